@@ -1,1 +1,13 @@
+//! Batches of frames, and the sinks that take them.
+//!
+//! A frame is a list of slices (most often the sender's own guest buffers) and an
+//! [`wire::Offload`] note. Batches are what moves between a NIC model, the switch and the ports: a
+//! sender fills one, a [`Sink`] copies what it wants out of it, once, into its own buffers.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod batch;
+mod sink;
+
+pub use batch::{Batch, Frame, MAX_BATCH};
+pub use sink::{Caps, Counted, Sink, Wake};

@@ -1,1 +1,29 @@
-#![forbid(unsafe_code)]
+//! The only door to guest memory.
+//!
+//! A [`Memory`] is one NIC's view of its guest: the regions the VMM has mapped for DMA, by I/O
+//! virtual address (IOVA). Models and the switch take a [`View`] for the length of one batch and
+//! read, write or borrow slices through it; an unmap waits for the views in flight and for nothing
+//! else, so a reply to `DMA_UNMAP` means that nobody touches the memory any more.
+//!
+//! The guest may change any byte at any time, so nothing here ever hands out a Rust reference to
+//! guest memory: [`ReadSlice`] and [`WriteSlice`] only copy. What must be decided upon is copied
+//! out once and decided on the copy.
+//!
+//! A peer that shrinks the file behind a mapping would make the next access raise `SIGBUS`;
+//! [`install_sigbus_guard`] turns that into zero pages for that peer and a counter.
+//!
+//! `unsafe` lives here because mapping and copying shared memory cannot be done without it. Each
+//! block says what keeps it sound.
+#![warn(missing_docs)]
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod guard;
+mod mapping;
+mod slice;
+mod table;
+
+pub use guard::install_sigbus_guard;
+pub use slice::{ReadSlice, WriteSlice};
+pub use table::{
+    Fault, FaultKind, MAX_REGIONS, MapError, Memory, Prot, RegionInfo, UnmapError, View,
+};

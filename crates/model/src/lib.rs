@@ -1,1 +1,191 @@
+//! What a NIC model is, and what it may ask for.
+//!
+//! A model is a pure state machine in three parts that different threads may own: [`Control`]
+//! answers register accesses, [`Transmit`] walks the transmit rings, [`Receive`] takes frames. A
+//! frame can so be sent while another is received and a register is read. The parts share what
+//! they must (interrupt causes, enables, ring indices) behind the model's own cells; each is
+//! handed its [`Env`] at each call and owns no thread, socket or clock.
+//!
+//! Two rules keep a VMM alive: a register access is answered at once, and work that touches memory
+//! is only *noted* by the access ([`Control::take_work`]) and done after the answer has left.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+use std::sync::Arc;
+
+use frame::{Batch, Caps, Counted, Sink, Wake};
+use guest_mem::Memory;
+
+/// Nanoseconds of a monotonic clock.
+pub type Nanos = u64;
+
+/// Tells the time.
+pub trait Clock: Send + Sync {
+    /// Now. Never goes backwards.
+    fn now(&self) -> Nanos;
+}
+
+/// The NIC's interrupt pins, as seen from the model.
+pub trait Interrupts: Send + Sync {
+    /// The level of INTx. Idempotent; may be called from any thread.
+    fn set_line(&self, level: bool);
+    /// Sends MSI message `vector`, when the guest has enabled MSI.
+    fn msi(&self, vector: u16);
+    /// Sends MSI-X message `vector`; latched while masked.
+    fn msix(&self, vector: u16);
+}
+
+/// One timer per NIC.
+pub trait Timer: Send + Sync {
+    /// Calls [`Control::tick`] once, at or soon after `deadline`; `None` calls it off. A second
+    /// call replaces the first. May be called from any part of the model.
+    fn arm(&self, deadline: Option<Nanos>);
+}
+
+/// What a model may use. Handed in at each call; cheap to clone.
+#[derive(Clone)]
+pub struct Env {
+    /// The guest's memory.
+    pub memory: Memory,
+    /// The NIC's interrupts.
+    pub irq: Arc<dyn Interrupts>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// The NIC's timer.
+    pub timer: Arc<dyn Timer>,
+}
+
+/// Work noted by register accesses, to be done after they have been answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// [`Transmit::run`] has something to do.
+    pub tx: bool,
+    /// [`Receive::poll`] has something to do.
+    pub rx: bool,
+}
+
+/// How a call to [`Transmit::run`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing left.
+    Idle,
+    /// The budget ran out; call again soon, after others had their turn.
+    More,
+    /// The sink had no room; call again when it wakes you.
+    Blocked,
+}
+
+/// Who asked for a reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetKind {
+    /// The bus: power-up, machine reset, the VMM's reset request. PCI state is lost too.
+    Bus,
+}
+
+/// What of PCI a model must know, changed by a configuration write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PciState {
+    /// COMMAND bit 2: the device may master the bus (do DMA).
+    pub bus_master: bool,
+    /// MSI is enabled (INTx is then silent).
+    pub msi: bool,
+    /// MSI-X is enabled.
+    pub msix: bool,
+}
+
+/// The register side. Owned by the thread that serves the VMM's socket.
+pub trait Control: Send + Counted {
+    /// Answers a read of `data.len()` bytes at `offset` of BAR `bar`. Any size and alignment.
+    fn read(&mut self, env: &Env, bar: u8, offset: u64, data: &mut [u8]);
+    /// Takes a write. Any size and alignment.
+    fn write(&mut self, env: &Env, bar: u8, offset: u64, data: &[u8]);
+    /// Work noted since the last call.
+    fn take_work(&mut self) -> Work;
+    /// Resets everything the kind of reset resets.
+    fn reset(&mut self, env: &Env, kind: ResetKind);
+    /// PCI state changed.
+    fn pci(&mut self, env: &Env, state: PciState);
+    /// The armed deadline has come.
+    fn tick(&mut self, env: &Env);
+    /// The cable (what the port's other side is): in or out.
+    fn set_link(&mut self, env: &Env, up: bool);
+}
+
+/// The transmit side of the NIC. Owned by whoever works for it, one thread at a time.
+pub trait Transmit: Send {
+    /// Sends at most about `budget` frames into `to`, and never walks a ring more than once.
+    fn run(&mut self, env: &Env, to: &dyn Sink, budget: usize) -> Progress;
+}
+
+/// The receive side of the NIC: called by whoever has frames for it, from any thread.
+pub trait Receive: Send + Sync {
+    /// As [`Sink::deliver`].
+    fn deliver(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize;
+    /// As [`Sink::caps`].
+    fn caps(&self) -> Caps;
+    /// As [`Sink::want_room`].
+    fn want_room(&self, waker: &Arc<dyn Wake>);
+    /// The guest may have given buffers: moves what waited, wakes those who want room.
+    fn poll(&self, env: &Env);
+}
+
+/// The address space of a BAR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    /// 32-bit memory.
+    Memory32,
+    /// 64-bit memory.
+    Memory64,
+    /// I/O ports.
+    Io,
+}
+
+/// One BAR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bar {
+    /// 0 to 5.
+    pub index: u8,
+    /// Memory or I/O.
+    pub space: Space,
+    /// Bytes, a power of two.
+    pub size: u64,
+}
+
+/// What the guest's bus scan finds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Name of the model as users write it ("e1000").
+    pub model: &'static str,
+    /// PCI vendor id.
+    pub vendor: u16,
+    /// PCI device id.
+    pub device: u16,
+    /// Subsystem vendor id.
+    pub subsystem_vendor: u16,
+    /// Subsystem id.
+    pub subsystem: u16,
+    /// Revision id.
+    pub revision: u8,
+    /// Class code: base, sub-class, programming interface.
+    pub class: [u8; 3],
+    /// The BARs.
+    pub bars: Vec<Bar>,
+    /// INTA# is wired.
+    pub intx: bool,
+    /// MSI messages offered; 0 for none.
+    pub msi: u16,
+    /// PCI power management capability.
+    pub pm: bool,
+}
+
+/// A NIC, taken apart.
+pub struct Nic {
+    /// What it looks like on the bus.
+    pub identity: Identity,
+    /// Registers.
+    pub control: Box<dyn Control>,
+    /// Transmit.
+    pub transmit: Box<dyn Transmit>,
+    /// Receive.
+    pub receive: Arc<dyn Receive>,
+}

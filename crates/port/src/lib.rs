@@ -1,1 +1,61 @@
+//! Where a NIC's frames go: ports, and the wrappers around them.
+//!
+//! A port has a way out, a [`Sink`] that any thread may use, and often a way in, an [`Inlet`] that
+//! one thread owns: it waits for the port's descriptors and passes what arrives to the sink on
+//! the other side. A switch port is the same pair.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use frame::{Counted, Sink};
+
+/// A port, opened.
+pub struct Port {
+    /// What it is, as the user wrote it ("tap:vm0").
+    pub name: String,
+    /// The way out.
+    pub sink: Arc<dyn Sink>,
+    /// The way in, for ports that have one.
+    pub inlet: Option<Box<dyn Inlet>>,
+    /// What it counts.
+    pub counters: Arc<dyn Counted>,
+}
+
+/// A descriptor an inlet waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct Interest<'a> {
+    /// The descriptor.
+    pub fd: BorrowedFd<'a>,
+    /// Wake when readable.
+    pub read: bool,
+    /// Wake when writable.
+    pub write: bool,
+}
+
+/// How a call to [`Inlet::run`] ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InletStatus {
+    /// Nothing more now: wait for the descriptors.
+    Idle,
+    /// The budget ran out; call again after others had their turn.
+    More,
+    /// The sink had no room; do not wait for the descriptors, but for the sink's wake.
+    Blocked,
+    /// The outside is gone for good, for this reason: the link goes down, the rest lives on.
+    Closed(String),
+}
+
+/// The way in. Owned and driven by one thread.
+pub trait Inlet: Send {
+    /// The descriptors to wait for now; may change after each [`Inlet::run`].
+    fn interests<'a>(&'a self, add: &mut dyn FnMut(Interest<'a>));
+    /// Longest time to wait, if the port has timers of its own.
+    fn timeout(&self) -> Option<Duration> {
+        None
+    }
+    /// Passes at most about `budget` frames to `to`. Never blocks.
+    fn run(&mut self, to: &dyn Sink, budget: usize) -> InletStatus;
+}

@@ -1,0 +1,92 @@
+//! Those who take frames.
+
+use std::sync::Arc;
+
+use wire::{Gso, Offload};
+
+use crate::Batch;
+
+/// Takes frames: a NIC's receive side, a port's way out, a switch port.
+///
+/// A sink may be called from any thread; it orders concurrent senders itself and never calls
+/// back into the sender.
+pub trait Sink: Send + Sync {
+    /// Offers the frames of `batch` at the indices `picks`, in that order.
+    ///
+    /// Returns how many were dealt with: delivered, filtered, or dropped with a counted reason.
+    /// The rest found no room now; the caller keeps them and tries later (see
+    /// [`Sink::want_room`]), or drops and counts them itself.
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize;
+
+    /// Which unfinished frames it can take as they are. Senders finish the others first
+    /// ([`Caps::accepts`]).
+    fn caps(&self) -> Caps;
+
+    /// Asks for one [`Wake::wake`] when there may be room again. Register after a short
+    /// [`Sink::deliver`], then try once more before sleeping: room may have come in between.
+    /// A sink that is never short ignores it.
+    fn want_room(&self, waker: &Arc<dyn Wake>);
+}
+
+/// Wakes somebody who waits, from any thread, without blocking.
+pub trait Wake: Send + Sync {
+    /// Wakes. More calls than sleeps are harmless.
+    fn wake(&self);
+}
+
+/// What a sink can take unfinished.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caps {
+    /// Frames whose L4 checksum is still to be written.
+    pub csum: bool,
+    /// Unsegmented TCP over IPv4 (needs `csum`).
+    pub tso4: bool,
+    /// Unsegmented TCP over IPv6 (needs `csum`).
+    pub tso6: bool,
+    /// A VLAN tag beside the frame.
+    pub vlan: bool,
+}
+
+impl Caps {
+    /// Only finished frames.
+    pub const NONE: Caps = Caps {
+        csum: false,
+        tso4: false,
+        tso6: false,
+        vlan: false,
+    };
+    /// Everything there is a note for.
+    pub const ALL: Caps = Caps {
+        csum: true,
+        tso4: true,
+        tso6: true,
+        vlan: true,
+    };
+
+    /// Whether a frame with these notes can be handed over as it is.
+    pub fn accepts(&self, notes: &Offload) -> bool {
+        (notes.csum.is_none() || self.csum)
+            && (notes.vlan.is_none() || self.vlan)
+            && match notes.gso {
+                Gso::None => true,
+                Gso::Tcp4 => self.tso4,
+                Gso::Tcp6 => self.tso6,
+            }
+    }
+
+    /// What both can take.
+    pub fn and(self, other: Caps) -> Caps {
+        Caps {
+            csum: self.csum && other.csum,
+            tso4: self.tso4 && other.tso4,
+            tso6: self.tso6 && other.tso6,
+            vlan: self.vlan && other.vlan,
+        }
+    }
+}
+
+/// Whoever counts, by name. Names are `snake_case`, values only grow.
+pub trait Counted: Send + Sync {
+    /// Visits every counter, zero or not, always in the same order.
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64));
+}

@@ -1,0 +1,117 @@
+//! Surviving a peer that truncates the file we have mapped.
+//!
+//! The kernel answers an access beyond the end of a mapped file with `SIGBUS`. The handler here
+//! looks the address up in a fixed table of the mappings we watch, puts zero pages of our own
+//! under the rest of that mapping, counts, and returns: the peer reads and writes nothing from
+//! then on, and nobody else notices. An address that is not ours gets the default action.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use crate::mapping::note_sigbus;
+
+/// Mappings watched at once in one process; one per guest memory file.
+const SLOTS: usize = 16 * 1024;
+
+struct Watched {
+    used: AtomicBool,
+    start: AtomicUsize,
+    len: AtomicUsize,
+    hits: AtomicU64,
+}
+
+static TABLE: [Watched; SLOTS] = [const {
+    Watched {
+        used: AtomicBool::new(false),
+        start: AtomicUsize::new(0),
+        len: AtomicUsize::new(0),
+        hits: AtomicU64::new(0),
+    }
+}; SLOTS];
+
+/// A place in the table; released by its mapping before it unmaps.
+pub(crate) struct Slot(usize);
+
+impl Slot {
+    pub(crate) fn hits(&self) -> u64 {
+        TABLE[self.0].hits.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn release(&self) {
+        let slot = &TABLE[self.0];
+        slot.len.store(0, Ordering::Release);
+        slot.used.store(false, Ordering::Release);
+    }
+}
+
+pub(crate) fn watch(start: usize, len: usize) -> Option<Slot> {
+    for (i, slot) in TABLE.iter().enumerate() {
+        if !slot.used.swap(true, Ordering::AcqRel) {
+            slot.hits.store(0, Ordering::Relaxed);
+            slot.start.store(start, Ordering::Relaxed);
+            slot.len.store(len, Ordering::Release);
+            return Some(Slot(i));
+        }
+    }
+    None
+}
+
+/// Installs the handler, once per process. Without it a peer that truncates its memory file
+/// ends the process; with it only that peer's memory is gone.
+pub fn install_sigbus_guard() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: `sigaction` with a handler that only reads atomics and calls mmap/sigaction,
+        // all async-signal-safe; the struct is zeroed and then filled as the call wants it.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_sigbus as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            libc::sigemptyset(&mut action.sa_mask);
+            libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut());
+        }
+    });
+}
+
+extern "C" fn on_sigbus(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler.
+    let addr = unsafe { (*info).si_addr() } as usize;
+    for slot in &TABLE {
+        let len = slot.len.load(Ordering::Acquire);
+        let start = slot.start.load(Ordering::Relaxed);
+        if len == 0 || addr < start || addr - start >= len {
+            continue;
+        }
+        let page = addr & !0xfff;
+        // From the page that is gone to the end; a huge-page mapping can only be replaced whole.
+        let done = zero_pages(page, start + len - page) || zero_pages(start, len);
+        if done {
+            slot.hits.fetch_add(1, Ordering::Relaxed);
+            note_sigbus();
+            return;
+        }
+    }
+    // Not ours: the next instruction faults again and meets the default action.
+    // SAFETY: as in `install_sigbus_guard`.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = libc::SIG_DFL;
+        libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut());
+    }
+}
+
+fn zero_pages(start: usize, len: usize) -> bool {
+    // SAFETY: start..start+len lies inside a mapping that this crate made and still owns (its
+    // slot is released before munmap); replacing it keeps every pointer into it valid.
+    let got = unsafe {
+        libc::mmap(
+            start as *mut libc::c_void,
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    got != libc::MAP_FAILED
+}

@@ -1,0 +1,152 @@
+//! One mapped file, or one heap block that stands in for it in tests.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::guard;
+use crate::table::MapError;
+
+/// File systems whose pages are memory. A file anywhere else (FUSE above all) could block a
+/// worker for ever on a page fault, which would cost other guests their switch.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+
+/// Memory that stays mapped at one address as long as this lives.
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    writable: bool,
+    kind: Kind,
+}
+
+enum Kind {
+    /// A peer's file; `slot` watches it for `SIGBUS`.
+    File { slot: guard::Slot },
+    /// Ours; the box keeps the allocation.
+    Heap { _layout: Box<[AtomicU64]> },
+}
+
+// SAFETY: the mapping is shared memory that anybody may touch from any thread; all access goes
+// through raw copies, and the pointer is valid until drop.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `Mapping` has no interior state of its own beyond atomics.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `min_len` bytes or the whole file behind `fd`, whichever is more.
+    pub(crate) fn file(fd: BorrowedFd<'_>, min_len: u64) -> Result<Arc<Self>, MapError> {
+        let stat = rustix::fs::fstat(fd).map_err(MapError::Stat)?;
+        let fs = rustix::fs::fstatfs(fd).map_err(MapError::Stat)?;
+        let magic = fs.f_type as u64;
+        if magic != TMPFS_MAGIC && magic != HUGETLBFS_MAGIC {
+            return Err(MapError::NotMemory { magic });
+        }
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        if size < min_len {
+            return Err(MapError::BeyondFile {
+                file: size,
+                wanted: min_len,
+            });
+        }
+        let flags = rustix::fs::fcntl_getfl(fd).map_err(MapError::Stat)?;
+        let writable = flags.contains(rustix::fs::OFlags::RDWR);
+        let mut prot = ProtFlags::READ;
+        if writable {
+            prot |= ProtFlags::WRITE;
+        }
+        let len = usize::try_from(size).map_err(|_| MapError::Wraps)?;
+        // SAFETY: a fresh mapping at an address of the kernel's choice; it aliases no Rust object.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                len,
+                prot,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                fd.as_fd(),
+                0,
+            )
+        }
+        .map_err(MapError::Mmap)?;
+        let base: NonNull<u8> = NonNull::new(base.cast()).ok_or(MapError::Wraps)?;
+        let Some(slot) = guard::watch(base.as_ptr() as usize, len) else {
+            // SAFETY: just mapped by us with this length and handed to nobody.
+            let _ = unsafe { rustix::mm::munmap(base.as_ptr().cast(), len) };
+            return Err(MapError::TooMany);
+        };
+        Ok(Arc::new(Self {
+            base,
+            len,
+            writable,
+            kind: Kind::File { slot },
+        }))
+    }
+
+    /// Zeroed memory of our own.
+    pub(crate) fn heap(len: u64) -> Arc<Self> {
+        let words = (len as usize).div_ceil(8).max(1);
+        let block: Box<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
+        // Atomics may be written through a shared reference, so the pointer may be too.
+        let base = NonNull::new(block.as_ptr() as *mut u8).unwrap_or(NonNull::dangling());
+        Arc::new(Self {
+            base,
+            len: len as usize,
+            writable: true,
+            kind: Kind::Heap { _layout: block },
+        })
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    pub(crate) fn writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Address of byte `offset`; the caller has checked `offset + n <= len`.
+    pub(crate) fn at(&self, offset: u64) -> NonNull<u8> {
+        debug_assert!(offset <= self.len as u64);
+        // SAFETY: offset <= len, within (or one past) the same mapping.
+        unsafe { self.base.add(offset as usize) }
+    }
+
+    /// How many times the peer took pages away under us.
+    pub(crate) fn sigbus_hits(&self) -> u64 {
+        match &self.kind {
+            Kind::File { slot } => slot.hits(),
+            Kind::Heap { .. } => 0,
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if let Kind::File { slot } = &self.kind {
+            slot.release();
+            // SAFETY: mapped by us with this length; no slice outlives the table entry, and the
+            // table entry held an Arc to us.
+            let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        }
+    }
+}
+
+impl std::fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let hits = self.sigbus_hits();
+        f.debug_struct("Mapping")
+            .field("len", &self.len)
+            .field("sigbus_hits", &hits)
+            .finish()
+    }
+}
+
+/// How often any mapping of this process was cut short by its peer.
+pub(crate) static SIGBUS_TOTAL: AtomicU64 = AtomicU64::new(0);
+
+pub(crate) fn note_sigbus() {
+    SIGBUS_TOTAL.fetch_add(1, Ordering::Relaxed);
+}

@@ -1,0 +1,149 @@
+//! Borrowed runs of guest (or host) memory that can only be copied.
+
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+/// A run of bytes that can be read, in guest memory or in our own.
+///
+/// It is `Copy` and as short-lived as the [`View`](crate::View) or slice it came from. Bytes may
+/// change between two reads; copy once what you decide upon.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadSlice<'v> {
+    ptr: NonNull<u8>,
+    len: usize,
+    _life: PhantomData<&'v [u8]>,
+}
+
+/// A run of guest memory that can be written.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteSlice<'v> {
+    ptr: NonNull<u8>,
+    len: usize,
+    _life: PhantomData<&'v ()>,
+}
+
+impl<'v> ReadSlice<'v> {
+    /// # Safety
+    /// `ptr..ptr+len` must stay mapped and readable for `'v`. Others may write to it meanwhile.
+    pub(crate) unsafe fn new(ptr: NonNull<u8>, len: usize) -> Self {
+        Self {
+            ptr,
+            len,
+            _life: PhantomData,
+        }
+    }
+
+    /// A slice of our own memory, so that frames of mixed origin have one type.
+    pub fn from_bytes(bytes: &'v [u8]) -> Self {
+        let ptr = NonNull::from(bytes).cast();
+        Self {
+            ptr,
+            len: bytes.len(),
+            _life: PhantomData,
+        }
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The part `start..start+len`, cut at the end of the slice.
+    pub fn sub(&self, start: usize, len: usize) -> ReadSlice<'v> {
+        let start = start.min(self.len);
+        let len = len.min(self.len - start);
+        // SAFETY: start <= self.len, so the pointer stays within (or one past) the same run, and
+        // start + len <= self.len keeps the promise of `new`.
+        unsafe { ReadSlice::new(self.ptr.add(start), len) }
+    }
+
+    /// Copies from `start` on into `out`; returns how many bytes there were.
+    pub fn copy_to(&self, start: usize, out: &mut [u8]) -> usize {
+        let part = self.sub(start, out.len());
+        // SAFETY: `part` is readable for its length (promise of `new`), `out` is ours and at least
+        // as long; our own exclusive buffer cannot overlap guest memory.
+        unsafe { ptr::copy_nonoverlapping(part.ptr.as_ptr(), out.as_mut_ptr(), part.len) };
+        part.len
+    }
+
+    /// Address and length for a system call (`writev`) that reads the bytes itself.
+    pub fn as_raw(&self) -> (*const u8, usize) {
+        (self.ptr.as_ptr(), self.len)
+    }
+}
+
+impl<'v> WriteSlice<'v> {
+    /// # Safety
+    /// `ptr..ptr+len` must stay mapped and writable for `'v`. Others may access it meanwhile.
+    pub(crate) unsafe fn new(ptr: NonNull<u8>, len: usize) -> Self {
+        Self {
+            ptr,
+            len,
+            _life: PhantomData,
+        }
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The part `start..start+len`, cut at the end of the slice.
+    pub fn sub(&self, start: usize, len: usize) -> WriteSlice<'v> {
+        let start = start.min(self.len);
+        let len = len.min(self.len - start);
+        // SAFETY: as in `ReadSlice::sub`.
+        unsafe { WriteSlice::new(self.ptr.add(start), len) }
+    }
+
+    /// Copies `bytes` to `start`; returns how many fitted.
+    pub fn copy_from(&self, start: usize, bytes: &[u8]) -> usize {
+        let part = self.sub(start, bytes.len());
+        // SAFETY: `part` is writable for its length (promise of `new`), `bytes` is ours and at
+        // least as long; our shared borrow of `bytes` cannot be guest memory.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), part.ptr.as_ptr(), part.len) };
+        part.len
+    }
+
+    /// Copies a whole source slice to `start`: the one copy of a frame between two guests.
+    /// Returns how many bytes fitted.
+    pub fn copy_from_slice(&self, start: usize, source: ReadSlice<'_>) -> usize {
+        let part = self.sub(start, source.len);
+        // SAFETY: both runs are mapped for `part.len` bytes (promises of the two `new`s). Two
+        // NICs may share one guest's memory, so they may overlap: `copy` allows that.
+        unsafe { ptr::copy(source.ptr.as_ptr(), part.ptr.as_ptr(), part.len) };
+        part.len
+    }
+
+    /// Address and length for a system call (`readv`) that writes the bytes itself.
+    pub fn as_raw(&self) -> (*mut u8, usize) {
+        (self.ptr.as_ptr(), self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sub_never_leaves_the_slice() {
+        let bytes = [1u8, 2, 3, 4];
+        let slice = ReadSlice::from_bytes(&bytes);
+        assert_eq!(slice.sub(1, 2).len(), 2);
+        assert_eq!(slice.sub(3, 9).len(), 1);
+        assert_eq!(slice.sub(9, 9).len(), 0);
+        let mut out = [0u8; 8];
+        assert_eq!(slice.copy_to(2, &mut out), 2);
+        assert_eq!(out[..2], [3, 4]);
+    }
+}

@@ -1,0 +1,693 @@
+//! The DMA map: which IOVA is which memory.
+
+use std::cell::Cell;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use parking_lot::{RwLock, RwLockReadGuard};
+
+use crate::mapping::Mapping;
+use crate::slice::{ReadSlice, WriteSlice};
+
+/// Most regions one peer may map; vfio-user's `max_dma_maps` (the default of the protocol).
+pub const MAX_REGIONS: usize = 65_535;
+
+/// Files kept mapped after their last region went, because firmware unmaps and remaps the same
+/// RAM in bursts (PAM shadowing) and a page-table storm each time would stall the guest.
+const KEPT_FILES: usize = 8;
+
+/// What the guest lets the device do with a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prot {
+    /// The device may read.
+    pub read: bool,
+    /// The device may write.
+    pub write: bool,
+}
+
+impl Prot {
+    /// Readable and writable.
+    pub const RW: Prot = Prot {
+        read: true,
+        write: true,
+    };
+    /// Read-only (ROM).
+    pub const RO: Prot = Prot {
+        read: true,
+        write: false,
+    };
+}
+
+/// Why a region could not be mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// Another region already covers part of it.
+    #[error("the range overlaps a region that is already mapped")]
+    Exists,
+    /// Length zero, or the range passes the end of the address space or of the file offset.
+    #[error("the range is empty or wraps around")]
+    Wraps,
+    /// The file is shorter than the region.
+    #[error("the file has {file} bytes, the region needs {wanted}")]
+    BeyondFile {
+        /// Size of the file.
+        file: u64,
+        /// End of the region within it.
+        wanted: u64,
+    },
+    /// The file is not memory.
+    #[error(
+        "the file is on a file system of type {magic:#x}; guest RAM must be a memfd, tmpfs or hugetlbfs file"
+    )]
+    NotMemory {
+        /// `statfs` type.
+        magic: u64,
+    },
+    /// Write access asked for on a read-only descriptor.
+    #[error("write access asked for, but the descriptor is read-only")]
+    ReadOnlyFile,
+    /// More regions or files than allowed.
+    #[error("too many regions are mapped")]
+    TooMany,
+    /// `fstat` and friends failed.
+    #[error("the descriptor cannot be examined: {0}")]
+    Stat(rustix::io::Errno),
+    /// `mmap` failed.
+    #[error("mmap failed: {0}")]
+    Mmap(rustix::io::Errno),
+}
+
+/// Why an unmap was refused.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum UnmapError {
+    /// No region has exactly this start and length.
+    #[error("no region has exactly this start and length")]
+    NoSuchRegion,
+}
+
+/// An access that hardware would have aborted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("DMA fault at {iova:#x}+{len:#x}: {kind:?}")]
+pub struct Fault {
+    /// First address of the access.
+    pub iova: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// What was wrong.
+    pub kind: FaultKind,
+}
+
+/// What was wrong with an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// Nothing is mapped there (master abort).
+    Unmapped,
+    /// Mapped, but not for this direction.
+    Protected,
+    /// Mapped without a file descriptor: only the VMM can reach it.
+    NoFd,
+    /// The range passes the end of the address space.
+    Wraps,
+}
+
+/// One mapped region, for display and diagnosis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionInfo {
+    /// First I/O virtual address.
+    pub iova: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Allowed directions.
+    pub prot: Prot,
+    /// Whether it came with a file descriptor, so that we can reach it.
+    pub mapped: bool,
+}
+
+#[derive(Debug)]
+struct Region {
+    iova: u64,
+    len: u64,
+    prot: Prot,
+    backing: Option<(Arc<Mapping>, u64)>,
+}
+
+impl Region {
+    fn last(&self) -> u64 {
+        self.iova + (self.len - 1)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// Sorted by `iova`, never overlapping.
+    regions: Vec<Region>,
+    /// Files by (device, inode), most recently used last.
+    files: Vec<((u64, u64), Arc<Mapping>)>,
+}
+
+/// One NIC's guest memory. Cheap to clone; all clones are the same map.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    table: Arc<RwLock<Table>>,
+    faults: Arc<AtomicU64>,
+}
+
+impl Memory {
+    /// An empty map: every access faults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Maps `len` bytes of the file behind `fd` from `file_offset` on at `iova`.
+    ///
+    /// # Errors
+    /// Refuses overlaps, ranges beyond the file, files that are not memory, and write access
+    /// through a read-only descriptor.
+    pub fn map_fd(
+        &self,
+        iova: u64,
+        len: u64,
+        fd: BorrowedFd<'_>,
+        file_offset: u64,
+        prot: Prot,
+    ) -> Result<(), MapError> {
+        let end = file_offset.checked_add(len).ok_or(MapError::Wraps)?;
+        let mut table = self.table.write();
+        let at = table.place(iova, len)?;
+        let mapping = table.file(fd, end)?;
+        if prot.write && !mapping.writable() {
+            return Err(MapError::ReadOnlyFile);
+        }
+        table.regions.insert(
+            at,
+            Region {
+                iova,
+                len,
+                prot,
+                backing: Some((mapping, file_offset)),
+            },
+        );
+        Ok(())
+    }
+
+    /// Notes a region the VMM gave no descriptor for: known, but out of reach ([`FaultKind::NoFd`]).
+    ///
+    /// # Errors
+    /// Refuses overlaps and empty or wrapping ranges.
+    pub fn map_absent(&self, iova: u64, len: u64, prot: Prot) -> Result<(), MapError> {
+        let mut table = self.table.write();
+        let at = table.place(iova, len)?;
+        table.regions.insert(
+            at,
+            Region {
+                iova,
+                len,
+                prot,
+                backing: None,
+            },
+        );
+        Ok(())
+    }
+
+    /// Maps fresh zeroed memory of our own: a guest without a guest, for tests and fuzzers.
+    ///
+    /// # Errors
+    /// Refuses overlaps and empty or wrapping ranges.
+    pub fn map_anon(&self, iova: u64, len: u64) -> Result<(), MapError> {
+        let mut table = self.table.write();
+        let at = table.place(iova, len)?;
+        let backing = Some((Mapping::heap(len), 0));
+        table.regions.insert(
+            at,
+            Region {
+                iova,
+                len,
+                prot: Prot::RW,
+                backing,
+            },
+        );
+        Ok(())
+    }
+
+    /// Removes the region that has exactly this start and length, after the last view in flight.
+    ///
+    /// # Errors
+    /// [`UnmapError::NoSuchRegion`] when none matches.
+    pub fn unmap(&self, iova: u64, len: u64) -> Result<(), UnmapError> {
+        let mut table = self.table.write();
+        let at = table
+            .regions
+            .binary_search_by_key(&iova, |r| r.iova)
+            .map_err(|_| UnmapError::NoSuchRegion)?;
+        if table.regions[at].len != len {
+            return Err(UnmapError::NoSuchRegion);
+        }
+        table.regions.remove(at);
+        table.forget_idle_files(KEPT_FILES);
+        Ok(())
+    }
+
+    /// Removes everything, after the last view in flight.
+    pub fn unmap_all(&self) {
+        let mut table = self.table.write();
+        table.regions.clear();
+        table.files.clear();
+    }
+
+    /// Pins the map for the length of one batch.
+    pub fn view(&self) -> View<'_> {
+        // Recursive: a sender that holds its own view while it delivers into others must never
+        // queue behind a waiting unmap, or two such senders and two unmaps could wait in a ring.
+        View {
+            table: self.table.read_recursive(),
+            hit: Cell::new(0),
+            faults: &self.faults,
+        }
+    }
+
+    /// The regions, in address order.
+    pub fn regions(&self) -> Vec<RegionInfo> {
+        let table = self.table.read();
+        let info = |r: &Region| RegionInfo {
+            iova: r.iova,
+            len: r.len,
+            prot: r.prot,
+            mapped: r.backing.is_some(),
+        };
+        table.regions.iter().map(info).collect()
+    }
+
+    /// Counters by name: `dma_faults` (refused accesses), `dma_sigbus` (pages a peer took away).
+    pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        visit("dma_faults", self.faults.load(Ordering::Relaxed));
+        let hits = self
+            .table
+            .read()
+            .files
+            .iter()
+            .map(|(_, m)| m.sigbus_hits())
+            .sum();
+        visit("dma_sigbus", hits);
+    }
+}
+
+impl Table {
+    /// Where a region would go, if nothing is in its way.
+    fn place(&self, iova: u64, len: u64) -> Result<usize, MapError> {
+        if len == 0 || iova.checked_add(len - 1).is_none() {
+            return Err(MapError::Wraps);
+        }
+        if self.regions.len() >= MAX_REGIONS {
+            return Err(MapError::TooMany);
+        }
+        let at = self.regions.partition_point(|r| r.iova < iova);
+        let before = at.checked_sub(1).map(|i| self.regions[i].last());
+        let clash_before = before.is_some_and(|last| last >= iova);
+        let clash_after = self
+            .regions
+            .get(at)
+            .is_some_and(|r| r.iova <= iova + (len - 1));
+        if clash_before || clash_after {
+            Err(MapError::Exists)
+        } else {
+            Ok(at)
+        }
+    }
+
+    /// The mapping of a file, made once and grown when the file has grown.
+    fn file(&mut self, fd: BorrowedFd<'_>, end: u64) -> Result<Arc<Mapping>, MapError> {
+        let stat = rustix::fs::fstat(fd).map_err(MapError::Stat)?;
+        let key = (stat.st_dev, stat.st_ino);
+        let wants_write = rustix::fs::fcntl_getfl(fd)
+            .map_err(MapError::Stat)?
+            .contains(rustix::fs::OFlags::RDWR);
+        if let Some(at) = self.files.iter().position(|(k, _)| *k == key) {
+            let (_, mapping) = self.files.remove(at);
+            if mapping.len() >= end && (mapping.writable() || !wants_write) {
+                self.files.push((key, Arc::clone(&mapping)));
+                return Ok(mapping);
+            }
+        }
+        let mapping = Mapping::file(fd, end)?;
+        self.files.push((key, Arc::clone(&mapping)));
+        self.forget_idle_files(KEPT_FILES);
+        Ok(mapping)
+    }
+
+    /// Drops unused files, oldest first, until at most `keep` unused ones are left.
+    fn forget_idle_files(&mut self, keep: usize) {
+        let idle = self
+            .files
+            .iter()
+            .filter(|(_, m)| Arc::strong_count(m) == 1)
+            .count();
+        let mut surplus = idle.saturating_sub(keep);
+        self.files.retain(|(_, m)| {
+            let go = surplus > 0 && Arc::strong_count(m) == 1;
+            surplus -= usize::from(go);
+            !go
+        });
+    }
+}
+
+/// A pinned map. Hold it for one batch, not longer: unmap waits for it.
+pub struct View<'m> {
+    table: RwLockReadGuard<'m, Table>,
+    /// Index of the region that served the last access; rings and buffers cluster.
+    hit: Cell<usize>,
+    faults: &'m AtomicU64,
+}
+
+impl View<'_> {
+    fn fault<T>(&self, iova: u64, len: u64, kind: FaultKind) -> Result<T, Fault> {
+        self.faults.fetch_add(1, Ordering::Relaxed);
+        Err(Fault { iova, len, kind })
+    }
+
+    /// The region that holds `iova`, and the bytes left in it from there.
+    fn find(&self, iova: u64) -> Option<(&Region, u64)> {
+        let regions = &self.table.regions;
+        let inside = |r: &Region| iova >= r.iova && iova <= r.last();
+        if let Some(r) = regions.get(self.hit.get()) {
+            if inside(r) {
+                return Some((r, r.len - (iova - r.iova)));
+            }
+        }
+        let at = regions.partition_point(|r| r.iova <= iova).checked_sub(1)?;
+        let r = &regions[at];
+        if !inside(r) {
+            return None;
+        }
+        self.hit.set(at);
+        Some((r, r.len - (iova - r.iova)))
+    }
+
+    /// Calls `each` for every contiguous run of `iova..iova+len`, in order. Nothing is called
+    /// unless the whole range is there: an access is done whole or not at all.
+    fn runs(
+        &self,
+        iova: u64,
+        len: u64,
+        write: bool,
+        each: &mut dyn FnMut(std::ptr::NonNull<u8>, usize),
+    ) -> Result<(), Fault> {
+        if len == 0 {
+            return Ok(());
+        }
+        if iova.checked_add(len - 1).is_none() {
+            return self.fault(iova, len, FaultKind::Wraps);
+        }
+        // One region holds nearly every access: one lookup, no second pass.
+        let mut whole = false;
+        for pass in 0..2 {
+            let (mut at, mut left) = (iova, len);
+            while left > 0 {
+                let Some((region, room)) = self.find(at) else {
+                    return self.fault(iova, len, FaultKind::Unmapped);
+                };
+                if (write && !region.prot.write) || (!write && !region.prot.read) {
+                    return self.fault(iova, len, FaultKind::Protected);
+                }
+                let Some((mapping, offset)) = &region.backing else {
+                    return self.fault(iova, len, FaultKind::NoFd);
+                };
+                let n = left.min(room);
+                whole |= n == len;
+                if whole || pass == 1 {
+                    each(mapping.at(offset + (at - region.iova)), n as usize);
+                }
+                left -= n;
+                at = at.wrapping_add(n);
+            }
+            if whole {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies guest memory out.
+    ///
+    /// # Errors
+    /// A [`Fault`] when any byte is out of reach; nothing is copied then.
+    pub fn read(&self, iova: u64, out: &mut [u8]) -> Result<(), Fault> {
+        let len = out.len() as u64;
+        let mut done = 0;
+        self.runs(iova, len, false, &mut |ptr, n| {
+            // SAFETY: `runs` yields runs inside live mappings, pinned by this view.
+            let run = unsafe { ReadSlice::new(ptr, n) };
+            run.copy_to(0, &mut out[done..done + n]);
+            done += n;
+        })
+    }
+
+    /// Copies into guest memory.
+    ///
+    /// # Errors
+    /// A [`Fault`] when any byte is out of reach; nothing is written then.
+    pub fn write(&self, iova: u64, bytes: &[u8]) -> Result<(), Fault> {
+        let len = bytes.len() as u64;
+        let mut done = 0;
+        self.runs(iova, len, true, &mut |ptr, n| {
+            // SAFETY: as in `read`; `runs` checked that the region is writable.
+            let run = unsafe { WriteSlice::new(ptr, n) };
+            run.copy_from(0, &bytes[done..done + n]);
+            done += n;
+        })
+    }
+
+    /// Writes after everything written before: how a device sets "descriptor done" once the data
+    /// is there.
+    ///
+    /// # Errors
+    /// As [`View::write`].
+    pub fn write_release(&self, iova: u64, bytes: &[u8]) -> Result<(), Fault> {
+        fence(Ordering::Release);
+        self.write(iova, bytes)
+    }
+
+    /// Reads, and keeps later reads behind it: how a device looks at an index the guest advances.
+    ///
+    /// # Errors
+    /// As [`View::read`].
+    pub fn read_acquire(&self, iova: u64, out: &mut [u8]) -> Result<(), Fault> {
+        let result = self.read(iova, out);
+        fence(Ordering::Acquire);
+        result
+    }
+
+    /// Borrows a range for reading, run by run (more than one run where it crosses regions).
+    ///
+    /// # Errors
+    /// As [`View::read`]; nothing is visited then.
+    pub fn read_slices<'v>(
+        &'v self,
+        iova: u64,
+        len: u64,
+        visit: &mut dyn FnMut(ReadSlice<'v>),
+    ) -> Result<(), Fault> {
+        // SAFETY: `runs` yields runs inside live mappings, pinned by this view for `'v`.
+        self.runs(iova, len, false, &mut |ptr, n| {
+            visit(unsafe { ReadSlice::new(ptr, n) })
+        })
+    }
+
+    /// Borrows a range for writing, run by run.
+    ///
+    /// # Errors
+    /// As [`View::write`]; nothing is visited then.
+    pub fn write_slices<'v>(
+        &'v self,
+        iova: u64,
+        len: u64,
+        visit: &mut dyn FnMut(WriteSlice<'v>),
+    ) -> Result<(), Fault> {
+        // SAFETY: as above, and `runs` checked that the regions are writable.
+        self.runs(iova, len, true, &mut |ptr, n| {
+            visit(unsafe { WriteSlice::new(ptr, n) })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    fn kind(r: Result<(), Fault>) -> FaultKind {
+        r.expect_err("must fault").kind
+    }
+
+    #[test]
+    fn reads_back_what_was_written_across_regions() {
+        let memory = Memory::new();
+        memory.map_anon(0x1000, 0x1000).expect("map");
+        memory.map_anon(0x2000, 0x1000).expect("map");
+        let view = memory.view();
+        let bytes: Vec<u8> = (0..=255).collect();
+        view.write(0x1f80, &bytes).expect("write");
+        let mut back = [0u8; 256];
+        view.read(0x1f80, &mut back).expect("read");
+        assert_eq!(back.to_vec(), bytes);
+        let mut runs = Vec::new();
+        view.read_slices(0x1f80, 256, &mut |s| runs.push(s.len()))
+            .expect("slices");
+        assert_eq!(runs, [0x80, 0x80]);
+    }
+
+    #[test]
+    fn an_access_is_done_whole_or_not_at_all() {
+        let memory = Memory::new();
+        memory.map_anon(0x1000, 0x1000).expect("map");
+        memory.map_absent(0x2000, 0x1000, Prot::RO).expect("map");
+        let view = memory.view();
+        assert_eq!(kind(view.write(0x1ff0, &[1; 32])), FaultKind::Protected);
+        assert_eq!(kind(view.read(0x1ff0, &mut [1; 32])), FaultKind::NoFd);
+        assert_eq!(kind(view.read(0xff0, &mut [1; 32])), FaultKind::Unmapped);
+        assert_eq!(kind(view.read(u64::MAX, &mut [1; 2])), FaultKind::Wraps);
+        let mut back = [9u8; 16];
+        view.read(0x1ff0, &mut back).expect("read");
+        assert_eq!(back, [0; 16]);
+        drop(view);
+        let mut seen = Vec::new();
+        memory.counters(&mut |name, n| seen.push((name, n)));
+        assert_eq!(seen, [("dma_faults", 4), ("dma_sigbus", 0)]);
+    }
+
+    #[test]
+    fn the_last_byte_of_the_address_space_can_be_mapped() {
+        let memory = Memory::new();
+        memory.map_anon(u64::MAX - 0xfff, 0x1000).expect("map");
+        memory.view().write(u64::MAX, &[7]).expect("write");
+        assert!(matches!(memory.map_anon(u64::MAX, 2), Err(MapError::Wraps)));
+    }
+
+    #[test]
+    fn overlaps_empty_ranges_and_inexact_unmaps_are_refused() {
+        let memory = Memory::new();
+        memory.map_anon(0x2000, 0x2000).expect("map");
+        for (iova, len) in [
+            (0x2000, 0x2000),
+            (0x1000, 0x1001),
+            (0x3fff, 1),
+            (0x2800, 0x100),
+        ] {
+            assert!(
+                matches!(memory.map_anon(iova, len), Err(MapError::Exists)),
+                "{iova:#x}"
+            );
+        }
+        assert!(matches!(memory.map_anon(0x9000, 0), Err(MapError::Wraps)));
+        memory.map_anon(0x1000, 0x1000).expect("the gap before");
+        memory.map_anon(0x4000, 0x1000).expect("the gap after");
+        assert_eq!(memory.unmap(0x2000, 0x1000), Err(UnmapError::NoSuchRegion));
+        assert_eq!(memory.unmap(0x2001, 0x1fff), Err(UnmapError::NoSuchRegion));
+        memory.unmap(0x2000, 0x2000).expect("unmap");
+        assert_eq!(memory.regions().len(), 2);
+    }
+
+    #[cfg(not(miri))]
+    fn memfd(len: u64) -> std::os::fd::OwnedFd {
+        let fd = rustix::fs::memfd_create("t", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd");
+        rustix::fs::ftruncate(&fd, len).expect("truncate");
+        fd
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn one_file_is_mapped_once_and_both_regions_see_the_same_bytes() {
+        let fd = memfd(0x4000);
+        let memory = Memory::new();
+        memory
+            .map_fd(0, 0x2000, fd.as_fd(), 0, Prot::RW)
+            .expect("map");
+        memory
+            .map_fd(0x10_0000, 0x3000, fd.as_fd(), 0x1000, Prot::RO)
+            .expect("map");
+        let view = memory.view();
+        view.write(0x1004, b"hello").expect("write");
+        let mut back = [0u8; 5];
+        view.read(0x10_0004, &mut back).expect("read");
+        assert_eq!(&back, b"hello");
+        assert_eq!(kind(view.write(0x10_0004, b"x")), FaultKind::Protected);
+        drop(view);
+        assert_eq!(memory.table.read().files.len(), 1);
+        let too_far = memory.map_fd(0x20_0000, 0x4000, fd.as_fd(), 0x1000, Prot::RW);
+        assert!(matches!(
+            too_far,
+            Err(MapError::BeyondFile {
+                file: 0x4000,
+                wanted: 0x5000
+            })
+        ));
+        memory.unmap_all();
+        assert!(memory.table.read().files.is_empty());
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn only_memory_files_are_accepted() {
+        let disk = std::fs::File::open("/proc/self/maps").expect("open");
+        let refused = Memory::new().map_fd(0, 1, disk.as_fd(), 0, Prot::RO);
+        assert!(
+            matches!(refused, Err(MapError::NotMemory { .. })),
+            "{refused:?}"
+        );
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn a_truncated_file_costs_zeros_and_a_counter_not_the_process() {
+        crate::install_sigbus_guard();
+        let fd = memfd(0x4000);
+        let memory = Memory::new();
+        memory
+            .map_fd(0, 0x4000, fd.as_fd(), 0, Prot::RW)
+            .expect("map");
+        memory.view().write(0x3000, b"here").expect("write");
+        rustix::fs::ftruncate(&fd, 0x1000).expect("shrink");
+        let mut back = [9u8; 4];
+        memory
+            .view()
+            .read(0x3000, &mut back)
+            .expect("mapped, though gone");
+        assert_eq!(back, [0; 4]);
+        memory
+            .view()
+            .write(0x3ff0, b"lost")
+            .expect("write to nowhere");
+        let mut hits = 0;
+        memory.counters(&mut |name, n| {
+            if name == "dma_sigbus" {
+                hits = n;
+            }
+        });
+        assert!(hits >= 1);
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn unmap_waits_for_the_view_in_flight() {
+        use std::sync::atomic::AtomicBool;
+        let memory = Memory::new();
+        memory.map_anon(0, 0x1000).expect("map");
+        let view = memory.view();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                memory.unmap(0, 0x1000).expect("unmap");
+                done.store(true, Ordering::SeqCst);
+            });
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            // A second view must not queue behind the waiting unmap.
+            let second = memory.view();
+            second.write(0, b"still here").expect("write");
+            assert!(!done.load(Ordering::SeqCst));
+            drop(second);
+            drop(view);
+        });
+        assert!(done.load(Ordering::SeqCst));
+        assert_eq!(kind(memory.view().read(0, &mut [0])), FaultKind::Unmapped);
+    }
+}

@@ -1,0 +1,68 @@
+//! Work that a frame still asks for, carried beside it instead of being done.
+//!
+//! The shape follows `struct virtio_net_hdr` (virtio 1.2 §5.1.6), which TAP devices and
+//! virtio-net guests speak, so that a frame passes between such ends untouched.
+
+/// One checksum still to be written into the frame.
+///
+/// The 16 bits at `start + offset` hold the pseudo-header sum (not complemented); whoever finishes
+/// the frame sums from `start` to its end and stores the complement there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Csum {
+    /// Byte of the frame where the sum starts (the L4 header).
+    pub start: u16,
+    /// Byte of the checksum field, counted from `start`.
+    pub offset: u16,
+}
+
+/// How a large frame is to be cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gso {
+    /// Not at all: it is one frame on the wire.
+    #[default]
+    None,
+    /// TCP over IPv4.
+    Tcp4,
+    /// TCP over IPv6.
+    Tcp6,
+}
+
+/// What a frame still needs, or what is already known of it.
+///
+/// For a segmented frame the headers describe the whole: IPv4 total length (or IPv6 payload
+/// length), a correct IPv4 header checksum, and a pseudo-header sum over the whole L4 length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// Checksum still to be written.
+    pub csum: Option<Csum>,
+    /// Segmentation still to be done; needs `csum` and `gso_size > 0`.
+    pub gso: Gso,
+    /// Payload bytes per segment (MSS).
+    pub gso_size: u16,
+    /// Bytes of all headers, Ethernet to TCP options.
+    pub hdr_len: u16,
+    /// TCP CWR is set and belongs to the first segment only.
+    pub ecn: bool,
+    /// The L4 checksum has been verified, or cannot be wrong because it never left memory.
+    pub csum_valid: bool,
+    /// 802.1Q tag control information carried beside the frame rather than in it.
+    pub vlan: Option<u16>,
+}
+
+impl Offload {
+    /// Nothing to do and nothing known.
+    pub const NONE: Offload = Offload {
+        csum: None,
+        gso: Gso::None,
+        gso_size: 0,
+        hdr_len: 0,
+        ecn: false,
+        csum_valid: false,
+        vlan: None,
+    };
+
+    /// Whether the bytes of the frame are already what goes on the wire.
+    pub fn is_plain(&self) -> bool {
+        self.csum.is_none() && self.gso == Gso::None && self.vlan.is_none()
+    }
+}
