@@ -369,10 +369,8 @@ impl View<'_> {
     fn find(&self, iova: u64) -> Option<(&Region, u64)> {
         let regions = &self.table.regions;
         let inside = |r: &Region| iova >= r.iova && iova <= r.last();
-        if let Some(r) = regions.get(self.hit.get()) {
-            if inside(r) {
-                return Some((r, r.len - (iova - r.iova)));
-            }
+        if let Some(r) = regions.get(self.hit.get()).filter(|r| inside(r)) {
+            return Some((r, r.len - (iova - r.iova)));
         }
         let at = regions.partition_point(|r| r.iova <= iova).checked_sub(1)?;
         let r = &regions[at];
