@@ -1,1 +1,92 @@
+//! PCI configuration space as data: 256 or 4096 bytes, each with a mask of the bits software may
+//! write and a mask of the bits that a written one clears.
+//!
+//! The space knows the header (PCI Local Bus 3.0 §6.1), base address registers with their sizing
+//! protocol (§6.2.5), the capability chain (power management, MSI, MSI-X, PCI Express, anything
+//! raw) and the chain of extended capabilities (PCI Express Base §7.9). It does no I/O: a write
+//! returns what changed as [`ConfigEvent`]s, and the owner reacts.
+//!
+//! ```
+//! use hypernic_pci::{Bar, Capability, ConfigBuilder, ConfigEvent, Msi};
+//!
+//! let mut config = ConfigBuilder::new(0x8086, 0x100e)
+//!     .class(0x02_00_00)
+//!     .bar(0, Bar::memory32(128 << 10))
+//!     .interrupt_pin(1)
+//!     .capability(Capability::Msi(Msi::new(1).address64()))
+//!     .build()
+//!     .unwrap();
+//!
+//! // The sizing protocol: write ones, read back the size.
+//! config.write(0x10, &u32::MAX.to_le_bytes());
+//! assert_eq!(config.read_u32(0x10), !((128 << 10) - 1));
+//!
+//! let events = config.write(0x04, &[0x06, 0x04]);
+//! assert!(matches!(
+//!     events[0],
+//!     ConfigEvent::Command { mem: true, io: false, master: true, intx_disable: true }
+//! ));
+//! ```
 #![forbid(unsafe_code)]
+
+mod bar;
+mod builder;
+mod caps;
+mod space;
+
+pub use bar::{Bar, BarKind};
+pub use builder::{BuildError, ConfigBuilder};
+pub use caps::{Capability, ExtendedCapability, Msi, Msix, Pcie, PowerManagement, Raw};
+pub use space::{ConfigEvent, ConfigEvents, ConfigSpace, PowerState};
+
+/// Offsets of the type 0 header (PCI Local Bus 3.0 figure 6-1).
+pub mod offset {
+    /// Vendor id, 16 bits.
+    pub const VENDOR: usize = 0x00;
+    /// Device id, 16 bits.
+    pub const DEVICE: usize = 0x02;
+    /// Command register, 16 bits (§6.2.2).
+    pub const COMMAND: usize = 0x04;
+    /// Status register, 16 bits (§6.2.3).
+    pub const STATUS: usize = 0x06;
+    /// Revision id, 8 bits.
+    pub const REVISION: usize = 0x08;
+    /// Class code, 24 bits: interface, subclass, class.
+    pub const CLASS: usize = 0x09;
+    /// First base address register; six of 32 bits follow each other.
+    pub const BAR0: usize = 0x10;
+    /// Subsystem vendor id, 16 bits.
+    pub const SUBSYSTEM_VENDOR: usize = 0x2c;
+    /// Subsystem id, 16 bits.
+    pub const SUBSYSTEM: usize = 0x2e;
+    /// Expansion ROM base address, 32 bits (§6.2.5.2).
+    pub const ROM: usize = 0x30;
+    /// First capability, 8 bits.
+    pub const CAPABILITIES: usize = 0x34;
+    /// Interrupt line, 8 bits, software's scratch.
+    pub const INTERRUPT_LINE: usize = 0x3c;
+    /// Interrupt pin, 8 bits: 0 none, 1 INTA#.
+    pub const INTERRUPT_PIN: usize = 0x3d;
+}
+
+/// Bits of the command register (PCI Local Bus 3.0 §6.2.2).
+pub mod command {
+    /// The device answers I/O accesses.
+    pub const IO: u16 = 1 << 0;
+    /// The device answers memory accesses.
+    pub const MEMORY: u16 = 1 << 1;
+    /// The device may master the bus.
+    pub const MASTER: u16 = 1 << 2;
+    /// The device must not assert INTx#.
+    pub const INTX_DISABLE: u16 = 1 << 10;
+}
+
+/// Bits of the status register (PCI Local Bus 3.0 §6.2.3).
+pub mod status {
+    /// INTx# is pending inside the device, whatever the command register allows.
+    pub const INTERRUPT: u16 = 1 << 3;
+    /// The device has a capability list.
+    pub const CAPABILITIES: u16 = 1 << 4;
+    /// The error bits that a written one clears.
+    pub const ERRORS: u16 = 0xf900;
+}
