@@ -1,0 +1,216 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::{DEFAULT_AGEING, HostConfig, NicConfig, SocketSpec, SwitchConfig};
+use crate::error::Error;
+use crate::spec::{ModelName, NicMac, PortSpec};
+
+/// NICs for virtual machines, in a process of their own.
+#[derive(Debug, Parser)]
+#[command(name = "hypernic", version, about, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// How to write log lines and counters.
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Human)]
+    pub log_format: LogFormat,
+    /// Say more (-v: debug, -vv: trace).
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 ended by SIGINT or SIGTERM, all closed; 1 failure; \
+2 the command line makes no sense; 3 the configuration file makes no sense; 4 the host does not \
+give what was asked for (socket in use, TAP, permission, file).\n\
+Signals: SIGUSR1 prints all counters; SIGINT and SIGTERM end cleanly and print them too.";
+
+/// Log formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Human,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve one NIC (or a few alike) described on the command line.
+    Run(Run),
+    /// Serve all NICs and switches of a TOML file.
+    Serve {
+        /// The file.
+        file: PathBuf,
+        /// Only check the file and say what it makes.
+        #[arg(long)]
+        check: bool,
+    },
+}
+
+/// `hypernic run`.
+#[derive(Args, Debug)]
+pub struct Run {
+    /// Which chip.
+    #[arg(long, default_value = "e1000", value_parser = str::parse::<ModelName>)]
+    pub model: ModelName,
+    /// Unix socket for the VMM. Repeat it for several NICs on one switch.
+    #[arg(long, value_name = "PATH", required_unless_present = "fd")]
+    pub socket_path: Vec<PathBuf>,
+    /// Inherited socket (listening or connected) instead of a path.
+    #[arg(long, value_name = "N")]
+    pub fd: Vec<i32>,
+    /// Address, in the order of the sockets; made from the socket's name when absent.
+    #[arg(long, value_parser = str::parse::<NicMac>)]
+    pub mac: Vec<NicMac>,
+    /// Where frames go: user[:OPTIONS], tap:NAME, tap:fd=N, switch:NAME, stream:PATH,
+    /// stream:listen=PATH, stream:fd=N, null, loopback. Several ports, or several NICs, are
+    /// joined by a switch.
+    #[arg(long, required = true, value_parser = str::parse::<PortSpec>)]
+    pub port: Vec<PortSpec>,
+    /// Write all frames of the first NIC to this pcapng file.
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
+}
+
+impl Run {
+    /// The host these words describe.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where they contradict each other.
+    pub fn into_config(self) -> Result<HostConfig, Error> {
+        let by_path = self.socket_path.into_iter().map(SocketSpec::Path);
+        let sockets: Vec<_> = by_path
+            .chain(self.fd.into_iter().map(SocketSpec::Fd))
+            .collect();
+        for (i, socket) in sockets.iter().enumerate() {
+            if sockets[..i].contains(socket) {
+                return Err(Error::Usage(
+                    "the same socket is given twice; each NIC needs its own".into(),
+                ));
+            }
+        }
+        if self.mac.len() > sockets.len() {
+            return Err(Error::Usage(format!(
+                "{} --mac for {} NIC(s); give at most one per socket",
+                self.mac.len(),
+                sockets.len()
+            )));
+        }
+        let mut switch_name = None;
+        let mut ports = Vec::new();
+        for port in self.port {
+            match port {
+                PortSpec::Switch(name) if switch_name.is_none() => switch_name = Some(name),
+                PortSpec::Switch(_) => {
+                    return Err(Error::Usage(
+                        "two --port switch:…; a NIC has one switch".into(),
+                    ));
+                }
+                port => ports.push(port),
+            }
+        }
+        let mut host = HostConfig::default();
+        let port = if switch_name.is_none() && sockets.len() == 1 && ports.len() == 1 {
+            ports.remove(0)
+        } else {
+            let name = switch_name.unwrap_or_else(|| "switch0".into());
+            let switch = SwitchConfig {
+                name: name.clone(),
+                ports,
+                ageing: DEFAULT_AGEING,
+            };
+            host.switches.push(switch);
+            PortSpec::Switch(name)
+        };
+        let mut macs = self.mac.into_iter();
+        let mut capture = self.capture;
+        for (i, socket) in sockets.into_iter().enumerate() {
+            let mac = macs.next().unwrap_or_else(|| match &socket {
+                SocketSpec::Path(path) => NicMac::from_name(&path.to_string_lossy()),
+                SocketSpec::Fd(fd) => NicMac::from_name(&format!("fd{fd}")),
+            });
+            if let Some(other) = host.nics.iter().find(|n| n.mac == mac) {
+                return Err(Error::Usage(format!(
+                    "{} would have the MAC {mac} too; give each NIC its own --mac",
+                    other.name
+                )));
+            }
+            host.nics.push(NicConfig {
+                name: format!("n{i}"),
+                model: self.model,
+                socket,
+                mac,
+                port: port.clone(),
+                capture: capture.take(),
+            });
+        }
+        Ok(host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn run(words: &str) -> Result<HostConfig, Error> {
+        let cli = Cli::try_parse_from(format!("hypernic run {words}").split_whitespace())
+            .unwrap_or_else(|e| panic!("{e}"));
+        match cli.command {
+            Command::Run(run) => run.into_config(),
+            Command::Serve { .. } => unreachable!("run was given"),
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn one_nic_on_one_port_needs_no_switch() {
+        let host = run("--model e1000 --socket-path n0.sock --port user").expect("good");
+        assert!(host.switches.is_empty());
+        assert_eq!(host.nics[0].port, PortSpec::User(Vec::new()));
+        assert_eq!(host.nics[0].socket, SocketSpec::Path("n0.sock".into()));
+    }
+
+    #[test]
+    fn more_of_anything_is_joined_by_a_switch() {
+        let host = run("--socket-path a --socket-path b --port user --port tap:t0").expect("good");
+        assert_eq!(host.switches.len(), 1);
+        assert_eq!(host.switches[0].ports.len(), 2);
+        assert_eq!(host.nics.len(), 2);
+        assert_ne!(host.nics[0].mac, host.nics[1].mac);
+        let host = run("--socket-path a --port switch:lan").expect("good");
+        assert_eq!(host.switches[0].name, "lan");
+        assert_eq!(host.nics[0].port, PortSpec::Switch("lan".into()));
+    }
+
+    #[test]
+    fn contradictions_are_named() {
+        for (words, why) in [
+            ("--socket-path a --socket-path a --port user", "same socket"),
+            (
+                "--socket-path a --port switch:x --port switch:y",
+                "one switch",
+            ),
+            (
+                "--socket-path a --mac 52:54:00:00:00:01 --mac 52:54:00:00:00:02 --port user",
+                "at most one",
+            ),
+            (
+                "--socket-path a --socket-path b --mac 52:54:00:00:00:01 --mac 52:54:00:00:00:01 --port null",
+                "its own --mac",
+            ),
+        ] {
+            let error = run(words).expect_err(words).to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! What a host shall have: NICs and switches, from a TOML file or the command line.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::error::Error;
+use crate::spec::{ModelName, NicMac, PortSpec};
+
+/// A whole host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostConfig {
+    /// Its switches.
+    pub switches: Vec<SwitchConfig>,
+    /// Its NICs.
+    pub nics: Vec<NicConfig>,
+}
+
+/// One switch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwitchConfig {
+    /// Its name.
+    pub name: String,
+    /// Ports besides NICs: a TAP, the user network …
+    pub ports: Vec<PortSpec>,
+    /// How long an address is remembered.
+    pub ageing: Duration,
+}
+
+/// One NIC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NicConfig {
+    /// Its name in logs and counters.
+    pub name: String,
+    /// Which chip.
+    pub model: ModelName,
+    /// How the VMM reaches it.
+    pub socket: SocketSpec,
+    /// Its address.
+    pub mac: NicMac,
+    /// Where its frames go.
+    pub port: PortSpec,
+    /// A pcapng file of all its frames.
+    pub capture: Option<PathBuf>,
+}
+
+/// How a VMM reaches a NIC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SocketSpec {
+    /// A Unix socket made at this path.
+    Path(PathBuf),
+    /// An inherited descriptor: listening, or already connected.
+    Fd(i32),
+}
+
+/// IEEE 802.1D's default for the filtering database.
+pub const DEFAULT_AGEING: Duration = Duration::from_secs(300);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawHost {
+    #[serde(default)]
+    switch: Vec<RawSwitch>,
+    #[serde(default)]
+    nic: Vec<RawNic>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawSwitch {
+    name: Spanned<String>,
+    #[serde(default)]
+    ports: Vec<Spanned<PortSpec>>,
+    ageing_seconds: Option<Spanned<u64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawNic {
+    name: Spanned<String>,
+    #[serde(default)]
+    model: ModelName,
+    socket_path: Option<Spanned<PathBuf>>,
+    fd: Option<Spanned<i32>>,
+    mac: Option<Spanned<NicMac>>,
+    port: Spanned<PortSpec>,
+    capture: Option<PathBuf>,
+}
+
+/// What is wrong and at which byte of the text.
+struct Fault(Option<usize>, String);
+
+impl Fault {
+    fn at<T>(value: &Spanned<T>, message: String) -> Self {
+        Fault(Some(value.span().start), message)
+    }
+}
+
+impl HostConfig {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// One line that names file, line and column, what is wrong there and what to do.
+    pub fn load(file: &Path) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(file).map_err(|source| Error::ReadConfig {
+            file: file.to_owned(),
+            source,
+        })?;
+        Self::parse(file, &text)
+    }
+
+    /// Checks the text of a file.
+    ///
+    /// # Errors
+    /// As [`HostConfig::load`].
+    pub fn parse(file: &Path, text: &str) -> Result<Self, Error> {
+        let raw: Result<RawHost, Fault> = toml::from_str(text).map_err(|error| {
+            let message = error.message().trim_end().replace('\n', "; ");
+            Fault(error.span().map(|span| span.start), message)
+        });
+        raw.and_then(RawHost::check).map_err(|Fault(at, message)| {
+            let before = &text[..at.unwrap_or(0).min(text.len())];
+            let line = before.matches('\n').count() + 1;
+            let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+            Error::Config {
+                file: file.to_owned(),
+                line,
+                column,
+                message,
+            }
+        })
+    }
+}
+
+impl RawHost {
+    fn check(self) -> Result<HostConfig, Fault> {
+        let mut host = HostConfig::default();
+        let mut names: HashMap<String, ()> = HashMap::new();
+        for raw in self.switch {
+            let name = raw.name.get_ref().clone();
+            check_name(&raw.name)?;
+            if names.insert(name.clone(), ()).is_some() {
+                return Err(Fault::at(
+                    &raw.name,
+                    format!("\"{name}\" is already a switch; names must differ"),
+                ));
+            }
+            for port in &raw.ports {
+                if let PortSpec::Switch(_) = port.get_ref() {
+                    return Err(Fault::at(
+                        port,
+                        "a switch cannot be a port of a switch; use one switch".into(),
+                    ));
+                }
+            }
+            let ageing = match &raw.ageing_seconds {
+                None => DEFAULT_AGEING,
+                Some(s) if (10..=1_000_000).contains(s.get_ref()) => {
+                    Duration::from_secs(*s.get_ref())
+                }
+                Some(s) => {
+                    return Err(Fault::at(
+                        s,
+                        "ageing-seconds must lie between 10 and 1000000 (IEEE 802.1D)".into(),
+                    ));
+                }
+            };
+            let ports = raw.ports.into_iter().map(Spanned::into_inner).collect();
+            host.switches.push(SwitchConfig {
+                name,
+                ports,
+                ageing,
+            });
+        }
+        if self.nic.is_empty() {
+            return Err(Fault(
+                None,
+                "there is no [[nic]]; add one with name, socket-path and port".into(),
+            ));
+        }
+        let mut nics: HashMap<String, ()> = HashMap::new();
+        let mut sockets: HashMap<SocketKey, String> = HashMap::new();
+        let mut macs: HashMap<NicMac, String> = HashMap::new();
+        for raw in self.nic {
+            let name = raw.name.get_ref().clone();
+            check_name(&raw.name)?;
+            if nics.insert(name.clone(), ()).is_some() {
+                return Err(Fault::at(
+                    &raw.name,
+                    format!("\"{name}\" is already a NIC; names must differ"),
+                ));
+            }
+            let (socket, at) = match (&raw.socket_path, &raw.fd) {
+                (Some(path), None) => (SocketSpec::Path(path.get_ref().clone()), path.span().start),
+                (None, Some(fd)) => (SocketSpec::Fd(*fd.get_ref()), fd.span().start),
+                (None, None) => {
+                    return Err(Fault::at(
+                        &raw.name,
+                        format!(
+                            "NIC \"{name}\" has no socket; add socket-path = \"/run/{name}.sock\""
+                        ),
+                    ));
+                }
+                (Some(_), Some(fd)) => {
+                    return Err(Fault::at(
+                        fd,
+                        format!("NIC \"{name}\" has both socket-path and fd; keep one"),
+                    ));
+                }
+            };
+            let key = match &socket {
+                SocketSpec::Path(path) => SocketKey::Path(path.clone()),
+                SocketSpec::Fd(fd) => SocketKey::Fd(*fd),
+            };
+            if let Some(other) = sockets.insert(key, name.clone()) {
+                return Err(Fault(
+                    Some(at),
+                    format!("NIC \"{other}\" already has this socket; each NIC needs its own"),
+                ));
+            }
+            let mac = raw
+                .mac
+                .as_ref()
+                .map_or_else(|| NicMac::from_name(&name), |m| *m.get_ref());
+            if let Some(other) = macs.insert(mac, name.clone()) {
+                let at = raw
+                    .mac
+                    .as_ref()
+                    .map_or(raw.name.span().start, |m| m.span().start);
+                return Err(Fault(
+                    Some(at),
+                    format!("NIC \"{other}\" already has the MAC {mac}; each NIC needs its own"),
+                ));
+            }
+            if let PortSpec::Switch(switch) = raw.port.get_ref()
+                && !names.contains_key(switch)
+            {
+                let known: Vec<_> = host.switches.iter().map(|s| s.name.as_str()).collect();
+                let known = if known.is_empty() {
+                    "none".to_owned()
+                } else {
+                    known.join(", ")
+                };
+                return Err(Fault::at(
+                    &raw.port,
+                    format!(
+                        "there is no switch \"{switch}\" (there is: {known}); add a [[switch]] with that name"
+                    ),
+                ));
+            }
+            host.nics.push(NicConfig {
+                name,
+                model: raw.model,
+                socket,
+                mac,
+                port: raw.port.into_inner(),
+                capture: raw.capture,
+            });
+        }
+        Ok(host)
+    }
+}
+
+#[derive(PartialEq, Eq, Hash)]
+enum SocketKey {
+    Path(PathBuf),
+    Fd(i32),
+}
+
+fn check_name(name: &Spanned<String>) -> Result<(), Fault> {
+    let text = name.get_ref();
+    let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if text.is_empty() || text.len() > 64 || !text.chars().all(fine) {
+        let message = format!("bad name \"{text}\": use 1 to 64 letters, digits, '-', '_' or '.'");
+        return Err(Fault::at(name, message));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+[[switch]]
+name = "lan"
+ports = ["user", "tap:up0"]
+ageing-seconds = 60
+
+[[nic]]
+name = "a"
+model = "e1000"
+socket-path = "/run/a.sock"
+mac = "52:54:00:00:00:0a"
+port = "switch:lan"
+capture = "/tmp/a.pcapng"
+
+[[nic]]
+name = "b"
+socket-path = "/run/b.sock"
+port = "switch:lan"
+"#;
+
+    #[test]
+    fn a_good_file_is_a_host() {
+        let host = HostConfig::parse(Path::new("h.toml"), GOOD).expect("good");
+        assert_eq!(host.switches[0].ports.len(), 2);
+        assert_eq!(host.switches[0].ageing, Duration::from_secs(60));
+        assert_eq!(host.nics[0].mac.to_string(), "52:54:00:00:00:0a");
+        assert_eq!(host.nics[1].mac, NicMac::from_name("b"));
+        assert_eq!(host.nics[1].port, PortSpec::Switch("lan".into()));
+    }
+
+    #[test]
+    fn every_mistake_names_its_place_and_its_cure() {
+        // (what to replace, by what, line, column, words that must be in the message)
+        let cases: &[(&str, &str, usize, usize, &[&str])] = &[
+            (
+                "mac = \"52:54:00:00:00:0a\"",
+                "mac = \"52:54\"",
+                11,
+                7,
+                &["bad MAC", "six bytes"],
+            ),
+            ("\"e1000\"", "\"ne2000\"", 9, 9, &["unknown model", "e1000"]),
+            ("model = ", "modle = ", 9, 1, &["unknown field", "modle"]),
+            (
+                "\"switch:lan\"\ncapture",
+                "\"switch:wan\"\ncapture",
+                12,
+                8,
+                &["no switch \"wan\"", "lan", "[[switch]]"],
+            ),
+            (
+                "\"user\", ",
+                "\"usr\", ",
+                4,
+                9,
+                &["no port \"usr\"", "tap:NAME"],
+            ),
+            (
+                "\"user\", ",
+                "\"switch:x\", ",
+                4,
+                10,
+                &["cannot be a port of a switch"],
+            ),
+            ("name = \"b\"", "name = \"a\"", 16, 8, &["already a NIC"]),
+            (
+                "/run/b.sock",
+                "/run/a.sock",
+                17,
+                15,
+                &["\"a\" already has this socket"],
+            ),
+            (
+                "socket-path = \"/run/b.sock\"\n",
+                "",
+                16,
+                8,
+                &["no socket", "socket-path ="],
+            ),
+            ("name = \"b\"", "name = \"b c\"", 16, 8, &["bad name"]),
+            (
+                "ageing-seconds = 60",
+                "ageing-seconds = 1",
+                5,
+                18,
+                &["between 10"],
+            ),
+            ("[[nic]]\nname = \"a\"", "[[nic]\nname = \"a\"", 7, 7, &[]),
+        ];
+        for (old, new, line, column, words) in cases {
+            assert!(GOOD.contains(old), "{old}");
+            let text = GOOD.replacen(old, new, 1);
+            let error = HostConfig::parse(Path::new("h.toml"), &text)
+                .expect_err(new)
+                .to_string();
+            let place = format!("h.toml:{line}:{column}: ");
+            assert!(
+                error.starts_with(&place),
+                "{new}: {error} is not at {place}"
+            );
+            assert!(!error.contains('\n'), "one line: {error}");
+            for word in *words {
+                assert!(error.contains(word), "{error} lacks {word}");
+            }
+        }
+        let error = HostConfig::parse(Path::new("h.toml"), "")
+            .expect_err("empty")
+            .to_string();
+        assert!(error.contains("no [[nic]]"), "{error}");
+    }
+}

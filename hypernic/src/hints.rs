@@ -1,0 +1,89 @@
+//! What to paste where.
+
+use std::path::Path;
+
+use crate::config::{HostConfig, SocketSpec};
+
+/// The arguments that connect a VMM to one NIC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hints {
+    /// For QEMU 10.1 or newer.
+    pub qemu: String,
+    /// For cloud-hypervisor.
+    pub cloud_hypervisor: String,
+}
+
+/// Hints for a NIC at `socket`.
+///
+/// Guest RAM must be shared (`share=on`, `shared=on`): the NIC reads and writes it from its own
+/// process. The device argument is JSON because QEMU refuses a dotted `socket.type`.
+pub fn for_socket(socket: &Path) -> Hints {
+    let path = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
+    let json = serde_json::json!({
+        "driver": "vfio-user-pci",
+        "socket": { "type": "unix", "path": path.to_string_lossy() },
+    });
+    Hints {
+        qemu: format!(
+            "-object memory-backend-memfd,id=ram0,size=1G,share=on -machine q35,memory-backend=ram0 \
+             -m 1G -device {}",
+            quoted(&json.to_string())
+        ),
+        cloud_hypervisor: format!(
+            "--memory size=1G,shared=on --user-device socket={}",
+            quoted(&path.to_string_lossy())
+        ),
+    }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/-_.=,:+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// The lines printed on start.
+pub fn banner(host: &HostConfig) -> String {
+    let mut text = String::new();
+    for nic in &host.nics {
+        let SocketSpec::Path(path) = &nic.socket else {
+            continue;
+        };
+        let hints = for_socket(path);
+        text += &format!(
+            "NIC {} ({}, {}, {})\n  QEMU >= 10.1:      {}\n  cloud-hypervisor:  {}\n",
+            nic.name,
+            nic.model.as_str(),
+            nic.mac,
+            nic.port,
+            hints.qemu,
+            hints.cloud_hypervisor
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_are_absolute_shared_and_quoted() {
+        let hints = for_socket(Path::new("/run/it's n0.sock"));
+        assert!(hints.qemu.contains("share=on"));
+        assert!(hints.qemu.contains(r#"'{"driver":"vfio-user-pci","socket":{"path":"/run/it'\''s n0.sock","type":"unix"}}'"#), "{}", hints.qemu);
+        assert!(
+            hints
+                .cloud_hypervisor
+                .ends_with(r"--user-device socket='/run/it'\''s n0.sock'")
+        );
+        assert!(
+            for_socket(Path::new("n0.sock"))
+                .cloud_hypervisor
+                .contains("socket=/")
+        );
+    }
+}

@@ -1,0 +1,82 @@
+//! Log lines, and a cap on those a guest can cause.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::fmt;
+
+use crate::cli::LogFormat;
+
+/// Starts logging to standard error.
+pub fn start(format: LogFormat, verbose: u8) {
+    let level = match verbose {
+        0 => LevelFilter::INFO,
+        1 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    let base = fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(level)
+        .with_target(false);
+    // A second start (tests) keeps the first.
+    let _ = match format {
+        LogFormat::Human => {
+            let ansi = rustix::termios::isatty(std::io::stderr());
+            tracing::subscriber::set_global_default(base.with_ansi(ansi).finish())
+        }
+        LogFormat::Json => {
+            tracing::subscriber::set_global_default(base.json().flatten_event(true).finish())
+        }
+    };
+}
+
+/// Lets ten lines pass in five seconds; what is held back is counted and told with the next line
+/// that passes. For every line that a guest or a peer can cause at will.
+#[derive(Debug, Default)]
+pub struct Limit(Mutex<LimitState>);
+
+#[derive(Debug, Default)]
+struct LimitState {
+    since: Option<Instant>,
+    passed: u32,
+    held: u64,
+}
+
+const LINES: u32 = 10;
+const WINDOW: Duration = Duration::from_secs(5);
+
+impl Limit {
+    /// `Some(held back so far)` when the line may be written.
+    pub fn pass(&self, now: Instant) -> Option<u64> {
+        let mut state = self.0.lock();
+        if state
+            .since
+            .is_none_or(|since| now.duration_since(since) >= WINDOW)
+        {
+            state.since = Some(now);
+            state.passed = 0;
+        }
+        if state.passed < LINES {
+            state.passed += 1;
+            return Some(std::mem::take(&mut state.held));
+        }
+        state.held += 1;
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storm_of_lines_is_ten_in_five_seconds() {
+        let limit = Limit::default();
+        let start = Instant::now();
+        let passed = (0..1000).filter(|_| limit.pass(start).is_some()).count();
+        assert_eq!(passed, 10);
+        assert_eq!(limit.pass(start + WINDOW), Some(990));
+        assert_eq!(limit.pass(start + WINDOW), Some(0));
+    }
+}

@@ -1,0 +1,285 @@
+//! The words by which users name MACs, models and ports, on the command line and in files alike.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, de};
+
+/// A station address that a NIC may have: unicast, not zero.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NicMac(pub [u8; 6]);
+
+impl NicMac {
+    /// A stable, locally administered address made from a name: the same NIC keeps its address
+    /// from run to run without anybody writing it down.
+    pub fn from_name(name: &str) -> Self {
+        // FNV-1a; any spread will do.
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
+            (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let [.., a, b, c] = (hash ^ (hash >> 24)).to_be_bytes();
+        NicMac([0x52, 0x54, 0x00, a, b, c])
+    }
+}
+
+impl FromStr for NicMac {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = |why: &str| {
+            format!("bad MAC address \"{text}\": {why}; write six bytes like 52:54:00:12:34:56")
+        };
+        let mut mac = [0u8; 6];
+        let mut parts = text.split([':', '-']);
+        for byte in &mut mac {
+            let part = parts.next().ok_or_else(|| bad("too few bytes"))?;
+            if part.len() != 2 {
+                return Err(bad("each byte is two hexadecimal digits"));
+            }
+            *byte = u8::from_str_radix(part, 16)
+                .map_err(|_| bad("each byte is two hexadecimal digits"))?;
+        }
+        if parts.next().is_some() {
+            return Err(bad("too many bytes"));
+        }
+        if mac[0] & 1 == 1 {
+            return Err(bad("it is a group address (the first byte must be even)"));
+        }
+        if mac == [0; 6] {
+            return Err(bad("all zero is nobody's address"));
+        }
+        Ok(NicMac(mac))
+    }
+}
+
+impl fmt::Display for NicMac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for NicMac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Which chip.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ModelName {
+    /// Intel 82540EM.
+    #[default]
+    E1000,
+}
+
+impl ModelName {
+    /// As users write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ModelName::E1000 => "e1000",
+        }
+    }
+}
+
+impl FromStr for ModelName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "e1000" => Ok(ModelName::E1000),
+            _ => Err(format!(
+                "unknown model \"{text}\"; this build has: e1000 (Intel 82540EM)"
+            )),
+        }
+    }
+}
+
+/// Where frames go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortSpec {
+    /// The user-mode network, with its options in order.
+    User(Vec<(String, String)>),
+    /// A TAP interface by name.
+    Tap(String),
+    /// An inherited TAP descriptor.
+    TapFd(i32),
+    /// A switch of this process by name.
+    Switch(String),
+    /// Length-prefixed frames over a Unix socket we connect to.
+    Stream(PathBuf),
+    /// The same over a Unix socket we listen on.
+    StreamListen(PathBuf),
+    /// The same over an inherited, connected descriptor.
+    StreamFd(i32),
+    /// Frames end here.
+    Null,
+    /// Frames come back.
+    Loopback,
+}
+
+const PORT_HELP: &str = "write user, tap:NAME, tap:fd=N, switch:NAME, stream:PATH, \
+                         stream:listen=PATH, stream:fd=N, null or loopback";
+
+impl FromStr for PortSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = |why: String| format!("bad port \"{text}\": {why}; {PORT_HELP}");
+        let (kind, rest) = match text.split_once(':') {
+            Some((kind, rest)) => (kind, Some(rest)),
+            None => (text, None),
+        };
+        let fd = |digits: &str| {
+            digits
+                .parse::<i32>()
+                .ok()
+                .filter(|n| *n >= 0)
+                .ok_or_else(|| bad(format!("\"{digits}\" is not a file descriptor number")))
+        };
+        let named = |what: &str| {
+            rest.filter(|r| !r.is_empty())
+                .ok_or_else(|| bad(format!("{kind} needs {what}")))
+        };
+        match kind {
+            "user" => {
+                let mut options = Vec::new();
+                for pair in rest.unwrap_or("").split(',').filter(|p| !p.is_empty()) {
+                    let (key, value) = pair
+                        .split_once('=')
+                        .ok_or_else(|| bad(format!("option \"{pair}\" is not KEY=VALUE")))?;
+                    options.push((key.to_owned(), value.to_owned()));
+                }
+                Ok(PortSpec::User(options))
+            }
+            "tap" => match named("an interface name")?.split_once('=') {
+                Some(("fd", digits)) => fd(digits).map(PortSpec::TapFd),
+                _ => Ok(PortSpec::Tap(named("an interface name")?.to_owned())),
+            },
+            "switch" => Ok(PortSpec::Switch(named("a switch name")?.to_owned())),
+            "stream" => match named("a socket path")?.split_once('=') {
+                Some(("fd", digits)) => fd(digits).map(PortSpec::StreamFd),
+                Some(("listen", path)) => Ok(PortSpec::StreamListen(path.into())),
+                _ => Ok(PortSpec::Stream(named("a socket path")?.into())),
+            },
+            "null" if rest.is_none() => Ok(PortSpec::Null),
+            "loopback" if rest.is_none() => Ok(PortSpec::Loopback),
+            "null" | "loopback" => Err(bad(format!("{kind} takes nothing after it"))),
+            _ => Err(bad(format!("there is no port \"{kind}\""))),
+        }
+    }
+}
+
+impl fmt::Display for PortSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PortSpec::User(options) if options.is_empty() => f.write_str("user"),
+            PortSpec::User(options) => {
+                let words: Vec<_> = options.iter().map(|(k, v)| format!("{k}={v}")).collect();
+                write!(f, "user:{}", words.join(","))
+            }
+            PortSpec::Tap(name) => write!(f, "tap:{name}"),
+            PortSpec::TapFd(fd) => write!(f, "tap:fd={fd}"),
+            PortSpec::Switch(name) => write!(f, "switch:{name}"),
+            PortSpec::Stream(path) => write!(f, "stream:{}", path.display()),
+            PortSpec::StreamListen(path) => write!(f, "stream:listen={}", path.display()),
+            PortSpec::StreamFd(fd) => write!(f, "stream:fd={fd}"),
+            PortSpec::Null => f.write_str("null"),
+            PortSpec::Loopback => f.write_str("loopback"),
+        }
+    }
+}
+
+/// `deserialize_with` for anything users write as one word.
+pub(crate) fn word<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err = String>,
+{
+    String::deserialize(deserializer)?
+        .parse()
+        .map_err(de::Error::custom)
+}
+
+macro_rules! from_word {
+    ($($type:ty),*) => {$(
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                word(deserializer)
+            }
+        }
+    )*};
+}
+from_word!(NicMac, ModelName, PortSpec);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn macs_are_checked_and_say_what_is_wrong() {
+        let mac: NicMac = "52:54:00:12:34:5f".parse().expect("good");
+        assert_eq!(mac.to_string(), "52:54:00:12:34:5f");
+        for (bad, why) in [
+            ("52:54:00:12:34", "too few"),
+            ("52:54:00:12:34:56:78", "too many"),
+            ("52:54:00:12:34:zz", "hexadecimal"),
+            ("52:54:0:12:34:56", "hexadecimal"),
+            ("01:00:5e:00:00:01", "group address"),
+            ("00:00:00:00:00:00", "all zero"),
+        ] {
+            let error = bad.parse::<NicMac>().expect_err(bad);
+            assert!(
+                error.contains(why) && error.contains("52:54:00:12:34:56"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_gives_a_stable_unicast_mac() {
+        let (a, b) = (NicMac::from_name("n0"), NicMac::from_name("n1"));
+        assert_ne!(a, b);
+        assert_eq!(a, NicMac::from_name("n0"));
+        assert_eq!(a.to_string().parse::<NicMac>(), Ok(a));
+    }
+
+    #[test]
+    fn ports_read_and_print_alike() {
+        for text in [
+            "user",
+            "user:tftp=/srv/tftp,bootfile=x.ipxe",
+            "tap:vm0",
+            "tap:fd=7",
+            "switch:lan",
+            "stream:/run/passt.sock",
+            "stream:listen=/run/s.sock",
+            "stream:fd=3",
+            "null",
+            "loopback",
+        ] {
+            let spec: PortSpec = text.parse().expect(text);
+            assert_eq!(spec.to_string(), text);
+        }
+        for bad in [
+            "",
+            "tap",
+            "tap:",
+            "switch:",
+            "bridge:br0",
+            "null:x",
+            "tap:fd=-1",
+            "user:x",
+        ] {
+            let error = bad.parse::<PortSpec>().expect_err(bad);
+            assert!(error.contains("write user, tap:NAME"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_model_lists_the_known_ones() {
+        let error = "e1001".parse::<ModelName>().expect_err("unknown");
+        assert!(error.contains("e1001") && error.contains("e1000 (Intel 82540EM)"));
+    }
+}

@@ -1,0 +1,126 @@
+//! The real clock and the real timer behind a model's [`model::Env`].
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use model::{Clock, Nanos, Timer};
+use parking_lot::Mutex;
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
+
+/// `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MonotonicClock;
+
+impl Clock for MonotonicClock {
+    fn now(&self) -> Nanos {
+        let now = clock_gettime(ClockId::Monotonic);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    }
+}
+
+/// A timerfd that any thread may arm and the NIC's thread waits for.
+#[derive(Debug)]
+pub struct NicTimer {
+    fd: OwnedFd,
+    /// What is armed now, so that arming the same again costs no system call.
+    armed: Mutex<Option<Nanos>>,
+    calls: AtomicU64,
+}
+
+impl NicTimer {
+    /// A timer that is not armed.
+    ///
+    /// # Errors
+    /// When the host has no descriptor left.
+    pub fn new() -> rustix::io::Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        Ok(Self {
+            fd,
+            armed: Mutex::new(None),
+            calls: AtomicU64::new(0),
+        })
+    }
+
+    /// Takes an expiry; `true` when the deadline has come.
+    pub fn expired(&self) -> bool {
+        let mut armed = self.armed.lock();
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let gone = rustix::io::read(&self.fd, &mut [0u8; 8]).is_ok();
+        if gone {
+            *armed = None;
+        }
+        gone
+    }
+
+    /// System calls made so far.
+    pub fn syscalls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+}
+
+impl AsFd for NicTimer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Timer for NicTimer {
+    fn arm(&self, deadline: Option<Nanos>) {
+        let mut armed = self.armed.lock();
+        if *armed == deadline {
+            return;
+        }
+        *armed = deadline;
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        // Zero disarms, so a deadline at the epoch becomes its first nanosecond.
+        let nanos = deadline.map_or(0, |d| d.max(1));
+        let it_value = Timespec {
+            tv_sec: (nanos / 1_000_000_000).min(i64::MAX as u64) as i64,
+            tv_nsec: (nanos % 1_000_000_000) as i64,
+        };
+        let it_interval = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let spec = Itimerspec {
+            it_interval,
+            it_value,
+        };
+        // Only a bad descriptor or a bad time could fail, and both are ours.
+        let _ = timerfd_settime(&self.fd, TimerfdTimerFlags::ABSTIME, &spec);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    fn readable(timer: &NicTimer, seconds: i64) -> bool {
+        let mut fds = [PollFd::new(timer, PollFlags::IN)];
+        let wait = Timespec {
+            tv_sec: seconds,
+            tv_nsec: 0,
+        };
+        poll(&mut fds, Some(&wait)).expect("poll") == 1
+    }
+
+    #[test]
+    fn a_deadline_comes_once_and_can_be_called_off() {
+        let timer = NicTimer::new().expect("timer");
+        timer.arm(Some(MonotonicClock.now()));
+        assert!(readable(&timer, 10));
+        assert!(timer.expired());
+        assert!(!timer.expired());
+        timer.arm(Some(MonotonicClock.now() + 3_600_000_000_000));
+        let calls = timer.syscalls();
+        timer.arm(None);
+        timer.arm(None);
+        assert_eq!(timer.syscalls(), calls + 1, "arming the same again is free");
+        assert!(!readable(&timer, 0));
+    }
+}
