@@ -1,9 +1,21 @@
 //! What is on the wire, and what a frame may still ask for before it gets there.
 //!
-//! No I/O, no allocation, no `unsafe`.
+//! Addresses, header location, the Internet checksum, TCP segmentation. No I/O, no allocation, no
+//! `unsafe`; any input is answered, none panics. Those who work on memory that others can write
+//! copy the headers first and look only at the copy.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod checksum;
+mod ethernet;
+mod layers;
+mod mac;
 mod offload;
+mod segment;
 
+pub use checksum::{Sum, ipv4_header_intact, update};
+pub use ethernet::{ETHERNET_HEADER, EtherType, Ethernet, Truncated, VLAN_TAG};
+pub use layers::{Fragment, L3, L3Kind, L4, L4Kind, Layers, MAX_HEADERS};
+pub use mac::{MacAddr, MacParseError};
 pub use offload::{Csum, Gso, Offload};
+pub use segment::{MAX_SEGMENTS, SegmentError, Segments};
