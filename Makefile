@@ -1,0 +1,55 @@
+# The commands of the README. Everything a target needs, it sets up itself and says so.
+SHELL := /bin/sh
+CARGO ?= cargo
+CACHE ?= $(or $(HYPERNIC_CACHE),$(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME)/hypernic,$(HOME)/.cache/hypernic))
+DENY_VERSION := 0.20.2
+DENY := $(CACHE)/tools/bin/cargo-deny
+
+.PHONY: all build demo test lint fmt clippy deny docs bench clean help
+
+all: build
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+build: ## build the release binary: target/release/hypernic
+	@scripts/setup build
+	$(CARGO) build --release -p hypernic
+
+demo: build ## two real Linux guests on one hypernic: addresses, ping, TCP, a file, the host
+	$(CARGO) run --release -q -p hypernic-tests --bin demo -- --hypernic target/release/hypernic
+
+test: ## everything CI runs: lint, then all tests (real guests included)
+	@scripts/setup test
+	@$(MAKE) --no-print-directory lint
+	$(CARGO) build -p hypernic
+	$(CARGO) test --workspace --no-fail-fast
+
+lint: fmt clippy deny ## formatting, clippy, licences
+
+fmt:
+	$(CARGO) fmt --all --check
+
+clippy:
+	@scripts/setup build
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+$(DENY):
+	@echo "deny: building cargo-deny $(DENY_VERSION) into $(CACHE)/tools"
+	$(CARGO) install cargo-deny --version $(DENY_VERSION) --locked --root $(CACHE)/tools -q \
+	    --config profile.release.opt-level=0 --config profile.release.lto=false
+
+deny: $(DENY) ## licences and sources of every dependency; advisories where their list can be fetched
+	$(DENY) --log-level error check licenses bans sources
+	@if $(DENY) --log-level off fetch db >/dev/null 2>&1; \
+	    then $(DENY) --offline --log-level error check advisories; \
+	    else echo "deny: the advisory list cannot be fetched from here; licences and sources are checked"; fi
+
+docs: ## write docs/registers/ again from the register tables
+	$(CARGO) run -q -p hypernic-e1000 --example registers
+
+bench: build ## our e1000 beside QEMU's in one guest; writes docs/report/
+	$(CARGO) run --release -q -p hypernic-bench -- all
+
+clean: ## what cargo built; the rig's cache stays ($(CACHE))
+	$(CARGO) clean
