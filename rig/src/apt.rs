@@ -1,0 +1,273 @@
+//! Downloads Debian packages into a private folder with the machine's own `apt-get`, but with a state of its
+//! own: nothing of the host's package database is read or changed, and no root rights are needed.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::cache::say;
+use crate::error::{CannotRun, Error, Result};
+use crate::process;
+use crate::sources::{self, Mirror};
+
+/// The Debian release guests are made of.
+pub(crate) const SUITE: &str = "trixie";
+
+/// Packages that maintainer scripts need and unpacked files do not: declared as already installed so that apt
+/// leaves them, and what only they need, undownloaded.
+const PRETENDED: [&str; 18] = [
+    "adduser",
+    "base-passwd",
+    "debconf",
+    "debianutils",
+    "init-system-helpers",
+    "initramfs-tools",
+    "kmod",
+    "libasound2-data",
+    "libcap2-bin",
+    "libsasl2-modules-db",
+    "libsemanage-common",
+    "linux-base",
+    "login.defs",
+    "openssl-provider-legacy",
+    "passwd",
+    "pci.ids",
+    "libtirpc-common",
+    "libpam0g",
+];
+
+/// A private apt: its folder holds the package lists, the configuration and the downloaded archives.
+pub(crate) struct Apt {
+    dir: PathBuf,
+    mirror: Mirror,
+}
+
+/// How the pins are set, from the least to the most taken from backports.
+const PINS: [&str; 2] = ["qemu-system-* seabios ipxe-qemu", "*"];
+
+impl Apt {
+    /// Finds a usable mirror and fetches its package lists into `dir`.
+    pub(crate) fn open(dir: &Path) -> Result<Self> {
+        for program in ["apt-get", "dpkg-deb", "tar"] {
+            if !process::on_path(program) {
+                return Err(CannotRun::new(format!(
+                    "no `{program}`: the rig makes its guests from Debian packages, so it needs a Debian host"
+                ))
+                .into());
+            }
+        }
+        let mirrors = sources::mirrors(Path::new("/etc/apt"));
+        let mut last = CannotRun::new(
+            "apt's configuration under /etc/apt names no Debian archive with `main`: add one to sources.list",
+        )
+        .into();
+        for mirror in mirrors {
+            let apt = Self {
+                dir: dir.to_path_buf(),
+                mirror,
+            };
+            apt.write_config()?;
+            match process::output(apt.command("apt-get").args(["-qq", "update"])) {
+                Ok(_) => return Ok(apt),
+                Err(e) => {
+                    last = CannotRun::new(format!(
+                        "the package lists of {SUITE} and {SUITE}-backports cannot be had from {}: {e}",
+                        apt.mirror.uri
+                    ))
+                    .into();
+                }
+            }
+        }
+        Err(last)
+    }
+
+    fn write_config(&self) -> Result<()> {
+        let dir = &self.dir;
+        for sub in ["lists/partial", "cache/archives/partial"] {
+            let path = dir.join(sub);
+            fs::create_dir_all(&path).map_err(Error::io(format!("create {}", path.display())))?;
+        }
+        let write = |name: &str, text: String| {
+            let path = dir.join(name);
+            fs::write(&path, text).map_err(Error::io(format!("write {}", path.display())))
+        };
+        let mut source = format!(
+            "Types: deb\nURIs: {}\nSuites: {SUITE} {SUITE}-backports\nComponents: main\nArchitectures: amd64\n",
+            self.mirror.uri
+        );
+        if let Some(key) = &self.mirror.signed_by {
+            let _ = writeln!(source, "Signed-By: {key}");
+        }
+        write("rig.sources", source)?;
+        let mut status = String::new();
+        for package in PRETENDED {
+            let _ = write!(
+                status,
+                "Package: {package}\nStatus: install ok installed\nArchitecture: amd64\n\
+                 Multi-Arch: foreign\nMaintainer: none\nVersion: 99:99\nDescription: not needed here\n\n"
+            );
+        }
+        write("status", status)?;
+        self.write_pins(PINS[0])?;
+        let d = dir.display();
+        // The host's apt.conf stays in force (proxies, CA certificates) except for its hooks.
+        write(
+            "apt.conf",
+            format!(
+                "#clear APT::Update::Pre-Invoke;\n#clear APT::Update::Post-Invoke;\n\
+                 #clear APT::Update::Post-Invoke-Success;\n#clear DPkg::Pre-Invoke;\n\
+                 #clear DPkg::Post-Invoke;\n#clear DPkg::Pre-Install-Pkgs;\n#clear Acquire::IndexTargets::deb::DEP-11;\n\
+                 #clear APT::Default-Release;\n#clear APT::Architectures;\n\
+                 Dir::State \"{d}\";\nDir::State::lists \"{d}/lists\";\nDir::State::status \"{d}/status\";\n\
+                 Dir::State::extended_states \"{d}/extended_states\";\n\
+                 Dir::Cache \"{d}/cache\";\nDir::Cache::archives \"{d}/cache/archives\";\n\
+                 Dir::Log \"{d}\";\nDir::Etc::sourcelist \"{d}/rig.sources\";\nDir::Etc::sourceparts \"/dev/null\";\n\
+                 Dir::Etc::preferences \"{d}/preferences\";\nDir::Etc::preferencesparts \"/dev/null\";\n\
+                 APT::Architecture \"amd64\";\nAPT::Architectures {{ \"amd64\"; }};\n\
+                 APT::Sandbox::User \"root\";\nAPT::Install-Recommends \"false\";\nAPT::Install-Suggests \"false\";\n\
+                 Acquire::Languages \"none\";\nAcquire::Retries \"4\";\nAcquire::http::Timeout \"30\";\n\
+                 APT::Get::Assume-Yes \"true\";\n"
+            ),
+        )
+    }
+
+    fn write_pins(&self, from_backports: &str) -> Result<()> {
+        let text = format!(
+            "Package: *\nPin: release n={SUITE}-backports\nPin-Priority: 100\n\n\
+             Package: {}\nPin: release n={SUITE}-backports\nPin-Priority: 900\n\n\
+             Package: linux-*\nPin: release n={SUITE}\nPin-Priority: 990\n",
+            from_backports
+        );
+        let path = self.dir.join("preferences");
+        fs::write(&path, text).map_err(Error::io(format!("write {}", path.display())))
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.arg("-c").arg(self.dir.join("apt.conf"));
+        // Messages are shown to people and parsed here: one language.
+        command
+            .env("LC_ALL", "C")
+            .env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    }
+
+    /// Downloads the packages and all they need; returns the archives' paths.
+    pub(crate) fn download(&self, packages: &[&str]) -> Result<Vec<PathBuf>> {
+        let archives = self.dir.join("cache/archives");
+        let mut plan = Vec::new();
+        for (attempt, pins) in PINS.iter().enumerate() {
+            self.write_pins(pins)?;
+            let mut command = self.command("apt-get");
+            command
+                .args(["-qq", "--print-uris", "install"])
+                .args(packages);
+            match process::output(&mut command) {
+                Ok(out) => {
+                    plan = parse_plan(&String::from_utf8_lossy(&out));
+                    break;
+                }
+                Err(e) if attempt + 1 == PINS.len() => {
+                    return Err(CannotRun::new(format!(
+                        "{SUITE} and {SUITE}-backports at {} cannot provide the guest's packages: {e}",
+                        self.mirror.uri
+                    ))
+                    .into());
+                }
+                Err(_) => {}
+            }
+        }
+        let bytes: u64 = plan.iter().map(|p| p.1).sum();
+        say(&format!(
+            "downloading {} packages, {} MB, from {}",
+            plan.len(),
+            bytes / 1_000_000,
+            self.mirror.uri
+        ));
+        let start = Instant::now();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| progress(&archives, bytes, &done));
+            let mut last = Ok(Vec::new());
+            for _ in 0..3 {
+                let mut command = self.command("apt-get");
+                command
+                    .args(["-qq", "--download-only", "install"])
+                    .args(packages);
+                last = process::output(&mut command);
+                if last.is_ok() {
+                    break;
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+            last
+        })
+        .map_err(|e| {
+            CannotRun::new(format!(
+                "the download failed (it resumes on the next try): {e}"
+            ))
+        })?;
+        say(&format!(
+            "downloaded in {:.0} s",
+            start.elapsed().as_secs_f64()
+        ));
+        Ok(plan
+            .into_iter()
+            .map(|(name, _)| archives.join(name))
+            .collect())
+    }
+}
+
+/// The lines of `apt-get --print-uris`: `'URI' FILE SIZE HASH`.
+fn parse_plan(text: &str) -> Vec<(String, u64)> {
+    text.lines()
+        .filter(|line| line.starts_with('\''))
+        .filter_map(|line| {
+            let mut words = line.rsplit(' ');
+            let (_hash, size, file) = (words.next()?, words.next()?, words.next()?);
+            Some((file.to_owned(), size.parse().ok()?))
+        })
+        .collect()
+}
+
+fn progress(archives: &Path, total: u64, done: &AtomicBool) {
+    let mut shown = Instant::now();
+    while !done.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(100));
+        if shown.elapsed() < Duration::from_secs(5) {
+            continue;
+        }
+        shown = Instant::now();
+        let size = |dir: PathBuf| -> u64 {
+            let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+            entries
+                .filter_map(|e| e.metadata().ok())
+                .map(|m| m.len())
+                .sum()
+        };
+        let have = size(archives.to_path_buf()) + size(archives.join("partial"));
+        say(&format!("{} of {} MB", have / 1_000_000, total / 1_000_000));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plan_lines_are_read() {
+        let text = "Reading lists...\n\
+            'http://m.example/debian/pool/main/d/dash/dash_0.5.12-12_amd64.deb' dash_0.5.12-12_amd64.deb 98504 SHA256:ab\n\
+            'http://m.example/x.deb' libx_1%3a2_all.deb 12 MD5Sum:cd\nNeed nothing\n";
+        assert_eq!(
+            parse_plan(text),
+            [
+                ("dash_0.5.12-12_amd64.deb".to_owned(), 98504),
+                ("libx_1%3a2_all.deb".to_owned(), 12)
+            ]
+        );
+    }
+}

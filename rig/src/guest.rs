@@ -1,0 +1,905 @@
+//! A running guest.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::agent::{Agent, Output};
+use crate::console::Console;
+use crate::error::{Error, Result};
+use crate::initramfs;
+use crate::netns::Netns;
+use crate::nic::Nic;
+use crate::process;
+use crate::qmp::{Qmp, QmpError};
+use crate::qtest::Qtest;
+use crate::rig::{Rig, SCRATCH, scratch_parent};
+
+/// How the guest's processor is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accel {
+    /// Hardware virtualisation.
+    Kvm,
+    /// QEMU's translator.
+    Tcg,
+}
+
+impl fmt::Display for Accel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        })
+    }
+}
+
+/// What a guest runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Boot {
+    /// The rig's Linux; `append` is added to its command line.
+    Linux {
+        /// More kernel parameters.
+        append: String,
+    },
+    /// The machine's firmware, which then boots what it finds (a NIC's option ROM). Its output is on the console.
+    Firmware,
+    /// Another kernel.
+    Kernel {
+        /// Anything QEMU's `-kernel` takes.
+        kernel: PathBuf,
+        /// Its initial RAM disk.
+        initrd: Option<PathBuf>,
+        /// Its command line.
+        append: String,
+    },
+    /// Nothing: the machine is poked through [`Guest::qtest`].
+    Qtest,
+}
+
+/// How to start a guest. The fields may be set freely; the methods are for the common cases.
+#[derive(Debug, Clone)]
+pub struct GuestConfig {
+    /// Names the guest in messages and its log.
+    pub name: String,
+    /// RAM in MiB; shared memory with a descriptor, as vfio-user needs it.
+    pub mem_mib: u32,
+    /// Number of processors.
+    pub smp: u32,
+    /// QEMU's `-cpu`; by default `host` under KVM and `qemu64` under TCG (the quickest to boot).
+    pub cpu: Option<String>,
+    /// QEMU's machine type and options.
+    pub machine: String,
+    /// The accelerator, if not the rig's choice.
+    pub accel: Option<Accel>,
+    /// What it runs.
+    pub boot: Boot,
+    /// Its NICs.
+    pub nics: Vec<Nic>,
+    /// More QEMU arguments.
+    pub extra_args: Vec<OsString>,
+    /// More files in the guest: path, permissions, content.
+    pub files: Vec<(String, u32, Vec<u8>)>,
+    /// PCIe root ports `rp0`, `rp1`, ... to plug NICs into (0 to 8; q35 machines only).
+    pub hotplug_ports: u8,
+    /// Whether a reboot restarts the guest; otherwise QEMU ends.
+    pub allow_reboot: bool,
+    /// The namespace QEMU runs in.
+    pub netns: Option<Netns>,
+}
+
+/// The kernel command line: silent, without self-tests and hardware the machine does not have. It halves the
+/// time a translated guest takes to boot.
+const CMDLINE: &str = "console=ttyS0 panic=-1 quiet mitigations=off lsm= audit=0 init_on_alloc=0 rodata=off \
+    tsc=reliable no_timer_check rcupdate.rcu_expedited=1 cryptomgr.notests i8042.nopnp i8042.noaux i8042.nokbd \
+    nowatchdog net.ifnames=0 initcall_blacklist=jent_mod_init,load_system_certificate_list,bpf_tcp_ca_kfunc_init,\
+    bpf_dummy_struct_ops_init,init_encrypted,cmos_init,bert_init";
+
+/// How long a boot may take: 4 to 10 s under TCG on an idle machine, many times that on a busy one.
+const BOOT: Duration = Duration::from_secs(180);
+
+/// The limit of a command in the guest unless one is given.
+const COMMAND: Duration = Duration::from_secs(60);
+
+impl GuestConfig {
+    /// A guest with 256 MiB, one processor, two ports for hot-plug and no NIC, running the rig's Linux on q35.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            mem_mib: 256,
+            smp: 1,
+            cpu: None,
+            machine: "q35".to_owned(),
+            accel: None,
+            boot: Boot::Linux {
+                append: String::new(),
+            },
+            nics: Vec::new(),
+            extra_args: Vec::new(),
+            files: Vec::new(),
+            hotplug_ports: 2,
+            allow_reboot: false,
+            netns: None,
+        }
+    }
+
+    /// Adds a NIC.
+    #[must_use]
+    pub fn nic(mut self, nic: Nic) -> Self {
+        self.nics.push(nic);
+        self
+    }
+
+    /// Adds QEMU arguments.
+    #[must_use]
+    pub fn args<I: IntoIterator<Item = S>, S: Into<OsString>>(mut self, args: I) -> Self {
+        self.extra_args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Adds a file.
+    #[must_use]
+    pub fn file(mut self, path: &str, mode: u32, content: impl Into<Vec<u8>>) -> Self {
+        self.files.push((path.to_owned(), mode, content.into()));
+        self
+    }
+
+    /// Sets what it runs.
+    #[must_use]
+    pub fn boot(mut self, boot: Boot) -> Self {
+        self.boot = boot;
+        self
+    }
+
+    /// Runs QEMU in a namespace, where its TAPs are.
+    #[must_use]
+    pub fn netns(mut self, netns: &Netns) -> Self {
+        self.netns = Some(netns.clone());
+        self
+    }
+}
+
+/// Processor time of one of QEMU's threads.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ThreadCpu {
+    /// The thread's name, such as `CPU 0/TCG`.
+    pub name: String,
+    /// Its id.
+    pub id: u32,
+    /// Seconds on a processor since it started.
+    pub seconds: f64,
+}
+
+/// A running guest. Dropping it kills it and removes what it left behind; its log stays if anything failed.
+#[derive(Debug)]
+pub struct Guest {
+    name: String,
+    child: Mutex<Child>,
+    stdin: Mutex<Option<ChildStdin>>,
+    console: Arc<Console>,
+    log: PathBuf,
+    failed: AtomicBool,
+    qmp: Mutex<Qmp>,
+    agent: Option<Mutex<Agent>>,
+    data: Option<Mutex<UnixStream>>,
+    /// The NIC in each hot-plug port.
+    ports: Mutex<Vec<Option<String>>>,
+    scratch: TempDir,
+    _netns: Option<Netns>,
+}
+
+impl Guest {
+    /// Starts QEMU and connects to it, without waiting for what it boots.
+    pub(crate) fn launch(rig: &Rig, config: GuestConfig) -> Result<Self> {
+        Self::launch_with(rig, config, &[])
+    }
+
+    /// The same with arguments that must not be part of the configuration's key in the cache.
+    pub(crate) fn launch_with(rig: &Rig, config: GuestConfig, incoming: &[&str]) -> Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let pid = std::process::id();
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let scratch = tempfile::Builder::new()
+            .prefix(&format!("{SCRATCH}{pid}-"))
+            .tempdir_in(scratch_parent())
+            .map_err(Error::io("make a scratch folder"))?;
+        let log = rig
+            .cache()
+            .logs()?
+            .join(format!("{}-{pid}-{number}.log", config.name));
+        let console = Console::new(&log)?;
+
+        let mut command = match &config.netns {
+            Some(netns) => {
+                let inner = rig.qemu().command(false);
+                let mut outer = netns.command(inner.get_program());
+                outer.args(inner.get_args());
+                for (key, value) in inner.get_envs() {
+                    outer.env(key, value.unwrap_or_default());
+                }
+                outer
+            }
+            None => rig.qemu().command(true),
+        };
+        command.args(arguments(rig, &config, scratch.path())?);
+        command.args(incoming);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let line = process::show(&command);
+        let mut child = process::spawn(command).map_err(Error::io(format!("start `{line}`")))?;
+        let stdin = child.stdin.take();
+        if let Some(out) = child.stdout.take() {
+            console.read_console(out);
+        }
+        if let Some(err) = child.stderr.take() {
+            console.read_messages(err);
+        }
+        let connected = connect(&mut child, scratch.path(), &config.boot);
+        let (qmp, agent, data) = match connected {
+            Ok(parts) => parts,
+            Err(why) => {
+                process::kill_group(&mut child);
+                std::thread::sleep(Duration::from_millis(50));
+                return Err(Error::Guest {
+                    guest: config.name,
+                    what: format!(
+                        "QEMU did not start: {why}\n  {}\n  command: {line}",
+                        console.messages().trim()
+                    ),
+                    log,
+                    tail: process::tail(&console.text(), 15),
+                });
+            }
+        };
+        let ports = vec![None; usize::from(ports(&config))];
+        Ok(Self {
+            name: config.name,
+            child: Mutex::new(child),
+            stdin: Mutex::new(stdin),
+            console,
+            log,
+            failed: AtomicBool::new(false),
+            qmp: Mutex::new(qmp),
+            agent,
+            data,
+            ports: Mutex::new(ports),
+            scratch,
+            _netns: config.netns,
+        })
+    }
+
+    /// Waits until the guest takes commands; returns at once if it runs something else than the rig's Linux.
+    pub(crate) fn wait_ready(&self) -> Result<()> {
+        if self.agent.is_some() {
+            self.sh_within("true", BOOT)?;
+        }
+        Ok(())
+    }
+
+    /// Runs a shell command and returns its output and exit code, whatever it is. It has 60 s.
+    ///
+    /// A command that leaves something running must redirect that thing's output.
+    ///
+    /// # Errors
+    /// When the guest does not answer, or the command did not end in time and was killed.
+    pub fn sh(&self, command: &str) -> Result<Output> {
+        self.sh_within(command, COMMAND)
+    }
+
+    /// The same with a limit of its own, in whole seconds.
+    ///
+    /// # Errors
+    /// As for [`Guest::sh`].
+    pub fn sh_within(&self, command: &str, limit: Duration) -> Result<Output> {
+        let Some(agent) = &self.agent else {
+            return Err(self.fail(format!("`{command}`: this guest takes no commands")));
+        };
+        let mut alive = || self.alive();
+        lock(agent)
+            .run(command, limit, &mut alive)
+            .map_err(|why| self.fail(why))
+    }
+
+    /// Runs a shell command that must succeed; returns its output.
+    ///
+    /// # Errors
+    /// As for [`Guest::sh`], and when its exit code is not 0.
+    pub fn run(&self, command: &str) -> Result<String> {
+        self.run_within(command, COMMAND)
+    }
+
+    /// The same with a limit of its own, in whole seconds.
+    ///
+    /// # Errors
+    /// As for [`Guest::run`].
+    pub fn run_within(&self, command: &str, limit: Duration) -> Result<String> {
+        let output = self.sh_within(command, limit)?;
+        if output.ok() {
+            return Ok(output.text);
+        }
+        Err(self.fail(format!(
+            "`{command}` exited with {}:\n{}",
+            output.code, output.text
+        )))
+    }
+
+    /// Starts a shell command in the background of the guest; [`Guest::finish`] collects it.
+    ///
+    /// # Errors
+    /// When the guest does not answer.
+    pub fn spawn(&self, command: &str) -> Result<Job> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let job = Job {
+            path: format!("/run/job{}", NUMBER.fetch_add(1, Ordering::Relaxed)),
+        };
+        let quoted = command.replace('\'', r"'\''");
+        let path = &job.path;
+        self.run(&format!(
+            "( setsid sh -c '{quoted}' </dev/null >{path}.out 2>&1; echo $? >{path}.tmp; mv {path}.tmp {path}.code ) \
+             >/dev/null 2>&1 &"
+        ))?;
+        Ok(job)
+    }
+
+    /// Waits for a background command to end.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub fn finish(&self, job: &Job, timeout: Duration) -> Result<Output> {
+        let path = &job.path;
+        self.wait_for(&format!("[ -e {path}.code ]"), timeout)?;
+        let code = self.run(&format!("cat {path}.code"))?;
+        let text = self.run(&format!("cat {path}.out"))?;
+        Ok(Output {
+            code: code.trim().parse().unwrap_or(-1),
+            text,
+        })
+    }
+
+    /// Waits until a shell condition holds in the guest, which looks fifty times a second.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub fn wait_for(&self, condition: &str, timeout: Duration) -> Result<()> {
+        let seconds = timeout.as_secs().max(1);
+        let script = format!(
+            "e=$(($(cut -d. -f1 /proc/uptime)+{seconds})); until {condition}; do \
+             [ $(cut -d. -f1 /proc/uptime) -gt $e ] && exit 1; usleep 20000; done"
+        );
+        let output = self.sh_within(&script, timeout + Duration::from_secs(30))?;
+        if output.ok() {
+            return Ok(());
+        }
+        Err(self.fail(format!(
+            "`{condition}` did not come true within {seconds} s\n{}",
+            output.text
+        )))
+    }
+
+    /// Waits until the guest has a network interface with this MAC address, and returns its name.
+    ///
+    /// # Errors
+    /// When there is none in time.
+    pub fn interface(&self, mac: &str, timeout: Duration) -> Result<String> {
+        let mac = mac.to_ascii_lowercase();
+        self.wait_for(&format!("grep -qs {mac} /sys/class/net/*/address"), timeout)?;
+        let path = self.run(&format!("grep -ls {mac} /sys/class/net/*/address"))?;
+        let name = path
+            .trim()
+            .strip_prefix("/sys/class/net/")
+            .and_then(|p| p.split('/').next());
+        name.map(str::to_owned)
+            .ok_or_else(|| self.fail(format!("no interface has {mac}: {path}")))
+    }
+
+    /// Writes a file in the guest.
+    ///
+    /// # Errors
+    /// When the guest does not take it.
+    pub fn push_file(&self, path: &str, mode: u32, content: &[u8]) -> Result<()> {
+        let parent = path.rsplit_once('/').map_or("/", |p| p.0);
+        let length = content.len();
+        let script = format!(
+            "mkdir -p '{parent}/' && head -c {length} {} > '{path}' && chmod {mode:o} '{path}' && stat -c %s '{path}'",
+            if length == 0 {
+                "</dev/null"
+            } else {
+                "</dev/rig.data"
+            }
+        );
+        let data = self.data_port()?;
+        let data = lock(data);
+        let stream: &UnixStream = &data;
+        let io = |e| self.fail(format!("push {path}: {e}"));
+        data.set_write_timeout(Some(COMMAND)).map_err(io)?;
+        let (wrote, ran) = std::thread::scope(|scope| {
+            let writer = scope.spawn(move || (&*stream).write_all(content));
+            let ran = self.run_within(&script, transfer_limit(length));
+            (writer.join(), ran)
+        });
+        if ran?.trim() != length.to_string() || !matches!(wrote, Ok(Ok(()))) {
+            return Err(self.fail(format!("push {path}: the guest did not get {length} bytes")));
+        }
+        Ok(())
+    }
+
+    /// Reads a file of the guest.
+    ///
+    /// # Errors
+    /// When there is none, or the guest does not send it.
+    pub fn pull_file(&self, path: &str) -> Result<Vec<u8>> {
+        let size = self.run(&format!("stat -L -c %s '{path}'"))?;
+        let length: usize = size
+            .trim()
+            .parse()
+            .map_err(|_| self.fail(format!("pull {path}: its size is `{size}`")))?;
+        let mut content = vec![0; length];
+        if length == 0 {
+            return Ok(content);
+        }
+        let data = self.data_port()?;
+        let data = lock(data);
+        let stream: &UnixStream = &data;
+        let io = |e: std::io::Error| self.fail(format!("pull {path}: {e}"));
+        data.set_read_timeout(Some(COMMAND)).map_err(io)?;
+        let (read, ran) = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| (&*stream).read_exact(&mut content));
+            let script = format!("head -c {length} '{path}' > /dev/rig.data");
+            let ran = self.run_within(&script, transfer_limit(length));
+            (reader.join(), ran)
+        });
+        ran?;
+        match read {
+            Ok(Ok(())) => Ok(content),
+            Ok(Err(e)) => Err(io(e)),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    fn data_port(&self) -> Result<&Mutex<UnixStream>> {
+        let none = || self.fail("this guest has no rig in it to copy files with".to_owned());
+        self.data.as_ref().ok_or_else(none)
+    }
+
+    /// Types on the console.
+    ///
+    /// # Errors
+    /// When QEMU has ended.
+    pub fn type_text(&self, text: &str) -> Result<()> {
+        let mut stdin = lock(&self.stdin);
+        let written = match stdin.as_mut() {
+            Some(stdin) => stdin
+                .write_all(text.as_bytes())
+                .and_then(|()| stdin.flush()),
+            None => Err(std::io::ErrorKind::NotConnected.into()),
+        };
+        written.map_err(|e| self.fail(format!("the console takes no input: {e}")))
+    }
+
+    /// Waits until the console shows `text` (after what the last call waited for) and returns what came before.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub fn expect_console(&self, text: &str, timeout: Duration) -> Result<String> {
+        let found = self.console.expect(text, timeout);
+        found.ok_or_else(|| {
+            self.fail(format!(
+                "the console did not show `{text}` within {timeout:?}"
+            ))
+        })
+    }
+
+    /// All that the console has shown (the last 4 MiB).
+    #[must_use]
+    pub fn console(&self) -> String {
+        self.console.text()
+    }
+
+    /// QEMU's own messages.
+    #[must_use]
+    pub fn qemu_messages(&self) -> String {
+        self.console.messages()
+    }
+
+    /// The file with the console and QEMU's messages. It is removed with the guest unless something failed or
+    /// `HYPERNIC_KEEP_LOGS` is set.
+    #[must_use]
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Runs a QMP command.
+    ///
+    /// # Errors
+    /// QEMU's own error, or that it has ended.
+    pub fn qmp(&self, command: &str, arguments: Value) -> Result<Value> {
+        lock(&self.qmp)
+            .execute(command, arguments)
+            .map_err(|e| self.qmp_error(command, &e))
+    }
+
+    /// Waits for a QMP event whose data satisfies `wanted`.
+    ///
+    /// # Errors
+    /// When it does not come in time.
+    pub fn wait_event(
+        &self,
+        name: &str,
+        wanted: impl Fn(&Value) -> bool,
+        timeout: Duration,
+    ) -> Result<Value> {
+        let event = lock(&self.qmp).event(name, wanted, timeout);
+        event.map_err(|e| self.fail(format!("no event {name}: {e}")))
+    }
+
+    fn qmp_error(&self, command: &str, error: &QmpError) -> Error {
+        if matches!(error, QmpError::Io(_)) {
+            return self.fail(format!("QMP {command}: {error}"));
+        }
+        self.failed.store(true, Ordering::Relaxed);
+        Error::Qmp {
+            guest: self.name.clone(),
+            command: command.to_owned(),
+            message: error.to_string(),
+            log: self.log.clone(),
+        }
+    }
+
+    /// Plugs a NIC into the running guest: into the bus it names, else into the first free port.
+    ///
+    /// # Errors
+    /// When no port is free or QEMU refuses.
+    pub fn hotplug(&self, nic: &Nic) -> Result<()> {
+        let mut ports = lock(&self.ports);
+        let port = if nic.has_bus() {
+            None
+        } else {
+            let free = ports.iter().position(Option::is_none);
+            Some(free.ok_or_else(|| self.fail(format!("no free port for {}", nic.id())))?)
+        };
+        let netdev = nic.netdev_json();
+        if let Some(netdev) = netdev.clone() {
+            self.qmp("netdev_add", netdev)?;
+        }
+        let mut device = nic.device_json();
+        if let Some(port) = port {
+            device["bus"] = json!(format!("rp{port}"));
+        }
+        if let Err(e) = self.qmp("device_add", device) {
+            if let Some(netdev) = netdev {
+                let _ = self.qmp("netdev_del", json!({"id": netdev["id"]}));
+            }
+            return Err(e);
+        }
+        if let Some(port) = port {
+            ports[port] = Some(nic.id().to_owned());
+        }
+        Ok(())
+    }
+
+    /// Unplugs a NIC; the guest must let go of it.
+    ///
+    /// # Errors
+    /// When QEMU refuses or the guest does not let go within 30 s.
+    pub fn unplug(&self, nic: &Nic) -> Result<()> {
+        self.qmp("device_del", json!({"id": nic.id()}))?;
+        self.wait_event(
+            "DEVICE_DELETED",
+            |d| d["device"] == nic.id(),
+            Duration::from_secs(30),
+        )?;
+        if let Some(netdev) = nic.netdev_json() {
+            self.qmp("netdev_del", json!({"id": netdev["id"]}))?;
+        }
+        for port in lock(&self.ports).iter_mut() {
+            if port.as_deref() == Some(nic.id()) {
+                *port = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Connects to the machine of a guest started with [`Boot::Qtest`].
+    ///
+    /// # Errors
+    /// When it is another kind of guest, or connected already.
+    pub fn qtest(&self) -> Result<Qtest> {
+        Qtest::connect(&self.scratch.path().join("qtest"))
+            .map_err(|e| self.fail(format!("qtest: {e}")))
+    }
+
+    /// Processor time of each of QEMU's threads.
+    #[must_use]
+    pub fn cpu_seconds(&self) -> Vec<ThreadCpu> {
+        let tasks = format!("/proc/{}/task", self.id());
+        let mut threads = Vec::new();
+        for entry in std::fs::read_dir(tasks).into_iter().flatten().flatten() {
+            let read = |file: &str| std::fs::read_to_string(entry.path().join(file)).ok();
+            let nanoseconds =
+                read("schedstat").and_then(|s| s.split(' ').next()?.parse::<f64>().ok());
+            let id = entry.file_name().to_string_lossy().parse().ok();
+            if let (Some(ns), Some(name), Some(id)) = (nanoseconds, read("comm"), id) {
+                threads.push(ThreadCpu {
+                    name: name.trim().to_owned(),
+                    id,
+                    seconds: ns / 1e9,
+                });
+            }
+        }
+        threads
+    }
+
+    /// QEMU's process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        lock(&self.child).id()
+    }
+
+    /// The guest's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A folder for this guest's sockets and the like, removed with it.
+    #[must_use]
+    pub fn scratch(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// Waits until QEMU ends, as after `poweroff` in the guest.
+    ///
+    /// # Errors
+    /// When it does not in time; it then still runs.
+    pub fn wait_exit(&self, timeout: Duration) -> Result<ExitStatus> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let status = lock(&self.child).try_wait();
+            if let Some(status) = status.map_err(Error::io("wait for QEMU"))? {
+                return Ok(status);
+            }
+            if Instant::now() >= deadline {
+                return Err(self.fail(format!("QEMU did not end within {timeout:?}")));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Kills QEMU at once, as a crash of the VMM would.
+    pub fn kill(&self) {
+        process::kill_group(&mut lock(&self.child));
+    }
+
+    /// Whether there is still something to wait for.
+    fn alive(&self) -> Result<(), String> {
+        if let Ok(Some(status)) = lock(&self.child).try_wait() {
+            return Err(format!(
+                "QEMU ended ({status}) {}",
+                self.console.messages().trim()
+            ));
+        }
+        Ok(())
+    }
+
+    /// An error of this guest; from now on its log is kept.
+    fn fail(&self, what: String) -> Error {
+        self.failed.store(true, Ordering::Relaxed);
+        let messages = self.console.messages();
+        let messages = process::tail(&messages, 5);
+        Error::Guest {
+            guest: self.name.clone(),
+            what: if messages.is_empty() {
+                what
+            } else {
+                format!("{what}\n  QEMU says: {messages}")
+            },
+            log: self.log.clone(),
+            tail: process::tail(&self.console.text(), 20),
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.kill();
+        let keep = self.failed.load(Ordering::Relaxed)
+            || std::thread::panicking()
+            || std::env::var_os("HYPERNIC_KEEP_LOGS").is_some();
+        if !keep {
+            let _ = std::fs::remove_file(&self.log);
+        }
+    }
+}
+
+/// A command running in the background of a guest.
+#[derive(Debug, Clone)]
+pub struct Job {
+    path: String,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A translated guest copies some 10 MB/s; ten times slower is a fault.
+fn transfer_limit(bytes: usize) -> Duration {
+    COMMAND + Duration::from_secs(bytes as u64 / 1_000_000)
+}
+
+fn ports(config: &GuestConfig) -> u8 {
+    if config.machine.starts_with("q35") {
+        config.hotplug_ports.min(8)
+    } else {
+        0
+    }
+}
+
+/// QEMU's arguments for a configuration.
+pub(crate) fn arguments(rig: &Rig, config: &GuestConfig, scratch: &Path) -> Result<Vec<OsString>> {
+    let mut args: Vec<OsString> = Vec::new();
+    let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
+    let socket = |name: &str| format!("unix:{},server=on,wait=off", scratch.join(name).display());
+    let mem = config.mem_mib;
+    add(&["-name", &format!("{},debug-threads=on", config.name)]);
+    add(&[
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-serial",
+        "stdio",
+    ]);
+    add(&[
+        "-object",
+        &format!("memory-backend-memfd,id=ram,size={mem}M,share=on"),
+    ]);
+    let graphics = if config.boot == Boot::Firmware && !config.machine.contains("graphics=") {
+        ",graphics=off"
+    } else {
+        ""
+    };
+    add(&[
+        "-machine",
+        &format!("{},memory-backend=ram{graphics}", config.machine),
+    ]);
+    add(&["-m", &format!("{mem}M"), "-smp", &config.smp.to_string()]);
+    add(&["-qmp", &socket("qmp")]);
+    if !config.allow_reboot {
+        add(&["-no-reboot"]);
+    }
+    if config.boot == Boot::Qtest {
+        add(&[
+            "-accel",
+            "qtest",
+            "-qtest",
+            &socket("qtest"),
+            "-qtest-log",
+            "/dev/null",
+        ]);
+    } else {
+        let accel = match config.accel {
+            Some(accel) => accel,
+            None => rig.accel()?,
+        };
+        let default = if accel == Accel::Kvm {
+            "host"
+        } else {
+            "qemu64"
+        };
+        let cpu = config.cpu.as_deref().unwrap_or(default);
+        add(&["-accel", &accel.to_string(), "-cpu", cpu]);
+    }
+    // High slots, so that NICs get the low ones that QEMU hands out first.
+    for port in 0..ports(config) {
+        let place = format!(
+            "chassis={},slot={},addr=1c.{port},multifunction=on",
+            port + 1,
+            port + 1
+        );
+        add(&["-device", &format!("pcie-root-port,id=rp{port},{place}")]);
+    }
+    if let Boot::Linux { append } = &config.boot {
+        add(&["-device", "virtio-serial-pci,id=rig,addr=1d"]);
+        for port in ["ctl", "data"] {
+            let path = scratch.join(port);
+            let number = if port == "ctl" { 1 } else { 2 };
+            add(&[
+                "-chardev",
+                &format!(
+                    "socket,id={port},path={},server=on,wait=off",
+                    path.display()
+                ),
+            ]);
+            add(&[
+                "-device",
+                &format!("virtserialport,bus=rig.0,nr={number},chardev={port},name=rig.{port}"),
+            ]);
+        }
+        let initrd = if config.files.is_empty() {
+            rig.initramfs()
+        } else {
+            let path = scratch.join("initramfs.cpio");
+            let mut archive =
+                std::fs::read(rig.initramfs()).map_err(Error::io("read the initramfs"))?;
+            archive.extend_from_slice(&initramfs::overlay(&config.files));
+            std::fs::write(&path, archive)
+                .map_err(Error::io(format!("write {}", path.display())))?;
+            path
+        };
+        let kernel = rig.kernel();
+        add(&[
+            "-kernel",
+            &kernel.to_string_lossy(),
+            "-initrd",
+            &initrd.to_string_lossy(),
+        ]);
+        add(&["-append", format!("{CMDLINE} {append}").trim()]);
+    }
+    if let Boot::Kernel {
+        kernel,
+        initrd,
+        append,
+    } = &config.boot
+    {
+        add(&["-kernel", &kernel.to_string_lossy()]);
+        if let Some(initrd) = initrd {
+            add(&["-initrd", &initrd.to_string_lossy()]);
+        }
+        if !append.is_empty() {
+            add(&["-append", append]);
+        }
+    }
+    for nic in &config.nics {
+        if let Some(netdev) = nic.netdev_json() {
+            add(&["-netdev", &netdev.to_string()]);
+        }
+        add(&["-device", &nic.device_json().to_string()]);
+    }
+    args.extend(config.extra_args.iter().cloned());
+    Ok(args)
+}
+
+type Connected = (Qmp, Option<Mutex<Agent>>, Option<Mutex<UnixStream>>);
+
+/// Connects to QEMU's sockets as soon as they are there. QEMU makes them before it realises its devices, and
+/// answers on QMP once the machine is complete.
+fn connect(child: &mut Child, scratch: &Path, boot: &Boot) -> Result<Connected, String> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let qmp = loop {
+        match Qmp::connect(&scratch.join("qmp")) {
+            Ok(qmp) => break qmp,
+            Err(e) => {
+                if let Ok(Some(status)) = child.try_wait() {
+                    return Err(status.to_string());
+                }
+                if Instant::now() > deadline {
+                    return Err(e.to_string());
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    };
+    if !matches!(boot, Boot::Linux { .. }) {
+        return Ok((qmp, None, None));
+    }
+    let port = |name: &str| {
+        UnixStream::connect(scratch.join(name)).map_err(|e| format!("port {name}: {e}"))
+    };
+    let agent = Agent::new(port("ctl")?);
+    Ok((
+        qmp,
+        Some(Mutex::new(agent)),
+        Some(Mutex::new(port("data")?)),
+    ))
+}

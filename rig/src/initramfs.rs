@@ -1,0 +1,176 @@
+//! The guest's user space, built by this program from the private root in a second or two.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use crate::cpio::Cpio;
+use crate::error::{Error, Result};
+use crate::kernel;
+use crate::root::Root;
+
+/// Modules every guest can load by `mp NAME`.
+const MODULES: [&str; 11] = [
+    "8021q",
+    "e1000",
+    "e1000e",
+    "igb",
+    "igbvf",
+    "pktgen",
+    "r8169",
+    "realtek",
+    "vfio_iommu_type1",
+    "vfio_pci",
+    "virtio_net",
+];
+
+/// Programs that are not busybox applets.
+const TOOLS: [&str; 8] = [
+    "bridge", "dash", "ethtool", "ip", "iperf3", "lspci", "ping", "tcpdump",
+];
+
+/// Busybox applets by name. `sh` is dash, since Debian's busybox shell prefers its own `ip` and `ping` to the
+/// real ones.
+const APPLETS: &str = "awk base64 basename cat chmod cmp cp cut date dd devmem dirname dmesg env expr false \
+    find free grep head hexdump ifconfig insmod kill killall ln ls lsmod md5sum mkdir mknod mkfifo mount mv nc \
+    nproc od pgrep pidof pkill poweroff printf ps pwd readlink reboot rm rmdir rmmod route sed seq setsid \
+    sha256sum sleep sort stat stty sync sysctl tail tee telnet test tftp time timeout top touch tr traceroute \
+    true udhcpc udhcpd umount uname uniq usleep vi wc wget which xargs yes zcat";
+
+/// Loads a module with what it needs: `mp NAME [PARAMETER...]`.
+const MP: &str = r#"#!/bin/sh
+n=$1; shift
+[ -d "/sys/module/$n" ] && exit 0
+[ -e "/mod/$n.ko" ] || { echo "mp: this guest has no module $n" >&2; exit 1; }
+for d in $(cat "/mod/$n.dep"); do mp "$d" || exit 1; done
+insmod "/mod/$n.ko" "$@"
+"#;
+
+/// Gets an address by DHCP: `dhcp IFACE`. Fails after a few seconds without an answer.
+const DHCP: &str = r#"#!/bin/sh
+ip link set "$1" up && exec udhcpc -i "$1" -n -q -t 8 -T 2 -s /bin/dhcp-event
+"#;
+
+/// What udhcpc does with a lease.
+const DHCP_EVENT: &str = r#"#!/bin/sh
+[ "$1" = bound ] || [ "$1" = renew ] || exit 0
+ip addr flush dev "$interface"
+ip addr add "$ip/${mask:-24}" dev "$interface"
+[ -n "$router" ] && ip route replace default via "${router%% *}" dev "$interface"
+for s in $dns; do echo "nameserver $s"; done > /etc/resolv.conf
+echo "lease $ip/${mask:-24} router $router dns $dns"
+"#;
+
+/// The first process. The rig's commands arrive on the virtio port `rig.ctl`; the serial console carries the
+/// kernel's messages and a shell for people, so neither garbles the other.
+const INIT: &str = r#"#!/bin/sh
+export PATH=/bin HOME=/root TERM=linux
+mount -t proc p /proc; mount -t sysfs s /sys; mount -t devtmpfs d /dev 2>/dev/null
+mkdir -p /dev/pts; mount -t devpts p /dev/pts; mount -t tmpfs t /tmp
+ip link set lo up
+for f in /sys/class/virtio-ports/*/name; do
+    [ -e "$f" ] && read -r name < "$f" && ln -s "/dev/$(basename "${f%/name}")" "/dev/$name"
+done
+echo "RIG-UP $(cut -d' ' -f1 /proc/uptime)"
+[ -e /dev/rig.ctl ] && while :; do sh <>/dev/rig.ctl >&0 2>&1; usleep 20000; done &
+while :; do setsid sh -c 'exec sh -i </dev/ttyS0 >/dev/ttyS0 2>&1'; usleep 100000; done
+"#;
+
+/// All that decides what the initramfs contains, besides the root itself: part of its key in the cache.
+pub(crate) fn recipe() -> String {
+    [
+        "1",
+        &MODULES.join(" "),
+        &TOOLS.join(" "),
+        APPLETS,
+        MP,
+        DHCP,
+        DHCP_EVENT,
+        INIT,
+    ]
+    .join("\n")
+}
+
+/// Builds the archive.
+pub(crate) fn build(root: &Root, modules: &Path) -> Result<Vec<u8>> {
+    let read = |path: &Path| fs::read(path).map_err(Error::io(format!("read {}", path.display())));
+    let find = |program: &str| {
+        root.find(program).ok_or_else(|| Error::Command {
+            command: format!("find {program} for the guest"),
+            output: format!("not in {}", root.dir().display()),
+        })
+    };
+    let mut cpio = Cpio::new();
+    for dir in [
+        "dev",
+        "proc",
+        "sys",
+        "tmp",
+        "run",
+        "root",
+        "mnt",
+        "etc",
+        "mod",
+        "usr/bin",
+        "usr/lib",
+        "usr/lib64",
+    ] {
+        cpio.dir(dir);
+    }
+    for (link, target) in [
+        ("bin", "usr/bin"),
+        ("sbin", "usr/bin"),
+        ("lib", "usr/lib"),
+        ("lib64", "usr/lib64"),
+        ("usr/sbin", "bin"),
+    ] {
+        cpio.symlink(link, target);
+    }
+    cpio.file("etc/hosts", 0o644, b"127.0.0.1 localhost\n");
+    cpio.file("etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n");
+    cpio.file("etc/group", 0o644, b"root:x:0:\n");
+    cpio.file("usr/bin/busybox", 0o755, &read(&find("busybox")?)?);
+    let mut names = BTreeSet::new();
+    // iperf3 cancels threads, for which glibc loads libgcc_s at run time.
+    let mut libraries = BTreeSet::from(["usr/lib/x86_64-linux-gnu/libgcc_s.so.1".into()]);
+    for tool in TOOLS {
+        let path = find(tool)?;
+        cpio.file(&format!("usr/bin/{tool}"), 0o755, &read(&path)?);
+        libraries.extend(root.libraries(&path)?);
+        names.insert(tool);
+    }
+    for library in libraries {
+        let name = library.to_string_lossy().into_owned();
+        cpio.file(&name, 0o755, &read(&root.dir().join(library))?);
+    }
+    cpio.symlink("usr/bin/sh", "dash");
+    for applet in APPLETS.split_whitespace().filter(|a| names.insert(a)) {
+        cpio.symlink(&format!("usr/bin/{applet}"), "busybox");
+    }
+    for (name, (object, needs)) in kernel::collect(root, modules, &MODULES)? {
+        cpio.file(&format!("mod/{name}.ko"), 0o644, &object);
+        cpio.file(
+            &format!("mod/{name}.dep"),
+            0o644,
+            needs.join(" ").as_bytes(),
+        );
+    }
+    for (path, script) in [
+        ("usr/bin/mp", MP),
+        ("usr/bin/dhcp", DHCP),
+        ("usr/bin/dhcp-event", DHCP_EVENT),
+        ("init", INIT),
+    ] {
+        cpio.file(path, 0o755, script.as_bytes());
+    }
+    Ok(cpio.finish())
+}
+
+/// A small archive that is appended to the built one: more files for one guest.
+pub(crate) fn overlay(files: &[(String, u32, Vec<u8>)]) -> Vec<u8> {
+    let mut cpio = Cpio::new();
+    for (path, mode, data) in files {
+        cpio.file(path, *mode, data);
+    }
+    cpio.finish()
+}

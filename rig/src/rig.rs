@@ -1,0 +1,218 @@
+//! The rig itself: QEMU, a kernel and an initramfs, ready to start guests.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::{fs, thread};
+
+use crate::cache::{self, Cache, content_key, say};
+use crate::error::{CannotRun, Error, Result};
+use crate::guest::{Accel, Guest, GuestConfig};
+use crate::qemu::{self, Qemu};
+use crate::root::Root;
+use crate::{initramfs, kernel, snapshot};
+
+/// All that is needed to start guests. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Rig {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    cache: Cache,
+    root: Root,
+    qemu: Qemu,
+    image: PathBuf,
+    image_key: String,
+    accel: OnceLock<Accel>,
+}
+
+impl Rig {
+    /// Makes everything ready, which takes seconds to minutes the first time on a machine (a download of about
+    /// 150 MB) and nothing worth speaking of later. Within a process it is done once.
+    ///
+    /// # Errors
+    /// [`CannotRun`], in one line.
+    pub fn prepare() -> Result<Self, CannotRun> {
+        static RIG: OnceLock<Result<Rig, CannotRun>> = OnceLock::new();
+        RIG.get_or_init(|| Self::prepare_in(Cache::open()?)).clone()
+    }
+
+    /// Like [`Rig::prepare`] with an explicit cache folder.
+    ///
+    /// # Errors
+    /// [`CannotRun`], in one line.
+    pub fn prepare_in(cache: Cache) -> Result<Self, CannotRun> {
+        Self::build(cache).map_err(|e| match e {
+            Error::CannotRun(reason) => reason,
+            other => CannotRun::new(other.to_string()),
+        })
+    }
+
+    fn build(cache: Cache) -> Result<Self> {
+        sweep();
+        for program in ["setpriv", "unshare", "nsenter"] {
+            if !crate::process::on_path(program) {
+                return Err(CannotRun::new(format!("no `{program}`: install util-linux")).into());
+            }
+        }
+        let host = match std::env::var("HYPERNIC_QEMU").as_deref() {
+            Ok("private") => None,
+            _ => Qemu::on_path(),
+        };
+        let root = Root::prepare(&cache, host.is_none())?;
+        let qemu = match host {
+            Some(qemu) => qemu,
+            None => Qemu::in_root(&root)?,
+        };
+        let (image, modules) = root.kernel()?;
+        let image_key = content_key([root.manifest()?.as_bytes(), initramfs::recipe().as_bytes()]);
+        let image = cache.once(&format!("image-{image_key}"), |scratch| {
+            let start = std::time::Instant::now();
+            let io = |p: &Path| Error::io(format!("write {}", p.display()));
+            fs::create_dir_all(scratch).map_err(io(scratch))?;
+            let bytes = fs::read(&image).map_err(Error::io(format!("read {}", image.display())))?;
+            let elf = kernel::extract_vmlinux(&bytes)
+                .map_err(|e| CannotRun::new(format!("{}: {e}", image.display())))?;
+            let archive = initramfs::build(&root, &modules)?;
+            let (kernel, initrd) = (scratch.join("vmlinux"), scratch.join("initramfs.cpio"));
+            fs::write(&kernel, &elf).map_err(io(&kernel))?;
+            fs::write(&initrd, &archive).map_err(io(&initrd))?;
+            say(&format!(
+                "kernel {} MB and initramfs {} MB built in {:.1} s",
+                elf.len() / 1_000_000,
+                archive.len() / 1_000_000,
+                start.elapsed().as_secs_f64()
+            ));
+            Ok(())
+        })?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                cache,
+                root,
+                qemu,
+                image,
+                image_key,
+                accel: OnceLock::new(),
+            }),
+        })
+    }
+
+    /// Starts a guest from nothing and waits until it takes commands (unless it boots something else than the
+    /// rig's Linux).
+    ///
+    /// # Errors
+    /// When it does not come up, with the end of its console.
+    pub fn start(&self, config: GuestConfig) -> Result<Guest> {
+        let guest = Guest::launch(self, config)?;
+        guest.wait_ready()?;
+        Ok(guest)
+    }
+
+    /// Starts a guest from the saved machine, in under a second: same kernel and user space as
+    /// [`Rig::start`], already booted. NICs and files of the configuration are brought in afterwards, by hot-plug.
+    /// The machine is booted and saved the first time.
+    ///
+    /// # Errors
+    /// When the machine cannot be saved, restored or plugged into.
+    pub fn resume(&self, config: GuestConfig) -> Result<Guest> {
+        snapshot::resume(self, config)
+    }
+
+    /// Starts several guests at once.
+    ///
+    /// # Errors
+    /// The first guest's error; the others are then ended.
+    pub fn start_all(&self, configs: Vec<GuestConfig>) -> Result<Vec<Guest>> {
+        thread::scope(|scope| {
+            let starting: Vec<_> = configs
+                .into_iter()
+                .map(|config| scope.spawn(|| self.start(config)))
+                .collect();
+            let ended = starting.into_iter().map(|t| match t.join() {
+                Ok(guest) => guest,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            ended.collect::<Vec<_>>().into_iter().collect()
+        })
+    }
+
+    /// The accelerator guests use by default: KVM if a stock kernel boots under it, else TCG. Decided by a trial
+    /// boot the first time on a machine.
+    ///
+    /// # Errors
+    /// When the verdict cannot be kept.
+    pub fn accel(&self) -> Result<Accel> {
+        if let Some(accel) = self.inner.accel.get() {
+            return Ok(*accel);
+        }
+        let accel = qemu::choose_accel(self, &self.inner.cache)?;
+        Ok(*self.inner.accel.get_or_init(|| accel))
+    }
+
+    /// The QEMU in use.
+    #[must_use]
+    pub fn qemu(&self) -> &Qemu {
+        &self.inner.qemu
+    }
+
+    /// The private root, whose programs also run on the host.
+    #[must_use]
+    pub fn root(&self) -> &Root {
+        &self.inner.root
+    }
+
+    /// The cache folder.
+    #[must_use]
+    pub fn cache(&self) -> &Cache {
+        &self.inner.cache
+    }
+
+    /// The guest kernel, as an ELF image that boots by PVH.
+    #[must_use]
+    pub fn kernel(&self) -> PathBuf {
+        self.inner.image.join("vmlinux")
+    }
+
+    /// The guest's initramfs.
+    #[must_use]
+    pub fn initramfs(&self) -> PathBuf {
+        self.inner.image.join("initramfs.cpio")
+    }
+
+    /// A name for the content of kernel and initramfs.
+    pub(crate) fn image_key(&self) -> &str {
+        &self.inner.image_key
+    }
+}
+
+/// Scratch folders carry their process' id; those of processes that were killed are removed here.
+pub(crate) const SCRATCH: &str = "hypernic-rig-";
+
+fn sweep() {
+    for entry in fs::read_dir(scratch_parent())
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid = name
+            .strip_prefix(SCRATCH)
+            .and_then(|rest| rest.split('-').next());
+        if pid
+            .is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists())
+        {
+            cache::remove(&entry.path());
+        }
+    }
+}
+
+/// Where sockets go: their paths must fit in 107 bytes, which a long `$TMPDIR` would not leave room for.
+pub(crate) fn scratch_parent() -> PathBuf {
+    let dir = std::env::temp_dir();
+    if dir.as_os_str().len() > 50 {
+        "/tmp".into()
+    } else {
+        dir
+    }
+}
