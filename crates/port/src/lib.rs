@@ -12,6 +12,16 @@ use std::time::Duration;
 
 use frame::{Counted, Sink};
 
+mod backlog;
+mod bell;
+mod driver;
+mod tally;
+
+pub use backlog::{Backlog, Flushed};
+pub use bell::Bell;
+pub use driver::{InletEvent, InletThread};
+pub use tally::{Tally, counter};
+
 /// A port, opened.
 pub struct Port {
     /// What it is, as the user wrote it ("tap:vm0").
@@ -55,6 +65,11 @@ pub trait Inlet: Send {
     /// Longest time to wait, if the port has timers of its own.
     fn timeout(&self) -> Option<Duration> {
         None
+    }
+    /// Whether the outside is there now. Looked at after each [`Inlet::run`]; a port whose peer
+    /// can come and go says so here, and the NIC's link follows.
+    fn link_up(&self) -> bool {
+        true
     }
     /// Passes at most about `budget` frames to `to`. Never blocks.
     fn run(&mut self, to: &dyn Sink, budget: usize) -> InletStatus;

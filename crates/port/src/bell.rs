@@ -1,0 +1,125 @@
+//! Waking a thread that waits in `poll`.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use frame::Wake;
+use rustix::event::{EventfdFlags, eventfd};
+
+/// An eventfd that one thread waits for and any thread rings.
+///
+/// Ringing a bell that already rings is one atomic operation, so a busy receiver costs its senders
+/// no system call.
+#[derive(Debug)]
+pub struct Bell {
+    fd: OwnedFd,
+    rung: AtomicBool,
+    syscalls: AtomicU64,
+}
+
+impl Bell {
+    /// A silent bell.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            rung: AtomicBool::new(false),
+            syscalls: AtomicU64::new(0),
+        })
+    }
+
+    /// Makes the descriptor readable until [`Bell::clear`].
+    pub fn ring(&self) {
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            self.syscalls.fetch_add(1, Ordering::Relaxed);
+            // A full counter (EAGAIN) is readable too, which is all that is wanted.
+            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Silences it; says whether it rang. Look for work *after* this call: what was queued before
+    /// a ring that came too early for `clear` is there by then.
+    pub fn clear(&self) -> bool {
+        if !self.rung.load(Ordering::Acquire) {
+            return false;
+        }
+        self.syscalls.fetch_add(1, Ordering::Relaxed);
+        let mut count = [0u8; 8];
+        let _ = rustix::io::read(&self.fd, &mut count);
+        // Only after the read: a ring between the two would be read away and then thought to
+        // be pending for ever.
+        self.rung.swap(false, Ordering::AcqRel)
+    }
+
+    /// System calls made so far.
+    pub fn syscalls(&self) -> u64 {
+        self.syscalls.load(Ordering::Relaxed)
+    }
+}
+
+impl Wake for Bell {
+    fn wake(&self) {
+        self.ring();
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    fn readable(bell: &Bell) -> bool {
+        let mut fds = [PollFd::new(bell, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).expect("poll") == 1
+    }
+
+    #[test]
+    fn rings_once_however_often_it_is_rung() {
+        let bell = Bell::new().expect("eventfd");
+        assert!(!readable(&bell) && !bell.clear());
+        bell.ring();
+        bell.ring();
+        assert_eq!(bell.syscalls(), 1);
+        assert!(readable(&bell));
+        assert!(bell.clear() && !readable(&bell) && !bell.clear());
+        bell.ring();
+        assert!(readable(&bell));
+    }
+
+    #[test]
+    fn no_ring_is_lost_between_two_threads() {
+        let bell = Bell::new().expect("eventfd");
+        let sent = AtomicU64::new(0);
+        const ROUNDS: u64 = 20_000;
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                for _ in 0..ROUNDS {
+                    sent.fetch_add(1, Ordering::Release);
+                    bell.ring();
+                }
+            });
+            while sent.load(Ordering::Acquire) < ROUNDS {
+                let mut fds = [PollFd::new(&bell, PollFlags::IN)];
+                let patience = Timespec {
+                    tv_sec: 20,
+                    tv_nsec: 0,
+                };
+                let n = poll(&mut fds, Some(&patience)).expect("poll");
+                assert!(
+                    n == 1 || sent.load(Ordering::Acquire) == ROUNDS,
+                    "a ring was lost"
+                );
+                bell.clear();
+            }
+        });
+    }
+}

@@ -1,0 +1,190 @@
+//! Driving an inlet on a thread of its own.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use frame::{Counted, Sink, Wake};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::{Bell, Inlet, InletStatus, Tally};
+
+/// Frames per turn: one full batch, then others may run.
+const BUDGET: usize = frame::MAX_BATCH;
+/// Wake-ups in a row by a descriptor in an error state before the thread slows down.
+const ERROR_TURNS: u32 = 8;
+/// How long it then waits between two looks.
+const ERROR_PAUSE: Duration = Duration::from_millis(100);
+
+const TURNS: usize = 0;
+const SLEEPS: usize = 1;
+const BLOCKED: usize = 2;
+const STRAINED: usize = 3;
+
+/// What an inlet's owner hears of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InletEvent {
+    /// The outside is there (again).
+    LinkUp,
+    /// The outside is not there now; it may come back.
+    LinkDown,
+    /// The outside is gone for good, for this reason. Nothing comes after this.
+    Closed(String),
+}
+
+/// A thread that runs one inlet until it closes or this is dropped.
+///
+/// It waits with `poll`, not `epoll`: an inlet has a handful of descriptors, may change them after
+/// every run, and may open a new one under an old number, which an epoll set cannot see.
+pub struct InletThread {
+    bell: Arc<Bell>,
+    quit: Arc<AtomicBool>,
+    counters: Arc<Tally<4>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl InletThread {
+    /// Starts a thread called `name` that passes what arrives to `to`.
+    ///
+    /// `on_event` is called on that thread.
+    ///
+    /// # Errors
+    /// When the system refuses a descriptor or a thread.
+    pub fn spawn(
+        name: &str,
+        inlet: Box<dyn Inlet>,
+        to: Arc<dyn Sink>,
+        on_event: impl FnMut(InletEvent) + Send + 'static,
+    ) -> io::Result<Self> {
+        let bell = Arc::new(Bell::new()?);
+        let quit = Arc::new(AtomicBool::new(false));
+        let counters = Arc::new(Tally::new([
+            "inlet_turns",
+            "inlet_sleeps",
+            "inlet_blocked",
+            "inlet_error_pauses",
+        ]));
+        let driver = Driver {
+            inlet,
+            to,
+            bell: Arc::clone(&bell),
+            quit: Arc::clone(&quit),
+            counters: Arc::clone(&counters),
+            on_event,
+        };
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || driver.run())?;
+        Ok(Self {
+            bell,
+            quit,
+            counters,
+            thread: Some(thread),
+        })
+    }
+
+    /// Whether the inlet has closed.
+    pub fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// What the thread did: turns, sleeps, waits for the sink, pauses for descriptors in an error
+    /// state.
+    pub fn counters(&self) -> Arc<dyn Counted> {
+        Arc::clone(&self.counters) as Arc<dyn Counted>
+    }
+}
+
+impl Drop for InletThread {
+    fn drop(&mut self) {
+        self.quit.store(true, Ordering::Release);
+        self.bell.ring();
+        if let Some(thread) = self.thread.take() {
+            // A panic over there has been reported by the panic hook already.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Driver<F> {
+    inlet: Box<dyn Inlet>,
+    to: Arc<dyn Sink>,
+    bell: Arc<Bell>,
+    quit: Arc<AtomicBool>,
+    counters: Arc<Tally<4>>,
+    on_event: F,
+}
+
+impl<F: FnMut(InletEvent)> Driver<F> {
+    fn run(mut self) {
+        let waker: Arc<dyn Wake> = Arc::clone(&self.bell) as Arc<dyn Wake>;
+        let mut link = true;
+        // Whether the sink owes us a wake.
+        let mut asked = false;
+        let mut errors = 0;
+        while !self.quit.load(Ordering::Acquire) {
+            self.counters.add(TURNS, 1);
+            let status = self.inlet.run(&*self.to, BUDGET);
+            if let InletStatus::Closed(reason) = status {
+                (self.on_event)(InletEvent::Closed(reason));
+                return;
+            }
+            if self.inlet.link_up() != link {
+                link = !link;
+                (self.on_event)(if link {
+                    InletEvent::LinkUp
+                } else {
+                    InletEvent::LinkDown
+                });
+            }
+            match status {
+                InletStatus::More => std::thread::yield_now(),
+                InletStatus::Blocked if !asked => {
+                    self.to.want_room(&waker);
+                    asked = true;
+                    // And once more at once: room may have come before we asked.
+                }
+                InletStatus::Blocked => {
+                    self.counters.add(BLOCKED, 1);
+                    self.sleep(false, None);
+                    asked &= !self.bell.clear();
+                }
+                InletStatus::Idle | InletStatus::Closed(_) => {
+                    if errors >= ERROR_TURNS {
+                        self.counters.add(STRAINED, 1);
+                        self.sleep(false, Some(ERROR_PAUSE));
+                    }
+                    let error = self.sleep(true, self.inlet.timeout());
+                    errors = if error { errors + 1 } else { 0 };
+                    asked &= !self.bell.clear();
+                }
+            }
+        }
+    }
+
+    /// Waits for the bell and, if asked to, for the inlet's descriptors. Says whether one of
+    /// those is in an error state, which would wake us again and again.
+    fn sleep(&self, descriptors: bool, timeout: Option<Duration>) -> bool {
+        self.counters.add(SLEEPS, 1);
+        let mut fds = vec![PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)];
+        if descriptors {
+            self.inlet.interests(&mut |want| {
+                let mut flags = PollFlags::empty();
+                flags.set(PollFlags::IN, want.read);
+                flags.set(PollFlags::OUT, want.write);
+                fds.push(PollFd::from_borrowed_fd(want.fd, flags));
+            });
+        }
+        let limit = timeout.map(|t| Timespec {
+            tv_sec: t.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: t.subsec_nanos().into(),
+        });
+        // EINTR is a wake-up like any other.
+        let _ = poll(&mut fds, limit.as_ref());
+        let bad = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
+        fds[1..].iter().any(|fd| fd.revents().intersects(bad))
+    }
+}

@@ -1,0 +1,103 @@
+//! What can go wrong when a TAP is opened, in words that help.
+
+use std::io;
+
+use thiserror::Error;
+
+/// Why a TAP could not be opened.
+#[derive(Debug, Error)]
+pub enum TapError {
+    /// The name cannot be that of an interface.
+    #[error("\"{name}\" cannot be an interface name: use 1 to 15 characters without '/' or '%'")]
+    BadName {
+        /// As given.
+        name: String,
+    },
+    /// `/dev/net/tun` is not there.
+    #[error(
+        "/dev/net/tun is missing: load the driver (modprobe tun), or give the container the \
+         device (--device /dev/net/tun)"
+    )]
+    NoDevice,
+    /// `/dev/net/tun` may not be opened.
+    #[error("no permission to open /dev/net/tun: make it accessible (chmod 0666 /dev/net/tun)")]
+    NoDevicePermission,
+    /// The interface may not be made or attached.
+    #[error(
+        "no permission to attach to TAP \"{name}\": let an administrator make it for you (ip \
+         tuntap add dev {name} mode tap user $USER), or run with CAP_NET_ADMIN"
+    )]
+    NoPermission {
+        /// The interface.
+        name: String,
+    },
+    /// Somebody else holds it.
+    #[error(
+        "TAP \"{name}\" is busy: another process is attached to it; stop that one (ip -d link \
+         show {name}) or choose another name"
+    )]
+    Busy {
+        /// The interface.
+        name: String,
+    },
+    /// An interface of that name is no TAP, or one with other flags (several queues).
+    #[error(
+        "\"{name}\" exists but is not a TAP with a single queue (ip -d link show {name}): choose \
+         another name, or make it anew with ip tuntap add dev {name} mode tap"
+    )]
+    Unsuitable {
+        /// The interface.
+        name: String,
+    },
+    /// The descriptor is no TAP.
+    #[error(
+        "the descriptor given is not an attached TAP: open /dev/net/tun and call TUNSETIFF \
+         before passing it on"
+    )]
+    NotATap,
+    /// A TUN (IP packets), not a TAP.
+    #[error("\"{name}\" carries IP packets, not Ethernet frames: make it with mode tap")]
+    NotEthernet {
+        /// The interface.
+        name: String,
+    },
+    /// Anything else.
+    #[error("{call} failed: {source}")]
+    System {
+        /// The call.
+        call: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl TapError {
+    pub(crate) fn system(call: &'static str, source: io::Error) -> Self {
+        Self::System { call, source }
+    }
+
+    pub(crate) fn device(e: io::Error) -> Self {
+        match e.raw_os_error() {
+            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => Self::NoDevice,
+            Some(libc::EPERM | libc::EACCES) => Self::NoDevicePermission,
+            _ => Self::system("open /dev/net/tun", e),
+        }
+    }
+
+    pub(crate) fn attach(name: &str, e: io::Error) -> Self {
+        let name = name.to_owned();
+        match e.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => Self::NoPermission { name },
+            Some(libc::EBUSY) => Self::Busy { name },
+            Some(libc::EINVAL) => Self::Unsuitable { name },
+            _ => Self::system("TUNSETIFF", e),
+        }
+    }
+
+    pub(crate) fn not_a_tap(e: io::Error) -> Self {
+        match e.raw_os_error() {
+            Some(libc::ENOTTY | libc::EBADFD | libc::EINVAL | libc::EBADF) => Self::NotATap,
+            _ => Self::system("TUNGETIFF", e),
+        }
+    }
+}
