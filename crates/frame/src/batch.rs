@@ -168,7 +168,7 @@ impl<'b> Frame<'b> {
     }
 
     /// Its bytes, run by run.
-    pub fn slices(&self) -> impl Iterator<Item = ReadSlice<'b>> + use<'b> {
+    pub fn slices(&self) -> impl Iterator<Item = ReadSlice<'b>> + Clone + use<'b> {
         let arena = self.arena;
         self.pieces.iter().map(move |piece| match *piece {
             Piece::Own { start, len } => ReadSlice::from_bytes(&arena[start..start + len]),

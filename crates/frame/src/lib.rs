@@ -7,7 +7,13 @@
 #![warn(missing_docs)]
 
 mod batch;
+mod expand;
+mod finish;
 mod sink;
+mod sum;
 
 pub use batch::{Batch, Frame, MAX_BATCH};
+pub use expand::{ExpandError, expand};
+pub use finish::Finisher;
 pub use sink::{Caps, Counted, Sink, Wake};
+pub use sum::{l4_intact, sum_range};

@@ -17,5 +17,5 @@ pub use checksum::{Sum, ipv4_header_intact, update};
 pub use ethernet::{ETHERNET_HEADER, EtherType, Ethernet, Truncated, VLAN_TAG};
 pub use layers::{Fragment, L3, L3Kind, L4, L4Kind, Layers, MAX_HEADERS};
 pub use mac::{MacAddr, MacParseError};
-pub use offload::{Csum, Gso, Offload};
+pub use offload::{Csum, Gso, NotesError, Offload};
 pub use segment::{MAX_SEGMENTS, SegmentError, Segments};

@@ -60,7 +60,7 @@ impl MacAddr {
     /// Whether it is one of `01-80-C2-00-00-00` to `-0F`, which no bridge forwards
     /// (IEEE 802.1Q-2018 §8.6.3, table 8-1).
     pub const fn is_bridge_reserved(self) -> bool {
-        self.to_u64() >> 4 == 0x0180_c200_000
+        self.to_u64() & !0xf == 0x0180_c200_0000
     }
 }
 

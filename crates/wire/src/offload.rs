@@ -3,6 +3,8 @@
 //! The shape follows `struct virtio_net_hdr` (virtio 1.2 §5.1.6), which TAP devices and
 //! virtio-net guests speak, so that a frame passes between such ends untouched.
 
+use thiserror::Error;
+
 /// One checksum still to be written into the frame.
 ///
 /// The 16 bits at `start + offset` hold the pseudo-header sum (not complemented); whoever finishes
@@ -65,4 +67,43 @@ impl Offload {
     pub fn is_plain(&self) -> bool {
         self.csum.is_none() && self.gso == Gso::None && self.vlan.is_none()
     }
+
+    /// Whether the notes make sense for a frame of `frame_len` bytes: whoever lets frames of a
+    /// guest in asks this once, so that nobody behind has to fear them.
+    pub fn check(&self, frame_len: usize) -> Result<(), NotesError> {
+        if let Some(csum) = self.csum
+            && usize::from(csum.start) + usize::from(csum.offset) + 2 > frame_len
+        {
+            return Err(NotesError::CsumOutside);
+        }
+        if self.gso != Gso::None {
+            let csum = self.csum.ok_or(NotesError::GsoWithoutCsum)?;
+            if self.gso_size == 0 {
+                return Err(NotesError::GsoSizeZero);
+            }
+            let field_end = usize::from(csum.start) + usize::from(csum.offset) + 2;
+            let hdr_len = usize::from(self.hdr_len);
+            if hdr_len < field_end || hdr_len > frame_len {
+                return Err(NotesError::HeaderLength);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why notes cannot be true of their frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NotesError {
+    /// The checksum field is not inside the frame.
+    #[error("checksum field outside of the frame")]
+    CsumOutside,
+    /// Segmentation without a checksum to be written.
+    #[error("segmentation asked for without a checksum")]
+    GsoWithoutCsum,
+    /// Segments of no bytes.
+    #[error("segments of zero bytes")]
+    GsoSizeZero,
+    /// The headers end before the checksum field or after the frame.
+    #[error("header length does not fit the frame")]
+    HeaderLength,
 }
