@@ -1,0 +1,559 @@
+//! A bare model behind [`Bus`]: one thread, one clock that moves only by hand.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use frame::{Batch, Caps, Counted, MAX_BATCH, Sink, Wake};
+use guest_mem::Memory;
+use model::{
+    Clock, Env, Identity, Interrupts, Nanos, Nic, PciState, Progress, Receive, ResetKind, Space,
+    Timer, Transmit,
+};
+use wire::Offload;
+
+use crate::bus::{Bus, BusError, Dma};
+
+/// Rounds of [`Transmit::run`] after which the model is taken to run for ever. Each is a budget
+/// of [`MAX_BATCH`] frames, so a full ring needs about sixteen.
+const MAX_ROUNDS: u32 = 4096;
+
+const PAGE: u64 = 0x1000;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A clock moved by hand.
+#[derive(Debug, Default)]
+pub struct FakeClock(AtomicU64);
+
+impl Clock for FakeClock {
+    fn now(&self) -> Nanos {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// Holds the model's deadline until the clock is moved past it.
+#[derive(Debug, Default)]
+pub struct FakeTimer(Mutex<Option<Nanos>>);
+
+impl FakeTimer {
+    /// The deadline, if one is armed.
+    pub fn deadline(&self) -> Option<Nanos> {
+        *lock(&self.0)
+    }
+
+    fn take_due(&self, now: Nanos) -> bool {
+        let mut armed = lock(&self.0);
+        let due = armed.is_some_and(|at| at <= now);
+        if due {
+            *armed = None;
+        }
+        due
+    }
+}
+
+impl Timer for FakeTimer {
+    fn arm(&self, deadline: Option<Nanos>) {
+        *lock(&self.0) = deadline;
+    }
+}
+
+/// An interrupt pin as VFIO shows it: one signal when the line is up, then silence until
+/// unmasked, then another if it is still up.
+#[derive(Debug, Default)]
+pub struct Automask(Mutex<Pin>);
+
+#[derive(Debug, Default)]
+struct Pin {
+    level: bool,
+    masked: bool,
+    pending: bool,
+    rises: u64,
+    signals: u64,
+    messages: u64,
+}
+
+impl Pin {
+    fn signal_if_due(&mut self) {
+        if self.level && !self.masked {
+            self.masked = true;
+            self.pending = true;
+            self.signals += 1;
+        }
+    }
+}
+
+impl Automask {
+    /// The level of INTx.
+    pub fn level(&self) -> bool {
+        lock(&self.0).level
+    }
+
+    /// How often the line went from low to high.
+    pub fn rises(&self) -> u64 {
+        lock(&self.0).rises
+    }
+
+    /// Interrupts the guest got: INTx signals and messages.
+    pub fn delivered(&self) -> u64 {
+        let pin = lock(&self.0);
+        pin.signals + pin.messages
+    }
+
+    fn take(&self) -> bool {
+        std::mem::take(&mut lock(&self.0).pending)
+    }
+
+    fn unmask(&self) {
+        let mut pin = lock(&self.0);
+        pin.masked = false;
+        pin.signal_if_due();
+    }
+
+    fn message(&self) {
+        let mut pin = lock(&self.0);
+        pin.messages += 1;
+        pin.pending = true;
+    }
+}
+
+impl Interrupts for Automask {
+    fn set_line(&self, level: bool) {
+        let mut pin = lock(&self.0);
+        if level && !pin.level {
+            pin.rises += 1;
+        }
+        pin.level = level;
+        pin.signal_if_due();
+    }
+
+    fn msi(&self, _vector: u16) {
+        self.message();
+    }
+
+    fn msix(&self, _vector: u16) {
+        self.message();
+    }
+}
+
+/// A frame the model sent, and what it left to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Its notes.
+    pub notes: Offload,
+}
+
+/// A sink that keeps what it gets, up to a limit.
+#[derive(Debug)]
+pub struct Recorder {
+    caps: Caps,
+    state: Mutex<RecorderState>,
+}
+
+#[derive(Debug)]
+struct RecorderState {
+    frames: Vec<Recorded>,
+    room: usize,
+}
+
+impl Recorder {
+    /// Records all frames, with these abilities.
+    pub fn new(caps: Caps) -> Arc<Self> {
+        let state = RecorderState {
+            frames: Vec::new(),
+            room: usize::MAX,
+        };
+        Arc::new(Self {
+            caps,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Takes no more than `room` frames from now on; the sender has to keep the rest.
+    pub fn set_room(&self, room: usize) {
+        lock(&self.state).room = room;
+    }
+
+    /// What has come since the last call.
+    pub fn take(&self) -> Vec<Recorded> {
+        std::mem::take(&mut lock(&self.state).frames)
+    }
+}
+
+impl Sink for Recorder {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        let mut state = lock(&self.state);
+        let mut taken = 0;
+        for frame in picks.iter().filter_map(|&i| batch.get(i.into())) {
+            if state.room == 0 {
+                break;
+            }
+            state.room -= 1;
+            state.frames.push(Recorded {
+                bytes: frame.to_vec(),
+                notes: *frame.notes(),
+            });
+            taken += 1;
+        }
+        taken
+    }
+
+    fn caps(&self) -> Caps {
+        self.caps
+    }
+
+    fn want_room(&self, _waker: &Arc<dyn Wake>) {}
+}
+
+/// The receive side of a model, as a sink for whoever is at the other end of its cable.
+struct Socket {
+    receive: Arc<dyn Receive>,
+    env: Env,
+}
+
+impl Sink for Socket {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        self.receive.deliver(&self.env, batch, picks)
+    }
+
+    fn caps(&self) -> Caps {
+        self.receive.caps()
+    }
+
+    fn want_room(&self, waker: &Arc<dyn Wake>) {
+        self.receive.want_room(waker);
+    }
+}
+
+/// A model, its machine and its cable, in process.
+pub struct ModelBus {
+    identity: Identity,
+    control: Box<dyn model::Control>,
+    transmit: Box<dyn Transmit>,
+    receive: Arc<dyn Receive>,
+    env: Env,
+    clock: Arc<FakeClock>,
+    timer: Arc<FakeTimer>,
+    irq: Arc<Automask>,
+    cable: Arc<dyn Sink>,
+    config: [u8; 256],
+    next_iova: u64,
+    accesses: u64,
+    waiting: bool,
+}
+
+impl ModelBus {
+    /// Plugs `nic` into a machine of its own. What it sends goes to `cable`; the link is up.
+    pub fn new(nic: Nic, cable: Arc<dyn Sink>) -> Self {
+        let clock = Arc::new(FakeClock::default());
+        let timer = Arc::new(FakeTimer::default());
+        let irq = Arc::new(Automask::default());
+        let env = Env {
+            memory: Memory::new(),
+            irq: irq.clone(),
+            clock: clock.clone(),
+            timer: timer.clone(),
+        };
+        let config = config_space(&nic.identity);
+        let mut bus = Self {
+            identity: nic.identity,
+            control: nic.control,
+            transmit: nic.transmit,
+            receive: nic.receive,
+            env,
+            clock,
+            timer,
+            irq,
+            cable,
+            config,
+            next_iova: 0x10_0000,
+            accesses: 0,
+            waiting: false,
+        };
+        bus.control.reset(&bus.env, ResetKind::Bus);
+        bus.control.set_link(&bus.env, true);
+        bus
+    }
+
+    /// As [`ModelBus::new`], with a recorder that takes only finished frames at the other end.
+    pub fn recorded(nic: Nic) -> (Self, Arc<Recorder>) {
+        let recorder = Recorder::new(Caps::NONE);
+        (Self::new(nic, recorder.clone()), recorder)
+    }
+
+    /// Connects two models back to back.
+    pub fn pair(a: Nic, b: Nic) -> (Self, Self) {
+        let mut a = Self::new(a, Recorder::new(Caps::NONE));
+        let b = Self::new(b, a.far_end());
+        a.cable = b.far_end();
+        (a, b)
+    }
+
+    /// The socket the cable plugs into: frames delivered here arrive at this NIC.
+    pub fn far_end(&self) -> Arc<dyn Sink> {
+        Arc::new(Socket {
+            receive: self.receive.clone(),
+            env: self.env.clone(),
+        })
+    }
+
+    /// Plugs another cable in.
+    pub fn connect(&mut self, cable: Arc<dyn Sink>) {
+        self.cable = cable;
+    }
+
+    /// What the model says it is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The interrupt pin.
+    pub fn irq(&self) -> &Automask {
+        &self.irq
+    }
+
+    /// The model's deadline.
+    pub fn timer(&self) -> &FakeTimer {
+        &self.timer
+    }
+
+    /// Nanoseconds since the start.
+    pub fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    /// BAR accesses so far.
+    pub fn accesses(&self) -> u64 {
+        self.accesses
+    }
+
+    /// The value of one of the model's counters.
+    pub fn counter(&self, name: &str) -> Option<u64> {
+        let mut found = None;
+        let counted: &dyn Counted = &*self.control;
+        counted.counters(&mut |n, value| {
+            if n == name {
+                found = Some(value);
+            }
+        });
+        found
+    }
+
+    /// All counters that are not zero.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut all = Vec::new();
+        let counted: &dyn Counted = &*self.control;
+        counted.counters(&mut |name, value| {
+            if value != 0 {
+                all.push((name, value));
+            }
+        });
+        all
+    }
+
+    /// Pulls the cable or puts it back.
+    pub fn set_link(&mut self, up: bool) {
+        self.control.set_link(&self.env, up);
+    }
+
+    /// A reset of the whole machine.
+    pub fn bus_reset(&mut self) {
+        self.config = config_space(&self.identity);
+        self.control.reset(&self.env, ResetKind::Bus);
+    }
+
+    /// Delivers frames with notes from the other end; returns how many were dealt with.
+    pub fn deliver(&mut self, frames: &[Recorded]) -> usize {
+        let far_end = self.far_end();
+        let mut done = 0;
+        for some in frames.chunks(MAX_BATCH) {
+            let mut batch = Batch::new();
+            for frame in some {
+                batch.push_bytes(&frame.bytes);
+                batch.end(frame.notes);
+            }
+            let mut room = Vec::new();
+            let taken = far_end.deliver(&batch, batch.all_picks(&mut room));
+            done += taken;
+            if taken < some.len() {
+                break;
+            }
+        }
+        done
+    }
+
+    /// Does the work that is due: what register accesses asked for, and what waited for room at
+    /// the other end.
+    ///
+    /// # Errors
+    /// When it does not come to an end.
+    pub fn pump(&mut self) -> Result<(), BusError> {
+        let work = self.control.take_work();
+        if work.rx {
+            self.receive.poll(&self.env);
+        }
+        if !(work.tx || self.waiting) {
+            return Ok(());
+        }
+        self.waiting = false;
+        for _ in 0..MAX_ROUNDS {
+            match self.transmit.run(&self.env, &*self.cable, MAX_BATCH) {
+                Progress::Idle => return Ok(()),
+                Progress::More => {}
+                Progress::Blocked => {
+                    self.waiting = true;
+                    return Ok(());
+                }
+            }
+        }
+        Err(BusError::Endless(MAX_ROUNDS))
+    }
+
+    /// Moves the clock to `at`, stopping at each deadline on the way.
+    fn advance_to(&mut self, at: Nanos) -> Result<(), BusError> {
+        for _ in 0..MAX_ROUNDS {
+            let stop = self.timer.deadline().map_or(at, |d| d.min(at));
+            self.clock.0.fetch_max(stop, Ordering::SeqCst);
+            if self.timer.take_due(stop) {
+                self.control.tick(&self.env);
+                self.pump()?;
+            } else if stop == at {
+                return Ok(());
+            }
+        }
+        Err(BusError::Endless(MAX_ROUNDS))
+    }
+}
+
+/// Enough of a header for a driver to find its BARs and switch the device on.
+fn config_space(identity: &Identity) -> [u8; 256] {
+    let mut config = [0; 256];
+    config[0..2].copy_from_slice(&identity.vendor.to_le_bytes());
+    config[2..4].copy_from_slice(&identity.device.to_le_bytes());
+    config[8] = identity.revision;
+    config[9] = identity.class[2];
+    config[10] = identity.class[1];
+    config[11] = identity.class[0];
+    for bar in &identity.bars {
+        let at = 0x10 + 4 * usize::from(bar.index.min(5));
+        config[at] = match bar.space {
+            Space::Memory32 => 0,
+            Space::Memory64 => 4,
+            Space::Io => 1,
+        };
+    }
+    config[0x2c..0x2e].copy_from_slice(&identity.subsystem_vendor.to_le_bytes());
+    config[0x2e..0x30].copy_from_slice(&identity.subsystem.to_le_bytes());
+    config[0x3d] = u8::from(identity.intx);
+    config
+}
+
+impl Bus for ModelBus {
+    fn bar_read(&mut self, bar: u8, offset: u64, data: &mut [u8]) -> Result<(), BusError> {
+        self.accesses += 1;
+        self.control.read(&self.env, bar, offset, data);
+        self.pump()
+    }
+
+    fn bar_write(&mut self, bar: u8, offset: u64, data: &[u8]) -> Result<(), BusError> {
+        self.accesses += 1;
+        self.control.write(&self.env, bar, offset, data);
+        self.pump()
+    }
+
+    fn config_read(&mut self, offset: u16, data: &mut [u8]) -> Result<(), BusError> {
+        for (i, byte) in data.iter_mut().enumerate() {
+            let at = usize::from(offset) + i;
+            *byte = self.config.get(at).copied().unwrap_or(0xff);
+        }
+        Ok(())
+    }
+
+    fn config_write(&mut self, offset: u16, data: &[u8]) -> Result<(), BusError> {
+        for (i, &byte) in data.iter().enumerate() {
+            // COMMAND and the interrupt line are all a driver may change here.
+            if let at @ (4 | 5 | 0x3c) = usize::from(offset) + i {
+                self.config[at] = byte;
+            }
+        }
+        let state = PciState {
+            bus_master: self.config[4] & 4 != 0,
+            msi: false,
+            msix: false,
+        };
+        self.control.pci(&self.env, state);
+        self.pump()
+    }
+
+    fn alloc(&mut self, len: u64) -> Result<Dma, BusError> {
+        let len = len.next_multiple_of(PAGE).max(PAGE);
+        let dma = self.alloc_at(self.next_iova, len)?;
+        self.next_iova = dma.end() + PAGE;
+        Ok(dma)
+    }
+
+    fn alloc_at(&mut self, iova: u64, len: u64) -> Result<Dma, BusError> {
+        let len = len.next_multiple_of(PAGE).max(PAGE);
+        self.env
+            .memory
+            .map_anon(iova, len)
+            .map_err(|e| BusError::Memory(e.to_string()))?;
+        Ok(Dma { iova, len })
+    }
+
+    fn free(&mut self, dma: Dma) -> Result<(), BusError> {
+        self.env
+            .memory
+            .unmap(dma.iova, dma.len)
+            .map_err(|e| BusError::Memory(e.to_string()))
+    }
+
+    fn memory(&self) -> Memory {
+        self.env.memory.clone()
+    }
+
+    fn wait_irq(&mut self, timeout: Duration) -> Result<bool, BusError> {
+        let end = self.now().saturating_add(nanos(timeout));
+        for _ in 0..MAX_ROUNDS {
+            self.pump()?;
+            if self.irq.take() {
+                return Ok(true);
+            }
+            match self.timer.deadline() {
+                Some(at) if at <= end => self.advance_to(at.max(self.now()))?,
+                _ => {
+                    self.advance_to(end)?;
+                    return Ok(self.irq.take());
+                }
+            }
+        }
+        Err(BusError::Endless(MAX_ROUNDS))
+    }
+
+    fn unmask_irq(&mut self) -> Result<(), BusError> {
+        self.irq.unmask();
+        Ok(())
+    }
+
+    fn delay(&mut self, time: Duration) -> Result<(), BusError> {
+        self.advance_to(self.now().saturating_add(nanos(time)))
+    }
+
+    fn inject(&mut self, frame: &[u8]) -> Result<bool, BusError> {
+        let frame = Recorded {
+            bytes: frame.to_vec(),
+            notes: Offload::NONE,
+        };
+        let taken = self.deliver(&[frame]) == 1;
+        self.pump()?;
+        Ok(taken)
+    }
+}
+
+fn nanos(time: Duration) -> Nanos {
+    Nanos::try_from(time.as_nanos()).unwrap_or(Nanos::MAX)
+}
