@@ -273,8 +273,8 @@ fn checksum_outside_frame(bus: &mut dyn Bus) -> Done {
 }
 
 fn eeprom_other_opcodes(bus: &mut dyn Bus) -> Done {
-    const WRITE_ENABLE: u32 = 0b100_11;
-    const WRITE_DISABLE: u32 = 0b100_00;
+    const WRITE_ENABLE: u32 = 19; // start bit, opcode 00, address 11....
+    const WRITE_DISABLE: u32 = 16; // start bit, opcode 00, address 00....
     const WRITE: u32 = 0b101;
     let Ok(mut pins) = Microwire::acquire(bus) else {
         return Ok(());
