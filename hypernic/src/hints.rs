@@ -66,6 +66,29 @@ pub fn banner(host: &HostConfig) -> String {
     text
 }
 
+/// The same for programs: one JSON object.
+pub fn banner_json(host: &HostConfig) -> serde_json::Value {
+    let nics: Vec<_> = host
+        .nics
+        .iter()
+        .map(|nic| {
+            let mut value = serde_json::json!({
+                "name": nic.name,
+                "model": nic.model.as_str(),
+                "mac": nic.mac.to_string(),
+                "port": nic.port.to_string(),
+            });
+            if let SocketSpec::Path(path) = &nic.socket {
+                let hints = for_socket(path);
+                value["qemu"] = hints.qemu.into();
+                value["cloud_hypervisor"] = hints.cloud_hypervisor.into();
+            }
+            value
+        })
+        .collect();
+    serde_json::json!({ "serving": nics })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

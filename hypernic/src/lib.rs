@@ -2,10 +2,16 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod capture;
 pub mod cli;
 pub mod config;
 pub mod error;
+mod fds;
 pub mod hints;
+pub mod host;
 pub mod log;
+mod ports;
+pub mod nic;
+pub mod report;
 pub mod spec;
 pub mod time;

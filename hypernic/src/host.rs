@@ -1,0 +1,267 @@
+//! A whole host: switches, ports and NICs, wired as the configuration says.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use frame::{Counted, Sink};
+use model::Clock;
+use port::{InletEvent, InletThread};
+use vale::Switch;
+use vfio_user::{Listener, Server};
+
+use crate::capture::Tap as CaptureTap;
+use crate::config::{HostConfig, NicConfig, SocketSpec, SwitchConfig};
+use crate::error::Error;
+use crate::nic::{NewNic, RunningNic, describe};
+use crate::report::Section;
+use crate::spec::{ModelName, PortSpec};
+use crate::time::MonotonicClock;
+use crate::{fds, ports};
+
+/// Everything that runs. NICs and ports may come and go while it does.
+pub struct Host {
+    clock: Arc<dyn Clock>,
+    switches: BTreeMap<String, RunningSwitch>,
+    nics: BTreeMap<String, Attached>,
+    live: Arc<AtomicUsize>,
+    all_finished: Arc<dyn Fn() + Send + Sync>,
+}
+
+struct RunningSwitch {
+    switch: Arc<Switch>,
+    ports: Vec<RunningPort>,
+}
+
+/// A NIC and what it hangs on. The order of the fields is the order of their end: first the
+/// thread that brings frames in, then the NIC.
+struct Attached {
+    inlet: Option<InletThread>,
+    nic: RunningNic,
+    port: Option<(String, Arc<dyn Counted>)>,
+    /// The switch it is a port of.
+    switch: Option<String>,
+    capture: Option<CaptureTap>,
+}
+
+struct RunningPort {
+    name: String,
+    counters: Arc<dyn Counted>,
+    _inlet: Option<InletThread>,
+}
+
+impl Host {
+    /// Opens and starts everything in the configuration.
+    ///
+    /// # Errors
+    /// The first thing that cannot be had, with its cure; what was started before is closed again.
+    pub fn start(config: &HostConfig) -> Result<Self, Error> {
+        Self::start_with(config, || {})
+    }
+
+    /// As [`Host::start`]; `all_finished` is called when every NIC had one inherited connection
+    /// and all of them are over.
+    ///
+    /// # Errors
+    /// As [`Host::start`].
+    pub fn start_with(
+        config: &HostConfig,
+        all_finished: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        let mut host = Host {
+            clock: Arc::new(MonotonicClock),
+            switches: BTreeMap::new(),
+            nics: BTreeMap::new(),
+            live: Arc::new(AtomicUsize::new(config.nics.len())),
+            all_finished: Arc::new(all_finished),
+        };
+        for switch in &config.switches {
+            host.add_switch(switch)?;
+        }
+        for nic in &config.nics {
+            host.add_nic(nic)?;
+        }
+        Ok(host)
+    }
+
+    /// Makes a switch with its ports.
+    ///
+    /// # Errors
+    /// A port that cannot be opened, with its cure.
+    pub fn add_switch(&mut self, config: &SwitchConfig) -> Result<(), Error> {
+        let clock = Arc::clone(&self.clock);
+        let switch = ports::new_switch(config, clock);
+        let mut running = RunningSwitch { switch, ports: Vec::new() };
+        for spec in &config.ports {
+            let failed = |message| Error::Port {
+                owner: config.name.clone(),
+                port: spec.to_string(),
+                message,
+            };
+            let port = ports::open(spec).map_err(failed)?;
+            let name = format!("{}/{}", config.name, port.name);
+            let entry = ports::attach(&running.switch, &port.name, port.sink).map_err(failed)?;
+            let inlet = match port.inlet {
+                Some(inlet) => {
+                    let shown = name.clone();
+                    let events = move |event| log_port_event(&shown, event);
+                    let thread = InletThread::spawn(&format!("port {name}"), inlet, entry, events)
+                        .map_err(|source| Error::Os { what: "cannot start a thread", source })?;
+                    Some(thread)
+                }
+                None => None,
+            };
+            running.ports.push(RunningPort { name, counters: port.counters, _inlet: inlet });
+        }
+        self.switches.insert(config.name.clone(), running);
+        Ok(())
+    }
+
+    /// Makes a NIC and starts serving it.
+    ///
+    /// # Errors
+    /// A socket, port or capture file that cannot be had, with its cure.
+    pub fn add_nic(&mut self, config: &NicConfig) -> Result<(), Error> {
+        let port_error = |message| Error::Port {
+            owner: config.name.clone(),
+            port: config.port.to_string(),
+            message,
+        };
+        let nic = match config.model {
+            ModelName::E1000 => e1000::new(e1000::Config::new(config.mac.0)),
+        };
+        let socket_error =
+            |message: String| Error::Socket { nic: config.name.clone(), message };
+        let listener = match &config.socket {
+            SocketSpec::Path(path) => Listener::bind(path),
+            SocketSpec::Fd(fd) => Listener::from_fd(fds::inherited(*fd).map_err(socket_error)?),
+        }
+        .map_err(|error| socket_error(error.to_string()))?;
+        let server = Server::new(describe(&nic.identity), listener)
+            .map_err(|error| socket_error(error.to_string()))?;
+        let new = NewNic::new(&config.name, nic, server, Arc::clone(&self.clock))?;
+
+        let capture = match &config.capture {
+            Some(file) => {
+                let tap = CaptureTap::create(file, &config.name).map_err(|message| Error::Port {
+                    owner: config.name.clone(),
+                    port: format!("capture {}", file.display()),
+                    message,
+                })?;
+                Some(tap)
+            }
+            None => None,
+        };
+        let toward_guest: Arc<dyn Sink> = match &capture {
+            Some(tap) => tap.toward_guest(new.sink()),
+            None => new.sink(),
+        };
+        let mut attached_switch = None;
+        let mut opened = None;
+        let toward_wire = match &config.port {
+            PortSpec::Switch(name) => {
+                let running = self.switches.get(name).ok_or_else(|| {
+                    port_error(format!("there is no switch \"{name}\"; make it first"))
+                })?;
+                attached_switch = Some(name.clone());
+                ports::attach(&running.switch, &config.name, Arc::clone(&toward_guest))
+                    .map_err(port_error)?
+            }
+            spec => {
+                let port = ports::open(spec).map_err(port_error)?;
+                let sink = Arc::clone(&port.sink);
+                opened = Some(port);
+                sink
+            }
+        };
+        let toward_wire = match &capture {
+            Some(tap) => tap.toward_wire(toward_wire),
+            None => toward_wire,
+        };
+
+        let live = Arc::clone(&self.live);
+        let all_finished = Arc::clone(&self.all_finished);
+        let finished = Box::new(move || {
+            if live.fetch_sub(1, Ordering::AcqRel) == 1 {
+                all_finished();
+            }
+        });
+        let nic = new.start(toward_wire, finished)?;
+        let mut port_counters = None;
+        let mut inlet = None;
+        if let Some(port) = opened {
+            port_counters = Some((port.name.clone(), port.counters));
+            if let Some(source) = port.inlet {
+                let link = nic.link_switch();
+                let shown = format!("{}/{}", config.name, port.name);
+                let events = move |event: InletEvent| {
+                    link(matches!(event, InletEvent::LinkUp));
+                    log_port_event(&shown, event);
+                };
+                let name = format!("port {}", config.name);
+                let thread = InletThread::spawn(&name, source, toward_guest, events)
+                    .map_err(|source| Error::Os { what: "cannot start a thread", source })?;
+                inlet = Some(thread);
+            }
+        }
+        let attached =
+            Attached { inlet, nic, port: port_counters, switch: attached_switch, capture };
+        self.nics.insert(config.name.clone(), attached);
+        Ok(())
+    }
+
+    /// Stops a NIC and takes it off its wire; others notice nothing. `false` when there is none
+    /// of that name.
+    pub fn remove_nic(&mut self, name: &str) -> bool {
+        let Some(attached) = self.nics.remove(name) else {
+            return false;
+        };
+        if let Some(running) = attached.switch.as_ref().and_then(|s| self.switches.get(s)) {
+            running.switch.detach(name);
+        }
+        drop(attached.inlet);
+        drop(attached.nic);
+        true
+    }
+
+    /// All counters: NICs, their ports, switch ports.
+    pub fn counters(&self) -> Vec<Section> {
+        let mut sections = Vec::new();
+        for (name, attached) in &self.nics {
+            sections.push(attached.nic.counters());
+            if let Some((port, counters)) = &attached.port {
+                sections.push(Section::of("port", format!("{name}/{port}"), &**counters));
+            }
+            if let Some(inlet) = &attached.inlet {
+                let counters = inlet.counters();
+                sections.push(Section::of("inlet", name.clone(), &*counters));
+            }
+            if let Some(capture) = &attached.capture {
+                sections.push(Section::of("capture", name.clone(), &*capture.counters()));
+            }
+        }
+        for (name, running) in &self.switches {
+            sections.extend(ports::switch_sections(name, &running.switch));
+            for port in &running.ports {
+                sections.push(Section::of("port", port.name.clone(), &*port.counters));
+            }
+        }
+        sections
+    }
+
+    /// Ends everything: no frame in flight is touched after this returns.
+    pub fn stop(mut self) {
+        let names: Vec<_> = self.nics.keys().cloned().collect();
+        for name in names {
+            self.remove_nic(&name);
+        }
+    }
+}
+
+fn log_port_event(port: &str, event: InletEvent) {
+    match event {
+        InletEvent::LinkUp => tracing::info!(port, "link up"),
+        InletEvent::LinkDown => tracing::warn!(port, "link down; waiting for the other side"),
+        InletEvent::Closed(why) => tracing::error!(port, "closed: {why}"),
+    }
+}

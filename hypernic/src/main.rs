@@ -1,0 +1,70 @@
+//! The `hypernic` command.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use hypernic::cli::{Cli, Command, LogFormat};
+use hypernic::config::HostConfig;
+use hypernic::error::Error;
+use hypernic::host::Host;
+use hypernic::{hints, log, report};
+use rustix::process::{Signal, getpid, kill_process};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log::start(cli.log_format, cli.verbose);
+    match serve(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error}");
+            ExitCode::from(error.exit_code() as u8)
+        }
+    }
+}
+
+fn serve(cli: Cli) -> Result<(), Error> {
+    let format = cli.log_format;
+    let (config, only_check) = match cli.command {
+        Command::Run(run) => (run.into_config()?, false),
+        Command::Serve { file, check } => (HostConfig::load(&file)?, check),
+    };
+    if only_check {
+        print!("{}", hints::banner(&config));
+        return Ok(());
+    }
+    // Before any thread starts, so that every thread has them blocked or handled alike.
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1])
+        .map_err(|source| Error::Os { what: "cannot wait for signals", source })?;
+    guest_mem::install_sigbus_guard();
+    // A process whose every NIC was handed one connection has nothing left to serve after them.
+    let host = Host::start_with(&config, || {
+        let _ = kill_process(getpid(), Signal::TERM);
+    })?;
+    match format {
+        LogFormat::Human => print!("{}", hints::banner(&config)),
+        LogFormat::Json => println!("{}", hints::banner_json(&config)),
+    }
+    tracing::info!(nics = config.nics.len(), switches = config.switches.len(), "serving");
+    for signal in signals.forever() {
+        if signal == SIGUSR1 {
+            print_counters(&host, format);
+            continue;
+        }
+        tracing::info!("signal {signal}: closing");
+        break;
+    }
+    print_counters(&host, format);
+    host.stop();
+    Ok(())
+}
+
+fn print_counters(host: &Host, format: LogFormat) {
+    let sections = host.counters();
+    match format {
+        LogFormat::Human => print!("{}", report::human(&sections)),
+        LogFormat::Json => println!("{}", report::json(&sections)),
+    }
+}

@@ -1,0 +1,433 @@
+//! One NIC at work: a model, its vfio-user server, its timer and its place on a wire.
+//!
+//! The thread of a NIC answers register accesses and transmits; frames for the NIC are put into
+//! its rings by whoever has them (an inlet's thread, another NIC's thread through the switch), so
+//! receiving, transmitting and register accesses go on side by side.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use frame::{Batch, Caps, Counted, Sink, Wake};
+use model::{Control, Env, Interrupts, Nic, PciState, Progress, Receive, ResetKind, Space, Transmit};
+use parking_lot::Mutex;
+use pci::{Bar, Capability, ConfigEvent, Msi, PowerManagement};
+use port::Bell;
+use rustix::event::{PollFd, PollFlags, poll};
+use vfio_user::{
+    ClientEvent, Device, DeviceDescription, DmaChange, ResetCause, Server, Work as ServerWork,
+};
+
+use crate::error::Error;
+use crate::log::Limit;
+use crate::report::Section;
+use crate::time::NicTimer;
+
+/// Frames sent in one turn before the socket is looked at again.
+const TX_BUDGET: usize = frame::MAX_BATCH;
+
+/// Messages answered in one turn.
+const MESSAGE_BUDGET: usize = 1024;
+
+/// How long a busy NIC thread may take to answer a question about its counters.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The description of a model's PCI function for the vfio-user server.
+pub(crate) fn describe(identity: &model::Identity) -> DeviceDescription {
+    let [base, sub, interface] = identity.class.map(u32::from);
+    let mut description = DeviceDescription::new(identity.vendor, identity.device)
+        .class(base << 16 | sub << 8 | interface)
+        .revision(identity.revision)
+        .subsystem(identity.subsystem_vendor, identity.subsystem);
+    for bar in &identity.bars {
+        let decoded = match bar.space {
+            Space::Memory32 => Bar::memory32(bar.size),
+            Space::Memory64 => Bar::memory64(bar.size),
+            Space::Io => Bar::io(bar.size),
+        };
+        description = description.bar(bar.index, decoded);
+    }
+    if identity.intx {
+        description = description.intx(1);
+    }
+    if identity.pm {
+        description = description.capability(Capability::Pm(PowerManagement::default()));
+    }
+    if identity.msi > 0 {
+        description = description.msi(Msi::new(identity.msi).address64());
+    }
+    description
+}
+
+/// The model's interrupt pins, wired to the server's eventfds.
+struct Wires(vfio_user::Interrupts);
+
+impl Interrupts for Wires {
+    fn set_line(&self, level: bool) {
+        self.0.set_line(level);
+    }
+    fn msi(&self, vector: u16) {
+        self.0.msi(vector);
+    }
+    fn msix(&self, vector: u16) {
+        self.0.msix(vector);
+    }
+}
+
+/// The receive side of a NIC as a sink, silent while no VMM is attached.
+pub struct NicSink {
+    receive: Arc<dyn Receive>,
+    env: Env,
+    attached: AtomicBool,
+    no_client: AtomicU64,
+}
+
+impl Sink for NicSink {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        if !self.attached.load(Ordering::Acquire) {
+            self.no_client.fetch_add(picks.len() as u64, Ordering::Relaxed);
+            return picks.len();
+        }
+        self.receive.deliver(&self.env, batch, picks)
+    }
+
+    fn caps(&self) -> Caps {
+        self.receive.caps()
+    }
+
+    fn want_room(&self, waker: &Arc<dyn Wake>) {
+        self.receive.want_room(waker);
+    }
+}
+
+/// What other threads share with a NIC's thread.
+struct Shared {
+    bell: Arc<Bell>,
+    quit: AtomicBool,
+    link: AtomicBool,
+    questions: Mutex<Vec<mpsc::Sender<Vec<(&'static str, u64)>>>>,
+}
+
+/// A running NIC.
+pub struct RunningNic {
+    name: String,
+    shared: Arc<Shared>,
+    sink: Arc<NicSink>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A NIC made, but not yet wired to a port.
+pub(crate) struct NewNic {
+    name: String,
+    nic: Nic,
+    server: Server,
+    env: Env,
+    timer: Arc<NicTimer>,
+    sink: Arc<NicSink>,
+}
+
+impl NewNic {
+    /// Joins a model and its server.
+    pub(crate) fn new(
+        name: &str,
+        nic: Nic,
+        server: Server,
+        clock: Arc<dyn model::Clock>,
+    ) -> Result<Self, Error> {
+        let timer = Arc::new(NicTimer::new().map_err(Error::os("cannot make a timer"))?);
+        let env = Env {
+            memory: server.memory(),
+            irq: Arc::new(Wires(server.interrupts())),
+            clock,
+            timer: Arc::clone(&timer) as Arc<dyn model::Timer>,
+        };
+        let sink = Arc::new(NicSink {
+            receive: Arc::clone(&nic.receive),
+            env: env.clone(),
+            attached: AtomicBool::new(false),
+            no_client: AtomicU64::new(0),
+        });
+        Ok(Self { name: name.to_owned(), nic, server, env, timer, sink })
+    }
+
+    /// Where frames for the NIC go.
+    pub(crate) fn sink(&self) -> Arc<NicSink> {
+        Arc::clone(&self.sink)
+    }
+
+    /// Starts the NIC's thread; what the guest sends goes to `out`.
+    /// `finished` is called when the one connection the NIC was given is over.
+    pub(crate) fn start(
+        self,
+        out: Arc<dyn Sink>,
+        finished: Box<dyn FnOnce() + Send>,
+    ) -> Result<RunningNic, Error> {
+        let bell = Bell::new()
+            .map_err(|source| Error::Os { what: "cannot make an eventfd", source })?;
+        let shared = Arc::new(Shared {
+            bell: Arc::new(bell),
+            quit: AtomicBool::new(false),
+            link: AtomicBool::new(true),
+            questions: Mutex::default(),
+        });
+        let waker = Arc::clone(&shared.bell) as Arc<dyn Wake>;
+        let board = Board {
+            name: self.name.clone(),
+            control: self.nic.control,
+            transmit: self.nic.transmit,
+            env: self.env,
+            sink: Arc::clone(&self.sink),
+            out,
+            waker,
+            pci: PciState::default(),
+            tx_ready: false,
+            limit: Limit::default(),
+        };
+        let worker = Worker {
+            server: self.server,
+            board,
+            timer: self.timer,
+            shared: Arc::clone(&shared),
+            finished: Some(finished),
+            link_shown: true,
+            polls: 0,
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("nic {}", self.name))
+            .spawn(move || worker.run())
+            .map_err(|source| Error::Os { what: "cannot start a thread", source })?;
+        Ok(RunningNic { name: self.name, shared, sink: self.sink, thread: Some(thread) })
+    }
+}
+
+impl RunningNic {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where frames for it go.
+    pub fn sink(&self) -> Arc<dyn Sink> {
+        Arc::clone(&self.sink) as Arc<dyn Sink>
+    }
+
+    /// Pulls or plugs the cable.
+    pub fn link_switch(&self) -> impl Fn(bool) + Send + Sync + use<> {
+        let shared = Arc::clone(&self.shared);
+        move |up| {
+            shared.link.store(up, Ordering::Release);
+            shared.bell.ring();
+        }
+    }
+
+    /// Its counters, asked of its thread.
+    pub fn counters(&self) -> Section {
+        let (answer, question) = mpsc::channel();
+        self.shared.questions.lock().push(answer);
+        self.shared.bell.ring();
+        let values = question.recv_timeout(PATIENCE).unwrap_or_default();
+        Section { kind: "nic", name: self.name.clone(), values }
+    }
+}
+
+impl Drop for RunningNic {
+    fn drop(&mut self) {
+        self.shared.quit.store(true, Ordering::Release);
+        self.shared.bell.ring();
+        if let Some(thread) = self.thread.take() {
+            // A panic over there has been reported by the panic hook already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The loop of one NIC's thread.
+struct Worker {
+    server: Server,
+    board: Board,
+    timer: Arc<NicTimer>,
+    shared: Arc<Shared>,
+    finished: Option<Box<dyn FnOnce() + Send>>,
+    link_shown: bool,
+    polls: u64,
+}
+
+impl Worker {
+    fn run(mut self) {
+        let mut more = false;
+        while !self.shared.quit.load(Ordering::Acquire) {
+            self.wait(more);
+            if self.shared.bell.clear() {
+                self.board.tx_ready = true;
+                self.answer();
+                self.follow_link();
+            }
+            match self.server.process(&mut self.board, MESSAGE_BUDGET) {
+                Ok(progress) => {
+                    more = progress.more;
+                    if let Some(tell) = self.finished.take_if(|_| progress.finished) {
+                        tracing::info!(nic = %self.board.name, "its one connection is over");
+                        tell();
+                    }
+                }
+                Err(error) => {
+                    // Only our own descriptors can fail here; going round at once would spin.
+                    tracing::error!(nic = %self.board.name, "cannot serve the socket: {error}");
+                    more = false;
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            }
+        }
+    }
+
+    /// Waits for the socket, the interrupts' resample eventfds, the timer or the bell.
+    fn wait(&mut self, more: bool) {
+        let mut timer_fired = false;
+        {
+            let bell = PollFd::new(&*self.shared.bell, PollFlags::IN);
+            let timer = PollFd::new(&*self.timer, PollFlags::IN);
+            let server = PollFd::from_borrowed_fd(self.server.as_fd(), PollFlags::IN);
+            let mut fds = [bell, timer, server];
+            let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+            self.polls += 1;
+            if poll(&mut fds, more.then_some(&now)).is_ok() {
+                timer_fired = fds[1].revents().contains(PollFlags::IN);
+            }
+        }
+        if timer_fired && self.timer.expired() {
+            self.board.control.tick(&self.board.env);
+        }
+    }
+
+    fn answer(&mut self) {
+        for asker in std::mem::take(&mut *self.shared.questions.lock()) {
+            let mut values = Vec::new();
+            let mut visit = |name, value| values.push((name, value));
+            self.board.control.counters(&mut visit);
+            self.server.counters(&mut visit);
+            self.board.env.memory.counters(&mut visit);
+            visit("rx_no_client", self.board.sink.no_client.load(Ordering::Relaxed));
+            visit("timer_calls", self.timer.syscalls());
+            visit("poll_calls", self.polls);
+            let _ = asker.send(values);
+        }
+    }
+
+    fn follow_link(&mut self) {
+        let up = self.shared.link.load(Ordering::Acquire);
+        if up != self.link_shown {
+            self.link_shown = up;
+            self.board.control.set_link(&self.board.env, up);
+        }
+    }
+}
+
+/// The model as the server's device.
+struct Board {
+    name: String,
+    control: Box<dyn Control>,
+    transmit: Box<dyn Transmit>,
+    env: Env,
+    sink: Arc<NicSink>,
+    out: Arc<dyn Sink>,
+    waker: Arc<dyn Wake>,
+    pci: PciState,
+    /// Transmit may have something to do.
+    tx_ready: bool,
+    limit: Limit,
+}
+
+impl Board {
+    /// Whether a line that a peer can cause may be written now.
+    fn may_log(&self) -> bool {
+        self.limit.pass(Instant::now()).is_some()
+    }
+}
+
+impl Device for Board {
+    fn bar_read(&mut self, bar: u8, offset: u64, data: &mut [u8]) {
+        self.control.read(&self.env, bar, offset, data);
+    }
+
+    fn bar_write(&mut self, bar: u8, offset: u64, data: &[u8]) {
+        self.control.write(&self.env, bar, offset, data);
+    }
+
+    fn config_event(&mut self, event: ConfigEvent) {
+        match event {
+            ConfigEvent::Command { master, .. } => self.pci.bus_master = master,
+            ConfigEvent::MsiEnable(on) => self.pci.msi = on,
+            ConfigEvent::MsixEnable(on) => self.pci.msix = on,
+            _ => return,
+        }
+        self.control.pci(&self.env, self.pci);
+    }
+
+    fn reset(&mut self, _why: ResetCause) {
+        self.pci = PciState::default();
+        self.control.reset(&self.env, ResetKind::Bus);
+        self.control.pci(&self.env, self.pci);
+    }
+
+    fn client(&mut self, event: ClientEvent) {
+        let name = &self.name;
+        match event {
+            ClientEvent::Connected => {
+                self.sink.attached.store(true, Ordering::Release);
+                tracing::info!(nic = %name, "VMM connected");
+            }
+            ClientEvent::Gone(why) => {
+                self.sink.attached.store(false, Ordering::Release);
+                tracing::info!(nic = %name, "VMM gone: {why}; waiting for the next");
+            }
+            ClientEvent::Refused(why) if self.may_log() => {
+                tracing::warn!(nic = %name, "another VMM turned away: {why}");
+            }
+            ClientEvent::Refused(_) => {}
+        }
+    }
+
+    fn dma_map_changed(&mut self, change: DmaChange) {
+        // RAM starts at 0, and again at 4 GiB; ROMs and device memory come without a descriptor
+        // from every VMM and mean nothing.
+        let DmaChange::Mapped { iova: 0 | 0x1_0000_0000, len, prot, shared: false } = change else {
+            return;
+        };
+        if prot.write && self.may_log() {
+            tracing::error!(
+                nic = %self.name,
+                "the VMM's RAM ({} MiB) is not shared, so the NIC cannot reach it: start QEMU with \
+                 -object memory-backend-memfd,id=ram0,size=…,share=on -machine memory-backend=ram0, \
+                 cloud-hypervisor with --memory shared=on",
+                len >> 20
+            );
+        }
+    }
+
+    fn work(&mut self) -> ServerWork {
+        let noted = self.control.take_work();
+        if noted.rx {
+            self.sink.receive.poll(&self.env);
+        }
+        if !(noted.tx || self.tx_ready) {
+            return ServerWork::Idle;
+        }
+        let mut progress = self.transmit.run(&self.env, &*self.out, TX_BUDGET);
+        if progress == Progress::Blocked {
+            // Room may have come between the attempt and the registration.
+            self.out.want_room(&self.waker);
+            progress = self.transmit.run(&self.env, &*self.out, TX_BUDGET);
+        }
+        self.tx_ready = progress == Progress::More;
+        if self.tx_ready { ServerWork::More } else { ServerWork::Idle }
+    }
+}
+
+impl Counted for NicSink {
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        visit("rx_no_client", self.no_client.load(Ordering::Relaxed));
+    }
+}

@@ -1,0 +1,71 @@
+//! Counters, for people and for programs.
+
+use std::fmt::Write as _;
+
+use frame::Counted;
+use serde_json::{Map, Value};
+
+/// The counters of one thing: a NIC, a switch port, a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// "nic", "switch", "port".
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Name and value, in the order they were visited.
+    pub values: Vec<(&'static str, u64)>,
+}
+
+impl Section {
+    /// Reads one counting thing.
+    pub fn of(kind: &'static str, name: impl Into<String>, counted: &dyn Counted) -> Self {
+        let mut values = Vec::new();
+        counted.counters(&mut |name, value| values.push((name, value)));
+        Self { kind, name: name.into(), values }
+    }
+
+    /// One value by name; 0 when there is none.
+    pub fn get(&self, name: &str) -> u64 {
+        self.values.iter().filter(|(n, _)| *n == name).map(|(_, v)| v).sum()
+    }
+}
+
+/// A table of what is not zero.
+pub fn human(sections: &[Section]) -> String {
+    let mut text = String::new();
+    for section in sections {
+        let _ = writeln!(text, "{} {}", section.kind, section.name);
+        for (name, value) in section.values.iter().filter(|(_, v)| *v != 0) {
+            let _ = writeln!(text, "  {name:<28} {value:>16}");
+        }
+    }
+    text
+}
+
+/// One JSON object: `{"counters": [{"kind", "name", "values": {…}} …]}`, zeros included.
+pub fn json(sections: &[Section]) -> Value {
+    let one = |section: &Section| {
+        let values: Map<String, Value> =
+            section.values.iter().map(|(n, v)| ((*n).to_owned(), Value::from(*v))).collect();
+        serde_json::json!({"kind": section.kind, "name": section.name, "values": values})
+    };
+    serde_json::json!({ "counters": sections.iter().map(one).collect::<Vec<_>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_show_the_same_numbers() {
+        let values = vec![("tx_frames", 7), ("rx_frames", 0)];
+        let section = Section { kind: "nic", name: "n0".into(), values };
+        assert_eq!(section.get("tx_frames"), 7);
+        assert_eq!(section.get("none"), 0);
+        let text = human(std::slice::from_ref(&section));
+        assert!(text.contains("tx_frames") && !text.contains("rx_frames"));
+        let value = json(&[section]);
+        assert_eq!(value["counters"][0]["values"]["rx_frames"], 0);
+        assert_eq!(value["counters"][0]["values"]["tx_frames"], 7);
+    }
+}
