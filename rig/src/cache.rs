@@ -81,6 +81,7 @@ impl Cache {
     pub fn once(&self, name: &str, build: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         let done = self.dir.join(name);
         if done.exists() {
+            touch(&done);
             return Ok(done);
         }
         let _lock = self.lock(&name.replace('/', "-"))?;
@@ -93,7 +94,22 @@ impl Cache {
         remove(&scratch);
         build(&scratch)?;
         fs::rename(&scratch, &done).map_err(Error::io(format!("finish {}", done.display())))?;
+        self.forget_unused(name);
         Ok(done)
+    }
+
+    /// Removes what has the same kind of name (`kind-KEY`) and was not used for two weeks: its recipe changed.
+    fn forget_unused(&self, name: &str) {
+        let Some((kind, _)) = name.rsplit_once('-') else {
+            return;
+        };
+        let prefix = format!("{kind}-");
+        for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+            let is_kind = entry.file_name().to_string_lossy().starts_with(&prefix);
+            if is_kind && older(&entry.path(), Duration::from_secs(14 * 24 * 3600)) {
+                remove(&entry.path());
+            }
+        }
     }
 
     /// Where guests' console logs go. Logs older than three days are removed.
@@ -103,18 +119,23 @@ impl Cache {
     pub fn logs(&self) -> Result<PathBuf> {
         let dir = self.dir.join("logs");
         fs::create_dir_all(&dir).map_err(Error::io(format!("create {}", dir.display())))?;
-        let old = SystemTime::now() - Duration::from_secs(3 * 24 * 3600);
         for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
-            let stale = entry
-                .metadata()
-                .and_then(|m| m.modified())
-                .is_ok_and(|t| t < old);
-            if stale {
+            if older(&entry.path(), Duration::from_secs(3 * 24 * 3600)) {
                 remove(&entry.path());
             }
         }
         Ok(dir)
     }
+}
+
+/// Notes that something in the cache is in use. Failing to is harmless.
+fn touch(path: &Path) {
+    let _ = File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
+}
+
+fn older(path: &Path, age: Duration) -> bool {
+    let modified = fs::symlink_metadata(path).and_then(|m| m.modified());
+    modified.is_ok_and(|at| at.elapsed().is_ok_and(|e| e > age))
 }
 
 /// Removes a file or a folder tree; absent is fine.
@@ -177,6 +198,27 @@ mod tests {
             .unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "whole");
         cache.once("x", |_| panic!("built twice")).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_longer_used_goes_when_its_successor_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::at(dir.path().to_path_buf()).unwrap();
+        let build = |name: &str| {
+            let path = cache.once(name, |p| fs::write(p, "").map_err(Error::io("w")));
+            File::open(path.unwrap()).unwrap()
+        };
+        let old = SystemTime::now() - Duration::from_secs(15 * 24 * 3600);
+        build("root-1").set_modified(old).unwrap();
+        build("root-2").set_modified(old).unwrap();
+        build("image-1").set_modified(old).unwrap();
+        build("root-2");
+        build("root-3");
+        let names = ["root-1", "root-2", "root-3", "image-1"];
+        assert_eq!(
+            names.map(|n| dir.path().join(n).exists()),
+            [false, true, true, true]
+        );
     }
 
     #[test]

@@ -17,6 +17,8 @@ struct State {
     console: Vec<u8>,
     /// Where the next `expect` looks from, an index into `console`.
     cursor: usize,
+    /// How many bytes came before those.
+    dropped: usize,
     /// QEMU's own messages.
     messages: Vec<u8>,
     closed: bool,
@@ -48,6 +50,7 @@ impl Console {
             if excess > 0 {
                 state.console.drain(..excess);
                 state.cursor = state.cursor.saturating_sub(excess);
+                state.dropped += excess;
             }
         });
     }
@@ -114,6 +117,22 @@ impl Console {
         }
     }
 
+    /// Lets the next `expect` see only what comes from now on.
+    pub(crate) fn skip(&self) {
+        let mut state = self.lock();
+        state.cursor = state.console.len();
+    }
+
+    /// What came after the first `position` bytes of the console, which is then moved to its end.
+    pub(crate) fn follow(&self, position: &mut usize) -> Vec<u8> {
+        let state = self.lock();
+        let from = position
+            .saturating_sub(state.dropped)
+            .min(state.console.len());
+        *position = state.dropped + state.console.len();
+        state.console[from..].to_vec()
+    }
+
     /// All that is kept of the console.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.lock().console).replace('\r', "")
@@ -154,6 +173,9 @@ mod tests {
             "the console has ended"
         );
         assert_eq!(console.text(), "SeaBIOS\nlogin: login: ");
+        let mut position = 3;
+        assert_eq!(console.follow(&mut position), b"BIOS\r\nlogin: login: ");
+        assert_eq!(console.follow(&mut position), b"");
         assert_eq!(std::fs::read(&log).unwrap(), b"SeaBIOS\r\nlogin: login: ");
     }
 
@@ -166,5 +188,7 @@ mod tests {
         console.read_console(std::io::Cursor::new(text));
         assert!(console.expect("the end", Duration::from_secs(20)).is_some());
         assert_eq!(console.lock().console.len(), KEPT);
+        let mut position = KEPT + 100;
+        assert_eq!(console.follow(&mut position), b"the end");
     }
 }

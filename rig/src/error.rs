@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-/// One line that says why no guest can run on this machine, and what would change that.
+/// One line that says why something cannot run on this machine, and what would change that.
 ///
 /// A test that meets this prints the line and either skips or fails, as its suite demands; it is never a
 /// fault of the code under test.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("guests cannot run here: {reason}")]
+#[error("cannot run here: {reason}")]
 pub struct CannotRun {
     /// The cause and the next step, on one line.
     pub reason: String,

@@ -90,7 +90,7 @@ pub struct GuestConfig {
     pub files: Vec<(String, u32, Vec<u8>)>,
     /// PCIe root ports `rp0`, `rp1`, ... to plug NICs into (0 to 8; q35 machines only).
     pub hotplug_ports: u8,
-    /// Whether a reboot restarts the guest; otherwise QEMU ends.
+    /// Whether a reboot restarts the guest ([`Guest::reboot`]); otherwise QEMU ends.
     pub allow_reboot: bool,
     /// The namespace QEMU runs in.
     pub netns: Option<Netns>,
@@ -263,7 +263,7 @@ impl Guest {
             }
         };
         let ports = vec![None; usize::from(ports(&config))];
-        Ok(Self {
+        let guest = Self {
             name: config.name,
             child: Mutex::new(child),
             stdin: Mutex::new(stdin),
@@ -276,7 +276,11 @@ impl Guest {
             ports: Mutex::new(ports),
             scratch,
             _netns: config.netns,
-        })
+        };
+        if config.allow_reboot {
+            guest.qmp("set-action", json!({"reboot": "reset"}))?;
+        }
+        Ok(guest)
     }
 
     /// Waits until the guest takes commands; returns at once if it runs something else than the rig's Linux.
@@ -285,6 +289,19 @@ impl Guest {
             self.sh_within("true", BOOT)?;
         }
         Ok(())
+    }
+
+    /// Reboots the guest at once, without taking anything down first, and waits until it takes commands again. What
+    /// was pushed into it is gone.
+    ///
+    /// # Errors
+    /// When it does not come up, or was not allowed to reboot.
+    pub fn reboot(&self) -> Result<()> {
+        self.console.skip();
+        self.run("(usleep 50000; reboot -f) >/dev/null 2>&1 &")?;
+        let up = self.console.expect("RIG-UP", BOOT);
+        up.ok_or_else(|| self.fail("it did not come up again".to_owned()))?;
+        self.wait_ready()
     }
 
     /// Runs a shell command and returns its output and exit code, whatever it is. It has 60 s.
@@ -506,6 +523,11 @@ impl Guest {
         self.console.text()
     }
 
+    /// What the console has shown after its first `position` bytes, which is moved to its end.
+    pub fn console_since(&self, position: &mut usize) -> Vec<u8> {
+        self.console.follow(position)
+    }
+
     /// QEMU's own messages.
     #[must_use]
     pub fn qemu_messages(&self) -> String {
@@ -676,6 +698,12 @@ impl Guest {
         }
     }
 
+    /// Whether QEMU has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.alive().is_err()
+    }
+
     /// Kills QEMU at once, as a crash of the VMM would.
     pub fn kill(&self) {
         process::kill_group(&mut lock(&self.child));
@@ -775,9 +803,7 @@ pub(crate) fn arguments(rig: &Rig, config: &GuestConfig, scratch: &Path) -> Resu
     ]);
     add(&["-m", &format!("{mem}M"), "-smp", &config.smp.to_string()]);
     add(&["-qmp", &socket("qmp")]);
-    if !config.allow_reboot {
-        add(&["-no-reboot"]);
-    }
+    add(&["-action", "reboot=shutdown"]);
     if config.boot == Boot::Qtest {
         add(&[
             "-accel",

@@ -46,9 +46,15 @@ for d in $(cat "/mod/$n.dep"); do mp "$d" || exit 1; done
 insmod "/mod/$n.ko" "$@"
 "#;
 
-/// Gets an address by DHCP: `dhcp IFACE`. Fails after a few seconds without an answer.
+/// Gets an address by DHCP: `dhcp IFACE`. Fails after some seconds without an answer. It asks once the link is
+/// up: a question asked before is lost and costs a second.
 const DHCP: &str = r#"#!/bin/sh
-ip link set "$1" up && exec udhcpc -i "$1" -n -q -t 8 -T 2 -s /bin/dhcp-event
+ip link set "$1" up || exit 1
+n=0; until [ "$(cat "/sys/class/net/$1/carrier")" = 1 ]; do
+    n=$((n+1)); [ $n -gt 500 ] && { echo "dhcp: $1 has no link" >&2; exit 1; }
+    usleep 20000
+done
+exec udhcpc -i "$1" -n -q -t 10 -T 1 -s /bin/dhcp-event
 "#;
 
 /// What udhcpc does with a lease.

@@ -3,7 +3,9 @@
 
 use std::io::{Read, Write};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use rig::{Boot, Guest, GuestConfig, Netdev, Nic, Rig};
 use serde_json::json;
@@ -113,39 +115,41 @@ fn shell(options: &[&str]) -> Result<(), String> {
     result
 }
 
-/// Joins the terminal and the guest's console until either ends.
+/// Joins the terminal and the guest's console until either ends or Ctrl-] is typed.
 fn converse(guest: &Guest) -> Result<(), String> {
-    std::thread::scope(|scope| {
-        let (sender, ended) = std::sync::mpsc::channel();
-        scope.spawn(move || {
-            let mut out = std::io::stdout();
-            let mut shown = 0;
-            while ended.recv_timeout(Duration::from_millis(20)).is_err() {
-                let text = guest.console();
-                if let Some(fresh) = text.get(shown..) {
-                    let _ = out.write_all(fresh.replace('\n', "\r\n").as_bytes());
-                    let _ = out.flush();
-                }
-                shown = text.len();
-            }
-        });
-        let mut input = std::io::stdin();
-        let mut chunk = [0; 256];
-        let result = guest.type_text("\n").map_err(|e| e.to_string());
-        while guest.wait_exit(Duration::ZERO).is_err() {
-            match input.read(&mut chunk) {
-                Ok(n @ 1..) if !chunk[..n].contains(&0x1d) => {
-                    let text = String::from_utf8_lossy(&chunk[..n]).into_owned();
-                    if guest.type_text(&text).is_err() {
-                        break;
-                    }
-                }
-                _ => break,
-            }
+    const END: u8 = 0x1d;
+    let stdin = std::io::stdin();
+    let mut input = stdin.lock();
+    let mut out = std::io::stdout();
+    let mut shown = 0;
+    guest.type_text("\n").map_err(|e| e.to_string())?;
+    loop {
+        let ended = guest.has_ended();
+        let text = guest.console_since(&mut shown);
+        out.write_all(&text)
+            .and_then(|()| out.flush())
+            .map_err(|e| e.to_string())?;
+        if ended {
+            return Ok(());
         }
-        let _ = sender.send(());
-        result
-    })
+        let mut ready = [PollFd::new(&stdin, PollFlags::IN)];
+        let wait = Timespec {
+            tv_sec: 0,
+            tv_nsec: 20_000_000,
+        };
+        if poll(&mut ready, Some(&wait)).map_err(|e| e.to_string())? == 0 {
+            continue;
+        }
+        let mut chunk = [0; 256];
+        let typed = input.read(&mut chunk).map_err(|e| e.to_string())?;
+        let typed = &chunk[..typed];
+        if typed.is_empty() || typed.contains(&END) {
+            return Ok(());
+        }
+        guest
+            .type_text(&String::from_utf8_lossy(typed))
+            .map_err(|e| e.to_string())?;
+    }
 }
 
 /// The terminal with line editing off, put back on drop.

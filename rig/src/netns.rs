@@ -1,6 +1,7 @@
 //! The host side of a test's network in a namespace of its own, without root where the kernel allows it.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
@@ -152,8 +153,18 @@ impl Netns {
     /// that it sends nothing of its own.
     ///
     /// # Errors
-    /// When the kernel refuses, as without `/dev/net/tun`.
+    /// [`CannotRun`] when `/dev/net/tun` cannot be opened; otherwise what `ip` says.
     pub fn tap(&self, name: &str, address: Option<&str>) -> Result<()> {
+        let node = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/net/tun");
+        node.map_err(|e| {
+            CannotRun::new(format!(
+                "no TAP can be made, since /dev/net/tun cannot be opened ({e}): run as root, or `modprobe tun` \
+                 and `chmod 666 /dev/net/tun` as root"
+            ))
+        })?;
         self.ip(["tuntap", "add", "dev", name, "mode", "tap", "vnet_hdr"])?;
         let path = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
         let quiet = format!("[ ! -e {path} ] || echo 1 > {path}");

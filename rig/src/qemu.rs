@@ -134,8 +134,9 @@ pub(crate) fn choose_accel(rig: &Rig, cache: &Cache) -> Result<Accel> {
         .filter(|l| l.starts_with("model name") || l.starts_with("flags"))
         .take(2)
         .collect();
+    let (kernel, _) = rig.root().kernel()?;
     let key = content_key([
-        rig.image_key().as_bytes(),
+        kernel.file_name().unwrap_or_default().as_encoded_bytes(),
         rig.qemu().version().as_bytes(),
         read("/proc/version").as_bytes(),
         cpu.join("\n").as_bytes(),
