@@ -1,0 +1,131 @@
+//! What a device is to the server.
+
+use guest_mem::Prot;
+use pci::ConfigEvent;
+
+use crate::dma::{DmaError, DmaToken};
+
+/// Why a device is reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetCause {
+    /// The client sent `RESET`: a machine reset, or a VMM taking the device over.
+    Client,
+    /// The driver initiated a function level reset (PCI Express device control bit 15).
+    FunctionLevel,
+    /// The function came from D3hot to D0 and does not keep its state (PCI PM 1.2 §3.2.4).
+    PowerUp,
+}
+
+/// How a client left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GoneReason {
+    /// It closed its socket.
+    Closed,
+    /// It broke the protocol; the text says how.
+    Protocol(&'static str),
+    /// Its socket failed.
+    Socket(std::io::ErrorKind),
+}
+
+impl std::fmt::Display for GoneReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Closed => f.write_str("it closed its socket"),
+            Self::Protocol(what) => write!(f, "it broke the protocol: {what}"),
+            Self::Socket(kind) => write!(f, "its socket failed: {kind}"),
+        }
+    }
+}
+
+/// What happens to the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientEvent {
+    /// A client has negotiated and owns the device now.
+    Connected,
+    /// It is gone; its memory is unmapped and its interrupts are disarmed. Device state is kept
+    /// for the next one.
+    Gone(GoneReason),
+    /// Another client asked for the device while it was taken, or could not be accepted; it was
+    /// sent away at once.
+    Refused(&'static str),
+}
+
+/// A change of the DMA map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DmaChange {
+    /// A region came.
+    Mapped {
+        /// I/O virtual address.
+        iova: u64,
+        /// Bytes.
+        len: u64,
+        /// What the device may do.
+        prot: Prot,
+        /// It came with a file descriptor. Without one only message DMA reaches it; RAM without
+        /// one means that the VMM was started without shared memory.
+        shared: bool,
+    },
+    /// A region went; nothing of it is reachable any more.
+    Unmapped {
+        /// I/O virtual address.
+        iova: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// All regions went.
+    Cleared,
+}
+
+/// Whether scheduled work is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Nothing to do.
+    Idle,
+    /// The budget of this call ran out; call again.
+    More,
+}
+
+/// A device behind a [`Server`](crate::Server). All calls come from the thread that calls
+/// [`Server::process`](crate::Server::process).
+///
+/// Nothing here may block: a VM's whole machine can hang on the answer to one register read, and
+/// a device that waits for message DMA inside [`bar_read`](Self::bar_read) waits for a client that
+/// waits for it.
+pub trait Device {
+    /// Reads a register. `data` has 1, 2, 4 or 8 bytes, `offset` is a multiple of that and inside
+    /// the BAR. Wider or misaligned accesses arrive in such pieces, lowest address first.
+    fn bar_read(&mut self, bar: u8, offset: u64, data: &mut [u8]);
+
+    /// Writes a register; sizes as in [`bar_read`](Self::bar_read).
+    fn bar_write(&mut self, bar: u8, offset: u64, data: &[u8]);
+
+    /// The configuration space changed. The server itself follows what concerns interrupts and
+    /// resets.
+    fn config_event(&mut self, event: ConfigEvent) {
+        let _ = event;
+    }
+
+    /// Back to power-on state. Configuration space and interrupts have been reset already.
+    fn reset(&mut self, why: ResetCause);
+
+    /// A client came, went, or was turned away.
+    fn client(&mut self, event: ClientEvent) {
+        let _ = event;
+    }
+
+    /// The DMA map changed.
+    fn dma_map_changed(&mut self, change: DmaChange) {
+        let _ = change;
+    }
+
+    /// A message DMA finished: the data of a read, nothing for a write.
+    fn dma_done(&mut self, token: DmaToken, result: Result<Vec<u8>, DmaError>) {
+        let _ = (token, result);
+    }
+
+    /// Does what register accesses have scheduled. Called after all replies of a batch were sent,
+    /// so it may take its time, within bounds: other devices may share the thread.
+    fn work(&mut self) -> Work {
+        Work::Idle
+    }
+}

@@ -1,0 +1,100 @@
+//! Eventfds: ours, and those a peer gave us.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+/// `f_type` of the file system behind eventfds (`ANON_INODE_FS_MAGIC`).
+const ANON_INODE: u64 = 0x0904_1934;
+
+/// A counter that can be waited for: what interrupts arrive on.
+#[derive(Debug)]
+pub struct EventFd(OwnedFd);
+
+impl EventFd {
+    /// A new one, at 0.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn new() -> std::io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self(rustix::event::eventfd(0, flags)?))
+    }
+
+    /// Adds one.
+    pub fn signal(&self) {
+        // A saturated counter is as good as one more.
+        let _ = signal(self.0.as_fd());
+    }
+
+    /// The count since the last call; 0 when nothing happened.
+    pub fn take(&self) -> u64 {
+        take(self.0.as_fd())
+    }
+
+    /// Waits until the count is not 0, and takes it. `None` after `timeout`.
+    pub fn wait(&self, timeout: Duration) -> Option<u64> {
+        wait_readable(self.0.as_fd(), timeout).then(|| self.take())
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Waits for `fd` to have something to read; false after `timeout`.
+pub(crate) fn wait_readable(fd: BorrowedFd<'_>, timeout: Duration) -> bool {
+    wait_for(fd, PollFlags::IN, timeout)
+}
+
+pub(crate) fn wait_for(fd: BorrowedFd<'_>, flags: PollFlags, timeout: Duration) -> bool {
+    let until = std::time::Instant::now().checked_add(timeout);
+    loop {
+        let left = until.map(|u| u.saturating_duration_since(std::time::Instant::now()));
+        let spec = left.and_then(|left| Timespec::try_from(left).ok());
+        let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
+        match rustix::event::poll(&mut fds, spec.as_ref()) {
+            Ok(0) => return false,
+            Err(Errno::INTR) => {}
+            Ok(_) => return true,
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Adds one to an eventfd.
+pub(crate) fn signal(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    match rustix::io::write(fd, &1u64.to_ne_bytes()) {
+        Ok(_) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Reads and clears an eventfd.
+pub(crate) fn take(fd: BorrowedFd<'_>) -> u64 {
+    let mut count = [0; 8];
+    match rustix::io::read(fd, &mut count) {
+        Ok(8) => u64::from_ne_bytes(count),
+        _ => 0,
+    }
+}
+
+/// Accepts a descriptor from a peer as an eventfd, and makes it non-blocking.
+///
+/// A pipe or a socket in its place could block the thread that raises an interrupt, so only
+/// anonymous inodes are taken: writing to one that is no eventfd fails at once.
+pub(crate) fn adopt(fd: OwnedFd) -> Result<OwnedFd, Errno> {
+    if rustix::fs::fstatfs(&fd)?.f_type as u64 != ANON_INODE {
+        return Err(Errno::INVAL);
+    }
+    let flags = rustix::fs::fcntl_getfl(&fd)?;
+    if !flags.contains(OFlags::NONBLOCK) {
+        rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
+    }
+    Ok(fd)
+}

@@ -1,0 +1,390 @@
+//! Interrupts: INTx as an automasked level, MSI and MSI-X as latched messages.
+//!
+//! A device calls [`Interrupts`] from any thread. What the client armed, masked or took back
+//! decides whether that becomes a write to an eventfd now, later, or never.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use crate::codec::irq;
+use crate::event;
+
+/// The pin.
+#[derive(Default)]
+struct Intx {
+    fd: Option<OwnedFd>,
+    /// What the device drives.
+    asserted: bool,
+    /// Set by a trigger and by MASK, cleared by UNMASK.
+    masked: bool,
+    /// COMMAND bit 10.
+    disabled: bool,
+}
+
+/// One message.
+#[derive(Default)]
+struct Vector {
+    fd: Option<OwnedFd>,
+    /// Masked by SET_IRQS.
+    masked: bool,
+    /// Masked in the vector table or the MSI mask bits.
+    guest_masked: bool,
+    pending: bool,
+}
+
+#[derive(Default)]
+struct Counters {
+    triggers: AtomicU64,
+    suppressed: AtomicU64,
+    latched: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Counters {
+    fn add(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn signal(&self, fd: BorrowedFd<'_>) {
+        match event::signal(fd) {
+            Ok(()) => Self::add(&self.triggers),
+            // The eventfd's counter is full: the client has not looked at it for 2^64 triggers.
+            Err(Errno::AGAIN) => Self::add(&self.suppressed),
+            Err(_) => Self::add(&self.failed),
+        }
+    }
+}
+
+pub(crate) struct State {
+    has_intx: bool,
+    intx: Mutex<Intx>,
+    /// Copy of `intx.asserted`, for the status register.
+    line: AtomicBool,
+    msi: Box<[Mutex<Vector>]>,
+    msix: Box<[Mutex<Vector>]>,
+    err: Mutex<Vector>,
+    req: Mutex<Vector>,
+    msix_function_masked: AtomicBool,
+    /// Pending bits of MSI-X, as the guest reads them.
+    pba: Box<[AtomicU64]>,
+    msi_pending: AtomicU32,
+    counters: Counters,
+}
+
+/// A device's interrupts. Clones are the same; any thread may use them.
+///
+/// One trigger is one write to an eventfd. Whether an interrupt is worth it (moderation, a driver
+/// that has not looked at the last one yet) is the device's decision.
+#[derive(Clone)]
+pub struct Interrupts(pub(crate) Arc<State>);
+
+impl std::fmt::Debug for Interrupts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Interrupts")
+            .field("line", &self.line())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Interrupts {
+    pub(crate) fn new(has_intx: bool, msi: usize, msix: usize) -> Self {
+        let vectors = |n| (0..n).map(|_| Mutex::default()).collect();
+        Self(Arc::new(State {
+            has_intx,
+            intx: Mutex::default(),
+            line: AtomicBool::new(false),
+            msi: vectors(msi),
+            msix: vectors(msix),
+            err: Mutex::default(),
+            req: Mutex::default(),
+            msix_function_masked: AtomicBool::new(false),
+            pba: (0..msix.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            msi_pending: AtomicU32::new(0),
+            counters: Counters::default(),
+        }))
+    }
+
+    /// Drives the INTx pin. Idempotent.
+    ///
+    /// A rising level triggers once and then stays silent until the client unmasks (by message or
+    /// through its resample eventfd); if the level is still high then, it triggers again.
+    pub fn set_line(&self, asserted: bool) {
+        let state = &*self.0;
+        let mut intx = state.intx.lock();
+        if intx.asserted == asserted {
+            return;
+        }
+        intx.asserted = asserted;
+        state.line.store(asserted, Ordering::Release);
+        if asserted {
+            state.evaluate(&mut intx);
+        }
+    }
+
+    /// The level the device drives.
+    pub fn line(&self) -> bool {
+        self.0.line.load(Ordering::Acquire)
+    }
+
+    /// Sends MSI message `vector`; latched while masked or not armed yet. Vectors that do not exist
+    /// are ignored.
+    pub fn msi(&self, vector: u16) {
+        let state = &*self.0;
+        if let Some(cell) = state.msi.get(usize::from(vector)) {
+            state.send(&mut cell.lock(), irq::MSI, vector.into());
+        }
+    }
+
+    /// Sends MSI-X message `vector`; latched in the pending bit array while masked or not armed
+    /// yet. Vectors that do not exist are ignored.
+    pub fn msix(&self, vector: u16) {
+        let state = &*self.0;
+        if let Some(cell) = state.msix.get(usize::from(vector)) {
+            state.send(&mut cell.lock(), irq::MSIX, vector.into());
+        }
+    }
+
+    /// Reports an uncorrectable error to the client (QEMU stops the VM).
+    pub fn error(&self) {
+        self.0.send(&mut self.0.err.lock(), irq::ERR, 0);
+    }
+
+    /// Asks the client to give the device back.
+    pub fn request(&self) {
+        self.0.send(&mut self.0.req.lock(), irq::REQ, 0);
+    }
+
+    /// Counters by name.
+    pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let c = &self.0.counters;
+        let load = |a: &AtomicU64| a.load(Ordering::Relaxed);
+        visit("irq_triggers", load(&c.triggers));
+        visit("irq_suppressed", load(&c.suppressed));
+        visit("irq_latched", load(&c.latched));
+        visit("irq_failed", load(&c.failed));
+    }
+}
+
+impl State {
+    /// Vectors of an index, as GET_IRQ_INFO reports them.
+    pub fn count(&self, index: u32) -> u32 {
+        match index {
+            irq::INTX => u32::from(self.has_intx),
+            irq::MSI => self.msi.len() as u32,
+            irq::MSIX => self.msix.len() as u32,
+            irq::ERR | irq::REQ => 1,
+            _ => 0,
+        }
+    }
+
+    fn evaluate(&self, intx: &mut Intx) {
+        if !intx.asserted {
+            return;
+        }
+        match &intx.fd {
+            Some(fd) if !intx.masked && !intx.disabled => {
+                self.counters.signal(fd.as_fd());
+                intx.masked = true;
+            }
+            _ => Counters::add(&self.counters.suppressed),
+        }
+    }
+
+    fn vector(&self, index: u32, vector: u32) -> Option<&Mutex<Vector>> {
+        match index {
+            irq::MSI => self.msi.get(vector as usize),
+            irq::MSIX => self.msix.get(vector as usize),
+            irq::ERR if vector == 0 => Some(&self.err),
+            irq::REQ if vector == 0 => Some(&self.req),
+            _ => None,
+        }
+    }
+
+    fn held(&self, cell: &Vector, index: u32) -> bool {
+        cell.masked
+            || cell.guest_masked
+            || index == irq::MSIX && self.msix_function_masked.load(Ordering::Acquire)
+    }
+
+    fn send(&self, cell: &mut Vector, index: u32, vector: u32) {
+        match &cell.fd {
+            Some(fd) if !self.held(cell, index) => self.counters.signal(fd.as_fd()),
+            _ if cell.pending => Counters::add(&self.counters.suppressed),
+            _ => {
+                Counters::add(&self.counters.latched);
+                self.set_pending(cell, index, vector, true);
+            }
+        }
+    }
+
+    fn set_pending(&self, cell: &mut Vector, index: u32, vector: u32, pending: bool) {
+        cell.pending = pending;
+        let bit = 1u64 << (vector % 64);
+        match index {
+            irq::MSIX => {
+                let Some(word) = self.pba.get(vector as usize / 64) else {
+                    return;
+                };
+                if pending {
+                    word.fetch_or(bit, Ordering::Release);
+                } else {
+                    word.fetch_and(!bit, Ordering::Release);
+                }
+            }
+            irq::MSI if pending => {
+                self.msi_pending.fetch_or(bit as u32, Ordering::Release);
+            }
+            irq::MSI => {
+                self.msi_pending.fetch_and(!bit as u32, Ordering::Release);
+            }
+            _ => {}
+        }
+    }
+
+    /// Fires a latched message if nothing holds it any more.
+    fn release(&self, cell: &mut Vector, index: u32, vector: u32) {
+        if cell.pending && !self.held(cell, index) {
+            if let Some(fd) = &cell.fd {
+                self.counters.signal(fd.as_fd());
+            } else {
+                return;
+            }
+            self.set_pending(cell, index, vector, false);
+        }
+    }
+
+    /// Arms a vector with an eventfd, or takes it back.
+    pub fn arm(&self, index: u32, vector: u32, fd: Option<OwnedFd>) {
+        if index == irq::INTX {
+            let mut intx = self.intx.lock();
+            if intx.fd.is_none() || fd.is_none() {
+                // A new owner of the pin has seen no trigger that it would unmask.
+                intx.masked = false;
+            }
+            intx.fd = fd;
+            if intx.fd.is_some() {
+                self.evaluate(&mut intx);
+            }
+        } else if let Some(cell) = self.vector(index, vector) {
+            let mut cell = cell.lock();
+            cell.fd = fd;
+            self.release(&mut cell, index, vector);
+        }
+    }
+
+    /// Masks or unmasks a vector.
+    pub fn mask(&self, index: u32, vector: u32, masked: bool) {
+        if index == irq::INTX {
+            let mut intx = self.intx.lock();
+            intx.masked = masked;
+            if !masked {
+                self.evaluate(&mut intx);
+            }
+        } else if let Some(cell) = self.vector(index, vector) {
+            let mut cell = cell.lock();
+            cell.masked = masked;
+            self.release(&mut cell, index, vector);
+        }
+    }
+
+    /// The client's own trigger, to test the path: just the eventfd.
+    pub fn loopback(&self, index: u32, vector: u32) {
+        if index == irq::INTX {
+            if let Some(fd) = &self.intx.lock().fd {
+                self.counters.signal(fd.as_fd());
+            }
+        } else if let Some(cell) = self.vector(index, vector)
+            && let Some(fd) = &cell.lock().fd
+        {
+            self.counters.signal(fd.as_fd());
+        }
+    }
+
+    /// Takes all eventfds of an index back. Latched messages stay latched: QEMU disables and
+    /// enables an index just to change the number of its vectors.
+    pub fn disable(&self, index: u32) {
+        for vector in 0..self.count(index) {
+            self.arm(index, vector, None);
+            if index != irq::INTX {
+                self.mask(index, vector, false);
+            }
+        }
+    }
+
+    /// The client is gone.
+    pub fn disarm_all(&self) {
+        for index in 0..irq::COUNT {
+            self.disable(index);
+        }
+    }
+
+    /// The device was reset: no level, nothing pending, nothing masked by the guest.
+    pub fn reset(&self) {
+        {
+            let mut intx = self.intx.lock();
+            intx.asserted = false;
+            intx.disabled = false;
+            self.line.store(false, Ordering::Release);
+        }
+        self.msix_function_masked.store(false, Ordering::Release);
+        for index in [irq::MSI, irq::MSIX] {
+            self.forget_pending(index);
+            for vector in 0..self.count(index) {
+                self.guest_mask(index, vector, false);
+            }
+        }
+    }
+
+    /// Drops latched messages of an index: the guest has disabled it.
+    pub fn forget_pending(&self, index: u32) {
+        for vector in 0..self.count(index) {
+            if let Some(cell) = self.vector(index, vector) {
+                self.set_pending(&mut cell.lock(), index, vector, false);
+            }
+        }
+    }
+
+    /// COMMAND bit 10.
+    pub fn set_intx_disabled(&self, disabled: bool) {
+        let mut intx = self.intx.lock();
+        if intx.disabled != disabled {
+            intx.disabled = disabled;
+            if !disabled {
+                self.evaluate(&mut intx);
+            }
+        }
+    }
+
+    /// The function mask of MSI-X.
+    pub fn set_msix_function_masked(&self, masked: bool) {
+        self.msix_function_masked.store(masked, Ordering::Release);
+        if !masked {
+            for (vector, cell) in self.msix.iter().enumerate() {
+                self.release(&mut cell.lock(), irq::MSIX, vector as u32);
+            }
+        }
+    }
+
+    /// The guest's own mask of one vector.
+    pub fn guest_mask(&self, index: u32, vector: u32, masked: bool) {
+        if let Some(cell) = self.vector(index, vector) {
+            let mut cell = cell.lock();
+            cell.guest_masked = masked;
+            self.release(&mut cell, index, vector);
+        }
+    }
+
+    /// 64 pending bits of MSI-X.
+    pub fn pba(&self, word: usize) -> u64 {
+        self.pba.get(word).map_or(0, |w| w.load(Ordering::Acquire))
+    }
+
+    /// Pending bits of MSI.
+    pub fn msi_pending(&self) -> u32 {
+        self.msi_pending.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,162 @@
+//! Where clients come from.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+/// Why a socket cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Somebody answers on the path.
+    #[error(
+        "{0}: the socket is in use by another process; stop that process or choose another path"
+    )]
+    InUse(PathBuf),
+    /// The path is something else than a socket.
+    #[error("{0}: the path exists and is not a socket; remove it or choose another path")]
+    NotASocket(PathBuf),
+    /// The path is longer than a socket address can be.
+    #[error("{0}: a socket path has at most 107 bytes; choose a shorter one")]
+    TooLong(PathBuf),
+    /// Anything else about the path.
+    #[error("{path}: cannot listen: {error}")]
+    Path {
+        /// The path.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The inherited descriptor is not a stream socket.
+    #[error("the inherited file descriptor is not a Unix stream socket: {0}")]
+    Inherited(io::Error),
+}
+
+/// A listening socket, or one connection that was inherited and is the only one ever.
+#[derive(Debug)]
+pub struct Listener {
+    pub(super) listening: Option<UnixListener>,
+    pub(super) connected: Option<OwnedFd>,
+    /// The path we made, with its device and inode, so that only our own is removed.
+    made: Option<(PathBuf, (u64, u64))>,
+}
+
+impl Listener {
+    /// Listens on `path`. A socket file that nobody listens on any more is replaced.
+    ///
+    /// # Errors
+    /// Another process listens there, the path is no socket, or the system refuses.
+    pub fn bind(path: impl AsRef<Path>) -> Result<Self, ListenError> {
+        let path = path.as_ref();
+        let fail = |error| ListenError::Path {
+            path: path.to_owned(),
+            error,
+        };
+        if path.as_os_str().len() > 107 {
+            return Err(ListenError::TooLong(path.to_owned()));
+        }
+        let listening = match UnixListener::bind(path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                remove_stale(path)?;
+                UnixListener::bind(path).map_err(fail)?
+            }
+            result => result.map_err(fail)?,
+        };
+        listening.set_nonblocking(true).map_err(fail)?;
+        let meta = std::fs::symlink_metadata(path).map_err(fail)?;
+        Ok(Self {
+            listening: Some(listening),
+            connected: None,
+            made: Some((path.to_owned(), (meta.dev(), meta.ino()))),
+        })
+    }
+
+    /// Takes an inherited descriptor: a listening socket, or a connected one.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub fn from_fd(fd: OwnedFd) -> Result<Self, ListenError> {
+        let listening = rustix::net::sockopt::socket_acceptconn(&fd)
+            .map_err(|e| ListenError::Inherited(e.into()))?;
+        if listening {
+            let flags = rustix::fs::fcntl_getfl(&fd)
+                .and_then(|flags| rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK));
+            flags.map_err(|e| ListenError::Inherited(e.into()))?;
+            Ok(Self {
+                listening: Some(UnixListener::from(fd)),
+                connected: None,
+                made: None,
+            })
+        } else {
+            Ok(Self::from_connected(fd))
+        }
+    }
+
+    /// Serves this connection and no other.
+    pub fn from_connected(fd: OwnedFd) -> Self {
+        Self {
+            listening: None,
+            connected: Some(fd),
+            made: None,
+        }
+    }
+
+    pub(super) fn accept(&self) -> io::Result<Option<OwnedFd>> {
+        let Some(listening) = &self.listening else {
+            return Ok(None);
+        };
+        match listening.accept() {
+            Ok((stream, _)) => Ok(Some(stream.into())),
+            Err(e) if is_transient(&e) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    pub(super) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.listening.as_ref().map(AsFd::as_fd)
+    }
+}
+
+/// Nothing to accept, or a client that left before it was accepted.
+fn is_transient(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+    )
+}
+
+fn remove_stale(path: &Path) -> Result<(), ListenError> {
+    let fail = |error| ListenError::Path {
+        path: path.to_owned(),
+        error,
+    };
+    let meta = std::fs::symlink_metadata(path).map_err(fail)?;
+    if !meta.file_type().is_socket() {
+        return Err(ListenError::NotASocket(path.to_owned()));
+    }
+    match UnixStream::connect(path) {
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).map_err(fail)
+        }
+        // Gone in the meantime.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        // Connected, or its backlog is full: somebody is there.
+        Ok(_) => Err(ListenError::InUse(path.to_owned())),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(ListenError::InUse(path.to_owned())),
+        Err(e) => Err(fail(e)),
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some((path, key)) = &self.made
+            && let Ok(meta) = std::fs::symlink_metadata(path)
+            && (meta.dev(), meta.ino()) == *key
+        {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

@@ -1,0 +1,656 @@
+//! The server: one device, one client at a time, as a non-blocking state machine.
+
+mod counters;
+mod listener;
+mod session;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use guest_mem::Memory;
+use pci::ConfigSpace;
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+pub use listener::{ListenError, Listener};
+
+use self::counters::Counters;
+use self::session::{MAX_DATA, Session, Signal, Todo};
+use crate::description::{DescriptionError, DeviceDescription};
+use crate::device::{ClientEvent, Device, DmaChange, GoneReason, Work};
+use crate::dma::{Dma, Engine};
+use crate::event::{self, EventFd};
+use crate::interrupts::Interrupts;
+use crate::msix::Table;
+use crate::stream::{Filled, Receiver, Sender};
+
+/// Replies that may wait for a client that does not read them; then it is not listened to.
+const MAX_BACKLOG: usize = 256 << 10;
+
+/// Clients that are being sent away at once.
+const MAX_REFUSED: usize = 4;
+
+/// How often, in calls, the rest is looked at while the client keeps us busy.
+const SCAN_EVERY: u32 = 8;
+
+const LISTENER: u64 = 0;
+const WAKE: u64 = 1;
+const MAIN: u64 = 2;
+const TWIN: u64 = 3;
+const STOP: u64 = 4;
+const REFUSED: u64 = 16;
+const SIGNAL: u64 = 1 << 32;
+
+/// Why a server cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The description is impossible.
+    #[error(transparent)]
+    Description(#[from] DescriptionError),
+    /// The process or the system has no descriptor or memory left.
+    #[error("cannot set up the server's descriptors: {0}")]
+    System(#[from] io::Error),
+}
+
+/// What a call to [`Server::process`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// There is more to do now: call again, after others had their turn.
+    pub more: bool,
+    /// Messages answered; the entries of a `REGION_WRITE_MULTI` count each.
+    pub messages: usize,
+    /// A client is connected and has negotiated.
+    pub connected: bool,
+    /// The one connection this server was made for is over.
+    pub finished: bool,
+}
+
+struct Connection {
+    socket: OwnedFd,
+    rx: Receiver,
+    tx: Sender,
+    twin: Option<Twin>,
+    /// What epoll watches the socket for.
+    watching_out: bool,
+}
+
+/// The second socket, for our commands and their replies.
+struct Twin {
+    socket: OwnedFd,
+    rx: Receiver,
+    tx: Sender,
+    watching_out: bool,
+}
+
+/// A client that came while the device was taken.
+struct Refused {
+    socket: OwnedFd,
+    rx: Receiver,
+    token: u64,
+}
+
+/// Serves one device to one client after another.
+///
+/// Everything is behind one descriptor, [`as_fd`](Self::as_fd), which is readable when
+/// [`process`](Self::process) has something to do: an owner of many devices puts it into its own
+/// epoll set. [`run`](Self::run) is the loop for those who have nothing else to do.
+pub struct Server {
+    session: Session,
+    listener: Listener,
+    connection: Option<Connection>,
+    refused: Vec<Refused>,
+    signals: Vec<Signal>,
+    epoll: OwnedFd,
+    dma: Dma,
+    fds: Vec<OwnedFd>,
+    calls: u32,
+    served_one: bool,
+    /// Given up for a moment when descriptors run out; see `accept`.
+    spare: Option<OwnedFd>,
+}
+
+impl Server {
+    /// Makes a server for a device. Its memory is empty until a client maps some.
+    ///
+    /// # Errors
+    /// The description is impossible, or descriptors ran out.
+    pub fn new(description: DeviceDescription, listener: Listener) -> Result<Self, ServerError> {
+        let (shape, config) = description.build()?;
+        let memory = Memory::new();
+        let dma = Dma::new(memory.clone())?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
+        watch(&epoll, dma.wake_fd(), WAKE)?;
+        if let Some(fd) = listener.as_fd() {
+            watch(&epoll, fd, LISTENER)?;
+        }
+        let vectors = shape.msix.map_or(0, |m| usize::from(m.vectors));
+        let session = Session {
+            irq: Interrupts::new(shape.intx, shape.msi, vectors),
+            table: shape.msix.map(Table::new),
+            engine: Engine::new(dma.clone()),
+            shape,
+            config,
+            memory,
+            counters: Counters::default(),
+            todo: Todo::default(),
+            ready: false,
+            max_data: MAX_DATA,
+            next_token: SIGNAL,
+        };
+        let mut server = Self {
+            session,
+            listener,
+            connection: None,
+            refused: Vec::new(),
+            signals: Vec::new(),
+            epoll,
+            dma,
+            fds: Vec::new(),
+            calls: 0,
+            served_one: false,
+            spare: None,
+        };
+        server.spare = rustix::io::fcntl_dupfd_cloexec(&server.epoll, 0).ok();
+        if let Some(fd) = server.listener.connected.take() {
+            server.connect(fd)?;
+        }
+        Ok(server)
+    }
+
+    /// The device's interrupts.
+    pub fn interrupts(&self) -> Interrupts {
+        self.session.irq.clone()
+    }
+
+    /// The device's way to guest memory.
+    pub fn dma(&self) -> Dma {
+        self.dma.clone()
+    }
+
+    /// The mapped part of guest memory.
+    pub fn memory(&self) -> Memory {
+        self.session.memory.clone()
+    }
+
+    /// The configuration space.
+    pub fn config(&self) -> &ConfigSpace {
+        &self.session.config
+    }
+
+    /// The configuration space, to restore a saved one.
+    pub fn config_mut(&mut self) -> &mut ConfigSpace {
+        &mut self.session.config
+    }
+
+    /// A client is connected and has negotiated.
+    pub fn connected(&self) -> bool {
+        self.connection.is_some() && self.session.ready
+    }
+
+    /// Does what there is to do: reads once from the client, answers up to `budget` messages, sends
+    /// all replies at once, then lets the device work. Never blocks.
+    ///
+    /// # Errors
+    /// Only the server's own descriptors can fail here; a client never makes it an error.
+    pub fn process(&mut self, device: &mut dyn Device, budget: usize) -> io::Result<Progress> {
+        let _inside = self.dma.enter();
+        self.calls = self.calls.wrapping_add(1);
+        let messages = self.serve(device, budget.max(1));
+        if messages == 0 || self.calls.is_multiple_of(SCAN_EVERY) {
+            self.scan(device)?;
+        }
+        self.pump_dma(device);
+        let work = device.work();
+        // The device may have asked for DMA from its work, and what that brings may be new work.
+        let delivered = self.session.engine.has_new() && self.pump_dma(device);
+        let waiting = self
+            .connection
+            .as_ref()
+            .is_some_and(|c| !c.watching_out && c.rx.has_message());
+        Ok(Progress {
+            more: work == Work::More
+                || waiting
+                || delivered
+                || self.connection.is_some() && self.session.engine.has_new(),
+            messages,
+            connected: self.connected(),
+            finished: self.served_one
+                && self.connection.is_none()
+                && self.listener.listening.is_none(),
+        })
+    }
+
+    /// Serves clients until `stop` is signalled, or until the one inherited connection is over.
+    ///
+    /// # Errors
+    /// The server's own descriptors failed.
+    pub fn run(&mut self, device: &mut dyn Device, stop: &EventFd) -> io::Result<()> {
+        watch(&self.epoll, stop.as_fd(), STOP)?;
+        let result = self.run_until(device, stop);
+        let _ = epoll::delete(&self.epoll, stop);
+        result
+    }
+
+    fn run_until(&mut self, device: &mut dyn Device, stop: &EventFd) -> io::Result<()> {
+        let mut round = 0u32;
+        loop {
+            let progress = self.process(device, 1024)?;
+            // A look at `stop` is a system call, so a busy client pays for it now and then only.
+            round = round.wrapping_add(1);
+            let look = progress.messages == 0 || round.is_multiple_of(64);
+            if progress.finished || look && stop.take() > 0 {
+                break;
+            }
+            if !progress.more {
+                event::wait_readable(self.epoll.as_fd(), std::time::Duration::MAX);
+            }
+        }
+        Ok(())
+    }
+
+    /// Counters by name.
+    pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let c = &self.session.counters;
+        c.visit(visit);
+        let (mut recv, mut send) = (c.recv_calls, c.send_calls);
+        let (mut bytes_in, mut bytes_out) = (c.bytes_in, c.bytes_out);
+        let mut surplus = c.surplus_fds;
+        if let Some(connection) = &self.connection {
+            let twin = connection.twin.as_ref().map(|t| (&t.rx, &t.tx));
+            for (rx, tx) in [(&connection.rx, &connection.tx)].into_iter().chain(twin) {
+                recv += rx.calls;
+                send += tx.calls;
+                bytes_in += rx.bytes;
+                bytes_out += tx.bytes;
+                surplus += rx.surplus_fds;
+            }
+        }
+        visit("recv_calls", recv);
+        visit("send_calls", send);
+        visit("bytes_in", bytes_in);
+        visit("bytes_out", bytes_out);
+        visit("surplus_fds", surplus);
+        visit("dma_messages", self.session.engine.messages);
+        visit("dma_message_bytes", self.session.engine.bytes);
+        self.session.irq.counters(visit);
+        self.session.memory.counters(visit);
+    }
+
+    /// Reads once and answers what is complete.
+    fn serve(&mut self, device: &mut dyn Device, budget: usize) -> usize {
+        let Some(connection) = &mut self.connection else {
+            return 0;
+        };
+        let mut gone = None;
+        let mut used = 0;
+        let mut read = false;
+        loop {
+            // A client that does not read its replies is not listened to until it does.
+            if connection.tx.backlog() >= MAX_BACKLOG || connection.watching_out {
+                match connection.tx.flush(connection.socket.as_fd()) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(errno) => {
+                        gone = Some(socket_gone(errno));
+                        break;
+                    }
+                }
+            }
+            if used >= budget || self.session.todo.close.is_some() {
+                break;
+            }
+            match connection.rx.next(&mut self.fds) {
+                Ok(Some((header, payload))) => {
+                    used += self.session.handle(
+                        device,
+                        &header,
+                        payload,
+                        &mut self.fds,
+                        &mut connection.tx,
+                    );
+                    connection.rx.set_max_data(self.session.max_data);
+                    continue;
+                }
+                Ok(None) => {}
+                Err(_) => {
+                    self.session.counters.malformed_size += 1;
+                    gone = Some(GoneReason::Protocol("a message has an impossible size"));
+                    break;
+                }
+            }
+            if read {
+                break;
+            }
+            read = true;
+            match connection.rx.fill(connection.socket.as_fd()) {
+                Ok(Filled::Data) => {}
+                Ok(Filled::Empty) => break,
+                Ok(Filled::Closed) => {
+                    gone = Some(GoneReason::Closed);
+                    break;
+                }
+                Err(errno) => {
+                    gone = Some(socket_gone(errno));
+                    break;
+                }
+            }
+        }
+        if gone.is_none()
+            && connection.tx.backlog() > 0
+            && let Err(errno) = connection.tx.flush(connection.socket.as_fd())
+        {
+            gone = Some(socket_gone(errno));
+        }
+        if let Some(what) = self.session.todo.close.take() {
+            gone.get_or_insert(GoneReason::Protocol(what));
+        }
+        match gone {
+            Some(reason) => self.disconnect(device, reason),
+            None => self.settle(device),
+        }
+        used
+    }
+
+    /// Does what the messages asked of the sockets.
+    fn settle(&mut self, device: &mut dyn Device) {
+        let todo = &mut self.session.todo;
+        for key in todo.remove.drain(..) {
+            let found = self
+                .signals
+                .iter()
+                .position(|s| (s.index, s.vector, s.mask) == key);
+            if let Some(at) = found {
+                // Explicitly: the client holds the same open file, so closing ours is not enough.
+                let _ = epoll::delete(&self.epoll, &self.signals[at].fd);
+                self.signals.swap_remove(at);
+            }
+        }
+        for signal in todo.add.drain(..) {
+            if watch(&self.epoll, signal.fd.as_fd(), signal.token).is_ok() {
+                self.signals.push(signal);
+            }
+        }
+        let Some(connection) = &mut self.connection else {
+            return;
+        };
+        if let Some(socket) = todo.twin.take()
+            && watch(&self.epoll, socket.as_fd(), TWIN).is_ok()
+        {
+            connection.twin = Some(Twin {
+                socket,
+                rx: Receiver::new(self.session.max_data),
+                tx: Sender::new(),
+                watching_out: false,
+            });
+        }
+        let out = connection.tx.backlog() > 0;
+        if out != connection.watching_out {
+            connection.watching_out = out;
+            if let Err(errno) = rewatch(&self.epoll, connection.socket.as_fd(), MAIN, out) {
+                self.disconnect(device, socket_gone(errno));
+            }
+        }
+    }
+
+    /// Looks at everything but the client's own messages.
+    fn scan(&mut self, device: &mut dyn Device) -> io::Result<()> {
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; 16];
+        let timeout = rustix::event::Timespec::default();
+        let n = match epoll::wait(&self.epoll, &mut events[..], Some(&timeout)) {
+            Ok(n) => n,
+            Err(Errno::INTR) => 0,
+            Err(errno) => return Err(errno.into()),
+        };
+        for event in &events[..n] {
+            match event.data.u64() {
+                LISTENER => self.accept(device)?,
+                WAKE => {
+                    event::take(self.dma.wake_fd());
+                }
+                TWIN => self.serve_twin(),
+                MAIN | STOP => {}
+                token if token >= SIGNAL => {
+                    if let Some(signal) = self.signals.iter().find(|s| s.token == token)
+                        && event::take(signal.fd.as_fd()) > 0
+                    {
+                        self.session
+                            .irq
+                            .0
+                            .mask(signal.index, signal.vector, signal.mask);
+                    }
+                }
+                token => self.serve_refused(token),
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, device: &mut dyn Device) -> io::Result<()> {
+        match self.listener.accept() {
+            Ok(None) => Ok(()),
+            Ok(Some(socket)) if self.connection.is_none() => self.connect(socket),
+            Ok(Some(socket)) => {
+                self.session.counters.refused_busy += 1;
+                device.client(ClientEvent::Refused(
+                    "the device is in use by another client",
+                ));
+                self.refuse(socket);
+                Ok(())
+            }
+            Err(_) => {
+                // Usually no descriptor is left. Left in the backlog, the client would wake the
+                // owner without end; the spare descriptor is there to take it and hang up.
+                self.session.counters.accept_errors += 1;
+                self.spare = None;
+                drop(self.listener.accept());
+                self.spare = rustix::io::fcntl_dupfd_cloexec(&self.epoll, 0).ok();
+                device.client(ClientEvent::Refused(
+                    "it could not be accepted; raise the limit of open files (ulimit -n)",
+                ));
+                Ok(())
+            }
+        }
+    }
+
+    fn connect(&mut self, socket: OwnedFd) -> io::Result<()> {
+        watch(&self.epoll, socket.as_fd(), MAIN)?;
+        self.served_one = true;
+        self.session.ready = false;
+        self.session.max_data = MAX_DATA;
+        self.connection = Some(Connection {
+            socket,
+            rx: Receiver::new(MAX_DATA),
+            tx: Sender::new(),
+            twin: None,
+            watching_out: false,
+        });
+        Ok(())
+    }
+
+    /// Sends a client away: waits for its VERSION only to answer it with "busy", so that its user
+    /// reads that instead of a time-out.
+    fn refuse(&mut self, socket: OwnedFd) {
+        if self.refused.len() >= MAX_REFUSED {
+            let oldest = self.refused.remove(0);
+            let _ = epoll::delete(&self.epoll, &oldest.socket);
+        }
+        let token = (REFUSED..).find(|t| self.refused.iter().all(|r| r.token != *t));
+        let Some(token) = token else { return };
+        if watch(&self.epoll, socket.as_fd(), token).is_ok() {
+            self.refused.push(Refused {
+                socket,
+                rx: Receiver::new(0),
+                token,
+            });
+            self.serve_refused(token);
+        }
+    }
+
+    fn serve_refused(&mut self, token: u64) {
+        let Some(at) = self.refused.iter().position(|r| r.token == token) else {
+            return;
+        };
+        let refused = &mut self.refused[at];
+        let socket = refused.socket.as_fd();
+        let over = match refused.rx.fill(socket) {
+            Ok(Filled::Empty) => false,
+            Ok(Filled::Data) => match refused.rx.next(&mut self.fds) {
+                Ok(None) => false,
+                Ok(Some((header, _))) => {
+                    let mut tx = Sender::new();
+                    let errno = Errno::BUSY.raw_os_error() as u32;
+                    tx.push(&header.error_reply(errno), &[]);
+                    let _ = tx.flush(socket);
+                    true
+                }
+                Err(_) => true,
+            },
+            Ok(Filled::Closed) | Err(_) => true,
+        };
+        self.fds.clear();
+        if over {
+            let refused = self.refused.remove(at);
+            let _ = epoll::delete(&self.epoll, &refused.socket);
+        }
+    }
+
+    fn serve_twin(&mut self) {
+        let Some(twin) = self.connection.as_mut().and_then(|c| c.twin.as_mut()) else {
+            return;
+        };
+        let mut broken = match twin.rx.fill(twin.socket.as_fd()) {
+            Ok(Filled::Data | Filled::Empty) => false,
+            Ok(Filled::Closed) | Err(_) => true,
+        };
+        loop {
+            match twin.rx.next(&mut self.fds) {
+                Ok(Some((header, payload))) => {
+                    let known = header.is_reply() && self.session.engine.reply(&header, payload);
+                    self.session.counters.unexpected_reply += u64::from(!known);
+                }
+                Ok(None) => break,
+                Err(_) => {
+                    self.session.counters.malformed_size += 1;
+                    broken = true;
+                    break;
+                }
+            }
+        }
+        self.fds.clear();
+        if broken {
+            self.drop_twin();
+            // What was asked there is never answered; the main socket serves from here on.
+            self.session.engine.disconnect();
+            self.session.engine.connect(self.session.max_data);
+        }
+    }
+
+    fn drop_twin(&mut self) {
+        if let Some(connection) = &mut self.connection
+            && let Some(twin) = connection.twin.take()
+        {
+            let _ = epoll::delete(&self.epoll, &twin.socket);
+            let c = &mut self.session.counters;
+            c.recv_calls += twin.rx.calls;
+            c.send_calls += twin.tx.calls;
+            c.bytes_in += twin.rx.bytes;
+            c.bytes_out += twin.tx.bytes;
+        }
+    }
+
+    /// Sends DMA requests and hands finished ones to the device. True if there were any.
+    fn pump_dma(&mut self, device: &mut dyn Device) -> bool {
+        if self.session.ready
+            && let Some(connection) = &mut self.connection
+        {
+            let (socket, tx, out, token) = match &mut connection.twin {
+                Some(twin) => (&twin.socket, &mut twin.tx, &mut twin.watching_out, TWIN),
+                None => (
+                    &connection.socket,
+                    &mut connection.tx,
+                    &mut connection.watching_out,
+                    MAIN,
+                ),
+            };
+            self.session.engine.pump(tx);
+            // A broken socket shows at the next read.
+            let done = tx.backlog() == 0 || tx.flush(socket.as_fd()).unwrap_or(true);
+            if *out == done {
+                *out = !done;
+                let _ = rewatch(&self.epoll, socket.as_fd(), token, !done);
+            }
+        }
+        self.deliver_dma(device)
+    }
+
+    fn deliver_dma(&mut self, device: &mut dyn Device) -> bool {
+        let mut any = false;
+        while let Some(done) = self.session.engine.take_done() {
+            if let Some((token, outcome)) = done.deliver() {
+                any = true;
+                device.dma_done(token, outcome);
+            }
+        }
+        any
+    }
+
+    /// The client is gone: its memory and its descriptors go, the device's state stays.
+    fn disconnect(&mut self, device: &mut dyn Device, reason: GoneReason) {
+        self.drop_twin();
+        for signal in self.signals.drain(..) {
+            let _ = epoll::delete(&self.epoll, &signal.fd);
+        }
+        let session = &mut self.session;
+        session.todo = Todo::default();
+        session.irq.0.disarm_all();
+        session.engine.disconnect();
+        session.memory.unmap_all();
+        if let Some(connection) = self.connection.take() {
+            let _ = epoll::delete(&self.epoll, &connection.socket);
+            let c = &mut session.counters;
+            c.recv_calls += connection.rx.calls;
+            c.send_calls += connection.tx.calls;
+            c.bytes_in += connection.rx.bytes;
+            c.bytes_out += connection.tx.bytes;
+            c.surplus_fds += connection.rx.surplus_fds;
+            c.clients_gone += 1;
+        }
+        session.ready = false;
+        self.deliver_dma(device);
+        device.dma_map_changed(DmaChange::Cleared);
+        device.client(ClientEvent::Gone(reason));
+    }
+}
+
+impl AsFd for Server {
+    /// Readable when [`process`](Server::process) has something to do.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+fn socket_gone(errno: Errno) -> GoneReason {
+    match errno {
+        Errno::PIPE | Errno::CONNRESET => GoneReason::Closed,
+        errno => GoneReason::Socket(io::Error::from(errno).kind()),
+    }
+}
+
+fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+    let data = epoll::EventData::new_u64(token);
+    Ok(epoll::add(epoll, fd, data, epoll::EventFlags::IN)?)
+}
+
+/// The main socket with replies that wait is watched for room only: its next messages wait too.
+/// The twin carries answers to us, which must be read for the peer to go on.
+fn rewatch(epoll: &OwnedFd, fd: BorrowedFd<'_>, token: u64, out: bool) -> Result<(), Errno> {
+    let flags = match (out, token) {
+        (false, _) => epoll::EventFlags::IN,
+        (true, TWIN) => epoll::EventFlags::IN | epoll::EventFlags::OUT,
+        (true, _) => epoll::EventFlags::OUT,
+    };
+    epoll::modify(epoll, fd, epoll::EventData::new_u64(token), flags)
+}

@@ -1,0 +1,340 @@
+//! Messages on a stream socket: framing, file descriptors, batched sends.
+//!
+//! A read of a Unix stream stops after the first segment that carries file descriptors, so the
+//! descriptors a read returned belong to the *last* message it contained, complete or not. Taking
+//! them for the first one misassigns guest memory when a client pipelines `DMA_MAP`s.
+
+use std::collections::VecDeque;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+
+use crate::codec::{HEADER_LEN, Header, MESSAGE_OVERHEAD};
+
+/// Bytes read at once. A full socket buffer of small posted writes fits.
+const READ_SIZE: usize = 128 << 10;
+
+/// Descriptors taken from one read; the kernel drops what is beyond.
+const FDS_PER_READ: usize = 32;
+
+/// Descriptors one message may have in the end; more are closed.
+pub(crate) const MAX_FDS: usize = 16;
+
+/// What a read found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Filled {
+    /// Bytes came.
+    Data,
+    /// Nothing there.
+    Empty,
+    /// The peer has closed.
+    Closed,
+}
+
+/// A header whose size no message can have. The stream cannot be followed any further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadSize(pub u32);
+
+/// The receiving half: a buffer, and where messages start in it.
+pub(crate) struct Receiver {
+    buf: Vec<u8>,
+    start: usize,
+    end: usize,
+    max_message: usize,
+    fds: Vec<OwnedFd>,
+    /// Start, in `buf`, of the message that `fds` belong to.
+    fds_owner: usize,
+    pub calls: u64,
+    pub bytes: u64,
+    /// Descriptors closed because nobody asked for them.
+    pub surplus_fds: u64,
+}
+
+impl Receiver {
+    pub fn new(max_data: usize) -> Self {
+        Self {
+            buf: vec![0; READ_SIZE],
+            start: 0,
+            end: 0,
+            max_message: max_data + MESSAGE_OVERHEAD,
+            fds: Vec::with_capacity(FDS_PER_READ),
+            fds_owner: 0,
+            calls: 0,
+            bytes: 0,
+            surplus_fds: 0,
+        }
+    }
+
+    /// Whether a whole message waits in the buffer (or one that cannot be).
+    pub fn has_message(&self) -> bool {
+        match Header::parse(&self.buf[self.start..self.end]) {
+            Some(h) => {
+                let size = h.size as usize;
+                !(HEADER_LEN..=self.max_message).contains(&size) || self.end - self.start >= size
+            }
+            None => false,
+        }
+    }
+
+    /// Reads once, without waiting. All complete messages must have been taken before.
+    pub fn fill(&mut self, socket: BorrowedFd<'_>) -> Result<Filled, Errno> {
+        self.receive(socket, RecvFlags::DONTWAIT)
+    }
+
+    /// Reads once and waits for it, as long as the socket's own time-out says.
+    pub fn fill_waiting(&mut self, socket: BorrowedFd<'_>) -> Result<Filled, Errno> {
+        self.receive(socket, RecvFlags::empty())
+    }
+
+    fn receive(&mut self, socket: BorrowedFd<'_>, wait: RecvFlags) -> Result<Filled, Errno> {
+        self.make_room();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_PER_READ))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        self.calls += 1;
+        let received = rustix::net::recvmsg(
+            socket,
+            &mut [IoSliceMut::new(&mut self.buf[self.end..])],
+            &mut control,
+            wait | RecvFlags::CMSG_CLOEXEC,
+        );
+        let n = match received {
+            Ok(message) => message.bytes,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(Filled::Empty),
+            Err(errno) => return Err(errno),
+        };
+        if n == 0 {
+            return Ok(Filled::Closed);
+        }
+        self.end += n;
+        self.bytes += n as u64;
+        let mut came = false;
+        for message in control.drain() {
+            let RecvAncillaryMessage::ScmRights(fds) = message else {
+                continue;
+            };
+            for fd in fds {
+                came = true;
+                if self.fds.len() < MAX_FDS {
+                    self.fds.push(fd);
+                } else {
+                    self.surplus_fds += 1;
+                }
+            }
+        }
+        if came {
+            self.fds_owner = self.last_message();
+        }
+        Ok(Filled::Data)
+    }
+
+    /// Start of the last message of which the buffer holds a byte.
+    fn last_message(&self) -> usize {
+        let mut at = self.start;
+        while let Some(header) = Header::parse(&self.buf[at..self.end]) {
+            let size = header.size as usize;
+            if size < HEADER_LEN || self.end - at <= size {
+                break;
+            }
+            at += size;
+        }
+        at
+    }
+
+    fn make_room(&mut self) {
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+            self.fds_owner = 0;
+            return;
+        }
+        let wanted = Header::parse(&self.buf[self.start..self.end])
+            .map_or(HEADER_LEN, |h| h.size as usize)
+            .min(self.max_message);
+        // A message in pieces must fit whole, and moving a few bytes is cheaper than small reads.
+        if self.buf.len() - self.start < wanted || self.buf.len() - self.end < READ_SIZE / 2 {
+            self.buf.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.fds_owner = self.fds_owner.saturating_sub(self.start);
+            self.start = 0;
+        }
+        if self.buf.len() < wanted {
+            self.buf.resize(wanted, 0);
+        }
+    }
+
+    /// Takes the next complete message: header, payload, and its descriptors in `fds`.
+    pub fn next(&mut self, fds: &mut Vec<OwnedFd>) -> Result<Option<(Header, &[u8])>, BadSize> {
+        fds.clear();
+        let pending = &self.buf[self.start..self.end];
+        let Some(header) = Header::parse(pending) else {
+            return Ok(None);
+        };
+        let size = header.size as usize;
+        if !(HEADER_LEN..=self.max_message).contains(&size) {
+            return Err(BadSize(header.size));
+        }
+        if pending.len() < size {
+            return Ok(None);
+        }
+        if !self.fds.is_empty() && self.fds_owner == self.start {
+            fds.append(&mut self.fds);
+        }
+        let payload = &self.buf[self.start + HEADER_LEN..self.start + size];
+        self.start += size;
+        Ok(Some((header, payload)))
+    }
+
+    pub fn set_max_data(&mut self, max_data: usize) {
+        self.max_message = max_data + MESSAGE_OVERHEAD;
+    }
+}
+
+/// A message with descriptors inside the send buffer.
+struct WithFds {
+    start: usize,
+    end: usize,
+    fds: Vec<OwnedFd>,
+}
+
+/// The sending half: messages are appended, and leave in as few sends as possible.
+pub(crate) struct Sender {
+    buf: Vec<u8>,
+    sent: usize,
+    with_fds: VecDeque<WithFds>,
+    pub calls: u64,
+    pub bytes: u64,
+}
+
+impl Sender {
+    pub fn new() -> Self {
+        Self {
+            buf: Vec::with_capacity(16 << 10),
+            sent: 0,
+            with_fds: VecDeque::new(),
+            calls: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Bytes not sent yet.
+    pub fn backlog(&self) -> usize {
+        self.buf.len() - self.sent
+    }
+
+    /// Appends a message.
+    pub fn push(&mut self, header: &Header, payload: &[u8]) {
+        debug_assert_eq!(header.size as usize, HEADER_LEN + payload.len());
+        self.buf.extend_from_slice(&header.to_bytes());
+        self.buf.extend_from_slice(payload);
+    }
+
+    /// Appends bytes as they are.
+    pub fn push_raw(&mut self, bytes: &[u8]) {
+        self.buf.extend_from_slice(bytes);
+    }
+
+    /// Appends a message with descriptors. It leaves in a send of its own, because the receiver
+    /// takes descriptors for the last message of what it reads.
+    pub fn push_with_fds(&mut self, header: &Header, payload: &[u8], fds: Vec<OwnedFd>) {
+        let start = self.buf.len();
+        self.push(header, payload);
+        self.note_fds(start, fds);
+    }
+
+    pub fn note_fds(&mut self, start: usize, fds: Vec<OwnedFd>) {
+        if !fds.is_empty() {
+            let end = self.buf.len();
+            self.with_fds.push_back(WithFds { start, end, fds });
+        }
+    }
+
+    /// Appends a reply with `fixed` and `len` bytes of data that the caller fills in place.
+    pub fn push_data(&mut self, header: &Header, fixed: &[u8], len: usize) -> &mut [u8] {
+        self.push_raw(&header.to_bytes());
+        self.push_raw(fixed);
+        let at = self.buf.len();
+        self.buf.resize(at + len, 0);
+        &mut self.buf[at..]
+    }
+
+    /// Length of the buffer, for [`truncate`](Self::truncate).
+    pub fn mark(&self) -> usize {
+        self.buf.len()
+    }
+
+    /// Takes back what was appended since `mark`.
+    pub fn truncate(&mut self, mark: usize) {
+        self.buf.truncate(mark);
+        while self.with_fds.back().is_some_and(|w| w.end > mark) {
+            self.with_fds.pop_back();
+        }
+    }
+
+    /// Sends as much as the socket takes. True when nothing is left.
+    pub fn flush(&mut self, socket: BorrowedFd<'_>) -> Result<bool, Errno> {
+        while self.sent < self.buf.len() {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            self.calls += 1;
+            let result = match self.with_fds.front() {
+                Some(next) if next.start == self.sent => {
+                    let raw: Vec<BorrowedFd<'_>> = next.fds.iter().map(AsFd::as_fd).collect();
+                    let mut space =
+                        [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+                    let mut control = SendAncillaryBuffer::new(&mut space);
+                    if !control.push(SendAncillaryMessage::ScmRights(&raw)) {
+                        return Err(Errno::TOOBIG);
+                    }
+                    let bytes = &self.buf[self.sent..next.end];
+                    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)
+                }
+                next => {
+                    let end = next.map_or(self.buf.len(), |next| next.start.max(self.sent));
+                    // Past the start of a message with descriptors they are with the peer already.
+                    let end = if end == self.sent {
+                        self.buf.len()
+                    } else {
+                        end
+                    };
+                    rustix::net::send(socket, &self.buf[self.sent..end], flags)
+                }
+            };
+            match result {
+                Ok(n) => {
+                    let carried = self.with_fds.front().is_some_and(|w| w.start == self.sent);
+                    if carried && n > 0 {
+                        self.with_fds.pop_front();
+                    }
+                    self.sent += n;
+                    self.bytes += n as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    self.compact();
+                    return Ok(false);
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+        self.buf.clear();
+        self.sent = 0;
+        Ok(true)
+    }
+
+    /// Forgets what was sent, once it is worth the move.
+    fn compact(&mut self) {
+        if self.sent >= 64 << 10 {
+            self.buf.drain(..self.sent);
+            for with in &mut self.with_fds {
+                with.start -= self.sent;
+                with.end -= self.sent;
+            }
+            self.sent = 0;
+        }
+    }
+}
