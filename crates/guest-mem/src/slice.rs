@@ -14,6 +14,14 @@ pub struct ReadSlice<'v> {
     _life: PhantomData<&'v [u8]>,
 }
 
+// SAFETY: a `ReadSlice` is a shared borrow of bytes that stay mapped for `'v` (promise of `new`, or
+// the `&'v [u8]` of `from_bytes`, itself `Send` and `Sync`). It can only be copied from, and others
+// may write meanwhile from any thread as it is, so one more reading thread changes nothing. Senders
+// keep emptied batches between calls and are themselves `Send`.
+unsafe impl Send for ReadSlice<'_> {}
+// SAFETY: as above; it has no interior state.
+unsafe impl Sync for ReadSlice<'_> {}
+
 /// A run of guest memory that can be written.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteSlice<'v> {
