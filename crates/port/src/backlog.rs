@@ -2,14 +2,20 @@
 
 use std::cell::Cell;
 
-use frame::{Batch, MAX_BATCH, Sink};
+use frame::{Batch, Finisher, MAX_BATCH, Sink};
 use guest_mem::ReadSlice;
 use wire::Offload;
 
 thread_local! {
-    /// The batch's storage, kept from flush to flush. A batch may hold slices of guest memory and
-    /// so stays on its thread, while a backlog may move.
-    static SPARE: Cell<Batch<'static>> = Cell::new(Batch::new());
+    /// The storage of batches and of finishing, kept from flush to flush. A batch may hold slices
+    /// of guest memory and so stays on its thread, while a backlog may move.
+    static SPARE: Cell<Spare> = Cell::default();
+}
+
+#[derive(Default)]
+struct Spare {
+    batch: Batch<'static>,
+    finisher: Finisher,
 }
 
 /// A bounded store of received frames, packed one behind the other in one reused buffer.
@@ -21,6 +27,7 @@ pub struct Backlog {
     bytes: Vec<u8>,
     used: usize,
     max_frame: usize,
+    max_frames: usize,
     held: Vec<Held>,
     /// First frame not yet taken.
     next: usize,
@@ -41,7 +48,7 @@ pub struct Flushed {
     pub frames: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Frames dropped because the sink cannot take their notes.
+    /// Frames dropped because the sink cannot take their notes and they cannot be finished.
     pub unfinished: u64,
 }
 
@@ -53,10 +60,17 @@ impl Backlog {
             bytes: vec![0; capacity.max(max_frame)],
             used: 0,
             max_frame,
+            max_frames: MAX_BATCH,
             held: Vec::with_capacity(MAX_BATCH),
             next: 0,
             picks: Vec::with_capacity(MAX_BATCH),
         }
+    }
+
+    /// The same with room for `max_frames` frames instead of one batch.
+    pub fn with_frames(mut self, max_frames: usize) -> Self {
+        self.max_frames = max_frames;
+        self
     }
 
     /// Frames waiting.
@@ -71,7 +85,7 @@ impl Backlog {
 
     /// Where the next frame may be written: at least `max_frame` bytes. `None` when full.
     pub fn room(&mut self) -> Option<&mut [u8]> {
-        if self.held.len() >= MAX_BATCH || self.bytes.len() - self.used < self.max_frame {
+        if self.held.len() >= self.max_frames || self.bytes.len() - self.used < self.max_frame {
             return None;
         }
         Some(&mut self.bytes[self.used..][..self.max_frame])
@@ -103,37 +117,43 @@ impl Backlog {
         }
     }
 
-    /// Offers everything to `to`, oldest first.
+    /// Offers everything to `to`, oldest first, in batches, until it has no more room. Frames that
+    /// the sink cannot take as they are get finished on the way.
     pub fn flush(&mut self, to: &dyn Sink) -> Flushed {
         let mut done = Flushed::default();
+        while !self.is_empty() && self.flush_batch(to, &mut done) {}
         if self.is_empty() {
-            return done;
-        }
-        let caps = to.caps();
-        let waiting = &self.held[self.next..];
-        let mut batch = SPARE.take().recycle();
-        self.picks.clear();
-        for (i, held) in waiting.iter().enumerate() {
-            batch.push_slice(ReadSlice::from_bytes(&self.bytes[held.start..][..held.len]));
-            batch.end(held.notes);
-            if caps.accepts(&held.notes) {
-                self.picks.push(i as u16);
-            }
-        }
-        let taken = to.deliver(&batch, &self.picks).min(self.picks.len());
-        let passed = self.picks.get(taken).map_or(waiting.len(), |&i| i.into());
-        for &i in &self.picks[..taken] {
-            done.bytes += waiting[usize::from(i)].len as u64;
-        }
-        done.frames = taken as u64;
-        done.unfinished = (passed - taken) as u64;
-        SPARE.set(batch.recycle());
-        self.next += passed;
-        if self.next == self.held.len() {
             self.held.clear();
             self.next = 0;
             self.used = 0;
         }
         done
+    }
+
+    /// Offers one batch; says whether all of it went.
+    fn flush_batch(&mut self, to: &dyn Sink, done: &mut Flushed) -> bool {
+        let (unfinished, mut lost_bytes) = (done.unfinished, 0);
+        let end = self.held.len().min(self.next + MAX_BATCH);
+        let waiting = &self.held[self.next..end];
+        let mut spare = SPARE.take();
+        let mut batch = spare.batch.recycle();
+        for held in waiting {
+            batch.push_slice(ReadSlice::from_bytes(&self.bytes[held.start..][..held.len]));
+            batch.end(held.notes);
+        }
+        let picks = batch.all_picks(&mut self.picks);
+        let dealt = spare.finisher.deliver(to, &batch, picks, |pick, _| {
+            done.unfinished += 1;
+            let lost = waiting.get(usize::from(pick)).map_or(0, |held| held.len);
+            lost_bytes += lost as u64;
+        });
+        spare.batch = batch.recycle();
+        SPARE.set(spare);
+        let dealt = dealt.min(waiting.len());
+        let bytes: u64 = waiting[..dealt].iter().map(|held| held.len as u64).sum();
+        done.frames += dealt as u64 - (done.unfinished - unfinished);
+        done.bytes += bytes - lost_bytes;
+        self.next += dealt;
+        self.next == end
     }
 }

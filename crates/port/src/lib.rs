@@ -16,11 +16,13 @@ mod backlog;
 mod bell;
 mod driver;
 mod tally;
+mod waiters;
 
 pub use backlog::{Backlog, Flushed};
 pub use bell::Bell;
 pub use driver::{InletEvent, InletThread};
 pub use tally::{Tally, counter};
+pub use waiters::Waiters;
 
 /// A port, opened.
 pub struct Port {

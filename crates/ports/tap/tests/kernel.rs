@@ -305,7 +305,7 @@ fn tcp_passes_in_large_unsegmented_frames() {
     let _there = InletThread::spawn("there", li, b, |_| {}).expect("thread");
     let _back = InletThread::spawn("back", ri, a, |_| {}).expect("thread");
 
-    let sent: Vec<u8> = (0..4_000_000u32).map(|i| (i * 7 >> 3) as u8).collect();
+    let sent: Vec<u8> = (0..4_000_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
     let mut stream = TcpStream::connect("10.9.0.2:80").expect("connect");
     stream.set_read_timeout(Some(PATIENCE)).expect("timeout");
     stream.write_all(&sent).expect("write");
