@@ -97,16 +97,21 @@ impl Agent {
 /// can return it.
 const TIMED_OUT: i32 = 999;
 
-/// What is sent for one command. The command runs in a shell of its own, so that neither a syntax error nor
-/// `exit` nor reading standard input can hurt the shell that serves the port. The clock tells a kill at the time
-/// limit from a command that was killed by someone else.
+/// Where the guest keeps the session of the command that runs.
+const SESSION: &str = "/run/rig.session";
+
+/// What is sent for one command. The command runs in a shell and a session of its own, so that neither a syntax
+/// error nor `exit` nor reading standard input can hurt the shell that serves the port, and so that at the time
+/// limit all of it can be killed. The clock tells such a kill from one by someone else.
 fn frame(number: u64, command: &str, limit: Duration) -> String {
     let quoted = command.replace('\'', r"'\''");
     let seconds = limit.as_secs().max(1);
     format!(
         "s=$(date +%s); echo '@@begin {number}@@'; \
-         busybox timeout -s KILL {seconds} sh -c '{quoted}' </dev/null 2>&1; r=$?; \
-         [ $r = 137 ] && [ $(($(date +%s)-s)) -ge {seconds} ] && r={TIMED_OUT}; echo \"@@end {number} $r@@\"\n"
+         busybox timeout -s KILL {seconds} busybox setsid sh -c 'echo $$ >{SESSION}; eval \"$0\"' \
+         '{quoted}' </dev/null 2>&1; r=$?; \
+         [ $r = 137 ] && [ $(($(date +%s)-s)) -ge {seconds} ] && \
+         r={TIMED_OUT} && kill -KILL -$(cat {SESSION}) 2>/dev/null; echo \"@@end {number} $r@@\"\n"
     )
 }
 
@@ -174,8 +179,9 @@ mod tests {
             .unwrap();
         let mut stdin = child.stdin.take().unwrap();
         stdin
-            .write_all(b"busybox() { shift 4; \"$@\"; }\n")
+            .write_all(b"busybox() { case $1 in timeout) shift 4;; *) shift;; esac; \"$@\"; }\n")
             .unwrap();
+        let script = script.replace(SESSION, "/dev/null");
         stdin.write_all(script.as_bytes()).unwrap();
         drop(stdin);
         child.wait_with_output().unwrap().stdout

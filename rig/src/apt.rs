@@ -128,7 +128,7 @@ impl Apt {
                  Dir::Etc::preferences \"{d}/preferences\";\nDir::Etc::preferencesparts \"/dev/null\";\n\
                  APT::Architecture \"amd64\";\nAPT::Architectures {{ \"amd64\"; }};\n\
                  APT::Sandbox::User \"root\";\nAPT::Install-Recommends \"false\";\nAPT::Install-Suggests \"false\";\n\
-                 Acquire::Languages \"none\";\nAcquire::Retries \"4\";\nAcquire::http::Timeout \"30\";\n\
+                 Acquire::Languages \"none\";\nAPT::Update::Error-Mode \"any\";\nAcquire::Retries \"4\";\nAcquire::http::Timeout \"30\";\n\
                  APT::Get::Assume-Yes \"true\";\n"
             ),
         )

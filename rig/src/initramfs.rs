@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use crate::cpio::Cpio;
 use crate::error::{Error, Result};
 use crate::kernel;
+use crate::process;
 use crate::root::Root;
 
 /// Modules every guest can load by `mp NAME`.
@@ -28,14 +30,6 @@ const MODULES: [&str; 11] = [
 const TOOLS: [&str; 8] = [
     "bridge", "dash", "ethtool", "ip", "iperf3", "lspci", "ping", "tcpdump",
 ];
-
-/// Busybox applets by name. `sh` is dash, since Debian's busybox shell prefers its own `ip` and `ping` to the
-/// real ones.
-const APPLETS: &str = "awk base64 basename cat chmod cmp cp cut date dd devmem dirname dmesg env expr false \
-    find free grep head hexdump ifconfig insmod kill killall ln ls lsmod md5sum mkdir mknod mkfifo mount mv nc \
-    nproc od pgrep pidof pkill poweroff printf ps pwd readlink reboot rm rmdir rmmod route sed seq setsid \
-    sha256sum sleep sort stat stty sync sysctl tail tee telnet test tftp time timeout top touch tr traceroute \
-    true udhcpc udhcpd umount uname uniq usleep vi wc wget which xargs yes zcat";
 
 /// Loads a module with what it needs: `mp NAME [PARAMETER...]`.
 const MP: &str = r#"#!/bin/sh
@@ -85,10 +79,9 @@ while :; do setsid sh -c 'exec sh -i </dev/ttyS0 >/dev/ttyS0 2>&1'; usleep 10000
 /// All that decides what the initramfs contains, besides the root itself: part of its key in the cache.
 pub(crate) fn recipe() -> String {
     [
-        "1",
+        "2",
         &MODULES.join(" "),
         &TOOLS.join(" "),
-        APPLETS,
         MP,
         DHCP,
         DHCP_EVENT,
@@ -149,9 +142,15 @@ pub(crate) fn build(root: &Root, modules: &Path) -> Result<Vec<u8>> {
         let name = library.to_string_lossy().into_owned();
         cpio.file(&name, 0o755, &read(&root.dir().join(library))?);
     }
+    // Debian's busybox shell prefers its own `ip` and `ping` to the real ones, so `sh` is dash.
     cpio.symlink("usr/bin/sh", "dash");
-    for applet in APPLETS.split_whitespace().filter(|a| names.insert(a)) {
-        cpio.symlink(&format!("usr/bin/{applet}"), "busybox");
+    names.insert("sh");
+    let applets = process::output(Command::new(find("busybox")?).arg("--list"))?;
+    let applets = String::from_utf8_lossy(&applets);
+    for applet in applets.split_whitespace().filter(|a| *a != "busybox") {
+        if names.insert(applet) {
+            cpio.symlink(&format!("usr/bin/{applet}"), "busybox");
+        }
     }
     for (name, (object, needs)) in kernel::collect(root, modules, &MODULES)? {
         cpio.file(&format!("mod/{name}.ko"), 0o644, &object);

@@ -28,6 +28,7 @@
 mod agent;
 mod apt;
 mod cache;
+mod config;
 mod console;
 mod cpio;
 mod daemon;
@@ -49,9 +50,10 @@ mod sources;
 
 pub use agent::Output;
 pub use cache::Cache;
+pub use config::{Accel, Boot, GuestConfig};
 pub use daemon::Daemon;
 pub use error::{CannotRun, Error, Result};
-pub use guest::{Accel, Boot, Guest, GuestConfig, Job, ThreadCpu};
+pub use guest::{Guest, Job, ThreadCpu};
 pub use netns::Netns;
 pub use nic::{Netdev, Nic};
 pub use qemu::Qemu;

@@ -6,8 +6,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::cache::{Cache, content_key, say};
+use crate::config::{Accel, Boot, GuestConfig};
 use crate::error::{CannotRun, Error, Result};
-use crate::guest::{Accel, Boot, Guest, GuestConfig};
+use crate::guest::Guest;
 use crate::process;
 use crate::rig::Rig;
 use crate::root::Root;

@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 use std::{fs, thread};
 
 use crate::cache::{self, Cache, content_key, say};
+use crate::config::{Accel, GuestConfig};
 use crate::error::{CannotRun, Error, Result};
-use crate::guest::{Accel, Guest, GuestConfig};
+use crate::guest::Guest;
 use crate::qemu::{self, Qemu};
 use crate::root::Root;
 use crate::{initramfs, kernel, snapshot};

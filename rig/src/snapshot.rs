@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::cache::{content_key, say};
+use crate::config::{Boot, GuestConfig, arguments};
 use crate::error::{CannotRun, Error, Result};
-use crate::guest::{Boot, Guest, GuestConfig, arguments};
+use crate::guest::Guest;
 use crate::rig::Rig;
 
 /// Starts a guest from the saved machine that fits the configuration, which is made first if need be.

@@ -102,7 +102,7 @@ fn a_resumed_guest_copies_files_and_runs_jobs() {
     assert_eq!((done.code, done.text.as_str()), (4, "started\nit's done\n"));
 
     let error = guest
-        .sh_within("echo before; sleep 100", Duration::from_secs(1))
+        .sh_within("echo before; sleep 100; echo after", Duration::from_secs(1))
         .unwrap_err();
     let text = error.to_string();
     assert!(
@@ -110,7 +110,10 @@ fn a_resumed_guest_copies_files_and_runs_jobs() {
         "{text}"
     );
     assert!(text.contains(guest.log().to_str().unwrap()), "{text}");
-    assert_eq!(guest.run("echo alive").unwrap(), "alive\n");
+    assert_eq!(
+        guest.run("echo alive; pidof sleep; true").unwrap(),
+        "alive\n"
+    );
     guest.type_text("echo typed > /tmp/typed\n").unwrap();
     guest.wait_for("[ -e /tmp/typed ]", LONG).unwrap();
 }
@@ -148,6 +151,12 @@ fn a_hot_plugged_e1000_gets_an_address_and_is_unplugged() {
     );
     guest.hotplug(&second).unwrap();
     assert!(guest.hotplug(&Nic::qemu("n2", "igb", None)).is_ok());
+    guest.unplug(&second).unwrap();
+    let absent = guest
+        .hotplug(&Nic::vfio_user("v0", "/nonexistent.sock"))
+        .unwrap_err();
+    assert!(absent.to_string().contains("/nonexistent.sock"), "{absent}");
+    guest.hotplug(&second).unwrap();
     let full = guest.hotplug(&Nic::qemu("n3", "igb", None)).unwrap_err();
     assert!(full.to_string().contains("no free port"), "{full}");
 }
@@ -183,6 +192,24 @@ fn a_guest_reboots_and_takes_commands_again() {
     assert_eq!(guest.run("ls /tmp").unwrap(), "");
     guest.run("lspci -n | grep 8086:100e").unwrap();
     guest.push_file("/tmp/again", 0o600, b"x").unwrap();
+}
+
+#[test]
+fn a_panic_of_the_guest_is_an_error_with_its_last_words() {
+    let guest = rig().resume(GuestConfig::new("panic")).unwrap();
+    let error = guest
+        .sh("echo c > /proc/sysrq-trigger")
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("QEMU ended"), "{error}");
+    assert!(error.contains("Kernel panic"), "{error}");
+    let log = guest.log().to_path_buf();
+    drop(guest);
+    assert!(
+        fs::read_to_string(&log).unwrap().contains("Kernel panic"),
+        "the log is kept"
+    );
+    fs::remove_file(log).unwrap();
 }
 
 #[test]
