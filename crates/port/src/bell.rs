@@ -48,7 +48,11 @@ impl Bell {
         }
         self.syscalls.fetch_add(1, Ordering::Relaxed);
         let mut count = [0u8; 8];
-        let _ = rustix::io::read(&self.fd, &mut count);
+        if rustix::io::read(&self.fd, &mut count).is_err() {
+            // Somebody is between setting the flag and writing. The write will wake us once more;
+            // until then the flag has to stay, or that wake would find nothing to clear.
+            return true;
+        }
         // Only after the read: a ring between the two would be read away and then thought to
         // be pending for ever.
         self.rung.swap(false, Ordering::AcqRel)
