@@ -14,7 +14,9 @@
 mod bus;
 pub mod e1000;
 mod model_bus;
+mod socket_bus;
 pub mod villain;
 
 pub use bus::{Bus, BusError, Dma};
 pub use model_bus::{Automask, FakeClock, FakeTimer, ModelBus, Recorded, Recorder};
+pub use socket_bus::{FarEnd, SocketBus};
