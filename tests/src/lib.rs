@@ -1,2 +1,24 @@
-//! What must hold across rooms. The tests are in `tests/`; this crate only gathers what they need.
+//! What must hold across rooms. The tests are in `tests/`; this crate gathers what they need: the
+//! [`Daemon`] under test, [`guests`] that use it, [`Slots`] that keep a small machine from running
+//! more guests than it can, and the host's side of a transfer.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod counters;
+mod daemon;
+mod error;
+pub mod guests;
+pub mod host;
+pub mod measure;
+mod slots;
+
+pub use counters::Counters;
+pub use daemon::{Daemon, Launch, LogLine, binary, scratch};
+pub use error::{Error, Result};
+pub use slots::Slots;
+
+use std::time::Duration;
+
+/// How long anything may take before it counts as stuck: generous, since two translated guests may
+/// share two busy processors. Nothing is asserted about how long it really takes.
+pub const LONG: Duration = Duration::from_secs(60);

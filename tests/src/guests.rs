@@ -1,0 +1,174 @@
+//! What tests do with guests on the NIC under test.
+
+use std::time::Duration;
+
+use rig::{Guest, Job};
+
+use crate::LONG;
+use crate::error::{Error, Result};
+use crate::measure::{Ping, iperf3_mbits};
+
+/// The user network's host (libslirp's default).
+pub const GATEWAY: &str = "10.0.2.2";
+
+/// A guest's NIC that has an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// The interface, such as `eth0`.
+    pub interface: String,
+    /// Its IPv4 address.
+    pub address: String,
+}
+
+/// Loads the stock driver and waits for the interface with this MAC.
+///
+/// # Errors
+/// When the driver does not load or bind.
+pub fn load_driver(guest: &Guest, mac: &str) -> Result<String> {
+    guest.run("mp e1000")?;
+    Ok(guest.interface(mac, LONG)?)
+}
+
+/// Loads the stock driver and gets an address by DHCP.
+///
+/// # Errors
+/// When either fails.
+pub fn bring_up(guest: &Guest, mac: &str) -> Result<Link> {
+    let interface = load_driver(guest, mac)?;
+    let address = dhcp(guest, &interface)?;
+    Ok(Link { interface, address })
+}
+
+/// Loads the stock driver and sets an address by hand (`10.9.0.2/24`).
+///
+/// # Errors
+/// When the driver does not bind or the link does not come up.
+pub fn bring_up_static(guest: &Guest, mac: &str, address: &str) -> Result<Link> {
+    let interface = load_driver(guest, mac)?;
+    guest.run(&format!("ip addr add {address} dev {interface}; ip link set {interface} up"))?;
+    wait_carrier(guest, &interface, true)?;
+    let address = address.split('/').next().unwrap_or(address).to_owned();
+    Ok(Link { interface, address })
+}
+
+/// Gets an address by DHCP and returns it.
+///
+/// # Errors
+/// When there is no answer.
+pub fn dhcp(guest: &Guest, interface: &str) -> Result<String> {
+    let lease = guest.run(&format!("dhcp {interface}"))?;
+    let word = lease.split("lease ").nth(1).and_then(|rest| rest.split('/').next());
+    word.map(str::to_owned).ok_or_else(|| Error::check(format!("no lease in:\n{lease}")))
+}
+
+/// Waits until the interface's link is up, or down.
+///
+/// # Errors
+/// When it does not become so.
+pub fn wait_carrier(guest: &Guest, interface: &str, up: bool) -> Result<()> {
+    let wanted = u8::from(up);
+    let condition = format!("[ \"$(cat /sys/class/net/{interface}/carrier)\" = {wanted} ]");
+    Ok(guest.wait_for(&condition, LONG)?)
+}
+
+/// Sends `count` pings, 20 ms apart.
+///
+/// # Errors
+/// When ping cannot run. Loss is in the result.
+pub fn ping(guest: &Guest, to: &str, count: u32) -> Result<Ping> {
+    let output = guest.sh(&format!("ping -n -c {count} -i 0.02 -W 5 {to}"))?;
+    Ping::parse(&output.text)
+}
+
+/// Sends `count` pings of which none may be lost.
+///
+/// # Errors
+/// When one is.
+pub fn ping_all(guest: &Guest, to: &str, count: u32) -> Result<Ping> {
+    let result = ping(guest, to, count)?;
+    if result.received == count {
+        return Ok(result);
+    }
+    Err(Error::check(format!("{} -> {to}: {} of {count} pings answered", guest.name(), result.received)))
+}
+
+/// The TCP direction of an iperf3 run, seen from the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// The guest sends.
+    Out,
+    /// The guest receives.
+    In,
+}
+
+/// Moves TCP between a guest and an iperf3 server for some seconds; returns Mbit/s.
+///
+/// # Errors
+/// When the run fails.
+pub fn tcp(guest: &Guest, to: &str, port: u16, seconds: u32, direction: Direction) -> Result<f64> {
+    let reverse = if direction == Direction::In { "-R" } else { "" };
+    let command = format!("iperf3 -c {to} -p {port} -t {seconds} -J {reverse}");
+    let limit = LONG + Duration::from_secs(u64::from(seconds));
+    let output = guest.sh_within(&command, limit)?;
+    iperf3_mbits(&output.text)
+}
+
+/// Starts an iperf3 server in a guest, on iperf3's usual port, for any number of runs.
+///
+/// # Errors
+/// When it does not listen.
+pub fn iperf3_server(guest: &Guest) -> Result<u16> {
+    guest.run("iperf3 -s -D >/dev/null 2>&1")?;
+    wait_listening(guest, 5201)?;
+    Ok(5201)
+}
+
+/// Waits until something in the guest listens on a TCP port.
+///
+/// # Errors
+/// When nothing does.
+pub fn wait_listening(guest: &Guest, port: u16) -> Result<()> {
+    // State 0A is LISTEN.
+    let condition = format!("grep -qs ':{port:04X} [0-9A-F]*:0000 0A' /proc/net/tcp /proc/net/tcp6");
+    Ok(guest.wait_for(&condition, LONG)?)
+}
+
+/// Makes a file of random bytes in a guest and serves its folder by HTTP on port 80; returns its SHA-256.
+///
+/// # Errors
+/// When the server does not start.
+pub fn serve_random_file(guest: &Guest, megabytes: u32) -> Result<String> {
+    guest.run(&format!("mkdir -p /tmp/www; head -c {megabytes}M /dev/urandom > /tmp/www/file"))?;
+    guest.run("busybox httpd -p 80 -h /tmp/www")?;
+    wait_listening(guest, 80)?;
+    sha256(guest, "/tmp/www/file")
+}
+
+/// The SHA-256 of a file in a guest.
+///
+/// # Errors
+/// When there is no such file.
+pub fn sha256(guest: &Guest, path: &str) -> Result<String> {
+    let text = guest.run(&format!("sha256sum '{path}'"))?;
+    let sum = text.split_whitespace().next().unwrap_or_default();
+    Ok(sum.to_owned())
+}
+
+/// Starts pings in the background, 50 ms apart, that go on until [`finish_pings`].
+///
+/// # Errors
+/// When the guest does not answer.
+pub fn start_pings(guest: &Guest, to: &str) -> Result<Job> {
+    // In the background ping must not be the shell's last command, or it would take its place and its name.
+    Ok(guest.spawn(&format!("ping -n -i 0.05 -W 5 {to}; true"))?)
+}
+
+/// Ends background pings and returns their outcome.
+///
+/// # Errors
+/// When ping has no summary.
+pub fn finish_pings(guest: &Guest, job: &Job) -> Result<Ping> {
+    guest.run("pkill -INT -x ping")?;
+    let output = guest.finish(job, LONG)?;
+    Ping::parse(&output.text)
+}
