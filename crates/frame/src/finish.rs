@@ -26,6 +26,7 @@ pub struct Finisher {
     picks: Vec<u16>,
     done: Vec<(usize, Option<ExpandError>)>,
     halves: Vec<Half>,
+    moved: usize,
 }
 
 /// A frame of which a sink has taken some segments.
@@ -79,11 +80,13 @@ impl Finisher {
                 .is_none_or(|frame| caps.accepts(frame.notes()))
         };
         let mut dealt = 0;
+        self.moved = 0;
         while let Some(rest) = picks.get(dealt..).filter(|rest| !rest.is_empty()) {
             let run = rest.iter().take_while(|pick| as_is(pick)).count();
             if run > 0 {
                 let taken = sink.deliver(batch, &rest[..run]).min(run);
                 dealt += taken;
+                self.moved += taken;
                 if taken < run {
                     break;
                 }
@@ -97,6 +100,12 @@ impl Finisher {
             }
         }
         dealt
+    }
+
+    /// How many frames and segments the sink took in the last [`Finisher::deliver`]. Not zero while
+    /// a long frame trickles in, though no pick is dealt with.
+    pub fn moved(&self) -> usize {
+        self.moved
     }
 
     /// One scratch batch full of expanded frames. Returns how many picks were dealt with and whether
@@ -127,6 +136,7 @@ impl Finisher {
         for chunk in self.picks.chunks(MAX_BATCH) {
             let n = sink.deliver(&out, chunk).min(chunk.len());
             taken += n;
+            self.moved += n;
             if n < chunk.len() {
                 break;
             }

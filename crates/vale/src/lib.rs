@@ -1,1 +1,68 @@
+//! A learning switch in the manner of VALE (CoNEXT 2012): no thread of its own on the data path, frames
+//! are forwarded in the context of whoever sends them, batch by batch, in stages.
+//!
+//! 1. The header of every frame is copied once and judged.
+//! 2. Sources are learned and destinations looked up under one lock for the whole batch.
+//! 3. Frames are listed per destination, and each destination is called once with its list, in
+//!    the order of the source. No lock of the switch is held meanwhile.
+//!
+//! [`Switch::attach`] takes the sink that frames leave through (a NIC's receive side, a TAP) and
+//! returns the [`SwitchPort`] they enter by. Offload notes travel with the frame; it is finished
+//! only for destinations that cannot take it as it is.
+//!
+//! # When a destination is full
+//!
+//! A frame for one destination that has no room is left with the sender ([`frame::Sink::deliver`]
+//! returns short), unless frames behind it have already gone elsewhere: a slow destination must not
+//! hold up traffic to others, and a frame must not be delivered twice. Then, and for copies of
+//! flooded frames, it is dropped and counted. A destination that has taken nothing for
+//! [`SwitchConfig::stall_bound`] holds up nobody until it takes frames again. Somebody must look after
+//! that bound: a [`Keeper`], or a loop of the caller's that calls [`Switch::tick`]. Without either,
+//! nothing is left with senders.
+//!
+//! # The table
+//!
+//! It is bounded, and no port can crowd out others: each may always have
+//! [`SwitchConfig::guaranteed_macs`], may take no more than [`PortConfig::max_macs`], and what lies
+//! between comes out of a common stock. Nothing is evicted to make room; addresses leave by
+//! ageing, or with their port.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use frame::{Batch, Caps, Sink, Wake};
+//! use hypernic_vale::{PortConfig, Switch, SwitchConfig};
+//!
+//! struct Nobody;
+//! impl Sink for Nobody {
+//!     fn deliver(&self, _: &Batch<'_>, picks: &[u16]) -> usize {
+//!         picks.len()
+//!     }
+//!     fn caps(&self) -> Caps {
+//!         Caps::NONE
+//!     }
+//!     fn want_room(&self, _: &Arc<dyn Wake>) {}
+//! }
+//!
+//! let switch = Switch::new(SwitchConfig::default(), Arc::new(|| 0));
+//! let a = switch.attach("a", Arc::new(Nobody), PortConfig::default())?;
+//! let b = switch.attach("b", Arc::new(Nobody), PortConfig::default())?;
+//! let mut batch = Batch::new();
+//! batch.push_bytes(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 8, 6, 0, 0]);
+//! batch.end(wire::Offload::NONE);
+//! assert_eq!(a.deliver(&batch, &[0]), 1);
+//! assert_eq!(switch.macs()[0].port, "a");
+//! # Ok::<(), hypernic_vale::AttachError>(())
+//! ```
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod counters;
+mod forward;
+mod keeper;
+mod port;
+mod switch;
+mod table;
+
+pub use keeper::Keeper;
+pub use port::SwitchPort;
+pub use switch::{AttachError, Clock, MacInfo, Nanos, PortConfig, PortInfo, Switch, SwitchConfig};

@@ -1,0 +1,73 @@
+//! What a switch port counts.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters of one port. `rx` is into the switch, `tx` out of it.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $($(#[$doc])* pub(crate) $name: AtomicU64,)*
+        }
+
+        impl Counters {
+            pub(crate) fn visit(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+                $(visit(stringify!($name), self.$name.load(Relaxed));)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Frames that came in, dropped ones included.
+    rx_frames,
+    /// Their bytes.
+    rx_bytes,
+    /// Frames the port's sink took; one that was segmented for it is one.
+    tx_frames,
+    /// Their bytes.
+    tx_bytes,
+    /// Frames that came in for one known port.
+    rx_unicast,
+    /// Frames that came in for an address nobody has been seen with; flooded.
+    rx_unknown_unicast,
+    /// Frames that came in for a group; flooded.
+    rx_multicast,
+    /// Frames that came in for everybody; flooded.
+    rx_broadcast,
+    /// Copies of flooded frames the port's sink took.
+    tx_flooded,
+    /// Addresses first seen on this port.
+    learned,
+    /// Addresses that moved here from another port.
+    moved,
+    /// Frames whose source found no place in the table (or in this port's part of it).
+    table_full,
+    /// Times senders were held up because this port had no room.
+    held_up,
+    /// Frames that came in too short for an Ethernet header.
+    drop_runt,
+    /// Frames that came in with offload notes that cannot be true.
+    drop_bad_notes,
+    /// Frames that came in asking for more segments than anybody makes.
+    drop_too_many_segments,
+    /// Frames that came in from a group address.
+    drop_source_is_group,
+    /// Frames that came in for an address no bridge forwards (IEEE 802.1Q table 8-1).
+    drop_reserved,
+    /// Frames that came in for an address on this very port.
+    drop_hairpin,
+    /// Frames that came in after this port, or their destination, had been detached.
+    drop_port_gone,
+    /// Frames for this port alone that found no room in its sink.
+    drop_no_room,
+    /// Copies of flooded frames that found no room in its sink.
+    drop_flood_no_room,
+}
+
+/// Adds, sparing the shared cache line when there is nothing to add.
+pub(crate) fn add(counter: &AtomicU64, n: u64) {
+    if n != 0 {
+        counter.fetch_add(n, Relaxed);
+    }
+}

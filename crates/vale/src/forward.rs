@@ -1,0 +1,387 @@
+//! The stages of a batch on its way through the switch.
+
+use std::sync::Arc;
+
+use frame::{Batch, ExpandError, Finisher};
+use wire::{ETHERNET_HEADER, MacAddr, SegmentError};
+
+use crate::Nanos;
+use crate::counters::{Counters, add};
+use crate::port::Port;
+use crate::switch::{Shared, slot};
+use crate::table::{Key, Learn};
+
+/// The VLAN of every frame while the switch is one domain.
+const ONE_DOMAIN: u16 = 0;
+
+/// Why a frame goes nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    Runt,
+    BadNotes,
+    SourceIsGroup,
+    Reserved,
+    Hairpin,
+    PortGone,
+}
+
+/// Why a frame goes everywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flood {
+    Unknown,
+    Multicast,
+    Broadcast,
+}
+
+/// Where a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    Nowhere(Refusal),
+    /// To the port at this place in the list.
+    Port(u32),
+    Everywhere(Flood),
+}
+
+/// A frame of the batch as it was judged. Its index here is its position.
+#[derive(Clone, Copy, Debug)]
+struct Judged {
+    dst: Key,
+    src: Key,
+    /// Whether the source can be learned.
+    station: bool,
+    len: u32,
+    learn: Learn,
+    route: Route,
+}
+
+/// Counts of one batch, to touch shared counters once.
+#[derive(Debug, Default)]
+struct Tally {
+    frames: u64,
+    bytes: u64,
+    unicast: u64,
+    unknown: u64,
+    multicast: u64,
+    broadcast: u64,
+    table_full: u64,
+    refused: [u64; 6],
+}
+
+/// What one delivery needs, kept from batch to batch so that nothing is allocated.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    finisher: Finisher,
+    frames: Vec<Judged>,
+    /// For each port in the list, one more than its place in `touched`; 0 when it gets nothing.
+    place: Vec<u32>,
+    touched: Vec<u32>,
+    /// Positions for each touched port alone.
+    lists: Vec<Vec<u16>>,
+    /// Positions for all ports.
+    flood: Vec<u16>,
+    /// Positions for the port at hand, and the picks they stand for.
+    merged: Vec<u16>,
+    picks: Vec<u16>,
+    /// Frames for one port that found no room there: the port's place in the list, position.
+    short: Vec<(u32, u16)>,
+}
+
+impl Scratch {
+    /// Takes frames of `from` to where they belong. Returns how many were dealt with and, when
+    /// that is not all, the port that had no room for the first of the others.
+    pub(crate) fn forward(
+        &mut self,
+        shared: &Shared,
+        from: &Arc<Port>,
+        batch: &Batch<'_>,
+        picks: &[u16],
+    ) -> (usize, Option<Arc<Port>>) {
+        let now = shared.now();
+        let ports = shared.ports();
+        self.judge(batch, picks);
+        self.look_up(shared, from, &ports, now);
+        self.list(&ports);
+        let held = self.deliver(shared, from, &ports, batch, picks, now);
+        let dealt = held.map_or(picks.len(), |(_, at)| at.into());
+        self.count(&from.counters, dealt);
+        (dealt, held.map(|(slot, _)| ports[slot as usize].clone()))
+    }
+
+    /// Copies each header once; all decisions are on the copy.
+    fn judge(&mut self, batch: &Batch<'_>, picks: &[u16]) {
+        self.frames.clear();
+        for pick in picks {
+            let mut judged = Judged {
+                dst: Key::default(),
+                src: Key::default(),
+                station: false,
+                len: 0,
+                learn: Learn::Known,
+                route: Route::Nowhere(Refusal::Runt),
+            };
+            if let Some(frame) = batch.get((*pick).into()) {
+                let mut header = [0; ETHERNET_HEADER];
+                judged.len = frame.len() as u32;
+                let whole = frame.copy_to(0, &mut header) == header.len();
+                let [dst, src] = [0, 6].map(|at| MacAddr::from_prefix(&header[at..]));
+                if let (true, Some(dst), Some(src)) = (whole, dst, src) {
+                    judged.dst = Key::new(dst, ONE_DOMAIN);
+                    judged.src = Key::new(src, ONE_DOMAIN);
+                    judged.route = if frame.notes().check(frame.len()).is_err() {
+                        Route::Nowhere(Refusal::BadNotes)
+                    } else if src.is_multicast() {
+                        Route::Nowhere(Refusal::SourceIsGroup)
+                    } else if dst.is_bridge_reserved() {
+                        Route::Nowhere(Refusal::Reserved)
+                    } else if dst.is_broadcast() {
+                        Route::Everywhere(Flood::Broadcast)
+                    } else if dst.is_multicast() {
+                        Route::Everywhere(Flood::Multicast)
+                    } else {
+                        Route::Everywhere(Flood::Unknown)
+                    };
+                    let refused = matches!(judged.route, Route::Nowhere(_));
+                    judged.station = src.is_unicast() && !refused;
+                }
+            }
+            self.frames.push(judged);
+        }
+    }
+
+    /// Learns sources and looks up destinations, in the order of the frames. Most batches hold
+    /// nothing new and need only the read lock.
+    fn look_up(&mut self, shared: &Shared, from: &Port, ports: &[Arc<Port>], now: Nanos) {
+        let mut last = (from.id, slot(ports, from.id));
+        let mut resolve = |judged: &mut Judged, found: Option<u32>| {
+            if judged.route == Route::Everywhere(Flood::Unknown)
+                && let Some(id) = found
+            {
+                if id != last.0 {
+                    last = (id, slot(ports, id));
+                }
+                judged.route = match last.1 {
+                    _ if id == from.id => Route::Nowhere(Refusal::Hairpin),
+                    Some(at) => Route::Port(at as u32),
+                    None => Route::Nowhere(Refusal::PortGone),
+                };
+            }
+        };
+        let mut rest = self.frames.iter_mut();
+        let mut first_new = None;
+        {
+            let table = shared.table.read();
+            for judged in rest.by_ref() {
+                if judged.station && !table.touch(judged.src, from.id, now) {
+                    first_new = Some(judged);
+                    break;
+                }
+                resolve(judged, table.lookup(judged.dst, now));
+            }
+        }
+        let Some(first) = first_new else {
+            return;
+        };
+        let (mut learned, mut moved) = (0, 0);
+        {
+            let mut table = shared.table.write();
+            for judged in std::iter::once(first).chain(rest) {
+                if judged.station {
+                    judged.learn = table.learn(judged.src, from.id, now);
+                    learned += u64::from(judged.learn == Learn::New);
+                    moved += u64::from(judged.learn == Learn::Moved);
+                }
+                resolve(judged, table.lookup(judged.dst, now));
+            }
+        }
+        // Unlike the rest these are true at once, whether or not the frame is dealt with.
+        add(&from.counters.learned, learned);
+        add(&from.counters.moved, moved);
+    }
+
+    /// Sorts positions by destination.
+    fn list(&mut self, ports: &[Arc<Port>]) {
+        for at in self.touched.drain(..) {
+            if let Some(place) = self.place.get_mut(at as usize) {
+                *place = 0;
+            }
+        }
+        self.place.resize(ports.len(), 0);
+        self.flood.clear();
+        for (position, judged) in self.frames.iter().enumerate() {
+            let position = position as u16;
+            match judged.route {
+                Route::Nowhere(_) => {}
+                Route::Everywhere(_) => self.flood.push(position),
+                Route::Port(at) => {
+                    let place = &mut self.place[at as usize];
+                    if *place == 0 {
+                        self.touched.push(at);
+                        *place = self.touched.len() as u32;
+                        if self.lists.len() < self.touched.len() {
+                            self.lists.push(Vec::new());
+                        }
+                        self.lists[self.touched.len() - 1].clear();
+                    }
+                    self.lists[*place as usize - 1].push(position);
+                }
+            }
+        }
+    }
+
+    /// Calls each destination once. Returns the port and position at which the batch is cut, if
+    /// frames stay with the sender.
+    fn deliver(
+        &mut self,
+        shared: &Shared,
+        from: &Arc<Port>,
+        ports: &[Arc<Port>],
+        batch: &Batch<'_>,
+        picks: &[u16],
+        now: Nanos,
+    ) -> Option<(u32, u16)> {
+        self.short.clear();
+        // One more than the last position that has gone anywhere.
+        let mut gone = self.flood.last().map_or(0, |last| last + 1);
+        for place in 0..self.touched.len() {
+            let at = self.touched[place];
+            gone = gone.max(self.deliver_to(at, Some(place), from, ports, batch, picks, now));
+        }
+        if !self.flood.is_empty() {
+            for (at, to) in ports.iter().enumerate() {
+                if self.place[at] == 0 && to.id != from.id {
+                    self.deliver_to(at as u32, None, from, ports, batch, picks, now);
+                }
+            }
+        }
+        let held = if shared.may_hold_up() {
+            let holds = |at: u32| {
+                let port = &ports[at as usize];
+                port.is_alive() && !port.is_stalled(now, shared.stall_bound())
+            };
+            let waiting = self.short.iter().copied();
+            waiting
+                .filter(|(at, position)| *position >= gone && holds(*at))
+                .min_by_key(|(_, position)| *position)
+        } else {
+            None
+        };
+        let cut = held.map_or(picks.len(), |(_, position)| position.into());
+        for (at, position) in &self.short {
+            if usize::from(*position) < cut {
+                add(&ports[*at as usize].counters.drop_no_room, 1);
+            }
+        }
+        if let Some((at, _)) = held {
+            add(&ports[at as usize].counters.held_up, 1);
+        }
+        held
+    }
+
+    /// Calls the port at `at` with the frames for it alone (listed at `place`) and the flooded
+    /// ones, in order. Returns one more than the last position it took.
+    #[expect(clippy::too_many_arguments)]
+    fn deliver_to(
+        &mut self,
+        at: u32,
+        place: Option<usize>,
+        from: &Port,
+        ports: &[Arc<Port>],
+        batch: &Batch<'_>,
+        picks: &[u16],
+        now: Nanos,
+    ) -> u16 {
+        let to = &ports[at as usize];
+        let alone = place.map_or(&[][..], |place| &self.lists[place]);
+        merge(alone, &self.flood, &mut self.merged);
+        if !to.is_alive() {
+            add(&from.counters.drop_port_gone, alone.len() as u64);
+            return self.merged.last().map_or(0, |last| last + 1);
+        }
+        self.picks.clear();
+        let merged = self.merged.iter();
+        self.picks.extend(merged.map(|p| picks[usize::from(*p)]));
+        let mut bad = (0, 0, 0);
+        let taken = self
+            .finisher
+            .deliver(&*to.sink, batch, &self.picks, |pick, error| {
+                match error {
+                    ExpandError::Segment(SegmentError::TooMany) => bad.0 += 1,
+                    _ => bad.1 += 1,
+                }
+                bad.2 += batch.get(pick.into()).map_or(0, |f| f.len() as u64);
+            });
+        add(&from.counters.drop_too_many_segments, bad.0);
+        add(&from.counters.drop_bad_notes, bad.1);
+        let (sent, left) = self.merged.split_at(taken.min(self.merged.len()));
+        if !left.is_empty() || self.finisher.moved() > 0 {
+            to.note_progress(self.finisher.moved() > 0, now);
+        }
+        let (mut bytes, mut flooded) = (0, 0);
+        for position in sent {
+            let judged = &self.frames[usize::from(*position)];
+            bytes += u64::from(judged.len);
+            flooded += u64::from(matches!(judged.route, Route::Everywhere(_)));
+        }
+        let refused = bad.0 + bad.1;
+        add(&to.counters.tx_frames, sent.len() as u64 - refused);
+        add(&to.counters.tx_bytes, bytes - bad.2);
+        add(&to.counters.tx_flooded, flooded);
+        let mut lost = 0;
+        for position in left {
+            match self.frames[usize::from(*position)].route {
+                Route::Everywhere(_) => lost += 1,
+                _ => self.short.push((at, *position)),
+            }
+        }
+        add(&to.counters.drop_flood_no_room, lost);
+        sent.last().map_or(0, |last| last + 1)
+    }
+
+    /// Counts the frames that were dealt with; the others will come again.
+    fn count(&self, counters: &Counters, dealt: usize) {
+        let mut tally = Tally::default();
+        for judged in &self.frames[..dealt] {
+            tally.frames += 1;
+            tally.bytes += u64::from(judged.len);
+            tally.table_full += u64::from(judged.learn == Learn::Full);
+            match judged.route {
+                Route::Nowhere(refusal) => tally.refused[refusal as usize] += 1,
+                Route::Port(_) => tally.unicast += 1,
+                Route::Everywhere(Flood::Unknown) => tally.unknown += 1,
+                Route::Everywhere(Flood::Multicast) => tally.multicast += 1,
+                Route::Everywhere(Flood::Broadcast) => tally.broadcast += 1,
+            }
+        }
+        add(&counters.rx_frames, tally.frames);
+        add(&counters.rx_bytes, tally.bytes);
+        add(&counters.rx_unicast, tally.unicast);
+        add(&counters.rx_unknown_unicast, tally.unknown);
+        add(&counters.rx_multicast, tally.multicast);
+        add(&counters.rx_broadcast, tally.broadcast);
+        add(&counters.table_full, tally.table_full);
+        let refused = |refusal: Refusal| tally.refused[refusal as usize];
+        add(&counters.drop_runt, refused(Refusal::Runt));
+        add(&counters.drop_bad_notes, refused(Refusal::BadNotes));
+        let group = refused(Refusal::SourceIsGroup);
+        add(&counters.drop_source_is_group, group);
+        add(&counters.drop_reserved, refused(Refusal::Reserved));
+        add(&counters.drop_hairpin, refused(Refusal::Hairpin));
+        add(&counters.drop_port_gone, refused(Refusal::PortGone));
+    }
+}
+
+/// Merges two ascending lists into `out`.
+fn merge(a: &[u16], b: &[u16], out: &mut Vec<u16>) {
+    out.clear();
+    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+    while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
+        out.push(if x < y { **x } else { **y });
+        if x < y {
+            a.next();
+        } else {
+            b.next();
+        }
+    }
+    out.extend(a);
+    out.extend(b);
+}

@@ -1,0 +1,183 @@
+//! One port: the way out that others use, and the way in that is handed out.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use frame::{Batch, Caps, Counted, MAX_BATCH, Sink, Wake};
+use parking_lot::Mutex;
+
+use crate::Nanos;
+use crate::counters::{Counters, add};
+use crate::forward::Scratch;
+use crate::switch::Shared;
+use crate::table::PortId;
+
+/// What the switch keeps of a port.
+pub(crate) struct Port {
+    pub(crate) id: PortId,
+    pub(crate) name: String,
+    pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) counters: Counters,
+    alive: AtomicBool,
+    /// When its sink first took nothing and has not taken anything since, plus one; 0 otherwise.
+    short_since: AtomicU64,
+    /// Who sends through this port and waits for room elsewhere, each until its deadline.
+    waiting: Mutex<Vec<(Arc<dyn Wake>, Nanos)>>,
+}
+
+impl Port {
+    pub(crate) fn new(id: PortId, name: String, sink: Arc<dyn Sink>) -> Port {
+        Port {
+            id,
+            name,
+            sink,
+            counters: Counters::default(),
+            alive: AtomicBool::new(true),
+            short_since: AtomicU64::new(0),
+            waiting: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        self.alive.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire)
+    }
+
+    /// Notes whether the sink took anything of what it was offered.
+    pub(crate) fn note_progress(&self, moved: bool, now: Nanos) {
+        let since = self.short_since.load(Ordering::Relaxed);
+        if moved && since != 0 {
+            self.short_since.store(0, Ordering::Relaxed);
+        } else if !moved && since == 0 {
+            let since = now.saturating_add(1);
+            self.short_since.store(since, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it has taken nothing for so long that nobody waits for it.
+    pub(crate) fn is_stalled(&self, now: Nanos, bound: Nanos) -> bool {
+        let since = self.short_since.load(Ordering::Relaxed);
+        since != 0 && now.saturating_sub(since - 1) >= bound
+    }
+
+    fn wait_until(&self, waker: &Arc<dyn Wake>, deadline: Nanos) {
+        let mut waiting = self.waiting.lock();
+        match waiting.iter_mut().find(|(w, _)| Arc::ptr_eq(w, waker)) {
+            Some(entry) => entry.1 = deadline,
+            None => waiting.push((waker.clone(), deadline)),
+        }
+    }
+
+    pub(crate) fn wake_waiting(&self) {
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        waiting.iter().for_each(|(waker, _)| waker.wake());
+    }
+
+    /// Wakes those whose deadline has come; returns the earliest of the others.
+    pub(crate) fn wake_due(&self, now: Nanos) -> Option<Nanos> {
+        let mut waiting = self.waiting.lock();
+        // `Wake::wake` never blocks and calls nobody back, so the lock may be held.
+        waiting.retain(|(waker, deadline)| {
+            let due = *deadline <= now;
+            if due {
+                waker.wake();
+            }
+            !due
+        });
+        waiting.iter().map(|(_, deadline)| *deadline).min()
+    }
+}
+
+/// The way into the switch: deliver here what a NIC sends or an inlet receives.
+///
+/// Deliveries into one port are put in a row; those into different ports run in parallel.
+pub struct SwitchPort {
+    shared: Arc<Shared>,
+    port: Arc<Port>,
+    /// Belongs to the delivery under way. Held while other ports' sinks are called, which is safe
+    /// because sinks never call back into the sender.
+    scratch: Mutex<Scratch>,
+    /// The port that had no room in the last short delivery.
+    blocked_on: Mutex<Weak<Port>>,
+}
+
+impl SwitchPort {
+    pub(crate) fn new(shared: Arc<Shared>, port: Arc<Port>) -> SwitchPort {
+        SwitchPort {
+            shared,
+            port,
+            scratch: Mutex::default(),
+            blocked_on: Mutex::default(),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.port.name
+    }
+
+    /// Whether it is still part of the switch.
+    pub fn is_attached(&self) -> bool {
+        self.port.is_alive()
+    }
+}
+
+impl fmt::Debug for SwitchPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SwitchPort")
+            .field("name", &self.port.name)
+            .field("attached", &self.is_attached())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sink for SwitchPort {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        if !self.port.is_alive() {
+            add(&self.port.counters.drop_port_gone, picks.len() as u64);
+            return picks.len();
+        }
+        let mut scratch = self.scratch.lock();
+        let mut done = 0;
+        for chunk in picks.chunks(MAX_BATCH) {
+            let (dealt, blocked_on) = scratch.forward(&self.shared, &self.port, batch, chunk);
+            done += dealt;
+            if let Some(port) = blocked_on {
+                *self.blocked_on.lock() = Arc::downgrade(&port);
+                break;
+            }
+        }
+        done
+    }
+
+    /// Everything: what a destination cannot take is done for that destination alone.
+    fn caps(&self) -> Caps {
+        Caps::ALL
+    }
+
+    fn want_room(&self, waker: &Arc<dyn Wake>) {
+        let blocked_on = self.blocked_on.lock().upgrade();
+        let Some(port) = blocked_on else {
+            return waker.wake();
+        };
+        let deadline = self.shared.now().saturating_add(self.shared.stall_bound());
+        self.port.wait_until(waker, deadline);
+        // Only after that: a port detached before wakes here, one detached later wakes the waiters,
+        // and so does an alarm that is cleared.
+        if !port.is_alive() || !self.port.is_alive() || !self.shared.may_hold_up() {
+            return waker.wake();
+        }
+        self.shared.sound_alarm();
+        port.sink.want_room(waker);
+    }
+}
+
+impl Counted for SwitchPort {
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        self.port.counters.visit(visit);
+    }
+}

@@ -1,0 +1,318 @@
+//! The switch: its ports, its table, its time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use frame::{Sink, Wake};
+use parking_lot::RwLock;
+use thiserror::Error;
+use wire::MacAddr;
+
+use crate::port::{Port, SwitchPort};
+use crate::table::{PortId, Table};
+
+/// Nanoseconds of a monotonic clock.
+pub type Nanos = u64;
+
+/// Tells the time.
+pub type Clock = Arc<dyn Fn() -> Nanos + Send + Sync>;
+
+/// What a switch is like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwitchConfig {
+    /// Most addresses in the table.
+    pub max_macs: usize,
+    /// Addresses every port may have whatever the others do.
+    pub guaranteed_macs: usize,
+    /// Most ports; fewer if `max_macs` cannot guarantee each its addresses.
+    pub max_ports: usize,
+    /// How long an address is known after it was last seen (IEEE 802.1Q table 8-6: 300 s).
+    pub ageing: Duration,
+    /// Whether frames without room may be left with their sender rather than dropped.
+    pub backpressure: bool,
+    /// How long a port that takes nothing may hold up senders.
+    pub stall_bound: Duration,
+}
+
+impl Default for SwitchConfig {
+    /// 16384 addresses, 4 guaranteed to each of at most 1024 ports, 300 s, back-pressure for at
+    /// most 20 ms.
+    fn default() -> Self {
+        SwitchConfig {
+            max_macs: 16384,
+            guaranteed_macs: 4,
+            max_ports: 1024,
+            ageing: Duration::from_secs(300),
+            backpressure: true,
+            stall_bound: Duration::from_millis(20),
+        }
+    }
+}
+
+/// What a port is like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// Most addresses learned on it.
+    pub max_macs: usize,
+}
+
+impl Default for PortConfig {
+    /// 1024 addresses.
+    fn default() -> Self {
+        PortConfig { max_macs: 1024 }
+    }
+}
+
+/// Why a port cannot be attached.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AttachError {
+    /// There is one of that name.
+    #[error("the switch already has a port named {0}; choose another name or detach that port")]
+    NameTaken(String),
+    /// There are as many as there may be.
+    #[error("the switch has {0} ports and may have no more; raise max_ports (and max_macs)")]
+    TooManyPorts(usize),
+}
+
+/// One port, for display.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortInfo {
+    /// Its name.
+    pub name: String,
+    /// Addresses known on it.
+    pub macs: usize,
+    /// Its counters, always in the same order.
+    pub counters: Vec<(&'static str, u64)>,
+}
+
+/// One known address, for display.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MacInfo {
+    /// The address.
+    pub mac: MacAddr,
+    /// Its VLAN; 0 while the switch is one domain.
+    pub vlan: u16,
+    /// The port it was seen on.
+    pub port: String,
+    /// Since when it has not been seen.
+    pub age: Duration,
+}
+
+/// A learning switch. Clones are the same switch.
+#[derive(Clone)]
+pub struct Switch {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    /// In the order of their ids. Replaced as a whole, so that senders hold no lock.
+    ports: RwLock<Arc<Vec<Arc<Port>>>>,
+    pub(crate) table: RwLock<Table>,
+    clock: Clock,
+    max_ports: usize,
+    next_id: AtomicU32,
+    backpressure: bool,
+    stall_bound: Nanos,
+    alarm: RwLock<Option<Arc<dyn Wake>>>,
+    has_alarm: AtomicBool,
+    /// Somebody will call `tick` at the earliest deadline.
+    armed: AtomicBool,
+}
+
+fn nanos(duration: Duration) -> Nanos {
+    duration.as_nanos().try_into().unwrap_or(Nanos::MAX)
+}
+
+impl Switch {
+    /// A switch without ports.
+    pub fn new(config: SwitchConfig, clock: Clock) -> Switch {
+        let reach = config
+            .max_macs
+            .checked_div(config.guaranteed_macs)
+            .unwrap_or(usize::MAX);
+        let max_ports = config.max_ports.min(reach);
+        let common = config.max_macs - max_ports * config.guaranteed_macs;
+        let table = Table::new(nanos(config.ageing), config.guaranteed_macs, common);
+        let shared = Shared {
+            ports: RwLock::default(),
+            table: RwLock::new(table),
+            clock,
+            max_ports,
+            next_id: AtomicU32::new(0),
+            backpressure: config.backpressure,
+            stall_bound: nanos(config.stall_bound),
+            alarm: RwLock::new(None),
+            has_alarm: AtomicBool::new(false),
+            armed: AtomicBool::new(false),
+        };
+        Switch {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Adds a port. `to` takes what leaves the switch there; what enters is delivered into the port
+    /// returned. Switches may be joined by their ports, but never into a ring.
+    pub fn attach(
+        &self,
+        name: &str,
+        to: Arc<dyn Sink>,
+        config: PortConfig,
+    ) -> Result<Arc<SwitchPort>, AttachError> {
+        let shared = &self.shared;
+        let mut ports = shared.ports.write();
+        if ports.iter().any(|port| port.name == name) {
+            return Err(AttachError::NameTaken(name.to_owned()));
+        }
+        if ports.len() >= shared.max_ports {
+            return Err(AttachError::TooManyPorts(ports.len()));
+        }
+        let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
+        let port = Arc::new(Port::new(id, name.to_owned(), to));
+        shared.table.write().add_port(id, config.max_macs);
+        let mut list = Vec::clone(&ports);
+        list.push(port.clone());
+        *ports = Arc::new(list);
+        Ok(Arc::new(SwitchPort::new(shared.clone(), port)))
+    }
+
+    /// Removes a port and forgets its addresses; `false` when there is none of that name. What is
+    /// delivered into it from now on is dropped and counted; a delivery out of it that is already
+    /// under way ends by itself.
+    pub fn detach(&self, name: &str) -> bool {
+        let shared = &self.shared;
+        let (gone, rest) = {
+            let mut ports = shared.ports.write();
+            let Some(at) = ports.iter().position(|port| port.name == name) else {
+                return false;
+            };
+            let mut list = Vec::clone(&ports);
+            let gone = list.remove(at);
+            gone.close();
+            shared.table.write().remove_port(gone.id);
+            *ports = Arc::new(list);
+            (gone, ports.clone())
+        };
+        // Whoever waited for room there must look again, and the gone port's own sender too.
+        gone.wake_waiting();
+        rest.iter().for_each(|port| port.wake_waiting());
+        true
+    }
+
+    /// The ports, in the order they were attached.
+    pub fn ports(&self) -> Vec<PortInfo> {
+        let ports = self.shared.ports();
+        let table = self.shared.table.read();
+        let mut macs = vec![0; ports.len()];
+        for (_, id, _) in table.iter(self.shared.now()) {
+            if let Some(at) = slot(&ports, id) {
+                macs[at] += 1;
+            }
+        }
+        let info = |(port, macs): (&Arc<Port>, usize)| {
+            let mut counters = Vec::new();
+            port.counters.visit(&mut |name, n| counters.push((name, n)));
+            PortInfo {
+                name: port.name.clone(),
+                macs,
+                counters,
+            }
+        };
+        ports.iter().zip(macs).map(info).collect()
+    }
+
+    /// The known addresses, in their numerical order.
+    pub fn macs(&self) -> Vec<MacInfo> {
+        let ports = self.shared.ports();
+        let table = self.shared.table.read();
+        let mut macs: Vec<MacInfo> = table
+            .iter(self.shared.now())
+            .filter_map(|(key, id, age)| {
+                Some(MacInfo {
+                    mac: key.mac(),
+                    vlan: key.vlan(),
+                    port: ports[slot(&ports, id)?].name.clone(),
+                    age: Duration::from_nanos(age),
+                })
+            })
+            .collect();
+        macs.sort_by_key(|info| (info.vlan, info.mac));
+        macs
+    }
+
+    /// Names whoever will call [`Switch::tick`]: it is woken when there is something to wait for
+    /// and the last `tick` returned `None`. From now on frames may be left with their senders.
+    pub fn set_alarm(&self, alarm: Arc<dyn Wake>) {
+        *self.shared.alarm.write() = Some(alarm);
+        self.shared.has_alarm.store(true, Ordering::Release);
+    }
+
+    /// Nobody calls [`Switch::tick`] any more. Who waits is woken; nobody is held up from now on.
+    pub fn clear_alarm(&self) {
+        self.shared.has_alarm.store(false, Ordering::Release);
+        *self.shared.alarm.write() = None;
+        for port in self.shared.ports().iter() {
+            port.wake_waiting();
+        }
+    }
+
+    /// Wakes the senders that have waited for room as long as they may. Returns when to call again,
+    /// or `None` to wait for the alarm.
+    pub fn tick(&self) -> Option<Nanos> {
+        // First, so that whoever begins to wait meanwhile sounds the alarm again.
+        self.shared.armed.store(false, Ordering::SeqCst);
+        let now = self.shared.now();
+        let ports = self.shared.ports();
+        let next = ports.iter().filter_map(|p| p.wake_due(now)).min();
+        if next.is_some() {
+            self.shared.armed.store(true, Ordering::SeqCst);
+        }
+        next
+    }
+
+    /// Now, by the switch's clock.
+    pub fn now(&self) -> Nanos {
+        self.shared.now()
+    }
+}
+
+impl fmt::Debug for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ports = self.shared.ports();
+        let names = ports.iter().map(|port| &port.name);
+        f.debug_list().entries(names).finish()
+    }
+}
+
+impl Shared {
+    pub(crate) fn ports(&self) -> Arc<Vec<Arc<Port>>> {
+        self.ports.read().clone()
+    }
+
+    pub(crate) fn now(&self) -> Nanos {
+        (self.clock)()
+    }
+
+    pub(crate) fn may_hold_up(&self) -> bool {
+        self.backpressure && self.has_alarm.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn stall_bound(&self) -> Nanos {
+        self.stall_bound
+    }
+
+    /// There is a deadline no earlier than any before it.
+    pub(crate) fn sound_alarm(&self) {
+        if !self.armed.swap(true, Ordering::SeqCst)
+            && let Some(alarm) = self.alarm.read().clone()
+        {
+            alarm.wake();
+        }
+    }
+}
+
+/// Where the port with this id is in the list.
+pub(crate) fn slot(ports: &[Arc<Port>], id: PortId) -> Option<usize> {
+    ports.binary_search_by_key(&id, |port| port.id).ok()
+}
