@@ -102,13 +102,14 @@ const SESSION: &str = "/run/rig.session";
 
 /// What is sent for one command. The command runs in a shell and a session of its own, so that neither a syntax
 /// error nor `exit` nor reading standard input can hurt the shell that serves the port, and so that at the time
-/// limit all of it can be killed. The clock tells such a kill from one by someone else.
+/// limit all of it can be killed. The shell is named by its path, or busybox would take its own, which prefers its
+/// own `ip` and `ping` too. The clock tells such a kill from one by someone else.
 fn frame(number: u64, command: &str, limit: Duration) -> String {
     let quoted = command.replace('\'', r"'\''");
     let seconds = limit.as_secs().max(1);
     format!(
         "s=$(date +%s); echo '@@begin {number}@@'; \
-         busybox timeout -s KILL {seconds} busybox setsid sh -c 'echo $$ >{SESSION}; eval \"$0\"' \
+         busybox timeout -s KILL {seconds} busybox setsid /bin/sh -c 'echo $$ >{SESSION}; eval \"$0\"' \
          '{quoted}' </dev/null 2>&1; r=$?; \
          [ $r = 137 ] && [ $(($(date +%s)-s)) -ge {seconds} ] && \
          r={TIMED_OUT} && kill -KILL -$(cat {SESSION}) 2>/dev/null; echo \"@@end {number} $r@@\"\n"

@@ -7,9 +7,13 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::process;
 
 /// How much of a console is kept in memory; the log has all of it.
 const KEPT: usize = 4 << 20;
+
+/// How long a reader may need for what is left in a pipe.
+const SETTLE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default)]
 struct State {
@@ -21,7 +25,8 @@ struct State {
     dropped: usize,
     /// QEMU's own messages.
     messages: Vec<u8>,
-    closed: bool,
+    /// Threads that still read; the console has ended when there are none.
+    readers: u32,
 }
 
 /// A console that reader threads fill.
@@ -71,6 +76,7 @@ impl Console {
         keep: impl Fn(&mut State, &[u8]) + Send + 'static,
     ) {
         let console = Arc::clone(self);
+        self.lock().readers += 1;
         std::thread::spawn(move || {
             let mut chunk = [0; 8192];
             while let Ok(n @ 1..) = source.read(&mut chunk) {
@@ -83,7 +89,7 @@ impl Console {
                 keep(&mut console.lock(), bytes);
                 console.changed.notify_all();
             }
-            console.lock().closed = true;
+            console.lock().readers -= 1;
             console.changed.notify_all();
         });
     }
@@ -106,7 +112,7 @@ impl Console {
                 return Some(before);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || state.closed {
+            if left.is_zero() || state.readers == 0 {
                 return None;
             }
             state = self
@@ -136,6 +142,22 @@ impl Console {
     /// All that is kept of the console.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.lock().console).replace('\r', "")
+    }
+
+    /// What a person wants to see of it after a failure: from the kernel's panic on, else the last lines.
+    pub(crate) fn last_words(&self) -> String {
+        let text = self.text();
+        match text.find("Kernel panic") {
+            Some(at) => text[at..].lines().take(60).collect::<Vec<_>>().join("\n"),
+            None => process::tail(&text, 20),
+        }
+    }
+
+    /// Waits a moment for what QEMU said last, after it has ended.
+    pub(crate) fn settle(&self) {
+        let state = self.lock();
+        let open = |state: &mut State| state.readers > 0;
+        let _ = self.changed.wait_timeout_while(state, SETTLE, open);
     }
 
     /// QEMU's own messages so far.

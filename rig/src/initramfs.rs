@@ -73,7 +73,7 @@ for f in /sys/class/virtio-ports/*/name; do
 done
 echo "RIG-UP $(cut -d' ' -f1 /proc/uptime)"
 [ -e /dev/rig.ctl ] && while :; do sh <>/dev/rig.ctl >&0 2>&1; usleep 20000; done &
-while :; do setsid sh -c 'exec sh -i </dev/ttyS0 >/dev/ttyS0 2>&1'; usleep 100000; done
+while :; do setsid /bin/sh -c 'exec /bin/sh -i </dev/ttyS0 >/dev/ttyS0 2>&1'; usleep 100000; done
 "#;
 
 /// All that decides what the initramfs contains, besides the root itself: part of its key in the cache.

@@ -33,6 +33,10 @@ fn a_cold_guest_runs_commands_and_powers_off() {
     let failed = guest.sh("echo out; echo err >&2; exit 5").unwrap();
     assert_eq!((failed.code, failed.text.as_str()), (5, "out\nerr\n"));
     assert_ne!(guest.sh("if (").unwrap().code, 0);
+    for (command, mark) in [("ip -V", "iproute2"), ("ping -V", "iputils")] {
+        let version = guest.run(command).unwrap();
+        assert!(version.contains(mark), "busybox's own: {version}");
+    }
     let long = "x".repeat(20_000);
     assert_eq!(
         guest
