@@ -60,9 +60,11 @@ impl Device for Notebook {
     fn bar_read(&mut self, bar: u8, offset: u64, data: &mut [u8]) {
         self.note(Seen::Read(bar, offset, data.len()));
         match (bar, offset) {
-            (0, DMA_DONE) => data.copy_from_slice(&self.done.to_le_bytes()[..data.len()]),
+            (0, DMA_DONE) => {
+                data.copy_from_slice(&u64::from(self.done).to_le_bytes()[..data.len()])
+            }
             (0, WORKED) => {
-                let worked = self.worked.load(Ordering::SeqCst);
+                let worked = u64::from(self.worked.load(Ordering::SeqCst));
                 data.copy_from_slice(&worked.to_le_bytes()[..data.len()]);
             }
             (2, _) => self.page.read(offset as usize, data),
@@ -77,8 +79,9 @@ impl Device for Notebook {
         self.note(Seen::Write(bar, offset, data.to_vec()));
         match (bar, offset) {
             (0, DMA_READ) => {
-                let iova = u64::from_le_bytes(data.try_into().unwrap());
-                self.dma.read(iova, 64).unwrap();
+                if let Ok(iova) = data.try_into() {
+                    self.dma.read(u64::from_le_bytes(iova), 64).unwrap();
+                }
             }
             (0, KICK) => self.kicks += 1,
             (2, _) => self.page.write(offset as usize, data),
