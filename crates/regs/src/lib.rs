@@ -1,1 +1,100 @@
+//! One table per model: every register it knows, and the words behind them.
+//!
+//! The table answers three askers at once: the model (reset values, writable masks), the generated
+//! page in `docs/registers/`, and the tests that walk every register. What a model does beyond
+//! storing (side effects) stays in the model.
+//!
+//! ```
+//! use hypernic_regs::{Access, File, Register, Status, Table};
+//!
+//! static REGISTERS: [Register; 2] = [
+//!     Register { name: "CTRL", offset: 0, count: 1, stride: 4, access: Access::ReadWrite,
+//!                reset: 0x8, mask: 0xff, section: "13.4.1", status: Status::Implemented },
+//!     Register { name: "RA", offset: 0x40, count: 16, stride: 8, access: Access::ReadWrite,
+//!                reset: 0, mask: !0, section: "13.5.2", status: Status::Implemented },
+//! ];
+//! let file = File::new(Table::new(&REGISTERS, 0x1000));
+//! let ra1 = file.table().find(0x48).expect("RA[1]");
+//! assert_eq!((ra1.id.index(), ra1.element), (1, 1));
+//! assert_eq!(file.write(ra1.id, 0, 7), 7);
+//! assert!(file.table().find(0x44).is_none());
+//! ```
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod page;
+mod table;
+
+pub use page::render;
+pub use table::{File, Found, Id, Table};
+
+/// What reading and writing a register does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Writes are ignored.
+    ReadOnly,
+    /// Reads give what was written, within the mask.
+    ReadWrite,
+    /// Reads give 0; a write acts.
+    WriteOnly,
+    /// A read clears it.
+    ReadClear,
+    /// A read clears it; writing 1 clears that bit.
+    ReadClearWrite1Clear,
+    /// Writing 1 sets that bit, writing 0 does nothing.
+    Write1Set,
+    /// Writing 1 clears that bit of another register; reads give 0.
+    Write1Clear,
+    /// A write of a command acts and the register then holds its result.
+    Command,
+}
+
+impl Access {
+    /// The short form used on register pages.
+    pub const fn short(self) -> &'static str {
+        match self {
+            Access::ReadOnly => "RO",
+            Access::ReadWrite => "RW",
+            Access::WriteOnly => "WO",
+            Access::ReadClear => "RC",
+            Access::ReadClearWrite1Clear => "RC/W1C",
+            Access::Write1Set => "RW1S",
+            Access::Write1Clear => "W1C",
+            Access::Command => "RW (command)",
+        }
+    }
+}
+
+/// How much of a register's function there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It does what the manual says.
+    Implemented,
+    /// It keeps what is written and has no effect, for this reason.
+    Stored(&'static str),
+    /// It reads 0 and ignores writes, for this reason.
+    Absent(&'static str),
+}
+
+/// One register, or an array of equal ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Register {
+    /// The manual's name.
+    pub name: &'static str,
+    /// Byte offset of the (first) register; a multiple of 4.
+    pub offset: u32,
+    /// Elements of the array; 1 for a single register.
+    pub count: u32,
+    /// Bytes from one element to the next.
+    pub stride: u32,
+    /// What reads and writes do.
+    pub access: Access,
+    /// Value after reset.
+    pub reset: u32,
+    /// Bits that keep what is written.
+    pub mask: u32,
+    /// Section of the manual.
+    pub section: &'static str,
+    /// How much of it there is.
+    pub status: Status,
+}

@@ -1,0 +1,5 @@
+//! Prints the page `docs/registers/e1000.md`.
+
+fn main() {
+    print!("{}", hypernic_e1000::regs::page());
+}

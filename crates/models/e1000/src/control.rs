@@ -1,0 +1,362 @@
+//! The register side (manual §13.4): accesses of any width, side effects, reset.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use frame::Counted;
+use model::{Control, Env, Nanos, PciState, ResetKind, Work};
+use regs::{Access, Found, Status};
+
+use crate::bits::{RAH_AV, RDTR_FPD, cause, ctrl, ctrl_ext, rctl, status, tctl};
+use crate::eeprom::{Eeprom, eecd};
+use crate::io::Window;
+use crate::mdio;
+use crate::phy::{Effect, Phy};
+use crate::regs as r;
+use crate::shared::{Shared, count};
+use crate::{BAR_IO, BAR_MMIO};
+
+/// The control part.
+pub(crate) struct Registers {
+    pub shared: Arc<Shared>,
+    pub eeprom: Eeprom,
+    pub phy: Phy,
+    pub io: Window,
+    pub work: Work,
+    /// How long auto-negotiation takes.
+    pub negotiation: Nanos,
+}
+
+impl Registers {
+    /// Reads the 32-bit word at `offset` (a multiple of 4), with its side effects.
+    fn read_word(&mut self, env: &Env, offset: u32) -> u32 {
+        let Some(Found { id, element }) = self.shared.file.table().find(offset) else {
+            return 0;
+        };
+        if matches!(
+            self.shared.file.table().register(id).status,
+            Status::Absent(_)
+        ) {
+            return 0;
+        }
+        if let Some(value) = self.shared.stats.read(id) {
+            return value;
+        }
+        let stored = self.shared.file.get_at(id, element);
+        match id {
+            r::STATUS => self.status(),
+            r::EECD => self.eecd(stored),
+            r::PBA => {
+                let receive = stored & 0xffff;
+                64u32.saturating_sub(receive) << 16 | receive
+            }
+            r::ICR => self.shared.irq.lock().read_icr(env),
+            r::ICS => self.shared.irq.lock().causes(),
+            r::IMS => self.shared.irq.lock().mask(),
+            _ => stored,
+        }
+    }
+
+    /// Writes the 32-bit word at `offset` (a multiple of 4).
+    fn write_word(&mut self, env: &Env, offset: u32, value: u32) {
+        let Some(Found { id, element }) = self.shared.file.table().find(offset) else {
+            return;
+        };
+        let shared = Arc::clone(&self.shared);
+        match id {
+            r::ICR => shared.irq.lock().clear(env, value),
+            r::ICS => shared.irq.lock().raise(env, value),
+            r::IMS => shared.irq.lock().unmask(env, value),
+            r::IMC => shared.irq.lock().mask_off(env, value),
+            r::CTRL => self.write_ctrl(env, value),
+            r::EECD => {
+                let wires = shared.file.write(id, 0, value);
+                self.eeprom.wires(wires);
+            }
+            r::EERD => {
+                let result = mdio::eerd(&self.eeprom, value);
+                shared.file.set(id, result);
+            }
+            r::MDIC => self.write_mdic(env, value),
+            r::CTRL_EXT => {
+                shared.file.write(id, 0, value);
+                if value & ctrl_ext::EE_RST != 0 {
+                    self.load_mac();
+                }
+            }
+            r::ITR => {
+                let itr = shared.file.write(id, 0, value);
+                shared.irq.lock().set_itr(env, itr);
+            }
+            r::RDTR => {
+                shared.file.write(id, 0, value);
+                if value & RDTR_FPD != 0 {
+                    shared.irq.lock().flush_rx(env);
+                }
+            }
+            r::TDT => {
+                shared.file.write(id, 0, value);
+                count(&shared.counters.tx_doorbells, 1);
+                self.work.tx = true;
+            }
+            r::RDT => {
+                shared.file.write(id, 0, value);
+                count(&shared.counters.rx_doorbells, 1);
+                self.work.rx = true;
+            }
+            r::TCTL => {
+                let new = shared.file.write(id, 0, value);
+                self.work.tx |= new & tctl::EN != 0;
+            }
+            r::RCTL => {
+                let old = shared.file.get(id);
+                let new = shared.file.write(id, 0, value);
+                self.work.rx = true;
+                self.work.tx |= (old ^ new) & rctl::LBM != 0;
+            }
+            _ => {
+                shared.file.write(id, element, value);
+            }
+        }
+    }
+
+    fn write_ctrl(&mut self, env: &Env, value: u32) {
+        let shared = Arc::clone(&self.shared);
+        if value & ctrl::RST != 0 {
+            self.reset_mac(env);
+        } else {
+            shared.file.write(r::CTRL, 0, value);
+        }
+        if value & ctrl::PHY_RST != 0 {
+            self.phy.reset();
+            self.negotiate(env);
+        }
+        self.update_link(env);
+    }
+
+    /// CTRL.RST: everything but PCI configuration, EEPROM and PHY (manual §13.4.1).
+    fn reset_mac(&mut self, env: &Env) {
+        self.shared.reset(env);
+        self.eeprom.wires(0);
+        self.load_mac();
+        // Whoever waited for room finds the receiver off.
+        self.work.rx = true;
+    }
+
+    /// What power-up does before the first access.
+    pub(crate) fn power_up(&mut self) {
+        self.load_mac();
+    }
+
+    /// What the EEPROM loads by itself after a reset (manual §5.6).
+    fn load_mac(&self) {
+        let [a, b, c, d, e, f] = self.eeprom.mac();
+        let file = &self.shared.file;
+        file.set_at(r::RAL, 0, u32::from_le_bytes([a, b, c, d]));
+        file.set_at(r::RAH, 0, u32::from_le_bytes([e, f, 0, 0]) | RAH_AV);
+    }
+
+    fn status(&self) -> u32 {
+        let value = self.shared.file.get(r::CTRL);
+        let (speed, full) = self.phy.resolved();
+        let speed = if value & ctrl::FRCSPD != 0 {
+            (value >> ctrl::SPD_SHIFT & 3).min(2)
+        } else {
+            speed as u32
+        };
+        let full = if value & ctrl::FRCDPX != 0 {
+            value & ctrl::FD != 0
+        } else {
+            full
+        };
+        let flag = |on: bool, bit: u32| if on { bit } else { 0 };
+        flag(full, status::FD)
+            | flag(self.shared.link_up.load(Ordering::Acquire), status::LU)
+            | speed << status::SPEED_SHIFT
+            | speed << status::ASDV_SHIFT
+            | status::MTXCKOK
+    }
+
+    /// Request is granted at once: there is no other user of the EEPROM.
+    fn eecd(&self, stored: u32) -> u32 {
+        let grant = if stored & eecd::REQ != 0 {
+            eecd::GNT
+        } else {
+            0
+        };
+        let out = if self.eeprom.data_out() { eecd::DO } else { 0 };
+        stored | eecd::PRES | grant | out
+    }
+
+    fn write_mdic(&mut self, env: &Env, value: u32) {
+        let (result, effect) = mdio::mdic(&mut self.phy, value);
+        self.shared.file.set(r::MDIC, result);
+        match effect {
+            Effect::None => {}
+            Effect::Link => self.update_link(env),
+            Effect::Restart => {
+                self.negotiate(env);
+                self.update_link(env);
+            }
+        }
+        if mdio::wants_interrupt(value) {
+            self.shared.irq.lock().raise(env, cause::MDAC);
+        }
+    }
+
+    /// Starts auto-negotiation, if there is somebody to talk to.
+    fn negotiate(&mut self, env: &Env) {
+        let at = self
+            .phy
+            .can_negotiate()
+            .then(|| env.clock.now() + self.negotiation);
+        if at.is_some() && self.negotiation == 0 {
+            // No time passes, but drivers still see the link go and come.
+            self.update_link(env);
+            self.phy.negotiation_done();
+            self.shared.irq.lock().set_link_timer(env, None);
+        } else {
+            self.shared.irq.lock().set_link_timer(env, at);
+        }
+    }
+
+    /// Brings STATUS.LU in line with PHY and CTRL.SLU, and tells the guest of a change.
+    fn update_link(&mut self, env: &Env) {
+        let shared = &self.shared;
+        let up = self.phy.link() && shared.file.get(r::CTRL) & ctrl::SLU != 0;
+        let loopback = self.phy.loopback();
+        let was_loopback = shared.phy_loopback.swap(loopback, Ordering::AcqRel);
+        let was_up = shared.link_up.swap(up, Ordering::AcqRel);
+        if was_up != up || was_loopback != loopback {
+            self.work.rx = true;
+            self.work.tx = true;
+        }
+        if was_up != up {
+            shared.irq.lock().raise(env, cause::LSC);
+        }
+    }
+
+    /// Registers that can be written in part keep their other bytes; for those that act on ones,
+    /// the other bytes are zeros.
+    fn partial_base(&self, offset: u32) -> u32 {
+        let file = &self.shared.file;
+        match file.table().find(offset) {
+            Some(found) => match file.table().register(found.id).access {
+                Access::ReadWrite | Access::Command => file.get_at(found.id, found.element),
+                _ => 0,
+            },
+            None => 0,
+        }
+    }
+
+    /// Reads `data.len()` bytes of the register window.
+    pub(crate) fn read_bytes(&mut self, env: &Env, offset: u64, data: &mut [u8]) {
+        each_word(offset, data.len(), |word, first, range| {
+            let bytes = self.read_word(env, word).to_le_bytes();
+            let n = range.len();
+            data[range].copy_from_slice(&bytes[first..first + n]);
+        });
+    }
+
+    /// Writes `data` into the register window.
+    pub(crate) fn write_bytes(&mut self, env: &Env, offset: u64, data: &[u8]) {
+        each_word(offset, data.len(), |word, first, range| {
+            let n = range.len();
+            let mut bytes = if n == 4 {
+                [0; 4]
+            } else {
+                self.partial_base(word).to_le_bytes()
+            };
+            bytes[first..first + n].copy_from_slice(&data[range]);
+            self.write_word(env, word, u32::from_le_bytes(bytes));
+        });
+    }
+}
+
+/// Splits an access of any size and alignment into words: offset of the word, first byte in it,
+/// range of the caller's bytes. Bytes beyond the window are left out.
+fn each_word(offset: u64, len: usize, mut visit: impl FnMut(u32, usize, std::ops::Range<usize>)) {
+    let mut done = 0;
+    while done < len {
+        let Some(at) = offset.checked_add(done as u64) else {
+            return;
+        };
+        if at >= u64::from(r::WINDOW) {
+            return;
+        }
+        let first = (at % 4) as usize;
+        let n = (4 - first).min(len - done);
+        visit(at as u32 & !3, first, done..done + n);
+        done += n;
+    }
+}
+
+impl Counted for Registers {
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        self.shared.counters.visit(visit);
+        visit("irq_raised", self.shared.irq.lock().raised);
+    }
+}
+
+impl Control for Registers {
+    fn read(&mut self, env: &Env, bar: u8, offset: u64, data: &mut [u8]) {
+        count(&self.shared.counters.reg_reads, 1);
+        data.fill(0);
+        match bar {
+            BAR_MMIO => self.read_bytes(env, offset, data),
+            BAR_IO => self.io_read(env, offset, data),
+            _ => count(&self.shared.counters.reg_bad_bar, 1),
+        }
+    }
+
+    fn write(&mut self, env: &Env, bar: u8, offset: u64, data: &[u8]) {
+        count(&self.shared.counters.reg_writes, 1);
+        match bar {
+            BAR_MMIO => self.write_bytes(env, offset, data),
+            BAR_IO => self.io_write(env, offset, data),
+            _ => count(&self.shared.counters.reg_bad_bar, 1),
+        }
+    }
+
+    fn take_work(&mut self) -> Work {
+        std::mem::take(&mut self.work)
+    }
+
+    fn reset(&mut self, env: &Env, kind: ResetKind) {
+        let ResetKind::Bus = kind;
+        self.shared.bus_master.store(false, Ordering::Release);
+        self.reset_mac(env);
+        self.io = Window::default();
+        self.phy.reset();
+        self.negotiate(env);
+        self.update_link(env);
+        // The link change is older than the machine that boots now.
+        self.shared.irq.lock().clear(env, cause::ALL);
+    }
+
+    fn pci(&mut self, _env: &Env, state: PciState) {
+        self.shared
+            .bus_master
+            .store(state.bus_master, Ordering::Release);
+        self.work.tx = true;
+        self.work.rx = true;
+    }
+
+    fn tick(&mut self, env: &Env) {
+        let negotiated = self.shared.irq.lock().tick(env);
+        if negotiated {
+            self.phy.negotiation_done();
+            self.update_link(env);
+        }
+    }
+
+    fn set_link(&mut self, env: &Env, up: bool) {
+        if self.phy.cable == up {
+            return;
+        }
+        self.phy.cable = up;
+        self.phy.drop_link();
+        self.negotiate(env);
+        self.update_link(env);
+    }
+}

@@ -1,0 +1,329 @@
+//! The serial EEPROM, 64 words, read and written bit by bit through EECD (manual §5.3, §5.6,
+//! §13.4.3; the wire protocol is that of a 93C46).
+
+const WORDS: usize = 64;
+/// Words 0 to 0x3F sum to this (manual §5.6.35).
+const CHECKSUM: u16 = 0xbaba;
+
+pub(crate) mod eecd {
+    pub const SK: u32 = 1;
+    pub const CS: u32 = 1 << 1;
+    pub const DI: u32 = 1 << 2;
+    pub const DO: u32 = 1 << 3;
+    pub const REQ: u32 = 1 << 6;
+    pub const GNT: u32 = 1 << 7;
+    pub const PRES: u32 = 1 << 8;
+}
+
+/// The memory and the state of its wire.
+#[derive(Debug)]
+pub(crate) struct Eeprom {
+    words: [u16; WORDS],
+    sk: bool,
+    cs: bool,
+    data_out: bool,
+    writable: bool,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// Waiting for the start bit.
+    Idle,
+    /// Two bits of opcode and six of address.
+    Command { bits: u8, value: u16 },
+    /// Sending the word at `at`, `left` bits of it to go.
+    Read { at: usize, left: u8 },
+    /// Taking 16 bits.
+    Data {
+        bits: u8,
+        value: u16,
+        target: Target,
+    },
+    /// Complete; done when chip select falls.
+    Commit { value: u16, target: Target },
+    /// Nothing more until chip select falls.
+    Spent,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    Word(usize),
+    All,
+}
+
+impl Eeprom {
+    /// The image of a NIC with this MAC address.
+    pub(crate) fn new(mac: [u8; 6]) -> Self {
+        // What is not set is as erased.
+        let mut words = [0xffff; WORDS];
+        for (word, pair) in words.iter_mut().zip(mac.chunks_exact(2)) {
+            *word = u16::from_le_bytes([pair[0], pair[1]]);
+        }
+        let fixed = [
+            (0x03, 0x0000), // compatibility: LOM off
+            (0x05, 0x0100), // image version 1.0
+            (0x08, 0x0000), // PBA number
+            (0x09, 0x0000),
+            (0x0a, 0x4003), // init control 1: signature, ids are loaded from here
+            (0x0b, 0x001e), // subsystem id
+            (0x0c, 0x8086), // subsystem vendor
+            (0x0d, 0x100e), // device id
+            (0x0e, 0x8086), // vendor id
+            (0x0f, 0x0000), // init control 2: no pause
+            (0x24, 0x0000), // init control 3: no wake-up by magic packet
+        ];
+        for (at, value) in fixed {
+            words[at] = value;
+        }
+        let sum = words[..WORDS - 1]
+            .iter()
+            .fold(0u16, |sum, w| sum.wrapping_add(*w));
+        words[WORDS - 1] = CHECKSUM.wrapping_sub(sum);
+        Self {
+            words,
+            sk: false,
+            cs: false,
+            data_out: true,
+            writable: false,
+            phase: Phase::Idle,
+        }
+    }
+
+    /// The word at `at`, as EERD sees it; beyond the end the address wraps.
+    pub(crate) fn word(&self, at: usize) -> u16 {
+        self.words[at % WORDS]
+    }
+
+    /// The station address (words 0 to 2).
+    pub(crate) fn mac(&self) -> [u8; 6] {
+        let mut mac = [0; 6];
+        for (pair, word) in mac.chunks_exact_mut(2).zip(self.words) {
+            pair.copy_from_slice(&word.to_le_bytes());
+        }
+        mac
+    }
+
+    /// EECD was written: the three wires have these levels now.
+    pub(crate) fn wires(&mut self, value: u32) {
+        let (sk, cs, di) = (
+            value & eecd::SK != 0,
+            value & eecd::CS != 0,
+            value & eecd::DI != 0,
+        );
+        if !cs {
+            if let Phase::Commit { value, target } = self.phase {
+                self.commit(target, value);
+            }
+            self.phase = Phase::Idle;
+            self.data_out = true;
+        } else if sk && !self.sk && self.cs {
+            self.clock(di);
+        }
+        self.sk = sk;
+        self.cs = cs;
+    }
+
+    /// The level of the EEPROM's output.
+    pub(crate) fn data_out(&self) -> bool {
+        self.data_out
+    }
+
+    fn clock(&mut self, di: bool) {
+        self.phase = match self.phase {
+            Phase::Idle if di => Phase::Command { bits: 0, value: 0 },
+            Phase::Idle => Phase::Idle,
+            Phase::Command { bits, value } => {
+                let value = value << 1 | u16::from(di);
+                if bits + 1 < 8 {
+                    Phase::Command {
+                        bits: bits + 1,
+                        value,
+                    }
+                } else {
+                    self.decode(value)
+                }
+            }
+            Phase::Read { at, left } => {
+                let (at, left) = if left == 0 {
+                    ((at + 1) % WORDS, 16)
+                } else {
+                    (at, left)
+                };
+                self.data_out = self.words[at] >> (left - 1) & 1 == 1;
+                Phase::Read { at, left: left - 1 }
+            }
+            Phase::Data {
+                bits,
+                value,
+                target,
+            } => {
+                let value = value << 1 | u16::from(di);
+                if bits + 1 < 16 {
+                    Phase::Data {
+                        bits: bits + 1,
+                        value,
+                        target,
+                    }
+                } else {
+                    Phase::Commit { value, target }
+                }
+            }
+            done @ (Phase::Commit { .. } | Phase::Spent) => done,
+        };
+    }
+
+    fn decode(&mut self, command: u16) -> Phase {
+        let at = usize::from(command & 0x3f);
+        let data = |target| Phase::Data {
+            bits: 0,
+            value: 0,
+            target,
+        };
+        match (command >> 6, at >> 4) {
+            (0b10, _) => {
+                // A 0 bit goes before the data.
+                self.data_out = false;
+                Phase::Read { at, left: 16 }
+            }
+            (0b01, _) => data(Target::Word(at)),
+            (0b11, _) => Phase::Commit {
+                value: 0xffff,
+                target: Target::Word(at),
+            },
+            (_, 0b11) => {
+                self.writable = true;
+                Phase::Spent
+            }
+            (_, 0b00) => {
+                self.writable = false;
+                Phase::Spent
+            }
+            (_, 0b10) => Phase::Commit {
+                value: 0xffff,
+                target: Target::All,
+            },
+            (_, _) => data(Target::All),
+        }
+    }
+
+    fn commit(&mut self, target: Target, value: u16) {
+        if !self.writable {
+            return;
+        }
+        match target {
+            Target::Word(at) => self.words[at] = value,
+            Target::All => self.words = [value; WORDS],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
+
+    const EWEN: u32 = 0b1_0011_0000;
+    const EWDS: u32 = 0b1_0000_0000;
+    const WRAL: u32 = 0b1_0001_0000;
+    const ERAL: u32 = 0b1_0010_0000;
+
+    struct Wire(Eeprom);
+
+    impl Wire {
+        fn bits(&mut self, value: u32, count: u32) {
+            for i in (0..count).rev() {
+                let di = if value >> i & 1 == 1 { eecd::DI } else { 0 };
+                self.0.wires(eecd::CS | di);
+                self.0.wires(eecd::CS | di | eecd::SK);
+                self.0.wires(eecd::CS | di);
+            }
+        }
+
+        fn read_bits(&mut self) -> u16 {
+            let mut value = 0;
+            for _ in 0..16 {
+                self.0.wires(eecd::CS | eecd::SK);
+                value = value << 1 | u16::from(self.0.data_out());
+                self.0.wires(eecd::CS);
+            }
+            value
+        }
+
+        fn read(&mut self, at: u32) -> u16 {
+            self.0.wires(eecd::CS);
+            self.bits(0b110, 3);
+            self.bits(at, 6);
+            assert!(!self.0.data_out(), "a 0 goes before the data");
+            let value = self.read_bits();
+            self.0.wires(0);
+            value
+        }
+
+        fn command(&mut self, bits: u32, count: u32) {
+            self.0.wires(eecd::CS);
+            self.bits(bits, count);
+            self.0.wires(0);
+        }
+
+        fn write(&mut self, at: u32, value: u16) {
+            self.command((0b101 << 6 | at) << 16 | u32::from(value), 25);
+        }
+    }
+
+    #[test]
+    fn the_image_has_mac_ids_and_checksum() {
+        let mut wire = Wire(Eeprom::new(MAC));
+        assert_eq!(wire.read(0), 0x5452);
+        assert_eq!(wire.read(0x0d), 0x100e);
+        let sum = (0..64).fold(0u16, |sum, at| sum.wrapping_add(wire.read(at)));
+        assert_eq!(sum, 0xbaba);
+        assert_eq!(wire.0.mac(), MAC);
+    }
+
+    #[test]
+    fn reading_on_gives_the_next_word() {
+        let mut wire = Wire(Eeprom::new(MAC));
+        wire.0.wires(eecd::CS);
+        wire.bits(0b110, 3);
+        wire.bits(63, 6);
+        let last = wire.read_bits();
+        assert_eq!(last, wire.0.word(63));
+        assert_eq!(wire.read_bits(), 0x5452, "wraps to word 0");
+    }
+
+    #[test]
+    fn writes_need_the_enable_command() {
+        let mut wire = Wire(Eeprom::new(MAC));
+        wire.write(5, 0x1234);
+        assert_eq!(wire.read(5), 0x0100);
+        wire.command(EWEN, 9);
+        wire.write(5, 0x1234);
+        assert_eq!(wire.read(5), 0x1234);
+        wire.command(0b111 << 6 | 5, 9);
+        assert_eq!(wire.read(5), 0xffff);
+        wire.command(EWDS, 9);
+        wire.write(5, 0x1234);
+        assert_eq!(wire.read(5), 0xffff);
+    }
+
+    #[test]
+    fn bulk_write_and_erase_reach_every_word() {
+        let mut wire = Wire(Eeprom::new(MAC));
+        wire.command(EWEN, 9);
+        wire.command((WRAL << 16) | 0xa5a5, 25);
+        assert!((0..64).all(|at| wire.read(at) == 0xa5a5));
+        wire.command(ERAL, 9);
+        assert!((0..64).all(|at| wire.read(at) == 0xffff));
+    }
+
+    #[test]
+    fn a_command_cut_short_does_nothing() {
+        let mut wire = Wire(Eeprom::new(MAC));
+        wire.command(EWEN, 9);
+        wire.command(0b101 << 6 | 5, 9);
+        wire.command((0b101 << 6 | 5) << 8 | 0xff, 17);
+        assert_eq!(wire.read(5), 0x0100);
+    }
+}

@@ -1,0 +1,240 @@
+//! Interrupt causes, their moderation and the line (manual §3.4, §13.4.17–21).
+//!
+//! One rule, applied wherever an input changes: the line is up when `ICR & IMS` is not 0. Between
+//! cause and line stand the delay timers (RDTR, RADV, TIDV, TADV) and the minimum gap (ITR).
+
+use model::{Env, Nanos};
+
+use crate::bits::cause;
+
+/// Unit of RDTR, RADV, TIDV and TADV (manual §13.4.30).
+const DELAY_UNIT: Nanos = 1024;
+/// Unit of ITR (manual §13.4.18).
+const ITR_UNIT: Nanos = 256;
+
+/// The state of the interrupt logic. Always behind its lock, which is the innermost of the model:
+/// nothing is called under it but [`model::Interrupts`] and [`model::Timer`], so that the line and
+/// the timer follow the causes in order.
+#[derive(Debug, Default)]
+pub(crate) struct Irq {
+    icr: u32,
+    ims: u32,
+    itr: u32,
+    line: bool,
+    /// When the line last went up.
+    last: Option<Nanos>,
+    /// When ITR lets it go up again, while something waits for that.
+    throttled: Option<Nanos>,
+    rx: Delay,
+    tx: Delay,
+    /// When auto-negotiation ends.
+    link: Option<Nanos>,
+    armed: Option<Nanos>,
+    /// Times the line went up.
+    pub(crate) raised: u64,
+}
+
+/// A packet timer and the absolute timer that caps it.
+#[derive(Debug, Default)]
+struct Delay {
+    packet: Option<Nanos>,
+    absolute: Option<Nanos>,
+}
+
+impl Delay {
+    fn start(&mut self, now: Nanos, packet: u32, absolute: u32) {
+        self.packet = Some(now + Nanos::from(packet) * DELAY_UNIT);
+        if absolute != 0 && self.absolute.is_none() {
+            self.absolute = Some(now + Nanos::from(absolute) * DELAY_UNIT);
+        }
+    }
+
+    fn stop(&mut self) {
+        *self = Delay::default();
+    }
+
+    fn take_due(&mut self, now: Nanos) -> bool {
+        let due = |t: Option<Nanos>| t.is_some_and(|t| t <= now);
+        let fired = due(self.packet) || due(self.absolute);
+        if fired {
+            self.stop();
+        }
+        fired
+    }
+}
+
+/// What a batch of sent or received frames asks of the interrupt logic.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Event {
+    /// Causes to set now.
+    pub now: u32,
+    /// Start (or restart) the delay timer of this side.
+    pub delayed: bool,
+    /// RDTR or TIDV.
+    pub packet: u32,
+    /// RADV or TADV.
+    pub absolute: u32,
+}
+
+impl Irq {
+    /// ICR without clearing it.
+    pub(crate) fn causes(&self) -> u32 {
+        self.icr
+    }
+
+    pub(crate) fn mask(&self) -> u32 {
+        self.ims
+    }
+
+    /// Reads ICR, which acknowledges everything.
+    pub(crate) fn read_icr(&mut self, env: &Env) -> u32 {
+        let value = std::mem::take(&mut self.icr);
+        if value != 0 {
+            self.apply(env);
+        }
+        value
+    }
+
+    pub(crate) fn clear(&mut self, env: &Env, bits: u32) {
+        self.icr &= !bits;
+        self.apply(env);
+    }
+
+    pub(crate) fn raise(&mut self, env: &Env, bits: u32) {
+        self.icr |= bits & cause::ALL;
+        self.apply(env);
+    }
+
+    pub(crate) fn unmask(&mut self, env: &Env, bits: u32) {
+        self.ims |= bits & cause::ALL;
+        self.apply(env);
+    }
+
+    pub(crate) fn mask_off(&mut self, env: &Env, bits: u32) {
+        self.ims &= !bits;
+        self.apply(env);
+    }
+
+    pub(crate) fn set_itr(&mut self, env: &Env, value: u32) {
+        self.itr = value;
+        self.apply(env);
+    }
+
+    /// Frames were received.
+    pub(crate) fn received(&mut self, env: &Env, event: Event) {
+        if event.delayed {
+            self.rx.start(env.clock.now(), event.packet, event.absolute);
+        }
+        self.batch(env, event.now, cause::RXT0, true);
+    }
+
+    /// Frames were sent.
+    pub(crate) fn sent(&mut self, env: &Env, event: Event) {
+        if event.delayed {
+            self.tx.start(env.clock.now(), event.packet, event.absolute);
+        }
+        self.batch(env, event.now, cause::TXDW, false);
+    }
+
+    fn batch(&mut self, env: &Env, now: u32, ends_delay: u32, rx: bool) {
+        if now & ends_delay != 0 {
+            if rx {
+                self.rx.stop();
+            } else {
+                self.tx.stop();
+            }
+        }
+        self.icr |= now & cause::ALL;
+        self.apply(env);
+    }
+
+    /// RDTR.FPD: what the receive timers wait for happens now.
+    pub(crate) fn flush_rx(&mut self, env: &Env) {
+        if self.rx.packet.is_some() || self.rx.absolute.is_some() {
+            self.rx.stop();
+            self.raise(env, cause::RXT0);
+        }
+    }
+
+    /// Sets or calls off the end of auto-negotiation.
+    pub(crate) fn set_link_timer(&mut self, env: &Env, at: Option<Nanos>) {
+        self.link = at;
+        self.apply(env);
+    }
+
+    /// The timer has fired. Returns whether auto-negotiation ended.
+    pub(crate) fn tick(&mut self, env: &Env) -> bool {
+        let now = env.clock.now();
+        self.armed = None;
+        if self.rx.take_due(now) {
+            self.icr |= cause::RXT0;
+        }
+        if self.tx.take_due(now) {
+            self.icr |= cause::TXDW;
+        }
+        if self.throttled.is_some_and(|t| t <= now) {
+            self.throttled = None;
+        }
+        let link = self.link.is_some_and(|t| t <= now);
+        if link {
+            self.link = None;
+        }
+        self.apply(env);
+        link
+    }
+
+    /// Back to the state after CTRL.RST. The PHY's own timer goes on.
+    pub(crate) fn reset(&mut self, env: &Env) {
+        self.icr = 0;
+        self.ims = 0;
+        self.itr = 0;
+        self.last = None;
+        self.rx.stop();
+        self.tx.stop();
+        self.apply(env);
+    }
+
+    /// Puts the line where the causes want it, and the timer where the next deadline is.
+    fn apply(&mut self, env: &Env) {
+        let want = self.icr & self.ims != 0;
+        if !want {
+            self.throttled = None;
+            if self.line {
+                self.line = false;
+                env.irq.set_line(false);
+            }
+        } else if !self.line {
+            self.throttled = self.gap_left(env);
+            if self.throttled.is_none() {
+                if self.itr != 0 {
+                    self.last = Some(env.clock.now());
+                }
+                self.line = true;
+                self.raised += 1;
+                env.irq.set_line(true);
+            }
+        }
+        let next = [
+            self.throttled,
+            self.rx.packet,
+            self.rx.absolute,
+            self.tx.packet,
+            self.tx.absolute,
+            self.link,
+        ];
+        let next = next.into_iter().flatten().min();
+        if next != self.armed {
+            self.armed = next;
+            env.timer.arm(next);
+        }
+    }
+
+    /// Until when ITR keeps the line down.
+    fn gap_left(&self, env: &Env) -> Option<Nanos> {
+        if self.itr == 0 {
+            return None;
+        }
+        let until = self.last? + Nanos::from(self.itr) * ITR_UNIT;
+        (env.clock.now() < until).then_some(until)
+    }
+}

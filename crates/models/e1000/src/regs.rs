@@ -1,0 +1,204 @@
+//! Every register of the chip, in the order of the manual.
+//!
+//! Sections are those of "PCI/PCI-X Family of Gigabit Ethernet Controllers Software Developer's
+//! Manual", 317453 revision 4.0.
+
+use regs::{Access, Id, Register, Status, Table};
+
+/// Bytes of the register window, BAR 0 (manual §4.1).
+pub const WINDOW: u32 = 128 * 1024;
+
+use Access::{
+    Command, ReadClear as RC, ReadClearWrite1Clear, ReadOnly as RO, ReadWrite as RW, Write1Clear,
+    Write1Set,
+};
+use Status::{Absent, Implemented as YES, Stored};
+
+const NO_PAUSE: Status = Stored("pause frames are neither sent nor obeyed yet");
+const NO_WAKE: Status = Stored("wake-up filters are not matched yet");
+const NO_DIAG: Status = Stored("there is no packet FIFO to look into");
+const NO_TBI: Status = Stored("the chip has an internal PHY; TBI mode is not selectable");
+const NO_MANAGEMENT: Status = Stored("there is no management controller");
+const NO_EVENT: Status = Stored("stays 0: the event cannot happen on an emulated wire");
+
+macro_rules! registers {
+    ($($id:ident $offset:literal $([$count:literal * $stride:literal])? $access:ident
+       $reset:literal $mask:literal $section:literal $status:ident $(($why:literal))?;)*) => {
+        #[repr(u16)]
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        enum Index { $($id),* }
+        $(
+            #[doc = concat!("Register ", stringify!($id), ", manual section ", $section, ".")]
+            pub const $id: Id = Id::new(Index::$id as u16);
+        )*
+        /// The table.
+        pub static REGISTERS: &[Register] = &[$(Register {
+            name: stringify!($id),
+            offset: $offset,
+            count: registers!(@or 1 $($count)?),
+            stride: registers!(@or 4 $($stride)?),
+            access: $access,
+            reset: $reset,
+            mask: $mask,
+            section: $section,
+            status: $status $(($why))?,
+        }),*];
+    };
+    (@or $default:literal) => { $default };
+    (@or $default:literal $given:literal) => { $given };
+}
+
+registers! {
+    CTRL     0x0000 RW 0x0000_0201 0xdbfc_3bed "13.4.1" YES;
+    STATUS   0x0008 RO 0x0000_0000 0x0000_0000 "13.4.2" YES;
+    EECD     0x0010 RW 0x0000_0100 0x0000_0077 "13.4.3" YES;
+    EERD     0x0014 Command 0x0000_0000 0x0000_0000 "13.4.4" YES;
+    CTRL_EXT 0x0018 RW 0x0000_0000 0x00c2_8fff "13.4.6" Stored("no software-definable pins; EE_RST does reload the EEPROM");
+    FLA      0x001c RW 0x0000_0000 0x0000_003f "13.4.5" Stored("there is no flash memory");
+    MDIC     0x0020 Command 0x0000_0000 0x0000_0000 "13.4.7" YES;
+    FCAL     0x0028 RW 0x0000_0000 0xffff_ffff "13.4.8" NO_PAUSE;
+    FCAH     0x002c RW 0x0000_0000 0x0000_ffff "13.4.9" NO_PAUSE;
+    FCT      0x0030 RW 0x0000_0000 0x0000_ffff "13.4.10" NO_PAUSE;
+    VET      0x0038 RW 0x0000_8100 0x0000_ffff "13.4.11" YES;
+    FCTTV    0x0170 RW 0x0000_0000 0x0000_ffff "13.4.12" NO_PAUSE;
+    TXCW     0x0178 RW 0x0000_0000 0xc000_ffff "13.4.13" NO_TBI;
+    RXCW     0x0180 RO 0x0000_0000 0x0000_0000 "13.4.14" NO_TBI;
+    LEDCTL   0x0e00 RW 0x0706_1302 0xcfcf_cfcf "13.4.15" Stored("there is no LED to light");
+    PBA      0x1000 RW 0x0010_0030 0x0000_ffff "13.4.16" Stored("frames wait with their sender, not in a packet FIFO");
+    ICR      0x00c0 ReadClearWrite1Clear 0x0000_0000 0x0001_ffff "13.4.17" YES;
+    ITR      0x00c4 RW 0x0000_0000 0x0000_ffff "13.4.18" YES;
+    ICS      0x00c8 Write1Set 0x0000_0000 0x0001_ffff "13.4.19" YES;
+    IMS      0x00d0 Write1Set 0x0000_0000 0x0001_ffff "13.4.20" YES;
+    IMC      0x00d8 Write1Clear 0x0000_0000 0x0001_ffff "13.4.21" YES;
+    RCTL     0x0100 RW 0x0000_0000 0x06df_b3fe "13.4.22" YES;
+    FCRTL    0x2160 RW 0x0000_0000 0x8000_fff8 "13.4.23" NO_PAUSE;
+    FCRTH    0x2168 RW 0x0000_0000 0x8000_fff8 "13.4.24" NO_PAUSE;
+    RDBAL    0x2800 RW 0x0000_0000 0xffff_fff0 "13.4.25" YES;
+    RDBAH    0x2804 RW 0x0000_0000 0xffff_ffff "13.4.26" YES;
+    RDLEN    0x2808 RW 0x0000_0000 0x000f_ff80 "13.4.27" YES;
+    RDH      0x2810 RW 0x0000_0000 0x0000_ffff "13.4.28" YES;
+    RDT      0x2818 RW 0x0000_0000 0x0000_ffff "13.4.29" YES;
+    RDTR     0x2820 RW 0x0000_0000 0x0000_ffff "13.4.30" YES;
+    RXDCTL   0x2828 RW 0x0101_0000 0x013f_3f3f "13.4.46" Stored("descriptors are fetched and written back per batch");
+    RADV     0x282c RW 0x0000_0000 0x0000_ffff "13.4.31" YES;
+    RSRPD    0x2c00 RW 0x0000_0000 0x0000_0fff "13.4.32" YES;
+    TCTL     0x0400 RW 0x0000_0000 0x03bf_fffa "13.4.33" YES;
+    TIPG     0x0410 RW 0x0060_2008 0x3fff_ffff "13.4.34" Stored("an emulated wire needs no gap between frames");
+    AIFS     0x0458 RW 0x0000_0000 0x0000_ffff "13.4.35" Stored("an emulated wire has no collisions");
+    TXDMAC   0x3000 RW 0x0000_0000 0x0000_0001 "13.4.42" Stored("no prefetch to restrain");
+    TDBAL    0x3800 RW 0x0000_0000 0xffff_fff0 "13.4.36" YES;
+    TDBAH    0x3804 RW 0x0000_0000 0xffff_ffff "13.4.37" YES;
+    TDLEN    0x3808 RW 0x0000_0000 0x000f_ff80 "13.4.38" YES;
+    TDH      0x3810 RW 0x0000_0000 0x0000_ffff "13.4.39" YES;
+    TDT      0x3818 RW 0x0000_0000 0x0000_ffff "13.4.40" YES;
+    TIDV     0x3820 RW 0x0000_0000 0x0000_ffff "13.4.41" YES;
+    TXDCTL   0x3828 RW 0x0000_0000 0xff3f_3f3f "13.4.43" YES;
+    TADV     0x382c RW 0x0000_0000 0x0000_ffff "13.4.44" YES;
+    TSPMT    0x3830 RW 0x0100_0400 0xffff_ffff "13.4.45" Stored("segmented frames need no room in a packet FIFO");
+    RXCSUM   0x5000 RW 0x0000_0000 0x0000_07ff "13.4.47" YES;
+    MTA      0x5200 [128 * 4] RW 0x0000_0000 0xffff_ffff "13.5.1" YES;
+    RAL      0x5400 [16 * 8] RW 0x0000_0000 0xffff_ffff "13.5.2" YES;
+    RAH      0x5404 [16 * 8] RW 0x0000_0000 0x8003_ffff "13.5.3" YES;
+    VFTA     0x5600 [128 * 4] RW 0x0000_0000 0xffff_ffff "13.5.4" YES;
+    WUC      0x5800 RW 0x0000_0000 0x8000_000b "13.6.1" NO_WAKE;
+    WUFC     0x5808 RW 0x0000_0000 0x000f_80ff "13.6.2" NO_WAKE;
+    WUS      0x5810 RW 0x0000_0000 0x0000_0000 "13.6.3" NO_WAKE;
+    IPAV     0x5838 RW 0x0000_0000 0x0001_000f "13.6.4" NO_WAKE;
+    IP4AT    0x5840 [4 * 8] RW 0x0000_0000 0xffff_ffff "13.6.5" NO_WAKE;
+    IP6AT    0x5880 [4 * 4] RW 0x0000_0000 0xffff_ffff "13.6.6" NO_WAKE;
+    WUPL     0x5900 RO 0x0000_0000 0x0000_0000 "13.6.7" NO_WAKE;
+    WUPM     0x5a00 [32 * 4] RO 0x0000_0000 0x0000_0000 "13.6.8" NO_WAKE;
+    FFLT     0x5f00 [4 * 8] RW 0x0000_0000 0x0000_07ff "13.6.9" NO_WAKE;
+    FFMT     0x9000 [128 * 8] RW 0x0000_0000 0x0000_000f "13.6.10" NO_WAKE;
+    FFVT     0x9800 [128 * 8] RW 0x0000_0000 0xffff_ffff "13.6.11" NO_WAKE;
+    CRCERRS  0x4000 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
+    ALGNERRC 0x4004 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
+    SYMERRS  0x4008 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
+    RXERRC   0x400c RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
+    MPC      0x4010 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    SCC      0x4014 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
+    ECOL     0x4018 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
+    MCC      0x401c RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
+    LATECOL  0x4020 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
+    COLC     0x4028 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
+    DC       0x4030 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
+    TNCRS    0x4034 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
+    SEC      0x4038 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
+    CEXTERR  0x403c RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
+    RLEC     0x4040 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
+    XONRXC   0x4048 RC 0x0000_0000 0x0000_0000 "13.7" NO_PAUSE;
+    XONTXC   0x404c RC 0x0000_0000 0x0000_0000 "13.7" NO_PAUSE;
+    XOFFRXC  0x4050 RC 0x0000_0000 0x0000_0000 "13.7" NO_PAUSE;
+    XOFFTXC  0x4054 RC 0x0000_0000 0x0000_0000 "13.7" NO_PAUSE;
+    FCRUC    0x4058 RC 0x0000_0000 0x0000_0000 "13.7" NO_PAUSE;
+    PRC64    0x405c RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    PRC127   0x4060 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    PRC255   0x4064 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    PRC511   0x4068 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    PRC1023  0x406c RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    PRC1522  0x4070 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    GPRC     0x4074 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    BPRC     0x4078 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    MPRC     0x407c RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    GPTC     0x4080 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    GORCL    0x4088 RO 0x0000_0000 0x0000_0000 "13.7" YES;
+    GORCH    0x408c RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    GOTCL    0x4090 RO 0x0000_0000 0x0000_0000 "13.7" YES;
+    GOTCH    0x4094 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    RNBC     0x40a0 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    RUC      0x40a4 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    RFC      0x40a8 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
+    ROC      0x40ac RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    RJC      0x40b0 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
+    MGTPRC   0x40b4 RC 0x0000_0000 0x0000_0000 "13.7" NO_MANAGEMENT;
+    MGTPDC   0x40b8 RC 0x0000_0000 0x0000_0000 "13.7" NO_MANAGEMENT;
+    MGTPTC   0x40bc RC 0x0000_0000 0x0000_0000 "13.7" NO_MANAGEMENT;
+    TORL     0x40c0 RO 0x0000_0000 0x0000_0000 "13.7" YES;
+    TORH     0x40c4 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    TOTL     0x40c8 RO 0x0000_0000 0x0000_0000 "13.7" YES;
+    TOTH     0x40cc RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    TPR      0x40d0 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    TPT      0x40d4 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    PTC64    0x40d8 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    PTC127   0x40dc RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    PTC255   0x40e0 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    PTC511   0x40e4 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    PTC1023  0x40e8 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    PTC1522  0x40ec RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    MPTC     0x40f0 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    BPTC     0x40f4 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    TSCTC    0x40f8 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    TSCTFC   0x40fc RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    RDFH     0x2410 RW 0x0000_0000 0x0000_1fff "13.8.1" NO_DIAG;
+    RDFT     0x2418 RW 0x0000_0000 0x0000_1fff "13.8.2" NO_DIAG;
+    RDFHS    0x2420 RW 0x0000_0000 0x0000_1fff "13.8.3" NO_DIAG;
+    RDFTS    0x2428 RW 0x0000_0000 0x0000_1fff "13.8.4" NO_DIAG;
+    RDFPC    0x2430 RW 0x0000_0000 0x0000_1fff "13.8.5" NO_DIAG;
+    TDFH     0x3410 RW 0x0000_0000 0x0000_07ff "13.8.6" NO_DIAG;
+    TDFT     0x3418 RW 0x0000_0000 0x0000_07ff "13.8.7" NO_DIAG;
+    TDFHS    0x3420 RW 0x0000_0000 0x0000_1fff "13.8.8" NO_DIAG;
+    TDFTS    0x3428 RW 0x0000_0000 0x0000_1fff "13.8.9" NO_DIAG;
+    TDFPC    0x3430 RW 0x0000_0000 0x0000_1fff "13.8.10" NO_DIAG;
+    PBM      0x10000 RO 0x0000_0000 0x0000_0000 "13.8.11" Absent("packet buffer memory, 64 KiB: there is no packet FIFO to look into");
+    MANC     0x5820 RW 0x0000_0000 0xffff_ffff "not in the summary; driver e1000_hw.c" NO_MANAGEMENT;
+    SWSM     0x5b50 RW 0x0000_0000 0x0000_0003 "not in the summary; driver e1000_hw.h" NO_MANAGEMENT;
+}
+
+/// The table, indexed.
+pub fn table() -> Table {
+    Table::new(REGISTERS, WINDOW)
+}
+
+/// The text of `docs/registers/e1000.md`.
+pub fn page() -> String {
+    let preface = "Generated from the register table of the model by `cargo run -p hypernic-e1000 --example \
+registers`; a test\nfails when this page is stale. Sections are those of Intel's \"PCI/PCI-X Family of \
+Gigabit Ethernet Controllers\nSoftware Developer's Manual\", 317453 rev. 4.0. \"Writable\" are the bits \
+that keep what is written.\n\nNot in the table, reading 0 and ignoring writes: CTRL_DUP (00004), the \
+register addresses of the 82542 (RDBAL at\n00110 and so on) and everything the manual does not name.\n\n\
+What the registers above do not tell: RCTL.LBM and PHY loopback send a frame back to the same NIC; the \
+PHY negotiates\nwith a partner that offers everything but pause; frames that find no receive descriptor \
+wait with their sender, so MPC\ncounts only frames that can never fit; RXCSUM.PCSS is stored without \
+effect (packet checksums are not computed).";
+    regs::render("82540EM registers", preface, REGISTERS)
+}

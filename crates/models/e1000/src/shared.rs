@@ -1,0 +1,170 @@
+//! What the three parts of the NIC share.
+//!
+//! Locks, outermost first: `tx`, `rx`, then `waiters` or `irq`. Nothing outside the model is called
+//! under `irq` but the interrupt pin and the timer, and nothing that could call back into it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use frame::Wake;
+use model::Env;
+use parking_lot::Mutex;
+use regs::File;
+
+use crate::bits::{rctl, tctl};
+use crate::irq::Irq;
+use crate::regs as r;
+use crate::rx::RxState;
+use crate::stats::Stats;
+use crate::tx::TxState;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters by name, for people; the guest's statistics registers are apart from them.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $($(#[$doc])* pub $name: AtomicU64,)*
+        }
+
+        impl Counters {
+            pub(crate) fn visit(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+                $(visit(stringify!($name), self.$name.load(Ordering::Relaxed));)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Frames the sink took, each segment for itself where we segmented.
+    tx_frames,
+    tx_bytes,
+    /// Packets with segmentation offload.
+    tx_tso_frames,
+    rx_frames,
+    rx_bytes,
+    reg_reads,
+    reg_writes,
+    tx_doorbells,
+    rx_doorbells,
+    /// Transmit descriptors read from guest memory.
+    tx_desc_fetched,
+    /// Receive descriptors read from guest memory.
+    rx_desc_fetched,
+    /// Times frames had to wait because no receive descriptor was free.
+    rx_no_buffer,
+    /// Frames for others.
+    rx_filtered,
+    /// Frames longer than RCTL allows.
+    rx_oversize,
+    /// Frames shorter than an Ethernet header.
+    rx_runt,
+    /// Frames that came while the receiver was off, the link down or bus mastering disabled.
+    rx_disabled,
+    /// Frames that came while RDLEN, RDH or RDT described no ring.
+    rx_bad_ring,
+    /// Frames with offload notes that contradict them.
+    rx_bad_offload,
+    /// Frames that need more descriptors than the ring can ever hold.
+    rx_too_large,
+    /// Frames lost because a descriptor or buffer was not in reach.
+    rx_dma_fault,
+    /// Times TDLEN, TDH or TDT described no ring.
+    tx_bad_ring,
+    /// Packets or ring walks lost because a descriptor or buffer was not in reach.
+    tx_dma_fault,
+    /// Packets beyond the size the chip can send.
+    tx_too_long,
+    /// Packets of more descriptors than any driver uses, or a ring full without an end.
+    tx_too_many_descs,
+    /// Packets too short for an Ethernet header.
+    tx_runt,
+    /// Segmentation without header length, MSS or payload, or into too many frames.
+    tx_bad_tso,
+    /// Checksum insertion outside of the packet; it is sent without.
+    tx_bad_checksum,
+    /// Descriptors of an unknown type; skipped.
+    tx_bad_desc,
+    /// Accesses to other BARs than the two there are.
+    reg_bad_bar,
+}
+
+pub(crate) fn count(counter: &AtomicU64, n: u64) {
+    if n > 0 {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+/// The NIC's common state.
+pub(crate) struct Shared {
+    pub file: File,
+    pub irq: Mutex<Irq>,
+    pub stats: Stats,
+    pub counters: Counters,
+    pub tx: Mutex<TxState>,
+    pub rx: Mutex<RxState>,
+    /// STATUS.LU.
+    pub link_up: AtomicBool,
+    /// PHY loopback.
+    pub phy_loopback: AtomicBool,
+    /// PCI COMMAND bit 2.
+    pub bus_master: AtomicBool,
+    /// Those who found no room.
+    pub waiters: Mutex<Vec<Arc<dyn Wake>>>,
+    pub true_fcs: bool,
+}
+
+impl Shared {
+    pub(crate) fn new(true_fcs: bool) -> Self {
+        Self {
+            file: File::new(r::table()),
+            irq: Mutex::default(),
+            stats: Stats::default(),
+            counters: Counters::default(),
+            tx: Mutex::default(),
+            rx: Mutex::default(),
+            link_up: AtomicBool::new(false),
+            phy_loopback: AtomicBool::new(false),
+            bus_master: AtomicBool::new(false),
+            waiters: Mutex::default(),
+            true_fcs,
+        }
+    }
+
+    /// Whether the transmitter may send: enabled, on a link (or looped back), allowed to do DMA.
+    pub(crate) fn tx_enabled(&self) -> bool {
+        self.file.get(r::TCTL) & tctl::EN != 0
+            && (self.link_up.load(Ordering::Acquire) || self.loopback())
+            && self.bus_master.load(Ordering::Acquire)
+    }
+
+    /// Whether the receiver takes frames.
+    pub(crate) fn rx_enabled(&self) -> bool {
+        self.file.get(r::RCTL) & rctl::EN != 0
+            && (self.link_up.load(Ordering::Acquire) || self.loopback())
+            && self.bus_master.load(Ordering::Acquire)
+    }
+
+    /// Whether sent frames come straight back and the wire is cut off (RCTL.LBM, BMCR).
+    pub(crate) fn loopback(&self) -> bool {
+        self.phy_loopback.load(Ordering::Acquire) || self.file.get(r::RCTL) & rctl::LBM != 0
+    }
+
+    /// Takes MAC and rings back to the state after CTRL.RST, after the batches in flight.
+    pub(crate) fn reset(&self, env: &Env) {
+        let mut tx = self.tx.lock();
+        let mut rx = self.rx.lock();
+        self.file.reset();
+        self.stats.clear();
+        tx.reset();
+        rx.reset();
+        self.irq.lock().reset(env);
+    }
+
+    /// Wakes all who wait for room.
+    pub(crate) fn wake_waiters(&self) {
+        let waiters = std::mem::take(&mut *self.waiters.lock());
+        for waker in waiters {
+            waker.wake();
+        }
+    }
+}

@@ -1,0 +1,538 @@
+//! The transmit side: from descriptors to frames, and their write-back (manual §3.3, §3.4).
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use frame::{Batch, Caps, MAX_BATCH, Sink};
+use guest_mem::{ReadSlice, View};
+use model::{Env, Progress, Transmit};
+use wire::Gso;
+
+use crate::bits::{cause, ctrl, tctl};
+use crate::desc::{Context, DD, Fetcher, Ring, RingIds, TxBody, TxDesc, cmd};
+use crate::gather::Gather;
+use crate::irq::Event;
+use crate::offload::{self, MAX_TSO, Refused, Request};
+use crate::regs as r;
+use crate::shared::{Shared, count};
+use crate::stats::{Stat, Tally};
+
+pub(crate) const RING: RingIds = RingIds {
+    base_low: r::TDBAL,
+    base_high: r::TDBAH,
+    len: r::TDLEN,
+    head: r::TDH,
+    tail: r::TDT,
+};
+
+/// Descriptors one packet may have. Drivers use some dozens; a chain without an end stops here.
+const MAX_DESCS: u32 = 1024;
+/// Where the status byte is in a descriptor.
+const STATUS_AT: u64 = 12;
+const FCS: usize = 4;
+
+/// What the transmitter remembers from call to call.
+#[derive(Debug, Default)]
+pub(crate) struct TxState {
+    memory: Contexts,
+    /// Frames of the packet at the head that the sink has already taken.
+    taken: usize,
+    marks: Vec<Mark>,
+    written: Vec<u32>,
+    picks: Vec<u16>,
+}
+
+/// What the walk along the ring carries from descriptor to descriptor.
+#[derive(Clone, Copy, Debug, Default)]
+struct Contexts {
+    /// The last context descriptor with TSE and the last without: the chip keeps both.
+    segmenting: Context,
+    plain: Context,
+    /// In a packet that was given up; its remaining descriptors are passed over.
+    skipping: bool,
+}
+
+/// A place up to which the ring is done once `frames` of the batch are taken.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    frames: usize,
+    /// The next descriptor.
+    next: u32,
+    memory: Contexts,
+    /// Descriptors to write back up to here, in the list of them.
+    written: usize,
+    /// An RS descriptor without IDE was passed; one with IDE.
+    now: bool,
+    delayed: bool,
+    /// Packets with segmentation that end here (0 or 1).
+    tso: u64,
+}
+
+impl TxState {
+    pub(crate) fn reset(&mut self) {
+        self.memory = Contexts::default();
+        self.taken = 0;
+    }
+}
+
+/// Storage for borrowed slices. They are bound to a thread, so the storage is too.
+#[derive(Default)]
+struct Scratch {
+    batch: Batch<'static>,
+    pieces: Vec<ReadSlice<'static>>,
+}
+
+thread_local! {
+    static SCRATCH: Cell<Scratch> = Cell::default();
+}
+
+/// Empties a list of slices for use with another lifetime, keeping its storage.
+fn recycle<'n>(mut pieces: Vec<ReadSlice<'_>>) -> Vec<ReadSlice<'n>> {
+    pieces.clear();
+    // Collecting an emptied Vec in place keeps its allocation.
+    pieces
+        .into_iter()
+        .map(|_| unreachable!("emptied above"))
+        .collect()
+}
+
+/// The transmit part.
+pub(crate) struct Sender {
+    pub shared: Arc<Shared>,
+}
+
+/// How a walk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// At the tail, or at a packet whose end is not there yet.
+    Tail,
+    /// The batch or the budget is full.
+    Full,
+    /// A descriptor could not be read.
+    Fault,
+}
+
+/// The packet being gathered.
+#[derive(Clone, Copy, Default)]
+struct Packet {
+    /// What its first data descriptor asked for; `None` before one was seen.
+    request: Option<Request>,
+    len: usize,
+    descs: u32,
+    fault: bool,
+    fcs_included: bool,
+}
+
+struct Walk<'a, 'v> {
+    shared: &'a Shared,
+    view: &'v View<'v>,
+    ring: Ring,
+    caps: Caps,
+    at: u32,
+    left: u32,
+    memory: Contexts,
+    packet: Packet,
+    now: bool,
+    delayed: bool,
+}
+
+impl Transmit for Sender {
+    fn run(&mut self, env: &Env, to: &dyn Sink, budget: usize) -> Progress {
+        let shared = &*self.shared;
+        let mut state = shared.tx.lock();
+        let view = env.memory.view();
+        let scratch = SCRATCH.take();
+        let mut batch = scratch.batch.recycle();
+        let mut pieces = recycle(scratch.pieces);
+        let mut budget = budget.max(1);
+        // A guest that keeps the tail moving is served one ring's worth, then others are.
+        let mut steps = None;
+        let progress = loop {
+            if !shared.tx_enabled() {
+                break Progress::Idle;
+            }
+            let Some(ring) = Ring::read(&shared.file, &RING) else {
+                if shared.file.get(r::TDT) != shared.file.get(r::TDH) {
+                    count(&shared.counters.tx_bad_ring, 1);
+                }
+                break Progress::Idle;
+            };
+            let steps = steps.get_or_insert(ring.len);
+            let left = ring.available().min(*steps);
+            if left == 0 {
+                break if ring.available() == 0 {
+                    Progress::Idle
+                } else {
+                    Progress::More
+                };
+            }
+            let loopback = shared.loopback();
+            let mut walk = Walk {
+                shared,
+                view: &view,
+                ring,
+                caps: if loopback { Caps::NONE } else { to.caps() },
+                at: ring.head,
+                left,
+                memory: state.memory,
+                packet: Packet::default(),
+                now: false,
+                delayed: false,
+            };
+            let limit = budget.min(MAX_BATCH);
+            let end = walk.fill(&mut state, &mut batch, &mut pieces, limit);
+            let offered = batch.len();
+            let mut picks = std::mem::take(&mut state.picks);
+            batch.all_picks(&mut picks);
+            let taken = if offered == 0 {
+                0
+            } else if loopback {
+                // What our own receiver has no room for is lost, as on a wire.
+                crate::rx::deliver(shared, env, &batch, &picks);
+                offered
+            } else {
+                to.deliver(&batch, &picks).min(offered)
+            };
+            state.picks = picks;
+            let moved = finish(shared, env, &view, &mut state, &ring, &batch, taken);
+            *steps = steps.saturating_sub(moved);
+            budget = budget.saturating_sub(taken);
+            batch = batch.recycle();
+            if taken < offered {
+                break Progress::Blocked;
+            }
+            match end {
+                End::Full if budget == 0 => break Progress::More,
+                End::Full => {}
+                End::Fault => break Progress::Idle,
+                // Nothing complete was left: what is there waits for its end.
+                End::Tail if moved == 0 && ring.available() > left => break Progress::More,
+                End::Tail if moved == 0 => break Progress::Idle,
+                End::Tail => {}
+            }
+        };
+        SCRATCH.set(Scratch {
+            batch: batch.recycle(),
+            pieces: recycle(pieces),
+        });
+        progress
+    }
+}
+
+impl<'v> Walk<'_, 'v> {
+    /// Makes frames of the descriptors until `limit` frames, the tail or a fault.
+    fn fill(
+        &mut self,
+        state: &mut TxState,
+        batch: &mut Batch<'v>,
+        pieces: &mut Vec<ReadSlice<'v>>,
+        limit: usize,
+    ) -> End {
+        let mut fetcher = Fetcher::new();
+        let mut fetched = 0;
+        state.marks.clear();
+        state.written.clear();
+        pieces.clear();
+        // The packet at the head may have been sent in part.
+        let mut skip = state.taken;
+        let end = loop {
+            if batch.len() >= limit {
+                break End::Full;
+            }
+            if self.left == 0 {
+                break self.out_of_descs(state, batch, pieces);
+            }
+            let got = fetcher.get(self.view, &self.ring, self.at, self.left, &mut fetched);
+            let Ok(raw) = got else {
+                count(&self.shared.counters.tx_dma_fault, 1);
+                break End::Fault;
+            };
+            let desc = TxDesc::parse(&raw);
+            if desc.cmd & (cmd::RS | cmd::RPS) != 0 {
+                state.written.push(self.at);
+                if desc.cmd & cmd::IDE != 0 {
+                    self.delayed = true;
+                } else {
+                    self.now = true;
+                }
+            }
+            self.at = self.ring.next(self.at);
+            self.left -= 1;
+            if !self.take(&desc, pieces) {
+                // Not (yet) the end of a packet. Between packets the ring is done up to here.
+                if self.packet.request.is_none() {
+                    self.mark(state, batch, 0);
+                }
+                continue;
+            }
+            if !self.emit(state, batch, pieces, skip) {
+                break End::Full;
+            }
+            skip = 0;
+        };
+        count(&self.shared.counters.tx_desc_fetched, fetched);
+        end
+    }
+
+    /// Adds a descriptor to the packet. Returns whether the packet is complete.
+    fn take(&mut self, desc: &TxDesc, pieces: &mut Vec<ReadSlice<'v>>) -> bool {
+        let eop = desc.cmd & cmd::EOP != 0;
+        let (addr, len) = match desc.body {
+            TxBody::Context(context) => {
+                // A packet under way keeps the context it began with.
+                if desc.cmd & cmd::TSE != 0 {
+                    self.memory.segmenting = context;
+                } else {
+                    self.memory.plain = context;
+                }
+                return false;
+            }
+            TxBody::Unknown => {
+                count(&self.shared.counters.tx_bad_desc, 1);
+                return false;
+            }
+            TxBody::Legacy { addr, len, .. } | TxBody::Data { addr, len, .. } => (addr, len),
+        };
+        if self.memory.skipping {
+            self.memory.skipping = !eop;
+            return false;
+        }
+        if self.packet.request.is_none() {
+            self.packet.request = Some(self.request(desc));
+        }
+        let packet = &mut self.packet;
+        packet.descs += 1;
+        packet.len = packet.len.saturating_add(len as usize);
+        packet.fcs_included = desc.cmd & cmd::IFCS == 0;
+        // What will be refused for its size need not be gathered.
+        if !packet.fault && packet.len <= MAX_TSO {
+            let found = self
+                .view
+                .read_slices(addr, u64::from(len), &mut |s| pieces.push(s));
+            packet.fault = found.is_err();
+        }
+        if !eop && packet.descs >= MAX_DESCS {
+            self.give_up(pieces);
+            return false;
+        }
+        eop
+    }
+
+    /// Drops the packet under way and all descriptors up to its end.
+    fn give_up(&mut self, pieces: &mut Vec<ReadSlice<'v>>) {
+        count(&self.shared.counters.tx_too_many_descs, 1);
+        self.memory.skipping = true;
+        self.packet = Packet::default();
+        pieces.clear();
+    }
+
+    /// What the first data descriptor of a packet asks for.
+    fn request(&self, desc: &TxDesc) -> Request {
+        let file = &self.shared.file;
+        let pad = file.get(r::TCTL) & tctl::PSP != 0;
+        let tagged = desc.cmd & cmd::VLE != 0 && file.get(r::CTRL) & ctrl::VME != 0;
+        let tag = |special| tagged.then(|| (file.get(r::VET) as u16, special));
+        match desc.body {
+            TxBody::Legacy {
+                cso, css, special, ..
+            } => Request {
+                l4_sum: desc.cmd & cmd::IC != 0,
+                context: Context {
+                    tucss: css,
+                    tucso: cso,
+                    ..Context::default()
+                },
+                tag: tag(special),
+                pad,
+                ..Request::default()
+            },
+            TxBody::Data { popts, special, .. } => {
+                let segment = desc.cmd & cmd::TSE != 0;
+                Request {
+                    segment,
+                    ip_sum: popts & 1 != 0,
+                    l4_sum: popts & 2 != 0,
+                    context: if segment {
+                        self.memory.segmenting
+                    } else {
+                        self.memory.plain
+                    },
+                    tag: tag(special),
+                    pad,
+                }
+            }
+            TxBody::Context(_) | TxBody::Unknown => Request::default(),
+        }
+    }
+
+    /// Turns the complete packet into frames. Returns false when the batch was full before its
+    /// last segment.
+    fn emit(
+        &mut self,
+        state: &mut TxState,
+        batch: &mut Batch<'v>,
+        pieces: &mut Vec<ReadSlice<'v>>,
+        skip: usize,
+    ) -> bool {
+        let counters = &self.shared.counters;
+        let packet = std::mem::take(&mut self.packet);
+        let request = packet.request.unwrap_or_default();
+        let fcs = if packet.fcs_included && !request.segment {
+            FCS
+        } else {
+            0
+        };
+        let gather = Gather::new(pieces, packet.len.saturating_sub(fcs));
+        let mut tso = 0;
+        if packet.fault {
+            count(&counters.tx_dma_fault, 1);
+        } else {
+            match offload::make(&gather, &request, self.caps, skip, batch) {
+                Ok(made) => {
+                    count(&counters.tx_bad_checksum, made.bad_checksum.into());
+                    if made.cut_short {
+                        return false;
+                    }
+                    tso = request.segment.into();
+                }
+                Err(Refused::Runt) => count(&counters.tx_runt, 1),
+                Err(Refused::TooLong) => count(&counters.tx_too_long, 1),
+                Err(Refused::BadTso) => count(&counters.tx_bad_tso, 1),
+            }
+        }
+        pieces.clear();
+        self.mark(state, batch, tso);
+        true
+    }
+
+    /// The guest has handed over no more. A ring that is full of a packet without an end would
+    /// stay so for ever.
+    fn out_of_descs(
+        &mut self,
+        state: &mut TxState,
+        batch: &Batch<'v>,
+        pieces: &mut Vec<ReadSlice<'v>>,
+    ) -> End {
+        let whole_ring = self.packet.descs > 0
+            && self.at == self.ring.tail
+            && self.ring.available() + 1 >= self.ring.len;
+        let from_head = state.marks.is_empty();
+        if whole_ring && from_head {
+            self.give_up(pieces);
+            self.mark(state, batch, 0);
+        }
+        End::Tail
+    }
+
+    fn mark(&mut self, state: &mut TxState, batch: &Batch<'_>, tso: u64) {
+        state.marks.push(Mark {
+            frames: batch.len(),
+            next: self.at,
+            memory: self.memory,
+            written: state.written.len(),
+            now: self.now,
+            delayed: self.delayed,
+            tso,
+        });
+    }
+}
+
+/// Completes what the first `taken` frames of the batch stand for: write-back, head, statistics and
+/// one interrupt decision. Returns how many descriptors that were.
+fn finish(
+    shared: &Shared,
+    env: &Env,
+    view: &View<'_>,
+    state: &mut TxState,
+    ring: &Ring,
+    batch: &Batch<'_>,
+    taken: usize,
+) -> u32 {
+    let mut tally = Tally::new();
+    sent(shared, batch, taken, &mut tally);
+    let done = state.marks.partition_point(|m| m.frames <= taken);
+    let Some(last) = done.checked_sub(1).map(|i| state.marks[i]) else {
+        shared.stats.add(&tally);
+        state.taken += taken;
+        return 0;
+    };
+    let packets: u64 = state.marks[..done].iter().map(|m| m.tso).sum();
+    count(&shared.counters.tx_tso_frames, packets);
+    tally.add(Stat::Tsctc, packets);
+    shared.stats.add(&tally);
+    // Frames of the next packet that went out before the sink was full.
+    state.taken = taken - last.frames;
+    state.memory = last.memory;
+    for &index in &state.written[..last.written] {
+        let at = ring.address(index).wrapping_add(STATUS_AT);
+        if view.write_release(at, &[DD]).is_err() {
+            count(&shared.counters.tx_dma_fault, 1);
+        }
+    }
+    let before = ring.available();
+    let after = Ring {
+        head: last.next,
+        ..*ring
+    };
+    let mut left = after.available();
+    // A guest may move the tail while we work; a ring left empty is one only if it still is.
+    if shared.file.get(r::TDT) != ring.tail {
+        left = left.max(1);
+    }
+    shared.file.set(r::TDH, last.next);
+    let mut event = Event {
+        now: if last.now { cause::TXDW } else { 0 },
+        delayed: false,
+        packet: shared.file.get(r::TIDV),
+        absolute: shared.file.get(r::TADV),
+    };
+    if last.delayed && !last.now {
+        // TIDV 0 is not allowed (§13.4.41); without a delay there is nothing to wait for.
+        if event.packet == 0 {
+            event.now |= cause::TXDW;
+        } else {
+            event.delayed = true;
+        }
+    }
+    if left == 0 {
+        event.now |= cause::TXQE;
+    }
+    let low = (shared.file.get(r::TXDCTL) >> 25) * 8;
+    if before > low && left <= low {
+        event.now |= cause::TXD_LOW;
+    }
+    if event.now != 0 || event.delayed {
+        shared.irq.lock().sent(env, event);
+    }
+    before - after.available().min(before)
+}
+
+/// Counts the frames that were taken, as they are on the wire.
+fn sent(shared: &Shared, batch: &Batch<'_>, taken: usize, tally: &mut Tally) {
+    let (mut frames, mut bytes) = (0, 0);
+    for frame in batch.iter().take(taken) {
+        let mut dst = [0; 6];
+        frame.copy_to(0, &mut dst);
+        let notes = frame.notes();
+        let (len, hdr) = (frame.len(), usize::from(notes.hdr_len));
+        let mss = usize::from(notes.gso_size);
+        if notes.gso == Gso::None || mss == 0 || len <= hdr {
+            tally.sent((len + FCS) as u64, &dst);
+        } else {
+            let mut payload = len - hdr;
+            while payload > 0 {
+                let size = payload.min(mss);
+                tally.sent((hdr + size + FCS) as u64, &dst);
+                payload -= size;
+            }
+        }
+        frames += 1;
+        bytes += len as u64;
+    }
+    shared
+        .counters
+        .tx_frames
+        .fetch_add(frames, Ordering::Relaxed);
+    shared.counters.tx_bytes.fetch_add(bytes, Ordering::Relaxed);
+}
