@@ -47,9 +47,9 @@ pub(crate) struct Receiver {
     start: usize,
     end: usize,
     max_message: usize,
-    fds: Vec<OwnedFd>,
-    /// Start, in `buf`, of the message that `fds` belong to.
-    fds_owner: usize,
+    /// Descriptors, each with the start in `buf` of the message it belongs to. A message that came
+    /// in pieces may still be waiting for its end when the next one's descriptors arrive.
+    fds: Vec<(usize, OwnedFd)>,
     pub calls: u64,
     pub bytes: u64,
     /// Descriptors closed because nobody asked for them.
@@ -64,7 +64,6 @@ impl Receiver {
             end: 0,
             max_message: max_data + MESSAGE_OVERHEAD,
             fds: Vec::with_capacity(FDS_PER_READ),
-            fds_owner: 0,
             calls: 0,
             bytes: 0,
             surplus_fds: 0,
@@ -113,22 +112,20 @@ impl Receiver {
         }
         self.end += n;
         self.bytes += n as u64;
-        let mut came = false;
         for message in control.drain() {
             let RecvAncillaryMessage::ScmRights(fds) = message else {
                 continue;
             };
+            let owner = self.last_message();
+            let mut held = self.fds.iter().filter(|(o, _)| *o == owner).count();
             for fd in fds {
-                came = true;
-                if self.fds.len() < MAX_FDS {
-                    self.fds.push(fd);
+                if held < MAX_FDS {
+                    held += 1;
+                    self.fds.push((owner, fd));
                 } else {
                     self.surplus_fds += 1;
                 }
             }
-        }
-        if came {
-            self.fds_owner = self.last_message();
         }
         Ok(Filled::Data)
     }
@@ -150,7 +147,6 @@ impl Receiver {
         if self.start == self.end {
             self.start = 0;
             self.end = 0;
-            self.fds_owner = 0;
             return;
         }
         let wanted = Header::parse(&self.buf[self.start..self.end])
@@ -160,7 +156,9 @@ impl Receiver {
         if self.buf.len() - self.start < wanted || self.buf.len() - self.end < READ_SIZE / 2 {
             self.buf.copy_within(self.start..self.end, 0);
             self.end -= self.start;
-            self.fds_owner = self.fds_owner.saturating_sub(self.start);
+            for (owner, _) in &mut self.fds {
+                *owner -= self.start;
+            }
             self.start = 0;
         }
         if self.buf.len() < wanted {
@@ -182,8 +180,8 @@ impl Receiver {
         if pending.len() < size {
             return Ok(None);
         }
-        if !self.fds.is_empty() && self.fds_owner == self.start {
-            fds.append(&mut self.fds);
+        while self.fds.first().is_some_and(|(o, _)| *o == self.start) {
+            fds.push(self.fds.remove(0).1);
         }
         let payload = &self.buf[self.start + HEADER_LEN..self.start + size];
         self.start += size;
