@@ -147,17 +147,14 @@ impl<F: FnMut(InletEvent)> Driver<F> {
                     asked = true;
                     // And once more at once: room may have come before we asked.
                 }
-                InletStatus::Blocked => {
-                    self.counters.add(BLOCKED, 1);
-                    self.sleep(false, None);
-                    asked &= !self.bell.clear();
-                }
-                InletStatus::Idle | InletStatus::Closed(_) => {
+                InletStatus::Blocked | InletStatus::Idle | InletStatus::Closed(_) => {
+                    let blocked = status == InletStatus::Blocked;
+                    self.counters.add(BLOCKED, blocked.into());
                     if errors >= ERROR_TURNS {
                         self.counters.add(STRAINED, 1);
-                        self.sleep(false, Some(ERROR_PAUSE));
+                        self.sleep(None, Some(ERROR_PAUSE));
                     }
-                    let error = self.sleep(true, self.inlet.timeout());
+                    let error = self.sleep(Some(blocked), self.inlet.timeout());
                     errors = if error { errors + 1 } else { 0 };
                     asked &= !self.bell.clear();
                 }
@@ -165,17 +162,20 @@ impl<F: FnMut(InletEvent)> Driver<F> {
         }
     }
 
-    /// Waits for the bell and, if asked to, for the inlet's descriptors. Says whether one of
-    /// those is in an error state, which would wake us again and again.
-    fn sleep(&self, descriptors: bool, timeout: Option<Duration>) -> bool {
+    /// Waits for the bell and the inlet's descriptors: with `Some(true)` only for those it wants
+    /// to write to, with `None` for none. Says whether one of them is in an error state, which
+    /// would wake us again and again.
+    fn sleep(&self, descriptors: Option<bool>, timeout: Option<Duration>) -> bool {
         self.counters.add(SLEEPS, 1);
         let mut fds = vec![PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)];
-        if descriptors {
+        if let Some(blocked) = descriptors {
             self.inlet.interests(&mut |want| {
                 let mut flags = PollFlags::empty();
-                flags.set(PollFlags::IN, want.read);
+                flags.set(PollFlags::IN, want.read && !blocked);
                 flags.set(PollFlags::OUT, want.write);
-                fds.push(PollFd::from_borrowed_fd(want.fd, flags));
+                if !flags.is_empty() {
+                    fds.push(PollFd::from_borrowed_fd(want.fd, flags));
+                }
             });
         }
         let limit = timeout.map(|t| Timespec {

@@ -54,7 +54,8 @@ pub enum InletStatus {
     Idle,
     /// The budget ran out; call again after others had their turn.
     More,
-    /// The sink had no room; do not wait for the descriptors, but for the sink's wake.
+    /// The sink had no room: wait for the sink's wake, not for descriptors to become readable
+    /// (those it wants to write to, and [`Inlet::timeout`], still count).
     Blocked,
     /// The outside is gone for good, for this reason: the link goes down, the rest lives on.
     Closed(String),

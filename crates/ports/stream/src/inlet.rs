@@ -1,0 +1,278 @@
+//! The way in, and the life of the connection.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use frame::Sink;
+use port::{Backlog, Inlet, InletStatus, Interest};
+use rustix::io::Errno;
+use wire::Offload;
+
+use crate::endpoint::{Attempt, Source, finish};
+use crate::{MAX_FRAME, Shared, count};
+
+const ETH_HLEN: usize = 14;
+/// Framed bytes read at once; holds the longest frame.
+const READ: usize = 2 * MAX_FRAME;
+const BACKLOG: usize = 512 * 1024;
+
+enum Link {
+    Connected(Arc<OwnedFd>),
+    /// By TCP, until writable.
+    Connecting(OwnedFd),
+    /// The listener will say.
+    Listening,
+    /// Not before then.
+    Waiting(Instant),
+}
+
+pub struct StreamInlet {
+    link: Link,
+    source: Source,
+    shared: Arc<Shared>,
+    retry: (Duration, Duration),
+    /// The next pause.
+    pause: Duration,
+    /// Framed bytes as they came, from `start` to `end`.
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+    backlog: Backlog,
+    /// Output waits for the socket to become writable.
+    want_write: bool,
+    /// When senders that wait for room are to be told that there will be none.
+    give_up: Option<Instant>,
+}
+
+impl StreamInlet {
+    pub fn new(source: Source, retry: (Duration, Duration), shared: Arc<Shared>) -> Self {
+        Self {
+            link: Link::Waiting(Instant::now()),
+            source,
+            shared,
+            retry,
+            pause: retry.0,
+            bytes: vec![0; READ],
+            start: 0,
+            end: 0,
+            backlog: Backlog::new(BACKLOG, MAX_FRAME),
+            want_write: false,
+            give_up: None,
+        }
+    }
+
+    /// Gets as far towards a connection as is possible now. `false` when there will be none.
+    fn connect(&mut self) -> bool {
+        match &self.link {
+            Link::Connected(_) => return true,
+            Link::Waiting(until) if Instant::now() < *until => return true,
+            Link::Connecting(fd) => {
+                if !writable(fd) {
+                    return true;
+                }
+                let late = Link::Waiting(Instant::now() + self.pause);
+                let Link::Connecting(fd) = std::mem::replace(&mut self.link, late) else {
+                    return true;
+                };
+                if finish(&fd) {
+                    self.connected(fd);
+                } else {
+                    self.back_off();
+                }
+                return true;
+            }
+            Link::Listening | Link::Waiting(_) => {}
+        }
+        self.shared.tally.add(count::SYSCALLS, 1);
+        match self.source.attempt() {
+            Attempt::Connected(fd) => self.connected(fd),
+            Attempt::UnderWay(fd) => self.link = Link::Connecting(fd),
+            Attempt::NobodyYet => self.link = Link::Listening,
+            Attempt::Failed => self.back_off(),
+            Attempt::Spent => return false,
+        }
+        true
+    }
+
+    fn back_off(&mut self) {
+        self.link = Link::Waiting(Instant::now() + self.pause);
+        self.pause = (self.pause * 2).min(self.retry.1);
+    }
+
+    fn connected(&mut self, fd: OwnedFd) {
+        let fd = Arc::new(fd);
+        (self.start, self.end) = (0, 0);
+        self.shared.out.lock().replace(Some(Arc::clone(&fd)));
+        self.shared.tally.add(count::CONNECTS, 1);
+        self.shared.waiters.wake_all();
+        self.link = Link::Connected(fd);
+    }
+
+    fn disconnect(&mut self) {
+        let lost = self.shared.out.lock().replace(None);
+        self.shared.tally.add(count::UNSENT, lost as u64);
+        self.shared.tally.add(count::DISCONNECTS, 1);
+        self.want_write = false;
+        self.give_up = None;
+        self.back_off();
+        self.shared.waiters.wake_all();
+    }
+
+    /// Sends what waits. `false` when the connection is broken.
+    fn send(&mut self) -> bool {
+        let mut calls = 0;
+        let mut out = self.shared.out.lock();
+        let moved = out.send(&mut calls);
+        self.want_write = out.watch();
+        let (broken, full_since) = (out.is_broken(), out.full_since());
+        drop(out);
+        self.shared.tally.add(count::SYSCALLS, calls);
+        let now = Instant::now();
+        self.give_up = full_since.map(|since| since + self.shared.patience);
+        let given_up = self.give_up.is_some_and(|end| end <= now);
+        if given_up {
+            self.give_up = None;
+        }
+        if moved || given_up {
+            self.shared.waiters.wake_all();
+        }
+        !broken
+    }
+
+    /// Moves whole frames from the bytes read to the backlog, at most `max`. `None` when the
+    /// peer does not speak our language.
+    fn parse(&mut self, max: usize) -> Option<usize> {
+        let mut n = 0;
+        while n < max {
+            let held = &self.bytes[self.start..self.end];
+            let Some((head, rest)) = held.split_first_chunk::<4>() else {
+                break;
+            };
+            let len = u32::from_be_bytes(*head) as usize;
+            if len > MAX_FRAME {
+                self.shared.tally.add(count::BAD_LENGTH, 1);
+                return None;
+            }
+            let Some(frame) = rest.get(..len) else {
+                break;
+            };
+            if len < ETH_HLEN {
+                self.shared.tally.add(count::RUNT, 1);
+            } else if !self.backlog.push(frame, Offload::NONE) {
+                break;
+            }
+            self.start += 4 + len;
+            n += 1;
+        }
+        Some(n)
+    }
+
+    /// Reads once. `Ok(0)` when there is nothing, `Err` when the peer is gone.
+    fn read(&mut self) -> Result<usize, ()> {
+        let Link::Connected(fd) = &self.link else {
+            return Err(());
+        };
+        if self.start > 0 {
+            self.bytes.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        self.shared.tally.add(count::SYSCALLS, 1);
+        match rustix::io::read(&**fd, &mut self.bytes[self.end..]) {
+            Ok(0) => Err(()),
+            Ok(n) => {
+                // Only a peer that talks is a good one; others are called again more slowly.
+                self.pause = self.retry.0;
+                self.end += n;
+                Ok(n)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            Err(_) => Err(()),
+        }
+    }
+
+    /// Whether everything parsed has been taken.
+    fn flush(&mut self, to: &dyn Sink) -> bool {
+        let done = self.backlog.flush(to);
+        self.shared.tally.add(count::FRAMES_IN, done.frames);
+        self.shared.tally.add(count::BYTES_IN, done.bytes);
+        self.backlog.is_empty()
+    }
+
+    /// Reads and passes on until the socket is empty (`Some(Idle)`), or the peer is gone (`None`).
+    fn receive(&mut self, to: &dyn Sink, budget: usize) -> Option<InletStatus> {
+        let mut left = budget.max(1);
+        loop {
+            let Some(parsed) = self.parse(left) else {
+                self.flush(to);
+                return None;
+            };
+            if !self.flush(to) {
+                return Some(InletStatus::Blocked);
+            }
+            left -= parsed;
+            if left == 0 {
+                return Some(InletStatus::More);
+            }
+            // Whole frames are out of the buffer now, so there is room for one more.
+            if parsed == 0 && self.read().ok()? == 0 {
+                return Some(InletStatus::Idle);
+            }
+        }
+    }
+}
+
+fn writable(fd: &OwnedFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::new(fd, PollFlags::OUT)];
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|n| n > 0)
+}
+
+impl Inlet for StreamInlet {
+    fn interests<'a>(&'a self, add: &mut dyn FnMut(Interest<'a>)) {
+        let mut want = |fd, read, write| add(Interest { fd, read, write });
+        want(self.shared.bell.as_fd(), true, false);
+        match (&self.link, &self.source) {
+            (Link::Connected(fd), _) => want(fd.as_fd(), true, self.want_write),
+            (Link::Connecting(fd), _) => want(fd.as_fd(), false, true),
+            (Link::Listening, Source::Listener { fd, .. }) => want(fd.as_fd(), true, false),
+            _ => {}
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        let until = match self.link {
+            Link::Waiting(until) => Some(until),
+            _ => self.give_up,
+        };
+        // One more millisecond, so that waiting is over when we look.
+        let left = until?.saturating_duration_since(Instant::now());
+        Some(left + Duration::from_millis(1))
+    }
+
+    fn link_up(&self) -> bool {
+        matches!(self.link, Link::Connected(_))
+    }
+
+    fn run(&mut self, to: &dyn Sink, budget: usize) -> InletStatus {
+        self.shared.bell.clear();
+        if !self.connect() {
+            return InletStatus::Closed("the peer has closed its end".into());
+        }
+        // Output does not wait for the other direction.
+        if self.link_up() && !self.send() {
+            self.disconnect();
+        }
+        if !self.flush(to) {
+            return InletStatus::Blocked;
+        }
+        if !self.link_up() {
+            return InletStatus::Idle;
+        }
+        self.receive(to, budget).unwrap_or_else(|| {
+            self.disconnect();
+            InletStatus::Idle
+        })
+    }
+}
