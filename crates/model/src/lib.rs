@@ -173,7 +173,7 @@ pub struct Identity {
     /// INTA# is wired.
     pub intx: bool,
     /// MSI messages offered; 0 for none.
-    pub msi: u16,
+    pub msi: u8,
     /// PCI power management capability.
     pub pm: bool,
 }
