@@ -1,0 +1,351 @@
+//! Our e1000 beside QEMU's own: one guest, one kernel, both NICs in it, runs taken alternately.
+//!
+//! What the thesis of the nearest peer measured (its chapter 6: iperf3 both ways, latency distributions) and more:
+//! small packets both ways, and what each packet costs in register accesses, messages, system calls and interrupts.
+
+use std::time::Instant;
+
+use rig::paired::{Side, median};
+use serde_json::{Value, json};
+
+use crate::audit;
+use crate::bed::{Bed, BedConfig, Delta, End, SINK_PORT};
+use crate::error::{Error, Result};
+use crate::pairs::{self, Metric, Outcome, Plan, Scenario, Series, Target, since};
+use crate::report::{self, Report};
+use crate::{Options, machine};
+
+/// Frames per second offered when as many as possible are wanted.
+const FLOOD: f64 = 80_000.0;
+
+/// Payload of a small datagram: with all headers the smallest Ethernet frame, 60 bytes without its checksum.
+const SMALL: usize = 18;
+
+/// Offered rates of the receive curve, per second.
+const OFFERED: [f64; 7] = [5e3, 10e3, 15e3, 20e3, 30e3, 45e3, 80e3];
+
+const RTT: [Metric; 2] = [
+    Metric { title: "RTT median", unit: "us", target: Target::AtMost(1.5) },
+    Metric { title: "RTT p99", unit: "us", target: Target::AtMost(1.5) },
+];
+
+const fn rate(title: &'static str, unit: &'static str) -> Metric {
+    Metric { title, unit, target: Target::AtLeast(1.0) }
+}
+
+/// What is measured, in this order.
+static SCENARIOS: [Scenario; 7] = [
+    Scenario {
+        id: "ping_out",
+        title: "guest pings host, every 5 ms",
+        metrics: &RTT,
+        seconds: 1.9,
+        run: |bed, end, plan| ping(bed, end, plan, true),
+    },
+    Scenario {
+        id: "ping_in",
+        title: "host pings guest, every 5 ms",
+        metrics: &RTT,
+        seconds: 1.9,
+        run: |bed, end, plan| ping(bed, end, plan, false),
+    },
+    Scenario {
+        id: "tcp_tx",
+        title: "TCP, guest sends (iperf3)",
+        metrics: &[rate("TCP guest to host", "Mbit/s")],
+        seconds: 5.0,
+        run: |bed, end, plan| tcp(bed, end, plan, false),
+    },
+    Scenario {
+        id: "tcp_rx",
+        title: "TCP, guest receives (iperf3 -R)",
+        metrics: &[rate("TCP host to guest", "Mbit/s")],
+        seconds: 5.0,
+        run: |bed, end, plan| tcp(bed, end, plan, true),
+    },
+    Scenario {
+        id: "pktgen_tx",
+        title: "60-byte frames, guest sends (pktgen)",
+        metrics: &[rate("small frames sent", "frames/s")],
+        seconds: 1.5,
+        run: pktgen,
+    },
+    Scenario {
+        id: "udp_tx",
+        title: "18-byte UDP, guest sends (iperf3 -u)",
+        metrics: &[rate("small UDP sent and received", "datagrams/s")],
+        seconds: 3.5,
+        run: udp_tx,
+    },
+    Scenario {
+        id: "udp_rx",
+        title: "18-byte UDP at 80 000/s, guest receives",
+        metrics: &[rate("small UDP received", "datagrams/s")],
+        seconds: 3.0,
+        run: |bed, end, plan| {
+            let (received, _) = flood(bed, end, FLOOD, 2.0 * plan.scale)?;
+            Ok(Outcome { values: vec![received], samples: Vec::new() })
+        },
+    },
+];
+
+/// How long the module takes, in seconds.
+pub fn estimate(options: &Options) -> f64 {
+    let plan = options.plan();
+    let once: f64 = SCENARIOS.iter().map(|s| s.seconds * plan.scale + 0.5).sum();
+    let pairs = once * 3.0 * plan.rounds as f64;
+    let curve = OFFERED.len() as f64 * (plan.scale + 1.0) * 2.0 * curve_rounds(plan) as f64;
+    let audits = if options.both_qemu { 0.0 } else { once * 2.0 + 25.0 };
+    20.0 + pairs + curve + audits
+}
+
+fn curve_rounds(plan: Plan) -> usize {
+    (plan.rounds / 3).max(1)
+}
+
+/// Runs the module.
+///
+/// # Errors
+/// When this machine cannot run it, or a measurement fails.
+pub fn run(options: &Options) -> Result<Report> {
+    let start = Instant::now();
+    let plan = options.plan();
+    let mut environment = machine::host();
+    let config = BedConfig { hypernic: options.hypernic(), both_qemu: options.both_qemu };
+    eprintln!("  booting the guest with both NICs");
+    let bed = Bed::new(&config)?;
+    describe(&bed, &mut environment)?;
+    eprintln!("  {} after {}", environment["guest_kernel"], since(start));
+
+    let idle = idle(&bed, plan)?;
+    let mut series = Vec::new();
+    for scenario in SCENARIOS.iter().filter(|s| options.wants(s.id)) {
+        series.push(pairs::run(&bed, scenario, plan)?);
+    }
+    let curve = if options.wants("udp_rx") { curve(&bed, plan)? } else { Vec::new() };
+    let audit = if options.both_qemu { Value::Null } else { audits(&bed, options, plan)? };
+    environment["load_at_end"] = json!(machine::load());
+    let steal = series.iter().map(Series::worst_steal).fold(0.0, f64::max);
+    environment["worst_steal_of_a_run"] = json!((steal * 1e4).round() / 1e4);
+    let shared = json!({
+        "plan": {"pairs": plan.rounds, "scale": plan.scale},
+        "seconds": start.elapsed().as_secs(),
+        "both_qemu": options.both_qemu,
+        "environment": environment, "idle": idle, "audit": audit,
+    });
+    Ok(report::build("e1000_vs_qemu", shared, &series, &curve))
+}
+
+fn describe(bed: &Bed, environment: &mut Value) -> Result<()> {
+    environment["qemu"] = json!(bed.rig.qemu().version());
+    environment["accelerator"] = json!(bed.rig.accel()?.to_string());
+    environment["guest_kernel"] = json!(bed.guest.run("uname -rv")?.trim());
+    environment["guest"] = json!("q35, 1 vCPU, 256 MiB shared memfd");
+    environment["source"] = json!(machine::revision());
+    let mut drivers = Vec::new();
+    for end in &bed.ends {
+        let line = bed.guest.run(&format!("ethtool -k {0} | grep -E '^(tcp-seg|tx-check|rx-check|generic-rec)'; \
+             ethtool -i {0} | grep -E '^(driver|bus)'; grep -w {0} /proc/interrupts", end.interface))?;
+        let words: Vec<_> = line.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        drivers.push(format!("{} ({}): {}", end.label, end.interface, words.join("; ")));
+    }
+    environment["drivers"] = json!(drivers);
+    Ok(())
+}
+
+/// Pings and gives every round trip in microseconds.
+fn ping(bed: &Bed, end: &End, plan: Plan, out: bool) -> Result<Outcome> {
+    let count = (300.0 * plan.scale) as usize;
+    let text = if out {
+        // By way of a file: the command port is a device too.
+        bed.guest.run(&format!("ping -n -c {count} -i 0.005 {} >/tmp/ping; cat /tmp/ping", end.host))?
+    } else {
+        let mut ping = bed.tool("ping")?;
+        ping.args(["-n", "-c", &count.to_string(), "-i", "0.005", end.guest]);
+        let out = ping.output().map_err(Error::io("run ping"))?;
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    };
+    let times = text.lines().filter_map(|l| l.split_once("time=")?.1.split(' ').next()?.parse::<f64>().ok());
+    let samples: Vec<f64> = times.map(|ms| (ms * 1000.0).round()).collect();
+    if samples.len() < count * 9 / 10 {
+        return Err(Error::tool("ping", &text));
+    }
+    let values = [50.0, 99.0].map(|p| rig::paired::percentile(&samples, p).unwrap_or(f64::NAN));
+    Ok(Outcome { values: values.to_vec(), samples })
+}
+
+fn iperf(bed: &Bed, end: &End, options: &str, seconds: f64) -> Result<Value> {
+    let command = format!(
+        "iperf3 -c {} -t {} {options} -J >/tmp/iperf; cat /tmp/iperf",
+        end.host,
+        (seconds.round() as u64).max(1)
+    );
+    let mut text = String::new();
+    // The server takes a moment to be free again after the last client.
+    for _ in 0..5 {
+        text = bed.guest.run(&command)?;
+        if let Ok(answer) = serde_json::from_str::<Value>(&text)
+            && answer["error"].is_null()
+        {
+            return Ok(answer["end"].clone());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(500));
+    }
+    Err(Error::tool("iperf3", &text))
+}
+
+fn tcp(bed: &Bed, end: &End, plan: Plan, receive: bool) -> Result<Outcome> {
+    let options = if receive { "-O 1 -R" } else { "-O 1" };
+    let answer = iperf(bed, end, options, 3.0 * plan.scale)?;
+    let rate = answer["sum_received"]["bits_per_second"].as_f64();
+    let rate = rate.ok_or_else(|| Error::tool("iperf3", &answer.to_string()))?;
+    Ok(Outcome { values: vec![rate / 1e6], samples: Vec::new() })
+}
+
+/// The kernel's packet generator: what the driver and the NIC do without sockets. Its frames go to an address that
+/// nobody has, so that the host drops them at once.
+fn pktgen(bed: &Bed, end: &End, plan: Plan) -> Result<Outcome> {
+    let interface = &end.interface;
+    let count = (30_000.0 * plan.scale) as u64;
+    let text = bed.guest.run(&format!(
+        "p() {{ echo \"$2\" >/proc/net/pktgen/$1; }}\n\
+         p kpktgend_0 rem_device_all; p kpktgend_0 'add_device {interface}'; p {interface} 'count {count}'\n\
+         p {interface} 'clone_skb 0'; p {interface} 'pkt_size 60'; p {interface} 'delay 0'\n\
+         p {interface} 'dst {}'; p {interface} 'dst_mac 02:00:00:00:00:77'; p pgctrl start\n\
+         cat /proc/net/pktgen/{interface}",
+        end.host
+    ))?;
+    let rate = text.split_whitespace().find_map(|w| w.strip_suffix("pps")?.parse().ok());
+    Ok(Outcome { values: vec![rate.ok_or_else(|| Error::tool("pktgen", &text))?], samples: Vec::new() })
+}
+
+/// Datagrams that arrived at the host, per second.
+fn udp_tx(bed: &Bed, end: &End, plan: Plan) -> Result<Outcome> {
+    let answer = iperf(bed, end, &format!("-u -b 0 -l {SMALL}"), 2.0 * plan.scale)?;
+    let field = |name: &str| answer["sum"][name].as_f64();
+    let rate = field("packets").zip(field("lost_packets")).zip(field("seconds"));
+    let ((sent, lost), seconds) = rate.ok_or_else(|| Error::tool("iperf3", &answer.to_string()))?;
+    Ok(Outcome { values: vec![(sent - lost) / seconds], samples: Vec::new() })
+}
+
+/// Offers datagrams to the guest; gives how many per second its UDP saw, and how many were really offered.
+fn flood(bed: &Bed, end: &End, pps: f64, seconds: f64) -> Result<(f64, f64)> {
+    // Delivered, no such port, and refused by the full socket of the sink: all came up through the NIC.
+    let seen = || -> Result<u64> {
+        let text = bed.guest.run("grep Udp: /proc/net/snmp | tail -1")?;
+        let values: Vec<u64> = text.split_whitespace().filter_map(|v| v.parse().ok()).collect();
+        Ok(values.iter().take(3).sum())
+    };
+    let before = seen()?;
+    let program = std::env::current_exe().map_err(Error::io("find this program"))?;
+    let out = bed
+        .command(program)
+        .args(["send", "--to", &format!("{}:{SINK_PORT}", end.guest)])
+        .args(["--payload", &SMALL.to_string(), "--pps", &pps.to_string(), "--seconds", &seconds.to_string()])
+        .output()
+        .map_err(Error::io("run the sender"))?;
+    let text = String::from_utf8_lossy(&out.stdout);
+    let answer: Value = serde_json::from_str(&text)
+        .map_err(|_| Error::tool("send", &format!("{text}{}", String::from_utf8_lossy(&out.stderr))))?;
+    // What is still queued arrives in a moment.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let received = seen()? - before;
+    let took = answer["seconds"].as_f64().unwrap_or(seconds);
+    Ok((received as f64 / took, answer["sent"].as_f64().unwrap_or(0.0) / took))
+}
+
+/// One point of the receive curve.
+#[derive(Debug, Clone)]
+pub struct Point {
+    /// Datagrams offered per second.
+    pub offered: f64,
+    /// QEMU's received per second, by round.
+    pub theirs: Vec<f64>,
+    /// Ours.
+    pub ours: Vec<f64>,
+}
+
+fn curve(bed: &Bed, plan: Plan) -> Result<Vec<Point>> {
+    eprint!("  udp_rx curve");
+    let mut points = Vec::new();
+    for offered in OFFERED {
+        let mut point = Point { offered, theirs: Vec::new(), ours: Vec::new() };
+        for round in 0..curve_rounds(plan) {
+            for i in [round % 2, 1 - round % 2] {
+                let (received, _) = flood(bed, &bed.ends[i], offered, plan.scale)?;
+                if i == 0 { point.theirs.push(received) } else { point.ours.push(received) }
+            }
+        }
+        let show = |v: &[f64]| median(v).unwrap_or(f64::NAN);
+        eprint!("  {:.0}k: {:.0}/{:.0}", offered / 1e3, show(&point.theirs), show(&point.ours));
+        points.push(point);
+    }
+    eprintln!();
+    Ok(points)
+}
+
+/// What goes on when nothing goes on: the driver looks after its NIC every two seconds.
+fn idle(bed: &Bed, plan: Plan) -> Result<Value> {
+    let seconds = 4.0 * plan.scale;
+    let mut all = Vec::new();
+    for end in &bed.ends {
+        let ((), delta) = bed.watch(end, || {
+            std::thread::sleep(std::time::Duration::from_secs_f64(seconds));
+            Ok(())
+        })?;
+        all.push(json!({"end": end.label, "seconds": seconds, "counted": delta.json()}));
+    }
+    Ok(json!(all))
+}
+
+/// Counts by the kernel's and QEMU's own means, in runs of their own.
+fn audits(bed: &Bed, options: &Options, plan: Plan) -> Result<Value> {
+    eprint!("  counting system calls and register accesses");
+    let plan = Plan { rounds: 1, scale: plan.scale.min(0.5) };
+    let per = |n: u64, delta: &Delta| (n as f64 / delta.total().max(1) as f64 * 1e4).round() / 1e4;
+    let mut rows = Vec::new();
+    for scenario in SCENARIOS.iter().filter(|s| options.wants(s.id)) {
+        let mut row = json!({"id": scenario.id});
+        let [theirs, ours] = &bed.ends;
+        for (name, end, process) in
+            [("qemu_syscalls", theirs, Some(bed.guest.id())), ("daemon_syscalls", ours, bed.daemon_id())]
+        {
+            let Some(process) = process else { continue };
+            if let Some((calls, delta)) = audit::system_calls(bed, process, end, scenario, plan)? {
+                let total = calls.values().sum();
+                row[name] = json!({
+                    "per_frame": per(total, &delta), "own_count_per_frame": per(delta.syscalls(), &delta),
+                    "by_thread": calls, "counted": delta.json(),
+                });
+            }
+        }
+        // Whether this QEMU has the trace is found out by asking for it.
+        if let Ok((reads, writes, delta)) = audit::register_accesses(bed, theirs, scenario, plan) {
+            row["qemu_accesses"] = json!({
+                "reads_per_frame": per(reads, &delta), "writes_per_frame": per(writes, &delta),
+                "reads": reads, "writes": writes, "counted": delta.json(),
+            });
+        }
+        eprint!(".");
+        rows.push(row);
+    }
+    let (theirs, ours) = audit::access_cost(&bed.rig, &options.hypernic(), 4000)?;
+    eprintln!(
+        " register read {:.1} / {:.1} us, write {:.1} / {:.1} us",
+        theirs.read, ours.read, theirs.write, ours.write
+    );
+    Ok(json!({
+        "rows": rows,
+        "access_cost_us": {
+            "qemu": {"read": theirs.read, "write": theirs.write},
+            "hypernic": {"read": ours.read, "write": ours.write},
+        },
+    }))
+}
+
+/// Round trips of both sides from a series, for plots.
+pub fn round_trips(series: &Series) -> (Vec<f64>, Vec<f64>) {
+    let mut theirs = series.samples(Side::A);
+    theirs.extend(series.samples(Side::Control));
+    (theirs, series.samples(Side::B))
+}

@@ -1,0 +1,166 @@
+#![forbid(unsafe_code)]
+//! `hypernic-bench`: each published table and figure, measured again, one module each.
+
+mod audit;
+mod bed;
+mod e1000_vs_qemu;
+mod error;
+mod machine;
+mod pairs;
+mod plot;
+mod raster;
+mod report;
+mod send;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::error::{Error, Result};
+use crate::pairs::Plan;
+use crate::report::Report;
+
+/// Measures hypernic beside its peers.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Cli {
+    /// A module, `all`, or `list`.
+    #[arg(default_value = "list")]
+    module: String,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// What a module is told.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Fewer and shorter runs: to see that it works, not to publish.
+    #[arg(long)]
+    pub quick: bool,
+    /// Pairs of each scenario (9, or 3 with --quick).
+    #[arg(long)]
+    pub pairs: Option<usize>,
+    /// Only these scenarios.
+    #[arg(long, value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// QEMU's NIC on both ends: what the method alone does to the figures.
+    #[arg(long)]
+    pub both_qemu: bool,
+    /// The daemon (by default the one beside this program).
+    #[arg(long)]
+    pub hypernic: Option<PathBuf>,
+    /// Where reports go (docs/report, or target/bench for --quick, --only and --both-qemu).
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+}
+
+impl Options {
+    /// How long and how often to run.
+    pub fn plan(&self) -> Plan {
+        let (rounds, scale) = if self.quick { (3, 0.4) } else { (9, 1.0) };
+        Plan { rounds: self.pairs.unwrap_or(rounds).max(1), scale }
+    }
+
+    /// Whether a scenario was asked for.
+    pub fn wants(&self, id: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|o| o == id)
+    }
+
+    /// The daemon's binary.
+    pub fn hypernic(&self) -> PathBuf {
+        let beside = || {
+            let program = std::env::current_exe().unwrap_or_default();
+            program.with_file_name("hypernic")
+        };
+        self.hypernic.clone().unwrap_or_else(beside)
+    }
+
+    fn out(&self) -> PathBuf {
+        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+        let partial = self.quick || self.both_qemu || !self.only.is_empty();
+        let default = root.join(if partial { "target/bench" } else { "docs/report" });
+        self.out.clone().unwrap_or(default)
+    }
+}
+
+/// A module: its name, what it is, how long it takes, how it runs.
+struct Module {
+    name: &'static str,
+    about: &'static str,
+    estimate: fn(&Options) -> f64,
+    run: fn(&Options) -> Result<Report>,
+}
+
+const MODULES: [Module; 1] = [Module {
+    name: "e1000_vs_qemu",
+    about: "our e1000 and QEMU's own in one guest: RTT, TCP, small packets, cost per packet",
+    estimate: e1000_vs_qemu::estimate,
+    run: e1000_vs_qemu::run,
+}];
+
+/// The sender of small datagrams, started by the modules.
+#[derive(Debug, Parser)]
+struct Send {
+    #[arg(long)]
+    to: String,
+    #[arg(long)]
+    payload: usize,
+    #[arg(long)]
+    pps: f64,
+    #[arg(long)]
+    seconds: f64,
+}
+
+fn main() -> ExitCode {
+    let words: Vec<_> = std::env::args_os().collect();
+    let done = if words.get(1).is_some_and(|w| w == "send") {
+        let send = Send::parse_from(&words[1..]);
+        send::run(&send.to, send.payload, send.pps, send.seconds)
+    } else {
+        measure(&Cli::parse())
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hypernic-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(cli: &Cli) -> Result<()> {
+    let options = &cli.options;
+    if cli.module == "list" {
+        for module in &MODULES {
+            println!("{:<16} {} ({})", module.name, module.about, minutes((module.estimate)(options)));
+        }
+        return Ok(());
+    }
+    let chosen: Vec<_> = MODULES.iter().filter(|m| cli.module == "all" || cli.module == m.name).collect();
+    if chosen.is_empty() {
+        return Err(Error::Usage(format!("no module `{}`; `hypernic-bench list` names them", cli.module)));
+    }
+    if !options.both_qemu && !options.hypernic().is_file() {
+        return Err(Error::Usage(format!(
+            "no daemon at {}; run `cargo build --release -p hypernic` or give --hypernic",
+            options.hypernic().display()
+        )));
+    }
+    let total: f64 = chosen.iter().map(|m| (m.estimate)(options)).sum();
+    eprintln!("{} module(s), about {} on an idle machine", chosen.len(), minutes(total));
+    for module in chosen {
+        eprintln!("{} ({})", module.name, minutes((module.estimate)(options)));
+        let report = (module.run)(options)?;
+        let files = report.write(&options.out())?;
+        println!("{}", report.markdown);
+        for file in files {
+            eprintln!("  wrote {}", file.display());
+        }
+    }
+    Ok(())
+}
+
+fn minutes(seconds: f64) -> String {
+    if seconds < 100.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", (seconds / 60.0).ceil()) }
+}
