@@ -1,7 +1,7 @@
 //! Where the headers of a frame are, and what a driver puts into them before it asks for offload.
 
 use super::DriverError;
-use super::desc::{Context, tucmd};
+use super::desc::{Context, popts, tucmd};
 use super::tx::TxOffload;
 
 /// Longest headers a driver patches: Ethernet, two tags, IPv4 and TCP with all options.
@@ -78,13 +78,22 @@ impl Layout {
     }
 }
 
-/// Patches a copy of the headers for the offload and describes them to the device. Returns the
-/// context and how many bytes of `headers` are good.
+/// What the device is told of a packet before its data.
+pub(super) struct Prepared {
+    /// The context.
+    pub context: Context,
+    /// Packet options of the data descriptors.
+    pub popts: u8,
+    /// Bytes of the patched headers.
+    pub len: usize,
+}
+
+/// Patches a copy of the headers for the offload and describes them to the device.
 pub(super) fn prepare(
     frame: &[u8],
     offload: TxOffload,
     headers: &mut [u8; MAX_HEADERS],
-) -> Result<(Context, usize), DriverError> {
+) -> Result<Prepared, DriverError> {
     let layout = Layout::of(frame).ok_or(DriverError::Frame("not TCP or UDP over IP"))?;
     if layout.end > MAX_HEADERS {
         return Err(DriverError::Frame("headers too long"));
@@ -122,12 +131,19 @@ pub(super) fn prepare(
         }
         _ => (frame.len() - layout.l4) as u32,
     };
+    let mut options = 0;
     if layout.ipv4 && offload.ip_sum() {
+        options |= popts::IXSM;
         headers[layout.l3 + 10..layout.l3 + 12].fill(0);
     }
     if offload.l4_sum() {
+        options |= popts::TXSM;
         let seed = layout.pseudo_sum(headers, l4_len);
         headers[l4_checksum..l4_checksum + 2].copy_from_slice(&seed.to_be_bytes());
     }
-    Ok((context, layout.end))
+    Ok(Prepared {
+        context,
+        popts: options,
+        len: layout.end,
+    })
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use guest_mem::View;
 
-use super::desc::{self, Data, Legacy, Raw, cmd, popts};
+use super::desc::{self, Data, Legacy, Raw, cmd};
 use super::headers::{self, MAX_HEADERS};
 use super::regs::{self, tctl};
 use super::{Config, Driver, DriverError};
@@ -27,7 +27,7 @@ pub enum TxOffload {
     },
     /// Checksums by context.
     Sums {
-        /// The IPv4 header's.
+        /// The IPv4 header's; IPv6 has none.
         ip: bool,
         /// TCP's or UDP's.
         l4: bool,
@@ -200,14 +200,14 @@ impl Ring {
             return Ok(false);
         }
         let mut headers = [0; MAX_HEADERS];
-        let mut patched = 0;
+        let (mut patched, mut options) = (0, 0);
         if opts.offload.wants_context() {
-            let (mut context, len) = headers::prepare(frame, opts.offload, &mut headers)?;
-            patched = len;
+            let mut prepared = headers::prepare(frame, opts.offload, &mut headers)?;
+            (patched, options) = (prepared.len, prepared.popts);
             if opts.delay {
-                context.tucmd |= cmd::IDE;
+                prepared.context.tucmd |= cmd::IDE;
             }
-            self.push(view, &context.raw(), false)?;
+            self.push(view, &prepared.context.raw(), false)?;
         }
         let report = self.report_bit(opts.report, pieces, every);
         for (at, bytes) in (0..)
@@ -224,7 +224,7 @@ impl Ring {
                 .map_err(BusError::from)?;
             let last = at + bytes.len() == frame.len();
             let end = if last { cmd::EOP | report } else { 0 };
-            let raw = descriptor(addr, bytes.len(), opts, end, last);
+            let raw = descriptor(addr, bytes.len(), opts, options, end);
             self.push(view, &raw, last && report != 0)?;
         }
         Ok(true)
@@ -247,9 +247,9 @@ impl Ring {
     }
 }
 
-fn descriptor(addr: u64, len: usize, opts: &TxOpts, end: u8, last: bool) -> Raw {
+fn descriptor(addr: u64, len: usize, opts: &TxOpts, options: u8, end: u8) -> Raw {
     let mut command = cmd::IFCS | end;
-    if opts.delay && last {
+    if opts.delay && end & cmd::EOP != 0 {
         command |= cmd::IDE;
     }
     if opts.vlan.is_some() {
@@ -275,13 +275,6 @@ fn descriptor(addr: u64, len: usize, opts: &TxOpts, end: u8, last: bool) -> Raw 
         }
         .raw(),
         TxOffload::Extended | TxOffload::Sums { .. } | TxOffload::Tso { .. } => {
-            let mut options = 0;
-            if opts.offload.ip_sum() {
-                options |= popts::IXSM;
-            }
-            if opts.offload.l4_sum() {
-                options |= popts::TXSM;
-            }
             if matches!(opts.offload, TxOffload::Tso { .. }) {
                 command |= cmd::TSE;
             }

@@ -280,7 +280,7 @@ fn eeprom_other_opcodes(bus: &mut dyn Bus) -> Done {
         return Ok(());
     };
     // Every command but write enable, so that nothing is lost; each goes on for 40 clocks.
-    for opcode in (0..32).filter(|&opcode| opcode != WRITE_ENABLE) {
+    for opcode in (16..32).filter(|&opcode| opcode != WRITE_ENABLE) {
         pins.select()?;
         pins.shift_out(opcode, 5)?;
         pins.shift_out(0xdead_beef, 32)?;
