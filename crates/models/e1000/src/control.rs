@@ -132,6 +132,10 @@ impl Registers {
             self.negotiate(env);
         }
         self.update_link(env);
+        if value & ctrl::RST != 0 {
+            // A reset leaves no cause behind, not even that of the link it took down.
+            shared.irq.lock().clear(env, cause::ALL);
+        }
     }
 
     /// CTRL.RST: everything but PCI configuration, EEPROM and PHY (manual §13.4.1).
