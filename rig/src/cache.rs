@@ -7,6 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use crate::error::{CannotRun, Error, Result};
 
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// How many things of one kind (roots, saved machines) are kept in any case.
+const KEPT: usize = 8;
+
 /// The rig's folder on disk: `$HYPERNIC_CACHE`, else `$XDG_CACHE_HOME/hypernic`, else `~/.cache/hypernic`.
 #[derive(Debug, Clone)]
 pub struct Cache {
@@ -98,16 +103,24 @@ impl Cache {
         Ok(done)
     }
 
-    /// Removes what has the same kind of name (`kind-KEY`) and was not used for two weeks: its recipe changed.
+    /// Removes what has the same kind of name (`kind-KEY`) and is no longer used, since its recipe changed: not for
+    /// two weeks, or not for an hour while [`KEPT`] of its kind were.
     fn forget_unused(&self, name: &str) {
         let Some((kind, _)) = name.rsplit_once('-') else {
             return;
         };
-        let prefix = format!("{kind}-");
+        let mut ages = Vec::new();
         for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
-            let is_kind = entry.file_name().to_string_lossy().starts_with(&prefix);
-            if is_kind && older(&entry.path(), Duration::from_secs(14 * 24 * 3600)) {
-                remove(&entry.path());
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let of_kind = name.rsplit_once('-').is_some_and(|n| n.0 == kind) && !name.contains('.');
+            if of_kind && let Some(age) = age(&entry.path()) {
+                ages.push((age, entry.path()));
+            }
+        }
+        ages.sort();
+        for (rank, (age, path)) in ages.iter().enumerate() {
+            if *age > 14 * DAY || (rank >= KEPT && *age > DAY / 24) {
+                remove(path);
             }
         }
     }
@@ -120,7 +133,7 @@ impl Cache {
         let dir = self.dir.join("logs");
         fs::create_dir_all(&dir).map_err(Error::io(format!("create {}", dir.display())))?;
         for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
-            if older(&entry.path(), Duration::from_secs(3 * 24 * 3600)) {
+            if age(&entry.path()).is_some_and(|age| age > 3 * DAY) {
                 remove(&entry.path());
             }
         }
@@ -133,9 +146,10 @@ fn touch(path: &Path) {
     let _ = File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
 }
 
-fn older(path: &Path, age: Duration) -> bool {
+/// Time since something in the cache was last noted to be in use.
+fn age(path: &Path) -> Option<Duration> {
     let modified = fs::symlink_metadata(path).and_then(|m| m.modified());
-    modified.is_ok_and(|at| at.elapsed().is_ok_and(|e| e > age))
+    modified.ok()?.elapsed().ok()
 }
 
 /// Removes a file or a folder tree; absent is fine.
@@ -218,6 +232,25 @@ mod tests {
         assert_eq!(
             names.map(|n| dir.path().join(n).exists()),
             [false, true, true, true]
+        );
+    }
+
+    #[test]
+    fn only_so_many_of_a_kind_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::at(dir.path().to_path_buf()).unwrap();
+        let hours = |n: u32| SystemTime::now() - (DAY / 24) * n;
+        for n in 0..12 {
+            let path = cache.once(&format!("saved-{n}"), |p| {
+                fs::write(p, "").map_err(Error::io("w"))
+            });
+            let file = File::open(path.unwrap()).unwrap();
+            file.set_modified(hours(24 - n)).unwrap();
+        }
+        let left = |n: &u32| dir.path().join(format!("saved-{n}")).exists();
+        assert_eq!(
+            (0..12).filter(left).collect::<Vec<_>>(),
+            (4..12).collect::<Vec<_>>()
         );
     }
 

@@ -101,7 +101,8 @@ impl Nic {
         self.property("addr", json!(addr))
     }
 
-    /// Gives the device an option ROM; an empty path takes away the model's own.
+    /// Gives the device an option ROM: a file, or the bare name of one that comes with QEMU (`pxe-e1000.rom` is iPXE);
+    /// an empty path takes away the model's own. vfio-user devices have none of their own.
     #[must_use]
     pub fn rom(self, file: impl AsRef<Path>) -> Self {
         self.property("romfile", json!(file.as_ref()))

@@ -112,7 +112,8 @@ impl Rig {
 
     /// Starts a guest from the saved machine, in under a second: same kernel and user space as
     /// [`Rig::start`], already booted. NICs and files of the configuration are brought in afterwards, by hot-plug.
-    /// The machine is booted and saved the first time.
+    /// The machine is booted and saved the first time for its memory, processors and extra arguments; arguments
+    /// that differ from run to run would save one each time.
     ///
     /// # Errors
     /// When the machine cannot be saved, restored or plugged into.

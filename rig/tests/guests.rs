@@ -129,24 +129,24 @@ fn a_hot_plugged_e1000_gets_an_address_and_is_unplugged() {
     let guest = rig().resume(GuestConfig::new("hotplug")).unwrap();
     println!("resumed: {}", since(start));
     let nic = Nic::qemu("n0", "e1000", user_net()).mac(mac);
-    for round in 0..2 {
-        let start = Instant::now();
-        guest.hotplug(&nic).unwrap();
-        guest
-            .wait_for("lspci -n | grep -q 8086:100e", LONG)
-            .unwrap();
-        println!("round {round}: seen after {}", since(start));
-        guest.run("mp e1000").unwrap();
-        let interface = guest.interface(mac, LONG).unwrap();
-        let lease = guest.run(&format!("dhcp {interface}")).unwrap();
-        assert!(lease.contains("lease 10.0.2."), "{lease}");
-        guest.run("ping -c 1 -W 5 10.0.2.2").unwrap();
-        println!("round {round}: address and ping after {}", since(start));
-        guest.unplug(&nic).unwrap();
-        guest
-            .wait_for("! lspci -n | grep -q 8086:100e", LONG)
-            .unwrap();
-    }
+    let start = Instant::now();
+    guest.hotplug(&nic).unwrap();
+    guest
+        .wait_for("lspci -n | grep -q 8086:100e", LONG)
+        .unwrap();
+    println!("seen after {}", since(start));
+    guest.run("mp e1000").unwrap();
+    let interface = guest.interface(mac, LONG).unwrap();
+    let lease = guest.run(&format!("dhcp {interface}")).unwrap();
+    assert!(lease.contains("lease 10.0.2."), "{lease}");
+    println!("address after {}", since(start));
+    guest.unplug(&nic).unwrap();
+    guest
+        .wait_for("! lspci -n | grep -q 8086:100e", LONG)
+        .unwrap();
+    guest.hotplug(&nic).unwrap();
+    assert_eq!(guest.interface(mac, LONG).unwrap(), interface);
+    guest.unplug(&nic).unwrap();
     let second = Nic::qemu("n1", "e1000", user_net()).mac(mac);
     assert!(
         guest
