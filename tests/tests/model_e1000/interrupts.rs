@@ -154,6 +154,7 @@ fn itr_keeps_a_minimum_gap_and_loses_nothing() {
         let config = Config {
             causes: cause::USUAL,
             itr: itr as u32,
+            rx_ring: 2048,
             ..quiet()
         };
         let mut driver = ready(config);

@@ -142,7 +142,7 @@ fn both_contexts_are_remembered() {
     let (mut driver, recorder) = recorded(Config::poll());
     let whole = tcp(Ip::V4, &payload(2000, 1));
     let layout = Layout::of(&whole).expect("TCP");
-    let plain = tcp(Ip::V4, &payload(200, 2));
+    let plain = tcp(Ip::V4, &payload(201, 2));
     let memory = driver.bus_mut().alloc(0x2000).expect("memory");
     let base = Context {
         ipcss: 14,

@@ -131,7 +131,10 @@ pub fn verified(frame: &[u8]) -> Seen {
                 NetHeaders::Ipv6(ip, _) => tcp.calc_checksum_ipv6(ip, payload),
                 _ => unreachable!(),
             };
-            assert_eq!(tcp.checksum, sum.expect("length"), "TCP checksum");
+            // All ones and all zeros stand for the same number; the chip's adder knows no TCP.
+            let number = |sum: u16| if sum == 0 { 0xffff } else { sum };
+            let sum = sum.expect("length");
+            assert_eq!(number(tcp.checksum), number(sum), "TCP checksum");
             Some(tcp)
         }
         TransportHeader::Udp(udp) => {
