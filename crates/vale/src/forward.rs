@@ -170,12 +170,20 @@ impl Scratch {
         let mut first_new = None;
         {
             let table = shared.table.read();
+            // Neighbours in a batch are most often of one flow: look up what differs.
+            let (mut src, mut dst) = (None, (Key::default(), None));
             for judged in rest.by_ref() {
-                if judged.station && !table.touch(judged.src, from.id, now) {
-                    first_new = Some(judged);
-                    break;
+                if judged.station && src != Some(judged.src) {
+                    if !table.touch(judged.src, from.id, now) {
+                        first_new = Some(judged);
+                        break;
+                    }
+                    src = Some(judged.src);
                 }
-                resolve(judged, table.lookup(judged.dst, now));
+                if judged.dst != dst.0 {
+                    dst = (judged.dst, table.lookup(judged.dst, now));
+                }
+                resolve(judged, dst.1);
             }
         }
         let Some(first) = first_new else {

@@ -134,6 +134,17 @@ fn a_flood_of_addresses_is_bounded_and_harms_nobody_else() {
 }
 
 #[test]
+fn more_than_a_batch_is_taken_in_parts() {
+    let (switch, _) = switch(SwitchConfig::default());
+    switch.set_alarm(Arc::new(Bell::default()));
+    let (a, _) = attach(&switch, "a", MANY);
+    let (b, to_b) = attach(&switch, "b", 301);
+    send(&b, 0, &[(BROADCAST, mac(2))]);
+    assert_eq!(send(&a, 0, &[(mac(2), mac(1)); 600]), 301);
+    assert_eq!(to_b.numbers(), (0..301).collect::<Vec<_>>());
+}
+
+#[test]
 fn ports_come_and_go() {
     let config = SwitchConfig {
         max_ports: 2,
