@@ -18,6 +18,12 @@ use crate::stream::Sender;
 /// Requests that may wait at once; a device that queues more is told so.
 const MAX_QUEUED: usize = 256;
 
+/// Most data of one message, and of all messages on their way at once. QEMU (seen with 11.1.3)
+/// cannot go on with a reply that its socket's send buffer takes only in part: from about 200 KiB
+/// on, the connection hangs for good.
+const MAX_CHUNK: usize = 32 << 10;
+const MAX_ON_THE_WAY: usize = 64 << 10;
+
 /// Messages on their way at once.
 const MAX_OUTSTANDING: usize = 16;
 
@@ -295,14 +301,14 @@ impl Engine {
             chunks: Vec::with_capacity(MAX_OUTSTANDING),
             done: VecDeque::new(),
             next_id: 0,
-            max_data: 1 << 20,
+            max_data: MAX_CHUNK,
             messages: 0,
             bytes: 0,
         }
     }
 
     pub fn connect(&mut self, max_data: usize) {
-        self.max_data = max_data.max(1);
+        self.max_data = max_data.clamp(1, MAX_CHUNK);
         self.dma.0.queue.lock().connected = true;
     }
 
@@ -360,7 +366,8 @@ impl Engine {
             }
         }
         let mut at = 0;
-        while self.chunks.len() < MAX_OUTSTANDING && tx.backlog() < 1 << 20 {
+        let mut on_the_way: usize = self.chunks.iter().map(|c| c.len).sum();
+        while self.chunks.len() < MAX_OUTSTANDING && on_the_way < MAX_ON_THE_WAY {
             let Some(active) = self.active.get_mut(at) else {
                 break;
             };
@@ -372,6 +379,7 @@ impl Engine {
             let len = left.min(self.max_data);
             let offset = active.asked;
             active.asked += len;
+            on_the_way += len;
             let mut id = self.next_id;
             while self.chunks.iter().any(|c| c.id == id) {
                 id = id.wrapping_add(1);
