@@ -47,7 +47,7 @@ pub enum Boot {
         /// Its command line.
         append: String,
     },
-    /// Nothing: the machine is poked through [`Guest::qtest`].
+    /// Nothing: the machine is poked through [`crate::Guest::qtest`].
     Qtest,
 }
 
@@ -76,7 +76,7 @@ pub struct GuestConfig {
     pub files: Vec<(String, u32, Vec<u8>)>,
     /// PCIe root ports `rp0`, `rp1`, ... to plug NICs into (0 to 8; q35 machines only).
     pub hotplug_ports: u8,
-    /// Whether a reboot restarts the guest ([`Guest::reboot`]); otherwise QEMU ends.
+    /// Whether a reboot restarts the guest ([`crate::Guest::reboot`]); otherwise QEMU ends.
     pub allow_reboot: bool,
     /// The namespace QEMU runs in.
     pub netns: Option<Netns>,
