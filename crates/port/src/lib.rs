@@ -14,6 +14,7 @@ use frame::{Counted, Sink};
 
 mod backlog;
 mod bell;
+pub mod capture;
 mod driver;
 mod tally;
 mod waiters;

@@ -378,6 +378,9 @@ fn refusals_name_the_cause() {
 #[test]
 fn passt_answers_where_it_runs() {
     let dir = tempfile::tempdir().expect("directory");
+    // Started by root it becomes "nobody", who has to find the socket.
+    let open_to_all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(dir.path(), open_to_all).expect("permissions");
     let path = dir.path().join("passt.sock");
     let passt = Command::new("passt")
         .args(["--foreground", "--one-off", "--quiet", "--socket"])

@@ -81,7 +81,10 @@ fn open(name: &str) -> Port {
 
 /// TAP `name`, up, with this address and no frames of its own accord (no IPv6, no ARP).
 fn quiet(name: &str, address: &str) -> Port {
-    let port = open(name);
+    quiet_as(open(name), name, address)
+}
+
+fn quiet_as(port: Port, name: &str, address: &str) -> Port {
     let conf = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
     // Without IPv6 in the kernel there is nothing to switch off.
     let _ = std::fs::write(conf, "1");
@@ -278,9 +281,31 @@ fn frames_pass_both_ways_with_their_checksums_undone() {
 
 #[test]
 fn tcp_passes_in_large_unsegmented_frames() {
-    if !inside("tcp_passes_in_large_unsegmented_frames") {
-        return;
+    if inside("tcp_passes_in_large_unsegmented_frames") {
+        let carried = tcp_between(true);
+        // Acknowledgements are small, so compare with what frames of MTU size would need.
+        assert!(carried.bytes / carried.frames > 3000, "{carried:?}");
     }
+}
+
+#[test]
+fn large_frames_are_cut_for_a_receiver_that_cannot_take_them() {
+    if inside("large_frames_are_cut_for_a_receiver_that_cannot_take_them") {
+        let carried = tcp_between(false);
+        assert!(carried.bytes / carried.frames > 1514, "{carried:?}");
+    }
+}
+
+/// What the side with offload carried, both ways.
+#[derive(Debug)]
+struct Carried {
+    frames: u64,
+    bytes: u64,
+}
+
+/// Echoes 4 MB of TCP between two namespaces through two TAPs, the second one with `offload` or
+/// without.
+fn tcp_between(offload: bool) -> Carried {
     let left = quiet("t0", "10.9.0.1/24");
     let (give, take) = mpsc::channel();
     let (done, finished) = mpsc::channel::<()>();
@@ -288,7 +313,9 @@ fn tcp_passes_in_large_unsegmented_frames() {
         // SAFETY: this thread has opened nothing yet; only its network changes.
         unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }
             .expect("a second namespace");
-        let right = quiet("t1", "10.9.0.2/24");
+        let held = (!offload).then(|| by_hand("t1", libc::IFF_TAP | libc::IFF_NO_PI));
+        let right = held.map(|fd| port_tap::open(Source::Fd(fd)).expect("inherited"));
+        let right = quiet_as(right.unwrap_or_else(|| open("t1")), "t1", "10.9.0.2/24");
         let listener = TcpListener::bind("10.9.0.2:80").expect("listen");
         give.send(right).expect("port");
         let (mut stream, _) = listener.accept().expect("accept");
@@ -319,13 +346,13 @@ fn tcp_passes_in_large_unsegmented_frames() {
     for c in [&left.counters, &right.counters] {
         assert_eq!(of(c, "tap_bad_header") + of(c, "tap_refused"), 0);
     }
-    // Acknowledgements are small, so compare what was carried with what MTU-sized frames need.
-    let frames = of(&left.counters, "frames_out") + of(&left.counters, "frames_in");
-    let bytes = of(&left.counters, "bytes_out") + of(&left.counters, "bytes_in");
-    assert!(
-        bytes > 8_000_000 && frames < bytes / 3000,
-        "{bytes} in {frames}"
-    );
+    let sum = |a, b| of(&left.counters, a) + of(&left.counters, b);
+    let carried = Carried {
+        frames: sum("frames_out", "frames_in"),
+        bytes: sum("bytes_out", "bytes_in"),
+    };
+    assert!(carried.bytes > 8_000_000);
+    carried
 }
 
 #[test]

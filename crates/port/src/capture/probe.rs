@@ -1,0 +1,181 @@
+//! The place in front of a port where captures are attached.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use frame::{Batch, Caps, Counted, Finisher, Sink, Wake};
+use parking_lot::{Mutex, RwLock};
+
+use super::{Capture, Direction};
+use crate::{Inlet, InletStatus, Interest, Port, Tally};
+
+/// Watches both directions of one port.
+///
+/// Frames are recorded once they have been dealt with, large ones whole. A guest that rewrites a
+/// buffer it has just sent may make the record differ from what was sent.
+pub struct Probe {
+    name: String,
+    active: AtomicBool,
+    /// The capture, and which of its interfaces this is.
+    target: RwLock<Option<(Arc<Capture>, u32)>>,
+    tally: Tally<1>,
+}
+
+impl Probe {
+    /// A probe that watches nothing yet.
+    pub fn new(name: &str) -> Arc<Self> {
+        Arc::new(Self {
+            name: name.to_owned(),
+            active: AtomicBool::new(false),
+            target: RwLock::new(None),
+            tally: Tally::new(["probe_sink_cannot_take"]),
+        })
+    }
+
+    /// Watches one sink, for whoever has two of them rather than a port: a NIC on a switch. The
+    /// sink that comes back is used in its place.
+    pub fn watch(self: &Arc<Self>, sink: Arc<dyn Sink>, direction: Direction) -> Arc<dyn Sink> {
+        Arc::new(ProbedSink {
+            inner: sink,
+            probe: Arc::clone(self),
+            direction,
+        })
+    }
+
+    /// Puts a probe in front of `port`. The port that comes back is used in its place.
+    pub fn wrap(port: Port) -> (Port, Arc<Self>) {
+        let probe = Self::new(&port.name);
+        let wrapped = Port {
+            name: port.name,
+            sink: probe.watch(port.sink, Direction::Outbound),
+            inlet: port.inlet.map(|inner| {
+                Box::new(ProbedInlet {
+                    inner,
+                    probe: Arc::clone(&probe),
+                    finisher: Mutex::default(),
+                }) as Box<dyn Inlet>
+            }),
+            counters: Arc::new(Both(port.counters, Arc::clone(&probe))),
+        };
+        (wrapped, probe)
+    }
+
+    /// Records into `capture` from now on, under the port's name, instead of where it did before.
+    pub fn attach(&self, capture: &Arc<Capture>) {
+        self.attach_as(capture, &self.name);
+    }
+
+    /// The same under another name, where several ports are called alike.
+    pub fn attach_as(&self, capture: &Arc<Capture>, name: &str) {
+        let id = capture.interface(name);
+        *self.target.write() = Some((Arc::clone(capture), id));
+        self.active.store(true, Ordering::Release);
+    }
+
+    /// Records no more. The file ends when its last probe and owner let go of it.
+    pub fn detach(&self) {
+        self.active.store(false, Ordering::Release);
+        // The capture may end here and wait for its file: not under the lock.
+        let last = self.target.write().take();
+        drop(last);
+    }
+
+    fn record(&self, direction: Direction, batch: &Batch<'_>, picks: &[u16]) {
+        if picks.is_empty() || !self.active.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some((capture, id)) = &*self.target.read() {
+            capture.record(*id, direction, batch, picks);
+        }
+    }
+}
+
+/// The port's counters, then the probe's.
+struct Both(Arc<dyn Counted>, Arc<Probe>);
+
+impl Counted for Both {
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        self.0.counters(visit);
+        self.1.tally.counters(visit);
+    }
+}
+
+struct ProbedSink {
+    inner: Arc<dyn Sink>,
+    probe: Arc<Probe>,
+    direction: Direction,
+}
+
+impl Sink for ProbedSink {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        let n = self.inner.deliver(batch, picks).min(picks.len());
+        self.probe.record(self.direction, batch, &picks[..n]);
+        n
+    }
+
+    fn caps(&self) -> Caps {
+        self.inner.caps()
+    }
+
+    fn want_room(&self, waker: &Arc<dyn Wake>) {
+        self.inner.want_room(waker);
+    }
+}
+
+struct ProbedInlet {
+    inner: Box<dyn Inlet>,
+    probe: Arc<Probe>,
+    finisher: Mutex<Finisher>,
+}
+
+impl Inlet for ProbedInlet {
+    fn interests<'a>(&'a self, add: &mut dyn FnMut(Interest<'a>)) {
+        self.inner.interests(add);
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        self.inner.timeout()
+    }
+
+    fn link_up(&self) -> bool {
+        self.inner.link_up()
+    }
+
+    fn run(&mut self, to: &dyn Sink, budget: usize) -> InletStatus {
+        let between = Between {
+            to,
+            probe: &self.probe,
+            finisher: &self.finisher,
+        };
+        self.inner.run(&between, budget)
+    }
+}
+
+/// Takes everything as it comes, so that it is recorded as it came, and finishes it for `to`.
+struct Between<'a> {
+    to: &'a dyn Sink,
+    probe: &'a Probe,
+    finisher: &'a Mutex<Finisher>,
+}
+
+impl Sink for Between<'_> {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        let mut refused = 0;
+        let mut finisher = self.finisher.lock();
+        let n = finisher.deliver(self.to, batch, picks, |_, _| refused += 1);
+        drop(finisher);
+        let n = n.min(picks.len());
+        self.probe.tally.add(0, refused);
+        self.probe.record(Direction::Inbound, batch, &picks[..n]);
+        n
+    }
+
+    fn caps(&self) -> Caps {
+        Caps::ALL
+    }
+
+    fn want_room(&self, waker: &Arc<dyn Wake>) {
+        self.to.want_room(waker);
+    }
+}
