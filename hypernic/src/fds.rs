@@ -38,6 +38,9 @@ mod tests {
         ours.write_all(b"x").expect("write");
         copy.read_exact(&mut [0]).expect("read");
         let error = inherited(9999).expect_err("not open");
-        assert!(error.contains("9999") && error.contains("close-on-exec"), "{error}");
+        assert!(
+            error.contains("9999") && error.contains("close-on-exec"),
+            "{error}"
+        );
     }
 }

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use frame::{Counted, Sink};
 use model::Clock;
 use port::{InletEvent, InletThread};
-use vale::Switch;
+use vale::{Keeper, Switch};
 use vfio_user::{Listener, Server};
 
-use crate::capture::Tap as CaptureTap;
+use crate::capture::NicCapture;
 use crate::config::{HostConfig, NicConfig, SocketSpec, SwitchConfig};
 use crate::error::Error;
 use crate::nic::{NewNic, RunningNic, describe};
@@ -29,7 +29,8 @@ pub struct Host {
 }
 
 struct RunningSwitch {
-    switch: Arc<Switch>,
+    switch: Switch,
+    _keeper: Keeper,
     ports: Vec<RunningPort>,
 }
 
@@ -41,7 +42,7 @@ struct Attached {
     port: Option<(String, Arc<dyn Counted>)>,
     /// The switch it is a port of.
     switch: Option<String>,
-    capture: Option<CaptureTap>,
+    capture: Option<NicCapture>,
 }
 
 struct RunningPort {
@@ -90,8 +91,15 @@ impl Host {
     /// A port that cannot be opened, with its cure.
     pub fn add_switch(&mut self, config: &SwitchConfig) -> Result<(), Error> {
         let clock = Arc::clone(&self.clock);
-        let switch = ports::new_switch(config, clock);
-        let mut running = RunningSwitch { switch, ports: Vec::new() };
+        let (switch, keeper) = ports::new_switch(config, clock).map_err(|source| Error::Os {
+            what: "cannot start a thread",
+            source,
+        })?;
+        let mut running = RunningSwitch {
+            switch,
+            _keeper: keeper,
+            ports: Vec::new(),
+        };
         for spec in &config.ports {
             let failed = |message| Error::Port {
                 owner: config.name.clone(),
@@ -106,12 +114,19 @@ impl Host {
                     let shown = name.clone();
                     let events = move |event| log_port_event(&shown, event);
                     let thread = InletThread::spawn(&format!("port {name}"), inlet, entry, events)
-                        .map_err(|source| Error::Os { what: "cannot start a thread", source })?;
+                        .map_err(|source| Error::Os {
+                            what: "cannot start a thread",
+                            source,
+                        })?;
                     Some(thread)
                 }
                 None => None,
             };
-            running.ports.push(RunningPort { name, counters: port.counters, _inlet: inlet });
+            running.ports.push(RunningPort {
+                name,
+                counters: port.counters,
+                _inlet: inlet,
+            });
         }
         self.switches.insert(config.name.clone(), running);
         Ok(())
@@ -130,8 +145,10 @@ impl Host {
         let nic = match config.model {
             ModelName::E1000 => e1000::new(e1000::Config::new(config.mac.0)),
         };
-        let socket_error =
-            |message: String| Error::Socket { nic: config.name.clone(), message };
+        let socket_error = |message: String| Error::Socket {
+            nic: config.name.clone(),
+            message,
+        };
         let listener = match &config.socket {
             SocketSpec::Path(path) => Listener::bind(path),
             SocketSpec::Fd(fd) => Listener::from_fd(fds::inherited(*fd).map_err(socket_error)?),
@@ -143,17 +160,18 @@ impl Host {
 
         let capture = match &config.capture {
             Some(file) => {
-                let tap = CaptureTap::create(file, &config.name).map_err(|message| Error::Port {
-                    owner: config.name.clone(),
-                    port: format!("capture {}", file.display()),
-                    message,
-                })?;
-                Some(tap)
+                let capture =
+                    NicCapture::create(file, &config.name).map_err(|message| Error::Port {
+                        owner: config.name.clone(),
+                        port: format!("capture {}", file.display()),
+                        message,
+                    })?;
+                Some(capture)
             }
             None => None,
         };
         let toward_guest: Arc<dyn Sink> = match &capture {
-            Some(tap) => tap.toward_guest(new.sink()),
+            Some(capture) => capture.toward_guest(new.sink()),
             None => new.sink(),
         };
         let mut attached_switch = None;
@@ -175,7 +193,7 @@ impl Host {
             }
         };
         let toward_wire = match &capture {
-            Some(tap) => tap.toward_wire(toward_wire),
+            Some(capture) => capture.toward_wire(toward_wire),
             None => toward_wire,
         };
 
@@ -199,13 +217,23 @@ impl Host {
                     log_port_event(&shown, event);
                 };
                 let name = format!("port {}", config.name);
-                let thread = InletThread::spawn(&name, source, toward_guest, events)
-                    .map_err(|source| Error::Os { what: "cannot start a thread", source })?;
+                let thread =
+                    InletThread::spawn(&name, source, toward_guest, events).map_err(|source| {
+                        Error::Os {
+                            what: "cannot start a thread",
+                            source,
+                        }
+                    })?;
                 inlet = Some(thread);
             }
         }
-        let attached =
-            Attached { inlet, nic, port: port_counters, switch: attached_switch, capture };
+        let attached = Attached {
+            inlet,
+            nic,
+            port: port_counters,
+            switch: attached_switch,
+            capture,
+        };
         self.nics.insert(config.name.clone(), attached);
         Ok(())
     }

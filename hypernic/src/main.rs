@@ -36,8 +36,10 @@ fn serve(cli: Cli) -> Result<(), Error> {
         return Ok(());
     }
     // Before any thread starts, so that every thread has them blocked or handled alike.
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1])
-        .map_err(|source| Error::Os { what: "cannot wait for signals", source })?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1]).map_err(|source| Error::Os {
+        what: "cannot wait for signals",
+        source,
+    })?;
     guest_mem::install_sigbus_guard();
     // A process whose every NIC was handed one connection has nothing left to serve after them.
     let host = Host::start_with(&config, || {
@@ -47,7 +49,11 @@ fn serve(cli: Cli) -> Result<(), Error> {
         LogFormat::Human => print!("{}", hints::banner(&config)),
         LogFormat::Json => println!("{}", hints::banner_json(&config)),
     }
-    tracing::info!(nics = config.nics.len(), switches = config.switches.len(), "serving");
+    tracing::info!(
+        nics = config.nics.len(),
+        switches = config.switches.len(),
+        "serving"
+    );
     for signal in signals.forever() {
         if signal == SIGUSR1 {
             print_counters(&host, format);

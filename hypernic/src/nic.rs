@@ -12,7 +12,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use frame::{Batch, Caps, Counted, Sink, Wake};
-use model::{Control, Env, Interrupts, Nic, PciState, Progress, Receive, ResetKind, Space, Transmit};
+use model::{
+    Control, Env, Interrupts, Nic, PciState, Progress, Receive, ResetKind, Space, Transmit,
+};
 use parking_lot::Mutex;
 use pci::{Bar, Capability, ConfigEvent, Msi, PowerManagement};
 use port::Bell;
@@ -54,7 +56,8 @@ pub(crate) fn describe(identity: &model::Identity) -> DeviceDescription {
         description = description.intx(1);
     }
     if identity.pm {
-        description = description.capability(Capability::Pm(PowerManagement::default()));
+        description =
+            description.capability(Capability::PowerManagement(PowerManagement::default()));
     }
     if identity.msi > 0 {
         description = description.msi(Msi::new(identity.msi).address64());
@@ -88,7 +91,8 @@ pub struct NicSink {
 impl Sink for NicSink {
     fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
         if !self.attached.load(Ordering::Acquire) {
-            self.no_client.fetch_add(picks.len() as u64, Ordering::Relaxed);
+            self.no_client
+                .fetch_add(picks.len() as u64, Ordering::Relaxed);
             return picks.len();
         }
         self.receive.deliver(&self.env, batch, picks)
@@ -103,12 +107,16 @@ impl Sink for NicSink {
     }
 }
 
+/// Counters, in the order they were visited.
+type Values = Vec<(&'static str, u64)>;
+
 /// What other threads share with a NIC's thread.
 struct Shared {
     bell: Arc<Bell>,
     quit: AtomicBool,
     link: AtomicBool,
-    questions: Mutex<Vec<mpsc::Sender<Vec<(&'static str, u64)>>>>,
+    /// Who waits for counters.
+    questions: Mutex<Vec<mpsc::Sender<Values>>>,
 }
 
 /// A running NIC.
@@ -150,7 +158,14 @@ impl NewNic {
             attached: AtomicBool::new(false),
             no_client: AtomicU64::new(0),
         });
-        Ok(Self { name: name.to_owned(), nic, server, env, timer, sink })
+        Ok(Self {
+            name: name.to_owned(),
+            nic,
+            server,
+            env,
+            timer,
+            sink,
+        })
     }
 
     /// Where frames for the NIC go.
@@ -165,8 +180,10 @@ impl NewNic {
         out: Arc<dyn Sink>,
         finished: Box<dyn FnOnce() + Send>,
     ) -> Result<RunningNic, Error> {
-        let bell = Bell::new()
-            .map_err(|source| Error::Os { what: "cannot make an eventfd", source })?;
+        let bell = Bell::new().map_err(|source| Error::Os {
+            what: "cannot make an eventfd",
+            source,
+        })?;
         let shared = Arc::new(Shared {
             bell: Arc::new(bell),
             quit: AtomicBool::new(false),
@@ -198,8 +215,16 @@ impl NewNic {
         let thread = std::thread::Builder::new()
             .name(format!("nic {}", self.name))
             .spawn(move || worker.run())
-            .map_err(|source| Error::Os { what: "cannot start a thread", source })?;
-        Ok(RunningNic { name: self.name, shared, sink: self.sink, thread: Some(thread) })
+            .map_err(|source| Error::Os {
+                what: "cannot start a thread",
+                source,
+            })?;
+        Ok(RunningNic {
+            name: self.name,
+            shared,
+            sink: self.sink,
+            thread: Some(thread),
+        })
     }
 }
 
@@ -229,7 +254,11 @@ impl RunningNic {
         self.shared.questions.lock().push(answer);
         self.shared.bell.ring();
         let values = question.recv_timeout(PATIENCE).unwrap_or_default();
-        Section { kind: "nic", name: self.name.clone(), values }
+        Section {
+            kind: "nic",
+            name: self.name.clone(),
+            values,
+        }
     }
 }
 
@@ -291,7 +320,10 @@ impl Worker {
             let timer = PollFd::new(&*self.timer, PollFlags::IN);
             let server = PollFd::from_borrowed_fd(self.server.as_fd(), PollFlags::IN);
             let mut fds = [bell, timer, server];
-            let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+            let now = rustix::event::Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
             self.polls += 1;
             if poll(&mut fds, more.then_some(&now)).is_ok() {
                 timer_fired = fds[1].revents().contains(PollFlags::IN);
@@ -309,7 +341,10 @@ impl Worker {
             self.board.control.counters(&mut visit);
             self.server.counters(&mut visit);
             self.board.env.memory.counters(&mut visit);
-            visit("rx_no_client", self.board.sink.no_client.load(Ordering::Relaxed));
+            visit(
+                "rx_no_client",
+                self.board.sink.no_client.load(Ordering::Relaxed),
+            );
             visit("timer_calls", self.timer.syscalls());
             visit("poll_calls", self.polls);
             let _ = asker.send(values);
@@ -393,7 +428,13 @@ impl Device for Board {
     fn dma_map_changed(&mut self, change: DmaChange) {
         // RAM starts at 0, and again at 4 GiB; ROMs and device memory come without a descriptor
         // from every VMM and mean nothing.
-        let DmaChange::Mapped { iova: 0 | 0x1_0000_0000, len, prot, shared: false } = change else {
+        let DmaChange::Mapped {
+            iova: 0 | 0x1_0000_0000,
+            len,
+            prot,
+            shared: false,
+        } = change
+        else {
             return;
         };
         if prot.write && self.may_log() {
@@ -422,7 +463,11 @@ impl Device for Board {
             progress = self.transmit.run(&self.env, &*self.out, TX_BUDGET);
         }
         self.tx_ready = progress == Progress::More;
-        if self.tx_ready { ServerWork::More } else { ServerWork::Idle }
+        if self.tx_ready {
+            ServerWork::More
+        } else {
+            ServerWork::Idle
+        }
     }
 }
 

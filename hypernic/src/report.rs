@@ -21,12 +21,20 @@ impl Section {
     pub fn of(kind: &'static str, name: impl Into<String>, counted: &dyn Counted) -> Self {
         let mut values = Vec::new();
         counted.counters(&mut |name, value| values.push((name, value)));
-        Self { kind, name: name.into(), values }
+        Self {
+            kind,
+            name: name.into(),
+            values,
+        }
     }
 
     /// One value by name; 0 when there is none.
     pub fn get(&self, name: &str) -> u64 {
-        self.values.iter().filter(|(n, _)| *n == name).map(|(_, v)| v).sum()
+        self.values
+            .iter()
+            .filter(|(n, _)| *n == name)
+            .map(|(_, v)| v)
+            .sum()
     }
 }
 
@@ -45,8 +53,11 @@ pub fn human(sections: &[Section]) -> String {
 /// One JSON object: `{"counters": [{"kind", "name", "values": {…}} …]}`, zeros included.
 pub fn json(sections: &[Section]) -> Value {
     let one = |section: &Section| {
-        let values: Map<String, Value> =
-            section.values.iter().map(|(n, v)| ((*n).to_owned(), Value::from(*v))).collect();
+        let values: Map<String, Value> = section
+            .values
+            .iter()
+            .map(|(n, v)| ((*n).to_owned(), Value::from(*v)))
+            .collect();
         serde_json::json!({"kind": section.kind, "name": section.name, "values": values})
     };
     serde_json::json!({ "counters": sections.iter().map(one).collect::<Vec<_>>() })
@@ -59,7 +70,11 @@ mod tests {
     #[test]
     fn both_forms_show_the_same_numbers() {
         let values = vec![("tx_frames", 7), ("rx_frames", 0)];
-        let section = Section { kind: "nic", name: "n0".into(), values };
+        let section = Section {
+            kind: "nic",
+            name: "n0".into(),
+            values,
+        };
         assert_eq!(section.get("tx_frames"), 7);
         assert_eq!(section.get("none"), 0);
         let text = human(std::slice::from_ref(&section));

@@ -1,0 +1,182 @@
+//! From the words of a port to the port.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+
+use frame::Sink;
+use model::Clock;
+use port::Port;
+use port_stream::{Endpoint, StreamConfig};
+use port_user::{Forward, Protocol, UserConfig};
+use vale::{Keeper, PortConfig, Switch, SwitchConfig as ValeConfig};
+
+use crate::config::SwitchConfig;
+use crate::fds;
+use crate::report::Section;
+use crate::spec::PortSpec;
+
+/// Opens a port.
+///
+/// # Errors
+/// Cause and cure, in the port's own words.
+pub(crate) fn open(spec: &PortSpec) -> Result<Port, String> {
+    let text = |error: &dyn std::error::Error| error.to_string();
+    match spec {
+        PortSpec::User(options) => port_user::open(&user_config(options)?).map_err(|e| text(&e)),
+        PortSpec::Tap(name) => {
+            port_tap::open(port_tap::Source::Name(name.clone())).map_err(|e| text(&e))
+        }
+        PortSpec::TapFd(fd) => {
+            port_tap::open(port_tap::Source::Fd(fds::inherited(*fd)?)).map_err(|e| text(&e))
+        }
+        PortSpec::Stream(path) => stream(Endpoint::Connect(path.clone())),
+        PortSpec::StreamListen(path) => stream(Endpoint::Listen(path.clone())),
+        PortSpec::StreamFd(fd) => stream(Endpoint::Fd(fds::inherited(*fd)?)),
+        PortSpec::Null => Ok(port_null::open()),
+        PortSpec::Loopback => port_loopback::open().map_err(|e| text(&e)),
+        PortSpec::Switch(name) => Err(format!("\"{name}\" is a switch, not a port")),
+    }
+}
+
+fn stream(endpoint: Endpoint) -> Result<Port, String> {
+    port_stream::open(StreamConfig::new(endpoint)).map_err(|error| error.to_string())
+}
+
+/// A switch with this process's clock, and the thread that keeps its time.
+pub(crate) fn new_switch(
+    config: &SwitchConfig,
+    clock: Arc<dyn Clock>,
+) -> std::io::Result<(Switch, Keeper)> {
+    let vale = ValeConfig {
+        ageing: config.ageing,
+        ..ValeConfig::default()
+    };
+    let switch = Switch::new(vale, Arc::new(move || clock.now()));
+    let keeper = Keeper::start(&switch)?;
+    Ok((switch, keeper))
+}
+
+/// Joins a sink to a switch; frames for the switch go into what is returned.
+pub(crate) fn attach(
+    switch: &Switch,
+    name: &str,
+    to: Arc<dyn Sink>,
+) -> Result<Arc<dyn Sink>, String> {
+    let port = switch
+        .attach(name, to, PortConfig::default())
+        .map_err(|e| e.to_string())?;
+    Ok(port)
+}
+
+/// The counters of a switch's ports.
+pub(crate) fn switch_sections(name: &str, switch: &Switch) -> Vec<Section> {
+    let ports = switch.ports().into_iter();
+    ports
+        .map(|port| Section {
+            kind: "switch-port",
+            name: format!("{name}/{}", port.name),
+            values: port.counters,
+        })
+        .collect()
+}
+
+/// The options of `user:KEY=VALUE,…`.
+fn user_config(options: &[(String, String)]) -> Result<UserConfig, String> {
+    let mut config = UserConfig::default();
+    for (key, value) in options {
+        let bad = |why: &str| format!("option {key}={value}: {why}");
+        let switch = || match value.as_str() {
+            "on" | "yes" | "true" => Ok(true),
+            "off" | "no" | "false" => Ok(false),
+            _ => Err(bad("write on or off")),
+        };
+        match key.as_str() {
+            "net" => {
+                let (network, prefix) = value
+                    .split_once('/')
+                    .ok_or_else(|| bad("write it as 10.0.2.0/24"))?;
+                config.network = network
+                    .parse()
+                    .map_err(|_| bad("the address is no IPv4 address"))?;
+                config.prefix = prefix.parse().map_err(|_| bad("the prefix is no number"))?;
+            }
+            "ipv6" => config.ipv6 = switch()?,
+            "restrict" => config.restrict = switch()?,
+            "hostname" => config.hostname = Some(value.clone()),
+            "tftp" => config.tftp = Some(value.into()),
+            "bootfile" => config.bootfile = Some(value.clone()),
+            "hostfwd" => config.forwards.push(forward(value).ok_or_else(|| {
+                bad("write it as tcp:127.0.0.1:2222-10.0.2.15:22 (addresses may be empty)")
+            })?),
+            _ => {
+                return Err(format!(
+                    "there is no option \"{key}\"; known: net, ipv6, restrict, hostname, tftp, bootfile, hostfwd"
+                ));
+            }
+        }
+    }
+    Ok(config)
+}
+
+/// `PROTO:[HOST]:PORT-[GUEST]:PORT`, as QEMU writes it.
+fn forward(text: &str) -> Option<Forward> {
+    let (protocol, rest) = text.split_once(':')?;
+    let protocol = match protocol {
+        "tcp" => Protocol::Tcp,
+        "udp" => Protocol::Udp,
+        _ => return None,
+    };
+    let (host, guest) = rest.split_once('-')?;
+    let (host_address, host_port) = host.rsplit_once(':')?;
+    let (guest_address, guest_port) = guest.rsplit_once(':')?;
+    let host_address = match host_address {
+        "" => Ipv4Addr::LOCALHOST,
+        address => address.parse().ok()?,
+    };
+    let guest = match guest_address {
+        "" => None,
+        address => Some(address.parse().ok()?),
+    };
+    Some(Forward {
+        protocol,
+        host: SocketAddrV4::new(host_address, host_port.parse().ok()?),
+        guest,
+        guest_port: guest_port.parse().ok().filter(|port| *port != 0)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(text: &str) -> Result<UserConfig, String> {
+        match text.parse::<PortSpec>().expect("a port") {
+            PortSpec::User(options) => user_config(&options),
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn options_of_the_user_network() {
+        let config =
+            options("user:net=10.9.0.0/16,ipv6=off,tftp=/srv,bootfile=x,hostfwd=tcp::2222-:22")
+                .expect("good");
+        assert_eq!(
+            (config.network, config.prefix),
+            (Ipv4Addr::new(10, 9, 0, 0), 16)
+        );
+        assert!(!config.ipv6);
+        let forward = config.forwards[0];
+        assert_eq!(forward.host, SocketAddrV4::new(Ipv4Addr::LOCALHOST, 2222));
+        assert_eq!((forward.guest, forward.guest_port), (None, 22));
+        for (bad, why) in [
+            ("user:nat=on", "no option \"nat\""),
+            ("user:ipv6=maybe", "on or off"),
+            ("user:hostfwd=tcp:22", "hostfwd=tcp:22"),
+            ("user:net=10.0.0.0", "10.0.2.0/24"),
+        ] {
+            let error = options(bad).expect_err(bad);
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}
