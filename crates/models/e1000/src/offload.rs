@@ -258,7 +258,8 @@ fn segment<'v>(
     }
     let payload = packet.len() - hdr;
     let count = payload.div_ceil(mss);
-    if count > MAX_SEGMENTS {
+    // Each segment must be a frame the chip can send.
+    if count > MAX_SEGMENTS || hdr + mss.min(payload) > MAX_FRAME {
         return Err(Refused::BadTso);
     }
     let mut copy = [0u8; 256];

@@ -1,0 +1,383 @@
+//! What the guest finds in its buffers and descriptors.
+
+mod common;
+#[path = "common/packet.rs"]
+mod packet;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::*;
+use frame::Wake;
+use packet::*;
+use wire::{Csum, Gso, Offload};
+
+const BAM: u32 = 0x8000;
+const UPE: u32 = 8;
+const LPE: u32 = 0x20;
+const SECRC: u32 = 1 << 26;
+const VFE: u32 = 1 << 18;
+const VME: u32 = 1 << 30;
+
+const EOP: u8 = 2;
+const IXSM: u8 = 4;
+const VP: u8 = 8;
+
+fn machine(len: u32, rctl: u32) -> Machine {
+    let mut m = Machine::default();
+    m.rx_on(len, rctl);
+    m.r(reg::ICR);
+    m
+}
+
+fn vme(m: &mut Machine) {
+    let ctrl = m.r(reg::CTRL);
+    m.w(reg::CTRL, ctrl | VME);
+}
+
+fn tagged(tci: u16) -> Vec<u8> {
+    let mut frame = plain(MAC, 100);
+    let [a, b] = tci.to_be_bytes();
+    frame.splice(12..12, [0x81, 0, a, b]);
+    frame
+}
+
+#[test]
+fn the_fcs_is_there_unless_stripped() {
+    let frame = plain(MAC, 100);
+    for (rctl, len) in [(BAM, 104), (BAM | SECRC, 100)] {
+        let m = machine(8, rctl);
+        m.poke(RX_BUFFERS, &[0xee; 120]);
+        m.offer(&[&frame]);
+        assert_eq!(m.rx_status(0), (len, 1 | EOP | IXSM, 0, 0));
+        assert_eq!(m.peek(RX_BUFFERS, 100), frame);
+        let tail = m.peek(RX_BUFFERS + 100, 5);
+        if len == 104 {
+            // The residue of Ethernet's CRC over a frame and its FCS.
+            let mut whole = frame.clone();
+            whole.extend(&tail[..4]);
+            assert_eq!(crc32fast::hash(&whole), 0x2144_df1c);
+            assert_eq!(tail[4], 0xee);
+        } else {
+            assert_eq!(tail, [0xee; 5]);
+        }
+    }
+}
+
+#[test]
+fn short_frames_are_padded() {
+    let m = machine(8, BAM);
+    m.poke(RX_BUFFERS, &[0xee; 80]);
+    let frame = plain(MAC, 42);
+    m.offer(&[&frame]);
+    assert_eq!(m.rx_status(0).0, 64);
+    let got = m.peek(RX_BUFFERS, 65);
+    assert_eq!(got[..42], frame);
+    assert_eq!(got[42..60], [0; 18]);
+    assert_eq!(crc32fast::hash(&got[..64]), 0x2144_df1c);
+    assert_eq!(got[64], 0xee);
+}
+
+#[test]
+fn frames_longer_than_a_buffer_are_chained() {
+    for (bits, size) in [(3u32 << 16, 256usize), (2 << 16, 512), (1 << 16, 1024)] {
+        for len in [size - 4, size - 3, size, 2 * size - 4, 1500] {
+            let m = machine(64, BAM | LPE | bits);
+            let frame = plain(MAC, len);
+            m.offer(&[&frame]);
+            let mut got = Vec::new();
+            let count = (len + 4).div_ceil(size) as u32;
+            for i in 0..count {
+                let (n, status, errors, _) = m.rx_status(i);
+                let last = i + 1 == count;
+                assert_eq!(status & 3, if last { 3 } else { 1 }, "{size} {len} {i}");
+                assert_eq!(errors, 0);
+                got.extend(m.peek(RX_BUFFERS + u64::from(i) * 0x4000, n.into()));
+            }
+            assert_eq!(m.rx_status(count).1, 0);
+            assert_eq!(got.len(), len + 4);
+            assert_eq!(got[..len], frame);
+            assert_eq!(crc32fast::hash(&got), 0x2144_df1c);
+        }
+    }
+}
+
+#[test]
+fn null_buffers_are_written_back_and_passed_over() {
+    let m = machine(8, BAM | SECRC | 3 << 16);
+    m.rx_desc(0, 0);
+    m.rx_desc(2, 0);
+    let frame = plain(MAC, 400);
+    m.offer(&[&frame]);
+    let lens: Vec<_> = (0..4).map(|i| m.rx_status(i).0).collect();
+    assert_eq!(lens, [0, 256, 0, 144]);
+    let eop: Vec<_> = (0..4).map(|i| m.rx_status(i).1 & 3).collect();
+    assert_eq!(eop, [1, 1, 1, 3]);
+}
+
+#[test]
+fn length_limits_follow_lpe() {
+    for (rctl, len, lost) in [
+        (0, 1518, false),
+        (0, 1519, true),
+        (LPE, 1519, false),
+        (LPE, 16380, false),
+        (LPE, 16381, true),
+    ] {
+        let mut m = machine(64, BAM | rctl);
+        assert_eq!(m.offer(&[&plain(MAC, len)]), 1);
+        assert_eq!(m.rx_status(0).1 & 1 == 0, lost, "{rctl:#x} {len}");
+        assert_eq!(m.r(0x40ac), u32::from(lost), "ROC");
+        assert_eq!(m.counter("rx_oversize"), u64::from(lost));
+    }
+}
+
+#[test]
+fn frames_for_others_are_filtered() {
+    let m = machine(8, BAM);
+    assert_eq!(m.offer(&[&plain(PEER, 60), &plain([0xff; 6], 60)]), 2);
+    assert_eq!(m.counter("rx_filtered"), 1);
+    assert_eq!(m.peek(RX_BUFFERS, 6), [0xff; 6]);
+    let m = machine(8, UPE);
+    m.offer(&[&plain(PEER, 60), &plain([0xff; 6], 60)]);
+    assert_eq!(m.counter("rx_filtered"), 1);
+    assert_eq!(m.peek(RX_BUFFERS, 6), PEER);
+}
+
+#[test]
+fn tags_are_stripped_kept_or_put_in() {
+    let inside = tagged(0x2064);
+    let bare = plain(MAC, 100);
+    let beside = Offload {
+        vlan: Some(0x2064),
+        ..Offload::NONE
+    };
+    for strip in [false, true] {
+        for (bytes, notes) in [(&inside, Offload::NONE), (&bare, beside)] {
+            let mut m = machine(8, BAM);
+            if strip {
+                vme(&mut m);
+            }
+            m.offer_notes(&[(bytes, notes)]);
+            let (len, status, _, special) = m.rx_status(0);
+            let want = if strip { &bare } else { &inside };
+            assert_eq!(usize::from(len), want.len() + 4);
+            assert_eq!(m.peek(RX_BUFFERS, want.len()), *want);
+            assert_eq!(status & VP != 0, strip);
+            assert_eq!(special, if strip { 0x2064 } else { 0 });
+        }
+    }
+}
+
+#[test]
+fn stripping_looks_no_further_than_the_frame() {
+    for len in 1..=18 {
+        let mut frame = tagged(5);
+        frame.truncate(len);
+        let mut m = machine(8, BAM | UPE | 0x10);
+        vme(&mut m);
+        m.offer(&[&frame]);
+        let (n, status, _, _) = m.rx_status(0);
+        if len < 14 {
+            assert_eq!(status, 0);
+            assert_eq!(m.counter("rx_runt"), 1);
+        } else {
+            assert_eq!(n, 64);
+            assert_eq!(status & VP != 0, len == 18);
+        }
+    }
+}
+
+#[test]
+fn the_vlan_filter_sees_tags_inside_and_beside() {
+    let beside = |tci| Offload {
+        vlan: Some(tci),
+        ..Offload::NONE
+    };
+    let mut m = machine(16, BAM | VFE);
+    m.w(reg::VFTA + 3 * 4, 1 << 4);
+    let bare = plain(MAC, 100);
+    m.offer_notes(&[
+        (&tagged(100), Offload::NONE),
+        (&tagged(101), Offload::NONE),
+        (&bare, beside(100)),
+        (&bare, beside(101)),
+        (&bare, Offload::NONE),
+    ]);
+    assert_eq!(m.r(reg::RDH), 3);
+    assert_eq!(m.counter("rx_filtered"), 2);
+}
+
+#[test]
+fn checksum_verdicts() {
+    const IPCS: u8 = 0x40;
+    const TCPCS: u8 = 0x20;
+    const IPE: u8 = 0x40;
+    const TCPE: u8 = 0x20;
+    let good = tcp4(&payload(333));
+    let mut bad_ip = good.clone();
+    bad_ip[24] ^= 1;
+    let mut bad_tcp = good.clone();
+    bad_tcp[200] ^= 1;
+    let mut fragment = good.clone();
+    fragment[20] = 0x20;
+    fragment[24..26].fill(0);
+    let ip = !sum(&fragment[14..34]);
+    fragment[24..26].copy_from_slice(&ip.to_be_bytes());
+    let both = 0x300;
+    for (name, frame, rxcsum, status, errors) in [
+        ("off", &bad_tcp, 0, IXSM, 0),
+        ("good", &good, both, IPCS | TCPCS, 0),
+        ("bad ip", &bad_ip, both, IPCS | TCPCS, IPE),
+        ("bad tcp", &bad_tcp, both, IPCS | TCPCS, TCPE),
+        ("ip only", &bad_tcp, 0x100, IPCS, 0),
+        ("fragment", &fragment, both, IPCS, 0),
+        ("not ip", &plain(MAC, 100), both, IXSM, 0),
+    ] {
+        let mut m = machine(8, BAM | UPE);
+        m.w(reg::RXCSUM, rxcsum);
+        let mut frame = frame.clone();
+        frame[..6].copy_from_slice(&MAC);
+        m.offer(&[&frame]);
+        let got = m.rx_status(0);
+        assert_eq!((got.1 & !3, got.2), (status, errors), "{name}");
+    }
+}
+
+#[test]
+fn unfinished_checksums_are_finished_unless_the_guest_checks_none() {
+    let mut want = tcp4(&payload(500));
+    want[..6].copy_from_slice(&MAC);
+    let mut partial = want.clone();
+    partial[50..52].copy_from_slice(&pseudo4(6, 520).to_be_bytes());
+    let notes = Offload {
+        csum: Some(Csum {
+            start: 34,
+            offset: 16,
+        }),
+        ..Offload::NONE
+    };
+    let mut m = machine(8, BAM);
+    assert!(!m.nic.receive.caps().csum);
+    m.offer_notes(&[(&partial, notes)]);
+    assert_eq!(m.peek(RX_BUFFERS, want.len()), want);
+    m.w(reg::RXCSUM, 0x300);
+    assert!(m.nic.receive.caps().csum);
+    m.offer_notes(&[(&partial, notes)]);
+    let (_, status, errors, _) = m.rx_status(1);
+    assert_eq!((status & 0x60, errors), (0x60, 0));
+}
+
+fn large(len: usize) -> (Vec<u8>, Offload) {
+    let mut frame = tcp4(&payload(len));
+    frame[..6].copy_from_slice(&MAC);
+    frame[50..52].copy_from_slice(&pseudo4(6, 20 + len as u16).to_be_bytes());
+    let notes = Offload {
+        csum: Some(Csum {
+            start: 34,
+            offset: 16,
+        }),
+        gso: Gso::Tcp4,
+        gso_size: 1000,
+        hdr_len: 54,
+        ..Offload::NONE
+    };
+    (frame, notes)
+}
+
+#[test]
+fn large_frames_arrive_in_segments_all_or_none() {
+    let (frame, notes) = large(5500);
+    let mut m = machine(16, BAM);
+    assert_eq!(m.offer_notes(&[(&frame, notes)]), 1);
+    assert_eq!(m.r(reg::RDH), 6);
+    let mut data: Vec<u8> = Vec::new();
+    for i in 0..6 {
+        let len = usize::from(m.rx_status(i).0) - 4;
+        let segment = m.peek(RX_BUFFERS + u64::from(i) * 0x4000, len);
+        assert_right(&segment);
+        data.extend(&segment[54..]);
+    }
+    assert_eq!(data, payload(5500));
+    // Nine descriptors are left: one large frame fits, the next waits whole.
+    assert_eq!(m.offer_notes(&[(&frame, notes), (&frame, notes)]), 1);
+    assert_eq!(m.r(reg::RDH), 12);
+    assert_eq!(m.offer_notes(&[(&frame, notes)]), 0);
+    m.w(reg::RDT, 11);
+    assert_eq!(m.offer_notes(&[(&frame, notes)]), 1);
+    assert_eq!(m.counter("rx_no_buffer"), 1, "once per time it ran dry");
+}
+
+#[derive(Default)]
+struct Bell(AtomicU64);
+
+impl Wake for Bell {
+    fn wake(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn no_buffer_is_back_pressure_and_new_buffers_wake() {
+    let mut m = machine(8, BAM);
+    let frame = plain(MAC, 60);
+    let many: Vec<&[u8]> = vec![&frame; 10];
+    assert_eq!(m.offer(&many), 7);
+    assert_eq!(m.offer(&many[7..]), 0);
+    assert_eq!(m.offer(&many[7..]), 0);
+    assert_eq!(m.r(0x40a0), 1, "RNBC");
+    let bell = Arc::new(Bell::default());
+    let waker: Arc<dyn Wake> = bell.clone();
+    m.nic.receive.want_room(&waker);
+    m.nic.receive.want_room(&waker);
+    m.nic.receive.poll(&m.env);
+    assert_eq!(bell.0.load(Ordering::SeqCst), 0, "still no room");
+    m.w(reg::RDT, 2);
+    assert_eq!(bell.0.load(Ordering::SeqCst), 1);
+    assert_eq!(m.offer(&many[7..]), 3);
+    assert_eq!(m.r(0x4074), 10, "GPRC");
+    // A receiver that goes away keeps nobody waiting.
+    m.nic.receive.want_room(&waker);
+    m.w(reg::RCTL, 0);
+    assert_eq!(bell.0.load(Ordering::SeqCst), 2);
+    assert_eq!(m.offer(&many), 10);
+    assert_eq!(m.counter("rx_disabled"), 10);
+}
+
+#[test]
+fn the_minimum_threshold_is_reported_when_it_is_crossed() {
+    for (rdmts, at) in [(0u32, 32u32), (1, 16), (2, 8)] {
+        let mut m = machine(64, BAM | rdmts << 8);
+        let frame = plain(MAC, 60);
+        for free in (0..63u32).rev() {
+            m.offer(&[&frame]);
+            let crossed = m.r(reg::ICR) & 0x10 != 0;
+            assert_eq!(crossed, free == at, "RDMTS {rdmts}, {free} left");
+        }
+    }
+}
+
+#[test]
+fn small_packets_are_reported() {
+    let mut m = machine(8, BAM);
+    m.w(0x2c00, 100);
+    m.offer(&[&plain(MAC, 97)]);
+    assert_eq!(m.r(reg::ICR) & 0x1_0000, 0);
+    m.offer(&[&plain(MAC, 96)]);
+    assert_eq!(m.r(reg::ICR) & 0x1_0000, 0x1_0000);
+}
+
+#[test]
+fn a_receiver_off_or_without_link_drops_and_counts() {
+    let frame = plain(MAC, 60);
+    let mut m = machine(8, BAM);
+    m.nic.control.set_link(&m.env, false);
+    assert_eq!(m.offer(&[&frame]), 1);
+    m.nic.control.set_link(&m.env, true);
+    m.sleep(10_000_000);
+    assert_eq!(m.offer(&[&frame]), 1);
+    m.nic.control.pci(&m.env, model::PciState::default());
+    assert_eq!(m.offer(&[&frame]), 1);
+    assert_eq!(m.counter("rx_disabled"), 2);
+    assert_eq!(m.counter("rx_frames"), 1);
+}
