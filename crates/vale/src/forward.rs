@@ -261,7 +261,7 @@ impl Scratch {
                 }
             }
         }
-        let held = if shared.may_hold_up() {
+        let held = if from.waits && shared.may_hold_up() {
             let holds = |at: u32| {
                 let port = &ports[at as usize];
                 port.is_alive() && !port.is_stalled(now, shared.stall_bound())

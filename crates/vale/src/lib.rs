@@ -18,7 +18,7 @@
 //! flooded frames, it is dropped and counted. A destination that has taken nothing for
 //! [`SwitchConfig::stall_bound`] holds up nobody until it takes frames again. Somebody must look after
 //! that bound: a [`Keeper`], or a loop of the caller's that calls [`Switch::tick`]. Without either,
-//! nothing is left with senders.
+//! nothing is left with senders, nor ever with a port that shall not wait ([`PortConfig::waits`]).
 //!
 //! # The table
 //!

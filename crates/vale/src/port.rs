@@ -19,6 +19,8 @@ pub(crate) struct Port {
     pub(crate) name: String,
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) counters: Counters,
+    /// Whether frames from here may be left with their sender.
+    pub(crate) waits: bool,
     alive: AtomicBool,
     /// When its sink first took nothing and has not taken anything since, plus one; 0 otherwise.
     short_since: AtomicU64,
@@ -27,12 +29,13 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    pub(crate) fn new(id: PortId, name: String, sink: Arc<dyn Sink>) -> Port {
+    pub(crate) fn new(id: PortId, name: String, sink: Arc<dyn Sink>, waits: bool) -> Port {
         Port {
             id,
             name,
             sink,
             counters: Counters::default(),
+            waits,
             alive: AtomicBool::new(true),
             short_since: AtomicU64::new(0),
             waiting: Mutex::default(),

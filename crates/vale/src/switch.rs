@@ -56,12 +56,19 @@ impl Default for SwitchConfig {
 pub struct PortConfig {
     /// Most addresses learned on it.
     pub max_macs: usize,
+    /// Whether its frames may be left with it while their destination is full. Right for one
+    /// guest's NIC, whose own traffic waits. Wrong for what brings frames for many guests, such as
+    /// an uplink: one slow guest would hold up the others' frames too.
+    pub waits: bool,
 }
 
 impl Default for PortConfig {
-    /// 1024 addresses.
+    /// 1024 addresses, waits.
     fn default() -> Self {
-        PortConfig { max_macs: 1024 }
+        PortConfig {
+            max_macs: 1024,
+            waits: true,
+        }
     }
 }
 
@@ -169,7 +176,7 @@ impl Switch {
             return Err(AttachError::TooManyPorts(ports.len()));
         }
         let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
-        let port = Arc::new(Port::new(id, name.to_owned(), to));
+        let port = Arc::new(Port::new(id, name.to_owned(), to, config.waits));
         shared.table.write().add_port(id, config.max_macs);
         let mut list = Vec::clone(&ports);
         list.push(port.clone());

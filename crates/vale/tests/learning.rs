@@ -126,7 +126,10 @@ fn a_flood_of_addresses_is_bounded_and_harms_nobody_else() {
     assert_eq!(to_b.numbers().len(), seen + 1);
     assert_eq!(count(&switch, "a", "rx_unicast"), 1);
 
-    let few = PortConfig { max_macs: 1 };
+    let few = PortConfig {
+        max_macs: 1,
+        ..PortConfig::default()
+    };
     let c = switch.attach("c", Recorder::new(0), few).expect("free");
     send(&c, 0, &[(BROADCAST, mac(8)), (BROADCAST, mac(9))]);
     let ports = switch.ports();

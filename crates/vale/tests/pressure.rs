@@ -91,6 +91,22 @@ fn nobody_is_held_up_where_nobody_looks_after_the_bound() {
 }
 
 #[test]
+fn an_uplink_is_not_held_up_by_one_of_many_guests() {
+    let (switch, ..) = kept();
+    let [_a, (_b, to_b), _c] = three(&switch, 2);
+    let uplink = PortConfig {
+        waits: false,
+        ..PortConfig::default()
+    };
+    let uplink = switch
+        .attach("uplink", Recorder::new(0), uplink)
+        .expect("free");
+    assert_eq!(send(&uplink, 0, &[(mac(2), mac(9)); 5]), 5);
+    assert_eq!(to_b.numbers(), [0, 1]);
+    assert_eq!(count(&switch, "b", "drop_no_room"), 3);
+}
+
+#[test]
 fn a_stalled_port_holds_up_nobody_until_it_takes_frames_again() {
     let (switch, hand, alarm) = kept();
     let [(a, _), (_, to_b), _] = three(&switch, 0);
@@ -126,7 +142,7 @@ fn a_stalled_port_holds_up_nobody_until_it_takes_frames_again() {
 #[test]
 fn who_waits_for_a_port_that_goes_is_woken() {
     let (switch, ..) = kept();
-    let [(a, _), ..] = three(&switch, 0);
+    let [(a, _), (_old_b, _), _] = three(&switch, 0);
     let bell = Arc::new(Bell::default());
     let waker: Arc<dyn Wake> = bell.clone();
     let frame = [(mac(2), mac(1))];

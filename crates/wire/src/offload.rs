@@ -41,7 +41,8 @@ pub struct Offload {
     pub gso: Gso,
     /// Payload bytes per segment (MSS).
     pub gso_size: u16,
-    /// Bytes of all headers, Ethernet to TCP options.
+    /// Bytes of all headers, Ethernet to TCP options. A larger value, within the frame, is taken
+    /// as the hint that Linux gives through TAP; the headers themselves decide.
     pub hdr_len: u16,
     /// TCP CWR is set and belongs to the first segment only.
     pub ecn: bool,

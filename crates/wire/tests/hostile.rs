@@ -296,3 +296,35 @@ fn fragments_hide_what_cannot_be_checked() {
     assert_eq!(later.l3.map(|l3| l3.fragment), Some(Fragment::Later));
     assert_eq!(later.l4, None);
 }
+
+#[test]
+fn lengths_that_lie_leave_the_checksum_untold() {
+    let mut bytes = plain_headers();
+    let mut with_total = |total: u8| {
+        bytes[17] = total;
+        let layers = Layers::parse(&bytes).expect("long enough");
+        (layers.l4_span(bytes.len()), layers.l4_intact(&bytes))
+    };
+    assert_eq!(with_total(40), (Some(20), Some(false)));
+    // Into the TCP header, into the IP header, beyond the frame.
+    for total in [39, 20, 3, 41, 255] {
+        assert_eq!(with_total(total), (None, None), "{total}");
+    }
+}
+
+#[test]
+fn udp_may_go_without_a_checksum() {
+    let mut bytes = plain_headers();
+    bytes[17] = 28;
+    bytes[23] = 17;
+    let layers = Layers::parse(&bytes).expect("long enough");
+    assert_eq!(layers.l4.map(|l4| l4.kind), Some(L4Kind::Udp));
+    assert_eq!(layers.l4_intact(&bytes), None);
+    assert_eq!(layers.l4_has_checksum(&bytes), Some(false));
+    let mut sum = layers.pseudo_sum(&bytes, 8).expect("has both");
+    sum.add(&bytes[34..42]);
+    bytes[40..42].copy_from_slice(&sum.finish_nonzero().to_be_bytes());
+    assert_eq!(layers.l4_intact(&bytes), Some(true));
+    bytes[41] ^= 1;
+    assert_eq!(layers.l4_intact(&bytes), Some(false));
+}
