@@ -29,7 +29,11 @@ pub fn binary() -> Result<PathBuf> {
             let own = std::env::current_exe().map_err(Error::io("find this program"))?;
             // A test is in `deps/`, a program beside it.
             let dir = own.parent().unwrap_or(Path::new("."));
-            let dir = if dir.ends_with("deps") { dir.parent().unwrap_or(dir) } else { dir };
+            let dir = if dir.ends_with("deps") {
+                dir.parent().unwrap_or(dir)
+            } else {
+                dir
+            };
             dir.join("hypernic")
         }
     };
@@ -46,10 +50,16 @@ pub fn binary() -> Result<PathBuf> {
 /// When it cannot be made.
 pub fn scratch() -> Result<TempDir> {
     let parent = std::env::temp_dir();
-    let parent = if parent.as_os_str().len() > 50 { PathBuf::from("/tmp") } else { parent };
+    let parent = if parent.as_os_str().len() > 50 {
+        PathBuf::from("/tmp")
+    } else {
+        parent
+    };
     let mut builder = tempfile::Builder::new();
     builder.prefix("hypernic-test-");
-    builder.tempdir_in(parent).map_err(Error::io("make a scratch folder"))
+    builder
+        .tempdir_in(parent)
+        .map_err(Error::io("make a scratch folder"))
 }
 
 /// How to start a daemon.
@@ -123,7 +133,10 @@ impl Launch {
     /// When it cannot be started.
     pub fn spawn(mut self) -> Result<Daemon> {
         // A process group of its own: Ctrl-C at the terminal is for us, and we end it.
-        self.command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.command
+            .process_group(0)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = self.command.spawn().map_err(Error::io("start hypernic"))?;
         let out = Lines::of(child.stdout.take());
         let log = Lines::of(child.stderr.take());
@@ -181,7 +194,11 @@ impl Daemon {
     #[must_use]
     pub fn log_lines(&self) -> Vec<LogLine> {
         let state = self.log.lock();
-        state.lines.iter().filter_map(|line| LogLine::parse(line)).collect()
+        state
+            .lines
+            .iter()
+            .filter_map(|line| LogLine::parse(line))
+            .collect()
     }
 
     /// Waits until a line of its log contains `text`, and returns the first such line.
@@ -199,9 +216,12 @@ impl Daemon {
     pub fn wait_log_after(&mut self, lines: usize, text: &str) -> Result<String> {
         let found = self.log.wait(lines, |line| line.contains(text), LONG);
         found.ok_or_else(|| {
-            let end = match self.child.try_wait() {
-                Ok(Some(status)) => format!("it ended ({status})"),
-                _ => format!("it did not for {LONG:?}"),
+            // A log that has ended is the end of its writer, but for a moment.
+            let ended = self.log.lock().ended;
+            let status = if ended { self.wait_exit().ok() } else { None };
+            let end = match status {
+                Some(status) => format!("it ended ({status})"),
+                None => format!("it did not for {LONG:?}"),
             };
             self.error(&format!("should log `{text}`, but {end}"))
         })
@@ -220,7 +240,9 @@ impl Daemon {
     pub fn counters(&self) -> Result<Counters> {
         let before = self.out.lock().lines.len();
         self.signal(Signal::USR1)?;
-        let line = self.out.wait(before, |line| Counters::parse(line).is_some(), LONG);
+        let line = self
+            .out
+            .wait(before, |line| Counters::parse(line).is_some(), LONG);
         let counters = line.and_then(|line| Counters::parse(&line));
         counters.ok_or_else(|| self.error("should print its counters on SIGUSR1"))
     }
@@ -271,7 +293,11 @@ impl Daemon {
     pub fn wait_exit(&mut self) -> Result<ExitStatus> {
         let deadline = Instant::now() + LONG;
         loop {
-            match self.child.try_wait().map_err(Error::io("wait for hypernic"))? {
+            match self
+                .child
+                .try_wait()
+                .map_err(Error::io("wait for hypernic"))?
+            {
                 Some(status) => {
                     self.out.wait_end();
                     self.log.wait_end();
@@ -298,7 +324,10 @@ impl Daemon {
     fn error(&self, what: &str) -> Error {
         let state = self.log.lock();
         let from = state.lines.len().saturating_sub(20);
-        Error::Daemon { what: what.to_owned(), log: state.lines[from..].join("\n") }
+        Error::Daemon {
+            what: what.to_owned(),
+            log: state.lines[from..].join("\n"),
+        }
     }
 }
 
@@ -328,7 +357,11 @@ impl LogLine {
     pub fn parse(line: &str) -> Option<Self> {
         let fields: Value = serde_json::from_str(line).ok()?;
         let word = |key: &str| fields.get(key)?.as_str().map(str::to_owned);
-        Some(Self { level: word("level")?, message: word("message")?, fields })
+        Some(Self {
+            level: word("level")?,
+            message: word("message")?,
+            fields,
+        })
     }
 }
 
@@ -371,7 +404,12 @@ impl Lines {
     }
 
     /// The first line from number `from` on that is `wanted`; `None` when the stream ends or time is up.
-    fn wait(&self, mut from: usize, wanted: impl Fn(&str) -> bool, limit: Duration) -> Option<String> {
+    fn wait(
+        &self,
+        mut from: usize,
+        wanted: impl Fn(&str) -> bool,
+        limit: Duration,
+    ) -> Option<String> {
         let deadline = Instant::now() + limit;
         let mut state = self.lock();
         loop {

@@ -6,6 +6,7 @@ use rig::{Guest, Job};
 
 use crate::LONG;
 use crate::error::{Error, Result};
+use crate::host::{Http, Inbox};
 use crate::measure::{Ping, iperf3_mbits};
 
 /// The user network's host (libslirp's default).
@@ -45,7 +46,9 @@ pub fn bring_up(guest: &Guest, mac: &str) -> Result<Link> {
 /// When the driver does not bind or the link does not come up.
 pub fn bring_up_static(guest: &Guest, mac: &str, address: &str) -> Result<Link> {
     let interface = load_driver(guest, mac)?;
-    guest.run(&format!("ip addr add {address} dev {interface}; ip link set {interface} up"))?;
+    guest.run(&format!(
+        "ip addr add {address} dev {interface}; ip link set {interface} up"
+    ))?;
     wait_carrier(guest, &interface, true)?;
     let address = address.split('/').next().unwrap_or(address).to_owned();
     Ok(Link { interface, address })
@@ -57,8 +60,11 @@ pub fn bring_up_static(guest: &Guest, mac: &str, address: &str) -> Result<Link> 
 /// When there is no answer.
 pub fn dhcp(guest: &Guest, interface: &str) -> Result<String> {
     let lease = guest.run(&format!("dhcp {interface}"))?;
-    let word = lease.split("lease ").nth(1).and_then(|rest| rest.split('/').next());
-    word.map(str::to_owned).ok_or_else(|| Error::check(format!("no lease in:\n{lease}")))
+    let word = lease
+        .lines()
+        .find_map(|line| line.strip_prefix("lease ")?.split('/').next());
+    word.map(str::to_owned)
+        .ok_or_else(|| Error::check(format!("no lease in:\n{lease}")))
 }
 
 /// Waits until the interface's link is up, or down.
@@ -89,7 +95,11 @@ pub fn ping_all(guest: &Guest, to: &str, count: u32) -> Result<Ping> {
     if result.received == count {
         return Ok(result);
     }
-    Err(Error::check(format!("{} -> {to}: {} of {count} pings answered", guest.name(), result.received)))
+    Err(Error::check(format!(
+        "{} -> {to}: {} of {count} pings answered",
+        guest.name(),
+        result.received
+    )))
 }
 
 /// The TCP direction of an iperf3 run, seen from the guest.
@@ -117,7 +127,7 @@ pub fn tcp(guest: &Guest, to: &str, port: u16, seconds: u32, direction: Directio
 ///
 /// # Errors
 /// When it does not listen.
-pub fn iperf3_server(guest: &Guest) -> Result<u16> {
+pub fn serve_iperf3(guest: &Guest) -> Result<u16> {
     guest.run("iperf3 -s -D >/dev/null 2>&1")?;
     wait_listening(guest, 5201)?;
     Ok(5201)
@@ -129,7 +139,8 @@ pub fn iperf3_server(guest: &Guest) -> Result<u16> {
 /// When nothing does.
 pub fn wait_listening(guest: &Guest, port: u16) -> Result<()> {
     // State 0A is LISTEN.
-    let condition = format!("grep -qs ':{port:04X} [0-9A-F]*:0000 0A' /proc/net/tcp /proc/net/tcp6");
+    let condition =
+        format!("grep -qs ':{port:04X} [0-9A-F]*:0000 0A' /proc/net/tcp /proc/net/tcp6");
     Ok(guest.wait_for(&condition, LONG)?)
 }
 
@@ -138,7 +149,10 @@ pub fn wait_listening(guest: &Guest, port: u16) -> Result<()> {
 /// # Errors
 /// When the server does not start.
 pub fn serve_random_file(guest: &Guest, megabytes: u32) -> Result<String> {
-    guest.run(&format!("mkdir -p /tmp/www; head -c {megabytes}M /dev/urandom > /tmp/www/file"))?;
+    let bytes = u64::from(megabytes) << 20;
+    guest.run(&format!(
+        "mkdir -p /tmp/www; head -c {bytes} /dev/urandom > /tmp/www/file"
+    ))?;
     guest.run("busybox httpd -p 80 -h /tmp/www")?;
     wait_listening(guest, 80)?;
     sha256(guest, "/tmp/www/file")
@@ -154,13 +168,84 @@ pub fn sha256(guest: &Guest, path: &str) -> Result<String> {
     Ok(sum.to_owned())
 }
 
+/// Sends `content` from the host into a guest and back, through the guest's own user network and two TCP
+/// connections, and compares it.
+///
+/// # Errors
+/// When a transfer fails or a byte changed.
+pub fn round_trip(guest: &Guest, content: &[u8]) -> Result<()> {
+    let http = Http::serve(content)?;
+    let inbox = Inbox::open()?;
+    guest.run(&format!(
+        "wget -q -O /tmp/trip http://{GATEWAY}:{}/",
+        http.port
+    ))?;
+    guest.run(&format!("nc {GATEWAY} {} < /tmp/trip", inbox.port))?;
+    let back = inbox.content()?;
+    if back == content {
+        return Ok(());
+    }
+    let differs = back.iter().zip(content).position(|(a, b)| a != b);
+    Err(Error::check(format!(
+        "{} bytes went through {} and {} came back, first difference at {differs:?}",
+        content.len(),
+        guest.name(),
+        back.len()
+    )))
+}
+
+/// Bytes without a pattern that an error could fit into.
+#[must_use]
+pub fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        // xorshift64
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    (0..length.div_ceil(8))
+        .flat_map(|_| next())
+        .take(length)
+        .collect()
+}
+
+/// What the guest's kernel complained about: lines of its log that speak of trouble with the NIC.
+///
+/// # Errors
+/// When the guest does not answer.
+pub fn complaints(guest: &Guest) -> Result<Vec<String>> {
+    const TROUBLE: [&str; 8] = [
+        "hang",
+        "timed out",
+        "checksum is not valid",
+        "nobody cared",
+        "call trace",
+        "error",
+        "failed",
+        "bug:",
+    ];
+    let log = guest.run("dmesg")?;
+    let ours = |line: &&str| {
+        let line = line.to_lowercase();
+        (line.contains("e1000")
+            || line.contains("eth")
+            || line.contains("irq")
+            || line.contains("trace"))
+            && TROUBLE.iter().any(|word| line.contains(word))
+            // The rig's kernel starts without its list of keys, to start sooner.
+            && !line.contains("module verification failed")
+    };
+    Ok(log.lines().filter(ours).map(str::to_owned).collect())
+}
+
 /// Starts pings in the background, 50 ms apart, that go on until [`finish_pings`].
 ///
 /// # Errors
 /// When the guest does not answer.
 pub fn start_pings(guest: &Guest, to: &str) -> Result<Job> {
-    // In the background ping must not be the shell's last command, or it would take its place and its name.
-    Ok(guest.spawn(&format!("ping -n -i 0.05 -W 5 {to}; true"))?)
+    Ok(guest.spawn(&format!("ping -n -i 0.05 -W 5 {to}"))?)
 }
 
 /// Ends background pings and returns their outcome.
@@ -168,7 +253,7 @@ pub fn start_pings(guest: &Guest, to: &str) -> Result<Job> {
 /// # Errors
 /// When ping has no summary.
 pub fn finish_pings(guest: &Guest, job: &Job) -> Result<Ping> {
-    guest.run("pkill -INT -x ping")?;
+    guest.run("kill -INT $(pidof ping)")?;
     let output = guest.finish(job, LONG)?;
     Ping::parse(&output.text)
 }

@@ -1,5 +1,5 @@
 //! What must hold across rooms. The tests are in `tests/`; this crate gathers what they need: the
-//! [`Daemon`] under test, [`guests`] that use it, [`Slots`] that keep a small machine from running
+//! [`Daemon`] under test, a [`Lab`] with [`guests`] that use it, [`Slots`] that keep a small machine from running
 //! more guests than it can, and the host's side of a transfer.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -9,12 +9,14 @@ mod daemon;
 mod error;
 pub mod guests;
 pub mod host;
+mod lab;
 pub mod measure;
 mod slots;
 
 pub use counters::Counters;
 pub use daemon::{Daemon, Launch, LogLine, binary, scratch};
 pub use error::{Error, Result};
+pub use lab::{Lab, mac};
 pub use slots::Slots;
 
 use std::time::Duration;

@@ -22,15 +22,27 @@ impl Ping {
     /// When there is no summary in it.
     pub fn parse(text: &str) -> Result<Self> {
         let fail = || Error::check(format!("no summary of ping in:\n{text}"));
-        let line = text.lines().find(|l| l.contains("packets transmitted")).ok_or_else(fail)?;
+        let line = text
+            .lines()
+            .find(|l| l.contains("packets transmitted"))
+            .ok_or_else(fail)?;
         let number = |part: Option<&str>| part?.split_whitespace().next()?.parse().ok();
         let mut parts = line.split(", ");
         let sent = number(parts.next()).ok_or_else(fail)?;
         let received = number(parts.next()).ok_or_else(fail)?;
-        let times = text.lines().find_map(|l| l.strip_prefix("rtt min/avg/max/mdev = "));
-        let mut times = times.unwrap_or_default().split(['/', ' ']).map(|t| t.parse().unwrap_or(0.0));
+        let times = text
+            .lines()
+            .find_map(|l| l.strip_prefix("rtt min/avg/max/mdev = "));
+        let mut times = times
+            .unwrap_or_default()
+            .split(['/', ' '])
+            .map(|t| t.parse().unwrap_or(0.0));
         let mut next = || times.next().unwrap_or(0.0);
-        Ok(Self { sent, received, min_avg_max: [next(), next(), next()] })
+        Ok(Self {
+            sent,
+            received,
+            min_avg_max: [next(), next(), next()],
+        })
     }
 
     /// Lost requests in percent.
@@ -51,7 +63,9 @@ pub fn iperf3_mbits(report: &str) -> Result<f64> {
         return Err(fail(error.as_str().unwrap_or("failed")));
     }
     let rate = value["end"]["sum_received"]["bits_per_second"].as_f64();
-    rate.filter(|r| *r > 0.0).map(|r| r / 1e6).ok_or_else(|| fail("nothing arrived"))
+    rate.filter(|r| *r > 0.0)
+        .map(|r| r / 1e6)
+        .ok_or_else(|| fail("nothing arrived"))
 }
 
 #[cfg(test)]

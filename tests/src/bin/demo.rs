@@ -41,13 +41,19 @@ fn main() -> ExitCode {
         }
         Ok(table) => {
             println!("\n{table}");
-            println!("all of it worked, in {:.0} s", stage.start.elapsed().as_secs_f64());
+            println!(
+                "all of it worked, in {:.0} s",
+                stage.start.elapsed().as_secs_f64()
+            );
             ExitCode::SUCCESS
         }
         Err(why) => {
             println!(" FAILED");
             eprintln!("demo failed: {why}");
-            eprintln!("the daemon's log: {}", output.join("hypernic.log").display());
+            eprintln!(
+                "the daemon's log: {}",
+                output.join("hypernic.log").display()
+            );
             ExitCode::FAILURE
         }
     }
@@ -66,7 +72,12 @@ fn arguments() -> Result<(PathBuf, PathBuf), String> {
     }
     let hypernic = match hypernic {
         Some(path) if path.is_file() => path,
-        Some(path) => return Err(format!("no hypernic at {}: `make build` makes it", path.display())),
+        Some(path) => {
+            return Err(format!(
+                "no hypernic at {}: `make build` makes it",
+                path.display()
+            ));
+        }
         None => binary().map_err(|e| e.to_string())?,
     };
     Ok((hypernic, output))
@@ -88,10 +99,14 @@ impl Stage {
             guests: Arc::default(),
             daemon: Arc::default(),
         };
-        let (stopped, guests, daemon) =
-            (Arc::clone(&stage.stopped), Arc::clone(&stage.guests), Arc::clone(&stage.daemon));
+        let (stopped, guests, daemon) = (
+            Arc::clone(&stage.stopped),
+            Arc::clone(&stage.guests),
+            Arc::clone(&stage.daemon),
+        );
         std::thread::spawn(move || {
-            let Ok(mut signals) = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]) else {
+            let Ok(mut signals) = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])
+            else {
                 return;
             };
             if signals.forever().next().is_none() {
@@ -135,7 +150,9 @@ impl Stage {
         announce();
         std::fs::create_dir_all(output).map_err(io(format!("create {}", output.display())))?;
         let log = output.join("hypernic.log");
-        let capture = std::path::absolute(output.join("a.pcapng")).map_err(io("find the output folder".into()))?;
+        let _ = std::fs::remove_file(&log);
+        let capture = std::path::absolute(output.join("a.pcapng"))
+            .map_err(io("find the output folder".into()))?;
 
         let rig = self.step("QEMU, kernel and user space", || {
             let rig = Rig::prepare()?;
@@ -159,7 +176,8 @@ impl Stage {
         lock(&self.guests).clear();
         let ended = daemon.stop();
         *lock(&self.daemon) = None;
-        std::fs::write(&log, daemon.log() + "\n").map_err(io(format!("write {}", log.display())))?;
+        std::fs::write(&log, daemon.log() + "\n")
+            .map_err(io(format!("write {}", log.display())))?;
         let table = result?;
         let status = ended?;
         if !status.success() {
@@ -184,7 +202,8 @@ impl Stage {
         let [a, b] = guests.as_slice() else {
             return Err(Error::check("stopped"));
         };
-        let up = |guest: &Guest, nic: (&str, &str)| -> Result<Link> { guests::bring_up(guest, nic.1) };
+        let up =
+            |guest: &Guest, nic: (&str, &str)| -> Result<Link> { guests::bring_up(guest, nic.1) };
         let links = self.step("their own e1000 drivers, DHCP", || {
             let (first, second) = both(|| up(a, NICS[0]), || up(b, NICS[1]))?;
             if first.address == second.address {
@@ -202,15 +221,21 @@ impl Stage {
             pings.push(self.step(words, || {
                 let ping = guests::ping_all(from, to, 50)?;
                 let [min, avg, max] = ping.min_avg_max;
-                let outcome = format!("{} of {}, RTT {min:.2}/{avg:.2}/{max:.2} ms", ping.received, ping.sent);
+                let outcome = format!(
+                    "{} of {}, RTT {min:.2}/{avg:.2}/{max:.2} ms",
+                    ping.received, ping.sent
+                );
                 Ok((ping, outcome))
             })?);
         }
 
-        let port = guests::iperf3_server(b)?;
+        let port = guests::serve_iperf3(b)?;
         let mut rates = Vec::new();
         let before_tcp = daemon.counters()?;
-        for (direction, words) in [(Direction::Out, "TCP a -> b"), (Direction::In, "TCP b -> a")] {
+        for (direction, words) in [
+            (Direction::Out, "TCP a -> b"),
+            (Direction::In, "TCP b -> a"),
+        ] {
             rates.push(self.step(words, || {
                 let rate = guests::tcp(a, to_b, port, 4, direction)?;
                 Ok((rate, format!("{rate:.0} Mbit/s")))
@@ -224,9 +249,14 @@ impl Stage {
             b.run(&format!("wget -q -O /tmp/file http://{to_a}/file"))?;
             let got = guests::sha256(b, "/tmp/file")?;
             if got != sum {
-                return Err(Error::check(format!("the file's SHA-256 was {sum} and became {got}")));
+                return Err(Error::check(format!(
+                    "the file's SHA-256 was {sum} and became {got}"
+                )));
             }
-            Ok((sum.clone(), format!("{megabytes} MiB, SHA-256 {}… on both sides", &sum[..16])))
+            Ok((
+                sum.clone(),
+                format!("{megabytes} MiB, SHA-256 {}… on both sides", &sum[..16]),
+            ))
         })?;
 
         let http = Http::serve(GREETING)?;
@@ -241,14 +271,23 @@ impl Stage {
             })?;
         }
         let all = daemon.counters()?.since(&before);
-        let table = Table { links: &links, pings: &pings, rates: &rates, sum: &sum, megabytes };
+        let table = Table {
+            links: &links,
+            pings: &pings,
+            rates: &rates,
+            sum: &sum,
+            megabytes,
+        };
         table.show(&all, &during_tcp, capture)
     }
 }
 
 fn announce() {
     let cached = rig::Cache::open().is_ok_and(|cache| {
-        let mut entries = std::fs::read_dir(cache.dir()).into_iter().flatten().flatten();
+        let mut entries = std::fs::read_dir(cache.dir())
+            .into_iter()
+            .flatten()
+            .flatten();
         entries.any(|e| e.file_name().to_string_lossy().starts_with("image-"))
     });
     println!("Two stock Linux guests on one hypernic; no root needed, Ctrl-C ends it.");
@@ -296,43 +335,75 @@ impl Table<'_> {
             let get = |names: &[&str]| -> Result<f64> {
                 let value = |name: &&str| {
                     let found = counters.find("nic", nic, name);
-                    found.ok_or_else(|| Error::check(format!("hypernic has no counter `{name}` for NIC {nic}")))
+                    found.ok_or_else(|| {
+                        Error::check(format!("hypernic has no counter `{name}` for NIC {nic}"))
+                    })
                 };
                 names.iter().map(|n| value(n).map(|v| v as f64)).sum()
             };
             let frames = get(&["tx_frames", "rx_frames"])?;
-            let accesses = get(&["region_reads", "region_writes"])?;
-            let interrupts = get(&["interrupts"])?;
+            let accesses = get(&["reg_reads", "reg_writes"])?;
+            let interrupts = get(&["irq_triggers"])?;
             let each = |n: f64| format!("{:.3}", n / frames.max(1.0));
             Ok([format!("{frames:.0}"), each(accesses), each(interrupts)])
         };
         row("", "guest a".into(), "guest b".into());
         row("MAC address", NICS[0].1.into(), NICS[1].1.into());
-        row("IP address", self.links[0].address.clone(), self.links[1].address.clone());
+        row(
+            "IP address",
+            self.links[0].address.clone(),
+            self.links[1].address.clone(),
+        );
         let loss = |p: &Ping| format!("{:.0} % of {}", p.loss(), p.sent);
-        row("ping to the other: loss", loss(&self.pings[0]), loss(&self.pings[1]));
+        row(
+            "ping to the other: loss",
+            loss(&self.pings[0]),
+            loss(&self.pings[1]),
+        );
         let rtt = |p: &Ping| {
             let [min, avg, max] = p.min_avg_max;
             format!("{min:.2}/{avg:.2}/{max:.2} ms")
         };
-        row("  RTT min/mean/max", rtt(&self.pings[0]), rtt(&self.pings[1]));
-        row("TCP sent to the other", format!("{:.0} Mbit/s", self.rates[0]), format!("{:.0} Mbit/s", self.rates[1]));
+        row(
+            "  RTT min/mean/max",
+            rtt(&self.pings[0]),
+            rtt(&self.pings[1]),
+        );
+        row(
+            "TCP sent to the other",
+            format!("{:.0} Mbit/s", self.rates[0]),
+            format!("{:.0} Mbit/s", self.rates[1]),
+        );
         let (a, b) = (per(tcp, "a")?, per(tcp, "b")?);
-        let labels = ["  frames during TCP", "  register accesses per packet", "  interrupts per packet"];
+        let labels = [
+            "  frames during TCP",
+            "  register accesses per packet",
+            "  interrupts per packet",
+        ];
         for ((label, a), b) in labels.into_iter().zip(a).zip(b) {
             row(label, a, b);
         }
         let (a, b) = (per(all, "a")?, per(all, "b")?);
-        let labels = ["frames in all", "  register accesses per packet", "  interrupts per packet"];
+        let labels = [
+            "frames in all",
+            "  register accesses per packet",
+            "  interrupts per packet",
+        ];
         for ((label, a), b) in labels.into_iter().zip(a).zip(b) {
             row(label, a, b);
         }
         let file = format!("{} MiB, {}…", self.megabytes, &self.sum[..8]);
         row("file copied, SHA-256 equal", "sent".into(), file);
         row("web server on the host", "reached".into(), "reached".into());
-        let size = std::fs::metadata(capture).map_err(io(format!("look at {}", capture.display())))?.len();
+        let size = std::fs::metadata(capture)
+            .map_err(io(format!("look at {}", capture.display())))?
+            .len();
         let megabytes = size as f64 / 1e6;
-        let _ = write!(text, "\ncapture of a's frames ({megabytes:.0} MB): {}", capture.display());
+        let _ = write!(
+            text,
+            "\ncapture of a's frames ({megabytes:.0} MB): {}",
+            capture.display()
+        );
         Ok(text)
     }
 }
@@ -345,7 +416,9 @@ fn both<T: Send>(
     std::thread::scope(|scope| {
         let other = scope.spawn(other);
         let one = one();
-        let other = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let other = other
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok((one?, other?))
     })
 }
