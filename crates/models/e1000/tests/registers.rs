@@ -28,7 +28,7 @@ fn the_page_is_what_the_table_says() {
 fn after_reset_every_register_has_its_reset_value() {
     let mut m = Machine::default();
     for register in REGISTERS {
-        m.w(register.offset.into(), 0xffff_ffff & !(1 << 26 | 1 << 31));
+        m.w(register.offset.into(), !(1 << 26 | 1 << 31));
     }
     m.w(reg::CTRL, 1 << 26);
     for register in REGISTERS.iter().filter(|r| !LIVE.contains(&r.name)) {
