@@ -14,6 +14,7 @@ use crate::capture::NicCapture;
 use crate::config::{HostConfig, NicConfig, SocketSpec, SwitchConfig};
 use crate::error::Error;
 use crate::nic::{NewNic, RunningNic, describe};
+use crate::ports::Behind;
 use crate::report::Section;
 use crate::spec::{ModelName, PortSpec};
 use crate::time::MonotonicClock;
@@ -108,7 +109,8 @@ impl Host {
             };
             let port = ports::open(spec).map_err(failed)?;
             let name = format!("{}/{}", config.name, port.name);
-            let entry = ports::attach(&running.switch, &port.name, port.sink).map_err(failed)?;
+            let entry = ports::attach(&running.switch, &port.name, port.sink, Behind::Uplink)
+                .map_err(failed)?;
             let inlet = match port.inlet {
                 Some(inlet) => {
                     let shown = name.clone();
@@ -182,8 +184,13 @@ impl Host {
                     port_error(format!("there is no switch \"{name}\"; make it first"))
                 })?;
                 attached_switch = Some(name.clone());
-                ports::attach(&running.switch, &config.name, Arc::clone(&toward_guest))
-                    .map_err(port_error)?
+                ports::attach(
+                    &running.switch,
+                    &config.name,
+                    Arc::clone(&toward_guest),
+                    Behind::Nic,
+                )
+                .map_err(port_error)?
             }
             spec => {
                 let port = ports::open(spec).map_err(port_error)?;

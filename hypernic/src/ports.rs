@@ -56,15 +56,27 @@ pub(crate) fn new_switch(
     Ok((switch, keeper))
 }
 
+/// What a switch port leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// One guest: its sender may be left to wait for room.
+    Nic,
+    /// Many: an uplink that waited for one slow guest would hold up the others' frames.
+    Uplink,
+}
+
 /// Joins a sink to a switch; frames for the switch go into what is returned.
 pub(crate) fn attach(
     switch: &Switch,
     name: &str,
     to: Arc<dyn Sink>,
+    behind: Behind,
 ) -> Result<Arc<dyn Sink>, String> {
-    let port = switch
-        .attach(name, to, PortConfig::default())
-        .map_err(|e| e.to_string())?;
+    let config = PortConfig {
+        waits: behind == Behind::Nic,
+        ..PortConfig::default()
+    };
+    let port = switch.attach(name, to, config).map_err(|e| e.to_string())?;
     Ok(port)
 }
 
