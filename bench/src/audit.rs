@@ -28,14 +28,25 @@ pub fn system_calls(
     let dir = tempfile::tempdir().map_err(Error::io("make a scratch folder"))?;
     let out = dir.path().join("perf");
     let mut perf = Daemon::command("perf");
-    perf.args(["stat", "--per-thread", "-x;", "-e", "raw_syscalls:sys_enter", "-p", &process.to_string(), "-o"]);
+    perf.args([
+        "stat",
+        "--per-thread",
+        "-x;",
+        "-e",
+        "raw_syscalls:sys_enter",
+        "-p",
+        &process.to_string(),
+        "-o",
+    ]);
     perf.arg(&out);
     let Ok(mut perf) = Daemon::start("perf", perf, dir.path().join("log")) else {
         return Ok(None);
     };
     std::thread::sleep(Duration::from_millis(500));
     let (_, delta) = bed.watch(end, || (scenario.run)(bed, end, plan))?;
-    if perf.signal(rustix::process::Signal::INT).is_err() || perf.wait_exit(Duration::from_secs(10)).is_err() {
+    if perf.signal(rustix::process::Signal::INT).is_err()
+        || perf.wait_exit(Duration::from_secs(10)).is_err()
+    {
         return Ok(None);
     }
     let mut calls = BTreeMap::new();
@@ -56,10 +67,16 @@ pub fn system_calls(
 ///
 /// # Errors
 /// The work's, and QEMU's when it has no such trace.
-pub fn register_accesses(bed: &Bed, end: &End, scenario: &Scenario, plan: Plan) -> Result<(u64, u64, Delta)> {
+pub fn register_accesses(
+    bed: &Bed,
+    end: &End,
+    scenario: &Scenario,
+    plan: Plan,
+) -> Result<(u64, u64, Delta)> {
     let switch = |on: bool| -> Result<()> {
         for name in ["memory_region_ops_read", "memory_region_ops_write"] {
-            bed.guest.qmp("trace-event-set-state", json!({"name": name, "enable": on}))?;
+            bed.guest
+                .qmp("trace-event-set-state", json!({"name": name, "enable": on}))?;
         }
         Ok(())
     };
@@ -77,7 +94,8 @@ fn count_accesses(file: &Path, from: u64) -> Result<(u64, u64)> {
     use std::io::{BufRead, BufReader, Seek, SeekFrom};
     let what = || format!("read {}", file.display());
     let mut file = fs::File::open(file).map_err(Error::io(what()))?;
-    file.seek(SeekFrom::Start(from)).map_err(Error::io(what()))?;
+    file.seek(SeekFrom::Start(from))
+        .map_err(Error::io(what()))?;
     let (mut reads, mut writes) = (0, 0);
     for line in BufReader::new(file).lines() {
         let line = line.map_err(Error::io(what()))?;
@@ -103,14 +121,29 @@ pub struct AccessCost {
 ///
 /// # Errors
 /// When a machine or daemon does not come up.
-pub fn access_cost(rig: &Rig, hypernic: &Path, accesses: usize) -> Result<(AccessCost, AccessCost)> {
+pub fn access_cost(
+    rig: &Rig,
+    hypernic: &Path,
+    accesses: usize,
+) -> Result<(AccessCost, AccessCost)> {
     let dir = tempfile::Builder::new()
         .prefix("hypernic-bench-")
         .tempdir()
         .map_err(Error::io("make a scratch folder"))?;
     let socket = dir.path().join("n0.sock");
     let mut command = Daemon::command(hypernic);
-    command.args(["--log-format", "json", "run", "--model", "e1000", "--port", "null", "--socket-path"]).arg(&socket);
+    command
+        .args([
+            "--log-format",
+            "json",
+            "run",
+            "--model",
+            "e1000",
+            "--port",
+            "null",
+            "--socket-path",
+        ])
+        .arg(&socket);
     let mut daemon = Daemon::start("hypernic", command, dir.path().join("hypernic.log"))?;
     daemon.expect("serving", Duration::from_secs(30))?;
     let config = GuestConfig::new("access")
@@ -120,9 +153,14 @@ pub fn access_cost(rig: &Rig, hypernic: &Path, accesses: usize) -> Result<(Acces
     let guest = rig.start(config)?;
     let mut machine = guest.qtest()?;
     let bases = [0xe000_0000_u64, 0xe002_0000];
-    let io = |e| Error::Io { what: "qtest".to_owned(), source: e };
+    let io = |e| Error::Io {
+        what: "qtest".to_owned(),
+        source: e,
+    };
     for (slot, base) in [5, 6].into_iter().zip(bases) {
-        machine.pci_write(0, slot, 0, 0x10, base as u32).map_err(io)?;
+        machine
+            .pci_write(0, slot, 0, 0x10, base as u32)
+            .map_err(io)?;
         machine.pci_write(0, slot, 0, 4, 6).map_err(io)?;
     }
     // Alternating blocks, so that both meet the same machine.
@@ -143,6 +181,9 @@ pub fn access_cost(rig: &Rig, hypernic: &Path, accesses: usize) -> Result<(Acces
         }
     }
     let median = |i: usize| paired::median(&costs[i]).unwrap_or(f64::NAN);
-    let cost = |i: usize| AccessCost { read: median(i), write: median(2 + i) };
+    let cost = |i: usize| AccessCost {
+        read: median(i),
+        write: median(2 + i),
+    };
     Ok((cost(0), cost(1)))
 }

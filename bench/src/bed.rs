@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 const MOMENT: Duration = Duration::from_secs(60);
 
 /// The UDP port that small packets for the guest go to.
-pub const SINK_PORT: u16 = 9;
+pub const SINK_PORT: u16 = 67;
 
 /// One of the two NICs with its TAP and addresses.
 #[derive(Debug, Clone)]
@@ -49,10 +49,30 @@ fn ends(both_qemu: bool) -> [End; 2] {
         slot,
         host_mac,
     };
-    let (a, b) = if both_qemu { ("QEMU", "QEMU again") } else { ("QEMU", "hypernic") };
+    let (a, b) = if both_qemu {
+        ("QEMU", "QEMU again")
+    } else {
+        ("QEMU", "hypernic")
+    };
     [
-        end(a, "t0", "10.9.0.1", "10.9.0.2", "52:54:00:00:09:00", "5", "02:00:00:00:09:00"),
-        end(b, "t1", "10.9.1.1", "10.9.1.2", "52:54:00:00:09:01", "6", "02:00:00:00:09:01"),
+        end(
+            a,
+            "t0",
+            "10.9.0.1",
+            "10.9.0.2",
+            "52:54:00:00:09:00",
+            "5",
+            "02:00:00:00:09:00",
+        ),
+        end(
+            b,
+            "t1",
+            "10.9.1.1",
+            "10.9.1.2",
+            "52:54:00:00:09:01",
+            "6",
+            "02:00:00:00:09:01",
+        ),
     ]
 }
 
@@ -115,15 +135,26 @@ impl Delta {
 
     /// System calls by the daemon's own account: the socket's and the TAP's, its waits, timers and eventfds.
     pub fn syscalls(&self) -> u64 {
-        let names =
-            ["recv_calls", "send_calls", "poll_calls", "timer_calls", "syscalls", "irq_triggers", "inlet_sleeps"];
+        let names = [
+            "recv_calls",
+            "send_calls",
+            "poll_calls",
+            "timer_calls",
+            "syscalls",
+            "irq_triggers",
+            "inlet_sleeps",
+        ];
         names.iter().map(|name| self.counter(name)).sum()
     }
 
     /// The raw figures, zeros left out.
     pub fn json(&self) -> Value {
-        let cpu: BTreeMap<&String, f64> =
-            self.cpu.iter().map(|(k, v)| (k, (v * 1e4).round() / 1e4)).filter(|(_, v)| *v > 0.0).collect();
+        let cpu: BTreeMap<&String, f64> = self
+            .cpu
+            .iter()
+            .map(|(k, v)| (k, (v * 1e4).round() / 1e4))
+            .filter(|(_, v)| *v > 0.0)
+            .collect();
         let counters: BTreeMap<_, _> = self.counters.iter().filter(|(_, v)| **v != 0).collect();
         json!({
             "guest_frames_tx": self.frames.0, "guest_frames_rx": self.frames.1,
@@ -160,7 +191,17 @@ impl Bed {
         for end in &ends {
             netns.tap(end.tap, Some(&format!("{}/24", end.host)))?;
             netns.ip(["link", "set", end.tap, "address", end.host_mac])?;
-            let to = ["neigh", "replace", end.guest, "lladdr", end.mac, "dev", end.tap, "nud", "permanent"];
+            let to = [
+                "neigh",
+                "replace",
+                end.guest,
+                "lladdr",
+                end.mac,
+                "dev",
+                end.tap,
+                "nud",
+                "permanent",
+            ];
             netns.ip(to)?;
         }
         let scratch = tempfile::Builder::new()
@@ -171,29 +212,57 @@ impl Bed {
         let daemon = if config.both_qemu {
             None
         } else {
-            let words = ["--mac", ends[1].mac, "--port", &format!("tap:{}", ends[1].tap)];
+            let words = [
+                "--mac",
+                ends[1].mac,
+                "--port",
+                &format!("tap:{}", ends[1].tap),
+            ];
             let mut command = netns.command(&config.hypernic);
-            command.args(["--log-format", "json", "run", "--model", "e1000", "--socket-path"]);
+            command.args([
+                "--log-format",
+                "json",
+                "run",
+                "--model",
+                "e1000",
+                "--socket-path",
+            ]);
             command.arg(&socket).args(words);
-            let mut daemon = Daemon::start("hypernic", command, scratch.path().join("hypernic.log"))?;
+            let mut daemon =
+                Daemon::start("hypernic", command, scratch.path().join("hypernic.log"))?;
             daemon.expect("serving", MOMENT)?;
             Some(daemon)
         };
 
         let own = |end: &End| {
-            let netdev = Netdev::Tap { ifname: end.tap.to_owned() };
-            Nic::qemu(&format!("q{}", end.slot), "e1000", Some(netdev)).mac(end.mac).addr(end.slot).rom("")
+            let netdev = Netdev::Tap {
+                ifname: end.tap.to_owned(),
+            };
+            Nic::qemu(&format!("q{}", end.slot), "e1000", Some(netdev))
+                .mac(end.mac)
+                .addr(end.slot)
+                .rom("")
         };
-        let second =
-            if config.both_qemu { own(&ends[1]) } else { Nic::vfio_user("n0", &socket).addr(ends[1].slot) };
-        let mut guest = GuestConfig::new("bench").netns(&netns).nic(own(&ends[0])).nic(second);
+        let second = if config.both_qemu {
+            own(&ends[1])
+        } else {
+            Nic::vfio_user("n0", &socket).addr(ends[1].slot)
+        };
+        let mut guest = GuestConfig::new("bench")
+            .netns(&netns)
+            .nic(own(&ends[0]))
+            .nic(second);
         // Accesses are counted from this file, when tracing is switched on.
-        guest = guest.args(["-D".into(), scratch.path().join("qemu.trace").into_os_string()]);
+        guest = guest.args([
+            "-D".into(),
+            scratch.path().join("qemu.trace").into_os_string(),
+        ]);
         let guest = rig.start(guest)?;
         guest.run("mp e1000 && mp pktgen")?;
         for end in &mut ends {
             end.interface = guest.interface(end.mac, MOMENT)?;
-            let (interface, address, host, mac) = (&end.interface, end.guest, end.host, end.host_mac);
+            let (interface, address, host, mac) =
+                (&end.interface, end.guest, end.host, end.host_mac);
             guest.run(&format!(
                 "ip addr add {address}/24 dev {interface} && ip link set {interface} up && \
                  ip neigh replace {host} lladdr {mac} dev {interface} nud permanent"
@@ -202,15 +271,30 @@ impl Bed {
         for end in &ends {
             guest.wait_for(&format!("ping -c 1 -W 1 {} >/dev/null", end.host), MOMENT)?;
         }
-        // A bound socket that nobody reads: datagrams for it go all the way up and are dropped there, with no answer.
-        guest.run(&format!(
-            "nc -u -l -p {SINK_PORT} </dev/null >/dev/null 2>&1 & usleep 300000; kill -STOP $!"
-        ))?;
+        // Sockets that nobody reads: datagrams for them go all the way up and are dropped there, with no answer. A
+        // DHCP server that is stopped as soon as it listens is the one program of the guest that has such a socket.
+        for end in &ends {
+            let (interface, address) = (&end.interface, end.guest);
+            guest.run(&format!(
+                "cd /run; printf 'interface {interface}\nlease_file /run/leases\npidfile /run/sink.{interface}\n' \
+                 >sink.conf; touch leases; udhcpd -f -I {address} sink.conf </dev/null >sink.log 2>&1 & \
+                 until [ -s /run/sink.{interface} ]; do usleep 20000; done; usleep 500000; \
+                 kill -STOP $(cat /run/sink.{interface})"
+            ))?;
+        }
         let mut server = netns.tool(&rig, "iperf3")?;
         server.args(["--server", "--forceflush"]);
         let mut iperf = Daemon::start("iperf3", server, scratch.path().join("iperf3.log"))?;
         iperf.expect("listening", MOMENT)?;
-        Ok(Self { rig, guest, ends, netns, daemon, _iperf: iperf, scratch })
+        Ok(Self {
+            rig,
+            guest,
+            ends,
+            netns,
+            daemon,
+            _iperf: iperf,
+            scratch,
+        })
     }
 
     /// A command in the namespace.
@@ -231,11 +315,6 @@ impl Bed {
         self.daemon.as_ref().map(Daemon::id)
     }
 
-    /// What the daemon said last.
-    pub fn daemon_output(&self) -> String {
-        self.daemon.as_ref().map(Daemon::output).unwrap_or_default()
-    }
-
     /// The file QEMU's traces go to.
     pub fn trace_file(&self) -> PathBuf {
         self.scratch.path().join("qemu.trace")
@@ -249,7 +328,8 @@ impl Bed {
         let before = self.look(end, true)?;
         let out = work()?;
         let after = self.look(end, false)?;
-        let minus = |a: (u64, u64), b: (u64, u64)| (a.0.saturating_sub(b.0), a.1.saturating_sub(b.1));
+        let minus =
+            |a: (u64, u64), b: (u64, u64)| (a.0.saturating_sub(b.0), a.1.saturating_sub(b.1));
         let delta = Delta {
             frames: minus(after.frames, before.frames),
             interrupts: after.interrupts.saturating_sub(before.interrupts),
@@ -263,7 +343,12 @@ impl Bed {
             counters: after
                 .counters
                 .iter()
-                .map(|(k, v)| (k.clone(), v.saturating_sub(before.counters.get(k).copied().unwrap_or(0))))
+                .map(|(k, v)| {
+                    (
+                        k.clone(),
+                        v.saturating_sub(before.counters.get(k).copied().unwrap_or(0)),
+                    )
+                })
                 .collect(),
         };
         Ok((out, delta))
@@ -297,7 +382,10 @@ impl Bed {
         snapshot.frames = frames.ok_or_else(|| Error::tool("cat", &text))?;
         // "21:  1234  IO-APIC  21-fasteoi  eth0": one count per processor.
         let counts = lines.next().unwrap_or_default();
-        let counts = counts.split_whitespace().skip(1).map_while(|w| w.parse::<u64>().ok());
+        let counts = counts
+            .split_whitespace()
+            .skip(1)
+            .map_while(|w| w.parse::<u64>().ok());
         snapshot.interrupts = counts.sum();
 
         let out = self
@@ -306,9 +394,14 @@ impl Bed {
             .output()
             .map_err(Error::io("read the TAP's counters"))?;
         let text = String::from_utf8_lossy(&out.stdout);
-        let line = text.lines().find_map(|l| l.trim().strip_prefix(&format!("{}:", end.tap)));
-        let values: Vec<u64> =
-            line.unwrap_or_default().split_whitespace().filter_map(|v| v.parse().ok()).collect();
+        let line = text
+            .lines()
+            .find_map(|l| l.trim().strip_prefix(&format!("{}:", end.tap)));
+        let values: Vec<u64> = line
+            .unwrap_or_default()
+            .split_whitespace()
+            .filter_map(|v| v.parse().ok())
+            .collect();
         // Receive: bytes packets errs drop fifo frame compressed multicast; transmit: bytes packets errs drop ...
         let [_, rx, _, _, _, _, _, _, _, tx, _, tx_dropped, ..] = values[..] else {
             return Err(Error::tool("/proc/net/dev", &text));
@@ -333,11 +426,21 @@ impl Bed {
             *cpu.entry(name).or_default() += thread.seconds;
         }
         if let Some(id) = self.daemon_id() {
-            for entry in fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten() {
-                let read = |file: &str| fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+            for entry in fs::read_dir(format!("/proc/{id}/task"))
+                .into_iter()
+                .flatten()
+                .flatten()
+            {
+                let read =
+                    |file: &str| fs::read_to_string(entry.path().join(file)).unwrap_or_default();
                 let run = read("schedstat");
-                let run: f64 = run.split(' ').next().and_then(|v| v.parse().ok()).unwrap_or(0.0);
-                *cpu.entry(format!("hypernic {}", read("comm").trim())).or_default() += run / 1e9;
+                let run: f64 = run
+                    .split(' ')
+                    .next()
+                    .and_then(|v| v.parse().ok())
+                    .unwrap_or(0.0);
+                *cpu.entry(format!("hypernic {}", read("comm").trim()))
+                    .or_default() += run / 1e9;
             }
         }
         cpu
@@ -348,7 +451,11 @@ impl Bed {
         let Some(daemon) = &self.daemon else {
             return Ok(BTreeMap::new());
         };
-        let answers = |text: &str| text.lines().filter(|l| l.starts_with("{\"counters\"")).count();
+        let answers = |text: &str| {
+            text.lines()
+                .filter(|l| l.starts_with("{\"counters\""))
+                .count()
+        };
         let had = answers(&daemon.output());
         daemon.signal(rustix::process::Signal::USR1)?;
         let deadline = Instant::now() + MOMENT;
@@ -362,8 +469,13 @@ impl Bed {
             }
             std::thread::sleep(Duration::from_millis(2));
         };
-        let line = text.lines().rev().find(|l| l.starts_with("{\"counters\"")).unwrap_or_default();
-        let answer: Value = serde_json::from_str(line).map_err(|_| Error::tool("hypernic", line))?;
+        let line = text
+            .lines()
+            .rev()
+            .find(|l| l.starts_with("{\"counters\""))
+            .unwrap_or_default();
+        let answer: Value =
+            serde_json::from_str(line).map_err(|_| Error::tool("hypernic", line))?;
         let mut sums = BTreeMap::new();
         for section in answer["counters"].as_array().into_iter().flatten() {
             for (name, value) in section["values"].as_object().into_iter().flatten() {

@@ -40,7 +40,12 @@ impl Error {
     /// A tool's answer that is of no use.
     pub fn tool(tool: &'static str, answer: &str) -> Self {
         let from = answer.len().saturating_sub(600);
-        let from = (from..=answer.len()).find(|&i| answer.is_char_boundary(i)).unwrap_or(0);
-        Self::Tool { tool, what: format!("cannot use its answer: {}", answer[from..].trim()) }
+        let from = (from..=answer.len())
+            .find(|&i| answer.is_char_boundary(i))
+            .unwrap_or(0);
+        Self::Tool {
+            tool,
+            what: format!("cannot use its answer: {}", answer[from..].trim()),
+        }
     }
 }

@@ -28,11 +28,18 @@ impl Ticks {
     pub fn now() -> Self {
         let text = read("/proc/stat");
         let line = text.lines().next().unwrap_or_default();
-        let values: Vec<u64> =
-            line.split_whitespace().skip(1).filter_map(|v| v.parse().ok()).collect();
+        let values: Vec<u64> = line
+            .split_whitespace()
+            .skip(1)
+            .filter_map(|v| v.parse().ok())
+            .collect();
         let at = |i: usize| values.get(i).copied().unwrap_or(0);
         // user nice system idle iowait irq softirq steal; guest time is part of user.
-        Self { total: values.iter().take(8).sum(), idle: at(3) + at(4), steal: at(7) }
+        Self {
+            total: values.iter().take(8).sum(),
+            idle: at(3) + at(4),
+            steal: at(7),
+        }
     }
 
     /// What happened since an earlier look.
@@ -48,15 +55,22 @@ impl Ticks {
 /// The average number of runnable tasks over the last minute.
 pub fn load() -> f64 {
     let text = read("/proc/loadavg");
-    text.split(' ').next().and_then(|v| v.parse().ok()).unwrap_or(f64::NAN)
+    text.split(' ')
+        .next()
+        .and_then(|v| v.parse().ok())
+        .unwrap_or(f64::NAN)
 }
 
 /// What the host is.
 pub fn host() -> Value {
     let cpuinfo = read("/proc/cpuinfo");
     let field = |name: &str| {
-        let line = cpuinfo.lines().find(|l| l.split(':').next().is_some_and(|k| k.trim() == name));
-        line.and_then(|l| l.split_once(':')).map_or("", |p| p.1.trim()).to_owned()
+        let line = cpuinfo
+            .lines()
+            .find(|l| l.split(':').next().is_some_and(|k| k.trim() == name));
+        line.and_then(|l| l.split_once(':'))
+            .map_or("", |p| p.1.trim())
+            .to_owned()
     };
     let cpu = format!(
         "{} (family {} model {})",
@@ -67,7 +81,10 @@ pub fn host() -> Value {
     let os = read("/etc/os-release");
     let os = os.lines().find_map(|l| l.strip_prefix("PRETTY_NAME="));
     let memory = read("/proc/meminfo");
-    let memory = memory.lines().next().and_then(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok());
+    let memory = memory
+        .lines()
+        .next()
+        .and_then(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok());
     json!({
         "cpu": cpu,
         "cpus": cpuinfo.lines().filter(|l| l.starts_with("processor")).count(),
@@ -82,7 +99,11 @@ pub fn host() -> Value {
 /// The source the daemon was built from, as far as git tells.
 pub fn revision() -> String {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let out = Command::new("git").arg("-C").arg(dir).args(["describe", "--always", "--dirty"]).output();
+    let out = Command::new("git")
+        .arg("-C")
+        .arg(dir)
+        .args(["describe", "--always", "--dirty"])
+        .output();
     match out {
         Ok(out) if out.status.success() => String::from_utf8_lossy(&out.stdout).trim().to_owned(),
         _ => "unknown".to_owned(),

@@ -59,7 +59,10 @@ impl Options {
     /// How long and how often to run.
     pub fn plan(&self) -> Plan {
         let (rounds, scale) = if self.quick { (3, 0.4) } else { (9, 1.0) };
-        Plan { rounds: self.pairs.unwrap_or(rounds).max(1), scale }
+        Plan {
+            rounds: self.pairs.unwrap_or(rounds).max(1),
+            scale,
+        }
     }
 
     /// Whether a scenario was asked for.
@@ -79,7 +82,11 @@ impl Options {
     fn out(&self) -> PathBuf {
         let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
         let partial = self.quick || self.both_qemu || !self.only.is_empty();
-        let default = root.join(if partial { "target/bench" } else { "docs/report" });
+        let default = root.join(if partial {
+            "target/bench"
+        } else {
+            "docs/report"
+        });
         self.out.clone().unwrap_or(default)
     }
 }
@@ -133,13 +140,24 @@ fn measure(cli: &Cli) -> Result<()> {
     let options = &cli.options;
     if cli.module == "list" {
         for module in &MODULES {
-            println!("{:<16} {} ({})", module.name, module.about, minutes((module.estimate)(options)));
+            println!(
+                "{:<16} {} ({})",
+                module.name,
+                module.about,
+                minutes((module.estimate)(options))
+            );
         }
         return Ok(());
     }
-    let chosen: Vec<_> = MODULES.iter().filter(|m| cli.module == "all" || cli.module == m.name).collect();
+    let chosen: Vec<_> = MODULES
+        .iter()
+        .filter(|m| cli.module == "all" || cli.module == m.name)
+        .collect();
     if chosen.is_empty() {
-        return Err(Error::Usage(format!("no module `{}`; `hypernic-bench list` names them", cli.module)));
+        return Err(Error::Usage(format!(
+            "no module `{}`; `hypernic-bench list` names them",
+            cli.module
+        )));
     }
     if !options.both_qemu && !options.hypernic().is_file() {
         return Err(Error::Usage(format!(
@@ -148,7 +166,11 @@ fn measure(cli: &Cli) -> Result<()> {
         )));
     }
     let total: f64 = chosen.iter().map(|m| (m.estimate)(options)).sum();
-    eprintln!("{} module(s), about {} on an idle machine", chosen.len(), minutes(total));
+    eprintln!(
+        "{} module(s), about {} on an idle machine",
+        chosen.len(),
+        minutes(total)
+    );
     for module in chosen {
         eprintln!("{} ({})", module.name, minutes((module.estimate)(options)));
         let report = (module.run)(options)?;
@@ -162,5 +184,9 @@ fn measure(cli: &Cli) -> Result<()> {
 }
 
 fn minutes(seconds: f64) -> String {
-    if seconds < 100.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", (seconds / 60.0).ceil()) }
+    if seconds < 100.0 {
+        format!("{seconds:.0} s")
+    } else {
+        format!("{:.0} min", (seconds / 60.0).ceil())
+    }
 }

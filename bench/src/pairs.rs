@@ -111,7 +111,14 @@ pub fn run(bed: &Bed, scenario: &'static Scenario, plan: Plan) -> Result<Series>
         let used = Ticks::now().since(ticks);
         let round = records.len() / 3;
         let value = outcome.values.first().copied().unwrap_or(f64::NAN);
-        records.push(Record { round, side, outcome, delta, busy: used.busy, steal: used.steal });
+        records.push(Record {
+            round,
+            side,
+            outcome,
+            delta,
+            busy: used.busy,
+            steal: used.steal,
+        });
         if records.len().is_multiple_of(3) {
             eprint!(".");
         }
@@ -134,7 +141,9 @@ impl Series {
 
     /// All samples of one side.
     pub fn samples(&self, side: Side) -> Vec<f64> {
-        self.of(side).flat_map(|r| r.outcome.samples.iter().copied()).collect()
+        self.of(side)
+            .flat_map(|r| r.outcome.samples.iter().copied())
+            .collect()
     }
 
     /// Everything that was counted on one side, summed.
@@ -142,7 +151,10 @@ impl Series {
         let mut sum = Delta::default();
         for Record { delta, .. } in self.of(side) {
             sum.frames = (sum.frames.0 + delta.frames.0, sum.frames.1 + delta.frames.1);
-            sum.tap_frames = (sum.tap_frames.0 + delta.tap_frames.0, sum.tap_frames.1 + delta.tap_frames.1);
+            sum.tap_frames = (
+                sum.tap_frames.0 + delta.tap_frames.0,
+                sum.tap_frames.1 + delta.tap_frames.1,
+            );
             sum.tap_dropped += delta.tap_dropped;
             sum.interrupts += delta.interrupts;
             for (name, seconds) in &delta.cpu {
@@ -158,22 +170,40 @@ impl Series {
     /// The verdict on each metric.
     pub fn judge(&self) -> Vec<Judged> {
         let metrics = self.scenario.metrics.iter().enumerate();
-        metrics.filter_map(|(i, metric)| self.judge_one(i, *metric)).collect()
+        metrics
+            .filter_map(|(i, metric)| self.judge_one(i, *metric))
+            .collect()
     }
 
     fn judge_one(&self, index: usize, metric: Metric) -> Option<Judged> {
         let column = |side| -> Vec<f64> {
             let mut runs: Vec<_> = self.of(side).collect();
             runs.sort_by_key(|r| r.round);
-            runs.iter().filter_map(|r| r.outcome.values.get(index).copied()).collect()
+            runs.iter()
+                .filter_map(|r| r.outcome.values.get(index).copied())
+                .collect()
         };
-        let comparison =
-            Comparison { a: column(Side::A), b: column(Side::B), control: column(Side::Control) };
+        let comparison = Comparison {
+            a: column(Side::A),
+            b: column(Side::B),
+            control: column(Side::Control),
+        };
         let ratio = comparison.ratio()?;
         let control = comparison.control_ratio()?;
-        let pairs: Vec<f64> = comparison.b.iter().zip(&comparison.a).map(|(b, a)| b / a).collect();
+        let pairs: Vec<f64> = comparison
+            .b
+            .iter()
+            .zip(&comparison.a)
+            .map(|(b, a)| b / a)
+            .collect();
         let quartiles = (percentile(&pairs, 25.0)?, percentile(&pairs, 75.0)?);
-        Some(Judged { metric, comparison, ratio, quartiles, control })
+        Some(Judged {
+            metric,
+            comparison,
+            ratio,
+            quartiles,
+            control,
+        })
     }
 
     /// The raw figures.
@@ -213,7 +243,13 @@ impl Series {
 impl Judged {
     /// Median of QEMU's figures (both sets of its runs).
     pub fn theirs(&self) -> f64 {
-        let all: Vec<f64> = self.comparison.a.iter().chain(&self.comparison.control).copied().collect();
+        let all: Vec<f64> = self
+            .comparison
+            .a
+            .iter()
+            .chain(&self.comparison.control)
+            .copied()
+            .collect();
         paired::median(&all).unwrap_or(f64::NAN)
     }
 

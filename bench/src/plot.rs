@@ -32,11 +32,24 @@ pub enum Anchor {
 #[derive(Debug, Clone)]
 pub enum Mark {
     /// A line through points.
-    Line { points: Vec<(f64, f64)>, width: f64, colour: [u8; 3] },
+    Line {
+        points: Vec<(f64, f64)>,
+        width: f64,
+        colour: [u8; 3],
+    },
     /// A disc.
-    Dot { at: (f64, f64), radius: f64, colour: [u8; 3] },
+    Dot {
+        at: (f64, f64),
+        radius: f64,
+        colour: [u8; 3],
+    },
     /// Words on one line; the point is on their base line.
-    Words { at: (f64, f64), text: String, anchor: Anchor, colour: [u8; 3] },
+    Words {
+        at: (f64, f64),
+        text: String,
+        anchor: Anchor,
+        colour: [u8; 3],
+    },
 }
 
 /// A finished plot.
@@ -64,8 +77,16 @@ impl Axis {
     pub fn linear(title: &str, largest: f64) -> Self {
         let step = round_up(largest.max(1e-9) / 6.0);
         let to = step * (largest / step).ceil().max(1.0);
-        let ticks = (0..=(to / step).round() as usize).map(|i| i as f64 * step).collect();
-        Self { title: title.to_owned(), from: 0.0, to, log: false, ticks }
+        let ticks = (0..=(to / step).round() as usize)
+            .map(|i| i as f64 * step)
+            .collect();
+        Self {
+            title: title.to_owned(),
+            from: 0.0,
+            to,
+            log: false,
+            ticks,
+        }
     }
 
     /// A logarithmic axis over a range.
@@ -76,10 +97,24 @@ impl Axis {
                 ticks.push(step * 10_f64.powi(decade));
             }
         }
-        let from = ticks.iter().copied().rfind(|t| *t <= smallest).unwrap_or(smallest);
-        let to = ticks.iter().copied().find(|t| *t >= largest).unwrap_or(largest);
+        let from = ticks
+            .iter()
+            .copied()
+            .rfind(|t| *t <= smallest)
+            .unwrap_or(smallest);
+        let to = ticks
+            .iter()
+            .copied()
+            .find(|t| *t >= largest)
+            .unwrap_or(largest);
         ticks.retain(|t| *t >= from && *t <= to);
-        Self { title: title.to_owned(), from, to, log: true, ticks }
+        Self {
+            title: title.to_owned(),
+            from,
+            to,
+            log: true,
+            ticks,
+        }
     }
 
     fn place(&self, value: f64) -> f64 {
@@ -95,7 +130,11 @@ impl Axis {
 fn round_up(value: f64) -> f64 {
     let decade = 10_f64.powf(value.log10().floor());
     let steps = [1.0, 2.0, 2.5, 5.0, 10.0];
-    steps.iter().map(|s| s * decade).find(|s| *s >= value).unwrap_or(value)
+    steps
+        .iter()
+        .map(|s| s * decade)
+        .find(|s| *s >= value)
+        .unwrap_or(value)
 }
 
 fn number(value: f64) -> String {
@@ -108,17 +147,30 @@ fn number(value: f64) -> String {
 
 impl Plot {
     fn new(name: &str, title: &str) -> Self {
-        let mut plot = Self { name: name.to_owned(), title: title.to_owned(), marks: Vec::new() };
+        let mut plot = Self {
+            name: name.to_owned(),
+            title: title.to_owned(),
+            marks: Vec::new(),
+        };
         plot.words((LEFT, 24.0), title, Anchor::Start, INK);
         plot
     }
 
     fn words(&mut self, at: (f64, f64), text: &str, anchor: Anchor, colour: [u8; 3]) {
-        self.marks.push(Mark::Words { at, text: text.to_owned(), anchor, colour });
+        self.marks.push(Mark::Words {
+            at,
+            text: text.to_owned(),
+            anchor,
+            colour,
+        });
     }
 
     fn line(&mut self, points: Vec<(f64, f64)>, width: f64, colour: [u8; 3]) {
-        self.marks.push(Mark::Line { points, width, colour });
+        self.marks.push(Mark::Line {
+            points,
+            width,
+            colour,
+        });
     }
 
     fn axes(&mut self, x: &Axis, y: &Axis) {
@@ -144,25 +196,51 @@ impl Plot {
     fn legend(&mut self, names: [&str; 2], at_bottom: bool) {
         for (i, name) in names.into_iter().enumerate() {
             let y = if at_bottom { BOTTOM - 40.0 } else { TOP + 20.0 } + 20.0 * i as f64;
-            let x = if at_bottom { RIGHT - 150.0 } else { LEFT + 16.0 };
+            let x = if at_bottom {
+                RIGHT - 150.0
+            } else {
+                LEFT + 16.0
+            };
             self.line(vec![(x, y - 4.0), (x + 26.0, y - 4.0)], 2.5, COLOURS[i]);
             self.words((x + 34.0, y), name, Anchor::Start, INK);
         }
     }
 
     /// Cumulative distributions of two sets of times.
-    pub fn distribution(name: &str, title: &str, unit: &str, names: [&str; 2], sets: [&[f64]; 2]) -> Self {
+    pub fn distribution(
+        name: &str,
+        title: &str,
+        unit: &str,
+        names: [&str; 2],
+        sets: [&[f64]; 2],
+    ) -> Self {
         let mut plot = Self::new(name, title);
         let all = || sets.iter().flat_map(|s| s.iter().copied());
-        let x = Axis::logarithmic(unit, all().fold(f64::MAX, f64::min), all().fold(1.0, f64::max));
-        let y = Axis { ticks: (0..=5).map(|i| f64::from(i) * 20.0).collect(), ..Axis::linear("% of round trips", 100.0) };
-        plot.axes(&x, &Axis { to: 100.0, ..y.clone() });
+        let x = Axis::logarithmic(
+            unit,
+            all().fold(f64::MAX, f64::min),
+            all().fold(1.0, f64::max),
+        );
+        let y = Axis {
+            ticks: (0..=5).map(|i| f64::from(i) * 20.0).collect(),
+            ..Axis::linear("% of round trips", 100.0)
+        };
+        plot.axes(
+            &x,
+            &Axis {
+                to: 100.0,
+                ..y.clone()
+            },
+        );
         for (set, colour) in sets.into_iter().zip(COLOURS) {
             let mut sorted = set.to_vec();
             sorted.sort_by(f64::total_cmp);
             let count = sorted.len().max(1) as f64;
             let place = |(i, v): (usize, &f64)| {
-                (LEFT + x.place(*v) * (RIGHT - LEFT), BOTTOM - (i + 1) as f64 / count * (BOTTOM - TOP))
+                (
+                    LEFT + x.place(*v) * (RIGHT - LEFT),
+                    BOTTOM - (i + 1) as f64 / count * (BOTTOM - TOP),
+                )
             };
             // More points than the picture has columns are of no use.
             let step = (sorted.len() / 700).max(1);
@@ -174,21 +252,42 @@ impl Plot {
     }
 
     /// Two curves over a common range; every point is drawn and the medians are joined.
-    pub fn curves(name: &str, title: &str, axes: [&str; 2], names: [&str; 2], sets: [Vec<(f64, Vec<f64>)>; 2]) -> Self {
+    pub fn curves(
+        name: &str,
+        title: &str,
+        axes: [&str; 2],
+        names: [&str; 2],
+        sets: [Vec<(f64, Vec<f64>)>; 2],
+    ) -> Self {
         let mut plot = Self::new(name, title);
         let far = sets.iter().flatten().map(|p| p.0).fold(0.0, f64::max);
-        let high = sets.iter().flatten().flat_map(|p| p.1.iter().copied()).fold(0.0, f64::max);
+        let high = sets
+            .iter()
+            .flatten()
+            .flat_map(|p| p.1.iter().copied())
+            .fold(0.0, f64::max);
         let (x, y) = (Axis::linear(axes[0], far), Axis::linear(axes[1], high));
         plot.axes(&x, &y);
         let place = |at: f64, value: f64| {
-            (LEFT + x.place(at) * (RIGHT - LEFT), BOTTOM - y.place(value) * (BOTTOM - TOP))
+            (
+                LEFT + x.place(at) * (RIGHT - LEFT),
+                BOTTOM - y.place(value) * (BOTTOM - TOP),
+            )
         };
         for (set, colour) in sets.iter().zip(COLOURS) {
             let median = |v: &[f64]| rig::paired::median(v).unwrap_or(0.0);
-            plot.line(set.iter().map(|(at, v)| place(*at, median(v))).collect(), 2.0, colour);
+            plot.line(
+                set.iter().map(|(at, v)| place(*at, median(v))).collect(),
+                2.0,
+                colour,
+            );
             for (at, values) in set {
                 for value in values {
-                    plot.marks.push(Mark::Dot { at: place(*at, *value), radius: 3.0, colour });
+                    plot.marks.push(Mark::Dot {
+                        at: place(*at, *value),
+                        radius: 3.0,
+                        colour,
+                    });
                 }
             }
         }
@@ -199,15 +298,23 @@ impl Plot {
     /// Ratios: a dot for the median, a line over all pairs, thick over the middle half; the control in grey below.
     pub fn ratios(name: &str, title: &str, rows: &[Row]) -> Self {
         let mut plot = Self::new(name, title);
-        let ends = || rows.iter().flat_map(|r| [r.ours.0, r.ours.4, r.control.0, r.control.2]);
-        let low = ends().fold(0.9, f64::min);
-        let high = ends().fold(1.1, f64::max);
+        let ends = || {
+            rows.iter()
+                .flat_map(|r| [r.ours.0, r.ours.4, r.control.0, r.control.2])
+        };
+        let low = ends().fold(0.9, f64::min).max(0.1);
+        let high = ends().fold(1.1, f64::max).min(10.0);
         let left = LEFT + 170.0;
-        let x = Axis::logarithmic("hypernic / QEMU (log)", low.max(0.01), high);
+        let x = Axis::logarithmic("hypernic / QEMU (log)", low, high);
         let place = |v: f64| left + x.place(v) * (RIGHT - left);
         for &tick in &x.ticks {
             plot.line(vec![(place(tick), TOP), (place(tick), BOTTOM)], 1.0, GRID);
-            plot.words((place(tick), BOTTOM + 18.0), &number(tick), Anchor::Middle, INK);
+            plot.words(
+                (place(tick), BOTTOM + 18.0),
+                &number(tick),
+                Anchor::Middle,
+                INK,
+            );
         }
         plot.words((RIGHT, BOTTOM + 40.0), &x.title.clone(), Anchor::End, INK);
         plot.line(vec![(place(1.0), TOP), (place(1.0), BOTTOM)], 1.5, INK);
@@ -218,13 +325,29 @@ impl Plot {
             let (min, q1, mid, q3, max) = row.ours;
             plot.line(vec![(place(min), y), (place(max), y)], 1.2, COLOURS[1]);
             plot.line(vec![(place(q1), y), (place(q3), y)], 5.0, COLOURS[1]);
-            plot.marks.push(Mark::Dot { at: (place(mid), y), radius: 5.0, colour: COLOURS[1] });
+            plot.marks.push(Mark::Dot {
+                at: (place(mid), y),
+                radius: 5.0,
+                colour: COLOURS[1],
+            });
             let below = y + height * 0.28;
             let (min, mid, max) = row.control;
-            plot.line(vec![(place(min), below), (place(max), below)], 1.2, COLOURS[0]);
-            plot.marks.push(Mark::Dot { at: (place(mid), below), radius: 3.0, colour: COLOURS[0] });
+            plot.line(
+                vec![(place(min), below), (place(max), below)],
+                1.2,
+                COLOURS[0],
+            );
+            plot.marks.push(Mark::Dot {
+                at: (place(mid), below),
+                radius: 3.0,
+                colour: COLOURS[0],
+            });
             let target = place(row.target);
-            plot.line(vec![(target, y - 9.0), (target, y + 9.0)], 2.0, [0xc0, 0x30, 0x20]);
+            plot.line(
+                vec![(target, y - 9.0), (target, y + 9.0)],
+                2.0,
+                [0xc0, 0x30, 0x20],
+            );
         }
         plot
     }
@@ -241,8 +364,15 @@ impl Plot {
         for mark in &self.marks {
             // Writing to a String cannot fail.
             let _ = match mark {
-                Mark::Line { points, width, colour } => {
-                    let points: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+                Mark::Line {
+                    points,
+                    width,
+                    colour,
+                } => {
+                    let points: Vec<_> = points
+                        .iter()
+                        .map(|(x, y)| format!("{x:.1},{y:.1}"))
+                        .collect();
                     writeln!(
                         out,
                         "<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"{width}\" points=\"{}\"/>",
@@ -257,7 +387,12 @@ impl Plot {
                     at.1,
                     hex(*colour)
                 ),
-                Mark::Words { at, text, anchor, colour } => {
+                Mark::Words {
+                    at,
+                    text,
+                    anchor,
+                    colour,
+                } => {
                     let anchor = match anchor {
                         Anchor::Start => "start",
                         Anchor::Middle => "middle",
@@ -302,7 +437,9 @@ fn hex([r, g, b]: [u8; 3]) -> String {
 }
 
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }
 
 #[cfg(test)]
@@ -321,17 +458,25 @@ mod tests {
 
     #[test]
     fn both_forms_show_both_sets() {
-        let (a, b): (Vec<f64>, Vec<f64>) = ((100..900).map(f64::from).collect(), vec![250.0, 300.0, 350.0]);
+        let (a, b): (Vec<f64>, Vec<f64>) = (
+            (100..900).map(f64::from).collect(),
+            vec![250.0, 300.0, 350.0],
+        );
         let plot = Plot::distribution("rtt", "RTT <guest>", "us", ["QEMU", "hypernic"], [&a, &b]);
         let svg = plot.svg();
-        assert!(svg.contains("&lt;guest&gt;") && svg.contains("#0b62c4") && svg.contains("#808080"));
+        assert!(
+            svg.contains("&lt;guest&gt;") && svg.contains("#0b62c4") && svg.contains("#808080")
+        );
         let png = plot.png();
         let decoder = png::Decoder::new(std::io::Cursor::new(&png));
         let mut reader = decoder.read_info().unwrap();
         let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
         reader.next_frame(&mut pixels).unwrap();
         for colour in COLOURS {
-            assert!(pixels.chunks(3).any(|p| p == colour), "{colour:?} is not in the picture");
+            assert!(
+                pixels.chunks(3).any(|p| p == colour),
+                "{colour:?} is not in the picture"
+            );
         }
     }
 }

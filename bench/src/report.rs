@@ -36,13 +36,21 @@ impl Report {
             files.push(path);
             Ok::<_, Error>(())
         };
-        write(dir.join(format!("{}.md", self.name)), self.markdown.as_bytes())?;
+        write(
+            dir.join(format!("{}.md", self.name)),
+            self.markdown.as_bytes(),
+        )?;
         let data = serde_json::to_string(&self.data).unwrap_or_default();
         // A run to a line: small, and still readable by diff.
         let data = data.replace("{\"counted\"", "\n{\"counted\"");
-        write(dir.join("data").join(format!("{}.json", self.name)), data.as_bytes())?;
+        write(
+            dir.join("data").join(format!("{}.json", self.name)),
+            data.as_bytes(),
+        )?;
         for plot in &self.plots {
-            let file = dir.join("plots").join(format!("{}-{}", self.name, plot.name));
+            let file = dir
+                .join("plots")
+                .join(format!("{}-{}", self.name, plot.name));
             write(file.with_extension("svg"), plot.svg().as_bytes())?;
             write(file.with_extension("png"), &plot.png())?;
         }
@@ -53,7 +61,11 @@ impl Report {
 /// Puts a side-by-side module's result together.
 pub fn build(name: &'static str, shared: Value, series: &[Series], curve: &[Point]) -> Report {
     let both_qemu = shared["both_qemu"] == true;
-    let names = if both_qemu { ["QEMU", "QEMU again"] } else { ["QEMU", "hypernic"] };
+    let names = if both_qemu {
+        ["QEMU", "QEMU again"]
+    } else {
+        ["QEMU", "hypernic"]
+    };
     let plots = plots(series, curve, names);
     let mut text = heading(&shared, names);
     targets(&mut text, series, names);
@@ -73,7 +85,12 @@ pub fn build(name: &'static str, shared: Value, series: &[Series], curve: &[Poin
         .iter()
         .map(|p| json!({"offered": p.offered, "qemu": rounded(&p.theirs), "hypernic": rounded(&p.ours)}))
         .collect();
-    Report { name, markdown: text, data, plots }
+    Report {
+        name,
+        markdown: text,
+        data,
+        plots,
+    }
 }
 
 fn rounded(values: &[f64]) -> Vec<f64> {
@@ -96,7 +113,11 @@ fn heading(shared: &Value, names: [&str; 2]) -> String {
          - Guest: {}, Linux {}, under {}, {}\n- Source: {}",
         word("cpu"),
         e["cpus"],
-        if e["virtual_machine"] == true { " (itself a virtual machine)" } else { "" },
+        if e["virtual_machine"] == true {
+            " (itself a virtual machine)"
+        } else {
+            ""
+        },
         e["memory_mib"],
         word("kernel"),
         word("system"),
@@ -105,7 +126,11 @@ fn heading(shared: &Value, names: [&str; 2]) -> String {
         e["worst_steal_of_a_run"].as_f64().unwrap_or(0.0) * 100.0,
         word("guest"),
         word("guest_kernel"),
-        if e["accelerator"] == "tcg" { "TCG (translated: compare ratios, not absolute figures)" } else { "KVM" },
+        if e["accelerator"] == "tcg" {
+            "TCG (translated: compare ratios, not absolute figures)"
+        } else {
+            "KVM"
+        },
         word("qemu"),
         word("source"),
     );
@@ -167,8 +192,18 @@ fn plots(series: &[Series], curve: &[Point], names: [&str; 2]) -> Vec<Plot> {
         for j in s.judge() {
             let (Target::AtLeast(target) | Target::AtMost(target)) = j.metric.target;
             rows.push(Row {
-                title: format!("{} {}", s.scenario.id, j.metric.title.strip_prefix("RTT ").unwrap_or("")),
-                ours: (j.ratio.min, j.quartiles.0, j.ratio.median, j.quartiles.1, j.ratio.max),
+                title: format!(
+                    "{} {}",
+                    s.scenario.id,
+                    j.metric.title.strip_prefix("RTT ").unwrap_or("")
+                ),
+                ours: (
+                    j.ratio.min,
+                    j.quartiles.0,
+                    j.ratio.median,
+                    j.quartiles.1,
+                    j.ratio.max,
+                ),
                 control: (j.control.min, j.control.median, j.control.max),
                 target,
             });
@@ -179,15 +214,30 @@ fn plots(series: &[Series], curve: &[Point], names: [&str; 2]) -> Vec<Plot> {
     for s in series.iter().filter(|s| s.scenario.id.starts_with("ping")) {
         let (theirs, ours) = round_trips(s);
         let title = format!("Round trips: {}", s.scenario.title);
-        plots.push(Plot::distribution(s.scenario.id, &title, "us (log)", names, [&theirs, &ours]));
+        plots.push(Plot::distribution(
+            s.scenario.id,
+            &title,
+            "us (log)",
+            names,
+            [&theirs, &ours],
+        ));
     }
     if !curve.is_empty() {
         let sets = [
-            curve.iter().map(|p| (p.offered, p.theirs.clone())).collect(),
+            curve
+                .iter()
+                .map(|p| (p.offered, p.theirs.clone()))
+                .collect(),
             curve.iter().map(|p| (p.offered, p.ours.clone())).collect(),
         ];
         let title = "18-byte UDP: received by the guest over offered";
-        plots.push(Plot::curves("udp_rx", title, ["offered/s", "received/s"], names, sets));
+        plots.push(Plot::curves(
+            "udp_rx",
+            title,
+            ["offered/s", "received/s"],
+            names,
+            sets,
+        ));
     }
     plots
 }
@@ -206,9 +256,14 @@ fn costs(text: &mut String, series: &[Series], audit: &Value) {
     for s in series {
         let (theirs, ours) = (s.sum(Side::A), s.sum(Side::B));
         let per = |n: u64, d: &Delta| n as f64 / d.total().max(1) as f64;
-        let row = audit["rows"].as_array().into_iter().flatten().find(|r| r["id"] == s.scenario.id);
+        let row = audit["rows"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|r| r["id"] == s.scenario.id);
         let counted = |which: &str, field: &str| {
-            row.and_then(|r| r[which][field].as_f64()).map_or("–".to_owned(), |v| format!("({})", figure(v)))
+            row.and_then(|r| r[which][field].as_f64())
+                .map_or("–".to_owned(), |v| format!("({})", figure(v)))
         };
         let frames = |d: &Delta| figure(d.total() as f64 / d.interrupts.max(1) as f64);
         let _ = writeln!(
@@ -249,7 +304,9 @@ fn costs(text: &mut String, series: &[Series], audit: &Value) {
 /// How much of a longer round trip the register accesses explain.
 fn round_trip_budget(text: &mut String, series: &[Series], cost: &Value) {
     let added = |kind: &str| Some(cost["hypernic"][kind].as_f64()? - cost["qemu"][kind].as_f64()?);
-    let (Some(read), Some(write)) = (added("read"), added("write")) else { return };
+    let (Some(read), Some(write)) = (added("read"), added("write")) else {
+        return;
+    };
     let mut lines = String::new();
     for s in series.iter().filter(|s| s.scenario.id.starts_with("ping")) {
         let ours = s.sum(Side::B);
@@ -292,7 +349,12 @@ fn time(text: &mut String, series: &[Series], names: [&str; 2]) {
         for (side, name) in [(Side::A, names[0]), (Side::B, names[1])] {
             let sum = s.sum(side);
             let us = |wanted: &dyn Fn(&str) -> bool| {
-                let seconds: f64 = sum.cpu.iter().filter(|(k, _)| wanted(k)).map(|(_, v)| v).sum();
+                let seconds: f64 = sum
+                    .cpu
+                    .iter()
+                    .filter(|(k, _)| wanted(k))
+                    .map(|(_, v)| v)
+                    .sum();
                 seconds * 1e6 / sum.total().max(1) as f64
             };
             let parts = [
@@ -304,7 +366,13 @@ fn time(text: &mut String, series: &[Series], names: [&str; 2]) {
             ];
             let cells: Vec<_> = parts.iter().map(|p| figure(*p)).collect();
             let all = us(&|_| true);
-            let _ = writeln!(text, "| {} | {name} | {} | {} |", s.scenario.id, cells.join(" | "), figure(all));
+            let _ = writeln!(
+                text,
+                "| {} | {name} | {} | {} |",
+                s.scenario.id,
+                cells.join(" | "),
+                figure(all)
+            );
         }
     }
     text.push('\n');

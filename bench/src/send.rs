@@ -24,7 +24,9 @@ const TICK: Duration = Duration::from_millis(1);
 /// When there is no socket to be had.
 pub fn run(to: &str, payload: usize, pps: f64, seconds: f64) -> Result<()> {
     let socket = UdpSocket::bind("0.0.0.0:0").map_err(Error::io("make a UDP socket"))?;
-    socket.connect(to).map_err(Error::io(format!("send to {to}")))?;
+    socket
+        .connect(to)
+        .map_err(Error::io(format!("send to {to}")))?;
     let content = vec![0x5a; payload];
     let start = Instant::now();
     let (mut sent, mut refused) = (0_u64, 0_u64);
