@@ -45,8 +45,8 @@ pub enum ClientEvent {
     /// It is gone; its memory is unmapped and its interrupts are disarmed. Device state is kept
     /// for the next one.
     Gone(GoneReason),
-    /// Another client asked for the device while it was taken, or could not be accepted; it was
-    /// sent away at once.
+    /// A client was sent away at once: the device is taken, or it began with something else than a
+    /// good `VERSION`, or it could not be accepted. The text says which.
     Refused(&'static str),
 }
 

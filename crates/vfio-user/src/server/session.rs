@@ -3,20 +3,19 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use guest_mem::{MapError, Memory, Prot};
-use pci::{ConfigEvent, ConfigSpace, PowerState};
+use pci::ConfigSpace;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::counters::Counters;
 use crate::codec::{
-    self, Capabilities, Command, DeviceFeature, DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo,
-    Malformed, MigrationData, RegionAccess, RegionInfo, RegionIoFds, SetIrqs, TwinSocket, Version,
-    WriteEntry, dma_flags, dma_unmap_flags, info_flags, irq, irq_set, region,
+    self, Capabilities, Command, DeviceFeature, DeviceInfo, DmaMap, DmaUnmap, Header, Malformed,
+    MigrationData, RegionInfo, RegionIoFds, TwinSocket, Version, dma_flags, dma_unmap_flags,
+    info_flags, irq, region,
 };
 use crate::description::Shape;
 use crate::device::{ClientEvent, Device, DmaChange, ResetCause};
 use crate::dma::Engine;
-use crate::event;
 use crate::interrupts::Interrupts;
 use crate::msix::Table;
 use crate::stream::{MAX_FDS, Sender};
@@ -37,13 +36,33 @@ pub(super) struct Signal {
     pub token: u64,
 }
 
+/// Some of the signals.
+pub(super) struct Which {
+    pub index: u32,
+    pub vectors: std::ops::Range<u32>,
+    /// Those that mask or those that unmask; `None` for both.
+    pub mask: Option<bool>,
+}
+
+impl Which {
+    pub fn covers(&self, signal: &Signal) -> bool {
+        signal.index == self.index
+            && self.vectors.contains(&signal.vector)
+            && self.mask.is_none_or(|mask| mask == signal.mask)
+    }
+}
+
+/// A change of the signals to watch. They are applied in the order they were asked for.
+pub(super) enum SignalChange {
+    Add(Signal),
+    Remove(Which),
+}
+
 /// What the client asked the owner of the sockets to do.
 #[derive(Default)]
 pub(super) struct Todo {
     pub twin: Option<OwnedFd>,
-    /// Signals to watch, and to forget.
-    pub add: Vec<Signal>,
-    pub remove: Vec<(u32, u32, bool)>,
+    pub signals: Vec<SignalChange>,
     /// The connection is to end after its replies.
     pub close: Option<&'static str>,
 }
@@ -132,7 +151,7 @@ impl Session {
             Command::GetRegionInfo => self.region_info(header, payload, tx),
             Command::GetRegionIoFds => self.region_io_fds(header, payload, tx),
             Command::GetIrqInfo => self.irq_info(header, payload, tx),
-            Command::SetIrqs => self.set_irqs(header, payload, fds, tx),
+            Command::SetIrqs => self.set_irqs(header, payload, fds, tx, cost),
             Command::Reset => {
                 self.reset(device, ResetCause::Client);
                 tx.push(&header.reply(0), &[]);
@@ -155,14 +174,14 @@ impl Session {
         }
     }
 
-    fn parse<T>(&mut self, result: Result<T, Malformed>) -> Result<T, Refusal> {
+    pub(super) fn parse<T>(&mut self, result: Result<T, Malformed>) -> Result<T, Refusal> {
         result.map_err(|_| {
             self.counters.malformed_payload += 1;
             Errno::INVAL
         })
     }
 
-    fn malformed<T>(&mut self) -> Result<T, Refusal> {
+    pub(super) fn malformed<T>(&mut self) -> Result<T, Refusal> {
         self.counters.malformed_payload += 1;
         Err(Errno::INVAL)
     }
@@ -412,325 +431,4 @@ impl Session {
         tx.push(&header.reply(RegionIoFds::LEN), &reply.to_bytes());
         Ok(())
     }
-
-    fn irq_info(
-        &mut self,
-        header: &Header,
-        payload: &[u8],
-        tx: &mut Sender,
-    ) -> Result<(), Refusal> {
-        let ask = self.parse(IrqInfo::parse(payload))?;
-        if (ask.argsz as usize) < IrqInfo::LEN {
-            return self.malformed();
-        }
-        if ask.index >= irq::COUNT {
-            self.counters.bad_irq += 1;
-            return Err(Errno::INVAL);
-        }
-        let count = self.irq.0.count(ask.index);
-        let reply = IrqInfo {
-            argsz: IrqInfo::LEN as u32,
-            flags: if count == 0 {
-                0
-            } else {
-                Shape::irq_flags(ask.index)
-            },
-            index: ask.index,
-            count,
-        };
-        tx.push(&header.reply(IrqInfo::LEN), &reply.to_bytes());
-        Ok(())
-    }
-
-    fn set_irqs(
-        &mut self,
-        header: &Header,
-        payload: &[u8],
-        fds: &mut Vec<OwnedFd>,
-        tx: &mut Sender,
-    ) -> Result<(), Refusal> {
-        let set = self.parse(SetIrqs::parse(payload))?;
-        if let Err(errno) = self.apply_irqs(&set, &payload[SetIrqs::LEN..], fds) {
-            self.counters.bad_irq += 1;
-            return Err(errno);
-        }
-        tx.push(&header.reply(0), &[]);
-        Ok(())
-    }
-
-    fn apply_irqs(
-        &mut self,
-        set: &SetIrqs,
-        bools: &[u8],
-        fds: &mut Vec<OwnedFd>,
-    ) -> Result<(), Refusal> {
-        let (data, action) = (set.flags & irq_set::DATA, set.flags & irq_set::ACTION);
-        let known = set.flags & !(irq_set::DATA | irq_set::ACTION) == 0;
-        let vectors = self.irq.0.count(set.index);
-        let end = set.start.checked_add(set.count);
-        if !known
-            || data.count_ones() != 1
-            || action.count_ones() != 1
-            || (set.argsz as usize) < SetIrqs::LEN
-            || set.index >= irq::COUNT
-        {
-            return Err(Errno::INVAL);
-        }
-        if set.count == 0 {
-            // Only "disable the index" has no range. QEMU says it also of an index without vectors.
-            if data == irq_set::DATA_NONE && action == irq_set::ACTION_TRIGGER && set.start == 0 {
-                self.irq.0.disable(set.index);
-                self.forget_signals(set.index);
-                return Ok(());
-            }
-            return Err(Errno::INVAL);
-        }
-        if end.is_none_or(|end| end > vectors) {
-            return Err(Errno::INVAL);
-        }
-        let range = set.start..set.start + set.count;
-        match data {
-            irq_set::DATA_EVENTFD => {
-                if !fds.is_empty() && fds.len() != set.count as usize {
-                    return Err(Errno::INVAL);
-                }
-                let mut adopted = Vec::with_capacity(fds.len());
-                for fd in fds.drain(..) {
-                    adopted.push(event::adopt(fd).inspect_err(|_| {
-                        self.counters.bad_eventfd += 1;
-                    })?);
-                }
-                let mut adopted = adopted.into_iter();
-                for vector in range {
-                    let fd = adopted.next();
-                    if action == irq_set::ACTION_TRIGGER {
-                        self.irq.0.arm(set.index, vector, fd);
-                    } else {
-                        let mask = action == irq_set::ACTION_MASK;
-                        self.todo.remove.push((set.index, vector, mask));
-                        if let Some(fd) = fd {
-                            self.next_token += 1;
-                            self.todo.add.push(Signal {
-                                index: set.index,
-                                vector,
-                                mask,
-                                fd,
-                                token: self.next_token,
-                            });
-                        }
-                    }
-                }
-            }
-            irq_set::DATA_BOOL => {
-                let bools = bools.get(..set.count as usize).ok_or(Errno::INVAL)?;
-                for (vector, _) in range.zip(bools).filter(|(_, on)| **on != 0) {
-                    self.act(set.index, vector, action);
-                }
-            }
-            _ => {
-                for vector in range {
-                    self.act(set.index, vector, action);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn act(&mut self, index: u32, vector: u32, action: u32) {
-        match action {
-            irq_set::ACTION_MASK => self.irq.0.mask(index, vector, true),
-            irq_set::ACTION_UNMASK => self.irq.0.mask(index, vector, false),
-            _ => self.irq.0.loopback(index, vector),
-        }
-    }
-
-    fn forget_signals(&mut self, index: u32) {
-        for vector in 0..self.irq.0.count(index) {
-            for mask in [false, true] {
-                self.todo.remove.push((index, vector, mask));
-            }
-        }
-    }
-
-    fn region_read(
-        &mut self,
-        device: &mut dyn Device,
-        header: &Header,
-        payload: &[u8],
-        tx: &mut Sender,
-    ) -> Result<(), Refusal> {
-        let access = self.parse(RegionAccess::parse(payload))?;
-        let count = access.count as usize;
-        if count > self.max_data || payload.len() != RegionAccess::LEN {
-            return self.malformed();
-        }
-        if access.region >= region::COUNT {
-            self.counters.bad_range += 1;
-            return Err(Errno::INVAL);
-        }
-        self.counters.read_bytes += count as u64;
-        let fixed = access.to_bytes();
-        let data = tx.push_data(&header.reply(fixed.len() + count), &fixed, count);
-        self.read_region(device, access.region, access.offset, data);
-        Ok(())
-    }
-
-    /// Fills `data` from a region. Where there is nothing, there are ones.
-    fn read_region(&mut self, device: &mut dyn Device, index: u32, offset: u64, data: &mut [u8]) {
-        if index == region::CONFIG {
-            self.config.set_interrupt_status(self.irq.line());
-            self.config.set_msi_pending(self.irq.0.msi_pending());
-            self.config.read(offset, data);
-            return;
-        }
-        data.fill(0xff);
-        let size = self.shape.regions[index as usize].size;
-        let len = size.saturating_sub(offset).min(data.len() as u64) as usize;
-        let data = &mut data[..len];
-        if index == region::ROM {
-            let rom = self.shape.rom.get(offset as usize..).unwrap_or_default();
-            let n = rom.len().min(data.len());
-            data[..n].copy_from_slice(&rom[..n]);
-            return;
-        }
-        let bar = index as u8;
-        let mut at = 0;
-        while at < len {
-            let offset = offset + at as u64;
-            let n = piece(offset, len - at);
-            let data = &mut data[at..at + n];
-            let table = self.table.as_ref();
-            if !table.is_some_and(|t| t.read(&self.irq.0, bar, offset, data)) {
-                device.bar_read(bar, offset, data);
-            }
-            at += n;
-        }
-    }
-
-    fn region_write(
-        &mut self,
-        device: &mut dyn Device,
-        header: &Header,
-        payload: &[u8],
-        tx: &mut Sender,
-    ) -> Result<(), Refusal> {
-        let access = self.parse(RegionAccess::parse(payload))?;
-        let data = &payload[RegionAccess::LEN..];
-        if data.len() != access.count as usize {
-            return self.malformed();
-        }
-        if access.region >= region::COUNT {
-            self.counters.bad_range += 1;
-            return Err(Errno::INVAL);
-        }
-        self.counters.posted_writes += u64::from(header.no_reply());
-        self.write_region(device, access.region, access.offset, data);
-        if !header.no_reply() {
-            tx.push(&header.reply(RegionAccess::LEN), &access.to_bytes());
-        }
-        Ok(())
-    }
-
-    fn write_multi(&mut self, device: &mut dyn Device, payload: &[u8]) -> Result<usize, Refusal> {
-        let Some((count, entries)) = payload.split_first_chunk::<8>() else {
-            return self.malformed();
-        };
-        let (entries, rest) = entries.as_chunks::<{ WriteEntry::LEN }>();
-        if u64::from_ne_bytes(*count) != entries.len() as u64 || !rest.is_empty() {
-            return self.malformed();
-        }
-        let parsed = |bytes: &[u8]| WriteEntry::parse(bytes).unwrap_or_default();
-        // All or nothing: a message that is wrong in one entry changes no register.
-        if entries
-            .iter()
-            .any(|e| parsed(e).count > 8 || parsed(e).region >= region::COUNT)
-        {
-            return self.malformed();
-        }
-        for entry in entries.iter().map(|e| parsed(e)) {
-            let data = entry.data.to_ne_bytes();
-            let data = &data[..entry.count as usize];
-            self.write_region(device, entry.region, entry.offset, data);
-        }
-        self.counters.multi_writes += entries.len() as u64;
-        Ok(entries.len())
-    }
-
-    /// Writes `data` to a region. What lies outside it goes nowhere.
-    fn write_region(&mut self, device: &mut dyn Device, index: u32, offset: u64, data: &[u8]) {
-        self.counters.write_bytes += data.len() as u64;
-        match index {
-            region::CONFIG => return self.config_write(device, offset, data),
-            0..=5 => {}
-            _ => return,
-        }
-        let bar = index as u8;
-        let size = self.shape.regions[index as usize].size;
-        let len = size.saturating_sub(offset).min(data.len() as u64) as usize;
-        let mut at = 0;
-        while at < len {
-            let offset = offset + at as u64;
-            let n = piece(offset, len - at);
-            let data = &data[at..at + n];
-            let table = self.table.as_mut();
-            if !table.is_some_and(|t| t.write(&self.irq.0, bar, offset, data)) {
-                device.bar_write(bar, offset, data);
-            }
-            at += n;
-        }
-    }
-
-    fn config_write(&mut self, device: &mut dyn Device, offset: u64, data: &[u8]) {
-        let before = self.config.power_state();
-        let events = self.config.write(offset, data);
-        let mut reset = None;
-        for event in events.iter() {
-            let state = &*self.irq.0;
-            match *event {
-                ConfigEvent::Command { intx_disable, .. } => state.set_intx_disabled(intx_disable),
-                ConfigEvent::MsiEnable(false) => state.forget_pending(irq::MSI),
-                ConfigEvent::MsiMask(bits) => {
-                    for vector in 0..state.count(irq::MSI) {
-                        state.guest_mask(irq::MSI, vector, bits >> vector & 1 != 0);
-                    }
-                }
-                ConfigEvent::MsixEnable(on) => {
-                    if !on {
-                        state.forget_pending(irq::MSIX);
-                    }
-                    state.set_msix_function_masked(self.config.msix_masked());
-                }
-                ConfigEvent::MsixFunctionMask(_) => {
-                    state.set_msix_function_masked(self.config.msix_masked());
-                }
-                ConfigEvent::PowerState(PowerState::D0)
-                    if before == PowerState::D3Hot && !self.config.no_soft_reset() =>
-                {
-                    reset = Some(ResetCause::PowerUp);
-                }
-                ConfigEvent::FunctionReset => reset = Some(ResetCause::FunctionLevel),
-                _ => {}
-            }
-            device.config_event(*event);
-        }
-        if let Some(why) = reset {
-            self.reset(device, why);
-        }
-    }
-
-    fn reset(&mut self, device: &mut dyn Device, why: ResetCause) {
-        self.config.reset();
-        self.irq.0.reset();
-        if let Some(table) = &mut self.table {
-            table.reset();
-        }
-        device.reset(why);
-    }
-}
-
-/// Length of the next naturally aligned piece of an access.
-fn piece(offset: u64, left: usize) -> usize {
-    let aligned = 1 << (offset | 8).trailing_zeros();
-    let fits = 1 << (usize::BITS - 1 - left.leading_zeros());
-    aligned.min(fits)
 }

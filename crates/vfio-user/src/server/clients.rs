@@ -1,0 +1,162 @@
+//! Clients come, go and are sent away.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use super::session::{MAX_DATA, Todo};
+use super::{Connection, MAIN, REFUSED, Server, watch};
+use crate::device::{ClientEvent, Device, DmaChange, GoneReason};
+use crate::stream::{Filled, Receiver, Sender};
+
+/// Clients that are being sent away at once.
+const MAX_REFUSED: usize = 4;
+
+/// A client that has said nothing for so long gives way to the next.
+const MUTE: Duration = Duration::from_secs(1);
+
+/// A client that came while the device was taken.
+pub(super) struct Refused {
+    socket: OwnedFd,
+    rx: Receiver,
+    token: u64,
+}
+
+impl Server {
+    pub(super) fn accept(&mut self, device: &mut dyn Device) -> io::Result<()> {
+        match self.listener.accept() {
+            Ok(None) => Ok(()),
+            Ok(Some(socket)) if self.connection.is_none() => self.connect(socket),
+            Ok(Some(socket)) if self.is_mute() => {
+                self.disconnect(device, GoneReason::Protocol("it said nothing"));
+                self.connect(socket)
+            }
+            Ok(Some(socket)) => {
+                self.session.counters.refused_busy += 1;
+                device.client(ClientEvent::Refused(
+                    "the device is in use by another client",
+                ));
+                self.refuse(socket);
+                Ok(())
+            }
+            Err(_) => {
+                // Usually no descriptor is left. Left in the backlog, the client would wake the
+                // owner without end; the spare descriptor is there to take it and hang up.
+                self.session.counters.accept_errors += 1;
+                self.spare = None;
+                drop(self.listener.accept());
+                self.spare = rustix::io::fcntl_dupfd_cloexec(&self.epoll, 0).ok();
+                device.client(ClientEvent::Refused(
+                    "it could not be accepted; raise the limit of open files (ulimit -n)",
+                ));
+                Ok(())
+            }
+        }
+    }
+
+    /// The client holds the device without ever having asked for it.
+    fn is_mute(&self) -> bool {
+        let silent = |c: &Connection| !self.session.ready && c.since.elapsed() >= MUTE;
+        self.connection.as_ref().is_some_and(silent)
+    }
+
+    pub(super) fn connect(&mut self, socket: OwnedFd) -> io::Result<()> {
+        watch(&self.epoll, socket.as_fd(), MAIN)?;
+        self.served_one = true;
+        self.session.ready = false;
+        self.session.max_data = MAX_DATA;
+        self.connection = Some(Connection {
+            since: Instant::now(),
+            socket,
+            rx: Receiver::new(MAX_DATA),
+            tx: Sender::new(),
+            twin: None,
+            watching_out: false,
+        });
+        Ok(())
+    }
+
+    /// Sends a client away: waits for its VERSION only to answer it with "busy", so that its user
+    /// reads that instead of a time-out.
+    fn refuse(&mut self, socket: OwnedFd) {
+        if self.refused.len() >= MAX_REFUSED {
+            let oldest = self.refused.remove(0);
+            let _ = epoll::delete(&self.epoll, &oldest.socket);
+        }
+        let token = (REFUSED..).find(|t| self.refused.iter().all(|r| r.token != *t));
+        let Some(token) = token else { return };
+        if watch(&self.epoll, socket.as_fd(), token).is_ok() {
+            self.refused.push(Refused {
+                socket,
+                rx: Receiver::new(0),
+                token,
+            });
+            self.serve_refused(token);
+        }
+    }
+
+    pub(super) fn serve_refused(&mut self, token: u64) {
+        let Some(at) = self.refused.iter().position(|r| r.token == token) else {
+            return;
+        };
+        let refused = &mut self.refused[at];
+        let socket = refused.socket.as_fd();
+        let over = match refused.rx.fill(socket) {
+            Ok(Filled::Empty) => false,
+            Ok(Filled::Data) => match refused.rx.next(&mut self.fds) {
+                Ok(None) => false,
+                Ok(Some((header, _))) => {
+                    let mut tx = Sender::new();
+                    let errno = Errno::BUSY.raw_os_error() as u32;
+                    tx.push(&header.error_reply(errno), &[]);
+                    let _ = tx.flush(socket);
+                    true
+                }
+                Err(_) => true,
+            },
+            Ok(Filled::Closed) | Err(_) => true,
+        };
+        self.fds.clear();
+        if over {
+            let refused = self.refused.remove(at);
+            let _ = epoll::delete(&self.epoll, &refused.socket);
+        }
+    }
+
+    /// The client is gone: its memory and its descriptors go, the device's state stays.
+    pub(super) fn disconnect(&mut self, device: &mut dyn Device, reason: GoneReason) {
+        self.drop_twin();
+        for signal in self.signals.drain(..) {
+            let _ = epoll::delete(&self.epoll, &signal.fd);
+        }
+        let session = &mut self.session;
+        session.todo = Todo::default();
+        session.irq.0.disarm_all();
+        session.engine.disconnect();
+        session.memory.unmap_all();
+        if let Some(connection) = self.connection.take() {
+            let _ = epoll::delete(&self.epoll, &connection.socket);
+            let c = &mut session.counters;
+            c.recv_calls += connection.rx.calls;
+            c.send_calls += connection.tx.calls;
+            c.bytes_in += connection.rx.bytes;
+            c.bytes_out += connection.tx.bytes;
+            c.surplus_fds += connection.rx.surplus_fds;
+            c.clients_gone += u64::from(session.ready);
+        }
+        let was_ready = std::mem::take(&mut session.ready);
+        self.deliver_dma(device);
+        match reason {
+            reason if was_ready => {
+                device.dma_map_changed(DmaChange::Cleared);
+                device.client(ClientEvent::Gone(reason));
+            }
+            GoneReason::Protocol(what) => device.client(ClientEvent::Refused(what)),
+            // Somebody only looked whether the socket is alive.
+            GoneReason::Closed | GoneReason::Socket(_) => {}
+        }
+    }
+}
