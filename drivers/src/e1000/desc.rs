@@ -218,3 +218,90 @@ impl Receive {
         raw
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The two double words of a descriptor as the manual's figures draw them.
+    fn words(raw: &Raw) -> (u64, u64) {
+        let (low, high) = raw.split_at(8);
+        let word = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .rev()
+                .fold(0u64, |word, &byte| word << 8 | u64::from(byte))
+        };
+        (word(low), word(high))
+    }
+
+    #[test]
+    fn legacy_fields_are_where_the_manual_draws_them() {
+        let raw = Legacy {
+            addr: 0x0123_4567_89ab_cdef,
+            len: 0x1234,
+            cso: 0x56,
+            cmd: cmd::EOP | cmd::RS,
+            css: 0x9a,
+            special: 0xbcde,
+        }
+        .raw();
+        // Special 63:48, CSS 47:40, STA 35:32, CMD 31:24, CSO 23:16, length 15:0.
+        let high = 0xbcde << 48 | 0x9a << 40 | 0x09 << 24 | 0x56 << 16 | 0x1234;
+        assert_eq!(words(&raw), (0x0123_4567_89ab_cdef, high));
+    }
+
+    #[test]
+    fn context_fields_are_where_the_manual_draws_them() {
+        let raw = Context {
+            ipcss: 0x11,
+            ipcso: 0x22,
+            ipcse: 0x3344,
+            tucss: 0x55,
+            tucso: 0x66,
+            tucse: 0x7788,
+            paylen: 0xf_1234,
+            tucmd: tucmd::TCP | tucmd::IP | tucmd::TSE,
+            hdrlen: 0x99,
+            mss: 0xaabb,
+        }
+        .raw();
+        // TUCSE 63:48, TUCSO 47:40, TUCSS 39:32, IPCSE 31:16, IPCSO 15:8, IPCSS 7:0.
+        let low = 0x7788 << 48 | 0x66 << 40 | 0x55 << 32 | 0x3344 << 16 | 0x22 << 8 | 0x11;
+        // MSS 63:48, HDRLEN 47:40, STA 35:32, TUCMD 31:24, DTYP 23:20, PAYLEN 19:0.
+        let high = 0xaabb << 48 | 0x99 << 40 | 0x27 << 24 | 0xf_1234;
+        assert_eq!(words(&raw), (low, high));
+    }
+
+    #[test]
+    fn data_fields_are_where_the_manual_draws_them() {
+        let raw = Data {
+            addr: 0x0123_4567_89ab_cdef,
+            len: 0xa_bcde,
+            cmd: cmd::EOP | cmd::TSE | cmd::VLE | cmd::IDE,
+            popts: popts::IXSM | popts::TXSM,
+            special: 0x4321,
+        }
+        .raw();
+        // Special 63:48, POPTS 47:40, STA 35:32, DCMD 31:24, DTYP 23:20, DTALEN 19:0.
+        let high = 0x4321 << 48 | 0x03 << 40 | 0xe5 << 24 | 1 << 20 | 0xa_bcde;
+        assert_eq!(words(&raw), (0x0123_4567_89ab_cdef, high));
+    }
+
+    #[test]
+    fn receive_fields_are_where_the_manual_draws_them() {
+        // Special 63:48, errors 47:40, status 39:32, packet checksum 31:16, length 15:0.
+        let high: u64 = 0x1111 << 48 | 0x22 << 40 | 0x33 << 32 | 0x4444 << 16 | 0x5555;
+        let mut raw = Receive::empty(7);
+        raw[8..].copy_from_slice(&high.to_le_bytes());
+        let expected = Receive {
+            addr: 7,
+            len: 0x5555,
+            checksum: 0x4444,
+            status: 0x33,
+            errors: 0x22,
+            special: 0x1111,
+        };
+        assert_eq!(Receive::parse(&raw), expected);
+    }
+}

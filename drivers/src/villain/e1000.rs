@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::Villain;
 use super::setup::{BUFFER, RING, Stage, tcp_frame, tso_context};
 use crate::bus::{Bus, BusError};
-use crate::e1000::Microwire;
 use crate::e1000::desc::{self, Context, Legacy, cmd, popts, tucmd};
-use crate::e1000::regs::{self, rctl, tctl};
+use crate::e1000::regs::{self, phy, rctl, tctl};
+use crate::e1000::{Microwire, write_phy};
 
 type Done = Result<(), BusError>;
 
@@ -49,6 +49,7 @@ villains! {
     headers_lie: "IP and TCP header lengths that lie",
     vlan_on_short_frames: "VLAN insertion into frames of 1 to 17 bytes",
     dma_into_own_registers: "descriptors and buffers at the NIC's own BAR",
+    loopback_into_rings: "loopback by RCTL and by PHY, received onto the transmit ring",
     ring_is_its_own_buffer: "a receive buffer on the descriptor ring, a frame made of its ring",
     reserved_descriptor_types: "descriptors of types that do not exist",
     wild_access_sizes: "accesses of every size at every alignment, in and beyond the BAR",
@@ -580,6 +581,34 @@ fn dma_into_own_registers(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
+fn loopback_into_rings(bus: &mut dyn Bus) -> Done {
+    for by_phy in [false, true] {
+        let mut stage = Stage::new(bus)?;
+        if by_phy {
+            // A PHY that refuses has refused; the rest goes on without loopback.
+            let _ = write_phy(stage.bus, phy::CONTROL, phy::LOOPBACK | 0x0140);
+        } else {
+            stage.receive_control(rctl::LBM)?;
+        }
+        stage.bus.write32(regs::IMS, u32::MAX)?;
+        let (tx, rx) = (stage.tx.iova, stage.rx.iova);
+        for target in [tx, rx, stage.buffer.iova] {
+            stage.rx_ring(rx, RING * 16)?;
+            stage.post(target)?;
+            let raw = stage.legacy(1400).raw();
+            stage.send(&[raw; RING as usize - 1])?;
+            let context = tso_context(100, 54, 9946);
+            segment(&mut stage, 10_000, context)?;
+        }
+        stage.bus.write32(regs::IMC, u32::MAX)?;
+        if by_phy {
+            let _ = write_phy(stage.bus, phy::CONTROL, phy::RESET);
+        }
+        stage.leave()?;
+    }
+    Ok(())
+}
+
 fn ring_is_its_own_buffer(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     let (tx, rx) = (stage.tx.iova, stage.rx.iova);
@@ -676,6 +705,8 @@ fn timers_extreme(bus: &mut dyn Bus) -> Done {
         for timer in [regs::ITR, regs::RDTR, regs::RADV, regs::TIDV, regs::TADV] {
             stage.bus.write32(timer, value)?;
         }
+        let rx = stage.rx.iova;
+        stage.rx_ring(rx, RING * 16)?;
         stage.post(stage.buffer.iova)?;
         let legacy = Legacy {
             cmd: cmd::EOP | cmd::RS | cmd::IDE,

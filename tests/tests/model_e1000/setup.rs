@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use drivers::e1000::regs::{self, cause, ctrl, mdic, phy, rctl, status};
-use drivers::e1000::{Config, Driver, DriverError, Eeprom, Reset, TxOpts, read_phy, write_phy};
+use drivers::e1000::{
+    Config, Driver, DriverError, Eeprom, Report, Reset, TxOpts, read_phy, write_phy,
+};
 use drivers::{Bus, ModelBus};
 
 use super::support::{bytes, frame, mac, model, recorded};
@@ -228,4 +230,99 @@ fn without_a_cable_a_driver_says_so() {
         ),
         "{refused}"
     );
+}
+
+#[test]
+fn registers_keep_what_the_driver_self_test_writes() {
+    // Offset, bits tested, bits written: the table of the Linux driver's register test.
+    let (mut driver, _) = recorded(Config {
+        causes: 0,
+        ..Config::linux()
+    });
+    let mut rows = vec![
+        (regs::FCAL, u32::MAX, u32::MAX),
+        (regs::FCAH, 0xffff, u32::MAX),
+        (regs::FCT, 0xffff, u32::MAX),
+        (regs::VET, 0xffff, u32::MAX),
+        (regs::RDTR, 0xffff, u32::MAX),
+        (regs::RDBAH, u32::MAX, u32::MAX),
+        (regs::RDLEN, 0x000f_ff80, 0x000f_ffff),
+        (regs::RDH, 0xffff, 0xffff),
+        (regs::RDT, 0xffff, 0xffff),
+        (0x2168, 0xfff8, 0xfff8),
+        (regs::FCTTV, 0xffff, 0xffff),
+        (regs::TIPG, 0x3fff_ffff, 0x3fff_ffff),
+        (regs::TDBAH, u32::MAX, u32::MAX),
+        (regs::TDLEN, 0x000f_ff80, 0x000f_ffff),
+        (regs::RCTL, 0x06df_b3fe, 0x003f_fffb),
+        (regs::RDBAL, 0xffff_fff0, u32::MAX),
+        (0x0178, 0xc000_ffff, 0xffff),
+        (regs::TDBAL, 0xffff_fff0, u32::MAX),
+        (regs::TIDV, 0xffff, 0xffff),
+    ];
+    for index in 0..15 {
+        rows.push((regs::RAH + 8 * index, 0x8003_ffff, u32::MAX));
+        rows.push((regs::RAL + 8 * index, u32::MAX, u32::MAX));
+    }
+    for index in 0..128 {
+        rows.push((regs::MTA + 4 * index, u32::MAX, u32::MAX));
+    }
+    for (offset, mask, write) in rows {
+        let before = driver.read(offset).expect("read");
+        for pattern in [0x5a5a_5a5a, 0xa5a5_a5a5, 0, u32::MAX] {
+            driver.write(offset, pattern & write).expect("write");
+            let value = driver.read(offset).expect("read");
+            assert_eq!(value, pattern & write & mask, "{offset:#06x}");
+        }
+        driver.write(offset, before).expect("write");
+    }
+    driver.write(regs::TCTL, 0).expect("write");
+    assert_eq!(driver.read(regs::TCTL).expect("read"), 0);
+}
+
+#[test]
+fn frames_come_back_in_phy_loopback() {
+    // As the driver's loopback self-test does it: negotiation off, forced gigabit, loopback.
+    let (mut driver, recorder) = recorded(Config {
+        causes: 0,
+        report_every: 1,
+        promiscuous: true,
+        ..Config::linux()
+    });
+    for value in [0x9140, 0x8140, 0x4140] {
+        write_phy(driver.bus_mut(), phy::CONTROL, value).expect("write");
+    }
+    let forced = ctrl::FRCSPD | ctrl::FRCDPX | ctrl::FD | 2 << 8 | ctrl::SLU;
+    driver.write(regs::CTRL, forced).expect("write");
+    driver
+        .bus_mut()
+        .delay(Duration::from_millis(500))
+        .expect("delay");
+    for round in 0..8 {
+        let sent: Vec<_> = (0..64)
+            .map(|i| frame([0xff; 6], [0xff; 6], 1020, i ^ round))
+            .collect();
+        let refs: Vec<_> = sent.iter().map(Vec::as_slice).collect();
+        let opts = TxOpts {
+            report: Report::Sent,
+            ..TxOpts::default()
+        };
+        assert_eq!(driver.send(&refs, &opts).expect("send"), 64);
+        assert_eq!(driver.receive().expect("receive"), sent);
+        driver.refill_rx().expect("refill");
+        assert_eq!(driver.reclaim().expect("reclaim"), 64);
+    }
+    assert!(bytes(&recorder).is_empty(), "nothing leaves the NIC");
+    // And the cable is back once loopback ends.
+    write_phy(driver.bus_mut(), phy::CONTROL, phy::RESET).expect("write");
+    driver
+        .write(regs::CTRL, ctrl::SLU | ctrl::ASDE)
+        .expect("write");
+    driver
+        .bus_mut()
+        .delay(Duration::from_secs(5))
+        .expect("delay");
+    let sent = frame([0xff; 6], mac(1), 60, 0);
+    driver.send(&[&sent], &TxOpts::default()).expect("send");
+    assert_eq!(bytes(&recorder), [sent]);
 }
