@@ -102,7 +102,9 @@ impl Drop for InletThread {
     fn drop(&mut self) {
         self.quit.store(true, Ordering::Release);
         self.bell.ring();
-        if let Some(thread) = self.thread.take() {
+        let other = |t: &JoinHandle<()>| t.thread().id() != std::thread::current().id();
+        // An owner that lets go of it while it is told of an event is on that thread itself.
+        if let Some(thread) = self.thread.take().filter(other) {
             // A panic over there has been reported by the panic hook already.
             let _ = thread.join();
         }

@@ -319,6 +319,9 @@ fn tshark_agrees(path: &Path, lengths: &[&str]) {
     let out = Command::new("tshark")
         .args(["-n", "-T", "fields", "-e", "frame.len", "-r"])
         .arg(path)
+        // Nobody's settings, and none it may not read.
+        .env("HOME", path.parent().expect("directory"))
+        .env_remove("XDG_CONFIG_HOME")
         .output();
     let out = match out {
         Ok(out) => out,

@@ -257,15 +257,16 @@ impl Inlet for StreamInlet {
 
     fn run(&mut self, to: &dyn Sink, budget: usize) -> InletStatus {
         self.shared.bell.clear();
-        if !self.connect() {
-            return InletStatus::Closed("the peer has closed its end".into());
-        }
+        let alive = self.connect();
         // Output does not wait for the other direction.
         if self.link_up() && !self.send() {
             self.disconnect();
         }
         if !self.flush(to) {
             return InletStatus::Blocked;
+        }
+        if !alive {
+            return InletStatus::Closed("the peer has closed its end".into());
         }
         if !self.link_up() {
             return InletStatus::Idle;

@@ -292,7 +292,8 @@ fn tcp_passes_in_large_unsegmented_frames() {
 fn large_frames_are_cut_for_a_receiver_that_cannot_take_them() {
     if inside("large_frames_are_cut_for_a_receiver_that_cannot_take_them") {
         let carried = tcp_between(false);
-        assert!(carried.bytes / carried.frames > 1514, "{carried:?}");
+        // Acknowledgements pass one to one; 4 MB are some 2700 segments.
+        assert!(carried.cut > 1000, "{carried:?}");
     }
 }
 
@@ -301,6 +302,8 @@ fn large_frames_are_cut_for_a_receiver_that_cannot_take_them() {
 struct Carried {
     frames: u64,
     bytes: u64,
+    /// Frames that left on the other side beyond those that came in here.
+    cut: u64,
 }
 
 /// Echoes 4 MB of TCP between two namespaces through two TAPs, the second one with `offload` or
@@ -350,6 +353,7 @@ fn tcp_between(offload: bool) -> Carried {
     let carried = Carried {
         frames: sum("frames_out", "frames_in"),
         bytes: sum("bytes_out", "bytes_in"),
+        cut: of(&right.counters, "frames_out").saturating_sub(of(&left.counters, "frames_in")),
     };
     assert!(carried.bytes > 8_000_000);
     carried

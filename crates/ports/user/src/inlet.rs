@@ -82,6 +82,10 @@ impl Inlet for UserInlet {
     }
 
     fn timeout(&self) -> Option<Duration> {
+        if self.shared.stalled.load(Ordering::Acquire) {
+            // libslirp is left alone until its frames are taken.
+            return Some(IDLE);
+        }
         let socket_timers = match self.timeout_ms {
             NO_TIMER.. => IDLE,
             ms => Duration::from_millis(ms.into()),
