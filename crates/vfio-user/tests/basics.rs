@@ -176,3 +176,45 @@ fn a_client_is_announced() {
     drop(c);
     rig.wait_seen(|s| matches!(s, Seen::Client(ClientEvent::Gone(_))));
 }
+
+#[test]
+fn an_express_device_has_its_extended_space_and_both_kinds_of_reset() {
+    use hypernic_vfio_user::DeviceDescription;
+    use hypernic_vfio_user::pci::{
+        Bar, Capability, ConfigBuilder, ExtendedCapability, Pcie, PowerManagement,
+    };
+    let rig = Rig::start(|_| {
+        let config = ConfigBuilder::new(0x8086, 0x10c9)
+            .express()
+            .bar(0, Bar::memory64(0x2000).prefetchable())
+            .capability_at(
+                0x40,
+                Capability::PowerManagement(PowerManagement::default()),
+            )
+            .capability_at(0xa0, Capability::Pcie(Pcie::endpoint()))
+            .extended(ExtendedCapability {
+                id: 3,
+                version: 1,
+                body: vec![7; 8],
+                ..ExtendedCapability::default()
+            });
+        DeviceDescription::from_config(config)
+    });
+    let mut c = rig.client();
+    assert_eq!(c.region_info(region::CONFIG).unwrap().info.size, 4096);
+    assert_eq!(c.irq_info(irq::INTX).unwrap().count, 0);
+    assert_eq!(c.read_u32(region::CONFIG, 0x100).unwrap(), 0x0001_0003);
+    assert_eq!(c.read_u32(region::CONFIG, 0x104).unwrap(), 0x0707_0707);
+    for (why, at, value) in [
+        (ResetCause::FunctionLevel, 0xa9, 0x80),
+        (ResetCause::PowerUp, 0x44, 0),
+    ] {
+        c.region_write(region::CONFIG, 4, &[6, 0]).unwrap();
+        if why == ResetCause::PowerUp {
+            c.region_write(region::CONFIG, at, &[3]).unwrap();
+        }
+        c.region_write(region::CONFIG, at, &[value]).unwrap();
+        rig.wait_seen(|s| *s == Seen::Reset(why));
+        assert_eq!(c.read_u16(region::CONFIG, 4).unwrap(), 0);
+    }
+}
