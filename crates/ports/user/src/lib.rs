@@ -2,7 +2,8 @@
 //!
 //! Guests get an address by DHCP (10.0.2.15 and up), a router and name server (10.0.2.2,
 //! 10.0.2.3), answers to ping, and TCP and UDP to wherever the host can go; 10.0.2.2 is the host
-//! itself. The work is done by libslirp, the library QEMU uses for the same purpose; several guests may
+//! itself. (Ping beyond that address needs the host to allow it: `net.ipv4.ping_group_range`.) The
+//! work is done by libslirp, the library QEMU uses for the same purpose; several guests may
 //! share one such network through the switch (libslirp knows 16 leases).
 //!
 //! The inlet's thread owns libslirp. A sender only copies its frames into a bounded queue, so it

@@ -446,8 +446,10 @@ unsafe extern "C" fn stale_fd(fd: c_int, opaque: *mut c_void) {
 unsafe extern "C" fn notify(_: *mut c_void) {}
 
 unsafe extern "C" fn add_poll(fd: c_int, events: c_int, opaque: *mut c_void) -> c_int {
-    // SAFETY: `fill` passed the vector.
-    unsafe { (*opaque.cast::<Vec<(RawFd, c_int)>>()).push((fd, events)) }
+    if fd >= 0 {
+        // SAFETY: `fill` passed the vector.
+        unsafe { (*opaque.cast::<Vec<(RawFd, c_int)>>()).push((fd, events)) }
+    }
     // The index libslirp asks by is the descriptor itself.
     fd
 }

@@ -1,6 +1,6 @@
 //! A guest that speaks just enough.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -195,6 +195,34 @@ impl Guest {
             let ours = f[12..14] == [8, 0] && f[23] == 1 && f[34] == 0;
             (ours && f[38..40] == [0x55, self.mac[5]] && word(f, 40) == seq).then_some(())
         });
+    }
+
+    /// Asks for an IPv6 router; returns the first 8 bytes of the prefix it announces.
+    pub fn solicit_router(&self) -> Vec<u8> {
+        let me = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+        let all = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
+        let mut ask = vec![133, 0, 0, 0, 0, 0, 0, 0];
+        let mut sum = Sum::pseudo_v6(me, all, 58, ask.len() as u32);
+        sum.add(&ask);
+        ask[2..4].copy_from_slice(&sum.finish().to_be_bytes());
+        let mut f = [&[0x33, 0x33, 0, 0, 0, 2][..], &self.mac, &[0x86, 0xdd]].concat();
+        f.extend([0x60, 0, 0, 0, 0, ask.len() as u8, 58, 255]);
+        f.extend(me.octets());
+        f.extend(all.octets());
+        f.extend(ask);
+        self.send(&f);
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let f = self.inbox.recv_timeout(left).expect("a router");
+            if f[12..14] == [0x86, 0xdd] && f[20] == 58 && f[54] == 134 {
+                let mut options = &f[70..];
+                while options[0] != 3 {
+                    options = &options[usize::from(options[1]) * 8..];
+                }
+                return options[16..24].to_vec();
+            }
+        }
     }
 
     pub fn udp(&self, from: u16, to: Ipv4Addr, port: u16, payload: &[u8]) {

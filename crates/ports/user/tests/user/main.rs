@@ -93,6 +93,16 @@ fn a_network_of_ones_own_choice() {
 }
 
 #[test]
+fn ipv6_has_a_router_and_a_prefix() {
+    let Net {
+        guests: [g],
+        thread: _thread,
+        ..
+    } = net(&UserConfig::default());
+    assert_eq!(g.solicit_router(), [0xfe, 0xc0, 0, 0, 0, 0, 0, 0]);
+}
+
+#[test]
 fn udp_and_tcp_reach_services_on_the_hosts_loopback() {
     let Net {
         guests: [mut g],
