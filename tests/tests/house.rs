@@ -37,7 +37,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const EVERYBODY: &[&str] = &["hypernic", "bench", "tests"];
 
 /// Rooms that may contain `unsafe`; each says why in its own words.
-const UNSAFE: &[&str] = &["guest-mem", "port-tap", "vfio-user"];
+const UNSAFE: &[&str] = &["guest-mem", "port-tap", "port-user", "vfio-user"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
