@@ -39,7 +39,9 @@ impl Registers {
         ) {
             return 0;
         }
-        if let Some(value) = self.shared.stats.read(id) {
+        if (r::CRCERRS..=r::TSCTFC).contains(&id)
+            && let Some(value) = self.shared.stats.read(id)
+        {
             return value;
         }
         let stored = self.shared.file.get_at(id, element);

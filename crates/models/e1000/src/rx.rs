@@ -54,6 +54,8 @@ pub(crate) struct RxState {
     starved: bool,
     /// Descriptors of the frame being received: index, bytes.
     used: Vec<(u32, u16)>,
+    /// Room for the copy that a frame check sequence is computed from.
+    copy: Vec<u8>,
 }
 
 impl RxState {
@@ -343,7 +345,8 @@ impl Rx<'_, '_> {
         let crc = self.rctl & rctl::SECRC == 0;
         if crc {
             let fcs = if self.shared.true_fcs {
-                crc32(&layout, pad)
+                state.copy.resize(CHUNK, 0);
+                crc32(&layout, pad, &mut state.copy)
             } else {
                 0
             };
@@ -526,18 +529,17 @@ impl Rx<'_, '_> {
     }
 }
 
-/// The frame check sequence of a frame with `pad` zeros behind it.
-fn crc32(layout: &Layout<'_, '_>, pad: usize) -> u32 {
+/// The frame check sequence of a frame with `pad` zeros behind it. `copy` is scratch space.
+fn crc32(layout: &Layout<'_, '_>, pad: usize, copy: &mut [u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(layout.head);
-    let mut copy = [0u8; CHUNK];
     let mut skip = layout.from;
     for slice in layout.frame.slices() {
         let part = slice.sub(skip, usize::MAX);
         skip -= skip.min(slice.len());
         let mut start = 0;
         while start < part.len() {
-            let n = part.copy_to(start, &mut copy);
+            let n = part.copy_to(start, copy);
             hasher.update(&copy[..n]);
             start += n;
         }

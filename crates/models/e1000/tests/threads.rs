@@ -1,0 +1,96 @@
+//! The three parts in three threads, while the guest resets and the VMM takes memory away.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::*;
+use frame::{Batch, MAX_BATCH};
+use model::{Nic, PciState};
+use wire::Offload;
+
+const ROUNDS: u32 = if cfg!(miri) { 10 } else { 3000 };
+
+/// Says that a thread is done even when it panics, so that the others end.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn parts_work_side_by_side_through_resets_and_unmaps() {
+    let mut m = Machine::default();
+    m.tx_on(256);
+    m.rx_on(256, 0x8000);
+    m.poke(TX_BUFFERS, &plain(PEER, 600));
+    for i in 0..256 {
+        m.tx_desc(i, TX_BUFFERS, legacy(600, EOP | IFCS | RS | IDE));
+    }
+    let Machine { nic, env, wire, .. } = m;
+    let Nic {
+        mut control,
+        mut transmit,
+        receive,
+        ..
+    } = nic;
+    let done = AtomicBool::new(false);
+    let frame = plain(MAC, 600);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) {
+                transmit.run(&env, &wire, MAX_BATCH);
+                for sent in wire.take() {
+                    assert_eq!(sent.len(), 600);
+                }
+            }
+        });
+        scope.spawn(|| {
+            let mut batch = Batch::new();
+            for _ in 0..32 {
+                batch.push_bytes(&frame);
+                batch.end(Offload::NONE);
+            }
+            let mut room = Vec::new();
+            let picks = batch.all_picks(&mut room).to_vec();
+            while !done.load(Ordering::SeqCst) {
+                assert!(receive.deliver(&env, &batch, &picks) <= 32);
+                receive.poll(&env);
+            }
+        });
+        let _done = Done(&done);
+        let mut write = |at: u64, value: u32| control.write(&env, 0, at, &value.to_le_bytes());
+        for round in 0..ROUNDS {
+            write(reg::TDT, (round * 7) % 256);
+            write(reg::RDT, (round * 5) % 256);
+            write(reg::IMS, 0x9f);
+            match round % 50 {
+                10 => write(reg::CTRL, 1 << 26),
+                12 => {
+                    write(reg::CTRL, 0x241);
+                    write(reg::TDBAL, TX_RING as u32);
+                    write(reg::TDLEN, 4096);
+                    write(reg::RDBAL, RX_RING as u32);
+                    write(reg::RDLEN, 4096);
+                    write(reg::RCTL, 0x8002);
+                    write(reg::TCTL, 2);
+                }
+                30 => {
+                    env.memory.unmap(RAM, RAM_LEN).expect("unmap");
+                    env.memory.map_anon(RAM, RAM_LEN).expect("map");
+                }
+                _ => write(reg::ICR, 0xffff_ffff),
+            }
+        }
+        // After a reset nothing that was in flight shows in the new state.
+        write(reg::CTRL, 1 << 26);
+        let mut head = [0; 4];
+        control.read(&env, 0, reg::RDH, &mut head);
+        assert_eq!(head, [0; 4]);
+        control.read(&env, 0, reg::TDH, &mut head);
+        assert_eq!(head, [0; 4]);
+        control.pci(&env, PciState::default());
+    });
+}
