@@ -10,6 +10,9 @@ use super::regs::{self, tctl};
 use super::{Config, Driver, DriverError};
 use crate::bus::{Bus, BusError, Dma};
 
+/// Descriptors put down in one go.
+const BLOCK: usize = 64;
+
 /// What the device shall do to a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TxOffload {
@@ -136,8 +139,9 @@ impl Ring {
         [self.ring, self.buffers]
     }
 
-    fn after(&self, index: u32, n: u32) -> u32 {
-        (index + n) % self.count
+    fn after(&self, index: u32) -> u32 {
+        let next = index + 1;
+        if next == self.count { 0 } else { next }
     }
 
     fn in_use(&self) -> u32 {
@@ -154,14 +158,19 @@ impl Ring {
 
     fn push(&mut self, view: &View<'_>, raw: &Raw, reported: bool) -> Result<(), BusError> {
         view.write(self.ring.iova + u64::from(self.tail) * desc::SIZE, raw)?;
+        self.note(reported);
+        Ok(())
+    }
+
+    /// Moves the tail over a descriptor.
+    fn note(&mut self, reported: bool) {
         if reported {
             self.reports.push_back(self.tail);
             self.unreported = 0;
         } else {
             self.unreported += 1;
         }
-        self.tail = self.after(self.tail, 1);
-        Ok(())
+        self.tail = self.after(self.tail);
     }
 
     /// Whether the frame that ends now shall be reported, and with which bit.
@@ -241,7 +250,7 @@ impl Ring {
                 break;
             }
             self.reports.pop_front();
-            self.clean = self.after(index, 1);
+            self.clean = self.after(index);
         }
         Ok(before - self.in_use())
     }
@@ -385,18 +394,31 @@ impl<B: Bus> Driver<B> {
             self.tx.reclaim(&view)?;
         }
         let count = count.min(self.tx.free() as usize);
-        for number in 0..count {
-            let addr = self.tx.buffer(self.tx.tail);
-            patch(number, addr, &view)?;
-            let report = self.tx.report_bit(Report::Every, 1, every);
-            let raw = Legacy {
-                addr,
-                len: len as u16,
-                cmd: cmd::EOP | cmd::IFCS | report,
-                ..Legacy::default()
+        let mut block = [0u8; BLOCK * desc::SIZE as usize];
+        let mut number = 0;
+        while number < count {
+            // Descriptors are put down in runs, up to the end of the ring.
+            let first = self.tx.tail;
+            let run = BLOCK
+                .min(count - number)
+                .min((self.tx.count - first) as usize);
+            let block = &mut block[..run * desc::SIZE as usize];
+            for raw in block.chunks_exact_mut(desc::SIZE as usize) {
+                let addr = self.tx.buffer(self.tx.tail);
+                patch(number, addr, &view)?;
+                let report = self.tx.report_bit(Report::Every, 1, every);
+                let legacy = Legacy {
+                    addr,
+                    len: len as u16,
+                    cmd: cmd::EOP | cmd::IFCS | report,
+                    ..Legacy::default()
+                };
+                raw.copy_from_slice(&legacy.raw());
+                self.tx.note(report != 0);
+                number += 1;
             }
-            .raw();
-            self.tx.push(&view, &raw, report != 0)?;
+            let at = self.tx.ring.iova + u64::from(first) * desc::SIZE;
+            view.write(at, block).map_err(BusError::from)?;
         }
         Ok(count)
     }
