@@ -143,7 +143,8 @@ impl Dma {
     }
 
     /// Reads into `data` and waits for it, at most `timeout`. For threads other than the one that
-    /// serves the client.
+    /// serves the client, and not while holding a [`View`](guest_mem::View): an unmap that waits
+    /// for the view would keep the answer from coming.
     ///
     /// # Errors
     /// Any [`DmaError`].
@@ -161,8 +162,8 @@ impl Dma {
         Ok(())
     }
 
-    /// Writes `data` and waits until the client has it, at most `timeout`. For threads other than
-    /// the one that serves the client.
+    /// Writes `data` and waits until the client has it, at most `timeout`. The same rules as for
+    /// [`read_blocking`](Self::read_blocking).
     ///
     /// # Errors
     /// Any [`DmaError`].

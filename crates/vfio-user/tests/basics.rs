@@ -218,3 +218,51 @@ fn an_express_device_has_its_extended_space_and_both_kinds_of_reset() {
         assert_eq!(c.read_u16(region::CONFIG, 4).unwrap(), 0);
     }
 }
+
+#[test]
+fn impossible_memory_regions_are_refused() {
+    use hypernic_vfio_user::SharedMem;
+    use hypernic_vfio_user::codec::{Command, DmaMap};
+    use std::os::fd::AsFd;
+    let rig = Rig::new();
+    let mut c = rig.client();
+    let ram = SharedMem::new("ram", 0x4000).unwrap();
+    let path = format!(
+        "/proc/self/fd/{}",
+        std::os::fd::AsRawFd::as_raw_fd(&ram.as_fd())
+    );
+    let read_only = std::fs::File::open(path).unwrap();
+    let map = |iova, size, offset, flags| DmaMap {
+        argsz: 32,
+        flags,
+        offset,
+        iova,
+        size,
+    };
+    let cases = [
+        (map(0, 0, 0, 3), ram.as_fd(), 22),
+        (map(0, u64::MAX, 0, 3), ram.as_fd(), 22),
+        (map(u64::MAX - 1, 0x1000, 0, 3), ram.as_fd(), 22),
+        (map(0, 0x1000, u64::MAX, 3), ram.as_fd(), 22),
+        (map(0, 0x4001, 0, 3), ram.as_fd(), 22),
+        (map(0, 0x1000, 0x3001, 3), ram.as_fd(), 22),
+        (map(0, 0x1000, 0, 3), read_only.as_fd(), 22),
+        (map(0, 0x1000, 0, 0x80), ram.as_fd(), 22),
+        (map(0x8000, 0x1000, 0, 3), ram.as_fd(), 0),
+        (map(0x8fff, 1, 0, 1), ram.as_fd(), 17),
+        (map(0x7000, 0x1001, 0, 1), ram.as_fd(), 17),
+        (map(0x9000, 0x1000, 0, 1), read_only.as_fd(), 0),
+    ];
+    for (i, (map, fd, errno)) in cases.iter().enumerate() {
+        let result = c.request(Command::DmaMap, &map.to_bytes(), &[*fd]);
+        let got = match result {
+            Ok(_) => 0,
+            Err(ClientError::Refused { errno, .. }) => errno,
+            Err(other) => panic!("case {i}: {other}"),
+        };
+        assert_eq!(got, *errno, "case {i}");
+    }
+    assert_eq!(rig.dma.memory().regions().len(), 2);
+    c.dma_unmap_all().unwrap();
+    assert_eq!(rig.dma.memory().regions().len(), 0);
+}

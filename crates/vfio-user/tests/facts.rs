@@ -486,6 +486,47 @@ fn fact_6_3_what_is_no_eventfd_cannot_keep_the_server_awake() {
     assert_eq!(count("refused_bad_eventfd"), 1);
 }
 
+#[test]
+fn fact_6_3_no_interrupt_is_lost_between_a_device_thread_and_an_unmask() {
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    const EVENTS: u32 = 20_000;
+    let rig = Rig::new();
+    let mut c = rig.client();
+    let (line, message) = (EventFd::new().unwrap(), EventFd::new().unwrap());
+    c.arm(irq::INTX, 0, &[&line]).unwrap();
+    c.arm(irq::MSIX, 0, &[&message]).unwrap();
+    let (causes, messages) = (AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            for _ in 0..EVENTS {
+                causes.fetch_add(1, SeqCst);
+                rig.irq.set_line(true);
+                messages.fetch_add(1, SeqCst);
+                rig.irq.msix(0);
+            }
+        });
+        // A driver with a level: lower the line, take the causes, raise it again if more came.
+        let mut seen = 0;
+        while seen < EVENTS {
+            assert!(line.wait(WAIT).is_some(), "lost after {seen}");
+            rig.irq.set_line(false);
+            seen += causes.swap(0, SeqCst);
+            if causes.load(SeqCst) > 0 {
+                rig.irq.set_line(true);
+            }
+            c.unmask(irq::INTX, 0).unwrap();
+        }
+        // And one with messages, which masks while it works.
+        let mut seen = 0;
+        while seen < EVENTS {
+            assert!(message.wait(WAIT).is_some(), "lost after {seen}");
+            c.mask(irq::MSIX, 0).unwrap();
+            seen += messages.swap(0, SeqCst);
+            c.unmask(irq::MSIX, 0).unwrap();
+        }
+    });
+}
+
 // 6.4 ---------------------------------------------------------------------------------------------
 
 #[test]
