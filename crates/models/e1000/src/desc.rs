@@ -130,6 +130,8 @@ pub(crate) struct Context {
     pub tucse: u16,
     pub hdrlen: u8,
     pub mss: u16,
+    /// Bytes behind the headers, 20 bits; announced, not relied upon.
+    pub paylen: u32,
     /// TUCMD.TCP: TCP rather than UDP.
     pub tcp: bool,
     /// TUCMD.IP: IPv4 rather than IPv6.
@@ -190,6 +192,7 @@ impl TxDesc {
                 tucse: half(6),
                 hdrlen: raw[13],
                 mss: half(14),
+                paylen: u32::from(half(8)) | u32::from(raw[10] & 0xf) << 16,
                 tcp: cmd & 1 != 0,
                 ipv4: cmd & 2 != 0,
             }),

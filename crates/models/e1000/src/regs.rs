@@ -198,7 +198,9 @@ that keep what is written.\n\nNot in the table, reading 0 and ignoring writes: C
 register addresses of the 82542 (RDBAL at\n00110 and so on) and everything the manual does not name.\n\n\
 What the registers above do not tell: RCTL.LBM and PHY loopback send a frame back to the same NIC; the \
 PHY negotiates\nwith a partner that offers everything but pause; frames that find no receive descriptor \
-wait with their sender, so MPC\ncounts only frames that can never fit; RXCSUM.PCSS is stored without \
-effect (packet checksums are not computed).";
+wait with their sender, so MPC\ncounts only frames that can never fit. Bits that are stored without effect: \
+RCTL.SBP, DPF and PMCF (no frame is ever\nbad, pause frames pass like others), RXCSUM.PCSS (no packet \
+checksum is reported), CTRL.RFCE and TFCE, and the thresholds\nof TXDCTL other than LWTHRESH. Where a tag \
+is stripped and SECRC is 0, the FCS is that of the frame without the tag.";
     regs::render("82540EM registers", preface, REGISTERS)
 }

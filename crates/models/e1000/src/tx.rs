@@ -65,8 +65,16 @@ struct Mark {
     /// An RS descriptor without IDE was passed; one with IDE.
     now: bool,
     delayed: bool,
-    /// Packets with segmentation that end here (0 or 1).
-    tso: u64,
+    /// A packet with segmentation ends here.
+    tso: Option<Tso>,
+}
+
+/// How a packet with segmentation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tso {
+    Sent,
+    /// Its length was not the one its context announced (manual §3.3.7.1), or it could not be cut.
+    Failed,
 }
 
 impl TxState {
@@ -116,11 +124,13 @@ enum End {
 /// The packet being gathered.
 #[derive(Clone, Copy, Default)]
 struct Packet {
-    /// What its first data descriptor asked for; `None` before one was seen.
+    /// What it asks for; `None` before its first data descriptor.
     request: Option<Request>,
     len: usize,
     descs: u32,
     fault: bool,
+    legacy: bool,
+    /// The guest has written the FCS itself.
     fcs_included: bool,
 }
 
@@ -262,7 +272,7 @@ impl<'v> Walk<'_, 'v> {
             if !self.take(&desc, pieces) {
                 // Not (yet) the end of a packet. Between packets the ring is done up to here.
                 if self.packet.request.is_none() {
-                    self.mark(state, batch, 0);
+                    self.mark(state, batch, None);
                 }
                 continue;
             }
@@ -300,11 +310,14 @@ impl<'v> Walk<'_, 'v> {
         }
         if self.packet.request.is_none() {
             self.packet.request = Some(self.request(desc));
+            self.packet.legacy = matches!(desc.body, TxBody::Legacy { .. });
+        }
+        if eop {
+            self.last(desc);
         }
         let packet = &mut self.packet;
         packet.descs += 1;
         packet.len = packet.len.saturating_add(len as usize);
-        packet.fcs_included = desc.cmd & cmd::IFCS == 0;
         // What will be refused for its size need not be gathered.
         if !packet.fault && packet.len <= MAX_TSO {
             let found = self
@@ -327,7 +340,26 @@ impl<'v> Walk<'_, 'v> {
         pieces.clear();
     }
 
-    /// What the first data descriptor of a packet asks for.
+    /// Without segmentation, tag, FCS and a legacy checksum are those of the last descriptor
+    /// (manual §3.3.3, §3.3.7.1).
+    fn last(&mut self, desc: &TxDesc) {
+        let last = self.request(desc);
+        let Some(request) = &mut self.packet.request else {
+            return;
+        };
+        if request.segment {
+            return;
+        }
+        request.tag = last.tag;
+        // The chip appends the FCS to what it has tagged.
+        self.packet.fcs_included = desc.cmd & cmd::IFCS == 0 && last.tag.is_none();
+        if self.packet.legacy {
+            request.l4_sum = last.l4_sum && matches!(desc.body, TxBody::Legacy { .. });
+            request.context = last.context;
+        }
+    }
+
+    /// What a descriptor asks for.
     fn request(&self, desc: &TxDesc) -> Request {
         let file = &self.shared.file;
         let pad = file.get(r::TCTL) & tctl::PSP != 0;
@@ -378,13 +410,10 @@ impl<'v> Walk<'_, 'v> {
         let counters = &self.shared.counters;
         let packet = std::mem::take(&mut self.packet);
         let request = packet.request.unwrap_or_default();
-        let fcs = if packet.fcs_included && !request.segment {
-            FCS
-        } else {
-            0
-        };
+        let fcs = if packet.fcs_included { FCS } else { 0 };
         let gather = Gather::new(pieces, packet.len.saturating_sub(fcs));
-        let mut tso = 0;
+        let announced = request.context.paylen as usize + usize::from(request.context.hdrlen);
+        let mut tso = request.segment.then_some(Tso::Failed);
         if packet.fault {
             count(&counters.tx_dma_fault, 1);
         } else {
@@ -394,7 +423,9 @@ impl<'v> Walk<'_, 'v> {
                     if made.cut_short {
                         return false;
                     }
-                    tso = request.segment.into();
+                    if announced == packet.len {
+                        tso = tso.map(|_| Tso::Sent);
+                    }
                 }
                 Err(Refused::Runt) => count(&counters.tx_runt, 1),
                 Err(Refused::TooLong) => count(&counters.tx_too_long, 1),
@@ -420,12 +451,12 @@ impl<'v> Walk<'_, 'v> {
         let from_head = state.marks.is_empty();
         if whole_ring && from_head {
             self.give_up(pieces);
-            self.mark(state, batch, 0);
+            self.mark(state, batch, None);
         }
         End::Tail
     }
 
-    fn mark(&mut self, state: &mut TxState, batch: &Batch<'_>, tso: u64) {
+    fn mark(&mut self, state: &mut TxState, batch: &Batch<'_>, tso: Option<Tso>) {
         state.marks.push(Mark {
             frames: batch.len(),
             next: self.at,
@@ -457,9 +488,11 @@ fn finish(
         state.taken += taken;
         return 0;
     };
-    let packets: u64 = state.marks[..done].iter().map(|m| m.tso).sum();
-    count(&shared.counters.tx_tso_frames, packets);
-    tally.add(Stat::Tsctc, packets);
+    for tso in state.marks[..done].iter().filter_map(|m| m.tso) {
+        count(&shared.counters.tx_tso_frames, 1);
+        tally.add(Stat::Tsctc, 1);
+        tally.add(Stat::Tsctfc, (tso == Tso::Failed).into());
+    }
     shared.stats.add(&tally);
     // Frames of the next packet that went out before the sink was full.
     state.taken = taken - last.frames;
