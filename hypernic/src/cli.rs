@@ -1,10 +1,14 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::{DEFAULT_AGEING, HostConfig, NicConfig, SocketSpec, SwitchConfig};
+use crate::config::{
+    DEFAULT_AGEING, DEFAULT_BUSY_POLL, HostConfig, MAX_BUSY_POLL, NicConfig, SocketSpec,
+    SwitchConfig,
+};
 use crate::error::Error;
 use crate::spec::{ModelName, NicMac, PortSpec};
 
@@ -75,6 +79,10 @@ pub struct Run {
     /// Write all frames of the first NIC to this pcapng file.
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
+    /// Microseconds a NIC's thread may stay awake for the next register access; 0 never.
+    #[arg(long, value_name = "US", default_value_t = DEFAULT_BUSY_POLL.as_micros() as u64,
+          value_parser = clap::value_parser!(u64).range(..=MAX_BUSY_POLL.as_micros() as u64))]
+    pub busy_poll_us: u64,
 }
 
 impl Run {
@@ -147,6 +155,7 @@ impl Run {
                 mac,
                 port: port.clone(),
                 capture: capture.take(),
+                busy_poll: Duration::from_micros(self.busy_poll_us),
             });
         }
         Ok(host)

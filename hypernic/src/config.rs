@@ -45,6 +45,8 @@ pub struct NicConfig {
     pub port: PortSpec,
     /// A pcapng file of all its frames.
     pub capture: Option<PathBuf>,
+    /// How long its thread may stay awake for the next register access; zero never.
+    pub busy_poll: Duration,
 }
 
 /// How a VMM reaches a NIC.
@@ -55,6 +57,13 @@ pub enum SocketSpec {
     /// An inherited descriptor: listening, or already connected.
     Fd(i32),
 }
+
+/// Long enough for the next register access of a driver that is at work, short enough to cost an
+/// idle host nothing.
+pub const DEFAULT_BUSY_POLL: Duration = Duration::from_micros(50);
+
+/// The longest that may be asked for: beyond it a thread would only burn a processor.
+pub const MAX_BUSY_POLL: Duration = Duration::from_micros(1000);
 
 /// IEEE 802.1D's default for the filtering database.
 pub const DEFAULT_AGEING: Duration = Duration::from_secs(300);
@@ -88,6 +97,7 @@ struct RawNic {
     mac: Option<Spanned<NicMac>>,
     port: Spanned<PortSpec>,
     capture: Option<PathBuf>,
+    busy_poll_us: Option<Spanned<u64>>,
 }
 
 /// What is wrong and at which byte of the text.
@@ -251,6 +261,14 @@ impl RawHost {
                     ),
                 ));
             }
+            let busy_poll = match &raw.busy_poll_us {
+                None => DEFAULT_BUSY_POLL,
+                Some(us) => Some(Duration::from_micros(*us.get_ref()))
+                    .filter(|time| *time <= MAX_BUSY_POLL)
+                    .ok_or_else(|| {
+                        Fault::at(us, "busy-poll-us must lie between 0 (off) and 1000".into())
+                    })?,
+            };
             host.nics.push(NicConfig {
                 name,
                 model: raw.model,
@@ -258,6 +276,7 @@ impl RawHost {
                 mac,
                 port: raw.port.into_inner(),
                 capture: raw.capture,
+                busy_poll,
             });
         }
         Ok(host)
@@ -370,6 +389,13 @@ port = "switch:lan"
                 5,
                 18,
                 &["between 10"],
+            ),
+            (
+                "name = \"b\"\n",
+                "name = \"b\"\nbusy-poll-us = 5000\n",
+                17,
+                16,
+                &["between 0 (off) and 1000"],
             ),
             ("[[nic]]\nname = \"a\"", "[[nic]\nname = \"a\"", 7, 7, &[]),
         ];

@@ -211,7 +211,7 @@ impl Host {
                 all_finished();
             }
         });
-        let nic = new.start(toward_wire, finished)?;
+        let nic = new.start(toward_wire, config.busy_poll, finished)?;
         let mut port_counters = None;
         let mut inlet = None;
         if let Some(port) = opened {

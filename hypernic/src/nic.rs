@@ -25,6 +25,7 @@ use vfio_user::{
 
 use crate::error::Error;
 use crate::log::Limit;
+use crate::patience::Patience;
 use crate::report::Section;
 use crate::time::NicTimer;
 
@@ -33,6 +34,9 @@ const TX_BUDGET: usize = frame::MAX_BATCH;
 
 /// Messages answered in one turn.
 const MESSAGE_BUDGET: usize = 1024;
+
+/// Turns of a busy NIC between two looks at its other descriptors.
+const TURNS_PER_LOOK: u32 = 8;
 
 /// How long a busy NIC thread may take to answer a question about its counters.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -178,6 +182,7 @@ impl NewNic {
     pub(crate) fn start(
         self,
         out: Arc<dyn Sink>,
+        busy_poll: Duration,
         finished: Box<dyn FnOnce() + Send>,
     ) -> Result<RunningNic, Error> {
         let bell = Bell::new().map_err(|source| Error::Os {
@@ -209,6 +214,7 @@ impl NewNic {
             timer: self.timer,
             shared: Arc::clone(&shared),
             finished: Some(finished),
+            patience: Patience::new(busy_poll),
             link_shown: true,
             polls: 0,
         };
@@ -280,6 +286,7 @@ struct Worker {
     timer: Arc<NicTimer>,
     shared: Arc<Shared>,
     finished: Option<Box<dyn FnOnce() + Send>>,
+    patience: Patience,
     link_shown: bool,
     polls: u64,
 }
@@ -287,45 +294,78 @@ struct Worker {
 impl Worker {
     fn run(mut self) {
         let mut more = false;
+        let mut turns = 0u32;
         while !self.shared.quit.load(Ordering::Acquire) {
-            self.wait(more);
-            if self.shared.bell.clear() {
-                self.board.tx_ready = true;
-                self.answer();
-                self.follow_link();
+            if !more {
+                self.wait();
+            } else if turns.is_multiple_of(TURNS_PER_LOOK) {
+                // Busy or not, the timer and the other descriptors get their turn.
+                self.look(Some(Duration::ZERO));
             }
-            match self.server.process(&mut self.board, MESSAGE_BUDGET) {
-                Ok(progress) => {
-                    more = progress.more;
-                    if let Some(tell) = self.finished.take_if(|_| progress.finished) {
-                        tracing::info!(nic = %self.board.name, "its one connection is over");
-                        tell();
-                    }
+            turns = turns.wrapping_add(1);
+            more = self.turn().more;
+        }
+    }
+
+    /// Does what there is to do now.
+    fn turn(&mut self) -> vfio_user::Progress {
+        if self.shared.bell.clear() {
+            self.board.tx_ready = true;
+            self.answer();
+            self.follow_link();
+        }
+        match self.server.process(&mut self.board, MESSAGE_BUDGET) {
+            Ok(progress) => {
+                if let Some(tell) = self.finished.take_if(|_| progress.finished) {
+                    tracing::info!(nic = %self.board.name, "its one connection is over");
+                    tell();
                 }
-                Err(error) => {
-                    // Only our own descriptors can fail here; going round at once would spin.
-                    tracing::error!(nic = %self.board.name, "cannot serve the socket: {error}");
-                    more = false;
-                    std::thread::sleep(Duration::from_millis(100));
-                }
+                progress
+            }
+            Err(error) => {
+                // Only our own descriptors can fail here; going round at once would spin.
+                tracing::error!(nic = %self.board.name, "cannot serve the socket: {error}");
+                std::thread::sleep(Duration::from_millis(100));
+                vfio_user::Progress::default()
             }
         }
     }
 
-    /// Waits for the socket, the interrupts' resample eventfds, the timer or the bell.
-    fn wait(&mut self, more: bool) {
+    /// Waits for something to do: first awake, for as long as that has paid of late, then asleep.
+    ///
+    /// A driver sends its register accesses in quick succession. To wake a sleeping thread costs
+    /// its sender (a virtual CPU) more than the message itself, so it pays to look again for a
+    /// few microseconds. How long follows from how long the last sleeps were, as in KVM's
+    /// `halt_poll_ns`: short sleeps were not worth going to sleep for.
+    fn wait(&mut self) {
+        let start = Instant::now();
+        while start.elapsed() < self.patience.window() {
+            let turn = self.turn();
+            let found = turn.messages > 0 || turn.more;
+            if found || self.timer.is_due(self.board.env.clock.now()) {
+                self.patience.paid();
+                return;
+            }
+            // Whoever else wants this processor (the VMM's own threads above all) goes first.
+            std::thread::yield_now();
+        }
+        let asleep = Instant::now();
+        self.look(None);
+        self.patience.slept(asleep.elapsed());
+    }
+
+    /// Looks at the socket, the interrupts' resample eventfds, the timer and the bell, for at most
+    /// `timeout`.
+    fn look(&mut self, timeout: Option<Duration>) {
         let mut timer_fired = false;
         {
             let bell = PollFd::new(&*self.shared.bell, PollFlags::IN);
             let timer = PollFd::new(&*self.timer, PollFlags::IN);
             let server = PollFd::from_borrowed_fd(self.server.as_fd(), PollFlags::IN);
             let mut fds = [bell, timer, server];
-            let now = rustix::event::Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            };
+            let timeout = timeout.and_then(|t| rustix::event::Timespec::try_from(t).ok());
             self.polls += 1;
-            if poll(&mut fds, more.then_some(&now)).is_ok() {
+            if poll(&mut fds, timeout.as_ref()).is_ok() {
                 timer_fired = fds[1].revents().contains(PollFlags::IN);
             }
         }
@@ -347,6 +387,7 @@ impl Worker {
             );
             visit("timer_calls", self.timer.syscalls());
             visit("poll_calls", self.polls);
+            visit("polls_saved", self.patience.saved);
             let _ = asker.send(values);
         }
     }

@@ -56,6 +56,11 @@ impl NicTimer {
         gone
     }
 
+    /// Whether the deadline has come, without a system call.
+    pub fn is_due(&self, now: Nanos) -> bool {
+        self.armed.lock().is_some_and(|deadline| deadline <= now)
+    }
+
     /// System calls made so far.
     pub fn syscalls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)

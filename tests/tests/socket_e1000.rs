@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use drivers::e1000::regs::{self, cause};
 use drivers::e1000::{Config, Driver, RxSums, TxOffload, TxOpts};
 use drivers::{Bus, SocketBus, villain};
-use hypernic::config::{DEFAULT_AGEING, HostConfig, NicConfig, SocketSpec, SwitchConfig};
+use hypernic::config::HostConfig;
 use hypernic::host::Host;
-use hypernic::spec::{ModelName, NicMac, PortSpec};
 
 type Nic = Driver<SocketBus>;
 
@@ -28,22 +27,15 @@ fn mac(n: u8) -> [u8; 6] {
 impl Lan {
     fn new(count: u8) -> Self {
         let dir = tempfile::tempdir().expect("directory");
-        let nic = |n: u8| NicConfig {
-            name: format!("n{n}"),
-            model: ModelName::E1000,
-            socket: SocketSpec::Path(dir.path().join(format!("n{n}.sock"))),
-            mac: NicMac(mac(n)),
-            port: PortSpec::Switch("lan".into()),
-            capture: None,
-        };
-        let config = HostConfig {
-            switches: vec![SwitchConfig {
-                name: "lan".into(),
-                ports: Vec::new(),
-                ageing: DEFAULT_AGEING,
-            }],
-            nics: (1..=count).map(nic).collect(),
-        };
+        let mut text = String::from("[[switch]]\nname = \"lan\"\n");
+        for n in 1..=count {
+            let socket = dir.path().join(format!("n{n}.sock"));
+            text += &format!(
+                "[[nic]]\nname = \"n{n}\"\nmodel = \"e1000\"\nsocket-path = {socket:?}\n\
+                 mac = \"52:54:00:00:77:{n:02x}\"\nport = \"switch:lan\"\n"
+            );
+        }
+        let config = HostConfig::parse("lan.toml".as_ref(), &text).expect("configuration");
         let host = Host::start(&config).expect("host starts");
         Self { host, dir }
     }
