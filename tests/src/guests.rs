@@ -1,7 +1,5 @@
 //! What tests do with guests on the NIC under test.
 
-use std::time::Duration;
-
 use rig::{Guest, Job};
 
 use crate::LONG;
@@ -111,15 +109,20 @@ pub enum Direction {
     In,
 }
 
-/// Moves TCP between a guest and an iperf3 server for some seconds; returns Mbit/s.
+/// Moves some MiB of TCP between a guest and an iperf3 server; returns Mbit/s.
 ///
 /// # Errors
 /// When the run fails.
-pub fn tcp(guest: &Guest, to: &str, port: u16, seconds: u32, direction: Direction) -> Result<f64> {
+pub fn tcp(
+    guest: &Guest,
+    to: &str,
+    port: u16,
+    mebibytes: u32,
+    direction: Direction,
+) -> Result<f64> {
     let reverse = if direction == Direction::In { "-R" } else { "" };
-    let command = format!("iperf3 -c {to} -p {port} -t {seconds} -J {reverse}");
-    let limit = LONG + Duration::from_secs(u64::from(seconds));
-    let output = guest.sh_within(&command, limit)?;
+    let command = format!("iperf3 -c {to} -p {port} -n {mebibytes}M -J {reverse}");
+    let output = guest.sh_within(&command, 2 * LONG)?;
     iperf3_mbits(&output.text)
 }
 

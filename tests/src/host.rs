@@ -105,6 +105,37 @@ impl Inbox {
     }
 }
 
+/// Endless TCP on the host's loopback address, for any number of clients: whoever connects to `source` is sent bytes
+/// for as long as it takes them, and `sink` takes all it is sent. No client can hold up the next one by dying.
+#[derive(Debug)]
+pub struct Pump {
+    /// The port that sends.
+    pub source: u16,
+    /// The port that receives.
+    pub sink: u16,
+}
+
+impl Pump {
+    /// Starts both.
+    ///
+    /// # Errors
+    /// When no port is to be had.
+    pub fn start() -> Result<Self> {
+        fn each(with: impl Fn(TcpStream) + Copy + Send + 'static) -> Result<u16> {
+            let (listener, port) = listen()?;
+            std::thread::spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    std::thread::spawn(move || with(stream));
+                }
+            });
+            Ok(port)
+        }
+        let source = each(|mut stream| while stream.write_all(&[0x5a; 65536]).is_ok() {})?;
+        let sink = each(|mut stream| while matches!(stream.read(&mut [0; 65536]), Ok(1..)) {})?;
+        Ok(Self { source, sink })
+    }
+}
+
 /// An iperf3 server on a free port of the host's loopback address, taken from the rig's root. Dropping it kills it.
 ///
 /// # Errors
@@ -145,5 +176,11 @@ mod tests {
         let inbox = Inbox::open().unwrap();
         connect(inbox.port).write_all(b"\0bytes").unwrap();
         assert_eq!(inbox.content().unwrap(), b"\0bytes");
+        let pump = Pump::start().unwrap();
+        connect(pump.sink).write_all(&[1; 200_000]).unwrap();
+        let (mut one, mut other) = (connect(pump.source), connect(pump.source));
+        let mut bytes = [0; 200_000];
+        one.read_exact(&mut bytes).unwrap();
+        other.read_exact(&mut bytes).unwrap();
     }
 }

@@ -90,7 +90,7 @@ fn a_cold_guest_moves_everything_both_ways_with_every_offload_on_and_off() {
     println!("{:?}", guests::ping_all(&guest, GATEWAY, 50).unwrap());
     let (_server, port) = host::serve_iperf3(&lab.rig, &lab.path("iperf3.log")).unwrap();
     for direction in [Direction::Out, Direction::In] {
-        let rate = guests::tcp(&guest, GATEWAY, port, 2, direction).unwrap();
+        let rate = guests::tcp(&guest, GATEWAY, port, 100, direction).unwrap();
         println!("TCP {direction:?}: {rate:.0} Mbit/s");
     }
     guests::round_trip(&guest, &guests::noise(4_000_000)).unwrap();

@@ -43,7 +43,7 @@ fn guest_and_host_reach_each_other_through_a_tap() {
     let mut server = rig::Daemon::start("iperf3", server, lab.path("iperf3.log")).unwrap();
     server.expect("listening", LONG).unwrap();
     for direction in [Direction::Out, Direction::In] {
-        let rate = guests::tcp(&guest, "10.9.0.1", 5201, 2, direction).unwrap();
+        let rate = guests::tcp(&guest, "10.9.0.1", 5201, 100, direction).unwrap();
         println!("TCP {direction:?}: {rate:.0} Mbit/s");
     }
     let counters = daemon.counters().unwrap();

@@ -237,7 +237,7 @@ impl Stage {
             (Direction::In, "TCP b -> a"),
         ] {
             rates.push(self.step(words, || {
-                let rate = guests::tcp(a, to_b, port, 4, direction)?;
+                let rate = guests::tcp(a, to_b, port, 100, direction)?;
                 Ok((rate, format!("{rate:.0} Mbit/s")))
             })?);
         }
