@@ -59,7 +59,7 @@ fn frames_of_every_size_fill_as_many_buffers_as_they_need() {
                     continue;
                 }
                 let sent = frame(mac(1), mac(2), len, len as u8);
-                assert_eq!(deliver(&mut driver, &[sent.clone()]), 1);
+                assert_eq!(deliver(&mut driver, std::slice::from_ref(&sent)), 1);
                 let on_wire = len + if strip_crc { 0 } else { 4 };
                 let mut seen = 0;
                 driver
