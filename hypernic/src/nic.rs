@@ -38,6 +38,10 @@ const MESSAGE_BUDGET: usize = 1024;
 /// Turns of a busy NIC between two looks at its other descriptors.
 const TURNS_PER_LOOK: u32 = 8;
 
+/// Pauses between two looks while awake: about a microsecond, so that a look (a system call) is
+/// not made in vain too often.
+const PAUSES_PER_LOOK: u32 = 16;
+
 /// How long a busy NIC thread may take to answer a question about its counters.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -348,6 +352,9 @@ impl Worker {
             }
             // Whoever else wants this processor (the VMM's own threads above all) goes first.
             std::thread::yield_now();
+            for _ in 0..PAUSES_PER_LOOK {
+                std::hint::spin_loop();
+            }
         }
         let asleep = Instant::now();
         self.look(None);

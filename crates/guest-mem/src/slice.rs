@@ -123,6 +123,34 @@ impl<'v> WriteSlice<'v> {
         part.len
     }
 
+    /// Stores bytes at the start of the slice: with one store when they are an aligned word of
+    /// 1, 2, 4 or 8 bytes, else as [`WriteSlice::copy_from`].
+    pub(crate) fn store(&self, bytes: &[u8]) {
+        let at = self.ptr.as_ptr();
+        if bytes.len() > self.len || !at.addr().is_multiple_of(bytes.len().max(1)) {
+            self.copy_from(0, bytes);
+            return;
+        }
+        // SAFETY: `at` is writable for `bytes.len()` bytes (promise of `new`, checked above) and
+        // aligned for a word of that size; whoever else uses the memory sees single stores.
+        unsafe {
+            match *bytes {
+                [a] => at.write_volatile(a),
+                [a, b] => at.cast::<u16>().write_volatile(u16::from_ne_bytes([a, b])),
+                [a, b, c, d] => {
+                    at.cast::<u32>()
+                        .write_volatile(u32::from_ne_bytes([a, b, c, d]));
+                }
+                [a, b, c, d, e, f, g, h] => at
+                    .cast::<u64>()
+                    .write_volatile(u64::from_ne_bytes([a, b, c, d, e, f, g, h])),
+                _ => {
+                    self.copy_from(0, bytes);
+                }
+            }
+        }
+    }
+
     /// Copies a whole source slice to `start`: the one copy of a frame between two guests.
     /// Returns how many bytes fitted.
     pub fn copy_from_slice(&self, start: usize, source: ReadSlice<'_>) -> usize {
@@ -142,6 +170,24 @@ impl<'v> WriteSlice<'v> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_stored_whatever_their_size_and_place() {
+        let memory = crate::Memory::new();
+        memory.map_anon(0x1000, 0x1000).expect("map");
+        let view = memory.view();
+        for len in 0..=16 {
+            for at in 0x1100..0x1108 {
+                let bytes: Vec<u8> = (1..=len).collect();
+                view.write_release(at, &bytes).expect("write");
+                let mut back = vec![0; bytes.len() + 1];
+                view.read(at, &mut back).expect("read");
+                assert_eq!(back[..bytes.len()], bytes);
+                assert_eq!(back[bytes.len()], 0, "{len} bytes at {at:#x}");
+                view.write(0x1100, &[0; 64]).expect("clear");
+            }
+        }
+    }
 
     #[test]
     fn sub_never_leaves_the_slice() {

@@ -456,13 +456,19 @@ impl View<'_> {
     }
 
     /// Writes after everything written before: how a device sets "descriptor done" once the data
-    /// is there.
+    /// is there. An aligned word of 1, 2, 4 or 8 bytes is seen whole or not at all.
     ///
     /// # Errors
     /// As [`View::write`].
     pub fn write_release(&self, iova: u64, bytes: &[u8]) -> Result<(), Fault> {
         fence(Ordering::Release);
-        self.write(iova, bytes)
+        let mut done = 0;
+        self.runs(iova, bytes.len() as u64, true, &mut |ptr, n| {
+            // SAFETY: as in `write`.
+            let run = unsafe { WriteSlice::new(ptr, n) };
+            run.store(&bytes[done..done + n]);
+            done += n;
+        })
     }
 
     /// Reads, and keeps later reads behind it: how a device looks at an index the guest advances.
