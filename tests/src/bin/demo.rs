@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hypernic_tests::guests::{self, Direction, GATEWAY, Link};
@@ -83,27 +83,16 @@ fn arguments() -> Result<(PathBuf, PathBuf), String> {
     Ok((hypernic, output))
 }
 
-/// What runs, so that Ctrl-C can end it from another thread while the demo waits for one of them.
+/// The run, which Ctrl-C may stop.
 struct Stage {
     start: Instant,
     stopped: Arc<AtomicBool>,
-    guests: Arc<Mutex<Vec<Arc<Guest>>>>,
-    daemon: Arc<Mutex<Option<u32>>>,
 }
 
 impl Stage {
     fn new() -> Self {
-        let stage = Self {
-            start: Instant::now(),
-            stopped: Arc::default(),
-            guests: Arc::default(),
-            daemon: Arc::default(),
-        };
-        let (stopped, guests, daemon) = (
-            Arc::clone(&stage.stopped),
-            Arc::clone(&stage.guests),
-            Arc::clone(&stage.daemon),
-        );
+        let stopped = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&stopped);
         std::thread::spawn(move || {
             let Ok(mut signals) = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])
             else {
@@ -112,21 +101,19 @@ impl Stage {
             if signals.forever().next().is_none() {
                 return;
             }
-            stopped.store(true, Ordering::SeqCst);
-            // Whatever the demo waits for ends, and it goes home the usual way.
-            for guest in lock(&guests).iter() {
-                guest.kill();
+            stop.store(true, Ordering::SeqCst);
+            // Whatever the demo waits for is a process it started. Those end now, and the demo
+            // goes home the usual way; all of them die with it in any case.
+            for _ in 0..50 {
+                for child in children() {
+                    let _ = kill_process(child, Signal::TERM);
+                }
+                std::thread::sleep(Duration::from_millis(100));
             }
-            let daemon = lock(&daemon).and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-            if let Some(daemon) = daemon {
-                let _ = kill_process(daemon, Signal::TERM);
-            }
-            std::thread::sleep(Duration::from_secs(3));
-            // It waits for something else, such as a download. All children die with this process.
-            println!("\nstopped");
             std::process::exit(130);
         });
-        stage
+        let start = Instant::now();
+        Self { start, stopped }
     }
 
     fn stopped(&self) -> bool {
@@ -168,14 +155,11 @@ impl Stage {
         let mut daemon = self.step("hypernic", || {
             std::fs::write(&file, &toml).map_err(io(format!("write {}", file.display())))?;
             let daemon = Launch::of(hypernic).arg("serve").arg(&file).start()?;
-            *lock(&self.daemon) = Some(daemon.id());
             Ok((daemon, format!("serves {}", file.display())))
         })?;
 
         let result = self.act(&rig, sockets.path(), &daemon, &capture);
-        lock(&self.guests).clear();
         let ended = daemon.stop();
-        *lock(&self.daemon) = None;
         std::fs::write(&log, daemon.log() + "\n")
             .map_err(io(format!("write {}", log.display())))?;
         let table = result?;
@@ -188,19 +172,17 @@ impl Stage {
 
     /// Everything that happens between the start and the end of the daemon.
     fn act(&self, rig: &Rig, sockets: &Path, daemon: &Daemon, capture: &Path) -> Result<String> {
-        self.step("two Linux guests boot", || {
+        let guests = self.step("two Linux guests boot", || {
             let config = |(name, _): (&str, &str)| {
                 let socket = sockets.join(format!("{name}.sock"));
                 GuestConfig::new(name).nic(Nic::vfio_user("n0", socket))
             };
-            let started = rig.start_all(NICS.map(config).into())?;
-            let release = started[0].run("uname -r")?;
-            lock(&self.guests).extend(started.into_iter().map(Arc::new));
-            Ok(((), format!("Linux {} in each", release.trim())))
+            let guests = rig.start_all(NICS.map(config).into())?;
+            let release = guests[0].run("uname -r")?;
+            Ok((guests, format!("Linux {} in each", release.trim())))
         })?;
-        let guests = lock(&self.guests).clone();
         let [a, b] = guests.as_slice() else {
-            return Err(Error::check("stopped"));
+            return Err(Error::check("two guests were started"));
         };
         let up =
             |guest: &Guest, nic: (&str, &str)| -> Result<Link> { guests::bring_up(guest, nic.1) };
@@ -376,7 +358,7 @@ impl Table<'_> {
         );
         let (a, b) = (per(tcp, "a")?, per(tcp, "b")?);
         let labels = [
-            "  frames during TCP",
+            "  frames during TCP (TSO as one)",
             "  register accesses per packet",
             "  interrupts per packet",
         ];
@@ -385,7 +367,7 @@ impl Table<'_> {
         }
         let (a, b) = (per(all, "a")?, per(all, "b")?);
         let labels = [
-            "frames in all",
+            "frames in all (TSO as one)",
             "  register accesses per packet",
             "  interrupts per packet",
         ];
@@ -427,6 +409,13 @@ fn io(what: String) -> impl FnOnce(std::io::Error) -> Error {
     move |source| Error::Io { what, source }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The processes this one has started and that still run.
+fn children() -> Vec<Pid> {
+    let tasks = std::fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let ids = |list: String| -> Vec<i32> { list.split_whitespace().flat_map(str::parse).collect() };
+    lists.flat_map(ids).filter_map(Pid::from_raw).collect()
 }
