@@ -8,8 +8,6 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use crate::mapping::note_sigbus;
-
 /// Mappings watched at once in one process; one per guest memory file.
 const SLOTS: usize = 16 * 1024;
 
@@ -87,7 +85,6 @@ extern "C" fn on_sigbus(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc
         let done = zero_pages(page, start + len - page) || zero_pages(start, len);
         if done {
             slot.hits.fetch_add(1, Ordering::Relaxed);
-            note_sigbus();
             return;
         }
     }

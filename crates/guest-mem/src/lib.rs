@@ -21,9 +21,9 @@ mod guard;
 mod mapping;
 mod slice;
 mod table;
+mod view;
 
 pub use guard::install_sigbus_guard;
 pub use slice::{ReadSlice, WriteSlice};
-pub use table::{
-    Fault, FaultKind, MAX_REGIONS, MapError, Memory, Prot, RegionInfo, UnmapError, View,
-};
+pub use table::{MAX_REGIONS, MapError, Memory, Prot, RegionInfo, UnmapError};
+pub use view::{Fault, FaultKind, View};

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -142,11 +142,4 @@ impl std::fmt::Debug for Mapping {
             .field("sigbus_hits", &hits)
             .finish()
     }
-}
-
-/// How often any mapping of this process was cut short by its peer.
-pub(crate) static SIGBUS_TOTAL: AtomicU64 = AtomicU64::new(0);
-
-pub(crate) fn note_sigbus() {
-    SIGBUS_TOTAL.fetch_add(1, Ordering::Relaxed);
 }

@@ -1,14 +1,13 @@
 //! The DMA map: which IOVA is which memory.
 
-use std::cell::Cell;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::RwLock;
 
 use crate::mapping::Mapping;
-use crate::slice::{ReadSlice, WriteSlice};
+use crate::view::View;
 
 /// Most regions one peer may map; vfio-user's `max_dma_maps` (the default of the protocol).
 pub const MAX_REGIONS: usize = 65_535;
@@ -86,31 +85,6 @@ pub enum UnmapError {
     NoSuchRegion,
 }
 
-/// An access that hardware would have aborted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("DMA fault at {iova:#x}+{len:#x}: {kind:?}")]
-pub struct Fault {
-    /// First address of the access.
-    pub iova: u64,
-    /// Its length in bytes.
-    pub len: u64,
-    /// What was wrong.
-    pub kind: FaultKind,
-}
-
-/// What was wrong with an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultKind {
-    /// Nothing is mapped there (master abort).
-    Unmapped,
-    /// Mapped, but not for this direction.
-    Protected,
-    /// Mapped without a file descriptor: only the VMM can reach it.
-    NoFd,
-    /// The range passes the end of the address space.
-    Wraps,
-}
-
 /// One mapped region, for display and diagnosis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionInfo {
@@ -125,23 +99,23 @@ pub struct RegionInfo {
 }
 
 #[derive(Debug)]
-struct Region {
-    iova: u64,
-    len: u64,
-    prot: Prot,
-    backing: Option<(Arc<Mapping>, u64)>,
+pub(crate) struct Region {
+    pub(crate) iova: u64,
+    pub(crate) len: u64,
+    pub(crate) prot: Prot,
+    pub(crate) backing: Option<(Arc<Mapping>, u64)>,
 }
 
 impl Region {
-    fn last(&self) -> u64 {
+    pub(crate) fn last(&self) -> u64 {
         self.iova + (self.len - 1)
     }
 }
 
 #[derive(Debug, Default)]
-struct Table {
+pub(crate) struct Table {
     /// Sorted by `iova`, never overlapping.
-    regions: Vec<Region>,
+    pub(crate) regions: Vec<Region>,
     /// Files by (device, inode), most recently used last.
     files: Vec<((u64, u64), Arc<Mapping>)>,
 }
@@ -259,11 +233,7 @@ impl Memory {
     pub fn view(&self) -> View<'_> {
         // Recursive: a sender that holds its own view while it delivers into others must never
         // queue behind a waiting unmap, or two such senders and two unmaps could wait in a ring.
-        View {
-            table: self.table.read_recursive(),
-            hit: Cell::new(0),
-            faults: &self.faults,
-        }
+        View::new(self.table.read_recursive(), &self.faults)
     }
 
     /// The regions, in address order.
@@ -351,172 +321,10 @@ impl Table {
     }
 }
 
-/// A pinned map. Hold it for one batch, not longer: unmap waits for it.
-pub struct View<'m> {
-    table: RwLockReadGuard<'m, Table>,
-    /// Index of the region that served the last access; rings and buffers cluster.
-    hit: Cell<usize>,
-    faults: &'m AtomicU64,
-}
-
-impl View<'_> {
-    fn fault<T>(&self, iova: u64, len: u64, kind: FaultKind) -> Result<T, Fault> {
-        self.faults.fetch_add(1, Ordering::Relaxed);
-        Err(Fault { iova, len, kind })
-    }
-
-    /// The region that holds `iova`, and the bytes left in it from there.
-    fn find(&self, iova: u64) -> Option<(&Region, u64)> {
-        let regions = &self.table.regions;
-        let inside = |r: &Region| iova >= r.iova && iova <= r.last();
-        if let Some(r) = regions.get(self.hit.get()).filter(|r| inside(r)) {
-            return Some((r, r.len - (iova - r.iova)));
-        }
-        let at = regions.partition_point(|r| r.iova <= iova).checked_sub(1)?;
-        let r = &regions[at];
-        if !inside(r) {
-            return None;
-        }
-        self.hit.set(at);
-        Some((r, r.len - (iova - r.iova)))
-    }
-
-    /// Calls `each` for every contiguous run of `iova..iova+len`, in order. Nothing is called
-    /// unless the whole range is there: an access is done whole or not at all.
-    fn runs(
-        &self,
-        iova: u64,
-        len: u64,
-        write: bool,
-        each: &mut dyn FnMut(std::ptr::NonNull<u8>, usize),
-    ) -> Result<(), Fault> {
-        if len == 0 {
-            return Ok(());
-        }
-        if iova.checked_add(len - 1).is_none() {
-            return self.fault(iova, len, FaultKind::Wraps);
-        }
-        // One region holds nearly every access: one lookup, no second pass.
-        let mut whole = false;
-        for pass in 0..2 {
-            let (mut at, mut left) = (iova, len);
-            while left > 0 {
-                let Some((region, room)) = self.find(at) else {
-                    return self.fault(iova, len, FaultKind::Unmapped);
-                };
-                if (write && !region.prot.write) || (!write && !region.prot.read) {
-                    return self.fault(iova, len, FaultKind::Protected);
-                }
-                let Some((mapping, offset)) = &region.backing else {
-                    return self.fault(iova, len, FaultKind::NoFd);
-                };
-                let n = left.min(room);
-                whole |= n == len;
-                if whole || pass == 1 {
-                    each(mapping.at(offset + (at - region.iova)), n as usize);
-                }
-                left -= n;
-                at = at.wrapping_add(n);
-            }
-            if whole {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Copies guest memory out.
-    ///
-    /// # Errors
-    /// A [`Fault`] when any byte is out of reach; nothing is copied then.
-    pub fn read(&self, iova: u64, out: &mut [u8]) -> Result<(), Fault> {
-        let len = out.len() as u64;
-        let mut done = 0;
-        self.runs(iova, len, false, &mut |ptr, n| {
-            // SAFETY: `runs` yields runs inside live mappings, pinned by this view.
-            let run = unsafe { ReadSlice::new(ptr, n) };
-            run.copy_to(0, &mut out[done..done + n]);
-            done += n;
-        })
-    }
-
-    /// Copies into guest memory.
-    ///
-    /// # Errors
-    /// A [`Fault`] when any byte is out of reach; nothing is written then.
-    pub fn write(&self, iova: u64, bytes: &[u8]) -> Result<(), Fault> {
-        let len = bytes.len() as u64;
-        let mut done = 0;
-        self.runs(iova, len, true, &mut |ptr, n| {
-            // SAFETY: as in `read`; `runs` checked that the region is writable.
-            let run = unsafe { WriteSlice::new(ptr, n) };
-            run.copy_from(0, &bytes[done..done + n]);
-            done += n;
-        })
-    }
-
-    /// Writes after everything written before: how a device sets "descriptor done" once the data
-    /// is there. An aligned word of 1, 2, 4 or 8 bytes is seen whole or not at all.
-    ///
-    /// # Errors
-    /// As [`View::write`].
-    pub fn write_release(&self, iova: u64, bytes: &[u8]) -> Result<(), Fault> {
-        fence(Ordering::Release);
-        let mut done = 0;
-        self.runs(iova, bytes.len() as u64, true, &mut |ptr, n| {
-            // SAFETY: as in `write`.
-            let run = unsafe { WriteSlice::new(ptr, n) };
-            run.store(&bytes[done..done + n]);
-            done += n;
-        })
-    }
-
-    /// Reads, and keeps later reads behind it: how a device looks at an index the guest advances.
-    ///
-    /// # Errors
-    /// As [`View::read`].
-    pub fn read_acquire(&self, iova: u64, out: &mut [u8]) -> Result<(), Fault> {
-        let result = self.read(iova, out);
-        fence(Ordering::Acquire);
-        result
-    }
-
-    /// Borrows a range for reading, run by run (more than one run where it crosses regions).
-    ///
-    /// # Errors
-    /// As [`View::read`]; nothing is visited then.
-    pub fn read_slices<'v>(
-        &'v self,
-        iova: u64,
-        len: u64,
-        visit: &mut dyn FnMut(ReadSlice<'v>),
-    ) -> Result<(), Fault> {
-        // SAFETY: `runs` yields runs inside live mappings, pinned by this view for `'v`.
-        self.runs(iova, len, false, &mut |ptr, n| {
-            visit(unsafe { ReadSlice::new(ptr, n) })
-        })
-    }
-
-    /// Borrows a range for writing, run by run.
-    ///
-    /// # Errors
-    /// As [`View::write`]; nothing is visited then.
-    pub fn write_slices<'v>(
-        &'v self,
-        iova: u64,
-        len: u64,
-        visit: &mut dyn FnMut(WriteSlice<'v>),
-    ) -> Result<(), Fault> {
-        // SAFETY: as above, and `runs` checked that the regions are writable.
-        self.runs(iova, len, true, &mut |ptr, n| {
-            visit(unsafe { WriteSlice::new(ptr, n) })
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Fault, FaultKind};
     use std::os::fd::AsFd;
 
     fn kind(r: Result<(), Fault>) -> FaultKind {
