@@ -297,17 +297,20 @@ struct Worker {
 
 impl Worker {
     fn run(mut self) {
-        let mut more = false;
+        let mut more = true;
         let mut turns = 0u32;
         while !self.shared.quit.load(Ordering::Acquire) {
-            if !more {
-                self.wait();
-            } else if turns.is_multiple_of(TURNS_PER_LOOK) {
-                // Busy or not, the timer and the other descriptors get their turn.
-                self.look(Some(Duration::ZERO));
-            }
-            turns = turns.wrapping_add(1);
-            more = self.turn().more;
+            let progress = if more {
+                if turns.is_multiple_of(TURNS_PER_LOOK) {
+                    // Busy or not, the timer and the other descriptors get their turn.
+                    self.look(Some(Duration::ZERO));
+                }
+                turns = turns.wrapping_add(1);
+                self.turn()
+            } else {
+                self.wait()
+            };
+            more = progress.more;
         }
     }
 
@@ -341,24 +344,28 @@ impl Worker {
     /// its sender (a virtual CPU) more than the message itself, so it pays to look again for a
     /// few microseconds. How long follows from how long the last sleeps were, as in KVM's
     /// `halt_poll_ns`: short sleeps were not worth going to sleep for.
-    fn wait(&mut self) {
+    fn wait(&mut self) -> vfio_user::Progress {
         let start = Instant::now();
         while start.elapsed() < self.patience.window() {
-            let turn = self.turn();
-            let found = turn.messages > 0 || turn.more;
-            if found || self.timer.is_due(self.board.env.clock.now()) {
-                self.patience.paid();
-                return;
-            }
             // Whoever else wants this processor (the VMM's own threads above all) goes first.
             std::thread::yield_now();
             for _ in 0..PAUSES_PER_LOOK {
                 std::hint::spin_loop();
             }
+            let due = self.timer.take_due(self.board.env.clock.now());
+            if due {
+                self.board.control.tick(&self.board.env);
+            }
+            let progress = self.turn();
+            if due || progress.messages > 0 || progress.more {
+                self.patience.paid();
+                return progress;
+            }
         }
         let asleep = Instant::now();
         self.look(None);
         self.patience.slept(asleep.elapsed());
+        self.turn()
     }
 
     /// Looks at the socket, the interrupts' resample eventfds, the timer and the bell, for at most

@@ -56,9 +56,13 @@ impl NicTimer {
         gone
     }
 
-    /// Whether the deadline has come, without a system call.
-    pub fn is_due(&self, now: Nanos) -> bool {
-        self.armed.lock().is_some_and(|deadline| deadline <= now)
+    /// Takes a deadline that has come, without a system call. The descriptor may stay readable
+    /// until [`NicTimer::expired`] or the next [`Timer::arm`].
+    pub fn take_due(&self, now: Nanos) -> bool {
+        self.armed
+            .lock()
+            .take_if(|deadline| *deadline <= now)
+            .is_some()
     }
 
     /// System calls made so far.
