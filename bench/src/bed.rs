@@ -22,7 +22,7 @@ pub const SINK_PORT: u16 = 67;
 /// One of the two NICs with its TAP and addresses.
 #[derive(Debug, Clone)]
 pub struct End {
-    /// "QEMU" or "hypernic".
+    /// What it is called in reports.
     pub label: &'static str,
     /// The TAP on the host.
     pub tap: &'static str,
@@ -32,30 +32,38 @@ pub struct End {
     pub guest: &'static str,
     /// The guest's interface.
     pub interface: String,
+    index: usize,
     mac: &'static str,
     slot: &'static str,
     host_mac: &'static str,
 }
 
-/// The candidates, A (to which the other is compared) first.
-fn ends(both_qemu: bool) -> [End; 2] {
-    let end = |label, tap, host, guest, mac, slot, host_mac| End {
+/// What is on one end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Candidate {
+    /// QEMU's own e1000.
+    Qemu,
+    /// Ours, served by this daemon.
+    Hypernic(PathBuf),
+}
+
+/// The two ends, A (to which the other is compared) first.
+fn ends(labels: [&'static str; 2]) -> [End; 2] {
+    let end = |index, label, tap, host, guest, mac, slot, host_mac| End {
         label,
         tap,
         host,
         guest,
         interface: String::new(),
+        index,
         mac,
         slot,
         host_mac,
     };
-    let (a, b) = if both_qemu {
-        ("QEMU", "QEMU again")
-    } else {
-        ("QEMU", "hypernic")
-    };
+    let [a, b] = labels;
     [
         end(
+            0,
             a,
             "t0",
             "10.9.0.1",
@@ -65,6 +73,7 @@ fn ends(both_qemu: bool) -> [End; 2] {
             "02:00:00:00:09:00",
         ),
         end(
+            1,
             b,
             "t1",
             "10.9.1.1",
@@ -74,15 +83,6 @@ fn ends(both_qemu: bool) -> [End; 2] {
             "02:00:00:00:09:01",
         ),
     ]
-}
-
-/// How to make a bed.
-#[derive(Debug, Clone)]
-pub struct BedConfig {
-    /// The daemon's binary.
-    pub hypernic: PathBuf,
-    /// QEMU's own model on both ends: shows what the method itself does to the figures.
-    pub both_qemu: bool,
 }
 
 /// Processor seconds by thread name, summed over threads of one name.
@@ -174,7 +174,7 @@ pub struct Bed {
     /// The two NICs.
     pub ends: [End; 2],
     netns: Netns,
-    daemon: Option<Daemon>,
+    daemons: [Option<Daemon>; 2],
     _iperf: Daemon,
     scratch: TempDir,
 }
@@ -184,10 +184,10 @@ impl Bed {
     ///
     /// # Errors
     /// When this machine cannot run guests or TAPs, or anything does not come up.
-    pub fn new(config: &BedConfig) -> Result<Self> {
+    pub fn new(candidates: &[Candidate; 2], labels: [&'static str; 2]) -> Result<Self> {
         let rig = Rig::prepare().map_err(rig::Error::from)?;
         let netns = Netns::new(&rig).map_err(rig::Error::from)?;
-        let mut ends = ends(config.both_qemu);
+        let mut ends = ends(labels);
         for end in &ends {
             netns.tap(end.tap, Some(&format!("{}/24", end.host)))?;
             netns.ip(["link", "set", end.tap, "address", end.host_mac])?;
@@ -208,50 +208,37 @@ impl Bed {
             .prefix("hypernic-bench-")
             .tempdir()
             .map_err(Error::io("make a scratch folder"))?;
-        let socket = scratch.path().join("n0.sock");
-        let daemon = if config.both_qemu {
-            None
-        } else {
-            let words = [
-                "--mac",
-                ends[1].mac,
-                "--port",
-                &format!("tap:{}", ends[1].tap),
-            ];
-            let mut command = netns.command(&config.hypernic);
-            command.args([
-                "--log-format",
-                "json",
-                "run",
-                "--model",
-                "e1000",
-                "--socket-path",
-            ]);
-            command.arg(&socket).args(words);
-            let mut daemon =
-                Daemon::start("hypernic", command, scratch.path().join("hypernic.log"))?;
-            daemon.expect("serving", MOMENT)?;
-            Some(daemon)
-        };
+        let mut daemons = [None, None];
+        let mut nics = Vec::new();
+        for (i, end) in ends.iter().enumerate() {
+            let path = |ending| scratch.path().join(format!("{}.{ending}", end.tap));
+            let socket = path("sock");
+            nics.push(match &candidates[i] {
+                Candidate::Qemu => {
+                    let netdev = Netdev::Tap {
+                        ifname: end.tap.to_owned(),
+                    };
+                    Nic::qemu(&format!("n{i}"), "e1000", Some(netdev))
+                        .mac(end.mac)
+                        .rom("")
+                }
+                Candidate::Hypernic(program) => {
+                    let mut command = netns.command(program);
+                    command.args(["--log-format", "json", "run", "--model", "e1000"]);
+                    command.args(["--mac", end.mac, "--port", &format!("tap:{}", end.tap)]);
+                    command.arg("--socket-path").arg(&socket);
+                    let mut daemon = Daemon::start("hypernic", command, path("log"))?;
+                    daemon.expect("serving", MOMENT)?;
+                    daemons[i] = Some(daemon);
+                    Nic::vfio_user(&format!("n{i}"), &socket)
+                }
+            });
+        }
 
-        let own = |end: &End| {
-            let netdev = Netdev::Tap {
-                ifname: end.tap.to_owned(),
-            };
-            Nic::qemu(&format!("q{}", end.slot), "e1000", Some(netdev))
-                .mac(end.mac)
-                .addr(end.slot)
-                .rom("")
-        };
-        let second = if config.both_qemu {
-            own(&ends[1])
-        } else {
-            Nic::vfio_user("n0", &socket).addr(ends[1].slot)
-        };
-        let mut guest = GuestConfig::new("bench")
-            .netns(&netns)
-            .nic(own(&ends[0]))
-            .nic(second);
+        let mut guest = GuestConfig::new("bench").netns(&netns);
+        for (nic, end) in nics.into_iter().zip(&ends) {
+            guest = guest.nic(nic.addr(end.slot));
+        }
         // Accesses are counted from this file, when tracing is switched on.
         guest = guest.args([
             "-D".into(),
@@ -291,7 +278,7 @@ impl Bed {
             guest,
             ends,
             netns,
-            daemon,
+            daemons,
             _iperf: iperf,
             scratch,
         })
@@ -310,9 +297,13 @@ impl Bed {
         Ok(self.netns.tool(&self.rig, program)?)
     }
 
-    /// The daemon's process, if there is one.
-    pub fn daemon_id(&self) -> Option<u32> {
-        self.daemon.as_ref().map(Daemon::id)
+    fn daemon(&self, end: &End) -> Option<&Daemon> {
+        self.daemons[end.index].as_ref()
+    }
+
+    /// The process of the daemon that serves an end, if one does.
+    pub fn daemon_id(&self, end: &End) -> Option<u32> {
+        self.daemon(end).map(Daemon::id)
     }
 
     /// The file QEMU's traces go to.
@@ -358,14 +349,12 @@ impl Bed {
     fn look(&self, end: &End, before: bool) -> Result<Snapshot> {
         let mut snapshot = Snapshot::default();
         if !before {
-            snapshot.cpu = self.cpu();
+            snapshot.cpu = self.cpu(end);
         }
         self.look_inside(end, &mut snapshot)?;
-        if end.label == "hypernic" {
-            snapshot.counters = self.counters()?;
-        }
+        snapshot.counters = self.counters(end)?;
         if before {
-            snapshot.cpu = self.cpu();
+            snapshot.cpu = self.cpu(end);
         }
         Ok(snapshot)
     }
@@ -411,8 +400,8 @@ impl Bed {
         Ok(())
     }
 
-    /// Processor seconds of QEMU's and the daemon's threads.
-    fn cpu(&self) -> Cpu {
+    /// Processor seconds of QEMU's threads and those of the end's daemon.
+    fn cpu(&self, end: &End) -> Cpu {
         let mut cpu = Cpu::new();
         for thread in self.guest.cpu_seconds() {
             let name = match thread.name.as_str() {
@@ -425,7 +414,7 @@ impl Bed {
             };
             *cpu.entry(name).or_default() += thread.seconds;
         }
-        if let Some(id) = self.daemon_id() {
+        if let Some(id) = self.daemon_id(end) {
             for entry in fs::read_dir(format!("/proc/{id}/task"))
                 .into_iter()
                 .flatten()
@@ -447,8 +436,8 @@ impl Bed {
     }
 
     /// Asks the daemon for its counters and sums them by name over its parts.
-    fn counters(&self) -> Result<BTreeMap<String, u64>> {
-        let Some(daemon) = &self.daemon else {
+    fn counters(&self, end: &End) -> Result<BTreeMap<String, u64>> {
+        let Some(daemon) = self.daemon(end) else {
             return Ok(BTreeMap::new());
         };
         let answers = |text: &str| {

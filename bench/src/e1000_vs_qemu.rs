@@ -9,20 +9,20 @@ use rig::paired::{Side, median};
 use serde_json::{Value, json};
 
 use crate::audit;
-use crate::bed::{Bed, BedConfig, Delta, End, SINK_PORT};
+use crate::bed::{Bed, Candidate, Delta, End, SINK_PORT};
 use crate::error::{Error, Result};
 use crate::pairs::{self, Metric, Outcome, Plan, Scenario, Series, Target, since};
 use crate::report::{self, Report};
 use crate::{Options, machine};
 
 /// Frames per second offered when as many as possible are wanted.
-const FLOOD: f64 = 80_000.0;
+const FLOOD: f64 = 150_000.0;
 
 /// Payload of a small datagram: with all headers the smallest Ethernet frame, 60 bytes without its checksum.
 const SMALL: usize = 18;
 
 /// Offered rates of the receive curve, per second.
-const OFFERED: [f64; 7] = [5e3, 10e3, 15e3, 20e3, 30e3, 45e3, 80e3];
+const OFFERED: [f64; 8] = [5e3, 10e3, 20e3, 30e3, 45e3, 70e3, 100e3, 150e3];
 
 const RTT: [Metric; 2] = [
     Metric {
@@ -91,7 +91,7 @@ static SCENARIOS: [Scenario; 7] = [
     },
     Scenario {
         id: "udp_rx",
-        title: "18-byte UDP at 80 000/s, guest receives",
+        title: "18-byte UDP at 150 000/s, guest receives",
         metrics: &[rate("small UDP received", "datagrams/s")],
         seconds: 3.0,
         run: |bed, end, plan| {
@@ -130,12 +130,18 @@ pub fn run(options: &Options) -> Result<Report> {
     let start = Instant::now();
     let plan = options.plan();
     let mut environment = machine::host();
-    let config = BedConfig {
-        hypernic: options.hypernic(),
-        both_qemu: options.both_qemu,
+    let ours = Candidate::Hypernic(options.hypernic());
+    let (candidates, labels) = match &options.against {
+        _ if options.both_qemu => ([Candidate::Qemu, Candidate::Qemu], ["QEMU", "QEMU again"]),
+        Some(other) => (
+            [Candidate::Hypernic(other.clone()), ours],
+            ["other hypernic", "hypernic"],
+        ),
+        None => ([Candidate::Qemu, ours], ["QEMU", "hypernic"]),
     };
+    let with_qemu = candidates[0] == Candidate::Qemu && candidates[1] != Candidate::Qemu;
     eprintln!("  booting the guest with both NICs");
-    let bed = Bed::new(&config)?;
+    let bed = Bed::new(&candidates, labels)?;
     describe(&bed, &mut environment)?;
     eprintln!("  {} after {}", environment["guest_kernel"], since(start));
 
@@ -149,10 +155,10 @@ pub fn run(options: &Options) -> Result<Report> {
     } else {
         Vec::new()
     };
-    let audit = if options.both_qemu {
-        Value::Null
-    } else {
+    let audit = if with_qemu {
         audits(&bed, options, plan)?
+    } else {
+        Value::Null
     };
     environment["load_at_end"] = json!(machine::load());
     let steal = series.iter().map(Series::worst_steal).fold(0.0, f64::max);
@@ -160,7 +166,7 @@ pub fn run(options: &Options) -> Result<Report> {
     let shared = json!({
         "plan": {"pairs": plan.rounds, "scale": plan.scale},
         "seconds": start.elapsed().as_secs(),
-        "both_qemu": options.both_qemu,
+        "names": labels, "with_qemu": with_qemu,
         "environment": environment, "idle": idle, "audit": audit,
     });
     Ok(report::build("e1000_vs_qemu", shared, &series, &curve))
@@ -339,14 +345,14 @@ fn flood(bed: &Bed, end: &End, pps: f64, seconds: f64) -> Result<(f64, f64)> {
 }
 
 /// One point of the receive curve.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Point {
     /// Datagrams offered per second.
     pub offered: f64,
-    /// QEMU's received per second, by round.
-    pub theirs: Vec<f64>,
-    /// Ours.
-    pub ours: Vec<f64>,
+    /// Received per second, by end and round.
+    pub received: [Vec<f64>; 2],
+    /// Frames per interrupt, by end and round.
+    pub per_interrupt: [Vec<f64>; 2],
 }
 
 fn curve(bed: &Bed, plan: Plan) -> Result<Vec<Point>> {
@@ -355,25 +361,23 @@ fn curve(bed: &Bed, plan: Plan) -> Result<Vec<Point>> {
     for offered in OFFERED {
         let mut point = Point {
             offered,
-            theirs: Vec::new(),
-            ours: Vec::new(),
+            ..Point::default()
         };
         for round in 0..curve_rounds(plan) {
             for i in [round % 2, 1 - round % 2] {
-                let (received, _) = flood(bed, &bed.ends[i], offered, plan.scale)?;
-                if i == 0 {
-                    point.theirs.push(received)
-                } else {
-                    point.ours.push(received)
-                }
+                let end = &bed.ends[i];
+                let ((received, _), delta) =
+                    bed.watch(end, || flood(bed, end, offered, plan.scale))?;
+                point.received[i].push(received);
+                point.per_interrupt[i].push(delta.total() as f64 / delta.interrupts.max(1) as f64);
             }
         }
         let show = |v: &[f64]| median(v).unwrap_or(f64::NAN);
         eprint!(
             "  {:.0}k: {:.0}/{:.0}",
             offered / 1e3,
-            show(&point.theirs),
-            show(&point.ours)
+            show(&point.received[0]),
+            show(&point.received[1])
         );
         points.push(point);
     }
@@ -409,7 +413,8 @@ fn audits(bed: &Bed, options: &Options, plan: Plan) -> Result<Value> {
         let [theirs, ours] = &bed.ends;
         for (name, end, process) in [
             ("qemu_syscalls", theirs, Some(bed.guest.id())),
-            ("daemon_syscalls", ours, bed.daemon_id()),
+            ("qemu_syscalls_for_ours", ours, Some(bed.guest.id())),
+            ("daemon_syscalls", ours, bed.daemon_id(ours)),
         ] {
             let Some(process) = process else { continue };
             if let Some((calls, delta)) = audit::system_calls(bed, process, end, scenario, plan)? {

@@ -47,10 +47,13 @@ pub struct Options {
     /// QEMU's NIC on both ends: what the method alone does to the figures.
     #[arg(long)]
     pub both_qemu: bool,
+    /// Another build of the daemon instead of QEMU's NIC: what a change brings.
+    #[arg(long, value_name = "DAEMON", conflicts_with = "both_qemu")]
+    pub against: Option<PathBuf>,
     /// The daemon (by default the one beside this program).
     #[arg(long)]
     pub hypernic: Option<PathBuf>,
-    /// Where reports go (docs/report, or target/bench for --quick, --only and --both-qemu).
+    /// Where reports go (docs/report, or target/bench when only a part is measured).
     #[arg(long)]
     pub out: Option<PathBuf>,
 }
@@ -81,7 +84,8 @@ impl Options {
 
     fn out(&self) -> PathBuf {
         let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
-        let partial = self.quick || self.both_qemu || !self.only.is_empty();
+        let partial =
+            self.quick || self.both_qemu || self.against.is_some() || !self.only.is_empty();
         let default = root.join(if partial {
             "target/bench"
         } else {

@@ -271,7 +271,7 @@ impl Judged {
     pub fn verdict(&self) -> String {
         match self.missed_by() {
             None => "met".to_owned(),
-            Some(by) => format!("missed by {:.0} %", (by * 100.0).max(1.0)),
+            Some(by) => format!("missed by {:.1} %", (by * 100.0).max(0.1)),
         }
     }
 
@@ -285,7 +285,7 @@ impl Judged {
 
     fn line(&self) -> String {
         format!(
-            "QEMU {:.0}, hypernic {:.0} {}, ratio {:.2} ({:.2}-{:.2}), control {:.2} ({:.2}-{:.2}): {}",
+            "{:.0} and {:.0} {}, ratio {:.2} ({:.2}-{:.2}), control {:.2} ({:.2}-{:.2}): {}",
             self.theirs(),
             self.ours(),
             self.metric.unit,

@@ -60,19 +60,17 @@ impl Report {
 
 /// Puts a side-by-side module's result together.
 pub fn build(name: &'static str, shared: Value, series: &[Series], curve: &[Point]) -> Report {
-    let both_qemu = shared["both_qemu"] == true;
-    let names = if both_qemu {
-        ["QEMU", "QEMU again"]
-    } else {
-        ["QEMU", "hypernic"]
-    };
+    let with_qemu = shared["with_qemu"] == true;
+    let label = |i: usize| shared["names"][i].as_str().unwrap_or("?").to_owned();
+    let names = [label(0), label(1)];
+    let names = [names[0].as_str(), names[1].as_str()];
     let plots = plots(series, curve, names);
     let mut text = heading(&shared, names);
     targets(&mut text, series, names);
     for plot in &plots {
         let _ = writeln!(text, "![{}](plots/{name}-{}.svg)\n", plot.title, plot.name);
     }
-    if !both_qemu {
+    if with_qemu {
         costs(&mut text, series, &shared["audit"]);
         round_trip_budget(&mut text, series, &shared["audit"]["access_cost_us"]);
     }
@@ -83,7 +81,12 @@ pub fn build(name: &'static str, shared: Value, series: &[Series], curve: &[Poin
     data["scenarios"] = series.iter().map(Series::json).collect();
     data["udp_rx_curve"] = curve
         .iter()
-        .map(|p| json!({"offered": p.offered, "qemu": rounded(&p.theirs), "hypernic": rounded(&p.ours)}))
+        .map(|p| {
+            json!({
+                "offered": p.offered, "received": p.received.each_ref().map(|v| rounded(v, 1.0)),
+                "frames_per_interrupt": p.per_interrupt.each_ref().map(|v| rounded(v, 100.0)),
+            })
+        })
         .collect();
     Report {
         name,
@@ -93,8 +96,8 @@ pub fn build(name: &'static str, shared: Value, series: &[Series], curve: &[Poin
     }
 }
 
-fn rounded(values: &[f64]) -> Vec<f64> {
-    values.iter().map(|v| v.round()).collect()
+fn rounded(values: &[f64], parts: f64) -> Vec<f64> {
+    values.iter().map(|v| (v * parts).round() / parts).collect()
 }
 
 fn heading(shared: &Value, names: [&str; 2]) -> String {
@@ -123,7 +126,7 @@ fn heading(shared: &Value, names: [&str; 2]) -> String {
         word("system"),
         e["load_at_start"],
         e["load_at_end"],
-        e["worst_steal_of_a_run"].as_f64().unwrap_or(0.0) * 100.0,
+        figure(e["worst_steal_of_a_run"].as_f64().unwrap_or(0.0) * 100.0),
         word("guest"),
         word("guest_kernel"),
         if e["accelerator"] == "tcg" {
@@ -178,6 +181,7 @@ fn targets(text: &mut String, series: &[Series], names: [&str; 2]) {
 /// Three significant digits where there are decimals at all.
 fn figure(value: f64) -> String {
     match value.abs() {
+        v if v < 0.0005 => "0".to_owned(),
         v if v >= 100.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.1}"),
         v if v >= 1.0 => format!("{value:.2}"),
@@ -223,13 +227,12 @@ fn plots(series: &[Series], curve: &[Point], names: [&str; 2]) -> Vec<Plot> {
         ));
     }
     if !curve.is_empty() {
-        let sets = [
+        let sets = [0, 1].map(|i| {
             curve
                 .iter()
-                .map(|p| (p.offered, p.theirs.clone()))
-                .collect(),
-            curve.iter().map(|p| (p.offered, p.ours.clone())).collect(),
-        ];
+                .map(|p| (p.offered, p.received[i].clone()))
+                .collect()
+        });
         let title = "18-byte UDP: received by the guest over offered";
         plots.push(Plot::curves(
             "udp_rx",
@@ -251,7 +254,7 @@ fn costs(text: &mut String, series: &[Series], audit: &Value) {
          runs of their own: system calls by `perf stat -e raw_syscalls:sys_enter`, QEMU's accesses by its trace of \
          memory regions (which slows it).\n\n\
          | | frames per interrupt QEMU | ours | register reads QEMU | ours | writes QEMU | ours | messages ours | \
-         system calls ours | QEMU's process | interrupts raised ours |\n|---|---|---|---|---|---|---|---|---|---|---|"
+         system calls ours | QEMU's process for its own | for ours | interrupts raised ours |\n|---|---|---|---|---|---|---|---|---|---|---|---|"
     );
     for s in series {
         let (theirs, ours) = (s.sum(Side::A), s.sum(Side::B));
@@ -268,7 +271,7 @@ fn costs(text: &mut String, series: &[Series], audit: &Value) {
         let frames = |d: &Delta| figure(d.total() as f64 / d.interrupts.max(1) as f64);
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} {} | {} | {} | {} |",
             s.scenario.id,
             frames(&theirs),
             frames(&ours),
@@ -280,6 +283,7 @@ fn costs(text: &mut String, series: &[Series], audit: &Value) {
             figure(per(ours.syscalls(), &ours)),
             counted("daemon_syscalls", "per_frame"),
             counted("qemu_syscalls", "per_frame"),
+            counted("qemu_syscalls_for_ours", "per_frame"),
             figure(per(ours.counter("irq_triggers"), &ours)),
         );
     }
