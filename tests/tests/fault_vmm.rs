@@ -166,8 +166,7 @@ fn second_vmm_on_a_busy_socket_is_refused_at_once_with_a_reason() {
     let error = lab
         .rig
         .start(second)
-        .err()
-        .expect("a second VMM was let in")
+        .expect_err("a second VMM was let in")
         .to_string();
     println!("QEMU was refused after {:?}: {error}", start.elapsed());
     assert!(!error.contains("timed out"), "{error}");
