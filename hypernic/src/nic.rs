@@ -362,6 +362,10 @@ impl Worker {
                 return progress;
             }
         }
+        // A turn may have taken the ring that came with `quit`; nobody rings twice.
+        if self.shared.quit.load(Ordering::Acquire) {
+            return vfio_user::Progress::default();
+        }
         let asleep = Instant::now();
         self.look(None);
         self.patience.slept(asleep.elapsed());

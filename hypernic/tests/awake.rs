@@ -1,6 +1,7 @@
 //! A NIC's thread that stays awake for the next register access still does everything else.
 #![forbid(unsafe_code)]
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hypernic::config::{HostConfig, MAX_BUSY_POLL, NicConfig, SocketSpec};
@@ -19,23 +20,47 @@ const WRITE_PHY_CONTROL: u32 = 1 << 26 | 1 << 21;
 /// Auto-negotiation on, and again.
 const NEGOTIATE: u32 = 0x1340;
 
-#[test]
-fn a_timer_fires_while_register_accesses_keep_the_thread_awake() {
-    let dir = tempfile::tempdir().expect("directory");
-    let socket = dir.path().join("n0.sock");
+fn config(socket: &Path) -> HostConfig {
     let nic = NicConfig {
         name: "n0".into(),
         model: ModelName::E1000,
-        socket: SocketSpec::Path(socket.clone()),
+        socket: SocketSpec::Path(socket.to_owned()),
         mac: NicMac::from_name("n0"),
         port: PortSpec::Null,
         capture: None,
         busy_poll: MAX_BUSY_POLL,
     };
-    let config = HostConfig {
+    HostConfig {
         switches: Vec::new(),
         nics: vec![nic],
-    };
+    }
+}
+
+/// Hundreds of times, because what it looks for is a race: a NIC told to stop at the moment when its
+/// thread is about to fall asleep.
+#[test]
+fn a_nic_can_be_stopped_at_any_moment() {
+    let dir = tempfile::tempdir().expect("directory");
+    let socket = dir.path().join("n0.sock");
+    let config = config(&socket);
+    for round in 0..300u64 {
+        let host = Host::start(&config).expect("host");
+        let mut client = Client::connect(&socket).expect("client");
+        for _ in 0..20 {
+            client.read_u32(BAR0, STATUS).expect("STATUS");
+        }
+        drop(client);
+        // Anywhere within the time the thread stays awake, and a little after.
+        std::thread::sleep(Duration::from_micros(round * 7 % 1200));
+        host.stop();
+    }
+}
+
+#[test]
+fn a_timer_fires_while_register_accesses_keep_the_thread_awake() {
+    let dir = tempfile::tempdir().expect("directory");
+    let socket = dir.path().join("n0.sock");
+    let config = config(&socket);
     let host = Host::start(&config).expect("host");
     let mut client = Client::connect(&socket).expect("client");
     client.write_u32(BAR0, CTRL, SLU).expect("CTRL");
