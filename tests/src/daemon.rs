@@ -66,6 +66,7 @@ pub fn scratch() -> Result<TempDir> {
 #[derive(Debug)]
 pub struct Launch {
     command: Command,
+    format: &'static str,
 }
 
 impl Launch {
@@ -80,9 +81,7 @@ impl Launch {
     /// Another binary.
     #[must_use]
     pub fn of(binary: &Path) -> Self {
-        let mut command = rig::Daemon::command(binary);
-        command.args(["--log-format", "json"]);
-        Self { command }
+        Self::by(rig::Daemon::command(binary))
     }
 
     /// In a network namespace, where its TAPs are.
@@ -90,9 +89,7 @@ impl Launch {
     /// # Errors
     /// When it has not been built.
     pub fn within(netns: &Netns) -> Result<Self> {
-        let mut command = netns.command(binary()?);
-        command.args(["--log-format", "json"]);
-        Ok(Self { command })
+        Ok(Self::by(netns.command(binary()?)))
     }
 
     /// Under another program, which must become the daemon by exec: `words`, then the daemon's command line.
@@ -102,8 +99,19 @@ impl Launch {
     pub fn under(words: &[&str]) -> Result<Self> {
         let mut command = rig::Daemon::command(words[0]);
         command.args(&words[1..]).arg(binary()?);
-        command.args(["--log-format", "json"]);
-        Ok(Self { command })
+        Ok(Self::by(command))
+    }
+
+    fn by(command: Command) -> Self {
+        let format = "json";
+        Self { command, format }
+    }
+
+    /// Speaking to people instead of programs.
+    #[must_use]
+    pub fn human(mut self) -> Self {
+        self.format = "human";
+        self
     }
 
     /// Adds an argument.
@@ -132,6 +140,7 @@ impl Launch {
     /// # Errors
     /// When it cannot be started.
     pub fn spawn(mut self) -> Result<Daemon> {
+        self.command.args(["--log-format", self.format]);
         // A process group of its own: Ctrl-C at the terminal is for us, and we end it.
         self.command
             .process_group(0)

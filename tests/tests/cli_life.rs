@@ -4,10 +4,9 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hypernic_tests::{Counters, LONG, Launch, LogLine, binary, scratch};
+use hypernic_tests::{Counters, Launch, LogLine, scratch};
 use rig::Rig;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -103,44 +102,28 @@ fn json_is_one_object_a_line_on_both_streams() {
 fn people_get_a_banner_to_paste_and_a_table() {
     let dir = scratch().unwrap();
     let socket = dir.path().join("n0.sock");
-    let mut child = Command::new(binary().unwrap())
-        .args(["run", "--port", "null", "--socket-path"])
-        .arg(&socket)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let deadline = Instant::now() + LONG;
-    while !socket.exists() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let mut daemon = run(&socket).human().start().unwrap();
     Client::connect(&socket).unwrap().info().unwrap();
-    let id = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(id, Signal::TERM).unwrap();
-    assert!(child.wait().unwrap().success());
-    let out = child.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&out.stdout);
+    daemon.wait_log("VMM gone").unwrap();
+    assert!(daemon.stop().unwrap().success());
+    let text = daemon.printed();
     let path = socket.display().to_string();
-    for word in [
+    let words = [
         "NIC n0 (e1000, ",
         "QEMU >= 10.1:",
         "share=on",
         "vfio-user-pci",
         "cloud-hypervisor:",
-        &path,
         "messages",
-    ] {
+        &path,
+    ];
+    for word in words {
         assert!(text.contains(word), "{word} is not in: {text}");
     }
-    assert!(
-        !text.contains('\u{1b}'),
-        "colours belong on a terminal only"
-    );
-    let log = String::from_utf8_lossy(&out.stderr);
-    assert!(
-        log.contains("VMM connected") && !log.contains('\u{1b}'),
-        "{log}"
-    );
+    let log = daemon.log();
+    assert!(log.contains("VMM connected"), "{log}");
+    let coloured = text.contains('\u{1b}') || log.contains('\u{1b}');
+    assert!(!coloured, "colours belong on a terminal only");
 }
 
 #[test]
