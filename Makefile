@@ -46,7 +46,7 @@ deny: $(DENY) ## licences and sources of every dependency; advisories where thei
 	    else echo "deny: the advisory list cannot be fetched from here; licences and sources are checked"; fi
 
 docs: ## write docs/registers/ again from the register tables
-	$(CARGO) run -q -p hypernic-e1000 --example registers
+	$(CARGO) run -q -p hypernic-e1000 --example registers > docs/registers/e1000.md
 
 bench: build ## our e1000 beside QEMU's in one guest; writes docs/report/
 	$(CARGO) run --release -q -p hypernic-bench -- all
