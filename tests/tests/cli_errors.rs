@@ -250,6 +250,32 @@ fn ports_and_files_that_cannot_be_had() {
     assert!(log.contains("77") && log.contains("close-on-exec"), "{log}");
 }
 
+#[test]
+fn a_host_that_cannot_be_made_whole_is_not_made_at_all() {
+    let dir = scratch().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let _other = UnixListener::bind(path("b.sock")).unwrap();
+    let nic = |name: &str| {
+        let socket = path(&format!("{name}.sock"));
+        format!("[[nic]]\nname = \"{name}\"\nsocket-path = {socket:?}\nport = \"user\"\n")
+    };
+    let file = path("host.toml");
+    std::fs::write(&file, nic("a") + &nic("b")).unwrap();
+    refuses(
+        &["serve", file.to_str().unwrap()],
+        4,
+        &["NIC \\\"b\\\"", "b.sock", "in use"],
+    );
+    assert!(
+        !path("a.sock").exists(),
+        "the first NIC's socket is left behind"
+    );
+    assert!(
+        path("b.sock").exists(),
+        "another process's socket was removed"
+    );
+}
+
 fn run_null(socket: &Path) -> Daemon {
     Launch::new()
         .unwrap()

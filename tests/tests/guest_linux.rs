@@ -182,6 +182,41 @@ fn a_hot_plugged_nic_survives_down_and_up_driver_reloads_and_replugging() {
 }
 
 #[test]
+fn the_driver_passes_its_own_self_tests_and_rare_settings_work() {
+    let lab = lab();
+    let daemon = lab.run("n0", "user").unwrap();
+    let guest = lab.guest("n0").unwrap();
+    let link = guests::bring_up(&guest, &mac("n0")).unwrap();
+    let interface = &link.interface;
+    // Registers, EEPROM, interrupts, PHY loopback, link.
+    let tested = guest
+        .run(&format!("ethtool -t {interface} offline"))
+        .unwrap();
+    println!("{tested}");
+    assert!(tested.contains("The test result is PASS"), "{tested}");
+    assert_eq!(tested.matches("\t 0").count(), 5, "{tested}");
+    for settings in [
+        format!("ethtool -s {interface} autoneg off speed 100 duplex full"),
+        format!("ethtool -s {interface} autoneg on"),
+        format!("ethtool -G {interface} rx 80 tx 80"),
+        format!("ethtool -G {interface} rx 4096 tx 4096"),
+        format!("ip link set {interface} mtu 9000"),
+        format!("ip link set {interface} mtu 1500"),
+        format!("ip link set {interface} promisc on"),
+        format!("ethtool -K {interface} rxvlan off txvlan off"),
+    ] {
+        guest
+            .run(&settings)
+            .unwrap_or_else(|e| panic!("{settings}: {e}"));
+        guests::wait_carrier(&guest, interface, true).unwrap();
+        guests::round_trip(&guest, &guests::noise(100_000))
+            .unwrap_or_else(|e| panic!("{settings}: {e}"));
+    }
+    assert_eq!(guests::complaints(&guest).unwrap(), Vec::<String>::new());
+    counters_are_sane(&daemon.counters().unwrap(), "n0");
+}
+
+#[test]
 fn a_rebooted_guest_finds_its_nic_again() {
     let lab = lab();
     let daemon = lab.run("n0", "user").unwrap();
