@@ -5,6 +5,8 @@
 //! on the same NIC, and other NICs must not have noticed.
 
 mod e1000;
+mod history;
+mod kill_table;
 mod setup;
 
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! A NIC set up just enough to be misused.
 
 use crate::bus::{Bus, BusError, Dma};
-use crate::e1000::desc::{self, Context, Data, Legacy, Raw, Receive, cmd, tucmd};
+use crate::e1000::desc::{self, Context, Data, Legacy, Raw, Receive, cmd, popts, tucmd};
 use crate::e1000::regs::{self, ctrl, rctl, tctl};
 
 /// Descriptors of the villain's rings.
@@ -129,6 +129,14 @@ impl<'b> Stage<'b> {
         }
         Ok(())
     }
+}
+
+pub(super) type Done = Result<(), BusError>;
+
+/// Sends the buffer's first `len` bytes by these contexts, segmented.
+pub(super) fn segment(stage: &mut Stage<'_>, len: u32, context: Context) -> Done {
+    let data = stage.data(len, cmd::TSE, popts::IXSM | popts::TXSM);
+    stage.send(&[context.raw(), data.raw()])
 }
 
 /// An honest context for [`tcp_frame`], for segmentation.
