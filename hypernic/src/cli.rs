@@ -10,7 +10,7 @@ use crate::config::{
     SwitchConfig,
 };
 use crate::error::Error;
-use crate::spec::{ModelName, NicMac, PortSpec};
+use crate::spec::{ModelName, Moderation, NicMac, PortSpec};
 
 /// NICs for virtual machines, in a process of their own.
 #[derive(Debug, Parser)]
@@ -83,6 +83,10 @@ pub struct Run {
     #[arg(long, value_name = "US", default_value_t = DEFAULT_BUSY_POLL.as_micros() as u64,
           value_parser = clap::value_parser!(u64).range(..=MAX_BUSY_POLL.as_micros() as u64))]
     pub busy_poll_us: u64,
+    /// When interrupts are raised: as the driver says (guest), or not more often than pays for
+    /// the guest (adaptive).
+    #[arg(long, default_value_t, value_parser = str::parse::<Moderation>)]
+    pub moderation: Moderation,
 }
 
 impl Run {
@@ -156,6 +160,7 @@ impl Run {
                 port: port.clone(),
                 capture: capture.take(),
                 busy_poll: Duration::from_micros(self.busy_poll_us),
+                moderation: self.moderation,
             });
         }
         Ok(host)

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::error::Error;
-use crate::spec::{ModelName, NicMac, PortSpec};
+use crate::spec::{ModelName, Moderation, NicMac, PortSpec};
 
 /// A whole host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub struct NicConfig {
     pub capture: Option<PathBuf>,
     /// How long its thread may stay awake for the next register access; zero never.
     pub busy_poll: Duration,
+    /// When interrupts are raised.
+    pub moderation: Moderation,
 }
 
 /// How a VMM reaches a NIC.
@@ -98,6 +100,8 @@ struct RawNic {
     port: Spanned<PortSpec>,
     capture: Option<PathBuf>,
     busy_poll_us: Option<Spanned<u64>>,
+    #[serde(default)]
+    moderation: Moderation,
 }
 
 /// What is wrong and at which byte of the text.
@@ -277,6 +281,7 @@ impl RawHost {
                 port: raw.port.into_inner(),
                 capture: raw.capture,
                 busy_poll,
+                moderation: raw.moderation,
             });
         }
         Ok(host)

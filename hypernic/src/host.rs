@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::nic::{NewNic, RunningNic, describe};
 use crate::ports::Behind;
 use crate::report::Section;
-use crate::spec::{ModelName, PortSpec};
+use crate::spec::{ModelName, Moderation, PortSpec};
 use crate::time::MonotonicClock;
 use crate::{fds, ports};
 
@@ -145,7 +145,13 @@ impl Host {
             message,
         };
         let nic = match config.model {
-            ModelName::E1000 => e1000::new(e1000::Config::new(config.mac.0)),
+            ModelName::E1000 => e1000::new(e1000::Config {
+                moderation: match config.moderation {
+                    Moderation::Guest => e1000::Moderation::Guest,
+                    Moderation::Adaptive => e1000::Moderation::Adaptive,
+                },
+                ..e1000::Config::new(config.mac.0)
+            }),
         };
         let socket_error = |message: String| Error::Socket {
             nic: config.name.clone(),

@@ -96,6 +96,39 @@ impl FromStr for ModelName {
     }
 }
 
+/// When a NIC raises interrupts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Moderation {
+    /// As the guest's driver has set the chip's registers, to the letter.
+    Guest,
+    /// Not more often than pays for this guest; sparse ones at once. Changes nothing but timing.
+    #[default]
+    Adaptive,
+}
+
+impl FromStr for Moderation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "guest" => Ok(Moderation::Guest),
+            "adaptive" => Ok(Moderation::Adaptive),
+            _ => Err(format!(
+                "unknown moderation \"{text}\"; write guest or adaptive"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Moderation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Moderation::Guest => "guest",
+            Moderation::Adaptive => "adaptive",
+        })
+    }
+}
+
 /// Where frames go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortSpec {
@@ -211,7 +244,7 @@ macro_rules! from_word {
         }
     )*};
 }
-from_word!(NicMac, ModelName, PortSpec);
+from_word!(NicMac, ModelName, Moderation, PortSpec);
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hypernic::config::{HostConfig, MAX_BUSY_POLL, NicConfig, SocketSpec};
 use hypernic::host::Host;
-use hypernic::spec::{ModelName, NicMac, PortSpec};
+use hypernic::spec::{ModelName, Moderation, NicMac, PortSpec};
 use vfio_user::Client;
 
 const BAR0: u32 = 0;
@@ -29,6 +29,7 @@ fn config(socket: &Path) -> HostConfig {
         port: PortSpec::Null,
         capture: None,
         busy_poll: MAX_BUSY_POLL,
+        moderation: Moderation::Adaptive,
     };
     HostConfig {
         switches: Vec::new(),

@@ -6,11 +6,15 @@
 use model::{Env, Nanos};
 
 use crate::bits::cause;
+use crate::relief::Relief;
 
 /// Unit of RDTR, RADV, TIDV and TADV (manual §13.4.30).
 const DELAY_UNIT: Nanos = 1024;
 /// Unit of ITR (manual §13.4.18).
 const ITR_UNIT: Nanos = 256;
+
+/// Causes that only say that frames were sent.
+const SENT: u32 = cause::TXDW | cause::TXQE | cause::TXD_LOW;
 
 /// The state of the interrupt logic. Always behind its lock, which is the innermost of the model:
 /// nothing is called under it but [`model::Interrupts`] and [`model::Timer`], so that the line and
@@ -30,6 +34,8 @@ pub(crate) struct Irq {
     /// When auto-negotiation ends.
     link: Option<Nanos>,
     armed: Option<Nanos>,
+    /// What the guest is spared.
+    relief: Relief,
     /// Times the line went up.
     pub(crate) raised: u64,
 }
@@ -74,9 +80,19 @@ pub(crate) struct Event {
     pub packet: u32,
     /// RADV or TADV.
     pub absolute: u32,
+    /// Descriptors sent, and how many the ring has.
+    pub sent: u32,
+    pub ring: u32,
 }
 
 impl Irq {
+    /// Interrupt logic that follows the chip to the letter, or spares the guest.
+    pub(crate) fn new(spare_the_guest: bool) -> Self {
+        let mut irq = Self::default();
+        irq.relief.on = spare_the_guest;
+        irq
+    }
+
     /// ICR without clearing it.
     pub(crate) fn causes(&self) -> u32 {
         self.icr
@@ -89,6 +105,9 @@ impl Irq {
     /// Reads ICR, which acknowledges everything.
     pub(crate) fn read_icr(&mut self, env: &Env) -> u32 {
         let value = std::mem::take(&mut self.icr);
+        if self.relief.on {
+            self.relief.acknowledged(env.clock.now());
+        }
         if value != 0 {
             self.apply(env);
         }
@@ -133,6 +152,7 @@ impl Irq {
         if event.delayed {
             self.tx.start(env.clock.now(), event.packet, event.absolute);
         }
+        self.relief.sent(event.sent, event.ring);
         self.batch(env, event.now, cause::TXDW, false);
     }
 
@@ -189,6 +209,7 @@ impl Irq {
         self.ims = 0;
         self.itr = 0;
         self.last = None;
+        self.relief.reset();
         self.rx.stop();
         self.tx.stop();
         self.apply(env);
@@ -206,8 +227,10 @@ impl Irq {
         } else if !self.line {
             self.throttled = self.gap_left(env);
             if self.throttled.is_none() {
-                if self.itr != 0 {
-                    self.last = Some(env.clock.now());
+                if self.itr != 0 || self.relief.on {
+                    let now = env.clock.now();
+                    self.last = Some(now);
+                    self.relief.raised(now);
                 }
                 self.line = true;
                 self.raised += 1;
@@ -229,12 +252,21 @@ impl Irq {
         }
     }
 
-    /// Until when ITR keeps the line down.
-    fn gap_left(&self, env: &Env) -> Option<Nanos> {
-        if self.itr == 0 {
+    /// Until when ITR, or consideration for the guest, keeps the line down.
+    fn gap_left(&mut self, env: &Env) -> Option<Nanos> {
+        if self.itr == 0 && !self.relief.on {
             return None;
         }
-        let until = self.last? + Nanos::from(self.itr) * ITR_UNIT;
-        (env.clock.now() < until).then_some(until)
+        let now = env.clock.now();
+        let gap = Nanos::from(self.itr) * ITR_UNIT;
+        let throttled = self.last.map(|last| last + gap).filter(|t| now < *t);
+        if !self.relief.on {
+            return throttled;
+        }
+        if self.icr & SENT != 0 {
+            self.relief.reported(now);
+        }
+        let only_sent = self.icr & self.ims & !SENT == 0;
+        throttled.max(self.relief.until(now, only_sent))
     }
 }

@@ -114,10 +114,10 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(true_fcs: bool) -> Self {
+    pub(crate) fn new(true_fcs: bool, spare_the_guest: bool) -> Self {
         Self {
             file: File::new(r::table()),
-            irq: Mutex::default(),
+            irq: Mutex::new(Irq::new(spare_the_guest)),
             stats: Stats::default(),
             counters: Counters::default(),
             tx: Mutex::default(),

@@ -519,6 +519,8 @@ fn finish(
         delayed: false,
         packet: shared.file.get(r::TIDV),
         absolute: shared.file.get(r::TADV),
+        sent: before.saturating_sub(after.available()),
+        ring: ring.len,
     };
     if last.delayed && !last.now {
         // TIDV 0 is not allowed (§13.4.41); without a delay there is nothing to wait for.
