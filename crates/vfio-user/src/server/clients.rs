@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::io::Errno;
 
 use super::session::{MAX_DATA, Todo};
@@ -26,7 +26,21 @@ pub(super) struct Refused {
 }
 
 impl Server {
+    /// The client has closed its end already, though we have not come to read that yet.
+    fn has_hung_up(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| {
+            let mut fds = [PollFd::new(&connection.socket, PollFlags::empty())];
+            let now = rustix::event::Timespec::default();
+            rustix::event::poll(&mut fds, Some(&now)).is_ok()
+                && fds[0].revents().contains(PollFlags::HUP)
+        })
+    }
+
     pub(super) fn accept(&mut self, device: &mut dyn Device) -> io::Result<()> {
+        if self.has_hung_up() {
+            // What it sent last is still to be read, then its end. The next one waits so long.
+            return Ok(());
+        }
         match self.listener.accept() {
             Ok(None) => Ok(()),
             Ok(Some(socket)) if self.connection.is_none() => self.connect(socket),
