@@ -449,7 +449,8 @@ impl Guest {
     /// An error of this guest; from now on its log is kept.
     fn fail(&self, what: String) -> Error {
         self.failed.store(true, Ordering::Relaxed);
-        if self.has_ended() {
+        // Its sockets close a moment before the process ends, and the console a moment after.
+        if self.has_ended() || what.starts_with("QEMU ended") {
             self.console.settle();
         }
         let messages = self.console.messages();
