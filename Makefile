@@ -17,7 +17,7 @@ build: ## build the release binary: target/release/hypernic
 	$(CARGO) build --release -p hypernic
 
 demo: build ## two real Linux guests on one hypernic: addresses, ping, TCP, a file, the host
-	$(CARGO) run --release -q -p hypernic-tests --bin demo -- --hypernic target/release/hypernic
+	$(CARGO) run --release -q -p hypernic-tests --bin demo
 
 test: ## everything CI runs: lint, then all tests (real guests included)
 	@scripts/setup test

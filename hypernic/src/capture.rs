@@ -20,7 +20,7 @@ impl NicCapture {
     pub fn create(file: &Path, nic: &str) -> Result<Self, String> {
         let (name, shown) = (nic.to_owned(), file.display().to_string());
         let told = move |why: String| {
-            tracing::error!(nic = %name, "capture stopped, traffic goes on: {why}");
+            tracing::error!(nic = %name, "{why}");
         };
         let clock = Arc::new(SystemClock);
         let capture =

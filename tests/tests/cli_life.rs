@@ -4,9 +4,10 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use hypernic_tests::{Counters, Launch, LogLine, scratch};
+use hypernic_tests::{Counters, LONG, Launch, LogLine, binary, scratch};
 use rig::Rig;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -217,4 +218,34 @@ fn something_else_than_a_socket_is_refused() {
     let mut daemon = launch.stdin(file.into()).spawn().unwrap();
     assert_eq!(daemon.wait_exit().unwrap().code(), Some(4));
     assert!(daemon.log().contains("socket"), "{}", daemon.log());
+}
+
+#[test]
+fn nobody_reading_what_it_prints_does_not_end_it() {
+    let dir = scratch().unwrap();
+    let socket = dir.path().join("n0.sock");
+    // As in `hypernic run … | head -1`.
+    let mut child = Command::new(binary().unwrap())
+        .args(["run", "--port", "null", "--socket-path"])
+        .arg(&socket)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    let deadline = Instant::now() + LONG;
+    while !socket.exists() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let id = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(id, Signal::USR1).unwrap();
+    for _ in 0..3 {
+        let mut client = Client::connect(&socket).unwrap();
+        client.info().unwrap();
+        rustix::process::kill_process(id, Signal::USR1).unwrap();
+        assert!(child.try_wait().unwrap().is_none(), "it ended");
+    }
+    rustix::process::kill_process(id, Signal::TERM).unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(0), "{status}");
 }
