@@ -18,7 +18,9 @@ pub fn start(format: LogFormat, verbose: u8) {
     let base = fmt()
         .with_writer(std::io::stderr)
         .with_max_level(level)
-        .with_target(false);
+        .with_target(false)
+        // It would say on standard error that it cannot write to standard error, and panic.
+        .log_internal_errors(false);
     // A second start (tests) keeps the first.
     let _ = match format {
         LogFormat::Human => {
