@@ -2,6 +2,7 @@
 
 mod common;
 use common::*;
+use hypernic_e1000::{Config, Moderation};
 use proptest::prelude::*;
 
 const TXDW: u32 = 1;
@@ -250,6 +251,55 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+fn machine(moderation: Moderation) -> Machine {
+    let mut config = Config::new(MAC);
+    config.negotiation = std::time::Duration::from_millis(10);
+    config.moderation = moderation;
+    Machine::with(config, Wire::default())
+}
+
+/// A guest that takes 100 µs from the line to ICR, and has set ITR to 20000 a second as Linux does.
+#[test]
+fn a_dear_interrupt_is_not_raised_more_often_than_pays() {
+    let rises = |moderation| {
+        let mut m = machine(moderation);
+        m.rx_on(256, 0x8000);
+        m.w(reg::ITR, 195);
+        m.w(reg::IMS, RXT0 | TXDW);
+        // A frame every 60 µs for 12 ms.
+        for _ in 0..200 {
+            m.offer(&[&plain(MAC, 60)]);
+            if m.line() {
+                m.sleep(100_000);
+                m.r(reg::ICR);
+            } else {
+                m.sleep(60_000);
+            }
+        }
+        m.sleep(5_000_000);
+        let pending = m.r(reg::ICS) & m.r(reg::IMS) != 0;
+        assert_eq!(m.line(), pending, "the last frames are told in the end");
+        m.rises()
+    };
+    let (guest, adaptive) = (rises(Moderation::Guest), rises(Moderation::Adaptive));
+    assert!(adaptive * 3 < guest, "{adaptive} against {guest}");
+}
+
+#[test]
+fn a_sparse_interrupt_is_raised_at_once_however_dear() {
+    let mut m = machine(Moderation::Adaptive);
+    m.rx_on(256, 0x8000);
+    m.w(reg::ITR, 195);
+    m.w(reg::IMS, RXT0 | TXDW);
+    for _ in 0..50 {
+        m.offer(&[&plain(MAC, 60)]);
+        assert!(m.line());
+        m.sleep(100_000);
+        m.r(reg::ICR);
+        m.sleep(10_000_000);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: if cfg!(miri) { 4 } else { 512 },
@@ -260,8 +310,11 @@ proptest! {
     /// A pending unmasked cause always has the line up or a timer that will raise it; no line is
     /// up without one; and once all timers have run out, an idle device stays silent.
     #[test]
-    fn no_interrupt_is_lost_and_none_is_endless(steps in prop::collection::vec(step(), 1..60)) {
-        let mut m = Machine::default();
+    fn no_interrupt_is_lost_and_none_is_endless(
+        steps in prop::collection::vec(step(), 1..60),
+        adaptive in any::<bool>(),
+    ) {
+        let mut m = machine(if adaptive { Moderation::Adaptive } else { Moderation::Guest });
         m.tx_on(256);
         m.rx_on(256, 0x8000);
         let mut sent = 0;
