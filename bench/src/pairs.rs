@@ -315,3 +315,95 @@ pub fn since(start: Instant) -> String {
     let seconds = start.elapsed().as_secs();
     format!("{}:{:02}", seconds / 60, seconds % 60)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static SCENARIO: Scenario = Scenario {
+        id: "test",
+        title: "test",
+        metrics: &[
+            Metric {
+                title: "rate",
+                unit: "1/s",
+                target: Target::AtLeast(1.0),
+            },
+            Metric {
+                title: "time",
+                unit: "us",
+                target: Target::AtMost(1.5),
+            },
+        ],
+        seconds: 0.0,
+        run: |_, _, _| Ok(Outcome::default()),
+    };
+
+    /// Three rounds in turning order; B's figures are those of A times the factors.
+    fn series(rate: f64, time: f64) -> Series {
+        let mut records = Vec::new();
+        for round in 0..3 {
+            let mut order = [Side::A, Side::B, Side::Control];
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for side in order {
+                let own = 100.0 * (round + 1) as f64;
+                let values = match side {
+                    Side::B => vec![own * rate, own * time],
+                    _ => vec![own, own],
+                };
+                let outcome = Outcome {
+                    values,
+                    samples: vec![own],
+                };
+                let delta = Delta {
+                    frames: (1, 2),
+                    ..Delta::default()
+                };
+                records.push(Record {
+                    round,
+                    side,
+                    outcome,
+                    delta,
+                    busy: 0.0,
+                    steal: 0.0,
+                });
+            }
+        }
+        Series {
+            scenario: &SCENARIO,
+            records,
+        }
+    }
+
+    #[test]
+    fn pairs_are_compared_within_their_round() {
+        let judged = series(0.9, 1.8).judge();
+        assert!((judged[0].ratio.median - 0.9).abs() < 1e-9 && judged[0].ratio.max < 0.91);
+        assert!((judged[0].control.min, judged[0].control.max) == (1.0, 1.0));
+        assert_eq!((judged[0].theirs(), judged[0].ours()), (200.0, 180.0));
+    }
+
+    #[test]
+    fn a_missed_target_says_by_how_much() {
+        let judged = series(0.9, 1.8).judge();
+        assert_eq!(judged[0].verdict(), "missed by 10.0 %");
+        assert_eq!(judged[1].verdict(), "missed by 20.0 %");
+        let judged = series(1.0, 1.5).judge();
+        assert!(judged.iter().all(|j| j.verdict() == "met"));
+    }
+
+    #[test]
+    fn counts_are_summed_by_side_and_every_run_is_kept() {
+        let series = series(1.0, 1.0);
+        assert_eq!(series.sum(Side::B).frames, (3, 6));
+        assert_eq!(series.samples(Side::Control), [100.0, 200.0, 300.0]);
+        let data = series.json();
+        assert_eq!(data["runs"].as_array().map(Vec::len), Some(9));
+        assert_eq!(
+            data["runs"][3]["side"], "A again",
+            "the second round is turned"
+        );
+    }
+}

@@ -70,3 +70,22 @@ fn burst(socket: &UdpSocket, content: &[u8], count: usize) -> rustix::io::Result
         .collect();
     sendmmsg(socket, &mut messages, SendFlags::empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_sends_what_is_due_and_no_more() {
+        let sink = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sink.set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        let to = sink.local_addr().unwrap().to_string();
+        run(&to, 18, 2_000.0, 0.05).unwrap();
+        let mut room = [0; 64];
+        assert_eq!(sink.recv(&mut room).unwrap(), 18);
+        sink.set_nonblocking(true).unwrap();
+        let rest = std::iter::from_fn(|| sink.recv(&mut room).ok()).count();
+        assert!(rest < 100, "{rest} more than the 100 due in 50 ms");
+    }
+}
