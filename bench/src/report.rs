@@ -307,7 +307,9 @@ fn costs(text: &mut String, series: &[Series], audit: &Value) {
 
 /// How much of a longer round trip the register accesses explain.
 fn round_trip_budget(text: &mut String, series: &[Series], cost: &Value) {
-    let added = |kind: &str| Some(cost["hypernic"][kind].as_f64()? - cost["qemu"][kind].as_f64()?);
+    let added = |kind: &str| {
+        Some((cost["hypernic"][kind].as_f64()? - cost["qemu"][kind].as_f64()?).max(0.0))
+    };
     let (Some(read), Some(write)) = (added("read"), added("write")) else {
         return;
     };
