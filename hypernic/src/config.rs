@@ -62,7 +62,7 @@ pub enum SocketSpec {
 
 /// Long enough for the next register access of a driver that is at work, short enough to cost an
 /// idle host nothing.
-pub const DEFAULT_BUSY_POLL: Duration = Duration::from_micros(50);
+pub const DEFAULT_BUSY_POLL: Duration = Duration::from_micros(100);
 
 /// The longest that may be asked for: beyond it a thread would only burn a processor.
 pub const MAX_BUSY_POLL: Duration = Duration::from_micros(1000);

@@ -19,9 +19,9 @@ use model::Nanos;
 const MOST_GAP: Nanos = 1_000_000;
 const MOST_HOLD: Nanos = 2_000_000;
 /// Taking an interrupt costs more than its way to ICR; with this an interrupt at every gap takes
-/// about a third of the guest's time.
-const GAP_PER_COST: Nanos = 4;
-const HOLD_PER_COST: Nanos = 8;
+/// about a quarter of the guest's time.
+const GAP_PER_COST: Nanos = 6;
+const HOLD_PER_COST: Nanos = 12;
 /// Interrupts that may come without a gap after a pause.
 const BURST: Nanos = 2;
 
@@ -71,7 +71,7 @@ impl Relief {
     /// `done` of `ring` descriptors were sent.
     pub fn sent(&mut self, done: u32, ring: u32) {
         self.sent = self.sent.saturating_add(done);
-        self.urgent |= self.sent >= ring / 2;
+        self.urgent |= self.sent >= ring - ring / 4;
     }
 
     /// A report of sent frames is there.
@@ -136,7 +136,7 @@ mod tests {
             relief.raised(now);
             relief.acknowledged(now + 100 * US);
         }
-        assert_eq!(waits, [0, 0, 0, 400, 400, 400]);
+        assert_eq!(waits, [0, 0, 0, 600, 600, 600]);
         now += 10_000 * US;
         assert_eq!(relief.until(now, false), None);
     }
@@ -147,9 +147,9 @@ mod tests {
         let now = 10_000 * US;
         relief.reported(now);
         relief.sent(10, 256);
-        assert_eq!(relief.until(now, true), Some(now + 800 * US));
+        assert_eq!(relief.until(now, true), Some(now + 1200 * US));
         assert_eq!(relief.until(now, false), None, "company takes it along");
-        relief.sent(118, 256);
+        relief.sent(182, 256);
         assert_eq!(relief.until(now, true), None);
         relief.acknowledged(now);
         relief.reported(now);
