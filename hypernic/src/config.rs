@@ -1,6 +1,6 @@
 //! What a host shall have: NICs and switches, from a TOML file or the command line.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -152,11 +152,11 @@ impl HostConfig {
 impl RawHost {
     fn check(self) -> Result<HostConfig, Fault> {
         let mut host = HostConfig::default();
-        let mut names: HashMap<String, ()> = HashMap::new();
+        let mut names: HashSet<String> = HashSet::new();
         for raw in self.switch {
             let name = raw.name.get_ref().clone();
             check_name(&raw.name)?;
-            if names.insert(name.clone(), ()).is_some() {
+            if !names.insert(name.clone()) {
                 return Err(Fault::at(
                     &raw.name,
                     format!("\"{name}\" is already a switch; names must differ"),
@@ -195,13 +195,13 @@ impl RawHost {
                 "there is no [[nic]]; add one with name, socket-path and port".into(),
             ));
         }
-        let mut nics: HashMap<String, ()> = HashMap::new();
+        let mut nics: HashSet<String> = HashSet::new();
         let mut sockets: HashMap<SocketKey, String> = HashMap::new();
         let mut macs: HashMap<NicMac, String> = HashMap::new();
         for raw in self.nic {
             let name = raw.name.get_ref().clone();
             check_name(&raw.name)?;
-            if nics.insert(name.clone(), ()).is_some() {
+            if !nics.insert(name.clone()) {
                 return Err(Fault::at(
                     &raw.name,
                     format!("\"{name}\" is already a NIC; names must differ"),
@@ -250,7 +250,7 @@ impl RawHost {
                 ));
             }
             if let PortSpec::Switch(switch) = raw.port.get_ref()
-                && !names.contains_key(switch)
+                && !names.contains(switch)
             {
                 let known: Vec<_> = host.switches.iter().map(|s| s.name.as_str()).collect();
                 let known = if known.is_empty() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use frame::{Counted, Sink};
 use model::Clock;
@@ -13,6 +14,7 @@ use vfio_user::{Listener, Server};
 use crate::capture::NicCapture;
 use crate::config::{HostConfig, NicConfig, SocketSpec, SwitchConfig};
 use crate::error::Error;
+use crate::log::Limit;
 use crate::nic::{NewNic, RunningNic, describe};
 use crate::ports::Behind;
 use crate::report::Section;
@@ -114,7 +116,8 @@ impl Host {
             let inlet = match port.inlet {
                 Some(inlet) => {
                     let shown = name.clone();
-                    let events = move |event| log_port_event(&shown, event);
+                    let limit = Limit::default();
+                    let events = move |event| log_port_event(&limit, &shown, event);
                     let thread = InletThread::spawn(&format!("port {name}"), inlet, entry, events)
                         .map_err(|source| Error::Os {
                             what: "cannot start a thread",
@@ -225,9 +228,10 @@ impl Host {
             if let Some(source) = port.inlet {
                 let link = nic.link_switch();
                 let shown = format!("{}/{}", config.name, port.name);
+                let limit = Limit::default();
                 let events = move |event: InletEvent| {
                     link(matches!(event, InletEvent::LinkUp));
-                    log_port_event(&shown, event);
+                    log_port_event(&limit, &shown, event);
                 };
                 let name = format!("port {}", config.name);
                 let thread =
@@ -299,10 +303,18 @@ impl Host {
     }
 }
 
-fn log_port_event(port: &str, event: InletEvent) {
-    match event {
-        InletEvent::LinkUp => tracing::info!(port, "link up"),
-        InletEvent::LinkDown => tracing::warn!(port, "link down; waiting for the other side"),
-        InletEvent::Closed(why) => tracing::error!(port, "closed: {why}"),
+fn log_port_event(limit: &Limit, port: &str, event: InletEvent) {
+    // It comes once; a link goes up and down as often as a peer likes.
+    if let InletEvent::Closed(why) = event {
+        tracing::error!(port, "closed: {why}");
+        return;
+    }
+    let Some(held_back) = limit.pass(Instant::now()) else {
+        return;
+    };
+    if event == InletEvent::LinkUp {
+        tracing::info!(port, held_back, "link up");
+    } else {
+        tracing::warn!(port, held_back, "link down; waiting for the other side");
     }
 }

@@ -33,6 +33,9 @@ pub fn start(format: LogFormat, verbose: u8) {
     };
 }
 
+/// Lines held back before one that passes; a field of that line, absent when there were none.
+pub type Held = Option<u64>;
+
 /// Lets ten lines pass in five seconds; what is held back is counted and told with the next line
 /// that passes. For every line that a guest or a peer can cause at will.
 #[derive(Debug, Default)]
@@ -50,7 +53,7 @@ const WINDOW: Duration = Duration::from_secs(5);
 
 impl Limit {
     /// `Some(held back so far)` when the line may be written.
-    pub fn pass(&self, now: Instant) -> Option<u64> {
+    pub fn pass(&self, now: Instant) -> Option<Held> {
         let mut state = self.0.lock();
         if state
             .since
@@ -61,7 +64,8 @@ impl Limit {
         }
         if state.passed < LINES {
             state.passed += 1;
-            return Some(std::mem::take(&mut state.held));
+            let held = std::mem::take(&mut state.held);
+            return Some((held > 0).then_some(held));
         }
         state.held += 1;
         None
@@ -78,7 +82,7 @@ mod tests {
         let start = Instant::now();
         let passed = (0..1000).filter(|_| limit.pass(start).is_some()).count();
         assert_eq!(passed, 10);
-        assert_eq!(limit.pass(start + WINDOW), Some(990));
-        assert_eq!(limit.pass(start + WINDOW), Some(0));
+        assert_eq!(limit.pass(start + WINDOW), Some(Some(990)));
+        assert_eq!(limit.pass(start + WINDOW), Some(None));
     }
 }

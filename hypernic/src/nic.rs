@@ -24,7 +24,7 @@ use vfio_user::{
 };
 
 use crate::error::Error;
-use crate::log::Limit;
+use crate::log::{Held, Limit};
 use crate::patience::Patience;
 use crate::report::Section;
 use crate::time::NicTimer;
@@ -399,10 +399,7 @@ impl Worker {
             self.board.control.counters(&mut visit);
             self.server.counters(&mut visit);
             self.board.env.memory.counters(&mut visit);
-            visit(
-                "rx_no_client",
-                self.board.sink.no_client.load(Ordering::Relaxed),
-            );
+            self.board.sink.counters(&mut visit);
             visit("timer_calls", self.timer.syscalls());
             visit("poll_calls", self.polls);
             visit("polls_saved", self.patience.saved);
@@ -435,9 +432,9 @@ struct Board {
 }
 
 impl Board {
-    /// Whether a line that a peer can cause may be written now.
-    fn may_log(&self) -> bool {
-        self.limit.pass(Instant::now()).is_some()
+    /// How many lines were held back, when one that a peer can cause may be written now.
+    fn may_log(&self) -> Option<Held> {
+        self.limit.pass(Instant::now())
     }
 }
 
@@ -467,20 +464,23 @@ impl Device for Board {
     }
 
     fn client(&mut self, event: ClientEvent) {
+        match event {
+            ClientEvent::Connected => self.sink.attached.store(true, Ordering::Release),
+            ClientEvent::Gone(_) => self.sink.attached.store(false, Ordering::Release),
+            ClientEvent::Refused(_) => {}
+        }
+        let Some(held_back) = self.may_log() else {
+            return;
+        };
         let name = &self.name;
         match event {
-            ClientEvent::Connected => {
-                self.sink.attached.store(true, Ordering::Release);
-                tracing::info!(nic = %name, "VMM connected");
-            }
+            ClientEvent::Connected => tracing::info!(nic = %name, held_back, "VMM connected"),
             ClientEvent::Gone(why) => {
-                self.sink.attached.store(false, Ordering::Release);
-                tracing::info!(nic = %name, "VMM gone: {why}; waiting for the next");
+                tracing::info!(nic = %name, held_back, "VMM gone: {why}; waiting for the next");
             }
-            ClientEvent::Refused(why) if self.may_log() => {
-                tracing::warn!(nic = %name, "another VMM turned away: {why}");
+            ClientEvent::Refused(why) => {
+                tracing::warn!(nic = %name, held_back, "another VMM turned away: {why}");
             }
-            ClientEvent::Refused(_) => {}
         }
     }
 
@@ -496,9 +496,12 @@ impl Device for Board {
         else {
             return;
         };
-        if prot.write && self.may_log() {
+        if prot.write
+            && let Some(held_back) = self.may_log()
+        {
             tracing::error!(
                 nic = %self.name,
+                held_back,
                 "the VMM's RAM ({} MiB) is not shared, so the NIC cannot reach it: start QEMU with \
                  -object memory-backend-memfd,id=ram0,size=…,share=on -machine memory-backend=ram0, \
                  cloud-hypervisor with --memory shared=on",

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -25,7 +25,10 @@ pub(crate) struct Mapping {
 
 enum Kind {
     /// A peer's file; `slot` watches it for `SIGBUS`.
-    File { slot: guard::Slot },
+    File {
+        slot: guard::Slot,
+        past: Arc<AtomicU64>,
+    },
     /// Ours; the box keeps the allocation.
     Heap { _layout: Box<[AtomicU64]> },
 }
@@ -38,7 +41,13 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps `min_len` bytes or the whole file behind `fd`, whichever is more.
-    pub(crate) fn file(fd: BorrowedFd<'_>, min_len: u64) -> Result<Arc<Self>, MapError> {
+    ///
+    /// `past` gets what `SIGBUS` counted here once the mapping is gone.
+    pub(crate) fn file(
+        fd: BorrowedFd<'_>,
+        min_len: u64,
+        past: &Arc<AtomicU64>,
+    ) -> Result<Arc<Self>, MapError> {
         let stat = rustix::fs::fstat(fd).map_err(MapError::Stat)?;
         let fs = rustix::fs::fstatfs(fd).map_err(MapError::Stat)?;
         let magic = fs.f_type as u64;
@@ -81,7 +90,10 @@ impl Mapping {
             base,
             len,
             writable,
-            kind: Kind::File { slot },
+            kind: Kind::File {
+                slot,
+                past: Arc::clone(past),
+            },
         }))
     }
 
@@ -117,7 +129,7 @@ impl Mapping {
     /// How many times the peer took pages away under us.
     pub(crate) fn sigbus_hits(&self) -> u64 {
         match &self.kind {
-            Kind::File { slot } => slot.hits(),
+            Kind::File { slot, .. } => slot.hits(),
             Kind::Heap { .. } => 0,
         }
     }
@@ -125,7 +137,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if let Kind::File { slot } = &self.kind {
+        if let Kind::File { slot, past } = &self.kind {
+            past.fetch_add(slot.hits(), Ordering::Relaxed);
             slot.release();
             // SAFETY: mapped by us with this length; no slice outlives the table entry, and the
             // table entry held an Arc to us.

@@ -118,6 +118,8 @@ pub(crate) struct Table {
     pub(crate) regions: Vec<Region>,
     /// Files by (device, inode), most recently used last.
     files: Vec<((u64, u64), Arc<Mapping>)>,
+    /// Pages that peers took away from mappings that are gone.
+    past_sigbus: Arc<AtomicU64>,
 }
 
 /// One NIC's guest memory. Cheap to clone; all clones are the same map.
@@ -251,14 +253,12 @@ impl Memory {
     /// Counters by name: `dma_faults` (refused accesses), `dma_sigbus` (pages a peer took away).
     pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         visit("dma_faults", self.faults.load(Ordering::Relaxed));
-        let hits = self
-            .table
-            .read()
-            .files
-            .iter()
-            .map(|(_, m)| m.sigbus_hits())
-            .sum();
-        visit("dma_sigbus", hits);
+        let table = self.table.read();
+        let live: u64 = table.files.iter().map(|(_, m)| m.sigbus_hits()).sum();
+        visit(
+            "dma_sigbus",
+            live + table.past_sigbus.load(Ordering::Relaxed),
+        );
     }
 }
 
@@ -299,7 +299,7 @@ impl Table {
                 return Ok(mapping);
             }
         }
-        let mapping = Mapping::file(fd, end)?;
+        let mapping = Mapping::file(fd, end, &self.past_sigbus)?;
         self.files.push((key, Arc::clone(&mapping)));
         self.forget_idle_files(KEPT_FILES);
         Ok(mapping)
@@ -476,6 +476,12 @@ mod tests {
             }
         });
         assert!(hits >= 1);
+        memory.unmap_all();
+        memory.counters(&mut |name, n| {
+            if name == "dma_sigbus" {
+                assert_eq!(n, hits, "a counter never falls");
+            }
+        });
     }
 
     #[test]
