@@ -359,7 +359,17 @@ fn refusals_name_the_cause() {
     drop(live);
     // Now it is a stale file, which is nobody's.
     assert!(path.exists());
-    drop(open(StreamConfig::new(Endpoint::Listen(path.clone()))).expect("replaced"));
+    // A child that another test is just starting may hold the listener until its exec.
+    let patience = Instant::now() + Duration::from_secs(20);
+    let port = loop {
+        match open(StreamConfig::new(Endpoint::Listen(path.clone()))) {
+            Err(StreamError::InUse { .. }) if Instant::now() < patience => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            other => break other.expect("replaced"),
+        }
+    };
+    drop(port);
     assert!(!path.exists(), "removed in the end");
     std::fs::write(&path, "precious").expect("file");
     assert!(matches!(
