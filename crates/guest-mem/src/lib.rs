@@ -19,11 +19,15 @@
 
 mod guard;
 mod mapping;
+#[cfg(feature = "meter")]
+mod meter;
 mod slice;
 mod table;
 mod view;
 
 pub use guard::install_sigbus_guard;
+#[cfg(feature = "meter")]
+pub use meter::{Access, Meter, Totals};
 pub use slice::{ReadSlice, WriteSlice};
 pub use table::{MAX_REGIONS, MapError, Memory, Prot, RegionInfo, UnmapError};
 pub use view::{Fault, FaultKind, View};

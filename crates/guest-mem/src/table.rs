@@ -127,6 +127,8 @@ pub(crate) struct Table {
 pub struct Memory {
     table: Arc<RwLock<Table>>,
     faults: Arc<AtomicU64>,
+    #[cfg(feature = "meter")]
+    meter: Arc<crate::Meter>,
 }
 
 impl Memory {
@@ -235,7 +237,18 @@ impl Memory {
     pub fn view(&self) -> View<'_> {
         // Recursive: a sender that holds its own view while it delivers into others must never
         // queue behind a waiting unmap, or two such senders and two unmaps could wait in a ring.
-        View::new(self.table.read_recursive(), &self.faults)
+        View::new(
+            self.table.read_recursive(),
+            &self.faults,
+            #[cfg(feature = "meter")]
+            &self.meter,
+        )
+    }
+
+    /// What went through all views so far.
+    #[cfg(feature = "meter")]
+    pub fn meter(&self) -> &crate::Meter {
+        &self.meter
     }
 
     /// The regions, in address order.
@@ -365,6 +378,35 @@ mod tests {
         let mut seen = Vec::new();
         memory.counters(&mut |name, n| seen.push((name, n)));
         assert_eq!(seen, [("dma_faults", 4), ("dma_sigbus", 0)]);
+    }
+
+    #[test]
+    #[cfg(feature = "meter")]
+    fn the_meter_counts_what_passes_and_only_that() {
+        let memory = Memory::new();
+        memory.map_anon(0x1000, 0x1000).expect("map");
+        memory.map_anon(0x2000, 0x1000).expect("map");
+        let view = memory.view();
+        memory.meter().record(true);
+        view.write(0x1fff, &[1, 2]).expect("write");
+        view.write(0x2fff, &[1, 2]).expect_err("beyond the end");
+        view.read_slices(0x1ff0, 0x20, &mut |_| ()).expect("read");
+        let want = crate::Totals {
+            reads: 1,
+            read_bytes: 0x20,
+            writes: 1,
+            write_bytes: 2,
+        };
+        assert_eq!(memory.meter().totals(), want);
+        let mut written = Vec::new();
+        memory.meter().drain(&mut |access| written.push(access));
+        assert_eq!(
+            written,
+            [crate::Access {
+                iova: 0x1fff,
+                len: 2
+            }]
+        );
     }
 
     #[test]

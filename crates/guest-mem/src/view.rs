@@ -40,14 +40,22 @@ pub struct View<'m> {
     /// Index of the region that served the last access; rings and buffers cluster.
     hit: Cell<usize>,
     faults: &'m AtomicU64,
+    #[cfg(feature = "meter")]
+    meter: &'m crate::Meter,
 }
 
 impl<'m> View<'m> {
-    pub(crate) fn new(table: RwLockReadGuard<'m, Table>, faults: &'m AtomicU64) -> Self {
+    pub(crate) fn new(
+        table: RwLockReadGuard<'m, Table>,
+        faults: &'m AtomicU64,
+        #[cfg(feature = "meter")] meter: &'m crate::Meter,
+    ) -> Self {
         Self {
             table,
             hit: Cell::new(0),
             faults,
+            #[cfg(feature = "meter")]
+            meter,
         }
     }
 
@@ -113,6 +121,8 @@ impl<'m> View<'m> {
                 break;
             }
         }
+        #[cfg(feature = "meter")]
+        self.meter.note(iova, len, write);
         Ok(())
     }
 

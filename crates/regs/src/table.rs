@@ -1,5 +1,6 @@
 //! Look-up by offset, and the storage.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::{Register, Status};
@@ -91,13 +92,14 @@ impl Table {
 /// The words behind a table. Shared by the parts of a model; each word is an atomic of its own.
 #[derive(Debug)]
 pub struct File {
-    table: Table,
+    table: Arc<Table>,
     words: Box<[AtomicU32]>,
 }
 
 impl File {
-    /// All registers at their reset values.
-    pub fn new(table: Table) -> Self {
+    /// All registers at their reset values. Devices of one kind can share a table.
+    pub fn new(table: impl Into<Arc<Table>>) -> Self {
+        let table = table.into();
         let words = table.found.iter().map(|_| AtomicU32::new(0)).collect();
         let file = Self { table, words };
         file.reset();

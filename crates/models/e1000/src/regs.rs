@@ -3,6 +3,8 @@
 //! Sections are those of "PCI/PCI-X Family of Gigabit Ethernet Controllers Software Developer's
 //! Manual", 317453 revision 4.0.
 
+use std::sync::{Arc, LazyLock};
+
 use regs::{Access, Id, Register, Status, Table};
 
 /// Bytes of the register window, BAR 0 (manual §4.1).
@@ -184,9 +186,10 @@ registers! {
     SWSM     0x5b50 RW 0x0000_0000 0x0000_0003 "not in the summary; driver e1000_hw.h" NO_MANAGEMENT;
 }
 
-/// The table, indexed.
-pub fn table() -> Table {
-    Table::new(REGISTERS, WINDOW)
+/// The table, indexed once for all NICs of the process: the index alone is 128 KiB.
+pub fn table() -> Arc<Table> {
+    static TABLE: LazyLock<Arc<Table>> = LazyLock::new(|| Table::new(REGISTERS, WINDOW).into());
+    Arc::clone(&TABLE)
 }
 
 /// The text of `docs/registers/e1000.md`.
