@@ -28,6 +28,19 @@ mod table;
 pub use page::render;
 pub use table::{File, Found, Id, Table};
 
+/// Another address of a register, or of all elements of an array: the same bits, with the same
+/// side effects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alias {
+    /// Its name.
+    pub name: &'static str,
+    /// Byte offset of the (first) register; a multiple of 4. Elements lie as far apart as those of
+    /// the register.
+    pub offset: u32,
+    /// The register it is.
+    pub of: Id,
+}
+
 /// What reading and writing a register does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -47,6 +60,8 @@ pub enum Access {
     Write1Clear,
     /// A write of a command acts and the register then holds its result.
     Command,
+    /// Plain memory that the model keeps elsewhere; a [`File`] has no words for it.
+    Memory,
 }
 
 impl Access {
@@ -61,6 +76,7 @@ impl Access {
             Access::Write1Set => "RW1S",
             Access::Write1Clear => "W1C",
             Access::Command => "RW (command)",
+            Access::Memory => "RW (memory)",
         }
     }
 }

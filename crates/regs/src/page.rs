@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use crate::{Register, Status};
+use crate::{Alias, Register, Status};
 
-/// A Markdown page: what is there, what is only stored and what is not there, each with its reason.
-pub fn render(title: &str, preface: &str, registers: &[Register]) -> String {
+/// A Markdown page: what is there, what is only stored and what is not there, each with its reason;
+/// then the second addresses.
+pub fn render(title: &str, preface: &str, registers: &[Register], aliases: &[Alias]) -> String {
     let mut out = format!("# {title}\n\n{preface}\n");
     for heading in ["Implemented", "Stored without effect", "Absent"] {
         let members: Vec<_> = registers
@@ -24,11 +25,7 @@ pub fn render(title: &str, preface: &str, registers: &[Register]) -> String {
              |---|---|---|---|---|---|---|"
         );
         for r in members {
-            let place = if r.count > 1 {
-                format!("{:05X} + {:X}n, n < {}", r.offset, r.stride, r.count)
-            } else {
-                format!("{:05X}", r.offset)
-            };
+            let place = place(r.offset, r);
             let note = match r.status {
                 Status::Implemented => "",
                 Status::Stored(why) | Status::Absent(why) => why,
@@ -44,7 +41,35 @@ pub fn render(title: &str, preface: &str, registers: &[Register]) -> String {
             );
         }
     }
+    if aliases.is_empty() {
+        return out;
+    }
+    let _ = writeln!(
+        out,
+        "\n## Second addresses: {}\n\n| name | offset | the same as |\n|---|---|---|",
+        aliases.len()
+    );
+    for alias in aliases {
+        let r = &registers[alias.of.index()];
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} ({:05X}) |",
+            alias.name,
+            place(alias.offset, r),
+            r.name,
+            r.offset
+        );
+    }
     out
+}
+
+/// Where a register, or each element of an array, lies when the first is at `offset`.
+fn place(offset: u32, r: &Register) -> String {
+    if r.count > 1 {
+        format!("{offset:05X} + {:X}n, n < {}", r.stride, r.count)
+    } else {
+        format!("{offset:05X}")
+    }
 }
 
 fn heading(status: &Status) -> &'static str {
@@ -80,6 +105,7 @@ mod tests {
                 of("FIRST", Status::Stored("no flash")),
                 of("SECOND", Status::Implemented),
             ],
+            &[],
         );
         let at = |what: &str| page.find(what).expect(what);
         assert!(at("Implemented: 1") < at("SECOND"));
@@ -88,5 +114,27 @@ mod tests {
         assert!(page.contains("no flash"));
         assert!(page.contains("00010 + 8n, n < 2"));
         assert!(page.ends_with("Absent: 0\n\nNone.\n"));
+    }
+
+    #[test]
+    fn second_addresses_name_their_register() {
+        let register = Register {
+            name: "RAL",
+            offset: 0x5400,
+            count: 16,
+            stride: 8,
+            access: Access::ReadWrite,
+            reset: 0,
+            mask: 1,
+            section: "13.5.2",
+            status: Status::Implemented,
+        };
+        let alias = Alias {
+            name: "RAL_A",
+            offset: 0x40,
+            of: crate::Id::new(0),
+        };
+        let page = render("Title", "Preface.", &[register], &[alias]);
+        assert!(page.ends_with("| RAL_A | 00040 + 8n, n < 16 | RAL (05400) |\n"));
     }
 }

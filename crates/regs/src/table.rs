@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{Register, Status};
+use crate::{Access, Alias, Register, Status};
 
 /// A register's place in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,12 +34,15 @@ pub struct Found {
 #[derive(Debug)]
 pub struct Table {
     registers: &'static [Register],
-    /// Per 32-bit word of the window: where its storage is, or `NONE`.
+    aliases: &'static [Alias],
+    /// Per 32-bit word of the window: its place in `found`, or `NONE`.
     words: Vec<u32>,
-    /// Per stored word: what it is.
+    /// What there is, element by element; those with storage first, in the order of the storage.
     found: Vec<Found>,
-    /// Per register: its first stored word.
+    /// Per register: its first element in `found`.
     first: Vec<u32>,
+    /// How many of `found` have storage in a [`File`].
+    stored: usize,
 }
 
 const NONE: u32 = u32::MAX;
@@ -50,25 +53,60 @@ impl Table {
     /// # Panics
     /// When two registers overlap, one is misaligned or lies outside: a mistake in the table.
     pub fn new(registers: &'static [Register], span: u32) -> Self {
-        let mut words = vec![NONE; span as usize / 4];
-        let (mut found, mut first) = (Vec::new(), Vec::new());
-        for (index, r) in registers.iter().enumerate() {
-            first.push(found.len() as u32);
-            for element in 0..r.count {
-                let offset = r.offset + element * r.stride;
-                assert!(offset.is_multiple_of(4), "{} is misaligned", r.name);
-                let word = &mut words[offset as usize / 4];
-                assert!(*word == NONE, "{} overlaps another register", r.name);
-                *word = found.len() as u32;
-                let id = Id::new(index as u16);
-                found.push(Found { id, element });
+        Self::with_aliases(registers, &[], span)
+    }
+
+    /// As [`Table::new`], with registers that answer at a second address.
+    ///
+    /// # Panics
+    /// As [`Table::new`]; an alias overlaps something, or is one of nothing.
+    pub fn with_aliases(
+        registers: &'static [Register],
+        aliases: &'static [Alias],
+        span: u32,
+    ) -> Self {
+        let mut table = Self {
+            registers,
+            aliases,
+            words: vec![NONE; span as usize / 4],
+            found: Vec::new(),
+            first: vec![0; registers.len()],
+            stored: 0,
+        };
+        for memory in [false, true] {
+            for (index, r) in registers.iter().enumerate() {
+                if (r.access == Access::Memory) == memory {
+                    table.add(index, r);
+                }
+            }
+            if !memory {
+                table.stored = table.found.len();
             }
         }
-        Self {
-            registers,
-            words,
-            found,
-            first,
+        for alias in aliases {
+            let r = &registers[alias.of.index()];
+            let first = table.first[alias.of.index()];
+            table.place(alias.name, alias.offset, r, first);
+        }
+        table
+    }
+
+    fn add(&mut self, index: usize, r: &Register) {
+        let first = self.found.len() as u32;
+        self.first[index] = first;
+        let id = Id::new(index as u16);
+        self.found
+            .extend((0..r.count).map(|element| Found { id, element }));
+        self.place(r.name, r.offset, r, first);
+    }
+
+    fn place(&mut self, name: &str, offset: u32, r: &Register, first: u32) {
+        for element in 0..r.count {
+            let offset = offset + element * r.stride;
+            assert!(offset.is_multiple_of(4), "{name} is misaligned");
+            let word = &mut self.words[offset as usize / 4];
+            assert!(*word == NONE, "{name} overlaps another register");
+            *word = first + element;
         }
     }
 
@@ -81,6 +119,11 @@ impl Table {
     /// The description of `id`.
     pub fn register(&self, id: Id) -> &'static Register {
         &self.registers[id.index()]
+    }
+
+    /// The second addresses.
+    pub fn aliases(&self) -> &'static [Alias] {
+        self.aliases
     }
 
     /// All registers, in table order.
@@ -97,10 +140,10 @@ pub struct File {
 }
 
 impl File {
-    /// All registers at their reset values. Devices of one kind can share a table.
+    /// All registers at their reset values. Files of many NICs may share their table.
     pub fn new(table: impl Into<Arc<Table>>) -> Self {
         let table = table.into();
-        let words = table.found.iter().map(|_| AtomicU32::new(0)).collect();
+        let words = (0..table.stored).map(|_| AtomicU32::new(0)).collect();
         let file = Self { table, words };
         file.reset();
         file
@@ -119,31 +162,35 @@ impl File {
         }
     }
 
-    fn word(&self, id: Id, element: u32) -> &AtomicU32 {
+    /// `None` for memory, which is kept elsewhere.
+    fn word(&self, id: Id, element: u32) -> Option<&AtomicU32> {
         let count = self.table.register(id).count;
         debug_assert!(element < count);
         let at = self.table.first[id.index()] + element.min(count - 1);
-        &self.words[at as usize]
+        self.words.get(at as usize)
     }
 
     /// The stored value of a single register.
     pub fn get(&self, id: Id) -> u32 {
-        self.word(id, 0).load(Ordering::Acquire)
+        self.get_at(id, 0)
     }
 
-    /// The stored value of one element.
+    /// The stored value of one element; 0 for memory.
     pub fn get_at(&self, id: Id, element: u32) -> u32 {
-        self.word(id, element).load(Ordering::Acquire)
+        self.word(id, element)
+            .map_or(0, |word| word.load(Ordering::Acquire))
     }
 
     /// Stores without a mask: what the device itself does.
     pub fn set(&self, id: Id, value: u32) {
-        self.word(id, 0).store(value, Ordering::Release);
+        self.set_at(id, 0, value);
     }
 
-    /// As [`File::set`], one element.
+    /// As [`File::set`], one element. Memory is not kept here.
     pub fn set_at(&self, id: Id, element: u32, value: u32) {
-        self.word(id, element).store(value, Ordering::Release);
+        if let Some(word) = self.word(id, element) {
+            word.store(value, Ordering::Release);
+        }
     }
 
     /// Stores within the writable mask: what the guest does. Returns the new value.
@@ -152,10 +199,9 @@ impl File {
         if matches!(register.status, Status::Absent(_)) {
             return 0;
         }
-        let word = self.word(id, element);
-        let old = word.load(Ordering::Acquire);
+        let old = self.get_at(id, element);
         let new = (old & !register.mask) | (value & register.mask);
-        word.store(new, Ordering::Release);
+        self.set_at(id, element, new);
         new
     }
 }
@@ -163,7 +209,6 @@ impl File {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Access;
 
     const fn rw(name: &'static str, offset: u32, count: u32, stride: u32) -> Register {
         Register {
@@ -207,6 +252,65 @@ mod tests {
         file.reset();
         assert_eq!(file.get(Id::new(0)), 5);
         assert_eq!(file.get_at(Id::new(1), 2), 5);
+    }
+
+    static SECOND: [Alias; 2] = [
+        Alias {
+            name: "A2",
+            offset: 0x30,
+            of: Id::new(0),
+        },
+        Alias {
+            name: "B2",
+            offset: 0x34,
+            of: Id::new(1),
+        },
+    ];
+    static OVER: [Alias; 1] = [Alias {
+        name: "A2",
+        offset: 0x10,
+        of: Id::new(0),
+    }];
+
+    #[test]
+    fn an_alias_is_the_register_itself() {
+        let file = File::new(Table::with_aliases(&TWO, &SECOND, 0x48));
+        assert_eq!(file.table().find(0x30), file.table().find(0));
+        for i in 0..3 {
+            let (a, b) = (
+                file.table().find(8 + 8 * i),
+                file.table().find(0x34 + 8 * i),
+            );
+            assert_eq!(a, b);
+            assert!(b.is_some());
+        }
+        assert_eq!(file.table().find(0x38), None);
+        assert_eq!(file.table().aliases().len(), 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "A2 overlaps")]
+    fn an_alias_over_a_register_is_a_mistake() {
+        Table::with_aliases(&TWO, &OVER, 0x40);
+    }
+
+    static MEMORY: [Register; 2] = [
+        Register {
+            access: Access::Memory,
+            count: 4,
+            ..rw("M", 0x20, 4, 4)
+        },
+        rw("A", 0, 1, 4),
+    ];
+
+    #[test]
+    fn memory_is_found_and_not_kept() {
+        let file = File::new(Table::new(&MEMORY, 0x40));
+        let m = file.table().find(0x2c).expect("M");
+        assert_eq!((m.id.index(), m.element), (0, 3));
+        assert_eq!(file.write(m.id, m.element, 0xff), 0xf0);
+        assert_eq!(file.get_at(m.id, m.element), 0);
+        assert_eq!(file.get(Id::new(1)), 5);
     }
 
     #[test]

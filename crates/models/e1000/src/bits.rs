@@ -69,3 +69,5 @@ pub mod tctl {
 pub const RDTR_FPD: u32 = 1 << 31;
 /// RAH.AV: the entry is valid.
 pub const RAH_AV: u32 = 1 << 31;
+/// SWSM.SMBI: the software semaphore, taken by reading it 0.
+pub const SWSM_SMBI: u32 = 1;

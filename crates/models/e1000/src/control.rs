@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use frame::Counted;
 use model::{Control, Env, Nanos, PciState, ResetKind, Work};
-use regs::{Access, Found, Status};
+use regs::{Access, Found};
 
-use crate::bits::{RAH_AV, RDTR_FPD, cause, ctrl, ctrl_ext, rctl, status, tctl};
+use crate::bits::{RAH_AV, RDTR_FPD, SWSM_SMBI, cause, ctrl, ctrl_ext, rctl, status, tctl};
 use crate::eeprom::{Eeprom, eecd};
 use crate::io::Window;
 use crate::mdio;
@@ -33,12 +33,6 @@ impl Registers {
         let Some(Found { id, element }) = self.shared.file.table().find(offset) else {
             return 0;
         };
-        if matches!(
-            self.shared.file.table().register(id).status,
-            Status::Absent(_)
-        ) {
-            return 0;
-        }
         if (r::CRCERRS..=r::TSCTFC).contains(&id)
             && let Some(value) = self.shared.stats.read(id)
         {
@@ -51,6 +45,12 @@ impl Registers {
             r::PBA => {
                 let receive = stored & 0xffff;
                 64u32.saturating_sub(receive) << 16 | receive
+            }
+            r::PBM => self.shared.packet_buffer.word(element),
+            r::SWSM => {
+                // Whoever reads it 0 has the semaphore, and everybody after him reads 1.
+                self.shared.file.set(id, stored | SWSM_SMBI);
+                stored
             }
             r::ICR => self.shared.irq.lock().read_icr(env),
             r::ICS => self.shared.irq.lock().causes(),
@@ -96,6 +96,7 @@ impl Registers {
                     shared.irq.lock().flush_rx(env);
                 }
             }
+            r::PBM => shared.packet_buffer.set_word(element, value),
             r::TDT => {
                 shared.file.write(id, 0, value);
                 count(&shared.counters.tx_doorbells, 1);
@@ -249,6 +250,7 @@ impl Registers {
         match file.table().find(offset) {
             Some(found) => match file.table().register(found.id).access {
                 Access::ReadWrite | Access::Command => file.get_at(found.id, found.element),
+                Access::Memory => self.shared.packet_buffer.word(found.element),
                 _ => 0,
             },
             None => 0,

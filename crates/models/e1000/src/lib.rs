@@ -18,6 +18,7 @@ mod io;
 mod irq;
 mod mdio;
 mod offload;
+mod packet_buffer;
 mod phy;
 pub mod regs;
 mod relief;

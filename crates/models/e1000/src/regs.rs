@@ -5,16 +5,16 @@
 
 use std::sync::{Arc, LazyLock};
 
-use regs::{Access, Id, Register, Status, Table};
+use regs::{Access, Alias, Id, Register, Status, Table};
 
 /// Bytes of the register window, BAR 0 (manual §4.1).
 pub const WINDOW: u32 = 128 * 1024;
 
 use Access::{
-    Command, ReadClear as RC, ReadClearWrite1Clear, ReadOnly as RO, ReadWrite as RW, Write1Clear,
-    Write1Set,
+    Command, Memory, ReadClear as RC, ReadClearWrite1Clear, ReadOnly as RO, ReadWrite as RW,
+    Write1Clear, Write1Set,
 };
-use Status::{Absent, Implemented as YES, Stored};
+use Status::{Implemented as YES, Stored};
 
 const NO_PAUSE: Status = Stored("pause frames are neither sent nor obeyed yet");
 const NO_WAKE: Status = Stored("wake-up filters are not matched yet");
@@ -181,14 +181,50 @@ registers! {
     TDFHS    0x3420 RW 0x0000_0000 0x0000_1fff "13.8.8" NO_DIAG;
     TDFTS    0x3428 RW 0x0000_0000 0x0000_1fff "13.8.9" NO_DIAG;
     TDFPC    0x3430 RW 0x0000_0000 0x0000_1fff "13.8.10" NO_DIAG;
-    PBM      0x10000 RO 0x0000_0000 0x0000_0000 "13.8.11" Absent("packet buffer memory, 64 KiB: there is no packet FIFO to look into");
-    MANC     0x5820 RW 0x0000_0000 0xffff_ffff "not in the summary; driver e1000_hw.c" NO_MANAGEMENT;
-    SWSM     0x5b50 RW 0x0000_0000 0x0000_0003 "not in the summary; driver e1000_hw.h" NO_MANAGEMENT;
+    PBM      0x10000 [16384 * 4] Memory 0x0000_0000 0xffff_ffff "13.8.11" YES;
+    MANC     0x5820 RW 0x0000_0000 0xffff_ffff "not in the summary; driver e1000_hw.h, E1000_MANC" NO_MANAGEMENT;
+    SWSM     0x5b50 RW 0x0000_0000 0x0000_000f "not in the summary; driver e1000_hw.c, e1000_get_software_semaphore" YES;
+}
+
+macro_rules! aliases {
+    ($($name:literal $offset:literal $of:ident;)*) => {
+        /// Second addresses: a register duplicated by the chip itself, and the places of the
+        /// 82542, at which the later chips answer too (manual §13.4, driver `e1000_hw.h`,
+        /// `E1000_82542_*`).
+        pub static ALIASES: &[Alias] = &[$(Alias { name: $name, offset: $offset, of: $of }),*];
+    };
+}
+
+aliases! {
+    "CTRL_DUP"      0x0004 CTRL;
+    "RAL (82542)"   0x0040 RAL;
+    "RAH (82542)"   0x0044 RAH;
+    "RDTR (82542)"  0x0108 RDTR;
+    "RDBAL (82542)" 0x0110 RDBAL;
+    "RDBAH (82542)" 0x0114 RDBAH;
+    "RDLEN (82542)" 0x0118 RDLEN;
+    "RDH (82542)"   0x0120 RDH;
+    "RDT (82542)"   0x0128 RDT;
+    "FCRTH (82542)" 0x0160 FCRTH;
+    "FCRTL (82542)" 0x0168 FCRTL;
+    "MTA (82542)"   0x0200 MTA;
+    "TDBAL (82542)" 0x0420 TDBAL;
+    "TDBAH (82542)" 0x0424 TDBAH;
+    "TDLEN (82542)" 0x0428 TDLEN;
+    "TDH (82542)"   0x0430 TDH;
+    "TDT (82542)"   0x0438 TDT;
+    "TIDV (82542)"  0x0440 TIDV;
+    "VFTA (82542)"  0x0600 VFTA;
+    "RDFH (82542)"  0x8000 RDFH;
+    "RDFT (82542)"  0x8008 RDFT;
+    "TDFH (82542)"  0x8010 TDFH;
+    "TDFT (82542)"  0x8018 TDFT;
 }
 
 /// The table, indexed once for all NICs of the process: the index alone is 128 KiB.
 pub fn table() -> Arc<Table> {
-    static TABLE: LazyLock<Arc<Table>> = LazyLock::new(|| Table::new(REGISTERS, WINDOW).into());
+    static TABLE: LazyLock<Arc<Table>> =
+        LazyLock::new(|| Arc::new(Table::with_aliases(REGISTERS, ALIASES, WINDOW)));
     Arc::clone(&TABLE)
 }
 
@@ -197,13 +233,12 @@ pub fn page() -> String {
     let preface = "Generated from the register table of the model by `cargo run -p hypernic-e1000 --example \
 registers`; a test\nfails when this page is stale. Sections are those of Intel's \"PCI/PCI-X Family of \
 Gigabit Ethernet Controllers\nSoftware Developer's Manual\", 317453 rev. 4.0. \"Writable\" are the bits \
-that keep what is written.\n\nNot in the table, reading 0 and ignoring writes: CTRL_DUP (00004), the \
-register addresses of the 82542 (RDBAL at\n00110 and so on) and everything the manual does not name.\n\n\
-What the registers above do not tell: RCTL.LBM and PHY loopback send a frame back to the same NIC; the \
+that keep what is written.\n\nEverything the manual does not name reads 0 and ignores writes.\n\n\
+What the registers do not tell: RCTL.LBM and PHY loopback send a frame back to the same NIC; the \
 PHY negotiates\nwith a partner that offers everything but pause; frames that find no receive descriptor \
 wait with their sender, so MPC\ncounts only frames that can never fit. Bits that are stored without effect: \
 RCTL.SBP, DPF and PMCF (no frame is ever\nbad, pause frames pass like others), RXCSUM.PCSS (no packet \
 checksum is reported), CTRL.RFCE and TFCE, and the thresholds\nof TXDCTL other than LWTHRESH. Where a tag \
 is stripped and SECRC is 0, the FCS is that of the frame without the tag.";
-    regs::render("82540EM registers", preface, REGISTERS)
+    regs::render("82540EM registers", preface, REGISTERS, ALIASES)
 }

@@ -13,6 +13,7 @@ use regs::File;
 
 use crate::bits::{rctl, tctl};
 use crate::irq::Irq;
+use crate::packet_buffer::PacketBuffer;
 use crate::regs as r;
 use crate::rx::RxState;
 use crate::stats::Stats;
@@ -100,6 +101,8 @@ pub(crate) struct Shared {
     pub irq: Mutex<Irq>,
     pub stats: Stats,
     pub counters: Counters,
+    /// Its lock is innermost, beside that of `irq`.
+    pub packet_buffer: PacketBuffer,
     pub tx: Mutex<TxState>,
     pub rx: Mutex<RxState>,
     /// STATUS.LU.
@@ -120,6 +123,7 @@ impl Shared {
             irq: Mutex::new(Irq::new(spare_the_guest)),
             stats: Stats::default(),
             counters: Counters::default(),
+            packet_buffer: PacketBuffer::default(),
             tx: Mutex::default(),
             rx: Mutex::default(),
             link_up: AtomicBool::new(false),
