@@ -5,12 +5,12 @@ CACHE ?= $(or $(HYPERNIC_CACHE),$(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME)/hyperni
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/bin/cargo-deny
 
-.PHONY: all build demo test lint fmt clippy deny docs bench clean help
+.PHONY: all build demo test test-long lint fmt clippy deny docs bench clean help
 
 all: build
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 build: ## build the release binary: target/release/hypernic
 	@scripts/setup build
@@ -24,6 +24,10 @@ test: ## everything CI runs: lint, then all tests (real guests included)
 	@$(MAKE) --no-print-directory lint
 	$(CARGO) build -p hypernic
 	$(CARGO) test --workspace --no-fail-fast
+
+test-long: build ## the long tests, half an hour of them: every setting of the stock drivers, endurance
+	@scripts/setup test
+	$(CARGO) test --release --workspace --no-fail-fast -- --ignored long_
 
 lint: fmt clippy deny ## formatting, clippy, licences
 

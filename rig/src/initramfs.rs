@@ -12,8 +12,9 @@ use crate::process;
 use crate::root::Root;
 
 /// Modules every guest can load by `mp NAME`.
-const MODULES: [&str; 11] = [
+const MODULES: [&str; 12] = [
     "8021q",
+    "bonding",
     "e1000",
     "e1000e",
     "igb",

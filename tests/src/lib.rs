@@ -11,13 +11,16 @@ pub mod guests;
 pub mod host;
 mod lab;
 pub mod measure;
+pub mod peer;
 mod slots;
+pub mod wired;
 
 pub use counters::Counters;
 pub use daemon::{Daemon, Launch, LogLine, binary, scratch};
 pub use error::{Error, Result};
 pub use lab::{Lab, mac};
 pub use slots::Slots;
+pub use wired::Wired;
 
 use std::time::Duration;
 
