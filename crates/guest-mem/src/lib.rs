@@ -29,5 +29,5 @@ pub use guard::install_sigbus_guard;
 #[cfg(feature = "meter")]
 pub use meter::{Access, Meter, Totals};
 pub use slice::{ReadSlice, WriteSlice};
-pub use table::{MAX_REGIONS, MapError, Memory, Prot, RegionInfo, UnmapError};
+pub use table::{MAX_REGIONS, MapError, Memory, Prot, RegionInfo, Remote, UnmapError};
 pub use view::{Fault, FaultKind, View};

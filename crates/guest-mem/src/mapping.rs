@@ -31,6 +31,8 @@ enum Kind {
     },
     /// Ours; the box keeps the allocation.
     Heap { _layout: Box<[AtomicU64]> },
+    /// The embedder's, who keeps it.
+    Foreign,
 }
 
 // SAFETY: the mapping is shared memory that anybody may touch from any thread; all access goes
@@ -111,6 +113,20 @@ impl Mapping {
         })
     }
 
+    /// Memory that somebody else keeps.
+    ///
+    /// # Safety
+    /// `base..base + len` must stay mapped, readable and (if written to) writable for the life of
+    /// the mapping, and be no Rust object.
+    pub(crate) unsafe fn foreign(base: NonNull<u8>, len: usize) -> Arc<Self> {
+        Arc::new(Self {
+            base,
+            len,
+            writable: true,
+            kind: Kind::Foreign,
+        })
+    }
+
     pub(crate) fn len(&self) -> u64 {
         self.len as u64
     }
@@ -130,7 +146,7 @@ impl Mapping {
     pub(crate) fn sigbus_hits(&self) -> u64 {
         match &self.kind {
             Kind::File { slot, .. } => slot.hits(),
-            Kind::Heap { .. } => 0,
+            Kind::Heap { .. } | Kind::Foreign => 0,
         }
     }
 }

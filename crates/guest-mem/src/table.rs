@@ -1,6 +1,7 @@
 //! The DMA map: which IOVA is which memory.
 
 use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -94,8 +95,37 @@ pub struct RegionInfo {
     pub len: u64,
     /// Allowed directions.
     pub prot: Prot,
-    /// Whether it came with a file descriptor, so that we can reach it.
+    /// Whether we can reach it.
     pub mapped: bool,
+}
+
+/// Guest memory that is reached by asking somebody: a simulator without shared memory, or a VMM
+/// that gave no descriptor.
+///
+/// Called while a [`View`] is held: an implementation must not map or unmap.
+pub trait Remote: Send + Sync {
+    /// Reads `out.len()` bytes at `iova`. `false`: out of reach (master abort).
+    fn read(&self, iova: u64, out: &mut [u8]) -> bool;
+    /// Writes `bytes` at `iova`. `false`: out of reach.
+    fn write(&self, iova: u64, bytes: &[u8]) -> bool;
+}
+
+/// What is behind a region.
+#[derive(Debug)]
+pub(crate) enum Backing {
+    /// Nothing we can reach.
+    Absent,
+    /// Memory in our address space: the region starts at this byte of it.
+    Mapped(Arc<Mapping>, u64),
+}
+
+/// Whoever is asked for what is not mapped.
+pub(crate) struct Asked(pub(crate) Arc<dyn Remote>);
+
+impl std::fmt::Debug for Asked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Remote")
+    }
 }
 
 #[derive(Debug)]
@@ -103,7 +133,7 @@ pub(crate) struct Region {
     pub(crate) iova: u64,
     pub(crate) len: u64,
     pub(crate) prot: Prot,
-    pub(crate) backing: Option<(Arc<Mapping>, u64)>,
+    pub(crate) backing: Backing,
 }
 
 impl Region {
@@ -116,6 +146,8 @@ impl Region {
 pub(crate) struct Table {
     /// Sorted by `iova`, never overlapping.
     pub(crate) regions: Vec<Region>,
+    /// Asked for everything else.
+    pub(crate) remote: Option<Asked>,
     /// Files by (device, inode), most recently used last.
     files: Vec<((u64, u64), Arc<Mapping>)>,
     /// Pages that peers took away from mappings that are gone.
@@ -151,22 +183,13 @@ impl Memory {
         prot: Prot,
     ) -> Result<(), MapError> {
         let end = file_offset.checked_add(len).ok_or(MapError::Wraps)?;
-        let mut table = self.table.write();
-        let at = table.place(iova, len)?;
-        let mapping = table.file(fd, end)?;
-        if prot.write && !mapping.writable() {
-            return Err(MapError::ReadOnlyFile);
-        }
-        table.regions.insert(
-            at,
-            Region {
-                iova,
-                len,
-                prot,
-                backing: Some((mapping, file_offset)),
-            },
-        );
-        Ok(())
+        self.insert(iova, len, prot, |table| {
+            let mapping = table.file(fd, end)?;
+            if prot.write && !mapping.writable() {
+                return Err(MapError::ReadOnlyFile);
+            }
+            Ok(Backing::Mapped(mapping, file_offset))
+        })
     }
 
     /// Notes a region the VMM gave no descriptor for: known, but out of reach ([`FaultKind::NoFd`]).
@@ -174,18 +197,37 @@ impl Memory {
     /// # Errors
     /// Refuses overlaps and empty or wrapping ranges.
     pub fn map_absent(&self, iova: u64, len: u64, prot: Prot) -> Result<(), MapError> {
-        let mut table = self.table.write();
-        let at = table.place(iova, len)?;
-        table.regions.insert(
-            at,
-            Region {
-                iova,
-                len,
-                prot,
-                backing: None,
-            },
-        );
-        Ok(())
+        self.insert(iova, len, prot, |_| Ok(Backing::Absent))
+    }
+
+    /// Asks `remote` for everything that is not mapped, by copies; `None` makes that a fault again.
+    pub fn set_remote(&self, remote: Option<Arc<dyn Remote>>) {
+        self.table.write().remote = remote.map(Asked);
+    }
+
+    /// Maps memory that the caller has in this address space already, as a VMM has its guest's.
+    ///
+    /// # Errors
+    /// Refuses overlaps and empty or wrapping ranges.
+    ///
+    /// # Safety
+    /// `memory..memory + len` must stay mapped and readable (and writable if `prot` says so) until
+    /// the region has been unmapped, and be no Rust object: anybody may write to it at any time.
+    pub unsafe fn map_raw(
+        &self,
+        iova: u64,
+        len: u64,
+        memory: NonNull<u8>,
+        prot: Prot,
+    ) -> Result<(), MapError> {
+        let bytes = usize::try_from(len).map_err(|_| MapError::Wraps)?;
+        self.insert(iova, len, prot, |_| {
+            // SAFETY: the caller's promise, word for word.
+            Ok(Backing::Mapped(
+                unsafe { Mapping::foreign(memory, bytes) },
+                0,
+            ))
+        })
     }
 
     /// Maps fresh zeroed memory of our own: a guest without a guest, for tests and fuzzers.
@@ -193,18 +235,28 @@ impl Memory {
     /// # Errors
     /// Refuses overlaps and empty or wrapping ranges.
     pub fn map_anon(&self, iova: u64, len: u64) -> Result<(), MapError> {
+        self.insert(iova, len, Prot::RW, |_| {
+            Ok(Backing::Mapped(Mapping::heap(len), 0))
+        })
+    }
+
+    fn insert(
+        &self,
+        iova: u64,
+        len: u64,
+        prot: Prot,
+        backing: impl FnOnce(&mut Table) -> Result<Backing, MapError>,
+    ) -> Result<(), MapError> {
         let mut table = self.table.write();
         let at = table.place(iova, len)?;
-        let backing = Some((Mapping::heap(len), 0));
-        table.regions.insert(
-            at,
-            Region {
-                iova,
-                len,
-                prot: Prot::RW,
-                backing,
-            },
-        );
+        let backing = backing(&mut table)?;
+        let region = Region {
+            iova,
+            len,
+            prot,
+            backing,
+        };
+        table.regions.insert(at, region);
         Ok(())
     }
 
@@ -258,7 +310,7 @@ impl Memory {
             iova: r.iova,
             len: r.len,
             prot: r.prot,
-            mapped: r.backing.is_some(),
+            mapped: !matches!(r.backing, Backing::Absent),
         };
         table.regions.iter().map(info).collect()
     }

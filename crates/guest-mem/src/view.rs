@@ -1,13 +1,13 @@
 //! Access to guest memory for the length of one batch.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use parking_lot::RwLockReadGuard;
 
 use crate::slice::{ReadSlice, WriteSlice};
-use crate::table::{Region, Table};
+use crate::table::{Asked, Backing, Region, Remote, Table};
 
 /// An access that hardware would have aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +30,8 @@ pub enum FaultKind {
     Protected,
     /// Mapped without a file descriptor: only the VMM can reach it.
     NoFd,
+    /// Whoever was asked for it refused ([`Remote`](crate::Remote)).
+    Refused,
     /// The range passes the end of the address space.
     Wraps,
 }
@@ -39,6 +41,8 @@ pub struct View<'m> {
     table: RwLockReadGuard<'m, Table>,
     /// Index of the region that served the last access; rings and buffers cluster.
     hit: Cell<usize>,
+    /// Copies of remote memory, which slices of this view may point into.
+    bounced: RefCell<Vec<Box<[AtomicU64]>>>,
     faults: &'m AtomicU64,
     #[cfg(feature = "meter")]
     meter: &'m crate::Meter,
@@ -53,6 +57,7 @@ impl<'m> View<'m> {
         Self {
             table,
             hit: Cell::new(0),
+            bounced: RefCell::default(),
             faults,
             #[cfg(feature = "meter")]
             meter,
@@ -80,6 +85,13 @@ impl<'m> View<'m> {
         Some((r, r.len - (iova - r.iova)))
     }
 
+    /// Bytes from `iova`, which is not mapped, to the next region.
+    fn gap(&self, iova: u64) -> u64 {
+        let regions = &self.table.regions;
+        let next = regions.partition_point(|r| r.iova <= iova);
+        regions.get(next).map_or(u64::MAX, |r| r.iova - iova)
+    }
+
     /// Calls `each` for every contiguous run of `iova..iova+len`, in order. Nothing is called
     /// unless the whole range is there: an access is done whole or not at all.
     fn runs(
@@ -100,20 +112,34 @@ impl<'m> View<'m> {
         for pass in 0..2 {
             let (mut at, mut left) = (iova, len);
             while left > 0 {
-                let Some((region, room)) = self.find(at) else {
-                    return self.fault(iova, len, FaultKind::Unmapped);
+                let n = match self.find(at) {
+                    Some((region, room)) => {
+                        if (write && !region.prot.write) || (!write && !region.prot.read) {
+                            return self.fault(iova, len, FaultKind::Protected);
+                        }
+                        let Backing::Mapped(mapping, offset) = &region.backing else {
+                            return self.fault(iova, len, FaultKind::NoFd);
+                        };
+                        let n = left.min(room);
+                        whole |= n == len;
+                        if whole || pass == 1 {
+                            each(mapping.at(offset + (at - region.iova)), n as usize);
+                        }
+                        n
+                    }
+                    None => {
+                        let Some(Asked(remote)) = &self.table.remote else {
+                            return self.fault(iova, len, FaultKind::Unmapped);
+                        };
+                        let n = left.min(self.gap(at));
+                        whole |= n == len;
+                        let now = whole || pass == 1;
+                        if now && !self.bounce(&**remote, at, n as usize, write, each) {
+                            return self.fault(iova, len, FaultKind::Refused);
+                        }
+                        n
+                    }
                 };
-                if (write && !region.prot.write) || (!write && !region.prot.read) {
-                    return self.fault(iova, len, FaultKind::Protected);
-                }
-                let Some((mapping, offset)) = &region.backing else {
-                    return self.fault(iova, len, FaultKind::NoFd);
-                };
-                let n = left.min(room);
-                whole |= n == len;
-                if whole || pass == 1 {
-                    each(mapping.at(offset + (at - region.iova)), n as usize);
-                }
                 left -= n;
                 at = at.wrapping_add(n);
             }
@@ -124,6 +150,39 @@ impl<'m> View<'m> {
         #[cfg(feature = "meter")]
         self.meter.note(iova, len, write);
         Ok(())
+    }
+
+    /// One run of remote memory: a copy that lives as long as the view, fetched before `each` sees
+    /// it or sent after. A write must fill the run; what it leaves out becomes zeros.
+    fn bounce(
+        &self,
+        remote: &dyn Remote,
+        iova: u64,
+        len: usize,
+        write: bool,
+        each: &mut dyn FnMut(NonNull<u8>, usize),
+    ) -> bool {
+        // Atomics may be written through a shared reference, so the pointer may be too.
+        let copy: Box<[AtomicU64]> = (0..len.div_ceil(8).max(1))
+            .map(|_| AtomicU64::new(0))
+            .collect();
+        let base = NonNull::from(&*copy).cast::<u8>();
+        self.bounced.borrow_mut().push(copy);
+        let mut bytes = vec![0; len];
+        if !write {
+            if !remote.read(iova, &mut bytes) {
+                return false;
+            }
+            // SAFETY: the copy is at least `len` bytes long, ours, and kept by this view.
+            unsafe { WriteSlice::new(base, len) }.copy_from(0, &bytes);
+        }
+        each(base, len);
+        if write {
+            // SAFETY: as above.
+            unsafe { ReadSlice::new(base, len) }.copy_to(0, &mut bytes);
+            return remote.write(iova, &bytes);
+        }
+        true
     }
 
     /// Copies guest memory out.
