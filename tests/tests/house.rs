@@ -19,6 +19,11 @@ const ARROWS: &[(&str, &[&str])] = &[
         "e1000",
         &["frame", "guest-mem", "model", "pci", "regs", "wire"],
     ),
+    (
+        "embed",
+        &["e1000", "frame", "guest-mem", "model", "pci", "wire"],
+    ),
+    ("embed-c", &["embed", "guest-mem"]),
     ("port", &["frame", "guest-mem", "wire"]),
     ("port-tap", &["frame", "guest-mem", "port", "wire"]),
     ("port-user", &["frame", "guest-mem", "port", "wire"]),
@@ -37,7 +42,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const EVERYBODY: &[&str] = &["hypernic", "bench", "tests"];
 
 /// Rooms that may contain `unsafe`; each says why in its own words.
-const UNSAFE: &[&str] = &["guest-mem", "port-tap", "port-user", "vfio-user"];
+const UNSAFE: &[&str] = &["embed-c", "guest-mem", "port-tap", "port-user", "vfio-user"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

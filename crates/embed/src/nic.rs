@@ -1,0 +1,323 @@
+//! The NIC as one object.
+
+use std::sync::Arc;
+
+use frame::{Batch, Caps, Counted, MAX_BATCH, Sink, Wake};
+use guest_mem::{Memory, Remote};
+use model::{
+    Clock, Control, Env, Identity, Nanos, PciState, Progress, Receive, ResetKind, Space, Timer,
+    Transmit,
+};
+use parking_lot::Mutex;
+use pci::{Bar, Capability, ConfigBuilder, ConfigEvent, ConfigSpace, Msi, PowerManagement};
+use wire::Offload;
+
+use crate::Host;
+use crate::pins::{Pins, Route};
+
+/// What can go wrong while a NIC is made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no such model.
+    #[error("there is no NIC model \"{0}\"; there is \"e1000\"")]
+    Model(String),
+    /// The model cannot be described to a guest.
+    #[error("the model describes no PCI function: {0}")]
+    Config(#[from] pci::BuildError),
+}
+
+/// What a bus needs to know of a NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// PCI vendor id.
+    pub vendor: u16,
+    /// PCI device id.
+    pub device: u16,
+    /// Bytes of each BAR, 0 for none.
+    pub bar_size: [u64; 6],
+    /// Which BARs are I/O ports, bit by bit.
+    pub io_bars: u8,
+}
+
+/// The clock, timer and memory of the host, as models see them.
+struct Services(Arc<dyn Host>);
+
+impl Clock for Services {
+    fn now(&self) -> Nanos {
+        self.0.now()
+    }
+}
+
+impl Timer for Services {
+    fn arm(&self, deadline: Option<Nanos>) {
+        self.0.set_timer(deadline);
+    }
+}
+
+impl Wake for Services {
+    fn wake(&self) {
+        self.0.room();
+    }
+}
+
+impl Remote for Services {
+    fn read(&self, iova: u64, out: &mut [u8]) -> bool {
+        self.0.dma_read(iova, out)
+    }
+
+    fn write(&self, iova: u64, bytes: &[u8]) -> bool {
+        self.0.dma_write(iova, bytes)
+    }
+}
+
+/// The wire.
+struct Out {
+    host: Arc<dyn Host>,
+    /// Room to put a frame together.
+    whole: Mutex<Vec<u8>>,
+}
+
+impl Sink for Out {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        let mut whole = self.whole.lock();
+        for (done, frame) in picks.iter().map(|&i| batch.get(i.into())).enumerate() {
+            let Some(frame) = frame else { continue };
+            whole.resize(frame.len(), 0);
+            let n = frame.copy_to(0, &mut whole);
+            if !self.host.send(&whole[..n]) {
+                return done;
+            }
+        }
+        picks.len()
+    }
+
+    fn caps(&self) -> Caps {
+        Caps::NONE
+    }
+
+    fn want_room(&self, _waker: &Arc<dyn Wake>) {
+        // The host calls `run` again when it has room.
+    }
+}
+
+/// A NIC.
+pub struct Nic {
+    identity: Identity,
+    config: ConfigSpace,
+    control: Box<dyn Control>,
+    transmit: Box<dyn Transmit>,
+    receive: Arc<dyn Receive>,
+    env: Env,
+    pins: Arc<Pins>,
+    out: Out,
+    room: Arc<dyn Wake>,
+    /// The transmitter stopped with work left.
+    waiting: bool,
+    /// Storage of the batch that frames come in.
+    spare: Batch<'static>,
+    picks: Vec<u16>,
+}
+
+impl Nic {
+    /// Puts the parts of a model together.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when the model describes no possible PCI function.
+    pub fn of(parts: model::Nic, host: Arc<dyn Host>) -> Result<Self, Error> {
+        let config = describe(&parts.identity).build()?;
+        let services = Arc::new(Services(Arc::clone(&host)));
+        let memory = Memory::new();
+        memory.set_remote(Some(services.clone()));
+        let pins = Pins::new(Arc::clone(&host));
+        let env = Env {
+            memory,
+            irq: pins.clone(),
+            clock: services.clone(),
+            timer: services.clone(),
+        };
+        let mut nic = Self {
+            identity: parts.identity,
+            config,
+            control: parts.control,
+            transmit: parts.transmit,
+            receive: parts.receive,
+            env,
+            pins,
+            out: Out {
+                host,
+                whole: Mutex::default(),
+            },
+            room: services,
+            waiting: false,
+            spare: Batch::new(),
+            picks: Vec::new(),
+        };
+        nic.reset();
+        nic.set_link(true);
+        Ok(nic)
+    }
+
+    /// What the bus needs to know.
+    pub fn description(&self) -> Description {
+        let mut sizes = [0; 6];
+        let mut io = 0;
+        for bar in &self.identity.bars {
+            if let Some(size) = sizes.get_mut(usize::from(bar.index)) {
+                *size = bar.size;
+            }
+            if bar.space == Space::Io {
+                io |= 1u8 << (bar.index & 7);
+            }
+        }
+        Description {
+            vendor: self.identity.vendor,
+            device: self.identity.device,
+            bar_size: sizes,
+            io_bars: io,
+        }
+    }
+
+    /// The guest's memory: what is mapped here is reached without asking the host.
+    pub fn memory(&self) -> &Memory {
+        &self.env.memory
+    }
+
+    /// Reads the 256 bytes of PCI configuration space; ones beyond them.
+    pub fn config_read(&mut self, offset: u64, data: &mut [u8]) {
+        self.config.set_interrupt_status(self.pins.level());
+        self.config.read(offset, data);
+    }
+
+    /// Writes configuration space: BARs, bus mastering, interrupt routing. Follow with
+    /// [`Nic::run`].
+    pub fn config_write(&mut self, offset: u64, data: &[u8]) {
+        let events = self.config.write(offset, data);
+        let function_reset = events
+            .iter()
+            .any(|event| matches!(event, ConfigEvent::FunctionReset));
+        if function_reset {
+            self.reset();
+            return;
+        }
+        self.pins.route(Route::of(&self.config));
+        self.tell_pci();
+    }
+
+    /// Where the guest has put BAR `bar`, while it decodes there.
+    pub fn bar_address(&self, bar: u8) -> Option<u64> {
+        self.config.bar_address(bar)
+    }
+
+    /// Reads `data.len()` bytes at `offset` of BAR `bar`, any size and alignment.
+    pub fn read(&mut self, bar: u8, offset: u64, data: &mut [u8]) {
+        self.control.read(&self.env, bar, offset, data);
+    }
+
+    /// Writes to a BAR. Follow with [`Nic::run`].
+    pub fn write(&mut self, bar: u8, offset: u64, data: &[u8]) {
+        self.control.write(&self.env, bar, offset, data);
+    }
+
+    /// Does what accesses asked for: sends at most about `budget` frames, and moves what waited for
+    /// buffers. [`Progress::More`]: call again soon. [`Progress::Blocked`]: call again when
+    /// [`Host::send`] has room.
+    pub fn run(&mut self, budget: usize) -> Progress {
+        let work = self.control.take_work();
+        if work.rx {
+            self.receive.poll(&self.env);
+        }
+        if !(work.tx || self.waiting) {
+            return Progress::Idle;
+        }
+        let progress = self.transmit.run(&self.env, &self.out, budget.max(1));
+        self.waiting = progress != Progress::Idle;
+        progress
+    }
+
+    /// Offers frames from the wire, each from the destination address to the end of the payload,
+    /// without FCS. Returns how many were dealt with: received, or dropped as the chip drops them.
+    /// The rest found no buffers; offer them again after [`Host::room`], or drop them.
+    pub fn receive(&mut self, frames: &[&[u8]]) -> usize {
+        let mut done = 0;
+        for some in frames.chunks(MAX_BATCH) {
+            let mut batch = std::mem::take(&mut self.spare).recycle();
+            for frame in some {
+                batch.push_bytes(frame);
+                batch.end(Offload::NONE);
+            }
+            let picks = batch.all_picks(&mut self.picks);
+            let mut taken = self.receive.deliver(&self.env, &batch, picks);
+            if taken < some.len() {
+                // Room may come between the attempt and the registration.
+                self.receive.want_room(&self.room);
+                taken += self.receive.deliver(&self.env, &batch, &picks[taken..]);
+            }
+            self.spare = batch.recycle();
+            done += taken;
+            if taken < some.len() {
+                break;
+            }
+        }
+        done
+    }
+
+    /// The time of [`Host::set_timer`] has come. Follow with [`Nic::run`].
+    pub fn tick(&mut self) {
+        self.control.tick(&self.env);
+    }
+
+    /// Pulls the cable or plugs it in. Follow with [`Nic::run`].
+    pub fn set_link(&mut self, up: bool) {
+        self.control.set_link(&self.env, up);
+    }
+
+    /// RST# of the bus: the machine was reset.
+    pub fn reset(&mut self) {
+        self.config.reset();
+        self.pins.route(Route::default());
+        self.control.reset(&self.env, ResetKind::Bus);
+        self.tell_pci();
+        self.waiting = false;
+    }
+
+    /// Visits the NIC's counters: frames, bytes, interrupts, and each kind of refusal.
+    pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let counted: &dyn Counted = &*self.control;
+        counted.counters(visit);
+        self.env.memory.counters(visit);
+    }
+
+    fn tell_pci(&mut self) {
+        let state = PciState {
+            bus_master: self.config.command() & pci::command::MASTER != 0,
+            msi: self.config.msi_enabled(),
+            msix: self.config.msix_enabled(),
+        };
+        self.control.pci(&self.env, state);
+    }
+}
+
+/// The configuration space of a model.
+fn describe(identity: &Identity) -> ConfigBuilder {
+    let [base, sub, interface] = identity.class.map(u32::from);
+    let mut builder = ConfigBuilder::new(identity.vendor, identity.device)
+        .class(base << 16 | sub << 8 | interface)
+        .revision(identity.revision)
+        .subsystem(identity.subsystem_vendor, identity.subsystem)
+        .interrupt_pin(identity.intx.into());
+    for bar in &identity.bars {
+        let decoded = match bar.space {
+            Space::Memory32 => Bar::memory32(bar.size),
+            Space::Memory64 => Bar::memory64(bar.size),
+            Space::Io => Bar::io(bar.size),
+        };
+        builder = builder.bar(bar.index, decoded);
+    }
+    if identity.pm {
+        builder = builder.capability(Capability::PowerManagement(PowerManagement::default()));
+    }
+    if identity.msi > 0 {
+        builder = builder.capability(Capability::Msi(Msi::new(identity.msi).address64()));
+    }
+    builder
+}

@@ -1,0 +1,123 @@
+//! The model's interrupts, as the guest has routed them in configuration space.
+
+use std::sync::Arc;
+
+use model::Interrupts;
+use parking_lot::Mutex;
+use pci::ConfigSpace;
+
+use crate::Host;
+
+/// Capability id of MSI (PCI Local Bus 3.0 §6.8.1).
+const MSI: u8 = 0x05;
+/// Most capabilities a 256-byte space can chain.
+const MOST_CAPABILITIES: usize = 48;
+
+/// How interrupts leave the function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Route {
+    /// INTx# may not be asserted (COMMAND bit 10, or MSI is enabled).
+    pub silent: bool,
+    /// Where messages go, when MSI is enabled.
+    pub msi: Option<(u64, u32)>,
+}
+
+impl Route {
+    /// As configuration space says now.
+    pub(crate) fn of(config: &ConfigSpace) -> Self {
+        let msi = config.msi_enabled().then(|| message(config)).flatten();
+        let off = config.command() & pci::command::INTX_DISABLE != 0;
+        Self {
+            silent: off || config.msi_enabled(),
+            msi,
+        }
+    }
+}
+
+/// Address and data of the MSI capability.
+fn message(config: &ConfigSpace) -> Option<(u64, u32)> {
+    let byte = |at: u64| {
+        let mut one = [0];
+        config.read(at, &mut one);
+        one[0]
+    };
+    let mut at = u64::from(byte(pci::offset::CAPABILITIES as u64));
+    for _ in 0..MOST_CAPABILITIES {
+        if at == 0 {
+            return None;
+        }
+        if byte(at) == MSI {
+            let wide = config.read_u16(at + 2) & 1 << 7 != 0;
+            let low = u64::from(config.read_u32(at + 4));
+            return Some(if wide {
+                let high = u64::from(config.read_u32(at + 8));
+                (high << 32 | low, config.read_u16(at + 12).into())
+            } else {
+                (low, config.read_u16(at + 8).into())
+            });
+        }
+        at = byte(at + 1).into();
+    }
+    None
+}
+
+#[derive(Debug, Default)]
+struct State {
+    route: Route,
+    /// What the model drives.
+    level: bool,
+    /// What the host has been told.
+    shown: bool,
+}
+
+/// The pins of one NIC.
+pub(crate) struct Pins {
+    host: Arc<dyn Host>,
+    state: Mutex<State>,
+}
+
+impl Pins {
+    pub(crate) fn new(host: Arc<dyn Host>) -> Arc<Self> {
+        Arc::new(Self {
+            host,
+            state: Mutex::default(),
+        })
+    }
+
+    /// The guest has routed interrupts differently.
+    pub(crate) fn route(&self, route: Route) {
+        self.change(|state| state.route = route);
+    }
+
+    /// Whether the function asserts INTx#, routed or not (STATUS bit 3).
+    pub(crate) fn level(&self) -> bool {
+        self.state.lock().level
+    }
+
+    fn change(&self, how: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock();
+        how(&mut state);
+        let now = state.level && !state.route.silent;
+        if now != state.shown {
+            state.shown = now;
+            self.host.interrupt(now);
+        }
+    }
+}
+
+impl Interrupts for Pins {
+    fn set_line(&self, level: bool) {
+        self.change(|state| state.level = level);
+    }
+
+    fn msi(&self, vector: u16) {
+        let route = self.state.lock().route;
+        if let Some((address, data)) = route.msi {
+            self.host.message(address, data | u32::from(vector));
+        }
+    }
+
+    fn msix(&self, _vector: u16) {
+        // No model behind this crate has MSI-X.
+    }
+}
