@@ -10,14 +10,23 @@ use std::process::Command;
 const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("regs", &[]),
-    ("pci", &[]),
+    ("snapshot", &[]),
+    ("pci", &["snapshot"]),
     ("guest-mem", &[]),
     ("rig", &[]),
     ("frame", &["guest-mem", "wire"]),
-    ("model", &["frame", "guest-mem"]),
+    ("model", &["frame", "guest-mem", "snapshot"]),
     (
         "e1000",
-        &["frame", "guest-mem", "model", "pci", "regs", "wire"],
+        &[
+            "frame",
+            "guest-mem",
+            "model",
+            "pci",
+            "regs",
+            "snapshot",
+            "wire",
+        ],
     ),
     (
         "embed",
