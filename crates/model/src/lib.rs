@@ -16,12 +16,15 @@ use std::sync::Arc;
 use frame::{Batch, Caps, Counted, Sink, Wake};
 use guest_mem::Memory;
 
+pub use snapshot::StateError;
+
 /// Nanoseconds of a monotonic clock.
 pub type Nanos = u64;
 
 /// Tells the time.
 pub trait Clock: Send + Sync {
-    /// Now. Never goes backwards.
+    /// Now. Never goes backwards, and began at least a second ago: what happened shortly before a
+    /// state was saved has a time on every clock.
     fn now(&self) -> Nanos;
 }
 
@@ -109,6 +112,20 @@ pub trait Control: Send + Counted {
     fn tick(&mut self, env: &Env);
     /// The cable (what the port's other side is): in or out.
     fn set_link(&mut self, env: &Env, up: bool);
+    /// The whole NIC, all three parts, as it is between two batches. Whoever wants to go on
+    /// elsewhere stops driving this one before: what it did afterwards would be done twice.
+    ///
+    /// Times in it are relative, so another clock may go on. Not in it: what was configured,
+    /// counters, PCI configuration space (its owner saves that), frames that wait with others.
+    fn save(&self, env: &Env) -> Vec<u8>;
+    /// Becomes what was saved, by this or another program, on this or another host. Sets line and
+    /// timer accordingly and notes the work that was left; the caller does it as after a register
+    /// access.
+    ///
+    /// # Errors
+    /// A state that is damaged, of another NIC, from a newer program, or impossible is refused with
+    /// the reason, and the NIC stays as it was.
+    fn load(&mut self, env: &Env, blob: &[u8]) -> Result<(), StateError>;
 }
 
 /// The transmit side of the NIC. Owned by whoever works for it, one thread at a time.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use frame::Counted;
-use model::{Control, Env, Nanos, PciState, ResetKind, Work};
+use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
 use regs::{Access, Found};
 
 use crate::bits::{RAH_AV, RDTR_FPD, SWSM_SMBI, cause, ctrl, ctrl_ext, rctl, status, tctl};
@@ -14,7 +14,7 @@ use crate::mdio;
 use crate::phy::{Effect, Phy};
 use crate::regs as r;
 use crate::shared::{Shared, count};
-use crate::{BAR_IO, BAR_MMIO};
+use crate::{BAR_IO, BAR_MMIO, state};
 
 /// The control part.
 pub(crate) struct Registers {
@@ -366,5 +366,13 @@ impl Control for Registers {
         self.phy.drop_link();
         self.negotiate(env);
         self.update_link(env);
+    }
+
+    fn save(&self, env: &Env) -> Vec<u8> {
+        state::write(&self.state(env))
+    }
+
+    fn load(&mut self, env: &Env, blob: &[u8]) -> Result<(), StateError> {
+        self.become_state(env, &state::read(blob)?)
     }
 }

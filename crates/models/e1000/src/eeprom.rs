@@ -1,7 +1,7 @@
 //! The serial EEPROM, 64 words, read and written bit by bit through EECD (manual §5.3, §5.6,
 //! §13.4.3; the wire protocol is that of a 93C46).
 
-const WORDS: usize = 64;
+pub(crate) const WORDS: usize = 64;
 /// Words 0 to 0x3F sum to this (manual §5.6.35).
 const CHECKSUM: u16 = 0xbaba;
 
@@ -18,16 +18,16 @@ pub(crate) mod eecd {
 /// The memory and the state of its wire.
 #[derive(Debug)]
 pub(crate) struct Eeprom {
-    words: [u16; WORDS],
-    sk: bool,
-    cs: bool,
-    data_out: bool,
-    writable: bool,
-    phase: Phase,
+    pub(crate) words: [u16; WORDS],
+    pub(crate) sk: bool,
+    pub(crate) cs: bool,
+    pub(crate) data_out: bool,
+    pub(crate) writable: bool,
+    pub(crate) phase: Phase,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Phase {
+pub(crate) enum Phase {
     /// Waiting for the start bit.
     Idle,
     /// Two bits of opcode and six of address.
@@ -47,7 +47,7 @@ enum Phase {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Target {
+pub(crate) enum Target {
     Word(usize),
     All,
 }

@@ -7,12 +7,12 @@ use crate::control::Registers;
 const IOADDR: u64 = 0;
 const IODATA: u64 = 4;
 /// Bits of IOADDR that exist.
-const ADDRESS_BITS: u32 = 0x000f_ffff;
+pub(crate) const ADDRESS_BITS: u32 = 0x000f_ffff;
 
 /// The state of the window.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
-    address: u32,
+    pub(crate) address: u32,
 }
 
 /// Which register byte an access at `offset` reaches.

@@ -21,30 +21,30 @@ const SENT: u32 = cause::TXDW | cause::TXQE | cause::TXD_LOW;
 /// the timer follow the causes in order.
 #[derive(Debug, Default)]
 pub(crate) struct Irq {
-    icr: u32,
-    ims: u32,
-    itr: u32,
-    line: bool,
+    pub(crate) icr: u32,
+    pub(crate) ims: u32,
+    pub(crate) itr: u32,
+    pub(crate) line: bool,
     /// When the line last went up.
-    last: Option<Nanos>,
+    pub(crate) last: Option<Nanos>,
     /// When ITR lets it go up again, while something waits for that.
-    throttled: Option<Nanos>,
-    rx: Delay,
-    tx: Delay,
+    pub(crate) throttled: Option<Nanos>,
+    pub(crate) rx: Delay,
+    pub(crate) tx: Delay,
     /// When auto-negotiation ends.
-    link: Option<Nanos>,
-    armed: Option<Nanos>,
+    pub(crate) link: Option<Nanos>,
+    pub(crate) armed: Option<Nanos>,
     /// What the guest is spared.
-    relief: Relief,
+    pub(crate) relief: Relief,
     /// Times the line went up.
     pub(crate) raised: u64,
 }
 
 /// A packet timer and the absolute timer that caps it.
 #[derive(Debug, Default)]
-struct Delay {
-    packet: Option<Nanos>,
-    absolute: Option<Nanos>,
+pub(crate) struct Delay {
+    pub(crate) packet: Option<Nanos>,
+    pub(crate) absolute: Option<Nanos>,
 }
 
 impl Delay {
@@ -237,7 +237,16 @@ impl Irq {
                 env.irq.set_line(true);
             }
         }
-        let next = [
+        let next = self.next();
+        if next != self.armed {
+            self.armed = next;
+            env.timer.arm(next);
+        }
+    }
+
+    /// The next deadline.
+    fn next(&self) -> Option<Nanos> {
+        let all = [
             self.throttled,
             self.rx.packet,
             self.rx.absolute,
@@ -245,11 +254,18 @@ impl Irq {
             self.tx.absolute,
             self.link,
         ];
-        let next = next.into_iter().flatten().min();
-        if next != self.armed {
-            self.armed = next;
-            env.timer.arm(next);
-        }
+        all.into_iter().flatten().min()
+    }
+
+    /// Puts this in the place of what `old` was: line and timer follow.
+    pub(crate) fn replace(mut self, old: &mut Irq, env: &Env) {
+        // What `apply` keeps true: only ITR, or consideration for the guest, is between.
+        self.line = self.icr & self.ims != 0 && self.throttled.is_none();
+        self.armed = self.next();
+        self.raised = old.raised;
+        env.irq.set_line(self.line);
+        env.timer.arm(self.armed);
+        *old = self;
     }
 
     /// Until when ITR, or consideration for the guest, keeps the line down.

@@ -24,6 +24,7 @@ pub mod regs;
 mod relief;
 mod rx;
 mod shared;
+pub mod state;
 mod stats;
 mod tx;
 

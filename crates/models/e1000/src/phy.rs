@@ -29,7 +29,7 @@ const PARTNER: u16 = 0x41e1;
 const PARTNER_GIGABIT: u16 = 0x3c00;
 
 /// Bits per register that keep what is written; 0 for read-only and undefined registers.
-const WRITABLE: [u16; 32] = {
+pub(crate) const WRITABLE: [u16; 32] = {
     let mut mask = [0; 32];
     mask[BMCR] =
         LOOPBACK | SPEED_LOW | AN_ENABLE | POWER_DOWN | ISOLATE | DUPLEX | SPEED_HIGH | 1 << 7;
@@ -50,7 +50,7 @@ const WRITABLE: [u16; 32] = {
     mask
 };
 
-const RESET_VALUES: [u16; 32] = {
+pub(crate) const RESET_VALUES: [u16; 32] = {
     let mut value = [0; 32];
     value[BMCR] = AN_ENABLE | DUPLEX | SPEED_HIGH;
     value[2] = 0x0141;
@@ -87,12 +87,12 @@ pub(crate) enum Speed {
 /// The PHY's registers and what it knows of the cable.
 #[derive(Debug)]
 pub(crate) struct Phy {
-    regs: [u16; 32],
+    pub(crate) regs: [u16; 32],
     /// Whether the cable leads to somebody.
     pub(crate) cable: bool,
-    negotiated: bool,
+    pub(crate) negotiated: bool,
     /// A link loss that BMSR has not reported yet.
-    link_lost: bool,
+    pub(crate) link_lost: bool,
 }
 
 impl Phy {

@@ -16,7 +16,7 @@ use model::Nanos;
 
 /// The longest gap and the longest wait of a report, whatever was measured: a guest that is slow
 /// to read ICR (or was not running) must not become slower.
-const MOST_GAP: Nanos = 1_000_000;
+pub(crate) const MOST_GAP: Nanos = 1_000_000;
 const MOST_HOLD: Nanos = 2_000_000;
 /// Taking an interrupt costs more than its way to ICR; with this an interrupt at every gap takes
 /// about a quarter of the guest's time.
@@ -30,16 +30,16 @@ const BURST: Nanos = 2;
 pub(crate) struct Relief {
     pub on: bool,
     /// From line to ICR, smoothed.
-    cost: Nanos,
+    pub cost: Nanos,
     /// The line is up, and ICR has not been read.
-    raised: Option<Nanos>,
+    pub raised: Option<Nanos>,
     /// When the interrupts so far will have been paid for, at one per gap.
-    paid: Nanos,
+    pub paid: Nanos,
     /// Since when a report waits, and how many descriptors it stands for.
-    waiting: Option<Nanos>,
-    sent: u32,
+    pub waiting: Option<Nanos>,
+    pub sent: u32,
     /// Too many descriptors were sent to wait any longer.
-    urgent: bool,
+    pub urgent: bool,
 }
 
 impl Relief {

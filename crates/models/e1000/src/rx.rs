@@ -51,11 +51,11 @@ mod bit {
 #[derive(Debug, Default)]
 pub(crate) struct RxState {
     /// Frames found no descriptor and none has come since: counted once.
-    starved: bool,
+    pub(crate) starved: bool,
     /// Descriptors of the frame being received: index, bytes.
-    used: Vec<(u32, u16)>,
+    pub(crate) used: Vec<(u32, u16)>,
     /// Room for the copy that a frame check sequence is computed from.
-    copy: Vec<u8>,
+    pub(crate) copy: Vec<u8>,
 }
 
 impl RxState {

@@ -43,9 +43,9 @@ pub(crate) enum Stat {
     Tsctfc,
 }
 
-const COUNT: usize = Stat::Tsctfc as usize + 1;
+pub(crate) const COUNT: usize = Stat::Tsctfc as usize + 1;
 
-const SINGLE: [(Id, Stat); 26] = [
+pub(crate) const SINGLE: [(Id, Stat); 26] = [
     (r::MPC, Stat::Mpc),
     (r::PRC64, Stat::Prc64),
     (r::PRC127, Stat::Prc127),
@@ -75,7 +75,7 @@ const SINGLE: [(Id, Stat); 26] = [
 ];
 
 /// Low register, high register.
-const PAIRS: [(Id, Id, Stat); 4] = [
+pub(crate) const PAIRS: [(Id, Id, Stat); 4] = [
     (r::GORCL, r::GORCH, Stat::Gorc),
     (r::GOTCL, r::GOTCH, Stat::Gotc),
     (r::TORL, r::TORH, Stat::Tor),
@@ -138,10 +138,10 @@ impl Tally {
 /// The counters, written by the data path and read by the register side.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
-    counts: [AtomicU64; COUNT],
+    pub(crate) counts: [AtomicU64; COUNT],
     /// Per pair: the value whose low half has been read and whose high half is still to be. The
     /// two reads then belong together and nothing counted between them is lost.
-    latched: Mutex<[Option<u64>; PAIRS.len()]>,
+    pub(crate) latched: Mutex<[Option<u64>; PAIRS.len()]>,
 }
 
 impl Stats {

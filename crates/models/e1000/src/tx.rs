@@ -35,27 +35,29 @@ const FCS: usize = 4;
 /// What the transmitter remembers from call to call.
 #[derive(Debug, Default)]
 pub(crate) struct TxState {
-    memory: Contexts,
+    pub(crate) memory: Contexts,
     /// Frames of the packet at the head that the sink has already taken.
-    taken: usize,
-    marks: Vec<Mark>,
-    written: Vec<u32>,
-    picks: Vec<u16>,
+    pub(crate) taken: usize,
+    /// The last run ended before its work did: somebody owes it another.
+    pub(crate) unfinished: bool,
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) written: Vec<u32>,
+    pub(crate) picks: Vec<u16>,
 }
 
 /// What the walk along the ring carries from descriptor to descriptor.
 #[derive(Clone, Copy, Debug, Default)]
-struct Contexts {
+pub(crate) struct Contexts {
     /// The last context descriptor with TSE and the last without: the chip keeps both.
-    segmenting: Context,
-    plain: Context,
+    pub(crate) segmenting: Context,
+    pub(crate) plain: Context,
     /// In a packet that was given up; its remaining descriptors are passed over.
-    skipping: bool,
+    pub(crate) skipping: bool,
 }
 
 /// A place up to which the ring is done once `frames` of the batch are taken.
 #[derive(Clone, Copy, Debug)]
-struct Mark {
+pub(crate) struct Mark {
     frames: usize,
     /// The next descriptor.
     next: u32,
@@ -81,6 +83,7 @@ impl TxState {
     pub(crate) fn reset(&mut self) {
         self.memory = Contexts::default();
         self.taken = 0;
+        self.unfinished = false;
     }
 }
 
@@ -222,6 +225,7 @@ impl Transmit for Sender {
                 End::Tail => {}
             }
         };
+        state.unfinished = progress != Progress::Idle;
         SCRATCH.set(Scratch {
             batch: batch.recycle(),
             pieces: recycle(pieces),

@@ -1,0 +1,452 @@
+//! From plain data to the live NIC: first every field is checked and its live form made, then all
+//! of it takes the place of what was there. A refusal leaves the NIC as it is.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use model::{Env, Nanos, Work};
+use regs::{Access, File, Found, Status};
+use wire::MAX_SEGMENTS;
+
+use super::{StateError, v1};
+use crate::bits::cause;
+use crate::control::Registers;
+use crate::desc::Context;
+use crate::eeprom::{self, Eeprom, Phase, Target};
+use crate::io::{ADDRESS_BITS, Window};
+use crate::irq::{Delay, Irq};
+use crate::phy::{self, Phy};
+use crate::regs as r;
+use crate::relief::{MOST_GAP, Relief};
+use crate::shared::Shared;
+use crate::stats::{PAIRS, SINGLE, Stat};
+use crate::tx::Contexts;
+
+/// No moderation deadline is further away: RADV and TADV reach 67 ms.
+const AHEAD: i64 = 1_000_000_000;
+/// Auto-negotiation ends within this, or within what is configured.
+const NEGOTIATION: i64 = 3600 * AHEAD;
+
+fn field(field: &'static str, value: impl Into<u64>, why: &'static str) -> StateError {
+    let value = value.into();
+    StateError::Field { field, value, why }
+}
+
+fn check(
+    ok: bool,
+    name: &'static str,
+    value: impl Into<u64>,
+    why: &'static str,
+) -> Result<(), StateError> {
+    if ok {
+        Ok(())
+    } else {
+        Err(field(name, value, why))
+    }
+}
+
+impl Registers {
+    /// Becomes what `state` describes.
+    pub(crate) fn become_state(&mut self, env: &Env, state: &v1::V1) -> Result<(), StateError> {
+        let v1::V1 {
+            device,
+            registers,
+            statistics,
+            latched,
+            io_address,
+            link_up,
+            phy_loopback,
+            bus_master,
+            tx_work,
+            rx_work,
+            eeprom,
+            phy,
+            transmitter,
+            receiver,
+            interrupts,
+        } = state;
+        let ours = crate::identity().device;
+        if *device != ours {
+            return Err(StateError::Device {
+                found: format!("8086:{device:04x}"),
+                expected: format!("8086:{ours:04x}"),
+            });
+        }
+        let shared = Arc::clone(&self.shared);
+        let words = check_words(&shared.file, registers)?;
+        let counts = check_counts(&shared.file, statistics, latched)?;
+        check(
+            io_address & !ADDRESS_BITS == 0,
+            "io_address",
+            *io_address,
+            "IOADDR has 20 bits",
+        )?;
+        let eeprom = load_eeprom(eeprom)?;
+        let phy = load_phy(phy)?;
+        let v1::Transmitter {
+            segmenting,
+            plain,
+            skipping,
+            taken,
+            unfinished,
+        } = transmitter;
+        let memory = Contexts {
+            segmenting: load_context(segmenting)?,
+            plain: load_context(plain)?,
+            skipping: *skipping,
+        };
+        check(
+            *taken as usize <= MAX_SEGMENTS,
+            "transmitter.taken",
+            *taken,
+            "a packet has fewer frames",
+        )?;
+        let v1::Receiver { starved } = receiver;
+        let relief_on = shared.irq.lock().relief.on;
+        let negotiation = i64::try_from(self.negotiation).unwrap_or(i64::MAX);
+        let most = negotiation.max(NEGOTIATION);
+        let irq = load_interrupts(interrupts, &words, env.clock.now(), relief_on, most)?;
+
+        // Nothing fails from here on.
+        let mut tx = shared.tx.lock();
+        let mut rx = shared.rx.lock();
+        tx.reset();
+        rx.reset();
+        tx.memory = memory;
+        tx.taken = *taken as usize;
+        tx.unfinished = *unfinished;
+        rx.starved = *starved;
+        shared.file.reset();
+        for (found, value) in words {
+            shared.file.set_at(found.id, found.element, value);
+        }
+        counts.put(&shared);
+        shared.link_up.store(*link_up, Ordering::Release);
+        shared.phy_loopback.store(*phy_loopback, Ordering::Release);
+        shared.bus_master.store(*bus_master, Ordering::Release);
+        self.eeprom = eeprom;
+        self.phy = phy;
+        self.io = Window {
+            address: *io_address,
+        };
+        self.work = Work {
+            tx: *tx_work || *unfinished,
+            rx: *rx_work,
+        };
+        irq.replace(&mut shared.irq.lock(), env);
+        drop((tx, rx));
+        // Whoever waited for room in what was there before asks again.
+        shared.wake_waiters();
+        Ok(())
+    }
+}
+
+/// Every register is one of ours, once, and holds what it can hold.
+fn check_words(file: &File, list: &[v1::Words]) -> Result<Vec<(Found, u32)>, StateError> {
+    let mut words = Vec::new();
+    let mut last = None;
+    for v1::Words { offset, values } in list {
+        check(
+            last.is_none_or(|last| last < *offset),
+            "registers.offset",
+            *offset,
+            "not in order",
+        )?;
+        last = Some(*offset);
+        let no_register = || field("registers.offset", *offset, "no register is there");
+        let found = file.table().find(*offset).ok_or_else(no_register)?;
+        let register = file.table().register(found.id);
+        if register.offset != *offset || matches!(register.status, Status::Absent(_)) {
+            return Err(no_register());
+        }
+        check(
+            values.len() == register.count as usize,
+            "registers.values",
+            values.len() as u64,
+            "not as many as there are registers",
+        )?;
+        for (element, &value) in (0..).zip(values) {
+            // What the device writes itself has other bits than what the guest may.
+            let strays = match register.access {
+                Access::ReadWrite | Access::Write1Set | Access::Write1Clear => {
+                    (value ^ register.reset) & !register.mask
+                }
+                _ => 0,
+            };
+            check(strays == 0, register.name, value, "bits that cannot change")?;
+            let id = found.id;
+            words.push((Found { id, element }, value));
+        }
+    }
+    Ok(words)
+}
+
+/// Statistics that were checked.
+struct Counts {
+    values: Vec<(Stat, u64)>,
+    latched: [Option<u64>; PAIRS.len()],
+}
+
+impl Counts {
+    fn put(&self, shared: &Shared) {
+        shared.stats.clear();
+        for (stat, value) in &self.values {
+            shared.stats.counts[*stat as usize].store(*value, Ordering::Relaxed);
+        }
+        *shared.stats.latched.lock() = self.latched;
+    }
+}
+
+fn check_counts(
+    file: &File,
+    statistics: &[v1::Count],
+    latched: &[v1::Count],
+) -> Result<Counts, StateError> {
+    let registers = file.table().registers();
+    let offset = |id: regs::Id| registers[id.index()].offset;
+    let pairs = || PAIRS.iter().map(|(low, _, stat)| (*low, *stat));
+    let mut counts = Counts {
+        values: Vec::new(),
+        latched: [None; PAIRS.len()],
+    };
+    let mut last = None;
+    for count in statistics {
+        check(
+            last.is_none_or(|last| last < count.offset),
+            "statistics.offset",
+            count.offset,
+            "not in order",
+        )?;
+        last = Some(count.offset);
+        let mut all = SINGLE.iter().copied().chain(pairs());
+        let (_, stat) = all
+            .find(|(id, _)| offset(*id) == count.offset)
+            .ok_or_else(|| {
+                field(
+                    "statistics.offset",
+                    count.offset,
+                    "nothing is counted there",
+                )
+            })?;
+        counts.values.push((stat, count.value));
+    }
+    for v1::Count { offset: at, value } in latched {
+        let (pair, (_, stat)) = pairs()
+            .enumerate()
+            .find(|(_, (id, _))| offset(*id) == *at)
+            .ok_or_else(|| field("latched.offset", *at, "no pair of registers is there"))?;
+        let counted = counts.values.iter().find(|(s, _)| *s == stat);
+        check(
+            *value <= counted.map_or(0, |(_, v)| *v) && counts.latched[pair].is_none(),
+            "latched.value",
+            *value,
+            "more than was counted",
+        )?;
+        counts.latched[pair] = Some(*value);
+    }
+    Ok(counts)
+}
+
+fn load_eeprom(state: &v1::Eeprom) -> Result<Eeprom, StateError> {
+    let v1::Eeprom {
+        words,
+        sk,
+        cs,
+        data_out,
+        writable,
+        phase,
+    } = state;
+    let words = <[u16; eeprom::WORDS]>::try_from(words.as_slice()).map_err(|_| {
+        let found = words.len() as u64;
+        field("eeprom.words", found, "the EEPROM has another size")
+    })?;
+    let address = |at: u8| {
+        let inside = usize::from(at) < eeprom::WORDS;
+        check(inside, "eeprom.phase", at, "beyond the EEPROM").map(|()| usize::from(at))
+    };
+    let target = |target: &v1::Target| {
+        Ok::<_, StateError>(match target {
+            v1::Target::Word(at) => Target::Word(address(*at)?),
+            v1::Target::All => Target::All,
+        })
+    };
+    let taken = |bits: u8, of: u8, value: u16| {
+        check(bits < of, "eeprom.phase", bits, "more bits than it takes")?;
+        let fits = value >> bits == 0;
+        check(fits, "eeprom.phase", value, "more bits than were taken")
+    };
+    let phase = match phase {
+        v1::Phase::Idle => Phase::Idle,
+        &v1::Phase::Command { bits, value } => {
+            taken(bits, 8, value)?;
+            Phase::Command { bits, value }
+        }
+        &v1::Phase::Read { at, left } => {
+            check(left <= 16, "eeprom.phase", left, "a word has 16 bits")?;
+            let at = address(at)?;
+            Phase::Read { at, left }
+        }
+        v1::Phase::Data {
+            bits,
+            value,
+            target: to,
+        } => {
+            taken(*bits, 16, *value)?;
+            Phase::Data {
+                bits: *bits,
+                value: *value,
+                target: target(to)?,
+            }
+        }
+        v1::Phase::Commit { value, target: to } => Phase::Commit {
+            value: *value,
+            target: target(to)?,
+        },
+        v1::Phase::Spent => Phase::Spent,
+    };
+    Ok(Eeprom {
+        words,
+        sk: *sk,
+        cs: *cs,
+        data_out: *data_out,
+        writable: *writable,
+        phase,
+    })
+}
+
+fn load_phy(state: &v1::Phy) -> Result<Phy, StateError> {
+    let v1::Phy {
+        regs,
+        cable,
+        negotiated,
+        link_lost,
+    } = state;
+    let regs = <[u16; 32]>::try_from(regs.as_slice())
+        .map_err(|_| field("phy.regs", regs.len() as u64, "the PHY has 32 registers"))?;
+    for (value, (reset, mask)) in regs
+        .iter()
+        .zip(phy::RESET_VALUES.iter().zip(&phy::WRITABLE))
+    {
+        let strays = (value ^ reset) & !mask;
+        check(strays == 0, "phy.regs", *value, "bits that cannot change")?;
+    }
+    Ok(Phy {
+        regs,
+        cable: *cable,
+        negotiated: *negotiated,
+        link_lost: *link_lost,
+    })
+}
+
+fn load_context(state: &v1::Context) -> Result<Context, StateError> {
+    let &v1::Context {
+        ipcss,
+        ipcso,
+        ipcse,
+        tucss,
+        tucso,
+        tucse,
+        hdrlen,
+        mss,
+        paylen,
+        tcp,
+        ipv4,
+    } = state;
+    check(
+        paylen <= 0xf_ffff,
+        "transmitter.paylen",
+        paylen,
+        "PAYLEN has 20 bits",
+    )?;
+    Ok(Context {
+        ipcss,
+        ipcso,
+        ipcse,
+        tucss,
+        tucso,
+        tucse,
+        hdrlen,
+        mss,
+        paylen,
+        tcp,
+        ipv4,
+    })
+}
+
+/// A time on our clock. One before its beginning is at its beginning.
+fn absolute(name: &'static str, relative: i64, most: i64, now: Nanos) -> Result<Nanos, StateError> {
+    check(
+        (-AHEAD..=most).contains(&relative),
+        name,
+        relative.unsigned_abs(),
+        "too far from the moment of saving",
+    )?;
+    Ok(now.saturating_add_signed(relative))
+}
+
+fn load_interrupts(
+    state: &v1::Interrupts,
+    words: &[(Found, u32)],
+    now: Nanos,
+    relief_on: bool,
+    negotiation_most: i64,
+) -> Result<Irq, StateError> {
+    let v1::Interrupts {
+        causes,
+        mask,
+        last,
+        throttled,
+        receive,
+        transmit,
+        negotiation,
+        relief,
+    } = state;
+    for (name, bits) in [("interrupts.causes", causes), ("interrupts.mask", mask)] {
+        check(*bits & !cause::ALL == 0, name, *bits, "no such cause")?;
+    }
+    let time = |name, t: &Option<i64>, most| t.map(|t| absolute(name, t, most, now)).transpose();
+    let delay = |v1::Delay { packet, absolute }: &v1::Delay| {
+        Ok::<_, StateError>(Delay {
+            packet: time("interrupts.packet", packet, AHEAD)?,
+            absolute: time("interrupts.absolute", absolute, AHEAD)?,
+        })
+    };
+    let v1::Relief {
+        cost,
+        raised,
+        paid,
+        waiting,
+        sent,
+        urgent,
+    } = relief;
+    check(
+        *cost <= MOST_GAP,
+        "relief.cost",
+        *cost,
+        "longer than is ever measured",
+    )?;
+    let relief = Relief {
+        on: relief_on,
+        cost: *cost,
+        raised: time("relief.raised", raised, 0)?,
+        paid: absolute("relief.paid", *paid, AHEAD, now)?,
+        waiting: time("relief.waiting", waiting, 0)?,
+        sent: *sent,
+        urgent: *urgent,
+    };
+    let itr = words.iter().find(|(found, _)| found.id == r::ITR);
+    Ok(Irq {
+        icr: *causes,
+        ims: *mask,
+        itr: itr.map_or(0, |(_, value)| *value),
+        line: false,
+        last: time("interrupts.last", last, 0)?,
+        throttled: time("interrupts.throttled", throttled, AHEAD)?,
+        rx: delay(receive)?,
+        tx: delay(transmit)?,
+        link: time("interrupts.negotiation", negotiation, negotiation_most)?,
+        armed: None,
+        relief,
+        raised: 0,
+    })
+}

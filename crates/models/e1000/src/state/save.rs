@@ -1,0 +1,291 @@
+//! From the live NIC to plain data. Live types are taken apart without `..`: a field that is added
+//! to one of them stops this file from compiling until somebody has said what becomes of it.
+
+use std::sync::atomic::Ordering;
+
+use model::{Env, Nanos, Work};
+use regs::{File, Status};
+
+use super::v1;
+use crate::control::Registers;
+use crate::desc::Context;
+use crate::eeprom::{Eeprom, Phase, Target};
+use crate::io::Window;
+use crate::irq::{Delay, Irq};
+use crate::phy::Phy;
+use crate::relief::Relief;
+use crate::rx::RxState;
+use crate::shared::Shared;
+use crate::stats::{PAIRS, SINGLE, Stats};
+use crate::tx::{Contexts, TxState};
+
+/// How far back the past is kept. Nothing looks further: the longest gap between interrupts is
+/// 17 ms, and deadlines are met at once when they are over.
+const PAST: i64 = 1_000_000_000;
+
+impl Registers {
+    /// The whole NIC, between two batches.
+    pub(crate) fn state(&self, env: &Env) -> v1::V1 {
+        let Registers {
+            shared,
+            eeprom,
+            phy,
+            io: Window { address },
+            work: Work { tx, rx },
+            negotiation: _, // configured
+        } = self;
+        let Shared {
+            file,
+            irq,
+            stats,
+            counters: _, // the process's
+            tx: transmitter,
+            rx: receiver,
+            link_up,
+            phy_loopback,
+            bus_master,
+            waiters: _,  // the process's
+            true_fcs: _, // configured
+        } = &**shared;
+        let transmitter = transmitter.lock();
+        let receiver = receiver.lock();
+        let irq = irq.lock();
+        let (statistics, latched) = counts(file, stats);
+        v1::V1 {
+            device: crate::identity().device,
+            registers: words(file),
+            statistics,
+            latched,
+            io_address: *address,
+            link_up: link_up.load(Ordering::Acquire),
+            phy_loopback: phy_loopback.load(Ordering::Acquire),
+            bus_master: bus_master.load(Ordering::Acquire),
+            tx_work: *tx,
+            rx_work: *rx,
+            eeprom: save_eeprom(eeprom),
+            phy: save_phy(phy),
+            transmitter: save_transmitter(&transmitter),
+            receiver: save_receiver(&receiver),
+            interrupts: save_interrupts(&irq, env.clock.now()),
+        }
+    }
+}
+
+fn words(file: &File) -> Vec<v1::Words> {
+    let mut list = Vec::new();
+    for register in file.table().registers() {
+        let Some(found) = file.table().find(register.offset) else {
+            continue;
+        };
+        if matches!(register.status, Status::Absent(_)) {
+            continue;
+        }
+        list.push(v1::Words {
+            offset: register.offset,
+            values: (0..register.count)
+                .map(|element| file.get_at(found.id, element))
+                .collect(),
+        });
+    }
+    list.sort_by_key(|words| words.offset);
+    list
+}
+
+/// Counters, and values latched between the two reads of a pair.
+fn counts(file: &File, stats: &Stats) -> (Vec<v1::Count>, Vec<v1::Count>) {
+    let Stats { counts, latched } = stats;
+    let registers = file.table().registers();
+    let offset = |id: regs::Id| registers[id.index()].offset;
+    let pairs = PAIRS.iter().map(|(low, _, stat)| (*low, *stat));
+    let all = SINGLE.iter().copied().chain(pairs.clone());
+    let mut values: Vec<_> = all
+        .map(|(id, stat)| v1::Count {
+            offset: offset(id),
+            value: counts[stat as usize].load(Ordering::Relaxed),
+        })
+        .filter(|count| count.value != 0)
+        .collect();
+    values.sort_by_key(|count| count.offset);
+    let latched = *latched.lock();
+    let held = pairs.zip(latched).filter_map(|((id, _), v)| {
+        let value = v?;
+        let offset = offset(id);
+        Some(v1::Count { offset, value })
+    });
+    (values, held.collect())
+}
+
+fn save_eeprom(eeprom: &Eeprom) -> v1::Eeprom {
+    let Eeprom {
+        words,
+        sk,
+        cs,
+        data_out,
+        writable,
+        phase,
+    } = eeprom;
+    let target = |target: Target| match target {
+        Target::Word(at) => v1::Target::Word(at as u8),
+        Target::All => v1::Target::All,
+    };
+    v1::Eeprom {
+        words: words.to_vec(),
+        sk: *sk,
+        cs: *cs,
+        data_out: *data_out,
+        writable: *writable,
+        phase: match *phase {
+            Phase::Idle => v1::Phase::Idle,
+            Phase::Command { bits, value } => v1::Phase::Command { bits, value },
+            Phase::Read { at, left } => v1::Phase::Read { at: at as u8, left },
+            Phase::Data {
+                bits,
+                value,
+                target: to,
+            } => v1::Phase::Data {
+                bits,
+                value,
+                target: target(to),
+            },
+            Phase::Commit { value, target: to } => v1::Phase::Commit {
+                value,
+                target: target(to),
+            },
+            Phase::Spent => v1::Phase::Spent,
+        },
+    }
+}
+
+fn save_phy(phy: &Phy) -> v1::Phy {
+    let Phy {
+        regs,
+        cable,
+        negotiated,
+        link_lost,
+    } = phy;
+    v1::Phy {
+        regs: regs.to_vec(),
+        cable: *cable,
+        negotiated: *negotiated,
+        link_lost: *link_lost,
+    }
+}
+
+fn save_transmitter(tx: &TxState) -> v1::Transmitter {
+    let TxState {
+        memory:
+            Contexts {
+                segmenting,
+                plain,
+                skipping,
+            },
+        taken,
+        unfinished,
+        marks: _,   // one call's
+        written: _, // one call's
+        picks: _,   // one call's
+    } = tx;
+    v1::Transmitter {
+        segmenting: save_context(segmenting),
+        plain: save_context(plain),
+        skipping: *skipping,
+        taken: *taken as u32,
+        unfinished: *unfinished,
+    }
+}
+
+fn save_context(context: &Context) -> v1::Context {
+    let &Context {
+        ipcss,
+        ipcso,
+        ipcse,
+        tucss,
+        tucso,
+        tucse,
+        hdrlen,
+        mss,
+        paylen,
+        tcp,
+        ipv4,
+    } = context;
+    v1::Context {
+        ipcss,
+        ipcso,
+        ipcse,
+        tucss,
+        tucso,
+        tucse,
+        hdrlen,
+        mss,
+        paylen,
+        tcp,
+        ipv4,
+    }
+}
+
+fn save_receiver(rx: &RxState) -> v1::Receiver {
+    let RxState {
+        starved,
+        used: _, // one call's
+        copy: _, // one call's
+    } = rx;
+    v1::Receiver { starved: *starved }
+}
+
+/// A time as it is seen from `now`.
+fn relative(time: Nanos, now: Nanos) -> i64 {
+    i64::try_from(i128::from(time) - i128::from(now))
+        .unwrap_or(i64::MAX)
+        .max(-PAST)
+}
+
+fn save_interrupts(irq: &Irq, now: Nanos) -> v1::Interrupts {
+    let Irq {
+        icr,
+        ims,
+        itr: _,  // the register
+        line: _, // follows from causes, mask and `throttled`
+        last,
+        throttled,
+        rx,
+        tx,
+        link,
+        armed: _, // the first of the deadlines
+        relief,
+        raised: _, // a counter for people
+    } = irq;
+    let time = |t: &Option<Nanos>| t.map(|t| relative(t, now));
+    let delay = |delay: &Delay| {
+        let Delay { packet, absolute } = delay;
+        v1::Delay {
+            packet: time(packet),
+            absolute: time(absolute),
+        }
+    };
+    let Relief {
+        on: _, // configured
+        cost,
+        raised,
+        paid,
+        waiting,
+        sent,
+        urgent,
+    } = relief;
+    v1::Interrupts {
+        causes: *icr,
+        mask: *ims,
+        last: time(last),
+        throttled: time(throttled),
+        receive: delay(rx),
+        transmit: delay(tx),
+        negotiation: time(link),
+        relief: v1::Relief {
+            cost: *cost,
+            raised: time(raised),
+            paid: relative(*paid, now),
+            waiting: time(waiting),
+            sent: *sent,
+            urgent: *urgent,
+        },
+    }
+}

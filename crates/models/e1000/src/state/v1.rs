@@ -1,0 +1,228 @@
+//! Version 1. Released versions never change: whoever needs another field makes version 2 and a
+//! conversion from this one.
+
+use serde::{Deserialize, Serialize};
+
+use super::KIND;
+
+/// The whole NIC.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct V1 {
+    /// PCI device id of the variant that was saved.
+    pub device: u16,
+    /// Every stored register, in the order of their offsets.
+    pub registers: Vec<Words>,
+    /// Statistics by the offset of their (low) register, those that are not 0.
+    pub statistics: Vec<Count>,
+    /// 64-bit statistics whose low half was read and whose high half was not, as they were then.
+    pub latched: Vec<Count>,
+    /// IOADDR.
+    pub io_address: u32,
+    /// STATUS.LU.
+    pub link_up: bool,
+    /// The PHY loops frames back.
+    pub phy_loopback: bool,
+    /// PCI COMMAND bit 2.
+    pub bus_master: bool,
+    /// Work for the transmitter was noted and not done.
+    pub tx_work: bool,
+    /// Work for the receiver was noted and not done.
+    pub rx_work: bool,
+    /// The EEPROM.
+    pub eeprom: Eeprom,
+    /// The PHY.
+    pub phy: Phy,
+    /// The transmitter.
+    pub transmitter: Transmitter,
+    /// The receiver.
+    pub receiver: Receiver,
+    /// The interrupt logic.
+    pub interrupts: Interrupts,
+}
+
+impl snapshot::State for V1 {
+    const KIND: snapshot::Kind = KIND;
+    const VERSION: u32 = 1;
+}
+
+/// A register, or an array of equal ones.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Words {
+    /// Where the first one is.
+    pub offset: u32,
+    /// What they hold.
+    pub values: Vec<u32>,
+}
+
+/// One statistics counter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    /// Offset of its (low) register.
+    pub offset: u32,
+    /// Its value.
+    pub value: u64,
+}
+
+/// Contents and wire of the EEPROM.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Eeprom {
+    /// The memory.
+    pub words: Vec<u16>,
+    /// Level of SK.
+    pub sk: bool,
+    /// Level of CS.
+    pub cs: bool,
+    /// Level of DO.
+    pub data_out: bool,
+    /// Writing is enabled.
+    pub writable: bool,
+    /// How far a command has come.
+    pub phase: Phase,
+}
+
+/// How far a microwire command has come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// Before the start bit.
+    Idle,
+    /// In opcode and address.
+    Command {
+        /// Bits taken.
+        bits: u8,
+        /// What they say.
+        value: u16,
+    },
+    /// Sending a word.
+    Read {
+        /// Which.
+        at: u8,
+        /// Bits to go.
+        left: u8,
+    },
+    /// Taking a word.
+    Data {
+        /// Bits taken.
+        bits: u8,
+        /// What they say.
+        value: u16,
+        /// Where it goes.
+        target: Target,
+    },
+    /// Complete, until chip select falls.
+    Commit {
+        /// The word.
+        value: u16,
+        /// Where it goes.
+        target: Target,
+    },
+    /// Done, until chip select falls.
+    Spent,
+}
+
+/// Where a word goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Target {
+    /// To this address.
+    Word(u8),
+    /// To all addresses.
+    All,
+}
+
+/// The PHY.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phy {
+    /// Its 32 registers.
+    pub regs: Vec<u16>,
+    /// The cable is in.
+    pub cable: bool,
+    /// Auto-negotiation has succeeded.
+    pub negotiated: bool,
+    /// A loss of link that has not been reported.
+    pub link_lost: bool,
+}
+
+/// The transmitter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transmitter {
+    /// The last context descriptor with TSE.
+    pub segmenting: Context,
+    /// The last context descriptor without.
+    pub plain: Context,
+    /// In a packet that was given up.
+    pub skipping: bool,
+    /// Frames of the packet at the head that have left.
+    pub taken: u32,
+    /// The last run ended before its work did.
+    pub unfinished: bool,
+}
+
+/// A context descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the manual's names, §3.3.6
+pub struct Context {
+    pub ipcss: u8,
+    pub ipcso: u8,
+    pub ipcse: u16,
+    pub tucss: u8,
+    pub tucso: u8,
+    pub tucse: u16,
+    pub hdrlen: u8,
+    pub mss: u16,
+    pub paylen: u32,
+    pub tcp: bool,
+    pub ipv4: bool,
+}
+
+/// The receiver.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receiver {
+    /// That frames found no descriptor has been counted.
+    pub starved: bool,
+}
+
+/// The interrupt logic. Times are relative to the moment of saving, in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interrupts {
+    /// ICR.
+    pub causes: u32,
+    /// IMS.
+    pub mask: u32,
+    /// When the line last went up.
+    pub last: Option<i64>,
+    /// When it may go up again, while something waits for that.
+    pub throttled: Option<i64>,
+    /// RDTR and RADV.
+    pub receive: Delay,
+    /// TIDV and TADV.
+    pub transmit: Delay,
+    /// When auto-negotiation ends.
+    pub negotiation: Option<i64>,
+    /// What was measured of the guest, for adaptive moderation.
+    pub relief: Relief,
+}
+
+/// A packet timer and the absolute timer that caps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delay {
+    /// When the packet timer ends.
+    pub packet: Option<i64>,
+    /// When the absolute timer ends.
+    pub absolute: Option<i64>,
+}
+
+/// What adaptive moderation knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Relief {
+    /// From line to ICR, smoothed; nanoseconds.
+    pub cost: u64,
+    /// When the line went up, until ICR is read.
+    pub raised: Option<i64>,
+    /// When the interrupts so far will have been paid for.
+    pub paid: i64,
+    /// Since when a report waits.
+    pub waiting: Option<i64>,
+    /// Descriptors that it stands for.
+    pub sent: u32,
+    /// It waits no longer.
+    pub urgent: bool,
+}

@@ -1,0 +1,610 @@
+//! Scripts: what a guest, a wire and a host may do to a NIC, and everything that can be seen of it.
+#![allow(dead_code)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use frame::{Batch, Caps, Sink, Wake};
+use guest_mem::Memory;
+use hypernic_e1000::{Config, new, regs, state};
+use model::{Clock, Env, Interrupts, Nanos, Nic, PciState, Progress, ResetKind, Timer};
+use proptest::prelude::*;
+use wire::Offload;
+
+use super::*;
+
+/// Guest memory of a script: small, so that all of it can be compared at every step.
+pub const BASE: u64 = 0x10_0000;
+pub const SIZE: u64 = 0x2_0000;
+const TX: u64 = BASE;
+const RX: u64 = BASE + 0x1000;
+const TX_DATA: u64 = BASE + 0x2000;
+const RX_DATA: u64 = BASE + 0x1_0000;
+const RING: u32 = 16;
+
+/// Something that can be seen from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    Read(u64, Vec<u8>),
+    /// The line changed, at this time of the script.
+    Line(u64, bool),
+    Msi(u64, u16),
+    Sent(Vec<u8>, Offload),
+    /// So many frames were dealt with.
+    Dealt(usize),
+}
+
+/// The interrupt pin, the clock and the timer: when what happened.
+pub struct Host {
+    origin: Nanos,
+    now: AtomicU64,
+    armed: Mutex<Option<Nanos>>,
+    level: Mutex<bool>,
+    seen: Mutex<Vec<Seen>>,
+}
+
+impl Host {
+    fn new(origin: Nanos, elapsed: Nanos) -> Self {
+        Self {
+            origin,
+            now: AtomicU64::new(origin + elapsed),
+            armed: Mutex::default(),
+            level: Mutex::default(),
+            seen: Mutex::default(),
+        }
+    }
+
+    fn elapsed(&self) -> Nanos {
+        self.now() - self.origin
+    }
+
+    fn push(&self, seen: Seen) {
+        self.seen.lock().expect("seen").push(seen);
+    }
+}
+
+impl Clock for Host {
+    fn now(&self) -> Nanos {
+        self.now.load(Ordering::SeqCst)
+    }
+}
+
+impl Timer for Host {
+    fn arm(&self, deadline: Option<Nanos>) {
+        *self.armed.lock().expect("armed") = deadline;
+    }
+}
+
+impl Interrupts for Host {
+    fn set_line(&self, level: bool) {
+        let mut now = self.level.lock().expect("level");
+        if *now != level {
+            *now = level;
+            self.push(Seen::Line(self.elapsed(), level));
+        }
+    }
+    fn msi(&self, vector: u16) {
+        self.push(Seen::Msi(self.elapsed(), vector));
+    }
+    fn msix(&self, _: u16) {}
+}
+
+/// The other end of the cable.
+struct Cable<'a> {
+    host: &'a Host,
+    caps: Caps,
+    room: &'a Mutex<usize>,
+}
+
+impl Sink for Cable<'_> {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        let mut room = self.room.lock().expect("room");
+        let n = picks.len().min(*room);
+        *room -= n;
+        for pick in &picks[..n] {
+            let frame = batch.get((*pick).into()).expect("picked");
+            self.host.push(Seen::Sent(frame.to_vec(), *frame.notes()));
+        }
+        n
+    }
+    fn caps(&self) -> Caps {
+        self.caps
+    }
+    fn want_room(&self, _: &Arc<dyn Wake>) {}
+}
+
+/// What is done to the NIC.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// A register access of the guest; with `work`, what it noted is done.
+    Write {
+        bar: u8,
+        offset: u64,
+        data: Vec<u8>,
+        work: bool,
+    },
+    Read {
+        bar: u8,
+        offset: u64,
+        len: usize,
+    },
+    /// Rings, enables and masks as a driver sets them up.
+    Driver {
+        rctl: u32,
+        delays: [u16; 4],
+        itr: u16,
+    },
+    /// Descriptors at the tail, which then moves behind them; the last may lack its end.
+    Send {
+        descs: Vec<(u64, u64)>,
+        data: u8,
+        work: bool,
+    },
+    /// Buffers handed over.
+    Give {
+        count: u32,
+        work: bool,
+    },
+    /// Frames from the wire: destination, length, tag.
+    Receive(Vec<(u8, usize, bool)>),
+    /// The wire has room for so many frames more.
+    Room(usize),
+    Sleep(Nanos),
+    Cable(bool),
+    Reset,
+    Pci {
+        bus_master: bool,
+        msi: bool,
+    },
+    /// Levels of the EEPROM's wires, one after the other.
+    Eeprom(Vec<u8>),
+    Mdic {
+        reg: u32,
+        write: Option<u16>,
+    },
+}
+
+fn word(offset: u64, value: u32, work: bool) -> Op {
+    let data = value.to_le_bytes().to_vec();
+    Op::Write {
+        bar: 0,
+        offset,
+        data,
+        work,
+    }
+}
+
+/// Registers of which most is to be feared.
+const FAVOURITES: [u64; 26] = [
+    reg::CTRL,
+    reg::EECD,
+    reg::EERD,
+    reg::MDIC,
+    reg::ICR,
+    reg::ITR,
+    reg::ICS,
+    reg::IMS,
+    reg::IMC,
+    reg::RCTL,
+    reg::TCTL,
+    reg::RDH,
+    reg::RDT,
+    reg::RDTR,
+    reg::RADV,
+    reg::TDH,
+    reg::TDT,
+    reg::TIDV,
+    reg::TADV,
+    reg::RXCSUM,
+    0x3828, // TXDCTL
+    0x2c00, // RSRPD
+    0x1000, // PBA
+    reg::VFTA,
+    0x5800, // WUC
+    0x5808, // WUFC
+];
+
+fn value() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        any::<u32>(),
+        0..64u32,
+        (0..32u32).prop_map(|bit| 1 << bit),
+        Just(u32::MAX),
+    ]
+}
+
+fn any_register() -> impl Strategy<Value = u64> {
+    (0..regs::REGISTERS.len(), any::<u32>()).prop_map(|(index, element)| {
+        let register = &regs::REGISTERS[index];
+        u64::from(register.offset + element % register.count * register.stride)
+    })
+}
+
+fn desc() -> impl Strategy<Value = (u64, u64)> {
+    let addr = prop_oneof![
+        9 => (0..0x4000u64).prop_map(|at| TX_DATA + at),
+        1 => any::<u64>(),
+    ];
+    let cmd = prop_oneof![Just(EOP | IFCS | RS), Just(0), Just(RS), any::<u8>()];
+    let context = (0..60u32, 0..5u8, 0..80u8, 1..200u16).prop_map(|(paylen, cmd, hdrlen, mss)| {
+        Ctx {
+            ip: (14, 24, 33),
+            tu: (34, 50, 0),
+            paylen: paylen * 40,
+            cmd: cmd | TSE,
+            hdrlen,
+            mss,
+        }
+        .words()
+    });
+    prop_oneof![
+        4 => (addr.clone(), 0..600u16, cmd.clone()).prop_map(|(a, len, cmd)| (a, legacy(len, cmd & !0x20))),
+        3 => (addr, 0..2000u32, cmd, 0..4u8, any::<u16>())
+            .prop_map(|(a, len, cmd, popts, tag)| (a, data(len, cmd, popts, tag))),
+        2 => context,
+        1 => any::<(u64, u64)>(),
+    ]
+}
+
+pub fn op() -> impl Strategy<Value = Op> {
+    let work = prop::bool::weighted(0.9);
+    let favourite = prop::sample::select(FAVOURITES.to_vec());
+    let delay = prop_oneof![Just(0u16), 1..200u16];
+    prop_oneof![
+        6 => (favourite.clone(), value(), work).prop_map(|(o, v, work)| word(o, v, work)),
+        2 => (any_register(), value(), work).prop_map(|(o, v, work)| word(o, v, work)),
+        1 => (0..2u8, 0..0x2_0000u64, prop::collection::vec(any::<u8>(), 1..9), work)
+            .prop_map(|(bar, offset, data, work)| Op::Write { bar, offset, data, work }),
+        1 => (0..8u64, value()).prop_map(|(offset, value)| Op::Write {
+            bar: 1, offset: offset & 4, data: value.to_le_bytes().to_vec(), work: true,
+        }),
+        3 => favourite.prop_map(|offset| Op::Read { bar: 0, offset, len: 4 }),
+        2 => any_register().prop_map(|offset| Op::Read { bar: 0, offset, len: 4 }),
+        1 => (0..2u8, 0..0x2_0000u64, 1..9usize)
+            .prop_map(|(bar, offset, len)| Op::Read { bar, offset, len }),
+        3 => (any::<u32>(), [delay.clone(), delay.clone(), delay.clone(), delay], 0..3000u16)
+            .prop_map(|(rctl, delays, itr)| Op::Driver { rctl, delays, itr }),
+        8 => (prop::collection::vec(desc(), 1..6), any::<u8>(), work)
+            .prop_map(|(descs, data, work)| Op::Send { descs, data, work }),
+        3 => (1..8u32, work).prop_map(|(count, work)| Op::Give { count, work }),
+        6 => prop::collection::vec((0..4u8, 14..1700usize, any::<bool>()), 1..6)
+            .prop_map(Op::Receive),
+        3 => (0..40usize).prop_map(Op::Room),
+        6 => prop_oneof![0..2_000_000u64, 0..40_000u64, Just(12_000_000)].prop_map(Op::Sleep),
+        1 => any::<bool>().prop_map(Op::Cable),
+        1 => Just(Op::Reset),
+        1 => (prop::bool::weighted(0.8), any::<bool>())
+            .prop_map(|(bus_master, msi)| Op::Pci { bus_master, msi }),
+        3 => prop::collection::vec(0..8u8, 1..40).prop_map(Op::Eeprom),
+        2 => (0..32u32, prop::option::of(any::<u16>()))
+            .prop_map(|(reg, write)| Op::Mdic { reg, write }),
+    ]
+}
+
+/// A NIC in its surroundings.
+pub struct Rig {
+    pub nic: Nic,
+    pub env: Env,
+    host: Arc<Host>,
+    config: Config,
+    caps: Caps,
+    room: Mutex<usize>,
+}
+
+impl Rig {
+    pub fn new(config: Config, caps: Caps) -> Self {
+        let memory = Memory::new();
+        memory.map_anon(BASE, SIZE).expect("map");
+        // Bytes to send that are not all the same.
+        let bytes: Vec<u8> = (0..0x8000u32).map(|i| (i * 7 >> 3) as u8).collect();
+        memory.view().write(TX_DATA, &bytes).expect("poke");
+        let host = Arc::new(Host::new(5_000_000_000, 0));
+        let env = env(memory, &host);
+        Self {
+            nic: new(config),
+            env,
+            host,
+            config,
+            caps,
+            room: Mutex::new(100),
+        }
+    }
+
+    /// Saves, and goes on in a fresh NIC in another process on another host: another clock, pin
+    /// and timer, while memory, wire and time elapsed are those of the guest.
+    pub fn move_to(self, origin: Nanos) -> Rig {
+        let blob = self.nic.control.save(&self.env);
+        let host = Arc::new(Host::new(origin, self.host.elapsed()));
+        let env = env(self.env.memory.clone(), &host);
+        let mut nic = new(self.config);
+        nic.control.load(&env, &blob).expect("what was saved loads");
+        // What the pin told at loading is no history.
+        host.seen.lock().expect("seen").clear();
+        let again = difference(&blob, &nic.control.save(&env));
+        assert!(again.is_empty(), "it saves otherwise: {again:#?}");
+        Rig {
+            nic,
+            env,
+            host,
+            config: self.config,
+            caps: self.caps,
+            room: self.room,
+        }
+    }
+
+    fn write(&mut self, offset: u64, value: u32) {
+        let data = value.to_le_bytes();
+        self.nic.control.write(&self.env, 0, offset, &data);
+    }
+
+    /// A register, read for ourselves and not for the record.
+    fn peek_register(&mut self, offset: u64) -> u32 {
+        let mut data = [0; 4];
+        self.nic.control.read(&self.env, 0, offset, &mut data);
+        u32::from_le_bytes(data)
+    }
+
+    pub fn work(&mut self) {
+        for _ in 0..8 {
+            let work = self.nic.control.take_work();
+            if work.rx {
+                self.nic.receive.poll(&self.env);
+            }
+            if !work.tx {
+                break;
+            }
+            self.run();
+        }
+    }
+
+    fn run(&mut self) {
+        let cable = Cable {
+            host: &self.host,
+            caps: self.caps,
+            room: &self.room,
+        };
+        for _ in 0..1000 {
+            if self.nic.transmit.run(&self.env, &cable, 64) != Progress::More {
+                return;
+            }
+        }
+        panic!("sending never ends");
+    }
+
+    fn sleep(&mut self, ns: Nanos) {
+        let end = self.host.now() + ns;
+        loop {
+            let due = {
+                let mut armed = self.host.armed.lock().expect("armed");
+                armed.filter(|t| *t <= end).inspect(|_| *armed = None)
+            };
+            let Some(due) = due else { break };
+            self.host
+                .now
+                .store(due.max(self.host.now()), Ordering::SeqCst);
+            self.nic.control.tick(&self.env);
+            self.work();
+        }
+        self.host.now.store(end, Ordering::SeqCst);
+    }
+
+    fn poke(&self, at: u64, bytes: &[u8]) {
+        self.env.memory.view().write(at, bytes).expect("poke");
+    }
+
+    fn desc(&self, ring: u64, index: u32, low: u64, high: u64) {
+        let at = ring + u64::from(index % RING) * 16;
+        self.poke(at, &low.to_le_bytes());
+        self.poke(at + 8, &high.to_le_bytes());
+    }
+
+    fn driver(&mut self, rctl: u32, delays: [u16; 4], itr: u16) {
+        for i in 0..RING {
+            self.desc(RX, i, RX_DATA + u64::from(i) * 0x800, 0);
+        }
+        let control = self.peek_register(reg::CTRL);
+        let setup = [
+            (reg::CTRL, control & 0x4000_0800 | 0x40),
+            (reg::ITR, itr.into()),
+            (reg::RDTR, delays[0].into()),
+            (reg::RADV, delays[1].into()),
+            (reg::TIDV, delays[2].into()),
+            (reg::TADV, delays[3].into()),
+            (reg::RDBAL, RX as u32),
+            (reg::RDBAH, 0),
+            (reg::RDLEN, RING * 16),
+            (reg::RDH, 0),
+            (reg::RDT, RING - 1),
+            (reg::TDBAL, TX as u32),
+            (reg::TDBAH, 0),
+            (reg::TDLEN, RING * 16),
+            (reg::TDH, 0),
+            (reg::TDT, 0),
+            (reg::IMS, 0x1_ffff),
+            // Buffers of 2048 bytes and less; no loopback more often than not.
+            (
+                reg::RCTL,
+                rctl & 0x04df_b33e | 0x8002 | if rctl >> 28 == 0 { 0xc0 } else { 0 },
+            ),
+            (reg::TCTL, 0x000a),
+        ];
+        for (offset, value) in setup {
+            self.write(offset, value);
+        }
+    }
+
+    /// Does it, and tells all that was seen meanwhile.
+    pub fn apply(&mut self, op: &Op) -> Vec<Seen> {
+        let mut seen = None;
+        match op {
+            Op::Write {
+                bar,
+                offset,
+                data,
+                work,
+            } => {
+                self.nic.control.write(&self.env, *bar, *offset, data);
+                if *work {
+                    self.work();
+                }
+            }
+            Op::Read { bar, offset, len } => {
+                let mut data = vec![0; *len];
+                self.nic.control.read(&self.env, *bar, *offset, &mut data);
+                seen = Some(Seen::Read(*offset, data));
+            }
+            Op::Driver { rctl, delays, itr } => {
+                let on = PciState {
+                    bus_master: true,
+                    ..PciState::default()
+                };
+                self.nic.control.pci(&self.env, on);
+                self.driver(*rctl, *delays, *itr);
+                self.work();
+            }
+            Op::Send { descs, data, work } => {
+                self.poke(TX_DATA, &[*data; 64]);
+                let mut tail = self.peek_register(reg::TDT) % RING;
+                for (low, high) in descs {
+                    self.desc(TX, tail, *low, *high);
+                    tail = (tail + 1) % RING;
+                }
+                self.write(reg::TDT, tail);
+                if *work {
+                    self.work();
+                }
+            }
+            Op::Give { count, work } => {
+                let tail = self.peek_register(reg::RDT) % RING;
+                for i in 0..*count {
+                    let index = (tail + i) % RING;
+                    self.desc(RX, index, RX_DATA + u64::from(index) * 0x800, 0);
+                }
+                self.write(reg::RDT, (tail + count) % RING);
+                if *work {
+                    self.work();
+                }
+            }
+            Op::Receive(frames) => {
+                let mut batch = Batch::new();
+                for &(dst, len, tagged) in frames {
+                    let dst = match dst {
+                        0 | 1 => MAC,
+                        2 => [0xff; 6],
+                        _ => [1, 0, 0x5e, 0, 0, 1],
+                    };
+                    let mut frame = plain(dst, len);
+                    if tagged && len >= 18 {
+                        frame[12..16].copy_from_slice(&[0x81, 0, 0, 5]);
+                    }
+                    batch.push_bytes(&frame);
+                    batch.end(Offload::NONE);
+                }
+                let mut room = Vec::new();
+                let picks = batch.all_picks(&mut room);
+                let dealt = self.nic.receive.deliver(&self.env, &batch, picks);
+                seen = Some(Seen::Dealt(dealt));
+            }
+            Op::Room(frames) => {
+                *self.room.lock().expect("room") = *frames;
+                self.run();
+            }
+            Op::Sleep(ns) => self.sleep(*ns),
+            Op::Cable(up) => self.nic.control.set_link(&self.env, *up),
+            Op::Reset => self.nic.control.reset(&self.env, ResetKind::Bus),
+            Op::Pci { bus_master, msi } => {
+                let state = PciState {
+                    bus_master: *bus_master,
+                    msi: *msi,
+                    ..PciState::default()
+                };
+                self.nic.control.pci(&self.env, state);
+                self.work();
+            }
+            Op::Eeprom(levels) => {
+                for level in levels {
+                    self.write(reg::EECD, u32::from(*level) | 0x40);
+                }
+                let value = self.peek_register(reg::EECD);
+                seen = Some(Seen::Read(reg::EECD, value.to_le_bytes().to_vec()));
+            }
+            Op::Mdic { reg, write } => {
+                let op = match write {
+                    Some(value) => 1 << 26 | u32::from(*value),
+                    None => 2 << 26,
+                };
+                self.write(reg::MDIC, op | 1 << 21 | reg << 16);
+                self.work();
+                let value = self.peek_register(reg::MDIC);
+                seen = Some(Seen::Read(reg::MDIC, value.to_le_bytes().to_vec()));
+            }
+        }
+        let mut all = std::mem::take(&mut *self.host.seen.lock().expect("seen"));
+        all.extend(seen);
+        all
+    }
+
+    /// All of guest memory.
+    pub fn memory(&self) -> Vec<u8> {
+        let mut bytes = vec![0; SIZE as usize];
+        self.env.memory.view().read(BASE, &mut bytes).expect("peek");
+        bytes
+    }
+
+    /// Level of the line, and how long until the timer fires.
+    pub fn pins(&self) -> (bool, Option<i64>) {
+        let armed = *self.host.armed.lock().expect("armed");
+        let left = armed.map(|t| t as i64 - self.host.now() as i64);
+        (*self.host.level.lock().expect("level"), left)
+    }
+
+    /// Reads everything there is to read: registers, EEPROM, PHY.
+    pub fn everything(&mut self) -> Vec<(String, u32)> {
+        let mut all = Vec::new();
+        for register in regs::REGISTERS {
+            for element in 0..register.count {
+                let at = register.offset + element * register.stride;
+                let value = self.peek_register(at.into());
+                all.push((format!("{}[{element}]", register.name), value));
+            }
+        }
+        for at in 0..64 {
+            self.write(reg::EERD, at << 8 | 1);
+            all.push((format!("EEPROM {at:#x}"), self.peek_register(reg::EERD)));
+        }
+        for at in 0..32 {
+            self.write(reg::MDIC, 2 << 26 | 1 << 21 | at << 16);
+            all.push((format!("PHY {at}"), self.peek_register(reg::MDIC)));
+        }
+        all
+    }
+}
+
+fn env(memory: Memory, host: &Arc<Host>) -> Env {
+    Env {
+        memory,
+        irq: host.clone(),
+        clock: host.clone(),
+        timer: host.clone(),
+    }
+}
+
+/// What differs between two states, field by field.
+pub fn difference(a: &[u8], b: &[u8]) -> Vec<String> {
+    let text = |blob| {
+        let mut state = state::read(blob).expect("just saved");
+        // Whether a run is owed differs where one was done and nothing came of it.
+        state.tx_work = false;
+        state.transmitter.unfinished = false;
+        format!("{state:#?}")
+    };
+    let (a, b) = (text(a), text(b));
+    if a == b {
+        return Vec::new();
+    }
+    let lines = a.lines().zip(b.lines()).filter(|(a, b)| a != b);
+    lines
+        .map(|(a, b)| format!("{} / {}", a.trim(), b.trim()))
+        .take(20)
+        .collect()
+}

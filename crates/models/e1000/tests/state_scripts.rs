@@ -1,0 +1,103 @@
+//! Running, saving, loading into a fresh NIC and going on is the same as never stopping, at any
+//! point of any script.
+
+mod common;
+#[path = "common/script.rs"]
+mod script;
+
+use std::time::Duration;
+
+use common::*;
+use frame::Caps;
+use hypernic_e1000::{Config, Moderation};
+use proptest::prelude::*;
+use script::{Op, Rig, difference, op};
+
+/// Runs the script on two NICs, one of which is saved and loaded before the steps named.
+fn compare(config: Config, caps: Caps, script: &[Op], moves: &[usize]) -> Result<(), String> {
+    let mut stays = Rig::new(config, caps);
+    let mut moves_on = Rig::new(config, caps);
+    for (step, op) in script.iter().enumerate() {
+        for (n, _) in moves.iter().enumerate().filter(|(_, at)| **at == step) {
+            // Clocks before and behind the first.
+            let origin = [1_000_000_000, 77_000_000_000_000, u64::MAX >> 2][n % 3];
+            moves_on = moves_on.move_to(origin);
+        }
+        let at = |what: &str| format!("step {step}, {op:x?}: {what} differs");
+        let (a, b) = (stays.apply(op), moves_on.apply(op));
+        if a != b {
+            return Err(format!("{}:\n{a:x?}\n{b:x?}", at("what is seen")));
+        }
+        if stays.pins() != moves_on.pins() {
+            let (a, b) = (stays.pins(), moves_on.pins());
+            return Err(format!("{}: {a:?} / {b:?}", at("line or timer")));
+        }
+        let (a, b) = (stays.memory(), moves_on.memory());
+        if let Some(i) = (0..a.len()).find(|i| a[*i] != b[*i]) {
+            let place = script::BASE + i as u64;
+            let (a, b) = (a[i], b[i]);
+            return Err(format!("{}: {place:#x}: {a:#x} / {b:#x}", at("memory")));
+        }
+        let (a, b) = (
+            stays.nic.control.save(&stays.env),
+            moves_on.nic.control.save(&moves_on.env),
+        );
+        let fields = difference(&a, &b);
+        if !fields.is_empty() {
+            return Err(format!("{}: {fields:#?}", at("state")));
+        }
+    }
+    let (a, b) = (stays.everything(), moves_on.everything());
+    for ((name, a), (_, b)) in a.iter().zip(&b) {
+        if a != b {
+            return Err(format!("at the end: {name} differs: {a:#x} / {b:#x}"));
+        }
+    }
+    Ok(())
+}
+
+fn config() -> impl Strategy<Value = (Config, Caps)> {
+    let negotiation = prop_oneof![Just(0), Just(10)];
+    (negotiation, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+        |(negotiation, adaptive, fcs, offloads)| {
+            let mut config = Config::new(MAC);
+            config.negotiation = Duration::from_millis(negotiation);
+            config.true_fcs = fcs;
+            config.moderation = if adaptive {
+                Moderation::Adaptive
+            } else {
+                Moderation::Guest
+            };
+            let caps = Caps {
+                csum: offloads,
+                tso4: offloads,
+                ..Caps::NONE
+            };
+            (config, caps)
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 2 } else { 300 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn saving_and_loading_anywhere_changes_nothing(
+        (config, caps) in config(),
+        begin in (any::<u32>(), 0..3000u16),
+        script in prop::collection::vec(op(), 1..60),
+        moves in prop::collection::vec(0..60usize, 1..4),
+    ) {
+        let (rctl, itr) = begin;
+        let mut whole = vec![Op::Driver { rctl, delays: [0, 0, 0, 0], itr }];
+        whole.extend(script);
+        let moves: Vec<_> = moves.iter().map(|at| at % whole.len()).collect();
+        if let Err(why) = compare(config, caps, &whole, &moves) {
+            return Err(TestCaseError::fail(why));
+        }
+    }
+}
