@@ -11,7 +11,7 @@ pub(crate) const SIZE: usize = 64 * 1024;
 
 /// The memory. Its lock is a leaf: nothing but copying is done under it.
 pub(crate) struct PacketBuffer {
-    bytes: Mutex<Box<[u8]>>,
+    pub(crate) bytes: Mutex<Box<[u8]>>,
 }
 
 impl Default for PacketBuffer {

@@ -8,13 +8,14 @@ use model::{Env, Nanos, Work};
 use regs::{Access, File, Found, Status};
 use wire::MAX_SEGMENTS;
 
-use super::{StateError, v1};
+use super::{PAGE, StateError, v1};
 use crate::bits::cause;
 use crate::control::Registers;
 use crate::desc::Context;
 use crate::eeprom::{self, Eeprom, Phase, Target};
 use crate::io::{ADDRESS_BITS, Window};
 use crate::irq::{Delay, Irq};
+use crate::packet_buffer;
 use crate::phy::{self, Phy};
 use crate::regs as r;
 use crate::relief::{MOST_GAP, Relief};
@@ -53,6 +54,7 @@ impl Registers {
             registers,
             statistics,
             latched,
+            packet_buffer,
             io_address,
             link_up,
             phy_loopback,
@@ -75,6 +77,7 @@ impl Registers {
         let shared = Arc::clone(&self.shared);
         let words = check_words(&shared.file, registers)?;
         let counts = check_counts(&shared.file, statistics, latched)?;
+        let packet_buffer = load_pages(packet_buffer)?;
         check(
             io_address & !ADDRESS_BITS == 0,
             "io_address",
@@ -121,6 +124,7 @@ impl Registers {
             shared.file.set_at(found.id, found.element, value);
         }
         counts.put(&shared);
+        *shared.packet_buffer.lock() = packet_buffer;
         shared.link_up.store(*link_up, Ordering::Release);
         shared.phy_loopback.store(*phy_loopback, Ordering::Release);
         shared.bus_master.store(*bus_master, Ordering::Release);
@@ -156,7 +160,9 @@ fn check_words(file: &File, list: &[v1::Words]) -> Result<Vec<(Found, u32)>, Sta
         let no_register = || field("registers.offset", *offset, "no register is there");
         let found = file.table().find(*offset).ok_or_else(no_register)?;
         let register = file.table().register(found.id);
-        if register.offset != *offset || matches!(register.status, Status::Absent(_)) {
+        let kept =
+            register.access != Access::Memory && !matches!(register.status, Status::Absent(_));
+        if register.offset != *offset || !kept {
             return Err(no_register());
         }
         check(
@@ -179,6 +185,27 @@ fn check_words(file: &File, list: &[v1::Words]) -> Result<Vec<(Found, u32)>, Sta
         }
     }
     Ok(words)
+}
+
+fn load_pages(pages: &[v1::Page]) -> Result<Box<[u8]>, StateError> {
+    let mut whole = vec![0; packet_buffer::SIZE].into_boxed_slice();
+    let mut next = 0;
+    for v1::Page { index, bytes } in pages {
+        check(
+            *index >= next,
+            "packet_buffer.index",
+            *index,
+            "not in order",
+        )?;
+        let page = whole.chunks_mut(PAGE).nth(*index as usize);
+        let Some(page) = page.filter(|page| page.len() == bytes.len()) else {
+            let why = "not a page of the packet buffer";
+            return Err(field("packet_buffer.index", *index, why));
+        };
+        page.copy_from_slice(bytes);
+        next = index + 1;
+    }
+    Ok(whole)
 }
 
 /// Statistics that were checked.

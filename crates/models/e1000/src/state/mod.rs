@@ -22,8 +22,8 @@ mod v1;
 
 pub use snapshot::{Kind, StateError};
 pub use v1::{
-    Context, Count, Delay, Eeprom, Interrupts, Phase, Phy, Receiver, Relief, Target, Transmitter,
-    V1, Words,
+    Context, Count, Delay, Eeprom, Interrupts, Page, Phase, Phy, Receiver, Relief, Target,
+    Transmitter, V1, Words,
 };
 
 /// The state as this program saves it.
@@ -49,6 +49,9 @@ pub fn read(blob: &[u8]) -> Result<State, StateError> {
         }),
     }
 }
+
+/// Bytes of a [`Page`].
+const PAGE: usize = 1024;
 
 /// Encodes a state as [`model::Control::save`] does.
 pub fn write(state: &State) -> Vec<u8> {

@@ -4,14 +4,15 @@
 use std::sync::atomic::Ordering;
 
 use model::{Env, Nanos, Work};
-use regs::{File, Status};
+use regs::{Access, File, Status};
 
-use super::v1;
+use super::{PAGE, v1};
 use crate::control::Registers;
 use crate::desc::Context;
 use crate::eeprom::{Eeprom, Phase, Target};
 use crate::io::Window;
 use crate::irq::{Delay, Irq};
+use crate::packet_buffer::PacketBuffer;
 use crate::phy::Phy;
 use crate::relief::Relief;
 use crate::rx::RxState;
@@ -39,6 +40,7 @@ impl Registers {
             irq,
             stats,
             counters: _, // the process's
+            packet_buffer: PacketBuffer { bytes },
             tx: transmitter,
             rx: receiver,
             link_up,
@@ -56,6 +58,7 @@ impl Registers {
             registers: words(file),
             statistics,
             latched,
+            packet_buffer: pages(&bytes.lock()),
             io_address: *address,
             link_up: link_up.load(Ordering::Acquire),
             phy_loopback: phy_loopback.load(Ordering::Acquire),
@@ -77,7 +80,7 @@ fn words(file: &File) -> Vec<v1::Words> {
         let Some(found) = file.table().find(register.offset) else {
             continue;
         };
-        if matches!(register.status, Status::Absent(_)) {
+        if register.access == Access::Memory || matches!(register.status, Status::Absent(_)) {
             continue;
         }
         list.push(v1::Words {
@@ -89,6 +92,17 @@ fn words(file: &File) -> Vec<v1::Words> {
     }
     list.sort_by_key(|words| words.offset);
     list
+}
+
+fn pages(bytes: &[u8]) -> Vec<v1::Page> {
+    (0..)
+        .zip(bytes.chunks(PAGE))
+        .filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0))
+        .map(|(index, bytes)| v1::Page {
+            index,
+            bytes: bytes.to_vec(),
+        })
+        .collect()
 }
 
 /// Counters, and values latched between the two reads of a pair.

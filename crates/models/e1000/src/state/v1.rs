@@ -16,6 +16,8 @@ pub struct V1 {
     pub statistics: Vec<Count>,
     /// 64-bit statistics whose low half was read and whose high half was not, as they were then.
     pub latched: Vec<Count>,
+    /// The packet buffer, without pages that are all zeros.
+    pub packet_buffer: Vec<Page>,
     /// IOADDR.
     pub io_address: u32,
     /// STATUS.LU.
@@ -52,6 +54,15 @@ pub struct Words {
     pub offset: u32,
     /// What they hold.
     pub values: Vec<u32>,
+}
+
+/// A page of 1 KiB of the packet buffer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page {
+    /// Which.
+    pub index: u32,
+    /// What it holds.
+    pub bytes: Vec<u8>,
 }
 
 /// One statistics counter.

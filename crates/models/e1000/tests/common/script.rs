@@ -296,7 +296,7 @@ impl Rig {
         let memory = Memory::new();
         memory.map_anon(BASE, SIZE).expect("map");
         // Bytes to send that are not all the same.
-        let bytes: Vec<u8> = (0..0x8000u32).map(|i| (i * 7 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..0x8000u32).map(|i| ((i * 7) >> 3) as u8).collect();
         memory.view().write(TX_DATA, &bytes).expect("poke");
         let host = Arc::new(Host::new(5_000_000_000, 0));
         let env = env(memory, &host);
