@@ -49,8 +49,9 @@ deny: $(DENY) ## licences and sources of every dependency; advisories where thei
 	    then $(DENY) --offline --log-level error check advisories; \
 	    else echo "deny: the advisory list cannot be fetched from here; licences and sources are checked"; fi
 
-docs: ## write docs/registers/ and the C header again from their sources
+docs: ## write docs/registers/, docs/villains.md and the C header again from their sources
 	$(CARGO) run -q -p hypernic-e1000 --example registers > docs/registers/e1000.md
+	$(CARGO) run -q -p hypernic-villain --example villains > docs/villains.md
 	$(CARGO) run -q -p hypernic-embed-c --example header > crates/embed-c/include/hypernic_nic.h
 
 bench: build ## our e1000 beside QEMU's in one guest; writes docs/report/

@@ -4,7 +4,6 @@
 //! interrupt. [`ModelBus`] puts a bare model behind it, in process, on a clock that moves only by
 //! hand; the same driver code runs unchanged over a real vfio-user socket. [`e1000::Driver`] does
 //! what the stock drivers do, in poll mode or by interrupt, and allocates nothing per packet.
-//! [`villain`] is the list of things a hostile guest does.
 //!
 //! The register layout here is written from the manual and shares nothing with the models, so
 //! that two readings of the same manual check each other.
@@ -15,7 +14,6 @@ mod bus;
 pub mod e1000;
 mod model_bus;
 mod socket_bus;
-pub mod villain;
 
 pub use bus::{Bus, BusError, Dma};
 pub use model_bus::{Automask, FakeClock, FakeTimer, ModelBus, Recorded, Recorder};

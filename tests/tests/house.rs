@@ -45,6 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "drivers",
         &["e1000", "frame", "guest-mem", "model", "vfio-user", "wire"],
     ),
+    ("villain", &["drivers", "guest-mem", "vfio-user"]),
 ];
 
 /// Rooms that see everything they like.

@@ -1,7 +1,7 @@
 //! What a model holds must not grow with what a guest shows it. Alone in its process, because it
 //! looks at the process.
 
-use drivers::{ModelBus, villain};
+use drivers::ModelBus;
 
 /// What this process holds, in pages.
 fn resident() -> u64 {
@@ -12,14 +12,13 @@ fn resident() -> u64 {
 
 #[test]
 fn ever_new_buffers_cost_no_memory() {
-    let villain = villain::e1000()
-        .iter()
-        .find(|v| v.id == "ever_new_buffers")
+    let (_, villain) = villain::guests()
+        .find(|(v, _)| v.id == "ever_new_buffers")
         .expect("listed");
     let (mut bus, recorder) =
         ModelBus::recorded(e1000::new(e1000::Config::new([2, 0, 0, 0, 0, 1])));
     let mut run = || {
-        (villain.run)(&mut bus).expect("bus");
+        villain(&mut bus).expect("bus");
         recorder.take();
         resident()
     };

@@ -7,4 +7,3 @@ mod segmentation;
 mod setup;
 mod support;
 mod transmit;
-mod villains;

@@ -24,6 +24,7 @@ pub(super) struct Counters {
     pub unexpected_reply: u64,
     pub unsupported: u64,
     pub bad_range: u64,
+    pub beyond_region: u64,
     pub bad_irq: u64,
     pub bad_eventfd: u64,
     pub dma_map_refused: u64,
@@ -80,6 +81,7 @@ impl Counters {
         visit("refused_wrong_direction", self.wrong_direction);
         visit("refused_unsupported", self.unsupported);
         visit("refused_bad_range", self.bad_range);
+        visit("beyond_region", self.beyond_region);
         visit("refused_bad_irq", self.bad_irq);
         visit("refused_bad_eventfd", self.bad_eventfd);
         visit("unexpected_replies", self.unexpected_reply);

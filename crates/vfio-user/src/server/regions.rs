@@ -43,6 +43,7 @@ impl Session {
         data.fill(0xff);
         let size = self.shape.regions[index as usize].size;
         let len = size.saturating_sub(offset).min(data.len() as u64) as usize;
+        self.counters.beyond_region += u64::from(len < data.len());
         let data = &mut data[..len];
         if index == region::ROM {
             let rom = self.shape.rom.get(offset as usize..).unwrap_or_default();
@@ -128,6 +129,7 @@ impl Session {
         let bar = index as u8;
         let size = self.shape.regions[index as usize].size;
         let len = size.saturating_sub(offset).min(data.len() as u64) as usize;
+        self.counters.beyond_region += u64::from(len < data.len());
         let mut at = 0;
         while at < len {
             let offset = offset + at as u64;

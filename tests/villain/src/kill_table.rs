@@ -1,12 +1,12 @@
 //! What kills or hangs existing models of the 82540EM.
 
-use super::setup::{Done, RING, Stage, segment, tso_context};
-use crate::bus::Bus;
-use crate::e1000::Microwire;
-use crate::e1000::desc::{self, Context, Legacy, cmd, popts, tucmd};
-use crate::e1000::regs::{self, rctl, tctl};
+use crate::stage::{Done, RING, Stage, segment, tso_context};
+use drivers::Bus;
+use drivers::e1000::Microwire;
+use drivers::e1000::desc::{self, Context, Legacy, cmd, popts, tucmd};
+use drivers::e1000::regs::{self, rctl, tctl};
 
-pub(super) fn tail_beyond_ring(bus: &mut dyn Bus) -> Done {
+pub(crate) fn tail_beyond_ring(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     for tail in [RING, RING + 1, 0x7fff, 0xffff, u32::MAX] {
         stage.bus.write32(regs::TDT, tail)?;
@@ -17,7 +17,7 @@ pub(super) fn tail_beyond_ring(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn ring_of_length_zero(bus: &mut dyn Bus) -> Done {
+pub(crate) fn ring_of_length_zero(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     let (tx, rx) = (stage.tx.iova, stage.rx.iova);
     stage.tx_ring(tx, 0)?;
@@ -30,7 +30,7 @@ pub(super) fn ring_of_length_zero(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn ring_unmapped(bus: &mut dyn Bus) -> Done {
+pub(crate) fn ring_unmapped(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     for base in [0, 0x8000_0000, 0xffff_ffff_ffff_f000, 0x00ff_0000_0000_0000] {
         stage.tx_ring(base, RING * 16)?;
@@ -42,7 +42,7 @@ pub(super) fn ring_unmapped(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn ring_runs_out_of_memory(bus: &mut dyn Bus) -> Done {
+pub(crate) fn ring_runs_out_of_memory(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     // Eight descriptors in memory, the rest beyond its end.
     let (tx, rx) = (stage.tx.end() - 128, stage.rx.end() - 128);
@@ -62,7 +62,7 @@ pub(super) fn ring_runs_out_of_memory(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn buffer_unmapped(bus: &mut dyn Bus) -> Done {
+pub(crate) fn buffer_unmapped(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     for addr in [0x4000_0000, u64::MAX, 0xdead_beef_0000_0000] {
         let legacy = Legacy {
@@ -76,7 +76,7 @@ pub(super) fn buffer_unmapped(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn buffer_runs_out_of_memory(bus: &mut dyn Bus) -> Done {
+pub(crate) fn buffer_runs_out_of_memory(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     let addr = stage.buffer.end() - 100;
     let legacy = Legacy {
@@ -89,7 +89,7 @@ pub(super) fn buffer_runs_out_of_memory(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn one_byte_frame(bus: &mut dyn Bus) -> Done {
+pub(crate) fn one_byte_frame(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     for len in [1, 0, 13, 14] {
         let raws = [
@@ -108,7 +108,7 @@ pub(super) fn one_byte_frame(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn legacy_checksum_wild(bus: &mut dyn Bus) -> Done {
+pub(crate) fn legacy_checksum_wild(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     for len in [1, 2, 60, 256] {
         for (css, cso) in [
@@ -132,7 +132,7 @@ pub(super) fn legacy_checksum_wild(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn data_without_context(bus: &mut dyn Bus) -> Done {
+pub(crate) fn data_without_context(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     for command in [0, cmd::TSE, cmd::TSE | cmd::VLE] {
         let raw = stage.data(1400, command, popts::IXSM | popts::TXSM).raw();
@@ -141,7 +141,7 @@ pub(super) fn data_without_context(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn tso_mss_zero(bus: &mut dyn Bus) -> Done {
+pub(crate) fn tso_mss_zero(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     segment(&mut stage, 1400, tso_context(0, 54, 1346))?;
     segment(&mut stage, 1400, tso_context(1, 54, 1346))?;
@@ -149,7 +149,7 @@ pub(super) fn tso_mss_zero(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn tso_header_beyond_data(bus: &mut dyn Bus) -> Done {
+pub(crate) fn tso_header_beyond_data(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     for (len, hdrlen) in [
         (60, 255),
@@ -165,7 +165,7 @@ pub(super) fn tso_header_beyond_data(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn tso_payload_mismatch(bus: &mut dyn Bus) -> Done {
+pub(crate) fn tso_payload_mismatch(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     for paylen in [0, 1, 100, 1345, 1347, 0xf_ffff] {
         segment(&mut stage, 1400, tso_context(536, 54, paylen))?;
@@ -173,7 +173,7 @@ pub(super) fn tso_payload_mismatch(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn checksum_outside_frame(bus: &mut dyn Bus) -> Done {
+pub(crate) fn checksum_outside_frame(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     let places = [0u8, 1, 13, 53, 58, 59, 60, 61, 254, 255];
     for &start in &places {
@@ -213,7 +213,7 @@ pub(super) fn checksum_outside_frame(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn eeprom_other_opcodes(bus: &mut dyn Bus) -> Done {
+pub(crate) fn eeprom_other_opcodes(bus: &mut dyn Bus) -> Done {
     const WRITE_ENABLE: u32 = 19; // start bit, opcode 00, address 11....
     const WRITE_DISABLE: u32 = 16; // start bit, opcode 00, address 00....
     const WRITE: u32 = 0b101;
@@ -253,7 +253,7 @@ pub(super) fn eeprom_other_opcodes(bus: &mut dyn Bus) -> Done {
     bus.write32(regs::EECD, 0)
 }
 
-pub(super) fn frame_larger_than_buffer(bus: &mut dyn Bus) -> Done {
+pub(crate) fn frame_larger_than_buffer(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     for bits in [
         3 << rctl::BSIZE_SHIFT,
@@ -274,7 +274,7 @@ pub(super) fn frame_larger_than_buffer(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn receive_buffer_null(bus: &mut dyn Bus) -> Done {
+pub(crate) fn receive_buffer_null(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     stage.post(0)?;
     stage.traffic()?;
@@ -286,7 +286,7 @@ pub(super) fn receive_buffer_null(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn unmap_then_send(bus: &mut dyn Bus) -> Done {
+pub(crate) fn unmap_then_send(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     let raw = stage.legacy(1400).raw();
     stage.send(&[raw; 4])?;
@@ -302,7 +302,7 @@ pub(super) fn unmap_then_send(bus: &mut dyn Bus) -> Done {
     stage.traffic()
 }
 
-pub(super) fn ever_new_buffers(bus: &mut dyn Bus) -> Done {
+pub(crate) fn ever_new_buffers(bus: &mut dyn Bus) -> Done {
     const SPAN: u64 = 16 << 20;
     let mut stage = Stage::new(bus)?;
     let span = stage.bus.alloc(SPAN)?;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::setup::{BUFFER, Done, RING, Stage, segment, tcp_frame, tso_context};
-use crate::bus::Bus;
-use crate::e1000::desc::{self, Context, Legacy, cmd, popts, tucmd};
-use crate::e1000::regs::{self, phy, rctl};
-use crate::e1000::write_phy;
+use crate::stage::{BUFFER, Done, RING, Stage, segment, tcp_frame, tso_context};
+use drivers::Bus;
+use drivers::e1000::desc::{self, Context, Legacy, cmd, popts, tucmd};
+use drivers::e1000::regs::{self, phy, rctl};
+use drivers::e1000::write_phy;
 
-pub(super) fn tso_nothing_at_all(bus: &mut dyn Bus) -> Done {
+pub(crate) fn tso_nothing_at_all(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     for mss in [0, 1, 0xffff] {
         for hdrlen in [0, 1, 54, 255] {
@@ -22,7 +22,7 @@ pub(super) fn tso_nothing_at_all(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn head_beyond_ring(bus: &mut dyn Bus) -> Done {
+pub(crate) fn head_beyond_ring(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     for head in [RING, RING + 3, 0xffff, u32::MAX] {
         stage.bus.write32(regs::TDH, head)?;
@@ -34,7 +34,7 @@ pub(super) fn head_beyond_ring(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn length_changes_underway(bus: &mut dyn Bus) -> Done {
+pub(crate) fn length_changes_underway(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     let raw = stage.legacy(60).raw();
     for len in [128, 0, 0x80, 0xf_ff80, u32::MAX, 1, RING * 16] {
@@ -50,7 +50,7 @@ pub(super) fn length_changes_underway(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn base_wraps(bus: &mut dyn Bus) -> Done {
+pub(crate) fn base_wraps(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     let top = stage.bus.alloc_at(0xffff_ffff_ffff_f000, 0x1000)?;
     stage.tx_ring(0xffff_ffff_ffff_fff0, 0xf_ff80)?;
@@ -74,7 +74,7 @@ pub(super) fn base_wraps(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn never_end_of_packet(bus: &mut dyn Bus) -> Done {
+pub(crate) fn never_end_of_packet(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     let legacy = Legacy {
         cmd: cmd::RS,
@@ -91,7 +91,7 @@ pub(super) fn never_end_of_packet(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn huge_descriptors(bus: &mut dyn Bus) -> Done {
+pub(crate) fn huge_descriptors(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     let mut more = stage.data(BUFFER as u32, 0, 0);
     more.cmd &= !cmd::EOP;
@@ -108,7 +108,7 @@ pub(super) fn huge_descriptors(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn context_inside_packet(bus: &mut dyn Bus) -> Done {
+pub(crate) fn context_inside_packet(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     for (mss, hdrlen) in [(10, 10), (1, 0), (0, 0), (536, 255)] {
         let mut first = stage.data(700, cmd::TSE, popts::IXSM | popts::TXSM);
@@ -130,7 +130,7 @@ pub(super) fn context_inside_packet(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn headers_lie(bus: &mut dyn Bus) -> Done {
+pub(crate) fn headers_lie(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     // Byte of the frame, value: version and IHL, total length, data offset.
     for (at, value) in [
@@ -166,7 +166,7 @@ pub(super) fn headers_lie(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn vlan_on_short_frames(bus: &mut dyn Bus) -> Done {
+pub(crate) fn vlan_on_short_frames(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     let control = stage.bus.read32(regs::CTRL)?;
     stage.bus.write32(regs::CTRL, control | regs::ctrl::VME)?;
@@ -188,7 +188,7 @@ pub(super) fn vlan_on_short_frames(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn dma_into_own_registers(bus: &mut dyn Bus) -> Done {
+pub(crate) fn dma_into_own_registers(bus: &mut dyn Bus) -> Done {
     // Where firmware would have put BAR 0.
     const BAR: u64 = 0xfebc_0000;
     let mut stage = Stage::new(bus)?;
@@ -205,7 +205,7 @@ pub(super) fn dma_into_own_registers(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn loopback_into_rings(bus: &mut dyn Bus) -> Done {
+pub(crate) fn loopback_into_rings(bus: &mut dyn Bus) -> Done {
     for by_phy in [false, true] {
         let mut stage = Stage::new(bus)?;
         if by_phy {
@@ -233,7 +233,7 @@ pub(super) fn loopback_into_rings(bus: &mut dyn Bus) -> Done {
     Ok(())
 }
 
-pub(super) fn ring_is_its_own_buffer(bus: &mut dyn Bus) -> Done {
+pub(crate) fn ring_is_its_own_buffer(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     let (tx, rx) = (stage.tx.iova, stage.rx.iova);
     let legacy = Legacy {
@@ -254,7 +254,7 @@ pub(super) fn ring_is_its_own_buffer(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn reserved_descriptor_types(bus: &mut dyn Bus) -> Done {
+pub(crate) fn reserved_descriptor_types(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     for kind in 0..16u8 {
         let mut raw = stage.data(1400, 0, 0xff).raw();
@@ -266,7 +266,7 @@ pub(super) fn reserved_descriptor_types(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn wild_access_sizes(bus: &mut dyn Bus) -> Done {
+pub(crate) fn wild_access_sizes(bus: &mut dyn Bus) -> Done {
     let bytes = [0xa5; 64];
     for base in [
         0,
@@ -295,7 +295,7 @@ pub(super) fn wild_access_sizes(bus: &mut dyn Bus) -> Done {
     Ok(())
 }
 
-pub(super) fn io_window_wild(bus: &mut dyn Bus) -> Done {
+pub(crate) fn io_window_wild(bus: &mut dyn Bus) -> Done {
     for bar in 1..6 {
         for address in [
             0u32,
@@ -322,7 +322,7 @@ pub(super) fn io_window_wild(bus: &mut dyn Bus) -> Done {
     Ok(())
 }
 
-pub(super) fn timers_extreme(bus: &mut dyn Bus) -> Done {
+pub(crate) fn timers_extreme(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     stage.bus.write32(regs::IMS, u32::MAX)?;
     for value in [0, 1, 0xffff, u32::MAX] {
@@ -348,7 +348,7 @@ pub(super) fn timers_extreme(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn all_registers_all_ones(bus: &mut dyn Bus) -> Done {
+pub(crate) fn all_registers_all_ones(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     stage.post(stage.buffer.iova)?;
     for value in [u32::MAX, 0, 0x5555_5555, u32::MAX] {
@@ -362,7 +362,7 @@ pub(super) fn all_registers_all_ones(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn no_bus_master(bus: &mut dyn Bus) -> Done {
+pub(crate) fn no_bus_master(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     stage.bus.config_write(4, &3u16.to_le_bytes())?;
     let raw = stage.legacy(60).raw();
@@ -374,12 +374,12 @@ pub(super) fn no_bus_master(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
-pub(super) fn reset_underway(bus: &mut dyn Bus) -> Done {
+pub(crate) fn reset_underway(bus: &mut dyn Bus) -> Done {
     for _ in 0..20 {
         let mut stage = Stage::new(bus)?;
         let raw = stage.legacy(1400).raw();
         stage.post(stage.buffer.iova)?;
-        stage.send(&[raw; RING as usize - 1])?;
+        stage.send_on(&[raw; RING as usize - 1])?;
         stage.bus.inject(&tcp_frame(60))?;
         stage.bus.write32(regs::CTRL, regs::ctrl::RST)?;
         stage.bus.inject(&tcp_frame(60))?;

@@ -1,0 +1,74 @@
+//! What a process holds.
+
+use std::time::{Duration, Instant};
+
+/// How long a daemon may take to see that a client has gone and to let go of what was its.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a process holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holdings {
+    /// Anonymous memory that is resident, in KiB.
+    pub heap: u64,
+    /// Memory files mapped: how many, how many KiB.
+    pub mapped: (u64, u64),
+    /// Open descriptors.
+    pub fds: usize,
+    /// Threads.
+    pub threads: usize,
+}
+
+impl Holdings {
+    /// Of the process with this id.
+    pub fn of(pid: u32) -> Self {
+        let read = |name: &str| {
+            let path = format!("/proc/{pid}/{name}");
+            std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
+        };
+        let count = |name: &str| {
+            let path = format!("/proc/{pid}/{name}");
+            std::fs::read_dir(&path).map_or(0, Iterator::count)
+        };
+        let status = read("status");
+        let heap = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"))
+            .and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok())
+            .expect("RssAnon in kB");
+        let mut mapped = (0, 0);
+        for line in read("maps").lines().filter(|line| line.contains("/memfd:")) {
+            let bounds = line
+                .split_whitespace()
+                .next()
+                .and_then(|b| b.split_once('-'));
+            let hex = |text| u64::from_str_radix(text, 16).expect("an address");
+            let (start, end) = bounds.expect("a range");
+            mapped.0 += 1;
+            mapped.1 += (hex(end) - hex(start)) / 1024;
+        }
+        Self {
+            heap,
+            mapped,
+            fds: count("fd"),
+            threads: count("task"),
+        }
+    }
+
+    /// Waits until the process holds what this says, heap aside.
+    ///
+    /// # Errors
+    /// What it holds instead.
+    pub fn wait_back(&self, pid: u32) -> Result<Self, Self> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let now = Self::of(pid);
+            if (Self { heap: 0, ..now }) == (Self { heap: 0, ..*self }) {
+                return Ok(now);
+            }
+            if Instant::now() > until {
+                return Err(now);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Every villain against a real `hypernic` process, over a real socket, while others work.
+//!
+//! `VILLAIN=part` runs only those whose id contains `part`.
+#![forbid(unsafe_code)]
+
+mod holdings;
+mod honest;
+mod town;
+mod watched;
+
+use town::{Deed, Town};
+use villain::Villain;
+
+fn wanted(villain: &Villain) -> bool {
+    std::env::var("VILLAIN").map_or(true, |part| villain.id.contains(&part))
+}
+
+/// Has all of them do their worst, one after the other, to one daemon.
+fn suffer_all(deeds: impl Iterator<Item = (&'static Villain, Deed)>) {
+    let mut town = Town::open();
+    let mut bad = Vec::new();
+    for (villain, deed) in deeds.filter(|(villain, _)| wanted(villain)) {
+        if let Err(why) = town.suffer(villain, &deed) {
+            bad.push(why);
+        }
+    }
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
+#[test]
+fn every_hostile_guest_is_survived_counted_and_unnoticed_by_others() {
+    suffer_all(villain::guests().map(|(villain, run)| (villain, Deed::Guest(run))));
+}
+
+#[test]
+fn every_hostile_vmm_is_survived_counted_and_unnoticed_by_others() {
+    suffer_all(villain::vmms().map(|(villain, run)| (villain, Deed::Vmm(run))));
+}

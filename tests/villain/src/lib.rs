@@ -1,0 +1,118 @@
+//! What hostile guests and hostile VMMs do: a catalogue of small programs with ids.
+//!
+//! Each [`Villain`] is a few lines. Whatever it does may cost its own NIC until the next reset,
+//! and must cost nobody else anything: afterwards [`next_good_request`] must hold on the same
+//! NIC, others must not have noticed, the daemon's memory must be back where it was, and what was
+//! refused must be counted under its name. The runners are in `tests/tests/villain_*.rs`;
+//! `docs/villains.md` is made from the table here ([`page`]).
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod history;
+mod kill_table;
+mod page;
+mod stage;
+mod table;
+mod vmm;
+
+use std::time::Duration;
+
+use drivers::e1000::{Config, Driver, DriverError, TxOpts, regs};
+use drivers::{Bus, BusError};
+
+pub use page::page;
+pub use vmm::Vmm;
+
+/// One misdeed.
+#[derive(Clone, Copy, Debug)]
+pub struct Villain {
+    /// Stable name for reports and filters.
+    pub id: &'static str,
+    /// Where it comes from: the peers' kill table, a CVE or commit, or our own mind.
+    pub class: &'static str,
+    /// What it does, in one line.
+    pub name: &'static str,
+    /// What must show afterwards.
+    pub moves: Moves,
+    /// Does it.
+    pub program: Program,
+}
+
+/// How a misdeed is done. An error is the bus's or the socket's: that the device does not like
+/// what it sees is no error.
+#[derive(Clone, Copy, Debug)]
+pub enum Program {
+    /// By a guest: runs against the bare model and through a socket.
+    Guest(fn(&mut dyn Bus) -> Result<(), BusError>),
+    /// By a VMM, in ways no guest can: needs a socket to say it to.
+    Vmm(fn(&mut Vmm) -> Result<(), BusError>),
+}
+
+/// The counters of the villain's own NIC or switch port that a misdeed moves.
+#[derive(Clone, Copy, Debug)]
+pub enum Moves {
+    /// Each of these grows.
+    Counters(&'static [&'static str]),
+    /// Nothing is refused, and why that is right.
+    Nothing(&'static str),
+}
+
+/// All villains, in the order of the page.
+pub fn all() -> &'static [Villain] {
+    table::ALL
+}
+
+/// Those that are guests.
+pub fn guests() -> impl Iterator<Item = (&'static Villain, fn(&mut dyn Bus) -> Result<(), BusError>)>
+{
+    all().iter().filter_map(|v| match v.program {
+        Program::Guest(run) => Some((v, run)),
+        Program::Vmm(_) => None,
+    })
+}
+
+/// Those that are VMMs.
+pub fn vmms() -> impl Iterator<Item = (&'static Villain, fn(&mut Vmm) -> Result<(), BusError>)> {
+    all().iter().filter_map(|v| match v.program {
+        Program::Guest(_) => None,
+        Program::Vmm(run) => Some((v, run)),
+    })
+}
+
+/// The next good request: registers answer, and after a reset a driver comes up, its frame is
+/// sent and reported. Returns the frame, for whoever watches the other end.
+///
+/// # Errors
+/// Says what did not work.
+pub fn next_good_request(bus: &mut dyn Bus) -> Result<Vec<u8>, DriverError> {
+    let status = bus.read32(regs::STATUS)?;
+    if status == u32::MAX {
+        return Err(BusError::Gone("STATUS reads all ones".into()).into());
+    }
+    let config = Config {
+        tx_ring: 8,
+        rx_ring: 16,
+        refill: 8,
+        report_every: 1,
+        ..Config::poll()
+    };
+    let mut driver = Driver::new(bus, config)?;
+    let mut frame = vec![0xff; 60];
+    frame[6..12].copy_from_slice(&driver.mac());
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    frame[14..].fill(0x5a);
+    driver.send(&[&frame], &TxOpts::default())?;
+    for _ in 0..1000 {
+        driver.reclaim()?;
+        if driver.tx_pending() == 0 {
+            driver.shutdown()?;
+            return Ok(frame);
+        }
+        driver.bus_mut().delay(Duration::from_millis(1))?;
+    }
+    let value = driver.read(regs::TDH)?;
+    Err(DriverError::Timeout {
+        what: "report of a frame sent",
+        value,
+    })
+}
