@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use cable::Cable;
 pub use inspect::{Traffic, inspect, tag, untagged};
-pub use packet::{echo_request, fragments, tagged, udp};
+pub use packet::{UDP, echo_request, fragments, tagged, udp};
 pub use station::ECHO;
 use station::Station;
 

@@ -11,6 +11,9 @@ use smoltcp::wire::{
 use super::inspect::{tag, untagged};
 use super::{MAC, Target, address};
 
+/// The protocol number of UDP in an IPv4 header, for [`fragments`].
+pub const UDP: IpProtocol = IpProtocol::Udp;
+
 /// Marks our pings.
 const IDENT: u16 = 0x4859;
 

@@ -3,5 +3,10 @@
 //! `long_` are run by `make test-long`. Times are printed, never asserted.
 #![forbid(unsafe_code)]
 
+mod bonds;
+mod endurance;
+mod filters;
 mod offloads;
 mod settings;
+mod statistics;
+mod vlans;

@@ -1,0 +1,116 @@
+//! VLANs: tags put in, taken out and filtered, by the chip or by the kernel.
+
+use hypernic_tests::peer::{self, tag, tagged, udp};
+use hypernic_tests::wired::payloads;
+use hypernic_tests::{Result, Wired, guests};
+
+const VLANS: [u16; 3] = [5, 100, 4094];
+
+fn add(wired: &Wired, id: u16) {
+    let interface = &wired.interface;
+    wired.peer.join_vlan(id);
+    let [a, b, c, d] = peer::address(Some(id), 2);
+    wired
+        .guest
+        .run(&format!(
+            "mp 8021q && ip link add link {interface} name v{id} type vlan id {id} egress-qos-map 0:3 && \
+             echo 1 > /proc/sys/net/ipv6/conf/v{id}/disable_ipv6 && \
+             ip addr add {a}.{b}.{c}.{d}/24 dev v{id} && ip link set v{id} up"
+        ))
+        .unwrap();
+}
+
+/// Everything goes both ways on a VLAN, tagged on the wire.
+fn works(wired: &Wired, id: u16, mtu: usize) -> Result<()> {
+    let start = wired.peer.received();
+    let frames = wired.peer.record();
+    let [a, b, c, d] = peer::address(Some(id), 1);
+    wired.echo(&format!("{a}.{b}.{c}.{d}"))?;
+    let seen = wired.peer.received().since(&start);
+    assert!(
+        seen.tagged == seen.frames && seen.tcp_data > 20,
+        "VLAN {id}: {seen:?}"
+    );
+    // Priority 3, as the interface maps it.
+    let tags: Vec<_> = frames.try_iter().filter_map(|f| tag(&f)).collect();
+    assert!(
+        !tags.is_empty() && tags.iter().all(|t| *t == 3 << 13 | id),
+        "VLAN {id}: {tags:04x?}"
+    );
+    wired
+        .peer
+        .ping(wired.target(Some(id)), mtu, &payloads(mtu, 10_000))?;
+    wired.no_faults()
+}
+
+/// How many of these frames the NIC lets through.
+fn passed(wired: &Wired, frames: &[Vec<u8>]) -> u64 {
+    let before = wired.statistics().unwrap().get("rx_packets");
+    for frame in frames {
+        wired.peer.send(frame.clone());
+    }
+    wired
+        .peer
+        .ping(wired.target(None), 1500, &[guests::noise(32)])
+        .unwrap();
+    wired.statistics().unwrap().get("rx_packets") - before - 1
+}
+
+#[test]
+fn vlans_are_tagged_stripped_and_filtered() {
+    let wired = Wired::new("vlans").unwrap();
+    let interface = &wired.interface;
+    wired
+        .guest
+        .run(&format!(
+            "echo 1 > /proc/sys/net/ipv6/conf/{interface}/disable_ipv6; \
+             ip neigh replace 10.9.0.1 lladdr 52:54:00:fe:ed:01 dev {interface}"
+        ))
+        .unwrap();
+    let on = |id: u16| -> Vec<Vec<u8>> {
+        let mut target = wired.target(None);
+        target.host = 77;
+        // Every priority, with and without the CFI bit's neighbours: the VLAN alone decides.
+        (0..8)
+            .map(|priority| tagged(&udp(target, b"tagged"), priority << 13 | id))
+            .collect()
+    };
+    for id in VLANS {
+        add(&wired, id);
+    }
+    for offload in ["on", "off", "on"] {
+        wired.ethtool("-K", &format!("rxvlan {offload}")).unwrap();
+        wired.settled().unwrap();
+        for id in VLANS {
+            works(&wired, id, 1500).unwrap_or_else(|e| panic!("VLAN {id}, {offload}: {e}"));
+        }
+        for id in VLANS {
+            assert_eq!(passed(&wired, &on(id)), 8, "VLAN {id}, {offload}");
+        }
+        // In the same word of the filter table, in others, and at its ends.
+        for id in [4, 6, 37, 101, 1, 4093] {
+            assert_eq!(passed(&wired, &on(id)), 0, "VLAN {id}, {offload}");
+        }
+    }
+    // Frames without a tag are none of the filter's business.
+    wired.echo(peer::IP).unwrap();
+    // Segmentation and checksums work through a tag, and longer frames too.
+    wired
+        .guest
+        .run(&format!(
+            "ip link set {interface} mtu 9000; ip link set v5 mtu 9000"
+        ))
+        .unwrap();
+    wired.settled().unwrap();
+    works(&wired, 5, 9000).unwrap();
+    assert_eq!(wired.peer.received().longest, 9000 + 18);
+    wired.guest.run("ip link del v5").unwrap();
+    assert_eq!(passed(&wired, &on(5)), 0);
+    assert_eq!(passed(&wired, &on(100)), 8);
+    wired
+        .guest
+        .run("ip link del v100; ip link del v4094")
+        .unwrap();
+    wired.settled().unwrap();
+    wired.assert_quiet();
+}
