@@ -13,12 +13,49 @@ use crate::error::{CannotRun, Error, Result};
 use crate::process;
 use crate::sources::{self, Mirror};
 
-/// The Debian release guests are made of.
-pub(crate) const SUITE: &str = "trixie";
+/// A choice of Debian's suites.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Source {
+    /// The suites by their code names; the archive has them all or the source cannot be used.
+    pub(crate) suites: &'static [&'static str],
+    /// What to prefer where several suites have a package (apt_preferences(5)), each tried until one can be satisfied.
+    pins: &'static [&'static str],
+}
+
+/// What guests are made of: a stable Debian, and a QEMU that is new enough from its backports. Where only that much
+/// does not fit together, everything comes from backports.
+pub(crate) const GUEST: Source = Source {
+    suites: &["trixie", "trixie-backports"],
+    pins: &[
+        "Package: *\nPin: release n=trixie-backports\nPin-Priority: 100\n\n\
+         Package: qemu-system-* seabios ipxe-qemu\nPin: release n=trixie-backports\nPin-Priority: 900\n\n\
+         Package: linux-*\nPin: release n=trixie\nPin-Priority: 990\n",
+        "Package: *\nPin: release n=trixie-backports\nPin-Priority: 900\n\n\
+         Package: linux-*\nPin: release n=trixie\nPin-Priority: 990\n",
+    ],
+};
+
+/// The oldest kernel guests run: that of the release before.
+pub(crate) const OLD: Source = Source {
+    suites: &["bookworm"],
+    pins: &[""],
+};
+
+/// The newest kernel that Debian has released, and where an archive does not carry it, the next newest.
+pub(crate) const NEW: [Source; 2] = [
+    Source {
+        suites: &["sid"],
+        pins: &[""],
+    },
+    Source {
+        suites: &["trixie-backports"],
+        pins: &[""],
+    },
+];
 
 /// Packages that maintainer scripts need and unpacked files do not: declared as already installed so that apt
 /// leaves them, and what only they need, undownloaded.
-const PRETENDED: [&str; 18] = [
+const PRETENDED: [&str; 22] = [
     "adduser",
     "base-passwd",
     "debconf",
@@ -35,22 +72,24 @@ const PRETENDED: [&str; 18] = [
     "openssl-provider-legacy",
     "passwd",
     "pci.ids",
+    "libdpdk-dev",
     "libtirpc-common",
     "libpam0g",
+    "python3",
+    "sse4.2-support",
+    "udev",
 ];
 
 /// A private apt: its folder holds the package lists, the configuration and the downloaded archives.
 pub(crate) struct Apt {
     dir: PathBuf,
     mirror: Mirror,
+    source: Source,
 }
-
-/// How the pins are set, from the least to the most taken from backports.
-const PINS: [&str; 2] = ["qemu-system-* seabios ipxe-qemu", "*"];
 
 impl Apt {
     /// Finds a usable mirror and fetches its package lists into `dir`.
-    pub(crate) fn open(dir: &Path) -> Result<Self> {
+    pub(crate) fn open(dir: &Path, source: Source) -> Result<Self> {
         for program in ["apt-get", "dpkg-deb", "tar"] {
             if !process::on_path(program) {
                 return Err(CannotRun::new(format!(
@@ -68,13 +107,15 @@ impl Apt {
             let apt = Self {
                 dir: dir.to_path_buf(),
                 mirror,
+                source,
             };
             apt.write_config()?;
             match process::output(apt.command("apt-get").args(["-qq", "update"])) {
                 Ok(_) => return Ok(apt),
                 Err(e) => {
                     last = CannotRun::new(format!(
-                        "the package lists of {SUITE} and {SUITE}-backports cannot be had from {}: {e}",
+                        "the package lists of {} cannot be had from {}: {e}",
+                        source.suites.join(" and "),
                         apt.mirror.uri
                     ))
                     .into();
@@ -95,8 +136,9 @@ impl Apt {
             fs::write(&path, text).map_err(Error::io(format!("write {}", path.display())))
         };
         let mut source = format!(
-            "Types: deb\nURIs: {}\nSuites: {SUITE} {SUITE}-backports\nComponents: main\nArchitectures: amd64\n",
-            self.mirror.uri
+            "Types: deb\nURIs: {}\nSuites: {}\nComponents: main\nArchitectures: amd64\n",
+            self.mirror.uri,
+            self.source.suites.join(" ")
         );
         if let Some(key) = &self.mirror.signed_by {
             let _ = writeln!(source, "Signed-By: {key}");
@@ -111,7 +153,6 @@ impl Apt {
             );
         }
         write("status", status)?;
-        self.write_pins(PINS[0])?;
         let d = dir.display();
         // The host's apt.conf stays in force (proxies, CA certificates) except for its hooks.
         write(
@@ -134,15 +175,9 @@ impl Apt {
         )
     }
 
-    fn write_pins(&self, from_backports: &str) -> Result<()> {
-        let text = format!(
-            "Package: *\nPin: release n={SUITE}-backports\nPin-Priority: 100\n\n\
-             Package: {}\nPin: release n={SUITE}-backports\nPin-Priority: 900\n\n\
-             Package: linux-*\nPin: release n={SUITE}\nPin-Priority: 990\n",
-            from_backports
-        );
+    fn write_pins(&self, pins: &str) -> Result<()> {
         let path = self.dir.join("preferences");
-        fs::write(&path, text).map_err(Error::io(format!("write {}", path.display())))
+        fs::write(&path, pins).map_err(Error::io(format!("write {}", path.display())))
     }
 
     fn command(&self, program: &str) -> Command {
@@ -159,7 +194,7 @@ impl Apt {
     pub(crate) fn download(&self, packages: &[&str]) -> Result<Vec<PathBuf>> {
         let archives = self.dir.join("cache/archives");
         let mut plan = Vec::new();
-        for (attempt, pins) in PINS.iter().enumerate() {
+        for (attempt, pins) in self.source.pins.iter().enumerate() {
             self.write_pins(pins)?;
             let mut command = self.command("apt-get");
             command
@@ -170,10 +205,12 @@ impl Apt {
                     plan = parse_plan(&String::from_utf8_lossy(&out));
                     break;
                 }
-                Err(e) if attempt + 1 == PINS.len() => {
+                Err(e) if attempt + 1 == self.source.pins.len() => {
                     return Err(CannotRun::new(format!(
-                        "{SUITE} and {SUITE}-backports at {} cannot provide the guest's packages: {e}",
-                        self.mirror.uri
+                        "{} at {} cannot provide {}: {e}",
+                        self.source.suites.join(" and "),
+                        self.mirror.uri,
+                        packages.join(" ")
                     ))
                     .into());
                 }

@@ -33,7 +33,7 @@ impl Cache {
             .or_else(|| var("XDG_CACHE_HOME").map(|d| d.join("hypernic")))
             .or_else(|| var("HOME").map(|d| d.join(".cache/hypernic")))
             .ok_or_else(|| {
-                CannotRun::new("no cache folder: set HYPERNIC_CACHE to a folder with 500 MB free")
+                CannotRun::new("no cache folder: set HYPERNIC_CACHE to a folder with 1 GB free")
             })?;
         Self::at(dir)
     }
@@ -45,7 +45,7 @@ impl Cache {
     pub fn at(dir: PathBuf) -> Result<Self, CannotRun> {
         let fail = |e: std::io::Error| {
             CannotRun::new(format!(
-                "the cache folder {} cannot be written ({e}): set HYPERNIC_CACHE to a folder with 500 MB free",
+                "the cache folder {} cannot be written ({e}): set HYPERNIC_CACHE to a folder with 1 GB free",
                 dir.display()
             ))
         };

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::initramfs;
+use crate::kernel::Kernel;
 use crate::netns::Netns;
 use crate::nic::Nic;
 use crate::rig::Rig;
@@ -68,6 +69,8 @@ pub struct GuestConfig {
     pub accel: Option<Accel>,
     /// What it runs.
     pub boot: Boot,
+    /// The kernel of [`Boot::Linux`].
+    pub kernel: Kernel,
     /// Its NICs.
     pub nics: Vec<Nic>,
     /// More QEMU arguments.
@@ -103,6 +106,7 @@ impl GuestConfig {
             boot: Boot::Linux {
                 append: String::new(),
             },
+            kernel: Kernel::default(),
             nics: Vec::new(),
             extra_args: Vec::new(),
             files: Vec::new(),
@@ -137,6 +141,13 @@ impl GuestConfig {
     #[must_use]
     pub fn boot(mut self, boot: Boot) -> Self {
         self.boot = boot;
+        self
+    }
+
+    /// Sets the kernel of the rig's Linux.
+    #[must_use]
+    pub fn kernel(mut self, kernel: Kernel) -> Self {
+        self.kernel = kernel;
         self
     }
 
@@ -236,18 +247,19 @@ pub(crate) fn arguments(rig: &Rig, config: &GuestConfig, scratch: &Path) -> Resu
                 &format!("virtserialport,bus=rig.0,nr={number},chardev={port},name=rig.{port}"),
             ]);
         }
+        let image = rig.image(config.kernel)?;
         let initrd = if config.files.is_empty() {
-            rig.initramfs()
+            image.initramfs()
         } else {
             let path = scratch.join("initramfs.cpio");
             let mut archive =
-                std::fs::read(rig.initramfs()).map_err(Error::io("read the initramfs"))?;
+                std::fs::read(image.initramfs()).map_err(Error::io("read the initramfs"))?;
             archive.extend_from_slice(&initramfs::overlay(&config.files));
             std::fs::write(&path, archive)
                 .map_err(Error::io(format!("write {}", path.display())))?;
             path
         };
-        let kernel = rig.kernel();
+        let kernel = image.kernel();
         add(&[
             "-kernel",
             &kernel.to_string_lossy(),

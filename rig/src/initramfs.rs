@@ -22,10 +22,14 @@ const MODULES: [&str; 12] = [
     "pktgen",
     "r8169",
     "realtek",
+    "uio_pci_generic",
     "vfio_iommu_type1",
     "vfio_pci",
     "virtio_net",
 ];
+
+/// Modules for the rig's own ports, loaded at once. Newer kernels have them built in.
+const PORT_MODULES: [&str; 2] = ["virtio_console", "virtio_pci"];
 
 /// Programs that are not busybox applets.
 const TOOLS: [&str; 8] = [
@@ -69,6 +73,12 @@ export PATH=/bin HOME=/root TERM=linux
 mount -t proc p /proc; mount -t sysfs s /sys; mount -t devtmpfs d /dev 2>/dev/null
 mkdir -p /dev/pts; mount -t devpts p /dev/pts; mount -t tmpfs t /tmp
 ip link set lo up
+if [ -e /mod/virtio_console.ko ]; then
+    mp virtio_pci && mp virtio_console
+    n=0; until [ "$(cat /sys/class/virtio-ports/*/name 2>/dev/null | grep -c ^rig)" = 2 ] || [ $n = 250 ]; do
+        n=$((n+1)); usleep 20000
+    done
+fi
 for f in /sys/class/virtio-ports/*/name; do
     [ -e "$f" ] && read -r name < "$f" && ln -s "/dev/$(basename "${f%/name}")" "/dev/$name"
 done
@@ -82,6 +92,7 @@ pub(crate) fn recipe() -> String {
     [
         "2",
         &MODULES.join(" "),
+        &PORT_MODULES.join(" "),
         &TOOLS.join(" "),
         MP,
         DHCP,
@@ -153,7 +164,7 @@ pub(crate) fn build(root: &Root, modules: &Path) -> Result<Vec<u8>> {
             cpio.symlink(&format!("usr/bin/{applet}"), "busybox");
         }
     }
-    for (name, (object, needs)) in kernel::collect(root, modules, &MODULES)? {
+    for (name, (object, needs)) in kernel::collect(modules, &MODULES, &PORT_MODULES)? {
         cpio.file(&format!("mod/{name}.ko"), 0o644, &object);
         cpio.file(
             &format!("mod/{name}.dep"),

@@ -5,8 +5,85 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use crate::apt::{self, Source};
+use crate::cache::{Cache, content_key};
+use crate::error::{CannotRun, Error, Result};
+use crate::packages::{self, KERNEL_PATHS};
 use crate::root::Root;
+
+/// Which of Debian's kernels a guest runs. What is not there is downloaded when it is first asked for, and then stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Kernel {
+    /// 6.1, of Debian 12 (80 MB to download).
+    Oldest,
+    /// The one of the Debian that guests are made of, 6.12.
+    #[default]
+    Stable,
+    /// The newest that Debian's archive has, from unstable or else from backports (135 MB to download).
+    Newest,
+}
+
+/// A kernel as its package holds it.
+#[derive(Debug, Clone)]
+pub(crate) struct Stock {
+    /// The bzImage.
+    pub(crate) image: PathBuf,
+    /// The folder of its modules.
+    pub(crate) modules: PathBuf,
+    /// What it was made from, for keys in the cache.
+    pub(crate) manifest: String,
+}
+
+/// The kernel in a folder of unpacked packages.
+pub(crate) fn find(dir: &Path) -> Result<Stock> {
+    let first = |places: &[PathBuf], prefix: &str| {
+        let mut found = places.iter().flat_map(|place| {
+            let entries = fs::read_dir(place).into_iter().flatten().flatten();
+            let names = entries.filter(|e| e.file_name().to_string_lossy().starts_with(prefix));
+            let mut paths: Vec<_> = names.map(|e| e.path()).collect();
+            paths.sort();
+            paths
+        });
+        found.next().ok_or_else(|| Error::Command {
+            command: format!("find a kernel in {}", dir.display()),
+            output: "there is none; remove the folder and try again".into(),
+        })
+    };
+    let manifest = dir.join("manifest");
+    // Debian 12 has a `/lib` of its own, and from 7.2 on the image lies beside its modules.
+    let modules = first(&[dir.join("usr/lib/modules"), dir.join("lib/modules")], "")?;
+    Ok(Stock {
+        image: first(&[dir.join("boot"), modules.clone()], "vmlinuz")?,
+        modules,
+        manifest: fs::read_to_string(&manifest)
+            .map_err(Error::io(format!("read {}", manifest.display())))?,
+    })
+}
+
+/// The packages of a kernel, downloaded and unpacked the first time.
+pub(crate) fn prepare(kernel: Kernel, cache: &Cache, root: &Root) -> Result<Stock> {
+    const PACKAGES: [&str; 1] = ["linux-image-amd64"];
+    let (name, sources): (_, &[Source]) = match kernel {
+        Kernel::Stable => return root.kernel(),
+        Kernel::Oldest => ("kernel_oldest", &[apt::OLD]),
+        Kernel::Newest => ("kernel_newest", &apt::NEW),
+    };
+    let mut text: Vec<&str> = KERNEL_PATHS.to_vec();
+    text.extend(sources.iter().flat_map(|s| s.suites));
+    let key = content_key(text.iter().map(|t| t.as_bytes()));
+    let dir = cache.once(&format!("{name}-{}", &key[..8]), |scratch| {
+        let apt_dir = cache.dir().join(format!("apt-{name}"));
+        let mut last = CannotRun::new("no suite to take a kernel from").into();
+        for source in sources {
+            match packages::unpack(scratch, &apt_dir, *source, &PACKAGES) {
+                Ok(()) => return Ok(()),
+                Err(why) => last = why,
+            }
+        }
+        Err(last)
+    })?;
+    find(&dir)
+}
 
 /// Offset of the number of 512-byte set-up sectors, the magic and the payload's place in a bzImage
 /// (Documentation/arch/x86/boot.rst, "The Real-Mode Kernel Header").
@@ -14,7 +91,10 @@ const SETUP_SECTS: usize = 0x1f1;
 const MAGIC: usize = 0x202;
 const PAYLOAD: usize = 0x248;
 
-/// The uncompressed ELF image inside a zstd-compressed bzImage. Booting it directly saves the guest from
+/// How an .xz stream starts.
+const XZ: &[u8] = b"\xfd7zXZ\0";
+
+/// The uncompressed ELF image inside a bzImage that was compressed by zstd (Debian 13) or xz (Debian 12). Booting it directly saves the guest from
 /// unpacking itself, which takes 8 s without hardware virtualisation.
 pub(crate) fn extract_vmlinux(image: &[u8]) -> Result<Vec<u8>, &'static str> {
     let word = |at: usize| -> Option<usize> {
@@ -34,16 +114,28 @@ pub(crate) fn extract_vmlinux(image: &[u8]) -> Result<Vec<u8>, &'static str> {
         .checked_add(length)
         .and_then(|end| image.get(start..end))
         .ok_or("the payload lies outside the file")?;
+    // The payload ends with its uncompressed size, after what the compressor made.
+    let packed = &payload[..payload.len().saturating_sub(4)];
     let mut elf = Vec::new();
-    // The payload ends with its uncompressed size, after the zstd frame.
-    ruzstd::decoding::StreamingDecoder::new(payload)
-        .map_err(|_| "the payload is not zstd")?
-        .read_to_end(&mut elf)
-        .map_err(|_| "the payload does not decompress")?;
+    if packed.starts_with(XZ) {
+        elf = unxz(packed).map_err(|_| "the payload does not decompress")?;
+    } else {
+        ruzstd::decoding::StreamingDecoder::new(packed)
+            .map_err(|_| "the payload is neither zstd nor xz")?
+            .read_to_end(&mut elf)
+            .map_err(|_| "the payload does not decompress")?;
+    }
     if elf.get(..4) != Some(b"\x7fELF") {
         return Err("the payload is not an ELF image");
     }
     Ok(elf)
+}
+
+/// Kernels are packed with a filter for machine code that busybox' xzcat does not know.
+fn unxz(packed: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut plain = Vec::new();
+    lzma_rust2::XzReader::new(packed, false).read_to_end(&mut plain)?;
+    Ok(plain)
 }
 
 /// Every module under a folder by its name as `lsmod` writes it.
@@ -81,13 +173,16 @@ pub(crate) fn dependencies(module: &[u8]) -> Vec<String> {
 pub(crate) type Module = (Vec<u8>, Vec<String>);
 
 /// The wanted modules and everything they need, by name.
+///
+/// Those of `maybe` are left out where the kernel has them built in.
 pub(crate) fn collect(
-    root: &Root,
     dir: &Path,
     wanted: &[&str],
+    maybe: &[&str],
 ) -> Result<BTreeMap<String, Module>> {
     let index = index_modules(dir);
-    let mut todo: Vec<String> = wanted.iter().map(|&n| n.to_owned()).collect();
+    let maybe = maybe.iter().filter(|&&n| index.contains_key(n));
+    let mut todo: Vec<String> = wanted.iter().chain(maybe).map(|&n| n.to_owned()).collect();
     let mut modules = BTreeMap::new();
     while let Some(name) = todo.pop() {
         if modules.contains_key(&name) {
@@ -97,11 +192,10 @@ pub(crate) fn collect(
             command: format!("find kernel module {name}"),
             output: format!("not in {}", dir.display()),
         })?;
-        let object = if path.extension().is_some_and(|e| e == "xz") {
-            root.unxz(path)?
-        } else {
-            fs::read(path).map_err(Error::io(format!("read {}", path.display())))?
-        };
+        let mut object = fs::read(path).map_err(Error::io(format!("read {}", path.display())))?;
+        if object.starts_with(XZ) {
+            object = unxz(&object).map_err(Error::io(format!("unpack {}", path.display())))?;
+        }
         let needs = dependencies(&object);
         todo.extend(needs.iter().cloned());
         modules.insert(name, (object, needs));
@@ -133,7 +227,55 @@ mod tests {
             Err("the payload lies outside the file")
         );
         image[PAYLOAD + 4..PAYLOAD + 8].copy_from_slice(&64_u32.to_le_bytes());
-        assert_eq!(extract_vmlinux(&image), Err("the payload is not zstd"));
+        assert_eq!(
+            extract_vmlinux(&image),
+            Err("the payload is neither zstd nor xz")
+        );
+        image[2560..2566].copy_from_slice(XZ);
+        assert_eq!(
+            extract_vmlinux(&image),
+            Err("the payload does not decompress")
+        );
+    }
+
+    #[test]
+    fn kernels_are_found_where_any_debian_puts_them() {
+        for (image, modules) in [
+            ("boot/vmlinuz-6.1.0-50-amd64", "lib/modules/6.1.0-50-amd64"),
+            ("boot/vmlinuz-6.12-amd64", "usr/lib/modules/6.12-amd64"),
+            (
+                "usr/lib/modules/7.2-amd64/vmlinuz",
+                "usr/lib/modules/7.2-amd64",
+            ),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = |name: &str| dir.path().join(name);
+            assert!(find(dir.path()).is_err());
+            fs::create_dir_all(path(modules)).unwrap();
+            fs::create_dir_all(path("boot")).unwrap();
+            fs::write(path(image), "").unwrap();
+            fs::write(path("manifest"), "one.deb\n").unwrap();
+            let stock = find(dir.path()).unwrap();
+            assert_eq!(stock.image, path(image));
+            assert_eq!(stock.modules, path(modules));
+            assert_eq!(stock.manifest, "one.deb\n");
+        }
+    }
+
+    #[test]
+    fn modules_come_with_what_they_need_and_only_where_they_are_modules() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, needs: &str| {
+            let object = format!("\x7fELF\0depends={needs}\0");
+            fs::write(dir.path().join(name), object).unwrap();
+        };
+        write("igb.ko", "dca");
+        write("dca.ko", "");
+        write("virtio_pci.ko", "");
+        let found = collect(dir.path(), &["igb"], &["virtio_pci", "built_in"]).unwrap();
+        let names: Vec<_> = found.keys().map(String::as_str).collect();
+        assert_eq!(names, ["dca", "igb", "virtio_pci"]);
+        assert!(collect(dir.path(), &["built_in"], &[]).is_err());
     }
 
     #[test]

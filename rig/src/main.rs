@@ -7,15 +7,16 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use rig::{Boot, Guest, GuestConfig, Netdev, Nic, Rig};
+use rig::{Boot, Guest, GuestConfig, Kernel, Netdev, Nic, Rig};
 use serde_json::json;
 
 const USAGE: &str = "\
-usage: rig prepare              set everything up (once; about 150 MB of Debian packages) and try it
+usage: rig prepare              set everything up (once; about 160 MB of Debian packages) and try it
        rig paths                print where QEMU, kernel and initramfs are
        rig shell [OPTION]...    start a guest with its console here (Ctrl-] ends it)
            --nic MODEL          one of QEMU's models with user-mode network (e1000, igb, virtio-net-pci)
            --vfio-user SOCKET   a NIC served on a vfio-user socket
+           --kernel KERNEL      oldest (6.1), stable (6.12) or newest
            --cold               boot instead of resuming the saved machine
            --firmware           run the firmware and what it finds
            --mem MIB, --smp N, --arg QEMU-ARGUMENT";
@@ -65,8 +66,9 @@ fn paths() -> Result<(), String> {
         .collect();
     println!("cache      {}", rig.cache().dir().display());
     println!("root       {}", rig.root().dir().display());
-    println!("kernel     {}", rig.kernel().display());
-    println!("initramfs  {}", rig.initramfs().display());
+    let image = rig.image(Kernel::Stable).map_err(|e| e.to_string())?;
+    println!("kernel     {}", image.kernel().display());
+    println!("initramfs  {}", image.initramfs().display());
     println!("qemu       {}", words.join(" "));
     Ok(())
 }
@@ -93,6 +95,14 @@ fn shell(options: &[&str]) -> Result<(), String> {
                 config.nics.push(Nic::qemu(&id, value()?, Some(netdev)));
             }
             "--vfio-user" => config.nics.push(Nic::vfio_user(&id, value()?)),
+            "--kernel" => {
+                config.kernel = match value()? {
+                    "oldest" => Kernel::Oldest,
+                    "stable" => Kernel::Stable,
+                    "newest" => Kernel::Newest,
+                    other => return Err(format!("there is no kernel `{other}`\n{USAGE}")),
+                }
+            }
             "--cold" => cold = true,
             "--firmware" => config.boot = Boot::Firmware,
             "--mem" => config.mem_mib = number(value()?)?,

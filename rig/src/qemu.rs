@@ -135,7 +135,7 @@ pub(crate) fn choose_accel(rig: &Rig, cache: &Cache) -> Result<Accel> {
         .filter(|l| l.starts_with("model name") || l.starts_with("flags"))
         .take(2)
         .collect();
-    let (kernel, _) = rig.root().kernel()?;
+    let kernel = rig.root().kernel()?.image;
     let key = content_key([
         kernel.file_name().unwrap_or_default().as_encoded_bytes(),
         rig.qemu().version().as_bytes(),

@@ -1,16 +1,19 @@
 //! The rig itself: QEMU, a kernel and an initramfs, ready to start guests.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::{fs, thread};
 
-use crate::cache::{self, Cache, content_key, say};
+use crate::cache::{self, Cache};
 use crate::config::{Accel, GuestConfig};
 use crate::error::{CannotRun, Error, Result};
 use crate::guest::Guest;
+use crate::image::{self, Image};
+use crate::kernel::Kernel;
 use crate::qemu::{self, Qemu};
 use crate::root::Root;
-use crate::{initramfs, kernel, snapshot};
+use crate::snapshot;
 
 /// All that is needed to start guests. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -23,14 +26,13 @@ struct Inner {
     cache: Cache,
     root: Root,
     qemu: Qemu,
-    image: PathBuf,
-    image_key: String,
+    images: Mutex<HashMap<Kernel, Image>>,
     accel: OnceLock<Accel>,
 }
 
 impl Rig {
     /// Makes everything ready, which takes seconds to minutes the first time on a machine (a download of about
-    /// 150 MB) and nothing worth speaking of later. Within a process it is done once.
+    /// 160 MB) and nothing worth speaking of later. Within a process it is done once.
     ///
     /// # Errors
     /// [`CannotRun`], in one line.
@@ -66,37 +68,34 @@ impl Rig {
             Some(qemu) => qemu,
             None => Qemu::in_root(&root)?,
         };
-        let (image, modules) = root.kernel()?;
-        let image_key = content_key([root.manifest()?.as_bytes(), initramfs::recipe().as_bytes()]);
-        let image = cache.once(&format!("image-{image_key}"), |scratch| {
-            let start = std::time::Instant::now();
-            let io = |p: &Path| Error::io(format!("write {}", p.display()));
-            fs::create_dir_all(scratch).map_err(io(scratch))?;
-            let bytes = fs::read(&image).map_err(Error::io(format!("read {}", image.display())))?;
-            let elf = kernel::extract_vmlinux(&bytes)
-                .map_err(|e| CannotRun::new(format!("{}: {e}", image.display())))?;
-            let archive = initramfs::build(&root, &modules)?;
-            let (kernel, initrd) = (scratch.join("vmlinux"), scratch.join("initramfs.cpio"));
-            fs::write(&kernel, &elf).map_err(io(&kernel))?;
-            fs::write(&initrd, &archive).map_err(io(&initrd))?;
-            say(&format!(
-                "kernel {} MB and initramfs {} MB built in {:.1} s",
-                elf.len() / 1_000_000,
-                archive.len() / 1_000_000,
-                start.elapsed().as_secs_f64()
-            ));
-            Ok(())
-        })?;
+        let stable = image::prepare(Kernel::Stable, &cache, &root)?;
         Ok(Self {
             inner: Arc::new(Inner {
                 cache,
                 root,
                 qemu,
-                image,
-                image_key,
+                images: Mutex::new(HashMap::from([(Kernel::Stable, stable)])),
                 accel: OnceLock::new(),
             }),
         })
+    }
+
+    /// A kernel and its initramfs. What is not in the cache is downloaded and built, which takes a minute or two.
+    ///
+    /// # Errors
+    /// When it cannot be had.
+    pub fn image(&self, kernel: Kernel) -> Result<Image> {
+        let mut images = self
+            .inner
+            .images
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(image) = images.get(&kernel) {
+            return Ok(image.clone());
+        }
+        let image = image::prepare(kernel, &self.inner.cache, &self.inner.root)?;
+        images.insert(kernel, image.clone());
+        Ok(image)
     }
 
     /// Starts a guest from nothing and waits until it takes commands (unless it boots something else than the
@@ -168,23 +167,6 @@ impl Rig {
     #[must_use]
     pub fn cache(&self) -> &Cache {
         &self.inner.cache
-    }
-
-    /// The guest kernel, as an ELF image that boots by PVH.
-    #[must_use]
-    pub fn kernel(&self) -> PathBuf {
-        self.inner.image.join("vmlinux")
-    }
-
-    /// The guest's initramfs.
-    #[must_use]
-    pub fn initramfs(&self) -> PathBuf {
-        self.inner.image.join("initramfs.cpio")
-    }
-
-    /// A name for the content of kernel and initramfs.
-    pub(crate) fn image_key(&self) -> &str {
-        &self.inner.image_key
     }
 }
 

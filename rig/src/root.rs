@@ -1,47 +1,34 @@
 //! The private root: unpacked Debian packages that hold the guest's kernel, its tools and, when the host has
 //! none that will do, QEMU. Programs in it run on the host through its own dynamic loader, without chroot.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::process::Command;
 
-use crate::apt::{self, Apt};
-use crate::cache::{self, Cache, content_key, say};
+use crate::cache::{Cache, content_key};
 use crate::error::{CannotRun, Error, Result};
-use crate::process;
+use crate::kernel::{self, Stock};
+use crate::packages::{self, KERNEL_PATHS};
+use crate::{apt, process};
 
-/// What every guest is made of.
-const GUEST_PACKAGES: [&str; 9] = [
+/// What every guest is made of, and the firmware and programs that drive NICs in their own ways.
+const GUEST_PACKAGES: [&str; 13] = [
     "busybox-static",
     "dash",
+    "dpdk-dev",
     "ethtool",
     "iperf3",
     "iproute2",
     "iputils-ping",
+    "librte-mempool-ring25",
+    "librte-net-e1000-25",
     "linux-image-amd64",
     "pciutils",
     "tcpdump",
+    "u-boot-qemu",
 ];
 
 /// What is added when the host has no QEMU that will do.
 const QEMU_PACKAGES: [&str; 1] = ["qemu-system-x86"];
-
-/// The parts of the kernel package that are unpacked: the rest is drivers no guest here has hardware for.
-const KERNEL_PATHS: [&str; 12] = [
-    "./boot/vmlinuz*",
-    "*/kernel/drivers/net/*.ko*",
-    "*/kernel/drivers/dca/*",
-    "*/kernel/drivers/i2c/algos/*",
-    "*/kernel/drivers/uio/*",
-    "*/kernel/drivers/vfio/*",
-    "*/kernel/drivers/virtio/*",
-    "*/kernel/drivers/iommu/*",
-    "*/kernel/net/*",
-    "*/kernel/lib/*",
-    "*/kernel/virt/*",
-    "*/kernel/arch/x86/crypto/*",
-];
 
 /// Changes when the way the root is made changes, so that an old one is not taken for a new one.
 const LAYOUT: &str = "1";
@@ -66,9 +53,10 @@ impl Root {
             packages.extend(QEMU_PACKAGES);
         }
         let text = [packages.join(" "), KERNEL_PATHS.join(" ")].join("\n");
-        let key = content_key([LAYOUT.as_bytes(), apt::SUITE.as_bytes(), text.as_bytes()]);
+        let suite = apt::GUEST.suites[0];
+        let key = content_key([LAYOUT.as_bytes(), suite.as_bytes(), text.as_bytes()]);
         let dir = cache.once(&format!("root-{}", &key[..8]), |scratch| {
-            build(scratch, &cache.dir().join("apt"), &packages)
+            packages::unpack(scratch, &cache.dir().join("apt"), apt::GUEST, &packages)
         })?;
         Ok(Self { dir })
     }
@@ -77,12 +65,6 @@ impl Root {
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
-    }
-
-    /// The packages the root was made from, one archive name a line.
-    pub(crate) fn manifest(&self) -> Result<String> {
-        let path = self.dir.join("manifest");
-        fs::read_to_string(&path).map_err(Error::io(format!("read {}", path.display())))
     }
 
     /// The path of a program in the root, if it is there.
@@ -142,102 +124,8 @@ impl Root {
         Ok(paths)
     }
 
-    /// Decompresses an .xz file of the root, with the root's own (static) busybox.
-    pub(crate) fn unxz(&self, file: &Path) -> Result<Vec<u8>> {
-        let busybox = self.find("busybox").ok_or_else(|| Error::Command {
-            command: "busybox".into(),
-            output: format!("not in {}", self.dir.display()),
-        })?;
-        process::output(Command::new(busybox).arg("xzcat").arg(file))
+    /// The kernel guests run unless they ask for another.
+    pub(crate) fn kernel(&self) -> Result<Stock> {
+        kernel::find(&self.dir)
     }
-
-    /// The kernel image and the folder of its modules.
-    pub(crate) fn kernel(&self) -> Result<(PathBuf, PathBuf)> {
-        let first = |dir: PathBuf, prefix: &str| {
-            let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
-            let mut names: Vec<_> = entries.map(|e| e.file_name()).collect();
-            names.sort();
-            let name = names
-                .into_iter()
-                .find(|n| n.to_string_lossy().starts_with(prefix));
-            name.map(|n| dir.join(n)).ok_or_else(|| Error::Command {
-                command: format!("find a kernel in {}", dir.display()),
-                output: "there is none; remove the folder and try again".into(),
-            })
-        };
-        Ok((
-            first(self.dir.join("boot"), "vmlinuz-")?,
-            first(self.dir.join("usr/lib/modules"), "")?,
-        ))
-    }
-}
-
-fn build(scratch: &Path, apt_dir: &Path, packages: &[&str]) -> Result<()> {
-    let apt = Apt::open(apt_dir)?;
-    let archives = apt.download(packages)?;
-    let start = Instant::now();
-    fs::create_dir_all(scratch).map_err(Error::io(format!("create {}", scratch.display())))?;
-    let mut manifest = String::new();
-    for archive in &archives {
-        let name = archive.file_name().unwrap_or_default().to_string_lossy();
-        unpack(archive, scratch, name.starts_with("linux-image-"))?;
-        manifest.push_str(&name);
-        manifest.push('\n');
-    }
-    for unneeded in [
-        "usr/share/doc",
-        "usr/share/man",
-        "usr/share/locale",
-        "usr/share/bug",
-    ] {
-        cache::remove(&scratch.join(unneeded));
-    }
-    let path = scratch.join("manifest");
-    fs::write(&path, manifest).map_err(Error::io(format!("write {}", path.display())))?;
-    cache::remove(apt_dir);
-    say(&format!(
-        "unpacked in {:.0} s into {}",
-        start.elapsed().as_secs_f64(),
-        scratch.parent().unwrap_or(scratch).display()
-    ));
-    Ok(())
-}
-
-/// Unpacks one archive through tar, which lets a part be chosen and does not ask for root's ownerships.
-fn unpack(archive: &Path, into: &Path, kernel: bool) -> Result<()> {
-    let what = format!("unpack {}", archive.display());
-    let mut dpkg = Command::new("dpkg-deb");
-    dpkg.arg("--fsys-tarfile")
-        .arg(archive)
-        .stdout(Stdio::piped());
-    let mut dpkg = dpkg.spawn().map_err(Error::io(what.clone()))?;
-    let mut tar = Command::new("tar");
-    tar.args([
-        "-x",
-        "--no-same-owner",
-        "--no-same-permissions",
-        "-f",
-        "-",
-        "-C",
-    ])
-    .arg(into);
-    if kernel {
-        tar.arg("--wildcards").args(KERNEL_PATHS);
-        // A pattern that matches nothing in this kernel's package makes tar exit with 2; what must be there is
-        // checked by whoever uses it.
-        tar.stderr(Stdio::null());
-    }
-    let stdout = dpkg.stdout.take().map_or_else(Stdio::null, Stdio::from);
-    let tar = tar
-        .stdin(stdout)
-        .status()
-        .map_err(Error::io(what.clone()))?;
-    let dpkg = dpkg.wait().map_err(Error::io(what.clone()))?;
-    if !dpkg.success() || (!tar.success() && !kernel) {
-        return Err(Error::Command {
-            command: what,
-            output: format!("dpkg-deb {dpkg}, tar {tar}; is the disk full?"),
-        });
-    }
-    Ok(())
 }

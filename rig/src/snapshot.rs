@@ -40,7 +40,8 @@ fn saved(rig: &Rig, config: &GuestConfig) -> Result<std::path::PathBuf> {
     let mut plain = config.clone();
     plain.name = "saved".into();
     plain.netns = None;
-    let mut parts = vec![rig.image_key().into(), rig.qemu().version().into()];
+    let image = rig.image(config.kernel)?;
+    let mut parts = vec![image.key().into(), rig.qemu().version().into()];
     parts.extend(arguments(rig, &plain, Path::new("/"))?);
     let key = content_key(parts.iter().map(|p| p.as_encoded_bytes()));
     rig.cache().once(&format!("saved-{key}"), |scratch| {

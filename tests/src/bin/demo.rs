@@ -277,7 +277,7 @@ fn announce() {
         println!("This takes about a minute.");
     } else {
         println!(
-            "This takes 2 to 4 minutes: the first time on a machine it downloads about 150 MB of Debian packages \
+            "This takes 2 to 4 minutes: the first time on a machine it downloads about 160 MB of Debian packages \
              (QEMU, kernel, busybox, iperf3) into a private folder."
         );
     }
