@@ -12,7 +12,7 @@ use crate::process;
 use crate::root::Root;
 
 /// Modules every guest can load by `mp NAME`.
-const MODULES: [&str; 12] = [
+const MODULES: &[&str] = &[
     "8021q",
     "bonding",
     "e1000",
@@ -32,7 +32,7 @@ const MODULES: [&str; 12] = [
 const PORT_MODULES: [&str; 2] = ["virtio_console", "virtio_pci"];
 
 /// Programs that are not busybox applets.
-const TOOLS: [&str; 8] = [
+const TOOLS: &[&str] = &[
     "bridge", "dash", "ethtool", "ip", "iperf3", "lspci", "ping", "tcpdump",
 ];
 
@@ -144,7 +144,7 @@ pub(crate) fn build(root: &Root, modules: &Path) -> Result<Vec<u8>> {
     let mut names = BTreeSet::new();
     // iperf3 cancels threads, for which glibc loads libgcc_s at run time.
     let mut libraries = BTreeSet::from(["usr/lib/x86_64-linux-gnu/libgcc_s.so.1".into()]);
-    for tool in TOOLS {
+    for &tool in TOOLS {
         let path = find(tool)?;
         cpio.file(&format!("usr/bin/{tool}"), 0o755, &read(&path)?);
         libraries.extend(root.libraries(&path)?);
@@ -164,7 +164,7 @@ pub(crate) fn build(root: &Root, modules: &Path) -> Result<Vec<u8>> {
             cpio.symlink(&format!("usr/bin/{applet}"), "busybox");
         }
     }
-    for (name, (object, needs)) in kernel::collect(modules, &MODULES, &PORT_MODULES)? {
+    for (name, (object, needs)) in kernel::collect(modules, MODULES, &PORT_MODULES)? {
         cpio.file(&format!("mod/{name}.ko"), 0o644, &object);
         cpio.file(
             &format!("mod/{name}.dep"),
