@@ -342,7 +342,8 @@ impl Control for Registers {
         self.shared.irq.lock().clear(env, cause::ALL);
     }
 
-    fn pci(&mut self, _env: &Env, state: PciState) {
+    fn pci(&mut self, env: &Env, state: PciState) {
+        self.shared.irq.lock().set_msi(env, state.msi);
         self.shared
             .bus_master
             .store(state.bus_master, Ordering::Release);

@@ -1,7 +1,8 @@
 //! Interrupt causes, their moderation and the line (manual §3.4, §13.4.17–21).
 //!
 //! One rule, applied wherever an input changes: the line is up when `ICR & IMS` is not 0. Between
-//! cause and line stand the delay timers (RDTR, RADV, TIDV, TADV) and the minimum gap (ITR).
+//! cause and line stand the delay timers (RDTR, RADV, TIDV, TADV) and the minimum gap (ITR). With
+//! MSI enabled the pin is silent, and what would raise it sends a message (manual §4.3.3).
 
 use model::{Env, Nanos};
 
@@ -24,7 +25,10 @@ pub(crate) struct Irq {
     pub(crate) icr: u32,
     pub(crate) ims: u32,
     pub(crate) itr: u32,
+    /// Whether the guest has been told: the level of INTx, or a message sent and not answered yet.
     pub(crate) line: bool,
+    /// Messages take the place of the pin.
+    pub(crate) msi: bool,
     /// When the line last went up.
     pub(crate) last: Option<Nanos>,
     /// When ITR lets it go up again, while something waits for that.
@@ -117,6 +121,25 @@ impl Irq {
     pub(crate) fn clear(&mut self, env: &Env, bits: u32) {
         self.icr &= !bits;
         self.apply(env);
+        if self.line && self.msi {
+            // Acknowledged in part. A level would still stand; a message has to be sent again.
+            env.irq.msi(0);
+        }
+    }
+
+    /// The guest has enabled or disabled MSI. What it has not answered yet it hears of again, the
+    /// new way.
+    pub(crate) fn set_msi(&mut self, env: &Env, on: bool) {
+        if self.msi == on {
+            return;
+        }
+        self.msi = on;
+        if self.line {
+            env.irq.set_line(!on);
+            if on {
+                env.irq.msi(0);
+            }
+        }
     }
 
     pub(crate) fn raise(&mut self, env: &Env, bits: u32) {
@@ -222,7 +245,9 @@ impl Irq {
             self.throttled = None;
             if self.line {
                 self.line = false;
-                env.irq.set_line(false);
+                if !self.msi {
+                    env.irq.set_line(false);
+                }
             }
         } else if !self.line {
             self.throttled = self.gap_left(env);
@@ -234,7 +259,11 @@ impl Irq {
                 }
                 self.line = true;
                 self.raised += 1;
-                env.irq.set_line(true);
+                if self.msi {
+                    env.irq.msi(0);
+                } else {
+                    env.irq.set_line(true);
+                }
             }
         }
         let next = self.next();
@@ -263,7 +292,11 @@ impl Irq {
         self.line = self.icr & self.ims != 0 && self.throttled.is_none();
         self.armed = self.next();
         self.raised = old.raised;
-        env.irq.set_line(self.line);
+        env.irq.set_line(self.line && !self.msi);
+        if self.line && self.msi {
+            // Whether the guest heard of it before is not known here; twice does no harm.
+            env.irq.msi(0);
+        }
         env.timer.arm(self.armed);
         *old = self;
     }

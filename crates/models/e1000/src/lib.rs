@@ -127,7 +127,7 @@ fn identity() -> Identity {
             bar(BAR_IO, Space::Io, IO_SIZE),
         ],
         intx: true,
-        msi: 0,
+        msi: 1,
         pm: true,
     }
 }

@@ -421,6 +421,7 @@ fn load_interrupts(
     let v1::Interrupts {
         causes,
         mask,
+        msi,
         last,
         throttled,
         receive,
@@ -467,6 +468,7 @@ fn load_interrupts(
         ims: *mask,
         itr: itr.map_or(0, |(_, value)| *value),
         line: false,
+        msi: *msi,
         last: time("interrupts.last", last, 0)?,
         throttled: time("interrupts.throttled", throttled, AHEAD)?,
         rx: delay(receive)?,

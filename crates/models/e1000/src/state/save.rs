@@ -258,7 +258,8 @@ fn save_interrupts(irq: &Irq, now: Nanos) -> v1::Interrupts {
         icr,
         ims,
         itr: _,  // the register
-        line: _, // follows from causes, mask and `throttled`
+        line: _, // follows from causes, mask and `throttled`; a message is sent again
+        msi,
         last,
         throttled,
         rx,
@@ -288,6 +289,7 @@ fn save_interrupts(irq: &Irq, now: Nanos) -> v1::Interrupts {
     v1::Interrupts {
         causes: *icr,
         mask: *ims,
+        msi: *msi,
         last: time(last),
         throttled: time(throttled),
         receive: delay(rx),

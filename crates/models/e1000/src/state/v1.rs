@@ -198,6 +198,8 @@ pub struct Interrupts {
     pub causes: u32,
     /// IMS.
     pub mask: u32,
+    /// MSI is enabled.
+    pub msi: bool,
     /// When the line last went up.
     pub last: Option<i64>,
     /// When it may go up again, while something waits for that.

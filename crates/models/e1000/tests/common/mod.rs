@@ -60,6 +60,7 @@ pub mod reg {
 pub struct Pin {
     pub level: AtomicBool,
     pub rises: AtomicU64,
+    pub messages: AtomicU64,
 }
 
 impl Interrupts for Pin {
@@ -68,7 +69,10 @@ impl Interrupts for Pin {
             self.rises.fetch_add(1, Ordering::SeqCst);
         }
     }
-    fn msi(&self, _: u16) {}
+    fn msi(&self, vector: u16) {
+        assert_eq!(vector, 0);
+        self.messages.fetch_add(1, Ordering::SeqCst);
+    }
     fn msix(&self, _: u16) {}
 }
 
@@ -237,6 +241,20 @@ impl Machine {
 
     pub fn rises(&self) -> u64 {
         self.pin.rises.load(Ordering::SeqCst)
+    }
+
+    /// MSI messages since the last call.
+    pub fn messages(&self) -> u64 {
+        self.pin.messages.swap(0, Ordering::SeqCst)
+    }
+
+    pub fn set_msi(&mut self, on: bool) {
+        let state = PciState {
+            bus_master: true,
+            msi: on,
+            ..PciState::default()
+        };
+        self.nic.control.pci(&self.env, state);
     }
 
     pub fn armed(&self) -> Option<Nanos> {
