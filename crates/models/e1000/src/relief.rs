@@ -50,7 +50,9 @@ impl Relief {
     /// The line went up.
     pub fn raised(&mut self, now: Nanos) {
         self.raised = Some(now);
-        self.paid = self.paid.max(now) + self.gap();
+        // Those that went up without asking (ITR was 0) are no debt without end.
+        let most = now + BURST * self.gap();
+        self.paid = self.paid.clamp(now, most) + self.gap();
     }
 
     /// The driver has read ICR.
@@ -139,6 +141,15 @@ mod tests {
         assert_eq!(waits, [0, 0, 0, 600, 600, 600]);
         now += 10_000 * US;
         assert_eq!(relief.until(now, false), None);
+    }
+
+    #[test]
+    fn a_storm_while_nothing_is_moderated_is_soon_forgotten() {
+        let mut relief = dear();
+        for _ in 0..10_000 {
+            relief.raised(1000 * US);
+        }
+        assert_eq!(relief.until(1000 * US, false), Some(1600 * US));
     }
 
     #[test]
