@@ -33,10 +33,12 @@ mod bar;
 mod builder;
 mod caps;
 mod space;
+pub mod state;
 
 pub use bar::{Bar, BarKind};
 pub use builder::{BuildError, ConfigBuilder};
 pub use caps::{Capability, ExtendedCapability, Msi, Msix, Pcie, PowerManagement, Raw};
+pub use snapshot::StateError;
 pub use space::{ConfigEvent, ConfigEvents, ConfigSpace, PowerState};
 
 /// Offsets of the type 0 header (PCI Local Bus 3.0 figure 6-1).

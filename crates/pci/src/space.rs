@@ -70,7 +70,7 @@ pub struct ConfigEvents {
 }
 
 impl ConfigEvents {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             list: [ConfigEvent::Rom; 16],
             len: 0,
@@ -114,7 +114,7 @@ pub(crate) struct Layout {
 
 /// The values whose change is an event.
 #[derive(PartialEq, Eq)]
-struct Watched {
+pub(crate) struct Watched {
     command: u16,
     bars: [u32; 6],
     rom: u32,
@@ -130,11 +130,11 @@ struct Watched {
 /// go nowhere, and no write changes a bit that is not writable.
 #[derive(Clone, Debug)]
 pub struct ConfigSpace {
-    bytes: Box<[u8]>,
-    writable: Box<[u8]>,
-    w1c: Box<[u8]>,
-    initial: Box<[u8]>,
-    layout: Layout,
+    pub(crate) bytes: Box<[u8]>,
+    pub(crate) writable: Box<[u8]>,
+    pub(crate) w1c: Box<[u8]>,
+    pub(crate) initial: Box<[u8]>,
+    pub(crate) layout: Layout,
 }
 
 impl ConfigSpace {
@@ -230,6 +230,7 @@ impl ConfigSpace {
             let mask = self.writable[at] | self.w1c[at];
             self.bytes[at] = self.bytes[at] & !mask | value & mask;
         }
+        self.refuse_missing_power_state(0);
     }
 
     /// The command register.
@@ -319,7 +320,7 @@ impl ConfigSpace {
         }
     }
 
-    fn watched(&self) -> Watched {
+    pub(crate) fn watched(&self) -> Watched {
         let mut bars = [0; 6];
         for (index, bar) in bars.iter_mut().enumerate() {
             *bar = self.read_u32((offset::BAR0 + 4 * index) as u64);
@@ -342,7 +343,7 @@ impl ConfigSpace {
         }
     }
 
-    fn compare(&self, before: &Watched, events: &mut ConfigEvents) {
+    pub(crate) fn compare(&self, before: &Watched, events: &mut ConfigEvents) {
         let now = self.watched();
         if now == *before {
             return;
