@@ -49,7 +49,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Rooms that see everything they like.
-const EVERYBODY: &[&str] = &["hypernic", "bench", "tests"];
+const EVERYBODY: &[&str] = &["hypernic", "bench", "fuzz", "tests"];
 
 /// Rooms that may contain `unsafe`; each says why in its own words.
 const UNSAFE: &[&str] = &["embed-c", "guest-mem", "port-tap", "port-user", "vfio-user"];

@@ -1,0 +1,248 @@
+//! PCI configuration space: any description, then any accesses.
+
+use pci::{
+    Bar, Capability, ConfigBuilder, ConfigEvent, ConfigSpace, ExtendedCapability, Msi, Msix, Pcie,
+    PowerManagement, Raw,
+};
+
+use crate::input::Input;
+
+/// Configuration spaces: of the NICs there are, and of any device that can be described.
+pub fn config_space(data: &[u8]) {
+    let mut input = Input::new(data);
+    let builder = if input.u8() & 1 == 0 {
+        nic()
+    } else {
+        any(&mut input)
+    };
+    let Ok(mut space) = builder.build() else {
+        return;
+    };
+    let initial = space.bytes().to_vec();
+    assert!(matches!(initial.len(), 256 | 4096));
+    for _ in 0..256 {
+        let Some(op) = input.op() else { break };
+        step(&mut space, op, &mut input, &initial);
+    }
+    capabilities_end(&space);
+    space.reset();
+    assert_eq!(space.bytes(), initial, "a reset leaves nothing behind");
+}
+
+fn step(space: &mut ConfigSpace, op: u8, input: &mut Input<'_>, initial: &[u8]) {
+    let offset = match op >> 6 {
+        0 => u64::from(input.u8() & 0x3f),
+        1 => u64::from(input.u8()),
+        2 => u64::from(input.u16() & 0xfff),
+        _ => input.u64(),
+    };
+    let len = [1, 2, 4, 8, 3, 16, 64, 0][usize::from(op >> 3 & 7)];
+    match op & 7 {
+        0..=3 => {
+            let mut data = [0; 64];
+            if op & 1 == 0 {
+                let given = input.bytes(len);
+                data[..given.len()].copy_from_slice(given);
+            } else {
+                data = [[0xff; 64], [0; 64]][usize::from(op >> 1 & 1)];
+            }
+            write(space, offset, &data[..len], initial);
+        }
+        4 => {
+            let mut data = [0xa5; 64];
+            space.read(offset, &mut data[..len]);
+            for (i, &byte) in data[..len].iter().enumerate() {
+                let at = offset.checked_add(i as u64);
+                let there = at.and_then(|at| space.bytes().get(usize::try_from(at).ok()?));
+                assert_eq!(byte, there.copied().unwrap_or(0xff), "{offset:#x}+{i}");
+            }
+        }
+        5 => match op >> 3 & 3 {
+            0 => space.set_interrupt_status(op & 0x20 != 0),
+            1 => space.raise_status(input.u16()),
+            _ => space.set_msi_pending(input.u32()),
+        },
+        6 => {
+            let saved = space.bytes().to_vec();
+            let mut hostile = saved.clone();
+            let given = input.bytes(len);
+            for (byte, new) in hostile.iter_mut().zip(given) {
+                *byte = *new;
+            }
+            // What was really saved comes back whole, a made-up image changes no identity.
+            space.restore(&hostile);
+            assert_eq!(space.bytes()[..4], initial[..4], "another device");
+            space.restore(&saved);
+            assert_eq!(space.bytes(), saved, "saved and restored");
+        }
+        _ => space.reset(),
+    }
+}
+
+/// A write changes nothing outside of itself and of what may be written, and says what it changed.
+fn write(space: &mut ConfigSpace, offset: u64, data: &[u8], initial: &[u8]) {
+    let before = space.clone();
+    let events = space.write(offset, data);
+    let (old, new) = (before.bytes(), space.bytes());
+    for (at, (a, b)) in old.iter().zip(new).enumerate() {
+        let inside = (at as u64).checked_sub(offset);
+        let inside = inside.is_some_and(|i| i < data.len() as u64);
+        assert!(
+            inside || a == b,
+            "{at:#x} changed by a write at {offset:#x}"
+        );
+    }
+    // Vendor, device, revision, class and header type make the device.
+    for range in [0x00..0x04, 0x08..0x0c, 0x0e..0x0f, 0x34..0x35] {
+        assert_eq!(new[range.clone()], initial[range], "identity");
+    }
+    let bits = 0x0407;
+    let changed = (before.command() ^ space.command()) & bits != 0;
+    let told = events
+        .iter()
+        .any(|e| matches!(e, ConfigEvent::Command { .. }));
+    assert_eq!(changed, told, "the command register and its event");
+    for index in 0..6 {
+        let moved = before.bar_address(index) != space.bar_address(index);
+        let told = events.contains(&ConfigEvent::Bar(index));
+        assert!(!moved || told, "BAR {index} moved unnoticed");
+    }
+    if before.msi_enabled() != space.msi_enabled() {
+        assert!(events.contains(&ConfigEvent::MsiEnable(space.msi_enabled())));
+    }
+    if before.msix_enabled() != space.msix_enabled() {
+        assert!(events.contains(&ConfigEvent::MsixEnable(space.msix_enabled())));
+    }
+    if before.msi_mask() != space.msi_mask() {
+        assert!(events.contains(&ConfigEvent::MsiMask(space.msi_mask())));
+    }
+    if before.power_state() != space.power_state() {
+        assert!(events.contains(&ConfigEvent::PowerState(space.power_state())));
+    }
+}
+
+/// A guest that follows the chain of capabilities comes to its end.
+fn capabilities_end(space: &ConfigSpace) {
+    if space.read_u16(6) & 0x10 == 0 {
+        return;
+    }
+    let mut at = u64::from(space.read_u16(0x34) & 0xff);
+    let mut left = 48;
+    while at != 0 {
+        assert!(
+            at >= 0x40 && at.is_multiple_of(4),
+            "a capability at {at:#x}"
+        );
+        left -= 1;
+        assert!(left > 0, "the capabilities form a ring");
+        at = u64::from(space.read_u16(at) >> 8);
+    }
+}
+
+/// The space of an 82540EM with all it may have.
+fn nic() -> ConfigBuilder {
+    ConfigBuilder::new(0x8086, 0x100e)
+        .class(0x02_00_00)
+        .revision(3)
+        .subsystem(0x8086, 0x001e)
+        .bar(0, Bar::memory32(128 << 10))
+        .bar(1, Bar::io(64))
+        .interrupt_pin(1)
+        .capability(Capability::PowerManagement(PowerManagement::default()))
+        .capability(Capability::Msi(Msi::new(1).address64()))
+}
+
+/// Any description, possible or not.
+fn any(input: &mut Input<'_>) -> ConfigBuilder {
+    let mut builder = ConfigBuilder::new(input.u16(), input.u16())
+        .class(input.u32())
+        .status(input.u16())
+        .interrupt_pin(input.u8());
+    for _ in 0..16 {
+        let op = input.u8();
+        let more = op >> 4;
+        builder = match op & 15 {
+            0 => break,
+            1 => builder.express(),
+            2 | 3 => {
+                let size = if op & 0x10 == 0 {
+                    1u64 << (input.u8() & 63)
+                } else {
+                    input.u64()
+                };
+                let bar = match input.u8() & 3 {
+                    0 => Bar::io(size),
+                    1 => Bar::memory32(size),
+                    2 => Bar::memory64(size),
+                    _ => Bar::memory32(4096),
+                };
+                builder.bar(more & 7, bar)
+            }
+            4 => builder.rom(input.value()),
+            5 => builder.capability(capability(input)),
+            6 => builder.capability_at(input.u8(), capability(input)),
+            7 | 8 => {
+                let body = input.u8() as usize;
+                let extended = ExtendedCapability {
+                    id: input.u16(),
+                    version: more,
+                    body: input.bytes(body).to_vec(),
+                    writable: input.bytes(body).to_vec(),
+                    w1c: input.bytes(body).to_vec(),
+                };
+                if op & 15 == 7 {
+                    builder.extended(extended)
+                } else {
+                    builder.extended_at(input.u16(), extended)
+                }
+            }
+            9 => builder.multifunction(),
+            10 => builder.timing(input.u8(), input.u8()),
+            _ => builder.revision(more),
+        };
+    }
+    builder
+}
+
+fn capability(input: &mut Input<'_>) -> Capability {
+    let kind = input.u8();
+    match kind & 7 {
+        0 => Capability::PowerManagement(PowerManagement {
+            no_soft_reset: kind & 0x10 != 0,
+            d1: kind & 0x20 != 0,
+            d2: kind & 0x40 != 0,
+            ..PowerManagement::default()
+        }),
+        1 => {
+            let mut msi = Msi::new(input.u8());
+            if kind & 0x10 != 0 {
+                msi = msi.address64();
+            }
+            if kind & 0x20 != 0 {
+                msi = msi.masking();
+            }
+            Capability::Msi(msi)
+        }
+        2 | 3 => Capability::Msix(Msix {
+            vectors: input.u16(),
+            table_bar: input.u8(),
+            table_offset: input.u32(),
+            pba_bar: input.u8(),
+            pba_offset: input.u32(),
+        }),
+        4 => Capability::Pcie(Pcie {
+            flr: kind & 0x10 != 0,
+            max_payload: input.u8() & 7,
+            ..Pcie::endpoint()
+        }),
+        _ => {
+            let len = usize::from(input.u8());
+            Capability::Raw(Raw {
+                id: kind,
+                body: input.bytes(len).to_vec(),
+                writable: input.bytes(len).to_vec(),
+                w1c: input.bytes(len).to_vec(),
+            })
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! One function per hostile surface, each fed with bytes that mean a program.
+//!
+//! The same functions run under libFuzzer (`fuzz/libfuzzer`), under `make fuzz` and `make
+//! fuzz-quick`, and as an ordinary test that replays the kept inputs (`tests/replay.rs`). They
+//! panic where a promise is broken: a crash, more work than a bound allows, an interrupt without a
+//! cause or one that is lost, a counter that falls, bytes of an earlier life in a frame.
+//!
+//! An input is a list of operations of a byte and what belongs to it; behind its end everything
+//! is zero. No input is invalid, so every mutation is a new program.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod config_file;
+mod config_space;
+mod frames;
+mod input;
+mod machine;
+mod messages;
+mod registers;
+mod rings;
+
+pub use config_file::config_file;
+pub use config_space::config_space;
+pub use frames::frames;
+pub use messages::messages;
+pub use registers::registers;
+pub use rings::rings;
+
+/// A function that takes any bytes and panics only where something is broken.
+pub type Target = fn(&[u8]);
+
+/// Every target by its name, which is also the name of its corpus.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("registers", registers),
+    ("rings", rings),
+    ("config_space", config_space),
+    ("messages", messages),
+    ("frames", frames),
+    ("config_file", config_file),
+];

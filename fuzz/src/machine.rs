@@ -1,0 +1,713 @@
+//! A guest, a wire and a clock for the e1000, all fake, and the promises that hold after every
+//! step whatever the guest does.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crc32fast::Hasher;
+use e1000::{Config, new};
+use frame::{Batch, Caps, MAX_BATCH, Sink, Wake};
+use guest_mem::{Access, Memory, Totals};
+use model::{Clock, Env, Interrupts, Nanos, Nic, PciState, Progress, ResetKind, Timer};
+use wire::Offload;
+
+use crate::input::Input;
+
+pub(crate) const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
+pub(crate) const PEER: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x57];
+
+/// The guest's memory. Nothing is mapped in front of it, and nothing behind.
+pub(crate) const RAM: u64 = 0x10_0000;
+pub(crate) const RAM_LEN: u64 = 0x1_0000;
+/// A page above 4 GiB, so that the high halves of addresses matter.
+pub(crate) const HIGH: u64 = 0x2_0000_0000;
+pub(crate) const HIGH_LEN: u64 = 0x1000;
+pub(crate) const TX_RING: u64 = RAM;
+pub(crate) const RX_RING: u64 = RAM + 0x1000;
+pub(crate) const BUFFERS: u64 = RAM + 0x2000;
+/// The longest frame the chip sends in one piece, and the longest packet it cuts: 20 bits of
+/// payload behind 8 bits of header.
+const MAX_FRAME: u64 = 16288;
+const MAX_PACKET: u64 = 0xf_ffff + 0xff;
+/// Descriptors of one packet beyond which the chip gives it up.
+const MAX_DESCS: u64 = 1024;
+/// Descriptors fetched with one read.
+const FETCH: u64 = 64;
+
+pub(crate) mod reg {
+    pub const CTRL: u64 = 0x0;
+    pub const VET: u64 = 0x38;
+    pub const ICS: u64 = 0xc8;
+    pub const IMS: u64 = 0xd0;
+    pub const RCTL: u64 = 0x100;
+    pub const TCTL: u64 = 0x400;
+    pub const RDBAL: u64 = 0x2800;
+    pub const RDBAH: u64 = 0x2804;
+    pub const RDLEN: u64 = 0x2808;
+    pub const RDH: u64 = 0x2810;
+    pub const RDT: u64 = 0x2818;
+    pub const RDTR: u64 = 0x2820;
+    pub const RADV: u64 = 0x282c;
+    pub const TDBAL: u64 = 0x3800;
+    pub const TDBAH: u64 = 0x3804;
+    pub const TDLEN: u64 = 0x3808;
+    pub const TDH: u64 = 0x3810;
+    pub const TDT: u64 = 0x3818;
+    pub const TIDV: u64 = 0x3820;
+    pub const TADV: u64 = 0x382c;
+    pub const RXCSUM: u64 = 0x5000;
+    pub const RAL: u64 = 0x5400;
+    pub const RAH: u64 = 0x5404;
+}
+
+#[derive(Default)]
+struct Pin {
+    level: AtomicBool,
+    edges: AtomicU64,
+}
+
+impl Interrupts for Pin {
+    fn set_line(&self, level: bool) {
+        if self.level.swap(level, Ordering::Relaxed) != level {
+            self.edges.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    fn msi(&self, _: u16) {
+        self.edges.fetch_add(1, Ordering::Relaxed);
+    }
+    fn msix(&self, _: u16) {}
+}
+
+#[derive(Default)]
+struct Time {
+    now: AtomicU64,
+    armed: Mutex<Option<Nanos>>,
+}
+
+impl Time {
+    fn armed(&self) -> std::sync::MutexGuard<'_, Option<Nanos>> {
+        self.armed.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+impl Clock for Time {
+    fn now(&self) -> Nanos {
+        self.now.load(Ordering::Relaxed)
+    }
+}
+
+impl Timer for Time {
+    fn arm(&self, deadline: Option<Nanos>) {
+        *self.armed() = deadline;
+    }
+}
+
+/// Takes what is sent, looks at both ends of it, and keeps a hash.
+#[derive(Default)]
+pub(crate) struct Wire {
+    caps: Mutex<Caps>,
+    room: AtomicUsize,
+    frames: AtomicU64,
+    bytes: AtomicU64,
+    hash: Mutex<Hasher>,
+}
+
+/// Bytes of each end of a frame that are hashed; all of shorter ones.
+const ENDS: usize = 1024;
+
+impl Sink for Wire {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        let room = self.room.load(Ordering::Relaxed);
+        let n = room.min(picks.len());
+        self.room.store(room - n, Ordering::Relaxed);
+        let caps = self.caps();
+        let mut hash = self.hash.lock().unwrap_or_else(|e| e.into_inner());
+        for &pick in &picks[..n] {
+            let frame = batch.get(pick.into()).expect("a pick is a frame");
+            let notes = frame.notes();
+            assert!(caps.accepts(notes), "{notes:?} for a sink with {caps:?}");
+            notes.check(frame.len()).expect("notes that make sense");
+            assert!(frame.len() >= 14, "a runt of {} bytes", frame.len());
+            let longest = if notes.gso == wire::Gso::None {
+                MAX_FRAME
+            } else {
+                MAX_PACKET
+            };
+            assert!(frame.len() as u64 <= longest + 4, "{} bytes", frame.len());
+            let mut end = [0; ENDS];
+            let got = frame.copy_to(0, &mut end);
+            assert_eq!(got, frame.len().min(ENDS));
+            hash.update(&end[..got]);
+            let got = frame.copy_to(frame.len().saturating_sub(ENDS), &mut end);
+            hash.update(&end[..got]);
+            hash.update(&notes_word(notes));
+            self.bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
+        }
+        self.frames.fetch_add(n as u64, Ordering::Relaxed);
+        n
+    }
+
+    fn caps(&self) -> Caps {
+        *self.caps.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn want_room(&self, _: &Arc<dyn Wake>) {}
+}
+
+fn notes_word(notes: &Offload) -> [u8; 12] {
+    let csum = notes.csum.map_or([0xff; 4], |c| {
+        let ([a, b], [c, d]) = (c.start.to_le_bytes(), c.offset.to_le_bytes());
+        [a, b, c, d]
+    });
+    let [a, b, c, d] = csum;
+    let ([e, f], [g, h]) = (notes.gso_size.to_le_bytes(), notes.hdr_len.to_le_bytes());
+    let [i, j] = notes.vlan.unwrap_or(0).to_le_bytes();
+    let bits = [notes.ecn, notes.csum_valid, notes.vlan.is_some()];
+    let bits = bits
+        .iter()
+        .fold(notes.gso as u8, |w, b| w << 1 | u8::from(*b));
+    [a, b, c, d, e, f, g, h, i, j, bits, 0]
+}
+
+struct Nobody;
+
+impl Wake for Nobody {
+    fn wake(&self) {}
+}
+
+thread_local! {
+    /// The guest's memory of the last run, all zero again: a fresh one for each run would cost
+    /// more than the run.
+    static GUEST: Cell<Option<Memory>> = const { Cell::new(None) };
+}
+
+fn guest() -> Memory {
+    let memory = Memory::new();
+    memory.map_anon(RAM, RAM_LEN).expect("map");
+    memory.map_anon(HIGH, HIGH_LEN).expect("map");
+    memory.meter().record(true);
+    memory
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        let memory = std::mem::take(&mut self.env.memory);
+        // Recording stops for the cleaning itself.
+        memory.meter().record(false);
+        memory.meter().drain(&mut |a| self.written.push(a));
+        for access in &self.written {
+            let zeros = &[0; 0x1_1000][..access.len as usize];
+            memory.view().write(access.iova, zeros).expect("was there");
+        }
+        memory.meter().record(true);
+        GUEST.set(Some(memory));
+    }
+}
+
+/// A NIC with everything around it.
+pub(crate) struct Machine {
+    nic: Nic,
+    env: Env,
+    pin: Arc<Pin>,
+    time: Arc<Time>,
+    wire: Wire,
+    waker: Arc<dyn Wake>,
+    /// PCI state as last told.
+    pci: PciState,
+    /// The counters as last seen.
+    counters: Vec<u64>,
+    /// All that a guest or a peer could see.
+    seen: Hasher,
+    picks: Vec<u16>,
+    scratch: Vec<u64>,
+    /// What has been written to the guest's memory.
+    written: Vec<Access>,
+}
+
+impl Machine {
+    /// A NIC in a guest whose firmware has just enabled it. `used` gives it a past.
+    pub fn new(used: bool) -> Self {
+        let (pin, time) = (Arc::new(Pin::default()), Arc::new(Time::default()));
+        let env = Env {
+            memory: GUEST.take().unwrap_or_else(guest),
+            irq: pin.clone(),
+            clock: time.clone(),
+            timer: time.clone(),
+        };
+        let mut config = Config::new(MAC);
+        config.negotiation = Duration::from_millis(10);
+        let mut machine = Self {
+            nic: new(config),
+            env,
+            pin,
+            time,
+            wire: Wire::default(),
+            waker: Arc::new(Nobody),
+            pci: PciState::default(),
+            counters: Vec::new(),
+            seen: Hasher::new(),
+            picks: Vec::new(),
+            scratch: Vec::new(),
+            written: Vec::new(),
+        };
+        machine.unlimited();
+        if used {
+            machine.live_a_life();
+        }
+        machine.nic.control.reset(&machine.env, ResetKind::Bus);
+        machine.set_pci(PciState {
+            bus_master: true,
+            ..PciState::default()
+        });
+        machine.sleep(20_000_000);
+        machine.forget();
+        machine
+    }
+
+    /// Sends and receives frames full of 0xa5, so that every buffer of the device has seen some,
+    /// then leaves the guest as if nothing had been.
+    fn live_a_life(&mut self) {
+        self.set_pci(PciState {
+            bus_master: true,
+            ..PciState::default()
+        });
+        let stale = [0xa5; 4096];
+        self.poke(BUFFERS, &stale);
+        self.tx_on(8);
+        self.rx_on(8, 0x0203_8022);
+        for i in 0..7 {
+            let long = u64::from(i % 2) * 4000 + 90;
+            self.tx_desc(i, BUFFERS, long | 0x0b << 24);
+        }
+        self.write(reg::TDT, 7);
+        self.receive(&[
+            (&stale[..1500], Offload::NONE),
+            (&stale[..64], Offload::NONE),
+        ]);
+        self.poke(RAM, &[0; 0x8000]);
+        self.pin.edges.store(0, Ordering::Relaxed);
+    }
+
+    /// Starts the record of what can be seen anew.
+    fn forget(&mut self) {
+        self.seen = Hasher::new();
+        *self.wire.hash.lock().unwrap_or_else(|e| e.into_inner()) = Hasher::new();
+        self.pin.edges.store(0, Ordering::Relaxed);
+        self.time.now.store(1_000_000_000, Ordering::Relaxed);
+    }
+
+    /// Everything that the guest and the wire have seen, as a number: registers read, frames sent,
+    /// memory written, edges of the interrupt line, the timer.
+    pub fn seen(&mut self) -> u32 {
+        let mut page = [0; 4096];
+        for (at, len) in [(RAM, RAM_LEN), (HIGH, HIGH_LEN)] {
+            for at in (at..at + len).step_by(page.len()) {
+                self.env.memory.view().read(at, &mut page).expect("mapped");
+                self.seen.update(&page);
+            }
+        }
+        for at in each_register() {
+            self.read(at);
+        }
+        let edges = self.pin.edges.load(Ordering::Relaxed);
+        let armed = self.time.armed().unwrap_or(u64::MAX);
+        let wire = std::mem::take(&mut *self.wire.hash.lock().unwrap_or_else(|e| e.into_inner()));
+        for word in [edges, armed, wire.finalize().into()] {
+            self.seen.update(&word.to_le_bytes());
+        }
+        std::mem::take(&mut self.seen).finalize()
+    }
+
+    /// Does what no register access may do: nothing with the guest's memory. A VMM waits for the
+    /// answer meanwhile, so descriptors and frames are for later.
+    fn access<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.totals();
+        let value = f(self);
+        assert_eq!(
+            self.totals(),
+            before,
+            "a register access touched guest memory"
+        );
+        value
+    }
+
+    pub fn totals(&self) -> Totals {
+        self.env.memory.meter().totals()
+    }
+
+    pub fn read_bytes(&mut self, bar: u8, offset: u64, data: &mut [u8]) {
+        self.access(|m| m.nic.control.read(&m.env, bar, offset, data));
+        self.seen.update(data);
+    }
+
+    pub fn read(&mut self, offset: u64) -> u32 {
+        let mut data = [0; 4];
+        self.read_bytes(0, offset, &mut data);
+        u32::from_le_bytes(data)
+    }
+
+    pub fn write_bytes(&mut self, bar: u8, offset: u64, data: &[u8]) {
+        self.access(|m| m.nic.control.write(&m.env, bar, offset, data));
+        self.work(MAX_BATCH);
+    }
+
+    pub fn write(&mut self, offset: u64, value: u32) {
+        self.write_bytes(0, offset, &value.to_le_bytes());
+    }
+
+    /// Does the work that was noted, in turns as the daemon does.
+    pub fn work(&mut self, budget: usize) {
+        let work = self.nic.control.take_work();
+        if work.tx {
+            // Every turn but the last makes progress: sends `budget` frames or walks a ring.
+            let turns = 2 * self.tx_ring() / budget as u64 + 16;
+            let mut left = turns.max(4096);
+            while self.transmit(budget) == Progress::More {
+                left -= 1;
+                assert!(left > 0, "transmit never ends");
+            }
+        }
+        if work.rx {
+            self.poll();
+        }
+        self.check();
+    }
+
+    /// Descriptors of the transmit ring, as its length register says.
+    fn tx_ring(&mut self) -> u64 {
+        u64::from(self.quiet(reg::TDLEN) / 16)
+    }
+
+    fn rx_ring(&mut self) -> u64 {
+        u64::from(self.quiet(reg::RDLEN) / 16)
+    }
+
+    /// Reads a register that has no side effects, for ourselves.
+    fn quiet(&mut self, offset: u64) -> u32 {
+        let mut data = [0; 4];
+        self.nic.control.read(&self.env, 0, offset, &mut data);
+        u32::from_le_bytes(data)
+    }
+
+    pub fn counter(&self, name: &str) -> u64 {
+        let mut found = None;
+        self.nic.control.counters(&mut |n, v| {
+            if n == name {
+                found = Some(v);
+            }
+        });
+        found.unwrap_or_else(|| panic!("no counter {name}"))
+    }
+
+    /// One turn of the transmitter, within its bounds.
+    ///
+    /// - Frames: the budget, and not more than what was left of a batch when it ran out.
+    /// - Descriptors: a turn moves over at most one ring's worth. A descriptor is fetched again
+    ///   only at the head of the next walk, which begins with what the one before left: a packet
+    ///   without its end (up to [`MAX_DESCS`]) and what was fetched with the last one.
+    /// - Bytes: no packet gathers more than [`MAX_PACKET`] and what crosses that line, once per
+    ///   fetch of its last descriptor.
+    pub fn transmit(&mut self, budget: usize) -> Progress {
+        let ring = self.tx_ring();
+        let before = self.totals();
+        let fetched = self.counter("tx_desc_fetched");
+        let received = self.counter("rx_frames");
+        let sent = self.wire.frames.load(Ordering::Relaxed);
+        let progress = self.nic.transmit.run(&self.env, &self.wire, budget);
+        let sent = self.wire.frames.load(Ordering::Relaxed) - sent;
+        assert!(sent <= budget as u64, "{sent} frames for {budget}");
+        let fetched = self.counter("tx_desc_fetched") - fetched;
+        let walks = budget as u64 / MAX_BATCH as u64 + 3;
+        let most = ring + walks * (ring.min(MAX_DESCS) + FETCH);
+        assert!(fetched <= most, "{fetched} descriptors of a ring of {ring}");
+        let after = self.totals();
+        let reads = after.reads - before.reads;
+        // One read per fetch of some descriptors and one per descriptor for its buffer.
+        assert!(
+            reads <= 2 * most + 2,
+            "{reads} reads for {fetched} descriptors"
+        );
+        let writes = after.writes - before.writes;
+        let looped = self.counter("rx_frames") - received;
+        if looped == 0 {
+            let bytes = after.write_bytes - before.write_bytes;
+            // Only status bytes, or what the receiver was given by loopback (and had to refuse).
+            let most = ring + self.rx_ring() * 8 + budget as u64 * (MAX_FRAME + 8);
+            assert!(bytes <= most, "{bytes} bytes in {writes} writes");
+        }
+        progress
+    }
+
+    /// The guest may have given buffers.
+    pub fn poll(&mut self) {
+        let before = self.totals();
+        self.nic.receive.poll(&self.env);
+        self.bounded_receive(before, 1 << 16);
+    }
+
+    /// Offers frames to the receiver and returns how many were dealt with.
+    pub fn receive(&mut self, frames: &[(&[u8], Offload)]) -> usize {
+        let mut batch = Batch::new();
+        for (bytes, notes) in frames {
+            // In two pieces, as most frames come.
+            let (head, tail) = bytes.split_at(bytes.len().min(54));
+            batch.push_bytes(head);
+            batch.push_slice(guest_mem::ReadSlice::from_bytes(tail));
+            batch.end(*notes);
+        }
+        self.receive_batch(&batch)
+    }
+
+    pub fn receive_batch(&mut self, batch: &Batch<'_>) -> usize {
+        let mut picks = std::mem::take(&mut self.picks);
+        batch.all_picks(&mut picks);
+        let before = self.totals();
+        let dealt = self.nic.receive.deliver(&self.env, batch, &picks);
+        assert!(dealt <= picks.len(), "{dealt} of {}", picks.len());
+        let bytes = batch.iter().map(|f| f.len() as u64 + 68).sum::<u64>();
+        // Cut into segments of one byte, a frame can become that many and as many headers.
+        let cut = batch.iter().any(|f| f.notes().gso != wire::Gso::None);
+        let most = if cut {
+            bytes + wire::MAX_SEGMENTS as u64 * batch.len() as u64 * 400
+        } else {
+            bytes
+        };
+        self.bounded_receive(before, most);
+        if dealt < picks.len() {
+            self.nic.receive.want_room(&self.waker);
+        }
+        self.picks = picks;
+        self.seen.update(&dealt.to_le_bytes());
+        self.check();
+        dealt
+    }
+
+    /// A receiver writes what came, once, and one word per descriptor, each once; it reads
+    /// nothing but descriptors, some more than once when a frame had to wait.
+    fn bounded_receive(&mut self, before: Totals, bytes: u64) {
+        let ring = self.rx_ring().max(1);
+        let after = self.totals();
+        let written = after.write_bytes - before.write_bytes;
+        let most = bytes + ring * 8;
+        assert!(written <= most, "{written} bytes written for {bytes}");
+        let writes = after.writes - before.writes;
+        assert!(writes <= 2 * ring, "{writes} writes, a ring of {ring}");
+        let read = after.read_bytes - before.read_bytes;
+        assert!(read <= (2 * ring + FETCH) * 16, "{read} bytes read, {ring}");
+    }
+
+    pub fn set_pci(&mut self, state: PciState) {
+        self.pci = state;
+        self.access(|m| m.nic.control.pci(&m.env, state));
+        self.work(MAX_BATCH);
+    }
+
+    pub fn set_link(&mut self, up: bool) {
+        self.access(|m| m.nic.control.set_link(&m.env, up));
+        self.work(MAX_BATCH);
+    }
+
+    pub fn reset(&mut self) {
+        self.access(|m| m.nic.control.reset(&m.env, ResetKind::Bus));
+        self.pci = PciState::default();
+        self.work(MAX_BATCH);
+    }
+
+    /// The timer fires, due or not.
+    pub fn tick(&mut self) {
+        self.access(|m| m.nic.control.tick(&m.env));
+        self.work(MAX_BATCH);
+    }
+
+    /// Moves the clock and lets the timer fire.
+    pub fn sleep(&mut self, ns: Nanos) {
+        let end = self.time.now() + ns;
+        // Each tick ends at least one of a handful of deadlines, and only a cause that comes from
+        // outside starts one again.
+        for round in 0.. {
+            assert!(round < 64, "the timer never rests");
+            let due = {
+                let mut armed = self.time.armed();
+                armed.filter(|t| *t <= end).inspect(|_| *armed = None)
+            };
+            let Some(due) = due else { break };
+            let now = self.time.now().max(due);
+            self.time.now.store(now, Ordering::Relaxed);
+            self.tick();
+        }
+        self.time.now.store(end, Ordering::Relaxed);
+    }
+
+    /// How many frames the wire takes from now on.
+    pub fn set_room(&mut self, frames: usize) {
+        self.wire.room.store(frames, Ordering::Relaxed);
+    }
+
+    pub fn unlimited(&mut self) {
+        self.set_room(usize::MAX);
+    }
+
+    pub fn set_caps(&mut self, bits: u8) {
+        let caps = Caps {
+            csum: bits & 1 != 0,
+            tso4: bits & 2 != 0,
+            tso6: bits & 4 != 0,
+            vlan: bits & 8 != 0,
+        };
+        *self.wire.caps.lock().unwrap_or_else(|e| e.into_inner()) = caps;
+    }
+
+    /// The guest writes its own memory; what lies outside is cut off.
+    pub fn poke(&mut self, at: u64, bytes: &[u8]) {
+        let end = if at >= HIGH {
+            HIGH + HIGH_LEN
+        } else {
+            RAM + RAM_LEN
+        };
+        let n = end.saturating_sub(at).min(bytes.len() as u64) as usize;
+        // Out of reach is fine: that is a guest's own business.
+        let _ = self.env.memory.view().write(at, &bytes[..n]);
+    }
+
+    /// What is written to the guest's memory while `f` runs.
+    pub fn recorded(&mut self, f: impl FnOnce(&mut Self)) -> Vec<Access> {
+        let memory = self.env.memory.clone();
+        memory.meter().drain(&mut |a| self.written.push(a));
+        f(self);
+        let mut written = Vec::new();
+        memory.meter().drain(&mut |a| written.push(a));
+        self.written.extend_from_slice(&written);
+        written
+    }
+
+    pub fn tx_desc(&mut self, index: u32, low: u64, high: u64) {
+        self.desc(TX_RING, index, low, high);
+    }
+
+    pub fn desc(&mut self, ring: u64, index: u32, low: u64, high: u64) {
+        let at = ring + u64::from(index) * 16;
+        self.poke(at, &low.to_le_bytes());
+        self.poke(at + 8, &high.to_le_bytes());
+    }
+
+    /// Link up, transmitter on with a ring of `len` descriptors.
+    pub fn tx_on(&mut self, len: u32) {
+        let ctrl = self.quiet(reg::CTRL);
+        self.write(reg::CTRL, ctrl | 1 << 6);
+        self.write(reg::TDBAL, TX_RING as u32);
+        self.write(reg::TDBAH, 0);
+        self.write(reg::TDLEN, len * 16);
+        self.write(reg::TDH, 0);
+        self.write(reg::TDT, 0);
+        self.write(reg::TCTL, 0x2);
+    }
+
+    /// Link up, receiver on with `len` descriptors, all but one of them given, each with a
+    /// buffer of 2 KiB.
+    pub fn rx_on(&mut self, len: u32, rctl: u32) {
+        let ctrl = self.quiet(reg::CTRL);
+        self.write(reg::CTRL, ctrl | 1 << 6);
+        for i in 0..len {
+            self.desc(RX_RING, i, BUFFERS + 0x4000 + u64::from(i % 16) * 0x800, 0);
+        }
+        self.write(reg::RDBAL, RX_RING as u32);
+        self.write(reg::RDBAH, 0);
+        self.write(reg::RDLEN, len * 16);
+        self.write(reg::RDH, 0);
+        self.write(reg::RDT, len.saturating_sub(1));
+        self.write(reg::RCTL, rctl | 0x2);
+    }
+
+    /// What holds after every step.
+    pub fn check(&mut self) {
+        self.check_line();
+        self.check_counters();
+    }
+
+    /// The line is up only for a cause that is not masked; such a cause with the line down waits
+    /// for the timer, or the interrupt would be lost.
+    fn check_line(&mut self) {
+        if self.pci.msi {
+            return;
+        }
+        let pending = self.quiet(reg::ICS) & self.quiet(reg::IMS) != 0;
+        let level = self.pin.level.load(Ordering::Relaxed);
+        assert!(pending || !level, "an interrupt without a cause");
+        let waits = self.time.armed().is_some();
+        assert!(level || !pending || waits, "an interrupt that never comes");
+    }
+
+    /// What is counted never falls.
+    fn check_counters(&mut self) {
+        let mut now = std::mem::take(&mut self.scratch);
+        now.clear();
+        self.nic.control.counters(&mut |_, value| now.push(value));
+        let fallen = now.iter().zip(&self.counters).any(|(new, old)| new < old);
+        assert!(!fallen, "a counter has fallen");
+        self.scratch = std::mem::replace(&mut self.counters, now);
+    }
+}
+
+/// Offset of every register; of arrays, of the first two.
+pub(crate) fn each_register() -> impl Iterator<Item = u64> {
+    let all = e1000::regs::REGISTERS.iter();
+    all.flat_map(|r| (0..r.count.min(2)).map(|i| u64::from(r.offset + i * r.stride)))
+}
+
+/// A frame for the receiver, made of a few bytes of input.
+pub(crate) fn some_frame(input: &mut Input<'_>, room: &mut Vec<u8>) -> Offload {
+    room.clear();
+    let shape = input.u8();
+    let len = match shape >> 6 {
+        0 => usize::from(shape & 0x3f),
+        1 => 60 + usize::from(input.u8()),
+        2 => usize::from(input.u16() % 1600),
+        _ => usize::from(input.u16() % 17_000),
+    };
+    match shape & 3 {
+        0 => room.extend_from_slice(&MAC),
+        1 => room.extend_from_slice(&[0xff; 6]),
+        2 => room.extend_from_slice(&[1, 0, 0x5e, 0, 0, input.u8()]),
+        _ => room.extend_from_slice(&PEER),
+    }
+    room.extend_from_slice(&PEER);
+    match shape >> 2 & 3 {
+        0 => room.extend_from_slice(&[0x08, 0x00, 0x45]),
+        1 => room.extend_from_slice(&[0x81, 0x00, input.u8(), input.u8(), 0x08, 0x00]),
+        2 => room.extend_from_slice(&[0x86, 0xdd, 0x60]),
+        _ => room.extend_from_slice(&[0x88, 0xb5]),
+    }
+    let n = usize::from(input.u8() % 80);
+    room.extend_from_slice(input.bytes(n));
+    room.resize(len, 0x5a);
+    if shape & 0x10 == 0 {
+        return Offload::NONE;
+    }
+    some_notes(input)
+}
+
+/// Notes as a careless peer might make them.
+pub(crate) fn some_notes(input: &mut Input<'_>) -> Offload {
+    let bits = input.u8();
+    Offload {
+        csum: (bits & 1 != 0).then(|| wire::Csum {
+            start: u16::from(input.u8()),
+            offset: u16::from(input.u8()),
+        }),
+        gso: match bits >> 1 & 3 {
+            1 => wire::Gso::Tcp4,
+            2 => wire::Gso::Tcp6,
+            _ => wire::Gso::None,
+        },
+        gso_size: if bits & 6 != 0 { input.u16() } else { 0 },
+        hdr_len: if bits & 6 != 0 { input.u8().into() } else { 0 },
+        ecn: bits & 8 != 0,
+        csum_valid: bits & 16 != 0,
+        vlan: (bits & 32 != 0).then(|| input.u16()),
+    }
+}

@@ -1,0 +1,653 @@
+//! The vfio-user socket: the codec on any bytes, and a server in front of a hostile client.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
+    SocketType, recv, send, sendmsg, socketpair,
+};
+use vfio_user::codec::{
+    Capabilities, Command, DeviceFeature, DeviceInfo, DmaAccess, DmaMap, DmaUnmap, HEADER_LEN,
+    Header, IrqInfo, MigrationData, RegionAccess, RegionInfo, RegionIoFds, SetIrqs, TwinSocket,
+    Version, WriteEntry, flags, irq, irq_set, region, sparse_areas,
+};
+use vfio_user::pci::{Bar, Capability, Msi, Msix, PowerManagement};
+use vfio_user::{
+    Device, DeviceDescription, Dma, DmaError, DmaToken, Interrupts, Listener, ResetCause, Server,
+    Work,
+};
+
+use crate::input::Input;
+
+/// What a VMM that means harm may send; odd first bytes are for the codec alone.
+pub fn messages(data: &[u8]) {
+    let mut input = Input::new(data);
+    let setup = input.u8();
+    if setup & 1 == 1 {
+        codec(input.rest());
+    } else {
+        serve(setup, &mut input);
+    }
+}
+
+/// Whatever parses is written as the same bytes.
+fn codec(bytes: &[u8]) {
+    macro_rules! round_trip {
+        ($($name:ident),*) => {$(
+            if let Ok(value) = $name::parse(bytes) {
+                assert_eq!(value.to_bytes(), bytes[..$name::LEN]);
+            } else {
+                assert!(bytes.len() < $name::LEN);
+            }
+        )*};
+    }
+    round_trip!(
+        DmaMap,
+        DmaUnmap,
+        DeviceInfo,
+        RegionInfo,
+        RegionIoFds,
+        IrqInfo,
+        SetIrqs,
+        RegionAccess,
+        WriteEntry,
+        DmaAccess,
+        DeviceFeature,
+        MigrationData
+    );
+    if let Some(header) = Header::parse(bytes) {
+        assert_eq!(header.to_bytes(), bytes[..HEADER_LEN]);
+        assert!(!(header.is_reply() && header.is_command()));
+        let error = header.error_reply(22);
+        assert!(error.is_reply() && error.is_error() && error.id == header.id);
+    }
+    if let Ok(areas) = sparse_areas(bytes) {
+        assert!(areas.len() * 16 <= bytes.len(), "more areas than bytes");
+    }
+    if let Ok(version) = Version::parse(bytes) {
+        let again = Version::parse(&version.to_bytes()).expect("our own words");
+        assert_eq!(again, version);
+    }
+}
+
+const BAR0: u64 = 0x2000;
+const MSIX: Msix = Msix {
+    vectors: 20,
+    table_bar: 0,
+    table_offset: 0x1000,
+    pba_bar: 0,
+    pba_offset: 0x1800,
+};
+/// A write of an address here asks for message DMA.
+const ASK_READ: u64 = 0x100;
+const ASK_WRITE: u64 = 0x108;
+/// A write here works the interrupt pins.
+const PINS: u64 = 0x110;
+
+/// Checks what the server promises to devices.
+struct Registers {
+    dma: Dma,
+    irq: Interrupts,
+    accesses: u64,
+    asked: u64,
+    answered: u64,
+}
+
+impl Registers {
+    fn access(&mut self, bar: u8, offset: u64, len: usize) {
+        self.accesses += 1;
+        let size = [BAR0, 64][usize::from(bar)];
+        let len = len as u64;
+        assert!(matches!(len, 1 | 2 | 4 | 8), "an access of {len} bytes");
+        assert!(offset.is_multiple_of(len) && offset + len <= size);
+    }
+}
+
+impl Device for Registers {
+    fn bar_read(&mut self, bar: u8, offset: u64, data: &mut [u8]) {
+        self.access(bar, offset, data.len());
+        data.fill(offset as u8);
+    }
+
+    fn bar_write(&mut self, bar: u8, offset: u64, data: &[u8]) {
+        self.access(bar, offset, data.len());
+        let mut word = [0; 8];
+        word[..data.len()].copy_from_slice(data);
+        let value = u64::from_le_bytes(word);
+        match offset {
+            ASK_READ => {
+                let len = (value & 0xffff) as usize;
+                self.asked += u64::from(self.dma.read(value, len).is_ok());
+            }
+            ASK_WRITE => {
+                let data = vec![7; (value & 0xfff) as usize];
+                self.asked += u64::from(self.dma.write(value, data).is_ok());
+            }
+            PINS => {
+                self.irq.set_line(value & 1 != 0);
+                self.irq.msi((value >> 8) as u16 & 0xff);
+                self.irq.msix((value >> 16) as u16 & 0xff);
+            }
+            _ => {}
+        }
+    }
+
+    fn reset(&mut self, _: ResetCause) {
+        self.irq.set_line(false);
+    }
+
+    fn dma_done(&mut self, _: DmaToken, _: Result<Vec<u8>, DmaError>) {
+        self.answered += 1;
+        assert!(self.answered <= self.asked, "an answer nobody asked for");
+    }
+
+    fn work(&mut self) -> Work {
+        Work::Idle
+    }
+}
+
+/// A client that speaks the protocol well enough to reach every part of the server.
+struct Peer {
+    socket: OwnedFd,
+    server: Server,
+    device: Registers,
+    /// Messages not sent yet.
+    out: Vec<u8>,
+    /// Ids of commands that must be answered, in order.
+    due: VecDeque<u16>,
+    /// Bytes that came and are no whole message yet.
+    got: Vec<u8>,
+    /// The stream can no longer be followed by counting messages.
+    lost: bool,
+    /// Commands of the server's that wait for our answer.
+    asked: VecDeque<(Header, u64)>,
+    /// Most that a reply may carry.
+    max_data: usize,
+    id: u16,
+    sent: u64,
+}
+
+fn serve(setup: u8, input: &mut Input<'_>) {
+    let description = DeviceDescription::new(0x8086, 0x100e)
+        .class(0x02_00_00)
+        .bar(0, Bar::memory32(BAR0))
+        .bar(1, Bar::io(64))
+        .intx(1)
+        .capability(Capability::PowerManagement(PowerManagement::default()))
+        .msi(Msi::new(2).address64().masking())
+        .msix(MSIX)
+        .rom(vec![0x55, 0xaa, 1, 2, 3]);
+    let pair = socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    );
+    // Out of descriptors is not what is tested here.
+    let Ok((ours, theirs)) = pair else { return };
+    let Ok(server) = Server::new(description, Listener::from_connected(theirs)) else {
+        return;
+    };
+    let device = Registers {
+        dma: server.dma(),
+        irq: server.interrupts(),
+        accesses: 0,
+        asked: 0,
+        answered: 0,
+    };
+    let mut peer = Peer {
+        socket: ours,
+        server,
+        device,
+        out: Vec::new(),
+        due: VecDeque::new(),
+        got: Vec::new(),
+        lost: false,
+        asked: VecDeque::new(),
+        max_data: 1 << 20,
+        id: 0,
+        sent: 0,
+    };
+    if setup & 2 == 0 {
+        peer.version(setup, input);
+    }
+    for _ in 0..64 {
+        let Some(op) = input.op() else { break };
+        peer.step(op, input);
+    }
+    peer.exchange(&[]);
+    assert!(
+        peer.lost || peer.due.is_empty(),
+        "unanswered: {:?}",
+        peer.due
+    );
+}
+
+impl Peer {
+    fn version(&mut self, setup: u8, input: &mut Input<'_>) {
+        let max = match setup >> 2 & 3 {
+            0 => Some(4096),
+            1 => Some(u32::from(input.u8())),
+            2 => Some(input.u32()),
+            _ => None,
+        };
+        self.max_data = max.map_or(1 << 20, |n| (n as usize).clamp(1, 1 << 20));
+        let version = Version {
+            major: 0,
+            minor: 1,
+            capabilities: Capabilities {
+                max_data_xfer_size: max,
+                write_multiple: Some(true),
+                twin_socket: (setup & 16 != 0).then_some(TwinSocket {
+                    supported: true,
+                    fd_index: None,
+                }),
+                ..Capabilities::default()
+            },
+        };
+        let payload = version.to_bytes();
+        self.command(Command::Version as u16, 0, &payload);
+    }
+
+    /// Adds a command to what goes out next.
+    fn command(&mut self, command: u16, more_flags: u32, payload: &[u8]) {
+        self.id = self.id.wrapping_add(1);
+        let header = Header {
+            id: self.id,
+            command,
+            size: (HEADER_LEN + payload.len()) as u32,
+            flags: more_flags,
+            error: 0,
+        };
+        if header.is_command() && !header.no_reply() {
+            self.due.push_back(self.id);
+        }
+        // Something that is neither command nor reply may be answered or not.
+        self.lost |= !header.is_command() && !header.is_reply();
+        self.out.extend_from_slice(&header.to_bytes());
+        self.out.extend_from_slice(payload);
+    }
+
+    fn step(&mut self, op: u8, input: &mut Input<'_>) {
+        let quiet = if op & 0x80 != 0 { flags::NO_REPLY } else { 0 };
+        let more = op >> 4 & 7;
+        let argsz = match more {
+            0..=5 => 256,
+            6 => input.u32(),
+            _ => 0,
+        };
+        match op & 15 {
+            0 => {
+                let access = RegionAccess {
+                    offset: self.offset(input),
+                    region: region_of(input),
+                    count: self.count(input),
+                };
+                self.command(Command::RegionRead as u16, quiet, &access.to_bytes());
+            }
+            1 | 2 => {
+                let len = usize::from(input.u8() & 31);
+                let access = RegionAccess {
+                    offset: self.offset(input),
+                    region: region_of(input),
+                    count: if more == 7 { input.u32() } else { len as u32 },
+                };
+                let mut payload = access.to_bytes().to_vec();
+                payload.extend_from_slice(input.bytes(len));
+                payload.resize(RegionAccess::LEN + len, 1);
+                self.command(Command::RegionWrite as u16, quiet, &payload);
+            }
+            3 => {
+                let entries = u64::from(more) + 1;
+                let told = if input.u8() == 0 {
+                    input.u64()
+                } else {
+                    entries
+                };
+                let mut payload = told.to_ne_bytes().to_vec();
+                for _ in 0..entries {
+                    let entry = WriteEntry {
+                        offset: self.offset(input),
+                        region: region_of(input),
+                        count: u32::from(input.u8() & 15),
+                        data: input.u64(),
+                    };
+                    payload.extend_from_slice(&entry.to_bytes());
+                }
+                self.command(Command::RegionWriteMulti as u16, quiet, &payload);
+            }
+            4 => {
+                let map = DmaMap {
+                    argsz,
+                    flags: u32::from(input.u8()),
+                    offset: u64::from(input.u8()) << 12 | u64::from(op & 0x40),
+                    iova: address(input),
+                    size: address(input),
+                };
+                self.command(Command::DmaMap as u16, quiet, &map.to_bytes());
+                self.with_fds(input);
+            }
+            5 => {
+                let unmap = DmaUnmap {
+                    argsz,
+                    flags: u32::from(input.u8()),
+                    iova: address(input),
+                    size: address(input),
+                };
+                self.command(Command::DmaUnmap as u16, quiet, &unmap.to_bytes());
+            }
+            6 => {
+                let set = SetIrqs {
+                    argsz,
+                    flags: [
+                        irq_set::DATA_EVENTFD | irq_set::ACTION_TRIGGER,
+                        irq_set::DATA_EVENTFD | irq_set::ACTION_UNMASK,
+                        irq_set::DATA_NONE | irq_set::ACTION_UNMASK,
+                        irq_set::DATA_NONE | irq_set::ACTION_MASK,
+                        irq_set::DATA_BOOL | irq_set::ACTION_TRIGGER,
+                        irq_set::DATA_NONE | irq_set::ACTION_TRIGGER,
+                        u32::from(input.u8()),
+                    ][usize::from(input.u8() % 7)],
+                    index: input.value() % (irq::COUNT + 1),
+                    start: u32::from(input.u8() & 31),
+                    count: if more == 7 {
+                        input.u32()
+                    } else {
+                        u32::from(input.u8() & 31)
+                    },
+                };
+                let mut payload = set.to_bytes().to_vec();
+                payload.extend_from_slice(input.bytes(usize::from(more)));
+                self.command(Command::SetIrqs as u16, quiet, &payload);
+                self.with_fds(input);
+            }
+            7 => {
+                let (command, bytes) = match more {
+                    0 | 1 => (
+                        Command::GetInfo,
+                        DeviceInfo {
+                            argsz,
+                            ..Default::default()
+                        }
+                        .to_bytes()
+                        .to_vec(),
+                    ),
+                    2 | 3 => {
+                        let index = input.value();
+                        (
+                            Command::GetRegionInfo,
+                            RegionInfo {
+                                argsz,
+                                index,
+                                ..Default::default()
+                            }
+                            .to_bytes()
+                            .to_vec(),
+                        )
+                    }
+                    4 => {
+                        let index = input.value();
+                        (
+                            Command::GetRegionIoFds,
+                            RegionIoFds {
+                                argsz,
+                                index,
+                                ..Default::default()
+                            }
+                            .to_bytes()
+                            .to_vec(),
+                        )
+                    }
+                    5 => (Command::DeviceFeature, input.bytes(8).to_vec()),
+                    _ => {
+                        let index = input.value();
+                        (
+                            Command::GetIrqInfo,
+                            IrqInfo {
+                                argsz,
+                                index,
+                                ..Default::default()
+                            }
+                            .to_bytes()
+                            .to_vec(),
+                        )
+                    }
+                };
+                self.command(command as u16, quiet, &bytes);
+            }
+            8 => self.command(Command::Reset as u16, quiet, &[]),
+            9 => {
+                let len = usize::from(input.u8());
+                self.command(u16::from(input.u8()), input.value(), input.bytes(len));
+            }
+            10 => {
+                // No message at all.
+                let len = usize::from(input.u8());
+                self.lost = true;
+                self.out.extend_from_slice(input.bytes(len));
+            }
+            11 => {
+                // Asks the device to work its pins or to do DMA.
+                let at = [ASK_READ, ASK_WRITE, PINS][usize::from(more % 3)];
+                let access = RegionAccess {
+                    offset: at,
+                    region: region::BAR0,
+                    count: 8,
+                };
+                let value = if more < 4 {
+                    address(input)
+                } else {
+                    input.u64()
+                };
+                let payload = [&access.to_bytes()[..], &value.to_ne_bytes()].concat();
+                self.command(Command::RegionWrite as u16, quiet, &payload);
+            }
+            12 => self.answer(input),
+            13 => {
+                // Part of what waits goes out now, so that messages come in pieces.
+                let n = usize::from(input.u8()).min(self.out.len());
+                let rest = self.out.split_off(n);
+                self.push(&[]);
+                self.out = rest;
+                self.turn();
+            }
+            _ => self.exchange(&[]),
+        }
+    }
+
+    fn offset(&mut self, input: &mut Input<'_>) -> u64 {
+        match input.u8() {
+            n @ 0..128 => u64::from(n),
+            128..192 => 0x1000 + u64::from(input.u16() & 0xfff),
+            192..240 => u64::from(input.u16()),
+            _ => input.u64(),
+        }
+    }
+
+    fn count(&mut self, input: &mut Input<'_>) -> u32 {
+        match input.u8() {
+            n @ 0..240 => u32::from(n & 15),
+            240..250 => u32::from(input.u16()),
+            _ => input.u32(),
+        }
+    }
+
+    /// Sends the last message with descriptors, which need a send of their own.
+    fn with_fds(&mut self, input: &mut Input<'_>) {
+        let shape = input.u8();
+        let count = [0, 1, 1, 1, 1, 2, 3, 17][usize::from(shape & 7)];
+        let mut fds = Vec::new();
+        for i in 0..count {
+            let fd = match shape >> 3 & 3 {
+                0 | 1 => memfd(u64::from(shape >> 5) * 0x1000),
+                2 => eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok(),
+                _ => self.socket.try_clone().ok().filter(|_| i == 0),
+            };
+            fds.extend(fd);
+        }
+        let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        self.push(&borrowed);
+    }
+
+    /// Answers a command of the server's, rightly or not.
+    fn answer(&mut self, input: &mut Input<'_>) {
+        let shape = input.u8();
+        let Some((header, count)) = self.asked.pop_front() else {
+            return;
+        };
+        let mut reply = header.reply(0);
+        if shape & 1 != 0 {
+            reply.id ^= u16::from(input.u8());
+        }
+        if shape & 2 != 0 {
+            reply.flags |= flags::ERROR;
+            reply.error = input.u32();
+        }
+        let mut payload = DmaAccess {
+            iova: input.u64(),
+            count,
+        }
+        .to_bytes()
+        .to_vec();
+        if header.command == Command::DmaRead as u16 {
+            payload.resize(DmaAccess::LEN + count.min(1 << 16) as usize, 9);
+        }
+        if shape & 4 != 0 {
+            payload.truncate(usize::from(input.u8()));
+        }
+        reply.size = (HEADER_LEN + payload.len()) as u32;
+        self.out.extend_from_slice(&reply.to_bytes());
+        self.out.extend_from_slice(&payload);
+    }
+
+    /// Sends what waits.
+    fn push(&mut self, fds: &[BorrowedFd<'_>]) {
+        let socket = self.socket.as_fd();
+        let quiet = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let result = if fds.is_empty() {
+            if self.out.is_empty() {
+                return;
+            }
+            send(socket, &self.out, quiet)
+        } else {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(32))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            control.push(SendAncillaryMessage::ScmRights(fds));
+            sendmsg(socket, &[IoSlice::new(&self.out)], &mut control, quiet)
+        };
+        let sent = result.unwrap_or(0);
+        self.sent += sent as u64;
+        // A full socket or one that is closed: the rest is gone, and with it the framing.
+        self.lost |= sent < self.out.len();
+        self.out.clear();
+    }
+
+    /// One turn of the server, and what it sent.
+    ///
+    /// A turn's device accesses are bounded by what came: a read of a few bytes on the socket can
+    /// ask for a region, of which the largest has [`BAR0`] bytes in pieces of 8, a write has one
+    /// piece for each of its bytes at most.
+    fn turn(&mut self) -> bool {
+        let before = self.device.accesses;
+        let Ok(progress) = self.server.process(&mut self.device, 64) else {
+            panic!("a client is no error of the server");
+        };
+        let most = (progress.messages as u64 + 1) * (BAR0 / 8 + 8) + self.sent;
+        assert!(
+            self.device.accesses - before <= most,
+            "accesses without end"
+        );
+        self.listen();
+        progress.more
+    }
+
+    /// Sends what waits and lets the server work until it rests.
+    fn exchange(&mut self, fds: &[BorrowedFd<'_>]) {
+        self.push(fds);
+        // Its next read, which may find nothing, is a turn too.
+        for round in 0.. {
+            assert!(round < 4096, "the server never rests");
+            let messages = self.device.accesses + self.got.len() as u64;
+            let more = self.turn();
+            let moved = self.device.accesses + self.got.len() as u64 != messages;
+            if !more && !moved && round > 1 {
+                break;
+            }
+        }
+    }
+
+    /// Reads what the server says and holds it to the protocol.
+    fn listen(&mut self) {
+        let mut chunk = [0; 16 << 10];
+        loop {
+            match recv(&self.socket, &mut chunk[..], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => {
+                    // It has hung up, as it may: what was still to be answered is void.
+                    self.lost = true;
+                    break;
+                }
+                Ok((n, _)) => self.got.extend_from_slice(&chunk[..n]),
+                Err(_) => break,
+            }
+        }
+        let mut at = 0;
+        while let Some(header) = Header::parse(&self.got[at..]) {
+            let size = header.size as usize;
+            assert!(size >= HEADER_LEN, "a message of {size} bytes");
+            assert!(
+                size <= self.max_data.max(4096) + 4096,
+                "a message of {size} bytes"
+            );
+            let Some(payload) = self.got.get(at + HEADER_LEN..at + size) else {
+                break;
+            };
+            at += size;
+            if header.is_reply() {
+                if let Some(due) = self.due.pop_front() {
+                    assert!(self.lost || due == header.id, "out of order");
+                } else {
+                    assert!(self.lost, "an answer without a question");
+                }
+            } else {
+                let command = Command::from_u16(header.command);
+                assert!(matches!(
+                    command,
+                    Some(Command::DmaRead | Command::DmaWrite)
+                ));
+                let access = DmaAccess::parse(payload).expect("our own words");
+                self.asked.push_back((header, access.count));
+            }
+        }
+        self.got.drain(..at);
+    }
+}
+
+fn region_of(input: &mut Input<'_>) -> u32 {
+    match input.u8() {
+        0..100 => region::BAR0,
+        100..140 => 1,
+        140..220 => region::CONFIG,
+        220..235 => region::ROM,
+        _ => input.value(),
+    }
+}
+
+/// Page numbers more often than not.
+fn address(input: &mut Input<'_>) -> u64 {
+    match input.u8() {
+        n @ 0..224 => u64::from(n) << 10,
+        224..240 => u64::from(input.u32()),
+        _ => input.u64(),
+    }
+}
+
+fn memfd(len: u64) -> Option<OwnedFd> {
+    let fd = memfd_create("guest", MemfdFlags::CLOEXEC).ok()?;
+    ftruncate(&fd, len).ok()?;
+    Some(fd)
+}
