@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
@@ -569,16 +569,19 @@ impl Peer {
     /// Sends what waits and lets the server work until it rests.
     fn exchange(&mut self, fds: &[BorrowedFd<'_>]) {
         self.push(fds);
-        // Its next read, which may find nothing, is a turn too.
         for round in 0.. {
             assert!(round < 4096, "the server never rests");
-            let messages = self.device.accesses + self.got.len() as u64;
-            let more = self.turn();
-            let moved = self.device.accesses + self.got.len() as u64 != messages;
-            if !more && !moved && round > 1 {
+            if !self.turn() && !self.is_called() {
                 break;
             }
         }
+    }
+
+    /// Whether the server's descriptor says that there is something to do.
+    fn is_called(&self) -> bool {
+        let mut fds = [PollFd::new(&self.server, PollFlags::IN)];
+        // A client that is gone leaves a server of one connection nothing to wait for.
+        !self.lost && poll(&mut fds, Some(&Timespec::default())).is_ok_and(|n| n > 0)
     }
 
     /// Reads what the server says and holds it to the protocol.

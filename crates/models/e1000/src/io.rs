@@ -18,7 +18,8 @@ pub(crate) struct Window {
 /// Which register byte an access at `offset` reaches.
 fn target(window: &Window, offset: u64, len: usize) -> Option<u64> {
     let inside = offset.checked_sub(IODATA)?;
-    (inside + len as u64 <= 4).then(|| u64::from(window.address & !3) + inside)
+    let end = inside.checked_add(len as u64)?;
+    (end <= 4).then(|| u64::from(window.address & !3) + inside)
 }
 
 impl Registers {

@@ -60,6 +60,20 @@ fn transmit_rings_that_are_none() {
 }
 
 #[test]
+fn the_io_window_ends_where_it_ends() {
+    let mut m = Machine::default();
+    for offset in [8, 64, u64::MAX - 7, u64::MAX - 2, u64::MAX] {
+        for bar in [0, 1, 5] {
+            let mut data = [7; 16];
+            m.nic.control.write(&m.env, bar, offset, &data);
+            m.nic.control.read(&m.env, bar, offset, &mut data);
+            assert!(bar == 0 || data == [0; 16], "BAR {bar} at {offset:#x}");
+        }
+    }
+    assert_serves(&mut m);
+}
+
+#[test]
 fn receive_rings_that_are_none() {
     let frame = plain(MAC, 60);
     for (base, len, head, tail) in [
