@@ -227,6 +227,10 @@ impl Sink for Socket {
     fn want_room(&self, waker: &Arc<dyn Wake>) {
         self.receive.want_room(waker);
     }
+
+    fn give_up(&self, batch: &Batch<'_>, picks: &[u16]) {
+        self.receive.give_up(&self.env, batch, picks);
+    }
 }
 
 /// A model, its machine and its cable, in process.

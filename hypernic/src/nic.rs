@@ -113,6 +113,10 @@ impl Sink for NicSink {
     fn want_room(&self, waker: &Arc<dyn Wake>) {
         self.receive.want_room(waker);
     }
+
+    fn give_up(&self, batch: &Batch<'_>, picks: &[u16]) {
+        self.receive.give_up(&self.env, batch, picks);
+    }
 }
 
 /// Counters, in the order they were visited.

@@ -26,6 +26,13 @@ pub trait Sink: Send + Sync {
     /// [`Sink::deliver`], then try once more before sleeping: room may have come in between.
     /// A sink that is never short ignores it.
     fn want_room(&self, waker: &Arc<dyn Wake>);
+
+    /// The caller drops the frames at `picks`, for which the last [`Sink::deliver`] found no room.
+    /// It has counted them; a sink that plays a NIC counts them too, as that NIC would have missed
+    /// them.
+    fn give_up(&self, batch: &Batch<'_>, picks: &[u16]) {
+        let _ = (batch, picks);
+    }
 }
 
 /// Wakes somebody who waits, from any thread, without blocking.

@@ -142,6 +142,10 @@ pub trait Receive: Send + Sync {
     fn caps(&self) -> Caps;
     /// As [`Sink::want_room`].
     fn want_room(&self, waker: &Arc<dyn Wake>);
+    /// As [`Sink::give_up`].
+    fn give_up(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) {
+        let _ = (env, batch, picks);
+    }
     /// The guest may have given buffers: moves what waited, wakes those who want room.
     fn poll(&self, env: &Env);
 }

@@ -274,9 +274,15 @@ impl Scratch {
             None
         };
         let cut = held.map_or(picks.len(), |(_, position)| position.into());
-        for (at, position) in &self.short {
-            if usize::from(*position) < cut {
-                add(&ports[*at as usize].counters.drop_no_room, 1);
+        for short in self.short.chunk_by(|a, b| a.0 == b.0) {
+            let to = &ports[short[0].0 as usize];
+            let dropped = short.iter().filter(|(_, p)| usize::from(*p) < cut);
+            self.picks.clear();
+            self.picks
+                .extend(dropped.map(|(_, p)| picks[usize::from(*p)]));
+            if !self.picks.is_empty() {
+                add(&to.counters.drop_no_room, self.picks.len() as u64);
+                to.sink.give_up(batch, &self.picks);
             }
         }
         if let Some((at, _)) = held {
@@ -334,14 +340,17 @@ impl Scratch {
         add(&to.counters.tx_frames, sent.len() as u64 - refused);
         add(&to.counters.tx_bytes, bytes - bad.2);
         add(&to.counters.tx_flooded, flooded);
-        let mut lost = 0;
+        self.picks.clear();
         for position in left {
             match self.frames[usize::from(*position)].route {
-                Route::Everywhere(_) => lost += 1,
+                Route::Everywhere(_) => self.picks.push(picks[usize::from(*position)]),
                 _ => self.short.push((at, *position)),
             }
         }
-        add(&to.counters.drop_flood_no_room, lost);
+        if !self.picks.is_empty() {
+            add(&to.counters.drop_flood_no_room, self.picks.len() as u64);
+            to.sink.give_up(batch, &self.picks);
+        }
         sent.last().map_or(0, |last| last + 1)
     }
 

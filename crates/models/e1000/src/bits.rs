@@ -29,6 +29,7 @@ pub mod cause {
     pub const TXQE: u32 = 1 << 1;
     pub const LSC: u32 = 1 << 2;
     pub const RXDMT0: u32 = 1 << 4;
+    pub const RXO: u32 = 1 << 6;
     pub const RXT0: u32 = 1 << 7;
     pub const MDAC: u32 = 1 << 9;
     pub const TXD_LOW: u32 = 1 << 15;
@@ -40,6 +41,7 @@ pub mod cause {
 
 pub mod rctl {
     pub const EN: u32 = 1 << 1;
+    pub const SBP: u32 = 1 << 2;
     pub const UPE: u32 = 1 << 3;
     pub const MPE: u32 = 1 << 4;
     pub const LPE: u32 = 1 << 5;
@@ -56,6 +58,7 @@ pub mod rctl {
 }
 
 pub mod rxcsum {
+    pub const PCSS: u32 = 0xff;
     pub const IPOFL: u32 = 1 << 8;
     pub const TUOFL: u32 = 1 << 9;
 }
@@ -63,6 +66,23 @@ pub mod rxcsum {
 pub mod tctl {
     pub const EN: u32 = 1 << 1;
     pub const PSP: u32 = 1 << 3;
+}
+
+/// Status bits of a receive descriptor beside DD (manual §3.2.3.1).
+pub mod rx_status {
+    pub const EOP: u8 = 1 << 1;
+    pub const IXSM: u8 = 1 << 2;
+    pub const VP: u8 = 1 << 3;
+    pub const TCPCS: u8 = 1 << 5;
+    pub const IPCS: u8 = 1 << 6;
+    pub const PIF: u8 = 1 << 7;
+}
+
+/// Error bits of a receive descriptor (manual §3.2.3.2).
+pub mod rx_error {
+    pub const TCPE: u8 = 1 << 5;
+    pub const IPE: u8 = 1 << 6;
+    pub const RXE: u8 = 1 << 7;
 }
 
 /// RDTR.FPD: flush partial descriptor block, which fires the timer now.

@@ -8,7 +8,7 @@ use crate::regs as r;
 /// Longest frame without LPE, FCS included (manual §13.4.22).
 const MAX_STANDARD: usize = 1522;
 /// Longest frame with LPE, FCS included.
-const MAX_LONG: usize = 16384;
+pub(crate) const MAX_LONG: usize = 16384;
 
 /// Whether a frame for `dst` passes the address filters.
 pub(crate) fn address(file: &File, rctl: u32, dst: [u8; 6]) -> bool {

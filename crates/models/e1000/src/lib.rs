@@ -8,18 +8,22 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod admit;
 mod bits;
 mod control;
 mod desc;
 mod eeprom;
+mod fifo;
 mod filter;
 mod gather;
 mod io;
 mod irq;
+mod layout;
 mod mdio;
 mod offload;
 mod packet_buffer;
 mod phy;
+mod place;
 pub mod regs;
 mod relief;
 mod rx;
@@ -27,6 +31,7 @@ mod shared;
 pub mod state;
 mod stats;
 mod tx;
+mod verdict;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +64,19 @@ pub struct Config {
     pub true_fcs: bool,
     /// When interrupts are raised.
     pub moderation: Moderation,
+    /// What becomes of frames when the packet FIFO is full.
+    pub full_fifo: FullFifo,
+}
+
+/// What becomes of frames that find neither a descriptor nor room in the packet FIFO.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FullFifo {
+    /// They stay with their sender, as on a wire with back-pressure. A sender that gives them up
+    /// says so ([`model::Receive::give_up`]); then they are missed.
+    #[default]
+    Wait,
+    /// They are missed at once (MPC, RXO), as on a wire without flow control.
+    Drop,
 }
 
 /// When interrupts are raised. Nothing but their timing depends on it.
@@ -82,16 +100,14 @@ impl Config {
             negotiation: Duration::from_millis(10),
             true_fcs: true,
             moderation: Moderation::Guest,
+            full_fifo: FullFifo::Wait,
         }
     }
 }
 
 /// A NIC fresh from power-up: bus mastering off, link standing if the cable is in.
 pub fn new(config: Config) -> Nic {
-    let shared = Arc::new(Shared::new(
-        config.true_fcs,
-        config.moderation == Moderation::Adaptive,
-    ));
+    let shared = Arc::new(Shared::new(&config));
     let mut control = Registers {
         shared: Arc::clone(&shared),
         eeprom: eeprom::Eeprom::new(config.mac),

@@ -18,7 +18,7 @@ use Status::{Implemented as YES, Stored};
 
 const NO_PAUSE: Status = Stored("pause frames are neither sent nor obeyed yet");
 const NO_WAKE: Status = Stored("wake-up filters are not matched yet");
-const NO_DIAG: Status = Stored("there is no packet FIFO to look into");
+const NO_DIAG: Status = Stored("sent frames do not wait in a packet FIFO");
 const NO_TBI: Status = Stored("the chip has an internal PHY; TBI mode is not selectable");
 const NO_MANAGEMENT: Status = Stored("there is no management controller");
 const NO_EVENT: Status = Stored("stays 0: the event cannot happen on an emulated wire");
@@ -66,7 +66,7 @@ registers! {
     TXCW     0x0178 RW 0x0000_0000 0xc000_ffff "13.4.13" NO_TBI;
     RXCW     0x0180 RO 0x0000_0000 0x0000_0000 "13.4.14" NO_TBI;
     LEDCTL   0x0e00 RW 0x0706_1302 0xcfcf_cfcf "13.4.15" Stored("there is no LED to light");
-    PBA      0x1000 RW 0x0010_0030 0x0000_ffff "13.4.16" Stored("frames wait with their sender, not in a packet FIFO");
+    PBA      0x1000 RW 0x0010_0030 0x0000_ffff "13.4.16" YES;
     ICR      0x00c0 ReadClearWrite1Clear 0x0000_0000 0x0001_ffff "13.4.17" YES;
     ITR      0x00c4 RW 0x0000_0000 0x0000_ffff "13.4.18" YES;
     ICS      0x00c8 Write1Set 0x0000_0000 0x0001_ffff "13.4.19" YES;
@@ -127,7 +127,7 @@ registers! {
     TNCRS    0x4034 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
     SEC      0x4038 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
     CEXTERR  0x403c RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
-    RLEC     0x4040 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
+    RLEC     0x4040 RC 0x0000_0000 0x0000_0000 "13.7" YES;
     XONRXC   0x4048 RC 0x0000_0000 0x0000_0000 "13.7" NO_PAUSE;
     XONTXC   0x404c RC 0x0000_0000 0x0000_0000 "13.7" NO_PAUSE;
     XOFFRXC  0x4050 RC 0x0000_0000 0x0000_0000 "13.7" NO_PAUSE;
@@ -171,11 +171,11 @@ registers! {
     BPTC     0x40f4 RC 0x0000_0000 0x0000_0000 "13.7" YES;
     TSCTC    0x40f8 RC 0x0000_0000 0x0000_0000 "13.7" YES;
     TSCTFC   0x40fc RC 0x0000_0000 0x0000_0000 "13.7" YES;
-    RDFH     0x2410 RW 0x0000_0000 0x0000_1fff "13.8.1" NO_DIAG;
-    RDFT     0x2418 RW 0x0000_0000 0x0000_1fff "13.8.2" NO_DIAG;
-    RDFHS    0x2420 RW 0x0000_0000 0x0000_1fff "13.8.3" NO_DIAG;
-    RDFTS    0x2428 RW 0x0000_0000 0x0000_1fff "13.8.4" NO_DIAG;
-    RDFPC    0x2430 RW 0x0000_0000 0x0000_1fff "13.8.5" NO_DIAG;
+    RDFH     0x2410 RW 0x0000_0000 0x0000_1fff "13.8.1" YES;
+    RDFT     0x2418 RW 0x0000_0000 0x0000_1fff "13.8.2" YES;
+    RDFHS    0x2420 RW 0x0000_0000 0x0000_1fff "13.8.3" YES;
+    RDFTS    0x2428 RW 0x0000_0000 0x0000_1fff "13.8.4" YES;
+    RDFPC    0x2430 RW 0x0000_0000 0x0000_1fff "13.8.5" YES;
     TDFH     0x3410 RW 0x0000_0000 0x0000_07ff "13.8.6" NO_DIAG;
     TDFT     0x3418 RW 0x0000_0000 0x0000_07ff "13.8.7" NO_DIAG;
     TDFHS    0x3420 RW 0x0000_0000 0x0000_1fff "13.8.8" NO_DIAG;
@@ -235,10 +235,12 @@ registers`; a test\nfails when this page is stale. Sections are those of Intel's
 Gigabit Ethernet Controllers\nSoftware Developer's Manual\", 317453 rev. 4.0. \"Writable\" are the bits \
 that keep what is written.\n\nEverything the manual does not name reads 0 and ignores writes.\n\n\
 What the registers do not tell: RCTL.LBM and PHY loopback send a frame back to the same NIC; the \
-PHY negotiates\nwith a partner that offers everything but pause; frames that find no receive descriptor \
-wait with their sender, so MPC\ncounts only frames that can never fit. Bits that are stored without effect: \
-RCTL.SBP, DPF and PMCF (no frame is ever\nbad, pause frames pass like others), RXCSUM.PCSS (no packet \
-checksum is reported), CTRL.RFCE and TFCE, and the thresholds\nof TXDCTL other than LWTHRESH. Where a tag \
-is stripped and SECRC is 0, the FCS is that of the frame without the tag.";
+PHY negotiates\nwith a partner that offers everything but pause; a frame waits in the packet FIFO \
+only when it finds no\nreceive descriptor, so RDFPC is 0 while there are any, and a new PBA counts once the FIFO is \
+empty; what is written to\nRDFH, RDFT, RDFHS, RDFTS and RDFPC stands until the next frame enters or leaves it. \
+RCTL.SBP stores frames of illegal\nlength up to 16384 bytes (nothing else can be wrong with a frame here). The \
+packet checksum is reported when RXCSUM.PCSS\nis not 0. Bits that are stored without effect: RCTL.DPF and PMCF, \
+CTRL.RFCE and TFCE, and the thresholds of TXDCTL other\nthan LWTHRESH. Where a tag is stripped and SECRC is 0, the \
+FCS is that of the frame without the tag.";
     regs::render("82540EM registers", preface, REGISTERS, ALIASES)
 }

@@ -3,15 +3,17 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use frame::{Batch, Caps, Frame, Wake, expand, l4_intact};
-use guest_mem::{View, WriteSlice};
+use frame::{Batch, Caps, Frame, Wake, expand};
+use guest_mem::View;
 use model::{Env, Receive};
-use wire::{Fragment, L3Kind, L4Kind, Layers, Sum};
+use wire::Gso;
 
-use crate::bits::{cause, ctrl, rctl, rxcsum};
-use crate::desc::{DD, Fetcher, Ring, RingIds};
+use crate::admit::Admitted;
+use crate::bits::{ctrl, rxcsum};
+use crate::desc::{Fetcher, Ring, RingIds};
+use crate::fifo::Fifo;
 use crate::filter;
-use crate::irq::Event;
+use crate::layout::{FCS, MIN_FRAME};
 use crate::regs as r;
 use crate::shared::{Shared, count};
 use crate::stats::{Stat, Tally};
@@ -24,49 +26,34 @@ pub(crate) const RING: RingIds = RingIds {
     tail: r::RDT,
 };
 
-const FCS: usize = 4;
-const MIN_FRAME: usize = 60;
-const ETHERNET_HEADER: usize = 14;
-const TAG_AT: usize = 12;
-/// Bytes copied of every frame: addresses, tag, type.
-const GLANCE: usize = 18;
-/// Bytes copied of a frame whose checksums are to be judged.
-const HEADERS: usize = 256;
-const CHUNK: usize = 2048;
-
-/// Status and error bits of a receive descriptor (manual §3.2.3).
-mod bit {
-    pub const EOP: u8 = 1 << 1;
-    pub const IXSM: u8 = 1 << 2;
-    pub const VP: u8 = 1 << 3;
-    pub const TCPCS: u8 = 1 << 5;
-    pub const IPCS: u8 = 1 << 6;
-    pub const PIF: u8 = 1 << 7;
-    pub const TCPE: u8 = 1 << 5;
-    pub const IPE: u8 = 1 << 6;
-    pub const RXE: u8 = 1 << 7;
-}
-
 /// What the receiver remembers from call to call.
 #[derive(Debug, Default)]
 pub(crate) struct RxState {
-    /// Frames found no descriptor and none has come since: counted once.
-    pub(crate) starved: bool,
+    /// Frames that found no descriptor.
+    pub(crate) fifo: Fifo,
+    pub(crate) scratch: Scratch,
+}
+
+/// Storage kept from frame to frame.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
     /// Descriptors of the frame being received: index, bytes.
-    pub(crate) used: Vec<(u32, u16)>,
-    /// Room for the copy that a frame check sequence is computed from.
-    pub(crate) copy: Vec<u8>,
+    pub used: Vec<(u32, u16)>,
+    /// Room for the copy that sums over whole frames are computed from.
+    pub copy: Vec<u8>,
 }
 
 impl RxState {
     pub(crate) fn reset(&mut self) {
-        self.starved = false;
+        self.fifo.clear();
     }
 }
 
 thread_local! {
     /// Storage for expanded frames; batches are bound to a thread.
     static SPARE: Cell<Batch<'static>> = Cell::default();
+    /// The same for frames on their way into or out of the FIFO, which may be expanded ones.
+    static WAITING: Cell<Batch<'static>> = Cell::default();
 }
 
 /// The receive part.
@@ -102,25 +89,62 @@ impl Receive for Receiver {
         }
     }
 
-    fn poll(&self, _env: &Env) {
-        let shared = &self.shared;
-        let free = Ring::read(&shared.file, &RING).map_or(1, |ring| ring.available());
-        if free > 0 || !shared.rx_enabled() {
-            shared.rx.lock().starved = false;
+    fn poll(&self, env: &Env) {
+        let shared = &*self.shared;
+        let mut state = shared.rx.lock();
+        let ring = Ring::read(&shared.file, &RING);
+        let mut free = ring.map_or(1, |ring| ring.available());
+        if let Some(ring) = ring
+            && free > 0
+            && !state.fifo.is_empty()
+            && shared.rx_may_write()
+        {
+            let view = env.memory.view();
+            let mut rx = Rx::new(shared, &view, ring);
+            rx.drain(&mut state);
+            free = rx.free;
+            rx.finish(env, &state);
+        }
+        let room = if state.fifo.is_empty() {
+            free > 0
+        } else {
+            !state.fifo.is_half_full()
+        };
+        drop(state);
+        if room || !shared.rx_enabled() {
             shared.wake_waiters();
         }
+    }
+
+    fn give_up(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) {
+        let shared = &*self.shared;
+        if shared.loopback() || !shared.rx_enabled() {
+            return;
+        }
+        let Some(ring) = Ring::read(&shared.file, &RING) else {
+            return;
+        };
+        let state = shared.rx.lock();
+        let view = env.memory.view();
+        let mut rx = Rx::new(shared, &view, ring);
+        for frame in picks.iter().filter_map(|p| batch.get(usize::from(*p))) {
+            if let Some(admitted) = rx.admit(&frame) {
+                rx.miss(&frame, &admitted);
+            }
+        }
+        rx.finish(env, &state);
     }
 }
 
 /// What became of a frame.
-enum Outcome {
+pub(crate) enum Outcome {
     Done,
     /// Dropped and counted.
     Lost,
     NoRoom,
 }
 
-/// Takes as many frames as there are descriptors for.
+/// Takes as many frames as there are descriptors for, and as many more as the FIFO holds.
 pub(crate) fn deliver(shared: &Shared, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
     let mut state = shared.rx.lock();
     let counters = &shared.counters;
@@ -133,23 +157,8 @@ pub(crate) fn deliver(shared: &Shared, env: &Env, batch: &Batch<'_>, picks: &[u1
         return picks.len();
     };
     let view = env.memory.view();
-    let free = ring.available();
-    let mut rx = Rx {
-        shared,
-        view: &view,
-        ring,
-        free,
-        fetcher: Fetcher::new(),
-        fetched: 0,
-        rctl: shared.file.get(r::RCTL),
-        vme: shared.file.get(r::CTRL) & ctrl::VME != 0,
-        vet: shared.file.get(r::VET) as u16,
-        rxcsum: shared.file.get(r::RXCSUM),
-        tally: Tally::new(),
-        frames: 0,
-        bytes: 0,
-        small: false,
-    };
+    let mut rx = Rx::new(shared, &view, ring);
+    rx.drain(&mut state);
     let mut dealt = 0;
     for &pick in picks {
         // Drivers clear RCTL.EN and free the buffers some ms later: do not write on.
@@ -162,90 +171,93 @@ pub(crate) fn deliver(shared: &Shared, env: &Env, batch: &Batch<'_>, picks: &[u1
             dealt += 1;
             continue;
         };
+        rx.expected = picks.len() - dealt;
         match rx.offer(&mut state, &frame) {
             Outcome::Done | Outcome::Lost => dealt += 1,
-            Outcome::NoRoom => break,
+            Outcome::NoRoom => {
+                count(&counters.rx_back_pressure, 1);
+                break;
+            }
         }
     }
-    if dealt < picks.len() && !state.starved {
-        state.starved = true;
-        count(&counters.rx_no_buffer, 1);
-        rx.tally.add(Stat::Rnbc, 1);
-    }
-    rx.finish(env, free);
+    rx.finish(env, &state);
     dealt
 }
 
 /// One call's worth of receiving.
-struct Rx<'a, 'v> {
-    shared: &'a Shared,
-    view: &'v View<'v>,
-    ring: Ring,
-    /// Descriptors left.
-    free: u32,
-    fetcher: Fetcher,
-    fetched: u64,
-    rctl: u32,
-    vme: bool,
-    vet: u16,
-    rxcsum: u32,
-    tally: Tally,
-    frames: u64,
-    bytes: u64,
+pub(crate) struct Rx<'a, 'v> {
+    pub shared: &'a Shared,
+    pub view: &'v View<'v>,
+    pub ring: Ring,
+    /// Descriptors left, and how many there were.
+    pub free: u32,
+    pub free_before: u32,
+    /// Frames still to come in this call.
+    pub expected: usize,
+    pub fetcher: Fetcher,
+    pub fetched: u64,
+    pub rctl: u32,
+    pub vme: bool,
+    pub vet: u16,
+    pub rxcsum: u32,
+    pub tally: Tally,
+    pub frames: u64,
+    pub bytes: u64,
+    pub waited: u64,
+    pub missed: u64,
+    /// The FIFO's registers are no longer true.
+    pub moved: bool,
     /// A frame not longer than RSRPD came.
-    small: bool,
+    pub small: bool,
 }
 
-/// A frame as it goes into the buffers: some bytes of ours, a part of the frame, padding and FCS.
-struct Layout<'s, 'b> {
-    head: &'s [u8],
-    frame: &'s Frame<'b>,
-    /// Where the part of the frame begins.
-    from: usize,
-    tail: &'s [u8],
-}
-
-impl Layout<'_, '_> {
-    fn body(&self) -> usize {
-        self.frame.len().saturating_sub(self.from)
-    }
-
-    fn len(&self) -> usize {
-        self.head.len() + self.body() + self.tail.len()
-    }
-
-    /// Copies from byte `at` on until `to` is full.
-    fn copy(&self, mut at: usize, to: &WriteSlice<'_>) {
-        let mut done = 0;
-        if at < self.head.len() {
-            done += to.copy_from(done, &self.head[at..]);
-            at = 0;
-        } else {
-            at -= self.head.len();
+impl<'a, 'v> Rx<'a, 'v> {
+    fn new(shared: &'a Shared, view: &'v View<'v>, ring: Ring) -> Self {
+        let free = ring.available();
+        Rx {
+            shared,
+            view,
+            ring,
+            free,
+            free_before: free,
+            expected: 1,
+            fetcher: Fetcher::new(),
+            fetched: 0,
+            rctl: shared.file.get(r::RCTL),
+            vme: shared.file.get(r::CTRL) & ctrl::VME != 0,
+            vet: shared.file.get(r::VET) as u16,
+            rxcsum: shared.file.get(r::RXCSUM),
+            tally: Tally::new(),
+            frames: 0,
+            bytes: 0,
+            waited: 0,
+            missed: 0,
+            moved: false,
+            small: false,
         }
-        let body = self.body();
-        if at < body {
-            let mut skip = self.from + at;
-            for slice in self.frame.slices() {
-                if done == to.len() {
-                    return;
-                }
-                let part = slice.sub(skip, usize::MAX);
-                skip -= skip.min(slice.len());
-                done += to.copy_from_slice(done, part);
+    }
+
+    /// Moves frames from the FIFO into the ring, oldest first.
+    fn drain(&mut self, state: &mut RxState) {
+        let RxState { fifo, scratch } = state;
+        while self.free > 0 && !fifo.is_empty() {
+            let memory = self.shared.packet_buffer.lock();
+            let mut out = WAITING.take().recycle();
+            fifo.front(&memory, &mut out);
+            let placed = out.get(0).map_or(Outcome::Lost, |frame| {
+                let admitted = self.look(&frame);
+                self.put(scratch, &frame, &admitted)
+            });
+            WAITING.set(out.recycle());
+            if let Outcome::NoRoom = placed {
+                return;
             }
-            at = 0;
-        } else {
-            at -= body;
-        }
-        if let Some(rest) = self.tail.get(at..) {
-            to.copy_from(done, rest);
+            fifo.pop();
+            self.moved = true;
         }
     }
-}
 
-impl Rx<'_, '_> {
-    /// Filters a frame and puts it into the ring.
+    /// Filters a frame and puts it into the ring or the FIFO.
     fn offer(&mut self, state: &mut RxState, frame: &Frame<'_>) -> Outcome {
         let notes = frame.notes();
         let takes = Caps {
@@ -274,276 +286,99 @@ impl Rx<'_, '_> {
         let each = |frame: Frame<'_>| (frame.len().max(MIN_FRAME) + 8).div_ceil(size);
         let need: usize = segments.iter().map(each).sum();
         let possible = need < self.ring.len as usize;
-        if need > self.free as usize && possible {
-            return Outcome::NoRoom;
+        let fits = state.fifo.is_empty() && need <= self.free as usize;
+        let lens = || segments.iter().map(|frame| frame.len() + 4);
+        if !fits && !state.fifo.has_room(&self.shared.file, lens()) && possible {
+            return self.refuse_or_miss(segments);
         }
         for segment in segments.iter() {
             if let Outcome::NoRoom = self.plain(state, &segment) {
-                // More than the ring can ever hold, or null buffers: the rest is lost.
+                // More than ring and FIFO can ever hold, or null buffers: the rest is lost.
                 count(&self.shared.counters.rx_too_large, 1);
-                self.tally.add(Stat::Mpc, 1);
+                self.missed += 1;
+                self.tally
+                    .missed((segment.len().max(MIN_FRAME) + FCS) as u64);
             }
         }
         Outcome::Done
     }
 
+    /// What becomes of segments that find no room.
+    fn refuse_or_miss(&mut self, segments: &Batch<'_>) -> Outcome {
+        if !self.shared.drop_when_full {
+            return Outcome::NoRoom;
+        }
+        for segment in segments.iter() {
+            if let Some(admitted) = self.admit(&segment) {
+                self.miss(&segment, &admitted);
+            }
+        }
+        Outcome::Lost
+    }
+
     /// One frame that needs no expansion.
     fn plain(&mut self, state: &mut RxState, frame: &Frame<'_>) -> Outcome {
-        let counters = &self.shared.counters;
-        let mut glance = [0u8; GLANCE + 4];
-        let n = frame.copy_to(0, &mut glance[..GLANCE]);
-        if n < ETHERNET_HEADER {
-            count(&counters.rx_runt, 1);
-            self.tally.add(Stat::Ruc, 1);
+        let Some(admitted) = self.admit(frame) else {
+            return Outcome::Lost;
+        };
+        if state.fifo.is_empty() {
+            match self.put(&mut state.scratch, frame, &admitted) {
+                Outcome::NoRoom => {}
+                done => return done,
+            }
+        }
+        if self.wait(&mut state.fifo, frame) {
+            return Outcome::Done;
+        }
+        if self.shared.drop_when_full {
+            self.miss(frame, &admitted);
             return Outcome::Lost;
         }
-        let mut dst = [0; 6];
-        dst.copy_from_slice(&glance[..6]);
-        let word = |at: usize| u16::from_be_bytes([glance[at], glance[at + 1]]);
-        let beside = frame.notes().vlan;
-        let inline = n == GLANCE && word(TAG_AT) == self.vet;
-        let tag = match beside {
-            Some(tci) => (self.vet == 0x8100).then_some(tci),
-            None => inline.then(|| word(TAG_AT + 2)),
-        };
+        Outcome::NoRoom
+    }
+
+    /// Puts a frame into the FIFO, as it is on a wire.
+    fn wait(&mut self, fifo: &mut Fifo, frame: &Frame<'_>) -> bool {
         let file = &self.shared.file;
-        let passes = filter::address(file, self.rctl, dst)
-            && tag.is_none_or(|tci| filter::vlan(file, self.rctl, tci));
-        if !passes {
-            count(&counters.rx_filtered, 1);
-            return Outcome::Lost;
+        let tag = if frame.notes().vlan.is_some() { 4 } else { 0 };
+        if !fifo.has_room(file, std::iter::once(frame.len() + tag)) {
+            return false;
         }
-        // The bytes that go in front of the rest of the frame, with the tag put in or left out.
-        let strip = self.vme && tag.is_some();
-        let (head, from) = match beside {
-            Some(_) if strip => (0, 0),
-            Some(tci) => {
-                let [t0, t1] = 0x8100u16.to_be_bytes();
-                let [c0, c1] = tci.to_be_bytes();
-                glance.copy_within(TAG_AT..GLANCE, TAG_AT + 4);
-                glance[TAG_AT..TAG_AT + 4].copy_from_slice(&[t0, t1, c0, c1]);
-                (n + 4, n)
-            }
-            None if strip => (TAG_AT, TAG_AT + 4),
-            None => (0, 0),
+        let mut out = WAITING.take().recycle();
+        let finished = expand(frame, Caps::NONE, &mut out).is_ok();
+        let taken = match out.get(0).filter(|_| finished) {
+            Some(whole) => fifo.push(file, &mut self.shared.packet_buffer.lock(), &whole),
+            // Too short to have a header: there is nothing to finish.
+            None => fifo.push(file, &mut self.shared.packet_buffer.lock(), frame),
         };
-        let mut layout = Layout {
-            head: &glance[..head],
-            frame,
-            from,
-            tail: &[],
-        };
-        let on_wire = frame.len() + if beside.is_some() { 4 } else { 0 };
-        let on_wire = on_wire.max(MIN_FRAME) + FCS;
-        if on_wire > filter::max_len(self.rctl) {
-            count(&counters.rx_oversize, 1);
-            self.tally.add(Stat::Roc, 1);
-            return Outcome::Lost;
+        WAITING.set(out.recycle());
+        if taken {
+            self.moved = true;
+            self.waited += 1;
+            self.tally.add(Stat::Rnbc, 1);
         }
-        let mut tail = [0u8; MIN_FRAME + FCS];
-        let pad = MIN_FRAME.saturating_sub(layout.len());
-        let crc = self.rctl & rctl::SECRC == 0;
-        if crc {
-            let fcs = if self.shared.true_fcs {
-                state.copy.resize(CHUNK, 0);
-                crc32(&layout, pad, &mut state.copy)
-            } else {
-                0
-            };
-            tail[pad..pad + FCS].copy_from_slice(&fcs.to_le_bytes());
-        }
-        layout.tail = &tail[..pad + if crc { FCS } else { 0 }];
-        let special = if strip { tag.unwrap_or(0) } else { 0 };
-        let (mut status, errors) = self.verdict(frame);
-        if strip {
-            status |= bit::VP;
-        }
-        if dst[0] & 1 == 1 && dst != [0xff; 6] {
-            status |= bit::PIF;
-        }
-        let placed = self.place(state, &layout, status, errors, special);
-        if let Outcome::Done = placed {
-            self.tally.received(on_wire as u64, &dst);
-            self.frames += 1;
-            self.bytes += frame.len() as u64;
-            let small = file.get(r::RSRPD);
-            self.small |= small != 0 && on_wire <= small as usize;
-        }
-        placed
+        taken
     }
 
-    /// Copies a frame into the buffers of the next descriptors and writes these back.
-    fn place(
-        &mut self,
-        state: &mut RxState,
-        layout: &Layout<'_, '_>,
-        status: u8,
-        errors: u8,
-        special: u16,
-    ) -> Outcome {
-        let counters = &self.shared.counters;
-        let size = filter::buffer_size(self.rctl);
-        let len = layout.len();
-        state.used.clear();
-        let (mut index, mut free, mut at) = (self.ring.head, self.free, 0);
-        let mut lost = false;
-        while at < len && !lost {
-            if free == 0 {
-                let fits = len.div_ceil(size) < self.ring.len as usize;
-                if fits && self.free + 1 < self.ring.len {
-                    return Outcome::NoRoom;
-                }
-                // It would not fit a ring full of buffers (or these are null), and must not block
-                // those behind it.
-                count(&counters.rx_too_large, 1);
-                self.tally.add(Stat::Mpc, 1);
-                lost = true;
-                break;
-            }
-            let got = self
-                .fetcher
-                .get(self.view, &self.ring, index, free, &mut self.fetched);
-            let Ok(raw) = got else {
-                // The ring itself is out of reach: nothing can be written back.
-                count(&counters.rx_dma_fault, 1);
-                return Outcome::Lost;
-            };
-            let addr = u64::from_le_bytes([
-                raw[0], raw[1], raw[2], raw[3], raw[4], raw[5], raw[6], raw[7],
-            ]);
-            // A null buffer is written back and passed over (manual §3.2.3).
-            let n = if addr == 0 { 0 } else { size.min(len - at) };
-            let mut done = at;
-            let written = self.view.write_slices(addr, n as u64, &mut |to| {
-                layout.copy(done, &to);
-                done += to.len();
-            });
-            if written.is_err() {
-                count(&counters.rx_dma_fault, 1);
-                lost = true;
-            }
-            state.used.push((index, n as u16));
-            at += n;
-            index = self.ring.next(index);
-            free -= 1;
-        }
-        let (status, errors) = if lost {
-            (bit::IXSM, bit::RXE)
-        } else {
-            (status, errors)
-        };
-        let last = state.used.len().wrapping_sub(1);
-        for (i, &(index, n)) in state.used.iter().enumerate() {
-            let end = i == last;
-            let [l0, l1] = n.to_le_bytes();
-            let [s0, s1] = if end { special } else { 0 }.to_le_bytes();
-            let flags = DD | if end { bit::EOP | status } else { 0 };
-            let errors = if end { errors } else { 0 };
-            // One aligned word, so that the guest sees all of it or nothing.
-            let back = [l0, l1, 0, 0, flags, errors, s0, s1];
-            let at = self.ring.address(index).wrapping_add(8);
-            if self.view.write_release(at, &back).is_err() {
-                count(&counters.rx_dma_fault, 1);
-            }
-        }
-        self.ring.head = index;
-        self.free = free;
-        if lost { Outcome::Lost } else { Outcome::Done }
-    }
-
-    /// Status and error bits of the checksum offload (manual §3.2.9).
-    fn verdict(&self, frame: &Frame<'_>) -> (u8, u8) {
-        let on = |bit| self.rxcsum & bit != 0;
-        if !on(rxcsum::IPOFL) && !on(rxcsum::TUOFL) {
-            return (bit::IXSM, 0);
-        }
-        let mut copy = [0u8; HEADERS];
-        let n = frame.copy_to(0, &mut copy);
-        let head = &copy[..n];
-        let Some((layers, l3)) = Layers::parse(head).and_then(|l| Some((l, l.l3?))) else {
-            return (bit::IXSM, 0);
-        };
-        let (mut status, mut errors) = (0, 0);
-        if on(rxcsum::IPOFL) && l3.kind == L3Kind::V4 {
-            status |= bit::IPCS;
-            let header = head.get(l3.offset..l3.offset + l3.len).unwrap_or(&[]);
-            if !Sum::of(header).is_intact() {
-                errors |= bit::IPE;
-            }
-        }
-        let known = layers
-            .l4
-            .is_some_and(|l4| matches!(l4.kind, L4Kind::Tcp | L4Kind::Udp));
-        if on(rxcsum::TUOFL) && known && l3.fragment == Fragment::Whole {
-            let notes = frame.notes();
-            let intact = if notes.csum.is_some() || notes.csum_valid {
-                Some(true)
-            } else {
-                l4_intact(frame, head, &layers)
-            };
-            match intact {
-                Some(true) => status |= bit::TCPCS,
-                Some(false) => {
-                    status |= bit::TCPCS;
-                    errors |= bit::TCPE;
-                }
-                None => {}
-            }
-        }
-        if status == 0 {
-            status = bit::IXSM;
-        }
-        (status, errors)
-    }
-
-    /// Head, statistics and one interrupt decision.
-    fn finish(self, env: &Env, free_before: u32) {
-        let Rx { shared, ring, .. } = self;
-        shared.stats.add(&self.tally);
-        count(&shared.counters.rx_desc_fetched, self.fetched);
-        count(&shared.counters.rx_frames, self.frames);
-        count(&shared.counters.rx_bytes, self.bytes);
-        if self.free == free_before {
+    /// Counts a frame that found no descriptor and no room in the FIFO (manual §13.7.5, §13.7.33).
+    fn miss(&mut self, frame: &Frame<'_>, admitted: &Admitted) {
+        let notes = frame.notes();
+        let (hdr, mss) = (usize::from(notes.hdr_len), usize::from(notes.gso_size));
+        let whole = admitted.on_wire;
+        if notes.gso == Gso::None || mss == 0 || frame.len() <= hdr {
+            self.missed += 1;
+            self.tally.add(Stat::Rnbc, 1);
+            self.tally.missed(whole as u64);
             return;
         }
-        shared.file.set(r::RDH, ring.head);
-        let mut event = Event {
-            packet: shared.file.get(r::RDTR),
-            absolute: shared.file.get(r::RADV),
-            ..Event::default()
-        };
-        if event.packet == 0 {
-            event.now |= cause::RXT0;
-        } else {
-            event.delayed = true;
-        }
-        // 1/2, 1/4 or 1/8 of the ring (manual §13.4.22); 11b is reserved.
-        let threshold = ring.len >> ((self.rctl >> rctl::RDMTS_SHIFT & 3) + 1);
-        if self.free <= threshold && free_before > threshold {
-            event.now |= cause::RXDMT0;
-        }
-        if self.small {
-            event.now |= cause::SRPD;
-        }
-        shared.irq.lock().received(env, event);
-    }
-}
-
-/// The frame check sequence of a frame with `pad` zeros behind it. `copy` is scratch space.
-fn crc32(layout: &Layout<'_, '_>, pad: usize, copy: &mut [u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(layout.head);
-    let mut skip = layout.from;
-    for slice in layout.frame.slices() {
-        let part = slice.sub(skip, usize::MAX);
-        skip -= skip.min(slice.len());
-        let mut start = 0;
-        while start < part.len() {
-            let n = part.copy_to(start, copy);
-            hasher.update(&copy[..n]);
-            start += n;
+        let overhead = whole - frame.len() + hdr;
+        let mut payload = frame.len() - hdr;
+        while payload > 0 {
+            let size = payload.min(mss);
+            self.missed += 1;
+            self.tally.add(Stat::Rnbc, 1);
+            self.tally.missed((overhead + size) as u64);
+            payload -= size;
         }
     }
-    hasher.update(&[0; MIN_FRAME][..pad]);
-    hasher.finalize()
 }

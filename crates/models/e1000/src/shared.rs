@@ -18,6 +18,7 @@ use crate::regs as r;
 use crate::rx::RxState;
 use crate::stats::Stats;
 use crate::tx::TxState;
+use crate::{Config, FullFifo, Moderation};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -51,8 +52,12 @@ counters! {
     tx_desc_fetched,
     /// Receive descriptors read from guest memory.
     rx_desc_fetched,
-    /// Times frames had to wait because no receive descriptor was free.
+    /// Frames that waited in the packet FIFO because no receive descriptor was free.
     rx_no_buffer,
+    /// Times the packet FIFO was full too and a sender had to keep its frames.
+    rx_back_pressure,
+    /// Frames lost because the packet FIFO was full.
+    rx_missed,
     /// Frames for others.
     rx_filtered,
     /// Frames longer than RCTL allows.
@@ -114,10 +119,13 @@ pub(crate) struct Shared {
     /// Those who found no room.
     pub waiters: Mutex<Vec<Arc<dyn Wake>>>,
     pub true_fcs: bool,
+    /// A full packet FIFO loses frames at once instead of leaving them with their sender.
+    pub drop_when_full: bool,
 }
 
 impl Shared {
-    pub(crate) fn new(true_fcs: bool, spare_the_guest: bool) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
+        let spare_the_guest = config.moderation == Moderation::Adaptive;
         Self {
             file: File::new(r::table()),
             irq: Mutex::new(Irq::new(spare_the_guest)),
@@ -130,7 +138,8 @@ impl Shared {
             phy_loopback: AtomicBool::new(false),
             bus_master: AtomicBool::new(false),
             waiters: Mutex::default(),
-            true_fcs,
+            true_fcs: config.true_fcs,
+            drop_when_full: config.full_fifo == FullFifo::Drop,
         }
     }
 
@@ -146,6 +155,12 @@ impl Shared {
         self.file.get(r::RCTL) & rctl::EN != 0
             && (self.link_up.load(Ordering::Acquire) || self.loopback())
             && self.bus_master.load(Ordering::Acquire)
+    }
+
+    /// Whether frames in the packet FIFO may move into the ring: while RCTL.EN is 0 they stay
+    /// (manual §13.4.22), and without a link they are still there to be read.
+    pub(crate) fn rx_may_write(&self) -> bool {
+        self.file.get(r::RCTL) & rctl::EN != 0 && self.bus_master.load(Ordering::Acquire)
     }
 
     /// Whether sent frames come straight back and the wire is cut off (RCTL.LBM, BMCR).

@@ -27,6 +27,7 @@ pub(crate) enum Stat {
     Rnbc,
     Ruc,
     Roc,
+    Rlec,
     Tor,
     Tot,
     Tpr,
@@ -45,7 +46,7 @@ pub(crate) enum Stat {
 
 pub(crate) const COUNT: usize = Stat::Tsctfc as usize + 1;
 
-pub(crate) const SINGLE: [(Id, Stat); 26] = [
+pub(crate) const SINGLE: [(Id, Stat); 27] = [
     (r::MPC, Stat::Mpc),
     (r::PRC64, Stat::Prc64),
     (r::PRC127, Stat::Prc127),
@@ -60,6 +61,7 @@ pub(crate) const SINGLE: [(Id, Stat); 26] = [
     (r::RNBC, Stat::Rnbc),
     (r::RUC, Stat::Ruc),
     (r::ROC, Stat::Roc),
+    (r::RLEC, Stat::Rlec),
     (r::TPR, Stat::Tpr),
     (r::TPT, Stat::Tpt),
     (r::PTC64, Stat::Ptc64),
@@ -94,10 +96,21 @@ impl Tally {
         self.0[stat as usize] += n;
     }
 
-    /// A good frame received; `len` with FCS.
-    pub(crate) fn received(&mut self, len: u64, dst: &[u8]) {
+    /// A frame came, whatever becomes of it; `len` with FCS.
+    pub(crate) fn total(&mut self, len: u64) {
         self.add(Stat::Tpr, 1);
         self.add(Stat::Tor, len);
+    }
+
+    /// A frame came and found the packet FIFO full (manual §13.7.5).
+    pub(crate) fn missed(&mut self, len: u64) {
+        self.add(Stat::Mpc, 1);
+        self.total(len);
+    }
+
+    /// A good frame received; `len` with FCS.
+    pub(crate) fn received(&mut self, len: u64, dst: &[u8]) {
+        self.total(len);
         self.add(Stat::Gprc, 1);
         self.add(Stat::Gorc, len);
         self.by_size(Stat::Prc64, len);

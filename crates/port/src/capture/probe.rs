@@ -121,6 +121,10 @@ impl Sink for ProbedSink {
     fn want_room(&self, waker: &Arc<dyn Wake>) {
         self.inner.want_room(waker);
     }
+
+    fn give_up(&self, batch: &Batch<'_>, picks: &[u16]) {
+        self.inner.give_up(batch, picks);
+    }
 }
 
 struct ProbedInlet {
@@ -177,5 +181,9 @@ impl Sink for Between<'_> {
 
     fn want_room(&self, waker: &Arc<dyn Wake>) {
         self.to.want_room(waker);
+    }
+
+    fn give_up(&self, batch: &Batch<'_>, picks: &[u16]) {
+        self.to.give_up(batch, picks);
     }
 }

@@ -13,6 +13,7 @@ use crate::bits::cause;
 use crate::control::Registers;
 use crate::desc::Context;
 use crate::eeprom::{self, Eeprom, Phase, Target};
+use crate::fifo::{Fifo, Held};
 use crate::io::{ADDRESS_BITS, Window};
 use crate::irq::{Delay, Irq};
 use crate::packet_buffer;
@@ -104,7 +105,7 @@ impl Registers {
             *taken,
             "a packet has fewer frames",
         )?;
-        let v1::Receiver { starved } = receiver;
+        let fifo = load_fifo(receiver)?;
         let relief_on = shared.irq.lock().relief.on;
         let negotiation = i64::try_from(self.negotiation).unwrap_or(i64::MAX);
         let most = negotiation.max(NEGOTIATION);
@@ -118,7 +119,7 @@ impl Registers {
         tx.memory = memory;
         tx.taken = *taken as usize;
         tx.unfinished = *unfinished;
-        rx.starved = *starved;
+        rx.fifo = fifo;
         shared.file.reset();
         for (found, value) in words {
             shared.file.set_at(found.id, found.element, value);
@@ -397,6 +398,19 @@ fn load_context(state: &v1::Context) -> Result<Context, StateError> {
         paylen,
         tcp,
         ipv4,
+    })
+}
+
+fn load_fifo(state: &v1::Receiver) -> Result<Fifo, StateError> {
+    let v1::Receiver {
+        fifo_size,
+        fifo_head,
+        waiting,
+    } = state;
+    let held = |&v1::Waiting { len, csum_valid }: &v1::Waiting| Held { len, csum_valid };
+    Fifo::restored(*fifo_size, *fifo_head, waiting.iter().map(held)).ok_or_else(|| {
+        let frames = waiting.len() as u64;
+        field("receiver.waiting", frames, "not what a packet FIFO holds")
     })
 }
 

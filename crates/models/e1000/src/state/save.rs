@@ -10,6 +10,7 @@ use super::{PAGE, v1};
 use crate::control::Registers;
 use crate::desc::Context;
 use crate::eeprom::{Eeprom, Phase, Target};
+use crate::fifo::{Fifo, Held};
 use crate::io::Window;
 use crate::irq::{Delay, Irq};
 use crate::packet_buffer::PacketBuffer;
@@ -46,8 +47,9 @@ impl Registers {
             link_up,
             phy_loopback,
             bus_master,
-            waiters: _,  // the process's
-            true_fcs: _, // configured
+            waiters: _,        // the process's
+            true_fcs: _,       // configured
+            drop_when_full: _, // configured
         } = &**shared;
         let transmitter = transmitter.lock();
         let receiver = receiver.lock();
@@ -239,11 +241,21 @@ fn save_context(context: &Context) -> v1::Context {
 
 fn save_receiver(rx: &RxState) -> v1::Receiver {
     let RxState {
-        starved,
-        used: _, // one call's
-        copy: _, // one call's
+        fifo:
+            Fifo {
+                frames,
+                size,
+                head,
+                used: _, // follows from the frames
+            },
+        scratch: _, // one call's
     } = rx;
-    v1::Receiver { starved: *starved }
+    let waiting = |&Held { len, csum_valid }: &Held| v1::Waiting { len, csum_valid };
+    v1::Receiver {
+        fifo_size: *size,
+        fifo_head: *head,
+        waiting: frames.iter().map(waiting).collect(),
+    }
 }
 
 /// A time as it is seen from `now`.

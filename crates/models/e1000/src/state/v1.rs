@@ -187,8 +187,21 @@ pub struct Context {
 /// The receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receiver {
-    /// That frames found no descriptor has been counted.
-    pub starved: bool,
+    /// Words of 8 bytes that the packet FIFO has.
+    pub fifo_size: u32,
+    /// Where in it the oldest frame begins.
+    pub fifo_head: u32,
+    /// The frames that wait, oldest first. Their bytes are in the packet buffer.
+    pub waiting: Vec<Waiting>,
+}
+
+/// A frame in the packet FIFO.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Bytes, without FCS.
+    pub len: u16,
+    /// Its checksum is known to be right.
+    pub csum_valid: bool,
 }
 
 /// The interrupt logic. Times are relative to the moment of saving, in nanoseconds.

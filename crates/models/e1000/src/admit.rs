@@ -1,0 +1,120 @@
+//! What a frame is to the receiver, and whether it gets in (manual §3.2.1).
+
+use frame::Frame;
+
+use crate::bits::rctl;
+use crate::filter;
+use crate::layout::{FCS, MIN_FRAME};
+use crate::rx::Rx;
+use crate::shared::count;
+use crate::stats::Stat;
+
+const ETHERNET_HEADER: usize = 14;
+const TAG_AT: usize = 12;
+const TAG: usize = 4;
+/// Bytes copied of every frame: addresses, tag, type.
+const GLANCE: usize = 18;
+/// The shortest thing that has a destination to filter by.
+const ADDRESS: usize = 6;
+
+/// How a frame goes into the buffers.
+pub(crate) struct Admitted {
+    head: [u8; GLANCE + TAG],
+    head_len: usize,
+    /// Where the rest of the frame begins.
+    pub from: usize,
+    pub dst: [u8; 6],
+    pub tag: Option<u16>,
+    /// The tag is taken out and reported beside the frame (CTRL.VME).
+    pub strip: bool,
+    /// Zeros missing to the shortest frame.
+    pub pad: usize,
+    /// Length on the wire, with FCS.
+    pub on_wire: usize,
+    /// Of a length that is not legal.
+    pub bad: bool,
+}
+
+impl Admitted {
+    /// What stands in front of the rest of the frame, with the tag put in or left out.
+    pub(crate) fn head(&self) -> &[u8] {
+        &self.head[..self.head_len]
+    }
+}
+
+impl Rx<'_, '_> {
+    /// Looks at the first bytes of a frame, once, and decides on that copy.
+    pub(crate) fn look(&self, frame: &Frame<'_>) -> Admitted {
+        let mut head = [0u8; GLANCE + TAG];
+        let n = frame.copy_to(0, &mut head[..GLANCE]);
+        let mut dst = [0; 6];
+        dst.copy_from_slice(&head[..6]);
+        let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+        let beside = frame.notes().vlan;
+        let tag = match beside {
+            Some(tci) => (self.vet == 0x8100).then_some(tci),
+            None => (n == GLANCE && word(TAG_AT) == self.vet).then(|| word(TAG_AT + 2)),
+        };
+        let strip = self.vme && tag.is_some();
+        let (head_len, from) = match beside {
+            Some(tci) if !strip && n >= ETHERNET_HEADER => {
+                let [t0, t1] = 0x8100u16.to_be_bytes();
+                let [c0, c1] = tci.to_be_bytes();
+                head.copy_within(TAG_AT..GLANCE, TAG_AT + TAG);
+                head[TAG_AT..TAG_AT + TAG].copy_from_slice(&[t0, t1, c0, c1]);
+                (n + TAG, n)
+            }
+            None if strip => (TAG_AT, TAG_AT + TAG),
+            _ => (0, 0),
+        };
+        let runt = frame.len() < ETHERNET_HEADER;
+        let bytes = frame.len() + if beside.is_some() { TAG } else { 0 };
+        // An emulated wire pads what its senders did not; what has no header is no frame.
+        let least = if runt { 0 } else { MIN_FRAME };
+        let on_wire = bytes.max(least) + FCS;
+        let in_buffers = head_len + frame.len().saturating_sub(from);
+        Admitted {
+            head,
+            head_len,
+            from,
+            dst,
+            tag,
+            strip,
+            pad: least.saturating_sub(in_buffers),
+            on_wire,
+            bad: runt || on_wire > filter::max_len(self.rctl),
+        }
+    }
+
+    /// Passes a frame that has just come through the filters; counts it if it goes no further.
+    pub(crate) fn admit(&mut self, frame: &Frame<'_>) -> Option<Admitted> {
+        let counters = &self.shared.counters;
+        let admitted = self.look(frame);
+        let runt = frame.len() < ETHERNET_HEADER;
+        count(&counters.rx_runt, runt.into());
+        if frame.len() < ADDRESS {
+            return None;
+        }
+        let file = &self.shared.file;
+        let passes = filter::address(file, self.rctl, admitted.dst)
+            && admitted
+                .tag
+                .is_none_or(|tci| filter::vlan(file, self.rctl, tci));
+        if !passes {
+            count(&counters.rx_filtered, 1);
+            return None;
+        }
+        if !admitted.bad {
+            return Some(admitted);
+        }
+        count(&counters.rx_oversize, (!runt).into());
+        self.tally.add(if runt { Stat::Ruc } else { Stat::Roc }, 1);
+        self.tally.add(Stat::Rlec, 1);
+        // "Bad packets that pass the filter function are stored", as far as the chip can hold them.
+        if self.rctl & rctl::SBP != 0 && admitted.on_wire <= filter::MAX_LONG {
+            return Some(admitted);
+        }
+        self.tally.total(admitted.on_wire as u64);
+        None
+    }
+}

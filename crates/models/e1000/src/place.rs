@@ -1,0 +1,222 @@
+//! Putting frames into the ring (manual §3.2.2–3.2.6), and what follows from a batch of them.
+
+use frame::Frame;
+use model::Env;
+
+use crate::admit::Admitted;
+use crate::bits::{cause, rctl, rx_error, rx_status, rxcsum};
+use crate::desc::DD;
+use crate::filter;
+use crate::irq::Event;
+use crate::layout::{FCS, Layout, MIN_FRAME};
+use crate::regs as r;
+use crate::rx::{Outcome, Rx, RxState, Scratch};
+use crate::shared::count;
+use crate::verdict::verdict;
+
+/// Descriptors read at once at least: a cache line of them.
+const LEAST_FETCH: u32 = 4;
+
+/// What the last descriptor of a frame says.
+#[derive(Clone, Copy, Default)]
+struct Report {
+    checksum: u16,
+    status: u8,
+    errors: u8,
+    special: u16,
+}
+
+impl Rx<'_, '_> {
+    /// Copies a frame into buffers, if there are enough of them, and counts it.
+    pub(crate) fn put(
+        &mut self,
+        scratch: &mut Scratch,
+        frame: &Frame<'_>,
+        admitted: &Admitted,
+    ) -> Outcome {
+        if self.free == 0 {
+            return Outcome::NoRoom;
+        }
+        let mut tail = [0u8; MIN_FRAME + FCS];
+        let pad = admitted.pad;
+        let mut layout = Layout {
+            head: admitted.head(),
+            frame,
+            from: admitted.from,
+            tail: &tail[..pad],
+        };
+        let end = if self.rctl & rctl::SECRC == 0 {
+            let fcs = if self.shared.true_fcs {
+                layout.crc32(&mut scratch.copy)
+            } else {
+                0
+            };
+            tail[pad..pad + FCS].copy_from_slice(&fcs.to_le_bytes());
+            pad + FCS
+        } else {
+            pad
+        };
+        layout = Layout {
+            head: admitted.head(),
+            frame,
+            from: admitted.from,
+            tail: &tail[..end],
+        };
+        let (status, errors) = verdict(self.rxcsum, frame);
+        let start = (self.rxcsum & rxcsum::PCSS) as usize;
+        let mut report = Report {
+            status,
+            errors,
+            ..Report::default()
+        };
+        if start != 0 {
+            report.checksum = layout.checksum(start, &mut scratch.copy);
+        }
+        if admitted.strip {
+            report.status |= rx_status::VP;
+            report.special = admitted.tag.unwrap_or(0);
+        }
+        if admitted.dst[0] & 1 == 1 && admitted.dst != [0xff; 6] {
+            report.status |= rx_status::PIF;
+        }
+        let placed = self.place(scratch, &layout, report);
+        if let Outcome::Done = placed {
+            if admitted.bad {
+                self.tally.total(admitted.on_wire as u64);
+            } else {
+                self.tally.received(admitted.on_wire as u64, &admitted.dst);
+            }
+            self.frames += 1;
+            self.bytes += frame.len() as u64;
+            // With CRC and tag as far as they are not stripped (manual §3.2.7.2).
+            let small = self.shared.file.get(r::RSRPD) as usize;
+            self.small |= small != 0 && layout.len() <= small;
+        }
+        placed
+    }
+
+    /// Copies a frame into the buffers of the next descriptors and writes these back.
+    fn place(&mut self, scratch: &mut Scratch, layout: &Layout<'_, '_>, report: Report) -> Outcome {
+        let counters = &self.shared.counters;
+        let size = filter::buffer_size(self.rctl);
+        let len = layout.len();
+        // What frames like this one will take; more is not read ahead.
+        let ahead = len.div_ceil(size).saturating_mul(self.expected);
+        let ahead = u32::try_from(ahead).unwrap_or(u32::MAX).max(LEAST_FETCH);
+        scratch.used.clear();
+        let (mut index, mut free, mut at) = (self.ring.head, self.free, 0);
+        let mut lost = false;
+        while at < len && !lost {
+            if free == 0 {
+                let fits = len.div_ceil(size) < self.ring.len as usize;
+                if fits && self.free + 1 < self.ring.len {
+                    return Outcome::NoRoom;
+                }
+                // It would not fit a ring full of buffers (or these are null), and must not block
+                // those behind it.
+                count(&counters.rx_too_large, 1);
+                self.missed += 1;
+                self.tally.missed(len as u64);
+                lost = true;
+                break;
+            }
+            let ready = free.min(ahead);
+            let got = self
+                .fetcher
+                .get(self.view, &self.ring, index, ready, &mut self.fetched);
+            let Ok(raw) = got else {
+                // The ring itself is out of reach: nothing can be written back.
+                count(&counters.rx_dma_fault, 1);
+                return Outcome::Lost;
+            };
+            let addr = u64::from_le_bytes([
+                raw[0], raw[1], raw[2], raw[3], raw[4], raw[5], raw[6], raw[7],
+            ]);
+            // A null buffer is written back and passed over (manual §3.2.3).
+            let n = if addr == 0 { 0 } else { size.min(len - at) };
+            let mut done = at;
+            let written = self.view.write_slices(addr, n as u64, &mut |to| {
+                layout.copy(done, &to);
+                done += to.len();
+            });
+            if written.is_err() {
+                count(&counters.rx_dma_fault, 1);
+                lost = true;
+            }
+            scratch.used.push((index, n as u16));
+            at += n;
+            index = self.ring.next(index);
+            free -= 1;
+        }
+        let report = if lost {
+            Report {
+                status: rx_status::IXSM,
+                errors: rx_error::RXE,
+                ..Report::default()
+            }
+        } else {
+            report
+        };
+        let last = scratch.used.len().wrapping_sub(1);
+        for (i, &(index, n)) in scratch.used.iter().enumerate() {
+            let (flags, report) = if i == last {
+                (DD | rx_status::EOP | report.status, report)
+            } else {
+                (DD, Report::default())
+            };
+            let [l0, l1] = n.to_le_bytes();
+            let [c0, c1] = report.checksum.to_le_bytes();
+            let [s0, s1] = report.special.to_le_bytes();
+            // One aligned word, so that the guest sees all of it or nothing.
+            let back = [l0, l1, c0, c1, flags, report.errors, s0, s1];
+            let at = self.ring.address(index).wrapping_add(8);
+            if self.view.write_release(at, &back).is_err() {
+                count(&counters.rx_dma_fault, 1);
+            }
+        }
+        self.ring.head = index;
+        self.free = free;
+        if lost { Outcome::Lost } else { Outcome::Done }
+    }
+
+    /// Head, statistics and one interrupt decision.
+    pub(crate) fn finish(self, env: &Env, state: &RxState) {
+        let shared = self.shared;
+        shared.stats.add(&self.tally);
+        count(&shared.counters.rx_desc_fetched, self.fetched);
+        count(&shared.counters.rx_frames, self.frames);
+        count(&shared.counters.rx_bytes, self.bytes);
+        count(&shared.counters.rx_no_buffer, self.waited);
+        count(&shared.counters.rx_missed, self.missed);
+        if self.moved {
+            state.fifo.show(&shared.file);
+        }
+        let mut event = Event {
+            packet: shared.file.get(r::RDTR),
+            absolute: shared.file.get(r::RADV),
+            ..Event::default()
+        };
+        if self.missed > 0 {
+            event.now |= cause::RXO;
+        }
+        if self.free != self.free_before {
+            shared.file.set(r::RDH, self.ring.head);
+            if event.packet == 0 {
+                event.now |= cause::RXT0;
+            } else {
+                event.delayed = true;
+            }
+            // 1/2, 1/4 or 1/8 of the ring (manual §13.4.22); 11b is reserved.
+            let threshold = self.ring.len >> ((self.rctl >> rctl::RDMTS_SHIFT & 3) + 1);
+            if self.free <= threshold && self.free_before > threshold {
+                event.now |= cause::RXDMT0;
+            }
+            if self.small {
+                event.now |= cause::SRPD | cause::RXT0;
+            }
+        }
+        if event.now != 0 || event.delayed {
+            shared.irq.lock().received(env, event);
+        }
+    }
+}
