@@ -52,8 +52,8 @@ impl Wired {
     ///
     /// # Errors
     /// When anything does not start.
-    pub fn new(name: &str) -> Result<Self> {
-        let wired = Self::bare(name, &["n0"])?;
+    pub fn new(config: GuestConfig) -> Result<Self> {
+        let wired = Self::bare(config, &["n0"])?;
         let noise = guests::noise(NOISE);
         wired.guest.push_file(FILE, 0o644, &noise)?;
         wired.set_up()?;
@@ -66,8 +66,10 @@ impl Wired {
     /// When it does not.
     pub fn set_up(&self) -> Result<()> {
         let interface = &self.interface;
+        // Or it would forget its IPv6 address whenever it goes down.
+        let keep = format!("/proc/sys/net/ipv6/conf/{interface}/keep_addr_on_down");
         self.guest.run(&format!(
-            "ip addr add 10.9.0.{HOST}/24 dev {interface}; \
+            "echo 1 > {keep}; ip addr add 10.9.0.{HOST}/24 dev {interface}; \
              ip -6 addr add fd09::{HOST}/64 dev {interface} nodad; ip link set {interface} up"
         ))?;
         self.settled()
@@ -93,7 +95,7 @@ impl Wired {
     ///
     /// # Errors
     /// When anything does not start.
-    pub fn bare(name: &str, nics: &[&str]) -> Result<Self> {
+    pub fn bare(config: GuestConfig, nics: &[&str]) -> Result<Self> {
         let lab = Lab::open(1)?;
         let cable = |nic: &str| lab.path(&format!("{nic}.wire"));
         let mut toml = String::new();
@@ -110,9 +112,9 @@ impl Wired {
         let daemon = Launch::new()?.arg("serve").arg(file).start()?;
         let cables: Vec<_> = nics.iter().map(|nic| cable(nic)).collect();
         let peer = Peer::plug(&cables)?;
-        let config = nics.iter().fold(GuestConfig::new(name), |config, nic| {
-            config.nic(lab.nic(nic))
-        });
+        let config = nics
+            .iter()
+            .fold(config, |config, nic| config.nic(lab.nic(nic)));
         let guest = lab.rig.resume(config)?;
         let interface = guests::load_driver(&guest, &mac(nics[0]))?;
         Ok(Self {

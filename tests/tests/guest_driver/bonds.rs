@@ -6,6 +6,11 @@ use hypernic_tests::guests::{self, wait_carrier};
 use hypernic_tests::peer::{self, Target};
 use hypernic_tests::wired::HOST;
 use hypernic_tests::{LONG, Wired, mac, wired};
+use rig::{GuestConfig, Kernel};
+
+on_every_kernel! {
+    a_bond_of_two_nics_fails_over_when_a_cable_is_pulled,
+}
 
 fn active(wired: &Wired) -> String {
     let file = "/sys/class/net/bond0/bonding/active_slave";
@@ -17,9 +22,8 @@ fn active(wired: &Wired) -> String {
         .to_owned()
 }
 
-#[test]
-fn a_bond_of_two_nics_fails_over_when_a_cable_is_pulled() {
-    let wired = Wired::bare("bond", &["n0", "n1"]).unwrap();
+fn a_bond_of_two_nics_fails_over_when_a_cable_is_pulled(kernel: Kernel) {
+    let wired = Wired::bare(GuestConfig::new("bond").kernel(kernel), &["n0", "n1"]).unwrap();
     let guest = &wired.guest;
     let first = wired.interface.clone();
     let second = guests::load_driver(guest, &mac("n1")).unwrap();

@@ -2,6 +2,12 @@
 
 use hypernic_tests::peer::{MAC, udp};
 use hypernic_tests::{Result, Wired, guests};
+use rig::{GuestConfig, Kernel};
+
+on_every_kernel! {
+    multicast_joins_let_through_what_was_joined,
+    promiscuous_modes_and_further_addresses,
+}
 
 /// Sends one frame to each address and says how many the NIC let through.
 fn passed(wired: &Wired, to: &[[u8; 6]]) -> Result<u64> {
@@ -20,8 +26,8 @@ fn passed(wired: &Wired, to: &[[u8; 6]]) -> Result<u64> {
 }
 
 /// A guest that says little of its own, so that nothing else is answered.
-fn quiet(name: &str) -> Wired {
-    let wired = Wired::new(name).unwrap();
+fn quiet(kernel: Kernel, name: &str) -> Wired {
+    let wired = Wired::new(GuestConfig::new(name).kernel(kernel)).unwrap();
     let interface = &wired.interface;
     let [a, b, c, d, e, f] = MAC;
     wired
@@ -62,9 +68,8 @@ fn different(count: u8) -> Vec<[u8; 6]> {
         .collect()
 }
 
-#[test]
-fn multicast_joins_let_through_what_was_joined() {
-    let wired = quiet("groups");
+fn multicast_joins_let_through_what_was_joined(kernel: Kernel) {
+    let wired = quiet(kernel, "groups");
     let groups = different(60);
     let (mine, others) = groups.split_at(40);
     assert_eq!(passed(&wired, &groups).unwrap(), 0);
@@ -113,9 +118,8 @@ fn multicast_joins_let_through_what_was_joined() {
     wired.assert_quiet();
 }
 
-#[test]
-fn promiscuous_modes_and_further_addresses() {
-    let wired = quiet("promiscuous");
+fn promiscuous_modes_and_further_addresses(kernel: Kernel) {
+    let wired = quiet(kernel, "promiscuous");
     let interface = &wired.interface;
     let set = |words: &str| {
         wired

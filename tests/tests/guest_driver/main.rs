@@ -3,6 +3,36 @@
 //! `long_` are run by `make test-long`. Times are printed, never asserted.
 #![forbid(unsafe_code)]
 
+/// Tests on the kernel that most tests use, and as long ones on the oldest and the newest there are.
+macro_rules! on_every_kernel {
+    ($($test:ident,)+) => {
+        mod linux_stable {
+            $(#[test] fn $test() { super::$test(rig::Kernel::Stable); })+
+        }
+        mod long_linux_oldest {
+            $(#[test] #[ignore = "long: make test-long"] fn $test() { super::$test(rig::Kernel::Oldest); })+
+        }
+        mod long_linux_newest {
+            $(#[test] #[ignore = "long: make test-long"] fn $test() { super::$test(rig::Kernel::Newest); })+
+        }
+    };
+}
+
+/// Long tests on all of them.
+macro_rules! long_on_every_kernel {
+    ($($test:ident,)+) => {
+        mod long_on_linux_stable {
+            $(#[test] #[ignore = "long: make test-long"] fn $test() { super::$test(rig::Kernel::Stable); })+
+        }
+        mod long_on_linux_oldest {
+            $(#[test] #[ignore = "long: make test-long"] fn $test() { super::$test(rig::Kernel::Oldest); })+
+        }
+        mod long_on_linux_newest {
+            $(#[test] #[ignore = "long: make test-long"] fn $test() { super::$test(rig::Kernel::Newest); })+
+        }
+    };
+}
+
 mod bonds;
 mod endurance;
 mod filters;

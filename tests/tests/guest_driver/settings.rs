@@ -3,7 +3,21 @@
 use std::time::Instant;
 
 use hypernic_tests::wired::payloads;
-use hypernic_tests::{Result, Wired, peer};
+use hypernic_tests::{LONG, Result, Wired, peer};
+use rig::{GuestConfig, Kernel};
+
+on_every_kernel! {
+    frames_of_any_length_up_to_the_longest_mtu_go_both_ways,
+    rings_and_pause_settings_move_every_byte,
+    interrupt_rates_move_every_byte,
+    speeds_are_negotiated_and_forced,
+}
+
+long_on_every_kernel! {
+    every_mtu_around_every_buffer_size,
+    rings_of_every_size,
+    interrupt_rates_of_every_kind,
+}
 
 /// Sets the MTU at both ends and moves traffic of every length that means something there.
 fn at_mtu(wired: &Wired, mtu: usize) -> Result<()> {
@@ -19,9 +33,8 @@ fn at_mtu(wired: &Wired, mtu: usize) -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn frames_of_any_length_up_to_the_longest_mtu_go_both_ways() {
-    let wired = Wired::new("mtu").unwrap();
+fn frames_of_any_length_up_to_the_longest_mtu_go_both_ways(kernel: Kernel) {
+    let wired = Wired::new(GuestConfig::new("mtu").kernel(kernel)).unwrap();
     // Ascending, so that the longest frame seen so far is that of this MTU.
     for mtu in [1500, 1501, 2031, 4083, 9000, 16_110] {
         at_mtu(&wired, mtu).unwrap_or_else(|e| panic!("MTU {mtu}: {e}"));
@@ -42,10 +55,8 @@ fn over_the_limit_is_refused(wired: &Wired) {
 
 /// Around every size of receive buffer the driver may choose (RCTL.BSIZE: 256 to 16384), less header and check
 /// sequence, and with and without room for a tag.
-#[test]
-#[ignore = "long: make test-long"]
-fn long_every_mtu_around_every_buffer_size() {
-    let wired = Wired::new("mtus").unwrap();
+fn every_mtu_around_every_buffer_size(kernel: Kernel) {
+    let wired = Wired::new(GuestConfig::new("mtus").kernel(kernel)).unwrap();
     let mut mtus = vec![
         1500, 1501, 1502, 1503, 1504, 1600, 9000, 12_000, 16_109, 16_110,
     ];
@@ -89,9 +100,8 @@ fn with_rings(wired: &Wired, rx: u32, tx: u32) -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn rings_and_pause_settings_move_every_byte() {
-    let wired = Wired::new("settings").unwrap();
+fn rings_and_pause_settings_move_every_byte(kernel: Kernel) {
+    let wired = Wired::new(GuestConfig::new("settings").kernel(kernel)).unwrap();
     for (rx, tx) in [(80, 80), (4096, 4096), (104, 2048)] {
         with_rings(&wired, rx, tx).unwrap_or_else(|e| panic!("-G {rx} {tx}: {e}"));
     }
@@ -102,10 +112,8 @@ fn rings_and_pause_settings_move_every_byte() {
     wired.assert_quiet();
 }
 
-#[test]
-#[ignore = "long: make test-long"]
-fn long_rings_of_every_size() {
-    let wired = Wired::new("rings").unwrap();
+fn rings_of_every_size(kernel: Kernel) {
+    let wired = Wired::new(GuestConfig::new("rings").kernel(kernel)).unwrap();
     let sizes = [
         80, 81, 88, 96, 120, 128, 200, 256, 504, 512, 1000, 1024, 2040, 2048, 4088, 4096,
     ];
@@ -149,9 +157,8 @@ fn with_moderation(wired: &Wired, parameters: &str) {
 
 /// The driver offers `-C` for the 82545 and later only, and says so for this chip; what it would set, its parameters
 /// set.
-#[test]
-fn interrupt_rates_move_every_byte() {
-    let wired = Wired::new("rates").unwrap();
+fn interrupt_rates_move_every_byte(kernel: Kernel) {
+    let wired = Wired::new(GuestConfig::new("rates").kernel(kernel)).unwrap();
     let refused = wired
         .guest
         .sh(&format!("ethtool -C {} rx-usecs 125", wired.interface))
@@ -163,10 +170,8 @@ fn interrupt_rates_move_every_byte() {
     wired.assert_quiet();
 }
 
-#[test]
-#[ignore = "long: make test-long"]
-fn long_interrupt_rates_of_every_kind() {
-    let wired = Wired::new("all rates").unwrap();
+fn interrupt_rates_of_every_kind(kernel: Kernel) {
+    let wired = Wired::new(GuestConfig::new("all rates").kernel(kernel)).unwrap();
     for parameters in MODERATION {
         with_moderation(&wired, parameters);
     }
@@ -194,4 +199,37 @@ fn with_pause(wired: &Wired, autoneg: bool, rx: bool, tx: bool) -> Result<()> {
     wired
         .peer
         .ping(wired.target(None), 1500, &payloads(1500, 4000))
+}
+
+fn speeds_are_negotiated_and_forced(kernel: Kernel) {
+    let wired = Wired::new(GuestConfig::new("speeds").kernel(kernel)).unwrap();
+    for (settings, speed, duplex) in [
+        ("autoneg off speed 10 duplex half", "10Mb/s", "Half"),
+        ("autoneg off speed 100 duplex full", "100Mb/s", "Full"),
+        // Offering one of 10 and 100 at half and full duplex (1, 2, 4, 8), or all and gigabit (20 hexadecimal).
+        ("autoneg on advertise 0x04", "100Mb/s", "Half"),
+        ("autoneg on advertise 0x02", "10Mb/s", "Full"),
+        ("autoneg on advertise 0x2f", "1000Mb/s", "Full"),
+    ] {
+        let start = Instant::now();
+        wired.ethtool("-s", settings).unwrap();
+        wired.settled().unwrap();
+        let shown = wired.ethtool("", "").unwrap();
+        for line in [format!("Speed: {speed}"), format!("Duplex: {duplex}")] {
+            assert!(shown.contains(&line), "{settings}: {shown}");
+        }
+        wired.exchange(1500).unwrap();
+        println!("{settings}: {:.1} s", start.elapsed().as_secs_f64());
+    }
+    // Negotiating again is a loss of the link that the driver sees.
+    let changes = format!("cat /sys/class/net/{}/carrier_changes", wired.interface);
+    let before = wired.guest.run(&changes).unwrap();
+    wired.ethtool("-r", "").unwrap();
+    wired
+        .guest
+        .wait_for(&format!("[ $({changes}) -gt {} ]", before.trim()), LONG)
+        .unwrap();
+    wired.settled().unwrap();
+    wired.exchange(1500).unwrap();
+    wired.assert_quiet();
 }
