@@ -29,7 +29,7 @@
 // Called from within a callback of the same NIC, or from two threads at once.
 #define HN_BUSY -2
 
-// There is no such model, or memory overlaps what is mapped already.
+// There is no such model, memory overlaps what is mapped already, or a state cannot be loaded.
 #define HN_REFUSED -3
 
 // A defect in this library; the NIC is not to be used any more.
@@ -154,6 +154,21 @@ int hn_nic_set_link(hn_nic *nic, bool up);
 // # Safety
 // `nic` is a living NIC.
 int hn_nic_reset(hn_nic *nic);
+
+// Saves the whole NIC. `*len` is the room at `data` in bytes and becomes the length of the state;
+// HN_BLOCKED: it needs more room, `*len` says how much, nothing was written. Ask with `*len` 0.
+//
+// # Safety
+// `nic` is a living NIC, `len` points to a size, `data` to that many bytes.
+int hn_nic_save(hn_nic *nic, uint8_t *data, size_t *len);
+
+// Becomes what hn_nic_save saved, in this or another process. HN_REFUSED: the state is damaged,
+// impossible, of another NIC or from a newer library, and the NIC is as it was. Follow with
+// hn_nic_run.
+//
+// # Safety
+// `nic` is a living NIC, `data` points to `len` bytes.
+int hn_nic_load(hn_nic *nic, const uint8_t *data, size_t len);
 
 // Maps `len` bytes of guest memory that lie at `memory`: reached without dma_read and dma_write.
 // HN_REFUSED: the range is empty, wraps, or overlaps what is mapped.

@@ -30,7 +30,7 @@ pub const HN_BLOCKED: c_int = 2;
 pub const HN_INVALID: c_int = -1;
 /// Called from within a callback of the same NIC, or from two threads at once.
 pub const HN_BUSY: c_int = -2;
-/// There is no such model, or memory overlaps what is mapped already.
+/// There is no such model, memory overlaps what is mapped already, or a state cannot be loaded.
 pub const HN_REFUSED: c_int = -3;
 /// A defect in this library; the NIC is not to be used any more.
 pub const HN_FAILED: c_int = -4;
@@ -341,6 +341,53 @@ pub unsafe extern "C" fn hn_nic_reset(nic: *mut hn_nic) -> c_int {
         HN_OK
     };
     // SAFETY: the caller's promise.
+    unsafe { on(nic, body) }
+}
+
+/// Saves the whole NIC. `*len` is the room at `data` in bytes and becomes the length of the state;
+/// HN_BLOCKED: it needs more room, `*len` says how much, nothing was written. Ask with `*len` 0.
+///
+/// # Safety
+/// `nic` is a living NIC, `len` points to a size, `data` to that many bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hn_nic_save(nic: *mut hn_nic, data: *mut u8, len: *mut usize) -> c_int {
+    if len.is_null() {
+        return HN_INVALID;
+    }
+    // SAFETY: the caller's promise, here and below.
+    let Some(data) = (unsafe { bytes_mut(data, *len) }) else {
+        return HN_INVALID;
+    };
+    let body = |nic: &mut Nic| {
+        let state = nic.save();
+        unsafe { len.write(state.len()) };
+        match data.get_mut(..state.len()) {
+            Some(to) => {
+                to.copy_from_slice(&state);
+                HN_OK
+            }
+            None => HN_BLOCKED,
+        }
+    };
+    unsafe { on(nic, body) }
+}
+
+/// Becomes what hn_nic_save saved, in this or another process. HN_REFUSED: the state is damaged,
+/// impossible, of another NIC or from a newer library, and the NIC is as it was. Follow with
+/// hn_nic_run.
+///
+/// # Safety
+/// `nic` is a living NIC, `data` points to `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hn_nic_load(nic: *mut hn_nic, data: *const u8, len: usize) -> c_int {
+    // SAFETY: the caller's promise, here and below.
+    let Some(data) = (unsafe { bytes(data, len) }) else {
+        return HN_INVALID;
+    };
+    let body = |nic: &mut Nic| match nic.load(data) {
+        Ok(()) => HN_OK,
+        Err(_) => HN_REFUSED,
+    };
     unsafe { on(nic, body) }
 }
 

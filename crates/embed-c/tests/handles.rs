@@ -169,3 +169,31 @@ fn mapped_memory_is_used_until_it_is_unmapped() {
         hn_nic_free(nic);
     }
 }
+
+#[test]
+fn a_saved_nic_goes_on_elsewhere() {
+    let mut world = World::default();
+    let table = host(&mut world);
+    let ((_, here), (_, there)) = (new(c"e1000", &table), new(c"e1000", &table));
+    write(here, 0x3808, 0x780); // TDLEN
+    let mut len = 0;
+    // SAFETY: both NICs live, and buffers have the length they are said to have.
+    unsafe {
+        assert_eq!(hn_nic_save(here, ptr::null_mut(), &mut len), HN_BLOCKED);
+        let mut state = vec![0; len];
+        assert_eq!(hn_nic_save(here, state.as_mut_ptr(), &mut len), HN_OK);
+        assert_eq!(len, state.len());
+        assert_eq!(hn_nic_load(there, state.as_ptr(), len - 1), HN_REFUSED);
+        assert_eq!(hn_nic_load(there, ptr::null(), len), HN_INVALID);
+        assert_eq!(
+            hn_nic_save(here, ptr::null_mut(), ptr::null_mut()),
+            HN_INVALID
+        );
+        assert_eq!(hn_nic_load(there, state.as_ptr(), len), HN_OK);
+        let mut tdlen = [0; 4];
+        hn_nic_read(there, 0, 0x3808, tdlen.as_mut_ptr(), 4);
+        assert_eq!(tdlen, [0x80, 7, 0, 0]);
+        hn_nic_free(here);
+        hn_nic_free(there);
+    }
+}

@@ -28,6 +28,7 @@ use std::time::Duration;
 
 pub use model::Progress;
 pub use nic::{Description, Error, Nic};
+pub use snapshot::StateError;
 
 /// What a NIC needs of the program around it.
 ///

@@ -10,6 +10,8 @@ use model::{
 };
 use parking_lot::Mutex;
 use pci::{Bar, Capability, ConfigBuilder, ConfigEvent, ConfigSpace, Msi, PowerManagement};
+use serde::{Deserialize, Serialize};
+use snapshot::{Kind, State, StateError};
 use wire::Offload;
 
 use crate::Host;
@@ -98,6 +100,19 @@ impl Sink for Out {
     fn want_room(&self, _waker: &Arc<dyn Wake>) {
         // The host calls `run` again when it has room.
     }
+}
+
+/// A saved NIC. Released versions never change.
+#[derive(Serialize, Deserialize)]
+struct V1 {
+    config: Vec<u8>,
+    model: Vec<u8>,
+    waiting: bool,
+}
+
+impl State for V1 {
+    const KIND: Kind = Kind::new("nic");
+    const VERSION: u32 = 1;
 }
 
 /// A NIC.
@@ -278,6 +293,49 @@ impl Nic {
         self.control.reset(&self.env, ResetKind::Bus);
         self.tell_pci();
         self.waiting = false;
+    }
+
+    /// The whole NIC as bytes, between two calls: configuration space, registers, what is under way.
+    /// Not in it: memory maps and what [`new`](crate::new) was told. Do not use this NIC afterwards
+    /// if another one goes on with its state.
+    pub fn save(&self) -> Vec<u8> {
+        snapshot::seal(&V1 {
+            config: self.config.save(),
+            model: self.control.save(&self.env),
+            waiting: self.waiting,
+        })
+    }
+
+    /// Becomes what [`Nic::save`] saved, in this or another process. Follow with [`Nic::run`].
+    ///
+    /// # Errors
+    /// A state that is damaged, impossible, of another NIC or from a newer program is refused with
+    /// the reason, and the NIC stays as it was.
+    pub fn load(&mut self, state: &[u8]) -> Result<(), StateError> {
+        let saved = snapshot::open(V1::KIND, state)?;
+        if saved.version != V1::VERSION {
+            return Err(StateError::Version {
+                kind: V1::KIND,
+                found: saved.version,
+                newest: V1::VERSION,
+            });
+        }
+        let V1 {
+            config,
+            model,
+            waiting,
+        } = saved.decode()?;
+        let mut space = self.config.clone();
+        space.load(&config)?;
+        // Before the model, which may send a message at once.
+        self.pins.route(Route::of(&space));
+        if let Err(refused) = self.control.load(&self.env, &model) {
+            self.pins.route(Route::of(&self.config));
+            return Err(refused);
+        }
+        self.config = space;
+        self.waiting |= waiting;
+        Ok(())
     }
 
     /// Visits the NIC's counters: frames, bytes, interrupts, and each kind of refusal.

@@ -149,7 +149,7 @@ fn the_bus_finds_what_the_manual_describes() {
 fn a_host_without_room_gets_the_frames_later_and_once() {
     let (mut nic, machine) = started();
     machine.full.store(true, Ordering::Relaxed);
-    nic.write(0, 0x3818, &5u32.to_le_bytes());
+    nic_sends(&mut nic, 5);
     assert_eq!(nic.run(256), Progress::Blocked);
     assert_eq!(nic.run(256), Progress::Blocked);
     assert_eq!(machine.sent(), 0);
@@ -238,4 +238,34 @@ fn memory_out_of_reach_costs_frames_and_a_counter() {
     let mut command = [0; 2];
     nic.config_read(0x04, &mut command);
     assert_eq!(command, [0, 0]);
+}
+
+#[test]
+fn a_saved_nic_goes_on_elsewhere_with_what_it_had_to_do() {
+    let (mut here, machine) = started();
+    machine.full.store(true, Ordering::Relaxed);
+    nic_sends(&mut here, 5);
+    assert_eq!(here.run(256), Progress::Blocked);
+    set(&mut here, 0x00d0, 0x01);
+    let state = here.save();
+    drop(here);
+
+    machine.full.store(false, Ordering::Relaxed);
+    let mut there = hypernic_embed::new("e1000", MAC, machine.clone()).expect("there is one");
+    for len in [0, 8, state.len() - 1] {
+        assert!(there.load(&state[..len]).is_err(), "{len} bytes of it");
+    }
+    let untouched = get(&mut there, 0x3808);
+    assert_eq!(untouched, 0, "a refusal changes nothing");
+    there.load(&state).expect("it is whole");
+    let mut command = [0; 2];
+    there.config_read(0x04, &mut command);
+    assert_eq!(command, [0x06, 0]);
+    assert_eq!(there.run(256), Progress::Idle);
+    assert_eq!(machine.sent(), 5);
+    assert!(machine.level(), "the sending is reported");
+}
+
+fn nic_sends(nic: &mut Nic, tail: u32) {
+    nic.write(0, 0x3818, &tail.to_le_bytes());
 }
