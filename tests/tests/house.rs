@@ -30,7 +30,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "embed",
-        &["e1000", "frame", "guest-mem", "model", "pci", "snapshot", "wire"],
+        &[
+            "e1000",
+            "frame",
+            "guest-mem",
+            "model",
+            "pci",
+            "snapshot",
+            "wire",
+        ],
     ),
     ("embed-c", &["embed", "guest-mem"]),
     ("port", &["frame", "guest-mem", "wire"]),
