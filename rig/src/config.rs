@@ -39,6 +39,9 @@ pub enum Boot {
     },
     /// The machine's firmware, which then boots what it finds (a NIC's option ROM). Its output is on the console.
     Firmware,
+    /// U-Boot in place of the firmware, which takes commands on the console. It finds NICs outside root ports, and slot
+    /// 1 is not theirs: give them an address.
+    UBoot,
     /// Another kernel.
     Kernel {
         /// Anything QEMU's `-kernel` takes.
@@ -87,7 +90,7 @@ pub struct GuestConfig {
 
 /// The kernel command line: silent, without self-tests and hardware the machine does not have. It halves the
 /// time a translated guest takes to boot.
-const CMDLINE: &str = "console=ttyS0 panic=-1 quiet mitigations=off lsm= audit=0 init_on_alloc=0 rodata=off \
+pub const CMDLINE: &str = "console=ttyS0 panic=-1 quiet mitigations=off lsm= audit=0 init_on_alloc=0 rodata=off \
     tsc=reliable no_timer_check rcupdate.rcu_expedited=1 cryptomgr.notests i8042.nopnp i8042.noaux i8042.nokbd \
     nowatchdog net.ifnames=0 initcall_blacklist=jent_mod_init,load_system_certificate_list,bpf_tcp_ca_kfunc_init,\
     bpf_dummy_struct_ops_init,init_encrypted,cmos_init,bert_init";
@@ -267,6 +270,9 @@ pub(crate) fn arguments(rig: &Rig, config: &GuestConfig, scratch: &Path) -> Resu
             &initrd.to_string_lossy(),
         ]);
         add(&["-append", format!("{CMDLINE} {append}").trim()]);
+    }
+    if config.boot == Boot::UBoot {
+        add(&["-bios", &rig.root().uboot().to_string_lossy()]);
     }
     if let Boot::Kernel {
         kernel,

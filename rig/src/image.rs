@@ -37,7 +37,14 @@ impl Image {
         self.dir.join("initramfs.cpio")
     }
 
-    /// A name for the content of both.
+    /// A small initramfs for the same kernel (3 MB: busybox and the e1000 driver), for boot loaders that get it over a
+    /// network. It has a shell on the console and takes no commands of the rig.
+    #[must_use]
+    pub fn small_initramfs(&self) -> PathBuf {
+        self.dir.join("small.cpio")
+    }
+
+    /// A name for the content of all.
     pub(crate) fn key(&self) -> &str {
         &self.key
     }
@@ -63,9 +70,15 @@ pub(crate) fn prepare(kernel: Kernel, cache: &Cache, root: &Root) -> Result<Imag
         let elf = kernel::extract_vmlinux(&bytes)
             .map_err(|e| CannotRun::new(format!("{}: {e}", image.display())))?;
         let archive = initramfs::build(root, &stock.modules)?;
-        let (kernel, initrd) = (scratch.join("vmlinux"), scratch.join("initramfs.cpio"));
-        fs::write(&kernel, &elf).map_err(io(&kernel))?;
-        fs::write(&initrd, &archive).map_err(io(&initrd))?;
+        let small = initramfs::build_small(root, &stock.modules)?;
+        for (name, bytes) in [
+            ("vmlinux", &elf),
+            ("initramfs.cpio", &archive),
+            ("small.cpio", &small),
+        ] {
+            let path = scratch.join(name);
+            fs::write(&path, bytes).map_err(io(&path))?;
+        }
         say(&format!(
             "kernel {} MB and initramfs {} MB built in {:.1} s",
             elf.len() / 1_000_000,

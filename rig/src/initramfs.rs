@@ -87,10 +87,28 @@ echo "RIG-UP $(cut -d' ' -f1 /proc/uptime)"
 while :; do setsid /bin/sh -c 'exec /bin/sh -i </dev/ttyS0 >/dev/ttyS0 2>&1'; usleep 100000; done
 "#;
 
+/// What an initramfs has besides busybox and the scripts.
+struct Contents {
+    modules: &'static [&'static str],
+    tools: &'static [&'static str],
+}
+
+/// For the rig's own guests.
+const WHOLE: Contents = Contents {
+    modules: MODULES,
+    tools: TOOLS,
+};
+
+/// For guests that load theirs over a network: 3 MB, enough to use an e1000.
+const SMALL: Contents = Contents {
+    modules: &["e1000"],
+    tools: &[],
+};
+
 /// All that decides what the initramfs contains, besides the root itself: part of its key in the cache.
 pub(crate) fn recipe() -> String {
     [
-        "2",
+        "3",
         &MODULES.join(" "),
         &PORT_MODULES.join(" "),
         &TOOLS.join(" "),
@@ -102,8 +120,17 @@ pub(crate) fn recipe() -> String {
     .join("\n")
 }
 
-/// Builds the archive.
+/// Builds the archive of the rig's own guests.
 pub(crate) fn build(root: &Root, modules: &Path) -> Result<Vec<u8>> {
+    archive(root, modules, &WHOLE)
+}
+
+/// Builds the small archive.
+pub(crate) fn build_small(root: &Root, modules: &Path) -> Result<Vec<u8>> {
+    archive(root, modules, &SMALL)
+}
+
+fn archive(root: &Root, modules: &Path, contents: &Contents) -> Result<Vec<u8>> {
     let read = |path: &Path| fs::read(path).map_err(Error::io(format!("read {}", path.display())));
     let find = |program: &str| {
         root.find(program).ok_or_else(|| Error::Command {
@@ -142,21 +169,26 @@ pub(crate) fn build(root: &Root, modules: &Path) -> Result<Vec<u8>> {
     cpio.file("etc/group", 0o644, b"root:x:0:\n");
     cpio.file("usr/bin/busybox", 0o755, &read(&find("busybox")?)?);
     let mut names = BTreeSet::new();
-    // iperf3 cancels threads, for which glibc loads libgcc_s at run time.
-    let mut libraries = BTreeSet::from(["usr/lib/x86_64-linux-gnu/libgcc_s.so.1".into()]);
-    for &tool in TOOLS {
+    let mut libraries = BTreeSet::new();
+    for &tool in contents.tools {
         let path = find(tool)?;
         cpio.file(&format!("usr/bin/{tool}"), 0o755, &read(&path)?);
         libraries.extend(root.libraries(&path)?);
         names.insert(tool);
     }
+    if names.contains("iperf3") {
+        // It cancels threads, for which glibc loads libgcc_s at run time.
+        libraries.insert("usr/lib/x86_64-linux-gnu/libgcc_s.so.1".into());
+    }
     for library in libraries {
         let name = library.to_string_lossy().into_owned();
         cpio.file(&name, 0o755, &read(&root.dir().join(library))?);
     }
-    // Debian's busybox shell prefers its own `ip` and `ping` to the real ones, so `sh` is dash.
-    cpio.symlink("usr/bin/sh", "dash");
-    names.insert("sh");
+    if names.contains("dash") {
+        // Debian's busybox shell prefers its own `ip` and `ping` to the real ones, so `sh` is dash.
+        cpio.symlink("usr/bin/sh", "dash");
+        names.insert("sh");
+    }
     let applets = process::output(Command::new(find("busybox")?).arg("--list"))?;
     let applets = String::from_utf8_lossy(&applets);
     for applet in applets.split_whitespace().filter(|a| *a != "busybox") {
@@ -164,7 +196,7 @@ pub(crate) fn build(root: &Root, modules: &Path) -> Result<Vec<u8>> {
             cpio.symlink(&format!("usr/bin/{applet}"), "busybox");
         }
     }
-    for (name, (object, needs)) in kernel::collect(modules, MODULES, &PORT_MODULES)? {
+    for (name, (object, needs)) in kernel::collect(modules, contents.modules, &PORT_MODULES)? {
         cpio.file(&format!("mod/{name}.ko"), 0o644, &object);
         cpio.file(
             &format!("mod/{name}.dep"),

@@ -52,7 +52,7 @@ mod sources;
 
 pub use agent::Output;
 pub use cache::Cache;
-pub use config::{Accel, Boot, GuestConfig};
+pub use config::{Accel, Boot, CMDLINE, GuestConfig};
 pub use daemon::Daemon;
 pub use error::{CannotRun, Error, Result};
 pub use guest::{Guest, Job, ThreadCpu};

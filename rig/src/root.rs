@@ -124,6 +124,11 @@ impl Root {
         Ok(paths)
     }
 
+    /// U-Boot as the firmware of a PC.
+    pub(crate) fn uboot(&self) -> PathBuf {
+        self.dir.join("usr/lib/u-boot/qemu-x86/u-boot.rom")
+    }
+
     /// The kernel guests run unless they ask for another.
     pub(crate) fn kernel(&self) -> Result<Stock> {
         kernel::find(&self.dir)
