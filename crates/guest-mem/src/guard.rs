@@ -6,26 +6,61 @@
 //! then on, and nobody else notices. An address that is not ours gets the default action.
 
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Mappings watched at once in one process; one per guest memory file.
 const SLOTS: usize = 16 * 1024;
 
 struct Watched {
     used: AtomicBool,
+    /// Odd while the range changes.
+    version: AtomicUsize,
     start: AtomicUsize,
     len: AtomicUsize,
     hits: AtomicU64,
 }
 
-static TABLE: [Watched; SLOTS] = [const {
-    Watched {
+impl Watched {
+    const FREE: Self = Self {
         used: AtomicBool::new(false),
+        version: AtomicUsize::new(0),
         start: AtomicUsize::new(0),
         len: AtomicUsize::new(0),
         hits: AtomicU64::new(0),
+    };
+
+    /// Only whoever holds `used` may call this.
+    fn set(&self, start: usize, len: usize) {
+        self.begin();
+        self.start.store(start, Ordering::Relaxed);
+        self.len.store(len, Ordering::Relaxed);
+        self.finish();
     }
-}; SLOTS];
+
+    fn begin(&self) {
+        self.version.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::Release);
+    }
+
+    fn finish(&self) {
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Start and length, of one and the same mapping. `None` while they change: the mapping that
+    /// a thread is just touching is there, and its range does not.
+    fn range(&self) -> Option<(usize, usize)> {
+        let before = self.version.load(Ordering::Acquire);
+        let range = (
+            self.start.load(Ordering::Relaxed),
+            self.len.load(Ordering::Relaxed),
+        );
+        fence(Ordering::Acquire);
+        let after = self.version.load(Ordering::Relaxed);
+        (before == after && before.is_multiple_of(2)).then_some(range)
+    }
+}
+
+static TABLE: [Watched; SLOTS] = [Watched::FREE; SLOTS];
 
 /// A place in the table; released by its mapping before it unmaps.
 pub(crate) struct Slot(usize);
@@ -37,7 +72,7 @@ impl Slot {
 
     pub(crate) fn release(&self) {
         let slot = &TABLE[self.0];
-        slot.len.store(0, Ordering::Release);
+        slot.set(0, 0);
         slot.used.store(false, Ordering::Release);
     }
 }
@@ -46,8 +81,7 @@ pub(crate) fn watch(start: usize, len: usize) -> Option<Slot> {
     for (i, slot) in TABLE.iter().enumerate() {
         if !slot.used.swap(true, Ordering::AcqRel) {
             slot.hits.store(0, Ordering::Relaxed);
-            slot.start.store(start, Ordering::Relaxed);
-            slot.len.store(len, Ordering::Release);
+            slot.set(start, len);
             return Some(Slot(i));
         }
     }
@@ -75,8 +109,9 @@ extern "C" fn on_sigbus(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc
     // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler.
     let addr = unsafe { (*info).si_addr() } as usize;
     for slot in &TABLE {
-        let len = slot.len.load(Ordering::Acquire);
-        let start = slot.start.load(Ordering::Relaxed);
+        let Some((start, len)) = slot.range() else {
+            continue;
+        };
         if len == 0 || addr < start || addr - start >= len {
             continue;
         }
@@ -111,4 +146,45 @@ fn zero_pages(start: usize, len: usize) -> bool {
         )
     };
     got != libc::MAP_FAILED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_used_anew_never_shows_the_start_of_one_mapping_with_the_length_of_another() {
+        let slot = Watched::FREE;
+        slot.set(0x1000, 0x5000);
+        assert_eq!(slot.range(), Some((0x1000, 0x5000)));
+        // Wherever the next owner is interrupted on its way, a handler passes the slot over.
+        slot.begin();
+        assert_eq!(slot.range(), None);
+        slot.start.store(0x9000, Ordering::Relaxed);
+        assert_eq!(slot.range(), None);
+        slot.len.store(0x2000, Ordering::Relaxed);
+        assert_eq!(slot.range(), None);
+        slot.finish();
+        assert_eq!(slot.range(), Some((0x9000, 0x2000)));
+    }
+
+    #[test]
+    fn whatever_is_seen_while_owners_change_is_whole() {
+        let slot = Watched::FREE;
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in (1..).take_while(|_| !over.load(Ordering::Relaxed)) {
+                    slot.set(n, n * 3);
+                    slot.set(0, 0);
+                }
+            });
+            for _ in 0..if cfg!(miri) { 100 } else { 300_000 } {
+                if let Some((start, len)) = slot.range() {
+                    assert_eq!(len, start * 3);
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    }
 }

@@ -10,11 +10,6 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::guard;
 use crate::table::MapError;
 
-/// File systems whose pages are memory. A file anywhere else (FUSE above all) could block a
-/// worker for ever on a page fault, which would cost other guests their switch.
-const TMPFS_MAGIC: u64 = 0x0102_1994;
-const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
-
 /// Memory that stays mapped at one address as long as this lives.
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -23,11 +18,48 @@ pub(crate) struct Mapping {
     kind: Kind,
 }
 
+/// What one peer's files cost us, and what became of them.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    /// Mappings there are.
+    files: AtomicU64,
+    /// Their bytes.
+    bytes: AtomicU64,
+    /// What `SIGBUS` counted in mappings that are gone.
+    pub(crate) past_sigbus: AtomicU64,
+}
+
+/// Most files of one peer at once. A process has some 65,000 mappings for all its peers; a VMM
+/// needs one file per piece of RAM.
+pub(crate) const MAX_FILES: u64 = 256;
+
+/// Most bytes of one peer's files: a process has an address space of 128 TiB for all its peers.
+pub(crate) const MAX_BYTES: u64 = 4 << 40;
+
+impl Account {
+    /// Notes a mapping of so many bytes, if the peer may have it. Called under the table's lock.
+    fn open(&self, len: u64) -> Result<(), MapError> {
+        let files = self.files.load(Ordering::Relaxed) + 1;
+        let bytes = self.bytes.load(Ordering::Relaxed).saturating_add(len);
+        if files > MAX_FILES || bytes > MAX_BYTES {
+            return Err(MapError::TooMany);
+        }
+        self.files.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn close(&self, len: u64) {
+        self.files.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(len, Ordering::Relaxed);
+    }
+}
+
 enum Kind {
     /// A peer's file; `slot` watches it for `SIGBUS`.
     File {
         slot: guard::Slot,
-        past: Arc<AtomicU64>,
+        account: Arc<Account>,
     },
     /// Ours; the box keeps the allocation.
     Heap { _layout: Box<[AtomicU64]> },
@@ -44,18 +76,13 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps `min_len` bytes or the whole file behind `fd`, whichever is more.
     ///
-    /// `past` gets what `SIGBUS` counted here once the mapping is gone.
+    /// `account` is the peer's, and gets what `SIGBUS` counted here once the mapping is gone.
     pub(crate) fn file(
         fd: BorrowedFd<'_>,
         min_len: u64,
-        past: &Arc<AtomicU64>,
+        account: &Arc<Account>,
     ) -> Result<Arc<Self>, MapError> {
         let stat = rustix::fs::fstat(fd).map_err(MapError::Stat)?;
-        let fs = rustix::fs::fstatfs(fd).map_err(MapError::Stat)?;
-        let magic = fs.f_type as u64;
-        if magic != TMPFS_MAGIC && magic != HUGETLBFS_MAGIC {
-            return Err(MapError::NotMemory { magic });
-        }
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         if size < min_len {
             return Err(MapError::BeyondFile {
@@ -70,6 +97,11 @@ impl Mapping {
             prot |= ProtFlags::WRITE;
         }
         let len = usize::try_from(size).map_err(|_| MapError::Wraps)?;
+        account.open(size)?;
+        let close = |error| {
+            account.close(size);
+            error
+        };
         // SAFETY: a fresh mapping at an address of the kernel's choice; it aliases no Rust object.
         let base = unsafe {
             rustix::mm::mmap(
@@ -81,12 +113,12 @@ impl Mapping {
                 0,
             )
         }
-        .map_err(MapError::Mmap)?;
-        let base: NonNull<u8> = NonNull::new(base.cast()).ok_or(MapError::Wraps)?;
+        .map_err(|errno| close(MapError::Mmap(errno)))?;
+        let base: NonNull<u8> = NonNull::new(base.cast()).ok_or_else(|| close(MapError::Wraps))?;
         let Some(slot) = guard::watch(base.as_ptr() as usize, len) else {
             // SAFETY: just mapped by us with this length and handed to nobody.
             let _ = unsafe { rustix::mm::munmap(base.as_ptr().cast(), len) };
-            return Err(MapError::TooMany);
+            return Err(close(MapError::TooMany));
         };
         Ok(Arc::new(Self {
             base,
@@ -94,7 +126,7 @@ impl Mapping {
             writable,
             kind: Kind::File {
                 slot,
-                past: Arc::clone(past),
+                account: Arc::clone(account),
             },
         }))
     }
@@ -151,10 +183,24 @@ impl Mapping {
     }
 }
 
+/// Whether the pages of a file are memory: memfd, tmpfs and hugetlbfs files have seals, and no
+/// others. A page fault on any other (FUSE above all) may take as long as a peer likes, and so may
+/// asking it for its size or its file system; seals are asked of nobody but the kernel.
+pub(crate) fn must_be_memory(fd: BorrowedFd<'_>) -> Result<(), MapError> {
+    match rustix::fs::fcntl_get_seals(fd) {
+        Ok(_) => Ok(()),
+        Err(rustix::io::Errno::INVAL) => Err(MapError::NotMemory),
+        Err(errno) => Err(MapError::Stat(errno)),
+    }
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if let Kind::File { slot, past } = &self.kind {
-            past.fetch_add(slot.hits(), Ordering::Relaxed);
+        if let Kind::File { slot, account } = &self.kind {
+            account
+                .past_sigbus
+                .fetch_add(slot.hits(), Ordering::Relaxed);
+            account.close(self.len as u64);
             slot.release();
             // SAFETY: mapped by us with this length; no slice outlives the table entry, and the
             // table entry held an Arc to us.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::mapping::Mapping;
+use crate::mapping::{Account, Mapping, must_be_memory};
 use crate::view::View;
 
 /// Most regions one peer may map; vfio-user's `max_dma_maps` (the default of the protocol).
@@ -57,18 +57,13 @@ pub enum MapError {
         wanted: u64,
     },
     /// The file is not memory.
-    #[error(
-        "the file is on a file system of type {magic:#x}; guest RAM must be a memfd, tmpfs or hugetlbfs file"
-    )]
-    NotMemory {
-        /// `statfs` type.
-        magic: u64,
-    },
+    #[error("guest RAM must be a memfd, tmpfs or hugetlbfs file")]
+    NotMemory,
     /// Write access asked for on a read-only descriptor.
     #[error("write access asked for, but the descriptor is read-only")]
     ReadOnlyFile,
-    /// More regions or files than allowed.
-    #[error("too many regions are mapped")]
+    /// More regions, files or bytes than one peer may have.
+    #[error("too many regions or files are mapped, or too large ones")]
     TooMany,
     /// `fstat` and friends failed.
     #[error("the descriptor cannot be examined: {0}")]
@@ -150,8 +145,8 @@ pub(crate) struct Table {
     pub(crate) remote: Option<Asked>,
     /// Files by (device, inode), most recently used last.
     files: Vec<((u64, u64), Arc<Mapping>)>,
-    /// Pages that peers took away from mappings that are gone.
-    past_sigbus: Arc<AtomicU64>,
+    /// What the peer's files cost.
+    account: Arc<Account>,
 }
 
 /// One NIC's guest memory. Cheap to clone; all clones are the same map.
@@ -183,6 +178,8 @@ impl Memory {
         prot: Prot,
     ) -> Result<(), MapError> {
         let end = file_offset.checked_add(len).ok_or(MapError::Wraps)?;
+        // Before the table is locked: senders to this guest wait for that lock.
+        must_be_memory(fd)?;
         self.insert(iova, len, prot, |table| {
             let mapping = table.file(fd, end)?;
             if prot.write && !mapping.writable() {
@@ -281,8 +278,9 @@ impl Memory {
     /// Removes everything, after the last view in flight.
     pub fn unmap_all(&self) {
         let mut table = self.table.write();
-        table.regions.clear();
-        table.files.clear();
+        // With their storage: 65,535 regions have some megabytes.
+        table.regions = Vec::new();
+        table.files = Vec::new();
     }
 
     /// Pins the map for the length of one batch.
@@ -322,7 +320,7 @@ impl Memory {
         let live: u64 = table.files.iter().map(|(_, m)| m.sigbus_hits()).sum();
         visit(
             "dma_sigbus",
-            live + table.past_sigbus.load(Ordering::Relaxed),
+            live + table.account.past_sigbus.load(Ordering::Relaxed),
         );
     }
 }
@@ -364,7 +362,14 @@ impl Table {
                 return Ok(mapping);
             }
         }
-        let mapping = Mapping::file(fd, end, &self.past_sigbus)?;
+        let mapping = match Mapping::file(fd, end, &self.account) {
+            // What is kept for later makes room for what is needed now.
+            Err(MapError::TooMany | MapError::Mmap(_)) => {
+                self.forget_idle_files(0);
+                Mapping::file(fd, end, &self.account)?
+            }
+            result => result?,
+        };
         self.files.push((key, Arc::clone(&mapping)));
         self.forget_idle_files(KEPT_FILES);
         Ok(mapping)
@@ -533,13 +538,41 @@ mod tests {
 
     #[test]
     #[cfg(not(miri))]
+    fn one_peer_cannot_have_all_mappings_and_all_addresses_of_the_process() {
+        use crate::mapping::{MAX_BYTES, MAX_FILES};
+        let memory = Memory::new();
+        let map = |n: u64, len: u64| {
+            let fd = memfd(len);
+            memory.map_fd(n << 44, 0x1000, fd.as_fd(), 0, Prot::RW)
+        };
+        for n in 0..MAX_FILES {
+            map(n, 0x1000).expect("map");
+        }
+        let one_more = map(MAX_FILES, 0x1000);
+        assert!(matches!(one_more, Err(MapError::TooMany)), "{one_more:?}");
+        // One gone is kept for a while, and gives way at once.
+        memory.unmap(0, 0x1000).expect("unmap");
+        map(MAX_FILES, 0x1000).expect("room again");
+        memory.unmap_all();
+        map(0, MAX_BYTES).expect("one large file");
+        assert!(matches!(map(1, 0x1000), Err(MapError::TooMany)));
+        // A file that grows under one region after the other is a mapping each time.
+        memory.unmap_all();
+        let fd = memfd(0x1000);
+        let grow = |n: u64| {
+            rustix::fs::ftruncate(&fd, (n + 1) * 0x1000).expect("grow");
+            memory.map_fd(n << 44, 0x1000, fd.as_fd(), n * 0x1000, Prot::RW)
+        };
+        let grown = (0..=MAX_FILES).map_while(|n| grow(n).ok()).count();
+        assert_eq!(grown as u64, MAX_FILES);
+    }
+
+    #[test]
+    #[cfg(not(miri))]
     fn only_memory_files_are_accepted() {
         let disk = std::fs::File::open("/proc/self/maps").expect("open");
         let refused = Memory::new().map_fd(0, 1, disk.as_fd(), 0, Prot::RO);
-        assert!(
-            matches!(refused, Err(MapError::NotMemory { .. })),
-            "{refused:?}"
-        );
+        assert!(matches!(refused, Err(MapError::NotMemory)), "{refused:?}");
     }
 
     #[test]

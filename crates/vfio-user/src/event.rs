@@ -4,11 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
-
-/// `f_type` of the file system behind eventfds (`ANON_INODE_FS_MAGIC`).
-const ANON_INODE: u64 = 0x0904_1934;
 
 /// A counter that can be waited for: what interrupts arrive on.
 #[derive(Debug)]
@@ -83,18 +80,29 @@ pub(crate) fn take(fd: BorrowedFd<'_>) -> u64 {
 /// Reads and clears an eventfd, and says why it cannot.
 pub(crate) fn try_take(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     let mut count = [0; 8];
-    match rustix::io::read(fd, &mut count)? {
+    // A peer can make its eventfd blocking again, and empty it after epoll has seen it full.
+    let mut into = [std::io::IoSliceMut::new(&mut count)];
+    let at_once = rustix::io::ReadWriteFlags::NOWAIT;
+    match rustix::io::preadv2(fd, &mut into, u64::MAX, at_once)? {
         8 => Ok(u64::from_ne_bytes(count)),
         _ => Err(Errno::INVAL),
     }
 }
 
-/// Accepts a descriptor from a peer as an eventfd, and makes it non-blocking.
+/// Accepts a descriptor from a peer as an eventfd, and makes it non-blocking, which is a courtesy:
+/// the peer can undo it, and nothing here relies on it.
 ///
-/// A pipe or a socket in its place could block the thread that raises an interrupt, so only
-/// anonymous inodes are taken: writing to one that is no eventfd fails at once.
+/// A pipe or a socket in its place is refused here. Whatever else lives among the kernel's
+/// anonymous inodes is found out when it is used, which fails at once.
 pub(crate) fn adopt(fd: OwnedFd) -> Result<OwnedFd, Errno> {
-    if rustix::fs::fstatfs(&fd)?.f_type as u64 != ANON_INODE {
+    // A file system of the peer's own (FUSE) may take for ever to answer an ordinary `stat`.
+    let place = |fd: BorrowedFd<'_>| {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let stat = rustix::fs::statx(fd, "", flags, StatxFlags::empty())?;
+        Ok((stat.stx_dev_major, stat.stx_dev_minor))
+    };
+    let ours = EventFd::new().map_err(|_| Errno::MFILE)?;
+    if place(fd.as_fd())? != place(ours.as_fd())? {
         return Err(Errno::INVAL);
     }
     let flags = rustix::fs::fcntl_getfl(&fd)?;

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::codec::irq;
-use crate::event;
+use crate::poke::{self, poke};
 
 /// The pin.
 #[derive(Default)]
@@ -50,9 +50,9 @@ impl Counters {
     }
 
     fn signal(&self, fd: BorrowedFd<'_>) {
-        match event::signal(fd) {
+        match poke(fd) {
             Ok(()) => Self::add(&self.triggers),
-            // The eventfd's counter is full: the client has not looked at it for 2^64 triggers.
+            // Its counter is full: the client has not looked at it for 2^64 triggers.
             Err(Errno::AGAIN) => Self::add(&self.suppressed),
             Err(_) => Self::add(&self.failed),
         }
@@ -92,6 +92,7 @@ impl std::fmt::Debug for Interrupts {
 
 impl Interrupts {
     pub(crate) fn new(has_intx: bool, msi: usize, msix: usize) -> Self {
+        poke::prepare();
         let vectors = |n| (0..n).map(|_| Mutex::default()).collect();
         Self(Arc::new(State {
             has_intx,

@@ -109,6 +109,7 @@ mod dma;
 mod event;
 mod interrupts;
 mod msix;
+mod poke;
 mod server;
 mod shared_mem;
 mod stream;

@@ -8,11 +8,14 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod connections;
 mod history;
 mod kill_table;
+mod maps;
 mod page;
 mod stage;
 mod table;
+mod talk;
 mod vmm;
 
 use std::time::Duration;

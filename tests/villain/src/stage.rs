@@ -216,11 +216,4 @@ impl Dice {
     pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.next() >> 33) as usize % n
     }
-
-    /// Fills with noise.
-    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
-        for byte in bytes {
-            *byte = self.next() as u8;
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! The table: every villain, where it comes from, what it does, what it moves.
 
 use crate::Moves::{Counters, Nothing};
-use crate::{Program, Villain, history, kill_table};
+use crate::{Program, Villain, connections, history, kill_table, maps, talk};
 
 macro_rules! villains {
     ($($kind:ident $source:ident { $($id:ident: $class:literal, $name:literal, $moves:expr;)* })*) => {
@@ -58,5 +58,66 @@ villains! {
         all_registers_all_ones: "QEMU 283f0a05, fda43b12", "all ones into every register, then all zeros", Counters(&["rx_disabled"]);
         no_bus_master: "CVE-2020-16092", "bells rung with bus mastering off", Counters(&["rx_disabled"]);
         reset_underway: "CVE-2023-3301", "reset between the bell and the work, again and again", Nothing("a reset is always legal; frames that came meanwhile are for nobody");
+    }
+    Vmm talk {
+        not_a_version: "ours", "a VERSION that is none: wrong number, broken, nested and endless JSON", Counters(&["refused_bad_version"]);
+        version_again: "ours", "VERSION again and again", Counters(&["refused_bad_version"]);
+        odd_capabilities: "ours", "capabilities of 0, 1 and 2^32-1", Nothing("what a client can take is its own affair");
+        no_version: "ours", "every command as the first message", Counters(&["refused_no_version"]);
+        impossible_sizes: "ours", "headers that announce 0, 15, 2^31 and 2^32-1 bytes", Counters(&["malformed_size"]);
+        cut_short: "ours", "every command cut at every byte", Counters(&["malformed_payload"]);
+        stretched: "ours", "every command with up to 100,000 bytes too many", Counters(&["malformed_payload"]);
+        commands_all_ones: "ours", "every field of every command all ones", Counters(&["malformed_payload", "refused_bad_range", "refused_bad_irq", "dma_maps_refused", "dma_unmaps_refused"]);
+        unknown_commands: "ours", "commands that do not exist", Counters(&["refused_unknown_command"]);
+        unknown_types: "ours", "messages that are neither command nor reply", Counters(&["refused_unknown_command"]);
+        replies_nobody_asked_for: "ours", "replies to DMA messages that were never sent", Counters(&["unexpected_replies"]);
+        commands_of_the_server: "ours", "DMA_READ and DMA_WRITE in the wrong direction", Counters(&["refused_wrong_direction"]);
+        what_is_not_there: "ours", "device features and migration", Counters(&["refused_unsupported", "malformed_payload"]);
+        no_reply_wanted: "ours", "every command with NO_REPLY, whole and in half", Counters(&["malformed_payload"]);
+        regions_that_are_not: "ours", "regions 9, 10 and 2^32-1", Counters(&["refused_bad_range"]);
+        accesses_beyond_every_region: "ours", "accesses beyond the end of every region, up to 2^64-1", Counters(&["beyond_region"]);
+        largest_accesses: "ours", "reads and writes of 1 MiB to every kind of region", Counters(&["beyond_region"]);
+        write_multi_lies: "ours", "REGION_WRITE_MULTI with counts that lie", Counters(&["malformed_payload"]);
+        one_byte_at_a_time: "slow loris", "messages one byte at a time", Nothing("slow is not wrong; nobody else waits for it");
+        half_a_message: "ours", "half of every message, then the end", Counters(&["clients_gone"]);
+        never_reads_a_reply: "ours", "128,000 reads of 64 KiB, and no reply taken", Counters(&["clients_gone"]);
+        random_messages: "ours", "2000 good messages with random bytes changed", Counters(&["malformed_payload"]);
+    }
+    Vmm maps {
+        overlapping_maps: "ours", "DMA regions on top of each other", Counters(&["dma_maps_refused"]);
+        impossible_ranges: "ours", "DMA regions that are empty, wrap, or pass the end of their file", Counters(&["dma_maps_refused"]);
+        odd_flags: "ours", "DMA regions with every flag, and with none", Counters(&["malformed_payload", "dma_faults"]);
+        every_region_there_may_be: "ours", "65,536 DMA regions and one more", Counters(&["dma_maps_refused", "dma_faults"]);
+        ever_more_files: "ours", "600 memory files, each mapped", Counters(&["dma_maps_refused"]);
+        largest_files: "ours", "memory files of 100 TiB, more than an address space", Counters(&["dma_maps_refused"]);
+        what_is_not_memory: "ours", "devices, pipes, sockets, folders and paths as guest RAM", Counters(&["dma_maps_without_fd", "dma_faults"]);
+        sealed_and_read_only_files: "ours", "sealed and read-only memory files", Counters(&["dma_maps_refused", "dma_faults"]);
+        truncated_under_the_device: "ours", "memory files truncated once they are mapped", Counters(&["dma_sigbus"]);
+        truncated_again_and_again: "ours", "a memory file that a thread truncates and extends all the while", Counters(&["dma_sigbus"]);
+        unmaps_of_nothing: "CVE-2021-3748", "unmaps of what is not, of parts, twice, with wrong flags", Counters(&["dma_unmaps_refused"]);
+        one_file_everywhere: "ours", "one page of memory at a thousand addresses: ring, buffer and itself", Nothing("its own memory is its own to spoil");
+        memory_without_a_file: "ours", "RAM without a file descriptor", Counters(&["dma_maps_without_fd", "dma_faults"]);
+        read_only_memory: "ours", "rings in memory that may not be written, or not be read", Counters(&["dma_faults", "tx_dma_fault"]);
+        unmap_in_flight: "kill table, CVE-2023-3301", "the bell and the unmap of all it needs in one send", Counters(&["dma_faults"]);
+        maps_come_and_go: "CVE-2023-3301", "twenty files mapped and all unmapped, fifty times, under running rings", Counters(&["dma_faults"]);
+        frames_for_memory_that_goes: "CVE-2022-26353, CVE-2023-3301", "looped frames for buffers that are unmapped meanwhile", Counters(&["rx_dma_fault"]);
+        descriptors_nobody_wants: "ours", "8000 file descriptors that no message asks for", Counters(&["surplus_fds"]);
+        too_many_descriptors_for_a_map: "ours", "DMA_MAP with 2, 3 and 16 descriptors", Counters(&["malformed_payload"]);
+    }
+    Vmm connections {
+        interrupts_that_are_not: "ours", "SET_IRQS with every wrong index, range and flag", Counters(&["refused_bad_irq"]);
+        wrong_number_of_eventfds: "ours", "SET_IRQS with more and with fewer eventfds than vectors", Counters(&["refused_bad_irq"]);
+        eventfds_that_are_none: "ours", "pipes, sockets, memory and epoll sets as eventfds", Counters(&["refused_bad_eventfd"]);
+        eventfd_filled_up: "ours", "an eventfd whose count is at its most", Nothing("one more than its most is its most");
+        eventfd_that_blocks: "ours", "the same, made blocking behind the server's back", Nothing("one more than its most is its most, and nobody waits");
+        signals_come_and_go: "ours", "eventfds to trigger, mask and unmask, replaced a hundred times", Nothing("all of it is legal");
+        connect_storm: "ours", "600 connections, most of them while one is served", Counters(&["refused_busy"]);
+        crowd_at_the_door: "ours", "64 connections that wait and say nothing", Counters(&["refused_busy"]);
+        slow_to_finish: "slow loris", "a pause at every byte of a register read", Nothing("slow is not wrong; nobody else waits for it");
+        mute_client: "slow loris", "a client that takes the device and never says a word", Nothing("it gives way to the next after a second");
+        gone_at_every_step: "CVE-2023-3301", "a client that leaves after, and in the middle of, every message of a start", Counters(&["clients_gone"]);
+        gone_in_the_middle_of_work: "CVE-2023-3301", "a client that leaves while its rings are full", Counters(&["clients_gone"]);
+        reset_storm: "CVE-2023-3301", "2000 resets in a row with rings running", Counters(&["resets"]);
+        twin_socket_abused: "ours", "noise, replies and commands on the twin socket, then its end", Counters(&["malformed_size", "unexpected_replies"]);
     }
 }

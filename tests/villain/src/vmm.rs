@@ -52,6 +52,11 @@ impl Vmm {
         Client::open(self.socket()?, ClientOptions::default()).map_err(own)
     }
 
+    /// As [`Vmm::silent`], with options.
+    pub(crate) fn silent_with(&self, options: ClientOptions) -> Result<Client, BusError> {
+        Client::open(self.socket()?, options).map_err(own)
+    }
+
     /// A client that has negotiated; waits for its turn.
     pub(crate) fn client(&self) -> Result<Client, BusError> {
         self.client_with(ClientOptions::default())

@@ -272,7 +272,7 @@ impl Session {
                 .map_fd(map.iova, map.size, fd.as_fd(), map.offset, prot),
             None => self.memory.map_absent(map.iova, map.size, prot),
         };
-        if let Err(MapError::NotMemory { .. }) = result {
+        if let Err(MapError::NotMemory) = result {
             // A file that must not be mapped (a disk file, a device): messages reach it all the same.
             shared = false;
             result = self.memory.map_absent(map.iova, map.size, prot);
