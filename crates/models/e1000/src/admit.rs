@@ -4,6 +4,7 @@ use frame::Frame;
 
 use crate::bits::rctl;
 use crate::filter;
+use crate::flow::{self, ControlFrame};
 use crate::layout::{FCS, MIN_FRAME};
 use crate::rx::Rx;
 use crate::shared::count;
@@ -33,6 +34,8 @@ pub(crate) struct Admitted {
     pub on_wire: usize,
     /// Of a length that is not legal.
     pub bad: bool,
+    /// A MAC control frame, while CTRL.RFCE has us look for them.
+    pub control: Option<ControlFrame>,
 }
 
 impl Admitted {
@@ -47,6 +50,8 @@ impl Rx<'_, '_> {
     pub(crate) fn look(&self, frame: &Frame<'_>) -> Admitted {
         let mut head = [0u8; GLANCE + TAG];
         let n = frame.copy_to(0, &mut head[..GLANCE]);
+        let mut first = [0u8; GLANCE];
+        first.copy_from_slice(&head[..GLANCE]);
         let mut dst = [0; 6];
         dst.copy_from_slice(&head[..6]);
         let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
@@ -67,6 +72,9 @@ impl Rx<'_, '_> {
             None if strip => (TAG_AT, TAG_AT + TAG),
             _ => (0, 0),
         };
+        let control = (n == GLANCE && beside.is_none() && self.obeys)
+            .then(|| flow::control_frame(&self.shared.file, &first))
+            .flatten();
         let runt = frame.len() < ETHERNET_HEADER;
         let bytes = frame.len() + if beside.is_some() { TAG } else { 0 };
         // An emulated wire pads what its senders did not; what has no header is no frame.
@@ -83,6 +91,7 @@ impl Rx<'_, '_> {
             pad: least.saturating_sub(in_buffers),
             on_wire,
             bad: runt || on_wire > filter::max_len(self.rctl),
+            control,
         }
     }
 
@@ -96,7 +105,23 @@ impl Rx<'_, '_> {
             return None;
         }
         let file = &self.shared.file;
-        let passes = filter::address(file, self.rctl, admitted.dst)
+        let mut special = false;
+        if let Some(control) = admitted.control {
+            let count = match control.quanta {
+                Some(0) => Stat::Xonrxc,
+                Some(_) => Stat::Xoffrxc,
+                None => Stat::Fcruc,
+            };
+            self.tally.add(count, 1);
+            self.pause = control.quanta.or(self.pause);
+            let dropped = control.quanta.is_some() && control.to_station;
+            if dropped && self.rctl & rctl::DPF != 0 {
+                self.tally.total(admitted.on_wire as u64);
+                return None;
+            }
+            special = control.quanta.is_none() && self.rctl & rctl::PMCF != 0;
+        }
+        let passes = (special || filter::address(file, self.rctl, admitted.dst))
             && admitted
                 .tag
                 .is_none_or(|tci| filter::vlan(file, self.rctl, tci));

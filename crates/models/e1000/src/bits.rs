@@ -7,6 +7,8 @@ pub mod ctrl {
     pub const FRCSPD: u32 = 1 << 11;
     pub const FRCDPX: u32 = 1 << 12;
     pub const RST: u32 = 1 << 26;
+    pub const RFCE: u32 = 1 << 27;
+    pub const TFCE: u32 = 1 << 28;
     pub const VME: u32 = 1 << 30;
     pub const PHY_RST: u32 = 1 << 31;
 }
@@ -18,6 +20,7 @@ pub mod ctrl_ext {
 pub mod status {
     pub const FD: u32 = 1;
     pub const LU: u32 = 1 << 1;
+    pub const TXOFF: u32 = 1 << 4;
     pub const SPEED_SHIFT: u32 = 6;
     pub const ASDV_SHIFT: u32 = 8;
     pub const MTXCKOK: u32 = 1 << 10;
@@ -53,6 +56,8 @@ pub mod rctl {
     pub const VFE: u32 = 1 << 18;
     pub const CFIEN: u32 = 1 << 19;
     pub const CFI: u32 = 1 << 20;
+    pub const DPF: u32 = 1 << 22;
+    pub const PMCF: u32 = 1 << 23;
     pub const BSEX: u32 = 1 << 25;
     pub const SECRC: u32 = 1 << 26;
 }
@@ -66,6 +71,7 @@ pub mod rxcsum {
 pub mod tctl {
     pub const EN: u32 = 1 << 1;
     pub const PSP: u32 = 1 << 3;
+    pub const SWXOFF: u32 = 1 << 22;
 }
 
 /// Status bits of a receive descriptor beside DD (manual §3.2.3.1).

@@ -9,6 +9,7 @@ use regs::{Access, Found};
 
 use crate::bits::{RAH_AV, RDTR_FPD, SWSM_SMBI, cause, ctrl, ctrl_ext, rctl, status, tctl};
 use crate::eeprom::{Eeprom, eecd};
+use crate::flow::owed;
 use crate::io::Window;
 use crate::mdio;
 use crate::phy::{Effect, Phy};
@@ -40,7 +41,7 @@ impl Registers {
         }
         let stored = self.shared.file.get_at(id, element);
         match id {
-            r::STATUS => self.status(),
+            r::STATUS => self.status(env),
             r::EECD => self.eecd(stored),
             r::PBA => {
                 let receive = stored & 0xffff;
@@ -109,6 +110,10 @@ impl Registers {
             }
             r::TCTL => {
                 let new = shared.file.write(id, 0, value);
+                // It clears itself before anybody can read it.
+                if value & tctl::SWXOFF != 0 {
+                    shared.flow.owe(owed::SOFTWARE);
+                }
                 self.work.tx |= new & tctl::EN != 0;
             }
             r::RCTL => {
@@ -128,7 +133,10 @@ impl Registers {
         if value & ctrl::RST != 0 {
             self.reset_mac(env);
         } else {
-            shared.file.write(r::CTRL, 0, value);
+            let old = shared.file.get(r::CTRL);
+            let new = shared.file.write(r::CTRL, 0, value);
+            // Without RFCE no pause is obeyed, not even one that lasts.
+            self.work.tx |= (old ^ new) & ctrl::RFCE != 0;
         }
         if value & ctrl::PHY_RST != 0 {
             self.phy.reset();
@@ -163,14 +171,10 @@ impl Registers {
         file.set_at(r::RAH, 0, u32::from_le_bytes([e, f, 0, 0]) | RAH_AV);
     }
 
-    fn status(&self) -> u32 {
+    fn status(&self, env: &Env) -> u32 {
         let value = self.shared.file.get(r::CTRL);
-        let (speed, full) = self.phy.resolved();
-        let speed = if value & ctrl::FRCSPD != 0 {
-            (value >> ctrl::SPD_SHIFT & 3).min(2)
-        } else {
-            speed as u32
-        };
+        let (_, full) = self.phy.resolved();
+        let speed = self.speed();
         let full = if value & ctrl::FRCDPX != 0 {
             value & ctrl::FD != 0
         } else {
@@ -179,9 +183,23 @@ impl Registers {
         let flag = |on: bool, bit: u32| if on { bit } else { 0 };
         flag(full, status::FD)
             | flag(self.shared.link_up.load(Ordering::Acquire), status::LU)
+            | flag(
+                self.shared.flow.paused(&self.shared.file, env),
+                status::TXOFF,
+            )
             | speed << status::SPEED_SHIFT
             | speed << status::ASDV_SHIFT
             | status::MTXCKOK
+    }
+
+    /// The speed of the wire, forced or negotiated, as STATUS encodes it.
+    pub(crate) fn speed(&self) -> u32 {
+        let value = self.shared.file.get(r::CTRL);
+        if value & ctrl::FRCSPD != 0 {
+            (value >> ctrl::SPD_SHIFT & 3).min(2)
+        } else {
+            self.phy.resolved().0 as u32
+        }
     }
 
     /// Request is granted at once: there is no other user of the EEPROM.
@@ -234,6 +252,7 @@ impl Registers {
         let loopback = self.phy.loopback();
         let was_loopback = shared.phy_loopback.swap(loopback, Ordering::AcqRel);
         let was_up = shared.link_up.swap(up, Ordering::AcqRel);
+        shared.flow.set_speed(self.speed());
         if was_up != up || was_loopback != loopback {
             self.work.rx = true;
             self.work.tx = true;
@@ -352,8 +371,9 @@ impl Control for Registers {
     }
 
     fn tick(&mut self, env: &Env) {
-        let negotiated = self.shared.irq.lock().tick(env);
-        if negotiated {
+        let due = self.shared.irq.lock().tick(env);
+        self.work.tx |= due.look;
+        if due.link {
             self.phy.negotiation_done();
             self.update_link(env);
         }

@@ -87,6 +87,11 @@ impl Fifo {
         self.frames.is_empty()
     }
 
+    /// Bytes taken, as flow control compares them with its thresholds.
+    pub(crate) fn fill(&self) -> usize {
+        self.used as usize * WORD
+    }
+
     /// Whether it is so full that those who wait for room need not be told yet.
     pub(crate) fn is_half_full(&self) -> bool {
         self.used > self.size / 2

@@ -37,6 +37,8 @@ pub(crate) struct Irq {
     pub(crate) tx: Delay,
     /// When auto-negotiation ends.
     pub(crate) link: Option<Nanos>,
+    /// When the transmitter is to look again: a pause ends, or a pause frame is owed.
+    pub(crate) look: Option<Nanos>,
     pub(crate) armed: Option<Nanos>,
     /// What the guest is spared.
     pub(crate) relief: Relief,
@@ -71,6 +73,15 @@ impl Delay {
         }
         fired
     }
+}
+
+/// What came due beside interrupts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Due {
+    /// Auto-negotiation has ended.
+    pub link: bool,
+    /// The transmitter is to look again.
+    pub look: bool,
 }
 
 /// What a batch of sent or received frames asks of the interrupt logic.
@@ -205,8 +216,17 @@ impl Irq {
         self.apply(env);
     }
 
-    /// The timer has fired. Returns whether auto-negotiation ended.
-    pub(crate) fn tick(&mut self, env: &Env) -> bool {
+    /// Has the transmitter look again at `at`. An earlier look that is due stands.
+    pub(crate) fn set_look(&mut self, env: &Env, at: Nanos) {
+        let now = env.clock.now();
+        if self.look.is_none_or(|look| look > now) {
+            self.look = Some(at);
+        }
+        self.apply(env);
+    }
+
+    /// The timer has fired. Returns what came due beside interrupts.
+    pub(crate) fn tick(&mut self, env: &Env) -> Due {
         let now = env.clock.now();
         self.armed = None;
         if self.rx.take_due(now) {
@@ -222,8 +242,12 @@ impl Irq {
         if link {
             self.link = None;
         }
+        let look = self.look.is_some_and(|t| t <= now);
+        if look {
+            self.look = None;
+        }
         self.apply(env);
-        link
+        Due { link, look }
     }
 
     /// Back to the state after CTRL.RST. The PHY's own timer goes on.
@@ -235,6 +259,7 @@ impl Irq {
         self.relief.reset();
         self.rx.stop();
         self.tx.stop();
+        self.look = None;
         self.apply(env);
     }
 
@@ -282,6 +307,7 @@ impl Irq {
             self.tx.packet,
             self.tx.absolute,
             self.link,
+            self.look,
         ];
         all.into_iter().flatten().min()
     }

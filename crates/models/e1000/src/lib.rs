@@ -15,6 +15,7 @@ mod desc;
 mod eeprom;
 mod fifo;
 mod filter;
+mod flow;
 mod gather;
 mod io;
 mod irq;
@@ -66,6 +67,9 @@ pub struct Config {
     pub moderation: Moderation,
     /// What becomes of frames when the packet FIFO is full.
     pub full_fifo: FullFifo,
+    /// Whether received pause frames are obeyed when the driver wants that (CTRL.RFCE). Otherwise
+    /// they are only counted, and no partner can silence the NIC.
+    pub obey_pause: bool,
 }
 
 /// What becomes of frames that find neither a descriptor nor room in the packet FIFO.
@@ -101,6 +105,7 @@ impl Config {
             true_fcs: true,
             moderation: Moderation::Guest,
             full_fifo: FullFifo::Wait,
+            obey_pause: true,
         }
     }
 }

@@ -81,7 +81,7 @@ impl Rx<'_, '_> {
         }
         let placed = self.place(scratch, &layout, report);
         if let Outcome::Done = placed {
-            if admitted.bad {
+            if admitted.bad || admitted.control.is_some() {
                 self.tally.total(admitted.on_wire as u64);
             } else {
                 self.tally.received(admitted.on_wire as u64, &admitted.dst);
@@ -190,6 +190,17 @@ impl Rx<'_, '_> {
         count(&shared.counters.rx_missed, self.missed);
         if self.moved {
             state.fifo.show(&shared.file);
+        }
+        if (self.moved || self.missed > 0)
+            && shared
+                .flow
+                .watch(&shared.file, &state.fifo, self.missed > 0)
+        {
+            shared.irq.lock().set_look(env, env.clock.now());
+        }
+        if let Some(quanta) = self.pause.filter(|_| shared.obey_pause) {
+            let at = shared.flow.obey(env, quanta);
+            shared.irq.lock().set_look(env, at);
         }
         let mut event = Event {
             packet: shared.file.get(r::RDTR),

@@ -16,7 +16,6 @@ use Access::{
 };
 use Status::{Implemented as YES, Stored};
 
-const NO_PAUSE: Status = Stored("pause frames are neither sent nor obeyed yet");
 const NO_WAKE: Status = Stored("wake-up filters are not matched yet");
 const NO_DIAG: Status = Stored("sent frames do not wait in a packet FIFO");
 const NO_TBI: Status = Stored("the chip has an internal PHY; TBI mode is not selectable");
@@ -58,11 +57,11 @@ registers! {
     CTRL_EXT 0x0018 RW 0x0000_0000 0x00c2_8fff "13.4.6" Stored("no software-definable pins; EE_RST does reload the EEPROM");
     FLA      0x001c RW 0x0000_0000 0x0000_003f "13.4.5" Stored("there is no flash memory");
     MDIC     0x0020 Command 0x0000_0000 0x0000_0000 "13.4.7" YES;
-    FCAL     0x0028 RW 0x0000_0000 0xffff_ffff "13.4.8" NO_PAUSE;
-    FCAH     0x002c RW 0x0000_0000 0x0000_ffff "13.4.9" NO_PAUSE;
-    FCT      0x0030 RW 0x0000_0000 0x0000_ffff "13.4.10" NO_PAUSE;
+    FCAL     0x0028 RW 0x0000_0000 0xffff_ffff "13.4.8" YES;
+    FCAH     0x002c RW 0x0000_0000 0x0000_ffff "13.4.9" YES;
+    FCT      0x0030 RW 0x0000_0000 0x0000_ffff "13.4.10" YES;
     VET      0x0038 RW 0x0000_8100 0x0000_ffff "13.4.11" YES;
-    FCTTV    0x0170 RW 0x0000_0000 0x0000_ffff "13.4.12" NO_PAUSE;
+    FCTTV    0x0170 RW 0x0000_0000 0x0000_ffff "13.4.12" YES;
     TXCW     0x0178 RW 0x0000_0000 0xc000_ffff "13.4.13" NO_TBI;
     RXCW     0x0180 RO 0x0000_0000 0x0000_0000 "13.4.14" NO_TBI;
     LEDCTL   0x0e00 RW 0x0706_1302 0xcfcf_cfcf "13.4.15" Stored("there is no LED to light");
@@ -73,8 +72,8 @@ registers! {
     IMS      0x00d0 Write1Set 0x0000_0000 0x0001_ffff "13.4.20" YES;
     IMC      0x00d8 Write1Clear 0x0000_0000 0x0001_ffff "13.4.21" YES;
     RCTL     0x0100 RW 0x0000_0000 0x06df_b3fe "13.4.22" YES;
-    FCRTL    0x2160 RW 0x0000_0000 0x8000_fff8 "13.4.23" NO_PAUSE;
-    FCRTH    0x2168 RW 0x0000_0000 0x8000_fff8 "13.4.24" NO_PAUSE;
+    FCRTL    0x2160 RW 0x0000_0000 0x8000_fff8 "13.4.23" YES;
+    FCRTH    0x2168 RW 0x0000_0000 0x8000_fff8 "13.4.24" YES;
     RDBAL    0x2800 RW 0x0000_0000 0xffff_fff0 "13.4.25" YES;
     RDBAH    0x2804 RW 0x0000_0000 0xffff_ffff "13.4.26" YES;
     RDLEN    0x2808 RW 0x0000_0000 0x000f_ff80 "13.4.27" YES;
@@ -128,11 +127,11 @@ registers! {
     SEC      0x4038 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
     CEXTERR  0x403c RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
     RLEC     0x4040 RC 0x0000_0000 0x0000_0000 "13.7" YES;
-    XONRXC   0x4048 RC 0x0000_0000 0x0000_0000 "13.7" NO_PAUSE;
-    XONTXC   0x404c RC 0x0000_0000 0x0000_0000 "13.7" NO_PAUSE;
-    XOFFRXC  0x4050 RC 0x0000_0000 0x0000_0000 "13.7" NO_PAUSE;
-    XOFFTXC  0x4054 RC 0x0000_0000 0x0000_0000 "13.7" NO_PAUSE;
-    FCRUC    0x4058 RC 0x0000_0000 0x0000_0000 "13.7" NO_PAUSE;
+    XONRXC   0x4048 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    XONTXC   0x404c RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    XOFFRXC  0x4050 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    XOFFTXC  0x4054 RC 0x0000_0000 0x0000_0000 "13.7" YES;
+    FCRUC    0x4058 RC 0x0000_0000 0x0000_0000 "13.7" YES;
     PRC64    0x405c RC 0x0000_0000 0x0000_0000 "13.7" YES;
     PRC127   0x4060 RC 0x0000_0000 0x0000_0000 "13.7" YES;
     PRC255   0x4064 RC 0x0000_0000 0x0000_0000 "13.7" YES;
@@ -239,8 +238,8 @@ PHY negotiates\nwith a partner that offers everything but pause; a frame waits i
 only when it finds no\nreceive descriptor, so RDFPC is 0 while there are any, and a new PBA counts once the FIFO is \
 empty; what is written to\nRDFH, RDFT, RDFHS, RDFTS and RDFPC stands until the next frame enters or leaves it. \
 RCTL.SBP stores frames of illegal\nlength up to 16384 bytes (nothing else can be wrong with a frame here). The \
-packet checksum is reported when RXCSUM.PCSS\nis not 0. Bits that are stored without effect: RCTL.DPF and PMCF, \
-CTRL.RFCE and TFCE, and the thresholds of TXDCTL other\nthan LWTHRESH. Where a tag is stripped and SECRC is 0, the \
+packet checksum is reported when RXCSUM.PCSS\nis not 0. Bits that are stored without effect: the thresholds \
+of TXDCTL other than LWTHRESH. Where a tag is stripped and SECRC is 0, the \
 FCS is that of the frame without the tag.";
     regs::render("82540EM registers", preface, REGISTERS, ALIASES)
 }

@@ -207,6 +207,10 @@ pub(crate) struct Rx<'a, 'v> {
     pub missed: u64,
     /// The FIFO's registers are no longer true.
     pub moved: bool,
+    /// CTRL.RFCE: pause frames are told from others.
+    pub obeys: bool,
+    /// What the last pause frame asked for.
+    pub pause: Option<u16>,
     /// A frame not longer than RSRPD came.
     pub small: bool,
 }
@@ -233,6 +237,8 @@ impl<'a, 'v> Rx<'a, 'v> {
             waited: 0,
             missed: 0,
             moved: false,
+            obeys: shared.file.get(r::CTRL) & ctrl::RFCE != 0,
+            pause: None,
             small: false,
         }
     }

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use regs::File;
 
 use crate::bits::{rctl, tctl};
+use crate::flow::Flow;
 use crate::irq::Irq;
 use crate::packet_buffer::PacketBuffer;
 use crate::regs as r;
@@ -110,6 +111,7 @@ pub(crate) struct Shared {
     pub packet_buffer: PacketBuffer,
     pub tx: Mutex<TxState>,
     pub rx: Mutex<RxState>,
+    pub flow: Flow,
     /// STATUS.LU.
     pub link_up: AtomicBool,
     /// PHY loopback.
@@ -121,6 +123,8 @@ pub(crate) struct Shared {
     pub true_fcs: bool,
     /// A full packet FIFO loses frames at once instead of leaving them with their sender.
     pub drop_when_full: bool,
+    /// Received pause frames are obeyed, not only counted.
+    pub obey_pause: bool,
 }
 
 impl Shared {
@@ -134,12 +138,14 @@ impl Shared {
             packet_buffer: PacketBuffer::default(),
             tx: Mutex::default(),
             rx: Mutex::default(),
+            flow: Flow::default(),
             link_up: AtomicBool::new(false),
             phy_loopback: AtomicBool::new(false),
             bus_master: AtomicBool::new(false),
             waiters: Mutex::default(),
             true_fcs: config.true_fcs,
             drop_when_full: config.full_fifo == FullFifo::Drop,
+            obey_pause: config.obey_pause,
         }
     }
 
@@ -176,6 +182,7 @@ impl Shared {
         self.stats.clear();
         tx.reset();
         rx.reset();
+        self.flow.reset();
         self.irq.lock().reset(env);
     }
 

@@ -28,6 +28,11 @@ pub(crate) enum Stat {
     Ruc,
     Roc,
     Rlec,
+    Xonrxc,
+    Xontxc,
+    Xoffrxc,
+    Xofftxc,
+    Fcruc,
     Tor,
     Tot,
     Tpr,
@@ -46,7 +51,7 @@ pub(crate) enum Stat {
 
 pub(crate) const COUNT: usize = Stat::Tsctfc as usize + 1;
 
-pub(crate) const SINGLE: [(Id, Stat); 27] = [
+pub(crate) const SINGLE: [(Id, Stat); 32] = [
     (r::MPC, Stat::Mpc),
     (r::PRC64, Stat::Prc64),
     (r::PRC127, Stat::Prc127),
@@ -62,6 +67,11 @@ pub(crate) const SINGLE: [(Id, Stat); 27] = [
     (r::RUC, Stat::Ruc),
     (r::ROC, Stat::Roc),
     (r::RLEC, Stat::Rlec),
+    (r::XONRXC, Stat::Xonrxc),
+    (r::XONTXC, Stat::Xontxc),
+    (r::XOFFRXC, Stat::Xoffrxc),
+    (r::XOFFTXC, Stat::Xofftxc),
+    (r::FCRUC, Stat::Fcruc),
     (r::TPR, Stat::Tpr),
     (r::TPT, Stat::Tpt),
     (r::PTC64, Stat::Ptc64),
@@ -149,12 +159,21 @@ impl Tally {
 }
 
 /// The counters, written by the data path and read by the register side.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Stats {
     pub(crate) counts: [AtomicU64; COUNT],
     /// Per pair: the value whose low half has been read and whose high half is still to be. The
     /// two reads then belong together and nothing counted between them is lost.
     pub(crate) latched: Mutex<[Option<u64>; PAIRS.len()]>,
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Self {
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            latched: Mutex::default(),
+        }
+    }
 }
 
 impl Stats {

@@ -11,6 +11,7 @@ use wire::Gso;
 
 use crate::bits::{cause, ctrl, tctl};
 use crate::desc::{Context, DD, Fetcher, Ring, RingIds, TxBody, TxDesc, cmd};
+use crate::flow;
 use crate::gather::Gather;
 use crate::irq::Event;
 use crate::offload::{self, MAX_TSO, Refused, Request};
@@ -165,6 +166,16 @@ impl Transmit for Sender {
             if !shared.tx_enabled() {
                 break Progress::Idle;
             }
+            let loopback = shared.loopback();
+            if !loopback {
+                if !flow::settle(shared, to) {
+                    break Progress::Blocked;
+                }
+                // The timer brings us back when the pause is over.
+                if shared.flow.paused(&shared.file, env) {
+                    break Progress::Idle;
+                }
+            }
             let Some(ring) = Ring::read(&shared.file, &RING) else {
                 if shared.file.get(r::TDT) != shared.file.get(r::TDH) {
                     count(&shared.counters.tx_bad_ring, 1);
@@ -180,7 +191,6 @@ impl Transmit for Sender {
                     Progress::More
                 };
             }
-            let loopback = shared.loopback();
             let mut walk = Walk {
                 shared,
                 view: &view,

@@ -14,6 +14,7 @@ use crate::control::Registers;
 use crate::desc::Context;
 use crate::eeprom::{self, Eeprom, Phase, Target};
 use crate::fifo::{Fifo, Held};
+use crate::flow::owed;
 use crate::io::{ADDRESS_BITS, Window};
 use crate::irq::{Delay, Irq};
 use crate::packet_buffer;
@@ -26,6 +27,8 @@ use crate::tx::Contexts;
 
 /// No moderation deadline is further away: RADV and TADV reach 67 ms.
 const AHEAD: i64 = 1_000_000_000;
+/// A pause lasts for 65535 quanta of 512 bits at 10 Mb/s at most: 3.4 s.
+const PAUSE: i64 = 4 * AHEAD;
 /// Auto-negotiation ends within this, or within what is configured.
 const NEGOTIATION: i64 = 3600 * AHEAD;
 
@@ -66,6 +69,7 @@ impl Registers {
             phy,
             transmitter,
             receiver,
+            flow,
             interrupts,
         } = state;
         let ours = crate::identity().device;
@@ -106,6 +110,12 @@ impl Registers {
             "a packet has fewer frames",
         )?;
         let fifo = load_fifo(receiver)?;
+        let v1::Flow { until, owed, high } = flow;
+        let until = until
+            .map(|t| absolute("flow.until", t, PAUSE, env.clock.now()))
+            .transpose()?;
+        let known = owed & !owed::ALL == 0;
+        check(known, "flow.owed", *owed, "no such pause frame")?;
         let relief_on = shared.irq.lock().relief.on;
         let negotiation = i64::try_from(self.negotiation).unwrap_or(i64::MAX);
         let most = negotiation.max(NEGOTIATION);
@@ -120,6 +130,12 @@ impl Registers {
         tx.taken = *taken as usize;
         tx.unfinished = *unfinished;
         rx.fifo = fifo;
+        shared
+            .flow
+            .until
+            .store(until.unwrap_or(0), Ordering::Release);
+        shared.flow.owed.store(*owed, Ordering::Release);
+        shared.flow.high.store(*high, Ordering::Release);
         shared.file.reset();
         for (found, value) in words {
             shared.file.set_at(found.id, found.element, value);
@@ -131,6 +147,7 @@ impl Registers {
         shared.bus_master.store(*bus_master, Ordering::Release);
         self.eeprom = eeprom;
         self.phy = phy;
+        shared.flow.set_speed(self.speed());
         self.io = Window {
             address: *io_address,
         };
@@ -441,6 +458,7 @@ fn load_interrupts(
         receive,
         transmit,
         negotiation,
+        look,
         relief,
     } = state;
     for (name, bits) in [("interrupts.causes", causes), ("interrupts.mask", mask)] {
@@ -488,6 +506,7 @@ fn load_interrupts(
         rx: delay(receive)?,
         tx: delay(transmit)?,
         link: time("interrupts.negotiation", negotiation, negotiation_most)?,
+        look: time("interrupts.look", look, PAUSE)?,
         armed: None,
         relief,
         raised: 0,

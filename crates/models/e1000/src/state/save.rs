@@ -11,6 +11,7 @@ use crate::control::Registers;
 use crate::desc::Context;
 use crate::eeprom::{Eeprom, Phase, Target};
 use crate::fifo::{Fifo, Held};
+use crate::flow::Flow;
 use crate::io::Window;
 use crate::irq::{Delay, Irq};
 use crate::packet_buffer::PacketBuffer;
@@ -44,12 +45,14 @@ impl Registers {
             packet_buffer: PacketBuffer { bytes },
             tx: transmitter,
             rx: receiver,
+            flow,
             link_up,
             phy_loopback,
             bus_master,
             waiters: _,        // the process's
             true_fcs: _,       // configured
             drop_when_full: _, // configured
+            obey_pause: _,     // configured
         } = &**shared;
         let transmitter = transmitter.lock();
         let receiver = receiver.lock();
@@ -71,6 +74,7 @@ impl Registers {
             phy: save_phy(phy),
             transmitter: save_transmitter(&transmitter),
             receiver: save_receiver(&receiver),
+            flow: save_flow(flow, env.clock.now()),
             interrupts: save_interrupts(&irq, env.clock.now()),
         }
     }
@@ -239,6 +243,21 @@ fn save_context(context: &Context) -> v1::Context {
     }
 }
 
+fn save_flow(flow: &Flow, now: Nanos) -> v1::Flow {
+    let Flow {
+        until,
+        owed,
+        high,
+        ten_bits: _, // follows from PHY and CTRL
+    } = flow;
+    let until = until.load(Ordering::Acquire);
+    v1::Flow {
+        until: (until != 0).then(|| relative(until, now)),
+        owed: owed.load(Ordering::Acquire),
+        high: high.load(Ordering::Acquire),
+    }
+}
+
 fn save_receiver(rx: &RxState) -> v1::Receiver {
     let RxState {
         fifo:
@@ -277,6 +296,7 @@ fn save_interrupts(irq: &Irq, now: Nanos) -> v1::Interrupts {
         rx,
         tx,
         link,
+        look,
         armed: _, // the first of the deadlines
         relief,
         raised: _, // a counter for people
@@ -307,6 +327,7 @@ fn save_interrupts(irq: &Irq, now: Nanos) -> v1::Interrupts {
         receive: delay(rx),
         transmit: delay(tx),
         negotiation: time(link),
+        look: time(look),
         relief: v1::Relief {
             cost: *cost,
             raised: time(raised),

@@ -38,6 +38,8 @@ pub struct V1 {
     pub transmitter: Transmitter,
     /// The receiver.
     pub receiver: Receiver,
+    /// Flow control.
+    pub flow: Flow,
     /// The interrupt logic.
     pub interrupts: Interrupts,
 }
@@ -204,6 +206,17 @@ pub struct Waiting {
     pub csum_valid: bool,
 }
 
+/// Flow control.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flow {
+    /// When the silence ends that the partner asked for, relative to the moment of saving.
+    pub until: Option<i64>,
+    /// Pause frames still to be sent: 1 XOFF, 2 XON, 4 by software.
+    pub owed: u8,
+    /// The FIFO was at FCRTH and has not been at FCRTL since.
+    pub high: bool,
+}
+
 /// The interrupt logic. Times are relative to the moment of saving, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interrupts {
@@ -223,6 +236,8 @@ pub struct Interrupts {
     pub transmit: Delay,
     /// When auto-negotiation ends.
     pub negotiation: Option<i64>,
+    /// When the transmitter is to look for pause frames or their end.
+    pub look: Option<i64>,
     /// What was measured of the guest, for adaptive moderation.
     pub relief: Relief,
 }

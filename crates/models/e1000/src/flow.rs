@@ -1,0 +1,192 @@
+//! Flow control: pause frames in both directions (manual §8.7, IEEE 802.3 annex 31B).
+//!
+//! The receive side meets them on whatever thread brings frames; the transmitter looks here before
+//! it sends, and is woken through the NIC's timer.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use frame::{Batch, Sink};
+use model::{Env, Nanos};
+use regs::File;
+use wire::Offload;
+
+use crate::bits::ctrl;
+use crate::fifo::Fifo;
+use crate::regs as r;
+use crate::shared::Shared;
+use crate::stats::{Stat, Tally};
+
+/// The one opcode there is.
+const PAUSE: u16 = 1;
+/// Bits that a quantum of pause time lasts.
+const QUANTUM_BITS: Nanos = 512;
+const MIN_FRAME: usize = 60;
+const FCS: u64 = 4;
+
+/// Pause frames that the transmitter owes the wire.
+pub(crate) mod owed {
+    /// The FIFO has filled up to FCRTH.
+    pub const XOFF: u8 = 1;
+    /// It has emptied down to FCRTL.
+    pub const XON: u8 = 2;
+    /// TCTL.SWXOFF.
+    pub const SOFTWARE: u8 = 4;
+    pub const ALL: u8 = XOFF | XON | SOFTWARE;
+}
+
+/// What receive and transmit side share about it.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    /// When the silence ends that the partner asked for; 0 for none.
+    pub until: AtomicU64,
+    pub owed: AtomicU8,
+    /// The FIFO was at FCRTH and has not been at FCRTL since.
+    pub high: AtomicBool,
+    /// Nanoseconds per ten bits at the resolved speed.
+    pub ten_bits: AtomicU32,
+}
+
+/// A MAC control frame (type FCT, to FCAL/FCAH or the station).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ControlFrame {
+    /// Quanta of silence; `None` for another opcode than PAUSE.
+    pub quanta: Option<u16>,
+    pub to_station: bool,
+}
+
+/// Tells such frames from others, by their first 18 bytes.
+pub(crate) fn control_frame(file: &File, head: &[u8; 18]) -> Option<ControlFrame> {
+    let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+    if u32::from(half(12)) != file.get(r::FCT) {
+        return None;
+    }
+    let low = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+    let high = u32::from_le_bytes([head[4], head[5], 0, 0]);
+    let to_station = low == file.get_at(r::RAL, 0) && high == file.get_at(r::RAH, 0) & 0xffff;
+    let to_group = low == file.get(r::FCAL) && high == file.get(r::FCAH);
+    (to_station || to_group).then(|| ControlFrame {
+        quanta: (half(14) == PAUSE).then(|| half(16)),
+        to_station,
+    })
+}
+
+impl Flow {
+    /// The speed of the wire, as STATUS encodes it: 10, 100 or 1000 Mb/s.
+    pub(crate) fn set_speed(&self, speed: u32) {
+        let ten_bits = [1000, 100, 10][speed.min(2) as usize];
+        self.ten_bits.store(ten_bits, Ordering::Release);
+    }
+
+    /// Forgets everything but the speed (CTRL.RST).
+    pub(crate) fn reset(&self) {
+        self.until.store(0, Ordering::Release);
+        self.owed.store(0, Ordering::Release);
+        self.high.store(false, Ordering::Release);
+    }
+
+    /// Whether the transmitter is silent at the partner's wish (STATUS.TXOFF).
+    pub(crate) fn paused(&self, file: &File, env: &Env) -> bool {
+        let until = self.until.load(Ordering::Acquire);
+        until != 0 && file.get(r::CTRL) & ctrl::RFCE != 0 && env.clock.now() < until
+    }
+
+    /// Obeys a pause frame. Returns when the transmitter is to look again.
+    pub(crate) fn obey(&self, env: &Env, quanta: u16) -> Nanos {
+        let now = env.clock.now();
+        let ten_bits = Nanos::from(self.ten_bits.load(Ordering::Acquire));
+        let until = now + Nanos::from(quanta) * QUANTUM_BITS * ten_bits / 10;
+        self.until.store(until, Ordering::Release);
+        until
+    }
+
+    /// The FIFO has taken frames in or let them go, and may have lost some. Returns whether the
+    /// transmitter owes the wire something new.
+    pub(crate) fn watch(&self, file: &File, fifo: &Fifo, lost: bool) -> bool {
+        let fill = fifo.fill();
+        let high = self.high.load(Ordering::Acquire);
+        let owes = if high && fill <= bytes(file.get(r::FCRTL)) {
+            self.high.store(false, Ordering::Release);
+            let xon = file.get(r::FCRTL) & XONE != 0;
+            if xon { owed::XON } else { 0 }
+        } else if high && lost {
+            // Once more, should the first not have got through (manual §8.7.5).
+            owed::XOFF
+        } else if !high && fill >= bytes(file.get(r::FCRTH)) && bytes(file.get(r::FCRTH)) > 0 {
+            self.high.store(true, Ordering::Release);
+            owed::XOFF
+        } else {
+            0
+        };
+        if owes == 0 || file.get(r::CTRL) & ctrl::TFCE == 0 {
+            return false;
+        }
+        self.owe(owes);
+        true
+    }
+
+    /// Notes a frame for the transmitter. XON and XOFF take the place of each other.
+    pub(crate) fn owe(&self, what: u8) {
+        let keep = match what {
+            owed::XOFF => !owed::XON,
+            owed::XON => !owed::XOFF,
+            _ => owed::ALL,
+        };
+        let both = |old: u8| Some(old & keep | what);
+        // The closure never refuses.
+        let _ = self
+            .owed
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, both);
+    }
+}
+
+/// FCRTL.XONE.
+const XONE: u32 = 1 << 31;
+
+/// A threshold in bytes.
+fn bytes(register: u32) -> usize {
+    (register & 0xfff8) as usize
+}
+
+/// Sends the pause frames that are owed. `false` when the sink had no room; they stay owed.
+pub(crate) fn settle(shared: &Shared, to: &dyn Sink) -> bool {
+    let flow = &shared.flow;
+    if flow.owed.load(Ordering::Acquire) == 0 {
+        return true;
+    }
+    let file = &shared.file;
+    for what in [owed::XOFF, owed::XON, owed::SOFTWARE] {
+        if flow.owed.fetch_and(!what, Ordering::AcqRel) & what == 0 {
+            continue;
+        }
+        let quanta = match what {
+            owed::XON => 0,
+            _ => file.get(r::FCTTV) as u16,
+        };
+        let mut batch = Batch::new();
+        batch.push_bytes(&pause_frame(file, quanta));
+        batch.end(Offload::NONE);
+        if to.deliver(&batch, &[0]) == 0 {
+            flow.owed.fetch_or(what, Ordering::AcqRel);
+            return false;
+        }
+        let mut tally = Tally::new();
+        let xon = quanta == 0;
+        tally.add(if xon { Stat::Xontxc } else { Stat::Xofftxc }, 1);
+        tally.add(Stat::Tpt, 1);
+        tally.add(Stat::Tot, MIN_FRAME as u64 + FCS);
+        shared.stats.add(&tally);
+    }
+    true
+}
+
+fn pause_frame(file: &File, quanta: u16) -> [u8; MIN_FRAME] {
+    let mut frame = [0; MIN_FRAME];
+    frame[..4].copy_from_slice(&file.get(r::FCAL).to_le_bytes());
+    frame[4..6].copy_from_slice(&(file.get(r::FCAH) as u16).to_le_bytes());
+    frame[6..10].copy_from_slice(&file.get_at(r::RAL, 0).to_le_bytes());
+    frame[10..12].copy_from_slice(&(file.get_at(r::RAH, 0) as u16).to_le_bytes());
+    frame[12..14].copy_from_slice(&(file.get(r::FCT) as u16).to_be_bytes());
+    frame[14..16].copy_from_slice(&PAUSE.to_be_bytes());
+    frame[16..18].copy_from_slice(&quanta.to_be_bytes());
+    frame
+}
