@@ -140,6 +140,16 @@ pub enum Op {
         data: u8,
         work: bool,
     },
+    /// A packet to be cut into segments, of which so many find room at first.
+    Segments {
+        len: u32,
+        mss: u16,
+        room: usize,
+    },
+    /// A ring full of a packet without an end.
+    Endless,
+    /// What a driver's handler does: asks why, and looks at both rings.
+    Handle,
     /// Buffers handed over.
     Give {
         count: u32,
@@ -266,6 +276,10 @@ pub fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(rctl, delays, itr)| Op::Driver { rctl, delays, itr }),
         8 => (prop::collection::vec(desc(), 1..6), any::<u8>(), work)
             .prop_map(|(descs, data, work)| Op::Send { descs, data, work }),
+        3 => (100..3000u32, 60..400u16, 0..12usize)
+            .prop_map(|(len, mss, room)| Op::Segments { len, mss, room }),
+        1 => Just(Op::Endless),
+        4 => Just(Op::Handle),
         3 => (1..8u32, work).prop_map(|(count, work)| Op::Give { count, work }),
         6 => prop::collection::vec((0..4u8, 14..1700usize, any::<bool>()), 1..6)
             .prop_map(Op::Receive),
@@ -276,7 +290,7 @@ pub fn op() -> impl Strategy<Value = Op> {
         1 => (prop::bool::weighted(0.8), any::<bool>())
             .prop_map(|(bus_master, msi)| Op::Pci { bus_master, msi }),
         3 => prop::collection::vec(0..8u8, 1..40).prop_map(Op::Eeprom),
-        2 => (0..32u32, prop::option::of(any::<u16>()))
+        2 => (prop_oneof![Just(0), 0..32u32], prop::option::of(any::<u16>()))
             .prop_map(|(reg, write)| Op::Mdic { reg, write }),
     ]
 }
@@ -473,6 +487,42 @@ impl Rig {
                 if *work {
                     self.work();
                 }
+            }
+            Op::Segments { len, mss, room } => {
+                *self.room.lock().expect("room") = *room;
+                let mut tail = self.peek_register(reg::TDT) % RING;
+                let context = Ctx {
+                    ip: (14, 24, 33),
+                    tu: (34, 50, 0),
+                    paylen: len - 54,
+                    cmd: TSE | 3,
+                    hdrlen: 54,
+                    mss: *mss,
+                };
+                let (low, high) = context.words();
+                let last = (TX_DATA, data(*len, EOP | IFCS | RS | TSE, 3, 0));
+                for (low, high) in [(low, high), last] {
+                    self.desc(TX, tail, low, high);
+                    tail = (tail + 1) % RING;
+                }
+                self.write(reg::TDT, tail);
+                self.work();
+            }
+            Op::Endless => {
+                let head = self.peek_register(reg::TDH) % RING;
+                for index in 0..RING {
+                    self.desc(TX, index, TX_DATA, legacy(60, IFCS));
+                }
+                self.write(reg::TDT, (head + RING - 1) % RING);
+                self.work();
+            }
+            Op::Handle => {
+                let causes = self.peek_register(reg::ICR);
+                let rings = [reg::TDH, reg::RDH].map(|at| self.peek_register(at) as u8);
+                self.work();
+                let mut all = causes.to_le_bytes().to_vec();
+                all.extend(rings);
+                seen = Some(Seen::Read(reg::ICR, all));
             }
             Op::Give { count, work } => {
                 let tail = self.peek_register(reg::RDT) % RING;
