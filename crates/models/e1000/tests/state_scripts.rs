@@ -11,7 +11,7 @@ use common::*;
 use frame::Caps;
 use hypernic_e1000::{Config, Moderation};
 use proptest::prelude::*;
-use script::{Op, Rig, difference, op};
+use script::{Op, Rig, difference, interrupt_op, op, serial_op};
 
 /// Runs the script on two NICs, one of which is saved and loaded before the steps named.
 fn compare(config: Config, caps: Caps, script: &[Op], moves: &[usize]) -> Result<(), String> {
@@ -22,6 +22,9 @@ fn compare(config: Config, caps: Caps, script: &[Op], moves: &[usize]) -> Result
             // Clocks before and behind the first.
             let origin = [1_000_000_000, 77_000_000_000_000, u64::MAX >> 2][n % 3];
             moves_on = moves_on.move_to(origin);
+            // Work that was noted is done by both, here and there.
+            stays.work();
+            moves_on.work();
         }
         let at = |what: &str| format!("step {step}, {op:x?}: {what} differs");
         let (a, b) = (stays.apply(op), moves_on.apply(op));
@@ -56,6 +59,19 @@ fn compare(config: Config, caps: Caps, script: &[Op], moves: &[usize]) -> Result
     Ok(())
 }
 
+fn check(
+    config: Config,
+    caps: Caps,
+    begin: Op,
+    script: Vec<Op>,
+    moves: &[usize],
+) -> Result<(), TestCaseError> {
+    let mut whole = vec![begin];
+    whole.extend(script);
+    let moves: Vec<_> = moves.iter().map(|at| at % whole.len()).collect();
+    compare(config, caps, &whole, &moves).map_err(TestCaseError::fail)
+}
+
 fn config() -> impl Strategy<Value = (Config, Caps)> {
     let negotiation = prop_oneof![Just(0), Just(10)];
     (negotiation, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
@@ -80,7 +96,7 @@ fn config() -> impl Strategy<Value = (Config, Caps)> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 2 } else { 300 },
+        cases: if cfg!(miri) { 2 } else { 150 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
@@ -93,11 +109,27 @@ proptest! {
         moves in prop::collection::vec(0..60usize, 1..4),
     ) {
         let (rctl, itr) = begin;
-        let mut whole = vec![Op::Driver { rctl, delays: [0, 0, 0, 0], itr }];
-        whole.extend(script);
-        let moves: Vec<_> = moves.iter().map(|at| at % whole.len()).collect();
-        if let Err(why) = compare(config, caps, &whole, &moves) {
-            return Err(TestCaseError::fail(why));
-        }
+        check(config, caps, Op::Driver { rctl, delays: [0; 4], itr }, script, &moves)?;
+    }
+
+    #[test]
+    fn nothing_is_lost_on_the_serial_buses(
+        (config, caps) in config(),
+        script in prop::collection::vec(serial_op(), 1..60),
+        moves in prop::collection::vec(0..60usize, 1..4),
+    ) {
+        let begin = Op::Driver { rctl: 0, delays: [0; 4], itr: 0 };
+        check(config, caps, begin, script, &moves)?;
+    }
+
+    #[test]
+    fn interrupts_come_when_they_would_have_come(
+        (config, caps) in config(),
+        (delays, itr) in ([0..100u16, 0..200, 0..100, 0..200], 0..3000u16),
+        script in prop::collection::vec(interrupt_op(), 1..60),
+        moves in prop::collection::vec(0..60usize, 1..4),
+    ) {
+        let begin = Op::Driver { rctl: 0, delays, itr };
+        check(config, caps, begin, script, &moves)?;
     }
 }

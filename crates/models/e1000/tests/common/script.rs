@@ -295,6 +295,96 @@ pub fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// A microwire command, or the beginning of one: the next goes on where it ends.
+fn eeprom_command() -> impl Strategy<Value = Op> {
+    let address = 0..64u32;
+    let (ewen, eral) = ((0b1_0011_0000, 9), (0b1_0010_0000, 9));
+    let command = prop_oneof![
+        3 => Just(ewen),
+        1 => Just(eral),
+        3 => address.clone().prop_map(|at| ((0b110 << 6 | at) << 16, 25)),
+        3 => (address, any::<u16>())
+            .prop_map(|(at, value)| ((0b101 << 6 | at) << 16 | u32::from(value), 25)),
+        1 => any::<u16>().prop_map(|value| (0b1_0001_0000 << 16 | u32::from(value), 25)),
+    ];
+    (
+        command,
+        prop::option::weighted(0.3, 0..80usize),
+        any::<bool>(),
+    )
+        .prop_map(|((bits, count), cut, begin): ((u32, u32), _, _)| {
+            let mut levels = if begin { vec![0, 2] } else { Vec::new() };
+            for bit in (0..count).rev() {
+                let data = 2 | if bits >> bit & 1 == 1 { 4 } else { 0 };
+                levels.extend([data, data | 1, data]);
+            }
+            match cut {
+                Some(cut) => levels.truncate(cut),
+                None => levels.push(0),
+            }
+            Op::Eeprom(levels)
+        })
+}
+
+/// What goes on beside the rings: the serial buses, the I/O window, the link.
+pub fn serial_op() -> impl Strategy<Value = Op> {
+    let reg = prop_oneof![Just(0), 0..32u32];
+    let bmcr = prop::sample::select(vec![0x1140, 0x1340, 0x4140, 0x1940, 0x9140, 0x0140]);
+    prop_oneof![
+        8 => eeprom_command(),
+        2 => prop::collection::vec(0..8u8, 1..20).prop_map(Op::Eeprom),
+        4 => (reg, prop::option::of(any::<u16>()))
+            .prop_map(|(reg, write)| Op::Mdic { reg, write }),
+        3 => bmcr.prop_map(|value| Op::Mdic { reg: 0, write: Some(value) }),
+        2 => Just(Op::Mdic { reg: 1, write: None }),
+        2 => (0..0x6000u32).prop_map(|at| Op::Write {
+            bar: 1, offset: 0, data: at.to_le_bytes().to_vec(), work: true,
+        }),
+        2 => value().prop_map(|value| Op::Write {
+            bar: 1, offset: 4, data: value.to_le_bytes().to_vec(), work: true,
+        }),
+        2 => Just(Op::Read { bar: 1, offset: 4, len: 4 }),
+        2 => (0..16384u64, value()).prop_map(|(at, v)| word(0x1_0000 + at * 4, v, true)),
+        2 => any::<bool>().prop_map(Op::Cable),
+        2 => (0..12_000_000u64).prop_map(Op::Sleep),
+        1 => Just(Op::Reset),
+        2 => Just(word(reg::CTRL, 0x40, true)),
+        2 => Just(Op::Read { bar: 0, offset: reg::STATUS, len: 4 }),
+        2 => Just(Op::Segments { len: 400, mss: 100, room: 100 }),
+        1 => any::<u32>().prop_map(|rctl| Op::Driver { rctl, delays: [0; 4], itr: 0 }),
+    ]
+}
+
+/// Interrupts and all that delays them, close together.
+pub fn interrupt_op() -> impl Strategy<Value = Op> {
+    let cause = prop::sample::select(vec![1u32, 2, 4, 0x10, 0x80, 0x81, 0x8000, 0x1_ffff]);
+    let delays = [reg::RDTR, reg::RADV, reg::TIDV, reg::TADV];
+    let delay = (prop::sample::select(delays.to_vec()), 0..150u32);
+    let desc = (TX_DATA, legacy(60, EOP | IFCS | RS));
+    let late = (TX_DATA, legacy(60, EOP | IFCS | RS | IDE));
+    prop_oneof![
+        4 => (0..400_000u64).prop_map(Op::Sleep),
+        2 => (0..4_000_000u64).prop_map(Op::Sleep),
+        6 => Just(Op::Handle),
+        3 => Just(Op::Receive(vec![(0, 100, false)])),
+        3 => prop::collection::vec(prop_oneof![Just(desc), Just(late)], 1..14)
+            .prop_map(|descs| Op::Send { descs, data: 1, work: true }),
+        2 => cause.clone().prop_map(|bits| word(reg::ICS, bits, true)),
+        2 => cause.clone().prop_map(|bits| word(reg::IMS, bits, true)),
+        1 => cause.clone().prop_map(|bits| word(reg::IMC, bits, true)),
+        1 => cause.prop_map(|bits| word(reg::ICR, bits, true)),
+        1 => prop_oneof![Just(0), 100..3000u32].prop_map(|v| word(reg::ITR, v, true)),
+        2 => delay.prop_map(|(at, v)| word(at, v, true)),
+        1 => Just(word(reg::RDTR, 1 << 31, true)),
+        2 => prop::sample::select(vec![0x40c0, 0x40c4, 0x40c8, 0x40cc])
+            .prop_map(|offset| Op::Read { bar: 0, offset, len: 4 }),
+        2 => (1..8u32).prop_map(|count| Op::Give { count, work: true }),
+        1 => any::<bool>().prop_map(|msi| Op::Pci { bus_master: true, msi }),
+        1 => any::<bool>().prop_map(Op::Cable),
+        1 => Just(Op::Room(100)),
+    ]
+}
+
 /// A NIC in its surroundings.
 pub struct Rig {
     pub nic: Nic,
@@ -303,6 +393,8 @@ pub struct Rig {
     config: Config,
     caps: Caps,
     room: Mutex<usize>,
+    /// The cable had no room, and wakes the NIC when it has.
+    blocked: bool,
 }
 
 impl Rig {
@@ -321,6 +413,7 @@ impl Rig {
             config,
             caps,
             room: Mutex::new(100),
+            blocked: false,
         }
     }
 
@@ -343,6 +436,8 @@ impl Rig {
             config: self.config,
             caps: self.caps,
             room: self.room,
+            // The cable knows nobody here yet.
+            blocked: false,
         }
     }
 
@@ -371,6 +466,13 @@ impl Rig {
         }
     }
 
+    fn make_room(&mut self, frames: usize) {
+        *self.room.lock().expect("room") = frames;
+        if self.blocked {
+            self.run();
+        }
+    }
+
     fn run(&mut self) {
         let cable = Cable {
             host: &self.host,
@@ -378,7 +480,9 @@ impl Rig {
             room: &self.room,
         };
         for _ in 0..1000 {
-            if self.nic.transmit.run(&self.env, &cable, 64) != Progress::More {
+            let progress = self.nic.transmit.run(&self.env, &cable, 64);
+            self.blocked = progress == Progress::Blocked;
+            if progress != Progress::More {
                 return;
             }
         }
@@ -489,7 +593,7 @@ impl Rig {
                 }
             }
             Op::Segments { len, mss, room } => {
-                *self.room.lock().expect("room") = *room;
+                self.make_room(*room);
                 let mut tail = self.peek_register(reg::TDT) % RING;
                 let context = Ctx {
                     ip: (14, 24, 33),
@@ -555,10 +659,7 @@ impl Rig {
                 let dealt = self.nic.receive.deliver(&self.env, &batch, picks);
                 seen = Some(Seen::Dealt(dealt));
             }
-            Op::Room(frames) => {
-                *self.room.lock().expect("room") = *frames;
-                self.run();
-            }
+            Op::Room(frames) => self.make_room(*frames),
             Op::Sleep(ns) => self.sleep(*ns),
             Op::Cable(up) => self.nic.control.set_link(&self.env, *up),
             Op::Reset => self.nic.control.reset(&self.env, ResetKind::Bus),
@@ -641,17 +742,21 @@ fn env(memory: Memory, host: &Arc<Host>) -> Env {
 
 /// What differs between two states, field by field.
 pub fn difference(a: &[u8], b: &[u8]) -> Vec<String> {
-    let text = |blob| {
+    let state = |blob| {
         let mut state = state::read(blob).expect("just saved");
         // Whether a run is owed differs where one was done and nothing came of it.
         state.tx_work = false;
         state.transmitter.unfinished = false;
-        format!("{state:#?}")
+        state
     };
-    let (a, b) = (text(a), text(b));
     if a == b {
         return Vec::new();
     }
+    let (a, b) = (state(a), state(b));
+    if a == b {
+        return Vec::new();
+    }
+    let (a, b) = (format!("{a:#?}"), format!("{b:#?}"));
     let lines = a.lines().zip(b.lines()).filter(|(a, b)| a != b);
     lines
         .map(|(a, b)| format!("{} / {}", a.trim(), b.trim()))
