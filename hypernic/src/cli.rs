@@ -59,7 +59,7 @@ pub enum Command {
 /// `hypernic run`.
 #[derive(Args, Debug)]
 pub struct Run {
-    /// Which chip.
+    /// Which chip: e1000 (82540EM), 82545em (64-bit DMA), 82544gc.
     #[arg(long, default_value = "e1000", value_parser = str::parse::<ModelName>)]
     pub model: ModelName,
     /// Unix socket for the VMM. Repeat it for several NICs on one switch.
@@ -87,6 +87,13 @@ pub struct Run {
     /// the guest (adaptive).
     #[arg(long, default_value_t, value_parser = str::parse::<Moderation>)]
     pub moderation: Moderation,
+    /// File that keeps the EEPROM over restarts, in the order of the sockets. What it holds counts,
+    /// the address included; a new one is made if there is none.
+    #[arg(long, value_name = "FILE")]
+    pub eeprom: Vec<PathBuf>,
+    /// The other end of the cable offers pause frames.
+    #[arg(long)]
+    pub pause: bool,
 }
 
 impl Run {
@@ -112,6 +119,20 @@ impl Run {
                 self.mac.len(),
                 sockets.len()
             )));
+        }
+        if self.eeprom.len() > sockets.len() {
+            return Err(Error::Usage(format!(
+                "{} --eeprom for {} NIC(s); give at most one per socket",
+                self.eeprom.len(),
+                sockets.len()
+            )));
+        }
+        for (i, file) in self.eeprom.iter().enumerate() {
+            if self.eeprom[..i].contains(file) {
+                return Err(Error::Usage(
+                    "the same --eeprom is given twice; each NIC needs its own".into(),
+                ));
+            }
         }
         let mut switch_name = None;
         let mut ports = Vec::new();
@@ -141,6 +162,7 @@ impl Run {
         };
         let mut macs = self.mac.into_iter();
         let mut capture = self.capture;
+        let mut eeproms = self.eeprom.into_iter();
         for (i, socket) in sockets.into_iter().enumerate() {
             let mac = macs.next().unwrap_or_else(|| match &socket {
                 SocketSpec::Path(path) => NicMac::from_name(&path.to_string_lossy()),
@@ -161,6 +183,8 @@ impl Run {
                 capture: capture.take(),
                 busy_poll: Duration::from_micros(self.busy_poll_us),
                 moderation: self.moderation,
+                eeprom: eeproms.next(),
+                pause: self.pause,
             });
         }
         Ok(host)
@@ -217,6 +241,14 @@ mod tests {
             (
                 "--socket-path a --mac 52:54:00:00:00:01 --mac 52:54:00:00:00:02 --port user",
                 "at most one",
+            ),
+            (
+                "--socket-path a --eeprom e --eeprom f --port user",
+                "at most one",
+            ),
+            (
+                "--socket-path a --socket-path b --eeprom e --eeprom e --port user",
+                "same --eeprom",
             ),
             (
                 "--socket-path a --socket-path b --mac 52:54:00:00:00:01 --mac 52:54:00:00:00:01 --port null",

@@ -49,6 +49,11 @@ pub struct NicConfig {
     pub busy_poll: Duration,
     /// When interrupts are raised.
     pub moderation: Moderation,
+    /// A file that keeps the EEPROM over restarts; what it holds counts, its address included.
+    /// Without one, nothing is written to disk.
+    pub eeprom: Option<PathBuf>,
+    /// The partner at the other end of the NIC's cable offers pause frames.
+    pub pause: bool,
 }
 
 /// How a VMM reaches a NIC.
@@ -102,6 +107,9 @@ struct RawNic {
     busy_poll_us: Option<Spanned<u64>>,
     #[serde(default)]
     moderation: Moderation,
+    eeprom: Option<Spanned<PathBuf>>,
+    #[serde(default)]
+    pause: bool,
 }
 
 /// What is wrong and at which byte of the text.
@@ -198,6 +206,7 @@ impl RawHost {
         let mut nics: HashSet<String> = HashSet::new();
         let mut sockets: HashMap<SocketKey, String> = HashMap::new();
         let mut macs: HashMap<NicMac, String> = HashMap::new();
+        let mut eeproms: HashMap<PathBuf, String> = HashMap::new();
         for raw in self.nic {
             let name = raw.name.get_ref().clone();
             check_name(&raw.name)?;
@@ -249,6 +258,14 @@ impl RawHost {
                     format!("NIC \"{other}\" already has the MAC {mac}; each NIC needs its own"),
                 ));
             }
+            if let Some(file) = &raw.eeprom
+                && let Some(other) = eeproms.insert(file.get_ref().clone(), name.clone())
+            {
+                return Err(Fault::at(
+                    file,
+                    format!("NIC \"{other}\" already has this EEPROM file; each NIC needs its own"),
+                ));
+            }
             if let PortSpec::Switch(switch) = raw.port.get_ref()
                 && !names.contains(switch)
             {
@@ -282,6 +299,8 @@ impl RawHost {
                 capture: raw.capture,
                 busy_poll,
                 moderation: raw.moderation,
+                eeprom: raw.eeprom.map(Spanned::into_inner),
+                pause: raw.pause,
             });
         }
         Ok(host)
@@ -321,6 +340,7 @@ socket-path = "/run/a.sock"
 mac = "52:54:00:00:00:0a"
 port = "switch:lan"
 capture = "/tmp/a.pcapng"
+eeprom = "/var/lib/a.nvm"
 
 [[nic]]
 name = "b"
@@ -372,22 +392,22 @@ port = "switch:lan"
                 10,
                 &["cannot be a port of a switch"],
             ),
-            ("name = \"b\"", "name = \"a\"", 16, 8, &["already a NIC"]),
+            ("name = \"b\"", "name = \"a\"", 17, 8, &["already a NIC"]),
             (
                 "/run/b.sock",
                 "/run/a.sock",
-                17,
+                18,
                 15,
                 &["\"a\" already has this socket"],
             ),
             (
                 "socket-path = \"/run/b.sock\"\n",
                 "",
-                16,
+                17,
                 8,
                 &["no socket", "socket-path ="],
             ),
-            ("name = \"b\"", "name = \"b c\"", 16, 8, &["bad name"]),
+            ("name = \"b\"", "name = \"b c\"", 17, 8, &["bad name"]),
             (
                 "ageing-seconds = 60",
                 "ageing-seconds = 1",
@@ -398,9 +418,16 @@ port = "switch:lan"
             (
                 "name = \"b\"\n",
                 "name = \"b\"\nbusy-poll-us = 5000\n",
-                17,
+                18,
                 16,
                 &["between 0 (off) and 1000"],
+            ),
+            (
+                "name = \"b\"\n",
+                "name = \"b\"\neeprom = \"/var/lib/a.nvm\"\n",
+                18,
+                10,
+                &["\"a\" already has this EEPROM file"],
             ),
             ("[[nic]]\nname = \"a\"", "[[nic]\nname = \"a\"", 7, 7, &[]),
         ];

@@ -62,6 +62,14 @@ pub enum Error {
         /// Cause and cure.
         message: String,
     },
+    /// The file of a NIC's EEPROM is not to be had.
+    #[error("NIC \"{nic}\": {message}")]
+    Nvm {
+        /// Name of the NIC.
+        nic: String,
+        /// Cause and cure.
+        message: String,
+    },
     /// Anything else of the operating system.
     #[error("{what}: {source}")]
     Os {
@@ -78,7 +86,7 @@ impl Error {
         match self {
             Error::Usage(_) => ExitCode::Usage,
             Error::Config { .. } | Error::ReadConfig { .. } => ExitCode::Config,
-            Error::Port { .. } | Error::Socket { .. } => ExitCode::Resource,
+            Error::Port { .. } | Error::Socket { .. } | Error::Nvm { .. } => ExitCode::Resource,
             Error::Os { .. } => ExitCode::Failure,
         }
     }

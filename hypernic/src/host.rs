@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use frame::{Counted, Sink};
-use model::Clock;
+use model::{Clock, Nic};
 use port::{InletEvent, InletThread};
 use vale::{Keeper, Switch};
 use vfio_user::{Listener, Server};
@@ -16,9 +16,10 @@ use crate::config::{HostConfig, NicConfig, SocketSpec, SwitchConfig};
 use crate::error::Error;
 use crate::log::Limit;
 use crate::nic::{NewNic, RunningNic, describe};
+use crate::nvm::NvmFile;
 use crate::ports::Behind;
 use crate::report::Section;
-use crate::spec::{ModelName, Moderation, PortSpec};
+use crate::spec::{Moderation, PortSpec};
 use crate::time::MonotonicClock;
 use crate::{fds, ports};
 
@@ -147,19 +148,15 @@ impl Host {
             port: config.port.to_string(),
             message,
         };
-        let nic = match config.model {
-            ModelName::E1000 => e1000::new(e1000::Config {
-                moderation: match config.moderation {
-                    Moderation::Guest => e1000::Moderation::Guest,
-                    Moderation::Adaptive => e1000::Moderation::Adaptive,
-                },
-                ..e1000::Config::new(config.mac.0)
-            }),
-        };
         let socket_error = |message: String| Error::Socket {
             nic: config.name.clone(),
             message,
         };
+        let nvm_error = |message| Error::Nvm {
+            nic: config.name.clone(),
+            message,
+        };
+        let (nic, nvm) = make(config).map_err(nvm_error)?;
         let listener = match &config.socket {
             SocketSpec::Path(path) => Listener::bind(path),
             SocketSpec::Fd(fd) => Listener::from_fd(fds::inherited(*fd).map_err(socket_error)?),
@@ -167,7 +164,7 @@ impl Host {
         .map_err(|error| socket_error(error.to_string()))?;
         let server = Server::new(describe(&nic.identity), listener)
             .map_err(|error| socket_error(error.to_string()))?;
-        let new = NewNic::new(&config.name, nic, server, Arc::clone(&self.clock))?;
+        let new = NewNic::new(&config.name, nic, nvm, server, Arc::clone(&self.clock))?;
 
         let capture = match &config.capture {
             Some(file) => {
@@ -301,6 +298,47 @@ impl Host {
             self.remove_nic(&name);
         }
     }
+}
+
+/// The model, and the file of its EEPROM if it has one.
+fn make(config: &NicConfig) -> Result<(Nic, Option<NvmFile>), String> {
+    let mut chip = e1000::Config {
+        variant: config.model.0,
+        pause: config.pause,
+        moderation: match config.moderation {
+            Moderation::Guest => e1000::Moderation::Guest,
+            Moderation::Adaptive => e1000::Moderation::Adaptive,
+        },
+        ..e1000::Config::new(config.mac.0)
+    };
+    let Some(path) = &config.eeprom else {
+        return Ok((e1000::new(chip), None));
+    };
+    if let Some(image) = NvmFile::read(path)? {
+        let image = <[u8; e1000::NVM_LEN]>::try_from(image).map_err(|image| {
+            format!(
+                "the EEPROM file {} has {} bytes and not {}: it is none of this chip's; remove it \
+                 for a new one, or name another",
+                path.display(),
+                image.len(),
+                e1000::NVM_LEN
+            )
+        })?;
+        if image[..6] != config.mac.0 {
+            let [a, b, c, d, e, f] = [0, 1, 2, 3, 4, 5].map(|i| image[i]);
+            tracing::warn!(
+                nic = %config.name,
+                "the EEPROM file has the address \
+                 {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}, which counts, and not {}",
+                config.mac
+            );
+        }
+        chip.nvm = Some(image);
+    }
+    let mut nic = e1000::new(chip);
+    let new = nic.control.take_nvm();
+    let file = NvmFile::start(path, &config.name, new.as_deref())?;
+    Ok((nic, Some(file)))
 }
 
 fn log_port_event(limit: &Limit, port: &str, event: InletEvent) {

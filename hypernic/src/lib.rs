@@ -11,6 +11,7 @@ pub mod hints;
 pub mod host;
 pub mod log;
 pub mod nic;
+mod nvm;
 mod patience;
 mod ports;
 pub mod report;

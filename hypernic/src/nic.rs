@@ -25,6 +25,7 @@ use vfio_user::{
 
 use crate::error::Error;
 use crate::log::{Held, Limit};
+use crate::nvm::NvmFile;
 use crate::patience::Patience;
 use crate::report::Section;
 use crate::time::NicTimer;
@@ -143,6 +144,7 @@ pub struct RunningNic {
 pub(crate) struct NewNic {
     name: String,
     nic: Nic,
+    nvm: Option<NvmFile>,
     server: Server,
     env: Env,
     timer: Arc<NicTimer>,
@@ -154,6 +156,7 @@ impl NewNic {
     pub(crate) fn new(
         name: &str,
         nic: Nic,
+        nvm: Option<NvmFile>,
         server: Server,
         clock: Arc<dyn model::Clock>,
     ) -> Result<Self, Error> {
@@ -173,6 +176,7 @@ impl NewNic {
         Ok(Self {
             name: name.to_owned(),
             nic,
+            nvm,
             server,
             env,
             timer,
@@ -207,6 +211,7 @@ impl NewNic {
         let board = Board {
             name: self.name.clone(),
             control: self.nic.control,
+            nvm: self.nvm,
             transmit: self.nic.transmit,
             env: self.env,
             sink: Arc::clone(&self.sink),
@@ -404,6 +409,9 @@ impl Worker {
             self.server.counters(&mut visit);
             self.board.env.memory.counters(&mut visit);
             self.board.sink.counters(&mut visit);
+            if let Some(nvm) = &self.board.nvm {
+                nvm.counters(&mut visit);
+            }
             visit("timer_calls", self.timer.syscalls());
             visit("poll_calls", self.polls);
             visit("polls_saved", self.patience.saved);
@@ -424,6 +432,7 @@ impl Worker {
 struct Board {
     name: String,
     control: Box<dyn Control>,
+    nvm: Option<NvmFile>,
     transmit: Box<dyn Transmit>,
     env: Env,
     sink: Arc<NicSink>,
@@ -515,6 +524,11 @@ impl Device for Board {
     }
 
     fn work(&mut self) -> ServerWork {
+        if let Some(nvm) = &self.nvm
+            && let Some(image) = self.control.take_nvm()
+        {
+            nvm.put(image);
+        }
         let noted = self.control.take_work();
         if noted.rx {
             self.sink.receive.poll(&self.env);

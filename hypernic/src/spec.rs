@@ -68,18 +68,12 @@ impl fmt::Debug for NicMac {
 
 /// Which chip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ModelName {
-    /// Intel 82540EM.
-    #[default]
-    E1000,
-}
+pub struct ModelName(pub e1000::Variant);
 
 impl ModelName {
     /// As users write it.
     pub fn as_str(self) -> &'static str {
-        match self {
-            ModelName::E1000 => "e1000",
-        }
+        self.0.name()
     }
 }
 
@@ -87,12 +81,12 @@ impl FromStr for ModelName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "e1000" => Ok(ModelName::E1000),
-            _ => Err(format!(
-                "unknown model \"{text}\"; this build has: e1000 (Intel 82540EM)"
-            )),
-        }
+        e1000::Variant::from_name(text).map(ModelName).ok_or_else(|| {
+            format!(
+                "unknown model \"{text}\"; this build has: e1000 (Intel 82540EM), 82545em (Intel \
+                 82545EM, which drivers let use 64-bit DMA), 82544gc (Intel 82544GC)"
+            )
+        })
     }
 }
 
@@ -314,5 +308,10 @@ mod tests {
     fn an_unknown_model_lists_the_known_ones() {
         let error = "e1001".parse::<ModelName>().expect_err("unknown");
         assert!(error.contains("e1001") && error.contains("e1000 (Intel 82540EM)"));
+        for known in e1000::Variant::ALL {
+            assert!(error.contains(known.name()));
+            assert_eq!(known.name().parse(), Ok(ModelName(known)));
+        }
+        assert_eq!("82540em".parse(), Ok(ModelName::default()));
     }
 }

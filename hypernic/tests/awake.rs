@@ -23,13 +23,15 @@ const NEGOTIATE: u32 = 0x1340;
 fn config(socket: &Path) -> HostConfig {
     let nic = NicConfig {
         name: "n0".into(),
-        model: ModelName::E1000,
+        model: ModelName::default(),
         socket: SocketSpec::Path(socket.to_owned()),
         mac: NicMac::from_name("n0"),
         port: PortSpec::Null,
         capture: None,
         busy_poll: MAX_BUSY_POLL,
         moderation: Moderation::Adaptive,
+        eeprom: None,
+        pause: false,
     };
     HostConfig {
         switches: Vec::new(),

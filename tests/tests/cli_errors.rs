@@ -70,6 +70,36 @@ fn the_command_line() {
 }
 
 #[test]
+fn the_file_of_an_eeprom() {
+    let dir = scratch().unwrap();
+    let socket = dir.path().join("a.sock").display().to_string();
+    let file = dir.path().join("a.nvm");
+    let shown = file.display().to_string();
+    let run = |file: &str, words: &[&str]| {
+        let args = [
+            "run",
+            "--socket-path",
+            &socket,
+            "--port",
+            "null",
+            "--eeprom",
+        ];
+        let args: Vec<_> = args.into_iter().chain([file]).collect();
+        refuses(&args, 4, words);
+    };
+    std::fs::write(&file, [0; 127]).unwrap();
+    run(&shown, &["a.nvm has 127 bytes and not 128", "remove it"]);
+    std::fs::remove_file(&file).unwrap();
+    let nowhere = dir.path().join("none/a.nvm").display().to_string();
+    run(&nowhere, &["cannot write the EEPROM file", "none/a.nvm"]);
+    run(
+        &dir.path().display().to_string(),
+        &["cannot read the EEPROM file"],
+    );
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn the_configuration_file_by_line_and_column() {
     let dir = scratch().unwrap();
     let file = dir.path().join("host.toml");

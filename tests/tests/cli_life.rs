@@ -127,6 +127,82 @@ fn people_get_a_banner_to_paste_and_a_table() {
     assert!(!coloured, "colours belong on a terminal only");
 }
 
+/// Shifts `count` bits into the EEPROM of the chip at `client`, as drivers do through EECD.
+fn eeprom_command(client: &mut Client, bits: u32, count: u32) {
+    const EECD: u64 = 0x10;
+    let mut eecd = |value: u32| {
+        client
+            .region_write(0, EECD, &value.to_le_bytes())
+            .expect("EECD");
+    };
+    eecd(0x42);
+    for i in (0..count).rev() {
+        let di = (bits >> i & 1) << 2;
+        for clock in [0, 1, 0] {
+            eecd(0x42 | di | clock);
+        }
+    }
+    eecd(0x40);
+}
+
+/// A word of the EEPROM, by EERD.
+fn eeprom_word(client: &mut Client, at: u32) -> u16 {
+    client
+        .region_write(0, 0x14, &(at << 8 | 1).to_le_bytes())
+        .unwrap();
+    (client.read_u32(0, 0x14).unwrap() >> 16) as u16
+}
+
+#[test]
+fn what_a_guest_writes_to_its_eeprom_outlives_the_daemon() {
+    let dir = scratch().unwrap();
+    let (socket, file) = (dir.path().join("n0.sock"), dir.path().join("n0.nvm"));
+    let start = || run(&socket).arg("--eeprom").arg(&file).start().unwrap();
+    let mut daemon = start();
+    assert_eq!(
+        std::fs::read(&file).unwrap()[..6],
+        [0x52, 0x54, 0, 0, 0, 0x0a]
+    );
+    let mut client = Client::connect(&socket).unwrap();
+    // Write enable; another last word of the address, and the checksum that goes with it.
+    let old = eeprom_word(&mut client, 2);
+    let sum = eeprom_word(&mut client, 63);
+    eeprom_command(&mut client, 0b1_0011_0000, 9);
+    eeprom_command(&mut client, (0b101 << 6 | 2) << 16 | 0x0b00, 25);
+    let sum = sum.wrapping_add(old).wrapping_sub(0x0b00);
+    eeprom_command(&mut client, (0b101 << 6 | 63) << 16 | u32::from(sum), 25);
+    assert_eq!(eeprom_word(&mut client, 2), 0x0b00);
+    let written = |c: &Counters| c.nic("n0", "nvm_written") >= 1;
+    daemon
+        .wait_counters("the file is written", written)
+        .unwrap();
+    // An end without warning, and an end in order.
+    drop(client);
+    daemon.stop().unwrap();
+    for _ in 0..2 {
+        let mut daemon = start();
+        let mut client = Client::connect(&socket).unwrap();
+        assert_eq!(eeprom_word(&mut client, 2), 0x0b00);
+        assert_eq!(client.read_u32(0, 0x5404).unwrap(), 0x8000_0b00, "RAH");
+        let total = (0..64).fold(0u16, |n, at| n.wrapping_add(eeprom_word(&mut client, at)));
+        assert_eq!(total, 0xbaba);
+        daemon.wait_log("52:54:00:00:00:0b, which counts").unwrap();
+        drop(client);
+        daemon.stop().unwrap();
+    }
+    let entries = std::fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(entries, 1, "nothing but the image is left");
+    // Without the option nothing is written.
+    std::fs::remove_file(&file).unwrap();
+    let mut daemon = run(&socket).start().unwrap();
+    let mut client = Client::connect(&socket).unwrap();
+    eeprom_command(&mut client, 0b1_0011_0000, 9);
+    eeprom_command(&mut client, (0b101 << 6 | 2) << 16 | 0x0b00, 25);
+    drop(client);
+    daemon.stop().unwrap();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
 #[test]
 fn the_printed_qemu_arguments_work_as_they_are() {
     let rig = Rig::prepare().unwrap_or_else(|why| panic!("{why}"));

@@ -73,12 +73,11 @@ pub trait Host: Send + Sync {
 /// # Errors
 /// [`Error::Model`] when there is no such model.
 pub fn new(model: &str, mac: [u8; 6], host: Arc<dyn Host>) -> Result<Nic, Error> {
-    let parts = match model {
-        "e1000" => e1000::new(e1000::Config {
-            negotiation: Duration::ZERO,
-            ..e1000::Config::new(mac)
-        }),
-        other => return Err(Error::Model(other.to_owned())),
-    };
+    let variant = e1000::Variant::from_name(model).ok_or_else(|| Error::Model(model.to_owned()))?;
+    let parts = e1000::new(e1000::Config {
+        variant,
+        negotiation: Duration::ZERO,
+        ..e1000::Config::new(mac)
+    });
     Nic::of(parts, host)
 }

@@ -104,6 +104,12 @@ pub trait Control: Send + Counted {
     fn write(&mut self, env: &Env, bar: u8, offset: u64, data: &[u8]);
     /// Work noted since the last call.
     fn take_work(&mut self) -> Work;
+    /// The image of the NIC's non-volatile memory, if it is another than at the last call (or, at
+    /// the first, than the one it was made with). Whoever keeps it gives it back when the NIC is
+    /// made again.
+    fn take_nvm(&mut self) -> Option<Vec<u8>> {
+        None
+    }
     /// Resets everything the kind of reset resets.
     fn reset(&mut self, env: &Env, kind: ResetKind);
     /// PCI state changed.

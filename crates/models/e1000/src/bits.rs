@@ -35,6 +35,7 @@ pub mod cause {
     pub const RXO: u32 = 1 << 6;
     pub const RXT0: u32 = 1 << 7;
     pub const MDAC: u32 = 1 << 9;
+    pub const PHYINT: u32 = 1 << 12;
     pub const TXD_LOW: u32 = 1 << 15;
     pub const SRPD: u32 = 1 << 16;
     /// Every bit that ICS can set: 0 to 16, reserved ones included (the drivers' self-test sets
@@ -97,3 +98,8 @@ pub const RDTR_FPD: u32 = 1 << 31;
 pub const RAH_AV: u32 = 1 << 31;
 /// SWSM.SMBI: the software semaphore, taken by reading it 0.
 pub const SWSM_SMBI: u32 = 1;
+
+/// Wake-up control (manual §13.6.1).
+pub mod wuc {
+    pub const APME: u32 = 1;
+}

@@ -7,7 +7,7 @@ use frame::Counted;
 use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
 use regs::{Access, Found};
 
-use crate::bits::{RAH_AV, RDTR_FPD, SWSM_SMBI, cause, ctrl, ctrl_ext, rctl, status, tctl};
+use crate::bits::{RAH_AV, RDTR_FPD, SWSM_SMBI, cause, ctrl, ctrl_ext, rctl, status, tctl, wuc};
 use crate::eeprom::{Eeprom, eecd};
 use crate::flow::owed;
 use crate::io::Window;
@@ -15,10 +15,12 @@ use crate::mdio;
 use crate::phy::{Effect, Phy};
 use crate::regs as r;
 use crate::shared::{Shared, count};
-use crate::{BAR_IO, BAR_MMIO, state};
+use crate::variant::Variant;
+use crate::{BAR_MMIO, state};
 
 /// The control part.
 pub(crate) struct Registers {
+    pub variant: Variant,
     pub shared: Arc<Shared>,
     pub eeprom: Eeprom,
     pub phy: Phy,
@@ -84,7 +86,7 @@ impl Registers {
             r::CTRL_EXT => {
                 shared.file.write(id, 0, value);
                 if value & ctrl_ext::EE_RST != 0 {
-                    self.load_mac();
+                    self.load_eeprom();
                 }
             }
             r::ITR => {
@@ -153,28 +155,35 @@ impl Registers {
     fn reset_mac(&mut self, env: &Env) {
         self.shared.reset(env);
         self.eeprom.wires(0);
-        self.load_mac();
+        self.load_eeprom();
         // Whoever waited for room finds the receiver off.
         self.work.rx = true;
     }
 
     /// What power-up does before the first access.
     pub(crate) fn power_up(&mut self) {
-        self.load_mac();
+        self.load_eeprom();
     }
 
-    /// What the EEPROM loads by itself after a reset (manual §5.6).
-    fn load_mac(&self) {
+    /// What the EEPROM loads by itself after a reset (manual §5.6): nothing, if it is not signed.
+    fn load_eeprom(&self) {
+        if !self.eeprom.signed() {
+            return;
+        }
         let [a, b, c, d, e, f] = self.eeprom.mac();
         let file = &self.shared.file;
         file.set_at(r::RAL, 0, u32::from_le_bytes([a, b, c, d]));
         file.set_at(r::RAH, 0, u32::from_le_bytes([e, f, 0, 0]) | RAH_AV);
+        let (word, bit) = self.variant.apm();
+        if self.eeprom.word(word) & bit != 0 {
+            file.set(r::WUC, file.get(r::WUC) | wuc::APME);
+        }
     }
 
     fn status(&self, env: &Env) -> u32 {
         let value = self.shared.file.get(r::CTRL);
-        let (_, full) = self.phy.resolved();
-        let speed = self.speed();
+        let (detected, full) = self.phy.resolved();
+        let (speed, detected) = (self.speed(), detected as u32);
         let full = if value & ctrl::FRCDPX != 0 {
             value & ctrl::FD != 0
         } else {
@@ -188,8 +197,9 @@ impl Registers {
                 status::TXOFF,
             )
             | speed << status::SPEED_SHIFT
-            | speed << status::ASDV_SHIFT
+            | detected << status::ASDV_SHIFT
             | status::MTXCKOK
+            | self.variant.bus_status()
     }
 
     /// The speed of the wire, forced or negotiated, as STATUS encodes it.
@@ -257,8 +267,15 @@ impl Registers {
             self.work.rx = true;
             self.work.tx = true;
         }
+        let mut causes = 0;
         if was_up != up {
-            shared.irq.lock().raise(env, cause::LSC);
+            causes |= cause::LSC;
+        }
+        if self.phy.interrupt() {
+            causes |= cause::PHYINT;
+        }
+        if causes != 0 {
+            shared.irq.lock().raise(env, causes);
         }
     }
 
@@ -331,7 +348,7 @@ impl Control for Registers {
         data.fill(0);
         match bar {
             BAR_MMIO => self.read_bytes(env, offset, data),
-            BAR_IO => self.io_read(env, offset, data),
+            bar if bar == self.variant.io_bar() => self.io_read(env, offset, data),
             _ => count(&self.shared.counters.reg_bad_bar, 1),
         }
     }
@@ -340,9 +357,13 @@ impl Control for Registers {
         count(&self.shared.counters.reg_writes, 1);
         match bar {
             BAR_MMIO => self.write_bytes(env, offset, data),
-            BAR_IO => self.io_write(env, offset, data),
+            bar if bar == self.variant.io_bar() => self.io_write(env, offset, data),
             _ => count(&self.shared.counters.reg_bad_bar, 1),
         }
+    }
+
+    fn take_nvm(&mut self) -> Option<Vec<u8>> {
+        self.eeprom.take_changed()
     }
 
     fn take_work(&mut self) -> Work {
@@ -383,8 +404,7 @@ impl Control for Registers {
         if self.phy.cable == up {
             return;
         }
-        self.phy.cable = up;
-        self.phy.drop_link();
+        self.phy.set_cable(up);
         self.negotiate(env);
         self.update_link(env);
     }

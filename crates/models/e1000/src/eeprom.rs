@@ -1,6 +1,8 @@
 //! The serial EEPROM, 64 words, read and written bit by bit through EECD (manual §5.3, §5.6,
 //! §13.4.3; the wire protocol is that of a 93C46).
 
+use crate::variant::Variant;
+
 pub(crate) const WORDS: usize = 64;
 /// Words 0 to 0x3F sum to this (manual §5.6.35).
 const CHECKSUM: u16 = 0xbaba;
@@ -24,6 +26,8 @@ pub(crate) struct Eeprom {
     pub(crate) data_out: bool,
     pub(crate) writable: bool,
     pub(crate) phase: Phase,
+    /// Its owner does not know these contents yet.
+    pub(crate) changed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -53,8 +57,8 @@ pub(crate) enum Target {
 }
 
 impl Eeprom {
-    /// The image of a NIC with this MAC address.
-    pub(crate) fn new(mac: [u8; 6]) -> Self {
+    /// A new one, of a NIC with this MAC address.
+    pub(crate) fn new(variant: Variant, mac: [u8; 6], pause: bool) -> Self {
         // What is not set is as erased.
         let mut words = [0xffff; WORDS];
         for (word, pair) in words.iter_mut().zip(mac.chunks_exact(2)) {
@@ -66,11 +70,12 @@ impl Eeprom {
             (0x08, 0x0000), // PBA number
             (0x09, 0x0000),
             (0x0a, 0x4003), // init control 1: signature, ids are loaded from here
-            (0x0b, 0x001e), // subsystem id
+            (0x0b, variant.subsystem()),
             (0x0c, 0x8086), // subsystem vendor
-            (0x0d, 0x100e), // device id
+            (0x0d, variant.device()),
             (0x0e, 0x8086), // vendor id
-            (0x0f, 0x0000), // init control 2: no pause
+            // init control 2: pause both ways, or none
+            (0x0f, if pause { 0x3000 } else { 0 }),
             (0x24, 0x0000), // init control 3: no wake-up by magic packet
         ];
         for (at, value) in fixed {
@@ -80,6 +85,19 @@ impl Eeprom {
             .iter()
             .fold(0u16, |sum, w| sum.wrapping_add(*w));
         words[WORDS - 1] = CHECKSUM.wrapping_sub(sum);
+        Self::of_words(words, true)
+    }
+
+    /// One with these contents, as [`Eeprom::take_changed`] gave them.
+    pub(crate) fn of_image(image: &[u8; 2 * WORDS]) -> Self {
+        let mut words = [0; WORDS];
+        for (word, bytes) in words.iter_mut().zip(image.as_chunks::<2>().0) {
+            *word = u16::from_le_bytes(*bytes);
+        }
+        Self::of_words(words, false)
+    }
+
+    fn of_words(words: [u16; WORDS], changed: bool) -> Self {
         Self {
             words,
             sk: false,
@@ -87,7 +105,19 @@ impl Eeprom {
             data_out: true,
             writable: false,
             phase: Phase::Idle,
+            changed,
         }
+    }
+
+    /// The contents, if nobody has asked for them since they changed.
+    pub(crate) fn take_changed(&mut self) -> Option<Vec<u8>> {
+        let changed = std::mem::take(&mut self.changed);
+        changed.then(|| self.words.iter().flat_map(|w| w.to_le_bytes()).collect())
+    }
+
+    /// Whether the chip believes the contents: the signature of word 0x0A (manual §5.6.10).
+    pub(crate) fn signed(&self) -> bool {
+        self.words[0x0a] >> 14 == 0b01
     }
 
     /// The word at `at`, as EERD sees it; beyond the end the address wraps.
@@ -211,10 +241,12 @@ impl Eeprom {
         if !self.writable {
             return;
         }
+        let before = self.words;
         match target {
             Target::Word(at) => self.words[at] = value,
             Target::All => self.words = [value; WORDS],
         }
+        self.changed |= self.words != before;
     }
 }
 
@@ -274,7 +306,7 @@ mod tests {
 
     #[test]
     fn the_image_has_mac_ids_and_checksum() {
-        let mut wire = Wire(Eeprom::new(MAC));
+        let mut wire = Wire(Eeprom::new(Variant::I82540Em, MAC, false));
         assert_eq!(wire.read(0), 0x5452);
         assert_eq!(wire.read(0x0d), 0x100e);
         let sum = (0..64).fold(0u16, |sum, at| sum.wrapping_add(wire.read(at)));
@@ -284,7 +316,7 @@ mod tests {
 
     #[test]
     fn reading_on_gives_the_next_word() {
-        let mut wire = Wire(Eeprom::new(MAC));
+        let mut wire = Wire(Eeprom::new(Variant::I82540Em, MAC, false));
         wire.0.wires(eecd::CS);
         wire.bits(0b110, 3);
         wire.bits(63, 6);
@@ -295,7 +327,7 @@ mod tests {
 
     #[test]
     fn writes_need_the_enable_command() {
-        let mut wire = Wire(Eeprom::new(MAC));
+        let mut wire = Wire(Eeprom::new(Variant::I82540Em, MAC, false));
         wire.write(5, 0x1234);
         assert_eq!(wire.read(5), 0x0100);
         wire.command(EWEN, 9);
@@ -310,7 +342,7 @@ mod tests {
 
     #[test]
     fn bulk_write_and_erase_reach_every_word() {
-        let mut wire = Wire(Eeprom::new(MAC));
+        let mut wire = Wire(Eeprom::new(Variant::I82540Em, MAC, false));
         wire.command(EWEN, 9);
         wire.command((WRAL << 16) | 0xa5a5, 25);
         assert!((0..64).all(|at| wire.read(at) == 0xa5a5));
@@ -319,8 +351,29 @@ mod tests {
     }
 
     #[test]
+    fn its_owner_is_told_of_changes_once() {
+        let mut wire = Wire(Eeprom::new(Variant::I82545Em, MAC, true));
+        let new = wire.0.take_changed().expect("a new image");
+        assert_eq!(new[..6], MAC);
+        assert_eq!(new[0x1a..0x1c], [0x0f, 0x10]);
+        assert_eq!(wire.0.take_changed(), None);
+        wire.command(EWEN, 9);
+        wire.write(5, 0x0100);
+        assert_eq!(wire.0.take_changed(), None, "the word was that before");
+        wire.write(5, 0x1234);
+        let image = wire.0.take_changed().expect("changed");
+        assert_eq!(image[10..12], [0x34, 0x12]);
+        let mut again = Eeprom::of_image(&image.try_into().expect("128 bytes"));
+        assert_eq!(again.words, wire.0.words);
+        assert!(again.signed());
+        assert_eq!(again.take_changed(), None);
+        wire.command(ERAL, 9);
+        assert!(!wire.0.signed());
+    }
+
+    #[test]
     fn a_command_cut_short_does_nothing() {
-        let mut wire = Wire(Eeprom::new(MAC));
+        let mut wire = Wire(Eeprom::new(Variant::I82540Em, MAC, false));
         wire.command(EWEN, 9);
         wire.command(0b101 << 6 | 5, 9);
         wire.command((0b101 << 6 | 5) << 8 | 0xff, 17);

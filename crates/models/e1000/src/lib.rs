@@ -32,29 +32,41 @@ mod shared;
 pub mod state;
 mod stats;
 mod tx;
+mod variant;
 mod verdict;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Bar, Identity, Nic, Space, Work};
+use model::{Nic, Work};
 
 use crate::control::Registers;
 use crate::shared::Shared;
+pub use crate::variant::Variant;
 
 /// BAR of the registers.
 pub const BAR_MMIO: u8 = 0;
-/// BAR of the I/O window. The manual has it at 2 or 4; 1 is where most guests have met it, and
+/// BAR of the I/O window of the 82540EM and 82544GC. The manual has it at 2 or 4; 1 is where most guests have met it, and
 /// drivers look for the first I/O BAR whatever its index.
 pub const BAR_IO: u8 = 1;
 /// Bytes of the I/O window.
 const IO_SIZE: u64 = 64;
 
-/// What can be chosen of an 82540EM.
+/// Bytes of an EEPROM image.
+pub const NVM_LEN: usize = 2 * eeprom::WORDS;
+
+/// What can be chosen of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Station address, as the EEPROM holds it.
+    /// Which chip.
+    pub variant: Variant,
+    /// Station address, as the EEPROM holds it when it is new.
     pub mac: [u8; 6],
+    /// The EEPROM's image, 64 little-endian words, as [`model::Control::take_nvm`] gave it; its
+    /// address counts, not `mac`. `None` for a new one.
+    pub nvm: Option<[u8; NVM_LEN]>,
+    /// Whether the partner at the other end of the cable offers pause frames.
+    pub pause: bool,
     /// Whether the cable is in from the start.
     pub link: bool,
     /// How long auto-negotiation takes. Seconds on a real wire; a guest waits for it at every
@@ -99,7 +111,10 @@ impl Config {
     /// true FCS.
     pub const fn new(mac: [u8; 6]) -> Self {
         Self {
+            variant: Variant::I82540Em,
             mac,
+            nvm: None,
+            pause: false,
             link: true,
             negotiation: Duration::from_millis(10),
             true_fcs: true,
@@ -115,40 +130,23 @@ pub fn new(config: Config) -> Nic {
     let shared = Arc::new(Shared::new(&config));
     let mut control = Registers {
         shared: Arc::clone(&shared),
-        eeprom: eeprom::Eeprom::new(config.mac),
-        phy: phy::Phy::new(config.link),
+        variant: config.variant,
+        eeprom: match &config.nvm {
+            Some(image) => eeprom::Eeprom::of_image(image),
+            None => eeprom::Eeprom::new(config.variant, config.mac, config.pause),
+        },
+        phy: phy::Phy::new(config.link, config.variant.phy_id(), config.pause),
         io: io::Window::default(),
         work: Work::default(),
         negotiation: u64::try_from(config.negotiation.as_nanos()).unwrap_or(u64::MAX / 2),
     };
     control.power_up();
     Nic {
-        identity: identity(),
+        identity: config.variant.identity(),
         control: Box::new(control),
         transmit: Box::new(tx::Sender {
             shared: Arc::clone(&shared),
         }),
         receive: Arc::new(rx::Receiver { shared }),
-    }
-}
-
-/// 8086:100e revision 3 on the bus (manual §4.1).
-fn identity() -> Identity {
-    let bar = |index, space, size| Bar { index, space, size };
-    Identity {
-        model: "e1000",
-        vendor: 0x8086,
-        device: 0x100e,
-        subsystem_vendor: 0x8086,
-        subsystem: 0x001e,
-        revision: 3,
-        class: [0x02, 0x00, 0x00],
-        bars: vec![
-            bar(BAR_MMIO, Space::Memory32, regs::WINDOW.into()),
-            bar(BAR_IO, Space::Io, IO_SIZE),
-        ],
-        intx: true,
-        msi: 1,
-        pm: true,
     }
 }

@@ -1,4 +1,5 @@
-//! The PHY, an M88E1011 at address 1 (manual §11, §13.4.7.1; driver `e1000_hw.h`).
+//! The PHY at address 1, an 88E1011 or 88E1000 by its id (manual §11, §13.4.7.1; driver
+//! `e1000_hw.h`).
 
 /// Where it answers on the MDIO bus.
 pub(crate) const ADDRESS: u32 = 1;
@@ -7,7 +8,11 @@ const BMCR: usize = 0;
 const BMSR: usize = 1;
 const ANAR: usize = 4;
 const GCTRL: usize = 9;
+const ID: usize = 3;
 const PSSR: usize = 17;
+const INTERRUPTS_ENABLED: usize = 18;
+/// What has happened since it was read last.
+pub(crate) const EVENTS: usize = 19;
 
 const RESET: u16 = 1 << 15;
 const LOOPBACK: u16 = 1 << 14;
@@ -24,8 +29,11 @@ const BMSR_FIXED: u16 = 0x7949;
 const BMSR_AN_COMPLETE: u16 = 1 << 5;
 const BMSR_LINK: u16 = 1 << 2;
 
-/// What the partner at the other end of the emulated cable offers: everything but pause.
+/// What the partner at the other end of the emulated cable offers, besides pause.
 const PARTNER: u16 = 0x41e1;
+/// Pause both ways, and either way alone (IEEE 802.3 table 28B-2).
+const PAUSE: u16 = 1 << 10;
+const ASYMMETRIC: u16 = 1 << 11;
 const PARTNER_GIGABIT: u16 = 0x3c00;
 
 /// Bits per register that keep what is written; 0 for read-only and undefined registers.
@@ -37,7 +45,7 @@ pub(crate) const WRITABLE: [u16; 32] = {
     mask[7] = 0xffff;
     mask[GCTRL] = 0xff00;
     mask[16] = 0xffff;
-    mask[18] = 0xffff;
+    mask[INTERRUPTS_ENABLED] = 0xffff;
     mask[20] = 0xffff;
     mask[22] = 0xffff;
     mask[24] = 0xffff;
@@ -54,7 +62,7 @@ pub(crate) const RESET_VALUES: [u16; 32] = {
     let mut value = [0; 32];
     value[BMCR] = AN_ENABLE | DUPLEX | SPEED_HIGH;
     value[2] = 0x0141;
-    value[3] = 0x0c20;
+    value[ID] = 0x0c20;
     value[ANAR] = 0x01e1;
     value[7] = 0x2001;
     value[GCTRL] = 0x0300;
@@ -64,6 +72,15 @@ pub(crate) const RESET_VALUES: [u16; 32] = {
     value[24] = 0x4100;
     value
 };
+
+/// Bits of [`EVENTS`].
+mod event {
+    pub const SPEED: u16 = 1 << 14;
+    pub const DUPLEX: u16 = 1 << 13;
+    pub const PAGE_RECEIVED: u16 = 1 << 12;
+    pub const NEGOTIATED: u16 = 1 << 11;
+    pub const LINK: u16 = 1 << 10;
+}
 
 /// What a register write started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,16 +110,22 @@ pub(crate) struct Phy {
     pub(crate) negotiated: bool,
     /// A link loss that BMSR has not reported yet.
     pub(crate) link_lost: bool,
+    /// Low half of its id.
+    pub(crate) id: u16,
+    /// The partner offers pause.
+    pub(crate) pause: bool,
 }
 
 impl Phy {
     /// Powered up a while ago: with a cable, the link stands.
-    pub(crate) fn new(cable: bool) -> Self {
+    pub(crate) fn new(cable: bool, id: u16, pause: bool) -> Self {
         Self {
             regs: RESET_VALUES,
             cable,
             negotiated: cable,
             link_lost: !cable,
+            id,
+            pause,
         }
     }
 
@@ -114,21 +137,58 @@ impl Phy {
 
     /// Forgets what was negotiated.
     pub(crate) fn drop_link(&mut self) {
-        if self.link() {
-            self.link_lost = true;
+        self.watch(|phy| phy.negotiated = false);
+    }
+
+    /// The cable goes in or out.
+    pub(crate) fn set_cable(&mut self, cable: bool) {
+        self.watch(|phy| {
+            phy.cable = cable;
+            phy.negotiated = false;
+        });
+    }
+
+    /// Notes what `change` does to the link.
+    fn watch<T>(&mut self, change: impl FnOnce(&mut Self) -> T) -> T {
+        let before = (self.link(), self.resolved());
+        let result = change(self);
+        let after = (self.link(), self.resolved());
+        let mut events = 0;
+        if before.0 != after.0 {
+            events |= event::LINK;
+            self.link_lost |= before.0;
         }
-        self.negotiated = false;
+        if before.1.0 != after.1.0 {
+            events |= event::SPEED;
+        }
+        if before.1.1 != after.1.1 {
+            events |= event::DUPLEX;
+        }
+        self.regs[EVENTS] |= events;
+        result
+    }
+
+    /// Whether its interrupt line is up: something happened that register 18 enables.
+    pub(crate) fn interrupt(&self) -> bool {
+        self.regs[EVENTS] & self.regs[INTERRUPTS_ENABLED] != 0
     }
 
     /// Whether auto-negotiation has somebody to talk to.
     pub(crate) fn can_negotiate(&self) -> bool {
         let bmcr = self.regs[BMCR];
-        self.cable && bmcr & AN_ENABLE != 0 && bmcr & (POWER_DOWN | ISOLATE | LOOPBACK) == 0
+        let offers = self.regs[ANAR] & 0x01e0 != 0 || self.regs[GCTRL] & 0x0300 != 0;
+        self.cable
+            && offers
+            && bmcr & AN_ENABLE != 0
+            && bmcr & (POWER_DOWN | ISOLATE | LOOPBACK) == 0
     }
 
     /// Auto-negotiation has ended.
     pub(crate) fn negotiation_done(&mut self) {
-        self.negotiated = self.can_negotiate();
+        self.watch(|phy| phy.negotiated = phy.can_negotiate());
+        if self.negotiated {
+            self.regs[EVENTS] |= event::NEGOTIATED | event::PAGE_RECEIVED;
+        }
     }
 
     /// Whether frames sent come straight back.
@@ -172,6 +232,23 @@ impl Phy {
         }
     }
 
+    fn partner(&self) -> u16 {
+        PARTNER | if self.pause { PAUSE | ASYMMETRIC } else { 0 }
+    }
+
+    /// Whether pause frames may be sent, and must be obeyed (IEEE 802.3 table 28B-3).
+    fn pause_resolved(&self) -> (bool, bool) {
+        let bits = |word: u16| (word & PAUSE != 0, word & ASYMMETRIC != 0);
+        let (ours, ours_asymmetric) = bits(self.regs[ANAR]);
+        let (theirs, theirs_asymmetric) = bits(self.partner());
+        let both = ours && theirs;
+        let one_way = ours_asymmetric && theirs_asymmetric;
+        (
+            both || one_way && !ours && theirs,
+            both || one_way && ours && !theirs,
+        )
+    }
+
     pub(crate) fn read(&mut self, reg: usize) -> u16 {
         let link = self.link();
         let negotiated = link && self.regs[BMCR] & AN_ENABLE != 0;
@@ -184,14 +261,21 @@ impl Phy {
                     | if negotiated { BMSR_AN_COMPLETE } else { 0 }
                     | if shown { BMSR_LINK } else { 0 }
             }
-            5 if negotiated => PARTNER,
+            ID => self.id,
+            EVENTS => std::mem::take(&mut self.regs[EVENTS]),
+            5 if negotiated => self.partner(),
             6 if negotiated => 0x0003,
             10 if negotiated => PARTNER_GIGABIT,
             PSSR => {
                 let (speed, full) = self.resolved();
                 let resolved = link || self.regs[BMCR] & AN_ENABLE == 0;
                 let mode = (speed as u16) << 14 | u16::from(full) << 13;
-                u16::from(resolved) << 11 | u16::from(link) << 10 | if resolved { mode } else { 0 }
+                let (send, obey) = self.pause_resolved();
+                u16::from(resolved) << 11
+                    | u16::from(link) << 10
+                    | u16::from(negotiated && send) << 3
+                    | u16::from(negotiated && obey) << 2
+                    | if resolved { mode } else { 0 }
             }
             other => self.regs[other],
         }
@@ -200,18 +284,26 @@ impl Phy {
     pub(crate) fn write(&mut self, reg: usize, value: u16) -> Effect {
         let reg = reg % 32;
         let old = self.regs[reg];
-        let had_link = self.link();
-        self.regs[reg] = (old & !WRITABLE[reg]) | (value & WRITABLE[reg]);
+        let new = (old & !WRITABLE[reg]) | (value & WRITABLE[reg]);
         if reg != BMCR {
-            return Effect::None;
+            self.regs[reg] = new;
+            return match reg {
+                // What has happened already may interrupt now.
+                INTERRUPTS_ENABLED => Effect::Link,
+                _ => Effect::None,
+            };
         }
-        let changed = old ^ self.regs[BMCR];
+        let changed = old ^ new;
         let woke = changed & (POWER_DOWN | ISOLATE | LOOPBACK | AN_ENABLE) != 0;
         let restart = value & (RESET | AN_RESTART) != 0 || woke;
-        if restart && self.regs[BMCR] & AN_ENABLE != 0 {
-            self.negotiated = false;
-        }
-        if had_link && (!self.link() || value & RESET != 0) {
+        let had_link = self.link();
+        self.watch(|phy| {
+            phy.regs[BMCR] = new;
+            if restart && new & AN_ENABLE != 0 {
+                phy.negotiated = false;
+            }
+        });
+        if had_link && value & RESET != 0 {
             self.link_lost = true;
         }
         if restart && self.can_negotiate() {
@@ -228,7 +320,7 @@ mod tests {
 
     #[test]
     fn is_the_phy_the_drivers_look_for() {
-        let mut phy = Phy::new(true);
+        let mut phy = Phy::new(true, 0x0c20, false);
         assert_eq!(phy.read(2), 0x0141);
         assert_eq!(phy.read(3) & 0xfff0, 0x0c20);
         assert_eq!(phy.read(PSSR), 0xac00);
@@ -241,7 +333,7 @@ mod tests {
 
     #[test]
     fn link_loss_is_latched_until_read() {
-        let mut phy = Phy::new(true);
+        let mut phy = Phy::new(true, 0x0c20, false);
         assert_eq!(phy.write(BMCR, 0x1340), Effect::Restart);
         assert!(!phy.link());
         phy.negotiation_done();
@@ -252,7 +344,7 @@ mod tests {
 
     #[test]
     fn the_loopback_test_of_the_drivers_finds_its_values() {
-        let mut phy = Phy::new(false);
+        let mut phy = Phy::new(false, 0x0c20, false);
         phy.write(16, 0x0808);
         phy.write(BMCR, 0x9140);
         phy.write(BMCR, 0x8140);
@@ -265,7 +357,7 @@ mod tests {
 
     #[test]
     fn power_down_takes_the_link_and_power_up_negotiates_again() {
-        let mut phy = Phy::new(true);
+        let mut phy = Phy::new(true, 0x0c20, false);
         assert_eq!(phy.write(BMCR, 0x1940), Effect::Link);
         assert!(!phy.link());
         assert_eq!(phy.write(BMCR, 0x1140), Effect::Restart);
@@ -276,12 +368,63 @@ mod tests {
 
     #[test]
     fn advertising_less_gives_less() {
-        let mut phy = Phy::new(true);
+        let mut phy = Phy::new(true, 0x0c20, false);
         phy.write(GCTRL, 0);
         assert_eq!(phy.resolved(), (Speed::M100, true));
         phy.write(ANAR, 0x0021);
         assert_eq!(phy.resolved(), (Speed::M10, false));
         phy.write(BMCR, 0x2000);
         assert_eq!(phy.resolved(), (Speed::M100, false));
+    }
+
+    #[test]
+    fn pause_is_what_both_sides_offer() {
+        let mut phy = Phy::new(true, 0x0c20, true);
+        assert_eq!(phy.read(5), 0x4de1);
+        // (ours, may send, must obey)
+        for (ours, send, obey) in [
+            (0, false, false),
+            (PAUSE, true, true),
+            (ASYMMETRIC, true, false),
+            (PAUSE | ASYMMETRIC, true, true),
+        ] {
+            phy.write(ANAR, 0x01e1 | ours);
+            let status = phy.read(PSSR);
+            assert_eq!(
+                (status & 8 != 0, status & 4 != 0),
+                (send, obey),
+                "{ours:#x}"
+            );
+        }
+        let mut without = Phy::new(true, 0x0c20, false);
+        without.write(ANAR, 0x0de1);
+        assert_eq!(without.read(5), 0x41e1);
+        assert_eq!(without.read(PSSR) & 0x0c, 0);
+    }
+
+    #[test]
+    fn events_are_told_once_and_interrupt_when_enabled() {
+        let mut phy = Phy::new(true, 0x0c30, false);
+        assert_eq!(phy.read(ID), 0x0c30);
+        phy.write(INTERRUPTS_ENABLED, event::LINK);
+        phy.set_cable(false);
+        assert!(phy.interrupt());
+        assert_eq!(phy.read(EVENTS), event::LINK);
+        assert!(!phy.interrupt());
+        assert_eq!(phy.read(EVENTS), 0);
+        phy.set_cable(true);
+        phy.negotiation_done();
+        let both = event::LINK | event::NEGOTIATED | event::PAGE_RECEIVED;
+        assert_eq!(phy.read(EVENTS), both);
+    }
+
+    #[test]
+    fn who_offers_nothing_gets_no_link() {
+        let mut phy = Phy::new(true, 0x0c20, false);
+        phy.write(GCTRL, 0);
+        phy.write(ANAR, 1);
+        assert_eq!(phy.write(BMCR, 0x1340), Effect::Link);
+        phy.negotiation_done();
+        assert!(!phy.link());
     }
 }

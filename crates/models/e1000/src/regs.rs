@@ -234,7 +234,7 @@ registers`; a test\nfails when this page is stale. Sections are those of Intel's
 Gigabit Ethernet Controllers\nSoftware Developer's Manual\", 317453 rev. 4.0. \"Writable\" are the bits \
 that keep what is written.\n\nEverything the manual does not name reads 0 and ignores writes.\n\n\
 What the registers do not tell: RCTL.LBM and PHY loopback send a frame back to the same NIC; the \
-PHY negotiates\nwith a partner that offers everything but pause; a frame waits in the packet FIFO \
+PHY negotiates\nwith a partner that offers everything, pause if so configured; a frame waits in the packet FIFO \
 only when it finds no\nreceive descriptor, so RDFPC is 0 while there are any, and a new PBA counts once the FIFO is \
 empty; what is written to\nRDFH, RDFT, RDFHS, RDFTS and RDFPC stands until the next frame enters or leaves it. \
 RCTL.SBP stores frames of illegal\nlength up to 16384 bytes (nothing else can be wrong with a frame here). The \

@@ -72,7 +72,7 @@ impl Registers {
             flow,
             interrupts,
         } = state;
-        let ours = crate::identity().device;
+        let ours = self.variant.device();
         if *device != ours {
             return Err(StateError::Device {
                 found: format!("8086:{device:04x}"),
@@ -90,7 +90,7 @@ impl Registers {
             "IOADDR has 20 bits",
         )?;
         let eeprom = load_eeprom(eeprom)?;
-        let phy = load_phy(phy)?;
+        let phy = load_phy(phy, &self.phy)?;
         let v1::Transmitter {
             segmenting,
             plain,
@@ -356,10 +356,11 @@ fn load_eeprom(state: &v1::Eeprom) -> Result<Eeprom, StateError> {
         data_out: *data_out,
         writable: *writable,
         phase,
+        changed: true,
     })
 }
 
-fn load_phy(state: &v1::Phy) -> Result<Phy, StateError> {
+fn load_phy(state: &v1::Phy, ours: &Phy) -> Result<Phy, StateError> {
     let v1::Phy {
         regs,
         cable,
@@ -368,11 +369,10 @@ fn load_phy(state: &v1::Phy) -> Result<Phy, StateError> {
     } = state;
     let regs = <[u16; 32]>::try_from(regs.as_slice())
         .map_err(|_| field("phy.regs", regs.len() as u64, "the PHY has 32 registers"))?;
-    for (value, (reset, mask)) in regs
-        .iter()
-        .zip(phy::RESET_VALUES.iter().zip(&phy::WRITABLE))
-    {
-        let strays = (value ^ reset) & !mask;
+    let fixed = phy::RESET_VALUES.iter().zip(&phy::WRITABLE);
+    for (at, (value, (reset, mask))) in regs.iter().zip(fixed).enumerate() {
+        let own = if at == phy::EVENTS { 0xffff } else { 0 };
+        let strays = (value ^ reset) & !mask & !own;
         check(strays == 0, "phy.regs", *value, "bits that cannot change")?;
     }
     Ok(Phy {
@@ -380,6 +380,8 @@ fn load_phy(state: &v1::Phy) -> Result<Phy, StateError> {
         cable: *cable,
         negotiated: *negotiated,
         link_lost: *link_lost,
+        id: ours.id,
+        pause: ours.pause,
     })
 }
 

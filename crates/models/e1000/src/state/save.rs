@@ -30,6 +30,7 @@ impl Registers {
     /// The whole NIC, between two batches.
     pub(crate) fn state(&self, env: &Env) -> v1::V1 {
         let Registers {
+            variant,
             shared,
             eeprom,
             phy,
@@ -59,7 +60,7 @@ impl Registers {
         let irq = irq.lock();
         let (statistics, latched) = counts(file, stats);
         v1::V1 {
-            device: crate::identity().device,
+            device: variant.device(),
             registers: words(file),
             statistics,
             latched,
@@ -143,6 +144,7 @@ fn save_eeprom(eeprom: &Eeprom) -> v1::Eeprom {
         data_out,
         writable,
         phase,
+        changed: _, // who loads it is told of all of it
     } = eeprom;
     let target = |target: Target| match target {
         Target::Word(at) => v1::Target::Word(at as u8),
@@ -182,6 +184,8 @@ fn save_phy(phy: &Phy) -> v1::Phy {
         cable,
         negotiated,
         link_lost,
+        id: _,    // the variant's
+        pause: _, // configured
     } = phy;
     v1::Phy {
         regs: regs.to_vec(),

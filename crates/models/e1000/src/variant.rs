@@ -1,0 +1,131 @@
+//! The chips of the family that can be chosen, and all in which they differ here.
+
+use model::{Bar, Identity, Space};
+
+use crate::{BAR_MMIO, IO_SIZE, regs};
+
+/// Which chip of the 8254x family.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Variant {
+    /// 82540EM, 8086:100e: the one that every hypervisor has.
+    #[default]
+    I82540Em,
+    /// 82545EM, 8086:100f: a 64-bit device on a PCI-X bus (STATUS.PCIX_MODE), which drivers let
+    /// reach memory above 4 GiB; its registers are a 64-bit BAR.
+    I82545Em,
+    /// 82544GC, 8086:100c: an older chip with the PHY 88E1000 revision 3 (id 0x01410C3x), whose
+    /// driver reloads the EEPROM through CTRL_EXT.EE_RST and selects it without asking.
+    I82544Gc,
+}
+
+/// STATUS bits that tell of the bus (manual §13.4.2).
+mod bus {
+    pub const WIDE: u32 = 1 << 12;
+    pub const PCIX: u32 = 1 << 13;
+    /// 100 to 133 MHz.
+    pub const PCIX_133: u32 = 2 << 14;
+}
+
+impl Variant {
+    /// All of them.
+    pub const ALL: [Variant; 3] = [Variant::I82540Em, Variant::I82545Em, Variant::I82544Gc];
+
+    /// As users write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Variant::I82540Em => "e1000",
+            Variant::I82545Em => "82545em",
+            Variant::I82544Gc => "82544gc",
+        }
+    }
+
+    /// The variant of a name; "82540em" and "e1000" are the same.
+    pub fn from_name(name: &str) -> Option<Self> {
+        if name == "82540em" {
+            return Some(Variant::I82540Em);
+        }
+        Self::ALL.into_iter().find(|variant| variant.name() == name)
+    }
+
+    /// PCI device id.
+    pub const fn device(self) -> u16 {
+        match self {
+            Variant::I82540Em => 0x100e,
+            Variant::I82545Em => 0x100f,
+            Variant::I82544Gc => 0x100c,
+        }
+    }
+
+    /// PCI subsystem id, below Intel's vendor id.
+    pub(crate) const fn subsystem(self) -> u16 {
+        match self {
+            Variant::I82540Em => 0x001e,
+            Variant::I82545Em => 0x1001,
+            Variant::I82544Gc => 0x110c,
+        }
+    }
+
+    /// Which BAR the I/O window is: behind a 64-bit register BAR and a flash BAR of as many bits it
+    /// is the fifth (manual §4.1).
+    pub(crate) const fn io_bar(self) -> u8 {
+        match self {
+            Variant::I82545Em => 4,
+            _ => crate::BAR_IO,
+        }
+    }
+
+    /// What STATUS tells of the bus.
+    pub(crate) const fn bus_status(self) -> u32 {
+        match self {
+            Variant::I82545Em => bus::WIDE | bus::PCIX | bus::PCIX_133,
+            _ => 0,
+        }
+    }
+
+    /// The low half of the PHY's id, revision 0 (driver `e1000_hw.h`, `M88E1011_I_PHY_ID`,
+    /// `M88E1000_I_PHY_ID`).
+    pub(crate) const fn phy_id(self) -> u16 {
+        match self {
+            Variant::I82544Gc => 0x0c30,
+            _ => 0x0c20,
+        }
+    }
+
+    /// The EEPROM word and bit that enable wake-up by magic packet from power-up on (driver
+    /// `e1000_main.c`, `EEPROM_82544_APM` and `EEPROM_APME`).
+    pub(crate) const fn apm(self) -> (usize, u16) {
+        match self {
+            Variant::I82544Gc => (0x0f, 0x0004),
+            _ => (0x24, 0x0400),
+        }
+    }
+
+    /// What the bus scan finds (manual §4.1).
+    pub fn identity(self) -> Identity {
+        let bar = |index, space, size| Bar { index, space, size };
+        let registers = match self {
+            Variant::I82545Em => Space::Memory64,
+            _ => Space::Memory32,
+        };
+        Identity {
+            model: self.name(),
+            vendor: 0x8086,
+            device: self.device(),
+            subsystem_vendor: 0x8086,
+            subsystem: self.subsystem(),
+            revision: match self {
+                Variant::I82540Em => 3,
+                Variant::I82545Em => 1,
+                Variant::I82544Gc => 2,
+            },
+            class: [0x02, 0x00, 0x00],
+            bars: vec![
+                bar(BAR_MMIO, registers, regs::WINDOW.into()),
+                bar(self.io_bar(), Space::Io, IO_SIZE),
+            ],
+            intx: true,
+            msi: 1,
+            pm: true,
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The EEPROM of a NIC in a file, so that what a guest writes outlives the daemon.
+//!
+//! A guest may write its EEPROM as often as it likes: a thread of its own writes the file, at most
+//! a few times a second, and nobody else waits for the disk. The file is replaced, never changed
+//! in place, so it is whole at any moment.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use frame::Counted;
+use parking_lot::{Condvar, Mutex};
+
+use crate::log::Limit;
+
+/// Between two writes of one file.
+const PACE: Duration = Duration::from_millis(200);
+
+/// The longest image that is read; what a chip takes is for the chip to say.
+const MOST: u64 = 1 << 20;
+
+#[derive(Default)]
+struct Todo {
+    image: Option<Vec<u8>>,
+    quit: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    todo: Mutex<Todo>,
+    changed: Condvar,
+    written: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// The file of one NIC. Dropping it writes what is left.
+pub(crate) struct NvmFile {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl NvmFile {
+    /// What the file holds; `None` when there is no file yet.
+    ///
+    /// # Errors
+    /// Cause and cure, when there is something that cannot be read.
+    pub fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
+        let shown = path.display();
+        let mut file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                return Err(format!(
+                    "cannot read the EEPROM file {shown}: {error}; choose a file that can be read \
+                     and replaced"
+                ));
+            }
+        };
+        let mut image = Vec::new();
+        let read = Read::by_ref(&mut file).take(MOST).read_to_end(&mut image);
+        read.map_err(|error| format!("cannot read the EEPROM file {shown}: {error}"))?;
+        Ok(Some(image))
+    }
+
+    /// Starts to keep a NIC's image at `path`; `first` is written at once.
+    ///
+    /// # Errors
+    /// Cause and cure, when it cannot be written there.
+    pub fn start(path: &Path, nic: &str, first: Option<&[u8]>) -> Result<Self, String> {
+        if let Some(image) = first {
+            replace(path, image).map_err(|error| {
+                format!(
+                    "cannot write the EEPROM file {}: {error}; choose a file in a directory that \
+                     can be written",
+                    path.display()
+                )
+            })?;
+        }
+        let shared = Arc::new(Shared::default());
+        let (theirs, to, name) = (Arc::clone(&shared), path.to_owned(), nic.to_owned());
+        let thread = std::thread::Builder::new()
+            .name(format!("nvm {nic}"))
+            .spawn(move || keep(&theirs, &to, &name))
+            .map_err(|error| format!("cannot start a thread: {error}"))?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Has this image written soon. Returns at once.
+    pub fn put(&self, image: Vec<u8>) {
+        self.shared.todo.lock().image = Some(image);
+        self.shared.changed.notify_one();
+    }
+}
+
+impl Counted for NvmFile {
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        visit("nvm_written", self.shared.written.load(Ordering::Relaxed));
+        visit("nvm_failed", self.shared.failed.load(Ordering::Relaxed));
+    }
+}
+
+impl Drop for NvmFile {
+    fn drop(&mut self) {
+        self.shared.todo.lock().quit = true;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A panic over there has been reported by the panic hook already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Writes what there is to write until told to quit.
+fn keep(shared: &Shared, path: &Path, nic: &str) {
+    let limit = Limit::default();
+    loop {
+        let (image, quit) = {
+            let mut todo = shared.todo.lock();
+            while todo.image.is_none() && !todo.quit {
+                shared.changed.wait(&mut todo);
+            }
+            (todo.image.take(), todo.quit)
+        };
+        if let Some(image) = image {
+            match replace(path, &image) {
+                Ok(()) => {
+                    shared.written.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    shared.failed.fetch_add(1, Ordering::Relaxed);
+                    if let Some(held_back) = limit.pass(Instant::now()) {
+                        let path = path.display();
+                        tracing::error!(
+                            nic,
+                            held_back,
+                            "cannot write the EEPROM file {path}: {error}; what the guest wrote is \
+                             lost when the daemon ends"
+                        );
+                    }
+                }
+            }
+        }
+        if quit {
+            return;
+        }
+        // More may come while the first word of several is being written.
+        let mut todo = shared.todo.lock();
+        if !todo.quit {
+            shared.changed.wait_for(&mut todo, PACE);
+        }
+    }
+}
+
+/// Puts a file with these contents in the place of what is at `path`.
+fn replace(path: &Path, image: &[u8]) -> std::io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let beside = path.with_file_name(name);
+    let mut file = File::create(&beside)?;
+    file.write_all(image)?;
+    file.sync_all()?;
+    std::fs::rename(&beside, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_image_is_in_the_file_when_it_is_dropped() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("n0.nvm");
+        assert_eq!(NvmFile::read(&path), Ok(None));
+        let file = NvmFile::start(&path, "n0", Some(&[0; 128])).expect("starts");
+        assert_eq!(NvmFile::read(&path), Ok(Some(vec![0; 128])));
+        for n in 1..=100 {
+            file.put(vec![n; 128]);
+        }
+        let counted = Arc::clone(&file.shared);
+        drop(file);
+        assert_eq!(NvmFile::read(&path), Ok(Some(vec![100; 128])));
+        let written = counted.written.load(Ordering::Relaxed);
+        assert!(written < 100, "many changes are one write: {written}");
+        assert_eq!(std::fs::read_dir(dir.path()).expect("list").count(), 1);
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_named() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("none/n0.nvm");
+        let error = NvmFile::start(&path, "n0", Some(&[0; 128])).map(drop);
+        let error = error.expect_err("no directory");
+        assert!(error.contains("none/n0.nvm") && error.contains("directory"));
+        let error = NvmFile::read(dir.path()).expect_err("a directory");
+        assert!(error.contains("EEPROM file"), "{error}");
+    }
+}
