@@ -31,6 +31,8 @@ fn busy() -> Machine {
     m.offer(&[&plain(MAC, 100), &plain(MAC, 1000)]);
     m.sleep(50_000);
     m.offer(&[&plain(MAC, 64)]);
+    // More than there are descriptors: the last ones wait in the packet FIFO.
+    assert_eq!(m.offer(&[plain(MAC, 80).as_slice(); 6]), 6);
     let packet = plain(PEER, 400);
     m.poke(TX_BUFFERS, &packet);
     let context = Ctx {
@@ -68,8 +70,9 @@ fn saved(m: &Machine) -> State {
 #[test]
 fn a_busy_nic_has_something_in_every_part_of_its_state() {
     let state = saved(&busy());
+    assert_eq!(state.receiver.waiting.len(), 2);
     assert!(!state.statistics.is_empty() && !state.latched.is_empty());
-    assert_eq!(state.packet_buffer.len(), 1);
+    assert!(!state.packet_buffer.is_empty());
     assert_eq!(state.io_address, 0x5400);
     assert!(state.transmitter.unfinished && state.tx_work && state.rx_work);
     assert_eq!(state.transmitter.taken, 2);
@@ -128,6 +131,67 @@ fn line_and_timer_are_those_of_the_saved_nic_on_another_clock() {
     assert!(!m.line());
     assert_eq!(m.armed(), None);
     assert_eq!(m.r(reg::IMS), 0);
+}
+
+#[test]
+fn work_that_was_noted_is_done_elsewhere() {
+    let mut m = Machine::default();
+    m.tx_on(8);
+    m.rx_on(8, 0x8000);
+    assert_eq!(m.offer(&[plain(MAC, 100).as_slice(); 9]), 9);
+    m.rx_desc(7, RX_BUFFERS);
+    let out = plain(PEER, 100);
+    m.poke(TX_BUFFERS, &out);
+    m.tx_desc(0, TX_BUFFERS, legacy(100, EOP | IFCS | RS));
+    // The guest has written both tails, and nobody has looked yet.
+    for (at, value) in [(reg::TDT, 1u32), (reg::RDT, 0)] {
+        m.nic.control.write(&m.env, 0, at, &value.to_le_bytes());
+    }
+    let blob = m.nic.control.save(&m.env);
+    let mut other = Machine::default();
+    other.env.memory = m.env.memory.clone();
+    other.nic.control.load(&other.env, &blob).expect("loads");
+    assert!(
+        other.wire.take().is_empty(),
+        "loading does no work by itself"
+    );
+    assert_eq!(other.r(reg::RDH), 7);
+    other.work();
+    assert_eq!(other.wire.take(), [out]);
+    assert_eq!(other.r(reg::RDH), 0);
+    assert_eq!(other.rx_status(7).0, 104);
+}
+
+#[test]
+fn what_is_spared_a_guest_stays_so() {
+    let mut config = Config::new(MAC);
+    config.moderation = Moderation::Adaptive;
+    let mut m = Machine::with(config, Wire::default());
+    m.time
+        .now
+        .store(5_000_000_000, std::sync::atomic::Ordering::SeqCst);
+    m.w(reg::IMS, 0x80);
+    m.w(reg::ITR, 1);
+    // Interrupts in a row, each of which takes the guest 100 µs.
+    for _ in 0..4 {
+        m.w(reg::ICS, 0x80);
+        assert!(m.line());
+        m.sleep(100_000);
+        m.r(reg::ICR);
+    }
+    let blob = m.nic.control.save(&m.env);
+    let mut other = Machine::with(config, Wire::default());
+    other
+        .time
+        .now
+        .store(2_000_000_000, std::sync::atomic::Ordering::SeqCst);
+    other.nic.control.load(&other.env, &blob).expect("loads");
+    m.w(reg::ICS, 0x80);
+    other.w(reg::ICS, 0x80);
+    assert!(!m.line() && !other.line(), "the next one has to wait");
+    let left = |m: &Machine| m.armed().map(|t| t - m.env.clock.now());
+    assert!(left(&m).is_some_and(|left| left > 100_000));
+    assert_eq!(left(&m), left(&other));
 }
 
 #[test]
@@ -214,7 +278,7 @@ fn every_impossible_field_is_refused_by_name() {
         ("statistics.offset", |s| s.statistics[0].offset = 0x4001),
         ("statistics.offset", |s| s.statistics.swap(0, 1)),
         ("latched.offset", |s| s.latched[0].offset = 0x40c4),
-        ("latched.value", |s| s.latched[0].value += 1),
+        ("latched.value", |s| s.latched[0].value = u64::MAX),
         ("latched.value", |s| s.latched.push(s.latched[0].clone())),
         ("io_address", |s| s.io_address = 1 << 20),
         ("eeprom.words", |s| s.eeprom.words.push(0)),
@@ -257,6 +321,12 @@ fn every_impossible_field_is_refused_by_name() {
             s.transmitter.plain.paylen = 1 << 20;
         }),
         ("transmitter.taken", |s| s.transmitter.taken = u32::MAX),
+        ("flow.owed", |s| s.flow.owed = 8),
+        ("flow.until", |s| s.flow.until = Some(i64::MAX)),
+        ("receiver.waiting", |s| s.receiver.fifo_head = u32::MAX),
+        ("receiver.waiting", |s| s.receiver.fifo_size = u32::MAX),
+        ("receiver.waiting", |s| s.receiver.fifo_size = 1),
+        ("flow.ten_bits", |s| s.flow.ten_bits = u32::MAX),
         ("interrupts.causes", |s| s.interrupts.causes = 1 << 31),
         ("interrupts.mask", |s| s.interrupts.mask = 1 << 17),
         ("interrupts.last", |s| s.interrupts.last = Some(1)),

@@ -110,12 +110,23 @@ impl Registers {
             "a packet has fewer frames",
         )?;
         let fifo = load_fifo(receiver)?;
-        let v1::Flow { until, owed, high } = flow;
+        let v1::Flow {
+            until,
+            owed,
+            high,
+            ten_bits,
+        } = flow;
         let until = until
             .map(|t| absolute("flow.until", t, PAUSE, env.clock.now()))
             .transpose()?;
         let known = owed & !owed::ALL == 0;
         check(known, "flow.owed", *owed, "no such pause frame")?;
+        check(
+            [0, 10, 100, 1000].contains(ten_bits),
+            "flow.ten_bits",
+            *ten_bits,
+            "no such speed",
+        )?;
         let relief_on = shared.irq.lock().relief.on;
         let negotiation = i64::try_from(self.negotiation).unwrap_or(i64::MAX);
         let most = negotiation.max(NEGOTIATION);
@@ -136,6 +147,7 @@ impl Registers {
             .store(until.unwrap_or(0), Ordering::Release);
         shared.flow.owed.store(*owed, Ordering::Release);
         shared.flow.high.store(*high, Ordering::Release);
+        shared.flow.ten_bits.store(*ten_bits, Ordering::Release);
         shared.file.reset();
         for (found, value) in words {
             shared.file.set_at(found.id, found.element, value);
@@ -147,7 +159,6 @@ impl Registers {
         shared.bus_master.store(*bus_master, Ordering::Release);
         self.eeprom = eeprom;
         self.phy = phy;
-        shared.flow.set_speed(self.speed());
         self.io = Window {
             address: *io_address,
         };

@@ -252,13 +252,14 @@ fn save_flow(flow: &Flow, now: Nanos) -> v1::Flow {
         until,
         owed,
         high,
-        ten_bits: _, // follows from PHY and CTRL
+        ten_bits,
     } = flow;
     let until = until.load(Ordering::Acquire);
     v1::Flow {
         until: (until != 0).then(|| relative(until, now)),
         owed: owed.load(Ordering::Acquire),
         high: high.load(Ordering::Acquire),
+        ten_bits: ten_bits.load(Ordering::Acquire),
     }
 }
 

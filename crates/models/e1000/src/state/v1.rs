@@ -215,6 +215,8 @@ pub struct Flow {
     pub owed: u8,
     /// The FIFO was at FCRTH and has not been at FCRTL since.
     pub high: bool,
+    /// Nanoseconds per ten bits of the link as it was when it last changed.
+    pub ten_bits: u32,
 }
 
 /// The interrupt logic. Times are relative to the moment of saving, in nanoseconds.

@@ -157,6 +157,8 @@ pub enum Op {
     },
     /// Frames from the wire: destination, length, tag.
     Receive(Vec<(u8, usize, bool)>),
+    /// A pause frame from the wire.
+    Pause(u16),
     /// The wire has room for so many frames more.
     Room(usize),
     Sleep(Nanos),
@@ -236,12 +238,12 @@ fn desc() -> impl Strategy<Value = (u64, u64)> {
         1 => any::<u64>(),
     ];
     let cmd = prop_oneof![Just(EOP | IFCS | RS), Just(0), Just(RS), any::<u8>()];
-    let context = (0..60u32, 0..5u8, 0..80u8, 1..200u16).prop_map(|(paylen, cmd, hdrlen, mss)| {
+    let context = (0..60u32, 0..8u8, 0..80u8, 1..200u16).prop_map(|(paylen, cmd, hdrlen, mss)| {
         Ctx {
             ip: (14, 24, 33),
             tu: (34, 50, 0),
             paylen: paylen * 40,
-            cmd: cmd | TSE,
+            cmd,
             hdrlen,
             mss,
         }
@@ -284,6 +286,7 @@ pub fn op() -> impl Strategy<Value = Op> {
         6 => prop::collection::vec((0..4u8, 14..1700usize, any::<bool>()), 1..6)
             .prop_map(Op::Receive),
         3 => (0..40usize).prop_map(Op::Room),
+        2 => pause(),
         6 => prop_oneof![0..2_000_000u64, 0..40_000u64, Just(12_000_000)].prop_map(Op::Sleep),
         1 => any::<bool>().prop_map(Op::Cable),
         1 => Just(Op::Reset),
@@ -293,6 +296,10 @@ pub fn op() -> impl Strategy<Value = Op> {
         2 => (prop_oneof![Just(0), 0..32u32], prop::option::of(any::<u16>()))
             .prop_map(|(reg, write)| Op::Mdic { reg, write }),
     ]
+}
+
+fn pause() -> impl Strategy<Value = Op> {
+    prop_oneof![0..10u16, 0..1000u16, Just(u16::MAX)].prop_map(Op::Pause)
 }
 
 /// A microwire command, or the beginning of one: the next goes on where it ends.
@@ -307,23 +314,24 @@ fn eeprom_command() -> impl Strategy<Value = Op> {
             .prop_map(|(at, value)| ((0b101 << 6 | at) << 16 | u32::from(value), 25)),
         1 => any::<u16>().prop_map(|value| (0b1_0001_0000 << 16 | u32::from(value), 25)),
     ];
-    (
-        command,
-        prop::option::weighted(0.3, 0..80usize),
-        any::<bool>(),
-    )
-        .prop_map(|((bits, count), cut, begin): ((u32, u32), _, _)| {
-            let mut levels = if begin { vec![0, 2] } else { Vec::new() };
+    (command, prop::option::weighted(0.3, 0..80usize), 0..3u8).prop_map(
+        |((bits, count), cut, begin): ((u32, u32), _, _)| {
+            let mut levels = if begin == 0 { vec![0, 2] } else { Vec::new() };
             for bit in (0..count).rev() {
                 let data = 2 | if bits >> bit & 1 == 1 { 4 } else { 0 };
                 levels.extend([data, data | 1, data]);
+            }
+            if begin == 1 {
+                // The clock rises at once.
+                levels.remove(0);
             }
             match cut {
                 Some(cut) => levels.truncate(cut),
                 None => levels.push(0),
             }
             Op::Eeprom(levels)
-        })
+        },
+    )
 }
 
 /// What goes on beside the rings: the serial buses, the I/O window, the link.
@@ -347,6 +355,7 @@ pub fn serial_op() -> impl Strategy<Value = Op> {
         2 => (0..16384u64, value()).prop_map(|(at, v)| word(0x1_0000 + at * 4, v, true)),
         2 => any::<bool>().prop_map(Op::Cable),
         2 => (0..12_000_000u64).prop_map(Op::Sleep),
+        2 => pause(),
         1 => Just(Op::Reset),
         2 => Just(word(reg::CTRL, 0x40, true)),
         2 => Just(Op::Read { bar: 0, offset: reg::STATUS, len: 4 }),
@@ -382,6 +391,8 @@ pub fn interrupt_op() -> impl Strategy<Value = Op> {
         1 => any::<bool>().prop_map(|msi| Op::Pci { bus_master: true, msi }),
         1 => any::<bool>().prop_map(Op::Cable),
         1 => Just(Op::Room(100)),
+        2 => pause(),
+        2 => Just(Op::Receive(vec![(0, 1500, false); 6])),
     ]
 }
 
@@ -522,7 +533,16 @@ impl Rig {
         }
         let control = self.peek_register(reg::CTRL);
         let setup = [
-            (reg::CTRL, control & 0x4000_0800 | 0x40),
+            (
+                reg::CTRL,
+                control & 0x4000_0800 | 0x40 | rctl >> 5 << 27 & 0x1800_0000,
+            ),
+            (0x28, 0x00c2_8001),
+            (0x2c, 0x0100),
+            (0x30, 0x8808),
+            (0x170, 0x40),
+            (0x2160, 0x8000_0800),
+            (0x2168, 0x1000),
             (reg::ITR, itr.into()),
             (reg::RDTR, delays[0].into()),
             (reg::RADV, delays[1].into()),
@@ -638,6 +658,16 @@ impl Rig {
                 if *work {
                     self.work();
                 }
+            }
+            Op::Pause(quanta) => {
+                let mut frame = plain([1, 0x80, 0xc2, 0, 0, 1], 60);
+                frame[12..16].copy_from_slice(&[0x88, 0x08, 0, 1]);
+                frame[16..18].copy_from_slice(&quanta.to_be_bytes());
+                let mut batch = Batch::new();
+                batch.push_bytes(&frame);
+                batch.end(Offload::NONE);
+                let dealt = self.nic.receive.deliver(&self.env, &batch, &[0]);
+                seen = Some(Seen::Dealt(dealt));
             }
             Op::Receive(frames) => {
                 let mut batch = Batch::new();
