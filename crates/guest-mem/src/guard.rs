@@ -21,13 +21,15 @@ struct Watched {
 }
 
 impl Watched {
-    const FREE: Self = Self {
-        used: AtomicBool::new(false),
-        version: AtomicUsize::new(0),
-        start: AtomicUsize::new(0),
-        len: AtomicUsize::new(0),
-        hits: AtomicU64::new(0),
-    };
+    const fn free() -> Self {
+        Self {
+            used: AtomicBool::new(false),
+            version: AtomicUsize::new(0),
+            start: AtomicUsize::new(0),
+            len: AtomicUsize::new(0),
+            hits: AtomicU64::new(0),
+        }
+    }
 
     /// Only whoever holds `used` may call this.
     fn set(&self, start: usize, len: usize) {
@@ -60,7 +62,7 @@ impl Watched {
     }
 }
 
-static TABLE: [Watched; SLOTS] = [Watched::FREE; SLOTS];
+static TABLE: [Watched; SLOTS] = [const { Watched::free() }; SLOTS];
 
 /// A place in the table; released by its mapping before it unmaps.
 pub(crate) struct Slot(usize);
@@ -154,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_slot_used_anew_never_shows_the_start_of_one_mapping_with_the_length_of_another() {
-        let slot = Watched::FREE;
+        let slot = Watched::free();
         slot.set(0x1000, 0x5000);
         assert_eq!(slot.range(), Some((0x1000, 0x5000)));
         // Wherever the next owner is interrupted on its way, a handler passes the slot over.
@@ -170,7 +172,7 @@ mod tests {
 
     #[test]
     fn whatever_is_seen_while_owners_change_is_whole() {
-        let slot = Watched::FREE;
+        let slot = Watched::free();
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {

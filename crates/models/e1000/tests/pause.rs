@@ -174,7 +174,8 @@ fn who_configures_so_is_never_paused() {
 fn control_frames_are_told_apart() {
     const OTHER: [u8; 6] = [0x01, 0, 0x5e, 0, 0, 1];
     // Frame, CTRL, RCTL: in memory, pausing, XOFFRXC, FCRUC.
-    let cases: &[(Vec<u8>, u32, u32, bool, bool, u32, u32)] = &[
+    type Case = (Vec<u8>, u32, u32, bool, bool, u32, u32);
+    let cases: &[Case] = &[
         (pause(9), RFCE, 0, false, true, 1, 0),
         (pause(9), RFCE, 0x10, true, true, 1, 0),
         (pause(9), RFCE, 0x10 | DPF, true, true, 1, 0),

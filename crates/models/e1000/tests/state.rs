@@ -1,6 +1,8 @@
 //! What is refused, with which reason, and that nothing is left of it; what was left undone goes on.
 
 mod common;
+#[path = "common/ops.rs"]
+mod ops;
 #[path = "common/script.rs"]
 mod script;
 
@@ -8,8 +10,9 @@ use common::*;
 use frame::Caps;
 use hypernic_e1000::state::{self, Phase, State, StateError, Target};
 use hypernic_e1000::{Config, Moderation};
+use ops::{Op, op};
 use proptest::prelude::*;
-use script::{Op, Rig, op};
+use script::Rig;
 
 /// A NIC in the middle of its work: frames sent and received, causes waiting, timers running, a
 /// packet sent in part, commands begun.

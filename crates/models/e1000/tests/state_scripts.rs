@@ -2,6 +2,8 @@
 //! point of any script.
 
 mod common;
+#[path = "common/ops.rs"]
+mod ops;
 #[path = "common/script.rs"]
 mod script;
 
@@ -9,9 +11,10 @@ use std::time::Duration;
 
 use common::*;
 use frame::Caps;
-use hypernic_e1000::{Config, Moderation};
+use hypernic_e1000::{Config, Moderation, Variant};
+use ops::{Op, interrupt_op, op, serial_op};
 use proptest::prelude::*;
-use script::{Op, Rig, difference, interrupt_op, op, serial_op};
+use script::{Rig, difference};
 
 /// Runs the script on two NICs, one of which is saved and loaded before the steps named.
 fn compare(config: Config, caps: Caps, script: &[Op], moves: &[usize]) -> Result<(), String> {
@@ -37,7 +40,7 @@ fn compare(config: Config, caps: Caps, script: &[Op], moves: &[usize]) -> Result
         }
         let (a, b) = (stays.memory(), moves_on.memory());
         if let Some(i) = (0..a.len()).find(|i| a[*i] != b[*i]) {
-            let place = script::BASE + i as u64;
+            let place = ops::BASE + i as u64;
             let (a, b) = (a[i], b[i]);
             return Err(format!("{}: {place:#x}: {a:#x} / {b:#x}", at("memory")));
         }
@@ -74,9 +77,13 @@ fn check(
 
 fn config() -> impl Strategy<Value = (Config, Caps)> {
     let negotiation = prop_oneof![Just(0), Just(10)];
-    (negotiation, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
-        |(negotiation, adaptive, fcs, offloads)| {
+    let variants = [Variant::I82540Em, Variant::I82545Em, Variant::I82544Gc];
+    let variant = prop::sample::select(variants.to_vec());
+    (negotiation, any::<[bool; 4]>(), variant).prop_map(
+        |(negotiation, [adaptive, fcs, offloads, pause], variant)| {
             let mut config = Config::new(MAC);
+            config.variant = variant;
+            config.pause = pause;
             config.negotiation = Duration::from_millis(negotiation);
             config.true_fcs = fcs;
             config.moderation = if adaptive {
