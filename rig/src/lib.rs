@@ -32,6 +32,7 @@ mod config;
 mod console;
 mod cpio;
 mod daemon;
+mod dpdk;
 mod error;
 mod guest;
 mod image;

@@ -7,6 +7,7 @@ use std::{fs, thread};
 
 use crate::cache::{self, Cache};
 use crate::config::{Accel, GuestConfig};
+use crate::dpdk;
 use crate::error::{CannotRun, Error, Result};
 use crate::guest::Guest;
 use crate::image::{self, Image};
@@ -149,6 +150,15 @@ impl Rig {
         }
         let accel = qemu::choose_accel(self, &self.inner.cache)?;
         Ok(*self.inner.accel.get_or_init(|| accel))
+    }
+
+    /// DPDK's `dpdk-testpmd` with its driver for the e1000 family, to be added to a guest's files (20 MB). It wants a
+    /// processor with SSE 4.2 (`max`), huge pages, and the NIC bound to `uio_pci_generic`.
+    ///
+    /// # Errors
+    /// When the root lacks a part of it.
+    pub fn testpmd(&self) -> Result<Vec<(String, u32, Vec<u8>)>> {
+        dpdk::testpmd(&self.inner.root)
     }
 
     /// The QEMU in use.
