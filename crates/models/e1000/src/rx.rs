@@ -117,23 +117,26 @@ impl Receive for Receiver {
     }
 
     fn give_up(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) {
-        let shared = &*self.shared;
-        if shared.loopback() || !shared.rx_enabled() {
-            return;
+        if !self.shared.loopback() {
+            give_up(&self.shared, env, batch, picks);
         }
-        let Some(ring) = Ring::read(&shared.file, &RING) else {
-            return;
-        };
-        let state = shared.rx.lock();
-        let view = env.memory.view();
-        let mut rx = Rx::new(shared, &view, ring);
-        for frame in picks.iter().filter_map(|p| batch.get(usize::from(*p))) {
-            if let Some(admitted) = rx.admit(&frame) {
-                rx.miss(&frame, &admitted);
-            }
-        }
-        rx.finish(env, &state);
     }
+}
+
+/// Counts frames as missed that found no room and whose sender does not keep them.
+pub(crate) fn give_up(shared: &Shared, env: &Env, batch: &Batch<'_>, picks: &[u16]) {
+    let state = shared.rx.lock();
+    let Some(ring) = Ring::read(&shared.file, &RING).filter(|_| shared.rx_enabled()) else {
+        return;
+    };
+    let view = env.memory.view();
+    let mut rx = Rx::new(shared, &view, ring);
+    for frame in picks.iter().filter_map(|p| batch.get(usize::from(*p))) {
+        if let Some(admitted) = rx.admit(&frame) {
+            rx.miss(&frame, &admitted);
+        }
+    }
+    rx.finish(env, &state);
 }
 
 /// What became of a frame.

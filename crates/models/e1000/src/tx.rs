@@ -211,8 +211,11 @@ impl Transmit for Sender {
             let taken = if offered == 0 {
                 0
             } else if loopback {
-                // What our own receiver has no room for is lost, as on a wire.
-                crate::rx::deliver(shared, env, &batch, &picks);
+                // What our own receiver has no room for is missed, as on a wire.
+                let kept = crate::rx::deliver(shared, env, &batch, &picks);
+                if kept < offered {
+                    crate::rx::give_up(shared, env, &batch, &picks[kept..]);
+                }
                 offered
             } else {
                 to.deliver(&batch, &picks).min(offered)

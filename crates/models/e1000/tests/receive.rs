@@ -350,3 +350,108 @@ fn a_receiver_off_or_without_link_drops_and_counts() {
     assert_eq!(m.counter("rx_disabled"), 2);
     assert_eq!(m.counter("rx_frames"), 1);
 }
+
+/// What RXCSUM says of packets of every kind, the right and the wrong ones (manual table 3-5).
+#[test]
+fn verdicts_are_real_for_every_kind_of_packet() {
+    const IPCS: u8 = 0x40;
+    const L4CS: u8 = 0x20;
+    const IPE: u8 = 0x40;
+    const L4E: u8 = 0x20;
+    let v4 = |protocol: u8, l4: Vec<u8>| {
+        let mut f = ethernet(0x0800);
+        f.extend(ipv4(protocol, 20 + l4.len() as u16));
+        f.extend(l4);
+        finish4(&mut f);
+        f
+    };
+    let v6 = |next: u8, mut l4: Vec<u8>, field: usize| {
+        let len = l4.len() as u16;
+        let mut seed = pseudo6(next, len).to_be_bytes().to_vec();
+        seed.extend(&l4);
+        l4[field..field + 2].copy_from_slice(&(!sum(&seed)).to_be_bytes());
+        let mut f = ethernet(0x86dd);
+        f.extend(ipv6(next, len));
+        f.extend(l4);
+        f
+    };
+    let data = payload(301);
+    let udp_of = |seed| [udp(8 + 301, seed), data.clone()].concat();
+    let tcp_of = || [tcp(0x18, 0), data.clone()].concat();
+    let tcp4 = v4(6, tcp_of());
+    let udp4 = v4(17, udp_of(0));
+    let tcp6 = v6(6, tcp_of(), 16);
+    let udp6 = v6(17, udp_of(0), 6);
+    let mut none4 = udp4.clone();
+    none4[40..42].fill(0);
+    let mut icmp = ethernet(0x0800);
+    icmp.extend(ipv4(1, 20 + 301));
+    icmp.extend(&data);
+    let ip = !sum(&icmp[14..34]);
+    icmp[24..26].copy_from_slice(&ip.to_be_bytes());
+    let mut last_fragment = udp4.clone();
+    last_fragment[20..22].copy_from_slice(&[0, 100]);
+    last_fragment[24..26].fill(0);
+    let ip = !sum(&last_fragment[14..34]);
+    last_fragment[24..26].copy_from_slice(&ip.to_be_bytes());
+    let mut padded = v4(17, [udp(8, 0), Vec::new()].concat());
+    padded.resize(60, 0xaa);
+    let spoilt = |frame: &[u8], at: usize| {
+        let mut bad = frame.to_vec();
+        bad[at] ^= 0x10;
+        bad
+    };
+    let cases: &[(&str, Vec<u8>, u8, u8)] = &[
+        ("TCP over IPv4", tcp4.clone(), IPCS | L4CS, 0),
+        ("its payload wrong", spoilt(&tcp4, 200), IPCS | L4CS, L4E),
+        ("its IP header wrong", spoilt(&tcp4, 22), IPCS | L4CS, IPE),
+        (
+            "its address wrong",
+            spoilt(&tcp4, 28),
+            IPCS | L4CS,
+            IPE | L4E,
+        ),
+        ("UDP over IPv4", udp4.clone(), IPCS | L4CS, 0),
+        ("its payload wrong", spoilt(&udp4, 300), IPCS | L4CS, L4E),
+        ("UDP without checksum", none4, IPCS, 0),
+        ("UDP with padding behind", padded, IPCS | L4CS, 0),
+        ("a last fragment", last_fragment, IPCS, 0),
+        ("ICMP", icmp, IPCS, 0),
+        ("TCP over IPv6", tcp6.clone(), L4CS, 0),
+        ("its payload wrong", spoilt(&tcp6, 200), L4CS, L4E),
+        ("UDP over IPv6", udp6.clone(), L4CS, 0),
+        ("its payload wrong", spoilt(&udp6, 200), L4CS, L4E),
+        ("cut in the IP header", tcp4[..30].to_vec(), 0, 0),
+        ("neither", plain(MAC, 100), 0, 0),
+    ];
+    for (name, frame, status, errors) in cases {
+        for (rxcsum, status_mask, error_mask) in [
+            (0x300u32, 0xff, 0xff),
+            (0x100, !L4CS, !L4E),
+            (0x200, !IPCS, !IPE),
+            (0, 0, 0),
+        ] {
+            let mut m = machine(8, BAM | UPE);
+            m.w(reg::RXCSUM, rxcsum);
+            m.offer(&[frame]);
+            let got = m.rx_status(0);
+            let status = status & status_mask;
+            let want = if status == 0 { IXSM } else { status };
+            assert_eq!(got.1 & !3, want, "{name}, RXCSUM {rxcsum:#x}");
+            let errors = errors & error_mask;
+            assert_eq!(got.2, errors, "{name}, RXCSUM {rxcsum:#x}");
+        }
+    }
+}
+
+/// The descriptors read for a frame are those it needs, in cache lines; not a window of them.
+#[test]
+fn one_frame_does_not_read_the_ring_ahead() {
+    let m = machine(64, BAM);
+    m.offer(&[&plain(MAC, 60)]);
+    assert_eq!(m.counter("rx_desc_fetched"), 4);
+    let frame = plain(MAC, 60);
+    let many: Vec<&[u8]> = vec![&frame; 40];
+    m.offer(&many);
+    assert_eq!(m.counter("rx_desc_fetched"), 44);
+}
