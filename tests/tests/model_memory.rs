@@ -11,7 +11,7 @@ fn resident() -> u64 {
 }
 
 #[test]
-fn ever_new_buffers_cost_no_memory() {
+fn neither_ever_new_buffers_nor_a_large_ring_cost_memory() {
     let (_, villain) = villain::guests()
         .find(|(v, _)| v.id == "ever_new_buffers")
         .expect("listed");
@@ -29,4 +29,12 @@ fn ever_new_buffers_cost_no_memory() {
     }
     // 80,000 more buffers: an entry of 64 bytes for each would be 5 MiB.
     assert!(run() < before + 1024, "memory grows with every new buffer");
+
+    // A ring of 65,528 descriptors: what is noted of each must not be kept.
+    let (_, largest) = villain::guests()
+        .find(|(v, _)| v.id == "largest_ring_each_bell")
+        .expect("listed");
+    let before = resident();
+    largest(&mut bus).expect("bus");
+    assert!(resident() < before + 512, "a large ring leaves its notes");
 }

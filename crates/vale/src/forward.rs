@@ -252,12 +252,13 @@ impl Scratch {
         let mut gone = self.flood.last().map_or(0, |last| last + 1);
         for place in 0..self.touched.len() {
             let at = self.touched[place];
-            gone = gone.max(self.deliver_to(at, Some(place), from, ports, batch, picks, now));
+            gone =
+                gone.max(self.deliver_to(at, Some(place), shared, from, ports, batch, picks, now));
         }
         if !self.flood.is_empty() {
             for (at, to) in ports.iter().enumerate() {
                 if self.place[at] == 0 && to.id != from.id {
-                    self.deliver_to(at as u32, None, from, ports, batch, picks, now);
+                    self.deliver_to(at as u32, None, shared, from, ports, batch, picks, now);
                 }
             }
         }
@@ -287,6 +288,7 @@ impl Scratch {
         }
         if let Some((at, _)) = held {
             add(&ports[at as usize].counters.held_up, 1);
+            ports[at as usize].note_held(now);
         }
         held
     }
@@ -298,6 +300,7 @@ impl Scratch {
         &mut self,
         at: u32,
         place: Option<usize>,
+        shared: &Shared,
         from: &Port,
         ports: &[Arc<Port>],
         batch: &Batch<'_>,
@@ -327,9 +330,8 @@ impl Scratch {
         add(&from.counters.drop_too_many_segments, bad.0);
         add(&from.counters.drop_bad_notes, bad.1);
         let (sent, left) = self.merged.split_at(taken.min(self.merged.len()));
-        if !left.is_empty() || self.finisher.moved() > 0 {
-            to.note_progress(self.finisher.moved() > 0, now);
-        }
+        let bound = shared.stall_bound();
+        to.note_progress(self.finisher.moved(), now, bound);
         let (mut bytes, mut flooded) = (0, 0);
         for position in sent {
             let judged = &self.frames[usize::from(*position)];

@@ -15,8 +15,9 @@
 //! A frame for one destination that has no room is left with the sender ([`frame::Sink::deliver`]
 //! returns short), unless frames behind it have already gone elsewhere: a slow destination must not
 //! hold up traffic to others, and a frame must not be delivered twice. Then, and for copies of
-//! flooded frames, it is dropped and counted. A destination that has taken nothing for
-//! [`SwitchConfig::stall_bound`] holds up nobody until it takes frames again. Somebody must look after
+//! flooded frames, it is dropped and counted. A destination for which others have waited
+//! [`SwitchConfig::stall_bound`] holds up nobody until it takes frames again, of which each buys it
+//! a tenth of that bound: one that takes a frame now and then is not waited for. Somebody must look after
 //! that bound: a [`Keeper`], or a loop of the caller's that calls [`Switch::tick`]. Without either,
 //! nothing is left with senders, nor ever with a port that shall not wait ([`PortConfig::waits`]).
 //!

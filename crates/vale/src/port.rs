@@ -13,6 +13,9 @@ use crate::forward::Scratch;
 use crate::switch::Shared;
 use crate::table::PortId;
 
+/// Frames that buy back the patience of a whole stall bound.
+const FRAMES_PER_BOUND: Nanos = 10;
+
 /// What the switch keeps of a port.
 pub(crate) struct Port {
     pub(crate) id: PortId,
@@ -22,10 +25,20 @@ pub(crate) struct Port {
     /// Whether frames from here may be left with their sender.
     pub(crate) waits: bool,
     alive: AtomicBool,
-    /// When its sink first took nothing and has not taken anything since, plus one; 0 otherwise.
-    short_since: AtomicU64,
+    /// Since when a sender waits for it, plus one; 0 while none does.
+    held_since: AtomicU64,
+    /// How much of others' patience it has used up.
+    owed: AtomicU64,
     /// Who sends through this port and waits for room elsewhere, each until its deadline.
     waiting: Mutex<Vec<(Arc<dyn Wake>, Nanos)>>,
+}
+
+/// How long it has been since `since`, which is a time plus one, or 0 for never.
+fn waited(since: u64, now: Nanos) -> Nanos {
+    match since {
+        0 => 0,
+        since => now.saturating_sub(since - 1),
+    }
 }
 
 impl Port {
@@ -37,7 +50,8 @@ impl Port {
             counters: Counters::default(),
             waits,
             alive: AtomicBool::new(true),
-            short_since: AtomicU64::new(0),
+            held_since: AtomicU64::new(0),
+            owed: AtomicU64::new(0),
             waiting: Mutex::default(),
         }
     }
@@ -50,21 +64,43 @@ impl Port {
         self.alive.load(Ordering::Acquire)
     }
 
-    /// Notes whether the sink took anything of what it was offered.
-    pub(crate) fn note_progress(&self, moved: bool, now: Nanos) {
-        let since = self.short_since.load(Ordering::Relaxed);
-        if moved && since != 0 {
-            self.short_since.store(0, Ordering::Relaxed);
-        } else if !moved && since == 0 {
-            let since = now.saturating_add(1);
-            self.short_since.store(since, Ordering::Relaxed);
+    /// Notes how many frames the sink took of what it was offered.
+    ///
+    /// Others wait for a port up to `bound` in all, not each time anew: one that took a frame just
+    /// before the bound, again and again, could slow its senders down to fifty frames a second.
+    /// Every frame taken buys a tenth of the bound back, and nothing else does.
+    pub(crate) fn note_progress(&self, moved: usize, now: Nanos, bound: Nanos) {
+        let since = self.held_since.load(Ordering::Relaxed);
+        let owed = self.owed.load(Ordering::Relaxed);
+        if since == 0 && (owed == 0 || moved == 0) {
+            return;
+        }
+        let bought = (moved as u64).saturating_mul(bound / FRAMES_PER_BOUND);
+        let owed = owed.saturating_add(waited(since, now)).min(bound);
+        self.owed
+            .store(owed.saturating_sub(bought), Ordering::Relaxed);
+        // While nothing moves, whoever waits still does.
+        let since = if since == 0 || moved > 0 { 0 } else { now + 1 };
+        self.held_since.store(since, Ordering::Relaxed);
+    }
+
+    /// Notes that a sender waits from now on.
+    pub(crate) fn note_held(&self, now: Nanos) {
+        if self.held_since.load(Ordering::Relaxed) == 0 {
+            self.held_since.store(now + 1, Ordering::Relaxed);
         }
     }
 
-    /// Whether it has taken nothing for so long that nobody waits for it.
+    /// How much longer others wait for it.
+    pub(crate) fn patience(&self, now: Nanos, bound: Nanos) -> Nanos {
+        let waited = waited(self.held_since.load(Ordering::Relaxed), now);
+        let owed = self.owed.load(Ordering::Relaxed);
+        bound.saturating_sub(owed.saturating_add(waited))
+    }
+
+    /// Whether it has used up all patience, so that nobody waits for it.
     pub(crate) fn is_stalled(&self, now: Nanos, bound: Nanos) -> bool {
-        let since = self.short_since.load(Ordering::Relaxed);
-        since != 0 && now.saturating_sub(since - 1) >= bound
+        self.patience(now, bound) == 0
     }
 
     fn wait_until(&self, waker: &Arc<dyn Wake>, deadline: Nanos) {
@@ -167,7 +203,8 @@ impl Sink for SwitchPort {
         let Some(port) = blocked_on else {
             return waker.wake();
         };
-        let deadline = self.shared.now().saturating_add(self.shared.stall_bound());
+        let now = self.shared.now();
+        let deadline = now.saturating_add(port.patience(now, self.shared.stall_bound()));
         self.port.wait_until(waker, deadline);
         // Only after that: a port detached before wakes here, one detached later wakes the waiters,
         // and so does an alarm that is cleared.

@@ -140,6 +140,50 @@ fn a_stalled_port_holds_up_nobody_until_it_takes_frames_again() {
 }
 
 #[test]
+fn a_port_that_takes_a_frame_just_before_the_bound_is_not_waited_for_each_time() {
+    let (switch, hand, _) = kept();
+    let [(a, _), (_, to_b), (_, to_c)] = three(&switch, 0);
+    // What a sends to b is always followed by something for c.
+    let (mut sent, mut waited) = (0, 0u64);
+    while sent < 400 {
+        let frame = [(if sent % 2 == 0 { mac(2) } else { mac(3) }, mac(1))];
+        if send(&a, sent, &frame) == 1 {
+            sent += 1;
+            continue;
+        }
+        // Held up. Now and then, just before the bound, b takes one.
+        hand.advance(MS);
+        waited += 1;
+        if waited.is_multiple_of(19) {
+            to_b.make_room(1);
+        }
+    }
+    // The bound once, and then a tenth of it for each of the frames that b took.
+    let got = to_b.numbers().len() as u64;
+    assert!(got < 50, "{got}: most have been dropped");
+    assert_eq!(count(&switch, "b", "drop_no_room"), 200 - got);
+    assert!(waited <= 20 + 2 * got, "{waited} ms for {got} frames");
+    assert_eq!(to_c.numbers().len(), 200, "c gets all of its own");
+}
+
+#[test]
+fn a_port_that_is_slow_but_steady_is_waited_for_for_ever() {
+    let (switch, hand, _) = kept();
+    let [(a, _), (_, to_b), _] = three(&switch, 0);
+    let mut sent = 0;
+    while sent < 1000 {
+        match send(&a, sent, &[(mac(2), mac(1)); 8]) {
+            0 => {
+                hand.advance(10 * MS);
+                to_b.make_room(6);
+            }
+            n => sent += n as u64,
+        }
+    }
+    assert_eq!(count(&switch, "b", "drop_no_room"), 0);
+}
+
+#[test]
 fn who_waits_for_a_port_that_goes_is_woken() {
     let (switch, ..) = kept();
     let [(a, _), (_old_b, _), _] = three(&switch, 0);

@@ -36,3 +36,11 @@ fn every_hostile_guest_is_survived_counted_and_unnoticed_by_others() {
 fn every_hostile_vmm_is_survived_counted_and_unnoticed_by_others() {
     suffer_all(villain::vmms().map(|(villain, run)| (villain, Deed::Vmm(run))));
 }
+
+#[test]
+#[ignore = "minutes: make test-long"]
+fn long_ten_thousand_ends_in_the_middle_of_work() {
+    let mut town = Town::open();
+    // Three ends in each: of the memory, of the state, of the connection.
+    town.soak(3334).unwrap_or_else(|why| panic!("{why}"));
+}

@@ -1,14 +1,15 @@
 //! A daemon with a villain, two honest NICs and one that sends to the villain.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use drivers::e1000::{Config, Driver, TxOpts, regs};
-use drivers::{Bus, BusError, SocketBus};
+use drivers::{Bus, SocketBus};
 use hypernic_tests::{Counters, Daemon, scratch};
 use tempfile::TempDir;
-use villain::{Moves, Villain, Vmm};
+use villain::{GuestDeed, Moves, Villain, Vmm, VmmDeed};
 
 use crate::holdings::Holdings;
 use crate::honest::Honest;
@@ -41,9 +42,9 @@ pub enum Flaw {
 /// What a villain does to its NIC.
 pub enum Deed {
     /// As a guest.
-    Guest(fn(&mut dyn Bus) -> Result<(), BusError>),
+    Guest(GuestDeed),
     /// As a VMM.
-    Vmm(fn(&mut Vmm) -> Result<(), BusError>),
+    Vmm(VmmDeed),
 }
 
 type Nic = Driver<SocketBus>;
@@ -207,6 +208,60 @@ impl Town {
         if after.heap > held.heap + SLACK {
             let grown = after.heap - held.heap;
             return Err(Flaw::Maybe(format!("the heap grew by {grown} KiB")));
+        }
+        Ok(())
+    }
+
+    /// Has connections, states and memory end in the middle of work, `rounds` times, while the
+    /// tester sends to the villain.
+    pub fn soak(&mut self, rounds: u32) -> Result<(), String> {
+        let held = Holdings::of(self.daemon.id());
+        let over = AtomicBool::new(false);
+        let tester = Arc::clone(&self.tester);
+        let socket = self.socket();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut frame = vec![0xff; 1000];
+                frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 0x77]);
+                while !over.load(Ordering::Relaxed) {
+                    {
+                        let mut tester = locked(&tester);
+                        let _ = drain(&mut tester, |_| {});
+                        let _ = tester.send(&[frame.as_slice(); 16], &TxOpts::default());
+                    }
+                    std::thread::sleep(Duration::from_micros(500));
+                }
+            });
+            let work = || {
+                for round in 0..rounds {
+                    let mut vmm = Vmm::new(&socket);
+                    villain::ends_in_the_middle(&mut vmm, round)
+                        .map_err(|e| format!("round {round}: {e}"))?;
+                    if round % 100 == 0 {
+                        self.honest.goes_on(100)?;
+                    }
+                }
+                Ok(())
+            };
+            let result: Result<(), String> = work();
+            over.store(true, Ordering::Relaxed);
+            result
+        })?;
+        let mut bus = connect(&self.socket());
+        villain::next_good_request(&mut bus).map_err(|e| e.to_string())?;
+        drop(bus);
+        self.honest.goes_on(1000)?;
+        let after = held
+            .wait_back(self.daemon.id())
+            .map_err(|now| format!("the daemon held {held:?} before and {now:?} long after"))?;
+        if after.heap > held.heap + 2 * SLACK {
+            return Err(format!(
+                "the heap grew from {} to {}",
+                held.heap, after.heap
+            ));
+        }
+        if self.daemon.log().contains("panicked") {
+            return Err("a thread of the daemon panicked".into());
         }
         Ok(())
     }

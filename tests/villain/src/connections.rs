@@ -352,3 +352,35 @@ pub(crate) fn slow_to_finish(vmm: &mut Vmm) -> Done {
     }
     Ok(())
 }
+
+/// One round of the soak: memory, state and connection each end while frames are sent and, if
+/// somebody sends any, received (class 19 of the list: teardown while the backend runs).
+pub(crate) fn ends_in_the_middle(vmm: &mut Vmm, round: u32) -> Done {
+    let mut bus = vmm.machine()?;
+    let mut stage = Stage::new(&mut bus)?;
+    let raw = stage.legacy(60 + (round % 1400) as u16).raw();
+    let begin = |stage: &mut Stage<'_>| {
+        let (tx, rx) = (stage.tx.iova, stage.rx.iova);
+        stage.tx_ring(tx, RING * 16)?;
+        stage.rx_ring(rx, RING * 16)?;
+        stage.post(stage.buffer.iova + 0x1_0000)?;
+        stage.send_on(&[raw; RING as usize - 1])
+    };
+    begin(&mut stage)?;
+    let buffer = stage.buffer;
+    stage.bus.free(buffer)?;
+    let buffer = stage.bus.alloc_at(buffer.iova, buffer.len)?;
+    stage.buffer = buffer;
+    begin(&mut stage)?;
+    if round.is_multiple_of(2) {
+        stage.bus.write32(regs::CTRL, regs::ctrl::RST)?;
+    } else {
+        stage.bus.config_write(4, &[(round % 8) as u8, 0])?;
+    }
+    begin(&mut stage)?;
+    if round.is_multiple_of(3) {
+        bus.bus_reset()?;
+    }
+    // And gone.
+    Ok(())
+}

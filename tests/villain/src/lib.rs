@@ -8,15 +8,20 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod config;
 mod connections;
 mod history;
 mod kill_table;
 mod maps;
 mod page;
+mod races;
+mod registers;
+mod rings;
 mod stage;
 mod table;
 mod talk;
 mod vmm;
+mod wire;
 
 use std::time::Duration;
 
@@ -41,14 +46,20 @@ pub struct Villain {
     pub program: Program,
 }
 
+/// A guest's misdeed.
+pub type GuestDeed = fn(&mut dyn Bus) -> Result<(), BusError>;
+
+/// A VMM's misdeed.
+pub type VmmDeed = fn(&mut Vmm) -> Result<(), BusError>;
+
 /// How a misdeed is done. An error is the bus's or the socket's: that the device does not like
 /// what it sees is no error.
 #[derive(Clone, Copy, Debug)]
 pub enum Program {
     /// By a guest: runs against the bare model and through a socket.
-    Guest(fn(&mut dyn Bus) -> Result<(), BusError>),
+    Guest(GuestDeed),
     /// By a VMM, in ways no guest can: needs a socket to say it to.
-    Vmm(fn(&mut Vmm) -> Result<(), BusError>),
+    Vmm(VmmDeed),
 }
 
 /// The counters of the villain's own NIC or switch port that a misdeed moves.
@@ -66,8 +77,7 @@ pub fn all() -> &'static [Villain] {
 }
 
 /// Those that are guests.
-pub fn guests() -> impl Iterator<Item = (&'static Villain, fn(&mut dyn Bus) -> Result<(), BusError>)>
-{
+pub fn guests() -> impl Iterator<Item = (&'static Villain, GuestDeed)> {
     all().iter().filter_map(|v| match v.program {
         Program::Guest(run) => Some((v, run)),
         Program::Vmm(_) => None,
@@ -75,11 +85,19 @@ pub fn guests() -> impl Iterator<Item = (&'static Villain, fn(&mut dyn Bus) -> R
 }
 
 /// Those that are VMMs.
-pub fn vmms() -> impl Iterator<Item = (&'static Villain, fn(&mut Vmm) -> Result<(), BusError>)> {
+pub fn vmms() -> impl Iterator<Item = (&'static Villain, VmmDeed)> {
     all().iter().filter_map(|v| match v.program {
         Program::Guest(_) => None,
         Program::Vmm(run) => Some((v, run)),
     })
+}
+
+/// One round of the soak: memory, state and connection each end in the middle of work.
+///
+/// # Errors
+/// When the villain's own means fail.
+pub fn ends_in_the_middle(vmm: &mut Vmm, round: u32) -> Result<(), BusError> {
+    connections::ends_in_the_middle(vmm, round)
 }
 
 /// The next good request: registers answer, and after a reset a driver comes up, its frame is

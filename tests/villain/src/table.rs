@@ -1,7 +1,10 @@
 //! The table: every villain, where it comes from, what it does, what it moves.
 
 use crate::Moves::{Counters, Nothing};
-use crate::{Program, Villain, connections, history, kill_table, maps, talk};
+use crate::{
+    Program, Villain, config, connections, history, kill_table, maps, races, registers, rings,
+    talk, wire,
+};
 
 macro_rules! villains {
     ($($kind:ident $source:ident { $($id:ident: $class:literal, $name:literal, $moves:expr;)* })*) => {
@@ -58,6 +61,77 @@ villains! {
         all_registers_all_ones: "QEMU 283f0a05, fda43b12", "all ones into every register, then all zeros", Counters(&["rx_disabled"]);
         no_bus_master: "CVE-2020-16092", "bells rung with bus mastering off", Counters(&["rx_disabled"]);
         reset_underway: "CVE-2023-3301", "reset between the bell and the work, again and again", Nothing("a reset is always legal; frames that came meanwhile are for nobody");
+    }
+    Guest registers {
+        every_dword: "CVE-2020-16092", "noise into every dword of the BAR", Counters(&["rx_disabled"]);
+        registers_at_random: "CVE-2020-16092", "4000 writes to the registers that matter, with traffic", Counters(&["tx_bad_ring"]);
+        statistics_written: "ours", "statistics written, and read by halves", Nothing("they are read-only, and read to clear");
+        bells_in_pieces: "ours", "TDT written byte by byte, and as part of wider accesses", Counters(&["tx_bad_ring"]);
+        window_walks: "ours", "the I/O window into every register, itself and the reset", Nothing("an address in between registers reads 0");
+        interrupts_without_end: "QEMU dd0ef128, b38636b8", "9000 interrupt causes set by hand, at every ITR", Nothing("every cause is legal; the line rises once per unmask");
+        mask_games: "QEMU 680e60b6, 82342e91", "masks set and cleared around every cause", Nothing("all of it is legal");
+        timers_started_over: "QEMU dd0ef128", "the shortest delays, started over and flushed 2000 times", Nothing("all of it is legal");
+        pins_forever: "kill table", "clocks, selects and requests of the EEPROM without end or sense", Nothing("a serial memory ignores what it does not know");
+        eeprom_worn_out: "ours", "one EEPROM word written 200 times", Nothing("writing is what it is for");
+        management_bus_noise: "ours", "every PHY address, register and operation", Nothing("MDIC says what failed");
+        link_flaps: "ours", "PHY resets, power-downs and forced links under traffic", Counters(&["rx_disabled"]);
+        resets_in_a_row: "CVE-2023-3301", "3400 resets in a row", Nothing("a reset is always legal");
+        reset_in_every_state: "CVE-2023-3301", "a reset in the middle of everything there is to be in", Nothing("a reset is always legal");
+    }
+    Guest rings {
+        ring_at_the_end_of_all: "CVE-2017-9310", "rings at 2^64-1", Counters(&["dma_faults"]);
+        ring_over_two_regions: "kill table", "a ring over two DMA regions, of which one goes", Counters(&["dma_faults", "tx_dma_fault"]);
+        rings_on_top_of_each_other: "CVE-2021-3416", "both rings on top of each other, and in what is sent", Nothing("its own memory is its own to spoil");
+        largest_ring_each_bell: "CVE-2016-1981", "65,528 descriptors of nothing for every bell", Nothing("the largest ring is legal; each bell is one ring's work");
+        rings_move_underway: "CVE-2016-1981", "ring bases moved between bell and work", Counters(&["dma_faults"]);
+        empty_descriptors: "CVE-2020-28916", "descriptors of length 0, with and without an end", Counters(&["tx_too_many_descs", "tx_bad_tso"]);
+        every_type_and_command: "CVE-2020-16092", "every descriptor type with every command", Counters(&["tx_bad_desc"]);
+        descriptors_at_random: "CVE-2015-7504", "2400 random descriptors", Counters(&["tx_bad_desc", "tx_dma_fault"]);
+        contexts_at_random: "CVE-2021-20257, CVE-2022-23087", "400 contexts of extremes, each with a frame", Counters(&["tx_bad_tso"]);
+        sums_that_end_before_they_start: "CVE-2022-23087, CVE-2019-5609", "checksum ranges that end before they start", Counters(&["tx_bad_checksum"]);
+        header_in_crumbs: "VirtualBox E1000 0-day (2018)", "a header to copy, one byte per descriptor, some of them nowhere", Counters(&["tx_dma_fault"]);
+        own_check_sequence_on_short_frames: "CVE-2015-7504", "frames too short for the check sequence they claim to carry", Counters(&["tx_runt"]);
+        segments_of_one_byte: "CVE-2021-20257", "128 KiB in segments of one byte", Counters(&["tx_bad_tso"]);
+        udp_and_nothing_segmented: "CVE-2015-5165", "segmentation of what is not TCP", Counters(&["tx_bad_checksum"]);
+        tags_on_everything: "rtl8139 df8bf7a7, CVE-2015-8744", "VLAN tags inside, outside and of every type", Counters(&["tx_bad_tso"]);
+        status_written_to_nowhere: "CVE-2021-3748", "a ring that goes between a frame and its report", Counters(&["dma_faults"]);
+        every_buffer_size_and_frame: "CVE-2012-0029, CVE-2012-6075", "every buffer size, LPE, SBP and SECRC with every length of frame", Counters(&["rx_oversize"]);
+        every_other_buffer_null: "CVE-2020-28916", "null, unmapped and wrapping buffers among good ones", Counters(&["rx_dma_fault"]);
+        frames_rewrite_their_ring: "CVE-2021-3416", "received frames that are the next descriptors", Counters(&["rx_dma_fault"]);
+        no_buffer_ever: "ours", "frames and never a buffer for them", Counters(&["rx_no_buffer"]);
+        receiver_on_and_off: "CVE-2020-16092", "the receiver switched on and off among frames", Counters(&["rx_disabled"]);
+        looped_frames_are_descriptors: "CVE-2021-3416", "looped frames that are the descriptors they were sent by", Nothing("its own memory is its own to spoil");
+        context_shrinks_and_loops_back: "VirtualBox E1000 0-day (2018)", "a context that shrinks in mid-frame, then loopback", Nothing("a frame keeps the context it began with");
+        looped_into_the_bell: "CVE-2021-3416, CVE-2020-15859", "looped frames for the registers of their own NIC", Counters(&["rx_dma_fault"]);
+    }
+    Guest races {
+        descriptors_rewritten: "class 9, TOCTOU", "transmit descriptors rewritten while they are fetched", Nothing("which half of a change is seen is chance");
+        lengths_rewritten: "class 9, TOCTOU", "lengths and commands rewritten while they are fetched", Nothing("which half of a change is seen is chance");
+        contexts_rewritten: "class 7, TOCTOU", "MSS, HDRLEN and PAYLEN rewritten while frames are cut by them", Nothing("which half of a change is seen is chance");
+        headers_rewritten: "CVE-2015-5165, TOCTOU", "IP and TCP headers rewritten while they are checksummed and cut", Nothing("which half of a change is seen is chance");
+        receive_descriptors_rewritten: "class 3, TOCTOU", "receive buffers rewritten while frames come", Nothing("which half of a change is seen is chance");
+        rings_and_bases_rewritten: "class 2, TOCTOU", "both rings rewritten while bases and lengths change", Nothing("which half of a change is seen is chance");
+    }
+    Guest wire {
+        ever_new_senders: "switch", "3000 frames, each from another address", Counters(&["table_full"]);
+        ever_new_receivers: "switch", "3000 frames, each for another address", Counters(&["rx_unknown_unicast"]);
+        broadcast_storm: "switch", "3000 frames for everybody", Counters(&["rx_broadcast"]);
+        multicast_storm: "switch", "3000 frames for 3000 groups", Counters(&["rx_multicast"]);
+        a_group_as_sender: "switch", "frames from groups and from everybody", Counters(&["drop_source_is_group"]);
+        bridge_and_pause_frames: "switch", "frames for bridges, pause frames of the longest time among them", Counters(&["drop_reserved"]);
+        to_itself: "switch", "frames from and to one address", Counters(&["drop_hairpin"]);
+        all_zeros_as_address: "switch", "frames from and to 00:00:00:00:00:00", Counters(&["rx_unknown_unicast"]);
+        jumbo_storm: "switch", "620 frames of 16 KiB for NICs that take 1522 bytes", Counters(&["rx_broadcast"]);
+        noise_storm: "switch", "3000 broadcast frames of noise", Counters(&["rx_broadcast"]);
+        takes_one_frame_at_a_time: "switch", "a buffer now and then, for a sender that waits", Counters(&["rx_no_buffer"]);
+    }
+    Guest config {
+        every_width_and_place: "ours", "configuration space written at every place and width", Nothing("read-only bits stay as they are");
+        beyond_configuration_space: "CVE-2013-4151", "accesses at and beyond the end of configuration space", Counters(&["beyond_region"]);
+        bar_on_top_of_memory: "CVE-2020-15859", "BARs on top of rings and buffers", Nothing("where a BAR is, is the VMM's affair; DMA reaches memory only");
+        command_flips: "CVE-2020-16092", "bus mastering switched on and off under running rings", Counters(&["rx_disabled"]);
+        message_signalled_garbage: "CVE-2024-26327", "noise into the MSI capability, switched on and off", Nothing("the message is the VMM's affair");
+        power_games: "ours", "power states under running rings", Nothing("all of it is legal");
     }
     Vmm talk {
         not_a_version: "ours", "a VERSION that is none: wrong number, broken, nested and endless JSON", Counters(&["refused_bad_version"]);

@@ -474,7 +474,7 @@ impl<'v> Walk<'_, 'v> {
     }
 
     fn mark(&mut self, state: &mut TxState, batch: &Batch<'_>, tso: Option<Tso>) {
-        state.marks.push(Mark {
+        let mark = Mark {
             frames: batch.len(),
             next: self.at,
             memory: self.memory,
@@ -482,7 +482,12 @@ impl<'v> Walk<'_, 'v> {
             now: self.now,
             delayed: self.delayed,
             tso,
-        });
+        };
+        // Of places with nothing between them the last one counts: a ring may be all contexts.
+        match state.marks.last_mut() {
+            Some(last) if last.frames == mark.frames && last.tso.is_none() => *last = mark,
+            _ => state.marks.push(mark),
+        }
     }
 }
 

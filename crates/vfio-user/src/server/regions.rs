@@ -32,9 +32,18 @@ impl Session {
         Ok(())
     }
 
+    /// Counts an access that goes beyond the end of its region.
+    fn note_beyond(&mut self, index: u32, offset: u64, len: usize) {
+        let room = self.shape.regions[index as usize]
+            .size
+            .saturating_sub(offset);
+        self.counters.beyond_region += u64::from(room < len as u64);
+    }
+
     /// Fills `data` from a region. Where there is nothing, there are ones.
     fn read_region(&mut self, device: &mut dyn Device, index: u32, offset: u64, data: &mut [u8]) {
         if index == region::CONFIG {
+            self.note_beyond(index, offset, data.len());
             self.config.set_interrupt_status(self.irq.line());
             self.config.set_msi_pending(self.irq.0.msi_pending());
             self.config.read(offset, data);
@@ -43,7 +52,7 @@ impl Session {
         data.fill(0xff);
         let size = self.shape.regions[index as usize].size;
         let len = size.saturating_sub(offset).min(data.len() as u64) as usize;
-        self.counters.beyond_region += u64::from(len < data.len());
+        self.note_beyond(index, offset, data.len());
         let data = &mut data[..len];
         if index == region::ROM {
             let rom = self.shape.rom.get(offset as usize..).unwrap_or_default();
@@ -122,14 +131,17 @@ impl Session {
     fn write_region(&mut self, device: &mut dyn Device, index: u32, offset: u64, data: &[u8]) {
         self.counters.write_bytes += data.len() as u64;
         match index {
-            region::CONFIG => return self.config_write(device, offset, data),
+            region::CONFIG => {
+                self.note_beyond(index, offset, data.len());
+                return self.config_write(device, offset, data);
+            }
             0..=5 => {}
             _ => return,
         }
         let bar = index as u8;
         let size = self.shape.regions[index as usize].size;
         let len = size.saturating_sub(offset).min(data.len() as u64) as usize;
-        self.counters.beyond_region += u64::from(len < data.len());
+        self.note_beyond(index, offset, data.len());
         let mut at = 0;
         while at < len {
             let offset = offset + at as u64;
