@@ -158,7 +158,7 @@ pub(crate) fn connect_storm(vmm: &mut Vmm) -> Done {
     for _ in 0..300 {
         drop(vmm.socket()?);
     }
-    let there = vmm.client()?;
+    let mut there = vmm.client()?;
     for round in 0..300 {
         // While one is served, and sometimes saying something.
         let socket = vmm.socket()?;
@@ -167,7 +167,11 @@ pub(crate) fn connect_storm(vmm: &mut Vmm) -> Done {
             let _ = rustix::net::send(&socket, &hello(), flags);
         }
     }
-    drop(there);
+    // Its turn ends only when they have all been seen.
+    for _ in 0..20 {
+        there.info().map_err(own)?;
+        std::thread::sleep(Duration::from_millis(1));
+    }
     Ok(())
 }
 
