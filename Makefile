@@ -4,8 +4,17 @@ CARGO ?= cargo
 CACHE ?= $(or $(HYPERNIC_CACHE),$(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME)/hypernic,$(HOME)/.cache/hypernic))
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/bin/cargo-deny
+COV_VERSION := 0.9.1
+COV := $(CACHE)/tools/bin/cargo-llvm-cov
+# Seconds for each fuzz target, and which.
+FUZZ_SECONDS ?= 3600
+FUZZ_TARGETS ?= registers rings config_space messages frames state config_file
+# Crates without a system call: the whole of them runs under Miri.
+PURE := wire regs pci snapshot frame model e1000
+NIGHTLY ?= nightly
 
-.PHONY: all build demo test test-long lint fmt clippy deny docs bench clean help
+.PHONY: all build demo test test-long lint fmt clippy deny docs bench fuzz fuzz-quick miri \
+    coverage clean help
 
 all: build
 
@@ -24,6 +33,7 @@ test: ## everything CI runs: lint, then all tests (real guests included)
 	@$(MAKE) --no-print-directory lint
 	$(CARGO) build -p hypernic
 	$(CARGO) test --workspace --no-fail-fast
+	@$(MAKE) --no-print-directory fuzz-quick
 
 test-long: build ## the long tests, half an hour of them: every setting of the stock drivers, endurance
 	@scripts/setup test
@@ -56,6 +66,35 @@ docs: ## write docs/registers/, docs/villains.md and the C header again from the
 
 bench: build ## our e1000 beside QEMU's in one guest; writes docs/report/
 	$(CARGO) run --release -q -p hypernic-bench -- all
+
+fuzz: ## every fuzz target for an hour (FUZZ_SECONDS=600 for less, FUZZ_TARGETS=rings for one)
+	@scripts/setup fuzz
+	@CACHE=$(CACHE) fuzz/run $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+	@if rustc +$(NIGHTLY) -V >/dev/null 2>&1; then \
+	    echo "fuzz: again for a sixth of the time with the address sanitizer, for the rooms with unsafe"; \
+	    CACHE=$(CACHE) ASAN=1 RUSTUP_TOOLCHAIN=$(NIGHTLY) \
+	        fuzz/run $$(($(FUZZ_SECONDS) / 6)) rings messages frames; \
+	else echo "fuzz: no $(NIGHTLY) toolchain, so nothing was run with the address sanitizer"; fi
+
+fuzz-quick: ## every fuzz target for 5 s, as CI does
+	@scripts/setup fuzz
+	@CACHE=$(CACHE) fuzz/run 5 $(FUZZ_TARGETS)
+
+miri: ## the pure crates under Miri (needs a nightly with the components miri and rust-src)
+	@sysroot=$$(rustc +$(NIGHTLY) --print sysroot 2>/dev/null) && $(CARGO) +$(NIGHTLY) miri --version >/dev/null 2>&1 \
+	    && [ -e "$$sysroot/lib/rustlib/src/rust/library/Cargo.lock" ] \
+	    || { echo "miri: not here; run: rustup +$(NIGHTLY) component add miri rust-src" >&2; exit 1; }
+	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +$(NIGHTLY) miri test $(PURE:%=-p hypernic-%)
+
+$(COV):
+	@echo "coverage: building cargo-llvm-cov $(COV_VERSION) into $(CACHE)/tools"
+	$(CARGO) install cargo-llvm-cov --version $(COV_VERSION) --locked --root $(CACHE)/tools -q \
+	    --config profile.release.opt-level=0 --config profile.release.lto=false
+
+coverage: $(COV) ## lines run by the tests: a table per crate, HTML, and the thresholds
+	@scripts/setup coverage
+	$(CARGO) build -p hypernic
+	COV=$(COV) scripts/coverage $(COVERAGE)
 
 clean: ## what cargo built; the rig's cache stays ($(CACHE))
 	$(CARGO) clean

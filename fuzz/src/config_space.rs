@@ -74,6 +74,14 @@ fn step(space: &mut ConfigSpace, op: u8, input: &mut Input<'_>, initial: &[u8]) 
             assert_eq!(space.bytes()[..4], initial[..4], "another device");
             space.restore(&saved);
             assert_eq!(space.bytes(), saved, "saved and restored");
+            // The same, as a state; a refusal leaves no trace.
+            let state = space.save();
+            let hostile = snapshot::seal(&pci::state::V1 { bytes: hostile });
+            if space.load(&hostile).is_err() {
+                assert_eq!(space.bytes(), saved, "a refusal leaves a trace");
+            }
+            space.load(&state).expect("its own state");
+            assert_eq!(space.bytes(), saved, "saved and loaded");
         }
         _ => space.reset(),
     }

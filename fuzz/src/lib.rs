@@ -18,6 +18,7 @@ mod machine;
 mod messages;
 mod registers;
 mod rings;
+mod state;
 
 pub use config_file::config_file;
 pub use config_space::config_space;
@@ -25,6 +26,7 @@ pub use frames::frames;
 pub use messages::messages;
 pub use registers::registers;
 pub use rings::rings;
+pub use state::state;
 
 /// A function that takes any bytes and panics only where something is broken.
 pub type Target = fn(&[u8]);
@@ -36,5 +38,6 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("config_space", config_space),
     ("messages", messages),
     ("frames", frames),
+    ("state", state),
     ("config_file", config_file),
 ];

@@ -31,6 +31,8 @@ pub(crate) const BUFFERS: u64 = RAM + 0x2000;
 /// payload behind 8 bits of header.
 const MAX_FRAME: u64 = 16288;
 const MAX_PACKET: u64 = 0xf_ffff + 0xff;
+/// Where frames wait for descriptors.
+const PACKET_BUFFER: u64 = 64 << 10;
 /// Descriptors of one packet beyond which the chip gives it up.
 const MAX_DESCS: u64 = 1024;
 /// Descriptors fetched with one read.
@@ -209,6 +211,12 @@ impl Drop for Machine {
     }
 }
 
+fn config() -> Config {
+    let mut config = Config::new(MAC);
+    config.negotiation = Duration::from_millis(10);
+    config
+}
+
 /// A NIC with everything around it.
 pub(crate) struct Machine {
     nic: Nic,
@@ -239,10 +247,8 @@ impl Machine {
             clock: time.clone(),
             timer: time.clone(),
         };
-        let mut config = Config::new(MAC);
-        config.negotiation = Duration::from_millis(10);
         let mut machine = Self {
-            nic: new(config),
+            nic: new(config()),
             env,
             pin,
             time,
@@ -267,6 +273,51 @@ impl Machine {
         machine.sleep(20_000_000);
         machine.forget();
         machine
+    }
+
+    /// Saves the NIC and goes on with another that has loaded it. What is saved again must be the
+    /// same.
+    pub fn reborn(&mut self) {
+        let blob = self.nic.control.save(&self.env);
+        let mut nic = new(config());
+        let edges = self.pin.edges.load(Ordering::Relaxed);
+        let loaded = nic.control.load(&self.env, &blob);
+        loaded.expect("a NIC's own state is one");
+        // A message that may have been lost on the way is sent again, which a guest must bear.
+        self.pin.edges.store(edges, Ordering::Relaxed);
+        assert_eq!(nic.control.save(&self.env), blob, "saved, loaded and saved");
+        self.nic = nic;
+        // Counters are the process', not the NIC's.
+        self.counters.clear();
+        self.work(MAX_BATCH);
+    }
+
+    /// The state as it would be saved.
+    pub fn saved(&self) -> Vec<u8> {
+        self.nic.control.save(&self.env)
+    }
+
+    /// Offers a state of unknown origin. One that is refused leaves no trace; one that is taken is
+    /// what would be saved now. Returns whether it was taken.
+    pub fn load(&mut self, blob: &[u8]) -> bool {
+        let before = self.saved();
+        let loaded = self.access(|m| m.nic.control.load(&m.env, blob));
+        match &loaded {
+            Ok(()) => {
+                let again = self.saved();
+                let mut other = new(config());
+                let loaded = other.control.load(&self.env, &again);
+                loaded.expect("what was taken is a state");
+                assert_eq!(other.control.save(&self.env), again, "taken and saved");
+                // The other has set line and timer; they are this one's.
+                let loaded = self.nic.control.load(&self.env, &again);
+                loaded.expect("its own state");
+            }
+            Err(_) => assert_eq!(self.saved(), before, "a refusal leaves a trace"),
+        }
+        // Bus mastering and MSI are those of the state now.
+        self.set_pci(self.pci);
+        loaded.is_ok()
     }
 
     /// Sends and receives frames full of 0xa5, so that every buffer of the device has seen some,
@@ -437,7 +488,7 @@ impl Machine {
         if looped == 0 {
             let bytes = after.write_bytes - before.write_bytes;
             // Only status bytes, or what the receiver was given by loopback (and had to refuse).
-            let most = ring + self.rx_ring() * 8 + budget as u64 * (MAX_FRAME + 8);
+            let most = ring + self.rx_ring() * 8 + budget as u64 * (MAX_FRAME + 8) + PACKET_BUFFER;
             assert!(bytes <= most, "{bytes} bytes in {writes} writes");
         }
         progress
@@ -447,7 +498,7 @@ impl Machine {
     pub fn poll(&mut self) {
         let before = self.totals();
         self.nic.receive.poll(&self.env);
-        self.bounded_receive(before, 1 << 16);
+        self.bounded_receive(before, 0);
     }
 
     /// Offers frames to the receiver and returns how many were dealt with.
@@ -487,13 +538,14 @@ impl Machine {
         dealt
     }
 
-    /// A receiver writes what came, once, and one word per descriptor, each once; it reads
-    /// nothing but descriptors, some more than once when a frame had to wait.
+    /// A receiver writes what came and what waited in the packet buffer, once, and one word per
+    /// descriptor, each once; it reads nothing but descriptors, some more than once when a frame
+    /// had to wait.
     fn bounded_receive(&mut self, before: Totals, bytes: u64) {
         let ring = self.rx_ring().max(1);
         let after = self.totals();
         let written = after.write_bytes - before.write_bytes;
-        let most = bytes + ring * 8;
+        let most = bytes + PACKET_BUFFER + ring * 8;
         assert!(written <= most, "{written} bytes written for {bytes}");
         let writes = after.writes - before.writes;
         assert!(writes <= 2 * ring, "{writes} writes, a ring of {ring}");
@@ -657,6 +709,23 @@ impl Machine {
 pub(crate) fn each_register() -> impl Iterator<Item = u64> {
     let all = e1000::regs::REGISTERS.iter();
     all.flat_map(|r| (0..r.count.min(2)).map(|i| u64::from(r.offset + i * r.stride)))
+}
+
+/// What happens to a NIC beside its script.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Life {
+    /// It has been in use before, by somebody else.
+    pub used: bool,
+    /// After which operations (modulo 64) it is saved and another goes on.
+    pub reborn: u64,
+}
+
+impl Life {
+    pub fn after(self, operation: usize, m: &mut Machine) {
+        if self.reborn >> (operation % 64) & 1 == 1 {
+            m.reborn();
+        }
+    }
 }
 
 /// A frame for the receiver, made of a few bytes of input.

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
     SocketType, recv, send, sendmsg, socketpair,
@@ -595,7 +596,12 @@ impl Peer {
                     break;
                 }
                 Ok((n, _)) => self.got.extend_from_slice(&chunk[..n]),
-                Err(_) => break,
+                Err(Errno::AGAIN | Errno::INTR) => break,
+                // It has hung up on what it had not read.
+                Err(_) => {
+                    self.lost = true;
+                    break;
+                }
             }
         }
         let mut at = 0;

@@ -7,7 +7,7 @@ use wire::Offload;
 
 use crate::input::Input;
 use crate::machine::{
-    BUFFERS, MAC, Machine, RAM, RAM_LEN, TX_RING, each_register, reg, some_frame,
+    BUFFERS, Life, MAC, Machine, RAM, RAM_LEN, TX_RING, each_register, reg, some_frame,
 };
 
 /// The register side of an e1000 in front of a small guest memory.
@@ -17,11 +17,14 @@ use crate::machine::{
 pub fn registers(data: &[u8]) {
     let mut input = Input::new(data);
     let twice = input.u8() & 1 != 0;
-    let mut first = script(&mut input, false);
+    let rest = input.rest();
+    let mut first = script(rest, Life::default());
     if twice {
-        let mut input = Input::new(data);
-        input.u8();
-        let mut second = script(&mut input, true);
+        let used = Life {
+            used: true,
+            ..Life::default()
+        };
+        let mut second = script(rest, used);
         assert_eq!(
             first.seen(),
             second.seen(),
@@ -30,13 +33,19 @@ pub fn registers(data: &[u8]) {
     }
 }
 
-fn script(input: &mut Input<'_>, used: bool) -> Machine {
+pub(crate) fn script(data: &[u8], life: Life) -> Machine {
+    let mut m = Machine::new(life.used);
+    go_on(&mut m, data, life);
+    m
+}
+
+pub(crate) fn go_on(m: &mut Machine, data: &[u8], life: Life) {
+    let input = &mut Input::new(data);
     static OFFSETS: LazyLock<Vec<u64>> = LazyLock::new(|| each_register().collect());
     let offsets = &*OFFSETS;
-    let mut m = Machine::new(used);
     let mut room = Vec::new();
     // Longer programs find nothing that these do not.
-    for _ in 0..256 {
+    for operation in 0..256 {
         let Some(op) = input.op() else { break };
         match op % 16 {
             0 | 1 => {
@@ -114,8 +123,8 @@ fn script(input: &mut Input<'_>, used: bool) -> Machine {
                 }
             },
         }
+        life.after(operation, m);
     }
-    m
 }
 
 /// BAR, offset and length of an access that nobody in their right mind would make.

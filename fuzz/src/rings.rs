@@ -6,7 +6,8 @@ use wire::Offload;
 
 use crate::input::Input;
 use crate::machine::{
-    BUFFERS, HIGH, HIGH_LEN, MAC, Machine, PEER, RAM, RAM_LEN, RX_RING, TX_RING, reg, some_frame,
+    BUFFERS, HIGH, HIGH_LEN, Life, MAC, Machine, PEER, RAM, RAM_LEN, RX_RING, TX_RING, reg,
+    some_frame,
 };
 
 /// The transmit and receive sides of an e1000 whose rings the guest misuses.
@@ -16,9 +17,13 @@ use crate::machine::{
 /// outside.
 pub fn rings(data: &[u8]) {
     let twice = data.first().is_some_and(|b| b & 1 != 0);
-    let mut first = script(data, false);
+    let mut first = script(data, Life::default());
     if twice {
-        let mut second = script(data, true);
+        let used = Life {
+            used: true,
+            ..Life::default()
+        };
+        let mut second = script(data, used);
         assert_eq!(
             first.seen(),
             second.seen(),
@@ -38,9 +43,9 @@ struct Guest {
     budget: usize,
 }
 
-fn script(data: &[u8], used: bool) -> Machine {
+pub(crate) fn script(data: &[u8], life: Life) -> Machine {
     let mut input = Input::new(data);
-    let mut m = Machine::new(used);
+    let mut m = Machine::new(life.used);
     let setup = input.u8();
     let tx_len = [8, 16, 64, 256][usize::from(setup >> 1 & 3)];
     let rx_len = [8, 16, 64, 128][usize::from(setup >> 3 & 3)];
@@ -62,9 +67,10 @@ fn script(data: &[u8], used: bool) -> Machine {
         budget: 256,
     };
     let mut room = Vec::new();
-    for _ in 0..160 {
+    for operation in 0..160 {
         let Some(op) = input.op() else { break };
         g.step(op, &mut input, &mut room);
+        life.after(operation, &mut g.m);
     }
     g.m
 }

@@ -62,7 +62,7 @@ enum Kind {
         account: Arc<Account>,
     },
     /// Ours; the box keeps the allocation.
-    Heap { _layout: Box<[AtomicU64]> },
+    Heap { block: NonNull<[AtomicU64]> },
     /// The embedder's, who keeps it.
     Foreign,
 }
@@ -135,13 +135,13 @@ impl Mapping {
     pub(crate) fn heap(len: u64) -> Arc<Self> {
         let words = (len as usize).div_ceil(8).max(1);
         let block: Box<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
-        // Atomics may be written through a shared reference, so the pointer may be too.
-        let base = NonNull::new(block.as_ptr() as *mut u8).unwrap_or(NonNull::dangling());
+        // Out of the box until drop: to move a box is to claim that nobody else points into it.
+        let block = NonNull::from(Box::leak(block));
         Arc::new(Self {
-            base,
+            base: block.cast(),
             len: len as usize,
             writable: true,
-            kind: Kind::Heap { _layout: block },
+            kind: Kind::Heap { block },
         })
     }
 
@@ -196,15 +196,23 @@ pub(crate) fn must_be_memory(fd: BorrowedFd<'_>) -> Result<(), MapError> {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if let Kind::File { slot, account } = &self.kind {
-            account
-                .past_sigbus
-                .fetch_add(slot.hits(), Ordering::Relaxed);
-            account.close(self.len as u64);
-            slot.release();
-            // SAFETY: mapped by us with this length; no slice outlives the table entry, and the
-            // table entry held an Arc to us.
-            let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        match &self.kind {
+            Kind::File { slot, account } => {
+                account
+                    .past_sigbus
+                    .fetch_add(slot.hits(), Ordering::Relaxed);
+                account.close(self.len as u64);
+                slot.release();
+                // SAFETY: mapped by us with this length; no slice outlives the table entry, and
+                // the table entry held an Arc to us.
+                let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+            }
+            Kind::Heap { block } => {
+                // SAFETY: leaked from a box by `heap`, and given back only here; no slice outlives
+                // us, as above.
+                drop(unsafe { Box::from_raw(block.as_ptr()) });
+            }
+            Kind::Foreign => {}
         }
     }
 }

@@ -374,6 +374,7 @@ impl Control for Registers {
         let ResetKind::Bus = kind;
         self.shared.bus_master.store(false, Ordering::Release);
         self.reset_mac(env);
+        self.shared.irq.lock().set_msi(env, false);
         self.io = Window::default();
         self.phy.reset();
         self.negotiate(env);

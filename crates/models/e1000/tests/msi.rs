@@ -38,6 +38,21 @@ fn a_rise_is_one_message_and_the_pin_is_silent() {
 }
 
 #[test]
+fn a_bus_reset_takes_msi_away() {
+    let mut m = Machine::default();
+    m.set_msi(true);
+    m.w(reg::IMS, LSC);
+    m.w(reg::ICS, LSC);
+    assert_eq!(m.messages(), 1);
+    m.nic.control.reset(&m.env, model::ResetKind::Bus);
+    assert!(!m.line());
+    m.w(reg::IMS, LSC);
+    m.w(reg::ICS, LSC);
+    assert!(m.line(), "the guest has not enabled MSI since");
+    assert_eq!(m.messages(), 0);
+}
+
+#[test]
 fn what_is_left_after_a_partial_answer_is_told_again() {
     let mut m = Machine::default();
     m.set_msi(true);

@@ -1,0 +1,85 @@
+//! Saved state: a NIC that is saved and goes on as another, and states that nobody saved.
+
+use e1000::state::{self, KIND, VERSION};
+
+use crate::input::Input;
+use crate::machine::{Life, Machine, reg};
+use crate::{registers, rings};
+
+/// The first byte chooses: a script of `registers` or `rings` in which the NIC is saved and loaded
+/// into a fresh one at any points and nobody may notice, or a state that was tampered with.
+pub fn state(data: &[u8]) {
+    let mut input = Input::new(data);
+    let kind = input.u8();
+    match kind % 4 {
+        0 => unnoticed(&mut input, registers::script),
+        1 => unnoticed(&mut input, rings::script),
+        2 => {
+            let at = input.u8().into();
+            let tampered = tampered(&mut input);
+            taken_or_refused(&tampered, at, input.rest());
+        }
+        _ => taken_or_refused(data, 0, &[]),
+    }
+}
+
+fn unnoticed(input: &mut Input<'_>, script: fn(&[u8], Life) -> Machine) {
+    let mut life = Life {
+        reborn: input.u64(),
+        ..Life::default()
+    };
+    let rest = input.rest();
+    let mut stayed = script(rest, Life::default());
+    if life.reborn == 0 {
+        life.reborn = u64::MAX;
+    }
+    let mut moved = script(rest, life);
+    assert_eq!(stayed.seen(), moved.seen(), "the guest notices");
+}
+
+/// The state of a NIC at work, with bytes of its payload exchanged, in a container that is whole.
+fn tampered(input: &mut Input<'_>) -> Vec<u8> {
+    let mut m = Machine::new(false);
+    m.tx_on(8);
+    m.rx_on(8, 0x8002);
+    m.write(reg::RDTR, 9);
+    m.receive(&[(&[0xff; 60], wire::Offload::NONE)]);
+    let blob = m.saved();
+    let saved = snapshot::open(KIND, &blob).expect("just saved");
+    let mut payload = saved.payload.to_vec();
+    for _ in 0..usize::from(input.u8() % 8) {
+        let at = usize::from(input.u16()) % payload.len();
+        match input.u8() {
+            0 => payload.truncate(at),
+            1 => {
+                payload.remove(at);
+            }
+            2 => payload.insert(at, input.u8()),
+            _ => payload[at] = input.u8(),
+        }
+        if payload.is_empty() {
+            break;
+        }
+    }
+    let version = if input.u8() == 0 {
+        input.u32()
+    } else {
+        VERSION
+    };
+    snapshot::wrap(KIND, version, &payload)
+}
+
+/// Offers a state to a NIC, and goes on with whatever it is then.
+fn taken_or_refused(blob: &[u8], op: usize, script: &[u8]) {
+    if let Ok(state) = state::read(blob) {
+        assert_eq!(state::write(&state), blob, "one encoding for each state");
+    }
+    // As it is, and as the payload of a container that is whole.
+    let wrapped = snapshot::wrap(KIND, VERSION, blob);
+    for blob in [blob, &wrapped] {
+        let mut m = Machine::new(op & 1 == 1);
+        m.load(blob);
+        m.receive(&[(&[0xff; 60], wire::Offload::NONE)]);
+        registers::go_on(&mut m, script, Life::default());
+    }
+}
