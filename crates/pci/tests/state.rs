@@ -77,6 +77,22 @@ fn all_that_software_wrote_is_there_again_and_the_changes_are_told() {
     assert_eq!(fresh.bytes(), nic(0x100e).bytes());
 }
 
+/// What a program of version 1 saved, once and for all: whoever changes the type so that this no
+/// longer loads makes a new version, and a conversion from the old one.
+#[test]
+fn a_state_of_version_1_is_loaded_by_every_later_program() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/state-v1.bin");
+    if std::env::var_os("HYPERNIC_GOLDEN").is_some() {
+        std::fs::write(path, used().save()).expect("written");
+    }
+    let blob = std::fs::read(path).expect("the golden state");
+    assert_eq!(blob[16..20], [1, 0, 0, 0]);
+    let mut c = nic(0x100e);
+    c.load(&blob)
+        .expect("a new version needs a conversion from this one");
+    assert_eq!(c.bytes(), used().bytes());
+}
+
 #[track_caller]
 fn refusal(blob: &[u8]) -> StateError {
     let mut c = used();
