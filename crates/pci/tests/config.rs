@@ -1,8 +1,8 @@
 //! The configuration space as software sees it.
 
 use hypernic_pci::{
-    Bar, BuildError, Capability, ConfigBuilder, ConfigEvent, ConfigSpace, ExtendedCapability, Msi,
-    Msix, Pcie, PowerManagement, PowerState, Raw,
+    Bar, BarKind, BuildError, Capability, ConfigBuilder, ConfigEvent, ConfigSpace,
+    ExtendedCapability, Msi, Msix, Pcie, PowerManagement, PowerState, Raw,
 };
 use proptest::prelude::*;
 
@@ -181,6 +181,163 @@ fn impossible_descriptions_are_refused_by_name() {
     assert_eq!(
         build(base().capability(msi.clone()).capability(msi)),
         BuildError::Twice(5)
+    );
+}
+
+#[test]
+fn the_whole_description_stands_in_the_header() {
+    let builder = ConfigBuilder::new(0x8086, 0x100e)
+        .status(0xffff)
+        .multifunction()
+        .timing(0xff, 0x0a)
+        .interrupt_pin(2)
+        .bar(2, Bar::io(64))
+        .bar(9, Bar::io(64))
+        .capability(Capability::Msi(Msi::new(2)));
+    assert_eq!(builder.get_bar(2), Some(Bar::io(64)));
+    assert_eq!(builder.get_bar(1), None);
+    assert_eq!(builder.get_interrupt_pin(), 2);
+    assert!(builder.capabilities().eq([&Capability::Msi(Msi::new(2))]));
+    let c = builder.build().unwrap();
+    // 66 MHz, fast back-to-back and DEVSEL timing, and the capability list.
+    assert_eq!(c.read_u16(6), 0x06f0);
+    assert_eq!(c.bytes()[0x0e], 0x80);
+    assert_eq!(c.bytes()[0x3d..0x40], [2, 0xff, 0x0a]);
+    let bar = c.bar(2).unwrap();
+    assert_eq!((bar.size(), bar.kind()), (64, BarKind::Io));
+    assert!(c.no_soft_reset(), "there is no reset by power state at all");
+}
+
+#[test]
+fn msi_comes_in_four_layouts() {
+    for (msi, data, mask) in [
+        (Msi::new(4), 8, None),
+        (Msi::new(4).address64(), 12, None),
+        (Msi::new(4).masking(), 8, Some(12)),
+        (Msi::new(4).address64().masking(), 12, Some(16)),
+    ] {
+        assert_eq!(msi.vectors(), 4);
+        let mut c = ConfigBuilder::new(1, 2)
+            .capability(Capability::Msi(msi))
+            .build()
+            .unwrap();
+        assert!(!c.msi_enabled());
+        c.write(0x42, &[0x21]);
+        assert!(c.msi_enabled());
+        c.write(0x40 + data, &[0x34, 0x12]);
+        assert_eq!(c.read_u16(0x40 + data), 0x1234);
+        let events = c.write(0x40 + mask.unwrap_or(24), &[0xff; 4]);
+        c.set_msi_pending(5);
+        match mask {
+            Some(at) => {
+                assert_eq!(*events, [ConfigEvent::MsiMask(0xf)]);
+                assert_eq!(c.msi_mask(), 0xf, "four messages can be masked");
+                assert_eq!(c.read_u32(0x44 + at), 5);
+            }
+            None => {
+                assert!(events.is_empty());
+                assert_eq!(c.msi_mask(), 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn msix_is_enabled_masked_and_measured() {
+    let msix = Msix {
+        vectors: 65,
+        table_bar: 0,
+        table_offset: 0,
+        pba_bar: 0,
+        pba_offset: 0x800,
+    };
+    assert_eq!((msix.table_len(), msix.pba_len()), (1040, 16));
+    let mut c = ConfigBuilder::new(1, 2)
+        .bar(0, Bar::memory32(4096))
+        .capability(Capability::Msix(msix))
+        .build()
+        .unwrap();
+    assert_eq!(c.read_u16(0x42), 64, "one less than there are");
+    c.write(0x42, &[0, 0x40]);
+    assert!(!c.msix_enabled() && !c.msix_masked());
+    c.write(0x42, &[0, 0xc0]);
+    assert!(c.msix_enabled() && c.msix_masked());
+    c.write(0x42, &[0, 0x80]);
+    assert!(c.msix_enabled() && !c.msix_masked());
+}
+
+#[test]
+fn power_states_are_those_that_exist() {
+    let build = |d1, d2, no_soft_reset| {
+        ConfigBuilder::new(1, 2)
+            .capability(Capability::PowerManagement(PowerManagement {
+                d1,
+                d2,
+                no_soft_reset,
+                ..PowerManagement::default()
+            }))
+            .build()
+            .unwrap()
+    };
+    let states = [PowerState::D1, PowerState::D2, PowerState::D3Hot];
+    for (d1, d2) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut c = build(d1, d2, d1);
+        assert_eq!(c.no_soft_reset(), d1);
+        for (bits, (state, exists)) in (1u8..).zip(states.into_iter().zip([d1, d2, true])) {
+            c.write(0x44, &[0]);
+            let events = c.write(0x44, &[bits]);
+            let want = if exists { state } else { PowerState::D0 };
+            assert_eq!(c.power_state(), want, "{d1} {d2}");
+            assert_eq!(events.contains(&ConfigEvent::PowerState(state)), exists);
+        }
+    }
+}
+
+#[test]
+fn capabilities_that_cannot_be_are_refused_by_their_id() {
+    let base = || ConfigBuilder::new(1, 2).express();
+    let build = |b: ConfigBuilder| b.build().unwrap_err();
+    assert_eq!(build(base().interrupt_pin(5)), BuildError::Pin(5));
+    let none = Msix {
+        vectors: 0,
+        table_bar: 0,
+        table_offset: 0,
+        pba_bar: 0,
+        pba_offset: 0,
+    };
+    assert_eq!(
+        build(base().capability(Capability::Msix(none))),
+        BuildError::Capability(0x11)
+    );
+    let longer = Raw {
+        id: 9,
+        body: vec![0],
+        writable: vec![0; 9],
+        w1c: Vec::new(),
+    };
+    assert_eq!(
+        build(base().capability(Capability::Raw(longer))),
+        BuildError::Capability(9)
+    );
+    let extended = |at, writable| {
+        let capability = ExtendedCapability {
+            id: 3,
+            version: 1,
+            body: vec![0; 8],
+            writable,
+            ..ExtendedCapability::default()
+        };
+        base().extended_at(at, capability)
+    };
+    assert!(extended(0x100, vec![0xff; 8]).build().is_ok());
+    assert_eq!(
+        build(extended(0x100, vec![0xff; 9])),
+        BuildError::Capability(3)
+    );
+    assert_eq!(
+        build(extended(0x200, Vec::new())),
+        BuildError::Place { id: 3, at: 0x200 },
+        "the chain begins at 0x100"
     );
 }
 

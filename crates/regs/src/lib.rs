@@ -114,3 +114,27 @@ pub struct Register {
     /// How much of it there is.
     pub status: Status,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_access_has_a_short_form_of_its_own() {
+        let all = [
+            Access::ReadOnly,
+            Access::ReadWrite,
+            Access::WriteOnly,
+            Access::ReadClear,
+            Access::ReadClearWrite1Clear,
+            Access::Write1Set,
+            Access::Write1Clear,
+            Access::Command,
+            Access::Memory,
+        ];
+        let mut short = all.map(Access::short).to_vec();
+        short.sort_unstable();
+        short.dedup();
+        assert_eq!(short.len(), all.len());
+    }
+}

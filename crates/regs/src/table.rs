@@ -242,6 +242,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_absent_keeps_nothing() {
+        static ABSENT: [Register; 1] = [Register {
+            status: Status::Absent("not on this chip"),
+            ..rw("A", 0, 1, 4)
+        }];
+        let file = File::new(Table::new(&ABSENT, 0x40));
+        assert_eq!(file.write(Id::new(0), 0, 0xff), 0);
+        assert_eq!(file.get(Id::new(0)), 5);
+    }
+
+    #[test]
     fn writes_keep_to_the_mask_and_reset_undoes_them() {
         let file = File::new(Table::new(&TWO, 0x40));
         assert_eq!(file.get(Id::new(0)), 5);

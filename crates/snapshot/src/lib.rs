@@ -314,6 +314,7 @@ mod tests {
             refused.to_string(),
             "this is the state of a other, not of a test"
         );
+        assert!(format!("{refused:?}").contains("\"other\""));
         let mut trailing = payload.clone();
         trailing.push(0);
         let blob = wrap(V1::KIND, 1, &trailing);

@@ -167,6 +167,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn an_ipv4_header_is_intact_until_a_bit_of_it_changes() {
+        let mut header = [
+            0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0xb8, 0x61, 192, 168, 0, 1, 192, 168, 0,
+            199,
+        ];
+        assert!(ipv4_header_intact(&header));
+        for at in 0..20 {
+            header[at] ^= 0x10;
+            assert!(!ipv4_header_intact(&header), "{at}");
+            header[at] ^= 0x10;
+        }
+    }
+
     /// RFC 1071 §1 word by word.
     fn naive(bytes: &[u8]) -> u16 {
         let mut sum = 0u32;

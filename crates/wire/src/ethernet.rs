@@ -127,6 +127,13 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
+    fn types_lengths_and_tags_are_told_apart() {
+        assert!(EtherType(0x05ff).is_length() && !EtherType(0x0600).is_length());
+        assert!(EtherType::VLAN.is_tag() && EtherType::QINQ.is_tag());
+        assert!(!EtherType(0x0800).is_tag());
+    }
+
+    #[test]
     fn tags_are_seen() {
         let mut bytes = [0u8; 18];
         bytes[0] = 2;

@@ -153,6 +153,14 @@ mod tests {
             let mac = MacAddr(bytes);
             prop_assert_eq!(mac.to_string().parse(), Ok(mac));
             prop_assert_eq!(MacAddr::from_u64(mac.to_u64()), mac);
+            prop_assert_eq!(MacAddr::from(*mac.as_bytes()), mac);
+        }
+
+        #[test]
+        fn a_prefix_is_an_address_if_it_is_long_enough(bytes in prop::collection::vec(any::<u8>(), 0..20)) {
+            let want = bytes.get(..6).map(|six| six.to_vec());
+            let got = MacAddr::from_prefix(&bytes).map(|mac| mac.as_bytes().to_vec());
+            prop_assert_eq!(got, want);
         }
 
         #[test]

@@ -284,6 +284,39 @@ fn ipv6_extensions_are_walked_so_far_and_no_further() {
 }
 
 #[test]
+fn ipv6_fragments_and_other_transports_are_told_by_their_headers() {
+    let parse = |next: u8, extension: &[u8]| {
+        let mut bytes = vec![0; 12];
+        bytes.extend([0x86, 0xdd, 0x60]);
+        bytes.resize(14 + 40, 0);
+        bytes[20] = next;
+        bytes.extend(extension);
+        Layers::parse(&bytes).expect("long enough")
+    };
+    let icmp = parse(58, &[0; 8]).l4.expect("a transport");
+    assert_eq!((icmp.kind, icmp.len), (L4Kind::Other(58), 0));
+    assert_eq!(icmp.kind.number(), 58);
+    assert_eq!(icmp.kind.checksum_offset(), None);
+    // A fragment header: next, reserved, offset and "more follow".
+    let fragment = |place: u16| {
+        let [high, low] = place.to_be_bytes();
+        let mut extension = vec![17, 0, high, low, 0, 0, 0, 0];
+        extension.extend([0; 8]);
+        let layers = parse(44, &extension);
+        (layers.l3.expect("IPv6").fragment, layers.l4.is_some())
+    };
+    assert_eq!(fragment(0), (Fragment::Whole, true));
+    assert_eq!(fragment(1), (Fragment::First, true));
+    assert_eq!(fragment(8), (Fragment::Later, false));
+    assert_eq!(fragment(9), (Fragment::Later, false));
+    // Cut off in the middle of an extension: the transport is not told.
+    for len in 0..8 {
+        assert_eq!(parse(44, &[17; 8][..len]).l4, None, "{len}");
+        assert_eq!(parse(60, &[17, 0, 0, 0, 0, 0, 0, 0][..len]).l4, None);
+    }
+}
+
+#[test]
 fn fragments_hide_what_cannot_be_checked() {
     let mut bytes = plain_headers();
     bytes[20] = 0x20;
