@@ -94,6 +94,7 @@ impl std::fmt::Debug for Seen {
             .field("sent", &self.sent)
             .field("received", &self.received)
             .field("faults", &self.faults)
+            .field("places", &self.places)
             .finish_non_exhaustive()
     }
 }

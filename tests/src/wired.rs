@@ -53,11 +53,7 @@ impl Wired {
     /// # Errors
     /// When anything does not start.
     pub fn new(config: GuestConfig) -> Result<Self> {
-        let wired = Self::bare(config, &["n0"])?;
-        let noise = guests::noise(NOISE);
-        wired.guest.push_file(FILE, 0o644, &noise)?;
-        wired.set_up()?;
-        Ok(wired)
+        Self::with(config, "")
     }
 
     /// Gives the first NIC its addresses, takes it up and waits until the peer answers.
@@ -91,20 +87,48 @@ impl Wired {
         self.set_up()
     }
 
-    /// Resumes a guest with these NICs and the driver loaded, and nothing set up.
+    /// Resumes a guest with these NICs, each with a cable of its own, and the driver loaded, and nothing set up.
     ///
     /// # Errors
     /// When anything does not start.
     pub fn bare(config: GuestConfig, nics: &[&str]) -> Result<Self> {
+        Self::start(config, nics, false, "")
+    }
+
+    /// The same for one NIC `n0` on a switch, which has the cable. A switch waits for nobody, where a cable of one's
+    /// own is only as fast as the NIC takes frames.
+    ///
+    /// # Errors
+    /// When anything does not start.
+    pub fn switched(config: GuestConfig) -> Result<Self> {
+        Self::start(config, &["n0"], true, "")
+    }
+
+    /// As [`Wired::new`], with more lines about the NIC in the daemon's configuration.
+    ///
+    /// # Errors
+    /// When anything does not start.
+    pub fn with(config: GuestConfig, lines: &str) -> Result<Self> {
+        let wired = Self::start(config, &["n0"], false, lines)?;
+        let noise = guests::noise(NOISE);
+        wired.guest.push_file(FILE, 0o644, &noise)?;
+        wired.set_up()?;
+        Ok(wired)
+    }
+
+    fn start(config: GuestConfig, nics: &[&str], switched: bool, lines: &str) -> Result<Self> {
         let lab = Lab::open(1)?;
         let cable = |nic: &str| lab.path(&format!("{nic}.wire"));
         let mut toml = String::new();
         for nic in nics {
             let (socket, mac, wire) = (lab.socket(nic), mac(nic), cable(nic));
+            let mut port = format!("stream:listen={}", wire.display());
+            if switched {
+                toml += &format!("[[switch]]\nname = \"lan\"\nports = [{port:?}]\n");
+                port = "switch:lan".into();
+            }
             toml += &format!(
-                "[[nic]]\nname = \"{nic}\"\nsocket-path = {socket:?}\nmac = \"{mac}\"\n\
-                 port = \"stream:listen={}\"\n",
-                wire.display()
+                "[[nic]]\nname = \"{nic}\"\nsocket-path = {socket:?}\nmac = \"{mac}\"\nport = {port:?}\n{lines}\n"
             );
         }
         let file = lab.path("host.toml");
@@ -133,12 +157,27 @@ impl Wired {
     /// When they do not.
     pub fn settled(&self) -> Result<()> {
         guests::wait_carrier(&self.guest, &self.interface, true)?;
-        self.guest
-            .wait_for(
-                &format!("ping -n -c 1 -W 1 {} >/dev/null", peer::IP),
-                crate::LONG,
-            )
-            .map_err(Error::from)
+        let answered = self.guest.wait_for(
+            &format!("ping -n -c 1 -W 1 {} >/dev/null", peer::IP),
+            crate::LONG,
+        );
+        answered.map_err(|e| Error::check(format!("{e}\n{}", self.diagnosis())))
+    }
+
+    /// What both sides of the NIC know, for a message about a failure.
+    #[must_use]
+    pub fn diagnosis(&self) -> String {
+        let ask = "ip -s link; ip neigh; for i in /sys/class/net/e*; do i=${i##*/}; \
+                   ethtool -S $i | grep -v ': 0$'; ethtool -d $i; done";
+        let inside = self.guest.sh(ask);
+        format!(
+            "{}\n{}\npeer: {:?}",
+            inside.map_or_else(|e| e.to_string(), |output| output.text),
+            self.daemon
+                .counters()
+                .map_or_else(|e| e.to_string(), |c| c.to_string()),
+            self.peer,
+        )
     }
 
     /// The guest on a network.

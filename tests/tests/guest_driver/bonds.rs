@@ -12,6 +12,14 @@ on_every_kernel! {
     a_bond_of_two_nics_fails_over_when_a_cable_is_pulled,
 }
 
+/// The bond answers, at the cable where it was last heard.
+fn works(wired: &Wired, target: Target) {
+    let pings = [guests::noise(18), guests::noise(1472), guests::noise(9000)];
+    if let Err(why) = wired.peer.ping(target, 1500, &pings) {
+        panic!("{why}\n{}", wired.diagnosis());
+    }
+}
+
 fn active(wired: &Wired) -> String {
     let file = "/sys/class/net/bond0/bonding/active_slave";
     wired
@@ -47,7 +55,6 @@ fn a_bond_of_two_nics_fails_over_when_a_cable_is_pulled(kernel: Kernel) {
         tag: None,
         host: HOST,
     };
-    let pings = || vec![guests::noise(18), guests::noise(1472), guests::noise(9000)];
     guest
         .wait_for(&format!("ping -n -c 1 -W 1 {} >/dev/null", peer::IP), LONG)
         .unwrap();
@@ -67,7 +74,7 @@ fn a_bond_of_two_nics_fails_over_when_a_cable_is_pulled(kernel: Kernel) {
                     ))
                     .unwrap();
             }
-            wired.peer.ping(target, 1500, &pings()).unwrap();
+            works(&wired, target);
             assert_eq!(wired.peer.place(target.mac), Some(cable));
             let start = Instant::now();
             wired.peer.pull(cable);
@@ -89,7 +96,7 @@ fn a_bond_of_two_nics_fails_over_when_a_cable_is_pulled(kernel: Kernel) {
                 assert!(Instant::now() < deadline, "round {round}: {from} -> {to}");
                 std::thread::sleep(std::time::Duration::from_millis(10));
             }
-            wired.peer.ping(target, 1500, &pings()).unwrap();
+            works(&wired, target);
             wired.peer.insert(cable).unwrap();
             wait_carrier(guest, from, true).unwrap();
         }

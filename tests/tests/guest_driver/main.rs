@@ -37,6 +37,7 @@ mod bonds;
 mod endurance;
 mod filters;
 mod offloads;
+mod pauses;
 mod settings;
 mod statistics;
 mod vlans;

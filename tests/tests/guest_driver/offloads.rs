@@ -13,6 +13,7 @@ on_every_kernel! {
 }
 
 long_on_every_kernel! {
+    a_hundred_resets_by_a_change_of_offloads,
     every_mixture_of_offloads_moves_every_byte,
 }
 
@@ -201,6 +202,18 @@ fn every_mixture_of_offloads_moves_every_byte(kernel: Kernel) {
                 .unwrap_or_else(|e| panic!("MTU {mtu}, {words}: {e}"));
         }
         println!("MTU {mtu}: {:.1} s", start.elapsed().as_secs_f64());
+    }
+    wired.assert_quiet();
+}
+
+/// The driver resets the chip to change what it does with receive checksums, and has the link negotiated again.
+fn a_hundred_resets_by_a_change_of_offloads(kernel: Kernel) {
+    let wired = Wired::new(GuestConfig::new("resets").kernel(kernel)).unwrap();
+    for round in 0..100 {
+        set(&wired, "rx", round % 2 == 0).unwrap_or_else(|e| panic!("round {round}: {e}"));
+        wired
+            .exchange(1500)
+            .unwrap_or_else(|e| panic!("round {round}: {e}\n{}", wired.diagnosis()));
     }
     wired.assert_quiet();
 }

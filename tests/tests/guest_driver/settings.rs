@@ -10,6 +10,7 @@ on_every_kernel! {
     frames_of_any_length_up_to_the_longest_mtu_go_both_ways,
     rings_and_pause_settings_move_every_byte,
     interrupt_rates_move_every_byte,
+    coalescing_settings_move_every_byte,
     speeds_are_negotiated_and_forced,
 }
 
@@ -231,5 +232,31 @@ fn speeds_are_negotiated_and_forced(kernel: Kernel) {
         .unwrap();
     wired.settled().unwrap();
     wired.exchange(1500).unwrap();
+    wired.assert_quiet();
+}
+
+/// `ethtool -C`, which the driver has for the 82545 and later: 0 to 4 are modes, more is the time between interrupts.
+fn coalescing_settings_move_every_byte(kernel: Kernel) {
+    let config = GuestConfig::new("coalescing").kernel(kernel);
+    let wired = Wired::with(config, "model = \"82545em\"").unwrap();
+    for usecs in [0, 1, 3, 4, 10, 125, 1000, 10_000] {
+        let start = Instant::now();
+        wired.ethtool("-C", &format!("rx-usecs {usecs}")).unwrap();
+        let shown = wired.ethtool("-c", "").unwrap();
+        let line = shown.lines().find_map(|l| l.strip_prefix("rx-usecs:"));
+        assert_eq!(
+            line.unwrap_or_default().trim(),
+            usecs.to_string(),
+            "{shown}"
+        );
+        wired
+            .exchange(1500)
+            .unwrap_or_else(|e| panic!("-C {usecs}: {e}\n{}", wired.diagnosis()));
+        println!("-C {usecs}: {:.1} s", start.elapsed().as_secs_f64());
+    }
+    for refused in ["rx-usecs 5", "rx-usecs 10001"] {
+        let command = format!("ethtool -C {} {refused}", wired.interface);
+        assert!(!wired.guest.sh(&command).unwrap().ok(), "{refused}");
+    }
     wired.assert_quiet();
 }

@@ -11,6 +11,8 @@ on_every_kernel! {
     checksum_verdicts_are_counted_one_by_one,
     sent_frames_are_counted_to_the_byte,
     segments_are_counted_as_they_are_on_the_wire,
+    what_a_stopped_guest_misses_is_counted,
+    what_a_stopped_guest_cannot_take_waits_on_a_cable_of_its_own,
 }
 
 /// What `ethtool -S` may show other than zero on a good link, here in the order in which it is compared.
@@ -25,7 +27,10 @@ const SENT: [&str; 4] = ["tx_packets", "tx_bytes", "tx_broadcast", "tx_multicast
 
 /// A guest that says nothing of its own.
 fn silent(kernel: Kernel, name: &str) -> Wired {
-    let wired = Wired::bare(GuestConfig::new(name).kernel(kernel), &["n0"]).unwrap();
+    silenced(Wired::bare(GuestConfig::new(name).kernel(kernel), &["n0"]).unwrap())
+}
+
+fn silenced(wired: Wired) -> Wired {
     let interface = &wired.interface;
     wired
         .guest
@@ -245,5 +250,74 @@ fn segments_are_counted_as_they_are_on_the_wire(kernel: Kernel) {
     if lost == 0 {
         assert_eq!(grown("rx_bytes"), sent.bytes);
     }
+    wired.assert_quiet();
+}
+
+/// More frames than a ring of 256 and a FIFO of 48 KiB hold, to a guest whose processors stand still.
+fn overrun(wired: &Wired) -> [u64; 4] {
+    const FRAMES: u64 = 1000;
+    let before = wired.statistics().unwrap();
+    let start = wired.peer.sent();
+    wired.guest.qmp("stop", serde_json::json!({})).unwrap();
+    let noise = guests::noise(1000);
+    for n in 0..FRAMES {
+        let mut payload = noise.clone();
+        payload[..8].copy_from_slice(&n.to_be_bytes());
+        wired.peer.send(udp(wired.target(None), &payload));
+    }
+    // Whatever has no place by then has been given up, or waits.
+    let came = |c: &hypernic_tests::Counters| {
+        c.total("port", "frames_in") == FRAMES || c.nic("n0", "rx_back_pressure") > 0
+    };
+    wired.daemon.wait_counters("the NIC is full", came).unwrap();
+    wired.guest.qmp("cont", serde_json::json!({})).unwrap();
+    let all = |c: &hypernic_tests::Counters| c.total("port", "frames_in") == FRAMES;
+    wired.daemon.wait_counters("all frames came", all).unwrap();
+    let sent = wired.peer.sent().since(&start);
+    assert_eq!(sent.frames, FRAMES);
+    let deadline = std::time::Instant::now() + hypernic_tests::LONG;
+    loop {
+        let after = wired.statistics().unwrap();
+        let grown = |name| after.grown(&before, name);
+        let (packets, missed) = (grown("rx_packets"), grown("rx_missed_errors"));
+        if packets + missed == FRAMES {
+            assert_eq!(grown("rx_bytes"), packets * (sent.bytes / FRAMES));
+            return [
+                packets,
+                missed,
+                grown("rx_no_buffer_count"),
+                grown("rx_errors"),
+            ];
+        }
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{packets} received and {missed} missed of {FRAMES}\n{}",
+            wired.daemon.counters().unwrap()
+        );
+    }
+}
+
+fn what_a_stopped_guest_misses_is_counted(kernel: Kernel) {
+    let config = GuestConfig::new("missed").kernel(kernel);
+    let wired = silenced(Wired::switched(config).unwrap());
+    let [packets, missed, no_buffer, errors] = overrun(&wired);
+    println!("{packets} received, {missed} missed, {no_buffer} found no buffer");
+    assert!(packets >= 255 + 40 && missed > 0 && no_buffer > 0);
+    assert_eq!(errors, 0);
+    let counters = wired.daemon.counters().unwrap();
+    let reasons = ["drop_no_room", "drop_flood_no_room"];
+    let dropped: u64 = reasons
+        .map(|r| counters.total("switch-port", r))
+        .iter()
+        .sum();
+    assert_eq!(missed, dropped, "{counters}");
+    wired.assert_quiet();
+}
+
+fn what_a_stopped_guest_cannot_take_waits_on_a_cable_of_its_own(kernel: Kernel) {
+    let wired = silent(kernel, "waits");
+    let [packets, missed, no_buffer, errors] = overrun(&wired);
+    assert_eq!((packets, missed, errors), (1000, 0, 0));
+    assert!(no_buffer > 0);
     wired.assert_quiet();
 }
