@@ -39,7 +39,9 @@ impl TestPmd {
         config.mem_mib = 512;
         config.files = lab.rig.testpmd().unwrap();
         let guest = lab.rig.start(config).unwrap();
-        let device = guest.run("lspci -Dn -d 8086:100e | cut -d' ' -f1").unwrap();
+        let device = guest
+            .run("lspci -Dn -d 8086::0200 | cut -d' ' -f1")
+            .unwrap();
         let device = device.trim();
         guest
             .run(&format!(
@@ -95,9 +97,12 @@ impl TestPmd {
 }
 
 /// A daemon with two NICs on a switch and nothing else, a guest on one and the test on the other.
-fn lan(lab: &Lab) -> (Daemon, TestPmd, Peer) {
+fn lan(lab: &Lab, model: &str) -> (Daemon, TestPmd, Peer) {
     let nics = [("n0", "switch:lan"), ("n1", "switch:lan")];
     let file = lab.config(&nics, &[]).unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let text = text.replacen("[[nic]]\n", &format!("[[nic]]\nmodel = \"{model}\"\n"), 1);
+    std::fs::write(&file, text).unwrap();
     let daemon = Launch::new()
         .unwrap()
         .arg("serve")
@@ -307,7 +312,7 @@ fn is_content(counters: &Counters) {
 fn testpmd_sends_receives_and_swaps_and_no_frame_is_lost() {
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
     let start = Instant::now();
-    let (daemon, pmd, mut peer) = lan(&lab);
+    let (daemon, pmd, mut peer) = lan(&lab, "e1000");
     println!("prompt: {:.1} s", start.elapsed().as_secs_f64());
     sends(&daemon, &pmd, &mut peer, 30_000, "64");
     receives(&daemon, &pmd, &mut peer, 6000);
@@ -321,7 +326,7 @@ fn testpmd_sends_receives_and_swaps_and_no_frame_is_lost() {
 #[ignore = "minutes: `make test-long`"]
 fn long_testpmd_moves_millions_and_no_frame_is_lost() {
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
-    let (daemon, pmd, mut peer) = lan(&lab);
+    let (daemon, pmd, mut peer) = lan(&lab, "e1000");
     for lengths in ["64", "1514", "40,20,4", "64,700,750"] {
         // Several lengths are as many buffers of one frame, each with a descriptor of its own.
         sends(&daemon, &pmd, &mut peer, 500_000, lengths);
@@ -336,5 +341,16 @@ fn long_testpmd_moves_millions_and_no_frame_is_lost() {
     pmd.command("port stop 0");
     pmd.command("port start 0");
     swaps(&daemon, &pmd, &mut peer, 10_000);
+    is_content(&daemon.counters().unwrap());
+}
+
+#[test]
+#[ignore = "a minute: `make test-long`"]
+fn long_testpmd_drives_an_82545em_as_well() {
+    let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
+    let (daemon, pmd, mut peer) = lan(&lab, "82545em");
+    sends(&daemon, &pmd, &mut peer, 100_000, "64,700,750");
+    receives(&daemon, &pmd, &mut peer, 10_000);
+    swaps(&daemon, &pmd, &mut peer, 50_000);
     is_content(&daemon.counters().unwrap());
 }
