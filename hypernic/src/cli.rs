@@ -94,6 +94,9 @@ pub struct Run {
     /// The other end of the cable offers pause frames.
     #[arg(long)]
     pub pause: bool,
+    /// Frames of each NIC come from its own address only, and from no other port of the switch.
+    #[arg(long)]
+    pub mac_lock: bool,
 }
 
 impl Run {
@@ -185,6 +188,7 @@ impl Run {
                 moderation: self.moderation,
                 eeprom: eeproms.next(),
                 pause: self.pause,
+                mac_lock: self.mac_lock,
             });
         }
         Ok(host)

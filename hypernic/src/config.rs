@@ -54,6 +54,8 @@ pub struct NicConfig {
     pub eeprom: Option<PathBuf>,
     /// The partner at the other end of the NIC's cable offers pause frames.
     pub pause: bool,
+    /// On a switch: frames come from `mac` and no other address, and from no other port.
+    pub mac_lock: bool,
 }
 
 /// How a VMM reaches a NIC.
@@ -110,6 +112,8 @@ struct RawNic {
     eeprom: Option<Spanned<PathBuf>>,
     #[serde(default)]
     pause: bool,
+    #[serde(default)]
+    mac_lock: bool,
 }
 
 /// What is wrong and at which byte of the text.
@@ -301,6 +305,7 @@ impl RawHost {
                 moderation: raw.moderation,
                 eeprom: raw.eeprom.map(Spanned::into_inner),
                 pause: raw.pause,
+                mac_lock: raw.mac_lock,
             });
         }
         Ok(host)

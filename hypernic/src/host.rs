@@ -112,7 +112,7 @@ impl Host {
             };
             let port = ports::open(spec).map_err(failed)?;
             let name = format!("{}/{}", config.name, port.name);
-            let entry = ports::attach(&running.switch, &port.name, port.sink, Behind::Uplink)
+            let entry = ports::attach(&running.switch, &port.name, port.sink, Behind::Uplink, None)
                 .map_err(failed)?;
             let inlet = match port.inlet {
                 Some(inlet) => {
@@ -195,6 +195,7 @@ impl Host {
                     &config.name,
                     Arc::clone(&toward_guest),
                     Behind::Nic,
+                    config.mac_lock.then_some(wire::MacAddr(config.mac.0)),
                 )
                 .map_err(port_error)?
             }

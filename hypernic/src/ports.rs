@@ -9,6 +9,7 @@ use port::Port;
 use port_stream::{Endpoint, StreamConfig};
 use port_user::{Forward, Protocol, UserConfig};
 use vale::{Keeper, PortConfig, Switch, SwitchConfig as ValeConfig};
+use wire::MacAddr;
 
 use crate::config::SwitchConfig;
 use crate::fds;
@@ -71,9 +72,11 @@ pub(crate) fn attach(
     name: &str,
     to: Arc<dyn Sink>,
     behind: Behind,
+    only: Option<MacAddr>,
 ) -> Result<Arc<dyn Sink>, String> {
     let config = PortConfig {
         waits: behind == Behind::Nic,
+        only,
         ..PortConfig::default()
     };
     let port = switch.attach(name, to, config).map_err(|e| e.to_string())?;

@@ -32,6 +32,7 @@ fn config(socket: &Path) -> HostConfig {
         moderation: Moderation::Adaptive,
         eeprom: None,
         pause: false,
+        mac_lock: false,
     };
     HostConfig {
         switches: Vec::new(),

@@ -53,6 +53,8 @@ counters! {
     drop_too_many_segments,
     /// Frames that came in from a group address.
     drop_source_is_group,
+    /// Frames that came in from an address that is another port's, or not this port's only one.
+    drop_spoofed,
     /// Frames that came in for an address no bridge forwards (IEEE 802.1Q table 8-1).
     drop_reserved,
     /// Frames that came in for an address on this very port.

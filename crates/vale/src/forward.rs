@@ -12,7 +12,7 @@ use crate::switch::{Shared, slot};
 use crate::table::{Key, Learn};
 
 /// The VLAN of every frame while the switch is one domain.
-const ONE_DOMAIN: u16 = 0;
+pub(crate) const ONE_DOMAIN: u16 = 0;
 
 /// Why a frame goes nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,7 @@ enum Refusal {
     Runt,
     BadNotes,
     SourceIsGroup,
+    Spoofed,
     Reserved,
     Hairpin,
     PortGone,
@@ -64,7 +65,7 @@ struct Tally {
     multicast: u64,
     broadcast: u64,
     table_full: u64,
-    refused: [u64; 6],
+    refused: [u64; 7],
 }
 
 /// What one delivery needs, kept from batch to batch so that nothing is allocated.
@@ -98,7 +99,7 @@ impl Scratch {
     ) -> (usize, Option<Arc<Port>>) {
         let now = shared.now();
         let ports = shared.ports();
-        self.judge(batch, picks);
+        self.judge(from, batch, picks);
         self.look_up(shared, from, &ports, now);
         self.list(&ports);
         let held = self.deliver(shared, from, &ports, batch, picks, now);
@@ -108,7 +109,7 @@ impl Scratch {
     }
 
     /// Copies each header once; all decisions are on the copy.
-    fn judge(&mut self, batch: &Batch<'_>, picks: &[u16]) {
+    fn judge(&mut self, from: &Port, batch: &Batch<'_>, picks: &[u16]) {
         self.frames.clear();
         for pick in picks {
             let mut judged = Judged {
@@ -131,6 +132,8 @@ impl Scratch {
                         Route::Nowhere(Refusal::BadNotes)
                     } else if src.is_multicast() {
                         Route::Nowhere(Refusal::SourceIsGroup)
+                    } else if from.only.is_some_and(|only| only != src) {
+                        Route::Nowhere(Refusal::Spoofed)
                     } else if dst.is_bridge_reserved() {
                         Route::Nowhere(Refusal::Reserved)
                     } else if dst.is_broadcast() {
@@ -173,6 +176,11 @@ impl Scratch {
             // Neighbours in a batch are most often of one flow: look up what differs.
             let (mut src, mut dst) = (None, (Key::default(), None));
             for judged in rest.by_ref() {
+                if judged.station && table.is_foreign(judged.src, from.id) {
+                    judged.route = Route::Nowhere(Refusal::Spoofed);
+                    judged.station = false;
+                    continue;
+                }
                 if judged.station && src != Some(judged.src) {
                     if !table.touch(judged.src, from.id, now) {
                         first_new = Some(judged);
@@ -197,6 +205,9 @@ impl Scratch {
                     judged.learn = table.learn(judged.src, from.id, now);
                     learned += u64::from(judged.learn == Learn::New);
                     moved += u64::from(judged.learn == Learn::Moved);
+                    if judged.learn == Learn::Foreign {
+                        judged.route = Route::Nowhere(Refusal::Spoofed);
+                    }
                 }
                 resolve(judged, table.lookup(judged.dst, now));
             }
@@ -383,6 +394,7 @@ impl Scratch {
         add(&counters.drop_bad_notes, refused(Refusal::BadNotes));
         let group = refused(Refusal::SourceIsGroup);
         add(&counters.drop_source_is_group, group);
+        add(&counters.drop_spoofed, refused(Refusal::Spoofed));
         add(&counters.drop_reserved, refused(Refusal::Reserved));
         add(&counters.drop_hairpin, refused(Refusal::Hairpin));
         add(&counters.drop_port_gone, refused(Refusal::PortGone));

@@ -6,11 +6,12 @@ use std::sync::{Arc, Weak};
 
 use frame::{Batch, Caps, Counted, MAX_BATCH, Sink, Wake};
 use parking_lot::Mutex;
+use wire::MacAddr;
 
 use crate::Nanos;
 use crate::counters::{Counters, add};
 use crate::forward::Scratch;
-use crate::switch::Shared;
+use crate::switch::{PortConfig, Shared};
 use crate::table::PortId;
 
 /// Frames that buy back the patience of a whole stall bound.
@@ -24,6 +25,8 @@ pub(crate) struct Port {
     pub(crate) counters: Counters,
     /// Whether frames from here may be left with their sender.
     pub(crate) waits: bool,
+    /// The only address frames may come from here.
+    pub(crate) only: Option<MacAddr>,
     alive: AtomicBool,
     /// Since when a sender waits for it, plus one; 0 while none does.
     held_since: AtomicU64,
@@ -42,13 +45,14 @@ fn waited(since: u64, now: Nanos) -> Nanos {
 }
 
 impl Port {
-    pub(crate) fn new(id: PortId, name: String, sink: Arc<dyn Sink>, waits: bool) -> Port {
+    pub(crate) fn new(id: PortId, name: String, sink: Arc<dyn Sink>, config: &PortConfig) -> Port {
         Port {
             id,
             name,
             sink,
             counters: Counters::default(),
-            waits,
+            waits: config.waits,
+            only: config.only,
             alive: AtomicBool::new(true),
             held_since: AtomicU64::new(0),
             owed: AtomicU64::new(0),

@@ -10,8 +10,9 @@ use parking_lot::RwLock;
 use thiserror::Error;
 use wire::MacAddr;
 
+use crate::forward::ONE_DOMAIN;
 use crate::port::{Port, SwitchPort};
-use crate::table::{PortId, Table};
+use crate::table::{Key, PortId, Table};
 
 /// Nanoseconds of a monotonic clock.
 pub type Nanos = u64;
@@ -60,14 +61,18 @@ pub struct PortConfig {
     /// guest's NIC, whose own traffic waits. Wrong for what brings frames for many guests, such as
     /// an uplink: one slow guest would hold up the others' frames too.
     pub waits: bool,
+    /// The one address that frames may come from here, and from no other port. `None`: whatever
+    /// address is seen is learned, which a driver that changes its address (bonding) needs.
+    pub only: Option<MacAddr>,
 }
 
 impl Default for PortConfig {
-    /// 1024 addresses, waits.
+    /// 1024 addresses, waits, any address.
     fn default() -> Self {
         PortConfig {
             max_macs: 1024,
             waits: true,
+            only: None,
         }
     }
 }
@@ -176,8 +181,14 @@ impl Switch {
             return Err(AttachError::TooManyPorts(ports.len()));
         }
         let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
-        let port = Arc::new(Port::new(id, name.to_owned(), to, config.waits));
-        shared.table.write().add_port(id, config.max_macs);
+        let port = Arc::new(Port::new(id, name.to_owned(), to, &config));
+        {
+            let mut table = shared.table.write();
+            table.add_port(id, config.max_macs);
+            if let Some(only) = config.only {
+                table.fix(Key::new(only, ONE_DOMAIN), id);
+            }
+        }
         let mut list = Vec::clone(&ports);
         list.push(port.clone());
         *ports = Arc::new(list);

@@ -39,6 +39,8 @@ impl Key {
 struct Entry {
     port: PortId,
     seen: AtomicU64,
+    /// Said by the operator rather than learned: no age, no place taken, and no other port's.
+    fixed: bool,
 }
 
 #[derive(Debug)]
@@ -58,6 +60,8 @@ pub(crate) enum Learn {
     Moved,
     /// There was no place for it.
     Full,
+    /// It is fixed to another port.
+    Foreign,
 }
 
 #[derive(Debug)]
@@ -103,7 +107,24 @@ impl Table {
     }
 
     fn fresh(&self, entry: &Entry, now: Nanos) -> bool {
-        now.saturating_sub(entry.seen.load(Relaxed)) < self.ageing
+        entry.fixed || now.saturating_sub(entry.seen.load(Relaxed)) < self.ageing
+    }
+
+    /// Whether an address is fixed to another port than this.
+    pub(crate) fn is_foreign(&self, key: Key, port: PortId) -> bool {
+        let entry = self.entries.get(&key);
+        entry.is_some_and(|entry| entry.fixed && entry.port != port)
+    }
+
+    /// Fixes an address to a port for as long as that is there.
+    pub(crate) fn fix(&mut self, key: Key, port: PortId) {
+        self.remove(key);
+        let entry = Entry {
+            port,
+            seen: AtomicU64::new(0),
+            fixed: true,
+        };
+        self.entries.insert(key, entry);
     }
 
     /// Notes that a known address was seen again; `false` when it must be learned.
@@ -123,6 +144,9 @@ impl Table {
     pub(crate) fn learn(&mut self, key: Key, port: PortId, now: Nanos) -> Learn {
         if self.touch(key, port, now) {
             return Learn::Known;
+        }
+        if self.is_foreign(key, port) {
+            return Learn::Foreign;
         }
         // Whatever is there is of another port or too old to count.
         let old = self.remove(key);
@@ -157,7 +181,12 @@ impl Table {
 
     fn put(&mut self, key: Key, port: PortId, seen: Nanos) {
         let seen = AtomicU64::new(seen);
-        self.entries.insert(key, Entry { port, seen });
+        let entry = Entry {
+            port,
+            seen,
+            fixed: false,
+        };
+        self.entries.insert(key, entry);
     }
 
     fn take_place(&mut self, port: PortId) -> bool {
@@ -179,7 +208,9 @@ impl Table {
 
     fn remove(&mut self, key: Key) -> Option<(PortId, Nanos)> {
         let entry = self.entries.remove(&key)?;
-        self.give_place(entry.port);
+        if !entry.fixed {
+            self.give_place(entry.port);
+        }
         Some((entry.port, entry.seen.into_inner()))
     }
 
@@ -198,7 +229,7 @@ impl Table {
         let ageing = self.ageing;
         let mut entries = std::mem::take(&mut self.entries);
         entries.retain(|_, entry| {
-            let fresh = now.saturating_sub(entry.seen.load(Relaxed)) < ageing;
+            let fresh = entry.fixed || now.saturating_sub(entry.seen.load(Relaxed)) < ageing;
             if !fresh {
                 self.give_place(entry.port);
             }
@@ -221,7 +252,7 @@ impl Table {
     #[cfg(test)]
     fn check(&self) {
         let mut used: HashMap<PortId, usize> = HashMap::new();
-        for entry in self.entries.values() {
+        for entry in self.entries.values().filter(|entry| !entry.fixed) {
             *used.entry(entry.port).or_default() += 1;
         }
         let mut common = 0;
@@ -315,6 +346,28 @@ mod tests {
         assert_eq!(table.lookup(key(0), 0), None);
         assert_eq!(table.learn(key(2010), 2, 0), Learn::Moved);
         table.check();
+    }
+
+    #[test]
+    fn a_fixed_address_is_nobody_elses_and_takes_no_place() {
+        let mut table = Table::new(100, 1, 0);
+        table.add_port(0, 1);
+        table.add_port(1, 1);
+        // Learned elsewhere before, then fixed.
+        assert_eq!(table.learn(key(1), 1, 0), Learn::New);
+        table.fix(key(1), 0);
+        table.check();
+        assert_eq!(table.learn(key(1), 1, 0), Learn::Foreign);
+        assert_eq!(table.learn(key(1), 0, 0), Learn::Known);
+        assert_eq!(table.lookup(key(1), 1_000_000), Some(0));
+        table.sweep(1_000_000);
+        assert!(table.is_foreign(key(1), 1) && !table.is_foreign(key(1), 0));
+        // The place of its port is still free.
+        assert_eq!(table.learn(key(2), 0, 0), Learn::New);
+        table.check();
+        table.remove_port(0);
+        table.check();
+        assert_eq!(table.learn(key(1), 1, 0), Learn::New);
     }
 
     #[test]

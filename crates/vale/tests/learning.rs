@@ -263,3 +263,37 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_locked_port_sends_from_its_address_only_and_nobody_else_does() {
+    let (switch, _) = switch(SwitchConfig::default());
+    let locked = PortConfig {
+        only: Some(MacAddr::from(mac(1))),
+        ..PortConfig::default()
+    };
+    let to_a = Recorder::new(MANY);
+    let a = switch.attach("a", to_a.clone(), locked).expect("free");
+    let (b, to_b) = attach(&switch, "b", MANY);
+    let (c, to_c) = attach(&switch, "c", MANY);
+    // Known before it has said a word.
+    assert_eq!(send(&b, 0, &[(mac(1), mac(2))]), 1);
+    assert_eq!((to_a.numbers(), to_c.numbers()), (vec![0], vec![]));
+    // In its name, alone and among others, in a batch that learns and in one that does not.
+    assert_eq!(
+        send(
+            &c,
+            1,
+            &[(mac(2), mac(1)), (mac(2), mac(3)), (mac(2), mac(1))]
+        ),
+        3
+    );
+    assert_eq!(send(&c, 4, &[(mac(2), mac(1)), (mac(2), mac(3))]), 2);
+    assert_eq!(to_b.numbers(), [2, 5]);
+    assert_eq!(count(&switch, "c", "drop_spoofed"), 3);
+    // From it, in the name of others.
+    assert_eq!(send(&a, 6, &[(mac(2), mac(9)), (mac(2), mac(1))]), 2);
+    assert_eq!(to_b.numbers(), [2, 5, 7]);
+    assert_eq!(count(&switch, "a", "drop_spoofed"), 1);
+    assert_eq!(send(&b, 8, &[(mac(1), mac(2))]), 1);
+    assert_eq!(to_a.numbers(), [0, 8]);
+}

@@ -87,9 +87,10 @@ impl Town {
         let mut toml = String::from("[[switch]]\nname = \"lan\"\n");
         for (n, name) in ["a", "b", "bad", "tester"].iter().enumerate() {
             let socket = socket(name);
+            let lock = ["a", "b"].contains(name);
             toml += &format!(
                 "[[nic]]\nname = \"{name}\"\nmodel = \"e1000\"\nsocket-path = {socket:?}\n\
-                 mac = \"52:54:00:00:77:{n:02x}\"\nport = \"switch:lan\"\n"
+                 mac = \"52:54:00:00:77:{n:02x}\"\nport = \"switch:lan\"\nmac-lock = {lock}\n"
             );
         }
         let daemon = Daemon::serve(&dir.path().join("town.toml"), &toml).expect("it serves");

@@ -114,6 +114,7 @@ villains! {
     }
     Guest wire {
         ever_new_senders: "switch", "3000 frames, each from another address", Counters(&["table_full"]);
+        in_the_name_of_others: "switch", "2000 frames from the addresses of all its neighbours (their NICs have `mac-lock`)", Counters(&["drop_spoofed"]);
         ever_new_receivers: "switch", "3000 frames, each for another address", Counters(&["rx_unknown_unicast"]);
         broadcast_storm: "switch", "3000 frames for everybody", Counters(&["rx_broadcast"]);
         multicast_storm: "switch", "3000 frames for 3000 groups", Counters(&["rx_multicast"]);

@@ -149,3 +149,17 @@ pub(crate) fn takes_one_frame_at_a_time(bus: &mut dyn Bus) -> Done {
     }
     stage.leave()
 }
+
+pub(crate) fn in_the_name_of_others(bus: &mut dyn Bus) -> Done {
+    let mut stage = Stage::new(bus)?;
+    let (low, high) = (stage.bus.read32(regs::RAL)?, stage.bus.read32(regs::RAH)?);
+    let mut own = [0; 6];
+    own[..4].copy_from_slice(&low.to_le_bytes());
+    own[4..].copy_from_slice(&high.to_le_bytes()[..2]);
+    // Neighbours' addresses are like one's own but for the last byte.
+    flood(&mut stage, 2000, |n, frame| {
+        frame[6..12].copy_from_slice(&own);
+        frame[11] = (n % 16) as u8;
+    })?;
+    stage.leave()
+}
