@@ -338,6 +338,13 @@ proptest! {
             let lost = sum(&|n| n == 0 || n == 4);
             prop_assert_eq!(lost, count(&switch, name, "drop_flood_no_room"));
             prop_assert_eq!(got.len() as u64, count(&switch, name, "tx_frames"));
+            // What it did not get it was told of, so that a NIC can count it as missed.
+            let mut all = got.clone();
+            all.extend(to.given_up.lock().iter());
+            all.sort_unstable();
+            let meant = |(_, n): &(u64, &u8)| **n == own || **n == 0 || **n == 4;
+            let meant = (0u64..).zip(&frames).filter(meant).map(|(i, _)| i);
+            prop_assert_eq!(all, meant.collect::<Vec<_>>());
         }
         prop_assert_eq!(count(&switch, "a", "rx_frames") as usize, frames.len() + 1);
     }

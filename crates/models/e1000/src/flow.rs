@@ -147,15 +147,17 @@ fn bytes(register: u32) -> usize {
     (register & 0xfff8) as usize
 }
 
-/// Sends the pause frames that are owed. `false` when the sink had no room; they stay owed.
-pub(crate) fn settle(shared: &Shared, to: &dyn Sink) -> bool {
+/// Sends the pause frames that are owed, at most `limit`. Returns how many, or `None` when the sink
+/// had no room; the others stay owed.
+pub(crate) fn settle(shared: &Shared, to: &dyn Sink, limit: usize) -> Option<usize> {
     let flow = &shared.flow;
+    let mut sent = 0;
     if flow.owed.load(Ordering::Acquire) == 0 {
-        return true;
+        return Some(sent);
     }
     let file = &shared.file;
     for what in [owed::XOFF, owed::XON, owed::SOFTWARE] {
-        if flow.owed.fetch_and(!what, Ordering::AcqRel) & what == 0 {
+        if sent == limit || flow.owed.fetch_and(!what, Ordering::AcqRel) & what == 0 {
             continue;
         }
         let quanta = match what {
@@ -167,8 +169,9 @@ pub(crate) fn settle(shared: &Shared, to: &dyn Sink) -> bool {
         batch.end(Offload::NONE);
         if to.deliver(&batch, &[0]) == 0 {
             flow.owed.fetch_or(what, Ordering::AcqRel);
-            return false;
+            return None;
         }
+        sent += 1;
         let mut tally = Tally::new();
         let xon = quanta == 0;
         tally.add(if xon { Stat::Xontxc } else { Stat::Xofftxc }, 1);
@@ -176,7 +179,7 @@ pub(crate) fn settle(shared: &Shared, to: &dyn Sink) -> bool {
         tally.add(Stat::Tot, MIN_FRAME as u64 + FCS);
         shared.stats.add(&tally);
     }
-    true
+    Some(sent)
 }
 
 fn pause_frame(file: &File, quanta: u16) -> [u8; MIN_FRAME] {

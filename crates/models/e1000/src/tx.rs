@@ -168,8 +168,12 @@ impl Transmit for Sender {
             }
             let loopback = shared.loopback();
             if !loopback {
-                if !flow::settle(shared, to) {
+                let Some(settled) = flow::settle(shared, to, budget) else {
                     break Progress::Blocked;
+                };
+                budget -= settled;
+                if budget == 0 {
+                    break Progress::More;
                 }
                 // The timer brings us back when the pause is over.
                 if shared.flow.paused(&shared.file, env) {

@@ -285,3 +285,24 @@ fn a_sink_without_room_gets_it_later() {
     m.run();
     assert_eq!(m.wire.take().len(), 1);
 }
+
+#[test]
+fn pause_frames_count_against_the_budget() {
+    let mut m = machine(TFCE, 0);
+    m.w(FCRTH, 80);
+    for _ in 0..9 {
+        m.offer(&[&plain(MAC, 60)]);
+    }
+    let both = 2 | SWXOFF;
+    m.nic
+        .control
+        .write(&m.env, 0, reg::TCTL, &both.to_le_bytes());
+    for (left, sent) in [
+        (model::Progress::More, 1),
+        (model::Progress::More, 1),
+        (model::Progress::Idle, 0),
+    ] {
+        assert_eq!(m.nic.transmit.run(&m.env, &m.wire, 1), left);
+        assert_eq!(m.wire.take().len(), sent);
+    }
+}

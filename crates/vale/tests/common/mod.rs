@@ -33,6 +33,8 @@ pub struct Recorder {
     pub room: Mutex<usize>,
     pub got: Mutex<Vec<Vec<u8>>>,
     pub wakers: Mutex<Vec<Arc<dyn Wake>>>,
+    /// The numbers of the frames it was told it would never get.
+    pub given_up: Mutex<Vec<u64>>,
 }
 
 impl Recorder {
@@ -46,6 +48,7 @@ impl Recorder {
             room: Mutex::new(room),
             got: Mutex::default(),
             wakers: Mutex::default(),
+            given_up: Mutex::default(),
         })
     }
 
@@ -80,6 +83,12 @@ impl Sink for Recorder {
 
     fn want_room(&self, waker: &Arc<dyn Wake>) {
         self.wakers.lock().push(waker.clone());
+    }
+
+    fn give_up(&self, batch: &Batch<'_>, picks: &[u16]) {
+        let frames = picks.iter().filter_map(|pick| batch.get((*pick).into()));
+        let numbers = frames.map(|frame| number(&frame.to_vec()));
+        self.given_up.lock().extend(numbers);
     }
 }
 
