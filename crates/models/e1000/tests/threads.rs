@@ -158,3 +158,70 @@ fn no_frame_stays_in_the_fifo_while_there_are_buffers() {
         }
     });
 }
+
+/// A state that is saved while frames go both ways lies between two batches: it loads, and what is
+/// counted in two ways adds up.
+#[test]
+fn a_state_saved_under_way_is_whole() {
+    let mut m = Machine::default();
+    m.tx_on(256);
+    m.rx_on(256, 0x8000);
+    m.poke(TX_BUFFERS, &plain(PEER, 600));
+    for i in 0..256 {
+        m.tx_desc(i, TX_BUFFERS, legacy(600, EOP | IFCS | RS));
+    }
+    let Machine { nic, env, wire, .. } = m;
+    let Nic {
+        mut control,
+        mut transmit,
+        receive,
+        ..
+    } = nic;
+    let done = AtomicBool::new(false);
+    let frame = plain(MAC, 600);
+    let mut moved = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) {
+                transmit.run(&env, &wire, MAX_BATCH);
+                wire.take();
+            }
+        });
+        scope.spawn(|| {
+            let mut batch = Batch::new();
+            for _ in 0..32 {
+                batch.push_bytes(&frame);
+                batch.end(Offload::NONE);
+            }
+            let mut room = Vec::new();
+            let picks = batch.all_picks(&mut room).to_vec();
+            while !done.load(Ordering::SeqCst) {
+                receive.deliver(&env, &batch, &picks);
+                receive.poll(&env);
+            }
+        });
+        let _done = Done(&done);
+        for round in 0..ROUNDS / 12 {
+            for (at, value) in [(reg::TDT, round * 7 % 256), (reg::RDT, round * 5 % 256)] {
+                control.write(&env, 0, at, &value.to_le_bytes());
+            }
+            let blob = control.save(&env);
+            let state = hypernic_e1000::state::read(&blob).expect("just saved");
+            let count = |offset: u32| {
+                let found = state.statistics.iter().find(|c| c.offset == offset);
+                found.map_or(0, |c| c.value)
+            };
+            let bins = |first: u32| (0..6).map(|i| count(first + i * 4)).sum::<u64>();
+            assert_eq!(count(0x4074), bins(0x405c), "received");
+            assert_eq!(count(0x4080), bins(0x40d8), "sent");
+            assert_eq!(count(0x40c8), count(0x4080) * 604, "bytes sent");
+            moved = (count(0x4074), count(0x4080));
+            let mut other = Machine::default();
+            other.nic.control.load(&other.env, &blob).expect("loads");
+            assert_eq!(other.r(0x4080), moved.1 as u32);
+        }
+    });
+    if !cfg!(miri) {
+        assert!(moved.0 > 0 && moved.1 > 0, "nothing moved meanwhile");
+    }
+}
