@@ -122,7 +122,7 @@ fn a_state_of_version_1_is_loaded_by_every_later_program() {
     m.work();
     assert_eq!(m.wire.take().len(), 2);
     for index in 0..2 {
-        m.rx_desc(7 + index & 7, RX_BUFFERS);
+        m.rx_desc((7 + index) & 7, RX_BUFFERS);
     }
     m.w(reg::RDT, 1);
     assert_eq!(m.r(reg::RDH), 1);

@@ -39,7 +39,8 @@ fn compare(config: Config, caps: Caps, script: &[Op], moves: &[usize]) -> Result
             return Err(format!("{}: {a:?} / {b:?}", at("line or timer")));
         }
         let (a, b) = (stays.memory(), moves_on.memory());
-        if let Some(i) = (0..a.len()).find(|i| a[*i] != b[*i]) {
+        if a != b {
+            let i = (0..a.len()).find(|i| a[*i] != b[*i]).unwrap_or(0);
             let place = ops::BASE + i as u64;
             let (a, b) = (a[i], b[i]);
             return Err(format!("{}: {place:#x}: {a:#x} / {b:#x}", at("memory")));
