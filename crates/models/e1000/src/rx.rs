@@ -132,9 +132,7 @@ pub(crate) fn give_up(shared: &Shared, env: &Env, batch: &Batch<'_>, picks: &[u1
     let view = env.memory.view();
     let mut rx = Rx::new(shared, &view, ring);
     for frame in picks.iter().filter_map(|p| batch.get(usize::from(*p))) {
-        if let Some(admitted) = rx.admit(&frame) {
-            rx.miss(&frame, &admitted);
-        }
+        rx.lose(&frame);
     }
     rx.finish(env, &state);
 }
@@ -268,13 +266,8 @@ impl<'a, 'v> Rx<'a, 'v> {
 
     /// Filters a frame and puts it into the ring or the FIFO.
     fn offer(&mut self, state: &mut RxState, frame: &Frame<'_>) -> Outcome {
-        let notes = frame.notes();
-        let takes = Caps {
-            csum: self.rxcsum & rxcsum::TUOFL != 0,
-            vlan: true,
-            ..Caps::NONE
-        };
-        if takes.accepts(notes) {
+        let takes = self.takes();
+        if takes.accepts(frame.notes()) {
             return self.plain(state, frame);
         }
         let mut out = SPARE.take().recycle();
@@ -287,6 +280,32 @@ impl<'a, 'v> Rx<'a, 'v> {
         };
         SPARE.set(out.recycle());
         outcome
+    }
+
+    /// What may stay unfinished of a frame.
+    fn takes(&self) -> Caps {
+        Caps {
+            csum: self.rxcsum & rxcsum::TUOFL != 0,
+            vlan: true,
+            ..Caps::NONE
+        }
+    }
+
+    /// Counts a frame that its sender gives up, as it would have come.
+    fn lose(&mut self, frame: &Frame<'_>) {
+        let takes = self.takes();
+        if takes.accepts(frame.notes()) {
+            if let Some(admitted) = self.admit(frame) {
+                self.miss(&admitted);
+            }
+            return;
+        }
+        let mut out = SPARE.take().recycle();
+        match expand(frame, takes, &mut out) {
+            Ok(_) => self.miss_all(&out),
+            Err(_) => count(&self.shared.counters.rx_bad_offload, 1),
+        }
+        SPARE.set(out.recycle());
     }
 
     /// All segments of a frame, or none, so that the sender can offer it again.
@@ -317,12 +336,16 @@ impl<'a, 'v> Rx<'a, 'v> {
         if !self.shared.drop_when_full {
             return Outcome::NoRoom;
         }
+        self.miss_all(segments);
+        Outcome::Lost
+    }
+
+    fn miss_all(&mut self, segments: &Batch<'_>) {
         for segment in segments.iter() {
             if let Some(admitted) = self.admit(&segment) {
-                self.miss(&segment, &admitted);
+                self.miss(&admitted);
             }
         }
-        Outcome::Lost
     }
 
     /// One frame that needs no expansion.
@@ -340,7 +363,7 @@ impl<'a, 'v> Rx<'a, 'v> {
             return Outcome::Done;
         }
         if self.shared.drop_when_full {
-            self.miss(frame, &admitted);
+            self.miss(&admitted);
             return Outcome::Lost;
         }
         Outcome::NoRoom
@@ -370,24 +393,9 @@ impl<'a, 'v> Rx<'a, 'v> {
     }
 
     /// Counts a frame that found no descriptor and no room in the FIFO (manual §13.7.5, §13.7.33).
-    fn miss(&mut self, frame: &Frame<'_>, admitted: &Admitted) {
-        let notes = frame.notes();
-        let (hdr, mss) = (usize::from(notes.hdr_len), usize::from(notes.gso_size));
-        let whole = admitted.on_wire;
-        if notes.gso == Gso::None || mss == 0 || frame.len() <= hdr {
-            self.missed += 1;
-            self.tally.add(Stat::Rnbc, 1);
-            self.tally.missed(whole as u64);
-            return;
-        }
-        let overhead = whole - frame.len() + hdr;
-        let mut payload = frame.len() - hdr;
-        while payload > 0 {
-            let size = payload.min(mss);
-            self.missed += 1;
-            self.tally.add(Stat::Rnbc, 1);
-            self.tally.missed((overhead + size) as u64);
-            payload -= size;
-        }
+    fn miss(&mut self, admitted: &Admitted) {
+        self.missed += 1;
+        self.tally.add(Stat::Rnbc, 1);
+        self.tally.missed(admitted.on_wire as u64);
     }
 }
