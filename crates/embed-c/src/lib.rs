@@ -369,6 +369,7 @@ pub unsafe extern "C" fn hn_nic_save(nic: *mut hn_nic, data: *mut u8, len: *mut 
             None => HN_BLOCKED,
         }
     };
+    // SAFETY: as above.
     unsafe { on(nic, body) }
 }
 
