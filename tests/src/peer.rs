@@ -54,8 +54,8 @@ pub struct Target {
 
 /// What the peer's thread is told.
 enum Message {
-    /// A frame came over a cable.
-    Frame(usize, Vec<u8>),
+    /// A frame came.
+    Frame(Vec<u8>),
     /// A frame is to be sent.
     Send(Vec<u8>),
     /// A cable is to be held, or let go of.
@@ -145,8 +145,11 @@ impl Peer {
     /// When nobody listens at the other end.
     pub fn insert(&self, number: usize) -> Result<()> {
         let to_thread = self.to_thread.clone();
+        let seen = Arc::clone(&self.seen);
         let cable = Cable::plug(&self.sockets[number], move |frame| {
-            to_thread.send(Message::Frame(number, frame)).is_ok()
+            // Here, and not on the peer's thread, which waits while the other end takes nothing.
+            note(&seen, number, &frame);
+            to_thread.send(Message::Frame(frame)).is_ok()
         })?;
         self.tell(Message::Cable(number, Some(cable)));
         Ok(())
@@ -311,6 +314,28 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Looks at a frame that came over a cable.
+fn note(seen: &Mutex<Seen>, cable: usize, frame: &[u8]) {
+    let mut seen = lock(seen);
+    seen.received.add(frame);
+    if let Err(why) = inspect(frame) {
+        // The first few tell the story.
+        if seen.faults.len() < 20 {
+            let head = &frame[..frame.len().min(80)];
+            seen.faults
+                .push(format!("{why} ({} bytes: {head:02x?})", frame.len()));
+        }
+    }
+    if let Some(source) = frame.get(6..12).and_then(|b| b.try_into().ok()) {
+        seen.places.insert(source, cable);
+    }
+    if let Some(recorder) = &seen.recorder
+        && recorder.send(frame.to_vec()).is_err()
+    {
+        seen.recorder = None;
+    }
+}
+
 /// What runs on the peer's thread.
 struct Switch {
     start: Instant,
@@ -327,7 +352,7 @@ impl Switch {
             let delays = self.stations.iter_mut().filter_map(|s| s.delay(now));
             let wait = delays.min().map_or(LONG, Into::into);
             match self.inbox.recv_timeout(wait) {
-                Ok(Message::Frame(cable, frame)) => self.receive(cable, &frame),
+                Ok(Message::Frame(frame)) => self.receive(&frame),
                 Ok(Message::Send(frame)) => self.send(&frame),
                 Ok(Message::Cable(number, cable)) => {
                     if self.cables.len() <= number {
@@ -363,26 +388,7 @@ impl Switch {
         self.stations.push(station);
     }
 
-    fn receive(&mut self, cable: usize, frame: &[u8]) {
-        let mut seen = lock(&self.seen);
-        seen.received.add(frame);
-        if let Err(why) = inspect(frame) {
-            // The first few tell the story.
-            if seen.faults.len() < 20 {
-                let head = &frame[..frame.len().min(80)];
-                seen.faults
-                    .push(format!("{why} ({} bytes: {head:02x?})", frame.len()));
-            }
-        }
-        if let Some(source) = frame.get(6..12).and_then(|b| b.try_into().ok()) {
-            seen.places.insert(source, cable);
-        }
-        if let Some(recorder) = &seen.recorder
-            && recorder.send(frame.to_vec()).is_err()
-        {
-            seen.recorder = None;
-        }
-        drop(seen);
+    fn receive(&mut self, frame: &[u8]) {
         let vlan = tag(frame).map(|t| t & 0xfff);
         if let Some(at) = self.stations.iter().position(|s| s.tag == vlan) {
             self.turn(at, Some(untagged(frame)));

@@ -55,9 +55,8 @@ fn a_bond_of_two_nics_fails_over_when_a_cable_is_pulled(kernel: Kernel) {
         tag: None,
         host: HOST,
     };
-    guest
-        .wait_for(&format!("ping -n -c 1 -W 1 {} >/dev/null", peer::IP), LONG)
-        .unwrap();
+    let ping = format!("ping -n -c 1 -W 1 {} >/dev/null", peer::IP);
+    guest.wait_for(&ping, LONG).unwrap();
     // A transfer goes on all the time; TCP repeats what a failover loses.
     let transfers = guest
         .spawn(&format!(
@@ -96,6 +95,8 @@ fn a_bond_of_two_nics_fails_over_when_a_cable_is_pulled(kernel: Kernel) {
                 assert!(Instant::now() < deadline, "round {round}: {from} -> {to}");
                 std::thread::sleep(std::time::Duration::from_millis(10));
             }
+            // It sends through its new slave a moment before it listens to it.
+            guest.wait_for(&ping, LONG).unwrap();
             works(&wired, target);
             wired.peer.insert(cable).unwrap();
             wait_carrier(guest, from, true).unwrap();
