@@ -25,6 +25,23 @@ impl Qtest {
     fn command(&mut self, command: &str) -> io::Result<String> {
         self.stream.get_mut().write_all(command.as_bytes())?;
         self.stream.get_mut().write_all(b"\n")?;
+        self.answer(command)
+    }
+
+    /// Runs commands of the protocol, one a line, handed over in one piece; returns their answers.
+    /// Their text must be shorter than a socket's buffer, or both sides may wait for each other.
+    ///
+    /// # Errors
+    /// When QEMU has ended or refuses one of them.
+    pub fn batch(&mut self, commands: &str) -> io::Result<Vec<String>> {
+        self.stream.get_mut().write_all(commands.as_bytes())?;
+        commands
+            .lines()
+            .map(|command| self.answer(command))
+            .collect()
+    }
+
+    fn answer(&mut self, command: &str) -> io::Result<String> {
         loop {
             let mut line = String::new();
             if self.stream.read_line(&mut line)? == 0 {

@@ -11,6 +11,7 @@ pub mod guests;
 pub mod host;
 mod lab;
 pub mod measure;
+pub mod oracle;
 pub mod peer;
 mod slots;
 pub mod wired;

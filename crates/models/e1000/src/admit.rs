@@ -58,7 +58,8 @@ impl Rx<'_, '_> {
         let beside = frame.notes().vlan;
         let tag = match beside {
             Some(tci) => (self.vet == 0x8100).then_some(tci),
-            None => (n == GLANCE && word(TAG_AT) == self.vet).then(|| word(TAG_AT + 2)),
+            // What is missing of a short frame will be padding: zeros, as they are here.
+            None => (n >= ETHERNET_HEADER && word(TAG_AT) == self.vet).then(|| word(TAG_AT + 2)),
         };
         let strip = self.vme && tag.is_some();
         let (head_len, from) = match beside {
@@ -81,6 +82,8 @@ impl Rx<'_, '_> {
         let least = if runt { 0 } else { MIN_FRAME };
         let on_wire = bytes.max(least) + FCS;
         let in_buffers = head_len + frame.len().saturating_sub(from);
+        // The place of a tag that is taken out is not padded again.
+        let taken_out = if strip { TAG } else { 0 };
         Admitted {
             head,
             head_len,
@@ -88,7 +91,7 @@ impl Rx<'_, '_> {
             dst,
             tag,
             strip,
-            pad: least.saturating_sub(in_buffers),
+            pad: least.saturating_sub(taken_out + in_buffers),
             on_wire,
             bad: runt || on_wire > filter::max_len(self.rctl),
             control,

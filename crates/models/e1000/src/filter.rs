@@ -22,6 +22,13 @@ pub(crate) fn address(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
     exact(file, dst) || (multicast && hashed(file, rctl, dst))
 }
 
+/// Whether a frame for `dst` that has passed owes it to the multicast table alone, so that software
+/// has to look at it (PIF, manual §3.2.3.1).
+pub(crate) fn inexact(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
+    let promiscuous = rctl & rctl::MPE != 0 || dst == [0xff; 6] && rctl & rctl::BAM != 0;
+    dst[0] & 1 == 1 && !promiscuous && !exact(file, dst)
+}
+
 /// One of the 16 receive addresses.
 fn exact(file: &File, dst: [u8; 6]) -> bool {
     let low = u32::from_le_bytes([dst[0], dst[1], dst[2], dst[3]]);
@@ -109,6 +116,21 @@ mod tests {
         assert_eq!(pass(rctl::UPE), (true, false, false));
         assert_eq!(pass(rctl::MPE), (false, true, true));
         assert_eq!(pass(rctl::BAM), (false, false, true));
+    }
+
+    #[test]
+    fn only_what_the_table_alone_lets_in_is_inexact() {
+        let file = file();
+        assert!(inexact(&file, 0, GROUP));
+        assert!(inexact(&file, rctl::BAM, GROUP));
+        assert!(!inexact(&file, rctl::MPE, GROUP));
+        assert!(inexact(&file, 0, [0xff; 6]));
+        assert!(!inexact(&file, rctl::BAM, [0xff; 6]));
+        assert!(!inexact(&file, rctl::UPE, US));
+        let [a, b, c, d, e, f] = GROUP;
+        file.set_at(r::RAL, 5, u32::from_le_bytes([a, b, c, d]));
+        file.set_at(r::RAH, 5, u32::from_le_bytes([e, f, 0, 0]) | RAH_AV);
+        assert!(!inexact(&file, 0, GROUP));
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl Rx<'_, '_> {
             report.status |= rx_status::VP;
             report.special = admitted.tag.unwrap_or(0);
         }
-        if admitted.dst[0] & 1 == 1 && admitted.dst != [0xff; 6] {
+        if filter::inexact(&self.shared.file, self.rctl, admitted.dst) {
             report.status |= rx_status::PIF;
         }
         let placed = self.place(scratch, &layout, report);

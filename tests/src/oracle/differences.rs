@@ -1,0 +1,87 @@
+//! The list of known differences: who is right, by which section of the manual, and exactly when.
+
+mod done;
+mod evidence;
+mod frames;
+mod values;
+
+use super::compare::{Diff, Parted, Step};
+
+/// Who does what the manual says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// We do, QEMU does not.
+    Hypernic,
+    /// The manual leaves it open.
+    Both,
+}
+
+/// How an entry explains.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    /// A value reads differently and nothing follows from it: gives the bits it explains.
+    Value(fn(&Step<'_>, &Diff) -> u64),
+    /// The machines did different things, and from here on some halves of them cannot be compared
+    /// in this script: gives those halves, if what happened in the step is this entry's case.
+    Parting(fn(&Step<'_>, &[Diff]) -> Option<Parted>),
+}
+
+/// One known difference.
+pub struct Difference {
+    /// Its name.
+    pub id: &'static str,
+    /// What differs.
+    pub what: &'static str,
+    /// Who is right.
+    pub right: Right,
+    /// By which section of Intel 317453 rev. 4.0.
+    pub section: &'static str,
+    pub(super) kind: Kind,
+}
+
+impl Difference {
+    /// Whether a part of the script cannot be compared after it.
+    pub(super) fn parts(&self) -> bool {
+        matches!(self.kind, Kind::Parting(_))
+    }
+
+    const fn value(
+        id: &'static str,
+        right: Right,
+        section: &'static str,
+        what: &'static str,
+        explains: fn(&Step<'_>, &Diff) -> u64,
+    ) -> Self {
+        let kind = Kind::Value(explains);
+        Self {
+            id,
+            what,
+            right,
+            section,
+            kind,
+        }
+    }
+
+    const fn parting(
+        id: &'static str,
+        right: Right,
+        section: &'static str,
+        what: &'static str,
+        parts: fn(&Step<'_>, &[Diff]) -> Option<Parted>,
+    ) -> Self {
+        let kind = Kind::Parting(parts);
+        Self {
+            id,
+            what,
+            right,
+            section,
+            kind,
+        }
+    }
+}
+
+/// The list: first what only reads differently, then what is done differently.
+pub static DIFFERENCES: std::sync::LazyLock<Vec<Difference>> = std::sync::LazyLock::new(|| {
+    let lists = [values::list(), frames::list(), done::list()];
+    lists.into_iter().flatten().collect()
+});

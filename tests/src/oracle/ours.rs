@@ -1,0 +1,156 @@
+//! Our model, bare: a fake clock, flat memory, a recorder as its cable.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use drivers::{Bus, BusError, ModelBus, Recorded, Recorder};
+use wire::Offload;
+
+use super::registers;
+use super::script::{Op, Script};
+use super::trace::{End, Look, Trace, WATCHED};
+use super::{ARENA, ARENA_LEN, LINK_UP, MAC, RING_LEN, RX_RING, SETTLE, TX_RING};
+
+const REGISTERS: u8 = 0;
+/// RAM from address 0, as a PC has it.
+const LOW_RAM: u64 = 0xa_0000;
+/// RAM behind the memory of the scripts.
+const HIGH_RAM: u64 = 0x10_0000;
+
+/// Runs scripts through our model; each gets a fresh one.
+#[derive(Debug, Default)]
+pub struct Ours;
+
+impl Ours {
+    /// Runs a script.
+    ///
+    /// # Errors
+    /// When the model's work does not end.
+    pub fn run(&mut self, script: &Script) -> Result<Trace, BusError> {
+        let mut run = Run::new()?;
+        for op in &script.ops {
+            run.step(op)?;
+        }
+        run.look()?;
+        let offsets = registers::sweep(script);
+        let values: Result<Vec<u32>, _> = offsets.iter().map(|at| run.read(*at)).collect();
+        let end = End {
+            registers: values?,
+            arena: run.peek(ARENA, ARENA_LEN)?,
+        };
+        Ok(Trace {
+            looks: run.looks,
+            end,
+        })
+    }
+}
+
+struct Run {
+    bus: ModelBus,
+    wire: Arc<Recorder>,
+    /// Frames that found no room yet.
+    waiting: Vec<Recorded>,
+    reads: Vec<u64>,
+    looks: Vec<Look>,
+}
+
+impl Run {
+    fn new() -> Result<Self, BusError> {
+        let (mut bus, wire) = ModelBus::recorded(e1000::new(e1000::Config::new(MAC)));
+        bus.alloc_at(0, LOW_RAM)?;
+        bus.alloc_at(ARENA, ARENA_LEN as u64 + HIGH_RAM)?;
+        bus.config_write(4, &[7, 0])?;
+        // That the link comes up is no part of the script.
+        bus.bar_write(REGISTERS, 0, &LINK_UP.to_le_bytes())?;
+        bus.delay(Duration::from_nanos(SETTLE))?;
+        let mut run = Self {
+            bus,
+            wire,
+            waiting: Vec::new(),
+            reads: Vec::new(),
+            looks: Vec::new(),
+        };
+        for op in &super::prologue().ops {
+            run.step(op)?;
+        }
+        run.reads.clear();
+        run.wire.take();
+        Ok(run)
+    }
+
+    fn step(&mut self, op: &Op) -> Result<(), BusError> {
+        match op {
+            Op::Write { at, size, value } => {
+                let bytes = &value.to_le_bytes()[..usize::from(*size)];
+                self.bus.bar_write(REGISTERS, u64::from(*at), bytes)?;
+                self.offer();
+            }
+            Op::Read { at, size } => {
+                self.settle()?;
+                let mut bytes = [0; 8];
+                let part = &mut bytes[..usize::from(*size)];
+                self.bus.bar_read(REGISTERS, u64::from(*at), part)?;
+                self.reads.push(u64::from_le_bytes(bytes));
+            }
+            Op::Mem { at, bytes } => self.bus.memory().view().write(*at, bytes)?,
+            Op::Frames(frames) => {
+                self.settle()?;
+                let noted = |bytes: &Vec<u8>| Recorded {
+                    bytes: bytes.clone(),
+                    notes: Offload::NONE,
+                };
+                self.waiting.extend(frames.iter().map(noted));
+                self.offer();
+                self.bus.pump()?;
+            }
+            Op::Look => self.look()?,
+        }
+        Ok(())
+    }
+
+    /// Lets all timers run out.
+    fn settle(&mut self) -> Result<(), BusError> {
+        self.bus.delay(Duration::from_nanos(SETTLE))
+    }
+
+    /// Offers what waits on the wire.
+    fn offer(&mut self) {
+        if !self.waiting.is_empty() {
+            let taken = self.bus.deliver(&self.waiting);
+            self.waiting.drain(..taken);
+        }
+    }
+
+    fn read(&mut self, at: u32) -> Result<u32, BusError> {
+        let mut bytes = [0; 4];
+        self.bus.bar_read(REGISTERS, at.into(), &mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    fn peek(&self, at: u64, len: usize) -> Result<Vec<u8>, BusError> {
+        let mut bytes = vec![0; len];
+        self.bus.memory().view().read(at, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn look(&mut self) -> Result<(), BusError> {
+        self.settle()?;
+        self.offer();
+        self.bus.pump()?;
+        self.settle()?;
+        let mut watched = [0; WATCHED.len()];
+        for (value, (at, _)) in watched.iter_mut().zip(WATCHED) {
+            *value = self.read(at)?;
+        }
+        let look = Look {
+            reads: std::mem::take(&mut self.reads),
+            line: self.bus.irq().level(),
+            watched,
+            tx_ring: self.peek(TX_RING, RING_LEN)?,
+            rx_ring: self.peek(RX_RING, RING_LEN)?,
+            sent: self.wire.take().into_iter().map(|f| f.bytes).collect(),
+        };
+        self.looks.push(look);
+        Ok(())
+    }
+}

@@ -1,0 +1,403 @@
+//! QEMU's `e1000` behind `-accel qtest`: one process for all scripts. Between scripts the bus below
+//! its PCIe port is reset, which takes the NIC back to power-up within one register write.
+
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rig::{Boot, Guest, GuestConfig, Netdev, Qtest, Rig};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::base64;
+use super::registers;
+use super::script::{Op, Script};
+use super::trace::{End, Look, Trace, WATCHED};
+use super::{ARENA, ARENA_LEN, MAC, RING_LEN, RX_BUFFERS, RX_RING, SETTLE, TX_RING};
+
+/// Where the NIC's registers are.
+const BAR: u64 = 0xe000_0000;
+/// The PCIe port (device 1c.0 of bus 0) and the NIC (device 0 of bus 1) in configuration mechanism 1.
+const PORT: u32 = 0x8000_0000 | 0x1c << 11;
+const NIC: u32 = 0x8001_0000;
+/// Longest text handed to QEMU before its answers are read: it must fit into the socket's buffer, or
+/// both sides could wait for each other.
+const BURST: usize = 0x8000;
+const EECD: u64 = 0x10;
+const RCTL: u64 = 0x100;
+const RDBAL: u64 = 0x2800;
+const RDLEN: u64 = 0x2808;
+const RDH: u64 = 0x2810;
+const RDT: u64 = 0x2818;
+const RAL: u64 = 0x5400;
+/// Whom the last frame of a script is for.
+const LAST: [u8; 6] = [0x02, 0xee, 0xee, 0xee, 0xee, 0xee];
+
+/// A machine whose only device is QEMU's `e1000`.
+pub struct Theirs {
+    qtest: Qtest,
+    wire: UnixStream,
+    /// The script before sent frames to the NIC.
+    waiting: bool,
+    /// Bytes of sent frames that have come so far.
+    inbox: Vec<u8>,
+    _guest: Guest,
+    _scratch: TempDir,
+}
+
+impl Theirs {
+    /// Starts QEMU.
+    ///
+    /// # Errors
+    /// When it does not start or behaves in no way that is known.
+    pub fn start(rig: &Rig) -> io::Result<Self> {
+        let scratch = tempfile::Builder::new().prefix("hn-oracle-").tempdir()?;
+        let path = scratch.path().join("wire");
+        let mac = MAC.map(|b| format!("{b:02x}")).join(":");
+        let netdev = Netdev::Stream {
+            path: path.clone(),
+            server: true,
+        };
+        let nic = rig::Nic::qemu("n0", "e1000", Some(netdev))
+            .mac(&mac)
+            .rom("")
+            .property("bus", json!("rp0"));
+        let mut config = GuestConfig::new("oracle").boot(Boot::Qtest).nic(nic);
+        config.mem_mib = 32;
+        config.hotplug_ports = 1;
+        let guest = rig.start(config).map_err(io::Error::other)?;
+        let qtest = guest.qtest().map_err(io::Error::other)?;
+        let wire = UnixStream::connect(&path)?;
+        wire.set_nonblocking(true)?;
+        let mut theirs = Self {
+            qtest,
+            wire,
+            // QEMU dies when it has a frame to send before it has accepted the connection; once it
+            // has received one, it has.
+            waiting: true,
+            inbox: Vec::new(),
+            _guest: guest,
+            _scratch: scratch,
+        };
+        theirs.open_port()?;
+        Ok(theirs)
+    }
+
+    /// Gives the port a bus behind it and windows to it.
+    fn open_port(&mut self) -> io::Result<()> {
+        let mut text = String::new();
+        for (at, value) in [
+            (0x18, 0x0001_0100),
+            (0x1c, 0x0000_c0c0),
+            (0x20, 0xe000_e000),
+            (0x24, 0x0000_fff0),
+            (0x04, 0x0000_0007),
+        ] {
+            config_write(&mut text, PORT, at, value);
+        }
+        config_read(&mut text, NIC, 0);
+        let answers = self.ask(&text)?;
+        match answers.last().map(String::as_str) {
+            Some("0x100e8086") => Ok(()),
+            other => Err(io::Error::other(format!("no e1000 there: {other:?}"))),
+        }
+    }
+
+    /// Runs a script.
+    ///
+    /// # Errors
+    /// When QEMU has ended or refuses.
+    pub fn run(&mut self, script: &Script) -> io::Result<Trace> {
+        self.reset()?;
+        let mut looks = Vec::new();
+        let (mut text, mut reads) = (String::new(), Vec::new());
+        for op in script.ops.iter().chain([&Op::Look]) {
+            match op {
+                Op::Frames(frames) => {
+                    self.waiting = true;
+                    let _ = writeln!(text, "clock_step {SETTLE}");
+                    self.ask_reads(&mut text, &mut reads)?;
+                    for frame in frames {
+                        let len = (frame.len() as u32).to_be_bytes();
+                        self.send(&len)?;
+                        self.send(frame)?;
+                    }
+                    // QEMU looks at both sockets in each turn of its loop: once it has answered
+                    // here, the frames were taken before the next command is.
+                    self.qtest.clock_step(Duration::from_nanos(1))?;
+                }
+                Op::Look => {
+                    let look = self.look(&mut text, &mut reads)?;
+                    looks.push(look);
+                }
+                other => note(other, &mut text),
+            }
+        }
+        let offsets = registers::sweep(script);
+        let mut text = String::new();
+        for at in &offsets {
+            let _ = writeln!(text, "readl {:#x}", BAR + u64::from(*at));
+        }
+        let _ = writeln!(text, "b64read {ARENA:#x} {ARENA_LEN:#x}");
+        let mut answers = self.ask(&text)?;
+        let arena = memory(answers.pop())?;
+        let registers: io::Result<_> = answers.iter().map(|a| Ok(value(a)? as u32)).collect();
+        let end = End {
+            registers: registers?,
+            arena,
+        };
+        Ok(Trace { looks, end })
+    }
+
+    /// Takes the NIC back to power-up and memory to zero.
+    fn reset(&mut self) -> io::Result<()> {
+        let mut text = String::new();
+        bus_reset(&mut text);
+        self.ask(&text)?;
+        if std::mem::take(&mut self.waiting) {
+            self.receive_what_waits()?;
+            bus_reset(&mut text);
+        }
+        // The reset does not touch what the EEPROM was told, but selecting it does.
+        for wires in [2, 0] {
+            let _ = writeln!(text, "writel {:#x} {wires}", BAR + EECD);
+        }
+        // Null addresses reach the lowest memory.
+        let _ = writeln!(
+            text,
+            "memset 0 0x10000 0\nmemset {ARENA:#x} {ARENA_LEN:#x} 0"
+        );
+        self.ask(&text)?;
+        self.prologue()?;
+        self.sent()?;
+        self.inbox.clear();
+        Ok(())
+    }
+
+    /// Frames that found the receiver off or without buffers wait in QEMU and in the socket to it.
+    /// A frame behind them, for an address of its own, shows when all are through.
+    fn receive_what_waits(&mut self) -> io::Result<()> {
+        let mut text = String::new();
+        store(&mut text, RX_RING, &RX_BUFFERS.to_le_bytes());
+        for (at, value) in [
+            (
+                RAL,
+                u32::from_le_bytes([LAST[0], LAST[1], LAST[2], LAST[3]]),
+            ),
+            (RAL + 4, u32::from_le_bytes([LAST[4], LAST[5], 0, 0x80])),
+            (RDBAL, RX_RING as u32),
+            (RDLEN, 128),
+            (RDT, 1),
+            (RCTL, 2),
+        ] {
+            let _ = writeln!(text, "writel {:#x} {value:#x}", BAR + at);
+        }
+        self.ask(&text)?;
+        let mut frame = LAST.to_vec();
+        frame.resize(60, 0);
+        self.send(&(frame.len() as u32).to_be_bytes())?;
+        self.send(&frame)?;
+        for _ in 0..1000 {
+            let answers = self.ask(&format!("clock_step {SETTLE}\nreadl {:#x}\n", BAR + RDH))?;
+            if answers.last().map(|a| value(a)).transpose()? == Some(1) {
+                return Ok(());
+            }
+        }
+        Err(io::Error::other("QEMU does not take the last frame"))
+    }
+
+    /// Runs what every script begins with.
+    fn prologue(&mut self) -> io::Result<()> {
+        let mut text = String::new();
+        for op in &super::prologue().ops {
+            note(op, &mut text);
+        }
+        self.ask(&text).map(drop)
+    }
+
+    /// Runs what is noted in `text` and keeps what its reads gave.
+    fn ask_reads(&mut self, text: &mut String, reads: &mut Vec<u64>) -> io::Result<()> {
+        let commands = std::mem::take(text);
+        let answers = self.ask(&commands)?;
+        for (command, answer) in commands.lines().zip(answers) {
+            if command.starts_with("read") {
+                reads.push(value(&answer)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, text: &mut String, reads: &mut Vec<u64>) -> io::Result<Look> {
+        self.ask_reads(text, reads)?;
+        let mut text = String::new();
+        let _ = writeln!(text, "clock_step {SETTLE}");
+        self.ask(&text)?;
+        // Frames that waited for that time to pass may have started timers of their own.
+        let _ = writeln!(text, "clock_step {SETTLE}");
+        for (at, _) in WATCHED {
+            let _ = writeln!(text, "readl {:#x}", BAR + u64::from(at));
+        }
+        config_read(&mut text, NIC, 4);
+        let _ = writeln!(text, "b64read {TX_RING:#x} {RING_LEN:#x}");
+        let _ = writeln!(text, "b64read {RX_RING:#x} {RING_LEN:#x}");
+        let mut answers = self.ask(&text)?;
+        let rx_ring = memory(answers.pop())?;
+        let tx_ring = memory(answers.pop())?;
+        let status = value(&answers.pop().unwrap_or_default())? >> 16;
+        let values = &answers[answers.len() - 1 - WATCHED.len()..];
+        let mut watched = [0; WATCHED.len()];
+        for (to, answer) in watched.iter_mut().zip(values) {
+            *to = value(answer)? as u32;
+        }
+        Ok(Look {
+            reads: std::mem::take(reads),
+            line: status & 8 != 0,
+            watched,
+            tx_ring,
+            rx_ring,
+            sent: self.sent()?,
+        })
+    }
+
+    /// Runs commands, one a line; returns their answers.
+    fn ask(&mut self, text: &str) -> io::Result<Vec<String>> {
+        let mut answers = Vec::new();
+        let mut burst = String::new();
+        for line in text.lines() {
+            if !burst.is_empty() && burst.len() + line.len() >= BURST {
+                answers.extend(self.qtest.batch(&burst)?);
+                self.drain()?;
+                burst.clear();
+            }
+            burst.push_str(line);
+            burst.push('\n');
+        }
+        if !burst.is_empty() {
+            answers.extend(self.qtest.batch(&burst)?);
+            self.drain()?;
+        }
+        Ok(answers)
+    }
+
+    fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.wire.write(bytes) {
+                Ok(n) => bytes = &bytes[n..],
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    // One more turn of QEMU's loop empties the socket.
+                    self.qtest.clock_step(Duration::from_nanos(1))?;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what QEMU has sent so far.
+    fn drain(&mut self) -> io::Result<usize> {
+        let mut buffer = [0; 0x1_0000];
+        let mut total = 0;
+        loop {
+            match self.wire.read(&mut buffer) {
+                Ok(0) => return Err(io::Error::other("QEMU closed the wire")),
+                Ok(n) => {
+                    self.inbox.extend_from_slice(&buffer[..n]);
+                    total += n;
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(total),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// The frames that were sent, once no more come.
+    fn sent(&mut self) -> io::Result<Vec<Vec<u8>>> {
+        // What QEMU could not write at once, it writes in later turns of its loop.
+        loop {
+            self.qtest.clock_step(Duration::from_nanos(1))?;
+            if self.drain()? == 0 {
+                break;
+            }
+        }
+        let (mut frames, mut at) = (Vec::new(), 0);
+        while let Some(head) = self.inbox.get(at..at + 4) {
+            let len = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
+            let Some(frame) = self.inbox.get(at + 4..at + 4 + len) else {
+                break;
+            };
+            frames.push(frame.to_vec());
+            at += 4 + len;
+        }
+        self.inbox.drain(..at);
+        Ok(frames)
+    }
+}
+
+/// Adds the commands of a step that needs nothing else.
+fn note(op: &Op, text: &mut String) {
+    match op {
+        Op::Write { at, size, value } => {
+            let to = BAR + u64::from(*at);
+            let _ = writeln!(text, "write{} {to:#x} {value:#x}", suffix(*size));
+        }
+        Op::Read { at, size } => {
+            let from = BAR + u64::from(*at);
+            let _ = writeln!(text, "clock_step {SETTLE}\nread{} {from:#x}", suffix(*size));
+        }
+        Op::Mem { at, bytes } => {
+            for (i, part) in bytes.chunks(BURST / 2).enumerate() {
+                store(text, at + (i * BURST / 2) as u64, part);
+            }
+        }
+        Op::Frames(_) | Op::Look => {}
+    }
+}
+
+fn suffix(size: u8) -> char {
+    match size {
+        1 => 'b',
+        2 => 'w',
+        4 => 'l',
+        _ => 'q',
+    }
+}
+
+/// Resets the bus behind the port and maps the NIC again.
+fn bus_reset(text: &mut String) {
+    text.clear();
+    config_write(text, PORT, 0x3c, 0x0040_0000);
+    config_write(text, PORT, 0x3c, 0);
+    config_write(text, NIC, 0x10, BAR as u32);
+    config_write(text, NIC, 0x14, 0xc000);
+    config_write(text, NIC, 4, 7);
+}
+
+fn config_write(text: &mut String, function: u32, at: u32, value: u32) {
+    let _ = writeln!(
+        text,
+        "outl 0xcf8 {:#x}\noutl 0xcfc {value:#x}",
+        function | at
+    );
+}
+
+fn config_read(text: &mut String, function: u32, at: u32) {
+    let _ = writeln!(text, "outl 0xcf8 {:#x}\ninl 0xcfc", function | at);
+}
+
+fn store(text: &mut String, at: u64, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        let data = base64::encode(bytes);
+        let _ = writeln!(text, "b64write {at:#x} {:#x} {data}", bytes.len());
+    }
+}
+
+fn value(answer: &str) -> io::Result<u64> {
+    let bad = |_| io::Error::other(format!("qtest: `{answer}` is no number"));
+    u64::from_str_radix(answer.trim_start_matches("0x"), 16).map_err(bad)
+}
+
+fn memory(answer: Option<String>) -> io::Result<Vec<u8>> {
+    let bytes = answer.and_then(|text| base64::decode(text.trim()));
+    bytes.ok_or_else(|| io::Error::other("qtest: no base 64"))
+}
