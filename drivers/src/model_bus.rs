@@ -486,8 +486,7 @@ impl Bus for ModelBus {
         }
         let state = PciState {
             bus_master: self.config[4] & 4 != 0,
-            msi: false,
-            msix: false,
+            ..PciState::default()
         };
         self.control.pci(&self.env, state);
         self.pump()

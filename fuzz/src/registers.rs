@@ -77,11 +77,20 @@ pub(crate) fn go_on(m: &mut Machine, data: &[u8], life: Life) {
             9 => match op >> 4 {
                 0..4 => m.set_link(op & 0x10 != 0),
                 4..8 => m.reset(),
-                _ => m.set_pci(PciState {
-                    bus_master: op & 0x10 != 0,
-                    msi: op & 0x20 != 0,
-                    msix: op & 0x40 != 0,
-                }),
+                _ => {
+                    let power = input.u8();
+                    let pme = model::PmeWrite {
+                        enable: power & 4 != 0,
+                        clear: power & 8 != 0,
+                    };
+                    m.set_pci(PciState {
+                        bus_master: op & 0x10 != 0,
+                        msi: op & 0x20 != 0,
+                        msix: op & 0x40 != 0,
+                        d3: power & 1 != 0,
+                        pme: (power & 2 != 0).then_some(pme),
+                    });
+                }
             },
             10 => {
                 m.tx_on(8 << (op >> 4 & 3));

@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use frame::{Batch, Caps, Counted, Sink, Wake};
 use model::{
-    Control, Env, Interrupts, Nic, PciState, Progress, Receive, ResetKind, Space, Transmit,
+    Control, Env, Interrupts, Nic, PciState, PmeWrite, Progress, Receive, ResetKind, Space,
+    Transmit,
 };
 use parking_lot::Mutex;
-use pci::{Bar, Capability, ConfigEvent, Msi, PowerManagement};
+use pci::{Bar, Capability, ConfigEvent, Msi, PowerManagement, PowerState};
 use port::Bell;
 use rustix::event::{PollFd, PollFlags, poll};
 use vfio_user::{
@@ -65,8 +66,10 @@ pub(crate) fn describe(identity: &model::Identity) -> DeviceDescription {
         description = description.intx(1);
     }
     if identity.pm {
-        description =
-            description.capability(Capability::PowerManagement(PowerManagement::default()));
+        description = description.capability(Capability::PowerManagement(PowerManagement {
+            pme: identity.pme,
+            ..PowerManagement::default()
+        }));
     }
     if identity.msi > 0 {
         description = description.msi(Msi::new(identity.msi).address64());
@@ -86,6 +89,9 @@ impl Interrupts for Wires {
     }
     fn msix(&self, vector: u16) {
         self.0.msix(vector);
+    }
+    fn set_pme(&self, enabled: bool, status: bool) {
+        self.0.set_pme(enabled, status);
     }
 }
 
@@ -465,14 +471,26 @@ impl Device for Board {
             ConfigEvent::Command { master, .. } => self.pci.bus_master = master,
             ConfigEvent::MsiEnable(on) => self.pci.msi = on,
             ConfigEvent::MsixEnable(on) => self.pci.msix = on,
+            ConfigEvent::PowerState(state) => self.pci.d3 = state == PowerState::D3Hot,
+            ConfigEvent::Pme { enable, cleared } => {
+                self.pci.pme = Some(PmeWrite {
+                    enable,
+                    clear: cleared,
+                });
+            }
             _ => return,
         }
         self.control.pci(&self.env, self.pci);
+        self.pci.pme = None;
     }
 
-    fn reset(&mut self, _why: ResetCause) {
+    fn reset(&mut self, why: ResetCause) {
+        let kind = match why {
+            ResetCause::PowerUp => ResetKind::PowerUp,
+            _ => ResetKind::Bus,
+        };
         self.pci = PciState::default();
-        self.control.reset(&self.env, ResetKind::Bus);
+        self.control.reset(&self.env, kind);
         self.control.pci(&self.env, self.pci);
     }
 

@@ -1,4 +1,4 @@
-//! What a guest can do with the chip beyond moving frames, over real sockets: MSI.
+//! What a guest can do with the chip beyond moving frames, over real sockets: MSI, power states and wake-up.
 
 use std::time::{Duration, Instant};
 
@@ -128,4 +128,58 @@ fn messages_take_the_place_of_the_pin_and_none_is_lost() {
     write(client, ICS, LSC);
     client.unmask(irq::INTX, 0).expect("unmask");
     assert!(pin.wait(PATIENCE).is_some());
+}
+
+#[test]
+fn a_frame_wakes_a_sleeping_guest_and_pmcsr_shows_it() {
+    const WUC: u64 = 0x5800;
+    const WUFC: u64 = 0x5808;
+    const WUS: u64 = 0x5810;
+    let dir = tempfile::tempdir().expect("directory");
+    let far = dir.path().join("far.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&far).expect("far end");
+    let socket = dir.path().join("n.sock");
+    let text = format!(
+        "[[nic]]\nname = \"n\"\nsocket-path = {socket:?}\nmac = \"52:54:00:00:78:01\"\n\
+         port = \"stream:{}\"\n",
+        far.display()
+    );
+    let config = HostConfig::parse("n.toml".as_ref(), &text).expect("configuration");
+    let _host = Host::start(&config).expect("host");
+    let mut bus = connect(&dir);
+    let client = bus.client();
+    let pm = capability(client, 1).expect("power management");
+    let pmc = client.read_u16(region::CONFIG, pm + 2).expect("config");
+    assert_eq!(pmc >> 11, 0b1_1001, "PME from D0, D3 hot and D3 cold");
+    let pmcsr = |client: &mut Client| client.read_u16(region::CONFIG, pm + 4).expect("config");
+    let set_pmcsr = |client: &mut Client, value: u16| {
+        client
+            .region_write(region::CONFIG, pm + 4, &value.to_le_bytes())
+            .expect("config");
+    };
+    write(client, 0, 0x241);
+    // Broadcast frames are to wake it; then to sleep with PME enabled.
+    write(client, WUFC, 1 << 4);
+    set_pmcsr(client, 1 << 8 | 3);
+    assert_eq!(read(client, WUC) & 2, 2, "the same bit");
+    assert_eq!(pmcsr(client), 1 << 8 | 3);
+    let (mut peer, _) = listener.accept().expect("the port connects");
+    let mut frame = vec![0xff; 6];
+    frame.resize(60, 0x55);
+    let until = Instant::now() + PATIENCE;
+    while pmcsr(client) & 1 << 15 == 0 {
+        assert!(Instant::now() < until, "PME_Status does not come");
+        use std::io::Write;
+        peer.write_all(&60u32.to_be_bytes()).expect("length");
+        peer.write_all(&frame).expect("frame");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Awake: the function has been reset, and still tells why.
+    set_pmcsr(client, 1 << 8);
+    assert_eq!(pmcsr(client), 1 << 15 | 1 << 8);
+    assert_eq!(read(client, WUS), 1 << 4);
+    assert_eq!(read(client, 0), 0x201, "reset");
+    set_pmcsr(client, 1 << 15);
+    assert_eq!(pmcsr(client), 0);
+    assert_eq!(read(client, WUC), 0);
 }

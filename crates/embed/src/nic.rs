@@ -350,6 +350,8 @@ impl Nic {
             bus_master: self.config.command() & pci::command::MASTER != 0,
             msi: self.config.msi_enabled(),
             msix: self.config.msix_enabled(),
+            d3: self.config.power_state() == pci::PowerState::D3Hot,
+            pme: None,
         };
         self.control.pci(&self.env, state);
     }

@@ -32,6 +32,9 @@ pub trait Clock: Send + Sync {
 pub trait Interrupts: Send + Sync {
     /// The level of INTx. Idempotent; may be called from any thread.
     fn set_line(&self, level: bool);
+    /// What PMCSR shows: whether PME is enabled, and whether the NIC asserts it. Idempotent. A bus
+    /// that cannot wake anybody ignores it.
+    fn set_pme(&self, _enabled: bool, _status: bool) {}
     /// Sends MSI message `vector`, when the guest has enabled MSI.
     fn msi(&self, vector: u16);
     /// Sends MSI-X message `vector`; latched while masked.
@@ -83,6 +86,18 @@ pub enum Progress {
 pub enum ResetKind {
     /// The bus: power-up, machine reset, the VMM's reset request. PCI state is lost too.
     Bus,
+    /// The function was moved from D3 to D0. As [`ResetKind::Bus`], but what the guest must know
+    /// of its awakening stays.
+    PowerUp,
+}
+
+/// What software has just written to PMCSR (PCI PM 1.2 §3.2.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PmeWrite {
+    /// PME_En as it is now.
+    pub enable: bool,
+    /// PME_Status was cleared.
+    pub clear: bool,
 }
 
 /// What of PCI a model must know, changed by a configuration write.
@@ -94,6 +109,10 @@ pub struct PciState {
     pub msi: bool,
     /// MSI-X is enabled.
     pub msix: bool,
+    /// The function is in D3.
+    pub d3: bool,
+    /// PMCSR's PME bits were written: given once, with the write.
+    pub pme: Option<PmeWrite>,
 }
 
 /// The register side. Owned by the thread that serves the VMM's socket.
@@ -203,6 +222,8 @@ pub struct Identity {
     pub msi: u8,
     /// PCI power management capability.
     pub pm: bool,
+    /// The states from which PME can be asserted, as in bits 15:11 of PMC.
+    pub pme: u8,
 }
 
 /// A NIC, taken apart.

@@ -55,6 +55,13 @@ pub enum ConfigEvent {
     MsixFunctionMask(bool),
     /// The function moved to another power state.
     PowerState(PowerState),
+    /// PME_En was changed or PME_Status cleared (PMCSR bits 8 and 15).
+    Pme {
+        /// PME_En as it is now.
+        enable: bool,
+        /// PME_Status was cleared by this write.
+        cleared: bool,
+    },
     /// The expansion ROM's address or enable bit changed.
     Rom,
     /// A function level reset was initiated. The owner resets the device and calls
@@ -201,6 +208,7 @@ impl ConfigSpace {
             return events;
         }
         let before = self.watched();
+        let pme = self.pme();
         for (at, &value) in (start..start + len).zip(data) {
             let (writable, w1c) = (self.writable[at], self.w1c[at]);
             let kept = self.bytes[at] & !writable & !(value & w1c);
@@ -208,6 +216,13 @@ impl ConfigSpace {
         }
         self.refuse_missing_power_state(before.power);
         self.compare(&before, &mut events);
+        let now = self.pme();
+        if now != pme {
+            events.push(ConfigEvent::Pme {
+                enable: now.0,
+                cleared: pme.1 && !now.1,
+            });
+        }
         // Initiate-FLR (device control bit 15) always reads 0, so it is seen in the data.
         if let Some((at, true)) = self.layout.pcie {
             let byte = at + 9;
@@ -303,6 +318,24 @@ impl ConfigSpace {
     /// The power state.
     pub fn power_state(&self) -> PowerState {
         PowerState::from_bits(self.watched().power)
+    }
+
+    /// PME_En and PME_Status; off without the capability.
+    pub fn pme(&self) -> (bool, bool) {
+        self.layout.pm.map_or((false, false), |pm| {
+            let byte = self.bytes[pm.at + 5];
+            (byte & 1 != 0, byte & 0x80 != 0)
+        })
+    }
+
+    /// Makes PME_En and PME_Status show what the device has, where the function can assert PME.
+    pub fn set_pme(&mut self, enable: bool, status: bool) {
+        if let Some(pm) = self.layout.pm
+            && self.w1c[pm.at + 5] & 0x80 != 0
+        {
+            let byte = &mut self.bytes[pm.at + 5];
+            *byte = *byte & !0x81 | u8::from(enable) | u8::from(status) << 7;
+        }
     }
 
     /// Going from D3hot to D0 keeps the function's state (PMCSR bit 3); true without the

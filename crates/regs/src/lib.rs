@@ -54,6 +54,8 @@ pub enum Access {
     ReadClear,
     /// A read clears it; writing 1 clears that bit.
     ReadClearWrite1Clear,
+    /// Reads give what the device has set; writing 1 clears that bit.
+    ReadWrite1Clear,
     /// Writing 1 sets that bit, writing 0 does nothing.
     Write1Set,
     /// Writing 1 clears that bit of another register; reads give 0.
@@ -73,6 +75,7 @@ impl Access {
             Access::WriteOnly => "WO",
             Access::ReadClear => "RC",
             Access::ReadClearWrite1Clear => "RC/W1C",
+            Access::ReadWrite1Clear => "RW1C",
             Access::Write1Set => "RW1S",
             Access::Write1Clear => "W1C",
             Access::Command => "RW (command)",

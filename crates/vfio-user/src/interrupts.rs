@@ -72,6 +72,8 @@ pub(crate) struct State {
     /// Pending bits of MSI-X, as the guest reads them.
     pba: Box<[AtomicU64]>,
     msi_pending: AtomicU32,
+    /// PME_En, PME_Status.
+    pme: [AtomicBool; 2],
     counters: Counters,
 }
 
@@ -105,6 +107,7 @@ impl Interrupts {
             msix_function_masked: AtomicBool::new(false),
             pba: (0..msix.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             msi_pending: AtomicU32::new(0),
+            pme: Default::default(),
             counters: Counters::default(),
         }))
     }
@@ -147,6 +150,13 @@ impl Interrupts {
         if let Some(cell) = state.msix.get(usize::from(vector)) {
             state.send(&mut cell.lock(), irq::MSIX, vector.into());
         }
+    }
+
+    /// What PMCSR shows: PME_En and PME_Status. There is no message that would carry PME to the
+    /// client: one that wants to wake its guest looks at PMCSR.
+    pub fn set_pme(&self, enable: bool, status: bool) {
+        self.0.pme[0].store(enable, Ordering::Release);
+        self.0.pme[1].store(status, Ordering::Release);
     }
 
     /// Reports an uncorrectable error to the client (QEMU stops the VM).
@@ -382,6 +392,23 @@ impl State {
     /// 64 pending bits of MSI-X.
     pub fn pba(&self, word: usize) -> u64 {
         self.pba.get(word).map_or(0, |w| w.load(Ordering::Acquire))
+    }
+
+    /// PME_En and PME_Status.
+    pub fn pme(&self) -> (bool, bool) {
+        let [enable, status] = &self.pme;
+        (
+            enable.load(Ordering::Acquire),
+            status.load(Ordering::Acquire),
+        )
+    }
+
+    /// Software wrote PMCSR.
+    pub fn pme_written(&self, enable: bool, cleared: bool) {
+        self.pme[0].store(enable, Ordering::Release);
+        if cleared {
+            self.pme[1].store(false, Ordering::Release);
+        }
     }
 
     /// Pending bits of MSI.

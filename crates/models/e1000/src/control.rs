@@ -118,6 +118,9 @@ impl Registers {
                 }
                 self.work.tx |= new & tctl::EN != 0;
             }
+            r::WUC => shared.write_wuc(env, value),
+            r::WUFC => shared.write_wufc(env, value),
+            r::WUS => shared.write_wus(value),
             r::RCTL => {
                 let old = shared.file.get(id);
                 let new = shared.file.write(id, 0, value);
@@ -176,7 +179,7 @@ impl Registers {
         file.set_at(r::RAH, 0, u32::from_le_bytes([e, f, 0, 0]) | RAH_AV);
         let (word, bit) = self.variant.apm();
         if self.eeprom.word(word) & bit != 0 {
-            file.set(r::WUC, file.get(r::WUC) | wuc::APME);
+            self.shared.enable_apm();
         }
     }
 
@@ -270,6 +273,7 @@ impl Registers {
         let mut causes = 0;
         if was_up != up {
             causes |= cause::LSC;
+            shared.wake_by_link(env);
         }
         if self.phy.interrupt() {
             causes |= cause::PHYINT;
@@ -284,6 +288,8 @@ impl Registers {
     fn partial_base(&self, offset: u32) -> u32 {
         let file = &self.shared.file;
         match file.table().find(offset) {
+            // PME_Status is cleared by a 1 that is written, not by one that is kept.
+            Some(found) if found.id == r::WUC => file.get(found.id) & !wuc::PME_STATUS,
             Some(found) => match file.table().register(found.id).access {
                 Access::ReadWrite | Access::Command => file.get_at(found.id, found.element),
                 Access::Memory => self.shared.packet_buffer.word(found.element),
@@ -371,7 +377,9 @@ impl Control for Registers {
     }
 
     fn reset(&mut self, env: &Env, kind: ResetKind) {
-        let ResetKind::Bus = kind;
+        if kind == ResetKind::Bus {
+            self.shared.forget_wake(env);
+        }
         self.shared.bus_master.store(false, Ordering::Release);
         self.reset_mac(env);
         self.shared.irq.lock().set_msi(env, false);
@@ -385,9 +393,11 @@ impl Control for Registers {
 
     fn pci(&mut self, env: &Env, state: PciState) {
         self.shared.irq.lock().set_msi(env, state.msi);
+        // A function in D3 does no DMA.
         self.shared
             .bus_master
-            .store(state.bus_master, Ordering::Release);
+            .store(state.bus_master && !state.d3, Ordering::Release);
+        self.shared.set_power(env, state.d3, state.pme);
         self.work.tx = true;
         self.work.rx = true;
     }

@@ -34,6 +34,7 @@ mod stats;
 mod tx;
 mod variant;
 mod verdict;
+mod wake;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,11 +12,10 @@ pub const WINDOW: u32 = 128 * 1024;
 
 use Access::{
     Command, Memory, ReadClear as RC, ReadClearWrite1Clear, ReadOnly as RO, ReadWrite as RW,
-    Write1Clear, Write1Set,
+    ReadWrite1Clear, Write1Clear, Write1Set,
 };
 use Status::{Implemented as YES, Stored};
 
-const NO_WAKE: Status = Stored("wake-up filters are not matched yet");
 const NO_DIAG: Status = Stored("sent frames do not wait in a packet FIFO");
 const NO_TBI: Status = Stored("the chip has an internal PHY; TBI mode is not selectable");
 const NO_MANAGEMENT: Status = Stored("there is no management controller");
@@ -101,17 +100,17 @@ registers! {
     RAL      0x5400 [16 * 8] RW 0x0000_0000 0xffff_ffff "13.5.2" YES;
     RAH      0x5404 [16 * 8] RW 0x0000_0000 0x8003_ffff "13.5.3" YES;
     VFTA     0x5600 [128 * 4] RW 0x0000_0000 0xffff_ffff "13.5.4" YES;
-    WUC      0x5800 RW 0x0000_0000 0x8000_000b "13.6.1" NO_WAKE;
-    WUFC     0x5808 RW 0x0000_0000 0x000f_80ff "13.6.2" NO_WAKE;
-    WUS      0x5810 RW 0x0000_0000 0x0000_0000 "13.6.3" NO_WAKE;
-    IPAV     0x5838 RW 0x0000_0000 0x0001_000f "13.6.4" NO_WAKE;
-    IP4AT    0x5840 [4 * 8] RW 0x0000_0000 0xffff_ffff "13.6.5" NO_WAKE;
-    IP6AT    0x5880 [4 * 4] RW 0x0000_0000 0xffff_ffff "13.6.6" NO_WAKE;
-    WUPL     0x5900 RO 0x0000_0000 0x0000_0000 "13.6.7" NO_WAKE;
-    WUPM     0x5a00 [32 * 4] RO 0x0000_0000 0x0000_0000 "13.6.8" NO_WAKE;
-    FFLT     0x5f00 [4 * 8] RW 0x0000_0000 0x0000_07ff "13.6.9" NO_WAKE;
-    FFMT     0x9000 [128 * 8] RW 0x0000_0000 0x0000_000f "13.6.10" NO_WAKE;
-    FFVT     0x9800 [128 * 8] RW 0x0000_0000 0xffff_ffff "13.6.11" NO_WAKE;
+    WUC      0x5800 RW 0x0000_0000 0x8000_000f "13.6.1" YES;
+    WUFC     0x5808 RW 0x0000_0000 0x000f_80ff "13.6.2" YES;
+    WUS      0x5810 ReadWrite1Clear 0x0000_0000 0x000f_00ff "13.6.3" YES;
+    IPAV     0x5838 RW 0x0000_0000 0x0001_000f "13.6.4" YES;
+    IP4AT    0x5840 [4 * 8] RW 0x0000_0000 0xffff_ffff "13.6.5" YES;
+    IP6AT    0x5880 [4 * 4] RW 0x0000_0000 0xffff_ffff "13.6.6" YES;
+    WUPL     0x5900 RO 0x0000_0000 0x0000_0000 "13.6.7" YES;
+    WUPM     0x5a00 [32 * 4] RO 0x0000_0000 0x0000_0000 "13.6.8" YES;
+    FFLT     0x5f00 [4 * 8] RW 0x0000_0000 0x0000_07ff "13.6.9" YES;
+    FFMT     0x9000 [128 * 8] RW 0x0000_0000 0x0000_000f "13.6.10" YES;
+    FFVT     0x9800 [128 * 8] RW 0x0000_0000 0xffff_ffff "13.6.11" YES;
     CRCERRS  0x4000 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
     ALGNERRC 0x4004 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
     SYMERRS  0x4008 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;

@@ -149,6 +149,13 @@ pub(crate) enum Outcome {
 pub(crate) fn deliver(shared: &Shared, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
     let mut state = shared.rx.lock();
     let counters = &shared.counters;
+    if shared.wake_armed() {
+        for &pick in picks {
+            if let Some(frame) = batch.get(usize::from(pick)) {
+                shared.wake_by(env, &frame);
+            }
+        }
+    }
     if !shared.rx_enabled() {
         count(&counters.rx_disabled, picks.len() as u64);
         return picks.len();

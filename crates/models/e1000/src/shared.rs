@@ -19,6 +19,7 @@ use crate::regs as r;
 use crate::rx::RxState;
 use crate::stats::Stats;
 use crate::tx::TxState;
+use crate::wake::WakeUp;
 use crate::{Config, FullFifo, Moderation};
 
 macro_rules! counters {
@@ -91,6 +92,8 @@ counters! {
     tx_bad_checksum,
     /// Descriptors of an unknown type; skipped.
     tx_bad_desc,
+    /// Times a wake-up filter matched and PME was asserted.
+    wake_ups,
     /// Accesses to other BARs than the two there are.
     reg_bad_bar,
 }
@@ -112,6 +115,7 @@ pub(crate) struct Shared {
     pub tx: Mutex<TxState>,
     pub rx: Mutex<RxState>,
     pub flow: Flow,
+    pub wake: WakeUp,
     /// STATUS.LU.
     pub link_up: AtomicBool,
     /// PHY loopback.
@@ -139,6 +143,7 @@ impl Shared {
             tx: Mutex::default(),
             rx: Mutex::default(),
             flow: Flow::default(),
+            wake: WakeUp::default(),
             link_up: AtomicBool::new(false),
             phy_loopback: AtomicBool::new(false),
             bus_master: AtomicBool::new(false),
@@ -178,7 +183,7 @@ impl Shared {
     pub(crate) fn reset(&self, env: &Env) {
         let mut tx = self.tx.lock();
         let mut rx = self.rx.lock();
-        self.file.reset();
+        self.reset_file(env);
         self.stats.clear();
         tx.reset();
         rx.reset();

@@ -126,6 +126,7 @@ impl Variant {
             intx: true,
             msi: 1,
             pm: true,
+            pme: 0b1_1001, // D0, D3 hot, D3 cold
         }
     }
 }

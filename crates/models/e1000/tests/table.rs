@@ -7,7 +7,7 @@ use hypernic_e1000::regs::{ALIASES, REGISTERS};
 use regs::{Access, Register, Status};
 
 /// Registers that read other than written, for reasons of their own; tested one by one.
-const LIVE: [&str; 5] = ["EECD", "PBA", "SWSM", "WUS", "CTRL_EXT"];
+const LIVE: [&str; 6] = ["EECD", "PBA", "SWSM", "WUS", "CTRL_EXT", "WUC"];
 
 fn plain(register: &Register) -> bool {
     let memory = matches!(register.access, Access::ReadWrite | Access::Memory);

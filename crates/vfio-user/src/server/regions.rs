@@ -46,6 +46,7 @@ impl Session {
             self.note_beyond(index, offset, data.len());
             self.config.set_interrupt_status(self.irq.line());
             self.config.set_msi_pending(self.irq.0.msi_pending());
+            self.show_pme();
             self.config.read(offset, data);
             return;
         }
@@ -155,8 +156,15 @@ impl Session {
         }
     }
 
+    /// PMCSR shows what the device has.
+    fn show_pme(&mut self) {
+        let (enable, status) = self.irq.0.pme();
+        self.config.set_pme(enable, status);
+    }
+
     fn config_write(&mut self, device: &mut dyn Device, offset: u64, data: &[u8]) {
         let before = self.config.power_state();
+        self.show_pme();
         let events = self.config.write(offset, data);
         let mut reset = None;
         for event in events.iter() {
@@ -169,6 +177,7 @@ impl Session {
                 {
                     reset = Some(ResetCause::PowerUp);
                 }
+                ConfigEvent::Pme { enable, cleared } => state.pme_written(enable, cleared),
                 ConfigEvent::FunctionReset => reset = Some(ResetCause::FunctionLevel),
                 _ => {}
             }

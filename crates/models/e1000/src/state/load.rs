@@ -63,6 +63,7 @@ impl Registers {
             link_up,
             phy_loopback,
             bus_master,
+            d3,
             tx_work,
             rx_work,
             eeprom,
@@ -157,6 +158,7 @@ impl Registers {
         shared.link_up.store(*link_up, Ordering::Release);
         shared.phy_loopback.store(*phy_loopback, Ordering::Release);
         shared.bus_master.store(*bus_master, Ordering::Release);
+        shared.set_power(env, *d3, None);
         self.eeprom = eeprom;
         self.phy = phy;
         self.io = Window {

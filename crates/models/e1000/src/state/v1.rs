@@ -26,6 +26,8 @@ pub struct V1 {
     pub phy_loopback: bool,
     /// PCI COMMAND bit 2.
     pub bus_master: bool,
+    /// The function is in D3.
+    pub d3: bool,
     /// Work for the transmitter was noted and not done.
     pub tx_work: bool,
     /// Work for the receiver was noted and not done.

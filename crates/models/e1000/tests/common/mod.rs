@@ -61,6 +61,8 @@ pub struct Pin {
     pub level: AtomicBool,
     pub rises: AtomicU64,
     pub messages: AtomicU64,
+    /// PME_En and PME_Status.
+    pub pme: Mutex<(bool, bool)>,
 }
 
 impl Interrupts for Pin {
@@ -68,6 +70,9 @@ impl Interrupts for Pin {
         if !self.level.swap(level, Ordering::SeqCst) && level {
             self.rises.fetch_add(1, Ordering::SeqCst);
         }
+    }
+    fn set_pme(&self, enabled: bool, status: bool) {
+        *self.pme.lock().expect("pme") = (enabled, status);
     }
     fn msi(&self, vector: u16) {
         assert_eq!(vector, 0);
