@@ -6,7 +6,6 @@ use std::sync::Arc;
 use frame::{Batch, Caps, Frame, Wake, expand};
 use guest_mem::View;
 use model::{Env, Receive};
-use wire::Gso;
 
 use crate::admit::Admitted;
 use crate::bits::{ctrl, rxcsum};
