@@ -157,11 +157,38 @@ impl Wired {
     /// When they do not.
     pub fn settled(&self) -> Result<()> {
         guests::wait_carrier(&self.guest, &self.interface, true)?;
-        let answered = self.guest.wait_for(
-            &format!("ping -n -c 1 -W 1 {} >/dev/null", peer::IP),
-            crate::LONG,
-        );
+        let ping = format!("ping -n -c 1 -W 1 {} >/dev/null", peer::IP);
+        if self.guest.wait_for(&ping, crate::LONG / 3).is_ok() {
+            return Ok(());
+        }
+        // A race of the driver's own that e1000_down speaks of: its watchdog, running while the chip is reset, puts
+        // the carrier back, and then nobody enables the transmitter "until the next IFF_DOWN+IFF_UP cycle".
+        if !self.transmitter_is_on()? {
+            let interface = &self.interface;
+            println!("the driver has left {interface} with a carrier and no transmitter");
+            self.guest.run(&format!(
+                "ip link set {interface} down; ip link set {interface} up"
+            ))?;
+            guests::wait_carrier(&self.guest, interface, true)?;
+        }
+        let answered = self.guest.wait_for(&ping, crate::LONG);
         answered.map_err(|e| Error::check(format!("{e}\n{}", self.diagnosis())))
+    }
+
+    /// Whether the driver has the transmitter enabled (TCTL.EN), as `ethtool -d` shows it.
+    ///
+    /// # Errors
+    /// When it does not show it.
+    pub fn transmitter_is_on(&self) -> Result<bool> {
+        let registers = self.ethtool("-d", "")?;
+        let line = registers
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("Transmitter:"));
+        match line.map(str::trim) {
+            Some("enabled") => Ok(true),
+            Some("disabled") => Ok(false),
+            _ => Err(Error::check(format!("no transmitter in\n{registers}"))),
+        }
     }
 
     /// What both sides of the NIC know, for a message about a failure.

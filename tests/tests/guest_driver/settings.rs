@@ -216,6 +216,7 @@ fn speeds_are_negotiated_and_forced(kernel: Kernel) {
         wired.ethtool("-s", settings).unwrap();
         wired.settled().unwrap();
         let shown = wired.ethtool("", "").unwrap();
+        assert!(wired.transmitter_is_on().unwrap());
         for line in [format!("Speed: {speed}"), format!("Duplex: {duplex}")] {
             assert!(shown.contains(&line), "{settings}: {shown}");
         }
