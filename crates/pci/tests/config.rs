@@ -355,6 +355,57 @@ fn changeable(c: &ConfigSpace) -> Vec<u8> {
 }
 
 #[test]
+fn the_owner_sees_what_software_has_set() {
+    let mut c = full();
+    assert!(!c.msi_enabled() && !c.msix_enabled() && !c.msix_masked());
+    c.write(0x52, &[1, 0]);
+    c.write(0x60, &[0b101]);
+    c.set_msi_pending(0b100);
+    assert!(c.msi_enabled());
+    assert_eq!((c.msi_mask(), c.read_u32(0x64)), (0b101, 0b100));
+    c.write(0x72, &0x8000u16.to_le_bytes());
+    assert!(c.msix_enabled() && !c.msix_masked());
+    c.write(0x72, &0xc000u16.to_le_bytes());
+    assert!(c.msix_masked());
+    assert!(!c.no_soft_reset());
+}
+
+#[test]
+fn what_describes_a_function_is_found_in_its_header() {
+    let builder = ConfigBuilder::new(1, 2)
+        .express()
+        .status(0xffff)
+        .multifunction()
+        .timing(7, 9)
+        .interrupt_pin(4)
+        .bar(3, Bar::memory32(4096).prefetchable())
+        .capability(Capability::Msi(Msi::new(8)))
+        .extended_at(
+            0x100,
+            ExtendedCapability {
+                id: 3,
+                version: 1,
+                body: vec![1; 8],
+                ..ExtendedCapability::default()
+            },
+        );
+    assert_eq!(builder.get_interrupt_pin(), 4);
+    let bar = builder.get_bar(3).expect("described");
+    assert_eq!((bar.size(), bar.kind()), (4096, BarKind::Memory32));
+    assert_eq!(builder.get_bar(9), None);
+    let msi = builder.capabilities().find_map(|c| match c {
+        Capability::Msi(msi) => Some(msi.vectors()),
+        _ => None,
+    });
+    assert_eq!(msi, Some(8));
+    let c = builder.build().expect("possible");
+    assert_eq!(c.read_u16(6), 0x06f0, "timing bits and the capability list");
+    assert_eq!(c.read_u32(0x0c) >> 16 & 0x80, 0x80);
+    assert_eq!(c.read_u32(0x3c), 0x0907_0400);
+    assert_eq!(c.read_u32(0x100), 0x0001_0003);
+}
+
+#[test]
 fn identity_is_read_only() {
     let mask = changeable(&full());
     for at in (0..4)
