@@ -188,6 +188,16 @@ pub(super) fn list() -> Vec<Difference> {
             },
         ),
         parting(
+            "software-xoff",
+            Hypernic,
+            "13.4.33",
+            "QEMU sends no pause frame when told to (TCTL.SWXOFF)",
+            |step, _| {
+                let told = |_: &Context, op: &Op| matches!(op, Op::Write { at: reg::TCTL, value, .. } if value & 1 << 22 != 0);
+                ever(step, told).then_some(Parted::TX)
+            },
+        ),
+        parting(
             "tx-mixed",
             Both,
             "3.3.1",
