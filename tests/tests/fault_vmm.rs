@@ -244,9 +244,9 @@ fn a_stopped_vmm_hangs_only_itself() {
         kill_process(id, signal).unwrap();
     };
     signal(Signal::STOP);
-    // More than fit into its receive ring.
+    // More than fit into its receive ring and its packet FIFO.
     let flood = bystander
-        .spawn(&format!("ping -n -c 1000 -i 0.002 -w 6 {address}"))
+        .spawn(&format!("ping -n -s 1400 -c 1000 -i 0.002 -w 6 {address}"))
         .unwrap();
     let seen = guests::ping_all(&bystander, GATEWAY, 100).unwrap();
     println!("the bystander meanwhile: {seen:?}");

@@ -178,8 +178,15 @@ fn reception_pauses_without_loss_and_says_when_it_may_go_on() {
     );
     assert_eq!(get(&mut nic, 0x2810), 2);
     assert_eq!(machine.room.load(Ordering::Relaxed), 0);
-    set(&mut nic, 0x2818, 7);
-    assert!(machine.room.load(Ordering::Relaxed) > 0);
+    // The guest takes what waits, seven buffers at a time; long before the end there is room.
+    let mut moved = 2;
+    while machine.room.load(Ordering::Relaxed) == 0 {
+        assert!(moved < taken, "everything was taken and nobody said so");
+        let head = get(&mut nic, 0x2810);
+        set(&mut nic, 0x2818, (head + 7) % 8);
+        assert_eq!(get(&mut nic, 0x2810), (head + 7) % 8);
+        moved += 7;
+    }
     assert_eq!(nic.receive(&frames[..1]), 1);
     assert_eq!(machine.peek(0x2000 + 12) & 1, 1);
 }
