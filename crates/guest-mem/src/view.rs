@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use parking_lot::RwLockReadGuard;
@@ -42,7 +43,7 @@ pub struct View<'m> {
     /// Index of the region that served the last access; rings and buffers cluster.
     hit: Cell<usize>,
     /// Copies of remote memory, which slices of this view may point into.
-    bounced: RefCell<Vec<Box<[AtomicU64]>>>,
+    bounced: RefCell<Vec<Arc<[AtomicU64]>>>,
     faults: &'m AtomicU64,
     #[cfg(feature = "meter")]
     meter: &'m crate::Meter,
@@ -162,8 +163,9 @@ impl<'m> View<'m> {
         write: bool,
         each: &mut dyn FnMut(NonNull<u8>, usize),
     ) -> bool {
-        // Atomics may be written through a shared reference, so the pointer may be too.
-        let copy: Box<[AtomicU64]> = (0..len.div_ceil(8).max(1))
+        // Atomics may be written through a shared reference, so the pointer may be too; and moving an
+        // `Arc`, unlike a `Box`, claims nothing about who else points to what is in it.
+        let copy: Arc<[AtomicU64]> = (0..len.div_ceil(8).max(1))
             .map(|_| AtomicU64::new(0))
             .collect();
         let base = NonNull::from(&*copy).cast::<u8>();
