@@ -395,6 +395,7 @@ impl Table {
 mod tests {
     use super::*;
     use crate::{Fault, FaultKind};
+    #[cfg(not(miri))]
     use std::os::fd::AsFd;
 
     fn kind(r: Result<(), Fault>) -> FaultKind {
