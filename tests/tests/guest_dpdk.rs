@@ -54,7 +54,7 @@ impl TestPmd {
         let [a, b, c, d, e, f] = peer;
         guest
             .type_text(&format!(
-                "dpdk-testpmd --lcores 0@0,1@0 --in-memory --no-telemetry -a {device} -- -i --nb-cores=1 \
+                "dpdk-testpmd --lcores 0@0,1@0 --in-memory --no-telemetry -a {device} -- -i --nb-cores=1 --mask-event=intr_lsc \
                  --total-num-mbufs=4096 --rxd=1024 --txd=1024 \
                  --eth-peer=0,{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}\n"
             ))
