@@ -323,6 +323,8 @@ impl<'v> Walk<'_, 'v> {
                 count(&self.shared.counters.tx_bad_desc, 1);
                 return false;
             }
+            // Transfers no data; all else about it holds (manual §3.3.3, "Buffer Address").
+            TxBody::Legacy { addr: 0, .. } => (0, 0),
             TxBody::Legacy { addr, len, .. } | TxBody::Data { addr, len, .. } => (addr, len),
         };
         if self.memory.skipping {

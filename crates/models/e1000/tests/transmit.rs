@@ -265,6 +265,21 @@ fn status_is_written_back_where_asked_and_only_there() {
     assert_eq!(m.wire.take().len(), 5);
 }
 
+/// Manual §3.3.3, "Buffer Address": no data for a null address, but the write-back.
+#[test]
+fn a_legacy_descriptor_with_a_null_address_transfers_no_data() {
+    let packet = plain(PEER, 60);
+    let mut m = machine(Caps::NONE);
+    m.poke(TX_BUFFERS, &packet);
+    m.tx_desc(0, TX_BUFFERS, legacy(20, IFCS));
+    m.tx_desc(1, 0, legacy(100, IFCS | RS));
+    m.tx_desc(2, TX_BUFFERS + 20, legacy(40, EOP | IFCS | RS));
+    m.w(reg::TDT, 3);
+    assert_eq!(m.r(reg::TDH), 3);
+    assert_eq!([0, 1, 2].map(|i| m.tx_done(i)), [false, true, true]);
+    assert_eq!(m.wire.take(), [packet]);
+}
+
 #[test]
 fn the_ring_wraps() {
     let mut m = machine(Caps::NONE);
