@@ -18,6 +18,7 @@ struct Machine {
     room: AtomicU64,
     timer: Mutex<Option<u64>>,
     now: AtomicU64,
+    messages: Mutex<Vec<(u64, u32)>>,
 }
 
 impl Host for Machine {
@@ -41,6 +42,9 @@ impl Host for Machine {
     }
     fn interrupt(&self, level: bool) {
         assert_ne!(self.level.swap(level, Ordering::Relaxed), level);
+    }
+    fn message(&self, address: u64, data: u32) {
+        self.messages.lock().expect("lock").push((address, data));
     }
     fn set_timer(&self, deadline: Option<u64>) {
         *self.timer.lock().expect("lock") = deadline;
@@ -207,6 +211,37 @@ fn intx_obeys_the_command_register_and_status_shows_it() {
     assert!(machine.level(), "the cause is still there");
     get(&mut nic, 0x00c0);
     assert!(!machine.level());
+}
+
+#[test]
+fn messages_go_where_the_guest_has_put_them_and_the_pin_is_silent() {
+    let (mut nic, machine) = started();
+    get(&mut nic, 0x00c0);
+    let byte = |nic: &mut Nic, at: u8| {
+        let mut one = [0];
+        nic.config_read(at.into(), &mut one);
+        one[0]
+    };
+    let mut at = byte(&mut nic, 0x34);
+    while byte(&mut nic, at) != 5 {
+        at = byte(&mut nic, at + 1);
+        assert_ne!(at, 0, "there is an MSI capability");
+    }
+    let at = u64::from(at);
+    nic.config_write(at + 4, &0xfee0_1000u32.to_le_bytes());
+    nic.config_write(at + 8, &1u32.to_le_bytes());
+    nic.config_write(at + 12, &0x4021u16.to_le_bytes());
+    nic.config_write(at + 2, &[1, 0]);
+    set(&mut nic, 0x00d0, 0x04);
+    set(&mut nic, 0x00c8, 0x04);
+    let sent = std::mem::take(&mut *machine.messages.lock().expect("lock"));
+    assert_eq!(sent, [(0x1_fee0_1000, 0x4021)]);
+    assert!(!machine.level(), "the pin is silent");
+    // Back to the pin: the cause is still there.
+    nic.config_write(at + 2, &[0, 0]);
+    nic.run(1);
+    assert!(machine.level());
+    assert!(machine.messages.lock().expect("lock").is_empty());
 }
 
 #[test]
