@@ -35,7 +35,7 @@ test: ## everything CI runs: lint, then all tests (real guests included)
 	$(CARGO) test --workspace --no-fail-fast
 	@$(MAKE) --no-print-directory fuzz-quick
 
-test-long: build ## the long tests, half an hour of them: every setting of the stock drivers, endurance
+test-long: build ## the long tests: every setting of the stock drivers, endurance
 	@scripts/setup test
 	$(CARGO) test --release --workspace --no-fail-fast -- --ignored long_
 
