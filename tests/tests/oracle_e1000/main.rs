@@ -105,7 +105,7 @@ fn new_scripts_differ_only_as_the_list_says() {
 
 /// From another seed each day, unless one is given.
 #[test]
-#[ignore = "long: a quarter of an hour"]
+#[ignore = "long: make test-long"]
 fn long_very_many_scripts_differ_only_as_the_list_says() {
     let today = std::time::UNIX_EPOCH
         .elapsed()
