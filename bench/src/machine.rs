@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use rustix::thread::CpuSet;
 use serde_json::{Value, json};
 
 /// Processor time of the whole machine, in ticks (`/proc/stat`, proc(5)).
@@ -107,6 +108,35 @@ pub fn revision() -> String {
     match out {
         Ok(out) if out.status.success() => String::from_utf8_lossy(&out.stdout).trim().to_owned(),
         _ => "unknown".to_owned(),
+    }
+}
+
+/// The processors this process may use, at most two of them: where the guests run, and where the switch does. The
+/// same one twice where there is only one.
+pub fn cores() -> (usize, usize) {
+    let set = rustix::thread::sched_getaffinity(None).unwrap_or_default();
+    let mut may = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
+    let first = may.next().unwrap_or(0);
+    (first, may.next().unwrap_or(first))
+}
+
+/// Keeps the calling thread on one processor, where the kernel lets us.
+pub fn pin(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}
+
+/// Keeps another process' threads, present and future, on one processor.
+pub fn pin_process(id: u32, cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    let tasks = fs::read_dir(format!("/proc/{id}/task"));
+    for task in tasks.into_iter().flatten().flatten() {
+        let id = task.file_name().to_string_lossy().parse().ok();
+        if let Some(id) = id.and_then(rustix::thread::Pid::from_raw) {
+            let _ = rustix::thread::sched_setaffinity(Some(id), &set);
+        }
     }
 }
 

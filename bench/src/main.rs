@@ -3,14 +3,21 @@
 
 mod audit;
 mod bed;
+mod chart;
 mod e1000_vs_qemu;
 mod error;
+mod fabric;
+mod load;
 mod machine;
+mod page;
 mod pairs;
+mod peers;
 mod plot;
+mod quiet;
 mod raster;
 mod report;
 mod send;
+mod stats;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,6 +26,7 @@ use clap::Parser;
 
 use crate::error::{Error, Result};
 use crate::pairs::Plan;
+use crate::quiet::Quiet;
 use crate::report::Report;
 
 /// Measures hypernic beside its peers.
@@ -41,6 +49,15 @@ pub struct Options {
     /// Pairs of each scenario (9, or 3 with --quick).
     #[arg(long)]
     pub pairs: Option<usize>,
+    /// Rounds of each sample in the other modules (7, or 3 with --quick).
+    #[arg(long)]
+    pub rounds: Option<usize>,
+    /// Take samples whatever else runs on this machine: to see that it works, not to publish.
+    #[arg(long)]
+    pub any_load: bool,
+    /// How often a sample that others disturbed is taken again before it is given up.
+    #[arg(long, default_value_t = 6)]
+    pub tries: usize,
     /// Only these scenarios.
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
@@ -53,6 +70,9 @@ pub struct Options {
     /// The daemon (by default the one beside this program).
     #[arg(long)]
     pub hypernic: Option<PathBuf>,
+    /// One more word for the daemon, in the modules with poll-mode guests.
+    #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
+    pub daemon_args: Vec<String>,
     /// Where reports go (docs/report, or target/bench when only a part is measured).
     #[arg(long)]
     pub out: Option<PathBuf>,
@@ -68,9 +88,25 @@ impl Options {
         }
     }
 
+    /// How often each sample is taken.
+    pub fn rounds(&self) -> usize {
+        let default = if self.quick { 3 } else { 7 };
+        self.rounds.unwrap_or(default).max(1)
+    }
+
+    /// Who decides which samples count.
+    pub fn quiet(&self) -> Quiet {
+        Quiet::new(self.any_load, self.tries)
+    }
+
     /// Whether a scenario was asked for.
     pub fn wants(&self, id: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|o| o == id)
+    }
+
+    /// Words for the daemon that every module adds.
+    pub fn daemon(&self) -> Vec<String> {
+        self.daemon_args.clone()
     }
 
     /// The daemon's binary.
@@ -84,8 +120,11 @@ impl Options {
 
     fn out(&self) -> PathBuf {
         let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
-        let partial =
-            self.quick || self.both_qemu || self.against.is_some() || !self.only.is_empty();
+        let partial = self.quick
+            || self.any_load
+            || self.both_qemu
+            || self.against.is_some()
+            || !self.only.is_empty();
         let default = root.join(if partial {
             "target/bench"
         } else {
@@ -103,12 +142,20 @@ struct Module {
     run: fn(&Options) -> Result<Report>,
 }
 
-const MODULES: [Module; 1] = [Module {
-    name: "e1000_vs_qemu",
-    about: "our e1000 and QEMU's own in one guest: RTT, TCP, small packets, cost per packet",
-    estimate: e1000_vs_qemu::estimate,
-    run: e1000_vs_qemu::run,
-}];
+const MODULES: [Module; 2] = [
+    Module {
+        name: "e1000_vs_qemu",
+        about: "our e1000 and QEMU's own in one guest: RTT, TCP, small packets, cost per packet",
+        estimate: e1000_vs_qemu::estimate,
+        run: e1000_vs_qemu::run,
+    },
+    Module {
+        name: "peers",
+        about: "guest to guest beside a kernel bridge, vde_switch, DPDK (vhost-user, memif) and OVS-DPDK",
+        estimate: peers::estimate,
+        run: peers::run,
+    },
+];
 
 /// The sender of small datagrams, started by the modules.
 #[derive(Debug, Parser)]
@@ -128,6 +175,8 @@ fn main() -> ExitCode {
     let done = if words.get(1).is_some_and(|w| w == "send") {
         let send = Send::parse_from(&words[1..]);
         send::run(&send.to, send.payload, send.pps, send.seconds)
+    } else if words.get(1).is_some_and(|w| w == "load") {
+        load::run(&load::Load::parse_from(&words[1..]))
     } else {
         measure(&Cli::parse())
     };

@@ -7,14 +7,14 @@ use crate::raster;
 /// Width and height of every plot, in its own units (SVG pixels; the PNG has twice as many).
 pub const SIZE: (f64, f64) = (760.0, 440.0);
 
-const LEFT: f64 = 78.0;
-const RIGHT: f64 = 738.0;
-const TOP: f64 = 44.0;
-const BOTTOM: f64 = 382.0;
+pub const LEFT: f64 = 78.0;
+pub const RIGHT: f64 = 738.0;
+pub const TOP: f64 = 44.0;
+pub const BOTTOM: f64 = 382.0;
 
 /// QEMU's colour, and ours.
 pub const COLOURS: [[u8; 3]; 2] = [[0x80, 0x80, 0x80], [0x0b, 0x62, 0xc4]];
-const INK: [u8; 3] = [0x22, 0x22, 0x22];
+pub const INK: [u8; 3] = [0x22, 0x22, 0x22];
 const GRID: [u8; 3] = [0xdd, 0xdd, 0xdd];
 
 /// Where words stand relative to their point.
@@ -117,7 +117,24 @@ impl Axis {
         }
     }
 
-    fn place(&self, value: f64) -> f64 {
+    /// From 0 to 100.
+    pub fn percent(title: &str) -> Self {
+        Self {
+            title: title.to_owned(),
+            from: 0.0,
+            to: 100.0,
+            log: false,
+            ticks: (0..=5).map(|i| f64::from(i) * 20.0).collect(),
+        }
+    }
+
+    /// Where its grid is, and what is written there.
+    pub fn labels(&self) -> impl Iterator<Item = (f64, String)> {
+        self.ticks.iter().map(|t| (*t, number(*t)))
+    }
+
+    /// Where a value is on it, 0 to 1.
+    pub fn place(&self, value: f64) -> f64 {
         let at = if self.log {
             (value.max(self.from) / self.from).ln() / (self.to / self.from).ln()
         } else {
@@ -146,7 +163,8 @@ fn number(value: f64) -> String {
 }
 
 impl Plot {
-    fn new(name: &str, title: &str) -> Self {
+    /// One with nothing but its title.
+    pub fn new(name: &str, title: &str) -> Self {
         let mut plot = Self {
             name: name.to_owned(),
             title: title.to_owned(),
@@ -156,7 +174,13 @@ impl Plot {
         plot
     }
 
-    fn words(&mut self, at: (f64, f64), text: &str, anchor: Anchor, colour: [u8; 3]) {
+    /// Adds a mark.
+    pub fn add(&mut self, mark: Mark) {
+        self.marks.push(mark);
+    }
+
+    /// Words on one line.
+    pub fn words(&mut self, at: (f64, f64), text: &str, anchor: Anchor, colour: [u8; 3]) {
         self.marks.push(Mark::Words {
             at,
             text: text.to_owned(),
@@ -165,7 +189,8 @@ impl Plot {
         });
     }
 
-    fn line(&mut self, points: Vec<(f64, f64)>, width: f64, colour: [u8; 3]) {
+    /// A line through points.
+    pub fn line(&mut self, points: Vec<(f64, f64)>, width: f64, colour: [u8; 3]) {
         self.marks.push(Mark::Line {
             points,
             width,
@@ -173,7 +198,8 @@ impl Plot {
         });
     }
 
-    fn axes(&mut self, x: &Axis, y: &Axis) {
+    /// Both axes with their grid.
+    pub fn axes(&mut self, x: &Axis, y: &Axis) {
         self.across(x);
         for &tick in &y.ticks {
             let at = BOTTOM - y.place(tick) * (BOTTOM - TOP);
@@ -221,17 +247,7 @@ impl Plot {
             all().fold(f64::MAX, f64::min),
             all().fold(1.0, f64::max),
         );
-        let y = Axis {
-            ticks: (0..=5).map(|i| f64::from(i) * 20.0).collect(),
-            ..Axis::linear("% of round trips", 100.0)
-        };
-        plot.axes(
-            &x,
-            &Axis {
-                to: 100.0,
-                ..y.clone()
-            },
-        );
+        plot.axes(&x, &Axis::percent("% of round trips"));
         for (set, colour) in sets.into_iter().zip(COLOURS) {
             let mut sorted = set.to_vec();
             sorted.sort_by(f64::total_cmp);

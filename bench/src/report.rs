@@ -12,6 +12,7 @@ use crate::e1000_vs_qemu::{Point, round_trips};
 use crate::error::{Error, Result};
 use crate::pairs::{Series, Target};
 use crate::plot::{Plot, Row};
+use crate::stats::figure;
 
 /// A module's result, ready to be written.
 pub struct Report {
@@ -23,6 +24,16 @@ pub struct Report {
 }
 
 impl Report {
+    /// From its parts.
+    pub fn new(name: &'static str, markdown: String, data: Value, plots: Vec<Plot>) -> Self {
+        Self {
+            name,
+            markdown,
+            data,
+            plots,
+        }
+    }
+
     /// Writes `NAME.md`, `data/NAME.json` and `plots/NAME-*.{svg,png}`; gives the files.
     ///
     /// # Errors
@@ -176,17 +187,6 @@ fn targets(text: &mut String, series: &[Series], names: [&str; 2]) {
         }
     }
     text.push('\n');
-}
-
-/// Three significant digits where there are decimals at all.
-fn figure(value: f64) -> String {
-    match value.abs() {
-        v if v < 0.0005 => "0".to_owned(),
-        v if v >= 100.0 => format!("{value:.0}"),
-        v if v >= 10.0 => format!("{value:.1}"),
-        v if v >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
-    }
 }
 
 fn plots(series: &[Series], curve: &[Point], names: [&str; 2]) -> Vec<Plot> {

@@ -146,10 +146,16 @@ impl Apt {
         write("rig.sources", source)?;
         let mut status = String::new();
         for package in PRETENDED {
+            // An interpreter is depended on as `:any`, which only "allowed" satisfies.
+            let multi = if package == "python3" {
+                "allowed"
+            } else {
+                "foreign"
+            };
             let _ = write!(
                 status,
                 "Package: {package}\nStatus: install ok installed\nArchitecture: amd64\n\
-                 Multi-Arch: foreign\nMaintainer: none\nVersion: 99:99\nDescription: not needed here\n\n"
+                 Multi-Arch: {multi}\nMaintainer: none\nVersion: 99:99\nDescription: not needed here\n\n"
             );
         }
         write("status", status)?;

@@ -173,6 +173,15 @@ impl Rig {
         &self.inner.root
     }
 
+    /// A private root of other Debian packages with all they need, for programs of the host side. The first time on
+    /// a machine it is downloaded; `name` names its folder in the cache.
+    ///
+    /// # Errors
+    /// [`CannotRun`] when this machine's archive cannot provide them.
+    pub fn packages(&self, name: &str, packages: &[&str]) -> Result<Root> {
+        Root::of(&self.inner.cache, name, packages)
+    }
+
     /// The cache folder.
     #[must_use]
     pub fn cache(&self) -> &Cache {

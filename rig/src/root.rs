@@ -61,6 +61,19 @@ impl Root {
         Ok(Self { dir })
     }
 
+    /// A root of other packages, for programs of the host side that guests have no use for; downloaded and unpacked the
+    /// first time.
+    pub(crate) fn of(cache: &Cache, name: &str, wanted: &[&str]) -> Result<Self> {
+        let text = wanted.join(" ");
+        let suite = apt::GUEST.suites[0];
+        let key = content_key([LAYOUT.as_bytes(), suite.as_bytes(), text.as_bytes()]);
+        let dir = cache.once(&format!("{name}-{}", &key[..8]), |scratch| {
+            let apt = cache.dir().join(format!("apt-{name}"));
+            packages::unpack(scratch, &apt, apt::GUEST, wanted)
+        })?;
+        Ok(Self { dir })
+    }
+
     /// Where the root is.
     #[must_use]
     pub fn dir(&self) -> &Path {
@@ -68,7 +81,8 @@ impl Root {
     }
 
     /// The path of a program in the root, if it is there.
-    pub(crate) fn find(&self, program: &str) -> Option<PathBuf> {
+    #[must_use]
+    pub fn find(&self, program: &str) -> Option<PathBuf> {
         ["usr/bin", "usr/sbin"]
             .iter()
             .map(|dir| self.dir.join(dir).join(program))
@@ -84,12 +98,18 @@ impl Root {
             command: program.to_owned(),
             output: format!("not in {}", self.dir.display()),
         })?;
-        Ok(vec![
+        Ok(self.program_at(&path))
+    }
+
+    /// The same for a program that stands elsewhere in the root.
+    #[must_use]
+    pub fn program_at(&self, path: &Path) -> Vec<PathBuf> {
+        vec![
             self.dir.join(LOADER),
             "--library-path".into(),
             self.dir.join(LIBRARIES),
-            path,
-        ])
+            self.dir.join(path),
+        ]
     }
 
     /// A command that runs a program of the root on the host.

@@ -129,6 +129,18 @@ pub fn open(source: Source) -> Result<Port, TapError> {
     })
 }
 
+/// Attaches to the TAP `name`, which is made if we may, for a program that reads and writes frames itself. Returns the
+/// descriptor, which does not block, and the length of the `virtio_net_hdr` before each frame. The kernel hands
+/// over unfinished checksums and segments.
+///
+/// # Errors
+/// As [`open`].
+pub fn attach(name: &str) -> Result<(OwnedFd, usize), TapError> {
+    let fd = open_queue(name)?;
+    let header = negotiate(&fd).map_err(|e| TapError::system("TUNSETVNETHDRSZ", e))?;
+    Ok((fd, header))
+}
+
 /// Attaches one queue to the interface `name`.
 fn open_queue(name: &str) -> Result<OwnedFd, TapError> {
     if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['\0', '/', '%']) {

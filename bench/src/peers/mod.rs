@@ -1,0 +1,259 @@
+//! Ours beside what else carries frames between two guests, in one run and in turns.
+
+mod dpdk;
+pub mod kernel;
+mod ovs;
+mod testpmd;
+
+use rig::Rig;
+use serde_json::{Value, json};
+
+use crate::chart;
+use crate::error::{Error, Result};
+use crate::fabric::{Ends, Stream};
+use crate::page::Page;
+use crate::report::Report;
+use crate::stats::{Column, Reading, figure, in_turns};
+use crate::{Options, machine};
+
+/// Frame sizes compared.
+const SIZES: [usize; 2] = [60, 1514];
+
+/// Something that carries frames between two ends.
+pub trait Peer {
+    /// Millions of frames a second that came through, over some seconds.
+    ///
+    /// # Errors
+    /// When it is gone.
+    fn sample(&mut self, seconds: f64) -> Result<Reading>;
+}
+
+/// One of those that are compared, ready to be sampled.
+pub type Contender = Box<dyn Peer>;
+
+/// What is compared, with one contender for each size that it can do.
+struct Party {
+    id: &'static str,
+    title: &'static str,
+    how: &'static str,
+    ready: std::result::Result<Vec<Contender>, String>,
+}
+
+struct OverSockets(Ends);
+
+impl Peer for OverSockets {
+    fn sample(&mut self, seconds: f64) -> Result<Reading> {
+        let cpu = self.0.fabric.cpu();
+        let done = self.0.run(Stream {
+            burst: 64,
+            both_ways: false,
+            seconds,
+        })?;
+        Ok(Reading {
+            value: done.received as f64 / done.seconds / 1e6,
+            raw: json!({
+                "sent": done.sent, "received": done.received, "seconds": done.seconds,
+                "daemon_cpu": self.0.fabric.cpu() - cpu,
+            }),
+        })
+    }
+}
+
+fn seconds(options: &Options) -> f64 {
+    if options.quick { 0.4 } else { 1.0 }
+}
+
+/// How long the module takes, in seconds.
+pub fn estimate(options: &Options) -> f64 {
+    let parties = 9.0 * SIZES.len() as f64;
+    45.0 + parties * options.rounds() as f64 * (seconds(options) + 0.15)
+}
+
+/// Runs the module.
+///
+/// # Errors
+/// When not even ours runs.
+pub fn run(options: &Options) -> Result<Report> {
+    let mut page = Page::new(
+        "peers",
+        "Guest to guest: hypernic beside its peers, on the same two processors",
+    );
+    let scratch = tempfile::Builder::new()
+        .prefix("hypernic-bench-")
+        .tempdir()
+        .map_err(Error::io("make a scratch folder"))?;
+    let rig = Rig::prepare().map_err(rig::Error::from)?;
+    let mut parties = parties(options, &rig, scratch.path());
+    for party in &parties {
+        if let Err(why) = &party.ready {
+            eprintln!("  {} does not run here: {why}", party.id);
+        }
+    }
+    let mut quiet = options.quiet();
+    let mut results = Vec::new();
+    for (at, size) in SIZES.into_iter().enumerate() {
+        let mut columns: Vec<Column> = parties.iter().map(|p| Column::new(p.id)).collect();
+        let running: Vec<usize> = (0..parties.len())
+            .filter(|&i| parties[i].ready.is_ok() && options.wants(parties[i].id))
+            .collect();
+        let mut shown: Vec<Column> = running.iter().map(|&i| columns[i].clone()).collect();
+        eprint!("  {size} bytes");
+        in_turns(
+            &mut quiet,
+            options.rounds(),
+            &mut shown,
+            |i| match &mut parties[running[i]].ready {
+                Ok(ready) => ready[at].sample(seconds(options)),
+                Err(why) => Err(Error::Usage(why.clone())),
+            },
+        )?;
+        for (column, &i) in shown.into_iter().zip(&running) {
+            eprint!(" {} {}", column.id, figure(column.median()));
+            columns[i] = column;
+        }
+        eprintln!();
+        results.push((size, columns));
+    }
+    write(&mut page, &parties, &results);
+    drop(parties);
+    Ok(page.finish(&quiet))
+}
+
+fn parties(options: &Options, rig: &Rig, scratch: &std::path::Path) -> Vec<Party> {
+    let words = |e: Error| e.to_string();
+    let two = machine::cores().0 != machine::cores().1;
+    let pollers = |found: Result<Vec<Contender>>| {
+        if two {
+            found.map_err(words)
+        } else {
+            Err("it polls on two processors, and there is one".to_owned())
+        }
+    };
+    let each = |start: &dyn Fn(usize) -> Result<Contender>| -> Result<Vec<Contender>> {
+        SIZES.into_iter().map(start).collect()
+    };
+    let sockets = each(&|size| {
+        let ends = Ends::start(&options.hypernic(), size, &options.daemon())?;
+        Ok(Box::new(OverSockets(ends)) as Contender)
+    });
+    let root = rig.packages("dpdk", &testpmd::PACKAGES);
+    let dpdk = |id: &str, wire| {
+        let root = match &root {
+            Ok(root) => root,
+            Err(e) => return Err(e.to_string()),
+        };
+        pollers(each(&|size| dpdk::start(root, scratch, id, wire, size)))
+    };
+    let ovs = match &root {
+        Ok(root) => pollers(ovs::start(rig, root, scratch, &SIZES)),
+        Err(e) => Err(e.to_string()),
+    };
+    vec![
+        Party {
+            id: "hypernic",
+            title: "hypernic, over its sockets",
+            how: "one daemon with two e1000 on its switch on one processor; both guests' poll-mode drivers, bursts of 64, on \
+                  the other",
+            ready: sockets.map_err(words),
+        },
+        Party {
+            id: "memif",
+            title: "DPDK testpmd, memif",
+            how: "io forwarding between two memif servers, 1024 slots; a second testpmd is both guests; frames go round in \
+                  bursts of 64, and both ways are counted",
+            ready: dpdk("memif", dpdk::Wire::Memif),
+        },
+        Party {
+            id: "vhost-packed",
+            title: "DPDK testpmd, vhost-user, packed rings in order",
+            how: "the same between two vhost-user servers; the guests are virtio-user with packed rings, in order, not mergeable",
+            ready: dpdk("vhost-packed", dpdk::Wire::VhostPacked),
+        },
+        Party {
+            id: "vhost-split",
+            title: "DPDK testpmd, vhost-user, split rings",
+            how: "the same with split rings and virtio-user's defaults",
+            ready: dpdk("vhost-split", dpdk::Wire::VhostSplit),
+        },
+        Party {
+            id: "ovs-dpdk",
+            title: "Open vSwitch with DPDK, vhost-user",
+            how: "two vhost-user ports, explicit flows, one polling thread; guests as above with packed rings",
+            ready: ovs,
+        },
+        Party {
+            id: "bridge",
+            title: "kernel bridge, two TAPs",
+            how: "one write and one read for each frame; the writer, in whose time the bridge works, on one processor, the reader \
+                  on the other; at most 256 frames under way",
+            ready: kernel::bridge(rig, &SIZES).map_err(words),
+        },
+        Party {
+            id: "vde",
+            title: "vde_switch",
+            how: "one datagram in and one out for each frame; the switch on one processor, both ends on the other",
+            ready: kernel::vde(rig, scratch, &SIZES).map_err(words),
+        },
+    ]
+}
+
+fn write(page: &mut Page, parties: &[Party], results: &[(usize, Vec<Column>)]) {
+    page.text(
+        "Frames per second that came through, in millions; one processor switches, the other is both guests. Medians over rounds \
+         (smallest–largest); the ratio is ours over the peer's, round by round.",
+    );
+    for (size, columns) in results {
+        let ours = &columns[0];
+        let gbit = |mpps: f64| figure(mpps * *size as f64 * 8.0 / 1e3);
+        let rows: Vec<Vec<String>> = parties
+            .iter()
+            .zip(columns)
+            .filter(|(_, c)| c.summary().is_some())
+            .map(|(party, column)| {
+                let ratio = ours.over(column);
+                vec![
+                    party.title.to_owned(),
+                    column.words(),
+                    gbit(column.median()),
+                    ratio.map_or("–".to_owned(), |r| r.words()),
+                ]
+            })
+            .collect();
+        page.heading(&format!("{size} bytes"));
+        page.table(&["", "Mpps", "Gbit/s", "ours / this"], &rows);
+        let bars: Vec<chart::Bar> = parties
+            .iter()
+            .zip(columns)
+            .filter_map(|(p, c)| {
+                let s = c.summary()?;
+                Some((p.id.to_owned(), s.median, s.min, s.max))
+            })
+            .collect();
+        page.plot(chart::bars(
+            &format!("{size}"),
+            &format!("Frames of {size} bytes from guest to guest"),
+            "Mpps (log)",
+            &bars,
+        ));
+    }
+    page.heading("How each was run");
+    let how: Vec<String> = parties
+        .iter()
+        .map(|p| match &p.ready {
+            Ok(_) => format!("**{}**: {}.", p.title, p.how),
+            Err(why) => format!("**{}** does not run here: {why}", p.title),
+        })
+        .collect();
+    page.list(&how);
+    page.text(
+        "Those that poll are stopped (SIGSTOP) while another is measured. They are Debian's packages, installed or unpacked into a \
+         private folder.",
+    );
+    let data: Vec<Value> = results
+        .iter()
+        .map(|(size, columns)| {
+            json!({"size": size, "columns": columns.iter().map(Column::json).collect::<Vec<_>>()})
+        })
+        .collect();
+    page.data("sizes", data);
+}
