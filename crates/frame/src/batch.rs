@@ -6,33 +6,108 @@ use wire::Offload;
 /// Most frames in one batch. More would not fit the caches of those who walk it twice.
 pub const MAX_BATCH: usize = 256;
 
+/// Bytes of every frame that a batch holds as its own copy: what anybody decides upon, and short
+/// frames whole.
+pub const HEAD: usize = 64;
+
+/// The notes of a frame that has none.
+const NO_NOTES: &Offload = &Offload::NONE;
+
 /// Frames on their way, in order.
 ///
-/// Bytes that were decided upon (headers) are kept as our own copy in the batch's arena; the rest
-/// stays where it is until a sink copies it. The storage is reused from batch to batch by
-/// [`Batch::recycle`], so steady state allocates nothing.
+/// The first [`HEAD`] bytes of each frame are the batch's own copy, made once: whoever looks at
+/// them, counts by them, filters by them or delivers them sees the same bytes, whatever a guest
+/// writes meanwhile. What lies behind stays where it is until a sink copies it. The storage is
+/// reused from batch to batch by [`Batch::recycle`], so steady state allocates nothing.
 #[derive(Debug, Default)]
 pub struct Batch<'v> {
-    arena: Vec<u8>,
+    /// One for each frame, and one for the frame being built. Never shortened: what is behind the
+    /// frames of now is of frames gone by, and shown to nobody.
+    heads: Vec<Head>,
+    frames: Vec<Meta<'v>>,
+    /// Runs of the frames that have more than one behind their head.
     pieces: Vec<Piece<'v>>,
-    frames: Vec<Meta>,
-    /// First piece of the frame being built, and its length so far.
-    open: usize,
-    open_len: usize,
+    /// Own bytes behind heads.
+    arena: Vec<u8>,
+    /// Those of the frames that have any.
+    notes: Vec<Offload>,
+    open: Open<'v>,
 }
 
+/// In a cache line of its own, so that a short frame touches one.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Head([u8; HEAD]);
+
+/// Bytes behind the head, in one run.
 #[derive(Clone, Copy, Debug)]
 enum Piece<'v> {
-    Own { start: usize, len: usize },
+    Own { start: u32, len: u32 },
     Memory(ReadSlice<'v>),
 }
 
+/// A frame, in half a cache line.
 #[derive(Clone, Copy, Debug)]
-struct Meta {
-    first: usize,
-    end: usize,
+struct Meta<'v> {
+    /// What lies behind the head, if that is one run.
+    run: Piece<'v>,
+    len: u32,
+    /// Runs behind the head; if more than one they are in the list of pieces.
+    runs: u32,
+    /// The first of them there.
+    first: u32,
+    /// One more than the place of its notes in their list; 0 for none.
+    notes: u32,
+}
+
+/// The frame being built.
+#[derive(Clone, Copy, Debug)]
+struct Open<'v> {
+    run: Piece<'v>,
     len: usize,
-    notes: Offload,
+    runs: u32,
+    /// Ends of the lists when it was begun.
+    pieces: usize,
+    arena: usize,
+}
+
+impl Default for Open<'_> {
+    fn default() -> Self {
+        Open {
+            run: Piece::NOTHING,
+            len: 0,
+            runs: 0,
+            pieces: 0,
+            arena: 0,
+        }
+    }
+}
+
+impl<'v> Piece<'v> {
+    const NOTHING: Piece<'static> = Piece::Own { start: 0, len: 0 };
+
+    #[inline]
+    fn slice<'b>(self, arena: &'b [u8]) -> ReadSlice<'b>
+    where
+        'v: 'b,
+    {
+        match self {
+            Piece::Memory(slice) => slice,
+            Piece::Own { start, len } => {
+                let start = start as usize;
+                ReadSlice::from_bytes(&arena[start..start + len as usize])
+            }
+        }
+    }
+}
+
+/// Empties a list that borrows nothing any more, for another lifetime.
+fn emptied<A, B>(mut list: Vec<A>) -> Vec<B> {
+    list.clear();
+    // Collecting an emptied Vec in place keeps its allocation and changes only the lifetime.
+    list.into_iter()
+        .map(|_| unreachable!("emptied above"))
+        .collect()
 }
 
 impl<'v> Batch<'v> {
@@ -44,89 +119,152 @@ impl<'v> Batch<'v> {
     /// Empties the batch and frees it from the lifetime of its slices, keeping its storage.
     pub fn recycle<'n>(mut self) -> Batch<'n> {
         self.arena.clear();
-        self.frames.clear();
-        self.pieces.clear();
-        // Collecting an emptied Vec in place keeps its allocation and changes only the lifetime.
-        let pieces = self
-            .pieces
-            .into_iter()
-            .map(|_| unreachable!("emptied above"))
-            .collect();
+        self.notes.clear();
         Batch {
+            heads: self.heads,
+            frames: emptied(self.frames),
+            pieces: emptied(self.pieces),
             arena: self.arena,
-            pieces,
-            frames: self.frames,
-            open: 0,
-            open_len: 0,
+            notes: self.notes,
+            open: Open::default(),
         }
     }
 
     /// Frames finished so far.
+    #[inline]
     pub fn len(&self) -> usize {
         self.frames.len()
     }
 
     /// Whether no frame has been finished.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 
     /// Whether [`MAX_BATCH`] frames are in it.
+    #[inline]
     pub fn is_full(&self) -> bool {
         self.frames.len() >= MAX_BATCH
     }
 
-    /// Adds a copy of `bytes` to the frame being built.
-    pub fn push_bytes(&mut self, bytes: &[u8]) {
-        let start = self.arena.len();
-        self.arena.extend_from_slice(bytes);
-        self.pieces.push(Piece::Own {
-            start,
-            len: bytes.len(),
-        });
-        self.open_len += bytes.len();
+    /// Where the head of the frame being built goes.
+    #[inline]
+    fn open_head(&mut self) -> &mut [u8; HEAD] {
+        let at = self.frames.len();
+        if self.heads.len() <= at {
+            self.heads.resize(at + 1, Head([0; HEAD]));
+        }
+        &mut self.heads[at].0
     }
 
-    /// Adds borrowed memory to the frame being built.
-    pub fn push_slice(&mut self, slice: ReadSlice<'v>) {
-        if !slice.is_empty() {
-            self.open_len += slice.len();
-            self.pieces.push(Piece::Memory(slice));
+    /// Adds a copy of `bytes` to the frame being built.
+    pub fn push_bytes(&mut self, bytes: &[u8]) {
+        let filled = self.open.len;
+        let n = bytes.len().min(HEAD.saturating_sub(filled));
+        if n > 0 {
+            self.open_head()[filled..filled + n].copy_from_slice(&bytes[..n]);
+        }
+        self.open.len += bytes.len();
+        let rest = &bytes[n..];
+        if !rest.is_empty() {
+            let start = self.arena.len() as u32;
+            self.arena.extend_from_slice(rest);
+            self.push_piece(Piece::Own {
+                start,
+                len: rest.len() as u32,
+            });
         }
     }
 
+    /// Adds borrowed memory to the frame being built. What of it belongs to the head is copied now.
+    #[inline]
+    pub fn push_slice(&mut self, slice: ReadSlice<'v>) {
+        let filled = self.open.len;
+        self.open.len += slice.len();
+        let mut copied = 0;
+        if filled < HEAD {
+            copied = slice.copy_to(0, &mut self.open_head()[filled..]);
+        }
+        if copied < slice.len() {
+            self.push_piece(Piece::Memory(slice.sub(copied, usize::MAX)));
+        }
+    }
+
+    #[inline]
+    fn push_piece(&mut self, piece: Piece<'v>) {
+        if self.open.runs == 0 {
+            self.open.run = piece;
+        } else {
+            self.push_another(piece);
+        }
+        self.open.runs += 1;
+    }
+
+    #[cold]
+    fn push_another(&mut self, piece: Piece<'v>) {
+        if self.open.runs == 1 {
+            self.pieces.push(self.open.run);
+        }
+        self.pieces.push(piece);
+    }
+
     /// Bytes added to the frame being built.
+    #[inline]
     pub fn open_len(&self) -> usize {
-        self.open_len
+        self.open.len
     }
 
     /// Finishes the frame being built. Returns its index in the batch.
+    #[inline]
     pub fn end(&mut self, notes: Offload) -> usize {
-        let meta = Meta {
-            first: self.open,
-            end: self.pieces.len(),
-            len: self.open_len,
-            notes,
+        let at = self.frames.len();
+        if self.open.len == 0 {
+            // Every frame has a place for its head.
+            self.open_head();
+        }
+        let notes = if notes == Offload::NONE {
+            0
+        } else {
+            self.notes.push(notes);
+            self.notes.len() as u32
         };
-        self.frames.push(meta);
-        self.open = self.pieces.len();
-        self.open_len = 0;
-        self.frames.len() - 1
+        self.frames.push(Meta {
+            run: self.open.run,
+            len: self.open.len as u32,
+            runs: self.open.runs,
+            first: self.open.pieces as u32,
+            notes,
+        });
+        self.begin();
+        at
+    }
+
+    #[inline]
+    fn begin(&mut self) {
+        self.open = Open {
+            pieces: self.pieces.len(),
+            arena: self.arena.len(),
+            ..Open::default()
+        };
     }
 
     /// Forgets the frame being built.
     pub fn abandon(&mut self) {
-        self.pieces.truncate(self.open);
-        self.open_len = 0;
+        self.pieces.truncate(self.open.pieces);
+        self.arena.truncate(self.open.arena);
+        self.begin();
     }
 
     /// Frame `index`; `None` beyond the end.
+    #[inline]
     pub fn get(&self, index: usize) -> Option<Frame<'_>> {
-        let meta = *self.frames.get(index)?;
+        let meta = self.frames.get(index)?;
+        let head = &self.heads.get(index)?.0;
         Some(Frame {
-            arena: &self.arena,
-            pieces: &self.pieces[meta.first..meta.end],
+            head: &head[..HEAD.min(meta.len as usize)],
             meta,
+            batch: self,
         })
     }
 
@@ -146,34 +284,68 @@ impl<'v> Batch<'v> {
 /// One frame of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'b> {
-    arena: &'b [u8],
-    pieces: &'b [Piece<'b>],
-    meta: Meta,
+    head: &'b [u8],
+    meta: &'b Meta<'b>,
+    batch: &'b Batch<'b>,
 }
 
 impl<'b> Frame<'b> {
     /// Length in bytes, without FCS.
+    #[inline]
     pub fn len(&self) -> usize {
-        self.meta.len
+        self.meta.len as usize
     }
 
     /// Whether it has no bytes.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.meta.len == 0
     }
 
     /// What it still asks for.
-    pub fn notes(&self) -> &Offload {
-        &self.meta.notes
+    #[inline]
+    pub fn notes(&self) -> &'b Offload {
+        match self.meta.notes {
+            0 => NO_NOTES,
+            more => &self.batch.notes[more as usize - 1],
+        }
     }
 
-    /// Its bytes, run by run.
+    /// Whether it has no notes at all ([`Offload::NONE`]).
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.meta.notes == 0
+    }
+
+    /// Its first bytes, [`HEAD`] of them or all: the batch's own copy, which nobody changes.
+    #[inline]
+    pub fn head(&self) -> &'b [u8] {
+        self.head
+    }
+
+    /// What lies behind the head, run by run.
+    #[inline]
+    pub fn rest(&self) -> impl Iterator<Item = ReadSlice<'b>> + Clone + use<'b> {
+        let (meta, batch) = (self.meta, self.batch);
+        let list = match meta.runs {
+            0 => &[][..],
+            1 => std::slice::from_ref(&meta.run),
+            runs => &batch.pieces[meta.first as usize..][..runs as usize],
+        };
+        list.iter().map(|piece| piece.slice(&batch.arena))
+    }
+
+    /// What lies behind the head, if that is one run.
+    #[inline]
+    pub fn single_rest(&self) -> Option<ReadSlice<'b>> {
+        (self.meta.runs == 1).then(|| self.meta.run.slice(&self.batch.arena))
+    }
+
+    /// Its bytes, run by run: the head, then the rest.
+    #[inline]
     pub fn slices(&self) -> impl Iterator<Item = ReadSlice<'b>> + Clone + use<'b> {
-        let arena = self.arena;
-        self.pieces.iter().map(move |piece| match *piece {
-            Piece::Own { start, len } => ReadSlice::from_bytes(&arena[start..start + len]),
-            Piece::Memory(slice) => slice,
-        })
+        let head = (!self.head.is_empty()).then(|| ReadSlice::from_bytes(self.head));
+        head.into_iter().chain(self.rest())
     }
 
     /// Copies from byte `start` on into `out`; returns how many bytes there were.
@@ -204,6 +376,8 @@ impl<'b> Frame<'b> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -228,7 +402,9 @@ mod tests {
         assert_eq!(first.copy_to(2, &mut mid), 3);
         assert_eq!(mid, [3, 9, 4]);
         assert_eq!(first.copy_to(5, &mut mid), 1);
-        assert!(batch.get(1).expect("there").notes().csum_valid);
+        assert!(first.is_plain());
+        let second = batch.get(1).expect("there");
+        assert!(second.notes().csum_valid && !second.is_plain());
         assert!(batch.get(2).is_none());
     }
 
@@ -236,12 +412,114 @@ mod tests {
     fn recycling_keeps_the_storage_and_drops_the_frames() {
         let mut batch = Batch::new();
         for _ in 0..100 {
-            batch.push_bytes(&[1; 10]);
+            batch.push_bytes(&[1; 100]);
+            batch.push_bytes(&[2; 100]);
             batch.end(Offload::NONE);
         }
-        let storage = batch.pieces.capacity();
+        let storage = |batch: &Batch<'_>| {
+            [
+                batch.pieces.capacity(),
+                batch.frames.capacity(),
+                batch.arena.capacity(),
+            ]
+        };
+        let before = storage(&batch);
         let batch: Batch<'static> = batch.recycle();
         assert!(batch.is_empty());
-        assert_eq!(batch.pieces.capacity(), storage);
+        assert_eq!(storage(&batch), before);
+    }
+
+    #[test]
+    fn a_head_stays_what_it_was_when_the_memory_behind_it_changes() {
+        let memory = guest_mem::Memory::new();
+        memory.map_anon(0, 0x1000).expect("map");
+        let view = memory.view();
+        view.write(0, &[1; 100]).expect("write");
+        let mut batch = Batch::new();
+        view.read_slices(0, 100, &mut |s| batch.push_slice(s))
+            .expect("slices");
+        batch.end(Offload::NONE);
+        view.write(0, &[2; 100]).expect("write");
+        let frame = batch.get(0).expect("there");
+        assert_eq!(frame.head(), [1; HEAD]);
+        let rest = frame.single_rest().expect("one run");
+        let mut bytes = [0; 100 - HEAD];
+        assert_eq!(rest.copy_to(0, &mut bytes), bytes.len());
+        assert_eq!(bytes, [2; 100 - HEAD], "not copied");
+        assert_eq!(frame.to_vec()[..HEAD], [1; HEAD]);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Bytes(Vec<u8>),
+        Slice(Vec<u8>),
+        End(bool),
+        Abandon,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let bytes = || proptest::collection::vec(any::<u8>(), 0..90);
+        prop_oneof![
+            bytes().prop_map(Step::Bytes),
+            bytes().prop_map(Step::Slice),
+            any::<bool>().prop_map(Step::End),
+            Just(Step::Abandon),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_way_to_look_at_a_frame_shows_the_same_bytes(
+            steps in proptest::collection::vec(step(), 0..60)
+        ) {
+            let mut batch = Batch::new();
+            let mut want: Vec<(Vec<u8>, bool)> = Vec::new();
+            let mut open = Vec::new();
+            for step in &steps {
+                match step {
+                    Step::Bytes(bytes) => {
+                        batch.push_bytes(bytes);
+                        open.extend_from_slice(bytes);
+                    }
+                    Step::Slice(bytes) => {
+                        batch.push_slice(ReadSlice::from_bytes(bytes));
+                        open.extend_from_slice(bytes);
+                    }
+                    Step::End(plain) => {
+                        let notes = Offload { csum_valid: !plain, ..Offload::NONE };
+                        prop_assert_eq!(batch.end(notes), want.len());
+                        want.push((std::mem::take(&mut open), *plain));
+                    }
+                    Step::Abandon => {
+                        batch.abandon();
+                        open.clear();
+                    }
+                }
+                prop_assert_eq!(batch.open_len(), open.len());
+            }
+            prop_assert_eq!(batch.len(), want.len());
+            for (frame, (bytes, plain)) in batch.iter().zip(&want) {
+                prop_assert_eq!(frame.len(), bytes.len());
+                prop_assert_eq!(frame.to_vec(), bytes.clone());
+                prop_assert_eq!(frame.head(), &bytes[..bytes.len().min(HEAD)]);
+                prop_assert_eq!(frame.is_plain(), *plain);
+                let whole = |slices: Vec<ReadSlice<'_>>| {
+                    let mut out = Vec::new();
+                    for slice in slices {
+                        let at = out.len();
+                        out.resize(at + slice.len(), 0);
+                        slice.copy_to(0, &mut out[at..]);
+                    }
+                    out
+                };
+                let rest = &bytes[bytes.len().min(HEAD)..];
+                prop_assert_eq!(whole(frame.slices().collect()), bytes.clone());
+                prop_assert_eq!(whole(frame.rest().collect()), rest);
+                match frame.single_rest() {
+                    Some(run) => prop_assert_eq!(whole(vec![run]), rest),
+                    None => prop_assert!(frame.rest().count() != 1),
+                }
+            }
+        }
     }
 }

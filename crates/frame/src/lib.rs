@@ -12,7 +12,7 @@ mod finish;
 mod sink;
 mod sum;
 
-pub use batch::{Batch, Frame, MAX_BATCH};
+pub use batch::{Batch, Frame, HEAD, MAX_BATCH};
 pub use expand::{ExpandError, expand};
 pub use finish::Finisher;
 pub use sink::{Caps, Counted, Sink, Wake};

@@ -108,7 +108,7 @@ impl Scratch {
         (dealt, held.map(|(slot, _)| ports[slot as usize].clone()))
     }
 
-    /// Copies each header once; all decisions are on the copy.
+    /// All decisions are on the batch's own copy of the header.
     fn judge(&mut self, from: &Port, batch: &Batch<'_>, picks: &[u16]) {
         self.frames.clear();
         for pick in picks {
@@ -121,10 +121,11 @@ impl Scratch {
                 route: Route::Nowhere(Refusal::Runt),
             };
             if let Some(frame) = batch.get((*pick).into()) {
-                let mut header = [0; ETHERNET_HEADER];
                 judged.len = frame.len() as u32;
-                let whole = frame.copy_to(0, &mut header) == header.len();
-                let [dst, src] = [0, 6].map(|at| MacAddr::from_prefix(&header[at..]));
+                let header = frame.head();
+                let whole = header.len() >= ETHERNET_HEADER;
+                let [dst, src] =
+                    [0, 6].map(|at| MacAddr::from_prefix(header.get(at..).unwrap_or(&[])));
                 if let (true, Some(dst), Some(src)) = (whole, dst, src) {
                     judged.dst = Key::new(dst, ONE_DOMAIN);
                     judged.src = Key::new(src, ONE_DOMAIN);

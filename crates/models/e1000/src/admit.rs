@@ -46,10 +46,11 @@ impl Admitted {
 }
 
 impl Rx<'_, '_> {
-    /// Looks at the first bytes of a frame, once, and decides on that copy.
+    /// Looks at the first bytes of a frame, which are the batch's own copy.
     pub(crate) fn look(&self, frame: &Frame<'_>) -> Admitted {
         let mut head = [0u8; GLANCE + TAG];
-        let n = frame.copy_to(0, &mut head[..GLANCE]);
+        let n = frame.head().len().min(GLANCE);
+        head[..n].copy_from_slice(&frame.head()[..n]);
         let mut first = [0u8; GLANCE];
         first.copy_from_slice(&head[..GLANCE]);
         let mut dst = [0; 6];

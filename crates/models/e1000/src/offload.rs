@@ -9,7 +9,7 @@ use frame::{Batch, Caps};
 use wire::{Csum, Fragment, Gso, L3Kind, L4Kind, Layers, MAX_SEGMENTS, Offload, Sum};
 
 use crate::desc::Context;
-use crate::gather::Gather;
+use crate::gather::{Cursor, Gather};
 
 /// Longest frame the chip sends without segmentation (manual §3.3.3: 16288 bytes).
 pub(crate) const MAX_FRAME: usize = 16288;
@@ -19,8 +19,6 @@ pub(crate) const MAX_TSO: usize = 0xf_ffff + 0xff;
 pub(crate) const MIN_FRAME: usize = 60;
 /// Bytes copied of a packet that needs work: all places a descriptor's 8-bit offsets reach.
 const HEADERS: usize = 320;
-/// Bytes copied of a packet that needs none: what a switch decides upon, and small packets whole.
-const GLANCE: usize = 64;
 
 const TAG_AT: usize = 12;
 const ETHERNET_HEADER: usize = 14;
@@ -114,12 +112,7 @@ impl Insertion {
 
 /// The sum over `start..end`, of which the part inside `head` is read from there (it may have been
 /// changed) and the rest from the packet at `body`, the cursor of byte `head.len()`.
-fn sum_over(
-    head: &[u8],
-    packet: &Gather<'_, '_>,
-    body: crate::gather::Cursor,
-    at: &Insertion,
-) -> Sum {
+fn sum_over(head: &[u8], packet: &Gather<'_, '_>, body: Cursor, at: &Insertion) -> Sum {
     let mut sum = Sum::ZERO;
     let inside = at.end.min(head.len());
     // Offsets have 8 bits and lie inside the packet, so the start is always in the copy.
@@ -180,17 +173,24 @@ fn single<'v>(
 ) -> Made {
     let context = &request.context;
     let mut made = Made::default();
-    let mut copy = [0u8; HEADERS];
     let work = request.ip_sum || request.l4_sum;
-    let want = if work { HEADERS } else { GLANCE };
-    let n = packet.copy_head(&mut copy[..want]);
-    let head = &mut copy[..n];
-    let mut body = packet.cursor(n);
     let (tag, vlan) = place_tag(request, caps);
     let mut notes = Offload {
         vlan,
         ..Offload::NONE
     };
+    if !work && tag.is_none() {
+        packet.push(&mut Cursor::default(), packet.len(), batch);
+        if request.pad {
+            pad(batch);
+        }
+        batch.end(notes);
+        return made;
+    }
+    let mut copy = [0u8; HEADERS];
+    let n = packet.copy_head(&mut copy);
+    let head = &mut copy[..n];
+    let mut body = packet.cursor(n);
     if request.ip_sum {
         match Insertion::ip(context, packet.len()) {
             Some(at) => {
@@ -343,7 +343,7 @@ fn segment_headers(
 fn segment_sums(
     own: &mut [u8],
     packet: &Gather<'_, '_>,
-    body: crate::gather::Cursor,
+    body: Cursor,
     request: &Request,
     size: usize,
 ) -> bool {

@@ -575,18 +575,17 @@ fn finish(
 fn sent(shared: &Shared, batch: &Batch<'_>, taken: usize, tally: &mut Tally) {
     let (mut frames, mut bytes) = (0, 0);
     for frame in batch.iter().take(taken) {
-        let mut dst = [0; 6];
-        frame.copy_to(0, &mut dst);
+        let dst = frame.head().first_chunk::<6>().unwrap_or(&[0; 6]);
         let notes = frame.notes();
         let (len, hdr) = (frame.len(), usize::from(notes.hdr_len));
         let mss = usize::from(notes.gso_size);
         if notes.gso == Gso::None || mss == 0 || len <= hdr {
-            tally.sent((len + FCS) as u64, &dst);
+            tally.sent((len + FCS) as u64, dst);
         } else {
             let mut payload = len - hdr;
             while payload > 0 {
                 let size = payload.min(mss);
-                tally.sent((hdr + size + FCS) as u64, &dst);
+                tally.sent((hdr + size + FCS) as u64, dst);
                 payload -= size;
             }
         }
