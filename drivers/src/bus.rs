@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use guest_mem::{Fault, Memory};
+use vfio_user::Area;
 
 /// Why the machine could not do what a driver asked.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +38,44 @@ impl Dma {
     /// The address one past the end.
     pub fn end(&self) -> u64 {
         self.iova.wrapping_add(self.len)
+    }
+}
+
+/// What a driver's words with its device have cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// Register reads, each a question and an answer.
+    pub reads: u64,
+    /// Register writes.
+    pub writes: u64,
+    /// Messages sent to the device, of any kind.
+    pub messages: u64,
+    /// Interrupts taken.
+    pub interrupts: u64,
+    /// System calls of this side: sends, receives, waits.
+    pub syscalls: u64,
+}
+
+impl std::ops::Sub for Costs {
+    type Output = Self;
+    fn sub(self, before: Self) -> Self {
+        Self {
+            reads: self.reads - before.reads,
+            writes: self.writes - before.writes,
+            messages: self.messages - before.messages,
+            interrupts: self.interrupts - before.interrupts,
+            syscalls: self.syscalls - before.syscalls,
+        }
+    }
+}
+
+impl std::ops::AddAssign for Costs {
+    fn add_assign(&mut self, other: Self) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.messages += other.messages;
+        self.interrupts += other.interrupts;
+        self.syscalls += other.syscalls;
     }
 }
 
@@ -87,6 +126,21 @@ pub trait Bus {
 
     /// The memory, for the driver's own access. All clones are the same memory.
     fn memory(&self) -> Memory;
+
+    /// Memory from [`Bus::alloc`], found once and for all: for a driver whose inner loop must not
+    /// look addresses up.
+    ///
+    /// # Errors
+    /// When it was not allocated here, or this bus cannot.
+    fn area(&self, dma: Dma) -> Result<Area, BusError> {
+        let _ = dma;
+        Err(BusError::Unsupported("give memory out as an area"))
+    }
+
+    /// What went over the bus so far; zeros where nobody counts.
+    fn costs(&self) -> Costs {
+        Costs::default()
+    }
 
     /// Waits for an interrupt; `false` when `timeout` passed without one. After one, no other
     /// comes before [`Bus::unmask_irq`].
@@ -179,6 +233,12 @@ macro_rules! forward {
             }
             fn memory(&self) -> Memory {
                 (**self).memory()
+            }
+            fn area(&self, dma: Dma) -> Result<Area, BusError> {
+                (**self).area(dma)
+            }
+            fn costs(&self) -> Costs {
+                (**self).costs()
             }
             fn wait_irq(&mut self, timeout: Duration) -> Result<bool, BusError> {
                 (**self).wait_irq(timeout)

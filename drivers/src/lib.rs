@@ -15,6 +15,6 @@ pub mod e1000;
 mod model_bus;
 mod socket_bus;
 
-pub use bus::{Bus, BusError, Dma};
+pub use bus::{Bus, BusError, Costs, Dma};
 pub use model_bus::{Automask, FakeClock, FakeTimer, ModelBus, Recorded, Recorder};
 pub use socket_bus::{FarEnd, SocketBus};

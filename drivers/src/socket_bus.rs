@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use guest_mem::{Memory, Prot};
 use vfio_user::codec::{irq, region};
-use vfio_user::{Client, ClientError, ClientOptions, EventFd, SharedMem};
+use vfio_user::{Area, Client, ClientError, ClientOptions, EventFd, SharedMem};
 
-use crate::bus::{Bus, BusError, Dma};
+use crate::bus::{Bus, BusError, Costs, Dma};
 
 const PAGE: u64 = 0x1000;
 
@@ -37,6 +37,8 @@ pub struct SocketBus {
     io_bars: u8,
     next_iova: u64,
     far_end: Option<FarEnd>,
+    /// Without the client's own system calls.
+    costs: Costs,
 }
 
 impl SocketBus {
@@ -79,6 +81,7 @@ impl SocketBus {
             io_bars,
             next_iova: 0x10_0000,
             far_end: None,
+            costs: Costs::default(),
         })
     }
 
@@ -114,11 +117,15 @@ fn refused_is_all_ones(result: Result<(), ClientError>, data: &mut [u8]) -> Resu
 
 impl Bus for SocketBus {
     fn bar_read(&mut self, bar: u8, offset: u64, data: &mut [u8]) -> Result<(), BusError> {
+        self.costs.reads += 1;
+        self.costs.messages += 1;
         let result = self.client.region_read(bar.into(), offset, data);
         refused_is_all_ones(result, data)
     }
 
     fn bar_write(&mut self, bar: u8, offset: u64, data: &[u8]) -> Result<(), BusError> {
+        self.costs.writes += 1;
+        self.costs.messages += 1;
         let result = if self.io_bars >> bar & 1 == 0 {
             self.client.region_post(bar.into(), offset, data)
         } else {
@@ -128,11 +135,13 @@ impl Bus for SocketBus {
     }
 
     fn config_read(&mut self, offset: u16, data: &mut [u8]) -> Result<(), BusError> {
+        self.costs.messages += 1;
         let result = self.client.region_read(region::CONFIG, offset.into(), data);
         refused_is_all_ones(result, data)
     }
 
     fn config_write(&mut self, offset: u16, data: &[u8]) -> Result<(), BusError> {
+        self.costs.messages += 1;
         let result = self
             .client
             .region_write(region::CONFIG, offset.into(), data);
@@ -160,6 +169,7 @@ impl Bus for SocketBus {
                 other => other.into(),
             });
         }
+        self.costs.messages += 1;
         self.shared.insert(iova, shared);
         Ok(Dma { iova, len })
     }
@@ -169,6 +179,7 @@ impl Bus for SocketBus {
             .unmap(dma.iova, dma.len)
             .map_err(|e| BusError::Memory(e.to_string()))?;
         self.client.dma_unmap(dma.iova, dma.len)?;
+        self.costs.messages += 1;
         self.shared.remove(&dma.iova);
         Ok(())
     }
@@ -177,11 +188,39 @@ impl Bus for SocketBus {
         self.memory.clone()
     }
 
+    fn area(&self, dma: Dma) -> Result<Area, BusError> {
+        let (start, shared) = self
+            .shared
+            .range(..=dma.iova)
+            .next_back()
+            .ok_or(BusError::Unsupported("find memory it did not give"))?;
+        let offset = (dma.iova - start) as usize;
+        let len = dma.len as usize;
+        if offset > shared.len() || len > shared.len() - offset {
+            return Err(BusError::Unsupported("find memory it did not give"));
+        }
+        Ok(shared.area(offset, len))
+    }
+
+    fn costs(&self) -> Costs {
+        let (receives, sends) = self.client.syscalls();
+        Costs {
+            syscalls: self.costs.syscalls + receives + sends,
+            ..self.costs
+        }
+    }
+
     fn wait_irq(&mut self, timeout: Duration) -> Result<bool, BusError> {
-        Ok(self.interrupt.wait(timeout).is_some())
+        // One poll, and one read if there was something.
+        self.costs.syscalls += 1;
+        let came = self.interrupt.wait(timeout).is_some();
+        self.costs.syscalls += u64::from(came);
+        self.costs.interrupts += u64::from(came);
+        Ok(came)
     }
 
     fn unmask_irq(&mut self) -> Result<(), BusError> {
+        self.costs.messages += 1;
         Ok(self.client.unmask(irq::INTX, 0)?)
     }
 

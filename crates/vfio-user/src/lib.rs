@@ -122,7 +122,7 @@ pub use dma::{Dma, DmaError, DmaToken};
 pub use event::EventFd;
 pub use interrupts::Interrupts;
 pub use server::{ListenError, Listener, Progress, Server, ServerError};
-pub use shared_mem::SharedMem;
+pub use shared_mem::{Area, SharedMem};
 
 pub use guest_mem;
 pub use pci;

@@ -188,6 +188,124 @@ impl SharedMem {
     }
 }
 
+/// A part of shared memory, found once: what the inner loop of a driver works on. An access costs
+/// one comparison and the access itself.
+///
+/// Offsets are within the area; beyond its end they panic, as slice indices do.
+#[derive(Clone)]
+pub struct Area {
+    ptr: NonNull<u8>,
+    len: usize,
+    /// Keeps the mapping.
+    _owner: Arc<Inner>,
+}
+
+// SAFETY: as for `Inner`: nothing but copies and atomic operations, which tolerate other threads.
+unsafe impl Send for Area {}
+// SAFETY: as above.
+unsafe impl Sync for Area {}
+
+impl std::fmt::Debug for Area {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Area").field("len", &self.len).finish()
+    }
+}
+
+impl SharedMem {
+    /// `len` bytes from `offset` on.
+    ///
+    /// # Panics
+    /// When they lie beyond the end.
+    pub fn area(&self, offset: usize, len: usize) -> Area {
+        let ptr = NonNull::new(self.at(offset, len)).expect("a mapping is not at address 0");
+        let _owner = Arc::clone(&self.0);
+        Area { ptr, len, _owner }
+    }
+}
+
+impl Area {
+    /// Bytes.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline(always)]
+    fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        if offset > self.len || len > self.len - offset {
+            outside(offset, len, self.len);
+        }
+        // SAFETY: the comparison keeps the result inside the area.
+        unsafe { self.ptr.as_ptr().add(offset) }
+    }
+
+    #[inline(always)]
+    fn word<T>(&self, offset: usize) -> *mut T {
+        assert!(offset.is_multiple_of(size_of::<T>()), "not aligned");
+        self.at(offset, size_of::<T>()).cast()
+    }
+
+    /// Copies out.
+    #[inline]
+    pub fn read(&self, offset: usize, data: &mut [u8]) {
+        let from = self.at(offset, data.len());
+        // SAFETY: `at` checked the range; the regions cannot overlap, `data` being a Rust slice.
+        unsafe { std::ptr::copy_nonoverlapping(from, data.as_mut_ptr(), data.len()) }
+    }
+
+    /// Copies in.
+    #[inline]
+    pub fn write(&self, offset: usize, data: &[u8]) {
+        let to = self.at(offset, data.len());
+        // SAFETY: as in `read`.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) }
+    }
+
+    /// Reads `N` bytes wherever they lie.
+    #[inline(always)]
+    pub fn get<const N: usize>(&self, offset: usize) -> [u8; N] {
+        let from = self.at(offset, N);
+        // SAFETY: `at` checked the range, and bytes have no alignment; volatile because the other
+        // side may write them now, and what is read is whatever it is.
+        unsafe { from.cast::<[u8; N]>().read_volatile() }
+    }
+
+    /// Writes `N` bytes wherever they lie.
+    #[inline(always)]
+    pub fn put<const N: usize>(&self, offset: usize, bytes: [u8; N]) {
+        let to = self.at(offset, N);
+        // SAFETY: as in `get`.
+        unsafe { to.cast::<[u8; N]>().write_volatile(bytes) }
+    }
+
+    /// Loads a byte.
+    #[inline(always)]
+    pub fn load_u8(&self, offset: usize, order: Ordering) -> u8 {
+        // SAFETY: `word` checked range and alignment; the owner keeps the mapping.
+        unsafe { AtomicU8::from_ptr(self.word(offset)) }.load(order)
+    }
+
+    /// Loads a naturally aligned 64-bit word in host order.
+    #[inline(always)]
+    pub fn load_u64(&self, offset: usize, order: Ordering) -> u64 {
+        // SAFETY: as in `load_u8`.
+        unsafe { AtomicU64::from_ptr(self.word(offset)) }.load(order)
+    }
+
+    /// Stores a naturally aligned 64-bit word in host order.
+    #[inline(always)]
+    pub fn store_u64(&self, offset: usize, value: u64, order: Ordering) {
+        // SAFETY: as in `load_u8`.
+        unsafe { AtomicU64::from_ptr(self.word(offset)) }.store(value, order);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn outside(offset: usize, len: usize, area: usize) -> ! {
+    panic!("{offset:#x}+{len:#x} is outside an area of {area:#x} bytes")
+}
+
 impl AsFd for SharedMem {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.fd.as_fd()

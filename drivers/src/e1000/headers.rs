@@ -79,6 +79,7 @@ impl Layout {
 }
 
 /// What the device is told of a packet before its data.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Prepared {
     /// The context.
     pub context: Context,
@@ -88,14 +89,16 @@ pub(super) struct Prepared {
     pub len: usize,
 }
 
-/// Patches a copy of the headers for the offload and describes them to the device.
+/// Patches a copy of the headers for the offload and describes them to the device. `frame` needs to
+/// hold no more than the headers of a frame of `total` bytes.
 pub(super) fn prepare(
     frame: &[u8],
+    total: usize,
     offload: TxOffload,
     headers: &mut [u8; MAX_HEADERS],
 ) -> Result<Prepared, DriverError> {
     let layout = Layout::of(frame).ok_or(DriverError::Frame("not TCP or UDP over IP"))?;
-    if layout.end > MAX_HEADERS {
+    if layout.end > MAX_HEADERS || layout.end > total {
         return Err(DriverError::Frame("headers too long"));
     }
     let headers = &mut headers[..layout.end];
@@ -123,13 +126,13 @@ pub(super) fn prepare(
             context.tucmd |= tucmd::TSE;
             context.mss = mss;
             context.hdrlen = layout.end as u8;
-            context.paylen = (frame.len() - layout.end) as u32;
+            context.paylen = (total - layout.end) as u32;
             // The device fills the lengths in, per segment, and adds them to the seed.
             let (at, len) = if layout.ipv4 { (2, 2) } else { (4, 2) };
             headers[layout.l3 + at..layout.l3 + at + len].fill(0);
             0
         }
-        _ => (frame.len() - layout.l4) as u32,
+        _ => (total - layout.l4) as u32,
     };
     let mut options = 0;
     if layout.ipv4 && offload.ip_sum() {

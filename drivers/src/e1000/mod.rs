@@ -3,6 +3,7 @@
 pub mod desc;
 mod headers;
 mod nvm;
+pub mod poll;
 pub mod regs;
 mod rx;
 mod setup;
@@ -121,10 +122,14 @@ pub struct Config {
     pub tx_ring: u32,
     /// Bytes of each transmit buffer; longer frames take several descriptors.
     pub tx_buffer: u32,
+    /// Bytes from one transmit buffer to the next; at least `tx_buffer`.
+    pub tx_stride: u32,
     /// Receive descriptors: a multiple of 8, up to 4096.
     pub rx_ring: u32,
     /// Receive buffer: 256, 512, 1024, 2048, 4096, 8192 or 16384 bytes.
     pub rx_buffer: u32,
+    /// Bytes from one receive buffer to the next; at least `rx_buffer`.
+    pub rx_stride: u32,
     /// Accept frames beyond 1522 bytes.
     pub long_packets: bool,
     /// Have the CRC stripped by the device; otherwise the driver takes it off.
@@ -171,8 +176,10 @@ impl Config {
             mac: None,
             tx_ring: 256,
             tx_buffer: 2048,
+            tx_stride: 0,
             rx_ring: 256,
             rx_buffer: 2048,
+            rx_stride: 0,
             long_packets: false,
             strip_crc: false,
             promiscuous: false,

@@ -30,6 +30,24 @@ pub enum RxSums {
     Bad,
 }
 
+impl RxSums {
+    /// What a descriptor says.
+    pub fn of(descriptor: &Receive) -> Self {
+        let Receive { status, errors, .. } = *descriptor;
+        let (ip, l4) = (
+            status & rx_status::IPCS != 0,
+            status & rx_status::TCPCS != 0,
+        );
+        if status & rx_status::IXSM != 0 || !(ip || l4) {
+            RxSums::Unknown
+        } else if errors & (rx_error::IPE | rx_error::TCPE) != 0 {
+            RxSums::Bad
+        } else {
+            RxSums::Good { ip, l4 }
+        }
+    }
+}
+
 /// A received frame, still in the ring's buffers.
 #[derive(Clone, Copy)]
 pub struct RxFrame<'r> {
@@ -67,18 +85,7 @@ impl RxFrame<'_> {
 
     /// The checksum verdict.
     pub fn sums(&self) -> RxSums {
-        let Receive { status, errors, .. } = self.last;
-        let (ip, l4) = (
-            status & rx_status::IPCS != 0,
-            status & rx_status::TCPCS != 0,
-        );
-        if status & rx_status::IXSM != 0 || !(ip || l4) {
-            RxSums::Unknown
-        } else if errors & (rx_error::IPE | rx_error::TCPE) != 0 {
-            RxSums::Bad
-        } else {
-            RxSums::Good { ip, l4 }
-        }
+        RxSums::of(&self.last)
     }
 
     /// Copies from byte `start` on into `out`; returns how many bytes there were.
@@ -120,6 +127,8 @@ pub(super) struct Ring {
     ring: Dma,
     buffers: Dma,
     slot: u32,
+    /// From one buffer to the next.
+    stride: u32,
     count: u32,
     /// First descriptor of the frame that comes next.
     next: u32,
@@ -143,11 +152,13 @@ impl Ring {
         }
         receive_control(config)?;
         let ring = bus.alloc(u64::from(count) * desc::SIZE)?;
-        let buffers = bus.alloc(u64::from(count) * u64::from(config.rx_buffer))?;
+        let stride = config.rx_stride.max(config.rx_buffer);
+        let buffers = bus.alloc(u64::from(count) * u64::from(stride))?;
         let this = Self {
             ring,
             buffers,
             slot: config.rx_buffer,
+            stride,
             count,
             next: 0,
             refill: 0,
@@ -171,7 +182,7 @@ impl Ring {
     }
 
     fn buffer(&self, index: u32) -> u64 {
-        self.buffers.iova + u64::from(index) * u64::from(self.slot)
+        self.buffers.iova + u64::from(index) * u64::from(self.stride)
     }
 
     /// Descriptors the driver holds, done with and not given back.

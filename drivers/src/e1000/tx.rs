@@ -89,6 +89,8 @@ pub(super) struct Ring {
     buffers: Dma,
     /// Bytes per buffer.
     slot: u32,
+    /// From one buffer to the next.
+    stride: u32,
     count: u32,
     /// Next descriptor to fill.
     tail: u32,
@@ -115,17 +117,19 @@ impl Ring {
                 "a transmit buffer has 1 to 16384 bytes",
             ));
         }
+        let stride = config.tx_stride.max(config.tx_buffer);
         if config.report_every == 0 || config.report_every > count / 2 {
             return Err(DriverError::Config(
                 "reports are asked for at least twice per ring",
             ));
         }
         let ring = bus.alloc(u64::from(count) * desc::SIZE)?;
-        let buffers = bus.alloc(u64::from(count) * u64::from(config.tx_buffer))?;
+        let buffers = bus.alloc(u64::from(count) * u64::from(stride))?;
         Ok(Self {
             ring,
             buffers,
             slot: config.tx_buffer,
+            stride,
             count,
             tail: 0,
             clean: 0,
@@ -153,7 +157,7 @@ impl Ring {
     }
 
     fn buffer(&self, index: u32) -> u64 {
-        self.buffers.iova + u64::from(index) * u64::from(self.slot)
+        self.buffers.iova + u64::from(index) * u64::from(self.stride)
     }
 
     fn push(&mut self, view: &View<'_>, raw: &Raw, reported: bool) -> Result<(), BusError> {
@@ -211,7 +215,7 @@ impl Ring {
         let mut headers = [0; MAX_HEADERS];
         let (mut patched, mut options) = (0, 0);
         if opts.offload.wants_context() {
-            let mut prepared = headers::prepare(frame, opts.offload, &mut headers)?;
+            let mut prepared = headers::prepare(frame, frame.len(), opts.offload, &mut headers)?;
             (patched, options) = (prepared.len, prepared.popts);
             if opts.delay {
                 prepared.context.tucmd |= cmd::IDE;

@@ -1,0 +1,272 @@
+//! The fast way: what a poll-mode driver of DPDK or netmap does, with nothing per frame but the
+//! frame and its descriptor.
+//!
+//! Rings and buffers are found once ([`Bus::area`]) and accessed where they lie; a burst costs one
+//! write of a tail register, which is one posted message. The sender's frames are made in place,
+//! the receiver's are looked at in place.
+
+mod rx;
+mod tx;
+
+use std::time::Duration;
+
+use super::regs::{self, cause};
+use super::{Config, Driver, DriverError};
+use crate::bus::{Bus, Costs};
+
+pub use rx::RxFrame;
+pub use tx::{Buffer, Offload, TxFrame};
+
+/// How to run the rings beyond what [`Config`] says.
+#[derive(Clone, Debug)]
+pub struct PollConfig {
+    /// Device, rings and offloads. `report_every` and `refill` are the lots in which descriptors
+    /// come back.
+    pub device: Config,
+    /// The longest frame to be sent, in bytes; before segmentation.
+    pub longest: u32,
+    /// Take descriptors back by reading TDH, which is a question to the device, and ask for no
+    /// reports at all.
+    pub reclaim_by_head: bool,
+}
+
+impl PollConfig {
+    /// Rings of 256, frames of MTU size, buffers as far apart as a packet buffer's bookkeeping
+    /// puts them (which also spreads them over the cache), reports and refills by 32.
+    pub fn new() -> Self {
+        Self {
+            device: Config {
+                tx_ring: 256,
+                rx_ring: 256,
+                tx_stride: 2048 + 256,
+                rx_stride: 2048 + 256,
+                ..Config::poll()
+            },
+            longest: 1514,
+            reclaim_by_head: false,
+        }
+    }
+
+    /// The same with rings of so many descriptors: a multiple of 8, from 80 to 4096 as the stock
+    /// driver takes them.
+    #[must_use]
+    pub fn rings(mut self, tx: u32, rx: u32) -> Self {
+        self.device.tx_ring = tx;
+        self.device.rx_ring = rx;
+        self.device.report_every = (tx / 4).clamp(1, 32);
+        self.device.refill = (rx / 4).clamp(1, 32);
+        self
+    }
+
+    /// The same for frames of up to `longest` bytes sent, and received whole in one buffer up to
+    /// `received` bytes where the chip has one of that size.
+    #[must_use]
+    pub fn frames(mut self, longest: u32, received: u32) -> Self {
+        self.longest = longest;
+        let sizes = [2048, 4096, 8192, 16384];
+        // The CRC is stripped before it reaches memory.
+        let size = sizes.into_iter().find(|&size| received <= size);
+        self.device.rx_buffer = size.unwrap_or(16384);
+        self.device.rx_stride = self.device.rx_buffer + 256;
+        self.device.long_packets = received > 1518;
+        if longest > self.device.tx_buffer {
+            self.device.tx_buffer = longest.next_multiple_of(64).min(tx::LONGEST_PIECE);
+            self.device.tx_stride = self.device.tx_buffer + 256;
+        }
+        self
+    }
+}
+
+impl Default for PollConfig {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A NIC in poll mode.
+pub struct Poll<B: Bus> {
+    driver: Driver<B>,
+    tx: tx::Queue,
+    rx: rx::Queue,
+}
+
+impl<B: Bus> Poll<B> {
+    /// Brings the device up ([`Driver::new`]) and takes its rings over.
+    ///
+    /// # Errors
+    /// As [`Driver::new`]; or the bus cannot give its memory out.
+    pub fn new(bus: B, config: &PollConfig) -> Result<Self, DriverError> {
+        let driver = Driver::new(bus, config.device.clone())?;
+        let [tx_ring, tx_buffers] = driver.tx.memory();
+        let [rx_ring, rx_buffers] = driver.rx.memory();
+        let bus = driver.bus();
+        let tx = tx::Queue::new(
+            bus.area(tx_ring)?,
+            bus.area(tx_buffers)?,
+            tx_buffers.iova,
+            config,
+        )?;
+        let rx = rx::Queue::new(
+            bus.area(rx_ring)?,
+            bus.area(rx_buffers)?,
+            rx_buffers.iova,
+            &config.device,
+        );
+        Ok(Self { driver, tx, rx })
+    }
+
+    /// The station address.
+    pub fn mac(&self) -> [u8; 6] {
+        self.driver.mac()
+    }
+
+    /// The driver underneath, for registers and statistics. Its own ways to send and receive must
+    /// not be used.
+    pub fn driver(&mut self) -> &mut Driver<B> {
+        &mut self.driver
+    }
+
+    /// What it has cost so far.
+    pub fn costs(&self) -> Costs {
+        self.driver.bus().costs()
+    }
+
+    /// Makes up to `most` frames in place and hands them to the device with one register write.
+    /// `make` gets the frame's number in this burst and its buffer, and says what was made; a
+    /// frame of length 0 ends the burst. Returns how many were sent: fewer than `most` when the
+    /// device holds the rest of the ring.
+    ///
+    /// # Errors
+    /// When the device is gone, or a frame is longer than [`PollConfig::longest`].
+    #[inline]
+    pub fn send(
+        &mut self,
+        most: u32,
+        make: impl FnMut(u32, &Buffer<'_>) -> TxFrame,
+    ) -> Result<u32, DriverError> {
+        if self.tx.short_of(most) {
+            self.reclaim()?;
+        }
+        let sent = self.tx.fill(most, make)?;
+        self.kick()?;
+        Ok(sent)
+    }
+
+    /// As [`Poll::send`] without the register write.
+    ///
+    /// # Errors
+    /// As [`Poll::send`].
+    #[inline]
+    pub fn queue(
+        &mut self,
+        most: u32,
+        make: impl FnMut(u32, &Buffer<'_>) -> TxFrame,
+    ) -> Result<u32, DriverError> {
+        if self.tx.short_of(most) {
+            self.reclaim()?;
+        }
+        self.tx.fill(most, make)
+    }
+
+    /// Tells the device of what was queued since the last time: one posted write, or none.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    #[inline]
+    pub fn kick(&mut self) -> Result<(), DriverError> {
+        if let Some(tail) = self.tx.news() {
+            self.driver.write(regs::TDT, tail)?;
+        }
+        Ok(())
+    }
+
+    /// Takes sent descriptors back. Returns how many frames they were.
+    ///
+    /// # Errors
+    /// When the device is gone, or its head is outside the ring.
+    pub fn reclaim(&mut self) -> Result<u32, DriverError> {
+        if self.tx.by_head() {
+            let head = self.driver.read(regs::TDH)?;
+            return self.tx.reclaim_to(head);
+        }
+        Ok(self.tx.reclaim())
+    }
+
+    /// Whether the device has taken everything that was handed to it: a question to the device.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn all_taken(&mut self) -> Result<bool, DriverError> {
+        let head = self.driver.read(regs::TDH)?;
+        Ok(head == self.tx.tail())
+    }
+
+    /// Fills every transmit buffer by `fill` (its number, the buffer), before anything is sent.
+    pub fn prepare(&mut self, fill: impl FnMut(u32, &Buffer<'_>)) {
+        self.tx.prepare(fill);
+    }
+
+    /// Frames that fit the ring now, as far as known without asking.
+    pub fn room(&self) -> u32 {
+        self.tx.room()
+    }
+
+    /// Shows up to `most` received frames to `each`, where they lie, and gives their buffers back
+    /// in lots. Returns how many there were.
+    ///
+    /// # Errors
+    /// When the device wrote back nonsense or is gone.
+    #[inline]
+    pub fn receive(
+        &mut self,
+        most: u32,
+        each: impl FnMut(&RxFrame<'_>),
+    ) -> Result<u32, DriverError> {
+        let n = self.rx.look(most, each)?;
+        if let Some(tail) = self.rx.news() {
+            self.driver.write(regs::RDT, tail)?;
+        }
+        Ok(n)
+    }
+
+    /// Gives all buffers back at once, however few they are.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    pub fn refill(&mut self) -> Result<(), DriverError> {
+        if let Some(tail) = self.rx.all_news() {
+            self.driver.write(regs::RDT, tail)?;
+        }
+        Ok(())
+    }
+
+    /// Sleeps until the device interrupts for a received frame, or for `timeout`. What came since
+    /// the last look interrupts at once, so nothing is slept over. Gives all buffers back first.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    pub fn wait(&mut self, timeout: Duration) -> Result<bool, DriverError> {
+        const CAUSES: u32 = cause::RXT0 | cause::RXDMT0 | cause::RXO;
+        self.refill()?;
+        self.driver.write(regs::IMS, CAUSES)?;
+        let came = self.driver.bus_mut().wait_irq(timeout)?;
+        if came {
+            self.driver.read(regs::ICR)?;
+            self.driver.write(regs::IMC, u32::MAX)?;
+            self.driver.bus_mut().unmask_irq()?;
+        } else {
+            self.driver.write(regs::IMC, u32::MAX)?;
+        }
+        Ok(came)
+    }
+
+    /// Stops the device and gives all memory back. Returns the bus.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    pub fn shutdown(self) -> Result<B, DriverError> {
+        let Self { driver, tx, rx } = self;
+        drop((tx, rx));
+        driver.shutdown()
+    }
+}
