@@ -10,6 +10,7 @@ use crate::config::{
     SwitchConfig,
 };
 use crate::error::Error;
+use crate::pktgen::args::PktGen;
 use crate::spec::{ModelName, Moderation, NicMac, PortSpec};
 
 /// NICs for virtual machines, in a process of their own.
@@ -54,6 +55,8 @@ pub enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Generate and judge packets through NICs, as a guest would.
+    PktGen(Box<PktGen>),
 }
 
 /// `hypernic run`.
@@ -205,7 +208,7 @@ mod tests {
             .unwrap_or_else(|e| panic!("{e}"));
         match cli.command {
             Command::Run(run) => run.into_config(),
-            Command::Serve { .. } => unreachable!("run was given"),
+            _ => unreachable!("run was given"),
         }
     }
 

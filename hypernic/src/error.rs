@@ -70,6 +70,20 @@ pub enum Error {
         /// Cause and cure.
         message: String,
     },
+    /// There is no NIC to be driven at a socket.
+    #[error("{socket}: {message}", socket = .socket.display())]
+    Peer {
+        /// The socket.
+        socket: PathBuf,
+        /// Cause and cure.
+        message: String,
+    },
+    /// A NIC went away, or did what no NIC does, while it was driven.
+    #[error("the NIC failed: {0}")]
+    Device(String),
+    /// Frames were not received as they were sent.
+    #[error("{0}")]
+    Verdict(String),
     /// Anything else of the operating system.
     #[error("{what}: {source}")]
     Os {
@@ -86,8 +100,10 @@ impl Error {
         match self {
             Error::Usage(_) => ExitCode::Usage,
             Error::Config { .. } | Error::ReadConfig { .. } => ExitCode::Config,
-            Error::Port { .. } | Error::Socket { .. } | Error::Nvm { .. } => ExitCode::Resource,
-            Error::Os { .. } => ExitCode::Failure,
+            Error::Port { .. } | Error::Socket { .. } | Error::Nvm { .. } | Error::Peer { .. } => {
+                ExitCode::Resource
+            }
+            Error::Device(_) | Error::Verdict(_) | Error::Os { .. } => ExitCode::Failure,
         }
     }
 

@@ -13,6 +13,7 @@ pub mod log;
 pub mod nic;
 mod nvm;
 mod patience;
+pub mod pktgen;
 mod ports;
 pub mod report;
 pub mod spec;

@@ -31,6 +31,7 @@ fn serve(cli: Cli) -> Result<(), Error> {
     let (config, only_check) = match cli.command {
         Command::Run(run) => (run.into_config()?, false),
         Command::Serve { file, check } => (HostConfig::load(&file)?, check),
+        Command::PktGen(generator) => return generator.execute(),
     };
     if only_check {
         print(hints::banner(&config));
