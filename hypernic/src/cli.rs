@@ -10,6 +10,7 @@ use crate::config::{
     SwitchConfig,
 };
 use crate::error::Error;
+use crate::guard::{Guard, GuardArgs};
 use crate::pktgen::args::PktGen;
 use crate::spec::{ModelName, Moderation, NicMac, PortSpec};
 
@@ -100,6 +101,9 @@ pub struct Run {
     /// Frames of each NIC come from its own address only, and from no other port of the switch.
     #[arg(long)]
     pub mac_lock: bool,
+    /// What each NIC may do on its switch.
+    #[command(flatten)]
+    pub guard: GuardArgs,
 }
 
 impl Run {
@@ -154,7 +158,10 @@ impl Run {
             }
         }
         let mut host = HostConfig::default();
-        let port = if switch_name.is_none() && sockets.len() == 1 && ports.len() == 1 {
+        let guard = self.guard.into_guard();
+        // Guards are the switch's: with any, even one NIC on one port has a switch between.
+        let alone = sockets.len() == 1 && ports.len() == 1 && guard == Guard::default();
+        let port = if switch_name.is_none() && alone {
             ports.remove(0)
         } else {
             let name = switch_name.unwrap_or_else(|| "switch0".into());
@@ -162,6 +169,7 @@ impl Run {
                 name: name.clone(),
                 ports,
                 ageing: DEFAULT_AGEING,
+                uplink_guard: Guard::default(),
             };
             host.switches.push(switch);
             PortSpec::Switch(name)
@@ -192,6 +200,7 @@ impl Run {
                 eeprom: eeproms.next(),
                 pause: self.pause,
                 mac_lock: self.mac_lock,
+                guard: guard.clone(),
             });
         }
         Ok(host)
@@ -235,6 +244,16 @@ mod tests {
         let host = run("--socket-path a --port switch:lan").expect("good");
         assert_eq!(host.switches[0].name, "lan");
         assert_eq!(host.nics[0].port, PortSpec::Switch("lan".into()));
+    }
+
+    #[test]
+    fn guards_need_a_switch_and_so_make_one() {
+        let host =
+            run("--socket-path a --port tap:t0 --tx-rate 1gbit,burst=5ms --private").expect("good");
+        assert_eq!(host.switches.len(), 1);
+        let guard = &host.nics[0].guard;
+        assert!(guard.private && guard.rx_rate.is_none());
+        assert_eq!(guard.tx_rate, "1gbit,burst=5ms".parse().ok());
     }
 
     #[test]

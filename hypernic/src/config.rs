@@ -8,6 +8,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::error::Error;
+use crate::guard::{Guard, RawGuard};
 use crate::spec::{ModelName, Moderation, NicMac, PortSpec};
 
 /// A whole host.
@@ -28,6 +29,8 @@ pub struct SwitchConfig {
     pub ports: Vec<PortSpec>,
     /// How long an address is remembered.
     pub ageing: Duration,
+    /// What each of `ports` may do.
+    pub uplink_guard: Guard,
 }
 
 /// One NIC.
@@ -56,6 +59,8 @@ pub struct NicConfig {
     pub pause: bool,
     /// On a switch: frames come from `mac` and no other address, and from no other port.
     pub mac_lock: bool,
+    /// On a switch: what else the NIC may do there.
+    pub guard: Guard,
 }
 
 /// How a VMM reaches a NIC.
@@ -93,6 +98,7 @@ struct RawSwitch {
     #[serde(default)]
     ports: Vec<Spanned<PortSpec>>,
     ageing_seconds: Option<Spanned<u64>>,
+    uplink_guard: Option<Spanned<RawGuard>>,
 }
 
 #[derive(Deserialize)]
@@ -114,6 +120,7 @@ struct RawNic {
     pause: bool,
     #[serde(default)]
     mac_lock: bool,
+    guard: Option<Spanned<RawGuard>>,
 }
 
 /// What is wrong and at which byte of the text.
@@ -194,11 +201,17 @@ impl RawHost {
                     ));
                 }
             };
+            let uplink_guard = checked(raw.uplink_guard, |guard| {
+                (guard.private || !guard.allow_macs.is_empty()).then(|| {
+                    "private and allow-macs are for NICs: an uplink brings frames of many".into()
+                })
+            })?;
             let ports = raw.ports.into_iter().map(Spanned::into_inner).collect();
             host.switches.push(SwitchConfig {
                 name,
                 ports,
                 ageing,
+                uplink_guard,
             });
         }
         if self.nic.is_empty() {
@@ -286,6 +299,16 @@ impl RawHost {
                     ),
                 ));
             }
+            let on_switch = matches!(raw.port.get_ref(), PortSpec::Switch(_));
+            let guard = checked(raw.guard, |_| {
+                (!on_switch).then(|| {
+                    format!(
+                        "guards are kept by a switch: add [[switch]] name = \"…\" with ports = \
+                         [\"{}\"], and give this NIC port = \"switch:…\"",
+                        raw.port.get_ref()
+                    )
+                })
+            })?;
             let busy_poll = match &raw.busy_poll_us {
                 None => DEFAULT_BUSY_POLL,
                 Some(us) => Some(Duration::from_micros(*us.get_ref()))
@@ -306,9 +329,27 @@ impl RawHost {
                 eeprom: raw.eeprom.map(Spanned::into_inner),
                 pause: raw.pause,
                 mac_lock: raw.mac_lock,
+                guard,
             });
         }
         Ok(host)
+    }
+}
+
+/// A guard, if what it says can be and `refuse` has nothing against it.
+fn checked(
+    raw: Option<Spanned<RawGuard>>,
+    refuse: impl FnOnce(&Guard) -> Option<String>,
+) -> Result<Guard, Fault> {
+    let Some(raw) = raw else {
+        return Ok(Guard::default());
+    };
+    let at = raw.span().start;
+    let guard = raw.into_inner().check();
+    let guard = guard.map_err(|(at, message)| Fault(Some(at), message))?;
+    match refuse(&guard) {
+        Some(message) => Err(Fault(Some(at), message)),
+        None => Ok(guard),
     }
 }
 
@@ -351,6 +392,7 @@ eeprom = "/var/lib/a.nvm"
 name = "b"
 socket-path = "/run/b.sock"
 port = "switch:lan"
+guard = { tx-rate = "1gbit", storm = "broadcast=100", vlans = "untagged,10", max-macs = 8 }
 "#;
 
     #[test]
@@ -359,6 +401,11 @@ port = "switch:lan"
         assert_eq!(host.switches[0].ports.len(), 2);
         assert_eq!(host.switches[0].ageing, Duration::from_secs(60));
         assert_eq!(host.nics[0].mac.to_string(), "52:54:00:00:00:0a");
+        let guard = &host.nics[1].guard;
+        assert_eq!(guard.tx_rate, "1gbit".parse().ok());
+        assert_eq!((guard.max_macs, guard.private), (Some(8), false));
+        assert!(guard.vlans.as_ref().is_some_and(|set| set.contains(10)));
+        assert_eq!(host.nics[0].guard, Guard::default());
         assert_eq!(host.nics[1].mac, NicMac::from_name("b"));
         assert_eq!(host.nics[1].port, PortSpec::Switch("lan".into()));
     }
@@ -433,6 +480,30 @@ port = "switch:lan"
                 18,
                 10,
                 &["\"a\" already has this EEPROM file"],
+            ),
+            ("\"1gbit\"", "\"1g\"", 20, 21, &["bad rate", "no unit"]),
+            (
+                "untagged,10",
+                "untagged,4095",
+                20,
+                63,
+                &["bad VLAN \"4095\""],
+            ),
+            ("max-macs = 8", "max-macs = 0", 20, 89, &["between 1 and"]),
+            ("tx-rate", "tx-rat", 20, 11, &["unknown field"]),
+            (
+                "ageing-seconds = 60",
+                "uplink-guard = { private = true }",
+                5,
+                16,
+                &["for NICs"],
+            ),
+            (
+                "socket-path = \"/run/b.sock\"\nport = \"switch:lan\"",
+                "socket-path = \"/run/b.sock\"\nport = \"user\"",
+                20,
+                9,
+                &["guards are kept by a switch", "ports = [\"user\"]"],
             ),
             ("[[nic]]\nname = \"a\"", "[[nic]\nname = \"a\"", 7, 7, &[]),
         ];

@@ -112,8 +112,15 @@ impl Host {
             };
             let port = ports::open(spec).map_err(failed)?;
             let name = format!("{}/{}", config.name, port.name);
-            let entry = ports::attach(&running.switch, &port.name, port.sink, Behind::Uplink, None)
-                .map_err(failed)?;
+            let entry = ports::attach(
+                &running.switch,
+                &port.name,
+                port.sink,
+                Behind::Uplink,
+                None,
+                &config.uplink_guard,
+            )
+            .map_err(failed)?;
             let inlet = match port.inlet {
                 Some(inlet) => {
                     let shown = name.clone();
@@ -196,6 +203,7 @@ impl Host {
                     Arc::clone(&toward_guest),
                     Behind::Nic,
                     config.mac_lock.then_some(wire::MacAddr(config.mac.0)),
+                    &config.guard,
                 )
                 .map_err(port_error)?
             }

@@ -7,6 +7,7 @@ pub mod cli;
 pub mod config;
 pub mod error;
 mod fds;
+pub mod guard;
 pub mod hints;
 pub mod host;
 pub mod log;

@@ -13,6 +13,7 @@ use wire::MacAddr;
 
 use crate::config::SwitchConfig;
 use crate::fds;
+use crate::guard::Guard;
 use crate::report::Section;
 use crate::spec::PortSpec;
 
@@ -72,13 +73,16 @@ pub(crate) fn attach(
     name: &str,
     to: Arc<dyn Sink>,
     behind: Behind,
-    only: Option<MacAddr>,
+    lock: Option<MacAddr>,
+    guard: &Guard,
 ) -> Result<Arc<dyn Sink>, String> {
-    let config = PortConfig {
+    let mut config = PortConfig {
         waits: behind == Behind::Nic,
-        only,
+        uplink: behind == Behind::Uplink,
+        only: lock.into_iter().collect(),
         ..PortConfig::default()
     };
+    guard.apply(&mut config);
     let port = switch.attach(name, to, config).map_err(|e| e.to_string())?;
     Ok(port)
 }

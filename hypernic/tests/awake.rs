@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hypernic::config::{HostConfig, MAX_BUSY_POLL, NicConfig, SocketSpec};
+use hypernic::guard::Guard;
 use hypernic::host::Host;
 use hypernic::spec::{ModelName, Moderation, NicMac, PortSpec};
 use vfio_user::Client;
@@ -33,6 +34,7 @@ fn config(socket: &Path) -> HostConfig {
         eeprom: None,
         pause: false,
         mac_lock: false,
+        guard: Guard::default(),
     };
     HostConfig {
         switches: Vec::new(),

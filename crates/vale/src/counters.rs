@@ -37,6 +37,8 @@ counters! {
     rx_broadcast,
     /// Copies of flooded frames the port's sink took.
     tx_flooded,
+    /// Frames of a private port that went to uplinks instead of a neighbour.
+    rx_to_uplink,
     /// Addresses first seen on this port.
     learned,
     /// Addresses that moved here from another port.
@@ -59,6 +61,18 @@ counters! {
     drop_reserved,
     /// Frames that came in for an address on this very port.
     drop_hairpin,
+    /// Frames that came in of a VLAN this port, or their destination, is no member of.
+    drop_vlan,
+    /// Frames that came in for a private port, which only an uplink may reach.
+    drop_private,
+    /// Flooded frames that came in beyond this port's storm limits.
+    drop_storm,
+    /// Frames that came in beyond this port's rate, and could not wait.
+    drop_rate_in,
+    /// Frames for this port beyond its rate that nobody kept.
+    drop_rate_out,
+    /// Times a sender waited for its own rate.
+    paced,
     /// Frames that came in after this port, or their destination, had been detached.
     drop_port_gone,
     /// Frames for this port alone that found no room in its sink.

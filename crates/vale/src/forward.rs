@@ -7,7 +7,8 @@ use wire::{ETHERNET_HEADER, MacAddr, SegmentError};
 
 use crate::Nanos;
 use crate::counters::{Counters, add};
-use crate::port::Port;
+use crate::guard::{Cost, Kind as Flood, vlan_of};
+use crate::port::{Blocked, Port};
 use crate::switch::{Shared, slot};
 use crate::table::{Key, Learn};
 
@@ -24,14 +25,9 @@ enum Refusal {
     Reserved,
     Hairpin,
     PortGone,
-}
-
-/// Why a frame goes everywhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flood {
-    Unknown,
-    Multicast,
-    Broadcast,
+    Vlan,
+    Private,
+    Storm,
 }
 
 /// Where a frame goes.
@@ -41,6 +37,8 @@ enum Route {
     /// To the port at this place in the list.
     Port(u32),
     Everywhere(Flood),
+    /// From a private port, and not for one it may reach: to those that lead out.
+    Uplinks,
 }
 
 /// A frame of the batch as it was judged. Its index here is its position.
@@ -53,6 +51,10 @@ struct Judged {
     len: u32,
     learn: Learn,
     route: Route,
+    /// Its VLAN, where a port of the switch asks for it.
+    vlan: u16,
+    /// The private port it has come back from, which it must not be shown again.
+    origin: Option<u32>,
 }
 
 /// Counts of one batch, to touch shared counters once.
@@ -65,7 +67,8 @@ struct Tally {
     multicast: u64,
     broadcast: u64,
     table_full: u64,
-    refused: [u64; 7],
+    to_uplink: u64,
+    refused: [u64; 10],
 }
 
 /// What one delivery needs, kept from batch to batch so that nothing is allocated.
@@ -80,6 +83,8 @@ pub(crate) struct Scratch {
     lists: Vec<Vec<u16>>,
     /// Positions for all ports.
     flood: Vec<u16>,
+    /// Those of them for the port at hand, while guards keep some from some.
+    spread: Vec<u16>,
     /// Positions for the port at hand, and the picks they stand for.
     merged: Vec<u16>,
     picks: Vec<u16>,
@@ -96,20 +101,64 @@ impl Scratch {
         from: &Arc<Port>,
         batch: &Batch<'_>,
         picks: &[u16],
-    ) -> (usize, Option<Arc<Port>>) {
+    ) -> (usize, Option<Blocked>) {
         let now = shared.now();
         let ports = shared.ports();
-        self.judge(from, batch, picks);
+        let (allowed, charged) = match &from.rate_in {
+            Some(rate) => rate.admit(now, costs(batch, picks)),
+            None => (picks.len(), Cost::default()),
+        };
+        let (picks, over) = picks.split_at(allowed);
+        self.judge(shared, from, batch, picks);
+        if from.uplink && shared.has_private() {
+            self.reflect(shared, &ports, now);
+        }
         self.look_up(shared, from, &ports, now);
+        if from.storm.is_some() || shared.is_guarded() {
+            self.police(from, &ports, now);
+        }
         self.list(&ports);
         let held = self.deliver(shared, from, &ports, batch, picks, now);
         let dealt = held.map_or(picks.len(), |(_, at)| at.into());
         self.count(&from.counters, dealt);
-        (dealt, held.map(|(slot, _)| ports[slot as usize].clone()))
+        if dealt < picks.len() {
+            self.refund(from, batch, &picks[..dealt], charged);
+        }
+        if let Some((at, _)) = held {
+            return (dealt, Some(Blocked::Full(ports[at as usize].clone())));
+        }
+        if let Some(rate) = &from.rate_in
+            && !over.is_empty()
+        {
+            if from.waits && shared.may_hold_up() {
+                add(&from.counters.paced, 1);
+                return (dealt, Some(Blocked::Paced(rate.worthwhile_at())));
+            }
+            let bytes = over.iter().filter_map(|p| batch.get((*p).into()));
+            add(&from.counters.rx_bytes, bytes.map(|f| f.len() as u64).sum());
+            add(&from.counters.rx_frames, over.len() as u64);
+            add(&from.counters.drop_rate_in, over.len() as u64);
+        }
+        (dealt + over.len(), None)
+    }
+
+    /// Gives back what was charged for the frames behind `dealt`, which come again.
+    fn refund(&self, from: &Port, batch: &Batch<'_>, dealt: &[u16], charged: Cost) {
+        if let Some(rate) = &from.rate_in {
+            rate.refund(charged, costs(batch, dealt).sum());
+        }
+        if let Some(storm) = &from.storm {
+            for judged in &self.frames[dealt.len()..] {
+                if let Route::Everywhere(kind) = judged.route {
+                    storm.refund(kind);
+                }
+            }
+        }
     }
 
     /// All decisions are on the batch's own copy of the header.
-    fn judge(&mut self, from: &Port, batch: &Batch<'_>, picks: &[u16]) {
+    fn judge(&mut self, shared: &Shared, from: &Port, batch: &Batch<'_>, picks: &[u16]) {
+        let vlans = shared.has_vlans();
         self.frames.clear();
         for pick in picks {
             let mut judged = Judged {
@@ -119,11 +168,16 @@ impl Scratch {
                 len: 0,
                 learn: Learn::Known,
                 route: Route::Nowhere(Refusal::Runt),
+                vlan: 0,
+                origin: None,
             };
             if let Some(frame) = batch.get((*pick).into()) {
                 judged.len = frame.len() as u32;
                 let header = frame.head();
                 let whole = header.len() >= ETHERNET_HEADER;
+                if vlans {
+                    judged.vlan = vlan_of(header, frame.notes());
+                }
                 let [dst, src] =
                     [0, 6].map(|at| MacAddr::from_prefix(header.get(at..).unwrap_or(&[])));
                 if let (true, Some(dst), Some(src)) = (whole, dst, src) {
@@ -133,7 +187,7 @@ impl Scratch {
                         Route::Nowhere(Refusal::BadNotes)
                     } else if src.is_multicast() {
                         Route::Nowhere(Refusal::SourceIsGroup)
-                    } else if from.only.is_some_and(|only| only != src) {
+                    } else if !from.may_be(src) {
                         Route::Nowhere(Refusal::Spoofed)
                     } else if dst.is_bridge_reserved() {
                         Route::Nowhere(Refusal::Reserved)
@@ -149,6 +203,54 @@ impl Scratch {
                 }
             }
             self.frames.push(judged);
+        }
+    }
+
+    /// Tells frames of private ports that a switch outside has sent back: their sources are still
+    /// where they were.
+    fn reflect(&mut self, shared: &Shared, ports: &[Arc<Port>], now: Nanos) {
+        let table = shared.table.read();
+        for judged in self.frames.iter_mut().filter(|judged| judged.station) {
+            let owner = table.lookup(judged.src, now);
+            let at = owner.and_then(|id| slot(ports, id));
+            if let Some(at) = at.filter(|at| ports[*at].private) {
+                judged.origin = Some(at as u32);
+                judged.station = false;
+            }
+        }
+    }
+
+    /// What the guards of a port have against frames from it.
+    fn police(&mut self, from: &Port, ports: &[Arc<Port>], now: Nanos) {
+        if let Some(storm) = &from.storm {
+            storm.refill(now);
+        }
+        for judged in &mut self.frames {
+            if matches!(judged.route, Route::Nowhere(_)) {
+                continue;
+            }
+            if !from.is_member(judged.vlan) {
+                judged.route = Route::Nowhere(Refusal::Vlan);
+                continue;
+            }
+            judged.route = match judged.route {
+                Route::Port(at) => {
+                    let to = &ports[at as usize];
+                    if from.private && !to.uplink {
+                        Route::Uplinks
+                    } else if !from.may_reach(to) {
+                        Route::Nowhere(Refusal::Private)
+                    } else if !to.is_member(judged.vlan) {
+                        Route::Nowhere(Refusal::Vlan)
+                    } else {
+                        judged.route
+                    }
+                }
+                Route::Everywhere(kind) if from.storm.as_ref().is_some_and(|s| !s.admit(kind)) => {
+                    Route::Nowhere(Refusal::Storm)
+                }
+                route => route,
+            };
         }
     }
 
@@ -231,7 +333,7 @@ impl Scratch {
             let position = position as u16;
             match judged.route {
                 Route::Nowhere(_) => {}
-                Route::Everywhere(_) => self.flood.push(position),
+                Route::Everywhere(_) | Route::Uplinks => self.flood.push(position),
                 Route::Port(at) => {
                     let place = &mut self.place[at as usize];
                     if *place == 0 {
@@ -293,7 +395,10 @@ impl Scratch {
             self.picks.clear();
             self.picks
                 .extend(dropped.map(|(_, p)| picks[usize::from(*p)]));
-            if !self.picks.is_empty() {
+            if to.is_rate_spent() {
+                // It is the switch that has no room for them, not the NIC behind.
+                add(&to.counters.drop_rate_out, self.picks.len() as u64);
+            } else if !self.picks.is_empty() {
                 add(&to.counters.drop_no_room, self.picks.len() as u64);
                 to.sink.give_up(batch, &self.picks);
             }
@@ -321,7 +426,25 @@ impl Scratch {
     ) -> u16 {
         let to = &ports[at as usize];
         let alone = place.map_or(&[][..], |place| &self.lists[place]);
-        merge(alone, &self.flood, &mut self.merged);
+        if shared.is_guarded() {
+            let frames = &self.frames;
+            let all = self.flood.iter().copied();
+            self.spread.clear();
+            self.spread.extend(all.filter(|p| {
+                let judged = &frames[usize::from(*p)];
+                let reached = match judged.route {
+                    Route::Uplinks => to.uplink,
+                    _ => from.may_reach(to),
+                };
+                reached && to.is_member(judged.vlan) && judged.origin != Some(at)
+            }));
+            merge(alone, &self.spread, &mut self.merged);
+        } else {
+            merge(alone, &self.flood, &mut self.merged);
+        }
+        if self.merged.is_empty() {
+            return 0;
+        }
         if !to.is_alive() {
             add(&from.counters.drop_port_gone, alone.len() as u64);
             return self.merged.last().map_or(0, |last| last + 1);
@@ -329,16 +452,24 @@ impl Scratch {
         self.picks.clear();
         let merged = self.merged.iter();
         self.picks.extend(merged.map(|p| picks[usize::from(*p)]));
+        let (allowed, charged) = match &to.rate_out {
+            Some(rate) => rate.admit(now, costs(batch, &self.picks)),
+            None => (self.picks.len(), Cost::default()),
+        };
+        let picks_now = &self.picks[..allowed];
         let mut bad = (0, 0, 0);
         let taken = self
             .finisher
-            .deliver(&*to.sink, batch, &self.picks, |pick, error| {
+            .deliver(&*to.sink, batch, picks_now, |pick, error| {
                 match error {
                     ExpandError::Segment(SegmentError::TooMany) => bad.0 += 1,
                     _ => bad.1 += 1,
                 }
                 bad.2 += batch.get(pick.into()).map_or(0, |f| f.len() as u64);
             });
+        if let Some(rate) = to.rate_out.as_ref().filter(|_| taken < allowed) {
+            rate.refund(charged, costs(batch, &picks_now[..taken]).sum());
+        }
         add(&from.counters.drop_too_many_segments, bad.0);
         add(&from.counters.drop_bad_notes, bad.1);
         let (sent, left) = self.merged.split_at(taken.min(self.merged.len()));
@@ -348,7 +479,7 @@ impl Scratch {
         for position in sent {
             let judged = &self.frames[usize::from(*position)];
             bytes += u64::from(judged.len);
-            flooded += u64::from(matches!(judged.route, Route::Everywhere(_)));
+            flooded += u64::from(!matches!(judged.route, Route::Port(_)));
         }
         let refused = bad.0 + bad.1;
         add(&to.counters.tx_frames, sent.len() as u64 - refused);
@@ -357,11 +488,13 @@ impl Scratch {
         self.picks.clear();
         for position in left {
             match self.frames[usize::from(*position)].route {
-                Route::Everywhere(_) => self.picks.push(picks[usize::from(*position)]),
-                _ => self.short.push((at, *position)),
+                Route::Port(_) => self.short.push((at, *position)),
+                _ => self.picks.push(picks[usize::from(*position)]),
             }
         }
-        if !self.picks.is_empty() {
+        if to.is_rate_spent() {
+            add(&to.counters.drop_rate_out, self.picks.len() as u64);
+        } else if !self.picks.is_empty() {
             add(&to.counters.drop_flood_no_room, self.picks.len() as u64);
             to.sink.give_up(batch, &self.picks);
         }
@@ -378,6 +511,7 @@ impl Scratch {
             match judged.route {
                 Route::Nowhere(refusal) => tally.refused[refusal as usize] += 1,
                 Route::Port(_) => tally.unicast += 1,
+                Route::Uplinks => tally.to_uplink += 1,
                 Route::Everywhere(Flood::Unknown) => tally.unknown += 1,
                 Route::Everywhere(Flood::Multicast) => tally.multicast += 1,
                 Route::Everywhere(Flood::Broadcast) => tally.broadcast += 1,
@@ -389,6 +523,7 @@ impl Scratch {
         add(&counters.rx_unknown_unicast, tally.unknown);
         add(&counters.rx_multicast, tally.multicast);
         add(&counters.rx_broadcast, tally.broadcast);
+        add(&counters.rx_to_uplink, tally.to_uplink);
         add(&counters.table_full, tally.table_full);
         let refused = |refusal: Refusal| tally.refused[refusal as usize];
         add(&counters.drop_runt, refused(Refusal::Runt));
@@ -399,7 +534,21 @@ impl Scratch {
         add(&counters.drop_reserved, refused(Refusal::Reserved));
         add(&counters.drop_hairpin, refused(Refusal::Hairpin));
         add(&counters.drop_port_gone, refused(Refusal::PortGone));
+        add(&counters.drop_vlan, refused(Refusal::Vlan));
+        add(&counters.drop_private, refused(Refusal::Private));
+        add(&counters.drop_storm, refused(Refusal::Storm));
     }
+}
+
+/// What frames cost of a rate.
+fn costs<'a>(
+    batch: &'a Batch<'_>,
+    picks: &'a [u16],
+) -> impl Iterator<Item = Cost> + Clone + use<'a> {
+    picks.iter().map(|pick| {
+        let frame = batch.get((*pick).into());
+        frame.map_or(Cost::default(), |f| Cost::of(f.len(), f.notes()))
+    })
 }
 
 /// Merges two ascending lists into `out`.

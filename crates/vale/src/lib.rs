@@ -59,11 +59,13 @@
 
 mod counters;
 mod forward;
+mod guard;
 mod keeper;
 mod port;
 mod switch;
 mod table;
 
+pub use guard::{BadVlan, DEFAULT_BURST_MS, Rate, Storm, VlanSet};
 pub use keeper::Keeper;
 pub use port::SwitchPort;
 pub use switch::{AttachError, Clock, MacInfo, Nanos, PortConfig, PortInfo, Switch, SwitchConfig};

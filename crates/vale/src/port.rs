@@ -11,6 +11,7 @@ use wire::MacAddr;
 use crate::Nanos;
 use crate::counters::{Counters, add};
 use crate::forward::Scratch;
+use crate::guard::{Meter, StormMeter, VlanSet};
 use crate::switch::{PortConfig, Shared};
 use crate::table::PortId;
 
@@ -25,8 +26,14 @@ pub(crate) struct Port {
     pub(crate) counters: Counters,
     /// Whether frames from here may be left with their sender.
     pub(crate) waits: bool,
-    /// The only address frames may come from here.
-    pub(crate) only: Option<MacAddr>,
+    /// The only addresses frames may come from here, if any are named.
+    pub(crate) only: Vec<MacAddr>,
+    pub(crate) uplink: bool,
+    pub(crate) private: bool,
+    pub(crate) vlans: Option<VlanSet>,
+    pub(crate) rate_in: Option<Meter>,
+    pub(crate) rate_out: Option<Meter>,
+    pub(crate) storm: Option<StormMeter>,
     alive: AtomicBool,
     /// Since when a sender waits for it, plus one; 0 while none does.
     held_since: AtomicU64,
@@ -45,19 +52,51 @@ fn waited(since: u64, now: Nanos) -> Nanos {
 }
 
 impl Port {
-    pub(crate) fn new(id: PortId, name: String, sink: Arc<dyn Sink>, config: &PortConfig) -> Port {
+    pub(crate) fn new(
+        id: PortId,
+        name: String,
+        sink: Arc<dyn Sink>,
+        config: &PortConfig,
+        now: Nanos,
+    ) -> Port {
         Port {
             id,
             name,
             sink,
             counters: Counters::default(),
             waits: config.waits,
-            only: config.only,
+            only: config.only.clone(),
+            uplink: config.uplink,
+            private: config.private,
+            vlans: config.vlans.clone(),
+            rate_in: Meter::new(config.rate_in, now),
+            rate_out: Meter::new(config.rate_out, now),
+            storm: StormMeter::new(config.storm, now),
             alive: AtomicBool::new(true),
             held_since: AtomicU64::new(0),
             owed: AtomicU64::new(0),
             waiting: Mutex::default(),
         }
+    }
+
+    /// Whether frames from here may come from `source`.
+    pub(crate) fn may_be(&self, source: MacAddr) -> bool {
+        self.only.is_empty() || self.only.contains(&source)
+    }
+
+    /// Whether frames from here may go to `to`, so far as one of the two is private.
+    pub(crate) fn may_reach(&self, to: &Port) -> bool {
+        (!self.private || to.uplink) && (!to.private || self.uplink)
+    }
+
+    /// Whether no more may leave here for now.
+    pub(crate) fn is_rate_spent(&self) -> bool {
+        self.rate_out.as_ref().is_some_and(|rate| !rate.is_open())
+    }
+
+    /// Whether frames of this VLAN may pass here.
+    pub(crate) fn is_member(&self, vlan: u16) -> bool {
+        self.vlans.as_ref().is_none_or(|set| set.contains(vlan))
     }
 
     pub(crate) fn close(&self) {
@@ -144,8 +183,24 @@ pub struct SwitchPort {
     /// Belongs to the delivery under way. Held while other ports' sinks are called, which is safe
     /// because sinks never call back into the sender.
     scratch: Mutex<Scratch>,
-    /// The port that had no room in the last short delivery.
-    blocked_on: Mutex<Weak<Port>>,
+    /// What the last short delivery was short of.
+    blocked_on: Mutex<BlockedOn>,
+}
+
+/// Why frames stay with their sender.
+pub(crate) enum Blocked {
+    /// This port has no room.
+    Full(Arc<Port>),
+    /// The sender has used up its rate until then.
+    Paced(Nanos),
+}
+
+#[derive(Clone, Debug, Default)]
+enum BlockedOn {
+    #[default]
+    Nothing,
+    Full(Weak<Port>),
+    Paced(Nanos),
 }
 
 impl SwitchPort {
@@ -187,10 +242,13 @@ impl Sink for SwitchPort {
         let mut scratch = self.scratch.lock();
         let mut done = 0;
         for chunk in picks.chunks(MAX_BATCH) {
-            let (dealt, blocked_on) = scratch.forward(&self.shared, &self.port, batch, chunk);
+            let (dealt, blocked) = scratch.forward(&self.shared, &self.port, batch, chunk);
             done += dealt;
-            if let Some(port) = blocked_on {
-                *self.blocked_on.lock() = Arc::downgrade(&port);
+            if let Some(blocked) = blocked {
+                *self.blocked_on.lock() = match blocked {
+                    Blocked::Full(port) => BlockedOn::Full(Arc::downgrade(&port)),
+                    Blocked::Paced(until) => BlockedOn::Paced(until),
+                };
                 break;
             }
         }
@@ -203,20 +261,35 @@ impl Sink for SwitchPort {
     }
 
     fn want_room(&self, waker: &Arc<dyn Wake>) {
-        let blocked_on = self.blocked_on.lock().upgrade();
-        let Some(port) = blocked_on else {
-            return waker.wake();
-        };
+        let blocked_on = self.blocked_on.lock().clone();
         let now = self.shared.now();
-        let deadline = now.saturating_add(port.patience(now, self.shared.stall_bound()));
+        let (port, deadline) = match blocked_on {
+            BlockedOn::Nothing => return waker.wake(),
+            BlockedOn::Paced(until) => (None, until),
+            BlockedOn::Full(port) => {
+                let Some(port) = port.upgrade() else {
+                    return waker.wake();
+                };
+                let patience = port.patience(now, self.shared.stall_bound());
+                let mut deadline = now.saturating_add(patience);
+                if let Some(rate) = &port.rate_out {
+                    // Room that comes with time: its sink does not know of it.
+                    deadline = deadline.min(rate.worthwhile_at().max(now + 1));
+                }
+                (Some(port), deadline)
+            }
+        };
         self.port.wait_until(waker, deadline);
         // Only after that: a port detached before wakes here, one detached later wakes the waiters,
         // and so does an alarm that is cleared.
-        if !port.is_alive() || !self.port.is_alive() || !self.shared.may_hold_up() {
+        let gone = port.as_ref().is_some_and(|port| !port.is_alive());
+        if gone || !self.port.is_alive() || !self.shared.may_hold_up() {
             return waker.wake();
         }
-        self.shared.sound_alarm();
-        port.sink.want_room(waker);
+        self.shared.sound_alarm(deadline);
+        if let Some(port) = port {
+            port.sink.want_room(waker);
+        }
     }
 }
 

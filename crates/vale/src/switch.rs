@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use frame::{Sink, Wake};
@@ -11,6 +11,7 @@ use thiserror::Error;
 use wire::MacAddr;
 
 use crate::forward::ONE_DOMAIN;
+use crate::guard::{Rate, Storm, VlanSet};
 use crate::port::{Port, SwitchPort};
 use crate::table::{Key, PortId, Table};
 
@@ -61,18 +62,37 @@ pub struct PortConfig {
     /// guest's NIC, whose own traffic waits. Wrong for what brings frames for many guests, such as
     /// an uplink: one slow guest would hold up the others' frames too.
     pub waits: bool,
-    /// The one address that frames may come from here, and from no other port. `None`: whatever
+    /// The addresses that frames may come from here, and from no other port. None: whatever
     /// address is seen is learned, which a driver that changes its address (bonding) needs.
-    pub only: Option<MacAddr>,
+    pub only: Vec<MacAddr>,
+    /// It leads out, to many, rather than to one guest.
+    pub uplink: bool,
+    /// It has to do with uplinks only: all its frames go there, also those for a neighbour, and it
+    /// hears of nobody else. So a switch outside sees, and may refuse, whatever goes between guests.
+    pub private: bool,
+    /// The VLANs it is a member of; frames of others neither enter nor leave here. `None`: all.
+    pub vlans: Option<VlanSet>,
+    /// Most that may enter here. What is more waits with its sender, if that waits.
+    pub rate_in: Option<Rate>,
+    /// Most that may leave here. For what is more the port is full.
+    pub rate_out: Option<Rate>,
+    /// Most flooded frames that may enter here.
+    pub storm: Storm,
 }
 
 impl Default for PortConfig {
-    /// 1024 addresses, waits, any address.
+    /// 1024 addresses, waits, no guards.
     fn default() -> Self {
         PortConfig {
             max_macs: 1024,
             waits: true,
-            only: None,
+            only: Vec::new(),
+            uplink: false,
+            private: false,
+            vlans: None,
+            rate_in: None,
+            rate_out: None,
+            storm: Storm::default(),
         }
     }
 }
@@ -129,8 +149,12 @@ pub(crate) struct Shared {
     stall_bound: Nanos,
     alarm: RwLock<Option<Arc<dyn Wake>>>,
     has_alarm: AtomicBool,
-    /// Somebody will call `tick` at the earliest deadline.
-    armed: AtomicBool,
+    /// When somebody will call `tick`.
+    armed: AtomicU64,
+    /// There is a port that not every other may reach.
+    has_private: AtomicBool,
+    /// There is a port that is not a member of every VLAN.
+    has_vlans: AtomicBool,
 }
 
 fn nanos(duration: Duration) -> Nanos {
@@ -157,7 +181,9 @@ impl Switch {
             stall_bound: nanos(config.stall_bound),
             alarm: RwLock::new(None),
             has_alarm: AtomicBool::new(false),
-            armed: AtomicBool::new(false),
+            armed: AtomicU64::new(Nanos::MAX),
+            has_private: AtomicBool::new(false),
+            has_vlans: AtomicBool::new(false),
         };
         Switch {
             shared: Arc::new(shared),
@@ -181,16 +207,17 @@ impl Switch {
             return Err(AttachError::TooManyPorts(ports.len()));
         }
         let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
-        let port = Arc::new(Port::new(id, name.to_owned(), to, &config));
+        let port = Arc::new(Port::new(id, name.to_owned(), to, &config, shared.now()));
         {
             let mut table = shared.table.write();
             table.add_port(id, config.max_macs);
-            if let Some(only) = config.only {
-                table.fix(Key::new(only, ONE_DOMAIN), id);
+            for only in &config.only {
+                table.fix(Key::new(*only, ONE_DOMAIN), id);
             }
         }
         let mut list = Vec::clone(&ports);
         list.push(port.clone());
+        shared.note_guards(&list);
         *ports = Arc::new(list);
         Ok(Arc::new(SwitchPort::new(shared.clone(), port)))
     }
@@ -209,6 +236,7 @@ impl Switch {
             let gone = list.remove(at);
             gone.close();
             shared.table.write().remove_port(gone.id);
+            shared.note_guards(&list);
             *ports = Arc::new(list);
             (gone, ports.clone())
         };
@@ -279,12 +307,12 @@ impl Switch {
     /// or `None` to wait for the alarm.
     pub fn tick(&self) -> Option<Nanos> {
         // First, so that whoever begins to wait meanwhile sounds the alarm again.
-        self.shared.armed.store(false, Ordering::SeqCst);
+        self.shared.armed.store(Nanos::MAX, Ordering::SeqCst);
         let now = self.shared.now();
         let ports = self.shared.ports();
         let next = ports.iter().filter_map(|p| p.wake_due(now)).min();
-        if next.is_some() {
-            self.shared.armed.store(true, Ordering::SeqCst);
+        if let Some(next) = next {
+            self.shared.armed.fetch_min(next, Ordering::SeqCst);
         }
         next
     }
@@ -320,13 +348,33 @@ impl Shared {
         self.stall_bound
     }
 
-    /// There is a deadline no earlier than any before it.
-    pub(crate) fn sound_alarm(&self) {
-        if !self.armed.swap(true, Ordering::SeqCst)
+    /// There is a new deadline.
+    pub(crate) fn sound_alarm(&self, deadline: Nanos) {
+        if self.armed.fetch_min(deadline, Ordering::SeqCst) > deadline
             && let Some(alarm) = self.alarm.read().clone()
         {
             alarm.wake();
         }
+    }
+
+    fn note_guards(&self, ports: &[Arc<Port>]) {
+        let private = ports.iter().any(|port| port.private);
+        let vlans = ports.iter().any(|port| port.vlans.is_some());
+        self.has_private.store(private, Ordering::Release);
+        self.has_vlans.store(vlans, Ordering::Release);
+    }
+
+    pub(crate) fn has_private(&self) -> bool {
+        self.has_private.load(Ordering::Acquire)
+    }
+
+    /// Some frames may not go to some ports.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.has_private() || self.has_vlans()
+    }
+
+    pub(crate) fn has_vlans(&self) -> bool {
+        self.has_vlans.load(Ordering::Acquire)
     }
 }
 

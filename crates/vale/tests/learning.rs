@@ -268,7 +268,7 @@ proptest! {
 fn a_locked_port_sends_from_its_address_only_and_nobody_else_does() {
     let (switch, _) = switch(SwitchConfig::default());
     let locked = PortConfig {
-        only: Some(MacAddr::from(mac(1))),
+        only: vec![MacAddr::from(mac(1))],
         ..PortConfig::default()
     };
     let to_a = Recorder::new(MANY);
