@@ -29,7 +29,10 @@ fn file(text: &str) {
         Ok(host) => host,
         Err(error) => {
             let error = error.to_string();
-            assert!(!error.contains('\n'), "more than a line: {error}");
+            assert!(
+                !error.contains(char::is_control),
+                "more than a line: {error:?}"
+            );
             let place = error.strip_prefix("h.toml:").expect("its place");
             let (line, rest) = place.split_once(':').expect("a line");
             let (column, _) = rest.split_once(':').expect("a column");

@@ -47,10 +47,12 @@ pub fn frames(data: &[u8]) {
     let mut batch = Batch::new();
     for (bytes, notes, cut) in &kept {
         parse(bytes);
-        // Our own header, then pieces of any length: where a frame is cut must not matter.
+        // Our own header, then pieces of any length, 64 or so at most: where a frame is cut must not
+        // matter.
         let (head, rest) = bytes.split_at(usize::from(*cut).min(bytes.len()));
         batch.push_bytes(head);
-        for piece in rest.chunks(usize::from(*cut) * 3 + 7) {
+        let piece = (usize::from(*cut) * 3 + 7).max(rest.len() / 64);
+        for piece in rest.chunks(piece) {
             batch.push_slice(ReadSlice::from_bytes(piece));
         }
         batch.end(*notes);

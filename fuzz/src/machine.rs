@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use crc32fast::Hasher;
@@ -199,17 +199,87 @@ impl Drop for Machine {
             return;
         }
         let memory = std::mem::take(&mut self.env.memory);
-        // Recording stops for the cleaning itself.
-        memory.meter().record(false);
-        memory.meter().drain(&mut |a| self.written.push(a));
-        for access in &self.written {
-            let zeros = &[0; 0x1_1000][..access.len as usize];
-            memory.view().write(access.iova, zeros).expect("was there");
-        }
-        memory.meter().record(true);
+        self.dirt.clean(&memory);
         GUEST.set(Some(memory));
     }
 }
+
+/// Bytes of guest memory that are clean or dirty together.
+const BLOCK: u64 = 256;
+
+/// What has been written to the guest's memory, in blocks: first those of [`RAM`], then those at
+/// [`HIGH`].
+#[derive(Default)]
+struct Dirt([u64; ((RAM_LEN + HIGH_LEN) / BLOCK).div_ceil(64) as usize]);
+
+impl Dirt {
+    fn note(&mut self, access: Access) {
+        let at = if access.iova >= HIGH {
+            access.iova - HIGH + RAM_LEN
+        } else {
+            access.iova - RAM
+        };
+        for block in at / BLOCK..(at + access.len).div_ceil(BLOCK) {
+            self.0[block as usize / 64] |= 1 << (block % 64);
+        }
+    }
+
+    /// Takes over what has been recorded.
+    fn take(&mut self, memory: &Memory) {
+        memory.meter().drain(&mut |access| self.note(access));
+    }
+
+    /// The addresses of what is dirty.
+    fn blocks(&self) -> impl Iterator<Item = u64> {
+        let words = (0..).zip(&self.0);
+        let blocks = words.flat_map(|(at, word)| {
+            let mut left = *word;
+            std::iter::from_fn(move || {
+                let bit = left.trailing_zeros();
+                left &= left.checked_sub(1)?;
+                Some((at * 64 + u64::from(bit)) * BLOCK)
+            })
+        });
+        blocks.map(|at| {
+            if at >= RAM_LEN {
+                at - RAM_LEN + HIGH
+            } else {
+                at + RAM
+            }
+        })
+    }
+
+    /// Makes everything zero again.
+    fn clean(&mut self, memory: &Memory) {
+        self.take(memory);
+        // Nobody records the cleaning itself.
+        memory.meter().record(false);
+        let view = memory.view();
+        for at in self.blocks() {
+            let zeros = [0; BLOCK as usize];
+            view.write(at, &zeros).expect("was there");
+        }
+        memory.meter().record(true);
+        *self = Self::default();
+    }
+}
+
+/// Where the counters that bounds are about stand among all.
+struct Places {
+    fetched: usize,
+    received: usize,
+}
+
+static PLACES: LazyLock<Places> = LazyLock::new(|| {
+    let mut names = Vec::new();
+    let nic = new(config());
+    nic.control.counters(&mut |name, _| names.push(name));
+    let place = |name| names.iter().position(|n| *n == name).expect(name);
+    Places {
+        fetched: place("tx_desc_fetched"),
+        received: place("rx_frames"),
+    }
+});
 
 fn config() -> Config {
     let mut config = Config::new(MAC);
@@ -233,8 +303,10 @@ pub(crate) struct Machine {
     seen: Hasher,
     picks: Vec<u16>,
     scratch: Vec<u64>,
+    /// Descriptors on their way into memory.
+    bytes: Vec<u8>,
     /// What has been written to the guest's memory.
-    written: Vec<Access>,
+    dirt: Dirt,
 }
 
 impl Machine {
@@ -259,7 +331,8 @@ impl Machine {
             seen: Hasher::new(),
             picks: Vec::new(),
             scratch: Vec::new(),
-            written: Vec::new(),
+            bytes: Vec::new(),
+            dirt: Dirt::default(),
         };
         machine.unlimited();
         if used {
@@ -276,8 +349,8 @@ impl Machine {
     }
 
     /// Saves the NIC and goes on with another that has loaded it. What is saved again must be the
-    /// same.
-    pub fn reborn(&mut self) {
+    /// same, if that is to be seen too.
+    pub fn reborn(&mut self, save_again: bool) {
         let blob = self.nic.control.save(&self.env);
         let mut nic = new(config());
         let edges = self.pin.edges.load(Ordering::Relaxed);
@@ -285,7 +358,9 @@ impl Machine {
         loaded.expect("a NIC's own state is one");
         // A message that may have been lost on the way is sent again, which a guest must bear.
         self.pin.edges.store(edges, Ordering::Relaxed);
-        assert_eq!(nic.control.save(&self.env), blob, "saved, loaded and saved");
+        if save_again {
+            assert_eq!(nic.control.save(&self.env), blob, "saved, loaded and saved");
+        }
         self.nic = nic;
         // Counters are the process', not the NIC's.
         self.counters.clear();
@@ -298,11 +373,12 @@ impl Machine {
     }
 
     /// Offers a state of unknown origin. One that is refused leaves no trace; one that is taken is
-    /// what would be saved now. Returns whether it was taken.
-    pub fn load(&mut self, blob: &[u8]) -> bool {
+    /// what would be saved now, and if `another` is to try, another NIC takes that too.
+    pub fn load(&mut self, blob: &[u8], another: bool) {
         let before = self.saved();
         let loaded = self.access(|m| m.nic.control.load(&m.env, blob));
         match &loaded {
+            Ok(()) if !another => {}
             Ok(()) => {
                 let again = self.saved();
                 let mut other = new(config());
@@ -317,7 +393,6 @@ impl Machine {
         }
         // Bus mastering and MSI are those of the state now.
         self.set_pci(self.pci);
-        loaded.is_ok()
     }
 
     /// Sends and receives frames full of 0xa5, so that every buffer of the device has seen some,
@@ -340,7 +415,7 @@ impl Machine {
             (&stale[..1500], Offload::NONE),
             (&stale[..64], Offload::NONE),
         ]);
-        self.poke(RAM, &[0; 0x8000]);
+        self.dirt.clean(&self.env.memory);
         self.pin.edges.store(0, Ordering::Relaxed);
     }
 
@@ -355,13 +430,18 @@ impl Machine {
     /// Everything that the guest and the wire have seen, as a number: registers read, frames sent,
     /// memory written, edges of the interrupt line, the timer.
     pub fn seen(&mut self) -> u32 {
-        let mut page = [0; 4096];
-        for (at, len) in [(RAM, RAM_LEN), (HIGH, HIGH_LEN)] {
-            for at in (at..at + len).step_by(page.len()) {
-                self.env.memory.view().read(at, &mut page).expect("mapped");
-                self.seen.update(&page);
+        self.dirt.take(&self.env.memory);
+        let view = self.env.memory.view();
+        for at in self.dirt.blocks() {
+            let mut block = [0; BLOCK as usize];
+            view.read(at, &mut block).expect("mapped");
+            // Zeros upon zeros nobody can see.
+            if block != [0; BLOCK as usize] {
+                self.seen.update(&at.to_le_bytes());
+                self.seen.update(&block);
             }
         }
+        drop(view);
         for at in each_register() {
             self.read(at);
         }
@@ -445,14 +525,19 @@ impl Machine {
         u32::from_le_bytes(data)
     }
 
-    pub fn counter(&self, name: &str) -> u64 {
-        let mut found = None;
-        self.nic.control.counters(&mut |n, v| {
-            if n == name {
-                found = Some(v);
+    /// Transmit descriptors fetched and frames received so far.
+    fn progress(&self) -> (u64, u64) {
+        let places = &*PLACES;
+        let (mut at, mut fetched, mut received) = (0, 0, 0);
+        self.nic.control.counters(&mut |_, value| {
+            if at == places.fetched {
+                fetched = value;
+            } else if at == places.received {
+                received = value;
             }
+            at += 1;
         });
-        found.unwrap_or_else(|| panic!("no counter {name}"))
+        (fetched, received)
     }
 
     /// One turn of the transmitter, within its bounds.
@@ -466,13 +551,13 @@ impl Machine {
     pub fn transmit(&mut self, budget: usize) -> Progress {
         let ring = self.tx_ring();
         let before = self.totals();
-        let fetched = self.counter("tx_desc_fetched");
-        let received = self.counter("rx_frames");
+        let (fetched, received) = self.progress();
         let sent = self.wire.frames.load(Ordering::Relaxed);
         let progress = self.nic.transmit.run(&self.env, &self.wire, budget);
         let sent = self.wire.frames.load(Ordering::Relaxed) - sent;
         assert!(sent <= budget as u64, "{sent} frames for {budget}");
-        let fetched = self.counter("tx_desc_fetched") - fetched;
+        let (fetched_now, received_now) = self.progress();
+        let fetched = fetched_now - fetched;
         let walks = budget as u64 / MAX_BATCH as u64 + 3;
         let most = ring + walks * (ring.min(MAX_DESCS) + FETCH);
         assert!(fetched <= most, "{fetched} descriptors of a ring of {ring}");
@@ -484,8 +569,7 @@ impl Machine {
             "{reads} reads for {fetched} descriptors"
         );
         let writes = after.writes - before.writes;
-        let looped = self.counter("rx_frames") - received;
-        if looped == 0 {
+        if received_now == received {
             let bytes = after.write_bytes - before.write_bytes;
             // Only status bytes, or what the receiver was given by loopback (and had to refuse).
             let most = ring + self.rx_ring() * 8 + budget as u64 * (MAX_FRAME + 8) + PACKET_BUFFER;
@@ -628,12 +712,12 @@ impl Machine {
 
     /// What is written to the guest's memory while `f` runs.
     pub fn recorded(&mut self, f: impl FnOnce(&mut Self)) -> Vec<Access> {
-        let memory = self.env.memory.clone();
-        memory.meter().drain(&mut |a| self.written.push(a));
+        self.dirt.take(&self.env.memory);
         f(self);
         let mut written = Vec::new();
-        memory.meter().drain(&mut |a| written.push(a));
-        self.written.extend_from_slice(&written);
+        let meter = self.env.memory.meter();
+        meter.drain(&mut |access| written.push(access));
+        written.iter().for_each(|access| self.dirt.note(*access));
         written
     }
 
@@ -642,9 +726,19 @@ impl Machine {
     }
 
     pub fn desc(&mut self, ring: u64, index: u32, low: u64, high: u64) {
-        let at = ring + u64::from(index) * 16;
-        self.poke(at, &low.to_le_bytes());
-        self.poke(at + 8, &high.to_le_bytes());
+        self.descs(ring, index, std::iter::once((low, high)));
+    }
+
+    /// The descriptors from `index` on.
+    pub fn descs(&mut self, ring: u64, index: u32, descs: impl Iterator<Item = (u64, u64)>) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        for (low, high) in descs {
+            bytes.extend_from_slice(&low.to_le_bytes());
+            bytes.extend_from_slice(&high.to_le_bytes());
+        }
+        self.poke(ring + u64::from(index) * 16, &bytes);
+        self.bytes = bytes;
     }
 
     /// Link up, transmitter on with a ring of `len` descriptors.
@@ -664,9 +758,8 @@ impl Machine {
     pub fn rx_on(&mut self, len: u32, rctl: u32) {
         let ctrl = self.quiet(reg::CTRL);
         self.write(reg::CTRL, ctrl | 1 << 6);
-        for i in 0..len {
-            self.desc(RX_RING, i, BUFFERS + 0x4000 + u64::from(i % 16) * 0x800, 0);
-        }
+        let buffer = |i| BUFFERS + 0x4000 + u64::from(i % 16) * 0x800;
+        self.descs(RX_RING, 0, (0..len).map(|i| (buffer(i), 0)));
         self.write(reg::RDBAL, RX_RING as u32);
         self.write(reg::RDBAH, 0);
         self.write(reg::RDLEN, len * 16);
@@ -718,12 +811,14 @@ pub(crate) struct Life {
     pub used: bool,
     /// After which operations (modulo 64) it is saved and another goes on.
     pub reborn: u64,
+    /// Whether the other is then saved too.
+    pub save_again: bool,
 }
 
 impl Life {
     pub fn after(self, operation: usize, m: &mut Machine) {
         if self.reborn >> (operation % 64) & 1 == 1 {
-            m.reborn();
+            m.reborn(self.save_again);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The vfio-user socket: the codec on any bytes, and a server in front of a hostile client.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -159,6 +160,8 @@ struct Peer {
     device: Registers,
     /// Messages not sent yet.
     out: Vec<u8>,
+    /// Room for what comes.
+    room: Vec<u8>,
     /// Ids of commands that must be answered, in order.
     due: VecDeque<u16>,
     /// Bytes that came and are no whole message yet.
@@ -183,15 +186,12 @@ fn serve(setup: u8, input: &mut Input<'_>) {
         .msi(Msi::new(2).address64().masking())
         .msix(MSIX)
         .rom(vec![0x55, 0xaa, 1, 2, 3]);
-    let pair = socketpair(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    );
     // Out of descriptors is not what is tested here.
-    let Ok((ours, theirs)) = pair else { return };
-    let Ok(server) = Server::new(description, Listener::from_connected(theirs)) else {
+    let Some((ours, theirs)) = PAIR.take().or_else(pair) else {
+        return;
+    };
+    let Ok(end) = theirs.try_clone() else { return };
+    let Ok(server) = Server::new(description, Listener::from_connected(end)) else {
         return;
     };
     let device = Registers {
@@ -206,6 +206,7 @@ fn serve(setup: u8, input: &mut Input<'_>) {
         server,
         device,
         out: Vec::new(),
+        room: ROOM.take().unwrap_or_else(|| vec![0; 16 << 10]),
         due: VecDeque::new(),
         got: Vec::new(),
         lost: false,
@@ -227,6 +228,42 @@ fn serve(setup: u8, input: &mut Input<'_>) {
         "unanswered: {:?}",
         peer.due
     );
+    let Peer {
+        socket,
+        server,
+        lost,
+        room,
+        ..
+    } = peer;
+    drop(server);
+    let mut end = Some((socket, theirs)).filter(|_| !lost);
+    end = end.filter(|(ours, theirs)| is_empty(ours) && is_empty(theirs));
+    PAIR.set(end);
+    ROOM.set(Some(room));
+}
+
+thread_local! {
+    /// The sockets of the last run, if nobody has hung up on them: to make and to close them takes
+    /// longer than a short run.
+    static PAIR: Cell<Option<(OwnedFd, OwnedFd)>> = const { Cell::new(None) };
+    static ROOM: Cell<Option<Vec<u8>>> = const { Cell::new(None) };
+}
+
+fn pair() -> Option<(OwnedFd, OwnedFd)> {
+    let (unix, stream) = (AddressFamily::UNIX, SocketType::STREAM);
+    socketpair(unix, stream, SocketFlags::CLOEXEC, None).ok()
+}
+
+/// Takes what is left in a socket that is still open at both ends; `false` when it is not.
+fn is_empty(socket: &OwnedFd) -> bool {
+    let mut rest = [0; 1024];
+    loop {
+        match recv(socket, &mut rest[..], RecvFlags::DONTWAIT) {
+            Ok((1.., _)) => {}
+            Err(Errno::AGAIN) => return true,
+            _ => return false,
+        }
+    }
 }
 
 impl Peer {
@@ -564,6 +601,8 @@ impl Peer {
             "accesses without end"
         );
         self.listen();
+        // We hold its end of the socket too, so that this does not show there.
+        self.lost |= progress.finished;
         progress.more
     }
 
@@ -587,15 +626,14 @@ impl Peer {
 
     /// Reads what the server says and holds it to the protocol.
     fn listen(&mut self) {
-        let mut chunk = [0; 16 << 10];
         loop {
-            match recv(&self.socket, &mut chunk[..], RecvFlags::DONTWAIT) {
+            match recv(&self.socket, &mut self.room[..], RecvFlags::DONTWAIT) {
                 Ok((0, _)) => {
                     // It has hung up, as it may: what was still to be answered is void.
                     self.lost = true;
                     break;
                 }
-                Ok((n, _)) => self.got.extend_from_slice(&chunk[..n]),
+                Ok((n, _)) => self.got.extend_from_slice(&self.room[..n]),
                 Err(Errno::AGAIN | Errno::INTR) => break,
                 // It has hung up on what it had not read.
                 Err(_) => {

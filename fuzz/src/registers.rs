@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use model::PciState;
 use wire::Offload;
 
-use crate::input::Input;
+use crate::input::{Input, seldom};
 use crate::machine::{
     BUFFERS, Life, MAC, Machine, RAM, RAM_LEN, TX_RING, each_register, reg, some_frame,
 };
@@ -16,7 +16,7 @@ use crate::machine::{
 /// and both must look the same from outside.
 pub fn registers(data: &[u8]) {
     let mut input = Input::new(data);
-    let twice = input.u8() & 1 != 0;
+    let twice = input.u8() & 1 != 0 && seldom(data);
     let rest = input.rest();
     let mut first = script(rest, Life::default());
     if twice {

@@ -4,7 +4,7 @@
 use model::{PciState, Progress};
 use wire::Offload;
 
-use crate::input::Input;
+use crate::input::{Input, seldom};
 use crate::machine::{
     BUFFERS, HIGH, HIGH_LEN, Life, MAC, Machine, PEER, RAM, RAM_LEN, RX_RING, TX_RING, reg,
     some_frame,
@@ -16,7 +16,7 @@ use crate::machine::{
 /// the script on a second NIC that has had another life before, and both must look the same from
 /// outside.
 pub fn rings(data: &[u8]) {
-    let twice = data.first().is_some_and(|b| b & 1 != 0);
+    let twice = data.first().is_some_and(|b| b & 1 != 0) && seldom(data);
     let mut first = script(data, Life::default());
     if twice {
         let used = Life {
@@ -266,9 +266,8 @@ impl Guest {
     fn ring_full(&mut self, input: &mut Input<'_>) {
         let at = self.address(input);
         let high = input.u64();
-        for index in 0..self.tx_len {
-            self.m.tx_desc(index, at, high);
-        }
+        let all = (0..self.tx_len).map(|_| (at, high));
+        self.m.descs(TX_RING, 0, all);
     }
 
     /// Receives into buffers that lie apart from the rings: the device writes those buffers and

@@ -2,7 +2,7 @@
 
 use e1000::state::{self, KIND, VERSION};
 
-use crate::input::Input;
+use crate::input::{Input, seldom};
 use crate::machine::{Life, Machine, reg};
 use crate::{registers, rings};
 
@@ -11,21 +11,23 @@ use crate::{registers, rings};
 pub fn state(data: &[u8]) {
     let mut input = Input::new(data);
     let kind = input.u8();
+    let all = seldom(data);
     match kind % 4 {
-        0 => unnoticed(&mut input, registers::script),
-        1 => unnoticed(&mut input, rings::script),
+        0 => unnoticed(&mut input, all, registers::script),
+        1 => unnoticed(&mut input, all, rings::script),
         2 => {
             let at = input.u8().into();
             let tampered = tampered(&mut input);
-            taken_or_refused(&tampered, at, input.rest());
+            taken_or_refused(&tampered, all, at, input.rest());
         }
-        _ => taken_or_refused(data, 0, &[]),
+        _ => taken_or_refused(data, all, 0, &[]),
     }
 }
 
-fn unnoticed(input: &mut Input<'_>, script: fn(&[u8], Life) -> Machine) {
+fn unnoticed(input: &mut Input<'_>, all: bool, script: fn(&[u8], Life) -> Machine) {
     let mut life = Life {
         reborn: input.u64(),
+        save_again: all,
         ..Life::default()
     };
     let rest = input.rest();
@@ -69,16 +71,19 @@ fn tampered(input: &mut Input<'_>) -> Vec<u8> {
     snapshot::wrap(KIND, version, &payload)
 }
 
-/// Offers a state to a NIC, and goes on with whatever it is then.
-fn taken_or_refused(blob: &[u8], op: usize, script: &[u8]) {
-    if let Ok(state) = state::read(blob) {
-        assert_eq!(state::write(&state), blob, "one encoding for each state");
-    }
+/// Offers a state to a NIC, and goes on with whatever it is then. What does not even decode is
+/// offered to a NIC only if `all` is to be done.
+fn taken_or_refused(blob: &[u8], all: bool, op: usize, script: &[u8]) {
     // As it is, and as the payload of a container that is whole.
     let wrapped = snapshot::wrap(KIND, VERSION, blob);
     for blob in [blob, &wrapped] {
+        match state::read(blob) {
+            Ok(state) => assert_eq!(state::write(&state), blob, "one encoding for each state"),
+            Err(_) if !all => continue,
+            Err(_) => {}
+        }
         let mut m = Machine::new(op & 1 == 1);
-        m.load(blob);
+        m.load(blob, all);
         m.receive(&[(&[0xff; 60], wire::Offload::NONE)]);
         registers::go_on(&mut m, script, Life::default());
     }

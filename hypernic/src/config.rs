@@ -155,6 +155,7 @@ impl HostConfig {
             Fault(error.span().map(|span| span.start), message)
         });
         raw.and_then(RawHost::check).map_err(|Fault(at, message)| {
+            let message = printable(&message);
             let before = &text[..at.unwrap_or(0).min(text.len())];
             let line = before.matches('\n').count() + 1;
             let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
@@ -359,6 +360,20 @@ enum SocketKey {
     Fd(i32),
 }
 
+/// Names and words that cannot be used come with the message, and they may hold line ends and what
+/// terminals obey.
+fn printable(message: &str) -> String {
+    let mut out = String::with_capacity(message.len());
+    for c in message.chars() {
+        if c.is_control() {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
 fn check_name(name: &Spanned<String>) -> Result<(), Fault> {
     let text = name.get_ref();
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -461,6 +476,13 @@ guard = { tx-rate = "1gbit", storm = "broadcast=100", vlans = "untagged,10", max
             ),
             ("name = \"b\"", "name = \"b c\"", 17, 8, &["bad name"]),
             (
+                "name = \"b\"",
+                "name = \"b\\n\\u001b[2J\"",
+                17,
+                8,
+                &[r#"bad name "b\n\u{1b}[2J""#],
+            ),
+            (
                 "ageing-seconds = 60",
                 "ageing-seconds = 1",
                 5,
@@ -518,7 +540,7 @@ guard = { tx-rate = "1gbit", storm = "broadcast=100", vlans = "untagged,10", max
                 error.starts_with(&place),
                 "{new}: {error} is not at {place}"
             );
-            assert!(!error.contains('\n'), "one line: {error}");
+            assert!(!error.contains(char::is_control), "one line: {error}");
             for word in *words {
                 assert!(error.contains(word), "{error} lacks {word}");
             }

@@ -41,8 +41,8 @@ pub struct Table {
     found: Vec<Found>,
     /// Per register: its first element in `found`.
     first: Vec<u32>,
-    /// How many of `found` have storage in a [`File`].
-    stored: usize,
+    /// Reset values of those of `found` that have storage in a [`File`].
+    resets: Vec<u32>,
 }
 
 const NONE: u32 = u32::MAX;
@@ -71,7 +71,7 @@ impl Table {
             words: vec![NONE; span as usize / 4],
             found: Vec::new(),
             first: vec![0; registers.len()],
-            stored: 0,
+            resets: Vec::new(),
         };
         for memory in [false, true] {
             for (index, r) in registers.iter().enumerate() {
@@ -80,7 +80,8 @@ impl Table {
                 }
             }
             if !memory {
-                table.stored = table.found.len();
+                let reset = |found: &Found| registers[found.id.index()].reset;
+                table.resets = table.found.iter().map(reset).collect();
             }
         }
         for alias in aliases {
@@ -143,10 +144,8 @@ impl File {
     /// All registers at their reset values. Files of many NICs may share their table.
     pub fn new(table: impl Into<Arc<Table>>) -> Self {
         let table = table.into();
-        let words = (0..table.stored).map(|_| AtomicU32::new(0)).collect();
-        let file = Self { table, words };
-        file.reset();
-        file
+        let words = table.resets.iter().map(|r| AtomicU32::new(*r)).collect();
+        Self { table, words }
     }
 
     /// The table.
@@ -156,9 +155,8 @@ impl File {
 
     /// Puts every word at its reset value.
     pub fn reset(&self) {
-        for (word, found) in self.words.iter().zip(&self.table.found) {
-            let reset = self.table.register(found.id).reset;
-            word.store(reset, Ordering::Release);
+        for (word, reset) in self.words.iter().zip(&self.table.resets) {
+            word.store(*reset, Ordering::Release);
         }
     }
 

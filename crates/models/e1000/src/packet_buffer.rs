@@ -10,27 +10,26 @@ use parking_lot::{Mutex, MutexGuard};
 pub(crate) const SIZE: usize = 64 * 1024;
 
 /// The memory. Its lock is a leaf: nothing but copying is done under it.
+#[derive(Default)]
 pub(crate) struct PacketBuffer {
+    /// Empty until something is put there: most NICs never let a frame wait, and of many NICs they
+    /// would be most of the memory.
     pub(crate) bytes: Mutex<Box<[u8]>>,
-}
-
-impl Default for PacketBuffer {
-    fn default() -> Self {
-        Self {
-            bytes: Mutex::new(vec![0; SIZE].into_boxed_slice()),
-        }
-    }
 }
 
 impl PacketBuffer {
     /// All [`SIZE`] bytes.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Box<[u8]>> {
-        self.bytes.lock()
+        let mut bytes = self.bytes.lock();
+        if bytes.is_empty() {
+            *bytes = vec![0; SIZE].into_boxed_slice();
+        }
+        bytes
     }
 
     /// The word at `index`; 0 beyond the end.
     pub(crate) fn word(&self, index: u32) -> u32 {
-        let bytes = self.lock();
+        let bytes = self.bytes.lock();
         bytes
             .as_chunks::<4>()
             .0
@@ -65,6 +64,7 @@ mod tests {
         let buffer = PacketBuffer::default();
         buffer.set_word(SIZE as u32 / 4, 1);
         assert_eq!(buffer.word(SIZE as u32 / 4), 0);
+        assert_eq!(buffer.word(7), 0);
         assert!(buffer.lock().iter().all(|byte| *byte == 0));
     }
 }

@@ -154,7 +154,7 @@ impl Registers {
             shared.file.set_at(found.id, found.element, value);
         }
         counts.put(&shared);
-        *shared.packet_buffer.lock() = packet_buffer;
+        *shared.packet_buffer.bytes.lock() = packet_buffer;
         shared.link_up.store(*link_up, Ordering::Release);
         shared.phy_loopback.store(*phy_loopback, Ordering::Release);
         shared.bus_master.store(*bus_master, Ordering::Release);
@@ -219,6 +219,9 @@ fn check_words(file: &File, list: &[v1::Words]) -> Result<Vec<(Found, u32)>, Sta
 }
 
 fn load_pages(pages: &[v1::Page]) -> Result<Box<[u8]>, StateError> {
+    if pages.is_empty() {
+        return Ok(Box::default());
+    }
     let mut whole = vec![0; packet_buffer::SIZE].into_boxed_slice();
     let mut next = 0;
     for v1::Page { index, bytes } in pages {
