@@ -1,13 +1,11 @@
 //! Register scripts: any access at any width, in any order, with time, frames and resets between.
 
-use std::sync::LazyLock;
-
 use model::PciState;
 use wire::Offload;
 
 use crate::input::{Input, seldom};
 use crate::machine::{
-    BUFFERS, Life, MAC, Machine, RAM, RAM_LEN, TX_RING, each_register, reg, some_frame,
+    BUFFERS, Life, MAC, Machine, OFFSETS, RAM, RAM_LEN, TX_RING, reg, some_frame,
 };
 
 /// The register side of an e1000 in front of a small guest memory.
@@ -41,7 +39,6 @@ pub(crate) fn script(data: &[u8], life: Life) -> Machine {
 
 pub(crate) fn go_on(m: &mut Machine, data: &[u8], life: Life) {
     let input = &mut Input::new(data);
-    static OFFSETS: LazyLock<Vec<u64>> = LazyLock::new(|| each_register().collect());
     let offsets = &*OFFSETS;
     let mut room = Vec::new();
     // Longer programs find nothing that these do not.

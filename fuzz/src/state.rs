@@ -1,5 +1,7 @@
 //! Saved state: a NIC that is saved and goes on as another, and states that nobody saved.
 
+use std::sync::LazyLock;
+
 use e1000::state::{self, KIND, VERSION};
 
 use crate::input::{Input, seldom};
@@ -39,8 +41,8 @@ fn unnoticed(input: &mut Input<'_>, all: bool, script: fn(&[u8], Life) -> Machin
     assert_eq!(stayed.seen(), moved.seen(), "the guest notices");
 }
 
-/// The state of a NIC at work, with bytes of its payload exchanged, in a container that is whole.
-fn tampered(input: &mut Input<'_>) -> Vec<u8> {
+/// The state of a NIC at work.
+static AT_WORK: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut m = Machine::new(false);
     m.tx_on(8);
     m.rx_on(8, 0x8002);
@@ -48,7 +50,12 @@ fn tampered(input: &mut Input<'_>) -> Vec<u8> {
     m.receive(&[(&[0xff; 60], wire::Offload::NONE)]);
     let blob = m.saved();
     let saved = snapshot::open(KIND, &blob).expect("just saved");
-    let mut payload = saved.payload.to_vec();
+    saved.payload.to_vec()
+});
+
+/// [`AT_WORK`] with some bytes exchanged, in a container that is whole.
+fn tampered(input: &mut Input<'_>) -> Vec<u8> {
+    let mut payload = AT_WORK.clone();
     for _ in 0..usize::from(input.u8() % 8) {
         let at = usize::from(input.u16()) % payload.len();
         match input.u8() {
