@@ -9,6 +9,8 @@ COV := $(CACHE)/tools/bin/cargo-llvm-cov
 # Seconds for each fuzz target, and which.
 FUZZ_SECONDS ?= 3600
 FUZZ_TARGETS ?= registers rings config_space messages frames state config_file
+# Which modules of the bench, and its options; `make bench BENCH=list` names them.
+BENCH ?= all
 # Crates that make no system call, and the one whose unsafe code they stand on: what Miri runs.
 PURE := guest-mem wire regs pci snapshot frame model e1000
 NIGHTLY ?= nightly
@@ -64,8 +66,8 @@ docs: ## write docs/registers/, docs/villains.md and the C header again from the
 	$(CARGO) run -q -p hypernic-villain --example villains > docs/villains.md
 	$(CARGO) run -q -p hypernic-embed-c --example header > crates/embed-c/include/hypernic_nic.h
 
-bench: build ## our e1000 beside QEMU's in one guest; writes docs/report/
-	$(CARGO) run --release -q -p hypernic-bench -- all
+bench: build ## every figure again (BENCH="peers --quick" for less), in docs/report/; wants an idle machine
+	$(CARGO) run --release -q -p hypernic-bench -- $(BENCH)
 
 fuzz: ## every fuzz target for an hour (FUZZ_SECONDS=600 for less, FUZZ_TARGETS=rings for one)
 	@scripts/setup fuzz

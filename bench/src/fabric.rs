@@ -6,19 +6,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use drivers::SocketBus;
-use drivers::e1000::{Config, Driver};
+use drivers::e1000::TxOffload;
+use drivers::e1000::poll::{Offload, Poll, PollConfig, TxFrame};
 use rig::Daemon;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::error::{Error, Result};
-use crate::machine;
+use crate::{load, machine};
 
 /// The limit of things that take a moment.
 const MOMENT: Duration = Duration::from_secs(60);
 
 /// A guest's side of a NIC.
-pub type Guest = Driver<SocketBus>;
+pub type Guest = Poll<SocketBus>;
 
 /// A running daemon.
 pub struct Fabric {
@@ -95,11 +96,11 @@ impl Fabric {
     ///
     /// # Errors
     /// When the daemon refuses it.
-    pub fn guest(&self, number: usize, config: Config) -> Result<Guest> {
+    pub fn guest(&self, number: usize, config: &PollConfig) -> Result<Guest> {
         let refused = |what: String| Error::Usage(format!("guest {number}: {what}"));
         let bus = SocketBus::connect(socket(self.dir.path(), number))
             .map_err(|e| refused(e.to_string()))?;
-        Driver::new(bus, config).map_err(|e| refused(e.to_string()))
+        Guest::new(bus, config).map_err(|e| refused(e.to_string()))
     }
 
     /// The daemon's process.
@@ -107,7 +108,7 @@ impl Fabric {
         self.daemon.id()
     }
 
-    /// The daemon's counters, summed by name over its parts.
+    /// The daemon's counters, summed by name over its NICs, and by kind and name over its other parts.
     ///
     /// # Errors
     /// When it does not say.
@@ -149,7 +150,7 @@ pub fn cpu(id: u32) -> f64 {
         / 1e9
 }
 
-/// A daemon's counters, summed by name over its parts.
+/// A daemon's counters, summed by name over its NICs, and by kind and name over its other parts.
 ///
 /// # Errors
 /// When it does not say.
@@ -180,11 +181,32 @@ pub fn counters(daemon: &Daemon) -> Result<BTreeMap<String, u64>> {
     let answer: Value = serde_json::from_str(line).map_err(|_| Error::tool("hypernic", line))?;
     let mut sums = BTreeMap::new();
     for section in answer["counters"].as_array().into_iter().flatten() {
+        let kind = section["kind"].as_str().unwrap_or("nic");
         for (name, value) in section["values"].as_object().into_iter().flatten() {
-            *sums.entry(name.clone()).or_default() += value.as_u64().unwrap_or(0);
+            // A NIC's counters go by their names; a port or worker may have some of the same.
+            let name = match kind {
+                "nic" => name.clone(),
+                _ => format!("{kind}.{name}"),
+            };
+            *sums.entry(name).or_default() += value.as_u64().unwrap_or(0);
         }
     }
     Ok(sums)
+}
+
+/// What counted up between two looks.
+pub fn delta(
+    before: &BTreeMap<String, u64>,
+    after: &BTreeMap<String, u64>,
+) -> BTreeMap<String, u64> {
+    after
+        .iter()
+        .map(|(name, n)| {
+            let had = before.get(name).copied().unwrap_or(0);
+            (name.clone(), n.saturating_sub(had))
+        })
+        .filter(|(_, n)| *n > 0)
+        .collect()
 }
 
 /// What the driver said, in this program's words.
@@ -195,17 +217,76 @@ pub fn driver(error: drivers::e1000::DriverError) -> Error {
     }
 }
 
-/// Rings and buffers that fit frames of a size.
-pub fn config(size: usize) -> Config {
-    let large = size > 1522;
-    Config {
-        tx_ring: 1024,
-        rx_ring: 1024,
-        tx_buffer: if large { 10_240 } else { 2048 },
-        rx_buffer: if large { 16_384 } else { 2048 },
-        long_packets: large,
-        ..Config::poll()
+/// Bytes of a large send: as many whole segments as IPv4 takes.
+pub const TSO: usize = 54 + 44 * load::SEGMENT as usize;
+
+/// What a guest sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Frames of so many bytes, as they are.
+    Plain(usize),
+    /// Sends of [`TSO`] bytes for the NIC to cut into segments.
+    Tso,
+}
+
+impl Kind {
+    /// Bytes handed over at once.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::Plain(size) => size,
+            Self::Tso => TSO,
+        }
     }
+
+    /// In a table.
+    pub fn words(self) -> String {
+        match self {
+            Self::Plain(size) => size.to_string(),
+            Self::Tso => "64 KiB TSO".to_owned(),
+        }
+    }
+
+    /// Its bytes, and what the device is told of it.
+    fn make(self, from: [u8; 6], to: [u8; 6]) -> Result<(Vec<u8>, TxFrame)> {
+        let mut bytes = load::frame(0, self.bytes(), false, from, to);
+        let mut frame = TxFrame::plain(self.bytes() as u32);
+        if self == Self::Tso {
+            load::tcp(&mut bytes);
+            let offload = TxOffload::Tso { mss: load::SEGMENT };
+            let made = Offload::of(&mut bytes[..54], TSO as u32, offload);
+            frame.offload = Some(made.map_err(driver)?);
+        }
+        Ok((bytes, frame))
+    }
+
+    /// What the device is told of each.
+    ///
+    /// # Errors
+    /// None but this program's own.
+    pub fn frame(self) -> Result<TxFrame> {
+        self.make([0; 6], [0; 6]).map(|made| made.1)
+    }
+}
+
+/// Rings of so many descriptors and buffers that fit.
+pub fn config(kind: Kind, ring: u32) -> PollConfig {
+    let received = match kind {
+        Kind::Plain(size) => size as u32,
+        Kind::Tso => 1514,
+    };
+    PollConfig::new()
+        .rings(ring, ring)
+        .frames(kind.bytes() as u32, received)
+}
+
+/// Puts a frame of a kind into all buffers of a guest.
+///
+/// # Errors
+/// None but this program's own.
+pub fn aim(guest: &mut Guest, kind: Kind, from: [u8; 6], to: [u8; 6]) -> Result<()> {
+    let (bytes, _) = kind.make(from, to)?;
+    guest.prepare(|_, buffer| buffer.write(0, &bytes));
+    Ok(())
 }
 
 /// Two guests of one daemon with frames ready in their buffers.
@@ -214,14 +295,14 @@ pub struct Ends {
     pub fabric: Fabric,
     /// The guests.
     pub guests: [Guest; 2],
-    size: usize,
+    frame: TxFrame,
 }
 
 /// How a stream runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Stream {
     /// Frames queued before the device is told.
-    pub burst: usize,
+    pub burst: u32,
     /// The other way at the same time.
     pub both_ways: bool,
     /// How long.
@@ -244,22 +325,33 @@ impl Ends {
     ///
     /// # Errors
     /// When they do not come up.
-    pub fn start(hypernic: &Path, size: usize, options: &[String]) -> Result<Self> {
-        let core = machine::cores().1;
-        let fabric = Fabric::start(hypernic, 2, "switch:lan", options, Some(core))?;
-        let guests = [
-            fabric.guest(0, config(size))?,
-            fabric.guest(1, config(size))?,
-        ];
+    pub fn start(hypernic: &Path, kind: Kind, ring: u32, options: &[String]) -> Result<Self> {
+        Self::start_on(hypernic, kind, ring, options, true)
+    }
+
+    /// The same with the daemon wherever the kernel puts it, unless it is `pinned`.
+    ///
+    /// # Errors
+    /// When they do not come up.
+    pub fn start_on(
+        hypernic: &Path,
+        kind: Kind,
+        ring: u32,
+        options: &[String],
+        pinned: bool,
+    ) -> Result<Self> {
+        let core = pinned.then_some(machine::cores().1);
+        let fabric = Fabric::start(hypernic, 2, "switch:lan", options, core)?;
+        let setup = config(kind, ring);
+        let mut guests = [fabric.guest(0, &setup)?, fabric.guest(1, &setup)?];
+        for (i, guest) in guests.iter_mut().enumerate() {
+            aim(guest, kind, mac(i), mac(1 - i))?;
+        }
         let mut ends = Self {
             fabric,
             guests,
-            size,
+            frame: kind.frame()?,
         };
-        for (i, guest) in ends.guests.iter_mut().enumerate() {
-            let bytes = crate::load::frame(0, size, false, mac(i), mac(1 - i));
-            guest.fill_buffers(&bytes).map_err(driver)?;
-        }
         // The switch learns where both are.
         ends.run(Stream {
             burst: 1,
@@ -269,17 +361,17 @@ impl Ends {
         Ok(ends)
     }
 
-    /// Sends as fast as it goes, from this thread, which goes to the first processor.
+    /// Sends as fast as it goes, from a thread on the first processor.
     ///
     /// # Errors
     /// When the device is gone or writes back nonsense.
     pub fn run(&mut self, stream: Stream) -> Result<Streamed> {
-        let size = self.size as u32;
+        let frame = self.frame;
         let ends = &mut self.guests;
         std::thread::scope(|scope| {
             let work = scope.spawn(move || {
                 machine::pin(machine::cores().0);
-                flow(ends, size, stream)
+                flow(ends, frame, stream)
             });
             work.join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -287,43 +379,70 @@ impl Ends {
     }
 }
 
-fn flow(guests: &mut [Guest; 2], size: u32, stream: Stream) -> Result<Streamed> {
+/// One round of a direction: a burst out, what has come in. Gives both counts.
+fn way(from: &mut Guest, to: &mut Guest, frame: TxFrame, burst: u32) -> Result<(u64, u64)> {
+    let sent = from.send(burst, |_, _| frame).map_err(driver)?;
+    let received = to.receive(512, |_| {}).map_err(driver)?;
+    Ok((sent.into(), received.into()))
+}
+
+fn flow(guests: &mut [Guest; 2], frame: TxFrame, stream: Stream) -> Result<Streamed> {
     let [a, b] = guests;
     let start = Instant::now();
     let until = start + Duration::from_secs_f64(stream.seconds);
     let mut done = Streamed::default();
     let mut idle = 0;
     while Instant::now() < until {
-        let mut moved = 0;
-        let way = |from: &mut Guest, to: &mut Guest, done: &mut Streamed| -> Result<usize> {
-            let sent = from
-                .queue_in_place(stream.burst, size, |_, _, _| Ok(()))
-                .map_err(driver)?;
-            from.kick().map_err(driver)?;
-            let received = to.poll_rx(512, |_| {}).map_err(driver)?;
-            done.sent += sent as u64;
-            done.received += received as u64;
-            Ok(sent + received)
-        };
-        moved += way(a, b, &mut done)?;
+        let (mut sent, mut received) = way(a, b, frame, stream.burst)?;
         if stream.both_ways {
-            moved += way(b, a, &mut done)?;
+            let (out, back) = way(b, a, frame, stream.burst)?;
+            sent += out;
+            received += back;
         }
-        idle = if moved == 0 { idle + 1 } else { 0 };
+        done.sent += sent;
+        done.received += received;
+        idle = if sent + received == 0 { idle + 1 } else { 0 };
         if idle > 32 {
             // Whoever shares this processor may have what we wait for.
             std::thread::yield_now();
         }
     }
     done.seconds = start.elapsed().as_secs_f64();
-    // What is still under way is not this sample's, nor the next one's.
+    // What is still under way is neither this sample's nor the next one's.
     let mut quiet = 0;
     while quiet < 20 {
-        let n = b.poll_rx(512, |_| {}).map_err(driver)? + a.poll_rx(512, |_| {}).map_err(driver)?;
-        quiet = if n == 0 { quiet + 1 } else { 0 };
-        if n == 0 {
+        let came =
+            a.receive(512, |_| {}).map_err(driver)? + b.receive(512, |_| {}).map_err(driver)?;
+        quiet = if came == 0 { quiet + 1 } else { 0 };
+        if came == 0 {
             std::thread::sleep(Duration::from_micros(200));
         }
     }
     Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_send_is_whole_segments_and_fits_ipv4() {
+        assert_eq!((TSO - 54) % usize::from(load::SEGMENT), 0);
+        const { assert!(TSO - 14 <= 65_535) };
+        let (bytes, frame) = Kind::Tso.make(mac(0), mac(1)).unwrap();
+        assert!(bytes.len() == TSO && frame.offload.is_some());
+        assert!(Kind::Plain(60).frame().unwrap().offload.is_none());
+    }
+
+    #[test]
+    fn only_what_counted_up_is_a_difference() {
+        let map = |pairs: &[(&str, u64)]| -> BTreeMap<String, u64> {
+            pairs.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect()
+        };
+        let found = delta(
+            &map(&[("a", 1), ("b", 2)]),
+            &map(&[("a", 4), ("b", 2), ("c", 9)]),
+        );
+        assert_eq!(found, map(&[("a", 3), ("c", 9)]));
+    }
 }

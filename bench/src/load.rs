@@ -55,7 +55,7 @@ pub struct Load {
 pub const ENDS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0xbe, 1], [2, 0, 0, 0, 0xbe, 2]];
 
 /// Payload of the segments that a large frame is to be cut into.
-pub const SEGMENT: u16 = 1448;
+pub const SEGMENT: u16 = 1460;
 
 /// A frame from one end to the other, with its `virtio_net_hdr` of `header` bytes before it.
 pub fn frame(header: usize, size: usize, gso: bool, from: [u8; 6], to: [u8; 6]) -> Vec<u8> {
@@ -78,7 +78,7 @@ pub fn frame(header: usize, size: usize, gso: bool, from: [u8; 6], to: [u8; 6]) 
 }
 
 /// Makes a frame a TCP segment of IPv4 from 10.9.9.1 to 10.9.9.2 whose checksum is begun only.
-fn tcp(frame: &mut [u8]) {
+pub fn tcp(frame: &mut [u8]) {
     frame[12..14].copy_from_slice(&[8, 0]);
     let ip = frame.len() - 14;
     let total = u16::try_from(ip).unwrap_or(u16::MAX);
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn a_large_frame_notes_how_it_is_cut() {
         let bytes = frame(12, 14 + 20 + 20 + 30_000, true, ENDS[0], ENDS[1]);
-        assert_eq!(bytes[..10], [1, 1, 54, 0, 0xa8, 5, 34, 0, 16, 0]);
+        assert_eq!(bytes[..10], [1, 1, 54, 0, 0xb4, 5, 34, 0, 16, 0]);
         let ip = &bytes[12 + 14..12 + 34];
         assert_eq!(fold(words(ip)), 0xffff, "the IPv4 checksum holds");
         assert_eq!(u16::from_be_bytes([ip[2], ip[3]]), 30_040);

@@ -120,6 +120,12 @@ pub fn cores() -> (usize, usize) {
     (first, may.next().unwrap_or(first))
 }
 
+/// Processor time of the calling thread in nanoseconds.
+pub fn thread_time() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// Keeps the calling thread on one processor, where the kernel lets us.
 pub fn pin(cpu: usize) {
     let mut set = CpuSet::new();
@@ -131,11 +137,23 @@ pub fn pin(cpu: usize) {
 pub fn pin_process(id: u32, cpu: usize) {
     let mut set = CpuSet::new();
     set.set(cpu);
+    allow(id, &set);
+}
+
+/// Lets another process' threads run wherever this one may.
+pub fn pin_process_anywhere(id: u32) {
+    allow(
+        id,
+        &rustix::thread::sched_getaffinity(None).unwrap_or_default(),
+    );
+}
+
+fn allow(id: u32, set: &CpuSet) {
     let tasks = fs::read_dir(format!("/proc/{id}/task"));
     for task in tasks.into_iter().flatten().flatten() {
         let id = task.file_name().to_string_lossy().parse().ok();
         if let Some(id) = id.and_then(rustix::thread::Pid::from_raw) {
-            let _ = rustix::thread::sched_setaffinity(Some(id), &set);
+            let _ = rustix::thread::sched_setaffinity(Some(id), set);
         }
     }
 }

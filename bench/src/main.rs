@@ -4,9 +4,13 @@
 mod audit;
 mod bed;
 mod chart;
+mod counts;
 mod e1000_vs_qemu;
 mod error;
 mod fabric;
+mod guest_to_tap;
+mod latency;
+mod livelock;
 mod load;
 mod machine;
 mod page;
@@ -15,11 +19,13 @@ mod peers;
 mod plot;
 mod quiet;
 mod raster;
+mod real_guests;
 mod report;
+mod scale;
 mod send;
 mod stats;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -142,18 +148,54 @@ struct Module {
     run: fn(&Options) -> Result<Report>,
 }
 
-const MODULES: [Module; 2] = [
+const MODULES: [Module; 8] = [
     Module {
-        name: "e1000_vs_qemu",
-        about: "our e1000 and QEMU's own in one guest: RTT, TCP, small packets, cost per packet",
-        estimate: e1000_vs_qemu::estimate,
-        run: e1000_vs_qemu::run,
+        name: "guest_to_tap",
+        about: "guest to TAP and back, plain and 64 KiB, beside bare writes and reads",
+        estimate: guest_to_tap::estimate,
+        run: guest_to_tap::run,
     },
     Module {
         name: "peers",
         about: "guest to guest beside a kernel bridge, vde_switch, DPDK (vhost-user, memif) and OVS-DPDK",
         estimate: peers::estimate,
         run: peers::run,
+    },
+    Module {
+        name: "scale",
+        about: "1, 10, 100 and 1000 NICs: rate, fairness, memory, idle cost, time to add one",
+        estimate: scale::estimate,
+        run: scale::run,
+    },
+    Module {
+        name: "latency",
+        about: "round trips at 10 000 and 100 000 frames/s, alone and beside a flood, and bare wake-ups",
+        estimate: latency::estimate,
+        run: latency::run,
+    },
+    Module {
+        name: "livelock",
+        about: "offered and delivered load up to 20 times capacity",
+        estimate: livelock::estimate,
+        run: livelock::run,
+    },
+    Module {
+        name: "counts",
+        about: "messages, system calls, interrupts and descriptors per frame",
+        estimate: counts::estimate,
+        run: counts::run,
+    },
+    Module {
+        name: "real_guests",
+        about: "TCP of a real guest: our e1000, QEMU's e1000, QEMU's virtio-net",
+        estimate: real_guests::estimate,
+        run: real_guests::run,
+    },
+    Module {
+        name: "e1000_vs_qemu",
+        about: "our e1000 and QEMU's own in one guest: RTT, TCP, small packets, cost per packet",
+        estimate: e1000_vs_qemu::estimate,
+        run: e1000_vs_qemu::run,
     },
 ];
 
@@ -224,16 +266,56 @@ fn measure(cli: &Cli) -> Result<()> {
         chosen.len(),
         minutes(total)
     );
-    for module in chosen {
-        eprintln!("{} ({})", module.name, minutes((module.estimate)(options)));
-        let report = (module.run)(options)?;
-        let files = report.write(&options.out())?;
-        println!("{}", report.markdown);
-        for file in files {
-            eprintln!("  wrote {}", file.display());
+    let mut failed = Vec::new();
+    for (done, module) in chosen.iter().enumerate() {
+        eprintln!(
+            "{} of {}: {} ({})",
+            done + 1,
+            chosen.len(),
+            module.name,
+            minutes((module.estimate)(options))
+        );
+        // What one module cannot do here, the others may.
+        match (module.run)(options) {
+            Ok(report) => {
+                let files = report.write(&options.out())?;
+                println!("{}", report.markdown);
+                for file in files {
+                    eprintln!("  wrote {}", file.display());
+                }
+            }
+            Err(error) => {
+                eprintln!("  {}: {error}", module.name);
+                failed.push(module.name);
+            }
         }
     }
-    Ok(())
+    write_index(&options.out())?;
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "no figures from {}",
+        failed.join(", ")
+    )))
+}
+
+/// Lists the pages that are there, in the order of the modules.
+fn write_index(dir: &Path) -> Result<()> {
+    let mut text =
+        "# Pages\n\nWritten by `make bench`; each says when and on what it was measured.\n\n"
+            .to_owned();
+    for module in &MODULES {
+        if dir.join(format!("{}.md", module.name)).is_file() {
+            text.push_str(&format!(
+                "- [{0}]({0}.md): {1}\n",
+                module.name, module.about
+            ));
+        }
+    }
+    let path = dir.join("index.md");
+    std::fs::create_dir_all(dir).map_err(Error::io(format!("make {}", dir.display())))?;
+    std::fs::write(&path, text).map_err(Error::io(format!("write {}", path.display())))
 }
 
 fn minutes(seconds: f64) -> String {

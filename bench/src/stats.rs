@@ -139,6 +139,12 @@ impl Column {
         Summary::of(&ratios)
     }
 
+    /// [`Column::over`] in words; a dash for itself and for what is missing.
+    pub fn ratio_words(&self, other: &Self) -> String {
+        let ratio = (self.id != other.id).then(|| self.over(other)).flatten();
+        ratio.map_or("–".to_owned(), |r| r.words())
+    }
+
     /// As raw data: every reading is kept.
     pub fn json(&self) -> Value {
         let round = |v: f64| {
@@ -206,8 +212,8 @@ mod tests {
 
     #[test]
     fn figures_keep_three_digits() {
-        let shown = [0.0, 0.12345, 3.14159, 31.4159, 314.159, f64::NAN].map(figure);
-        assert_eq!(shown, ["0", "0.123", "3.14", "31.4", "314", "–"]);
+        let shown = [0.0, 0.12345, 2.34567, 23.4567, 234.567, f64::NAN].map(figure);
+        assert_eq!(shown, ["0", "0.123", "2.35", "23.5", "235", "–"]);
     }
 
     #[test]

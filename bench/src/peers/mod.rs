@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::chart;
 use crate::error::{Error, Result};
-use crate::fabric::{Ends, Stream};
+use crate::fabric::{Ends, Kind, Stream};
 use crate::page::Page;
 use crate::report::Report;
 use crate::stats::{Column, Reading, figure, in_turns};
@@ -133,7 +133,12 @@ fn parties(options: &Options, rig: &Rig, scratch: &std::path::Path) -> Vec<Party
         SIZES.into_iter().map(start).collect()
     };
     let sockets = each(&|size| {
-        let ends = Ends::start(&options.hypernic(), size, &options.daemon())?;
+        let ends = Ends::start(
+            &options.hypernic(),
+            Kind::Plain(size),
+            256,
+            &options.daemon(),
+        )?;
         Ok(Box::new(OverSockets(ends)) as Contender)
     });
     let root = rig.packages("dpdk", &testpmd::PACKAGES);
@@ -210,12 +215,11 @@ fn write(page: &mut Page, parties: &[Party], results: &[(usize, Vec<Column>)]) {
             .zip(columns)
             .filter(|(_, c)| c.summary().is_some())
             .map(|(party, column)| {
-                let ratio = ours.over(column);
                 vec![
                     party.title.to_owned(),
                     column.words(),
                     gbit(column.median()),
-                    ratio.map_or("–".to_owned(), |r| r.words()),
+                    ours.ratio_words(column),
                 ]
             })
             .collect();

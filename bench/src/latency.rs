@@ -1,0 +1,383 @@
+//! Round trips of single frames through the daemon, at a gentle and at a brisk pace, alone and beside a flood; and what
+//! the same wake-ups cost without any of our code.
+//!
+//! The distributions of the nearest peer's thesis (figures 6.2 and 6.3) are at 10 000 and 100 000 packets a second.
+
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use drivers::e1000::poll::TxFrame;
+use rig::paired::percentile;
+use rustix::event::{EventfdFlags, eventfd};
+use serde_json::{Value, json};
+
+use crate::error::{Error, Result};
+use crate::fabric::{Fabric, Guest, Kind, aim, config, driver, mac};
+use crate::page::Page;
+use crate::report::Report;
+use crate::stats::{Column, Reading, figure, in_turns};
+use crate::{Options, chart, machine};
+
+/// Frames a second.
+const RATES: [f64; 2] = [10_000.0, 100_000.0];
+
+/// Where a frame's number is.
+const NUMBER: usize = 16;
+
+const SIZE: usize = 60;
+
+/// What is measured at each rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Case {
+    /// The frames alone.
+    Alone,
+    /// Another pair of NICs sends as much as the daemon takes.
+    Flooded,
+    /// A socket message wakes a thread, twice.
+    Socket,
+    /// An eventfd wakes a thread, twice.
+    Event,
+}
+
+const CASES: [Case; 4] = [Case::Alone, Case::Flooded, Case::Socket, Case::Event];
+
+impl Case {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Alone => "through hypernic",
+            Self::Flooded => "through hypernic, beside a flood",
+            Self::Socket => "two bare wake-ups by socket",
+            Self::Event => "two bare wake-ups by eventfd",
+        }
+    }
+}
+
+fn seconds(options: &Options) -> f64 {
+    if options.quick { 0.5 } else { 2.0 }
+}
+
+/// How long the module takes, in seconds.
+pub fn estimate(options: &Options) -> f64 {
+    let samples = (RATES.len() * CASES.len() * options.rounds()) as f64;
+    3.0 + samples * (seconds(options) + 0.1)
+}
+
+/// Runs the module.
+///
+/// # Errors
+/// When the daemon or its guests fail.
+pub fn run(options: &Options) -> Result<Report> {
+    let mut page = Page::new("latency", "Round trips of single frames");
+    let core = machine::cores().1;
+    let fabric = Fabric::start(
+        &options.hypernic(),
+        4,
+        "switch:lan",
+        &options.daemon(),
+        Some(core),
+    )?;
+    let setup = config(Kind::Plain(SIZE), 256);
+    let mut guests = Vec::new();
+    for number in 0..4 {
+        let mut guest = fabric.guest(number, &setup)?;
+        aim(&mut guest, Kind::Plain(SIZE), mac(number), mac(number ^ 1))?;
+        guests.push(guest);
+    }
+    let mut quiet = options.quiet();
+    let mut results = Vec::new();
+    for rate in RATES {
+        eprint!("  {:.0} frames/s", rate);
+        let mut columns: Vec<Column> = CASES.iter().map(|c| Column::new(c.title())).collect();
+        let mut times: Vec<Vec<f64>> = vec![Vec::new(); CASES.len()];
+        let length = seconds(options);
+        in_turns(&mut quiet, options.rounds(), &mut columns, |i| {
+            let found = on_core(machine::cores().0, || match CASES[i] {
+                Case::Alone => pings(&mut guests, rate, length, false),
+                Case::Flooded => pings(&mut guests, rate, length, true),
+                Case::Socket => bare(rate, length, false),
+                Case::Event => bare(rate, length, true),
+            })?;
+            let at = |p| percentile(&found.times, p).unwrap_or(f64::NAN);
+            let raw = json!({
+                "sent": found.sent, "answered": found.times.len(), "p50": at(50.0), "p90": at(90.0),
+                "p99": at(99.0), "p999": at(99.9), "max": at(100.0), "per_mille": per_mille(&found.times),
+                "beside": found.beside,
+            });
+            times[i].extend(&found.times);
+            Ok(Reading {
+                value: at(99.0),
+                raw,
+            })
+        })?;
+        for column in &columns {
+            eprint!(" {:.0}", column.median());
+        }
+        eprintln!(" us at p99");
+        results.push((rate, columns, times));
+    }
+    write(&mut page, &results);
+    Ok(page.finish(&quiet))
+}
+
+/// Round trips in microseconds.
+#[derive(Debug, Default)]
+struct Found {
+    sent: u64,
+    times: Vec<f64>,
+    /// Frames of the flood that arrived.
+    beside: u64,
+}
+
+fn on_core<T: Send>(core: usize, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            machine::pin(core);
+            work()
+        });
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Every thousandth of a distribution: all that a plot can show, and no more.
+fn per_mille(times: &[f64]) -> Vec<f64> {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().saturating_sub(1);
+    (0..=1000)
+        .filter_map(|i| sorted.get(last * i / 1000))
+        .map(|t| (t * 100.0).round() / 100.0)
+        .collect()
+}
+
+/// The first guest sends at a pace, the second sends back, both by looking all the time; the third may flood the fourth.
+fn pings(guests: &mut [Guest], rate: f64, seconds: f64, flood: bool) -> Result<Found> {
+    let [a, b, c, d] = guests else {
+        return Err(Error::Usage("four guests are wanted".to_owned()));
+    };
+    let mut found = Found::default();
+    let mut left = vec![Instant::now(); 1 << 16];
+    let start = Instant::now();
+    let gap = Duration::from_secs_f64(1.0 / rate);
+    let mut due = start;
+    let until = start + Duration::from_secs_f64(seconds);
+    // Answers to the last ones are waited for.
+    let end = until + Duration::from_millis(20);
+    let mut idle = 0;
+    loop {
+        let now = Instant::now();
+        if now >= end {
+            return Ok(found);
+        }
+        let mut moved = 0;
+        if now >= due && now < until {
+            let number = found.sent;
+            left[number as usize % (1 << 16)] = now;
+            let sent = a.send(1, |_, buffer| {
+                buffer.put(NUMBER, number.to_le_bytes());
+                TxFrame::plain(SIZE as u32)
+            });
+            found.sent += u64::from(sent.map_err(driver)?);
+            due += gap;
+            moved += 1;
+        }
+        let mut echo = [0_u64; 64];
+        let mut echoes = 0;
+        let came = b.receive(64, |frame| {
+            echo[echoes] = u64::from_le_bytes(frame.get(NUMBER));
+            echoes += 1;
+        });
+        moved += came.map_err(driver)?;
+        if echoes > 0 {
+            let back = b.send(echoes as u32, |i, buffer| {
+                buffer.put(NUMBER, echo[i as usize].to_le_bytes());
+                TxFrame::plain(SIZE as u32)
+            });
+            back.map_err(driver)?;
+        }
+        let times = &mut found.times;
+        let came = a.receive(64, |frame| {
+            let number = u64::from_le_bytes(frame.get(NUMBER)) as usize % (1 << 16);
+            times.push(left[number].elapsed().as_nanos() as f64 / 1e3);
+        });
+        moved += came.map_err(driver)?;
+        if flood {
+            c.send(32, |_, _| TxFrame::plain(SIZE as u32))
+                .map_err(driver)?;
+            found.beside += u64::from(d.receive(128, |_| {}).map_err(driver)?);
+        }
+        idle = if moved == 0 { idle + 1 } else { 0 };
+        if idle > 64 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// What wakes the far thread.
+enum Bell {
+    Socket(UnixStream, UnixStream),
+    Event(OwnedFd),
+}
+
+/// Wakes a thread on the second processor, which sleeps in a system call, and looks until it has answered in memory, twice
+/// in a row: what a frame there and back cannot be spared when the daemon sleeps between frames.
+fn bare(rate: f64, seconds: f64, event: bool) -> Result<Found> {
+    let bell = if event {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC);
+        Bell::Event(fd.map_err(|e| Error::io("make an eventfd")(e.into()))?)
+    } else {
+        let (a, b) = UnixStream::pair().map_err(Error::io("make a socket pair"))?;
+        Bell::Socket(a, b)
+    };
+    let answered = AtomicU64::new(0);
+    let mut found = Found::default();
+    let total = (rate * seconds) as u64;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            machine::pin(machine::cores().1);
+            let mut room = [0; 4096];
+            for _ in 0..total * 2 {
+                let woken = match &bell {
+                    Bell::Socket(_, b) => {
+                        let mut b = b;
+                        b.read(&mut room[..32]).is_ok_and(|n| n == 32)
+                    }
+                    Bell::Event(fd) => rustix::io::read(fd, &mut room[..8]).is_ok(),
+                };
+                if !woken {
+                    break;
+                }
+                answered.fetch_add(1, Ordering::Release);
+            }
+        });
+        let gap = Duration::from_secs_f64(1.0 / rate);
+        let start = Instant::now();
+        for number in 0..total {
+            let due = start + gap * number as u32;
+            while Instant::now() < due {
+                std::hint::spin_loop();
+            }
+            let begun = Instant::now();
+            for half in 1..=2 {
+                let rung = match &bell {
+                    Bell::Socket(a, _) => {
+                        let mut a = a;
+                        a.write_all(&[0; 32])
+                    }
+                    Bell::Event(fd) => rustix::io::write(fd, &1_u64.to_ne_bytes())
+                        .map(drop)
+                        .map_err(Into::into),
+                };
+                if rung.is_err() {
+                    return;
+                }
+                let mut spins = 0_u32;
+                while answered.load(Ordering::Acquire) < number * 2 + half {
+                    spins += 1;
+                    if spins > 1000 {
+                        std::thread::yield_now();
+                    }
+                }
+            }
+            found.sent += 1;
+            found.times.push(begun.elapsed().as_nanos() as f64 / 1e3);
+        }
+    });
+    Ok(found)
+}
+
+/// A rate, a column for each case, and all of each case's times.
+type AtRate = (f64, Vec<Column>, Vec<Vec<f64>>);
+
+fn write(page: &mut Page, results: &[AtRate]) {
+    page.text(
+        "A guest sends a frame of 60 bytes, another guest sends it back; both look at their rings all the time, on one processor, \
+         and the daemon is on the other. A bare wake-up is a message of 32 bytes on a Unix socket (as long as the one that tells \
+         the daemon of a frame) or a write to an eventfd, to a thread that sleeps in its system call; two of them in a row are \
+         what a round trip needs when the daemon sleeps before each frame. Microseconds; medians over rounds \
+         (smallest–largest).",
+    );
+    let field = |column: &Column, name: &str| -> String {
+        let values: Vec<f64> = column
+            .readings()
+            .filter_map(|r| r.raw[name].as_f64())
+            .collect();
+        crate::stats::Summary::of(&values).map_or("–".to_owned(), |s| s.words())
+    };
+    for (rate, columns, times) in results {
+        page.heading(&format!("{rate:.0} frames a second"));
+        let mut rows = Vec::new();
+        for column in columns {
+            let answered: f64 = column
+                .readings()
+                .filter_map(|r| r.raw["answered"].as_f64())
+                .sum();
+            let sent: f64 = column
+                .readings()
+                .filter_map(|r| r.raw["sent"].as_f64())
+                .sum();
+            let mut row = vec![column.id.clone()];
+            row.extend(["p50", "p99", "p999"].map(|name| field(column, name)));
+            row.push(figure((1.0 - answered / sent.max(1.0)) * 100.0));
+            rows.push(row);
+        }
+        page.table(&["", "p50", "p99", "p99.9", "not answered, %"], &rows);
+        for (i, bell) in [(2, "socket"), (3, "eventfd")] {
+            let added: Vec<f64> = columns[0]
+                .readings()
+                .zip(columns[i].readings())
+                .map(|(ours, bare)| ours.value - bare.value)
+                .collect();
+            if let Some(added) = crate::stats::Summary::of(&added) {
+                page.text(&format!(
+                    "Added at p99 beyond two wake-ups by {bell}: {} us.",
+                    added.words()
+                ));
+            }
+        }
+        let sets: Vec<(String, Vec<f64>)> = columns
+            .iter()
+            .zip(times)
+            .map(|(c, t)| (c.id.clone(), t.clone()))
+            .collect();
+        page.plot(chart::distributions(
+            &format!("{rate:.0}"),
+            &format!("Round trips at {rate:.0} frames/s"),
+            "us (log)",
+            &sets,
+        ));
+    }
+    let data: Vec<Value> = results
+        .iter()
+        .map(|(rate, columns, _)| {
+            json!({"rate": rate, "columns": columns.iter().map(Column::json).collect::<Vec<_>>()})
+        })
+        .collect();
+    page.data("rates", data);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distribution_is_kept_by_its_thousandths() {
+        let times: Vec<f64> = (0..50_000).rev().map(f64::from).collect();
+        let kept = per_mille(&times);
+        assert_eq!((kept.len(), kept[0], kept[1000]), (1001, 0.0, 49_999.0));
+        assert!((kept[500] - 25_000.0).abs() < 2.0);
+        assert!(per_mille(&[]).is_empty());
+    }
+
+    #[test]
+    fn bare_wake_ups_are_all_answered() {
+        for event in [false, true] {
+            let found = bare(2000.0, 0.05, event).unwrap();
+            assert_eq!((found.sent, found.times.len()), (100, 100));
+        }
+    }
+}

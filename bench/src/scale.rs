@@ -1,0 +1,339 @@
+//! From one NIC to a thousand: what they carry together, what each costs in memory, what idle ones cost.
+
+use std::time::{Duration, Instant};
+
+use drivers::e1000::poll::TxFrame;
+use serde_json::{Value, json};
+
+use crate::error::Result;
+use crate::fabric::{Fabric, Guest, Kind, aim, config, driver, mac};
+use crate::page::Page;
+use crate::report::Report;
+use crate::stats::{Column, Reading, Summary, figure, in_turns};
+use crate::{Options, chart, machine};
+
+/// How many NICs.
+const COUNTS: [usize; 4] = [1, 10, 100, 1000];
+
+/// Descriptors of each ring: a thousand guests have to fit this machine's memory.
+const RING: u32 = 128;
+
+const SIZE: usize = 60;
+const BURST: u32 = 32;
+
+fn seconds(options: &Options) -> f64 {
+    if options.quick { 0.4 } else { 1.5 }
+}
+
+/// How long the module takes, in seconds.
+pub fn estimate(options: &Options) -> f64 {
+    25.0 + (COUNTS.len() * 2 * options.rounds()) as f64 * (seconds(options) + 0.2)
+        + 3.0 * idle(options)
+}
+
+fn idle(options: &Options) -> f64 {
+    if options.quick { 2.0 } else { 5.0 }
+}
+
+/// One daemon with its guests.
+struct Town {
+    count: usize,
+    fabric: Fabric,
+    guests: Vec<Guest>,
+    start: f64,
+    connect: Vec<f64>,
+    memory: (u64, u64),
+}
+
+/// Runs the module.
+///
+/// # Errors
+/// When a daemon or its guests fail.
+pub fn run(options: &Options) -> Result<Report> {
+    more_files();
+    let mut page = Page::new("scale", "From one NIC to a thousand");
+    let mut towns = Vec::new();
+    for count in COUNTS {
+        let town = settle(options, count)?;
+        eprintln!(
+            "  {count} NICs: up in {:.2} s, guests connected in {:.2} s",
+            town.start,
+            town.connect.iter().sum::<f64>()
+        );
+        towns.push(town);
+    }
+    let mut quiet = options.quiet();
+    // All of them send; then ten only, beside the others.
+    let mut all: Vec<Column> = COUNTS.iter().map(|n| Column::new(format!("{n}"))).collect();
+    eprint!("  all send");
+    in_turns(&mut quiet, options.rounds(), &mut all, |i| {
+        towns[i].sample(COUNTS[i], seconds(options))
+    })?;
+    show(&all);
+    let mut ten: Vec<Column> = COUNTS.iter().map(|n| Column::new(format!("{n}"))).collect();
+    eprint!("  ten send");
+    in_turns(&mut quiet, options.rounds(), &mut ten, |i| {
+        towns[i].sample(COUNTS[i].min(10), seconds(options))
+    })?;
+    show(&ten);
+    eprint!("  idle");
+    let mut rest: Vec<Column> = COUNTS.iter().map(|n| Column::new(format!("{n}"))).collect();
+    in_turns(&mut quiet, 1, &mut rest, |i| {
+        std::thread::sleep(Duration::from_millis(300));
+        let before = towns[i].fabric.cpu();
+        let start = Instant::now();
+        std::thread::sleep(Duration::from_secs_f64(idle(options) * 0.75));
+        let took = start.elapsed().as_secs_f64();
+        Ok(Reading::bare(
+            (towns[i].fabric.cpu() - before) / took * 100.0,
+        ))
+    })?;
+    show(&rest);
+    for town in &mut towns {
+        town.memory.1 = town.fabric.memory();
+    }
+    write(&mut page, &towns, &all, &ten, &rest);
+    Ok(page.finish(&quiet))
+}
+
+fn show(columns: &[Column]) {
+    for column in columns {
+        eprint!(" {}: {}", column.id, figure(column.median()));
+    }
+    eprintln!();
+}
+
+/// A thousand NICs have some ten thousand descriptors between both ends.
+fn more_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where it is refused, the module's own messages will say what did not come up.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+fn settle(options: &Options, count: usize) -> Result<Town> {
+    let port = if count == 1 { "loopback" } else { "switch:lan" };
+    let start = Instant::now();
+    let core = machine::cores().1;
+    let fabric = Fabric::start(
+        &options.hypernic(),
+        count,
+        port,
+        &options.daemon(),
+        Some(core),
+    )?;
+    let start = start.elapsed().as_secs_f64();
+    let kind = Kind::Plain(SIZE);
+    let setup = config(kind, RING);
+    let (mut guests, mut connect) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        let begun = Instant::now();
+        let mut guest = fabric.guest(number, &setup)?;
+        connect.push(begun.elapsed().as_secs_f64());
+        aim(&mut guest, kind, mac(number), mac(partner(number, count)))?;
+        guests.push(guest);
+    }
+    // The switch learns where each is.
+    for guest in &mut guests {
+        guest
+            .send(1, |_, _| TxFrame::plain(SIZE as u32))
+            .map_err(driver)?;
+    }
+    let memory = fabric.memory();
+    let mut town = Town {
+        count,
+        fabric,
+        guests,
+        start,
+        connect,
+        memory: (memory, memory),
+    };
+    town.sample(count, 0.05)?;
+    Ok(town)
+}
+
+/// To whom a NIC sends: even ones to the next, odd ones to the one before, an only one to itself.
+fn partner(number: usize, count: usize) -> usize {
+    if count == 1 { number } else { number ^ 1 }
+}
+
+impl Town {
+    /// The first `active` NICs send to their partners, in turns, from one thread on the first processor.
+    fn sample(&mut self, active: usize, seconds: f64) -> Result<Reading> {
+        let cpu = self.fabric.cpu();
+        let guests = &mut self.guests[..active];
+        let (received, took, shares) = std::thread::scope(|scope| {
+            let work = scope.spawn(move || {
+                machine::pin(machine::cores().0);
+                let start = Instant::now();
+                let until = start + Duration::from_secs_f64(seconds);
+                let mut shares = vec![0_u64; guests.len()];
+                let mut first = 0;
+                while Instant::now() < until {
+                    // A handful between two looks at the clock.
+                    for _ in 0..guests.len().min(16) {
+                        let guest = &mut guests[first];
+                        guest
+                            .send(BURST, |_, _| TxFrame::plain(SIZE as u32))
+                            .map_err(driver)?;
+                        let came = guest.receive(4 * BURST, |_| {}).map_err(driver)?;
+                        shares[first] += u64::from(came);
+                        first = (first + 1) % guests.len();
+                    }
+                }
+                let took = start.elapsed().as_secs_f64();
+                let received: u64 = shares.iter().sum();
+                // What is under way now is nobody's.
+                std::thread::sleep(Duration::from_millis(30));
+                for _ in 0..2 {
+                    for guest in &mut *guests {
+                        while guest.receive(4 * BURST, |_| {}).map_err(driver)? > 0 {}
+                        guest.refill().map_err(driver)?;
+                    }
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Ok::<_, crate::error::Error>((received, took, shares))
+            });
+            work.join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })?;
+        Ok(Reading {
+            value: received as f64 / took / 1e6,
+            raw: json!({
+                "received": received, "seconds": took, "fairness": fairness(&shares),
+                "daemon_cpu": self.fabric.cpu() - cpu,
+            }),
+        })
+    }
+}
+
+/// Jain's index: 1 when all have the same, 1/n when one has all.
+fn fairness(shares: &[u64]) -> f64 {
+    let sum: f64 = shares.iter().map(|&s| s as f64).sum();
+    let squares: f64 = shares.iter().map(|&s| (s as f64).powi(2)).sum();
+    if squares == 0.0 {
+        return f64::NAN;
+    }
+    sum * sum / (shares.len() as f64 * squares)
+}
+
+fn write(page: &mut Page, towns: &[Town], all: &[Column], ten: &[Column], rest: &[Column]) {
+    page.text(
+        "One daemon for each number of NICs, all on one switch, in pairs that send to each other; the only NIC of the first sends to \
+         itself over a loopback port. All guests are driven in turns by one thread on one processor, which sends 32 frames of 60 \
+         bytes and takes what came; the daemon has the other. Rings of 128.",
+    );
+    let raw = |column: &Column, name: &str| {
+        let values: Vec<f64> = column
+            .readings()
+            .filter_map(|r| r.raw[name].as_f64())
+            .collect();
+        rig::paired::median(&values).unwrap_or(f64::NAN)
+    };
+    let mut rows = Vec::new();
+    for (i, town) in towns.iter().enumerate() {
+        let connect = Summary::of(&town.connect);
+        rows.push(vec![
+            town.count.to_string(),
+            all[i].words(),
+            figure(all[i].median() * 1e3 / town.count as f64),
+            figure(raw(&all[i], "fairness")),
+            ten[i].words(),
+            figure(rest[i].median()),
+            figure(town.start * 1e3 / town.count as f64),
+            connect.map_or("–".to_owned(), |c| figure(c.median * 1e3)),
+        ]);
+    }
+    page.table(
+        &[
+            "NICs",
+            "all send: Mpps",
+            "kpps per NIC",
+            "Jain's index",
+            "ten of them send: Mpps",
+            "idle: % of one processor",
+            "start, ms per NIC",
+            "a guest connects in, ms",
+        ],
+        &rows,
+    );
+    let ratio = |of: &[Column]| of[3].over(&of[1]).map_or("–".to_owned(), |s| s.words());
+    page.text(&format!(
+        "Total at 1000 over total at 10: {} when all send, {} when ten send beside 990 idle ones.",
+        ratio(all),
+        ratio(ten)
+    ));
+    page.heading("Memory");
+    let rows: Vec<Vec<String>> = towns
+        .iter()
+        .map(|t| {
+            vec![
+                t.count.to_string(),
+                t.memory.0.to_string(),
+                t.memory.1.to_string(),
+            ]
+        })
+        .collect();
+    page.text(
+        "The daemon's own resident memory (anonymous pages), which leaves out what it shares with guests, after the guests have \
+         connected and after all samples.",
+    );
+    page.table(&["NICs", "KiB, connected", "KiB, at the end"], &rows);
+    let slope = |pick: fn(&(u64, u64)) -> u64| {
+        let (few, many) = (&towns[1], &towns[3]);
+        (pick(&many.memory) as f64 - pick(&few.memory) as f64) / (many.count - few.count) as f64
+    };
+    page.text(&format!(
+        "From 10 to 1000 NICs that is {} KiB a NIC connected, {} KiB at the end.",
+        figure(slope(|m| m.0)),
+        figure(slope(|m| m.1))
+    ));
+    let set = |name: &str, columns: &[Column]| chart::Set {
+        name: name.to_owned(),
+        points: COUNTS
+            .iter()
+            .zip(columns)
+            .map(|(n, c)| (*n as f64, c.median()))
+            .collect(),
+    };
+    let scales = chart::Scales {
+        x: ("NICs (log)", true),
+        y: ("Mpps, all together", false),
+    };
+    page.plot(chart::lines(
+        "total",
+        "What all NICs carry together",
+        scales,
+        &[set("all send", all), set("ten of them send", ten)],
+    ));
+    let columns = |of: &[Column]| of.iter().map(Column::json).collect::<Vec<Value>>();
+    let data = json!({
+        "all_send": columns(all), "ten_send": columns(ten), "idle_percent": columns(rest),
+        "towns": towns.iter().map(|t| json!({
+            "nics": t.count, "start_s": t.start, "connect_s": t.connect,
+            "memory_kib_connected": t.memory.0, "memory_kib_at_end": t.memory.1,
+        })).collect::<Vec<_>>(),
+    });
+    page.data("scale", data);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fairness_is_one_when_all_have_the_same() {
+        assert!((fairness(&[5, 5, 5, 5]) - 1.0).abs() < 1e-12);
+        assert!((fairness(&[8, 0, 0, 0]) - 0.25).abs() < 1e-12);
+        assert!(fairness(&[0, 0]).is_nan());
+    }
+
+    #[test]
+    fn everybody_has_a_partner_that_sends_back() {
+        for count in [1, 10, 100] {
+            assert!((0..count).all(|n| partner(partner(n, count), count) == n));
+            assert!((0..count).all(|n| partner(n, count) < count));
+        }
+    }
+}
