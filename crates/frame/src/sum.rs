@@ -5,18 +5,9 @@ use wire::{Layers, Sum};
 
 use crate::Frame;
 
-/// Memory that others may write to is summed from a copy of this many bytes at a time.
-const CHUNK: usize = 2048;
-
 /// Adds a slice to a sum.
 pub(crate) fn add_slice(sum: &mut Sum, slice: ReadSlice<'_>) {
-    let mut copy = [0; CHUNK];
-    let mut start = 0;
-    while start < slice.len() {
-        let n = slice.copy_to(start, &mut copy);
-        sum.add(&copy[..n]);
-        start += n;
-    }
+    sum.add_part(slice.sum(), slice.len());
 }
 
 /// The sum of at most `len` bytes of `frame` from byte `start` on.

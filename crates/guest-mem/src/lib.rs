@@ -22,6 +22,7 @@ mod mapping;
 #[cfg(feature = "meter")]
 mod meter;
 mod slice;
+mod sum;
 mod table;
 mod view;
 

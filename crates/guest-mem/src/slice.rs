@@ -3,6 +3,8 @@
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
+use crate::sum;
+
 /// A run of bytes that can be read, in guest memory or in our own.
 ///
 /// It is `Copy` and as short-lived as the [`View`](crate::View) or slice it came from. Bytes may
@@ -77,6 +79,13 @@ impl<'v> ReadSlice<'v> {
         // as long; our own exclusive buffer cannot overlap guest memory.
         unsafe { ptr::copy_nonoverlapping(part.ptr.as_ptr(), out.as_mut_ptr(), part.len) };
         part.len
+    }
+
+    /// The ones' complement sum of its bytes as big-endian words (RFC 1071), padded with a zero
+    /// byte when they are odd in number. One pass, no copy.
+    pub fn sum(&self) -> u16 {
+        // SAFETY: readable for its length (promise of `new`).
+        unsafe { sum::read(self.ptr.as_ptr(), self.len) }
     }
 
     /// Address and length for a system call (`writev`) that reads the bytes itself.
@@ -159,6 +168,18 @@ impl<'v> WriteSlice<'v> {
         // NICs may share one guest's memory, so they may overlap: `copy` allows that.
         unsafe { ptr::copy(source.ptr.as_ptr(), part.ptr.as_ptr(), part.len) };
         part.len
+    }
+
+    /// As [`WriteSlice::copy_from_slice`], and sums what it copies in the same pass: each byte is
+    /// read once, so the sum is that of the bytes written, whatever others do to the source
+    /// meanwhile. Returns how many bytes fitted and their sum as [`ReadSlice::sum`] has it.
+    pub fn copy_summed(&self, start: usize, source: ReadSlice<'_>) -> (usize, u16) {
+        let part = self.sub(start, source.len);
+        let (from, to) = (source.ptr.as_ptr(), part.ptr.as_ptr());
+        // SAFETY: both runs are mapped for `part.len` bytes (promises of the two `new`s), and may
+        // overlap or be written to by others meanwhile, which `copy` allows.
+        let sum = unsafe { sum::copy(from, to, part.len) };
+        (part.len, sum)
     }
 
     /// Address and length for a system call (`readv`) that writes the bytes itself.
