@@ -14,7 +14,7 @@ const ETHERNET_HEADER: usize = 14;
 const TAG_AT: usize = 12;
 const TAG: usize = 4;
 /// Bytes copied of every frame: addresses, tag, type.
-const GLANCE: usize = 18;
+pub(crate) const GLANCE: usize = 18;
 /// The shortest thing that has a destination to filter by.
 const ADDRESS: usize = 6;
 

@@ -4,12 +4,12 @@ use frame::Frame;
 use guest_mem::WriteSlice;
 use wire::Sum;
 
+use crate::finish::Finish;
+
 /// Shortest frame on the wire, without FCS.
 pub(crate) const MIN_FRAME: usize = 60;
 /// Bytes of the frame check sequence.
 pub(crate) const FCS: usize = 4;
-/// Bytes read from one copy.
-const CHUNK: usize = 2048;
 
 /// Some bytes of ours, a part of the frame, padding and FCS.
 pub(crate) struct Layout<'s, 'b> {
@@ -58,39 +58,46 @@ impl Layout<'_, '_> {
         }
     }
 
-    /// Visits all bytes, a copy of some at a time. `copy` is scratch space.
-    fn walk(&self, copy: &mut Vec<u8>, mut visit: impl FnMut(&[u8])) {
-        copy.resize(CHUNK, 0);
-        visit(self.head);
-        let mut skip = self.from;
+    /// As [`Layout::copy`] for a place behind the head, and adds the bytes that are the frame's
+    /// to `sum`.
+    pub(crate) fn copy_summed(&self, at: usize, to: &WriteSlice<'_>, sum: &mut Sum) {
+        let mut done = 0;
+        let mut skip = self.from + at.saturating_sub(self.head.len());
         for slice in self.frame.slices() {
+            if done == to.len() {
+                return;
+            }
             let part = slice.sub(skip, usize::MAX);
             skip -= skip.min(slice.len());
-            let mut start = 0;
-            while start < part.len() {
-                let n = part.copy_to(start, copy);
-                visit(&copy[..n]);
-                start += n;
+            if !part.is_empty() {
+                let (n, summed) = to.copy_summed(done, part);
+                sum.add_part(summed, n);
+                done += n;
             }
         }
-        visit(self.tail);
+        if done < to.len() {
+            self.copy(at + done, &to.sub(done, to.len()));
+        }
     }
 
-    /// The frame check sequence.
-    pub(crate) fn crc32(&self, copy: &mut Vec<u8>) -> u32 {
-        let mut hasher = crc32fast::Hasher::new();
-        self.walk(copy, |bytes| hasher.update(bytes));
-        hasher.finalize()
-    }
-
-    /// The packet checksum: the one's complement sum from byte `start` on (manual §3.2.9).
-    pub(crate) fn checksum(&self, start: usize, copy: &mut Vec<u8>) -> u16 {
-        let mut sum = Sum::ZERO;
-        let mut skip = start;
-        self.walk(copy, |bytes| {
-            sum.add(bytes.get(skip..).unwrap_or(&[]));
-            skip -= skip.min(bytes.len());
-        });
-        sum.finish()
+    /// Makes a copy of ours of all of it at the front of `copy`, which is scratch space, with the
+    /// checksum written that `finish` is for. Returns its length.
+    pub(crate) fn stage(&self, copy: &mut Vec<u8>, finish: Option<Finish>) -> usize {
+        let len = self.len();
+        if copy.len() < len {
+            copy.resize(len, 0);
+        }
+        let mut at = self.head.len();
+        copy[..at].copy_from_slice(self.head);
+        let mut skip = self.from;
+        for slice in self.frame.slices() {
+            at += slice.copy_to(skip, &mut copy[at..len]);
+            skip -= skip.min(slice.len());
+        }
+        if let Some(finish) = finish {
+            finish.write(&mut copy[..at]);
+        }
+        copy[len - self.tail.len()..len].copy_from_slice(self.tail);
+        len
     }
 }

@@ -15,6 +15,7 @@ mod desc;
 mod eeprom;
 mod fifo;
 mod filter;
+mod finish;
 mod flow;
 mod gather;
 mod io;

@@ -2,11 +2,13 @@
 
 use frame::Frame;
 use model::Env;
+use wire::Sum;
 
 use crate::admit::Admitted;
 use crate::bits::{cause, rctl, rx_error, rx_status, rxcsum};
 use crate::desc::DD;
 use crate::filter;
+use crate::finish::Finish;
 use crate::irq::Event;
 use crate::layout::{FCS, Layout, MIN_FRAME};
 use crate::regs as r;
@@ -37,40 +39,47 @@ impl Rx<'_, '_> {
         if self.free == 0 {
             return Outcome::NoRoom;
         }
-        let mut tail = [0u8; MIN_FRAME + FCS];
-        let pad = admitted.pad;
+        let Scratch { used, copy } = scratch;
+        // Padding, and four bytes for the FCS.
+        let tail = [0u8; MIN_FRAME + FCS];
+        let fcs = self.rctl & rctl::SECRC == 0;
         let mut layout = Layout {
             head: admitted.head(),
             frame,
             from: admitted.from,
-            tail: &tail[..pad],
+            tail: &tail[..admitted.pad + if fcs { FCS } else { 0 }],
         };
-        let end = if self.rctl & rctl::SECRC == 0 {
-            let fcs = if self.shared.true_fcs {
-                layout.crc32(&mut scratch.copy)
-            } else {
-                0
-            };
-            tail[pad..pad + FCS].copy_from_slice(&fcs.to_le_bytes());
-            pad + FCS
+        let mut finish = if self.rxcsum & rxcsum::TUOFL == 0 {
+            Finish::new(&layout)
         } else {
-            pad
+            None
         };
-        layout = Layout {
-            head: admitted.head(),
-            frame,
-            from: admitted.from,
-            tail: &tail[..end],
-        };
-        let (status, errors) = verdict(self.rxcsum, frame);
         let start = (self.rxcsum & rxcsum::PCSS) as usize;
+        let true_fcs = fcs && self.shared.true_fcs;
+        if true_fcs || start != 0 {
+            // What is computed over the whole frame goes to the guest with the bytes it was
+            // computed from: a copy that fits the first-level cache.
+            let len = layout.stage(copy, finish.take());
+            if true_fcs {
+                let (data, at) = copy[..len].split_at_mut(len - FCS);
+                at.copy_from_slice(&crc32fast::hash(data).to_le_bytes());
+            }
+            layout = Layout {
+                head: &copy[..len],
+                frame,
+                from: frame.len(),
+                tail: &[],
+            };
+        }
+        let (status, errors) = verdict(self.rxcsum, frame);
         let mut report = Report {
             status,
             errors,
             ..Report::default()
         };
         if start != 0 {
-            report.checksum = layout.checksum(start, &mut scratch.copy);
+            // Of the whole (manual §3.2.9).
+            report.checksum = Sum::of(layout.head.get(start..).unwrap_or(&[])).finish();
         }
         if admitted.strip {
             report.status |= rx_status::VP;
@@ -79,7 +88,7 @@ impl Rx<'_, '_> {
         if filter::inexact(&self.shared.file, self.rctl, admitted.dst) {
             report.status |= rx_status::PIF;
         }
-        let placed = self.place(scratch, &layout, report);
+        let placed = self.place(used, &layout, finish, report);
         if let Outcome::Done = placed {
             if admitted.bad || admitted.control.is_some() {
                 self.tally.total(admitted.on_wire as u64);
@@ -96,15 +105,23 @@ impl Rx<'_, '_> {
     }
 
     /// Copies a frame into the buffers of the next descriptors and writes these back.
-    fn place(&mut self, scratch: &mut Scratch, layout: &Layout<'_, '_>, report: Report) -> Outcome {
+    fn place(
+        &mut self,
+        used: &mut Vec<(u32, u16)>,
+        layout: &Layout<'_, '_>,
+        mut finish: Option<Finish>,
+        report: Report,
+    ) -> Outcome {
         let counters = &self.shared.counters;
         let size = filter::buffer_size(self.rctl);
         let len = layout.len();
         // What frames like this one will take; more is not read ahead.
         let ahead = len.div_ceil(size).saturating_mul(self.expected);
         let ahead = u32::try_from(ahead).unwrap_or(u32::MAX).max(LEAST_FETCH);
-        scratch.used.clear();
+        used.clear();
         let (mut index, mut free, mut at) = (self.ring.head, self.free, 0);
+        // Where in guest memory the checksum goes.
+        let mut field = [0u64; 2];
         let mut lost = false;
         while at < len && !lost {
             if free == 0 {
@@ -136,17 +153,43 @@ impl Rx<'_, '_> {
             let n = if addr == 0 { 0 } else { size.min(len - at) };
             let mut done = at;
             let written = self.view.write_slices(addr, n as u64, &mut |to| {
-                layout.copy(done, &to);
+                match &mut finish {
+                    None => layout.copy(done, &to),
+                    Some(finish) => finish.copy(layout, done, &to),
+                }
                 done += to.len();
             });
+            if let Some(finish) = &finish {
+                let at = at..at + n;
+                for (byte, place) in field.iter_mut().zip(finish.field()..) {
+                    if at.contains(&place) {
+                        *byte = addr.wrapping_add((place - at.start) as u64);
+                    }
+                }
+            }
             if written.is_err() {
                 count(&counters.rx_dma_fault, 1);
                 lost = true;
             }
-            scratch.used.push((index, n as u16));
+            used.push((index, n as u16));
             at += n;
             index = self.ring.next(index);
             free -= 1;
+        }
+        if let Some(finish) = finish.filter(|_| !lost) {
+            // In the guest's buffers is the seed so far. Nothing is reported before this is done.
+            let value = finish.value();
+            let whole = field[1] == field[0].wrapping_add(1);
+            let parts = if whole {
+                value.chunks(2)
+            } else {
+                value.chunks(1)
+            };
+            for (part, at) in parts.zip(field) {
+                if self.view.write(at, part).is_err() {
+                    count(&counters.rx_dma_fault, 1);
+                }
+            }
         }
         let report = if lost {
             Report {
@@ -157,8 +200,8 @@ impl Rx<'_, '_> {
         } else {
             report
         };
-        let last = scratch.used.len().wrapping_sub(1);
-        for (i, &(index, n)) in scratch.used.iter().enumerate() {
+        let last = used.len().wrapping_sub(1);
+        for (i, &(index, n)) in used.iter().enumerate() {
             let (flags, report) = if i == last {
                 (DD | rx_status::EOP | report.status, report)
             } else {

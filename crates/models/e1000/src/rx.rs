@@ -12,6 +12,7 @@ use crate::bits::{ctrl, rxcsum};
 use crate::desc::{Fetcher, Ring, RingIds};
 use crate::fifo::Fifo;
 use crate::filter;
+use crate::finish;
 use crate::layout::{FCS, MIN_FRAME};
 use crate::regs as r;
 use crate::shared::{Shared, count};
@@ -38,7 +39,7 @@ pub(crate) struct RxState {
 pub(crate) struct Scratch {
     /// Descriptors of the frame being received: index, bytes.
     pub used: Vec<(u32, u16)>,
-    /// Room for the copy that sums over whole frames are computed from.
+    /// Room for the copy of a frame that something is computed of before it goes to the guest.
     pub copy: Vec<u8>,
 }
 
@@ -54,6 +55,14 @@ thread_local! {
     /// The same for frames on their way into or out of the FIFO, which may be expanded ones.
     static WAITING: Cell<Batch<'static>> = Cell::default();
 }
+
+/// What may stay unfinished of a frame. A guest with checksum offload is told that the sum is right;
+/// for others it is computed while the frame is copied.
+const TAKES: Caps = Caps {
+    csum: true,
+    vlan: true,
+    ..Caps::NONE
+};
 
 /// The receive part.
 pub(crate) struct Receiver {
@@ -71,14 +80,7 @@ impl Receive for Receiver {
     }
 
     fn caps(&self) -> Caps {
-        // Without the guest's checksum offload there is no way to tell it that the sum in the
-        // frame is not finished.
-        let csum = self.shared.file.get(r::RXCSUM) & rxcsum::TUOFL != 0;
-        Caps {
-            csum,
-            vlan: true,
-            ..Caps::NONE
-        }
+        TAKES
     }
 
     fn want_room(&self, waker: &Arc<dyn Wake>) {
@@ -272,7 +274,7 @@ impl<'a, 'v> Rx<'a, 'v> {
 
     /// Filters a frame and puts it into the ring or the FIFO.
     fn offer(&mut self, state: &mut RxState, frame: &Frame<'_>) -> Outcome {
-        let takes = self.takes();
+        let takes = self.takes(frame);
         if takes.accepts(frame.notes()) {
             return self.plain(state, frame);
         }
@@ -288,18 +290,18 @@ impl<'a, 'v> Rx<'a, 'v> {
         outcome
     }
 
-    /// What may stay unfinished of a frame.
-    fn takes(&self) -> Caps {
+    /// What may stay unfinished of this frame.
+    fn takes(&self, frame: &Frame<'_>) -> Caps {
+        let told = self.rxcsum & rxcsum::TUOFL != 0;
         Caps {
-            csum: self.rxcsum & rxcsum::TUOFL != 0,
-            vlan: true,
-            ..Caps::NONE
+            csum: told || finish::possible(frame),
+            ..TAKES
         }
     }
 
     /// Counts a frame that its sender gives up, as it would have come.
     fn lose(&mut self, frame: &Frame<'_>) {
-        let takes = self.takes();
+        let takes = self.takes(frame);
         if takes.accepts(frame.notes()) {
             if let Some(admitted) = self.admit(frame) {
                 self.miss(&admitted);
