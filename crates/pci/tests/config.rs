@@ -1,5 +1,7 @@
 //! The configuration space as software sees it.
 
+use std::sync::LazyLock;
+
 use hypernic_pci::{
     Bar, BarKind, BuildError, Capability, ConfigBuilder, ConfigEvent, ConfigSpace,
     ExtendedCapability, Msi, Msix, Pcie, PowerManagement, PowerState, Raw,
@@ -341,18 +343,23 @@ fn capabilities_that_cannot_be_are_refused_by_their_id() {
     );
 }
 
-/// Bits that some write can change, found by writing all ones and all zeros byte by byte.
-fn changeable(c: &ConfigSpace) -> Vec<u8> {
-    (0..c.len())
-        .map(|at| {
-            let mut ones = c.clone();
-            let mut zeros = c.clone();
-            ones.write(at as u64, &[0xff]);
-            zeros.write(at as u64, &[0]);
-            (ones.bytes()[at] ^ c.bytes()[at]) | (zeros.bytes()[at] ^ c.bytes()[at])
-        })
-        .collect()
-}
+/// Of each byte of the full space the bits that some write can change, found by writing all ones and
+/// all zeros to it.
+static CHANGEABLE: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let c = full();
+    let changes = |at: usize| {
+        // Miri has no time for every byte behind the capabilities: of most, nothing is known.
+        if cfg!(miri) && at >= 0x160 && !at.is_multiple_of(97) {
+            return 0xff;
+        }
+        let mut ones = c.clone();
+        let mut zeros = c.clone();
+        ones.write(at as u64, &[0xff]);
+        zeros.write(at as u64, &[0]);
+        (ones.bytes()[at] ^ c.bytes()[at]) | (zeros.bytes()[at] ^ c.bytes()[at])
+    };
+    (0..c.len()).map(changes).collect()
+});
 
 #[test]
 fn the_owner_sees_what_software_has_set() {
@@ -407,7 +414,7 @@ fn what_describes_a_function_is_found_in_its_header() {
 
 #[test]
 fn identity_is_read_only() {
-    let mask = changeable(&full());
+    let mask = &*CHANGEABLE;
     for at in (0..4)
         .chain(8..12)
         .chain([0x0e, 0x34, 0x3d])
@@ -423,7 +430,7 @@ proptest! {
         writes in prop::collection::vec((0u64..5000, prop::collection::vec(any::<u8>(), 0..300)), 1..20)
     ) {
         let fresh = full();
-        let mask = changeable(&fresh);
+        let mask = &*CHANGEABLE;
         let mut c = full();
         for (at, data) in &writes {
             c.write(*at, data);
@@ -464,7 +471,7 @@ proptest! {
     #[test]
     fn restoring_hostile_bytes_keeps_the_identity(saved in prop::collection::vec(any::<u8>(), 0..5000)) {
         let fresh = full();
-        let mask = changeable(&fresh);
+        let mask = &*CHANGEABLE;
         let mut c = full();
         c.restore(&saved);
         for at in (0..4).chain(0x2c..0x30) {

@@ -1,5 +1,6 @@
 //! The list of known differences: who is right, by which section of the manual, and exactly when.
 
+mod arrival;
 mod done;
 mod evidence;
 mod frames;

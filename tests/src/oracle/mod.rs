@@ -35,6 +35,9 @@ pub const MAC: [u8; 6] = [0x52, 0x54, 0x00, 0x12, 0x34, 0x56];
 pub const ARENA: u64 = 0x10_0000;
 /// Its bytes.
 pub const ARENA_LEN: usize = 0x3_2000;
+/// Memory from address 0 that is zero when a script begins and that no script writes: null addresses
+/// lead there.
+const LOW_ZEROS: u64 = 0x1_0000;
 /// Where generated scripts put the transmit ring. Each look compares its first [`RING_LEN`] bytes.
 pub const TX_RING: u64 = ARENA;
 /// Where generated scripts put the receive ring.

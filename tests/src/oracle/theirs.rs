@@ -14,7 +14,7 @@ use super::base64;
 use super::registers;
 use super::script::{Op, Script};
 use super::trace::{End, Look, Trace, WATCHED};
-use super::{ARENA, ARENA_LEN, MAC, RING_LEN, RX_BUFFERS, RX_RING, SETTLE, TX_RING};
+use super::{ARENA, ARENA_LEN, LOW_ZEROS, MAC, RING_LEN, RX_BUFFERS, RX_RING, SETTLE, TX_RING};
 
 /// Where the NIC's registers are.
 const BAR: u64 = 0xe000_0000;
@@ -166,7 +166,7 @@ impl Theirs {
         // Null addresses reach the lowest memory.
         let _ = writeln!(
             text,
-            "memset 0 0x10000 0\nmemset {ARENA:#x} {ARENA_LEN:#x} 0"
+            "memset 0 {LOW_ZEROS:#x} 0\nmemset {ARENA:#x} {ARENA_LEN:#x} 0"
         );
         self.ask(&text)?;
         self.prologue()?;

@@ -9,7 +9,8 @@ const BMSR: usize = 1;
 const ANAR: usize = 4;
 const GCTRL: usize = 9;
 const ID: usize = 3;
-const PSSR: usize = 17;
+/// What was negotiated last is kept here; what holds now is made from it when it is read.
+pub(crate) const PSSR: usize = 17;
 const INTERRUPTS_ENABLED: usize = 18;
 /// What has happened since it was read last.
 pub(crate) const EVENTS: usize = 19;
@@ -73,6 +74,19 @@ pub(crate) const RESET_VALUES: [u16; 32] = {
     value
 };
 
+/// Bits of [`PSSR`].
+mod resolved {
+    pub const FULL: u16 = 1 << 13;
+    pub const DONE: u16 = 1 << 11;
+    pub const LINK: u16 = 1 << 10;
+    pub const SEND_PAUSE: u16 = 1 << 3;
+    pub const OBEY_PAUSE: u16 = 1 << 2;
+}
+
+/// Bits of [`PSSR`] that a negotiation leaves.
+pub(crate) const AGREED: u16 =
+    3 << 14 | resolved::FULL | resolved::DONE | resolved::SEND_PAUSE | resolved::OBEY_PAUSE;
+
 /// Bits of [`EVENTS`].
 mod event {
     pub const SPEED: u16 = 1 << 14;
@@ -119,14 +133,16 @@ pub(crate) struct Phy {
 impl Phy {
     /// Powered up a while ago: with a cable, the link stands.
     pub(crate) fn new(cable: bool, id: u16, pause: bool) -> Self {
-        Self {
+        let mut phy = Self {
             regs: RESET_VALUES,
             cable,
             negotiated: cable,
             link_lost: !cable,
             id,
             pause,
-        }
+        };
+        phy.agree();
+        phy
     }
 
     /// Hardware reset (CTRL.PHY_RST, bus reset): all registers, and negotiation starts over.
@@ -185,7 +201,10 @@ impl Phy {
 
     /// Auto-negotiation has ended.
     pub(crate) fn negotiation_done(&mut self) {
-        self.watch(|phy| phy.negotiated = phy.can_negotiate());
+        self.watch(|phy| {
+            phy.negotiated = phy.can_negotiate();
+            phy.agree();
+        });
         if self.negotiated {
             self.regs[EVENTS] |= event::NEGOTIATED | event::PAGE_RECEIVED;
         }
@@ -210,6 +229,21 @@ impl Phy {
         }
     }
 
+    /// Keeps what both sides have agreed on: what the guest offers from now on counts in the next
+    /// negotiation (manual §11.1.3, §13.4.7.1).
+    fn agree(&mut self) {
+        self.regs[PSSR] = 0;
+        if self.negotiated {
+            let (speed, full) = self.offered();
+            let (send, obey) = self.pause_offered();
+            self.regs[PSSR] = resolved::DONE
+                | (speed as u16) << 14
+                | if full { resolved::FULL } else { 0 }
+                | if send { resolved::SEND_PAUSE } else { 0 }
+                | if obey { resolved::OBEY_PAUSE } else { 0 };
+        }
+    }
+
     /// Speed and full duplex, negotiated or forced.
     pub(crate) fn resolved(&self) -> (Speed, bool) {
         let bmcr = self.regs[BMCR];
@@ -221,6 +255,20 @@ impl Phy {
             };
             return (speed, bmcr & DUPLEX != 0);
         }
+        let agreed = self.regs[PSSR];
+        if !self.negotiated || agreed & resolved::DONE == 0 {
+            return self.offered();
+        }
+        let speed = match agreed >> 14 {
+            0 => Speed::M10,
+            1 => Speed::M100,
+            _ => Speed::M1000,
+        };
+        (speed, agreed & resolved::FULL != 0)
+    }
+
+    /// The best speed and duplex of what the guest offers.
+    fn offered(&self) -> (Speed, bool) {
         let gigabit = self.regs[GCTRL];
         let base = self.regs[ANAR];
         if gigabit & 0x0300 != 0 {
@@ -236,8 +284,9 @@ impl Phy {
         PARTNER | if self.pause { PAUSE | ASYMMETRIC } else { 0 }
     }
 
-    /// Whether pause frames may be sent, and must be obeyed (IEEE 802.3 table 28B-3).
-    fn pause_resolved(&self) -> (bool, bool) {
+    /// Whether pause frames may be sent, and must be obeyed, by what both offer (IEEE 802.3 table
+    /// 28B-3).
+    fn pause_offered(&self) -> (bool, bool) {
         let bits = |word: u16| (word & PAUSE != 0, word & ASYMMETRIC != 0);
         let (ours, ours_asymmetric) = bits(self.regs[ANAR]);
         let (theirs, theirs_asymmetric) = bits(self.partner());
@@ -268,14 +317,13 @@ impl Phy {
             10 if negotiated => PARTNER_GIGABIT,
             PSSR => {
                 let (speed, full) = self.resolved();
-                let resolved = link || self.regs[BMCR] & AN_ENABLE == 0;
-                let mode = (speed as u16) << 14 | u16::from(full) << 13;
-                let (send, obey) = self.pause_resolved();
-                u16::from(resolved) << 11
-                    | u16::from(link) << 10
-                    | u16::from(negotiated && send) << 3
-                    | u16::from(negotiated && obey) << 2
-                    | if resolved { mode } else { 0 }
+                let done = link || self.regs[BMCR] & AN_ENABLE == 0;
+                let mode =
+                    resolved::DONE | (speed as u16) << 14 | if full { resolved::FULL } else { 0 };
+                let pause = self.regs[PSSR] & (resolved::SEND_PAUSE | resolved::OBEY_PAUSE);
+                (if link { resolved::LINK } else { 0 })
+                    | if negotiated { pause } else { 0 }
+                    | if done { mode } else { 0 }
             }
             other => self.regs[other],
         }
@@ -367,11 +415,20 @@ mod tests {
     }
 
     #[test]
-    fn advertising_less_gives_less() {
+    fn advertising_less_gives_less_from_the_next_negotiation_on() {
         let mut phy = Phy::new(true, 0x0c20, false);
+        let again = |phy: &mut Phy| {
+            assert_eq!(phy.write(BMCR, 0x1340), Effect::Restart);
+            phy.negotiation_done();
+        };
         phy.write(GCTRL, 0);
+        assert_eq!(phy.resolved(), (Speed::M1000, true));
+        assert_eq!(phy.read(PSSR), 0xac00);
+        again(&mut phy);
         assert_eq!(phy.resolved(), (Speed::M100, true));
         phy.write(ANAR, 0x0021);
+        assert_eq!(phy.resolved(), (Speed::M100, true));
+        again(&mut phy);
         assert_eq!(phy.resolved(), (Speed::M10, false));
         phy.write(BMCR, 0x2000);
         assert_eq!(phy.resolved(), (Speed::M100, false));
@@ -389,6 +446,8 @@ mod tests {
             (PAUSE | ASYMMETRIC, true, true),
         ] {
             phy.write(ANAR, 0x01e1 | ours);
+            phy.write(BMCR, 0x1340);
+            phy.negotiation_done();
             let status = phy.read(PSSR);
             assert_eq!(
                 (status & 8 != 0, status & 4 != 0),
@@ -398,6 +457,7 @@ mod tests {
         }
         let mut without = Phy::new(true, 0x0c20, false);
         without.write(ANAR, 0x0de1);
+        without.negotiation_done();
         assert_eq!(without.read(5), 0x41e1);
         assert_eq!(without.read(PSSR) & 0x0c, 0);
     }

@@ -4,9 +4,10 @@ use super::super::compare::{Parted, Step, What};
 use super::super::context::{Context, reg};
 use super::super::script::Op;
 use super::super::trace::{ICS, RDH, TDH};
-use super::super::{ARENA, ARENA_LEN};
+use super::super::{ARENA, ARENA_LEN, LOW_ZEROS, RX_RING, TX_RING};
 use super::Difference;
 use super::Right::{Both, Hypernic};
+use super::arrival::{hashed, judged_late, tagged, turned_off};
 
 pub(super) fn list() -> Vec<Difference> {
     let parting = Difference::parting;
@@ -15,10 +16,11 @@ pub(super) fn list() -> Vec<Difference> {
             "no-packet-fifo",
             Hypernic,
             "13.4.17",
-            "QEMU has no packet FIFO: a frame that finds too few descriptors is lost (RXO, MPC); in the chip it waits",
+            "QEMU has no packet FIFO: a frame that finds too few descriptors is lost (RXO, MPC), or when the receiver is turned off before it finds one; in the chip it waits",
             |step, _| {
                 let frames = |_: &Context, op: &Op| matches!(op, Op::Frames(_));
-                (step.missed.1 > step.missed.0 && ever(step, frames)).then_some(Parted::RX)
+                let missed = step.missed.1 > step.missed.0 && ever(step, frames);
+                (missed || turned_off(step)).then_some(Parted::RX)
             },
         ),
         parting(
@@ -42,9 +44,18 @@ pub(super) fn list() -> Vec<Difference> {
                 let off = |context: &Context, op: &Op| {
                     matches!(op, Op::Frames(_)) && !context.has(reg::RCTL, 2)
                 };
-                let lost = step.theirs.watched[ICS] & 0x40 != 0;
+                // What it kept took the descriptors of what came later.
+                let lost = step.theirs.watched[ICS] & 0x40 != 0
+                    || step.theirs.watched[RDH] == step.after.get(reg::RDT) & 0xffff;
                 (ever(step, off) && (ahead(step) || lost)).then_some(Parted::RX)
             },
+        ),
+        parting(
+            "late-filter",
+            Hypernic,
+            "3.2",
+            "a frame that finds no descriptor waits outside of QEMU's NIC and is judged by the filters of the time when one comes; the chip judges it on arrival and keeps what passes in its packet FIFO",
+            |step, _| judged_late(step).then_some(Parted::RX),
         ),
         parting(
             "rx-no-ring",
@@ -67,9 +78,7 @@ pub(super) fn list() -> Vec<Difference> {
             "3.2.3",
             "a ring with null buffers holds less than it seems: ours passes over them until none is left, QEMU beyond the tail",
             |step, _| {
-                let len = (step.after.get(reg::RDLEN) & 0xf_ff80) as usize;
-                let ring = &step.ours.rx_ring[..len.min(step.ours.rx_ring.len())];
-                let null = ring.chunks(16).any(|desc| desc[..8] == [0; 8]);
+                let null = null_buffers(step);
                 (null && ever(step, |_, op| matches!(op, Op::Frames(_)))).then_some(Parted::RX)
             },
         ),
@@ -123,7 +132,11 @@ pub(super) fn list() -> Vec<Difference> {
                         && context.has(reg::RCTL, 0x10)
                         && !context.has(reg::RCTL, 0x8000)
                 });
-                (hit && !ahead(step)).then_some(Parted::RX)
+                // One that needs several descriptors may wait in our FIFO, and all behind it.
+                let blocks = frame(step, |context, frame| {
+                    frame[..6] == [0xff; 6] && frame.len() + 4 > context.buffer()
+                });
+                (hit && (blocks || !ahead(step))).then_some(Parted::RX)
             },
         ),
         parting(
@@ -345,15 +358,27 @@ fn ahead(step: &Step<'_>) -> bool {
     done(&step.theirs.rx_ring) > done(&step.ours.rx_ring)
 }
 
-fn tagged(context: &Context, frame: &[u8]) -> bool {
-    frame.get(12..14) == Some(&context.vet().to_be_bytes()[..])
-}
-
-/// Whether the multicast table has the bit of an address.
-fn hashed(context: &Context, frame: &[u8]) -> bool {
-    let shift = [4, 3, 2, 0][(context.get(reg::RCTL) >> 12 & 3) as usize];
-    let index = (u32::from(frame[5]) << 8 | u32::from(frame[4])) >> shift & 0xfff;
-    context.get(reg::MTA + index / 32 * 4) >> (index % 32) & 1 == 1
+/// Whether the receive ring has descriptors with null buffers. A script may have put it anywhere.
+fn null_buffers(step: &Step<'_>) -> bool {
+    let base =
+        u64::from(step.after.get(reg::RDBAH)) << 32 | u64::from(step.after.get(reg::RDBAL) & !15);
+    let len = (step.after.get(reg::RDLEN) & 0xf_ff80) as usize;
+    if len > 0 && base + len as u64 <= LOW_ZEROS {
+        return true;
+    }
+    let arena = &step.traces.0.end.arena;
+    let places = [
+        (RX_RING, &step.ours.rx_ring),
+        (TX_RING, &step.ours.tx_ring),
+        // What stands elsewhere is seen at the end only.
+        (ARENA, arena),
+    ];
+    places.iter().find_map(|(start, bytes)| {
+        let from = usize::try_from(base.checked_sub(*start)?).ok()?;
+        let rest = bytes.get(from..).filter(|rest| !rest.is_empty())?;
+        let ring = &rest[..rest.len().min(len)];
+        Some(ring.chunks(16).any(|desc| desc.starts_with(&[0; 8])))
+    }) == Some(true)
 }
 
 /// Transmit descriptors that the guest handed over in this step, as it wrote them.

@@ -95,6 +95,43 @@ pub(super) fn clears_icr(op: &Op) -> bool {
     matches!(op, Op::Read { at, .. } | Op::Write { at, .. } if at & !3 == reg::ICR)
 }
 
+/// Whether RXT0 was written to ICR after a frame came and before the delay of RDTR was over: only
+/// reads, frames and looks let time pass.
+pub(super) fn cleared_before_delay(step: &Step<'_>) -> bool {
+    let (mut delayed, mut under_way) = (false, false);
+    step.past.iter().chain(step.ops).any(|op| {
+        match op {
+            Op::Write {
+                at: reg::RDTR,
+                value,
+                ..
+            } => delayed = value & 0xffff != 0,
+            Op::Frames(_) => under_way = delayed,
+            Op::Read { .. } | Op::Look => under_way = false,
+            _ => {}
+        }
+        under_way && writes_bits(op, reg::ICR, 0x80)
+    })
+}
+
+/// Whether something may have been counted between the readings of the two halves of a pair.
+pub(super) fn counted_between(step: &Step<'_>, low: u32) -> bool {
+    let (mut begun, mut counted) = (false, false);
+    step.past.iter().chain(step.ops).any(|op| {
+        match op {
+            Op::Read { at, size: 4 } if *at == low => (begun, counted) = (true, false),
+            Op::Frames(_)
+            | Op::Write {
+                at: reg::TDT | reg::TCTL | reg::RDT | reg::RCTL,
+                ..
+            } => counted = true,
+            Op::Read { at, .. } if *at == low + 4 => return begun && counted,
+            _ => {}
+        }
+        false
+    })
+}
+
 /// Whether a step of the script so far is such a one.
 pub(super) fn ever(step: &Step<'_>, is: impl Fn(&Op) -> bool) -> bool {
     step.past.iter().chain(step.ops).any(is)

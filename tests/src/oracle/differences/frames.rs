@@ -8,8 +8,8 @@ use super::super::trace::TDH;
 use super::Difference;
 use super::Right::{Both, Hypernic};
 use super::evidence::{
-    cause, check_sequences, clears_icr, ever, ever_frame, moved, padding, since_clear, starved,
-    upper, writes, writes_bits, writes_tdt,
+    cause, check_sequences, cleared_before_delay, clears_icr, counted_between, ever, ever_frame,
+    moved, padding, since_clear, starved, upper, writes, writes_bits, writes_tdt,
 };
 
 pub(super) fn list() -> Vec<Difference> {
@@ -102,6 +102,19 @@ pub(super) fn list() -> Vec<Difference> {
                     && !sent
                 {
                     2
+                } else {
+                    0
+                }
+            },
+        ),
+        value(
+            "rx-delayed",
+            Hypernic,
+            "13.4.30",
+            "QEMU's RXT0 does not wait for RDTR: written to ICR before the delay is over, it stays away",
+            |step, diff| {
+                if cause(diff) && cleared_before_delay(step) {
+                    diff.ours & !diff.theirs & 0x80
                 } else {
                     0
                 }
@@ -260,6 +273,20 @@ pub(super) fn list() -> Vec<Difference> {
                 } else {
                     0
                 }
+            },
+        ),
+        value(
+            "octets-between-halves",
+            Both,
+            "13.7.41",
+            "octets counted between the reading of a pair's low half and of its high half, which clears it: ours has them in the next reading, QEMU loses them",
+            |step, diff| match diff.register() {
+                Some(low @ (0x4088 | 0x4090 | 0x40c0 | 0x40c8))
+                    if diff.theirs < diff.ours && counted_between(step, low) =>
+                {
+                    !0
+                }
+                _ => 0,
             },
         ),
         value(

@@ -387,7 +387,11 @@ fn load_phy(state: &v1::Phy, ours: &Phy) -> Result<Phy, StateError> {
         .map_err(|_| field("phy.regs", regs.len() as u64, "the PHY has 32 registers"))?;
     let fixed = phy::RESET_VALUES.iter().zip(&phy::WRITABLE);
     for (at, (value, (reset, mask))) in regs.iter().zip(fixed).enumerate() {
-        let own = if at == phy::EVENTS { 0xffff } else { 0 };
+        let own = match at {
+            phy::EVENTS => 0xffff,
+            phy::PSSR => phy::AGREED,
+            _ => 0,
+        };
         let strays = (value ^ reset) & !mask & !own;
         check(strays == 0, "phy.regs", *value, "bits that cannot change")?;
     }
