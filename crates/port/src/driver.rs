@@ -165,7 +165,7 @@ impl<F: FnMut(InletEvent)> Driver<F> {
     }
 
     /// Waits for the bell and the inlet's descriptors: with `Some(true)` only for those it wants
-    /// to write to, with `None` for none. Says whether one of them is in an error state, which
+    /// to write to and for its peer to leave, with `None` for none. Says whether one of them is in an error state, which
     /// would wake us again and again.
     fn sleep(&self, descriptors: Option<bool>, timeout: Option<Duration>) -> bool {
         self.counters.add(SLEEPS, 1);
@@ -179,6 +179,9 @@ impl<F: FnMut(InletEvent)> Driver<F> {
                     fds.push(PollFd::from_borrowed_fd(want.fd, flags));
                 }
             });
+            if let Some(fd) = self.inlet.peer().filter(|_| blocked) {
+                fds.push(PollFd::from_borrowed_fd(fd, PollFlags::RDHUP));
+            }
         }
         let limit = timeout.map(|t| Timespec {
             tv_sec: t.as_secs().try_into().unwrap_or(i64::MAX),
@@ -186,7 +189,7 @@ impl<F: FnMut(InletEvent)> Driver<F> {
         });
         // EINTR is a wake-up like any other.
         let _ = poll(&mut fds, limit.as_ref());
-        let bad = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
+        let bad = PollFlags::ERR | PollFlags::HUP | PollFlags::RDHUP | PollFlags::NVAL;
         fds[1..].iter().any(|fd| fd.revents().intersects(bad))
     }
 }

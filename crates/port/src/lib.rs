@@ -56,7 +56,7 @@ pub enum InletStatus {
     /// The budget ran out; call again after others had their turn.
     More,
     /// The sink had no room: wait for the sink's wake, not for descriptors to become readable
-    /// (those it wants to write to, and [`Inlet::timeout`], still count).
+    /// (those it wants to write to, [`Inlet::peer`] and [`Inlet::timeout`] still count).
     Blocked,
     /// The outside is gone for good, for this reason: the link goes down, the rest lives on.
     Closed(String),
@@ -66,6 +66,11 @@ pub enum InletStatus {
 pub trait Inlet: Send {
     /// The descriptors to wait for now; may change after each [`Inlet::run`].
     fn interests<'a>(&'a self, add: &mut dyn FnMut(Interest<'a>));
+    /// The descriptor of a peer that may leave, to be woken by that even while the sink has no room.
+    /// No longer given once the inlet has seen it.
+    fn peer(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
     /// Longest time to wait, if the port has timers of its own.
     fn timeout(&self) -> Option<Duration> {
         None

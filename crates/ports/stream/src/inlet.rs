@@ -1,11 +1,12 @@
 //! The way in, and the life of the connection.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use frame::Sink;
 use port::{Backlog, Inlet, InletStatus, Interest};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use wire::Offload;
 
@@ -43,6 +44,8 @@ pub struct StreamInlet {
     want_write: bool,
     /// When senders that wait for room are to be told that there will be none.
     give_up: Option<Instant>,
+    /// The peer has left, and frames that it sent before are still to be passed on.
+    left: bool,
 }
 
 impl StreamInlet {
@@ -59,6 +62,7 @@ impl StreamInlet {
             backlog: Backlog::new(BACKLOG, MAX_FRAME),
             want_write: false,
             give_up: None,
+            left: false,
         }
     }
 
@@ -68,7 +72,7 @@ impl StreamInlet {
             Link::Connected(_) => return true,
             Link::Waiting(until) if Instant::now() < *until => return true,
             Link::Connecting(fd) => {
-                if !writable(fd) {
+                if !ready(fd, PollFlags::OUT) {
                     return true;
                 }
                 let late = Link::Waiting(Instant::now() + self.pause);
@@ -109,14 +113,30 @@ impl StreamInlet {
         self.link = Link::Connected(fd);
     }
 
-    fn disconnect(&mut self) {
+    /// Nothing more goes to this peer.
+    fn part(&mut self) {
         let lost = self.shared.out.lock().replace(None);
         self.shared.tally.add(count::UNSENT, lost as u64);
         self.shared.tally.add(count::DISCONNECTS, 1);
         self.want_write = false;
         self.give_up = None;
-        self.back_off();
         self.shared.waiters.wake_all();
+    }
+
+    fn disconnect(&mut self) {
+        if !std::mem::take(&mut self.left) {
+            self.part();
+        }
+        self.back_off();
+    }
+
+    /// Whether the peer will send nothing more, however much it has sent.
+    fn peer_has_left(&self) -> bool {
+        let Some(fd) = self.peer() else {
+            return false;
+        };
+        self.shared.tally.add(count::SYSCALLS, 1);
+        ready(fd, PollFlags::RDHUP | PollFlags::HUP)
     }
 
     /// Sends what waits. `false` when the connection is broken.
@@ -223,9 +243,8 @@ impl StreamInlet {
     }
 }
 
-fn writable(fd: &OwnedFd) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut fds = [PollFd::new(fd, PollFlags::OUT)];
+fn ready(fd: impl AsFd, how: PollFlags) -> bool {
+    let mut fds = [PollFd::new(&fd, how)];
     poll(&mut fds, Some(&Timespec::default())).is_ok_and(|n| n > 0)
 }
 
@@ -234,10 +253,17 @@ impl Inlet for StreamInlet {
         let mut want = |fd, read, write| add(Interest { fd, read, write });
         want(self.shared.bell.as_fd(), true, false);
         match (&self.link, &self.source) {
-            (Link::Connected(fd), _) => want(fd.as_fd(), true, self.want_write),
+            (Link::Connected(fd), _) if !self.left => want(fd.as_fd(), true, self.want_write),
             (Link::Connecting(fd), _) => want(fd.as_fd(), false, true),
             (Link::Listening, Source::Listener { fd, .. }) => want(fd.as_fd(), true, false),
             _ => {}
+        }
+    }
+
+    fn peer(&self) -> Option<BorrowedFd<'_>> {
+        match &self.link {
+            Link::Connected(fd) if !self.left => Some(fd.as_fd()),
+            _ => None,
         }
     }
 
@@ -252,7 +278,7 @@ impl Inlet for StreamInlet {
     }
 
     fn link_up(&self) -> bool {
-        matches!(self.link, Link::Connected(_))
+        matches!(self.link, Link::Connected(_)) && !self.left
     }
 
     fn run(&mut self, to: &dyn Sink, budget: usize) -> InletStatus {
@@ -263,12 +289,16 @@ impl Inlet for StreamInlet {
             self.disconnect();
         }
         if !self.flush(to) {
+            if self.peer_has_left() {
+                self.part();
+                self.left = true;
+            }
             return InletStatus::Blocked;
         }
         if !alive {
             return InletStatus::Closed("the peer has closed its end".into());
         }
-        if !self.link_up() {
+        if !matches!(self.link, Link::Connected(_)) {
             return InletStatus::Idle;
         }
         self.receive(to, budget).unwrap_or_else(|| {

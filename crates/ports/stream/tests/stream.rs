@@ -347,6 +347,33 @@ fn a_blocked_inlet_keeps_its_frames() {
 }
 
 #[test]
+fn a_peer_that_leaves_is_noticed_while_there_is_no_room() {
+    let (mut peer, ours) = pair();
+    let port = open(StreamConfig::new(ours)).expect("port");
+    let (tell, events) = channel();
+    let inlet = port.inlet.expect("inlet");
+    let thread = InletThread::spawn("stream", inlet, Arc::new(Stuck), move |e| {
+        let _ = tell.send(e);
+    })
+    .expect("thread");
+    let blocked = || counter(&*thread.counters(), "inlet_blocked").expect("counter");
+    // More than is read at once.
+    peer.set_nonblocking(true).expect("nonblocking");
+    while peer.write(&framed(&[7; 1000])).is_ok() {}
+    while blocked() == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(peer);
+    assert_eq!(events.recv_timeout(PATIENCE), Ok(InletEvent::LinkDown));
+    assert_eq!(counter(&*port.counters, "stream_disconnects"), Some(1));
+    // Nobody is there any more to send to.
+    assert_eq!(send(&*port.sink, &[&[1; 60]]), 1);
+    assert_eq!(counter(&*port.counters, "stream_down"), Some(1));
+    let turns = counter(&*thread.counters(), "inlet_turns").expect("counter");
+    assert!(turns < 200, "{turns} turns: blocked must not mean busy");
+}
+
+#[test]
 fn refusals_name_the_cause() {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("net.sock");

@@ -36,6 +36,18 @@ pub(super) fn list() -> Vec<Difference> {
             },
         ),
         parting(
+            "rx-head-written",
+            Both,
+            "13.4.28",
+            "RDH written while the receiver is on: it may be confused by that, says the manual",
+            |step, _| {
+                let written = |context: &Context, op: &Op| {
+                    context.has(reg::RCTL, 2) && matches!(op, Op::Write { at: reg::RDH, .. })
+                };
+                ever(step, written).then_some(Parted::RX)
+            },
+        ),
+        parting(
             "rx-while-off",
             Hypernic,
             "13.4.22",
