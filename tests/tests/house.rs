@@ -13,6 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("snapshot", &[]),
     ("pci", &["snapshot"]),
     ("guest-mem", &[]),
+    ("roster", &[]),
     ("rig", &[]),
     ("frame", &["guest-mem", "wire"]),
     ("model", &["frame", "guest-mem", "snapshot"]),

@@ -1,0 +1,43 @@
+//! Who wants a turn, and when a worker may sleep.
+//!
+//! A worker serves many items (NICs). Any thread may *call* an item: raise a bit for it. The first
+//! bit puts the item on its worker's [`Roster`]; further ones until its turn cost one atomic
+//! operation. A worker that finds its roster empty goes to sleep by a rule that loses no call: it
+//! says that it sleeps, then a full barrier, then it looks once more; a caller lists its item, then
+//! a full barrier, then looks whether the worker sleeps. One of the two sees the other. Only a
+//! caller that finds the worker asleep has to wake it by a system call.
+//!
+//! Each item has one [`Alarm`], and each worker one [`Alarms`], in place of a timer in the kernel
+//! per item. Moving an alarm to a later time costs one store.
+//!
+//! All of it is checked in every order its steps can take (`make loom`).
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod alarm;
+mod calls;
+mod list;
+
+pub use alarm::{Alarm, Alarms, HasAlarm};
+pub use calls::Calls;
+pub use list::Roster;
+
+/// The primitives, or the ones whose orders a checker goes through.
+mod sync {
+    #[cfg(loom)]
+    pub use loom::sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
+    };
+    #[cfg(not(loom))]
+    pub use std::sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
+    };
+
+    /// Locks; what is behind these locks is whole between any two steps, so a panic elsewhere is
+    /// no reason to stop here.
+    pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
