@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{
-    DEFAULT_AGEING, DEFAULT_BUSY_POLL, HostConfig, MAX_BUSY_POLL, NicConfig, SocketSpec,
-    SwitchConfig,
+    DEFAULT_AGEING, DEFAULT_BUSY_POLL, HostConfig, MAX_BUSY_POLL, MAX_WORKERS, NicConfig,
+    SocketSpec, SwitchConfig,
 };
 use crate::error::Error;
 use crate::guard::{Guard, GuardArgs};
@@ -83,10 +83,13 @@ pub struct Run {
     /// Write all frames of the first NIC to this pcapng file.
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
-    /// Microseconds a NIC's thread may stay awake for the next register access; 0 never.
+    /// Microseconds a worker may stay awake for a NIC's next register access; 0 never.
     #[arg(long, value_name = "US", default_value_t = DEFAULT_BUSY_POLL.as_micros() as u64,
           value_parser = clap::value_parser!(u64).range(..=MAX_BUSY_POLL.as_micros() as u64))]
     pub busy_poll_us: u64,
+    /// Threads that serve the NICs, 1 to 64; when absent as many as processors, at most 4.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_WORKERS as u64))]
+    pub workers: Option<u64>,
     /// When interrupts are raised: as the driver says (guest), or not more often than pays for
     /// the guest (adaptive).
     #[arg(long, default_value_t, value_parser = str::parse::<Moderation>)]
@@ -158,6 +161,9 @@ impl Run {
             }
         }
         let mut host = HostConfig::default();
+        if let Some(workers) = self.workers {
+            host.workers = workers as usize;
+        }
         let guard = self.guard.into_guard();
         // Guards are the switch's: with any, even one NIC on one port has a switch between.
         let alone = sockets.len() == 1 && ports.len() == 1 && guard == Guard::default();

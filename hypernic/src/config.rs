@@ -12,13 +12,36 @@ use crate::guard::{Guard, RawGuard};
 use crate::spec::{ModelName, Moderation, NicMac, PortSpec};
 
 /// A whole host.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostConfig {
+    /// Threads that serve all NICs.
+    pub workers: usize,
     /// Its switches.
     pub switches: Vec<SwitchConfig>,
     /// Its NICs.
     pub nics: Vec<NicConfig>,
 }
+
+impl Default for HostConfig {
+    fn default() -> Self {
+        Self {
+            workers: default_workers(),
+            switches: Vec::new(),
+            nics: Vec::new(),
+        }
+    }
+}
+
+/// As many workers as there are processors, at most four: one carries thousands of NICs, and
+/// guests need processors too.
+pub fn default_workers() -> usize {
+    std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(4)
+}
+
+/// The most workers that may be asked for.
+pub const MAX_WORKERS: usize = 64;
 
 /// One switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +71,7 @@ pub struct NicConfig {
     pub port: PortSpec,
     /// A pcapng file of all its frames.
     pub capture: Option<PathBuf>,
-    /// How long its thread may stay awake for the next register access; zero never.
+    /// How long its worker may stay awake for its next register access; zero never.
     pub busy_poll: Duration,
     /// When interrupts are raised.
     pub moderation: Moderation,
@@ -85,6 +108,7 @@ pub const DEFAULT_AGEING: Duration = Duration::from_secs(300);
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct RawHost {
+    workers: Option<Spanned<usize>>,
     #[serde(default)]
     switch: Vec<RawSwitch>,
     #[serde(default)]
@@ -172,6 +196,14 @@ impl HostConfig {
 impl RawHost {
     fn check(self) -> Result<HostConfig, Fault> {
         let mut host = HostConfig::default();
+        if let Some(workers) = &self.workers {
+            host.workers = Some(*workers.get_ref())
+                .filter(|n| (1..=MAX_WORKERS).contains(n))
+                .ok_or_else(|| {
+                    let message = format!("workers must lie between 1 and {MAX_WORKERS}");
+                    Fault::at(workers, message)
+                })?;
+        }
         let mut names: HashSet<String> = HashSet::new();
         for raw in self.switch {
             let name = raw.name.get_ref().clone();
@@ -388,7 +420,7 @@ fn check_name(name: &Spanned<String>) -> Result<(), Fault> {
 mod tests {
     use super::*;
 
-    const GOOD: &str = r#"
+    const GOOD: &str = r#"workers = 3
 [[switch]]
 name = "lan"
 ports = ["user", "tap:up0"]
@@ -413,6 +445,7 @@ guard = { tx-rate = "1gbit", storm = "broadcast=100", vlans = "untagged,10", max
     #[test]
     fn a_good_file_is_a_host() {
         let host = HostConfig::parse(Path::new("h.toml"), GOOD).expect("good");
+        assert_eq!(host.workers, 3);
         assert_eq!(host.switches[0].ports.len(), 2);
         assert_eq!(host.switches[0].ageing, Duration::from_secs(60));
         assert_eq!(host.nics[0].mac.to_string(), "52:54:00:00:00:0a");
@@ -527,6 +560,7 @@ guard = { tx-rate = "1gbit", storm = "broadcast=100", vlans = "untagged,10", max
                 9,
                 &["guards are kept by a switch", "ports = [\"user\"]"],
             ),
+            ("workers = 3", "workers = 0", 1, 11, &["between 1 and 64"]),
             ("[[nic]]\nname = \"a\"", "[[nic]\nname = \"a\"", 7, 7, &[]),
         ];
         for (old, new, line, column, words) in cases {

@@ -21,6 +21,7 @@ use crate::ports::Behind;
 use crate::report::Section;
 use crate::spec::{Moderation, PortSpec};
 use crate::time::MonotonicClock;
+use crate::worker::Workers;
 use crate::{fds, ports};
 
 /// Everything that runs. NICs and ports may come and go while it does.
@@ -28,6 +29,8 @@ pub struct Host {
     clock: Arc<dyn Clock>,
     switches: BTreeMap<String, RunningSwitch>,
     nics: BTreeMap<String, Attached>,
+    /// After the NICs, which have to leave them first.
+    workers: Workers,
     live: Arc<AtomicUsize>,
     all_finished: Arc<dyn Fn() + Send + Sync>,
 }
@@ -73,8 +76,10 @@ impl Host {
         config: &HostConfig,
         all_finished: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, Error> {
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
         let mut host = Host {
-            clock: Arc::new(MonotonicClock),
+            workers: Workers::start(config.workers, &clock)?,
+            clock,
             switches: BTreeMap::new(),
             nics: BTreeMap::new(),
             live: Arc::new(AtomicUsize::new(config.nics.len())),
@@ -171,7 +176,8 @@ impl Host {
         .map_err(|error| socket_error(error.to_string()))?;
         let server = Server::new(describe(&nic.identity), listener)
             .map_err(|error| socket_error(error.to_string()))?;
-        let new = NewNic::new(&config.name, nic, nvm, server, Arc::clone(&self.clock))?;
+        let clock = Arc::clone(&self.clock);
+        let new = NewNic::new(&config.name, nic, nvm, server, clock, &self.workers);
 
         let capture = match &config.capture {
             Some(file) => {
@@ -226,7 +232,7 @@ impl Host {
                 all_finished();
             }
         });
-        let nic = new.start(toward_wire, config.busy_poll, finished)?;
+        let nic = new.start(toward_wire, config.busy_poll, finished);
         let mut port_counters = None;
         let mut inlet = None;
         if let Some(port) = opened {
@@ -275,9 +281,9 @@ impl Host {
         true
     }
 
-    /// All counters: NICs, their ports, switch ports.
+    /// All counters: workers, NICs, their ports, switch ports.
     pub fn counters(&self) -> Vec<Section> {
-        let mut sections = Vec::new();
+        let mut sections = self.workers.counters();
         for (name, attached) in &self.nics {
             sections.push(attached.nic.counters());
             if let Some((port, counters)) = &attached.port {

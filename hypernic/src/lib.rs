@@ -19,3 +19,4 @@ mod ports;
 pub mod report;
 pub mod spec;
 pub mod time;
+mod worker;

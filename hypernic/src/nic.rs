@@ -1,14 +1,13 @@
 //! One NIC at work: a model, its vfio-user server, its timer and its place on a wire.
 //!
-//! The thread of a NIC answers register accesses and transmits; frames for the NIC are put into
-//! its rings by whoever has them (an inlet's thread, another NIC's thread through the switch), so
-//! receiving, transmitting and register accesses go on side by side.
+//! A NIC's worker answers register accesses and transmits; frames for the NIC are put into its
+//! rings by whoever has them (an inlet's thread, another worker through the switch), so receiving
+//! goes on beside transmitting and register accesses.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use frame::{Batch, Caps, Counted, Sink, Wake};
@@ -18,18 +17,14 @@ use model::{
 };
 use parking_lot::Mutex;
 use pci::{Bar, Capability, ConfigEvent, Msi, PowerManagement, PowerState};
-use port::Bell;
-use rustix::event::{PollFd, PollFlags, poll};
 use vfio_user::{
     ClientEvent, Device, DeviceDescription, DmaChange, ResetCause, Server, Work as ServerWork,
 };
 
-use crate::error::Error;
 use crate::log::{Held, Limit};
 use crate::nvm::NvmFile;
-use crate::patience::Patience;
 use crate::report::Section;
-use crate::time::NicTimer;
+use crate::worker::{ASKED, Served, Task, Turn, WOKEN, Workers};
 
 /// Frames sent in one turn before the socket is looked at again.
 const TX_BUDGET: usize = frame::MAX_BATCH;
@@ -37,14 +32,7 @@ const TX_BUDGET: usize = frame::MAX_BATCH;
 /// Messages answered in one turn.
 const MESSAGE_BUDGET: usize = 1024;
 
-/// Turns of a busy NIC between two looks at its other descriptors.
-const TURNS_PER_LOOK: u32 = 8;
-
-/// Pauses between two looks while awake: about a microsecond, so that a look (a system call) is
-/// not made in vain too often.
-const PAUSES_PER_LOOK: u32 = 16;
-
-/// How long a busy NIC thread may take to answer a question about its counters.
+/// How long a busy worker may take to answer a question about a NIC's counters.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The description of a model's PCI function for the vfio-user server.
@@ -129,10 +117,8 @@ impl Sink for NicSink {
 /// Counters, in the order they were visited.
 type Values = Vec<(&'static str, u64)>;
 
-/// What other threads share with a NIC's thread.
+/// What other threads share with a NIC's worker.
 struct Shared {
-    bell: Arc<Bell>,
-    quit: AtomicBool,
     link: AtomicBool,
     /// Who waits for counters.
     questions: Mutex<Vec<mpsc::Sender<Values>>>,
@@ -143,7 +129,7 @@ pub struct RunningNic {
     name: String,
     shared: Arc<Shared>,
     sink: Arc<NicSink>,
-    thread: Option<JoinHandle<()>>,
+    task: Arc<Task>,
 }
 
 /// A NIC made, but not yet wired to a port.
@@ -153,7 +139,7 @@ pub(crate) struct NewNic {
     nvm: Option<NvmFile>,
     server: Server,
     env: Env,
-    timer: Arc<NicTimer>,
+    task: Arc<Task>,
     sink: Arc<NicSink>,
 }
 
@@ -165,13 +151,14 @@ impl NewNic {
         nvm: Option<NvmFile>,
         server: Server,
         clock: Arc<dyn model::Clock>,
-    ) -> Result<Self, Error> {
-        let timer = Arc::new(NicTimer::new().map_err(Error::os("cannot make a timer"))?);
+        workers: &Workers,
+    ) -> Self {
+        let task = workers.task(name);
         let env = Env {
             memory: server.memory(),
             irq: Arc::new(Wires(server.interrupts())),
             clock,
-            timer: Arc::clone(&timer) as Arc<dyn model::Timer>,
+            timer: Arc::clone(&task) as Arc<dyn model::Timer>,
         };
         let sink = Arc::new(NicSink {
             receive: Arc::clone(&nic.receive),
@@ -179,15 +166,15 @@ impl NewNic {
             attached: AtomicBool::new(false),
             no_client: AtomicU64::new(0),
         });
-        Ok(Self {
+        Self {
             name: name.to_owned(),
             nic,
             nvm,
             server,
             env,
-            timer,
+            task,
             sink,
-        })
+        }
     }
 
     /// Where frames for the NIC go.
@@ -195,25 +182,18 @@ impl NewNic {
         Arc::clone(&self.sink)
     }
 
-    /// Starts the NIC's thread; what the guest sends goes to `out`.
+    /// Gives the NIC to its worker; what the guest sends goes to `out`.
     /// `finished` is called when the one connection the NIC was given is over.
     pub(crate) fn start(
         self,
         out: Arc<dyn Sink>,
         busy_poll: Duration,
         finished: Box<dyn FnOnce() + Send>,
-    ) -> Result<RunningNic, Error> {
-        let bell = Bell::new().map_err(|source| Error::Os {
-            what: "cannot make an eventfd",
-            source,
-        })?;
+    ) -> RunningNic {
         let shared = Arc::new(Shared {
-            bell: Arc::new(bell),
-            quit: AtomicBool::new(false),
             link: AtomicBool::new(true),
             questions: Mutex::default(),
         });
-        let waker = Arc::clone(&shared.bell) as Arc<dyn Wake>;
         let board = Board {
             name: self.name.clone(),
             control: self.nic.control,
@@ -222,34 +202,25 @@ impl NewNic {
             env: self.env,
             sink: Arc::clone(&self.sink),
             out,
-            waker,
+            waker: Arc::clone(&self.task) as Arc<dyn Wake>,
             pci: PciState::default(),
             tx_ready: false,
             limit: Limit::default(),
         };
-        let worker = Worker {
+        self.task.start(Box::new(NicBody {
             server: self.server,
             board,
-            timer: self.timer,
             shared: Arc::clone(&shared),
             finished: Some(finished),
-            patience: Patience::new(busy_poll),
+            busy_poll,
             link_shown: true,
-            polls: 0,
-        };
-        let thread = std::thread::Builder::new()
-            .name(format!("nic {}", self.name))
-            .spawn(move || worker.run())
-            .map_err(|source| Error::Os {
-                what: "cannot start a thread",
-                source,
-            })?;
-        Ok(RunningNic {
+        }));
+        RunningNic {
             name: self.name,
             shared,
             sink: self.sink,
-            thread: Some(thread),
-        })
+            task: self.task,
+        }
     }
 }
 
@@ -266,18 +237,18 @@ impl RunningNic {
 
     /// Pulls or plugs the cable.
     pub fn link_switch(&self) -> impl Fn(bool) + Send + Sync + use<> {
-        let shared = Arc::clone(&self.shared);
+        let (shared, task) = (Arc::clone(&self.shared), Arc::clone(&self.task));
         move |up| {
             shared.link.store(up, Ordering::Release);
-            shared.bell.ring();
+            task.call(ASKED);
         }
     }
 
-    /// Its counters, asked of its thread.
+    /// Its counters, asked of its worker.
     pub fn counters(&self) -> Section {
         let (answer, question) = mpsc::channel();
         self.shared.questions.lock().push(answer);
-        self.shared.bell.ring();
+        self.task.call(ASKED);
         let values = question.recv_timeout(PATIENCE).unwrap_or_default();
         Section {
             kind: "nic",
@@ -289,50 +260,37 @@ impl RunningNic {
 
 impl Drop for RunningNic {
     fn drop(&mut self) {
-        self.shared.quit.store(true, Ordering::Release);
-        self.shared.bell.ring();
-        if let Some(thread) = self.thread.take() {
-            // A panic over there has been reported by the panic hook already.
-            let _ = thread.join();
-        }
+        // Ended here, where it holds up nobody: a file may have to be written.
+        drop(self.task.stop());
     }
 }
 
-/// The loop of one NIC's thread.
-struct Worker {
+/// A NIC as its worker serves it.
+struct NicBody {
     server: Server,
     board: Board,
-    timer: Arc<NicTimer>,
     shared: Arc<Shared>,
     finished: Option<Box<dyn FnOnce() + Send>>,
-    patience: Patience,
+    busy_poll: Duration,
     link_shown: bool,
-    polls: u64,
 }
 
-impl Worker {
-    fn run(mut self) {
-        let mut more = true;
-        let mut turns = 0u32;
-        while !self.shared.quit.load(Ordering::Acquire) {
-            let progress = if more {
-                if turns.is_multiple_of(TURNS_PER_LOOK) {
-                    // Busy or not, the timer and the other descriptors get their turn.
-                    self.look(Some(Duration::ZERO));
-                }
-                turns = turns.wrapping_add(1);
-                self.turn()
-            } else {
-                self.wait()
-            };
-            more = progress.more;
-        }
+impl Served for NicBody {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.server.as_fd()
     }
 
-    /// Does what there is to do now.
-    fn turn(&mut self) -> vfio_user::Progress {
-        if self.shared.bell.clear() {
-            self.board.tx_ready = true;
+    fn busy_poll(&self) -> Duration {
+        self.busy_poll
+    }
+
+    fn tick(&mut self) {
+        self.board.control.tick(&self.board.env);
+    }
+
+    fn turn(&mut self, calls: u32) -> Turn {
+        self.board.tx_ready |= calls & WOKEN != 0;
+        if calls & ASKED != 0 {
             self.answer();
             self.follow_link();
         }
@@ -342,71 +300,28 @@ impl Worker {
                     tracing::info!(nic = %self.board.name, "its one connection is over");
                     tell();
                 }
-                progress
+                Turn {
+                    served: progress.messages > 0 || progress.more,
+                    more: progress.more,
+                    ill: false,
+                }
             }
             Err(error) => {
                 // Only our own descriptors can fail here; going round at once would spin.
-                tracing::error!(nic = %self.board.name, "cannot serve the socket: {error}");
-                std::thread::sleep(Duration::from_millis(100));
-                vfio_user::Progress::default()
+                if let Some(held_back) = self.board.may_log() {
+                    let nic = &self.board.name;
+                    tracing::error!(nic, held_back, "cannot serve the socket: {error}");
+                }
+                Turn {
+                    ill: true,
+                    ..Turn::default()
+                }
             }
         }
     }
+}
 
-    /// Waits for something to do: first awake, for as long as that has paid of late, then asleep.
-    ///
-    /// A driver sends its register accesses in quick succession. To wake a sleeping thread costs
-    /// its sender (a virtual CPU) more than the message itself, so it pays to look again for a
-    /// few microseconds. How long follows from how long the last sleeps were, as in KVM's
-    /// `halt_poll_ns`: short sleeps were not worth going to sleep for.
-    fn wait(&mut self) -> vfio_user::Progress {
-        let start = Instant::now();
-        while start.elapsed() < self.patience.window() {
-            // Whoever else wants this processor (the VMM's own threads above all) goes first.
-            std::thread::yield_now();
-            for _ in 0..PAUSES_PER_LOOK {
-                std::hint::spin_loop();
-            }
-            let due = self.timer.take_due(self.board.env.clock.now());
-            if due {
-                self.board.control.tick(&self.board.env);
-            }
-            let progress = self.turn();
-            if due || progress.messages > 0 || progress.more {
-                self.patience.paid();
-                return progress;
-            }
-        }
-        // A turn may have taken the ring that came with `quit`; nobody rings twice.
-        if self.shared.quit.load(Ordering::Acquire) {
-            return vfio_user::Progress::default();
-        }
-        let asleep = Instant::now();
-        self.look(None);
-        self.patience.slept(asleep.elapsed());
-        self.turn()
-    }
-
-    /// Looks at the socket, the interrupts' resample eventfds, the timer and the bell, for at most
-    /// `timeout`.
-    fn look(&mut self, timeout: Option<Duration>) {
-        let mut timer_fired = false;
-        {
-            let bell = PollFd::new(&*self.shared.bell, PollFlags::IN);
-            let timer = PollFd::new(&*self.timer, PollFlags::IN);
-            let server = PollFd::from_borrowed_fd(self.server.as_fd(), PollFlags::IN);
-            let mut fds = [bell, timer, server];
-            let timeout = timeout.and_then(|t| rustix::event::Timespec::try_from(t).ok());
-            self.polls += 1;
-            if poll(&mut fds, timeout.as_ref()).is_ok() {
-                timer_fired = fds[1].revents().contains(PollFlags::IN);
-            }
-        }
-        if timer_fired && self.timer.expired() {
-            self.board.control.tick(&self.board.env);
-        }
-    }
-
+impl NicBody {
     fn answer(&mut self) {
         for asker in std::mem::take(&mut *self.shared.questions.lock()) {
             let mut values = Vec::new();
@@ -418,9 +333,6 @@ impl Worker {
             if let Some(nvm) = &self.board.nvm {
                 nvm.counters(&mut visit);
             }
-            visit("timer_calls", self.timer.syscalls());
-            visit("poll_calls", self.polls);
-            visit("polls_saved", self.patience.saved);
             let _ = asker.send(values);
         }
     }

@@ -6,39 +6,23 @@ use std::time::Duration;
 const LEAST: Duration = Duration::from_micros(10);
 
 /// Grows while sleeps turn out shorter than staying awake would have been, shrinks when they are
-/// long. An idle NIC is at zero and costs nothing.
-#[derive(Debug)]
+/// long. An idle worker is at zero and costs nothing.
+#[derive(Debug, Default)]
 pub(crate) struct Patience {
-    most: Duration,
     window: Duration,
-    /// Sleeps saved so far.
-    pub(crate) saved: u64,
 }
 
 impl Patience {
-    /// `most` is the longest time ever spent awake at once; zero turns it off.
-    pub(crate) fn new(most: Duration) -> Self {
-        Self {
-            most,
-            window: Duration::ZERO,
-            saved: 0,
-        }
-    }
-
-    /// How long to stay awake now.
-    pub(crate) fn window(&self) -> Duration {
-        self.window
-    }
-
-    /// There was something to do within the window.
-    pub(crate) fn paid(&mut self) {
-        self.saved += 1;
+    /// How long to stay awake now. `most` is the longest time ever spent awake at once; zero turns
+    /// it off.
+    pub(crate) fn window(&self, most: Duration) -> Duration {
+        self.window.min(most)
     }
 
     /// Nothing came within the window, then a sleep of `length`.
-    pub(crate) fn slept(&mut self, length: Duration) {
-        self.window = if length <= self.most {
-            (self.window * 2).max(LEAST).min(self.most)
+    pub(crate) fn slept(&mut self, length: Duration, most: Duration) {
+        self.window = if length <= most {
+            (self.window * 2).max(LEAST).min(most)
         } else if self.window / 2 < LEAST {
             Duration::ZERO
         } else {
@@ -55,22 +39,25 @@ mod tests {
 
     #[test]
     fn short_sleeps_lengthen_it_and_long_ones_end_it() {
-        let mut patience = Patience::new(50 * US);
-        assert_eq!(patience.window(), Duration::ZERO);
+        let most = 50 * US;
+        let mut patience = Patience::default();
+        assert_eq!(patience.window(most), Duration::ZERO);
         for expected in [10, 20, 40, 50, 50] {
-            patience.slept(5 * US);
-            assert_eq!(patience.window(), expected * US);
+            patience.slept(5 * US, most);
+            assert_eq!(patience.window(most), expected * US);
         }
         for expected in [25_000, 12_500, 0, 0] {
-            patience.slept(1000 * US);
-            assert_eq!(patience.window(), Duration::from_nanos(expected));
+            patience.slept(1000 * US, most);
+            assert_eq!(patience.window(most), Duration::from_nanos(expected));
         }
     }
 
     #[test]
     fn zero_turns_it_off() {
-        let mut patience = Patience::new(Duration::ZERO);
-        patience.slept(Duration::ZERO);
-        assert_eq!(patience.window(), Duration::ZERO);
+        let mut patience = Patience::default();
+        patience.slept(Duration::ZERO, Duration::ZERO);
+        assert_eq!(patience.window(Duration::ZERO), Duration::ZERO);
+        patience.slept(5 * US, 50 * US);
+        assert_eq!(patience.window(Duration::ZERO), Duration::ZERO);
     }
 }

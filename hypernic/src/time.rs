@@ -1,10 +1,8 @@
-//! The real clock and the real timer behind a model's [`model::Env`].
+//! The real clock, and the timer a worker sleeps by.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use model::{Clock, Nanos, Timer};
-use parking_lot::Mutex;
+use model::{Clock, Nanos};
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
     timerfd_create, timerfd_settime,
@@ -21,16 +19,16 @@ impl Clock for MonotonicClock {
     }
 }
 
-/// A timerfd that any thread may arm and the NIC's thread waits for.
+/// A timerfd that a worker waits for.
 #[derive(Debug)]
-pub struct NicTimer {
+pub(crate) struct AlarmClock {
     fd: OwnedFd,
     /// What is armed now, so that arming the same again costs no system call.
-    armed: Mutex<Option<Nanos>>,
-    calls: AtomicU64,
+    armed: Option<Nanos>,
+    calls: u64,
 }
 
-impl NicTimer {
+impl AlarmClock {
     /// A timer that is not armed.
     ///
     /// # Errors
@@ -40,51 +38,28 @@ impl NicTimer {
         let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         Ok(Self {
             fd,
-            armed: Mutex::new(None),
-            calls: AtomicU64::new(0),
+            armed: None,
+            calls: 0,
         })
     }
 
     /// Takes an expiry; `true` when the deadline has come.
-    pub fn expired(&self) -> bool {
-        let mut armed = self.armed.lock();
-        self.calls.fetch_add(1, Ordering::Relaxed);
+    pub fn expired(&mut self) -> bool {
+        self.calls += 1;
         let gone = rustix::io::read(&self.fd, &mut [0u8; 8]).is_ok();
         if gone {
-            *armed = None;
+            self.armed = None;
         }
         gone
     }
 
-    /// Takes a deadline that has come, without a system call. The descriptor may stay readable
-    /// until [`NicTimer::expired`] or the next [`Timer::arm`].
-    pub fn take_due(&self, now: Nanos) -> bool {
-        self.armed
-            .lock()
-            .take_if(|deadline| *deadline <= now)
-            .is_some()
-    }
-
-    /// System calls made so far.
-    pub fn syscalls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
-    }
-}
-
-impl AsFd for NicTimer {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-impl Timer for NicTimer {
-    fn arm(&self, deadline: Option<Nanos>) {
-        let mut armed = self.armed.lock();
-        if *armed == deadline {
+    /// Makes the descriptor readable at `deadline`; `None` calls it off.
+    pub fn arm(&mut self, deadline: Option<Nanos>) {
+        if self.armed == deadline {
             return;
         }
-        *armed = deadline;
-        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.armed = deadline;
+        self.calls += 1;
         // Zero disarms, so a deadline at the epoch becomes its first nanosecond.
         let nanos = deadline.map_or(0, |d| d.max(1));
         let it_value = Timespec {
@@ -102,6 +77,17 @@ impl Timer for NicTimer {
         // Only a bad descriptor or a bad time could fail, and both are ours.
         let _ = timerfd_settime(&self.fd, TimerfdTimerFlags::ABSTIME, &spec);
     }
+
+    /// System calls made so far.
+    pub fn syscalls(&self) -> u64 {
+        self.calls
+    }
+}
+
+impl AsFd for AlarmClock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 #[cfg(test)]
@@ -109,7 +95,7 @@ mod tests {
     use super::*;
     use rustix::event::{PollFd, PollFlags, poll};
 
-    fn readable(timer: &NicTimer, seconds: i64) -> bool {
+    fn readable(timer: &AlarmClock, seconds: i64) -> bool {
         let mut fds = [PollFd::new(timer, PollFlags::IN)];
         let wait = Timespec {
             tv_sec: seconds,
@@ -120,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_deadline_comes_once_and_can_be_called_off() {
-        let timer = NicTimer::new().expect("timer");
+        let mut timer = AlarmClock::new().expect("timer");
         timer.arm(Some(MonotonicClock.now()));
         assert!(readable(&timer, 10));
         assert!(timer.expired());

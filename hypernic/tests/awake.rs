@@ -1,4 +1,4 @@
-//! A NIC's thread that stays awake for the next register access still does everything else.
+//! A worker that stays awake for the next register access still does everything else.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
@@ -37,8 +37,8 @@ fn config(socket: &Path) -> HostConfig {
         guard: Guard::default(),
     };
     HostConfig {
-        switches: Vec::new(),
         nics: vec![nic],
+        ..HostConfig::default()
     }
 }
 

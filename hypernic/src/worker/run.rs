@@ -1,0 +1,394 @@
+//! The loop of a worker.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use model::{Clock, Nanos};
+use rustix::event::{Timespec, epoll};
+
+use super::{ARRIVED, AlarmClock, Counters, Desk, LEAVES, Member, Turn, watch};
+use crate::patience::Patience;
+
+const BELL: u64 = 0;
+const CLOCK: u64 = 1;
+/// Tasks count from here.
+pub(super) const FIRST_ID: u64 = 16;
+
+/// Turns between two looks at the descriptors of those who are not active.
+const TURNS_PER_LOOK: u64 = 8;
+
+/// Descriptors one look tells of; more come with the next.
+const EVENTS: usize = 64;
+
+/// Tasks whose descriptors are tried again while the worker stays awake: those served last.
+const WARM: usize = 4;
+
+/// Pauses between two tries while awake: about a microsecond, so that a try (a system call) is not
+/// made in vain too often.
+const PAUSES_PER_TRY: u32 = 16;
+
+/// How long a task whose own descriptors fail is left alone.
+const ILL: Nanos = 100_000_000;
+
+const AT_ONCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// A worker's own side.
+pub(super) struct Worker {
+    desks: Arc<[Desk]>,
+    at: usize,
+    clock: Arc<dyn Clock>,
+    epoll: OwnedFd,
+    alarm_clock: AlarmClock,
+    /// All tasks that live here, by what their events carry.
+    members: HashMap<u64, Member>,
+    /// Called since their last turn, and those with more to do: the active ones.
+    fresh: VecDeque<Member>,
+    busy: VecDeque<Member>,
+    /// The last turn was one of `fresh`.
+    was_fresh: bool,
+    /// Served last, most recently first.
+    warm: VecDeque<Member>,
+    /// Left alone until then.
+    ill: Vec<(Nanos, Member)>,
+    patience: Patience,
+    turns: u64,
+    now: Nanos,
+    /// Storage.
+    came: Vec<Member>,
+}
+
+impl Worker {
+    pub fn new(desks: Arc<[Desk]>, at: usize, clock: Arc<dyn Clock>) -> rustix::io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let alarm_clock = AlarmClock::new()?;
+        watch(&epoll, desks[at].bell.as_fd(), BELL)?;
+        watch(&epoll, alarm_clock.as_fd(), CLOCK)?;
+        Ok(Self {
+            desks,
+            at,
+            now: clock.now(),
+            clock,
+            epoll,
+            alarm_clock,
+            members: HashMap::new(),
+            fresh: VecDeque::new(),
+            busy: VecDeque::new(),
+            was_fresh: false,
+            warm: VecDeque::new(),
+            ill: Vec::new(),
+            patience: Patience::default(),
+            turns: 0,
+            came: Vec::new(),
+        })
+    }
+
+    fn desk(&self) -> &Desk {
+        &self.desks[self.at]
+    }
+
+    fn count(&self, counter: impl Fn(&Counters) -> &std::sync::atomic::AtomicU64) {
+        Counters::add(counter(&self.desk().counters), 1);
+    }
+
+    pub fn run(mut self) {
+        while !self.desk().quit.load(Ordering::Acquire) {
+            if !self.step() {
+                self.wait();
+            }
+        }
+    }
+
+    /// Gives one turn. `false` when nobody wants one.
+    pub fn step(&mut self) -> bool {
+        self.gather();
+        if self.is_busy() && self.turns.is_multiple_of(TURNS_PER_LOOK) {
+            // However busy some are, the others are heard.
+            self.look(Some(&AT_ONCE));
+        }
+        let Some(member) = self.next() else {
+            return false;
+        };
+        self.turn(member);
+        true
+    }
+
+    fn is_busy(&self) -> bool {
+        !(self.fresh.is_empty() && self.busy.is_empty())
+    }
+
+    /// Takes in who was called, and whose time has come.
+    fn gather(&mut self) {
+        let mut came = std::mem::take(&mut self.came);
+        self.desk().roster.take(&mut came);
+        for member in came.drain(..) {
+            self.count(|c| &c.active);
+            self.fresh.push_back(member);
+        }
+        self.desk().alarms.due(self.now, &mut came);
+        for member in came.drain(..) {
+            self.claim(member);
+        }
+        self.came = came;
+        while let Some(at) = self.ill.iter().position(|(until, _)| *until <= self.now) {
+            let (_, member) = self.ill.swap_remove(at);
+            if self.members.contains_key(&member.0.id) {
+                self.watch(&member);
+                self.claim(member);
+            }
+        }
+    }
+
+    /// Makes a task active, if it is not.
+    fn claim(&mut self, member: Member) {
+        if member.0.home.load(Ordering::Acquire) != self.at {
+            // It has moved since its alarm was set.
+            member.0.call(0);
+        } else if member.0.calls.claim() {
+            self.count(|c| &c.active);
+            self.fresh.push_back(member);
+        }
+    }
+
+    /// Who is next. Whoever has just been called goes before those who are busy all the time, so
+    /// that a little work waits for one turn and not for a round of them; every other turn, so that
+    /// the busy ones have at least half.
+    fn next(&mut self) -> Option<Member> {
+        let fresh_now = !self.was_fresh || self.busy.is_empty();
+        let member = if fresh_now {
+            self.fresh.pop_front()
+        } else {
+            None
+        };
+        self.was_fresh = member.is_some();
+        member
+            .or_else(|| self.busy.pop_front())
+            .or_else(|| self.fresh.pop_front())
+    }
+
+    /// One task's turn.
+    fn turn(&mut self, member: Member) -> Turn {
+        self.turns += 1;
+        self.count(|c| &c.turns);
+        let calls = member.0.calls.take();
+        let mut turn = Turn::default();
+        {
+            let mut slot = member.0.body.lock();
+            if calls & LEAVES != 0 {
+                let body = slot.take();
+                drop(slot);
+                return self.dismiss(&member, body);
+            }
+            if let Some(body) = &mut *slot {
+                if calls & ARRIVED != 0 {
+                    self.members.insert(member.0.id, member.clone());
+                    let _ = watch(&self.epoll, body.fd(), member.0.id);
+                }
+                let due = member.0.alarm.take_due(self.now);
+                let done = catch_unwind(AssertUnwindSafe(|| {
+                    if due {
+                        body.tick();
+                    }
+                    body.turn(calls)
+                }));
+                match done {
+                    Ok(done) => turn = done,
+                    Err(_) => {
+                        let body = slot.take();
+                        drop(slot);
+                        return self.fell(&member, body);
+                    }
+                }
+                turn.served |= due;
+                if turn.ill {
+                    let _ = epoll::delete(&self.epoll, body.fd());
+                    self.ill.push((self.now + ILL, member.clone()));
+                }
+            }
+        }
+        let before = self.now;
+        self.now = self.clock.now();
+        let longest = &self.desk().counters.longest;
+        longest.fetch_max(self.now.saturating_sub(before), Ordering::Relaxed);
+        if turn.served {
+            self.warm_up(&member);
+        }
+        if turn.more {
+            self.busy.push_back(member);
+        } else if member.0.calls.rest() {
+            self.count(|c| &c.idle);
+        } else {
+            self.fresh.push_back(member);
+        }
+        turn
+    }
+
+    fn warm_up(&mut self, member: &Member) {
+        if self.warm.front().is_some_and(|w| w.0.id == member.0.id) {
+            return;
+        }
+        self.warm.retain(|w| w.0.id != member.0.id);
+        self.warm.push_front(member.clone());
+        self.warm.truncate(WARM);
+    }
+
+    fn watch(&self, member: &Member) {
+        if let Some(body) = &*member.0.body.lock() {
+            // It can fail only for want of memory; its calls and its alarm still reach it.
+            let _ = watch(&self.epoll, body.fd(), member.0.id);
+        }
+    }
+
+    /// Gives a task back to its owner, or what is left of it. Nobody lists it any more.
+    fn dismiss(&mut self, member: &Member, body: Option<Box<dyn super::Served>>) -> Turn {
+        self.forget(member);
+        if let Some(body) = &body {
+            let _ = epoll::delete(&self.epoll, body.fd());
+        }
+        let owner = member.0.owner.lock().take();
+        if let (Some(owner), Some(body)) = (owner, body) {
+            // An owner that does not wait for it does not want it.
+            let _ = owner.send(body);
+        }
+        Turn::default()
+    }
+
+    fn forget(&mut self, member: &Member) {
+        if self.members.remove(&member.0.id).is_some() {
+            self.desk().tasks.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.warm.retain(|w| w.0.id != member.0.id);
+        self.ill.retain(|(_, m)| m.0.id != member.0.id);
+        self.desk().alarms.forget(member);
+    }
+
+    /// A task that panics costs itself and nobody else.
+    fn fell(&mut self, member: &Member, body: Option<Box<dyn super::Served>>) -> Turn {
+        self.count(|c| &c.fallen);
+        tracing::error!(nic = %member.0.name, "it failed and was taken off; its guest has no NIC now");
+        self.forget(member);
+        if let Some(body) = body {
+            let _ = epoll::delete(&self.epoll, body.fd());
+            // To end it may take a while (a file to write).
+            let ended = std::thread::Builder::new().spawn(move || drop(body));
+            drop(ended);
+        }
+        // For its owner, who still has to come for it.
+        if !member.0.calls.rest() {
+            self.fresh.push_back(member.clone());
+        }
+        Turn::default()
+    }
+
+    /// Waits for something to do: first awake, for as long as that has paid of late, then asleep.
+    ///
+    /// A driver sends its register accesses in quick succession. To wake a sleeping thread costs
+    /// its sender (a virtual CPU) more than the message itself, so it pays to look again for a
+    /// few microseconds. How long follows from how long the last sleeps were, as in KVM's
+    /// `halt_poll_ns`: short sleeps were not worth going to sleep for.
+    fn wait(&mut self) {
+        let most = self.most();
+        let window = self.patience.window(most);
+        if !window.is_zero() && self.stay_awake(window) {
+            self.count(|c| &c.saved);
+            return;
+        }
+        let soonest = self.soonest();
+        self.alarm_clock.arm(soonest);
+        let desk = self.desk();
+        let idle = || !desk.quit.load(Ordering::Acquire) && self.soonest() == soonest;
+        if !desk.roster.doze(idle) {
+            return;
+        }
+        let asleep = Instant::now();
+        self.look(None);
+        self.desk().roster.rise();
+        self.now = self.clock.now();
+        self.count(|c| &c.sleeps);
+        self.patience.slept(asleep.elapsed(), most);
+        let calls = self.alarm_clock.syscalls();
+        let counted = &self.desk().counters.clock;
+        counted.store(calls, Ordering::Relaxed);
+    }
+
+    /// The longest that those served last allow.
+    fn most(&self) -> Duration {
+        let allowed = |member: &Member| {
+            let body = member.0.body.lock();
+            body.as_ref().map_or(Duration::ZERO, |b| b.busy_poll())
+        };
+        self.warm.iter().map(allowed).max().unwrap_or_default()
+    }
+
+    fn soonest(&self) -> Option<Nanos> {
+        let ill = self.ill.iter().map(|(until, _)| *until);
+        ill.chain(self.desk().alarms.soonest()).min()
+    }
+
+    /// Tries those served last again and again. `true` when there was something to do for anybody.
+    fn stay_awake(&mut self, window: Duration) -> bool {
+        let start = Instant::now();
+        let mut tries = 0u32;
+        while start.elapsed() < window {
+            // Whoever else wants this processor (the VMM's own threads above all) goes first.
+            std::thread::yield_now();
+            for _ in 0..PAUSES_PER_TRY {
+                std::hint::spin_loop();
+            }
+            self.now = self.clock.now();
+            self.gather();
+            tries += 1;
+            if tries.is_multiple_of(TURNS_PER_LOOK as u32) {
+                self.look(Some(&AT_ONCE));
+            }
+            if self.is_busy() || self.desk().quit.load(Ordering::Acquire) {
+                return true;
+            }
+            for at in 0..self.warm.len() {
+                let Some(member) = self.warm.get(at).cloned() else {
+                    break;
+                };
+                if member.0.calls.claim() {
+                    self.count(|c| &c.active);
+                    let turn = self.turn(member);
+                    if turn.served || turn.more {
+                        return true;
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// Looks at the descriptors, for at most `timeout`.
+    fn look(&mut self, timeout: Option<&Timespec>) {
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; EVENTS];
+        self.count(|c| &c.polls);
+        // EINTR is a look like any other.
+        let n = epoll::wait(&self.epoll, &mut events[..], timeout).unwrap_or(0);
+        for event in &events[..n] {
+            match event.data.u64() {
+                BELL => {
+                    let _ = rustix::io::read(&self.desk().bell, &mut [0u8; 8]);
+                }
+                CLOCK => {
+                    self.alarm_clock.expired();
+                }
+                id => {
+                    if let Some(member) = self.members.get(&id) {
+                        self.claim(member.clone());
+                    }
+                }
+            }
+        }
+    }
+}
