@@ -14,8 +14,10 @@ BENCH ?= all
 # Crates that make no system call, and the one whose unsafe code they stand on: what Miri runs.
 PURE := guest-mem wire regs pci snapshot frame model e1000
 NIGHTLY ?= nightly
+# Crates with a test `loom` that goes through every order of their threads' steps.
+LOOM := roster
 
-.PHONY: all build demo test test-long lint fmt clippy deny docs bench fuzz fuzz-quick miri \
+.PHONY: all build demo test test-long lint fmt clippy deny docs bench fuzz fuzz-quick loom miri \
     coverage clean help
 
 all: build
@@ -35,6 +37,7 @@ test: ## everything CI runs: lint, then all tests (real guests included)
 	@$(MAKE) --no-print-directory lint
 	$(CARGO) build -p hypernic
 	$(CARGO) test --workspace --no-fail-fast
+	@$(MAKE) --no-print-directory loom
 	@$(MAKE) --no-print-directory fuzz-quick
 
 test-long: build ## the long tests: every setting of the stock drivers, endurance
@@ -81,6 +84,10 @@ fuzz: ## every fuzz target for an hour (FUZZ_SECONDS=600 for less, FUZZ_TARGETS=
 fuzz-quick: ## every fuzz target for 5 s, as CI does
 	@scripts/setup fuzz
 	@CACHE=$(CACHE) fuzz/run 5 $(FUZZ_TARGETS)
+
+loom: ## what threads do to each other in the lock-free parts, in every order it can happen in
+	RUSTFLAGS="--cfg loom" $(CARGO) test --target-dir $(or $(CARGO_TARGET_DIR),target)/loom \
+	    $(LOOM:%=-p hypernic-%) --test loom
 
 miri: ## the pure crates under Miri (needs a nightly with the components miri and rust-src)
 	@sysroot=$$(rustc +$(NIGHTLY) --print sysroot 2>/dev/null) && $(CARGO) +$(NIGHTLY) miri --version >/dev/null 2>&1 \

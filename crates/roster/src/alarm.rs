@@ -83,7 +83,7 @@ impl<T: HasAlarm> Alarms<T> {
     {
         let alarm = item.alarm();
         let at = at.map_or(NEVER, |at| at.min(NEVER - 1));
-        alarm.deadline.store(at, Ordering::Release);
+        alarm.deadline.swap(at, Ordering::AcqRel);
         // Between the deadline and the look at `noted`; the other half is in `due`.
         fence(Ordering::SeqCst);
         if alarm.noted.load(Ordering::Relaxed) <= at {

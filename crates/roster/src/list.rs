@@ -61,7 +61,9 @@ impl<T> Roster<T> {
     /// The worker is about to sleep. It may (`true`) when nothing is listed and `idle`, which looks
     /// at everything else that a [`call`](Self::call) can be about, says so too.
     pub fn doze(&self, idle: impl FnOnce() -> bool) -> bool {
-        self.asleep.store(true, Ordering::Relaxed);
+        // A swap and not a store: it stands after a caller's swap that came before it in one order
+        // for all, and not only in this thread's.
+        self.asleep.swap(true, Ordering::AcqRel);
         fence(Ordering::SeqCst);
         let may = !self.some.load(Ordering::Relaxed) && idle();
         if !may {
@@ -72,7 +74,7 @@ impl<T> Roster<T> {
 
     /// The worker is awake again, whoever woke it.
     pub fn rise(&self) {
-        self.asleep.store(false, Ordering::Relaxed);
+        self.asleep.swap(false, Ordering::AcqRel);
     }
 }
 

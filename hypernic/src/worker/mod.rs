@@ -303,3 +303,6 @@ fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, id: u64) -> rustix::io::Result<()>
     let data = epoll::EventData::new_u64(id);
     epoll::add(epoll, fd.as_fd(), data, epoll::EventFlags::IN)
 }
+
+#[cfg(test)]
+mod tests;

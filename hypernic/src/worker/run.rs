@@ -119,7 +119,7 @@ impl Worker {
         true
     }
 
-    fn is_busy(&self) -> bool {
+    pub(super) fn is_busy(&self) -> bool {
         !(self.fresh.is_empty() && self.busy.is_empty())
     }
 
@@ -299,6 +299,7 @@ impl Worker {
             self.count(|c| &c.saved);
             return;
         }
+        debug_assert!(!self.is_busy(), "asleep on somebody's work");
         let soonest = self.soonest();
         self.alarm_clock.arm(soonest);
         let desk = self.desk();
@@ -332,7 +333,7 @@ impl Worker {
     }
 
     /// Tries those served last again and again. `true` when there was something to do for anybody.
-    fn stay_awake(&mut self, window: Duration) -> bool {
+    pub(super) fn stay_awake(&mut self, window: Duration) -> bool {
         let start = Instant::now();
         let mut tries = 0u32;
         while start.elapsed() < window {
@@ -363,7 +364,8 @@ impl Worker {
                 }
             }
         }
-        false
+        // The last to be tried may have been called during its turn.
+        self.is_busy()
     }
 
     /// Looks at the descriptors, for at most `timeout`.

@@ -1,0 +1,289 @@
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use model::{Clock, Timer};
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::run::{FIRST_ID, Worker};
+use super::{Desk, Served, Task, Turn, WOKEN, Workers, task};
+use crate::time::MonotonicClock;
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// What a fake was asked to do, and what it shall say.
+#[derive(Default)]
+struct Script {
+    turns: AtomicU64,
+    ticks: AtomicU64,
+    /// Pieces of work left; one a turn.
+    work: AtomicU64,
+    panics: AtomicU64,
+    /// It is called by somebody during its next turn, in which it finds nothing to do.
+    crossed: Mutex<Option<Arc<Task>>>,
+}
+
+struct Fake {
+    script: Arc<Script>,
+    fd: OwnedFd,
+}
+
+impl Served for Fake {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+    fn busy_poll(&self) -> Duration {
+        Duration::ZERO
+    }
+    fn tick(&mut self) {
+        self.script.ticks.fetch_add(1, Ordering::Relaxed);
+    }
+    fn turn(&mut self, _calls: u32) -> Turn {
+        self.script.turns.fetch_add(1, Ordering::Relaxed);
+        if let Some(task) = self.script.crossed.lock().take() {
+            task.call(WOKEN);
+        }
+        assert_eq!(self.script.panics.load(Ordering::Relaxed), 0, "told to");
+        let left = self.script.work.load(Ordering::Relaxed);
+        self.script
+            .work
+            .store(left.saturating_sub(1), Ordering::Relaxed);
+        Turn {
+            served: left > 0,
+            more: left > 1,
+            ill: false,
+        }
+    }
+}
+
+struct Bench {
+    worker: Worker,
+    desks: Arc<[Desk]>,
+    ids: AtomicU64,
+    tasks: Vec<(Arc<Task>, Arc<Script>)>,
+}
+
+fn fake() -> (Arc<Script>, Box<dyn Served>) {
+    let script = Arc::new(Script::default());
+    let fd = eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd");
+    let body = Fake {
+        script: Arc::clone(&script),
+        fd,
+    };
+    (script, Box::new(body))
+}
+
+impl Bench {
+    /// A worker that does nothing but what the test makes it do, with idle tasks.
+    fn new(count: usize) -> Self {
+        let desks: Arc<[Desk]> = vec![Desk::new().expect("eventfd")].into();
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
+        let mut bench = Self {
+            worker: Worker::new(Arc::clone(&desks), 0, clock).expect("worker"),
+            desks,
+            ids: AtomicU64::new(FIRST_ID),
+            tasks: Vec::new(),
+        };
+        for _ in 0..count {
+            let task = task(&bench.desks, 0, &bench.ids, "fake");
+            let (script, body) = fake();
+            task.start(body);
+            bench.tasks.push((task, script));
+        }
+        while bench.worker.step() {}
+        for (_, script) in &bench.tasks {
+            assert_eq!(script.turns.swap(0, Ordering::Relaxed), 1);
+        }
+        bench
+    }
+
+    fn work(&self, at: usize, pieces: u64) {
+        self.tasks[at].1.work.store(pieces, Ordering::Relaxed);
+        self.tasks[at].0.call(WOKEN);
+    }
+
+    fn turns(&self, at: usize) -> u64 {
+        self.tasks[at].1.turns.load(Ordering::Relaxed)
+    }
+}
+
+/// Jain's index: 1 when all have the same, 1/n when one has all.
+fn jain(shares: &[u64]) -> f64 {
+    let sum: f64 = shares.iter().map(|s| *s as f64).sum();
+    let squares: f64 = shares.iter().map(|s| (*s as f64).powi(2)).sum();
+    sum * sum / (shares.len() as f64 * squares)
+}
+
+#[test]
+fn sixty_four_busy_ones_have_the_same_number_of_turns() {
+    let mut bench = Bench::new(64);
+    (0..64).for_each(|at| bench.work(at, u64::MAX));
+    // Those who were first have had a few more until all are busy.
+    for _ in 0..500 {
+        bench.worker.step();
+    }
+    for (_, script) in &bench.tasks {
+        script.turns.store(0, Ordering::Relaxed);
+    }
+    for _ in 0..64 * 50 + 17 {
+        assert!(bench.worker.step());
+    }
+    let shares: Vec<_> = (0..64).map(|at| bench.turns(at)).collect();
+    assert!(jain(&shares) > 0.99, "{shares:?}");
+    assert!(shares.iter().all(|s| s.abs_diff(50) <= 1), "{shares:?}");
+}
+
+#[test]
+fn a_little_work_waits_for_a_turn_or_two_and_not_for_a_round() {
+    let mut bench = Bench::new(64);
+    (1..64).for_each(|at| bench.work(at, u64::MAX));
+    for _ in 0..500 {
+        bench.worker.step();
+    }
+    for round in 1..=100 {
+        bench.work(0, 1);
+        let mut steps = 0;
+        while bench.turns(0) < round {
+            bench.worker.step();
+            steps += 1;
+        }
+        assert!(steps <= 2, "round {round}: {steps} turns");
+    }
+}
+
+#[test]
+fn one_that_is_called_while_it_is_tried_is_not_slept_upon() {
+    let mut bench = Bench::new(1);
+    bench.work(0, 1);
+    while bench.worker.step() {}
+    assert_eq!(bench.turns(0), 1);
+    let mut tried = 0;
+    for _ in 0..1000 {
+        *bench.tasks[0].1.crossed.lock() = Some(Arc::clone(&bench.tasks[0].0));
+        let before = bench.turns(0);
+        // Time for one try at most.
+        let busy = bench.worker.stay_awake(Duration::from_micros(1));
+        let called = bench.tasks[0].1.crossed.lock().is_none();
+        tried += u64::from(bench.turns(0) == before + 1 && called);
+        assert_eq!(busy, called, "it would sleep on a call");
+        while bench.worker.step() {}
+    }
+    assert!(tried > 0, "it was never tried");
+}
+
+#[test]
+fn those_who_come_again_and_again_leave_half_to_those_who_are_busy() {
+    let mut bench = Bench::new(20);
+    (0..4).for_each(|at| bench.work(at, u64::MAX));
+    for _ in 0..4000 {
+        for at in 4..20 {
+            bench.work(at, 1);
+        }
+        bench.worker.step();
+    }
+    let busy: u64 = (0..4).map(|at| bench.turns(at)).sum();
+    assert!(busy >= 1990, "{busy} of 4000");
+    let shares: Vec<_> = (4..20).map(|at| bench.turns(at)).collect();
+    assert!(jain(&shares) > 0.99, "{shares:?}");
+}
+
+#[test]
+fn one_that_panics_costs_the_others_nothing() {
+    let mut bench = Bench::new(3);
+    bench.tasks[1].1.panics.store(1, Ordering::Relaxed);
+    (0..3).for_each(|at| bench.work(at, 100));
+    while bench.worker.step() {}
+    assert_eq!((bench.turns(0), bench.turns(2)), (100, 100));
+    assert_eq!(bench.turns(1), 1);
+    assert_eq!(bench.desks[0].counters.fallen.load(Ordering::Relaxed), 1);
+    let fallen = Arc::clone(&bench.tasks[1].0);
+    let stopped = std::thread::spawn(move || fallen.stop().is_none());
+    while !stopped.is_finished() {
+        bench.worker.step();
+    }
+    assert!(stopped.join().expect("stop"), "nothing is left of it");
+    assert_eq!(bench.desks[0].tasks.load(Ordering::Relaxed), 2);
+}
+
+fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + LONG;
+    while !holds() {
+        assert!(Instant::now() < until, "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_thousand_idle_ones_cost_no_turn_no_look_and_no_wake() {
+    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
+    let workers = Workers::start(2, &clock).expect("workers");
+    let mut tasks = Vec::new();
+    for _ in 0..1000 {
+        let task = workers.task("fake");
+        let (script, body) = fake();
+        task.start(body);
+        tasks.push((task, script));
+    }
+    let turns = || tasks.iter().map(|(_, s)| s.turns.load(Ordering::Relaxed));
+    wait_for("all are served", || turns().all(|t| t == 1));
+    // The look with which a worker falls asleep is counted before it sleeps.
+    let seen = |name| -> u64 { workers.counters().iter().map(|s| s.get(name)).sum() };
+    let mut before = (0, 0, 0);
+    wait_for("all sleep", || {
+        let now = (seen("turns"), seen("poll_calls"), seen("sleeps"));
+        let still = now == before;
+        before = now;
+        std::thread::sleep(Duration::from_millis(50));
+        still
+    });
+    assert_eq!(seen("tasks"), 1000);
+    for section in workers.counters() {
+        assert_eq!(section.get("tasks"), 500, "placed evenly");
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let after = (seen("turns"), seen("poll_calls"), seen("sleeps"));
+    assert_eq!(before, after);
+    // And each is there when it is called.
+    for (task, script) in &tasks {
+        script.work.store(1, Ordering::Relaxed);
+        task.call(WOKEN);
+    }
+    wait_for("all are served again", || turns().all(|t| t == 2));
+    for (task, _) in &tasks {
+        assert!(task.stop().is_some());
+    }
+    assert_eq!(seen("tasks"), 0);
+}
+
+#[test]
+fn an_idle_one_is_woken_by_its_descriptor_and_by_its_alarm() {
+    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
+    let workers = Workers::start(1, &clock).expect("workers");
+    let (script, body) = fake();
+    let fd = body.fd().try_clone_to_owned().expect("duplicate");
+    let task = workers.task("fake");
+    // Before its worker knows it, too.
+    task.arm(Some(clock.now() + 1_000_000));
+    task.start(body);
+    wait_for("the first alarm", || {
+        script.ticks.load(Ordering::Relaxed) == 1
+    });
+    let turns = script.turns.load(Ordering::Relaxed);
+    rustix::io::write(&fd, &1u64.to_ne_bytes()).expect("write");
+    wait_for("its descriptor", || {
+        script.turns.load(Ordering::Relaxed) > turns
+    });
+    rustix::io::read(&fd, &mut [0u8; 8]).expect("read");
+    for n in 2..50 {
+        task.arm(Some(clock.now() + 3_600_000_000_000));
+        task.arm(Some(clock.now() + 100_000));
+        wait_for("an alarm", || script.ticks.load(Ordering::Relaxed) == n);
+    }
+    task.arm(Some(clock.now() + 50_000_000));
+    task.arm(None);
+    std::thread::sleep(Duration::from_millis(80));
+    assert_eq!(script.ticks.load(Ordering::Relaxed), 49, "called off");
+    assert!(task.stop().is_some());
+}
