@@ -1,8 +1,41 @@
-//! Descriptors inherited from whoever started us.
+//! Descriptors: those inherited from whoever started us, and how many there may be.
 
 use std::os::fd::OwnedFd;
 
-use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use rustix::io::Errno;
+use rustix::process::{
+    PidfdFlags, PidfdGetfdFlags, Resource, getpid, getrlimit, pidfd_getfd, pidfd_open, setrlimit,
+};
+
+/// What a NIC takes while a VMM is connected: its socket's listener, its epoll set, the
+/// connection, an interrupt's eventfd and the one that unmasks it.
+const PER_NIC: usize = 5;
+/// What the process takes whatever it serves, workers and ports included.
+const BESIDES: usize = 100;
+
+/// Takes all the descriptors the system grants this process.
+pub fn raise_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Whoever may not have more goes on with what there is.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// Whether this is the want of descriptors, and then what to do about it, for so many NICs.
+pub(crate) fn exhausted(error: &std::io::Error, nics: usize) -> Option<String> {
+    let out = [Errno::MFILE, Errno::NFILE].map(|e| Some(e.raw_os_error()));
+    out.contains(&error.raw_os_error()).then(|| {
+        let wanted = nics * PER_NIC + BESIDES;
+        let granted = match getrlimit(Resource::Nofile).current {
+            Some(n) => n.to_string(),
+            None => "all".to_owned(),
+        };
+        format!(
+            "no file descriptor is left: {nics} NICs need about {wanted} and the limit is \
+             {granted}; raise it (ulimit -Hn {wanted}, or LimitNOFILE={wanted} in a systemd unit)"
+        )
+    })
+}
 
 /// A duplicate of inherited descriptor `number`.
 ///

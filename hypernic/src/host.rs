@@ -31,6 +31,8 @@ pub struct Host {
     nics: BTreeMap<String, Attached>,
     /// After the NICs, which have to leave them first.
     workers: Workers,
+    /// NICs there are to be.
+    planned: usize,
     live: Arc<AtomicUsize>,
     all_finished: Arc<dyn Fn() + Send + Sync>,
 }
@@ -82,6 +84,7 @@ impl Host {
             clock,
             switches: BTreeMap::new(),
             nics: BTreeMap::new(),
+            planned: config.nics.len(),
             live: Arc::new(AtomicUsize::new(config.nics.len())),
             all_finished: Arc::new(all_finished),
         };
@@ -173,9 +176,9 @@ impl Host {
             SocketSpec::Path(path) => Listener::bind(path),
             SocketSpec::Fd(fd) => Listener::from_fd(fds::inherited(*fd).map_err(socket_error)?),
         }
-        .map_err(|error| socket_error(error.to_string()))?;
+        .map_err(|error| socket_error(self.cause(&error)))?;
         let server = Server::new(describe(&nic.identity), listener)
-            .map_err(|error| socket_error(error.to_string()))?;
+            .map_err(|error| socket_error(self.cause(&error)))?;
         let clock = Arc::clone(&self.clock);
         let new = NewNic::new(&config.name, nic, nvm, server, clock, &self.workers);
 
@@ -265,6 +268,21 @@ impl Host {
         };
         self.nics.insert(config.name.clone(), attached);
         Ok(())
+    }
+
+    /// The cause and cure of an error; the want of descriptors is seldom the fault of the NIC that
+    /// found none.
+    fn cause(&self, error: &(dyn std::error::Error + 'static)) -> String {
+        let mut source = Some(error);
+        while let Some(error) = source {
+            if let Some(io) = error.downcast_ref::<std::io::Error>()
+                && let Some(cure) = fds::exhausted(io, self.planned.max(self.nics.len() + 1))
+            {
+                return cure;
+            }
+            source = error.source();
+        }
+        error.to_string()
     }
 
     /// Stops a NIC and takes it off its wire; others notice nothing. `false` when there is none

@@ -6,7 +6,7 @@ pub mod capture;
 pub mod cli;
 pub mod config;
 pub mod error;
-mod fds;
+pub mod fds;
 pub mod guard;
 pub mod hints;
 pub mod host;

@@ -9,7 +9,7 @@ use hypernic::cli::{Cli, Command, LogFormat};
 use hypernic::config::HostConfig;
 use hypernic::error::Error;
 use hypernic::host::Host;
-use hypernic::{hints, log, report};
+use hypernic::{fds, hints, log, report};
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -43,6 +43,7 @@ fn serve(cli: Cli) -> Result<(), Error> {
         source,
     })?;
     guest_mem::install_sigbus_guard();
+    fds::raise_limit();
     // A process whose every NIC was handed one connection has nothing left to serve after them.
     let host = Host::start_with(&config, || {
         let _ = kill_process(getpid(), Signal::TERM);

@@ -199,6 +199,16 @@ impl Daemon {
         self.out.lock().lines.join("\n")
     }
 
+    /// Waits until a line of what it prints contains `text`, and returns it. What is printed and
+    /// what is logged come by different ways, and not in order.
+    ///
+    /// # Errors
+    /// When it does not print it.
+    pub fn wait_printed(&self, text: &str) -> Result<String> {
+        let found = self.out.wait(0, |line| line.contains(text), LONG);
+        found.ok_or_else(|| self.error(&format!("should print `{text}`")))
+    }
+
     /// Its log lines so far, read as JSON.
     #[must_use]
     pub fn log_lines(&self) -> Vec<LogLine> {

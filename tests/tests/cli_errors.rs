@@ -404,3 +404,31 @@ fn the_help_documents_exit_codes_and_signals() {
         assert!(text.contains(word), "{word} is not in: {text}");
     }
 }
+
+#[test]
+fn too_few_descriptors_for_the_nics_asked_for() {
+    let dir = scratch().unwrap();
+    let mut toml = String::from("workers = 1\n");
+    for n in 0..60 {
+        let socket = dir.path().join(format!("{n}.sock"));
+        toml += &format!("[[nic]]\nname = \"n{n}\"\nsocket-path = {socket:?}\nport = \"null\"\n");
+    }
+    let file = dir.path().join("host.toml");
+    std::fs::write(&file, toml).unwrap();
+    // The soft limit alone is no limit: what the system grants is taken.
+    let under = |limit: &str| {
+        let script = format!("ulimit {limit}; exec \"$0\" \"$@\"");
+        let launch = Launch::under(&["sh", "-c", &script]).unwrap();
+        launch.arg("serve").arg(&file)
+    };
+    let mut daemon = under("-Sn 50").start().unwrap();
+    assert!(daemon.stop().unwrap().success());
+    let mut daemon = under("-n 50").spawn().unwrap();
+    let status = daemon.wait_exit().unwrap();
+    let log = daemon.log();
+    assert_eq!(status.code(), Some(4), "{log}");
+    for word in ["60 NICs need about 400", "limit is 50", "ulimit -Hn 400"] {
+        assert!(log.contains(word), "`{word}` is not in: {log}");
+    }
+    assert_eq!(log.lines().count(), 1, "{log}");
+}

@@ -210,7 +210,7 @@ fn the_printed_qemu_arguments_work_as_they_are() {
     // A path that a shell would take apart.
     let socket = dir.path().join("it's n0.sock");
     let mut daemon = run(&socket).start().unwrap();
-    let banner: Value = serde_json::from_str(daemon.printed().lines().next().unwrap()).unwrap();
+    let banner: Value = serde_json::from_str(&daemon.wait_printed("serving").unwrap()).unwrap();
     let pasted = banner["serving"][0]["qemu"].as_str().unwrap().to_owned();
     let words: Vec<_> = rig
         .qemu()

@@ -28,6 +28,7 @@ pub enum ListenError {
         /// The path.
         path: PathBuf,
         /// What the system said.
+        #[source]
         error: io::Error,
     },
     /// The inherited descriptor is not a stream socket.
