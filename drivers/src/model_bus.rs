@@ -512,6 +512,7 @@ impl Bus for ModelBus {
         self.env
             .memory
             .unmap(dma.iova, dma.len)
+            .map(drop)
             .map_err(|e| BusError::Memory(e.to_string()))
     }
 

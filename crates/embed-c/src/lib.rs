@@ -427,7 +427,7 @@ pub unsafe extern "C" fn hn_nic_map(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hn_nic_unmap(nic: *mut hn_nic, address: u64, len: u64) -> c_int {
     let body = |nic: &mut Nic| match nic.memory().unmap(address, len) {
-        Ok(()) => HN_OK,
+        Ok(_) => HN_OK,
         Err(_) => HN_REFUSED,
     };
     // SAFETY: the caller's promise.

@@ -30,5 +30,5 @@ pub use guard::install_sigbus_guard;
 #[cfg(feature = "meter")]
 pub use meter::{Access, Meter, Totals};
 pub use slice::{ReadSlice, WriteSlice};
-pub use table::{MAX_REGIONS, MapError, Memory, Prot, RegionInfo, Remote, UnmapError};
+pub use table::{Leftovers, MAX_REGIONS, MapError, Memory, Prot, RegionInfo, Remote, UnmapError};
 pub use view::{Fault, FaultKind, View};

@@ -149,6 +149,21 @@ pub(crate) struct Table {
     account: Arc<Account>,
 }
 
+/// What was taken out of a map and is still mapped in our own address space, until this is dropped.
+/// That may take long: the last to let go of a guest's memory frees it, page by page.
+#[derive(Debug, Default)]
+pub struct Leftovers {
+    files: Vec<Arc<Mapping>>,
+    regions: Vec<Region>,
+}
+
+impl Leftovers {
+    /// Nothing is left: to drop it is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.regions.is_empty()
+    }
+}
+
 /// One NIC's guest memory. Cheap to clone; all clones are the same map.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
@@ -258,10 +273,11 @@ impl Memory {
     }
 
     /// Removes the region that has exactly this start and length, after the last view in flight.
+    /// What is to be unmapped from our own address space with it is returned.
     ///
     /// # Errors
     /// [`UnmapError::NoSuchRegion`] when none matches.
-    pub fn unmap(&self, iova: u64, len: u64) -> Result<(), UnmapError> {
+    pub fn unmap(&self, iova: u64, len: u64) -> Result<Leftovers, UnmapError> {
         let mut table = self.table.write();
         let at = table
             .regions
@@ -270,17 +286,28 @@ impl Memory {
         if table.regions[at].len != len {
             return Err(UnmapError::NoSuchRegion);
         }
-        table.regions.remove(at);
-        table.forget_idle_files(KEPT_FILES);
-        Ok(())
+        let region = table.regions.remove(at);
+        let mut left = Leftovers::default();
+        match region.backing {
+            // Most often the file stays for the next region.
+            Backing::Mapped(file, _) if Arc::strong_count(&file) == 1 => left.files.push(file),
+            _ => {}
+        }
+        left.files.extend(table.forget_idle_files(KEPT_FILES));
+        Ok(left)
     }
 
-    /// Removes everything, after the last view in flight.
-    pub fn unmap_all(&self) {
+    /// Removes everything, after the last view in flight. What is to be unmapped from our own
+    /// address space is returned.
+    pub fn unmap_all(&self) -> Leftovers {
         let mut table = self.table.write();
         // With their storage: 65,535 regions have some megabytes.
-        table.regions = Vec::new();
-        table.files = Vec::new();
+        let regions = std::mem::take(&mut table.regions);
+        let files = std::mem::take(&mut table.files);
+        Leftovers {
+            files: files.into_iter().map(|(_, file)| file).collect(),
+            regions: regions,
+        }
     }
 
     /// Pins the map for the length of one batch.
@@ -365,29 +392,29 @@ impl Table {
         let mapping = match Mapping::file(fd, end, &self.account) {
             // What is kept for later makes room for what is needed now.
             Err(MapError::TooMany | MapError::Mmap(_)) => {
-                self.forget_idle_files(0);
+                drop(self.forget_idle_files(0));
                 Mapping::file(fd, end, &self.account)?
             }
             result => result?,
         };
         self.files.push((key, Arc::clone(&mapping)));
-        self.forget_idle_files(KEPT_FILES);
         Ok(mapping)
     }
 
-    /// Drops unused files, oldest first, until at most `keep` unused ones are left.
-    fn forget_idle_files(&mut self, keep: usize) {
+    /// Takes unused files out, oldest first, until at most `keep` unused ones are left.
+    fn forget_idle_files(&mut self, keep: usize) -> Vec<Arc<Mapping>> {
         let idle = self
             .files
             .iter()
             .filter(|(_, m)| Arc::strong_count(m) == 1)
             .count();
         let mut surplus = idle.saturating_sub(keep);
-        self.files.retain(|(_, m)| {
+        let idle = self.files.extract_if(.., |(_, m)| {
             let go = surplus > 0 && Arc::strong_count(m) == 1;
             surplus -= usize::from(go);
-            !go
+            go
         });
+        idle.map(|(_, file)| file).collect()
     }
 }
 
@@ -403,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_back_what_was_written_across_regions() {
+    fn reads_back_what_was_written_acrossregions() {
         let memory = Memory::new();
         memory.map_anon(0x1000, 0x1000).expect("map");
         memory.map_anon(0x2000, 0x1000).expect("map");
@@ -493,8 +520,14 @@ mod tests {
         assert!(matches!(memory.map_anon(0x9000, 0), Err(MapError::Wraps)));
         memory.map_anon(0x1000, 0x1000).expect("the gap before");
         memory.map_anon(0x4000, 0x1000).expect("the gap after");
-        assert_eq!(memory.unmap(0x2000, 0x1000), Err(UnmapError::NoSuchRegion));
-        assert_eq!(memory.unmap(0x2001, 0x1fff), Err(UnmapError::NoSuchRegion));
+        assert_eq!(
+            memory.unmap(0x2000, 0x1000).err(),
+            Some(UnmapError::NoSuchRegion)
+        );
+        assert_eq!(
+            memory.unmap(0x2001, 0x1fff).err(),
+            Some(UnmapError::NoSuchRegion)
+        );
         memory.unmap(0x2000, 0x2000).expect("unmap");
         assert_eq!(memory.regions().len(), 2);
     }
@@ -508,7 +541,7 @@ mod tests {
 
     #[test]
     #[cfg(not(miri))]
-    fn one_file_is_mapped_once_and_both_regions_see_the_same_bytes() {
+    fn one_file_is_mapped_once_and_bothregions_see_the_same_bytes() {
         let fd = memfd(0x4000);
         let memory = Memory::new();
         memory

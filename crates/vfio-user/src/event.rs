@@ -94,7 +94,7 @@ pub(crate) fn try_take(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
 ///
 /// A pipe or a socket in its place is refused here. Whatever else lives among the kernel's
 /// anonymous inodes is found out when it is used, which fails at once.
-pub(crate) fn adopt(fd: OwnedFd) -> Result<OwnedFd, Errno> {
+pub(crate) fn adopt(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     // A file system of the peer's own (FUSE) may take for ever to answer an ordinary `stat`.
     let place = |fd: BorrowedFd<'_>| {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
@@ -102,12 +102,12 @@ pub(crate) fn adopt(fd: OwnedFd) -> Result<OwnedFd, Errno> {
         Ok((stat.stx_dev_major, stat.stx_dev_minor))
     };
     let ours = EventFd::new().map_err(|_| Errno::MFILE)?;
-    if place(fd.as_fd())? != place(ours.as_fd())? {
+    if place(fd)? != place(ours.as_fd())? {
         return Err(Errno::INVAL);
     }
-    let flags = rustix::fs::fcntl_getfl(&fd)?;
+    let flags = rustix::fs::fcntl_getfl(fd)?;
     if !flags.contains(OFlags::NONBLOCK) {
-        rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
+        rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)?;
     }
-    Ok(fd)
+    Ok(())
 }

@@ -3,7 +3,7 @@
 //! A device calls [`Interrupts`] from any thread. What the client armed, masked or took back
 //! decides whether that becomes a write to an eventfd now, later, or never.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -12,11 +12,12 @@ use rustix::io::Errno;
 
 use crate::codec::irq;
 use crate::poke::{self, poke};
+use crate::undertaker::PeerFd;
 
 /// The pin.
 #[derive(Default)]
 struct Intx {
-    fd: Option<OwnedFd>,
+    fd: Option<PeerFd>,
     /// What the device drives.
     asserted: bool,
     /// Set by a trigger and by MASK, cleared by UNMASK.
@@ -28,7 +29,7 @@ struct Intx {
 /// One message.
 #[derive(Default)]
 struct Vector {
-    fd: Option<OwnedFd>,
+    fd: Option<PeerFd>,
     /// Masked by SET_IRQS.
     masked: bool,
     /// Masked in the vector table or the MSI mask bits.
@@ -269,7 +270,7 @@ impl State {
     }
 
     /// Arms a vector with an eventfd, or takes it back.
-    pub fn arm(&self, index: u32, vector: u32, fd: Option<OwnedFd>) {
+    pub fn arm(&self, index: u32, vector: u32, fd: Option<PeerFd>) {
         if index == irq::INTX {
             let mut intx = self.intx.lock();
             if intx.fd.is_none() || fd.is_none() {
@@ -423,6 +424,7 @@ mod tests {
 
     use super::*;
     use crate::EventFd;
+    use crate::undertaker::Undertaker;
 
     #[derive(Clone, Debug)]
     enum Op {
@@ -460,7 +462,10 @@ mod tests {
 
     fn apply(irq: &Interrupts, op: &Op, fd: &EventFd) {
         let state = &*irq.0;
-        let dup = |on: bool| on.then(|| fd.as_fd().try_clone_to_owned().unwrap());
+        let dup = |on: bool| {
+            let fd = || fd.as_fd().try_clone_to_owned().unwrap();
+            on.then(|| PeerFd::new(fd(), &Undertaker::default()))
+        };
         match *op {
             Op::Line(on) => irq.set_line(on),
             Op::Arm(on) => state.arm(irq::INTX, 0, dup(on)),

@@ -113,6 +113,7 @@ mod poke;
 mod server;
 mod shared_mem;
 mod stream;
+mod undertaker;
 
 pub use client::{Client, ClientError, ClientOptions};
 pub use codec::SparseArea;

@@ -16,12 +16,14 @@ use rustix::net::{
 };
 
 use crate::codec::{HEADER_LEN, Header, MESSAGE_OVERHEAD};
+use crate::undertaker::Undertaker;
 
 /// Bytes read at once. A full socket buffer of small posted writes fits.
 const READ_SIZE: usize = 128 << 10;
 
-/// Descriptors taken from one read; the kernel drops what is beyond.
-const FDS_PER_READ: usize = 32;
+/// Descriptors taken from one read: all that one can bring (the kernel's `SCM_MAX_FD`). What is beyond
+/// would be closed in the middle of the read, by whoever reads.
+const FDS_PER_READ: usize = 253;
 
 /// Descriptors one message may have in the end; more are closed.
 pub(crate) const MAX_FDS: usize = 16;
@@ -54,19 +56,23 @@ pub(crate) struct Receiver {
     pub bytes: u64,
     /// Descriptors closed because nobody asked for them.
     pub surplus_fds: u64,
+    undertaker: Undertaker,
 }
 
 impl Receiver {
-    pub fn new(max_data: usize) -> Self {
+    /// Messages of at most `max_data` bytes of data. Descriptors that nobody wants are
+    /// `undertaker`'s.
+    pub fn new(max_data: usize, undertaker: Undertaker) -> Self {
         Self {
             buf: vec![0; READ_SIZE],
             start: 0,
             end: 0,
             max_message: max_data + MESSAGE_OVERHEAD,
-            fds: Vec::with_capacity(FDS_PER_READ),
+            fds: Vec::new(),
             calls: 0,
             bytes: 0,
             surplus_fds: 0,
+            undertaker,
         }
     }
 
@@ -124,6 +130,7 @@ impl Receiver {
                     self.fds.push((owner, fd));
                 } else {
                     self.surplus_fds += 1;
+                    self.undertaker.bury(fd);
                 }
             }
         }
@@ -168,6 +175,7 @@ impl Receiver {
 
     /// Takes the next complete message: header, payload, and its descriptors in `fds`.
     pub fn next(&mut self, fds: &mut Vec<OwnedFd>) -> Result<Option<(Header, &[u8])>, BadSize> {
+        debug_assert!(fds.is_empty(), "the last message's are still there");
         fds.clear();
         let pending = &self.buf[self.start..self.end];
         let Some(header) = Header::parse(pending) else {
@@ -190,6 +198,14 @@ impl Receiver {
 
     pub fn set_max_data(&mut self, max_data: usize) {
         self.max_message = max_data + MESSAGE_OVERHEAD;
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        for (_, fd) in self.fds.drain(..) {
+            self.undertaker.bury(fd);
+        }
     }
 }
 

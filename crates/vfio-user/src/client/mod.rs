@@ -21,6 +21,7 @@ use crate::codec::{
     Capabilities, Command, HEADER_LEN, Header, Malformed, TwinSocket, Version, flags,
 };
 use crate::stream::{Filled, MAX_FDS, Receiver, Sender};
+use crate::undertaker::Undertaker;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -112,7 +113,7 @@ impl Channel {
     fn new(socket: OwnedFd, max_data: usize) -> Self {
         Self {
             socket,
-            rx: Receiver::new(max_data),
+            rx: Receiver::new(max_data, Undertaker::default()),
             tx: Sender::new(),
         }
     }

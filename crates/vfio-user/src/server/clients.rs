@@ -1,7 +1,7 @@
 //! Clients come, go and are sent away.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, epoll};
@@ -11,6 +11,7 @@ use super::session::{MAX_DATA, Todo};
 use super::{Connection, MAIN, REFUSED, Server, watch};
 use crate::device::{ClientEvent, Device, DmaChange, GoneReason};
 use crate::stream::{Filled, Receiver, Sender};
+use crate::undertaker::{MOST, PeerFd};
 
 /// Clients that are being sent away at once.
 const MAX_REFUSED: usize = 4;
@@ -20,7 +21,7 @@ const MUTE: Duration = Duration::from_secs(1);
 
 /// A client that came while the device was taken.
 pub(super) struct Refused {
-    socket: OwnedFd,
+    socket: PeerFd,
     rx: Receiver,
     token: u64,
 }
@@ -41,7 +42,19 @@ impl Server {
             // What it sent last is still to be read, then its end. The next one waits so long.
             return Ok(());
         }
-        match self.listener.accept() {
+        if self.session.undertaker.left() > MOST
+            && let Some(listener) = self.listener.as_fd()
+        {
+            // It costs its guest this device, and nobody else anything.
+            let _ = epoll::delete(&self.epoll, listener);
+            device.client(ClientEvent::Refused(
+                "too much of what earlier ones gave does not end; the device is out of order",
+            ));
+            return Ok(());
+        }
+        let accepted = self.listener.accept();
+        let accepted = accepted.map(|s| s.map(|s| PeerFd::new(s, &self.session.undertaker)));
+        match accepted {
             Ok(None) => Ok(()),
             Ok(Some(socket)) if self.connection.is_none() => self.connect(socket),
             Ok(Some(socket)) if self.is_mute() => {
@@ -61,7 +74,9 @@ impl Server {
                 // owner without end; the spare descriptor is there to take it and hang up.
                 self.session.counters.accept_errors += 1;
                 self.spare = None;
-                drop(self.listener.accept());
+                if let Ok(Some(socket)) = self.listener.accept() {
+                    self.session.undertaker.bury(socket);
+                }
                 self.spare = rustix::io::fcntl_dupfd_cloexec(&self.epoll, 0).ok();
                 device.client(ClientEvent::Refused(
                     "it could not be accepted; raise the limit of open files (ulimit -n)",
@@ -77,7 +92,7 @@ impl Server {
         self.connection.as_ref().is_some_and(silent)
     }
 
-    pub(super) fn connect(&mut self, socket: OwnedFd) -> io::Result<()> {
+    pub(super) fn connect(&mut self, socket: PeerFd) -> io::Result<()> {
         watch(&self.epoll, socket.as_fd(), MAIN)?;
         self.served_one = true;
         self.session.ready = false;
@@ -85,7 +100,7 @@ impl Server {
         self.connection = Some(Connection {
             since: Instant::now(),
             socket,
-            rx: Receiver::new(MAX_DATA),
+            rx: Receiver::new(MAX_DATA, self.session.undertaker.clone()),
             tx: Sender::new(),
             twin: None,
             watching_out: false,
@@ -93,9 +108,16 @@ impl Server {
         Ok(())
     }
 
+    /// Descriptors that nobody wanted.
+    pub(super) fn bury_fds(&mut self) {
+        for fd in self.fds.drain(..) {
+            self.session.undertaker.bury(fd);
+        }
+    }
+
     /// Sends a client away: waits for its VERSION only to answer it with "busy", so that its user
     /// reads that instead of a time-out.
-    fn refuse(&mut self, socket: OwnedFd) {
+    fn refuse(&mut self, socket: PeerFd) {
         if self.refused.len() >= MAX_REFUSED {
             let oldest = self.refused.remove(0);
             let _ = epoll::delete(&self.epoll, &oldest.socket);
@@ -105,7 +127,7 @@ impl Server {
         if watch(&self.epoll, socket.as_fd(), token).is_ok() {
             self.refused.push(Refused {
                 socket,
-                rx: Receiver::new(0),
+                rx: Receiver::new(0, self.session.undertaker.clone()),
                 token,
             });
             self.serve_refused(token);
@@ -133,7 +155,7 @@ impl Server {
             },
             Ok(Filled::Closed) | Err(_) => true,
         };
-        self.fds.clear();
+        self.bury_fds();
         if over {
             let refused = self.refused.remove(at);
             let _ = epoll::delete(&self.epoll, &refused.socket);
@@ -150,7 +172,7 @@ impl Server {
         session.todo = Todo::default();
         session.irq.0.disarm_all();
         session.engine.disconnect();
-        session.memory.unmap_all();
+        session.undertaker.bury(session.memory.unmap_all());
         if let Some(connection) = self.connection.take() {
             let _ = epoll::delete(&self.epoll, &connection.socket);
             let c = &mut session.counters;

@@ -1,6 +1,6 @@
 //! Answers `GET_IRQ_INFO` and `SET_IRQS`.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 
@@ -9,6 +9,7 @@ use crate::codec::{Header, IrqInfo, SetIrqs, irq, irq_set};
 use crate::description::Shape;
 use crate::event;
 use crate::stream::Sender;
+use crate::undertaker::PeerFd;
 
 impl Session {
     pub(super) fn irq_info(
@@ -100,10 +101,12 @@ impl Session {
                     return Err(Errno::INVAL);
                 }
                 let mut adopted = Vec::with_capacity(fds.len());
-                for fd in fds.drain(..) {
-                    adopted.push(event::adopt(fd).inspect_err(|_| {
+                let ours = fds.drain(..).map(|fd| PeerFd::new(fd, &self.undertaker));
+                adopted.extend(ours);
+                for fd in &adopted {
+                    event::adopt(fd.as_fd()).inspect_err(|_| {
                         self.counters.bad_eventfd += 1;
-                    })?);
+                    })?;
                 }
                 let mut adopted = adopted.into_iter();
                 if action == irq_set::ACTION_TRIGGER {

@@ -30,6 +30,7 @@ use crate::event::{self, EventFd};
 use crate::interrupts::Interrupts;
 use crate::msix::Table;
 use crate::stream::{Filled, Receiver, Sender};
+use crate::undertaker::{MOST, PeerFd, Undertaker};
 
 /// Replies that may wait for a client that does not read them; then it is not listened to.
 const MAX_BACKLOG: usize = 256 << 10;
@@ -71,7 +72,7 @@ pub struct Progress {
 
 struct Connection {
     since: Instant,
-    socket: OwnedFd,
+    socket: PeerFd,
     rx: Receiver,
     tx: Sender,
     twin: Option<Twin>,
@@ -118,6 +119,7 @@ impl Server {
             irq: Interrupts::new(shape.intx, shape.msi, vectors),
             table: shape.msix.map(Table::new),
             engine: Engine::new(dma.clone()),
+            undertaker: Undertaker::default(),
             shape,
             config,
             memory,
@@ -142,6 +144,7 @@ impl Server {
         };
         server.spare = rustix::io::fcntl_dupfd_cloexec(&server.epoll, 0).ok();
         if let Some(fd) = server.listener.connected.take() {
+            let fd = PeerFd::new(fd, &server.session.undertaker);
             server.connect(fd)?;
         }
         Ok(server)
@@ -287,6 +290,9 @@ impl Server {
                     }
                 }
             }
+            if self.session.undertaker.left() > MOST {
+                self.session.todo.close = Some("too much of what it gave does not end");
+            }
             if used >= budget || self.session.todo.close.is_some() {
                 break;
             }
@@ -371,7 +377,7 @@ impl Server {
         {
             connection.twin = Some(Twin {
                 socket,
-                rx: Receiver::new(self.session.max_data),
+                rx: Receiver::new(self.session.max_data, self.session.undertaker.clone()),
                 tx: Sender::new(),
                 watching_out: false,
             });

@@ -19,6 +19,7 @@ use crate::dma::Engine;
 use crate::interrupts::Interrupts;
 use crate::msix::Table;
 use crate::stream::{MAX_FDS, Sender};
+use crate::undertaker::{PeerFd, Undertaker};
 
 /// What one side may ask of the other at most.
 pub(super) const MAX_DATA: usize = 1 << 20;
@@ -32,7 +33,7 @@ pub(super) struct Signal {
     pub index: u32,
     pub vector: u32,
     pub mask: bool,
-    pub fd: OwnedFd,
+    pub fd: PeerFd,
     pub token: u64,
 }
 
@@ -61,7 +62,7 @@ pub(super) enum SignalChange {
 /// What the client asked the owner of the sockets to do.
 #[derive(Default)]
 pub(super) struct Todo {
-    pub twin: Option<OwnedFd>,
+    pub twin: Option<PeerFd>,
     pub signals: Vec<SignalChange>,
     /// The connection is to end after its replies.
     pub close: Option<&'static str>,
@@ -75,6 +76,7 @@ pub(super) struct Session {
     pub irq: Interrupts,
     pub memory: Memory,
     pub engine: Engine,
+    pub undertaker: Undertaker,
     pub counters: Counters,
     pub todo: Todo,
     /// The client has negotiated.
@@ -111,7 +113,9 @@ impl Session {
             tx.truncate(mark);
         }
         self.counters.surplus_fds += fds.len() as u64;
-        fds.clear();
+        for fd in fds.drain(..) {
+            self.undertaker.bury(fd);
+        }
         cost
     }
 
@@ -219,7 +223,7 @@ impl Session {
                 SocketFlags::CLOEXEC,
                 None,
             )?;
-            self.todo.twin = Some(ours);
+            self.todo.twin = Some(PeerFd::new(ours, &self.undertaker));
             fds.push(peer);
             twin_socket = Some(TwinSocket {
                 supported: true,
@@ -277,6 +281,12 @@ impl Session {
             shared = false;
             result = self.memory.map_absent(map.iova, map.size, prot);
         }
+        match fd {
+            // Its file stays with the mapping: to close this is nothing.
+            Some(fd) if shared && result.is_ok() => drop(fd),
+            Some(fd) => self.undertaker.bury(fd),
+            None => {}
+        }
         if let Err(error) = result {
             self.counters.dma_map_refused += 1;
             return Err(match error {
@@ -317,11 +327,14 @@ impl Session {
                 self.malformed()
             } else {
                 self.engine.unmapped(0, u64::MAX);
-                self.memory.unmap_all();
+                self.undertaker.bury(self.memory.unmap_all());
                 device.dma_map_changed(DmaChange::Cleared);
                 Ok(())
             }
-        } else if self.memory.unmap(unmap.iova, unmap.size).is_ok() {
+        } else if let Ok(left) = self.memory.unmap(unmap.iova, unmap.size) {
+            if !left.is_empty() {
+                self.undertaker.bury(left);
+            }
             self.engine.unmapped(unmap.iova, unmap.size);
             device.dma_map_changed(DmaChange::Unmapped {
                 iova: unmap.iova,

@@ -1,16 +1,17 @@
 //! Our own commands: DMA messages, on the twin socket or the main one.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use rustix::event::epoll;
 
 use super::{MAIN, Server, TWIN, rewatch};
 use crate::device::Device;
 use crate::stream::{Filled, Receiver, Sender};
+use crate::undertaker::PeerFd;
 
 /// The second socket, for our commands and their replies.
 pub(super) struct Twin {
-    pub socket: OwnedFd,
+    pub socket: PeerFd,
     pub rx: Receiver,
     pub tx: Sender,
     pub watching_out: bool,
@@ -39,7 +40,7 @@ impl Server {
                 }
             }
         }
-        self.fds.clear();
+        self.bury_fds();
         if broken {
             self.drop_twin();
             // What was asked there is never answered; the main socket serves from here on.
