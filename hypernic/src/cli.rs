@@ -75,8 +75,8 @@ pub struct Run {
     /// Address, in the order of the sockets; made from the socket's name when absent.
     #[arg(long, value_parser = str::parse::<NicMac>)]
     pub mac: Vec<NicMac>,
-    /// Where frames go: user[:OPTIONS], tap:NAME, tap:fd=N, switch:NAME, stream:PATH,
-    /// stream:listen=PATH, stream:fd=N, null, loopback. Several ports, or several NICs, are
+    /// Where frames go: user[:OPTIONS], tap:NAME[,queues=N], tap:fd=N, switch:NAME,
+    /// stream:PATH, stream:listen=PATH, stream:fd=N, null, loopback. Several ports, or several NICs, are
     /// joined by a switch.
     #[arg(long, required = true, value_parser = str::parse::<PortSpec>)]
     pub port: Vec<PortSpec>,

@@ -28,6 +28,10 @@ pub(crate) fn open(spec: &PortSpec) -> Result<Port, String> {
         PortSpec::Tap(name) => {
             port_tap::open(port_tap::Source::Name(name.clone())).map_err(|e| text(&e))
         }
+        PortSpec::TapQueues(name, queues) => {
+            let (name, queues) = (name.clone(), *queues);
+            port_tap::open(port_tap::Source::Queues { name, queues }).map_err(|e| text(&e))
+        }
         PortSpec::TapFd(fd) => {
             port_tap::open(port_tap::Source::Fd(fds::inherited(*fd)?)).map_err(|e| text(&e))
         }

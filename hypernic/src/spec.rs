@@ -130,6 +130,8 @@ pub enum PortSpec {
     User(Vec<(String, String)>),
     /// A TAP interface by name.
     Tap(String),
+    /// The same with several queues.
+    TapQueues(String, usize),
     /// An inherited TAP descriptor.
     TapFd(i32),
     /// A switch of this process by name.
@@ -146,7 +148,7 @@ pub enum PortSpec {
     Loopback,
 }
 
-const PORT_HELP: &str = "write user, tap:NAME, tap:fd=N, switch:NAME, stream:PATH, \
+const PORT_HELP: &str = "write user, tap:NAME[,queues=N], tap:fd=N, switch:NAME, stream:PATH, \
                          stream:listen=PATH, stream:fd=N, null or loopback";
 
 impl FromStr for PortSpec {
@@ -182,7 +184,7 @@ impl FromStr for PortSpec {
             }
             "tap" => match named("an interface name")?.split_once('=') {
                 Some(("fd", digits)) => fd(digits).map(PortSpec::TapFd),
-                _ => Ok(PortSpec::Tap(named("an interface name")?.to_owned())),
+                _ => tap(named("an interface name")?).map_err(bad),
             },
             "switch" => Ok(PortSpec::Switch(named("a switch name")?.to_owned())),
             "stream" => match named("a socket path")?.split_once('=') {
@@ -198,6 +200,25 @@ impl FromStr for PortSpec {
     }
 }
 
+/// `NAME` or `NAME,queues=N`.
+fn tap(text: &str) -> Result<PortSpec, String> {
+    let Some((name, option)) = text.split_once(',') else {
+        return Ok(PortSpec::Tap(text.to_owned()));
+    };
+    let queues = option
+        .strip_prefix("queues=")
+        .ok_or_else(|| format!("there is no option \"{option}\", only queues=N"))?;
+    match queues.parse() {
+        Ok(n @ 1..=port_tap::MAX_QUEUES) if !name.is_empty() => {
+            Ok(PortSpec::TapQueues(name.to_owned(), n))
+        }
+        _ => Err(format!(
+            "\"{text}\" is not an interface name with 1 to {} queues",
+            port_tap::MAX_QUEUES
+        )),
+    }
+}
+
 impl fmt::Display for PortSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -207,6 +228,7 @@ impl fmt::Display for PortSpec {
                 write!(f, "user:{}", words.join(","))
             }
             PortSpec::Tap(name) => write!(f, "tap:{name}"),
+            PortSpec::TapQueues(name, queues) => write!(f, "tap:{name},queues={queues}"),
             PortSpec::TapFd(fd) => write!(f, "tap:fd={fd}"),
             PortSpec::Switch(name) => write!(f, "switch:{name}"),
             PortSpec::Stream(path) => write!(f, "stream:{}", path.display()),
@@ -278,6 +300,7 @@ mod tests {
             "user",
             "user:tftp=/srv/tftp,bootfile=x.ipxe",
             "tap:vm0",
+            "tap:vm0,queues=4",
             "tap:fd=7",
             "switch:lan",
             "stream:/run/passt.sock",
@@ -297,6 +320,10 @@ mod tests {
             "bridge:br0",
             "null:x",
             "tap:fd=-1",
+            "tap:vm0,queues=0",
+            "tap:vm0,queues=33",
+            "tap:vm0,queue=2",
+            "tap:,queues=2",
             "user:x",
         ] {
             let error = bad.parse::<PortSpec>().expect_err(bad);

@@ -35,15 +35,16 @@ pub enum InletEvent {
     Closed(String),
 }
 
-/// A thread that runs one inlet until it closes or this is dropped.
+/// A thread that runs one inlet until it closes or this is dropped; of an inlet with several
+/// queues, a thread for each ([`Inlet::split`]).
 ///
 /// It waits with `poll`, not `epoll`: an inlet has a handful of descriptors, may change them after
 /// every run, and may open a new one under an old number, which an epoll set cannot see.
 pub struct InletThread {
-    bell: Arc<Bell>,
     quit: Arc<AtomicBool>,
     counters: Arc<Tally<4>>,
-    thread: Option<JoinHandle<()>>,
+    /// The first is the one that tells of events.
+    threads: Vec<(Arc<Bell>, JoinHandle<()>)>,
 }
 
 impl InletThread {
@@ -55,11 +56,10 @@ impl InletThread {
     /// When the system refuses a descriptor or a thread.
     pub fn spawn(
         name: &str,
-        inlet: Box<dyn Inlet>,
+        mut inlet: Box<dyn Inlet>,
         to: Arc<dyn Sink>,
         on_event: impl FnMut(InletEvent) + Send + 'static,
     ) -> io::Result<Self> {
-        let bell = Arc::new(Bell::new()?);
         let quit = Arc::new(AtomicBool::new(false));
         let counters = Arc::new(Tally::new([
             "inlet_turns",
@@ -67,31 +67,48 @@ impl InletThread {
             "inlet_blocked",
             "inlet_error_pauses",
         ]));
-        let driver = Driver {
-            inlet,
-            to,
-            bell: Arc::clone(&bell),
-            quit: Arc::clone(&quit),
-            counters: Arc::clone(&counters),
-            on_event,
-        };
-        let thread = std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || driver.run())?;
-        Ok(Self {
-            bell,
+        let others = inlet.split();
+        // Dropped on an error, it ends the threads that run by then.
+        let mut running = Self {
             quit,
             counters,
-            thread: Some(thread),
-        })
+            threads: Vec::with_capacity(1 + others.len()),
+        };
+        running.start(name.to_owned(), inlet, &to, on_event)?;
+        for (i, other) in (1..).zip(others) {
+            running.start(format!("{name}/{i}"), other, &to, |_| {})?;
+        }
+        Ok(running)
+    }
+
+    fn start(
+        &mut self,
+        name: String,
+        inlet: Box<dyn Inlet>,
+        to: &Arc<dyn Sink>,
+        on_event: impl FnMut(InletEvent) + Send + 'static,
+    ) -> io::Result<()> {
+        let bell = Arc::new(Bell::new()?);
+        let driver = Driver {
+            inlet,
+            to: Arc::clone(to),
+            bell: Arc::clone(&bell),
+            quit: Arc::clone(&self.quit),
+            counters: Arc::clone(&self.counters),
+            on_event,
+        };
+        let builder = std::thread::Builder::new().name(name);
+        let thread = builder.spawn(move || driver.run())?;
+        self.threads.push((bell, thread));
+        Ok(())
     }
 
     /// Whether the inlet has closed.
     pub fn is_finished(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        self.threads.iter().all(|(_, thread)| thread.is_finished())
     }
 
-    /// What the thread did: turns, sleeps, waits for the sink, pauses for descriptors in an error
+    /// What the threads did: turns, sleeps, waits for the sink, pauses for descriptors in an error
     /// state.
     pub fn counters(&self) -> Arc<dyn Counted> {
         Arc::clone(&self.counters) as Arc<dyn Counted>
@@ -101,12 +118,13 @@ impl InletThread {
 impl Drop for InletThread {
     fn drop(&mut self) {
         self.quit.store(true, Ordering::Release);
-        self.bell.ring();
-        let other = |t: &JoinHandle<()>| t.thread().id() != std::thread::current().id();
-        // An owner that lets go of it while it is told of an event is on that thread itself.
-        if let Some(thread) = self.thread.take().filter(other) {
-            // A panic over there has been reported by the panic hook already.
-            let _ = thread.join();
+        self.threads.iter().for_each(|(bell, _)| bell.ring());
+        for (_, thread) in self.threads.drain(..) {
+            // An owner that lets go of it while it is told of an event is on that thread itself.
+            if thread.thread().id() != std::thread::current().id() {
+                // A panic over there has been reported by the panic hook already.
+                let _ = thread.join();
+            }
         }
     }
 }

@@ -80,6 +80,12 @@ pub trait Inlet: Send {
     fn link_up(&self) -> bool {
         true
     }
+    /// The port's other queues, each to be run by a thread of its own. Asked for once, before the
+    /// first [`Inlet::run`]. A flow of frames comes through one queue, so its order holds. What
+    /// becomes of the outside shows in this inlet: the others' link and end are not looked at.
+    fn split(&mut self) -> Vec<Box<dyn Inlet>> {
+        Vec::new()
+    }
     /// Passes at most about `budget` frames to `to`. Never blocks.
     fn run(&mut self, to: &dyn Sink, budget: usize) -> InletStatus;
 }

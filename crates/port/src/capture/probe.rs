@@ -49,13 +49,7 @@ impl Probe {
         let wrapped = Port {
             name: port.name,
             sink: probe.watch(port.sink, Direction::Outbound),
-            inlet: port.inlet.map(|inner| {
-                Box::new(ProbedInlet {
-                    inner,
-                    probe: Arc::clone(&probe),
-                    finisher: Mutex::default(),
-                }) as Box<dyn Inlet>
-            }),
+            inlet: port.inlet.map(|inner| ProbedInlet::wrap(inner, &probe)),
             counters: Arc::new(Both(port.counters, Arc::clone(&probe))),
         };
         (wrapped, probe)
@@ -133,6 +127,16 @@ struct ProbedInlet {
     finisher: Mutex<Finisher>,
 }
 
+impl ProbedInlet {
+    fn wrap(inner: Box<dyn Inlet>, probe: &Arc<Probe>) -> Box<dyn Inlet> {
+        Box::new(Self {
+            inner,
+            probe: Arc::clone(probe),
+            finisher: Mutex::default(),
+        })
+    }
+}
+
 impl Inlet for ProbedInlet {
     fn interests<'a>(&'a self, add: &mut dyn FnMut(Interest<'a>)) {
         self.inner.interests(add);
@@ -144,6 +148,11 @@ impl Inlet for ProbedInlet {
 
     fn link_up(&self) -> bool {
         self.inner.link_up()
+    }
+
+    fn split(&mut self) -> Vec<Box<dyn Inlet>> {
+        let others = self.inner.split().into_iter();
+        others.map(|inner| Self::wrap(inner, &self.probe)).collect()
     }
 
     fn run(&mut self, to: &dyn Sink, budget: usize) -> InletStatus {

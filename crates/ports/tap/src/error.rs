@@ -42,12 +42,42 @@ pub enum TapError {
     },
     /// An interface of that name is no TAP, or one with other flags (several queues).
     #[error(
-        "\"{name}\" exists but is not a TAP with a single queue (ip -d link show {name}): choose \
-         another name, or make it anew with ip tuntap add dev {name} mode tap"
+        "\"{name}\" exists but is not a TAP with a single queue (ip -d link show {name}): write \
+         queues=N if it has several, choose another name, or make it anew with ip tuntap add dev \
+         {name} mode tap"
     )]
     Unsuitable {
         /// The interface.
         name: String,
+    },
+    /// The same where several queues are wanted.
+    #[error(
+        "\"{name}\" exists but is not a TAP with several queues (ip -d link show {name}): leave out \
+         queues={queues}, choose another name, or make it anew with ip tuntap add dev {name} mode \
+         tap multi_queue"
+    )]
+    SingleQueue {
+        /// The interface.
+        name: String,
+        /// As asked for.
+        queues: usize,
+    },
+    /// The kernel gives no more queues.
+    #[error(
+        "the kernel gives TAP \"{name}\" no {queues} queues: others may be attached to it (ip -d link \
+         show {name}); ask for fewer"
+    )]
+    NoMoreQueues {
+        /// The interface.
+        name: String,
+        /// As asked for.
+        queues: usize,
+    },
+    /// No such number of queues.
+    #[error("a TAP has 1 to {max} queues here, not {queues}", max = crate::MAX_QUEUES)]
+    QueueCount {
+        /// As asked for.
+        queues: usize,
     },
     /// The descriptor is no TAP.
     #[error(
@@ -84,12 +114,14 @@ impl TapError {
         }
     }
 
-    pub(crate) fn attach(name: &str, e: io::Error) -> Self {
+    pub(crate) fn attach(name: &str, queues: Option<usize>, e: io::Error) -> Self {
         let name = name.to_owned();
-        match e.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => Self::NoPermission { name },
-            Some(libc::EBUSY) => Self::Busy { name },
-            Some(libc::EINVAL) => Self::Unsuitable { name },
+        match (e.raw_os_error(), queues) {
+            (Some(libc::EPERM | libc::EACCES), _) => Self::NoPermission { name },
+            (Some(libc::EBUSY), _) => Self::Busy { name },
+            (Some(libc::EINVAL), None) => Self::Unsuitable { name },
+            (Some(libc::EINVAL), Some(queues)) => Self::SingleQueue { name, queues },
+            (Some(libc::E2BIG), Some(queues)) => Self::NoMoreQueues { name, queues },
             _ => Self::system("TUNSETIFF", e),
         }
     }

@@ -23,6 +23,7 @@ const BURST: usize = 64;
 pub struct TapInlet {
     queue: Arc<Queue>,
     backlog: Backlog,
+    others: Vec<TapInlet>,
 }
 
 enum Fill {
@@ -39,12 +40,18 @@ impl TapInlet {
         Self {
             queue,
             backlog: Backlog::new(CAPACITY, MAX_READ),
+            others: Vec::new(),
         }
+    }
+
+    /// The first of several queues.
+    pub fn with_others(self, others: Vec<TapInlet>) -> Self {
+        Self { others, ..self }
     }
 
     /// Reads up to `max` frames into the backlog.
     fn fill(&mut self, max: usize) -> Fill {
-        let Self { queue, backlog } = self;
+        let Self { queue, backlog, .. } = self;
         let (mut calls, mut bad) = (0, 0);
         let mut left = max;
         let result = loop {
@@ -104,6 +111,13 @@ impl Inlet for TapInlet {
             read: true,
             write: false,
         });
+    }
+
+    fn split(&mut self) -> Vec<Box<dyn Inlet>> {
+        let others = std::mem::take(&mut self.others).into_iter();
+        others
+            .map(|other| Box::new(other) as Box<dyn Inlet>)
+            .collect()
     }
 
     fn run(&mut self, to: &dyn Sink, budget: usize) -> InletStatus {

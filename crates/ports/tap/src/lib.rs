@@ -1,5 +1,8 @@
 //! The TAP port: frames to and from the host's kernel.
 //!
+//! A TAP may have several queues: frames go out by flow ([`Source::Queues`]), which tells the kernel
+//! through which queue to send what comes back, and each queue is an inlet of its own.
+//!
 //! A frame goes out with one `writev` straight from the sender's buffers. With `vnet_hdr` (`struct
 //! virtio_net_hdr` before every frame) checksums and TCP segmentation pass through undone in both
 //! directions, so that 64 KiB of TCP are one system call.
@@ -10,6 +13,7 @@
 #![deny(unsafe_code)]
 
 mod error;
+mod flow;
 mod hdr;
 mod inlet;
 mod sink;
@@ -21,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use frame::Counted;
-use port::{Port, Tally};
+use port::{Inlet, Port, Tally};
 
 pub use error::TapError;
 
@@ -30,11 +34,24 @@ pub use error::TapError;
 pub enum Source {
     /// An interface of this name: attached if it is there, made if we may.
     Name(String),
+    /// The same with several queues (`IFF_MULTI_QUEUE`). One that is there must have been made so.
+    Queues {
+        /// The interface.
+        name: String,
+        /// How many, at most [`MAX_QUEUES`].
+        queues: usize,
+    },
     /// A descriptor somebody else has set up (`IFF_TAP | IFF_NO_PI`, with or without
     /// `IFF_VNET_HDR`); a macvtap device works as well. A missing `IFF_NO_PI` cannot be noticed:
     /// `TUNGETIFF` reports `IFF_NOFILTER` in the same bit.
     Fd(OwnedFd),
+    /// What stands in for a TAP with `struct virtio_net_hdr` where there are none: a socket that
+    /// keeps the bounds of what is written (`SOCK_SEQPACKET`).
+    StandIn(OwnedFd),
 }
+
+/// Most queues of one TAP. The kernel has 256 for all who attach; each costs us a thread.
+pub const MAX_QUEUES: usize = 32;
 
 /// Counters of one TAP queue, by index.
 mod count {
@@ -85,48 +102,59 @@ struct Queue {
     /// Bytes of `virtio_net_hdr` before each frame; 0 without.
     hdr_len: usize,
     /// The interface has been deleted; no need to ask the kernel again.
-    gone: AtomicBool,
+    gone: Arc<AtomicBool>,
     tally: Tally<14>,
 }
 
-/// Opens a TAP as a port with a single queue.
+/// All queues of one TAP, counted together.
+struct Queues(Vec<Arc<Queue>>);
+
+/// Opens a TAP as a port.
 ///
 /// # Errors
 /// A [`TapError`] that names the cause and the cure.
 pub fn open(source: Source) -> Result<Port, TapError> {
-    let (fd, ifreq) = match source {
+    let nonblocking =
+        |fd: &OwnedFd| sys::set_nonblocking(fd).map_err(|e| TapError::system("O_NONBLOCK", e));
+    let asked = |fd: &OwnedFd| sys::get_if(fd).map_err(|e| TapError::system("TUNGETIFF", e));
+    let (fds, (name, flags)) = match source {
         Source::Name(name) => {
-            let fd = open_queue(&name)?;
-            let got = sys::get_if(&fd).map_err(|e| TapError::system("TUNGETIFF", e))?;
-            (fd, got)
+            let fd = open_queue(&name, None)?;
+            let got = asked(&fd)?;
+            (vec![fd], got)
+        }
+        Source::Queues { name, queues } => {
+            if queues == 0 || queues > MAX_QUEUES {
+                return Err(TapError::QueueCount { queues });
+            }
+            let mut fds = vec![open_queue(&name, Some(queues))?];
+            let got = asked(&fds[0])?;
+            // The kernel may have chosen: what is attached to next is what there is now.
+            for _ in 1..queues {
+                fds.push(open_queue(&got.0, Some(queues))?);
+            }
+            (fds, got)
         }
         Source::Fd(fd) => {
             let got = sys::get_if(&fd).map_err(TapError::not_a_tap)?;
-            sys::set_nonblocking(&fd).map_err(|e| TapError::system("O_NONBLOCK", e))?;
-            (fd, got)
+            nonblocking(&fd)?;
+            (vec![fd], got)
+        }
+        Source::StandIn(fd) => {
+            nonblocking(&fd)?;
+            return Ok(port("stand-in", vec![fd], hdr::LONG));
         }
     };
-    let (name, flags) = ifreq;
     if flags & libc::IFF_TAP == 0 {
         return Err(TapError::NotEthernet { name });
     }
-    let hdr_len = if flags & libc::IFF_VNET_HDR != 0 {
-        negotiate(&fd).map_err(|e| TapError::system("TUNSETVNETHDRSZ", e))?
-    } else {
-        0
-    };
-    let queue = Arc::new(Queue {
-        fd,
-        hdr_len,
-        gone: AtomicBool::new(false),
-        tally: Tally::new(count::NAMES),
-    });
-    Ok(Port {
-        name: format!("tap:{name}"),
-        sink: Arc::new(sink::TapSink::new(Arc::clone(&queue))),
-        inlet: Some(Box::new(inlet::TapInlet::new(Arc::clone(&queue)))),
-        counters: queue,
-    })
+    let mut hdr_len = 0;
+    if flags & libc::IFF_VNET_HDR != 0 {
+        for fd in &fds {
+            hdr_len = negotiate(fd).map_err(|e| TapError::system("TUNSETVNETHDRSZ", e))?;
+        }
+    }
+    Ok(port(&name, fds, hdr_len))
 }
 
 /// Attaches to the TAP `name`, which is made if we may, for a program that reads and writes frames itself. Returns the
@@ -136,19 +164,46 @@ pub fn open(source: Source) -> Result<Port, TapError> {
 /// # Errors
 /// As [`open`].
 pub fn attach(name: &str) -> Result<(OwnedFd, usize), TapError> {
-    let fd = open_queue(name)?;
+    let fd = open_queue(name, None)?;
     let header = negotiate(&fd).map_err(|e| TapError::system("TUNSETVNETHDRSZ", e))?;
     Ok((fd, header))
 }
 
-/// Attaches one queue to the interface `name`.
-fn open_queue(name: &str) -> Result<OwnedFd, TapError> {
+fn port(name: &str, fds: Vec<OwnedFd>, hdr_len: usize) -> Port {
+    let gone = Arc::new(AtomicBool::new(false));
+    let queue = |fd| {
+        Arc::new(Queue {
+            fd,
+            hdr_len,
+            gone: Arc::clone(&gone),
+            tally: Tally::new(count::NAMES),
+        })
+    };
+    let queues: Vec<_> = fds.into_iter().map(queue).collect();
+    let mut inlets = queues.iter().map(|q| inlet::TapInlet::new(Arc::clone(q)));
+    let inlet = inlets.next().map(|first| {
+        let others = inlets.collect();
+        Box::new(first.with_others(others)) as Box<dyn Inlet>
+    });
+    Port {
+        name: format!("tap:{name}"),
+        sink: Arc::new(sink::TapSink::new(queues.clone())),
+        inlet,
+        counters: Arc::new(Queues(queues)),
+    }
+}
+
+/// Attaches one queue to the interface `name`, which has `queues` of them.
+fn open_queue(name: &str, queues: Option<usize>) -> Result<OwnedFd, TapError> {
     if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['\0', '/', '%']) {
         return Err(TapError::BadName { name: name.into() });
     }
     let fd = sys::open_tun().map_err(TapError::device)?;
-    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
-    sys::set_if(&fd, name, flags).map_err(|e| TapError::attach(name, e))?;
+    let mut flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    if queues.is_some() {
+        flags |= libc::IFF_MULTI_QUEUE;
+    }
+    sys::set_if(&fd, name, flags).map_err(|e| TapError::attach(name, queues, e))?;
     Ok(fd)
 }
 
@@ -170,8 +225,10 @@ fn negotiate(fd: &OwnedFd) -> std::io::Result<usize> {
     Ok(len)
 }
 
-impl Counted for Queue {
+impl Counted for Queues {
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        self.tally.counters(visit);
+        for (i, name) in count::NAMES.iter().enumerate() {
+            visit(name, self.0.iter().map(|queue| queue.tally.get(i)).sum());
+        }
     }
 }

@@ -7,30 +7,43 @@ use std::sync::atomic::Ordering;
 use frame::{Batch, Caps, Frame, Sink, Wake};
 use guest_mem::ReadSlice;
 
-use crate::{Queue, count, hdr, sys};
+use crate::{Queue, count, flow, hdr, sys};
 
 pub struct TapSink {
-    queue: Arc<Queue>,
+    /// At least one.
+    queues: Vec<Arc<Queue>>,
 }
 
 impl TapSink {
-    pub fn new(queue: Arc<Queue>) -> Self {
-        Self { queue }
+    pub fn new(queues: Vec<Arc<Queue>>) -> Self {
+        Self { queues }
     }
 
+    /// The queue for a frame: the same for all frames of a flow, so that they keep their order.
+    fn queue(&self, frame: &Frame<'_>) -> &Queue {
+        let at = if self.queues.len() > 1 {
+            flow::spread(frame.head(), self.queues.len())
+        } else {
+            0
+        };
+        &self.queues[at]
+    }
+}
+
+impl Queue {
     fn write(&self, frame: &Frame<'_>) -> io::Result<()> {
         let head = hdr::encode(frame.notes());
         let mut long = [0u8; hdr::LONG * 2];
         long[..hdr::LONG].copy_from_slice(&head);
         // Header sizes beyond the known fields are zero-filled; negotiation never asks for more.
-        let head = &long[..self.queue.hdr_len.min(long.len())];
+        let head = &long[..self.hdr_len.min(long.len())];
         if frame.slices().count() > sys::MAX_PIECES {
-            self.queue.tally.add(count::COPIED, 1);
+            self.tally.add(count::COPIED, 1);
             let whole = frame.to_vec();
             let runs = std::iter::once(ReadSlice::from_bytes(&whole));
-            sys::writev(&self.queue.fd, head, runs)?;
+            sys::writev(&self.fd, head, runs)?;
         } else {
-            sys::writev(&self.queue.fd, head, frame.slices())?;
+            sys::writev(&self.fd, head, frame.slices())?;
         }
         Ok(())
     }
@@ -39,7 +52,7 @@ impl TapSink {
     fn blame(&self, error: &io::Error) -> usize {
         match error.raw_os_error() {
             Some(libc::EBADFD | libc::ENODEV | libc::ENXIO) => {
-                self.queue.gone.store(true, Ordering::Relaxed);
+                self.gone.store(true, Ordering::Relaxed);
                 count::GONE
             }
             Some(libc::EIO | libc::ENETDOWN) => count::DOWN,
@@ -53,7 +66,8 @@ impl TapSink {
 impl Sink for TapSink {
     /// Deals with every frame: a TAP never makes its writers wait.
     fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
-        let tally = &self.queue.tally;
+        let first = &*self.queues[0];
+        let tally = &first.tally;
         let caps = self.caps();
         let (mut frames, mut bytes, mut calls) = (0, 0, 0);
         for &pick in picks {
@@ -64,17 +78,18 @@ impl Sink for TapSink {
                 tally.add(count::CANNOT_TAKE, 1);
                 continue;
             }
-            if self.queue.gone.load(Ordering::Relaxed) {
+            if first.gone.load(Ordering::Relaxed) {
                 tally.add(count::GONE, 1);
                 continue;
             }
             calls += 1;
-            match self.write(&frame) {
+            let queue = self.queue(&frame);
+            match queue.write(&frame) {
                 Ok(()) => {
                     frames += 1;
                     bytes += frame.len() as u64;
                 }
-                Err(e) => tally.add(self.blame(&e), 1),
+                Err(e) => tally.add(queue.blame(&e), 1),
             }
         }
         tally.add(count::FRAMES_OUT, frames);
@@ -84,7 +99,7 @@ impl Sink for TapSink {
     }
 
     fn caps(&self) -> Caps {
-        let offload = self.queue.hdr_len > 0;
+        let offload = self.queues[0].hdr_len > 0;
         Caps {
             csum: offload,
             tso4: offload,

@@ -249,7 +249,7 @@ fn frames_pass_both_ways_with_their_checksums_undone() {
     // Into the kernel: whole, in pieces, and in more pieces than one call takes.
     let (frame, notes) = udp(mac_of("t0"), me, b"hello kernel");
     for piece in [200, 20, 1] {
-        let long = [&frame[..], &[b'.'; 40]].concat();
+        let long = [&frame[..], &[b'.'; 140]].concat();
         let frame = if piece == 1 { long } else { frame.clone() };
         let mut batch = Batch::new();
         for run in frame.chunks(piece) {
@@ -500,4 +500,291 @@ fn refusals_name_the_cause() {
     ));
     let text = TapError::NoPermission { name: "vm0".into() }.to_string();
     assert!(text.contains("ip tuntap add dev vm0 mode tap user $USER"));
+}
+
+/// Queue by queue, what each kept.
+fn queues(port: &mut Port) -> Vec<Box<dyn Inlet>> {
+    let mut first = port.inlet.take().expect("inlet");
+    let others = first.split();
+    assert!(first.split().is_empty(), "asked for once");
+    std::iter::once(first).chain(others).collect()
+}
+
+#[test]
+fn several_queues_share_the_flows_and_keep_each_in_order() {
+    if !inside("several_queues_share_the_flows_and_keep_each_in_order") {
+        return;
+    }
+    const QUEUES: usize = 4;
+    const FLOWS: u8 = 32;
+    const ROUNDS: u8 = 20;
+    let source = Source::Queues {
+        name: "t0".into(),
+        queues: QUEUES,
+    };
+    let port = port_tap::open(source).expect("several queues");
+    let mut port = quiet_as(port, "t0", "10.9.0.1/24");
+    ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev t0");
+    let sockets: Vec<_> = (0..FLOWS)
+        .map(|_| UdpSocket::bind("10.9.0.1:0").expect("bind"))
+        .collect();
+    let ports = |s: &UdpSocket| s.local_addr().expect("bound").port();
+
+    // Into the kernel by flow: each datagram arrives, and tells the kernel the flow's queue.
+    let mac = mac_of("t0");
+    let mut batch = Batch::new();
+    for socket in &sockets {
+        let (frame, notes) = udp(mac, ports(socket), b"which queue");
+        batch.push_bytes(&frame);
+        batch.end(notes);
+    }
+    let mut room = Vec::new();
+    let picks = batch.all_picks(&mut room);
+    assert_eq!(port.sink.deliver(&batch, picks), picks.len());
+    for socket in &sockets {
+        socket.set_read_timeout(Some(PATIENCE)).expect("timeout");
+        let mut got = [0; 64];
+        let (n, _) = socket.recv_from(&mut got).expect("arrived");
+        assert_eq!(&got[..n], b"which queue");
+    }
+
+    // Out of it: what belongs to one flow comes through one queue, in order.
+    for round in 0..ROUNDS {
+        for (flow, socket) in (0..).zip(&sockets) {
+            socket
+                .send_to(&[flow, round], "10.9.0.2:7000")
+                .expect("send");
+        }
+    }
+    let mut queue_of = [None; FLOWS as usize];
+    let mut next = [0; FLOWS as usize];
+    let mut used = 0;
+    for (at, mut inlet) in queues(&mut port).into_iter().enumerate() {
+        let keep = Keep::new(usize::MAX, Caps::ALL);
+        assert_eq!(inlet.run(&keep, 10_000), InletStatus::Idle);
+        let frames = keep.frames.lock().expect("lock");
+        used += usize::from(!frames.is_empty());
+        for (frame, _) in frames.iter() {
+            let (flow, round) = (usize::from(frame[42]), frame[43]);
+            assert_eq!(
+                *queue_of[flow].get_or_insert(at),
+                at,
+                "one queue for a flow"
+            );
+            assert_eq!(round, next[flow], "in order");
+            next[flow] += 1;
+        }
+    }
+    assert_eq!(next, [ROUNDS; FLOWS as usize], "nothing is lost");
+    assert!(used > 1, "the flows are spread");
+    let all = u64::from(FLOWS) * u64::from(ROUNDS);
+    assert_eq!(count(&port, "frames_in"), all);
+    assert_eq!(count(&port, "frames_out"), u64::from(FLOWS));
+}
+
+#[test]
+fn a_thread_for_each_queue_brings_everything_in() {
+    if !inside("a_thread_for_each_queue_brings_everything_in") {
+        return;
+    }
+    let source = Source::Queues {
+        name: "t0".into(),
+        queues: 3,
+    };
+    let port = quiet_as(port_tap::open(source).expect("queues"), "t0", "10.9.0.1/24");
+    ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev t0");
+    let keep = Arc::new(Keep::new(usize::MAX, Caps::ALL));
+    let (tell, heard) = mpsc::channel();
+    let to = Arc::clone(&keep) as Arc<dyn Sink>;
+    let thread = InletThread::spawn("tap", port.inlet.expect("inlet"), to, move |e| {
+        let _ = tell.send(e);
+    })
+    .expect("threads");
+    for _ in 0..60 {
+        let socket = UdpSocket::bind("10.9.0.1:0").expect("bind");
+        socket.send_to(b"out", "10.9.0.2:7").expect("send");
+    }
+    let start = std::time::Instant::now();
+    while keep.frames.lock().expect("lock").len() < 60 {
+        assert!(start.elapsed() < PATIENCE, "frames are missing");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    ip("link del t0");
+    let event = heard.recv_timeout(PATIENCE).expect("told");
+    assert!(matches!(event, InletEvent::Closed(_)));
+    while !thread.is_finished() {
+        assert!(start.elapsed() < PATIENCE, "a queue does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(heard.try_recv().is_err(), "told once");
+}
+
+#[test]
+fn queues_that_cannot_be_had_are_named() {
+    if !inside("queues_that_cannot_be_had_are_named") {
+        return;
+    }
+    let refused = |name: &str, queues| {
+        let name = name.to_owned();
+        let source = Source::Queues { name, queues };
+        port_tap::open(source).err().expect("must be refused")
+    };
+    ip("tuntap add dev t0 mode tap");
+    let error = refused("t0", 2);
+    assert!(
+        matches!(&error, TapError::SingleQueue { queues: 2, .. }),
+        "{error}"
+    );
+    assert!(error.to_string().contains("mode tap multi_queue"));
+    ip("tuntap add dev t1 mode tap multi_queue");
+    let error = port_tap::open(Source::Name("t1".into())).err();
+    let error = error.expect("it has several queues");
+    assert!(error.to_string().contains("queues=N"), "{error}");
+    let source = Source::Queues {
+        name: "t1".into(),
+        queues: 3,
+    };
+    let held = port_tap::open(source).expect("made for it");
+    assert!(held.sink.caps().tso6);
+    for queues in [0, port_tap::MAX_QUEUES + 1] {
+        assert!(matches!(refused("t2", queues), TapError::QueueCount { .. }));
+    }
+    assert!(matches!(refused("a/b", 2), TapError::BadName { .. }));
+}
+
+/// System calls that write, made by this thread, if the kernel counts them.
+fn writes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/io").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("syscw: "))?;
+    line.parse().ok()
+}
+
+/// A 64 KiB TCP frame to be segmented, in pieces as a driver hands it over.
+fn large(mac: [u8; 6], tagged: bool) -> (Vec<u8>, Offload) {
+    let len = 65_000u16;
+    let mut frame = ETH_IP[..12].to_vec();
+    frame[..6].copy_from_slice(&mac);
+    if tagged {
+        frame.extend([0x81, 0, 0, 9]);
+    }
+    frame.extend([8, 0]);
+    let at = frame.len() as u16;
+    let mut ip = vec![
+        0x45, 0, 0, 0, 0, 1, 0, 0, 64, 6, 0, 0, 10, 9, 0, 2, 10, 9, 0, 1,
+    ];
+    ip[2..4].copy_from_slice(&(40 + len).to_be_bytes());
+    let header = !sum(&ip, 0);
+    ip[10..12].copy_from_slice(&header.to_be_bytes());
+    let pseudo = sum(&ip[12..20], 6 + u32::from(20 + len));
+    frame.extend(ip);
+    frame.extend([0, 80, 0, 90, 0, 0, 0, 7, 0, 0, 0, 0, 0x50, 0x10, 1, 0]);
+    frame.extend(pseudo.to_be_bytes());
+    frame.extend([0, 0]);
+    frame.extend((0..len).map(|i| (i % 251) as u8));
+    let notes = Offload {
+        csum: Some(Csum {
+            start: at + 20,
+            offset: 16,
+        }),
+        gso: wire::Gso::Tcp4,
+        gso_size: 1448,
+        hdr_len: at + 40,
+        csum_valid: true,
+        ..Offload::NONE
+    };
+    (frame, notes)
+}
+
+fn in_pieces<'v>(batch: &mut Batch<'v>, frame: &'v [u8], notes: Offload) {
+    for run in frame.chunks(4096) {
+        batch.push_slice(ReadSlice::from_bytes(run));
+    }
+    batch.end(notes);
+}
+
+/// What `/proc/net/dev` says interface `name` has received: packets, bytes.
+fn received(name: &str) -> (u64, u64) {
+    let text = std::fs::read_to_string("/proc/thread-self/net/dev").expect("net/dev");
+    let line = text
+        .lines()
+        .find_map(|l| l.trim().strip_prefix(name)?.strip_prefix(':'));
+    let mut words = line.expect("the interface").split_whitespace();
+    let mut next = || words.next().and_then(|w| w.parse().ok()).expect("number");
+    let bytes = next();
+    (next(), bytes)
+}
+
+#[test]
+fn a_large_frame_is_one_write_tagged_or_not() {
+    if !inside("a_large_frame_is_one_write_tagged_or_not") {
+        return;
+    }
+    let port = quiet("t0", "10.9.0.1/24");
+    let mac = mac_of("t0");
+    for tagged in [false, true] {
+        let (frame, notes) = large(mac, tagged);
+        let mut batch = Batch::new();
+        in_pieces(&mut batch, &frame, notes);
+        let (packets, bytes) = received("t0");
+        let (before, calls) = (writes(), count(&port, "syscalls"));
+        assert_eq!(port.sink.deliver(&batch, &[0]), 1);
+        let after = writes();
+        assert_eq!(count(&port, "syscalls") - calls, 1);
+        if let (Some(before), Some(after)) = (before, after) {
+            assert_eq!(after - before, 1, "system calls that write");
+        }
+        let (packets_now, bytes_now) = received("t0");
+        assert_eq!(packets_now - packets, 1, "it went in whole");
+        assert_eq!(bytes_now - bytes, frame.len() as u64);
+    }
+    assert_eq!(count(&port, "frames_out"), 2);
+    assert_eq!(count(&port, "tap_copied"), 0);
+}
+
+/// Where TAPs are not allowed a socket that keeps bounds takes the place of the kernel: one record
+/// is one system call.
+#[test]
+fn notes_go_through_a_header_and_come_back_untouched() {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    let pair = || {
+        let kind = SocketType::SEQPACKET;
+        socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).expect("pair")
+    };
+    let (near, far) = pair();
+    let out = port_tap::open(Source::StandIn(near)).expect("stand-in");
+    let mut back = port_tap::open(Source::StandIn(far)).expect("stand-in");
+    let mut sent = vec![large([2; 6], false), large([2; 6], true)];
+    sent.push(udp([2; 6], 9, b"unfinished"));
+    sent.push((vec![7; 60], Offload::NONE));
+    let valid = Offload {
+        csum_valid: true,
+        ..Offload::NONE
+    };
+    sent.push((vec![8; 60], valid));
+    let inlet = back.inlet.as_mut().expect("inlet");
+    let keep = Keep::new(usize::MAX, Caps::ALL);
+    for (frame, notes) in &sent {
+        let mut batch = Batch::new();
+        in_pieces(&mut batch, frame, *notes);
+        let before = writes();
+        assert_eq!(out.sink.deliver(&batch, &[0]), 1);
+        if let (Some(before), Some(after)) = (before, writes()) {
+            assert_eq!(after - before, 1, "system calls that write");
+        }
+        assert_eq!(inlet.run(&keep, 8), InletStatus::Idle);
+    }
+    let got = keep.frames.lock().expect("lock");
+    assert_eq!(got.len(), sent.len());
+    for ((bytes, notes), (want, asked)) in got.iter().zip(&sent) {
+        assert!(bytes == want, "the bytes are those sent");
+        let asked = Offload {
+            // Whatever leaves its checksum to others has it from memory that cannot be wrong.
+            csum_valid: asked.csum_valid || asked.csum.is_some(),
+            ..*asked
+        };
+        assert_eq!(*notes, asked);
+    }
+    // A read for each, and one that found nothing, each time.
+    let reads = counter(&*back.counters, "syscalls").expect("counter");
+    assert_eq!(reads, 2 * sent.len() as u64);
 }
