@@ -126,7 +126,10 @@ impl Ours {
         let command = place.netns.command(options.hypernic());
         let port = format!("tap:{}", TAPS[1]);
         let fabric = Fabric::start_as(command, 1, &port, &options.daemon(), None)?;
-        let mut guest = fabric.guest(0, &config(kind, 256))?;
+        let mut setup = config(kind, 256);
+        // The generator's frames go to an address that both ways of receiving share.
+        setup.device.promiscuous = true;
+        let mut guest = fabric.guest(0, &setup)?;
         // To nobody the kernel knows, so that it drops them at once, as it does what the bare writer sends.
         aim(&mut guest, kind, load::ENDS[1], load::ENDS[0])?;
         Ok(Self {
