@@ -15,6 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("guest-mem", &[]),
     ("roster", &[]),
     ("rig", &[]),
+    ("ceiling", &[]),
     ("frame", &["guest-mem", "wire"]),
     ("model", &["frame", "guest-mem", "snapshot"]),
     (
@@ -61,7 +62,14 @@ const ARROWS: &[(&str, &[&str])] = &[
 const EVERYBODY: &[&str] = &["hypernic", "bench", "fuzz", "tests"];
 
 /// Rooms that may contain `unsafe`; each says why in its own words.
-const UNSAFE: &[&str] = &["embed-c", "guest-mem", "port-tap", "port-user", "vfio-user"];
+const UNSAFE: &[&str] = &[
+    "ceiling",
+    "embed-c",
+    "guest-mem",
+    "port-tap",
+    "port-user",
+    "vfio-user",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -1,0 +1,501 @@
+//! Guest to guest inside one process: the models, the switch and two guests' memories, driven by one
+//! thread the way the daemon drives them, beside the raw loop of `hypernic-ceiling`.
+//!
+//! How to call it: [`measure`] gives nanoseconds of processor time per frame of ours and of the
+//! ceiling for one [`Spec`], their samples taken in turn; [`Pair`] alone is ours, with
+//! [`Pair::burst`] for whoever wants to profile or count. `hypernic-bench guest_to_guest --inside`
+//! prints the table ([`print`]).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ceiling::{Loop, Shape, thread_time};
+use frame::{Batch, Caps, Sink, Wake};
+use guest_mem::Memory;
+use model::{Clock, Env, Interrupts, Nanos, Nic, PciState, Progress, Receive, Timer};
+use vale::{Keeper, PortConfig, Switch, SwitchConfig, SwitchPort};
+
+const RAM: u64 = 0x10_0000;
+const TX_RING: u64 = RAM;
+const RX_RING: u64 = RAM + 0x2_0000;
+const BUFFERS: u64 = RAM + 0x10_0000;
+
+const CTRL: u64 = 0x0;
+const RCTL: u64 = 0x100;
+const TCTL: u64 = 0x400;
+const RDBAL: u64 = 0x2800;
+const RDLEN: u64 = 0x2808;
+const RDT: u64 = 0x2818;
+const TDBAL: u64 = 0x3800;
+const TDLEN: u64 = 0x3808;
+const TDT: u64 = 0x3818;
+const RXCSUM: u64 = 0x5000;
+const RAL: u64 = 0x5400;
+
+const EOP: u64 = 1 << 24;
+const IFCS: u64 = 1 << 25;
+const TSE: u64 = 1 << 26;
+const RS: u64 = 1 << 27;
+const DEXT: u64 = 1 << 29;
+/// Bytes of a descriptor in a segmented send, as a driver with 4 KiB pages has them.
+const PAGE: usize = 4096;
+/// Bytes of Ethernet, IPv4 and TCP headers.
+const HEADERS: usize = 54;
+
+/// What is sent, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// Bytes of a frame, or of a packet before segmentation.
+    pub size: usize,
+    /// Bytes of payload per segment, if the NIC is to segment.
+    pub mss: Option<usize>,
+    /// Descriptors of each ring.
+    pub ring: u32,
+    /// Frames (or packets) per doorbell.
+    pub burst: u32,
+}
+
+impl Spec {
+    /// Whole frames.
+    pub fn frames(size: usize, ring: u32, burst: u32) -> Spec {
+        Spec {
+            size,
+            mss: None,
+            ring,
+            burst,
+        }
+    }
+
+    /// Bytes from one receive buffer to the next, and their size.
+    fn stride(&self) -> usize {
+        if self.mss.is_none() && self.size > 2048 {
+            16384
+        } else {
+            2048
+        }
+    }
+
+    fn descriptors(&self) -> u32 {
+        match self.mss {
+            Some(_) => 1 + self.size.div_ceil(PAGE) as u32,
+            None => 1,
+        }
+    }
+
+    /// Descriptors of the transmit ring: whole packets, and a multiple of eight (TDLEN has 128-byte
+    /// steps).
+    fn transmit_ring(&self) -> u32 {
+        let step = 8 * self.descriptors();
+        if self.mss.is_some() {
+            self.ring / step * step
+        } else {
+            self.ring
+        }
+    }
+
+    /// Packets per doorbell, as many as both rings hold.
+    pub fn burst(&self) -> u32 {
+        let out = (self.transmit_ring() - 1) / self.descriptors();
+        let back = (self.ring - 1) / self.arriving();
+        self.burst.min(out).min(back).max(1)
+    }
+
+    /// Frames the receiver gets of one packet.
+    pub fn arriving(&self) -> u32 {
+        match self.mss {
+            Some(mss) => (self.size - HEADERS).div_ceil(mss) as u32,
+            None => 1,
+        }
+    }
+
+    /// The raw loop that moves what the receiver gets.
+    pub fn shape(&self) -> Shape {
+        Shape {
+            size: self.mss.map_or(self.size, |mss| mss + HEADERS),
+            ring: self.ring,
+            stride: self.stride(),
+        }
+    }
+}
+
+struct Silent;
+
+impl Interrupts for Silent {
+    fn set_line(&self, _: bool) {}
+    fn msi(&self, _: u16) {}
+    fn msix(&self, _: u16) {}
+}
+
+impl Timer for Silent {
+    fn arm(&self, _: Option<Nanos>) {}
+}
+
+struct RealTime(Instant);
+
+impl Clock for RealTime {
+    fn now(&self) -> Nanos {
+        self.0.elapsed().as_nanos() as Nanos + 1_000_000_000
+    }
+}
+
+/// A NIC's receive side, as the daemon puts it on a wire.
+struct NicSink {
+    receive: Arc<dyn Receive>,
+    env: Env,
+}
+
+impl Sink for NicSink {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        self.receive.deliver(&self.env, batch, picks)
+    }
+    fn caps(&self) -> Caps {
+        self.receive.caps()
+    }
+    fn want_room(&self, waker: &Arc<dyn Wake>) {
+        self.receive.want_room(waker);
+    }
+    fn give_up(&self, batch: &Batch<'_>, picks: &[u16]) {
+        self.receive.give_up(&self.env, batch, picks);
+    }
+}
+
+/// A guest with its NIC on the switch.
+struct Guest {
+    nic: Nic,
+    env: Env,
+    port: Arc<SwitchPort>,
+    tail: u32,
+    room: u32,
+}
+
+fn mac(number: u8) -> [u8; 6] {
+    [0x52, 0x54, 0, 0, 0, number]
+}
+
+impl Guest {
+    fn new(switch: &Switch, number: u8, spec: &Spec) -> Guest {
+        let memory = Memory::new();
+        let len = BUFFERS - RAM + 2 * u64::from(spec.ring) * spec.stride().max(PAGE) as u64;
+        memory.map_anon(RAM, len).expect("memory of a guest");
+        let env = Env {
+            memory,
+            irq: Arc::new(Silent),
+            clock: Arc::new(RealTime(Instant::now())),
+            timer: Arc::new(Silent),
+        };
+        let mut config = e1000::Config::new(mac(number));
+        config.negotiation = std::time::Duration::ZERO;
+        let nic = e1000::new(config);
+        let sink = NicSink {
+            receive: Arc::clone(&nic.receive),
+            env: env.clone(),
+        };
+        let name = format!("n{number}");
+        let port = switch
+            .attach(&name, Arc::new(sink), PortConfig::default())
+            .expect("a free port");
+        let mut guest = Guest {
+            nic,
+            env,
+            port,
+            tail: 0,
+            room: spec.ring - 1,
+        };
+        guest.set_up(number, spec);
+        guest
+    }
+
+    fn set_up(&mut self, number: u8, spec: &Spec) {
+        let on = PciState {
+            bus_master: true,
+            ..PciState::default()
+        };
+        self.nic.control.pci(&self.env, on);
+        let ring = u64::from(spec.ring);
+        let to = BUFFERS + ring * spec.stride().max(PAGE) as u64;
+        for i in 0..ring {
+            self.poke(RX_RING + i * 16, to + i * spec.stride() as u64);
+        }
+        let address = mac(number);
+        let low = u32::from_le_bytes([address[0], address[1], address[2], address[3]]);
+        let high = u32::from_le_bytes([address[4], address[5], 0, 0x80]);
+        // EN, BAM, SECRC; LPE and 16 KiB buffers where frames are long.
+        let mut rctl = 1 << 1 | 1 << 15 | 1 << 26;
+        if spec.stride() > 2048 {
+            rctl |= 1 << 5 | 1 << 16 | 1 << 25;
+        }
+        let sums = if spec.mss.is_some() { 3 << 8 } else { 0 };
+        for (at, value) in [
+            (CTRL, 1 << 6),
+            (RAL, low),
+            (RAL + 4, high),
+            (RXCSUM, sums),
+            (TDBAL, TX_RING as u32),
+            (TDLEN, spec.transmit_ring() * 16),
+            (RDBAL, RX_RING as u32),
+            (RDLEN, spec.ring * 16),
+            (RDT, self.room),
+            (TCTL, 1 << 1 | 1 << 3),
+            (RCTL, rctl),
+        ] {
+            self.write(at, value);
+        }
+    }
+
+    fn poke(&self, at: u64, word: u64) {
+        let view = self.env.memory.view();
+        view.write(at, &word.to_le_bytes()).expect("inside of RAM");
+    }
+
+    fn write(&mut self, at: u64, value: u32) {
+        let data = value.to_le_bytes();
+        self.nic.control.write(&self.env, 0, at, &data);
+        let work = self.nic.control.take_work();
+        if work.tx {
+            let run = |nic: &mut Nic, env: &Env, port: &SwitchPort| {
+                nic.transmit.run(env, port, frame::MAX_BATCH)
+            };
+            while run(&mut self.nic, &self.env, &self.port) == Progress::More {}
+        }
+        if work.rx {
+            self.nic.receive.poll(&self.env);
+        }
+    }
+
+    /// Puts frames for `to` into the whole transmit ring.
+    fn load(&self, from: u8, to: u8, spec: &Spec) {
+        let (dst, src) = (mac(to), mac(from));
+        let mut bytes = vec![0x5a; spec.size];
+        bytes[..6].copy_from_slice(&dst);
+        bytes[6..12].copy_from_slice(&src);
+        bytes[12..14].copy_from_slice(&[0x88, 0xb5]);
+        let view = self.env.memory.view();
+        if let Some(mss) = spec.mss {
+            tcp_headers(&mut bytes);
+            let each = spec.descriptors() as u64;
+            for packet in 0..u64::from(spec.transmit_ring()) / each {
+                self.load_packet(packet * each, &bytes, mss);
+            }
+            return;
+        }
+        for i in 0..u64::from(spec.ring) {
+            let at = BUFFERS + i * spec.stride() as u64;
+            view.write(at, &bytes).expect("inside of RAM");
+            self.poke(TX_RING + i * 16, at);
+            let rest = spec.size as u64 | EOP | IFCS | RS;
+            self.poke(TX_RING + i * 16 + 8, rest);
+        }
+    }
+
+    /// A context descriptor and the packet behind it.
+    fn load_packet(&self, first: u64, bytes: &[u8], mss: usize) {
+        let view = self.env.memory.view();
+        let context = 14 | 24 << 8 | 33 << 16 | 34 << 32 | 50 << 40;
+        let rest = (bytes.len() - HEADERS) as u64
+            | 3 << 24
+            | TSE
+            | DEXT
+            | (HEADERS as u64) << 40
+            | (mss as u64) << 48;
+        self.poke(TX_RING + first * 16, context);
+        self.poke(TX_RING + first * 16 + 8, rest);
+        let last = bytes.len().div_ceil(PAGE) - 1;
+        for (i, part) in bytes.chunks(PAGE).enumerate() {
+            let desc = first + 1 + i as u64;
+            let at = BUFFERS + desc * PAGE as u64;
+            view.write(at, part).expect("inside of RAM");
+            self.poke(TX_RING + desc * 16, at);
+            let end = if i == last { EOP | RS } else { 0 };
+            let rest = part.len() as u64 | 1 << 20 | IFCS | TSE | DEXT | end | 3 << 40;
+            self.poke(TX_RING + desc * 16 + 8, rest);
+        }
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        let mut found = 0;
+        self.nic.control.counters(&mut |n, v| {
+            if n == name {
+                found = v;
+            }
+        });
+        found
+    }
+}
+
+/// IPv4 and TCP, with the sums a driver leaves for segmentation.
+fn tcp_headers(bytes: &mut [u8]) {
+    let ip = [
+        0x08, 0x00, 0x45, 0, 0, 0, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+    ];
+    bytes[12..34].copy_from_slice(&ip);
+    let tcp = [
+        0x13, 0x88, 0x13, 0x89, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 0xff, 0xff,
+    ];
+    bytes[34..50].copy_from_slice(&tcp);
+    let mut sum = wire::Sum::ZERO;
+    sum.add(&ip[14..22]);
+    sum.add_word(6);
+    bytes[50..52].copy_from_slice(&sum.value().to_be_bytes());
+    bytes[52..54].copy_from_slice(&[0, 0]);
+}
+
+/// Two guests on a switch; the first sends to the second.
+pub struct Pair {
+    spec: Spec,
+    guests: [Guest; 2],
+    /// Looks after the switch's patience, as in the daemon.
+    _keeper: Keeper,
+}
+
+impl Pair {
+    /// Sets everything up and has the switch learn both addresses.
+    ///
+    /// # Panics
+    /// When the machine has no memory or thread left.
+    pub fn new(spec: Spec) -> Pair {
+        let begun = Instant::now();
+        let clock = Arc::new(move || begun.elapsed().as_nanos() as u64 + 1_000_000_000);
+        let switch = Switch::new(SwitchConfig::default(), clock);
+        let keeper = Keeper::start(&switch).expect("a thread");
+        let mut guests = [1, 2].map(|number| Guest::new(&switch, number, &spec));
+        guests[1].load(2, 1, &Spec::frames(60, 8, 1));
+        guests[1].tail = 1;
+        guests[1].write(TDT, 1);
+        guests[0].load(1, 2, &spec);
+        let mut pair = Pair {
+            spec,
+            guests,
+            _keeper: keeper,
+        };
+        for _ in 0..2 * spec.ring {
+            pair.burst();
+        }
+        pair
+    }
+
+    /// One doorbell's worth: the sender hands over a burst, the receiver gives as many buffers back.
+    #[inline(never)]
+    pub fn burst(&mut self) {
+        let [from, to] = &mut self.guests;
+        let (burst, spec) = (self.spec.burst(), &self.spec);
+        from.tail = (from.tail + burst * spec.descriptors()) % spec.transmit_ring();
+        from.write(TDT, from.tail);
+        to.room = (to.room + burst * spec.arriving()) % spec.ring;
+        to.write(RDT, to.room);
+    }
+
+    /// Frames that have arrived so far.
+    pub fn arrived(&self) -> u64 {
+        self.guests[1].counter("rx_frames")
+    }
+
+    /// Nanoseconds of this thread's time per frame that arrived, over about `frames` of them.
+    pub fn sample(&mut self, frames: usize) -> f64 {
+        let bursts = frames / (self.spec.burst() * self.spec.arriving()) as usize + 1;
+        let before = self.arrived();
+        let begun = thread_time();
+        for _ in 0..bursts {
+            self.burst();
+        }
+        let took = thread_time() - begun;
+        took as f64 / (self.arrived() - before).max(1) as f64
+    }
+}
+
+/// What one spec gave: nanoseconds of processor time per frame that arrived, the least of all
+/// samples.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    /// Ours: transmit side, switch, receive side and the registers' part.
+    pub ours: f64,
+    /// The raw loop's.
+    pub ceiling: f64,
+}
+
+impl Figures {
+    /// Our share of what the machine can do.
+    pub fn ratio(&self) -> f64 {
+        self.ceiling / self.ours
+    }
+}
+
+/// Measures one spec: `rounds` samples of about `frames` frames of each, in turn.
+pub fn measure(spec: Spec, frames: usize, rounds: usize) -> Figures {
+    let mut pair = Pair::new(spec);
+    let mut raw = Loop::new(spec.shape());
+    let burst = (spec.burst() * spec.arriving()) as usize;
+    let mut figures = Figures {
+        ours: f64::INFINITY,
+        ceiling: f64::INFINITY,
+    };
+    for _ in 0..=rounds {
+        figures.ceiling = figures.ceiling.min(raw.sample(burst, frames));
+        figures.ours = figures.ours.min(pair.sample(frames));
+    }
+    figures
+}
+
+/// What [`print`] measures.
+pub fn specs(quick: bool) -> Vec<Spec> {
+    let mut specs = Vec::new();
+    let rings: &[u32] = if quick { &[256] } else { &[256, 1024] };
+    for &ring in rings {
+        for size in [60, 256, 1514, 9014] {
+            for burst in [1, 4, 32, 256] {
+                specs.push(Spec::frames(size, ring, burst));
+            }
+        }
+        for burst in [1, 4] {
+            specs.push(Spec {
+                size: 65_000,
+                mss: Some(1460),
+                ring,
+                burst,
+            });
+        }
+    }
+    specs
+}
+
+/// Measures and prints a table.
+pub fn print(quick: bool) {
+    let rounds = if quick { 20 } else { 60 };
+    println!("| bytes | ring | burst | ns/frame | Mpps | Gbit/s | ceiling ns | ratio |");
+    println!("|---|---|---|---|---|---|---|---|");
+    for spec in specs(quick) {
+        let shape = spec.shape();
+        let frames = 20_000_000 / (400 + shape.size);
+        let got = measure(spec, frames, rounds);
+        println!(
+            "| {}{} | {} | {} | {:.1} | {:.2} | {:.1} | {:.1} | {:.2} |",
+            spec.size,
+            if spec.mss.is_some() { " TSO" } else { "" },
+            spec.ring,
+            spec.burst(),
+            got.ours,
+            1e3 / got.ours,
+            shape.size as f64 * 8.0 / got.ours,
+            got.ceiling,
+            got.ratio(),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_sent_arrives() {
+        for mut spec in specs(true) {
+            spec.burst = spec.burst.min(8);
+            let mut pair = Pair::new(spec);
+            let before = pair.arrived();
+            for _ in 0..50 {
+                pair.burst();
+            }
+            let want = 50 * u64::from(spec.burst() * spec.arriving());
+            assert_eq!(pair.arrived() - before, want, "{spec:?}");
+        }
+    }
+}
