@@ -3,11 +3,14 @@
 
 mod audit;
 mod bed;
+mod ceilings;
 mod chart;
+mod copies;
 mod counts;
 mod e1000_vs_qemu;
 mod error;
 mod fabric;
+mod guest_to_guest;
 mod guest_to_tap;
 mod inside;
 mod latency;
@@ -149,7 +152,19 @@ struct Module {
     run: fn(&Options) -> Result<Report>,
 }
 
-const MODULES: [Module; 8] = [
+const MODULES: [Module; 10] = [
+    Module {
+        name: "ceiling",
+        about: "bare copies and the raw loop between two rings: what this machine can move",
+        estimate: ceilings::estimate,
+        run: ceilings::run,
+    },
+    Module {
+        name: "guest_to_guest",
+        about: "frames of 60 bytes to 64 KiB, bursts, one and two workers, one way and both, as a share of the ceiling",
+        estimate: guest_to_guest::estimate,
+        run: guest_to_guest::run,
+    },
     Module {
         name: "guest_to_tap",
         about: "guest to TAP and back, plain and 64 KiB, beside bare writes and reads",
