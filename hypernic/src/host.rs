@@ -37,10 +37,11 @@ pub struct Host {
     all_finished: Arc<dyn Fn() + Send + Sync>,
 }
 
+/// The order of the fields is the order of their end: first the threads that bring frames in.
 struct RunningSwitch {
-    switch: Switch,
-    _keeper: Keeper,
     ports: Vec<RunningPort>,
+    _keeper: Keeper,
+    switch: Switch,
 }
 
 /// A NIC and what it hangs on. The order of the fields is the order of their end: first the
@@ -297,6 +298,13 @@ impl Host {
         drop(attached.inlet);
         drop(attached.nic);
         true
+    }
+
+    /// Closes a switch and its ports. `false`, and nothing happens, when there is none of that name
+    /// or a NIC is on it.
+    pub fn remove_switch(&mut self, name: &str) -> bool {
+        let used = |nic: &Attached| nic.switch.as_deref() == Some(name);
+        !self.nics.values().any(used) && self.switches.remove(name).is_some()
     }
 
     /// All counters: workers, NICs, their ports, switch ports.

@@ -70,6 +70,11 @@ pub struct Work {
     pub rx: bool,
 }
 
+/// Bytes after which a call to [`Transmit::run`] ends, however few frames they were: a full batch of
+/// ordinary frames. It holds up a register access of the same NIC, and the others of a worker, for
+/// one copy of so much.
+pub const TURN_BYTES: usize = 256 * 1514;
+
 /// How a call to [`Transmit::run`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -155,7 +160,8 @@ pub trait Control: Send + Counted {
 
 /// The transmit side of the NIC. Owned by whoever works for it, one thread at a time.
 pub trait Transmit: Send {
-    /// Sends at most about `budget` frames into `to`, and never walks a ring more than once.
+    /// Sends at most about `budget` frames and [`TURN_BYTES`] bytes into `to`, and never walks a
+    /// ring more than once.
     fn run(&mut self, env: &Env, to: &dyn Sink, budget: usize) -> Progress;
 }
 

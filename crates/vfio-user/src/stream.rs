@@ -18,8 +18,8 @@ use rustix::net::{
 use crate::codec::{HEADER_LEN, Header, MESSAGE_OVERHEAD};
 use crate::undertaker::Undertaker;
 
-/// Bytes read at once. A full socket buffer of small posted writes fits.
-const READ_SIZE: usize = 128 << 10;
+/// Bytes read at once: some eight hundred posted writes. A connection keeps so much.
+const READ_SIZE: usize = 32 << 10;
 
 /// Descriptors taken from one read: all that one can bring (the kernel's `SCM_MAX_FD`). What is beyond
 /// would be closed in the middle of the read, by whoever reads.
@@ -154,6 +154,10 @@ impl Receiver {
         if self.start == self.end {
             self.start = 0;
             self.end = 0;
+            // What one long message needed is not kept for ever.
+            if self.buf.len() > READ_SIZE {
+                self.buf = vec![0; READ_SIZE];
+            }
             return;
         }
         let wanted = Header::parse(&self.buf[self.start..self.end])

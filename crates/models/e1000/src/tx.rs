@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use frame::{Batch, Caps, MAX_BATCH, Sink};
 use guest_mem::{ReadSlice, View};
-use model::{Env, Progress, Transmit};
+use model::{Env, Progress, TURN_BYTES, Transmit};
 use wire::Gso;
 
 use crate::bits::{cause, ctrl, tctl};
@@ -149,6 +149,8 @@ struct Walk<'a, 'v> {
     packet: Packet,
     now: bool,
     delayed: bool,
+    /// Bytes that may still be gathered.
+    room: usize,
 }
 
 impl Transmit for Sender {
@@ -160,6 +162,7 @@ impl Transmit for Sender {
         let mut batch = scratch.batch.recycle();
         let mut pieces = recycle(scratch.pieces);
         let mut budget = budget.max(1);
+        let mut room = TURN_BYTES;
         // A guest that keeps the tail moving is served one ring's worth, then others are.
         let mut steps = None;
         let progress = loop {
@@ -206,9 +209,11 @@ impl Transmit for Sender {
                 packet: Packet::default(),
                 now: false,
                 delayed: false,
+                room,
             };
             let limit = budget.min(MAX_BATCH);
             let end = walk.fill(&mut state, &mut batch, &mut pieces, limit);
+            room = walk.room;
             let offered = batch.len();
             let mut picks = std::mem::take(&mut state.picks);
             batch.all_picks(&mut picks);
@@ -233,7 +238,7 @@ impl Transmit for Sender {
                 break Progress::Blocked;
             }
             match end {
-                End::Full if budget == 0 => break Progress::More,
+                End::Full if budget == 0 || room == 0 => break Progress::More,
                 End::Full => {}
                 End::Fault => break Progress::Idle,
                 // Nothing complete was left: what is there waits for its end.
@@ -268,7 +273,7 @@ impl<'v> Walk<'_, 'v> {
         // The packet at the head may have been sent in part.
         let mut skip = state.taken;
         let end = loop {
-            if batch.len() >= limit {
+            if batch.len() >= limit || self.room == 0 {
                 break End::Full;
             }
             if self.left == 0 {
@@ -297,6 +302,7 @@ impl<'v> Walk<'_, 'v> {
                 }
                 continue;
             }
+            self.room = self.room.saturating_sub(self.packet.len);
             if !self.emit(state, batch, pieces, skip) {
                 break End::Full;
             }

@@ -10,8 +10,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use super::counters::Counters;
 use crate::codec::{
     self, Capabilities, Command, DeviceFeature, DeviceInfo, DmaMap, DmaUnmap, Header, Malformed,
-    MigrationData, RegionInfo, RegionIoFds, TwinSocket, Version, dma_flags, dma_unmap_flags,
-    info_flags, irq, region,
+    MigrationData, RegionAccess, RegionInfo, RegionIoFds, TwinSocket, Version, dma_flags,
+    dma_unmap_flags, info_flags, irq, region,
 };
 use crate::description::Shape;
 use crate::device::{ClientEvent, Device, DmaChange, ResetCause};
@@ -24,6 +24,9 @@ use crate::undertaker::{PeerFd, Undertaker};
 /// What one side may ask of the other at most.
 pub(super) const MAX_DATA: usize = 1 << 20;
 const PAGE_SIZES: u64 = 4096;
+/// What a change of the map counts against the budget, in register accesses: it may be a call to
+/// `mmap`, and it waits for the batches in flight.
+const MAP_COST: usize = 16;
 
 /// An errno for an error reply.
 pub(super) type Refusal = Errno;
@@ -140,8 +143,14 @@ impl Session {
         }
         self.counters.command(command);
         match command {
-            Command::RegionRead => self.region_read(device, header, payload, tx),
-            Command::RegionWrite => self.region_write(device, header, payload, tx),
+            Command::RegionRead => {
+                *cost += RegionAccess::parse(payload).map_or(0, |a| a.count as usize / 64);
+                self.region_read(device, header, payload, tx)
+            }
+            Command::RegionWrite => {
+                *cost += payload.len() / 64;
+                self.region_write(device, header, payload, tx)
+            }
             Command::RegionWriteMulti => {
                 let n = self.write_multi(device, payload)?;
                 *cost += n;
@@ -149,8 +158,14 @@ impl Session {
                 Ok(())
             }
             Command::Version => self.version(device, header, payload, tx),
-            Command::DmaMap => self.dma_map(device, header, payload, fds, tx),
-            Command::DmaUnmap => self.dma_unmap(device, header, payload, tx),
+            Command::DmaMap => {
+                *cost += MAP_COST;
+                self.dma_map(device, header, payload, fds, tx)
+            }
+            Command::DmaUnmap => {
+                *cost += MAP_COST;
+                self.dma_unmap(device, header, payload, tx)
+            }
             Command::GetInfo => self.info(header, payload, tx),
             Command::GetRegionInfo => self.region_info(header, payload, tx),
             Command::GetRegionIoFds => self.region_io_fds(header, payload, tx),
