@@ -127,6 +127,9 @@ pub struct PktGen {
     /// Take transmit descriptors back by reading TDH instead of by their status.
     #[arg(long)]
     pub reclaim_by_head: bool,
+    /// Map and unmap memory all the time while frames move, as firmware does with a guest's RAM.
+    #[arg(long)]
+    pub remap: bool,
     /// Number of this run: frames of other runs are not judged.
     #[arg(long, default_value_t = stamp::RUN)]
     pub run: u16,
@@ -207,6 +210,7 @@ impl PktGen {
         plan.run = self.run;
         plan.interrupts = self.interrupts;
         plan.reclaim_by_head = self.reclaim_by_head;
+        plan.remap = self.remap;
         if let Some(seed) = self.seed {
             plan.seed = seed;
         }

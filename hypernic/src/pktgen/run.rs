@@ -68,6 +68,8 @@ pub struct Plan {
     pub interrupts: bool,
     /// Take transmit descriptors back by TDH instead of by their status.
     pub reclaim_by_head: bool,
+    /// Map fresh memory and unmap older all the time, as firmware does with a guest's RAM.
+    pub remap: bool,
     /// Random choices come from here.
     pub seed: u64,
     /// How long receivers go on after everything was sent and nothing comes any more.
@@ -94,6 +96,7 @@ impl Plan {
             longest_received: 1518,
             interrupts: false,
             reclaim_by_head: false,
+            remap: false,
             seed: now(),
             settle: Duration::from_millis(200),
         }
@@ -330,6 +333,7 @@ fn stations(plan: &Plan) -> Result<Vec<Station>, Error> {
                 plan.burst
             },
             sums: true,
+            remap: plan.remap,
         };
         stations.push(Station::new(name, nic, role, Arc::default()));
     }

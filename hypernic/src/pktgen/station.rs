@@ -1,16 +1,21 @@
 //! One NIC at work: it sends, receives, asks or answers.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use drivers::e1000::poll::{Poll, TxFrame};
 use drivers::e1000::{DriverError, RxSums};
-use drivers::{Costs, SocketBus};
+use drivers::{Bus, Costs, Dma, SocketBus};
 
 use super::check::{Checker, Verdict};
 use super::flows::Maker;
 use super::pace::Pacer;
 use super::stamp;
+
+/// Turns between two remaps, and regions that are mapped for nothing.
+const REMAP_TURNS: u32 = 64;
+const SPARE: usize = 8;
 
 /// How long a question may stay without an answer.
 const ANSWER: u64 = 1_000_000_000;
@@ -96,6 +101,9 @@ pub struct Station {
     pub progress: std::sync::Arc<Progress>,
     pub burst: u32,
     pub sums: bool,
+    /// Memory that is mapped for no other reason than to be unmapped.
+    spare: Option<VecDeque<Dma>>,
+    turns: u32,
     pub costs: Costs,
     pub answered: u64,
     first: u64,
@@ -124,6 +132,8 @@ pub struct Role {
     pub burst: u32,
     /// Look at the NIC's checksum verdicts.
     pub sums: bool,
+    /// Map and unmap memory meanwhile.
+    pub remap: bool,
 }
 
 impl Station {
@@ -143,6 +153,8 @@ impl Station {
             progress,
             burst: role.burst,
             sums: role.sums,
+            spare: role.remap.then(VecDeque::new),
+            turns: 0,
             costs,
             answered: 0,
             first: 0,
@@ -162,7 +174,29 @@ impl Station {
         } else if self.checker.is_some() {
             moved += self.receive()?;
         }
+        if self.spare.is_some() {
+            self.remap()?;
+        }
         Ok(moved)
+    }
+
+    fn remap(&mut self) -> Result<(), DriverError> {
+        self.turns = self.turns.wrapping_add(1);
+        let Some(spare) = &mut self.spare else {
+            return Ok(());
+        };
+        if !self.turns.is_multiple_of(REMAP_TURNS) {
+            return Ok(());
+        }
+        let bus = self.nic.driver().bus_mut();
+        if spare.len() == SPARE
+            && let Some(old) = spare.pop_front()
+        {
+            bus.free(old)?;
+        }
+        // Of many sizes, so that they do not simply take each other's place.
+        spare.push_back(bus.alloc(0x1000 << (self.turns / REMAP_TURNS % 8))?);
+        Ok(())
     }
 
     fn send(&mut self, now: u64, stop: bool) -> Result<u32, DriverError> {
