@@ -141,17 +141,17 @@ fn two_processes() {
     let dir = scratch().unwrap();
     let (_daemon, sockets) = lan(&dir, 2);
     let at = |launch: Launch, n: usize| launch.arg("--socket-path").arg(&sockets[n]);
-    let receiver = at(generator("rx", "-n 10k -T 30 --check full"), 1);
+    let receiver = at(generator("rx", "-n 1000 -T 60 --check full"), 1);
     let receiver = receiver.spawn().unwrap();
     // Until the other is there nothing is its loss: a flow's first number is 0.
-    let (code, _, log) = end(at(generator("tx", "-T 2 -R 20k -b 8 --check full"), 0)
+    let (code, _, log) = end(at(generator("tx", "-n 20k -R 20k -b 8 --check full"), 0)
         .spawn()
         .unwrap());
     assert_eq!(code, 0, "{log}");
     let (code, report, log) = end(receiver);
     assert_eq!(code, 0, "{log}");
     in_order(&report);
-    assert!(number(&report, "/rx_frames") >= 10_000);
+    assert!(number(&report, "/rx_frames") >= 1000);
 }
 
 #[test]
@@ -164,18 +164,18 @@ fn times_there_and_back() {
     let launch = launch.args(["--mac", "52:54:00:00:00:0a", "--mac", "52:54:00:00:00:0b"]);
     let _daemon = launch.start().unwrap();
     let at = |launch: Launch, n: usize| launch.arg("--socket-path").arg(&sockets[n]);
-    let pong = at(generator("pong", "-n 2k"), 1).spawn().unwrap();
+    let pong = at(generator("pong", "-n 200"), 1).spawn().unwrap();
     let ping = generator(
         "ping",
-        "-n 2k --check full -l 60-1500 --dst-mac 52:54:00:00:00:0b",
+        "-n 200 --check full -l 60-1500 --dst-mac 52:54:00:00:00:0b",
     );
     let (code, report, log) = end(at(ping, 0).spawn().unwrap());
     assert_eq!(code, 0, "{log}");
     in_order(&report);
     // It may have asked before the other was there.
     let answered = number(&report, "/latency/count");
-    assert_eq!(answered + number(&report, "/nics/0/unanswered"), 2000);
-    assert!(answered >= 1990, "{report:#}");
+    assert_eq!(answered + number(&report, "/nics/0/unanswered"), 200);
+    assert!(answered >= 190, "{report:#}");
     assert!(number(&report, "/latency/p50_ns") > 0);
     drop(pong);
 }
