@@ -7,6 +7,8 @@ pub mod cli;
 pub mod config;
 pub mod error;
 pub mod fds;
+pub mod fabric;
+mod fds;
 pub mod guard;
 pub mod hints;
 pub mod host;

@@ -15,6 +15,6 @@ pub mod stamp;
 mod station;
 mod table;
 
-pub use run::{Function, Plan, run};
+pub use run::{Function, Plan, connect, run};
 pub use station::{Outcome, Progress, now};
 pub use table::Report;

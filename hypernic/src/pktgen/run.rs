@@ -176,7 +176,11 @@ impl Plan {
     }
 }
 
-fn connect(path: &Path, config: &PollConfig) -> Result<Poll<SocketBus>, Error> {
+/// Brings up the NIC at a socket.
+///
+/// # Errors
+/// There is none, with the cure.
+pub fn connect(path: &Path, config: &PollConfig) -> Result<Poll<SocketBus>, Error> {
     let failed = |why: String, cure: &str| Error::Peer {
         socket: path.to_owned(),
         message: format!("{why}; {cure}"),
