@@ -47,7 +47,7 @@ pub enum LogFormat {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve one NIC (or a few alike) described on the command line.
-    Run(Run),
+    Run(Box<Run>),
     /// Serve all NICs and switches of a TOML file.
     Serve {
         /// The file.

@@ -8,6 +8,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use drivers::{Bus, SocketBus};
@@ -147,7 +148,7 @@ fn size_of(pid: u32) -> (u64, usize) {
 /// The process that its users run.
 struct Process {
     daemon: Daemon,
-    asking: std::sync::Mutex<()>,
+    asking: Mutex<()>,
     dir: TempDir,
 }
 
@@ -166,7 +167,7 @@ impl Process {
         let daemon = launch.start().unwrap();
         Self {
             daemon,
-            asking: std::sync::Mutex::default(),
+            asking: Mutex::default(),
             dir,
         }
     }
@@ -201,7 +202,7 @@ impl Bed for Process {
 
 /// A host whose NICs are plugged and unplugged while others work.
 struct Plugged {
-    host: std::sync::Mutex<Host>,
+    host: Mutex<Host>,
     extra: NicConfig,
     dir: TempDir,
 }
@@ -219,7 +220,7 @@ impl Plugged {
         }
         let mut config = HostConfig::parse("soak.toml".as_ref(), &text).expect("configuration");
         let extra = config.nics.pop().expect("there are some");
-        let host = std::sync::Mutex::new(Host::start(&config).expect("host starts"));
+        let host = Mutex::new(Host::start(&config).expect("host starts"));
         Self { host, extra, dir }
     }
 }
@@ -278,6 +279,8 @@ fn stranger(bed: &dyn Bed, mut choices: Choices, over: &AtomicBool) {
             bus.bus_reset().expect("a reset");
         }
     }
+    // Unplugged at the end, as it was at the beginning.
+    bed.replug(1);
 }
 
 /// Holds what was sent against what came.
@@ -405,7 +408,14 @@ fn soak(bed: &dyn Bed, choices: &mut Choices, length: Duration, name: &str) {
     );
 }
 
+/// One at a time: they count what this process has open.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn against_a_daemon(length: Duration) {
+    let _alone = alone();
     let seed = seed();
     println!("soak: HYPERNIC_SOAK_SEED={seed}");
     let mut choices = Choices(seed);
@@ -436,17 +446,20 @@ fn long_a_daemon_loses_doubles_and_keeps_nothing() {
     against_a_daemon(length(600));
 }
 
-#[test]
-fn nics_come_and_go_beside_others_traffic() {
+fn with_hotplug(length: Duration) {
+    let _alone = alone();
     let seed = seed();
     println!("soak: HYPERNIC_SOAK_SEED={seed}");
-    soak(&Plugged::new(), &mut Choices(seed), length(10), "hotplug");
+    soak(&Plugged::new(), &mut Choices(seed), length, "hotplug");
+}
+
+#[test]
+fn nics_come_and_go_beside_others_traffic() {
+    with_hotplug(length(10));
 }
 
 #[test]
 #[ignore = "ten minutes; make test-long"]
 fn long_nics_come_and_go_beside_others_traffic() {
-    let seed = seed();
-    println!("soak: HYPERNIC_SOAK_SEED={seed}");
-    soak(&Plugged::new(), &mut Choices(seed), length(600), "hotplug");
+    with_hotplug(length(600));
 }

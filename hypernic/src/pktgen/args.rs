@@ -196,7 +196,7 @@ impl PktGen {
             Some(mss) => u32::from(mss) + flows.headers(),
             None => self.size.longest() + 4,
         };
-        plan.longest_received = self.rx_size.unwrap_or(on_the_wire).min(LONGEST);
+        plan.longest_received = self.rx_size.unwrap_or(on_the_wire.max(1518)).min(LONGEST);
         plan.receivers = self.rx_socket_path.clone();
         plan.sizes = self.size.clone();
         plan.flows = flows;

@@ -159,10 +159,18 @@ impl Plan {
         Ok(())
     }
 
+    /// An answer is as long as its question.
+    fn longest_sent(&self) -> u32 {
+        match self.function {
+            Function::Pong => self.sizes.longest().max(self.longest_received),
+            _ => self.sizes.longest(),
+        }
+    }
+
     fn device(&self) -> PollConfig {
         let mut config = PollConfig::new()
             .rings(self.rings.0, self.rings.1)
-            .frames(self.sizes.longest(), self.longest_received);
+            .frames(self.longest_sent(), self.longest_received);
         config.reclaim_by_head = self.reclaim_by_head;
         config.device = Config {
             // Frames to any address of any flow are for us.
@@ -330,7 +338,7 @@ fn stations(plan: &Plan) -> Result<Vec<Station>, Error> {
         let role = Role {
             sending,
             checker: (receives && !answers).then(|| Checker::new(plan.run, plan.check)),
-            echo: answers.then(|| Echo::new(plan.burst.min(64), plan.sizes.longest())),
+            echo: answers.then(|| Echo::new(plan.burst.min(64), plan.longest_sent())),
             burst: if answers {
                 plan.burst.min(64)
             } else {
