@@ -8,7 +8,6 @@ pub mod config;
 pub mod error;
 pub mod fabric;
 pub mod fds;
-mod fds;
 pub mod guard;
 pub mod hints;
 pub mod host;
