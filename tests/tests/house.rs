@@ -14,6 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pci", &["snapshot"]),
     ("guest-mem", &[]),
     ("roster", &[]),
+    ("lease", &[]),
     ("rig", &[]),
     ("ceiling", &[]),
     ("frame", &["guest-mem", "wire"]),
@@ -23,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "frame",
             "guest-mem",
+            "lease",
             "model",
             "pci",
             "regs",

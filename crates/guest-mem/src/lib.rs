@@ -25,6 +25,7 @@ mod slice;
 mod sum;
 mod table;
 mod view;
+mod window;
 
 pub use guard::install_sigbus_guard;
 #[cfg(feature = "meter")]
@@ -32,3 +33,4 @@ pub use meter::{Access, Meter, Totals};
 pub use slice::{ReadSlice, WriteSlice};
 pub use table::{Leftovers, MAX_REGIONS, MapError, Memory, Prot, RegionInfo, Remote, UnmapError};
 pub use view::{Fault, FaultKind, View};
+pub use window::WriteWindow;

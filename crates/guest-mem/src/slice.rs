@@ -32,6 +32,21 @@ pub struct WriteSlice<'v> {
     _life: PhantomData<&'v ()>,
 }
 
+/// Moves the first `N` and the last `N` of `n` bytes.
+///
+/// # Safety
+/// `from` must be readable and `to` writable for `n` bytes, `n >= N`; they must not overlap.
+#[inline(always)]
+unsafe fn ends<const N: usize>(from: *const u8, to: *mut u8, n: usize) {
+    // SAFETY: the caller's promise; both are read before either is written, and neither passes `n`.
+    unsafe {
+        let first = from.cast::<[u8; N]>().read();
+        let last = from.add(n - N).cast::<[u8; N]>().read();
+        to.cast::<[u8; N]>().write(first);
+        to.add(n - N).cast::<[u8; N]>().write(last);
+    }
+}
+
 impl<'v> ReadSlice<'v> {
     /// # Safety
     /// `ptr..ptr+len` must stay mapped and readable for `'v`. Others may write to it meanwhile.
@@ -132,6 +147,39 @@ impl<'v> WriteSlice<'v> {
         part.len
     }
 
+    /// As [`WriteSlice::copy_from`] to the start, for the heads of frames: up to 64 bytes without a
+    /// call, by moves that overlap and touch nothing beyond.
+    #[inline]
+    pub fn copy_short(&self, bytes: &[u8]) -> usize {
+        let n = bytes.len();
+        if n > self.len || !(8..=64).contains(&n) {
+            return self.copy_from(0, bytes);
+        }
+        let (from, to) = (bytes.as_ptr(), self.ptr.as_ptr());
+        // SAFETY: `from` is readable and `to` writable for `n` bytes (the slice, and the promise of
+        // `new` with `n <= self.len`); each pair of moves covers the first and the last bytes of
+        // these, which is all of them as `n` is at least half of what the two move together.
+        unsafe {
+            match n {
+                32.. => ends::<32>(from, to, n),
+                16.. => ends::<16>(from, to, n),
+                _ => ends::<8>(from, to, n),
+            }
+        }
+        n
+    }
+
+    /// Has the processor fetch the first cache line for writing. Only a hint.
+    #[inline]
+    pub fn prefetch(&self) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch reads and writes nothing, whatever the address is.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_ET0>(self.ptr.as_ptr().cast());
+        }
+    }
+
     /// Stores bytes at the start of the slice: with one store when they are an aligned word of
     /// 1, 2, 4 or 8 bytes, else as [`WriteSlice::copy_from`].
     pub(crate) fn store(&self, bytes: &[u8]) {
@@ -208,6 +256,58 @@ mod tests {
                 view.write(0x1100, &[0; 64]).expect("clear");
             }
         }
+    }
+
+    #[test]
+    fn short_copies_move_exactly_what_is_there() {
+        let memory = crate::Memory::new();
+        memory.map_anon(0x1000, 0x1000).expect("map");
+        let view = memory.view();
+        let window = view.write_window(0x1800).expect("mapped");
+        let bytes: Vec<u8> = (1..=80).collect();
+        for len in 0..=80 {
+            for room in [len, 100] {
+                view.write(0x1100, &[0xee; 120]).expect("clear");
+                let to = window.at(0x1101, room).expect("inside");
+                to.prefetch();
+                assert_eq!(to.copy_short(&bytes[..len]), len);
+                let mut back = [0; 120];
+                view.read(0x1100, &mut back).expect("read");
+                assert_eq!(back[1..=len], bytes[..len]);
+                assert!(back[len + 1..].iter().all(|b| *b == 0xee) && back[0] == 0xee);
+            }
+        }
+        let short = window.at(0x1100, 10).expect("inside");
+        assert_eq!(
+            short.copy_short(&bytes[..20]),
+            10,
+            "cut at the end of the slice"
+        );
+    }
+
+    #[test]
+    fn a_window_ends_where_its_region_does() {
+        let memory = crate::Memory::new();
+        memory.map_anon(0x1000, 0x1000).expect("map");
+        memory.map_anon(0x2000, 0x1000).expect("map");
+        let view = memory.view();
+        let window = view.write_window(0x1fff).expect("mapped");
+        assert!(window.at(0x1000, 0x1000).is_some() && window.at(0x2000, 0).is_some());
+        for (at, len) in [
+            (0xfff, 1),
+            (0x1ff9, 8),
+            (0x2000, 1),
+            (u64::MAX, 1),
+            (0x1000, usize::MAX),
+        ] {
+            assert!(window.at(at, len).is_none(), "{len} bytes at {at:#x}");
+        }
+        assert!(window.store_release(0x1ff8, 0x0807_0605_0403_0201));
+        assert!(!window.store_release(0x1ffc, 1));
+        let mut back = [0; 9];
+        view.read(0x1ff8, &mut back).expect("read");
+        assert_eq!(back, [1, 2, 3, 4, 5, 6, 7, 8, 0]);
+        assert!(view.write_window(0x3000).is_none());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use parking_lot::RwLockReadGuard;
 
 use crate::slice::{ReadSlice, WriteSlice};
 use crate::table::{Asked, Backing, Region, Remote, Table};
+use crate::window::WriteWindow;
 
 /// An access that hardware would have aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -185,6 +186,26 @@ impl<'m> View<'m> {
             return remote.write(iova, &bytes);
         }
         true
+    }
+
+    /// The region that holds `iova`, if it is mapped and may be written.
+    pub fn write_window(&self, iova: u64) -> Option<WriteWindow<'_>> {
+        let (region, _) = self.find(iova)?;
+        let Backing::Mapped(mapping, offset) = &region.backing else {
+            return None;
+        };
+        let len = usize::try_from(region.len).ok()?;
+        // SAFETY: the whole region lies inside a live mapping, pinned by this view.
+        let window = || unsafe {
+            WriteWindow::new(
+                region.iova,
+                mapping.at(*offset),
+                len,
+                #[cfg(feature = "meter")]
+                self.meter,
+            )
+        };
+        region.prot.write.then(window)
     }
 
     /// Copies guest memory out.

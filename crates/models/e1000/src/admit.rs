@@ -116,11 +116,11 @@ impl Rx<'_, '_> {
                 Some(_) => Stat::Xoffrxc,
                 None => Stat::Fcruc,
             };
-            self.tally.add(count, 1);
+            self.account.tally.add(count, 1);
             self.pause = control.quanta.or(self.pause);
             let dropped = control.quanta.is_some() && control.to_station;
             if dropped && self.rctl & rctl::DPF != 0 {
-                self.tally.total(admitted.on_wire as u64);
+                self.account.tally.total(admitted.on_wire as u64);
                 return None;
             }
             special = control.quanta.is_none() && self.rctl & rctl::PMCF != 0;
@@ -130,20 +130,22 @@ impl Rx<'_, '_> {
                 .tag
                 .is_none_or(|tci| filter::vlan(file, self.rctl, tci));
         if !passes {
-            count(&counters.rx_filtered, 1);
+            self.account.filtered += 1;
             return None;
         }
         if !admitted.bad {
             return Some(admitted);
         }
         count(&counters.rx_oversize, (!runt).into());
-        self.tally.add(if runt { Stat::Ruc } else { Stat::Roc }, 1);
-        self.tally.add(Stat::Rlec, 1);
+        self.account
+            .tally
+            .add(if runt { Stat::Ruc } else { Stat::Roc }, 1);
+        self.account.tally.add(Stat::Rlec, 1);
         // "Bad packets that pass the filter function are stored", as far as the chip can hold them.
         if self.rctl & rctl::SBP != 0 && admitted.on_wire <= filter::MAX_LONG {
             return Some(admitted);
         }
-        self.tally.total(admitted.on_wire as u64);
+        self.account.tally.total(admitted.on_wire as u64);
         None
     }
 }

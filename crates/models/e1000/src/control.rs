@@ -121,9 +121,19 @@ impl Registers {
             r::WUC => shared.write_wuc(env, value),
             r::WUFC => shared.write_wufc(env, value),
             r::WUS => shared.write_wus(value),
+            r::RDBAL | r::RDBAH | r::RDLEN | r::RDH => {
+                // Those who fill buffers of the ring it was finish first.
+                let mut rx = shared.rx.settle();
+                shared.file.write(id, element, value);
+                self.work.rx |= rx.relieved();
+            }
             r::RCTL => {
                 let old = shared.file.get(id);
                 let new = shared.file.write(id, 0, value);
+                // Drivers free the buffers next.
+                if old & !new & rctl::EN != 0 {
+                    shared.stop_receiving();
+                }
                 self.work.rx = true;
                 self.work.tx |= (old ^ new) & rctl::LBM != 0;
             }
@@ -394,9 +404,10 @@ impl Control for Registers {
     fn pci(&mut self, env: &Env, state: PciState) {
         self.shared.irq.lock().set_msi(env, state.msi);
         // A function in D3 does no DMA.
-        self.shared
-            .bus_master
-            .store(state.bus_master && !state.d3, Ordering::Release);
+        let may = state.bus_master && !state.d3;
+        if self.shared.bus_master.swap(may, Ordering::AcqRel) && !may {
+            self.shared.stop_receiving();
+        }
         self.shared.set_power(env, state.d3, state.pme);
         self.work.tx = true;
         self.work.rx = true;

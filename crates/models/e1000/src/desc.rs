@@ -47,6 +47,14 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
+    /// No ring at all.
+    pub(crate) const NONE: Ring = Ring {
+        base: 0,
+        len: 0,
+        head: 0,
+        tail: 0,
+    };
+
     /// `None` when the registers describe no ring: no length, or an index outside of it.
     pub(crate) fn read(file: &File, ids: &RingIds) -> Option<Ring> {
         let ring = Ring {
@@ -64,6 +72,16 @@ impl Ring {
             self.tail - self.head
         } else {
             self.len - self.head + self.tail
+        }
+    }
+
+    /// The descriptor `n` behind the head; less than a ring of them.
+    pub(crate) fn behind(&self, n: u32) -> u32 {
+        let index = self.head + n;
+        if index >= self.len {
+            index.saturating_sub(self.len)
+        } else {
+            index
         }
     }
 
@@ -90,6 +108,11 @@ impl Fetcher {
             first: 0,
             count: 0,
         }
+    }
+
+    /// Has the next descriptor read anew.
+    pub(crate) fn forget(&mut self) {
+        self.count = 0;
     }
 
     /// The descriptor at `index`, of which at least `ready` from there on belong to us. `fetched`

@@ -20,12 +20,17 @@ mod flow;
 mod gather;
 mod io;
 mod irq;
+mod lane;
+#[cfg(test)]
+mod lane_tests;
 mod layout;
 mod mdio;
+mod offer;
 mod offload;
 mod packet_buffer;
 mod phy;
 mod place;
+mod publish;
 pub mod regs;
 mod relief;
 mod rx;
@@ -36,6 +41,10 @@ mod tx;
 mod variant;
 mod verdict;
 mod wake;
+
+// The tests in here share their guest with those that see the crate from outside.
+#[cfg(test)]
+extern crate self as hypernic_e1000;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,7 +138,11 @@ impl Config {
 
 /// A NIC fresh from power-up: bus mastering off, link standing if the cable is in.
 pub fn new(config: Config) -> Nic {
-    let shared = Arc::new(Shared::new(&config));
+    with(&config, Arc::new(Shared::new(&config)))
+}
+
+/// As [`new`], around this common state.
+fn with(config: &Config, shared: Arc<Shared>) -> Nic {
     let mut control = Registers {
         shared: Arc::clone(&shared),
         variant: config.variant,

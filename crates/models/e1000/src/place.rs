@@ -1,45 +1,75 @@
-//! Putting frames into the ring (manual §3.2.2–3.2.6), and what follows from a batch of them.
+//! Putting frames of any kind into the ring (manual §3.2.2–3.2.6).
 
 use frame::Frame;
-use model::Env;
 use wire::Sum;
 
 use crate::admit::Admitted;
-use crate::bits::{cause, rctl, rx_error, rx_status, rxcsum};
-use crate::desc::DD;
+use crate::bits::{rctl, rx_error, rx_status, rxcsum};
+use crate::desc::{DD, Fetcher};
 use crate::filter;
 use crate::finish::Finish;
-use crate::irq::Event;
 use crate::layout::{FCS, Layout, MIN_FRAME};
-use crate::regs as r;
-use crate::rx::{Outcome, Rx, RxState, Scratch};
+use crate::rx::{Outcome, Rx};
 use crate::shared::count;
 use crate::verdict::verdict;
 
 /// Descriptors read at once at least: a cache line of them.
-const LEAST_FETCH: u32 = 4;
+pub(crate) const LEAST_FETCH: u32 = 4;
 
 /// What the last descriptor of a frame says.
 #[derive(Clone, Copy, Default)]
-struct Report {
-    checksum: u16,
-    status: u8,
-    errors: u8,
-    special: u16,
+pub(crate) struct Report {
+    pub checksum: u16,
+    pub status: u8,
+    pub errors: u8,
+    pub special: u16,
+}
+
+impl Report {
+    /// The second word of a descriptor whose buffer holds `len` bytes (manual §3.2.3).
+    #[inline]
+    pub(crate) fn word(&self, len: usize, status: u8) -> u64 {
+        u64::from(len as u16)
+            | u64::from(self.checksum) << 16
+            | u64::from(DD | status | self.status) << 32
+            | u64::from(self.errors) << 40
+            | u64::from(self.special) << 48
+    }
 }
 
 impl Rx<'_, '_> {
+    /// The address of the buffer at `index`, of which at least `ready` from there on are ours. `None`
+    /// when the descriptor cannot be read.
+    #[inline]
+    pub(crate) fn buffer(&mut self, index: u32, ready: u32) -> Option<u64> {
+        let fetcher = self
+            .scratch
+            .fetcher
+            .get_or_insert_with(|| Box::new(Fetcher::new()));
+        let fetched = &mut self.account.fetched;
+        let raw = fetcher
+            .get(self.view, &self.ring, index, ready, fetched)
+            .ok()?;
+        let [addr, _] = raw.as_chunks::<8>().0 else {
+            return None;
+        };
+        Some(u64::from_le_bytes(*addr))
+    }
+
     /// Copies a frame into buffers, if there are enough of them, and counts it.
-    pub(crate) fn put(
-        &mut self,
-        scratch: &mut Scratch,
-        frame: &Frame<'_>,
-        admitted: &Admitted,
-    ) -> Outcome {
+    pub(crate) fn put(&mut self, frame: &Frame<'_>, admitted: &Admitted) -> Outcome {
         if self.free == 0 {
             return Outcome::NoRoom;
         }
-        let Scratch { used, copy } = scratch;
+        // Taken out, so that what is computed there can be placed from there.
+        let mut copy = std::mem::take(&mut self.scratch.copy);
+        let placed = self.put_by(&mut copy, frame, admitted);
+        self.scratch.copy = copy;
+        placed
+    }
+
+    /// As [`Rx::put`], with room for a copy.
+    fn put_by(&mut self, copy: &mut Vec<u8>, frame: &Frame<'_>, admitted: &Admitted) -> Outcome {
         // Padding, and four bytes for the FCS.
         let tail = [0u8; MIN_FRAME + FCS];
         let fcs = self.rctl & rctl::SECRC == 0;
@@ -88,26 +118,26 @@ impl Rx<'_, '_> {
         if filter::inexact(&self.shared.file, self.rctl, admitted.dst) {
             report.status |= rx_status::PIF;
         }
-        let placed = self.place(used, &layout, finish, report);
+        let placed = self.place(&layout, finish, report);
         if let Outcome::Done = placed {
             if admitted.bad || admitted.control.is_some() {
-                self.tally.total(admitted.on_wire as u64);
+                self.account.tally.total(admitted.on_wire as u64);
             } else {
-                self.tally.received(admitted.on_wire as u64, &admitted.dst);
+                self.account
+                    .tally
+                    .received(admitted.on_wire as u64, &admitted.dst);
             }
-            self.frames += 1;
-            self.bytes += frame.len() as u64;
+            self.account.frames += 1;
+            self.account.bytes += frame.len() as u64;
             // With CRC and tag as far as they are not stripped (manual §3.2.7.2).
-            let small = self.shared.file.get(r::RSRPD) as usize;
-            self.small |= small != 0 && layout.len() <= small;
+            self.account.small |= self.rsrpd != 0 && layout.len() <= self.rsrpd;
         }
         placed
     }
 
-    /// Copies a frame into the buffers of the next descriptors and writes these back.
+    /// Copies a frame into the buffers of the next descriptors, which will be written back.
     fn place(
         &mut self,
-        used: &mut Vec<(u32, u16)>,
         layout: &Layout<'_, '_>,
         mut finish: Option<Finish>,
         report: Report,
@@ -118,7 +148,7 @@ impl Rx<'_, '_> {
         // What frames like this one will take; more is not read ahead.
         let ahead = len.div_ceil(size).saturating_mul(self.expected);
         let ahead = u32::try_from(ahead).unwrap_or(u32::MAX).max(LEAST_FETCH);
-        used.clear();
+        let first = self.scratch.words.len();
         let (mut index, mut free, mut at) = (self.ring.head, self.free, 0);
         // Where in guest memory the checksum goes.
         let mut field = [0u64; 2];
@@ -127,28 +157,24 @@ impl Rx<'_, '_> {
             if free == 0 {
                 let fits = len.div_ceil(size) < self.ring.len as usize;
                 if fits && self.free + 1 < self.ring.len {
+                    self.scratch.words.truncate(first);
                     return Outcome::NoRoom;
                 }
                 // It would not fit a ring full of buffers (or these are null), and must not block
                 // those behind it.
                 count(&counters.rx_too_large, 1);
-                self.missed += 1;
-                self.tally.missed(len as u64);
+                self.account.missed += 1;
+                self.account.tally.missed(len as u64);
                 lost = true;
                 break;
             }
             let ready = free.min(ahead);
-            let got = self
-                .fetcher
-                .get(self.view, &self.ring, index, ready, &mut self.fetched);
-            let Ok(raw) = got else {
+            let Some(addr) = self.buffer(index, ready) else {
                 // The ring itself is out of reach: nothing can be written back.
+                self.scratch.words.truncate(first);
                 count(&counters.rx_dma_fault, 1);
                 return Outcome::Lost;
             };
-            let addr = u64::from_le_bytes([
-                raw[0], raw[1], raw[2], raw[3], raw[4], raw[5], raw[6], raw[7],
-            ]);
             // A null buffer is written back and passed over (manual §3.2.3).
             let n = if addr == 0 { 0 } else { size.min(len - at) };
             let mut done = at;
@@ -171,7 +197,7 @@ impl Rx<'_, '_> {
                 count(&counters.rx_dma_fault, 1);
                 lost = true;
             }
-            used.push((index, n as u16));
+            self.scratch.words.push(Report::default().word(n, 0));
             at += n;
             index = self.ring.next(index);
             free -= 1;
@@ -200,77 +226,12 @@ impl Rx<'_, '_> {
         } else {
             report
         };
-        let last = used.len().wrapping_sub(1);
-        for (i, &(index, n)) in used.iter().enumerate() {
-            let (flags, report) = if i == last {
-                (DD | rx_status::EOP | report.status, report)
-            } else {
-                (DD, Report::default())
-            };
-            let [l0, l1] = n.to_le_bytes();
-            let [c0, c1] = report.checksum.to_le_bytes();
-            let [s0, s1] = report.special.to_le_bytes();
-            // One aligned word, so that the guest sees all of it or nothing.
-            let back = [l0, l1, c0, c1, flags, report.errors, s0, s1];
-            let at = self.ring.address(index).wrapping_add(8);
-            if self.view.write_release(at, &back).is_err() {
-                count(&counters.rx_dma_fault, 1);
-            }
+        if let Some(last) = self.scratch.words[first..].last_mut() {
+            let n = *last as u16;
+            *last = report.word(n.into(), rx_status::EOP);
         }
         self.ring.head = index;
         self.free = free;
         if lost { Outcome::Lost } else { Outcome::Done }
-    }
-
-    /// Head, statistics and one interrupt decision.
-    pub(crate) fn finish(self, env: &Env, state: &RxState) {
-        let shared = self.shared;
-        shared.stats.add(&self.tally);
-        count(&shared.counters.rx_desc_fetched, self.fetched);
-        count(&shared.counters.rx_frames, self.frames);
-        count(&shared.counters.rx_bytes, self.bytes);
-        count(&shared.counters.rx_no_buffer, self.waited);
-        count(&shared.counters.rx_missed, self.missed);
-        if self.moved {
-            state.fifo.show(&shared.file);
-        }
-        if (self.moved || self.missed > 0)
-            && shared
-                .flow
-                .watch(&shared.file, &state.fifo, self.missed > 0)
-        {
-            shared.irq.lock().set_look(env, env.clock.now());
-        }
-        if let Some(quanta) = self.pause.filter(|_| shared.obey_pause) {
-            let at = shared.flow.obey(env, quanta);
-            shared.irq.lock().set_look(env, at);
-        }
-        let mut event = Event {
-            packet: shared.file.get(r::RDTR),
-            absolute: shared.file.get(r::RADV),
-            ..Event::default()
-        };
-        if self.missed > 0 {
-            event.now |= cause::RXO;
-        }
-        if self.free != self.free_before {
-            shared.file.set(r::RDH, self.ring.head);
-            if event.packet == 0 {
-                event.now |= cause::RXT0;
-            } else {
-                event.delayed = true;
-            }
-            // 1/2, 1/4 or 1/8 of the ring (manual §13.4.22); 11b is reserved.
-            let threshold = self.ring.len >> ((self.rctl >> rctl::RDMTS_SHIFT & 3) + 1);
-            if self.free <= threshold && self.free_before > threshold {
-                event.now |= cause::RXDMT0;
-            }
-            if self.small {
-                event.now |= cause::SRPD | cause::RXT0;
-            }
-        }
-        if event.now != 0 || event.delayed {
-            shared.irq.lock().received(env, event);
-        }
     }
 }

@@ -1,22 +1,24 @@
 //! The receive side: from frames to buffers and descriptors (manual §3.2).
+//!
+//! A call goes through its frames in order. Runs of plain ones are planned, filled and written back
+//! together ([`crate::lane`]); the others go one by one ([`crate::place`]). While several senders
+//! are about, what was planned is leased and filled without the lock ([`lease`]).
 
 use std::cell::Cell;
 use std::sync::Arc;
 
-use frame::{Batch, Caps, Frame, Wake, expand};
-use guest_mem::View;
+use frame::{Batch, Caps, Wake};
+use guest_mem::{View, WriteWindow};
+use lease::{Guard, Lessor};
 use model::{Env, Receive};
 
-use crate::admit::Admitted;
-use crate::bits::{ctrl, rxcsum};
+use crate::bits::ctrl;
 use crate::desc::{Fetcher, Ring, RingIds};
 use crate::fifo::Fifo;
-use crate::filter;
-use crate::finish;
-use crate::layout::{FCS, MIN_FRAME};
+use crate::lane::{Piece, Run};
+use crate::publish::{Account, Done};
 use crate::regs as r;
 use crate::shared::{Shared, count};
-use crate::stats::{Stat, Tally};
 
 pub(crate) const RING: RingIds = RingIds {
     base_low: r::RDBAL,
@@ -26,22 +28,22 @@ pub(crate) const RING: RingIds = RingIds {
     tail: r::RDT,
 };
 
+/// Most frames planned at once: what is fetched ahead of them stays in the nearest cache.
+const CHUNK: usize = 64;
+
 /// What the receiver remembers from call to call.
 #[derive(Debug, Default)]
 pub(crate) struct RxState {
     /// Frames that found no descriptor.
     pub(crate) fifo: Fifo,
-    pub(crate) scratch: Scratch,
+    /// Descriptors from RDH on that are given out and not written back.
+    pub(crate) leased: u32,
+    /// Lists for those who wait with what they have to write back.
+    pub(crate) spare: Vec<Vec<u64>>,
 }
 
-/// Storage kept from frame to frame.
-#[derive(Debug, Default)]
-pub(crate) struct Scratch {
-    /// Descriptors of the frame being received: index, bytes.
-    pub used: Vec<(u32, u16)>,
-    /// Room for the copy of a frame that something is computed of before it goes to the guest.
-    pub copy: Vec<u8>,
-}
+pub(crate) type RxLock = Lessor<RxState, Done>;
+pub(crate) type RxGuard<'a> = Guard<'a, RxState, Done>;
 
 impl RxState {
     pub(crate) fn reset(&mut self) {
@@ -49,20 +51,48 @@ impl RxState {
     }
 }
 
-thread_local! {
-    /// Storage for expanded frames; batches are bound to a thread.
-    static SPARE: Cell<Batch<'static>> = Cell::default();
-    /// The same for frames on their way into or out of the FIFO, which may be expanded ones.
-    static WAITING: Cell<Batch<'static>> = Cell::default();
-}
-
 /// What may stay unfinished of a frame. A guest with checksum offload is told that the sum is right;
 /// for others it is computed while the frame is copied.
-const TAKES: Caps = Caps {
+pub(crate) const TAKES: Caps = Caps {
     csum: true,
     vlan: true,
     ..Caps::NONE
 };
+
+/// Storage kept from call to call. Borrowed slices are bound to a thread, so the storage is too.
+#[derive(Default)]
+pub(crate) struct Scratch<'v> {
+    /// Buffers planned and not filled yet.
+    pub pieces: Vec<Piece<'v>>,
+    /// The second words of descriptors filled and not written back yet.
+    pub words: Vec<u64>,
+    /// Room for the copy of a frame that something is computed of before it goes to the guest.
+    pub copy: Vec<u8>,
+    pub fetcher: Option<Box<Fetcher>>,
+}
+
+impl Scratch<'_> {
+    /// Empties it for use with another lifetime, keeping its storage.
+    fn recycle<'n>(mut self) -> Scratch<'n> {
+        self.pieces.clear();
+        self.words.clear();
+        Scratch {
+            // Collecting an emptied Vec in place keeps its allocation.
+            pieces: self
+                .pieces
+                .into_iter()
+                .map(|_| unreachable!("emptied above"))
+                .collect(),
+            words: self.words,
+            copy: self.copy,
+            fetcher: self.fetcher,
+        }
+    }
+}
+
+thread_local! {
+    static SCRATCH: Cell<Scratch<'static>> = Cell::default();
+}
 
 /// The receive part.
 pub(crate) struct Receiver {
@@ -92,19 +122,20 @@ impl Receive for Receiver {
 
     fn poll(&self, env: &Env) {
         let shared = &*self.shared;
+        let view = env.memory.view();
+        let mut rx = Rx::new(shared, &view);
         let mut state = shared.rx.lock();
         let ring = Ring::read(&shared.file, &RING);
-        let mut free = ring.map_or(1, |ring| ring.available());
-        if let Some(ring) = ring
-            && free > 0
-            && !state.fifo.is_empty()
-            && shared.rx_may_write()
-        {
-            let view = env.memory.view();
-            let mut rx = Rx::new(shared, &view, ring);
-            rx.drain(&mut state);
+        // Without a ring there is nothing to wait for.
+        let mut free = 1;
+        if let Some(ring) = ring {
+            rx.begin(&mut state, ring);
             free = rx.free;
-            rx.finish(env, &state);
+            if free > 0 && !state.fifo.is_empty() && shared.rx_may_write() {
+                rx.drain(&mut state);
+                free = rx.free;
+                rx.finish(env, &mut state);
+            }
         }
         let room = if state.fifo.is_empty() {
             free > 0
@@ -112,6 +143,7 @@ impl Receive for Receiver {
             !state.fifo.is_half_full()
         };
         drop(state);
+        rx.end();
         if room || !shared.rx_enabled() {
             shared.wake_waiters();
         }
@@ -126,16 +158,18 @@ impl Receive for Receiver {
 
 /// Counts frames as missed that found no room and whose sender does not keep them.
 pub(crate) fn give_up(shared: &Shared, env: &Env, batch: &Batch<'_>, picks: &[u16]) {
-    let state = shared.rx.lock();
-    let Some(ring) = Ring::read(&shared.file, &RING).filter(|_| shared.rx_enabled()) else {
-        return;
-    };
     let view = env.memory.view();
-    let mut rx = Rx::new(shared, &view, ring);
-    for frame in picks.iter().filter_map(|p| batch.get(usize::from(*p))) {
-        rx.lose(&frame);
+    let mut rx = Rx::new(shared, &view);
+    let mut state = shared.rx.lock();
+    if let Some(ring) = Ring::read(&shared.file, &RING).filter(|_| shared.rx_enabled()) {
+        rx.begin(&mut state, ring);
+        for frame in picks.iter().filter_map(|p| batch.get(usize::from(*p))) {
+            rx.lose(&frame);
+        }
+        rx.finish(env, &mut state);
     }
-    rx.finish(env, &state);
+    drop(state);
+    rx.end();
 }
 
 /// What became of a frame.
@@ -148,8 +182,10 @@ pub(crate) enum Outcome {
 
 /// Takes as many frames as there are descriptors for, and as many more as the FIFO holds.
 pub(crate) fn deliver(shared: &Shared, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
-    let mut state = shared.rx.lock();
     let counters = &shared.counters;
+    let view = env.memory.view();
+    let mut rx = Rx::new(shared, &view);
+    let mut state = shared.rx.lock();
     if shared.wake_armed() {
         for &pick in picks {
             if let Some(frame) = batch.get(usize::from(pick)) {
@@ -157,39 +193,69 @@ pub(crate) fn deliver(shared: &Shared, env: &Env, batch: &Batch<'_>, picks: &[u1
             }
         }
     }
-    if !shared.rx_enabled() {
-        count(&counters.rx_disabled, picks.len() as u64);
-        return picks.len();
-    }
-    let Some(ring) = Ring::read(&shared.file, &RING) else {
-        count(&counters.rx_bad_ring, picks.len() as u64);
-        return picks.len();
-    };
-    let view = env.memory.view();
-    let mut rx = Rx::new(shared, &view, ring);
-    rx.drain(&mut state);
     let mut dealt = 0;
-    for &pick in picks {
-        // Drivers clear RCTL.EN and free the buffers some ms later: do not write on.
-        if !shared.rx_enabled() {
-            count(&counters.rx_disabled, 1);
-            dealt += 1;
-            continue;
-        }
-        let Some(frame) = batch.get(usize::from(pick)) else {
-            dealt += 1;
-            continue;
+    let mut leased = false;
+    // Once, and again after each lease: all may have changed while the lock was free.
+    'locked: loop {
+        let off = !shared.rx_enabled();
+        let ring = Ring::read(&shared.file, &RING);
+        let Some(ring) = ring.filter(|_| !off) else {
+            let reason = if off {
+                &counters.rx_disabled
+            } else {
+                &counters.rx_bad_ring
+            };
+            count(reason, (picks.len() - dealt) as u64);
+            dealt = picks.len();
+            break;
         };
-        rx.expected = picks.len() - dealt;
-        match rx.offer(&mut state, &frame) {
-            Outcome::Done | Outcome::Lost => dealt += 1,
-            Outcome::NoRoom => {
+        rx.begin(&mut state, ring);
+        rx.drain(&mut state);
+        while dealt < picks.len() {
+            rx.expected = picks.len() - dealt;
+            let planned = rx.plan(&state, batch, &picks[dealt..], CHUNK);
+            if planned > 0 {
+                dealt += planned;
+                if rx.scratch.pieces.is_empty() {
+                    continue;
+                }
+                let ticket = if state.crowded() {
+                    rx.lease(&mut state)
+                } else {
+                    None
+                };
+                let Some(ticket) = ticket else {
+                    rx.fill(batch, || true);
+                    rx.flush(&state);
+                    continue;
+                };
+                drop(state);
+                rx.fill(batch, || shared.rx.wants(&ticket));
+                state = shared.rx.lock();
+                rx.close(env, &mut state, ticket);
+                leased = true;
+                continue 'locked;
+            }
+            let outcome = match batch.get(usize::from(picks[dealt])) {
+                Some(frame) => rx.offer(&mut state, &frame),
+                None => Outcome::Lost,
+            };
+            if let Outcome::NoRoom = outcome {
                 count(&counters.rx_back_pressure, 1);
                 break;
             }
+            dealt += 1;
         }
+        rx.finish(env, &mut state);
+        break;
     }
-    rx.finish(env, &state);
+    // Whoever found no room because of our lease waits for this.
+    let relieved = leased && state.relieved();
+    drop(state);
+    rx.end();
+    if relieved {
+        shared.wake_waiters();
+    }
     dealt
 }
 
@@ -197,213 +263,97 @@ pub(crate) fn deliver(shared: &Shared, env: &Env, batch: &Batch<'_>, picks: &[u1
 pub(crate) struct Rx<'a, 'v> {
     pub shared: &'a Shared,
     pub view: &'v View<'v>,
+    pub scratch: Scratch<'v>,
+    /// Where the last buffer was, and the last descriptor.
+    pub window: Option<WriteWindow<'v>>,
+    pub ring_window: Option<WriteWindow<'v>>,
+    /// Its head is the next descriptor to be filled.
     pub ring: Ring,
-    /// Descriptors left, and how many there were.
+    /// The first descriptor of those taken since the lock was taken.
+    pub begun: u32,
+    /// The first of those not written back.
+    pub first: u32,
+    /// Written back, while RDH does not say so yet.
+    pub flushed: u32,
+    /// Descriptors left.
     pub free: u32,
-    pub free_before: u32,
     /// Frames still to come in this call.
     pub expected: usize,
-    pub fetcher: Fetcher,
-    pub fetched: u64,
     pub rctl: u32,
     pub vme: bool,
     pub vet: u16,
     pub rxcsum: u32,
-    pub tally: Tally,
-    pub frames: u64,
-    pub bytes: u64,
-    pub waited: u64,
-    pub missed: u64,
-    /// The FIFO's registers are no longer true.
-    pub moved: bool,
+    pub rsrpd: usize,
     /// CTRL.RFCE: pause frames are told from others.
     pub obeys: bool,
+    pub account: Account,
+    pub waited: u64,
+    /// The FIFO's registers are no longer true.
+    pub moved: bool,
     /// What the last pause frame asked for.
     pub pause: Option<u16>,
-    /// A frame not longer than RSRPD came.
-    pub small: bool,
+    /// What the filters say of the destination seen last.
+    pub run: Run,
 }
 
 impl<'a, 'v> Rx<'a, 'v> {
-    fn new(shared: &'a Shared, view: &'v View<'v>, ring: Ring) -> Self {
-        let free = ring.available();
+    fn new(shared: &'a Shared, view: &'v View<'v>) -> Self {
         Rx {
             shared,
             view,
-            ring,
-            free,
-            free_before: free,
+            scratch: SCRATCH.take().recycle(),
+            window: None,
+            ring_window: None,
+            ring: Ring::NONE,
+            begun: 0,
+            first: 0,
+            flushed: 0,
+            free: 0,
             expected: 1,
-            fetcher: Fetcher::new(),
-            fetched: 0,
-            rctl: shared.file.get(r::RCTL),
-            vme: shared.file.get(r::CTRL) & ctrl::VME != 0,
-            vet: shared.file.get(r::VET) as u16,
-            rxcsum: shared.file.get(r::RXCSUM),
-            tally: Tally::new(),
-            frames: 0,
-            bytes: 0,
+            rctl: 0,
+            vme: false,
+            vet: 0,
+            rxcsum: 0,
+            rsrpd: 0,
+            obeys: false,
+            account: Account::default(),
             waited: 0,
-            missed: 0,
             moved: false,
-            obeys: shared.file.get(r::CTRL) & ctrl::RFCE != 0,
             pause: None,
-            small: false,
+            run: Run::default(),
         }
     }
 
-    /// Moves frames from the FIFO into the ring, oldest first.
-    fn drain(&mut self, state: &mut RxState) {
-        let RxState { fifo, scratch } = state;
-        while self.free > 0 && !fifo.is_empty() {
-            let memory = self.shared.packet_buffer.lock();
-            let mut out = WAITING.take().recycle();
-            fifo.front(&memory, &mut out);
-            let placed = out.get(0).map_or(Outcome::Lost, |frame| {
-                let admitted = self.look(&frame);
-                self.put(scratch, &frame, &admitted)
-            });
-            WAITING.set(out.recycle());
-            if let Outcome::NoRoom = placed {
-                return;
-            }
-            fifo.pop();
-            self.moved = true;
-        }
-    }
-
-    /// Filters a frame and puts it into the ring or the FIFO.
-    fn offer(&mut self, state: &mut RxState, frame: &Frame<'_>) -> Outcome {
-        let takes = self.takes(frame);
-        if takes.accepts(frame.notes()) {
-            return self.plain(state, frame);
-        }
-        let mut out = SPARE.take().recycle();
-        let outcome = match expand(frame, takes, &mut out) {
-            Ok(_) => self.all(state, &out),
-            Err(_) => {
-                count(&self.shared.counters.rx_bad_offload, 1);
-                Outcome::Lost
-            }
-        };
-        SPARE.set(out.recycle());
-        outcome
-    }
-
-    /// What may stay unfinished of this frame.
-    fn takes(&self, frame: &Frame<'_>) -> Caps {
-        let told = self.rxcsum & rxcsum::TUOFL != 0;
-        Caps {
-            csum: told || finish::possible(frame),
-            ..TAKES
-        }
-    }
-
-    /// Counts a frame that its sender gives up, as it would have come.
-    fn lose(&mut self, frame: &Frame<'_>) {
-        let takes = self.takes(frame);
-        if takes.accepts(frame.notes()) {
-            if let Some(admitted) = self.admit(frame) {
-                self.miss(&admitted);
-            }
-            return;
-        }
-        let mut out = SPARE.take().recycle();
-        match expand(frame, takes, &mut out) {
-            Ok(_) => self.miss_all(&out),
-            Err(_) => count(&self.shared.counters.rx_bad_offload, 1),
-        }
-        SPARE.set(out.recycle());
-    }
-
-    /// All segments of a frame, or none, so that the sender can offer it again.
-    fn all(&mut self, state: &mut RxState, segments: &Batch<'_>) -> Outcome {
-        let size = filter::buffer_size(self.rctl);
-        let each = |frame: Frame<'_>| (frame.len().max(MIN_FRAME) + 8).div_ceil(size);
-        let need: usize = segments.iter().map(each).sum();
-        let possible = need < self.ring.len as usize;
-        let fits = state.fifo.is_empty() && need <= self.free as usize;
-        let lens = || segments.iter().map(|frame| frame.len() + 4);
-        if !fits && !state.fifo.has_room(&self.shared.file, lens()) && possible {
-            return self.refuse_or_miss(segments);
-        }
-        for segment in segments.iter() {
-            if let Outcome::NoRoom = self.plain(state, &segment) {
-                // More than ring and FIFO can ever hold, or null buffers: the rest is lost.
-                count(&self.shared.counters.rx_too_large, 1);
-                self.missed += 1;
-                self.tally
-                    .missed((segment.len().max(MIN_FRAME) + FCS) as u64);
-            }
-        }
-        Outcome::Done
-    }
-
-    /// What becomes of segments that find no room.
-    fn refuse_or_miss(&mut self, segments: &Batch<'_>) -> Outcome {
-        if !self.shared.drop_when_full {
-            return Outcome::NoRoom;
-        }
-        self.miss_all(segments);
-        Outcome::Lost
-    }
-
-    fn miss_all(&mut self, segments: &Batch<'_>) {
-        for segment in segments.iter() {
-            if let Some(admitted) = self.admit(&segment) {
-                self.miss(&admitted);
-            }
-        }
-    }
-
-    /// One frame that needs no expansion.
-    fn plain(&mut self, state: &mut RxState, frame: &Frame<'_>) -> Outcome {
-        let Some(admitted) = self.admit(frame) else {
-            return Outcome::Lost;
-        };
-        if state.fifo.is_empty() {
-            match self.put(&mut state.scratch, frame, &admitted) {
-                Outcome::NoRoom => {}
-                done => return done,
-            }
-        }
-        if self.wait(&mut state.fifo, frame) {
-            return Outcome::Done;
-        }
-        if self.shared.drop_when_full {
-            self.miss(&admitted);
-            return Outcome::Lost;
-        }
-        Outcome::NoRoom
-    }
-
-    /// Puts a frame into the FIFO, as it is on a wire.
-    fn wait(&mut self, fifo: &mut Fifo, frame: &Frame<'_>) -> bool {
+    /// Looks at the registers, with the lock just taken.
+    fn begin(&mut self, state: &mut RxGuard<'_>, ring: Ring) {
         let file = &self.shared.file;
-        let tag = if frame.notes().vlan.is_some() { 4 } else { 0 };
-        if !fifo.has_room(file, std::iter::once(frame.len() + tag)) {
-            return false;
-        }
-        let mut out = WAITING.take().recycle();
-        let finished = expand(frame, Caps::NONE, &mut out).is_ok();
-        let taken = match out.get(0).filter(|_| finished) {
-            Some(whole) => fifo.push(file, &mut self.shared.packet_buffer.lock(), &whole),
-            // Too short to have a header: there is nothing to finish.
-            None => fifo.push(file, &mut self.shared.packet_buffer.lock(), frame),
+        let available = ring.available();
+        self.free = if state.is_out() && state.is_full() {
+            0
+        } else {
+            available.saturating_sub(state.leased)
         };
-        WAITING.set(out.recycle());
-        if taken {
-            self.moved = true;
-            self.waited += 1;
-            self.tally.add(Stat::Rnbc, 1);
+        self.ring = Ring {
+            head: ring.behind(state.leased),
+            ..ring
+        };
+        self.begun = self.ring.head;
+        self.first = self.ring.head;
+        if let Some(fetcher) = &mut self.scratch.fetcher {
+            fetcher.forget();
         }
-        taken
+        let ctrl = file.get(r::CTRL);
+        self.rctl = file.get(r::RCTL);
+        self.vme = ctrl & ctrl::VME != 0;
+        self.obeys = ctrl & ctrl::RFCE != 0;
+        self.vet = file.get(r::VET) as u16;
+        self.rxcsum = file.get(r::RXCSUM);
+        self.rsrpd = file.get(r::RSRPD) as usize;
+        self.run = Run::default();
     }
 
-    /// Counts a frame that found no descriptor and no room in the FIFO (manual §13.7.5, §13.7.33).
-    fn miss(&mut self, admitted: &Admitted) {
-        self.missed += 1;
-        self.tally.add(Stat::Rnbc, 1);
-        self.tally.missed(admitted.on_wire as u64);
+    /// Gives the storage back.
+    fn end(self) {
+        SCRATCH.set(self.scratch.recycle());
     }
 }

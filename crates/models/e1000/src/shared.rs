@@ -16,7 +16,7 @@ use crate::flow::Flow;
 use crate::irq::Irq;
 use crate::packet_buffer::PacketBuffer;
 use crate::regs as r;
-use crate::rx::RxState;
+use crate::rx::{RxLock, RxState};
 use crate::stats::Stats;
 use crate::tx::TxState;
 use crate::wake::WakeUp;
@@ -104,6 +104,13 @@ pub(crate) fn count(counter: &AtomicU64, n: u64) {
     }
 }
 
+/// As [`count`], where one lock keeps all who count apart: no locked instruction is needed.
+#[inline]
+pub(crate) fn count_alone(counter: &AtomicU64, n: u64) {
+    let sum = counter.load(Ordering::Relaxed).wrapping_add(n);
+    counter.store(sum, Ordering::Relaxed);
+}
+
 /// The NIC's common state.
 pub(crate) struct Shared {
     pub file: File,
@@ -113,7 +120,8 @@ pub(crate) struct Shared {
     /// Its lock is innermost, beside that of `irq`.
     pub packet_buffer: PacketBuffer,
     pub tx: Mutex<TxState>,
-    pub rx: Mutex<RxState>,
+    /// With the leases on the ring's descriptors.
+    pub rx: RxLock,
     pub flow: Flow,
     pub wake: WakeUp,
     /// STATUS.LU.
@@ -125,6 +133,8 @@ pub(crate) struct Shared {
     /// Those who found no room.
     pub waiters: Mutex<Vec<Arc<dyn Wake>>>,
     pub true_fcs: bool,
+    /// Plain frames may take the fast lane. Always, but in tests that compare.
+    pub lane: bool,
     /// A full packet FIFO loses frames at once instead of leaving them with their sender.
     pub drop_when_full: bool,
     /// Received pause frames are obeyed, not only counted.
@@ -141,7 +151,7 @@ impl Shared {
             counters: Counters::default(),
             packet_buffer: PacketBuffer::default(),
             tx: Mutex::default(),
-            rx: Mutex::default(),
+            rx: RxLock::new(RxState::default()),
             flow: Flow::default(),
             wake: WakeUp::default(),
             link_up: AtomicBool::new(false),
@@ -149,6 +159,7 @@ impl Shared {
             bus_master: AtomicBool::new(false),
             waiters: Mutex::default(),
             true_fcs: config.true_fcs,
+            lane: true,
             drop_when_full: config.full_fifo == FullFifo::Drop,
             obey_pause: config.obey_pause,
         }
@@ -179,10 +190,16 @@ impl Shared {
         self.phy_loopback.load(Ordering::Acquire) || self.file.get(r::RCTL) & rctl::LBM != 0
     }
 
+    /// Waits until nobody writes into the guest's buffers any more; what was on its way is lost. The
+    /// caller has seen to it that nobody begins.
+    pub(crate) fn stop_receiving(&self) {
+        drop(self.rx.lock().revoke());
+    }
+
     /// Takes MAC and rings back to the state after CTRL.RST, after the batches in flight.
     pub(crate) fn reset(&self, env: &Env) {
         let mut tx = self.tx.lock();
-        let mut rx = self.rx.lock();
+        let mut rx = self.rx.lock().revoke();
         self.reset_file(env);
         self.stats.clear();
         tx.reset();

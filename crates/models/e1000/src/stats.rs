@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use regs::Id;
 
 use crate::regs as r;
+use crate::shared::count_alone;
 
 /// What is counted; each maps to one register or one 64-bit pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,15 +96,33 @@ pub(crate) const PAIRS: [(Id, Id, Stat); 4] = [
 ];
 
 /// Counts gathered over one batch, added to the shared ones at its end.
-pub(crate) struct Tally([u64; COUNT]);
+#[derive(Debug)]
+pub(crate) struct Tally {
+    counts: [u64; COUNT],
+    /// Which of them may not be 0, bit by bit.
+    touched: u64,
+}
+
+const _: () = assert!(COUNT <= 64);
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            counts: [0; COUNT],
+            touched: 0,
+        }
+    }
+}
 
 impl Tally {
     pub(crate) fn new() -> Self {
-        Self([0; COUNT])
+        Self::default()
     }
 
+    #[inline]
     pub(crate) fn add(&mut self, stat: Stat, n: u64) {
-        self.0[stat as usize] += n;
+        self.counts[stat as usize] += n;
+        self.touched |= 1 << stat as usize;
     }
 
     /// A frame came, whatever becomes of it; `len` with FCS.
@@ -138,15 +157,27 @@ impl Tally {
     }
 
     fn by_size(&mut self, first: Stat, len: u64) {
-        let bin = match len {
-            0..=64 => 0,
-            65..=127 => 1,
-            128..=255 => 2,
-            256..=511 => 3,
-            512..=1023 => 4,
-            _ => 5,
-        };
-        self.0[first as usize + bin] += 1;
+        let at = first as usize + bin(len);
+        self.counts[at] += 1;
+        self.touched |= 1 << at;
+    }
+
+    /// Good frames received, gathered by whoever saw many alike.
+    pub(crate) fn received_many(&mut self, many: &Received) {
+        let frames = many.bins.iter().sum();
+        if frames == 0 {
+            return;
+        }
+        self.add(Stat::Tpr, frames);
+        self.add(Stat::Tor, many.bytes);
+        self.add(Stat::Gprc, frames);
+        self.add(Stat::Gorc, many.bytes);
+        for (at, n) in (Stat::Prc64 as usize..).zip(many.bins) {
+            self.counts[at] += n;
+            self.touched |= u64::from(n > 0) << at;
+        }
+        self.add(Stat::Bprc, many.groups[Group::Broadcast as usize]);
+        self.add(Stat::Mprc, many.groups[Group::Multicast as usize]);
     }
 
     fn by_group(&mut self, dst: &[u8], broadcast: Stat, multicast: Stat) {
@@ -158,60 +189,126 @@ impl Tally {
     }
 }
 
+/// Whom a frame is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Group {
+    #[default]
+    Station,
+    Multicast,
+    Broadcast,
+}
+
+/// Good frames received, before they are spread over the registers.
+#[derive(Debug, Default)]
+pub(crate) struct Received {
+    bins: [u64; 6],
+    groups: [u64; 3],
+    bytes: u64,
+}
+
+impl Received {
+    /// One of `len` bytes with FCS.
+    #[inline]
+    pub(crate) fn add(&mut self, len: usize, group: Group) {
+        self.bins[bin(len as u64)] += 1;
+        self.groups[group as usize] += 1;
+        self.bytes += len as u64;
+    }
+}
+
+/// The register among six that counts frames of this length: to 64, 127, 255, 511, 1023, beyond.
+#[inline]
+fn bin(len: u64) -> usize {
+    let power = (len | 64).ilog2().min(10) as usize;
+    power - 5 - usize::from(len <= 64)
+}
+
 /// The counters, written by the data path and read by the register side.
+///
+/// Those of the receive side are added to under the lock of that side, those of the transmit side
+/// under the other: one writer at a time, so adding needs no locked instruction. They only grow;
+/// clearing is done on the side that reads.
 #[derive(Debug)]
 pub(crate) struct Stats {
     pub(crate) counts: [AtomicU64; COUNT],
+    pub(crate) reading: Mutex<Reading>,
+}
+
+/// What the register side knows of the counters.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    /// What has been read and cleared of each.
+    pub(crate) past: [u64; COUNT],
     /// Per pair: the value whose low half has been read and whose high half is still to be. The
     /// two reads then belong together and nothing counted between them is lost.
-    pub(crate) latched: Mutex<[Option<u64>; PAIRS.len()]>,
+    pub(crate) latched: [Option<u64>; PAIRS.len()],
 }
 
 impl Default for Stats {
     fn default() -> Self {
         Self {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
-            latched: Mutex::default(),
+            reading: Mutex::new(Reading {
+                past: [0; COUNT],
+                latched: Default::default(),
+            }),
         }
     }
 }
 
 impl Stats {
+    /// Adds what a batch counted. Under the lock of the side it is of.
     pub(crate) fn add(&self, tally: &Tally) {
-        for (count, &n) in self.counts.iter().zip(&tally.0) {
-            if n > 0 {
-                count.fetch_add(n, Ordering::Relaxed);
-            }
+        let mut touched = tally.touched;
+        while touched != 0 {
+            let at = touched.trailing_zeros() as usize;
+            touched &= touched - 1;
+            count_alone(&self.counts[at], tally.counts[at]);
         }
     }
 
     pub(crate) fn clear(&self) {
-        for count in &self.counts {
-            count.store(0, Ordering::Relaxed);
+        let mut reading = self.reading.lock();
+        for (past, count) in reading.past.iter_mut().zip(&self.counts) {
+            *past = count.load(Ordering::Relaxed);
         }
-        *self.latched.lock() = Default::default();
+        reading.latched = Default::default();
+    }
+
+    /// What a register would show, without clearing it.
+    pub(crate) fn value(&self, reading: &Reading, stat: Stat) -> u64 {
+        let at = stat as usize;
+        let count = self.counts[at].load(Ordering::Relaxed);
+        count.wrapping_sub(reading.past[at])
+    }
+
+    /// Has a register show `value`.
+    pub(crate) fn put(&self, reading: &mut Reading, stat: Stat, value: u64) {
+        let at = stat as usize;
+        let count = self.counts[at].load(Ordering::Relaxed);
+        reading.past[at] = count.wrapping_sub(value);
     }
 
     /// Reads a statistics register, with the clearing that belongs to it. `None` for registers
     /// that nothing counts into.
     pub(crate) fn read(&self, id: Id) -> Option<u32> {
+        let mut reading = self.reading.lock();
         if let Some((_, stat)) = SINGLE.iter().find(|(reg, _)| *reg == id) {
-            let value = self.counts[*stat as usize].swap(0, Ordering::Relaxed);
+            let value = self.value(&reading, *stat);
+            reading.past[*stat as usize] = reading.past[*stat as usize].wrapping_add(value);
             return Some(u32::try_from(value).unwrap_or(u32::MAX));
         }
         let at = PAIRS.iter().position(|(l, h, _)| *l == id || *h == id)?;
         let (low, _, stat) = PAIRS[at];
-        let count = &self.counts[stat as usize];
-        let mut latched = self.latched.lock();
+        let now = self.value(&reading, stat);
         if id == low {
-            let value = count.load(Ordering::Relaxed);
-            latched[at] = Some(value);
-            Some(value as u32)
+            reading.latched[at] = Some(now);
+            Some(now as u32)
         } else {
-            let value = latched[at]
-                .take()
-                .unwrap_or_else(|| count.load(Ordering::Relaxed));
-            count.fetch_sub(value, Ordering::Relaxed);
+            let value = reading.latched[at].take().unwrap_or(now);
+            let past = &mut reading.past[stat as usize];
+            *past = past.wrapping_add(value);
             Some((value >> 32) as u32)
         }
     }
@@ -250,6 +347,35 @@ mod tests {
         assert_eq!(stats.read(r::TORH), Some(0));
         assert_eq!(stats.read(r::TORL), Some(0));
         assert_eq!(stats.read(r::TORH), Some(0));
+    }
+
+    #[test]
+    fn frames_gathered_count_as_those_that_came_alone() {
+        let (one, many) = (Stats::default(), Stats::default());
+        let (mut tally, mut received) = (Tally::new(), Received::default());
+        let dsts = [[2, 0, 0, 0, 0, 1], [0xff; 6], [1, 0, 0x5e, 0, 0, 1]];
+        let groups = [Group::Station, Group::Broadcast, Group::Multicast];
+        for len in (60..=70)
+            .chain(120..=130)
+            .chain(250..=260)
+            .chain(510..=514)
+            .chain(1020..=1030)
+        {
+            let at = len % 3;
+            tally.received(len as u64, &dsts[at]);
+            received.add(len, groups[at]);
+        }
+        one.add(&tally);
+        let mut tally = Tally::new();
+        tally.received_many(&received);
+        many.add(&tally);
+        for (id, _) in SINGLE {
+            assert_eq!(one.read(id), many.read(id), "{id:?}");
+        }
+        for (low, high, _) in PAIRS {
+            assert_eq!(one.read(low), many.read(low));
+            assert_eq!(one.read(high), many.read(high));
+        }
     }
 
     #[test]

@@ -135,7 +135,7 @@ impl Registers {
 
         // Nothing fails from here on.
         let mut tx = shared.tx.lock();
-        let mut rx = shared.rx.lock();
+        let mut rx = shared.rx.lock().revoke();
         tx.reset();
         rx.reset();
         tx.memory = memory;
@@ -252,9 +252,10 @@ impl Counts {
     fn put(&self, shared: &Shared) {
         shared.stats.clear();
         for (stat, value) in &self.values {
-            shared.stats.counts[*stat as usize].store(*value, Ordering::Relaxed);
+            let reading = &mut *shared.stats.reading.lock();
+            shared.stats.put(reading, *stat, *value);
         }
-        *shared.stats.latched.lock() = self.latched;
+        shared.stats.reading.lock().latched = self.latched;
     }
 }
 

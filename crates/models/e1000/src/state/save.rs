@@ -19,7 +19,7 @@ use crate::phy::Phy;
 use crate::relief::Relief;
 use crate::rx::RxState;
 use crate::shared::Shared;
-use crate::stats::{PAIRS, SINGLE, Stats};
+use crate::stats::{PAIRS, Reading, SINGLE, Stats};
 use crate::tx::{Contexts, TxState};
 
 /// How far back the past is kept. Nothing looks further: the longest gap between interrupts is
@@ -53,11 +53,13 @@ impl Registers {
             bus_master,
             waiters: _,        // the process's
             true_fcs: _,       // configured
+            lane: _,           // the process's
             drop_when_full: _, // configured
             obey_pause: _,     // configured
         } = &**shared;
         let transmitter = transmitter.lock();
-        let receiver = receiver.lock();
+        // Nothing is under way into the guest's buffers.
+        let receiver = receiver.settle();
         let irq = irq.lock();
         let (statistics, latched) = counts(file, stats);
         v1::V1 {
@@ -116,7 +118,12 @@ fn pages(bytes: &[u8]) -> Vec<v1::Page> {
 
 /// Counters, and values latched between the two reads of a pair.
 fn counts(file: &File, stats: &Stats) -> (Vec<v1::Count>, Vec<v1::Count>) {
-    let Stats { counts, latched } = stats;
+    let Stats {
+        counts: _, // only what has not been read
+        reading,
+    } = stats;
+    let reading = reading.lock();
+    let Reading { past: _, latched } = &*reading;
     let registers = file.table().registers();
     let offset = |id: regs::Id| registers[id.index()].offset;
     let pairs = PAIRS.iter().map(|(low, _, stat)| (*low, *stat));
@@ -124,13 +131,12 @@ fn counts(file: &File, stats: &Stats) -> (Vec<v1::Count>, Vec<v1::Count>) {
     let mut values: Vec<_> = all
         .map(|(id, stat)| v1::Count {
             offset: offset(id),
-            value: counts[stat as usize].load(Ordering::Relaxed),
+            value: stats.value(&reading, stat),
         })
         .filter(|count| count.value != 0)
         .collect();
     values.sort_by_key(|count| count.offset);
-    let latched = *latched.lock();
-    let held = pairs.zip(latched).filter_map(|((id, _), v)| {
+    let held = pairs.zip(*latched).filter_map(|((id, _), v)| {
         let value = v?;
         let offset = offset(id);
         Some(v1::Count { offset, value })
@@ -274,7 +280,8 @@ fn save_receiver(rx: &RxState) -> v1::Receiver {
                 head,
                 used: _, // follows from the frames
             },
-        scratch: _, // one call's
+        leased: _, // nothing is
+        spare: _,  // empty lists
     } = rx;
     let waiting = |&Held { len, csum_valid }: &Held| v1::Waiting { len, csum_valid };
     v1::Receiver {

@@ -171,6 +171,11 @@ impl Machine {
     }
 
     pub fn with(config: Config, wire: Wire) -> Self {
+        Self::of(new(config), wire)
+    }
+
+    /// A guest around this NIC.
+    pub fn of(mut nic: Nic, wire: Wire) -> Self {
         let (pin, time) = (Arc::new(Pin::default()), Arc::new(Time::default()));
         let memory = Memory::new();
         memory.map_anon(RAM, RAM_LEN).expect("map");
@@ -180,7 +185,6 @@ impl Machine {
             clock: time.clone(),
             timer: time.clone(),
         };
-        let mut nic = new(config);
         let on = PciState {
             bus_master: true,
             ..PciState::default()

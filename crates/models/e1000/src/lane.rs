@@ -1,0 +1,324 @@
+//! The fast lane: runs of plain frames, in two passes.
+//!
+//! The first finds out where each frame goes, and has the processor fetch these places; the second
+//! copies. What a frame needs beyond filter, copy, padding, FCS and a verdict (a tag to put in or take
+//! out, segmentation, a packet checksum, a null buffer, one that crosses regions) ends the run, and
+//! the frame takes the general way ([`crate::place`]), which gives the same results for all.
+
+use frame::{Batch, Caps, Frame};
+use guest_mem::WriteSlice;
+
+use crate::bits::{rctl, rx_status, rxcsum};
+use crate::filter;
+use crate::layout::{FCS, Layout, MIN_FRAME};
+use crate::place::{LEAST_FETCH, Report};
+use crate::regs as r;
+use crate::rx::{Rx, RxState};
+use crate::stats::{Group, Received};
+use crate::verdict::verdict;
+
+/// Shortest frame with an Ethernet header.
+const HEADER: usize = 14;
+/// Bytes summed from one copy.
+const CHUNK: usize = 2048;
+/// A frame with FCS that is no longer is put together before it is copied.
+const SHORT: usize = MIN_FRAME + FCS;
+
+/// A buffer, and what goes into it.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece<'v> {
+    to: WriteSlice<'v>,
+    /// The frame's place in its batch.
+    pick: u16,
+    /// Status bits beside those of the verdict.
+    status: u8,
+    /// The frame goes on in the next one.
+    more: bool,
+}
+
+/// What the filters say of one destination.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Run {
+    /// `None`: of none yet.
+    dst: Option<[u8; 6]>,
+    passes: bool,
+    status: u8,
+    group: Group,
+}
+
+impl<'v> Rx<'_, 'v> {
+    /// Plans frames for the lane, at most `limit`, until one that is none. Returns how many were
+    /// dealt with; those that passed the filters are then to be filled.
+    pub(crate) fn plan(
+        &mut self,
+        state: &RxState,
+        batch: &Batch<'_>,
+        picks: &[u16],
+        limit: usize,
+    ) -> usize {
+        self.scratch.pieces.clear();
+        // What waits goes first, and a packet checksum needs a pass over the frame as it will be.
+        if !state.fifo.is_empty() || self.rxcsum & rxcsum::PCSS != 0 || !self.shared.lane {
+            return 0;
+        }
+        let size = filter::buffer_size(self.rctl);
+        let longest = filter::max_len(self.rctl);
+        let fcs = if self.rctl & rctl::SECRC == 0 { FCS } else { 0 };
+        // Without the guest's checksum offload a sum that is owed has to be written.
+        let takes = Caps {
+            csum: self.rxcsum & rxcsum::TUOFL != 0,
+            ..Caps::NONE
+        };
+        // The types that would make a frame another matter.
+        let tagged = (self.vme || self.rctl & rctl::VFE != 0).then_some(self.vet);
+        let control = self.obeys.then(|| self.shared.file.get(r::FCT) as u16);
+        let special = tagged.is_some() || control.is_some();
+        let mut received = Received::default();
+        let mut bytes = 0;
+        let mut dealt = 0;
+        for pick in picks.iter().take(limit) {
+            let Some(frame) = batch.get(usize::from(*pick)) else {
+                break;
+            };
+            let len = frame.len();
+            let (Some(dst), Some(kind)) = (
+                frame.head().first_chunk::<6>(),
+                frame.head().get(HEADER - 2..HEADER),
+            ) else {
+                break;
+            };
+            if !frame.is_plain() && !takes.accepts(frame.notes()) {
+                break;
+            }
+            if special {
+                let kind = Some(u16::from_be_bytes([kind[0], kind[1]]));
+                if kind == tagged || kind == control {
+                    break;
+                }
+            }
+            if self.run.dst != Some(*dst) {
+                self.run = self.judge(*dst);
+            }
+            let on_wire = len.max(MIN_FRAME) + FCS;
+            if on_wire > longest {
+                break;
+            }
+            if !self.run.passes {
+                self.account.filtered += 1;
+                dealt += 1;
+                continue;
+            }
+            let total = len.max(MIN_FRAME) + fcs;
+            if !self.reserve(*pick, total, size) {
+                break;
+            }
+            received.add(on_wire, self.run.group);
+            bytes += len as u64;
+            self.account.frames += 1;
+            self.account.small |= total <= self.rsrpd;
+            dealt += 1;
+        }
+        self.account.bytes += bytes;
+        self.account.tally.received_many(&received);
+        dealt
+    }
+
+    /// Asks the filters.
+    fn judge(&self, dst: [u8; 6]) -> Run {
+        let file = &self.shared.file;
+        let inexact = filter::inexact(file, self.rctl, dst);
+        Run {
+            dst: Some(dst),
+            passes: filter::address(file, self.rctl, dst),
+            status: if inexact { rx_status::PIF } else { 0 },
+            group: match dst {
+                [0xff, 0xff, 0xff, 0xff, 0xff, 0xff] => Group::Broadcast,
+                [first, ..] if first & 1 == 1 => Group::Multicast,
+                _ => Group::Station,
+            },
+        }
+    }
+
+    /// Takes the descriptors for `total` bytes, if there are enough and their buffers are in reach.
+    #[inline]
+    fn reserve(&mut self, pick: u16, total: usize, size: usize) -> bool {
+        let need = if total <= size {
+            1
+        } else {
+            total.div_ceil(size) as u32
+        };
+        if need > self.free {
+            return false;
+        }
+        let ahead = self.expected.saturating_mul(need as usize);
+        let ready = u32::try_from(ahead)
+            .unwrap_or(u32::MAX)
+            .max(LEAST_FETCH)
+            .min(self.free);
+        let planned = self.scratch.pieces.len();
+        let (mut index, mut left) = (self.ring.head, total);
+        for _ in 0..need {
+            let n = left.min(size);
+            left -= n;
+            let to = self
+                .buffer(index, ready)
+                .filter(|addr| *addr != 0)
+                .and_then(|addr| self.place_for(addr, n));
+            let Some(to) = to else {
+                self.scratch.pieces.truncate(planned);
+                return false;
+            };
+            to.prefetch();
+            self.scratch.pieces.push(Piece {
+                to,
+                pick,
+                status: self.run.status,
+                more: left > 0,
+            });
+            index = self.ring.next(index);
+        }
+        self.ring.head = index;
+        self.free -= need;
+        true
+    }
+
+    /// A buffer that lies in one region.
+    #[inline]
+    fn place_for(&mut self, addr: u64, len: usize) -> Option<WriteSlice<'v>> {
+        if let Some(to) = self.window.and_then(|window| window.at(addr, len)) {
+            return Some(to);
+        }
+        self.window = self.view.write_window(addr);
+        self.window?.at(addr, len)
+    }
+
+    /// Copies what was planned, as long as it is `wanted`. The last frame of those not wanted any
+    /// more may be there in part.
+    pub(crate) fn fill(&mut self, batch: &Batch<'_>, wanted: impl Fn() -> bool) {
+        let pieces = std::mem::take(&mut self.scratch.pieces);
+        let mut rest = &pieces[..];
+        while let Some((first, others)) = rest.split_first() {
+            if !wanted() {
+                break;
+            }
+            let Some(frame) = batch.get(usize::from(first.pick)) else {
+                break;
+            };
+            let mut report = Report {
+                status: first.status,
+                ..Report::default()
+            };
+            if self.rxcsum & (rxcsum::IPOFL | rxcsum::TUOFL) == 0 {
+                report.status |= rx_status::IXSM;
+            } else {
+                let (status, errors) = verdict(self.rxcsum, &frame);
+                report.status |= status;
+                report.errors = errors;
+            }
+            if first.more {
+                let n = others.iter().take_while(|piece| piece.more).count() + 2;
+                let (all, behind) = rest.split_at(n.min(rest.len()));
+                self.spread(&frame, all, report);
+                rest = behind;
+            } else {
+                self.whole(&frame, &first.to);
+                let word = report.word(first.to.len(), rx_status::EOP);
+                self.scratch.words.push(word);
+                rest = others;
+            }
+        }
+        self.scratch.pieces = pieces;
+        self.scratch.pieces.clear();
+    }
+
+    /// A frame that has one buffer.
+    #[inline]
+    fn whole(&mut self, frame: &Frame<'_>, to: &WriteSlice<'_>) {
+        let (head, len) = (frame.head(), frame.len());
+        let fcs = self.rctl & rctl::SECRC == 0;
+        if to.len() <= SHORT {
+            if to.len() == len {
+                to.copy_short(head);
+                return;
+            }
+            let mut bytes = [0; SHORT];
+            match head.first_chunk::<MIN_FRAME>() {
+                Some(head) if len == MIN_FRAME => bytes[..MIN_FRAME].copy_from_slice(head),
+                _ => bytes[..len].copy_from_slice(head),
+            }
+            let padded = to.len() - if fcs { FCS } else { 0 };
+            if fcs && self.shared.true_fcs {
+                let sum = crc32fast::hash(&bytes[..padded]).to_le_bytes();
+                bytes[padded..padded + FCS].copy_from_slice(&sum);
+            }
+            to.copy_short(&bytes[..to.len()]);
+            return;
+        }
+        let mut at = to.copy_short(head);
+        if !fcs || !self.shared.true_fcs {
+            for slice in frame.rest() {
+                at += to.copy_from_slice(at, slice);
+            }
+            if fcs {
+                to.copy_from(at, &[0; FCS]);
+            }
+            return;
+        }
+        // What is summed is what is delivered, whatever the sender does to it meanwhile.
+        let mut sum = crc32fast::Hasher::new();
+        sum.update(head);
+        let copy = &mut self.scratch.copy;
+        if copy.len() < CHUNK {
+            copy.resize(CHUNK, 0);
+        }
+        let copy = &mut copy[..CHUNK];
+        for slice in frame.rest() {
+            let mut start = 0;
+            while start < slice.len() {
+                let n = slice.copy_to(start, copy);
+                sum.update(&copy[..n]);
+                at += to.copy_from(at, &copy[..n]);
+                start += n;
+            }
+        }
+        to.copy_from(at, &sum.finalize().to_le_bytes());
+    }
+
+    /// A frame that needs several buffers.
+    fn spread(&mut self, frame: &Frame<'_>, pieces: &[Piece<'_>], report: Report) {
+        let mut layout = Layout {
+            head: &[],
+            frame,
+            from: 0,
+            tail: &[],
+        };
+        // A buffer holds 256 bytes at least: a frame of several is not padded.
+        if self.rctl & rctl::SECRC == 0 {
+            layout.tail = &[0; FCS];
+        }
+        let mut copy = std::mem::take(&mut self.scratch.copy);
+        if self.rctl & rctl::SECRC == 0 && self.shared.true_fcs {
+            let len = layout.stage(&mut copy, None);
+            let (data, at) = copy[..len].split_at_mut(len - FCS);
+            at.copy_from_slice(&crc32fast::hash(data).to_le_bytes());
+            layout = Layout {
+                head: &copy[..len],
+                frame,
+                from: frame.len(),
+                tail: &[],
+            };
+        }
+        let mut at = 0;
+        for piece in pieces {
+            layout.copy(at, &piece.to);
+            at += piece.to.len();
+            let word = if piece.more {
+                Report::default().word(piece.to.len(), 0)
+            } else {
+                report.word(piece.to.len(), rx_status::EOP)
+            };
+            self.scratch.words.push(word);
+        }
+        self.scratch.copy = copy;
+    }
+}

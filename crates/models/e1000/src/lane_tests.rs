@@ -1,0 +1,292 @@
+//! The fast lane against the general way, and leases against the lock: the same frames and registers
+//! leave the same memory, registers, counters and interrupts.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use frame::Batch;
+use guest_mem::ReadSlice;
+use wire::{Csum, Offload};
+
+use self::common::*;
+use crate::shared::Shared;
+use crate::{Config, rx};
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+/// How frames take their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    General,
+    Lane,
+    Leases,
+}
+
+#[derive(Clone, Debug)]
+struct Sent {
+    dst: u8,
+    len: usize,
+    kind: u8,
+    notes: u8,
+    seed: u8,
+}
+
+#[derive(Clone, Debug)]
+struct Setting {
+    rctl: u32,
+    ctrl: u32,
+    rxcsum: u32,
+    rsrpd: u32,
+    rdtr: u32,
+    pba: u32,
+    ring: u32,
+    /// Descriptors with a null or an unreachable buffer, or one that crosses regions.
+    odd: Vec<(u8, u8)>,
+    true_fcs: bool,
+}
+
+fn sent() -> impl Strategy<Value = Sent> {
+    let len = prop_oneof![
+        6 => Just(60usize),
+        3 => 14usize..70,
+        2 => 60usize..300,
+        2 => 1400usize..1530,
+        1 => 0usize..14,
+        1 => 2000usize..5000,
+    ];
+    (0u8..6, len, 0u8..8, 0u8..10, any::<u8>()).prop_map(|(dst, len, kind, notes, seed)| Sent {
+        dst,
+        len,
+        kind,
+        notes,
+        seed,
+    })
+}
+
+fn setting() -> impl Strategy<Value = Setting> {
+    let flags = prop::sample::subsequence(
+        vec![
+            1u32 << 2,
+            1 << 3,
+            1 << 4,
+            1 << 5,
+            1 << 15,
+            1 << 18,
+            1 << 22,
+            1 << 23,
+            1 << 26,
+        ],
+        0..=9,
+    );
+    let size = prop::sample::select(vec![0u32, 0, 0, 1, 2, 3, 1 << 9 | 3]);
+    let rctl = (flags, size, 0u32..3)
+        .prop_map(|(flags, size, low)| flags.iter().sum::<u32>() | size << 16 | low << 8);
+    let ctrl = prop::sample::select(vec![0u32, 0, 1 << 27, 1 << 30, 1 << 27 | 1 << 30]);
+    let rxcsum = prop::sample::select(vec![0u32, 0, 0x100, 0x200, 0x300, 0x300, 0x30e]);
+    (
+        rctl,
+        ctrl,
+        rxcsum,
+        prop::sample::select(vec![0u32, 0, 64, 128]),
+        prop::sample::select(vec![0u32, 0, 8]),
+        prop::sample::select(vec![0u32, 4, 48]),
+        prop::sample::select(vec![8u32, 16, 64, 128]),
+        prop::collection::vec((any::<u8>(), 0u8..3), 0..3),
+        any::<bool>(),
+    )
+        .prop_map(
+            |(rctl, ctrl, rxcsum, rsrpd, rdtr, pba, ring, odd, true_fcs)| Setting {
+                rctl,
+                ctrl,
+                rxcsum,
+                rsrpd,
+                rdtr,
+                pba,
+                ring,
+                odd,
+                true_fcs,
+            },
+        )
+}
+
+fn bytes(sent: &Sent) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..sent.len)
+        .map(|i| (i as u8).wrapping_mul(sent.seed | 1))
+        .collect();
+    let dst = match sent.dst {
+        0 => PEER,
+        1 => [0xff; 6],
+        2 => [1, 0, 0x5e, 0, 0, sent.seed & 1],
+        3 => [1, 0x80, 0xc2, 0, 0, 1],
+        _ => MAC,
+    };
+    let kind: &[u8] = match sent.kind {
+        0 => &[0x81, 0, 0, 5, 8, 0],
+        1 => &[0x88, 8, 0, 1, 0, 9],
+        // IPv4 with a right or a wrong sum, UDP or TCP, long enough or not.
+        2..=4 => &[
+            8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0x26, 0xbd, 10, 0, 0, 1, 10, 0, 0, 2, 0, 1,
+        ],
+        5 => &[8, 0, 0x45, 0, 0, 46, 0, 0, 0x20, 0, 64, 6, 1, 2],
+        _ => &[0x88, 0xb5],
+    };
+    for (at, part) in [(0, &dst[..]), (12, kind)] {
+        for (to, from) in bytes.iter_mut().skip(at).zip(part) {
+            *to = *from;
+        }
+    }
+    bytes
+}
+
+fn notes(sent: &Sent) -> Offload {
+    match sent.notes {
+        0 => Offload {
+            vlan: Some(u16::from(sent.seed)),
+            ..Offload::NONE
+        },
+        1 => Offload {
+            csum_valid: true,
+            ..Offload::NONE
+        },
+        2 if sent.len > 60 => Offload {
+            csum: Some(Csum {
+                start: 34,
+                offset: 6,
+            }),
+            ..Offload::NONE
+        },
+        _ => Offload::NONE,
+    }
+}
+
+/// Everything that can be told of a run.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    dealt: Vec<usize>,
+    memory: Vec<u8>,
+    registers: Vec<u32>,
+    counters: Vec<(&'static str, u64)>,
+    interrupts: Vec<(bool, u64, Option<u64>)>,
+}
+
+fn machine(setting: &Setting, way: Way) -> (Machine, Arc<Shared>) {
+    let mut config = Config::new(MAC);
+    config.true_fcs = setting.true_fcs;
+    let mut shared = Shared::new(&config);
+    shared.lane = way != Way::General;
+    let shared = Arc::new(shared);
+    let nic = crate::with(&config, Arc::clone(&shared));
+    (Machine::of(nic, Wire::default()), shared)
+}
+
+fn run(setting: &Setting, batches: &[(Vec<Sent>, u8)], way: Way) -> Seen {
+    let (mut m, shared) = machine(setting, way);
+    m.w(reg::RXCSUM, setting.rxcsum);
+    m.w(0x2c00, setting.rsrpd);
+    m.w(reg::RDTR, setting.rdtr);
+    m.w(0x1000, setting.pba);
+    m.w(0x30, 0x8808);
+    m.w(0x28, 0x00c2_8001);
+    m.w(0x2c, 0x0100);
+    m.w(reg::VET, 0x8100);
+    m.w(reg::VFTA, 0x21);
+    m.w(reg::IMS, 0x1_ffff);
+    m.w(reg::CTRL, setting.ctrl | 0x40);
+    m.rx_on(setting.ring, setting.rctl);
+    for (at, what) in &setting.odd {
+        let addr = match what {
+            0 => 0,
+            1 => 0xdead_0000_0000,
+            _ => RAM + RAM_LEN - 30,
+        };
+        m.rx_desc(u32::from(*at) % setting.ring, addr);
+    }
+    let mut seen = Seen {
+        dealt: Vec::new(),
+        memory: Vec::new(),
+        registers: Vec::new(),
+        counters: Vec::new(),
+        interrupts: Vec::new(),
+    };
+    for (frames, give) in batches {
+        let all: Vec<_> = frames.iter().map(bytes).collect();
+        let mut batch = Batch::new();
+        for (sent, bytes) in frames.iter().zip(&all) {
+            // One run or several.
+            let cut = usize::from(sent.seed) * 7 % (bytes.len() + 1);
+            let (a, b) = bytes.split_at(if sent.seed & 2 == 0 { 0 } else { cut });
+            batch.push_slice(ReadSlice::from_bytes(a));
+            batch.push_slice(ReadSlice::from_bytes(b));
+            batch.end(notes(sent));
+        }
+        if way == Way::Leases {
+            shared.rx.lock().crowd();
+        }
+        let mut room = Vec::new();
+        let picks = batch.all_picks(&mut room);
+        seen.dealt.push(rx::deliver(&shared, &m.env, &batch, picks));
+        seen.interrupts.push((
+            m.line(),
+            if way == Way::Leases { 0 } else { m.rises() },
+            m.armed(),
+        ));
+        assert!(!shared.rx.lock().is_out() && shared.rx.lock().leased == 0);
+        if give & 1 != 0 {
+            seen.registers.push(m.r(reg::ICR));
+        }
+        let head = m.r(reg::RDH);
+        let back = u32::from(*give) % setting.ring;
+        m.w(
+            reg::RDT,
+            (head + setting.ring - 1 - back.min(3)) % setting.ring,
+        );
+        m.sleep(u64::from(*give) * 1000);
+    }
+    seen.memory = m.peek(RAM, RAM_LEN as usize);
+    for register in crate::regs::REGISTERS {
+        if register.access != regs::Access::Memory {
+            seen.registers.push(m.r(register.offset.into()));
+        }
+    }
+    m.nic.control.counters(&mut |name, value| {
+        // How far descriptors are read ahead is free; leases may tell of frames one by one.
+        if name != "rx_desc_fetched" && name != "irq_raised" {
+            seen.counters.push((name, value));
+        }
+    });
+    seen
+}
+
+fn without_rises(mut seen: Seen) -> Seen {
+    for (_, rises, _) in &mut seen.interrupts {
+        *rises = 0;
+    }
+    seen
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 128 }))]
+
+    #[test]
+    fn all_ways_lead_to_the_same(
+        setting in setting(),
+        batches in prop::collection::vec((prop::collection::vec(sent(), 0..40), any::<u8>()), 1..6),
+    ) {
+        let general = run(&setting, &batches, Way::General);
+        let lane = run(&setting, &batches, Way::Lane);
+        prop_assert!(general.memory == lane.memory, "memory differs");
+        prop_assert_eq!(&general.interrupts, &lane.interrupts);
+        prop_assert_eq!(&general.counters, &lane.counters);
+        prop_assert_eq!(&general.registers, &lane.registers);
+        prop_assert_eq!(&general.dealt, &lane.dealt);
+        let leases = run(&setting, &batches, Way::Leases);
+        let lane = without_rises(lane);
+        prop_assert!(leases.memory == lane.memory, "memory differs with leases");
+        prop_assert_eq!(&leases.interrupts, &lane.interrupts);
+        prop_assert_eq!(&leases.counters, &lane.counters);
+        prop_assert_eq!(&leases.registers, &lane.registers);
+        prop_assert_eq!(&leases.dealt, &lane.dealt);
+    }
+}

@@ -1,0 +1,245 @@
+//! What follows from frames that are in their buffers: write-back, head, statistics and one
+//! interrupt decision (manual §3.2.6, §3.2.7).
+
+use lease::{Taken, Ticket};
+use model::Env;
+
+use crate::bits::{cause, rctl};
+use crate::desc::Ring;
+use crate::irq::Event;
+use crate::regs as r;
+use crate::rx::{Rx, RxGuard};
+use crate::shared::{count, count_alone};
+use crate::stats::{Stat, Tally};
+
+/// Lists of write-backs kept for the next leases, and how long one may be to be kept.
+const SPARE: usize = 8;
+const SPARE_LEN: usize = 1024;
+
+/// Counts gathered under way, which become true with the frames they are about.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    pub tally: Tally,
+    pub frames: u64,
+    pub bytes: u64,
+    pub missed: u64,
+    /// Frames lost on the way into their buffers.
+    pub filtered: u64,
+    pub fetched: u64,
+    /// A frame not longer than RSRPD came.
+    pub small: bool,
+}
+
+/// Filled buffers that wait for older ones to be published.
+#[derive(Debug)]
+pub(crate) struct Done {
+    /// From its head on.
+    pub ring: Ring,
+    /// The second words of its descriptors.
+    pub words: Vec<u64>,
+    pub rctl: u32,
+    pub account: Account,
+}
+
+/// What is published at once, for one interrupt decision.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    event: Event,
+    published: bool,
+    small: bool,
+}
+
+impl Rx<'_, '_> {
+    /// Descriptors taken in this call whose write-backs are still here.
+    fn held(&self) -> u32 {
+        self.scratch.words.len() as u32
+    }
+
+    /// Leases what was planned. `None` when it has to be filled under the lock.
+    pub(crate) fn lease(&mut self, state: &mut RxGuard<'_>) -> Option<Ticket> {
+        let ticket = state.open()?;
+        state.leased += self.held() + self.scratch.pieces.len() as u32;
+        Some(ticket)
+    }
+
+    /// Closes a lease, and publishes what is complete.
+    pub(crate) fn close(&mut self, env: &Env, state: &mut RxGuard<'_>, ticket: Ticket) {
+        let done = self.take_done(state);
+        state.close(ticket, done);
+        let mut news = News::default();
+        self.note(env, state, &mut news);
+        self.publish(state, &mut news);
+        self.tell(env, news);
+    }
+
+    /// Writes back what has been filled under the lock, if nothing older is out.
+    pub(crate) fn flush(&mut self, state: &RxGuard<'_>) {
+        if state.is_out() {
+            return;
+        }
+        let words = std::mem::take(&mut self.scratch.words);
+        self.write_back(self.first, &words);
+        self.first = self.ring.head;
+        self.flushed += words.len() as u32;
+        self.scratch.words = words;
+        self.scratch.words.clear();
+    }
+
+    /// Publishes what this call has done under the lock.
+    pub(crate) fn finish(&mut self, env: &Env, state: &mut RxGuard<'_>) {
+        let mut news = News::default();
+        self.note(env, state, &mut news);
+        self.flush(state);
+        if self.held() > 0 {
+            let done = self.take_done(state);
+            let n = done.words.len() as u32;
+            match state.append(done) {
+                Ok(()) => state.leased += n,
+                // `begin` gives out no descriptors then.
+                Err(done) => self.void(state, done),
+            }
+        } else {
+            let account = std::mem::take(&mut self.account);
+            let n = std::mem::take(&mut self.flushed);
+            let ring = self.ring_from(self.begun);
+            self.enter(&account, ring, n, self.rctl, &mut news);
+        }
+        self.tell(env, news);
+    }
+
+    fn ring_from(&self, head: u32) -> Ring {
+        Ring { head, ..self.ring }
+    }
+
+    fn take_done(&mut self, state: &mut RxGuard<'_>) -> Done {
+        let spare = state.spare.pop().unwrap_or_default();
+        let done = Done {
+            ring: self.ring_from(self.first),
+            words: std::mem::replace(&mut self.scratch.words, spare),
+            rctl: self.rctl,
+            account: std::mem::take(&mut self.account),
+        };
+        self.first = self.ring.head;
+        done
+    }
+
+    /// Publishes leases from the front on.
+    fn publish(&mut self, state: &mut RxGuard<'_>, news: &mut News) {
+        while let Some(taken) = state.take() {
+            let done = match taken {
+                Taken::Wanted(done) => done,
+                Taken::Void(done) => {
+                    // All that are out are void with it, and the head stays where it is.
+                    self.void(state, done);
+                    continue;
+                }
+            };
+            self.write_back(done.ring.head, &done.words);
+            let n = done.words.len() as u32;
+            state.leased = state.leased.saturating_sub(n);
+            self.enter(&done.account, done.ring, n, done.rctl, news);
+            self.keep(state, done.words);
+        }
+    }
+
+    /// Forgets what a reset, or a driver that stopped the receiver, made void.
+    fn void(&mut self, state: &mut RxGuard<'_>, done: Done) {
+        count(&self.shared.counters.rx_disabled, done.account.frames);
+        if !state.is_out() {
+            state.leased = 0;
+        }
+        self.keep(state, done.words);
+    }
+
+    fn keep(&self, state: &mut RxGuard<'_>, mut words: Vec<u64>) {
+        if state.spare.len() < SPARE && words.capacity() <= SPARE_LEN {
+            words.clear();
+            state.spare.push(words);
+        }
+    }
+
+    /// One aligned word each, so that the guest sees all of it or nothing, in the ring's order.
+    fn write_back(&mut self, first: u32, words: &[u64]) {
+        let mut index = first;
+        for word in words {
+            let at = self.ring.address(index).wrapping_add(8);
+            let near = self.ring_window.is_some_and(|w| w.store_release(at, *word));
+            if !near {
+                if self.view.write_release(at, &word.to_le_bytes()).is_err() {
+                    count(&self.shared.counters.rx_dma_fault, 1);
+                }
+                self.ring_window = self.view.write_window(at);
+            }
+            index = self.ring.next(index);
+        }
+    }
+
+    /// Enters counts that have become true, and moves the head over `n` descriptors of `ring`.
+    fn enter(&mut self, account: &Account, ring: Ring, n: u32, rctl: u32, news: &mut News) {
+        let shared = self.shared;
+        let counters = &shared.counters;
+        shared.stats.add(&account.tally);
+        count_alone(&counters.rx_desc_fetched, account.fetched);
+        count_alone(&counters.rx_frames, account.frames);
+        count_alone(&counters.rx_bytes, account.bytes);
+        count_alone(&counters.rx_missed, account.missed);
+        count_alone(&counters.rx_filtered, account.filtered);
+        if account.missed > 0 {
+            news.event.now |= cause::RXO;
+        }
+        if n == 0 {
+            return;
+        }
+        shared.file.set(r::RDH, ring.behind(n));
+        news.published = true;
+        news.small |= account.small;
+        // 1/2, 1/4 or 1/8 of the ring (manual §13.4.22); 11b is reserved.
+        let threshold = ring.len >> ((rctl >> rctl::RDMTS_SHIFT & 3) + 1);
+        let before = ring.available();
+        if before.saturating_sub(n) <= threshold && before > threshold {
+            news.event.now |= cause::RXDMT0;
+        }
+    }
+
+    /// What this call did to the FIFO and to the sender of pause frames.
+    fn note(&mut self, env: &Env, state: &mut RxGuard<'_>, news: &mut News) {
+        let shared = self.shared;
+        let moved = std::mem::take(&mut self.moved);
+        let missed = self.account.missed > 0;
+        if self.waited > 0 {
+            count_alone(&shared.counters.rx_no_buffer, self.waited);
+            let waited = std::mem::take(&mut self.waited);
+            self.account.tally.add(Stat::Rnbc, waited);
+        }
+        if moved {
+            state.fifo.show(&shared.file);
+        }
+        if (moved || missed) && shared.flow.watch(&shared.file, &state.fifo, missed) {
+            shared.irq.lock().set_look(env, env.clock.now());
+        }
+        if let Some(quanta) = self.pause.take().filter(|_| shared.obey_pause) {
+            let at = shared.flow.obey(env, quanta);
+            shared.irq.lock().set_look(env, at);
+        }
+        news.event.packet = shared.file.get(r::RDTR);
+        news.event.absolute = shared.file.get(r::RADV);
+    }
+
+    /// One interrupt decision.
+    fn tell(&self, env: &Env, news: News) {
+        let mut event = news.event;
+        if news.published {
+            if event.packet == 0 {
+                event.now |= cause::RXT0;
+            } else {
+                event.delayed = true;
+            }
+            if news.small {
+                event.now |= cause::SRPD | cause::RXT0;
+            }
+        }
+        if event.now != 0 || event.delayed {
+            self.shared.irq.lock().received(env, event);
+        }
+    }
+}
