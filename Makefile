@@ -15,7 +15,7 @@ BENCH ?= all
 PURE := guest-mem wire regs pci snapshot frame model e1000
 NIGHTLY ?= nightly
 # Crates with a test `loom` that goes through every order of their threads' steps.
-LOOM := roster
+LOOM := roster lease
 
 .PHONY: all build demo test test-long lint fmt clippy deny docs bench fuzz fuzz-quick loom miri \
     coverage clean help
@@ -86,7 +86,7 @@ fuzz-quick: ## every fuzz target for 5 s, as CI does
 	@CACHE=$(CACHE) fuzz/run 5 $(FUZZ_TARGETS)
 
 loom: ## what threads do to each other in the lock-free parts, in every order it can happen in
-	RUSTFLAGS="--cfg loom" $(CARGO) test --target-dir $(or $(CARGO_TARGET_DIR),target)/loom \
+	LOOM_MAX_PREEMPTIONS=3 RUSTFLAGS="--cfg loom" $(CARGO) test --target-dir $(or $(CARGO_TARGET_DIR),target)/loom \
 	    $(LOOM:%=-p hypernic-%) --test loom
 
 miri: ## the pure crates under Miri (needs a nightly with the components miri and rust-src)
