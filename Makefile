@@ -86,7 +86,7 @@ fuzz-quick: ## every fuzz target for 5 s, as CI does
 	@CACHE=$(CACHE) fuzz/run 5 $(FUZZ_TARGETS)
 
 loom: ## what threads do to each other in the lock-free parts, in every order it can happen in
-	LOOM_MAX_PREEMPTIONS=3 RUSTFLAGS="--cfg loom" $(CARGO) test --target-dir $(or $(CARGO_TARGET_DIR),target)/loom \
+	RUSTFLAGS="--cfg loom" $(CARGO) test --target-dir $(or $(CARGO_TARGET_DIR),target)/loom \
 	    $(LOOM:%=-p hypernic-%) --test loom
 
 miri: ## the pure crates under Miri (needs a nightly with the components miri and rust-src)

@@ -7,6 +7,13 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
+/// All orders with at most three preemptions, beside those where a thread waits.
+fn explore(steps: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(steps);
+}
+
 /// A ring without wrap-around: the next place to be given out, and what was published, in order.
 #[derive(Default)]
 struct Ring {
@@ -78,7 +85,7 @@ fn check(published: &[Part], sent: u32) {
 
 #[test]
 fn parts_are_published_once_and_in_order_whoever_is_slow() {
-    loom::model(|| {
+    explore(|| {
         let of = Arc::new(Ringed::new(Ring::default()));
         let others: Vec<_> = [1, 2]
             .map(|sender| {
@@ -100,7 +107,7 @@ fn parts_are_published_once_and_in_order_whoever_is_slow() {
 
 #[test]
 fn what_was_revoked_is_told_apart_from_what_was_published() {
-    loom::model(|| {
+    explore(|| {
         let of = Arc::new(Ringed::new(Ring::default()));
         let others: Vec<_> = [1, 2]
             .map(|sender| {
@@ -126,7 +133,7 @@ fn what_was_revoked_is_told_apart_from_what_was_published() {
 
 #[test]
 fn a_lease_ends_before_what_it_stands_on_is_changed() {
-    loom::model(|| {
+    explore(|| {
         let of = Arc::new(Ringed::new(Ring::default()));
         let memory = Arc::new(AtomicU32::new(0));
         let other = {
@@ -159,7 +166,7 @@ fn a_lease_ends_before_what_it_stands_on_is_changed() {
 
 #[test]
 fn whoever_waits_for_quiet_gets_it_and_sees_all_that_was_given_out() {
-    loom::model(|| {
+    explore(|| {
         let of = Arc::new(Ringed::new(Ring::default()));
         let other = {
             let of = Arc::clone(&of);
@@ -209,7 +216,7 @@ impl Bell {
 
 #[test]
 fn whoever_was_short_of_leases_is_woken() {
-    loom::model(|| {
+    explore(|| {
         let of = Arc::new(Ringed::new(Ring::default()));
         let waiting = Arc::new(Mutex::new(false));
         let bell = Arc::new(Bell::default());
