@@ -12,7 +12,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 /// Things of one peer that have not ended; a device with more is out of order until they have.
-pub(crate) const MOST: usize = 1024;
+pub(crate) const MOST: usize = 2048;
 
 type Thing = Box<dyn Send>;
 

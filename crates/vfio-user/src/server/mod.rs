@@ -35,6 +35,9 @@ use crate::undertaker::{MOST, PeerFd, Undertaker};
 /// Replies that may wait for a client that does not read them; then it is not listened to.
 const MAX_BACKLOG: usize = 256 << 10;
 
+/// How long a client is not listened to because what it gave has not ended.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// How often, in calls, the rest is looked at while the client keeps us busy.
 const SCAN_EVERY: u32 = 8;
 
@@ -98,6 +101,8 @@ pub struct Server {
     served_one: bool,
     /// Given up for a moment when descriptors run out; see `accept`.
     spare: Option<OwnedFd>,
+    /// Since when too much of what clients gave has not ended.
+    choked: Option<Instant>,
 }
 
 impl Server {
@@ -141,6 +146,7 @@ impl Server {
             calls: 0,
             served_one: false,
             spare: None,
+            choked: None,
         };
         server.spare = rustix::io::fcntl_dupfd_cloexec(&server.epoll, 0).ok();
         if let Some(fd) = server.listener.connected.take() {
@@ -290,8 +296,16 @@ impl Server {
                     }
                 }
             }
+            // Nor one whose descriptors come faster than they are closed; those that do not close at
+            // all are the end of it.
             if self.session.undertaker.left() > MOST {
+                let since = *self.choked.get_or_insert_with(Instant::now);
+                if since.elapsed() < PATIENCE {
+                    break;
+                }
                 self.session.todo.close = Some("too much of what it gave does not end");
+            } else {
+                self.choked = None;
             }
             if used >= budget || self.session.todo.close.is_some() {
                 break;
