@@ -68,15 +68,20 @@ fn cases(options: &Options) -> Vec<Case> {
     cases
 }
 
+/// There are many cases, so there are fewer rounds than elsewhere.
+fn rounds(options: &Options) -> usize {
+    options.rounds().min(5)
+}
+
 fn seconds(options: &Options) -> f64 {
     if options.quick { 0.15 } else { 0.4 }
 }
 
 /// How long the module takes, in seconds.
 pub fn estimate(options: &Options) -> f64 {
-    let sockets = (cases(options).len() + KINDS.len()) * options.rounds();
+    let sockets = (cases(options).len() + KINDS.len()) * rounds(options);
     let specs = inside::specs(true).len() as f64;
-    8.0 + sockets as f64 * (seconds(options) + 0.1) + specs * options.rounds() as f64 * 0.15
+    8.0 + sockets as f64 * (seconds(options) + 0.1) + specs * rounds(options) as f64 * 0.15
 }
 
 /// The loop moves what arrives: segments of a large send.
@@ -102,7 +107,7 @@ pub fn run(options: &Options) -> Result<Report> {
         .map(|s| Column::new(format!("{s:?}")))
         .collect();
     eprint!("  inside one process");
-    in_turns(&mut quiet, options.rounds(), &mut within, |i| {
+    in_turns(&mut quiet, rounds(options), &mut within, |i| {
         let frames = 20_000_000 / (400 + specs[i].shape().size);
         let found = inside::measure(specs[i], frames, 4);
         Ok(Reading {
@@ -137,7 +142,7 @@ pub fn run(options: &Options) -> Result<Report> {
     columns.extend(KINDS.map(|k| Column::new(format!("ceiling {k:?}"))));
     eprint!("  over sockets, {} cases", cases.len());
     let core = machine::cores().1;
-    in_turns(&mut quiet, options.rounds(), &mut columns, |i| {
+    in_turns(&mut quiet, rounds(options), &mut columns, |i| {
         let Some(case) = cases.get(i) else {
             let length = Duration::from_secs_f64(seconds(options));
             let ns = beside_guest(arriving(KINDS[i - ceilings]), RING, 32, length, core);

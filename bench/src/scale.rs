@@ -184,27 +184,37 @@ impl Town {
                 }
                 let took = start.elapsed().as_secs_f64();
                 let received: u64 = shares.iter().sum();
-                // What is under way now is nobody's.
-                std::thread::sleep(Duration::from_millis(30));
-                for _ in 0..2 {
-                    for guest in &mut *guests {
-                        while guest.receive(4 * BURST, |_| {}).map_err(driver)? > 0 {}
-                        guest.refill().map_err(driver)?;
-                    }
-                    std::thread::sleep(Duration::from_millis(5));
-                }
                 Ok::<_, crate::error::Error>((received, took, shares))
             });
             work.join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })?;
+        let cpu = self.fabric.cpu() - cpu;
+        self.settle()?;
         Ok(Reading {
             value: received as f64 / took / 1e6,
             raw: json!({
                 "received": received, "seconds": took, "fairness": fairness(&shares),
-                "daemon_cpu": self.fabric.cpu() - cpu,
+                "daemon_cpu": cpu,
             }),
         })
+    }
+}
+
+impl Town {
+    /// Takes in what is still under way, so that it is neither the next sample's nor anybody's work while all are idle.
+    fn settle(&mut self) -> Result<()> {
+        let until = Instant::now() + Duration::from_secs(5);
+        let mut quiet = 0;
+        while quiet < 3 && Instant::now() < until {
+            let mut came = 0;
+            for guest in &mut self.guests {
+                came += guest.receive(4 * BURST, |_| {}).map_err(driver)?;
+            }
+            quiet = if came == 0 { quiet + 1 } else { 0 };
+            std::thread::sleep(Duration::from_millis(if came == 0 { 10 } else { 1 }));
+        }
+        Ok(())
     }
 }
 
