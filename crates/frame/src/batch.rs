@@ -10,6 +10,9 @@ pub const MAX_BATCH: usize = 256;
 /// frames whole.
 pub const HEAD: usize = 64;
 
+/// By how many heads the storage grows.
+const HEADS_AT_ONCE: usize = 32;
+
 /// The notes of a frame that has none.
 const NO_NOTES: &Offload = &Offload::NONE;
 
@@ -153,9 +156,31 @@ impl<'v> Batch<'v> {
     fn open_head(&mut self) -> &mut [u8; HEAD] {
         let at = self.frames.len();
         if self.heads.len() <= at {
-            self.heads.resize(at + 1, Head([0; HEAD]));
+            self.more_heads();
         }
         &mut self.heads[at].0
+    }
+
+    #[cold]
+    fn more_heads(&mut self) {
+        let more = self.heads.len() + HEADS_AT_ONCE;
+        self.heads.resize(more, Head([0; HEAD]));
+    }
+
+    /// Adds a whole frame without notes, made of one run: what [`Batch::push_slice`] and
+    /// [`Batch::end`] do for it, in less time. No frame may be under way.
+    #[inline]
+    pub fn push_frame(&mut self, slice: ReadSlice<'v>) {
+        debug_assert_eq!(self.open.len, 0, "a frame is under way");
+        let copied = slice.copy_head(self.open_head());
+        let rest = slice.sub(copied, usize::MAX);
+        self.frames.push(Meta {
+            run: Piece::Memory(rest),
+            len: slice.len() as u32,
+            runs: u32::from(!rest.is_empty()),
+            first: 0,
+            notes: 0,
+        });
     }
 
     /// Adds a copy of `bytes` to the frame being built.
@@ -453,6 +478,7 @@ mod tests {
     enum Step {
         Bytes(Vec<u8>),
         Slice(Vec<u8>),
+        Frame(Vec<u8>),
         End(bool),
         Abandon,
     }
@@ -462,6 +488,7 @@ mod tests {
         prop_oneof![
             bytes().prop_map(Step::Bytes),
             bytes().prop_map(Step::Slice),
+            bytes().prop_map(Step::Frame),
             any::<bool>().prop_map(Step::End),
             Just(Step::Abandon),
         ]
@@ -484,6 +511,12 @@ mod tests {
                     Step::Slice(bytes) => {
                         batch.push_slice(ReadSlice::from_bytes(bytes));
                         open.extend_from_slice(bytes);
+                    }
+                    // Only where no frame is under way.
+                    Step::Frame(_) if !open.is_empty() => {}
+                    Step::Frame(bytes) => {
+                        batch.push_frame(ReadSlice::from_bytes(bytes));
+                        want.push((bytes.clone(), true));
                     }
                     Step::End(plain) => {
                         let notes = Offload { csum_valid: !plain, ..Offload::NONE };

@@ -41,13 +41,35 @@ pub enum FaultKind {
 /// A pinned map. Hold it for one batch, not longer: unmap waits for it.
 pub struct View<'m> {
     table: RwLockReadGuard<'m, Table>,
-    /// Index of the region that served the last access; rings and buffers cluster.
-    hit: Cell<usize>,
+    /// Regions that served the last accesses; rings and buffers cluster, most often in one of two
+    /// (memory below and above 4 GiB).
+    near: [Cell<Near>; 2],
+    /// The one to be replaced next.
+    older: Cell<bool>,
     /// Copies of remote memory, which slices of this view may point into.
     bounced: RefCell<Vec<Arc<[AtomicU64]>>>,
     faults: &'m AtomicU64,
     #[cfg(feature = "meter")]
     meter: &'m crate::Meter,
+}
+
+/// A mapped region, ready for use. It stays what it is as long as the view holds the table.
+#[derive(Clone, Copy)]
+struct Near {
+    iova: u64,
+    /// Bytes of it that may be read, and written: all or none.
+    read: u64,
+    write: u64,
+    base: NonNull<u8>,
+}
+
+impl Near {
+    const NOTHING: Near = Near {
+        iova: 0,
+        read: 0,
+        write: 0,
+        base: NonNull::dangling(),
+    };
 }
 
 impl<'m> View<'m> {
@@ -58,7 +80,8 @@ impl<'m> View<'m> {
     ) -> Self {
         Self {
             table,
-            hit: Cell::new(0),
+            near: [const { Cell::new(Near::NOTHING) }; 2],
+            older: Cell::new(false),
             bounced: RefCell::default(),
             faults,
             #[cfg(feature = "meter")]
@@ -71,19 +94,53 @@ impl<'m> View<'m> {
         Err(Fault { iova, len, kind })
     }
 
+    /// Where `iova..iova+len` is, if it is a part of one of the regions used last and not empty.
+    #[inline(always)]
+    fn near(&self, iova: u64, len: u64, write: bool) -> Option<NonNull<u8>> {
+        for near in &self.near {
+            let near = near.get();
+            let at = iova.wrapping_sub(near.iova);
+            let room = if write { near.write } else { near.read };
+            if at < room && len <= room - at && len > 0 {
+                #[cfg(feature = "meter")]
+                self.meter.note(iova, len, write);
+                // SAFETY: `at` is inside of the region, which lies whole in a live mapping, pinned by
+                // this view; mappings are not longer than an address is.
+                return Some(unsafe { near.base.add(at as usize) });
+            }
+        }
+        None
+    }
+
+    /// Keeps a region at hand.
+    fn keep_near(&self, region: &Region) {
+        if let Backing::Mapped(mapping, offset) = &region.backing {
+            let older = self.older.get();
+            self.older.set(!older);
+            self.near[usize::from(older)].set(Near {
+                iova: region.iova,
+                read: if region.prot.read { region.len } else { 0 },
+                write: if region.prot.write { region.len } else { 0 },
+                base: mapping.at(*offset),
+            });
+        }
+    }
+
     /// The region that holds `iova`, and the bytes left in it from there.
     fn find(&self, iova: u64) -> Option<(&Region, u64)> {
         let regions = &self.table.regions;
-        let inside = |r: &Region| iova >= r.iova && iova <= r.last();
-        if let Some(r) = regions.get(self.hit.get()).filter(|r| inside(r)) {
-            return Some((r, r.len - (iova - r.iova)));
-        }
         let at = regions.partition_point(|r| r.iova <= iova).checked_sub(1)?;
         let r = &regions[at];
-        if !inside(r) {
+        if iova > r.last() {
             return None;
         }
-        self.hit.set(at);
+        let here = |near: &Cell<Near>| {
+            let near = near.get();
+            near.iova == r.iova && near.read | near.write != 0
+        };
+        if !self.near.iter().any(here) {
+            self.keep_near(r);
+        }
         Some((r, r.len - (iova - r.iova)))
     }
 
@@ -96,6 +153,7 @@ impl<'m> View<'m> {
 
     /// Calls `each` for every contiguous run of `iova..iova+len`, in order. Nothing is called
     /// unless the whole range is there: an access is done whole or not at all.
+    #[cold]
     fn runs(
         &self,
         iova: u64,
@@ -212,8 +270,14 @@ impl<'m> View<'m> {
     ///
     /// # Errors
     /// A [`Fault`] when any byte is out of reach; nothing is copied then.
+    #[inline]
     pub fn read(&self, iova: u64, out: &mut [u8]) -> Result<(), Fault> {
         let len = out.len() as u64;
+        if let Some(ptr) = self.near(iova, len, false) {
+            // SAFETY: promise of `near`.
+            unsafe { ReadSlice::new(ptr, out.len()) }.copy_to(0, out);
+            return Ok(());
+        }
         let mut done = 0;
         self.runs(iova, len, false, &mut |ptr, n| {
             // SAFETY: `runs` yields runs inside live mappings, pinned by this view.
@@ -227,8 +291,14 @@ impl<'m> View<'m> {
     ///
     /// # Errors
     /// A [`Fault`] when any byte is out of reach; nothing is written then.
+    #[inline]
     pub fn write(&self, iova: u64, bytes: &[u8]) -> Result<(), Fault> {
         let len = bytes.len() as u64;
+        if let Some(ptr) = self.near(iova, len, true) {
+            // SAFETY: promise of `near`, which looked whether it may be written.
+            unsafe { WriteSlice::new(ptr, bytes.len()) }.copy_from(0, bytes);
+            return Ok(());
+        }
         let mut done = 0;
         self.runs(iova, len, true, &mut |ptr, n| {
             // SAFETY: as in `read`; `runs` checked that the region is writable.
@@ -243,8 +313,14 @@ impl<'m> View<'m> {
     ///
     /// # Errors
     /// As [`View::write`].
+    #[inline]
     pub fn write_release(&self, iova: u64, bytes: &[u8]) -> Result<(), Fault> {
         fence(Ordering::Release);
+        if let Some(ptr) = self.near(iova, bytes.len() as u64, true) {
+            // SAFETY: as in `write`.
+            unsafe { WriteSlice::new(ptr, bytes.len()) }.store(bytes);
+            return Ok(());
+        }
         let mut done = 0;
         self.runs(iova, bytes.len() as u64, true, &mut |ptr, n| {
             // SAFETY: as in `write`.
@@ -258,22 +334,37 @@ impl<'m> View<'m> {
     ///
     /// # Errors
     /// As [`View::read`].
+    #[inline]
     pub fn read_acquire(&self, iova: u64, out: &mut [u8]) -> Result<(), Fault> {
         let result = self.read(iova, out);
         fence(Ordering::Acquire);
         result
     }
 
+    /// Borrows a range for reading, if it is one run of a region used just before. `None` says
+    /// nothing: ask [`View::read_slices`].
+    #[inline]
+    pub fn read_run(&self, iova: u64, len: u64) -> Option<ReadSlice<'_>> {
+        let ptr = self.near(iova, len, false)?;
+        // SAFETY: promise of `near`, pinned by this view as long as it is borrowed.
+        Some(unsafe { ReadSlice::new(ptr, len as usize) })
+    }
+
     /// Borrows a range for reading, run by run (more than one run where it crosses regions).
     ///
     /// # Errors
     /// As [`View::read`]; nothing is visited then.
+    #[inline]
     pub fn read_slices<'v>(
         &'v self,
         iova: u64,
         len: u64,
         visit: &mut dyn FnMut(ReadSlice<'v>),
     ) -> Result<(), Fault> {
+        if let Some(slice) = self.read_run(iova, len) {
+            visit(slice);
+            return Ok(());
+        }
         // SAFETY: `runs` yields runs inside live mappings, pinned by this view for `'v`.
         self.runs(iova, len, false, &mut |ptr, n| {
             visit(unsafe { ReadSlice::new(ptr, n) })
@@ -284,12 +375,18 @@ impl<'m> View<'m> {
     ///
     /// # Errors
     /// As [`View::write`]; nothing is visited then.
+    #[inline]
     pub fn write_slices<'v>(
         &'v self,
         iova: u64,
         len: u64,
         visit: &mut dyn FnMut(WriteSlice<'v>),
     ) -> Result<(), Fault> {
+        if let Some(ptr) = self.near(iova, len, true) {
+            // SAFETY: promise of `near`, pinned by this view for `'v`.
+            visit(unsafe { WriteSlice::new(ptr, len as usize) });
+            return Ok(());
+        }
         // SAFETY: as above, and `runs` checked that the regions are writable.
         self.runs(iova, len, true, &mut |ptr, n| {
             visit(unsafe { WriteSlice::new(ptr, n) })

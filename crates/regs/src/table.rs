@@ -169,19 +169,28 @@ impl File {
     }
 
     /// The stored value of a single register.
+    #[inline]
     pub fn get(&self, id: Id) -> u32 {
-        self.get_at(id, 0)
+        let first = self.table.first[id.index()] as usize;
+        self.words
+            .get(first)
+            .map_or(0, |word| word.load(Ordering::Acquire))
     }
 
     /// The stored value of one element; 0 for memory.
+    #[inline]
     pub fn get_at(&self, id: Id, element: u32) -> u32 {
         self.word(id, element)
             .map_or(0, |word| word.load(Ordering::Acquire))
     }
 
     /// Stores without a mask: what the device itself does.
+    #[inline]
     pub fn set(&self, id: Id, value: u32) {
-        self.set_at(id, 0, value);
+        let first = self.table.first[id.index()] as usize;
+        if let Some(word) = self.words.get(first) {
+            word.store(value, Ordering::Release);
+        }
     }
 
     /// As [`File::set`], one element. Memory is not kept here.

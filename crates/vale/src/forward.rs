@@ -7,6 +7,7 @@ use wire::{ETHERNET_HEADER, MacAddr, SegmentError};
 
 use crate::Nanos;
 use crate::counters::{Counters, add};
+use crate::direct;
 use crate::guard::{Cost, Kind as Flood, vlan_of};
 use crate::port::{Blocked, Port};
 use crate::switch::{Shared, slot};
@@ -104,6 +105,12 @@ impl Scratch {
     ) -> (usize, Option<Blocked>) {
         let now = shared.now();
         let ports = shared.ports();
+        if shared.direct
+            && !shared.is_guarded()
+            && let Some(done) = direct::deliver(shared, from, &ports, batch, picks, now)
+        {
+            return done;
+        }
         let (allowed, charged) = match &from.rate_in {
             Some(rate) => rate.admit(now, costs(batch, picks)),
             None => (picks.len(), Cost::default()),

@@ -58,6 +58,7 @@
 #![warn(missing_docs)]
 
 mod counters;
+mod direct;
 mod forward;
 mod guard;
 mod keeper;

@@ -147,6 +147,8 @@ pub(crate) struct Shared {
     next_id: AtomicU32,
     backpressure: bool,
     stall_bound: Nanos,
+    /// Batches between two stations take the direct path. Always, but in tests that compare.
+    pub(crate) direct: bool,
     alarm: RwLock<Option<Arc<dyn Wake>>>,
     has_alarm: AtomicBool,
     /// When somebody will call `tick`.
@@ -179,6 +181,7 @@ impl Switch {
             next_id: AtomicU32::new(0),
             backpressure: config.backpressure,
             stall_bound: nanos(config.stall_bound),
+            direct: true,
             alarm: RwLock::new(None),
             has_alarm: AtomicBool::new(false),
             armed: AtomicU64::new(Nanos::MAX),
@@ -188,6 +191,12 @@ impl Switch {
         Switch {
             shared: Arc::new(shared),
         }
+    }
+
+    /// Chooses the path before the first port is attached.
+    #[cfg(test)]
+    pub(crate) fn set_direct(&mut self, on: bool) {
+        Arc::get_mut(&mut self.shared).expect("no port yet").direct = on;
     }
 
     /// Adds a port. `to` takes what leaves the switch there; what enters is delivered into the port

@@ -95,10 +95,17 @@ impl Ring {
 }
 
 /// Descriptors copied out of a ring, many at a time. What is decided is decided on the copy.
+#[derive(Debug)]
 pub(crate) struct Fetcher {
     copy: [u8; WINDOW * SIZE as usize],
     first: u32,
     count: u32,
+}
+
+impl Default for Fetcher {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Fetcher {
@@ -115,6 +122,20 @@ impl Fetcher {
         self.count = 0;
     }
 
+    /// As [`Fetcher::get`], with those behind it that were copied at once.
+    pub(crate) fn ready(
+        &mut self,
+        view: &View<'_>,
+        ring: &Ring,
+        index: u32,
+        ready: u32,
+        fetched: &mut u64,
+    ) -> Result<&[[u8; SIZE as usize]], Fault> {
+        self.fetch(view, ring, index, ready, fetched)?;
+        let (all, _) = self.copy.as_chunks();
+        Ok(&all[(index - self.first) as usize..self.count as usize])
+    }
+
     /// The descriptor at `index`, of which at least `ready` from there on belong to us. `fetched`
     /// counts descriptors read from memory.
     pub(crate) fn get(
@@ -125,6 +146,21 @@ impl Fetcher {
         ready: u32,
         fetched: &mut u64,
     ) -> Result<[u8; SIZE as usize], Fault> {
+        self.fetch(view, ring, index, ready, fetched)?;
+        let (all, _) = self.copy.as_chunks();
+        Ok(all[(index - self.first) as usize])
+    }
+
+    /// Sees to it that the descriptor at `index` is in the copy.
+    #[inline]
+    fn fetch(
+        &mut self,
+        view: &View<'_>,
+        ring: &Ring,
+        index: u32,
+        ready: u32,
+        fetched: &mut u64,
+    ) -> Result<(), Fault> {
         let inside = index.wrapping_sub(self.first) < self.count;
         if !inside {
             let count = ready.min(WINDOW as u32).min(ring.len - index).max(1);
@@ -135,10 +171,7 @@ impl Fetcher {
             self.first = index;
             self.count = count;
         }
-        let at = (index - self.first) as usize * SIZE as usize;
-        let mut desc = [0; SIZE as usize];
-        desc.copy_from_slice(&self.copy[at..at + SIZE as usize]);
-        Ok(desc)
+        Ok(())
     }
 }
 

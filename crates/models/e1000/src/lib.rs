@@ -38,6 +38,7 @@ mod shared;
 pub mod state;
 mod stats;
 mod tx;
+mod tx_lane;
 mod variant;
 mod verdict;
 mod wake;

@@ -156,6 +156,27 @@ impl Tally {
         self.by_group(dst, Stat::Bptc, Stat::Mptc);
     }
 
+    /// `n` frames of one length sent, each to one station; `len` with FCS.
+    pub(crate) fn sent_alike(&mut self, n: u64, len: u64) {
+        if n == 0 {
+            return;
+        }
+        const BINS: [(u64, Stat); 5] = [
+            (1023, Stat::Ptc1522),
+            (511, Stat::Ptc1023),
+            (255, Stat::Ptc511),
+            (127, Stat::Ptc255),
+            (64, Stat::Ptc127),
+        ];
+        self.sent(len, &[0; 6]);
+        let beyond = BINS.iter().find(|(size, _)| len > *size);
+        self.add(beyond.map_or(Stat::Ptc64, |(_, stat)| *stat), n - 1);
+        self.add(Stat::Tpt, n - 1);
+        self.add(Stat::Gptc, n - 1);
+        self.add(Stat::Tot, (n - 1) * len);
+        self.add(Stat::Gotc, (n - 1) * len);
+    }
+
     fn by_size(&mut self, first: Stat, len: u64) {
         let at = first as usize + bin(len);
         self.counts[at] += 1;
@@ -347,6 +368,28 @@ mod tests {
         assert_eq!(stats.read(r::TORH), Some(0));
         assert_eq!(stats.read(r::TORL), Some(0));
         assert_eq!(stats.read(r::TORH), Some(0));
+    }
+
+    #[test]
+    fn frames_alike_count_as_they_would_one_by_one() {
+        for len in [64, 65, 127, 128, 255, 256, 511, 512, 1023, 1024, 9000] {
+            let (mut one, mut many) = (Tally::new(), Tally::new());
+            for _ in 0..7 {
+                one.sent(len, &[2, 0, 0, 0, 0, 1]);
+            }
+            many.sent_alike(7, len);
+            many.sent_alike(0, 99);
+            let (a, b) = (Stats::default(), Stats::default());
+            a.add(&one);
+            b.add(&many);
+            for (id, _) in SINGLE {
+                assert_eq!(a.read(id), b.read(id), "{len} bytes");
+            }
+            for (low, high, _) in PAIRS {
+                assert_eq!(a.read(low), b.read(low), "{len} bytes");
+                assert_eq!(a.read(high), b.read(high), "{len} bytes");
+            }
+        }
     }
 
     #[test]

@@ -33,6 +33,20 @@ const MAX_DESCS: u32 = 1024;
 const STATUS_AT: u64 = 12;
 const FCS: usize = 4;
 
+/// Bytes gathered for one batch, about a quarter of a processor's own cache: what is prefetched, and
+/// what the receiver is about to read, shall still be there when it is copied.
+const MOST_BYTES: usize = 256 << 10;
+/// The picks of a batch that is offered whole.
+const EACH: [u16; MAX_BATCH] = {
+    let mut each = [0; MAX_BATCH];
+    let mut i = 0;
+    while i < MAX_BATCH {
+        each[i] = i as u16;
+        i += 1;
+    }
+    each
+};
+
 /// What the transmitter remembers from call to call.
 #[derive(Debug, Default)]
 pub(crate) struct TxState {
@@ -41,13 +55,17 @@ pub(crate) struct TxState {
     pub(crate) taken: usize,
     /// The last run ended before its work did: somebody owes it another.
     pub(crate) unfinished: bool,
+    /// Storage of a batch.
+    pub(crate) fetcher: Fetcher,
     pub(crate) marks: Vec<Mark>,
+    /// What marks remember, the first from before the batch.
+    pub(crate) contexts: Vec<Contexts>,
+    /// Descriptors to be written back.
     pub(crate) written: Vec<u32>,
-    pub(crate) picks: Vec<u16>,
 }
 
 /// What the walk along the ring carries from descriptor to descriptor.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contexts {
     /// The last context descriptor with TSE and the last without: the chip keeps both.
     pub(crate) segmenting: Context,
@@ -59,22 +77,23 @@ pub(crate) struct Contexts {
 /// A place up to which the ring is done once `frames` of the batch are taken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
-    frames: usize,
+    pub(crate) frames: u32,
     /// The next descriptor.
-    next: u32,
-    memory: Contexts,
+    pub(crate) next: u32,
+    /// What the walk carried there, in the list of contexts.
+    pub(crate) memory: u32,
     /// Descriptors to write back up to here, in the list of them.
-    written: usize,
+    pub(crate) written: u32,
     /// An RS descriptor without IDE was passed; one with IDE.
-    now: bool,
-    delayed: bool,
+    pub(crate) now: bool,
+    pub(crate) delayed: bool,
     /// A packet with segmentation ends here.
-    tso: Option<Tso>,
+    pub(crate) tso: Option<Tso>,
 }
 
 /// How a packet with segmentation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tso {
+pub(crate) enum Tso {
     Sent,
     /// Its length was not the one its context announced (manual §3.3.7.1), or it could not be cut.
     Failed,
@@ -138,19 +157,21 @@ struct Packet {
     fcs_included: bool,
 }
 
-struct Walk<'a, 'v> {
+pub(crate) struct Walk<'a, 'v> {
     shared: &'a Shared,
-    view: &'v View<'v>,
-    ring: Ring,
+    pub(crate) view: &'v View<'v>,
+    pub(crate) ring: Ring,
     caps: Caps,
-    at: u32,
-    left: u32,
+    pub(crate) at: u32,
+    pub(crate) left: u32,
     memory: Contexts,
     packet: Packet,
-    now: bool,
-    delayed: bool,
-    /// Bytes that may still be gathered.
-    room: usize,
+    /// Bytes of the packets so far.
+    pub(crate) bytes: usize,
+    pub(crate) now: bool,
+    pub(crate) delayed: bool,
+    /// Bytes that may still be gathered in this turn.
+    pub(crate) room: usize,
 }
 
 impl Transmit for Sender {
@@ -207,6 +228,7 @@ impl Transmit for Sender {
                 left,
                 memory: state.memory,
                 packet: Packet::default(),
+                bytes: 0,
                 now: false,
                 delayed: false,
                 room,
@@ -215,21 +237,19 @@ impl Transmit for Sender {
             let end = walk.fill(&mut state, &mut batch, &mut pieces, limit);
             room = walk.room;
             let offered = batch.len();
-            let mut picks = std::mem::take(&mut state.picks);
-            batch.all_picks(&mut picks);
+            let picks = &EACH[..offered];
             let taken = if offered == 0 {
                 0
             } else if loopback {
                 // What our own receiver has no room for is missed, as on a wire.
-                let kept = crate::rx::deliver(shared, env, &batch, &picks);
+                let kept = crate::rx::deliver(shared, env, &batch, picks);
                 if kept < offered {
                     crate::rx::give_up(shared, env, &batch, &picks[kept..]);
                 }
                 offered
             } else {
-                to.deliver(&batch, &picks).min(offered)
+                to.deliver(&batch, picks).min(offered)
             };
-            state.picks = picks;
             let moved = finish(shared, env, &view, &mut state, &ring, &batch, taken);
             *steps = steps.saturating_sub(moved);
             budget = budget.saturating_sub(taken);
@@ -265,21 +285,32 @@ impl<'v> Walk<'_, 'v> {
         pieces: &mut Vec<ReadSlice<'v>>,
         limit: usize,
     ) -> End {
-        let mut fetcher = Fetcher::new();
         let mut fetched = 0;
+        state.fetcher.forget();
         state.marks.clear();
         state.written.clear();
+        state.contexts.clear();
+        state.contexts.push(self.memory);
         pieces.clear();
         // The packet at the head may have been sent in part.
         let mut skip = state.taken;
         let end = loop {
-            if batch.len() >= limit || self.room == 0 {
+            if batch.len() >= limit || self.is_full() {
                 break End::Full;
             }
             if self.left == 0 {
                 break self.out_of_descs(state, batch, pieces);
             }
-            let got = fetcher.get(self.view, &self.ring, self.at, self.left, &mut fetched);
+            let between = self.packet.request.is_none() && !self.memory.skipping;
+            if self.shared.lane && between && skip == 0 {
+                let room = (limit - batch.len()).min(self.left as usize);
+                if self.lane(state, batch, pieces, room, &mut fetched) {
+                    continue;
+                }
+            }
+            let got = state
+                .fetcher
+                .get(self.view, &self.ring, self.at, self.left, &mut fetched);
             let Ok(raw) = got else {
                 count(&self.shared.counters.tx_dma_fault, 1);
                 break End::Fault;
@@ -302,7 +333,7 @@ impl<'v> Walk<'_, 'v> {
                 }
                 continue;
             }
-            self.room = self.room.saturating_sub(self.packet.len);
+            self.gathered(self.packet.len);
             if !self.emit(state, batch, pieces, skip) {
                 break End::Full;
             }
@@ -310,6 +341,18 @@ impl<'v> Walk<'_, 'v> {
         };
         count(&self.shared.counters.tx_desc_fetched, fetched);
         end
+    }
+
+    /// Whether no more bytes are gathered, in this batch or in this turn.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.room == 0 || self.bytes >= MOST_BYTES
+    }
+
+    #[inline]
+    pub(crate) fn gathered(&mut self, len: usize) {
+        self.bytes = self.bytes.saturating_add(len);
+        self.room = self.room.saturating_sub(len);
     }
 
     /// Adds a descriptor to the packet. Returns whether the packet is complete.
@@ -486,11 +529,14 @@ impl<'v> Walk<'_, 'v> {
     }
 
     fn mark(&mut self, state: &mut TxState, batch: &Batch<'_>, tso: Option<Tso>) {
+        if state.contexts.last() != Some(&self.memory) {
+            state.contexts.push(self.memory);
+        }
         let mark = Mark {
-            frames: batch.len(),
+            frames: batch.len() as u32,
             next: self.at,
-            memory: self.memory,
-            written: state.written.len(),
+            memory: state.contexts.len() as u32 - 1,
+            written: state.written.len() as u32,
             now: self.now,
             delayed: self.delayed,
             tso,
@@ -516,7 +562,11 @@ fn finish(
 ) -> u32 {
     let mut tally = Tally::new();
     sent(shared, batch, taken, &mut tally);
-    let done = state.marks.partition_point(|m| m.frames <= taken);
+    let within = |m: &Mark| m.frames as usize <= taken;
+    let done = match state.marks.last() {
+        Some(last) if within(last) => state.marks.len(),
+        _ => state.marks.partition_point(within),
+    };
     let Some(last) = done.checked_sub(1).map(|i| state.marks[i]) else {
         shared.stats.add(&tally);
         state.taken += taken;
@@ -529,9 +579,11 @@ fn finish(
     }
     shared.stats.add(&tally);
     // Frames of the next packet that went out before the sink was full.
-    state.taken = taken - last.frames;
-    state.memory = last.memory;
-    for &index in &state.written[..last.written] {
+    state.taken = taken - last.frames as usize;
+    if let Some(memory) = state.contexts.get(last.memory as usize) {
+        state.memory = *memory;
+    }
+    for &index in &state.written[..last.written as usize] {
         let at = ring.address(index).wrapping_add(STATUS_AT);
         if view.write_release(at, &[DD]).is_err() {
             count(&shared.counters.tx_dma_fault, 1);
@@ -580,10 +632,23 @@ fn finish(
 /// Counts the frames that were taken, as they are on the wire.
 fn sent(shared: &Shared, batch: &Batch<'_>, taken: usize, tally: &mut Tally) {
     let (mut frames, mut bytes) = (0, 0);
+    // Frames alike that follow each other are counted at once.
+    let (mut alike, mut alike_len) = (0, 0);
     for frame in batch.iter().take(taken) {
+        let len = frame.len();
+        frames += 1;
+        bytes += len as u64;
         let dst = frame.head().first_chunk::<6>().unwrap_or(&[0; 6]);
+        if frame.is_plain() && dst[0] & 1 == 0 {
+            if len != alike_len {
+                tally.sent_alike(alike, (alike_len + FCS) as u64);
+                (alike, alike_len) = (0, len);
+            }
+            alike += 1;
+            continue;
+        }
         let notes = frame.notes();
-        let (len, hdr) = (frame.len(), usize::from(notes.hdr_len));
+        let hdr = usize::from(notes.hdr_len);
         let mss = usize::from(notes.gso_size);
         if notes.gso == Gso::None || mss == 0 || len <= hdr {
             tally.sent((len + FCS) as u64, dst);
@@ -595,9 +660,8 @@ fn sent(shared: &Shared, batch: &Batch<'_>, taken: usize, tally: &mut Tally) {
                 payload -= size;
             }
         }
-        frames += 1;
-        bytes += len as u64;
     }
+    tally.sent_alike(alike, (alike_len + FCS) as u64);
     shared
         .counters
         .tx_frames

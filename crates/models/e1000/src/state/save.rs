@@ -213,9 +213,10 @@ fn save_transmitter(tx: &TxState) -> v1::Transmitter {
             },
         taken,
         unfinished,
-        marks: _,   // one call's
-        written: _, // one call's
-        picks: _,   // one call's
+        marks: _,    // one call's
+        written: _,  // one call's
+        fetcher: _,  // one call's
+        contexts: _, // one call's
     } = tx;
     v1::Transmitter {
         segmenting: save_context(segmenting),

@@ -1,0 +1,270 @@
+//! The direct path: a batch that one station sends to one other.
+//!
+//! Most batches are such, and all batches of one frame. They need one look at the table instead of
+//! one per frame, no lists and no merging: the picks go on as they came. Whatever is not exactly so
+//! (a group, a new address, a port without or with special rights) is left to the general stages
+//! ([`crate::forward`]), with the same counters.
+
+use std::sync::Arc;
+
+use frame::Batch;
+use wire::MacAddr;
+
+use crate::Nanos;
+use crate::counters::add;
+use crate::forward::ONE_DOMAIN;
+use crate::port::{Blocked, Port};
+use crate::switch::{Shared, slot};
+use crate::table::Key;
+
+/// Both addresses, as they stand in a frame.
+const ADDRESSES: usize = 12;
+
+/// What is known of a batch for the direct path.
+struct Alike {
+    src: MacAddr,
+    dst: MacAddr,
+    bytes: u64,
+}
+
+/// Both addresses and the bytes in all, if every frame is without notes and has the addresses of the
+/// first.
+fn alike(batch: &Batch<'_>, picks: &[u16]) -> Option<Alike> {
+    let frame = |pick: &u16| batch.get(usize::from(*pick));
+    let first = frame(picks.first()?)?.head().first_chunk::<ADDRESSES>()?;
+    let mut bytes = 0;
+    for pick in picks {
+        let frame = frame(pick)?;
+        let whole = frame.len() >= wire::ETHERNET_HEADER;
+        if !whole || !frame.is_plain() || frame.head().first_chunk()? != first {
+            return None;
+        }
+        bytes += frame.len() as u64;
+    }
+    Some(Alike {
+        dst: MacAddr::from_prefix(first)?,
+        src: MacAddr::from_prefix(&first[6..])?,
+        bytes,
+    })
+}
+
+/// Delivers the batch if it is one for the direct path. Returns what
+/// [`Scratch::forward`](crate::forward::Scratch::forward) does then.
+pub(crate) fn deliver(
+    shared: &Shared,
+    from: &Port,
+    ports: &[Arc<Port>],
+    batch: &Batch<'_>,
+    picks: &[u16],
+    now: Nanos,
+) -> Option<(usize, Option<Blocked>)> {
+    let Alike { src, dst, bytes } = alike(batch, picks)?;
+    let special = dst.is_multicast() || !src.is_unicast();
+    // What is sent to a group is none of ours, nor is, with it, a storm.
+    if special || !from.may_be(src) || from.rate_in.is_some() {
+        return None;
+    }
+    let to = {
+        let (src, dst) = (Key::new(src, ONE_DOMAIN), Key::new(dst, ONE_DOMAIN));
+        let table = shared.table.read();
+        if !table.touch(src, from.id, now) {
+            return None;
+        }
+        table.lookup(dst, now)?
+    };
+    let to = &ports[slot(ports, to)?];
+    if to.id == from.id || !to.is_alive() || to.rate_out.is_some() {
+        return None;
+    }
+    let taken = to.sink.deliver(batch, picks).min(picks.len());
+    to.note_progress(taken, now, shared.stall_bound());
+    let left = &picks[taken..];
+    let length = |pick: &u16| batch.get((*pick).into()).map_or(0, |f| f.len() as u64);
+    let left_bytes: u64 = left.iter().map(length).sum();
+    add(&to.counters.tx_frames, taken as u64);
+    add(&to.counters.tx_bytes, bytes - left_bytes);
+    let mut dealt = (picks.len() as u64, bytes);
+    let mut held = None;
+    if !left.is_empty() {
+        let waits = from.waits && shared.may_hold_up();
+        if waits && to.is_alive() && !to.is_stalled(now, shared.stall_bound()) {
+            add(&to.counters.held_up, 1);
+            to.note_held(now);
+            dealt = (taken as u64, bytes - left_bytes);
+            held = Some(Blocked::Full(to.clone()));
+        } else {
+            add(&to.counters.drop_no_room, left.len() as u64);
+            to.sink.give_up(batch, left);
+        }
+    }
+    add(&from.counters.rx_frames, dealt.0);
+    add(&from.counters.rx_bytes, dealt.1);
+    add(&from.counters.rx_unicast, dealt.0);
+    Some((dealt.0 as usize, held))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use frame::{Caps, Sink, Wake};
+    use parking_lot::Mutex;
+    use proptest::prelude::*;
+    use wire::Offload;
+
+    use super::*;
+    use crate::{PortConfig, Switch, SwitchConfig, SwitchPort};
+
+    /// Takes as many frames as it has room for.
+    #[derive(Default)]
+    struct Room {
+        left: AtomicUsize,
+        got: Mutex<Vec<Vec<u8>>>,
+        given_up: AtomicUsize,
+    }
+
+    impl Sink for Room {
+        fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+            let n = self.left.load(Relaxed).min(picks.len());
+            self.left.fetch_sub(n, Relaxed);
+            let frames = picks[..n].iter().filter_map(|p| batch.get((*p).into()));
+            self.got.lock().extend(frames.map(|f| f.to_vec()));
+            n
+        }
+        fn caps(&self) -> Caps {
+            Caps::ALL
+        }
+        fn want_room(&self, _: &Arc<dyn Wake>) {}
+        fn give_up(&self, _: &Batch<'_>, picks: &[u16]) {
+            self.given_up.fetch_add(picks.len(), Relaxed);
+        }
+    }
+
+    struct Nobody;
+
+    impl Wake for Nobody {
+        fn wake(&self) {}
+    }
+
+    const PORTS: usize = 3;
+
+    struct Lab {
+        switch: Switch,
+        now: Arc<std::sync::atomic::AtomicU64>,
+        sinks: Vec<Arc<Room>>,
+        ports: Vec<Arc<SwitchPort>>,
+    }
+
+    impl Lab {
+        fn new(direct: bool) -> Lab {
+            let now = Arc::new(std::sync::atomic::AtomicU64::new(0));
+            let clock = now.clone();
+            let mut switch = Switch::new(
+                SwitchConfig::default(),
+                Arc::new(move || clock.load(Relaxed)),
+            );
+            switch.set_direct(direct);
+            switch.set_alarm(Arc::new(Nobody));
+            let sinks: Vec<Arc<Room>> = (0..PORTS).map(|_| Arc::default()).collect();
+            let attach = |(at, sink): (usize, &Arc<Room>)| {
+                let config = PortConfig {
+                    waits: at != 2,
+                    only: Vec::from_iter((at == 1).then(|| MacAddr::from_u64(0x0200_0000_0001))),
+                    ..PortConfig::default()
+                };
+                switch
+                    .attach(&at.to_string(), sink.clone(), config)
+                    .expect("a port")
+            };
+            let ports = sinks.iter().enumerate().map(attach).collect();
+            Lab {
+                switch,
+                now,
+                sinks,
+                ports,
+            }
+        }
+
+        fn step(&self, step: &Step) -> usize {
+            self.now.fetch_add(step.passed, Relaxed);
+            self.sinks[step.room.0].left.fetch_add(step.room.1, Relaxed);
+            let mut batch = Batch::new();
+            for frame in &step.frames {
+                let station = |n: u64| {
+                    MacAddr::from_u64(if n == 9 {
+                        0xffff_ffff_ffff
+                    } else {
+                        0x0200_0000_0000 | n
+                    })
+                };
+                batch.push_bytes(station(frame.dst).as_bytes());
+                batch.push_bytes(station(frame.src).as_bytes());
+                batch.push_bytes(&vec![frame.dst as u8; frame.len]);
+                batch.end(Offload {
+                    csum_valid: frame.noted,
+                    ..Offload::NONE
+                });
+            }
+            let mut picks = Vec::new();
+            self.ports[step.from].deliver(&batch, batch.all_picks(&mut picks))
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    struct One {
+        src: u64,
+        dst: u64,
+        len: usize,
+        noted: bool,
+    }
+
+    #[derive(Clone, Debug)]
+    struct Step {
+        from: usize,
+        room: (usize, usize),
+        passed: u64,
+        frames: Vec<One>,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let one = (
+            0..4u64,
+            prop_oneof![5 => 0..4u64, 1 => Just(9)],
+            0..80usize,
+            0..20u8,
+        );
+        let one = one.prop_map(|(src, dst, len, noted)| One {
+            src,
+            dst,
+            len,
+            noted: noted == 0,
+        });
+        let alike = (one.clone(), 1..6usize).prop_map(|(one, n)| vec![one; n]);
+        let frames = prop_oneof![3 => alike, 1 => proptest::collection::vec(one, 0..6)];
+        (0..PORTS, (0..PORTS, 0..6usize), 0..4_000_000u64, frames).prop_map(
+            |(from, room, passed, frames)| Step {
+                from,
+                room,
+                passed,
+                frames,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn both_paths_do_the_same(steps in proptest::collection::vec(step(), 1..60)) {
+            let labs = [Lab::new(true), Lab::new(false)];
+            for step in &steps {
+                prop_assert_eq!(labs[0].step(step), labs[1].step(step), "{:?}", step);
+            }
+            let [a, b] = &labs;
+            prop_assert_eq!(a.switch.ports(), b.switch.ports());
+            prop_assert_eq!(a.switch.macs(), b.switch.macs());
+            for (a, b) in a.sinks.iter().zip(&b.sinks) {
+                prop_assert_eq!(&*a.got.lock(), &*b.got.lock());
+                prop_assert_eq!(a.given_up.load(Relaxed), b.given_up.load(Relaxed));
+            }
+        }
+    }
+}
