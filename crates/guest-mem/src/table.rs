@@ -306,7 +306,7 @@ impl Memory {
         let files = std::mem::take(&mut table.files);
         Leftovers {
             files: files.into_iter().map(|(_, file)| file).collect(),
-            regions: regions,
+            regions,
         }
     }
 
