@@ -135,7 +135,7 @@ fn control_stalls_no_data() {
             // A NIC of the same switch, with a guest that starts and leaves in every fourth round.
             host.add_nic(&third.nics[0]).expect("add");
             let guest = (round % 4 == 0).then(|| {
-                let bus = SocketBus::connect(&third_socket(&third)).expect("connect");
+                let bus = SocketBus::connect(third_socket(&third)).expect("connect");
                 Driver::new(bus, Config::poll()).expect("driver")
             });
             // A switch with ports and a NIC of its own.
