@@ -13,6 +13,8 @@ FUZZ_TARGETS ?= registers rings config_space messages frames state config_file
 BENCH ?= all
 # Crates that make no system call, and the one whose unsafe code they stand on: what Miri runs.
 PURE := guest-mem wire regs pci snapshot frame model e1000
+# Crates whose tests run several threads against each other: what ThreadSanitizer runs.
+SHARED := guest-mem port vale e1000
 NIGHTLY ?= nightly
 # Crates with a test `loom` that goes through every order of their threads' steps.
 LOOM := roster lease
@@ -94,6 +96,12 @@ miri: ## the pure crates under Miri (needs a nightly with the components miri an
 	    && [ -e "$$sysroot/lib/rustlib/src/rust/library/Cargo.lock" ] \
 	    || { echo "miri: not here; run: rustup +$(NIGHTLY) component add miri rust-src" >&2; exit 1; }
 	PROPTEST_CASES=4 MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +$(NIGHTLY) miri test $(PURE:%=-p hypernic-%)
+
+tsan: ## the concurrency tests under ThreadSanitizer (needs a nightly with the component rust-src)
+	RUSTFLAGS=-Zsanitizer=thread CARGO_PROFILE_DEV_OPT_LEVEL=1 \
+	    TSAN_OPTIONS=suppressions=$(CURDIR)/scripts/tsan-suppressions \
+	    $(CARGO) +$(NIGHTLY) test -Zbuild-std --target $$(rustc -vV | sed -n 's/^host: //p') \
+	    --target-dir target/tsan --no-fail-fast --lib --test threads $(SHARED:%=-p hypernic-%)
 
 $(COV):
 	@echo "coverage: building cargo-llvm-cov $(COV_VERSION) into $(CACHE)/tools"
