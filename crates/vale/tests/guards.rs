@@ -312,7 +312,7 @@ proptest! {
             now += gap;
             hand.advance(gap);
             *to_b.room.lock() = room;
-            sent += send(&a, sent as u64, &vec![(mac(2), mac(1)); n]) as u64;
+            sent += send(&a, sent, &vec![(mac(2), mac(1)); n]) as u64;
             let burst = (packets * burst_ms / 1000).max(1);
             let most = u128::from(burst) + u128::from(now) * u128::from(packets) / 1_000_000_000;
             // The last may leave a debt of one.
