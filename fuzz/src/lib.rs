@@ -16,6 +16,7 @@ mod frames;
 mod input;
 mod machine;
 mod messages;
+mod outside;
 mod registers;
 mod rings;
 mod state;

@@ -2,18 +2,19 @@
 //! step whatever the guest does.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use crc32fast::Hasher;
 use e1000::{Config, new};
-use frame::{Batch, Caps, MAX_BATCH, Sink, Wake};
+use frame::{Batch, Caps, MAX_BATCH, Wake};
 use guest_mem::{Access, Memory, Totals};
-use model::{Clock, Env, Interrupts, Nanos, Nic, PciState, Progress, ResetKind, Timer};
+use model::{Clock, Env, Nanos, Nic, PciState, Progress, ResetKind};
 use wire::Offload;
 
 use crate::input::Input;
+use crate::outside::{Nobody, Pin, Time, Wire};
 
 pub(crate) const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 pub(crate) const PEER: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x57];
@@ -29,8 +30,8 @@ pub(crate) const RX_RING: u64 = RAM + 0x1000;
 pub(crate) const BUFFERS: u64 = RAM + 0x2000;
 /// The longest frame the chip sends in one piece, and the longest packet it cuts: 20 bits of
 /// payload behind 8 bits of header.
-const MAX_FRAME: u64 = 16288;
-const MAX_PACKET: u64 = 0xf_ffff + 0xff;
+pub(crate) const MAX_FRAME: u64 = 16288;
+pub(crate) const MAX_PACKET: u64 = 0xf_ffff + 0xff;
 /// Where frames wait for descriptors.
 const PACKET_BUFFER: u64 = 64 << 10;
 /// Descriptors of one packet beyond which the chip gives it up.
@@ -62,121 +63,6 @@ pub(crate) mod reg {
     pub const RXCSUM: u64 = 0x5000;
     pub const RAL: u64 = 0x5400;
     pub const RAH: u64 = 0x5404;
-}
-
-#[derive(Default)]
-struct Pin {
-    level: AtomicBool,
-    edges: AtomicU64,
-}
-
-impl Interrupts for Pin {
-    fn set_line(&self, level: bool) {
-        if self.level.swap(level, Ordering::Relaxed) != level {
-            self.edges.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-    fn msi(&self, _: u16) {
-        self.edges.fetch_add(1, Ordering::Relaxed);
-    }
-    fn msix(&self, _: u16) {}
-}
-
-#[derive(Default)]
-struct Time {
-    now: AtomicU64,
-    armed: Mutex<Option<Nanos>>,
-}
-
-impl Time {
-    fn armed(&self) -> std::sync::MutexGuard<'_, Option<Nanos>> {
-        self.armed.lock().unwrap_or_else(|e| e.into_inner())
-    }
-}
-
-impl Clock for Time {
-    fn now(&self) -> Nanos {
-        self.now.load(Ordering::Relaxed)
-    }
-}
-
-impl Timer for Time {
-    fn arm(&self, deadline: Option<Nanos>) {
-        *self.armed() = deadline;
-    }
-}
-
-/// Takes what is sent, looks at both ends of it, and keeps a hash.
-#[derive(Default)]
-pub(crate) struct Wire {
-    caps: Mutex<Caps>,
-    room: AtomicUsize,
-    frames: AtomicU64,
-    bytes: AtomicU64,
-    hash: Mutex<Hasher>,
-}
-
-/// Bytes of each end of a frame that are hashed; all of shorter ones.
-const ENDS: usize = 1024;
-
-impl Sink for Wire {
-    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
-        let room = self.room.load(Ordering::Relaxed);
-        let n = room.min(picks.len());
-        self.room.store(room - n, Ordering::Relaxed);
-        let caps = self.caps();
-        let mut hash = self.hash.lock().unwrap_or_else(|e| e.into_inner());
-        for &pick in &picks[..n] {
-            let frame = batch.get(pick.into()).expect("a pick is a frame");
-            let notes = frame.notes();
-            assert!(caps.accepts(notes), "{notes:?} for a sink with {caps:?}");
-            notes.check(frame.len()).expect("notes that make sense");
-            assert!(frame.len() >= 14, "a runt of {} bytes", frame.len());
-            let longest = if notes.gso == wire::Gso::None {
-                MAX_FRAME
-            } else {
-                MAX_PACKET
-            };
-            assert!(frame.len() as u64 <= longest + 4, "{} bytes", frame.len());
-            let mut end = [0; ENDS];
-            let got = frame.copy_to(0, &mut end);
-            assert_eq!(got, frame.len().min(ENDS));
-            hash.update(&end[..got]);
-            let got = frame.copy_to(frame.len().saturating_sub(ENDS), &mut end);
-            hash.update(&end[..got]);
-            hash.update(&notes_word(notes));
-            self.bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
-        }
-        self.frames.fetch_add(n as u64, Ordering::Relaxed);
-        n
-    }
-
-    fn caps(&self) -> Caps {
-        *self.caps.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    fn want_room(&self, _: &Arc<dyn Wake>) {}
-}
-
-fn notes_word(notes: &Offload) -> [u8; 12] {
-    let csum = notes.csum.map_or([0xff; 4], |c| {
-        let ([a, b], [c, d]) = (c.start.to_le_bytes(), c.offset.to_le_bytes());
-        [a, b, c, d]
-    });
-    let [a, b, c, d] = csum;
-    let ([e, f], [g, h]) = (notes.gso_size.to_le_bytes(), notes.hdr_len.to_le_bytes());
-    let [i, j] = notes.vlan.unwrap_or(0).to_le_bytes();
-    let bits = [notes.ecn, notes.csum_valid, notes.vlan.is_some()];
-    let bits = bits
-        .iter()
-        .fold(notes.gso as u8, |w, b| w << 1 | u8::from(*b));
-    [a, b, c, d, e, f, g, h, i, j, bits, 0]
-}
-
-struct Nobody;
-
-impl Wake for Nobody {
-    fn wake(&self) {}
 }
 
 thread_local! {
