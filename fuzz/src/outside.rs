@@ -1,0 +1,126 @@
+//! What is outside of the NIC: pin, clock, timer and a wire that checks what it gets.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crc32fast::Hasher;
+use frame::{Batch, Caps, Sink, Wake};
+use model::{Clock, Interrupts, Nanos, Timer};
+use wire::Offload;
+
+use crate::machine::{MAX_FRAME, MAX_PACKET};
+
+#[derive(Default)]
+pub(crate) struct Pin {
+    pub level: AtomicBool,
+    pub edges: AtomicU64,
+}
+
+impl Interrupts for Pin {
+    fn set_line(&self, level: bool) {
+        if self.level.swap(level, Ordering::Relaxed) != level {
+            self.edges.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    fn msi(&self, _: u16) {
+        self.edges.fetch_add(1, Ordering::Relaxed);
+    }
+    fn msix(&self, _: u16) {}
+}
+
+#[derive(Default)]
+pub(crate) struct Time {
+    pub now: AtomicU64,
+    pub armed: Mutex<Option<Nanos>>,
+}
+
+impl Time {
+    pub fn armed(&self) -> std::sync::MutexGuard<'_, Option<Nanos>> {
+        self.armed.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+impl Clock for Time {
+    fn now(&self) -> Nanos {
+        self.now.load(Ordering::Relaxed)
+    }
+}
+
+impl Timer for Time {
+    fn arm(&self, deadline: Option<Nanos>) {
+        *self.armed() = deadline;
+    }
+}
+
+/// Takes what is sent, looks at both ends of it, and keeps a hash.
+#[derive(Default)]
+pub(crate) struct Wire {
+    pub caps: Mutex<Caps>,
+    pub room: AtomicUsize,
+    pub frames: AtomicU64,
+    pub bytes: AtomicU64,
+    pub hash: Mutex<Hasher>,
+}
+
+/// Bytes of each end of a frame that are hashed; all of shorter ones.
+const ENDS: usize = 1024;
+
+impl Sink for Wire {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        let room = self.room.load(Ordering::Relaxed);
+        let n = room.min(picks.len());
+        self.room.store(room - n, Ordering::Relaxed);
+        let caps = self.caps();
+        let mut hash = self.hash.lock().unwrap_or_else(|e| e.into_inner());
+        for &pick in &picks[..n] {
+            let frame = batch.get(pick.into()).expect("a pick is a frame");
+            let notes = frame.notes();
+            assert!(caps.accepts(notes), "{notes:?} for a sink with {caps:?}");
+            notes.check(frame.len()).expect("notes that make sense");
+            assert!(frame.len() >= 14, "a runt of {} bytes", frame.len());
+            let longest = if notes.gso == wire::Gso::None {
+                MAX_FRAME
+            } else {
+                MAX_PACKET
+            };
+            assert!(frame.len() as u64 <= longest + 4, "{} bytes", frame.len());
+            let mut end = [0; ENDS];
+            let got = frame.copy_to(0, &mut end);
+            assert_eq!(got, frame.len().min(ENDS));
+            hash.update(&end[..got]);
+            let got = frame.copy_to(frame.len().saturating_sub(ENDS), &mut end);
+            hash.update(&end[..got]);
+            hash.update(&notes_word(notes));
+            self.bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
+        }
+        self.frames.fetch_add(n as u64, Ordering::Relaxed);
+        n
+    }
+
+    fn caps(&self) -> Caps {
+        *self.caps.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn want_room(&self, _: &Arc<dyn Wake>) {}
+}
+
+fn notes_word(notes: &Offload) -> [u8; 12] {
+    let csum = notes.csum.map_or([0xff; 4], |c| {
+        let ([a, b], [c, d]) = (c.start.to_le_bytes(), c.offset.to_le_bytes());
+        [a, b, c, d]
+    });
+    let [a, b, c, d] = csum;
+    let ([e, f], [g, h]) = (notes.gso_size.to_le_bytes(), notes.hdr_len.to_le_bytes());
+    let [i, j] = notes.vlan.unwrap_or(0).to_le_bytes();
+    let bits = [notes.ecn, notes.csum_valid, notes.vlan.is_some()];
+    let bits = bits
+        .iter()
+        .fold(notes.gso as u8, |w, b| w << 1 | u8::from(*b));
+    [a, b, c, d, e, f, g, h, i, j, bits, 0]
+}
+
+pub(crate) struct Nobody;
+
+impl Wake for Nobody {
+    fn wake(&self) {}
+}
