@@ -133,6 +133,15 @@ impl<'v> Batch<'v> {
         }
     }
 
+    /// Empties the batch, for more slices of the same lifetime.
+    pub fn clear(&mut self) {
+        self.frames.clear();
+        self.pieces.clear();
+        self.arena.clear();
+        self.notes.clear();
+        self.open = Open::default();
+    }
+
     /// Frames finished so far.
     #[inline]
     pub fn len(&self) -> usize {

@@ -81,6 +81,13 @@ counters! {
     drop_flood_no_room,
 }
 
+/// Adds where one lock keeps all who add apart: no locked instruction is needed. What comes into a
+/// port is counted under the lock of its scratch.
+#[inline]
+pub(crate) fn add_alone(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
+}
+
 /// Adds, sparing the shared cache line when there is nothing to add.
 pub(crate) fn add(counter: &AtomicU64, n: u64) {
     if n != 0 {

@@ -11,7 +11,7 @@ use frame::Batch;
 use wire::MacAddr;
 
 use crate::Nanos;
-use crate::counters::add;
+use crate::counters::{add, add_alone};
 use crate::forward::ONE_DOMAIN;
 use crate::port::{Blocked, Port};
 use crate::switch::{Shared, slot};
@@ -97,9 +97,9 @@ pub(crate) fn deliver(
             to.sink.give_up(batch, left);
         }
     }
-    add(&from.counters.rx_frames, dealt.0);
-    add(&from.counters.rx_bytes, dealt.1);
-    add(&from.counters.rx_unicast, dealt.0);
+    add_alone(&from.counters.rx_frames, dealt.0);
+    add_alone(&from.counters.rx_bytes, dealt.1);
+    add_alone(&from.counters.rx_unicast, dealt.0);
     Some((dealt.0 as usize, held))
 }
 

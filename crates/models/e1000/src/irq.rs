@@ -47,7 +47,7 @@ pub(crate) struct Irq {
 }
 
 /// A packet timer and the absolute timer that caps it.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delay {
     pub(crate) packet: Option<Nanos>,
     pub(crate) absolute: Option<Nanos>,
@@ -191,15 +191,17 @@ impl Irq {
     }
 
     fn batch(&mut self, env: &Env, now: u32, ends_delay: u32, rx: bool) {
+        let delay = if rx { &mut self.rx } else { &mut self.tx };
+        let delayed = *delay != Delay::default();
         if now & ends_delay != 0 {
-            if rx {
-                self.rx.stop();
-            } else {
-                self.tx.stop();
-            }
+            delay.stop();
         }
         self.icr |= now & cause::ALL;
-        self.apply(env);
+        // Most often nothing is new: what would be told is told already, or nobody wants to hear it.
+        let told = (self.icr & self.ims != 0) == self.line && self.throttled.is_none();
+        if delayed || !told {
+            self.apply(env);
+        }
     }
 
     /// RDTR.FPD: what the receive timers wait for happens now.

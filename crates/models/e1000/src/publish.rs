@@ -85,7 +85,8 @@ impl Rx<'_, '_> {
         self.scratch.words.clear();
     }
 
-    /// Publishes what this call has done under the lock.
+    /// Publishes what this call has done under the lock. Once, at the end: what was counted is not
+    /// forgotten by it.
     pub(crate) fn finish(&mut self, env: &Env, state: &mut RxGuard<'_>) {
         let mut news = News::default();
         self.note(env, state, &mut news);
@@ -99,10 +100,9 @@ impl Rx<'_, '_> {
                 Err(done) => self.void(state, done),
             }
         } else {
-            let account = std::mem::take(&mut self.account);
             let n = std::mem::take(&mut self.flushed);
             let ring = self.ring_from(self.begun);
-            self.enter(&account, ring, n, self.rctl, &mut news);
+            self.enter(&self.account, ring, n, self.rctl, &mut news);
         }
         self.tell(env, news);
     }
@@ -175,7 +175,7 @@ impl Rx<'_, '_> {
     }
 
     /// Enters counts that have become true, and moves the head over `n` descriptors of `ring`.
-    fn enter(&mut self, account: &Account, ring: Ring, n: u32, rctl: u32, news: &mut News) {
+    fn enter(&self, account: &Account, ring: Ring, n: u32, rctl: u32, news: &mut News) {
         let shared = self.shared;
         let counters = &shared.counters;
         shared.stats.add(&account.tally);

@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use frame::{Batch, Caps, Wake};
 use guest_mem::{View, WriteWindow};
@@ -118,10 +119,24 @@ impl Receive for Receiver {
         if !waiters.iter().any(|w| Arc::ptr_eq(w, waker)) {
             waiters.push(Arc::clone(waker));
         }
+        self.shared.has_waiters.store(true, Ordering::Release);
     }
 
     fn poll(&self, env: &Env) {
         let shared = &*self.shared;
+        let mut state = shared.rx.lock();
+        if state.fifo.is_empty() {
+            // Nothing waits here; somebody may wait for room.
+            let ring = Ring::read(&shared.file, &RING);
+            let room = ring.is_none_or(|ring| free(&mut state, &ring) > 0);
+            drop(state);
+            if room || !shared.rx_enabled() {
+                shared.wake_any_waiters();
+            }
+            return;
+        }
+        // The view first, as everywhere.
+        drop(state);
         let view = env.memory.view();
         let mut rx = Rx::new(shared, &view);
         let mut state = shared.rx.lock();
@@ -259,6 +274,15 @@ pub(crate) fn deliver(shared: &Shared, env: &Env, batch: &Batch<'_>, picks: &[u1
     dealt
 }
 
+/// Descriptors of `ring` that may be given out.
+fn free(state: &mut RxGuard<'_>, ring: &Ring) -> u32 {
+    if state.is_out() && state.is_full() {
+        0
+    } else {
+        ring.available().saturating_sub(state.leased)
+    }
+}
+
 /// One call's worth of receiving.
 pub(crate) struct Rx<'a, 'v> {
     pub shared: &'a Shared,
@@ -327,12 +351,7 @@ impl<'a, 'v> Rx<'a, 'v> {
     /// Looks at the registers, with the lock just taken.
     fn begin(&mut self, state: &mut RxGuard<'_>, ring: Ring) {
         let file = &self.shared.file;
-        let available = ring.available();
-        self.free = if state.is_out() && state.is_full() {
-            0
-        } else {
-            available.saturating_sub(state.leased)
-        };
+        self.free = free(state, &ring);
         self.ring = Ring {
             head: ring.behind(state.leased),
             ..ring

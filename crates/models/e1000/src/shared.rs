@@ -104,7 +104,8 @@ pub(crate) fn count(counter: &AtomicU64, n: u64) {
     }
 }
 
-/// As [`count`], where one lock keeps all who count apart: no locked instruction is needed.
+/// As [`count`], where one lock (or one owner) keeps all who count apart: no locked instruction is
+/// needed.
 #[inline]
 pub(crate) fn count_alone(counter: &AtomicU64, n: u64) {
     let sum = counter.load(Ordering::Relaxed).wrapping_add(n);
@@ -132,6 +133,8 @@ pub(crate) struct Shared {
     pub bus_master: AtomicBool,
     /// Those who found no room.
     pub waiters: Mutex<Vec<Arc<dyn Wake>>>,
+    /// There are some, or were a moment ago. Changed under their lock.
+    pub has_waiters: AtomicBool,
     pub true_fcs: bool,
     /// Plain frames may take the fast lane. Always, but in tests that compare.
     pub lane: bool,
@@ -158,6 +161,7 @@ impl Shared {
             phy_loopback: AtomicBool::new(false),
             bus_master: AtomicBool::new(false),
             waiters: Mutex::default(),
+            has_waiters: AtomicBool::new(false),
             true_fcs: config.true_fcs,
             lane: true,
             drop_when_full: config.full_fifo == FullFifo::Drop,
@@ -210,9 +214,22 @@ impl Shared {
 
     /// Wakes all who wait for room.
     pub(crate) fn wake_waiters(&self) {
-        let waiters = std::mem::take(&mut *self.waiters.lock());
+        let waiters = {
+            let mut waiters = self.waiters.lock();
+            self.has_waiters.store(false, Ordering::Release);
+            std::mem::take(&mut *waiters)
+        };
         for waker in waiters {
             waker.wake();
+        }
+    }
+
+    /// As [`Shared::wake_waiters`], for whoever has held the receive lock since there is room. No
+    /// lock is taken when nobody waits: one who registers too late to be seen here tries once more
+    /// ([`frame::Sink::want_room`]), takes the receive lock for that after us, and finds the room.
+    pub(crate) fn wake_any_waiters(&self) {
+        if self.has_waiters.load(Ordering::Acquire) {
+            self.wake_waiters();
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use frame::{Batch, Caps, MAX_BATCH, Sink};
 use guest_mem::{ReadSlice, View};
@@ -16,7 +15,7 @@ use crate::gather::Gather;
 use crate::irq::Event;
 use crate::offload::{self, MAX_TSO, Refused, Request};
 use crate::regs as r;
-use crate::shared::{Shared, count};
+use crate::shared::{Shared, count, count_alone};
 use crate::stats::{Stat, Tally};
 
 pub(crate) const RING: RingIds = RingIds {
@@ -253,7 +252,7 @@ impl Transmit for Sender {
             let moved = finish(shared, env, &view, &mut state, &ring, &batch, taken);
             *steps = steps.saturating_sub(moved);
             budget = budget.saturating_sub(taken);
-            batch = batch.recycle();
+            batch.clear();
             if taken < offered {
                 break Progress::Blocked;
             }
@@ -264,6 +263,12 @@ impl Transmit for Sender {
                 // Nothing complete was left: what is there waits for its end.
                 End::Tail if moved == 0 && ring.available() > left => break Progress::More,
                 End::Tail if moved == 0 => break Progress::Idle,
+                // All of it is done, and nothing has come since.
+                End::Tail if moved == ring.available() && budget > 0 => {
+                    if shared.file.get(r::TDT) == ring.tail {
+                        break Progress::Idle;
+                    }
+                }
                 End::Tail => {}
             }
         };
@@ -339,7 +344,7 @@ impl<'v> Walk<'_, 'v> {
             }
             skip = 0;
         };
-        count(&self.shared.counters.tx_desc_fetched, fetched);
+        count_alone(&self.shared.counters.tx_desc_fetched, fetched);
         end
     }
 
@@ -662,9 +667,7 @@ fn sent(shared: &Shared, batch: &Batch<'_>, taken: usize, tally: &mut Tally) {
         }
     }
     tally.sent_alike(alike, (alike_len + FCS) as u64);
-    shared
-        .counters
-        .tx_frames
-        .fetch_add(frames, Ordering::Relaxed);
-    shared.counters.tx_bytes.fetch_add(bytes, Ordering::Relaxed);
+    // Under the transmit lock.
+    count_alone(&shared.counters.tx_frames, frames);
+    count_alone(&shared.counters.tx_bytes, bytes);
 }

@@ -52,6 +52,7 @@ impl Registers {
             phy_loopback,
             bus_master,
             waiters: _,        // the process's
+            has_waiters: _,    // the process's
             true_fcs: _,       // configured
             lane: _,           // the process's
             drop_when_full: _, // configured
