@@ -89,6 +89,15 @@ impl Ring {
         if index + 1 >= self.len { 0 } else { index + 1 }
     }
 
+    /// The descriptor `n` before `index`; less than a ring of them.
+    pub(crate) fn before(&self, index: u32, n: u32) -> u32 {
+        if index >= n {
+            index - n
+        } else {
+            (index + self.len).saturating_sub(n)
+        }
+    }
+
     pub(crate) fn address(&self, index: u32) -> u64 {
         self.base.wrapping_add(u64::from(index) * SIZE)
     }
@@ -138,6 +147,7 @@ impl Fetcher {
 
     /// The descriptor at `index`, of which at least `ready` from there on belong to us. `fetched`
     /// counts descriptors read from memory.
+    #[inline]
     pub(crate) fn get(
         &mut self,
         view: &View<'_>,
@@ -289,6 +299,8 @@ mod tests {
         };
         assert_eq!(ring.available(), 4);
         assert_eq!(ring.next(7), 0);
+        assert_eq!(ring.before(5, 2), 3);
+        assert_eq!(ring.before(0, 3), 5);
         let file = File::new(crate::regs::table());
         let ids = crate::tx::RING;
         assert_eq!(Ring::read(&file, &ids), None);

@@ -77,6 +77,10 @@ pub(crate) struct Contexts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     pub(crate) frames: u32,
+    /// That many frames before it are of one descriptor each, and places like it are behind them too.
+    pub(crate) run: u32,
+    /// Each descriptor of the run is written back; else none.
+    pub(crate) reported: bool,
     /// The next descriptor.
     pub(crate) next: u32,
     /// What the walk carried there, in the list of contexts.
@@ -88,6 +92,20 @@ pub(crate) struct Mark {
     pub(crate) delayed: bool,
     /// A packet with segmentation ends here.
     pub(crate) tso: Option<Tso>,
+}
+
+impl Mark {
+    /// The place inside of its run where `taken` frames of the batch are done; fewer than its own.
+    fn cut(&self, taken: usize, ring: &Ring) -> Option<Mark> {
+        let back = self.frames.checked_sub(taken as u32)?;
+        (back < self.run).then(|| Mark {
+            frames: taken as u32,
+            run: self.run - back,
+            next: ring.before(self.next, back),
+            written: self.written - if self.reported { back } else { 0 },
+            ..*self
+        })
+    }
 }
 
 /// How a packet with segmentation ended.
@@ -539,6 +557,8 @@ impl<'v> Walk<'_, 'v> {
         }
         let mark = Mark {
             frames: batch.len() as u32,
+            run: 0,
+            reported: false,
             next: self.at,
             memory: state.contexts.len() as u32 - 1,
             written: state.written.len() as u32,
@@ -548,7 +568,9 @@ impl<'v> Walk<'_, 'v> {
         };
         // Of places with nothing between them the last one counts: a ring may be all contexts.
         match state.marks.last_mut() {
-            Some(last) if last.frames == mark.frames && last.tso.is_none() => *last = mark,
+            Some(last) if last.frames == mark.frames && last.tso.is_none() && last.run == 0 => {
+                *last = mark;
+            }
             _ => state.marks.push(mark),
         }
     }
@@ -572,7 +594,9 @@ fn finish(
         Some(last) if within(last) => state.marks.len(),
         _ => state.marks.partition_point(within),
     };
-    let Some(last) = done.checked_sub(1).map(|i| state.marks[i]) else {
+    let before = || done.checked_sub(1).map(|i| state.marks[i]);
+    let inside = state.marks.get(done).and_then(|m| m.cut(taken, ring));
+    let Some(last) = inside.or_else(before) else {
         shared.stats.add(&tally);
         state.taken += taken;
         return 0;

@@ -68,7 +68,7 @@ impl<'v> Walk<'_, 'v> {
             return false;
         };
         let memory = contexts.len() as u32 - 1;
-        let before = batch.len() as u32;
+        let mut alike = None;
         for raw in descs.iter().take(room.min(AHEAD)) {
             if self.is_full() {
                 break;
@@ -76,33 +76,44 @@ impl<'v> Walk<'_, 'v> {
             let Some((addr, len, reported)) = simple(raw) else {
                 break;
             };
+            // Those that are not like the first are another run.
+            if *alike.get_or_insert(reported) != reported {
+                break;
+            }
             let Some(slice) = self.view.read_run(addr, len.into()) else {
                 break;
             };
             slice.prefetch();
             pieces.push(slice);
-            if reported {
-                written.push(self.at);
-                self.now = true;
-            }
-            self.at = self.ring.next(self.at);
             self.gathered(len as usize);
-            marks.push(Mark {
-                frames: before + pieces.len() as u32,
-                next: self.at,
-                memory,
-                written: written.len() as u32,
-                now: self.now,
-                delayed: self.delayed,
-                tso: None,
-            });
         }
-        self.left -= pieces.len() as u32;
-        let found = !pieces.is_empty();
+        let n = pieces.len() as u32;
+        if n == 0 {
+            return false;
+        }
+        let reported = alike == Some(true);
+        if reported {
+            // What is fetched at once does not go around the ring.
+            written.extend(self.at..self.at + n);
+            self.now = true;
+        }
+        self.at = self.ring.next(self.at + n - 1);
+        self.left -= n;
+        marks.push(Mark {
+            frames: batch.len() as u32 + n,
+            run: n,
+            reported,
+            next: self.at,
+            memory,
+            written: written.len() as u32,
+            now: self.now,
+            delayed: self.delayed,
+            tso: None,
+        });
         for slice in pieces.drain(..) {
             batch.push_frame(slice);
         }
-        found
+        true
     }
 }
 
