@@ -69,7 +69,11 @@ fn a_nic_over_its_rate_is_slowed_down_and_loses_nothing() {
 #[test]
 fn frames_of_other_vlans_and_of_private_neighbours_do_not_pass() {
     for (guard, words, reason) in [
-        ("vlans = \"untagged,5\"", "-n 500 -l 64 --vlan 6", "drop_vlan"),
+        (
+            "vlans = \"untagged,5\"",
+            "-n 500 -l 64 --vlan 6",
+            "drop_vlan",
+        ),
         ("private = true", "-n 500", ""),
     ] {
         let dir = scratch().unwrap();
