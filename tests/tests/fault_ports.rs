@@ -7,6 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 
 use hypernic_tests::guests::{self, Direction, GATEWAY};
+use hypernic_tests::measure::Ping;
 use hypernic_tests::{LONG, Lab, Launch, host, mac};
 use rig::{Error, GuestConfig, Netns};
 
@@ -87,7 +88,9 @@ fn tap_deleted_under_us() {
     }
     guest.run("kill -INT $(pidof ping)").unwrap();
     let seen = guest.finish(&through_lan.unwrap(), LONG).unwrap();
-    assert!(seen.text.contains(" 0% packet loss"), "{}", seen.text);
+    let pings = Ping::parse(&seen.text).unwrap();
+    // The last may have been under way when ping was stopped.
+    assert!(pings.received + 1 >= pings.sent, "{}", seen.text);
     println!("{}", daemon.counters().unwrap());
     assert!(daemon.stop().unwrap().success());
 }

@@ -234,7 +234,9 @@ pub(crate) fn deliver(shared: &Shared, env: &Env, batch: &Batch<'_>, picks: &[u1
                 if rx.scratch.pieces.is_empty() {
                     continue;
                 }
-                let ticket = if state.crowded() {
+                // Not behind what this call has already written back and RDH does not say yet: with
+                // the lock free, others would begin from there.
+                let ticket = if rx.flushed == 0 && state.crowded() {
                     rx.lease(&mut state)
                 } else {
                     None
