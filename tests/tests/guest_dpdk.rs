@@ -123,10 +123,15 @@ fn lan(lab: &Lab, model: &str) -> (Daemon, TestPmd, Peer) {
 }
 
 /// Looks at what has come until `enough`, or until nothing has come for a second after `stopped`; returns how many.
-fn drain(daemon: &Daemon, peer: &mut Peer, mut each: impl FnMut(&[u8]), enough: Option<u64>) -> u64 {
+fn drain(
+    daemon: &Daemon,
+    peer: &mut Peer,
+    mut each: impl FnMut(&[u8]),
+    enough: Option<u64>,
+) -> u64 {
     let (mut count, mut last) = (0, Instant::now());
     let patience = if enough.is_some() {
-        Duration::from_secs(15)
+        LONG
     } else {
         Duration::from_secs(1)
     };
