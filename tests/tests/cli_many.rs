@@ -35,7 +35,8 @@ fn idle(nics: u64) {
         for n in 0..count {
             let socket = dir.path().join(format!("{n}.sock"));
             toml += &format!(
-                "[[nic]]\nname = \"n{n}\"\nsocket-path = {socket:?}\nport = \"switch:lan\"\n"
+                "[[nic]]\nname = \"n{n}\"\nsocket-path = {socket:?}\nport = \"switch:lan\"\n\
+                 busy-poll-us = 0\n"
             );
         }
         Daemon::serve(&dir.path().join("host.toml"), &toml).unwrap()
@@ -64,7 +65,7 @@ fn idle(nics: u64) {
     );
     assert!(fds - alone.1 <= 5 * nics, "{fds} descriptors");
     assert_eq!(threads, alone.2);
-    // Nothing is looked at while nothing happens. Asking costs a turn of each, and no other.
+    // Nothing is looked at while nothing happens (and nobody was told to stay awake). Asking costs a turn of each, and no other.
     let turns = |c: &Counters| (c.total("worker", "turns"), c.total("worker", "poll_calls"));
     daemon.counters().unwrap();
     let (before, looked) = turns(&daemon.counters().unwrap());
