@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rig::{Daemon, Guest, GuestConfig, Netdev, Netns, Nic, Rig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::error::{Error, Result};
+use crate::fabric;
 
 /// The limit of things that take a moment.
 const MOMENT: Duration = Duration::from_secs(60);
@@ -440,31 +441,7 @@ impl Bed {
         let Some(daemon) = self.daemon(end) else {
             return Ok(BTreeMap::new());
         };
-        let answers = |text: &str| {
-            text.lines()
-                .filter(|l| l.starts_with("{\"counters\""))
-                .count()
-        };
-        let had = answers(&daemon.output());
-        daemon.signal(rustix::process::Signal::USR1)?;
-        let deadline = Instant::now() + MOMENT;
-        let text = loop {
-            let text = daemon.output();
-            if answers(&text) > had && text.ends_with('\n') {
-                break text;
-            }
-            if Instant::now() > deadline {
-                return Err(Error::tool("hypernic", &text));
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        };
-        let line = text
-            .lines()
-            .rev()
-            .find(|l| l.starts_with("{\"counters\""))
-            .unwrap_or_default();
-        let answer: Value =
-            serde_json::from_str(line).map_err(|_| Error::tool("hypernic", line))?;
+        let answer = fabric::ask(daemon)?;
         let mut sums = BTreeMap::new();
         for section in answer["counters"].as_array().into_iter().flatten() {
             for (name, value) in section["values"].as_object().into_iter().flatten() {

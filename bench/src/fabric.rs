@@ -150,11 +150,11 @@ pub fn cpu(id: u32) -> f64 {
         / 1e9
 }
 
-/// A daemon's counters, summed by name over its NICs, and by kind and name over its other parts.
+/// What a daemon says when it is asked for its counters.
 ///
 /// # Errors
 /// When it does not say.
-pub fn counters(daemon: &Daemon) -> Result<BTreeMap<String, u64>> {
+pub fn ask(daemon: &Daemon) -> Result<Value> {
     let answers = |text: &str| {
         text.lines()
             .filter(|l| l.starts_with("{\"counters\""))
@@ -178,7 +178,15 @@ pub fn counters(daemon: &Daemon) -> Result<BTreeMap<String, u64>> {
         .rev()
         .find(|l| l.starts_with("{\"counters\""))
         .unwrap_or_default();
-    let answer: Value = serde_json::from_str(line).map_err(|_| Error::tool("hypernic", line))?;
+    serde_json::from_str(line).map_err(|_| Error::tool("hypernic", line))
+}
+
+/// A daemon's counters, summed by name over its NICs, and by kind and name over its other parts.
+///
+/// # Errors
+/// When it does not say.
+pub fn counters(daemon: &Daemon) -> Result<BTreeMap<String, u64>> {
+    let answer = ask(daemon)?;
     let mut sums = BTreeMap::new();
     for section in answer["counters"].as_array().into_iter().flatten() {
         let kind = section["kind"].as_str().unwrap_or("nic");
