@@ -41,6 +41,7 @@
 
 use std::fmt;
 
+use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -177,16 +178,41 @@ impl Saved<'_> {
         if !rest.is_empty() {
             return Err(malformed(&format_args!("{} bytes too many", rest.len())));
         }
-        if encode(&value) != self.payload {
+        let same = postcard::serialize_with_flavor(&value, Same(self.payload));
+        if !same.is_ok_and(|rest| rest.is_empty()) {
             return Err(malformed(&"a number is longer than it needs to be"));
         }
         Ok(value)
     }
 }
 
+/// Most states need no more; larger ones grow.
+const USUAL: usize = 8 << 10;
+
 fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     // Plain data has a length and no map of unknown size: there is nothing to fail.
-    postcard::to_stdvec(value).unwrap_or_default()
+    postcard::to_extend(value, Vec::with_capacity(USUAL)).unwrap_or_default()
+}
+
+/// Encodes into nothing: fails unless the bytes are these. What is left of them is the result.
+struct Same<'a>(&'a [u8]);
+
+impl<'a> Flavor for Same<'a> {
+    type Output = &'a [u8];
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.try_extend(&[byte])
+    }
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        let rest = self.0.strip_prefix(bytes);
+        self.0 = rest.ok_or(postcard::Error::SerializeBufferFull)?;
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<Self::Output> {
+        Ok(self.0)
+    }
 }
 
 /// Encodes `state` and puts the container around it.

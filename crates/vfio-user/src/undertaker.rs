@@ -5,16 +5,30 @@
 //! does not answer, a Unix socket with more such descriptors in its queue. To unmap a peer's memory
 //! may be to free all of it. The thread that serves a peer serves others too, so another one does
 //! this, for each server its own: what does not end holds up nothing but its like.
+//!
+//! A thread that has ended everything stays for a moment and serves whichever server needs one
+//! next: a driver that exchanges its eventfds one by one would make and end a thread for each.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::ThreadId;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 /// Things of one peer that have not ended; a device with more is out of order until they have.
 pub(crate) const MOST: usize = 2048;
 
+/// How long a thread without work stays.
+const STAY: Duration = Duration::from_millis(500);
+/// Threads without work that stay.
+const MOST_IDLE: usize = 4;
+
 type Thing = Box<dyn Send>;
+
+/// Threads without work, of the whole process. Whoever takes one out has it for itself.
+static IDLE: Mutex<Vec<(ThreadId, Sender<Undertaker>)>> = Mutex::new(Vec::new());
 
 #[derive(Default)]
 struct State {
@@ -40,11 +54,47 @@ impl Undertaker {
                 return;
             }
         }
+        let idle = IDLE.lock().pop();
+        if idle.is_some_and(|(_, idle)| idle.send(self.clone()).is_ok()) {
+            return;
+        }
         let this = self.clone();
         let thread = std::thread::Builder::new().name("undertaker".into());
-        if thread.spawn(move || this.work()).is_err() {
+        if thread.spawn(move || this.serve()).is_err() {
             // Better late than never.
             self.work();
+        }
+    }
+
+    /// The life of a thread: one server's work after the other.
+    fn serve(self) {
+        let me = std::thread::current().id();
+        let mut next = self;
+        loop {
+            next.work();
+            let (ours, calls) = channel();
+            {
+                let mut idle = IDLE.lock();
+                if idle.len() >= MOST_IDLE {
+                    return;
+                }
+                idle.push((me, ours));
+            }
+            // It belongs to nobody meanwhile: a server's last things end with it.
+            drop(next);
+            let called = calls.recv_timeout(STAY).or_else(|_| {
+                let mut idle = IDLE.lock();
+                let place = idle.iter().position(|(thread, _)| *thread == me);
+                let forgotten = place.map(|place| idle.swap_remove(place));
+                drop(idle);
+                // Whoever has taken it out meanwhile is about to call.
+                drop(forgotten);
+                calls.recv()
+            });
+            match called {
+                Ok(undertaker) => next = undertaker,
+                Err(_) => return,
+            }
         }
     }
 
@@ -113,6 +163,38 @@ mod tests {
     impl Drop for Slow {
         fn drop(&mut self) {
             let _ = self.0.recv();
+        }
+    }
+
+    #[test]
+    fn a_thread_serves_one_server_after_the_other_and_none_waits_for_another() {
+        // More servers than threads may stay, each with something that lasts, then all again.
+        for _ in 0..50 {
+            let undertakers: Vec<_> = (0..2 * MOST_IDLE)
+                .map(|_| {
+                    let (undertaker, (go, wait)) = (Undertaker::default(), mpsc::channel());
+                    undertaker.bury(Slow(wait));
+                    (undertaker, go)
+                })
+                .collect();
+            for (undertaker, go) in undertakers.into_iter().rev() {
+                assert_eq!(undertaker.left(), 1);
+                go.send(()).expect("it waits");
+                while undertaker.left() > 0 {
+                    std::thread::yield_now();
+                }
+            }
+            assert!(IDLE.lock().len() <= MOST_IDLE);
+        }
+    }
+
+    #[test]
+    fn a_thread_without_work_holds_on_to_nothing() {
+        let undertaker = Undertaker::default();
+        let (read, write) = rustix::pipe::pipe().expect("pipe");
+        undertaker.bury((read, write));
+        while undertaker.left() > 0 || Arc::strong_count(&undertaker.0) > 1 {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
