@@ -192,7 +192,28 @@ impl<'v> Batch<'v> {
         });
     }
 
+    /// Adds a frame that begins with the first `len` bytes of `head` and goes on with `rest`, and has
+    /// the notes of the one before it ([`Batch::end_alike`]). No frame may be under way.
+    #[inline]
+    pub fn push_alike(&mut self, head: &[u8; HEAD], len: usize, rest: ReadSlice<'v>) {
+        debug_assert_eq!(self.open.len, 0, "a frame is under way");
+        let notes = self.frames.last().map_or(0, |before| before.notes);
+        let len = len.min(HEAD);
+        let room = self.open_head();
+        *room = *head;
+        let copied = rest.copy_to(0, &mut room[len..]);
+        let behind = rest.sub(copied, usize::MAX);
+        self.frames.push(Meta {
+            run: Piece::Memory(behind),
+            len: (len + rest.len()) as u32,
+            runs: u32::from(!behind.is_empty()),
+            first: 0,
+            notes,
+        });
+    }
+
     /// Adds a copy of `bytes` to the frame being built.
+    #[inline]
     pub fn push_bytes(&mut self, bytes: &[u8]) {
         let filled = self.open.len;
         let n = bytes.len().min(HEAD.saturating_sub(filled));
@@ -252,17 +273,30 @@ impl<'v> Batch<'v> {
     /// Finishes the frame being built. Returns its index in the batch.
     #[inline]
     pub fn end(&mut self, notes: Offload) -> usize {
-        let at = self.frames.len();
-        if self.open.len == 0 {
-            // Every frame has a place for its head.
-            self.open_head();
-        }
         let notes = if notes == Offload::NONE {
             0
         } else {
             self.notes.push(notes);
             self.notes.len() as u32
         };
+        self.finish(notes)
+    }
+
+    /// Finishes the frame being built, which has the notes of the one before it in the batch; of
+    /// none if it is the first.
+    #[inline]
+    pub fn end_alike(&mut self) -> usize {
+        let notes = self.frames.last().map_or(0, |before| before.notes);
+        self.finish(notes)
+    }
+
+    #[inline]
+    fn finish(&mut self, notes: u32) -> usize {
+        let at = self.frames.len();
+        if self.open.len == 0 {
+            // Every frame has a place for its head.
+            self.open_head();
+        }
         self.frames.push(Meta {
             run: self.open.run,
             len: self.open.len as u32,

@@ -6,7 +6,7 @@ use wire::{Csum, ETHERNET_HEADER, EtherType, Gso, MAX_HEADERS, NotesError, Offlo
 use wire::{SegmentError, Segments, VLAN_TAG};
 
 use crate::sum::add_slice;
-use crate::{Batch, Caps, Frame};
+use crate::{Batch, Caps, Frame, HEAD};
 
 /// Where a tag goes: behind the two addresses.
 const TAG_AT: usize = 12;
@@ -146,6 +146,7 @@ fn many<'b>(
     let tcp = segments.l4_offset();
     let mut payload = Cursor::new(frame.slices(), len);
     let mut header = [0; MAX_HEADERS];
+    let short = len <= HEAD && tag.is_none();
     for index in 0..segments.count() {
         let Some(part) = segments.segment(index, &mut header) else {
             break;
@@ -157,9 +158,22 @@ fn many<'b>(
                 .take(part.len(), |slice| add_slice(&mut sum, slice));
             header[tcp + 16..tcp + 18].copy_from_slice(&sum.finish_nonzero().to_be_bytes());
         }
+        // The first tells the others their notes.
+        if index > 0
+            && short
+            && let Some(head) = header.first_chunk()
+            && let Some(run) = payload.run(part.len())
+        {
+            out.push_alike(head, len, run);
+            continue;
+        }
         push_header(out, &header[..len], tag);
         payload.take(part.len(), |slice| out.push_slice(slice));
-        out.end(left);
+        if index == 0 {
+            out.end(left);
+        } else {
+            out.end_alike();
+        }
     }
     Ok(segments.count())
 }
@@ -192,6 +206,13 @@ impl<'b, I: Iterator<Item = ReadSlice<'b>>> Cursor<'b, I> {
         };
         cursor.take(skip, |_| {});
         cursor
+    }
+
+    /// The next `len` bytes, if they are a part of the run in which the walk has stopped.
+    fn run(&mut self, len: usize) -> Option<ReadSlice<'b>> {
+        let run = self.current.filter(|run| run.len() > len && len > 0)?;
+        self.current = Some(run.sub(len, run.len()));
+        Some(run.sub(0, len))
     }
 
     /// Hands the next `len` bytes to `each`.

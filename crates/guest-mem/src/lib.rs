@@ -17,6 +17,7 @@
 #![warn(missing_docs)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod crc;
 mod guard;
 mod mapping;
 #[cfg(feature = "meter")]
@@ -27,6 +28,7 @@ mod table;
 mod view;
 mod window;
 
+pub use crc::crc32_short;
 pub use guard::install_sigbus_guard;
 #[cfg(feature = "meter")]
 pub use meter::{Access, Meter, Totals};

@@ -51,6 +51,8 @@ pub struct Segments<'h> {
     count: usize,
     /// Pseudo-header without the length.
     addresses: Sum,
+    /// The IPv4 header without length, identification and checksum.
+    same: Sum,
 }
 
 impl<'h> Segments<'h> {
@@ -97,6 +99,13 @@ impl<'h> Segments<'h> {
             return Err(SegmentError::TooLong);
         }
         let addresses = layers.pseudo_sum(headers, 0).ok_or(SegmentError::Headers)?;
+        let mut same = Sum::ZERO;
+        if kind == L3Kind::V4 {
+            let header = &headers[l3.offset..l3.offset + l3.len];
+            same.add(&header[..2]);
+            same.add(&header[6..10]);
+            same.add(&header[12..]);
+        }
         Ok(Segments {
             headers: &headers[..len],
             l3,
@@ -105,6 +114,7 @@ impl<'h> Segments<'h> {
             size,
             count,
             addresses,
+            same,
         })
     }
 
@@ -144,9 +154,10 @@ impl<'h> Segments<'h> {
                 put(out, l3 + 2, datagram as u16);
                 let id = get(out, l3 + 4).wrapping_add(index as u16);
                 put(out, l3 + 4, id);
-                put(out, l3 + 10, 0);
-                let sum = Sum::of(&out[l3..l3 + self.l3.len]).finish();
-                put(out, l3 + 10, sum);
+                let mut sum = self.same;
+                sum.add_word(datagram as u16);
+                sum.add_word(id);
+                put(out, l3 + 10, sum.finish());
             }
             L3Kind::V6 => put(out, l3 + 4, (datagram - 40) as u16),
         }

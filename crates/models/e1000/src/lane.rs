@@ -6,11 +6,11 @@
 //! the frame takes the general way ([`crate::place`]), which gives the same results for all.
 
 use frame::{Batch, Caps, Frame};
-use guest_mem::WriteSlice;
+use guest_mem::{WriteSlice, crc32_short};
 
 use crate::bits::{rctl, rx_status, rxcsum};
 use crate::filter;
-use crate::layout::{FCS, Layout, MIN_FRAME};
+use crate::layout::{FCS, Layout, MIN_FRAME, fcs_of};
 use crate::place::{LEAST_FETCH, Report};
 use crate::regs as r;
 use crate::rx::{Rx, RxState};
@@ -248,8 +248,11 @@ impl<'v> Rx<'_, 'v> {
             }
             let padded = to.len() - if fcs { FCS } else { 0 };
             if fcs && self.shared.true_fcs {
-                let sum = crc32fast::hash(&bytes[..padded]).to_le_bytes();
-                bytes[padded..padded + FCS].copy_from_slice(&sum);
+                // Two stores: a load of both parts at once would wait for the later one.
+                let sum = fcs_of(&bytes[..padded]);
+                to.copy_short(&bytes[..padded]);
+                to.copy_from(padded, &sum);
+                return;
             }
             to.copy_short(&bytes[..to.len()]);
             return;
@@ -265,8 +268,8 @@ impl<'v> Rx<'_, 'v> {
             return;
         }
         // What is summed is what is delivered, whatever the sender does to it meanwhile.
-        let mut sum = crc32fast::Hasher::new();
-        sum.update(head);
+        let start = crc32_short(head).unwrap_or_else(|| crc32fast::hash(head));
+        let mut sum = crc32fast::Hasher::new_with_initial(start);
         let copy = &mut self.scratch.copy;
         if copy.len() < CHUNK {
             copy.resize(CHUNK, 0);
@@ -300,7 +303,7 @@ impl<'v> Rx<'_, 'v> {
         if self.rctl & rctl::SECRC == 0 && self.shared.true_fcs {
             let len = layout.stage(&mut copy, None);
             let (data, at) = copy[..len].split_at_mut(len - FCS);
-            at.copy_from_slice(&crc32fast::hash(data).to_le_bytes());
+            at.copy_from_slice(&fcs_of(data));
             layout = Layout {
                 head: &copy[..len],
                 frame,

@@ -1,7 +1,7 @@
 //! A frame as it goes into the guest's buffers.
 
 use frame::Frame;
-use guest_mem::WriteSlice;
+use guest_mem::{WriteSlice, crc32_short};
 use wire::Sum;
 
 use crate::finish::Finish;
@@ -10,6 +10,13 @@ use crate::finish::Finish;
 pub(crate) const MIN_FRAME: usize = 60;
 /// Bytes of the frame check sequence.
 pub(crate) const FCS: usize = 4;
+
+/// The frame check sequence of these bytes, as it follows them.
+#[inline]
+pub(crate) fn fcs_of(bytes: &[u8]) -> [u8; FCS] {
+    let crc = crc32_short(bytes).unwrap_or_else(|| crc32fast::hash(bytes));
+    crc.to_le_bytes()
+}
 
 /// Some bytes of ours, a part of the frame, padding and FCS.
 pub(crate) struct Layout<'s, 'b> {
@@ -99,5 +106,28 @@ impl Layout<'_, '_> {
         }
         copy[len - self.tail.len()..len].copy_from_slice(self.tail);
         len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_fcs_is_that_of_the_standard(bytes in proptest::collection::vec(any::<u8>(), 300)) {
+            // Bit by bit (IEEE 802.3 §3.2.9).
+            let mut crc = u32::MAX;
+            for len in 0..=bytes.len() {
+                prop_assert_eq!(fcs_of(&bytes[..len]), (!crc).to_le_bytes(), "{} bytes", len);
+                let Some(byte) = bytes.get(len) else { break };
+                crc ^= u32::from(*byte);
+                for _ in 0..8 {
+                    crc = (crc >> 1) ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 };
+                }
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@ use crate::bits::{rctl, rx_error, rx_status, rxcsum};
 use crate::desc::{DD, Fetcher};
 use crate::filter;
 use crate::finish::Finish;
-use crate::layout::{FCS, Layout, MIN_FRAME};
+use crate::layout::{FCS, Layout, MIN_FRAME, fcs_of};
 use crate::rx::{Outcome, Rx};
 use crate::shared::count;
 use crate::verdict::verdict;
@@ -92,7 +92,7 @@ impl Rx<'_, '_> {
             let len = layout.stage(copy, finish.take());
             if true_fcs {
                 let (data, at) = copy[..len].split_at_mut(len - FCS);
-                at.copy_from_slice(&crc32fast::hash(data).to_le_bytes());
+                at.copy_from_slice(&fcs_of(data));
             }
             layout = Layout {
                 head: &copy[..len],

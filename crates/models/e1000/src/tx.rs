@@ -683,6 +683,10 @@ fn sent(shared: &Shared, batch: &Batch<'_>, taken: usize, tally: &mut Tally) {
             tally.sent((len + FCS) as u64, dst);
         } else {
             let mut payload = len - hdr;
+            if dst[0] & 1 == 0 {
+                tally.sent_alike((payload / mss) as u64, (hdr + mss + FCS) as u64);
+                payload %= mss;
+            }
             while payload > 0 {
                 let size = payload.min(mss);
                 tally.sent((hdr + size + FCS) as u64, dst);
