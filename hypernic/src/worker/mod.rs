@@ -5,6 +5,7 @@
 //! a worker falls asleep without losing a call, is `roster`'s.
 
 mod run;
+mod turns;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -22,6 +23,7 @@ use crate::error::Error;
 use crate::report::Section;
 use crate::time::AlarmClock;
 use run::Worker;
+use turns::Spent;
 
 /// Called by whoever has made room for its frames.
 pub(crate) const WOKEN: u32 = 1 << 0;
@@ -62,6 +64,7 @@ pub(crate) struct Task {
     name: String,
     calls: Calls,
     alarm: Alarm,
+    spent: Spent,
     desks: Arc<[Desk]>,
     /// Its worker. Changed by whoever has the task in hand only (see [`Calls`]).
     home: AtomicUsize,
@@ -276,6 +279,7 @@ fn task(desks: &Arc<[Desk]>, home: usize, ids: &AtomicU64, name: &str) -> Arc<Ta
         name: name.to_owned(),
         calls,
         alarm: Alarm::new(id),
+        spent: Spent::default(),
         desks: Arc::clone(desks),
         home: AtomicUsize::new(home),
         body: Mutex::default(),

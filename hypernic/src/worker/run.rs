@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use model::{Clock, Nanos};
 use rustix::event::{Timespec, epoll};
 
+use super::turns::{MOST, Turns};
 use super::{ARRIVED, AlarmClock, Counters, Desk, LEAVES, Member, Turn, watch};
 use crate::patience::Patience;
 
@@ -18,8 +19,13 @@ const CLOCK: u64 = 1;
 /// Tasks count from here.
 pub(super) const FIRST_ID: u64 = 16;
 
-/// Turns between two looks at the descriptors of those who are not active.
-const TURNS_PER_LOOK: u64 = 8;
+/// The time between two looks at the descriptors of those who are not active, while others keep
+/// the worker busy: about what a turn takes.
+const LOOK_GAP: Nanos = 20_000;
+
+/// A look may take one part in so many of the time: with many descriptors that are readable it
+/// takes longer, and is made less often.
+const LOOK_SHARE: Nanos = 16;
 
 /// Descriptors one look tells of; more come with the next.
 const EVENTS: usize = 64;
@@ -48,18 +54,16 @@ pub(super) struct Worker {
     alarm_clock: AlarmClock,
     /// All tasks that live here, by what their events carry.
     members: HashMap<u64, Member>,
-    /// Called since their last turn, and those with more to do: the active ones.
-    fresh: VecDeque<Member>,
-    busy: VecDeque<Member>,
-    /// The last turn was one of `fresh`.
-    was_fresh: bool,
+    /// Those who want a turn: the active ones.
+    active: Turns,
     /// Served last, most recently first.
     warm: VecDeque<Member>,
     /// Left alone until then.
     ill: Vec<(Nanos, Member)>,
     patience: Patience,
-    turns: u64,
     now: Nanos,
+    /// When those who are not active are to be heard next.
+    next_look: Nanos,
     /// Storage.
     came: Vec<Member>,
 }
@@ -78,13 +82,11 @@ impl Worker {
             epoll,
             alarm_clock,
             members: HashMap::new(),
-            fresh: VecDeque::new(),
-            busy: VecDeque::new(),
-            was_fresh: false,
+            active: Turns::default(),
             warm: VecDeque::new(),
             ill: Vec::new(),
             patience: Patience::default(),
-            turns: 0,
+            next_look: 0,
             came: Vec::new(),
         })
     }
@@ -108,11 +110,10 @@ impl Worker {
     /// Gives one turn. `false` when nobody wants one.
     pub fn step(&mut self) -> bool {
         self.gather();
-        if self.is_busy() && self.turns.is_multiple_of(TURNS_PER_LOOK) {
-            // However busy some are, the others are heard.
-            self.look(Some(&AT_ONCE));
+        if self.is_busy() {
+            self.hear(self.active.len());
         }
-        let Some(member) = self.next() else {
+        let Some(member) = self.active.next() else {
             return false;
         };
         self.turn(member);
@@ -120,7 +121,20 @@ impl Worker {
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        !(self.fresh.is_empty() && self.busy.is_empty())
+        !self.active.is_empty()
+    }
+
+    /// However busy some are, or however soon those served last come again, the others are heard.
+    /// `tried` are served without a look.
+    fn hear(&mut self, tried: usize) {
+        if self.now < self.next_look || self.members.len() <= tried {
+            return;
+        }
+        let before = self.now;
+        self.look(Some(&AT_ONCE));
+        self.now = self.clock.now();
+        let took = self.now.saturating_sub(before);
+        self.next_look = self.now + LOOK_GAP.max(took.min(MOST) * LOOK_SHARE);
     }
 
     /// Takes in who was called, and whose time has come.
@@ -129,7 +143,7 @@ impl Worker {
         self.desk().roster.take(&mut came);
         for member in came.drain(..) {
             self.count(|c| &c.active);
-            self.fresh.push_back(member);
+            self.active.push(member);
         }
         self.desk().alarms.due(self.now, &mut came);
         for member in came.drain(..) {
@@ -152,29 +166,12 @@ impl Worker {
             member.0.call(0);
         } else if member.0.calls.claim() {
             self.count(|c| &c.active);
-            self.fresh.push_back(member);
+            self.active.push(member);
         }
-    }
-
-    /// Who is next. Whoever has just been called goes before those who are busy all the time, so
-    /// that a little work waits for one turn and not for a round of them; every other turn, so that
-    /// the busy ones have at least half.
-    fn next(&mut self) -> Option<Member> {
-        let fresh_now = !self.was_fresh || self.busy.is_empty();
-        let member = if fresh_now {
-            self.fresh.pop_front()
-        } else {
-            None
-        };
-        self.was_fresh = member.is_some();
-        member
-            .or_else(|| self.busy.pop_front())
-            .or_else(|| self.fresh.pop_front())
     }
 
     /// One task's turn.
     fn turn(&mut self, member: Member) -> Turn {
-        self.turns += 1;
         self.count(|c| &c.turns);
         let calls = member.0.calls.take();
         let mut turn = Turn::default();
@@ -214,17 +211,18 @@ impl Worker {
         }
         let before = self.now;
         self.now = self.clock.now();
+        let took = self.now.saturating_sub(before);
         let longest = &self.desk().counters.longest;
-        longest.fetch_max(self.now.saturating_sub(before), Ordering::Relaxed);
+        longest.fetch_max(took, Ordering::Relaxed);
+        member.0.spent.charge(took);
         if turn.served {
             self.warm_up(&member);
         }
-        if turn.more {
-            self.busy.push_back(member);
-        } else if member.0.calls.rest() {
-            self.count(|c| &c.idle);
+        // Whoever was called meanwhile, and whoever has more to do, goes on; others rest.
+        if turn.more || !member.0.calls.rest() {
+            self.active.push(member);
         } else {
-            self.fresh.push_back(member);
+            self.count(|c| &c.idle);
         }
         turn
     }
@@ -281,7 +279,7 @@ impl Worker {
         }
         // For its owner, who still has to come for it.
         if !member.0.calls.rest() {
-            self.fresh.push_back(member.clone());
+            self.active.push(member.clone());
         }
         Turn::default()
     }
@@ -335,7 +333,6 @@ impl Worker {
     /// Tries those served last again and again. `true` when there was something to do for anybody.
     pub(super) fn stay_awake(&mut self, window: Duration) -> bool {
         let start = Instant::now();
-        let mut tries = 0u32;
         while start.elapsed() < window {
             // Whoever else wants this processor (the VMM's own threads above all) goes first.
             std::thread::yield_now();
@@ -344,10 +341,7 @@ impl Worker {
             }
             self.now = self.clock.now();
             self.gather();
-            tries += 1;
-            if tries.is_multiple_of(TURNS_PER_LOOK as u32) {
-                self.look(Some(&AT_ONCE));
-            }
+            self.hear(self.warm.len());
             if self.is_busy() || self.desk().quit.load(Ordering::Acquire) {
                 return true;
             }
