@@ -245,7 +245,10 @@ fn time_is_what_is_shared_whatever_it_is_used_for() {
 fn a_turn_during_which_the_thread_did_not_run_is_soon_forgiven() {
     let mut bench = Bench::new(2);
     (0..2).for_each(|at| bench.work(at, u64::MAX));
-    bench.tasks[0].1.cost.store(1_000_000_000, Ordering::Relaxed);
+    bench.tasks[0]
+        .1
+        .cost
+        .store(1_000_000_000, Ordering::Relaxed);
     while bench.turns(0) < 2 {
         bench.worker.step();
     }
