@@ -9,13 +9,13 @@ use frame::{Counted, Sink};
 use model::{Clock, Nic};
 use port::{InletEvent, InletThread};
 use vale::{Keeper, Switch};
-use vfio_user::{Listener, Server};
+use vfio_user::{DeviceDescription, Listener, Server};
 
 use crate::capture::NicCapture;
 use crate::config::{HostConfig, NicConfig, SocketSpec, SwitchConfig};
 use crate::error::Error;
 use crate::log::Limit;
-use crate::nic::{NewNic, RunningNic, describe};
+use crate::nic::{NewNic, RunningNic};
 use crate::nvm::NvmFile;
 use crate::ports::Behind;
 use crate::report::Section;
@@ -178,8 +178,11 @@ impl Host {
             SocketSpec::Fd(fd) => Listener::from_fd(fds::inherited(*fd).map_err(socket_error)?),
         }
         .map_err(|error| socket_error(self.cause(&error)))?;
-        let server = Server::new(describe(&nic.identity), listener)
-            .map_err(|error| socket_error(self.cause(&error)))?;
+        let server = Server::new(
+            DeviceDescription::from_config(nic.identity.config()),
+            listener,
+        )
+        .map_err(|error| socket_error(self.cause(&error)))?;
         let clock = Arc::clone(&self.clock);
         let new = NewNic::new(&config.name, nic, nvm, server, clock, &self.workers);
 

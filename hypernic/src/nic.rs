@@ -12,14 +12,11 @@ use std::time::{Duration, Instant};
 
 use frame::{Batch, Caps, Counted, Sink, Wake};
 use model::{
-    Control, Env, Interrupts, Nic, PciState, PmeWrite, Progress, Receive, ResetKind, Space,
-    Transmit,
+    Control, Env, Interrupts, Nic, PciState, PmeWrite, Progress, Receive, ResetKind, Transmit,
 };
 use parking_lot::Mutex;
-use pci::{Bar, Capability, ConfigEvent, Msi, PowerManagement, PowerState};
-use vfio_user::{
-    ClientEvent, Device, DeviceDescription, DmaChange, ResetCause, Server, Work as ServerWork,
-};
+use pci::{ConfigEvent, PowerState};
+use vfio_user::{ClientEvent, Device, DmaChange, ResetCause, Server, Work as ServerWork};
 
 use crate::log::{Held, Limit};
 use crate::nvm::NvmFile;
@@ -34,36 +31,6 @@ const MESSAGE_BUDGET: usize = 1024;
 
 /// How long a busy worker may take to answer a question about a NIC's counters.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// The description of a model's PCI function for the vfio-user server.
-pub(crate) fn describe(identity: &model::Identity) -> DeviceDescription {
-    let [base, sub, interface] = identity.class.map(u32::from);
-    let mut description = DeviceDescription::new(identity.vendor, identity.device)
-        .class(base << 16 | sub << 8 | interface)
-        .revision(identity.revision)
-        .subsystem(identity.subsystem_vendor, identity.subsystem);
-    for bar in &identity.bars {
-        let decoded = match bar.space {
-            Space::Memory32 => Bar::memory32(bar.size),
-            Space::Memory64 => Bar::memory64(bar.size),
-            Space::Io => Bar::io(bar.size),
-        };
-        description = description.bar(bar.index, decoded);
-    }
-    if identity.intx {
-        description = description.intx(1);
-    }
-    if identity.pm {
-        description = description.capability(Capability::PowerManagement(PowerManagement {
-            pme: identity.pme,
-            ..PowerManagement::default()
-        }));
-    }
-    if identity.msi > 0 {
-        description = description.msi(Msi::new(identity.msi).address64());
-    }
-    description
-}
 
 /// The model's interrupt pins, wired to the server's eventfds.
 struct Wires(vfio_user::Interrupts);

@@ -18,7 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rig", &[]),
     ("ceiling", &[]),
     ("frame", &["guest-mem", "wire"]),
-    ("model", &["frame", "guest-mem", "snapshot"]),
+    ("model", &["frame", "guest-mem", "pci", "snapshot"]),
     (
         "e1000",
         &[

@@ -60,6 +60,9 @@ typedef struct {
   uint64_t (*now)(void *opaque);
   // There may be room for frames that hn_nic_receive refused. May be NULL.
   void (*room)(void *opaque);
+  // PME# is asserted or no more: a frame has come for which the machine is to be woken. May be
+  // NULL.
+  void (*pme)(void *opaque, bool asserted);
 } hn_host;
 
 // What a bus needs to know of a NIC.

@@ -37,6 +37,9 @@ pub struct hn_host {
     pub now: Option<unsafe extern "C" fn(opaque: *mut c_void) -> u64>,
     /// There may be room for frames that hn_nic_receive refused. May be NULL.
     pub room: Option<unsafe extern "C" fn(opaque: *mut c_void)>,
+    /// PME# is asserted or no more: a frame has come for which the machine is to be woken. May be
+    /// NULL.
+    pub pme: Option<unsafe extern "C" fn(opaque: *mut c_void, asserted: bool)>,
 }
 
 // SAFETY: the functions may be called with `opaque` by whichever thread uses the NIC: a promise of
@@ -107,6 +110,13 @@ impl embed::Host for hn_host {
         if let Some(room) = self.room {
             // SAFETY: see above.
             unsafe { room(self.opaque) };
+        }
+    }
+
+    fn pme(&self, asserted: bool) {
+        if let Some(pme) = self.pme {
+            // SAFETY: see above.
+            unsafe { pme(self.opaque, asserted) };
         }
     }
 }

@@ -40,6 +40,7 @@ fn host(world: *mut World) -> hn_host {
         set_timer: Some(set_timer),
         now: Some(now),
         room: None,
+        pme: None,
     }
 }
 

@@ -55,6 +55,11 @@ pub trait Host: Send + Sync {
         let _ = (address, data);
     }
 
+    /// PME# is asserted or no more: the NIC asks for its sleeping machine to be woken.
+    fn pme(&self, asserted: bool) {
+        let _ = asserted;
+    }
+
     /// Calls [`Nic::tick`] at or soon after `deadline`, on the clock of [`Host::now`]; `None` calls
     /// it off. Replaces the timer set before. A host without a timer must not let its guest delay
     /// interrupts (ITR, RDTR, TIDV), for they would never come.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use frame::{Batch, Caps, Counted, MAX_BATCH, Sink, Wake};
 use guest_mem::{Memory, Remote};
 use model::{
-    Clock, Control, Env, Identity, Nanos, PciState, Progress, Receive, ResetKind, Space, Timer,
-    Transmit,
+    Clock, Control, Env, Identity, Nanos, PciState, PmeWrite, Progress, Receive, ResetKind, Space,
+    Timer, Transmit,
 };
 use parking_lot::Mutex;
-use pci::{Bar, Capability, ConfigBuilder, ConfigEvent, ConfigSpace, Msi, PowerManagement};
+use pci::{ConfigEvent, ConfigSpace, PowerState};
 use serde::{Deserialize, Serialize};
 use snapshot::{Kind, State, StateError};
 use wire::Offload;
@@ -139,7 +139,7 @@ impl Nic {
     /// # Errors
     /// [`Error::Config`] when the model describes no possible PCI function.
     pub fn of(parts: model::Nic, host: Arc<dyn Host>) -> Result<Self, Error> {
-        let config = describe(&parts.identity).build()?;
+        let config = parts.identity.config().build()?;
         let services = Arc::new(Services(Arc::clone(&host)));
         let memory = Memory::new();
         memory.set_remote(Some(services.clone()));
@@ -200,22 +200,35 @@ impl Nic {
     /// Reads the 256 bytes of PCI configuration space; ones beyond them.
     pub fn config_read(&mut self, offset: u64, data: &mut [u8]) {
         self.config.set_interrupt_status(self.pins.level());
+        self.show_pme();
         self.config.read(offset, data);
     }
 
     /// Writes configuration space: BARs, bus mastering, interrupt routing. Follow with
     /// [`Nic::run`].
     pub fn config_write(&mut self, offset: u64, data: &[u8]) {
+        let asleep = self.config.power_state() == PowerState::D3Hot;
+        self.show_pme();
         let events = self.config.write(offset, data);
-        let function_reset = events
-            .iter()
-            .any(|event| matches!(event, ConfigEvent::FunctionReset));
-        if function_reset {
-            self.reset();
-            return;
+        let mut pme = None;
+        for event in events.iter() {
+            match *event {
+                ConfigEvent::FunctionReset => return self.reset(),
+                ConfigEvent::Pme { enable, cleared } => {
+                    pme = Some(PmeWrite {
+                        enable,
+                        clear: cleared,
+                    });
+                }
+                _ => {}
+            }
+        }
+        let awake = self.config.power_state() == PowerState::D0;
+        if asleep && awake && !self.config.no_soft_reset() {
+            return self.reset_by(ResetKind::PowerUp);
         }
         self.pins.route(Route::of(&self.config));
-        self.tell_pci();
+        self.tell_pci(pme);
     }
 
     /// Where the guest has put BAR `bar`, while it decodes there.
@@ -288,11 +301,21 @@ impl Nic {
 
     /// RST# of the bus: the machine was reset.
     pub fn reset(&mut self) {
+        self.reset_by(ResetKind::Bus);
+    }
+
+    fn reset_by(&mut self, kind: ResetKind) {
         self.config.reset();
         self.pins.route(Route::default());
-        self.control.reset(&self.env, ResetKind::Bus);
-        self.tell_pci();
+        self.control.reset(&self.env, kind);
+        self.tell_pci(None);
         self.waiting = false;
+    }
+
+    /// PMCSR shows what the model has.
+    fn show_pme(&mut self) {
+        let (enabled, asserted) = self.pins.pme();
+        self.config.set_pme(enabled, asserted);
     }
 
     /// The whole NIC as bytes, between two calls: configuration space, registers, what is under way.
@@ -345,39 +368,14 @@ impl Nic {
         self.env.memory.counters(visit);
     }
 
-    fn tell_pci(&mut self) {
+    fn tell_pci(&mut self, pme: Option<PmeWrite>) {
         let state = PciState {
             bus_master: self.config.command() & pci::command::MASTER != 0,
             msi: self.config.msi_enabled(),
             msix: self.config.msix_enabled(),
             d3: self.config.power_state() == pci::PowerState::D3Hot,
-            pme: None,
+            pme,
         };
         self.control.pci(&self.env, state);
     }
-}
-
-/// The configuration space of a model.
-fn describe(identity: &Identity) -> ConfigBuilder {
-    let [base, sub, interface] = identity.class.map(u32::from);
-    let mut builder = ConfigBuilder::new(identity.vendor, identity.device)
-        .class(base << 16 | sub << 8 | interface)
-        .revision(identity.revision)
-        .subsystem(identity.subsystem_vendor, identity.subsystem)
-        .interrupt_pin(identity.intx.into());
-    for bar in &identity.bars {
-        let decoded = match bar.space {
-            Space::Memory32 => Bar::memory32(bar.size),
-            Space::Memory64 => Bar::memory64(bar.size),
-            Space::Io => Bar::io(bar.size),
-        };
-        builder = builder.bar(bar.index, decoded);
-    }
-    if identity.pm {
-        builder = builder.capability(Capability::PowerManagement(PowerManagement::default()));
-    }
-    if identity.msi > 0 {
-        builder = builder.capability(Capability::Msi(Msi::new(identity.msi).address64()));
-    }
-    builder
 }

@@ -68,6 +68,8 @@ struct State {
     level: bool,
     /// What the host has been told.
     shown: bool,
+    /// PME_En and PME_Status.
+    pme: (bool, bool),
 }
 
 /// The pins of one NIC.
@@ -94,6 +96,11 @@ impl Pins {
         self.state.lock().level
     }
 
+    /// PME_En and PME_Status, as the model has them.
+    pub(crate) fn pme(&self) -> (bool, bool) {
+        self.state.lock().pme
+    }
+
     fn change(&self, how: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         how(&mut state);
@@ -108,6 +115,16 @@ impl Pins {
 impl Interrupts for Pins {
     fn set_line(&self, level: bool) {
         self.change(|state| state.level = level);
+    }
+
+    fn set_pme(&self, enabled: bool, status: bool) {
+        let mut state = self.state.lock();
+        let before = state.pme.0 && state.pme.1;
+        state.pme = (enabled, status);
+        let now = enabled && status;
+        if now != before {
+            self.host.pme(now);
+        }
     }
 
     fn msi(&self, vector: u16) {

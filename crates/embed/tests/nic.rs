@@ -19,6 +19,7 @@ struct Machine {
     timer: Mutex<Option<u64>>,
     now: AtomicU64,
     messages: Mutex<Vec<(u64, u32)>>,
+    pme: AtomicBool,
 }
 
 impl Host for Machine {
@@ -51,6 +52,9 @@ impl Host for Machine {
     }
     fn now(&self) -> u64 {
         self.now.load(Ordering::Relaxed)
+    }
+    fn pme(&self, asserted: bool) {
+        assert_ne!(self.pme.swap(asserted, Ordering::Relaxed), asserted);
     }
     fn room(&self) {
         self.room.fetch_add(1, Ordering::Relaxed);
@@ -310,4 +314,45 @@ fn a_saved_nic_goes_on_elsewhere_with_what_it_had_to_do() {
 
 fn nic_sends(nic: &mut Nic, tail: u32) {
     nic.write(0, 0x3818, &tail.to_le_bytes());
+}
+
+#[test]
+fn a_frame_asks_for_a_sleeping_machine_to_be_woken() {
+    const PME_STATUS: u16 = 1 << 15;
+    const PME_EN: u16 = 1 << 8;
+    let (mut nic, machine) = started();
+    let mut pm = u64::from(config(&mut nic, 0x34) as u8);
+    while config(&mut nic, pm) as u8 != 1 {
+        pm = u64::from(config(&mut nic, pm) >> 8);
+        assert_ne!(pm, 0, "there is power management");
+    }
+    assert_eq!(config(&mut nic, pm + 2) >> 11, 0b1_1001);
+    // Broadcast frames are to wake it (WUFC.BC).
+    set(&mut nic, 0x5808, 1 << 4);
+    nic.config_write(pm + 4, &(PME_EN | 3).to_le_bytes());
+    assert_eq!(get(&mut nic, 0x5800) & 2, 2, "WUC.PME_En is the same bit");
+    assert!(!machine.pme.load(Ordering::Relaxed));
+    nic.receive(&[&BROADCAST]);
+    assert!(machine.pme.load(Ordering::Relaxed), "PME# is asserted");
+    assert_eq!(config(&mut nic, pm + 4), PME_STATUS | PME_EN | 3);
+    // Another NIC that goes on from here asserts it too.
+    let saved = nic.save();
+    let (mut other, its) = started();
+    other.load(&saved).expect("a state");
+    assert!(its.pme.load(Ordering::Relaxed));
+    assert_eq!(config(&mut other, pm + 4), PME_STATUS | PME_EN | 3);
+    // Back in D0 the function has been reset, and still tells why; then the driver clears it.
+    assert_ne!(get(&mut nic, 0x3808), 0, "a ring");
+    nic.config_write(pm + 4, &PME_EN.to_le_bytes());
+    assert_eq!(get(&mut nic, 0x3808), 0, "no ring after a reset");
+    assert_eq!(config(&mut nic, pm + 4), PME_STATUS | PME_EN);
+    nic.config_write(pm + 4, &PME_STATUS.to_le_bytes());
+    assert!(!machine.pme.load(Ordering::Relaxed));
+    assert_eq!(config(&mut nic, pm + 4), 0);
+}
+
+fn config(nic: &mut Nic, at: u64) -> u16 {
+    let mut word = [0; 2];
+    nic.config_read(at, &mut word);
+    u16::from_le_bytes(word)
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use frame::{Batch, Caps, Counted, Sink, Wake};
 use guest_mem::Memory;
+use pci::{Capability, ConfigBuilder, Msi, PowerManagement};
 
 pub use snapshot::StateError;
 
@@ -230,6 +231,36 @@ pub struct Identity {
     pub pm: bool,
     /// The states from which PME can be asserted, as in bits 15:11 of PMC.
     pub pme: u8,
+}
+
+impl Identity {
+    /// The configuration space in which it is found.
+    pub fn config(&self) -> ConfigBuilder {
+        let [base, sub, interface] = self.class.map(u32::from);
+        let mut config = ConfigBuilder::new(self.vendor, self.device)
+            .class(base << 16 | sub << 8 | interface)
+            .revision(self.revision)
+            .subsystem(self.subsystem_vendor, self.subsystem)
+            .interrupt_pin(self.intx.into());
+        for bar in &self.bars {
+            let decoded = match bar.space {
+                Space::Memory32 => pci::Bar::memory32(bar.size),
+                Space::Memory64 => pci::Bar::memory64(bar.size),
+                Space::Io => pci::Bar::io(bar.size),
+            };
+            config = config.bar(bar.index, decoded);
+        }
+        if self.pm {
+            config = config.capability(Capability::PowerManagement(PowerManagement {
+                pme: self.pme,
+                ..PowerManagement::default()
+            }));
+        }
+        if self.msi > 0 {
+            config = config.capability(Capability::Msi(Msi::new(self.msi).address64()));
+        }
+        config
+    }
 }
 
 /// A NIC, taken apart.
