@@ -101,6 +101,10 @@ pub struct Run {
     /// The other end of the cable offers pause frames.
     #[arg(long)]
     pub pause: bool,
+    /// Offer a Communication Status Block (subsystem id 1101h) to drivers that know it: tails, heads and
+    /// wishes for interrupts in shared memory in place of register accesses.
+    #[arg(long)]
+    pub csb: bool,
     /// Frames of each NIC come from its own address only, and from no other port of the switch.
     #[arg(long)]
     pub mac_lock: bool,
@@ -205,6 +209,7 @@ impl Run {
                 moderation: self.moderation,
                 eeprom: eeproms.next(),
                 pause: self.pause,
+                csb: self.csb,
                 mac_lock: self.mac_lock,
                 guard: guard.clone(),
             });

@@ -80,6 +80,8 @@ pub struct NicConfig {
     pub eeprom: Option<PathBuf>,
     /// The partner at the other end of the NIC's cable offers pause frames.
     pub pause: bool,
+    /// The NIC offers a Communication Status Block to drivers that know it.
+    pub csb: bool,
     /// On a switch: frames come from `mac` and no other address, and from no other port.
     pub mac_lock: bool,
     /// On a switch: what else the NIC may do there.
@@ -142,6 +144,8 @@ struct RawNic {
     eeprom: Option<Spanned<PathBuf>>,
     #[serde(default)]
     pause: bool,
+    #[serde(default)]
+    csb: bool,
     #[serde(default)]
     mac_lock: bool,
     guard: Option<Spanned<RawGuard>>,
@@ -361,6 +365,7 @@ impl RawHost {
                 moderation: raw.moderation,
                 eeprom: raw.eeprom.map(Spanned::into_inner),
                 pause: raw.pause,
+                csb: raw.csb,
                 mac_lock: raw.mac_lock,
                 guard,
             });

@@ -349,6 +349,8 @@ fn make(config: &NicConfig) -> Result<(Nic, Option<NvmFile>), String> {
     let mut chip = e1000::Config {
         variant: config.model.0,
         pause: config.pause,
+        csb: config.csb,
+        csb_poll: config.busy_poll,
         moderation: match config.moderation {
             Moderation::Guest => e1000::Moderation::Guest,
             Moderation::Adaptive => e1000::Moderation::Adaptive,

@@ -267,8 +267,10 @@ impl Served for NicBody {
                     tracing::info!(nic = %self.board.name, "its one connection is over");
                     tell();
                 }
+                // A look in vain serves nobody.
+                let sent = progress.more && !self.board.transmit.polls();
                 Turn {
-                    served: progress.messages > 0 || progress.more,
+                    served: progress.messages > 0 || sent,
                     more: progress.more,
                     ill: false,
                 }

@@ -33,6 +33,7 @@ fn config(socket: &Path) -> HostConfig {
         moderation: Moderation::Adaptive,
         eeprom: None,
         pause: false,
+        csb: false,
         mac_lock: false,
         guard: Guard::default(),
     };

@@ -15,6 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("guest-mem", &[]),
     ("roster", &[]),
     ("lease", &[]),
+    ("csb", &[]),
     ("rig", &[]),
     ("ceiling", &[]),
     ("frame", &["guest-mem", "wire"]),
@@ -22,6 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "e1000",
         &[
+            "csb",
             "frame",
             "guest-mem",
             "lease",
@@ -55,7 +57,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("vfio-user", &["guest-mem", "pci"]),
     (
         "drivers",
-        &["e1000", "frame", "guest-mem", "model", "vfio-user", "wire"],
+        &[
+            "csb",
+            "e1000",
+            "frame",
+            "guest-mem",
+            "model",
+            "vfio-user",
+            "wire",
+        ],
     ),
     ("villain", &["drivers", "guest-mem", "vfio-user"]),
 ];

@@ -27,6 +27,7 @@ mod sum;
 mod table;
 mod view;
 mod window;
+mod words;
 
 pub use crc::crc32_short;
 pub use guard::install_sigbus_guard;
@@ -36,3 +37,4 @@ pub use slice::{ReadSlice, WriteSlice};
 pub use table::{Leftovers, MAX_REGIONS, MapError, Memory, Prot, RegionInfo, Remote, UnmapError};
 pub use view::{Fault, FaultKind, View};
 pub use window::WriteWindow;
+pub use words::Words;

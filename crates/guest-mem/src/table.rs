@@ -495,6 +495,37 @@ mod tests {
     }
 
     #[test]
+    fn words_are_those_of_one_region_that_can_be_read_and_written() {
+        let memory = Memory::new();
+        memory.map_anon(0x1000, 0x1000).expect("map");
+        memory.map_anon(0x2000, 0x1000).expect("map");
+        memory.map_absent(0x3000, 0x1000, Prot::RW).expect("map");
+        let view = memory.view();
+        let words = view.words(0x1100, 0x40).expect("inside");
+        words.store(0x3c, 0x0102_0304, Ordering::Release);
+        let mut back = [0; 4];
+        view.read(0x113c, &mut back).expect("read");
+        assert_eq!(back, [4, 3, 2, 1], "little-endian");
+        view.write(0x1100, &[1, 0, 0, 0x80]).expect("write");
+        assert_eq!(words.load(0, Ordering::Acquire), 0x8000_0001);
+        for (iova, bytes) in [
+            (0x1101, 4),
+            (0x1ffc, 8),
+            (0x3000, 4),
+            (0x4000, 4),
+            (0x1000, 6),
+            (u64::MAX - 3, 4),
+        ] {
+            assert!(view.words(iova, bytes).is_none(), "{iova:#x}+{bytes}");
+        }
+        let panics = |offset| {
+            let load = || words.load(offset, Ordering::Relaxed);
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(load)).is_err()
+        };
+        assert!(panics(0x40) && panics(2) && !panics(0x3c));
+    }
+
+    #[test]
     fn the_last_byte_of_the_address_space_can_be_mapped() {
         let memory = Memory::new();
         memory.map_anon(u64::MAX - 0xfff, 0x1000).expect("map");

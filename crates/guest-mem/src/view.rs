@@ -10,6 +10,7 @@ use parking_lot::RwLockReadGuard;
 use crate::slice::{ReadSlice, WriteSlice};
 use crate::table::{Asked, Backing, Region, Remote, Table};
 use crate::window::WriteWindow;
+use crate::words::Words;
 
 /// An access that hardware would have aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -264,6 +265,31 @@ impl<'m> View<'m> {
             )
         };
         region.prot.write.then(window)
+    }
+
+    /// The words of `iova..iova + bytes`, if it is an aligned part of one region that is mapped and may
+    /// be read and written. Both are multiples of 4.
+    pub fn words(&self, iova: u64, bytes: u32) -> Option<Words<'_>> {
+        let (region, room) = self.find(iova)?;
+        let Backing::Mapped(mapping, offset) = &region.backing else {
+            return None;
+        };
+        let base = mapping.at(offset + (iova - region.iova));
+        let fits = u64::from(bytes) <= room && bytes.is_multiple_of(4);
+        let aligned = (base.as_ptr() as usize).is_multiple_of(4);
+        if !(fits && aligned && region.prot.read && region.prot.write) {
+            return None;
+        }
+        // SAFETY: that much lies inside a live mapping, pinned by this view, and is aligned.
+        let words = unsafe {
+            Words::new(
+                base,
+                bytes,
+                #[cfg(feature = "meter")]
+                (iova, self.meter),
+            )
+        };
+        Some(words)
     }
 
     /// Copies guest memory out.

@@ -164,6 +164,11 @@ pub trait Transmit: Send {
     /// Sends at most about `budget` frames and [`TURN_BYTES`] bytes into `to`, and never walks a
     /// ring more than once.
     fn run(&mut self, env: &Env, to: &dyn Sink, budget: usize) -> Progress;
+    /// Whether the last run ended with [`Progress::More`] though it found nothing: something may come
+    /// soon that nobody would tell of. Others who want the processor go first.
+    fn polls(&self) -> bool {
+        false
+    }
 }
 
 /// The receive side of the NIC: called by whoever has frames for it, from any thread.

@@ -218,6 +218,10 @@ impl Worker {
         if turn.served {
             self.warm_up(&member);
         }
+        if turn.more && !turn.served && !self.is_busy() {
+            // It looks for what nobody tells of, and only it: others may have the processor.
+            std::thread::yield_now();
+        }
         // Whoever was called meanwhile, and whoever has more to do, goes on; others rest.
         if turn.more || !member.0.calls.rest() {
             self.active.push(member);

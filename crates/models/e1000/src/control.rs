@@ -58,6 +58,8 @@ impl Registers {
             r::ICR => self.shared.irq.lock().read_icr(env),
             r::ICS => self.shared.irq.lock().causes(),
             r::IMS => self.shared.irq.lock().mask(),
+            r::CSBAL => self.shared.csb.place.lock().low,
+            r::CSBAH => self.shared.csb.place.lock().high,
             _ => stored,
         }
     }
@@ -75,7 +77,17 @@ impl Registers {
         match id {
             r::ICR => shared.irq.lock().clear(env, value),
             r::ICS => shared.irq.lock().raise(env, value),
-            r::IMS => shared.irq.lock().unmask(env, value),
+            r::IMS => {
+                shared.irq.lock().unmask(env, value);
+                self.work.tx |= shared.csb_unmasked();
+            }
+            r::CSBAL | r::CSBAH if !shared.csb.offered => {}
+            r::CSBAH => shared.write_csbah(env, value),
+            r::CSBAL => {
+                shared.write_csbal(env, value);
+                self.work.tx = true;
+                self.work.rx = true;
+            }
             r::IMC => shared.irq.lock().mask_off(env, value),
             r::CTRL => self.write_ctrl(env, value),
             r::EECD => {
@@ -141,6 +153,9 @@ impl Registers {
     fn ring_doorbell(&mut self, id: regs::Id, value: u32) {
         let shared = &self.shared;
         shared.file.write(id, 0, value);
+        if shared.csb.is_on() {
+            count_alone(&shared.counters.csb_kicks, 1);
+        }
         if id == r::TDT {
             count_alone(&shared.counters.tx_doorbells, 1);
             self.work.tx = true;
@@ -307,6 +322,8 @@ impl Registers {
         match file.table().find(offset) {
             // PME_Status is cleared by a 1 that is written, not by one that is kept.
             Some(found) if found.id == r::WUC => file.get(found.id) & !wuc::PME_STATUS,
+            Some(found) if found.id == r::CSBAL => self.shared.csb.place.lock().low,
+            Some(found) if found.id == r::CSBAH => self.shared.csb.place.lock().high,
             Some(found) => match file.table().register(found.id).access {
                 Access::ReadWrite | Access::Command => file.get_at(found.id, found.element),
                 Access::Memory => self.shared.packet_buffer.word(found.element),
@@ -398,6 +415,7 @@ impl Control for Registers {
             self.shared.forget_wake(env);
         }
         self.shared.bus_master.store(false, Ordering::Release);
+        self.shared.set_csb(env, 0, 0);
         self.reset_mac(env);
         self.shared.irq.lock().set_msi(env, false);
         self.io = Window::default();
@@ -422,7 +440,8 @@ impl Control for Registers {
 
     fn tick(&mut self, env: &Env) {
         let due = self.shared.irq.lock().tick(env);
-        self.work.tx |= due.look;
+        self.work.tx |= due.look || due.csb;
+        self.work.rx |= due.csb;
         if due.link {
             self.phy.negotiation_done();
             self.update_link(env);

@@ -16,6 +16,8 @@ const ITR_UNIT: Nanos = 256;
 
 /// Causes that only say that frames were sent.
 const SENT: u32 = cause::TXDW | cause::TXQE | cause::TXD_LOW;
+/// Causes that only say that frames were received.
+const RECEIVED: u32 = cause::RXT0 | cause::RXDMT0 | cause::SRPD;
 
 /// The state of the interrupt logic. Always behind its lock, which is the innermost of the model:
 /// nothing is called under it but [`model::Interrupts`] and [`model::Timer`], so that the line and
@@ -40,6 +42,11 @@ pub(crate) struct Irq {
     /// When the transmitter is to look again: a pause ends, or a pause frame is owed.
     pub(crate) look: Option<Nanos>,
     pub(crate) armed: Option<Nanos>,
+    /// When both sides are to look into the guest's CSB again.
+    pub(crate) second: Option<Nanos>,
+    /// With a CSB: which of [`SENT`] and [`RECEIVED`] the guest wanted to hear of when there was
+    /// something to tell.
+    pub(crate) gate: Option<u32>,
     /// What the guest is spared.
     pub(crate) relief: Relief,
     /// Times the line went up.
@@ -82,6 +89,8 @@ pub(crate) struct Due {
     pub link: bool,
     /// The transmitter is to look again.
     pub look: bool,
+    /// Both sides are to look into the guest's CSB.
+    pub csb: bool,
 }
 
 /// What a batch of sent or received frames asks of the interrupt logic.
@@ -98,6 +107,8 @@ pub(crate) struct Event {
     /// Descriptors sent, and how many the ring has.
     pub sent: u32,
     pub ring: u32,
+    /// With a CSB: whether the guest wants to hear of it.
+    pub wanted: Option<bool>,
 }
 
 impl Irq {
@@ -173,30 +184,41 @@ impl Irq {
         self.apply(env);
     }
 
-    /// Frames were received.
-    pub(crate) fn received(&mut self, env: &Env, event: Event) {
+    /// Frames were received. Returns the causes as they are now.
+    pub(crate) fn received(&mut self, env: &Env, event: Event) -> u32 {
         if event.delayed {
             self.rx.start(env.clock.now(), event.packet, event.absolute);
         }
-        self.batch(env, event.now, cause::RXT0, true);
+        self.batch(env, event, cause::RXT0, true);
+        self.icr
     }
 
-    /// Frames were sent.
-    pub(crate) fn sent(&mut self, env: &Env, event: Event) {
+    /// Frames were sent. Returns the causes as they are now.
+    pub(crate) fn sent(&mut self, env: &Env, event: Event) -> u32 {
         if event.delayed {
             self.tx.start(env.clock.now(), event.packet, event.absolute);
         }
         self.relief.sent(event.sent, event.ring);
-        self.batch(env, event.now, cause::TXDW, false);
+        self.batch(env, event, cause::TXDW, false);
+        self.icr
     }
 
-    fn batch(&mut self, env: &Env, now: u32, ends_delay: u32, rx: bool) {
+    fn batch(&mut self, env: &Env, event: Event, ends_delay: u32, rx: bool) {
+        let now = event.now;
         let delay = if rx { &mut self.rx } else { &mut self.tx };
         let delayed = *delay != Delay::default();
         if now & ends_delay != 0 {
             delay.stop();
         }
         self.icr |= now & cause::ALL;
+        if let (Some(gate), Some(wanted)) = (&mut self.gate, event.wanted) {
+            let about = if rx { RECEIVED } else { SENT };
+            *gate = if wanted {
+                *gate | about
+            } else {
+                *gate & !about
+            };
+        }
         // Most often nothing is new: what would be told is told already, or nobody wants to hear it.
         let told = (self.icr & self.ims != 0) == self.line && self.throttled.is_none();
         if delayed || !told {
@@ -227,6 +249,48 @@ impl Irq {
         self.apply(env);
     }
 
+    /// Has both sides look into the guest's CSB again, at `at` or when they were to already.
+    pub(crate) fn set_second_look(&mut self, env: &Env, at: Nanos) {
+        if self.second.is_none() {
+            self.second = Some(at);
+            self.apply(env);
+        }
+    }
+
+    /// The guest has a CSB: what it wants to hear of is asked from now on.
+    pub(crate) fn gate(&mut self, env: &Env) {
+        self.gate = Some(SENT | RECEIVED);
+        self.apply(env);
+    }
+
+    /// The guest has none any more; what it was spared it hears now.
+    pub(crate) fn ungate(&mut self, env: &Env) {
+        self.gate = None;
+        self.apply(env);
+    }
+
+    /// What the guest wants to hear of now, whatever it said before.
+    pub(crate) fn regate(&mut self, env: &Env, tx: bool, rx: bool) {
+        if self.gate.is_some() {
+            self.gate = Some(if tx { SENT } else { 0 } | if rx { RECEIVED } else { 0 });
+            self.apply(env);
+        }
+    }
+
+    /// Whether something is not told because the guest did not want to hear of it.
+    pub(crate) fn is_muffled(&self) -> bool {
+        self.icr & self.ims != 0 && !self.line && self.open() == 0
+    }
+
+    /// What there is to tell.
+    fn open(&self) -> u32 {
+        let told = self.icr & self.ims;
+        match self.gate {
+            None => told,
+            Some(gate) => told & (gate | !(SENT | RECEIVED)),
+        }
+    }
+
     /// The timer has fired. Returns what came due beside interrupts.
     pub(crate) fn tick(&mut self, env: &Env) -> Due {
         let now = env.clock.now();
@@ -248,8 +312,12 @@ impl Irq {
         if look {
             self.look = None;
         }
+        let csb = self.second.is_some_and(|t| t <= now);
+        if csb {
+            self.second = None;
+        }
         self.apply(env);
-        Due { link, look }
+        Due { link, look, csb }
     }
 
     /// Back to the state after CTRL.RST. The PHY's own timer goes on.
@@ -262,6 +330,7 @@ impl Irq {
         self.rx.stop();
         self.tx.stop();
         self.look = None;
+        self.second = None;
         self.apply(env);
     }
 
@@ -276,6 +345,8 @@ impl Irq {
                     env.irq.set_line(false);
                 }
             }
+        } else if !self.line && self.open() == 0 {
+            self.throttled = None;
         } else if !self.line {
             self.throttled = self.gap_left(env);
             if self.throttled.is_none() {
@@ -310,6 +381,7 @@ impl Irq {
             self.tx.absolute,
             self.link,
             self.look,
+            self.second,
         ];
         all.into_iter().flatten().min()
     }

@@ -11,6 +11,7 @@
 mod admit;
 mod bits;
 mod control;
+mod csb;
 mod desc;
 mod eeprom;
 mod fifo;
@@ -91,6 +92,12 @@ pub struct Config {
     pub moderation: Moderation,
     /// What becomes of frames when the packet FIFO is full.
     pub full_fifo: FullFifo,
+    /// Offer the Communication Status Block of the e1000 that netmap's authors extended: subsystem id
+    /// 1101h, and the registers CSBAH and CSBAL. Nothing changes until a driver uses them.
+    pub csb: bool,
+    /// With a CSB: the longest time the transmitter goes on looking for new tails before it sleeps.
+    /// How much of it is used follows from how long the last sleeps were.
+    pub csb_poll: Duration,
     /// Whether received pause frames are obeyed when the driver wants that (CTRL.RFCE). Otherwise
     /// they are only counted, and no partner can silence the NIC.
     pub obey_pause: bool,
@@ -132,6 +139,8 @@ impl Config {
             true_fcs: true,
             moderation: Moderation::Guest,
             full_fifo: FullFifo::Wait,
+            csb: false,
+            csb_poll: Duration::ZERO,
             obey_pause: true,
         }
     }
@@ -157,11 +166,16 @@ fn with(config: &Config, shared: Arc<Shared>) -> Nic {
         negotiation: u64::try_from(config.negotiation.as_nanos()).unwrap_or(u64::MAX / 2),
     };
     control.power_up();
+    let mut identity = config.variant.identity();
+    if config.csb {
+        identity.subsystem = ::csb::SUBSYSTEM;
+    }
     Nic {
-        identity: config.variant.identity(),
+        identity,
         control: Box::new(control),
         transmit: Box::new(tx::Sender {
             shared: Arc::clone(&shared),
+            polls: false,
         }),
         receive: Arc::new(rx::Receiver { shared }),
     }

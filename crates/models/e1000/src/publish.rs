@@ -1,6 +1,7 @@
 //! What follows from frames that are in their buffers: write-back, head, statistics and one
 //! interrupt decision (manual §3.2.6, §3.2.7).
 
+use csb::at;
 use lease::{Taken, Ticket};
 use model::Env;
 
@@ -229,7 +230,9 @@ impl Rx<'_, '_> {
     fn tell(&self, env: &Env, news: News) {
         let mut event = news.event;
         if news.published {
-            if event.packet == 0 {
+            let page = self.page.as_ref().and_then(|page| page.wanted());
+            event.wanted = page.map(|page| page.received(self.shared));
+            if event.packet == 0 || event.wanted == Some(false) {
                 event.now |= cause::RXT0;
             } else {
                 event.delayed = true;
@@ -239,7 +242,10 @@ impl Rx<'_, '_> {
             }
         }
         if event.now != 0 || event.delayed {
-            self.shared.irq.lock().received(env, event);
+            let causes = self.shared.irq.lock().received(env, event);
+            if let Some(page) = self.page.as_ref().and_then(|page| page.wanted()) {
+                page.store(at::HOST_ISR, causes);
+            }
         }
     }
 }

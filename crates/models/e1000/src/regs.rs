@@ -81,6 +81,8 @@ registers! {
     RDTR     0x2820 RW 0x0000_0000 0x0000_ffff "13.4.30" YES;
     RXDCTL   0x2828 RW 0x0101_0000 0x013f_3f3f "13.4.46" Stored("descriptors are fetched and written back per batch");
     RADV     0x282c RW 0x0000_0000 0x0000_ffff "13.4.31" YES;
+    CSBAL    0x2830 RW 0x0000_0000 0xffff_ffff "not Intel's; netmap net/paravirt.h" YES;
+    CSBAH    0x2834 RW 0x0000_0000 0xffff_ffff "not Intel's; netmap net/paravirt.h" YES;
     RSRPD    0x2c00 RW 0x0000_0000 0x0000_0fff "13.4.32" YES;
     TCTL     0x0400 RW 0x0000_0000 0x03bf_fffa "13.4.33" YES;
     TIPG     0x0410 RW 0x0060_2008 0x3fff_ffff "13.4.34" Stored("an emulated wire needs no gap between frames");
@@ -239,6 +241,7 @@ empty; what is written to\nRDFH, RDFT, RDFHS, RDFTS and RDFPC stands until the n
 RCTL.SBP stores frames of illegal\nlength up to 16384 bytes (nothing else can be wrong with a frame here). The \
 packet checksum is reported when RXCSUM.PCSS\nis not 0. Bits that are stored without effect: the thresholds \
 of TXDCTL other than LWTHRESH. Where a tag is stripped and SECRC is 0, the \
-FCS is that of the frame without the tag.";
+FCS is that of the frame without the tag. CSBAL and CSBAH read 0 and ignore writes unless the \
+NIC was configured with a\nCommunication Status Block (docs/csb.md).";
     regs::render("82540EM registers", preface, REGISTERS, ALIASES)
 }

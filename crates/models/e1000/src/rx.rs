@@ -14,6 +14,7 @@ use lease::{Guard, Lessor};
 use model::{Env, Receive};
 
 use crate::bits::ctrl;
+use crate::csb::{RxCsb, RxPage};
 use crate::desc::{Fetcher, Ring, RingIds};
 use crate::fifo::Fifo;
 use crate::lane::{Piece, Run};
@@ -32,6 +33,9 @@ pub(crate) const RING: RingIds = RingIds {
 /// Most frames planned at once: what is fetched ahead of them stays in the nearest cache.
 const CHUNK: usize = 64;
 
+/// Times in one call that buffers given through a CSB are taken up in the last moment.
+const ROUNDS: u32 = 4;
+
 /// What the receiver remembers from call to call.
 #[derive(Debug, Default)]
 pub(crate) struct RxState {
@@ -41,6 +45,8 @@ pub(crate) struct RxState {
     pub(crate) leased: u32,
     /// Lists for those who wait with what they have to write back.
     pub(crate) spare: Vec<Vec<u64>>,
+    /// The guest's CSB.
+    pub(crate) csb: RxCsb,
 }
 
 pub(crate) type RxLock = Lessor<RxState, Done>;
@@ -125,7 +131,7 @@ impl Receive for Receiver {
     fn poll(&self, env: &Env) {
         let shared = &*self.shared;
         let mut state = shared.rx.lock();
-        if state.fifo.is_empty() {
+        if state.fifo.is_empty() && !shared.csb.is_set() {
             // Nothing waits here; somebody may wait for room.
             let ring = Ring::read(&shared.file, &RING);
             let room = ring.is_none_or(|ring| free(&mut state, &ring) > 0);
@@ -139,17 +145,27 @@ impl Receive for Receiver {
         drop(state);
         let view = env.memory.view();
         let mut rx = Rx::new(shared, &view);
+        rx.page = shared.rx_page(env, &view);
         let mut state = shared.rx.lock();
-        let ring = Ring::read(&shared.file, &RING);
-        // Without a ring there is nothing to wait for.
         let mut free = 1;
-        if let Some(ring) = ring {
-            rx.begin(&mut state, ring);
-            free = rx.free;
-            if free > 0 && !state.fifo.is_empty() && shared.rx_may_write() {
-                rx.drain(&mut state);
+        for _ in 0..ROUNDS {
+            rx.take_tail();
+            let ring = Ring::read(&shared.file, &RING);
+            // Without a ring there is nothing to wait for.
+            free = 1;
+            if let Some(ring) = ring {
+                rx.begin(&mut state, ring);
                 free = rx.free;
-                rx.finish(env, &mut state);
+                if free > 0 && !state.fifo.is_empty() && shared.rx_may_write() {
+                    rx.drain(&mut state);
+                    free = rx.free;
+                    rx.finish(env, &mut state);
+                }
+            }
+            let short =
+                !state.fifo.is_empty() || free == 0 && shared.has_waiters.load(Ordering::Acquire);
+            if !rx.settle(env, &mut state, short) {
+                break;
             }
         }
         let room = if state.fifo.is_empty() {
@@ -200,6 +216,8 @@ pub(crate) fn deliver(shared: &Shared, env: &Env, batch: &Batch<'_>, picks: &[u1
     let counters = &shared.counters;
     let view = env.memory.view();
     let mut rx = Rx::new(shared, &view);
+    rx.page = shared.rx_page(env, &view);
+    let mut rounds = 0;
     let mut state = shared.rx.lock();
     if shared.wake_armed() {
         for &pick in picks {
@@ -213,6 +231,7 @@ pub(crate) fn deliver(shared: &Shared, env: &Env, batch: &Batch<'_>, picks: &[u1
     // Once, and again after each lease: all may have changed while the lock was free.
     'locked: loop {
         let off = !shared.rx_enabled();
+        rx.take_tail();
         let ring = Ring::read(&shared.file, &RING);
         let Some(ring) = ring.filter(|_| !off) else {
             let reason = if off {
@@ -264,7 +283,11 @@ pub(crate) fn deliver(shared: &Shared, env: &Env, batch: &Batch<'_>, picks: &[u1
             dealt += 1;
         }
         rx.finish(env, &mut state);
-        break;
+        let short = dealt < picks.len() || !state.fifo.is_empty();
+        rounds += 1;
+        if !rx.settle(env, &mut state, short) || rounds == ROUNDS {
+            break;
+        }
     }
     // Whoever found no room because of our lease waits for this.
     let relieved = leased && state.relieved();
@@ -289,6 +312,8 @@ fn free(state: &mut RxGuard<'_>, ring: &Ring) -> u32 {
 pub(crate) struct Rx<'a, 'v> {
     pub shared: &'a Shared,
     pub view: &'v View<'v>,
+    /// The guest's CSB.
+    pub page: Option<RxPage<'v>>,
     pub scratch: Scratch<'v>,
     /// Where the last buffer was, and the last descriptor.
     pub window: Option<WriteWindow<'v>>,
@@ -327,6 +352,7 @@ impl<'a, 'v> Rx<'a, 'v> {
         Rx {
             shared,
             view,
+            page: None,
             scratch: SCRATCH.take().recycle(),
             window: None,
             ring_window: None,
@@ -348,6 +374,27 @@ impl<'a, 'v> Rx<'a, 'v> {
             pause: None,
             run: Run::default(),
         }
+    }
+
+    /// The ring's tail is where the guest's CSB has it, if there is one.
+    #[inline]
+    fn take_tail(&self) {
+        if let Some(page) = &self.page {
+            page.take_tail(self.shared);
+        }
+    }
+
+    /// Whether something is `short` of buffers, told to the guest by its CSB. `true`: some have come, and
+    /// all is ready for another round.
+    fn settle(&mut self, env: &Env, state: &mut RxGuard<'_>, short: bool) -> bool {
+        let Some(page) = &self.page else {
+            return false;
+        };
+        let again = page.settle(self.shared, env, &mut state.csb, short);
+        if again {
+            self.account = Account::default();
+        }
+        again
     }
 
     /// Looks at the registers, with the lock just taken.

@@ -1,6 +1,6 @@
 //! What the three parts of the NIC share.
 //!
-//! Locks, outermost first: `tx`, `rx`, then `waiters` or `irq`. Nothing outside the model is called
+//! Locks, outermost first: `tx`, `rx`, then `waiters`, `csb.place` or `irq`. Nothing outside the model is called
 //! under `irq` but the interrupt pin and the timer, and nothing that could call back into it.
 
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use regs::File;
 
 use crate::bits::{rctl, tctl};
+use crate::csb::Block;
 use crate::flow::Flow;
 use crate::irq::Irq;
 use crate::packet_buffer::PacketBuffer;
@@ -96,6 +97,19 @@ counters! {
     wake_ups,
     /// Accesses to other BARs than the two there are.
     reg_bad_bar,
+    /// Writes of TDT and RDT while the guest uses a CSB: its calls.
+    csb_kicks,
+    /// Calls of the transmitter with a CSB, those of them that found nothing new, and times it fell
+    /// asleep after them.
+    csb_tx_rounds,
+    csb_tx_polls,
+    csb_tx_sleeps,
+    /// Times the receiver ran out of buffers and asked to be called.
+    csb_rx_sleeps,
+    /// Tails in a CSB that lay outside of their ring; ignored.
+    csb_bad_tail,
+    /// CSBs given up because their page was not in reach, or not aligned.
+    csb_unmapped,
 }
 
 pub(crate) fn count(counter: &AtomicU64, n: u64) {
@@ -131,6 +145,8 @@ pub(crate) struct Shared {
     pub phy_loopback: AtomicBool,
     /// PCI COMMAND bit 2.
     pub bus_master: AtomicBool,
+    /// The communication status block.
+    pub csb: Block,
     /// Those who found no room.
     pub waiters: Mutex<Vec<Arc<dyn Wake>>>,
     /// There are some, or were a moment ago. Changed under their lock.
@@ -160,6 +176,10 @@ impl Shared {
             link_up: AtomicBool::new(false),
             phy_loopback: AtomicBool::new(false),
             bus_master: AtomicBool::new(false),
+            csb: Block::new(
+                config.csb,
+                u64::try_from(config.csb_poll.as_nanos()).unwrap_or(u64::MAX),
+            ),
             waiters: Mutex::default(),
             has_waiters: AtomicBool::new(false),
             true_fcs: config.true_fcs,

@@ -3,12 +3,14 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use csb::at;
 use frame::{Batch, Caps, MAX_BATCH, Sink};
 use guest_mem::{ReadSlice, View};
 use model::{Env, Progress, TURN_BYTES, Transmit};
 use wire::Gso;
 
 use crate::bits::{cause, ctrl, tctl};
+use crate::csb::{Page, TxCsb};
 use crate::desc::{Context, DD, Fetcher, Ring, RingIds, TxBody, TxDesc, cmd};
 use crate::flow;
 use crate::gather::Gather;
@@ -54,6 +56,8 @@ pub(crate) struct TxState {
     pub(crate) taken: usize,
     /// The last run ended before its work did: somebody owes it another.
     pub(crate) unfinished: bool,
+    /// The guest's CSB.
+    pub(crate) csb: TxCsb,
     /// Storage of a batch.
     pub(crate) fetcher: Fetcher,
     pub(crate) marks: Vec<Mark>,
@@ -121,6 +125,7 @@ impl TxState {
         self.memory = Contexts::default();
         self.taken = 0;
         self.unfinished = false;
+        self.csb.reset();
     }
 }
 
@@ -148,6 +153,8 @@ fn recycle<'n>(mut pieces: Vec<ReadSlice<'_>>) -> Vec<ReadSlice<'n>> {
 /// The transmit part.
 pub(crate) struct Sender {
     pub shared: Arc<Shared>,
+    /// The last run found nothing and wants another.
+    pub polls: bool,
 }
 
 /// How a walk ended.
@@ -192,6 +199,10 @@ pub(crate) struct Walk<'a, 'v> {
 }
 
 impl Transmit for Sender {
+    fn polls(&self) -> bool {
+        self.polls
+    }
+
     fn run(&mut self, env: &Env, to: &dyn Sink, budget: usize) -> Progress {
         let shared = &*self.shared;
         let mut state = shared.tx.lock();
@@ -203,8 +214,12 @@ impl Transmit for Sender {
         let mut room = TURN_BYTES;
         // A guest that keeps the tail moving is served one ring's worth, then others are.
         let mut steps = None;
-        let progress = loop {
+        let page = state.csb.begin(shared, env, &view);
+        // Without more to do, and not because something is off that will be noted when it goes on.
+        let mut done = true;
+        let mut progress = loop {
             if !shared.tx_enabled() {
+                done = false;
                 break Progress::Idle;
             }
             let loopback = shared.loopback();
@@ -218,8 +233,12 @@ impl Transmit for Sender {
                 }
                 // The timer brings us back when the pause is over.
                 if shared.flow.paused(&shared.file, env) {
+                    done = false;
                     break Progress::Idle;
                 }
+            }
+            if let Some(page) = &page {
+                state.csb.take_tail(shared, page);
             }
             let Some(ring) = Ring::read(&shared.file, &RING) else {
                 if shared.file.get(r::TDT) != shared.file.get(r::TDH) {
@@ -267,7 +286,7 @@ impl Transmit for Sender {
             } else {
                 to.deliver(&batch, picks).min(offered)
             };
-            let moved = finish(shared, env, &view, &mut state, &ring, &batch, taken);
+            let moved = finish(shared, env, (&view, page), &mut state, &ring, &batch, taken);
             *steps = steps.saturating_sub(moved);
             budget = budget.saturating_sub(taken);
             batch.clear();
@@ -290,6 +309,12 @@ impl Transmit for Sender {
                 End::Tail => {}
             }
         };
+        if let Some(page) = page.filter(|_| done && progress == Progress::Idle)
+            && state.csb.end(shared, env, &page)
+        {
+            progress = Progress::More;
+        }
+        self.polls = state.csb.polling;
         state.unfinished = progress != Progress::Idle;
         SCRATCH.set(Scratch {
             batch: batch.recycle(),
@@ -581,7 +606,7 @@ impl<'v> Walk<'_, 'v> {
 fn finish(
     shared: &Shared,
     env: &Env,
-    view: &View<'_>,
+    (view, page): (&View<'_>, Option<Page<'_>>),
     state: &mut TxState,
     ring: &Ring,
     batch: &Batch<'_>,
@@ -636,10 +661,13 @@ fn finish(
         absolute: shared.file.get(r::TADV),
         sent: before.saturating_sub(after.available()),
         ring: ring.len,
+        wanted: page.map(|page| page.sent(last.next)),
     };
-    if last.delayed && !last.now {
+    if event.wanted == Some(true) {
+        event.now |= cause::TXDW;
+    } else if last.delayed && !last.now {
         // TIDV 0 is not allowed (§13.4.41); without a delay there is nothing to wait for.
-        if event.packet == 0 {
+        if event.packet == 0 || event.wanted.is_some() {
             event.now |= cause::TXDW;
         } else {
             event.delayed = true;
@@ -653,7 +681,10 @@ fn finish(
         event.now |= cause::TXD_LOW;
     }
     if event.now != 0 || event.delayed {
-        shared.irq.lock().sent(env, event);
+        let causes = shared.irq.lock().sent(env, event);
+        if let Some(page) = page {
+            page.store(at::HOST_ISR, causes);
+        }
     }
     before - after.available().min(before)
 }

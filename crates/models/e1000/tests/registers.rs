@@ -6,8 +6,8 @@ use hypernic_e1000::regs::{REGISTERS, page};
 use regs::Access;
 
 /// Registers whose content the device makes up or whose writes act; tested one by one.
-const LIVE: [&str; 8] = [
-    "STATUS", "EECD", "EERD", "MDIC", "PBA", "SWSM", "WUC", "WUFC",
+const LIVE: [&str; 10] = [
+    "STATUS", "EECD", "EERD", "MDIC", "PBA", "SWSM", "WUC", "WUFC", "CSBAL", "CSBAH",
 ];
 
 /// Compares with the page as it is in the repository.

@@ -7,7 +7,9 @@ use hypernic_e1000::regs::{ALIASES, REGISTERS};
 use regs::{Access, Register, Status};
 
 /// Registers that read other than written, for reasons of their own; tested one by one.
-const LIVE: [&str; 6] = ["EECD", "PBA", "SWSM", "WUS", "CTRL_EXT", "WUC"];
+const LIVE: [&str; 8] = [
+    "EECD", "PBA", "SWSM", "WUS", "CTRL_EXT", "WUC", "CSBAL", "CSBAH",
+];
 
 fn plain(register: &Register) -> bool {
     let memory = matches!(register.access, Access::ReadWrite | Access::Memory);
@@ -16,7 +18,7 @@ fn plain(register: &Register) -> bool {
 
 #[test]
 fn all_registers_of_the_summary_are_there() {
-    let beyond = ["MANC", "SWSM"];
+    let beyond = ["MANC", "SWSM", "CSBAL", "CSBAH"];
     let summary = REGISTERS.iter().filter(|r| !beyond.contains(&r.name));
     assert_eq!(summary.count(), 131);
     for register in REGISTERS {

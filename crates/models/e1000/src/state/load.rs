@@ -82,6 +82,16 @@ impl Registers {
         }
         let shared = Arc::clone(&self.shared);
         let words = check_words(&shared.file, registers)?;
+        let csb = [r::CSBAL, r::CSBAH].map(|id| {
+            let saved = words.iter().find(|(found, _)| found.id == id);
+            saved.map_or(0, |(_, value)| *value)
+        });
+        check(
+            shared.csb.offered || csb == [0, 0],
+            "CSBAL",
+            csb[0],
+            "this NIC offers no CSB",
+        )?;
         let counts = check_counts(&shared.file, statistics, latched)?;
         let packet_buffer = load_pages(packet_buffer)?;
         check(
@@ -151,8 +161,11 @@ impl Registers {
         shared.flow.ten_bits.store(*ten_bits, Ordering::Release);
         shared.file.reset();
         for (found, value) in words {
-            shared.file.set_at(found.id, found.element, value);
+            if found.id != r::CSBAL && found.id != r::CSBAH {
+                shared.file.set_at(found.id, found.element, value);
+            }
         }
+        shared.set_csb(env, csb[0], csb[1]);
         counts.put(&shared);
         *shared.packet_buffer.bytes.lock() = packet_buffer;
         shared.link_up.store(*link_up, Ordering::Release);
@@ -164,9 +177,10 @@ impl Registers {
         self.io = Window {
             address: *io_address,
         };
+        // What it said in a CSB, it says again.
         self.work = Work {
-            tx: *tx_work || *unfinished,
-            rx: *rx_work,
+            tx: *tx_work || *unfinished || csb[0] != 0,
+            rx: *rx_work || csb[0] != 0,
         };
         irq.replace(&mut shared.irq.lock(), env);
         drop((tx, rx));
@@ -530,6 +544,8 @@ fn load_interrupts(
         tx: delay(transmit)?,
         link: time("interrupts.negotiation", negotiation, negotiation_most)?,
         look: time("interrupts.look", look, PAUSE)?,
+        second: None,
+        gate: None,
         armed: None,
         relief,
         raised: 0,

@@ -8,6 +8,7 @@ use regs::{Access, File, Status};
 
 use super::{PAGE, v1};
 use crate::control::Registers;
+use crate::csb::{Block, Place};
 use crate::desc::Context;
 use crate::eeprom::{Eeprom, Phase, Target};
 use crate::fifo::{Fifo, Held};
@@ -16,6 +17,7 @@ use crate::io::Window;
 use crate::irq::{Delay, Irq};
 use crate::packet_buffer::PacketBuffer;
 use crate::phy::Phy;
+use crate::regs as r;
 use crate::relief::Relief;
 use crate::rx::RxState;
 use crate::shared::Shared;
@@ -51,6 +53,7 @@ impl Registers {
             link_up,
             phy_loopback,
             bus_master,
+            csb,
             waiters: _,        // the process's
             has_waiters: _,    // the process's
             true_fcs: _,       // configured
@@ -65,7 +68,7 @@ impl Registers {
         let (statistics, latched) = counts(file, stats);
         v1::V1 {
             device: variant.device(),
-            registers: words(file),
+            registers: words(file, csb),
             statistics,
             latched,
             packet_buffer: pages(&bytes.lock()),
@@ -86,8 +89,13 @@ impl Registers {
     }
 }
 
-fn words(file: &File) -> Vec<v1::Words> {
+fn words(file: &File, csb: &Block) -> Vec<v1::Words> {
     let mut list = Vec::new();
+    let Place {
+        low,
+        high,
+        epoch: _, // of this life
+    } = *csb.place.lock();
     for register in file.table().registers() {
         let Some(found) = file.table().find(register.offset) else {
             continue;
@@ -95,10 +103,19 @@ fn words(file: &File) -> Vec<v1::Words> {
         if register.access == Access::Memory || matches!(register.status, Status::Absent(_)) {
             continue;
         }
+        // Only of a NIC with a CSB in use; others are saved as they always were.
+        let outside = match found.id {
+            r::CSBAL => Some(low),
+            r::CSBAH => Some(high),
+            _ => None,
+        };
+        if outside == Some(0) {
+            continue;
+        }
         list.push(v1::Words {
             offset: register.offset,
             values: (0..register.count)
-                .map(|element| file.get_at(found.id, element))
+                .map(|element| outside.unwrap_or_else(|| file.get_at(found.id, element)))
                 .collect(),
         });
     }
@@ -214,6 +231,7 @@ fn save_transmitter(tx: &TxState) -> v1::Transmitter {
             },
         taken,
         unfinished,
+        csb: _,      // found again in the page
         marks: _,    // one call's
         written: _,  // one call's
         fetcher: _,  // one call's
@@ -283,6 +301,7 @@ fn save_receiver(rx: &RxState) -> v1::Receiver {
                 used: _, // follows from the frames
             },
         leased: _, // nothing is
+        csb: _,    // found again in the page
         spare: _,  // empty lists
     } = rx;
     let waiting = |&Held { len, csum_valid }: &Held| v1::Waiting { len, csum_valid };
@@ -313,7 +332,9 @@ fn save_interrupts(irq: &Irq, now: Nanos) -> v1::Interrupts {
         tx,
         link,
         look,
-        armed: _, // the first of the deadlines
+        second: _, // whoever loads it looks at once
+        gate: _,   // so it is asked anew
+        armed: _,  // the first of the deadlines
         relief,
         raised: _, // a counter for people
     } = irq;
