@@ -86,16 +86,13 @@ impl Way {
     }
 
     fn take(&self, count: u32, barrier: Barrier) {
-        let mut taken = 0;
         loop {
             self.call.wait();
             self.need.store(0);
-            loop {
-                // Whatever is there is taken at once.
+            // Whatever is there is taken at once.
+            let mut taken = self.index.load();
+            while !sleep_behind(barrier, &self.need, 1, 0, || self.index.load() != taken) {
                 taken = self.index.load();
-                if sleep_behind(barrier, &self.need, 1, 0, || self.index.load() != taken) {
-                    break;
-                }
             }
             if taken == count {
                 return;

@@ -285,6 +285,20 @@ impl Area {
         unsafe { AtomicU8::from_ptr(self.word(offset)) }.load(order)
     }
 
+    /// Loads a naturally aligned 32-bit word in host order.
+    #[inline(always)]
+    pub fn load_u32(&self, offset: usize, order: Ordering) -> u32 {
+        // SAFETY: as in `load_u8`.
+        unsafe { AtomicU32::from_ptr(self.word(offset)) }.load(order)
+    }
+
+    /// Stores a naturally aligned 32-bit word in host order.
+    #[inline(always)]
+    pub fn store_u32(&self, offset: usize, value: u32, order: Ordering) {
+        // SAFETY: as in `load_u8`.
+        unsafe { AtomicU32::from_ptr(self.word(offset)) }.store(value, order);
+    }
+
     /// Loads a naturally aligned 64-bit word in host order.
     #[inline(always)]
     pub fn load_u64(&self, offset: usize, order: Ordering) -> u64 {

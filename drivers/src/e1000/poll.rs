@@ -5,6 +5,7 @@
 //! write of a tail register, which is one posted message. The sender's frames are made in place,
 //! the receiver's are looked at in place.
 
+mod csb;
 mod rx;
 mod tx;
 
@@ -26,8 +27,10 @@ pub struct PollConfig {
     /// The longest frame to be sent, in bytes; before segmentation.
     pub longest: u32,
     /// Take descriptors back by reading TDH, which is a question to the device, and ask for no
-    /// reports at all.
+    /// reports at all. With a CSB it is a look at the block.
     pub reclaim_by_head: bool,
+    /// Use a Communication Status Block: the device must offer one.
+    pub csb: bool,
 }
 
 impl PollConfig {
@@ -44,6 +47,7 @@ impl PollConfig {
             },
             longest: 1514,
             reclaim_by_head: false,
+            csb: false,
         }
     }
 
@@ -88,6 +92,7 @@ pub struct Poll<B: Bus> {
     driver: Driver<B>,
     tx: tx::Queue,
     rx: rx::Queue,
+    csb: Option<csb::Block>,
 }
 
 impl<B: Bus> Poll<B> {
@@ -95,7 +100,12 @@ impl<B: Bus> Poll<B> {
     ///
     /// # Errors
     /// As [`Driver::new`]; or the bus cannot give its memory out.
-    pub fn new(bus: B, config: &PollConfig) -> Result<Self, DriverError> {
+    pub fn new(mut bus: B, config: &PollConfig) -> Result<Self, DriverError> {
+        let csb = if config.csb {
+            Some(csb::Block::new(&mut bus, config.device.rx_ring)?)
+        } else {
+            None
+        };
         let driver = Driver::new(bus, config.device.clone())?;
         let [tx_ring, tx_buffers] = driver.tx.memory();
         let [rx_ring, rx_buffers] = driver.rx.memory();
@@ -112,7 +122,15 @@ impl<B: Bus> Poll<B> {
             rx_buffers.iova,
             &config.device,
         );
-        Ok(Self { driver, tx, rx })
+        if let Some(csb) = &csb {
+            csb.switch_on();
+        }
+        Ok(Self {
+            driver,
+            tx,
+            rx,
+            csb,
+        })
     }
 
     /// The station address.
@@ -174,7 +192,9 @@ impl<B: Bus> Poll<B> {
     /// When the device is gone.
     #[inline]
     pub fn kick(&mut self) -> Result<(), DriverError> {
-        if let Some(tail) = self.tx.news() {
+        if let Some(tail) = self.tx.news()
+            && self.csb.as_ref().is_none_or(|csb| csb.sent(tail))
+        {
             self.driver.write(regs::TDT, tail)?;
         }
         Ok(())
@@ -186,19 +206,26 @@ impl<B: Bus> Poll<B> {
     /// When the device is gone, or its head is outside the ring.
     pub fn reclaim(&mut self) -> Result<u32, DriverError> {
         if self.tx.by_head() {
-            let head = self.driver.read(regs::TDH)?;
+            let head = self.head()?;
             return self.tx.reclaim_to(head);
         }
         Ok(self.tx.reclaim())
     }
 
-    /// Whether the device has taken everything that was handed to it: a question to the device.
+    /// Whether the device has taken everything that was handed to it: a question to the device, or a
+    /// look at the CSB.
     ///
     /// # Errors
     /// When it is gone.
     pub fn all_taken(&mut self) -> Result<bool, DriverError> {
-        let head = self.driver.read(regs::TDH)?;
-        Ok(head == self.tx.tail())
+        Ok(self.head()? == self.tx.tail())
+    }
+
+    fn head(&mut self) -> Result<u32, DriverError> {
+        match &self.csb {
+            Some(csb) => Ok(csb.head()),
+            None => self.driver.read(regs::TDH),
+        }
     }
 
     /// Fills every transmit buffer by `fill` (its number, the buffer), before anything is sent.
@@ -224,7 +251,7 @@ impl<B: Bus> Poll<B> {
     ) -> Result<u32, DriverError> {
         let n = self.rx.look(most, each)?;
         if let Some(tail) = self.rx.news() {
-            self.driver.write(regs::RDT, tail)?;
+            self.give(tail)?;
         }
         Ok(n)
     }
@@ -235,6 +262,14 @@ impl<B: Bus> Poll<B> {
     /// When the device is gone.
     pub fn refill(&mut self) -> Result<(), DriverError> {
         if let Some(tail) = self.rx.all_news() {
+            self.give(tail)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn give(&mut self, tail: u32) -> Result<(), DriverError> {
+        if self.csb.as_mut().is_none_or(|csb| csb.gave(tail)) {
             self.driver.write(regs::RDT, tail)?;
         }
         Ok(())
@@ -248,6 +283,22 @@ impl<B: Bus> Poll<B> {
     pub fn wait(&mut self, timeout: Duration) -> Result<bool, DriverError> {
         const CAUSES: u32 = cause::RXT0 | cause::RXDMT0 | cause::RXO;
         self.refill()?;
+        if let Some(csb) = &mut self.csb {
+            if !csb.unmasked {
+                csb.unmasked = true;
+                self.driver.write(regs::IMS, CAUSES)?;
+            }
+            if !csb.sleep(|| self.rx.has_news()) {
+                return Ok(true);
+            }
+            let came = self.driver.bus_mut().wait_irq(timeout)?;
+            csb.woken();
+            if came {
+                self.driver.read(regs::ICR)?;
+                self.driver.bus_mut().unmask_irq()?;
+            }
+            return Ok(came);
+        }
         self.driver.write(regs::IMS, CAUSES)?;
         let came = self.driver.bus_mut().wait_irq(timeout)?;
         if came {
@@ -265,8 +316,17 @@ impl<B: Bus> Poll<B> {
     /// # Errors
     /// When the device is gone.
     pub fn shutdown(self) -> Result<B, DriverError> {
-        let Self { driver, tx, rx } = self;
+        let Self {
+            driver,
+            tx,
+            rx,
+            csb,
+        } = self;
         drop((tx, rx));
-        driver.shutdown()
+        let mut bus = driver.shutdown()?;
+        if let Some(csb) = csb {
+            csb.shutdown(&mut bus)?;
+        }
+        Ok(bus)
     }
 }

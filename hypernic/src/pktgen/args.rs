@@ -127,6 +127,9 @@ pub struct PktGen {
     /// Take transmit descriptors back by reading TDH instead of by their status.
     #[arg(long)]
     pub reclaim_by_head: bool,
+    /// Use a Communication Status Block in place of tail registers; the NICs must offer one (csb = true).
+    #[arg(long)]
+    pub csb: bool,
     /// Map and unmap memory all the time while frames move, as firmware does with a guest's RAM.
     #[arg(long)]
     pub remap: bool,
@@ -210,6 +213,7 @@ impl PktGen {
         plan.run = self.run;
         plan.interrupts = self.interrupts;
         plan.reclaim_by_head = self.reclaim_by_head;
+        plan.csb = self.csb;
         plan.remap = self.remap;
         if let Some(seed) = self.seed {
             plan.seed = seed;

@@ -68,6 +68,8 @@ pub struct Plan {
     pub interrupts: bool,
     /// Take transmit descriptors back by TDH instead of by their status.
     pub reclaim_by_head: bool,
+    /// Use a Communication Status Block.
+    pub csb: bool,
     /// Map fresh memory and unmap older all the time, as firmware does with a guest's RAM.
     pub remap: bool,
     /// Random choices come from here.
@@ -96,6 +98,7 @@ impl Plan {
             longest_received: 1518,
             interrupts: false,
             reclaim_by_head: false,
+            csb: false,
             remap: false,
             seed: now(),
             settle: Duration::from_millis(200),
@@ -172,6 +175,7 @@ impl Plan {
             .rings(self.rings.0, self.rings.1)
             .frames(self.longest_sent(), self.longest_received);
         config.reclaim_by_head = self.reclaim_by_head;
+        config.csb = self.csb;
         config.device = Config {
             // Frames to any address of any flow are for us.
             promiscuous: true,

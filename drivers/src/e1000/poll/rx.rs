@@ -185,6 +185,12 @@ impl Queue {
         Ok(frames)
     }
 
+    /// Whether something has come that was not looked at.
+    pub fn has_news(&self) -> bool {
+        let status = self.next as usize * DESC + 12;
+        self.ring.load_u8(status, Ordering::Acquire) & desc::DD != 0
+    }
+
     /// A frame of several buffers. False while its end has not come.
     #[cold]
     fn chain(&mut self, each: &mut impl FnMut(&RxFrame<'_>)) -> Result<bool, DriverError> {
