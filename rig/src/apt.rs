@@ -85,11 +85,16 @@ pub(crate) struct Apt {
     dir: PathBuf,
     mirror: Mirror,
     source: Source,
+    installed: Vec<Installed>,
 }
 
+/// A package and its version that count as installed.
+pub(crate) type Installed = (String, String);
+
 impl Apt {
-    /// Finds a usable mirror and fetches its package lists into `dir`.
-    pub(crate) fn open(dir: &Path, source: Source) -> Result<Self> {
+    /// Finds a usable mirror and fetches its package lists into `dir`. Packages that are `installed` are neither
+    /// downloaded nor what only they need.
+    pub(crate) fn open(dir: &Path, source: Source, installed: &[Installed]) -> Result<Self> {
         for program in ["apt-get", "dpkg-deb", "tar"] {
             if !process::on_path(program) {
                 return Err(CannotRun::new(format!(
@@ -108,6 +113,7 @@ impl Apt {
                 dir: dir.to_path_buf(),
                 mirror,
                 source,
+                installed: installed.to_vec(),
             };
             apt.write_config()?;
             match process::output(apt.command("apt-get").args(["-qq", "update"])) {
@@ -156,6 +162,13 @@ impl Apt {
                 status,
                 "Package: {package}\nStatus: install ok installed\nArchitecture: amd64\n\
                  Multi-Arch: {multi}\nMaintainer: none\nVersion: 99:99\nDescription: not needed here\n\n"
+            );
+        }
+        for (package, version) in &self.installed {
+            let _ = write!(
+                status,
+                "Package: {package}\nStatus: install ok installed\nArchitecture: amd64\n\
+                 Maintainer: none\nVersion: {version}\nDescription: elsewhere\n\n"
             );
         }
         write("status", status)?;

@@ -34,6 +34,21 @@ pub(crate) struct Stock {
     pub(crate) manifest: String,
 }
 
+impl Stock {
+    /// What `uname -r` will say.
+    pub(crate) fn release(&self) -> String {
+        let name = self.modules.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    /// The version of its packages, as their archives' names tell.
+    pub(crate) fn version(&self) -> Option<&str> {
+        let prefix = format!("linux-image-{}_", self.release());
+        let line = self.manifest.lines().find_map(|l| l.strip_prefix(&prefix));
+        line?.split('_').next()
+    }
+}
+
 /// The kernel in a folder of unpacked packages.
 pub(crate) fn find(dir: &Path) -> Result<Stock> {
     let first = |places: &[PathBuf], prefix: &str| {
@@ -60,14 +75,24 @@ pub(crate) fn find(dir: &Path) -> Result<Stock> {
     })
 }
 
+/// Where the packages of a kernel may come from, best first.
+pub(crate) fn sources(kernel: Kernel) -> &'static [Source] {
+    match kernel {
+        Kernel::Oldest => &[apt::OLD],
+        Kernel::Stable => &[apt::GUEST],
+        Kernel::Newest => &apt::NEW,
+    }
+}
+
 /// The packages of a kernel, downloaded and unpacked the first time.
 pub(crate) fn prepare(kernel: Kernel, cache: &Cache, root: &Root) -> Result<Stock> {
     const PACKAGES: [&str; 1] = ["linux-image-amd64"];
-    let (name, sources): (_, &[Source]) = match kernel {
+    let name = match kernel {
         Kernel::Stable => return root.kernel(),
-        Kernel::Oldest => ("kernel_oldest", &[apt::OLD]),
-        Kernel::Newest => ("kernel_newest", &apt::NEW),
+        Kernel::Oldest => "kernel_oldest",
+        Kernel::Newest => "kernel_newest",
     };
+    let sources = sources(kernel);
     let mut text: Vec<&str> = KERNEL_PATHS.to_vec();
     text.extend(sources.iter().flat_map(|s| s.suites));
     let key = content_key(text.iter().map(|t| t.as_bytes()));

@@ -18,6 +18,7 @@
 //! - [`Rig::start`] boots a guest (4 to 10 s under TCG), [`Rig::resume`] starts one from a machine that was booted
 //!   and saved before (under a second). Dropping a [`Guest`] ends it; nothing outlives the process.
 //! - [`Netns`] holds the host side of a test's network, [`Daemon`] a program beside the guests.
+//! - [`Rig::module`] builds a driver for a guest's kernel.
 //! - [`paired`] compares two candidates on a noisy machine.
 //!
 //! In the guest, `mp MODULE` loads a driver with what it needs and `dhcp IFACE` gets an address.
@@ -50,6 +51,7 @@ mod rig;
 mod root;
 mod snapshot;
 mod sources;
+mod workshop;
 
 pub use agent::Output;
 pub use cache::Cache;

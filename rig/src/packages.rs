@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::apt::{Apt, Source};
+use crate::apt::{Apt, Installed, Source};
 use crate::cache::{self, say};
 use crate::error::{Error, Result};
 
@@ -26,22 +26,36 @@ pub(crate) const KERNEL_PATHS: [&str; 13] = [
     "*/kernel/arch/x86/crypto/*",
 ];
 
-/// Downloads packages with all they need, through an apt of its own in `apt_dir`, and unpacks them into `scratch`. Beside
-/// them stands a `manifest` of their archives' names.
+/// Downloads packages with all they need, through an apt of its own in `apt_dir`, and unpacks them into `scratch`; of
+/// kernels only the parts that guests use. Beside them stands a `manifest` of their archives' names.
 pub(crate) fn unpack(
     scratch: &Path,
     apt_dir: &Path,
     source: Source,
     packages: &[&str],
 ) -> Result<()> {
-    let apt = Apt::open(apt_dir, source)?;
+    let all = |name: &str| !name.starts_with("linux-");
+    unpack_beside(scratch, apt_dir, source, packages, &[], all)
+}
+
+/// The same beside packages that are `installed` elsewhere. Of archives whose names are not `whole`, only the parts
+/// that guests use.
+pub(crate) fn unpack_beside(
+    scratch: &Path,
+    apt_dir: &Path,
+    source: Source,
+    packages: &[&str],
+    installed: &[Installed],
+    whole: impl Fn(&str) -> bool,
+) -> Result<()> {
+    let apt = Apt::open(apt_dir, source, installed)?;
     let archives = apt.download(packages)?;
     let start = Instant::now();
     fs::create_dir_all(scratch).map_err(Error::io(format!("create {}", scratch.display())))?;
     let mut manifest = String::new();
     for archive in &archives {
         let name = archive.file_name().unwrap_or_default().to_string_lossy();
-        unpack_one(archive, scratch, name.starts_with("linux-"))?;
+        unpack_one(archive, scratch, !whole(&name))?;
         manifest.push_str(&name);
         manifest.push('\n');
     }

@@ -15,6 +15,7 @@ use crate::kernel::Kernel;
 use crate::qemu::{self, Qemu};
 use crate::root::Root;
 use crate::snapshot;
+use crate::workshop;
 
 /// All that is needed to start guests. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -180,6 +181,17 @@ impl Rig {
     /// [`CannotRun`] when this machine's archive cannot provide them.
     pub fn packages(&self, name: &str, packages: &[&str]) -> Result<Root> {
         Root::of(&self.inner.cache, name, packages)
+    }
+
+    /// A driver's module for a kernel, made by `make` in a copy of the folder `recipe`: it is given the kernel's headers
+    /// as `KDIR`, the stock driver's source as `SOURCE`, and leaves `NAME.ko` in `OUT`. The compiler and all else come
+    /// from Debian packages of that kernel's own release (240 MB to download the first time, most of it the kernel's
+    /// source); what is built is kept until anything in the recipe changes.
+    ///
+    /// # Errors
+    /// [`CannotRun`] when the packages or a user namespace cannot be had; what the compiler says when it fails.
+    pub fn module(&self, kernel: Kernel, recipe: &Path, name: &str) -> Result<Vec<u8>> {
+        workshop::module(&self.inner.cache, &self.inner.root, kernel, recipe, name)
     }
 
     /// The cache folder.
