@@ -89,7 +89,8 @@ fn taken_or_refused(blob: &[u8], all: bool, op: usize, script: &[u8]) {
             Err(_) if !all => continue,
             Err(_) => {}
         }
-        let mut m = Machine::new(op & 1 == 1);
+        // A NIC with a past costs more than all else, so not every time.
+        let mut m = Machine::new(op & 1 == 1 && all);
         m.load(blob, all);
         m.receive(&[(&[0xff; 60], wire::Offload::NONE)]);
         registers::go_on(&mut m, script, Life::default());

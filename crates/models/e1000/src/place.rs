@@ -170,10 +170,14 @@ impl Rx<'_, '_> {
             }
             let ready = free.min(ahead);
             let Some(addr) = self.buffer(index, ready) else {
-                // The ring itself is out of reach: nothing can be written back.
-                self.scratch.words.truncate(first);
                 count(&counters.rx_dma_fault, 1);
-                return Outcome::Lost;
+                if index == self.ring.head {
+                    // The ring itself is out of reach: nothing can be written back.
+                    return Outcome::Lost;
+                }
+                // What was passed over on the way is used up, or every frame would walk it again.
+                lost = true;
+                break;
             };
             // A null buffer is written back and passed over (manual §3.2.3).
             let n = if addr == 0 { 0 } else { size.min(len - at) };

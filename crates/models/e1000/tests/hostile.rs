@@ -328,6 +328,26 @@ fn a_ring_of_null_buffers_swallows_and_ends() {
 }
 
 #[test]
+fn null_buffers_before_a_hole_in_the_ring_are_walked_once() {
+    const WALKABLE: u64 = 512;
+    let mut m = Machine::default();
+    m.rx_on(8, 0x8000);
+    // The guest's memory is zero there, and ends in the middle of the ring.
+    m.w(reg::RDBAL, (RAM + RAM_LEN - 16 * WALKABLE) as u32);
+    m.w(reg::RDLEN, 0xf_ff80);
+    m.w(reg::RDH, 0);
+    m.w(reg::RDT, 0xfff7);
+    let frame = plain(MAC, 100);
+    let before = m.counter("rx_desc_fetched");
+    assert_eq!(m.offer(&[&frame[..]; MAX_BATCH]), MAX_BATCH);
+    let fetched = m.counter("rx_desc_fetched") - before;
+    assert!(fetched < 2 * WALKABLE, "{fetched} of {WALKABLE}");
+    assert_eq!(m.r(reg::RDH), WALKABLE as u32);
+    assert!(m.counter("rx_dma_fault") >= 1);
+    assert_serves(&mut m);
+}
+
+#[test]
 fn a_frame_larger_than_the_whole_ring_does_not_block_it() {
     let mut m = Machine::default();
     // 8 buffers of 256 bytes, 16 KiB frames let in.
