@@ -150,7 +150,11 @@ static inline bool csb_send(struct csb *csb, u32 tdt)
 	wmb();	/* descriptors before the tail */
 	WRITE_ONCE(csb->page->guest_tdt, cpu_to_le32(tdt));
 	virt_mb();	/* the NIC: host_need_txkick, barrier, guest_tdt */
-	return READ_ONCE(csb->page->host_need_txkick);
+	if (!READ_ONCE(csb->page->host_need_txkick))
+		return false;
+	/* One call is enough, and it comes after this: the NIC will look. */
+	WRITE_ONCE(csb->page->host_need_txkick, 0);
+	return true;
 }
 
 /* There are receive buffers up to @rdt, where it was @old before. True if the
