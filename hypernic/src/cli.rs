@@ -90,9 +90,9 @@ pub struct Run {
     /// Threads that serve the NICs, 1 to 64; when absent as many as processors, at most 4.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_WORKERS as u64))]
     pub workers: Option<u64>,
-    /// When interrupts are raised: as the driver says (guest), or not more often than pays for
-    /// the guest (adaptive).
-    #[arg(long, default_value_t, value_parser = str::parse::<Moderation>)]
+    /// When interrupts are raised: as the driver says (guest), at most N a second (fixed:N), or not
+    /// more often than pays for the guest and at once where that matters (adaptive).
+    #[arg(long, value_name = "MODE", default_value_t, value_parser = str::parse::<Moderation>)]
     pub moderation: Moderation,
     /// File that keeps the EEPROM over restarts, in the order of the sockets. What it holds counts,
     /// the address included; a new one is made if there is none.

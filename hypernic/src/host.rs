@@ -354,6 +354,7 @@ fn make(config: &NicConfig) -> Result<(Nic, Option<NvmFile>), String> {
         moderation: match config.moderation {
             Moderation::Guest => e1000::Moderation::Guest,
             Moderation::Adaptive => e1000::Moderation::Adaptive,
+            Moderation::Fixed(rate) => e1000::Moderation::Fixed(rate),
         },
         ..e1000::Config::new(config.mac.0)
     };

@@ -1,6 +1,8 @@
 //! The words by which users name MACs, models and ports, on the command line and in files alike.
 
 use std::fmt;
+use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -90,25 +92,48 @@ impl FromStr for ModelName {
     }
 }
 
-/// When a NIC raises interrupts.
+/// When a NIC raises interrupts. Changes nothing but timing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Moderation {
     /// As the guest's driver has set the chip's registers, to the letter.
     Guest,
-    /// Not more often than pays for this guest; sparse ones at once. Changes nothing but timing.
+    /// Not more often than pays for this guest; sooner where buffers could run out, and at once
+    /// where traffic is sparse or somebody waits for an answer.
     #[default]
     Adaptive,
+    /// At most so many a second, whatever the driver has set; [`INTERRUPTS`] says how many.
+    Fixed(NonZeroU32),
 }
+
+/// Interrupts a second that can be asked for.
+pub const INTERRUPTS: RangeInclusive<u32> = 100..=1_000_000;
 
 impl FromStr for Moderation {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "guest" => Ok(Moderation::Guest),
-            "adaptive" => Ok(Moderation::Adaptive),
+        let fixed = |rate: &str| {
+            let rate = rate.parse().ok().filter(|rate| INTERRUPTS.contains(rate));
+            rate.and_then(NonZeroU32::new).map(Moderation::Fixed)
+        };
+        let (name, rate) = match text.split_once(':') {
+            Some((name, rate)) => (name, Some(rate)),
+            None => (text, None),
+        };
+        match (name, rate) {
+            ("guest", None) => Ok(Moderation::Guest),
+            ("adaptive", None) => Ok(Moderation::Adaptive),
+            ("fixed", rate) => rate.and_then(fixed).ok_or_else(|| {
+                format!(
+                    "moderation \"{text}\" needs a number of interrupts a second, {} to {}, as \
+                     in fixed:8000",
+                    INTERRUPTS.start(),
+                    INTERRUPTS.end()
+                )
+            }),
             _ => Err(format!(
-                "unknown moderation \"{text}\"; write guest or adaptive"
+                "unknown moderation \"{text}\"; write guest, adaptive or fixed:N (interrupts a \
+                 second)"
             )),
         }
     }
@@ -116,10 +141,11 @@ impl FromStr for Moderation {
 
 impl fmt::Display for Moderation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Moderation::Guest => "guest",
-            Moderation::Adaptive => "adaptive",
-        })
+        match self {
+            Moderation::Guest => f.write_str("guest"),
+            Moderation::Adaptive => f.write_str("adaptive"),
+            Moderation::Fixed(rate) => write!(f, "fixed:{rate}"),
+        }
     }
 }
 
@@ -292,6 +318,36 @@ mod tests {
         assert_ne!(a, b);
         assert_eq!(a, NicMac::from_name("n0"));
         assert_eq!(a.to_string().parse::<NicMac>(), Ok(a));
+    }
+
+    #[test]
+    fn moderations_read_and_print_alike_and_errors_are_one_line() {
+        for text in [
+            "guest",
+            "adaptive",
+            "fixed:100",
+            "fixed:8000",
+            "fixed:1000000",
+        ] {
+            let mode: Moderation = text.parse().expect(text);
+            assert_eq!(mode.to_string(), text);
+        }
+        for (bad, why) in [
+            ("", "write guest, adaptive or fixed:N"),
+            ("none", "write guest, adaptive or fixed:N"),
+            ("guest:1", "write guest, adaptive or fixed:N"),
+            ("adaptive:", "write guest, adaptive or fixed:N"),
+            ("fixed", "as in fixed:8000"),
+            ("fixed:", "as in fixed:8000"),
+            ("fixed:99", "100 to 1000000"),
+            ("fixed:1000001", "100 to 1000000"),
+            ("fixed:-5", "100 to 1000000"),
+            ("fixed:99999999999", "100 to 1000000"),
+            ("fixed:8k", "as in fixed:8000"),
+        ] {
+            let error = bad.parse::<Moderation>().expect_err(bad);
+            assert!(error.contains(why) && !error.contains('\n'), "{error}");
+        }
     }
 
     #[test]

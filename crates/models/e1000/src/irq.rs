@@ -6,6 +6,7 @@
 
 use model::{Env, Nanos};
 
+use crate::Moderation;
 use crate::bits::cause;
 use crate::relief::Relief;
 
@@ -13,6 +14,8 @@ use crate::relief::Relief;
 const DELAY_UNIT: Nanos = 1024;
 /// Unit of ITR (manual §13.4.18).
 const ITR_UNIT: Nanos = 256;
+
+const NANOS_PER_SECOND: Nanos = 1_000_000_000;
 
 /// Causes that only say that frames were sent.
 const SENT: u32 = cause::TXDW | cause::TXQE | cause::TXD_LOW;
@@ -109,13 +112,16 @@ pub(crate) struct Event {
     pub ring: u32,
     /// With a CSB: whether the guest wants to hear of it.
     pub wanted: Option<bool>,
+    /// Receive buffers filled, and how many the device has left.
+    pub filled: u32,
+    pub left: u32,
 }
 
 impl Irq {
-    /// Interrupt logic that follows the chip to the letter, or spares the guest.
-    pub(crate) fn new(spare_the_guest: bool) -> Self {
+    /// Interrupt logic that follows the chip to the letter, or takes liberties with its timing.
+    pub(crate) fn new(mode: Moderation) -> Self {
         let mut irq = Self::default();
-        irq.relief.on = spare_the_guest;
+        irq.relief.mode = mode;
         irq
     }
 
@@ -131,7 +137,7 @@ impl Irq {
     /// Reads ICR, which acknowledges everything.
     pub(crate) fn read_icr(&mut self, env: &Env) -> u32 {
         let value = std::mem::take(&mut self.icr);
-        if self.relief.on {
+        if self.relief.mode == Moderation::Adaptive {
             self.relief.acknowledged(env.clock.now());
         }
         if value != 0 {
@@ -171,6 +177,7 @@ impl Irq {
 
     pub(crate) fn unmask(&mut self, env: &Env, bits: u32) {
         self.ims |= bits & cause::ALL;
+        self.relief.looked();
         self.apply(env);
     }
 
@@ -189,6 +196,7 @@ impl Irq {
         if event.delayed {
             self.rx.start(env.clock.now(), event.packet, event.absolute);
         }
+        self.relief.received(event.filled, event.left);
         self.batch(env, event, cause::RXT0, true);
         self.icr
     }
@@ -350,7 +358,7 @@ impl Irq {
         } else if !self.line {
             self.throttled = self.gap_left(env);
             if self.throttled.is_none() {
-                if self.itr != 0 || self.relief.on {
+                if self.itr != 0 || self.relief.mode != Moderation::Guest {
                     let now = env.clock.now();
                     self.last = Some(now);
                     self.relief.raised(now);
@@ -401,22 +409,23 @@ impl Irq {
         *old = self;
     }
 
-    /// Until when ITR, or consideration for the guest, keeps the line down.
+    /// Until when ITR, or what stands in its place, keeps the line down.
     fn gap_left(&mut self, env: &Env) -> Option<Nanos> {
-        // A driver that wants no moderation at all (it polls, or is in a boot ROM) gets none.
-        if self.itr == 0 {
-            return None;
-        }
+        let gap = match self.relief.mode {
+            Moderation::Fixed(rate) => NANOS_PER_SECOND / Nanos::from(rate.get()),
+            // A driver that wants no moderation at all (it polls, or is in a boot ROM) gets none.
+            Moderation::Guest | Moderation::Adaptive if self.itr == 0 => return None,
+            Moderation::Guest | Moderation::Adaptive => Nanos::from(self.itr) * ITR_UNIT,
+        };
         let now = env.clock.now();
-        let gap = Nanos::from(self.itr) * ITR_UNIT;
         let throttled = self.last.map(|last| last + gap).filter(|t| now < *t);
-        if !self.relief.on {
+        if self.relief.mode != Moderation::Adaptive {
             return throttled;
         }
         if self.icr & SENT != 0 {
             self.relief.reported(now);
         }
         let only_sent = self.icr & self.ims & !SENT == 0;
-        throttled.max(self.relief.until(now, only_sent))
+        throttled.max(self.relief.until(now, self.last, only_sent))
     }
 }

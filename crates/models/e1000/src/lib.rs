@@ -48,6 +48,7 @@ mod wake;
 #[cfg(test)]
 extern crate self as hypernic_e1000;
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,8 +122,12 @@ pub enum Moderation {
     #[default]
     Guest,
     /// Not more often than pays for the guest, as measured by how long it takes to acknowledge
-    /// one; sparse ones at once.
+    /// one; sooner where buffers could run out; and at once where traffic is sparse or somebody
+    /// waits for an answer.
     Adaptive,
+    /// At most so many a second, whatever ITR says: from one to the next at least the part of a
+    /// second that is each one's. The first after a pause comes at once.
+    Fixed(NonZeroU32),
 }
 
 impl Config {

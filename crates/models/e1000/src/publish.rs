@@ -197,6 +197,8 @@ impl Rx<'_, '_> {
         // 1/2, 1/4 or 1/8 of the ring (manual §13.4.22); 11b is reserved.
         let threshold = ring.len >> ((rctl >> rctl::RDMTS_SHIFT & 3) + 1);
         let before = ring.available();
+        news.event.filled += n;
+        news.event.left = before.saturating_sub(n);
         if before.saturating_sub(n) <= threshold && before > threshold {
             news.event.now |= cause::RXDMT0;
         }

@@ -21,7 +21,7 @@ use crate::rx::{RxLock, RxState};
 use crate::stats::Stats;
 use crate::tx::TxState;
 use crate::wake::WakeUp;
-use crate::{Config, FullFifo, Moderation};
+use crate::{Config, FullFifo};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -162,10 +162,9 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(config: &Config) -> Self {
-        let spare_the_guest = config.moderation == Moderation::Adaptive;
         Self {
             file: File::new(r::table()),
-            irq: Mutex::new(Irq::new(spare_the_guest)),
+            irq: Mutex::new(Irq::new(config.moderation)),
             stats: Stats::default(),
             counters: Counters::default(),
             packet_buffer: PacketBuffer::default(),

@@ -662,6 +662,7 @@ fn finish(
         sent: before.saturating_sub(after.available()),
         ring: ring.len,
         wanted: page.map(|page| page.sent(last.next)),
+        ..Event::default()
     };
     if event.wanted == Some(true) {
         event.now |= cause::TXDW;

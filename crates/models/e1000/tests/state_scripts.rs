@@ -7,6 +7,7 @@ mod ops;
 #[path = "common/script.rs"]
 mod script;
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use common::*;
@@ -80,18 +81,21 @@ fn config() -> impl Strategy<Value = (Config, Caps)> {
     let negotiation = prop_oneof![Just(0), Just(10)];
     let variants = [Variant::I82540Em, Variant::I82545Em, Variant::I82544Gc];
     let variant = prop::sample::select(variants.to_vec());
-    (negotiation, any::<[bool; 4]>(), variant).prop_map(
-        |(negotiation, [adaptive, fcs, offloads, pause], variant)| {
+    let rate = NonZeroU32::new(3000).expect("a rate");
+    let moderation = [
+        Moderation::Guest,
+        Moderation::Adaptive,
+        Moderation::Fixed(rate),
+    ];
+    let moderation = prop::sample::select(moderation.to_vec());
+    (negotiation, any::<[bool; 3]>(), variant, moderation).prop_map(
+        |(negotiation, [fcs, offloads, pause], variant, moderation)| {
             let mut config = Config::new(MAC);
             config.variant = variant;
             config.pause = pause;
             config.negotiation = Duration::from_millis(negotiation);
             config.true_fcs = fcs;
-            config.moderation = if adaptive {
-                Moderation::Adaptive
-            } else {
-                Moderation::Guest
-            };
+            config.moderation = moderation;
             let caps = Caps {
                 csum: offloads,
                 tso4: offloads,

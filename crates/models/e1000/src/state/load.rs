@@ -9,6 +9,7 @@ use regs::{Access, File, Found, Status};
 use wire::MAX_SEGMENTS;
 
 use super::{PAGE, StateError, v1};
+use crate::Moderation;
 use crate::bits::cause;
 use crate::control::Registers;
 use crate::desc::Context;
@@ -138,10 +139,10 @@ impl Registers {
             *ten_bits,
             "no such speed",
         )?;
-        let relief_on = shared.irq.lock().relief.on;
+        let moderation = shared.irq.lock().relief.mode;
         let negotiation = i64::try_from(self.negotiation).unwrap_or(i64::MAX);
         let most = negotiation.max(NEGOTIATION);
-        let irq = load_interrupts(interrupts, &words, env.clock.now(), relief_on, most)?;
+        let irq = load_interrupts(interrupts, &words, env.clock.now(), moderation, most)?;
 
         // Nothing fails from here on.
         let mut tx = shared.tx.lock();
@@ -483,7 +484,7 @@ fn load_interrupts(
     state: &v1::Interrupts,
     words: &[(Found, u32)],
     now: Nanos,
-    relief_on: bool,
+    mode: Moderation,
     negotiation_most: i64,
 ) -> Result<Irq, StateError> {
     let v1::Interrupts {
@@ -515,6 +516,8 @@ fn load_interrupts(
         waiting,
         sent,
         urgent,
+        received,
+        crowded,
     } = relief;
     check(
         *cost <= MOST_GAP,
@@ -523,13 +526,15 @@ fn load_interrupts(
         "longer than is ever measured",
     )?;
     let relief = Relief {
-        on: relief_on,
+        mode,
         cost: *cost,
         raised: time("relief.raised", raised, 0)?,
         paid: absolute("relief.paid", *paid, AHEAD, now)?,
         waiting: time("relief.waiting", waiting, 0)?,
         sent: *sent,
         urgent: *urgent,
+        received: *received,
+        crowded: *crowded,
     };
     let itr = words.iter().find(|(found, _)| found.id == r::ITR);
     Ok(Irq {

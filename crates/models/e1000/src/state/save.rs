@@ -347,13 +347,15 @@ fn save_interrupts(irq: &Irq, now: Nanos) -> v1::Interrupts {
         }
     };
     let Relief {
-        on: _, // configured
+        mode: _, // configured
         cost,
         raised,
         paid,
         waiting,
         sent,
         urgent,
+        received,
+        crowded,
     } = relief;
     v1::Interrupts {
         causes: *icr,
@@ -372,6 +374,8 @@ fn save_interrupts(irq: &Irq, now: Nanos) -> v1::Interrupts {
             waiting: time(waiting),
             sent: *sent,
             urgent: *urgent,
+            received: *received,
+            crowded: *crowded,
         },
     }
 }

@@ -270,4 +270,8 @@ pub struct Relief {
     pub sent: u32,
     /// It waits no longer.
     pub urgent: bool,
+    /// Receive buffers filled since the driver last looked.
+    pub received: u32,
+    /// They are so many that the driver is told at once.
+    pub crowded: bool,
 }
