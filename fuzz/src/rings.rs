@@ -1,6 +1,7 @@
 //! Transmit and receive rings: descriptors of every kind, valid and not, in rings that are moved,
 //! shortened and overlapped under a NIC that works.
 
+use csb::at;
 use model::{PciState, Progress};
 use wire::Offload;
 
@@ -41,6 +42,8 @@ struct Guest {
     next: u32,
     rx_tail: u32,
     budget: usize,
+    /// Where its CSB is.
+    block: u64,
 }
 
 pub(crate) fn script(data: &[u8], life: Life) -> Machine {
@@ -65,6 +68,7 @@ pub(crate) fn script(data: &[u8], life: Life) -> Machine {
         next: 0,
         rx_tail: rx_len - 1,
         budget: 256,
+        block: 0,
     };
     let mut room = Vec::new();
     for operation in 0..160 {
@@ -177,9 +181,10 @@ impl Guest {
                     ..PciState::default()
                 }),
                 6 => self.ring_full(input),
-                _ => {
+                7 => {
                     self.m.read(0xc0);
                 }
+                _ => self.block(more, input),
             },
             _ => self.kept_to_its_buffers(more, input),
         }
@@ -194,6 +199,67 @@ impl Guest {
             }
         } else {
             self.m.transmit(self.budget);
+        }
+    }
+
+    /// A communication status block: given, written, and used as a driver does or otherwise.
+    fn block(&mut self, more: u8, input: &mut Input<'_>) {
+        match more {
+            8 | 9 => {
+                let page = match input.u8() {
+                    0..128 => BUFFERS + 0x8000,
+                    128..144 => TX_RING,
+                    144..160 => RX_RING - 0x800,
+                    160..176 => HIGH,
+                    176..192 => RAM + RAM_LEN - 0x1000,
+                    192..208 => 0,
+                    208..240 => RAM + u64::from(input.u16()),
+                    _ => input.u64(),
+                };
+                self.block = page;
+                self.m.write(reg::CSBAH, (page >> 32) as u32);
+                self.m.write(reg::CSBAL, page as u32);
+                self.say(at::GUEST_CSB_ON, 1);
+                self.say(at::GUEST_RDT, self.rx_tail);
+                self.say(at::GUEST_TDT, self.next % self.tx_len);
+            }
+            10 => {
+                let word = u32::from(input.u8() % 0x1c) * 4;
+                let value = input.value();
+                self.say(word, value);
+            }
+            11 => {
+                // Whether it calls, when it is to.
+                self.say(at::GUEST_TDT, self.next % self.tx_len);
+                if input.u8() & 7 != 0 {
+                    self.m.write(reg::TDT, self.next % self.tx_len);
+                }
+                self.turn();
+            }
+            12 => {
+                self.rx_tail = (self.rx_tail + u32::from(input.u8() & 15)) % self.rx_len;
+                self.say(at::GUEST_RDT, self.rx_tail);
+                if input.u8() & 7 != 0 {
+                    self.m.write(reg::RDT, self.rx_tail);
+                }
+            }
+            13 => {
+                let needs = input.u8();
+                self.say(at::GUEST_NEED_TXKICK, (needs & 1).into());
+                self.say(at::GUEST_NEED_RXKICK, (needs >> 1 & 1).into());
+                self.say(at::GUEST_CSB_ON, (needs >> 2 & 3).into());
+                self.say(at::HOST_TXCYCLES_LIM, (needs >> 4).into());
+            }
+            14 => self.m.write(reg::CSBAL, input.value()),
+            _ => self.m.write(reg::CSBAH, input.value()),
+        }
+    }
+
+    /// Writes a word of the block.
+    fn say(&mut self, word: u32, value: u32) {
+        let at = self.block.wrapping_add(word.into());
+        if (RAM..HIGH + HIGH_LEN).contains(&at) {
+            self.m.poke(at, &value.to_le_bytes());
         }
     }
 
@@ -274,6 +340,8 @@ impl Guest {
     /// the second half of descriptors, and nothing else.
     fn kept_to_its_buffers(&mut self, more: u8, input: &mut Input<'_>) {
         let base = BUFFERS + 0x4000;
+        // It would be written too.
+        self.m.write(reg::CSBAL, 0);
         let mut frame = [0x33; 1514];
         frame[..6].copy_from_slice(&MAC);
         frame[6..12].copy_from_slice(&PEER);

@@ -38,7 +38,8 @@ fn unnoticed(input: &mut Input<'_>, all: bool, script: fn(&[u8], Life) -> Machin
         life.reborn = u64::MAX;
     }
     let mut moved = script(rest, life);
-    assert_eq!(stayed.seen(), moved.seen(), "the guest notices");
+    let (a, b) = (stayed.seen(), moved.seen());
+    assert!(a == b || moved.said_again, "the guest notices");
 }
 
 /// The state of a NIC at work.

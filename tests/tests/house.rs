@@ -67,7 +67,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
-    ("villain", &["drivers", "guest-mem", "vfio-user"]),
+    ("villain", &["csb", "drivers", "guest-mem", "vfio-user"]),
 ];
 
 /// Rooms that see everything they like.

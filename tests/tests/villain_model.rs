@@ -16,7 +16,10 @@ fn mac(last: u8) -> [u8; 6] {
 }
 
 fn model(last: u8) -> model::Nic {
-    e1000::new(e1000::Config::new(mac(last)))
+    e1000::new(e1000::Config {
+        csb: true,
+        ..e1000::Config::new(mac(last))
+    })
 }
 
 /// All counters of the model and of its memory.

@@ -90,7 +90,7 @@ impl Town {
             let lock = ["a", "b"].contains(name);
             toml += &format!(
                 "[[nic]]\nname = \"{name}\"\nmodel = \"e1000\"\nsocket-path = {socket:?}\n\
-                 mac = \"52:54:00:00:77:{n:02x}\"\nport = \"switch:lan\"\nmac-lock = {lock}\n"
+                 mac = \"52:54:00:00:77:{n:02x}\"\nport = \"switch:lan\"\nmac-lock = {lock}\ncsb = true\n"
             );
         }
         let daemon = Daemon::serve(&dir.path().join("town.toml"), &toml).expect("it serves");

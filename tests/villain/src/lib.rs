@@ -10,6 +10,7 @@
 
 mod config;
 mod connections;
+mod csb;
 mod history;
 mod kill_table;
 mod maps;

@@ -195,3 +195,37 @@ pub(crate) fn rings_and_bases_rewritten(bus: &mut dyn Bus) -> Done {
     )?;
     stage.leave()
 }
+
+pub(crate) fn block_rewritten(bus: &mut dyn Bus) -> Done {
+    let mut stage = Stage::new(bus)?;
+    let memory = stage.bus.memory();
+    let page = stage.bus.alloc(csb::PAGE)?;
+    let base = page.iova;
+    let raw = stage.legacy(600).raw();
+    fill_ring(&mut stage, &[raw])?;
+    stage.post(stage.buffer.iova)?;
+    stage.bus.write32(csb::CSBAH, (base >> 32) as u32)?;
+    stage.bus.write32(csb::CSBAL, base as u32)?;
+    beside(
+        &memory,
+        |memory, dice| {
+            // Tails that are some and tails that are none, on and off, calls asked for and not.
+            let word = 4 * dice.below(0x60 / 4) as u64;
+            let value = [0, 1, 7, RING - 1, RING, u32::MAX][dice.below(6)];
+            let _ = memory.view().write(base + word, &value.to_le_bytes());
+            flip(memory, base, 0x60, dice);
+        },
+        |round| {
+            stage.bus.write32(regs::TDT, (round * 7 + 5) % RING)?;
+            stage.bus.write32(regs::RDT, (round * 5 + 3) % RING)?;
+            if round % 10 == 0 {
+                stage.bus.inject(&tcp_frame(600))?;
+            }
+            stage.bus.read32(regs::TDH).map(drop)
+        },
+    )?;
+    stage.bus.write32(csb::CSBAL, 0)?;
+    stage.bus.read32(regs::STATUS)?;
+    stage.bus.free(page)?;
+    stage.leave()
+}

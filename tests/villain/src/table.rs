@@ -2,7 +2,7 @@
 
 use crate::Moves::{Counters, Nothing};
 use crate::{
-    Program, Villain, config, connections, history, kill_table, maps, races, registers, rings,
+    Program, Villain, config, connections, csb, history, kill_table, maps, races, registers, rings,
     talk, wire,
 };
 
@@ -104,7 +104,16 @@ villains! {
         context_shrinks_and_loops_back: "VirtualBox E1000 0-day (2018)", "a context that shrinks in mid-frame, then loopback", Nothing("a frame keeps the context it began with");
         looped_into_the_bell: "CVE-2021-3416, CVE-2020-15859", "looped frames for the registers of their own NIC", Counters(&["rx_dma_fault"]);
     }
+    Guest csb {
+        block_tails_wild: "class 2, TOCTOU", "a CSB with tails outside of their rings, and without rings", Counters(&["csb_bad_tail"]);
+        block_goes_underway: "QEMU csb: mapped once", "a CSB unmapped in the middle of traffic", Counters(&["csb_unmapped"]);
+        block_at_nothing: "QEMU csb: mapped once", "a CSB where nothing is mapped, in a BAR, at half a page and unaligned", Counters(&["csb_unmapped"]);
+        block_on_top_of_rings: "CVE-2021-3416", "a CSB on top of both rings, and in what is sent and received", Nothing("its own memory is its own to spoil");
+        block_on_and_off: "ours", "a CSB given, taken, switched on and off among calls and resets", Nothing("all of it is legal at any time");
+        block_never_rests: "ours", "a CSB that asks for endless polling, with tails that go backwards", Nothing("each turn is one ring's work, and rounds in vain are counted out");
+    }
     Guest races {
+        block_rewritten: "class 2, TOCTOU", "every word of a CSB rewritten while it is read", Nothing("which half of a change is seen is chance");
         descriptors_rewritten: "class 9, TOCTOU", "transmit descriptors rewritten while they are fetched", Nothing("which half of a change is seen is chance");
         lengths_rewritten: "class 9, TOCTOU", "lengths and commands rewritten while they are fetched", Nothing("which half of a change is seen is chance");
         contexts_rewritten: "class 7, TOCTOU", "MSS, HDRLEN and PAYLEN rewritten while frames are cut by them", Nothing("which half of a change is seen is chance");

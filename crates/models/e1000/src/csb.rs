@@ -21,6 +21,9 @@ use crate::shared::{Shared, count, count_alone};
 const MOST_CYCLES: u32 = 64;
 /// Rounds without a frame in a row whatever the clock says.
 const MOST_POLLS: u32 = 4096;
+/// What a round takes at least. A window that passed while others had the processor was not spent
+/// looking.
+const ROUND: Nanos = 4_000;
 /// The shortest time worth polling for.
 const LEAST_POLL: Nanos = 10_000;
 /// When a sleeping side looks once more by itself. Drivers of that time have no barrier between their
@@ -343,7 +346,10 @@ impl TxCsb {
             self.idle += 1;
         }
         let cycles = page.load(at::HOST_TXCYCLES_LIM).min(MOST_CYCLES);
-        let patient = || env.clock.now().saturating_sub(self.since) < self.window;
+        let patient = || {
+            let passed = env.clock.now().saturating_sub(self.since);
+            passed.min(Nanos::from(self.idle) * ROUND) < self.window
+        };
         if shared.tx_enabled() && (self.idle < cycles || self.idle < MOST_POLLS && patient()) {
             self.polling = true;
             return true;

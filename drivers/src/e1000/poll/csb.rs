@@ -69,7 +69,13 @@ impl Block {
     #[inline]
     pub fn sent(&self, tail: u32) -> bool {
         self.word(at::GUEST_TDT).store(tail);
-        csb::wanted(&self.word(at::HOST_NEED_TXKICK)) != 0
+        let need = self.word(at::HOST_NEED_TXKICK);
+        let call = csb::wanted(&need) != 0;
+        if call {
+            // One call is enough, and it takes a while until it is heard.
+            need.store(0);
+        }
+        call
     }
 
     /// New buffers up to `tail`. Whether the device wants to be called.
@@ -77,8 +83,12 @@ impl Block {
     pub fn gave(&mut self, tail: u32) -> bool {
         self.word(at::GUEST_RDT).store(tail);
         let old = std::mem::replace(&mut self.rdt, tail);
-        let place = csb::wanted(&self.word(at::HOST_RXKICK_AT));
-        csb::passes(old, tail, place, self.rx_ring)
+        let place = self.word(at::HOST_RXKICK_AT);
+        let call = csb::passes(old, tail, csb::wanted(&place), self.rx_ring);
+        if call {
+            place.store(csb::NONE);
+        }
+        call
     }
 
     /// As TDH.

@@ -178,7 +178,7 @@ impl Registers {
         self.io = Window {
             address: *io_address,
         };
-        // What it said in a CSB, it says again.
+        // What it said in a CSB, it says again, whatever the state asks for.
         self.work = Work {
             tx: *tx_work || *unfinished || csb[0] != 0,
             rx: *rx_work || csb[0] != 0,
