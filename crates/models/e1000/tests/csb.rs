@@ -232,8 +232,9 @@ fn polling_lasts_as_long_as_it_pays_and_no_longer() {
         panic!("it polls for ever");
     };
     let short: Vec<_> = (1..9).map(|tail| rounds(&mut m, tail)).collect();
-    assert!(short.is_sorted() && short[0] <= 2, "{short:?}");
-    assert!((10..=12).contains(&short[7]), "up to 100 us: {short:?}");
+    assert!(short.is_sorted() && short[0] <= 4, "{short:?}");
+    // A round counts for 4 us at most: a window that others used was not spent looking.
+    assert!((25..=27).contains(&short[7]), "up to 100 us: {short:?}");
     let mut long = Vec::new();
     for tail in 9..16 {
         m.sleep(50_000_000);
