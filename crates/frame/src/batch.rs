@@ -3,6 +3,8 @@
 use guest_mem::ReadSlice;
 use wire::Offload;
 
+use crate::alike::{Alike, Kin};
+
 /// Most frames in one batch. More would not fit the caches of those who walk it twice.
 pub const MAX_BATCH: usize = 256;
 
@@ -35,6 +37,7 @@ pub struct Batch<'v> {
     /// Those of the frames that have any.
     notes: Vec<Offload>,
     open: Open<'v>,
+    kin: Kin,
 }
 
 /// In a cache line of its own, so that a short frame touches one.
@@ -130,6 +133,7 @@ impl<'v> Batch<'v> {
             arena: self.arena,
             notes: self.notes,
             open: Open::default(),
+            kin: Kin::default(),
         }
     }
 
@@ -170,6 +174,13 @@ impl<'v> Batch<'v> {
         &mut self.heads[at].0
     }
 
+    /// Compares the frame being built, whose head is there, with the first.
+    #[inline]
+    fn compare(&mut self, len: usize) {
+        let at = self.frames.len();
+        self.kin.add(at == 0, &self.heads[at].0, len);
+    }
+
     #[cold]
     fn more_heads(&mut self) {
         let more = self.heads.len() + HEADS_AT_ONCE;
@@ -182,6 +193,7 @@ impl<'v> Batch<'v> {
     pub fn push_frame(&mut self, slice: ReadSlice<'v>) {
         debug_assert_eq!(self.open.len, 0, "a frame is under way");
         let copied = slice.copy_head(self.open_head());
+        self.compare(slice.len());
         let rest = slice.sub(copied, usize::MAX);
         self.frames.push(Meta {
             run: Piece::Memory(rest),
@@ -202,6 +214,7 @@ impl<'v> Batch<'v> {
         let room = self.open_head();
         *room = *head;
         let copied = rest.copy_to(0, &mut room[len..]);
+        self.compare(len + rest.len());
         let behind = rest.sub(copied, usize::MAX);
         self.frames.push(Meta {
             run: Piece::Memory(behind),
@@ -297,6 +310,7 @@ impl<'v> Batch<'v> {
             // Every frame has a place for its head.
             self.open_head();
         }
+        self.compare(self.open.len);
         self.frames.push(Meta {
             run: self.open.run,
             len: self.open.len as u32,
@@ -339,6 +353,14 @@ impl<'v> Batch<'v> {
     /// All frames in order.
     pub fn iter(&self) -> impl Iterator<Item = Frame<'_>> {
         (0..self.len()).filter_map(|i| self.get(i))
+    }
+
+    /// What all frames have in common, if they begin with the same header. One look, however many
+    /// they are.
+    #[inline]
+    pub fn alike(&self) -> Option<Alike<'_>> {
+        let header = self.get(0)?.head.first_chunk()?;
+        self.kin.told(header, self.notes.is_empty())
     }
 
     /// The indices of all frames, for a sink that shall take every one. `room` is scratch space.

@@ -6,12 +6,14 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod alike;
 mod batch;
 mod expand;
 mod finish;
 mod sink;
 mod sum;
 
+pub use alike::Alike;
 pub use batch::{Batch, Frame, HEAD, MAX_BATCH};
 pub use expand::{ExpandError, expand};
 pub use finish::Finisher;

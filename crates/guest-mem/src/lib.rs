@@ -20,6 +20,7 @@
 mod crc;
 mod guard;
 mod mapping;
+mod memory;
 #[cfg(feature = "meter")]
 mod meter;
 mod slice;
@@ -31,10 +32,11 @@ mod words;
 
 pub use crc::crc32_short;
 pub use guard::install_sigbus_guard;
+pub use memory::{Memory, RegionInfo, Remote, UnmapError};
 #[cfg(feature = "meter")]
 pub use meter::{Access, Meter, Totals};
 pub use slice::{ReadSlice, WriteSlice};
-pub use table::{Leftovers, MAX_REGIONS, MapError, Memory, Prot, RegionInfo, Remote, UnmapError};
+pub use table::{Leftovers, MAX_REGIONS, MapError, Prot};
 pub use view::{Fault, FaultKind, View};
 pub use window::WriteWindow;
 pub use words::Words;

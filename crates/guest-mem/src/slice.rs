@@ -361,8 +361,8 @@ mod tests {
         ] {
             assert!(window.at(at, len).is_none(), "{len} bytes at {at:#x}");
         }
-        assert!(window.store_release(0x1ff8, 0x0807_0605_0403_0201));
-        assert!(!window.store_release(0x1ffc, 1));
+        assert!(window.store_words(0x1ff8, 16, &[0x0807_0605_0403_0201]));
+        assert!(!window.store_words(0x1ffc, 16, &[1]));
         let mut back = [0; 9];
         view.read(0x1ff8, &mut back).expect("read");
         assert_eq!(back, [1, 2, 3, 4, 5, 6, 7, 8, 0]);

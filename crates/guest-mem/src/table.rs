@@ -1,21 +1,17 @@
-//! The DMA map: which IOVA is which memory.
+//! The DMA map: which IOVA is which memory, and which files that takes.
 
 use std::os::fd::BorrowedFd;
-use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
-
-use crate::mapping::{Account, Mapping, must_be_memory};
-use crate::view::View;
+use crate::mapping::{Account, Mapping};
+use crate::memory::Remote;
 
 /// Most regions one peer may map; vfio-user's `max_dma_maps` (the default of the protocol).
 pub const MAX_REGIONS: usize = 65_535;
 
 /// Files kept mapped after their last region went, because firmware unmaps and remaps the same
 /// RAM in bursts (PAM shadowing) and a page-table storm each time would stall the guest.
-const KEPT_FILES: usize = 8;
+pub(crate) const KEPT_FILES: usize = 8;
 
 /// What the guest lets the device do with a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,38 +69,6 @@ pub enum MapError {
     Mmap(rustix::io::Errno),
 }
 
-/// Why an unmap was refused.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum UnmapError {
-    /// No region has exactly this start and length.
-    #[error("no region has exactly this start and length")]
-    NoSuchRegion,
-}
-
-/// One mapped region, for display and diagnosis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RegionInfo {
-    /// First I/O virtual address.
-    pub iova: u64,
-    /// Length in bytes.
-    pub len: u64,
-    /// Allowed directions.
-    pub prot: Prot,
-    /// Whether we can reach it.
-    pub mapped: bool,
-}
-
-/// Guest memory that is reached by asking somebody: a simulator without shared memory, or a VMM
-/// that gave no descriptor.
-///
-/// Called while a [`View`] is held: an implementation must not map or unmap.
-pub trait Remote: Send + Sync {
-    /// Reads `out.len()` bytes at `iova`. `false`: out of reach (master abort).
-    fn read(&self, iova: u64, out: &mut [u8]) -> bool;
-    /// Writes `bytes` at `iova`. `false`: out of reach.
-    fn write(&self, iova: u64, bytes: &[u8]) -> bool;
-}
-
 /// What is behind a region.
 #[derive(Debug)]
 pub(crate) enum Backing {
@@ -144,17 +108,17 @@ pub(crate) struct Table {
     /// Asked for everything else.
     pub(crate) remote: Option<Asked>,
     /// Files by (device, inode), most recently used last.
-    files: Vec<((u64, u64), Arc<Mapping>)>,
+    pub(crate) files: Vec<((u64, u64), Arc<Mapping>)>,
     /// What the peer's files cost.
-    account: Arc<Account>,
+    pub(crate) account: Arc<Account>,
 }
 
 /// What was taken out of a map and is still mapped in our own address space, until this is dropped.
 /// That may take long: the last to let go of a guest's memory frees it, page by page.
 #[derive(Debug, Default)]
 pub struct Leftovers {
-    files: Vec<Arc<Mapping>>,
-    regions: Vec<Region>,
+    pub(crate) files: Vec<Arc<Mapping>>,
+    pub(crate) regions: Vec<Region>,
 }
 
 impl Leftovers {
@@ -164,197 +128,9 @@ impl Leftovers {
     }
 }
 
-/// One NIC's guest memory. Cheap to clone; all clones are the same map.
-#[derive(Clone, Debug, Default)]
-pub struct Memory {
-    table: Arc<RwLock<Table>>,
-    faults: Arc<AtomicU64>,
-    #[cfg(feature = "meter")]
-    meter: Arc<crate::Meter>,
-}
-
-impl Memory {
-    /// An empty map: every access faults.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Maps `len` bytes of the file behind `fd` from `file_offset` on at `iova`.
-    ///
-    /// # Errors
-    /// Refuses overlaps, ranges beyond the file, files that are not memory, and write access
-    /// through a read-only descriptor.
-    pub fn map_fd(
-        &self,
-        iova: u64,
-        len: u64,
-        fd: BorrowedFd<'_>,
-        file_offset: u64,
-        prot: Prot,
-    ) -> Result<(), MapError> {
-        let end = file_offset.checked_add(len).ok_or(MapError::Wraps)?;
-        // Before the table is locked: senders to this guest wait for that lock.
-        must_be_memory(fd)?;
-        self.insert(iova, len, prot, |table| {
-            let mapping = table.file(fd, end)?;
-            if prot.write && !mapping.writable() {
-                return Err(MapError::ReadOnlyFile);
-            }
-            Ok(Backing::Mapped(mapping, file_offset))
-        })
-    }
-
-    /// Notes a region the VMM gave no descriptor for: known, but out of reach ([`FaultKind::NoFd`]).
-    ///
-    /// # Errors
-    /// Refuses overlaps and empty or wrapping ranges.
-    pub fn map_absent(&self, iova: u64, len: u64, prot: Prot) -> Result<(), MapError> {
-        self.insert(iova, len, prot, |_| Ok(Backing::Absent))
-    }
-
-    /// Asks `remote` for everything that is not mapped, by copies; `None` makes that a fault again.
-    pub fn set_remote(&self, remote: Option<Arc<dyn Remote>>) {
-        self.table.write().remote = remote.map(Asked);
-    }
-
-    /// Maps memory that the caller has in this address space already, as a VMM has its guest's.
-    ///
-    /// # Errors
-    /// Refuses overlaps and empty or wrapping ranges.
-    ///
-    /// # Safety
-    /// `memory..memory + len` must stay mapped and readable (and writable if `prot` says so) until
-    /// the region has been unmapped, and be no Rust object: anybody may write to it at any time.
-    pub unsafe fn map_raw(
-        &self,
-        iova: u64,
-        len: u64,
-        memory: NonNull<u8>,
-        prot: Prot,
-    ) -> Result<(), MapError> {
-        let bytes = usize::try_from(len).map_err(|_| MapError::Wraps)?;
-        self.insert(iova, len, prot, |_| {
-            // SAFETY: the caller's promise, word for word.
-            Ok(Backing::Mapped(
-                unsafe { Mapping::foreign(memory, bytes) },
-                0,
-            ))
-        })
-    }
-
-    /// Maps fresh zeroed memory of our own: a guest without a guest, for tests and fuzzers.
-    ///
-    /// # Errors
-    /// Refuses overlaps and empty or wrapping ranges.
-    pub fn map_anon(&self, iova: u64, len: u64) -> Result<(), MapError> {
-        self.insert(iova, len, Prot::RW, |_| {
-            Ok(Backing::Mapped(Mapping::heap(len), 0))
-        })
-    }
-
-    fn insert(
-        &self,
-        iova: u64,
-        len: u64,
-        prot: Prot,
-        backing: impl FnOnce(&mut Table) -> Result<Backing, MapError>,
-    ) -> Result<(), MapError> {
-        let mut table = self.table.write();
-        let at = table.place(iova, len)?;
-        let backing = backing(&mut table)?;
-        let region = Region {
-            iova,
-            len,
-            prot,
-            backing,
-        };
-        table.regions.insert(at, region);
-        Ok(())
-    }
-
-    /// Removes the region that has exactly this start and length, after the last view in flight.
-    /// What is to be unmapped from our own address space with it is returned.
-    ///
-    /// # Errors
-    /// [`UnmapError::NoSuchRegion`] when none matches.
-    pub fn unmap(&self, iova: u64, len: u64) -> Result<Leftovers, UnmapError> {
-        let mut table = self.table.write();
-        let at = table
-            .regions
-            .binary_search_by_key(&iova, |r| r.iova)
-            .map_err(|_| UnmapError::NoSuchRegion)?;
-        if table.regions[at].len != len {
-            return Err(UnmapError::NoSuchRegion);
-        }
-        let region = table.regions.remove(at);
-        let mut left = Leftovers::default();
-        match region.backing {
-            // Most often the file stays for the next region.
-            Backing::Mapped(file, _) if Arc::strong_count(&file) == 1 => left.files.push(file),
-            _ => {}
-        }
-        left.files.extend(table.forget_idle_files(KEPT_FILES));
-        Ok(left)
-    }
-
-    /// Removes everything, after the last view in flight. What is to be unmapped from our own
-    /// address space is returned.
-    pub fn unmap_all(&self) -> Leftovers {
-        let mut table = self.table.write();
-        // With their storage: 65,535 regions have some megabytes.
-        let regions = std::mem::take(&mut table.regions);
-        let files = std::mem::take(&mut table.files);
-        Leftovers {
-            files: files.into_iter().map(|(_, file)| file).collect(),
-            regions,
-        }
-    }
-
-    /// Pins the map for the length of one batch.
-    pub fn view(&self) -> View<'_> {
-        // Recursive: a sender that holds its own view while it delivers into others must never
-        // queue behind a waiting unmap, or two such senders and two unmaps could wait in a ring.
-        View::new(
-            self.table.read_recursive(),
-            &self.faults,
-            #[cfg(feature = "meter")]
-            &self.meter,
-        )
-    }
-
-    /// What went through all views so far.
-    #[cfg(feature = "meter")]
-    pub fn meter(&self) -> &crate::Meter {
-        &self.meter
-    }
-
-    /// The regions, in address order.
-    pub fn regions(&self) -> Vec<RegionInfo> {
-        let table = self.table.read();
-        let info = |r: &Region| RegionInfo {
-            iova: r.iova,
-            len: r.len,
-            prot: r.prot,
-            mapped: !matches!(r.backing, Backing::Absent),
-        };
-        table.regions.iter().map(info).collect()
-    }
-
-    /// Counters by name: `dma_faults` (refused accesses), `dma_sigbus` (pages a peer took away).
-    pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        visit("dma_faults", self.faults.load(Ordering::Relaxed));
-        let table = self.table.read();
-        let live: u64 = table.files.iter().map(|(_, m)| m.sigbus_hits()).sum();
-        visit(
-            "dma_sigbus",
-            live + table.account.past_sigbus.load(Ordering::Relaxed),
-        );
-    }
-}
-
 impl Table {
     /// Where a region would go, if nothing is in its way.
-    fn place(&self, iova: u64, len: u64) -> Result<usize, MapError> {
+    pub(crate) fn place(&self, iova: u64, len: u64) -> Result<usize, MapError> {
         if len == 0 || iova.checked_add(len - 1).is_none() {
             return Err(MapError::Wraps);
         }
@@ -376,7 +152,7 @@ impl Table {
     }
 
     /// The mapping of a file, made once and grown when the file has grown.
-    fn file(&mut self, fd: BorrowedFd<'_>, end: u64) -> Result<Arc<Mapping>, MapError> {
+    pub(crate) fn file(&mut self, fd: BorrowedFd<'_>, end: u64) -> Result<Arc<Mapping>, MapError> {
         let stat = rustix::fs::fstat(fd).map_err(MapError::Stat)?;
         let key = (stat.st_dev, stat.st_ino);
         let wants_write = rustix::fs::fcntl_getfl(fd)
@@ -402,7 +178,7 @@ impl Table {
     }
 
     /// Takes unused files out, oldest first, until at most `keep` unused ones are left.
-    fn forget_idle_files(&mut self, keep: usize) -> Vec<Arc<Mapping>> {
+    pub(crate) fn forget_idle_files(&mut self, keep: usize) -> Vec<Arc<Mapping>> {
         let idle = self
             .files
             .iter()
@@ -415,289 +191,5 @@ impl Table {
             go
         });
         idle.map(|(_, file)| file).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Fault, FaultKind};
-    #[cfg(not(miri))]
-    use std::os::fd::AsFd;
-
-    fn kind(r: Result<(), Fault>) -> FaultKind {
-        r.expect_err("must fault").kind
-    }
-
-    #[test]
-    fn reads_back_what_was_written_acrossregions() {
-        let memory = Memory::new();
-        memory.map_anon(0x1000, 0x1000).expect("map");
-        memory.map_anon(0x2000, 0x1000).expect("map");
-        let view = memory.view();
-        let bytes: Vec<u8> = (0..=255).collect();
-        view.write(0x1f80, &bytes).expect("write");
-        let mut back = [0u8; 256];
-        view.read(0x1f80, &mut back).expect("read");
-        assert_eq!(back.to_vec(), bytes);
-        let mut runs = Vec::new();
-        view.read_slices(0x1f80, 256, &mut |s| runs.push(s.len()))
-            .expect("slices");
-        assert_eq!(runs, [0x80, 0x80]);
-    }
-
-    #[test]
-    fn an_access_is_done_whole_or_not_at_all() {
-        let memory = Memory::new();
-        memory.map_anon(0x1000, 0x1000).expect("map");
-        memory.map_absent(0x2000, 0x1000, Prot::RO).expect("map");
-        let view = memory.view();
-        assert_eq!(kind(view.write(0x1ff0, &[1; 32])), FaultKind::Protected);
-        assert_eq!(kind(view.read(0x1ff0, &mut [1; 32])), FaultKind::NoFd);
-        assert_eq!(kind(view.read(0xff0, &mut [1; 32])), FaultKind::Unmapped);
-        assert_eq!(kind(view.read(u64::MAX, &mut [1; 2])), FaultKind::Wraps);
-        let mut back = [9u8; 16];
-        view.read(0x1ff0, &mut back).expect("read");
-        assert_eq!(back, [0; 16]);
-        drop(view);
-        let mut seen = Vec::new();
-        memory.counters(&mut |name, n| seen.push((name, n)));
-        assert_eq!(seen, [("dma_faults", 4), ("dma_sigbus", 0)]);
-    }
-
-    #[test]
-    #[cfg(feature = "meter")]
-    fn the_meter_counts_what_passes_and_only_that() {
-        let memory = Memory::new();
-        memory.map_anon(0x1000, 0x1000).expect("map");
-        memory.map_anon(0x2000, 0x1000).expect("map");
-        let view = memory.view();
-        memory.meter().record(true);
-        view.write(0x1fff, &[1, 2]).expect("write");
-        view.write(0x2fff, &[1, 2]).expect_err("beyond the end");
-        view.read_slices(0x1ff0, 0x20, &mut |_| ()).expect("read");
-        let want = crate::Totals {
-            reads: 1,
-            read_bytes: 0x20,
-            writes: 1,
-            write_bytes: 2,
-        };
-        assert_eq!(memory.meter().totals(), want);
-        let mut written = Vec::new();
-        memory.meter().drain(&mut |access| written.push(access));
-        assert_eq!(
-            written,
-            [crate::Access {
-                iova: 0x1fff,
-                len: 2
-            }]
-        );
-    }
-
-    #[test]
-    fn words_are_those_of_one_region_that_can_be_read_and_written() {
-        let memory = Memory::new();
-        memory.map_anon(0x1000, 0x1000).expect("map");
-        memory.map_anon(0x2000, 0x1000).expect("map");
-        memory.map_absent(0x3000, 0x1000, Prot::RW).expect("map");
-        let view = memory.view();
-        let words = view.words(0x1100, 0x40).expect("inside");
-        words.store(0x3c, 0x0102_0304, Ordering::Release);
-        let mut back = [0; 4];
-        view.read(0x113c, &mut back).expect("read");
-        assert_eq!(back, [4, 3, 2, 1], "little-endian");
-        view.write(0x1100, &[1, 0, 0, 0x80]).expect("write");
-        assert_eq!(words.load(0, Ordering::Acquire), 0x8000_0001);
-        for (iova, bytes) in [
-            (0x1101, 4),
-            (0x1ffc, 8),
-            (0x3000, 4),
-            (0x4000, 4),
-            (0x1000, 6),
-            (u64::MAX - 3, 4),
-        ] {
-            assert!(view.words(iova, bytes).is_none(), "{iova:#x}+{bytes}");
-        }
-        let panics = |offset| {
-            let load = || words.load(offset, Ordering::Relaxed);
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(load)).is_err()
-        };
-        assert!(panics(0x40) && panics(2) && !panics(0x3c));
-    }
-
-    #[test]
-    fn the_last_byte_of_the_address_space_can_be_mapped() {
-        let memory = Memory::new();
-        memory.map_anon(u64::MAX - 0xfff, 0x1000).expect("map");
-        memory.view().write(u64::MAX, &[7]).expect("write");
-        assert!(matches!(memory.map_anon(u64::MAX, 2), Err(MapError::Wraps)));
-    }
-
-    #[test]
-    fn overlaps_empty_ranges_and_inexact_unmaps_are_refused() {
-        let memory = Memory::new();
-        memory.map_anon(0x2000, 0x2000).expect("map");
-        for (iova, len) in [
-            (0x2000, 0x2000),
-            (0x1000, 0x1001),
-            (0x3fff, 1),
-            (0x2800, 0x100),
-        ] {
-            assert!(
-                matches!(memory.map_anon(iova, len), Err(MapError::Exists)),
-                "{iova:#x}"
-            );
-        }
-        assert!(matches!(memory.map_anon(0x9000, 0), Err(MapError::Wraps)));
-        memory.map_anon(0x1000, 0x1000).expect("the gap before");
-        memory.map_anon(0x4000, 0x1000).expect("the gap after");
-        assert_eq!(
-            memory.unmap(0x2000, 0x1000).err(),
-            Some(UnmapError::NoSuchRegion)
-        );
-        assert_eq!(
-            memory.unmap(0x2001, 0x1fff).err(),
-            Some(UnmapError::NoSuchRegion)
-        );
-        memory.unmap(0x2000, 0x2000).expect("unmap");
-        assert_eq!(memory.regions().len(), 2);
-    }
-
-    #[cfg(not(miri))]
-    fn memfd(len: u64) -> std::os::fd::OwnedFd {
-        let fd = rustix::fs::memfd_create("t", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd");
-        rustix::fs::ftruncate(&fd, len).expect("truncate");
-        fd
-    }
-
-    #[test]
-    #[cfg(not(miri))]
-    fn one_file_is_mapped_once_and_bothregions_see_the_same_bytes() {
-        let fd = memfd(0x4000);
-        let memory = Memory::new();
-        memory
-            .map_fd(0, 0x2000, fd.as_fd(), 0, Prot::RW)
-            .expect("map");
-        memory
-            .map_fd(0x10_0000, 0x3000, fd.as_fd(), 0x1000, Prot::RO)
-            .expect("map");
-        let view = memory.view();
-        view.write(0x1004, b"hello").expect("write");
-        let mut back = [0u8; 5];
-        view.read(0x10_0004, &mut back).expect("read");
-        assert_eq!(&back, b"hello");
-        assert_eq!(kind(view.write(0x10_0004, b"x")), FaultKind::Protected);
-        drop(view);
-        assert_eq!(memory.table.read().files.len(), 1);
-        let too_far = memory.map_fd(0x20_0000, 0x4000, fd.as_fd(), 0x1000, Prot::RW);
-        assert!(matches!(
-            too_far,
-            Err(MapError::BeyondFile {
-                file: 0x4000,
-                wanted: 0x5000
-            })
-        ));
-        memory.unmap_all();
-        assert!(memory.table.read().files.is_empty());
-    }
-
-    #[test]
-    #[cfg(not(miri))]
-    fn one_peer_cannot_have_all_mappings_and_all_addresses_of_the_process() {
-        use crate::mapping::{MAX_BYTES, MAX_FILES};
-        let memory = Memory::new();
-        let map = |n: u64, len: u64| {
-            let fd = memfd(len);
-            memory.map_fd(n << 44, 0x1000, fd.as_fd(), 0, Prot::RW)
-        };
-        for n in 0..MAX_FILES {
-            map(n, 0x1000).expect("map");
-        }
-        let one_more = map(MAX_FILES, 0x1000);
-        assert!(matches!(one_more, Err(MapError::TooMany)), "{one_more:?}");
-        // One gone is kept for a while, and gives way at once.
-        memory.unmap(0, 0x1000).expect("unmap");
-        map(MAX_FILES, 0x1000).expect("room again");
-        memory.unmap_all();
-        map(0, MAX_BYTES).expect("one large file");
-        assert!(matches!(map(1, 0x1000), Err(MapError::TooMany)));
-        // A file that grows under one region after the other is a mapping each time.
-        memory.unmap_all();
-        let fd = memfd(0x1000);
-        let grow = |n: u64| {
-            rustix::fs::ftruncate(&fd, (n + 1) * 0x1000).expect("grow");
-            memory.map_fd(n << 44, 0x1000, fd.as_fd(), n * 0x1000, Prot::RW)
-        };
-        let grown = (0..=MAX_FILES).map_while(|n| grow(n).ok()).count();
-        assert_eq!(grown as u64, MAX_FILES);
-    }
-
-    #[test]
-    #[cfg(not(miri))]
-    fn only_memory_files_are_accepted() {
-        let disk = std::fs::File::open("/proc/self/maps").expect("open");
-        let refused = Memory::new().map_fd(0, 1, disk.as_fd(), 0, Prot::RO);
-        assert!(matches!(refused, Err(MapError::NotMemory)), "{refused:?}");
-    }
-
-    #[test]
-    #[cfg(not(miri))]
-    fn a_truncated_file_costs_zeros_and_a_counter_not_the_process() {
-        crate::install_sigbus_guard();
-        let fd = memfd(0x4000);
-        let memory = Memory::new();
-        memory
-            .map_fd(0, 0x4000, fd.as_fd(), 0, Prot::RW)
-            .expect("map");
-        memory.view().write(0x3000, b"here").expect("write");
-        rustix::fs::ftruncate(&fd, 0x1000).expect("shrink");
-        let mut back = [9u8; 4];
-        memory
-            .view()
-            .read(0x3000, &mut back)
-            .expect("mapped, though gone");
-        assert_eq!(back, [0; 4]);
-        memory
-            .view()
-            .write(0x3ff0, b"lost")
-            .expect("write to nowhere");
-        let mut hits = 0;
-        memory.counters(&mut |name, n| {
-            if name == "dma_sigbus" {
-                hits = n;
-            }
-        });
-        assert!(hits >= 1);
-        memory.unmap_all();
-        memory.counters(&mut |name, n| {
-            if name == "dma_sigbus" {
-                assert_eq!(n, hits, "a counter never falls");
-            }
-        });
-    }
-
-    #[test]
-    #[cfg(not(miri))]
-    fn unmap_waits_for_the_view_in_flight() {
-        use std::sync::atomic::AtomicBool;
-        let memory = Memory::new();
-        memory.map_anon(0, 0x1000).expect("map");
-        let view = memory.view();
-        let done = AtomicBool::new(false);
-        std::thread::scope(|s| {
-            s.spawn(|| {
-                memory.unmap(0, 0x1000).expect("unmap");
-                done.store(true, Ordering::SeqCst);
-            });
-            std::thread::sleep(std::time::Duration::from_millis(30));
-            // A second view must not queue behind the waiting unmap.
-            let second = memory.view();
-            second.write(0, b"still here").expect("write");
-            assert!(!done.load(Ordering::SeqCst));
-            drop(second);
-            drop(view);
-        });
-        assert!(done.load(Ordering::SeqCst));
-        assert_eq!(kind(memory.view().read(0, &mut [0])), FaultKind::Unmapped);
     }
 }

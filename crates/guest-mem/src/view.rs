@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use parking_lot::RwLockReadGuard;
 
+use crate::memory::Remote;
 use crate::slice::{ReadSlice, WriteSlice};
-use crate::table::{Asked, Backing, Region, Remote, Table};
+use crate::table::{Asked, Backing, Region, Table};
 use crate::window::WriteWindow;
 use crate::words::Words;
 

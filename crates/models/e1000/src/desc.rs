@@ -131,22 +131,8 @@ impl Fetcher {
         self.count = 0;
     }
 
-    /// As [`Fetcher::get`], with those behind it that were copied at once.
-    pub(crate) fn ready(
-        &mut self,
-        view: &View<'_>,
-        ring: &Ring,
-        index: u32,
-        ready: u32,
-        fetched: &mut u64,
-    ) -> Result<&[[u8; SIZE as usize]], Fault> {
-        self.fetch(view, ring, index, ready, fetched)?;
-        let (all, _) = self.copy.as_chunks();
-        Ok(&all[(index - self.first) as usize..self.count as usize])
-    }
-
-    /// The descriptor at `index`, of which at least `ready` from there on belong to us. `fetched`
-    /// counts descriptors read from memory.
+    /// The descriptor at `index`, of which at least `ready` from there on belong to us, and those
+    /// behind it that were copied at once: one at least. `fetched` counts descriptors read from memory.
     #[inline]
     pub(crate) fn get(
         &mut self,
@@ -155,22 +141,7 @@ impl Fetcher {
         index: u32,
         ready: u32,
         fetched: &mut u64,
-    ) -> Result<[u8; SIZE as usize], Fault> {
-        self.fetch(view, ring, index, ready, fetched)?;
-        let (all, _) = self.copy.as_chunks();
-        Ok(all[(index - self.first) as usize])
-    }
-
-    /// Sees to it that the descriptor at `index` is in the copy.
-    #[inline]
-    fn fetch(
-        &mut self,
-        view: &View<'_>,
-        ring: &Ring,
-        index: u32,
-        ready: u32,
-        fetched: &mut u64,
-    ) -> Result<(), Fault> {
+    ) -> Result<&[[u8; SIZE as usize]], Fault> {
         let inside = index.wrapping_sub(self.first) < self.count;
         if !inside {
             let count = ready.min(WINDOW as u32).min(ring.len - index).max(1);
@@ -181,7 +152,8 @@ impl Fetcher {
             self.first = index;
             self.count = count;
         }
-        Ok(())
+        let (all, _) = self.copy.as_chunks();
+        Ok(&all[(index - self.first) as usize..self.count as usize])
     }
 }
 

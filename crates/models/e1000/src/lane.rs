@@ -9,11 +9,12 @@ use frame::{Batch, Caps, Frame};
 use guest_mem::{WriteSlice, crc32_short};
 
 use crate::bits::{rctl, rx_status, rxcsum};
+use crate::desc::Fetcher;
 use crate::filter;
 use crate::layout::{FCS, Layout, MIN_FRAME, fcs_of};
 use crate::place::{LEAST_FETCH, Report};
 use crate::regs as r;
-use crate::rx::{Rx, RxState};
+use crate::rx::{Rx, RxState, Scratch};
 use crate::stats::{Group, Received};
 use crate::verdict::verdict;
 
@@ -73,6 +74,20 @@ impl<'v> Rx<'_, 'v> {
         let tagged = (self.vme || self.rctl & rctl::VFE != 0).then_some(self.vet);
         let control = self.obeys.then(|| self.shared.file.get(r::FCT) as u16);
         let special = tagged.is_some() || control.is_some();
+        if let Some(all) = batch.alike().filter(|all| all.plain)
+            && let Some(len) = all.len
+        {
+            let [.., a, b] = *all.header;
+            let kind = Some(u16::from_be_bytes([a, b]));
+            let total = len.max(MIN_FRAME) + fcs;
+            if len.max(MIN_FRAME) + FCS <= longest
+                && total <= size
+                && !(special && (kind == tagged || kind == control))
+            {
+                let most = picks.len().min(limit);
+                return self.plan_alike(&picks[..most], all.header, len, total);
+            }
+        }
         let mut received = Received::default();
         let mut bytes = 0;
         let mut dealt = 0;
@@ -123,6 +138,78 @@ impl<'v> Rx<'_, 'v> {
         dealt
     }
 
+    /// As [`Rx::plan`], for frames of one length that begin with the same header and need nothing but
+    /// a buffer of `total` bytes each: what is the same for all is looked at once.
+    fn plan_alike(
+        &mut self,
+        picks: &[u16],
+        header: &[u8; HEADER],
+        len: usize,
+        total: usize,
+    ) -> usize {
+        let [dst @ .., _, _, _, _, _, _, _, _] = *header;
+        if self.run.dst != Some(dst) {
+            self.run = self.judge(dst);
+        }
+        if !self.run.passes {
+            self.account.filtered += picks.len() as u64;
+            return picks.len();
+        }
+        let mut rest = picks;
+        'planned: while self.free > 0 && !rest.is_empty() {
+            let ready = self.ready(1);
+            let Scratch {
+                fetcher, pieces, ..
+            } = &mut self.scratch;
+            let fetcher = fetcher.get_or_insert_with(|| Box::new(Fetcher::new()));
+            let fetched = &mut self.account.fetched;
+            let head = self.ring.head;
+            let Ok(descs) = fetcher.get(self.view, &self.ring, head, ready, fetched) else {
+                break;
+            };
+            let free = self.free as usize;
+            for (raw, pick) in descs.iter().zip(rest).take(free) {
+                let addr = u128::from_le_bytes(*raw) as u64;
+                let mut to = self.window.and_then(|window| window.at(addr, total));
+                if to.is_none() && addr != 0 {
+                    self.window = self.view.write_window(addr);
+                    to = self.window.and_then(|window| window.at(addr, total));
+                }
+                let Some(to) = to.filter(|_| addr != 0) else {
+                    break 'planned;
+                };
+                to.prefetch();
+                pieces.push(Piece {
+                    to,
+                    pick: *pick,
+                    status: self.run.status,
+                    more: false,
+                });
+                self.free -= 1;
+                self.ring.head = self.ring.next(self.ring.head);
+                rest = &rest[1..];
+            }
+        }
+        let n = (picks.len() - rest.len()) as u64;
+        let mut received = Received::default();
+        received.add_alike(len.max(MIN_FRAME) + FCS, self.run.group, n);
+        self.account.tally.received_many(&received);
+        self.account.bytes += n * len as u64;
+        self.account.frames += n;
+        self.account.small |= n > 0 && total <= self.rsrpd;
+        n as usize
+    }
+
+    /// Descriptors that may be read ahead for frames of `need` each.
+    #[inline]
+    fn ready(&self, need: u32) -> u32 {
+        let ahead = self.expected.saturating_mul(need as usize);
+        u32::try_from(ahead)
+            .unwrap_or(u32::MAX)
+            .max(LEAST_FETCH)
+            .min(self.free)
+    }
+
     /// Asks the filters.
     fn judge(&self, dst: [u8; 6]) -> Run {
         let file = &self.shared.file;
@@ -150,11 +237,7 @@ impl<'v> Rx<'_, 'v> {
         if need > self.free {
             return false;
         }
-        let ahead = self.expected.saturating_mul(need as usize);
-        let ready = u32::try_from(ahead)
-            .unwrap_or(u32::MAX)
-            .max(LEAST_FETCH)
-            .min(self.free);
+        let ready = self.ready(need);
         let planned = self.scratch.pieces.len();
         let (mut index, mut left) = (self.ring.head, total);
         for _ in 0..need {
@@ -196,6 +279,10 @@ impl<'v> Rx<'_, 'v> {
     /// more may be there in part.
     pub(crate) fn fill(&mut self, batch: &Batch<'_>, wanted: impl Fn() -> bool) {
         let pieces = std::mem::take(&mut self.scratch.pieces);
+        self.scratch.words.reserve(pieces.len());
+        let unverified = self.rxcsum & (rxcsum::IPOFL | rxcsum::TUOFL) == 0;
+        // Nothing follows the bytes of a frame that is long enough.
+        let bare = self.rctl & rctl::SECRC != 0;
         let mut rest = &pieces[..];
         while let Some((first, others)) = rest.split_first() {
             if !wanted() {
@@ -208,7 +295,7 @@ impl<'v> Rx<'_, 'v> {
                 status: first.status,
                 ..Report::default()
             };
-            if self.rxcsum & (rxcsum::IPOFL | rxcsum::TUOFL) == 0 {
+            if unverified {
                 report.status |= rx_status::IXSM;
             } else {
                 let (status, errors) = verdict(self.rxcsum, &frame);
@@ -220,27 +307,30 @@ impl<'v> Rx<'_, 'v> {
                 let (all, behind) = rest.split_at(n.min(rest.len()));
                 self.spread(&frame, all, report);
                 rest = behind;
-            } else {
-                self.whole(&frame, &first.to);
-                let word = report.word(first.to.len(), rx_status::EOP);
-                self.scratch.words.push(word);
-                rest = others;
+                continue;
             }
+            let to = &first.to;
+            if bare && to.len() == frame.len() {
+                let mut at = to.copy_short(frame.head());
+                for slice in frame.rest() {
+                    at += to.copy_from_slice(at, slice);
+                }
+            } else {
+                self.whole(&frame, to);
+            }
+            let word = report.word(to.len(), rx_status::EOP);
+            self.scratch.words.push(word);
+            rest = others;
         }
         self.scratch.pieces = pieces;
         self.scratch.pieces.clear();
     }
 
-    /// A frame that has one buffer.
-    #[inline]
+    /// A frame that has one buffer, and is padded or has an FCS there.
     fn whole(&mut self, frame: &Frame<'_>, to: &WriteSlice<'_>) {
         let (head, len) = (frame.head(), frame.len());
         let fcs = self.rctl & rctl::SECRC == 0;
         if to.len() <= SHORT {
-            if to.len() == len {
-                to.copy_short(head);
-                return;
-            }
             let mut bytes = [0; SHORT];
             match head.first_chunk::<MIN_FRAME>() {
                 Some(head) if len == MIN_FRAME => bytes[..MIN_FRAME].copy_from_slice(head),
@@ -258,13 +348,11 @@ impl<'v> Rx<'_, 'v> {
             return;
         }
         let mut at = to.copy_short(head);
-        if !fcs || !self.shared.true_fcs {
+        if !self.shared.true_fcs {
             for slice in frame.rest() {
                 at += to.copy_from_slice(at, slice);
             }
-            if fcs {
-                to.copy_from(at, &[0; FCS]);
-            }
+            to.copy_from(at, &[0; FCS]);
             return;
         }
         // What is summed is what is delivered, whatever the sender does to it meanwhile.

@@ -10,6 +10,7 @@
 
 mod admit;
 mod bits;
+mod complete;
 mod control;
 mod csb;
 mod desc;

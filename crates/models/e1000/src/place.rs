@@ -50,10 +50,7 @@ impl Rx<'_, '_> {
         let raw = fetcher
             .get(self.view, &self.ring, index, ready, fetched)
             .ok()?;
-        let [addr, _] = raw.as_chunks::<8>().0 else {
-            return None;
-        };
-        Some(u64::from_le_bytes(*addr))
+        raw.first().map(|raw| u128::from_le_bytes(*raw) as u64)
     }
 
     /// Copies a frame into buffers, if there are enough of them, and counts it.

@@ -2,11 +2,12 @@
 //! interrupt decision (manual §3.2.6, §3.2.7).
 
 use csb::at;
+use guest_mem::WriteWindow;
 use lease::{Taken, Ticket};
 use model::Env;
 
 use crate::bits::{cause, rctl};
-use crate::desc::Ring;
+use crate::desc::{Ring, SIZE};
 use crate::irq::Event;
 use crate::regs as r;
 use crate::rx::{Rx, RxGuard};
@@ -161,17 +162,34 @@ impl Rx<'_, '_> {
 
     /// One aligned word each, so that the guest sees all of it or nothing, in the ring's order.
     fn write_back(&mut self, first: u32, words: &[u64]) {
-        let mut index = first;
-        for word in words {
+        let (mut index, mut words) = (first, words);
+        while !words.is_empty() {
+            // Up to the end of the ring at once.
+            let n = words
+                .len()
+                .min(self.ring.len.saturating_sub(index).max(1) as usize);
+            let (run, rest) = words.split_at(n);
             let at = self.ring.address(index).wrapping_add(8);
-            let near = self.ring_window.is_some_and(|w| w.store_release(at, *word));
-            if !near {
-                if self.view.write_release(at, &word.to_le_bytes()).is_err() {
-                    count(&self.shared.counters.rx_dma_fault, 1);
-                }
+            let all = |w: WriteWindow<'_>| w.store_words(at, SIZE as usize, run);
+            if !self.ring_window.is_some_and(all) {
                 self.ring_window = self.view.write_window(at);
+                if !self.ring_window.is_some_and(all) {
+                    self.write_each(index, run);
+                }
             }
-            index = self.ring.next(index);
+            words = rest;
+            index = 0;
+        }
+    }
+
+    /// As [`Rx::write_back`], wherever they are.
+    #[cold]
+    fn write_each(&self, first: u32, words: &[u64]) {
+        for (index, word) in (first..).zip(words) {
+            let at = self.ring.address(index).wrapping_add(8);
+            if self.view.write_release(at, &word.to_le_bytes()).is_err() {
+                count(&self.shared.counters.rx_dma_fault, 1);
+            }
         }
     }
 

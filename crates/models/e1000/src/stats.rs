@@ -232,9 +232,15 @@ impl Received {
     /// One of `len` bytes with FCS.
     #[inline]
     pub(crate) fn add(&mut self, len: usize, group: Group) {
-        self.bins[bin(len as u64)] += 1;
-        self.groups[group as usize] += 1;
-        self.bytes += len as u64;
+        self.add_alike(len, group, 1);
+    }
+
+    /// `n` of them.
+    #[inline]
+    pub(crate) fn add_alike(&mut self, len: usize, group: Group, n: u64) {
+        self.bins[bin(len as u64)] += n;
+        self.groups[group as usize] += n;
+        self.bytes += n * len as u64;
     }
 }
 

@@ -3,22 +3,19 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use csb::at;
 use frame::{Batch, Caps, MAX_BATCH, Sink};
 use guest_mem::{ReadSlice, View};
 use model::{Env, Progress, TURN_BYTES, Transmit};
-use wire::Gso;
 
-use crate::bits::{cause, ctrl, tctl};
-use crate::csb::{Page, TxCsb};
-use crate::desc::{Context, DD, Fetcher, Ring, RingIds, TxBody, TxDesc, cmd};
+use crate::bits::{ctrl, tctl};
+use crate::complete::{Mark, Tso, finish};
+use crate::csb::TxCsb;
+use crate::desc::{Context, Fetcher, Ring, RingIds, TxBody, TxDesc, cmd};
 use crate::flow;
 use crate::gather::Gather;
-use crate::irq::Event;
 use crate::offload::{self, MAX_TSO, Refused, Request};
 use crate::regs as r;
 use crate::shared::{Shared, count, count_alone};
-use crate::stats::{Stat, Tally};
 
 pub(crate) const RING: RingIds = RingIds {
     base_low: r::TDBAL,
@@ -30,9 +27,7 @@ pub(crate) const RING: RingIds = RingIds {
 
 /// Descriptors one packet may have. Drivers use some dozens; a chain without an end stops here.
 const MAX_DESCS: u32 = 1024;
-/// Where the status byte is in a descriptor.
-const STATUS_AT: u64 = 12;
-const FCS: usize = 4;
+pub(crate) const FCS: usize = 4;
 
 /// Bytes gathered for one batch, about a quarter of a processor's own cache: what is prefetched, and
 /// what the receiver is about to read, shall still be there when it is copied.
@@ -75,49 +70,6 @@ pub(crate) struct Contexts {
     pub(crate) plain: Context,
     /// In a packet that was given up; its remaining descriptors are passed over.
     pub(crate) skipping: bool,
-}
-
-/// A place up to which the ring is done once `frames` of the batch are taken.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark {
-    pub(crate) frames: u32,
-    /// That many frames before it are of one descriptor each, and places like it are behind them too.
-    pub(crate) run: u32,
-    /// Each descriptor of the run is written back; else none.
-    pub(crate) reported: bool,
-    /// The next descriptor.
-    pub(crate) next: u32,
-    /// What the walk carried there, in the list of contexts.
-    pub(crate) memory: u32,
-    /// Descriptors to write back up to here, in the list of them.
-    pub(crate) written: u32,
-    /// An RS descriptor without IDE was passed; one with IDE.
-    pub(crate) now: bool,
-    pub(crate) delayed: bool,
-    /// A packet with segmentation ends here.
-    pub(crate) tso: Option<Tso>,
-}
-
-impl Mark {
-    /// The place inside of its run where `taken` frames of the batch are done; fewer than its own.
-    fn cut(&self, taken: usize, ring: &Ring) -> Option<Mark> {
-        let back = self.frames.checked_sub(taken as u32)?;
-        (back < self.run).then(|| Mark {
-            frames: taken as u32,
-            run: self.run - back,
-            next: ring.before(self.next, back),
-            written: self.written - if self.reported { back } else { 0 },
-            ..*self
-        })
-    }
-}
-
-/// How a packet with segmentation ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tso {
-    Sent,
-    /// Its length was not the one its context announced (manual §3.3.7.1), or it could not be cut.
-    Failed,
 }
 
 impl TxState {
@@ -359,11 +311,11 @@ impl<'v> Walk<'_, 'v> {
             let got = state
                 .fetcher
                 .get(self.view, &self.ring, self.at, self.left, &mut fetched);
-            let Ok(raw) = got else {
+            let Some(raw) = got.ok().and_then(<[_]>::first) else {
                 count(&self.shared.counters.tx_dma_fault, 1);
                 break End::Fault;
             };
-            let desc = TxDesc::parse(&raw);
+            let desc = TxDesc::parse(raw);
             if desc.cmd & (cmd::RS | cmd::RPS) != 0 {
                 state.written.push(self.at);
                 if desc.cmd & cmd::IDE != 0 {
@@ -599,135 +551,4 @@ impl<'v> Walk<'_, 'v> {
             _ => state.marks.push(mark),
         }
     }
-}
-
-/// Completes what the first `taken` frames of the batch stand for: write-back, head, statistics and
-/// one interrupt decision. Returns how many descriptors that were.
-fn finish(
-    shared: &Shared,
-    env: &Env,
-    (view, page): (&View<'_>, Option<Page<'_>>),
-    state: &mut TxState,
-    ring: &Ring,
-    batch: &Batch<'_>,
-    taken: usize,
-) -> u32 {
-    let mut tally = Tally::new();
-    sent(shared, batch, taken, &mut tally);
-    let within = |m: &Mark| m.frames as usize <= taken;
-    let done = match state.marks.last() {
-        Some(last) if within(last) => state.marks.len(),
-        _ => state.marks.partition_point(within),
-    };
-    let before = || done.checked_sub(1).map(|i| state.marks[i]);
-    let inside = state.marks.get(done).and_then(|m| m.cut(taken, ring));
-    let Some(last) = inside.or_else(before) else {
-        shared.stats.add(&tally);
-        state.taken += taken;
-        return 0;
-    };
-    for tso in state.marks[..done].iter().filter_map(|m| m.tso) {
-        count(&shared.counters.tx_tso_frames, 1);
-        tally.add(Stat::Tsctc, 1);
-        tally.add(Stat::Tsctfc, (tso == Tso::Failed).into());
-    }
-    shared.stats.add(&tally);
-    // Frames of the next packet that went out before the sink was full.
-    state.taken = taken - last.frames as usize;
-    if let Some(memory) = state.contexts.get(last.memory as usize) {
-        state.memory = *memory;
-    }
-    for &index in &state.written[..last.written as usize] {
-        let at = ring.address(index).wrapping_add(STATUS_AT);
-        if view.write_release(at, &[DD]).is_err() {
-            count(&shared.counters.tx_dma_fault, 1);
-        }
-    }
-    let before = ring.available();
-    let after = Ring {
-        head: last.next,
-        ..*ring
-    };
-    let mut left = after.available();
-    // A guest may move the tail while we work; a ring left empty is one only if it still is.
-    if shared.file.get(r::TDT) != ring.tail {
-        left = left.max(1);
-    }
-    shared.file.set(r::TDH, last.next);
-    let mut event = Event {
-        now: if last.now { cause::TXDW } else { 0 },
-        delayed: false,
-        packet: shared.file.get(r::TIDV),
-        absolute: shared.file.get(r::TADV),
-        sent: before.saturating_sub(after.available()),
-        ring: ring.len,
-        wanted: page.map(|page| page.sent(last.next)),
-        ..Event::default()
-    };
-    if event.wanted == Some(true) {
-        event.now |= cause::TXDW;
-    } else if last.delayed && !last.now {
-        // TIDV 0 is not allowed (§13.4.41); without a delay there is nothing to wait for.
-        if event.packet == 0 || event.wanted.is_some() {
-            event.now |= cause::TXDW;
-        } else {
-            event.delayed = true;
-        }
-    }
-    if left == 0 {
-        event.now |= cause::TXQE;
-    }
-    let low = (shared.file.get(r::TXDCTL) >> 25) * 8;
-    if before > low && left <= low {
-        event.now |= cause::TXD_LOW;
-    }
-    if event.now != 0 || event.delayed {
-        let causes = shared.irq.lock().sent(env, event);
-        if let Some(page) = page {
-            page.store(at::HOST_ISR, causes);
-        }
-    }
-    before - after.available().min(before)
-}
-
-/// Counts the frames that were taken, as they are on the wire.
-fn sent(shared: &Shared, batch: &Batch<'_>, taken: usize, tally: &mut Tally) {
-    let (mut frames, mut bytes) = (0, 0);
-    // Frames alike that follow each other are counted at once.
-    let (mut alike, mut alike_len) = (0, 0);
-    for frame in batch.iter().take(taken) {
-        let len = frame.len();
-        frames += 1;
-        bytes += len as u64;
-        let dst = frame.head().first_chunk::<6>().unwrap_or(&[0; 6]);
-        if frame.is_plain() && dst[0] & 1 == 0 {
-            if len != alike_len {
-                tally.sent_alike(alike, (alike_len + FCS) as u64);
-                (alike, alike_len) = (0, len);
-            }
-            alike += 1;
-            continue;
-        }
-        let notes = frame.notes();
-        let hdr = usize::from(notes.hdr_len);
-        let mss = usize::from(notes.gso_size);
-        if notes.gso == Gso::None || mss == 0 || len <= hdr {
-            tally.sent((len + FCS) as u64, dst);
-        } else {
-            let mut payload = len - hdr;
-            if dst[0] & 1 == 0 {
-                tally.sent_alike((payload / mss) as u64, (hdr + mss + FCS) as u64);
-                payload %= mss;
-            }
-            while payload > 0 {
-                let size = payload.min(mss);
-                tally.sent((hdr + size + FCS) as u64, dst);
-                payload -= size;
-            }
-        }
-    }
-    tally.sent_alike(alike, (alike_len + FCS) as u64);
-    // Under the transmit lock.
-    count_alone(&shared.counters.tx_frames, frames);
-    count_alone(&shared.counters.tx_bytes, bytes);
 }

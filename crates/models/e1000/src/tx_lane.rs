@@ -8,9 +8,10 @@
 use frame::Batch;
 use guest_mem::ReadSlice;
 
+use crate::complete::Mark;
 use crate::desc::{SIZE, cmd};
 use crate::offload::{MAX_FRAME, MIN_FRAME};
-use crate::tx::{Mark, TxState, Walk};
+use crate::tx::{TxState, Walk};
 
 /// Packets whose memory is asked for before the first of them is looked at: about as many cache
 /// misses as a processor keeps under way.
@@ -62,7 +63,7 @@ impl<'v> Walk<'_, 'v> {
             contexts,
             ..
         } = state;
-        let ready = fetcher.ready(self.view, &self.ring, self.at, self.left, fetched);
+        let ready = fetcher.get(self.view, &self.ring, self.at, self.left, fetched);
         let Ok(descs) = ready else {
             // The walk meets it too, and counts it.
             return false;
