@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 
 use crate::mapping::{Mapping, must_be_memory};
 use crate::table::{Asked, Backing, KEPT_FILES, Leftovers, MapError, Prot, Region, Table};
-use crate::view::View;
+use crate::view::{Near, View};
 
 /// Why an unmap was refused.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -147,6 +147,7 @@ impl Memory {
             prot,
             backing,
         };
+        table.note_large(&region);
         table.regions.insert(at, region);
         Ok(())
     }
@@ -166,6 +167,7 @@ impl Memory {
             return Err(UnmapError::NoSuchRegion);
         }
         let region = table.regions.remove(at);
+        table.forget_large(&region);
         let mut left = Leftovers::default();
         match region.backing {
             // Most often the file stays for the next region.
@@ -182,6 +184,7 @@ impl Memory {
         let mut table = self.table.write();
         // With their storage: 65,535 regions have some megabytes.
         let regions = std::mem::take(&mut table.regions);
+        table.largest = [Near::NOTHING; 2];
         let files = std::mem::take(&mut table.files);
         Leftovers {
             files: files.into_iter().map(|(_, file)| file).collect(),
@@ -233,6 +236,8 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::{Fault, FaultKind};
     #[cfg(not(miri))]
@@ -512,5 +517,49 @@ mod tests {
         });
         assert!(done.load(Ordering::SeqCst));
         assert_eq!(kind(memory.view().read(0, &mut [0])), FaultKind::Unmapped);
+    }
+
+    proptest! {
+        #[test]
+        fn what_views_keep_at_hand_is_what_is_mapped(
+            steps in prop::collection::vec((0u64..6, 0u8..4, any::<u8>()), 0..60)
+        ) {
+            let memory = Memory::new();
+            let place = |i: u64| (i * 0x10000, (i % 4 + 1) * 0x1000);
+            let mut want: [Option<u8>; 6] = [None; 6];
+            for (i, what, value) in steps {
+                let (iova, len) = place(i);
+                let slot = &mut want[i as usize];
+                match what {
+                    0 => {
+                        prop_assert_eq!(memory.map_anon(iova, len).is_ok(), slot.is_none());
+                        slot.get_or_insert(0);
+                    }
+                    1 => {
+                        prop_assert_eq!(memory.unmap(iova, len).is_ok(), slot.is_some());
+                        *slot = None;
+                    }
+                    2 if value == 0 => {
+                        drop(memory.unmap_all());
+                        want = [None; 6];
+                    }
+                    _ => {
+                        let done = memory.view().write(iova + len - 1, &[value]);
+                        prop_assert_eq!(done.is_ok(), slot.is_some());
+                        *slot = slot.map(|_| value);
+                    }
+                }
+                let view = memory.view();
+                for (i, want) in (0..).zip(&want) {
+                    let (iova, len) = place(i);
+                    let mut byte = [0];
+                    let read = view.read(iova + len - 1, &mut byte);
+                    prop_assert_eq!(read.ok().map(|()| byte[0]), *want);
+                    let window = view.write_window(iova + 1);
+                    prop_assert_eq!(window.and_then(|w| w.at(iova, len as usize)).is_some(), want.is_some());
+                    prop_assert!(view.write(iova + len, &[0]).is_err(), "behind its end");
+                }
+            }
+        }
     }
 }

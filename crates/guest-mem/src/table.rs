@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::mapping::{Account, Mapping};
 use crate::memory::Remote;
+use crate::view::Near;
 
 /// Most regions one peer may map; vfio-user's `max_dma_maps` (the default of the protocol).
 pub const MAX_REGIONS: usize = 65_535;
@@ -101,16 +102,30 @@ impl Region {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Table {
     /// Sorted by `iova`, never overlapping.
     pub(crate) regions: Vec<Region>,
+    /// Two large ones of them (most guests have their memory in two), where views look first.
+    pub(crate) largest: [Near; 2],
     /// Asked for everything else.
     pub(crate) remote: Option<Asked>,
     /// Files by (device, inode), most recently used last.
     pub(crate) files: Vec<((u64, u64), Arc<Mapping>)>,
     /// What the peer's files cost.
     pub(crate) account: Arc<Account>,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Table {
+            regions: Vec::new(),
+            largest: [Near::NOTHING; 2],
+            remote: None,
+            files: Vec::new(),
+            account: Arc::default(),
+        }
+    }
 }
 
 /// What was taken out of a map and is still mapped in our own address space, until this is dropped.
@@ -129,6 +144,26 @@ impl Leftovers {
 }
 
 impl Table {
+    /// Remembers a region that is larger than one of those remembered.
+    pub(crate) fn note_large(&mut self, region: &Region) {
+        if let Some(near) = Near::of(region)
+            && let Some(least) = self.largest.iter_mut().min_by_key(|near| near.len())
+            && near.len() > least.len()
+        {
+            *least = near;
+        }
+    }
+
+    /// Its place stays empty until another region comes: looking for the next in size here would
+    /// cost a peer nothing and us a walk through all it has mapped.
+    pub(crate) fn forget_large(&mut self, region: &Region) {
+        for near in &mut self.largest {
+            if near.len() > 0 && near.iova == region.iova {
+                *near = Near::NOTHING;
+            }
+        }
+    }
+
     /// Where a region would go, if nothing is in its way.
     pub(crate) fn place(&self, iova: u64, len: u64) -> Result<usize, MapError> {
         if len == 0 || iova.checked_add(len - 1).is_none() {

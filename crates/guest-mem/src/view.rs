@@ -56,22 +56,45 @@ pub struct View<'m> {
 }
 
 /// A mapped region, ready for use. It stays what it is as long as the view holds the table.
-#[derive(Clone, Copy)]
-struct Near {
-    iova: u64,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Near {
+    pub(crate) iova: u64,
     /// Bytes of it that may be read, and written: all or none.
     read: u64,
     write: u64,
     base: NonNull<u8>,
 }
 
+// SAFETY: it says where memory is and touches none; who does, does so under a view, which keeps the
+// region mapped and may be used from any thread as the mapping itself may.
+unsafe impl Send for Near {}
+// SAFETY: as above; there is nothing in it to change.
+unsafe impl Sync for Near {}
+
 impl Near {
-    const NOTHING: Near = Near {
+    pub(crate) const NOTHING: Near = Near {
         iova: 0,
         read: 0,
         write: 0,
         base: NonNull::dangling(),
     };
+
+    /// A region, if it is mapped.
+    pub(crate) fn of(region: &Region) -> Option<Near> {
+        let Backing::Mapped(mapping, offset) = &region.backing else {
+            return None;
+        };
+        Some(Near {
+            iova: region.iova,
+            read: if region.prot.read { region.len } else { 0 },
+            write: if region.prot.write { region.len } else { 0 },
+            base: mapping.at(*offset),
+        })
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.read.max(self.write)
+    }
 }
 
 impl<'m> View<'m> {
@@ -80,9 +103,10 @@ impl<'m> View<'m> {
         faults: &'m AtomicU64,
         #[cfg(feature = "meter")] meter: &'m crate::Meter,
     ) -> Self {
+        let near = table.largest.map(Cell::new);
         Self {
             table,
-            near: [const { Cell::new(Near::NOTHING) }; 2],
+            near,
             older: Cell::new(false),
             bounced: RefCell::default(),
             faults,
@@ -116,15 +140,10 @@ impl<'m> View<'m> {
 
     /// Keeps a region at hand.
     fn keep_near(&self, region: &Region) {
-        if let Backing::Mapped(mapping, offset) = &region.backing {
+        if let Some(near) = Near::of(region) {
             let older = self.older.get();
             self.older.set(!older);
-            self.near[usize::from(older)].set(Near {
-                iova: region.iova,
-                read: if region.prot.read { region.len } else { 0 },
-                write: if region.prot.write { region.len } else { 0 },
-                base: mapping.at(*offset),
-            });
+            self.near[usize::from(older)].set(near);
         }
     }
 
@@ -249,7 +268,32 @@ impl<'m> View<'m> {
     }
 
     /// The region that holds `iova`, if it is mapped and may be written.
+    #[inline]
     pub fn write_window(&self, iova: u64) -> Option<WriteWindow<'_>> {
+        for near in &self.near {
+            let near = near.get();
+            if iova.wrapping_sub(near.iova) < near.write
+                && let Ok(len) = usize::try_from(near.write)
+            {
+                // SAFETY: the whole region may be written, and lies inside a live mapping, pinned by
+                // this view.
+                let window = unsafe {
+                    WriteWindow::new(
+                        near.iova,
+                        near.base,
+                        len,
+                        #[cfg(feature = "meter")]
+                        self.meter,
+                    )
+                };
+                return Some(window);
+            }
+        }
+        self.find_window(iova)
+    }
+
+    #[cold]
+    fn find_window(&self, iova: u64) -> Option<WriteWindow<'_>> {
         let (region, _) = self.find(iova)?;
         let Backing::Mapped(mapping, offset) = &region.backing else {
             return None;

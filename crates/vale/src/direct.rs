@@ -5,7 +5,7 @@
 //! (a group, a new address, a port without or with special rights) is left to the general stages
 //! ([`crate::forward`]), with the same counters.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use frame::Batch;
 use wire::MacAddr;
@@ -21,15 +21,68 @@ use crate::table::Key;
 const ADDRESSES: usize = 12;
 
 /// What is known of a batch for the direct path.
-struct Alike {
-    src: MacAddr,
-    dst: MacAddr,
+struct Alike<'b> {
+    /// The destination's, then the source's.
+    addresses: &'b [u8; ADDRESSES],
     bytes: u64,
+}
+
+/// Where the last batch went, for as long as asking the table again would say the same and leave it as
+/// it is.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    addresses: [u8; ADDRESSES],
+    /// Weak, so that a port that is gone lets go of its NIC.
+    to: Weak<Port>,
+    changes: u64,
+    until: Nanos,
+}
+
+impl Known {
+    fn find(&self, shared: &Shared, addresses: &[u8; ADDRESSES], now: Nanos) -> Option<Arc<Port>> {
+        let same = self.addresses == *addresses
+            && now < self.until
+            && self.changes == shared.table_changes();
+        same.then(|| self.to.upgrade()).flatten()
+    }
+
+    /// Asks the table.
+    fn look_up(
+        &mut self,
+        shared: &Shared,
+        from: &Port,
+        addresses: &[u8; ADDRESSES],
+        now: Nanos,
+    ) -> Option<Arc<Port>> {
+        self.until = 0;
+        let [dst, src] = [0, 6].map(|at| MacAddr::from_prefix(&addresses[at..]));
+        let (dst, src) = (dst?, src?);
+        // What is sent to a group is none of ours, nor is, with it, a storm.
+        if dst.is_multicast() || !src.is_unicast() || !from.may_be(src) {
+            return None;
+        }
+        let changes = shared.table_changes();
+        let (id, until) = {
+            let (src, dst) = (Key::new(src, ONE_DOMAIN), Key::new(dst, ONE_DOMAIN));
+            let table = shared.table.read();
+            let touched = table.touched_until(src, from.id, now)?;
+            (table.lookup(dst, now)?, touched.min(table.known_until(dst)))
+        };
+        let ports = shared.ports();
+        let to = &ports[slot(&ports, id)?];
+        *self = Known {
+            addresses: *addresses,
+            to: Arc::downgrade(to),
+            changes,
+            until,
+        };
+        Some(to.clone())
+    }
 }
 
 /// Both addresses and the bytes in all, if every frame is without notes and has the addresses of the
 /// first.
-fn alike(batch: &Batch<'_>, picks: &[u16]) -> Option<Alike> {
+fn alike<'b>(batch: &'b Batch<'_>, picks: &[u16]) -> Option<Alike<'b>> {
     // What the batch itself knows of all its frames is true of those picked.
     if let Some(all) = batch.alike().filter(|all| all.plain)
         && let Some(len) = all.len
@@ -37,13 +90,12 @@ fn alike(batch: &Batch<'_>, picks: &[u16]) -> Option<Alike> {
         && picks.iter().all(|pick| usize::from(*pick) < batch.len())
     {
         return Some(Alike {
-            dst: MacAddr::from_prefix(all.header)?,
-            src: MacAddr::from_prefix(&all.header[6..])?,
+            addresses: all.header.first_chunk()?,
             bytes: picks.len() as u64 * len as u64,
         });
     }
     let frame = |pick: &u16| batch.get(usize::from(*pick));
-    let first = frame(picks.first()?)?.head().first_chunk::<ADDRESSES>()?;
+    let first = frame(picks.first()?)?.head().first_chunk()?;
     let mut bytes = 0;
     for pick in picks {
         let frame = frame(pick)?;
@@ -54,8 +106,7 @@ fn alike(batch: &Batch<'_>, picks: &[u16]) -> Option<Alike> {
         bytes += frame.len() as u64;
     }
     Some(Alike {
-        dst: MacAddr::from_prefix(first)?,
-        src: MacAddr::from_prefix(&first[6..])?,
+        addresses: first,
         bytes,
     })
 }
@@ -65,26 +116,19 @@ fn alike(batch: &Batch<'_>, picks: &[u16]) -> Option<Alike> {
 pub(crate) fn deliver(
     shared: &Shared,
     from: &Port,
-    ports: &[Arc<Port>],
+    known: &mut Known,
     batch: &Batch<'_>,
     picks: &[u16],
     now: Nanos,
 ) -> Option<(usize, Option<Blocked>)> {
-    let Alike { src, dst, bytes } = alike(batch, picks)?;
-    let special = dst.is_multicast() || !src.is_unicast();
-    // What is sent to a group is none of ours, nor is, with it, a storm.
-    if special || !from.may_be(src) || from.rate_in.is_some() {
+    if from.rate_in.is_some() {
         return None;
     }
-    let to = {
-        let (src, dst) = (Key::new(src, ONE_DOMAIN), Key::new(dst, ONE_DOMAIN));
-        let table = shared.table.read();
-        if !table.touch(src, from.id, now) {
-            return None;
-        }
-        table.lookup(dst, now)?
+    let Alike { addresses, bytes } = alike(batch, picks)?;
+    let to = match known.find(shared, addresses, now) {
+        Some(to) => to,
+        None => known.look_up(shared, from, addresses, now)?,
     };
-    let to = &ports[slot(ports, to)?];
     if to.id == from.id || !to.is_alive() || to.rate_out.is_some() {
         return None;
     }
@@ -171,10 +215,12 @@ mod tests {
         fn new(direct: bool) -> Lab {
             let now = Arc::new(std::sync::atomic::AtomicU64::new(0));
             let clock = now.clone();
-            let mut switch = Switch::new(
-                SwitchConfig::default(),
-                Arc::new(move || clock.load(Relaxed)),
-            );
+            // So short that what is known ages under way.
+            let config = SwitchConfig {
+                ageing: std::time::Duration::from_millis(20),
+                ..SwitchConfig::default()
+            };
+            let mut switch = Switch::new(config, Arc::new(move || clock.load(Relaxed)));
             switch.set_direct(direct);
             switch.set_alarm(Arc::new(Nobody));
             let sinks: Vec<Arc<Room>> = (0..PORTS).map(|_| Arc::default()).collect();
@@ -261,6 +307,38 @@ mod tests {
                 frames,
             },
         )
+    }
+
+    #[test]
+    fn a_port_that_is_gone_is_let_go() {
+        let lab = Lab::new(true);
+        let one = |src, dst| One {
+            src,
+            dst,
+            len: 60,
+            noted: false,
+        };
+        let step = |from: usize, frame| Step {
+            from,
+            room: (1 - from, 4),
+            passed: 1,
+            frames: vec![frame],
+        };
+        lab.step(&step(1, one(1, 0)));
+        for _ in 0..2 {
+            assert_eq!(lab.step(&step(0, one(0, 1))), 1);
+        }
+        assert_eq!(lab.sinks[1].got.lock().len(), 2);
+        assert!(lab.switch.detach("1"));
+        // Ours, and that of the way in, which the port's owner has not dropped yet.
+        let Lab { sinks, ports, .. } = &lab;
+        let before = Arc::strong_count(&sinks[1]);
+        let mut ports = ports.clone();
+        let port = Arc::downgrade(&ports.remove(1));
+        drop(lab.ports);
+        assert!(port.upgrade().is_none());
+        assert_eq!((before, Arc::strong_count(&lab.sinks[1])), (2, 1));
+        drop(ports);
     }
 
     proptest! {

@@ -75,6 +75,7 @@ struct Tally {
 /// What one delivery needs, kept from batch to batch so that nothing is allocated.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
+    known: direct::Known,
     finisher: Finisher,
     frames: Vec<Judged>,
     /// For each port in the list, one more than its place in `touched`; 0 when it gets nothing.
@@ -104,13 +105,13 @@ impl Scratch {
         picks: &[u16],
     ) -> (usize, Option<Blocked>) {
         let now = shared.now();
-        let ports = shared.ports();
         if shared.direct
             && !shared.is_guarded()
-            && let Some(done) = direct::deliver(shared, from, &ports, batch, picks, now)
+            && let Some(done) = direct::deliver(shared, from, &mut self.known, batch, picks, now)
         {
             return done;
         }
+        let ports = shared.ports();
         let (allowed, charged) = match &from.rate_in {
             Some(rate) => rate.admit(now, costs(batch, picks)),
             None => (picks.len(), Cost::default()),
@@ -308,8 +309,7 @@ impl Scratch {
             return;
         };
         let (mut learned, mut moved) = (0, 0);
-        {
-            let mut table = shared.table.write();
+        shared.change_table(|table| {
             for judged in std::iter::once(first).chain(rest) {
                 if judged.station {
                     judged.learn = table.learn(judged.src, from.id, now);
@@ -321,7 +321,7 @@ impl Scratch {
                 }
                 resolve(judged, table.lookup(judged.dst, now));
             }
-        }
+        });
         // Unlike the rest these are true at once, whether or not the frame is dealt with.
         add(&from.counters.learned, learned);
         add(&from.counters.moved, moved);

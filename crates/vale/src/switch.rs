@@ -141,7 +141,10 @@ pub struct Switch {
 pub(crate) struct Shared {
     /// In the order of their ids. Replaced as a whole, so that senders hold no lock.
     ports: RwLock<Arc<Vec<Arc<Port>>>>,
+    /// Changed by [`Shared::change_table`] only.
     pub(crate) table: RwLock<Table>,
+    /// How often that was: what was looked up before says nothing afterwards.
+    table_changes: AtomicU64,
     clock: Clock,
     max_ports: usize,
     next_id: AtomicU32,
@@ -176,6 +179,7 @@ impl Switch {
         let shared = Shared {
             ports: RwLock::default(),
             table: RwLock::new(table),
+            table_changes: AtomicU64::new(0),
             clock,
             max_ports,
             next_id: AtomicU32::new(0),
@@ -217,13 +221,12 @@ impl Switch {
         }
         let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
         let port = Arc::new(Port::new(id, name.to_owned(), to, &config, shared.now()));
-        {
-            let mut table = shared.table.write();
+        shared.change_table(|table| {
             table.add_port(id, config.max_macs);
             for only in &config.only {
                 table.fix(Key::new(*only, ONE_DOMAIN), id);
             }
-        }
+        });
         let mut list = Vec::clone(&ports);
         list.push(port.clone());
         shared.note_guards(&list);
@@ -244,7 +247,7 @@ impl Switch {
             let mut list = Vec::clone(&ports);
             let gone = list.remove(at);
             gone.close();
-            shared.table.write().remove_port(gone.id);
+            shared.change_table(|table| table.remove_port(gone.id));
             shared.note_guards(&list);
             *ports = Arc::new(list);
             (gone, ports.clone())
@@ -343,6 +346,21 @@ impl fmt::Debug for Switch {
 impl Shared {
     pub(crate) fn ports(&self) -> Arc<Vec<Arc<Port>>> {
         self.ports.read().clone()
+    }
+
+    /// Changes the table, and has everybody look anew.
+    pub(crate) fn change_table<R>(&self, change: impl FnOnce(&mut Table) -> R) -> R {
+        let mut table = self.table.write();
+        let result = change(&mut table);
+        // Under the lock: whoever has seen the count from before and reads the old table, or the new
+        // one, will see that it has changed.
+        self.table_changes.fetch_add(1, Ordering::Release);
+        result
+    }
+
+    /// The number of changes so far. Ask before the table is read.
+    pub(crate) fn table_changes(&self) -> u64 {
+        self.table_changes.load(Ordering::Acquire)
     }
 
     pub(crate) fn now(&self) -> Nanos {

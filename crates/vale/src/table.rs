@@ -127,17 +127,33 @@ impl Table {
         self.entries.insert(key, entry);
     }
 
+    /// Until when an address, which is known now, is known if it is not seen again.
+    pub(crate) fn known_until(&self, key: Key) -> Nanos {
+        match self.entries.get(&key) {
+            Some(entry) if entry.fixed => Nanos::MAX,
+            Some(entry) => entry.seen.load(Relaxed).saturating_add(self.ageing),
+            None => 0,
+        }
+    }
+
     /// Notes that a known address was seen again; `false` when it must be learned.
     pub(crate) fn touch(&self, key: Key, port: PortId, now: Nanos) -> bool {
-        match self.entries.get(&key) {
-            Some(entry) if entry.port == port && self.fresh(entry, now) => {
-                if now.saturating_sub(entry.seen.load(Relaxed)) >= TOUCH_GAP.min(self.ageing / 8) {
-                    entry.seen.store(now, Relaxed);
-                }
-                true
-            }
-            _ => false,
+        self.touched_until(key, port, now).is_some()
+    }
+
+    /// As [`Table::touch`]. Returns until when to note it once more would change nothing.
+    pub(crate) fn touched_until(&self, key: Key, port: PortId, now: Nanos) -> Option<Nanos> {
+        let entry = self.entries.get(&key)?;
+        if entry.port != port || !self.fresh(entry, now) {
+            return None;
         }
+        let gap = TOUCH_GAP.min(self.ageing / 8);
+        let mut seen = entry.seen.load(Relaxed);
+        if now.saturating_sub(seen) >= gap {
+            entry.seen.store(now, Relaxed);
+            seen = now;
+        }
+        Some(seen.saturating_add(gap))
     }
 
     /// Notes where an address was seen.

@@ -89,7 +89,8 @@ struct Scratch {
 }
 
 thread_local! {
-    static SCRATCH: Cell<Scratch> = Cell::default();
+    /// In a box: taking it and giving it back moves a pointer.
+    static SCRATCH: Cell<Option<Box<Scratch>>> = Cell::default();
 }
 
 /// Empties a list of slices for use with another lifetime, keeping its storage.
@@ -159,9 +160,9 @@ impl Transmit for Sender {
         let shared = &*self.shared;
         let mut state = shared.tx.lock();
         let view = env.memory.view();
-        let scratch = SCRATCH.take();
-        let mut batch = scratch.batch.recycle();
-        let mut pieces = recycle(scratch.pieces);
+        let mut scratch = SCRATCH.take().unwrap_or_default();
+        let mut batch = std::mem::take(&mut scratch.batch).recycle();
+        let mut pieces = recycle(std::mem::take(&mut scratch.pieces));
         let mut budget = budget.max(1);
         let mut room = TURN_BYTES;
         // A guest that keeps the tail moving is served one ring's worth, then others are.
@@ -268,10 +269,9 @@ impl Transmit for Sender {
         }
         self.polls = state.csb.polling;
         state.unfinished = progress != Progress::Idle;
-        SCRATCH.set(Scratch {
-            batch: batch.recycle(),
-            pieces: recycle(pieces),
-        });
+        scratch.batch = batch.recycle();
+        scratch.pieces = recycle(pieces);
+        SCRATCH.set(Some(scratch));
         progress
     }
 }
