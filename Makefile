@@ -17,7 +17,7 @@ PURE := guest-mem wire regs pci snapshot frame model e1000
 SHARED := guest-mem port vale e1000
 NIGHTLY ?= nightly
 # Crates with a test `loom` that goes through every order of their threads' steps.
-LOOM := roster lease csb
+LOOM := roster lease csb port
 
 .PHONY: all build demo test test-long lint fmt clippy deny docs bench fuzz fuzz-quick loom miri \
     coverage clean help

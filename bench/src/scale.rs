@@ -21,6 +21,9 @@ const RING: u32 = 128;
 const SIZE: usize = 60;
 const BURST: u32 = 32;
 
+/// Rounds of all guests that a sample has at least.
+const LEAST_ROUNDS: u32 = 8;
+
 fn seconds(options: &Options) -> f64 {
     if options.quick { 0.4 } else { 1.5 }
 }
@@ -169,18 +172,18 @@ impl Town {
                 let start = Instant::now();
                 let until = start + Duration::from_secs_f64(seconds);
                 let mut shares = vec![0_u64; guests.len()];
-                let mut first = 0;
-                while Instant::now() < until {
-                    // A handful between two looks at the clock.
-                    for _ in 0..guests.len().min(16) {
-                        let guest = &mut guests[first];
+                let mut rounds = 0;
+                // Whole rounds, and some of them: with a thousand guests one takes as long as a
+                // short sample, and where it was broken off would be taken for unfairness.
+                while Instant::now() < until || rounds < LEAST_ROUNDS {
+                    for (guest, share) in guests.iter_mut().zip(&mut shares) {
                         guest
                             .send(BURST, |_, _| TxFrame::plain(SIZE as u32))
                             .map_err(driver)?;
                         let came = guest.receive(4 * BURST, |_| {}).map_err(driver)?;
-                        shares[first] += u64::from(came);
-                        first = (first + 1) % guests.len();
+                        *share += u64::from(came);
                     }
+                    rounds += 1;
                 }
                 let took = start.elapsed().as_secs_f64();
                 let received: u64 = shares.iter().sum();

@@ -2,10 +2,50 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use frame::Wake;
 use rustix::event::{EventfdFlags, eventfd};
+
+use crate::sync::{AtomicBool, Ordering};
+
+/// Whether somebody has rung: the rule of a [`Bell`] without its descriptor.
+///
+/// A ringer sets the flag, and whoever set it signals. The sleeper takes the signal first and the
+/// flag after it. All orders of these steps are gone through by `make loom`.
+#[derive(Debug, Default)]
+pub struct Rung(AtomicBool);
+
+impl Rung {
+    /// Nobody has.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Rings: `signal` wakes the sleeper, and is left out where a signal is under way already.
+    pub fn ring(&self, signal: impl FnOnce()) {
+        if !self.0.swap(true, Ordering::AcqRel) {
+            signal();
+        }
+    }
+
+    /// Silences it; says whether it rang. `take` takes the signal and says whether there was one.
+    /// Look for work *after* this call.
+    pub fn clear(&self, take: impl FnOnce() -> bool) -> bool {
+        if !self.0.load(Ordering::Acquire) {
+            return false;
+        }
+        if !take() {
+            // Somebody is between setting the flag and signalling. The signal will wake us once
+            // more; until then the flag has to stay, or that wake would find nothing to clear.
+            return true;
+        }
+        // Only after the signal was taken: a ring between the two would be taken with it and then
+        // thought to be pending for ever.
+        self.0.swap(false, Ordering::AcqRel)
+    }
+}
 
 /// An eventfd that one thread waits for and any thread rings.
 ///
@@ -14,7 +54,7 @@ use rustix::event::{EventfdFlags, eventfd};
 #[derive(Debug)]
 pub struct Bell {
     fd: OwnedFd,
-    rung: AtomicBool,
+    rung: Rung,
     syscalls: AtomicU64,
 }
 
@@ -26,36 +66,27 @@ impl Bell {
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            rung: AtomicBool::new(false),
+            rung: Rung::new(),
             syscalls: AtomicU64::new(0),
         })
     }
 
     /// Makes the descriptor readable until [`Bell::clear`].
     pub fn ring(&self) {
-        if !self.rung.swap(true, Ordering::AcqRel) {
+        self.rung.ring(|| {
             self.syscalls.fetch_add(1, Ordering::Relaxed);
             // A full counter (EAGAIN) is readable too, which is all that is wanted.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
-        }
+        });
     }
 
     /// Silences it; says whether it rang. Look for work *after* this call: what was queued before
     /// a ring that came too early for `clear` is there by then.
     pub fn clear(&self) -> bool {
-        if !self.rung.load(Ordering::Acquire) {
-            return false;
-        }
-        self.syscalls.fetch_add(1, Ordering::Relaxed);
-        let mut count = [0u8; 8];
-        if rustix::io::read(&self.fd, &mut count).is_err() {
-            // Somebody is between setting the flag and writing. The write will wake us once more;
-            // until then the flag has to stay, or that wake would find nothing to clear.
-            return true;
-        }
-        // Only after the read: a ring between the two would be read away and then thought to
-        // be pending for ever.
-        self.rung.swap(false, Ordering::AcqRel)
+        self.rung.clear(|| {
+            self.syscalls.fetch_add(1, Ordering::Relaxed);
+            rustix::io::read(&self.fd, &mut [0u8; 8]).is_ok()
+        })
     }
 
     /// System calls made so far.
@@ -76,7 +107,7 @@ impl AsFd for Bell {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -19,8 +19,30 @@ mod driver;
 mod tally;
 mod waiters;
 
+/// The primitives, or the ones whose orders a checker goes through.
+mod sync {
+    #[cfg(loom)]
+    pub use loom::sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    };
+    #[cfg(not(loom))]
+    pub use parking_lot::{Mutex, MutexGuard};
+    #[cfg(not(loom))]
+    pub use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[cfg(loom)]
+    pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(|e| e.into_inner())
+    }
+    #[cfg(not(loom))]
+    pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock()
+    }
+}
+
 pub use backlog::{Backlog, Flushed};
-pub use bell::Bell;
+pub use bell::{Bell, Rung};
 pub use driver::{InletEvent, InletThread};
 pub use tally::{Tally, counter};
 pub use waiters::Waiters;

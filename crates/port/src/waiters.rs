@@ -1,16 +1,28 @@
 //! Those who wait for room.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use frame::Wake;
-use parking_lot::Mutex;
+
+use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 
 /// Senders that asked for one wake each ([`frame::Sink::want_room`]).
-#[derive(Default)]
+///
+/// A sender that finds no room adds itself, looks once more, and only then waits. Whether there is
+/// room has to be looked at and changed under a lock (or with sequentially consistent operations):
+/// then one of the two sees the other, whatever the order (`make loom`).
 pub struct Waiters {
     any: AtomicBool,
     list: Mutex<Vec<Arc<dyn Wake>>>,
+}
+
+impl Default for Waiters {
+    fn default() -> Self {
+        Self {
+            any: AtomicBool::new(false),
+            list: Mutex::new(Vec::new()),
+        }
+    }
 }
 
 impl Waiters {
@@ -21,19 +33,21 @@ impl Waiters {
 
     /// Adds a sender, unless it is waiting already.
     pub fn add(&self, waker: &Arc<dyn Wake>) {
-        let mut list = self.list.lock();
+        let mut list = lock(&self.list);
         if !list.iter().any(|w| Arc::ptr_eq(w, waker)) {
             list.push(Arc::clone(waker));
         }
-        self.any.store(true, Ordering::SeqCst);
+        // A swap and not a store: it stands after a swap of `wake_all` that came before it in one
+        // order for all, and not only in this thread's.
+        self.any.swap(true, Ordering::SeqCst);
     }
 
     /// Wakes all of them, once. Call it after making room; nearly free when nobody waits.
     pub fn wake_all(&self) {
         if self.any.swap(false, Ordering::SeqCst) {
-            for waker in std::mem::take(&mut *self.list.lock()) {
-                waker.wake();
-            }
+            // Nobody who wants to wait meanwhile has to wait for this.
+            let woken = std::mem::take(&mut *lock(&self.list));
+            woken.iter().for_each(|waker| waker.wake());
         }
     }
 }

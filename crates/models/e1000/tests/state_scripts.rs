@@ -28,6 +28,7 @@ fn compare(config: Config, caps: Caps, script: &[Op], moves: &[usize]) -> Result
             let origin = [1_000_000_000, 77_000_000_000_000, u64::MAX >> 2][n % 3];
             moves_on = moves_on.move_to(origin);
             // Work that was noted is done by both, here and there.
+            stays.try_again();
             stays.work();
             moves_on.work();
         }

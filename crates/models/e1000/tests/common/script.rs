@@ -144,8 +144,10 @@ impl Rig {
         let env = env(self.env.memory.clone(), &host);
         let mut nic = new(self.config);
         nic.control.load(&env, &blob).expect("what was saved loads");
-        // What the pin told at loading is no history.
-        host.seen.lock().expect("seen").clear();
+        // What the pin told at loading is no history; what was seen since the last step, before the
+        // second of two moves, is.
+        let seen = std::mem::take(&mut *self.host.seen.lock().expect("seen"));
+        *host.seen.lock().expect("seen") = seen;
         let again = difference(&blob, &nic.control.save(&env));
         assert!(again.is_empty(), "it saves otherwise: {again:#?}");
         Rig {
@@ -197,6 +199,11 @@ impl Rig {
 
     fn make_room(&mut self, frames: usize) {
         *self.room.lock().expect("room") = frames;
+        self.try_again();
+    }
+
+    /// Whoever waits for room looks for it, as one that has just been loaded does.
+    pub fn try_again(&mut self) {
         if self.blocked {
             self.run();
         }
