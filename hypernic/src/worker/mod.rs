@@ -309,4 +309,6 @@ fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, id: u64) -> rustix::io::Result<()>
 }
 
 #[cfg(test)]
+mod nic_tests;
+#[cfg(test)]
 mod tests;

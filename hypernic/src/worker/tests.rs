@@ -32,7 +32,7 @@ struct Script {
 
 /// A clock that stands while nobody has a turn.
 #[derive(Default)]
-struct Stopped(AtomicU64);
+pub(super) struct Stopped(pub AtomicU64);
 
 impl Clock for Stopped {
     fn now(&self) -> Nanos {
@@ -135,7 +135,7 @@ impl Bench {
 }
 
 /// Jain's index: 1 when all have the same, 1/n when one has all.
-fn jain(shares: &[u64]) -> f64 {
+pub(super) fn jain(shares: &[u64]) -> f64 {
     let sum: f64 = shares.iter().map(|s| *s as f64).sum();
     let squares: f64 = shares.iter().map(|s| (*s as f64).powi(2)).sum();
     sum * sum / (shares.len() as f64 * squares)
