@@ -70,15 +70,30 @@ impl Caps {
         vlan: true,
     };
 
+    /// What a sink must be able to take for a frame with these notes to be handed over as it is.
+    pub fn asked_by(notes: &Offload) -> Caps {
+        Caps {
+            csum: notes.csum.is_some(),
+            tso4: notes.gso == Gso::Tcp4,
+            tso6: notes.gso == Gso::Tcp6,
+            vlan: notes.vlan.is_some(),
+        }
+    }
+
     /// Whether a frame with these notes can be handed over as it is.
     pub fn accepts(&self, notes: &Offload) -> bool {
-        (notes.csum.is_none() || self.csum)
-            && (notes.vlan.is_none() || self.vlan)
-            && match notes.gso {
-                Gso::None => true,
-                Gso::Tcp4 => self.tso4,
-                Gso::Tcp6 => self.tso6,
-            }
+        let asked = Caps::asked_by(notes);
+        asked.and(*self) == asked
+    }
+
+    /// What either can take.
+    pub fn or(self, other: Caps) -> Caps {
+        Caps {
+            csum: self.csum || other.csum,
+            tso4: self.tso4 || other.tso4,
+            tso6: self.tso6 || other.tso6,
+            vlan: self.vlan || other.vlan,
+        }
     }
 
     /// What both can take.

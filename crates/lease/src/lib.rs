@@ -143,12 +143,17 @@ impl<'a, S, D> Guard<'a, S, D> {
         Guard { of, inner }
     }
 
-    /// Makes all leases that are out void. Call [`Guard::settled`] before changing what they stood
-    /// on: until then nothing is given out behind them.
-    pub fn revoke(self) -> Self {
+    /// Makes all leases that are out void, and waits until none is out: then what they stood on may
+    /// be changed.
+    pub fn revoke(mut self) -> Self {
+        self.void();
+        self.settled()
+    }
+
+    /// Makes all leases that are out void, and waits for none: one of them will never be filled.
+    pub fn void(&mut self) {
         // Only here, under the lock; a filling sender may see it late, by one frame.
         self.of.epoch.fetch_add(1, Ordering::Relaxed);
-        self.settled()
     }
 
     /// Whether others were about lately, so that it is worth not filling under the lock.

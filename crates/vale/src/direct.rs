@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Weak};
 
-use frame::Batch;
+use frame::{Batch, Caps};
 use wire::MacAddr;
 
 use crate::Nanos;
@@ -25,6 +25,8 @@ struct Alike<'b> {
     /// The destination's, then the source's.
     addresses: &'b [u8; ADDRESSES],
     bytes: u64,
+    /// What the notes of any of them ask for.
+    asks: Caps,
 }
 
 /// Where the last batch went, for as long as asking the table again would say the same and leave it as
@@ -80,8 +82,7 @@ impl Known {
     }
 }
 
-/// Both addresses and the bytes in all, if every frame is without notes and has the addresses of the
-/// first.
+/// What is to be known, if every frame has the addresses of the first, and notes that are in order.
 fn alike<'b>(batch: &'b Batch<'_>, picks: &[u16]) -> Option<Alike<'b>> {
     // What the batch itself knows of all its frames is true of those picked.
     if let Some(all) = batch.alike().filter(|all| all.plain)
@@ -92,22 +93,28 @@ fn alike<'b>(batch: &'b Batch<'_>, picks: &[u16]) -> Option<Alike<'b>> {
         return Some(Alike {
             addresses: all.header.first_chunk()?,
             bytes: picks.len() as u64 * len as u64,
+            asks: Caps::NONE,
         });
     }
     let frame = |pick: &u16| batch.get(usize::from(*pick));
     let first = frame(picks.first()?)?.head().first_chunk()?;
-    let mut bytes = 0;
+    let (mut bytes, mut asks) = (0, Caps::NONE);
     for pick in picks {
         let frame = frame(pick)?;
         let whole = frame.len() >= wire::ETHERNET_HEADER;
-        if !whole || !frame.is_plain() || frame.head().first_chunk()? != first {
+        if !whole || frame.head().first_chunk()? != first {
             return None;
+        }
+        if !frame.is_plain() {
+            frame.notes().check(frame.len()).ok()?;
+            asks = asks.or(Caps::asked_by(frame.notes()));
         }
         bytes += frame.len() as u64;
     }
     Some(Alike {
         addresses: first,
         bytes,
+        asks,
     })
 }
 
@@ -124,12 +131,18 @@ pub(crate) fn deliver(
     if from.rate_in.is_some() {
         return None;
     }
-    let Alike { addresses, bytes } = alike(batch, picks)?;
+    let Alike {
+        addresses,
+        bytes,
+        asks,
+    } = alike(batch, picks)?;
     let to = match known.find(shared, addresses, now) {
         Some(to) => to,
         None => known.look_up(shared, from, addresses, now)?,
     };
-    if to.id == from.id || !to.is_alive() || to.rate_out.is_some() {
+    // What the sink cannot take as it is has to be finished for it.
+    let whole = asks == Caps::NONE || asks.and(to.sink.caps()) == asks;
+    if to.id == from.id || !to.is_alive() || to.rate_out.is_some() || !whole {
         return None;
     }
     let taken = to.sink.deliver(batch, picks).min(picks.len());
@@ -163,10 +176,10 @@ pub(crate) fn deliver(
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-    use frame::{Caps, Sink, Wake};
+    use frame::{Sink, Wake};
     use parking_lot::Mutex;
     use proptest::prelude::*;
-    use wire::Offload;
+    use wire::{Csum, Gso, Offload};
 
     use super::*;
     use crate::{PortConfig, Switch, SwitchConfig, SwitchPort};
@@ -175,7 +188,8 @@ mod tests {
     #[derive(Default)]
     struct Room {
         left: AtomicUsize,
-        got: Mutex<Vec<Vec<u8>>>,
+        got: Mutex<Vec<(Vec<u8>, Offload)>>,
+        caps: Caps,
         given_up: AtomicUsize,
     }
 
@@ -184,11 +198,12 @@ mod tests {
             let n = self.left.load(Relaxed).min(picks.len());
             self.left.fetch_sub(n, Relaxed);
             let frames = picks[..n].iter().filter_map(|p| batch.get((*p).into()));
-            self.got.lock().extend(frames.map(|f| f.to_vec()));
+            let seen = frames.map(|f| (f.to_vec(), *f.notes()));
+            self.got.lock().extend(seen);
             n
         }
         fn caps(&self) -> Caps {
-            Caps::ALL
+            self.caps
         }
         fn want_room(&self, _: &Arc<dyn Wake>) {}
         fn give_up(&self, _: &Batch<'_>, picks: &[u16]) {
@@ -223,7 +238,19 @@ mod tests {
             let mut switch = Switch::new(config, Arc::new(move || clock.load(Relaxed)));
             switch.set_direct(direct);
             switch.set_alarm(Arc::new(Nobody));
-            let sinks: Vec<Arc<Room>> = (0..PORTS).map(|_| Arc::default()).collect();
+            let caps = [
+                Caps::ALL,
+                Caps {
+                    csum: true,
+                    ..Caps::NONE
+                },
+                Caps::NONE,
+            ];
+            let room = |caps| Room {
+                caps,
+                ..Room::default()
+            };
+            let sinks: Vec<_> = caps.into_iter().map(|caps| Arc::new(room(caps))).collect();
             let attach = |(at, sink): (usize, &Arc<Room>)| {
                 let config = PortConfig {
                     waits: at != 2,
@@ -258,10 +285,7 @@ mod tests {
                 batch.push_bytes(station(frame.dst).as_bytes());
                 batch.push_bytes(station(frame.src).as_bytes());
                 batch.push_bytes(&vec![frame.dst as u8; frame.len]);
-                batch.end(Offload {
-                    csum_valid: frame.noted,
-                    ..Offload::NONE
-                });
+                batch.end(frame.notes());
             }
             let mut picks = Vec::new();
             self.ports[step.from].deliver(&batch, batch.all_picks(&mut picks))
@@ -273,7 +297,40 @@ mod tests {
         src: u64,
         dst: u64,
         len: usize,
-        noted: bool,
+        noted: u8,
+    }
+
+    impl One {
+        fn notes(&self) -> Offload {
+            let csum = Some(Csum {
+                start: 34,
+                offset: 6,
+            });
+            match self.noted {
+                0 => Offload {
+                    csum_valid: true,
+                    ..Offload::NONE
+                },
+                // Inside of the frame or not.
+                1 | 2 => Offload {
+                    csum,
+                    ..Offload::NONE
+                },
+                3 => Offload {
+                    vlan: Some(5),
+                    ..Offload::NONE
+                },
+                // Of a frame that can be cut or, most often, not.
+                4 => Offload {
+                    csum,
+                    gso: Gso::Tcp4,
+                    gso_size: 20,
+                    hdr_len: 54,
+                    ..Offload::NONE
+                },
+                _ => Offload::NONE,
+            }
+        }
     }
 
     #[derive(Clone, Debug)]
@@ -295,7 +352,7 @@ mod tests {
             src,
             dst,
             len,
-            noted: noted == 0,
+            noted,
         });
         let alike = (one.clone(), 1..6usize).prop_map(|(one, n)| vec![one; n]);
         let frames = prop_oneof![3 => alike, 1 => proptest::collection::vec(one, 0..6)];
@@ -316,7 +373,7 @@ mod tests {
             src,
             dst,
             len: 60,
-            noted: false,
+            noted: 9,
         };
         let step = |from: usize, frame| Step {
             from,

@@ -5,7 +5,7 @@
 //! out, segmentation, a packet checksum, a null buffer, one that crosses regions) ends the run, and
 //! the frame takes the general way ([`crate::place`]), which gives the same results for all.
 
-use frame::{Batch, Caps, Frame};
+use frame::{Alike, Batch, Caps, Frame};
 use guest_mem::{WriteSlice, crc32_short};
 
 use crate::bits::{rctl, rx_status, rxcsum};
@@ -35,6 +35,30 @@ pub(crate) struct Piece<'v> {
     status: u8,
     /// The frame goes on in the next one.
     more: bool,
+}
+
+/// What a frame must not exceed to need one buffer.
+#[derive(Clone, Copy)]
+struct Bounds {
+    /// Bytes of a buffer.
+    size: usize,
+    /// Longest frame let in, FCS included.
+    longest: usize,
+    /// Bytes of the FCS that go into the buffer.
+    fcs: usize,
+}
+
+impl Bounds {
+    /// Bytes that a frame of `len` has in its buffer.
+    #[inline]
+    fn in_buffer(&self, len: usize) -> usize {
+        len.max(MIN_FRAME) + self.fcs
+    }
+
+    #[inline]
+    fn fit(&self, len: usize) -> bool {
+        len.max(MIN_FRAME) + FCS <= self.longest && self.in_buffer(len) <= self.size
+    }
 }
 
 /// What the filters say of one destination.
@@ -74,18 +98,32 @@ impl<'v> Rx<'_, 'v> {
         let tagged = (self.vme || self.rctl & rctl::VFE != 0).then_some(self.vet);
         let control = self.obeys.then(|| self.shared.file.get(r::FCT) as u16);
         let special = tagged.is_some() || control.is_some();
-        if let Some(all) = batch.alike().filter(|all| all.plain)
-            && let Some(len) = all.len
-        {
+        if let Some(all) = batch.alike() {
             let [.., a, b] = *all.header;
             let kind = Some(u16::from_be_bytes([a, b]));
-            let total = len.max(MIN_FRAME) + fcs;
-            if len.max(MIN_FRAME) + FCS <= longest
-                && total <= size
-                && !(special && (kind == tagged || kind == control))
-            {
-                let most = picks.len().min(limit);
-                return self.plan_alike(&picks[..most], all.header, len, total);
+            let most = &picks[..picks.len().min(limit)];
+            let n = if special && (kind == tagged || kind == control) {
+                0
+            } else if all.plain {
+                let last = most.iter().fold(0, |last, pick| last.max(*pick));
+                if usize::from(last) < batch.len() {
+                    most.len()
+                } else {
+                    0
+                }
+            } else {
+                let taken = |pick: &&u16| {
+                    let frame = batch.get(usize::from(**pick));
+                    frame.is_some_and(|frame| takes.accepts(frame.notes()))
+                };
+                most.iter().take_while(taken).count()
+            };
+            if n > 0 {
+                let bounds = Bounds { size, longest, fcs };
+                let planned = self.plan_alike(batch, &most[..n], all, bounds);
+                if planned > 0 {
+                    return planned;
+                }
             }
         }
         let mut received = Received::default();
@@ -138,25 +176,64 @@ impl<'v> Rx<'_, 'v> {
         dealt
     }
 
-    /// As [`Rx::plan`], for frames of one length that begin with the same header and need nothing but
-    /// a buffer of `total` bytes each: what is the same for all is looked at once.
+    /// As [`Rx::plan`], for frames that begin with the same header and need nothing but a buffer each:
+    /// what is the same for all is looked at once. Stops before one that is too long for that.
     fn plan_alike(
         &mut self,
+        batch: &Batch<'_>,
         picks: &[u16],
-        header: &[u8; HEADER],
-        len: usize,
-        total: usize,
+        all: Alike<'_>,
+        bounds: Bounds,
     ) -> usize {
-        let [dst @ .., _, _, _, _, _, _, _, _] = *header;
+        let [dst @ .., _, _, _, _, _, _, _, _] = *all.header;
         if self.run.dst != Some(dst) {
             self.run = self.judge(dst);
         }
+        let len_of = |pick: u16| batch.get(usize::from(pick)).map_or(0, |frame| frame.len());
         if !self.run.passes {
-            self.account.filtered += picks.len() as u64;
-            return picks.len();
+            let fits = |pick: &&u16| bounds.fit(len_of(**pick));
+            let n = picks.iter().take_while(fits).count();
+            self.account.filtered += n as u64;
+            return n;
         }
+        let mut received = Received::default();
+        let (n, bytes);
+        if let Some(len) = all.len {
+            if !bounds.fit(len) {
+                return 0;
+            }
+            n = self.reserve_each(picks, bounds, |_| len);
+            bytes = n as u64 * len as u64;
+            let on_wire = len.max(MIN_FRAME) + FCS;
+            received.add_alike(on_wire, self.run.group, n as u64);
+            self.account.small |= n > 0 && bounds.in_buffer(len) <= self.rsrpd;
+        } else {
+            n = self.reserve_each(picks, bounds, len_of);
+            let mut sum = 0;
+            for len in picks[..n].iter().map(|pick| len_of(*pick)) {
+                sum += len as u64;
+                received.add(len.max(MIN_FRAME) + FCS, self.run.group);
+                self.account.small |= bounds.in_buffer(len) <= self.rsrpd;
+            }
+            bytes = sum;
+        }
+        self.account.tally.received_many(&received);
+        self.account.bytes += bytes;
+        self.account.frames += n as u64;
+        n
+    }
+
+    /// Takes one descriptor for each pick, as long as there are some whose buffer is in reach and the
+    /// frame fits. Returns for how many.
+    #[inline(always)]
+    fn reserve_each(
+        &mut self,
+        picks: &[u16],
+        bounds: Bounds,
+        len_of: impl Fn(u16) -> usize,
+    ) -> usize {
         let mut rest = picks;
-        'planned: while self.free > 0 && !rest.is_empty() {
+        while self.free > 0 && !rest.is_empty() {
             let ready = self.ready(1);
             let Scratch {
                 fetcher, pieces, ..
@@ -167,16 +244,19 @@ impl<'v> Rx<'_, 'v> {
             let Ok(descs) = fetcher.get(self.view, &self.ring, head, ready, fetched) else {
                 break;
             };
-            let free = self.free as usize;
-            for (raw, pick) in descs.iter().zip(rest).take(free) {
+            let offered = descs.len().min(self.free as usize).min(rest.len());
+            let mut n = 0;
+            for (raw, pick) in descs[..offered].iter().zip(rest) {
                 let addr = u128::from_le_bytes(*raw) as u64;
+                let len = len_of(*pick);
+                let total = bounds.in_buffer(len);
                 let mut to = self.window.and_then(|window| window.at(addr, total));
                 if to.is_none() && addr != 0 {
                     self.window = self.view.write_window(addr);
                     to = self.window.and_then(|window| window.at(addr, total));
                 }
-                let Some(to) = to.filter(|_| addr != 0) else {
-                    break 'planned;
+                let Some(to) = to.filter(|_| addr != 0 && bounds.fit(len)) else {
+                    break;
                 };
                 to.prefetch();
                 pieces.push(Piece {
@@ -185,19 +265,18 @@ impl<'v> Rx<'_, 'v> {
                     status: self.run.status,
                     more: false,
                 });
-                self.free -= 1;
-                self.ring.head = self.ring.next(self.ring.head);
-                rest = &rest[1..];
+                n += 1;
+            }
+            rest = &rest[n..];
+            // What was fetched at once does not go around the ring, but may end with it.
+            let next = head + n as u32;
+            self.ring.head = if next >= self.ring.len { 0 } else { next };
+            self.free -= n as u32;
+            if n < offered {
+                break;
             }
         }
-        let n = (picks.len() - rest.len()) as u64;
-        let mut received = Received::default();
-        received.add_alike(len.max(MIN_FRAME) + FCS, self.run.group, n);
-        self.account.tally.received_many(&received);
-        self.account.bytes += n * len as u64;
-        self.account.frames += n;
-        self.account.small |= n > 0 && total <= self.rsrpd;
-        n as usize
+        picks.len() - rest.len()
     }
 
     /// Descriptors that may be read ahead for frames of `need` each.

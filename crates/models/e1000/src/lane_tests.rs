@@ -10,6 +10,9 @@ use guest_mem::ReadSlice;
 use wire::{Csum, Offload};
 
 use self::common::*;
+use crate::desc::Ring;
+use crate::publish::Filling;
+use crate::rx::Rx;
 use crate::shared::Shared;
 use crate::{Config, rx};
 
@@ -276,6 +279,60 @@ fn run(setting: &Setting, batches: &[(Vec<Sent>, u8)], way: Way) -> Seen {
         }
     });
     seen
+}
+
+/// A lease is open on some buffers when its owner dies; another's is out behind it.
+#[test]
+fn a_sender_that_dies_leaves_no_lease_behind() {
+    let setting = Setting {
+        rctl: 1 << 15,
+        ctrl: 0,
+        rxcsum: 0,
+        rsrpd: 0,
+        rdtr: 0,
+        pba: 48,
+        ring: 16,
+        odd: Vec::new(),
+        true_fcs: false,
+    };
+    let (mut m, shared) = machine(&setting, Way::Leases);
+    m.w(reg::CTRL, 0x40);
+    m.rx_on(setting.ring, setting.rctl);
+    let mut batch = Batch::new();
+    for _ in 0..3 {
+        let mut frame = [7; 60];
+        frame[..6].copy_from_slice(&MAC);
+        batch.push_bytes(&frame);
+        batch.end(Offload::NONE);
+    }
+    {
+        let view = m.env.memory.view();
+        let open = || {
+            let mut rx = Rx::new(&shared, &view);
+            let mut state = shared.rx.lock();
+            let ring = Ring::read(&shared.file, &rx::RING).expect("a ring");
+            rx.begin(&mut state, ring);
+            assert_eq!(rx.plan(&state, &batch, &[0, 1, 2], 64), 3);
+            let ticket = rx.lease(&mut state).expect("few are out");
+            Filling::new(&rx, ticket)
+        };
+        let (first, second) = (open(), open());
+        assert_eq!(shared.rx.lock().leased, 6);
+        let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+            let _first = first;
+            panic!("as a bug would");
+        }));
+        assert!(died.is_err() && !second.is_wanted());
+        assert!(shared.rx.lock().is_out());
+        drop(second);
+    }
+    assert!(!shared.rx.lock().is_out() && shared.rx.lock().leased == 0);
+    assert_eq!(m.r(reg::RDH), 0);
+    assert_eq!(m.counter("rx_disabled"), 6);
+    // Which would wait for them.
+    shared.stop_receiving();
+    assert_eq!(rx::deliver(&shared, &m.env, &batch, &[0, 1, 2]), 3);
+    assert_eq!(m.r(reg::RDH), 3);
 }
 
 fn without_rises(mut seen: Seen) -> Seen {

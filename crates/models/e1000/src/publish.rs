@@ -11,7 +11,7 @@ use crate::desc::{Ring, SIZE};
 use crate::irq::Event;
 use crate::regs as r;
 use crate::rx::{Rx, RxGuard};
-use crate::shared::{count, count_alone};
+use crate::shared::{Shared, count, count_alone};
 use crate::stats::{Stat, Tally};
 
 /// Lists of write-backs kept for the next leases, and how long one may be to be kept.
@@ -49,6 +49,67 @@ pub(crate) struct News {
     event: Event,
     published: bool,
     small: bool,
+}
+
+/// A lease being filled. Whoever panics while it copies must not leave it open: no reset of the NIC
+/// would ever end. What was leased is void then, with all that others have out, for their buffers are
+/// behind a hole.
+pub(crate) struct Filling<'a> {
+    shared: &'a Shared,
+    ticket: Option<Ticket>,
+    /// Frames that are lost with it.
+    frames: u64,
+}
+
+impl<'a> Filling<'a> {
+    pub(crate) fn new(rx: &Rx<'a, '_>, ticket: Ticket) -> Filling<'a> {
+        Filling {
+            shared: rx.shared,
+            ticket: Some(ticket),
+            frames: rx.account.frames,
+        }
+    }
+
+    pub(crate) fn is_wanted(&self) -> bool {
+        let wants = |ticket| self.shared.rx.wants(ticket);
+        self.ticket.as_ref().is_some_and(wants)
+    }
+
+    /// It is filled.
+    pub(crate) fn end(mut self) -> Option<Ticket> {
+        self.ticket.take()
+    }
+}
+
+impl Drop for Filling<'_> {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket.take() else {
+            return;
+        };
+        let mut state = self.shared.rx.lock();
+        state.void();
+        let lost = Done {
+            ring: Ring::NONE,
+            words: Vec::new(),
+            rctl: 0,
+            account: Account {
+                frames: self.frames,
+                ..Account::default()
+            },
+        };
+        state.close(ticket, lost);
+        while let Some(Taken::Wanted(done) | Taken::Void(done)) = state.take() {
+            forget(self.shared, &mut state, &done);
+        }
+    }
+}
+
+/// Counts what is void.
+fn forget(shared: &Shared, state: &mut RxGuard<'_>, done: &Done) {
+    count(&shared.counters.rx_disabled, done.account.frames);
+    if !state.is_out() {
+        state.leased = 0;
+    }
 }
 
 impl Rx<'_, '_> {
@@ -146,10 +207,7 @@ impl Rx<'_, '_> {
 
     /// Forgets what a reset, or a driver that stopped the receiver, made void.
     fn void(&mut self, state: &mut RxGuard<'_>, done: Done) {
-        count(&self.shared.counters.rx_disabled, done.account.frames);
-        if !state.is_out() {
-            state.leased = 0;
-        }
+        forget(self.shared, state, &done);
         self.keep(state, done.words);
     }
 

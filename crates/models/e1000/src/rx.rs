@@ -18,7 +18,7 @@ use crate::csb::{RxCsb, RxPage};
 use crate::desc::{Fetcher, Ring, RingIds};
 use crate::fifo::Fifo;
 use crate::lane::{Piece, Run};
-use crate::publish::{Account, Done};
+use crate::publish::{Account, Done, Filling};
 use crate::regs as r;
 use crate::shared::{Shared, count};
 
@@ -265,10 +265,13 @@ pub(crate) fn deliver(shared: &Shared, env: &Env, batch: &Batch<'_>, picks: &[u1
                     rx.flush(&state);
                     continue;
                 };
+                let filling = Filling::new(&rx, ticket);
                 drop(state);
-                rx.fill(batch, || shared.rx.wants(&ticket));
+                rx.fill(batch, || filling.is_wanted());
                 state = shared.rx.lock();
-                rx.close(env, &mut state, ticket);
+                if let Some(ticket) = filling.end() {
+                    rx.close(env, &mut state, ticket);
+                }
                 leased = true;
                 continue 'locked;
             }
@@ -348,7 +351,7 @@ pub(crate) struct Rx<'a, 'v> {
 }
 
 impl<'a, 'v> Rx<'a, 'v> {
-    fn new(shared: &'a Shared, view: &'v View<'v>) -> Self {
+    pub(crate) fn new(shared: &'a Shared, view: &'v View<'v>) -> Self {
         Rx {
             shared,
             view,
@@ -398,7 +401,7 @@ impl<'a, 'v> Rx<'a, 'v> {
     }
 
     /// Looks at the registers, with the lock just taken.
-    fn begin(&mut self, state: &mut RxGuard<'_>, ring: Ring) {
+    pub(crate) fn begin(&mut self, state: &mut RxGuard<'_>, ring: Ring) {
         let file = &self.shared.file;
         self.free = free(state, &ring);
         self.ring = Ring {
