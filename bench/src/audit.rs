@@ -90,7 +90,11 @@ pub fn register_accesses(
     Ok((reads, writes, delta))
 }
 
-fn count_accesses(file: &Path, from: u64) -> Result<(u64, u64)> {
+/// Accesses to QEMU's e1000 in its trace file from a place on: reads and writes.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn count_accesses(file: &Path, from: u64) -> Result<(u64, u64)> {
     use std::io::{BufRead, BufReader, Seek, SeekFrom};
     let what = || format!("read {}", file.display());
     let mut file = fs::File::open(file).map_err(Error::io(what()))?;

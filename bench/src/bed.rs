@@ -441,13 +441,21 @@ impl Bed {
         let Some(daemon) = self.daemon(end) else {
             return Ok(BTreeMap::new());
         };
-        let answer = fabric::ask(daemon)?;
-        let mut sums = BTreeMap::new();
-        for section in answer["counters"].as_array().into_iter().flatten() {
-            for (name, value) in section["values"].as_object().into_iter().flatten() {
-                *sums.entry(name.clone()).or_default() += value.as_u64().unwrap_or(0);
-            }
-        }
-        Ok(sums)
+        sums(daemon)
     }
+}
+
+/// A daemon's counters, summed by name over its parts.
+///
+/// # Errors
+/// When it does not say.
+pub fn sums(daemon: &Daemon) -> Result<BTreeMap<String, u64>> {
+    let answer = fabric::ask(daemon)?;
+    let mut sums = BTreeMap::new();
+    for section in answer["counters"].as_array().into_iter().flatten() {
+        for (name, value) in section["values"].as_object().into_iter().flatten() {
+            *sums.entry(name.clone()).or_default() += value.as_u64().unwrap_or(0);
+        }
+    }
+    Ok(sums)
 }

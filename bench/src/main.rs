@@ -19,6 +19,7 @@ mod load;
 mod machine;
 mod page;
 mod pairs;
+mod papers;
 mod peers;
 mod plot;
 mod quiet;
@@ -152,7 +153,7 @@ struct Module {
     run: fn(&Options) -> Result<Report>,
 }
 
-const MODULES: [Module; 10] = [
+const MODULES: [Module; 11] = [
     Module {
         name: "ceiling",
         about: "bare copies and the raw loop between two rings: what this machine can move",
@@ -213,6 +214,12 @@ const MODULES: [Module; 10] = [
         estimate: e1000_vs_qemu::estimate,
         run: e1000_vs_qemu::run,
     },
+    Module {
+        name: "papers",
+        about: "the tables and figures of the thesis, of ANCS 2013 and of nic-emu, theirs beside ours, counts per packet",
+        estimate: papers::estimate,
+        run: papers::run,
+    },
 ];
 
 /// The sender of small datagrams, started by the modules.
@@ -235,6 +242,8 @@ fn main() -> ExitCode {
         send::run(&send.to, send.payload, send.pps, send.seconds)
     } else if words.get(1).is_some_and(|w| w == "load") {
         load::run(&load::Load::parse_from(&words[1..]))
+    } else if words.get(1).is_some_and(|w| w == "work") {
+        papers::work::run(&papers::work::Work::parse_from(&words[1..]))
     } else if words.iter().any(|w| w == "--inside") {
         inside::print(words.iter().any(|w| w == "--quick"));
         Ok(())

@@ -1,0 +1,742 @@
+//! Two guests with the same NICs, pairwise on networks of their own: ours over TAPs, ours on the switch, QEMU's e1000
+//! and virtio-net over TAPs. TAPs stand on a bridge with an address of the host, as in the papers.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rig::{Daemon, Guest, GuestConfig, Kernel, Netdev, Netns, Nic, Rig};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::work;
+use crate::bed::{Delta, sums};
+use crate::error::{Error, Result};
+
+/// The limit of things that take a moment.
+const MOMENT: Duration = Duration::from_secs(60);
+
+/// A network, by what the guests' NICs on it are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lan {
+    /// Ours over TAP, moderated as the driver's registers say, with a status block on offer.
+    Tap,
+    /// Ours over TAP, as the daemon is by default.
+    Adaptive,
+    /// Ours on the built-in switch, otherwise as `Tap`.
+    Vale,
+    /// QEMU's e1000.
+    Qemu,
+    /// QEMU's virtio-net.
+    Virtio,
+    /// The same without `VIRTIO_F_EVENT_IDX`.
+    NoEventIdx,
+}
+
+/// All of them, in the order of their numbers.
+const LANS: [Lan; 6] = [
+    Lan::Tap,
+    Lan::Adaptive,
+    Lan::Vale,
+    Lan::Qemu,
+    Lan::Virtio,
+    Lan::NoEventIdx,
+];
+
+impl Lan {
+    fn number(self) -> usize {
+        LANS.iter().position(|lan| *lan == self).unwrap_or(0)
+    }
+
+    /// Whether the NICs on it are ours.
+    pub fn ours(self) -> bool {
+        matches!(self, Self::Tap | Self::Adaptive | Self::Vale)
+    }
+
+    /// Whether the guest drives it with its e1000 driver.
+    fn e1000(self) -> bool {
+        self.ours() || self == Self::Qemu
+    }
+
+    /// Which guests have a NIC there.
+    fn guests(self) -> usize {
+        match self {
+            Self::Adaptive | Self::NoEventIdx => 1,
+            _ => 2,
+        }
+    }
+
+    fn tap(self, guest: usize) -> String {
+        format!("t{}{guest}", self.number())
+    }
+
+    fn bridge(self) -> String {
+        format!("br{}", self.number())
+    }
+
+    /// The host's address, which `Vale` has not.
+    pub fn host(self) -> String {
+        format!("10.12.{}.1", self.number())
+    }
+
+    /// A guest's.
+    pub fn address(self, guest: usize) -> String {
+        format!("10.12.{}.{}", self.number(), guest + 2)
+    }
+
+    /// A guest's station address; the switch's third NIC is that of guest 2.
+    pub fn mac(self, guest: usize) -> String {
+        format!("52:54:00:00:{:02x}:{guest:02x}", 0x20 + self.number())
+    }
+
+    fn host_mac(self) -> String {
+        format!("02:00:00:00:20:{:02x}", self.number())
+    }
+}
+
+/// How the guests' e1000 driver is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Load {
+    /// As it is.
+    Stock,
+    /// Without delays of its own on transmit interrupts, as in the papers.
+    Plain,
+    /// The same with Send Combining.
+    Combining,
+    /// The same with a status block.
+    Csb,
+}
+
+/// The driver and the most interrupts a second it asks for: 0 for no moderation, none for its own choice. The 82540EM's
+/// driver takes it only when it is loaded (`ethtool -C` is refused for chips before the 82545).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Driver {
+    /// The driver.
+    pub load: Load,
+    /// Interrupts a second.
+    pub rate: Option<u32>,
+}
+
+impl Driver {
+    /// The module's parameters, each with a value for every NIC.
+    fn parameters(self) -> String {
+        let each = |name: &str, value: u32| format!("{name}={value},{value},{value},{value} ");
+        let mut words = match self.load {
+            Load::Stock => String::new(),
+            _ => each("TxIntDelay", 0) + &each("TxAbsIntDelay", 0),
+        };
+        if let Some(rate) = self.rate {
+            words += &each("InterruptThrottleRate", rate);
+        }
+        words += match self.load {
+            Load::Combining => "send_combining=1",
+            Load::Csb => "csb=1",
+            Load::Stock | Load::Plain => "",
+        };
+        words
+    }
+}
+
+/// Which way packets go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// From the first guest to the host.
+    Out,
+    /// From the host to the first guest.
+    In,
+    /// From the first guest to the second.
+    Across,
+}
+
+/// The running test bed.
+pub struct Bed {
+    /// The rig.
+    pub rig: Rig,
+    /// The guests.
+    pub guests: Vec<Guest>,
+    netns: Netns,
+    daemons: Vec<(Lan, Daemon)>,
+    interfaces: BTreeMap<(Lan, usize), String>,
+    driver: Option<Driver>,
+    /// Segmentation offloads as they were set last.
+    offloads: BTreeMap<Lan, bool>,
+    hypernic: PathBuf,
+    scratch: TempDir,
+    _server: Daemon,
+}
+
+impl Bed {
+    /// Boots the guests with `vcpus` processors each.
+    ///
+    /// # Errors
+    /// When this machine cannot run guests or TAPs, or anything does not come up.
+    pub fn new(hypernic: &Path, vcpus: u32) -> Result<Self> {
+        let rig = Rig::prepare().map_err(rig::Error::from)?;
+        let netns = Netns::new(&rig).map_err(rig::Error::from)?;
+        let scratch = tempfile::Builder::new()
+            .prefix("hypernic-bench-")
+            .tempdir()
+            .map_err(Error::io("make a scratch folder"))?;
+        for lan in LANS.into_iter().filter(|lan| *lan != Lan::Vale) {
+            network(&netns, lan)?;
+        }
+        let mut daemons = Vec::new();
+        for lan in LANS.into_iter().filter(|lan| lan.ours()) {
+            daemons.push((lan, serve(&netns, scratch.path(), hypernic, lan)?));
+        }
+        let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest/linux");
+        let module = rig.module(Kernel::Stable, &recipe, "e1000")?;
+        let program = std::env::current_exe().map_err(Error::io("find this program"))?;
+        let mut configs = Vec::new();
+        for guest in 0..2 {
+            let mut config = GuestConfig::new(&format!("papers{guest}")).netns(&netns);
+            config.smp = vcpus;
+            config.mem_mib = 384;
+            config = config.file("/mod/e1000.ko", 0o644, module.clone());
+            for (name, content) in carried(&program)? {
+                config = config.file(&format!("/w/{name}"), 0o755, content);
+            }
+            for lan in LANS.into_iter().filter(|lan| guest < lan.guests()) {
+                let nic = nic(scratch.path(), lan, guest);
+                config = config.nic(nic.addr(&format!("{:x}", 5 + lan.number())));
+            }
+            configs.push(config.args(["-D".into(), trace(scratch.path(), guest).into_os_string()]));
+        }
+        let guests = rig.start_all(configs)?;
+        let mut server = netns.command(&program);
+        server.args(["work", "serve"]);
+        let mut server = Daemon::start("server", server, scratch.path().join("server.log"))?;
+        server.expect("serving", MOMENT)?;
+        let mut bed = Self {
+            rig,
+            guests,
+            netns,
+            daemons,
+            interfaces: BTreeMap::new(),
+            driver: None,
+            offloads: BTreeMap::new(),
+            hypernic: hypernic.to_owned(),
+            scratch,
+            _server: server,
+        };
+        bed.set_up(&format!(
+            "mp virtio_net && mp pktgen && {{ {WORK} serve >/run/serve.log 2>&1 </dev/null & }} && \
+             until grep -q serving /run/serve.log; do usleep 50000; done"
+        ), |lan| !lan.e1000())?;
+        Ok(bed)
+    }
+
+    /// Whether both guests still answer.
+    pub fn lives(&self) -> bool {
+        self.guests
+            .iter()
+            .all(|g| g.sh_within("true", Duration::from_secs(20)).is_ok())
+    }
+
+    /// Has both guests' e1000 driver loaded in this way.
+    ///
+    /// # Errors
+    /// When it does not load, or a link does not come up.
+    pub fn load(&mut self, driver: Driver) -> Result<()> {
+        if self.driver == Some(driver) {
+            return Ok(());
+        }
+        self.driver = None;
+        self.offloads.retain(|lan, _| !lan.e1000());
+        let parameters = driver.parameters();
+        self.set_up(
+            &format!("rmmod e1000 2>/dev/null; mp e1000 {parameters}"),
+            Lan::e1000,
+        )?;
+        self.driver = Some(driver);
+        Ok(())
+    }
+
+    /// Runs something in both guests, gives some of their NICs their addresses, takes them up, and waits until they
+    /// carry frames.
+    fn set_up(&mut self, first: &str, which: fn(Lan) -> bool) -> Result<()> {
+        let lans = |guest: usize| {
+            let some = LANS.into_iter().filter(move |lan| which(*lan));
+            some.filter(move |lan| guest < lan.guests())
+        };
+        let each = |work: &(dyn Fn(usize, &Guest) -> Result<Vec<String>> + Sync)| {
+            std::thread::scope(|scope| -> Result<Vec<Vec<String>>> {
+                let guests = self.guests.iter().enumerate();
+                let running: Vec<_> = guests
+                    .map(|(i, guest)| scope.spawn(move || work(i, guest)))
+                    .collect();
+                let done = running.into_iter().map(|t| {
+                    t.join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                });
+                done.collect()
+            })
+        };
+        let names = each(&|index, guest| {
+            let mut script = format!("{first}\n");
+            for lan in lans(index) {
+                script += &configure(lan, index);
+            }
+            let text = guest.run(&script)?;
+            let names = text.lines().filter_map(|l| l.strip_prefix("IF "));
+            Ok(names.map(str::to_owned).collect())
+        })?;
+        each(&|index, guest| {
+            for lan in lans(index) {
+                let far = match lan {
+                    Lan::Vale => lan.address(1 - index),
+                    _ => lan.host(),
+                };
+                let ping = format!("ping -c 1 -W 1 {far} >/dev/null");
+                guest.wait_for(&ping, MOMENT)?;
+            }
+            Ok(Vec::new())
+        })?;
+        for (index, names) in names.into_iter().enumerate() {
+            for (lan, name) in lans(index).zip(names) {
+                self.interfaces.insert((lan, index), name);
+            }
+        }
+        Ok(())
+    }
+
+    fn interface(&self, lan: Lan, guest: usize) -> Result<&str> {
+        let found = self.interfaces.get(&(lan, guest));
+        found
+            .map(String::as_str)
+            .ok_or_else(|| Error::Usage(format!("guest {guest} has no NIC {lan:?}")))
+    }
+
+    /// Sets segmentation offloads on all NICs of a network, and the host's on its bridge.
+    ///
+    /// # Errors
+    /// When a driver refuses.
+    pub fn tune(&mut self, lan: Lan, offloads: bool) -> Result<()> {
+        if self.offloads.get(&lan) == Some(&offloads) {
+            return Ok(());
+        }
+        let word = if offloads { "on" } else { "off" };
+        for guest in 0..lan.guests() {
+            let interface = self.interface(lan, guest)?;
+            let command = format!("ethtool -K {interface} tso {word} gso {word} gro {word}");
+            self.guests[guest].run(&command)?;
+        }
+        if lan != Lan::Vale {
+            let mut command = self.netns.tool(&self.rig, "ethtool")?;
+            command.args(["-K", &lan.bridge(), "tso", word, "gso", word]);
+            let out = command.output().map_err(Error::io("run ethtool"))?;
+            if !out.status.success() {
+                let why = String::from_utf8_lossy(&out.stderr);
+                return Err(Error::tool("ethtool", &why));
+            }
+        }
+        self.offloads.insert(lan, offloads);
+        Ok(())
+    }
+
+    /// Runs one end of a stream on the host.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn on_host(&self, words: &str) -> Result<Value> {
+        let program = std::env::current_exe().map_err(Error::io("find this program"))?;
+        let mut command = self.netns.command(program);
+        command.arg("work").args(words.split_whitespace());
+        let out = command.output().map_err(Error::io("run a sender"))?;
+        let text = String::from_utf8_lossy(&out.stdout);
+        serde_json::from_str(&text).map_err(|_| {
+            Error::tool(
+                "sender",
+                &format!("{text}{}", String::from_utf8_lossy(&out.stderr)),
+            )
+        })
+    }
+
+    /// Runs one end of a stream in a guest.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn in_guest(&self, guest: usize, words: &str) -> Result<Value> {
+        // By way of a file: the command port is a device too.
+        let text =
+            self.guests[guest].run(&format!("{WORK} {words} >/tmp/work 2>&1; cat /tmp/work"))?;
+        serde_json::from_str(&text).map_err(|_| Error::tool("sender", &text))
+    }
+
+    /// How many datagrams the program at an end has received, asked without the network: of a guest or the host.
+    ///
+    /// # Errors
+    /// When it does not say.
+    pub fn received(&self, guest: Option<usize>) -> Result<u64> {
+        let words = "count --to 127.0.0.1";
+        let answer = match guest {
+            Some(guest) => self.in_guest(guest, words)?,
+            None => self.on_host(words)?,
+        };
+        let count = answer["received"].as_u64();
+        count.ok_or_else(|| Error::tool("count", &answer.to_string()))
+    }
+
+    /// Has the first guest's kernel send datagrams in frames of 60 bytes (`pktgen`), as fast as its driver takes them;
+    /// gives seconds.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn kernel_sends(&self, lan: Lan, way: Way, count: u64) -> Result<f64> {
+        let interface = self.interface(lan, 0)?;
+        let (to, mac) = match way {
+            Way::Across => (lan.address(1), lan.mac(1)),
+            Way::Out | Way::In => (lan.host(), lan.host_mac()),
+        };
+        let port = work::SINK;
+        let text = self.guests[0].run(&format!(
+            "p() {{ echo \"$2\" >/proc/net/pktgen/$1; }}\n\
+             p kpktgend_0 rem_device_all; p kpktgend_0 'add_device {interface}'; p {interface} 'count {count}'\n\
+             p {interface} 'clone_skb 0'; p {interface} 'pkt_size 60'; p {interface} 'delay 0'\n\
+             p {interface} 'udp_dst_min {port}'; p {interface} 'udp_dst_max {port}'\n\
+             p {interface} 'dst {to}'; p {interface} 'dst_mac {mac}'; p pgctrl start\n\
+             cat /proc/net/pktgen/{interface}"
+        ))?;
+        elapsed(&text).ok_or_else(|| Error::tool("pktgen", &text))
+    }
+
+    /// Offers frames to the first guest over the switch, in bursts of 100, by the poll-mode generator at its third NIC.
+    ///
+    /// # Errors
+    /// When the generator fails.
+    pub fn generate(&self, pps: f64, seconds: f64) -> Result<Value> {
+        let mut command = Command::new(&self.hypernic);
+        command.args(["pkt-gen", "-f", "tx", "--json", "--quiet", "-l", "60"]);
+        command.args(["--burst", "100", "-R", &format!("{pps:.0}")]);
+        command.args(["-T", &format!("{seconds:.2}")]);
+        command.args(["-D", &Lan::Vale.mac(0), "-d", &Lan::Vale.address(0)]);
+        command.args([
+            "-s",
+            &Lan::Vale.address(2),
+            "--dst-port",
+            &work::SINK.to_string(),
+        ]);
+        command.arg("--socket-path");
+        command.arg(socket(self.scratch.path(), Lan::Vale, 2));
+        let out = command.output().map_err(Error::io("run pkt-gen"))?;
+        let text = String::from_utf8_lossy(&out.stdout);
+        serde_json::from_str(&text).map_err(|_| {
+            Error::tool(
+                "pkt-gen",
+                &format!("{text}{}", String::from_utf8_lossy(&out.stderr)),
+            )
+        })
+    }
+
+    /// The guest's runs of the driver's polling function by how many packets each handled, for its first guest's NIC,
+    /// counted by the kernel while some work is done.
+    ///
+    /// # Errors
+    /// The work's, and when the guest's kernel cannot count them.
+    pub fn polls(&self, lan: Lan, work: impl FnOnce() -> Result<()>) -> Result<BTreeMap<u64, u64>> {
+        let interface = self.interface(lan, 0)?;
+        let event = "/sys/kernel/tracing/events/napi/napi_poll";
+        let guest = &self.guests[0];
+        guest.run(&format!(
+            "[ -e {event} ] || mount -t tracefs t /sys/kernel/tracing; \
+             echo 'hist:keys=work:size=2048 if dev_name == \"{interface}\"' >{event}/trigger"
+        ))?;
+        let done = work();
+        let text = guest.run(&format!(
+            "cat {event}/hist; echo '!hist:keys=work:size=2048 if dev_name == \"{interface}\"' >{event}/trigger"
+        ))?;
+        done?;
+        Ok(histogram(&text))
+    }
+
+    /// Does some work and says what happened meanwhile on a network.
+    ///
+    /// # Errors
+    /// The work's, and those of looking.
+    pub fn watch<T>(&self, lan: Lan, work: impl FnOnce() -> Result<T>) -> Result<(T, Vec<Delta>)> {
+        let before = self.look(lan)?;
+        let done = work()?;
+        let after = self.look(lan)?;
+        let deltas = after.iter().zip(&before).map(|(a, b)| {
+            let minus = |a: u64, b: u64| a.saturating_sub(b);
+            let counters = a.counters.iter().map(|(name, n)| {
+                let had = b.counters.get(name).copied().unwrap_or(0);
+                (name.clone(), minus(*n, had))
+            });
+            Delta {
+                frames: (minus(a.frames.0, b.frames.0), minus(a.frames.1, b.frames.1)),
+                interrupts: minus(a.interrupts, b.interrupts),
+                counters: counters.collect(),
+                ..Delta::default()
+            }
+        });
+        Ok((done, deltas.collect()))
+    }
+
+    /// One look at each guest on the network; the daemon's counters, which are of all its NICs, go with the first.
+    fn look(&self, lan: Lan) -> Result<Vec<Delta>> {
+        let mut seen = Vec::new();
+        for guest in 0..lan.guests() {
+            let interface = self.interface(lan, guest)?;
+            let statistics = format!("/sys/class/net/{interface}/statistics");
+            // Interrupts go by the interface's name, or by that of its virtio device and one of its queues.
+            let text = self.guests[guest].run(&format!(
+                "cat {statistics}/tx_packets {statistics}/rx_packets; \
+                 d=$(basename $(readlink -f /sys/class/net/{interface}/device)); \
+                 grep -E \" {interface}$| $d-\" /proc/interrupts; true"
+            ))?;
+            let delta = parse_look(&text).ok_or_else(|| Error::tool("cat", &text))?;
+            seen.push(delta);
+        }
+        if let Some((_, daemon)) = self.daemons.iter().find(|(of, _)| *of == lan) {
+            seen[0].counters = sums(daemon)?;
+        }
+        Ok(seen)
+    }
+
+    /// Counts QEMU's accesses to its own e1000 in the first guest by its trace of memory regions, which slows it.
+    ///
+    /// # Errors
+    /// The work's, and when QEMU has no such trace.
+    pub fn traced<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, u64, u64)> {
+        let switch = |on: bool| -> Result<()> {
+            for name in ["memory_region_ops_read", "memory_region_ops_write"] {
+                let arguments = json!({"name": name, "enable": on});
+                self.guests[0].qmp("trace-event-set-state", arguments)?;
+            }
+            Ok(())
+        };
+        let file = trace(self.scratch.path(), 0);
+        let from = std::fs::metadata(&file).map_or(0, |m| m.len());
+        switch(true)?;
+        let done = work();
+        switch(false)?;
+        let done = done?;
+        let (reads, writes) = crate::audit::count_accesses(&file, from)?;
+        Ok((done, reads, writes))
+    }
+}
+
+/// This program in a guest, with the loader and the libraries it was made for.
+const WORK: &str = "/w/loader --library-path /w /w/program work";
+
+/// Lines that find a guest's NIC, name it, give it its address and take it up. Everybody's address is known from the
+/// beginning, so that no frame waits for an answer.
+fn configure(lan: Lan, guest: usize) -> String {
+    let mut lines = format!(
+        "i=$(grep -ls {} /sys/class/net/*/address); i=${{i#/sys/class/net/}}; i=${{i%/address}}; \
+         [ -n \"$i\" ] || {{ echo no NIC for {lan:?}; exit 1; }}; echo \"IF $i\"; \
+         ip addr add {}/24 dev $i && ip link set $i up || exit 1\n",
+        lan.mac(guest),
+        lan.address(guest)
+    );
+    let mut others = vec![(lan.address(1 - guest), lan.mac(1 - guest))];
+    if lan != Lan::Vale {
+        others.push((lan.host(), lan.host_mac()));
+    }
+    for (address, mac) in others {
+        lines +=
+            &format!("ip neigh replace {address} lladdr {mac} dev $i nud permanent || exit 1\n");
+    }
+    lines
+}
+
+fn trace(dir: &Path, guest: usize) -> PathBuf {
+    dir.join(format!("qemu{guest}.trace"))
+}
+
+fn socket(dir: &Path, lan: Lan, guest: usize) -> PathBuf {
+    dir.join(format!("n{}{guest}.sock", lan.number()))
+}
+
+/// A bridge with an address of the host and a TAP for each guest.
+fn network(netns: &Netns, lan: Lan) -> Result<()> {
+    let taps: Vec<String> = (0..lan.guests()).map(|guest| lan.tap(guest)).collect();
+    for tap in &taps {
+        netns.tap(tap, None)?;
+    }
+    let bridge = lan.bridge();
+    let members: Vec<&str> = taps.iter().map(String::as_str).collect();
+    netns.bridge(&bridge, &members)?;
+    netns.ip(["link", "set", &bridge, "address", &lan.host_mac()])?;
+    netns.ip(["addr", "add", &format!("{}/24", lan.host()), "dev", &bridge])?;
+    for guest in 0..lan.guests() {
+        let (address, mac) = (lan.address(guest), lan.mac(guest));
+        netns.ip([
+            "neigh",
+            "replace",
+            &address,
+            "lladdr",
+            &mac,
+            "dev",
+            &bridge,
+            "nud",
+            "permanent",
+        ])?;
+    }
+    Ok(())
+}
+
+/// The daemon of one network.
+fn serve(netns: &Netns, dir: &Path, hypernic: &Path, lan: Lan) -> Result<Daemon> {
+    let mut text = String::new();
+    if lan == Lan::Vale {
+        text.push_str("[[switch]]\nname = \"lan\"\n\n");
+    }
+    // The switch has one more, for the generator.
+    let count = lan.guests() + usize::from(lan == Lan::Vale);
+    for guest in 0..count {
+        let port = match lan {
+            Lan::Vale => "switch:lan".to_owned(),
+            _ => format!("tap:{}", lan.tap(guest)),
+        };
+        let moderation = match lan {
+            Lan::Adaptive => "adaptive",
+            _ => "guest",
+        };
+        text.push_str(&format!(
+            "[[nic]]\nname = \"n{guest}\"\nsocket-path = {:?}\nmac = \"{}\"\nport = \"{port}\"\n\
+             moderation = \"{moderation}\"\ncsb = true\n\n",
+            socket(dir, lan, guest),
+            lan.mac(guest)
+        ));
+    }
+    let file = dir.join(format!("{}.toml", lan.number()));
+    std::fs::write(&file, text).map_err(Error::io("write a configuration"))?;
+    let mut command = netns.command(hypernic);
+    command.args(["--log-format", "json", "serve"]).arg(file);
+    let log = dir.join(format!("{}.log", lan.number()));
+    let mut daemon = Daemon::start("hypernic", command, log)?;
+    daemon.expect("serving", MOMENT)?;
+    Ok(daemon)
+}
+
+fn nic(dir: &Path, lan: Lan, guest: usize) -> Nic {
+    let id = format!("n{}", lan.number());
+    if lan.ours() {
+        return Nic::vfio_user(&id, socket(dir, lan, guest));
+    }
+    let netdev = Some(Netdev::Tap {
+        ifname: lan.tap(guest),
+    });
+    let model = if lan == Lan::Qemu {
+        "e1000"
+    } else {
+        "virtio-net-pci"
+    };
+    let nic = Nic::qemu(&id, model, netdev).mac(&lan.mac(guest)).rom("");
+    if lan == Lan::NoEventIdx {
+        return nic.property("event_idx", json!(false));
+    }
+    nic
+}
+
+/// This program, its loader and its libraries, by the names they have in the guest.
+fn carried(program: &Path) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut ldd = Command::new("ldd");
+    let out = ldd.arg(program).output().map_err(Error::io("run ldd"))?;
+    let mut files = vec![("program".to_owned(), program.to_owned())];
+    files.extend(libraries(&String::from_utf8_lossy(&out.stdout)));
+    let read = |(name, path): (String, PathBuf)| {
+        let content =
+            std::fs::read(&path).map_err(Error::io(format!("read {}", path.display())))?;
+        Ok((name, content))
+    };
+    files.into_iter().map(read).collect()
+}
+
+/// What `ldd` says: "libm.so.6 => /lib/libm.so.6 (0x...)", and the loader alone on its line.
+fn libraries(text: &str) -> Vec<(String, PathBuf)> {
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [name, "=>", path, _] => Some((name.to_owned(), path.into())),
+            [path, _] if path.starts_with('/') => Some(("loader".to_owned(), path.into())),
+            _ => None,
+        }
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// Frames sent, frames received, then lines of /proc/interrupts: "21: 1234 5 IO-APIC 21-fasteoi eth0".
+fn parse_look(text: &str) -> Option<Delta> {
+    let mut lines = text.lines();
+    let mut number = || lines.next()?.trim().parse().ok();
+    let frames = (number()?, number()?);
+    let interrupts = lines
+        .flat_map(|line| {
+            let words = line.split_whitespace().skip(1);
+            words.map_while(|w| w.parse::<u64>().ok())
+        })
+        .sum();
+    Some(Delta {
+        frames,
+        interrupts,
+        ..Delta::default()
+    })
+}
+
+/// Seconds, of pktgen's "Result: OK: 101532(c95261+d6271) usec, 5000 (60byte,0frags)".
+fn elapsed(text: &str) -> Option<f64> {
+    let (_, rest) = text.split_once("Result: OK: ")?;
+    let microseconds: f64 = rest.split('(').next()?.trim().parse().ok()?;
+    (microseconds > 0.0).then_some(microseconds / 1e6)
+}
+
+/// Lines of a histogram of the kernel's: "{ work:          1 } hitcount:         17".
+fn histogram(text: &str) -> BTreeMap<u64, u64> {
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["{", "work:", work, "}", "hitcount:", hits] => {
+                Some((work.parse().ok()?, hits.parse().ok()?))
+            }
+            _ => None,
+        }
+    };
+    text.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loader_and_the_libraries_are_found() {
+        let text = "\tlinux-vdso.so.1 (0x00007f72)\n\tlibgcc_s.so.1 => /lib/x/libgcc_s.so.1 (0x00007f)\n\
+                    \tlibc.so.6 => /lib/x/libc.so.6 (0x1)\n\t/lib64/ld-linux-x86-64.so.2 (0x2)\n";
+        let names: Vec<String> = libraries(text).into_iter().map(|(n, _)| n).collect();
+        assert_eq!(names, ["libgcc_s.so.1", "libc.so.6", "loader"]);
+    }
+
+    #[test]
+    fn interrupts_of_all_queues_and_processors_are_summed() {
+        let text = "12\n34\n 40:  10  5  PCI-MSIX-0000:00:09.0  1-edge  virtio3-input.0\n 41:  2  0  PCI-MSIX x virtio3-output.0\n";
+        let delta = parse_look(text).unwrap();
+        assert_eq!((delta.frames, delta.interrupts), ((12, 34), 17));
+        assert!(parse_look("12\n").is_none());
+    }
+
+    #[test]
+    fn a_driver_gets_a_value_for_every_nic() {
+        let driver = |load, rate| Driver { load, rate }.parameters();
+        assert_eq!(driver(Load::Stock, None), "");
+        let combining = driver(Load::Combining, Some(4000));
+        assert!(combining.contains("InterruptThrottleRate=4000,4000,4000,4000 send_combining=1"));
+        assert!(driver(Load::Csb, None).starts_with("TxIntDelay=0,0,0,0 "));
+    }
+
+    #[test]
+    fn what_the_kernel_sent_took_its_time() {
+        let text = "Params: count 5000\nResult: OK: 101532(c95261+d6271) usec, 5000 (60byte,0frags)\n  49245pps\n";
+        assert_eq!(elapsed(text), Some(0.101_532));
+        assert_eq!(elapsed("Result: Idle"), None);
+    }
+
+    #[test]
+    fn a_histogram_of_polls_is_read() {
+        let text = "# event histogram\n#\n\n{ work:          0 } hitcount:          3\n{ work:         64 } hitcount:         17\n\nTotals:\n    Hits: 20\n";
+        assert_eq!(histogram(text), BTreeMap::from([(0, 3), (64, 17)]));
+    }
+}

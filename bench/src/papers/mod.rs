@@ -1,0 +1,228 @@
+//! The tables and figures of the papers, measured again: theirs beside ours.
+//!
+//! Guests run under translation where there is no KVM, so the result is not a rate but how much faster than a table's own
+//! first row each other row is, and what a packet costs in things that can be counted.
+
+mod bed;
+mod page;
+mod plan;
+mod published;
+mod sample;
+pub mod work;
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crate::error::Result;
+use crate::pairs::since;
+use crate::report::Report;
+use crate::stats::Reading;
+use crate::{Options, page::Page};
+
+use bed::Bed;
+use plan::{Experiment, Job};
+
+/// How often a bed that died is made again.
+const BEDS: usize = 4;
+
+/// What a measurement gave.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// A reading for each round, none where it was disturbed every time.
+    readings: Vec<Option<Reading>>,
+    /// Why a round failed.
+    failures: Vec<String>,
+}
+
+/// All outcomes by their measurements.
+type Outcomes = BTreeMap<Job, Outcome>;
+
+fn seconds(options: &Options) -> f64 {
+    if options.quick { 0.6 } else { 2.0 }
+}
+
+fn rounds(options: &Options) -> usize {
+    let default = if options.quick { 1 } else { 3 };
+    options.rounds.unwrap_or(default).max(1)
+}
+
+fn chosen(options: &Options) -> Vec<Experiment> {
+    let mut all = plan::experiments(options.quick);
+    all.retain(|e| options.wants(e.id));
+    all
+}
+
+/// How long the module takes, in seconds.
+pub fn estimate(options: &Options) -> f64 {
+    let jobs = plan::jobs(&chosen(options));
+    let beds = jobs.iter().map(|j| j.vcpus).max().unwrap_or(1);
+    let each = seconds(options) + 0.9;
+    let drivers = jobs.chunk_by(|a, b| (a.vcpus, a.driver) == (b.vcpus, b.driver));
+    f64::from(beds) * 40.0
+        + drivers.count() as f64 * 4.0
+        + jobs.len() as f64 * rounds(options) as f64 * each
+}
+
+/// Runs the module.
+///
+/// # Errors
+/// When the papers' numbers cannot be read; what fails while measuring is part of the report.
+pub fn run(options: &Options) -> Result<Report> {
+    let mut page = Page::new("papers", "The papers' tables and figures, measured again");
+    let published = published::Published::read()?;
+    let experiments = chosen(options);
+    let jobs = plan::jobs(&experiments);
+    let mut quiet = options.quiet();
+    let mut outcomes = Outcomes::new();
+    let start = Instant::now();
+    eprintln!(
+        "  {} measurements of {} s, {} round(s)",
+        jobs.len(),
+        seconds(options),
+        rounds(options)
+    );
+    let mut state = State::new(options);
+    // What shares guests and driver is measured in turns.
+    for group in jobs.chunk_by(|a, b| (a.vcpus, a.driver) == (b.vcpus, b.driver)) {
+        eprint!(
+            "  {} VCPU(s), driver {:?}, {} interrupts/s, {} measurements ",
+            group[0].vcpus,
+            group[0].driver.load,
+            group[0]
+                .driver
+                .rate
+                .map_or("its own".to_owned(), |r| r.to_string()),
+            group.len()
+        );
+        for round in 0..rounds(options) {
+            let mut order: Vec<&Job> = group.iter().collect();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for job in order {
+                let outcome = outcomes.entry(*job).or_default();
+                // What is not here at all is asked for once.
+                let hopeless = round > 0 && outcome.failures.len() == round;
+                if hopeless {
+                    continue;
+                }
+                let taken = state
+                    .ready(job)
+                    .and_then(|()| quiet.take(|| state.sample(job, seconds(options), round == 0)));
+                match taken {
+                    Ok(taken) => {
+                        outcome.readings.push(taken.map(|t| t.value));
+                        eprint!(".");
+                    }
+                    Err(error) => {
+                        outcome.failures.push(error.to_string());
+                        eprint!("x");
+                        state.check();
+                    }
+                }
+            }
+        }
+        eprintln!(" {}", since(start));
+    }
+    state.describe(&mut page);
+    page::write(&mut page, &published, &experiments, &outcomes, options);
+    Ok(page.finish(&quiet))
+}
+
+/// The bed there is, if there is one.
+struct State<'a> {
+    options: &'a Options,
+    bed: Option<(u32, Bed)>,
+    made: BTreeMap<u32, usize>,
+    /// Why no more beds are made.
+    refused: BTreeMap<u32, String>,
+    environment: Vec<(&'static str, String)>,
+}
+
+impl<'a> State<'a> {
+    fn new(options: &'a Options) -> Self {
+        Self {
+            options,
+            bed: None,
+            made: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            environment: Vec::new(),
+        }
+    }
+
+    /// Has guests, driver and settings as a measurement wants them.
+    fn ready(&mut self, job: &Job) -> Result<()> {
+        if self
+            .bed
+            .as_ref()
+            .is_none_or(|(vcpus, _)| *vcpus != job.vcpus)
+        {
+            self.bed = None;
+            self.make(job.vcpus)?;
+        }
+        let Some((_, bed)) = &mut self.bed else {
+            return Ok(());
+        };
+        bed.load(job.driver)?;
+        bed.tune(job.setting.lan, job.setting.offloads)
+    }
+
+    fn make(&mut self, vcpus: u32) -> Result<()> {
+        if let Some(why) = self.refused.get(&vcpus) {
+            return Err(crate::error::Error::Usage(why.clone()));
+        }
+        let made = self.made.entry(vcpus).or_default();
+        *made += 1;
+        let last = *made >= BEDS;
+        eprint!("(guests boot) ");
+        match Bed::new(&self.options.hypernic(), vcpus) {
+            Ok(bed) => {
+                if self.environment.is_empty() {
+                    self.environment = facts(&bed);
+                }
+                self.bed = Some((vcpus, bed));
+                if last {
+                    let why = format!("the guests with {vcpus} VCPU(s) ended {BEDS} times");
+                    self.refused.insert(vcpus, why);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let why = format!("no guests with {vcpus} VCPU(s): {error}");
+                self.refused.insert(vcpus, why);
+                Err(error)
+            }
+        }
+    }
+
+    fn sample(&self, job: &Job, seconds: f64, traced: bool) -> Result<Reading> {
+        match &self.bed {
+            Some((_, bed)) => sample::take(bed, job, seconds, traced),
+            None => Err(crate::error::Error::Usage("there are no guests".to_owned())),
+        }
+    }
+
+    /// After a failure: guests that do not answer any more are given up.
+    fn check(&mut self) {
+        if self.bed.as_ref().is_some_and(|(_, bed)| !bed.lives()) {
+            self.bed = None;
+        }
+    }
+
+    fn describe(&self, page: &mut Page) {
+        for (key, value) in &self.environment {
+            page.environment(key, value.clone());
+        }
+    }
+}
+
+/// What the guests are.
+fn facts(bed: &Bed) -> Vec<(&'static str, String)> {
+    let kernel = bed.guests[0].run("uname -rv").unwrap_or_default();
+    let accelerator = bed.rig.accel().map(|a| a.to_string());
+    vec![
+        ("qemu", bed.rig.qemu().version().to_owned()),
+        ("accelerator", accelerator.unwrap_or_default()),
+        ("guest_kernel", kernel.trim().to_owned()),
+    ]
+}

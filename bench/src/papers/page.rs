@@ -1,0 +1,635 @@
+//! The page: each table of the papers beside ours.
+
+use rig::paired::median;
+use serde_json::{Value, json};
+
+use super::bed::Lan;
+use super::plan::{Experiment, Job, Line, Look, Stream};
+use super::published::{COUNTS, Published, note};
+use super::{Outcome, Outcomes, rounds, seconds};
+use crate::page::Page;
+use crate::stats::{Reading, Summary, figure};
+use crate::{Options, chart};
+
+/// A speed-up that differs by more than this factor from the paper's has another shape.
+const SHAPE: f64 = 2.0;
+
+/// What a line came to.
+struct Found<'a> {
+    line: &'a Line,
+    /// The measurement that counts: the only one, or the best of a curve.
+    best: Option<(&'a Job, &'a Outcome)>,
+    /// Why there is none.
+    why: String,
+}
+
+impl<'a> Found<'a> {
+    fn of(line: &'a Line, outcomes: &'a Outcomes) -> Self {
+        let all = || line.jobs.iter().filter_map(|j| outcomes.get_key_value(j));
+        let best = all().filter(|(_, o)| o.value().is_some()).max_by(|a, b| {
+            let value = |o: &Outcome| o.value().unwrap_or(f64::MIN);
+            value(a.1).total_cmp(&value(b.1))
+        });
+        let why = match all().find_map(|(_, o)| o.failures.first()) {
+            Some(why) => format!("failed: {}", one_line(why)),
+            None if all().next().is_some() => "disturbed every time".to_owned(),
+            None => "not measured".to_owned(),
+        };
+        Self { line, best, why }
+    }
+
+    fn value(&self) -> Option<f64> {
+        self.best.and_then(|(_, o)| o.value())
+    }
+
+    fn count(&self, name: &str) -> Option<f64> {
+        self.best
+            .and_then(|(_, o)| o.field(&|r| r.raw["per"][name].as_f64()))
+    }
+
+    fn raw(&self, name: &str) -> Option<f64> {
+        self.best
+            .and_then(|(_, o)| o.field(&|r| r.raw[name].as_f64()))
+    }
+
+    /// The line's name, with what sends where it is not a program.
+    fn name(&self) -> String {
+        match self.line.jobs.first() {
+            Some(job) if job.stream == Stream::Kernel => format!("{}, pktgen", self.line.label),
+            _ => self.line.label.clone(),
+        }
+    }
+
+    fn vcpus(&self) -> u32 {
+        self.line.jobs.first().map_or(1, |j| j.vcpus)
+    }
+
+    fn theirs(&self, published: &Published, key: &str) -> Option<f64> {
+        let (table, row) = self.line.theirs;
+        published.figure(table, row, self.vcpus(), key)
+    }
+
+    /// Whether two lines can be compared.
+    fn beside(&self, other: &Self) -> bool {
+        let way = |f: &Self| {
+            let kind = |j: &Job| (j.vcpus, j.way, std::mem::discriminant(&j.stream));
+            f.line.jobs.first().map(kind)
+        };
+        self.line.metric == other.line.metric && way(self) == way(other)
+    }
+}
+
+impl Outcome {
+    fn readings(&self) -> impl Iterator<Item = &Reading> {
+        self.readings.iter().flatten()
+    }
+
+    /// The median of all rounds.
+    fn value(&self) -> Option<f64> {
+        self.field(&|r| Some(r.value))
+    }
+
+    fn field(&self, pick: &dyn Fn(&Reading) -> Option<f64>) -> Option<f64> {
+        let values: Vec<f64> = self.readings().filter_map(pick).collect();
+        median(&values)
+    }
+
+    fn summary(&self) -> Option<Summary> {
+        let values: Vec<f64> = self.readings().map(|r| r.value).collect();
+        Summary::of(&values)
+    }
+}
+
+/// Messages of several lines fit into no table.
+fn one_line(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let mut line = words.join(" ").replace('|', "/");
+    if let Some((at, _)) = line.char_indices().nth(160) {
+        line.truncate(at);
+        line.push('…');
+    }
+    line
+}
+
+fn shown(value: Option<f64>) -> String {
+    value.map_or("–".to_owned(), small)
+}
+
+/// Counts per packet are small and their smallness is the point.
+fn small(value: f64) -> String {
+    if value > 0.0 && value < 0.01 {
+        format!("{value:.5}")
+    } else {
+        figure(value)
+    }
+}
+
+/// "theirs / **ours**".
+fn pair(theirs: Option<f64>, ours: Option<f64>) -> String {
+    match (theirs, ours) {
+        (None, None) => "–".to_owned(),
+        (None, Some(ours)) => format!("**{}**", small(ours)),
+        (theirs, ours) => format!("{} / **{}**", shown(theirs), shown(ours)),
+    }
+}
+
+/// Writes all of it.
+pub fn write(
+    page: &mut Page,
+    published: &Published,
+    experiments: &[Experiment],
+    outcomes: &Outcomes,
+    options: &Options,
+) {
+    preface(page, published, options);
+    for experiment in experiments {
+        section(page, published, experiment, outcomes);
+    }
+    page.data("measurements", raw(outcomes));
+}
+
+fn preface(page: &mut Page, published: &Published, options: &Options) {
+    page.text(&format!(
+        "Theirs / **ours** in each cell, ours alone where the paper has no such row; each measurement is {} s long and taken {} \
+         time(s), medians. *× base* is the rate over that of the table's first row with the same way, figure and number of VCPUs, \
+         theirs over theirs and ours over ours: with guests under translation this, and the counts for each packet, are the result, and \
+         rates stand beside the papers' as context.",
+        seconds(options),
+        rounds(options)
+    ));
+    page.list(&[
+        "*itr=N* is a moderation delay of N times 250 ns, *mair=N* the most interrupts a second that the driver asks for (the \
+         driver's `InterruptThrottleRate`), *SC* Send Combining, *CSB* the status block: the patched driver of `guest/linux`, loaded without \
+         transmit delays of its own (`TxIntDelay=0 TxAbsIntDelay=0`) on a NIC with `moderation = \"guest\"`. *stock driver, adaptive* is the \
+         stock driver's defaults on a NIC as the daemon is by default.".to_owned(),
+        "*QEMU* rows are QEMU's own e1000 with the same driver in the same guest, *virtio* its virtio-net, both over TAP without vhost. QEMU \
+         raises at most 7813 e1000 interrupts a second whatever the driver asks for.".to_owned(),
+        "Small packets are datagrams of 18 bytes in frames of 60 (the papers' 8 bytes are padded to the same frame), sent by a loop around \
+         `send` and read by a loop around `recv`; rows with *pktgen* have them sent by the guest's kernel, which under translation is the faster \
+         sender by far and so the one that shows what batching does; TCP is in writes of 1460 bytes, TCPw of 16 KiB; RR is one byte there and back. \
+         Segmentation offloads are off in guests and on the bridge, except for nic-emu's figures. Mbit/s count the frame without its CRC.".to_owned(),
+        "Over TAP each NIC's TAP is a member of a bridge with an address of the host; guest to guest goes over that bridge. The switch is \
+         the daemon's own, in place of VALE.".to_owned(),
+        "Counted per frame of both directions (guest to guest: per frame sent by either, the costs of both guests together). Register reads \
+         and writes, notifications (writes of TDT and RDT), messages and system calls are the daemon's own counters (system \
+         calls: those on sockets, TAPs, eventfds and timers, and its waits); interrupts are the guest's `/proc/interrupts`. QEMU's register \
+         accesses come from its trace of memory regions in a short run of their own (guest to host). – is not counted.".to_owned(),
+        format!("≠ marks a speed-up that is more than {SHAPE} times, or less than 1/{SHAPE} of, the paper's."),
+    ]);
+    let papers = published.papers();
+    page.list(
+        &papers
+            .iter()
+            .map(|(name, title)| format!("*{name}*: {title}"))
+            .collect::<Vec<_>>(),
+    );
+}
+
+fn section(page: &mut Page, published: &Published, experiment: &Experiment, outcomes: &Outcomes) {
+    page.heading(&format!(
+        "{}: {}",
+        published.place(experiment.id),
+        experiment.title
+    ));
+    for says in published.says(experiment.id) {
+        page.text(&format!("*Paper*: {says}"));
+    }
+    let found: Vec<Found<'_>> = experiment
+        .lines
+        .iter()
+        .map(|line| Found::of(line, outcomes))
+        .collect();
+    let differs = match experiment.look {
+        Look::Times => times(page, experiment, &found),
+        Look::Polls => polls(page, published, &found),
+        _ => table(page, published, &found),
+    };
+    match experiment.look {
+        Look::Bars => bars(page, published, experiment, &found),
+        Look::Sweep => sweep(page, experiment, &found),
+        Look::Curves => curves(page, experiment, outcomes),
+        Look::Times | Look::Polls => {}
+    }
+    let note = note(experiment.id);
+    if !note.is_empty() {
+        page.text(&format!("*Why ours differs*: {note}"));
+    } else if !differs.is_empty() {
+        page.text(&format!(
+            "Another shape than the paper's: {}. No reason has been shown yet.",
+            differs.join("; ")
+        ));
+    }
+}
+
+/// One row for each line; gives those that differ in shape.
+fn table(page: &mut Page, published: &Published, found: &[Found<'_>]) -> Vec<String> {
+    let mut rows = Vec::new();
+    let mut differs = Vec::new();
+    for f in found {
+        let base = found.iter().find(|b| b.beside(f));
+        let Some(stream) = f.line.jobs.first().map(|j| j.stream) else {
+            continue;
+        };
+        let unit = stream.metric().1;
+        let label = format!(
+            "{}{}",
+            match f.line.metric {
+                "kpps" => String::new(),
+                metric => format!("{} ", metric.to_uppercase()),
+            },
+            f.name()
+        );
+        let Some((job, outcome)) = f.best else {
+            let mut row = vec![label, f.vcpus().to_string(), f.why.clone()];
+            row.resize(10, String::new());
+            rows.push(row);
+            continue;
+        };
+        let theirs = f.theirs(published, f.line.metric);
+        let spread = outcome
+            .summary()
+            .filter(|s| s.count > 1)
+            .map_or(String::new(), |s| {
+                format!(" ({}–{})", figure(s.min), figure(s.max))
+            });
+        let mut rate = format!("{}{spread} {unit}", pair(theirs, f.value()));
+        if let Stream::Paced(_) | Stream::Generated(_) = job.stream {
+            rate.push_str(&format!(" of {}", shown(f.raw("offered_kpps"))));
+        }
+        if let (Stream::Small | Stream::Kernel | Stream::Large, Some(received)) =
+            (stream, f.raw("received_kpps"))
+        {
+            rate.push_str(&format!(", {} received", figure(received)));
+        }
+        let over = |a: Option<f64>, b: Option<f64>| Some(a? / b?).filter(|v| v.is_finite());
+        let base_theirs = base.and_then(|b| b.theirs(published, b.line.metric));
+        let ups = (
+            over(theirs, base_theirs),
+            over(f.value(), base.and_then(Found::value)),
+        );
+        let differ = matches!(ups, (Some(a), Some(b)) if b / a > SHAPE || a / b > SHAPE);
+        if differ {
+            differs.push(format!("{label} ({} VCPU)", f.vcpus()));
+        }
+        let mbit = match stream {
+            Stream::Large => f.theirs(published, "udp1460_mbit"),
+            _ => f.theirs(published, "mbit"),
+        };
+        let mut row = vec![
+            label,
+            f.vcpus().to_string(),
+            rate,
+            format!("{}{}", pair(ups.0, ups.1), if differ { " ≠" } else { "" }),
+            pair(mbit, f.raw("mbit")),
+        ];
+        let (place, name) = f.line.theirs;
+        for count in COUNTS {
+            let theirs = published.per_packet(place, name, f.vcpus(), count);
+            row.push(pair(theirs, f.count(count)));
+        }
+        row.push(shown(f.count("messages")));
+        row.push(shown(f.count("calls")));
+        rows.push(row);
+    }
+    page.table(
+        &[
+            "",
+            "VCPUs",
+            "rate",
+            "× base",
+            "Mbit/s",
+            "register reads",
+            "writes",
+            "notifications",
+            "interrupts",
+            "messages",
+            "system calls",
+        ],
+        &rows,
+    );
+    differs
+}
+
+/// Round trips.
+fn times(page: &mut Page, experiment: &Experiment, found: &[Found<'_>]) -> Vec<String> {
+    let rows: Vec<Vec<String>> = found
+        .iter()
+        .map(|f| {
+            if f.best.is_none() {
+                let mut row = vec![f.line.label.clone(), f.why.clone()];
+                row.resize(6, String::new());
+                return row;
+            }
+            vec![
+                f.line.label.clone(),
+                shown(f.raw("p0")),
+                shown(f.value()),
+                shown(f.raw("p99")),
+                shown(f.raw("answered").map(|v| (1.0 - v) * 100.0)),
+                shown(f.count("interrupts")),
+            ]
+        })
+        .collect();
+    page.table(
+        &[
+            "",
+            "least, us",
+            "median",
+            "p99",
+            "not answered, %",
+            "interrupts per frame",
+        ],
+        &rows,
+    );
+    let sets: Vec<(String, Vec<f64>)> = found
+        .iter()
+        .filter_map(|f| {
+            let (_, outcome) = f.best?;
+            let all = outcome
+                .readings()
+                .flat_map(|r| r.raw["us"].as_array().into_iter().flatten())
+                .filter_map(Value::as_f64);
+            Some((f.line.label.clone(), all.collect()))
+        })
+        .collect();
+    if !sets.is_empty() {
+        let plot = chart::distributions(&plain(experiment.id), experiment.title, "us (log)", &sets);
+        page.plot(plot);
+    }
+    page.text(
+        "A program on the host asks, one in the guest answers (theirs: a generator on another machine and XDP in the guest).",
+    );
+    Vec::new()
+}
+
+/// Table 3.3.
+fn polls(page: &mut Page, published: &Published, found: &[Found<'_>]) -> Vec<String> {
+    let mut rows = Vec::new();
+    for f in found {
+        for size in ["0", "1", "2", "3+"] {
+            let ours = f
+                .best
+                .and_then(|(_, o)| o.field(&|r| r.raw["polls"][size].as_f64()));
+            rows.push(vec![
+                size.to_owned(),
+                shown(published.figure("t3.3", size, 1, "percent")),
+                ours.map_or(f.why.clone(), |v| format!("**{}**", figure(v))),
+            ]);
+        }
+    }
+    page.table(&["packets", "theirs, %", "ours, %"], &rows);
+    page.text("Counted in the guest by the kernel's tracepoint `napi:napi_poll`.");
+    Vec::new()
+}
+
+/// Speed-ups, theirs and ours in turn.
+fn bars(page: &mut Page, published: &Published, experiment: &Experiment, found: &[Found<'_>]) {
+    let mut metrics: Vec<&str> = found.iter().map(|f| f.line.metric).collect();
+    metrics.dedup();
+    let several = metrics.len() > 1;
+    metrics.sort_unstable();
+    metrics.dedup();
+    for metric in metrics {
+        let mut rows: Vec<chart::Bar> = Vec::new();
+        for f in found.iter().filter(|f| f.line.metric == metric) {
+            let base = found.iter().find(|b| b.beside(f));
+            let name = format!("{} {}v", f.name(), f.vcpus());
+            let theirs = f.theirs(published, metric).zip(
+                base.and_then(|b| b.theirs(published, metric))
+                    .filter(|b| *b > 0.0),
+            );
+            if let Some((value, base)) = theirs {
+                let up = value / base;
+                rows.push((format!("{name} (paper)"), up, up, up));
+            }
+            let summary = f.best.and_then(|(_, o)| o.summary());
+            if let Some((s, base)) = summary.zip(base.and_then(Found::value)) {
+                rows.push((name, s.median / base, s.min / base, s.max / base));
+            }
+        }
+        if rows.is_empty() {
+            continue;
+        }
+        let (name, title) = if several {
+            (
+                format!("{}-{metric}", plain(experiment.id)),
+                format!("{}: {}", experiment.title, metric.to_uppercase()),
+            )
+        } else {
+            (plain(experiment.id), experiment.title.to_owned())
+        };
+        page.plot(chart::bars(&name, &title, "× base (log)", &rows));
+    }
+}
+
+/// The number in "mair=4000".
+fn number(label: &str) -> Option<f64> {
+    label.split_once('=')?.1.parse().ok()
+}
+
+fn sweep(page: &mut Page, experiment: &Experiment, found: &[Found<'_>]) {
+    let points: Vec<(f64, f64)> = found
+        .iter()
+        .filter_map(|f| Some((number(&f.line.label)?, f.value()?)))
+        .collect();
+    if points.is_empty() {
+        return;
+    }
+    let sets = [chart::Set {
+        name: "ours".to_owned(),
+        points,
+    }];
+    let scales = chart::Scales {
+        x: ("interrupts allowed, 1/s (log)", true),
+        y: ("kpps", false),
+    };
+    page.plot(chart::lines(
+        &plain(experiment.id),
+        experiment.title,
+        scales,
+        &sets,
+    ));
+}
+
+fn curves(page: &mut Page, experiment: &Experiment, outcomes: &Outcomes) {
+    let mut sets = Vec::new();
+    let mut rows = Vec::new();
+    for line in &experiment.lines {
+        let mut points: Vec<(f64, f64)> = line
+            .jobs
+            .iter()
+            .filter_map(|job| {
+                let outcome = outcomes.get(job)?;
+                let offered = outcome.field(&|r| r.raw["offered_kpps"].as_f64())?;
+                Some((offered, outcome.value()?))
+            })
+            .collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let peak = points.iter().map(|p| p.1).fold(0.0, f64::max);
+        if let (Some(last), true) = (points.last(), peak > 0.0) {
+            rows.push(vec![
+                line.label.clone(),
+                points
+                    .iter()
+                    .map(|(x, y)| format!("{} → {}", figure(*x), figure(*y)))
+                    .collect::<Vec<_>>()
+                    .join(", "),
+                figure(peak),
+                figure(last.0 / peak),
+                format!("**{}**", figure(last.1 / peak)),
+            ]);
+        }
+        sets.push(chart::Set {
+            name: line.label.clone(),
+            points,
+        });
+    }
+    page.table(
+        &[
+            "",
+            "offered → received, kpps",
+            "peak",
+            "most offered / peak",
+            "received then / peak",
+        ],
+        &rows,
+    );
+    if sets.iter().all(|s| s.points.is_empty()) {
+        return;
+    }
+    let scales = chart::Scales {
+        x: ("offered, kpps (log)", true),
+        y: ("received by the program, kpps", false),
+    };
+    page.plot(chart::lines(
+        &plain(experiment.id),
+        experiment.title,
+        scales,
+        &sets,
+    ));
+}
+
+/// An id as part of a file's name.
+fn plain(id: &str) -> String {
+    id.replace('.', "_")
+}
+
+/// Everything that was measured.
+fn raw(outcomes: &Outcomes) -> Value {
+    let one = |(job, outcome): (&Job, &Outcome)| {
+        let samples: Vec<Value> = outcome
+            .readings
+            .iter()
+            .map(|r| match r {
+                Some(r) => json!({"counted": r.raw, "value": r.value}),
+                None => Value::Null,
+            })
+            .collect();
+        json!({
+            "id": job.key(), "unit": job.stream.metric().1, "ours": job.setting.lan.ours(),
+            "over_switch": job.setting.lan == Lan::Vale, "interrupts_allowed": job.driver.rate,
+            "driver": format!("{:?}", job.driver.load), "samples": samples, "failed": outcome.failures,
+        })
+    };
+    outcomes.iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::experiments;
+    use super::*;
+    use crate::quiet::Quiet;
+
+    fn measured(value: f64) -> Outcome {
+        let raw = json!({
+            "mbit": 9.9, "offered_kpps": 2.0 * value, "received_kpps": value, "us": [1.0, 2.0], "p0": 1.0,
+            "per": {"reads": 0.0036, "writes": 1.5, "notifications": 0.25, "interrupts": 0.5, "messages": 4.0, "calls": 7.0},
+            "polls": {"0": 1.0, "1": 97.0, "2": 1.0, "3+": 1.0},
+        });
+        Outcome {
+            readings: vec![Some(Reading { value, raw })],
+            failures: Vec::new(),
+        }
+    }
+
+    fn text(outcomes: &Outcomes, experiments: &[Experiment]) -> String {
+        let published = Published::read().unwrap();
+        let mut page = Page::new("test", "A test");
+        for experiment in experiments {
+            section(&mut page, &published, experiment, outcomes);
+        }
+        page.data("measurements", raw(outcomes));
+        page.finish(&Quiet::new(true, 1)).markdown
+    }
+
+    #[test]
+    fn theirs_stands_beside_ours_with_speed_ups_and_counts() {
+        let all = experiments(true);
+        let chosen = &all[..1];
+        let outcomes: Outcomes = super::super::plan::jobs(chosen)
+            .into_iter()
+            .map(|job| {
+                (
+                    job,
+                    measured(if job.setting.name == "itr=0" {
+                        10.0
+                    } else {
+                        20.0
+                    }),
+                )
+            })
+            .collect();
+        let text = text(&outcomes, chosen);
+        let row = text
+            .lines()
+            .find(|l| l.starts_with("| mair=4000 | 1 |"))
+            .unwrap();
+        assert!(row.contains("47.8 / **20.0**"), "{row}");
+        assert!(row.contains("2.32 / **2.00** |"), "{row}");
+        assert!(row.contains("0.241 / **0.00360**"), "{row}");
+        // 7.9 times in the paper, twice here.
+        let row = text
+            .lines()
+            .find(|l| l.starts_with("| mair=4000 SC | 1 |"))
+            .unwrap();
+        assert!(row.contains('≠'), "{row}");
+        assert!(text.contains("No reason has been shown yet"), "{text}");
+    }
+
+    #[test]
+    fn what_failed_is_a_row_with_its_reason_and_the_rest_is_there() {
+        let all = experiments(true);
+        let chosen = &all[..1];
+        let outcomes: Outcomes = super::super::plan::jobs(chosen)
+            .into_iter()
+            .map(|job| {
+                let failed = Outcome {
+                    readings: Vec::new(),
+                    failures: vec!["the guest\nended | badly".to_owned()],
+                };
+                let good = job.setting.name == "itr=0";
+                (job, if good { measured(10.0) } else { failed })
+            })
+            .collect();
+        let text = text(&outcomes, chosen);
+        assert!(
+            text.contains("| mair=4000 | 1 | failed: the guest ended / badly |"),
+            "{text}"
+        );
+        assert!(text.contains("20.6 / **10.0**"), "{text}");
+    }
+
+    #[test]
+    fn every_section_is_written_with_and_without_figures() {
+        let all = experiments(false);
+        let outcomes: Outcomes = super::super::plan::jobs(&all)
+            .into_iter()
+            .map(|job| (job, measured(5.0)))
+            .collect();
+        let full = text(&outcomes, &all);
+        assert_eq!(full.matches("\n## ").count(), all.len());
+        assert!(full.contains("plots/test-f3_3.svg") && full.contains("plots/test-n6_2.svg"));
+        let empty = text(&Outcomes::new(), &all);
+        assert!(empty.contains("not measured"), "{empty}");
+    }
+}
