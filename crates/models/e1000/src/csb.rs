@@ -157,7 +157,7 @@ impl Shared {
     /// CSBAL was written.
     pub(crate) fn write_csbal(&self, env: &Env, value: u32) {
         self.csb.change(|place| place.low = value);
-        self.csb_off(env);
+        self.csb_gone(env);
     }
 
     /// CSBAH was written. Between two addresses there is no page.
@@ -167,7 +167,7 @@ impl Shared {
                 place.low = 0;
                 place.high = value;
             });
-            self.csb_off(env);
+            self.csb_gone(env);
         }
     }
 
@@ -177,10 +177,17 @@ impl Shared {
             place.low = low;
             place.high = high;
         });
-        self.csb_off(env);
+        self.csb_gone(env);
     }
 
-    /// Interrupts are as without a block.
+    /// The page is another now, or none: what was said in it is forgotten.
+    fn csb_gone(&self, env: &Env) {
+        self.csb.on.store(false, Ordering::Release);
+        self.csb.ask.store(false, Ordering::Release);
+        self.irq.lock().forget_csb(env);
+    }
+
+    /// The guest does not want the block: interrupts are as without.
     fn csb_off(&self, env: &Env) {
         if self.csb.on.swap(false, Ordering::AcqRel) {
             self.irq.lock().ungate(env);
@@ -216,7 +223,7 @@ impl Shared {
             self.csb.set.store(false, Ordering::Release);
             drop(now);
             count(&self.counters.csb_unmapped, 1);
-            self.csb_off(env);
+            self.csb_gone(env);
         }
         None
     }

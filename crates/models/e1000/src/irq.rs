@@ -277,6 +277,12 @@ impl Irq {
         self.apply(env);
     }
 
+    /// As [`Irq::ungate`], and there is nothing to look into.
+    pub(crate) fn forget_csb(&mut self, env: &Env) {
+        self.second = None;
+        self.ungate(env);
+    }
+
     /// What the guest wants to hear of now, whatever it said before.
     pub(crate) fn regate(&mut self, env: &Env, tx: bool, rx: bool) {
         if self.gate.is_some() {

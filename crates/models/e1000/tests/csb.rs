@@ -398,6 +398,13 @@ fn a_call_that_an_old_driver_loses_is_made_up_for() {
     put(&m, at::GUEST_RDT, 5);
     m.sleep(10_000_000);
     assert_eq!(m.counter("rx_frames"), u64::from(LEN));
+    // Taken away, it is not looked into.
+    assert!(m.armed().is_none());
+    assert!(send(&mut m, 6));
+    assert!(m.armed().is_some());
+    m.w(u64::from(CSBAL), 0);
+    assert_eq!(m.armed(), None);
+    m.w(u64::from(CSBAL), BLOCK as u32);
     // At rest nothing ticks, not even where a guest leaves frames waiting.
     m.sleep(100_000_000);
     assert_eq!(m.armed(), None);

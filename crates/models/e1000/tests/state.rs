@@ -428,6 +428,22 @@ fn a_damaged_state_is_refused_wherever_it_is_damaged() {
 }
 
 #[test]
+fn what_was_left_undone_is_saved_the_same_again() {
+    let mut m = Machine::default();
+    m.tx_on(8);
+    *m.wire.room.lock().expect("room") = Some(0);
+    m.poke(TX_BUFFERS, &plain(PEER, 60));
+    m.tx_desc(0, TX_BUFFERS, legacy(60, EOP));
+    m.w(reg::TDT, 1);
+    // The work was begun, and waits for the wire.
+    let blob = m.nic.control.save(&m.env);
+    assert!(saved(&m).transmitter.unfinished);
+    let mut other = hypernic_e1000::new(Config::new(MAC));
+    other.control.load(&m.env, &blob).expect("loads");
+    assert_eq!(other.control.save(&m.env), blob);
+}
+
+#[test]
 fn what_an_older_program_did_not_have_is_as_after_reset() {
     let mut state = saved(&busy());
     state.registers.retain(|words| words.offset != 0x0e00);

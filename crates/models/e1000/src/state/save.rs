@@ -77,8 +77,8 @@ impl Registers {
             phy_loopback: phy_loopback.load(Ordering::Acquire),
             bus_master: bus_master.load(Ordering::Acquire),
             d3: *wake.d3.lock(),
-            // What was said in a CSB is said again.
-            tx_work: *tx || csb.is_set(),
+            // What was begun is gone on with, and what was said in a CSB is said again.
+            tx_work: *tx || transmitter.unfinished || csb.is_set(),
             rx_work: *rx || csb.is_set(),
             eeprom: save_eeprom(eeprom),
             phy: save_phy(phy),
