@@ -32,6 +32,11 @@
  */
 #define CSB_PATIENCE	1000000
 
+/* How many rounds without a packet the NIC is asked to go before it sleeps: some
+ * tens of microseconds of its processor, for which a sender seldom calls.
+ */
+#define CSB_ROUNDS	64
+
 /* Each side writes its own half, on cache lines of its own. */
 struct csb_page {
 	/* written by the guest */
@@ -114,7 +119,7 @@ static inline bool csb_start(struct csb *csb, u32 rdt)
 	page->guest_need_rxkick = cpu_to_le32(1);
 	page->host_need_txkick = cpu_to_le32(1);
 	page->host_rxkick_at = CSB_NONE;
-	page->host_txcycles_lim = cpu_to_le32(1);
+	page->host_txcycles_lim = cpu_to_le32(CSB_ROUNDS);
 	page->guest_csb_on = cpu_to_le32(1);
 	csb->on = true;
 	wmb();	/* before the register that makes the NIC look */
