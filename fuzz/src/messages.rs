@@ -194,8 +194,9 @@ fn serve(setup: u8, input: &mut Input<'_>) {
     let Ok(server) = Server::new(description, Listener::from_connected(end)) else {
         return;
     };
+    let Ok(dma) = server.dma() else { return };
     let device = Registers {
-        dma: server.dma(),
+        dma,
         irq: server.interrupts(),
         accesses: 0,
         asked: 0,

@@ -50,7 +50,7 @@ fn idle(nics: u64) {
     let (memory, fds, threads) = holdings(pid);
     println!("{nics} NICs: {memory} KiB, {fds} descriptors, {threads} threads; one: {alone:?}");
     assert_eq!(threads, alone.2, "a NIC has no thread of its own");
-    assert!(fds - alone.1 <= 4 * nics, "{fds} descriptors");
+    assert!(fds - alone.1 <= 3 * nics, "{fds} descriptors");
     let mut clients: Vec<_> = (0..nics)
         .map(|n| Client::connect(dir.path().join(format!("{n}.sock"))).expect("connect"))
         .collect();
@@ -63,7 +63,7 @@ fn idle(nics: u64) {
         memory - alone.0 <= 128 * nics,
         "{memory} KiB for {nics} NICs"
     );
-    assert!(fds - alone.1 <= 5 * nics, "{fds} descriptors");
+    assert!(fds - alone.1 <= 4 * nics, "{fds} descriptors");
     assert_eq!(threads, alone.2);
     // Nothing is looked at while nothing happens (and nobody was told to stay awake). Asking costs a turn of each, and no other.
     let turns = |c: &Counters| (c.total("worker", "turns"), c.total("worker", "poll_calls"));

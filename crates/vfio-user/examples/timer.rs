@@ -38,7 +38,7 @@ impl Timer {
     fn new(server: &Server) -> Self {
         Self {
             irq: server.interrupts(),
-            dma: server.dma(),
+            dma: server.dma().expect("a descriptor"),
             scratch: 0,
             count: 0,
             target: 0,

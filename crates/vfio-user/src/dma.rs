@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use guest_mem::{Fault, FaultKind, Memory};
@@ -90,7 +90,9 @@ struct Shared {
     memory: Memory,
     queue: Mutex<Queue>,
     filled: AtomicBool,
-    wake: OwnedFd,
+    /// Made when somebody wants to ask for memory: most devices never do, and a descriptor for each
+    /// of a thousand of them is a thousand.
+    wake: OnceLock<OwnedFd>,
 }
 
 thread_local! {
@@ -108,14 +110,28 @@ thread_local! {
 pub struct Dma(Arc<Shared>);
 
 impl Dma {
-    pub(crate) fn new(memory: Memory) -> std::io::Result<Self> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Self(Arc::new(Shared {
+    pub(crate) fn new(memory: Memory) -> Self {
+        Self(Arc::new(Shared {
             memory,
             queue: Mutex::default(),
             filled: AtomicBool::new(false),
-            wake: rustix::event::eventfd(0, flags)?,
-        })))
+            wake: OnceLock::new(),
+        }))
+    }
+
+    /// Makes what wakes the server, and has it watched, unless that was done.
+    pub(crate) fn make_wake(
+        &self,
+        watch: impl FnOnce(BorrowedFd<'_>) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        if self.0.wake.get().is_none() {
+            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+            let fd = rustix::event::eventfd(0, flags)?;
+            watch(fd.as_fd())?;
+            // A second one, of another thread's, is closed, and nobody watches what is closed.
+            let _ = self.0.wake.set(fd);
+        }
+        Ok(())
     }
 
     /// The mapped part of guest memory.
@@ -185,7 +201,7 @@ impl Dma {
         }
         let waiter = Arc::new(Waiter::default());
         self.enqueue(write, iova, data, Some(Arc::clone(&waiter)))?;
-        let _ = event::signal(self.0.wake.as_fd());
+        self.wake();
         let mut outcome = waiter.outcome.lock();
         waiter
             .done
@@ -219,7 +235,7 @@ impl Dma {
         drop(queue);
         self.0.filled.store(true, Ordering::Release);
         if INSIDE.get() != self.key() {
-            let _ = event::signal(self.0.wake.as_fd());
+            self.wake();
         }
         Ok(token)
     }
@@ -233,8 +249,14 @@ impl Dma {
         Inside(INSIDE.replace(self.key()))
     }
 
-    pub(crate) fn wake_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.0.wake.as_fd()
+    pub(crate) fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.wake.get().map(AsFd::as_fd)
+    }
+
+    fn wake(&self) {
+        if let Some(fd) = self.wake_fd() {
+            let _ = event::signal(fd);
+        }
     }
 }
 

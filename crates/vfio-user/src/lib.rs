@@ -60,7 +60,7 @@
 //!     .bar(0, Bar::memory32(4096))
 //!     .intx(1);
 //! let mut server = Server::new(description, Listener::bind(&path)?)?;
-//! let mut device = Adder { irq: server.interrupts(), dma: server.dma(), todo: None };
+//! let mut device = Adder { irq: server.interrupts(), dma: server.dma()?, todo: None };
 //! let stop = EventFd::new()?;
 //!
 //! std::thread::scope(|scope| -> Result<(), Box<dyn std::error::Error>> {

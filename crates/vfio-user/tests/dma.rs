@@ -201,7 +201,7 @@ fn waiting_inside_a_register_access_is_an_error_and_not_a_deadlock() {
     let description = common::description(&common::page(), false);
     let mut server = Server::new(description, Listener::from_connected(theirs.into())).unwrap();
     let mut device = Careless {
-        dma: server.dma(),
+        dma: server.dma().unwrap(),
         result: None,
     };
     std::thread::scope(|s| {

@@ -113,9 +113,8 @@ impl Server {
     pub fn new(description: DeviceDescription, listener: Listener) -> Result<Self, ServerError> {
         let (shape, config) = description.build()?;
         let memory = Memory::new();
-        let dma = Dma::new(memory.clone())?;
+        let dma = Dma::new(memory.clone());
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
-        watch(&epoll, dma.wake_fd(), WAKE)?;
         if let Some(fd) = listener.as_fd() {
             watch(&epoll, fd, LISTENER)?;
         }
@@ -162,8 +161,12 @@ impl Server {
     }
 
     /// The device's way to guest memory.
-    pub fn dma(&self) -> Dma {
-        self.dma.clone()
+    ///
+    /// # Errors
+    /// Descriptors ran out: whoever asks from other threads has to wake the server.
+    pub fn dma(&self) -> io::Result<Dma> {
+        self.dma.make_wake(|fd| watch(&self.epoll, fd, WAKE))?;
+        Ok(self.dma.clone())
     }
 
     /// The mapped part of guest memory.
@@ -444,7 +447,9 @@ impl Server {
             match event.data.u64() {
                 LISTENER => self.accept(device)?,
                 WAKE => {
-                    event::take(self.dma.wake_fd());
+                    if let Some(fd) = self.dma.wake_fd() {
+                        event::take(fd);
+                    }
                 }
                 TWIN => self.serve_twin(),
                 MAIN | STOP => {}

@@ -193,7 +193,7 @@ impl Rig {
         let page = page();
         let listener = Listener::bind(&path).unwrap();
         let mut server = Server::new(describe(&page), listener).unwrap();
-        let (irq, dma) = (server.interrupts(), server.dma());
+        let (irq, dma) = (server.interrupts(), server.dma().unwrap());
         let (seen, worked) = (Arc::new(Mutex::new(Vec::new())), Arc::default());
         let mut device = Notebook {
             seen: Arc::clone(&seen),
