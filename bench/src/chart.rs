@@ -129,12 +129,24 @@ pub fn distributions(name: &str, title: &str, unit: &str, sets: &[(String, Vec<f
 /// One bar: what it is, its median, its smallest and largest.
 pub type Bar = (String, f64, f64, f64);
 
-/// Horizontal bars on a logarithmic scale, with whiskers over the spread.
+/// Horizontal bars on a logarithmic scale, with whiskers over the spread. The first one stands out.
 pub fn bars(name: &str, title: &str, unit: &str, rows: &[Bar]) -> Plot {
+    bars_with(name, title, unit, rows, |i| i == 0)
+}
+
+/// The same where those stand out that `ours` names by their place.
+pub fn bars_with(
+    name: &str,
+    title: &str,
+    unit: &str,
+    rows: &[Bar],
+    ours: impl Fn(usize) -> bool,
+) -> Plot {
     let mut plot = Plot::new(name, title);
     let all: Vec<f64> = rows.iter().flat_map(|r| [r.1, r.2, r.3]).collect();
     let x = axis((unit, true), &all);
-    let left = LEFT + 170.0;
+    let longest = rows.iter().map(|r| r.0.chars().count()).max().unwrap_or(0);
+    let left = (LEFT + 170.0).max(longest as f64 * 9.0 + 12.0);
     let place = |v: f64| left + x.place(v) * (RIGHT - left);
     for (tick, label) in x.labels() {
         let at = place(tick);
@@ -146,7 +158,7 @@ pub fn bars(name: &str, title: &str, unit: &str, rows: &[Bar]) -> Plot {
     for (i, (title, mid, min, max)) in rows.iter().enumerate() {
         let y = TOP + height * (i as f64 + 0.5);
         plot.words((left - 10.0, y + 4.0), title, Anchor::End, INK);
-        let ink = colour(usize::from(i > 0) * 3);
+        let ink = colour(if ours(i) { 0 } else { 3 });
         plot.line(
             vec![(left, y), (place(*mid).max(left + 1.0), y)],
             (height * 0.5).min(18.0),

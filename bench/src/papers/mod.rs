@@ -8,6 +8,7 @@ mod page;
 mod plan;
 mod published;
 mod sample;
+mod targets;
 pub mod work;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use std::time::Instant;
 
 use crate::error::Result;
 use crate::pairs::since;
+use crate::quiet::Quiet;
 use crate::report::Report;
 use crate::stats::Reading;
 use crate::{Options, page::Page};
@@ -72,7 +74,13 @@ pub fn run(options: &Options) -> Result<Report> {
     let published = published::Published::read()?;
     let experiments = chosen(options);
     let jobs = plan::jobs(&experiments);
-    let mut quiet = options.quiet();
+    // A short run stays short.
+    let tries = if options.quick {
+        options.tries.min(3)
+    } else {
+        options.tries
+    };
+    let mut quiet = Quiet::new(options.any_load, tries);
     let mut outcomes = Outcomes::new();
     let start = Instant::now();
     eprintln!(

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::bed::Lan;
 use super::plan::{Experiment, Job, Line, Look, Stream};
 use super::published::{COUNTS, Published, note};
-use super::{Outcome, Outcomes, rounds, seconds};
+use super::{Outcome, Outcomes, rounds, seconds, targets};
 use crate::page::Page;
 use crate::stats::{Reading, Summary, figure};
 use crate::{Options, chart};
@@ -15,7 +15,7 @@ use crate::{Options, chart};
 const SHAPE: f64 = 2.0;
 
 /// What a line came to.
-struct Found<'a> {
+pub struct Found<'a> {
     line: &'a Line,
     /// The measurement that counts: the only one, or the best of a curve.
     best: Option<(&'a Job, &'a Outcome)>,
@@ -24,7 +24,8 @@ struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    fn of(line: &'a Line, outcomes: &'a Outcomes) -> Self {
+    /// What was measured for a line.
+    pub fn of(line: &'a Line, outcomes: &'a Outcomes) -> Self {
         let all = || line.jobs.iter().filter_map(|j| outcomes.get_key_value(j));
         let best = all().filter(|(_, o)| o.value().is_some()).max_by(|a, b| {
             let value = |o: &Outcome| o.value().unwrap_or(f64::MIN);
@@ -38,16 +39,19 @@ impl<'a> Found<'a> {
         Self { line, best, why }
     }
 
-    fn value(&self) -> Option<f64> {
+    /// Its figure.
+    pub fn value(&self) -> Option<f64> {
         self.best.and_then(|(_, o)| o.value())
     }
 
-    fn count(&self, name: &str) -> Option<f64> {
+    /// A count for each packet.
+    pub fn count(&self, name: &str) -> Option<f64> {
         self.best
             .and_then(|(_, o)| o.field(&|r| r.raw["per"][name].as_f64()))
     }
 
-    fn raw(&self, name: &str) -> Option<f64> {
+    /// Something else that was noted.
+    pub fn raw(&self, name: &str) -> Option<f64> {
         self.best
             .and_then(|(_, o)| o.field(&|r| r.raw[name].as_f64()))
     }
@@ -85,11 +89,12 @@ impl Outcome {
     }
 
     /// The median of all rounds.
-    fn value(&self) -> Option<f64> {
+    pub fn value(&self) -> Option<f64> {
         self.field(&|r| Some(r.value))
     }
 
-    fn field(&self, pick: &dyn Fn(&Reading) -> Option<f64>) -> Option<f64> {
+    /// The median of something in all rounds.
+    pub fn field(&self, pick: &dyn Fn(&Reading) -> Option<f64>) -> Option<f64> {
         let values: Vec<f64> = self.readings().filter_map(pick).collect();
         median(&values)
     }
@@ -142,6 +147,7 @@ pub fn write(
     options: &Options,
 ) {
     preface(page, published, options);
+    targets::write(page, experiments, outcomes);
     for experiment in experiments {
         section(page, published, experiment, outcomes);
     }
@@ -160,8 +166,9 @@ fn preface(page: &mut Page, published: &Published, options: &Options) {
     page.list(&[
         "*itr=N* is a moderation delay of N times 250 ns, *mair=N* the most interrupts a second that the driver asks for (the \
          driver's `InterruptThrottleRate`), *SC* Send Combining, *CSB* the status block: the patched driver of `guest/linux`, loaded without \
-         transmit delays of its own (`TxIntDelay=0 TxAbsIntDelay=0`) on a NIC with `moderation = \"guest\"`. *stock driver, adaptive* is the \
-         stock driver's defaults on a NIC as the daemon is by default.".to_owned(),
+         transmit delays of its own (`TxIntDelay=0 TxAbsIntDelay=0`) on a NIC with `moderation = \"guest\"`. *adaptive* is the \
+         stock driver's defaults on a NIC as the daemon is by default (`moderation = \"adaptive\"`), *fixed:4000* the same driver on a NIC \
+         that the daemon limits to 4000 interrupts a second.".to_owned(),
         "*QEMU* rows are QEMU's own e1000 with the same driver in the same guest, *virtio* its virtio-net, both over TAP without vhost. QEMU \
          raises at most 7813 e1000 interrupts a second whatever the driver asks for.".to_owned(),
         "Small packets are datagrams of 18 bytes in frames of 60 (the papers' 8 bytes are padded to the same frame), sent by a loop around \
@@ -382,43 +389,53 @@ fn polls(page: &mut Page, published: &Published, found: &[Found<'_>]) -> Vec<Str
     Vec::new()
 }
 
-/// Speed-ups, theirs and ours in turn.
+/// Speed-ups, theirs and ours in turn; a plot for each figure, sender and number of VCPUs.
 fn bars(page: &mut Page, published: &Published, experiment: &Experiment, found: &[Found<'_>]) {
-    let mut metrics: Vec<&str> = found.iter().map(|f| f.line.metric).collect();
-    metrics.dedup();
-    let several = metrics.len() > 1;
-    metrics.sort_unstable();
-    metrics.dedup();
-    for metric in metrics {
+    let kind = |f: &Found<'_>| {
+        let pktgen = f
+            .line
+            .jobs
+            .first()
+            .is_some_and(|j| j.stream == Stream::Kernel);
+        (f.vcpus(), f.line.metric, pktgen)
+    };
+    let mut kinds: Vec<_> = found.iter().map(kind).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    for (vcpus, metric, pktgen) in kinds {
         let mut rows: Vec<chart::Bar> = Vec::new();
-        for f in found.iter().filter(|f| f.line.metric == metric) {
+        let mut ours = Vec::new();
+        for f in found.iter().filter(|f| kind(f) == (vcpus, metric, pktgen)) {
             let base = found.iter().find(|b| b.beside(f));
-            let name = format!("{} {}v", f.name(), f.vcpus());
             let theirs = f.theirs(published, metric).zip(
                 base.and_then(|b| b.theirs(published, metric))
                     .filter(|b| *b > 0.0),
             );
             if let Some((value, base)) = theirs {
                 let up = value / base;
-                rows.push((format!("{name} (paper)"), up, up, up));
+                rows.push((format!("{}, paper", f.line.label), up, up, up));
+                ours.push(false);
             }
             let summary = f.best.and_then(|(_, o)| o.summary());
             if let Some((s, base)) = summary.zip(base.and_then(Found::value)) {
-                rows.push((name, s.median / base, s.min / base, s.max / base));
+                let up = |v: f64| v / base;
+                rows.push((f.line.label.clone(), up(s.median), up(s.min), up(s.max)));
+                ours.push(true);
             }
         }
-        if rows.is_empty() {
+        if !ours.contains(&true) {
             continue;
         }
-        let (name, title) = if several {
-            (
-                format!("{}-{metric}", plain(experiment.id)),
-                format!("{}: {}", experiment.title, metric.to_uppercase()),
-            )
-        } else {
-            (plain(experiment.id), experiment.title.to_owned())
-        };
-        page.plot(chart::bars(&name, &title, "× base (log)", &rows));
+        let sender = if pktgen { "-pktgen" } else { "" };
+        let name = format!("{}-{metric}{sender}-{vcpus}", plain(experiment.id));
+        let title = format!(
+            "{}: {}{}, {vcpus} VCPU",
+            experiment.title,
+            metric.to_uppercase(),
+            if pktgen { " by pktgen" } else { "" },
+        );
+        let plot = chart::bars_with(&name, &title, "times base (log)", &rows, |i| ours[i]);
+        page.plot(plot);
     }
 }
 

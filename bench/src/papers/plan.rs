@@ -154,7 +154,8 @@ const M4000: Setting = set("mair=4000", Lan::Tap, Load::Plain, MAIR);
 const M4000_SC: Setting = set("mair=4000 SC", Lan::Tap, Load::Combining, MAIR);
 const SC: Setting = set("itr=0 SC", Lan::Tap, Load::Combining, Some(0));
 const M4000_CSB: Setting = set("mair=4000 CSB", Lan::Tap, Load::Csb, MAIR);
-const ADAPTIVE: Setting = set("stock driver, adaptive", Lan::Adaptive, Load::Stock, None);
+const ADAPTIVE: Setting = set("adaptive", Lan::Adaptive, Load::Stock, None);
+const FIXED: Setting = set("fixed:4000", Lan::Fixed, Load::Stock, None);
 const QEMU: Setting = set("QEMU itr=0", Lan::Qemu, Load::Plain, Some(0));
 const QEMU_M4000: Setting = set("QEMU mair=4000", Lan::Qemu, Load::Plain, MAIR);
 const QEMU_SC: Setting = set("QEMU mair=4000 SC", Lan::Qemu, Load::Combining, MAIR);
@@ -219,7 +220,11 @@ fn thesis(quick: bool) -> Vec<Experiment> {
         of(Stream::Small).chain(of(Stream::Kernel)).collect()
     };
     let mut t31 = small(&[TAP, M4000, M4000_SC, SC], 1, "t3.1");
-    t31.extend(small(&[ADAPTIVE, QEMU, QEMU_M4000, QEMU_SC], 1, "t3.1"));
+    t31.extend(small(
+        &[ADAPTIVE, FIXED, QEMU, QEMU_M4000, QEMU_SC],
+        1,
+        "t3.1",
+    ));
     t31.extend(small(&[TAP, M4000, M4000_SC, SC], 2, "t3.1"));
     let curves = |settings: &[Setting], theirs| -> Vec<Line> {
         let of = |vcpus, rates| {
@@ -318,9 +323,10 @@ fn experiment(id: &'static str, title: &'static str, look: Look, lines: Vec<Line
     }
 }
 
-/// The columns of figure 4.
-const COLUMNS: [Stream; 5] = [
+/// The columns of figure 4, and short packets by the guest's kernel.
+const COLUMNS: [Stream; 6] = [
     Stream::Small,
+    Stream::Kernel,
     Stream::Large,
     Stream::Tcp,
     Stream::TcpW,
@@ -345,6 +351,7 @@ fn rows(lan: Lan, way: Way) -> Vec<Setting> {
             csb,
             set("itr=250 CSB", lan, Load::Csb, ITR250),
             ADAPTIVE,
+            FIXED,
         ]),
         Way::Across => rows.extend([itr250, sc, csb]),
     }
@@ -358,7 +365,9 @@ fn ancs(quick: bool) -> Vec<Experiment> {
         let mut lines = Vec::new();
         for &vcpus in vcpus {
             for stream in COLUMNS {
-                if way == Way::In && matches!(stream, Stream::Small | Stream::Large) {
+                if way == Way::In
+                    && matches!(stream, Stream::Small | Stream::Kernel | Stream::Large)
+                {
                     continue;
                 }
                 for setting in rows(lan, way) {

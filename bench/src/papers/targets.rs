@@ -1,0 +1,244 @@
+//! What was to be reached, from the same measurements.
+
+use super::Outcomes;
+use super::page::Found;
+use super::plan::{Experiment, Line, Stream};
+use crate::page::Page;
+use crate::stats::figure;
+
+/// The figure of a target and what it must be.
+struct Target {
+    what: String,
+    /// What it came to; `None` when it was not measured.
+    value: Option<f64>,
+    /// The most it may be, or the least where `at_least`.
+    limit: f64,
+    at_least: bool,
+}
+
+impl Target {
+    fn row(&self) -> Vec<String> {
+        let sign = if self.at_least { "≥" } else { "≤" };
+        let verdict = match self.value {
+            None => "not measured",
+            Some(v) if (v >= self.limit) == self.at_least || v == self.limit => "met",
+            Some(_) => "missed",
+        };
+        let shown = |v: f64| match v {
+            v if v > 0.0 && v < 0.01 => format!("{v:.5}"),
+            v => figure(v),
+        };
+        vec![
+            self.what.clone(),
+            format!("{sign} {}", shown(self.limit)),
+            self.value
+                .map_or("–".to_owned(), |v| format!("**{}**", shown(v))),
+            verdict.to_owned(),
+        ]
+    }
+}
+
+/// The lines there are, by table, name and sender.
+struct Lines<'a> {
+    experiments: &'a [Experiment],
+    outcomes: &'a Outcomes,
+}
+
+impl<'a> Lines<'a> {
+    fn line(&self, id: &str, label: &str, fits: fn(Stream) -> bool) -> Option<&'a Line> {
+        let experiment = self.experiments.iter().find(|e| e.id == id)?;
+        experiment.lines.iter().find(|l| {
+            let first = l.jobs.first();
+            l.label == label && first.is_some_and(|j| j.vcpus == 1 && fits(j.stream))
+        })
+    }
+
+    fn find(&self, id: &str, label: &str, fits: fn(Stream) -> bool) -> Option<Found<'a>> {
+        Some(Found::of(self.line(id, label, fits)?, self.outcomes))
+    }
+
+    /// What was received under the most that was offered, over the peak, and how many times the peak that was.
+    fn overload(&self, label: &str) -> Option<(f64, f64)> {
+        let line = self.line("a3", label, any)?;
+        let points = line.jobs.iter().filter_map(|job| {
+            let outcome = self.outcomes.get(job)?;
+            let offered = outcome.field(&|r| r.raw["offered_kpps"].as_f64())?;
+            Some((offered, outcome.value()?))
+        });
+        let points: Vec<(f64, f64)> = points.collect();
+        let peak = points.iter().map(|p| p.1).fold(0.0, f64::max);
+        let last = points.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+        (peak > 0.0).then_some((last.1 / peak, last.0 / peak))
+    }
+}
+
+fn any(_: Stream) -> bool {
+    true
+}
+
+fn kernel(stream: Stream) -> bool {
+    stream == Stream::Kernel
+}
+
+fn rr(stream: Stream) -> bool {
+    stream == Stream::Rr
+}
+
+/// Writes the table.
+pub fn write(page: &mut Page, experiments: &[Experiment], outcomes: &Outcomes) {
+    let rows: Vec<Vec<String>> = targets(&Lines {
+        experiments,
+        outcomes,
+    })
+    .iter()
+    .map(Target::row)
+    .collect();
+    page.heading("Targets");
+    page.text(
+        "One VCPU; the sender of small packets is pktgen, the receiver's figures are those at its critical rate. Guest to guest compares \
+         what the second guest's program received: ours on the switch, virtio-net over TAPs.",
+    );
+    page.table(&["", "target", "ours", ""], &rows);
+}
+
+fn targets(lines: &Lines<'_>) -> Vec<Target> {
+    let most = |what: &str, value, limit| Target {
+        what: what.to_owned(),
+        value,
+        limit,
+        at_least: false,
+    };
+    let least = |what: &str, value, limit| Target {
+        what: what.to_owned(),
+        value,
+        limit,
+        at_least: true,
+    };
+    let accesses = |f: &Option<Found<'_>>| {
+        let f = f.as_ref()?;
+        Some(f.count("reads")? + f.count("writes")?)
+    };
+    let count = |f: &Option<Found<'_>>, name: &str| f.as_ref()?.count(name);
+    let ratio = |a: Option<f64>, b: Option<f64>| Some(a? / b?).filter(|v| v.is_finite());
+    let stock = lines.find("t3.1", "itr=0", kernel);
+    let out = lines.find("t4.1", "mair=4000 CSB", kernel);
+    let into = lines.find("t4.3", "mair=4000 CSB", any);
+    let got = |id, label| lines.find(id, label, kernel)?.raw("received_kpps");
+    let csb = got("a4.vale", "itr=0 CSB");
+    let turns = |label| lines.find("a4.out", label, rr)?.value();
+    let mut all = vec![
+        most(
+            "Stock transmit without moderation: register accesses per packet (thesis: 6)",
+            accesses(&stock),
+            6.0,
+        ),
+        most(
+            "CSB transmit: register accesses per packet (thesis: 0.009)",
+            accesses(&out),
+            0.01,
+        ),
+        most(
+            "CSB receive: register accesses per packet (thesis: 0.036)",
+            accesses(&into),
+            0.01,
+        ),
+        most(
+            "CSB transmit: notifications per packet",
+            count(&out, "notifications"),
+            0.002,
+        ),
+        most(
+            "CSB receive: notifications per packet",
+            count(&into, "notifications"),
+            0.002,
+        ),
+        most(
+            "CSB transmit: interrupts per packet",
+            count(&out, "interrupts"),
+            0.005,
+        ),
+        most(
+            "CSB receive: interrupts per packet",
+            count(&into, "interrupts"),
+            0.012,
+        ),
+        least(
+            "Guest to guest, CSB over stock",
+            ratio(csb, got("a4.vale", "itr=0")),
+            5.0,
+        ),
+        least(
+            "Guest to guest, CSB over virtio-net",
+            ratio(csb, got("a4.tap", "virtio")),
+            1.0,
+        ),
+        least(
+            "Request and response, guest to host: adaptive over no moderation",
+            ratio(turns("adaptive"), turns("itr=0")),
+            0.95,
+        ),
+    ];
+    for label in ["itr=250", "itr=0 CSB"] {
+        let found = lines.overload(label);
+        let times = found.map_or(String::new(), |(_, times)| {
+            format!(", at {} times the peak", figure(times))
+        });
+        all.push(least(
+            &format!("Received under overload over the peak ({label}{times})"),
+            found.map(|f| f.0),
+            0.8,
+        ));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(value: Option<f64>, limit: f64, at_least: bool) -> String {
+        let target = Target {
+            what: "x".to_owned(),
+            value,
+            limit,
+            at_least,
+        };
+        target.row()[3].clone()
+    }
+
+    #[test]
+    fn limits_hold_from_their_side() {
+        assert_eq!(verdict(Some(0.009), 0.01, false), "met");
+        assert_eq!(verdict(Some(0.011), 0.01, false), "missed");
+        assert_eq!(verdict(Some(5.1), 5.0, true), "met");
+        assert_eq!(verdict(Some(4.9), 5.0, true), "missed");
+        assert_eq!(verdict(Some(5.0), 5.0, true), "met");
+        assert_eq!(verdict(Some(5.0), 5.0, false), "met");
+        assert_eq!(verdict(None, 1.0, true), "not measured");
+    }
+
+    #[test]
+    fn every_target_has_lines_that_are_measured() {
+        let outcomes = Outcomes::new();
+        for quick in [true, false] {
+            let experiments = super::super::plan::experiments(quick);
+            let lines = Lines {
+                experiments: &experiments,
+                outcomes: &outcomes,
+            };
+            let there = [
+                lines.line("t3.1", "itr=0", kernel),
+                lines.line("t4.1", "mair=4000 CSB", kernel),
+                lines.line("t4.3", "mair=4000 CSB", any),
+                lines.line("a4.vale", "itr=0 CSB", kernel),
+                lines.line("a4.vale", "itr=0", kernel),
+                lines.line("a4.tap", "virtio", kernel),
+                lines.line("a4.out", "adaptive", rr),
+                lines.line("a4.out", "itr=0", rr),
+                lines.line("a3", "itr=250", any),
+                lines.line("a3", "itr=0 CSB", any),
+            ];
+            assert!(there.iter().all(Option::is_some), "{there:?}");
+        }
+    }
+}
