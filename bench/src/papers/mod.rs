@@ -4,8 +4,10 @@
 //! first row each other row is, and what a packet costs in things that can be counted.
 
 mod bed;
+mod lan;
 mod page;
 mod plan;
+mod plots;
 mod published;
 mod sample;
 mod targets;

@@ -3,8 +3,9 @@
 use rig::paired::median;
 use serde_json::{Value, json};
 
-use super::bed::Lan;
+use super::lan::Lan;
 use super::plan::{Experiment, Job, Line, Look, Stream};
+use super::plots::{bars, curves, plain, sweep};
 use super::published::{COUNTS, Published, note};
 use super::{Outcome, Outcomes, rounds, seconds, targets};
 use crate::page::Page;
@@ -16,9 +17,10 @@ const SHAPE: f64 = 2.0;
 
 /// What a line came to.
 pub struct Found<'a> {
-    line: &'a Line,
+    /// The line.
+    pub line: &'a Line,
     /// The measurement that counts: the only one, or the best of a curve.
-    best: Option<(&'a Job, &'a Outcome)>,
+    pub best: Option<(&'a Job, &'a Outcome)>,
     /// Why there is none.
     why: String,
 }
@@ -64,17 +66,19 @@ impl<'a> Found<'a> {
         }
     }
 
-    fn vcpus(&self) -> u32 {
+    /// Processors of each guest.
+    pub fn vcpus(&self) -> u32 {
         self.line.jobs.first().map_or(1, |j| j.vcpus)
     }
 
-    fn theirs(&self, published: &Published, key: &str) -> Option<f64> {
+    /// The paper's figure.
+    pub fn theirs(&self, published: &Published, key: &str) -> Option<f64> {
         let (table, row) = self.line.theirs;
         published.figure(table, row, self.vcpus(), key)
     }
 
     /// Whether two lines can be compared.
-    fn beside(&self, other: &Self) -> bool {
+    pub fn beside(&self, other: &Self) -> bool {
         let way = |f: &Self| {
             let kind = |j: &Job| (j.vcpus, j.way, std::mem::discriminant(&j.stream));
             f.line.jobs.first().map(kind)
@@ -99,7 +103,8 @@ impl Outcome {
         median(&values)
     }
 
-    fn summary(&self) -> Option<Summary> {
+    /// The middle and the spread of all rounds.
+    pub fn summary(&self) -> Option<Summary> {
         let values: Vec<f64> = self.readings().map(|r| r.value).collect();
         Summary::of(&values)
     }
@@ -387,148 +392,6 @@ fn polls(page: &mut Page, published: &Published, found: &[Found<'_>]) -> Vec<Str
     page.table(&["packets", "theirs, %", "ours, %"], &rows);
     page.text("Counted in the guest by the kernel's tracepoint `napi:napi_poll`.");
     Vec::new()
-}
-
-/// Speed-ups, theirs and ours in turn; a plot for each figure, sender and number of VCPUs.
-fn bars(page: &mut Page, published: &Published, experiment: &Experiment, found: &[Found<'_>]) {
-    let kind = |f: &Found<'_>| {
-        let pktgen = f
-            .line
-            .jobs
-            .first()
-            .is_some_and(|j| j.stream == Stream::Kernel);
-        (f.vcpus(), f.line.metric, pktgen)
-    };
-    let mut kinds: Vec<_> = found.iter().map(kind).collect();
-    kinds.sort_unstable();
-    kinds.dedup();
-    for (vcpus, metric, pktgen) in kinds {
-        let mut rows: Vec<chart::Bar> = Vec::new();
-        let mut ours = Vec::new();
-        for f in found.iter().filter(|f| kind(f) == (vcpus, metric, pktgen)) {
-            let base = found.iter().find(|b| b.beside(f));
-            let theirs = f.theirs(published, metric).zip(
-                base.and_then(|b| b.theirs(published, metric))
-                    .filter(|b| *b > 0.0),
-            );
-            if let Some((value, base)) = theirs {
-                let up = value / base;
-                rows.push((format!("{}, paper", f.line.label), up, up, up));
-                ours.push(false);
-            }
-            let summary = f.best.and_then(|(_, o)| o.summary());
-            if let Some((s, base)) = summary.zip(base.and_then(Found::value)) {
-                let up = |v: f64| v / base;
-                rows.push((f.line.label.clone(), up(s.median), up(s.min), up(s.max)));
-                ours.push(true);
-            }
-        }
-        if !ours.contains(&true) {
-            continue;
-        }
-        let sender = if pktgen { "-pktgen" } else { "" };
-        let name = format!("{}-{metric}{sender}-{vcpus}", plain(experiment.id));
-        let title = format!(
-            "{}: {}{}, {vcpus} VCPU",
-            experiment.title,
-            metric.to_uppercase(),
-            if pktgen { " by pktgen" } else { "" },
-        );
-        let plot = chart::bars_with(&name, &title, "times base (log)", &rows, |i| ours[i]);
-        page.plot(plot);
-    }
-}
-
-/// The number in "mair=4000".
-fn number(label: &str) -> Option<f64> {
-    label.split_once('=')?.1.parse().ok()
-}
-
-fn sweep(page: &mut Page, experiment: &Experiment, found: &[Found<'_>]) {
-    let points: Vec<(f64, f64)> = found
-        .iter()
-        .filter_map(|f| Some((number(&f.line.label)?, f.value()?)))
-        .collect();
-    if points.is_empty() {
-        return;
-    }
-    let sets = [chart::Set {
-        name: "ours".to_owned(),
-        points,
-    }];
-    let scales = chart::Scales {
-        x: ("interrupts allowed, 1/s (log)", true),
-        y: ("kpps", false),
-    };
-    page.plot(chart::lines(
-        &plain(experiment.id),
-        experiment.title,
-        scales,
-        &sets,
-    ));
-}
-
-fn curves(page: &mut Page, experiment: &Experiment, outcomes: &Outcomes) {
-    let mut sets = Vec::new();
-    let mut rows = Vec::new();
-    for line in &experiment.lines {
-        let mut points: Vec<(f64, f64)> = line
-            .jobs
-            .iter()
-            .filter_map(|job| {
-                let outcome = outcomes.get(job)?;
-                let offered = outcome.field(&|r| r.raw["offered_kpps"].as_f64())?;
-                Some((offered, outcome.value()?))
-            })
-            .collect();
-        points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let peak = points.iter().map(|p| p.1).fold(0.0, f64::max);
-        if let (Some(last), true) = (points.last(), peak > 0.0) {
-            rows.push(vec![
-                line.label.clone(),
-                points
-                    .iter()
-                    .map(|(x, y)| format!("{} → {}", figure(*x), figure(*y)))
-                    .collect::<Vec<_>>()
-                    .join(", "),
-                figure(peak),
-                figure(last.0 / peak),
-                format!("**{}**", figure(last.1 / peak)),
-            ]);
-        }
-        sets.push(chart::Set {
-            name: line.label.clone(),
-            points,
-        });
-    }
-    page.table(
-        &[
-            "",
-            "offered → received, kpps",
-            "peak",
-            "most offered / peak",
-            "received then / peak",
-        ],
-        &rows,
-    );
-    if sets.iter().all(|s| s.points.is_empty()) {
-        return;
-    }
-    let scales = chart::Scales {
-        x: ("offered, kpps (log)", true),
-        y: ("received by the program, kpps", false),
-    };
-    page.plot(chart::lines(
-        &plain(experiment.id),
-        experiment.title,
-        scales,
-        &sets,
-    ));
-}
-
-/// An id as part of a file's name.
-fn plain(id: &str) -> String {
-    id.replace('.', "_")
 }
 
 /// Everything that was measured.

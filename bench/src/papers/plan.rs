@@ -1,6 +1,6 @@
 //! What is measured: each table and figure of the papers as lines, each line as one or several measurements.
 
-use super::bed::{Driver, Lan, Load, Way};
+use super::lan::{Driver, Lan, Load, Way};
 
 /// How NIC and driver are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::bed::{Bed, Lan, Way};
+use super::bed::Bed;
+use super::lan::{Lan, Way};
 use super::plan::{Job, Stream};
 use crate::bed::Delta;
 use crate::error::{Error, Result};
@@ -208,7 +209,7 @@ fn counts(job: &Job, deltas: &[Delta], frames: f64) -> Value {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::bed::{Driver, Load};
+    use super::super::lan::{Driver, Load};
     use super::super::plan::Setting;
     use super::*;
 
