@@ -19,7 +19,7 @@ const HEADERS: usize = 42;
 /// A write of `netperf`'s default.
 const WRITE: usize = 16384;
 /// Packets the guest's kernel is told to send, for each second of other streams.
-const PER_SECOND: f64 = 30_000.0;
+const PER_SECOND: f64 = 60_000.0;
 /// What is still queued arrives in a moment.
 const MOMENT: Duration = Duration::from_millis(100);
 
