@@ -1,6 +1,7 @@
 //! The page's plots.
 
 use super::Outcomes;
+use super::lan::{Lan, Way};
 use super::page::Found;
 use super::plan::{Experiment, Stream};
 use super::published::Published;
@@ -8,7 +9,7 @@ use crate::chart;
 use crate::page::Page;
 use crate::stats::figure;
 
-/// Speed-ups, theirs and ours in turn; a plot for each figure, sender and number of VCPUs.
+/// Speed-ups, theirs and ours in turn; a plot for each figure, sender, way and number of VCPUs.
 pub fn bars(page: &mut Page, published: &Published, experiment: &Experiment, found: &[Found<'_>]) {
     let kind = |f: &Found<'_>| {
         let pktgen = f
@@ -16,15 +17,25 @@ pub fn bars(page: &mut Page, published: &Published, experiment: &Experiment, fou
             .jobs
             .first()
             .is_some_and(|j| j.stream == Stream::Kernel);
-        (f.vcpus(), f.line.metric, pktgen)
+        let job = f.line.jobs.first();
+        let place = job.map(|j| (j.way, j.setting.lan == Lan::Vale));
+        (f.vcpus(), f.line.metric, pktgen, place)
     };
     let mut kinds: Vec<_> = found.iter().map(kind).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    for (vcpus, metric, pktgen) in kinds {
+    let several = {
+        let mut places: Vec<_> = kinds.iter().map(|k| k.3).collect();
+        places.dedup();
+        places.len() > 1
+    };
+    for (vcpus, metric, pktgen, place) in kinds {
         let mut rows: Vec<chart::Bar> = Vec::new();
         let mut ours = Vec::new();
-        for f in found.iter().filter(|f| kind(f) == (vcpus, metric, pktgen)) {
+        for f in found
+            .iter()
+            .filter(|f| kind(f) == (vcpus, metric, pktgen, place))
+        {
             let base = found.iter().find(|b| b.beside(f));
             let theirs = f.theirs(published, metric).zip(
                 base.and_then(|b| b.theirs(published, metric))
@@ -46,11 +57,18 @@ pub fn bars(page: &mut Page, published: &Published, experiment: &Experiment, fou
             continue;
         }
         let sender = if pktgen { "-pktgen" } else { "" };
-        let name = format!("{}-{metric}{sender}-{vcpus}", plain(experiment.id));
+        let place = match place {
+            Some((_, true)) if several => "-switch",
+            Some((Way::Out, _)) if several => "-out",
+            Some((Way::In, _)) if several => "-in",
+            _ => "",
+        };
+        let name = format!("{}-{metric}{sender}{place}-{vcpus}", plain(experiment.id));
         let title = format!(
-            "{}: {}{}, {vcpus} VCPU",
+            "{}: {}{}{}, {vcpus} VCPU",
             experiment.title,
             metric.to_uppercase(),
+            place.replace('-', ", "),
             if pktgen { " by pktgen" } else { "" },
         );
         let plot = chart::bars_with(&name, &title, "times base (log)", &rows, |i| ours[i]);
