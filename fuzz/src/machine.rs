@@ -555,19 +555,19 @@ impl Machine {
 
     /// A receiver writes what came and what waited in the packet buffer, once, and one word per
     /// descriptor, each once; where a checksum was left to it (`sums`), that too, in one piece for
-    /// each buffer it lies in. It reads nothing but descriptors, some more than once when a frame
-    /// had to wait.
+    /// each buffer it lies in. A buffer counts again when it was found for a plan that was given up
+    /// (a null buffer further on) before anything was written. It reads nothing but descriptors,
+    /// some more than once when a frame had to wait.
     fn bounded_receive(&mut self, before: Totals, bytes: u64, sums: bool) {
         // With a CSB the guest may give buffers in the last moment of a call, some times.
         let rounds = if self.quiet(reg::CSBAL) != 0 { 4 } else { 1 };
         let ring = self.rx_ring().max(1) * rounds;
         let after = self.totals();
         let written = after.write_bytes - before.write_bytes;
-        let most = bytes + PACKET_BUFFER + ring * 8 + 4 * CSB_WRITES;
+        let most = 2 * bytes + PACKET_BUFFER + ring * 8 + 4 * CSB_WRITES;
         assert!(written <= most, "{written} bytes written for {bytes}");
         let writes = after.writes - before.writes;
-        let each = if sums { 3 } else { 2 };
-        let most = each * ring + CSB_WRITES;
+        let most = (3 + u64::from(sums)) * ring + CSB_WRITES;
         assert!(writes <= most, "{writes} writes, a ring of {ring}");
         let read = after.read_bytes - before.read_bytes;
         let most = (2 * ring + FETCH * rounds) * 16 + 4 * CSB_READS;

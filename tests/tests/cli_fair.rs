@@ -47,8 +47,8 @@ fn town() -> (Daemon, Vec<Guest>, TempDir) {
         });
     }
     // The switch learns where each is, so that nothing is flooded later.
-    for n in 0..NICS {
-        send(&mut guests[n], 1);
+    for guest in &mut guests {
+        send(guest, 1);
     }
     let until = Instant::now() + Duration::from_millis(200);
     while Instant::now() < until {
