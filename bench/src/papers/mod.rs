@@ -111,23 +111,22 @@ pub fn run(options: &Options) -> Result<Report> {
             }
             for job in order {
                 let outcome = outcomes.entry(*job).or_default();
-                // What is not here at all is asked for once.
-                let hopeless = round > 0 && outcome.failures.len() == round;
-                if hopeless {
-                    continue;
-                }
-                let taken = state
-                    .ready(job)
-                    .and_then(|()| quiet.take(|| state.sample(job, seconds(options), round == 0)));
-                match taken {
-                    Ok(taken) => {
-                        outcome.readings.push(taken.map(|t| t.value));
-                        eprint!(".");
-                    }
-                    Err(error) => {
-                        outcome.failures.push(error.to_string());
-                        eprint!("x");
-                        state.check();
+                // A guest that died may have died of something else; twice is enough.
+                for _ in outcome.failures.len()..2 {
+                    let taken = state.ready(job).and_then(|()| {
+                        quiet.take(|| state.sample(job, seconds(options), round == 0))
+                    });
+                    match taken {
+                        Ok(taken) => {
+                            outcome.readings.push(taken.map(|t| t.value));
+                            eprint!(".");
+                            break;
+                        }
+                        Err(error) => {
+                            outcome.failures.push(error.to_string());
+                            eprint!("x");
+                            state.check();
+                        }
                     }
                 }
             }
