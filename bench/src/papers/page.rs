@@ -187,6 +187,8 @@ fn preface(page: &mut Page, published: &Published, options: &Options) {
          calls: those on sockets, TAPs, eventfds and timers, and its waits); interrupts are the guest's `/proc/interrupts`. QEMU's register \
          accesses come from its trace of memory regions in a short run of their own (guest to host). – is not counted. \
          Every two seconds the driver looks after its NIC, whatever is sent: 66 register reads and 8 writes that are in these counts.".to_owned(),
+        "On the switch a full receiver makes its sender wait, where VALE loses frames: what the generator was asked for counts as offered \
+         in figure 3 of ANCS, whether it could be sent or not.".to_owned(),
         format!("≠ marks a speed-up that is more than {SHAPE} times, or less than 1/{SHAPE} of, the paper's."),
     ]);
     let papers = published.papers();

@@ -142,7 +142,13 @@ fn judge(job: &Job, answer: &Value, deltas: &[Delta]) -> Result<Reading> {
         }
         Stream::Paced(_) | Stream::Polls(_) | Stream::Generated(_) => {
             let kpps = field("received")? / seconds / 1e3;
-            raw["offered_kpps"] = json!(field("sent")? / seconds / 1e3);
+            let sent = field("sent")? / seconds / 1e3;
+            // A full receiver makes its sender on the switch wait: what it could not send was offered all the same.
+            raw["offered_kpps"] = match job.stream {
+                Stream::Generated(pps) => json!(f64::from(pps) / 1e3),
+                _ => json!(sent),
+            };
+            raw["taken_kpps"] = json!(sent);
             raw["at_nic_kpps"] =
                 json!(deltas.first().map_or(0, |d| d.frames.1) as f64 / seconds / 1e3);
             raw["mbit"] = json!(kpps * size as f64 * 8.0 / 1e3);
@@ -272,6 +278,15 @@ mod tests {
         let reading = judge(&job, &answer, &[delta((0, 800), &[])]).unwrap();
         assert!((reading.value - 7.0).abs() < 1e-9);
         assert!((reading.raw["offered_kpps"].as_f64().unwrap() - 10.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_a_generator_could_not_send_was_offered() {
+        let answer = json!({"sent": 1000, "received": 700, "seconds": 0.1});
+        let job = job(Way::In, Stream::Generated(50_000));
+        let reading = judge(&job, &answer, &[delta((0, 800), &[])]).unwrap();
+        assert!((reading.raw["offered_kpps"].as_f64().unwrap() - 50.0).abs() < 1e-9);
+        assert!((reading.raw["taken_kpps"].as_f64().unwrap() - 10.0).abs() < 1e-9);
     }
 
     #[test]
