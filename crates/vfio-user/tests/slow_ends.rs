@@ -48,14 +48,18 @@ fn message(command: Command, payload: &[u8]) -> Vec<u8> {
     [&header.to_bytes()[..], payload].concat()
 }
 
-/// Sends a message with descriptors, and keeps none.
-fn send(client: &Client, message: &[u8], fds: Vec<OwnedFd>) {
-    let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+/// Sends a message with descriptors, and keeps none. The end of the message goes last: until then
+/// the server keeps what it was given, so that the last to close it is the server.
+fn send(client: &Client, message: &[u8], given: Vec<OwnedFd>) {
+    let (end, most) = message.split_last().expect("a message");
+    let fds: Vec<BorrowedFd<'_>> = given.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
-    let bytes = [IoSlice::new(message)];
+    let bytes = [IoSlice::new(most)];
     rustix::net::sendmsg(client, &bytes, &mut control, SendFlags::empty()).expect("send");
+    drop(given);
+    rustix::net::send(client, &[*end], SendFlags::empty()).expect("send");
 }
 
 #[test]
