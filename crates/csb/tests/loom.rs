@@ -76,12 +76,13 @@ impl Way {
         })
     }
 
-    fn make(&self, count: u32, barrier: Barrier) {
+    fn make(&self, count: u32, barrier: Barrier, clears: bool) {
         for n in 1..=count {
             self.index.store(n);
             if wanted_behind(barrier, &self.need) != 0 {
-                // A driver may do that for the NIC, so that it calls once.
-                self.need.store(0);
+                if clears {
+                    self.need.store(0);
+                }
                 self.call.make();
             }
         }
@@ -103,13 +104,14 @@ impl Way {
     }
 }
 
-fn both(maker: Barrier, taker: Barrier) {
+/// `clears`: a driver may take the wish for a call back for the NIC, so that it calls once.
+fn both(maker: Barrier, taker: Barrier, clears: bool) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(move || {
         let way = Way::new();
         let other = Arc::clone(&way);
-        let made = thread::spawn(move || other.make(2, maker));
+        let made = thread::spawn(move || other.make(2, maker, clears));
         way.take(2, taker);
         made.join().unwrap();
     });
@@ -117,19 +119,24 @@ fn both(maker: Barrier, taker: Barrier) {
 
 #[test]
 fn nothing_that_was_made_available_is_slept_over() {
-    both(full, full);
+    both(full, full, false);
+}
+
+#[test]
+fn nor_if_whoever_calls_takes_the_wish_for_it_back() {
+    both(full, full, true);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn it_would_be_without_the_barrier_of_whoever_calls() {
-    both(nothing, full);
+    both(nothing, full, false);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn it_would_be_without_the_barrier_of_whoever_sleeps() {
-    both(full, nothing);
+    both(full, nothing, false);
 }
 
 /// The same steps by the functions as they are used, in both directions at once: the NIC takes what
