@@ -462,6 +462,34 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// The driver's receive ring: its tail, the next descriptor to look at, and frames taken so far.
+struct Given {
+    rdt: u32,
+    seen: u32,
+    received: u32,
+}
+
+impl Given {
+    /// Takes up to `most` frames, each the one that was due, and gives their buffers back. Whether the
+    /// NIC asks to be called for that.
+    fn refill(&mut self, m: &mut Machine, on: bool, most: u32) -> Result<bool, TestCaseError> {
+        let old = self.rdt;
+        for _ in 0..most {
+            if m.rx_status(self.seen).1 & 1 == 0 {
+                break;
+            }
+            let at = RX_BUFFERS + u64::from(self.seen) * 0x4000;
+            prop_assert_eq!(m.peek(at + 14, 4), self.received.to_be_bytes());
+            self.received += 1;
+            m.rx_desc(self.seen, at);
+            self.rdt = self.seen;
+            self.seen = (self.seen + 1) % LEN;
+        }
+        put(m, at::GUEST_RDT, self.rdt);
+        Ok(!on || passes(old, self.rdt, get(m, at::HOST_RXKICK_AT), LEN))
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: if cfg!(miri) { 4 } else { 400 },
@@ -476,7 +504,8 @@ proptest! {
     fn nothing_is_lost_doubled_or_left(steps in prop::collection::vec(step(), 1..80)) {
         let mut m = at_work();
         let (mut on, mut tail, mut clean, mut sent) = (true, 0u32, 0u32, 0u32);
-        let (mut rdt, mut seen, mut received, mut offered) = (LEN - 1, 0u32, 0u32, 0u32);
+        let mut given = Given { rdt: LEN - 1, seen: 0, received: 0 };
+        let mut offered = 0u32;
         let mut number = 0u32;
         // The device's turn is taken by `Turn` alone: calls only note work.
         let write = |m: &mut Machine, register: u64, value: u32| {
@@ -531,21 +560,8 @@ proptest! {
                     }
                 }
                 Step::Refill(n) => {
-                    let old = rdt;
-                    for _ in 0..n {
-                        if m.rx_status(seen).1 & 1 == 0 {
-                            break;
-                        }
-                        let at = RX_BUFFERS + u64::from(seen) * 0x4000;
-                        prop_assert_eq!(m.peek(at + 14, 4), received.to_be_bytes());
-                        received += 1;
-                        m.rx_desc(seen, at);
-                        rdt = seen;
-                        seen = (seen + 1) % LEN;
-                    }
-                    put(&m, at::GUEST_RDT, rdt);
-                    if !on || passes(old, rdt, get(&m, at::HOST_RXKICK_AT), LEN) {
-                        write(&mut m, reg::RDT, rdt);
+                    if given.refill(&mut m, on, n)? {
+                        write(&mut m, reg::RDT, given.rdt);
                     }
                 }
                 Step::Flip => {
@@ -553,7 +569,7 @@ proptest! {
                     put(&m, at::GUEST_CSB_ON, on.into());
                     // Both ways the driver says by register where it is.
                     write(&mut m, reg::TDT, tail);
-                    write(&mut m, reg::RDT, rdt);
+                    write(&mut m, reg::RDT, given.rdt);
                 }
                 Step::Limit(n) => put(&m, at::HOST_TXCYCLES_LIM, n),
                 Step::Tx(need) => put(&m, at::GUEST_NEED_TXKICK, need.into()),
@@ -564,24 +580,13 @@ proptest! {
             if turn(&mut m) || awake {
                 awake = m.nic.transmit.run(&m.env, &m.wire, 256) != Progress::Idle;
             }
-            // As above, all of it.
-            let old = rdt;
-            while m.rx_status(seen).1 & 1 == 1 {
-                let at = RX_BUFFERS + u64::from(seen) * 0x4000;
-                prop_assert_eq!(m.peek(at + 14, 4), received.to_be_bytes());
-                received += 1;
-                m.rx_desc(seen, at);
-                rdt = seen;
-                seen = (seen + 1) % LEN;
-            }
-            put(&m, at::GUEST_RDT, rdt);
-            if !on || passes(old, rdt, get(&m, at::HOST_RXKICK_AT), LEN) {
-                write(&mut m, reg::RDT, rdt);
+            if given.refill(&mut m, on, LEN)? {
+                write(&mut m, reg::RDT, given.rdt);
             }
         }
         sent += m.wire.take().len() as u32;
         prop_assert_eq!(sent, number);
-        prop_assert_eq!(received, offered);
+        prop_assert_eq!(given.received, offered);
         prop_assert_eq!(m.counter("csb_bad_tail"), 0);
         prop_assert!(!awake);
     }
