@@ -35,6 +35,19 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "igb",
+        &[
+            "frame",
+            "guest-mem",
+            "lease",
+            "model",
+            "pci",
+            "regs",
+            "snapshot",
+            "wire",
+        ],
+    ),
+    (
         "embed",
         &[
             "e1000",

@@ -1,0 +1,232 @@
+//! What a PF and a VF have in common.
+//!
+//! Locks, outermost first: a queue's `tx`, a queue's `rx`, then `rules`, `waiters` or `irq`. Nothing
+//! outside the model is called under `irq` but interrupts and the timer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use frame::Wake;
+use model::{Env, Work};
+use parking_lot::Mutex;
+use regs::{File, Id, Table};
+
+use crate::irq::Irq;
+use crate::queue::{Queue, QueueIds, xdctl};
+use crate::rules::Rules;
+use crate::stats::Stats;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters by name, for people; the guest's statistics registers are apart from them.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $($(#[$doc])* pub $name: AtomicU64,)*
+        }
+
+        impl Counters {
+            pub(crate) fn visit(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+                $(visit(stringify!($name), self.$name.load(Ordering::Relaxed));)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Frames the sink took, each segment for itself where we segmented.
+    tx_frames,
+    tx_bytes,
+    /// Packets with segmentation offload.
+    tx_tso_frames,
+    rx_frames,
+    rx_bytes,
+    reg_reads,
+    reg_writes,
+    tx_doorbells,
+    rx_doorbells,
+    /// Transmit descriptors read from guest memory.
+    tx_desc_fetched,
+    /// Receive descriptors read from guest memory.
+    rx_desc_fetched,
+    /// Times a queue had no descriptor and a sender had to keep its frames.
+    rx_back_pressure,
+    /// Frames dropped because their queue had no descriptor (SRRCTL.DROP_EN).
+    rx_dropped,
+    /// Frames whose sender gave them up.
+    rx_missed,
+    /// Frames for others.
+    rx_filtered,
+    /// Frames longer than allowed.
+    rx_oversize,
+    /// Frames shorter than an Ethernet header.
+    rx_runt,
+    /// Frames that came while receiver or queue were off, the link down or bus mastering disabled.
+    rx_disabled,
+    /// Frames that came while RDLEN, RDH or RDT described no ring.
+    rx_bad_ring,
+    /// Frames for a queue whose SRRCTL has a reserved type.
+    rx_bad_type,
+    /// Frames with offload notes that contradict them.
+    rx_bad_offload,
+    /// Frames that need more descriptors than the ring can ever hold.
+    rx_too_large,
+    /// Frames lost because a descriptor or buffer was not in reach.
+    rx_dma_fault,
+    /// Times TDLEN, TDH or TDT described no ring.
+    tx_bad_ring,
+    /// Packets or ring walks lost because a descriptor or buffer was not in reach.
+    tx_dma_fault,
+    /// Packets beyond the size the chip can send.
+    tx_too_long,
+    /// Packets of more descriptors than any driver uses, or a ring full without an end.
+    tx_too_many_descs,
+    /// Packets too short for an Ethernet header.
+    tx_runt,
+    /// Segmentation without header length, MSS or payload, or into too many frames.
+    tx_bad_tso,
+    /// Checksum insertion outside of the packet; it is sent without.
+    tx_bad_checksum,
+    /// Descriptors of an unknown type; skipped.
+    tx_bad_desc,
+}
+
+pub(crate) fn count(counter: &AtomicU64, n: u64) {
+    if n > 0 {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+/// Which function it is.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// The physical one: its own registers say what holds for its queues.
+    Pf,
+    /// A virtual one: whoever rules it says so.
+    Vf(Mutex<Rules>),
+}
+
+/// One function: its queues, its registers, its interrupts.
+pub(crate) struct Function {
+    pub file: File,
+    pub ids: &'static QueueIds,
+    pub kind: Kind,
+    pub queues: Box<[Queue]>,
+    pub irq: Mutex<Irq>,
+    pub stats: Stats,
+    pub counters: Counters,
+    /// PCI COMMAND bit 2.
+    pub bus_master: AtomicBool,
+    /// STATUS.LU.
+    pub link_up: AtomicBool,
+    /// Sent frames come straight back and the wire is cut off (PHY or RCTL.LBM).
+    pub loopback: AtomicBool,
+    /// Those who found no room.
+    pub waiters: Mutex<Vec<Arc<dyn Wake>>>,
+    /// There are some, or were a moment ago. Changed under their lock.
+    pub has_waiters: AtomicBool,
+    pub true_fcs: bool,
+}
+
+impl Function {
+    /// One of `kind` with `queues` queues in each direction, which `ids` names in `table`.
+    pub(crate) fn new(
+        kind: Kind,
+        table: Arc<Table>,
+        ids: &'static QueueIds,
+        queues: usize,
+        true_fcs: bool,
+    ) -> Self {
+        Self {
+            file: File::new(table),
+            ids,
+            kind,
+            queues: (0..queues).map(|_| Queue::default()).collect(),
+            irq: Mutex::default(),
+            stats: Stats::default(),
+            counters: Counters::default(),
+            bus_master: AtomicBool::new(false),
+            link_up: AtomicBool::new(false),
+            loopback: AtomicBool::new(false),
+            waiters: Mutex::default(),
+            has_waiters: AtomicBool::new(false),
+            true_fcs,
+        }
+    }
+
+    /// Takes a write to a register of a queue. `None`: it is none. The caller has found `id` and
+    /// `element` in the table; aliases are the register itself.
+    pub(crate) fn write_queue(&self, _env: &Env, id: Id, element: u32, value: u32) -> Option<Work> {
+        let ids = self.ids;
+        let queue = self.queues.get(element as usize)?;
+        let mut work = Work::default();
+        if id == ids.tdt {
+            self.file.write(id, element, value);
+            count(&self.counters.tx_doorbells, 1);
+            work.tx = true;
+        } else if id == ids.rdt {
+            self.file.write(id, element, value);
+            count(&self.counters.rx_doorbells, 1);
+            work.rx = true;
+        } else if [ids.rdbal, ids.rdbah, ids.rdlen, ids.srrctl, ids.rdh].contains(&id) {
+            // Those who fill buffers of the ring it was finish first.
+            let _rx = queue.rx.lock();
+            self.file.write(id, element, value);
+            work.rx = true;
+        } else if id == ids.rxdctl {
+            let _rx = queue.rx.lock();
+            self.file.write(id, element, value & !xdctl::SWFLSH);
+            work.rx = true;
+        } else if [
+            ids.tdbal, ids.tdbah, ids.tdlen, ids.tdh, ids.tdwbal, ids.tdwbah,
+        ]
+        .contains(&id)
+        {
+            self.file.write(id, element, value);
+        } else if id == ids.txdctl {
+            // What is under way ends before the driver reads that the queue is off.
+            let _tx = queue.tx.lock();
+            self.file.write(id, element, value & !xdctl::SWFLSH);
+            work.tx = true;
+        } else {
+            return None;
+        }
+        Some(work)
+    }
+
+    /// Whether the queue's transmit side runs.
+    pub(crate) fn tx_enabled(&self, queue: u32) -> bool {
+        self.file.get_at(self.ids.txdctl, queue) & xdctl::ENABLE != 0
+    }
+
+    /// Whether the queue's receive side runs.
+    pub(crate) fn rx_enabled(&self, queue: u32) -> bool {
+        self.file.get_at(self.ids.rxdctl, queue) & xdctl::ENABLE != 0
+    }
+
+    /// Whether frames move at all: on a link (or looped back), allowed to do DMA.
+    pub(crate) fn moves(&self) -> bool {
+        (self.link_up.load(Ordering::Acquire) || self.loopback.load(Ordering::Acquire))
+            && self.bus_master.load(Ordering::Acquire)
+    }
+
+    /// Forgets what the queues remember, after the batches in flight. Their registers are the
+    /// caller's to reset, and before.
+    pub(crate) fn reset_queues(&self) {
+        for queue in &self.queues {
+            *queue.tx.lock() = Default::default();
+            *queue.rx.lock() = Default::default();
+        }
+    }
+
+    /// Wakes all who wait for room.
+    pub(crate) fn wake_waiters(&self) {
+        let waiters = {
+            let mut waiters = self.waiters.lock();
+            self.has_waiters.store(false, Ordering::Release);
+            std::mem::take(&mut *waiters)
+        };
+        for waker in waiters {
+            waker.wake();
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The Intel 82576 as a pure state machine: its physical function (PF) and its virtual functions
+//! (VFs), each a [`model::Nic`] of its own with memory and interrupts of its own.
+//!
+//! What the functions have in common is a `Function`: queues and the registers that place them,
+//! interrupts, counters. A queue belongs to one of them, and the parts that move its frames see no
+//! other guest's memory than that of the [`model::Env`] they are handed: no descriptor of one
+//! function is ever looked up in the memory of another.
+//!
+//! Facts come from Intel's "82576EB Gigabit Ethernet Controller Datasheet" (320961) and from what
+//! drivers do.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+// The parts land one by one.
+#![allow(dead_code)]
+
+mod function;
+mod irq;
+mod queue;
+mod rules;
+mod stats;
+
+use std::time::Duration;
+
+/// BAR of the registers, of either kind of function.
+pub const BAR_MMIO: u8 = 0;
+/// BAR of the MSI-X table and its pending bits, of either kind of function.
+pub const BAR_MSIX: u8 = 3;
+/// Queues, in each direction, of the physical function.
+pub const PF_QUEUES: usize = 16;
+/// Queues, in each direction, of a virtual function.
+pub const VF_QUEUES: usize = 2;
+
+/// What can be chosen of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Station address: of a PF as the NVM holds it when it is new, of a VF as its PF tells it.
+    pub mac: [u8; 6],
+    /// Whether the cable is in from the start.
+    pub link: bool,
+    /// How long auto-negotiation takes. Zero negotiates within the register access.
+    pub negotiation: Duration,
+    /// Write the true frame check sequence behind frames when the guest asks for one, at the cost
+    /// of one pass over the frame. Otherwise four zeros.
+    pub true_fcs: bool,
+}
+
+impl Config {
+    /// The usual function with this address: cable in, 10 ms of negotiation, true FCS.
+    pub const fn new(mac: [u8; 6]) -> Self {
+        Self {
+            mac,
+            link: true,
+            negotiation: Duration::from_millis(10),
+            true_fcs: true,
+        }
+    }
+}
