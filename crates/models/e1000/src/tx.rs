@@ -32,6 +32,8 @@ pub(crate) const FCS: usize = 4;
 /// Bytes gathered for one batch, about a quarter of a processor's own cache: what is prefetched, and
 /// what the receiver is about to read, shall still be there when it is copied.
 const MOST_BYTES: usize = 256 << 10;
+/// Fewest frames gathered at once for a sink that was short of room.
+const FEWEST: usize = 16;
 /// The picks of a batch that is offered whole.
 const EACH: [u16; MAX_BATCH] = {
     let mut each = [0; MAX_BATCH];
@@ -51,6 +53,7 @@ pub(crate) struct TxState {
     pub(crate) taken: usize,
     /// The last run ended before its work did: somebody owes it another.
     pub(crate) unfinished: bool,
+    pub(crate) stride: Stride,
     /// The guest's CSB.
     pub(crate) csb: TxCsb,
     /// Storage of a batch.
@@ -70,6 +73,36 @@ pub(crate) struct Contexts {
     pub(crate) plain: Context,
     /// In a packet that was given up; its remaining descriptors are passed over.
     pub(crate) skipping: bool,
+}
+
+/// How many frames are gathered at once: what a sink has no room for is gathered again later, so it is
+/// offered at most about twice what it had room for last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stride {
+    frames: usize,
+    /// Taken since the run began.
+    taken: usize,
+}
+
+impl Default for Stride {
+    fn default() -> Self {
+        Stride {
+            frames: MAX_BATCH,
+            taken: 0,
+        }
+    }
+}
+
+impl Stride {
+    /// So many of `offered` frames were taken.
+    fn learn(&mut self, taken: usize, offered: usize) {
+        self.taken += taken;
+        if taken < offered {
+            self.frames = (2 * self.taken).clamp(FEWEST, MAX_BATCH);
+        } else if offered >= self.frames {
+            self.frames = (2 * self.frames).min(MAX_BATCH);
+        }
+    }
 }
 
 impl TxState {
@@ -165,6 +198,7 @@ impl Transmit for Sender {
         let mut pieces = recycle(std::mem::take(&mut scratch.pieces));
         let mut budget = budget.max(1);
         let mut room = TURN_BYTES;
+        state.stride.taken = 0;
         // A guest that keeps the tail moving is served one ring's worth, then others are.
         let mut steps = None;
         let page = state.csb.begin(shared, env, &view);
@@ -222,7 +256,7 @@ impl Transmit for Sender {
                 delayed: false,
                 room,
             };
-            let limit = budget.min(MAX_BATCH);
+            let limit = budget.min(state.stride.frames);
             let end = walk.fill(&mut state, &mut batch, &mut pieces, limit);
             room = walk.room;
             let offered = batch.len();
@@ -242,6 +276,7 @@ impl Transmit for Sender {
             let moved = finish(shared, env, (&view, page), &mut state, &ring, &batch, taken);
             *steps = steps.saturating_sub(moved);
             budget = budget.saturating_sub(taken);
+            state.stride.learn(taken, offered);
             batch.clear();
             if taken < offered {
                 break Progress::Blocked;

@@ -233,6 +233,7 @@ fn save_transmitter(tx: &TxState) -> v1::Transmitter {
         taken,
         unfinished,
         csb: _,      // found again in the page
+        stride: _,   // learned again
         marks: _,    // one call's
         written: _,  // one call's
         fetcher: _,  // one call's
