@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 use frame::{Batch, Caps, Counted, Sink, Wake};
 use guest_mem::Memory;
-use pci::{Capability, ConfigBuilder, Msi, PowerManagement};
+use pci::{Capability, ConfigBuilder, Extended, Msi, Pcie, PowerManagement};
+
+pub use pci::Msix;
 
 pub use snapshot::StateError;
 
@@ -209,8 +211,21 @@ pub struct Bar {
     pub size: u64,
 }
 
+/// Where capabilities stand in configuration space; 0 is the next free place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Power management.
+    pub pm: u8,
+    /// MSI.
+    pub msi: u8,
+    /// MSI-X.
+    pub msix: u8,
+    /// PCI Express.
+    pub pcie: u8,
+}
+
 /// What the guest's bus scan finds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Name of the model as users write it ("e1000").
     pub model: &'static str,
@@ -232,10 +247,21 @@ pub struct Identity {
     pub intx: bool,
     /// MSI messages offered; 0 for none.
     pub msi: u8,
+    /// Each MSI message can be masked.
+    pub msi_masking: bool,
+    /// MSI-X: how many vectors, and where their table and pending bits are.
+    pub msix: Option<Msix>,
     /// PCI power management capability.
     pub pm: bool,
     /// The states from which PME can be asserted, as in bits 15:11 of PMC.
     pub pme: u8,
+    /// A PCI Express endpoint with function level reset, and 4096 bytes of configuration space.
+    pub pcie: bool,
+    /// Extended capabilities and their offsets, in the order of their chain; the first is at 0x100.
+    /// Only with [`Identity::pcie`].
+    pub extended: Vec<(u16, Extended)>,
+    /// Where the capabilities stand that have a place of their own in the real chip.
+    pub places: Places,
 }
 
 impl Identity {
@@ -255,16 +281,40 @@ impl Identity {
             };
             config = config.bar(bar.index, decoded);
         }
-        if self.pm {
-            config = config.capability(Capability::PowerManagement(PowerManagement {
-                pme: self.pme,
-                ..PowerManagement::default()
-            }));
+        for (at, capability) in self.capabilities() {
+            config = match at {
+                0 => config.capability(capability),
+                at => config.capability_at(at, capability),
+            };
         }
-        if self.msi > 0 {
-            config = config.capability(Capability::Msi(Msi::new(self.msi).address64()));
+        if self.pcie {
+            config = config.express();
+        }
+        for (at, what) in &self.extended {
+            config = config.extended_at(*at, what.clone());
         }
         config
+    }
+
+    fn capabilities(&self) -> impl Iterator<Item = (u8, Capability)> {
+        let Self {
+            places, pme, msi, ..
+        } = *self;
+        let pm = self.pm.then(|| {
+            let pm = PowerManagement {
+                pme,
+                ..PowerManagement::default()
+            };
+            (places.pm, Capability::PowerManagement(pm))
+        });
+        let msi = (msi > 0).then(|| {
+            let msi = Msi::new(msi).address64();
+            let msi = if self.msi_masking { msi.masking() } else { msi };
+            (places.msi, Capability::Msi(msi))
+        });
+        let msix = self.msix.map(|m| (places.msix, Capability::Msix(m)));
+        let pcie = (self.pcie).then(|| (places.pcie, Capability::Pcie(Pcie::endpoint())));
+        [pm, msi, msix, pcie].into_iter().flatten()
     }
 }
 
@@ -278,4 +328,74 @@ pub struct Nic {
     pub transmit: Box<dyn Transmit>,
     /// Receive.
     pub receive: Arc<dyn Receive>,
+}
+
+#[cfg(test)]
+mod tests {
+    use pci::ExtendedCapability;
+
+    use super::*;
+
+    #[test]
+    fn an_express_nic_is_found_with_its_capabilities_in_their_places() {
+        let identity = Identity {
+            vendor: 0x8086,
+            device: 0x10c9,
+            bars: vec![
+                Bar {
+                    index: 0,
+                    space: Space::Memory32,
+                    size: 128 << 10,
+                },
+                Bar {
+                    index: 3,
+                    space: Space::Memory32,
+                    size: 16 << 10,
+                },
+            ],
+            pm: true,
+            msi: 1,
+            msi_masking: true,
+            msix: Some(Msix {
+                vectors: 10,
+                table_bar: 3,
+                table_offset: 0,
+                pba_bar: 3,
+                pba_offset: 0x2000,
+            }),
+            pcie: true,
+            extended: vec![(
+                0x100,
+                ExtendedCapability {
+                    id: 3,
+                    version: 1,
+                    body: vec![0; 8],
+                    ..ExtendedCapability::default()
+                }
+                .into(),
+            )],
+            places: Places {
+                pm: 0x40,
+                msi: 0x50,
+                msix: 0x70,
+                pcie: 0xa0,
+            },
+            ..Identity::default()
+        };
+        let space = identity.config().build().expect("possible");
+        assert_eq!(space.len(), 4096);
+        let mut chain = Vec::new();
+        let mut at = space.read_u16(0x34) as u8;
+        while at != 0 {
+            let [id, next] = space.read_u16(at.into()).to_le_bytes();
+            chain.push((at, id));
+            at = next;
+        }
+        assert_eq!(chain, [(0x40, 1), (0x50, 5), (0x70, 0x11), (0xa0, 0x10)]);
+        assert_eq!(space.read_u16(0x52), 0x0180); // 64-bit, maskable, one message
+        assert_eq!(space.read_u16(0x72), 9); // ten vectors
+        assert_eq!(space.read_u32(0x74), 3);
+        assert_eq!(space.read_u32(0x78), 0x2003);
+        assert_eq!(space.read_u32(0x100), 0x0001_0003);
+    }
 }

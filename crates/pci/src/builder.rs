@@ -2,7 +2,7 @@
 
 use crate::caps::Encoded;
 use crate::space::{Layout, PmLayout};
-use crate::{Bar, BarKind, Capability, ConfigSpace, ExtendedCapability, offset, status};
+use crate::{Bar, BarKind, Capability, ConfigSpace, Extended, offset, status};
 
 /// Why a description makes no configuration space.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,7 +55,7 @@ pub struct ConfigBuilder {
     bars: [Option<Bar>; 6],
     rom: Option<u32>,
     caps: Vec<(Option<u8>, Capability)>,
-    ext: Vec<(Option<u16>, ExtendedCapability)>,
+    ext: Vec<(Option<u16>, Extended)>,
 }
 
 impl ConfigBuilder {
@@ -170,15 +170,15 @@ impl ConfigBuilder {
 
     /// Appends an extended capability at the next free place from 0x100 up.
     #[must_use]
-    pub fn extended(mut self, capability: ExtendedCapability) -> Self {
-        self.ext.push((None, capability));
+    pub fn extended(mut self, capability: impl Into<Extended>) -> Self {
+        self.ext.push((None, capability.into()));
         self
     }
 
     /// Appends an extended capability at a fixed offset. The first one is always at 0x100.
     #[must_use]
-    pub fn extended_at(mut self, at: u16, capability: ExtendedCapability) -> Self {
-        self.ext.push((Some(at), capability));
+    pub fn extended_at(mut self, at: u16, capability: impl Into<Extended>) -> Self {
+        self.ext.push((Some(at), capability.into()));
         self
     }
 
@@ -344,6 +344,7 @@ impl ConfigBuilder {
         used[..0x100].fill(true);
         let mut last: Option<usize> = None;
         for (fixed, cap) in &self.ext {
+            let cap = cap.encode();
             if !cap.valid() {
                 return Err(BuildError::Capability(cap.id));
             }

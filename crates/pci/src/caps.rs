@@ -294,7 +294,28 @@ impl Raw {
     }
 }
 
-/// A capability of the extended space (PCI Express Base 3.0 §7.9), given as bytes.
+/// An entry of the list of extended capabilities (PCI Express Base 3.0 §7.9).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Extended {
+    /// Anything, as bytes.
+    Raw(ExtendedCapability),
+}
+
+impl From<ExtendedCapability> for Extended {
+    fn from(raw: ExtendedCapability) -> Self {
+        Self::Raw(raw)
+    }
+}
+
+impl Extended {
+    pub(crate) fn encode(&self) -> ExtendedCapability {
+        match self {
+            Self::Raw(raw) => raw.clone(),
+        }
+    }
+}
+
+/// A capability of the extended space, given as bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtendedCapability {
     /// Extended capability id.

@@ -37,7 +37,7 @@ pub mod state;
 
 pub use bar::{Bar, BarKind};
 pub use builder::{BuildError, ConfigBuilder};
-pub use caps::{Capability, ExtendedCapability, Msi, Msix, Pcie, PowerManagement, Raw};
+pub use caps::{Capability, Extended, ExtendedCapability, Msi, Msix, Pcie, PowerManagement, Raw};
 pub use snapshot::StateError;
 pub use space::{ConfigEvent, ConfigEvents, ConfigSpace, PowerState};
 

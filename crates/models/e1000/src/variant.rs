@@ -127,6 +127,7 @@ impl Variant {
             msi: 1,
             pm: true,
             pme: 0b1_1001, // D0, D3 hot, D3 cold
+            ..Identity::default()
         }
     }
 }
