@@ -28,15 +28,18 @@ mod table;
 pub use page::render;
 pub use table::{File, Found, Id, Table};
 
-/// Another address of a register, or of all elements of an array: the same bits, with the same
-/// side effects.
+/// Another address of a register, or of the first elements of an array: the same bits, with the
+/// same side effects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alias {
     /// Its name.
     pub name: &'static str,
-    /// Byte offset of the (first) register; a multiple of 4. Elements lie as far apart as those of
-    /// the register.
+    /// Byte offset of the (first) register; a multiple of 4.
     pub offset: u32,
+    /// So many elements, from the first on, answer there.
+    pub count: u32,
+    /// Bytes from one to the next.
+    pub stride: u32,
     /// The register it is.
     pub of: Id,
 }

@@ -25,7 +25,7 @@ pub fn render(title: &str, preface: &str, registers: &[Register], aliases: &[Ali
              |---|---|---|---|---|---|---|"
         );
         for r in members {
-            let place = place(r.offset, r);
+            let place = place(r.offset, r.count, r.stride);
             let note = match r.status {
                 Status::Implemented => "",
                 Status::Stored(why) | Status::Absent(why) => why,
@@ -55,7 +55,7 @@ pub fn render(title: &str, preface: &str, registers: &[Register], aliases: &[Ali
             out,
             "| {} | {} | {} ({:05X}) |",
             alias.name,
-            place(alias.offset, r),
+            place(alias.offset, alias.count, alias.stride),
             r.name,
             r.offset
         );
@@ -64,9 +64,9 @@ pub fn render(title: &str, preface: &str, registers: &[Register], aliases: &[Ali
 }
 
 /// Where a register, or each element of an array, lies when the first is at `offset`.
-fn place(offset: u32, r: &Register) -> String {
-    if r.count > 1 {
-        format!("{offset:05X} + {:X}n, n < {}", r.stride, r.count)
+fn place(offset: u32, count: u32, stride: u32) -> String {
+    if count > 1 {
+        format!("{offset:05X} + {stride:X}n, n < {count}")
     } else {
         format!("{offset:05X}")
     }
@@ -132,6 +132,8 @@ mod tests {
         let alias = Alias {
             name: "RAL_A",
             offset: 0x40,
+            count: 16,
+            stride: 8,
             of: crate::Id::new(0),
         };
         let page = render("Title", "Preface.", &[register], &[alias]);

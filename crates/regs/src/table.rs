@@ -85,9 +85,14 @@ impl Table {
             }
         }
         for alias in aliases {
-            let r = &registers[alias.of.index()];
             let first = table.first[alias.of.index()];
-            table.place(alias.name, alias.offset, r, first);
+            let elements = registers[alias.of.index()].count;
+            assert!(
+                alias.count <= elements,
+                "{} has more elements than what it is",
+                alias.name
+            );
+            table.place(alias.name, alias.offset, alias.count, alias.stride, first);
         }
         table
     }
@@ -98,12 +103,12 @@ impl Table {
         let id = Id::new(index as u16);
         self.found
             .extend((0..r.count).map(|element| Found { id, element }));
-        self.place(r.name, r.offset, r, first);
+        self.place(r.name, r.offset, r.count, r.stride, first);
     }
 
-    fn place(&mut self, name: &str, offset: u32, r: &Register, first: u32) {
-        for element in 0..r.count {
-            let offset = offset + element * r.stride;
+    fn place(&mut self, name: &str, offset: u32, count: u32, stride: u32, first: u32) {
+        for element in 0..count {
+            let offset = offset + element * stride;
             assert!(offset.is_multiple_of(4), "{name} is misaligned");
             let word = &mut self.words[offset as usize / 4];
             assert!(*word == NONE, "{name} overlaps another register");
@@ -276,33 +281,44 @@ mod tests {
         Alias {
             name: "A2",
             offset: 0x30,
+            count: 1,
+            stride: 4,
             of: Id::new(0),
         },
         Alias {
             name: "B2",
             offset: 0x34,
+            count: 2,
+            stride: 4,
             of: Id::new(1),
         },
     ];
     static OVER: [Alias; 1] = [Alias {
         name: "A2",
         offset: 0x10,
+        count: 1,
+        stride: 4,
         of: Id::new(0),
+    }];
+    static MANY: [Alias; 1] = [Alias {
+        name: "A3",
+        count: 2,
+        ..SECOND[0]
     }];
 
     #[test]
     fn an_alias_is_the_register_itself() {
         let file = File::new(Table::with_aliases(&TWO, &SECOND, 0x48));
         assert_eq!(file.table().find(0x30), file.table().find(0));
-        for i in 0..3 {
+        for i in 0..2 {
             let (a, b) = (
                 file.table().find(8 + 8 * i),
-                file.table().find(0x34 + 8 * i),
+                file.table().find(0x34 + 4 * i),
             );
             assert_eq!(a, b);
             assert!(b.is_some());
         }
-        assert_eq!(file.table().find(0x38), None);
+        assert_eq!(file.table().find(0x3c), None);
         assert_eq!(file.table().aliases().len(), 2);
     }
 
@@ -310,6 +326,12 @@ mod tests {
     #[should_panic(expected = "A2 overlaps")]
     fn an_alias_over_a_register_is_a_mistake() {
         Table::with_aliases(&TWO, &OVER, 0x40);
+    }
+
+    #[test]
+    #[should_panic(expected = "A3 has more elements")]
+    fn an_alias_is_not_longer_than_its_register() {
+        Table::with_aliases(&TWO, &MANY, 0x40);
     }
 
     static MEMORY: [Register; 2] = [

@@ -191,7 +191,13 @@ macro_rules! aliases {
         /// Second addresses: a register duplicated by the chip itself, and the places of the
         /// 82542, at which the later chips answer too (manual §13.4, driver `e1000_hw.h`,
         /// `E1000_82542_*`).
-        pub static ALIASES: &[Alias] = &[$(Alias { name: $name, offset: $offset, of: $of }),*];
+        pub static ALIASES: &[Alias] = &[$(Alias {
+            name: $name,
+            offset: $offset,
+            count: REGISTERS[$of.index()].count,
+            stride: REGISTERS[$of.index()].stride,
+            of: $of,
+        }),*];
     };
 }
 
