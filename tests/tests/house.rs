@@ -20,11 +20,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ceiling", &[]),
     ("frame", &["guest-mem", "wire"]),
     ("model", &["frame", "guest-mem", "pci", "snapshot"]),
+    ("gbe", &[]),
     (
         "e1000",
         &[
             "csb",
             "frame",
+            "gbe",
             "guest-mem",
             "lease",
             "model",

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use frame::Counted;
+use gbe::mdio;
+use gbe::phy::{Effect, Phy};
 use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
 use regs::{Access, Found};
 
 use crate::bits::{RAH_AV, RDTR_FPD, SWSM_SMBI, cause, ctrl, ctrl_ext, rctl, status, tctl, wuc};
 use crate::eeprom::{Eeprom, eecd};
+use crate::eerd::eerd;
 use crate::flow::owed;
 use crate::io::Window;
-use crate::mdio;
-use crate::phy::{Effect, Phy};
 use crate::regs as r;
 use crate::shared::{Shared, count, count_alone};
 use crate::variant::Variant;
@@ -95,7 +96,7 @@ impl Registers {
                 self.eeprom.wires(wires);
             }
             r::EERD => {
-                let result = mdio::eerd(&self.eeprom, value);
+                let result = eerd(&self.eeprom, value);
                 shared.file.set(id, result);
             }
             r::MDIC => self.write_mdic(env, value),

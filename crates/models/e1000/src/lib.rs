@@ -15,6 +15,7 @@ mod control;
 mod csb;
 mod desc;
 mod eeprom;
+mod eerd;
 mod fifo;
 mod filter;
 mod finish;
@@ -26,11 +27,9 @@ mod lane;
 #[cfg(test)]
 mod lane_tests;
 mod layout;
-mod mdio;
 mod offer;
 mod offload;
 mod packet_buffer;
-mod phy;
 mod place;
 mod publish;
 pub mod regs;
@@ -166,7 +165,7 @@ fn with(config: &Config, shared: Arc<Shared>) -> Nic {
             Some(image) => eeprom::Eeprom::of_image(image),
             None => eeprom::Eeprom::new(config.variant, config.mac, config.pause),
         },
-        phy: phy::Phy::new(config.link, config.variant.phy_id(), config.pause),
+        phy: gbe::phy::Phy::new(config.link, config.variant.phy(), config.pause),
         io: io::Window::default(),
         work: Work::default(),
         negotiation: u64::try_from(config.negotiation.as_nanos()).unwrap_or(u64::MAX / 2),

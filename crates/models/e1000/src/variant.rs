@@ -82,13 +82,14 @@ impl Variant {
         }
     }
 
-    /// The low half of the PHY's id, revision 0 (driver `e1000_hw.h`, `M88E1011_I_PHY_ID`,
+    /// Its PHY, by the low half of the id, revision 0 (driver `e1000_hw.h`, `M88E1011_I_PHY_ID`,
     /// `M88E1000_I_PHY_ID`).
-    pub(crate) const fn phy_id(self) -> u16 {
-        match self {
+    pub(crate) const fn phy(self) -> gbe::phy::Kind {
+        let id = match self {
             Variant::I82544Gc => 0x0c30,
             _ => 0x0c20,
-        }
+        };
+        gbe::phy::Kind::M88 { id }
     }
 
     /// The EEPROM word and bit that enable wake-up by magic packet from power-up on (driver

@@ -19,12 +19,12 @@ use crate::flow::owed;
 use crate::io::{ADDRESS_BITS, Window};
 use crate::irq::{Delay, Irq};
 use crate::packet_buffer;
-use crate::phy::{self, Phy};
 use crate::regs as r;
 use crate::relief::{MOST_GAP, Relief};
 use crate::shared::Shared;
 use crate::stats::{PAIRS, SINGLE, Stat};
 use crate::tx::Contexts;
+use gbe::phy::{self, Phy};
 
 /// No moderation deadline is further away: RADV and TADV reach 67 ms.
 const AHEAD: i64 = 1_000_000_000;
@@ -401,7 +401,7 @@ fn load_phy(state: &v1::Phy, ours: &Phy) -> Result<Phy, StateError> {
     } = state;
     let regs = <[u16; 32]>::try_from(regs.as_slice())
         .map_err(|_| field("phy.regs", regs.len() as u64, "the PHY has 32 registers"))?;
-    let fixed = phy::RESET_VALUES.iter().zip(&phy::WRITABLE);
+    let fixed = ours.kind.reset_values().iter().zip(ours.kind.writable());
     for (at, (value, (reset, mask))) in regs.iter().zip(fixed).enumerate() {
         let own = match at {
             phy::EVENTS => 0xffff,
@@ -416,7 +416,7 @@ fn load_phy(state: &v1::Phy, ours: &Phy) -> Result<Phy, StateError> {
         cable: *cable,
         negotiated: *negotiated,
         link_lost: *link_lost,
-        id: ours.id,
+        kind: ours.kind,
         pause: ours.pause,
     })
 }

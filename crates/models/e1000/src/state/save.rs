@@ -16,13 +16,13 @@ use crate::flow::Flow;
 use crate::io::Window;
 use crate::irq::{Delay, Irq};
 use crate::packet_buffer::PacketBuffer;
-use crate::phy::Phy;
 use crate::regs as r;
 use crate::relief::Relief;
 use crate::rx::RxState;
 use crate::shared::Shared;
 use crate::stats::{PAIRS, Reading, SINGLE, Stats};
 use crate::tx::{Contexts, TxState};
+use gbe::phy::Phy;
 
 /// How far back the past is kept. Nothing looks further: the longest gap between interrupts is
 /// 17 ms, and deadlines are met at once when they are over.
@@ -211,7 +211,7 @@ fn save_phy(phy: &Phy) -> v1::Phy {
         cable,
         negotiated,
         link_lost,
-        id: _,    // the variant's
+        kind: _,  // the variant's
         pause: _, // configured
     } = phy;
     v1::Phy {

@@ -1,5 +1,5 @@
-//! The PHY at address 1, an 88E1011 or 88E1000 by its id (manual §11, §13.4.7.1; driver
-//! `e1000_hw.h`).
+//! The PHY at address 1. Registers 0 to 15 are those of IEEE 802.3 clause 22; the others are the
+//! maker's (8254x manual §11, §13.4.7.1; drivers `e1000_hw.h` and `igb/e1000_phy.h`).
 
 /// Where it answers on the MDIO bus.
 pub(crate) const ADDRESS: u32 = 1;
@@ -10,10 +10,10 @@ const ANAR: usize = 4;
 const GCTRL: usize = 9;
 const ID: usize = 3;
 /// What was negotiated last is kept here; what holds now is made from it when it is read.
-pub(crate) const PSSR: usize = 17;
+pub const PSSR: usize = 17;
 const INTERRUPTS_ENABLED: usize = 18;
 /// What has happened since it was read last.
-pub(crate) const EVENTS: usize = 19;
+pub const EVENTS: usize = 19;
 
 const RESET: u16 = 1 << 15;
 const LOOPBACK: u16 = 1 << 14;
@@ -37,14 +37,31 @@ const PAUSE: u16 = 1 << 10;
 const ASYMMETRIC: u16 = 1 << 11;
 const PARTNER_GIGABIT: u16 = 0x3c00;
 
-/// Bits per register that keep what is written; 0 for read-only and undefined registers.
-pub(crate) const WRITABLE: [u16; 32] = {
+/// Whose PHY it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Marvell's 88E1000 or 88E1011, by the low half of its id.
+    M88 {
+        /// PHY identifier 2, with the revision.
+        id: u16,
+    },
+    /// Intel's IGP03 inside of the 82576.
+    Igp03,
+}
+
+/// Of clause 22.
+const WRITABLE: [u16; 32] = {
     let mut mask = [0; 32];
     mask[BMCR] =
         LOOPBACK | SPEED_LOW | AN_ENABLE | POWER_DOWN | ISOLATE | DUPLEX | SPEED_HIGH | 1 << 7;
     mask[ANAR] = 0xbfff;
     mask[7] = 0xffff;
     mask[GCTRL] = 0xff00;
+    mask
+};
+
+const M88_WRITABLE: [u16; 32] = {
+    let mut mask = WRITABLE;
     mask[16] = 0xffff;
     mask[INTERRUPTS_ENABLED] = 0xffff;
     mask[20] = 0xffff;
@@ -59,20 +76,82 @@ pub(crate) const WRITABLE: [u16; 32] = {
     mask
 };
 
-pub(crate) const RESET_VALUES: [u16; 32] = {
+const IGP_WRITABLE: [u16; 32] = {
+    let mut mask = WRITABLE;
+    mask[igp::PORT_CONFIG] = 0xffff;
+    mask[igp::PORT_CONTROL] = 0xffff;
+    mask[20] = 0xffff;
+    mask[igp::POWER] = 0xffff;
+    mask[27] = 0xffff;
+    mask[igp::PAGE] = 0xffff;
+    mask
+};
+
+/// Of clause 22.
+const RESET_VALUES: [u16; 32] = {
     let mut value = [0; 32];
     value[BMCR] = AN_ENABLE | DUPLEX | SPEED_HIGH;
-    value[2] = 0x0141;
-    value[ID] = 0x0c20;
     value[ANAR] = 0x01e1;
     value[7] = 0x2001;
     value[GCTRL] = 0x0300;
     value[15] = 0x3000;
+    value
+};
+
+const M88_RESET: [u16; 32] = {
+    let mut value = RESET_VALUES;
+    value[2] = 0x0141;
+    value[ID] = 0x0c20;
     value[16] = 0x0360;
     value[20] = 0x0d60;
     value[24] = 0x4100;
     value
 };
+
+const IGP_RESET: [u16; 32] = {
+    let mut value = RESET_VALUES;
+    value[2] = 0x02a8;
+    value[ID] = 0x0391;
+    // Pause both ways is offered by default.
+    value[ANAR] |= PAUSE | ASYMMETRIC;
+    value[igp::PORT_CONFIG] = 0x0120;
+    value[igp::POWER] = 0x008d;
+    value
+};
+
+impl Kind {
+    /// Bits per register that keep what is written; 0 for read-only and undefined registers.
+    pub const fn writable(self) -> &'static [u16; 32] {
+        match self {
+            Kind::M88 { .. } => &M88_WRITABLE,
+            Kind::Igp03 => &IGP_WRITABLE,
+        }
+    }
+
+    /// The registers after a reset.
+    pub const fn reset_values(self) -> &'static [u16; 32] {
+        match self {
+            Kind::M88 { .. } => &M88_RESET,
+            Kind::Igp03 => &IGP_RESET,
+        }
+    }
+}
+
+/// Registers of the IGP03 (driver `igb/e1000_phy.h`).
+mod igp {
+    pub const PORT_CONFIG: usize = 16;
+    pub const PORT_STATUS: usize = 17;
+    pub const PORT_CONTROL: usize = 18;
+    pub const POWER: usize = 25;
+    /// Registers 16 to 30 have pages; what is written here is the page, with the register in its
+    /// low bits.
+    pub const PAGE: usize = 31;
+    /// The gain of a pair's receiver, from which drivers tell the cable's length, is register 17 of
+    /// these pages, in bits 15:9.
+    pub const GAIN_PAGES: [u16; 4] = [0x11a0, 0x12a0, 0x14a0, 0x18a0];
+    /// Of a short cable.
+    pub const GAIN: u16 = 12 << 9;
+}
 
 /// Bits of [`PSSR`].
 mod resolved {
@@ -84,7 +163,7 @@ mod resolved {
 }
 
 /// Bits of [`PSSR`] that a negotiation leaves.
-pub(crate) const AGREED: u16 =
+pub const AGREED: u16 =
     3 << 14 | resolved::FULL | resolved::DONE | resolved::SEND_PAUSE | resolved::OBEY_PAUSE;
 
 /// Bits of [`EVENTS`].
@@ -98,7 +177,7 @@ mod event {
 
 /// What a register write started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub enum Effect {
     /// Nothing beyond storing.
     None,
     /// The way the link is made may have changed: look again.
@@ -109,36 +188,41 @@ pub(crate) enum Effect {
 
 /// Speed as STATUS and PSSR encode it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Speed {
+pub enum Speed {
+    /// 10 Mb/s.
     M10 = 0,
+    /// 100 Mb/s.
     M100 = 1,
+    /// 1000 Mb/s.
     M1000 = 2,
 }
 
 /// The PHY's registers and what it knows of the cable.
 #[derive(Debug)]
-pub(crate) struct Phy {
-    pub(crate) regs: [u16; 32],
+pub struct Phy {
+    /// As stored; some are made from other things when they are read.
+    pub regs: [u16; 32],
     /// Whether the cable leads to somebody.
-    pub(crate) cable: bool,
-    pub(crate) negotiated: bool,
+    pub cable: bool,
+    /// Whether the last negotiation came to an end.
+    pub negotiated: bool,
     /// A link loss that BMSR has not reported yet.
-    pub(crate) link_lost: bool,
-    /// Low half of its id.
-    pub(crate) id: u16,
+    pub link_lost: bool,
+    /// Whose it is.
+    pub kind: Kind,
     /// The partner offers pause.
-    pub(crate) pause: bool,
+    pub pause: bool,
 }
 
 impl Phy {
     /// Powered up a while ago: with a cable, the link stands.
-    pub(crate) fn new(cable: bool, id: u16, pause: bool) -> Self {
+    pub fn new(cable: bool, kind: Kind, pause: bool) -> Self {
         let mut phy = Self {
-            regs: RESET_VALUES,
+            regs: *kind.reset_values(),
             cable,
             negotiated: cable,
             link_lost: !cable,
-            id,
+            kind,
             pause,
         };
         phy.agree();
@@ -146,18 +230,18 @@ impl Phy {
     }
 
     /// Hardware reset (CTRL.PHY_RST, bus reset): all registers, and negotiation starts over.
-    pub(crate) fn reset(&mut self) {
-        self.regs = RESET_VALUES;
+    pub fn reset(&mut self) {
+        self.regs = *self.kind.reset_values();
         self.drop_link();
     }
 
     /// Forgets what was negotiated.
-    pub(crate) fn drop_link(&mut self) {
+    pub fn drop_link(&mut self) {
         self.watch(|phy| phy.negotiated = false);
     }
 
     /// The cable goes in or out.
-    pub(crate) fn set_cable(&mut self, cable: bool) {
+    pub fn set_cable(&mut self, cable: bool) {
         self.watch(|phy| {
             phy.cable = cable;
             phy.negotiated = false;
@@ -180,17 +264,24 @@ impl Phy {
         if before.1.1 != after.1.1 {
             events |= event::DUPLEX;
         }
-        self.regs[EVENTS] |= events;
+        self.note(events);
         result
     }
 
+    /// Events have a register in the 88E10xx alone.
+    fn note(&mut self, events: u16) {
+        if let Kind::M88 { .. } = self.kind {
+            self.regs[EVENTS] |= events;
+        }
+    }
+
     /// Whether its interrupt line is up: something happened that register 18 enables.
-    pub(crate) fn interrupt(&self) -> bool {
+    pub fn interrupt(&self) -> bool {
         self.regs[EVENTS] & self.regs[INTERRUPTS_ENABLED] != 0
     }
 
     /// Whether auto-negotiation has somebody to talk to.
-    pub(crate) fn can_negotiate(&self) -> bool {
+    pub fn can_negotiate(&self) -> bool {
         let bmcr = self.regs[BMCR];
         let offers = self.regs[ANAR] & 0x01e0 != 0 || self.regs[GCTRL] & 0x0300 != 0;
         self.cable
@@ -200,23 +291,23 @@ impl Phy {
     }
 
     /// Auto-negotiation has ended.
-    pub(crate) fn negotiation_done(&mut self) {
+    pub fn negotiation_done(&mut self) {
         self.watch(|phy| {
             phy.negotiated = phy.can_negotiate();
             phy.agree();
         });
         if self.negotiated {
-            self.regs[EVENTS] |= event::NEGOTIATED | event::PAGE_RECEIVED;
+            self.note(event::NEGOTIATED | event::PAGE_RECEIVED);
         }
     }
 
     /// Whether frames sent come straight back.
-    pub(crate) fn loopback(&self) -> bool {
+    pub fn loopback(&self) -> bool {
         self.regs[BMCR] & LOOPBACK != 0 && self.regs[BMCR] & POWER_DOWN == 0
     }
 
     /// Whether there is a link now.
-    pub(crate) fn link(&self) -> bool {
+    pub fn link(&self) -> bool {
         let bmcr = self.regs[BMCR];
         if bmcr & (POWER_DOWN | ISOLATE) != 0 {
             false
@@ -245,7 +336,7 @@ impl Phy {
     }
 
     /// Speed and full duplex, negotiated or forced.
-    pub(crate) fn resolved(&self) -> (Speed, bool) {
+    pub fn resolved(&self) -> (Speed, bool) {
         let bmcr = self.regs[BMCR];
         if bmcr & AN_ENABLE == 0 {
             let speed = match (bmcr & SPEED_HIGH != 0, bmcr & SPEED_LOW != 0) {
@@ -298,7 +389,36 @@ impl Phy {
         )
     }
 
-    pub(crate) fn read(&mut self, reg: usize) -> u16 {
+    /// What an IGP03 shows of its own.
+    fn igp_register(&self, reg: usize) -> Option<u16> {
+        const SPEEDS: [u16; 3] = [1 << 14, 2 << 14, 3 << 14];
+        const FULL: u16 = 1 << 9;
+        const LINK: u16 = 1 << 10;
+        let page = self.regs[igp::PAGE] & !0x1f;
+        match reg {
+            igp::PAGE => None,
+            igp::PORT_STATUS if igp::GAIN_PAGES.contains(&page) => Some(igp::GAIN),
+            16.. if page != 0 => Some(0),
+            igp::PORT_STATUS => {
+                let (speed, full) = self.resolved();
+                let link = self.link();
+                Some(if link {
+                    SPEEDS[speed as usize] | LINK | if full { FULL } else { 0 }
+                } else {
+                    0
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Reads a register, with what reading it does.
+    pub fn read(&mut self, reg: usize) -> u16 {
+        if self.kind == Kind::Igp03
+            && let Some(value) = self.igp_register(reg % 32)
+        {
+            return value;
+        }
         let link = self.link();
         let negotiated = link && self.regs[BMCR] & AN_ENABLE != 0;
         match reg % 32 {
@@ -310,7 +430,10 @@ impl Phy {
                     | if negotiated { BMSR_AN_COMPLETE } else { 0 }
                     | if shown { BMSR_LINK } else { 0 }
             }
-            ID => self.id,
+            ID => match self.kind {
+                Kind::M88 { id } => id,
+                Kind::Igp03 => self.regs[ID],
+            },
             EVENTS => std::mem::take(&mut self.regs[EVENTS]),
             5 if negotiated => self.partner(),
             6 if negotiated => 0x0003,
@@ -329,15 +452,21 @@ impl Phy {
         }
     }
 
-    pub(crate) fn write(&mut self, reg: usize, value: u16) -> Effect {
+    /// Writes a register. What it started is the caller's to carry on.
+    pub fn write(&mut self, reg: usize, value: u16) -> Effect {
         let reg = reg % 32;
+        let paged = self.kind == Kind::Igp03 && (16..igp::PAGE).contains(&reg);
+        if paged && self.regs[igp::PAGE] & !0x1f != 0 {
+            return Effect::None;
+        }
+        let mask = self.kind.writable()[reg];
         let old = self.regs[reg];
-        let new = (old & !WRITABLE[reg]) | (value & WRITABLE[reg]);
+        let new = (old & !mask) | (value & mask);
         if reg != BMCR {
             self.regs[reg] = new;
             return match reg {
                 // What has happened already may interrupt now.
-                INTERRUPTS_ENABLED => Effect::Link,
+                INTERRUPTS_ENABLED if !paged => Effect::Link,
                 _ => Effect::None,
             };
         }
@@ -368,7 +497,7 @@ mod tests {
 
     #[test]
     fn is_the_phy_the_drivers_look_for() {
-        let mut phy = Phy::new(true, 0x0c20, false);
+        let mut phy = Phy::new(true, Kind::M88 { id: 0x0c20 }, false);
         assert_eq!(phy.read(2), 0x0141);
         assert_eq!(phy.read(3) & 0xfff0, 0x0c20);
         assert_eq!(phy.read(PSSR), 0xac00);
@@ -380,8 +509,27 @@ mod tests {
     }
 
     #[test]
+    fn the_igp03_shows_its_own_registers_by_page() {
+        let mut phy = Phy::new(true, Kind::Igp03, false);
+        assert_eq!([2, 3].map(|reg| phy.read(reg)), [0x02a8, 0x0391]);
+        assert_eq!(phy.read(igp::PORT_STATUS), 0xc600);
+        phy.write(igp::PAGE, 0x11b1);
+        assert_eq!(phy.read(igp::PORT_STATUS) >> 9, 12);
+        assert_eq!(phy.write(igp::POWER, 0x1234), Effect::None);
+        assert_eq!(phy.read(igp::POWER), 0);
+        phy.write(igp::PAGE, igp::POWER as u16);
+        assert_eq!(phy.read(igp::POWER), 0x008d);
+        phy.write(igp::POWER, 0x008f);
+        assert_eq!(phy.read(igp::POWER), 0x008f);
+        assert_eq!(phy.write(18, 0x1000), Effect::None);
+        phy.set_cable(false);
+        assert_eq!(phy.read(igp::PORT_STATUS), 0);
+        assert!(!phy.interrupt());
+    }
+
+    #[test]
     fn link_loss_is_latched_until_read() {
-        let mut phy = Phy::new(true, 0x0c20, false);
+        let mut phy = Phy::new(true, Kind::M88 { id: 0x0c20 }, false);
         assert_eq!(phy.write(BMCR, 0x1340), Effect::Restart);
         assert!(!phy.link());
         phy.negotiation_done();
@@ -392,7 +540,7 @@ mod tests {
 
     #[test]
     fn the_loopback_test_of_the_drivers_finds_its_values() {
-        let mut phy = Phy::new(false, 0x0c20, false);
+        let mut phy = Phy::new(false, Kind::M88 { id: 0x0c20 }, false);
         phy.write(16, 0x0808);
         phy.write(BMCR, 0x9140);
         phy.write(BMCR, 0x8140);
@@ -405,7 +553,7 @@ mod tests {
 
     #[test]
     fn power_down_takes_the_link_and_power_up_negotiates_again() {
-        let mut phy = Phy::new(true, 0x0c20, false);
+        let mut phy = Phy::new(true, Kind::M88 { id: 0x0c20 }, false);
         assert_eq!(phy.write(BMCR, 0x1940), Effect::Link);
         assert!(!phy.link());
         assert_eq!(phy.write(BMCR, 0x1140), Effect::Restart);
@@ -416,7 +564,7 @@ mod tests {
 
     #[test]
     fn advertising_less_gives_less_from_the_next_negotiation_on() {
-        let mut phy = Phy::new(true, 0x0c20, false);
+        let mut phy = Phy::new(true, Kind::M88 { id: 0x0c20 }, false);
         let again = |phy: &mut Phy| {
             assert_eq!(phy.write(BMCR, 0x1340), Effect::Restart);
             phy.negotiation_done();
@@ -436,7 +584,7 @@ mod tests {
 
     #[test]
     fn pause_is_what_both_sides_offer() {
-        let mut phy = Phy::new(true, 0x0c20, true);
+        let mut phy = Phy::new(true, Kind::M88 { id: 0x0c20 }, true);
         assert_eq!(phy.read(5), 0x4de1);
         // (ours, may send, must obey)
         for (ours, send, obey) in [
@@ -455,7 +603,7 @@ mod tests {
                 "{ours:#x}"
             );
         }
-        let mut without = Phy::new(true, 0x0c20, false);
+        let mut without = Phy::new(true, Kind::M88 { id: 0x0c20 }, false);
         without.write(ANAR, 0x0de1);
         without.negotiation_done();
         assert_eq!(without.read(5), 0x41e1);
@@ -464,7 +612,7 @@ mod tests {
 
     #[test]
     fn events_are_told_once_and_interrupt_when_enabled() {
-        let mut phy = Phy::new(true, 0x0c30, false);
+        let mut phy = Phy::new(true, Kind::M88 { id: 0x0c30 }, false);
         assert_eq!(phy.read(ID), 0x0c30);
         phy.write(INTERRUPTS_ENABLED, event::LINK);
         phy.set_cable(false);
@@ -480,7 +628,7 @@ mod tests {
 
     #[test]
     fn who_offers_nothing_gets_no_link() {
-        let mut phy = Phy::new(true, 0x0c20, false);
+        let mut phy = Phy::new(true, Kind::M88 { id: 0x0c20 }, false);
         phy.write(GCTRL, 0);
         phy.write(ANAR, 1);
         assert_eq!(phy.write(BMCR, 0x1340), Effect::Link);

@@ -1,6 +1,6 @@
-//! The two command registers: MDIC to the PHY and EERD to the EEPROM (manual §13.4.7, §13.4.4).
+//! MDIC, the command register that leads to the PHY (8254x manual §13.4.7; 82576 datasheet §8.2.4:
+//! the same bits).
 
-use crate::eeprom::Eeprom;
 use crate::phy::{ADDRESS, Effect, Phy};
 
 const OP_WRITE: u32 = 1;
@@ -9,16 +9,13 @@ const READY: u32 = 1 << 28;
 const INTERRUPT: u32 = 1 << 29;
 const ERROR: u32 = 1 << 30;
 
-const EERD_START: u32 = 1;
-const EERD_DONE: u32 = 1 << 4;
-
 /// Whether completion of this MDIC command is to raise an interrupt.
-pub(crate) fn wants_interrupt(value: u32) -> bool {
+pub fn wants_interrupt(value: u32) -> bool {
     value & INTERRUPT != 0
 }
 
 /// Carries out an MDIC command at once. Returns what MDIC reads afterwards.
-pub(crate) fn mdic(phy: &mut Phy, value: u32) -> (u32, Effect) {
+pub fn mdic(phy: &mut Phy, value: u32) -> (u32, Effect) {
     let value = value & !(READY | ERROR);
     let reg = (value >> 16 & 0x1f) as usize;
     let address = value >> 21 & 0x1f;
@@ -37,12 +34,22 @@ pub(crate) fn mdic(phy: &mut Phy, value: u32) -> (u32, Effect) {
     }
 }
 
-/// Carries out an EERD read at once. Returns what EERD reads afterwards.
-pub(crate) fn eerd(eeprom: &Eeprom, value: u32) -> u32 {
-    let address = value & 0xff00;
-    if value & EERD_START == 0 {
-        return address;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::phy::Kind;
+
+    #[test]
+    fn only_the_phys_own_address_answers() {
+        let mut phy = Phy::new(true, Kind::Igp03, false);
+        let read = OP_READ << 26 | 2 << 16;
+        assert_eq!(
+            mdic(&mut phy, read | ADDRESS << 21).0,
+            read | ADDRESS << 21 | READY | 0x02a8
+        );
+        let (elsewhere, effect) = mdic(&mut phy, read | 2 << 21 | INTERRUPT);
+        assert_eq!(elsewhere & (READY | ERROR), READY | ERROR);
+        assert_eq!(effect, Effect::None);
+        assert!(wants_interrupt(elsewhere));
     }
-    let data = eeprom.word((address >> 8) as usize);
-    u32::from(data) << 16 | address | EERD_DONE
 }

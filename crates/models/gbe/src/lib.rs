@@ -1,0 +1,8 @@
+//! What Intel's gigabit NICs have in common: the PHY behind their MDI control register.
+//!
+//! Parts of models, without memory, interrupts or time of their own.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod mdio;
+pub mod phy;
