@@ -358,22 +358,9 @@ impl Registers {
     }
 }
 
-/// Splits an access of any size and alignment into words: offset of the word, first byte in it,
-/// range of the caller's bytes. Bytes beyond the window are left out.
-fn each_word(offset: u64, len: usize, mut visit: impl FnMut(u32, usize, std::ops::Range<usize>)) {
-    let mut done = 0;
-    while done < len {
-        let Some(at) = offset.checked_add(done as u64) else {
-            return;
-        };
-        if at >= u64::from(r::WINDOW) {
-            return;
-        }
-        let first = (at % 4) as usize;
-        let n = (4 - first).min(len - done);
-        visit(at as u32 & !3, first, done..done + n);
-        done += n;
-    }
+/// Splits an access of any size and alignment into words of the register window.
+fn each_word(offset: u64, len: usize, visit: impl FnMut(u32, usize, std::ops::Range<usize>)) {
+    gbe::window::each_word(r::WINDOW, offset, len, visit);
 }
 
 impl Counted for Registers {

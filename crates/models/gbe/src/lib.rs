@@ -1,4 +1,5 @@
-//! What Intel's gigabit NICs have in common: the PHY behind their MDI control register.
+//! What Intel's gigabit NICs have in common: the PHY behind their MDI control
+//! register, and the way into their register window.
 //!
 //! Parts of models, without memory, interrupts or time of their own.
 #![forbid(unsafe_code)]
@@ -6,3 +7,4 @@
 
 pub mod mdio;
 pub mod phy;
+pub mod window;

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use regs::{File, Id, Table};
 
 use crate::irq::Irq;
+use crate::ptp::Ptp;
 use crate::queue::{Queue, QueueIds, xdctl};
 use crate::rules::Rules;
 use crate::stats::Stats;
@@ -88,6 +89,8 @@ counters! {
     tx_bad_checksum,
     /// Descriptors of an unknown type; skipped.
     tx_bad_desc,
+    /// Accesses to other BARs than there are.
+    reg_bad_bar,
 }
 
 pub(crate) fn count(counter: &AtomicU64, n: u64) {
@@ -113,6 +116,8 @@ pub(crate) struct Function {
     pub queues: Box<[Queue]>,
     pub irq: Mutex<Irq>,
     pub stats: Stats,
+    /// The clock of IEEE 1588, of a PF; innermost, as `irq` is.
+    pub ptp: Mutex<Ptp>,
     pub counters: Counters,
     /// PCI COMMAND bit 2.
     pub bus_master: AtomicBool,
@@ -143,6 +148,7 @@ impl Function {
             queues: (0..queues).map(|_| Queue::default()).collect(),
             irq: Mutex::default(),
             stats: Stats::default(),
+            ptp: Mutex::default(),
             counters: Counters::default(),
             bus_master: AtomicBool::new(false),
             link_up: AtomicBool::new(false),
@@ -207,6 +213,14 @@ impl Function {
     pub(crate) fn moves(&self) -> bool {
         (self.link_up.load(Ordering::Acquire) || self.loopback.load(Ordering::Acquire))
             && self.bus_master.load(Ordering::Acquire)
+    }
+
+    /// Waits for what is under way. The caller has seen to it that nothing begins.
+    pub(crate) fn settle(&self) {
+        for queue in &self.queues {
+            drop(queue.tx.lock());
+            drop(queue.rx.lock());
+        }
     }
 
     /// Forgets what the queues remember, after the batches in flight. Their registers are the

@@ -1,6 +1,52 @@
-//! Interrupt causes, and what becomes of them.
+//! Interrupt causes, their routing, moderation and masks (§7.3, §8.8).
+//!
+//! There are two ways. With one message or a pin (GPIE.Multiple_MSIX = 0), the interrupt is up when
+//! `ICR & IMS` or `EICR & EIMS` is not 0. With a message per vector, each queue sets the bit of its
+//! vector in EICR, everything else the bit of one more vector when `ICR & IMS` grows, and vector v
+//! sends its message when bit v of `EICR & EIMS` appears. Between that and the message stands EITR.
+//! A VF knows the second way only.
 
-use model::Env;
+use model::{Env, Nanos};
+
+/// Vectors that EICR has bits for.
+pub(crate) const VECTORS: usize = 25;
+/// Messages in the MSI-X table of a PF (EEPROM default of the chip).
+pub(crate) const PF_MESSAGES: u16 = 10;
+/// Messages in the MSI-X table of a VF.
+pub(crate) const VF_MESSAGES: u16 = 3;
+/// Unit of EITR's interval, which begins at bit 2.
+const EITR_UNIT: Nanos = 1_000;
+
+/// Causes in ICR (§8.8.7).
+pub(crate) mod cause {
+    pub const TXDW: u32 = 1;
+    pub const LSC: u32 = 1 << 2;
+    pub const RXDMT0: u32 = 1 << 4;
+    pub const RXDW: u32 = 1 << 7;
+    pub const VMMB: u32 = 1 << 8;
+    pub const MDAC: u32 = 1 << 9;
+    /// Bits there are, as the drivers' self-test sets them.
+    pub const ALL: u32 = 0x77d4_fffd;
+    /// An interrupt stands: not a cause, and not to be masked.
+    pub const INTA: u32 = 1 << 31;
+}
+
+/// Bits of EICR beside the vectors.
+mod extended {
+    pub const VECTORS: u32 = (1 << super::VECTORS) - 1;
+    pub const OTHER: u32 = 1 << 31;
+    pub const ALL: u32 = VECTORS | 1 << 30 | OTHER;
+}
+
+/// Bits of GPIE (§8.8.15).
+mod gpie {
+    pub const NSICR: u32 = 1;
+    pub const MULTIPLE: u32 = 1 << 4;
+    pub const EIAME: u32 = 1 << 30;
+}
+
+/// The bit of an entry of IVAR that makes it count.
+const VALID: u8 = 1 << 7;
 
 /// What has happened, gathered over a batch for one decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,7 +55,7 @@ pub(crate) struct Causes {
     pub rx: u16,
     /// Transmit queues with something written back that was to be reported, bit by bit.
     pub tx: u16,
-    /// Causes that belong to no queue, as in ICR (§8.8.1).
+    /// Causes that belong to no queue, as in ICR (§8.8.7). Of a VF, any: they are its mailbox's.
     pub other: u32,
 }
 
@@ -19,17 +65,462 @@ impl Causes {
     }
 }
 
-/// The interrupts of one function.
-#[derive(Debug, Default)]
+/// How the guest is told, as PCI configuration says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// INTA#.
+    #[default]
+    Pin,
+    Msi,
+    Msix,
+}
+
+/// When a vector may speak.
+#[derive(Clone, Copy, Debug, Default)]
+struct Throttle {
+    /// EITR's interval in nanoseconds; 0 for none.
+    gap: Nanos,
+    last: Option<Nanos>,
+}
+
+impl Throttle {
+    /// Until when it has to wait.
+    fn wait(&self, env: &Env) -> Option<Nanos> {
+        let until = self.last.filter(|_| self.gap != 0)? + self.gap;
+        (env.clock.now() < until).then_some(until)
+    }
+
+    fn spoke(&mut self, env: &Env) {
+        if self.gap != 0 {
+            self.last = Some(env.clock.now());
+        }
+    }
+}
+
+/// What came due beside interrupts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Due {
+    /// Auto-negotiation has ended.
+    pub link: bool,
+}
+
+/// The interrupts of one function. Always behind its lock, which is the innermost of the model:
+/// nothing is called under it but [`model::Interrupts`] and [`model::Timer`], so that messages and
+/// the timer follow the causes in order.
+#[derive(Debug)]
 pub(crate) struct Irq {
-    pending: Causes,
+    icr: u32,
+    ims: u32,
+    iam: u32,
+    eicr: u32,
+    eims: u32,
+    eiac: u32,
+    eiam: u32,
+    gpie: u32,
+    /// Entries of IVAR, one per queue, and of IVAR_MISC.
+    rx: [u8; 16],
+    tx: [u8; 16],
+    timer: u8,
+    other: u8,
+    throttles: [Throttle; VECTORS],
+    way: Way,
+    /// Messages there are; a vector beyond sends none.
+    messages: u16,
+    /// Of a VF: GPIE is its PF's, and its extended causes are all there is.
+    virtual_function: bool,
+    /// What of `ICR & IMS` has set its vector's bit already.
+    reported: u32,
+    /// Vectors of `EICR & EIMS` whose message has been sent.
+    sent: u32,
+    /// One message or pin: it is up, and the guest has been told.
+    line: bool,
+    /// When moderation ends for what waits for it.
+    throttled: Option<Nanos>,
+    /// When auto-negotiation ends.
+    link: Option<Nanos>,
+    armed: Option<Nanos>,
+    /// Messages sent, and times the pin went up.
+    pub(crate) raised: u64,
+    /// As `raised`, for the guest: IAC.
+    asserted: u64,
+}
+
+impl Default for Irq {
+    fn default() -> Self {
+        Self::new(false)
+    }
 }
 
 impl Irq {
+    fn new(virtual_function: bool) -> Self {
+        Self {
+            icr: 0,
+            ims: 0,
+            iam: 0,
+            eicr: 0,
+            eims: 0,
+            eiac: 0,
+            eiam: 0,
+            gpie: 0,
+            rx: [0; 16],
+            tx: [0; 16],
+            timer: 0,
+            other: 0,
+            throttles: [Throttle::default(); VECTORS],
+            way: Way::default(),
+            messages: if virtual_function {
+                VF_MESSAGES
+            } else {
+                PF_MESSAGES
+            },
+            virtual_function,
+            reported: 0,
+            sent: 0,
+            line: false,
+            throttled: None,
+            link: None,
+            armed: None,
+            raised: 0,
+            asserted: 0,
+        }
+    }
+
+    /// Those of a VF.
+    pub(crate) fn vf() -> Self {
+        Self::new(true)
+    }
+
+    /// Whether each vector has a message of its own.
+    fn multiple(&self) -> bool {
+        self.virtual_function || self.gpie & gpie::MULTIPLE != 0
+    }
+
+    /// Bits of EICR there are.
+    fn existing(&self) -> u32 {
+        if self.virtual_function {
+            (1 << VF_MESSAGES) - 1
+        } else {
+            extended::ALL
+        }
+    }
+
+    /// The bit of EICR that an entry of IVAR leads to.
+    fn vector(&self, entry: u8) -> u32 {
+        if entry & VALID == 0 {
+            return 0;
+        }
+        (1 << (entry & 0x1f)) & extended::VECTORS & self.existing()
+    }
+
     /// Enters causes, and raises what is enabled.
-    pub(crate) fn raise(&mut self, _env: &Env, causes: Causes) {
-        self.pending.rx |= causes.rx;
-        self.pending.tx |= causes.tx;
-        self.pending.other |= causes.other;
+    pub(crate) fn raise(&mut self, env: &Env, causes: Causes) {
+        let mut bits = 0;
+        for (mut queues, entries) in [(causes.rx, self.rx), (causes.tx, self.tx)] {
+            while queues != 0 {
+                let queue = queues.trailing_zeros() as usize;
+                queues &= queues - 1;
+                bits |= self.vector(entries[queue]);
+            }
+        }
+        if self.virtual_function {
+            if causes.other != 0 {
+                bits |= self.vector(self.other);
+            }
+        } else {
+            self.icr |= causes.other & cause::ALL;
+            if causes.rx != 0 {
+                self.icr |= cause::RXDW;
+            }
+            if causes.tx != 0 {
+                self.icr |= cause::TXDW;
+            }
+        }
+        self.assert(env, bits);
+    }
+
+    /// Sets bits of EICR. One that is set while its message is out asks for another one if it is
+    /// cleared by then, and for none otherwise.
+    fn assert(&mut self, env: &Env, bits: u32) {
+        self.eicr |= bits & self.existing();
+        self.apply(env);
+    }
+
+    /// Reads ICR, which acknowledges what there is to acknowledge: everything, if an interrupt was
+    /// raised, if none is enabled, or if GPIE.NSICR says so.
+    pub(crate) fn read_icr(&mut self, env: &Env) -> u32 {
+        let asserted = self.icr & self.ims != 0;
+        let value = self.icr | if asserted { cause::INTA } else { 0 };
+        let always = self.gpie & gpie::NSICR != 0;
+        if always || asserted {
+            self.ims &= !self.iam;
+        }
+        if always || asserted || self.ims == 0 {
+            self.icr = 0;
+            self.eicr &= !extended::OTHER;
+        }
+        self.apply(env);
+        value
+    }
+
+    /// Writes ICR: ones clear, and mask as reading does.
+    pub(crate) fn write_icr(&mut self, env: &Env, bits: u32) {
+        if self.gpie & gpie::NSICR != 0 || self.icr & self.ims != 0 {
+            self.ims &= !self.iam;
+        }
+        self.icr &= !bits;
+        if self.icr & self.ims == 0 {
+            self.eicr &= !extended::OTHER;
+        }
+        self.apply(env);
+        self.again(env);
+    }
+
+    /// Acknowledged in part: a level would still stand, but a message has to be sent again.
+    fn again(&mut self, env: &Env) {
+        if self.line && !self.multiple() {
+            match self.way {
+                Way::Pin => {}
+                Way::Msi => env.irq.msi(0),
+                Way::Msix => env.irq.msix(0),
+            }
+        }
+    }
+
+    /// ICR without clearing it, for ICS.
+    pub(crate) fn causes(&self) -> u32 {
+        self.icr
+    }
+
+    /// IMS, as IMC shows it too.
+    pub(crate) fn mask(&self) -> u32 {
+        self.ims
+    }
+
+    pub(crate) fn set_ims(&mut self, env: &Env, bits: u32) {
+        self.ims |= bits & cause::ALL;
+        self.apply(env);
+    }
+
+    pub(crate) fn clear_ims(&mut self, env: &Env, bits: u32) {
+        self.ims &= !bits;
+        self.apply(env);
+    }
+
+    pub(crate) fn set_iam(&mut self, bits: u32) {
+        self.iam = bits;
+    }
+
+    pub(crate) fn set_gpie(&mut self, env: &Env, value: u32) {
+        self.gpie = value;
+        self.apply(env);
+    }
+
+    /// Reads EICR, which clears it.
+    pub(crate) fn read_eicr(&mut self, env: &Env) -> u32 {
+        let value = std::mem::take(&mut self.eicr);
+        self.apply(env);
+        value
+    }
+
+    pub(crate) fn clear_eicr(&mut self, env: &Env, bits: u32) {
+        self.eicr &= !bits;
+        self.apply(env);
+    }
+
+    /// EICS: as if the causes had come.
+    pub(crate) fn set_eicr(&mut self, env: &Env, bits: u32) {
+        self.assert(env, bits);
+    }
+
+    /// EIMS, as EIMC shows it too.
+    pub(crate) fn extended_mask(&self) -> u32 {
+        self.eims
+    }
+
+    pub(crate) fn set_eims(&mut self, env: &Env, bits: u32) {
+        self.eims |= bits & self.existing();
+        self.apply(env);
+    }
+
+    pub(crate) fn clear_eims(&mut self, env: &Env, bits: u32) {
+        self.eims &= !bits;
+        self.apply(env);
+    }
+
+    pub(crate) fn set_eiac(&mut self, bits: u32) {
+        self.eiac = bits & self.existing();
+    }
+
+    pub(crate) fn set_eiam(&mut self, bits: u32) {
+        self.eiam = bits & self.existing();
+    }
+
+    /// EITR of `vector` was written; `value` as its register keeps it.
+    pub(crate) fn set_eitr(&mut self, env: &Env, vector: u32, value: u32) {
+        if let Some(throttle) = self.throttles.get_mut(vector as usize) {
+            throttle.gap = Nanos::from(value >> 2 & 0x1fff) * EITR_UNIT;
+            self.apply(env);
+        }
+    }
+
+    /// IVAR\[`index`\] was written: the queues `index` and `index + 8` (§8.8.13). A VF has one,
+    /// where both of its queues are side by side.
+    pub(crate) fn set_ivar(&mut self, index: u32, value: u32) {
+        let [rx, tx, rx_other, tx_other] = value.to_le_bytes();
+        let (queue, second) = if self.virtual_function {
+            (0, 1)
+        } else {
+            let queue = index as usize % 8;
+            (queue, queue + 8)
+        };
+        (self.rx[queue], self.tx[queue]) = (rx, tx);
+        (self.rx[second], self.tx[second]) = (rx_other, tx_other);
+    }
+
+    /// IVAR_MISC was written. Of a VF: its mailbox.
+    pub(crate) fn set_ivar_misc(&mut self, value: u32) {
+        let [first, second, ..] = value.to_le_bytes();
+        if self.virtual_function {
+            self.other = first;
+        } else {
+            (self.timer, self.other) = (first, second);
+        }
+    }
+
+    /// PCI configuration has another way to tell the guest. What it has not answered yet it hears
+    /// of again, the new way.
+    pub(crate) fn set_way(&mut self, env: &Env, way: Way) {
+        if self.way == way {
+            return;
+        }
+        if self.line && self.way == Way::Pin {
+            env.irq.set_line(false);
+        }
+        self.way = way;
+        self.line = false;
+        self.sent = 0;
+        self.apply(env);
+    }
+
+    /// Sets or calls off the end of auto-negotiation.
+    pub(crate) fn set_link_timer(&mut self, env: &Env, at: Option<Nanos>) {
+        self.link = at;
+        self.apply(env);
+    }
+
+    /// Times an interrupt was raised since the last call (IAC).
+    pub(crate) fn take_asserted(&mut self) -> u64 {
+        self.raised - std::mem::replace(&mut self.asserted, self.raised)
+    }
+
+    /// The timer has fired. Returns what came due beside interrupts.
+    pub(crate) fn tick(&mut self, env: &Env) -> Due {
+        self.armed = None;
+        let link = self.link.is_some_and(|at| at <= env.clock.now());
+        if link {
+            self.link = None;
+        }
+        self.apply(env);
+        Due { link }
+    }
+
+    /// Back to the state after CTRL.RST. EITR stays, and the PHY's own timer goes on.
+    pub(crate) fn reset(&mut self, env: &Env) {
+        let old = std::mem::replace(self, Self::new(self.virtual_function));
+        for (throttle, old) in self.throttles.iter_mut().zip(old.throttles) {
+            throttle.gap = old.gap;
+        }
+        self.way = old.way;
+        self.line = old.line;
+        self.link = old.link;
+        self.armed = old.armed;
+        self.raised = old.raised;
+        self.asserted = old.asserted;
+        self.apply(env);
+    }
+
+    /// Brings messages, pin and timer in line with causes and masks.
+    fn apply(&mut self, env: &Env) {
+        self.throttled = None;
+        let open = self.icr & self.ims;
+        if self.multiple() {
+            if self.line {
+                self.line = false;
+                if self.way == Way::Pin {
+                    env.irq.set_line(false);
+                }
+            }
+            if open & !self.reported != 0 {
+                self.eicr |= self.vector(self.other);
+            }
+            self.reported = open;
+            self.messages(env);
+        } else {
+            self.reported = 0;
+            self.sent = 0;
+            self.single(env, open);
+        }
+        let next = [self.throttled, self.link].into_iter().flatten().min();
+        if next != self.armed {
+            self.armed = next;
+            env.timer.arm(next);
+        }
+    }
+
+    /// A message per vector.
+    fn messages(&mut self, env: &Env) {
+        self.sent &= self.eicr & self.eims;
+        if self.way != Way::Msix {
+            return;
+        }
+        let mut pending = self.eicr & self.eims & !self.sent & extended::VECTORS;
+        while pending != 0 {
+            let vector = pending.trailing_zeros();
+            pending &= pending - 1;
+            let throttle = &mut self.throttles[vector as usize];
+            if let Some(until) = throttle.wait(env) {
+                self.throttled = Some(self.throttled.map_or(until, |t| t.min(until)));
+                continue;
+            }
+            throttle.spoke(env);
+            let bit = 1 << vector;
+            self.sent |= bit;
+            if self.virtual_function || self.gpie & gpie::EIAME != 0 {
+                self.eims &= !(self.eiam & bit);
+            }
+            self.eicr &= !(self.eiac & bit);
+            self.sent &= self.eicr & self.eims;
+            if vector < u32::from(self.messages) {
+                self.raised += 1;
+                env.irq.msix(vector as u16);
+            }
+        }
+    }
+
+    /// One message, or the pin, for everything.
+    fn single(&mut self, env: &Env, open: u32) {
+        if open != 0 {
+            self.eicr |= extended::OTHER;
+        }
+        let want = open != 0 || self.eicr & self.eims & !extended::OTHER != 0;
+        if want == self.line {
+            return;
+        }
+        if want {
+            let throttle = &mut self.throttles[0];
+            self.throttled = throttle.wait(env);
+            if self.throttled.is_some() {
+                return;
+            }
+            throttle.spoke(env);
+            self.raised += 1;
+        }
+        self.line = want;
+        match self.way {
+            Way::Pin => env.irq.set_line(want),
+            Way::Msi if want => env.irq.msi(0),
+            Way::Msix if want => env.irq.msix(0),
+            _ => {}
+        }
     }
 }

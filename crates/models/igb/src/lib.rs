@@ -13,9 +13,15 @@
 // The parts land one by one.
 #![allow(dead_code)]
 
+mod bits;
+mod control;
 mod function;
 mod irq;
+mod nvm;
+mod ptp;
 mod queue;
+mod reading;
+pub mod regs;
 mod rules;
 mod stats;
 

@@ -1,0 +1,505 @@
+//! The register side of the physical function: accesses of any width, side effects, reset.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use frame::Counted;
+use gbe::mdio;
+use gbe::phy::{Effect, Phy};
+use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
+use regs::{Access, Found, Id};
+
+use crate::BAR_MMIO;
+use crate::bits::{RAH_AV, SWSM_SMBI, ctrl, ctrl_ext, rctl, status};
+use crate::function::{Function, count};
+use crate::irq::{Causes, Way, cause};
+use crate::nvm::Nvm;
+use crate::queue::xdctl;
+use crate::reading::Reading;
+use crate::regs as r;
+
+/// What CTRL.RST leaves as it is (§4.3, and what drivers rely on).
+const KEPT: [Id; 5] = [r::RXPBS, r::TXPBS, r::SWPBS, r::WUFC, r::DCA_CTRL];
+
+/// The registers of the clock of IEEE 1588.
+const CLOCK: RangeInclusive<Id> = r::SYSTIML..=r::RXSATRH;
+
+/// The control part.
+pub(crate) struct Registers {
+    pub function: Arc<Function>,
+    pub nvm: Nvm,
+    pub phy: Phy,
+    pub reading: Reading,
+    pub work: Work,
+    /// How long auto-negotiation takes.
+    pub negotiation: Nanos,
+    /// STATUS.PHYRA.
+    pub phy_was_reset: bool,
+    /// PCI allows it to master the bus.
+    pub may_master: bool,
+}
+
+impl Registers {
+    fn merge(&mut self, work: Work) {
+        self.work.tx |= work.tx;
+        self.work.rx |= work.rx;
+    }
+
+    /// Reads the 32-bit word at `offset` (a multiple of 4), with its side effects.
+    fn read_word(&mut self, env: &Env, offset: u32) -> u32 {
+        let function = Arc::clone(&self.function);
+        let Some(Found { id, element }) = function.file.table().find(offset) else {
+            return 0;
+        };
+        if let Some(value) = self.reading.read(&function, id, element) {
+            return value;
+        }
+        let stored = function.file.get_at(id, element);
+        match id {
+            r::STATUS => stored | self.status(),
+            r::EECD => self.nvm.eecd(stored),
+            r::SWSM => {
+                // Whoever reads it 0 has the semaphore, and everybody after him reads 1.
+                function.file.set(id, stored | SWSM_SMBI);
+                stored
+            }
+            r::ICR => function.irq.lock().read_icr(env),
+            r::ICS => function.irq.lock().causes(),
+            r::IMS | r::IMC => function.irq.lock().mask(),
+            r::EICR => function.irq.lock().read_eicr(env),
+            r::EICS => 0,
+            r::EIMS | r::EIMC => function.irq.lock().extended_mask(),
+            r::IAC => u32::try_from(function.irq.lock().take_asserted()).unwrap_or(u32::MAX),
+            r::FRTIMER => {
+                let micros = env.clock.now() / 1_000;
+                let (millis, seconds) = (micros / 1_000, micros / 1_000_000);
+                (micros % 1_000 | millis % 1_000 << 10 | seconds % 4_096 << 20) as u32
+            }
+            id if CLOCK.contains(&id) => self.read_clock(env, id, stored),
+            _ => stored,
+        }
+    }
+
+    fn read_clock(&mut self, env: &Env, id: Id, stored: u32) -> u32 {
+        let mut ptp = self.function.ptp.lock();
+        match id {
+            r::SYSTIML => ptp.read_low(env.clock.now()),
+            r::SYSTIMH => ptp.read_high(),
+            r::TSYNCTXCTL => stored | ptp.sent_valid(),
+            r::TXSTMPL => ptp.sent_low(),
+            r::TXSTMPH => ptp.take_sent_high(),
+            r::TSYNCRXCTL => stored | ptp.received_valid(),
+            r::RXSTMPL => ptp.received_low(),
+            r::RXSTMPH => ptp.take_received_high(),
+            r::RXSATRL => ptp.attributes().0,
+            r::RXSATRH => ptp.attributes().1,
+            _ => stored,
+        }
+    }
+
+    /// Writes the 32-bit word at `offset` (a multiple of 4).
+    fn write_word(&mut self, env: &Env, offset: u32, value: u32) {
+        let function = Arc::clone(&self.function);
+        let Some(Found { id, element }) = function.file.table().find(offset) else {
+            return;
+        };
+        if let Some(work) = function.write_queue(env, id, element, value) {
+            return self.merge(work);
+        }
+        let store = || function.file.write(id, element, value);
+        match id {
+            r::CTRL => self.write_ctrl(env, value),
+            r::STATUS => self.phy_was_reset &= value & status::PHYRA != 0,
+            r::CTRL_EXT => {
+                store();
+                if value & ctrl_ext::EE_RST != 0 {
+                    self.load_nvm();
+                }
+            }
+            r::MDIC => self.write_mdic(env, value),
+            r::EECD => {
+                let wires = store();
+                self.nvm.wires(wires);
+            }
+            r::EERD => function.file.set(id, self.nvm.eerd(value)),
+            r::ICR => function.irq.lock().write_icr(env, value),
+            r::ICS => {
+                let causes = Causes {
+                    other: value,
+                    ..Causes::default()
+                };
+                function.irq.lock().raise(env, causes);
+            }
+            r::IMS => function.irq.lock().set_ims(env, value),
+            r::IMC => function.irq.lock().clear_ims(env, value),
+            r::IAM => {
+                let bits = store();
+                function.irq.lock().set_iam(bits);
+            }
+            r::GPIE => {
+                let bits = store();
+                function.irq.lock().set_gpie(env, bits);
+            }
+            r::EICR => function.irq.lock().clear_eicr(env, value),
+            r::EICS => function.irq.lock().set_eicr(env, value),
+            r::EIMS => function.irq.lock().set_eims(env, value),
+            r::EIMC => function.irq.lock().clear_eims(env, value),
+            r::EIAC => {
+                let bits = store();
+                function.irq.lock().set_eiac(bits);
+            }
+            r::EIAM => {
+                let bits = store();
+                function.irq.lock().set_eiam(bits);
+            }
+            r::EITR => {
+                let bits = store();
+                function.irq.lock().set_eitr(env, element, bits);
+            }
+            r::IVAR => {
+                let entries = store();
+                function.irq.lock().set_ivar(element, entries);
+            }
+            r::IVAR_MISC => {
+                let entries = store();
+                function.irq.lock().set_ivar_misc(entries);
+            }
+            r::RCTL => {
+                let old = function.file.get(id);
+                let new = store();
+                // Drivers free the buffers next.
+                if old & !new & rctl::EN != 0 {
+                    function.settle();
+                }
+                self.update_link(env);
+                self.work.rx = true;
+            }
+            r::TCTL => {
+                store();
+                self.work.tx = true;
+            }
+            id if CLOCK.contains(&id) => {
+                let bits = store();
+                self.write_clock(env, id, value, bits);
+            }
+            r::VFLRE | r::MBVFICR => {
+                let kept = function.file.get(id) & !value;
+                function.file.set(id, kept);
+            }
+            _ => {
+                store();
+            }
+        }
+    }
+
+    fn write_clock(&mut self, env: &Env, id: Id, value: u32, stored: u32) {
+        let now = env.clock.now();
+        let mut ptp = self.function.ptp.lock();
+        match id {
+            r::SYSTIML => ptp.write_low(now, value),
+            r::SYSTIMH => ptp.write_high(now, value),
+            r::TIMINCA => ptp.set_timinca(now, stored),
+            r::TIMADJL => ptp.set_adjust_low(value),
+            r::TIMADJH => ptp.adjust(now, value),
+            _ => {}
+        }
+    }
+
+    fn write_ctrl(&mut self, env: &Env, value: u32) {
+        let function = Arc::clone(&self.function);
+        let old = function.file.get(r::CTRL);
+        if value & ctrl::RST != 0 {
+            self.reset_mac(env);
+        } else {
+            function.file.write(r::CTRL, 0, value);
+        }
+        self.update_master();
+        if value & !old & ctrl::PHY_RST != 0 {
+            self.phy.reset();
+            self.phy_was_reset = true;
+            self.negotiate(env);
+        }
+        self.update_link(env);
+        if value & ctrl::RST != 0 {
+            // A reset leaves no cause behind, not even that of the link it took down.
+            function.irq.lock().write_icr(env, cause::ALL);
+        }
+    }
+
+    /// CTRL.RST: everything but PCI configuration, NVM and PHY (§4.3).
+    fn reset_mac(&mut self, env: &Env) {
+        let function = &self.function;
+        let file = &function.file;
+        let kept = KEPT.map(|id| (id, file.get(id)));
+        let throttles: [u32; crate::irq::VECTORS] =
+            std::array::from_fn(|at| file.get_at(r::EITR, at as u32));
+        file.reset();
+        for (id, value) in kept {
+            file.set(id, value);
+        }
+        for (at, value) in throttles.into_iter().enumerate() {
+            file.set_at(r::EITR, at as u32, value);
+        }
+        function.reset_queues();
+        function.irq.lock().reset(env);
+        function.ptp.lock().reset(env.clock.now());
+        self.reading.clear(&self.function);
+        self.nvm.wires(0);
+        self.power_up();
+        // Whoever waited for room finds the receiver off.
+        self.work.rx = true;
+    }
+
+    /// What the chip does before the first access after a reset.
+    pub(crate) fn power_up(&mut self) {
+        let file = &self.function.file;
+        for id in [r::RXDCTL, r::TXDCTL] {
+            file.set_at(id, 0, file.get_at(id, 0) | xdctl::ENABLE);
+        }
+        self.load_nvm();
+    }
+
+    /// What the NVM loads by itself after a reset: nothing, if it is not signed.
+    fn load_nvm(&self) {
+        if !self.nvm.signed() {
+            return;
+        }
+        let [a, b, c, d, e, f] = self.nvm.mac();
+        let file = &self.function.file;
+        file.set_at(r::RAL, 0, u32::from_le_bytes([a, b, c, d]));
+        file.set_at(r::RAH, 0, u32::from_le_bytes([e, f, 0, 0]) | RAH_AV);
+    }
+
+    fn status(&self) -> u32 {
+        let value = self.function.file.get(r::CTRL);
+        let (detected, full) = self.phy.resolved();
+        let detected = detected as u32;
+        let speed = if value & ctrl::FRCSPD != 0 {
+            (value >> ctrl::SPD_SHIFT & 3).min(2)
+        } else {
+            detected
+        };
+        let full = if value & ctrl::FRCDPX != 0 {
+            value & ctrl::FD != 0
+        } else {
+            full
+        };
+        let flag = |on: bool, bit: u32| if on { bit } else { 0 };
+        flag(full, status::FD)
+            | flag(self.function.link_up.load(Ordering::Acquire), status::LU)
+            | speed << status::SPEED_SHIFT
+            | detected << status::ASDV_SHIFT
+            | flag(self.phy_was_reset, status::PHYRA)
+            | flag(
+                value & ctrl::GIO_MASTER_DISABLE == 0,
+                status::GIO_MASTER_ENABLE,
+            )
+    }
+
+    fn write_mdic(&mut self, env: &Env, value: u32) {
+        let (result, effect) = mdio::mdic(&mut self.phy, value);
+        self.function.file.set(r::MDIC, result);
+        match effect {
+            Effect::None => {}
+            Effect::Link => self.update_link(env),
+            Effect::Restart => {
+                self.negotiate(env);
+                self.update_link(env);
+            }
+        }
+        if mdio::wants_interrupt(value) {
+            self.raise(env, cause::MDAC);
+        }
+    }
+
+    fn raise(&self, env: &Env, other: u32) {
+        let causes = Causes {
+            other,
+            ..Causes::default()
+        };
+        self.function.irq.lock().raise(env, causes);
+    }
+
+    /// Starts auto-negotiation, if there is somebody to talk to.
+    fn negotiate(&mut self, env: &Env) {
+        let at = self
+            .phy
+            .can_negotiate()
+            .then(|| env.clock.now() + self.negotiation);
+        if at.is_some() && self.negotiation == 0 {
+            // No time passes, but drivers still see the link go and come.
+            self.update_link(env);
+            self.phy.negotiation_done();
+            self.function.irq.lock().set_link_timer(env, None);
+        } else {
+            self.function.irq.lock().set_link_timer(env, at);
+        }
+    }
+
+    /// Brings STATUS.LU and loopback in line with PHY, CTRL.SLU and RCTL.LBM, and tells the guest of
+    /// a change.
+    fn update_link(&mut self, env: &Env) {
+        let function = &self.function;
+        let up = self.phy.link() && function.file.get(r::CTRL) & ctrl::SLU != 0;
+        let loopback = self.phy.loopback() || function.file.get(r::RCTL) & rctl::LBM != 0;
+        let was_loopback = function.loopback.swap(loopback, Ordering::AcqRel);
+        let was_up = function.link_up.swap(up, Ordering::AcqRel);
+        if was_up != up || was_loopback != loopback {
+            self.work.rx = true;
+            self.work.tx = true;
+        }
+        if was_up != up {
+            self.raise(env, cause::LSC);
+        }
+    }
+
+    /// Whether DMA is allowed, by PCI and by CTRL. When this returns with a no, the last is over.
+    fn update_master(&mut self) {
+        let function = &self.function;
+        let disabled = function.file.get(r::CTRL) & ctrl::GIO_MASTER_DISABLE != 0;
+        let may = self.may_master && !disabled;
+        let could = function.bus_master.swap(may, Ordering::AcqRel);
+        if could && !may {
+            function.settle();
+        }
+        if may && !could {
+            self.work.tx = true;
+            self.work.rx = true;
+        }
+    }
+
+    /// Registers that can be written in part keep their other bytes; for those that act on ones,
+    /// the other bytes are zeros.
+    fn partial_base(&self, offset: u32) -> u32 {
+        let file = &self.function.file;
+        let Some(found) = file.table().find(offset) else {
+            return 0;
+        };
+        match file.table().register(found.id).access {
+            Access::ReadWrite | Access::Command => file.get_at(found.id, found.element),
+            _ => 0,
+        }
+    }
+
+    fn read_bytes(&mut self, env: &Env, offset: u64, data: &mut [u8]) {
+        each_word(offset, data.len(), |word, first, range| {
+            let bytes = self.read_word(env, word).to_le_bytes();
+            let n = range.len();
+            data[range].copy_from_slice(&bytes[first..first + n]);
+        });
+    }
+
+    fn write_bytes(&mut self, env: &Env, offset: u64, data: &[u8]) {
+        each_word(offset, data.len(), |word, first, range| {
+            let n = range.len();
+            let mut bytes = if n == 4 {
+                [0; 4]
+            } else {
+                self.partial_base(word).to_le_bytes()
+            };
+            bytes[first..first + n].copy_from_slice(&data[range]);
+            self.write_word(env, word, u32::from_le_bytes(bytes));
+        });
+    }
+}
+
+/// Splits an access of any size and alignment into words of the register window.
+fn each_word(offset: u64, len: usize, visit: impl FnMut(u32, usize, std::ops::Range<usize>)) {
+    gbe::window::each_word(r::WINDOW, offset, len, visit);
+}
+
+impl Counted for Registers {
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        self.function.counters.visit(visit);
+        visit("irq_raised", self.function.irq.lock().raised);
+    }
+}
+
+impl Control for Registers {
+    fn read(&mut self, env: &Env, bar: u8, offset: u64, data: &mut [u8]) {
+        count(&self.function.counters.reg_reads, 1);
+        data.fill(0);
+        match bar {
+            BAR_MMIO => self.read_bytes(env, offset, data),
+            _ => count(&self.function.counters.reg_bad_bar, 1),
+        }
+    }
+
+    fn write(&mut self, env: &Env, bar: u8, offset: u64, data: &[u8]) {
+        count(&self.function.counters.reg_writes, 1);
+        match bar {
+            BAR_MMIO => self.write_bytes(env, offset, data),
+            _ => count(&self.function.counters.reg_bad_bar, 1),
+        }
+    }
+
+    fn take_nvm(&mut self) -> Option<Vec<u8>> {
+        self.nvm.take_changed()
+    }
+
+    fn take_work(&mut self) -> Work {
+        std::mem::take(&mut self.work)
+    }
+
+    fn reset(&mut self, env: &Env, _kind: ResetKind) {
+        self.may_master = false;
+        self.function.bus_master.store(false, Ordering::Release);
+        for id in KEPT {
+            let reset = self.function.file.table().register(id).reset;
+            self.function.file.set(id, reset);
+        }
+        for vector in 0..crate::irq::VECTORS as u32 {
+            self.function.file.set_at(r::EITR, vector, 0);
+            self.function.irq.lock().set_eitr(env, vector, 0);
+        }
+        self.reset_mac(env);
+        self.function.irq.lock().set_way(env, Way::Pin);
+        self.phy.reset();
+        self.phy_was_reset = true;
+        self.negotiate(env);
+        self.update_link(env);
+        // The link change is older than the machine that boots now.
+        self.function.irq.lock().write_icr(env, cause::ALL);
+    }
+
+    fn pci(&mut self, env: &Env, state: PciState) {
+        let way = match (state.msix, state.msi) {
+            (true, _) => Way::Msix,
+            (_, true) => Way::Msi,
+            _ => Way::Pin,
+        };
+        self.function.irq.lock().set_way(env, way);
+        // A function in D3 does no DMA.
+        self.may_master = state.bus_master && !state.d3;
+        self.update_master();
+        self.work.tx = true;
+        self.work.rx = true;
+    }
+
+    fn tick(&mut self, env: &Env) {
+        let due = self.function.irq.lock().tick(env);
+        if due.link {
+            self.phy.negotiation_done();
+            self.update_link(env);
+        }
+    }
+
+    fn set_link(&mut self, env: &Env, up: bool) {
+        if self.phy.cable == up {
+            return;
+        }
+        self.phy.set_cable(up);
+        self.negotiate(env);
+        self.update_link(env);
+    }
+
+    /// Nothing: a state of this model cannot be saved yet.
+    fn save(&self, _env: &Env) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn load(&mut self, _env: &Env, _blob: &[u8]) -> Result<(), StateError> {
+        Err(StateError::NoState)
+    }
+}

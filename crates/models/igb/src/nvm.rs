@@ -1,0 +1,390 @@
+//! The serial EEPROM, 512 words: read by EERD, and read and written bit by bit through EECD as a
+//! 25xx080 with SPI (§3.3, §6, §8.4.1; driver `igb/e1000_nvm.c`).
+
+pub(crate) const WORDS: usize = 512;
+const BYTES: usize = 2 * WORDS;
+/// Words 0 to 0x3F sum to this (§6.4.7).
+const CHECKSUM: u16 = 0xbaba;
+const CHECKSUM_AT: usize = 0x3f;
+/// A write wraps within so many bytes.
+const PAGE: usize = 32;
+
+/// Bits of EECD (§8.4.1).
+pub(crate) mod eecd {
+    pub const SK: u32 = 1;
+    /// The level of the wire, which selects when it is low.
+    pub const CS: u32 = 1 << 1;
+    pub const DI: u32 = 1 << 2;
+    pub const DO: u32 = 1 << 3;
+    pub const REQ: u32 = 1 << 6;
+    pub const GNT: u32 = 1 << 7;
+    pub const PRES: u32 = 1 << 8;
+    /// What is loaded from it after a reset has been loaded.
+    pub const AUTO_RD: u32 = 1 << 9;
+    /// Addresses of 16 bits.
+    pub const ADDR_BITS: u32 = 1 << 10;
+    /// Words as a power of two, less 6.
+    pub const SIZE: u32 = (super::WORDS.ilog2() - 6) << 11;
+}
+
+/// Bits of EERD (§8.4.2).
+mod eerd {
+    pub const START: u32 = 1;
+    pub const DONE: u32 = 1 << 1;
+    pub const ADDRESS: u32 = 0xfffc;
+}
+
+/// Commands of the memory.
+mod op {
+    pub const WRITE: u8 = 2;
+    pub const READ: u8 = 3;
+    pub const WRITE_DISABLE: u8 = 4;
+    pub const STATUS: u8 = 5;
+    pub const WRITE_ENABLE: u8 = 6;
+}
+
+/// The memory and the state of its wire.
+#[derive(Debug)]
+pub(crate) struct Nvm {
+    bytes: Box<[u8; BYTES]>,
+    sk: bool,
+    selected: bool,
+    data_out: bool,
+    writable: bool,
+    phase: Phase,
+    /// Bits of the byte under way, and how many.
+    shift: u8,
+    bits: u8,
+    /// Its owner does not know these contents yet.
+    changed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Command,
+    /// The address of this command, `left` bytes of it to come.
+    Address {
+        command: u8,
+        at: usize,
+        left: u8,
+    },
+    /// Sending bytes from `at` on.
+    Read {
+        at: usize,
+    },
+    Status,
+    /// Taking bytes into the page of `at`.
+    Write {
+        at: usize,
+    },
+    /// Nothing more until it is deselected.
+    Spent,
+}
+
+impl Nvm {
+    /// A new one, of a NIC with this MAC address and these PCI ids.
+    pub(crate) fn new(mac: [u8; 6], device: u16, subsystem: u16) -> Self {
+        // What is not set is as erased.
+        let mut words = [0xffff; WORDS];
+        for (word, pair) in words.iter_mut().zip(mac.chunks_exact(2)) {
+            *word = u16::from_le_bytes([pair[0], pair[1]]);
+        }
+        let fixed = [
+            (0x03, 0x0000), // compatibility
+            (0x05, 0x2010), // image version 2.1.0
+            (0x08, 0x0000), // PBA number
+            (0x09, 0x0000),
+            (0x0a, 0x4002), // init control 1: signature, ids are loaded from here
+            (0x0b, subsystem),
+            (0x0c, 0x8086), // subsystem vendor
+            (0x0d, device),
+            (0x0e, 0x8086), // vendor
+            (0x0f, 0x0000), // init control 2: no pause
+            (0x14, 0x0000), // init control 3 of LAN 1
+            (0x24, 0x0000), // init control 3 of LAN 0: no wake-up by magic packet
+        ];
+        for (at, value) in fixed {
+            words[at] = value;
+        }
+        let sum = words[..CHECKSUM_AT]
+            .iter()
+            .fold(0u16, |sum, w| sum.wrapping_add(*w));
+        words[CHECKSUM_AT] = CHECKSUM.wrapping_sub(sum);
+        let mut bytes = Box::new([0; BYTES]);
+        for (pair, word) in bytes.chunks_exact_mut(2).zip(words) {
+            pair.copy_from_slice(&word.to_le_bytes());
+        }
+        Self::with(bytes, true)
+    }
+
+    /// One with these contents, as [`Nvm::take_changed`] gave them.
+    pub(crate) fn of_image(image: &[u8; BYTES]) -> Self {
+        Self::with(Box::new(*image), false)
+    }
+
+    fn with(bytes: Box<[u8; BYTES]>, changed: bool) -> Self {
+        Self {
+            bytes,
+            sk: false,
+            selected: false,
+            data_out: true,
+            writable: false,
+            phase: Phase::Command,
+            shift: 0,
+            bits: 0,
+            changed,
+        }
+    }
+
+    /// The contents, if nobody has asked for them since they changed.
+    pub(crate) fn take_changed(&mut self) -> Option<Vec<u8>> {
+        std::mem::take(&mut self.changed).then(|| self.bytes.to_vec())
+    }
+
+    /// Whether the chip believes the contents: the signature of word 0x0A (§6.2.2).
+    pub(crate) fn signed(&self) -> bool {
+        self.word(0x0a) >> 14 == 0b01
+    }
+
+    /// The word at `at`; beyond the end the address wraps.
+    pub(crate) fn word(&self, at: usize) -> u16 {
+        let at = at % WORDS * 2;
+        u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]])
+    }
+
+    /// The station address (words 0 to 2).
+    pub(crate) fn mac(&self) -> [u8; 6] {
+        let mut mac = [0; 6];
+        mac.copy_from_slice(&self.bytes[..6]);
+        mac
+    }
+
+    /// Carries out an EERD read at once. Returns what EERD reads afterwards.
+    pub(crate) fn eerd(&self, value: u32) -> u32 {
+        let address = value & eerd::ADDRESS;
+        if value & eerd::START == 0 {
+            return address;
+        }
+        let at = (address >> 2) as usize;
+        // Beyond the memory nobody drives the wire.
+        let data = if at < WORDS { self.word(at) } else { 0xffff };
+        u32::from(data) << 16 | address | eerd::DONE
+    }
+
+    /// What EECD reads when `wires` was written to it. Access is granted at once: there is no other
+    /// user of the memory.
+    pub(crate) fn eecd(&self, wires: u32) -> u32 {
+        let flag = |on: bool, bit: u32| if on { bit } else { 0 };
+        wires
+            | eecd::PRES
+            | eecd::AUTO_RD
+            | eecd::ADDR_BITS
+            | eecd::SIZE
+            | flag(wires & eecd::REQ != 0, eecd::GNT)
+            | flag(self.data_out, eecd::DO)
+    }
+
+    /// EECD was written: the wires have these levels now. Without REQ they are not connected.
+    pub(crate) fn wires(&mut self, value: u32) {
+        let (sk, di) = (value & eecd::SK != 0, value & eecd::DI != 0);
+        let selected = value & (eecd::CS | eecd::REQ) == eecd::REQ;
+        if selected != self.selected {
+            self.phase = Phase::Command;
+            (self.shift, self.bits) = (0, 0);
+            self.data_out = true;
+        } else if selected && sk != self.sk {
+            if sk { self.sample(di) } else { self.present() }
+        }
+        self.sk = sk;
+        self.selected = selected;
+    }
+
+    /// The clock has risen: the memory takes a bit.
+    fn sample(&mut self, di: bool) {
+        self.shift = self.shift << 1 | u8::from(di);
+        self.bits += 1;
+        if self.bits < 8 {
+            return;
+        }
+        self.bits = 0;
+        let byte = self.shift;
+        self.phase = match self.phase {
+            Phase::Command => self.command(byte),
+            Phase::Address { command, at, left } => {
+                let at = at << 8 | usize::from(byte);
+                match (left, command) {
+                    (1, op::READ) => Phase::Read { at: at % BYTES },
+                    (1, _) => Phase::Write { at: at % BYTES },
+                    _ => Phase::Address {
+                        command,
+                        at,
+                        left: left - 1,
+                    },
+                }
+            }
+            Phase::Read { at } => Phase::Read {
+                at: (at + 1) % BYTES,
+            },
+            Phase::Write { at } => {
+                if self.bytes[at] != byte {
+                    self.bytes[at] = byte;
+                    self.changed = true;
+                }
+                Phase::Write {
+                    at: at / PAGE * PAGE + (at + 1) % PAGE,
+                }
+            }
+            rest @ (Phase::Status | Phase::Spent) => rest,
+        };
+    }
+
+    /// The clock has fallen: the memory shows a bit.
+    fn present(&mut self) {
+        let byte = match self.phase {
+            Phase::Read { at } => self.bytes[at],
+            // Never busy.
+            Phase::Status => u8::from(self.writable) << 1,
+            _ => return,
+        };
+        self.data_out = byte >> (7 - self.bits) & 1 == 1;
+    }
+
+    fn command(&mut self, byte: u8) -> Phase {
+        match byte {
+            op::READ => Phase::Address {
+                command: byte,
+                at: 0,
+                left: 2,
+            },
+            // A write that is not enabled is not listened to; one that is, disables the next.
+            op::WRITE if std::mem::take(&mut self.writable) => Phase::Address {
+                command: byte,
+                at: 0,
+                left: 2,
+            },
+            op::STATUS => Phase::Status,
+            op::WRITE_ENABLE | op::WRITE_DISABLE => {
+                self.writable = byte == op::WRITE_ENABLE;
+                Phase::Spent
+            }
+            _ => Phase::Spent,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
+
+    fn new() -> Wire {
+        Wire(Nvm::new(MAC, 0x10c9, 0xa03c))
+    }
+
+    struct Wire(Nvm);
+
+    impl Wire {
+        fn select(&mut self) {
+            self.0.wires(eecd::REQ | eecd::CS);
+            self.0.wires(eecd::REQ);
+        }
+
+        fn out(&mut self, value: u32, count: u32) {
+            for i in (0..count).rev() {
+                let di = if value >> i & 1 == 1 { eecd::DI } else { 0 };
+                self.0.wires(eecd::REQ | di);
+                self.0.wires(eecd::REQ | di | eecd::SK);
+                self.0.wires(eecd::REQ | di);
+            }
+        }
+
+        fn take(&mut self, count: u32) -> u32 {
+            let mut value = 0;
+            for _ in 0..count {
+                self.0.wires(eecd::REQ | eecd::SK);
+                value = value << 1 | self.0.eecd(0) >> 3 & 1;
+                self.0.wires(eecd::REQ);
+            }
+            value
+        }
+
+        fn command(&mut self, byte: u8) {
+            self.select();
+            self.out(byte.into(), 8);
+        }
+
+        fn read(&mut self, word: u32) -> u16 {
+            self.command(op::READ);
+            self.out(2 * word, 16);
+            (self.take(16) as u16).swap_bytes()
+        }
+
+        fn write(&mut self, word: u32, values: &[u16]) {
+            self.command(op::WRITE);
+            self.out(2 * word, 16);
+            for value in values {
+                self.out(value.swap_bytes().into(), 16);
+            }
+        }
+    }
+
+    #[test]
+    fn the_image_has_mac_ids_and_checksum_both_ways() {
+        let mut wire = new();
+        assert_eq!(wire.0.mac(), MAC);
+        assert!(wire.0.signed());
+        let sum = (0..64).fold(0u16, |sum, at| sum.wrapping_add(wire.read(at)));
+        assert_eq!(sum, 0xbaba);
+        for at in [0, 0x0d, 0x37, 0x3f, 511] {
+            let eerd = wire.0.eerd(at << 2 | 1);
+            assert_eq!(eerd & 0xffff, at << 2 | 2);
+            assert_eq!((eerd >> 16) as u16, wire.read(at));
+        }
+        assert_eq!(wire.0.eerd(512 << 2 | 1), 0xffff_0000 | 512 << 2 | 2);
+        assert_eq!(wire.0.eerd(0x0d << 2), 0x0d << 2);
+    }
+
+    #[test]
+    fn eecd_tells_size_presence_and_grants() {
+        let eecd = new().0.eecd(eecd::REQ);
+        assert_eq!(eecd & 0x3c0, 0x3c0);
+        // The drivers' reading of the size.
+        assert_eq!(1 << ((eecd >> 11 & 0xf) + 6), WORDS);
+    }
+
+    #[test]
+    fn each_write_needs_its_enable_and_stays_within_a_page() {
+        let mut wire = new();
+        assert!(wire.0.take_changed().is_some());
+        wire.write(5, &[0x1234]);
+        assert_eq!(wire.read(5), 0x2010);
+        wire.command(op::WRITE_ENABLE);
+        wire.command(op::STATUS);
+        assert_eq!(wire.take(8), 2);
+        wire.write(0x10f, &[0xaaaa, 0xbbbb]);
+        assert_eq!(
+            [0x10f, 0x100, 0x110].map(|w| wire.read(w)),
+            [0xaaaa, 0xbbbb, 0xffff]
+        );
+        wire.command(op::STATUS);
+        assert_eq!(wire.take(8), 0);
+        wire.write(5, &[0x1234]);
+        assert_eq!(wire.read(5), 0x2010);
+        let image = wire.0.take_changed().expect("changed");
+        assert_eq!(wire.0.take_changed(), None);
+        let again = Nvm::of_image(&image.try_into().expect("1024 bytes"));
+        assert_eq!(again.word(0x10f), 0xaaaa);
+    }
+
+    #[test]
+    fn without_request_nothing_is_heard() {
+        let mut wire = new();
+        wire.0.wires(eecd::CS);
+        for _ in 0..100 {
+            wire.0.wires(eecd::DI | eecd::SK);
+            wire.0.wires(eecd::DI);
+        }
+        assert_eq!(wire.read(0x0d), 0x10c9);
+    }
+}

@@ -1,0 +1,422 @@
+//! Every register of the physical function, by subject as in chapter 8 of the datasheet.
+//!
+//! Sections are those of Intel's "82576EB Gigabit Ethernet Controller Datasheet", 320961; offsets
+//! and bits were checked against what drivers use.
+
+use std::sync::{Arc, LazyLock};
+
+use regs::{Access, Alias, Id, Register, Status, Table};
+
+use crate::queue::QueueIds;
+
+/// Bytes of the register window, BAR 0.
+pub const WINDOW: u32 = 128 * 1024;
+
+use Access::{
+    Command, ReadClear as RC, ReadClearWrite1Clear, ReadOnly as RO, ReadWrite as RW,
+    ReadWrite1Clear as W1C, Write1Clear, Write1Set,
+};
+use Status::{Absent, Implemented as YES, Stored};
+
+const NO_DCA: Status = Stored("there is no cache to write into directly");
+const NO_DIAG: Status = Stored("frames do not wait in a packet buffer of the chip's own");
+const NO_EVENT: Status = Stored("stays 0: the event cannot happen on an emulated wire");
+const NO_FLASH: Status = Stored("there is no flash memory");
+const NO_FLOW: Status = Stored("no pause frames are sent or obeyed");
+const NO_IMMEDIATE: Status = Stored("no interrupt overtakes its moderation");
+const NO_LINKSEC: Status = Absent("no MACsec: frames are not encrypted by the NIC");
+const NO_MANAGEMENT: Status = Stored("there is no management controller");
+const NO_MIRROR: Status = Stored("frames are not mirrored");
+const NO_QUEUE_FILTER: Status = Stored("its match marks PTP frames, and picks no queue");
+const NO_SERDES: Status = Stored("the link is copper");
+const NO_SHAPING: Status = Stored("whoever rules the functions limits rates");
+const NO_WAKE: Status = Stored("the machine sleeps without being woken by frames");
+
+macro_rules! registers {
+    ($($id:ident $offset:literal $([$count:literal * $stride:literal])? $access:ident
+       $reset:literal $mask:literal $section:literal $status:ident $(($why:literal))?;)*) => {
+        #[repr(u16)]
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        enum Index { $($id),* }
+        $(
+            #[doc = concat!("Register ", stringify!($id), ", datasheet section ", $section, ".")]
+            pub const $id: Id = Id::new(Index::$id as u16);
+        )*
+        /// The table.
+        pub static REGISTERS: &[Register] = &[$(Register {
+            name: stringify!($id),
+            offset: $offset,
+            count: registers!(@or 1 $($count)?),
+            stride: registers!(@or 4 $($stride)?),
+            access: $access,
+            reset: $reset,
+            mask: $mask,
+            section: $section,
+            status: $status $(($why))?,
+        }),*];
+    };
+    (@or $default:literal) => { $default };
+    (@or $default:literal $given:literal) => { $given };
+}
+
+registers! {
+    CTRL       0x00000 RW 0x0010_0201 0xd8ff_1bed "8.2.1" YES;
+    STATUS     0x00008 RO 0x8000_0000 0x0000_0000 "8.2.2" YES;
+    CTRL_EXT   0x00018 RW 0x0000_0000 0x161f_8ccc "8.2.3" YES;
+    MDIC       0x00020 Command 0x0000_0000 0x0000_0000 "8.2.4" YES;
+    SERDESCTL  0x00024 RW 0x0000_0000 0x0000_ffff "8.2.5" NO_SERDES;
+    CONNSW     0x00034 RW 0x0000_0000 0x0000_0007 "8.2.6" NO_SERDES;
+    VET        0x00038 RW 0x8100_8100 0xffff_ffff "8.2.7" YES;
+    LEDCTL     0x00e00 RW 0x0706_8302 0xefcf_cfef "8.2.8" Stored("there is no LED to light");
+    SWPBS      0x03004 RW 0x0000_0014 0x0000_003f "8.3" NO_DIAG;
+    RXPBS      0x02404 RW 0x0000_0040 0x0000_007f "8.3" NO_DIAG;
+    TXPBS      0x03404 RW 0x0000_0028 0x0000_003f "8.3" NO_DIAG;
+    EECD       0x00010 RW 0x0000_0010 0x0000_0077 "8.4.1" YES;
+    EERD       0x00014 Command 0x0000_0000 0x0000_0000 "8.4.2" YES;
+    FLA        0x0001c RW 0x0000_0000 0x0000_003f "8.4.3" NO_FLASH;
+    EEMNGCTL   0x01010 RO 0x0004_0000 0x0000_0000 "8.4" YES;
+    EEMNGDATA  0x01014 RW 0x0000_0000 0xffff_ffff "8.4" NO_MANAGEMENT;
+    FLMNGCTL   0x01018 RW 0x0000_0000 0xffff_ffff "8.4" NO_MANAGEMENT;
+    FLMNGDATA  0x0101c RW 0x0000_0000 0xffff_ffff "8.4" NO_MANAGEMENT;
+    FLMNGCNT   0x01020 RW 0x0000_0000 0xffff_ffff "8.4" NO_MANAGEMENT;
+    EEARBC     0x01024 RW 0x0000_0000 0xffff_ffff "8.4" NO_MANAGEMENT;
+    I2CCMD     0x01028 RW 0x0000_0000 0x0fff_ffff "8.17" NO_SERDES;
+    I2CPARAMS  0x0102c RW 0x0000_0000 0x0000_ff07 "8.17" NO_SERDES;
+    FLASHOP    0x0103c RW 0x0000_0000 0x0000_ffff "8.4" NO_FLASH;
+    FCAL       0x00028 RW 0x00c2_8001 0xffff_ffff "8.5.1" NO_FLOW;
+    FCAH       0x0002c RW 0x0000_0100 0x0000_ffff "8.5.2" NO_FLOW;
+    FCT        0x00030 RW 0x0000_8808 0x0000_ffff "8.5.3" NO_FLOW;
+    FCTTV      0x00170 RW 0x0000_0000 0x0000_ffff "8.5.4" NO_FLOW;
+    FCRTL0     0x02160 RW 0x0000_0000 0x8000_fff0 "8.5.5" NO_FLOW;
+    FCRTH0     0x02168 RW 0x0000_0000 0x0000_fff0 "8.5.6" NO_FLOW;
+    FCRTV      0x02460 RW 0x0000_0000 0x0000_ffff "8.5.7" NO_FLOW;
+    FCSTS0     0x02464 RO 0x0000_0000 0x0000_0000 "8.5.8" NO_FLOW;
+    GCR        0x05b00 RW 0x0005_0200 0x0001_fe3f "8.6" Stored("the bus is not emulated below configuration space");
+    FUNCTAG    0x05b08 RW 0x0000_0000 0xffff_ffff "8.6" Stored("no transactions to tag");
+    GSCL       0x05b10 [4 * 4] RW 0x0000_0000 0xffff_ffff "8.6" Stored("no transactions to count");
+    GSCN       0x05b20 [4 * 4] RO 0x0000_0000 0x0000_0000 "8.6" NO_EVENT;
+    FACTPS     0x05b30 RO 0x0000_0000 0x0000_0000 "8.6" YES;
+    GIOCTL     0x05b44 RW 0x0000_0000 0x0000_ffff "8.6" Stored("the bus has no analog side");
+    CCMCTL     0x05b48 RW 0x0000_0000 0x0000_ffff "8.6" Stored("the bus has no analog side");
+    SCCTL      0x05b4c RW 0x0000_0000 0x0000_ffff "8.6" Stored("the bus has no analog side");
+    MREVID     0x05b64 RO 0x0000_0001 0x0000_0000 "8.6" YES;
+    SWSM       0x05b50 RW 0x0000_0000 0x0000_000f "8.7.1" YES;
+    FWSM       0x05b54 RO 0x0000_0000 0x0000_0000 "8.7.2" NO_MANAGEMENT;
+    SW_FW_SYNC 0x05b5c RW 0x0000_0000 0x0000_ffff "8.7.3" YES;
+    EICR       0x01580 ReadClearWrite1Clear 0x0000_0000 0xc1ff_ffff "8.8.1" YES;
+    EICS       0x01520 Write1Set 0x0000_0000 0xc1ff_ffff "8.8.2" YES;
+    EIMS       0x01524 Write1Set 0x0000_0000 0xc1ff_ffff "8.8.3" YES;
+    EIMC       0x01528 Write1Clear 0x0000_0000 0xc1ff_ffff "8.8.4" YES;
+    EIAC       0x0152c RW 0x0000_0000 0x01ff_ffff "8.8.5" YES;
+    EIAM       0x01530 RW 0x0000_0000 0xc1ff_ffff "8.8.6" YES;
+    ICR        0x01500 ReadClearWrite1Clear 0x0000_0000 0x77d4_fffd "8.8.7" YES;
+    ICS        0x01504 Write1Set 0x0000_0000 0x77d4_fffd "8.8.8" YES;
+    IMS        0x01508 Write1Set 0x0000_0000 0x77d4_fffd "8.8.9" YES;
+    IMC        0x0150c Write1Clear 0x0000_0000 0x77d4_fffd "8.8.10" YES;
+    IAM        0x01510 RW 0x0000_0000 0x77d4_fffd "8.8.11" YES;
+    EITR       0x01680 [25 * 4] RW 0x0000_0000 0x0000_7ffc "8.8.12" YES;
+    IVAR       0x01700 [8 * 4] RW 0x0000_0000 0x9f9f_9f9f "8.8.13" YES;
+    IVAR_MISC  0x01740 RW 0x0000_0000 0x0000_9f9f "8.8.14" YES;
+    GPIE       0x01514 RW 0x0000_0000 0xc000_0f91 "8.8.15" YES;
+    PBACL      0x05b68 W1C 0x0000_0000 0x0000_0000 "8.9" Stored("pending bits clear themselves when their message is sent");
+    RCTL       0x00100 RW 0x0000_0000 0x04ff_b0fe "8.10.1" YES;
+    SRRCTL     0x0c00c [16 * 64] RW 0x0000_0400 0x8ff0_3f7f "8.10.2" YES;
+    PSRTYPE    0x05480 [8 * 4] RW 0x0000_0000 0xe007_ffff "8.10.3" YES;
+    RPLPSRTYPE 0x054c0 RW 0x0000_0000 0x0007_ffff "8.10.4" Stored("replicated frames are split as their pool says");
+    RDBAL      0x0c000 [16 * 64] RW 0x0000_0000 0xffff_ff80 "8.10.5" YES;
+    RDBAH      0x0c004 [16 * 64] RW 0x0000_0000 0xffff_ffff "8.10.6" YES;
+    RDLEN      0x0c008 [16 * 64] RW 0x0000_0000 0x000f_fff0 "8.10.7" YES;
+    RDH        0x0c010 [16 * 64] RW 0x0000_0000 0x0000_ffff "8.10.8" YES;
+    RDT        0x0c018 [16 * 64] RW 0x0000_0000 0x0000_ffff "8.10.9" YES;
+    RXDCTL     0x0c028 [16 * 64] RW 0x0001_0000 0x061f_1f1f "8.10.10" YES;
+    RQDPC      0x0c030 [16 * 64] RC 0x0000_0000 0x0000_0fff "8.10.11" YES;
+    RXCSUM     0x05000 RW 0x0000_0300 0x0000_3bff "8.10.14" YES;
+    RLPML      0x05004 RW 0x0000_2600 0x0000_3fff "8.10.15" YES;
+    RFCTL      0x05008 RW 0x0000_0000 0x000f_ffff "8.10.16" YES;
+    MTA        0x05200 [128 * 4] RW 0x0000_0000 0xffff_ffff "8.10.17" YES;
+    RAL        0x05400 [16 * 8] RW 0x0000_0000 0xffff_ffff "8.10.18" YES;
+    RAH        0x05404 [16 * 8] RW 0x0000_0000 0x83ff_ffff "8.10.19" YES;
+    RAL2       0x054e0 [8 * 8] RW 0x0000_0000 0xffff_ffff "8.10.18" YES;
+    RAH2       0x054e4 [8 * 8] RW 0x0000_0000 0x83ff_ffff "8.10.19" YES;
+    VFTA       0x05600 [128 * 4] RW 0x0000_0000 0xffff_ffff "8.10.20" YES;
+    MRQC       0x05818 RW 0x0000_0000 0xffff_003f "8.10.21" YES;
+    RETA       0x05c00 [32 * 4] RW 0x0000_0000 0xffff_ffff "8.10.22" YES;
+    RSSRK      0x05c80 [10 * 4] RW 0x0000_0000 0xffff_ffff "8.10.23" YES;
+    RDFH       0x02410 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
+    RDFT       0x02418 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
+    RDFHS      0x02420 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
+    RDFTS      0x02428 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
+    RDFPC      0x02430 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
+    TDFH       0x03410 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
+    TDFT       0x03418 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
+    TDFHS      0x03420 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
+    TDFTS      0x03428 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
+    TDFPC      0x03430 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
+    IMIR       0x05a80 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.11" NO_IMMEDIATE;
+    IMIREXT    0x05aa0 [8 * 4] RW 0x0000_0000 0x000f_ffff "8.11" NO_IMMEDIATE;
+    IMIRVP     0x05ac0 RW 0x0000_0000 0x0000_000f "8.11" NO_IMMEDIATE;
+    SAQF       0x05980 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.11" NO_QUEUE_FILTER;
+    DAQF       0x059a0 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.11" NO_QUEUE_FILTER;
+    SPQF       0x059c0 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.11" NO_QUEUE_FILTER;
+    FTQF       0x059e0 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.11" NO_QUEUE_FILTER;
+    SYNQF      0x055fc RW 0x0000_0000 0x0000_001f "8.11" NO_QUEUE_FILTER;
+    ETQF       0x05cb0 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.11" NO_QUEUE_FILTER;
+    TCTL       0x00400 RW 0xa404_00f8 0xfdbf_fffa "8.12.1" YES;
+    TCTL_EXT   0x00404 RW 0x0001_0840 0x000f_ffff "8.12.2" Stored("an emulated wire has no collisions");
+    TIPG       0x00410 RW 0x0060_1008 0x3fff_ffff "8.12.3" Stored("an emulated wire needs no gap between frames");
+    DTXCTL     0x03590 RW 0x0000_0044 0x0000_007f "8.12.5" Stored("sent frames are copied once, from where they lie");
+    DTXTCPFLGL 0x0359c RW 0x0ff6_0ff6 0x0fff_0fff "8.12.6" YES;
+    DTXTCPFLGH 0x035a0 RW 0x0000_0f7f 0x0000_0fff "8.12.7" YES;
+    DTXMXSZRQ  0x03540 RW 0x0000_0010 0x0000_0fff "8.12" Stored("no requests to limit");
+    TDBAL      0x0e000 [16 * 64] RW 0x0000_0000 0xffff_ff80 "8.12.9" YES;
+    TDBAH      0x0e004 [16 * 64] RW 0x0000_0000 0xffff_ffff "8.12.10" YES;
+    TDLEN      0x0e008 [16 * 64] RW 0x0000_0000 0x000f_fff0 "8.12.11" YES;
+    TDH        0x0e010 [16 * 64] RW 0x0000_0000 0x0000_ffff "8.12.12" YES;
+    TDT        0x0e018 [16 * 64] RW 0x0000_0000 0x0000_ffff "8.12.13" YES;
+    TXDCTL     0x0e028 [16 * 64] RW 0x0000_0000 0x0e1f_1f1f "8.12.14" YES;
+    TDWBAL     0x0e038 [16 * 64] RW 0x0000_0000 0xffff_ffff "8.12.15" YES;
+    TDWBAH     0x0e03c [16 * 64] RW 0x0000_0000 0xffff_ffff "8.12.16" YES;
+    DCA_RXCTRL 0x0c014 [16 * 64] RW 0x0000_a200 0xff00_ffff "8.13.1" NO_DCA;
+    DCA_TXCTRL 0x0e014 [16 * 64] RW 0x0000_2a00 0xff00_ffff "8.13.2" NO_DCA;
+    DCA_ID     0x05b70 RO 0x0000_0000 0x0000_0000 "8.13.3" NO_DCA;
+    DCA_CTRL   0x05b74 RW 0x0000_0001 0x0000_001f "8.13.4" NO_DCA;
+    VT_CTL     0x0581c RW 0x0000_0000 0x7000_0380 "8.14" YES;
+    VMBMEM     0x00800 [128 * 4] RW 0x0000_0000 0xffff_ffff "8.14" YES;
+    P2VMAILBOX 0x00c00 [8 * 4] Command 0x0000_0000 0x0000_001f "8.14" YES;
+    MBVFICR    0x00c80 W1C 0x0000_0000 0x00ff_00ff "8.14" YES;
+    MBVFIMR    0x00c84 RW 0x0000_00ff 0x0000_00ff "8.14" YES;
+    VFLRE      0x00c88 W1C 0x0000_0000 0x0000_00ff "8.14" YES;
+    VFRE       0x00c8c RW 0x0000_00ff 0x0000_00ff "8.14" YES;
+    VFTE       0x00c90 RW 0x0000_00ff 0x0000_00ff "8.14" YES;
+    QDE        0x02408 RW 0x0000_0000 0x0000_ffff "8.14" YES;
+    DTXSWC     0x03500 RW 0x0000_0000 0x80ff_ffff "8.14" YES;
+    LVMMC      0x03548 RC 0x0000_0000 0x0000_0000 "8.14" NO_EVENT;
+    WVBR       0x03554 RC 0x0000_0000 0x0000_0000 "8.14" YES;
+    VMVIR      0x03700 [8 * 4] RW 0x0000_0000 0xc000_ffff "8.14" YES;
+    VMOLR      0x05ad0 [8 * 4] RW 0x8000_2600 0xdf03_3fff "8.14" YES;
+    RPLOLR     0x05af0 RW 0x8000_0000 0xc000_0000 "8.14" YES;
+    IOVCTL     0x05bbc RW 0x0000_0000 0x0000_0001 "8.14" YES;
+    VLVF       0x05d00 [32 * 4] RW 0x0000_0000 0x801f_ffff "8.14" YES;
+    UTA        0x0a000 [128 * 4] RW 0x0000_0000 0xffff_ffff "8.14" YES;
+    VMRCTL     0x05d80 [4 * 4] RW 0x0000_0000 0x0000_0707 "8.14" NO_MIRROR;
+    VMRVLAN    0x05d90 [4 * 4] RW 0x0000_0000 0xffff_ffff "8.14" NO_MIRROR;
+    VMRVM      0x05da0 [4 * 4] RW 0x0000_0000 0x0000_00ff "8.14" NO_MIRROR;
+    SCCRL      0x05db0 RW 0x0000_0000 0x0007_ff1f "8.14" NO_SHAPING;
+    SCSTS      0x05db4 RO 0x0000_0000 0x0000_0000 "8.14" NO_SHAPING;
+    BSCTRH     0x05db8 RW 0x0000_0000 0x0007_ffff "8.14" NO_SHAPING;
+    MSCTRH     0x05dbc RW 0x0000_0000 0x0007_ffff "8.14" NO_SHAPING;
+    RTTDCS     0x03600 RW 0x0000_0000 0xffff_ffff "8.15" NO_SHAPING;
+    RTTDQSEL   0x03604 RW 0x0000_0000 0x0000_000f "8.15" NO_SHAPING;
+    RTTBCNRM   0x03690 RW 0x0000_0000 0xffff_ffff "8.15" NO_SHAPING;
+    RTTBCNRC   0x036b0 RW 0x0000_0000 0xffff_ffff "8.15" NO_SHAPING;
+    WDSTP      0x01040 RW 0x0000_0000 0x00ff_0003 "8.16" Stored("nobody waits for a sign of life");
+    WDSWSTS    0x01044 RW 0x0000_0000 0xff00_0003 "8.16" Stored("nobody waits for a sign of life");
+    FRTIMER    0x01048 RO 0x0000_0000 0x0000_0000 "8.16" YES;
+    TCPTIMER   0x0104c RW 0x0000_0000 0x0000_07ff "8.16" Stored("the timer does not run");
+    SYSTIML    0x0b600 RW 0x0000_0000 0xffff_ffff "8.16" YES;
+    SYSTIMH    0x0b604 RW 0x0000_0000 0xffff_ffff "8.16" YES;
+    TIMINCA    0x0b608 RW 0x0000_0000 0xffff_ffff "8.16" YES;
+    TIMADJL    0x0b60c RW 0x0000_0000 0xffff_ffff "8.16" YES;
+    TIMADJH    0x0b610 RW 0x0000_0000 0xffff_ffff "8.16" YES;
+    TSYNCTXCTL 0x0b614 RW 0x0000_0000 0x0000_0010 "8.16" YES;
+    TXSTMPL    0x0b618 RO 0x0000_0000 0x0000_0000 "8.16" YES;
+    TXSTMPH    0x0b61c RO 0x0000_0000 0x0000_0000 "8.16" YES;
+    TSYNCRXCTL 0x0b620 RW 0x0000_0000 0x0000_001e "8.16" YES;
+    RXSTMPL    0x0b624 RO 0x0000_0000 0x0000_0000 "8.16" YES;
+    RXSTMPH    0x0b628 RO 0x0000_0000 0x0000_0000 "8.16" YES;
+    RXSATRL    0x0b62c RO 0x0000_0000 0x0000_0000 "8.16" YES;
+    RXSATRH    0x0b630 RO 0x0000_0000 0x0000_0000 "8.16" YES;
+    TSYNCRXCFG 0x05f50 RW 0x0000_0000 0x0000_ffff "8.16" YES;
+    PCS_CFG    0x04200 RW 0x0000_0008 0xffff_ffff "8.17" NO_SERDES;
+    PCS_LCTL   0x04208 RW 0x0000_0000 0xffff_ffff "8.17" NO_SERDES;
+    PCS_LSTS   0x0420c RO 0x0000_0000 0x0000_0000 "8.17" NO_SERDES;
+    PCS_ANADV  0x04218 RW 0x0000_0000 0xffff_ffff "8.17" NO_SERDES;
+    PCS_LPAB   0x0421c RO 0x0000_0000 0x0000_0000 "8.17" NO_SERDES;
+    PCS_NPTX   0x04220 RW 0x0000_0000 0xffff_ffff "8.17" NO_SERDES;
+    PCS_LPABNP 0x04224 RO 0x0000_0000 0x0000_0000 "8.17" NO_SERDES;
+    CRCERRS    0x04000 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    ALGNERRC   0x04004 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    SYMERRS    0x04008 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    RXERRC     0x0400c RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    MPC        0x04010 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    SCC        0x04014 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    ECOL       0x04018 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    MCC        0x0401c RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    LATECOL    0x04020 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    COLC       0x04028 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    CBTMPC     0x0402c RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    DC         0x04030 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    TNCRS      0x04034 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    HTDPMC     0x0403c RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    RLEC       0x04040 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    CBRDPC     0x04044 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    XONRXC     0x04048 RC 0x0000_0000 0x0000_0000 "8.18" NO_FLOW;
+    XONTXC     0x0404c RC 0x0000_0000 0x0000_0000 "8.18" NO_FLOW;
+    XOFFRXC    0x04050 RC 0x0000_0000 0x0000_0000 "8.18" NO_FLOW;
+    XOFFTXC    0x04054 RC 0x0000_0000 0x0000_0000 "8.18" NO_FLOW;
+    FCRUC      0x04058 RC 0x0000_0000 0x0000_0000 "8.18" NO_FLOW;
+    PRC64      0x0405c RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    PRC127     0x04060 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    PRC255     0x04064 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    PRC511     0x04068 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    PRC1023    0x0406c RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    PRC1522    0x04070 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    GPRC       0x04074 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    BPRC       0x04078 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    MPRC       0x0407c RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    GPTC       0x04080 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    GORCL      0x04088 RO 0x0000_0000 0x0000_0000 "8.18" YES;
+    GORCH      0x0408c RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    GOTCL      0x04090 RO 0x0000_0000 0x0000_0000 "8.18" YES;
+    GOTCH      0x04094 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    RNBC       0x040a0 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    RUC        0x040a4 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    RFC        0x040a8 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    ROC        0x040ac RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    RJC        0x040b0 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    MNGPRC     0x040b4 RC 0x0000_0000 0x0000_0000 "8.18" NO_MANAGEMENT;
+    MPDC       0x040b8 RC 0x0000_0000 0x0000_0000 "8.18" NO_MANAGEMENT;
+    MNGPTC     0x040bc RC 0x0000_0000 0x0000_0000 "8.18" NO_MANAGEMENT;
+    TORL       0x040c0 RO 0x0000_0000 0x0000_0000 "8.18" YES;
+    TORH       0x040c4 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    TOTL       0x040c8 RO 0x0000_0000 0x0000_0000 "8.18" YES;
+    TOTH       0x040cc RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    TPR        0x040d0 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    TPT        0x040d4 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    PTC64      0x040d8 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    PTC127     0x040dc RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    PTC255     0x040e0 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    PTC511     0x040e4 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    PTC1023    0x040e8 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    PTC1522    0x040ec RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    MPTC       0x040f0 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    BPTC       0x040f4 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    TSCTC      0x040f8 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    CBRMPC     0x040fc RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    IAC        0x04100 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    RPTHC      0x04104 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    ICRXATC    0x04108 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    ICTXPTC    0x0410c RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    ICTXATC    0x04110 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    HGPTC      0x04118 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    ICTXQMTC   0x0411c RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    RXDMTC     0x04120 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    HTCBDPC    0x04124 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    HGORCL     0x04128 RO 0x0000_0000 0x0000_0000 "8.18" YES;
+    HGORCH     0x0412c RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    HGOTCL     0x04130 RO 0x0000_0000 0x0000_0000 "8.18" YES;
+    HGOTCH     0x04134 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    LENERRS    0x04138 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    SSVPC      0x041a0 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    SCVPC      0x04228 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    PVFGPRC    0x10010 [8 * 256] RO 0x0000_0000 0x0000_0000 "8.18" YES;
+    PVFGPTC    0x10014 [8 * 256] RO 0x0000_0000 0x0000_0000 "8.18" YES;
+    PVFGORC    0x10018 [8 * 256] RO 0x0000_0000 0x0000_0000 "8.18" YES;
+    PVFGOTC    0x10034 [8 * 256] RO 0x0000_0000 0x0000_0000 "8.18" YES;
+    PVFMPRC    0x10038 [8 * 256] RO 0x0000_0000 0x0000_0000 "8.18" YES;
+    PVFGPRLBC  0x10040 [8 * 256] RO 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    PVFGPTLBC  0x10044 [8 * 256] RO 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    PVFGORLBC  0x10048 [8 * 256] RO 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    PVFGOTLBC  0x10050 [8 * 256] RO 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
+    WUC        0x05800 RW 0x0000_0000 0x0000_001b "8.20" NO_WAKE;
+    WUFC       0x05808 RW 0x0000_0000 0x000f_80ff "8.20" NO_WAKE;
+    WUS        0x05810 W1C 0x0000_0000 0x000f_00ff "8.20" NO_WAKE;
+    IPAV       0x05838 RW 0x0000_0000 0x0001_000f "8.20" NO_WAKE;
+    IP4AT      0x05840 [4 * 8] RW 0x0000_0000 0xffff_ffff "8.20" NO_WAKE;
+    IP6AT      0x05880 [4 * 4] RW 0x0000_0000 0xffff_ffff "8.20" NO_WAKE;
+    WUPL       0x05900 RO 0x0000_0000 0x0000_0000 "8.20" NO_WAKE;
+    WUPM       0x05a00 [32 * 4] RO 0x0000_0000 0x0000_0000 "8.20" NO_WAKE;
+    FHFT       0x09000 [256 * 4] RW 0x0000_0000 0xffff_ffff "8.20" NO_WAKE;
+    MANC       0x05820 RW 0x0000_0000 0xffff_ffff "8.21" NO_MANAGEMENT;
+    MANC2H     0x05860 RW 0x0000_0000 0xffff_ffff "8.21" NO_MANAGEMENT;
+    MFVAL      0x05824 RW 0x0000_0000 0xffff_ffff "8.21" NO_MANAGEMENT;
+    MDEF       0x05890 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.21" NO_MANAGEMENT;
+    FTFT       0x09400 [256 * 4] RW 0x0000_0000 0xffff_ffff "8.21" NO_MANAGEMENT;
+    LSECTXCAP  0x0b000 RO 0x0000_0000 0x0000_0000 "8.22" NO_LINKSEC;
+    LSECTXCTRL 0x0b004 RW 0x0000_0000 0x0000_0000 "8.22" NO_LINKSEC;
+    LSECRXCAP  0x0b300 RO 0x0000_0000 0x0000_0000 "8.22" NO_LINKSEC;
+    LSECRXCTRL 0x0b304 RW 0x0000_0000 0x0000_0000 "8.22" NO_LINKSEC;
+    IPSCTRL    0x0b430 RW 0x0000_0000 0x0000_0000 "8.23" Absent("no IPsec: frames are not encrypted by the NIC");
+}
+
+/// Registers of queues, as `Function` finds them here.
+pub(crate) static QUEUES: QueueIds = QueueIds {
+    rdbal: RDBAL,
+    rdbah: RDBAH,
+    rdlen: RDLEN,
+    srrctl: SRRCTL,
+    rdh: RDH,
+    rdt: RDT,
+    rxdctl: RXDCTL,
+    rxctl: DCA_RXCTRL,
+    rqdpc: Some(RQDPC),
+    psrtype: PSRTYPE,
+    tdbal: TDBAL,
+    tdbah: TDBAH,
+    tdlen: TDLEN,
+    tdh: TDH,
+    tdt: TDT,
+    txdctl: TXDCTL,
+    tdwbal: TDWBAL,
+    tdwbah: TDWBAH,
+    txctl: DCA_TXCTRL,
+};
+
+macro_rules! aliases {
+    ($($name:literal $offset:literal [$count:literal * $stride:literal] $of:ident;)*) => {
+        /// Second addresses: those of earlier chips, at which interrupts and the first four queues
+        /// answer too (driver `igb/e1000_regs.h`).
+        pub static ALIASES: &[Alias] = &[$(Alias {
+            name: $name,
+            offset: $offset,
+            count: $count,
+            stride: $stride,
+            of: $of,
+        }),*];
+    };
+}
+
+aliases! {
+    "ICR_A"        0x00c0 [1 * 4] ICR;
+    "ICS_A"        0x00c8 [1 * 4] ICS;
+    "IMS_A"        0x00d0 [1 * 4] IMS;
+    "IMC_A"        0x00d8 [1 * 4] IMC;
+    "IAM_A"        0x00e0 [1 * 4] IAM;
+    "RDBAL_A"      0x2800 [4 * 256] RDBAL;
+    "RDBAH_A"      0x2804 [4 * 256] RDBAH;
+    "RDLEN_A"      0x2808 [4 * 256] RDLEN;
+    "SRRCTL_A"     0x280c [4 * 256] SRRCTL;
+    "RDH_A"        0x2810 [4 * 256] RDH;
+    "DCA_RXCTRL_A" 0x2814 [4 * 256] DCA_RXCTRL;
+    "RDT_A"        0x2818 [4 * 256] RDT;
+    "RXDCTL_A"     0x2828 [4 * 256] RXDCTL;
+    "RQDPC_A"      0x2830 [4 * 256] RQDPC;
+    "TDBAL_A"      0x3800 [4 * 256] TDBAL;
+    "TDBAH_A"      0x3804 [4 * 256] TDBAH;
+    "TDLEN_A"      0x3808 [4 * 256] TDLEN;
+    "TDH_A"        0x3810 [4 * 256] TDH;
+    "DCA_TXCTRL_A" 0x3814 [4 * 256] DCA_TXCTRL;
+    "TDT_A"        0x3818 [4 * 256] TDT;
+    "TXDCTL_A"     0x3828 [4 * 256] TXDCTL;
+    "TDWBAL_A"     0x3838 [4 * 256] TDWBAL;
+    "TDWBAH_A"     0x383c [4 * 256] TDWBAH;
+}
+
+/// The table, indexed once for all NICs of the process: the index alone is 128 KiB.
+pub fn table() -> Arc<Table> {
+    static TABLE: LazyLock<Arc<Table>> =
+        LazyLock::new(|| Arc::new(Table::with_aliases(REGISTERS, ALIASES, WINDOW)));
+    Arc::clone(&TABLE)
+}
+
+/// The text of `docs/registers/igb.md`.
+pub fn page() -> String {
+    let preface = "Generated from the register table of the model by `cargo run -p hypernic-igb --example \
+registers`; a test\nfails when this page is stale. Sections are those of Intel's \"82576EB Gigabit Ethernet Controller Datasheet\",\n\
+320961. \"Writable\" are the bits that keep what is written.\n\nThese are the registers of the physical function. \
+Everything the table does not name reads 0 and ignores writes.\n\nWhat the registers do not tell: after a reset queue 0 is \
+enabled in both directions (RXDCTL, TXDCTL) and RAL0, RAH0\nhold the address of the NVM; RXPBS, TXPBS, SWPBS, EITR and \
+WUFC keep their values over CTRL.RST; RCTL.LBM and PHY loopback\nsend a frame back to the same NIC; the PHY negotiates \
+with a partner that offers everything but pause.";
+    regs::render("82576 registers", preface, REGISTERS, ALIASES)
+}
