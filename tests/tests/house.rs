@@ -69,6 +69,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("port-null", &["frame", "guest-mem", "port", "wire"]),
     ("port-loopback", &["frame", "guest-mem", "port", "wire"]),
     ("vale", &["frame", "wire"]),
+    ("softpf", &["wire"]),
     ("vfio-user", &["guest-mem", "pci"]),
     (
         "drivers",

@@ -75,6 +75,10 @@ counters! {
     paced,
     /// Frames that came in after this port, or their destination, had been detached.
     drop_port_gone,
+    /// Frames that came in from the wire for no pool.
+    drop_no_pool,
+    /// Frames that came in while this port's pool was off.
+    drop_pool_off,
     /// Frames for this port alone that found no room in its sink.
     drop_no_room,
     /// Copies of flooded frames that found no room in its sink.

@@ -13,6 +13,8 @@ use wire::MacAddr;
 use crate::Nanos;
 use crate::counters::{add, add_alone};
 use crate::forward::ONE_DOMAIN;
+use crate::guard::vlan_of;
+use crate::pools::only_port;
 use crate::port::{Blocked, Port};
 use crate::switch::{Shared, slot};
 use crate::table::Key;
@@ -27,6 +29,8 @@ struct Alike<'b> {
     bytes: u64,
     /// What the notes of any of them ask for.
     asks: Caps,
+    /// Their VLAN, where the switch asks for it; 0 elsewhere.
+    vlan: u16,
 }
 
 /// Where the last batch went, for as long as asking the table again would say the same and leave it as
@@ -34,6 +38,8 @@ struct Alike<'b> {
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     addresses: [u8; ADDRESSES],
+    /// Of an on-chip switch: the VLAN.
+    vlan: u16,
     /// Weak, so that a port that is gone lets go of its NIC.
     to: Weak<Port>,
     changes: u64,
@@ -41,8 +47,15 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    fn find(&self, shared: &Shared, addresses: &[u8; ADDRESSES], now: Nanos) -> Option<Arc<Port>> {
+    fn find(
+        &self,
+        shared: &Shared,
+        addresses: &[u8; ADDRESSES],
+        vlan: u16,
+        now: Nanos,
+    ) -> Option<Arc<Port>> {
         let same = self.addresses == *addresses
+            && self.vlan == vlan
             && now < self.until
             && self.changes == shared.table_changes();
         same.then(|| self.to.upgrade()).flatten()
@@ -74,35 +87,76 @@ impl Known {
         let to = &ports[slot(&ports, id)?];
         *self = Known {
             addresses: *addresses,
+            vlan: 0,
             to: Arc::downgrade(to),
             changes,
             until,
         };
         Some(to.clone())
     }
+
+    /// Asks the pools of an on-chip switch, which know a station until they are changed.
+    fn look_up_pools(
+        &mut self,
+        shared: &Shared,
+        from: &Port,
+        addresses: &[u8; ADDRESSES],
+        vlan: u16,
+    ) -> Option<Arc<Port>> {
+        self.until = 0;
+        let [dst, src] = [0, 6].map(|at| MacAddr::from_prefix(&addresses[at..]));
+        let (dst, src) = (dst?, src?);
+        if dst.is_multicast() || !src.is_unicast() {
+            return None;
+        }
+        let changes = shared.table_changes();
+        let pools = shared.pools()?;
+        let ports = shared.ports();
+        if pools.foul(from.id, src, vlan).is_some() {
+            return None;
+        }
+        let to = &ports[only_port(&pools, &ports, from, dst, vlan)?];
+        *self = Known {
+            addresses: *addresses,
+            vlan,
+            to: Arc::downgrade(to),
+            changes,
+            until: Nanos::MAX,
+        };
+        Some(to.clone())
+    }
 }
 
 /// What is to be known, if every frame has the addresses of the first, and notes that are in order.
-fn alike<'b>(batch: &'b Batch<'_>, picks: &[u16]) -> Option<Alike<'b>> {
+/// `vlans` says whether their VLAN counts, which then is the same for all.
+fn alike<'b>(batch: &'b Batch<'_>, picks: &[u16], vlans: bool) -> Option<Alike<'b>> {
     // What the batch itself knows of all its frames is true of those picked.
     if let Some(all) = batch.alike().filter(|all| all.plain)
         && let Some(len) = all.len
         && !picks.is_empty()
+        && !(vlans && is_tag(all.header))
         && picks.iter().all(|pick| usize::from(*pick) < batch.len())
     {
         return Some(Alike {
             addresses: all.header.first_chunk()?,
             bytes: picks.len() as u64 * len as u64,
             asks: Caps::NONE,
+            vlan: 0,
         });
     }
     let frame = |pick: &u16| batch.get(usize::from(*pick));
-    let first = frame(picks.first()?)?.head().first_chunk()?;
+    let head = frame(picks.first()?)?;
+    let first = head.head().first_chunk()?;
+    let vlan_in = |frame: &frame::Frame<'_>| match vlans {
+        true => vlan_of(frame.head(), frame.notes()),
+        false => 0,
+    };
+    let vlan = vlan_in(&head);
     let (mut bytes, mut asks) = (0, Caps::NONE);
     for pick in picks {
         let frame = frame(pick)?;
         let whole = frame.len() >= wire::ETHERNET_HEADER;
-        if !whole || frame.head().first_chunk()? != first {
+        if !whole || frame.head().first_chunk()? != first || vlan_in(&frame) != vlan {
             return None;
         }
         if !frame.is_plain() {
@@ -115,7 +169,13 @@ fn alike<'b>(batch: &'b Batch<'_>, picks: &[u16]) -> Option<Alike<'b>> {
         addresses: first,
         bytes,
         asks,
+        vlan,
     })
+}
+
+/// Whether a tag stands where the type is.
+fn is_tag(header: &[u8; wire::ETHERNET_HEADER]) -> bool {
+    matches!(header[ADDRESSES..], [0x81, 0x00] | [0x88, 0xa8])
 }
 
 /// Delivers the batch if it is one for the direct path. Returns what
@@ -128,16 +188,18 @@ pub(crate) fn deliver(
     picks: &[u16],
     now: Nanos,
 ) -> Option<(usize, Option<Blocked>)> {
-    if from.rate_in.is_some() {
+    if from.bounds.is_rated() {
         return None;
     }
     let Alike {
         addresses,
         bytes,
         asks,
-    } = alike(batch, picks)?;
-    let to = match known.find(shared, addresses, now) {
+        vlan,
+    } = alike(batch, picks, shared.is_chip())?;
+    let to = match known.find(shared, addresses, vlan, now) {
         Some(to) => to,
+        None if shared.is_chip() => known.look_up_pools(shared, from, addresses, vlan)?,
         None => known.look_up(shared, from, addresses, now)?,
     };
     // What the sink cannot take as it is has to be finished for it.

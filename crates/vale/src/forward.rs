@@ -1,5 +1,7 @@
 //! The stages of a batch on its way through the switch.
 
+mod lookup;
+
 use std::sync::Arc;
 
 use frame::{Batch, ExpandError, Finisher};
@@ -8,9 +10,10 @@ use wire::{ETHERNET_HEADER, MacAddr, SegmentError};
 use crate::Nanos;
 use crate::counters::{Counters, add};
 use crate::direct;
-use crate::guard::{Cost, Kind as Flood, vlan_of};
+use crate::guard::{Bound, Cost, Kind as Flood, vlan_of};
+use crate::pools::Pools;
 use crate::port::{Blocked, Port};
-use crate::switch::{Shared, slot};
+use crate::switch::Shared;
 use crate::table::{Key, Learn};
 
 /// The VLAN of every frame while the switch is one domain.
@@ -29,6 +32,8 @@ enum Refusal {
     Vlan,
     Private,
     Storm,
+    NoPool,
+    PoolOff,
 }
 
 /// Where a frame goes.
@@ -40,6 +45,8 @@ enum Route {
     Everywhere(Flood),
     /// From a private port, and not for one it may reach: to those that lead out.
     Uplinks,
+    /// For one station that several pools want.
+    Several,
 }
 
 /// A frame of the batch as it was judged. Its index here is its position.
@@ -69,7 +76,7 @@ struct Tally {
     broadcast: u64,
     table_full: u64,
     to_uplink: u64,
-    refused: [u64; 10],
+    refused: [u64; 12],
 }
 
 /// What one delivery needs, kept from batch to batch so that nothing is allocated.
@@ -92,6 +99,8 @@ pub(crate) struct Scratch {
     picks: Vec<u16>,
     /// Frames for one port that found no room there: the port's place in the list, position.
     short: Vec<(u32, u16)>,
+    /// The pools of an on-chip switch, as they are for the batch at hand.
+    pools: Option<Arc<Pools>>,
 }
 
 impl Scratch {
@@ -112,30 +121,36 @@ impl Scratch {
             return done;
         }
         let ports = shared.ports();
-        let (allowed, charged) = match &from.rate_in {
+        let bound = from.bounds.get();
+        let bound = bound.as_deref();
+        let (allowed, charged) = match bound.and_then(|bound| bound.rate.as_ref()) {
             Some(rate) => rate.admit(now, costs(batch, picks)),
             None => (picks.len(), Cost::default()),
         };
         let (picks, over) = picks.split_at(allowed);
+        self.pools = shared.pools();
         self.judge(shared, from, batch, picks);
         if from.uplink && shared.has_private() {
             self.reflect(shared, &ports, now);
         }
-        self.look_up(shared, from, &ports, now);
-        if from.storm.is_some() || shared.is_guarded() {
-            self.police(from, &ports, now);
+        match self.pools.clone() {
+            Some(pools) => self.look_up_pools(&pools, from, &ports),
+            None => self.look_up(shared, from, &ports, now),
+        }
+        if bound.is_some_and(|bound| bound.storm.is_some()) || shared.is_guarded() {
+            self.police(bound, from, &ports, now);
         }
         self.list(&ports);
         let held = self.deliver(shared, from, &ports, batch, picks, now);
         let dealt = held.map_or(picks.len(), |(_, at)| at.into());
         self.count(&from.counters, dealt);
         if dealt < picks.len() {
-            self.refund(from, batch, &picks[..dealt], charged);
+            self.refund(bound, batch, &picks[..dealt], charged);
         }
         if let Some((at, _)) = held {
             return (dealt, Some(Blocked::Full(ports[at as usize].clone())));
         }
-        if let Some(rate) = &from.rate_in
+        if let Some(rate) = bound.and_then(|bound| bound.rate.as_ref())
             && !over.is_empty()
         {
             if from.waits && shared.may_hold_up() {
@@ -151,11 +166,12 @@ impl Scratch {
     }
 
     /// Gives back what was charged for the frames behind `dealt`, which come again.
-    fn refund(&self, from: &Port, batch: &Batch<'_>, dealt: &[u16], charged: Cost) {
-        if let Some(rate) = &from.rate_in {
+    fn refund(&self, bound: Option<&Bound>, batch: &Batch<'_>, dealt: &[u16], charged: Cost) {
+        let Some(bound) = bound else { return };
+        if let Some(rate) = &bound.rate {
             rate.refund(charged, costs(batch, dealt).sum());
         }
-        if let Some(storm) = &from.storm {
+        if let Some(storm) = &bound.storm {
             for judged in &self.frames[dealt.len()..] {
                 if let Route::Everywhere(kind) = judged.route {
                     storm.refund(kind);
@@ -166,7 +182,7 @@ impl Scratch {
 
     /// All decisions are on the batch's own copy of the header.
     fn judge(&mut self, shared: &Shared, from: &Port, batch: &Batch<'_>, picks: &[u16]) {
-        let vlans = shared.has_vlans();
+        let vlans = shared.has_vlans() || self.pools.is_some();
         self.frames.clear();
         for pick in picks {
             let mut judged = Judged {
@@ -214,23 +230,10 @@ impl Scratch {
         }
     }
 
-    /// Tells frames of private ports that a switch outside has sent back: their sources are still
-    /// where they were.
-    fn reflect(&mut self, shared: &Shared, ports: &[Arc<Port>], now: Nanos) {
-        let table = shared.table.read();
-        for judged in self.frames.iter_mut().filter(|judged| judged.station) {
-            let owner = table.lookup(judged.src, now);
-            let at = owner.and_then(|id| slot(ports, id));
-            if let Some(at) = at.filter(|at| ports[*at].private) {
-                judged.origin = Some(at as u32);
-                judged.station = false;
-            }
-        }
-    }
-
     /// What the guards of a port have against frames from it.
-    fn police(&mut self, from: &Port, ports: &[Arc<Port>], now: Nanos) {
-        if let Some(storm) = &from.storm {
+    fn police(&mut self, bound: Option<&Bound>, from: &Port, ports: &[Arc<Port>], now: Nanos) {
+        let storm = bound.and_then(|bound| bound.storm.as_ref());
+        if let Some(storm) = storm {
             storm.refill(now);
         }
         for judged in &mut self.frames {
@@ -254,77 +257,12 @@ impl Scratch {
                         judged.route
                     }
                 }
-                Route::Everywhere(kind) if from.storm.as_ref().is_some_and(|s| !s.admit(kind)) => {
+                Route::Everywhere(kind) if storm.is_some_and(|s| !s.admit(kind)) => {
                     Route::Nowhere(Refusal::Storm)
                 }
                 route => route,
             };
         }
-    }
-
-    /// Learns sources and looks up destinations, in the order of the frames. Most batches hold
-    /// nothing new and need only the read lock.
-    fn look_up(&mut self, shared: &Shared, from: &Port, ports: &[Arc<Port>], now: Nanos) {
-        let mut last = (from.id, slot(ports, from.id));
-        let mut resolve = |judged: &mut Judged, found: Option<u32>| {
-            if judged.route == Route::Everywhere(Flood::Unknown)
-                && let Some(id) = found
-            {
-                if id != last.0 {
-                    last = (id, slot(ports, id));
-                }
-                judged.route = match last.1 {
-                    _ if id == from.id => Route::Nowhere(Refusal::Hairpin),
-                    Some(at) => Route::Port(at as u32),
-                    None => Route::Nowhere(Refusal::PortGone),
-                };
-            }
-        };
-        let mut rest = self.frames.iter_mut();
-        let mut first_new = None;
-        {
-            let table = shared.table.read();
-            // Neighbours in a batch are most often of one flow: look up what differs.
-            let (mut src, mut dst) = (None, (Key::default(), None));
-            for judged in rest.by_ref() {
-                if judged.station && table.is_foreign(judged.src, from.id) {
-                    judged.route = Route::Nowhere(Refusal::Spoofed);
-                    judged.station = false;
-                    continue;
-                }
-                if judged.station && src != Some(judged.src) {
-                    if !table.touch(judged.src, from.id, now) {
-                        first_new = Some(judged);
-                        break;
-                    }
-                    src = Some(judged.src);
-                }
-                if judged.dst != dst.0 {
-                    dst = (judged.dst, table.lookup(judged.dst, now));
-                }
-                resolve(judged, dst.1);
-            }
-        }
-        let Some(first) = first_new else {
-            return;
-        };
-        let (mut learned, mut moved) = (0, 0);
-        shared.change_table(|table| {
-            for judged in std::iter::once(first).chain(rest) {
-                if judged.station {
-                    judged.learn = table.learn(judged.src, from.id, now);
-                    learned += u64::from(judged.learn == Learn::New);
-                    moved += u64::from(judged.learn == Learn::Moved);
-                    if judged.learn == Learn::Foreign {
-                        judged.route = Route::Nowhere(Refusal::Spoofed);
-                    }
-                }
-                resolve(judged, table.lookup(judged.dst, now));
-            }
-        });
-        // Unlike the rest these are true at once, whether or not the frame is dealt with.
-        add(&from.counters.learned, learned);
-        add(&from.counters.moved, moved);
     }
 
     /// Sorts positions by destination.
@@ -340,7 +278,7 @@ impl Scratch {
             let position = position as u16;
             match judged.route {
                 Route::Nowhere(_) => {}
-                Route::Everywhere(_) | Route::Uplinks => self.flood.push(position),
+                Route::Everywhere(_) | Route::Uplinks | Route::Several => self.flood.push(position),
                 Route::Port(at) => {
                     let place = &mut self.place[at as usize];
                     if *place == 0 {
@@ -433,14 +371,16 @@ impl Scratch {
     ) -> u16 {
         let to = &ports[at as usize];
         let alone = place.map_or(&[][..], |place| &self.lists[place]);
-        if shared.is_guarded() {
+        if self.pools.is_some() || shared.is_guarded() {
             let frames = &self.frames;
+            let pools = self.pools.as_deref();
             let all = self.flood.iter().copied();
             self.spread.clear();
             self.spread.extend(all.filter(|p| {
                 let judged = &frames[usize::from(*p)];
-                let reached = match judged.route {
-                    Route::Uplinks => to.uplink,
+                let reached = match (judged.route, pools) {
+                    (Route::Uplinks, _) => to.uplink,
+                    (_, Some(pools)) => pools.gets(from, to, judged.dst.mac(), judged.vlan),
                     _ => from.may_reach(to),
                 };
                 reached && to.is_member(judged.vlan) && judged.origin != Some(at)
@@ -517,7 +457,7 @@ impl Scratch {
             tally.table_full += u64::from(judged.learn == Learn::Full);
             match judged.route {
                 Route::Nowhere(refusal) => tally.refused[refusal as usize] += 1,
-                Route::Port(_) => tally.unicast += 1,
+                Route::Port(_) | Route::Several => tally.unicast += 1,
                 Route::Uplinks => tally.to_uplink += 1,
                 Route::Everywhere(Flood::Unknown) => tally.unknown += 1,
                 Route::Everywhere(Flood::Multicast) => tally.multicast += 1,
@@ -544,6 +484,8 @@ impl Scratch {
         add(&counters.drop_vlan, refused(Refusal::Vlan));
         add(&counters.drop_private, refused(Refusal::Private));
         add(&counters.drop_storm, refused(Refusal::Storm));
+        add(&counters.drop_no_pool, refused(Refusal::NoPool));
+        add(&counters.drop_pool_off, refused(Refusal::PoolOff));
     }
 }
 

@@ -21,6 +21,12 @@
 //! that bound: a [`Keeper`], or a loop of the caller's that calls [`Switch::tick`]. Without either,
 //! nothing is left with senders, nor ever with a port that shall not wait ([`PortConfig::waits`]).
 //!
+//! # On a chip
+//!
+//! [`Switch::on_chip`] is the same switch with another look-up: it learns nothing, and each port
+//! gets the addresses, groups and VLANs of its [`Pool`], as the functions of an 82576 do. What is
+//! nobody's is out on the wire, behind an uplink.
+//!
 //! # The table
 //!
 //! It is bounded, and no port can crowd out others: each may always have
@@ -62,11 +68,13 @@ mod direct;
 mod forward;
 mod guard;
 mod keeper;
+mod pools;
 mod port;
 mod switch;
 mod table;
 
 pub use guard::{BadVlan, DEFAULT_BURST_MS, Rate, Storm, VlanSet};
 pub use keeper::Keeper;
+pub use pools::{HashSet12, Pool, Wanted};
 pub use port::SwitchPort;
 pub use switch::{AttachError, Clock, MacInfo, Nanos, PortConfig, PortInfo, Switch, SwitchConfig};

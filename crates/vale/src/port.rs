@@ -11,7 +11,7 @@ use wire::MacAddr;
 use crate::Nanos;
 use crate::counters::{Counters, add};
 use crate::forward::Scratch;
-use crate::guard::{Meter, StormMeter, VlanSet};
+use crate::guard::{Bounds, Meter, VlanSet};
 use crate::switch::{PortConfig, Shared};
 use crate::table::PortId;
 
@@ -31,9 +31,9 @@ pub(crate) struct Port {
     pub(crate) uplink: bool,
     pub(crate) private: bool,
     pub(crate) vlans: Option<VlanSet>,
-    pub(crate) rate_in: Option<Meter>,
+    /// Of what comes in.
+    pub(crate) bounds: Bounds,
     pub(crate) rate_out: Option<Meter>,
-    pub(crate) storm: Option<StormMeter>,
     alive: AtomicBool,
     /// Since when a sender waits for it, plus one; 0 while none does.
     held_since: AtomicU64,
@@ -69,9 +69,8 @@ impl Port {
             uplink: config.uplink,
             private: config.private,
             vlans: config.vlans.clone(),
-            rate_in: Meter::new(config.rate_in, now),
+            bounds: Bounds::new(config.rate_in, config.storm, now),
             rate_out: Meter::new(config.rate_out, now),
-            storm: StormMeter::new(config.storm, now),
             alive: AtomicBool::new(true),
             held_since: AtomicU64::new(0),
             owed: AtomicU64::new(0),

@@ -12,6 +12,7 @@ use wire::MacAddr;
 
 use crate::forward::ONE_DOMAIN;
 use crate::guard::{Rate, Storm, VlanSet};
+use crate::pools::{Pool, Pools};
 use crate::port::{Port, SwitchPort};
 use crate::table::{Key, PortId, Table};
 
@@ -150,6 +151,8 @@ pub(crate) struct Shared {
     next_id: AtomicU32,
     backpressure: bool,
     stall_bound: Nanos,
+    /// It is an on-chip switch, and asks its pools.
+    is_chip: bool,
     /// Batches between two stations take the direct path. Always, but in tests that compare.
     pub(crate) direct: bool,
     alarm: RwLock<Option<Arc<dyn Wake>>>,
@@ -169,13 +172,25 @@ fn nanos(duration: Duration) -> Nanos {
 impl Switch {
     /// A switch without ports.
     pub fn new(config: SwitchConfig, clock: Clock) -> Switch {
+        Self::with_lookup(config, clock, false)
+    }
+
+    /// The switch between the functions of a chip, without ports. Nothing is learned: ports that are
+    /// no uplinks get what their [`Pool`] says, which is nothing until [`Switch::set_pool`] is
+    /// called. Of the configuration, what is about learning means nothing.
+    pub fn on_chip(config: SwitchConfig, clock: Clock) -> Switch {
+        Self::with_lookup(config, clock, true)
+    }
+
+    fn with_lookup(config: SwitchConfig, clock: Clock, is_chip: bool) -> Switch {
         let reach = config
             .max_macs
             .checked_div(config.guaranteed_macs)
             .unwrap_or(usize::MAX);
         let max_ports = config.max_ports.min(reach);
         let common = config.max_macs - max_ports * config.guaranteed_macs;
-        let table = Table::new(nanos(config.ageing), config.guaranteed_macs, common);
+        let mut table = Table::new(nanos(config.ageing), config.guaranteed_macs, common);
+        table.pools = is_chip.then(Arc::default);
         let shared = Shared {
             ports: RwLock::default(),
             table: RwLock::new(table),
@@ -185,6 +200,7 @@ impl Switch {
             next_id: AtomicU32::new(0),
             backpressure: config.backpressure,
             stall_bound: nanos(config.stall_bound),
+            is_chip,
             direct: true,
             alarm: RwLock::new(None),
             has_alarm: AtomicBool::new(false),
@@ -226,6 +242,11 @@ impl Switch {
             for only in &config.only {
                 table.fix(Key::new(*only, ONE_DOMAIN), id);
             }
+            if let Some(pools) = &mut table.pools
+                && !config.uplink
+            {
+                *pools = Arc::new(pools.with(id, Some(Pool::default())));
+            }
         });
         let mut list = Vec::clone(&ports);
         list.push(port.clone());
@@ -255,6 +276,35 @@ impl Switch {
         // Whoever waited for room there must look again, and the gone port's own sender too.
         gone.wake_waiting();
         rest.iter().for_each(|port| port.wake_waiting());
+        true
+    }
+
+    /// Says what a port of an on-chip switch gets and may send, from the next batch on. `false` when
+    /// there is none of that name, it is an uplink, or the switch learns.
+    pub fn set_pool(&self, name: &str, pool: Pool) -> bool {
+        let shared = &self.shared;
+        let ports = shared.ports();
+        let port = ports.iter().find(|port| port.name == name && !port.uplink);
+        port.is_some_and(|port| {
+            shared.change_table(|table| {
+                let Some(pools) = table.pools.as_mut().filter(|_| port.is_alive()) else {
+                    return false;
+                };
+                *pools = Arc::new(pools.with(port.id, Some(pool)));
+                true
+            })
+        })
+    }
+
+    /// Bounds what may enter at a port, from the next batch on. `false` when there is none of that
+    /// name.
+    pub fn set_bounds(&self, name: &str, rate_in: Option<Rate>, storm: Storm) -> bool {
+        let ports = self.shared.ports();
+        let port = ports.iter().find(|port| port.name == name);
+        let Some(port) = port else { return false };
+        port.bounds.set(rate_in, storm, self.now());
+        // Who waits for the old rate may have a better one.
+        port.wake_waiting();
         true
     }
 
@@ -356,6 +406,19 @@ impl Shared {
         // one, will see that it has changed.
         self.table_changes.fetch_add(1, Ordering::Release);
         result
+    }
+
+    /// Whether it asks its pools rather than what it has learned.
+    pub(crate) fn is_chip(&self) -> bool {
+        self.is_chip
+    }
+
+    /// The pools of an on-chip switch as they are now.
+    pub(crate) fn pools(&self) -> Option<Arc<Pools>> {
+        if !self.is_chip {
+            return None;
+        }
+        self.table.read().pools.clone()
     }
 
     /// The number of changes so far. Ask before the table is read.

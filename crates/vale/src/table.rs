@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use wire::MacAddr;
 
 use crate::Nanos;
+use crate::pools::Pools;
 
 /// Full sweeps for aged entries are at least this far apart, however often there is no place.
 const SWEEP_GAP: Nanos = 1_000_000_000;
@@ -66,6 +68,8 @@ pub(crate) enum Learn {
 
 #[derive(Debug)]
 pub(crate) struct Table {
+    /// Who has been given which address, where nothing is learned.
+    pub(crate) pools: Option<Arc<Pools>>,
     entries: HashMap<Key, Entry, Seed>,
     ports: HashMap<PortId, Quota>,
     ageing: Nanos,
@@ -79,6 +83,7 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn new(ageing: Nanos, guaranteed: usize, common_max: usize) -> Table {
         Table {
+            pools: None,
             entries: HashMap::with_hasher(Seed::default()),
             ports: HashMap::new(),
             ageing,
@@ -95,6 +100,9 @@ impl Table {
 
     pub(crate) fn remove_port(&mut self, port: PortId) {
         self.entries.retain(|_, entry| entry.port != port);
+        if let Some(pools) = &mut self.pools {
+            *pools = Arc::new(pools.with(port, None));
+        }
         if let Some(quota) = self.ports.remove(&port) {
             self.common -= quota.used.saturating_sub(self.guaranteed);
         }
@@ -285,7 +293,7 @@ impl Table {
 
 /// Hashing of keys that a guest cannot aim at: one multiplication, keyed by two secrets.
 #[derive(Clone, Debug)]
-struct Seed(u64, u64);
+pub(crate) struct Seed(u64, u64);
 
 impl Default for Seed {
     fn default() -> Self {
@@ -305,7 +313,7 @@ impl BuildHasher for Seed {
     }
 }
 
-struct Mix {
+pub(crate) struct Mix {
     seed: Seed,
     hash: u64,
 }

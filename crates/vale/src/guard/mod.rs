@@ -7,7 +7,10 @@
 mod bucket;
 mod vlans;
 
-use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{Mutex, RwLock};
 use wire::{Gso, Offload};
 
 use crate::Nanos;
@@ -242,6 +245,57 @@ impl StormMeter {
         if let Some(bucket) = &mut self.0.lock()[kind as usize] {
             bucket.give_back(1);
         }
+    }
+}
+
+/// What bounds what comes into a port.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    pub(crate) rate: Option<Meter>,
+    pub(crate) storm: Option<StormMeter>,
+}
+
+/// A [`Bound`] that can be changed while frames come. A delivery keeps the one it has found.
+#[derive(Debug)]
+pub(crate) struct Bounds {
+    /// There is one, and it has a rate: what a port without either looks at.
+    on: AtomicBool,
+    rated: AtomicBool,
+    bound: RwLock<Option<Arc<Bound>>>,
+}
+
+impl Bounds {
+    pub(crate) fn new(rate: Option<Rate>, storm: Storm, now: Nanos) -> Bounds {
+        let bounds = Bounds {
+            on: AtomicBool::new(false),
+            rated: AtomicBool::new(false),
+            bound: RwLock::new(None),
+        };
+        bounds.set(rate, storm, now);
+        bounds
+    }
+
+    /// Puts others in their place, full.
+    pub(crate) fn set(&self, rate: Option<Rate>, storm: Storm, now: Nanos) {
+        let rate = Meter::new(rate, now);
+        let storm = StormMeter::new(storm, now);
+        let mut bound = self.bound.write();
+        self.rated.store(rate.is_some(), Ordering::Release);
+        self.on
+            .store(rate.is_some() || storm.is_some(), Ordering::Release);
+        *bound = (rate.is_some() || storm.is_some()).then(|| Arc::new(Bound { rate, storm }));
+    }
+
+    pub(crate) fn get(&self) -> Option<Arc<Bound>> {
+        if !self.on.load(Ordering::Acquire) {
+            return None;
+        }
+        self.bound.read().clone()
+    }
+
+    /// Whether there is a rate.
+    pub(crate) fn is_rated(&self) -> bool {
+        self.rated.load(Ordering::Acquire)
     }
 }
 

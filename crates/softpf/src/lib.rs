@@ -1,0 +1,51 @@
+//! The ruler of an 82576's virtual functions, where no driver runs on its physical function.
+//!
+//! SR-IOV splits the work between a driver of the physical function, which rules, and the I/O
+//! virtualization manager beside it ("High Performance Network Virtualization with SR-IOV",
+//! §III.A). In a daemon that owns the chip both are a policy somebody wrote down. [`SoftPf`] keeps
+//! it: it answers the mailbox of every VF as Linux's igb driver does, tells VFs what happens to the
+//! port (§III.B), and keeps each of them within what it may do (§III.C).
+//!
+//! It is a pure state machine. It is told what happened and when, and [`SoftPf::drain`] says what is
+//! to be done: messages to put into mailboxes, rules that the on-chip switch must know
+//! ([`SoftPf::rules`]). Everything it keeps for a VF is bounded, whatever that VF sends.
+//!
+//! ```
+//! use hypernic_softpf::{Effect, Policy, SoftPf};
+//! use wire::MacAddr;
+//!
+//! let mut pf = SoftPf::new(None);
+//! let mac = MacAddr([0x52, 0x54, 0, 0, 0, 1]);
+//! pf.add(0, Policy::new(mac), 0)?;
+//! pf.link(true);
+//! pf.drain().for_each(drop);
+//! // The VF's driver resets and asks for its address.
+//! pf.reset(0);
+//! let mut words = [0; 16];
+//! words[0] = 1;
+//! pf.request(0, &words, 2);
+//! let replied = pf.drain().any(|effect| matches!(effect, Effect::Reply { vf: 0, message }
+//!     if message.words()[0] == 0x8000_0001));
+//! assert!(replied);
+//! assert_eq!(pf.rules(0).map(|rules| rules.macs.clone()), Some(vec![mac]));
+//! # Ok::<(), hypernic_softpf::PolicyError>(())
+//! ```
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod bucket;
+mod message;
+mod policy;
+mod record;
+mod ruler;
+mod rules;
+mod vf;
+
+pub use message::{Message, WORDS};
+pub use policy::{Change, LinkState, Misdeeds, Policy, PolicyError, PortVlan, Storm};
+pub use record::{Down, Record, What};
+pub use ruler::{Effect, SoftPf, Status, VfId};
+pub use rules::{Groups, Rules, Vlans};
+
+/// Nanoseconds of a monotonic clock.
+pub type Nanos = u64;

@@ -1,0 +1,317 @@
+//! One VF, as its ruler knows it.
+
+use wire::MacAddr;
+
+use crate::Nanos;
+use crate::bucket::Bucket;
+use crate::message::{Message, Request, WORDS};
+use crate::policy::{LinkState, Policy};
+use crate::record::{Down, Log, What};
+use crate::rules::{Groups, Rules, Vlans};
+
+/// Longest frame of a VF that has asked for nothing: 1500 bytes of payload, a tag, the FCS.
+const STANDARD_FRAME: u16 = 1522;
+/// Longest frame the chip receives (82576 datasheet §1.3: 9.5 KB).
+const LONGEST_FRAME: u32 = 9728;
+/// Shortest an Ethernet frame can be.
+const SHORTEST_FRAME: u32 = 64;
+/// Addresses a VF may have beside the first.
+const FURTHER_MACS: usize = 15;
+/// A VF that has not completed a reset is told so this often (igb: 2 s).
+const NACK_GAP: Nanos = 2_000_000_000;
+
+#[derive(Debug)]
+pub(crate) struct Vf {
+    pub(crate) policy: Policy,
+    pub(crate) rules: Rules,
+    pub(crate) down: Option<Down>,
+    /// It has completed a reset.
+    pub(crate) clear_to_send: bool,
+    /// A message that came before its time.
+    pub(crate) waiting: Option<Box<[u32; WORDS]>>,
+    /// There was no room in the mailbox for what it is to be told.
+    pub(crate) ping_due: bool,
+    pub(crate) log: Log,
+    pub(crate) refused: [u64; What::ALL.len()],
+    pub(crate) messages: u64,
+    pub(crate) delayed: u64,
+    /// What it may send by the policies of all.
+    pub(crate) tx_rate: Option<u64>,
+    mac: MacAddr,
+    further: Vec<MacAddr>,
+    hashes: Vec<u16>,
+    all_groups: bool,
+    vlans: Vlans,
+    max_frame: u16,
+    last_nack: Option<Nanos>,
+    bucket: Bucket,
+    misdeeds: Option<Bucket>,
+}
+
+impl Vf {
+    pub(crate) fn new(policy: Policy, now: Nanos) -> Vf {
+        let bucket = Bucket::new(policy.mailbox_rate, policy.mailbox_burst, now);
+        let mac = policy.mac;
+        let mut vf = Vf {
+            rules: Rules {
+                enabled: false,
+                link: false,
+                macs: Vec::new(),
+                broadcast: false,
+                groups: Groups::Hashes(Vec::new()),
+                untagged: false,
+                vlans: Vlans::default(),
+                tag: None,
+                max_frame: STANDARD_FRAME,
+                spoof_check: true,
+                tx_rate: None,
+                storm: policy.storm,
+                interrupts: policy.interrupts,
+            },
+            policy,
+            down: None,
+            clear_to_send: false,
+            waiting: None,
+            ping_due: false,
+            log: Log::default(),
+            refused: [0; What::ALL.len()],
+            messages: 0,
+            delayed: 0,
+            tx_rate: None,
+            mac,
+            further: Vec::new(),
+            hashes: Vec::new(),
+            all_groups: false,
+            vlans: Vlans::default(),
+            max_frame: STANDARD_FRAME,
+            last_nack: None,
+            bucket,
+            misdeeds: None,
+        };
+        vf.forgive(now);
+        vf
+    }
+
+    /// Nothing is held against it.
+    pub(crate) fn forgive(&mut self, now: Nanos) {
+        // The bucket counts in seconds, the policy in minutes: one token is a sixtieth of a misdeed.
+        let bucket = |m: crate::Misdeeds| {
+            let most = m.most.max(1).saturating_mul(60);
+            Bucket::new(m.per_minute.max(1), most, now)
+        };
+        self.misdeeds = self.policy.misdeeds.map(bucket);
+    }
+
+    /// As it comes out of a reset, until its driver says more.
+    pub(crate) fn reset(&mut self) {
+        self.clear_to_send = false;
+        self.waiting = None;
+        self.ping_due = false;
+        self.mac = self.policy.mac;
+        self.further.clear();
+        self.hashes.clear();
+        self.all_groups = false;
+        self.vlans = Vlans::default();
+        self.max_frame = STANDARD_FRAME;
+        self.last_nack = None;
+    }
+
+    /// Whether frames for this address are its own.
+    pub(crate) fn has(&self, mac: MacAddr) -> bool {
+        self.mac == mac || self.policy.mac == mac || self.further.contains(&mac)
+    }
+
+    /// Brings the rules up to date; `false` when they were.
+    pub(crate) fn renew(&mut self, port_up: bool) -> bool {
+        let enabled = self.clear_to_send && self.down.is_none();
+        let link = match self.policy.state {
+            LinkState::Auto => port_up,
+            LinkState::Enable => true,
+            LinkState::Disable => false,
+        };
+        let mut macs = Vec::with_capacity(1 + self.further.len());
+        macs.push(self.mac);
+        macs.extend_from_slice(&self.further);
+        let rules = Rules {
+            enabled,
+            link: link && self.down.is_none(),
+            macs,
+            broadcast: true,
+            groups: if self.all_groups {
+                Groups::All
+            } else {
+                Groups::Hashes(self.hashes.clone())
+            },
+            untagged: self.policy.vlan.is_none(),
+            vlans: match self.policy.vlan {
+                Some(vlan) => {
+                    let mut only = Vlans::default();
+                    only.set(vlan.id, true);
+                    only
+                }
+                None => self.vlans.clone(),
+            },
+            tag: self.policy.vlan,
+            max_frame: self.max_frame,
+            spoof_check: self.policy.spoof_check,
+            tx_rate: self.tx_rate,
+            storm: self.policy.storm,
+            interrupts: self.policy.interrupts,
+        };
+        let changed = rules != self.rules;
+        self.rules = rules;
+        changed
+    }
+
+    /// Whether its next message may be answered.
+    pub(crate) fn admit(&mut self, now: Nanos) -> bool {
+        self.bucket.take(now)
+    }
+
+    /// When a message that waits will be.
+    pub(crate) fn next(&self) -> Option<Nanos> {
+        self.waiting.as_ref().map(|_| self.bucket.next())
+    }
+
+    /// Notes what it was refused. `true` when that is the end of it.
+    pub(crate) fn refuse(&mut self, what: What, count: u64, now: Nanos) -> bool {
+        self.log.note(what, count, now);
+        let total = &mut self.refused[what as usize];
+        *total = total.saturating_add(count);
+        let counts = match what {
+            What::Spoofed | What::Storm => self.policy.strict,
+            _ => what.is_misdeed(),
+        };
+        if !counts || self.down.is_some() {
+            return false;
+        }
+        let Some(bucket) = &mut self.misdeeds else {
+            return false;
+        };
+        let borne = (0..60).all(|_| bucket.take(now));
+        if !borne {
+            self.down = Some(Down::Misbehaved(what));
+            self.log.shut_down();
+        }
+        !borne
+    }
+
+    /// Whether a VF that has not completed a reset is told so now.
+    pub(crate) fn may_nack(&mut self, now: Nanos) -> bool {
+        let due = self
+            .last_nack
+            .is_none_or(|last| now.saturating_sub(last) > NACK_GAP);
+        if due {
+            self.last_nack = Some(now);
+        }
+        due
+    }
+
+    /// Does what a message asks, if it may be. `taken` says whether an address is another's.
+    pub(crate) fn answer(
+        &mut self,
+        words: &[u32; WORDS],
+        taken: impl Fn(MacAddr) -> bool,
+    ) -> Answer {
+        self.messages += 1;
+        let first = words[0];
+        let request = Request::decode(words);
+        if request == Request::Echo {
+            return Answer::Nothing;
+        }
+        if request == Request::Reset {
+            self.reset();
+            self.clear_to_send = true;
+            return Answer::Reply(Message::address(self.mac), None);
+        }
+        if !self.clear_to_send {
+            return Answer::NotReset(Message::not_yet(first));
+        }
+        let refused = self.follow(request, taken);
+        Answer::Reply(Message::outcome(first, refused.is_none()), refused)
+    }
+
+    fn follow(&mut self, request: Request, taken: impl Fn(MacAddr) -> bool) -> Option<What> {
+        let may_choose = !self.policy.mac_set || self.policy.trust;
+        let refuse_mac = |mac: MacAddr| {
+            if !mac.is_unicast() {
+                Some(What::BadAddress)
+            } else if !may_choose {
+                Some(What::MacOverride)
+            } else if taken(mac) {
+                Some(What::AddressTaken)
+            } else {
+                None
+            }
+        };
+        match request {
+            // What it has it may ask for again: its driver does, at every start.
+            Request::SetMac(mac) if mac == self.mac => None,
+            Request::SetMac(mac) => {
+                let refused = refuse_mac(mac);
+                if refused.is_none() {
+                    self.mac = mac;
+                    self.further.retain(|other| *other != mac);
+                }
+                refused
+            }
+            Request::ClearMacs => {
+                self.further.clear();
+                None
+            }
+            Request::AddMac(mac) if self.mac == mac || self.further.contains(&mac) => None,
+            Request::AddMac(mac) => {
+                let full = self.further.len() >= FURTHER_MACS;
+                let refused = refuse_mac(mac).or(full.then_some(What::TooManyAddresses));
+                if refused.is_none() {
+                    self.further.push(mac);
+                }
+                refused
+            }
+            Request::Multicast { hashes, more } => {
+                // Those that did not fit into the message would be lost: all groups, as igb.
+                self.all_groups = more;
+                self.hashes = hashes;
+                None
+            }
+            Request::Vlan { id, join } => {
+                let wanted = id != 0;
+                match self.policy.vlan {
+                    // Linux joins VLAN 0, which is none, by itself.
+                    Some(_) if join && wanted => Some(What::VlanOverride),
+                    Some(_) => None,
+                    None => {
+                        if wanted {
+                            self.vlans.set(id, join);
+                        }
+                        None
+                    }
+                }
+            }
+            Request::MaxFrame(bytes) => match u16::try_from(bytes) {
+                Ok(size) if (SHORTEST_FRAME..=LONGEST_FRAME).contains(&bytes) => {
+                    self.max_frame = size;
+                    None
+                }
+                _ => Some(What::BadFrameSize),
+            },
+            Request::Promisc { multicast, other } => {
+                self.all_groups = multicast;
+                other.then_some(What::Promiscuous)
+            }
+            Request::Unknown => Some(What::UnknownMessage),
+            Request::Reset | Request::Echo => None,
+        }
+    }
+}
+
+/// What becomes of a message.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// A reply, and what was refused with it.
+    Reply(Message, Option<What>),
+    /// It has to complete a reset first; it is told so now and then.
+    NotReset(Message),
+    /// Nothing.
+    Nothing,
+}

@@ -1,0 +1,288 @@
+//! The look-up of an on-chip switch: not where an address was seen, but who has been given it.
+//!
+//! As the 82576 forwards between its functions (datasheet §7.10.3.3 to §7.10.3.8): each function is
+//! a *pool* with station addresses (RAL, RAH), VLANs (VLVF) and groups (VMOLR, MTA, UTA) that
+//! whoever rules the port has granted; everything else is out on the wire, behind an uplink. Nothing
+//! is learned, so nothing a guest sends changes where others' frames go.
+//!
+//! A table is never changed: a new one takes its place, and a batch sees one or the other.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use wire::MacAddr;
+
+use crate::guard::VlanSet;
+use crate::port::Port;
+use crate::switch::slot;
+use crate::table::{Key, PortId, Seed};
+
+/// A set of hashes of 12 bits, as the chip's tables of 4096 bits hold them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HashSet12(Box<[u64; 64]>);
+
+impl HashSet12 {
+    /// Of these hashes; more than 12 bits of one are not looked at.
+    pub fn of(hashes: impl IntoIterator<Item = u16>) -> HashSet12 {
+        let mut words = Box::new([0; 64]);
+        for hash in hashes {
+            words[usize::from(hash & 0xfff) / 64] |= 1u64 << (hash % 64);
+        }
+        HashSet12(words)
+    }
+
+    /// The hash that Linux's drivers and the chip after its reset use: bits 47 to 36 of the address
+    /// (RCTL.MO = 0).
+    pub fn hash(mac: MacAddr) -> u16 {
+        let [.., e, f] = mac.0;
+        (u16::from(e) >> 4 | u16::from(f) << 4) & 0xfff
+    }
+
+    fn has(&self, mac: MacAddr) -> bool {
+        let hash = Self::hash(mac);
+        self.0[usize::from(hash) / 64] >> (hash % 64) & 1 != 0
+    }
+}
+
+/// Which of many addresses a pool gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Wanted {
+    /// None.
+    #[default]
+    None,
+    /// Those with one of these hashes.
+    Hashes(HashSet12),
+    /// All.
+    All,
+}
+
+impl Wanted {
+    fn has(&self, mac: MacAddr) -> bool {
+        match self {
+            Wanted::None => false,
+            Wanted::Hashes(set) => set.has(mac),
+            Wanted::All => true,
+        }
+    }
+}
+
+/// What a port of an on-chip switch gets, and what it may send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// It sends and receives (VFTE, VFRE).
+    pub enabled: bool,
+    /// Its stations (RAL, RAH.POOLSEL).
+    pub macs: Vec<MacAddr>,
+    /// It gets frames for everybody (VMOLR.BAM).
+    pub broadcast: bool,
+    /// The groups it gets (VMOLR.ROMPE with the MTA, VMOLR.MPME).
+    pub groups: Wanted,
+    /// The stations it gets besides its own, which are on the wire all the same (VMOLR.ROPE with
+    /// the UTA).
+    pub stations: Wanted,
+    /// The VLANs it gets, and whether frames without one (VLVF, VMOLR.AUPE). `None`: all.
+    pub vlans: Option<VlanSet>,
+    /// It sends from its own stations only (DTXSWC, MAC anti-spoof).
+    pub check_mac: bool,
+    /// It sends into its own VLANs only (DTXSWC, VLAN anti-spoof).
+    pub check_vlan: bool,
+    /// It gets what comes from the wire for nobody (VT_CTL.DEF_PL).
+    pub default: bool,
+}
+
+impl Default for Pool {
+    /// Of nobody: it neither sends nor receives.
+    fn default() -> Pool {
+        Pool {
+            enabled: false,
+            macs: Vec::new(),
+            broadcast: false,
+            groups: Wanted::None,
+            stations: Wanted::None,
+            vlans: Some(VlanSet::none()),
+            check_mac: true,
+            check_vlan: true,
+            default: false,
+        }
+    }
+}
+
+impl Pool {
+    fn in_vlan(&self, vlan: u16) -> bool {
+        self.vlans.as_ref().is_none_or(|set| set.contains(vlan))
+    }
+}
+
+/// Why a pool may not send a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Foul {
+    /// It is off.
+    Disabled,
+    /// From another's address.
+    Source,
+    /// Of another's VLAN.
+    Vlan,
+}
+
+/// Where a frame for one station goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// To this port.
+    Port(PortId),
+    /// To its own sender.
+    Back,
+    /// To all pools that want it.
+    Several,
+    /// To the wire.
+    Wire,
+    /// To nobody.
+    Nobody,
+}
+
+/// All pools of a switch.
+#[derive(Debug, Default)]
+pub(crate) struct Pools {
+    /// Ascending.
+    all: Vec<(PortId, Arc<Pool>)>,
+    /// Whose an address is; several's, where VLANs tell them apart.
+    stations: HashMap<Key, Vec<PortId>, Seed>,
+    default: Option<PortId>,
+    /// Somebody wants stations that are not its own.
+    has_wanted: bool,
+}
+
+fn key(mac: MacAddr) -> Key {
+    Key::new(mac, 0)
+}
+
+impl Pools {
+    /// The same, but for one pool; `None` takes it out.
+    pub(crate) fn with(&self, port: PortId, pool: Option<Pool>) -> Pools {
+        let mut all = self.all.clone();
+        let place = all.binary_search_by_key(&port, |(id, _)| *id);
+        match (place, pool) {
+            (Ok(at), Some(pool)) => all[at].1 = Arc::new(pool),
+            (Ok(at), None) => drop(all.remove(at)),
+            (Err(at), Some(pool)) => all.insert(at, (port, Arc::new(pool))),
+            (Err(_), None) => {}
+        }
+        let mut pools = Pools::default();
+        for (id, pool) in all.iter().filter(|(_, pool)| pool.enabled) {
+            for mac in &pool.macs {
+                let owners = pools.stations.entry(key(*mac)).or_default();
+                if owners.last() != Some(id) {
+                    owners.push(*id);
+                }
+            }
+            if pool.default {
+                pools.default = Some(*id);
+            }
+            pools.has_wanted |= pool.stations != Wanted::None;
+        }
+        pools.all = all;
+        pools
+    }
+
+    fn of(&self, port: PortId) -> Option<&Pool> {
+        let at = self.all.binary_search_by_key(&port, |(id, _)| *id).ok()?;
+        Some(&self.all[at].1)
+    }
+
+    /// What stands against a frame from this port. Ports without a pool lead to the wire, where all
+    /// addresses and VLANs are.
+    pub(crate) fn foul(&self, from: PortId, src: MacAddr, vlan: u16) -> Option<Foul> {
+        let pool = self.of(from)?;
+        if !pool.enabled {
+            Some(Foul::Disabled)
+        } else if pool.check_mac && !pool.macs.contains(&src) {
+            Some(Foul::Source)
+        } else if pool.check_vlan && !pool.in_vlan(vlan) {
+            Some(Foul::Vlan)
+        } else {
+            None
+        }
+    }
+
+    /// Where a frame for a station goes.
+    pub(crate) fn way(&self, from: &Port, dst: MacAddr, vlan: u16) -> Way {
+        let owners = self.stations.get(&key(dst)).map_or(&[][..], Vec::as_slice);
+        let mut own = owners
+            .iter()
+            .filter(|id| self.of(**id).is_some_and(|pool| pool.in_vlan(vlan)));
+        match (own.next(), own.next()) {
+            (Some(id), None) if !self.has_wanted => {
+                return if *id == from.id {
+                    Way::Back
+                } else {
+                    Way::Port(*id)
+                };
+            }
+            (None, _) if !self.has_wanted => {}
+            (Some(_), _) => return Way::Several,
+            (None, _) => {
+                let wants = |(_, pool): &(PortId, Arc<Pool>)| {
+                    pool.enabled && pool.stations.has(dst) && pool.in_vlan(vlan)
+                };
+                if self.all.iter().any(wants) {
+                    return Way::Several;
+                }
+            }
+        }
+        if !from.uplink {
+            return Way::Wire;
+        }
+        match self.default {
+            Some(id) if self.of(id).is_some_and(|pool| pool.in_vlan(vlan)) => Way::Port(id),
+            _ => Way::Nobody,
+        }
+    }
+
+    /// Whether `to` is one of those who get a frame that several may get.
+    pub(crate) fn gets(&self, from: &Port, to: &Port, dst: MacAddr, vlan: u16) -> bool {
+        let Some(pool) = self.of(to.id) else {
+            // Everything that is not for our own stations alone is on the wire too.
+            let ours = !dst.is_multicast() && self.is_ours(dst, vlan);
+            return to.uplink && !from.uplink && !ours;
+        };
+        let wanted = if dst.is_broadcast() {
+            pool.broadcast
+        } else if dst.is_multicast() {
+            pool.groups.has(dst)
+        } else {
+            pool.stations.has(dst) || pool.macs.contains(&dst)
+        };
+        wanted && pool.enabled && pool.in_vlan(vlan)
+    }
+
+    fn is_ours(&self, dst: MacAddr, vlan: u16) -> bool {
+        let owners = self.stations.get(&key(dst));
+        owners.is_some_and(|owners| {
+            let mut pools = owners.iter().filter_map(|id| self.of(*id));
+            pools.any(|pool| pool.in_vlan(vlan))
+        })
+    }
+}
+
+/// The only port that leads to the wire.
+pub(crate) fn only_uplink(ports: &[Arc<Port>]) -> Option<usize> {
+    let mut uplinks = ports.iter().enumerate().filter(|(_, port)| port.uplink);
+    match (uplinks.next(), uplinks.next()) {
+        (Some((at, _)), None) => Some(at),
+        _ => None,
+    }
+}
+
+/// The one port at which a frame for a station ends, if it is one.
+pub(crate) fn only_port(
+    pools: &Pools,
+    ports: &[Arc<Port>],
+    from: &Port,
+    dst: MacAddr,
+    vlan: u16,
+) -> Option<usize> {
+    match pools.way(from, dst, vlan) {
+        Way::Port(id) => slot(ports, id),
+        Way::Wire => only_uplink(ports),
+        Way::Back | Way::Several | Way::Nobody => None,
+    }
+}
