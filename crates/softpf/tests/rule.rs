@@ -67,6 +67,7 @@ impl Lab {
 
     fn up(&mut self, vf: u32) {
         self.pf.reset(vf);
+        self.effects();
         assert_eq!(self.ask(vf, &[1]), Some(1 | ACK));
     }
 
