@@ -123,7 +123,9 @@ fn groups_go_to_those_who_want_them_and_always_out() {
     let lab = lab(4);
     let hash = HashSet12::hash(MacAddr(GROUP));
     assert_eq!(hash, 0x071);
-    lab.set(2, |pool| pool.groups = Wanted::Hashes(HashSet12::of([5, hash])));
+    lab.set(2, |pool| {
+        pool.groups = Wanted::Hashes(HashSet12::of([5, hash]))
+    });
     lab.set(3, |pool| pool.groups = Wanted::Hashes(HashSet12::of([5])));
     lab.set(4, |pool| pool.groups = Wanted::All);
     assert_eq!(lab.who(1, GROUP, mac(1), None), [0, 2, 4]);
@@ -131,7 +133,9 @@ fn groups_go_to_those_who_want_them_and_always_out() {
     assert_eq!(lab.who(2, GROUP, mac(2), None), [0, 4], "not back");
     // Stations by hash, as ROPE does: a copy, and the wire too.
     let other = HashSet12::hash(MacAddr(mac(9)));
-    lab.set(3, |pool| pool.stations = Wanted::Hashes(HashSet12::of([other])));
+    lab.set(3, |pool| {
+        pool.stations = Wanted::Hashes(HashSet12::of([other]))
+    });
     assert_eq!(lab.who(1, mac(9), mac(1), None), [0, 3]);
     assert_eq!(lab.who(0, mac(9), mac(8), None), [3]);
     lab.set(3, |pool| pool.stations = Wanted::All);
@@ -141,15 +145,21 @@ fn groups_go_to_those_who_want_them_and_always_out() {
 #[test]
 fn vlans_part_pools_that_have_the_same_address() {
     let lab = lab(3);
-    let member = |vlan| move |pool: &mut Pool| {
-        pool.macs.push(MacAddr(mac(7)));
-        pool.vlans = Some(VlanSet::none().with(vlan));
+    let member = |vlan| {
+        move |pool: &mut Pool| {
+            pool.macs.push(MacAddr(mac(7)));
+            pool.vlans = Some(VlanSet::none().with(vlan));
+        }
     };
     lab.set(1, member(10));
     lab.set(2, member(20));
     lab.set(3, |pool| pool.vlans = None);
     assert_eq!(lab.who(0, mac(7), mac(9), Some(10)), [1]);
-    assert_eq!(lab.who(0, mac(7), mac(9), Some(0x6014)), [2], "priorities are none of it");
+    assert_eq!(
+        lab.who(0, mac(7), mac(9), Some(0x6014)),
+        [2],
+        "priorities are none of it"
+    );
     assert!(lab.who(0, mac(7), mac(9), None).is_empty());
     assert_eq!(lab.who(0, BROADCAST, mac(9), Some(10)), [1, 3]);
     assert_eq!(lab.who(0, BROADCAST, mac(9), None), [3]);
@@ -227,16 +237,18 @@ fn spec() -> impl Strategy<Value = Spec> {
         (any::<bool>(), any::<bool>(), any::<bool>()),
     )
         .prop_map(
-            |((off, macs), (broadcast, groups, stations), vlans, (untagged, check, default))| Spec {
-                enabled: !off || !check,
-                macs,
-                broadcast,
-                groups,
-                stations: stations.saturating_sub(6),
-                vlans,
-                untagged,
-                check,
-                default,
+            |((off, macs), (broadcast, groups, stations), vlans, (untagged, check, default))| {
+                Spec {
+                    enabled: !off || !check,
+                    macs,
+                    broadcast,
+                    groups,
+                    stations: stations.saturating_sub(6),
+                    vlans,
+                    untagged,
+                    check,
+                    default,
+                }
             },
         )
 }
@@ -293,17 +305,28 @@ fn expected(specs: &[Spec], from: usize, dst: u8, src: u8, vlan: u16) -> Vec<usi
         9 => spec.broadcast,
         _ => spec.macs.contains(&dst) || spec.stations == 2 || (spec.stations == 1 && dst == 5),
     };
-    let ours = specs.iter().filter(on).any(|spec| dst < 8 && spec.macs.contains(&dst));
+    let ours = specs
+        .iter()
+        .filter(on)
+        .any(|spec| dst < 8 && spec.macs.contains(&dst));
     let mut to: Vec<usize> = Vec::new();
     if from != 0 && !ours {
         to.push(0);
     }
     let pools = specs.iter().enumerate();
-    to.extend(pools.filter(|(_, spec)| on(spec) && wants(spec)).map(|(at, _)| at + 1));
+    to.extend(
+        pools
+            .filter(|(_, spec)| on(spec) && wants(spec))
+            .map(|(at, _)| at + 1),
+    );
     if to.is_empty() && from == 0 && dst < 8 {
         // The last one that said so is the default.
         let default = specs.iter().rposition(|spec| spec.enabled && spec.default);
-        to.extend(default.filter(|at| specs[*at].member(vlan)).map(|at| at + 1));
+        to.extend(
+            default
+                .filter(|at| specs[*at].member(vlan))
+                .map(|at| at + 1),
+        );
     }
     to.retain(|at| *at != from);
     to
