@@ -21,6 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("frame", &["guest-mem", "wire"]),
     ("model", &["frame", "guest-mem", "pci", "snapshot"]),
     ("gbe", &[]),
+    ("parts", &["frame", "guest-mem", "regs", "wire"]),
     (
         "e1000",
         &[
@@ -30,6 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "guest-mem",
             "lease",
             "model",
+            "parts",
             "pci",
             "regs",
             "snapshot",
@@ -43,6 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "guest-mem",
             "lease",
             "model",
+            "parts",
             "pci",
             "regs",
             "snapshot",

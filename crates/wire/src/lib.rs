@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 mod checksum;
+mod crc32c;
 mod ethernet;
 mod layers;
 mod mac;
@@ -14,6 +15,7 @@ mod offload;
 mod segment;
 
 pub use checksum::{Sum, ipv4_header_intact, update};
+pub use crc32c::Crc32c;
 pub use ethernet::{ETHERNET_HEADER, EtherType, Ethernet, Truncated, VLAN_TAG};
 pub use layers::{Fragment, L3, L3Kind, L4, L4Kind, Layers, MAX_HEADERS};
 pub use mac::{MacAddr, MacParseError};

@@ -1,11 +1,11 @@
 //! What a frame is to the receiver, and whether it gets in (manual §3.2.1).
 
 use frame::Frame;
+use parts::{FCS, GLANCE, MIN_FRAME};
 
 use crate::bits::rctl;
 use crate::filter;
 use crate::flow::{self, ControlFrame};
-use crate::layout::{FCS, MIN_FRAME};
 use crate::rx::Rx;
 use crate::shared::count;
 use crate::stats::Stat;
@@ -13,8 +13,6 @@ use crate::stats::Stat;
 const ETHERNET_HEADER: usize = 14;
 const TAG_AT: usize = 12;
 const TAG: usize = 4;
-/// Bytes copied of every frame: addresses, tag, type.
-pub(crate) const GLANCE: usize = 18;
 /// The shortest thing that has a destination to filter by.
 const ADDRESS: usize = 6;
 

@@ -80,15 +80,11 @@ pub mod rx_status {
     pub const EOP: u8 = 1 << 1;
     pub const IXSM: u8 = 1 << 2;
     pub const VP: u8 = 1 << 3;
-    pub const TCPCS: u8 = 1 << 5;
-    pub const IPCS: u8 = 1 << 6;
     pub const PIF: u8 = 1 << 7;
 }
 
 /// Error bits of a receive descriptor (manual §3.2.3.2).
 pub mod rx_error {
-    pub const TCPE: u8 = 1 << 5;
-    pub const IPE: u8 = 1 << 6;
     pub const RXE: u8 = 1 << 7;
 }
 

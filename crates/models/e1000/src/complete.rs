@@ -5,16 +5,16 @@ use csb::at;
 use frame::Batch;
 use guest_mem::View;
 use model::Env;
+use parts::{DD, FCS, Ring, SIZE};
 use wire::Gso;
 
 use crate::bits::cause;
 use crate::csb::Page;
-use crate::desc::{DD, Ring, SIZE};
 use crate::irq::Event;
 use crate::regs as r;
 use crate::shared::{Shared, count, count_alone};
 use crate::stats::{Stat, Tally};
-use crate::tx::{FCS, TxState};
+use crate::tx::TxState;
 
 /// Where the status byte is in a descriptor.
 const STATUS_AT: u64 = 12;

@@ -12,8 +12,8 @@ use csb::{Word, at};
 use guest_mem::{View, Words};
 use model::{Env, Nanos};
 use parking_lot::Mutex;
+use parts::{Ring, SIZE};
 
-use crate::desc::{Ring, SIZE};
 use crate::regs as r;
 use crate::shared::{Shared, count, count_alone};
 

@@ -1,15 +1,7 @@
-//! Descriptors and the rings they lie in (manual §3.2, §3.3).
+//! Transmit descriptors (manual §3.3).
 
-use guest_mem::{Fault, View};
-use regs::{File, Id};
-
-/// Bytes of a descriptor.
-pub(crate) const SIZE: u64 = 16;
-/// Descriptors fetched with one read.
-const WINDOW: usize = 64;
-
-/// Descriptor done, the status bit both directions share.
-pub(crate) const DD: u8 = 1;
+use parts::SIZE;
+use parts::offload::{L4, Places};
 
 /// Command bits of transmit descriptors.
 pub(crate) mod cmd {
@@ -24,137 +16,6 @@ pub(crate) mod cmd {
     pub const DEXT: u8 = 1 << 5;
     pub const VLE: u8 = 1 << 6;
     pub const IDE: u8 = 1 << 7;
-}
-
-/// Registers that place a ring.
-#[derive(Clone, Copy)]
-pub(crate) struct RingIds {
-    pub base_low: Id,
-    pub base_high: Id,
-    pub len: Id,
-    pub head: Id,
-    pub tail: Id,
-}
-
-/// A ring as its registers describe it, read once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ring {
-    pub base: u64,
-    /// Descriptors; more than 0.
-    pub len: u32,
-    pub head: u32,
-    pub tail: u32,
-}
-
-impl Ring {
-    /// No ring at all.
-    pub(crate) const NONE: Ring = Ring {
-        base: 0,
-        len: 0,
-        head: 0,
-        tail: 0,
-    };
-
-    /// `None` when the registers describe no ring: no length, or an index outside of it.
-    pub(crate) fn read(file: &File, ids: &RingIds) -> Option<Ring> {
-        let ring = Ring {
-            base: u64::from(file.get(ids.base_high)) << 32 | u64::from(file.get(ids.base_low)),
-            len: file.get(ids.len) / SIZE as u32,
-            head: file.get(ids.head),
-            tail: file.get(ids.tail),
-        };
-        (ring.head < ring.len && ring.tail < ring.len).then_some(ring)
-    }
-
-    /// Descriptors the guest has handed over: from head to before tail.
-    pub(crate) fn available(&self) -> u32 {
-        if self.tail >= self.head {
-            self.tail - self.head
-        } else {
-            self.len - self.head + self.tail
-        }
-    }
-
-    /// The descriptor `n` behind the head; less than a ring of them.
-    pub(crate) fn behind(&self, n: u32) -> u32 {
-        let index = self.head + n;
-        if index >= self.len {
-            index.saturating_sub(self.len)
-        } else {
-            index
-        }
-    }
-
-    pub(crate) fn next(&self, index: u32) -> u32 {
-        if index + 1 >= self.len { 0 } else { index + 1 }
-    }
-
-    /// The descriptor `n` before `index`; less than a ring of them.
-    pub(crate) fn before(&self, index: u32, n: u32) -> u32 {
-        if index >= n {
-            index - n
-        } else {
-            (index + self.len).saturating_sub(n)
-        }
-    }
-
-    pub(crate) fn address(&self, index: u32) -> u64 {
-        self.base.wrapping_add(u64::from(index) * SIZE)
-    }
-}
-
-/// Descriptors copied out of a ring, many at a time. What is decided is decided on the copy.
-#[derive(Debug)]
-pub(crate) struct Fetcher {
-    copy: [u8; WINDOW * SIZE as usize],
-    first: u32,
-    count: u32,
-}
-
-impl Default for Fetcher {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Fetcher {
-    pub(crate) fn new() -> Self {
-        Self {
-            copy: [0; WINDOW * SIZE as usize],
-            first: 0,
-            count: 0,
-        }
-    }
-
-    /// Has the next descriptor read anew.
-    pub(crate) fn forget(&mut self) {
-        self.count = 0;
-    }
-
-    /// The descriptor at `index`, of which at least `ready` from there on belong to us, and those
-    /// behind it that were copied at once: one at least. `fetched` counts descriptors read from memory.
-    #[inline]
-    pub(crate) fn get(
-        &mut self,
-        view: &View<'_>,
-        ring: &Ring,
-        index: u32,
-        ready: u32,
-        fetched: &mut u64,
-    ) -> Result<&[[u8; SIZE as usize]], Fault> {
-        let inside = index.wrapping_sub(self.first) < self.count;
-        if !inside {
-            let count = ready.min(WINDOW as u32).min(ring.len - index).max(1);
-            let bytes = &mut self.copy[..count as usize * SIZE as usize];
-            self.count = 0;
-            view.read_acquire(ring.address(index), bytes)?;
-            *fetched += u64::from(count);
-            self.first = index;
-            self.count = count;
-        }
-        let (all, _) = self.copy.as_chunks();
-        Ok(&all[(index - self.first) as usize..self.count as usize])
-    }
 }
 
 /// What a context descriptor sets up (manual §3.3.6).
@@ -174,6 +35,26 @@ pub(crate) struct Context {
     pub tcp: bool,
     /// TUCMD.IP: IPv4 rather than IPv6.
     pub ipv4: bool,
+}
+
+impl Context {
+    /// What it says about the packets that follow.
+    #[inline]
+    pub(crate) fn places(&self) -> Places {
+        Places {
+            ipcss: self.ipcss.into(),
+            ipcso: self.ipcso.into(),
+            ipcse: self.ipcse,
+            tucss: self.tucss.into(),
+            tucso: self.tucso.into(),
+            tucse: self.tucse,
+            hdrlen: self.hdrlen.into(),
+            mss: self.mss,
+            paylen: self.paylen,
+            l4: if self.tcp { L4::Tcp } else { L4::Udp },
+            ipv4: self.ipv4,
+        }
+    }
 }
 
 /// A transmit descriptor.
@@ -259,26 +140,5 @@ mod tests {
             panic!("a data descriptor");
         };
         assert_eq!(len, 0xf_2345);
-    }
-
-    #[test]
-    fn a_ring_needs_a_length_and_indices_inside() {
-        let ring = Ring {
-            base: 0,
-            len: 8,
-            head: 6,
-            tail: 2,
-        };
-        assert_eq!(ring.available(), 4);
-        assert_eq!(ring.next(7), 0);
-        assert_eq!(ring.before(5, 2), 3);
-        assert_eq!(ring.before(0, 3), 5);
-        let file = File::new(crate::regs::table());
-        let ids = crate::tx::RING;
-        assert_eq!(Ring::read(&file, &ids), None);
-        file.set(ids.len, 128);
-        assert_eq!(Ring::read(&file, &ids).map(|r| r.len), Some(8));
-        file.set(ids.tail, 8);
-        assert_eq!(Ring::read(&file, &ids), None);
     }
 }

@@ -7,16 +7,14 @@
 
 use frame::{Alike, Batch, Caps, Frame};
 use guest_mem::{WriteSlice, crc32_short};
+use parts::{FCS, Fetcher, Layout, MIN_FRAME, fcs_of, verdict};
 
 use crate::bits::{rctl, rx_status, rxcsum};
-use crate::desc::Fetcher;
 use crate::filter;
-use crate::layout::{FCS, Layout, MIN_FRAME, fcs_of};
 use crate::place::{LEAST_FETCH, Report};
 use crate::regs as r;
 use crate::rx::{Rx, RxState, Scratch};
 use crate::stats::{Group, Received};
-use crate::verdict::verdict;
 
 /// Shortest frame with an Ethernet header.
 const HEADER: usize = 14;

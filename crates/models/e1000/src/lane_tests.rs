@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use parts::Ring;
 use proptest::prelude::*;
 
 use frame::Batch;
@@ -10,7 +11,6 @@ use guest_mem::ReadSlice;
 use wire::{Csum, Offload};
 
 use self::common::*;
-use crate::desc::Ring;
 use crate::publish::Filling;
 use crate::rx::Rx;
 use crate::shared::Shared;

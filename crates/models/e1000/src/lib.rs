@@ -18,17 +18,13 @@ mod eeprom;
 mod eerd;
 mod fifo;
 mod filter;
-mod finish;
 mod flow;
-mod gather;
 mod io;
 mod irq;
 mod lane;
 #[cfg(test)]
 mod lane_tests;
-mod layout;
 mod offer;
-mod offload;
 mod packet_buffer;
 mod place;
 mod publish;
@@ -41,7 +37,6 @@ mod stats;
 mod tx;
 mod tx_lane;
 mod variant;
-mod verdict;
 mod wake;
 
 // The tests in here share their guest with those that see the crate from outside.

@@ -3,13 +3,12 @@
 use std::cell::Cell;
 
 use frame::{Batch, Caps, Frame, expand};
+use parts::{FCS, MIN_FRAME, possible};
 
 use crate::admit::Admitted;
 use crate::bits::rxcsum;
 use crate::fifo::Fifo;
 use crate::filter;
-use crate::finish;
-use crate::layout::{FCS, MIN_FRAME};
 use crate::rx::{Outcome, Rx, RxState, TAKES};
 use crate::shared::count;
 use crate::stats::Stat;
@@ -64,7 +63,7 @@ impl Rx<'_, '_> {
     fn takes(&self, frame: &Frame<'_>) -> Caps {
         let told = self.rxcsum & rxcsum::TUOFL != 0;
         Caps {
-            csum: told || finish::possible(frame),
+            csum: told || possible(frame),
             ..TAKES
         }
     }

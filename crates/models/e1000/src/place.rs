@@ -1,17 +1,14 @@
 //! Putting frames of any kind into the ring (manual §3.2.2–3.2.6).
 
 use frame::Frame;
+use parts::{DD, FCS, Fetcher, Finish, Layout, MIN_FRAME, fcs_of, verdict};
 use wire::Sum;
 
 use crate::admit::Admitted;
 use crate::bits::{rctl, rx_error, rx_status, rxcsum};
-use crate::desc::{DD, Fetcher};
 use crate::filter;
-use crate::finish::Finish;
-use crate::layout::{FCS, Layout, MIN_FRAME, fcs_of};
 use crate::rx::{Outcome, Rx};
 use crate::shared::count;
-use crate::verdict::verdict;
 
 /// Descriptors read at once at least: a cache line of them.
 pub(crate) const LEAST_FETCH: u32 = 4;

@@ -5,9 +5,9 @@ use csb::at;
 use guest_mem::WriteWindow;
 use lease::{Taken, Ticket};
 use model::Env;
+use parts::{Ring, SIZE};
 
 use crate::bits::{cause, rctl};
-use crate::desc::{Ring, SIZE};
 use crate::irq::Event;
 use crate::regs as r;
 use crate::rx::{Rx, RxGuard};

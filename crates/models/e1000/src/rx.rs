@@ -12,10 +12,10 @@ use frame::{Batch, Caps, Wake};
 use guest_mem::{View, WriteWindow};
 use lease::{Guard, Lessor};
 use model::{Env, Receive};
+use parts::{Fetcher, Ring, RingIds};
 
 use crate::bits::ctrl;
 use crate::csb::{RxCsb, RxPage};
-use crate::desc::{Fetcher, Ring, RingIds};
 use crate::fifo::Fifo;
 use crate::lane::{Piece, Run};
 use crate::publish::{Account, Done, Filling};

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use frame::{Batch, Caps, MAX_BATCH, Sink};
 use guest_mem::{ReadSlice, View};
 use model::{Env, Progress, TURN_BYTES, Transmit};
+use parts::offload::{self, MAX_TSO, Places, Refused, Request};
+use parts::{FCS, Fetcher, Gather, Ring, RingIds};
 
 use crate::bits::{ctrl, tctl};
 use crate::complete::{Mark, Tso, finish};
 use crate::csb::TxCsb;
-use crate::desc::{Context, Fetcher, Ring, RingIds, TxBody, TxDesc, cmd};
+use crate::desc::{Context, TxBody, TxDesc, cmd};
 use crate::flow;
-use crate::gather::Gather;
-use crate::offload::{self, MAX_TSO, Refused, Request};
 use crate::regs as r;
 use crate::shared::{Shared, count, count_alone};
 
@@ -25,9 +25,11 @@ pub(crate) const RING: RingIds = RingIds {
     tail: r::TDT,
 };
 
+/// Bytes copied of a packet that needs work: all places a descriptor's 8-bit offsets reach.
+const HEADERS: usize = 320;
+
 /// Descriptors one packet may have. Drivers use some dozens; a chain without an end stops here.
 const MAX_DESCS: u32 = 1024;
-pub(crate) const FCS: usize = 4;
 
 /// Bytes gathered for one batch, about a quarter of a processor's own cache: what is prefetched, and
 /// what the receiver is about to read, shall still be there when it is copied.
@@ -462,7 +464,7 @@ impl<'v> Walk<'_, 'v> {
         self.packet.fcs_included = desc.cmd & cmd::IFCS == 0 && last.tag.is_none();
         if self.packet.legacy {
             request.l4_sum = last.l4_sum && matches!(desc.body, TxBody::Legacy { .. });
-            request.context = last.context;
+            request.places = last.places;
         }
     }
 
@@ -477,10 +479,10 @@ impl<'v> Walk<'_, 'v> {
                 cso, css, special, ..
             } => Request {
                 l4_sum: desc.cmd & cmd::IC != 0,
-                context: Context {
-                    tucss: css,
-                    tucso: cso,
-                    ..Context::default()
+                places: Places {
+                    tucss: css.into(),
+                    tucso: cso.into(),
+                    ..Places::default()
                 },
                 tag: tag(special),
                 pad,
@@ -492,13 +494,14 @@ impl<'v> Walk<'_, 'v> {
                     segment,
                     ip_sum: popts & 1 != 0,
                     l4_sum: popts & 2 != 0,
-                    context: if segment {
-                        self.memory.segmenting
+                    places: if segment {
+                        self.memory.segmenting.places()
                     } else {
-                        self.memory.plain
+                        self.memory.plain.places()
                     },
                     tag: tag(special),
                     pad,
+                    ..Request::default()
                 }
             }
             TxBody::Context(_) | TxBody::Unknown => Request::default(),
@@ -519,12 +522,12 @@ impl<'v> Walk<'_, 'v> {
         let request = packet.request.unwrap_or_default();
         let fcs = if packet.fcs_included { FCS } else { 0 };
         let gather = Gather::new(pieces, packet.len.saturating_sub(fcs));
-        let announced = request.context.paylen as usize + usize::from(request.context.hdrlen);
+        let announced = request.places.paylen as usize + usize::from(request.places.hdrlen);
         let mut tso = request.segment.then_some(Tso::Failed);
         if packet.fault {
             count(&counters.tx_dma_fault, 1);
         } else {
-            match offload::make(&gather, &request, self.caps, skip, batch) {
+            match offload::make::<HEADERS>(&gather, &request, self.caps, skip, batch) {
                 Ok(made) => {
                     count(&counters.tx_bad_checksum, made.bad_checksum.into());
                     if made.cut_short {

@@ -7,11 +7,12 @@
 
 use frame::Batch;
 use guest_mem::ReadSlice;
+use parts::SIZE;
 
 use crate::complete::Mark;
-use crate::desc::{SIZE, cmd};
-use crate::offload::{MAX_FRAME, MIN_FRAME};
+use crate::desc::cmd;
 use crate::tx::{TxState, Walk};
+use parts::offload::{MAX_FRAME, MIN_FRAME};
 
 /// Packets whose memory is asked for before the first of them is looked at: about as many cache
 /// misses as a processor keeps under way.

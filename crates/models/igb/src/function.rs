@@ -4,7 +4,7 @@
 //! outside the model is called under `irq` but interrupts and the timer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use frame::Wake;
 use model::{Env, Work};
@@ -16,6 +16,7 @@ use crate::ptp::Ptp;
 use crate::queue::{Queue, QueueIds, xdctl};
 use crate::rules::Rules;
 use crate::stats::Stats;
+use crate::tx::TxState;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -125,10 +126,10 @@ pub(crate) struct Function {
     pub link_up: AtomicBool,
     /// Sent frames come straight back and the wire is cut off (PHY or RCTL.LBM).
     pub loopback: AtomicBool,
+    /// Transmit queues that the transmitter has to look at, bit by bit.
+    pub tx_rung: AtomicU32,
     /// Those who found no room.
     pub waiters: Mutex<Vec<Arc<dyn Wake>>>,
-    /// There are some, or were a moment ago. Changed under their lock.
-    pub has_waiters: AtomicBool,
     pub true_fcs: bool,
 }
 
@@ -153,8 +154,8 @@ impl Function {
             bus_master: AtomicBool::new(false),
             link_up: AtomicBool::new(false),
             loopback: AtomicBool::new(false),
+            tx_rung: AtomicU32::new(0),
             waiters: Mutex::default(),
-            has_waiters: AtomicBool::new(false),
             true_fcs,
         }
     }
@@ -168,6 +169,7 @@ impl Function {
         if id == ids.tdt {
             self.file.write(id, element, value);
             count(&self.counters.tx_doorbells, 1);
+            self.ring(element);
             work.tx = true;
         } else if id == ids.rdt {
             self.file.write(id, element, value);
@@ -190,13 +192,38 @@ impl Function {
             self.file.write(id, element, value);
         } else if id == ids.txdctl {
             // What is under way ends before the driver reads that the queue is off.
-            let _tx = queue.tx.lock();
-            self.file.write(id, element, value & !xdctl::SWFLSH);
+            let mut tx = queue.tx.lock();
+            let old = self.file.get_at(id, element);
+            let new = self.file.write(id, element, value & !xdctl::SWFLSH);
+            if !old & new & xdctl::ENABLE != 0 {
+                *tx = TxState::default();
+            }
+            drop(tx);
+            self.ring(element);
             work.tx = true;
         } else {
             return None;
         }
         Some(work)
+    }
+
+    /// Has the transmitter look at a queue.
+    pub(crate) fn ring(&self, queue: u32) {
+        self.tx_rung.fetch_or(1 << queue, Ordering::AcqRel);
+    }
+
+    /// Has the transmitter look at all queues: it may go on where it could not.
+    pub(crate) fn ring_all(&self) {
+        self.tx_rung
+            .store((1 << self.queues.len()) - 1, Ordering::Release);
+    }
+
+    /// What holds for all queues now.
+    pub(crate) fn rules(&self) -> Rules {
+        match &self.kind {
+            Kind::Pf => Rules::of_port(&self.file),
+            Kind::Vf(rules) => *rules.lock(),
+        }
     }
 
     /// Whether the queue's transmit side runs.
@@ -234,11 +261,7 @@ impl Function {
 
     /// Wakes all who wait for room.
     pub(crate) fn wake_waiters(&self) {
-        let waiters = {
-            let mut waiters = self.waiters.lock();
-            self.has_waiters.store(false, Ordering::Release);
-            std::mem::take(&mut *waiters)
-        };
+        let waiters = std::mem::take(&mut *self.waiters.lock());
         for waker in waiters {
             waker.wake();
         }

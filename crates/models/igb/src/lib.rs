@@ -14,16 +14,27 @@
 #![allow(dead_code)]
 
 mod bits;
+mod complete;
 mod control;
+mod desc;
+mod filter;
 mod function;
 mod irq;
 mod nvm;
+mod place;
 mod ptp;
 mod queue;
 mod reading;
 pub mod regs;
+mod rss;
 mod rules;
+mod rx;
 mod stats;
+#[cfg(test)]
+mod testing;
+mod tx;
+#[cfg(test)]
+mod tx_tests;
 
 use std::time::Duration;
 

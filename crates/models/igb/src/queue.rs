@@ -3,7 +3,11 @@
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
+use parts::RingIds;
 use regs::Id;
+
+use crate::rx::RxState;
+use crate::tx::TxState;
 
 /// Registers of queues in the table of a function. Each is an array with one element per queue.
 ///
@@ -36,6 +40,32 @@ pub(crate) struct QueueIds {
     pub txctl: Id,
 }
 
+impl QueueIds {
+    /// What places a receive ring.
+    #[inline]
+    pub(crate) fn rx_ring(&self) -> RingIds {
+        RingIds {
+            base_low: self.rdbal,
+            base_high: self.rdbah,
+            len: self.rdlen,
+            head: self.rdh,
+            tail: self.rdt,
+        }
+    }
+
+    /// What places a transmit ring.
+    #[inline]
+    pub(crate) fn tx_ring(&self) -> RingIds {
+        RingIds {
+            base_low: self.tdbal,
+            base_high: self.tdbah,
+            len: self.tdlen,
+            head: self.tdh,
+            tail: self.tdt,
+        }
+    }
+}
+
 /// Bits of RXDCTL and TXDCTL (§8.10.10, §8.12.14).
 pub(crate) mod xdctl {
     /// The queue runs.
@@ -43,14 +73,6 @@ pub(crate) mod xdctl {
     /// Written back at once what waits for a threshold; clears itself.
     pub const SWFLSH: u32 = 1 << 26;
 }
-
-/// What the transmit side of a queue remembers from call to call.
-#[derive(Debug, Default)]
-pub(crate) struct TxState {}
-
-/// What the receive side of a queue remembers from call to call.
-#[derive(Debug, Default)]
-pub(crate) struct RxState {}
 
 /// One queue in each direction. Their locks are never held together.
 #[derive(Debug, Default)]

@@ -1,5 +1,49 @@
 //! What holds for all queues of a function, whoever has decided it.
 
+use regs::File;
+
+use crate::regs as r;
+
+/// Bits of the registers of a PF (§8.2, §8.10, §8.11).
+pub(crate) mod bits {
+    pub const CTRL_VME: u32 = 1 << 30;
+    pub const TCTL_EN: u32 = 1 << 1;
+    pub const TCTL_PSP: u32 = 1 << 3;
+
+    pub mod rctl {
+        pub const EN: u32 = 1 << 1;
+        pub const SBP: u32 = 1 << 2;
+        pub const UPE: u32 = 1 << 3;
+        pub const MPE: u32 = 1 << 4;
+        pub const LPE: u32 = 1 << 5;
+        pub const MO_SHIFT: u32 = 12;
+        pub const BAM: u32 = 1 << 15;
+        pub const BSIZE_SHIFT: u32 = 16;
+        pub const VFE: u32 = 1 << 18;
+        pub const CFIEN: u32 = 1 << 19;
+        pub const CFI: u32 = 1 << 20;
+        pub const SECRC: u32 = 1 << 26;
+    }
+
+    pub mod rxcsum {
+        pub const PCSS: u32 = 0xff;
+        pub const IPOFL: u32 = 1 << 8;
+        pub const TUOFL: u32 = 1 << 9;
+        pub const CRCOFL: u32 = 1 << 11;
+        pub const IPPCSE: u32 = 1 << 12;
+        pub const PCSD: u32 = 1 << 13;
+    }
+
+    pub mod rfctl {
+        pub const IPV6_DIS: u32 = 1 << 10;
+        pub const IPV6_XSUM_DIS: u32 = 1 << 11;
+        /// Fragments are not split.
+        pub const IPFRSP_DIS: u32 = 1 << 14;
+    }
+}
+
+/// Longest frame where none longer are asked for, FCS included, tags not.
+const STANDARD: usize = 1518;
 /// Read once per call of the data path, never in the midst of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
@@ -7,7 +51,7 @@ pub(crate) struct Rules {
     pub rx_on: bool,
     /// The transmitter as a whole: TCTL.EN; of a VF its bit of VFTE.
     pub tx_on: bool,
-    /// Longest frame received, FCS included and tags of up to four bytes not counted (§7.1.1.4).
+    /// Longest frame received, FCS included; one tag of four bytes is not counted (§7.1.1.4).
     pub max_len: usize,
     /// No FCS goes into the buffers: RCTL.SECRC; of a VF RPLOLR or VMOLR.STRCRC.
     pub strip_crc: bool,
@@ -20,27 +64,70 @@ pub(crate) struct Rules {
     pub vet: u16,
     /// RXCSUM.
     pub rxcsum: u32,
+    /// RFCTL.
+    pub rfctl: u32,
     /// Bytes of a buffer where SRRCTL does not say: RCTL.BSIZE.
     pub buffer: usize,
     /// Short frames are padded on their way out (TCTL.PSP).
     pub pad: bool,
     /// Frames of bad length are received too (RCTL.SBP).
     pub store_bad: bool,
+    /// Tag put into all that is sent, whatever descriptors ask for (VMVIR). A PF has none.
+    pub tag: Option<u16>,
 }
 
 impl Rules {
-    /// Those of a VF that nobody has allowed anything yet.
+    /// Longest frame the chip receives at all, FCS included (§7.1.1.4).
+    pub(crate) const LONGEST: usize = 9728;
+
+    /// Those of a VF that nobody has allowed anything yet. What a VF cannot choose itself is as
+    /// Linux's PF driver has it.
     pub(crate) const VF: Rules = Rules {
         rx_on: false,
         tx_on: false,
-        max_len: 1518,
+        max_len: STANDARD,
         strip_crc: true,
         strip_vlan: true,
         insert_vlan: true,
         vet: 0x8100,
-        rxcsum: 0x300,
+        rxcsum: bits::rxcsum::IPOFL
+            | bits::rxcsum::TUOFL
+            | bits::rxcsum::CRCOFL
+            | bits::rxcsum::PCSD,
+        rfctl: 0,
         buffer: 2048,
         pad: true,
         store_bad: false,
+        tag: None,
     };
+
+    /// Those of a PF.
+    pub(crate) fn of_port(file: &File) -> Rules {
+        let (ctrl, rctl, tctl) = (file.get(r::CTRL), file.get(r::RCTL), file.get(r::TCTL));
+        let vme = ctrl & bits::CTRL_VME != 0;
+        Rules {
+            rx_on: rctl & bits::rctl::EN != 0,
+            tx_on: tctl & bits::TCTL_EN != 0,
+            max_len: if rctl & bits::rctl::LPE != 0 {
+                Self::LONGEST.min((file.get(r::RLPML) & 0x3fff) as usize)
+            } else {
+                STANDARD
+            },
+            strip_crc: rctl & bits::rctl::SECRC != 0,
+            strip_vlan: vme,
+            insert_vlan: vme,
+            vet: file.get(r::VET) as u16,
+            rxcsum: file.get(r::RXCSUM),
+            rfctl: file.get(r::RFCTL),
+            buffer: [2048, 1024, 512, 256][(rctl >> bits::rctl::BSIZE_SHIFT & 3) as usize],
+            pad: tctl & bits::TCTL_PSP != 0,
+            store_bad: rctl & bits::rctl::SBP != 0,
+            tag: None,
+        }
+    }
+
+    /// Whether one of these bits of RXCSUM is set.
+    pub(crate) fn sums(&self, bits: u32) -> bool {
+        self.rxcsum & bits != 0
+    }
 }

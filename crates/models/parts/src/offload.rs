@@ -4,30 +4,68 @@
 //! Where a packet is plain TCP or UDP over IP and its descriptors say what its headers say, the
 //! work is left to the sink as a note, if it wants it. In every other case exactly what the
 //! hardware would do is done here.
+//!
+//! Sections are those of Intel's manual 317453; later chips do the same and know SCTP too.
 
 use frame::{Batch, Caps};
-use wire::{Csum, Fragment, Gso, L3Kind, L4Kind, Layers, MAX_SEGMENTS, Offload, Sum};
+use wire::{Crc32c, Csum, Fragment, Gso, L3Kind, L4Kind, Layers, MAX_SEGMENTS, Offload, Sum};
 
-use crate::desc::Context;
 use crate::gather::{Cursor, Gather};
 
 /// Longest frame the chip sends without segmentation (manual §3.3.3: 16288 bytes).
-pub(crate) const MAX_FRAME: usize = 16288;
+pub const MAX_FRAME: usize = 16288;
 /// Longest packet for segmentation: PAYLEN has 20 bits, HDRLEN 8.
-pub(crate) const MAX_TSO: usize = 0xf_ffff + 0xff;
+pub const MAX_TSO: usize = 0xf_ffff + 0xff;
 /// Shortest frame on the wire, without FCS; what TCTL.PSP pads to.
-pub(crate) const MIN_FRAME: usize = 60;
-/// Bytes copied of a packet that needs work: all places a descriptor's 8-bit offsets reach.
-const HEADERS: usize = 320;
-
+pub const MIN_FRAME: usize = 60;
 const TAG_AT: usize = 12;
 const ETHERNET_HEADER: usize = 14;
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
+/// Which checksum the transport has, and which of its fields change from segment to segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum L4 {
+    /// A length and a 16-bit checksum.
+    #[default]
+    Udp,
+    /// Sequence number, flags and a 16-bit checksum.
+    Tcp,
+    /// CRC32c; never segmented.
+    Sctp,
+}
+
+/// Where headers and their checksums are, as descriptors give it. Offsets are from the start of the
+/// packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// First byte of what is called IP.
+    pub ipcss: u16,
+    /// Its checksum field.
+    pub ipcso: u16,
+    /// Its last byte; 0 for the end of the packet.
+    pub ipcse: u16,
+    /// First byte of the transport.
+    pub tucss: u16,
+    /// Its checksum field.
+    pub tucso: u16,
+    /// Its last byte; 0 for the end of the packet.
+    pub tucse: u16,
+    /// Bytes of all headers of a packet to be segmented.
+    pub hdrlen: u16,
+    /// Bytes behind the headers in each segment.
+    pub mss: u16,
+    /// Bytes behind the headers as announced.
+    pub paylen: u32,
+    /// The transport.
+    pub l4: L4,
+    /// IPv4 rather than IPv6.
+    pub ipv4: bool,
+}
+
 /// What the first descriptor of a packet asks for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Request {
+pub struct Request {
     /// TSE: cut into segments.
     pub segment: bool,
     /// POPTS.IXSM: insert the checksum that the context calls IP.
@@ -35,32 +73,41 @@ pub(crate) struct Request {
     /// POPTS.TXSM: insert the checksum that the context calls TCP/UDP.
     pub l4_sum: bool,
     /// Offsets of both; of a legacy descriptor with IC, CSS and CSO stand as TUCSS and TUCSO.
-    pub context: Context,
+    pub places: Places,
     /// The tag to insert: type and control information.
     pub tag: Option<(u16, u16)>,
     /// Pad to the minimum length.
     pub pad: bool,
+    /// Only the first segment keeps the flag CWR, as RFC 3168 §6.1.2 wants it.
+    pub cwr_once: bool,
 }
 
 /// Why a packet is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub enum Refused {
+    /// Too short for an Ethernet header.
     Runt,
+    /// Longer than the chip can send.
     TooLong,
+    /// Segmentation without headers, size or payload, or into too many frames.
     BadTso,
 }
 
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Made {
+pub struct Made {
     /// The batch was full before the last segment.
     pub cut_short: bool,
     /// A checksum insertion fell outside of the packet and was left out.
     pub bad_checksum: bool,
 }
 
-/// Adds the frames of a packet to `batch`, without the first `skip` of them.
-pub(crate) fn make<'v>(
+/// Adds the frames of a packet to `batch`, without the first `skip` of them. `ROOM` bytes of a packet
+/// that needs work are copied: as many as offsets reach, and no headers may be longer.
+///
+/// # Errors
+/// A packet that cannot be sent, and of which nothing is.
+pub fn make<'v, const ROOM: usize>(
     packet: &Gather<'_, 'v>,
     request: &Request,
     caps: Caps,
@@ -71,7 +118,7 @@ pub(crate) fn make<'v>(
         if packet.len() > MAX_TSO {
             return Err(Refused::TooLong);
         }
-        return segment(packet, request, caps, skip, batch);
+        return segment::<ROOM>(packet, request, caps, skip, batch);
     }
     let padded = request.pad && packet.len() > 0;
     if packet.len() < ETHERNET_HEADER && !padded {
@@ -80,7 +127,7 @@ pub(crate) fn make<'v>(
     if packet.len() > MAX_FRAME {
         return Err(Refused::TooLong);
     }
-    Ok(single(packet, request, caps, batch))
+    Ok(single::<ROOM>(packet, request, caps, batch))
 }
 
 /// Where a checksum goes and what it covers; offsets are validated against the packet.
@@ -91,7 +138,7 @@ struct Insertion {
 }
 
 impl Insertion {
-    fn new(css: u8, cso: u8, cse: u16, len: usize) -> Option<Insertion> {
+    fn new(css: u16, cso: u16, cse: u16, len: usize) -> Option<Insertion> {
         let start = usize::from(css);
         let field = usize::from(cso);
         let end = match cse {
@@ -101,11 +148,11 @@ impl Insertion {
         (start < end && field + 2 <= len).then_some(Insertion { start, end, field })
     }
 
-    fn ip(c: &Context, len: usize) -> Option<Insertion> {
+    fn ip(c: &Places, len: usize) -> Option<Insertion> {
         Self::new(c.ipcss, c.ipcso, c.ipcse, len)
     }
 
-    fn l4(c: &Context, len: usize) -> Option<Insertion> {
+    fn l4(c: &Places, len: usize) -> Option<Insertion> {
         Self::new(c.tucss, c.tucso, c.tucse, len)
     }
 }
@@ -115,7 +162,7 @@ impl Insertion {
 fn sum_over(head: &[u8], packet: &Gather<'_, '_>, body: Cursor, at: &Insertion) -> Sum {
     let mut sum = Sum::ZERO;
     let inside = at.end.min(head.len());
-    // Offsets have 8 bits and lie inside the packet, so the start is always in the copy.
+    // The copy is as long as offsets reach, so the start is always in it.
     sum.add(head.get(at.start..inside).unwrap_or(&[]));
     packet.sum(body, at.end - inside, &mut sum);
     sum
@@ -140,11 +187,9 @@ fn push_head(head: &[u8], tag: Option<(u16, u16)>, batch: &mut Batch<'_>) {
         Some((tpid, tci)) if head.len() >= TAG_AT => {
             let [t0, t1] = tpid.to_be_bytes();
             let [c0, c1] = tci.to_be_bytes();
-            let mut tagged = [0u8; HEADERS + 4];
-            tagged[..TAG_AT].copy_from_slice(&head[..TAG_AT]);
-            tagged[TAG_AT..TAG_AT + 4].copy_from_slice(&[t0, t1, c0, c1]);
-            tagged[TAG_AT + 4..head.len() + 4].copy_from_slice(&head[TAG_AT..]);
-            batch.push_bytes(&tagged[..head.len() + 4]);
+            batch.push_bytes(&head[..TAG_AT]);
+            batch.push_bytes(&[t0, t1, c0, c1]);
+            batch.push_bytes(&head[TAG_AT..]);
         }
         _ => batch.push_bytes(head),
     }
@@ -165,13 +210,13 @@ fn pad(batch: &mut Batch<'_>) {
     }
 }
 
-fn single<'v>(
+fn single<'v, const ROOM: usize>(
     packet: &Gather<'_, 'v>,
     request: &Request,
     caps: Caps,
     batch: &mut Batch<'v>,
 ) -> Made {
-    let context = &request.context;
+    let places = &request.places;
     let mut made = Made::default();
     let work = request.ip_sum || request.l4_sum;
     let (tag, vlan) = place_tag(request, caps);
@@ -187,12 +232,12 @@ fn single<'v>(
         batch.end(notes);
         return made;
     }
-    let mut copy = [0u8; HEADERS];
+    let mut copy = [0u8; ROOM];
     let n = packet.copy_head(&mut copy);
     let head = &mut copy[..n];
     let mut body = packet.cursor(n);
     if request.ip_sum {
-        match Insertion::ip(context, packet.len()) {
+        match Insertion::ip(places, packet.len()) {
             Some(at) => {
                 let sum = sum_over(head, packet, body, &at);
                 put16(head, at.field, sum.finish());
@@ -201,7 +246,10 @@ fn single<'v>(
         }
     }
     if request.l4_sum {
-        match Insertion::l4(context, packet.len()) {
+        match Insertion::l4(places, packet.len()) {
+            Some(at) if places.l4 == L4::Sctp => {
+                made.bad_checksum |= !put_crc(head, packet, body, at);
+            }
             Some(at) if caps.csum && leaves_checksum(head, packet.len(), &at) => {
                 let shift = if tag.is_some() { 4 } else { 0 };
                 notes.csum = Some(Csum {
@@ -225,6 +273,30 @@ fn single<'v>(
     made
 }
 
+/// Writes the CRC32c of an SCTP packet (RFC 9260 §6.8, appendix A). Returns whether its field is
+/// inside.
+fn put_crc(head: &mut [u8], packet: &Gather<'_, '_>, mut body: Cursor, at: Insertion) -> bool {
+    let Some(field) = head.get_mut(at.field..at.field + 4) else {
+        return false;
+    };
+    field.fill(0);
+    let mut crc = Crc32c::new();
+    crc.add(head.get(at.start..at.end.min(head.len())).unwrap_or(&[]));
+    let mut copy = [0; 512];
+    packet.take(&mut body, at.end.saturating_sub(head.len()), &mut |part| {
+        let mut done = 0;
+        while done < part.len() {
+            let n = part.copy_to(done, &mut copy);
+            crc.add(&copy[..n]);
+            done += n;
+        }
+    });
+    if let Some(field) = head.get_mut(at.field..at.field + 4) {
+        field.copy_from_slice(&crc.finish().to_le_bytes());
+    }
+    true
+}
+
 /// Whether the checksum that is asked for is that of the TCP or UDP header, seeded as it should be
 /// and over the whole packet, so that a note says the same.
 fn leaves_checksum(head: &[u8], len: usize, at: &Insertion) -> bool {
@@ -244,16 +316,19 @@ fn leaves_checksum(head: &[u8], len: usize, at: &Insertion) -> bool {
             .is_some_and(|sum| sum.value() == get16(head, at.field))
 }
 
-fn segment<'v>(
+fn segment<'v, const ROOM: usize>(
     packet: &Gather<'_, 'v>,
     request: &Request,
     caps: Caps,
     skip: usize,
     batch: &mut Batch<'v>,
 ) -> Result<Made, Refused> {
-    let context = &request.context;
-    let (hdr, mss) = (usize::from(context.hdrlen), usize::from(context.mss));
-    if hdr < ETHERNET_HEADER || mss == 0 || packet.len() <= hdr {
+    let places = &request.places;
+    let (hdr, mss) = (usize::from(places.hdrlen), usize::from(places.mss));
+    if places.l4 == L4::Sctp {
+        return Err(Refused::BadTso);
+    }
+    if !(ETHERNET_HEADER..=ROOM).contains(&hdr) || mss == 0 || packet.len() <= hdr {
         return Err(Refused::BadTso);
     }
     let payload = packet.len() - hdr;
@@ -262,7 +337,7 @@ fn segment<'v>(
     if count > MAX_SEGMENTS || hdr + mss.min(payload) > MAX_FRAME {
         return Err(Refused::BadTso);
     }
-    let mut copy = [0u8; 256];
+    let mut copy = [0u8; ROOM];
     let n = packet.copy_head(&mut copy[..hdr]);
     let head = &mut copy[..n];
     let (tag, vlan) = place_tag(request, caps);
@@ -283,7 +358,7 @@ fn segment<'v>(
             break;
         }
         let size = mss.min(payload - index * mss);
-        let mut own = [0u8; 256];
+        let mut own = [0u8; ROOM];
         own[..hdr].copy_from_slice(head);
         let own = &mut own[..hdr];
         made.bad_checksum |= segment_headers(own, request, index, size, index + 1 == count);
@@ -310,27 +385,30 @@ fn segment_headers(
     size: usize,
     last: bool,
 ) -> bool {
-    let context = &request.context;
-    let (ip, l4) = (usize::from(context.ipcss), usize::from(context.tucss));
+    let places = &request.places;
+    let (ip, l4) = (usize::from(places.ipcss), usize::from(places.tucss));
     let hdr = own.len();
-    if ip + 6 > hdr || l4 + 6 > hdr || (context.tcp && l4 + 14 > hdr) {
+    if ip + 6 > hdr || l4 + 6 > hdr || (places.l4 == L4::Tcp && l4 + 14 > hdr) {
         return true;
     }
     let ip_len = size + hdr - ip;
-    if context.ipv4 {
+    if places.ipv4 {
         put16(own, ip + 2, ip_len as u16);
         let id = get16(own, ip + 4).wrapping_add(index as u16);
         put16(own, ip + 4, id);
     } else {
         put16(own, ip + 4, ip_len.saturating_sub(40) as u16);
     }
-    if context.tcp {
+    if places.l4 == L4::Tcp {
         let field: [u8; 4] = [own[l4 + 4], own[l4 + 5], own[l4 + 6], own[l4 + 7]];
-        let done = (index * usize::from(context.mss)) as u32;
+        let done = (index * usize::from(places.mss)) as u32;
         let seq = u32::from_be_bytes(field).wrapping_add(done);
         own[l4 + 4..l4 + 8].copy_from_slice(&seq.to_be_bytes());
         if !last {
             own[l4 + 13] &= !FIN_PSH;
+        }
+        if request.cwr_once && index > 0 {
+            own[l4 + 13] &= !CWR;
         }
     } else {
         put16(own, l4 + 4, (size + hdr - l4) as u16);
@@ -347,7 +425,7 @@ fn segment_sums(
     request: &Request,
     size: usize,
 ) -> bool {
-    let context = &request.context;
+    let places = &request.places;
     let (hdr, len) = (own.len(), own.len() + size);
     let inside = |at: &Insertion| at.field + 2 <= hdr && at.start <= hdr;
     let mut bad = false;
@@ -369,11 +447,11 @@ fn segment_sums(
         _ => bad = true,
     };
     if request.ip_sum {
-        insert(Insertion::ip(context, len), None, own);
+        insert(Insertion::ip(places, len), None, own);
     }
     if request.l4_sum {
-        let l4_len = len.saturating_sub(usize::from(context.tucss));
-        insert(Insertion::l4(context, len), Some(l4_len as u16), own);
+        let l4_len = len.saturating_sub(usize::from(places.tucss));
+        insert(Insertion::l4(places, len), Some(l4_len as u16), own);
     }
     bad
 }
@@ -388,7 +466,7 @@ fn leaves_segmentation(
     tag: Option<(u16, u16)>,
     count: usize,
 ) -> Option<Offload> {
-    let context = &request.context;
+    let places = &request.places;
     let layers = Layers::parse(head)?;
     let (l3, l4) = (layers.l3?, layers.l4?);
     let (gso, can) = match l3.kind {
@@ -397,13 +475,13 @@ fn leaves_segmentation(
     };
     let ip_fits = match l3.kind {
         L3Kind::V4 => {
-            context.ipv4
+            places.ipv4
                 && request.ip_sum
-                && usize::from(context.ipcso) == l3.offset + 10
-                && usize::from(context.ipcse) + 1 == l3.offset + l3.len
+                && usize::from(places.ipcso) == l3.offset + 10
+                && usize::from(places.ipcse) + 1 == l3.offset + l3.len
                 && len - l3.offset <= 0xffff
         }
-        L3Kind::V6 => !context.ipv4 && !request.ip_sum && len - l3.offset - 40 <= 0xffff,
+        L3Kind::V6 => !places.ipv4 && !request.ip_sum && len - l3.offset - 40 <= 0xffff,
     };
     let field = l4.offset + 16;
     let fits = caps.csum
@@ -411,15 +489,15 @@ fn leaves_segmentation(
         && ip_fits
         && l4.kind == L4Kind::Tcp
         && l3.fragment == Fragment::Whole
-        && context.tcp
+        && places.l4 == L4::Tcp
         && request.l4_sum
-        && usize::from(context.ipcss) == l3.offset
-        && usize::from(context.tucss) == l4.offset
-        && usize::from(context.tucso) == field
-        && context.tucse == 0
+        && usize::from(places.ipcss) == l3.offset
+        && usize::from(places.tucss) == l4.offset
+        && usize::from(places.tucso) == field
+        && places.tucse == 0
         && l4.offset + l4.len == head.len()
         && len >= MIN_FRAME
-        && head[l4.offset + 13] & CWR == 0
+        && (request.cwr_once || head[l4.offset + 13] & CWR == 0)
         && layers.pseudo_sum(head, 0)?.value() == get16(head, field);
     if !fits {
         return None;
@@ -446,7 +524,8 @@ fn leaves_segmentation(
     };
     if count > 1 {
         notes.gso = gso;
-        notes.gso_size = context.mss;
+        notes.ecn = head[l4.offset + 13] & CWR != 0;
+        notes.gso_size = places.mss;
         notes.hdr_len = (head.len() + shift) as u16;
     }
     Some(notes)

@@ -5,15 +5,15 @@ use guest_mem::ReadSlice;
 use wire::Sum;
 
 /// The runs of memory that make up a packet, cut at its length.
-#[derive(Clone, Copy)]
-pub(crate) struct Gather<'p, 'v> {
+#[derive(Clone, Copy, Debug)]
+pub struct Gather<'p, 'v> {
     pieces: &'p [ReadSlice<'v>],
     len: usize,
 }
 
 /// A place in a [`Gather`], cheap to move forward from.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Cursor {
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cursor {
     piece: usize,
     inside: usize,
     at: usize,
@@ -21,16 +21,22 @@ pub(crate) struct Cursor {
 
 impl<'p, 'v> Gather<'p, 'v> {
     /// The first `len` bytes of `pieces`.
-    pub(crate) fn new(pieces: &'p [ReadSlice<'v>], len: usize) -> Self {
+    pub fn new(pieces: &'p [ReadSlice<'v>], len: usize) -> Self {
         Self { pieces, len }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Its bytes.
+    pub fn len(&self) -> usize {
         self.len
     }
 
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Visits at most `len` bytes from `cursor` on, run by run, and moves it behind them.
-    fn take(&self, cursor: &mut Cursor, len: usize, visit: &mut dyn FnMut(ReadSlice<'v>)) {
+    pub fn take(&self, cursor: &mut Cursor, len: usize, visit: &mut dyn FnMut(ReadSlice<'v>)) {
         let mut left = len.min(self.len - cursor.at.min(self.len));
         while left > 0 {
             let Some(piece) = self.pieces.get(cursor.piece) else {
@@ -50,14 +56,14 @@ impl<'p, 'v> Gather<'p, 'v> {
     }
 
     /// A cursor at byte `at`.
-    pub(crate) fn cursor(&self, at: usize) -> Cursor {
+    pub fn cursor(&self, at: usize) -> Cursor {
         let mut cursor = Cursor::default();
         self.take(&mut cursor, at, &mut |_| ());
         cursor
     }
 
     /// Copies the first bytes into `out`; returns how many there were.
-    pub(crate) fn copy_head(&self, out: &mut [u8]) -> usize {
+    pub fn copy_head(&self, out: &mut [u8]) -> usize {
         let mut done = 0;
         let len = out.len();
         self.take(&mut Cursor::default(), len, &mut |part| {
@@ -67,12 +73,12 @@ impl<'p, 'v> Gather<'p, 'v> {
     }
 
     /// Adds `len` bytes from `cursor` on to the frame being built in `batch`.
-    pub(crate) fn push(&self, cursor: &mut Cursor, len: usize, batch: &mut Batch<'v>) {
+    pub fn push(&self, cursor: &mut Cursor, len: usize, batch: &mut Batch<'v>) {
         self.take(cursor, len, &mut |part| batch.push_slice(part));
     }
 
     /// Sums `len` bytes from `cursor` on.
-    pub(crate) fn sum(&self, mut cursor: Cursor, len: usize, sum: &mut Sum) {
+    pub fn sum(&self, mut cursor: Cursor, len: usize, sum: &mut Sum) {
         self.take(&mut cursor, len, &mut |part| {
             sum.add_part(part.sum(), part.len());
         });

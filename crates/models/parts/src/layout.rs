@@ -7,23 +7,30 @@ use wire::Sum;
 use crate::finish::Finish;
 
 /// Shortest frame on the wire, without FCS.
-pub(crate) const MIN_FRAME: usize = 60;
+pub const MIN_FRAME: usize = 60;
 /// Bytes of the frame check sequence.
-pub(crate) const FCS: usize = 4;
+pub const FCS: usize = 4;
+
+/// Bytes copied of every frame: addresses, tag, type.
+pub const GLANCE: usize = 18;
 
 /// The frame check sequence of these bytes, as it follows them.
 #[inline]
-pub(crate) fn fcs_of(bytes: &[u8]) -> [u8; FCS] {
+pub fn fcs_of(bytes: &[u8]) -> [u8; FCS] {
     let crc = crc32_short(bytes).unwrap_or_else(|| crc32fast::hash(bytes));
     crc.to_le_bytes()
 }
 
 /// Some bytes of ours, a part of the frame, padding and FCS.
-pub(crate) struct Layout<'s, 'b> {
+#[derive(Debug)]
+pub struct Layout<'s, 'b> {
+    /// What stands in front.
     pub head: &'s [u8],
+    /// The frame.
     pub frame: &'s Frame<'b>,
     /// Where the part of the frame begins.
     pub from: usize,
+    /// What follows.
     pub tail: &'s [u8],
 }
 
@@ -32,12 +39,18 @@ impl Layout<'_, '_> {
         self.frame.len().saturating_sub(self.from)
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Bytes in buffers.
+    pub fn len(&self) -> usize {
         self.head.len() + self.body() + self.tail.len()
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Copies from byte `at` on until `to` is full.
-    pub(crate) fn copy(&self, mut at: usize, to: &WriteSlice<'_>) {
+    pub fn copy(&self, mut at: usize, to: &WriteSlice<'_>) {
         let mut done = 0;
         if at < self.head.len() {
             done += to.copy_from(done, &self.head[at..]);
@@ -67,7 +80,7 @@ impl Layout<'_, '_> {
 
     /// As [`Layout::copy`] for a place behind the head, and adds the bytes that are the frame's
     /// to `sum`.
-    pub(crate) fn copy_summed(&self, at: usize, to: &WriteSlice<'_>, sum: &mut Sum) {
+    pub fn copy_summed(&self, at: usize, to: &WriteSlice<'_>, sum: &mut Sum) {
         let mut done = 0;
         let mut skip = self.from + at.saturating_sub(self.head.len());
         for slice in self.frame.slices() {
@@ -89,7 +102,7 @@ impl Layout<'_, '_> {
 
     /// Makes a copy of ours of all of it at the front of `copy`, which is scratch space, with the
     /// checksum written that `finish` is for. Returns its length.
-    pub(crate) fn stage(&self, copy: &mut Vec<u8>, finish: Option<Finish>) -> usize {
+    pub fn stage(&self, copy: &mut Vec<u8>, finish: Option<Finish>) -> usize {
         let len = self.len();
         if copy.len() < len {
             copy.resize(len, 0);

@@ -3,14 +3,39 @@
 use frame::{Frame, l4_intact};
 use wire::{Fragment, L3Kind, L4Kind, Layers, Sum};
 
-use crate::bits::{rx_error, rx_status, rxcsum};
+/// Bits of RXCSUM that have checksums judged.
+pub mod rxcsum {
+    /// That of the IPv4 header.
+    pub const IPOFL: u32 = 1 << 8;
+    /// That of TCP and UDP.
+    pub const TUOFL: u32 = 1 << 9;
+}
+
+/// Bits of a descriptor's status.
+pub mod rx_status {
+    /// Nothing was judged.
+    pub const IXSM: u8 = 1 << 2;
+    /// The checksum of TCP or UDP was.
+    pub const TCPCS: u8 = 1 << 5;
+    /// That of the IPv4 header was.
+    pub const IPCS: u8 = 1 << 6;
+}
+
+/// Bits of a descriptor's errors.
+pub mod rx_error {
+    /// The checksum of TCP or UDP is wrong.
+    pub const TCPE: u8 = 1 << 5;
+    /// That of the IPv4 header is.
+    pub const IPE: u8 = 1 << 6;
+}
 
 /// Bytes copied of a frame whose checksums are to be judged.
 const HEADERS: usize = 256;
 
 /// Status and error bits of the checksum offload. One pass over the frame, if TUOFL is set and
 /// nobody has vouched for the checksum.
-pub(crate) fn verdict(rxcsum: u32, frame: &Frame<'_>) -> (u8, u8) {
+#[inline]
+pub fn verdict(rxcsum: u32, frame: &Frame<'_>) -> (u8, u8) {
     if rxcsum & (rxcsum::IPOFL | rxcsum::TUOFL) == 0 {
         return (rx_status::IXSM, 0);
     }
@@ -19,6 +44,7 @@ pub(crate) fn verdict(rxcsum: u32, frame: &Frame<'_>) -> (u8, u8) {
 
 /// As [`at_length`], for what comes by the dozen: whole TCP or UDP over IPv4 without options or tag,
 /// its checksum vouched for. `None` for all else.
+#[inline]
 fn at_a_glance(rxcsum: u32, frame: &Frame<'_>) -> Option<(u8, u8)> {
     let head = frame.head().first_chunk::<54>()?;
     let notes = frame.notes();

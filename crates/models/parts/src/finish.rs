@@ -4,12 +4,11 @@ use frame::Frame;
 use guest_mem::{ReadSlice, WriteSlice};
 use wire::Sum;
 
-use crate::admit::GLANCE;
-use crate::layout::Layout;
+use crate::layout::{GLANCE, Layout};
 
 /// The sum of a frame under way into buffers. Places are those of the [`Layout`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Finish {
+pub struct Finish {
     start: usize,
     field: usize,
     sum: Sum,
@@ -17,7 +16,7 @@ pub(crate) struct Finish {
 
 /// Whether the checksum noted for `frame` can be written during the copy: its notes are true, and
 /// what it covers is not what tags are put in or taken out of.
-pub(crate) fn possible(frame: &Frame<'_>) -> bool {
+pub fn possible(frame: &Frame<'_>) -> bool {
     frame.notes().csum.is_none_or(|csum| {
         usize::from(csum.start) >= GLANCE && frame.notes().check(frame.len()).is_ok()
     })
@@ -25,7 +24,7 @@ pub(crate) fn possible(frame: &Frame<'_>) -> bool {
 
 impl Finish {
     /// For a frame with a checksum noted and [`possible`].
-    pub(crate) fn new(layout: &Layout<'_, '_>) -> Option<Finish> {
+    pub fn new(layout: &Layout<'_, '_>) -> Option<Finish> {
         let csum = layout.frame.notes().csum?;
         // The part of the frame begins at the glance at the latest.
         let start = (usize::from(csum.start) + layout.head.len()).checked_sub(layout.from)?;
@@ -37,7 +36,7 @@ impl Finish {
     }
 
     /// Computes it over a copy of head and frame, and writes it there.
-    pub(crate) fn write(&self, copy: &mut [u8]) {
+    pub fn write(&self, copy: &mut [u8]) {
         let Some(covered) = copy.get(self.start..) else {
             return;
         };
@@ -50,18 +49,18 @@ impl Finish {
     }
 
     /// Where the checksum goes.
-    pub(crate) fn field(&self) -> usize {
+    pub fn field(&self) -> usize {
         self.field
     }
 
     /// What goes there once all is copied.
-    pub(crate) fn value(&self) -> [u8; 2] {
+    pub fn value(&self) -> [u8; 2] {
         self.sum.finish_nonzero().to_be_bytes()
     }
 
     /// Copies from byte `at` on until `to` is full, and sums what the checksum covers. To be called
     /// for one part after the other.
-    pub(crate) fn copy(&mut self, layout: &Layout<'_, '_>, at: usize, to: &WriteSlice<'_>) {
+    pub fn copy(&mut self, layout: &Layout<'_, '_>, at: usize, to: &WriteSlice<'_>) {
         let before = self.start.saturating_sub(at).min(to.len());
         if before > 0 {
             layout.copy(at, &to.sub(0, before));

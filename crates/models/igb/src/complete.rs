@@ -1,0 +1,160 @@
+//! What follows from frames that are sent: write-back, head and statistics (§7.2.1.4, §7.2.3).
+
+use std::sync::atomic::Ordering;
+
+use frame::Batch;
+use guest_mem::View;
+use parts::{DD, FCS, Ring, SIZE};
+use wire::Gso;
+
+use crate::function::{Function, count};
+use crate::stats::{Stat, Tally};
+use crate::tx::{Store, TxState};
+
+/// Where the status byte is in a descriptor, of either kind.
+const STATUS_AT: u64 = 12;
+/// TDWBAL: the head is written to memory, and no descriptor is.
+const HEAD_WB: u32 = 1;
+
+/// A place up to which the ring is done once `frames` of the batch are taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    pub frames: u32,
+    /// The next descriptor.
+    pub next: u32,
+    /// What the walk carried there, in the list of memories.
+    pub memory: u32,
+    /// Descriptors to write back up to here, in the list of them.
+    pub written: u32,
+    /// A descriptor to be reported was passed.
+    pub report: bool,
+    /// A packet with segmentation ends here.
+    pub tso: Option<Tso>,
+    /// The time at which the packet that ends here leaves is wanted.
+    pub stamp: bool,
+}
+
+/// How a packet with segmentation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tso {
+    Sent,
+    /// Its length was not the one announced, or it could not be cut.
+    Failed,
+}
+
+/// What a turn has completed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Done {
+    /// Descriptors the head has moved over.
+    pub moved: u32,
+    /// Some of them were to be reported.
+    pub report: bool,
+    /// One of them was to be timed.
+    pub stamp: bool,
+}
+
+/// Completes what the first `taken` frames of the batch stand for.
+pub(crate) fn finish(
+    function: &Function,
+    view: &View<'_>,
+    queue: u32,
+    (state, store): (&mut TxState, &Store),
+    ring: &Ring,
+    (batch, taken): (&Batch<'_>, usize),
+) -> Done {
+    let mut tally = Tally::default();
+    sent(function, queue, batch, taken, &mut tally);
+    let marks = &store.marks;
+    let done = marks.partition_point(|mark| mark.frames as usize <= taken);
+    let Some(last) = done.checked_sub(1).map(|i| marks[i]) else {
+        function.stats.add(&tally);
+        state.taken += taken;
+        return Done::default();
+    };
+    let mut stamp = false;
+    for mark in &marks[..done] {
+        stamp |= mark.stamp;
+        if let Some(tso) = mark.tso {
+            count(&function.counters.tx_tso_frames, 1);
+            tally.add(Stat::Tsctc, 1);
+            tally.add(Stat::Tsctfc, (tso == Tso::Failed).into());
+        }
+    }
+    function.stats.add(&tally);
+    // Frames of the next packet that went out before the sink was full. Those of the packet at the
+    // head that went out before this batch are behind us with it.
+    state.taken = taken - last.frames as usize;
+    if let Some(memory) = store.memories.get(last.memory as usize) {
+        state.memory = *memory;
+    }
+    let after = Ring {
+        head: last.next,
+        ..*ring
+    };
+    let written = &store.written[..last.written as usize];
+    let ids = function.ids;
+    let low = function.file.get_at(ids.tdwbal, queue);
+    if low & HEAD_WB == 0 {
+        write_back(function, view, ring, written);
+    } else if !written.is_empty() {
+        let high = function.file.get_at(ids.tdwbah, queue);
+        let at = u64::from(high) << 32 | u64::from(low & !3);
+        if view.write_release(at, &last.next.to_le_bytes()).is_err() {
+            count(&function.counters.tx_dma_fault, 1);
+        }
+    }
+    function.file.set_at(ids.tdh, queue, last.next);
+    Done {
+        moved: ring.available().saturating_sub(after.available()),
+        report: last.report,
+        stamp,
+    }
+}
+
+/// Sets "done" in these descriptors, in order.
+fn write_back(function: &Function, view: &View<'_>, ring: &Ring, indices: &[u32]) {
+    // Most often all are, or a part of the ring in a row is, in one region.
+    for run in indices.chunk_by(|a, b| *b == *a + 1) {
+        let first = ring.address(run[0]).wrapping_add(STATUS_AT);
+        let window = view.write_window(first);
+        if window.is_some_and(|w| w.store_bytes(first, SIZE as usize, run.len(), DD)) {
+            continue;
+        }
+        for &index in run {
+            let at = ring.address(index).wrapping_add(STATUS_AT);
+            if view.write_release(at, &[DD]).is_err() {
+                count(&function.counters.tx_dma_fault, 1);
+            }
+        }
+    }
+}
+
+/// Counts the frames that were taken, as they are on the wire.
+fn sent(function: &Function, queue: u32, batch: &Batch<'_>, taken: usize, tally: &mut Tally) {
+    let (mut frames, mut bytes) = (0, 0);
+    for frame in batch.iter().take(taken) {
+        let len = frame.len();
+        let dst = *frame.head().first_chunk::<6>().unwrap_or(&[0; 6]);
+        let notes = frame.notes();
+        let (hdr, mss) = (usize::from(notes.hdr_len), usize::from(notes.gso_size));
+        bytes += len as u64;
+        if notes.gso == Gso::None || mss == 0 || len <= hdr {
+            frames += 1;
+            tally.sent(len + FCS, dst);
+            continue;
+        }
+        let mut payload = len - hdr;
+        while payload > 0 {
+            let size = payload.min(mss);
+            frames += 1;
+            tally.sent(hdr + size + FCS, dst);
+            payload -= size;
+        }
+    }
+    count(&function.counters.tx_frames, frames);
+    count(&function.counters.tx_bytes, bytes);
+    if let Some(own) = function.queues.get(queue as usize) {
+        own.counts.tx_packets.fetch_add(frames, Ordering::Relaxed);
+        own.counts.tx_octets.fetch_add(bytes, Ordering::Relaxed);
+    }
+}

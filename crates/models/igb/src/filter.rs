@@ -1,0 +1,130 @@
+//! Which frames a PF lets in (§7.1.2, §8.10.15–8.10.19). What comes to a VF has been let in by
+//! whoever rules it.
+
+use regs::{File, Id};
+
+use crate::regs as r;
+use crate::rules::bits::rctl;
+
+/// Receive addresses, low and high, in as many arrays as they lie in.
+const ADDRESSES: [(Id, Id); 2] = [(r::RAL, r::RAH), (r::RAL2, r::RAH2)];
+/// RAH.AV: the entry is valid.
+const AV: u32 = 1 << 31;
+/// RAH: the address, its selector and the valid bit; pools aside.
+const COMPARED: u32 = AV | 0x0003_ffff;
+
+/// Whether a frame for `dst` passes the address filters.
+pub(crate) fn address(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
+    let multicast = dst[0] & 1 == 1;
+    if dst == [0xff; 6] && rctl & rctl::BAM != 0 {
+        return true;
+    }
+    if multicast && rctl & rctl::MPE != 0 || !multicast && rctl & rctl::UPE != 0 {
+        return true;
+    }
+    exact(file, dst) || (multicast && hashed(file, rctl, dst))
+}
+
+/// Whether a frame for `dst` that has passed owes it to the multicast table alone, so that software
+/// has to look at it (PIF).
+pub(crate) fn inexact(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
+    let promiscuous = rctl & rctl::MPE != 0 || dst == [0xff; 6] && rctl & rctl::BAM != 0;
+    dst[0] & 1 == 1 && !promiscuous && !exact(file, dst)
+}
+
+/// One of the 24 receive addresses.
+fn exact(file: &File, dst: [u8; 6]) -> bool {
+    let low = u32::from_le_bytes([dst[0], dst[1], dst[2], dst[3]]);
+    let high = u32::from_le_bytes([dst[4], dst[5], 0, 0]) | AV;
+    // RAH.ASEL chooses what is compared: 00 the destination.
+    ADDRESSES.iter().any(|(ral, rah)| {
+        let count = file.table().register(*ral).count;
+        (0..count).any(|i| file.get_at(*ral, i) == low && file.get_at(*rah, i) & COMPARED == high)
+    })
+}
+
+/// The 4096-bit multicast table; RCTL.MO chooses the 12 bits of the address that index it.
+fn hashed(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
+    let shift = [4, 3, 2, 0][(rctl >> rctl::MO_SHIFT & 3) as usize];
+    let upper = u32::from(dst[5]) << 8 | u32::from(dst[4]);
+    let index = upper >> shift & 0xfff;
+    file.get_at(r::MTA, index / 32) >> (index % 32) & 1 == 1
+}
+
+/// Whether a frame with this tag passes the VLAN filter.
+pub(crate) fn vlan(file: &File, rctl: u32, tci: u16) -> bool {
+    if rctl & rctl::VFE == 0 {
+        return true;
+    }
+    let cfi = tci & 0x1000 != 0;
+    if rctl & rctl::CFIEN != 0 && cfi != (rctl & rctl::CFI != 0) {
+        return false;
+    }
+    let id = u32::from(tci & 0xfff);
+    file.get_at(r::VFTA, id / 32) >> (id % 32) & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
+    const GROUP: [u8; 6] = [0x01, 0, 0x5e, 0x40, 0x30, 0x20];
+
+    fn pass(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
+        address(file, rctl, dst)
+    }
+
+    #[test]
+    fn exact_addresses_in_either_array_whatever_their_pools() {
+        for (ral, rah) in ADDRESSES {
+            let file = File::new(r::table());
+            file.set_at(ral, 3, 0x1200_5452);
+            for (high, passes) in [
+                (0x8000_5634, true),
+                (0x8104_5634, true),
+                (0x0000_5634, false),
+                (0x8001_5634, false),
+            ] {
+                file.set_at(rah, 3, high);
+                assert_eq!(pass(&file, 0, US), passes, "{high:x}");
+            }
+        }
+    }
+
+    #[test]
+    fn promiscuity_is_per_kind() {
+        let file = File::new(r::table());
+        let of = |rctl| [US, GROUP, [0xff; 6]].map(|dst| pass(&file, rctl, dst));
+        assert_eq!(of(0), [false, false, false]);
+        assert_eq!(of(rctl::UPE), [true, false, false]);
+        assert_eq!(of(rctl::MPE), [false, true, true]);
+        assert_eq!(of(rctl::BAM), [false, false, true]);
+    }
+
+    #[test]
+    fn the_multicast_offset_chooses_the_bits() {
+        for (mo, index) in [(0, 0x203), (1, 0x406), (2, 0x80c), (3, 0x030)] {
+            let file = File::new(r::table());
+            file.set_at(r::MTA, index / 32, 1 << (index % 32));
+            for other in 0..4 {
+                let rctl = other << rctl::MO_SHIFT;
+                assert_eq!(pass(&file, rctl, GROUP), other == mo, "MO {other}");
+                assert!(inexact(&file, rctl, GROUP));
+            }
+            assert!(!inexact(&file, rctl::MPE, GROUP));
+        }
+    }
+
+    #[test]
+    fn vlan_filter_by_table_and_cfi() {
+        let file = File::new(r::table());
+        file.set_at(r::VFTA, 3, 1 << 4);
+        let of = |rctl, tci| vlan(&file, rctl, tci);
+        assert!(of(0, 5) && of(rctl::VFE, 100) && of(rctl::VFE, 0x1000 | 100));
+        assert!(!of(rctl::VFE, 101));
+        let strict = rctl::VFE | rctl::CFIEN;
+        assert!(!of(strict, 0x1000 | 100));
+        assert!(of(strict | rctl::CFI, 0x1000 | 100));
+    }
+}

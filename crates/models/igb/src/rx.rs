@@ -1,0 +1,520 @@
+//! The receive side: which frames get in, and into which queue (§7.1).
+//!
+//! A call goes through its frames in order. The lock of a queue is held as long as frames for it
+//! follow each other; what was put there is published before the lock is let go.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use frame::{Batch, Caps, Frame, Wake, expand};
+use guest_mem::{View, WriteWindow};
+use model::{Env, Receive};
+use parking_lot::MutexGuard;
+use parts::{FCS, Fetcher, GLANCE, MIN_FRAME, Ring, possible};
+
+use crate::desc::Shape;
+use crate::filter;
+use crate::function::{Function, Kind, count};
+use crate::irq::Causes;
+use crate::regs as r;
+use crate::rss::{self, Class, Hashed, Headers};
+use crate::rules::{Rules, bits::rxcsum};
+use crate::stats::{Stat, Tally};
+
+const ETHERNET_HEADER: usize = 14;
+const TAG_AT: usize = 12;
+const TAG: usize = 4;
+/// The shortest thing that has a destination to filter by.
+const ADDRESS: usize = 6;
+
+/// Causes as in ICR (§8.8.1).
+pub(crate) mod icr {
+    /// Few descriptors are left.
+    pub const RXDMT0: u32 = 1 << 4;
+    /// Frames were missed.
+    pub const RXO: u32 = 1 << 6;
+}
+
+/// What may stay unfinished of a frame. A guest with checksum offload is told that the sum is right;
+/// for others it is computed while the frame is copied.
+const TAKES: Caps = Caps {
+    csum: true,
+    vlan: true,
+    ..Caps::NONE
+};
+
+/// What the receive side of a queue remembers from call to call.
+#[derive(Debug, Default)]
+pub(crate) struct RxState {}
+
+/// The receive part of a function.
+pub(crate) struct Receiver {
+    function: Arc<Function>,
+}
+
+impl Receiver {
+    pub(crate) fn new(function: Arc<Function>) -> Self {
+        Self { function }
+    }
+}
+
+impl Receive for Receiver {
+    fn deliver(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        if self.function.loopback.load(Ordering::Acquire) {
+            // The wire is cut off.
+            count(&self.function.counters.rx_disabled, picks.len() as u64);
+            return picks.len();
+        }
+        deliver(&self.function, env, batch, picks)
+    }
+
+    fn caps(&self) -> Caps {
+        TAKES
+    }
+
+    fn want_room(&self, waker: &Arc<dyn Wake>) {
+        let mut waiters = self.function.waiters.lock();
+        if !waiters.iter().any(|w| Arc::ptr_eq(w, waker)) {
+            waiters.push(Arc::clone(waker));
+        }
+    }
+
+    fn poll(&self, _env: &Env) {
+        // Under the lock of the waiters: one who registers too late to be woken here tries once more
+        // after that, and sees the tail that brought us here.
+        self.function.wake_waiters();
+    }
+
+    fn give_up(&self, env: &Env, _batch: &Batch<'_>, picks: &[u16]) {
+        if !self.function.loopback.load(Ordering::Acquire) {
+            give_up(&self.function, env, picks);
+        }
+    }
+}
+
+/// Counts frames as missed that found no room and whose sender does not keep them.
+pub(crate) fn give_up(function: &Function, env: &Env, picks: &[u16]) {
+    let missed = picks.len() as u64;
+    count(&function.counters.rx_missed, missed);
+    let mut tally = Tally::default();
+    tally.add(Stat::Mpc, missed);
+    function.stats.add(&tally);
+    let causes = Causes {
+        other: icr::RXO,
+        ..Causes::default()
+    };
+    function.irq.lock().raise(env, causes);
+}
+
+/// Takes as many frames as there are descriptors for.
+pub(crate) fn deliver(function: &Function, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
+    let rules = function.rules();
+    if !rules.rx_on || !function.moves() {
+        count(&function.counters.rx_disabled, picks.len() as u64);
+        return picks.len();
+    }
+    let view = env.memory.view();
+    let mut rx = Rx::new(function, &view, rules);
+    let mut dealt = 0;
+    for pick in picks {
+        rx.expected = picks.len() - dealt;
+        let frame = batch.get(usize::from(*pick));
+        if let Some(Outcome::NoRoom) = frame.map(|frame| rx.offer(&frame)) {
+            count(&function.counters.rx_back_pressure, 1);
+            break;
+        }
+        dealt += 1;
+    }
+    rx.end(env);
+    dealt
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    /// Dropped and counted.
+    Lost,
+    NoRoom,
+}
+
+/// Storage kept from call to call.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    /// First and second words of descriptors filled and not written back yet.
+    pub first: Vec<u64>,
+    pub second: Vec<u64>,
+    /// Room for the copy of a frame that something is computed of before it goes to the guest.
+    pub copy: Vec<u8>,
+    pub fetcher: Fetcher,
+}
+
+thread_local! {
+    static SCRATCH: Cell<Option<Box<Scratch>>> = Cell::default();
+    /// Storage for expanded frames; batches are bound to a thread.
+    static SPARE: Cell<Batch<'static>> = Cell::default();
+}
+
+/// A queue whose lock is held.
+pub(crate) struct Open<'a> {
+    pub queue: u32,
+    _lock: MutexGuard<'a, RxState>,
+    /// Its head is the next descriptor to be filled.
+    pub ring: Ring,
+    pub shape: Shape,
+    /// The first descriptor not written back, and how many the guest had given when we came.
+    pub first: u32,
+    given: u32,
+    /// Descriptors left.
+    pub free: u32,
+}
+
+/// Counts gathered under way.
+#[derive(Debug, Default)]
+struct Account {
+    frames: u64,
+    bytes: u64,
+    multicast: u64,
+}
+
+/// One call's worth of receiving.
+pub(crate) struct Rx<'a, 'v> {
+    pub function: &'a Function,
+    pub view: &'v View<'v>,
+    pub rules: Rules,
+    pub scratch: Box<Scratch>,
+    /// Where the last descriptor was.
+    pub ring_window: Option<WriteWindow<'v>>,
+    pub open: Option<Open<'a>>,
+    /// Frames still to come in this call.
+    pub expected: usize,
+    pub fetched: u64,
+    causes: Causes,
+    tally: Tally,
+    /// Of the queue that is open; of all.
+    own: Account,
+    all: Account,
+    hashed: Hashed,
+}
+
+impl<'a, 'v> Rx<'a, 'v> {
+    fn new(function: &'a Function, view: &'v View<'v>, rules: Rules) -> Self {
+        Rx {
+            function,
+            view,
+            rules,
+            scratch: SCRATCH.take().unwrap_or_default(),
+            ring_window: None,
+            open: None,
+            expected: 1,
+            fetched: 0,
+            causes: Causes::default(),
+            tally: Tally::default(),
+            own: Account::default(),
+            all: Account::default(),
+            hashed: Hashed::default(),
+        }
+    }
+
+    /// Publishes what is left, tells, and gives the storage back.
+    fn end(mut self, env: &Env) {
+        self.close();
+        let counters = &self.function.counters;
+        count(&counters.rx_desc_fetched, self.fetched);
+        count(&counters.rx_frames, self.all.frames);
+        count(&counters.rx_bytes, self.all.bytes);
+        self.function.stats.add(&self.tally);
+        if !self.causes.is_empty() {
+            self.function.irq.lock().raise(env, self.causes);
+        }
+        SCRATCH.set(Some(self.scratch));
+    }
+
+    /// Filters a frame and puts it into its queue.
+    fn offer(&mut self, frame: &Frame<'_>) -> Outcome {
+        let takes = self.takes(frame);
+        if takes.accepts(frame.notes()) {
+            return self.plain(frame);
+        }
+        let mut out = SPARE.take().recycle();
+        let outcome = match expand(frame, takes, &mut out) {
+            Ok(_) => self.all(&out),
+            Err(_) => {
+                count(&self.function.counters.rx_bad_offload, 1);
+                Outcome::Lost
+            }
+        };
+        SPARE.set(out.recycle());
+        outcome
+    }
+
+    /// What may stay unfinished of this frame.
+    fn takes(&self, frame: &Frame<'_>) -> Caps {
+        let told = self.rules.sums(rxcsum::TUOFL);
+        Caps {
+            csum: told || possible(frame),
+            ..TAKES
+        }
+    }
+
+    /// All segments of a frame, or none, so that the sender can offer it again.
+    fn all(&mut self, segments: &Batch<'_>) -> Outcome {
+        let Some(first) = segments.get(0) else {
+            return Outcome::Lost;
+        };
+        // They are of one flow, and so for one queue.
+        let class = self.class(&Headers::of(&first));
+        if let Some(open) = self.open(class.queue) {
+            let size = open.shape.packet;
+            let each = |frame: Frame<'_>| (frame.len().max(MIN_FRAME) + 8).div_ceil(size);
+            let need: usize = segments.iter().map(each).sum();
+            let possible = need < open.ring.len as usize;
+            if need > open.free as usize && possible && !open.shape.drop {
+                return Outcome::NoRoom;
+            }
+        }
+        for segment in segments.iter() {
+            if let Outcome::NoRoom = self.plain(&segment) {
+                // More than a ring can ever hold, or null buffers: the rest is lost.
+                count(&self.function.counters.rx_too_large, 1);
+                self.miss(segment.len().max(MIN_FRAME) + FCS);
+            }
+        }
+        Outcome::Done
+    }
+
+    fn class(&mut self, headers: &Headers) -> Class {
+        let rfctl = self.rules.rfctl;
+        match &self.function.kind {
+            Kind::Pf => rss::classify(&self.function.file, rfctl, headers, &mut self.hashed),
+            Kind::Vf(_) => rss::plain(headers, rfctl),
+        }
+    }
+
+    /// One frame that needs no expansion.
+    fn plain(&mut self, frame: &Frame<'_>) -> Outcome {
+        let Some(admitted) = self.admit(frame) else {
+            return Outcome::Lost;
+        };
+        let headers = Headers::of(frame);
+        let class = self.class(&headers);
+        if self.open(class.queue).is_none() {
+            return Outcome::Lost;
+        }
+        let placed = self.put(frame, &admitted, &headers, &class);
+        match placed {
+            Outcome::Done => {
+                if admitted.bad {
+                    self.tally.total(admitted.on_wire);
+                } else {
+                    self.tally.received(admitted.on_wire, admitted.dst);
+                }
+                self.own.frames += 1;
+                self.own.bytes += frame.len() as u64;
+                self.own.multicast += u64::from(admitted.dst[0] & 1);
+            }
+            Outcome::NoRoom if self.open.as_ref().is_some_and(|open| open.shape.drop) => {
+                count(&self.function.counters.rx_dropped, 1);
+                if let Some(own) = self.function.queues.get(class.queue as usize) {
+                    count(&own.counts.rx_dropped, 1);
+                }
+                self.tally.total(admitted.on_wire);
+                return Outcome::Lost;
+            }
+            Outcome::NoRoom | Outcome::Lost => {}
+        }
+        placed
+    }
+
+    /// A frame of `len` bytes was lost for want of buffers.
+    pub(crate) fn miss(&mut self, len: usize) {
+        self.tally.add(Stat::Mpc, 1);
+        self.tally.total(len);
+        self.causes.other |= icr::RXO;
+    }
+
+    /// Makes `queue` the one that is open. `None`: it takes nothing, which is counted.
+    fn open(&mut self, queue: u32) -> Option<&Open<'a>> {
+        if self.open.as_ref().is_none_or(|open| open.queue != queue) {
+            self.close();
+            self.open = self.reach(queue);
+        }
+        self.open.as_ref()
+    }
+
+    fn reach(&mut self, queue: u32) -> Option<Open<'a>> {
+        let function = self.function;
+        let counters = &function.counters;
+        let Some(own) = function.queues.get(queue as usize) else {
+            count(&counters.rx_disabled, 1);
+            return None;
+        };
+        let lock = own.rx.lock();
+        let ids = function.ids;
+        if !function.rx_enabled(queue) {
+            count(&counters.rx_disabled, 1);
+            return None;
+        }
+        let srrctl = function.file.get_at(ids.srrctl, queue);
+        let Some(shape) = Shape::of(srrctl, self.rules.buffer) else {
+            count(&counters.rx_bad_type, 1);
+            return None;
+        };
+        let Some(ring) = Ring::read_at(&function.file, &ids.rx_ring(), queue) else {
+            count(&counters.rx_bad_ring, 1);
+            return None;
+        };
+        self.scratch.fetcher.forget();
+        let given = ring.available();
+        Some(Open {
+            queue,
+            _lock: lock,
+            ring,
+            shape,
+            first: ring.head,
+            given,
+            free: given,
+        })
+    }
+
+    /// Publishes what was put into the open queue: write-back, head, causes.
+    fn close(&mut self) {
+        let Some(open) = self.open.take() else {
+            return;
+        };
+        self.write_back(&open);
+        let own = std::mem::take(&mut self.own);
+        self.all.frames += own.frames;
+        self.all.bytes += own.bytes;
+        let used = open.given - open.free;
+        if used == 0 {
+            return;
+        }
+        let function = self.function;
+        if let Some(queue) = function.queues.get(open.queue as usize) {
+            count(&queue.counts.rx_packets, own.frames);
+            count(&queue.counts.rx_octets, own.bytes);
+            count(&queue.counts.rx_multicast, own.multicast);
+        }
+        let head = open.ring.head;
+        function.file.set_at(function.ids.rdh, open.queue, head);
+        self.causes.rx |= 1 << open.queue;
+        let threshold = open.shape.threshold;
+        if threshold > 0 && open.free <= threshold && open.given > threshold {
+            self.causes.other |= icr::RXDMT0;
+        }
+    }
+
+    /// Looks at the first bytes of a frame, which are the batch's own copy.
+    fn look(&self, frame: &Frame<'_>) -> Admitted {
+        let rules = &self.rules;
+        let mut head = [0u8; GLANCE + TAG];
+        let n = frame.head().len().min(GLANCE);
+        head[..n].copy_from_slice(&frame.head()[..n]);
+        let mut dst = [0; 6];
+        dst.copy_from_slice(&head[..6]);
+        let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+        let beside = frame.notes().vlan;
+        let tag = match beside {
+            Some(tci) => (rules.vet == 0x8100).then_some(tci),
+            // What is missing of a short frame will be padding: zeros, as they are here.
+            None => (n >= ETHERNET_HEADER && word(TAG_AT) == rules.vet).then(|| word(TAG_AT + 2)),
+        };
+        let strip = rules.strip_vlan && tag.is_some();
+        let (head_len, from) = match beside {
+            Some(tci) if !strip && n >= ETHERNET_HEADER => {
+                let [c0, c1] = tci.to_be_bytes();
+                head.copy_within(TAG_AT..GLANCE, TAG_AT + TAG);
+                head[TAG_AT..TAG_AT + TAG].copy_from_slice(&[0x81, 0, c0, c1]);
+                (n + TAG, n)
+            }
+            None if strip => (TAG_AT, TAG_AT + TAG),
+            _ => (0, 0),
+        };
+        let runt = frame.len() < ETHERNET_HEADER;
+        let bytes = frame.len() + if beside.is_some() { TAG } else { 0 };
+        // An emulated wire pads what its senders did not; what has no header is no frame.
+        let least = if runt { 0 } else { MIN_FRAME };
+        let on_wire = bytes.max(least) + FCS;
+        let in_buffers = head_len + frame.len().saturating_sub(from);
+        // The place of a tag that is taken out is not padded again.
+        let taken_out = if strip { TAG } else { 0 };
+        let tagged = if tag.is_some() { TAG } else { 0 };
+        Admitted {
+            head,
+            head_len,
+            from,
+            dst,
+            tag,
+            strip,
+            pad: least.saturating_sub(taken_out + in_buffers),
+            on_wire,
+            bad: runt || on_wire > rules.max_len + tagged,
+            inexact: false,
+        }
+    }
+
+    /// Passes a frame through the filters; counts it if it goes no further.
+    fn admit(&mut self, frame: &Frame<'_>) -> Option<Admitted> {
+        let counters = &self.function.counters;
+        let mut admitted = self.look(frame);
+        let runt = frame.len() < ETHERNET_HEADER;
+        count(&counters.rx_runt, runt.into());
+        if frame.len() < ADDRESS {
+            return None;
+        }
+        if let Kind::Pf = self.function.kind {
+            let file = &self.function.file;
+            let rctl = file.get(r::RCTL);
+            let tag = admitted.tag;
+            let passes = filter::address(file, rctl, admitted.dst)
+                && tag.is_none_or(|tci| filter::vlan(file, rctl, tci));
+            if !passes {
+                count(&counters.rx_filtered, 1);
+                return None;
+            }
+            admitted.inexact = filter::inexact(file, rctl, admitted.dst);
+        }
+        if !admitted.bad {
+            return Some(admitted);
+        }
+        count(&counters.rx_oversize, (!runt).into());
+        let kind = if runt { Stat::Ruc } else { Stat::Roc };
+        self.tally.add(kind, 1);
+        self.tally.add(Stat::Rlec, 1);
+        // "Bad packets that pass the filter function are stored", as far as the chip can hold them.
+        if self.rules.store_bad && admitted.on_wire <= Rules::LONGEST {
+            return Some(admitted);
+        }
+        self.tally.total(admitted.on_wire);
+        None
+    }
+}
+
+/// How a frame goes into the buffers.
+pub(crate) struct Admitted {
+    head: [u8; GLANCE + TAG],
+    head_len: usize,
+    /// Where the rest of the frame begins.
+    pub from: usize,
+    pub dst: [u8; 6],
+    pub tag: Option<u16>,
+    /// The tag is taken out and reported beside the frame.
+    pub strip: bool,
+    /// Zeros missing to the shortest frame.
+    pub pad: usize,
+    /// Length on the wire, with FCS.
+    pub on_wire: usize,
+    /// Of a length that is not legal.
+    pub bad: bool,
+    /// Only the multicast table let it in.
+    pub inexact: bool,
+}
+
+impl Admitted {
+    /// What stands in front of the rest of the frame, with the tag put in or left out.
+    pub(crate) fn head(&self) -> &[u8] {
+        &self.head[..self.head_len]
+    }
+}
