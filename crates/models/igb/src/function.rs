@@ -212,12 +212,6 @@ impl Function {
         self.tx_rung.fetch_or(1 << queue, Ordering::AcqRel);
     }
 
-    /// Has the transmitter look at all queues: it may go on where it could not.
-    pub(crate) fn ring_all(&self) {
-        self.tx_rung
-            .store((1 << self.queues.len()) - 1, Ordering::Release);
-    }
-
     /// What holds for all queues now.
     pub(crate) fn rules(&self) -> Rules {
         match &self.kind {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex as StdMutex};
 
 use frame::{Batch, Caps, Sink, Wake};
 use guest_mem::Memory;
-use model::{Clock, Env, Interrupts, Nanos, Receive, Timer};
+use model::{Clock, Env, Interrupts, Nanos, Receive, Timer, Transmit};
 use parking_lot::Mutex;
 use regs::Id;
 
@@ -115,13 +115,7 @@ impl Guest {
     }
 
     fn of(kind: Kind, queues: usize) -> Guest {
-        let function = Arc::new(Function::new(
-            kind,
-            Arc::new(table()),
-            &QUEUES,
-            queues,
-            true,
-        ));
+        let function = Arc::new(Function::new(kind, r::table(), &r::QUEUES, queues, true));
         function.bus_master.store(true, Ordering::Relaxed);
         function.link_up.store(true, Ordering::Relaxed);
         let memory = Memory::new();
@@ -215,7 +209,11 @@ impl Guest {
     }
 
     pub(crate) fn run(&mut self, wire: &Wire) -> model::Progress {
-        self.sender.run(&self.env, wire, 256)
+        self.run_some(wire, 256)
+    }
+
+    pub(crate) fn run_some(&mut self, wire: &Wire, budget: usize) -> model::Progress {
+        self.sender.run(&self.env, wire, budget)
     }
 
     /// Offers frames without notes; returns how many were dealt with.
