@@ -1,8 +1,8 @@
 //! PCI configuration space: any description, then any accesses.
 
 use pci::{
-    Bar, Capability, ConfigBuilder, ConfigEvent, ConfigSpace, ExtendedCapability, Msi, Msix, Pcie,
-    PowerManagement, Raw,
+    Aer, Ari, Bar, Capability, ConfigBuilder, ConfigEvent, ConfigSpace, ExtendedCapability, Msi,
+    Msix, Pcie, PowerManagement, Raw, Sriov, sriov,
 };
 
 use crate::input::Input;
@@ -10,10 +10,10 @@ use crate::input::Input;
 /// Configuration spaces: of the NICs there are, and of any device that can be described.
 pub fn config_space(data: &[u8]) {
     let mut input = Input::new(data);
-    let builder = if input.u8() & 1 == 0 {
-        nic()
-    } else {
-        any(&mut input)
+    let builder = match input.u8() {
+        kind if kind & 1 != 0 => any(&mut input),
+        0x82 => physical(&mut input),
+        _ => nic(),
     };
     let Ok(mut space) = builder.build() else {
         return;
@@ -92,9 +92,12 @@ fn write(space: &mut ConfigSpace, offset: u64, data: &[u8], initial: &[u8]) {
     let before = space.clone();
     let events = space.write(offset, data);
     let (old, new) = (before.bytes(), space.bytes());
+    let vf_bars = vf_bars(space);
     for (at, (a, b)) in old.iter().zip(new).enumerate() {
         let inside = (at as u64).checked_sub(offset);
         let inside = inside.is_some_and(|i| i < data.len() as u64);
+        // A larger page takes the low bits of the VF BARs with it.
+        let inside = inside || vf_bars.contains(&at) && b & !a == 0;
         assert!(
             inside || a == b,
             "{at:#x} changed by a write at {offset:#x}"
@@ -124,8 +127,45 @@ fn write(space: &mut ConfigSpace, offset: u64, data: &[u8], initial: &[u8]) {
     if before.msi_mask() != space.msi_mask() {
         assert!(events.contains(&ConfigEvent::MsiMask(space.msi_mask())));
     }
+    virtual_functions(&before, space, &events);
     if before.power_state() != space.power_state() {
         assert!(events.contains(&ConfigEvent::PowerState(space.power_state())));
+    }
+}
+
+fn vf_bars(space: &ConfigSpace) -> std::ops::Range<usize> {
+    let at = space.sriov().map_or(0, |(at, _)| at + sriov::offset::BAR0);
+    at..at + if at > 0 { 24 } else { 0 }
+}
+
+/// There are never more virtual functions than there can be, and what is enabled stays as it is.
+fn virtual_functions(before: &ConfigSpace, space: &ConfigSpace, events: &[ConfigEvent]) {
+    let Some((at, cap)) = space.sriov() else {
+        assert_eq!((space.vfs(), space.vf_memory()), (0, false));
+        return;
+    };
+    let asked = space.read_u16((at + sriov::offset::NUM_VFS) as u64);
+    assert!(asked <= cap.total && space.vfs() <= asked, "{asked}");
+    let page = space.read_u32((at + sriov::offset::PAGE) as u64);
+    assert!(page.is_power_of_two() && page & cap.page_sizes != 0);
+    if before.vfs() > 0 && space.vfs() > 0 {
+        assert_eq!(before.vfs(), space.vfs(), "changed while they exist");
+    }
+    let (count, memory) = (space.vfs(), space.vf_memory());
+    let changed = (before.vfs(), before.vf_memory()) != (count, memory);
+    assert_eq!(
+        changed,
+        events.contains(&ConfigEvent::Vfs { count, memory })
+    );
+    for index in 0..6 {
+        let Some((address, size)) = space.vf_bar(index) else {
+            continue;
+        };
+        assert!(size.is_power_of_two() && size >= u64::from(page) << 12);
+        assert_eq!(address & (size - 1), 0, "aligned to its size");
+        let told = events.contains(&ConfigEvent::VfBar(index));
+        let moved = before.vf_bar(index).is_none_or(|(was, _)| was != address);
+        assert!(!moved || told, "VF BAR {index} moved unnoticed");
     }
 }
 
@@ -158,6 +198,34 @@ fn nic() -> ConfigBuilder {
         .interrupt_pin(1)
         .capability(Capability::PowerManagement(PowerManagement::default()))
         .capability(Capability::Msi(Msi::new(1).address64()))
+}
+
+/// A physical function as the 82576's, of any number of virtual ones.
+fn physical(input: &mut Input<'_>) -> ConfigBuilder {
+    let vf_bar = Some(Bar::memory64(16 << 10).prefetchable());
+    let sriov = Sriov {
+        total: input.u16(),
+        ..sriov_of(input, [vf_bar, None, None, vf_bar, None, None])
+    };
+    ConfigBuilder::new(0x8086, 0x10c9)
+        .express()
+        .bar(0, Bar::memory32(128 << 10))
+        .capability_at(0xa0, Capability::Pcie(Pcie::endpoint()))
+        .extended_at(0x100, Aer)
+        .extended_at(0x150, Ari::default())
+        .extended_at(0x160, sriov)
+}
+
+fn sriov_of(input: &mut Input<'_>, bars: [Option<Bar>; 6]) -> Sriov {
+    Sriov {
+        total: input.u8().into(),
+        first_offset: u16::from(input.u8()) + 1,
+        stride: input.u8().into(),
+        device: 0x10ca,
+        page_sizes: input.u32() | 1,
+        dependency: 0,
+        bars,
+    }
 }
 
 /// Any description, possible or not.
@@ -204,6 +272,19 @@ fn any(input: &mut Input<'_>) -> ConfigBuilder {
                     builder.extended_at(input.u16(), extended)
                 }
             }
+            11 => match more & 3 {
+                0 => builder.extended(Aer),
+                1 => builder.extended(Ari { next: input.u8() }),
+                _ => {
+                    let mut bar = || match input.u8() {
+                        kind @ 0..64 => Some(Bar::memory32(1 << (kind & 31))),
+                        kind @ 64..128 => Some(Bar::memory64(1 << (kind & 63))),
+                        _ => None,
+                    };
+                    let bars = std::array::from_fn(|_| bar());
+                    builder.extended(sriov_of(input, bars))
+                }
+            },
             9 => builder.multifunction(),
             10 => builder.timing(input.u8(), input.u8()),
             _ => builder.revision(more),

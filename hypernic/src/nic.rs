@@ -352,6 +352,7 @@ impl Device for Board {
             ConfigEvent::Command { master, .. } => self.pci.bus_master = master,
             ConfigEvent::MsiEnable(on) => self.pci.msi = on,
             ConfigEvent::MsixEnable(on) => self.pci.msix = on,
+            ConfigEvent::Vfs { count, .. } => self.pci.vfs = count,
             ConfigEvent::PowerState(state) => self.pci.d3 = state == PowerState::D3Hot,
             ConfigEvent::Pme { enable, cleared } => {
                 self.pci.pme = Some(PmeWrite {

@@ -115,6 +115,19 @@ impl State for V1 {
     const VERSION: u32 = 1;
 }
 
+/// A saved NIC with MSI-X. Released versions never change.
+#[derive(Serialize, Deserialize)]
+struct V2 {
+    nic: V1,
+    vectors: Vec<u8>,
+    pending: Vec<u8>,
+}
+
+impl State for V2 {
+    const KIND: Kind = V1::KIND;
+    const VERSION: u32 = 2;
+}
+
 /// A NIC.
 pub struct Nic {
     identity: Identity,
@@ -143,7 +156,7 @@ impl Nic {
         let services = Arc::new(Services(Arc::clone(&host)));
         let memory = Memory::new();
         memory.set_remote(Some(services.clone()));
-        let pins = Pins::new(Arc::clone(&host));
+        let pins = Pins::new(Arc::clone(&host), parts.identity.msix);
         let env = Env {
             memory,
             irq: pins.clone(),
@@ -197,7 +210,7 @@ impl Nic {
         &self.env.memory
     }
 
-    /// Reads the 256 bytes of PCI configuration space; ones beyond them.
+    /// Reads PCI configuration space: 256 bytes, or 4096 of a PCI Express NIC, and ones beyond.
     pub fn config_read(&mut self, offset: u64, data: &mut [u8]) {
         self.config.set_interrupt_status(self.pins.level());
         self.show_pme();
@@ -238,12 +251,16 @@ impl Nic {
 
     /// Reads `data.len()` bytes at `offset` of BAR `bar`, any size and alignment.
     pub fn read(&mut self, bar: u8, offset: u64, data: &mut [u8]) {
-        self.control.read(&self.env, bar, offset, data);
+        if !self.pins.read(bar, offset, data) {
+            self.control.read(&self.env, bar, offset, data);
+        }
     }
 
     /// Writes to a BAR. Follow with [`Nic::run`].
     pub fn write(&mut self, bar: u8, offset: u64, data: &[u8]) {
-        self.control.write(&self.env, bar, offset, data);
+        if !self.pins.write(bar, offset, data) {
+            self.control.write(&self.env, bar, offset, data);
+        }
     }
 
     /// Does what accesses asked for: sends at most about `budget` frames, and moves what waited for
@@ -307,6 +324,7 @@ impl Nic {
     fn reset_by(&mut self, kind: ResetKind) {
         self.config.reset();
         self.pins.route(Route::default());
+        self.pins.reset_table();
         self.control.reset(&self.env, kind);
         self.tell_pci(None);
         self.waiting = false;
@@ -322,11 +340,19 @@ impl Nic {
     /// Not in it: memory maps and what [`new`](crate::new) was told. Do not use this NIC afterwards
     /// if another one goes on with its state.
     pub fn save(&self) -> Vec<u8> {
-        snapshot::seal(&V1 {
+        let nic = V1 {
             config: self.config.save(),
             model: self.control.save(&self.env),
             waiting: self.waiting,
-        })
+        };
+        match self.pins.save() {
+            None => snapshot::seal(&nic),
+            Some((vectors, pending)) => snapshot::seal(&V2 {
+                nic,
+                vectors,
+                pending,
+            }),
+        }
     }
 
     /// Becomes what [`Nic::save`] saved, in this or another process. Follow with [`Nic::run`].
@@ -336,23 +362,45 @@ impl Nic {
     /// the reason, and the NIC stays as it was.
     pub fn load(&mut self, state: &[u8]) -> Result<(), StateError> {
         let saved = snapshot::open(V1::KIND, state)?;
-        if saved.version != V1::VERSION {
+        let expected = match self.identity.msix {
+            None => V1::VERSION,
+            Some(_) => V2::VERSION,
+        };
+        if saved.version != expected {
             return Err(StateError::Version {
                 kind: V1::KIND,
                 found: saved.version,
-                newest: V1::VERSION,
+                newest: expected,
             });
         }
+        let (nic, table) = if expected == V1::VERSION {
+            (saved.decode()?, None)
+        } else {
+            let V2 {
+                nic,
+                vectors,
+                pending,
+            } = saved.decode()?;
+            let table = self.pins.loaded(&vectors, &pending);
+            let table = table.ok_or(StateError::Field {
+                field: "vectors",
+                value: vectors.len() as u64,
+                why: "no table that this NIC can have",
+            })?;
+            (nic, Some(table))
+        };
         let V1 {
             config,
             model,
             waiting,
-        } = saved.decode()?;
+        } = nic;
         let mut space = self.config.clone();
         space.load(&config)?;
         // Before the model, which may send a message at once.
+        let before = self.pins.replace(table);
         self.pins.route(Route::of(&space));
         if let Err(refused) = self.control.load(&self.env, &model) {
+            self.pins.replace(before);
             self.pins.route(Route::of(&self.config));
             return Err(refused);
         }
@@ -374,6 +422,7 @@ impl Nic {
             msi: self.config.msi_enabled(),
             msix: self.config.msix_enabled(),
             d3: self.config.power_state() == pci::PowerState::D3Hot,
+            vfs: self.config.vfs(),
             pme,
         };
         self.control.pci(&self.env, state);

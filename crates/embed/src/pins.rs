@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use model::Interrupts;
 use parking_lot::Mutex;
-use pci::ConfigSpace;
+use pci::{ConfigSpace, Message, Msix, MsixTable};
 
 use crate::Host;
 
@@ -20,6 +20,10 @@ pub(crate) struct Route {
     pub silent: bool,
     /// Where messages go, when MSI is enabled.
     pub msi: Option<(u64, u32)>,
+    /// MSI-X is enabled.
+    pub msix: bool,
+    /// All of its vectors are masked at once.
+    pub masked: bool,
 }
 
 impl Route {
@@ -28,8 +32,10 @@ impl Route {
         let msi = config.msi_enabled().then(|| message(config)).flatten();
         let off = config.command() & pci::command::INTX_DISABLE != 0;
         Self {
-            silent: off || config.msi_enabled(),
+            silent: off || config.msi_enabled() || config.msix_enabled(),
             msi,
+            msix: config.msix_enabled(),
+            masked: config.msix_masked(),
         }
     }
 }
@@ -64,6 +70,8 @@ fn message(config: &ConfigSpace) -> Option<(u64, u32)> {
 #[derive(Debug, Default)]
 struct State {
     route: Route,
+    /// The vector table, where the model has MSI-X.
+    table: Option<MsixTable>,
     /// What the model drives.
     level: bool,
     /// What the host has been told.
@@ -79,16 +87,72 @@ pub(crate) struct Pins {
 }
 
 impl Pins {
-    pub(crate) fn new(host: Arc<dyn Host>) -> Arc<Self> {
+    pub(crate) fn new(host: Arc<dyn Host>, msix: Option<Msix>) -> Arc<Self> {
+        let state = State {
+            table: msix.map(MsixTable::new),
+            ..State::default()
+        };
         Arc::new(Self {
             host,
-            state: Mutex::default(),
+            state: Mutex::new(state),
         })
     }
 
     /// The guest has routed interrupts differently.
     pub(crate) fn route(&self, route: Route) {
         self.change(|state| state.route = route);
+        self.with_table(|table, send| table.route(route.msix, route.masked, send));
+    }
+
+    /// The vector table as after a reset.
+    pub(crate) fn reset_table(&self) {
+        self.with_table(|table, _| table.reset());
+    }
+
+    /// Answers a read of the vector table or its pending bits.
+    pub(crate) fn read(&self, bar: u8, offset: u64, data: &mut [u8]) -> bool {
+        let state = self.state.lock();
+        let table = state.table.as_ref();
+        table.is_some_and(|table| table.read(bar, offset, data))
+    }
+
+    /// Takes a write to the vector table or its pending bits.
+    pub(crate) fn write(&self, bar: u8, offset: u64, data: &[u8]) -> bool {
+        let taken = self.with_table(|table, send| table.write(bar, offset, data, send));
+        taken.unwrap_or(false)
+    }
+
+    /// Vector table and pending bits, to be saved.
+    pub(crate) fn save(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        let state = self.state.lock();
+        let (entries, pending) = state.table.as_ref()?.save();
+        Some((entries.to_vec(), pending.to_vec()))
+    }
+
+    /// What was saved, checked, to be put in with [`Pins::replace`].
+    pub(crate) fn loaded(&self, entries: &[u8], pending: &[u8]) -> Option<MsixTable> {
+        let mut table = self.state.lock().table.clone()?;
+        table.load(entries, pending).then_some(table)
+    }
+
+    /// Puts in another table and gives the one there was.
+    pub(crate) fn replace(&self, table: Option<MsixTable>) -> Option<MsixTable> {
+        std::mem::replace(&mut self.state.lock().table, table)
+    }
+
+    /// Does something with the table. Messages leave after it, without the lock.
+    fn with_table<T>(
+        &self,
+        what: impl FnOnce(&mut MsixTable, &mut dyn FnMut(Message)) -> T,
+    ) -> Option<T> {
+        let mut messages = Vec::new();
+        let mut state = self.state.lock();
+        let done = what(state.table.as_mut()?, &mut |message| messages.push(message));
+        drop(state);
+        for Message { address, data } in messages {
+            self.host.message(address, data);
+        }
+        Some(done)
     }
 
     /// Whether the function asserts INTx#, routed or not (STATUS bit 3).
@@ -134,7 +198,15 @@ impl Interrupts for Pins {
         }
     }
 
-    fn msix(&self, _vector: u16) {
-        // No model behind this crate has MSI-X.
+    fn msix(&self, vector: u16) {
+        let message = self
+            .state
+            .lock()
+            .table
+            .as_mut()
+            .and_then(|t| t.raise(vector));
+        if let Some(Message { address, data }) = message {
+            self.host.message(address, data);
+        }
     }
 }

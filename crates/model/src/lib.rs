@@ -17,7 +17,7 @@ use frame::{Batch, Caps, Counted, Sink, Wake};
 use guest_mem::Memory;
 use pci::{Capability, ConfigBuilder, Extended, Msi, Pcie, PowerManagement};
 
-pub use pci::Msix;
+pub use pci::{Doorbells, Msix, QueueDoorbell};
 
 pub use snapshot::StateError;
 
@@ -119,6 +119,8 @@ pub struct PciState {
     pub msix: bool,
     /// The function is in D3.
     pub d3: bool,
+    /// Virtual functions that SR-IOV's registers have enabled.
+    pub vfs: u16,
     /// PMCSR's PME bits were written: given once, with the write.
     pub pme: Option<PmeWrite>,
 }
@@ -135,6 +137,12 @@ pub trait Control: Send + Counted {
     /// the first, than the one it was made with). Whoever keeps it gives it back when the NIC is
     /// made again.
     fn take_nvm(&mut self) -> Option<Vec<u8>> {
+        None
+    }
+    /// The registers that may be memory shared with the guest instead of being written by access.
+    /// Changes are still told by [`Control::write`], later, and only the last of several; what reads
+    /// back is asked by [`Control::read`].
+    fn doorbells(&self) -> Option<Doorbells> {
         None
     }
     /// Resets everything the kind of reset resets.

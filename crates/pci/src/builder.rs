@@ -2,6 +2,7 @@
 
 use crate::caps::Encoded;
 use crate::space::{Layout, PmLayout};
+use crate::sriov::Placed;
 use crate::{Bar, BarKind, Capability, ConfigSpace, Extended, offset, status};
 
 /// Why a description makes no configuration space.
@@ -211,7 +212,7 @@ impl ConfigBuilder {
             ..Layout::default()
         };
         self.chain(&mut image, &mut layout)?;
-        self.extended_chain(&mut image)?;
+        self.extended_chain(&mut image, &mut layout)?;
         Ok(ConfigSpace::new(
             image.bytes,
             image.writable,
@@ -333,7 +334,7 @@ impl ConfigBuilder {
         Ok(())
     }
 
-    fn extended_chain(&self, image: &mut Image) -> Result<(), BuildError> {
+    fn extended_chain(&self, image: &mut Image, layout: &mut Layout) -> Result<(), BuildError> {
         if self.ext.is_empty() {
             return Ok(());
         }
@@ -344,8 +345,10 @@ impl ConfigBuilder {
         used[..0x100].fill(true);
         let mut last: Option<usize> = None;
         for (fixed, cap) in &self.ext {
+            let valid = cap.valid();
+            let kind = cap;
             let cap = cap.encode();
-            if !cap.valid() {
+            if !valid {
                 return Err(BuildError::Capability(cap.id));
             }
             let len = 4 + cap.body.len();
@@ -375,6 +378,12 @@ impl ConfigBuilder {
                 image.bytes[last + 3] = (at >> 4) as u8;
             }
             last = Some(at);
+            if let Extended::Sriov(sriov) = kind {
+                let placed = Placed { at, cap: *sriov };
+                if layout.sriov.replace(placed).is_some() {
+                    return Err(BuildError::Twice(cap.id));
+                }
+            }
         }
         Ok(())
     }

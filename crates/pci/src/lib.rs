@@ -3,8 +3,8 @@
 //!
 //! The space knows the header (PCI Local Bus 3.0 §6.1), base address registers with their sizing
 //! protocol (§6.2.5), the capability chain (power management, MSI, MSI-X, PCI Express, anything
-//! raw) and the chain of extended capabilities (PCI Express Base §7.9). It does no I/O: a write
-//! returns what changed as [`ConfigEvent`]s, and the owner reacts.
+//! raw) and the chain of extended capabilities (PCI Express Base §7.9), with advanced error
+//! reporting, ARI and SR-IOV among them. It does no I/O: a write returns what changed as [`ConfigEvent`]s, and the owner reacts.
 //!
 //! ```
 //! use hypernic_pci::{Bar, Capability, ConfigBuilder, ConfigEvent, Msi};
@@ -32,14 +32,22 @@
 mod bar;
 mod builder;
 mod caps;
+pub mod doorbell;
+mod extended;
+mod msix;
 mod space;
+pub mod sriov;
 pub mod state;
 
 pub use bar::{Bar, BarKind};
 pub use builder::{BuildError, ConfigBuilder};
-pub use caps::{Capability, Extended, ExtendedCapability, Msi, Msix, Pcie, PowerManagement, Raw};
+pub use caps::{Capability, Msi, Msix, Pcie, PowerManagement, Raw};
+pub use doorbell::{Doorbells, QueueDoorbell};
+pub use extended::{Aer, Ari, Extended, ExtendedCapability};
+pub use msix::{Message, MsixTable};
 pub use snapshot::StateError;
 pub use space::{ConfigEvent, ConfigEvents, ConfigSpace, PowerState};
+pub use sriov::Sriov;
 
 /// Offsets of the type 0 header (PCI Local Bus 3.0 figure 6-1).
 pub mod offset {

@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 
+use crate::sriov::{Held, Placed, Seen};
 use crate::{Bar, BarKind, Msi, command, offset, status};
 
 /// Power state of the function (PMCSR bits 1:0).
@@ -64,22 +65,34 @@ pub enum ConfigEvent {
     },
     /// The expansion ROM's address or enable bit changed.
     Rom,
+    /// Virtual functions came or went, or their memory BARs decode or no more.
+    Vfs {
+        /// How many there are now.
+        count: u16,
+        /// Their memory BARs decode.
+        memory: bool,
+    },
+    /// The VF BAR in this slot decodes elsewhere now; see [`ConfigSpace::vf_bar`].
+    VfBar(u8),
     /// A function level reset was initiated. The owner resets the device and calls
     /// [`ConfigSpace::reset`].
     FunctionReset,
 }
 
+/// One of each kind, and one for each BAR.
+const MOST_EVENTS: usize = 10 + 6 + 6;
+
 /// The events of one write, in the order of the enumeration above.
 #[derive(Clone, Copy, Debug)]
 pub struct ConfigEvents {
-    list: [ConfigEvent; 16],
+    list: [ConfigEvent; MOST_EVENTS],
     len: usize,
 }
 
 impl ConfigEvents {
     pub(crate) fn new() -> Self {
         Self {
-            list: [ConfigEvent::Rom; 16],
+            list: [ConfigEvent::Rom; MOST_EVENTS],
             len: 0,
         }
     }
@@ -117,6 +130,7 @@ pub(crate) struct Layout {
     pub msi: Option<(usize, Msi)>,
     pub msix: Option<usize>,
     pub pcie: Option<(usize, bool)>,
+    pub sriov: Option<Placed>,
 }
 
 /// The values whose change is an event.
@@ -129,6 +143,7 @@ pub(crate) struct Watched {
     msi_mask: u32,
     msix: u16,
     power: u8,
+    vfs: Seen,
 }
 
 /// A configuration space of 256 or 4096 bytes.
@@ -209,12 +224,16 @@ impl ConfigSpace {
         }
         let before = self.watched();
         let pme = self.pme();
+        let held = self.layout.sriov.map(|sriov| sriov.held(&self.bytes));
         for (at, &value) in (start..start + len).zip(data) {
             let (writable, w1c) = (self.writable[at], self.w1c[at]);
             let kept = self.bytes[at] & !writable & !(value & w1c);
             self.bytes[at] = kept | value & writable;
         }
         self.refuse_missing_power_state(before.power);
+        if let (Some(sriov), Some(held)) = (self.layout.sriov, held) {
+            sriov.settle(&mut self.bytes, held);
+        }
         self.compare(&before, &mut events);
         let now = self.pme();
         if now != pme {
@@ -246,6 +265,9 @@ impl ConfigSpace {
             self.bytes[at] = self.bytes[at] & !mask | value & mask;
         }
         self.refuse_missing_power_state(0);
+        if let Some(sriov) = self.layout.sriov {
+            sriov.settle(&mut self.bytes, Held::FRESH);
+        }
     }
 
     /// The command register.
@@ -373,6 +395,7 @@ impl ConfigSpace {
                 .msix
                 .map_or(0, |at| self.read_u16(at as u64 + 2)),
             power: self.layout.pm.map_or(0, |pm| self.bytes[pm.at + 4] & 3),
+            vfs: self.vfs_seen(),
         }
     }
 
@@ -416,6 +439,25 @@ impl ConfigSpace {
         }
         if self.layout.rom && now.rom != before.rom {
             events.push(ConfigEvent::Rom);
+        }
+        let (was, is) = (&before.vfs, &now.vfs);
+        let Some(sriov) = &self.layout.sriov else {
+            return;
+        };
+        for (index, bar) in sriov.cap.bars.iter().enumerate() {
+            let Some(bar) = bar else { continue };
+            let wide = bar.kind == BarKind::Memory64;
+            if is.bars[index] != was.bars[index]
+                || wide && is.bars.get(index + 1) != was.bars.get(index + 1)
+            {
+                events.push(ConfigEvent::VfBar(index as u8));
+            }
+        }
+        if (is.vfs, is.memory) != (was.vfs, was.memory) {
+            events.push(ConfigEvent::Vfs {
+                count: is.vfs,
+                memory: is.memory,
+            });
         }
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use snapshot::{Kind, State, StateError};
 
 use crate::space::{ConfigEvents, ConfigSpace};
+use crate::sriov::Held;
 use crate::{offset, status};
 
 /// What the container calls it.
@@ -99,6 +100,16 @@ impl ConfigSpace {
             let state = saved[pm.at + 4] & 3;
             if state == 1 && !pm.d1 || state == 2 && !pm.d2 {
                 return Err(field(state.into(), "a power state that the device has not"));
+            }
+        }
+        if let Some(sriov) = self.layout.sriov {
+            let mut settled = saved.to_vec();
+            sriov.settle(&mut settled, Held::FRESH);
+            if let Some(at) = (0..saved.len()).find(|&at| settled[at] != saved[at]) {
+                return Err(field(
+                    at,
+                    "more VFs or another page than the function can have",
+                ));
             }
         }
         Ok(())

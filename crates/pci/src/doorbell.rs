@@ -1,0 +1,144 @@
+//! Registers that may be plain memory, shared with the guest.
+//!
+//! A write to such memory leaves the guest at once and tells nobody: whoever has the device looks at
+//! it now and then. That changes what the registers are. The last value wins, values in between may
+//! never be seen, and no bit clears itself under the guest's eyes. Ring bases, lengths and tails bear
+//! that; a register whose read has an effect does not, and must lie on another page.
+
+use std::ops::Range;
+
+/// Most queues one description may have.
+pub const MAX_QUEUES: usize = 64;
+
+/// Registers of one queue, by offset in the BAR; 32 bits each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueDoorbell {
+    /// What is written before the queue is enabled, in the order in which it is to be applied.
+    pub setup: Vec<u32>,
+    /// The head, which the device moves.
+    pub head: u32,
+    /// The register that enables the queue, and its bits that do.
+    pub enable: (u32, u32),
+    /// The tail: the doorbell.
+    pub tail: u32,
+}
+
+impl QueueDoorbell {
+    /// All of its registers, in the order in which changes are to be applied: the ring, then whether
+    /// it is on, then how far it is filled.
+    pub fn registers(&self) -> impl Iterator<Item = u32> + '_ {
+        let setup = self.setup.iter().copied();
+        setup.chain([self.head, self.enable.0, self.tail])
+    }
+}
+
+/// Registers of a BAR that may be memory shared with the guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Doorbells {
+    /// The BAR.
+    pub bar: u8,
+    /// The pages they lie on: offset and bytes, multiples of 4096, in ascending order. Nothing else
+    /// that the guest needs is there.
+    pub pages: Vec<(u32, u32)>,
+    /// The queues, at most [`MAX_QUEUES`].
+    pub queues: Vec<QueueDoorbell>,
+    /// Registers elsewhere in the BAR whose writing changes some on the pages: aliases, resets.
+    pub touched_by: Vec<Range<u32>>,
+}
+
+impl Doorbells {
+    /// Whether a write at `offset` of the BAR may have changed registers on the pages.
+    pub fn touches(&self, offset: u64) -> bool {
+        let Ok(at) = u32::try_from(offset) else {
+            return false;
+        };
+        let page = |(page, len): &(u32, u32)| (*page..page.saturating_add(*len)).contains(&at);
+        self.pages.iter().any(page) || self.touched_by.iter().any(|range| range.contains(&at))
+    }
+
+    /// Whether the description can be: pages apart and in order, each register on one of them, each
+    /// named once.
+    pub fn valid(&self) -> bool {
+        const PAGE: u32 = 4096;
+        let mut end = 0;
+        let pages = self.pages.iter().all(|&(at, len)| {
+            let after = at.checked_add(len);
+            let good = at >= end && len > 0 && at % PAGE == 0 && len % PAGE == 0;
+            end = after.unwrap_or(u32::MAX);
+            good && after.is_some()
+        });
+        let mut registers: Vec<u32> = self.queues.iter().flat_map(|q| q.registers()).collect();
+        let on_page = |at: &u32| {
+            let inside = |(page, len): &(u32, u32)| (*page..page + len).contains(at);
+            at % 4 == 0 && self.pages.iter().any(inside)
+        };
+        pages && !self.pages.is_empty() && self.queues.len() <= MAX_QUEUES && {
+            let placed = registers.iter().all(on_page);
+            let count = registers.len();
+            registers.sort_unstable();
+            registers.dedup();
+            placed && registers.len() == count
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(at: u32) -> QueueDoorbell {
+        QueueDoorbell {
+            setup: vec![at, at + 4, at + 8],
+            head: at + 0x10,
+            enable: (at + 0x28, 1 << 25),
+            tail: at + 0x18,
+        }
+    }
+
+    fn good() -> Doorbells {
+        Doorbells {
+            bar: 0,
+            pages: vec![(0xc000, 0x1000), (0xe000, 0x1000)],
+            queues: vec![queue(0xc000), queue(0xc040), queue(0xe000)],
+            touched_by: vec![0..4, 0x2800..0x2c00],
+        }
+    }
+
+    #[test]
+    fn a_queue_is_set_up_before_it_is_enabled_and_filled_last() {
+        let order: Vec<u32> = queue(0xc000).registers().collect();
+        assert_eq!(order, [0xc000, 0xc004, 0xc008, 0xc010, 0xc028, 0xc018]);
+    }
+
+    #[test]
+    fn writes_that_touch_a_page_are_known() {
+        let bells = good();
+        for at in [0, 3, 0x2800, 0x2bff, 0xc000, 0xcfff, 0xe018] {
+            assert!(bells.touches(at), "{at:#x}");
+        }
+        for at in [4, 0x2c00, 0xb000, 0xd000, 0xf000, 1 << 32, u64::MAX] {
+            assert!(!bells.touches(at), "{at:#x}");
+        }
+    }
+
+    #[test]
+    fn impossible_descriptions_are_known() {
+        assert!(good().valid());
+        let bad = |change: fn(&mut Doorbells)| {
+            let mut bells = good();
+            change(&mut bells);
+            !bells.valid()
+        };
+        assert!(bad(|b| b.pages.clear()));
+        assert!(bad(|b| b.pages.reverse()));
+        assert!(bad(|b| b.pages[1].1 = 0x800));
+        assert!(
+            bad(|b| b.pages[1] = (0xffff_f000, 0x1000)),
+            "beyond the end"
+        );
+        assert!(bad(|b| b.queues[0].tail = 0xd000), "not on a page");
+        assert!(bad(|b| b.queues[0].tail = 0xc01a), "not aligned");
+        assert!(bad(|b| b.queues[0].tail = 0xc010), "named twice");
+        assert!(bad(|b| b.queues = vec![QueueDoorbell::default(); 65]));
+    }
+}

@@ -1,0 +1,160 @@
+//! Capabilities of the extended space as bytes with their write masks.
+
+use crate::Sriov;
+
+/// Extended capability ids (PCI Code and ID Assignment §3).
+mod id {
+    pub const AER: u16 = 0x01;
+    pub const ARI: u16 = 0x0e;
+}
+
+/// An entry of the list of extended capabilities (PCI Express Base 3.0 §7.9).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Extended {
+    /// Advanced error reporting (§7.10).
+    Aer(Aer),
+    /// Alternative routing-ID interpretation (§7.23).
+    Ari(Ari),
+    /// Single root I/O virtualization (SR-IOV 1.1 §3.3).
+    Sriov(Sriov),
+    /// Anything, as bytes.
+    Raw(ExtendedCapability),
+}
+
+impl From<Aer> for Extended {
+    fn from(aer: Aer) -> Self {
+        Self::Aer(aer)
+    }
+}
+
+impl From<Ari> for Extended {
+    fn from(ari: Ari) -> Self {
+        Self::Ari(ari)
+    }
+}
+
+impl From<Sriov> for Extended {
+    fn from(sriov: Sriov) -> Self {
+        Self::Sriov(sriov)
+    }
+}
+
+impl From<ExtendedCapability> for Extended {
+    fn from(raw: ExtendedCapability) -> Self {
+        Self::Raw(raw)
+    }
+}
+
+impl Extended {
+    pub(crate) fn encode(&self) -> ExtendedCapability {
+        match self {
+            Self::Aer(aer) => aer.encode(),
+            Self::Ari(ari) => ari.encode(),
+            Self::Sriov(sriov) => sriov.encode(),
+            Self::Raw(raw) => raw.clone(),
+        }
+    }
+
+    pub(crate) fn valid(&self) -> bool {
+        match self {
+            Self::Aer(_) | Self::Ari(_) => true,
+            Self::Sriov(sriov) => sriov.valid(),
+            Self::Raw(raw) => raw.valid(),
+        }
+    }
+}
+
+/// A capability of the extended space, given as bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtendedCapability {
+    /// Extended capability id.
+    pub id: u16,
+    /// Version, 4 bits.
+    pub version: u8,
+    /// What follows the 4-byte header.
+    pub body: Vec<u8>,
+    /// Bits of `body` that software may write; empty for none.
+    pub writable: Vec<u8>,
+    /// Bits of `body` that a written one clears; empty for none.
+    pub w1c: Vec<u8>,
+}
+
+impl ExtendedCapability {
+    fn valid(&self) -> bool {
+        self.version < 16
+            && self.body.len() <= 4096 - 0x104
+            && self.writable.len() <= self.body.len()
+            && self.w1c.len() <= self.body.len()
+    }
+
+    /// A capability of `len` bytes, header included.
+    pub(crate) fn zero(id: u16, len: usize) -> Self {
+        Self {
+            id,
+            version: 1,
+            body: vec![0; len - 4],
+            writable: vec![0; len - 4],
+            w1c: vec![0; len - 4],
+        }
+    }
+
+    /// A 16-bit register at `at`, an offset from the header.
+    pub(crate) fn u16(&mut self, at: usize, value: u16, writable: u16) {
+        self.body[at - 4..at - 2].copy_from_slice(&value.to_le_bytes());
+        self.writable[at - 4..at - 2].copy_from_slice(&writable.to_le_bytes());
+    }
+
+    /// A 32-bit register at `at`, an offset from the header.
+    pub(crate) fn u32(&mut self, at: usize, value: u32, writable: u32) {
+        self.body[at - 4..at].copy_from_slice(&value.to_le_bytes());
+        self.writable[at - 4..at].copy_from_slice(&writable.to_le_bytes());
+    }
+
+    fn clears(&mut self, at: usize, bits: u32) {
+        self.w1c[at - 4..at].copy_from_slice(&bits.to_le_bytes());
+    }
+}
+
+/// Advanced error reporting of an endpoint: errors can be masked, graded and cleared. Every reset
+/// starts it anew, for there is no auxiliary power here that would keep the sticky bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Aer;
+
+impl Aer {
+    /// The uncorrectable errors an endpoint may report (§7.10.2): data link protocol, poisoned TLP,
+    /// flow control, completion timeout, completer abort, unexpected completion, receiver overflow,
+    /// malformed TLP, ECRC, unsupported request.
+    const UNCORRECTABLE: u32 = 0x001f_f010;
+    /// Those that are fatal from the start (§7.10.4): data link protocol, flow control, receiver
+    /// overflow, malformed TLP.
+    const FATAL: u32 = 0x0006_2010;
+    /// The correctable errors (§7.10.5), advisory non-fatal included.
+    const CORRECTABLE: u32 = 0x0000_31c1;
+    /// Advisory non-fatal errors start masked (§7.10.6).
+    const ADVISORY: u32 = 1 << 13;
+
+    fn encode(self) -> ExtendedCapability {
+        let mut cap = ExtendedCapability::zero(id::AER, 0x2c);
+        cap.clears(0x04, Self::UNCORRECTABLE);
+        cap.u32(0x08, 0, Self::UNCORRECTABLE);
+        cap.u32(0x0c, Self::FATAL, Self::UNCORRECTABLE);
+        cap.clears(0x10, Self::CORRECTABLE);
+        cap.u32(0x14, Self::ADVISORY, Self::CORRECTABLE);
+        cap
+    }
+}
+
+/// Alternative routing-ID interpretation: the function after this one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ari {
+    /// The next function of the device; 0 for the last one.
+    pub next: u8,
+}
+
+impl Ari {
+    fn encode(self) -> ExtendedCapability {
+        let mut cap = ExtendedCapability::zero(id::ARI, 8);
+        cap.u16(4, u16::from(self.next) << 8, 0);
+        cap
+    }
+}
