@@ -85,6 +85,7 @@ pub(crate) fn go_on(m: &mut Machine, data: &[u8], life: Life) {
                         msi: op & 0x20 != 0,
                         msix: op & 0x40 != 0,
                         d3: power & 1 != 0,
+                        vfs: u16::from(power >> 4),
                         pme: (power & 2 != 0).then_some(pme),
                     });
                 }
