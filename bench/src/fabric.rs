@@ -103,6 +103,11 @@ impl Fabric {
         Guest::new(bus, config).map_err(|e| refused(e.to_string()))
     }
 
+    /// The socket of a NIC.
+    pub fn socket(&self, number: usize) -> PathBuf {
+        socket(self.dir.path(), number)
+    }
+
     /// The daemon's process.
     pub fn id(&self) -> u32 {
         self.daemon.id()

@@ -161,3 +161,12 @@ fn allow(id: u32, set: &CpuSet) {
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
+
+/// A thousand NICs have some ten thousand descriptors between both ends.
+pub fn more_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where it is refused, the module's own messages will say what did not come up.
+    let _ = setrlimit(Resource::Nofile, limit);
+}

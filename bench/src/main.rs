@@ -7,6 +7,7 @@ mod ceilings;
 mod chart;
 mod copies;
 mod counts;
+mod doorbells;
 mod e1000_vs_qemu;
 mod error;
 mod fabric;
@@ -201,6 +202,12 @@ const MODULES: [Module; 11] = [
         about: "messages, system calls, interrupts and descriptors per frame",
         estimate: counts::estimate,
         run: counts::run,
+    },
+    Module {
+        name: "doorbells",
+        about: "82576: tail registers as messages and as memory: accesses per frame, time to answer, idle cost",
+        estimate: doorbells::estimate,
+        run: doorbells::run,
     },
     Module {
         name: "real_guests",

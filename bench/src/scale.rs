@@ -53,7 +53,7 @@ struct Town {
 /// # Errors
 /// When a daemon or its guests fail.
 pub fn run(options: &Options) -> Result<Report> {
-    more_files();
+    machine::more_files();
     let mut page = Page::new("scale", "From one NIC to a thousand");
     let mut towns = Vec::new();
     for count in COUNTS {
@@ -104,15 +104,6 @@ fn show(columns: &[Column]) {
         eprint!(" {}: {}", column.id, figure(column.median()));
     }
     eprintln!();
-}
-
-/// A thousand NICs have some ten thousand descriptors between both ends.
-fn more_files() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // Where it is refused, the module's own messages will say what did not come up.
-    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 fn settle(options: &Options, count: usize) -> Result<Town> {

@@ -12,7 +12,7 @@ use crate::config::{
 use crate::error::Error;
 use crate::guard::{Guard, GuardArgs};
 use crate::pktgen::args::PktGen;
-use crate::spec::{ModelName, Moderation, NicMac, PortSpec};
+use crate::spec::{Doorbell, ModelName, Moderation, NicMac, PortSpec};
 
 /// NICs for virtual machines, in a process of their own.
 #[derive(Debug, Parser)]
@@ -105,6 +105,10 @@ pub struct Run {
     /// wishes for interrupts in shared memory in place of register accesses.
     #[arg(long)]
     pub csb: bool,
+    /// How the guest tells a NIC that a ring has changed: by register accesses (trap), or in memory
+    /// that it shares (page; models with MSI-X only).
+    #[arg(long, value_name = "HOW", default_value_t, value_parser = str::parse::<Doorbell>)]
+    pub doorbell: Doorbell,
     /// Frames of each NIC come from its own address only, and from no other port of the switch.
     #[arg(long)]
     pub mac_lock: bool,
@@ -210,6 +214,7 @@ impl Run {
                 eeprom: eeproms.next(),
                 pause: self.pause,
                 csb: self.csb,
+                doorbell: self.doorbell,
                 mac_lock: self.mac_lock,
                 guard: guard.clone(),
             });

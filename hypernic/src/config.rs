@@ -9,7 +9,7 @@ use toml::Spanned;
 
 use crate::error::Error;
 use crate::guard::{Guard, RawGuard};
-use crate::spec::{ModelName, Moderation, NicMac, PortSpec};
+use crate::spec::{Doorbell, ModelName, Moderation, NicMac, PortSpec};
 
 /// A whole host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +82,8 @@ pub struct NicConfig {
     pub pause: bool,
     /// The NIC offers a Communication Status Block to drivers that know it.
     pub csb: bool,
+    /// How the guest tells it that a ring has changed.
+    pub doorbell: Doorbell,
     /// On a switch: frames come from `mac` and no other address, and from no other port.
     pub mac_lock: bool,
     /// On a switch: what else the NIC may do there.
@@ -146,6 +148,8 @@ struct RawNic {
     pause: bool,
     #[serde(default)]
     csb: bool,
+    #[serde(default)]
+    doorbell: Doorbell,
     #[serde(default)]
     mac_lock: bool,
     guard: Option<Spanned<RawGuard>>,
@@ -366,6 +370,7 @@ impl RawHost {
                 eeprom: raw.eeprom.map(Spanned::into_inner),
                 pause: raw.pause,
                 csb: raw.csb,
+                doorbell: raw.doorbell,
                 mac_lock: raw.mac_lock,
                 guard,
             });

@@ -19,7 +19,7 @@ use crate::nic::{NewNic, RunningNic};
 use crate::nvm::NvmFile;
 use crate::ports::Behind;
 use crate::report::Section;
-use crate::spec::{Moderation, PortSpec};
+use crate::spec::{Doorbell, Moderation, PortSpec};
 use crate::time::MonotonicClock;
 use crate::worker::Workers;
 use crate::{fds, ports};
@@ -178,11 +178,19 @@ impl Host {
             SocketSpec::Fd(fd) => Listener::from_fd(fds::inherited(*fd).map_err(socket_error)?),
         }
         .map_err(|error| socket_error(self.cause(&error)))?;
-        let server = Server::new(
-            DeviceDescription::from_config(nic.identity.config()),
-            listener,
-        )
-        .map_err(|error| socket_error(self.cause(&error)))?;
+        let mut description = DeviceDescription::from_config(nic.identity.config());
+        if config.doorbell == Doorbell::Page {
+            let doorbells = nic.control.doorbells().ok_or_else(|| {
+                Error::Usage(format!(
+                    "{}: model \"{}\" has no doorbells for memory: it interrupts by INTx, at which \
+                     VMMs take such memory away; write doorbell = \"trap\"",
+                    config.name, nic.identity.model
+                ))
+            })?;
+            description = description.doorbells(doorbells);
+        }
+        let server =
+            Server::new(description, listener).map_err(|error| socket_error(self.cause(&error)))?;
         let clock = Arc::clone(&self.clock);
         let new = NewNic::new(&config.name, nic, nvm, server, clock, &self.workers);
 

@@ -6,7 +6,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use vfio_user::{ClientEvent, Device, DmaChange, ResetCause, Server, Work as Serv
 use crate::log::{Held, Limit};
 use crate::nvm::NvmFile;
 use crate::report::Section;
-use crate::worker::{ASKED, Served, Task, Turn, WOKEN, Workers};
+use crate::worker::{ASKED, LOOK, Served, Task, Turn, WOKEN, Workers};
 
 /// Frames sent in one turn before the socket is looked at again.
 const TX_BUDGET: usize = frame::MAX_BATCH;
@@ -50,12 +50,35 @@ impl Interrupts for Wires {
     }
 }
 
+/// Frames a guest is given before its doorbells are looked at: the driver gives buffers back in
+/// memory, where nobody tells, and a ring that seems empty would cost frames.
+const OWED: u32 = 32;
+
+/// Calls a worker to look at doorbells in memory.
+struct Hint {
+    task: Arc<Task>,
+    /// Frames given since it looked.
+    owed: AtomicU32,
+}
+
+impl Hint {
+    fn given(&self, frames: usize) {
+        let frames = frames as u32;
+        let before = self.owed.fetch_add(frames, Ordering::Relaxed);
+        if before < OWED && before.saturating_add(frames) >= OWED {
+            self.task.call(LOOK);
+        }
+    }
+}
+
 /// The receive side of a NIC as a sink, silent while no VMM is attached.
 pub struct NicSink {
     receive: Arc<dyn Receive>,
     env: Env,
     attached: AtomicBool,
     no_client: AtomicU64,
+    /// With doorbells in memory.
+    hint: Option<Hint>,
 }
 
 impl Sink for NicSink {
@@ -65,7 +88,11 @@ impl Sink for NicSink {
                 .fetch_add(picks.len() as u64, Ordering::Relaxed);
             return picks.len();
         }
-        self.receive.deliver(&self.env, batch, picks)
+        let taken = self.receive.deliver(&self.env, batch, picks);
+        if let Some(hint) = &self.hint {
+            hint.given(taken);
+        }
+        taken
     }
 
     fn caps(&self) -> Caps {
@@ -74,6 +101,9 @@ impl Sink for NicSink {
 
     fn want_room(&self, waker: &Arc<dyn Wake>) {
         self.receive.want_room(waker);
+        if let Some(hint) = &self.hint {
+            hint.task.call(LOOK);
+        }
     }
 
     fn give_up(&self, batch: &Batch<'_>, picks: &[u16]) {
@@ -132,6 +162,10 @@ impl NewNic {
             env: env.clone(),
             attached: AtomicBool::new(false),
             no_client: AtomicU64::new(0),
+            hint: server.has_doorbells().then(|| Hint {
+                task: Arc::clone(&task),
+                owed: AtomicU32::new(0),
+            }),
         });
         Self {
             name: name.to_owned(),
@@ -251,6 +285,10 @@ impl Served for NicBody {
         self.busy_poll
     }
 
+    fn bell(&self) -> Option<&vfio_user::Bell> {
+        self.server.bell()
+    }
+
     fn tick(&mut self) {
         self.board.control.tick(&self.board.env);
     }
@@ -261,6 +299,9 @@ impl Served for NicBody {
             self.answer();
             self.follow_link();
         }
+        if let Some(hint) = &self.board.sink.hint {
+            hint.owed.store(0, Ordering::Relaxed);
+        }
         match self.server.process(&mut self.board, MESSAGE_BUDGET) {
             Ok(progress) => {
                 if let Some(tell) = self.finished.take_if(|_| progress.finished) {
@@ -270,7 +311,7 @@ impl Served for NicBody {
                 // A look in vain serves nobody.
                 let sent = progress.more && !self.board.transmit.polls();
                 Turn {
-                    served: progress.messages > 0 || sent,
+                    served: progress.messages > 0 || progress.doorbells > 0 || sent,
                     more: progress.more,
                     ill: false,
                 }

@@ -149,6 +149,37 @@ impl fmt::Display for Moderation {
     }
 }
 
+/// How a guest tells its NIC that a ring has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Doorbell {
+    /// Its register accesses are messages.
+    #[default]
+    Trap,
+    /// The tail registers are memory that the guest shares, and the worker looks at them.
+    Page,
+}
+
+impl FromStr for Doorbell {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "trap" => Ok(Doorbell::Trap),
+            "page" => Ok(Doorbell::Page),
+            _ => Err(format!("unknown doorbell \"{text}\"; write trap or page")),
+        }
+    }
+}
+
+impl fmt::Display for Doorbell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Doorbell::Trap => "trap",
+            Doorbell::Page => "page",
+        })
+    }
+}
+
 /// Where frames go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortSpec {
@@ -286,7 +317,7 @@ macro_rules! from_word {
         }
     )*};
 }
-from_word!(NicMac, ModelName, Moderation, PortSpec);
+from_word!(Doorbell, NicMac, ModelName, Moderation, PortSpec);
 
 #[cfg(test)]
 mod tests {

@@ -34,6 +34,7 @@ fn config(socket: &Path) -> HostConfig {
         eeprom: None,
         pause: false,
         csb: false,
+        doorbell: hypernic::spec::Doorbell::Trap,
         mac_lock: false,
         guard: Guard::default(),
     };

@@ -42,6 +42,9 @@ pub struct Doorbells {
     pub pages: Vec<(u32, u32)>,
     /// The queues, at most [`MAX_QUEUES`].
     pub queues: Vec<QueueDoorbell>,
+    /// Other registers on the pages that keep what is written, in the order in which they are to be
+    /// applied, before those of the queues.
+    pub others: Vec<u32>,
     /// Registers elsewhere in the BAR whose writing changes some on the pages: aliases, resets.
     pub touched_by: Vec<Range<u32>>,
 }
@@ -56,6 +59,12 @@ impl Doorbells {
         self.pages.iter().any(page) || self.touched_by.iter().any(|range| range.contains(&at))
     }
 
+    /// All registers that are memory, in the order in which changes are to be applied.
+    pub fn registers(&self) -> impl Iterator<Item = u32> + '_ {
+        let others = self.others.iter().copied();
+        others.chain(self.queues.iter().flat_map(QueueDoorbell::registers))
+    }
+
     /// Whether the description can be: pages apart and in order, each register on one of them, each
     /// named once.
     pub fn valid(&self) -> bool {
@@ -67,7 +76,7 @@ impl Doorbells {
             end = after.unwrap_or(u32::MAX);
             good && after.is_some()
         });
-        let mut registers: Vec<u32> = self.queues.iter().flat_map(|q| q.registers()).collect();
+        let mut registers: Vec<u32> = self.registers().collect();
         let on_page = |at: &u32| {
             let inside = |(page, len): &(u32, u32)| (*page..page + len).contains(at);
             at % 4 == 0 && self.pages.iter().any(inside)
@@ -100,6 +109,7 @@ mod tests {
             bar: 0,
             pages: vec![(0xc000, 0x1000), (0xe000, 0x1000)],
             queues: vec![queue(0xc000), queue(0xc040), queue(0xe000)],
+            others: vec![0xc800],
             touched_by: vec![0..4, 0x2800..0x2c00],
         }
     }
@@ -139,6 +149,7 @@ mod tests {
         assert!(bad(|b| b.queues[0].tail = 0xd000), "not on a page");
         assert!(bad(|b| b.queues[0].tail = 0xc01a), "not aligned");
         assert!(bad(|b| b.queues[0].tail = 0xc010), "named twice");
+        assert!(bad(|b| b.others[0] = 0xc018), "named twice");
         assert!(bad(|b| b.queues = vec![QueueDoorbell::default(); 65]));
     }
 }

@@ -1,9 +1,10 @@
 //! Describes a device to the server.
 
-use pci::{Bar, BuildError, Capability, ConfigBuilder, ConfigSpace, Msi, Msix};
+use pci::{Bar, BuildError, Capability, ConfigBuilder, ConfigSpace, Doorbells, Msi, Msix};
 
 use crate::SharedMem;
 use crate::codec::{SparseArea, irq, region, region_flags, sparse_capability};
+use crate::doorbell::Registers;
 
 /// Why a description makes no device.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +18,12 @@ pub enum DescriptionError {
          and the memory behind them is as large as the BAR"
     )]
     Mmap(u8),
+    /// Doorbells in memory do not fit their BAR.
+    #[error(
+        "BAR {0}: doorbells are 32-bit registers, each named once, on whole pages of a memory BAR \
+         that has no other mappable areas"
+    )]
+    Doorbells(u8),
     /// MSI-X structures lie outside their BAR or over each other.
     #[error("the MSI-X table or pending bits do not fit in a memory BAR")]
     Msix,
@@ -24,6 +31,9 @@ pub enum DescriptionError {
     #[error("the option ROM has {0} bytes; at most 16 MiB can be decoded")]
     Rom(usize),
 }
+
+/// The largest BAR whose registers may be memory, which is as large as the BAR.
+const MOST_SHARED: u64 = 16 << 20;
 
 /// Mappable areas of a BAR.
 #[derive(Clone, Debug)]
@@ -51,6 +61,7 @@ struct Mmap {
 pub struct DeviceDescription {
     config: ConfigBuilder,
     mmaps: Vec<Mmap>,
+    doorbells: Option<Doorbells>,
     rom: Vec<u8>,
     resettable: bool,
 }
@@ -67,6 +78,7 @@ impl DeviceDescription {
         Self {
             config,
             mmaps: Vec::new(),
+            doorbells: None,
             rom: Vec::new(),
             resettable: true,
         }
@@ -117,6 +129,16 @@ impl DeviceDescription {
             memory,
             areas: areas.to_vec(),
         });
+        self
+    }
+
+    /// Lets the client map pages of registers. The server looks at them at each call of
+    /// [`Server::process`](crate::Server::process) and tells the device what the guest wrote, as
+    /// writes; in between its owner looks at the [`Bell`](crate::Bell). For devices with messages
+    /// only: QEMU takes a device's mappings away at its first INTx.
+    #[must_use]
+    pub fn doorbells(mut self, doorbells: Doorbells) -> Self {
+        self.doorbells = Some(doorbells);
         self
     }
 
@@ -199,6 +221,29 @@ impl DeviceDescription {
             slot.caps = sparse_capability(&mmap.areas);
             slot.memory = Some(mmap.memory);
         }
+        let mut doorbells = None;
+        if let Some(layout) = self.doorbells {
+            let index = usize::from(layout.bar);
+            let bar = space.bar(layout.bar);
+            let bar = bar.filter(|bar| bar.kind() != pci::BarKind::Io);
+            let end = layout
+                .pages
+                .last()
+                .map_or(0, |(at, len)| at.saturating_add(*len));
+            let fits = bar.filter(|bar| u64::from(end) <= bar.size() && bar.size() <= MOST_SHARED);
+            let free = regions.get(index).is_some_and(|slot| slot.memory.is_none());
+            let (Some(bar), true, true) = (fits, free, layout.valid()) else {
+                return Err(DescriptionError::Doorbells(layout.bar));
+            };
+            let areas = layout.pages.iter().map(|&(offset, size)| SparseArea {
+                offset: offset.into(),
+                size: size.into(),
+            });
+            let slot = &mut regions[index];
+            slot.flags |= region_flags::MMAP | region_flags::CAPS;
+            slot.caps = sparse_capability(&areas.collect::<Vec<_>>());
+            doorbells = Some(Registers::new(layout, bar.size() as usize));
+        }
         if let Some(msix) = &msix {
             let inside = |bar: u8, offset: u32, len: u64| {
                 space
@@ -232,6 +277,7 @@ impl DeviceDescription {
             intx: config.get_interrupt_pin() != 0,
             msi,
             msix,
+            doorbells,
         };
         Ok((shape, space))
     }
@@ -273,6 +319,7 @@ pub(crate) struct Shape {
     pub intx: bool,
     pub msi: usize,
     pub msix: Option<Msix>,
+    pub doorbells: Option<Registers>,
 }
 
 impl Shape {

@@ -299,6 +299,16 @@ impl Area {
         unsafe { AtomicU32::from_ptr(self.word(offset)) }.store(value, order);
     }
 
+    /// Stores `new` in a naturally aligned 32-bit word in host order if it still is `old`; `false`
+    /// if it is not.
+    #[inline(always)]
+    pub fn replace_u32(&self, offset: usize, old: u32, new: u32) -> bool {
+        // SAFETY: as in `load_u8`.
+        unsafe { AtomicU32::from_ptr(self.word(offset)) }
+            .compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
     /// Loads a naturally aligned 64-bit word in host order.
     #[inline(always)]
     pub fn load_u64(&self, offset: usize, order: Ordering) -> u64 {

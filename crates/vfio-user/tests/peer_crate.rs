@@ -95,6 +95,79 @@ fn the_crate_gets_interrupts() {
 }
 
 #[test]
+fn the_crate_gets_messages_of_many_vectors_masked_and_held() {
+    let rig = Rig::new();
+    let mut peer = Client::new(&rig.path).unwrap();
+    // cloud-hypervisor keeps the capability and the table to itself and writes both through.
+    let mut config = [0; 256];
+    peer.region_read(7, 0, &mut config).unwrap();
+    let mut cap = usize::from(config[0x34]);
+    while config[cap] != 0x11 {
+        cap = usize::from(config[cap + 1]);
+        assert_ne!(cap, 0, "no MSI-X capability");
+    }
+    let control = (cap + 2) as u64;
+    let enable = |peer: &mut Client, bits: u16| {
+        peer.region_write(7, control, &bits.to_le_bytes()).unwrap();
+    };
+    const ON: u16 = 1 << 15;
+    const MASK: u16 = 1 << 14;
+    enable(&mut peer, ON);
+    let trigger = irq_set::DATA_EVENTFD | irq_set::ACTION_TRIGGER;
+    let events: Vec<_> = (0..3).map(|_| EventFd::new().unwrap()).collect();
+    let fds = events
+        .iter()
+        .map(|e| std::os::fd::AsFd::as_fd(e).as_raw_fd());
+    let fds: Vec<_> = fds.collect();
+    for (vector, fd) in (0..).zip(&fds) {
+        peer.set_irqs(irq::MSIX, trigger, vector, 1, &[*fd])
+            .unwrap();
+    }
+    for (vector, event) in (0..).zip(&events) {
+        rig.irq.msix(vector);
+        assert_eq!(event.wait(WAIT), Some(1), "vector {vector}");
+    }
+    let entry = |vector: u64| u64::from(common::MSIX.table_offset) + 16 * vector + 12;
+    let pending = |peer: &mut Client| {
+        let mut word = [0; 8];
+        peer.region_read(0, common::MSIX.pba_offset.into(), &mut word)
+            .unwrap();
+        u64::from_le_bytes(word)
+    };
+    // One is masked in the table: it waits, the others fire.
+    peer.region_write(0, entry(1), &[1, 0, 0, 0]).unwrap();
+    for vector in 0..3 {
+        rig.irq.msix(vector);
+    }
+    assert_eq!(
+        (events[0].wait(WAIT), events[2].wait(WAIT)),
+        (Some(1), Some(1))
+    );
+    assert!(silent(&events[1]));
+    assert_eq!(pending(&mut peer), 0b010);
+    peer.region_write(0, entry(1), &[0, 0, 0, 0]).unwrap();
+    assert_eq!((events[1].wait(WAIT), pending(&mut peer)), (Some(1), 0));
+    // All are masked at once.
+    enable(&mut peer, ON | MASK);
+    for vector in [0, 0, 2] {
+        rig.irq.msix(vector);
+    }
+    assert!(events.iter().all(silent));
+    assert_eq!(pending(&mut peer), 0b101);
+    enable(&mut peer, ON);
+    assert_eq!(
+        (events[0].wait(WAIT), events[2].wait(WAIT)),
+        (Some(1), Some(1))
+    );
+    assert!(silent(&events[1]), "it was not raised");
+    // A vector without a descriptor waits for one.
+    rig.irq.msix(5);
+    assert_eq!(pending(&mut peer), 1 << 5);
+    peer.set_irqs(irq::MSIX, trigger, 5, 1, &[fds[0]]).unwrap();
+    assert_eq!((events[0].wait(WAIT), pending(&mut peer)), (Some(1), 0));
+}
+
+#[test]
 fn the_crate_resets_and_leaves() {
     // `resettable()` of the crate is inverted: it sends RESET only when it was not offered.
     let rig = Rig::start(|page| common::description(page, false).resettable(false));

@@ -7,7 +7,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use common::{DMA_DONE, DMA_READ, Rig, Seen, WAIT};
-use hypernic_vfio_user::{ClientEvent, DmaChange, ResetCause};
+use hypernic_vfio_user::pci::{
+    Aer, Ari, Bar, Capability, ConfigBuilder, Doorbells, Msi, Msix, Pcie, QueueDoorbell, Sriov,
+};
+use hypernic_vfio_user::{ClientEvent, DeviceDescription, DmaChange, ResetCause};
 use rig::{Boot, Guest, GuestConfig, Nic, Qtest};
 use serde_json::json;
 
@@ -15,6 +18,7 @@ const SLOT: u8 = 5;
 const BAR0: u64 = 0xe000_0000;
 const BAR2: u64 = 0xe001_0000;
 const PORTS: u16 = 0xc000;
+const ECAM: u64 = 0xb000_0000;
 
 static QEMU: LazyLock<rig::Rig> =
     LazyLock::new(|| rig::Rig::prepare().unwrap_or_else(|why| panic!("{why}")));
@@ -210,6 +214,113 @@ fn msix_messages_land_in_guest_memory() {
     });
 }
 
+/// The 82576's shape: PCI Express, ten vectors in a BAR of their own, SR-IOV at the end.
+#[test]
+fn an_express_nic_fires_masks_and_holds_its_vectors_and_hides_its_virtual_functions() {
+    let device = Rig::start(|_| {
+        let vf_bar = Some(Bar::memory64(16 << 10).prefetchable());
+        let sriov = Sriov {
+            total: 8,
+            first_offset: 0x80,
+            stride: 2,
+            device: 0x10ca,
+            page_sizes: 0x553,
+            dependency: 0,
+            bars: [vf_bar, None, None, vf_bar, None, None],
+        };
+        let config = ConfigBuilder::new(0x8086, 0x10c9)
+            .express()
+            .class(0x02_00_00)
+            .bar(0, Bar::memory32(0x2000))
+            .bar(3, Bar::memory32(16 << 10))
+            .interrupt_pin(1)
+            .capability_at(0x50, Capability::Msi(Msi::new(1).address64().masking()))
+            .capability_at(
+                0x70,
+                Capability::Msix(Msix {
+                    vectors: 10,
+                    table_bar: 3,
+                    table_offset: 0,
+                    pba_bar: 3,
+                    pba_offset: 0x2000,
+                }),
+            )
+            .capability_at(0xa0, Capability::Pcie(Pcie::endpoint()))
+            .extended_at(0x100, Aer)
+            .extended_at(0x150, Ari { next: 1 })
+            .extended_at(0x160, sriov);
+        DeviceDescription::from_config(config)
+    });
+    let guest = QEMU.start(config(&device)).unwrap();
+    let mut m = guest.qtest().unwrap();
+    const TABLE: u64 = BAR2;
+    const PBA: u64 = BAR2 + 0x2000;
+    m.pci_write(0, SLOT, 0, 0x10, BAR0 as u32).unwrap();
+    m.pci_write(0, SLOT, 0, 0x1c, TABLE as u32).unwrap();
+    m.pci_write(0, SLOT, 0, 4, 6).unwrap();
+    assert_eq!(m.pci_read(0, SLOT, 0, 0x70).unwrap() >> 16, 9, "10 vectors");
+    // The extended space by PCIEXBAR: QEMU cuts the chain before ARI and SR-IOV, so that no guest
+    // can bring virtual functions to life.
+    m.pci_write(0, 0, 0, 0x60, ECAM as u32 | 1).unwrap();
+    let extended = ECAM + (u64::from(SLOT) << 15);
+    assert_eq!(m.load(extended, 4).unwrap(), 0x10c9_8086);
+    assert_eq!(
+        m.load(extended + 0x100, 4).unwrap(),
+        0x0001_0001,
+        "AER, the last"
+    );
+    let land = |vector: u64| 0x30_0000 + vector * 4;
+    let entry = |vector: u64| TABLE + vector * 16;
+    for vector in 0..10 {
+        m.store(entry(vector), 4, land(vector)).unwrap();
+        m.store(entry(vector) + 4, 4, 0).unwrap();
+        m.store(entry(vector) + 8, 4, 0x7000 + vector).unwrap();
+        m.store(entry(vector) + 12, 4, u64::from(vector == 4))
+            .unwrap();
+    }
+    let control = |m: &mut Qtest, bits: u32| m.pci_write(0, SLOT, 0, 0x70, bits << 16).unwrap();
+    control(&mut m, 0x8000);
+    let lands = |m: &mut Qtest, vector: u64| {
+        until("the message", || {
+            (m.load(land(vector), 4).unwrap() == 0x7000 + vector).then_some(())
+        });
+        m.store(land(vector), 4, 0).unwrap();
+    };
+    for vector in (0..10).filter(|v| *v != 4) {
+        device.irq.msix(vector as u16);
+        lands(&mut m, vector);
+    }
+    // Masked by its own bit, it waits in the pending bits.
+    device.irq.msix(4);
+    until("the pending bit", || {
+        (m.load(PBA, 4).unwrap() == 1 << 4).then_some(())
+    });
+    m.store(entry(4) + 12, 4, 0).unwrap();
+    lands(&mut m, 4);
+    assert_eq!(m.load(PBA, 4).unwrap(), 0);
+    // All at once by the function's.
+    control(&mut m, 0xc000);
+    for vector in [2, 9] {
+        device.irq.msix(vector);
+    }
+    until("both pending bits", || {
+        (m.load(PBA, 4).unwrap() == 0x204).then_some(())
+    });
+    assert_eq!(
+        (m.load(land(2), 4).unwrap(), m.load(land(9), 4).unwrap()),
+        (0, 0)
+    );
+    control(&mut m, 0x8000);
+    lands(&mut m, 2);
+    lands(&mut m, 9);
+    // Turned off and on again, nothing of before comes.
+    control(&mut m, 0);
+    control(&mut m, 0x8000);
+    assert_eq!(m.load(PBA, 4).unwrap(), 0);
+    device.irq.msix(0);
+    lands(&mut m, 0);
+}
+
 #[test]
 fn memory_without_a_descriptor_is_reached_by_message() {
     let device = Rig::new();
@@ -265,6 +376,43 @@ fn a_mapped_page_is_shared_with_the_machine() {
     assert_eq!(device.take_seen(), [], "no message for a mapped page");
     m.store(BAR2 + 0x2000, 4, 0x99).unwrap();
     device.wait_seen(|s| matches!(s, Seen::Write(2, 0x2000, _)));
+}
+
+#[test]
+fn a_doorbell_in_memory_is_heard_without_a_message() {
+    let queue = QueueDoorbell {
+        setup: vec![0x1000],
+        head: 0x1010,
+        enable: (0x1028, 1),
+        tail: 0x1018,
+    };
+    let device = Rig::start(|_| {
+        DeviceDescription::new(0x8086, 0x10c9)
+            .class(0x02_00_00)
+            .bar(0, Bar::memory32(0x2000))
+            .doorbells(Doorbells {
+                pages: vec![(0x1000, 0x1000)],
+                queues: vec![queue],
+                ..Doorbells::default()
+            })
+    });
+    let guest = QEMU.start(config(&device)).unwrap();
+    let mut m = guest.qtest().unwrap();
+    m.pci_write(0, SLOT, 0, 0x10, BAR0 as u32).unwrap();
+    m.pci_write(0, SLOT, 0, 4, 6).unwrap();
+    m.store(BAR0 + 0x1000, 4, 0xabcd_0000).unwrap();
+    m.store(BAR0 + 0x1028, 4, 1).unwrap();
+    // A trapped access: the queue is known to be on from here.
+    m.load(BAR0 + 0x40, 4).unwrap();
+    device.take_seen();
+    for tail in [1u32, 2, 77] {
+        m.store(BAR0 + 0x1018, 4, tail.into()).unwrap();
+        device.wait_seen(|s| *s == Seen::Write(0, 0x1018, tail.to_le_bytes().to_vec()));
+    }
+    drop(guest);
+    device.wait_seen(|s| matches!(s, Seen::Client(ClientEvent::Gone(_))));
+    let count = device.stop();
+    assert_eq!(count("doorbells"), 3);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! all others cost a descriptor in the worker's epoll set and nothing else. Who is called, and how
 //! a worker falls asleep without losing a call, is `roster`'s.
 
+mod lookout;
 mod run;
 mod turns;
 
@@ -29,6 +30,9 @@ use turns::Spent;
 pub(crate) const WOKEN: u32 = 1 << 0;
 /// Called by its owner, for anything.
 pub(crate) const ASKED: u32 = 1 << 1;
+/// Called by whoever has given it much to do whose end nobody tells: its doorbells are to be looked
+/// at.
+pub(crate) const LOOK: u32 = 1 << 2;
 /// New at this worker.
 const ARRIVED: u32 = 1 << 8;
 /// To be given back to its owner.
@@ -51,6 +55,10 @@ pub(crate) trait Served: Send {
     fn fd(&self) -> BorrowedFd<'_>;
     /// How long its worker may stay awake for its sake.
     fn busy_poll(&self) -> Duration;
+    /// Doorbells that ring without telling, looked at for it between its turns.
+    fn bell(&self) -> Option<&vfio_user::Bell> {
+        None
+    }
     /// The deadline that was set has come.
     fn tick(&mut self);
     /// Does a bounded piece of what there is to do, and never waits. `calls` is what it was called
@@ -170,6 +178,8 @@ counters! {
     idle "became_idle",
     /// Looks at the descriptors (`epoll_wait`).
     polls "poll_calls",
+    /// Looks at doorbells in memory.
+    looks "doorbell_looks",
     /// System calls for the alarm clock.
     clock "timer_calls",
     /// Sleeps saved by staying awake.
@@ -308,6 +318,8 @@ fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, id: u64) -> rustix::io::Result<()>
     epoll::add(epoll, fd.as_fd(), data, epoll::EventFlags::IN)
 }
 
+#[cfg(test)]
+mod bell_tests;
 #[cfg(test)]
 mod nic_tests;
 #[cfg(test)]

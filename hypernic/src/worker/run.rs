@@ -8,10 +8,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use model::{Clock, Nanos};
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
+use super::lookout::Lookout;
 use super::turns::{MOST, Turns};
-use super::{ARRIVED, AlarmClock, Counters, Desk, LEAVES, Member, Turn, watch};
+use super::{ARRIVED, AlarmClock, Counters, Desk, LEAVES, LOOK, Member, Turn, watch};
 use crate::patience::Patience;
 
 const BELL: u64 = 0;
@@ -60,12 +61,17 @@ pub(super) struct Worker {
     warm: VecDeque<Member>,
     /// Left alone until then.
     ill: Vec<(Nanos, Member)>,
+    /// Those with doorbells in memory.
+    lookout: Lookout<vfio_user::Bell>,
+    /// Asleep since then, but for looks in vain.
+    asleep: Option<Instant>,
     patience: Patience,
     now: Nanos,
     /// When those who are not active are to be heard next.
     next_look: Nanos,
     /// Storage.
     came: Vec<Member>,
+    rung: Vec<u64>,
 }
 
 impl Worker {
@@ -85,9 +91,12 @@ impl Worker {
             active: Turns::default(),
             warm: VecDeque::new(),
             ill: Vec::new(),
+            lookout: Lookout::new(),
+            asleep: None,
             patience: Patience::default(),
             next_look: 0,
             came: Vec::new(),
+            rung: Vec::new(),
         })
     }
 
@@ -150,12 +159,40 @@ impl Worker {
             self.claim(member);
         }
         self.came = came;
+        if self.lookout.due().is_some_and(|due| due <= self.now) {
+            self.look_out();
+        }
         while let Some(at) = self.ill.iter().position(|(until, _)| *until <= self.now) {
             let (_, member) = self.ill.swap_remove(at);
             if self.members.contains_key(&member.0.id) {
                 self.watch(&member);
                 self.claim(member);
             }
+        }
+    }
+
+    /// Looks for doorbells that nobody tells of.
+    fn look_out(&mut self) {
+        let mut rung = std::mem::take(&mut self.rung);
+        let clock = &self.clock;
+        self.lookout.look(self.now, || clock.now(), &mut rung);
+        self.count(|c| &c.looks);
+        if !rung.is_empty() {
+            self.woken();
+        }
+        for id in rung.drain(..) {
+            if let Some(member) = self.members.get(&id) {
+                self.claim(member.clone());
+            }
+        }
+        self.rung = rung;
+    }
+
+    /// A sleep, whatever looks were made during it, has ended with something to do.
+    fn woken(&mut self) {
+        if let Some(asleep) = self.asleep.take() {
+            self.count(|c| &c.sleeps);
+            self.patience.slept(asleep.elapsed(), self.most());
         }
     }
 
@@ -203,6 +240,10 @@ impl Worker {
                     }
                 }
                 turn.served |= due;
+                if let Some(bell) = body.bell() {
+                    let busy = turn.served || calls & LOOK != 0;
+                    self.lookout.stir(member.0.id, bell, busy, self.now);
+                }
                 if turn.ill {
                     let _ = epoll::delete(&self.epoll, body.fd());
                     self.ill.push((self.now + ILL, member.clone()));
@@ -267,6 +308,7 @@ impl Worker {
         }
         self.warm.retain(|w| w.0.id != member.0.id);
         self.ill.retain(|(_, m)| m.0.id != member.0.id);
+        self.lookout.forget(member.0.id);
         self.desk().alarms.forget(member);
     }
 
@@ -295,8 +337,11 @@ impl Worker {
     /// few microseconds. How long follows from how long the last sleeps were, as in KVM's
     /// `halt_poll_ns`: short sleeps were not worth going to sleep for.
     fn wait(&mut self) {
-        let most = self.most();
-        let window = self.patience.window(most);
+        let window = match self.asleep {
+            None => self.patience.window(self.most()),
+            // A look in vain is no reason to stay awake.
+            Some(_) => Duration::ZERO,
+        };
         if !window.is_zero() && self.stay_awake(window) {
             self.count(|c| &c.saved);
             return;
@@ -307,17 +352,34 @@ impl Worker {
         let desk = self.desk();
         let idle = || !desk.quit.load(Ordering::Acquire) && self.soonest() == soonest;
         if !desk.roster.doze(idle) {
+            self.woken();
             return;
         }
-        let asleep = Instant::now();
-        self.look(None);
+        self.asleep.get_or_insert_with(Instant::now);
+        let told = match self.lookout.due() {
+            None => self.look(None),
+            Some(due) => self.nap(due) && self.look(Some(&AT_ONCE)),
+        };
         self.desk().roster.rise();
         self.now = self.clock.now();
-        self.count(|c| &c.sleeps);
-        self.patience.slept(asleep.elapsed(), most);
+        if told {
+            self.woken();
+        }
         let calls = self.alarm_clock.syscalls();
         let counted = &self.desk().counters.clock;
         counted.store(calls, Ordering::Relaxed);
+    }
+
+    /// Sleeps until `due` at most; `true` when a descriptor has something. Its time is exact, where
+    /// that of `epoll_wait` counts in milliseconds.
+    fn nap(&self, due: Nanos) -> bool {
+        let left = due.saturating_sub(self.clock.now());
+        let timeout = Timespec {
+            tv_sec: (left / 1_000_000_000) as i64,
+            tv_nsec: (left % 1_000_000_000) as i64,
+        };
+        let mut fds = [PollFd::new(&self.epoll, PollFlags::IN)];
+        poll(&mut fds, Some(&timeout)).is_ok_and(|n| n > 0)
     }
 
     /// The longest that those served last allow.
@@ -366,8 +428,8 @@ impl Worker {
         self.is_busy()
     }
 
-    /// Looks at the descriptors, for at most `timeout`.
-    fn look(&mut self, timeout: Option<&Timespec>) {
+    /// Looks at the descriptors, for at most `timeout`. `true` when one of them had something.
+    fn look(&mut self, timeout: Option<&Timespec>) -> bool {
         let mut events = [epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
@@ -390,5 +452,6 @@ impl Worker {
                 }
             }
         }
+        n > 0
     }
 }

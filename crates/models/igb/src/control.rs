@@ -442,6 +442,10 @@ impl Control for Registers {
         std::mem::take(&mut self.work)
     }
 
+    fn doorbells(&self) -> Option<model::Doorbells> {
+        Some(crate::doorbell::layout(&self.function))
+    }
+
     fn reset(&mut self, env: &Env, _kind: ResetKind) {
         self.may_master = false;
         self.function.bus_master.store(false, Ordering::Release);

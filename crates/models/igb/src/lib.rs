@@ -17,6 +17,7 @@ mod bits;
 mod complete;
 mod control;
 mod desc;
+mod doorbell;
 mod filter;
 mod function;
 mod irq;

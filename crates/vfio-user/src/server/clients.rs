@@ -171,6 +171,9 @@ impl Server {
         let session = &mut self.session;
         session.todo = Todo::default();
         session.irq.0.disarm_all();
+        if let Some(doorbells) = &mut session.shape.doorbells {
+            doorbells.unshare();
+        }
         session.engine.disconnect();
         session.undertaker.bury(session.memory.unmap_all());
         if let Some(connection) = self.connection.take() {

@@ -11,6 +11,8 @@ pub(super) struct Counters {
     pub multi_writes: u64,
     pub read_bytes: u64,
     pub write_bytes: u64,
+    pub doorbells: u64,
+    pub doorbell_writes: u64,
     pub clients: u64,
     pub clients_gone: u64,
     pub refused_busy: u64,
@@ -60,6 +62,8 @@ impl Counters {
         visit("dma_maps_refused", self.dma_map_refused);
         visit("dma_unmaps", of(Command::DmaUnmap));
         visit("dma_unmaps_refused", self.dma_unmap_refused);
+        visit("doorbells", self.doorbells);
+        visit("doorbell_page_writes", self.doorbell_writes);
         visit("set_irqs", of(Command::SetIrqs));
         visit("resets", of(Command::Reset));
         visit(

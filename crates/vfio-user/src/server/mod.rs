@@ -10,7 +10,7 @@ mod twin;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use guest_mem::Memory;
 use pci::ConfigSpace;
@@ -26,6 +26,7 @@ use self::twin::Twin;
 use crate::description::{DescriptionError, DeviceDescription};
 use crate::device::{Device, GoneReason, Work};
 use crate::dma::{Dma, Engine};
+use crate::doorbell::Bell;
 use crate::event::{self, EventFd};
 use crate::interrupts::Interrupts;
 use crate::msix::Table;
@@ -36,7 +37,12 @@ use crate::undertaker::{MOST, PeerFd, Undertaker};
 const MAX_BACKLOG: usize = 256 << 10;
 
 /// How long a client is not listened to because what it gave has not ended.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The time between two looks at doorbells in memory, of [`Server::run`]: after something came, and
+/// when nothing has come for a while.
+const FIRST_NAP: Duration = Duration::from_micros(50);
+const LONGEST_NAP: Duration = Duration::from_millis(2);
 
 /// How often, in calls, the rest is looked at while the client keeps us busy.
 const SCAN_EVERY: u32 = 8;
@@ -67,6 +73,8 @@ pub struct Progress {
     pub more: bool,
     /// Messages answered; the entries of a `REGION_WRITE_MULTI` count each.
     pub messages: usize,
+    /// Doorbells in memory that had been rung.
+    pub doorbells: u64,
     /// A client is connected and has negotiated.
     pub connected: bool,
     /// The one connection this server was made for is over.
@@ -169,6 +177,17 @@ impl Server {
         Ok(self.dma.clone())
     }
 
+    /// Some registers may be memory.
+    pub fn has_doorbells(&self) -> bool {
+        self.session.shape.doorbells.is_some()
+    }
+
+    /// The doorbells in memory, while a client has them: another one for each client. Whoever calls
+    /// [`process`](Self::process) only when there is something to do looks here too, now and then.
+    pub fn bell(&self) -> Option<&Bell> {
+        self.session.shape.doorbells.as_ref()?.bell()
+    }
+
     /// The mapped part of guest memory.
     pub fn memory(&self) -> Memory {
         self.session.memory.clone()
@@ -198,12 +217,20 @@ impl Server {
     pub fn process(&mut self, device: &mut dyn Device, budget: usize) -> io::Result<Progress> {
         let _inside = self.dma.enter();
         self.calls = self.calls.wrapping_add(1);
+        let rung_before = self.session.counters.doorbells;
         let messages = self.serve(device, budget.max(1));
         if messages == 0 || self.calls.is_multiple_of(SCAN_EVERY) {
             self.scan(device)?;
         }
         self.pump_dma(device);
+        self.session.look_at_doorbells(device);
         let work = device.work();
+        let mut rung = false;
+        if let Some(doorbells) = &mut self.session.shape.doorbells {
+            doorbells.publish(device);
+            // Rung while the device worked: nobody else would notice soon.
+            rung = doorbells.bell().is_some_and(Bell::rung);
+        }
         // The device may have asked for DMA from its work, and what that brings may be new work.
         let delivered = self.session.engine.has_new() && self.pump_dma(device);
         let waiting = self
@@ -212,10 +239,12 @@ impl Server {
             .is_some_and(|c| !c.watching_out && c.rx.has_message());
         Ok(Progress {
             more: work == Work::More
+                || rung
                 || waiting
                 || delivered
                 || self.connection.is_some() && self.session.engine.has_new(),
             messages,
+            doorbells: self.session.counters.doorbells - rung_before,
             connected: self.connected(),
             finished: self.served_one
                 && self.connection.is_none()
@@ -236,16 +265,28 @@ impl Server {
 
     fn run_until(&mut self, device: &mut dyn Device, stop: &EventFd) -> io::Result<()> {
         let mut round = 0u32;
+        let mut nap = FIRST_NAP;
         loop {
             let progress = self.process(device, 1024)?;
+            if progress.messages > 0 || progress.doorbells > 0 {
+                nap = FIRST_NAP;
+            }
             // A look at `stop` is a system call, so a busy client pays for it now and then only.
             round = round.wrapping_add(1);
             let look = progress.messages == 0 || round.is_multiple_of(64);
             if progress.finished || look && stop.take() > 0 {
                 break;
             }
-            if !progress.more {
-                event::wait_readable(self.epoll.as_fd(), std::time::Duration::MAX);
+            if progress.more {
+                continue;
+            }
+            let timeout = if self.bell().is_some_and(Bell::is_live) {
+                nap
+            } else {
+                Duration::MAX
+            };
+            if !event::wait_readable(self.epoll.as_fd(), timeout) {
+                nap = (2 * nap).min(LONGEST_NAP);
             }
         }
         Ok(())

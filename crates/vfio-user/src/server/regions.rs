@@ -154,6 +154,11 @@ impl Session {
             }
             at += n;
         }
+        if let Some(doorbells) = &mut self.shape.doorbells
+            && doorbells.bar() == bar
+        {
+            doorbells.written(device, offset, len);
+        }
     }
 
     /// PMCSR shows what the device has.
@@ -209,6 +214,9 @@ impl Session {
             table.reset();
         }
         device.reset(why);
+        if let Some(doorbells) = &mut self.shape.doorbells {
+            doorbells.refresh(device);
+        }
     }
 }
 

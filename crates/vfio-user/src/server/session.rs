@@ -105,6 +105,8 @@ impl Session {
             }
             return 1;
         }
+        // What the guest stored before it sent this comes first.
+        self.look_at_doorbells(device);
         let mark = tx.mark();
         let mut cost = 1;
         let result = self.command(device, header, payload, fds, tx, &mut cost);
@@ -167,7 +169,7 @@ impl Session {
                 self.dma_unmap(device, header, payload, tx)
             }
             Command::GetInfo => self.info(header, payload, tx),
-            Command::GetRegionInfo => self.region_info(header, payload, tx),
+            Command::GetRegionInfo => self.region_info(device, header, payload, tx),
             Command::GetRegionIoFds => self.region_io_fds(header, payload, tx),
             Command::GetIrqInfo => self.irq_info(header, payload, tx),
             Command::SetIrqs => self.set_irqs(header, payload, fds, tx, cost),
@@ -191,6 +193,17 @@ impl Session {
                 Err(Errno::NOTSUP)
             }
         }
+    }
+
+    /// Tells the device what the guest has written where nobody is told.
+    pub(super) fn look_at_doorbells(&mut self, device: &mut dyn Device) -> u64 {
+        let Some(doorbells) = &mut self.shape.doorbells else {
+            return 0;
+        };
+        let found = doorbells.look(device);
+        self.counters.doorbells += found.tails;
+        self.counters.doorbell_writes += found.others;
+        found.tails
     }
 
     pub(super) fn parse<T>(&mut self, result: Result<T, Malformed>) -> Result<T, Refusal> {
@@ -397,6 +410,7 @@ impl Session {
 
     fn region_info(
         &mut self,
+        device: &mut dyn Device,
         header: &Header,
         payload: &[u8],
         tx: &mut Sender,
@@ -405,7 +419,8 @@ impl Session {
         if (ask.argsz as usize) < RegionInfo::LEN {
             return self.malformed();
         }
-        let Some(region) = self.shape.regions.get(ask.index as usize) else {
+        let shape = &mut self.shape;
+        let Some(region) = shape.regions.get(ask.index as usize) else {
             self.counters.bad_range += 1;
             return Err(Errno::INVAL);
         };
@@ -430,7 +445,14 @@ impl Session {
             return Ok(());
         }
         let mut fds = Vec::new();
-        if let Some(memory) = &region.memory {
+        let mut memory = region.memory.as_ref();
+        if let Some(doorbells) = &mut shape.doorbells
+            && u32::from(doorbells.bar()) == ask.index
+        {
+            let made = doorbells.share(device);
+            memory = Some(made.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::NOMEM))?);
+        }
+        if let Some(memory) = memory {
             fds.push(rustix::io::fcntl_dupfd_cloexec(memory, 0)?);
         }
         let reply = [&reply.to_bytes()[..], &region.caps].concat();

@@ -1,0 +1,116 @@
+//! Which registers of a function may be memory shared with its guest: the two pages at 2000h and
+//! 3000h, where drivers write the registers of the first four queues (driver `igb/e1000_regs.h`,
+//! `E1000_TDT` and its like) and a VF has all of its own. Queues 4 to 15 of a PF, at C000h and E000h,
+//! stay accesses.
+//!
+//! What a driver loses with it: a register that cuts what is written (RDBAL, RDLEN) reads back cut
+//! only when the device has looked, so that the register test of `ethtool -t` finds it wrong; and
+//! what clears by reading (RQDPC, WVBR, LVMMC) reads 0.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use model::{Doorbells, QueueDoorbell};
+use regs::{Access, Found};
+
+use crate::BAR_MMIO;
+use crate::function::Function;
+use crate::queue::xdctl;
+
+const PAGES: [(u32, u32); 2] = [(0x2000, 0x1000), (0x3000, 0x1000)];
+
+/// CTRL and its second address: their RST bit resets the queues.
+const CTRL: Range<u32> = 0..8;
+
+/// The registers of `function` on the two pages.
+pub(crate) fn layout(function: &Function) -> Doorbells {
+    let (table, ids) = (function.file.table(), function.ids);
+    let mut queues: BTreeMap<(bool, u32), QueueDoorbell> = BTreeMap::new();
+    let (mut others, mut touched_by) = (Vec::new(), vec![CTRL]);
+    for at in PAGES
+        .iter()
+        .flat_map(|&(page, len)| (page..page + len).step_by(4))
+    {
+        let Some(Found { id, element }) = table.find(at) else {
+            continue;
+        };
+        let register = table.register(id);
+        let receive = [ids.rdbal, ids.rdbah, ids.rdlen, ids.srrctl, ids.rxctl];
+        let transmit = [
+            ids.tdbal, ids.tdbah, ids.tdlen, ids.tdwbal, ids.tdwbah, ids.txctl,
+        ];
+        let ways = [
+            (false, &receive[..], ids.rdh, ids.rxdctl, ids.rdt),
+            (true, &transmit[..], ids.tdh, ids.txdctl, ids.tdt),
+        ];
+        let mut of_queue = false;
+        for (way, setup, head, enable, tail) in ways {
+            if ![head, enable, tail].contains(&id) && !setup.contains(&id) {
+                continue;
+            }
+            of_queue = true;
+            let queue = queues.entry((way, element)).or_default();
+            if id == head {
+                queue.head = at;
+            } else if id == enable {
+                queue.enable = (at, xdctl::ENABLE);
+            } else if id == tail {
+                queue.tail = at;
+            } else {
+                queue.setup.push(at);
+            }
+            let own = register.offset + element * register.stride;
+            if own != at {
+                touched_by.push(own..own + 4);
+            }
+        }
+        if !of_queue && register.access == Access::ReadWrite {
+            others.push(at);
+        }
+    }
+    Doorbells {
+        bar: BAR_MMIO,
+        pages: PAGES.to_vec(),
+        queues: queues.into_values().collect(),
+        others,
+        touched_by,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::function::Kind;
+    use crate::{PF_QUEUES, regs as r};
+
+    #[test]
+    fn the_pages_hold_what_a_driver_writes_of_four_queues() {
+        let function = Function::new(Kind::Pf, r::table(), &r::QUEUES, PF_QUEUES, true);
+        let layout = layout(&function);
+        assert!(layout.valid());
+        assert_eq!(layout.queues.len(), 8);
+        let (rx, tx) = (&layout.queues[1], &layout.queues[4 + 3]);
+        assert_eq!((rx.head, rx.enable.0, rx.tail), (0x2910, 0x2928, 0x2918));
+        assert_eq!((tx.head, tx.enable.0, tx.tail), (0x3b10, 0x3b28, 0x3b18));
+        assert_eq!(rx.setup, [0x2900, 0x2904, 0x2908, 0x290c, 0x2914]);
+        assert_eq!(tx.setup, [0x3b00, 0x3b04, 0x3b08, 0x3b14, 0x3b38, 0x3b3c]);
+        // Whatever else keeps what is written is memory too; the rest is told in this module's head.
+        let known: Vec<u32> = layout.registers().collect();
+        let mut lost = Vec::new();
+        for at in (0x2000..0x4000).step_by(4) {
+            if let Some(found) = function.file.table().find(at)
+                && !known.contains(&at)
+            {
+                lost.push(function.file.table().register(found.id).name);
+            }
+        }
+        lost.dedup();
+        assert_eq!(lost, ["FCSTS0", "RQDPC", "LVMMC", "WVBR"]);
+        for at in [0, 0x2818, 0x3b18, 0xc018, 0xe0d8] {
+            assert!(layout.touches(at), "{at:#x}");
+        }
+        for at in [0x1524, 0xc118, 0xe3d8] {
+            assert!(!layout.touches(at), "{at:#x}");
+        }
+    }
+}

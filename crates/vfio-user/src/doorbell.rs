@@ -1,0 +1,297 @@
+//! Doorbells in memory: registers of a BAR that the client maps, so that a guest writes them without
+//! telling.
+//!
+//! Nobody is woken by a store into shared memory, so the server looks. It looks at all of the
+//! registers before it acts on a message and after the last one of a batch: what the guest stored
+//! before it sent the message is then applied before it, as on a bus. Between messages its owner
+//! looks at the tails only, through [`Bell`], which needs no server.
+//!
+//! The memory is hostile: it may change at any time, to anything. Each look loads each word once,
+//! what was loaded goes through the device like any write, and what the device makes of it is stored
+//! back unless the guest has written again. A new client gets new memory, since nothing takes the old
+//! one's mapping away.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use pci::Doorbells;
+
+use crate::device::Device;
+use crate::shared_mem::{Area, SharedMem};
+
+/// A tail, and its last value that was acted upon.
+struct Tail {
+    offset: usize,
+    queue: u32,
+    seen: AtomicU32,
+}
+
+struct Tails {
+    area: Area,
+    tails: Box<[Tail]>,
+    /// Queues that are enabled, bit by bit; none while no client has the memory.
+    live: AtomicU64,
+}
+
+/// The tails of a device with doorbells in memory, for one client. Clones are the same.
+///
+/// Any thread may look; a look is one load for each queue that is enabled.
+#[derive(Clone)]
+pub struct Bell(Arc<Tails>);
+
+impl std::fmt::Debug for Bell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bell")
+            .field("live", &self.is_live())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Bell {
+    /// Whether some queue is enabled: only then is a look worth anything.
+    pub fn is_live(&self) -> bool {
+        self.0.live.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether a tail of an enabled queue has been moved and not yet acted upon.
+    /// [`Server::process`](crate::Server::process) acts.
+    pub fn rung(&self) -> bool {
+        let live = self.0.live.load(Ordering::Acquire);
+        live != 0
+            && self.0.tails.iter().any(|tail| {
+                live >> tail.queue & 1 != 0
+                    && self.0.area.load_u32(tail.offset, Ordering::Acquire)
+                        != tail.seen.load(Ordering::Relaxed)
+            })
+    }
+
+    /// Both are the same client's.
+    pub fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Setup,
+    Head,
+    /// With the bits that enable the queue.
+    Enable(u32),
+    /// With its place among the tails.
+    Tail(usize),
+}
+
+struct Word {
+    offset: u32,
+    queue: u32,
+    kind: Kind,
+    /// What was last loaded from it or stored to it.
+    seen: u32,
+}
+
+/// What a look found.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Found {
+    /// Tails that had been moved.
+    pub tails: u64,
+    /// Other registers that had been written.
+    pub others: u64,
+}
+
+/// The registers of one client's memory.
+struct Shared {
+    memory: SharedMem,
+    bell: Bell,
+}
+
+/// The registers that are memory, as the server keeps them.
+pub(crate) struct Registers {
+    layout: Doorbells,
+    size: usize,
+    words: Box<[Word]>,
+    shared: Option<Shared>,
+}
+
+impl Registers {
+    /// `size` is the BAR's.
+    pub fn new(layout: Doorbells, size: usize) -> Self {
+        let mut words: Vec<_> = layout
+            .others
+            .iter()
+            .map(|&offset| Word::new(offset, 0, Kind::Setup))
+            .collect();
+        for (queue, doorbell) in (0..).zip(&layout.queues) {
+            for offset in doorbell.registers() {
+                let kind = if offset == doorbell.tail {
+                    Kind::Tail(queue as usize)
+                } else if offset == doorbell.enable.0 {
+                    Kind::Enable(doorbell.enable.1)
+                } else if offset == doorbell.head {
+                    Kind::Head
+                } else {
+                    Kind::Setup
+                };
+                words.push(Word::new(offset, queue, kind));
+            }
+        }
+        Self {
+            layout,
+            size,
+            words: words.into(),
+            shared: None,
+        }
+    }
+
+    /// The BAR they are in.
+    pub fn bar(&self) -> u8 {
+        self.layout.bar
+    }
+
+    /// The memory for this client, made when it is first asked for.
+    ///
+    /// # Errors
+    /// There is none left.
+    pub fn share(&mut self, device: &mut dyn Device) -> std::io::Result<&SharedMem> {
+        if self.shared.is_none() {
+            let memory = SharedMem::new("doorbells", self.size)?;
+            let tails = self.layout.queues.iter().zip(0..);
+            let tails = tails.map(|(doorbell, queue)| Tail {
+                offset: doorbell.tail as usize,
+                queue,
+                seen: AtomicU32::new(0),
+            });
+            let tails = Tails {
+                area: memory.area(0, self.size),
+                tails: tails.collect(),
+                live: AtomicU64::new(0),
+            };
+            for word in &mut self.words {
+                word.seen = 0;
+            }
+            self.shared = Some(Shared {
+                memory,
+                bell: Bell(Arc::new(tails)),
+            });
+            self.show(device, |_| true);
+        }
+        match &self.shared {
+            Some(shared) => Ok(&shared.memory),
+            None => Err(std::io::ErrorKind::OutOfMemory.into()),
+        }
+    }
+
+    /// The client is gone; what it still does to its memory concerns nobody.
+    pub fn unshare(&mut self) {
+        if let Some(shared) = self.shared.take() {
+            shared.bell.0.live.store(0, Ordering::Release);
+        }
+    }
+
+    /// The tails, while a client has them.
+    pub fn bell(&self) -> Option<&Bell> {
+        self.shared.as_ref().map(|shared| &shared.bell)
+    }
+
+    /// Tells the device what the guest has written.
+    pub fn look(&mut self, device: &mut dyn Device) -> Found {
+        let mut found = Found::default();
+        let Some(Shared { bell, .. }) = &self.shared else {
+            return found;
+        };
+        let tails = &*bell.0;
+        let mut enables = false;
+        for word in &mut self.words {
+            let offset = word.offset as usize;
+            let now = tails.area.load_u32(offset, Ordering::Acquire);
+            if now == word.seen {
+                continue;
+            }
+            match word.kind {
+                Kind::Tail(_) => found.tails += 1,
+                _ => found.others += 1,
+            }
+            enables |= matches!(word.kind, Kind::Enable(_));
+            device.bar_write(self.layout.bar, word.offset.into(), &now.to_le_bytes());
+            word.seen = now;
+            word.show(&self.layout, tails, device);
+        }
+        if enables {
+            self.count_live();
+        }
+        found
+    }
+
+    /// Shows what the device has moved. If it has switched a queue off by itself, other registers may
+    /// have changed with it.
+    pub fn publish(&mut self, device: &mut dyn Device) {
+        let moves = |word: &Word| matches!(word.kind, Kind::Head | Kind::Enable(_));
+        if self.show(device, moves) {
+            self.refresh(device);
+        }
+    }
+
+    /// A message has written `len` bytes of the BAR: shows what that has changed.
+    pub fn written(&mut self, device: &mut dyn Device, offset: u64, len: usize) {
+        let mut words = (offset & !3..offset + len as u64).step_by(4);
+        if self.shared.is_some() && words.any(|at| self.layout.touches(at)) {
+            self.refresh(device);
+        }
+    }
+
+    /// Shows everything.
+    pub fn refresh(&mut self, device: &mut dyn Device) {
+        self.show(device, |_| true);
+    }
+
+    /// Shows some of it; `true` when a queue has been switched on or off.
+    fn show(&mut self, device: &mut dyn Device, which: impl Fn(&Word) -> bool) -> bool {
+        let Some(Shared { bell, .. }) = &self.shared else {
+            return false;
+        };
+        let mut enables = false;
+        for word in self.words.iter_mut().filter(|word| which(word)) {
+            let differs = word.show(&self.layout, &bell.0, device);
+            enables |= differs && matches!(word.kind, Kind::Enable(_));
+        }
+        if enables {
+            self.count_live();
+        }
+        enables
+    }
+
+    fn count_live(&self) {
+        let on = |word: &&Word| matches!(word.kind, Kind::Enable(bits) if word.seen & bits != 0);
+        let live = self.words.iter().filter(on);
+        let live = live.fold(0, |live, word| live | 1u64 << word.queue);
+        if let Some(shared) = &self.shared {
+            shared.bell.0.live.store(live, Ordering::Release);
+        }
+    }
+}
+
+impl Word {
+    fn new(offset: u32, queue: u32, kind: Kind) -> Self {
+        Self {
+            offset,
+            queue,
+            kind,
+            seen: 0,
+        }
+    }
+
+    /// Stores what the device has, unless the guest has written meanwhile. `true` if that is another
+    /// value than before.
+    fn show(&mut self, layout: &Doorbells, tails: &Tails, device: &mut dyn Device) -> bool {
+        let mut data = [0; 4];
+        device.bar_read(layout.bar, self.offset.into(), &mut data);
+        let has = u32::from_le_bytes(data);
+        let differs = has != self.seen;
+        if differs && tails.area.replace_u32(self.offset as usize, self.seen, has) {
+            self.seen = has;
+        }
+        if let Kind::Tail(at) = self.kind {
+            tails.tails[at].seen.store(self.seen, Ordering::Relaxed);
+        }
+        differs
+    }
+}
