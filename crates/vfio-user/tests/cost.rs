@@ -109,6 +109,7 @@ fn a_batch_is_one_receive_one_send_and_one_turn_of_work() {
             messages: 43,
             connected: true,
             finished: false
+            doorbells: 0,
         }
     );
     assert_eq!(device.writes, 40);
