@@ -108,7 +108,7 @@ fn a_batch_is_one_receive_one_send_and_one_turn_of_work() {
             more: false,
             messages: 43,
             connected: true,
-            finished: false
+            finished: false,
             doorbells: 0,
         }
     );
