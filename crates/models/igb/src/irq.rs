@@ -22,6 +22,8 @@ pub(crate) mod cause {
     pub const TXDW: u32 = 1;
     pub const LSC: u32 = 1 << 2;
     pub const RXDMT0: u32 = 1 << 4;
+    /// Frames were missed.
+    pub const RXO: u32 = 1 << 6;
     pub const RXDW: u32 = 1 << 7;
     pub const VMMB: u32 = 1 << 8;
     pub const MDAC: u32 = 1 << 9;

@@ -30,6 +30,8 @@ pub mod regs;
 mod rss;
 mod rules;
 mod rx;
+#[cfg(test)]
+mod rx_tests;
 mod stats;
 #[cfg(test)]
 mod testing;

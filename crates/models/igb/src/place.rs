@@ -8,6 +8,7 @@ use wire::{Crc32c, Fragment, L3Kind, L4Kind, Sum};
 
 use crate::desc::{Shape, ShapeKind};
 use crate::function::count;
+use crate::ptp::{Carrier, Message};
 use crate::rss::{Class, Headers, is_sctp};
 use crate::rules::bits::{rfctl, rxcsum};
 use crate::rx::{Admitted, Open, Outcome, Rx};
@@ -26,6 +27,8 @@ mod status {
     pub const IPIDV: u32 = 1 << 9;
     /// The checksum of a fragment of UDP is reported.
     pub const UDPV: u32 = 1 << 10;
+    /// The time of arrival was taken.
+    pub const TS: u32 = 1 << 16;
     /// The header was longer than its buffer.
     pub const HBO: u32 = 1 << 23;
     /// Bit 7 of the errors of a legacy descriptor.
@@ -205,6 +208,9 @@ impl Rx<'_, '_> {
         };
         let (low, errors) = self.sums(frame, headers);
         report.status = low | u32::from(errors) << 24;
+        if self.timed(headers) {
+            report.status |= status::TS;
+        }
         if rules.sums(rxcsum::PCSD) {
             report.value = class.hash;
             return report;
@@ -261,6 +267,29 @@ impl Rx<'_, '_> {
         }
         let carried = l3.total.checked_sub(l3.len)?;
         Some(sum_range(frame, l3.offset + l3.len, carried).finish())
+    }
+
+    /// Whether the frame is a PTP message whose time of arrival has been taken (§7.9).
+    fn timed(&self, headers: &Headers) -> bool {
+        let Some(layers) = headers.layers.filter(|_| self.listens) else {
+            return false;
+        };
+        let bytes = headers.bytes();
+        let (carrier, at) = match layers.l4 {
+            Some(l4) if l4.kind == L4Kind::Udp => {
+                let port = bytes.get(l4.offset + 2..).and_then(<[u8]>::first_chunk);
+                let to = port.map_or(0, |port| u16::from_be_bytes(*port));
+                (Carrier::Udp { to }, l4.offset + l4.len)
+            }
+            _ => (Carrier::Ethernet(layers.ether_type.0), layers.l2_len),
+        };
+        let message = Message {
+            carrier,
+            bytes: bytes.get(at..).unwrap_or(&[]),
+        };
+        let now = self.env.clock.now();
+        let function = self.function;
+        function.ptp.lock().received(&function.file, now, message)
     }
 
     /// Bytes of the headers of the frame, if PSRTYPE asks for packets of its kind (§7.1.10).

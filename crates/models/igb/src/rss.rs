@@ -44,7 +44,6 @@ mod mrqc {
 mod etqf {
     pub const QUEUE_SHIFT: u32 = 16;
     pub const FILTER: u32 = 1 << 26;
-    pub const TIMED: u32 = 1 << 30;
     pub const QUEUE: u32 = 1 << 31;
 }
 
@@ -85,8 +84,6 @@ pub(crate) struct Class {
     /// Bits 3:0 the type of the hash, above it that of the packet.
     pub info: u16,
     pub hash: u32,
-    /// An Ethernet type filter says that its time of arrival is wanted.
-    pub timed: bool,
 }
 
 /// Whether a transport is SCTP.
@@ -132,7 +129,6 @@ pub(crate) fn classify(file: &File, rfctl: u32, headers: &Headers, last: &mut Ha
     };
     if let Some((at, filter)) = ethernet_type(file, &layers) {
         class.info = ptype::ETQF | at << 4;
-        class.timed = filter & etqf::TIMED != 0;
         if filter & etqf::QUEUE != 0 {
             class.queue = filter >> etqf::QUEUE_SHIFT & 7;
             return class;
@@ -340,14 +336,10 @@ mod tests {
     #[test]
     fn an_ethernet_type_can_have_its_queue() {
         let file = file(0x0037_0002);
-        file.set_at(
-            r::ETQF,
-            3,
-            etqf::FILTER | etqf::TIMED | etqf::QUEUE | 6 << 16 | 0x88f7,
-        );
+        file.set_at(r::ETQF, 3, etqf::FILTER | etqf::QUEUE | 6 << 16 | 0x88f7);
         let mut ptp = packet::v4([1, 2, 3, 4], [5, 6, 7, 8], true, 9, 10);
         ptp[12..14].copy_from_slice(&[0x88, 0xf7]);
         let class = class(&file, &ptp);
-        assert_eq!((class.queue, class.info, class.timed), (6, 0x8030, true));
+        assert_eq!((class.queue, class.info), (6, 0x8030));
     }
 }

@@ -16,7 +16,8 @@ use parts::{FCS, Fetcher, GLANCE, MIN_FRAME, Ring, possible};
 use crate::desc::Shape;
 use crate::filter;
 use crate::function::{Function, Kind, count};
-use crate::irq::Causes;
+use crate::irq::{Causes, cause};
+use crate::ptp::Ptp;
 use crate::regs as r;
 use crate::rss::{self, Class, Hashed, Headers};
 use crate::rules::{Rules, bits::rxcsum};
@@ -27,14 +28,6 @@ const TAG_AT: usize = 12;
 const TAG: usize = 4;
 /// The shortest thing that has a destination to filter by.
 const ADDRESS: usize = 6;
-
-/// Causes as in ICR (§8.8.1).
-pub(crate) mod icr {
-    /// Few descriptors are left.
-    pub const RXDMT0: u32 = 1 << 4;
-    /// Frames were missed.
-    pub const RXO: u32 = 1 << 6;
-}
 
 /// What may stay unfinished of a frame. A guest with checksum offload is told that the sum is right;
 /// for others it is computed while the frame is copied.
@@ -101,7 +94,7 @@ pub(crate) fn give_up(function: &Function, env: &Env, picks: &[u16]) {
     tally.add(Stat::Mpc, missed);
     function.stats.add(&tally);
     let causes = Causes {
-        other: icr::RXO,
+        other: cause::RXO,
         ..Causes::default()
     };
     function.irq.lock().raise(env, causes);
@@ -115,7 +108,7 @@ pub(crate) fn deliver(function: &Function, env: &Env, batch: &Batch<'_>, picks: 
         return picks.len();
     }
     let view = env.memory.view();
-    let mut rx = Rx::new(function, &view, rules);
+    let mut rx = Rx::new(function, env, &view, rules);
     let mut dealt = 0;
     for pick in picks {
         rx.expected = picks.len() - dealt;
@@ -126,7 +119,7 @@ pub(crate) fn deliver(function: &Function, env: &Env, batch: &Batch<'_>, picks: 
         }
         dealt += 1;
     }
-    rx.end(env);
+    rx.end();
     dealt
 }
 
@@ -181,7 +174,10 @@ struct Account {
 /// One call's worth of receiving.
 pub(crate) struct Rx<'a, 'v> {
     pub function: &'a Function,
+    pub env: &'a Env,
     pub view: &'v View<'v>,
+    /// Frames may have to be timed.
+    pub listens: bool,
     pub rules: Rules,
     pub scratch: Box<Scratch>,
     /// Where the last descriptor was.
@@ -199,9 +195,11 @@ pub(crate) struct Rx<'a, 'v> {
 }
 
 impl<'a, 'v> Rx<'a, 'v> {
-    fn new(function: &'a Function, view: &'v View<'v>, rules: Rules) -> Self {
+    fn new(function: &'a Function, env: &'a Env, view: &'v View<'v>, rules: Rules) -> Self {
         Rx {
             function,
+            env,
+            listens: matches!(function.kind, Kind::Pf) && Ptp::listens(&function.file),
             view,
             rules,
             scratch: SCRATCH.take().unwrap_or_default(),
@@ -218,7 +216,7 @@ impl<'a, 'v> Rx<'a, 'v> {
     }
 
     /// Publishes what is left, tells, and gives the storage back.
-    fn end(mut self, env: &Env) {
+    fn end(mut self) {
         self.close();
         let counters = &self.function.counters;
         count(&counters.rx_desc_fetched, self.fetched);
@@ -226,7 +224,7 @@ impl<'a, 'v> Rx<'a, 'v> {
         count(&counters.rx_bytes, self.all.bytes);
         self.function.stats.add(&self.tally);
         if !self.causes.is_empty() {
-            self.function.irq.lock().raise(env, self.causes);
+            self.function.irq.lock().raise(self.env, self.causes);
         }
         SCRATCH.set(Some(self.scratch));
     }
@@ -331,7 +329,7 @@ impl<'a, 'v> Rx<'a, 'v> {
     pub(crate) fn miss(&mut self, len: usize) {
         self.tally.add(Stat::Mpc, 1);
         self.tally.total(len);
-        self.causes.other |= icr::RXO;
+        self.causes.other |= cause::RXO;
     }
 
     /// Makes `queue` the one that is open. `None`: it takes nothing, which is counted.
@@ -402,7 +400,7 @@ impl<'a, 'v> Rx<'a, 'v> {
         self.causes.rx |= 1 << open.queue;
         let threshold = open.shape.threshold;
         if threshold > 0 && open.free <= threshold && open.given > threshold {
-            self.causes.other |= icr::RXDMT0;
+            self.causes.other |= cause::RXDMT0;
         }
     }
 
