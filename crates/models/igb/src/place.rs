@@ -389,6 +389,9 @@ impl Rx<'_, '_> {
                 size.min(len - at - into_header)
             };
             for (addr, n) in [(header, into_header), (packet, into_packet)] {
+                if n == 0 {
+                    continue;
+                }
                 let mut done = at;
                 let written = self.view.write_slices(addr, n as u64, &mut |to| {
                     match &mut finish {

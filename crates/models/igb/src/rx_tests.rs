@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use frame::Batch;
+use model::Receive;
 use proptest::prelude::*;
 use wire::{Crc32c, Csum, Gso, Layers, Offload, Sum};
 
@@ -357,6 +358,51 @@ fn a_big_frame_is_cut_for_a_guest() {
     guest.set(QUEUES.rdt, 0, 5);
     assert_eq!(guest.receive_batch(&batch), 0);
     assert_eq!(guest.get(QUEUES.rdh, 0), 3);
+}
+
+#[test]
+fn what_is_no_buffer_of_the_shape_is_not_looked_at() {
+    // The second word is a header buffer only where headers are split off.
+    for kind in [LEGACY, WHOLE] {
+        let guest = Guest::pf();
+        guest.start_rx(0, 8, kind);
+        guest.write(crate::testing::RX_RINGS + 8, &[0xff; 8]);
+        guest.receive(&[tcp()]);
+        assert_eq!(guest.counter("rx_dma_fault"), 0);
+        assert_eq!(guest.counter("rx_frames"), 1);
+    }
+}
+
+#[test]
+fn receiving_allocates_nothing() {
+    let guest = Guest::pf();
+    let file = &guest.function.file;
+    file.set(r::MRQC, 0x0037_0002);
+    for i in 0..32 {
+        file.set_at(r::RSSRK, i % 10, 0x6d5a_56da_u32.rotate_left(i * 5));
+        file.set_at(r::RETA, i, 0x0302_0100);
+    }
+    for (queue, kind) in [(0, WHOLE), (1, SPLIT), (2, ALWAYS), (3, LEGACY)] {
+        guest.start_rx(queue, 128, kind | SMALL);
+    }
+    let mut batch = Batch::new();
+    for i in 0..64 {
+        batch.push_bytes(&packet::v4([1; 4], [2; 4], true, i, 80));
+        batch.end(Offload::NONE);
+    }
+    let mut picks = Vec::new();
+    let picks = batch.all_picks(&mut picks);
+    let round = || {
+        let taken = guest.receiver.deliver(&guest.env, &batch, picks);
+        assert_eq!(taken, 64);
+        for queue in 0..4 {
+            let head = guest.get(QUEUES.rdh, queue);
+            guest.set(QUEUES.rdt, queue, (head + 127) % 128);
+        }
+    };
+    round();
+    let again = || (0..10).for_each(|_| round());
+    assert_eq!(allocation_counter::measure(again).count_total, 0);
 }
 
 #[test]

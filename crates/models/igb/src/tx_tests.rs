@@ -1,9 +1,10 @@
 //! What the transmit side does with rings in earnest and in malice.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use frame::Caps;
-use model::Progress;
+use frame::{Batch, Caps, Sink, Wake};
+use model::{Progress, Transmit};
 use proptest::prelude::*;
 use wire::{Crc32c, Layers, Sum};
 
@@ -373,6 +374,60 @@ fn sctp_has_its_crc() {
     want.add(&bytes[34..]);
     assert_eq!(frame[42..46], want.finish().to_le_bytes());
     assert_eq!(frame[46..], bytes[46..]);
+}
+
+/// Takes everything, and looks at nothing.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn deliver(&self, _batch: &Batch<'_>, picks: &[u16]) -> usize {
+        picks.len()
+    }
+    fn caps(&self) -> Caps {
+        Caps::NONE
+    }
+    fn want_room(&self, _waker: &Arc<dyn Wake>) {}
+}
+
+#[test]
+fn sending_allocates_nothing() {
+    let mut guest = Guest::pf();
+    let bytes = unsegmented(true, 3000);
+    guest.write(BUFFER, &bytes);
+    let ctx = Ctx {
+        mac: 14,
+        ip: 20,
+        l4: 20,
+        mss: 1000,
+        vlan: 5,
+        kind: TCP4,
+        slot: 0,
+    };
+    let all = [
+        ctx.desc(),
+        data(
+            BUFFER,
+            bytes.len(),
+            cmd::TSE | ALL | cmd::VLE,
+            IXSM | TXSM,
+            3000,
+        ),
+        data(BUFFER, 100, ALL, 0, 100),
+        legacy(BUFFER, 60, ALL),
+    ];
+    for queue in 0..3 {
+        guest.start_tx(queue, 8);
+    }
+    let round = |guest: &mut Guest| {
+        for queue in 0..3 {
+            guest.send(queue, &all);
+        }
+        guest.sender.run(&guest.env, &Nowhere, 256);
+    };
+    round(&mut guest);
+    let again = || (0..10).for_each(|_| round(&mut guest));
+    assert_eq!(allocation_counter::measure(again).count_total, 0);
+    assert_eq!(guest.counter("tx_frames"), 11 * 3 * 5);
 }
 
 #[test]
