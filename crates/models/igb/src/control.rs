@@ -18,6 +18,7 @@ use crate::nvm::Nvm;
 use crate::queue::xdctl;
 use crate::reading::Reading;
 use crate::regs as r;
+use crate::state;
 
 /// What CTRL.RST leaves as it is (§4.3, and what drivers rely on).
 const KEPT: [Id; 5] = [r::RXPBS, r::TXPBS, r::SWPBS, r::WUFC, r::DCA_CTRL];
@@ -355,7 +356,7 @@ impl Registers {
     }
 
     /// Whether DMA is allowed, by PCI and by CTRL. When this returns with a no, the last is over.
-    fn update_master(&mut self) {
+    pub(crate) fn update_master(&mut self) {
         let function = &self.function;
         let disabled = function.file.get(r::CTRL) & ctrl::GIO_MASTER_DISABLE != 0;
         let may = self.may_master && !disabled;
@@ -498,12 +499,11 @@ impl Control for Registers {
         self.update_link(env);
     }
 
-    /// Nothing: a state of this model cannot be saved yet.
-    fn save(&self, _env: &Env) -> Vec<u8> {
-        Vec::new()
+    fn save(&self, env: &Env) -> Vec<u8> {
+        state::write(&self.state(env))
     }
 
-    fn load(&mut self, _env: &Env, _blob: &[u8]) -> Result<(), StateError> {
-        Err(StateError::NoState)
+    fn load(&mut self, env: &Env, blob: &[u8]) -> Result<(), StateError> {
+        self.become_state(env, &state::read(blob)?)
     }
 }

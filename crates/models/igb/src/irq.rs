@@ -6,6 +6,8 @@
 //! sends its message when bit v of `EICR & EIMS` appears. Between that and the message stands EITR.
 //! A VF knows the second way only.
 
+mod state;
+
 use model::{Env, Nanos};
 
 /// Vectors that EICR has bits for.
@@ -86,6 +88,11 @@ struct Throttle {
 }
 
 impl Throttle {
+    /// As EITR says.
+    fn set(&mut self, eitr: u32) {
+        self.gap = Nanos::from(eitr >> 2 & 0x1fff) * EITR_UNIT;
+    }
+
     /// Until when it has to wait.
     fn wait(&self, env: &Env) -> Option<Nanos> {
         let until = self.last.filter(|_| self.gap != 0)? + self.gap;
@@ -360,7 +367,7 @@ impl Irq {
     /// EITR of `vector` was written; `value` as its register keeps it.
     pub(crate) fn set_eitr(&mut self, env: &Env, vector: u32, value: u32) {
         if let Some(throttle) = self.throttles.get_mut(vector as usize) {
-            throttle.gap = Nanos::from(value >> 2 & 0x1fff) * EITR_UNIT;
+            throttle.set(value);
             self.apply(env);
         }
     }

@@ -32,6 +32,9 @@ mod rules;
 mod rx;
 #[cfg(test)]
 mod rx_tests;
+pub mod state;
+#[cfg(test)]
+mod state_tests;
 mod stats;
 #[cfg(test)]
 mod testing;

@@ -1,6 +1,8 @@
 //! The serial EEPROM, 512 words: read by EERD, and read and written bit by bit through EECD as a
 //! 25xx080 with SPI (§3.3, §6, §8.4.1; driver `igb/e1000_nvm.c`).
 
+mod state;
+
 pub(crate) const WORDS: usize = 512;
 const BYTES: usize = 2 * WORDS;
 /// Words 0 to 0x3F sum to this (§6.4.7).

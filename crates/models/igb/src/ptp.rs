@@ -1,5 +1,7 @@
 //! The clock of IEEE 1588 and its time stamps (§7.9, §8.16; driver `igb/igb_ptp.c`).
 
+mod state;
+
 use model::Nanos;
 use regs::File;
 

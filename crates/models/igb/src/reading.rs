@@ -1,5 +1,7 @@
 //! The statistics registers (§8.18): read to clear, sticking at their maximum.
 
+mod state;
+
 use regs::Id;
 
 use crate::function::Function;

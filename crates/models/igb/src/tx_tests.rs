@@ -68,6 +68,28 @@ fn unsegmented(tcp: bool, payload: usize) -> Vec<u8> {
     bytes
 }
 
+/// Segments of [`send_tso`].
+pub(crate) const TSO_SEGMENTS: usize = 10;
+
+/// Starts a queue and hands it one packet to be cut into [`TSO_SEGMENTS`] of 100 bytes.
+pub(crate) fn send_tso(guest: &Guest, queue: u32) {
+    guest.start_tx(queue, 16);
+    let bytes = unsegmented(true, 1000);
+    guest.write(BUFFER, &bytes);
+    let ctx = Ctx {
+        mac: 14,
+        ip: 20,
+        l4: 20,
+        mss: 100,
+        vlan: 0,
+        kind: TCP4,
+        slot: 1,
+    };
+    let olinfo = IXSM | TXSM | 1 << 4;
+    let desc = data(BUFFER, bytes.len(), cmd::TSE | ALL, olinfo, 1000);
+    guest.send(queue, &[ctx.desc(), desc]);
+}
+
 fn intact(frame: &[u8]) -> bool {
     let layers = Layers::parse(frame).expect("headers");
     let l3 = layers.l3.expect("IP");

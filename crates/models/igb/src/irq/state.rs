@@ -1,0 +1,144 @@
+//! The interrupt logic as plain data. What its registers say it is told by them.
+
+use model::{Env, Nanos};
+use regs::Found;
+
+use super::{Irq, Throttle, VECTORS, Way, cause, extended};
+use crate::regs as r;
+use crate::state::{Interrupts, StateError, absolute, check, relative};
+
+impl Irq {
+    pub(crate) fn save(&self, now: Nanos) -> Interrupts {
+        let Irq {
+            icr,
+            ims,
+            iam: _, // a register
+            eicr,
+            eims,
+            eiac: _, // registers
+            eiam: _,
+            gpie: _,
+            rx: _,
+            tx: _,
+            timer: _,
+            other: _,
+            throttles,
+            way: _,              // PCI's
+            messages: _,         // the model's
+            virtual_function: _, // a PF
+            reported,
+            sent,
+            line: _,      // follows; a message is sent again
+            throttled: _, // follows
+            link,
+            armed: _, // the first of the deadlines
+            raised,
+            asserted,
+        } = self;
+        let last = |throttle: &Throttle| throttle.last.map(|at| relative(at, now));
+        Interrupts {
+            causes: *icr,
+            mask: *ims,
+            extended: *eicr,
+            extended_mask: *eims,
+            reported: *reported,
+            sent: *sent,
+            last: throttles.iter().map(last).collect(),
+            negotiation: link.map(|at| relative(at, now)),
+            asserted: raised - asserted,
+        }
+    }
+
+    /// One of a PF whose registers will hold `words`.
+    pub(crate) fn load(
+        state: &Interrupts,
+        words: &[(Found, u32)],
+        now: Nanos,
+        most: i64,
+    ) -> Result<Irq, StateError> {
+        let Interrupts {
+            causes,
+            mask,
+            extended: bits,
+            extended_mask,
+            reported,
+            sent,
+            last,
+            negotiation,
+            asserted,
+        } = state;
+        for (name, bits) in [
+            ("interrupts.causes", causes),
+            ("interrupts.mask", mask),
+            ("interrupts.reported", reported),
+        ] {
+            check(*bits & !cause::ALL == 0, name, *bits, "no such cause")?;
+        }
+        for (name, bits) in [
+            ("interrupts.extended", bits),
+            ("interrupts.extended_mask", extended_mask),
+            ("interrupts.sent", sent),
+        ] {
+            check(*bits & !extended::ALL == 0, name, *bits, "no such vector")?;
+        }
+        check(
+            last.len() == VECTORS,
+            "interrupts.last",
+            last.len() as u64,
+            "not as many as there are vectors",
+        )?;
+        let mut irq = Irq::new(false);
+        (irq.icr, irq.ims) = (*causes, *mask);
+        (irq.eicr, irq.eims) = (*bits, *extended_mask);
+        (irq.reported, irq.sent) = (*reported, *sent);
+        // So many are shown before those that come.
+        irq.raised = *asserted;
+        for (throttle, last) in irq.throttles.iter_mut().zip(last) {
+            throttle.last = last
+                .map(|at| absolute("interrupts.last", at, 0, now))
+                .transpose()?;
+        }
+        irq.link = negotiation
+            .map(|at| absolute("interrupts.negotiation", at, most, now))
+            .transpose()?;
+        for (Found { id, element }, value) in words {
+            match *id {
+                r::IAM => irq.set_iam(*value),
+                r::GPIE => irq.gpie = *value,
+                r::EIAC => irq.set_eiac(*value),
+                r::EIAM => irq.set_eiam(*value),
+                r::EITR => {
+                    if let Some(throttle) = irq.throttles.get_mut(*element as usize) {
+                        throttle.set(*value);
+                    }
+                }
+                r::IVAR => irq.set_ivar(*element, *value),
+                r::IVAR_MISC => irq.set_ivar_misc(*value),
+                _ => {}
+            }
+        }
+        Ok(irq)
+    }
+
+    /// Takes the place of another, and has the guest told of what stands.
+    pub(crate) fn replace(self, live: &mut Irq, env: &Env) {
+        if live.line && live.way == Way::Pin {
+            env.irq.set_line(false);
+        }
+        let way = live.way;
+        let raised = live.raised;
+        let asserted = self.raised;
+        *live = Irq {
+            way,
+            raised,
+            asserted: raised.wrapping_sub(asserted),
+            ..self
+        };
+        // A message may have been lost on the way: who has not answered is told again.
+        live.sent = 0;
+        live.apply(env);
+        if live.armed.is_none() {
+            env.timer.arm(None);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The clock as plain data.
+
+use model::Nanos;
+use regs::Found;
+
+use super::{Ptp, Stamp, TICK};
+use crate::regs as r;
+use crate::state::{self, Clock, StateError, check};
+
+/// Longest that the clock stands between two steps: its period has eight bits.
+const LONGEST: u64 = 255 * TICK;
+
+impl Ptp {
+    pub(crate) fn save(&self, now: Nanos) -> Clock {
+        let mut copy = Ptp { ..*self };
+        let time = copy.time(now);
+        let Ptp {
+            base: _, // it is the time
+            since,
+            increment: _, // TIMINCA
+            period: _,
+            high,
+            sent,
+            received,
+            adjust_low,
+        } = copy;
+        Clock {
+            time,
+            since: now.saturating_sub(since),
+            high,
+            sent,
+            received: received.map(|stamp| {
+                let Stamp {
+                    time,
+                    source,
+                    sequence,
+                } = stamp;
+                state::Stamp {
+                    time,
+                    source,
+                    sequence,
+                }
+            }),
+            adjust_low,
+        }
+    }
+
+    /// One of a PF whose registers will hold `words`.
+    pub(crate) fn load(
+        state: &Clock,
+        words: &[(Found, u32)],
+        now: Nanos,
+    ) -> Result<Ptp, StateError> {
+        let Clock {
+            time,
+            since,
+            high,
+            sent,
+            received,
+            adjust_low,
+        } = state;
+        check(
+            *since <= LONGEST,
+            "clock.since",
+            *since,
+            "longer than it stands",
+        )?;
+        let mut ptp = Ptp::default();
+        let rate = words.iter().find(|(found, _)| found.id == r::TIMINCA);
+        ptp.set_timinca(now, rate.map_or(0, |(_, value)| *value));
+        ptp.base = *time;
+        ptp.since = now.saturating_sub(*since);
+        ptp.high = *high;
+        ptp.sent = *sent;
+        ptp.received = received.map(|stamp| Stamp {
+            time: stamp.time,
+            source: stamp.source,
+            sequence: stamp.sequence,
+        });
+        ptp.adjust_low = *adjust_low;
+        Ok(ptp)
+    }
+}

@@ -1,0 +1,216 @@
+//! From plain data to the live function: first every field is checked and its live form made, then all
+//! of it takes the place of what was there. A refusal leaves the function as it is.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use gbe::phy::{self, Phy};
+use model::{Env, Work};
+use parts::offload::L4;
+use regs::{Access, File, Found, Status};
+use wire::MAX_SEGMENTS;
+
+use super::{NEGOTIATION, StateError, check, field, v1};
+use crate::control::Registers;
+use crate::desc::Context;
+use crate::irq::Irq;
+use crate::nvm::Nvm;
+use crate::ptp::Ptp;
+use crate::reading::Reading;
+use crate::tx::{Memory, TxState};
+
+impl Registers {
+    /// Becomes what `state` describes.
+    pub(crate) fn become_state(&mut self, env: &Env, state: &v1::V1) -> Result<(), StateError> {
+        let v1::V1 {
+            device,
+            registers,
+            statistics,
+            latched,
+            link_up,
+            loopback,
+            may_master,
+            phy_was_reset,
+            nvm,
+            phy,
+            queues,
+            interrupts,
+            clock,
+        } = state;
+        let ours = super::DEVICE;
+        if *device != ours {
+            return Err(StateError::Device {
+                found: format!("8086:{device:04x}"),
+                expected: format!("8086:{ours:04x}"),
+            });
+        }
+        let function = Arc::clone(&self.function);
+        let words = check_words(&function.file, registers)?;
+        let reading = Reading::check(&function.file, statistics, latched)?;
+        let nvm = Nvm::load(nvm)?;
+        let phy = load_phy(phy, &self.phy)?;
+        check(
+            queues.len() == function.queues.len(),
+            "queues",
+            queues.len() as u64,
+            "not as many as there are",
+        )?;
+        let states = queues
+            .iter()
+            .map(load_queue)
+            .collect::<Result<Vec<_>, _>>()?;
+        let now = env.clock.now();
+        let most = i64::try_from(self.negotiation).unwrap_or(i64::MAX);
+        let irq = Irq::load(interrupts, &words, now, most.max(NEGOTIATION))?;
+        let clock = Ptp::load(clock, &words, now)?;
+
+        // Nothing fails from here on.
+        let mut transmitters: Vec<_> = function.queues.iter().map(|q| q.tx.lock()).collect();
+        let receivers: Vec<_> = function.queues.iter().map(|q| q.rx.lock()).collect();
+        function.file.reset();
+        for (found, value) in words {
+            function.file.set_at(found.id, found.element, value);
+        }
+        for (live, state) in transmitters.iter_mut().zip(states) {
+            **live = state;
+        }
+        self.reading = reading.put(&function, queues);
+        function.link_up.store(*link_up, Ordering::Release);
+        function.loopback.store(*loopback, Ordering::Release);
+        self.nvm = nvm;
+        self.phy = phy;
+        self.phy_was_reset = *phy_was_reset;
+        self.may_master = *may_master;
+        *function.ptp.lock() = clock;
+        irq.replace(&mut function.irq.lock(), env);
+        // What was begun is gone on with.
+        let all = (1 << function.queues.len()) - 1;
+        function.tx_rung.store(all, Ordering::Release);
+        drop((transmitters, receivers));
+        self.update_master();
+        self.work = Work { tx: true, rx: true };
+        Ok(())
+    }
+}
+
+/// Every register is one of ours, once, and holds what it can hold.
+fn check_words(file: &File, list: &[v1::Words]) -> Result<Vec<(Found, u32)>, StateError> {
+    let mut words = Vec::new();
+    let mut last = None;
+    for v1::Words { offset, values } in list {
+        check(
+            last.is_none_or(|last| last < *offset),
+            "registers.offset",
+            *offset,
+            "not in order",
+        )?;
+        last = Some(*offset);
+        let no_register = || field("registers.offset", *offset, "no register is there");
+        let found = file.table().find(*offset).ok_or_else(no_register)?;
+        let register = file.table().register(found.id);
+        let kept =
+            register.access != Access::Memory && !matches!(register.status, Status::Absent(_));
+        if register.offset != *offset || !kept {
+            return Err(no_register());
+        }
+        check(
+            values.len() == register.count as usize,
+            "registers.values",
+            values.len() as u64,
+            "not as many as there are registers",
+        )?;
+        for (element, &value) in (0..).zip(values) {
+            // What the device writes itself has other bits than what the guest may.
+            let strays = match register.access {
+                Access::ReadWrite | Access::Write1Set | Access::Write1Clear => {
+                    (value ^ register.reset) & !register.mask
+                }
+                _ => 0,
+            };
+            check(strays == 0, register.name, value, "bits that cannot change")?;
+            let id = found.id;
+            words.push((Found { id, element }, value));
+        }
+    }
+    Ok(words)
+}
+
+fn load_phy(state: &v1::Phy, ours: &Phy) -> Result<Phy, StateError> {
+    let v1::Phy {
+        regs,
+        cable,
+        negotiated,
+        link_lost,
+    } = state;
+    let regs = <[u16; 32]>::try_from(regs.as_slice())
+        .map_err(|_| field("phy.regs", regs.len() as u64, "the PHY has 32 registers"))?;
+    let fixed = ours.kind.reset_values().iter().zip(ours.kind.writable());
+    for (at, (value, (reset, mask))) in regs.iter().zip(fixed).enumerate() {
+        let own = match at {
+            phy::EVENTS => 0xffff,
+            phy::PSSR => phy::AGREED,
+            _ => 0,
+        };
+        let strays = (value ^ reset) & !mask & !own;
+        check(strays == 0, "phy.regs", *value, "bits that cannot change")?;
+    }
+    Ok(Phy {
+        regs,
+        cable: *cable,
+        negotiated: *negotiated,
+        link_lost: *link_lost,
+        kind: ours.kind,
+        pause: ours.pause,
+    })
+}
+
+fn load_queue(state: &v1::Queue) -> Result<TxState, StateError> {
+    let v1::Queue {
+        contexts: [first, second],
+        skipping,
+        taken,
+        counts: _, // with the other counts
+    } = state;
+    check(
+        *taken as usize <= MAX_SEGMENTS,
+        "queues.taken",
+        *taken,
+        "a packet has fewer frames",
+    )?;
+    Ok(TxState {
+        memory: Memory {
+            contexts: [load_context(first)?, load_context(second)?],
+            skipping: *skipping,
+        },
+        taken: *taken as usize,
+    })
+}
+
+fn load_context(state: &v1::Context) -> Result<Context, StateError> {
+    let &v1::Context {
+        maclen,
+        iplen,
+        l4len,
+        mss,
+        vlan,
+        l4t,
+        ipv4,
+    } = state;
+    check(maclen < 128, "context.maclen", maclen, "it has 7 bits")?;
+    check(iplen < 512, "context.iplen", iplen, "it has 9 bits")?;
+    let l4 = match l4t {
+        0 => L4::Udp,
+        1 => L4::Tcp,
+        2 => L4::Sctp,
+        _ => return Err(field("context.l4t", l4t, "no such transport")),
+    };
+    Ok(Context {
+        maclen,
+        iplen,
+        l4len,
+        mss,
+        vlan,
+        l4,
+        ipv4,
+    })
+}

@@ -1,0 +1,144 @@
+//! From the live function to plain data.
+
+use std::sync::atomic::Ordering;
+
+use gbe::phy::Phy;
+use model::Env;
+use parts::offload::L4;
+use regs::{Access, File, Status};
+
+use super::v1;
+use crate::control::Registers;
+use crate::desc::Context;
+use crate::function::Function;
+use crate::tx::{Memory, TxState};
+
+impl Registers {
+    /// The whole function, between two batches.
+    pub(crate) fn state(&self, env: &Env) -> v1::V1 {
+        let Registers {
+            function,
+            nvm,
+            phy,
+            reading,
+            work: _,        // whoever loads it looks at everything
+            negotiation: _, // configured
+            phy_was_reset,
+            may_master,
+        } = self;
+        let Function {
+            file,
+            ids: _,  // the model's
+            kind: _, // a PF
+            queues,
+            irq,
+            ptp,
+            stats: _,      // by what is read of them
+            counters: _,   // the process's
+            bus_master: _, // follows from `may_master` and CTRL
+            link_up,
+            loopback,
+            tx_rung: _,  // whoever loads it looks at everything
+            waiters: _,  // the process's
+            true_fcs: _, // configured
+        } = &**function;
+        let transmitters: Vec<_> = queues.iter().map(|queue| queue.tx.lock()).collect();
+        // Nothing is under way into the guest's buffers.
+        let _receivers: Vec<_> = queues.iter().map(|queue| queue.rx.lock()).collect();
+        let now = env.clock.now();
+        let (statistics, latched) = reading.save(function);
+        v1::V1 {
+            device: super::DEVICE,
+            registers: words(file),
+            statistics,
+            latched,
+            link_up: link_up.load(Ordering::Acquire),
+            loopback: loopback.load(Ordering::Acquire),
+            may_master: *may_master,
+            phy_was_reset: *phy_was_reset,
+            nvm: nvm.save(),
+            phy: save_phy(phy),
+            queues: (0..)
+                .zip(&transmitters)
+                .map(|(at, tx)| save_queue(tx, reading.save_queue(function, at)))
+                .collect(),
+            interrupts: irq.lock().save(now),
+            clock: ptp.lock().save(now),
+        }
+    }
+}
+
+fn words(file: &File) -> Vec<v1::Words> {
+    let mut list: Vec<_> = file
+        .table()
+        .registers()
+        .iter()
+        .filter(|register| {
+            register.access != Access::Memory && !matches!(register.status, Status::Absent(_))
+        })
+        .filter_map(|register| {
+            let id = file.table().find(register.offset)?.id;
+            Some(v1::Words {
+                offset: register.offset,
+                values: (0..register.count).map(|i| file.get_at(id, i)).collect(),
+            })
+        })
+        .collect();
+    list.sort_by_key(|words| words.offset);
+    list
+}
+
+fn save_phy(phy: &Phy) -> v1::Phy {
+    let Phy {
+        regs,
+        cable,
+        negotiated,
+        link_lost,
+        kind: _,  // the chip's
+        pause: _, // configured
+    } = phy;
+    v1::Phy {
+        regs: regs.to_vec(),
+        cable: *cable,
+        negotiated: *negotiated,
+        link_lost: *link_lost,
+    }
+}
+
+fn save_queue(tx: &TxState, counts: v1::QueueCounts) -> v1::Queue {
+    let TxState {
+        memory: Memory { contexts, skipping },
+        taken,
+    } = tx;
+    v1::Queue {
+        contexts: contexts.each_ref().map(save_context),
+        skipping: *skipping,
+        taken: *taken as u32,
+        counts,
+    }
+}
+
+fn save_context(context: &Context) -> v1::Context {
+    let &Context {
+        maclen,
+        iplen,
+        l4len,
+        mss,
+        vlan,
+        l4,
+        ipv4,
+    } = context;
+    v1::Context {
+        maclen,
+        iplen,
+        l4len,
+        mss,
+        vlan,
+        l4t: match l4 {
+            L4::Udp => 0,
+            L4::Tcp => 1,
+            L4::Sctp => 2,
+        },
+        ipv4,
+    }
+}
