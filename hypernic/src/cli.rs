@@ -217,6 +217,7 @@ impl Run {
                 doorbell: self.doorbell,
                 mac_lock: self.mac_lock,
                 guard: guard.clone(),
+                vf: None,
             });
         }
         Ok(host)

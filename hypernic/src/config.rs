@@ -1,5 +1,7 @@
 //! What a host shall have: NICs and switches, from a TOML file or the command line.
 
+mod vfs;
+
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,6 +9,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
+pub use self::vfs::{ChipConfig, VfConfig};
+use self::vfs::{RawVf, expand};
 use crate::error::Error;
 use crate::guard::{Guard, RawGuard};
 use crate::spec::{Doorbell, ModelName, Moderation, NicMac, PortSpec};
@@ -18,6 +22,8 @@ pub struct HostConfig {
     pub workers: usize,
     /// Its switches.
     pub switches: Vec<SwitchConfig>,
+    /// Its chips with virtual functions.
+    pub chips: Vec<ChipConfig>,
     /// Its NICs.
     pub nics: Vec<NicConfig>,
 }
@@ -27,6 +33,7 @@ impl Default for HostConfig {
         Self {
             workers: default_workers(),
             switches: Vec::new(),
+            chips: Vec::new(),
             nics: Vec::new(),
         }
     }
@@ -88,6 +95,8 @@ pub struct NicConfig {
     pub mac_lock: bool,
     /// On a switch: what else the NIC may do there.
     pub guard: Guard,
+    /// It is a virtual function.
+    pub vf: Option<VfConfig>,
 }
 
 /// How a VMM reaches a NIC.
@@ -153,6 +162,11 @@ struct RawNic {
     #[serde(default)]
     mac_lock: bool,
     guard: Option<Spanned<RawGuard>>,
+    vfs: Option<Spanned<u32>>,
+    vf_socket_path: Option<Spanned<String>>,
+    port_rate: Option<Spanned<u32>>,
+    #[serde(default)]
+    vf: Vec<Spanned<RawVf>>,
 }
 
 /// What is wrong and at which byte of the text.
@@ -262,8 +276,7 @@ impl RawHost {
             ));
         }
         let mut nics: HashSet<String> = HashSet::new();
-        let mut sockets: HashMap<SocketKey, String> = HashMap::new();
-        let mut macs: HashMap<NicMac, String> = HashMap::new();
+        let mut taken = Taken::default();
         let mut eeproms: HashMap<PathBuf, String> = HashMap::new();
         for raw in self.nic {
             let name = raw.name.get_ref().clone();
@@ -273,6 +286,18 @@ impl RawHost {
                     &raw.name,
                     format!("\"{name}\" is already a NIC; names must differ"),
                 ));
+            }
+            let on_switch = on_switch(&raw.port, &names, &host)?;
+            if raw.model.has_vfs() {
+                expand(raw, &mut host, &mut nics, &mut taken)?;
+                continue;
+            }
+            if let Some(at) = raw.vf_word() {
+                let message = format!(
+                    "an {} has no virtual functions; give it model = \"82576\"",
+                    raw.model.as_str()
+                );
+                return Err(Fault(Some(at), message));
             }
             let (socket, at) = match (&raw.socket_path, &raw.fd) {
                 (Some(path), None) => (SocketSpec::Path(path.get_ref().clone()), path.span().start),
@@ -292,30 +317,16 @@ impl RawHost {
                     ));
                 }
             };
-            let key = match &socket {
-                SocketSpec::Path(path) => SocketKey::Path(path.clone()),
-                SocketSpec::Fd(fd) => SocketKey::Fd(*fd),
-            };
-            if let Some(other) = sockets.insert(key, name.clone()) {
-                return Err(Fault(
-                    Some(at),
-                    format!("NIC \"{other}\" already has this socket; each NIC needs its own"),
-                ));
-            }
+            taken.socket(&socket, &name, at)?;
             let mac = raw
                 .mac
                 .as_ref()
                 .map_or_else(|| NicMac::from_name(&name), |m| *m.get_ref());
-            if let Some(other) = macs.insert(mac, name.clone()) {
-                let at = raw
-                    .mac
-                    .as_ref()
-                    .map_or(raw.name.span().start, |m| m.span().start);
-                return Err(Fault(
-                    Some(at),
-                    format!("NIC \"{other}\" already has the MAC {mac}; each NIC needs its own"),
-                ));
-            }
+            let at = raw
+                .mac
+                .as_ref()
+                .map_or(raw.name.span().start, |m| m.span().start);
+            taken.mac(mac, &name, at)?;
             if let Some(file) = &raw.eeprom
                 && let Some(other) = eeproms.insert(file.get_ref().clone(), name.clone())
             {
@@ -324,23 +335,6 @@ impl RawHost {
                     format!("NIC \"{other}\" already has this EEPROM file; each NIC needs its own"),
                 ));
             }
-            if let PortSpec::Switch(switch) = raw.port.get_ref()
-                && !names.contains(switch)
-            {
-                let known: Vec<_> = host.switches.iter().map(|s| s.name.as_str()).collect();
-                let known = if known.is_empty() {
-                    "none".to_owned()
-                } else {
-                    known.join(", ")
-                };
-                return Err(Fault::at(
-                    &raw.port,
-                    format!(
-                        "there is no switch \"{switch}\" (there is: {known}); add a [[switch]] with that name"
-                    ),
-                ));
-            }
-            let on_switch = matches!(raw.port.get_ref(), PortSpec::Switch(_));
             let guard = checked(raw.guard, |_| {
                 (!on_switch).then(|| {
                     format!(
@@ -373,9 +367,69 @@ impl RawHost {
                 doorbell: raw.doorbell,
                 mac_lock: raw.mac_lock,
                 guard,
+                vf: None,
             });
         }
         Ok(host)
+    }
+}
+
+/// Whether a port is a switch, which then must be there.
+fn on_switch(
+    port: &Spanned<PortSpec>,
+    names: &HashSet<String>,
+    host: &HostConfig,
+) -> Result<bool, Fault> {
+    let PortSpec::Switch(switch) = port.get_ref() else {
+        return Ok(false);
+    };
+    if names.contains(switch) {
+        return Ok(true);
+    }
+    let known: Vec<_> = host.switches.iter().map(|s| s.name.as_str()).collect();
+    let known = if known.is_empty() {
+        "none".to_owned()
+    } else {
+        known.join(", ")
+    };
+    Err(Fault::at(
+        port,
+        format!(
+            "there is no switch \"{switch}\" (there is: {known}); add a [[switch]] with that name"
+        ),
+    ))
+}
+
+/// What each NIC has for itself, and whose it is.
+#[derive(Default)]
+struct Taken {
+    sockets: HashMap<SocketKey, String>,
+    macs: HashMap<NicMac, String>,
+}
+
+impl Taken {
+    fn socket(&mut self, socket: &SocketSpec, name: &str, at: usize) -> Result<(), Fault> {
+        let key = match socket {
+            SocketSpec::Path(path) => SocketKey::Path(path.clone()),
+            SocketSpec::Fd(fd) => SocketKey::Fd(*fd),
+        };
+        match self.sockets.insert(key, name.to_owned()) {
+            None => Ok(()),
+            Some(other) => Err(Fault(
+                Some(at),
+                format!("NIC \"{other}\" already has this socket; each NIC needs its own"),
+            )),
+        }
+    }
+
+    fn mac(&mut self, mac: NicMac, name: &str, at: usize) -> Result<(), Fault> {
+        match self.macs.insert(mac, name.to_owned()) {
+            None => Ok(()),
+            Some(other) => Err(Fault(
+                Some(at),
+                format!("NIC \"{other}\" already has the MAC {mac}; each NIC needs its own"),
+            )),
+        }
     }
 }
 
@@ -427,171 +481,4 @@ fn check_name(name: &Spanned<String>) -> Result<(), Fault> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GOOD: &str = r#"workers = 3
-[[switch]]
-name = "lan"
-ports = ["user", "tap:up0"]
-ageing-seconds = 60
-
-[[nic]]
-name = "a"
-model = "e1000"
-socket-path = "/run/a.sock"
-mac = "52:54:00:00:00:0a"
-port = "switch:lan"
-capture = "/tmp/a.pcapng"
-eeprom = "/var/lib/a.nvm"
-
-[[nic]]
-name = "b"
-socket-path = "/run/b.sock"
-port = "switch:lan"
-guard = { tx-rate = "1gbit", storm = "broadcast=100", vlans = "untagged,10", max-macs = 8 }
-"#;
-
-    #[test]
-    fn a_good_file_is_a_host() {
-        let host = HostConfig::parse(Path::new("h.toml"), GOOD).expect("good");
-        assert_eq!(host.workers, 3);
-        assert_eq!(host.switches[0].ports.len(), 2);
-        assert_eq!(host.switches[0].ageing, Duration::from_secs(60));
-        assert_eq!(host.nics[0].mac.to_string(), "52:54:00:00:00:0a");
-        let guard = &host.nics[1].guard;
-        assert_eq!(guard.tx_rate, "1gbit".parse().ok());
-        assert_eq!((guard.max_macs, guard.private), (Some(8), false));
-        assert!(guard.vlans.as_ref().is_some_and(|set| set.contains(10)));
-        assert_eq!(host.nics[0].guard, Guard::default());
-        assert_eq!(host.nics[1].mac, NicMac::from_name("b"));
-        assert_eq!(host.nics[1].port, PortSpec::Switch("lan".into()));
-    }
-
-    #[test]
-    fn every_mistake_names_its_place_and_its_cure() {
-        // (what to replace, by what, line, column, words that must be in the message)
-        let cases: &[(&str, &str, usize, usize, &[&str])] = &[
-            (
-                "mac = \"52:54:00:00:00:0a\"",
-                "mac = \"52:54\"",
-                11,
-                7,
-                &["bad MAC", "six bytes"],
-            ),
-            ("\"e1000\"", "\"ne2000\"", 9, 9, &["unknown model", "e1000"]),
-            ("model = ", "modle = ", 9, 1, &["unknown field", "modle"]),
-            (
-                "\"switch:lan\"\ncapture",
-                "\"switch:wan\"\ncapture",
-                12,
-                8,
-                &["no switch \"wan\"", "lan", "[[switch]]"],
-            ),
-            (
-                "\"user\", ",
-                "\"usr\", ",
-                4,
-                9,
-                &["no port \"usr\"", "tap:NAME"],
-            ),
-            (
-                "\"user\", ",
-                "\"switch:x\", ",
-                4,
-                10,
-                &["cannot be a port of a switch"],
-            ),
-            ("name = \"b\"", "name = \"a\"", 17, 8, &["already a NIC"]),
-            (
-                "/run/b.sock",
-                "/run/a.sock",
-                18,
-                15,
-                &["\"a\" already has this socket"],
-            ),
-            (
-                "socket-path = \"/run/b.sock\"\n",
-                "",
-                17,
-                8,
-                &["no socket", "socket-path ="],
-            ),
-            ("name = \"b\"", "name = \"b c\"", 17, 8, &["bad name"]),
-            (
-                "name = \"b\"",
-                "name = \"b\\n\\u001b[2J\"",
-                17,
-                8,
-                &[r#"bad name "b\n\u{1b}[2J""#],
-            ),
-            (
-                "ageing-seconds = 60",
-                "ageing-seconds = 1",
-                5,
-                18,
-                &["between 10"],
-            ),
-            (
-                "name = \"b\"\n",
-                "name = \"b\"\nbusy-poll-us = 5000\n",
-                18,
-                16,
-                &["between 0 (off) and 1000"],
-            ),
-            (
-                "name = \"b\"\n",
-                "name = \"b\"\neeprom = \"/var/lib/a.nvm\"\n",
-                18,
-                10,
-                &["\"a\" already has this EEPROM file"],
-            ),
-            ("\"1gbit\"", "\"1g\"", 20, 21, &["bad rate", "no unit"]),
-            (
-                "untagged,10",
-                "untagged,4095",
-                20,
-                63,
-                &["bad VLAN \"4095\""],
-            ),
-            ("max-macs = 8", "max-macs = 0", 20, 89, &["between 1 and"]),
-            ("tx-rate", "tx-rat", 20, 11, &["unknown field"]),
-            (
-                "ageing-seconds = 60",
-                "uplink-guard = { private = true }",
-                5,
-                16,
-                &["for NICs"],
-            ),
-            (
-                "socket-path = \"/run/b.sock\"\nport = \"switch:lan\"",
-                "socket-path = \"/run/b.sock\"\nport = \"user\"",
-                20,
-                9,
-                &["guards are kept by a switch", "ports = [\"user\"]"],
-            ),
-            ("workers = 3", "workers = 0", 1, 11, &["between 1 and 64"]),
-            ("[[nic]]\nname = \"a\"", "[[nic]\nname = \"a\"", 7, 7, &[]),
-        ];
-        for (old, new, line, column, words) in cases {
-            assert!(GOOD.contains(old), "{old}");
-            let text = GOOD.replacen(old, new, 1);
-            let error = HostConfig::parse(Path::new("h.toml"), &text)
-                .expect_err(new)
-                .to_string();
-            let place = format!("h.toml:{line}:{column}: ");
-            assert!(
-                error.starts_with(&place),
-                "{new}: {error} is not at {place}"
-            );
-            assert!(!error.contains(char::is_control), "one line: {error}");
-            for word in *words {
-                assert!(error.contains(word), "{error} lacks {word}");
-            }
-        }
-        let error = HostConfig::parse(Path::new("h.toml"), "")
-            .expect_err("empty")
-            .to_string();
-        assert!(error.contains("no [[nic]]"), "{error}");
-    }
-}
+mod tests;

@@ -12,14 +12,15 @@ use vale::{Keeper, Switch};
 use vfio_user::{DeviceDescription, Listener, Server};
 
 use crate::capture::NicCapture;
-use crate::config::{HostConfig, NicConfig, SocketSpec, SwitchConfig};
+use crate::chip::RunningChip;
+use crate::config::{ChipConfig, HostConfig, NicConfig, SocketSpec, SwitchConfig, VfConfig};
 use crate::error::Error;
 use crate::log::Limit;
 use crate::nic::{NewNic, RunningNic};
 use crate::nvm::NvmFile;
 use crate::ports::Behind;
 use crate::report::Section;
-use crate::spec::{Doorbell, Moderation, PortSpec};
+use crate::spec::{Doorbell, ModelName, Moderation, PortSpec};
 use crate::time::MonotonicClock;
 use crate::worker::Workers;
 use crate::{fds, ports};
@@ -28,6 +29,8 @@ use crate::{fds, ports};
 pub struct Host {
     clock: Arc<dyn Clock>,
     switches: BTreeMap<String, RunningSwitch>,
+    /// Its chips with virtual functions.
+    chips: BTreeMap<String, RunningChip>,
     nics: BTreeMap<String, Attached>,
     /// After the NICs, which have to leave them first.
     workers: Workers,
@@ -52,6 +55,8 @@ struct Attached {
     port: Option<(String, Arc<dyn Counted>)>,
     /// The switch it is a port of.
     switch: Option<String>,
+    /// The chip it is a virtual function of.
+    vf: Option<VfConfig>,
     capture: Option<NicCapture>,
 }
 
@@ -84,6 +89,7 @@ impl Host {
             workers: Workers::start(config.workers, &clock)?,
             clock,
             switches: BTreeMap::new(),
+            chips: BTreeMap::new(),
             nics: BTreeMap::new(),
             planned: config.nics.len(),
             live: Arc::new(AtomicUsize::new(config.nics.len())),
@@ -91,6 +97,9 @@ impl Host {
         };
         for switch in &config.switches {
             host.add_switch(switch)?;
+        }
+        for chip in &config.chips {
+            host.add_chip(chip)?;
         }
         for nic in &config.nics {
             host.add_nic(nic)?;
@@ -154,6 +163,20 @@ impl Host {
         Ok(())
     }
 
+    /// Makes a chip, to which virtual functions can be added.
+    ///
+    /// # Errors
+    /// A port that cannot be had, with its cure.
+    pub fn add_chip(&mut self, config: &ChipConfig) -> Result<(), Error> {
+        let outer = match &config.port {
+            PortSpec::Switch(name) => self.switches.get(name).map(|running| &running.switch),
+            _ => None,
+        };
+        let chip = RunningChip::start(config, outer, &self.clock)?;
+        self.chips.insert(config.name.clone(), chip);
+        Ok(())
+    }
+
     /// Makes a NIC and starts serving it.
     ///
     /// # Errors
@@ -172,7 +195,24 @@ impl Host {
             nic: config.name.clone(),
             message,
         };
-        let (nic, nvm) = make(config).map_err(nvm_error)?;
+        let seat = match &config.vf {
+            Some(vf) => {
+                let chip = self.chips.get(&vf.chip);
+                let chip =
+                    chip.ok_or_else(|| port_error(format!("there is no chip \"{}\"", vf.chip)))?;
+                let desk = chip.seat(&config.name, vf);
+                let desk = desk.map_err(|error| port_error(error.to_string()))?;
+                Some(Seated {
+                    chip,
+                    config,
+                    vf: vf.index,
+                    desk: Some(desk),
+                })
+            }
+            None => None,
+        };
+        let desk = seat.as_ref().and_then(|seat| seat.desk.clone());
+        let (nic, nvm) = make(config, desk.as_ref()).map_err(nvm_error)?;
         let listener = match &config.socket {
             SocketSpec::Path(path) => Listener::bind(path),
             SocketSpec::Fd(fd) => Listener::from_fd(fds::inherited(*fd).map_err(socket_error)?),
@@ -212,8 +252,13 @@ impl Host {
         };
         let mut attached_switch = None;
         let mut opened = None;
-        let toward_wire = match &config.port {
-            PortSpec::Switch(name) => {
+        let toward_wire = match (&config.port, &seat) {
+            (_, Some(seat)) => {
+                let to = Arc::clone(&toward_guest);
+                let entry = seat.chip.attach(&config.name, seat.vf, to);
+                entry.map_err(port_error)?
+            }
+            (PortSpec::Switch(name), None) => {
                 let running = self.switches.get(name).ok_or_else(|| {
                     port_error(format!("there is no switch \"{name}\"; make it first"))
                 })?;
@@ -228,7 +273,7 @@ impl Host {
                 )
                 .map_err(port_error)?
             }
-            spec => {
+            (spec, None) => {
                 let port = ports::open(spec).map_err(port_error)?;
                 let sink = Arc::clone(&port.sink);
                 opened = Some(port);
@@ -248,6 +293,14 @@ impl Host {
             }
         });
         let nic = new.start(toward_wire, config.busy_poll, finished);
+        if let Some(desk) = desk {
+            desk.set_bell(Some(nic.bell()));
+            // What was granted before there was somebody to tell.
+            desk.ring();
+        }
+        if let Some(seat) = seat {
+            seat.stay();
+        }
         let mut port_counters = None;
         let mut inlet = None;
         if let Some(port) = opened {
@@ -276,6 +329,7 @@ impl Host {
             nic,
             port: port_counters,
             switch: attached_switch,
+            vf: config.vf.clone(),
             capture,
         };
         self.nics.insert(config.name.clone(), attached);
@@ -303,6 +357,11 @@ impl Host {
         let Some(attached) = self.nics.remove(name) else {
             return false;
         };
+        let vf = attached.vf.as_ref();
+        let chip = vf.and_then(|vf| Some((self.chips.get(&vf.chip)?, vf.index)));
+        if let Some((chip, vf)) = chip {
+            chip.remove(name, vf);
+        }
         if let Some(running) = attached.switch.as_ref().and_then(|s| self.switches.get(s)) {
             running.switch.detach(name);
         }
@@ -311,11 +370,83 @@ impl Host {
         true
     }
 
+    /// Closes a chip. `false`, and nothing happens, when there is none of that name or it still has
+    /// virtual functions.
+    pub fn remove_chip(&mut self, name: &str) -> bool {
+        let used = |nic: &Attached| nic.vf.as_ref().is_some_and(|vf| vf.chip == name);
+        !self.nics.values().any(used) && self.chips.remove(name).is_some()
+    }
+
+    /// The chip and the number of a NIC that is a virtual function.
+    fn vf(&self, nic: &str) -> Option<(&RunningChip, u32)> {
+        let vf = self.nics.get(nic)?.vf.as_ref()?;
+        Some((self.chips.get(&vf.chip)?, vf.index))
+    }
+
+    /// Changes the policy of a virtual function while it runs, as `ip link set … vf` does.
+    ///
+    /// # Errors
+    /// No such function, or a policy that cannot be; nothing changes then.
+    pub fn set_vf(&self, nic: &str, change: softpf::Change) -> Result<(), Error> {
+        self.of_vf(nic, |chip, vf| chip.set(vf, change))
+    }
+
+    /// Lets a virtual function that was shut down try again.
+    ///
+    /// # Errors
+    /// No such function.
+    pub fn revive_vf(&self, nic: &str) -> Result<(), Error> {
+        self.of_vf(nic, |chip, vf| chip.revive(vf))
+    }
+
+    /// Tells a virtual function that it will be taken away: its link goes, and what it sends goes
+    /// nowhere.
+    ///
+    /// # Errors
+    /// No such function.
+    pub fn announce_removal(&self, nic: &str) -> Result<(), Error> {
+        self.of_vf(nic, |chip, vf| {
+            chip.leaving(vf);
+            Ok(())
+        })
+    }
+
+    fn of_vf(
+        &self,
+        nic: &str,
+        does: impl FnOnce(&RunningChip, u32) -> Result<(), softpf::PolicyError>,
+    ) -> Result<(), Error> {
+        let failed = |message| Error::Port {
+            owner: nic.to_owned(),
+            port: "its chip".into(),
+            message,
+        };
+        let found = self.vf(nic);
+        let (chip, vf) = found.ok_or_else(|| failed("it is no virtual function".into()))?;
+        does(chip, vf).map_err(|error| failed(error.to_string()))
+    }
+
+    /// What is laid down for a virtual function, what follows from that, and what it was refused.
+    pub fn vf_status(&self, nic: &str) -> Option<softpf::Status> {
+        let (chip, vf) = self.vf(nic)?;
+        chip.status(vf)
+    }
+
+    /// Resets a chip: its virtual functions are told, and start anew. `false` when there is none of
+    /// that name.
+    pub fn reset_chip(&self, name: &str) -> bool {
+        let chip = self.chips.get(name);
+        chip.inspect(|chip| chip.reset()).is_some()
+    }
+
     /// Closes a switch and its ports. `false`, and nothing happens, when there is none of that name
     /// or a NIC is on it.
     pub fn remove_switch(&mut self, name: &str) -> bool {
         let used = |nic: &Attached| nic.switch.as_deref() == Some(name);
-        !self.nics.values().any(used) && self.switches.remove(name).is_some()
+        let led_to = |chip: &RunningChip| chip.outer_name() == Some(name);
+        !self.nics.values().any(used)
+            && !self.chips.values().any(led_to)
+            && self.switches.remove(name).is_some()
     }
 
     /// All counters: workers, NICs, their ports, switch ports.
@@ -333,6 +464,9 @@ impl Host {
             if let Some(capture) = &attached.capture {
                 sections.push(Section::of("capture", name.clone(), &*capture.counters()));
             }
+        }
+        for (name, chip) in &self.chips {
+            chip.counters(name, &mut sections);
         }
         for (name, running) in &self.switches {
             sections.extend(ports::switch_sections(name, &running.switch));
@@ -352,10 +486,45 @@ impl Host {
     }
 }
 
+/// A VF that has a seat at its chip, and gives it back when it does not come to be.
+struct Seated<'a> {
+    chip: &'a RunningChip,
+    config: &'a NicConfig,
+    vf: u32,
+    desk: Option<Arc<igb::Desk>>,
+}
+
+impl Seated<'_> {
+    fn stay(mut self) {
+        self.desk = None;
+    }
+}
+
+impl Drop for Seated<'_> {
+    fn drop(&mut self) {
+        if self.desk.is_some() {
+            self.chip.remove(&self.config.name, self.vf);
+        }
+    }
+}
+
 /// The model, and the file of its EEPROM if it has one.
-fn make(config: &NicConfig) -> Result<(Nic, Option<NvmFile>), String> {
+fn make(
+    config: &NicConfig,
+    desk: Option<&Arc<igb::Desk>>,
+) -> Result<(Nic, Option<NvmFile>), String> {
+    let variant = match (config.model, desk) {
+        (ModelName::E1000(variant), _) => variant,
+        (ModelName::I82576, Some(desk)) => {
+            let vf = igb::vf(&igb::Config::new(config.mac.0), Arc::clone(desk));
+            return Ok((vf, None));
+        }
+        (ModelName::I82576, None) => {
+            return Err("an 82576 needs virtual functions: [[nic]] with vfs = N in a file".into());
+        }
+    };
     let mut chip = e1000::Config {
-        variant: config.model.0,
+        variant,
         pause: config.pause,
         csb: config.csb,
         csb_poll: config.busy_poll,

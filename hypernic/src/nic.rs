@@ -245,6 +245,11 @@ impl RunningNic {
         }
     }
 
+    /// Has it look at what others share with it.
+    pub(crate) fn bell(&self) -> Arc<dyn Wake> {
+        Arc::new(Bell(Arc::clone(&self.task)))
+    }
+
     /// Its counters, asked of its worker.
     pub fn counters(&self) -> Section {
         let (answer, question) = mpsc::channel();
@@ -263,6 +268,15 @@ impl Drop for RunningNic {
     fn drop(&mut self) {
         // Ended here, where it holds up nobody: a file may have to be written.
         drop(self.task.stop());
+    }
+}
+
+/// Has a NIC look at what others share with it.
+struct Bell(Arc<Task>);
+
+impl Wake for Bell {
+    fn wake(&self) {
+        self.0.call(ASKED);
     }
 }
 
@@ -298,6 +312,7 @@ impl Served for NicBody {
         if calls & ASKED != 0 {
             self.answer();
             self.follow_link();
+            self.board.control.attend(&self.board.env);
         }
         if let Some(hint) = &self.board.sink.hint {
             hint.owed.store(0, Ordering::Relaxed);

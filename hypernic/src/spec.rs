@@ -69,13 +69,32 @@ impl fmt::Debug for NicMac {
 }
 
 /// Which chip.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ModelName(pub e1000::Variant);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelName {
+    /// One of the 8254x family.
+    E1000(e1000::Variant),
+    /// The 82576.
+    I82576,
+}
+
+impl Default for ModelName {
+    fn default() -> Self {
+        ModelName::E1000(e1000::Variant::default())
+    }
+}
 
 impl ModelName {
     /// As users write it.
     pub fn as_str(self) -> &'static str {
-        self.0.name()
+        match self {
+            ModelName::E1000(variant) => variant.name(),
+            ModelName::I82576 => "82576",
+        }
+    }
+
+    /// Whether it may have virtual functions.
+    pub fn has_vfs(self) -> bool {
+        self == ModelName::I82576
     }
 }
 
@@ -83,10 +102,15 @@ impl FromStr for ModelName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        e1000::Variant::from_name(text).map(ModelName).ok_or_else(|| {
+        if text == "82576" {
+            return Ok(ModelName::I82576);
+        }
+        let e1000 = e1000::Variant::from_name(text).map(ModelName::E1000);
+        e1000.ok_or_else(|| {
             format!(
                 "unknown model \"{text}\"; this build has: e1000 (Intel 82540EM), 82545em (Intel \
-                 82545EM, which drivers let use 64-bit DMA), 82544gc (Intel 82544GC)"
+                 82545EM, which drivers let use 64-bit DMA), 82544gc (Intel 82544GC), 82576 (Intel \
+                 82576)"
             )
         })
     }
@@ -424,7 +448,7 @@ mod tests {
         assert!(error.contains("e1001") && error.contains("e1000 (Intel 82540EM)"));
         for known in e1000::Variant::ALL {
             assert!(error.contains(known.name()));
-            assert_eq!(known.name().parse(), Ok(ModelName(known)));
+            assert_eq!(known.name().parse(), Ok(ModelName::E1000(known)));
         }
         assert_eq!("82540em".parse(), Ok(ModelName::default()));
     }

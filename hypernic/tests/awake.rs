@@ -37,6 +37,7 @@ fn config(socket: &Path) -> HostConfig {
         doorbell: hypernic::spec::Doorbell::Trap,
         mac_lock: false,
         guard: Guard::default(),
+        vf: None,
     };
     HostConfig {
         nics: vec![nic],

@@ -151,6 +151,10 @@ pub trait Control: Send + Counted {
     fn pci(&mut self, env: &Env, state: PciState);
     /// The armed deadline has come.
     fn tick(&mut self, env: &Env);
+    /// Somebody who shares something with this NIC has changed it: looks there.
+    fn attend(&mut self, env: &Env) {
+        let _ = env;
+    }
     /// The cable (what the port's other side is): in or out.
     fn set_link(&mut self, env: &Env, up: bool);
     /// The whole NIC, all three parts, as it is between two batches. Whoever wants to go on

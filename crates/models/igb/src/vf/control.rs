@@ -1,0 +1,316 @@
+//! The register side of a VF: its window, its reset, its mailbox.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use frame::Counted;
+use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
+use regs::{Access, Found};
+
+use crate::BAR_MMIO;
+use crate::function::{Function, Kind, count};
+use crate::irq::{Causes, VF_MESSAGES, Way};
+use crate::mailbox::v2p;
+use crate::rules::Rules;
+use crate::stats::Stat;
+use crate::vf::desk::{Desk, Event, Grant};
+use crate::vf::regs as r;
+
+/// VTCTRL.RST.
+const RST: u32 = 1 << 26;
+/// VTSTATUS: full duplex, link up, 1000 Mbit/s.
+const FD: u32 = 1 << 0;
+const LU: u32 = 1 << 1;
+const SPEED_1000: u32 = 2 << 6;
+/// VTFRTIMER counts microseconds.
+const NANOS_PER_COUNT: u64 = 1000;
+
+/// VTEITR's interval: microseconds, from bit 2 on.
+const INTERVAL: u32 = 0x7ffc;
+const INTERVAL_SHIFT: u32 = 2;
+/// Any cause that is of no queue is the mailbox's.
+const MAILBOX: u32 = 1;
+
+/// A value of VTEITR, with an interval of at least `gap`, or the longest there is.
+fn at_least(value: u32, gap: Nanos) -> u32 {
+    let least = gap.div_ceil(1000).min(u64::from(INTERVAL >> INTERVAL_SHIFT)) as u32;
+    let interval = (value & INTERVAL).max(least << INTERVAL_SHIFT);
+    value & !INTERVAL | interval
+}
+
+/// The control part.
+pub(crate) struct VfControl {
+    function: Arc<Function>,
+    desk: Arc<Desk>,
+    work: Work,
+    /// What is in force.
+    granted: Grant,
+}
+
+impl VfControl {
+    pub(crate) fn new(function: Arc<Function>, desk: Arc<Desk>) -> VfControl {
+        VfControl {
+            function,
+            desk,
+            work: Work::default(),
+            granted: Grant::default(),
+        }
+    }
+
+    fn read_word(&mut self, env: &Env, offset: u32) -> u32 {
+        let function = &self.function;
+        let Some(Found { id, element }) = function.file.table().find(offset) else {
+            return 0;
+        };
+        let total = |stat| function.stats.total(stat) as u32;
+        match id {
+            r::VTSTATUS if function.link_up.load(Ordering::Acquire) => FD | LU | SPEED_1000,
+            r::VTSTATUS => FD | SPEED_1000,
+            r::VTFRTIMER => (env.clock.now() / NANOS_PER_COUNT) as u32,
+            r::V2PMAILBOX => self.desk.mailbox(|mailbox| mailbox.vf_read()),
+            r::VMBMEM => self.desk.mailbox(|mailbox| mailbox.word(element)),
+            r::VTEICR => function.irq.lock().read_eicr(env),
+            r::VTEIMS | r::VTEIMC => function.irq.lock().extended_mask(),
+            r::VTEICS | r::VTCTRL => 0,
+            r::VFGPRC => total(Stat::Gprc),
+            r::VFGPTC => total(Stat::Gptc),
+            r::VFGORC => total(Stat::Gorc),
+            r::VFGOTC => total(Stat::Gotc),
+            r::VFMPRC => total(Stat::Mprc),
+            _ => function.file.get_at(id, element),
+        }
+    }
+
+    fn write_word(&mut self, env: &Env, offset: u32, value: u32) {
+        let function = &self.function;
+        let Some(Found { id, element }) = function.file.table().find(offset) else {
+            return;
+        };
+        if let Some(work) = function.write_queue(env, id, element, value) {
+            self.work.tx |= work.tx;
+            self.work.rx |= work.rx;
+            return;
+        }
+        let mut irq = function.irq.lock();
+        match id {
+            r::VTEICR => irq.clear_eicr(env, value),
+            r::VTEICS => irq.set_eicr(env, value),
+            r::VTEIMS => irq.set_eims(env, value),
+            r::VTEIMC => irq.clear_eims(env, value),
+            r::VTEIAC => irq.set_eiac(function.file.write(id, 0, value)),
+            r::VTEIAM => irq.set_eiam(function.file.write(id, 0, value)),
+            r::VTEITR => {
+                let kept = function.file.write(id, element, value);
+                irq.set_eitr(env, element, at_least(kept, self.granted.interrupt_gap));
+            }
+            r::VTIVAR => irq.set_ivar(0, function.file.write(id, 0, value)),
+            r::VTIVAR_MISC => irq.set_ivar_misc(function.file.write(id, 0, value)),
+            _ => {
+                drop(irq);
+                self.write_other(env, id, element, value);
+            }
+        }
+    }
+
+    fn write_other(&mut self, env: &Env, id: regs::Id, element: u32, value: u32) {
+        match id {
+            r::VTCTRL if value & RST != 0 => self.restart(env),
+            r::VTCTRL | r::PBACL => {}
+            r::VMBMEM => self.desk.mailbox(|mailbox| mailbox.set_word(element, value)),
+            r::V2PMAILBOX => self.write_mailbox(env, value),
+            _ => {
+                self.function.file.write(id, element, value);
+            }
+        }
+    }
+
+    fn write_mailbox(&mut self, env: &Env, value: u32) {
+        let now = env.clock.now();
+        let rung = self.desk.mailbox(|mailbox| mailbox.vf_write(value));
+        if rung.request {
+            let words = self.desk.mailbox(|mailbox| mailbox.take());
+            self.desk.tell(now, Event::Request(words));
+        }
+        if rung.acknowledged {
+            self.desk.tell(now, Event::Acknowledged);
+        } else if rung.freed && !rung.request {
+            self.desk.tell(now, Event::Freed);
+        }
+        self.look(env);
+    }
+
+    /// VTCTRL.RST or the bus: queues, interrupts and mailbox as after power-up, and the ruler is told,
+    /// who decides what is granted now.
+    fn restart(&mut self, env: &Env) {
+        self.put_in_force(Grant {
+            enabled: false,
+            ..self.granted
+        });
+        let function = &self.function;
+        function.file.reset();
+        function.reset_queues();
+        function.irq.lock().reset(env);
+        self.space_interrupts(env);
+        self.desk.mailbox(|mailbox| mailbox.vf_reset());
+        self.desk.tell(env.clock.now(), Event::Reset);
+        self.look(env);
+    }
+
+    /// Takes from the desk what has changed there.
+    fn look(&mut self, env: &Env) {
+        let grant = self.desk.grant();
+        if grant != self.granted {
+            self.put_in_force(grant);
+            self.space_interrupts(env);
+        }
+        if self.desk.mailbox(|mailbox| mailbox.take_interrupt()) {
+            let causes = Causes {
+                other: MAILBOX,
+                ..Causes::default()
+            };
+            self.function.irq.lock().raise(env, causes);
+        }
+    }
+
+    /// Has each vector keep the gap that its register asks for, or its ruler.
+    fn space_interrupts(&self, env: &Env) {
+        let mut irq = self.function.irq.lock();
+        for vector in 0..u32::from(VF_MESSAGES) {
+            let asked = self.function.file.get_at(r::VTEITR, vector);
+            irq.set_eitr(env, vector, at_least(asked, self.granted.interrupt_gap));
+        }
+    }
+
+    fn put_in_force(&mut self, grant: Grant) {
+        let function = &self.function;
+        if let Kind::Vf(rules) = &function.kind {
+            *rules.lock() = Rules {
+                rx_on: grant.enabled,
+                tx_on: grant.enabled,
+                max_len: usize::from(grant.max_frame),
+                tag: grant.tag,
+                ..Rules::VF
+            };
+        }
+        function.link_up.store(grant.link, Ordering::Release);
+        // Whoever is at it with the old rules finishes first: drivers free buffers next.
+        function.settle();
+        self.granted = grant;
+        self.work = Work { tx: true, rx: true };
+        function.wake_waiters();
+    }
+
+    /// What stays of a register of which only a part is written.
+    fn partial_base(&self, offset: u32) -> u32 {
+        let file = &self.function.file;
+        let Some(Found { id, element }) = file.table().find(offset) else {
+            return 0;
+        };
+        match file.table().register(id).access {
+            Access::ReadWrite => file.get_at(id, element),
+            Access::Memory => self.desk.mailbox(|mailbox| mailbox.word(element)),
+            Access::Command if id == r::V2PMAILBOX => {
+                // The buffer stays whose it is; what acts on ones does not act again.
+                self.desk.mailbox(|mailbox| mailbox.vf_peek()) & v2p::VFU
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// Splits an access of any size and alignment into words of the window: offset of the word, first
+/// byte in it, range of the caller's bytes. What lies beyond is left out.
+fn each_word(offset: u64, len: usize, mut visit: impl FnMut(u32, usize, std::ops::Range<usize>)) {
+    let mut done = 0;
+    while done < len {
+        let Some(at) = offset.checked_add(done as u64) else {
+            return;
+        };
+        if at >= u64::from(r::WINDOW) {
+            return;
+        }
+        let first = (at % 4) as usize;
+        let n = (4 - first).min(len - done);
+        visit(at as u32 & !3, first, done..done + n);
+        done += n;
+    }
+}
+
+impl Counted for VfControl {
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        self.function.counters.visit(visit);
+        visit("irq_raised", self.function.irq.lock().raised);
+    }
+}
+
+impl Control for VfControl {
+    fn read(&mut self, env: &Env, bar: u8, offset: u64, data: &mut [u8]) {
+        count(&self.function.counters.reg_reads, 1);
+        data.fill(0);
+        if bar == BAR_MMIO {
+            each_word(offset, data.len(), |word, first, range| {
+                let bytes = self.read_word(env, word).to_le_bytes();
+                let n = range.len();
+                data[range].copy_from_slice(&bytes[first..first + n]);
+            });
+        }
+    }
+
+    fn write(&mut self, env: &Env, bar: u8, offset: u64, data: &[u8]) {
+        count(&self.function.counters.reg_writes, 1);
+        if bar == BAR_MMIO {
+            each_word(offset, data.len(), |word, first, range| {
+                let n = range.len();
+                let mut bytes = match n {
+                    4 => [0; 4],
+                    _ => self.partial_base(word).to_le_bytes(),
+                };
+                bytes[first..first + n].copy_from_slice(&data[range]);
+                self.write_word(env, word, u32::from_le_bytes(bytes));
+            });
+        }
+    }
+
+    fn take_work(&mut self) -> Work {
+        std::mem::take(&mut self.work)
+    }
+
+    fn reset(&mut self, env: &Env, _kind: ResetKind) {
+        self.function.bus_master.store(false, Ordering::Release);
+        self.function.irq.lock().set_way(env, Way::Pin);
+        self.restart(env);
+    }
+
+    fn pci(&mut self, env: &Env, state: PciState) {
+        // A function in D3 does no DMA.
+        let may = state.bus_master && !state.d3;
+        self.function.bus_master.store(may, Ordering::Release);
+        if !may {
+            self.function.settle();
+        }
+        let way = if state.msix { Way::Msix } else { Way::Pin };
+        self.function.irq.lock().set_way(env, way);
+        self.work = Work { tx: true, rx: true };
+    }
+
+    fn tick(&mut self, env: &Env) {
+        self.function.irq.lock().tick(env);
+    }
+
+    fn attend(&mut self, env: &Env) {
+        self.look(env);
+    }
+
+    /// A VF's link is what its ruler says.
+    fn set_link(&mut self, _env: &Env, _up: bool) {}
+
+    /// A VF starts anew with its driver's next reset: what its ruler has granted is not its own to
+    /// carry elsewhere.
+    fn save(&self, _env: &Env) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn load(&mut self, _env: &Env, _blob: &[u8]) -> Result<(), StateError> {
+        Err(StateError::NoState)
+    }
+}

@@ -1,0 +1,103 @@
+//! What lies between a VF and whoever rules it.
+
+use std::sync::Arc;
+
+use frame::Wake;
+use model::Nanos;
+use parking_lot::Mutex;
+
+use crate::mailbox::{Mailbox, WORDS};
+
+/// What a ruler grants a VF.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// It may send and receive (VFTE, VFRE).
+    pub enabled: bool,
+    /// Its link is up.
+    pub link: bool,
+    /// Longest frame it receives, FCS included (VMOLR.RLPML).
+    pub max_frame: u16,
+    /// A tag for all that it sends: the TCI (VMVIR).
+    pub tag: Option<u16>,
+    /// Least time between two interrupts of a vector, whatever VTEITR says; zero for none.
+    pub interrupt_gap: Nanos,
+}
+
+/// What a VF tells its ruler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It was reset (VFLRE).
+    Reset,
+    /// It has sent a message, which is given as it was then.
+    Request([u32; WORDS]),
+    /// It has read what was in its mailbox.
+    Acknowledged,
+    /// Its mailbox's buffer is free.
+    Freed,
+}
+
+/// Who rules a VF. Called from the VF's register accesses, with no lock of the desk held: it may use
+/// the desk at once, and the VF looks at it before the access is answered.
+pub trait Ruler: Send + Sync {
+    /// Something has happened.
+    fn happened(&self, now: Nanos, event: Event);
+}
+
+/// The desk of one VF: its mailbox, what is granted to it, and who rules it.
+///
+/// The ruler changes it whenever it likes, from any thread, and then has the VF's
+/// [`attend`](model::Control::attend) called.
+#[derive(Default)]
+pub struct Desk {
+    mailbox: Mutex<Mailbox>,
+    grant: Mutex<Grant>,
+    ruler: Mutex<Option<Arc<dyn Ruler>>>,
+    bell: Mutex<Option<Arc<dyn Wake>>>,
+}
+
+impl Desk {
+    /// One that nobody rules yet.
+    pub fn new() -> Arc<Desk> {
+        Arc::default()
+    }
+
+    /// Names the ruler; `None` lets go of it.
+    pub fn rule(&self, ruler: Option<Arc<dyn Ruler>>) {
+        *self.ruler.lock() = ruler;
+    }
+
+    /// Names who has the VF look at its desk.
+    pub fn set_bell(&self, bell: Option<Arc<dyn Wake>>) {
+        *self.bell.lock() = bell;
+    }
+
+    /// Has the VF look at its desk.
+    pub fn ring(&self) {
+        let bell = self.bell.lock().clone();
+        if let Some(bell) = bell {
+            bell.wake();
+        }
+    }
+
+    /// Does something with the mailbox.
+    pub fn mailbox<R>(&self, does: impl FnOnce(&mut Mailbox) -> R) -> R {
+        does(&mut self.mailbox.lock())
+    }
+
+    /// What is granted.
+    pub fn grant(&self) -> Grant {
+        *self.grant.lock()
+    }
+
+    /// Grants something else.
+    pub fn set_grant(&self, grant: Grant) {
+        *self.grant.lock() = grant;
+    }
+
+    pub(crate) fn tell(&self, now: Nanos, event: Event) {
+        let ruler = self.ruler.lock().clone();
+        if let Some(ruler) = ruler {
+            ruler.happened(now, event);
+        }
+    }
+}

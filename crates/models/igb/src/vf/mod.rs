@@ -1,0 +1,64 @@
+//! A virtual function (datasheet §7.10.2 and §8.26): two queues, three interrupt vectors, a mailbox;
+//! everything else is granted to it.
+
+mod control;
+pub(crate) mod desk;
+pub(crate) mod regs;
+
+use std::sync::Arc;
+
+use model::{Bar, Identity, Nic, Space};
+use parking_lot::Mutex;
+
+use crate::function::{Function, Kind};
+use crate::irq::{Irq, VF_MESSAGES};
+use crate::rules::Rules;
+use crate::{BAR_MMIO, BAR_MSIX, Config, VF_QUEUES};
+use desk::Desk;
+
+/// Bytes of either BAR.
+const BAR_SIZE: u64 = 16 * 1024;
+
+/// What a guest's bus scan finds: a function of its own, not the virtual function of anybody, since no
+/// VMM shows a device's SR-IOV capability to its guest.
+fn identity() -> Identity {
+    let bar = |index| Bar {
+        index,
+        space: Space::Memory64,
+        size: BAR_SIZE,
+    };
+    Identity {
+        model: "82576vf",
+        vendor: 0x8086,
+        device: 0x10ca,
+        subsystem_vendor: 0x8086,
+        subsystem: 0xa03c,
+        revision: 1,
+        class: [2, 0, 0],
+        bars: vec![bar(BAR_MMIO), bar(BAR_MSIX)],
+        msix: Some(model::Msix {
+            // Linux's igbvf takes exactly these or none.
+            vectors: VF_MESSAGES,
+            table_bar: BAR_MSIX,
+            table_offset: 0,
+            pba_bar: BAR_MSIX,
+            pba_offset: 0x2000,
+        }),
+        pcie: true,
+        ..Identity::default()
+    }
+}
+
+/// A VF fresh from power-up, ruled through `desk`.
+pub fn vf(config: &Config, desk: Arc<Desk>) -> Nic {
+    let function = Arc::new(Function::new(
+        Kind::Vf(Mutex::new(Rules::VF)),
+        regs::table(),
+        &regs::QUEUES,
+        VF_QUEUES,
+        config.true_fcs,
+    ));
+    *function.irq.lock() = Irq::vf();
+    let control = control::VfControl::new(Arc::clone(&function), desk);
+    crate::nic(identity(), Box::new(control), function)
+}

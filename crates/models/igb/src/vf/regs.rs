@@ -1,0 +1,117 @@
+//! Every register in a VF's window (datasheet §8.26).
+
+use std::sync::{Arc, LazyLock};
+
+use regs::{Access, Id, Register, Status, Table};
+
+use crate::queue::QueueIds;
+
+/// Bytes of the window, BAR 0.
+pub(crate) const WINDOW: u32 = 16 * 1024;
+
+use Access::{Command, Memory, ReadOnly as RO, ReadWrite as RW, Write1Clear, Write1Set};
+use Status::{Implemented as YES, Stored};
+
+const NO_DCA: Status = Stored("hints to a cache have no meaning here");
+const NO_FETCH: Status = Stored("descriptors are fetched and written back per batch");
+
+macro_rules! registers {
+    ($($id:ident $offset:literal $([$count:literal * $stride:literal])? $access:ident
+       $reset:literal $mask:literal $section:literal $status:ident $(($why:literal))?;)*) => {
+        #[repr(u16)]
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        enum Index { $($id),* }
+        $(
+            #[doc = concat!("Register ", stringify!($id), ", datasheet section ", $section, ".")]
+            pub(crate) const $id: Id = Id::new(Index::$id as u16);
+        )*
+        /// The table.
+        pub(crate) static REGISTERS: &[Register] = &[$(Register {
+            name: stringify!($id),
+            offset: $offset,
+            count: registers!(@or 1 $($count)?),
+            stride: registers!(@or 4 $($stride)?),
+            access: $access,
+            reset: $reset,
+            mask: $mask,
+            section: $section,
+            status: $status $(($why))?,
+        }),*];
+    };
+    (@or $default:literal) => { $default };
+    (@or $default:literal $given:literal) => { $given };
+}
+
+registers! {
+    VTCTRL       0x0000 Command 0x0000_0000 0x0400_0000 "8.26.1" YES;
+    VTSTATUS     0x0008 RO 0x0000_0000 0x0000_0000 "8.26.2" YES;
+    VTFRTIMER    0x1048 RO 0x0000_0000 0x0000_0000 "8.26.3" YES;
+    VMBMEM       0x0800 [16 * 4] Memory 0x0000_0000 0xffff_ffff "8.14.5" YES;
+    V2PMAILBOX   0x0c40 Command 0x0000_0000 0x0000_0007 "8.14.2" YES;
+    PBACL        0x0f04 Command 0x0000_0000 0x0000_0007 "8.26.10" Stored("a message is pending only while its vector is masked");
+    PSRTYPE      0x0f0c RW 0x0000_0000 0x0007_fffe "8.26.11" YES;
+    VFGPRC       0x0f10 RO 0x0000_0000 0x0000_0000 "8.26.17" YES;
+    VFGPTC       0x0f14 RO 0x0000_0000 0x0000_0000 "8.26.17" YES;
+    VFGORC       0x0f18 RO 0x0000_0000 0x0000_0000 "8.26.17" YES;
+    VFGOTC       0x0f34 RO 0x0000_0000 0x0000_0000 "8.26.17" YES;
+    VFMPRC       0x0f3c RO 0x0000_0000 0x0000_0000 "8.26.17" YES;
+    VFGPRLBC     0x0f40 RO 0x0000_0000 0x0000_0000 "8.26.17" Stored("the VF is not told where a frame came from");
+    VFGPTLBC     0x0f44 RO 0x0000_0000 0x0000_0000 "8.26.17" Stored("the VF is not told where a frame goes");
+    VFGORLBC     0x0f48 RO 0x0000_0000 0x0000_0000 "8.26.17" Stored("the VF is not told where a frame came from");
+    VFGOTLBC     0x0f50 RO 0x0000_0000 0x0000_0000 "8.26.17" Stored("the VF is not told where a frame goes");
+    VTEICS       0x1520 Write1Set 0x0000_0000 0x0000_0007 "8.26.4" YES;
+    VTEIMS       0x1524 Write1Set 0x0000_0000 0x0000_0007 "8.26.5" YES;
+    VTEIMC       0x1528 Write1Clear 0x0000_0000 0x0000_0007 "8.26.6" YES;
+    VTEIAC       0x152c RW 0x0000_0000 0x0000_0007 "8.26.7" YES;
+    VTEIAM       0x1530 RW 0x0000_0000 0x0000_0007 "8.26.8" YES;
+    VTEICR       0x1580 Command 0x0000_0000 0x0000_0007 "8.26.9" YES;
+    VTEITR       0x1680 [3 * 4] RW 0x0000_0000 0x8000_7fff "8.26.12" YES;
+    VTIVAR       0x1700 RW 0x0000_0000 0x8383_8383 "8.26.13" YES;
+    VTIVAR_MISC  0x1740 RW 0x0000_0000 0x0000_0083 "8.26.14" YES;
+    RDBAL        0x2800 [2 * 256] RW 0x0000_0000 0xffff_ff80 "8.10.5" YES;
+    RDBAH        0x2804 [2 * 256] RW 0x0000_0000 0xffff_ffff "8.10.6" YES;
+    RDLEN        0x2808 [2 * 256] RW 0x0000_0000 0x000f_ff80 "8.10.7" YES;
+    SRRCTL       0x280c [2 * 256] RW 0x0000_0400 0x8f00_3f7f "8.10.2" YES;
+    RDH          0x2810 [2 * 256] RW 0x0000_0000 0x0000_ffff "8.10.8" YES;
+    DCA_RXCTRL   0x2814 [2 * 256] RW 0x0000_a200 0xff00_f3ff "8.13.1" NO_DCA;
+    RDT          0x2818 [2 * 256] RW 0x0000_0000 0x0000_ffff "8.10.9" YES;
+    RXDCTL       0x2828 [2 * 256] RW 0x0001_0000 0x061f_1f1f "8.10.10" NO_FETCH;
+    TDBAL        0x3800 [2 * 256] RW 0x0000_0000 0xffff_ff80 "8.12.8" YES;
+    TDBAH        0x3804 [2 * 256] RW 0x0000_0000 0xffff_ffff "8.12.9" YES;
+    TDLEN        0x3808 [2 * 256] RW 0x0000_0000 0x000f_ff80 "8.12.10" YES;
+    TDH          0x3810 [2 * 256] RW 0x0000_0000 0x0000_ffff "8.12.11" YES;
+    DCA_TXCTRL   0x3814 [2 * 256] RW 0x0000_2a00 0xff00_2a7f "8.13.2" NO_DCA;
+    TDT          0x3818 [2 * 256] RW 0x0000_0000 0x0000_ffff "8.12.12" YES;
+    TXDCTL       0x3828 [2 * 256] RW 0x0000_0000 0x0e1f_1f1f "8.12.14" NO_FETCH;
+    TDWBAL       0x3838 [2 * 256] RW 0x0000_0000 0xffff_fffd "8.12.15" YES;
+    TDWBAH       0x383c [2 * 256] RW 0x0000_0000 0xffff_ffff "8.12.16" YES;
+}
+
+/// Where the queues' registers are.
+pub(crate) static QUEUES: QueueIds = QueueIds {
+    rdbal: RDBAL,
+    rdbah: RDBAH,
+    rdlen: RDLEN,
+    srrctl: SRRCTL,
+    rdh: RDH,
+    rdt: RDT,
+    rxdctl: RXDCTL,
+    rxctl: DCA_RXCTRL,
+    rqdpc: None,
+    psrtype: PSRTYPE,
+    tdbal: TDBAL,
+    tdbah: TDBAH,
+    tdlen: TDLEN,
+    tdh: TDH,
+    tdt: TDT,
+    txdctl: TXDCTL,
+    tdwbal: TDWBAL,
+    tdwbah: TDWBAH,
+    txctl: DCA_TXCTRL,
+};
+
+/// The look-up of all VFs.
+pub(crate) fn table() -> Arc<Table> {
+    static TABLE: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(Table::new(REGISTERS, WINDOW)));
+    Arc::clone(&TABLE)
+}

@@ -1,0 +1,244 @@
+//! A chip with virtual functions: its on-chip switch, its wire, and the ruler of its VFs.
+
+mod ruler;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ::wire::MacAddr;
+use frame::{Counted, Sink};
+use model::Clock;
+use port::{InletEvent, InletThread};
+use softpf::{Change, PolicyError, Status};
+use vale::{Keeper, PortConfig, Switch};
+
+use crate::config::{ChipConfig, VfConfig};
+use crate::error::Error;
+use crate::log::Limit;
+use crate::ports;
+use crate::report::Section;
+use crate::spec::PortSpec;
+pub(crate) use ruler::Ruler;
+use wire::Late;
+
+/// The port of the on-chip switch that leads out.
+const WIRE: &str = "wire";
+
+/// A running chip. The order of the fields is the order of their end: first what brings frames in.
+pub(crate) struct RunningChip {
+    inlet: Option<InletThread>,
+    ruler: Arc<Ruler>,
+    switch: Switch,
+    _keeper: Keeper,
+    port: Option<(String, Arc<dyn Counted>)>,
+    /// The switch of the host that it is a port of, that one's name, and its own.
+    outer: Option<(Switch, String, String)>,
+    out: Arc<Late>,
+}
+
+impl RunningChip {
+    /// Makes a chip without VFs. `outer` is the switch that its port names, if it does.
+    ///
+    /// # Errors
+    /// A port that cannot be opened, with its cure.
+    pub(crate) fn start(
+        config: &ChipConfig,
+        outer: Option<&Switch>,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<RunningChip, Error> {
+        let thread = |source| Error::Os {
+            what: "cannot start a thread",
+            source,
+        };
+        let failed = |message| Error::Port {
+            owner: config.name.clone(),
+            port: config.port.to_string(),
+            message,
+        };
+        let now = Arc::clone(clock);
+        let switch = Switch::on_chip(Default::default(), Arc::new(move || now.now()));
+        let keeper = Keeper::start(&switch).map_err(thread)?;
+        let ruler =
+            Ruler::start(&config.name, config.rate, switch.clone(), clock).map_err(thread)?;
+        let out = Arc::new(Late::default());
+        let uplink = PortConfig {
+            waits: false,
+            uplink: true,
+            ..PortConfig::default()
+        };
+        let entry = switch
+            .attach(WIRE, Arc::clone(&out) as Arc<dyn Sink>, uplink)
+            .map_err(|error| failed(error.to_string()))?;
+        let mut chip = RunningChip {
+            inlet: None,
+            ruler,
+            switch,
+            _keeper: keeper,
+            port: None,
+            outer: None,
+            out,
+        };
+        if let PortSpec::Switch(name) = &config.port {
+            let outer = outer
+                .ok_or_else(|| failed(format!("there is no switch \"{name}\"; make it first")))?;
+            // Many are behind it, none of which may hold up the others.
+            let config_out = PortConfig {
+                waits: false,
+                ..PortConfig::default()
+            };
+            let lan = outer
+                .attach(&config.name, entry, config_out)
+                .map_err(|error| failed(error.to_string()))?;
+            chip.out.set(Some(lan));
+            chip.outer = Some((outer.clone(), name.clone(), config.name.clone()));
+        } else {
+            let port = ports::open(&config.port).map_err(failed)?;
+            chip.out.set(Some(port.sink));
+            chip.port = Some((port.name.clone(), port.counters));
+            if let Some(source) = port.inlet {
+                let ruler = Arc::clone(&chip.ruler);
+                let shown = format!("{}/{}", config.name, port.name);
+                let limit = Limit::default();
+                let events = move |event: InletEvent| {
+                    ruler.link(matches!(event, InletEvent::LinkUp));
+                    log_event(&limit, &shown, event);
+                };
+                let name = format!("port {}", config.name);
+                let inlet = InletThread::spawn(&name, source, entry, events).map_err(thread)?;
+                chip.inlet = Some(inlet);
+            }
+        }
+        chip.ruler.link(true);
+        Ok(chip)
+    }
+
+    /// The name of the switch of the host that it is a port of.
+    pub(crate) fn outer_name(&self) -> Option<&str> {
+        self.outer.as_ref().map(|(_, name, _)| name.as_str())
+    }
+
+    /// A desk for a VF, ruled by its policy from now on.
+    ///
+    /// # Errors
+    /// A policy that cannot be.
+    pub(crate) fn seat(&self, nic: &str, vf: &VfConfig) -> Result<Arc<igb::Desk>, PolicyError> {
+        self.ruler.seat(nic, vf)
+    }
+
+    /// Joins a VF to the on-chip switch.
+    ///
+    /// # Errors
+    /// A name that is taken.
+    pub(crate) fn attach(
+        &self,
+        nic: &str,
+        vf: u32,
+        to: Arc<dyn Sink>,
+    ) -> Result<Arc<dyn Sink>, String> {
+        let port = self.switch.attach(nic, to, PortConfig::default());
+        let port = port.map_err(|error| error.to_string())?;
+        self.ruler.joined(vf);
+        Ok(port)
+    }
+
+    /// Tells a VF that it will be taken away.
+    pub(crate) fn leaving(&self, vf: u32) {
+        self.ruler.leaving(vf);
+    }
+
+    /// Takes a VF off the switch and forgets it.
+    pub(crate) fn remove(&self, nic: &str, vf: u32) {
+        self.switch.detach(nic);
+        self.ruler.remove(vf);
+    }
+
+    /// Changes the policy of a VF.
+    ///
+    /// # Errors
+    /// As the ruler.
+    pub(crate) fn set(&self, vf: u32, change: Change) -> Result<(), PolicyError> {
+        self.ruler.set(vf, change)
+    }
+
+    /// Lets a VF that was shut down try again.
+    ///
+    /// # Errors
+    /// As the ruler.
+    pub(crate) fn revive(&self, vf: u32) -> Result<(), PolicyError> {
+        self.ruler.revive(vf)
+    }
+
+    /// A VF, for display.
+    pub(crate) fn status(&self, vf: u32) -> Option<Status> {
+        self.ruler.status(vf)
+    }
+
+    /// The chip is reset: all VFs start anew.
+    pub(crate) fn reset(&self) {
+        self.ruler.reset();
+    }
+
+    /// Counters of its switch, its wire and what its ruler keeps of each VF.
+    pub(crate) fn counters(&self, name: &str, sections: &mut Vec<Section>) {
+        sections.extend(ports::switch_sections(name, &self.switch));
+        if let Some((port, counters)) = &self.port {
+            sections.push(Section::of("port", format!("{name}/{port}"), &**counters));
+        }
+        if let Some(inlet) = &self.inlet {
+            let counters = inlet.counters();
+            sections.push(Section::of("inlet", name.to_owned(), &*counters));
+        }
+        self.ruler.counters(sections);
+    }
+}
+
+impl Drop for RunningChip {
+    fn drop(&mut self) {
+        drop(self.inlet.take());
+        self.ruler.stop();
+        if let Some((outer, _, own)) = self.outer.take() {
+            outer.detach(&own);
+        }
+        self.switch.detach(WIRE);
+        // Two switches that know each other would never go.
+        self.out.set(None);
+    }
+}
+
+fn log_event(limit: &Limit, port: &str, event: InletEvent) {
+    if let InletEvent::Closed(why) = event {
+        tracing::error!(port, "closed: {why}");
+    } else if let Some(held_back) = limit.pass(Instant::now()) {
+        let up = event == InletEvent::LinkUp;
+        tracing::info!(port, held_back, up, "link");
+    }
+}
+
+/// The rules of a VF as a pool of the on-chip switch.
+fn pool(rules: &softpf::Rules) -> vale::Pool {
+    let mut vlans = rules
+        .vlans
+        .iter()
+        .fold(vale::VlanSet::none(), |set, id| set.with(id));
+    if rules.untagged {
+        vlans = vlans.with_untagged();
+    }
+    vale::Pool {
+        enabled: rules.enabled,
+        macs: rules.macs.iter().map(|mac| MacAddr(mac.0)).collect(),
+        broadcast: rules.broadcast,
+        groups: match &rules.groups {
+            softpf::Groups::All => vale::Wanted::All,
+            softpf::Groups::Hashes(list) if list.is_empty() => vale::Wanted::None,
+            softpf::Groups::Hashes(list) => {
+                vale::Wanted::Hashes(vale::HashSet12::of(list.iter().copied()))
+            }
+        },
+        stations: vale::Wanted::None,
+        vlans: Some(vlans),
+        check_mac: rules.spoof_check,
+        check_vlan: rules.spoof_check,
+        default: false,
+    }
+}

@@ -1,0 +1,376 @@
+//! The soft PF at work: between the VFs' desks, the on-chip switch, and time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use igb::{Desk, Event, Grant};
+use model::{Clock, Nanos};
+use parking_lot::{Condvar, Mutex};
+use softpf::{Change, Down, Effect, PolicyError, SoftPf, Status, VfId, What};
+use vale::{DEFAULT_BURST_MS, Pool, PortInfo, Rate, Storm, Switch};
+
+use super::pool;
+use crate::config::VfConfig;
+use crate::report::Section;
+
+const SECOND: Nanos = 1_000_000_000;
+
+/// What a VF did that the switch refused, by the counters of its port.
+const WATCHED: [(&str, What); 3] = [
+    ("drop_spoofed", What::Spoofed),
+    ("drop_vlan", What::Spoofed),
+    ("drop_storm", What::Storm),
+];
+
+/// The ruler of a chip's VFs.
+pub(crate) struct Ruler {
+    chip: String,
+    clock: Arc<dyn Clock>,
+    switch: Switch,
+    state: Mutex<State>,
+    changed: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct State {
+    pf: SoftPf,
+    seats: BTreeMap<VfId, Seat>,
+    stop: bool,
+}
+
+/// A VF as it is reached.
+struct Seat {
+    nic: String,
+    desk: Arc<Desk>,
+    /// What of the switch's counters was told already.
+    seen: [u64; WATCHED.len()],
+    /// What it is at the switch, as that one knows it.
+    pool: Option<Pool>,
+    bounds: (Option<Rate>, Storm),
+}
+
+/// A VF's word to its ruler.
+struct Ear {
+    ruler: Weak<Ruler>,
+    vf: VfId,
+}
+
+impl igb::Ruler for Ear {
+    fn happened(&self, now: Nanos, event: Event) {
+        let Some(ruler) = self.ruler.upgrade() else {
+            return;
+        };
+        ruler.with(Some(self.vf), |pf| match event {
+            Event::Reset => pf.reset(self.vf),
+            Event::Request(words) => pf.request(self.vf, &words, now),
+            Event::Acknowledged => pf.acknowledged(self.vf, now),
+            Event::Freed => pf.free(self.vf),
+        });
+    }
+}
+
+impl Ruler {
+    /// Rules nobody yet.
+    pub(super) fn start(
+        chip: &str,
+        rate: Option<u32>,
+        switch: Switch,
+        clock: &Arc<dyn Clock>,
+    ) -> io::Result<Arc<Ruler>> {
+        let ruler = Arc::new(Ruler {
+            chip: chip.to_owned(),
+            clock: Arc::clone(clock),
+            switch,
+            state: Mutex::new(State {
+                pf: SoftPf::new(rate),
+                seats: BTreeMap::new(),
+                stop: false,
+            }),
+            changed: Condvar::new(),
+            thread: Mutex::new(None),
+        });
+        let name = format!("soft-pf {chip}");
+        let thread = thread::Builder::new().name(name).spawn({
+            let ruler = Arc::clone(&ruler);
+            move || ruler.run()
+        })?;
+        *ruler.thread.lock() = Some(thread);
+        Ok(ruler)
+    }
+
+    /// Ends its thread.
+    pub(super) fn stop(&self) {
+        self.state.lock().stop = true;
+        self.changed.notify_one();
+        if let Some(thread) = self.thread.lock().take() {
+            // A panic there has already been told on stderr, and there is nobody to pass it to.
+            let _ = thread.join();
+        }
+    }
+
+    /// Answers the messages that wait for their time, and looks after those VFs whose frames are held
+    /// against them.
+    fn run(&self) {
+        let mut state = self.state.lock();
+        while !state.stop {
+            let now = self.clock.now();
+            state.pf.tick(now);
+            let watching = self.watch(&mut state, now);
+            self.carry_out(&mut state, None);
+            let due = state.pf.deadline();
+            let wait = match (due, watching) {
+                (Some(due), true) => Some(due.saturating_sub(now).min(SECOND)),
+                (Some(due), false) => Some(due.saturating_sub(now)),
+                (None, true) => Some(SECOND),
+                (None, false) => None,
+            };
+            match wait {
+                Some(wait) => {
+                    let wait = Duration::from_nanos(wait);
+                    self.changed.wait_for(&mut state, wait);
+                }
+                None => self.changed.wait(&mut state),
+            }
+        }
+    }
+
+    /// Tells the soft PF what the switch has refused. Returns whether somebody's frames are held
+    /// against him.
+    fn watch(&self, state: &mut State, now: Nanos) -> bool {
+        let State { pf, seats, .. } = state;
+        let strict = |vf: &VfId| pf.status(*vf).is_some_and(|status| status.policy.strict);
+        if !seats.keys().any(strict) {
+            return false;
+        }
+        self.note_refused(pf, seats, now);
+        true
+    }
+
+    fn note_refused(&self, pf: &mut SoftPf, seats: &mut BTreeMap<VfId, Seat>, now: Nanos) {
+        let ports = self.switch.ports();
+        let by_name: HashMap<&str, &PortInfo> = ports
+            .iter()
+            .map(|port| (port.name.as_str(), port))
+            .collect();
+        for (vf, seat) in seats {
+            let Some(port) = by_name.get(seat.nic.as_str()) else {
+                continue;
+            };
+            for ((name, what), seen) in WATCHED.iter().zip(&mut seat.seen) {
+                let counted = port.counters.iter().find(|(n, _)| n == name);
+                let total = counted.map_or(0, |(_, n)| *n);
+                let new = total.saturating_sub(std::mem::replace(seen, total));
+                pf.note(*vf, *what, new, now);
+            }
+        }
+    }
+
+    /// Has the soft PF decide, and does what follows. `asker` is the VF that asks: it looks at its
+    /// desk by itself.
+    fn with<R>(&self, asker: Option<VfId>, decide: impl FnOnce(&mut SoftPf) -> R) -> R {
+        let mut state = self.state.lock();
+        let before = state.pf.deadline();
+        let result = decide(&mut state.pf);
+        self.carry_out(&mut state, asker);
+        let after = state.pf.deadline();
+        drop(state);
+        if after != before && after.is_some() {
+            self.changed.notify_one();
+        }
+        result
+    }
+
+    fn carry_out(&self, state: &mut State, asker: Option<VfId>) {
+        loop {
+            let effects: Vec<Effect> = state.pf.drain().collect();
+            if effects.is_empty() {
+                return;
+            }
+            for effect in effects {
+                self.carry_out_one(state, asker, effect);
+            }
+        }
+    }
+
+    fn carry_out_one(&self, state: &mut State, asker: Option<VfId>, effect: Effect) {
+        let (Effect::Reply { vf, .. }
+        | Effect::Read { vf }
+        | Effect::Notify { vf, .. }
+        | Effect::Rules { vf }
+        | Effect::Reset { vf, .. }
+        | Effect::ShutDown { vf, .. }) = effect;
+        let State { pf, seats, .. } = state;
+        let Some(seat) = seats.get_mut(&vf) else {
+            return;
+        };
+        let desk = &seat.desk;
+        match effect {
+            Effect::Reply { message, .. } => desk.mailbox(|mailbox| {
+                mailbox.acknowledge();
+                // Whoever asks and keeps the buffer has no use for an answer.
+                mailbox.put(message.words());
+            }),
+            Effect::Read { .. } => desk.mailbox(|mailbox| mailbox.acknowledge()),
+            Effect::Notify { message, .. } => {
+                if !desk.mailbox(|mailbox| mailbox.put(message.words())) {
+                    pf.unsent(vf);
+                }
+            }
+            Effect::Reset { active, .. } => desk.mailbox(|mailbox| mailbox.set_pf_reset(active)),
+            Effect::Rules { .. } => {
+                if let Some(rules) = pf.rules(vf) {
+                    self.enforce(seat, rules);
+                }
+            }
+            Effect::ShutDown { what, .. } => {
+                tracing::warn!(chip = %self.chip, vf, "VF shut down: it {what}");
+            }
+        }
+        if asker != Some(vf) {
+            seat.desk.ring();
+        }
+    }
+
+    /// Puts rules in force, at the switch and at the VF.
+    fn enforce(&self, seat: &mut Seat, rules: &softpf::Rules) {
+        // Each new pool is a new table for the switch.
+        let pool = Some(pool(rules));
+        if seat.pool != pool
+            && let Some(known) = pool.clone()
+            && self.switch.set_pool(&seat.nic, known)
+        {
+            seat.pool = pool;
+        }
+        let rate = rules.tx_rate.map(|bits| Rate {
+            bits: Some(bits),
+            packets: None,
+            burst_ms: DEFAULT_BURST_MS,
+        });
+        let storm = Storm {
+            broadcast: rules.storm.broadcast,
+            multicast: rules.storm.multicast,
+            unknown: None,
+        };
+        // New ones are full: a VF that changes its addresses would get a burst each time.
+        if seat.bounds != (rate, storm) && self.switch.set_bounds(&seat.nic, rate, storm) {
+            seat.bounds = (rate, storm);
+        }
+        let tag = rules.tag.map(|tag| tag.id | u16::from(tag.qos) << 13);
+        let gap = |rate: u32| SECOND / u64::from(rate.max(1));
+        seat.desk.set_grant(Grant {
+            enabled: rules.enabled,
+            link: rules.link,
+            max_frame: rules.max_frame,
+            tag,
+            interrupt_gap: rules.interrupts.map_or(0, gap),
+        });
+    }
+
+    /// A new VF.
+    pub(super) fn seat(
+        self: &Arc<Self>,
+        nic: &str,
+        vf: &VfConfig,
+    ) -> Result<Arc<Desk>, PolicyError> {
+        let desk = Desk::new();
+        desk.rule(Some(Arc::new(Ear {
+            ruler: Arc::downgrade(self),
+            vf: vf.index,
+        })));
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        state.pf.add(vf.index, vf.policy.clone(), now)?;
+        let seat = Seat {
+            nic: nic.to_owned(),
+            desk: Arc::clone(&desk),
+            seen: [0; WATCHED.len()],
+            pool: None,
+            bounds: (None, Storm::default()),
+        };
+        state.seats.insert(vf.index, seat);
+        self.carry_out(&mut state, None);
+        let strict = vf.policy.strict;
+        drop(state);
+        if strict {
+            self.changed.notify_one();
+        }
+        Ok(desk)
+    }
+
+    /// A VF has its port at the switch, which is to know its rules.
+    pub(super) fn joined(&self, vf: VfId) {
+        let mut state = self.state.lock();
+        let State { pf, seats, .. } = &mut *state;
+        if let (Some(seat), Some(rules)) = (seats.get_mut(&vf), pf.rules(vf)) {
+            self.enforce(seat, rules);
+            seat.desk.ring();
+        }
+    }
+
+    pub(super) fn leaving(&self, vf: VfId) {
+        self.with(None, |pf| pf.leaving(vf));
+    }
+
+    pub(super) fn remove(&self, vf: VfId) {
+        let seat = {
+            let mut state = self.state.lock();
+            state.pf.remove(vf);
+            self.carry_out(&mut state, None);
+            state.seats.remove(&vf)
+        };
+        if let Some(seat) = seat {
+            seat.desk.rule(None);
+            seat.desk.set_bell(None);
+        }
+    }
+
+    pub(super) fn set(&self, vf: VfId, change: Change) -> Result<(), PolicyError> {
+        self.with(None, |pf| pf.set(vf, change))
+    }
+
+    pub(super) fn revive(&self, vf: VfId) -> Result<(), PolicyError> {
+        let now = self.clock.now();
+        self.with(None, |pf| pf.revive(vf, now))
+    }
+
+    pub(super) fn link(&self, up: bool) {
+        self.with(None, |pf| pf.link(up));
+    }
+
+    pub(super) fn reset(&self) {
+        self.with(None, SoftPf::pf_reset);
+        self.with(None, SoftPf::pf_ready);
+    }
+
+    pub(super) fn status(&self, vf: VfId) -> Option<Status> {
+        let mut state = self.state.lock();
+        let State { pf, seats, .. } = &mut *state;
+        self.note_refused(pf, seats, self.clock.now());
+        self.carry_out(&mut state, None);
+        state.pf.status(vf)
+    }
+
+    pub(super) fn counters(&self, sections: &mut Vec<Section>) {
+        let mut state = self.state.lock();
+        let State { pf, seats, .. } = &mut *state;
+        self.note_refused(pf, seats, self.clock.now());
+        self.carry_out(&mut state, None);
+        for (vf, seat) in &state.seats {
+            let mut values = Vec::new();
+            let mut visit = |name, value| values.push((name, value));
+            state.pf.counters(*vf, &mut visit);
+            if let Some(Status { ready, down, .. }) = state.pf.status(*vf) {
+                visit("vf_ready", ready.into());
+                visit("vf_leaving", (down == Some(Down::Leaving)).into());
+            }
+            sections.push(Section {
+                kind: "vf",
+                name: seat.nic.clone(),
+                values,
+            });
+        }
+    }
+}

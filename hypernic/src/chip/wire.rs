@@ -1,0 +1,47 @@
+//! A way out that is known only after those who use it.
+
+use std::sync::Arc;
+
+use frame::{Batch, Caps, Sink, Wake};
+use parking_lot::RwLock;
+
+/// Passes on to a sink that is named later, and may be taken away; meanwhile frames end here.
+#[derive(Default)]
+pub(super) struct Late(RwLock<Option<Arc<dyn Sink>>>);
+
+impl Late {
+    /// Names it.
+    pub(super) fn set(&self, sink: Option<Arc<dyn Sink>>) {
+        // What was there ends without the lock: it may hold us.
+        let old = std::mem::replace(&mut *self.0.write(), sink);
+        drop(old);
+    }
+
+    fn get(&self) -> Option<Arc<dyn Sink>> {
+        self.0.read().clone()
+    }
+}
+
+impl Sink for Late {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        self.get()
+            .map_or(picks.len(), |sink| sink.deliver(batch, picks))
+    }
+
+    fn caps(&self) -> Caps {
+        self.get().map_or(Caps::ALL, |sink| sink.caps())
+    }
+
+    fn want_room(&self, waker: &Arc<dyn Wake>) {
+        match self.get() {
+            Some(sink) => sink.want_room(waker),
+            None => waker.wake(),
+        }
+    }
+
+    fn give_up(&self, batch: &Batch<'_>, picks: &[u16]) {
+        if let Some(sink) = self.get() {
+            sink.give_up(batch, picks);
+        }
+    }
+}

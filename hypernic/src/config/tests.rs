@@ -1,0 +1,277 @@
+use super::*;
+
+const GOOD: &str = r#"workers = 3
+[[switch]]
+name = "lan"
+ports = ["user", "tap:up0"]
+ageing-seconds = 60
+
+[[nic]]
+name = "a"
+model = "e1000"
+socket-path = "/run/a.sock"
+mac = "52:54:00:00:00:0a"
+port = "switch:lan"
+capture = "/tmp/a.pcapng"
+eeprom = "/var/lib/a.nvm"
+
+[[nic]]
+name = "b"
+socket-path = "/run/b.sock"
+port = "switch:lan"
+guard = { tx-rate = "1gbit", storm = "broadcast=100", vlans = "untagged,10", max-macs = 8 }
+"#;
+
+#[test]
+fn a_good_file_is_a_host() {
+    let host = HostConfig::parse(Path::new("h.toml"), GOOD).expect("good");
+    assert_eq!(host.workers, 3);
+    assert_eq!(host.switches[0].ports.len(), 2);
+    assert_eq!(host.switches[0].ageing, Duration::from_secs(60));
+    assert_eq!(host.nics[0].mac.to_string(), "52:54:00:00:00:0a");
+    let guard = &host.nics[1].guard;
+    assert_eq!(guard.tx_rate, "1gbit".parse().ok());
+    assert_eq!((guard.max_macs, guard.private), (Some(8), false));
+    assert!(guard.vlans.as_ref().is_some_and(|set| set.contains(10)));
+    assert_eq!(host.nics[0].guard, Guard::default());
+    assert_eq!(host.nics[1].mac, NicMac::from_name("b"));
+    assert_eq!(host.nics[1].port, PortSpec::Switch("lan".into()));
+}
+
+#[test]
+fn every_mistake_names_its_place_and_its_cure() {
+    // (what to replace, by what, line, column, words that must be in the message)
+    let cases: &[(&str, &str, usize, usize, &[&str])] = &[
+        (
+            "mac = \"52:54:00:00:00:0a\"",
+            "mac = \"52:54\"",
+            11,
+            7,
+            &["bad MAC", "six bytes"],
+        ),
+        ("\"e1000\"", "\"ne2000\"", 9, 9, &["unknown model", "e1000"]),
+        ("model = ", "modle = ", 9, 1, &["unknown field", "modle"]),
+        (
+            "\"switch:lan\"\ncapture",
+            "\"switch:wan\"\ncapture",
+            12,
+            8,
+            &["no switch \"wan\"", "lan", "[[switch]]"],
+        ),
+        (
+            "\"user\", ",
+            "\"usr\", ",
+            4,
+            9,
+            &["no port \"usr\"", "tap:NAME"],
+        ),
+        (
+            "\"user\", ",
+            "\"switch:x\", ",
+            4,
+            10,
+            &["cannot be a port of a switch"],
+        ),
+        ("name = \"b\"", "name = \"a\"", 17, 8, &["already a NIC"]),
+        (
+            "/run/b.sock",
+            "/run/a.sock",
+            18,
+            15,
+            &["\"a\" already has this socket"],
+        ),
+        (
+            "socket-path = \"/run/b.sock\"\n",
+            "",
+            17,
+            8,
+            &["no socket", "socket-path ="],
+        ),
+        ("name = \"b\"", "name = \"b c\"", 17, 8, &["bad name"]),
+        (
+            "name = \"b\"",
+            "name = \"b\\n\\u001b[2J\"",
+            17,
+            8,
+            &[r#"bad name "b\n\u{1b}[2J""#],
+        ),
+        (
+            "ageing-seconds = 60",
+            "ageing-seconds = 1",
+            5,
+            18,
+            &["between 10"],
+        ),
+        (
+            "name = \"b\"\n",
+            "name = \"b\"\nbusy-poll-us = 5000\n",
+            18,
+            16,
+            &["between 0 (off) and 1000"],
+        ),
+        (
+            "name = \"b\"\n",
+            "name = \"b\"\neeprom = \"/var/lib/a.nvm\"\n",
+            18,
+            10,
+            &["\"a\" already has this EEPROM file"],
+        ),
+        ("\"1gbit\"", "\"1g\"", 20, 21, &["bad rate", "no unit"]),
+        (
+            "untagged,10",
+            "untagged,4095",
+            20,
+            63,
+            &["bad VLAN \"4095\""],
+        ),
+        ("max-macs = 8", "max-macs = 0", 20, 89, &["between 1 and"]),
+        ("tx-rate", "tx-rat", 20, 11, &["unknown field"]),
+        (
+            "ageing-seconds = 60",
+            "uplink-guard = { private = true }",
+            5,
+            16,
+            &["for NICs"],
+        ),
+        (
+            "socket-path = \"/run/b.sock\"\nport = \"switch:lan\"",
+            "socket-path = \"/run/b.sock\"\nport = \"user\"",
+            20,
+            9,
+            &["guards are kept by a switch", "ports = [\"user\"]"],
+        ),
+        ("workers = 3", "workers = 0", 1, 11, &["between 1 and 64"]),
+        ("[[nic]]\nname = \"a\"", "[[nic]\nname = \"a\"", 7, 7, &[]),
+    ];
+    for (old, new, line, column, words) in cases {
+        assert!(GOOD.contains(old), "{old}");
+        let text = GOOD.replacen(old, new, 1);
+        let error = HostConfig::parse(Path::new("h.toml"), &text)
+            .expect_err(new)
+            .to_string();
+        let place = format!("h.toml:{line}:{column}: ");
+        assert!(
+            error.starts_with(&place),
+            "{new}: {error} is not at {place}"
+        );
+        assert!(!error.contains(char::is_control), "one line: {error}");
+        for word in *words {
+            assert!(error.contains(word), "{error} lacks {word}");
+        }
+    }
+    let error = HostConfig::parse(Path::new("h.toml"), "")
+        .expect_err("empty")
+        .to_string();
+    assert!(error.contains("no [[nic]]"), "{error}");
+}
+
+const CHIP: &str = r#"[[nic]]
+name = "p0"
+model = "82576"
+vfs = 3
+vf-socket-path = "/run/p0-vf{}.sock"
+port = "null"
+port-rate = 1000
+[[nic.vf]]
+index = 1
+mac = "52:54:00:00:00:0a"
+vlan = 100
+qos = 3
+trust = true
+spoofchk = false
+state = "enable"
+max-tx-rate = 100
+min-tx-rate = 10
+storm = "broadcast=5"
+interrupts = 8000
+strict = true
+[[nic.vf]]
+index = 2
+socket-path = "/run/other.sock"
+"#;
+
+#[test]
+fn a_chip_is_its_vfs_each_with_its_policy() {
+    let host = HostConfig::parse(Path::new("h.toml"), CHIP).expect("good");
+    assert_eq!(host.chips.len(), 1);
+    assert_eq!(host.chips[0].rate, Some(1000));
+    let names: Vec<_> = host.nics.iter().map(|nic| nic.name.as_str()).collect();
+    assert_eq!(names, ["p0vf0", "p0vf1", "p0vf2"]);
+    let sockets = host.nics.iter().map(|nic| match &nic.socket {
+        SocketSpec::Path(path) => path.to_str().expect("text"),
+        SocketSpec::Fd(_) => "fd",
+    });
+    let sockets: Vec<_> = sockets.collect();
+    assert_eq!(
+        sockets,
+        ["/run/p0-vf0.sock", "/run/p0-vf1.sock", "/run/other.sock"]
+    );
+    let policy = |n: usize| host.nics[n].vf.as_ref().expect("a VF").policy.clone();
+    assert!(!policy(0).mac_set && policy(0).spoof_check && !policy(0).trust);
+    let said = policy(1);
+    assert_eq!(said.mac.to_string(), "52:54:00:00:00:0a");
+    assert!(said.mac_set && said.trust && !said.spoof_check && said.strict);
+    assert_eq!(said.vlan.map(|vlan| (vlan.id, vlan.qos)), Some((100, 3)));
+    assert_eq!((said.max_tx_rate, said.min_tx_rate), (100, 10));
+    assert_eq!(
+        (said.storm.broadcast, said.interrupts),
+        (Some(5), Some(8000))
+    );
+}
+
+#[test]
+fn what_no_chip_can_be_is_refused_where_it_stands() {
+    for (old, new, line, words) in [
+        ("vfs = 3", "vfs = 0", 4, "between 1 and 1000"),
+        ("vfs = 3\n", "", 2, "needs vfs = N"),
+        ("vfs = 3", "vfs = 2", 22, "there is no VF 2"),
+        ("index = 2", "index = 1", 22, "two [[nic.vf]]"),
+        ("-vf{}.sock", ".sock", 5, "has no {}"),
+        ("port-rate = 1000", "port-rate = 0", 7, "at least 1 Mbit/s"),
+        ("port-rate = 1000", "port-rate = 5", 9, "Mbit/s together"),
+        ("vlan = 100", "vlan = 4095", 9, "VLANs are 1 to 4094"),
+        (
+            "state = \"enable\"",
+            "state = \"on\"",
+            15,
+            "auto, enable or disable",
+        ),
+        ("broadcast=5", "unknown=5", 18, "nothing is unknown"),
+        ("interrupts = 8000", "interrupts = 0", 19, "at least 1"),
+        (
+            "\"/run/other.sock\"",
+            "\"/run/p0-vf0.sock\"",
+            22,
+            "already has this socket",
+        ),
+        (
+            "port = \"null\"",
+            "port = \"switch:x\"",
+            6,
+            "there is no switch",
+        ),
+        (
+            "model = \"82576\"",
+            "model = \"e1000\"",
+            4,
+            "no virtual functions",
+        ),
+        (
+            "vfs = 3",
+            "socket-path = \"/run/p0.sock\"\nvfs = 3",
+            2,
+            "physical function is the daemon's",
+        ),
+    ] {
+        assert!(CHIP.contains(old), "{old}");
+        let text = CHIP.replacen(old, new, 1);
+        let error = HostConfig::parse(Path::new("h.toml"), &text)
+            .expect_err(new)
+            .to_string();
+        assert!(
+            error.starts_with(&format!("h.toml:{line}:")),
+            "{new}: {error}"
+        );
+        assert!(error.contains(words), "{error} lacks {words}");
+    }
+}
