@@ -21,6 +21,7 @@ mod doorbell;
 mod filter;
 mod function;
 mod irq;
+mod mailbox;
 mod nvm;
 mod place;
 mod ptp;
@@ -41,8 +42,17 @@ mod testing;
 mod tx;
 #[cfg(test)]
 mod tx_tests;
+mod vf;
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use model::{Control, Identity, Nic};
+
+use crate::function::Function;
+pub use crate::mailbox::Mailbox;
+pub use crate::vf::desk::{Desk, Event, Grant, Ruler};
+pub use crate::vf::vf;
 
 /// BAR of the registers, of either kind of function.
 pub const BAR_MMIO: u8 = 0;
@@ -76,5 +86,15 @@ impl Config {
             negotiation: Duration::from_millis(10),
             true_fcs: true,
         }
+    }
+}
+
+/// A function taken apart.
+fn nic(identity: Identity, control: Box<dyn Control>, function: Arc<Function>) -> Nic {
+    Nic {
+        identity,
+        control,
+        transmit: Box::new(tx::Sender::new(Arc::clone(&function))),
+        receive: Arc::new(rx::Receiver::new(function)),
     }
 }

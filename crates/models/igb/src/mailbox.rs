@@ -244,7 +244,10 @@ mod tests {
         // The PF takes the buffer from a VF that keeps it.
         mailbox.vf_write(v2p::VFU);
         mailbox.pf_write(p2v::RVFU);
-        assert_eq!((mailbox.pf_read(), mailbox.pf_causes()), (0, (false, false)));
+        assert_eq!(
+            (mailbox.pf_read(), mailbox.pf_causes()),
+            (0, (false, false))
+        );
     }
 
     #[test]

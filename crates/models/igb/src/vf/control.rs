@@ -33,7 +33,9 @@ const MAILBOX: u32 = 1;
 
 /// A value of VTEITR, with an interval of at least `gap`, or the longest there is.
 fn at_least(value: u32, gap: Nanos) -> u32 {
-    let least = gap.div_ceil(1000).min(u64::from(INTERVAL >> INTERVAL_SHIFT)) as u32;
+    let least = gap
+        .div_ceil(1000)
+        .min(u64::from(INTERVAL >> INTERVAL_SHIFT)) as u32;
     let interval = (value & INTERVAL).max(least << INTERVAL_SHIFT);
     value & !INTERVAL | interval
 }
@@ -116,7 +118,9 @@ impl VfControl {
         match id {
             r::VTCTRL if value & RST != 0 => self.restart(env),
             r::VTCTRL | r::PBACL => {}
-            r::VMBMEM => self.desk.mailbox(|mailbox| mailbox.set_word(element, value)),
+            r::VMBMEM => self
+                .desk
+                .mailbox(|mailbox| mailbox.set_word(element, value)),
             r::V2PMAILBOX => self.write_mailbox(env, value),
             _ => {
                 self.function.file.write(id, element, value);
@@ -195,6 +199,7 @@ impl VfControl {
         function.link_up.store(grant.link, Ordering::Release);
         // Whoever is at it with the old rules finishes first: drivers free buffers next.
         function.settle();
+        function.ring_all();
         self.granted = grant;
         self.work = Work { tx: true, rx: true };
         function.wake_waiters();
@@ -288,6 +293,7 @@ impl Control for VfControl {
         if !may {
             self.function.settle();
         }
+        self.function.ring_all();
         let way = if state.msix { Way::Msix } else { Way::Pin };
         self.function.irq.lock().set_way(env, way);
         self.work = Work { tx: true, rx: true };
