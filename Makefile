@@ -69,6 +69,7 @@ deny: $(DENY) ## licences and sources of every dependency; advisories where thei
 docs: ## write docs/registers/, docs/villains.md and the C header again from their sources
 	$(CARGO) run -q -p hypernic-e1000 --example registers > docs/registers/e1000.md
 	$(CARGO) run -q -p hypernic-igb --example registers > docs/registers/igb.md
+	$(CARGO) run -q -p hypernic-igb --example vf_registers > docs/registers/igbvf.md
 	$(CARGO) run -q -p hypernic-villain --example villains > docs/villains.md
 	$(CARGO) run -q -p hypernic-embed-c --example header > crates/embed-c/include/hypernic_nic.h
 

@@ -52,6 +52,7 @@ use model::{Control, Identity, Nic};
 use crate::function::Function;
 pub use crate::mailbox::Mailbox;
 pub use crate::vf::desk::{Desk, Event, Grant, Ruler};
+pub use crate::vf::regs::page as vf_registers;
 pub use crate::vf::vf;
 
 /// BAR of the registers, of either kind of function.

@@ -115,3 +115,56 @@ pub(crate) fn table() -> Arc<Table> {
     static TABLE: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(Table::new(REGISTERS, WINDOW)));
     Arc::clone(&TABLE)
 }
+
+/// The text of `docs/registers/igbvf.md`.
+pub fn page() -> String {
+    let preface = "Generated from the register table of the model by `cargo run -p hypernic-igb --example \
+vf_registers`; a test\nfails when this page is stale. Sections are those of Intel's \"82576EB Gigabit Ethernet \
+Controller Datasheet\",\n320961. \"Writable\" are the bits that keep what is written.\n\nThese are the registers in \
+the window of a virtual function. Everything the table does not name reads 0 and\nignores writes.\n\nWhat the \
+registers do not tell: VTCTRL.RST resets queues, interrupts and mailbox, and tells whoever rules the\nfunction; \
+reading V2PMAILBOX clears PFSTS, PFACK and RSTD; VTSTATUS shows a full-duplex gigabit link as its ruler\nhas it.";
+    regs::render("82576 virtual function registers", preface, REGISTERS, &[])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What Linux's igbvf reads or writes between its start and its end.
+    const IGBVF: [u32; 36] = [
+        0x0000, 0x0008, 0x0800, 0x083c, 0x0c40, 0x0f10, 0x0f14, 0x0f18, 0x0f34, 0x0f3c, 0x0f40,
+        0x0f44, 0x0f48, 0x0f50, 0x1520, 0x1524, 0x1528, 0x152c, 0x1530, 0x1580, 0x1680, 0x1688,
+        0x1700, 0x1740, 0x2800, 0x2804, 0x2808, 0x280c, 0x2810, 0x2818, 0x2828, 0x3800, 0x3808,
+        0x3814, 0x3818, 0x3828,
+    ];
+
+    #[test]
+    fn everything_the_stock_driver_touches_is_there_and_nothing_of_the_port() {
+        let table = table();
+        for offset in IGBVF {
+            assert!(table.find(offset).is_some(), "{offset:#x}");
+        }
+        // RCTL, TCTL, RAL, the other functions' queues, P2VMAILBOX of others.
+        for offset in [
+            0x0100, 0x0400, 0x5400, 0x2a00, 0x3a00, 0xc000, 0x0c44, 0x0840,
+        ] {
+            assert!(table.find(offset).is_none(), "{offset:#x}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "reads a file")]
+    fn the_page_is_what_the_table_says() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../../docs/registers/igbvf.md"
+        );
+        let found = std::fs::read_to_string(path).expect("docs/registers/igbvf.md");
+        assert!(
+            found == page(),
+            "docs/registers/igbvf.md is stale; run `cargo run -p hypernic-igb --example vf_registers \
+             > docs/registers/igbvf.md`"
+        );
+    }
+}
