@@ -236,6 +236,15 @@ impl<B: Bus> Vf<B> {
         ] {
             self.bus.write32(reg, value)?;
         }
+        self.flush()
+    }
+
+    /// Has everything written so far arrive: writes are posted, and others may be quicker.
+    ///
+    /// # Errors
+    /// When the machine fails.
+    pub fn flush(&mut self) -> Result<(), VfError> {
+        self.bus.read32(regs::STATUS)?;
         Ok(())
     }
 

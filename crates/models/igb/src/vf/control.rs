@@ -199,7 +199,6 @@ impl VfControl {
         function.link_up.store(grant.link, Ordering::Release);
         // Whoever is at it with the old rules finishes first: drivers free buffers next.
         function.settle();
-        function.ring_all();
         self.granted = grant;
         self.work = Work { tx: true, rx: true };
         function.wake_waiters();
@@ -293,7 +292,6 @@ impl Control for VfControl {
         if !may {
             self.function.settle();
         }
-        self.function.ring_all();
         let way = if state.msix { Way::Msix } else { Way::Pin };
         self.function.irq.lock().set_way(env, way);
         self.work = Work { tx: true, rx: true };
