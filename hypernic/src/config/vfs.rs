@@ -210,6 +210,7 @@ pub(super) fn expand(
             eeprom: None,
             pause: false,
             csb: false,
+            doorbell: raw.doorbell,
             mac_lock: false,
             guard: Guard::default(),
             vf: Some(VfConfig {

@@ -279,6 +279,10 @@ impl Control for VfControl {
         std::mem::take(&mut self.work)
     }
 
+    fn doorbells(&self) -> Option<model::Doorbells> {
+        Some(crate::doorbell::layout(&self.function))
+    }
+
     fn reset(&mut self, env: &Env, _kind: ResetKind) {
         self.function.bus_master.store(false, Ordering::Release);
         self.function.irq.lock().set_way(env, Way::Pin);
