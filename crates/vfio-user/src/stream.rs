@@ -177,10 +177,13 @@ impl Receiver {
         }
     }
 
-    /// Takes the next complete message: header, payload, and its descriptors in `fds`.
+    /// Takes the next complete message: header, payload, and its descriptors in `fds`. What is still in
+    /// there nobody wanted.
     pub fn next(&mut self, fds: &mut Vec<OwnedFd>) -> Result<Option<(Header, &[u8])>, BadSize> {
-        debug_assert!(fds.is_empty(), "the last message's are still there");
-        fds.clear();
+        for fd in fds.drain(..) {
+            self.surplus_fds += 1;
+            self.undertaker.bury(fd);
+        }
         let pending = &self.buf[self.start..self.end];
         let Some(header) = Header::parse(pending) else {
             return Ok(None);

@@ -390,6 +390,35 @@ fn more_descriptors_than_any_message_may_have_are_closed() {
 }
 
 #[test]
+fn descriptors_of_replies_that_nobody_waits_for_are_closed() {
+    for twin_socket in [false, true] {
+        let rig = Rig::new();
+        let mut c = rig.client_with(ClientOptions {
+            twin_socket,
+            ..ClientOptions::default()
+        });
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        for _ in 0..3 {
+            let reply = message(Command::DmaRead as u16, flags::REPLY, &[]);
+            if twin_socket {
+                c.send_raw_on_twin(&reply, &[writer.as_fd()]).unwrap();
+            } else {
+                c.send_raw(&reply, &[writer.as_fd()]).unwrap();
+            }
+        }
+        drop(writer);
+        assert!(still_answers(&mut c));
+        // End of file only when the server has closed its copies, the last with nothing behind it.
+        assert_eq!(std::io::Read::read(&mut reader, &mut [0; 1]).unwrap(), 0);
+        let counter = rig.stop();
+        assert_eq!(
+            (counter("surplus_fds"), counter("unexpected_replies")),
+            (3, 3)
+        );
+    }
+}
+
+#[test]
 fn malformed_dma_replies_fail_the_request_and_nothing_else() {
     use common::{DMA_DONE, DMA_READ};
     use hypernic_vfio_user::guest_mem::Prot;

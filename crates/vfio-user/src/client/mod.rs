@@ -117,6 +117,29 @@ impl Channel {
             tx: Sender::new(),
         }
     }
+
+    /// Sends what was appended.
+    fn flush(&mut self, timeout: Duration) -> Result<(), ClientError> {
+        let socket = self.socket.as_fd();
+        while !self.tx.flush(socket)? {
+            crate::event::wait_for(socket, PollFlags::OUT, timeout)
+                .then_some(())
+                .ok_or(ClientError::TimedOut)?;
+        }
+        Ok(())
+    }
+
+    /// Appends bytes as they are, and descriptors to go with them.
+    fn append(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), ClientError> {
+        let mut owned = Vec::new();
+        for fd in fds {
+            owned.push(rustix::io::fcntl_dupfd_cloexec(fd, 0)?);
+        }
+        let start = self.tx.mark();
+        self.tx.push_raw(bytes);
+        self.tx.note_fds(start, owned);
+        Ok(())
+    }
 }
 
 /// A command of the server's that waits to be served.
@@ -439,12 +462,7 @@ impl Client {
             };
             self.served.answer(&header, &payload, &mut channel.tx);
             n += 1;
-            let socket = channel.socket.as_fd();
-            while !channel.tx.flush(socket)? {
-                crate::event::wait_for(socket, PollFlags::OUT, self.options.timeout)
-                    .then_some(())
-                    .ok_or(ClientError::TimedOut)?;
-            }
+            channel.flush(self.options.timeout)?;
         }
         Ok(n)
     }
@@ -480,14 +498,23 @@ impl Client {
     /// The socket failed.
     pub fn send_raw(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), ClientError> {
         self.flush()?;
-        let mut owned = Vec::new();
-        for fd in fds {
-            owned.push(rustix::io::fcntl_dupfd_cloexec(fd, 0)?);
-        }
-        let start = self.main.tx.mark();
-        self.main.tx.push_raw(bytes);
-        self.main.tx.note_fds(start, owned);
+        self.main.append(bytes, fds)?;
         self.flush()
+    }
+
+    /// As [`Client::send_raw`], on the twin socket.
+    ///
+    /// # Errors
+    /// There is none, or it failed.
+    pub fn send_raw_on_twin(
+        &mut self,
+        bytes: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), ClientError> {
+        let twin = self.twin.as_mut();
+        let twin = twin.ok_or(ClientError::NotOffered("a twin socket"))?;
+        twin.append(bytes, fds)?;
+        twin.flush(self.options.timeout)
     }
 
     /// The next reply, whatever it answers; error replies too.

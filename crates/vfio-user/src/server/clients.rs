@@ -110,6 +110,7 @@ impl Server {
 
     /// Descriptors that nobody wanted.
     pub(super) fn bury_fds(&mut self) {
+        self.session.counters.surplus_fds += self.fds.len() as u64;
         for fd in self.fds.drain(..) {
             self.session.undertaker.bury(fd);
         }

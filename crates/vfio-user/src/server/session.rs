@@ -99,12 +99,30 @@ impl Session {
         fds: &mut Vec<OwnedFd>,
         tx: &mut Sender,
     ) -> usize {
-        if header.is_reply() {
+        let cost = if header.is_reply() {
             if !self.engine.reply(header, payload) {
                 self.counters.unexpected_reply += 1;
             }
-            return 1;
+            1
+        } else {
+            self.answer(device, header, payload, fds, tx)
+        };
+        self.counters.surplus_fds += fds.len() as u64;
+        for fd in fds.drain(..) {
+            self.undertaker.bury(fd);
         }
+        cost
+    }
+
+    /// Does a command and appends what is to be said to it. Returns its cost.
+    fn answer(
+        &mut self,
+        device: &mut dyn Device,
+        header: &Header,
+        payload: &[u8],
+        fds: &mut Vec<OwnedFd>,
+        tx: &mut Sender,
+    ) -> usize {
         // What the guest stored before it sent this comes first.
         self.look_at_doorbells(device);
         let mark = tx.mark();
@@ -116,10 +134,6 @@ impl Session {
         }
         if header.no_reply() {
             tx.truncate(mark);
-        }
-        self.counters.surplus_fds += fds.len() as u64;
-        for fd in fds.drain(..) {
-            self.undertaker.bury(fd);
         }
         cost
     }

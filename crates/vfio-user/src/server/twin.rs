@@ -58,6 +58,7 @@ impl Server {
             c.recv_calls += twin.rx.calls;
             c.send_calls += twin.tx.calls;
             c.bytes_in += twin.rx.bytes;
+            c.surplus_fds += twin.rx.surplus_fds;
             c.bytes_out += twin.tx.bytes;
         }
     }
