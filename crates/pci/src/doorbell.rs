@@ -72,14 +72,14 @@ impl Doorbells {
         let mut end = 0;
         let pages = self.pages.iter().all(|&(at, len)| {
             let after = at.checked_add(len);
-            let good = at >= end && len > 0 && at % PAGE == 0 && len % PAGE == 0;
+            let good = at >= end && len > 0 && at.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
             end = after.unwrap_or(u32::MAX);
             good && after.is_some()
         });
         let mut registers: Vec<u32> = self.registers().collect();
         let on_page = |at: &u32| {
             let inside = |(page, len): &(u32, u32)| (*page..page + len).contains(at);
-            at % 4 == 0 && self.pages.iter().any(inside)
+            at.is_multiple_of(4) && self.pages.iter().any(inside)
         };
         pages && !self.pages.is_empty() && self.queues.len() <= MAX_QUEUES && {
             let placed = registers.iter().all(on_page);

@@ -43,6 +43,7 @@ mod tx;
 #[cfg(test)]
 mod tx_tests;
 mod vf;
+mod walk;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -354,17 +354,17 @@ impl Rx<'_, '_> {
         let (mut index, mut free, mut at) = (ring.head, all, 0);
         // Where in guest memory the checksum goes.
         let mut field = [0u64; 2];
-        let mut lost = false;
+        let (mut lost, mut null) = (false, false);
         while at < len && !lost {
             if free == 0 {
                 let fits = len.div_ceil(size) < ring.len as usize;
-                if fits && all + 1 < ring.len {
+                if fits && all + 1 < ring.len && !null {
                     self.scratch.first.truncate(begun);
                     self.scratch.second.truncate(begun);
                     return Outcome::NoRoom;
                 }
-                // It would not fit a ring full of buffers (or these are null), and must not block
-                // those behind it.
+                // It would not fit a ring full of buffers, and must not block those behind it. Null
+                // buffers are used up, or every frame would walk them again.
                 count(&counters.rx_too_large, 1);
                 self.miss(len);
                 lost = true;
@@ -383,6 +383,7 @@ impl Rx<'_, '_> {
             let first = index == ring.head;
             let into_header = if first { split.take.min(len) } else { 0 };
             // A null buffer is written back and passed over.
+            null |= packet == 0;
             let into_packet = if packet == 0 {
                 0
             } else {

@@ -17,6 +17,9 @@ use crate::state::{self, State, StateError};
 use crate::testing::{Guest, Wire, packet, packet_buffer};
 use crate::tx_tests::{TSO_SEGMENTS, send_tso};
 
+/// A field, and what makes it impossible.
+type Case = (&'static str, fn(&mut State));
+
 fn control(guest: &Guest) -> Registers {
     Registers {
         function: Arc::clone(&guest.function),
@@ -86,7 +89,7 @@ fn another_goes_on_where_one_was_saved() {
     assert_eq!(second.get(QUEUES.tdh, 3), second.get(QUEUES.tdt, 3));
     // The next frame goes into the next buffer.
     let frame = packet::v4([1; 4], [2; 4], true, 3, 5);
-    second.receive(&[frame.clone()]);
+    second.receive(std::slice::from_ref(&frame));
     assert_eq!(second.read(packet_buffer(0, 7), frame.len()), frame);
     // Two were not read, and one has come.
     let mut read = |id| control.reading.read(&second.function, id, 0);
@@ -106,7 +109,7 @@ fn spoiled(change: impl FnOnce(&mut State)) -> Vec<u8> {
 
 #[test]
 fn what_cannot_be_is_refused_and_leaves_no_trace() {
-    let cases: &[(&str, fn(&mut State))] = &[
+    let cases: &[Case] = &[
         ("registers.offset", |s| s.registers[0].offset = 3),
         ("registers.offset", |s| s.registers.swap(0, 1)),
         ("registers.values", |s| s.registers[0].values.push(0)),

@@ -120,7 +120,7 @@ pub fn make<'v, const ROOM: usize>(
         }
         return segment::<ROOM>(packet, request, caps, skip, batch);
     }
-    let padded = request.pad && packet.len() > 0;
+    let padded = request.pad && !packet.is_empty();
     if packet.len() < ETHERNET_HEADER && !padded {
         return Err(Refused::Runt);
     }
