@@ -63,7 +63,7 @@ pub enum Command {
 /// `hypernic run`.
 #[derive(Args, Debug)]
 pub struct Run {
-    /// Which chip: e1000 (82540EM), 82545em (64-bit DMA), 82544gc.
+    /// Which chip: e1000 (82540EM), 82545em (64-bit DMA), 82544gc, 82576 (16 queues, MSI-X).
     #[arg(long, default_value = "e1000", value_parser = str::parse::<ModelName>)]
     pub model: ModelName,
     /// Unix socket for the VMM. Repeat it for several NICs on one switch.

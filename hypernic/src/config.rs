@@ -288,7 +288,7 @@ impl RawHost {
                 ));
             }
             let on_switch = on_switch(&raw.port, &names, &host)?;
-            if raw.model.has_vfs() {
+            if raw.model.has_vfs() && raw.vf_word().is_some() {
                 expand(raw, &mut host, &mut nics, &mut taken)?;
                 continue;
             }

@@ -513,43 +513,60 @@ fn make(
     config: &NicConfig,
     desk: Option<&Arc<igb::Desk>>,
 ) -> Result<(Nic, Option<NvmFile>), String> {
-    let variant = match (config.model, desk) {
-        (ModelName::E1000(variant), _) => variant,
+    match (config.model, desk) {
+        (ModelName::E1000(variant), _) => {
+            let chip = e1000::Config {
+                variant,
+                pause: config.pause,
+                csb: config.csb,
+                csb_poll: config.busy_poll,
+                moderation: match config.moderation {
+                    Moderation::Guest => e1000::Moderation::Guest,
+                    Moderation::Adaptive => e1000::Moderation::Adaptive,
+                    Moderation::Fixed(rate) => e1000::Moderation::Fixed(rate),
+                },
+                ..e1000::Config::new(config.mac.0)
+            };
+            with_eeprom(config, |nvm| e1000::new(e1000::Config { nvm, ..chip }))
+        }
         (ModelName::I82576, Some(desk)) => {
             let vf = igb::vf(&igb::Config::new(config.mac.0), Arc::clone(desk));
-            return Ok((vf, None));
+            Ok((vf, None))
         }
         (ModelName::I82576, None) => {
-            return Err("an 82576 needs virtual functions: [[nic]] with vfs = N in a file".into());
+            for (given, what) in [(config.csb, "csb"), (config.pause, "pause")] {
+                if given {
+                    return Err(format!(
+                        "the 82576 has no {what}: leave it out, or choose model = \"e1000\""
+                    ));
+                }
+            }
+            let chip = igb::Config::new(config.mac.0);
+            with_eeprom(config, |nvm| igb::pf(&igb::Config { nvm, ..chip }))
         }
-    };
-    let mut chip = e1000::Config {
-        variant,
-        pause: config.pause,
-        csb: config.csb,
-        csb_poll: config.busy_poll,
-        moderation: match config.moderation {
-            Moderation::Guest => e1000::Moderation::Guest,
-            Moderation::Adaptive => e1000::Moderation::Adaptive,
-            Moderation::Fixed(rate) => e1000::Moderation::Fixed(rate),
-        },
-        ..e1000::Config::new(config.mac.0)
-    };
+    }
+}
+
+/// The model that `make` gives for what the file of its EEPROM holds.
+fn with_eeprom<const LEN: usize>(
+    config: &NicConfig,
+    make: impl FnOnce(Option<[u8; LEN]>) -> Nic,
+) -> Result<(Nic, Option<NvmFile>), String> {
     let Some(path) = &config.eeprom else {
-        return Ok((e1000::new(chip), None));
+        return Ok((make(None), None));
     };
-    if let Some(image) = NvmFile::read(path)? {
-        let image = <[u8; e1000::NVM_LEN]>::try_from(image).map_err(|image| {
+    let mut image = None;
+    if let Some(found) = NvmFile::read(path)? {
+        let found = <[u8; LEN]>::try_from(found).map_err(|found| {
             format!(
-                "the EEPROM file {} has {} bytes and not {}: it is none of this chip's; remove it \
-                 for a new one, or name another",
+                "the EEPROM file {} has {} bytes and not {LEN}: it is none of this chip's; remove \
+                 it for a new one, or name another",
                 path.display(),
-                image.len(),
-                e1000::NVM_LEN
+                found.len(),
             )
         })?;
-        if image[..6] != config.mac.0 {
-            let [a, b, c, d, e, f] = [0, 1, 2, 3, 4, 5].map(|i| image[i]);
+        if found[..6] != config.mac.0 {
+            let [a, b, c, d, e, f] = [0, 1, 2, 3, 4, 5].map(|i| found[i]);
             tracing::warn!(
                 nic = %config.name,
                 "the EEPROM file has the address \
@@ -557,9 +574,9 @@ fn make(
                 config.mac
             );
         }
-        chip.nvm = Some(image);
+        image = Some(found);
     }
-    let mut nic = e1000::new(chip);
+    let mut nic = make(image);
     let new = nic.control.take_nvm();
     let file = NvmFile::start(path, &config.name, new.as_deref())?;
     Ok((nic, Some(file)))

@@ -73,7 +73,7 @@ impl fmt::Debug for NicMac {
 pub enum ModelName {
     /// One of the 8254x family.
     E1000(e1000::Variant),
-    /// The 82576.
+    /// The 82576: its physical function, or its virtual ones.
     I82576,
 }
 
@@ -450,6 +450,8 @@ mod tests {
             assert!(error.contains(known.name()));
             assert_eq!(known.name().parse(), Ok(ModelName::E1000(known)));
         }
+        assert!(error.contains(ModelName::I82576.as_str()));
+        assert_eq!("82576".parse(), Ok(ModelName::I82576));
         assert_eq!("82540em".parse(), Ok(ModelName::default()));
     }
 }

@@ -24,7 +24,11 @@ pub struct Link {
 /// # Errors
 /// When the driver does not load or bind.
 pub fn load_driver(guest: &Guest, mac: &str) -> Result<String> {
-    guest.run("mp e1000")?;
+    load(guest, "e1000", mac)
+}
+
+fn load(guest: &Guest, driver: &str, mac: &str) -> Result<String> {
+    guest.run(&format!("mp {driver}"))?;
     Ok(guest.interface(mac, LONG)?)
 }
 
@@ -33,7 +37,15 @@ pub fn load_driver(guest: &Guest, mac: &str) -> Result<String> {
 /// # Errors
 /// When either fails.
 pub fn bring_up(guest: &Guest, mac: &str) -> Result<Link> {
-    let interface = load_driver(guest, mac)?;
+    bring_up_with(guest, "e1000", mac)
+}
+
+/// As [`bring_up`], with this stock driver.
+///
+/// # Errors
+/// When either fails.
+pub fn bring_up_with(guest: &Guest, driver: &str, mac: &str) -> Result<Link> {
+    let interface = load(guest, driver, mac)?;
     let address = dhcp(guest, &interface)?;
     Ok(Link { interface, address })
 }

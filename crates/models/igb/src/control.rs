@@ -178,7 +178,7 @@ impl Registers {
             }
             r::TCTL => {
                 store();
-                self.work.tx = true;
+                self.go_on();
             }
             id if CLOCK.contains(&id) => {
                 let bits = store();
@@ -347,8 +347,7 @@ impl Registers {
         let was_loopback = function.loopback.swap(loopback, Ordering::AcqRel);
         let was_up = function.link_up.swap(up, Ordering::AcqRel);
         if was_up != up || was_loopback != loopback {
-            self.work.rx = true;
-            self.work.tx = true;
+            self.go_on();
         }
         if was_up != up {
             self.raise(env, cause::LSC);
@@ -365,9 +364,14 @@ impl Registers {
             function.settle();
         }
         if may && !could {
-            self.work.tx = true;
-            self.work.rx = true;
+            self.go_on();
         }
+    }
+
+    /// What could not move may be able to.
+    fn go_on(&mut self) {
+        self.work.tx = true;
+        self.work.rx = true;
     }
 
     /// Registers that can be written in part keep their other bytes; for those that act on ones,
@@ -478,8 +482,7 @@ impl Control for Registers {
         // A function in D3 does no DMA.
         self.may_master = state.bus_master && !state.d3;
         self.update_master();
-        self.work.tx = true;
-        self.work.rx = true;
+        self.go_on();
     }
 
     fn tick(&mut self, env: &Env) {

@@ -23,6 +23,7 @@ mod function;
 mod irq;
 mod mailbox;
 mod nvm;
+mod pf;
 mod place;
 mod ptp;
 mod queue;
@@ -52,6 +53,7 @@ use model::{Control, Identity, Nic};
 
 use crate::function::Function;
 pub use crate::mailbox::Mailbox;
+pub use crate::pf::pf;
 pub use crate::vf::desk::{Desk, Event, Grant, Ruler};
 pub use crate::vf::regs::page as vf_registers;
 pub use crate::vf::vf;
@@ -65,11 +67,17 @@ pub const PF_QUEUES: usize = 16;
 /// Queues, in each direction, of a virtual function.
 pub const VF_QUEUES: usize = 2;
 
+/// Bytes of an NVM image.
+pub const NVM_LEN: usize = 2 * nvm::WORDS;
+
 /// What can be chosen of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Station address: of a PF as the NVM holds it when it is new, of a VF as its PF tells it.
     pub mac: [u8; 6],
+    /// The NVM's image, 512 little-endian words, as [`model::Control::take_nvm`] gave it; its address
+    /// counts, not `mac`. `None` for a new one. A VF has none.
+    pub nvm: Option<[u8; NVM_LEN]>,
     /// Whether the cable is in from the start.
     pub link: bool,
     /// How long auto-negotiation takes. Zero negotiates within the register access.
@@ -84,6 +92,7 @@ impl Config {
     pub const fn new(mac: [u8; 6]) -> Self {
         Self {
             mac,
+            nvm: None,
             link: true,
             negotiation: Duration::from_millis(10),
             true_fcs: true,

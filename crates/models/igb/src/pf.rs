@@ -1,0 +1,87 @@
+//! The physical function, put together.
+
+use std::sync::Arc;
+
+use model::{Bar, Identity, Msix, Nic, Places, Space, Work};
+
+use crate::control::Registers;
+use crate::function::{Function, Kind};
+use crate::irq::PF_MESSAGES;
+use crate::nvm::Nvm;
+use crate::reading::Reading;
+use crate::regs::{self, QUEUES};
+use crate::{BAR_MMIO, BAR_MSIX, Config, PF_QUEUES};
+
+/// PCI device id (§9.4.2).
+const DEVICE: u16 = 0x10c9;
+/// PCI subsystem id, below Intel's vendor id: a server adapter of one port.
+const SUBSYSTEM: u16 = 0xa03c;
+
+/// What the bus scan finds (§9.3 to §9.6). Not there: the flash BAR, the I/O BAR, and the
+/// capability of SR-IOV, which VMMs hide.
+fn identity() -> Identity {
+    let memory = |index, size| Bar {
+        index,
+        space: Space::Memory32,
+        size,
+    };
+    Identity {
+        model: "82576",
+        vendor: 0x8086,
+        device: DEVICE,
+        subsystem_vendor: 0x8086,
+        subsystem: SUBSYSTEM,
+        revision: 1,
+        class: [0x02, 0x00, 0x00],
+        bars: vec![
+            memory(BAR_MMIO, regs::WINDOW.into()),
+            memory(BAR_MSIX, 16 << 10),
+        ],
+        intx: true,
+        msi: 1,
+        msi_masking: true,
+        msix: Some(Msix {
+            vectors: PF_MESSAGES,
+            table_bar: BAR_MSIX,
+            table_offset: 0,
+            pba_bar: BAR_MSIX,
+            pba_offset: 0x2000,
+        }),
+        pm: true,
+        pme: 0,
+        pcie: true,
+        places: Places {
+            pm: 0x40,
+            msi: 0x50,
+            msix: 0x70,
+            pcie: 0xa0,
+        },
+        ..Identity::default()
+    }
+}
+
+/// A physical function fresh from power-up: bus mastering off, link standing if the cable is in.
+pub fn pf(config: &Config) -> Nic {
+    let function = Arc::new(Function::new(
+        Kind::Pf,
+        regs::table(),
+        &QUEUES,
+        PF_QUEUES,
+        config.true_fcs,
+    ));
+    let mut control = Registers {
+        function: Arc::clone(&function),
+        nvm: match &config.nvm {
+            Some(image) => Nvm::of_image(image),
+            None => Nvm::new(config.mac, DEVICE, SUBSYSTEM),
+        },
+        phy: gbe::phy::Phy::new(config.link, gbe::phy::Kind::Igp03, false),
+        reading: Reading::default(),
+        work: Work::default(),
+        negotiation: u64::try_from(config.negotiation.as_nanos()).unwrap_or(u64::MAX / 2),
+        phy_was_reset: true,
+        may_master: false,
+    };
+    control.power_up();
+    crate::nic(identity(), Box::new(control), function)
+}
