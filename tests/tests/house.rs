@@ -42,6 +42,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "igb",
         &[
             "frame",
+            "gbe",
             "guest-mem",
             "lease",
             "model",
