@@ -56,7 +56,7 @@ fn the_stock_vf_driver_gets_its_address_and_moves_traffic_out_and_to_its_neighbo
     assert_eq!(id.unwrap().trim(), "0x10ca");
     guests::dhcp(&guest, &a).unwrap();
     guests::ping_all(&guest, GATEWAY, 5).unwrap();
-    guests::round_trip(&guest, &guests::noise(1_000_000)).unwrap();
+    guests::round_trip(&guest, &guests::noise(300_000)).unwrap();
 
     // From one to the other, inside the chip.
     part(&guest, &b);
@@ -80,7 +80,7 @@ fn the_stock_vf_driver_gets_its_address_and_moves_traffic_out_and_to_its_neighbo
         )
         .unwrap();
     for direction in [guests::Direction::Out, guests::Direction::In] {
-        let rate = guests::tcp(&guest, "10.9.0.2", 5201, 4, direction).unwrap();
+        let rate = guests::tcp(&guest, "10.9.0.2", 5201, 1, direction).unwrap();
         assert!(rate > 0.0);
     }
 
@@ -95,7 +95,7 @@ fn the_stock_vf_driver_gets_its_address_and_moves_traffic_out_and_to_its_neighbo
     // VLANs and jumbo frames are asked of the mailbox too.
     guest
         .run(&format!(
-            "ip link set {a} mtu 9000; ip netns exec other ip link set {b} mtu 9000; \
+            "mp 8021q; ip link set {a} mtu 9000; ip netns exec other ip link set {b} mtu 9000; \
              ip link add link {a} name v7 type vlan id 7; ip addr add 10.7.0.1/24 dev v7; ip link set v7 up; \
              ip netns exec other ip link add link {b} name v7 type vlan id 7; \
              ip netns exec other ip addr add 10.7.0.2/24 dev v7; ip netns exec other ip link set v7 up"
