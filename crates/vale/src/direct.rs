@@ -14,7 +14,7 @@ use crate::Nanos;
 use crate::counters::{add, add_alone};
 use crate::forward::ONE_DOMAIN;
 use crate::guard::vlan_of;
-use crate::pools::only_port;
+use crate::pools::{Pools, only_port};
 use crate::port::{Blocked, Port};
 use crate::switch::{Shared, slot};
 use crate::table::Key;
@@ -112,7 +112,7 @@ impl Known {
         let changes = shared.table_changes();
         let pools = shared.pools()?;
         let ports = shared.ports();
-        if pools.foul(from.id, src, vlan).is_some() {
+        if Pools::foul(pools.of(from.id), src, vlan).is_some() {
             return None;
         }
         let to = &ports[only_port(&pools, &ports, from, dst, vlan)?];

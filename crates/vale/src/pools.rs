@@ -8,6 +8,7 @@
 //! A table is never changed: a new one takes its place, and a batch sees one or the other.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use wire::MacAddr;
@@ -139,13 +140,26 @@ pub(crate) enum Way {
     Nobody,
 }
 
+/// Whose an address is: nearly always one's; several's, where VLANs tell them apart.
+#[derive(Debug)]
+struct Owners {
+    first: usize,
+    others: Vec<usize>,
+}
+
+impl Owners {
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        std::iter::once(self.first).chain(self.others.iter().copied())
+    }
+}
+
 /// All pools of a switch.
 #[derive(Debug, Default)]
 pub(crate) struct Pools {
     /// Ascending.
     all: Vec<(PortId, Arc<Pool>)>,
-    /// Whose an address is; several's, where VLANs tell them apart.
-    stations: HashMap<Key, Vec<PortId>, Seed>,
+    /// Whose an address is, by places in `all`.
+    stations: HashMap<Key, Owners, Seed>,
     default: Option<PortId>,
     /// Somebody wants stations that are not its own.
     has_wanted: bool,
@@ -167,11 +181,18 @@ impl Pools {
             (Err(_), None) => {}
         }
         let mut pools = Pools::default();
-        for (id, pool) in all.iter().filter(|(_, pool)| pool.enabled) {
+        for (at, (id, pool)) in all.iter().enumerate().filter(|(_, (_, pool))| pool.enabled) {
             for mac in &pool.macs {
-                let owners = pools.stations.entry(key(*mac)).or_default();
-                if owners.last() != Some(id) {
-                    owners.push(*id);
+                match pools.stations.entry(key(*mac)) {
+                    Entry::Vacant(place) => {
+                        let others = Vec::new();
+                        place.insert(Owners { first: at, others });
+                    }
+                    Entry::Occupied(mut owners) => {
+                        if owners.get().iter().all(|other| other != at) {
+                            owners.get_mut().others.push(at);
+                        }
+                    }
                 }
             }
             if pool.default {
@@ -183,15 +204,16 @@ impl Pools {
         pools
     }
 
-    fn of(&self, port: PortId) -> Option<&Pool> {
+    /// The pool of a port. Ports without one lead to the wire.
+    pub(crate) fn of(&self, port: PortId) -> Option<&Pool> {
         let at = self.all.binary_search_by_key(&port, |(id, _)| *id).ok()?;
         Some(&self.all[at].1)
     }
 
-    /// What stands against a frame from this port. Ports without a pool lead to the wire, where all
-    /// addresses and VLANs are.
-    pub(crate) fn foul(&self, from: PortId, src: MacAddr, vlan: u16) -> Option<Foul> {
-        let pool = self.of(from)?;
+    /// What stands against a frame from a port with this pool. On the wire all addresses and VLANs
+    /// are.
+    pub(crate) fn foul(pool: Option<&Pool>, src: MacAddr, vlan: u16) -> Option<Foul> {
+        let pool = pool?;
         if !pool.enabled {
             Some(Foul::Disabled)
         } else if pool.check_mac && !pool.macs.contains(&src) {
@@ -205,12 +227,14 @@ impl Pools {
 
     /// Where a frame for a station goes.
     pub(crate) fn way(&self, from: &Port, dst: MacAddr, vlan: u16) -> Way {
-        let owners = self.stations.get(&key(dst)).map_or(&[][..], Vec::as_slice);
+        let owners = self.stations.get(&key(dst));
         let mut own = owners
-            .iter()
-            .filter(|id| self.of(**id).is_some_and(|pool| pool.in_vlan(vlan)));
+            .into_iter()
+            .flat_map(Owners::iter)
+            .map(|at| &self.all[at])
+            .filter(|(_, pool)| pool.in_vlan(vlan));
         match (own.next(), own.next()) {
-            (Some(id), None) if !self.has_wanted => {
+            (Some((id, _)), None) if !self.has_wanted => {
                 return if *id == from.id {
                     Way::Back
                 } else {
@@ -257,7 +281,7 @@ impl Pools {
     fn is_ours(&self, dst: MacAddr, vlan: u16) -> bool {
         let owners = self.stations.get(&key(dst));
         owners.is_some_and(|owners| {
-            let mut pools = owners.iter().filter_map(|id| self.of(*id));
+            let mut pools = owners.iter().map(|at| &self.all[at].1);
             pools.any(|pool| pool.in_vlan(vlan))
         })
     }

@@ -99,11 +99,20 @@ impl Scratch {
     /// The same for an on-chip switch: what pools may send, and who gets it.
     pub(super) fn look_up_pools(&mut self, pools: &Pools, from: &Port, ports: &[Arc<Port>]) {
         let wire = pools::only_uplink(ports);
+        let own = pools.of(from.id);
+        // Neighbours in a batch are most often of one flow, and of one sender.
+        let mut last_src = None;
+        let mut last_port = (from.id, None);
         for judged in &mut self.frames {
             if matches!(judged.route, Route::Nowhere(_)) {
                 continue;
             }
-            if let Some(foul) = pools.foul(from.id, judged.src.mac(), judged.vlan) {
+            let foul = match last_src {
+                Some((src, vlan, foul)) if (src, vlan) == (judged.src, judged.vlan) => foul,
+                _ => Pools::foul(own, judged.src.mac(), judged.vlan),
+            };
+            last_src = Some((judged.src, judged.vlan, foul));
+            if let Some(foul) = foul {
                 judged.route = Route::Nowhere(match foul {
                     Foul::Disabled => Refusal::PoolOff,
                     Foul::Source => Refusal::Spoofed,
@@ -113,10 +122,15 @@ impl Scratch {
             }
             if judged.route == Route::Everywhere(Flood::Unknown) {
                 judged.route = match pools.way(from, judged.dst.mac(), judged.vlan) {
-                    Way::Port(id) => match slot(ports, id) {
-                        Some(at) => Route::Port(at as u32),
-                        None => Route::Nowhere(Refusal::PortGone),
-                    },
+                    Way::Port(id) => {
+                        if last_port.0 != id {
+                            last_port = (id, slot(ports, id));
+                        }
+                        match last_port.1 {
+                            Some(at) => Route::Port(at as u32),
+                            None => Route::Nowhere(Refusal::PortGone),
+                        }
+                    }
                     Way::Back => Route::Nowhere(Refusal::Hairpin),
                     Way::Several => Route::Several,
                     Way::Wire => wire.map_or(Route::Uplinks, |at| Route::Port(at as u32)),
