@@ -4,13 +4,10 @@
 //! All of it is counted at a daemon with 82576s whose other end is a driver of a few lines, so that nothing is
 //! measured but the way from the tail register to the ring.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use drivers::igb::Igb;
 use serde_json::{Value, json};
-use vfio_user::codec::region;
-use vfio_user::guest_mem::Prot;
-use vfio_user::{Client, ClientError, SharedMem};
 
 use crate::error::{Error, Result};
 use crate::fabric::{Fabric, delta};
@@ -26,27 +23,10 @@ const BURSTS: [u32; 2] = [1, 32];
 /// The ways a tail reaches the NIC.
 const WAYS: [&str; 2] = ["trap", "page"];
 
-const RING: u32 = 256;
-const IOVA: u64 = 0x100_0000;
-const BUFFER: usize = 0x2000;
-const RAM: usize = 0x4000;
-const SIZE: u32 = 60;
+/// Bytes of a frame.
+const SIZE: usize = 60;
 /// How long a frame may take to be sent.
 const MOMENT: Duration = Duration::from_secs(10);
-
-/// Registers of queue 0 and of all (82576 datasheet §8).
-mod reg {
-    pub const CTRL: u64 = 0x0;
-    pub const STATUS: u64 = 0x8;
-    pub const TCTL: u64 = 0x400;
-    pub const PAGE: u64 = 0x3000;
-    pub const TDBAL: u64 = 0x3800;
-    pub const TDBAH: u64 = 0x3804;
-    pub const TDLEN: u64 = 0x3808;
-    pub const TDH: u64 = 0x3810;
-    pub const TDT: u64 = 0x3818;
-    pub const TXDCTL: u64 = 0x3828;
-}
 
 fn seconds(options: &Options) -> f64 {
     if options.quick { 0.5 } else { 2.0 }
@@ -62,108 +42,28 @@ pub fn estimate(options: &Options) -> f64 {
     30.0 + busy + (WAYS.len() * COUNTS.len()) as f64 * (idle(options) + 2.0)
 }
 
-/// A driver that sends on queue 0, with interrupts off.
-struct Sender {
-    client: Client,
-    page: Option<SharedMem>,
-    ram: SharedMem,
-    tail: u32,
-}
-
-fn gone(error: ClientError) -> Error {
+fn gone(error: drivers::BusError) -> Error {
     Error::Tool {
         tool: "the 82576's driver",
         what: error.to_string(),
     }
 }
 
-impl Sender {
-    fn connect(fabric: &Fabric, number: usize, shared: bool) -> Result<Self> {
-        let mut client = Client::connect(fabric.socket(number)).map_err(gone)?;
-        let region = client.region_info(0).map_err(gone)?;
-        let area = region.areas.iter().find(|area| area.offset == reg::PAGE);
-        let page = match area.filter(|_| shared) {
-            Some(area) => Some(region.map(area).map_err(gone)?),
-            None => None,
-        };
-        if shared && page.is_none() {
-            return Err(Error::Usage("the daemon shares no doorbells".into()));
+/// Rings once for `burst` frames and waits until the last has been sent.
+fn send(igb: &mut Igb, burst: u32) -> Result<()> {
+    igb.send(&[0xff; SIZE], burst).map_err(gone)?;
+    let until = Instant::now() + MOMENT;
+    while !igb.all_sent() {
+        if Instant::now() > until {
+            return Err(Error::Usage("a frame was never sent".into()));
         }
-        let ram = SharedMem::new("ram", RAM).map_err(Error::io("make memory"))?;
-        client
-            .dma_map(IOVA, &ram, 0, RAM as u64, Prot::RW)
-            .map_err(gone)?;
-        let command = 6u16.to_le_bytes();
-        client
-            .region_write(region::CONFIG, 4, &command)
-            .map_err(gone)?;
-        let mut sender = Self {
-            client,
-            page,
-            ram,
-            tail: 0,
-        };
-        sender.start()?;
-        Ok(sender)
+        std::thread::yield_now();
     }
+    Ok(())
+}
 
-    fn start(&mut self) -> Result<()> {
-        self.write(reg::CTRL, 1 << 6)?;
-        let until = Instant::now() + MOMENT;
-        while self.client.read_u32(0, reg::STATUS).map_err(gone)? & 2 == 0 {
-            if Instant::now() > until {
-                return Err(Error::Usage("the NIC gets no link".into()));
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        self.write(reg::TDBAL, IOVA as u32)?;
-        self.write(reg::TDBAH, 0)?;
-        self.write(reg::TDLEN, RING * 16)?;
-        self.write(reg::TDH, 0)?;
-        self.write(reg::TDT, 0)?;
-        self.write(reg::TXDCTL, 1 << 25)?;
-        self.write(reg::TCTL, 2)?;
-        // Answered after all of that.
-        self.client.read_u32(0, reg::STATUS).map_err(gone)?;
-        let frame: Vec<u8> = [0xff; 6].into_iter().chain(2..SIZE as u8 - 4).collect();
-        self.ram.write(BUFFER, &frame);
-        Ok(())
-    }
-
-    fn write(&mut self, at: u64, value: u32) -> Result<()> {
-        match &self.page {
-            Some(page) if (reg::PAGE..reg::PAGE + 0x1000).contains(&at) => {
-                page.store_u32((at - reg::PAGE) as usize, value, Ordering::Release);
-                Ok(())
-            }
-            _ => self.client.post_u32(0, at, value).map_err(gone),
-        }
-    }
-
-    /// Rings once for `burst` frames and waits until the last has been sent.
-    fn send(&mut self, burst: u32) -> Result<()> {
-        let mut last = 0;
-        for _ in 0..burst {
-            last = 16 * self.tail as usize;
-            // Advanced data descriptor: EOP, IFCS, RS, DEXT (§7.2.2.3).
-            let command = 1 << 24 | 1 << 25 | 1 << 27 | 1 << 29 | 3 << 20 | SIZE;
-            let words = [IOVA as u32 + BUFFER as u32, 0, command, SIZE << 14];
-            for (word, value) in words.into_iter().enumerate() {
-                self.ram
-                    .store_u32(last + 4 * word, value, Ordering::Relaxed);
-            }
-            self.tail = (self.tail + 1) % RING;
-        }
-        self.write(reg::TDT, self.tail)?;
-        let until = Instant::now() + MOMENT;
-        while self.ram.load_u32(last + 12, Ordering::Acquire) & 1 == 0 {
-            if Instant::now() > until {
-                return Err(Error::Usage("a frame was never sent".into()));
-            }
-            std::thread::yield_now();
-        }
-        Ok(())
-    }
+fn connect(fabric: &Fabric, number: usize, way: &str) -> Result<Igb> {
+    Igb::connect(fabric.socket(number), way == "page").map_err(gone)
 }
 
 fn fabric(options: &Options, way: &str, count: usize) -> Result<Fabric> {
@@ -188,14 +88,14 @@ pub fn run(options: &Options) -> Result<Report> {
     for way in WAYS {
         for burst in BURSTS {
             let fabric = fabric(options, way, 1)?;
-            let sender = Sender::connect(&fabric, 0, way == "page")?;
-            towns.push((fabric, sender, burst));
+            let igb = connect(&fabric, 0, way)?;
+            towns.push((fabric, igb, burst));
             columns.push(Column::new(format!("{way}, bursts of {burst}")));
         }
     }
     in_turns(&mut quiet, options.rounds(), &mut columns, |i| {
-        let (fabric, sender, burst) = &mut towns[i];
-        busy(fabric, sender, *burst, seconds(options))
+        let (fabric, igb, burst) = &mut towns[i];
+        busy(fabric, igb, *burst, seconds(options))
     })?;
     drop(towns);
     let mut rest = Vec::new();
@@ -212,14 +112,14 @@ pub fn run(options: &Options) -> Result<Report> {
     Ok(page.finish(&quiet))
 }
 
-fn busy(fabric: &Fabric, sender: &mut Sender, burst: u32, seconds: f64) -> Result<Reading> {
+fn busy(fabric: &Fabric, igb: &mut Igb, burst: u32, seconds: f64) -> Result<Reading> {
     let before = fabric.counters()?;
     let cpu = fabric.cpu();
     let until = Instant::now() + Duration::from_secs_f64(seconds);
     let (mut frames, mut waits) = (0u64, Vec::new());
     while Instant::now() < until {
         let start = Instant::now();
-        sender.send(burst)?;
+        send(igb, burst)?;
         waits.push(start.elapsed().as_secs_f64() * 1e6);
         frames += u64::from(burst);
     }
@@ -239,7 +139,7 @@ fn busy(fabric: &Fabric, sender: &mut Sender, burst: u32, seconds: f64) -> Resul
 /// Functions with a queue that is on and nothing to do.
 fn resting(options: &Options, way: &str, count: usize) -> Result<Reading> {
     let fabric = fabric(options, way, count)?;
-    let guests = (0..count).map(|number| Sender::connect(&fabric, number, way == "page"));
+    let guests = (0..count).map(|number| connect(&fabric, number, way));
     let mut guests = guests.collect::<Result<Vec<_>>>()?;
     // Until all are as idle as can be.
     std::thread::sleep(Duration::from_millis(1500));
@@ -253,7 +153,7 @@ fn resting(options: &Options, way: &str, count: usize) -> Result<Reading> {
     // The first frame after it.
     let start = Instant::now();
     if let Some(guest) = guests.last_mut() {
-        guest.send(1)?;
+        send(guest, 1)?;
     }
     Ok(Reading {
         value: share,

@@ -12,6 +12,7 @@
 
 mod bus;
 pub mod e1000;
+pub mod igb;
 pub mod igbvf;
 mod model_bus;
 mod socket_bus;

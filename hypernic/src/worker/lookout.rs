@@ -259,10 +259,14 @@ mod tests {
         while let Some(due) = lookout.due().filter(|due| *due < end) {
             *now = due.max(*now);
             wakes += 1;
-            let calls = Cell::new(0);
+            let calls = Cell::new(0u32);
             let clock = || {
                 calls.set(calls.get() + 1);
-                *now + if calls.get() % 2 == 0 { cost } else { 0 }
+                *now + if calls.get().is_multiple_of(2) {
+                    cost
+                } else {
+                    0
+                }
             };
             lookout.look(*now, clock, &mut rung);
             *now += cost;
