@@ -101,6 +101,10 @@ pub struct Run {
     /// The other end of the cable offers pause frames.
     #[arg(long)]
     pub pause: bool,
+    /// For a guest with one processor that is sent more than it can read: frames in portions of 92, and time
+    /// for its programs between them, while it sends nothing itself.
+    #[arg(long)]
+    pub portions: bool,
     /// Offer a Communication Status Block (subsystem id 1101h) to drivers that know it: tails, heads and
     /// wishes for interrupts in shared memory in place of register accesses.
     #[arg(long)]
@@ -213,6 +217,7 @@ impl Run {
                 moderation: self.moderation,
                 eeprom: eeproms.next(),
                 pause: self.pause,
+                portions: self.portions,
                 csb: self.csb,
                 doorbell: self.doorbell,
                 mac_lock: self.mac_lock,

@@ -87,6 +87,8 @@ pub struct NicConfig {
     pub eeprom: Option<PathBuf>,
     /// The partner at the other end of the NIC's cable offers pause frames.
     pub pause: bool,
+    /// A guest that only receives gets frames in portions, and its programs time between them.
+    pub portions: bool,
     /// The NIC offers a Communication Status Block to drivers that know it.
     pub csb: bool,
     /// How the guest tells it that a ring has changed.
@@ -155,6 +157,8 @@ struct RawNic {
     eeprom: Option<Spanned<PathBuf>>,
     #[serde(default)]
     pause: bool,
+    #[serde(default)]
+    portions: bool,
     #[serde(default)]
     csb: bool,
     #[serde(default)]
@@ -363,6 +367,7 @@ impl RawHost {
                 moderation: raw.moderation,
                 eeprom: raw.eeprom.map(Spanned::into_inner),
                 pause: raw.pause,
+                portions: raw.portions,
                 csb: raw.csb,
                 doorbell: raw.doorbell,
                 mac_lock: raw.mac_lock,

@@ -518,6 +518,7 @@ fn make(
             let chip = e1000::Config {
                 variant,
                 pause: config.pause,
+                portions: config.portions,
                 csb: config.csb,
                 csb_poll: config.busy_poll,
                 moderation: match config.moderation {
@@ -534,7 +535,11 @@ fn make(
             Ok((vf, None))
         }
         (ModelName::I82576, None) => {
-            for (given, what) in [(config.csb, "csb"), (config.pause, "pause")] {
+            for (given, what) in [
+                (config.csb, "csb"),
+                (config.pause, "pause"),
+                (config.portions, "portions"),
+            ] {
                 if given {
                     return Err(format!(
                         "the 82576 has no {what}: leave it out, or choose model = \"e1000\""

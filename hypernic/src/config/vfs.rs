@@ -209,6 +209,7 @@ pub(super) fn expand(
             moderation: Moderation::Guest,
             eeprom: None,
             pause: false,
+            portions: false,
             csb: false,
             doorbell: raw.doorbell,
             mac_lock: false,

@@ -427,9 +427,14 @@ impl Control for Registers {
     }
 
     fn tick(&mut self, env: &Env) {
-        let due = self.shared.irq.lock().tick(env);
+        let due = {
+            let mut irq = self.shared.irq.lock();
+            let due = irq.tick(env);
+            self.shared.allow(&irq);
+            due
+        };
         self.work.tx |= due.look || due.csb;
-        self.work.rx |= due.csb;
+        self.work.rx |= due.csb || due.rested;
         if due.link {
             self.phy.negotiation_done();
             self.update_link(env);

@@ -8,6 +8,7 @@ use model::{Env, Nanos};
 
 use crate::Moderation;
 use crate::bits::cause;
+use crate::ration::Ration;
 use crate::relief::Relief;
 
 /// Unit of RDTR, RADV, TIDV and TADV (manual §13.4.30).
@@ -52,6 +53,8 @@ pub(crate) struct Irq {
     pub(crate) gate: Option<u32>,
     /// What the guest is spared.
     pub(crate) relief: Relief,
+    /// How much it is given at once.
+    pub(crate) ration: Ration,
     /// Times the line went up.
     pub(crate) raised: u64,
 }
@@ -94,6 +97,8 @@ pub(crate) struct Due {
     pub look: bool,
     /// Both sides are to look into the guest's CSB.
     pub csb: bool,
+    /// The guest has had its rest: frames that wait may go to it.
+    pub rested: bool,
 }
 
 /// What a batch of sent or received frames asks of the interrupt logic.
@@ -119,8 +124,11 @@ pub(crate) struct Event {
 
 impl Irq {
     /// Interrupt logic that follows the chip to the letter, or takes liberties with its timing.
-    pub(crate) fn new(mode: Moderation) -> Self {
-        let mut irq = Self::default();
+    pub(crate) fn new(mode: Moderation, portions: bool) -> Self {
+        let mut irq = Self {
+            ration: Ration::new(portions),
+            ..Self::default()
+        };
         irq.relief.mode = mode;
         irq
     }
@@ -139,6 +147,9 @@ impl Irq {
         let value = std::mem::take(&mut self.icr);
         if self.relief.mode == Moderation::Adaptive {
             self.relief.acknowledged(env.clock.now());
+        }
+        if self.line && self.ration.on {
+            self.ration.acknowledged(env.clock.now());
         }
         if value != 0 {
             self.apply(env);
@@ -176,13 +187,20 @@ impl Irq {
     }
 
     pub(crate) fn unmask(&mut self, env: &Env, bits: u32) {
+        let off = self.ims & RECEIVED == 0;
         self.ims |= bits & cause::ALL;
         self.relief.looked();
+        if off && self.ims & RECEIVED != 0 && self.ration.on {
+            self.ration.ended(env.clock.now());
+        }
         self.apply(env);
     }
 
     pub(crate) fn mask_off(&mut self, env: &Env, bits: u32) {
         self.ims &= !bits;
+        if bits & RECEIVED != 0 && self.ims & RECEIVED == 0 {
+            self.ration.masked();
+        }
         self.apply(env);
     }
 
@@ -198,6 +216,11 @@ impl Irq {
         }
         self.relief.received(event.filled, event.left);
         self.batch(env, event, cause::RXT0, true);
+        // A driver with a CSB knows better itself.
+        if self.ration.on && self.gate.is_none() && self.ration.received(event.filled) {
+            self.ration.begin(env.clock.now());
+            self.arm(env);
+        }
         self.icr
     }
 
@@ -207,6 +230,9 @@ impl Irq {
             self.tx.start(env.clock.now(), event.packet, event.absolute);
         }
         self.relief.sent(event.sent, event.ring);
+        if event.sent > 0 {
+            self.ration.sent();
+        }
         self.batch(env, event, cause::TXDW, false);
         self.icr
     }
@@ -330,8 +356,14 @@ impl Irq {
         if csb {
             self.second = None;
         }
+        let rested = self.ration.tick(now);
         self.apply(env);
-        Due { link, look, csb }
+        Due {
+            link,
+            look,
+            csb,
+            rested,
+        }
     }
 
     /// Back to the state after CTRL.RST. The PHY's own timer goes on.
@@ -341,6 +373,7 @@ impl Irq {
         self.itr = 0;
         self.last = None;
         self.relief.reset();
+        self.ration = Ration::new(self.ration.on);
         self.rx.stop();
         self.tx.stop();
         self.look = None;
@@ -378,6 +411,11 @@ impl Irq {
                 }
             }
         }
+        self.arm(env);
+    }
+
+    /// Puts the timer where the next deadline is.
+    fn arm(&mut self, env: &Env) {
         let next = self.next();
         if next != self.armed {
             self.armed = next;
@@ -396,6 +434,7 @@ impl Irq {
             self.link,
             self.look,
             self.second,
+            self.ration.rest,
         ];
         all.into_iter().flatten().min()
     }

@@ -28,6 +28,7 @@ mod offer;
 mod packet_buffer;
 mod place;
 mod publish;
+mod ration;
 pub mod regs;
 mod relief;
 mod rx;
@@ -86,6 +87,9 @@ pub struct Config {
     pub true_fcs: bool,
     /// When interrupts are raised.
     pub moderation: Moderation,
+    /// A guest that only receives, and whose driver polls without end, gets its frames in portions, and its
+    /// programs time between them.
+    pub portions: bool,
     /// What becomes of frames when the packet FIFO is full.
     pub full_fifo: FullFifo,
     /// Offer the Communication Status Block of the e1000 that netmap's authors extended: subsystem id
@@ -139,6 +143,7 @@ impl Config {
             true_fcs: true,
             moderation: Moderation::Guest,
             full_fifo: FullFifo::Wait,
+            portions: false,
             csb: false,
             csb_poll: Duration::ZERO,
             obey_pause: true,

@@ -91,6 +91,10 @@ impl Rx<'_, '_> {
         let each = |frame: Frame<'_>| (frame.len().max(MIN_FRAME) + 8).div_ceil(size);
         let need: usize = segments.iter().map(each).sum();
         let possible = need < self.ring.len as usize;
+        if self.free > 0 {
+            // Large frames come whole; they are few.
+            self.free += std::mem::take(&mut self.rationed);
+        }
         let fits = state.fifo.is_empty() && need <= self.free as usize;
         let lens = || segments.iter().map(|frame| frame.len() + 4);
         if !fits && !state.fifo.has_room(&self.shared.file, lens()) && possible {

@@ -285,9 +285,12 @@ impl Rx<'_, '_> {
         let shared = self.shared;
         let moved = std::mem::take(&mut self.moved);
         let missed = self.account.missed > 0;
-        if self.waited > 0 {
-            count_alone(&shared.counters.rx_no_buffer, self.waited);
-            let waited = std::mem::take(&mut self.waited);
+        let waited = std::mem::take(&mut self.waited);
+        if waited > 0 && self.rationed > 0 {
+            // There are buffers: the guest is not told otherwise.
+            count_alone(&shared.counters.rx_rationed, waited);
+        } else if waited > 0 {
+            count_alone(&shared.counters.rx_no_buffer, waited);
             self.account.tally.add(Stat::Rnbc, waited);
         }
         if moved {
@@ -320,7 +323,12 @@ impl Rx<'_, '_> {
             }
         }
         if event.now != 0 || event.delayed {
-            let causes = self.shared.irq.lock().received(env, event);
+            let causes = {
+                let mut irq = self.shared.irq.lock();
+                let causes = irq.received(env, event);
+                self.shared.allow(&irq);
+                causes
+            };
             if let Some(page) = self.page.as_ref().and_then(|page| page.wanted()) {
                 page.store(at::HOST_ISR, causes);
             }

@@ -46,7 +46,7 @@ const BURST: Nanos = 2;
 
 /// ap_bufs: frames that the application has room for. A socket of Linux has 212992 bytes by default
 /// (net.core.rmem_default), and a frame of MTU size takes 2304 of them.
-const APPLICATION: u32 = 92;
+pub(crate) const APPLICATION: u32 = 92;
 /// r, as two numbers: what the paper calls about 20 % for the hypervisor's intervention.
 const REDUNDANCY: (u32, u32) = (6, 5);
 

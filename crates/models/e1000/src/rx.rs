@@ -134,7 +134,8 @@ impl Receive for Receiver {
         if state.fifo.is_empty() && !shared.csb.is_set() {
             // Nothing waits here; somebody may wait for room.
             let ring = Ring::read(&shared.file, &RING);
-            let room = ring.is_none_or(|ring| free(&mut state, &ring) > 0);
+            let room =
+                ring.is_none_or(|ring| unused(&mut state, &ring).min(shared.allowance()) > 0);
             drop(state);
             if room || !shared.rx_enabled() {
                 shared.wake_any_waiters();
@@ -302,8 +303,8 @@ pub(crate) fn deliver(shared: &Shared, env: &Env, batch: &Batch<'_>, picks: &[u1
     dealt
 }
 
-/// Descriptors of `ring` that may be given out.
-fn free(state: &mut RxGuard<'_>, ring: &Ring) -> u32 {
+/// Descriptors of `ring` that are not given out.
+fn unused(state: &mut RxGuard<'_>, ring: &Ring) -> u32 {
     if state.is_out() && state.is_full() {
         0
     } else {
@@ -342,6 +343,8 @@ pub(crate) struct Rx<'a, 'v> {
     pub obeys: bool,
     pub account: Account,
     pub waited: u64,
+    /// Descriptors that are kept back, to leave the guest time.
+    pub rationed: u32,
     /// The FIFO's registers are no longer true.
     pub moved: bool,
     /// What the last pause frame asked for.
@@ -373,6 +376,7 @@ impl<'a, 'v> Rx<'a, 'v> {
             obeys: false,
             account: Account::default(),
             waited: 0,
+            rationed: 0,
             moved: false,
             pause: None,
             run: Run::default(),
@@ -403,7 +407,9 @@ impl<'a, 'v> Rx<'a, 'v> {
     /// Looks at the registers, with the lock just taken.
     pub(crate) fn begin(&mut self, state: &mut RxGuard<'_>, ring: Ring) {
         let file = &self.shared.file;
-        self.free = free(state, &ring);
+        let unused = unused(state, &ring);
+        self.free = unused.min(self.shared.allowance());
+        self.rationed = unused - self.free;
         self.ring = Ring {
             head: ring.behind(state.leased),
             ..ring

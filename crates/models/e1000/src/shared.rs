@@ -4,7 +4,7 @@
 //! under `irq` but the interrupt pin and the timer, and nothing that could call back into it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use frame::Wake;
 use model::Env;
@@ -57,6 +57,8 @@ counters! {
     rx_desc_fetched,
     /// Frames that waited in the packet FIFO because no receive descriptor was free.
     rx_no_buffer,
+    /// Frames that waited there for the guest's sake: it is to have time for those it has.
+    rx_rationed,
     /// Times the packet FIFO was full too and a sender had to keep its frames.
     rx_back_pressure,
     /// Frames lost because the packet FIFO was full.
@@ -130,6 +132,8 @@ pub(crate) fn count_alone(counter: &AtomicU64, n: u64) {
 pub(crate) struct Shared {
     pub file: File,
     pub irq: Mutex<Irq>,
+    /// Frames that the guest may be given at once. Changed under the lock of `irq`.
+    pub allowance: AtomicU32,
     pub stats: Stats,
     pub counters: Counters,
     /// Its lock is innermost, beside that of `irq`.
@@ -164,7 +168,8 @@ impl Shared {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             file: File::new(r::table()),
-            irq: Mutex::new(Irq::new(config.moderation)),
+            irq: Mutex::new(Irq::new(config.moderation, config.portions)),
+            allowance: AtomicU32::new(u32::MAX),
             stats: Stats::default(),
             counters: Counters::default(),
             packet_buffer: PacketBuffer::default(),
@@ -228,7 +233,22 @@ impl Shared {
         tx.reset();
         rx.reset();
         self.flow.reset();
-        self.irq.lock().reset(env);
+        let mut irq = self.irq.lock();
+        irq.reset(env);
+        self.allow(&irq);
+    }
+
+    /// Frames that the guest may be given at once; each takes a descriptor or more.
+    #[inline]
+    pub(crate) fn allowance(&self) -> u32 {
+        self.allowance.load(Ordering::Relaxed)
+    }
+
+    /// Makes that what `irq` says.
+    #[inline]
+    pub(crate) fn allow(&self, irq: &Irq) {
+        self.allowance
+            .store(irq.ration.portion(), Ordering::Relaxed);
     }
 
     /// Wakes all who wait for room.

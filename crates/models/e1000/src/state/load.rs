@@ -19,6 +19,7 @@ use crate::flow::owed;
 use crate::io::{ADDRESS_BITS, Window};
 use crate::irq::{Delay, Irq};
 use crate::packet_buffer;
+use crate::ration::Ration;
 use crate::regs as r;
 use crate::relief::{MOST_GAP, Relief};
 use crate::shared::Shared;
@@ -139,10 +140,13 @@ impl Registers {
             *ten_bits,
             "no such speed",
         )?;
-        let moderation = shared.irq.lock().relief.mode;
+        let configured = {
+            let irq = shared.irq.lock();
+            (irq.relief.mode, irq.ration.on)
+        };
         let negotiation = i64::try_from(self.negotiation).unwrap_or(i64::MAX);
         let most = negotiation.max(NEGOTIATION);
-        let irq = load_interrupts(interrupts, &words, env.clock.now(), moderation, most)?;
+        let irq = load_interrupts(interrupts, &words, env.clock.now(), configured, most)?;
 
         // Nothing fails from here on.
         let mut tx = shared.tx.lock();
@@ -181,10 +185,13 @@ impl Registers {
         // What it said in a CSB, it says again, whatever the state asks for.
         self.work = Work {
             tx: *tx_work || *unfinished || csb[0] != 0,
-            rx: *rx_work || csb[0] != 0,
+            // Nor does it wait for a guest to have its rest.
+            rx: *rx_work || csb[0] != 0 || !rx.fifo.is_empty(),
         };
-        irq.replace(&mut shared.irq.lock(), env);
-        drop((tx, rx));
+        let mut old = shared.irq.lock();
+        irq.replace(&mut old, env);
+        shared.allow(&old);
+        drop((old, tx, rx));
         // Whoever waited for room in what was there before asks again.
         shared.wake_waiters();
         Ok(())
@@ -484,7 +491,7 @@ fn load_interrupts(
     state: &v1::Interrupts,
     words: &[(Found, u32)],
     now: Nanos,
-    mode: Moderation,
+    (mode, portions): (Moderation, bool),
     negotiation_most: i64,
 ) -> Result<Irq, StateError> {
     let v1::Interrupts {
@@ -553,6 +560,7 @@ fn load_interrupts(
         gate: None,
         armed: None,
         relief,
+        ration: Ration::new(portions),
         raised: 0,
     })
 }

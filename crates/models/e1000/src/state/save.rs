@@ -43,6 +43,7 @@ impl Registers {
         let Shared {
             file,
             irq,
+            allowance: _, // follows from what it waits for
             stats,
             counters: _, // the process's
             packet_buffer: PacketBuffer { bytes },
@@ -338,6 +339,7 @@ fn save_interrupts(irq: &Irq, now: Nanos) -> v1::Interrupts {
         gate: _,   // so it is asked anew
         armed: _,  // the first of the deadlines
         relief,
+        ration: _, // whoever loads it begins anew
         raised: _, // a counter for people
     } = irq;
     let time = |t: &Option<Nanos>| t.map(|t| relative(t, now));
