@@ -450,9 +450,18 @@ impl Bed {
 /// # Errors
 /// When it does not say.
 pub fn sums(daemon: &Daemon) -> Result<BTreeMap<String, u64>> {
+    sums_without(daemon, "")
+}
+
+/// As [`sums`], without those of the NIC (or whatever it is) of a name.
+///
+/// # Errors
+/// When the daemon does not answer.
+pub fn sums_without(daemon: &Daemon, name: &str) -> Result<BTreeMap<String, u64>> {
     let answer = fabric::ask(daemon)?;
     let mut sums = BTreeMap::new();
-    for section in answer["counters"].as_array().into_iter().flatten() {
+    let sections = answer["counters"].as_array().into_iter().flatten();
+    for section in sections.filter(|s| s["name"] != name) {
         for (name, value) in section["values"].as_object().into_iter().flatten() {
             *sums.entry(name.clone()).or_default() += value.as_u64().unwrap_or(0);
         }

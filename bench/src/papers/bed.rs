@@ -1,7 +1,7 @@
 //! Two guests with the same NICs, pairwise on networks of their own: ours over TAPs, ours on the switch, QEMU's e1000
 //! and virtio-net over TAPs. TAPs stand on a bridge with an address of the host, as in the papers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use rig::{Daemon, Guest, GuestConfig, Kernel, Netdev, Netns, Nic, Rig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::lan::{Driver, LANS, Lan, Way};
+use super::lan::{Driver, LANS, Lan, Setup, Way};
 use super::work;
-use crate::bed::{Delta, sums};
+use crate::bed::{Delta, sums_without};
 use crate::error::{Error, Result};
 
 /// The limit of things that take a moment.
@@ -28,8 +28,10 @@ pub struct Bed {
     daemons: Vec<(Lan, Daemon)>,
     interfaces: BTreeMap<(Lan, usize), String>,
     driver: Option<Driver>,
-    /// Segmentation offloads as they were set last.
-    offloads: BTreeMap<Lan, bool>,
+    /// Segmentation offloads and what else the guests have set, as it was set last.
+    tuned: BTreeMap<Lan, (bool, Setup)>,
+    /// NICs that are down, as their interrupts would disturb others.
+    down: BTreeSet<Lan>,
     hypernic: PathBuf,
     scratch: TempDir,
     _server: Daemon,
@@ -47,7 +49,7 @@ impl Bed {
             .prefix("hypernic-bench-")
             .tempdir()
             .map_err(Error::io("make a scratch folder"))?;
-        for lan in LANS.into_iter().filter(|lan| *lan != Lan::Vale) {
+        for lan in LANS.into_iter().filter(|lan| !lan.switched()) {
             network(&netns, lan)?;
         }
         let mut daemons = Vec::new();
@@ -68,7 +70,7 @@ impl Bed {
             }
             for lan in LANS.into_iter().filter(|lan| guest < lan.guests()) {
                 let nic = nic(scratch.path(), lan, guest);
-                config = config.nic(nic.addr(&format!("{:x}", 5 + lan.number())));
+                config = config.nic(nic.addr(&format!("{:x}", lan.slot())));
             }
             configs.push(config.args(["-D".into(), trace(scratch.path(), guest).into_os_string()]));
         }
@@ -84,7 +86,8 @@ impl Bed {
             daemons,
             interfaces: BTreeMap::new(),
             driver: None,
-            offloads: BTreeMap::new(),
+            tuned: BTreeMap::new(),
+            down: BTreeSet::new(),
             hypernic: hypernic.to_owned(),
             scratch,
             _server: server,
@@ -112,7 +115,8 @@ impl Bed {
             return Ok(());
         }
         self.driver = None;
-        self.offloads.retain(|lan, _| !lan.e1000());
+        self.tuned.retain(|lan, _| !lan.e1000());
+        self.down.clear();
         let parameters = driver.parameters();
         self.set_up(
             &format!("rmmod e1000 2>/dev/null; mp e1000 {parameters}"),
@@ -155,6 +159,8 @@ impl Bed {
             for lan in lans(index) {
                 let far = match lan {
                     Lan::Vale => lan.address(1 - index),
+                    // Nobody is there yet.
+                    Lan::Switch => continue,
                     _ => lan.host(),
                 };
                 let ping = format!("ping -c 1 -W 1 {far} >/dev/null");
@@ -177,13 +183,22 @@ impl Bed {
             .ok_or_else(|| Error::Usage(format!("guest {guest} has no NIC {lan:?}")))
     }
 
-    /// Sets segmentation offloads on all NICs of a network, and the host's on its bridge.
+    /// Sets segmentation offloads on all NICs of a network, and the host's on its bridge, and what else the guests set
+    /// up; takes those down whose interrupts come by the same line.
     ///
     /// # Errors
     /// When a driver refuses.
-    pub fn tune(&mut self, lan: Lan, offloads: bool) -> Result<()> {
-        if self.offloads.get(&lan) == Some(&offloads) {
+    pub fn tune(&mut self, lan: Lan, offloads: bool, setup: Setup) -> Result<()> {
+        self.alone(lan)?;
+        let before = self.tuned.get(&lan).copied();
+        if before == Some((offloads, setup)) {
             return Ok(());
+        }
+        let was = before.map_or(Setup::Usual, |b| b.1);
+        if was != setup {
+            for guest in 0..lan.guests() {
+                self.set(lan, guest, setup)?;
+            }
         }
         let word = if offloads { "on" } else { "off" };
         for guest in 0..lan.guests() {
@@ -191,7 +206,7 @@ impl Bed {
             let command = format!("ethtool -K {interface} tso {word} gso {word} gro {word}");
             self.guests[guest].run(&command)?;
         }
-        if lan != Lan::Vale {
+        if !lan.switched() {
             let mut command = self.netns.tool(&self.rig, "ethtool")?;
             command.args(["-K", &lan.bridge(), "tso", word, "gso", word]);
             let out = command.output().map_err(Error::io("run ethtool"))?;
@@ -200,7 +215,48 @@ impl Bed {
                 return Err(Error::tool("ethtool", &why));
             }
         }
-        self.offloads.insert(lan, offloads);
+        self.tuned.insert(lan, (offloads, setup));
+        Ok(())
+    }
+
+    fn set(&self, lan: Lan, guest: usize, setup: Setup) -> Result<()> {
+        let interface = self.interface(lan, guest)?;
+        let (ring, threaded) = match setup {
+            Setup::Usual => (256, 0),
+            Setup::Ring => (4096, 0),
+            Setup::Threaded => (256, 1),
+        };
+        self.guests[guest].run(&format!(
+            "echo {threaded} >/sys/class/net/{interface}/threaded || exit 1; \
+             ethtool -g {interface} | grep '^RX:' | tail -n 1 | grep -q '[^0-9]{ring}$' || \
+             ethtool -G {interface} rx {ring}"
+        ))?;
+        self.carrier(lan, guest)
+    }
+
+    /// Waits for a guest's link.
+    fn carrier(&self, lan: Lan, guest: usize) -> Result<()> {
+        let interface = self.interface(lan, guest)?;
+        let up = format!("grep -q 1 /sys/class/net/{interface}/carrier");
+        Ok(self.guests[guest].wait_for(&up, MOMENT)?)
+    }
+
+    /// Takes a network's NICs up, and those down whose interrupts come by the same line.
+    fn alone(&mut self, lan: Lan) -> Result<()> {
+        for other in LANS.into_iter().filter(|other| lan.disturbs(*other)) {
+            if self.down.insert(other) {
+                for guest in 0..other.guests() {
+                    let interface = self.interface(other, guest)?;
+                    self.guests[guest].run(&format!("ip link set {interface} down"))?;
+                }
+            }
+        }
+        if self.down.remove(&lan) {
+            for guest in 0..lan.guests() {
+                self.guests[guest].run(&configure(lan, guest))?;
+                self.carrier(lan, guest)?;
+            }
+        }
         Ok(())
     }
 
@@ -270,24 +326,25 @@ impl Bed {
         elapsed(&text).ok_or_else(|| Error::tool("pktgen", &text))
     }
 
-    /// Offers frames to the first guest over the switch, in bursts of 100, by the poll-mode generator at its third NIC.
+    /// Offers frames to the first guest over a switch, in bursts of 100, by the poll-mode generator at its last NIC.
     ///
     /// # Errors
     /// When the generator fails.
-    pub fn generate(&self, pps: f64, seconds: f64) -> Result<Value> {
+    pub fn generate(&self, lan: Lan, pps: f64, seconds: f64) -> Result<Value> {
+        let generator = lan.guests();
         let mut command = Command::new(&self.hypernic);
         command.args(["pkt-gen", "-f", "tx", "--json", "--quiet", "-l", "60"]);
         command.args(["--burst", "100", "-R", &format!("{pps:.0}")]);
         command.args(["-T", &format!("{seconds:.2}")]);
-        command.args(["-D", &Lan::Vale.mac(0), "-d", &Lan::Vale.address(0)]);
+        command.args(["-D", &lan.mac(0), "-d", &lan.address(0)]);
         command.args([
             "-s",
-            &Lan::Vale.address(2),
+            &lan.address(generator),
             "--dst-port",
             &work::SINK.to_string(),
         ]);
         command.arg("--socket-path");
-        command.arg(socket(self.scratch.path(), Lan::Vale, 2));
+        command.arg(socket(self.scratch.path(), lan, generator));
         let out = command.output().map_err(Error::io("run pkt-gen"))?;
         let text = String::from_utf8_lossy(&out.stdout);
         serde_json::from_str(&text).map_err(|_| {
@@ -325,22 +382,39 @@ impl Bed {
     /// The work's, and those of looking.
     pub fn watch<T>(&self, lan: Lan, work: impl FnOnce() -> Result<T>) -> Result<(T, Vec<Delta>)> {
         let before = self.look(lan)?;
+        let spent = self.processor();
         let done = work()?;
+        let spent = self.processor() - spent;
         let after = self.look(lan)?;
-        let deltas = after.iter().zip(&before).map(|(a, b)| {
-            let minus = |a: u64, b: u64| a.saturating_sub(b);
-            let counters = a.counters.iter().map(|(name, n)| {
-                let had = b.counters.get(name).copied().unwrap_or(0);
-                (name.clone(), minus(*n, had))
+        let deltas = after
+            .iter()
+            .zip(&before)
+            .enumerate()
+            .map(|(guest, (a, b))| {
+                let minus = |a: u64, b: u64| a.saturating_sub(b);
+                let counters = a.counters.iter().map(|(name, n)| {
+                    let had = b.counters.get(name).copied().unwrap_or(0);
+                    (name.clone(), minus(*n, had))
+                });
+                Delta {
+                    frames: (minus(a.frames.0, b.frames.0), minus(a.frames.1, b.frames.1)),
+                    interrupts: minus(a.interrupts, b.interrupts),
+                    counters: counters.collect(),
+                    cpu: (guest == 0)
+                        .then(|| (VCPU.to_owned(), spent))
+                        .into_iter()
+                        .collect(),
+                    ..Delta::default()
+                }
             });
-            Delta {
-                frames: (minus(a.frames.0, b.frames.0), minus(a.frames.1, b.frames.1)),
-                interrupts: minus(a.interrupts, b.interrupts),
-                counters: counters.collect(),
-                ..Delta::default()
-            }
-        });
         Ok((done, deltas.collect()))
+    }
+
+    /// Seconds that the first guest's processors had one of the machine's.
+    fn processor(&self) -> f64 {
+        let threads = self.guests[0].cpu_seconds();
+        let vcpus = threads.iter().filter(|t| t.name.starts_with("CPU "));
+        vcpus.map(|t| t.seconds).sum()
     }
 
     /// One look at each guest on the network; the daemon's counters, which are of all its NICs, go with the first.
@@ -353,13 +427,15 @@ impl Bed {
             let text = self.guests[guest].run(&format!(
                 "cat {statistics}/tx_packets {statistics}/rx_packets; \
                  d=$(basename $(readlink -f /sys/class/net/{interface}/device)); \
-                 grep -E \" {interface}$| $d-\" /proc/interrupts; true"
+                 grep -E \"[ ,]{interface}(,|$)| $d-\" /proc/interrupts; true"
             ))?;
             let delta = parse_look(&text).ok_or_else(|| Error::tool("cat", &text))?;
             seen.push(delta);
         }
         if let Some((_, daemon)) = self.daemons.iter().find(|(of, _)| *of == lan) {
-            seen[0].counters = sums(daemon)?;
+            // What the generator does is its own.
+            let generator = format!("n{}", lan.guests());
+            seen[0].counters = sums_without(daemon, &generator)?;
         }
         Ok(seen)
     }
@@ -387,6 +463,9 @@ impl Bed {
     }
 }
 
+/// Seconds of the first guest's processors, among those of threads.
+pub const VCPU: &str = "vcpu";
+
 /// This program in a guest, with the loader and the libraries it was made for.
 const WORK: &str = "/w/loader --library-path /w /w/program work";
 
@@ -396,12 +475,12 @@ fn configure(lan: Lan, guest: usize) -> String {
     let mut lines = format!(
         "i=$(grep -ls {} /sys/class/net/*/address); i=${{i#/sys/class/net/}}; i=${{i%/address}}; \
          [ -n \"$i\" ] || {{ echo no NIC for {lan:?}; exit 1; }}; echo \"IF $i\"; \
-         ip addr add {}/24 dev $i && ip link set $i up || exit 1\n",
+         ip addr flush dev $i; ip addr add {}/24 dev $i && ip link set $i up || exit 1\n",
         lan.mac(guest),
         lan.address(guest)
     );
     let mut others = vec![(lan.address(1 - guest), lan.mac(1 - guest))];
-    if lan != Lan::Vale {
+    if !lan.switched() {
         others.push((lan.host(), lan.host_mac()));
     }
     for (address, mac) in others {
@@ -450,26 +529,27 @@ fn network(netns: &Netns, lan: Lan) -> Result<()> {
 /// The daemon of one network.
 fn serve(netns: &Netns, dir: &Path, hypernic: &Path, lan: Lan) -> Result<Daemon> {
     let mut text = String::new();
-    if lan == Lan::Vale {
+    if lan.switched() {
         text.push_str("[[switch]]\nname = \"lan\"\n\n");
     }
-    // The switch has one more, for the generator.
-    let count = lan.guests() + usize::from(lan == Lan::Vale);
+    // A switch has one more, for the generator.
+    let count = lan.guests() + usize::from(lan.switched());
     for guest in 0..count {
         let port = match lan {
-            Lan::Vale => "switch:lan".to_owned(),
+            lan if lan.switched() => "switch:lan".to_owned(),
             _ => format!("tap:{}", lan.tap(guest)),
         };
         let moderation = match lan {
-            Lan::Adaptive => "adaptive",
+            Lan::Adaptive | Lan::Switch => "adaptive",
             Lan::Fixed => "fixed:4000",
             _ => "guest",
         };
         text.push_str(&format!(
             "[[nic]]\nname = \"n{guest}\"\nsocket-path = {:?}\nmac = \"{}\"\nport = \"{port}\"\n\
-             moderation = \"{moderation}\"\ncsb = true\n\n",
+             moderation = \"{moderation}\"\ncsb = true\nportions = {}\n\n",
             socket(dir, lan, guest),
-            lan.mac(guest)
+            lan.mac(guest),
+            lan == Lan::Switch
         ));
     }
     let file = dir.join(format!("{}.toml", lan.number()));

@@ -11,6 +11,8 @@ pub enum Lan {
     Fixed,
     /// Ours on the built-in switch, otherwise as `Tap`.
     Vale,
+    /// Ours on the built-in switch, as the daemon is by default but for `portions`.
+    Switch,
     /// QEMU's e1000.
     Qemu,
     /// QEMU's virtio-net.
@@ -20,7 +22,7 @@ pub enum Lan {
 }
 
 /// All of them, in the order of their numbers.
-pub const LANS: [Lan; 7] = [
+pub const LANS: [Lan; 8] = [
     Lan::Tap,
     Lan::Adaptive,
     Lan::Vale,
@@ -28,6 +30,7 @@ pub const LANS: [Lan; 7] = [
     Lan::Virtio,
     Lan::NoEventIdx,
     Lan::Fixed,
+    Lan::Switch,
 ];
 
 impl Lan {
@@ -38,7 +41,27 @@ impl Lan {
 
     /// Whether the NICs on it are ours.
     pub fn ours(self) -> bool {
-        matches!(self, Self::Tap | Self::Adaptive | Self::Fixed | Self::Vale)
+        !matches!(self, Self::Qemu | Self::Virtio | Self::NoEventIdx)
+    }
+
+    /// Whether it is a switch of ours and not a bridge of the host's.
+    pub fn switched(self) -> bool {
+        matches!(self, Self::Vale | Self::Switch)
+    }
+
+    /// Its NICs' place on the guests' bus.
+    pub fn slot(self) -> usize {
+        match self {
+            // The line of `Adaptive`, not of QEMU's NIC, which is not to pay for ours.
+            Self::Switch => 14,
+            _ => 5 + self.number(),
+        }
+    }
+
+    /// Whether their interrupts come by the same line, of which a bus has four. A driver then reads a register of one
+    /// for each interrupt of the other.
+    pub fn disturbs(self, other: Self) -> bool {
+        self != other && self.e1000() && other.e1000() && self.slot() % 4 == other.slot() % 4
     }
 
     /// Whether the guest drives it with its e1000 driver.
@@ -49,7 +72,7 @@ impl Lan {
     /// Which guests have a NIC there.
     pub fn guests(self) -> usize {
         match self {
-            Self::Adaptive | Self::Fixed | Self::NoEventIdx => 1,
+            Self::Adaptive | Self::Fixed | Self::NoEventIdx | Self::Switch => 1,
             _ => 2,
         }
     }
@@ -64,7 +87,7 @@ impl Lan {
         format!("br{}", self.number())
     }
 
-    /// The host's address, which `Vale` has not.
+    /// The host's address, which switches have not.
     pub fn host(self) -> String {
         format!("10.12.{}.1", self.number())
     }
@@ -74,7 +97,7 @@ impl Lan {
         format!("10.12.{}.{}", self.number(), guest + 2)
     }
 
-    /// A guest's station address; the switch's third NIC is that of guest 2.
+    /// A guest's station address; a switch's third NIC is that of guest 2.
     pub fn mac(self, guest: usize) -> String {
         format!("52:54:00:00:{:02x}:{guest:02x}", 0x20 + self.number())
     }
@@ -96,6 +119,22 @@ pub enum Load {
     Combining,
     /// The same with a status block.
     Csb,
+    /// With both.
+    Both,
+    /// `Plain` without moderation on all NICs but those whose daemon moderates, where it is `Stock`.
+    Mixed,
+}
+
+/// How a guest has set its NIC up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Setup {
+    /// As it comes.
+    #[default]
+    Usual,
+    /// A ring of 4096 for received frames, the largest there is (`ethtool -G`).
+    Ring,
+    /// The driver polls in a thread, to which the kernel gives no more of the processor than to others.
+    Threaded,
 }
 
 /// The driver and the most interrupts a second it asks for: 0 for no moderation, none for its own choice. The 82540EM's
@@ -111,20 +150,30 @@ pub struct Driver {
 impl Driver {
     /// The module's parameters, each with a value for every NIC.
     pub fn parameters(self) -> String {
-        let nics = LANS.iter().filter(|lan| lan.e1000()).count();
-        let each =
-            |name: &str, value: u32| format!("{name}={} ", vec![value.to_string(); nics].join(","));
+        // In the order in which the driver finds them.
+        let mut nics: Vec<Lan> = LANS.into_iter().filter(|lan| lan.e1000()).collect();
+        nics.sort_by_key(|lan| lan.slot());
+        let moderates = |lan: Lan| matches!(lan, Lan::Adaptive | Lan::Fixed | Lan::Switch);
+        let each = |name: &str, value: u32, stock: u32| {
+            let one = |lan: &Lan| match self.load {
+                Load::Mixed if moderates(*lan) => stock.to_string(),
+                _ => value.to_string(),
+            };
+            let all: Vec<String> = nics.iter().map(one).collect();
+            format!("{name}={} ", all.join(","))
+        };
         let mut words = match self.load {
             Load::Stock => String::new(),
-            _ => each("TxIntDelay", 0) + &each("TxAbsIntDelay", 0),
+            _ => each("TxIntDelay", 0, 8) + &each("TxAbsIntDelay", 0, 32),
         };
         if let Some(rate) = self.rate {
-            words += &each("InterruptThrottleRate", rate);
+            words += &each("InterruptThrottleRate", rate, 3);
         }
         words += match self.load {
             Load::Combining => "send_combining=1",
             Load::Csb => "csb=1",
-            Load::Stock | Load::Plain => "",
+            Load::Both => "send_combining=1 csb=1",
+            Load::Stock | Load::Plain | Load::Mixed => "",
         };
         words
     }
@@ -150,7 +199,25 @@ mod tests {
         let driver = |load, rate| Driver { load, rate }.parameters();
         assert_eq!(driver(Load::Stock, None), "");
         let combining = driver(Load::Combining, Some(4000));
-        assert!(combining.ends_with("Rate=4000,4000,4000,4000,4000 send_combining=1"));
-        assert!(driver(Load::Csb, None).starts_with("TxIntDelay=0,0,0,0,0 "));
+        assert!(combining.ends_with("Rate=4000,4000,4000,4000,4000,4000 send_combining=1"));
+        assert!(driver(Load::Csb, None).starts_with("TxIntDelay=0,0,0,0,0,0 "));
+        // Adaptive, Fixed and Switch are the second, the fifth and the last on the bus.
+        assert!(driver(Load::Mixed, Some(0)).contains("Rate=0,3,0,0,3,3 "));
+    }
+
+    #[test]
+    fn whom_an_interrupt_disturbs() {
+        let disturbed = |lan: Lan| {
+            LANS.into_iter()
+                .filter(|o| lan.disturbs(*o))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(disturbed(Lan::Vale), [Lan::Fixed]);
+        assert_eq!(disturbed(Lan::Switch), [Lan::Adaptive]);
+        assert!(
+            [Lan::Tap, Lan::Qemu, Lan::Virtio]
+                .into_iter()
+                .all(|lan| disturbed(lan).is_empty())
+        );
     }
 }

@@ -24,7 +24,7 @@ use crate::stats::Reading;
 use crate::{Options, page::Page};
 
 use bed::Bed;
-use plan::{Experiment, Job};
+use plan::{Experiment, Job, Setting};
 
 /// How often a bed that died is made again.
 const BEDS: usize = 4;
@@ -173,7 +173,13 @@ impl<'a> State<'a> {
             return Ok(());
         };
         bed.load(job.driver)?;
-        bed.tune(job.setting.lan, job.setting.offloads)
+        let Setting {
+            lan,
+            offloads,
+            setup,
+            ..
+        } = job.setting;
+        bed.tune(lan, offloads, setup)
     }
 
     fn make(&mut self, vcpus: u32) -> Result<()> {

@@ -3,7 +3,6 @@
 use rig::paired::median;
 use serde_json::{Value, json};
 
-use super::lan::Lan;
 use super::plan::{Experiment, Job, Line, Look, Stream};
 use super::plots::{bars, curves, plain, sweep};
 use super::published::{COUNTS, Published, note};
@@ -410,7 +409,7 @@ fn raw(outcomes: &Outcomes) -> Value {
             .collect();
         json!({
             "id": job.key(), "unit": job.stream.metric().1, "ours": job.setting.lan.ours(),
-            "over_switch": job.setting.lan == Lan::Vale, "interrupts_allowed": job.driver.rate,
+            "over_switch": job.setting.lan.switched(), "interrupts_allowed": job.driver.rate,
             "driver": format!("{:?}", job.driver.load), "samples": samples, "failed": outcome.failures,
         })
     };

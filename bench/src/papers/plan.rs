@@ -1,6 +1,6 @@
 //! What is measured: each table and figure of the papers as lines, each line as one or several measurements.
 
-use super::lan::{Driver, Lan, Load, Way};
+use super::lan::{Driver, Lan, Load, Setup, Way};
 
 /// How NIC and driver are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,6 +13,8 @@ pub struct Setting {
     pub driver: Driver,
     /// Segmentation offloads; the papers had none.
     pub offloads: bool,
+    /// The guest's settings.
+    pub setup: Setup,
 }
 
 /// What goes over the network.
@@ -30,6 +32,8 @@ pub enum Stream {
     TcpW,
     /// Requests and responses of a byte.
     Rr,
+    /// The same in turns with `Lan::Tap`; what counts is how many times its rate.
+    RrOver,
     /// Small datagrams at a rate; the receiver's rate is what counts.
     Paced(u32),
     /// The same by the poll-mode generator on the switch.
@@ -49,6 +53,7 @@ impl Stream {
             Self::Tcp => ("tcp", "Mbit/s"),
             Self::TcpW => ("tcpw", "Mbit/s"),
             Self::Rr => ("rr", "k/s"),
+            Self::RrOver => ("rr", "times"),
             Self::Paced(_) | Self::Generated(_) => ("kpps", "kpps"),
             Self::Polls(_) => ("percent", "%"),
             Self::Echo(_) => ("us", "us"),
@@ -138,7 +143,12 @@ const fn set(name: &'static str, lan: Lan, load: Load, rate: Option<u32>) -> Set
         lan,
         driver: Driver { load, rate },
         offloads: false,
+        setup: Setup::Usual,
     }
+}
+
+const fn with(setup: Setup, setting: Setting) -> Setting {
+    Setting { setup, ..setting }
 }
 
 /// The thesis' rate of interrupts, and what moderation delays of 250 and 100 units of 250 ns amount to.
@@ -154,6 +164,10 @@ const M4000: Setting = set("mair=4000", Lan::Tap, Load::Plain, MAIR);
 const M4000_SC: Setting = set("mair=4000 SC", Lan::Tap, Load::Combining, MAIR);
 const SC: Setting = set("itr=0 SC", Lan::Tap, Load::Combining, Some(0));
 const M4000_CSB: Setting = set("mair=4000 CSB", Lan::Tap, Load::Csb, MAIR);
+const RING: Setting = with(
+    Setup::Ring,
+    set("itr=0 ring 4096", Lan::Tap, Load::Plain, Some(0)),
+);
 const ADAPTIVE: Setting = set("adaptive", Lan::Adaptive, Load::Stock, None);
 const FIXED: Setting = set("fixed:4000", Lan::Fixed, Load::Stock, None);
 const QEMU: Setting = set("QEMU itr=0", Lan::Qemu, Load::Plain, Some(0));
@@ -265,14 +279,14 @@ fn thesis(quick: bool) -> Vec<Experiment> {
             })
             .collect::<Vec<_>>()
     };
-    let f33 = [TAP, M4000, M4000_CSB, ADAPTIVE, QEMU, VIRTIO];
+    let f33 = [TAP, RING, M4000, M4000_CSB, ADAPTIVE, QEMU, VIRTIO];
     vec![
         experiment("t3.1", "Guest to host", Look::Bars, t31),
         experiment(
             "t3.2",
             "Host to guest, at the critical rate",
             Look::Bars,
-            curves(&[TAP, M4000], "t3.2"),
+            curves(&[TAP, M4000, RING], "t3.2"),
         ),
         experiment(
             "t3.3",
@@ -350,6 +364,7 @@ fn rows(lan: Lan, way: Way) -> Vec<Setting> {
             sc,
             csb,
             set("itr=250 CSB", lan, Load::Csb, ITR250),
+            set("itr=250 SC CSB", lan, Load::Both, ITR250),
             ADAPTIVE,
             FIXED,
         ]),
@@ -374,6 +389,10 @@ fn ancs(quick: bool) -> Vec<Experiment> {
                     lines.push(line(setting, vcpus, way, stream, id));
                 }
             }
+        }
+        if way == Way::Out {
+            let over = set("adaptive over itr=0", Lan::Adaptive, Load::Mixed, Some(0));
+            lines.push(line(over, 1, way, Stream::RrOver, id));
         }
         experiment(id, title, Look::Bars, lines)
     };
@@ -404,22 +423,22 @@ fn ancs(quick: bool) -> Vec<Experiment> {
     let tap = ("a4.tap", Lan::Tap, Way::Across);
     let vale = ("a4.vale", Lan::Vale, Way::Across);
     let offered: &[u32] = if quick {
-        &[20_000, 60_000, 200_000, 1_000_000]
+        &[20_000, 60_000, 200_000, 600_000]
     } else {
         &[
             10_000, 20_000, 40_000, 80_000, 150_000, 300_000, 600_000, 1_000_000, 2_000_000,
         ]
     };
-    let livelock = |name, load, rate| {
-        let setting = set(name, Lan::Vale, load, rate);
+    let livelock = |setting: Setting| {
         let job = |pps: &u32| Job::new(setting, 1, Way::In, Stream::Generated(*pps));
         Line {
             label: setting.name.to_owned(),
-            theirs: ("a3", name),
+            theirs: ("a3", setting.name),
             metric: "kpps",
             jobs: offered.iter().map(job).collect(),
         }
     };
+    let itr250 = set("itr=250", Lan::Vale, Load::Plain, ITR250);
     let hosts: &[u32] = if quick {
         &[60_000, 400_000]
     } else {
@@ -431,10 +450,18 @@ fn ancs(quick: bool) -> Vec<Experiment> {
             "Received of what is offered, in bursts of 100, up to livelock, one VCPU",
             Look::Curves,
             vec![
-                livelock("itr=0", Load::Plain, Some(0)),
-                livelock("itr=250", Load::Plain, ITR250),
-                livelock("itr=0 CSB", Load::Csb, Some(0)),
-                livelock("mair=4000 CSB", Load::Csb, MAIR),
+                livelock(base(Lan::Vale)),
+                livelock(itr250),
+                livelock(with(
+                    Setup::Threaded,
+                    Setting {
+                        name: "itr=250 threaded",
+                        ..itr250
+                    },
+                )),
+                livelock(set("portions", Lan::Switch, Load::Stock, None)),
+                livelock(set("itr=0 CSB", Lan::Vale, Load::Csb, Some(0))),
+                livelock(set("mair=4000 CSB", Lan::Vale, Load::Csb, MAIR)),
                 curve(QEMU, 1, hosts, "a3"),
                 curve(VIRTIO, 1, hosts, "a3"),
             ],
@@ -482,7 +509,7 @@ fn ancs(quick: bool) -> Vec<Experiment> {
 /// Where packets go, in a label.
 fn words(lan: Lan, way: Way) -> &'static str {
     match (lan, way) {
-        (Lan::Vale, _) => "switch",
+        (Lan::Vale | Lan::Switch, _) => "switch",
         (_, Way::Out) => "guest-host",
         (_, Way::In) => "host-guest",
         (_, Way::Across) => "TAP",

@@ -1,7 +1,7 @@
 //! The page's plots.
 
 use super::Outcomes;
-use super::lan::{Lan, Way};
+use super::lan::Way;
 use super::page::Found;
 use super::plan::{Experiment, Stream};
 use super::published::Published;
@@ -18,10 +18,15 @@ pub fn bars(page: &mut Page, published: &Published, experiment: &Experiment, fou
             .first()
             .is_some_and(|j| j.stream == Stream::Kernel);
         let job = f.line.jobs.first();
-        let place = job.map(|j| (j.way, j.setting.lan == Lan::Vale));
+        let place = job.map(|j| (j.way, j.setting.lan.switched()));
         (f.vcpus(), f.line.metric, pktgen, place)
     };
-    let mut kinds: Vec<_> = found.iter().map(kind).collect();
+    // One against another is no bar among those of a base.
+    let drawn = |f: &&Found<'_>| {
+        let first = f.line.jobs.first();
+        first.is_some_and(|j| j.stream != Stream::RrOver)
+    };
+    let mut kinds: Vec<_> = found.iter().filter(drawn).map(kind).collect();
     kinds.sort_unstable();
     kinds.dedup();
     let several = {
@@ -34,6 +39,7 @@ pub fn bars(page: &mut Page, published: &Published, experiment: &Experiment, fou
         let mut ours = Vec::new();
         for f in found
             .iter()
+            .filter(drawn)
             .filter(|f| kind(f) == (vcpus, metric, pktgen, place))
         {
             let base = found.iter().find(|b| b.beside(f));

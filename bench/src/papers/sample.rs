@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::bed::Bed;
+use super::bed::{Bed, VCPU};
 use super::lan::{Lan, Way};
 use super::plan::{Job, Stream};
 use crate::bed::Delta;
@@ -20,6 +20,8 @@ const HEADERS: usize = 42;
 const WRITE: usize = 16384;
 /// Packets the guest's kernel is told to send, for each second of other streams.
 const PER_SECOND: f64 = 60_000.0;
+/// How often two networks take turns.
+const TURNS: usize = 8;
 /// What is still queued arrives in a moment.
 const MOMENT: Duration = Duration::from_millis(100);
 
@@ -80,6 +82,7 @@ fn stream(bed: &Bed, job: &Job, seconds: f64) -> Result<Value> {
         Stream::Tcp => format!("stream {time} --write {LARGE}"),
         Stream::TcpW => format!("stream {time} --write {WRITE}"),
         Stream::Rr => format!("rr {time}"),
+        Stream::RrOver => return in_turns(bed, lan, seconds),
         Stream::Paced(pps) | Stream::Polls(pps) => {
             format!("blast {time} --payload {SMALL} --pps {pps}")
         }
@@ -95,7 +98,7 @@ fn stream(bed: &Bed, job: &Job, seconds: f64) -> Result<Value> {
         }
         Stream::Generated(pps) => {
             let before = bed.received(Some(0))?;
-            let mut answer = bed.generate(f64::from(pps), seconds)?;
+            let mut answer = bed.generate(lan, f64::from(pps), seconds)?;
             std::thread::sleep(MOMENT);
             answer["received"] = json!(bed.received(Some(0))?.saturating_sub(before));
             answer["sent"] = answer["tx_frames"].clone();
@@ -107,6 +110,28 @@ fn stream(bed: &Bed, job: &Job, seconds: f64) -> Result<Value> {
         Way::In => bed.on_host(&words),
         Way::Out | Way::Across => bed.in_guest(0, &words),
     }
+}
+
+/// Requests and responses by a network and by `Lan::Tap` in turns, each first every other time: the median of how many
+/// times the rate of the second the first had. What else the machine does falls on both alike.
+fn in_turns(bed: &Bed, lan: Lan, seconds: f64) -> Result<Value> {
+    let slice = (seconds / 2.0).min(0.4);
+    let mut ratios = Vec::new();
+    for turn in 0..TURNS {
+        let mut rates = [0.0; 2];
+        for place in [turn % 2, 1 - turn % 2] {
+            let to = [lan, Lan::Tap][place].host();
+            let answer = bed.in_guest(0, &format!("rr --to {to} --seconds {slice}"))?;
+            let field = |name: &str| answer[name].as_f64().unwrap_or(0.0);
+            rates[place] = field("transactions") / field("seconds").max(1e-9);
+        }
+        if rates[1] > 0.0 {
+            ratios.push(rates[0] / rates[1]);
+        }
+    }
+    let times = rig::paired::median(&ratios);
+    let times = times.ok_or_else(|| Error::tool("rr", "no answer came back"))?;
+    Ok(json!({"times": times, "each": ratios, "seconds": slice * TURNS as f64}))
 }
 
 /// Frames that crossed the network: what each guest sent, and what the first got if it is alone.
@@ -130,7 +155,7 @@ fn judge(job: &Job, answer: &Value, deltas: &[Delta]) -> Result<Reading> {
         Stream::Large => LARGE + HEADERS,
         _ => SMALL + HEADERS,
     };
-    let mut raw = json!({"seconds": seconds, "frames": frames});
+    let mut raw = json!({"seconds": seconds, "frames": frames, "each": answer["each"]});
     let value = match job.stream {
         Stream::Small | Stream::Kernel | Stream::Large => {
             // What left the guest, which is not all that its program sent where a queue was full.
@@ -161,6 +186,7 @@ fn judge(job: &Job, answer: &Value, deltas: &[Delta]) -> Result<Reading> {
             mbit
         }
         Stream::Rr => field("transactions")? / seconds / 1e3,
+        Stream::RrOver => field("times")?,
         Stream::Echo(_) => {
             let times: Vec<f64> = answer["us"]
                 .as_array()
@@ -179,6 +205,9 @@ fn judge(job: &Job, answer: &Value, deltas: &[Delta]) -> Result<Reading> {
     };
     if frames == 0 {
         return Err(Error::tool("guest", "its NIC counted no frame"));
+    }
+    if let Some(spent) = deltas.first().and_then(|d| d.cpu.get(VCPU)) {
+        raw["vcpu_seconds"] = json!(spent);
     }
     raw["per"] = counts(job, deltas, frames as f64);
     raw["daemon"] = json!(
@@ -215,7 +244,7 @@ fn counts(job: &Job, deltas: &[Delta], frames: f64) -> Value {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::lan::{Driver, Load};
+    use super::super::lan::{Driver, Load, Setup};
     use super::super::plan::Setting;
     use super::*;
 
@@ -228,6 +257,7 @@ mod tests {
                 rate: Some(0),
             },
             offloads: false,
+            setup: Setup::Usual,
         };
         Job {
             vcpus: 1,
