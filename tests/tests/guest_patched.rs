@@ -317,6 +317,13 @@ fn long_streams_through_the_patched_driver_cost_what_they_should() {
 
 #[test]
 #[ignore = "long: make test-long"]
+fn long_the_patches_apply_to_linux_6_1_and_work_there() {
+    every_combination(Kernel::Oldest, 5000);
+    on_qemus_own(Kernel::Oldest, &PARAMETERS);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
 fn long_the_patches_apply_to_the_newest_linux_and_work_there() {
     every_combination(Kernel::Newest, 5000);
     on_qemus_own(Kernel::Newest, &PARAMETERS);
