@@ -94,6 +94,9 @@ use mailbox::{ACK, CTS, DONE, PFACK, PFSTS, REQ, RSTD, RSTI, VFU};
 
 /// Descriptors of either ring.
 pub const RING: u32 = 256;
+/// A frame, and its tag if it was taken out.
+pub type Tagged = (Vec<u8>, Option<u16>);
+
 /// Bytes of a descriptor.
 const DESC: u64 = 16;
 /// Bytes of a buffer.
@@ -422,7 +425,7 @@ impl<B: Bus> Vf<B> {
     ///
     /// # Errors
     /// When the machine fails.
-    pub fn receive(&mut self) -> Result<Vec<(Vec<u8>, Option<u16>)>, VfError> {
+    pub fn receive(&mut self) -> Result<Vec<Tagged>, VfError> {
         let mut frames = Vec::new();
         loop {
             let slot = self.rx_next % RING;

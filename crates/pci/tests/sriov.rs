@@ -273,11 +273,11 @@ fn a_state_with_more_functions_than_there_can_be_is_refused() {
 static CHANGEABLE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut mask = vec![0; 4096];
     let fresh = pf();
-    for at in 0..4096usize {
+    for (at, changed) in mask.iter_mut().enumerate() {
         for bit in 0..8 {
             let mut c = pf();
             c.write(at as u64, &[fresh.bytes()[at] ^ 1 << bit]);
-            mask[at] |= (c.bytes()[at] ^ fresh.bytes()[at]) & 1 << bit;
+            *changed |= (c.bytes()[at] ^ fresh.bytes()[at]) & 1 << bit;
         }
     }
     mask[0x160 + offset::NUM_VFS] = 0x0f;

@@ -99,7 +99,7 @@ fn tcp_frame(v6: bool, len: usize) -> (Vec<u8>, Offload) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 200 }))]
     #[test]
     fn a_guest_cannot_tell_when_its_frames_were_finished(
         v6: bool,

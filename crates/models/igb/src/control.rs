@@ -75,7 +75,7 @@ impl Registers {
             r::FRTIMER => {
                 let micros = env.clock.now() / 1_000;
                 let (millis, seconds) = (micros / 1_000, micros / 1_000_000);
-                (micros % 1_000 | millis % 1_000 << 10 | seconds % 4_096 << 20) as u32
+                ((micros % 1_000) | (millis % 1_000) << 10 | (seconds % 4_096) << 20) as u32
             }
             id if CLOCK.contains(&id) => self.read_clock(env, id, stored),
             _ => stored,
