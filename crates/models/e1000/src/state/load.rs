@@ -185,8 +185,7 @@ impl Registers {
         // What it said in a CSB, it says again, whatever the state asks for.
         self.work = Work {
             tx: *tx_work || *unfinished || csb[0] != 0,
-            // Nor does it wait for a guest to have its rest.
-            rx: *rx_work || csb[0] != 0 || !rx.fifo.is_empty(),
+            rx: *rx_work || csb[0] != 0,
         };
         let mut old = shared.irq.lock();
         irq.replace(&mut old, env);

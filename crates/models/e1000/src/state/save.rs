@@ -80,7 +80,8 @@ impl Registers {
             d3: *wake.d3.lock(),
             // What was begun is gone on with, and what was said in a CSB is said again.
             tx_work: *tx || transmitter.unfinished || csb.is_set(),
-            rx_work: *rx || csb.is_set(),
+            // Nor is a guest's rest gone on with: what waits for it to end moves at once.
+            rx_work: *rx || csb.is_set() || irq.ration.rest.is_some(),
             eeprom: save_eeprom(eeprom),
             phy: save_phy(phy),
             transmitter: save_transmitter(&transmitter),
