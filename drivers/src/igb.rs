@@ -122,8 +122,8 @@ impl Igb {
             self.give(at);
         }
         self.write(RX + TAIL, RING - 1)?;
-        // Broadcast frames are for us.
-        self.write(RCTL, 1 << 1 | 1 << 15)?;
+        // Broadcast frames are for us, without their FCS.
+        self.write(RCTL, 1 << 1 | 1 << 15 | 1 << 26)?;
         self.write(TCTL, 1 << 1)?;
         // Answered after all of that.
         self.client.read_u32(0, STATUS)?;
