@@ -28,6 +28,48 @@ mod table;
 pub use page::render;
 pub use table::{File, Found, Id, Table};
 
+/// Writes the table of a model: the constant of each register, which is its [`Id`], and `REGISTERS`,
+/// the list of all. A row is name, offset, `[count * stride]` for an array, access, reset value,
+/// writable mask, section and status; access and status are names the caller has in scope.
+///
+/// ```
+/// use hypernic_regs::Access::ReadWrite as RW;
+/// use hypernic_regs::Status::Implemented as YES;
+///
+/// hypernic_regs::registers! { pub,
+///     CTRL 0x00 RW 0x8 0xff "13.4.1" YES;
+///     RA   0x40 [16 * 8] RW 0x0 0xffff_ffff "13.5.2" YES;
+/// }
+/// assert_eq!((RA.index(), REGISTERS[1].stride), (1, 8));
+/// ```
+#[macro_export]
+macro_rules! registers {
+    (@or $default:literal) => { $default };
+    (@or $default:literal $given:literal) => { $given };
+    ($vis:vis, $($id:ident $offset:literal $([$count:literal * $stride:literal])? $access:ident
+       $reset:literal $mask:literal $section:literal $status:ident $(($why:literal))?;)*) => {
+        #[repr(u16)]
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        enum Index { $($id),* }
+        $(
+            #[doc = concat!("Register ", stringify!($id), ", section ", $section, ".")]
+            $vis const $id: $crate::Id = $crate::Id::new(Index::$id as u16);
+        )*
+        /// The table.
+        $vis static REGISTERS: &[$crate::Register] = &[$($crate::Register {
+            name: stringify!($id),
+            offset: $offset,
+            count: $crate::registers!(@or 1 $($count)?),
+            stride: $crate::registers!(@or 4 $($stride)?),
+            access: $access,
+            reset: $reset,
+            mask: $mask,
+            section: $section,
+            status: $status $(($why))?,
+        }),*];
+    };
+}
+
 /// Another address of a register, or of the first elements of an array: the same bits, with the
 /// same side effects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use regs::{Access, Alias, Id, Register, Status, Table};
+use regs::{Access, Alias, Status, Table};
 
 /// Bytes of the register window, BAR 0 (manual §4.1).
 pub const WINDOW: u32 = 128 * 1024;
@@ -21,34 +21,7 @@ const NO_TBI: Status = Stored("the chip has an internal PHY; TBI mode is not sel
 const NO_MANAGEMENT: Status = Stored("there is no management controller");
 const NO_EVENT: Status = Stored("stays 0: the event cannot happen on an emulated wire");
 
-macro_rules! registers {
-    ($($id:ident $offset:literal $([$count:literal * $stride:literal])? $access:ident
-       $reset:literal $mask:literal $section:literal $status:ident $(($why:literal))?;)*) => {
-        #[repr(u16)]
-        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
-        enum Index { $($id),* }
-        $(
-            #[doc = concat!("Register ", stringify!($id), ", manual section ", $section, ".")]
-            pub const $id: Id = Id::new(Index::$id as u16);
-        )*
-        /// The table.
-        pub static REGISTERS: &[Register] = &[$(Register {
-            name: stringify!($id),
-            offset: $offset,
-            count: registers!(@or 1 $($count)?),
-            stride: registers!(@or 4 $($stride)?),
-            access: $access,
-            reset: $reset,
-            mask: $mask,
-            section: $section,
-            status: $status $(($why))?,
-        }),*];
-    };
-    (@or $default:literal) => { $default };
-    (@or $default:literal $given:literal) => { $given };
-}
-
-registers! {
+regs::registers! { pub,
     CTRL     0x0000 RW 0x0000_0201 0xdbfc_3bed "13.4.1" YES;
     STATUS   0x0008 RO 0x0000_0000 0x0000_0000 "13.4.2" YES;
     EECD     0x0010 RW 0x0000_0100 0x0000_0077 "13.4.3" YES;

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use regs::{Access, Alias, Id, Register, Status, Table};
+use regs::{Access, Alias, Status, Table};
 
 use crate::queue::QueueIds;
 
@@ -34,34 +34,7 @@ const NO_VFS: Status =
     Stored("whoever rules the virtual functions does so without these registers");
 const NO_WAKE: Status = Stored("the machine sleeps without being woken by frames");
 
-macro_rules! registers {
-    ($($id:ident $offset:literal $([$count:literal * $stride:literal])? $access:ident
-       $reset:literal $mask:literal $section:literal $status:ident $(($why:literal))?;)*) => {
-        #[repr(u16)]
-        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
-        enum Index { $($id),* }
-        $(
-            #[doc = concat!("Register ", stringify!($id), ", datasheet section ", $section, ".")]
-            pub const $id: Id = Id::new(Index::$id as u16);
-        )*
-        /// The table.
-        pub static REGISTERS: &[Register] = &[$(Register {
-            name: stringify!($id),
-            offset: $offset,
-            count: registers!(@or 1 $($count)?),
-            stride: registers!(@or 4 $($stride)?),
-            access: $access,
-            reset: $reset,
-            mask: $mask,
-            section: $section,
-            status: $status $(($why))?,
-        }),*];
-    };
-    (@or $default:literal) => { $default };
-    (@or $default:literal $given:literal) => { $given };
-}
-
-registers! {
+regs::registers! { pub,
     CTRL       0x00000 RW 0x0010_0201 0xd8ff_1bed "8.2.1" YES;
     STATUS     0x00008 RO 0x8000_0000 0x0000_0000 "8.2.2" YES;
     CTRL_EXT   0x00018 RW 0x0000_0000 0x161f_8ccc "8.2.3" YES;

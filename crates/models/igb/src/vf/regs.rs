@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use regs::{Access, Id, Register, Status, Table};
+use regs::{Access, Status, Table};
 
 use crate::queue::QueueIds;
 
@@ -15,34 +15,7 @@ use Status::{Implemented as YES, Stored};
 const NO_DCA: Status = Stored("hints to a cache have no meaning here");
 const NO_FETCH: Status = Stored("descriptors are fetched and written back per batch");
 
-macro_rules! registers {
-    ($($id:ident $offset:literal $([$count:literal * $stride:literal])? $access:ident
-       $reset:literal $mask:literal $section:literal $status:ident $(($why:literal))?;)*) => {
-        #[repr(u16)]
-        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
-        enum Index { $($id),* }
-        $(
-            #[doc = concat!("Register ", stringify!($id), ", datasheet section ", $section, ".")]
-            pub(crate) const $id: Id = Id::new(Index::$id as u16);
-        )*
-        /// The table.
-        pub(crate) static REGISTERS: &[Register] = &[$(Register {
-            name: stringify!($id),
-            offset: $offset,
-            count: registers!(@or 1 $($count)?),
-            stride: registers!(@or 4 $($stride)?),
-            access: $access,
-            reset: $reset,
-            mask: $mask,
-            section: $section,
-            status: $status $(($why))?,
-        }),*];
-    };
-    (@or $default:literal) => { $default };
-    (@or $default:literal $given:literal) => { $given };
-}
-
-registers! {
+regs::registers! { pub(crate),
     VTCTRL       0x0000 Command 0x0000_0000 0x0400_0000 "8.26.1" YES;
     VTSTATUS     0x0008 RO 0x0000_0000 0x0000_0000 "8.26.2" YES;
     VTFRTIMER    0x1048 RO 0x0000_0000 0x0000_0000 "8.26.3" YES;
