@@ -128,6 +128,8 @@ pub(crate) struct Function {
     pub loopback: AtomicBool,
     /// Transmit queues that the transmitter has to look at, bit by bit.
     pub tx_rung: AtomicU32,
+    /// The transmit queue whose turn is next.
+    pub tx_next: AtomicU32,
     /// Those who found no room.
     pub waiters: Mutex<Vec<Arc<dyn Wake>>>,
     pub true_fcs: bool,
@@ -155,6 +157,7 @@ impl Function {
             link_up: AtomicBool::new(false),
             loopback: AtomicBool::new(false),
             tx_rung: AtomicU32::new(0),
+            tx_next: AtomicU32::new(0),
             waiters: Mutex::default(),
             true_fcs,
         }

@@ -7,6 +7,7 @@
 //! A VF knows the second way only.
 
 mod state;
+mod vf_state;
 
 use model::{Env, Nanos};
 

@@ -56,6 +56,7 @@ pub use crate::mailbox::Mailbox;
 pub use crate::pf::pf;
 pub use crate::vf::desk::{Desk, Event, Grant, Ruler};
 pub use crate::vf::regs::page as vf_registers;
+pub use crate::vf::state as vf_state;
 pub use crate::vf::vf;
 
 /// BAR of the registers, of either kind of function.

@@ -4,6 +4,8 @@
 //! side tells the other. Ownership is advice, as in the chip: a VF that writes without it harms only
 //! its own messages.
 
+mod state;
+
 /// Words of VMBMEM.
 pub const WORDS: usize = 16;
 

@@ -121,6 +121,7 @@ fn what_cannot_be_is_refused_and_leaves_no_trace() {
         ("nvm.phase", |s| s.nvm.phase = state::Phase::Write(1024)),
         ("phy.regs", |s| s.phy.regs.truncate(31)),
         ("queues", |s| s.queues.truncate(15)),
+        ("turn", |s| s.turn = 16),
         ("queues.taken", |s| s.queues[0].taken = u32::MAX),
         ("context.maclen", |s| s.queues[3].contexts[1].maclen = 128),
         ("context.iplen", |s| s.queues[3].contexts[0].iplen = 512),

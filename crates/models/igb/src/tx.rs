@@ -89,8 +89,6 @@ pub(crate) struct Sender {
     store: Store,
     /// Queues that may have something, bit by bit.
     waiting: u32,
-    /// Whose turn is next.
-    next: u32,
 }
 
 impl Sender {
@@ -99,7 +97,6 @@ impl Sender {
             function,
             store: Store::default(),
             waiting: 0,
-            next: 0,
         }
     }
 }
@@ -188,13 +185,15 @@ impl Sender {
             if call.budget == 0 || call.room == 0 {
                 return Progress::More;
             }
-            let ahead = active >> self.next;
+            let next = call.function.tx_next.load(Ordering::Relaxed) % queues;
+            let ahead = active >> next;
             let queue = if ahead != 0 {
-                self.next + ahead.trailing_zeros()
+                next + ahead.trailing_zeros()
             } else {
                 active.trailing_zeros()
             };
-            self.next = (queue + 1) % queues;
+            let next = (queue + 1) % queues;
+            call.function.tx_next.store(next, Ordering::Relaxed);
             let bit = 1 << queue;
             let steps = &mut walked[queue as usize];
             match self.turn(call, queue, steps, batch, pieces) {

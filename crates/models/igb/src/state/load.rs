@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering;
 use gbe::phy::{self, Phy};
 use model::{Env, Work};
 use parts::offload::L4;
-use regs::{Access, File, Found, Status};
+use regs::{Access, File, Found, Register};
 use wire::MAX_SEGMENTS;
 
+use super::save::keeps;
 use super::{NEGOTIATION, StateError, check, field, v1};
 use crate::control::Registers;
 use crate::desc::Context;
@@ -34,6 +35,7 @@ impl Registers {
             nvm,
             phy,
             queues,
+            turn,
             interrupts,
             clock,
         } = state;
@@ -45,7 +47,7 @@ impl Registers {
             });
         }
         let function = Arc::clone(&self.function);
-        let words = check_words(&function.file, registers)?;
+        let words = load_words(&function.file, registers, keeps)?;
         let reading = Reading::check(&function.file, statistics, latched)?;
         let nvm = Nvm::load(nvm)?;
         let phy = load_phy(phy, &self.phy)?;
@@ -59,6 +61,8 @@ impl Registers {
             .iter()
             .map(load_queue)
             .collect::<Result<Vec<_>, _>>()?;
+        let there = (*turn as usize) < queues.len();
+        check(there, "turn", *turn, "no such queue")?;
         let now = env.clock.now();
         let most = i64::try_from(self.negotiation).unwrap_or(i64::MAX);
         let irq = Irq::load(interrupts, &words, now, most.max(NEGOTIATION))?;
@@ -86,6 +90,7 @@ impl Registers {
         // What was begun is gone on with.
         let all = (1 << function.queues.len()) - 1;
         function.tx_rung.store(all, Ordering::Release);
+        function.tx_next.store(*turn, Ordering::Relaxed);
         drop((transmitters, receivers));
         self.update_master();
         self.work = Work { tx: true, rx: true };
@@ -94,7 +99,11 @@ impl Registers {
 }
 
 /// Every register is one of ours, once, and holds what it can hold.
-fn check_words(file: &File, list: &[v1::Words]) -> Result<Vec<(Found, u32)>, StateError> {
+pub(crate) fn load_words(
+    file: &File,
+    list: &[v1::Words],
+    keeps: fn(&Register) -> bool,
+) -> Result<Vec<(Found, u32)>, StateError> {
     let mut words = Vec::new();
     let mut last = None;
     for v1::Words { offset, values } in list {
@@ -108,9 +117,7 @@ fn check_words(file: &File, list: &[v1::Words]) -> Result<Vec<(Found, u32)>, Sta
         let no_register = || field("registers.offset", *offset, "no register is there");
         let found = file.table().find(*offset).ok_or_else(no_register)?;
         let register = file.table().register(found.id);
-        let kept =
-            register.access != Access::Memory && !matches!(register.status, Status::Absent(_));
-        if register.offset != *offset || !kept {
+        if register.offset != *offset || !keeps(register) {
             return Err(no_register());
         }
         check(
@@ -166,23 +173,32 @@ fn load_phy(state: &v1::Phy, ours: &Phy) -> Result<Phy, StateError> {
 
 fn load_queue(state: &v1::Queue) -> Result<TxState, StateError> {
     let v1::Queue {
-        contexts: [first, second],
+        contexts,
         skipping,
         taken,
         counts: _, // with the other counts
     } = state;
+    load_tx(contexts, *skipping, *taken)
+}
+
+/// What a transmit queue remembers.
+pub(crate) fn load_tx(
+    [first, second]: &[v1::Context; 2],
+    skipping: bool,
+    taken: u32,
+) -> Result<TxState, StateError> {
     check(
-        *taken as usize <= MAX_SEGMENTS,
+        taken as usize <= MAX_SEGMENTS,
         "queues.taken",
-        *taken,
+        taken,
         "a packet has fewer frames",
     )?;
     Ok(TxState {
         memory: Memory {
             contexts: [load_context(first)?, load_context(second)?],
-            skipping: *skipping,
+            skipping,
         },
-        taken: *taken as usize,
+        taken: taken as usize,
     })
 }
 

@@ -18,6 +18,9 @@ mod load;
 mod save;
 mod v1;
 
+pub(crate) use load::{load_tx, load_words};
+pub(crate) use save::{save_contexts, save_words};
+
 use model::Nanos;
 pub use snapshot::{Kind, StateError};
 pub use v1::{

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use gbe::phy::Phy;
 use model::Env;
 use parts::offload::L4;
-use regs::{Access, File, Status};
+use regs::{Access, File, Register, Status};
 
 use super::v1;
 use crate::control::Registers;
@@ -38,7 +38,8 @@ impl Registers {
             bus_master: _, // follows from `may_master` and CTRL
             link_up,
             loopback,
-            tx_rung: _,  // whoever loads it looks at everything
+            tx_rung: _, // whoever loads it looks at everything
+            tx_next,
             waiters: _,  // the process's
             true_fcs: _, // configured
         } = &**function;
@@ -49,7 +50,7 @@ impl Registers {
         let (statistics, latched) = reading.save(function);
         v1::V1 {
             device: super::DEVICE,
-            registers: words(file),
+            registers: save_words(file, keeps),
             statistics,
             latched,
             link_up: link_up.load(Ordering::Acquire),
@@ -62,20 +63,25 @@ impl Registers {
                 .zip(&transmitters)
                 .map(|(at, tx)| save_queue(tx, reading.save_queue(function, at)))
                 .collect(),
+            turn: tx_next.load(Ordering::Relaxed),
             interrupts: irq.lock().save(now),
             clock: ptp.lock().save(now),
         }
     }
 }
 
-fn words(file: &File) -> Vec<v1::Words> {
+/// What has a value of its own, and not in the state of something else.
+pub(super) fn keeps(register: &Register) -> bool {
+    register.access != Access::Memory && !matches!(register.status, Status::Absent(_))
+}
+
+/// The registers that `keeps` says, in the order of their offsets.
+pub(crate) fn save_words(file: &File, keeps: fn(&Register) -> bool) -> Vec<v1::Words> {
     let mut list: Vec<_> = file
         .table()
         .registers()
         .iter()
-        .filter(|register| {
-            register.access != Access::Memory && !matches!(register.status, Status::Absent(_))
-        })
+        .filter(|register| keeps(register))
         .filter_map(|register| {
             let id = file.table().find(register.offset)?.id;
             Some(v1::Words {
@@ -111,11 +117,15 @@ fn save_queue(tx: &TxState, counts: v1::QueueCounts) -> v1::Queue {
         taken,
     } = tx;
     v1::Queue {
-        contexts: contexts.each_ref().map(save_context),
+        contexts: save_contexts(contexts),
         skipping: *skipping,
         taken: *taken as u32,
         counts,
     }
+}
+
+pub(crate) fn save_contexts(contexts: &[Context; 2]) -> [v1::Context; 2] {
+    contexts.each_ref().map(save_context)
 }
 
 fn save_context(context: &Context) -> v1::Context {

@@ -30,6 +30,8 @@ pub struct V1 {
     pub phy: Phy,
     /// The queues.
     pub queues: Vec<Queue>,
+    /// The transmit queue whose turn is next.
+    pub turn: u32,
     /// The interrupt logic.
     pub interrupts: Interrupts,
     /// The clock of IEEE 1588.

@@ -15,6 +15,7 @@ use crate::rules::Rules;
 use crate::stats::Stat;
 use crate::vf::desk::{Desk, Event, Grant};
 use crate::vf::regs as r;
+use crate::vf::state;
 
 /// VTCTRL.RST.
 const RST: u32 = 1 << 26;
@@ -28,11 +29,19 @@ const NANOS_PER_COUNT: u64 = 1000;
 /// VTEITR's interval: microseconds, from bit 2 on.
 const INTERVAL: u32 = 0x7ffc;
 const INTERVAL_SHIFT: u32 = 2;
+/// Registers that count; they wrap, and nothing clears them.
+const STATISTICS: [(regs::Id, Stat); 5] = [
+    (r::VFGPRC, Stat::Gprc),
+    (r::VFGPTC, Stat::Gptc),
+    (r::VFGORC, Stat::Gorc),
+    (r::VFGOTC, Stat::Gotc),
+    (r::VFMPRC, Stat::Mprc),
+];
 /// Any cause that is of no queue is the mailbox's.
 const MAILBOX: u32 = 1;
 
 /// A value of VTEITR, with an interval of at least `gap`, or the longest there is.
-fn at_least(value: u32, gap: Nanos) -> u32 {
+pub(crate) fn at_least(value: u32, gap: Nanos) -> u32 {
     let least = gap
         .div_ceil(1000)
         .min(u64::from(INTERVAL >> INTERVAL_SHIFT)) as u32;
@@ -42,11 +51,15 @@ fn at_least(value: u32, gap: Nanos) -> u32 {
 
 /// The control part.
 pub(crate) struct VfControl {
-    function: Arc<Function>,
-    desk: Arc<Desk>,
-    work: Work,
+    pub(super) function: Arc<Function>,
+    pub(super) desk: Arc<Desk>,
+    pub(super) work: Work,
     /// What is in force.
-    granted: Grant,
+    pub(super) granted: Grant,
+    /// How far VTFRTIMER is ahead of the clock.
+    pub(super) ahead: Nanos,
+    /// What had been counted where the statistics registers showed 0.
+    pub(super) past: [u32; STATISTICS.len()],
 }
 
 impl VfControl {
@@ -56,7 +69,25 @@ impl VfControl {
             desk,
             work: Work::default(),
             granted: Grant::default(),
+            ahead: 0,
+            past: [0; STATISTICS.len()],
         }
+    }
+
+    fn counted(&self) -> [u32; STATISTICS.len()] {
+        STATISTICS.map(|(_, stat)| self.function.stats.total(stat) as u32)
+    }
+
+    /// What the statistics registers show.
+    pub(super) fn statistics(&self) -> [u32; STATISTICS.len()] {
+        let now = self.counted();
+        std::array::from_fn(|at| now[at].wrapping_sub(self.past[at]))
+    }
+
+    /// Has the statistics registers show these values.
+    pub(super) fn show(&mut self, values: [u32; STATISTICS.len()]) {
+        let now = self.counted();
+        self.past = std::array::from_fn(|at| now[at].wrapping_sub(values[at]));
     }
 
     fn read_word(&mut self, env: &Env, offset: u32) -> u32 {
@@ -64,21 +95,18 @@ impl VfControl {
         let Some(Found { id, element }) = function.file.table().find(offset) else {
             return 0;
         };
-        let total = |stat| function.stats.total(stat) as u32;
+        if let Some(at) = STATISTICS.iter().position(|(of, _)| *of == id) {
+            return self.statistics()[at];
+        }
         match id {
             r::VTSTATUS if function.link_up.load(Ordering::Acquire) => FD | LU | SPEED_1000,
             r::VTSTATUS => FD | SPEED_1000,
-            r::VTFRTIMER => (env.clock.now() / NANOS_PER_COUNT) as u32,
+            r::VTFRTIMER => (env.clock.now().wrapping_add(self.ahead) / NANOS_PER_COUNT) as u32,
             r::V2PMAILBOX => self.desk.mailbox(|mailbox| mailbox.vf_read()),
             r::VMBMEM => self.desk.mailbox(|mailbox| mailbox.word(element)),
             r::VTEICR => function.irq.lock().read_eicr(env),
             r::VTEIMS | r::VTEIMC => function.irq.lock().extended_mask(),
             r::VTEICS | r::VTCTRL => 0,
-            r::VFGPRC => total(Stat::Gprc),
-            r::VFGPTC => total(Stat::Gptc),
-            r::VFGORC => total(Stat::Gorc),
-            r::VFGOTC => total(Stat::Gotc),
-            r::VFMPRC => total(Stat::Mprc),
             _ => function.file.get_at(id, element),
         }
     }
@@ -161,7 +189,7 @@ impl VfControl {
     }
 
     /// Takes from the desk what has changed there.
-    fn look(&mut self, env: &Env) {
+    pub(super) fn look(&mut self, env: &Env) {
         let grant = self.desk.grant();
         if grant != self.granted {
             self.put_in_force(grant);
@@ -185,7 +213,7 @@ impl VfControl {
         }
     }
 
-    fn put_in_force(&mut self, grant: Grant) {
+    pub(super) fn put_in_force(&mut self, grant: Grant) {
         let function = &self.function;
         if let Kind::Vf(rules) = &function.kind {
             *rules.lock() = Rules {
@@ -312,13 +340,11 @@ impl Control for VfControl {
     /// A VF's link is what its ruler says.
     fn set_link(&mut self, _env: &Env, _up: bool) {}
 
-    /// A VF starts anew with its driver's next reset: what its ruler has granted is not its own to
-    /// carry elsewhere.
-    fn save(&self, _env: &Env) -> Vec<u8> {
-        Vec::new()
+    fn save(&self, env: &Env) -> Vec<u8> {
+        state::write(&self.state(env))
     }
 
-    fn load(&mut self, _env: &Env, _blob: &[u8]) -> Result<(), StateError> {
-        Err(StateError::NoState)
+    fn load(&mut self, env: &Env, blob: &[u8]) -> Result<(), StateError> {
+        self.become_state(env, &state::read(blob)?)
     }
 }

@@ -34,6 +34,9 @@ pub enum Event {
     Acknowledged,
     /// Its mailbox's buffer is free.
     Freed,
+    /// It goes on as another that was saved ([`crate::vf_state`]), to which so much was granted, says
+    /// the state. What is on the desk is in force.
+    Loaded(Grant),
 }
 
 /// Who rules a VF. Called from the VF's register accesses, with no lock of the desk held: it may use

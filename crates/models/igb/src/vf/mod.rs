@@ -4,6 +4,7 @@
 mod control;
 pub(crate) mod desk;
 pub(crate) mod regs;
+pub mod state;
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use crate::function::{Function, Kind};
 use crate::irq::{Irq, VF_MESSAGES};
 use crate::rules::Rules;
 use crate::{BAR_MMIO, BAR_MSIX, Config, VF_QUEUES};
+pub(crate) use control::at_least;
 use desk::Desk;
 
 /// Bytes of either BAR.

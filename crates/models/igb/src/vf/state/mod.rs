@@ -1,0 +1,215 @@
+//! A whole virtual function as plain data: saved, checked and loaded, as [`crate::state`] does it for
+//! the physical one. Each part of the live function is taken apart field by field and without `..`.
+//!
+//! What is in it: everything the guest can find out, now or later. That is its registers, its rings
+//! and how far they are, interrupts that are pending, masked or held back, counters, and the mailbox:
+//! words, flags, and what neither side has been told of yet.
+//!
+//! What is *the ruler's*, and given anew by the ruler of whoever loads it: whether it may send and
+//! receive, its link, longest frame, tag and least gap between interrupts. A state crosses hands that
+//! nobody rules (a VMM's, a file's), so what it says of [grants](Granted) is a claim: in force is what
+//! the [`Desk`](crate::Desk) of the one that loads grants, from the first moment on, and the ruler is
+//! told [what was claimed](crate::Event::Loaded). What a ruler remembers of a VF beside (its addresses,
+//! groups, VLANs, messages that wait, what it is blamed for) is in no state of the VF. A ruler that
+//! goes on ruling the same VF may leave it at that, and nobody will notice that it was saved; one that
+//! knows nothing of it, as the soft PF, has its driver start anew, as after a reset of the port.
+//!
+//! What is not in it either: what PCI configuration says (bus mastering, the way of interrupts; its
+//! owner saves that), counters for people, who waits for room. Which messages were sent and not
+//! answered is not kept: what stands when it is loaded is told again, since a message may have been lost
+//! on the way.
+//!
+//! *Time* and *consistency* are those of [`crate::state`].
+
+mod v1;
+
+use std::sync::atomic::Ordering;
+
+use model::Env;
+use regs::{Access, Register};
+pub use snapshot::{Kind, StateError};
+pub use v1::{Context, Granted, Interrupts, Mailbox, Queue, V1, Words};
+
+use super::control::VfControl;
+use crate::function::Function;
+use crate::irq::Irq;
+use crate::mailbox;
+use crate::state::{check, load_tx, load_words, save_contexts, save_words};
+use crate::tx::{Memory, TxState};
+use crate::vf::desk::{Event, Grant};
+
+/// The state as this program saves it.
+pub type State = V1;
+
+/// What the container calls it.
+pub const KIND: Kind = Kind::new("82576vf");
+/// The version that is saved. Older ones are loaded, newer ones refused.
+pub const VERSION: u32 = 1;
+
+/// Reads a state of any known version without loading it.
+///
+/// # Errors
+/// When it is damaged, of something else, or from the future. The fields are not checked.
+pub fn read(blob: &[u8]) -> Result<State, StateError> {
+    let saved = snapshot::open(KIND, blob)?;
+    match saved.version {
+        1 => saved.decode::<V1>(),
+        found => Err(StateError::Version {
+            kind: KIND,
+            found,
+            newest: VERSION,
+        }),
+    }
+}
+
+/// Encodes a state as [`model::Control::save`] does.
+pub fn write(state: &State) -> Vec<u8> {
+    snapshot::seal(state)
+}
+
+/// The others are made of what is beside them in a state.
+fn keeps(register: &Register) -> bool {
+    register.access == Access::ReadWrite
+}
+
+impl VfControl {
+    /// The whole function, between two batches.
+    pub(super) fn state(&self, env: &Env) -> V1 {
+        let VfControl {
+            function,
+            desk,
+            work: _, // whoever loads it looks at everything
+            granted,
+            ahead,
+            past: _, // with the counters
+        } = self;
+        let Function {
+            file,
+            ids: _,  // the model's
+            kind: _, // its rules follow from what is granted
+            queues,
+            irq,
+            ptp: _,        // a PF's
+            stats: _,      // by what is read of them
+            counters: _,   // the process's
+            bus_master: _, // PCI's
+            link_up: _,    // granted
+            loopback: _,   // a PF's
+            tx_rung: _,    // whoever loads it looks at everything
+            tx_next,
+            waiters: _,  // the process's
+            true_fcs: _, // configured
+        } = &**function;
+        let transmitters: Vec<_> = queues.iter().map(|queue| queue.tx.lock()).collect();
+        // Nothing is under way into the guest's buffers.
+        let _receivers: Vec<_> = queues.iter().map(|queue| queue.rx.lock()).collect();
+        let now = env.clock.now();
+        let &Grant {
+            enabled,
+            link,
+            max_frame,
+            tag,
+            interrupt_gap,
+        } = granted;
+        V1 {
+            registers: save_words(file, keeps),
+            statistics: self.statistics(),
+            timer: now.wrapping_add(*ahead),
+            queues: transmitters.iter().map(|tx| save_queue(tx)).collect(),
+            turn: tx_next.load(Ordering::Relaxed),
+            interrupts: irq.lock().save_vf(now),
+            mailbox: desk.mailbox(|mailbox| mailbox.save()),
+            granted: Granted {
+                enabled,
+                link,
+                max_frame,
+                tag,
+                interrupt_gap,
+            },
+        }
+    }
+
+    /// Becomes what `state` describes, as far as its own ruler lets it.
+    pub(super) fn become_state(&mut self, env: &Env, state: &V1) -> Result<(), StateError> {
+        let V1 {
+            registers,
+            statistics,
+            timer,
+            queues,
+            turn,
+            interrupts,
+            mailbox,
+            granted,
+        } = state;
+        let function = std::sync::Arc::clone(&self.function);
+        let words = load_words(&function.file, registers, keeps)?;
+        check(
+            queues.len() == function.queues.len(),
+            "queues",
+            queues.len() as u64,
+            "not as many as there are",
+        )?;
+        let queue = |q: &Queue| load_tx(&q.contexts, q.skipping, q.taken);
+        let states = queues.iter().map(queue).collect::<Result<Vec<_>, _>>()?;
+        let there = (*turn as usize) < queues.len();
+        check(there, "turn", *turn, "no such queue")?;
+        let now = env.clock.now();
+        let grant = self.desk.grant();
+        let irq = Irq::load_vf(interrupts, &words, grant.interrupt_gap, now)?;
+        let mailbox = mailbox::Mailbox::load(mailbox)?;
+
+        // Nothing fails from here on, and nothing moves before it may by the rules there are now.
+        self.put_in_force(Grant {
+            enabled: false,
+            ..self.granted
+        });
+        let mut transmitters: Vec<_> = function.queues.iter().map(|q| q.tx.lock()).collect();
+        let receivers: Vec<_> = function.queues.iter().map(|q| q.rx.lock()).collect();
+        function.file.reset();
+        for (found, value) in words {
+            function.file.set_at(found.id, found.element, value);
+        }
+        for (live, state) in transmitters.iter_mut().zip(states) {
+            **live = state;
+        }
+        irq.replace(&mut function.irq.lock(), env);
+        drop((transmitters, receivers));
+        self.show(*statistics);
+        self.ahead = timer.wrapping_sub(now);
+        self.desk.mailbox(|live| *live = mailbox);
+        // What was begun is gone on with.
+        let all = (1 << function.queues.len()) - 1;
+        function.tx_rung.store(all, Ordering::Release);
+        function.tx_next.store(*turn, Ordering::Relaxed);
+        self.put_in_force(grant);
+        let &Granted {
+            enabled,
+            link,
+            max_frame,
+            tag,
+            interrupt_gap,
+        } = granted;
+        let claimed = Grant {
+            enabled,
+            link,
+            max_frame,
+            tag,
+            interrupt_gap,
+        };
+        self.desk.tell(now, Event::Loaded(claimed));
+        self.look(env);
+        Ok(())
+    }
+}
+
+fn save_queue(tx: &TxState) -> Queue {
+    let TxState {
+        memory: Memory { contexts, skipping },
+        taken,
+    } = tx;
+    Queue {
+        contexts: save_contexts(contexts),
+        skipping: *skipping,
+        taken: *taken as u32,
+    }
+}
