@@ -227,6 +227,23 @@ impl SoftPf {
         self.out.push_back(Effect::Reset { vf, active });
     }
 
+    /// A VF goes on as another that was saved somewhere (a migration). What its driver had asked for
+    /// there is not known here and nothing of it is granted: the driver is made to start anew, as after
+    /// a reset of the port.
+    pub fn loaded(&mut self, vf: VfId) {
+        let Some(known) = self.vfs.get_mut(&vf) else {
+            return;
+        };
+        known.reset();
+        let up = known.down.is_none() && !self.in_reset;
+        self.out.push_back(Effect::Reset { vf, active: true });
+        self.renew(vf, false);
+        if up {
+            self.out.push_back(Effect::Reset { vf, active: false });
+        }
+        self.tell(vf);
+    }
+
     /// A VF has put a message into its mailbox and asked to read it (REQ).
     pub fn request(&mut self, vf: VfId, words: &[u32; WORDS], now: Nanos) {
         let Some(known) = self.vfs.get_mut(&vf) else {

@@ -239,6 +239,58 @@ fn vfs_are_told_of_the_link_of_resets_and_of_their_removal() {
 }
 
 #[test]
+fn a_vf_that_goes_on_as_another_has_to_ask_for_everything_again() {
+    let mut lab = Lab::new(|policy| policy.vlan = Some(PortVlan { id: 5, qos: 0 }));
+    lab.up(0);
+    assert_eq!(lab.ask(0, &[5, 4000]), Some(5 | ACK | CTS));
+    lab.pf.loaded(0);
+    let told: Vec<_> = lab.effects().to_vec();
+    let resets = told.iter().filter_map(|effect| match effect {
+        Effect::Reset { vf: 0, active } => Some(*active),
+        _ => None,
+    });
+    assert_eq!(
+        resets.collect::<Vec<_>>(),
+        [true, false],
+        "its driver sees RSTD"
+    );
+    let without = told.iter().any(|effect| match effect {
+        Effect::Notify { vf: 0, message } => message.words()[0] & CTS == 0,
+        _ => false,
+    });
+    assert!(without, "and a message without the right to send");
+    let rules = lab.pf.rules(0).expect("a VF").clone();
+    assert!(!rules.enabled && rules.link && rules.max_frame == 1522);
+    assert_eq!(
+        rules.tag.map(|tag| tag.id),
+        Some(5),
+        "policy is the ruler's"
+    );
+    lab.up(0);
+    assert!(lab.pf.rules(0).is_some_and(|rules| rules.enabled));
+    // Who was shut down or is to go stays so, and while the port is in reset nobody starts.
+    lab.pf.leaving(0);
+    lab.effects();
+    lab.pf.loaded(0);
+    let last = |lab: &mut Lab| {
+        let effects = lab.effects().to_vec();
+        effects.into_iter().rev().find_map(|effect| match effect {
+            Effect::Reset { vf: 0, active } => Some(active),
+            _ => None,
+        })
+    };
+    assert_eq!(last(&mut lab), Some(true));
+    assert_eq!(lab.ask(0, &[1]), None);
+    lab.pf.revive(0, 0).expect("a VF");
+    lab.pf.pf_reset();
+    lab.effects();
+    lab.pf.loaded(0);
+    assert_eq!(last(&mut lab), Some(true));
+    lab.pf.loaded(99);
+    assert!(lab.effects().is_empty());
+}
+
+#[test]
 fn a_flood_of_messages_waits_and_then_ends_the_vf_with_a_record() {
     let mut lab = Lab::new(|policy| {
         policy.mailbox_rate = 10;

@@ -68,6 +68,7 @@ impl igb::Ruler for Ear {
             Event::Request(words) => pf.request(self.vf, &words, now),
             Event::Acknowledged => pf.acknowledged(self.vf, now),
             Event::Freed => pf.free(self.vf),
+            Event::Loaded(_) => pf.loaded(self.vf),
         });
     }
 }

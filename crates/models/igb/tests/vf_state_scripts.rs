@@ -54,6 +54,9 @@ const PLACES: [u64; 62] = [
     0x2a00, 0x0c44,
 ];
 
+/// VTEICS to VTEIAM.
+const INTERRUPTS: [u64; 5] = [0x1520, 0x1524, 0x1528, 0x152c, 0x1530];
+
 fn place() -> impl Strategy<Value = u64> {
     prop::sample::select(PLACES.to_vec())
 }
@@ -76,7 +79,7 @@ fn value() -> impl Strategy<Value = u32> {
     prop_oneof![
         4 => prop::sample::select(known.to_vec()),
         2 => (0..32u32).prop_map(|bit| 1 << bit),
-        2 => (0..RAM_LEN as u32).prop_map(|at| RAM as u32 + at & !0x7f),
+        2 => (0..RAM_LEN as u32).prop_map(|at| (RAM as u32 + at) & !0x7f),
         1 => any::<u32>(),
         1 => (0..2000u32).prop_map(|us| us << 2),
     ]
@@ -102,6 +105,8 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         2 => (place(), prop::sample::select(vec![1, 2, 4, 4, 4, 8])).prop_map(|(at, len)| Op::Read(at, len)),
         3 => (place(), value()).prop_map(|(at, value)| Op::Write(at, value.to_le_bytes().to_vec())),
+        3 => (prop::sample::select(INTERRUPTS.to_vec()), 0..8u32)
+            .prop_map(|(at, value)| Op::Write(at, value.to_le_bytes().to_vec())),
         1 => (place(), prop::collection::vec(any::<u8>(), 1..9), 0..4u64)
             .prop_map(|(at, bytes, off)| Op::Write(at + off, bytes)),
         3 => (queue(), any::<u16>(), 0..1600u16, any::<u8>())

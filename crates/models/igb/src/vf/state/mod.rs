@@ -181,7 +181,6 @@ impl VfControl {
         let all = (1 << function.queues.len()) - 1;
         function.tx_rung.store(all, Ordering::Release);
         function.tx_next.store(*turn, Ordering::Relaxed);
-        self.put_in_force(grant);
         let &Granted {
             enabled,
             link,
@@ -196,6 +195,7 @@ impl VfControl {
             tag,
             interrupt_gap,
         };
+        // Its ruler has a say before anything moves.
         self.desk.tell(now, Event::Loaded(claimed));
         self.look(env);
         Ok(())
