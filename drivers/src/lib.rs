@@ -18,5 +18,5 @@ mod model_bus;
 mod socket_bus;
 
 pub use bus::{Bus, BusError, Costs, Dma};
-pub use model_bus::{Automask, FakeClock, FakeTimer, ModelBus, Recorded, Recorder};
+pub use model_bus::{Automask, FakeClock, FakeTimer, Meanwhile, ModelBus, Recorded, Recorder};
 pub use socket_bus::{FarEnd, SocketBus};

@@ -248,7 +248,11 @@ pub struct ModelBus {
     next_iova: u64,
     accesses: u64,
     waiting: bool,
+    ruler: Option<Meanwhile>,
 }
+
+/// What somebody else does while time passes, told the time it is.
+pub type Meanwhile = Box<dyn FnMut(Nanos) + Send>;
 
 impl ModelBus {
     /// Plugs `nic` into a machine of its own. What it sends goes to `cable`; the link is up.
@@ -277,6 +281,7 @@ impl ModelBus {
             next_iova: 0x10_0000,
             accesses: 0,
             waiting: false,
+            ruler: None,
         };
         bus.control.reset(&bus.env, ResetKind::Bus);
         bus.control.set_link(&bus.env, true);
@@ -303,6 +308,12 @@ impl ModelBus {
             receive: self.receive.clone(),
             env: self.env.clone(),
         })
+    }
+
+    /// Names somebody who shares state with the model, as the ruler of a VF does: he has his turn
+    /// whenever time has passed, and then the model looks at what he has changed.
+    pub fn set_ruler(&mut self, ruler: Meanwhile) {
+        self.ruler = Some(ruler);
     }
 
     /// Plugs another cable in.
@@ -544,7 +555,14 @@ impl Bus for ModelBus {
     }
 
     fn delay(&mut self, time: Duration) -> Result<(), BusError> {
-        self.advance_to(self.now().saturating_add(nanos(time)))
+        self.advance_to(self.now().saturating_add(nanos(time)))?;
+        let now = self.now();
+        if let Some(ruler) = &mut self.ruler {
+            ruler(now);
+            self.control.attend(&self.env);
+            self.pump()?;
+        }
+        Ok(())
     }
 
     fn inject(&mut self, frame: &[u8]) -> Result<bool, BusError> {

@@ -11,6 +11,7 @@
 mod config;
 mod connections;
 mod csb;
+pub mod functions;
 mod history;
 mod kill_table;
 mod maps;
@@ -24,6 +25,7 @@ mod talk;
 mod vmm;
 mod wire;
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use drivers::e1000::{Config, Driver, DriverError, TxOpts, regs};
@@ -53,12 +55,27 @@ pub type GuestDeed = fn(&mut dyn Bus) -> Result<(), BusError>;
 /// A VMM's misdeed.
 pub type VmmDeed = fn(&mut Vmm) -> Result<(), BusError>;
 
+/// What the guest of a virtual function does.
+#[derive(Clone, Copy, Debug)]
+pub struct VfDeed {
+    /// Does it.
+    pub run: GuestDeed,
+    /// What its operator has laid down for it, in the words of `[[nic.vf]]`, beside its address.
+    pub policy: &'static str,
+    /// It is shut down for it, and stays so until its operator revives it.
+    pub shut_down: bool,
+}
+
 /// How a misdeed is done. An error is the bus's or the socket's: that the device does not like
 /// what it sees is no error.
 #[derive(Clone, Copy, Debug)]
 pub enum Program {
     /// By a guest: runs against the bare model and through a socket.
     Guest(GuestDeed),
+    /// By the guest of an 82576's physical function.
+    Pf(GuestDeed),
+    /// By the guest of a virtual function, beside others on the same chip.
+    Vf(VfDeed),
     /// By a VMM, in ways no guest can: needs a socket to say it to.
     Vmm(VmmDeed),
 }
@@ -74,22 +91,42 @@ pub enum Moves {
 
 /// All villains, in the order of the page.
 pub fn all() -> &'static [Villain] {
-    table::ALL
+    static ALL: LazyLock<Vec<Villain>> = LazyLock::new(|| {
+        use functions::{BOTH, PORT, VIRTUAL};
+        [table::ALL, BOTH, PORT, VIRTUAL].concat()
+    });
+    &ALL
 }
 
 /// Those that are guests.
 pub fn guests() -> impl Iterator<Item = (&'static Villain, GuestDeed)> {
     all().iter().filter_map(|v| match v.program {
         Program::Guest(run) => Some((v, run)),
-        Program::Vmm(_) => None,
+        _ => None,
+    })
+}
+
+/// Those that have a physical function of the 82576.
+pub fn pfs() -> impl Iterator<Item = (&'static Villain, GuestDeed)> {
+    all().iter().filter_map(|v| match v.program {
+        Program::Pf(run) => Some((v, run)),
+        _ => None,
+    })
+}
+
+/// Those that have a virtual function of the 82576.
+pub fn vfs() -> impl Iterator<Item = (&'static Villain, VfDeed)> {
+    all().iter().filter_map(|v| match v.program {
+        Program::Vf(deed) => Some((v, deed)),
+        _ => None,
     })
 }
 
 /// Those that are VMMs.
 pub fn vmms() -> impl Iterator<Item = (&'static Villain, VmmDeed)> {
     all().iter().filter_map(|v| match v.program {
-        Program::Guest(_) => None,
         Program::Vmm(run) => Some((v, run)),
+        _ => None,
     })
 }
 
