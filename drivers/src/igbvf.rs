@@ -92,7 +92,7 @@ pub mod mailbox {
 
 use mailbox::{ACK, CTS, DONE, PFACK, PFSTS, REQ, RSTD, RSTI, VFU};
 
-/// Descriptors of either ring.
+/// Descriptors of either ring, if nobody says otherwise.
 pub const RING: u32 = 256;
 /// A frame, and its tag if it was taken out.
 pub type Tagged = (Vec<u8>, Option<u16>);
@@ -125,6 +125,8 @@ pub enum VfError {
 /// A VF with its driver.
 pub struct Vf<B> {
     bus: B,
+    /// Descriptors of either ring.
+    ring: u32,
     mac: [u8; 6],
     tx: Dma,
     rx: Dma,
@@ -142,17 +144,26 @@ impl<B: Bus> Vf<B> {
     ///
     /// # Errors
     /// When the PF does not answer, or the machine fails.
-    pub fn new(mut bus: B) -> Result<Self, VfError> {
+    pub fn new(bus: B) -> Result<Self, VfError> {
+        Self::with_ring(bus, RING)
+    }
+
+    /// The same, with `ring` descriptors in each direction, a multiple of 8.
+    ///
+    /// # Errors
+    /// As [`Vf::new`].
+    pub fn with_ring(mut bus: B, ring: u32) -> Result<Self, VfError> {
         // Memory and bus mastering.
         bus.config_write(4, &6u16.to_le_bytes())?;
         let [tx, rx] = [
-            bus.alloc(u64::from(RING) * DESC)?,
-            bus.alloc(u64::from(RING) * DESC)?,
+            bus.alloc(u64::from(ring) * DESC)?,
+            bus.alloc(u64::from(ring) * DESC)?,
         ];
-        let tx_buffers = bus.alloc(u64::from(RING) * BUFFER)?;
-        let rx_buffers = bus.alloc(u64::from(RING) * BUFFER)?;
+        let tx_buffers = bus.alloc(u64::from(ring) * BUFFER)?;
+        let rx_buffers = bus.alloc(u64::from(ring) * BUFFER)?;
         let mut vf = Vf {
             bus,
+            ring,
             mac: [0; 6],
             tx,
             rx,
@@ -215,12 +226,12 @@ impl<B: Bus> Vf<B> {
 
     fn rings(&mut self) -> Result<(), VfError> {
         (self.tx_tail, self.tx_done, self.rx_next) = (0, 0, 0);
-        let zeros = vec![0; (u64::from(RING) * DESC) as usize];
+        let zeros = vec![0; (u64::from(self.ring) * DESC) as usize];
         self.bus.dma_write(self.tx.iova, &zeros)?;
-        for n in 0..RING {
+        for n in 0..self.ring {
             self.give(n)?;
         }
-        let bytes = RING * DESC as u32;
+        let bytes = self.ring * DESC as u32;
         for (reg, value) in [
             (regs::TDBAL, self.tx.iova as u32),
             (regs::TDBAH, (self.tx.iova >> 32) as u32),
@@ -235,7 +246,7 @@ impl<B: Bus> Vf<B> {
             (regs::SRRCTL, 1 << 25 | 2),
             (regs::RXDCTL, ENABLE),
             (regs::RDH, 0),
-            (regs::RDT, RING - 1),
+            (regs::RDT, self.ring - 1),
         ] {
             self.bus.write32(reg, value)?;
         }
@@ -362,17 +373,17 @@ impl<B: Bus> Vf<B> {
         self.clean()?;
         let mut sent = 0;
         for frame in frames {
-            if self.tx_tail.wrapping_sub(self.tx_done) >= RING - 1 {
+            if self.tx_tail.wrapping_sub(self.tx_done) >= self.ring - 1 {
                 break;
             }
-            let slot = u64::from(self.tx_tail % RING);
+            let slot = u64::from(self.tx_tail % self.ring);
             let buffer = self.tx_buffers.iova + slot * BUFFER;
             self.bus.dma_write(buffer, frame)?;
             self.put(slot, buffer, frame.len() as u32)?;
             self.tx_tail += 1;
             sent += 1;
         }
-        self.bus.write32(regs::TDT, self.tx_tail % RING)?;
+        self.bus.write32(regs::TDT, self.tx_tail % self.ring)?;
         Ok(sent)
     }
 
@@ -381,9 +392,9 @@ impl<B: Bus> Vf<B> {
     /// # Errors
     /// When the machine fails.
     pub fn send_at(&mut self, addr: u64, len: u32) -> Result<(), VfError> {
-        self.put(u64::from(self.tx_tail % RING), addr, len)?;
+        self.put(u64::from(self.tx_tail % self.ring), addr, len)?;
         self.tx_tail += 1;
-        Ok(self.bus.write32(regs::TDT, self.tx_tail % RING)?)
+        Ok(self.bus.write32(regs::TDT, self.tx_tail % self.ring)?)
     }
 
     fn put(&mut self, slot: u64, addr: u64, len: u32) -> Result<(), VfError> {
@@ -400,7 +411,7 @@ impl<B: Bus> Vf<B> {
 
     fn clean(&mut self) -> Result<(), VfError> {
         while self.tx_done != self.tx_tail {
-            let slot = u64::from(self.tx_done % RING);
+            let slot = u64::from(self.tx_done % self.ring);
             let mut status = [0; 4];
             self.bus
                 .dma_read(self.tx.iova + slot * DESC + 12, &mut status)?;
@@ -428,7 +439,7 @@ impl<B: Bus> Vf<B> {
     pub fn receive(&mut self) -> Result<Vec<Tagged>, VfError> {
         let mut frames = Vec::new();
         loop {
-            let slot = self.rx_next % RING;
+            let slot = self.rx_next % self.ring;
             let at = self.rx.iova + u64::from(slot) * DESC;
             let mut descriptor = [0; 16];
             self.bus.dma_read(at, &mut descriptor)?;
@@ -452,7 +463,7 @@ impl<B: Bus> Vf<B> {
         }
         if !frames.is_empty() {
             self.bus
-                .write32(regs::RDT, self.rx_next.wrapping_sub(1) % RING)?;
+                .write32(regs::RDT, self.rx_next.wrapping_sub(1) % self.ring)?;
         }
         Ok(frames)
     }

@@ -27,15 +27,18 @@ impl Bucket {
 
     /// Takes one, if there is one.
     pub(crate) fn take(&mut self, now: Nanos) -> bool {
+        self.take_all(1, now)
+    }
+
+    /// Takes so many, if there are so many.
+    pub(crate) fn take_all(&mut self, count: u64, now: Nanos) -> bool {
         let gone = now.saturating_sub(self.seen);
         self.seen = self.seen.max(now);
         let come = u128::from(gone) * u128::from(self.per_second);
         self.left = (self.left + come).min(u128::from(self.burst) * SECOND);
-        let there = self.left >= SECOND;
-        if there {
-            self.left -= SECOND;
-        }
-        there
+        let rest = self.left.checked_sub(u128::from(count) * SECOND);
+        self.left = rest.unwrap_or(self.left);
+        rest.is_some()
     }
 
     /// When there will be one.
@@ -60,5 +63,12 @@ mod tests {
         assert!(!bucket.take(next - 1) && bucket.take(next) && !bucket.take(next));
         // A clock that stands still, or a long silence, gives no more than the burst.
         assert_eq!((0..9).filter(|_| bucket.take(Nanos::MAX)).count(), 3);
+    }
+
+    #[test]
+    fn all_or_nothing() {
+        let mut bucket = Bucket::new(10, 3, 0);
+        assert!(!bucket.take_all(4, 0) && !bucket.take_all(u64::MAX, 0));
+        assert!(bucket.take_all(2, 0) && !bucket.take_all(2, 0) && bucket.take(0));
     }
 }

@@ -188,7 +188,8 @@ impl Vf {
         let Some(bucket) = &mut self.misdeeds else {
             return false;
         };
-        let borne = (0..60).all(|_| bucket.take(now));
+        // Frames are told of now and then, many at once: each of them counts.
+        let borne = bucket.take_all(count.saturating_mul(60), now);
         if !borne {
             self.down = Some(Down::Misbehaved(what));
             self.log.shut_down();

@@ -371,6 +371,21 @@ fn frames_not_its_own_end_a_vf_only_where_that_was_asked_for() {
     }
 }
 
+/// The switch is asked once a second what it has refused.
+#[test]
+fn what_is_told_in_one_word_counts_as_often_as_it_happened() {
+    let mut lab = Lab::new(|policy| policy.strict = true);
+    lab.up(0);
+    // One a second is borne, since 64 a minute are.
+    for second in 0..300 {
+        lab.pf.note(0, What::Storm, 1, second * SECOND);
+    }
+    assert_eq!(lab.pf.status(0).expect("a VF").down, None);
+    lab.pf.note(0, What::Storm, 100, 300 * SECOND);
+    let down = lab.pf.status(0).expect("a VF").down;
+    assert_eq!(down, Some(Down::Misbehaved(What::Storm)));
+}
+
 #[test]
 fn what_one_is_promised_the_others_leave() {
     let mut pf = SoftPf::new(Some(1000));

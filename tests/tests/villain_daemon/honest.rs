@@ -1,6 +1,5 @@
 //! Two honest NICs that exchange numbered frames through the switch all the while.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -8,9 +7,13 @@ use std::time::{Duration, Instant};
 
 use drivers::SocketBus;
 use drivers::e1000::{Config, Driver, TxOpts};
+use drivers::igbvf::Vf;
 
 /// Frames on their way at once, each way: far less than a ring.
 const WINDOW: u64 = 64;
+
+/// Receive buffers: more than the longest storm has frames.
+const BUFFERS: u32 = 4096;
 
 /// Nothing for so long is a loss, not a busy machine.
 const LOST: Duration = Duration::from_secs(10);
@@ -30,6 +33,76 @@ struct Watch {
     failed: Mutex<Option<String>>,
 }
 
+/// An honest NIC with its driver.
+pub enum Nic {
+    /// An 82540EM.
+    E1000(Box<Driver<SocketBus>>),
+    /// A virtual function of an 82576.
+    Vf(Box<Vf<SocketBus>>),
+}
+
+fn failed(error: impl std::fmt::Display) -> String {
+    format!("an honest driver failed: {error}")
+}
+
+impl Nic {
+    /// An 82540EM, brought up.
+    pub fn e1000(bus: SocketBus) -> Self {
+        let config = Config {
+            tx_ring: 256,
+            rx_ring: BUFFERS,
+            report_every: 8,
+            ..Config::poll()
+        };
+        Nic::E1000(Box::new(
+            Driver::new(bus, config).expect("honest driver comes up"),
+        ))
+    }
+
+    /// A virtual function, brought up.
+    pub fn vf(bus: SocketBus) -> Self {
+        Nic::Vf(Box::new(
+            Vf::with_ring(bus, BUFFERS).expect("honest VF comes up"),
+        ))
+    }
+
+    fn mac(&self) -> [u8; 6] {
+        match self {
+            Nic::E1000(driver) => driver.mac(),
+            Nic::Vf(vf) => vf.mac(),
+        }
+    }
+
+    /// Queues frames and rings once; returns how many found room.
+    fn send(&mut self, frames: &[&[u8]]) -> Result<usize, String> {
+        if frames.is_empty() {
+            return Ok(0);
+        }
+        match self {
+            Nic::E1000(driver) => driver.send(frames, &TxOpts::default()).map_err(failed),
+            Nic::Vf(vf) => vf.send(frames).map_err(failed),
+        }
+    }
+
+    /// Takes what has come and gives the buffers back.
+    fn receive(&mut self, mut each: impl FnMut(&[u8])) -> Result<(), String> {
+        match self {
+            Nic::E1000(driver) => {
+                driver
+                    .poll_rx(1024, |one| each(&one.to_vec()))
+                    .map_err(failed)?;
+                driver.refill_rx().map_err(failed)
+            }
+            Nic::Vf(vf) => {
+                for (frame, _) in vf.receive().map_err(failed)? {
+                    each(&frame);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
 /// The pair, at work on a thread of its own.
 pub struct Honest {
     watch: Arc<Watch>,
@@ -37,22 +110,12 @@ pub struct Honest {
 }
 
 impl Honest {
-    /// Brings both up and starts.
-    pub fn start(a: &Path, b: &Path) -> Self {
-        let [a, b] = [a, b].map(|path| {
-            let bus = SocketBus::connect(path).expect("honest NIC is free");
-            let config = Config {
-                tx_ring: 256,
-                rx_ring: 4096,
-                report_every: 8,
-                ..Config::poll()
-            };
-            Driver::new(bus, config).expect("honest driver comes up")
-        });
+    /// Starts.
+    pub fn start(pair: [Nic; 2]) -> Self {
         let watch = Arc::new(Watch::default());
         let shared = Arc::clone(&watch);
         let thread = std::thread::spawn(move || {
-            if let Err(why) = run([a, b], &shared) {
+            if let Err(why) = run(pair, &shared) {
                 let mut failed = shared.failed.lock().unwrap_or_else(PoisonError::into_inner);
                 *failed = Some(why);
             }
@@ -109,53 +172,41 @@ fn write(frame: &mut Vec<u8>, to: [u8; 6], from: [u8; 6], number: u64) {
     frame.extend((frame.len()..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed)));
 }
 
-fn run(mut pair: [Driver<SocketBus>; 2], watch: &Watch) -> Result<(), String> {
+fn run(mut pair: [Nic; 2], watch: &Watch) -> Result<(), String> {
     let macs = [pair[0].mac(), pair[1].mac()];
-    let text = |e: drivers::e1000::DriverError| format!("an honest driver failed: {e}");
     let (mut sent, mut got) = ([0u64; 2], [0u64; 2]);
-    let (mut frame, mut expected) = (Vec::new(), Vec::new());
+    let mut frames: [Vec<u8>; 8] = Default::default();
+    let mut expected = Vec::new();
     let mut last = Instant::now();
     while !watch.stop.load(Ordering::Relaxed) {
         for from in 0..2 {
             let to = 1 - from;
-            let driver = &mut pair[from];
-            for _ in 0..8 {
-                if sent[from] - got[to] >= WINDOW {
-                    break;
-                }
-                write(&mut frame, macs[to], macs[from], sent[from]);
-                let opts = TxOpts::default();
-                match driver.queue(&[&frame], &opts).map_err(text)? {
-                    0 => break,
-                    _ => sent[from] += 1,
-                }
+            let more = (WINDOW - (sent[from] - got[to])).min(8) as usize;
+            for (frame, number) in frames.iter_mut().zip(sent[from]..) {
+                write(frame, macs[to], macs[from], number);
             }
-            driver.kick().map_err(text)?;
+            let slices: Vec<&[u8]> = frames[..more].iter().map(Vec::as_slice).collect();
+            sent[from] += pair[from].send(&slices)? as u64;
         }
         let mut came = 0;
         for to in 0..2 {
             let mut wrong = None;
-            let driver = &mut pair[to];
-            driver
-                .poll_rx(1024, |one| {
-                    let bytes = one.to_vec();
-                    if bytes.get(12..14) != Some(&OURS) {
-                        watch.foreign.fetch_add(1, Ordering::Relaxed);
-                        return;
-                    }
-                    write(&mut expected, macs[to], macs[1 - to], got[to]);
-                    if bytes != expected && wrong.is_none() {
-                        let number = bytes.get(14..22).map(|b| b.to_vec());
-                        wrong = Some(format!(
-                            "NIC {to} should get frame {} and got {number:02x?}",
-                            got[to]
-                        ));
-                    }
-                    got[to] += 1;
-                    came += 1;
-                })
-                .map_err(text)?;
-            driver.refill_rx().map_err(text)?;
+            pair[to].receive(|bytes| {
+                if bytes.get(12..14) != Some(&OURS) {
+                    watch.foreign.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+                write(&mut expected, macs[to], macs[1 - to], got[to]);
+                if bytes != expected && wrong.is_none() {
+                    let number = bytes.get(14..22).map(<[u8]>::to_vec);
+                    wrong = Some(format!(
+                        "NIC {to} should get frame {} and got {number:02x?}",
+                        got[to]
+                    ));
+                }
+                got[to] += 1;
+                came += 1;
+            })?;
             if let Some(wrong) = wrong {
                 return Err(wrong);
             }

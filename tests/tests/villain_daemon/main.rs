@@ -3,6 +3,7 @@
 //! `VILLAIN=part` runs only those whose id contains `part`.
 #![forbid(unsafe_code)]
 
+mod chip;
 mod holdings;
 mod honest;
 mod town;
@@ -16,8 +17,7 @@ fn wanted(villain: &Villain) -> bool {
 }
 
 /// Has all of them do their worst, one after the other, to one daemon.
-fn suffer_all(deeds: impl Iterator<Item = (&'static Villain, Deed)>) {
-    let mut town = Town::open();
+fn suffer_all(mut town: Town, deeds: impl Iterator<Item = (&'static Villain, Deed)>) {
     let mut bad = Vec::new();
     for (villain, deed) in deeds.filter(|(villain, _)| wanted(villain)) {
         if let Err(why) = town.suffer(villain, &deed) {
@@ -29,12 +29,26 @@ fn suffer_all(deeds: impl Iterator<Item = (&'static Villain, Deed)>) {
 
 #[test]
 fn every_hostile_guest_is_survived_counted_and_unnoticed_by_others() {
-    suffer_all(villain::guests().map(|(villain, run)| (villain, Deed::Guest(run))));
+    let deeds = villain::guests().map(|(villain, run)| (villain, Deed::Guest(run)));
+    suffer_all(Town::open(), deeds);
 }
 
 #[test]
 fn every_hostile_vmm_is_survived_counted_and_unnoticed_by_others() {
-    suffer_all(villain::vmms().map(|(villain, run)| (villain, Deed::Vmm(run))));
+    let deeds = villain::vmms().map(|(villain, run)| (villain, Deed::Vmm(run)));
+    suffer_all(Town::open(), deeds);
+}
+
+#[test]
+fn every_hostile_port_is_survived_counted_and_unnoticed_by_others() {
+    let deeds = villain::pfs().map(|(villain, run)| (villain, Deed::Pf(run)));
+    suffer_all(Town::with_chip(), deeds);
+}
+
+#[test]
+fn every_hostile_vf_is_survived_counted_and_unnoticed_by_its_neighbours_and_outside() {
+    let deeds = villain::vfs().map(|(villain, deed)| (villain, Deed::Vf(deed)));
+    suffer_all(Town::with_chip(), deeds);
 }
 
 #[test]

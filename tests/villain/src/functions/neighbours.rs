@@ -116,7 +116,7 @@ pub(crate) fn segments_for_everybody(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     let context = super::stage::Context::tcp(536);
     let command = cmd::IFCS | cmd::RS | cmd::TSE;
-    for _ in 0..20 {
+    for _ in 0..10 {
         let len = 0xf000;
         let mut raw = data(stage.buffer.iova, len, command | cmd::EOP, 3);
         let announced = (len - 54) << 14 | 3 << 8;

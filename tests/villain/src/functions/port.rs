@@ -93,9 +93,10 @@ pub(crate) fn every_dword(bus: &mut dyn Bus) -> Done {
     let end = if stage.virtual_one { 0x4000 } else { 0x2_0000 };
     for offset in (0..end).step_by(4) {
         let value = dice.next() as u32;
-        // The pins of the NVM and of flash are for others of us; so are messages.
+        // The pins of the NVM and of flash are for others of us; so are a VF's messages and its reset.
         let pins = !stage.virtual_one && (0x10..0x20).contains(&offset);
-        if !pins && !(stage.virtual_one && offset == V2PMAILBOX) {
+        let mailbox = stage.virtual_one && [CTRL, V2PMAILBOX].contains(&offset);
+        if !pins && !mailbox {
             stage.bus.write32(offset, value)?;
         }
         if offset % 0x80 == 0 {

@@ -372,15 +372,16 @@ pub(crate) fn bells_in_pieces(bus: &mut dyn Bus) -> Done {
             for size in [1, 2, 3] {
                 let bytes = &[0xff; 3][..size];
                 stage.bus.bar_write(0, tail + shift, bytes)?;
+                stage.settle()?;
             }
         }
         // Head and tail, tail and what follows, and everything around, in one access.
         for start in [tail - 8, tail - 4, tail - 3, tail + 1] {
             for size in [8, 16, 64] {
                 stage.bus.bar_write(0, start, &[0x1f; 64][..size])?;
+                stage.settle()?;
             }
         }
-        stage.settle()?;
     }
     stage.leave()
 }

@@ -136,8 +136,8 @@ virtual_ones! {
     vf_to_itself = neighbours::to_itself(""): "switch", "1240 frames from and to itself", Counters(&["drop_hairpin"]);
     vf_bridge_and_pause_frames = neighbours::bridge_and_pause_frames(""): "switch", "frames for bridges, pause frames of the longest time among them", Counters(&["drop_reserved"]);
     vf_jumbo_storm = neighbours::jumbo_storm(""): "switch", "620 frames of 9.7 KB for those who take 1522 bytes", Counters(&["tx_frames"]);
-    vf_segments_for_everybody = neighbours::segments_for_everybody(""): "switch", "40 packets of 60 KiB, cut into segments for everybody", Counters(&["tx_tso_frames"]);
+    vf_segments_for_everybody = neighbours::segments_for_everybody(""): "switch", "20 packets of 60 KiB, cut into segments for everybody", Counters(&["tx_tso_frames"]);
     vf_takes_one_at_a_time = neighbours::takes_one_at_a_time(""): "switch", "a buffer now and then, for senders that wait", Counters(&["rx_back_pressure"]);
     vf_resets_among_frames = neighbours::resets_among_frames(""): "CVE-2023-3301", "30 starts and resets among frames both ways", Nothing("a reset is always legal");
-    vf_sends_before_it_may = neighbours::sends_before_it_may(""): "isolation", "good rings, full, without a completed reset", Counters(&["rx_disabled"]);
+    vf_sends_before_it_may = neighbours::sends_before_it_may(""): "isolation", "good rings, full, without a completed reset", Nothing("its rings stay as they are, and nothing comes to it");
 }
