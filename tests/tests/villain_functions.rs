@@ -114,6 +114,7 @@ impl igb::Ruler for Ear {
             Event::Request(words) => pf.request(OURS, &words, now),
             Event::Acknowledged => pf.acknowledged(OURS, now),
             Event::Freed => pf.free(OURS),
+            Event::Loaded(_) => pf.loaded(OURS),
         }
         chip.carry_out(&mut pf);
     }

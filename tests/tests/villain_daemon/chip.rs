@@ -11,7 +11,7 @@ pub const HONEST: u32 = 4;
 /// The tester's VF.
 pub const TESTER: u32 = 3;
 /// Runs that one villain may have, each with a VF that has not been used before.
-pub const RUNS: u32 = 3;
+pub const RUNS: u32 = 2;
 
 /// The socket of a VF.
 pub fn socket(dir: &Path, vf: u32) -> std::path::PathBuf {
