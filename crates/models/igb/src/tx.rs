@@ -22,6 +22,9 @@ use crate::walk::{End, Packet, Walk};
 
 /// Frames of one turn.
 const QUANTUM: usize = 64;
+/// Descriptors after which no other queue has its turn in the same call: those that make no frame cost
+/// time too, and sixteen rings may be full of them.
+const MOST_DESCS: u32 = 4096;
 /// The picks of a batch that is offered whole.
 const EACH: [u16; MAX_BATCH] = {
     let mut each = [0; MAX_BATCH];
@@ -124,6 +127,8 @@ struct Call<'c, 'v> {
     /// Frames and bytes that may still be sent.
     budget: usize,
     room: usize,
+    /// Descriptors walked.
+    walked: u32,
     causes: Causes,
 }
 
@@ -153,6 +158,7 @@ impl Transmit for Sender {
             rules,
             budget: budget.max(1),
             room: TURN_BYTES,
+            walked: 0,
             causes: Causes::default(),
         };
         let progress = self.turns(&mut call, &mut batch, &mut pieces);
@@ -182,7 +188,7 @@ impl Sender {
             if active == 0 {
                 break;
             }
-            if call.budget == 0 || call.room == 0 {
+            if call.budget == 0 || call.room == 0 || call.walked >= MOST_DESCS {
                 return Progress::More;
             }
             let next = call.function.tx_next.load(Ordering::Relaxed) % queues;
@@ -262,6 +268,7 @@ impl Sender {
         };
         let end = walk.fill(&mut self.store, state.taken, batch, pieces, limit);
         call.room = walk.room;
+        call.walked = call.walked.saturating_add(left - walk.left);
         let offered = batch.len();
         let picks = &EACH[..offered];
         let taken = if offered == 0 {

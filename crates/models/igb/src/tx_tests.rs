@@ -742,3 +742,54 @@ proptest! {
         }
     }
 }
+
+/// One call is one ring's worth of descriptors and the rest of a turn, not that of sixteen rings: whoever
+/// shares the worker would wait for it.
+#[test]
+#[cfg_attr(miri, ignore = "a million descriptors")]
+fn the_largest_rings_of_all_queues_are_not_one_calls_work() {
+    const LARGEST: u32 = 65_528;
+    let context = Ctx {
+        mac: 14,
+        ip: 20,
+        l4: 20,
+        mss: 100,
+        vlan: 0,
+        kind: TCP4,
+        slot: 0,
+    };
+    let (low, high) = context.desc();
+    let raw = u128::from(high | u64::from(cmd::RS) << 24) << 64 | u128::from(low);
+    for raw in [0, raw] {
+        let mut guest = Guest::pf();
+        let wire = Wire::default();
+        guest.write(0, &raw.to_le_bytes().repeat(LARGEST as usize));
+        for queue in 0..16 {
+            guest.start_tx(queue, LARGEST);
+            guest.set(QUEUES.tdbal, queue, 0);
+            guest.set(QUEUES.tdt, queue, LARGEST - 1);
+        }
+        let (mut calls, mut before) = (0, 0);
+        loop {
+            let progress = guest.run(&wire);
+            let fetched = guest.counter("tx_desc_fetched");
+            assert!(
+                fetched - before <= u64::from(LARGEST),
+                "{}",
+                fetched - before
+            );
+            before = fetched;
+            calls += 1;
+            match progress {
+                Progress::More => assert!(calls < 100),
+                other => {
+                    assert_eq!(other, Progress::Idle);
+                    break;
+                }
+            }
+        }
+        for queue in 0..16 {
+            assert_eq!(guest.get(QUEUES.tdh, queue), LARGEST - 1);
+        }
+    }
+}
