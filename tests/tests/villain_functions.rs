@@ -15,6 +15,7 @@ use wire::MacAddr;
 
 /// Longest frame the chip sends, and two tags.
 const LONGEST: usize = 16_384 + 8;
+const SECOND: u64 = 1_000_000_000;
 /// The only VF of each chip here, and one that is there to have an address.
 const OURS: u32 = 0;
 const OTHER: u32 = 1;
@@ -79,7 +80,7 @@ impl Chip {
                             link: rules.link,
                             max_frame: rules.max_frame,
                             tag: rules.tag.map(|tag| tag.id | u16::from(tag.qos) << 13),
-                            interrupt_gap: 0,
+                            interrupt_gap: rules.interrupts.map_or(0, |n| SECOND / u64::from(n)),
                         });
                     }
                     _ => {}
@@ -128,6 +129,7 @@ fn laid_down(last: u8, words: &str) -> Policy {
         match line {
             "trust = true" => policy.trust = true,
             "vlan = 100" => policy.vlan = Some(PortVlan { id: 100, qos: 0 }),
+            "interrupts = 100" => policy.interrupts = Some(100),
             // What frames are held against it is the switch's to say.
             line if line.starts_with("storm") || line.starts_with("strict") => {}
             other => panic!("not known here: {other}"),

@@ -13,7 +13,7 @@ use crate::stage::{Dice, Done, RING, Stage, segment, tcp_frame, tso_context};
 const ROUNDS: u32 = 150;
 
 /// Has `scribble` run on another thread, over and over, while `work` does its rounds.
-fn beside(
+pub(crate) fn beside(
     memory: &Memory,
     scribble: impl Fn(&Memory, &mut Dice) + Sync,
     mut work: impl FnMut(u32) -> Done,
@@ -37,7 +37,7 @@ fn beside(
 }
 
 /// Writes one byte somewhere in `bytes` from `base` on, if it is there.
-fn flip(memory: &Memory, base: u64, bytes: usize, dice: &mut Dice) {
+pub(crate) fn flip(memory: &Memory, base: u64, bytes: usize, dice: &mut Dice) {
     let value = match dice.below(3) {
         0 => 0,
         1 => 0xff,

@@ -6,6 +6,7 @@ mod mailbox;
 mod neighbours;
 mod port;
 mod queues;
+mod races;
 mod stage;
 mod table;
 

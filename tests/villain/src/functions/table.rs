@@ -3,7 +3,7 @@
 use crate::Moves::{Counters, Nothing};
 use crate::{Program, VfDeed, Villain};
 
-use super::{capabilities, mailbox, neighbours, port, queues};
+use super::{capabilities, mailbox, neighbours, port, queues, races};
 
 /// Those that misuse what functions of both kinds have: `pf_…` and `vf_…`.
 macro_rules! both {
@@ -87,6 +87,9 @@ both! {
     pf_largest_rings, vf_largest_rings = queues::largest_rings: "CVE-2016-1981", "65,528 descriptors of nothing in every queue, for every bell", Nothing("the largest ring is legal; each bell is one ring's work");
     pf_no_buffer_ever, vf_no_buffer_ever = queues::no_buffer_ever: "ours", "a receiver that never gives a buffer while others send to it", Counters(&["rx_back_pressure"]);
     pf_no_bus_master, vf_no_bus_master = queues::no_bus_master: "CVE-2020-16092", "bus mastering switched on and off under running rings", Counters(&["rx_disabled"]);
+    pf_packets_rewritten, vf_packets_rewritten = races::packets_rewritten: "class 7, TOCTOU", "contexts, data and headers rewritten while packets are cut by them", Nothing("which half of a change is seen is chance");
+    pf_buffers_rewritten, vf_buffers_rewritten = races::buffers_rewritten: "class 3, TOCTOU", "receive descriptors rewritten, and their shape changed, while frames come", Nothing("which half of a change is seen is chance");
+    pf_places_rewritten, vf_places_rewritten = races::places_rewritten: "class 2, TOCTOU", "both rings rewritten while bases, lengths, heads and enables change", Nothing("which half of a change is seen is chance");
     pf_interrupt_nonsense, vf_interrupt_nonsense = port::interrupt_nonsense: "QEMU dd0ef128, b38636b8", "1500 writes to causes, masks, routes and moderation of vectors that are and are not", Nothing("every value is legal; a vector speaks once until it is unmasked");
     pf_every_dword, vf_every_dword = port::every_dword: "CVE-2020-16092", "noise into every dword of the window", Counters(&["rx_disabled"]);
     pf_registers_at_random, vf_registers_at_random = port::registers_at_random: "CVE-2020-16092", "3000 writes to the registers of queues, with traffic", Counters(&["tx_bad_ring"]);
@@ -132,6 +135,7 @@ virtual_ones! {
     vf_broadcast_storm_limited = neighbours::broadcast_storm("storm = \"broadcast=100\""): "isolation", "3100 frames for everybody, where 100 a second are allowed", Counters(&["drop_storm"]);
     vf_multicast_storm = neighbours::multicast_storm("storm = \"multicast=100\""): "isolation", "3100 frames for 100 groups, where 100 a second are allowed", Counters(&["drop_storm"]);
     vf_storm_strictly = neighbours::broadcast_storm("storm = \"broadcast=100\"\nstrict = true", shut_down): "isolation", "3100 frames for everybody, where it is held against it", Counters(&["drop_storm", "vf_refused_storm"]);
+    vf_interrupts_capped = port::interrupt_nonsense("interrupts = 100"): "isolation", "the same nonsense where 100 interrupts a second are allowed", Nothing("what its registers ask for is taken, and its ruler's gap is kept");
     vf_ever_new_receivers = neighbours::ever_new_receivers(""): "switch", "3100 frames for stations that nobody knows", Nothing("nothing is learned: what is nobody's goes out by the wire");
     vf_to_itself = neighbours::to_itself(""): "switch", "1240 frames from and to itself", Counters(&["drop_hairpin"]);
     vf_bridge_and_pause_frames = neighbours::bridge_and_pause_frames(""): "switch", "frames for bridges, pause frames of the longest time among them", Counters(&["drop_reserved"]);
