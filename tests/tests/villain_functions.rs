@@ -66,7 +66,8 @@ impl Chip {
                     }),
                     Effect::Read { vf: OURS } => self.desk.mailbox(|m| m.acknowledge()),
                     Effect::Notify { vf: OURS, message } => {
-                        if !self.desk.mailbox(|m| m.put(message.words())) {
+                        let sent = self.desk.mailbox(|m| m.put(message.words()));
+                        if !sent {
                             pf.unsent(OURS);
                         }
                     }
