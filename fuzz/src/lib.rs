@@ -15,18 +15,22 @@ mod config_space;
 mod frames;
 mod input;
 mod machine;
+mod mailbox;
 mod messages;
 mod outside;
 mod registers;
 mod rings;
+mod rings_igb;
 mod state;
 
 pub use config_file::config_file;
 pub use config_space::config_space;
 pub use frames::frames;
+pub use mailbox::mailbox;
 pub use messages::messages;
 pub use registers::registers;
 pub use rings::rings;
+pub use rings_igb::rings_igb;
 pub use state::state;
 
 /// A function that takes any bytes and panics only where something is broken.
@@ -36,6 +40,8 @@ pub type Target = fn(&[u8]);
 pub const TARGETS: &[(&str, Target)] = &[
     ("registers", registers),
     ("rings", rings),
+    ("rings_igb", rings_igb),
+    ("mailbox", mailbox),
     ("config_space", config_space),
     ("messages", messages),
     ("frames", frames),

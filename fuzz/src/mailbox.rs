@@ -1,0 +1,514 @@
+//! VFs of an 82576, their mailboxes, and the soft PF that rules them: messages of any words, floods,
+//! resets of either side, and policies that change in between.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use guest_mem::Memory;
+use igb::{Config, Desk, Event, Grant};
+use model::{Clock, Env, Nanos, Nic, PciState, ResetKind};
+use softpf::{
+    Change, Down, Effect, Groups, LinkState, Policy, PortVlan, Rules, SoftPf, Storm, VfId, What,
+};
+use wire::MacAddr;
+
+use crate::input::Input;
+use crate::outside::{Pin, Time};
+
+const VTCTRL: u64 = 0;
+const VMBMEM: u64 = 0x800;
+const V2PMAILBOX: u64 = 0xc40;
+const VTEICR: u64 = 0x1580;
+/// Bits of V2PMAILBOX.
+const REQ: u32 = 1;
+const VFU: u32 = 4;
+const PFU: u32 = 8;
+const RSTI: u32 = 0x40;
+const RSTD: u32 = 0x80;
+/// A message that was refused.
+const NACK: u32 = 0x4000_0000;
+/// VFs there are at most.
+const VFS: VfId = 3;
+/// What one thing that happens may lead to: for each VF it is told of a reset, its rules change, it
+/// hears of both, and is shut down; some more for whom it is about.
+const EFFECTS: usize = 4 * VFS as usize + 8;
+/// Addresses, groups and records that are kept of a VF, whatever it says.
+const MACS: usize = 16;
+const HASHES: usize = 30;
+const RECORDS: usize = 16;
+
+fn mac(n: u8) -> MacAddr {
+    MacAddr([0x52, 0x54, 0, 0, 0, n])
+}
+
+/// The soft PF, the desks of those it rules, and what was seen of its decisions.
+struct Office {
+    pf: SoftPf,
+    desks: BTreeMap<VfId, Arc<Desk>>,
+    /// Replies that refuse something, since the VF was added.
+    refused: BTreeMap<VfId, u64>,
+    /// Those that were shut down, in this step.
+    shut: Vec<VfId>,
+}
+
+impl Office {
+    /// Does what the ruler has decided, as the daemon does.
+    fn carry_out(&mut self) {
+        let mut done = 0;
+        loop {
+            let effects: Vec<_> = self.pf.drain().collect();
+            if effects.is_empty() {
+                return;
+            }
+            done += effects.len();
+            assert!(done <= EFFECTS, "{done} effects of one cause: {effects:?}");
+            for effect in effects {
+                self.carry_out_one(effect);
+            }
+        }
+    }
+
+    fn carry_out_one(&mut self, effect: Effect) {
+        let (Effect::Reply { vf, .. }
+        | Effect::Read { vf }
+        | Effect::Notify { vf, .. }
+        | Effect::Rules { vf }
+        | Effect::Reset { vf, .. }
+        | Effect::ShutDown { vf, .. }) = effect;
+        let Some(desk) = self.desks.get(&vf) else {
+            return;
+        };
+        match effect {
+            Effect::Reply { message, .. } => {
+                if message.words()[0] & NACK != 0 {
+                    *self.refused.entry(vf).or_default() += 1;
+                }
+                desk.mailbox(|mailbox| {
+                    mailbox.acknowledge();
+                    mailbox.put(message.words());
+                });
+            }
+            Effect::Read { .. } => desk.mailbox(|mailbox| mailbox.acknowledge()),
+            Effect::Notify { message, .. } => {
+                if !desk.mailbox(|mailbox| mailbox.put(message.words())) {
+                    self.pf.unsent(vf);
+                }
+            }
+            Effect::Reset { active, .. } => desk.mailbox(|mailbox| mailbox.set_pf_reset(active)),
+            Effect::Rules { .. } => {
+                if let Some(rules) = self.pf.rules(vf) {
+                    desk.set_grant(granted(rules));
+                }
+            }
+            Effect::ShutDown { .. } => self.shut.push(vf),
+        }
+    }
+}
+
+/// What the rules mean for the VF itself.
+fn granted(rules: &Rules) -> Grant {
+    let gap = |rate: u32| 1_000_000_000 / u64::from(rate.max(1));
+    Grant {
+        enabled: rules.enabled,
+        link: rules.link,
+        max_frame: rules.max_frame,
+        tag: rules.tag.map(|tag| tag.id | u16::from(tag.qos) << 13),
+        interrupt_gap: rules.interrupts.map_or(0, gap),
+    }
+}
+
+fn lock(office: &Mutex<Office>) -> MutexGuard<'_, Office> {
+    office.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// A VF's word to its ruler.
+struct Ear {
+    office: Arc<Mutex<Office>>,
+    vf: VfId,
+}
+
+impl igb::Ruler for Ear {
+    fn happened(&self, now: Nanos, event: Event) {
+        let mut office = lock(&self.office);
+        match event {
+            Event::Reset => office.pf.reset(self.vf),
+            Event::Request(words) => office.pf.request(self.vf, &words, now),
+            Event::Acknowledged => office.pf.acknowledged(self.vf, now),
+            Event::Freed => office.pf.free(self.vf),
+            Event::Loaded(_) => office.pf.loaded(self.vf),
+        }
+        office.carry_out();
+    }
+}
+
+/// The VFs, who rules them, and the time.
+struct Chip {
+    office: Arc<Mutex<Office>>,
+    vfs: BTreeMap<VfId, Nic>,
+    env: Env,
+    time: Arc<Time>,
+    /// What was counted of each VF.
+    counters: BTreeMap<VfId, Vec<u64>>,
+    /// When each VF was added, and how many messages it had answered then: none.
+    since: BTreeMap<VfId, Nanos>,
+    /// The mailbox's rate and burst of all.
+    rate: (u32, u32),
+}
+
+/// What VFs say to the soft PF by their mailboxes, and what becomes of it.
+///
+/// One cause has few effects; messages are answered no faster than the mailbox's rate; no VF has
+/// another's address, or may send without having completed a reset; what is refused is counted; what
+/// is kept of a VF is bounded; no access touches guest memory.
+pub fn mailbox(data: &[u8]) {
+    let mut input = Input::new(data);
+    let setup = input.u8();
+    let mut chip = Chip::new(setup);
+    for _ in 0..200 {
+        let Some(op) = input.op() else { break };
+        chip.step(op, &mut input);
+        chip.check();
+    }
+}
+
+impl Chip {
+    fn new(setup: u8) -> Chip {
+        let time = Arc::new(Time::default());
+        time.now.store(2_000_000_000, Ordering::Relaxed);
+        let env = Env {
+            memory: Memory::new(),
+            irq: Arc::new(Pin::default()),
+            clock: time.clone(),
+            timer: time.clone(),
+        };
+        let pf = SoftPf::new((setup & 1 != 0).then_some(1000));
+        let office = Office {
+            pf,
+            desks: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            shut: Vec::new(),
+        };
+        let rates = [(1000, 256), (10, 2), (0, 0), (100, 40)];
+        let mut chip = Chip {
+            office: Arc::new(Mutex::new(office)),
+            vfs: BTreeMap::new(),
+            env,
+            time,
+            counters: BTreeMap::new(),
+            since: BTreeMap::new(),
+            rate: rates[usize::from(setup >> 1 & 3)],
+        };
+        for vf in 0..2 {
+            chip.add(vf, setup >> 3);
+        }
+        chip.rule(|pf| pf.link(true));
+        chip
+    }
+
+    fn now(&self) -> Nanos {
+        self.time.now()
+    }
+
+    /// The ruler decides something, and all VFs look at their desks.
+    fn rule<R>(&mut self, decide: impl FnOnce(&mut SoftPf) -> R) -> R {
+        let mut office = lock(&self.office);
+        let result = decide(&mut office.pf);
+        office.carry_out();
+        drop(office);
+        for nic in self.vfs.values_mut() {
+            nic.control.attend(&self.env);
+        }
+        result
+    }
+
+    fn add(&mut self, vf: VfId, bits: u8) {
+        let mut policy = Policy::new(mac(vf as u8 + 1));
+        policy.mac_set = bits & 1 != 0;
+        policy.trust = bits & 2 != 0;
+        policy.strict = bits & 4 != 0;
+        (policy.mailbox_rate, policy.mailbox_burst) = self.rate;
+        if bits & 8 != 0 {
+            policy.vlan = Some(PortVlan { id: 7, qos: 3 });
+        }
+        let desk = Desk::new();
+        desk.rule(Some(Arc::new(Ear {
+            office: Arc::clone(&self.office),
+            vf,
+        })));
+        let now = self.now();
+        let mut office = lock(&self.office);
+        if office.pf.add(vf, policy, now).is_err() {
+            return;
+        }
+        office.refused.insert(vf, 0);
+        office.desks.insert(vf, Arc::clone(&desk));
+        office.carry_out();
+        drop(office);
+        let mut nic = igb::vf(&Config::new(mac(vf as u8).0), desk);
+        let pci = PciState {
+            bus_master: true,
+            msix: true,
+            ..PciState::default()
+        };
+        nic.control.pci(&self.env, pci);
+        nic.control.attend(&self.env);
+        self.vfs.insert(vf, nic);
+        self.counters.remove(&vf);
+        self.since.insert(vf, now);
+    }
+
+    fn remove(&mut self, vf: VfId) {
+        self.rule(|pf| pf.remove(vf));
+        let mut office = lock(&self.office);
+        if let Some(desk) = office.desks.remove(&vf) {
+            desk.rule(None);
+        }
+        office.refused.remove(&vf);
+        drop(office);
+        self.vfs.remove(&vf);
+        self.since.remove(&vf);
+    }
+
+    fn write(&mut self, vf: VfId, at: u64, bytes: &[u8]) {
+        if let Some(nic) = self.vfs.get_mut(&vf) {
+            nic.control.write(&self.env, 0, at, bytes);
+            nic.control.take_work();
+        }
+    }
+
+    fn read(&mut self, vf: VfId, at: u64) -> u32 {
+        let mut bytes = [0; 4];
+        if let Some(nic) = self.vfs.get_mut(&vf) {
+            nic.control.read(&self.env, 0, at, &mut bytes);
+        }
+        u32::from_le_bytes(bytes)
+    }
+
+    /// A message as igbvf sends it.
+    fn send(&mut self, vf: VfId, words: &[u32]) {
+        self.write(vf, V2PMAILBOX, &VFU.to_le_bytes());
+        for (i, word) in (0..).zip(words) {
+            self.write(vf, VMBMEM + i * 4, &word.to_le_bytes());
+        }
+        self.write(vf, V2PMAILBOX, &REQ.to_le_bytes());
+    }
+
+    fn step(&mut self, op: u8, input: &mut Input<'_>) {
+        let more = op >> 4;
+        let vf = VfId::from(more % 4).min(VFS - 1);
+        match op & 15 {
+            0..=2 => {
+                let words = message(input);
+                self.send(vf, &words);
+            }
+            3 => {
+                // The same many times.
+                let words = message(input);
+                for _ in 0..input.u8() {
+                    self.send(vf, &words);
+                }
+            }
+            4 => {
+                let value = input.u8();
+                self.write(vf, V2PMAILBOX, &u32::from(value).to_le_bytes());
+            }
+            5 => {
+                let at = VMBMEM + u64::from(input.u8() & 15) * 4;
+                let value = input.value();
+                self.write(vf, at, &value.to_le_bytes());
+            }
+            6 => {
+                let flags = self.read(vf, V2PMAILBOX);
+                assert_ne!(flags & (VFU | PFU), VFU | PFU, "both have the buffer");
+                assert_ne!(flags & (RSTI | RSTD), RSTI | RSTD, "in reset and not");
+                let again = self.read(vf, V2PMAILBOX);
+                assert_eq!(again & !(VFU | PFU | RSTI), 0, "cleared by reading");
+                self.read(vf, VTEICR);
+            }
+            7 => self.write(vf, VTCTRL, &(1u32 << 26).to_le_bytes()),
+            8 => {
+                // Any access near the mailbox.
+                let at = u64::from(input.u16()) % 0x1000;
+                let len = usize::from(input.u8() % 9);
+                let bytes = input.bytes(len);
+                self.write(vf, at, bytes);
+            }
+            9 => {
+                let passed = u64::from(input.u16()) << (input.u8() % 24);
+                let now = self.now() + passed;
+                self.time.now.store(now, Ordering::Relaxed);
+                let due = lock(&self.office).pf.deadline();
+                if more & 4 == 0 || due.is_some_and(|due| due <= now) {
+                    self.rule(|pf| pf.tick(now));
+                }
+                let left = lock(&self.office).pf.deadline();
+                assert!(left.is_none_or(|left| left > now || more & 4 != 0));
+            }
+            10 => self.change(vf, input),
+            11 => match more >> 2 {
+                0 => self.rule(|pf| pf.link(more & 1 != 0)),
+                1 => self.rule(SoftPf::pf_reset),
+                _ => self.rule(SoftPf::pf_ready),
+            },
+            12 => match input.u8() % 6 {
+                0 => self.rule(|pf| pf.leaving(vf)),
+                1 => self.remove(vf),
+                2 | 3 => self.add(vf, input.u8()),
+                _ => {
+                    let now = self.now();
+                    // There may be none.
+                    let _ = self.rule(|pf| pf.revive(vf, now));
+                }
+            },
+            13 => {
+                let what = What::ALL[usize::from(input.u8()) % What::ALL.len()];
+                let count = u64::from(input.u16());
+                let now = self.now();
+                self.rule(|pf| pf.note(vf, what, count, now));
+            }
+            14 => self.move_on(vf),
+            _ => {
+                if let Some(nic) = self.vfs.get_mut(&vf) {
+                    nic.control.reset(&self.env, ResetKind::Bus);
+                    nic.control.attend(&self.env);
+                }
+            }
+        }
+    }
+
+    fn change(&mut self, vf: VfId, input: &mut Input<'_>) {
+        let value = input.u16();
+        let on = value & 1 != 0;
+        let change = match input.u8() % 9 {
+            0 => Change::Mac(mac(value as u8 & 7)),
+            1 => Change::Vlan(on.then_some(PortVlan {
+                id: value >> 4,
+                qos: (value >> 1) as u8 & 7,
+            })),
+            2 => Change::Trust(on),
+            3 => Change::SpoofCheck(on),
+            4 => Change::State(match value % 3 {
+                0 => LinkState::Auto,
+                1 => LinkState::Enable,
+                _ => LinkState::Disable,
+            }),
+            5 => Change::MaxTxRate(u32::from(value)),
+            6 => Change::MinTxRate(u32::from(value)),
+            7 => Change::Storm(Storm {
+                broadcast: on.then_some(value.into()),
+                multicast: None,
+            }),
+            _ => Change::Interrupts(on.then_some(value.into())),
+        };
+        let policy = |office: &Office| office.pf.status(vf).map(|status| status.policy);
+        let before = policy(&lock(&self.office));
+        if self.rule(|pf| pf.set(vf, change)).is_err() {
+            assert_eq!(
+                policy(&lock(&self.office)),
+                before,
+                "a refusal leaves a trace"
+            );
+        }
+    }
+
+    /// The VF goes on as another.
+    fn move_on(&mut self, vf: VfId) {
+        let desk = lock(&self.office).desks.get(&vf).cloned();
+        let (Some(nic), Some(desk)) = (self.vfs.get_mut(&vf), desk) else {
+            return;
+        };
+        let blob = nic.control.save(&self.env);
+        let mut other = igb::vf(&Config::new(mac(vf as u8).0), desk);
+        let loaded = other.control.load(&self.env, &blob);
+        loaded.expect("its own state");
+        *nic = other;
+        let ready = lock(&self.office).pf.status(vf).is_some_and(|s| s.ready);
+        assert!(!ready, "what another was granted");
+    }
+
+    fn check(&mut self) {
+        let now = self.now();
+        let mut office = lock(&self.office);
+        let Office {
+            pf,
+            desks,
+            refused,
+            shut,
+        } = &mut *office;
+        let mut macs: Vec<MacAddr> = Vec::new();
+        for (vf, desk) in desks.iter() {
+            let (rules, status) = (pf.rules(*vf).expect("rules"), pf.status(*vf));
+            let status = status.expect("a VF");
+            assert_eq!(rules.enabled, status.ready && status.down.is_none());
+            assert_eq!(desk.grant(), granted(rules), "what is granted is the rules");
+            assert!(rules.macs.len() <= MACS && status.records.len() <= RECORDS);
+            if let Groups::Hashes(hashes) = &rules.groups {
+                assert!(hashes.len() <= HASHES);
+            }
+            for mac in &rules.macs {
+                assert!(mac.is_unicast() && !macs.contains(mac), "{mac} twice");
+            }
+            macs.extend(&rules.macs);
+            if let Some(vlan) = status.policy.vlan {
+                assert_eq!(rules.tag, Some(vlan));
+                assert!(rules.vlans.iter().eq([vlan.id]));
+            }
+            // A burst, and the rate ever since, both at least 1.
+            let (rate, burst) = (self.rate.0.max(1), self.rate.1.max(1));
+            let passed = u128::from(now - self.since[vf]);
+            let most = u128::from(burst) + passed * u128::from(rate) / 1_000_000_000;
+            let messages = u128::from(status.messages);
+            assert!(messages <= most + 1, "{messages} messages, {most} allowed");
+            let mut counters = Vec::new();
+            let mut noted = 0;
+            pf.counters(*vf, &mut |name, n| {
+                if name.starts_with("vf_refused_") {
+                    noted += n;
+                }
+                if name != "vf_shut_down" {
+                    counters.push(n);
+                }
+            });
+            assert!(noted >= refused[vf], "a refusal that nobody counted");
+            if let Some(old) = self.counters.get(vf) {
+                let fallen = old.iter().zip(&counters).any(|(old, new)| new < old);
+                assert!(!fallen, "a counter has fallen");
+            }
+            self.counters.insert(*vf, counters);
+            if shut.contains(vf) {
+                assert!(matches!(status.down, Some(Down::Misbehaved(_))));
+                assert!(!status.records.is_empty(), "shut down without a record");
+            }
+        }
+        shut.clear();
+        let touched = self.env.memory.meter().totals().reads;
+        assert_eq!(touched, 0, "a mailbox has no business in guest memory");
+    }
+}
+
+/// Words of a message: one that drivers send, with anything in it, or any.
+fn message(input: &mut Input<'_>) -> Vec<u32> {
+    let kind = input.u8();
+    let first = match kind & 7 {
+        0 => input.u32(),
+        kind => u32::from(kind),
+    };
+    let info = if kind & 8 != 0 {
+        u32::from(input.u8()) << 16
+    } else {
+        0
+    };
+    let mut words = vec![first | info];
+    match kind >> 4 & 3 {
+        0 => {}
+        1 => {
+            // An address of one of few, its own among them.
+            words.push(0x0000_5452);
+            words.push(u32::from(input.u8() & 0xf) << 8);
+        }
+        2 => words.push(input.value()),
+        _ => words.extend((0..15).map(|_| input.u32())),
+    }
+    words
+}

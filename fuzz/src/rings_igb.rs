@@ -1,0 +1,633 @@
+//! Rings of the 82576, of a PF or a VF: descriptors of every kind in up to four queues, shapes of
+//! buffers, hash tables and rings that change under a function that works.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use frame::{Batch, Caps, MAX_BATCH};
+use guest_mem::Memory;
+use igb::{Config, Desk, Grant};
+use model::{Clock, Env, Nic, PciState, Progress, ResetKind, TURN_BYTES};
+use wire::Offload;
+
+use crate::input::Input;
+use crate::machine::{HIGH, HIGH_LEN, MAC, RAM, RAM_LEN, some_frame};
+use crate::outside::{Pin, Time, Wire};
+
+mod reg {
+    pub const CTRL: u64 = 0x0;
+    pub const VET: u64 = 0x38;
+    pub const RCTL: u64 = 0x100;
+    pub const TCTL: u64 = 0x400;
+    pub const RXCSUM: u64 = 0x5000;
+    pub const RLPML: u64 = 0x5004;
+    pub const RFCTL: u64 = 0x5008;
+    pub const PSRTYPE: u64 = 0x5480;
+    pub const MRQC: u64 = 0x5818;
+    pub const RETA: u64 = 0x5c00;
+    pub const ETQF: u64 = 0x5cb0;
+    pub const RSSRK: u64 = 0x5c80;
+    pub const ICS: u64 = 0x1504;
+    pub const IMS: u64 = 0x1508;
+    pub const GPIE: u64 = 0x1514;
+    pub const EIMS: u64 = 0x1524;
+    pub const EITR: u64 = 0x1680;
+    pub const IVAR: u64 = 0x1700;
+    /// Of queue 0; 0x40 apart in a PF, 0x100 in a VF.
+    pub const RX: u64 = 0xc000;
+    pub const TX: u64 = 0xe000;
+    pub const VF_RX: u64 = 0x2800;
+    pub const VF_TX: u64 = 0x3800;
+    pub const LEN: u64 = 0x8;
+    pub const RDT: u64 = 0x18;
+    pub const TDT: u64 = 0x18;
+    pub const XDCTL: u64 = 0x28;
+}
+
+/// Queues that are used of a PF, and those there are.
+const QUEUES: u64 = 4;
+const ALL_QUEUES: u64 = igb::PF_QUEUES as u64;
+/// Descriptors of a ring, and bytes.
+const LEN: u32 = 16;
+const RING: u64 = LEN as u64 * 16;
+const TX_RINGS: u64 = RAM;
+const RX_RINGS: u64 = RAM + QUEUES * RING;
+const BUFFERS: u64 = RAM + 0x2000;
+/// Turns after which the transmitter must have come to its end: segments of one byte, and few at once.
+const TURNS: usize = 1 << 16;
+/// Most bytes of a packet that is cut, and most that are copied of one that needs work.
+const MAX_PACKET: u64 = 1 << 18;
+const HEADERS: u64 = 1 << 10;
+/// Descriptors fetched with one read.
+const FETCH: u64 = 64;
+
+thread_local! {
+    /// The guest's memory of the last run.
+    static MEMORY: Cell<Option<Memory>> = const { Cell::new(None) };
+}
+
+fn memory() -> Memory {
+    match MEMORY.take() {
+        Some(memory) => {
+            let view = memory.view();
+            let zeros = [0; RAM_LEN as usize];
+            view.write(RAM, &zeros).expect("was there");
+            let zeros = &zeros[..HIGH_LEN as usize];
+            view.write(HIGH, zeros).expect("was there");
+            drop(view);
+            memory
+        }
+        None => {
+            let memory = Memory::new();
+            memory.map_anon(RAM, RAM_LEN).expect("map");
+            memory.map_anon(HIGH, HIGH_LEN).expect("map");
+            memory
+        }
+    }
+}
+
+struct Guest {
+    nic: Nic,
+    /// Of a VF.
+    desk: Option<Arc<Desk>>,
+    env: Env,
+    pin: Arc<Pin>,
+    time: Arc<Time>,
+    wire: Wire,
+    pci: PciState,
+    counters: Vec<u64>,
+    /// Next transmit descriptor of each queue, receive tail of each.
+    next: [u32; QUEUES as usize],
+    tail: [u32; QUEUES as usize],
+    budget: usize,
+}
+
+/// A function of an 82576 whose rings the guest misuses. The first byte says which and how it is set
+/// up, the second the shapes of its buffers.
+///
+/// No register access touches guest memory, a turn of the transmitter and a batch received cost no
+/// more than rings and frames allow, pending causes that are not masked raise the line, and a function
+/// that is saved and loaded is as it was.
+pub fn rings_igb(data: &[u8]) {
+    let mut input = Input::new(data);
+    let mut g = Guest::new(input.u8(), input.u8());
+    let mut room = Vec::new();
+    for _ in 0..160 {
+        let Some(op) = input.op() else { break };
+        g.step(op, &mut input, &mut room);
+        g.check();
+    }
+    MEMORY.set(Some(std::mem::take(&mut g.env.memory)));
+}
+
+fn config() -> Config {
+    let mut config = Config::new(MAC);
+    config.negotiation = std::time::Duration::ZERO;
+    config
+}
+
+fn function(grant: Option<Grant>) -> (Nic, Option<Arc<Desk>>) {
+    match grant {
+        None => (igb::pf(&config()), None),
+        Some(grant) => {
+            let desk = Desk::new();
+            desk.set_grant(grant);
+            (igb::vf(&config(), Arc::clone(&desk)), Some(desk))
+        }
+    }
+}
+
+impl Guest {
+    fn new(setup: u8, shape: u8) -> Guest {
+        let (pin, time) = (Arc::new(Pin::default()), Arc::new(Time::default()));
+        time.now.store(2_000_000_000, Ordering::Relaxed);
+        let env = Env {
+            memory: memory(),
+            irq: pin.clone(),
+            clock: time.clone(),
+            timer: time.clone(),
+        };
+        let grant = Grant {
+            enabled: true,
+            link: true,
+            max_frame: 9728,
+            tag: None,
+            interrupt_gap: 0,
+        };
+        let (nic, desk) = function((setup & 2 != 0).then_some(grant));
+        let mut g = Guest {
+            nic,
+            desk,
+            env,
+            pin,
+            time,
+            wire: Wire::default(),
+            pci: PciState::default(),
+            counters: Vec::new(),
+            next: [0; QUEUES as usize],
+            tail: [LEN - 1; QUEUES as usize],
+            budget: MAX_BATCH,
+        };
+        g.wire.room.store(usize::MAX, Ordering::Relaxed);
+        g.set_caps(setup >> 4);
+        g.nic.control.reset(&g.env, ResetKind::Bus);
+        g.nic.control.attend(&g.env);
+        g.set_pci(true, setup & 1 != 0);
+        g.write(reg::EIMS, u32::MAX);
+        g.write(reg::IVAR, 0x8180_8180);
+        if g.desk.is_none() {
+            g.set_up_port(setup);
+        }
+        for queue in 0..g.queues() {
+            let kind = [0, 1, 2, 5][usize::from(shape >> (2 * queue) & 3)] << 25;
+            g.start_rx(queue, kind | 0x8000_0000 | 0x101);
+            g.start_tx(queue);
+        }
+        g.poke(BUFFERS, &HEADERS_V4);
+        g
+    }
+
+    /// What a PF has beside its queues.
+    fn set_up_port(&mut self, setup: u8) {
+        self.write(reg::CTRL, 0x4000_0040);
+        self.write(reg::IMS, u32::MAX);
+        let sums = [0x300, 0x2b00, 0x1300, 0][usize::from(setup >> 2 & 3)];
+        self.write(reg::RXCSUM, sums);
+        self.write(reg::MRQC, 0x01ff_0002);
+        for i in 0..10 {
+            let key = 0x6d5a_56da_u32.rotate_left(i as u32 * 5);
+            self.write(reg::RSSRK + i * 4, key);
+        }
+        for i in 0..32 {
+            self.write(reg::RETA + i * 4, 0x0302_0100);
+        }
+        self.write(reg::PSRTYPE, u32::from(setup >> 3 & 1) * 0x38e);
+        self.write(reg::TCTL, 0xa);
+        self.write(reg::RCTL, 0x0400_803e);
+    }
+
+    fn queues(&self) -> u64 {
+        if self.desk.is_some() { 2 } else { QUEUES }
+    }
+
+    /// The registers of a queue, of its receive and of its transmit side.
+    fn rx(&self, queue: u64) -> u64 {
+        match self.desk {
+            Some(_) => reg::VF_RX + queue * 0x100,
+            None => reg::RX + queue * 0x40,
+        }
+    }
+
+    fn tx(&self, queue: u64) -> u64 {
+        match self.desk {
+            Some(_) => reg::VF_TX + queue * 0x100,
+            None => reg::TX + queue * 0x40,
+        }
+    }
+
+    /// Descriptors of all rings of a side together.
+    fn rings(&mut self, of: fn(&Guest, u64) -> u64) -> u64 {
+        let queues = if self.desk.is_some() { 2 } else { ALL_QUEUES };
+        let all = (0..queues).map(|queue| {
+            let at = of(self, queue) + reg::LEN;
+            u64::from(self.read(at)) / 16
+        });
+        all.sum()
+    }
+
+    fn start_tx(&mut self, queue: u64) {
+        let at = self.tx(queue);
+        self.write(at, (TX_RINGS + queue * RING) as u32);
+        self.write(at + 4, 0);
+        self.write(at + reg::LEN, LEN * 16);
+        self.write(at + 0x10, 0);
+        self.write(at + reg::TDT, 0);
+        self.write(at + reg::XDCTL, 1 << 25);
+        self.next[queue as usize] = 0;
+    }
+
+    fn start_rx(&mut self, queue: u64, srrctl: u32) {
+        let ring = RX_RINGS + queue * RING;
+        for i in 0..u64::from(LEN) {
+            let buffer = BUFFERS + 0x4000 + queue * 0x2000 + i * 0x200;
+            self.poke(ring + i * 16, &buffer.to_le_bytes());
+            self.poke(ring + i * 16 + 8, &(buffer + 0x180).to_le_bytes());
+        }
+        let at = self.rx(queue);
+        self.write(at, ring as u32);
+        self.write(at + 4, 0);
+        self.write(at + reg::LEN, LEN * 16);
+        self.write(at + 0xc, srrctl);
+        self.write(at + 0x10, 0);
+        self.write(at + reg::XDCTL, 1 << 25);
+        self.write(at + reg::RDT, LEN - 1);
+        self.tail[queue as usize] = LEN - 1;
+    }
+
+    /// Does to the registers what touches no memory.
+    fn access<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+        let before = self.env.memory.meter().totals();
+        let result = f(self);
+        let after = self.env.memory.meter().totals();
+        assert_eq!(after, before, "a register access touched guest memory");
+        result
+    }
+
+    fn write(&mut self, at: u64, value: u32) {
+        let bytes = value.to_le_bytes();
+        self.access(|g| g.nic.control.write(&g.env, 0, at, &bytes));
+        self.work();
+    }
+
+    fn read(&mut self, at: u64) -> u32 {
+        let mut data = [0; 4];
+        self.access(|g| g.nic.control.read(&g.env, 0, at, &mut data));
+        u32::from_le_bytes(data)
+    }
+
+    fn set_pci(&mut self, bus_master: bool, msix: bool) {
+        self.pci = PciState {
+            bus_master,
+            msix,
+            ..PciState::default()
+        };
+        let pci = self.pci;
+        self.access(|g| g.nic.control.pci(&g.env, pci));
+        self.work();
+    }
+
+    /// Saves the function and goes on with another that has loaded it.
+    fn reborn(&mut self) {
+        self.nic.control.attend(&self.env);
+        let blob = self.nic.control.save(&self.env);
+        let grant = self.desk.as_ref().map(|desk| desk.grant());
+        let (mut nic, desk) = function(grant);
+        let loaded = nic.control.load(&self.env, &blob);
+        loaded.expect("a function's own state is one");
+        let again = nic.control.save(&self.env);
+        assert!(again == blob, "saved, loaded and saved");
+        (self.nic, self.desk) = (nic, desk);
+        // Counters are the process', not the function's; the pin is PCI's.
+        self.counters.clear();
+        self.pin.level.store(false, Ordering::Relaxed);
+        let PciState {
+            bus_master, msix, ..
+        } = self.pci;
+        self.set_pci(bus_master, msix);
+    }
+
+    fn work(&mut self) {
+        let work = self.nic.control.take_work();
+        if work.tx {
+            self.turns();
+        }
+        if work.rx {
+            self.nic.receive.poll(&self.env);
+        }
+    }
+
+    fn turns(&mut self) {
+        let rings = self.rings(Guest::tx);
+        for turn in 0.. {
+            assert!(turn < TURNS, "transmit never ends");
+            let sent = self.wire.frames.load(Ordering::Relaxed);
+            let before = self.env.memory.meter().totals();
+            let progress = self.nic.transmit.run(&self.env, &self.wire, self.budget);
+            let sent = self.wire.frames.load(Ordering::Relaxed) - sent;
+            // A packet is cut whole, as far as the batch reaches.
+            let most = (self.budget + MAX_BATCH) as u64;
+            assert!(sent <= most, "{sent} frames");
+            let after = self.env.memory.meter().totals();
+            // Each ring is walked once, and once more in vain behind a packet without its end; the
+            // batches in between begin with what was fetched and not used.
+            let read = after.read_bytes - before.read_bytes;
+            let walked = 2 * rings + (most + ALL_QUEUES) * FETCH;
+            let gathered = 2 * (TURN_BYTES as u64 + MAX_PACKET) + most * HEADERS;
+            assert!(read <= walked * 16 + gathered, "{read} bytes read, {rings}");
+            // In loopback it receives too, and has bounds of its own for that.
+            if sent > 0 || !self.loops() {
+                let written = after.write_bytes - before.write_bytes;
+                let most = 16 * rings + 4 * (most + ALL_QUEUES);
+                assert!(written <= most, "{written} bytes written, {rings}");
+            }
+            if progress != Progress::More {
+                return;
+            }
+        }
+    }
+
+    /// Whether frames may come straight back.
+    fn loops(&mut self) -> bool {
+        self.desk.is_none() && self.read(reg::RCTL) & 0xc0 != 0
+    }
+
+    fn set_caps(&mut self, bits: u8) {
+        let caps = Caps {
+            csum: bits & 1 != 0,
+            tso4: bits & 2 != 0,
+            tso6: bits & 4 != 0,
+            vlan: bits & 8 != 0,
+        };
+        *self.wire.caps.lock().unwrap_or_else(|e| e.into_inner()) = caps;
+    }
+
+    fn poke(&mut self, at: u64, bytes: &[u8]) {
+        // Out of reach is fine: that is a guest's own business.
+        let _ = self.env.memory.view().write(at, bytes);
+    }
+
+    /// Mostly in RAM, at its edges, or nowhere.
+    fn address(&mut self, input: &mut Input<'_>) -> u64 {
+        match input.u8() {
+            0..160 => BUFFERS + u64::from(input.u16()) % (RAM_LEN - 0x2000),
+            160..184 => BUFFERS,
+            184..200 => TX_RINGS + u64::from(input.u8()) * 4,
+            200..208 => RX_RINGS + u64::from(input.u8()) * 4,
+            208..224 => HIGH + u64::from(input.u16()) % HIGH_LEN,
+            224..232 => RAM + RAM_LEN - u64::from(input.u8()),
+            232..240 => 0,
+            _ => input.u64(),
+        }
+    }
+
+    fn put(&mut self, queue: u64, low: u64, high: u64) {
+        let next = &mut self.next[queue as usize];
+        let at = TX_RINGS + queue * RING + u64::from(*next) * 16;
+        *next = (*next + 1) % LEN;
+        self.poke(at, &low.to_le_bytes());
+        self.poke(at + 8, &high.to_le_bytes());
+    }
+
+    fn step(&mut self, op: u8, input: &mut Input<'_>, room: &mut Vec<u8>) {
+        let more = op >> 4;
+        let queue = u64::from(more) % self.queues();
+        match op & 15 {
+            0..=2 => {
+                let at = self.address(input);
+                let len = match input.u8() {
+                    n @ 0..160 => u64::from(n),
+                    _ => u64::from(input.u16()),
+                };
+                let cmd = u64::from(input.u8());
+                let (sta, paylen) = (u64::from(input.u8()), u64::from(input.u16()));
+                let kind = if more & 8 == 0 { 3 << 20 | 1 << 29 } else { 0 };
+                let last = (sta & 0x10) | (sta & 3) << 8 | paylen << 14;
+                self.put(queue, at, len | cmd << 24 | kind | last << 32);
+            }
+            3 => {
+                let mut low: u64 = 14 << 9 | 20 | u64::from(input.u8()) << 16;
+                let kind = u64::from(input.u8());
+                let mss = [1460, 1, 8, u64::from(input.u16())][usize::from(kind as u8 >> 6)];
+                let high = 2 << 20 | 1 << 29 | (kind & 7) << 10;
+                let mut last = (kind & 8) << 1 | 20 << 8 | mss << 16;
+                match kind >> 4 & 3 {
+                    0 | 1 => {}
+                    2 => low ^= 1 << (input.u8() & 31),
+                    _ => last ^= 1 << (input.u8() & 31),
+                }
+                self.put(queue, low, high | last << 32);
+            }
+            4 | 5 => {
+                let next = self.next[queue as usize];
+                self.write(self.tx(queue) + reg::TDT, next);
+            }
+            6 | 7 => {
+                let mut count = usize::from(more) + 1;
+                let notes = some_frame(input, room);
+                if input.u8() & 1 == 0 {
+                    count = 1;
+                }
+                self.receive(room, notes, count);
+            }
+            8 => {
+                let tail = &mut self.tail[queue as usize];
+                *tail = (*tail + u32::from(input.u8() & 15)) % LEN;
+                let tail = *tail;
+                self.write(self.rx(queue) + reg::RDT, tail);
+            }
+            9 => {
+                let index = u64::from(input.u8()) % u64::from(LEN);
+                let (packet, header) = (self.address(input), self.address(input));
+                let at = RX_RINGS + queue * RING + index * 16;
+                self.poke(at, &packet.to_le_bytes());
+                self.poke(at + 8, &header.to_le_bytes());
+            }
+            10 => {
+                // Any register of a queue.
+                let base = [self.rx(queue), self.tx(queue)][usize::from(more >> 3)];
+                let at = base + u64::from(input.u8() & 15) * 4;
+                let value = match input.u8() {
+                    0..64 => RAM as u32 + u32::from(input.u16()),
+                    _ => input.value(),
+                };
+                self.write(at, value);
+            }
+            11 => {
+                const SWITCHES: [u64; 12] = [
+                    reg::RCTL,
+                    reg::TCTL,
+                    reg::RXCSUM,
+                    reg::RLPML,
+                    reg::RFCTL,
+                    reg::MRQC,
+                    reg::PSRTYPE,
+                    reg::VET,
+                    reg::RETA,
+                    reg::ETQF,
+                    reg::RX + 0xc,
+                    reg::GPIE,
+                ];
+                if self.desk.is_some() {
+                    return self.rule(more, input);
+                }
+                let at = SWITCHES[usize::from(more) % SWITCHES.len()];
+                let flip = 1 << (input.u8() & 31);
+                let old = self.read(at);
+                self.write(at, old ^ flip);
+            }
+            12 => match more {
+                0..4 => self.start_tx(queue),
+                4..8 => {
+                    let srrctl = input.u32();
+                    self.start_rx(queue, srrctl);
+                }
+                8 => self.wire.room.store(usize::MAX, Ordering::Relaxed),
+                9 | 10 => {
+                    let frames = input.u8();
+                    self.wire.room.store(frames.into(), Ordering::Relaxed);
+                }
+                11 => self.set_caps(input.u8()),
+                12 => self.budget = [1, 2, 64, 256][usize::from(input.u8() & 3)],
+                13 => match input.u8() & 3 {
+                    0 => self.access(|g| g.nic.control.reset(&g.env, ResetKind::Bus)),
+                    _ => self.reborn(),
+                },
+                14 => {
+                    let up = input.u8() & 1 == 0;
+                    self.access(|g| g.nic.control.set_link(&g.env, up));
+                }
+                _ => {
+                    let bits = input.u8();
+                    self.set_pci(bits & 3 != 0, bits & 4 != 0);
+                }
+            },
+            13 => {
+                let at = RAM + u64::from(input.u16()) % RAM_LEN;
+                let len = usize::from(input.u8() % 64);
+                self.poke(at, input.bytes(len));
+            }
+            14 => {
+                let now = self.time.now() + u64::from(input.u16()) * 1_000;
+                self.time.now.store(now, Ordering::Relaxed);
+                self.time.armed().take();
+                self.access(|g| g.nic.control.tick(&g.env));
+            }
+            _ => match more {
+                0..8 => self.turns(),
+                _ => {
+                    // Gaps, routes and masks of interrupts.
+                    let base = [reg::EITR, reg::IVAR, reg::ICS, reg::EIMS - 4];
+                    let at = base[usize::from(more & 3)] + u64::from(input.u8() & 15) * 4;
+                    let value = input.value();
+                    self.write(at, value);
+                }
+            },
+        }
+        self.work();
+    }
+
+    /// The ruler of a VF changes its mind.
+    fn rule(&mut self, more: u8, input: &mut Input<'_>) {
+        let bits = input.u8();
+        if let Some(desk) = &self.desk {
+            desk.set_grant(Grant {
+                enabled: bits & 7 != 0,
+                link: bits >> 3 & 7 != 0,
+                max_frame: match more & 3 {
+                    0 => input.u16(),
+                    _ => 9728,
+                },
+                tag: (more & 4 != 0).then(|| input.u16()),
+                interrupt_gap: u64::from(bits >> 6) * 1_000_000,
+            });
+        }
+        self.access(|g| g.nic.control.attend(&g.env));
+        self.work();
+    }
+
+    fn receive(&mut self, bytes: &[u8], notes: Offload, count: usize) {
+        let mut batch = Batch::new();
+        for _ in 0..count {
+            // In two pieces, as most frames come.
+            let (head, tail) = bytes.split_at(bytes.len().min(54));
+            batch.push_bytes(head);
+            batch.push_slice(guest_mem::ReadSlice::from_bytes(tail));
+            batch.end(notes);
+        }
+        let mut picks = Vec::new();
+        let picks = batch.all_picks(&mut picks);
+        let ring = self.rings(Guest::rx).max(1);
+        let before = self.env.memory.meter().totals();
+        let dealt = self.nic.receive.deliver(&self.env, &batch, picks);
+        assert!(dealt <= picks.len(), "{dealt} of {}", picks.len());
+        let after = self.env.memory.meter().totals();
+        if notes.gso == wire::Gso::None {
+            // What came, padded and with FCS, once, and a descriptor's words.
+            let written = after.write_bytes - before.write_bytes;
+            let most = (bytes.len() as u64 + 72) * count as u64 + 2 * 16 * ring;
+            assert!(written <= most, "{written} bytes written, {most}");
+        }
+        // Descriptors, no more than twice a ring and one fetch a frame.
+        let read = after.read_bytes - before.read_bytes;
+        let most = (2 * ring + FETCH * count as u64) * 16;
+        assert!(read <= most, "{read} bytes read, {ring} descriptors");
+        if dealt < picks.len() {
+            self.nic.receive.give_up(&self.env, &batch, &picks[dealt..]);
+        }
+    }
+
+    fn check(&mut self) {
+        self.check_line();
+        self.check_counters();
+    }
+
+    /// The line is up only for a cause that is not masked; such a cause with the line down waits for
+    /// the timer.
+    fn check_line(&mut self) {
+        let level = self.pin.level.load(Ordering::Relaxed);
+        if self.desk.is_some() {
+            return assert!(!level, "a VF has no pin");
+        }
+        // With a message for each vector there is no level.
+        if self.pci.msix || self.read(reg::GPIE) & 0x10 != 0 {
+            return;
+        }
+        let pending = self.read(reg::ICS) & self.read(reg::IMS) != 0;
+        let extended = self.read(reg::EIMS) << 1 != 0;
+        let waits = self.time.armed().is_some();
+        assert!(level || !pending || waits, "an interrupt that never comes");
+        assert!(pending || extended || !level, "one without a cause");
+    }
+
+    /// What is counted never falls.
+    fn check_counters(&mut self) {
+        let counters = &mut self.counters;
+        let (mut at, mut fallen) = (0, false);
+        self.nic.control.counters(&mut |_, now| {
+            match counters.get_mut(at) {
+                Some(old) => fallen |= now < std::mem::replace(old, now),
+                None => counters.push(now),
+            }
+            at += 1;
+        });
+        assert!(!fallen, "a counter has fallen");
+    }
+}
+
+/// Ethernet, IPv4, TCP.
+const HEADERS_V4: [u8; 54] = [
+    0x52, 0x54, 0, 0x12, 0x34, 0x57, 0x52, 0x54, 0, 0x12, 0x34, 0x56, 8, 0, // Ethernet
+    0x45, 0, 0, 40, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, // IPv4
+    0, 80, 0x10, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 0x99, 1, 0, 0, 0, 0, 0, // TCP
+];
