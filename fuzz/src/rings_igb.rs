@@ -303,14 +303,25 @@ impl Guest {
         let blob = self.nic.control.save(&self.env);
         let grant = self.desk.as_ref().map(|desk| desk.grant());
         let (mut nic, desk) = function(grant);
+        // The line goes with the one that drove it.
+        self.pin.level.store(false, Ordering::Relaxed);
         let loaded = nic.control.load(&self.env, &blob);
         loaded.expect("a function's own state is one");
         let again = nic.control.save(&self.env);
-        assert!(again == blob, "saved, loaded and saved");
+        if desk.is_some() {
+            assert!(again == blob, "saved, loaded and saved");
+        } else {
+            // What stands is told again, and so later than it was.
+            let state = |blob| {
+                let mut state = igb::state::read(blob).expect("just saved");
+                state.interrupts.last.clear();
+                state
+            };
+            assert_eq!(state(&again), state(&blob), "saved, loaded and saved");
+        }
         (self.nic, self.desk) = (nic, desk);
-        // Counters are the process', not the function's; the pin is PCI's.
+        // Counters are the process', not the function's.
         self.counters.clear();
-        self.pin.level.store(false, Ordering::Relaxed);
         let PciState {
             bus_master, msix, ..
         } = self.pci;

@@ -420,7 +420,8 @@ impl Irq {
 
     /// Times an interrupt was raised since the last call (IAC).
     pub(crate) fn take_asserted(&mut self) -> u64 {
-        self.raised - std::mem::replace(&mut self.asserted, self.raised)
+        let told = std::mem::replace(&mut self.asserted, self.raised);
+        self.raised.wrapping_sub(told)
     }
 
     /// The timer has fired. Returns what came due beside interrupts.

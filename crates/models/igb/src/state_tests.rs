@@ -99,6 +99,29 @@ fn another_goes_on_where_one_was_saved() {
     assert_ne!(irq.causes() & cause::LSC, 0);
 }
 
+#[test]
+fn interrupts_told_before_a_load_are_counted_behind_it() {
+    let guest = Guest::pf();
+    let first = control(&guest);
+    let mut irq = guest.function.irq.lock();
+    irq.set_ims(&guest.env, cause::LSC);
+    let causes = Causes {
+        other: cause::LSC,
+        ..Causes::default()
+    };
+    irq.raise(&guest.env, causes);
+    irq.read_icr(&guest.env);
+    // This one stands, and is told again.
+    irq.raise(&guest.env, causes);
+    drop(irq);
+    let blob = first.save(&guest.env);
+    let (second, mut control) = successor(&guest);
+    control.load(&second.env, &blob).expect("its own state");
+    assert_eq!(control.save(&second.env), blob, "saved, loaded and saved");
+    let mut irq = second.function.irq.lock();
+    assert_eq!([irq.take_asserted(), irq.take_asserted()], [2, 0]);
+}
+
 /// A state with something changed.
 fn spoiled(change: impl FnOnce(&mut State)) -> Vec<u8> {
     let (guest, control) = busy();

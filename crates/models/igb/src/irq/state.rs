@@ -45,7 +45,8 @@ impl Irq {
             sent: *sent,
             last: throttles.iter().map(last).collect(),
             negotiation: link.map(|at| relative(at, now)),
-            asserted: raised - asserted,
+            // One that was loaded begins before its first.
+            asserted: raised.wrapping_sub(*asserted),
         }
     }
 
@@ -127,16 +128,17 @@ impl Irq {
         }
         let way = live.way;
         let raised = live.raised;
-        let asserted = self.raised;
+        let told = self.raised;
         *live = Irq {
             way,
             raised,
-            asserted: raised.wrapping_sub(asserted),
             ..self
         };
         // A message may have been lost on the way: who has not answered is told again.
         live.sent = 0;
         live.apply(env);
+        // What is told again has been counted.
+        live.asserted = live.raised.wrapping_sub(told);
         if live.armed.is_none() {
             env.timer.arm(None);
         }
