@@ -42,9 +42,10 @@ test: ## everything CI runs: lint, then all tests (real guests included)
 	@$(MAKE) --no-print-directory loom
 	@$(MAKE) --no-print-directory fuzz-quick
 
+# Linking each test as tightly as the daemon takes longer than they run.
 test-long: build ## the long tests: every setting of the stock drivers, endurance
 	@scripts/setup test
-	$(CARGO) test --release --workspace --no-fail-fast -- --ignored long_
+	CARGO_PROFILE_RELEASE_LTO=off $(CARGO) test --release --workspace --no-fail-fast -- --ignored long_
 
 lint: fmt clippy deny ## formatting, clippy, licences
 

@@ -516,7 +516,6 @@ fn make(
     match (config.model, desk) {
         (ModelName::E1000(variant), _) => {
             let chip = e1000::Config {
-                variant,
                 pause: config.pause,
                 portions: config.portions,
                 csb: config.csb,
@@ -526,7 +525,7 @@ fn make(
                     Moderation::Adaptive => e1000::Moderation::Adaptive,
                     Moderation::Fixed(rate) => e1000::Moderation::Fixed(rate),
                 },
-                ..e1000::Config::new(config.mac.0)
+                ..e1000::Config::of(variant, config.mac.0)
             };
             with_eeprom(config, |nvm| e1000::new(e1000::Config { nvm, ..chip }))
         }

@@ -1,5 +1,6 @@
 //! Look-up by offset, and the storage.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -35,14 +36,16 @@ pub struct Found {
 pub struct Table {
     registers: &'static [Register],
     aliases: &'static [Alias],
-    /// Per 32-bit word of the window: its place in `found`, or `NONE`.
+    /// Per 32-bit word of the window: its place in `found` and 1, or 0 for none. (Zeroed memory costs nothing.)
     words: Vec<u32>,
-    /// What there is, element by element; those with storage first, in the order of the storage.
+    /// What has storage in a [`File`], element by element in the order of the storage.
     found: Vec<Found>,
-    /// Per register: its first element in `found`.
+    /// Per register: its first element in `found`; `NONE` for memory.
     first: Vec<u32>,
-    /// Reset values of those of `found` that have storage in a [`File`].
+    /// The reset value of each of `found`.
     resets: Vec<u32>,
+    /// Memory, where in the window and whose: too many words to list one by one.
+    memories: Vec<(Range<u32>, Id)>,
 }
 
 const NONE: u32 = u32::MAX;
@@ -68,24 +71,22 @@ impl Table {
         let mut table = Self {
             registers,
             aliases,
-            words: vec![NONE; span as usize / 4],
+            words: vec![0; span as usize / 4],
             found: Vec::new(),
-            first: vec![0; registers.len()],
+            first: vec![NONE; registers.len()],
             resets: Vec::new(),
+            memories: Vec::new(),
         };
-        for memory in [false, true] {
-            for (index, r) in registers.iter().enumerate() {
-                if (r.access == Access::Memory) == memory {
-                    table.add(index, r);
-                }
-            }
-            if !memory {
-                let reset = |found: &Found| registers[found.id.index()].reset;
-                table.resets = table.found.iter().map(reset).collect();
+        // Memory first: the others see to it that they are not within it.
+        for memory in [true, false] {
+            let those = registers.iter().enumerate();
+            for (index, r) in those.filter(|(_, r)| (r.access == Access::Memory) == memory) {
+                table.add(index, r);
             }
         }
         for alias in aliases {
             let first = table.first[alias.of.index()];
+            assert!(first != NONE, "{} is one of memory", alias.name);
             let elements = registers[alias.of.index()].count;
             assert!(
                 alias.count <= elements,
@@ -98,28 +99,57 @@ impl Table {
     }
 
     fn add(&mut self, index: usize, r: &Register) {
+        let id = Id::new(index as u16);
+        if r.access == Access::Memory {
+            self.add_memory(id, r);
+            return;
+        }
         let first = self.found.len() as u32;
         self.first[index] = first;
-        let id = Id::new(index as u16);
-        self.found
-            .extend((0..r.count).map(|element| Found { id, element }));
+        for element in 0..r.count {
+            self.found.push(Found { id, element });
+            self.resets.push(r.reset);
+        }
         self.place(r.name, r.offset, r.count, r.stride, first);
+    }
+
+    fn add_memory(&mut self, id: Id, r: &Register) {
+        let fits = r.offset.is_multiple_of(4) && r.stride == 4;
+        assert!(fits, "{} is misaligned", r.name);
+        let place = r.offset..r.offset + 4 * r.count;
+        let window = 4 * self.words.len() as u32;
+        assert!(place.end <= window, "{} lies outside", r.name);
+        self.memories.push((place, id));
     }
 
     fn place(&mut self, name: &str, offset: u32, count: u32, stride: u32, first: u32) {
         for element in 0..count {
             let offset = offset + element * stride;
             assert!(offset.is_multiple_of(4), "{name} is misaligned");
+            let within = |(place, _): &(Range<u32>, Id)| place.contains(&offset);
             let word = &mut self.words[offset as usize / 4];
-            assert!(*word == NONE, "{name} overlaps another register");
-            *word = first + element;
+            let free = *word == 0 && !self.memories.iter().any(within);
+            assert!(free, "{name} overlaps another register");
+            *word = first + element + 1;
         }
     }
 
     /// What stands at `offset` (rounded down to 4).
     pub fn find(&self, offset: u32) -> Option<Found> {
         let word = *self.words.get(offset as usize / 4)?;
-        self.found.get(word as usize).copied()
+        let Some(at) = word.checked_sub(1) else {
+            return self.find_memory(offset);
+        };
+        self.found.get(at as usize).copied()
+    }
+
+    fn find_memory(&self, offset: u32) -> Option<Found> {
+        let within = |(place, _): &&(Range<u32>, Id)| place.contains(&offset);
+        let (place, id) = self.memories.iter().find(within)?;
+        Some(Found {
+            id: *id,
+            element: (offset - place.start) / 4,
+        })
     }
 
     /// The description of `id`.
@@ -169,8 +199,8 @@ impl File {
     fn word(&self, id: Id, element: u32) -> Option<&AtomicU32> {
         let count = self.table.register(id).count;
         debug_assert!(element < count);
-        let at = self.table.first[id.index()] + element.min(count - 1);
-        self.words.get(at as usize)
+        let first = self.table.first[id.index()] as usize;
+        self.words.get(first + element.min(count - 1) as usize)
     }
 
     /// The stored value of a single register.
@@ -351,6 +381,13 @@ mod tests {
         assert_eq!(file.write(m.id, m.element, 0xff), 0xf0);
         assert_eq!(file.get_at(m.id, m.element), 0);
         assert_eq!(file.get(Id::new(1)), 5);
+    }
+
+    #[test]
+    #[should_panic(expected = "A overlaps")]
+    fn a_register_in_memory_is_a_mistake() {
+        static WITHIN: [Register; 2] = [rw("A", 0x28, 1, 4), MEMORY[0]];
+        Table::new(&WITHIN, 0x40);
     }
 
     #[test]

@@ -130,16 +130,20 @@ pub enum Moderation {
 }
 
 impl Config {
-    /// The usual NIC with this address: cable in, 10 ms of negotiation (iPXE looks after 20 ms),
-    /// true FCS.
+    /// The usual NIC with this address: cable in, true FCS.
     pub const fn new(mac: [u8; 6]) -> Self {
+        Self::of(Variant::I82540Em, mac)
+    }
+
+    /// The same of another chip.
+    pub const fn of(variant: Variant, mac: [u8; 6]) -> Self {
         Self {
-            variant: Variant::I82540Em,
+            variant,
             mac,
             nvm: None,
             pause: false,
             link: true,
-            negotiation: Duration::from_millis(10),
+            negotiation: variant.negotiation(),
             true_fcs: true,
             moderation: Moderation::Guest,
             full_fifo: FullFifo::Wait,

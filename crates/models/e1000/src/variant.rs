@@ -1,5 +1,7 @@
 //! The chips of the family that can be chosen, and all in which they differ here.
 
+use std::time::Duration;
+
 use model::{Bar, Identity, Space};
 
 use crate::{BAR_MMIO, IO_SIZE, regs};
@@ -63,6 +65,17 @@ impl Variant {
             Variant::I82545Em => 0x1001,
             Variant::I82544Gc => 0x110c,
         }
+    }
+
+    /// How long auto-negotiation takes unless said otherwise: less than on any wire, so that no guest waits
+    /// for it. iPXE looks after 20 ms. Linux puts the PHY to sleep before its register test and so has no
+    /// link come up in it, but on chips before the 82540 (driver `e1000_power_down_phy`): that test
+    /// must be over before the link is there, as it is on a wire.
+    pub(crate) const fn negotiation(self) -> Duration {
+        Duration::from_millis(match self {
+            Variant::I82544Gc => 500,
+            _ => 10,
+        })
     }
 
     /// Which BAR the I/O window is: behind a 64-bit register BAR and a flash BAR of as many bits it
