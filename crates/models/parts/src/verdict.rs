@@ -1,6 +1,6 @@
 //! What the receiver says about checksums (manual §3.2.9, §13.4.47).
 
-use frame::{Frame, l4_intact};
+use frame::{Frame, l4_intact, sum_range};
 use wire::{Fragment, L3Kind, L4Kind, Layers, Sum};
 
 /// Bits of RXCSUM that have checksums judged.
@@ -42,15 +42,15 @@ pub fn verdict(rxcsum: u32, frame: &Frame<'_>) -> (u8, u8) {
     at_a_glance(rxcsum, frame).unwrap_or_else(|| at_length(rxcsum, frame))
 }
 
-/// As [`at_length`], for what comes by the dozen: whole TCP or UDP over IPv4 without options or tag,
-/// its checksum vouched for. `None` for all else.
+/// As [`at_length`], for what comes by the dozen: whole TCP or UDP over IPv4 without options or tag. `None`
+/// for all else.
 #[inline]
 fn at_a_glance(rxcsum: u32, frame: &Frame<'_>) -> Option<(u8, u8)> {
     let head = frame.head().first_chunk::<54>()?;
     let notes = frame.notes();
     let vouched = notes.csum.is_some() || notes.csum_valid;
     let fragment = u16::from_be_bytes([head[20], head[21]]) & 0x3fff != 0;
-    if !vouched || fragment || head[12..15] != [0x08, 0x00, 0x45] {
+    if fragment || head[12..15] != [0x08, 0x00, 0x45] {
         return None;
     }
     let l4 = match (head[23], usize::from(head[46] >> 4) * 4) {
@@ -61,6 +61,8 @@ fn at_a_glance(rxcsum: u32, frame: &Frame<'_>) -> Option<(u8, u8)> {
     if 34 + l4 > frame.len() {
         return None;
     }
+    let judged = rxcsum & rxcsum::TUOFL != 0;
+    let intact = vouched || !judged || l4_intact_behind(head, l4, frame)?;
     let (mut status, mut errors) = (0, 0);
     if rxcsum & rxcsum::IPOFL != 0 {
         status |= rx_status::IPCS;
@@ -74,10 +76,30 @@ fn at_a_glance(rxcsum: u32, frame: &Frame<'_>) -> Option<(u8, u8)> {
             errors |= rx_error::IPE;
         }
     }
-    if rxcsum & rxcsum::TUOFL != 0 {
+    if judged {
         status |= rx_status::TCPCS;
+        if !intact {
+            errors |= rx_error::TCPE;
+        }
     }
     Some((status, errors))
+}
+
+/// Whether the checksum behind an IPv4 header without options is right. `None` where `head` alone does not
+/// tell what it covers, or where UDP has none.
+#[inline]
+fn l4_intact_behind(head: &[u8; 54], l4_header: usize, frame: &Frame<'_>) -> Option<bool> {
+    let span = usize::from(u16::from_be_bytes([head[16], head[17]])).checked_sub(20)?;
+    let without = head[23] == 17 && head[40..42] == [0, 0];
+    if without || span < l4_header || 34 + span > frame.len() {
+        return None;
+    }
+    // The pseudo-header (RFC 9293 §3.1).
+    let mut sum = Sum::of(&head[26..34]);
+    sum.add_word(u16::from(head[23]));
+    sum.add_word(span as u16);
+    sum.add_word(sum_range(frame, 34, span).value());
+    Some(sum.is_intact())
 }
 
 /// Of any frame, by all its headers.
@@ -133,7 +155,8 @@ mod tests {
     fn frames() -> impl Strategy<Value = Vec<u8>> {
         let noise = proptest::collection::vec((12usize..56, any::<u8>()), 0..3);
         let payload = proptest::collection::vec(any::<u8>(), 34..120);
-        (payload, any::<bool>(), 4u8..9, noise).prop_map(|(mut bytes, tcp, words, noise)| {
+        let bools = any::<[bool; 2]>();
+        (payload, bools, 4u8..9, noise).prop_map(|(mut bytes, [tcp, right], words, noise)| {
             bytes[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 90, 1, 2, 0x40, 0, 64, 17]);
             bytes[23] = if tcp { 6 } else { 17 };
             if let Some(offset) = bytes.get_mut(46) {
@@ -142,6 +165,15 @@ mod tests {
             bytes[24..26].fill(0);
             let sum = Sum::of(&bytes[14..34]).finish().to_be_bytes();
             bytes[24..26].copy_from_slice(&sum);
+            let field = if tcp { 50 } else { 40 };
+            if right && bytes.len() >= 104 {
+                bytes[field..field + 2].fill(0);
+                let mut sum = Sum::of(&bytes[26..34]);
+                sum.add_word(bytes[23].into());
+                sum.add_word(70);
+                sum.add(&bytes[34..104]);
+                bytes[field..field + 2].copy_from_slice(&sum.finish().to_be_bytes());
+            }
             for (at, byte) in noise {
                 if let Some(place) = bytes.get_mut(at) {
                     *place = byte;
@@ -149,6 +181,28 @@ mod tests {
             }
             bytes
         })
+    }
+
+    #[test]
+    fn a_glance_is_enough_for_a_datagram_nobody_vouches_for() {
+        let mut bytes = [7; 90];
+        bytes[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 66, 1, 2, 0x40, 0, 64, 17]);
+        bytes[40..42].fill(0);
+        let mut sum = Sum::of(&bytes[26..34]);
+        sum.add_word(17);
+        sum.add_word(46);
+        sum.add(&bytes[34..80]);
+        bytes[40..42].copy_from_slice(&sum.finish().to_be_bytes());
+        for (at, wrong) in [(85, false), (79, true)] {
+            bytes[at] ^= 1;
+            let mut batch = Batch::new();
+            batch.push_bytes(&bytes);
+            batch.end(Offload::NONE);
+            let frame = batch.get(0).expect("there");
+            let errors = if wrong { rx_error::TCPE } else { 0 };
+            let said = at_a_glance(rxcsum::TUOFL, &frame);
+            assert_eq!(said, Some((rx_status::TCPCS, errors)));
+        }
     }
 
     #[test]
