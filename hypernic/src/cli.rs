@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::guard::{Guard, GuardArgs};
 use crate::pktgen::args::PktGen;
 use crate::spec::{Doorbell, ModelName, Moderation, NicMac, PortSpec};
+use crate::vf::VfCommand;
 
 /// NICs for virtual machines, in a process of their own.
 #[derive(Debug, Parser)]
@@ -31,7 +32,7 @@ pub struct Cli {
 
 const EXIT_CODES: &str = "Exit codes: 0 ended by SIGINT or SIGTERM, all closed; 1 failure; \
 2 the command line makes no sense; 3 the configuration file makes no sense; 4 the host does not \
-give what was asked for (socket in use, TAP, permission, file).\n\
+give what was asked for (socket in use, TAP, permission, file, no daemon there).\n\
 Signals: SIGUSR1 prints all counters; SIGINT and SIGTERM end cleanly and print them too.";
 
 /// Log formats.
@@ -58,6 +59,8 @@ pub enum Command {
     },
     /// Generate and judge packets through NICs, as a guest would.
     PktGen(Box<PktGen>),
+    /// Change and show virtual functions of a running daemon.
+    Vf(VfCommand),
 }
 
 /// `hypernic run`.

@@ -26,6 +26,8 @@ pub struct HostConfig {
     pub chips: Vec<ChipConfig>,
     /// Its NICs.
     pub nics: Vec<NicConfig>,
+    /// Where operators reach it while it runs; nowhere without.
+    pub control: Option<PathBuf>,
 }
 
 impl Default for HostConfig {
@@ -35,6 +37,7 @@ impl Default for HostConfig {
             switches: Vec::new(),
             chips: Vec::new(),
             nics: Vec::new(),
+            control: None,
         }
     }
 }
@@ -124,6 +127,7 @@ pub const DEFAULT_AGEING: Duration = Duration::from_secs(300);
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct RawHost {
     workers: Option<Spanned<usize>>,
+    control: Option<PathBuf>,
     #[serde(default)]
     switch: Vec<RawSwitch>,
     #[serde(default)]
@@ -221,7 +225,10 @@ impl HostConfig {
 
 impl RawHost {
     fn check(self) -> Result<HostConfig, Fault> {
-        let mut host = HostConfig::default();
+        let mut host = HostConfig {
+            control: self.control,
+            ..HostConfig::default()
+        };
         if let Some(workers) = &self.workers {
             host.workers = Some(*workers.get_ref())
                 .filter(|n| (1..=MAX_WORKERS).contains(n))

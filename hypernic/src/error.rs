@@ -78,6 +78,20 @@ pub enum Error {
         /// Cause and cure.
         message: String,
     },
+    /// The control socket is not to be had.
+    #[error("control socket {path}: {message}", path = .path.display())]
+    Control {
+        /// The socket.
+        path: PathBuf,
+        /// Cause and cure.
+        message: String,
+    },
+    /// No daemon answers at a control socket.
+    #[error(transparent)]
+    Ask(#[from] control::AskError),
+    /// A daemon will not do what it was asked.
+    #[error("{0}")]
+    Refused(String),
     /// A NIC went away, or did what no NIC does, while it was driven.
     #[error("the NIC failed: {0}")]
     Device(String),
@@ -100,10 +114,15 @@ impl Error {
         match self {
             Error::Usage(_) => ExitCode::Usage,
             Error::Config { .. } | Error::ReadConfig { .. } => ExitCode::Config,
-            Error::Port { .. } | Error::Socket { .. } | Error::Nvm { .. } | Error::Peer { .. } => {
-                ExitCode::Resource
+            Error::Port { .. }
+            | Error::Socket { .. }
+            | Error::Nvm { .. }
+            | Error::Peer { .. }
+            | Error::Control { .. }
+            | Error::Ask(_) => ExitCode::Resource,
+            Error::Device(_) | Error::Verdict(_) | Error::Refused(_) | Error::Os { .. } => {
+                ExitCode::Failure
             }
-            Error::Device(_) | Error::Verdict(_) | Error::Os { .. } => ExitCode::Failure,
         }
     }
 

@@ -388,7 +388,27 @@ impl Host {
     /// # Errors
     /// No such function, or a policy that cannot be; nothing changes then.
     pub fn set_vf(&self, nic: &str, change: softpf::Change) -> Result<(), Error> {
-        self.of_vf(nic, |chip, vf| chip.set(vf, change))
+        self.set_vf_all(nic, &[change])
+    }
+
+    /// As [`Host::set_vf`], several things at once: all of them or none.
+    ///
+    /// # Errors
+    /// As [`Host::set_vf`].
+    pub fn set_vf_all(&self, nic: &str, changes: &[softpf::Change]) -> Result<(), Error> {
+        self.of_vf(nic, |chip, vf| chip.set(vf, changes))
+    }
+
+    /// The virtual functions: their NICs, and what they are.
+    pub fn vfs(&self) -> impl Iterator<Item = (&str, &VfConfig)> {
+        self.nics
+            .iter()
+            .filter_map(|(name, nic)| Some((name.as_str(), nic.vf.as_ref()?)))
+    }
+
+    /// The time of the host's clock, of which [`softpf::Record`]s have theirs.
+    pub fn now(&self) -> model::Nanos {
+        self.clock.now()
     }
 
     /// Lets a virtual function that was shut down try again.

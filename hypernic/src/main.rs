@@ -3,10 +3,12 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use hypernic::cli::{Cli, Command, LogFormat};
 use hypernic::config::HostConfig;
+use hypernic::control::Server;
 use hypernic::error::Error;
 use hypernic::host::Host;
 use hypernic::{fds, hints, log, report};
@@ -32,6 +34,7 @@ fn serve(cli: Cli) -> Result<(), Error> {
         Command::Run(run) => (run.into_config()?, false),
         Command::Serve { file, check } => (HostConfig::load(&file)?, check),
         Command::PktGen(generator) => return generator.execute(),
+        Command::Vf(vf) => return vf.execute(format).map(print),
     };
     if only_check {
         print(hints::banner(&config));
@@ -48,6 +51,11 @@ fn serve(cli: Cli) -> Result<(), Error> {
     let host = Host::start_with(&config, || {
         let _ = kill_process(getpid(), Signal::TERM);
     })?;
+    let host = Arc::new(host);
+    let control = match &config.control {
+        Some(path) => Some(Server::start(path, Arc::clone(&host))?),
+        None => None,
+    };
     print(match format {
         LogFormat::Human => hints::banner(&config),
         LogFormat::Json => format!("{}\n", hints::banner_json(&config)),
@@ -65,8 +73,12 @@ fn serve(cli: Cli) -> Result<(), Error> {
         tracing::info!("signal {signal}: closing");
         break;
     }
+    // Whoever still asks something is answered first.
+    drop(control);
     print_counters(&host, format);
-    host.stop();
+    if let Some(host) = Arc::into_inner(host) {
+        host.stop();
+    }
     Ok(())
 }
 

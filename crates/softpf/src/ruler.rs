@@ -176,15 +176,25 @@ impl SoftPf {
     /// # Errors
     /// No such VF, or a policy that cannot be; nothing changes then.
     pub fn set(&mut self, vf: VfId, change: Change) -> Result<(), PolicyError> {
+        self.set_all(vf, &[change])
+    }
+
+    /// As [`SoftPf::set`], several things at once: all of them or none.
+    ///
+    /// # Errors
+    /// As [`SoftPf::set`].
+    pub fn set_all(&mut self, vf: VfId, changes: &[Change]) -> Result<(), PolicyError> {
         let known = self.vfs.get(&vf).ok_or(PolicyError::NoVf(vf))?;
         let mut policy = known.policy.clone();
-        change.apply(&mut policy);
+        for change in changes {
+            change.apply(&mut policy);
+        }
         self.check(vf, &policy)?;
         let Some(known) = self.vfs.get_mut(&vf) else {
             return Err(PolicyError::NoVf(vf));
         };
         known.policy = policy;
-        if change.resets() {
+        if changes.iter().any(|change| change.resets()) {
             // As igb: without the right to send its driver sees a message it must reset upon.
             known.reset();
             self.tell(vf);

@@ -157,8 +157,8 @@ impl RunningChip {
     ///
     /// # Errors
     /// As the ruler.
-    pub(crate) fn set(&self, vf: u32, change: Change) -> Result<(), PolicyError> {
-        self.ruler.set(vf, change)
+    pub(crate) fn set(&self, vf: u32, changes: &[Change]) -> Result<(), PolicyError> {
+        self.ruler.set(vf, changes)
     }
 
     /// Lets a VF that was shut down try again.

@@ -328,8 +328,8 @@ impl Ruler {
         }
     }
 
-    pub(super) fn set(&self, vf: VfId, change: Change) -> Result<(), PolicyError> {
-        self.with(None, |pf| pf.set(vf, change))
+    pub(super) fn set(&self, vf: VfId, changes: &[Change]) -> Result<(), PolicyError> {
+        self.with(None, |pf| pf.set_all(vf, changes))
     }
 
     pub(super) fn revive(&self, vf: VfId) -> Result<(), PolicyError> {

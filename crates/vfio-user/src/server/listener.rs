@@ -105,7 +105,11 @@ impl Listener {
         }
     }
 
-    pub(super) fn accept(&self) -> io::Result<Option<OwnedFd>> {
+    /// A connection, if one waits.
+    ///
+    /// # Errors
+    /// The socket is of no use any more, or there are no descriptors left.
+    pub fn accept(&self) -> io::Result<Option<OwnedFd>> {
         let Some(listening) = &self.listening else {
             return Ok(None);
         };
@@ -116,7 +120,8 @@ impl Listener {
         }
     }
 
-    pub(super) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+    /// What is readable when a connection waits; `None` without a listening socket.
+    pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.listening.as_ref().map(AsFd::as_fd)
     }
 }
