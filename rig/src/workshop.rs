@@ -203,7 +203,7 @@ fn furnish(dir: &Path) -> Result<()> {
 fn inside(dir: &Path, work: &Path, script: &str) -> Result<()> {
     const ENTER: &str = "mount --rbind /dev \"$1/dev\" && mount --rbind /proc \"$1/proc\" && \
          mount --bind \"$2\" \"$1/work\" && \
-         exec unshare --root=\"$1\" -- /usr/bin/env -i PATH=/usr/sbin:/usr/bin LC_ALL=C HOME=/work sh -c \"$3\"";
+         exec unshare --root=\"$1\" -- /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C HOME=/work sh -c \"$3\"";
     let run = |user: &[&str]| {
         let mut command = Command::new("unshare");
         command
