@@ -74,6 +74,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("port-loopback", &["frame", "guest-mem", "port", "wire"]),
     ("vale", &["frame", "wire"]),
     ("softpf", &["wire"]),
+    ("control", &[]),
     ("vfio-user", &["guest-mem", "pci"]),
     (
         "drivers",
