@@ -311,10 +311,11 @@ impl Guest {
         if desk.is_some() {
             assert!(again == blob, "saved, loaded and saved");
         } else {
-            // What stands is told again, and so later than it was.
+            // What stands is told again, and so later than it was: messages once there is MSI-X again.
             let state = |blob| {
                 let mut state = igb::state::read(blob).expect("just saved");
                 state.interrupts.last.clear();
+                state.interrupts.sent = 0;
                 state
             };
             assert_eq!(state(&again), state(&blob), "saved, loaded and saved");
