@@ -62,7 +62,14 @@ fn at_a_glance(rxcsum: u32, frame: &Frame<'_>) -> Option<(u8, u8)> {
         return None;
     }
     let judged = rxcsum & rxcsum::TUOFL != 0;
-    let intact = vouched || !judged || l4_intact_behind(head, l4, frame)?;
+    // UDP may come without.
+    let without = head[23] == 17 && head[40..42] == [0, 0];
+    let intact = match judged {
+        true if vouched => Some(true),
+        true if without => None,
+        true => Some(l4_intact_behind(head, l4, frame)?),
+        false => None,
+    };
     let (mut status, mut errors) = (0, 0);
     if rxcsum & rxcsum::IPOFL != 0 {
         status |= rx_status::IPCS;
@@ -76,22 +83,24 @@ fn at_a_glance(rxcsum: u32, frame: &Frame<'_>) -> Option<(u8, u8)> {
             errors |= rx_error::IPE;
         }
     }
-    if judged {
+    if let Some(intact) = intact {
         status |= rx_status::TCPCS;
         if !intact {
             errors |= rx_error::TCPE;
         }
     }
+    if status == 0 {
+        status = rx_status::IXSM;
+    }
     Some((status, errors))
 }
 
 /// Whether the checksum behind an IPv4 header without options is right. `None` where `head` alone does not
-/// tell what it covers, or where UDP has none.
+/// tell what it covers.
 #[inline]
 fn l4_intact_behind(head: &[u8; 54], l4_header: usize, frame: &Frame<'_>) -> Option<bool> {
     let span = usize::from(u16::from_be_bytes([head[16], head[17]])).checked_sub(20)?;
-    let without = head[23] == 17 && head[40..42] == [0, 0];
-    if without || span < l4_header || 34 + span > frame.len() {
+    if span < l4_header || 34 + span > frame.len() {
         return None;
     }
     // The pseudo-header (RFC 9293 §3.1).
@@ -155,8 +164,9 @@ mod tests {
     fn frames() -> impl Strategy<Value = Vec<u8>> {
         let noise = proptest::collection::vec((12usize..56, any::<u8>()), 0..3);
         let payload = proptest::collection::vec(any::<u8>(), 34..120);
-        let bools = any::<[bool; 2]>();
-        (payload, bools, 4u8..9, noise).prop_map(|(mut bytes, [tcp, right], words, noise)| {
+        let bools = any::<[bool; 3]>();
+        let parts = (payload, bools, 4u8..9, noise);
+        parts.prop_map(|(mut bytes, [tcp, right, without], words, noise)| {
             bytes[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 90, 1, 2, 0x40, 0, 64, 17]);
             bytes[23] = if tcp { 6 } else { 17 };
             if let Some(offset) = bytes.get_mut(46) {
@@ -173,6 +183,13 @@ mod tests {
                 sum.add_word(70);
                 sum.add(&bytes[34..104]);
                 bytes[field..field + 2].copy_from_slice(&sum.finish().to_be_bytes());
+            }
+            if without {
+                bytes[34..]
+                    .iter_mut()
+                    .skip(field - 34)
+                    .take(2)
+                    .for_each(|b| *b = 0);
             }
             for (at, byte) in noise {
                 if let Some(place) = bytes.get_mut(at) {
@@ -203,6 +220,19 @@ mod tests {
             let said = at_a_glance(rxcsum::TUOFL, &frame);
             assert_eq!(said, Some((rx_status::TCPCS, errors)));
         }
+    }
+
+    #[test]
+    fn a_datagram_without_a_checksum_is_not_judged() {
+        let mut bytes = [7; 90];
+        bytes[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 66, 1, 2, 0x40, 0, 64, 17]);
+        bytes[40..42].fill(0);
+        let mut batch = Batch::new();
+        batch.push_bytes(&bytes);
+        batch.end(Offload::NONE);
+        let frame = batch.get(0).expect("there");
+        let said = at_a_glance(rxcsum::TUOFL, &frame);
+        assert_eq!(said, Some((rx_status::IXSM, 0)));
     }
 
     #[test]
