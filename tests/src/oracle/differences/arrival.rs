@@ -6,7 +6,6 @@ use super::super::context::{Context, reg};
 use super::super::script::Op;
 use super::super::trace::RDH;
 
-const SBP: u32 = 1 << 2;
 const UPE: u32 = 1 << 3;
 const MPE: u32 = 1 << 4;
 const LPE: u32 = 1 << 5;
@@ -55,7 +54,7 @@ fn passes(context: &Context, frame: &[u8]) -> bool {
         let id = u32::from(u16::from_be_bytes([tci[0], tci[1]]) & 0xfff);
         !on(VFE) || context.get(reg::VFTA + id / 32 * 4) >> (id % 32) & 1 == 1
     };
-    address && vlan() && (on(LPE) || on(SBP) || frame.len() <= 1518)
+    address && vlan() && (on(LPE) || frame.len() <= 1518)
 }
 
 /// Whether a frame came when there were no descriptors left in QEMU's ring, and a write after it made

@@ -144,11 +144,9 @@ pub(super) fn list() -> Vec<Difference> {
                         && context.has(reg::RCTL, 0x10)
                         && !context.has(reg::RCTL, 0x8000)
                 });
-                // It may leave too few descriptors for one that needs several, and be such a one.
-                let mut met = false;
+                // One that needs several descriptors may wait in our FIFO, and all behind it.
                 let blocks = frame(step, |context, frame| {
-                    met |= frame[..6] == [0xff; 6];
-                    met && frame.len() + 4 > context.buffer()
+                    frame[..6] == [0xff; 6] && frame.len() + 4 > context.buffer()
                 });
                 (hit && (blocks || !ahead(step))).then_some(Parted::RX)
             },
@@ -357,7 +355,7 @@ fn starts(context: &Context, op: &Op) -> bool {
 }
 
 /// Whether a frame came so far for which this held. It may have waited since.
-fn frame(step: &Step<'_>, mut is: impl FnMut(&Context, &[u8]) -> bool) -> bool {
+fn frame(step: &Step<'_>, is: impl Fn(&Context, &[u8]) -> bool) -> bool {
     ever(step, |context, op| match op {
         Op::Frames(frames) => frames
             .iter()
@@ -395,21 +393,9 @@ fn null_buffers(step: &Step<'_>) -> bool {
     }) == Some(true)
 }
 
-/// Transmit descriptors that the guest handed over in this step, as they stood when it did.
+/// Transmit descriptors that the guest handed over in this step, as it wrote them.
 fn posted(step: &Step<'_>) -> Vec<[u8; 16]> {
-    let (mut context, mut head) = (step.before.clone(), step.last_ours.watched[TDH]);
-    let mut descs = Vec::new();
-    for op in step.ops {
-        context.follow(op);
-        if matches!(op, Op::Write { at: reg::TDH, .. }) {
-            head = context.get(reg::TDH) & 0xffff;
-        }
-        if starts(&context, op) {
-            descs.extend(between(&context, head));
-            head = context.get(reg::TDT) & 0xffff;
-        }
-    }
-    descs
+    between(step.after, step.last_ours.watched[TDH])
 }
 
 /// Transmit descriptors from one index to the tail.
