@@ -140,6 +140,8 @@ fn carry_out(request: &Request, host: &Host) -> Reply {
         Request::VfLeave { nic } => host
             .announce_removal(nic)
             .map_err(|error| error.to_string()),
+        Request::VfReset { chip } if host.reset_chip(chip) => Ok(()),
+        Request::VfReset { chip } => Err(format!("there is no chip {chip} with virtual functions")),
     };
     match done {
         Ok(()) => {

@@ -49,6 +49,11 @@ pub enum VfVerb {
         /// The function's NIC.
         nic: String,
     },
+    /// Reset a chip: its virtual functions are told, and start anew.
+    Reset {
+        /// The chip, such as p0.
+        chip: String,
+    },
     /// What is laid down for virtual functions, and what they were refused.
     Show {
         /// One of them; all without a name.
@@ -73,6 +78,7 @@ impl VfCommand {
             },
             VfVerb::Revive { nic } => Request::VfRevive { nic },
             VfVerb::Leave { nic } => Request::VfLeave { nic },
+            VfVerb::Reset { chip } => Request::VfReset { chip },
             VfVerb::Show { nic } => Request::VfShow { nic },
         };
         let reply = control::ask(&self.control, &request)?;

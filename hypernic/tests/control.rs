@@ -122,6 +122,10 @@ fn words_reach_a_running_function() {
     let vf = lab.vf(1);
     assert_ne!(vf.mac(), before);
     assert_eq!(vf.mac(), [2, 0, 0, 0, 0, 0x77]);
+    // Until it has reset itself too, it is nobody.
+    assert!(lab.said("show p0vf1").contains(", ready"));
+    lab.said("reset p0");
+    assert!(!lab.said("show p0vf1").contains(", ready"));
     lab.said("leave p0vf0");
     assert!(lab.said("show").contains("it is being taken away"));
     lab.said("revive p0vf0");
@@ -153,6 +157,7 @@ fn what_is_refused_says_why_and_changes_nothing() {
         ("set p0vf1 trust perhaps", 2, "write on or off"),
         ("show p0", 1, "no virtual function"),
         ("revive p0", 1, "no virtual function"),
+        ("reset p0vf1", 1, "no chip p0vf1"),
     ] {
         let output = lab.say(words);
         let said = String::from_utf8_lossy(&output.stderr);

@@ -27,7 +27,11 @@ pub fn load_driver(guest: &Guest, mac: &str) -> Result<String> {
     load(guest, "e1000", mac)
 }
 
-fn load(guest: &Guest, driver: &str, mac: &str) -> Result<String> {
+/// As [`load_driver`], with this stock driver.
+///
+/// # Errors
+/// When it does not load or bind.
+pub fn load(guest: &Guest, driver: &str, mac: &str) -> Result<String> {
     guest.run(&format!("mp {driver}"))?;
     Ok(guest.interface(mac, LONG)?)
 }

@@ -11,9 +11,11 @@ pub mod guests;
 pub mod host;
 mod lab;
 pub mod measure;
+pub mod offloads;
 pub mod oracle;
 pub mod peer;
 mod slots;
+pub mod torture;
 pub mod wired;
 
 pub use counters::Counters;
@@ -21,7 +23,7 @@ pub use daemon::{Daemon, Launch, LogLine, binary, scratch};
 pub use error::{Error, Result};
 pub use lab::{Lab, mac};
 pub use slots::Slots;
-pub use wired::Wired;
+pub use wired::{Card, Wired, Wiring};
 
 use std::time::Duration;
 

@@ -1,8 +1,11 @@
 //! A guest whose NICs' cables end in the test: a [`Peer`] sees and says all there is.
 
+use std::path::PathBuf;
+use std::process::Command;
+
 use rig::{Guest, GuestConfig};
 
-use crate::daemon::{Daemon, Launch};
+use crate::daemon::{Daemon, binary};
 use crate::error::{Error, Result};
 use crate::guests;
 use crate::lab::{Lab, mac};
@@ -17,9 +20,112 @@ const NOISE: usize = 256 * 1024;
 /// Where the guest keeps it.
 const FILE: &str = "/tmp/noise";
 
+/// What NIC a guest gets, and the driver of the guest's own that is to take it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Card {
+    /// An 82540EM.
+    E1000,
+    /// The physical function of an 82576.
+    Igb,
+    /// Virtual functions of an 82576, whose soft PF has the cable.
+    IgbVf,
+}
+
+impl Card {
+    /// The stock driver's name.
+    #[must_use]
+    pub fn driver(self) -> &'static str {
+        match self {
+            Self::E1000 => "e1000",
+            Self::Igb => "igb",
+            Self::IgbVf => "igbvf",
+        }
+    }
+
+    /// What the daemon calls a NIC whose socket has this name.
+    #[must_use]
+    pub fn nic(self, socket: &str) -> String {
+        match self {
+            Self::E1000 | Self::Igb => socket.to_owned(),
+            Self::IgbVf => format!("p0{socket}"),
+        }
+    }
+
+    /// The daemon's configuration for these NICs, and their cables: one each, or that of their chip.
+    fn toml(self, lab: &Lab, nics: &[&str], switched: bool, lines: &str) -> (String, Vec<PathBuf>) {
+        let cable = |nic: &str| lab.path(&format!("{nic}.wire"));
+        let port = |nic: &str| format!("stream:listen={}", cable(nic).display());
+        let mut toml = format!("control = {:?}\n", lab.path("control.sock"));
+        if self == Self::IgbVf {
+            let (sockets, port) = (lab.path("vf{}.sock"), port("p0"));
+            toml += &format!(
+                "[[nic]]\nname = \"p0\"\nmodel = \"82576\"\nvfs = {}\nvf-socket-path = {sockets:?}\n\
+                 port = {port:?}\n{lines}\n",
+                nics.len()
+            );
+            for (index, nic) in nics.iter().enumerate() {
+                toml += &format!("[[nic.vf]]\nindex = {index}\nmac = \"{}\"\n", mac(nic));
+            }
+            return (toml, vec![cable("p0")]);
+        }
+        let model = match self {
+            Self::Igb => "82576",
+            _ => "e1000",
+        };
+        for nic in nics {
+            let (socket, mac) = (lab.socket(nic), mac(nic));
+            let mut port = port(nic);
+            if switched {
+                toml += &format!("[[switch]]\nname = \"lan\"\nports = [{port:?}]\n");
+                port = "switch:lan".into();
+            }
+            toml += &format!(
+                "[[nic]]\nname = \"{nic}\"\nmodel = \"{model}\"\nsocket-path = {socket:?}\nmac = \"{mac}\"\n\
+                 port = {port:?}\n{lines}\n"
+            );
+        }
+        (toml, nics.iter().map(|nic| cable(nic)).collect())
+    }
+}
+
+/// What a [`Wired`] is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Wiring<'a> {
+    /// What all NICs are.
+    pub card: Card,
+    /// The guest's NICs. The sockets of virtual functions are called `vf0`, `vf1` ...
+    pub nics: &'a [&'a str],
+    /// NICs that the daemon has for one more guest, which the test starts itself.
+    pub spare: &'a [&'a str],
+    /// Whether a switch has the cable of the only NIC. It waits for nobody, where a cable of one's own is only as fast as
+    /// the NIC takes frames.
+    pub switched: bool,
+    /// More lines about each NIC, or the chip, in the daemon's configuration.
+    pub lines: &'a str,
+}
+
+impl Wiring<'static> {
+    /// One NIC with a cable of its own: `n0`, or `vf0`.
+    #[must_use]
+    pub fn one(card: Card) -> Self {
+        Self {
+            card,
+            nics: match card {
+                Card::E1000 | Card::Igb => &["n0"],
+                Card::IgbVf => &["vf0"],
+            },
+            spare: &[],
+            switched: false,
+            lines: "",
+        }
+    }
+}
+
 /// One daemon, one guest with its NICs, and the test at the far end of their cables.
 #[derive(Debug)]
 pub struct Wired {
+    /// What its NICs are.
+    pub card: Card,
     /// The guest.
     pub guest: Guest,
     /// The far end of the cables.
@@ -76,8 +182,10 @@ impl Wired {
     /// # Errors
     /// When it does not come back.
     pub fn reload_driver(&self, parameters: &str) -> Result<()> {
-        self.guest
-            .run(&format!("rmmod e1000; mp e1000 {parameters}"))?;
+        self.guest.run(&format!(
+            "rmmod {0}; mp {0} {parameters}",
+            self.card.driver()
+        ))?;
         let [a, b, c, d, e, f] = self.mac;
         let mac = format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}");
         let interface = self.guest.interface(&mac, crate::LONG)?;
@@ -92,16 +200,23 @@ impl Wired {
     /// # Errors
     /// When anything does not start.
     pub fn bare(config: GuestConfig, nics: &[&str]) -> Result<Self> {
-        Self::start(config, nics, false, "")
+        let one = Wiring::one(Card::E1000);
+        Self::start(config, Wiring { nics, ..one })
     }
 
-    /// The same for one NIC `n0` on a switch, which has the cable. A switch waits for nobody, where a cable of one's
-    /// own is only as fast as the NIC takes frames.
+    /// The same for one NIC `n0` on a switch, which has the cable.
     ///
     /// # Errors
     /// When anything does not start.
     pub fn switched(config: GuestConfig) -> Result<Self> {
-        Self::start(config, &["n0"], true, "")
+        let one = Wiring::one(Card::E1000);
+        Self::start(
+            config,
+            Wiring {
+                switched: true,
+                ..one
+            },
+        )
     }
 
     /// As [`Wired::new`], with more lines about the NIC in the daemon's configuration.
@@ -109,39 +224,38 @@ impl Wired {
     /// # Errors
     /// When anything does not start.
     pub fn with(config: GuestConfig, lines: &str) -> Result<Self> {
-        let wired = Self::start(config, &["n0"], false, lines)?;
+        let one = Wiring::one(Card::E1000);
+        Self::of(config, Wiring { lines, ..one })
+    }
+
+    /// As [`Wired::new`], with any card.
+    ///
+    /// # Errors
+    /// When anything does not start.
+    pub fn of(config: GuestConfig, wiring: Wiring<'_>) -> Result<Self> {
+        let wired = Self::start(config, wiring)?;
         let noise = guests::noise(NOISE);
         wired.guest.push_file(FILE, 0o644, &noise)?;
         wired.set_up()?;
         Ok(wired)
     }
 
-    fn start(config: GuestConfig, nics: &[&str], switched: bool, lines: &str) -> Result<Self> {
-        let lab = Lab::open(1)?;
-        let cable = |nic: &str| lab.path(&format!("{nic}.wire"));
-        let mut toml = String::new();
-        for nic in nics {
-            let (socket, mac, wire) = (lab.socket(nic), mac(nic), cable(nic));
-            let mut port = format!("stream:listen={}", wire.display());
-            if switched {
-                toml += &format!("[[switch]]\nname = \"lan\"\nports = [{port:?}]\n");
-                port = "switch:lan".into();
-            }
-            toml += &format!(
-                "[[nic]]\nname = \"{nic}\"\nsocket-path = {socket:?}\nmac = \"{mac}\"\nport = {port:?}\n{lines}\n"
-            );
-        }
-        let file = lab.path("host.toml");
-        std::fs::write(&file, toml).map_err(Error::io("write host.toml"))?;
-        let daemon = Launch::new()?.arg("serve").arg(file).start()?;
-        let cables: Vec<_> = nics.iter().map(|nic| cable(nic)).collect();
+    fn start(config: GuestConfig, wiring: Wiring<'_>) -> Result<Self> {
+        let Wiring {
+            card, nics, spare, ..
+        } = wiring;
+        let lab = Lab::open(if spare.is_empty() { 1 } else { 2 })?;
+        let all = [nics, spare].concat();
+        let (toml, cables) = card.toml(&lab, &all, wiring.switched, wiring.lines);
+        let daemon = Daemon::serve(&lab.path("host.toml"), &toml)?;
         let peer = Peer::plug(&cables)?;
         let config = nics
             .iter()
             .fold(config, |config, nic| config.nic(lab.nic(nic)));
         let guest = lab.rig.resume(config)?;
-        let interface = guests::load_driver(&guest, &mac(nics[0]))?;
+        let interface = guests::load(&guest, card.driver(), &mac(nics[0]))?;
         Ok(Self {
+            card,
             guest,
             peer,
             daemon,
@@ -149,6 +263,56 @@ impl Wired {
             mac: mac_bytes(&mac(nics[0])),
             lab,
         })
+    }
+
+    /// `hypernic vf`, with these words; returns what it prints.
+    ///
+    /// # Errors
+    /// When the daemon refuses.
+    pub fn vf(&self, words: &str) -> Result<String> {
+        let command = format!("hypernic vf {words}");
+        let output = Command::new(binary()?)
+            .args(["vf", "--control"])
+            .arg(self.lab.path("control.sock"))
+            .args(words.split(' '))
+            .output()
+            .map_err(Error::io(&command))?;
+        if !output.status.success() {
+            let why = String::from_utf8_lossy(&output.stderr);
+            return Err(Error::check(format!("{command}: {why}")));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Sends these frames to the first NIC, and says how many it let through.
+    ///
+    /// # Errors
+    /// When the guest does not answer.
+    pub fn passed(&self, frames: &[Vec<u8>]) -> Result<u64> {
+        let before = self.statistics()?.get("rx_packets");
+        for frame in frames {
+            self.peer.send(frame.clone());
+        }
+        // One that always passes and is answered comes last.
+        let target = self.target(None);
+        self.peer.ping(target, 1500, &[guests::noise(32)])?;
+        Ok(self.statistics()?.get("rx_packets") - before - 1)
+    }
+
+    /// Has the guest say little of its own, so that the peer answers nothing.
+    ///
+    /// # Errors
+    /// When the guest does not answer.
+    pub fn hush(&self) -> Result<()> {
+        let interface = &self.interface;
+        let [a, b, c, d, e, f] = peer::MAC;
+        let lladdr = format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}");
+        self.guest.run(&format!(
+            "echo 1 > /proc/sys/net/ipv6/conf/{interface}/disable_ipv6; \
+             ip neigh replace {} lladdr {lladdr} dev {interface}",
+            peer::IP
+        ))?;
+        Ok(())
     }
 
     /// Waits until the link is up and the peer answers.
@@ -163,7 +327,7 @@ impl Wired {
         }
         // A race of the driver's own that e1000_down speaks of: its watchdog, running while the chip is reset, puts
         // the carrier back, and then nobody enables the transmitter "until the next IFF_DOWN+IFF_UP cycle".
-        if !self.transmitter_is_on()? {
+        if self.card == Card::E1000 && !self.transmitter_is_on()? {
             let interface = &self.interface;
             println!("the driver has left {interface} with a carrier and no transmitter");
             // It notices itself that nothing is sent, and blames the chip; nothing else may have happened.
@@ -207,6 +371,17 @@ impl Wired {
                 .map_or_else(|e| e.to_string(), |c| c.to_string()),
             self.peer,
         )
+    }
+
+    /// What the daemon calls the first NIC.
+    #[must_use]
+    pub fn nic(&self) -> String {
+        let socket = if self.card == Card::IgbVf {
+            "vf0"
+        } else {
+            "n0"
+        };
+        self.card.nic(socket)
     }
 
     /// The guest on a network.

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use hypernic_tests::guests::{self, GATEWAY};
-use hypernic_tests::{LONG, Lab, Launch};
+use hypernic_tests::{Card, LONG, Lab, Launch, Wired, Wiring, torture};
 use rig::{Guest, GuestConfig};
 
 const MACS: [&str; 2] = ["52:54:00:76:00:0a", "52:54:00:76:00:0b"];
@@ -116,4 +116,80 @@ fn the_stock_vf_driver_gets_its_address_and_moves_traffic_out_and_to_its_neighbo
         .unwrap();
     guest.interface(MACS[0], LONG).unwrap();
     assert_eq!(guests::complaints(&guest).unwrap(), Vec::<String>::new());
+}
+
+/// A guest whose only NIC is a virtual function, whose chip's cable ends in the test.
+fn wired(name: &str) -> Wired {
+    Wired::of(GuestConfig::new(name), Wiring::one(Card::IgbVf))
+        .unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// Nothing that a good driver does is refused or counted against it.
+fn is_blameless(wired: &Wired) {
+    let counters = wired.daemon.counters().unwrap();
+    for counter in [
+        "rx_bad_ring",
+        "tx_bad_ring",
+        "rx_dma_fault",
+        "tx_dma_fault",
+        "tx_bad_desc",
+    ] {
+        assert_eq!(
+            counters.nic(&wired.nic(), counter),
+            0,
+            "{counter}\n{counters}"
+        );
+    }
+    wired.assert_quiet();
+}
+
+/// What the driver hears of its chip, and what an operator does to it: each time it goes on, without a hand laid on the
+/// guest.
+#[test]
+fn the_stock_vf_driver_hears_of_links_and_lives_through_resets_and_removal() {
+    let wired = wired("events");
+    let carrier = |up| guests::wait_carrier(&wired.guest, &wired.interface, up).unwrap();
+    let works = |what: &str| {
+        let done = wired.settled().and_then(|()| wired.exchange(1500));
+        done.unwrap_or_else(|e| panic!("{what}: {e}\n{}", wired.diagnosis()));
+    };
+    works("first");
+    for (words, up) in [
+        ("set p0vf0 state disable", false),
+        ("set p0vf0 state auto", true),
+        ("leave p0vf0", false),
+        ("revive p0vf0", true),
+    ] {
+        wired.vf(words).unwrap();
+        carrier(up);
+        if up {
+            works(words);
+        }
+    }
+    wired.peer.pull(0);
+    carrier(false);
+    wired.peer.insert(0).unwrap();
+    carrier(true);
+    works("the cable");
+    // With frames on their way both ways, and with none: then the driver has nothing but the mailbox to learn from, and
+    // goes down for some seconds.
+    let flood = wired.peer.flood(wired.target(None), 1500, torture::PAUSE);
+    wired.vf("reset p0").unwrap();
+    works("a reset of the chip");
+    drop(flood);
+    let resets = || {
+        wired
+            .daemon
+            .counters()
+            .unwrap()
+            .find("vf", "p0vf0", "vf_messages")
+    };
+    for round in 0..2 {
+        let before = resets();
+        wired.vf("reset p0").unwrap();
+        carrier(false);
+        works(&format!("reset {round} of the chip at rest"));
+        assert!(resets() > before, "it has asked for everything again");
+    }
+    is_blameless(&wired);
 }

@@ -53,6 +53,11 @@ pub enum Request {
         /// The function's NIC.
         nic: String,
     },
+    /// Resets a chip: its virtual functions are told, and start anew.
+    VfReset {
+        /// The chip's name.
+        chip: String,
+    },
     /// What is laid down for virtual functions, and what they were refused.
     VfShow {
         /// One of them; all without a name.

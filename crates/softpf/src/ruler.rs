@@ -344,6 +344,8 @@ impl SoftPf {
     pub fn pf_ready(&mut self) {
         self.in_reset = false;
         for vf in self.ids() {
+            // The link is back: a driver that has seen it go looks at its mailbox only where there is one.
+            self.renew(vf, false);
             if self.vfs.get(&vf).is_some_and(|vf| vf.down.is_none()) {
                 self.out.push_back(Effect::Reset { vf, active: false });
                 self.tell(vf);
@@ -357,6 +359,10 @@ impl SoftPf {
             let Some(known) = self.vfs.get_mut(&vf) else {
                 continue;
             };
+            if known.nack_again(now) {
+                let message = Message::nack();
+                self.out.push_back(Effect::Notify { vf, message });
+            }
             if known.waiting.is_some()
                 && known.admit(now)
                 && let Some(words) = known.waiting.take()
@@ -483,6 +489,7 @@ impl SoftPf {
         if let Some(known) = self.vfs.get_mut(&vf) {
             known.clear_to_send = false;
             known.waiting = None;
+            known.nack_due = false;
         }
         self.renew(vf, false);
         self.out.push_back(Effect::Reset { vf, active: true });

@@ -44,6 +44,8 @@ pub(crate) struct Vf {
     vlans: Vlans,
     max_frame: u16,
     last_nack: Option<Nanos>,
+    /// It has read its mailbox since, and is to be told again when the gap is over.
+    pub(crate) nack_due: bool,
     bucket: Bucket,
     misdeeds: Option<Bucket>,
 }
@@ -85,6 +87,7 @@ impl Vf {
             vlans: Vlans::default(),
             max_frame: STANDARD_FRAME,
             last_nack: None,
+            nack_due: false,
             bucket,
             misdeeds: None,
         };
@@ -114,6 +117,7 @@ impl Vf {
         self.vlans = Vlans::default();
         self.max_frame = STANDARD_FRAME;
         self.last_nack = None;
+        self.nack_due = false;
     }
 
     /// Whether frames for this address are its own.
@@ -168,9 +172,12 @@ impl Vf {
         self.bucket.take(now)
     }
 
-    /// When a message that waits will be.
+    /// When a message that waits will be, or when it is to be told again that it must reset.
     pub(crate) fn next(&self) -> Option<Nanos> {
-        self.waiting.as_ref().map(|_| self.bucket.next())
+        let message = self.waiting.as_ref().map(|_| self.bucket.next());
+        let last = self.last_nack.filter(|_| self.nack_due);
+        let nack = last.map(|last| last.saturating_add(NACK_GAP + 1));
+        message.into_iter().chain(nack).min()
     }
 
     /// Notes what it was refused. `true` when that is the end of it.
@@ -197,7 +204,9 @@ impl Vf {
         !borne
     }
 
-    /// Whether a VF that has not completed a reset is told so now.
+    /// Whether a VF that has read its mailbox without having completed a reset is told now that it must. Where the last
+    /// time is too short ago, it is told when the gap is over: Linux's igbvf resets once in 10 s at most, and forgets what
+    /// it heard meanwhile (`igbvf_has_link`).
     pub(crate) fn may_nack(&mut self, now: Nanos) -> bool {
         let due = self
             .last_nack
@@ -205,7 +214,13 @@ impl Vf {
         if due {
             self.last_nack = Some(now);
         }
+        self.nack_due = !due;
         due
+    }
+
+    /// Whether the gap is over for a VF that is to be told again.
+    pub(crate) fn nack_again(&mut self, now: Nanos) -> bool {
+        self.nack_due && self.may_nack(now)
     }
 
     /// Does what a message asks, if it may be. `taken` says whether an address is another's.

@@ -215,12 +215,17 @@ fn vfs_are_told_of_the_link_of_resets_and_of_their_removal() {
         active: true
     }));
     assert_eq!(lab.ask(0, &[1]), None, "nobody answers meanwhile");
+    assert!(!lab.pf.rules(1).expect("rules").link);
     lab.pf.reset(0);
     assert!(lab.effects().contains(&Effect::Reset {
         vf: 0,
         active: true
     }));
     lab.pf.pf_ready();
+    // igbvf looks at its mailbox only where there is a link.
+    for vf in [0, 1] {
+        assert!(lab.pf.rules(vf).expect("rules").link);
+    }
     assert!(lab.effects().contains(&Effect::Reset {
         vf: 0,
         active: false
@@ -236,6 +241,50 @@ fn vfs_are_told_of_the_link_of_resets_and_of_their_removal() {
     assert_eq!(lab.ask(0, &[1]), None);
     assert!(lab.pf.remove(0) && !lab.pf.remove(0));
     assert!(lab.pf.rules(0).is_none() && lab.pf.rules(1).is_some());
+}
+
+/// Linux's igbvf looks at its mailbox every 2 s and resets upon a NACK, but not within 10 s of its last reset.
+#[test]
+fn a_driver_is_told_that_it_must_reset_until_it_has() {
+    let mut lab = Lab::new(|_| {});
+    lab.up(0);
+    lab.pf.pf_reset();
+    lab.pf.pf_ready();
+    lab.effects();
+    let nacked = |lab: &mut Lab| {
+        let is = |effect: &Effect| matches!(effect, Effect::Notify { vf: 0, message } if message.words()[0] & NACK != 0);
+        lab.effects().iter().any(is)
+    };
+    let mut at = 7 * SECOND;
+    lab.pf.acknowledged(0, at);
+    assert!(nacked(&mut lab), "it has read and not reset");
+    for _ in 0..10 {
+        // It reads that, a moment too early for the next.
+        lab.pf.acknowledged(0, at + 2 * SECOND);
+        assert!(!nacked(&mut lab), "never twice in 2 s");
+        at = lab.pf.deadline_of(0).expect("it will be told again");
+        assert_eq!(lab.pf.deadline(), Some(at));
+        lab.pf.tick(at - 1);
+        assert!(!nacked(&mut lab));
+        lab.pf.tick(at);
+        assert!(nacked(&mut lab));
+        assert_eq!(lab.pf.deadline_of(0), None, "once for each time it reads");
+    }
+    lab.pf.acknowledged(0, at + SECOND);
+    lab.up(0);
+    assert_eq!(lab.pf.deadline_of(0), None);
+    lab.pf.tick(at + 9 * SECOND);
+    assert!(!nacked(&mut lab), "it has reset");
+    // Nor is one told that is to go.
+    lab.pf.pf_reset();
+    lab.pf.pf_ready();
+    lab.pf.acknowledged(0, at);
+    lab.pf.acknowledged(0, at);
+    lab.pf.leaving(0);
+    lab.effects();
+    assert_eq!(lab.pf.deadline_of(0), None);
+    lab.pf.tick(at + 9 * SECOND);
+    assert!(!nacked(&mut lab));
 }
 
 #[test]
@@ -484,7 +533,7 @@ proptest! {
                 prop_assert!(rules.macs.len() <= 16 && status.records.len() <= 16);
             }
             let due = lab.pf.deadline();
-            prop_assert!(due.is_none_or(|due| due <= lab.now + SECOND));
+            prop_assert!(due.is_none_or(|due| due <= lab.now + 2 * SECOND + 1));
         }
     }
 }

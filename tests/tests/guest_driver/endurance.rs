@@ -1,8 +1,9 @@
 //! Down and up, out and in again, while frames keep coming from both ends.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use hypernic_tests::{Wired, guests, peer};
+use hypernic_tests::torture::{PAUSE, down_and_up, out_and_in};
+use hypernic_tests::{Wired, guests};
 use rig::{GuestConfig, Job, Kernel};
 
 on_every_kernel! {
@@ -14,69 +15,6 @@ long_on_every_kernel! {
     a_random_walk_through_all_settings,
     down_and_up_a_hundred_times_under_traffic,
     the_driver_out_and_in_twenty_times_under_traffic,
-}
-
-/// How often the far end sends a frame while the driver is tortured.
-const PAUSE: Duration = Duration::from_millis(1);
-
-/// The guest's own traffic, which ends with [`stop`]: it keeps going whatever happens to the link.
-fn talk(wired: &Wired) -> Job {
-    wired
-        .guest
-        .spawn(&format!(
-            "rm -f /tmp/stop; while [ ! -e /tmp/stop ]; do \
-             ping -q -n -i 0.005 -c 200 -s 1000 {} >/dev/null 2>&1 || usleep 50000; done",
-            peer::IP
-        ))
-        .unwrap()
-}
-
-fn stop(wired: &Wired, job: &Job) {
-    wired.guest.run("touch /tmp/stop").unwrap();
-    wired.guest.finish(job, 3 * hypernic_tests::LONG).unwrap();
-}
-
-fn down_and_up(wired: &Wired, rounds: u32) {
-    let interface = &wired.interface;
-    let start = Instant::now();
-    let job = talk(wired);
-    let flood = wired.peer.flood(wired.target(None), 1500, PAUSE);
-    for round in 1..=rounds {
-        wired
-            .guest
-            .run(&format!(
-                "ip link set {interface} down; ip link set {interface} up"
-            ))
-            .unwrap();
-        wired.settled().unwrap();
-        if round % 10 == 1 {
-            wired
-                .echo(peer::IP)
-                .unwrap_or_else(|e| panic!("after {round} rounds: {e}"));
-            println!("{round} rounds: {:.1} s", start.elapsed().as_secs_f64());
-        }
-    }
-    drop(flood);
-    stop(wired, &job);
-    wired.echo(peer::IP).unwrap();
-    wired.assert_quiet();
-}
-
-fn out_and_in(wired: &Wired, rounds: u32) {
-    let start = Instant::now();
-    let job = talk(wired);
-    let flood = wired.peer.flood(wired.target(None), 1500, PAUSE);
-    for round in 1..=rounds {
-        wired
-            .reload_driver("")
-            .and_then(|()| wired.echo(peer::IP))
-            .unwrap_or_else(|e| panic!("after {round} rounds: {e}"));
-        println!("{round} rounds: {:.1} s", start.elapsed().as_secs_f64());
-    }
-    drop(flood);
-    stop(wired, &job);
-    wired.exchange(1500).unwrap();
-    wired.assert_quiet();
 }
 
 /// Nothing was lost track of on the way.

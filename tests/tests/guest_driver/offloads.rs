@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use hypernic_tests::peer::udp;
 use hypernic_tests::wired::payloads;
-use hypernic_tests::{LONG, Result, Wired, guests};
+use hypernic_tests::{LONG, Wired, guests, offloads};
 use rig::{GuestConfig, Kernel};
 
 on_every_kernel! {
@@ -17,98 +17,18 @@ long_on_every_kernel! {
     every_mixture_of_offloads_moves_every_byte,
 }
 
-/// The features that can be changed, by the names that `ethtool -K` takes, and whether each is on.
-fn features(wired: &Wired) -> Result<Vec<(String, bool)>> {
-    // Those with a history have a second name in the list.
-    const OLD: [(&str, &str); 8] = [
-        ("rx-checksumming", "rx"),
-        ("tx-checksumming", "tx"),
-        ("scatter-gather", "sg"),
-        ("tcp-segmentation-offload", "tso"),
-        ("generic-segmentation-offload", "gso"),
-        ("generic-receive-offload", "gro"),
-        ("rx-vlan-offload", "rxvlan"),
-        ("tx-vlan-offload", "txvlan"),
-    ];
-    let text = wired.ethtool("-k", "")?;
-    let lines = text.lines().filter(|line| !line.contains("[fixed]"));
-    let pairs = lines.filter_map(|line| line.trim().split_once(": "));
-    let changeable = pairs.filter(|(_, state)| !state.is_empty());
-    Ok(changeable
-        .map(|(name, state)| {
-            let old = OLD.iter().find(|(long, _)| *long == name);
-            let name = old.map_or(name, |(_, short)| short).to_owned();
-            (name, state.starts_with("on"))
-        })
-        .collect())
-}
-
-fn set(wired: &Wired, name: &str, on: bool) -> Result<()> {
-    let word = if on { "on" } else { "off" };
-    // What cannot be had alone is told, not refused.
-    wired.ethtool("-K", &format!("{name} {word}"))?;
-    wired.settled()
-}
-
-fn is_on(wired: &Wired, name: &str) -> Result<bool> {
-    let features = features(wired)?;
-    let found = features.iter().find(|(feature, _)| feature == name);
-    Ok(found.is_some_and(|(_, on)| *on))
-}
-
 fn every_offload_on_and_off_moves_every_byte(kernel: Kernel) {
     let wired = Wired::new(GuestConfig::new("offloads").kernel(kernel)).unwrap();
-    let all = features(&wired).unwrap();
-    println!("{all:?}");
-    for needed in ["rx", "tx", "sg", "tso", "rxvlan", "rx-fcs", "rx-all"] {
-        assert!(
-            all.iter().any(|(name, _)| name == needed),
-            "{needed} cannot be changed: {all:?}"
-        );
-    }
-    let cut = |wired: &Wired| {
-        let counters = wired.daemon.counters().unwrap();
-        (
-            counters.nic("n0", "tx_tso_frames"),
-            wired.statistics().unwrap(),
-        )
-    };
-    for (name, was) in &all {
-        for on in [!was, *was] {
-            let start = Instant::now();
-            set(&wired, name, on).unwrap();
-            assert_eq!(is_on(&wired, name).unwrap(), on, "{name}");
-            let (segmented, before) = cut(&wired);
-            wired
-                .exchange(1500)
-                .unwrap_or_else(|e| panic!("{name} {on}: {e}"));
-            let (after, statistics) = cut(&wired);
-            // The setting is not only stored.
-            match name.as_str() {
-                "tso" => assert_eq!(after > segmented, on, "{name} {on}"),
-                "rx" => {
-                    let good = statistics.grown(&before, "rx_csum_offload_good");
-                    assert_eq!(good > 0, on, "{name} {on}");
-                }
-                "tx" | "sg" if !on => assert_eq!(after, segmented, "{name} {on}"),
-                _ => {}
-            }
-            println!("{name} {on}: {:.1} s", start.elapsed().as_secs_f64());
+    let needed = ["rx", "tx", "sg", "tso", "rxvlan", "rx-fcs", "rx-all"];
+    offloads::each_on_and_off(&wired, &needed, |name, on| {
+        let before = wired.statistics()?;
+        wired.exchange(1500)?;
+        if name == "rx" {
+            let good = wired.statistics()?.grown(&before, "rx_csum_offload_good");
+            assert_eq!(good > 0, on, "{name} {on}");
         }
-    }
-    wired
-        .ethtool(
-            "-K",
-            "rx off tx off sg off tso off gso off gro off rxvlan off",
-        )
-        .unwrap();
-    wired.settled().unwrap();
-    wired.exchange(1500).unwrap();
-    wired
-        .ethtool("-K", "rx on tx on sg on tso on gso on gro on rxvlan on")
-        .unwrap();
-    wired.settled().unwrap();
-    wired.exchange(1500).unwrap();
+        Ok(())
+    });
     let statistics = wired.statistics().unwrap();
     for error in ["rx_errors", "tx_errors", "rx_csum_offload_errors"] {
         assert_eq!(statistics.get(error), 0, "{error}");
@@ -210,7 +130,8 @@ fn every_mixture_of_offloads_moves_every_byte(kernel: Kernel) {
 fn a_hundred_resets_by_a_change_of_offloads(kernel: Kernel) {
     let wired = Wired::new(GuestConfig::new("resets").kernel(kernel)).unwrap();
     for round in 0..100 {
-        set(&wired, "rx", round % 2 == 0).unwrap_or_else(|e| panic!("round {round}: {e}"));
+        offloads::set(&wired, "rx", round % 2 == 0)
+            .unwrap_or_else(|e| panic!("round {round}: {e}"));
         wired
             .exchange(1500)
             .unwrap_or_else(|e| panic!("round {round}: {e}\n{}", wired.diagnosis()));
