@@ -37,6 +37,19 @@
  */
 #define CSB_ROUNDS	64
 
+/* A poll that found as many packets is part of a stream, and the next one comes
+ * after this time in nanoseconds, not after an interrupt: what a poll costs is
+ * the guest's alone, what an interrupt costs others pay too.
+ */
+#define CSB_STREAM	4
+#define CSB_GAP		250000
+
+/* How many packets in a row keep programs from the processor before they get
+ * it, and the longest they get it for at once, in nanoseconds.
+ */
+#define CSB_TURN	128
+#define CSB_PAUSE	4000000
+
 /* Each side writes its own half, on cache lines of its own. */
 struct csb_page {
 	/* written by the guest */
@@ -70,6 +83,9 @@ struct csb {
 	bool on;
 	struct napi_struct *napi;
 	struct hrtimer timer;
+	u32 run;			/* packets of polls without an end */
+	u64 since;			/* when the first of these polls ended */
+	u64 pause;			/* until the next, to let programs run */
 };
 
 static inline enum hrtimer_restart csb_late(struct hrtimer *timer)
@@ -122,6 +138,8 @@ static inline bool csb_start(struct csb *csb, u32 rdt)
 	page->host_txcycles_lim = cpu_to_le32(CSB_ROUNDS);
 	page->guest_csb_on = cpu_to_le32(1);
 	csb->on = true;
+	csb->run = 0;
+	csb->pause = 0;
 	wmb();	/* before the register that makes the NIC look */
 	return true;
 }
@@ -202,13 +220,50 @@ static inline bool csb_want_sent(struct csb *csb, u32 clean, u32 count)
 	return csb_sent(csb, clean, count);
 }
 
-/* Last in a poll: an interrupt for what is received. The caller then looks
- * once more, and polls if there is something.
+/* After a poll that took all of the @got packets it was allowed: whether it is
+ * to end although there are more. A NIC that is faster than its guest keeps it
+ * polling for ever, and what it receives is lost for want of somebody to read it
+ * ("receive livelock"). So when programs wait, they get twice the time that the
+ * polls took; packets wait in the ring meanwhile, and push back on their sender.
  */
-static inline void csb_want_received(struct csb *csb)
+static inline bool csb_gives_way(struct csb *csb, int got)
 {
+	u64 now;
+
+	if (!csb->on || !got)
+		return false;
+	now = ktime_get_ns();
+	if (!csb->run) {
+		csb->since = now;
+		csb->run = 1;
+		return false;
+	}
+	csb->run += got;
+	/* interrupted a program, or keeps one waiting */
+	if (csb->run <= CSB_TURN || !(current->mm || need_resched()))
+		return false;
+	csb->pause = min_t(u64, 2 * (now - csb->since), CSB_PAUSE);
+	return true;
+}
+
+/* Last in a poll that found @got packets. True if the next one comes by itself;
+ * otherwise there will be an interrupt for what is received, and the caller
+ * looks once more and polls if there is something.
+ */
+static inline bool csb_rest(struct csb *csb, int got)
+{
+	u64 delay = csb->pause ?: got >= CSB_STREAM ? CSB_GAP : 0;
+
+	csb->run = 0;
+	csb->pause = 0;
+	if (delay) {
+		hrtimer_start(&csb->timer, ns_to_ktime(delay),
+			      HRTIMER_MODE_REL_SOFT);
+		return true;
+	}
 	WRITE_ONCE(csb->page->guest_need_rxkick, cpu_to_le32(1));
 	virt_mb();	/* the NIC: descriptors, barrier, guest_need_rxkick */
+	return false;
 }
 
 /* Has the sent packets looked at in a while, if nothing does before. */
