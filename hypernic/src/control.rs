@@ -10,10 +10,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use control::{MAX_REQUEST, Refusal, Reply, Request, Storm, Vf, VfChange, read_line, write_line};
+use frame::Counted;
 use rustix::event::{PollFd, PollFlags, poll};
 use softpf::{Change, LinkState, PortVlan};
 use vfio_user::{EventFd, Listener};
@@ -22,6 +24,7 @@ use wire::MacAddr;
 use crate::config::VfConfig;
 use crate::error::Error;
 use crate::host::Host;
+use crate::report::Section;
 
 /// How long a client may take for its line, and for ours.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -31,6 +34,7 @@ const BREATH: Duration = Duration::from_millis(100);
 /// The thread behind the socket. It ends when this is dropped.
 pub struct Server {
     stop: Arc<EventFd>,
+    counters: Arc<Counters>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -48,15 +52,62 @@ impl Server {
         let listener = Listener::bind(path).map_err(|error| failed(error.to_string()))?;
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).map_err(os)?;
         let stop = Arc::new(EventFd::new().map_err(os)?);
-        let stopped = Arc::clone(&stop);
+        let counters = Arc::<Counters>::default();
+        let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&counters));
         let thread = std::thread::Builder::new()
             .name("control".into())
-            .spawn(move || serve(&listener, &stopped, &host))
+            .spawn(move || serve(&listener, &stopped, &host, &counted))
             .map_err(os)?;
         Ok(Self {
             stop,
+            counters,
             thread: Some(thread),
         })
+    }
+
+    /// How requests have fared.
+    pub fn counters(&self) -> Section {
+        Section::of("control", "socket", &*self.counters)
+    }
+
+    /// Answers who still asks something, and ends.
+    pub fn stop(self) -> Section {
+        let counters = Arc::clone(&self.counters);
+        drop(self);
+        Section::of("control", "socket", &*counters)
+    }
+}
+
+/// How many connections there were, and what became of each that was not served.
+#[derive(Debug, Default)]
+struct Counters {
+    connections: AtomicU64,
+    done: AtomicU64,
+    /// From another user than the daemon's and root.
+    stranger: AtomicU64,
+    /// No whole line came within its time.
+    no_request: AtomicU64,
+    /// The line is no request.
+    malformed: AtomicU64,
+    /// What is asked for cannot be.
+    refused: AtomicU64,
+    /// The client was gone or did not read.
+    reply_not_taken: AtomicU64,
+}
+
+impl Counted for Counters {
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        for (name, counter) in [
+            ("control_connections", &self.connections),
+            ("control_done", &self.done),
+            ("control_stranger", &self.stranger),
+            ("control_no_request", &self.no_request),
+            ("control_malformed", &self.malformed),
+            ("control_refused", &self.refused),
+            ("control_reply_not_taken", &self.reply_not_taken),
+        ] {
+            visit(name, counter.load(Ordering::Relaxed));
+        }
     }
 }
 
@@ -69,7 +120,7 @@ impl Drop for Server {
     }
 }
 
-fn serve(listener: &Listener, stop: &EventFd, host: &Host) {
+fn serve(listener: &Listener, stop: &EventFd, host: &Host, counters: &Counters) {
     let Some(socket) = listener.as_fd() else {
         return;
     };
@@ -89,7 +140,7 @@ fn serve(listener: &Listener, stop: &EventFd, host: &Host) {
             return;
         }
         match listener.accept() {
-            Ok(Some(connection)) => answer(connection, host),
+            Ok(Some(connection)) => answer(connection, host, counters),
             Ok(None) => {}
             Err(error) => {
                 tracing::warn!("control: a connection is not accepted: {error}");
@@ -100,31 +151,40 @@ fn serve(listener: &Listener, stop: &EventFd, host: &Host) {
 }
 
 /// One request, one reply.
-fn answer(connection: OwnedFd, host: &Host) {
+fn answer(connection: OwnedFd, host: &Host, counters: &Counters) {
+    let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
+    count(&counters.connections);
     let peer = rustix::net::sockopt::socket_peercred(&connection).map(|cred| cred.uid);
     let mut stream = UnixStream::from(connection);
-    let reply = match peer {
+    let (reply, outcome) = match peer {
         Ok(uid) if uid.is_root() || uid == rustix::process::geteuid() => {
             let line = match read_line(&mut stream, MAX_REQUEST, PATIENCE) {
                 Ok(line) => line,
                 Err(error) => {
+                    count(&counters.no_request);
                     tracing::warn!("control: no request came: {error}");
                     return;
                 }
             };
             match control::parse(&line) {
-                Ok(request) => carry_out(&request, host),
-                Err(message) => Reply::Refused { message },
+                Ok(request) => match carry_out(&request, host) {
+                    reply @ Reply::Refused { .. } => (reply, &counters.refused),
+                    reply => (reply, &counters.done),
+                },
+                Err(message) => (Reply::Refused { message }, &counters.malformed),
             }
         }
-        _ => Reply::Refused {
-            message: "the control socket is for the daemon's own user and for root".into(),
-        },
+        _ => {
+            let message = "the control socket is for the daemon's own user and for root".into();
+            (Reply::Refused { message }, &counters.stranger)
+        }
     };
+    count(outcome);
     if let Reply::Refused { message } = &reply {
         tracing::warn!("control: refused: {message}");
     }
     if let Err(error) = write_line(&mut stream, &reply, PATIENCE) {
+        count(&counters.reply_not_taken);
         tracing::warn!("control: a reply was not taken: {error}");
     }
 }

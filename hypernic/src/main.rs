@@ -11,6 +11,7 @@ use hypernic::config::HostConfig;
 use hypernic::control::Server;
 use hypernic::error::Error;
 use hypernic::host::Host;
+use hypernic::report::Section;
 use hypernic::{fds, hints, log, report};
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
@@ -67,23 +68,24 @@ fn serve(cli: Cli) -> Result<(), Error> {
     );
     for signal in signals.forever() {
         if signal == SIGUSR1 {
-            print_counters(&host, format);
+            print_counters(&host, control.as_ref().map(Server::counters), format);
             continue;
         }
         tracing::info!("signal {signal}: closing");
         break;
     }
     // Whoever still asks something is answered first.
-    drop(control);
-    print_counters(&host, format);
+    let asked = control.map(Server::stop);
+    print_counters(&host, asked, format);
     if let Some(host) = Arc::into_inner(host) {
         host.stop();
     }
     Ok(())
 }
 
-fn print_counters(host: &Host, format: LogFormat) {
-    let sections = host.counters();
+fn print_counters(host: &Host, control: Option<Section>, format: LogFormat) {
+    let mut sections = host.counters();
+    sections.extend(control);
     print(match format {
         LogFormat::Human => report::human(&sections),
         LogFormat::Json => format!("{}\n", report::json(&sections)),

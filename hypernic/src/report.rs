@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use frame::Counted;
 use serde_json::{Map, Value};
 
-/// The counters of one thing: a NIC, a switch port, a port.
+/// The counters of one thing: a NIC, a switch port, a port, the control socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// "nic", "switch", "port".
+    /// "nic", "switch", "port", "control".
     pub kind: &'static str,
     /// Its name.
     pub name: String,

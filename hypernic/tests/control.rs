@@ -1,6 +1,7 @@
 //! A running daemon and those who ask it: by the library, by the command, and by nobody's friend.
 #![forbid(unsafe_code)]
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -37,7 +38,7 @@ impl Lab {
         let daemon = Command::new(HYPERNIC)
             .arg("serve")
             .arg(at("host.toml"))
-            .stdout(Stdio::null())
+            .stdout(File::create(at("told")).expect("file"))
             .stderr(Stdio::null())
             .spawn()
             .expect("daemon");
@@ -46,6 +47,19 @@ impl Lab {
             lab.control().exists().then_some(())
         });
         lab
+    }
+
+    /// Ends the daemon and takes what it says of one counter in the end.
+    fn counted(&mut self, counter: &str) -> u64 {
+        if self.daemon.try_wait().expect("state").is_none() {
+            kill_process(Pid::from_child(&self.daemon), Signal::TERM).expect("signal");
+        }
+        assert!(self.daemon.wait().expect("end").success());
+        let told = std::fs::read_to_string(self.dir.path().join("told")).expect("counters");
+        told.lines()
+            .filter_map(|line| line.trim().strip_prefix(counter))
+            .filter_map(|rest| rest.strip_prefix(' ')?.trim().parse::<u64>().ok())
+            .sum()
     }
 
     fn control(&self) -> PathBuf {
@@ -174,7 +188,7 @@ fn what_is_refused_says_why_and_changes_nothing() {
 
 #[test]
 fn nonsense_and_silence_hold_up_nobody_for_long() {
-    let lab = Lab::new();
+    let mut lab = Lab::new();
     let mode = std::fs::metadata(lab.control())
         .expect("socket")
         .permissions();
@@ -210,6 +224,14 @@ fn nonsense_and_silence_hold_up_nobody_for_long() {
     writer.join().expect("cut off");
     for stream in &mut silent {
         assert_eq!(stream.read(&mut [0; 8]).expect("closed"), 0);
+    }
+    for (counter, wanted) in [
+        ("control_malformed", 4),
+        // Three are silent, one never ends, one is gone.
+        ("control_no_request", 5),
+        ("control_done", 1),
+    ] {
+        assert_eq!(lab.counted(counter), wanted, "{counter}");
     }
 }
 
