@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use ceiling::Loop;
 use drivers::e1000::poll::TxFrame;
 use serde_json::{Value, json};
 
+use crate::ceilings::shape;
 use crate::error::Result;
 use crate::fabric::{Fabric, Guest, Kind, aim, config, driver, mac};
 use crate::page::Page;
@@ -30,7 +32,7 @@ fn seconds(options: &Options) -> f64 {
 
 /// How long the module takes, in seconds.
 pub fn estimate(options: &Options) -> f64 {
-    25.0 + (COUNTS.len() * 2 * options.rounds()) as f64 * (seconds(options) + 0.2)
+    27.0 + (COUNTS.len() * 3 * options.rounds()) as f64 * (seconds(options) + 0.2)
         + 3.0 * idle(options)
 }
 
@@ -79,6 +81,13 @@ pub fn run(options: &Options) -> Result<Report> {
         towns[i].sample(COUNTS[i].min(10), seconds(options))
     })?;
     show(&ten);
+    // What is left of it when there is nothing but as many rings and buffers.
+    let mut bare: Vec<Column> = COUNTS.iter().map(|n| Column::new(format!("{n}"))).collect();
+    eprint!("  raw loops");
+    in_turns(&mut quiet, options.rounds(), &mut bare, |i| {
+        Ok(Reading::bare(raw_loops(COUNTS[i], seconds(options))))
+    })?;
+    show(&bare);
     eprint!("  idle");
     let mut rest: Vec<Column> = COUNTS.iter().map(|n| Column::new(format!("{n}"))).collect();
     in_turns(&mut quiet, 1, &mut rest, |i| {
@@ -95,7 +104,7 @@ pub fn run(options: &Options) -> Result<Report> {
     for town in &mut towns {
         town.memory.1 = town.fabric.memory();
     }
-    write(&mut page, &towns, &all, &ten, &rest);
+    write(&mut page, &towns, &all, &ten, &bare, &rest);
     Ok(page.finish(&quiet))
 }
 
@@ -222,11 +231,41 @@ fn fairness(shares: &[u64]) -> f64 {
     sum * sum / (shares.len() as f64 * squares)
 }
 
-fn write(page: &mut Page, towns: &[Town], all: &[Column], ten: &[Column], rest: &[Column]) {
+/// Millions of frames a second of one thread that goes round as many raw loops as there are pairs: the
+/// same rings and buffers, and nothing else.
+fn raw_loops(nics: usize, seconds: f64) -> f64 {
+    let pairs = (nics / 2).max(1);
+    let mut loops: Vec<Loop> = (0..pairs).map(|_| Loop::new(shape(SIZE, RING))).collect();
+    let mut round = |count: u32| -> u64 {
+        (0..count)
+            .flat_map(|_| 0..pairs)
+            .map(|i| loops[i].burst(BURST as usize) as u64)
+            .sum()
+    };
+    // Each buffer once: the first touch is the kernel's.
+    round(RING / BURST);
+    let start = Instant::now();
+    let until = start + Duration::from_secs_f64(seconds);
+    let mut moved = 0;
+    while Instant::now() < until {
+        moved += round(RING / BURST);
+    }
+    moved as f64 / start.elapsed().as_secs_f64() / 1e6
+}
+
+fn write(
+    page: &mut Page,
+    towns: &[Town],
+    all: &[Column],
+    ten: &[Column],
+    bare: &[Column],
+    rest: &[Column],
+) {
     page.text(
         "One daemon for each number of NICs, all on one switch, in pairs that send to each other; the only NIC of the first sends to \
          itself over a loopback port. All guests are driven in turns by one thread on one processor, which sends 32 frames of 60 \
-         bytes and takes what came; the daemon has the other. Rings of 128.",
+         bytes and takes what came; the daemon has the other. Rings of 128. The raw loops are one thread that goes round as many pairs of rings and buffers of \
+         the same size in bursts of 32 and does nothing but move frames: what memory alone costs when there is more of it.",
     );
     let raw = |column: &Column, name: &str| {
         let values: Vec<f64> = column
@@ -244,6 +283,7 @@ fn write(page: &mut Page, towns: &[Town], all: &[Column], ten: &[Column], rest: 
             figure(all[i].median() * 1e3 / town.count as f64),
             figure(raw(&all[i], "fairness")),
             ten[i].words(),
+            bare[i].words(),
             figure(rest[i].median()),
             figure(town.start * 1e3 / town.count as f64),
             connect.map_or("–".to_owned(), |c| figure(c.median * 1e3)),
@@ -256,6 +296,7 @@ fn write(page: &mut Page, towns: &[Town], all: &[Column], ten: &[Column], rest: 
             "kpps per NIC",
             "Jain's index",
             "ten of them send: Mpps",
+            "raw loops: Mpps",
             "idle: % of one processor",
             "start, ms per NIC",
             "a guest connects in, ms",
@@ -264,9 +305,10 @@ fn write(page: &mut Page, towns: &[Town], all: &[Column], ten: &[Column], rest: 
     );
     let ratio = |of: &[Column]| of[3].over(&of[1]).map_or("–".to_owned(), |s| s.words());
     page.text(&format!(
-        "Total at 1000 over total at 10: {} when all send, {} when ten send beside 990 idle ones.",
+        "Total at 1000 over total at 10: {} when all send, {} when ten send beside 990 idle ones, {} of the raw loops.",
         ratio(all),
-        ratio(ten)
+        ratio(ten),
+        ratio(bare)
     ));
     page.heading("Memory");
     let rows: Vec<Vec<String>> = towns
@@ -313,7 +355,7 @@ fn write(page: &mut Page, towns: &[Town], all: &[Column], ten: &[Column], rest: 
     ));
     let columns = |of: &[Column]| of.iter().map(Column::json).collect::<Vec<Value>>();
     let data = json!({
-        "all_send": columns(all), "ten_send": columns(ten), "idle_percent": columns(rest),
+        "all_send": columns(all), "ten_send": columns(ten), "raw_loops": columns(bare), "idle_percent": columns(rest),
         "towns": towns.iter().map(|t| json!({
             "nics": t.count, "start_s": t.start, "connect_s": t.connect,
             "memory_kib_connected": t.memory.0, "memory_kib_at_end": t.memory.1,
