@@ -3,6 +3,7 @@
 //!
 //! The distributions of the nearest peer's thesis (figures 6.2 and 6.3) are at 10 000 and 100 000 packets a second.
 
+use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -223,68 +224,101 @@ enum Bell {
     Event(OwnedFd),
 }
 
-/// Wakes a thread on the second processor, which sleeps in a system call, and looks until it has answered in memory, twice
-/// in a row: what a frame there and back cannot be spared when the daemon sleeps between frames.
-fn bare(rate: f64, seconds: f64, event: bool) -> Result<Found> {
-    let bell = if event {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC);
-        Bell::Event(fd.map_err(|e| Error::io("make an eventfd")(e.into()))?)
-    } else {
+impl Bell {
+    fn new(event: bool) -> Result<Self> {
+        if event {
+            let fd = eventfd(0, EventfdFlags::CLOEXEC);
+            return Ok(Self::Event(
+                fd.map_err(|e| Error::io("make an eventfd")(e.into()))?,
+            ));
+        }
         let (a, b) = UnixStream::pair().map_err(Error::io("make a socket pair"))?;
-        Bell::Socket(a, b)
-    };
+        Ok(Self::Socket(a, b))
+    }
+
+    fn ring(&self) -> bool {
+        match self {
+            Self::Socket(a, _) => {
+                let mut a = a;
+                a.write_all(&[0; 32]).is_ok()
+            }
+            Self::Event(fd) => rustix::io::write(fd, &1_u64.to_ne_bytes()).is_ok(),
+        }
+    }
+
+    /// Sleeps until it is rung, and tells how often it was.
+    fn wait(&self) -> u64 {
+        let mut room = [0; 32];
+        match self {
+            Self::Socket(_, b) => {
+                let mut b = b;
+                u64::from(b.read_exact(&mut room).is_ok())
+            }
+            Self::Event(fd) => match rustix::io::read(fd, &mut room[..8]) {
+                Ok(8) => u64::from_ne_bytes(std::array::from_fn(|i| room[i])),
+                _ => 0,
+            },
+        }
+    }
+}
+
+/// Wakes a thread on the second processor, which sleeps in a system call, and looks until it has answered in memory, twice
+/// for each frame: what a frame there and back cannot be spared when the daemon sleeps between frames. As with the
+/// frames, the next one comes when it is due, whether the one before has been answered or not: who is held up for a
+/// millisecond is late for all that come meanwhile.
+fn bare(rate: f64, seconds: f64, event: bool) -> Result<Found> {
+    let bell = Bell::new(event)?;
     let answered = AtomicU64::new(0);
     let mut found = Found::default();
     let total = (rate * seconds) as u64;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             machine::pin(machine::cores().1);
-            let mut room = [0; 4096];
-            for _ in 0..total * 2 {
-                let woken = match &bell {
-                    Bell::Socket(_, b) => {
-                        let mut b = b;
-                        b.read(&mut room[..32]).is_ok_and(|n| n == 32)
-                    }
-                    Bell::Event(fd) => rustix::io::read(fd, &mut room[..8]).is_ok(),
-                };
-                if !woken {
+            let mut left = total * 2;
+            while left > 0 {
+                let rung = bell.wait();
+                if rung == 0 {
                     break;
                 }
-                answered.fetch_add(1, Ordering::Release);
+                answered.fetch_add(rung, Ordering::Release);
+                left = left.saturating_sub(rung);
             }
         });
         let gap = Duration::from_secs_f64(1.0 / rate);
         let start = Instant::now();
-        for number in 0..total {
-            let due = start + gap * number as u32;
-            while Instant::now() < due {
-                std::hint::spin_loop();
-            }
-            let begun = Instant::now();
-            for half in 1..=2 {
-                let rung = match &bell {
-                    Bell::Socket(a, _) => {
-                        let mut a = a;
-                        a.write_all(&[0; 32])
-                    }
-                    Bell::Event(fd) => rustix::io::write(fd, &1_u64.to_ne_bytes())
-                        .map(drop)
-                        .map_err(Into::into),
-                };
-                if rung.is_err() {
+        // Who rang, in this order, and whether it was for the way back.
+        let mut rung: VecDeque<(Instant, bool)> = VecDeque::new();
+        let (mut seen, mut idle) = (0, 0_u32);
+        while found.sent < total || !rung.is_empty() {
+            let now = Instant::now();
+            idle += 1;
+            if found.sent < total && now >= start + gap * found.sent as u32 {
+                if !bell.ring() {
                     return;
                 }
-                let mut spins = 0_u32;
-                while answered.load(Ordering::Acquire) < number * 2 + half {
-                    spins += 1;
-                    if spins > 1000 {
-                        std::thread::yield_now();
+                rung.push_back((now, false));
+                found.sent += 1;
+                idle = 0;
+            }
+            while seen < answered.load(Ordering::Acquire) {
+                seen += 1;
+                idle = 0;
+                match rung.pop_front() {
+                    Some((begun, false)) => {
+                        if !bell.ring() {
+                            return;
+                        }
+                        rung.push_back((begun, true));
                     }
+                    Some((begun, true)) => {
+                        found.times.push(begun.elapsed().as_nanos() as f64 / 1e3);
+                    }
+                    None => {}
                 }
             }
-            found.sent += 1;
-            found.times.push(begun.elapsed().as_nanos() as f64 / 1e3);
+            if idle > 64 {
+                std::thread::yield_now();
+            }
         }
     });
     Ok(found)
@@ -298,8 +332,8 @@ fn write(page: &mut Page, results: &[AtRate]) {
         "A guest sends a frame of 60 bytes, another guest sends it back; both look at their rings all the time, on one processor, \
          and the daemon is on the other. A bare wake-up is a message of 32 bytes on a Unix socket (as long as the one that tells \
          the daemon of a frame) or a write to an eventfd, to a thread that sleeps in its system call; two of them in a row are \
-         what a round trip needs when the daemon sleeps before each frame. Microseconds; medians over rounds \
-         (smallest–largest).",
+         what a round trip needs when the daemon sleeps before each frame. In all of them the next frame leaves when it is due, \
+         answered or not. Microseconds; medians over rounds (smallest–largest).",
     );
     let field = |column: &Column, name: &str| -> String {
         let values: Vec<f64> = column
