@@ -64,21 +64,48 @@ impl Fabric {
         options: &[String],
         core: Option<usize>,
     ) -> Result<Self> {
-        let dir = tempfile::Builder::new()
-            .prefix("hypernic-bench-")
-            .tempdir()
-            .map_err(Error::io("make a scratch folder"))?;
+        let dir = scratch()?;
         command.args(["--log-format", "json", "run", "--port", port]);
         command.args(options);
         for number in 0..nics {
             command.arg("--socket-path").arg(socket(dir.path(), number));
             command.args(["--mac", &text(mac(number))]);
         }
+        let last = socket(dir.path(), nics.saturating_sub(1));
+        Self::await_it(command, dir, &last, core)
+    }
+
+    /// Starts a daemon from a file, which is made for the folder its sockets go into; `last` is the
+    /// socket that is made last.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn serve(
+        hypernic: &Path,
+        file: impl FnOnce(&Path) -> String,
+        last: &str,
+        core: Option<usize>,
+    ) -> Result<Self> {
+        let dir = scratch()?;
+        let path = dir.path().join("host.toml");
+        std::fs::write(&path, file(dir.path())).map_err(Error::io("write a configuration"))?;
+        let mut command = Daemon::command(hypernic);
+        command.args(["--log-format", "json", "serve"]).arg(&path);
+        let last = dir.path().join(last);
+        Self::await_it(command, dir, &last, core)
+    }
+
+    /// Waits for a daemon that has been told what to do.
+    fn await_it(
+        command: std::process::Command,
+        dir: TempDir,
+        last: &Path,
+        core: Option<usize>,
+    ) -> Result<Self> {
         let daemon = Daemon::start("hypernic", command, dir.path().join("log"))?;
         let mut fabric = Self { daemon, dir };
         fabric.daemon.expect("serving", MOMENT)?;
         // Listening sockets are made one after the other.
-        let last = socket(fabric.dir.path(), nics.saturating_sub(1));
         let until = Instant::now() + MOMENT;
         while !last.exists() {
             if Instant::now() > until {
@@ -90,6 +117,11 @@ impl Fabric {
             machine::pin_process(fabric.daemon.id(), core);
         }
         Ok(fabric)
+    }
+
+    /// The folder of its sockets.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
     }
 
     /// Plugs a guest into a NIC.
@@ -134,6 +166,13 @@ impl Fabric {
         line.and_then(|l| l.split_whitespace().next()?.parse().ok())
             .unwrap_or(0)
     }
+}
+
+fn scratch() -> Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix("hypernic-bench-")
+        .tempdir()
+        .map_err(Error::io("make a scratch folder"))
 }
 
 fn socket(dir: &Path, number: usize) -> PathBuf {

@@ -29,6 +29,7 @@ mod real_guests;
 mod report;
 mod scale;
 mod send;
+mod sriov;
 mod stats;
 
 use std::path::{Path, PathBuf};
@@ -154,7 +155,7 @@ struct Module {
     run: fn(&Options) -> Result<Report>,
 }
 
-const MODULES: [Module; 12] = [
+const MODULES: [Module; 13] = [
     Module {
         name: "ceiling",
         about: "bare copies and the raw loop between two rings: what this machine can move",
@@ -208,6 +209,12 @@ const MODULES: [Module; 12] = [
         about: "82576: tail registers as messages and as memory: accesses per frame, time to answer, idle cost",
         estimate: doorbells::estimate,
         run: doorbells::run,
+    },
+    Module {
+        name: "sriov",
+        about: "82576: the figures of the SR-IOV paper again: 10 to 1000 VMs on VFs, interrupts, VM to VM",
+        estimate: sriov::estimate,
+        run: sriov::run,
     },
     Module {
         name: "real_guests",

@@ -1,8 +1,12 @@
 //! The guest side of an 82576's virtual function: mailbox, one queue in each direction, polling.
 
+mod poll;
+
 use std::time::Duration;
 
 use crate::bus::{Bus, BusError, Dma};
+
+pub use poll::{Masking, Poll};
 
 /// Offsets in the window of a VF (82576 datasheet §8.26).
 pub mod regs {
@@ -26,6 +30,8 @@ pub mod regs {
     pub const EIAM: u32 = 0x1530;
     /// Causes.
     pub const EICR: u32 = 0x1580;
+    /// Least time between two interrupts, a register for each vector; microseconds from bit 2 on.
+    pub const EITR: u32 = 0x1680;
     /// Vectors of the queues.
     pub const IVAR: u32 = 0x1700;
     /// Vector of the mailbox.
@@ -127,6 +133,8 @@ pub struct Vf<B> {
     bus: B,
     /// Descriptors of either ring.
     ring: u32,
+    /// Bytes from one buffer to the next.
+    stride: u64,
     mac: [u8; 6],
     tx: Dma,
     rx: Dma,
@@ -152,18 +160,28 @@ impl<B: Bus> Vf<B> {
     ///
     /// # Errors
     /// As [`Vf::new`].
-    pub fn with_ring(mut bus: B, ring: u32) -> Result<Self, VfError> {
+    pub fn with_ring(bus: B, ring: u32) -> Result<Self, VfError> {
+        Self::with_buffers(bus, ring, BUFFER)
+    }
+
+    /// The same with buffers `stride` bytes apart, which is at least what a buffer has.
+    ///
+    /// # Errors
+    /// As [`Vf::new`].
+    pub fn with_buffers(mut bus: B, ring: u32, stride: u64) -> Result<Self, VfError> {
+        let stride = stride.max(BUFFER);
         // Memory and bus mastering.
         bus.config_write(4, &6u16.to_le_bytes())?;
         let [tx, rx] = [
             bus.alloc(u64::from(ring) * DESC)?,
             bus.alloc(u64::from(ring) * DESC)?,
         ];
-        let tx_buffers = bus.alloc(u64::from(ring) * BUFFER)?;
-        let rx_buffers = bus.alloc(u64::from(ring) * BUFFER)?;
+        let tx_buffers = bus.alloc(u64::from(ring) * stride)?;
+        let rx_buffers = bus.alloc(u64::from(ring) * stride)?;
         let mut vf = Vf {
             bus,
             ring,
+            stride,
             mac: [0; 6],
             tx,
             rx,
@@ -264,7 +282,7 @@ impl<B: Bus> Vf<B> {
 
     fn give(&mut self, n: u32) -> Result<(), VfError> {
         let mut descriptor = [0; 16];
-        let buffer = self.rx_buffers.iova + u64::from(n) * BUFFER;
+        let buffer = self.rx_buffers.iova + u64::from(n) * self.stride;
         descriptor[..8].copy_from_slice(&buffer.to_le_bytes());
         let at = self.rx.iova + u64::from(n) * DESC;
         Ok(self.bus.dma_write(at, &descriptor)?)
@@ -377,7 +395,7 @@ impl<B: Bus> Vf<B> {
                 break;
             }
             let slot = u64::from(self.tx_tail % self.ring);
-            let buffer = self.tx_buffers.iova + slot * BUFFER;
+            let buffer = self.tx_buffers.iova + slot * self.stride;
             self.bus.dma_write(buffer, frame)?;
             self.put(slot, buffer, frame.len() as u32)?;
             self.tx_tail += 1;
@@ -454,7 +472,7 @@ impl<B: Bus> Vf<B> {
             }
             let (len, vlan) = (word(12) & 0xffff, (word(12) >> 16) as u16);
             let mut frame = vec![0; len.min(BUFFER as u32) as usize];
-            let buffer = self.rx_buffers.iova + u64::from(slot) * BUFFER;
+            let buffer = self.rx_buffers.iova + u64::from(slot) * self.stride;
             self.bus.dma_read(buffer, &mut frame)?;
             // VP is bit 3.
             frames.push((frame, (status & 8 != 0).then_some(vlan)));

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use hypernic_tests::torture::{PAUSE, down_and_up, out_and_in};
 use hypernic_tests::{Wired, guests};
-use rig::{GuestConfig, Job, Kernel};
+use rig::{GuestConfig, Kernel};
 
 on_every_kernel! {
     down_and_up_and_driver_reloads_under_traffic,
