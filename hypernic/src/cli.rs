@@ -226,6 +226,7 @@ impl Run {
                 mac_lock: self.mac_lock,
                 guard: guard.clone(),
                 vf: None,
+                rules: None,
             });
         }
         Ok(host)

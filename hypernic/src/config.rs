@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
-pub use self::vfs::{ChipConfig, VfConfig};
+pub use self::vfs::{ChipConfig, RuledBy, VfConfig};
 use self::vfs::{RawVf, expand};
 use crate::error::Error;
 use crate::guard::{Guard, RawGuard};
@@ -102,6 +102,8 @@ pub struct NicConfig {
     pub guard: Guard,
     /// It is a virtual function.
     pub vf: Option<VfConfig>,
+    /// It is the physical function of this chip, and rules its virtual functions.
+    pub rules: Option<String>,
 }
 
 /// How a VMM reaches a NIC.
@@ -171,6 +173,7 @@ struct RawNic {
     mac_lock: bool,
     guard: Option<Spanned<RawGuard>>,
     vfs: Option<Spanned<u32>>,
+    pf: Option<Spanned<RuledBy>>,
     vf_socket_path: Option<Spanned<String>>,
     port_rate: Option<Spanned<u32>>,
     #[serde(default)]
@@ -299,11 +302,13 @@ impl RawHost {
                 ));
             }
             let on_switch = on_switch(&raw.port, &names, &host)?;
+            let mut rules = None;
             if raw.model.has_vfs() && raw.vf_word().is_some() {
-                expand(raw, &mut host, &mut nics, &mut taken)?;
-                continue;
-            }
-            if let Some(at) = raw.vf_word() {
+                if expand(&raw, &mut host, &mut nics, &mut taken)? == RuledBy::Daemon {
+                    continue;
+                }
+                rules = Some(name.clone());
+            } else if let Some(at) = raw.vf_word() {
                 let message = format!(
                     "an {} has no virtual functions; give it model = \"82576\"",
                     raw.model.as_str()
@@ -368,7 +373,10 @@ impl RawHost {
                 model: raw.model,
                 socket,
                 mac,
-                port: raw.port.into_inner(),
+                port: match &rules {
+                    Some(chip) => PortSpec::Switch(chip.clone()),
+                    None => raw.port.into_inner(),
+                },
                 capture: raw.capture,
                 busy_poll,
                 moderation: raw.moderation,
@@ -380,6 +388,7 @@ impl RawHost {
                 mac_lock: raw.mac_lock,
                 guard,
                 vf: None,
+                rules,
             });
         }
         Ok(host)

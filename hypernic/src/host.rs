@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use frame::{Counted, Sink};
-use model::{Clock, Nic};
+use igb::Owner;
+use model::Clock;
 use port::{InletEvent, InletThread};
 use vale::{Keeper, Switch};
 use vfio_user::{DeviceDescription, Listener, Server};
@@ -16,11 +17,11 @@ use crate::chip::RunningChip;
 use crate::config::{ChipConfig, HostConfig, NicConfig, SocketSpec, SwitchConfig, VfConfig};
 use crate::error::Error;
 use crate::log::Limit;
+use crate::make::{Place, make};
 use crate::nic::{NewNic, RunningNic};
-use crate::nvm::NvmFile;
 use crate::ports::Behind;
 use crate::report::Section;
-use crate::spec::{Doorbell, ModelName, Moderation, PortSpec};
+use crate::spec::{Doorbell, PortSpec};
 use crate::time::MonotonicClock;
 use crate::worker::Workers;
 use crate::{fds, ports};
@@ -57,6 +58,8 @@ struct Attached {
     switch: Option<String>,
     /// The chip it is a virtual function of.
     vf: Option<VfConfig>,
+    /// The chip whose virtual functions it rules.
+    rules: Option<String>,
     capture: Option<NicCapture>,
 }
 
@@ -195,24 +198,35 @@ impl Host {
             nic: config.name.clone(),
             message,
         };
-        let seat = match &config.vf {
-            Some(vf) => {
-                let chip = self.chips.get(&vf.chip);
-                let chip =
-                    chip.ok_or_else(|| port_error(format!("there is no chip \"{}\"", vf.chip)))?;
-                let desk = chip.seat(&config.name, vf);
-                let desk = desk.map_err(|error| port_error(error.to_string()))?;
-                Some(Seated {
-                    chip,
-                    config,
-                    vf: vf.index,
-                    desk: Some(desk),
-                })
-            }
-            None => None,
+        let chip = |name: &str| {
+            let chip = self.chips.get(name);
+            chip.ok_or_else(|| port_error(format!("there is no chip \"{name}\"")))
         };
-        let desk = seat.as_ref().and_then(|seat| seat.desk.clone());
-        let (nic, nvm) = make(config, desk.as_ref()).map_err(nvm_error)?;
+        let seat = if let Some(vf) = &config.vf {
+            let chip = chip(&vf.chip)?;
+            let desk = chip.seat(&config.name, vf).map_err(port_error)?;
+            Some(Seated::new(
+                chip,
+                config,
+                Owner::Vf(vf.index),
+                Place::Desk(desk),
+            ))
+        } else if let Some(name) = &config.rules {
+            let chip = chip(name)?;
+            if self
+                .nics
+                .values()
+                .any(|nic| nic.rules.as_ref() == Some(name))
+            {
+                return Err(port_error(format!("\"{name}\" has its physical function")));
+            }
+            let office = chip.office().map_err(port_error)?;
+            Some(Seated::new(chip, config, Owner::Pf, Place::Office(office)))
+        } else {
+            None
+        };
+        let place = seat.as_ref().map(|seat| seat.place.clone());
+        let (nic, nvm) = make(config, place.as_ref()).map_err(nvm_error)?;
         let listener = match &config.socket {
             SocketSpec::Path(path) => Listener::bind(path),
             SocketSpec::Fd(fd) => Listener::from_fd(fds::inherited(*fd).map_err(socket_error)?),
@@ -255,7 +269,7 @@ impl Host {
         let toward_wire = match (&config.port, &seat) {
             (_, Some(seat)) => {
                 let to = Arc::clone(&toward_guest);
-                let entry = seat.chip.attach(&config.name, seat.vf, to);
+                let entry = seat.chip.attach(&config.name, seat.owner, to);
                 entry.map_err(port_error)?
             }
             (PortSpec::Switch(name), None) => {
@@ -293,12 +307,15 @@ impl Host {
             }
         });
         let nic = new.start(toward_wire, config.busy_poll, finished);
-        if let Some(desk) = desk {
-            desk.set_bell(Some(nic.bell()));
-            // What was granted before there was somebody to tell.
-            desk.ring();
-        }
         if let Some(seat) = seat {
+            match &seat.place {
+                Place::Desk(desk) => {
+                    desk.set_bell(Some(nic.bell()));
+                    // What was granted before there was somebody to tell.
+                    desk.ring();
+                }
+                Place::Office(_) => seat.chip.started(nic.bell(), nic.link_switch()),
+            }
             seat.stay();
         }
         let mut port_counters = None;
@@ -330,6 +347,7 @@ impl Host {
             port: port_counters,
             switch: attached_switch,
             vf: config.vf.clone(),
+            rules: config.rules.clone(),
             capture,
         };
         self.nics.insert(config.name.clone(), attached);
@@ -357,10 +375,15 @@ impl Host {
         let Some(attached) = self.nics.remove(name) else {
             return false;
         };
-        let vf = attached.vf.as_ref();
-        let chip = vf.and_then(|vf| Some((self.chips.get(&vf.chip)?, vf.index)));
-        if let Some((chip, vf)) = chip {
-            chip.remove(name, vf);
+        let place = match (&attached.vf, &attached.rules) {
+            (Some(vf), _) => Some((&vf.chip, Owner::Vf(vf.index))),
+            (None, Some(chip)) => Some((chip, Owner::Pf)),
+            (None, None) => None,
+        };
+        if let Some((chip, owner)) = place
+            && let Some(chip) = self.chips.get(chip)
+        {
+            chip.remove(name, owner);
         }
         if let Some(running) = attached.switch.as_ref().and_then(|s| self.switches.get(s)) {
             running.switch.detach(name);
@@ -373,7 +396,9 @@ impl Host {
     /// Closes a chip. `false`, and nothing happens, when there is none of that name or it still has
     /// virtual functions.
     pub fn remove_chip(&mut self, name: &str) -> bool {
-        let used = |nic: &Attached| nic.vf.as_ref().is_some_and(|vf| vf.chip == name);
+        let used = |nic: &Attached| {
+            nic.vf.as_ref().is_some_and(|vf| vf.chip == name) || nic.rules.as_deref() == Some(name)
+        };
         !self.nics.values().any(used) && self.chips.remove(name).is_some()
     }
 
@@ -425,16 +450,13 @@ impl Host {
     /// # Errors
     /// No such function.
     pub fn announce_removal(&self, nic: &str) -> Result<(), Error> {
-        self.of_vf(nic, |chip, vf| {
-            chip.leaving(vf);
-            Ok(())
-        })
+        self.of_vf(nic, |chip, vf| chip.leaving(vf))
     }
 
     fn of_vf(
         &self,
         nic: &str,
-        does: impl FnOnce(&RunningChip, u32) -> Result<(), softpf::PolicyError>,
+        does: impl FnOnce(&RunningChip, u32) -> Result<(), String>,
     ) -> Result<(), Error> {
         let failed = |message| Error::Port {
             owner: nic.to_owned(),
@@ -443,7 +465,7 @@ impl Host {
         };
         let found = self.vf(nic);
         let (chip, vf) = found.ok_or_else(|| failed("it is no virtual function".into()))?;
-        does(chip, vf).map_err(|error| failed(error.to_string()))
+        does(chip, vf).map_err(failed)
     }
 
     /// What is laid down for a virtual function, what follows from that, and what it was refused.
@@ -453,10 +475,9 @@ impl Host {
     }
 
     /// Resets a chip: its virtual functions are told, and start anew. `false` when there is none of
-    /// that name.
+    /// that name, or a guest has its physical function.
     pub fn reset_chip(&self, name: &str) -> bool {
-        let chip = self.chips.get(name);
-        chip.inspect(|chip| chip.reset()).is_some()
+        self.chips.get(name).is_some_and(RunningChip::reset)
     }
 
     /// Closes a switch and its ports. `false`, and nothing happens, when there is none of that name
@@ -506,104 +527,37 @@ impl Host {
     }
 }
 
-/// A VF that has a seat at its chip, and gives it back when it does not come to be.
+/// A function that has a place at its chip, and gives it back when it does not come to be.
 struct Seated<'a> {
     chip: &'a RunningChip,
     config: &'a NicConfig,
-    vf: u32,
-    desk: Option<Arc<igb::Desk>>,
+    owner: Owner,
+    place: Place,
+    stays: bool,
 }
 
-impl Seated<'_> {
+impl<'a> Seated<'a> {
+    fn new(chip: &'a RunningChip, config: &'a NicConfig, owner: Owner, place: Place) -> Self {
+        Seated {
+            chip,
+            config,
+            owner,
+            place,
+            stays: false,
+        }
+    }
+
     fn stay(mut self) {
-        self.desk = None;
+        self.stays = true;
     }
 }
 
 impl Drop for Seated<'_> {
     fn drop(&mut self) {
-        if self.desk.is_some() {
-            self.chip.remove(&self.config.name, self.vf);
+        if !self.stays {
+            self.chip.remove(&self.config.name, self.owner);
         }
     }
-}
-
-/// The model, and the file of its EEPROM if it has one.
-fn make(
-    config: &NicConfig,
-    desk: Option<&Arc<igb::Desk>>,
-) -> Result<(Nic, Option<NvmFile>), String> {
-    match (config.model, desk) {
-        (ModelName::E1000(variant), _) => {
-            let chip = e1000::Config {
-                pause: config.pause,
-                portions: config.portions,
-                csb: config.csb,
-                csb_poll: config.busy_poll,
-                moderation: match config.moderation {
-                    Moderation::Guest => e1000::Moderation::Guest,
-                    Moderation::Adaptive => e1000::Moderation::Adaptive,
-                    Moderation::Fixed(rate) => e1000::Moderation::Fixed(rate),
-                },
-                ..e1000::Config::of(variant, config.mac.0)
-            };
-            with_eeprom(config, |nvm| e1000::new(e1000::Config { nvm, ..chip }))
-        }
-        (ModelName::I82576, Some(desk)) => {
-            let vf = igb::vf(&igb::Config::new(config.mac.0), Arc::clone(desk));
-            Ok((vf, None))
-        }
-        (ModelName::I82576, None) => {
-            for (given, what) in [
-                (config.csb, "csb"),
-                (config.pause, "pause"),
-                (config.portions, "portions"),
-            ] {
-                if given {
-                    return Err(format!(
-                        "the 82576 has no {what}: leave it out, or choose model = \"e1000\""
-                    ));
-                }
-            }
-            let chip = igb::Config::new(config.mac.0);
-            with_eeprom(config, |nvm| igb::pf(&igb::Config { nvm, ..chip }))
-        }
-    }
-}
-
-/// The model that `make` gives for what the file of its EEPROM holds.
-fn with_eeprom<const LEN: usize>(
-    config: &NicConfig,
-    make: impl FnOnce(Option<[u8; LEN]>) -> Nic,
-) -> Result<(Nic, Option<NvmFile>), String> {
-    let Some(path) = &config.eeprom else {
-        return Ok((make(None), None));
-    };
-    let mut image = None;
-    if let Some(found) = NvmFile::read(path)? {
-        let found = <[u8; LEN]>::try_from(found).map_err(|found| {
-            format!(
-                "the EEPROM file {} has {} bytes and not {LEN}: it is none of this chip's; remove \
-                 it for a new one, or name another",
-                path.display(),
-                found.len(),
-            )
-        })?;
-        if found[..6] != config.mac.0 {
-            let [a, b, c, d, e, f] = [0, 1, 2, 3, 4, 5].map(|i| found[i]);
-            tracing::warn!(
-                nic = %config.name,
-                "the EEPROM file has the address \
-                 {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}, which counts, and not {}",
-                config.mac
-            );
-        }
-        image = Some(found);
-    }
-    let mut nic = make(image);
-    let new = nic.control.take_nvm();
-    let file = NvmFile::start(path, &config.name, new.as_deref())?;
-    Ok((nic, Some(file)))
 }
 
 fn log_port_event(limit: &Limit, port: &str, event: InletEvent) {

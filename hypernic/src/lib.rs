@@ -14,6 +14,7 @@ pub mod guard;
 pub mod hints;
 pub mod host;
 pub mod log;
+mod make;
 pub mod nic;
 mod nvm;
 mod patience;

@@ -39,6 +39,7 @@ fn config(socket: &Path) -> HostConfig {
         mac_lock: false,
         guard: Guard::default(),
         vf: None,
+        rules: None,
     };
     HostConfig {
         nics: vec![nic],

@@ -20,7 +20,11 @@ use crate::table::{Key, PortId, Seed};
 
 /// A set of hashes of 12 bits, as the chip's tables of 4096 bits hold them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HashSet12(Box<[u64; 64]>);
+pub struct HashSet12 {
+    words: Box<[u64; 64]>,
+    /// How far the address is shifted for its hash.
+    shift: u8,
+}
 
 impl HashSet12 {
     /// Of these hashes; more than 12 bits of one are not looked at.
@@ -29,19 +33,34 @@ impl HashSet12 {
         for hash in hashes {
             words[usize::from(hash & 0xfff) / 64] |= 1u64 << (hash % 64);
         }
-        HashSet12(words)
+        HashSet12 { words, shift: 4 }
+    }
+
+    /// Of a table as the chip has it, 32 hashes in a word; `offset` (RCTL.MO, 0 to 3) chooses the bits
+    /// of the address.
+    pub fn of_table(table: &[u32; 128], offset: u8) -> HashSet12 {
+        let pairs = table.as_chunks::<2>().0;
+        let word = |n: usize| u64::from(pairs[n][0]) | u64::from(pairs[n][1]) << 32;
+        HashSet12 {
+            words: Box::new(std::array::from_fn(word)),
+            shift: [4, 3, 2, 0][usize::from(offset & 3)],
+        }
     }
 
     /// The hash that Linux's drivers and the chip after its reset use: bits 47 to 36 of the address
     /// (RCTL.MO = 0).
     pub fn hash(mac: MacAddr) -> u16 {
+        Self::shifted(mac, 4)
+    }
+
+    fn shifted(mac: MacAddr, shift: u8) -> u16 {
         let [.., e, f] = mac.0;
-        (u16::from(e) >> 4 | u16::from(f) << 4) & 0xfff
+        u16::from_be_bytes([f, e]) >> shift & 0xfff
     }
 
     fn has(&self, mac: MacAddr) -> bool {
-        let hash = Self::hash(mac);
-        self.0[usize::from(hash) / 64] >> (hash % 64) & 1 != 0
+        let hash = Self::shifted(mac, self.shift);
+        self.words[usize::from(hash) / 64] >> (hash % 64) & 1 != 0
     }
 }
 
@@ -70,8 +89,12 @@ impl Wanted {
 /// What a port of an on-chip switch gets, and what it may send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// It sends and receives (VFTE, VFRE).
+    /// It is there: it sends and receives.
     pub enabled: bool,
+    /// It receives nothing all the same (VFRE); what is for its stations ends here.
+    pub deaf: bool,
+    /// It sends nothing all the same (VFTE).
+    pub mute: bool,
     /// Its stations (RAL, RAH.POOLSEL).
     pub macs: Vec<MacAddr>,
     /// It gets frames for everybody (VMOLR.BAM).
@@ -87,6 +110,10 @@ pub struct Pool {
     pub check_mac: bool,
     /// It sends into its own VLANs only (DTXSWC, VLAN anti-spoof).
     pub check_vlan: bool,
+    /// All it sends is of this VLAN (VMVIR).
+    pub only_vlan: Option<u16>,
+    /// What it sends goes to the wire alone, also what is for another pool (DTXSWC, loopback off).
+    pub outward: bool,
     /// It gets what comes from the wire for nobody (VT_CTL.DEF_PL).
     pub default: bool,
 }
@@ -96,6 +123,8 @@ impl Default for Pool {
     fn default() -> Pool {
         Pool {
             enabled: false,
+            deaf: false,
+            mute: false,
             macs: Vec::new(),
             broadcast: false,
             groups: Wanted::None,
@@ -103,6 +132,8 @@ impl Default for Pool {
             vlans: Some(VlanSet::none()),
             check_mac: true,
             check_vlan: true,
+            only_vlan: None,
+            outward: false,
             default: false,
         }
     }
@@ -163,6 +194,10 @@ pub(crate) struct Pools {
     default: Option<PortId>,
     /// Somebody wants stations that are not its own.
     has_wanted: bool,
+    /// Somebody sends to the wire alone.
+    has_outward: bool,
+    /// Somebody has stations and receives nothing.
+    has_deaf: bool,
 }
 
 fn key(mac: MacAddr) -> Key {
@@ -199,6 +234,8 @@ impl Pools {
                 pools.default = Some(*id);
             }
             pools.has_wanted |= pool.stations != Wanted::None;
+            pools.has_outward |= pool.outward;
+            pools.has_deaf |= pool.deaf;
         }
         pools.all = all;
         pools
@@ -214,11 +251,13 @@ impl Pools {
     /// are.
     pub(crate) fn foul(pool: Option<&Pool>, src: MacAddr, vlan: u16) -> Option<Foul> {
         let pool = pool?;
-        if !pool.enabled {
+        if !pool.enabled || pool.mute {
             Some(Foul::Disabled)
         } else if pool.check_mac && !pool.macs.contains(&src) {
             Some(Foul::Source)
-        } else if pool.check_vlan && !pool.in_vlan(vlan) {
+        } else if pool.check_vlan && !pool.in_vlan(vlan)
+            || pool.only_vlan.is_some_and(|only| only != vlan)
+        {
             Some(Foul::Vlan)
         } else {
             None
@@ -227,6 +266,9 @@ impl Pools {
 
     /// Where a frame for a station goes.
     pub(crate) fn way(&self, from: &Port, dst: MacAddr, vlan: u16) -> Way {
+        if self.is_outward(from) {
+            return Way::Wire;
+        }
         let owners = self.stations.get(&key(dst));
         let mut own = owners
             .into_iter()
@@ -237,6 +279,8 @@ impl Pools {
             (Some((id, _)), None) if !self.has_wanted => {
                 return if *id == from.id {
                     Way::Back
+                } else if self.has_deaf && self.of(*id).is_some_and(|pool| pool.deaf) {
+                    Way::Nobody
                 } else {
                     Way::Port(*id)
                 };
@@ -245,7 +289,7 @@ impl Pools {
             (Some(_), _) => return Way::Several,
             (None, _) => {
                 let wants = |(_, pool): &(PortId, Arc<Pool>)| {
-                    pool.enabled && pool.stations.has(dst) && pool.in_vlan(vlan)
+                    pool.enabled && !pool.deaf && pool.stations.has(dst) && pool.in_vlan(vlan)
                 };
                 if self.all.iter().any(wants) {
                     return Way::Several;
@@ -256,26 +300,37 @@ impl Pools {
             return Way::Wire;
         }
         match self.default {
-            Some(id) if self.of(id).is_some_and(|pool| pool.in_vlan(vlan)) => Way::Port(id),
+            Some(id)
+                if self
+                    .of(id)
+                    .is_some_and(|pool| pool.in_vlan(vlan) && !pool.deaf) =>
+            {
+                Way::Port(id)
+            }
             _ => Way::Nobody,
         }
     }
 
     /// Whether `to` is one of those who get a frame that several may get.
     pub(crate) fn gets(&self, from: &Port, to: &Port, dst: MacAddr, vlan: u16) -> bool {
+        let outward = self.is_outward(from);
         let Some(pool) = self.of(to.id) else {
             // Everything that is not for our own stations alone is on the wire too.
-            let ours = !dst.is_multicast() && self.is_ours(dst, vlan);
+            let ours = !outward && !dst.is_multicast() && self.is_ours(dst, vlan);
             return to.uplink && !from.uplink && !ours;
         };
         let wanted = if dst.is_broadcast() {
             pool.broadcast
         } else if dst.is_multicast() {
-            pool.groups.has(dst)
+            pool.groups.has(dst) || pool.macs.contains(&dst)
         } else {
             pool.stations.has(dst) || pool.macs.contains(&dst)
         };
-        wanted && pool.enabled && pool.in_vlan(vlan)
+        wanted && pool.enabled && !pool.deaf && !outward && pool.in_vlan(vlan)
+    }
+
+    fn is_outward(&self, from: &Port) -> bool {
+        self.has_outward && self.of(from.id).is_some_and(|pool| pool.outward)
     }
 
     fn is_ours(&self, dst: MacAddr, vlan: u16) -> bool {

@@ -217,6 +217,12 @@ impl SwitchPort {
         &self.port.name
     }
 
+    /// Frames that entered here and were refused for their source or their VLAN.
+    pub fn fouls(&self) -> u64 {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        of(&self.port.counters.drop_spoofed) + of(&self.port.counters.drop_vlan)
+    }
+
     /// Whether it is still part of the switch.
     pub fn is_attached(&self) -> bool {
         self.port.is_alive()

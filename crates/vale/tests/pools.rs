@@ -83,6 +83,54 @@ impl Lab {
 }
 
 #[test]
+fn who_may_only_send_only_receive_or_only_to_the_wire_does_just_that() {
+    let lab = lab(3);
+    lab.set(1, |pool| pool.mute = true);
+    assert!(lab.who(1, mac(2), mac(1), None).is_empty());
+    assert_eq!(lab.who(2, mac(1), mac(2), None), [1]);
+    assert_eq!(count(&lab.switch, "1", "drop_pool_off"), 1);
+    lab.set(1, |pool| pool.deaf = true);
+    assert!(
+        lab.who(2, mac(1), mac(2), None).is_empty(),
+        "and not on the wire"
+    );
+    assert_eq!(lab.who(1, mac(2), mac(1), None), [2]);
+    assert_eq!(lab.who(2, BROADCAST, mac(2), None), [0, 3]);
+    lab.set(1, |pool| pool.outward = true);
+    for dst in [mac(1), mac(2), mac(9), BROADCAST] {
+        assert_eq!(lab.who(1, dst, mac(1), None), [0]);
+    }
+    assert_eq!(lab.who(2, mac(1), mac(2), None), [1]);
+    // All of one VLAN, whatever is checked beside.
+    lab.set(1, |pool| {
+        pool.only_vlan = Some(7);
+        pool.vlans = None;
+        pool.check_vlan = false;
+    });
+    lab.set(2, |pool| pool.vlans = None);
+    assert!(lab.who(1, mac(2), mac(1), None).is_empty());
+    assert!(lab.who(1, mac(2), mac(1), Some(8)).is_empty());
+    assert_eq!(lab.who(1, mac(2), mac(1), Some(7)), [2]);
+    assert_eq!(lab.ports[1].fouls(), 2);
+}
+
+#[test]
+fn a_table_as_the_chip_has_it_is_looked_up_by_its_offset() {
+    for (offset, hash) in [(0, 0x071), (1, 0x0e2), (2, 0x1c4), (3, 0x710)] {
+        let mut table = [0; 128];
+        table[hash / 32] |= 1 << (hash % 32);
+        let lab = lab(1);
+        for chosen in 0..4 {
+            lab.set(1, |pool| {
+                pool.groups = Wanted::Hashes(HashSet12::of_table(&table, chosen));
+            });
+            let got = lab.who(0, GROUP, mac(9), None);
+            assert_eq!(!got.is_empty(), chosen == offset, "{offset} {chosen}");
+        }
+    }
+}
+
+#[test]
 fn stations_are_found_and_what_is_nobodys_is_on_the_wire() {
     let lab = lab(3);
     for _ in 0..2 {
@@ -227,6 +275,10 @@ struct Spec {
     untagged: bool,
     check: bool,
     default: bool,
+    deaf: bool,
+    mute: bool,
+    outward: bool,
+    only_vlan: Option<u16>,
 }
 
 fn spec() -> impl Strategy<Value = Spec> {
@@ -235,9 +287,16 @@ fn spec() -> impl Strategy<Value = Spec> {
         (any::<bool>(), 0..3u8, 0..9u8),
         proptest::option::of(proptest::collection::vec(1..3u16, 0..2)),
         (any::<bool>(), any::<bool>(), any::<bool>()),
+        (0..8u8, 0..8u8, 0..6u8, 0..8u16),
     )
         .prop_map(
-            |((off, macs), (broadcast, groups, stations), vlans, (untagged, check, default))| {
+            |(
+                (off, macs),
+                (broadcast, groups, stations),
+                vlans,
+                (untagged, check, default),
+                (deaf, mute, outward, only),
+            )| {
                 Spec {
                     enabled: !off || !check,
                     macs,
@@ -248,6 +307,10 @@ fn spec() -> impl Strategy<Value = Spec> {
                     untagged,
                     check,
                     default,
+                    deaf: deaf == 0,
+                    mute: mute == 0,
+                    outward: outward == 0,
+                    only_vlan: (only < 3).then_some(only),
                 }
             },
         )
@@ -279,6 +342,10 @@ impl Spec {
             check_mac: self.check,
             check_vlan: self.check,
             default: self.default,
+            deaf: self.deaf,
+            mute: self.mute,
+            outward: self.outward,
+            only_vlan: self.only_vlan,
         }
     }
 
@@ -295,9 +362,15 @@ impl Spec {
 fn expected(specs: &[Spec], from: usize, dst: u8, src: u8, vlan: u16) -> Vec<usize> {
     let sender = from.checked_sub(1).map(|at| &specs[at]);
     if let Some(own) = sender
-        && (!own.enabled || (own.check && !(own.macs.contains(&src) && own.member(vlan))))
+        && (!own.enabled
+            || own.mute
+            || (own.check && !(own.macs.contains(&src) && own.member(vlan)))
+            || own.only_vlan.is_some_and(|only| only != vlan))
     {
         return Vec::new();
+    }
+    if sender.is_some_and(|own| own.outward) {
+        return vec![0];
     }
     let on = |spec: &&Spec| spec.enabled && spec.member(vlan);
     let wants = |spec: &Spec| match dst {
@@ -316,7 +389,7 @@ fn expected(specs: &[Spec], from: usize, dst: u8, src: u8, vlan: u16) -> Vec<usi
     let pools = specs.iter().enumerate();
     to.extend(
         pools
-            .filter(|(_, spec)| on(spec) && wants(spec))
+            .filter(|(_, spec)| on(spec) && wants(spec) && !spec.deaf)
             .map(|(at, _)| at + 1),
     );
     if to.is_empty() && from == 0 && dst < 8 {
@@ -324,7 +397,7 @@ fn expected(specs: &[Spec], from: usize, dst: u8, src: u8, vlan: u16) -> Vec<usi
         let default = specs.iter().rposition(|spec| spec.enabled && spec.default);
         to.extend(
             default
-                .filter(|at| specs[*at].member(vlan))
+                .filter(|at| specs[*at].member(vlan) && !specs[*at].deaf)
                 .map(|at| at + 1),
         );
     }

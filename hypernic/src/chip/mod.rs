@@ -1,5 +1,6 @@
 //! A chip with virtual functions: its on-chip switch, its wire, and the ruler of its VFs.
 
+mod registers;
 mod ruler;
 mod wire;
 
@@ -7,19 +8,21 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ::wire::MacAddr;
-use frame::{Counted, Sink};
+use frame::{Counted, Sink, Wake};
+use igb::{Office, Owner};
 use model::Clock;
 use port::{InletEvent, InletThread};
-use softpf::{Change, PolicyError, Status};
+use softpf::{Change, Status};
 use vale::{Keeper, PortConfig, Switch};
 
-use crate::config::{ChipConfig, VfConfig};
+use crate::config::{ChipConfig, RuledBy, VfConfig};
 use crate::error::Error;
 use crate::log::Limit;
 use crate::ports;
 use crate::report::Section;
 use crate::spec::PortSpec;
-pub(crate) use ruler::Ruler;
+use registers::Registers;
+use ruler::Ruler;
 use wire::Late;
 
 /// The port of the on-chip switch that leads out.
@@ -28,13 +31,38 @@ const WIRE: &str = "wire";
 /// A running chip. The order of the fields is the order of their end: first what brings frames in.
 pub(crate) struct RunningChip {
     inlet: Option<InletThread>,
-    ruler: Arc<Ruler>,
+    rule: Rule,
     switch: Switch,
     _keeper: Keeper,
     port: Option<(String, Arc<dyn Counted>)>,
     /// The switch of the host that it is a port of, that one's name, and its own.
     outer: Option<(Switch, String, String)>,
     out: Arc<Late>,
+}
+
+/// Who rules the VFs.
+#[derive(Clone)]
+enum Rule {
+    /// The daemon, by policies.
+    Soft(Arc<Ruler>),
+    /// A guest, by the registers of the PF.
+    Registers(Arc<Registers>),
+}
+
+impl Rule {
+    fn link(&self, up: bool) {
+        match self {
+            Rule::Soft(ruler) => ruler.link(up),
+            Rule::Registers(registers) => registers.link(up),
+        }
+    }
+}
+
+/// What an operator wants of VFs that a guest rules.
+fn not_ours() -> String {
+    "its physical function is a guest's (pf = \"guest\"), whose driver sets this; ask that guest, or \
+     leave out pf"
+        .into()
 }
 
 impl RunningChip {
@@ -59,8 +87,12 @@ impl RunningChip {
         let now = Arc::clone(clock);
         let switch = Switch::on_chip(Default::default(), Arc::new(move || now.now()));
         let keeper = Keeper::start(&switch).map_err(thread)?;
-        let ruler =
-            Ruler::start(&config.name, config.rate, switch.clone(), clock).map_err(thread)?;
+        let rule = match config.pf {
+            RuledBy::Daemon => Rule::Soft(
+                Ruler::start(&config.name, config.rate, switch.clone(), clock).map_err(thread)?,
+            ),
+            RuledBy::Guest => Rule::Registers(Registers::new(config.vfs, switch.clone())),
+        };
         let out = Arc::new(Late::default());
         let uplink = PortConfig {
             waits: false,
@@ -72,7 +104,7 @@ impl RunningChip {
             .map_err(|error| failed(error.to_string()))?;
         let mut chip = RunningChip {
             inlet: None,
-            ruler,
+            rule,
             switch,
             _keeper: keeper,
             port: None,
@@ -97,11 +129,11 @@ impl RunningChip {
             chip.out.set(Some(port.sink));
             chip.port = Some((port.name.clone(), port.counters));
             if let Some(source) = port.inlet {
-                let ruler = Arc::clone(&chip.ruler);
+                let rule = chip.rule.clone();
                 let shown = format!("{}/{}", config.name, port.name);
                 let limit = Limit::default();
                 let events = move |event: InletEvent| {
-                    ruler.link(matches!(event, InletEvent::LinkUp));
+                    rule.link(matches!(event, InletEvent::LinkUp));
                     log_event(&limit, &shown, event);
                 };
                 let name = format!("port {}", config.name);
@@ -109,7 +141,7 @@ impl RunningChip {
                 chip.inlet = Some(inlet);
             }
         }
-        chip.ruler.link(true);
+        chip.rule.link(true);
         Ok(chip)
     }
 
@@ -118,65 +150,124 @@ impl RunningChip {
         self.outer.as_ref().map(|(_, name, _)| name.as_str())
     }
 
-    /// A desk for a VF, ruled by its policy from now on.
+    /// A desk for a VF, ruled from now on, by its policy or by the registers of its PF.
     ///
     /// # Errors
-    /// A policy that cannot be.
-    pub(crate) fn seat(&self, nic: &str, vf: &VfConfig) -> Result<Arc<igb::Desk>, PolicyError> {
-        self.ruler.seat(nic, vf)
+    /// A policy or a VF that cannot be.
+    pub(crate) fn seat(&self, nic: &str, vf: &VfConfig) -> Result<Arc<igb::Desk>, String> {
+        match &self.rule {
+            Rule::Soft(ruler) => ruler.seat(nic, vf).map_err(|error| error.to_string()),
+            Rule::Registers(registers) => registers
+                .seat(vf.index)
+                .ok_or_else(|| format!("there is no VF {}", vf.index)),
+        }
     }
 
-    /// Joins a VF to the on-chip switch.
+    /// The desks that a guest's PF rules.
+    ///
+    /// # Errors
+    /// The daemon rules.
+    pub(crate) fn office(&self) -> Result<Arc<Office>, String> {
+        match &self.rule {
+            Rule::Soft(_) => Err("the daemon rules its VFs: write pf = \"guest\"".into()),
+            Rule::Registers(registers) => Ok(Arc::clone(registers.office())),
+        }
+    }
+
+    /// The guest's PF runs.
+    pub(crate) fn started(
+        &self,
+        bell: Arc<dyn Wake>,
+        cable: impl Fn(bool) + Send + Sync + 'static,
+    ) {
+        if let Rule::Registers(registers) = &self.rule {
+            registers.started(bell, Box::new(cable));
+        }
+    }
+
+    /// Joins a function to the on-chip switch.
     ///
     /// # Errors
     /// A name that is taken.
     pub(crate) fn attach(
         &self,
         nic: &str,
-        vf: u32,
+        owner: Owner,
         to: Arc<dyn Sink>,
     ) -> Result<Arc<dyn Sink>, String> {
         let port = self.switch.attach(nic, to, PortConfig::default());
         let port = port.map_err(|error| error.to_string())?;
-        self.ruler.joined(vf);
-        Ok(port)
+        Ok(match (&self.rule, owner) {
+            (Rule::Registers(registers), _) => registers.joined(owner, port),
+            (Rule::Soft(ruler), Owner::Vf(vf)) => {
+                ruler.joined(vf);
+                port
+            }
+            (Rule::Soft(_), Owner::Pf) => port,
+        })
     }
 
     /// Tells a VF that it will be taken away.
-    pub(crate) fn leaving(&self, vf: u32) {
-        self.ruler.leaving(vf);
+    ///
+    /// # Errors
+    /// Its PF is a guest's, and so is the mailbox.
+    pub(crate) fn leaving(&self, vf: u32) -> Result<(), String> {
+        match &self.rule {
+            Rule::Soft(ruler) => {
+                ruler.leaving(vf);
+                Ok(())
+            }
+            Rule::Registers(_) => Err(not_ours()),
+        }
     }
 
-    /// Takes a VF off the switch and forgets it.
-    pub(crate) fn remove(&self, nic: &str, vf: u32) {
+    /// Takes a function off the switch and forgets it.
+    pub(crate) fn remove(&self, nic: &str, owner: Owner) {
         self.switch.detach(nic);
-        self.ruler.remove(vf);
+        match (&self.rule, owner) {
+            (Rule::Registers(registers), _) => registers.remove(owner),
+            (Rule::Soft(ruler), Owner::Vf(vf)) => ruler.remove(vf),
+            (Rule::Soft(_), Owner::Pf) => {}
+        }
     }
 
     /// Changes the policy of a VF.
     ///
     /// # Errors
     /// As the ruler.
-    pub(crate) fn set(&self, vf: u32, changes: &[Change]) -> Result<(), PolicyError> {
-        self.ruler.set(vf, changes)
+    pub(crate) fn set(&self, vf: u32, changes: &[Change]) -> Result<(), String> {
+        match &self.rule {
+            Rule::Soft(ruler) => ruler.set(vf, changes).map_err(|error| error.to_string()),
+            Rule::Registers(_) => Err(not_ours()),
+        }
     }
 
     /// Lets a VF that was shut down try again.
     ///
     /// # Errors
     /// As the ruler.
-    pub(crate) fn revive(&self, vf: u32) -> Result<(), PolicyError> {
-        self.ruler.revive(vf)
+    pub(crate) fn revive(&self, vf: u32) -> Result<(), String> {
+        match &self.rule {
+            Rule::Soft(ruler) => ruler.revive(vf).map_err(|error| error.to_string()),
+            Rule::Registers(_) => Err(not_ours()),
+        }
     }
 
     /// A VF, for display.
     pub(crate) fn status(&self, vf: u32) -> Option<Status> {
-        self.ruler.status(vf)
+        match &self.rule {
+            Rule::Soft(ruler) => ruler.status(vf),
+            Rule::Registers(_) => None,
+        }
     }
 
-    /// The chip is reset: all VFs start anew.
-    pub(crate) fn reset(&self) {
-        self.ruler.reset();
+    /// The chip is reset: all VFs start anew. `false` where that is its guest's to do.
+    pub(crate) fn reset(&self) -> bool {
+        match &self.rule {
+            Rule::Soft(ruler) => ruler.reset(),
+            Rule::Registers(_) => return false,
+        }
+        true
     }
 
     /// Counters of its switch, its wire and what its ruler keeps of each VF.
@@ -189,14 +280,18 @@ impl RunningChip {
             let counters = inlet.counters();
             sections.push(Section::of("inlet", name.to_owned(), &*counters));
         }
-        self.ruler.counters(sections);
+        if let Rule::Soft(ruler) = &self.rule {
+            ruler.counters(sections);
+        }
     }
 }
 
 impl Drop for RunningChip {
     fn drop(&mut self) {
         drop(self.inlet.take());
-        self.ruler.stop();
+        if let Rule::Soft(ruler) = &self.rule {
+            ruler.stop();
+        }
         if let Some((outer, _, own)) = self.outer.take() {
             outer.detach(&own);
         }
@@ -239,6 +334,6 @@ fn pool(rules: &softpf::Rules) -> vale::Pool {
         vlans: Some(vlans),
         check_mac: rules.spoof_check,
         check_vlan: rules.spoof_check,
-        default: false,
+        ..vale::Pool::default()
     }
 }

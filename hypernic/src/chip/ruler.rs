@@ -26,7 +26,7 @@ const WATCHED: [(&str, What); 3] = [
 ];
 
 /// The ruler of a chip's VFs.
-pub(crate) struct Ruler {
+pub(super) struct Ruler {
     chip: String,
     clock: Arc<dyn Clock>,
     switch: Switch,

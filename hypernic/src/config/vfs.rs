@@ -17,6 +17,17 @@ pub const MAX_VFS: u32 = 1000;
 /// Where the number stands in `vf-socket-path`.
 const NUMBER: &str = "{}";
 
+/// Who rules the VFs of a chip.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RuledBy {
+    /// The daemon, in place of a driver for the PF, by what is laid down here.
+    #[default]
+    Daemon,
+    /// A guest, whose driver has the PF on a socket of its own, by registers.
+    Guest,
+}
+
 /// A chip: its VFs, what joins them, and the way out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChipConfig {
@@ -24,6 +35,10 @@ pub struct ChipConfig {
     pub name: String,
     /// Where its wire leads.
     pub port: PortSpec,
+    /// VFs there are.
+    pub vfs: u32,
+    /// Who rules them.
+    pub pf: RuledBy,
     /// What the VFs share of the wire, in megabits a second, if anybody says.
     pub rate: Option<u32>,
 }
@@ -69,14 +84,34 @@ impl RawNic {
     /// Where a word stands that only a chip with VFs understands.
     pub(super) fn vf_word(&self) -> Option<usize> {
         let vfs = self.vfs.as_ref().map(|s| s.span().start);
+        let pf = self.pf.as_ref().map(|s| s.span().start);
         let path = self.vf_socket_path.as_ref().map(|s| s.span().start);
         let rate = self.port_rate.as_ref().map(|s| s.span().start);
         let vf = self.vf.first().map(|s| s.span().start);
-        [vfs, path, rate, vf].into_iter().flatten().min()
+        [vfs, pf, path, rate, vf].into_iter().flatten().min()
     }
 }
 
 impl RawVf {
+    /// A word that lays something down for the VF.
+    fn policy_word(&self) -> Option<&'static str> {
+        let said = [
+            ("mac", self.mac.is_some()),
+            ("vlan", self.vlan.is_some()),
+            ("qos", self.qos != 0),
+            ("trust", self.trust),
+            ("spoofchk", self.spoofchk.is_some()),
+            ("state", self.state.is_some()),
+            ("max-tx-rate", self.max_tx_rate != 0),
+            ("min-tx-rate", self.min_tx_rate != 0),
+            ("storm", self.storm.is_some()),
+            ("interrupts", self.interrupts.is_some()),
+            ("mailbox-rate", self.mailbox_rate.is_some()),
+            ("strict", self.strict),
+        ];
+        said.iter().find(|(_, is)| *is).map(|(word, _)| *word)
+    }
+
     fn apply(&self, policy: &mut Policy) -> Result<(), Fault> {
         if let Some(mac) = &self.mac {
             policy.mac = MacAddr(mac.get_ref().0);
@@ -129,28 +164,62 @@ impl RawVf {
     }
 }
 
-/// One `[[nic]]` with VFs as a chip and its NICs.
+/// What contradicts a PF of a guest's, which rules by registers and as many VFs as the chip has.
+fn check_guest(raw: &RawNic, vfs: &Spanned<u32>) -> Result<(), Fault> {
+    let most = igb::MAX_VFS;
+    if *vfs.get_ref() > most {
+        let message = format!(
+            "a guest rules at most {most} VFs, as its chip has: write vfs = {most}, or leave out pf"
+        );
+        return Err(Fault::at(vfs, message));
+    }
+    let refused = |word: &str| {
+        format!(
+            "{word} is for VFs that the daemon rules; with pf = \"guest\" its driver does: leave \
+             out one of them"
+        )
+    };
+    if let Some(rate) = &raw.port_rate {
+        return Err(Fault::at(rate, refused("port-rate")));
+    }
+    if let Some(guard) = &raw.guard {
+        return Err(Fault::at(guard, refused("guard")));
+    }
+    if raw.mac_lock {
+        return Err(Fault::at(&raw.name, refused("mac-lock")));
+    }
+    for vf in &raw.vf {
+        if let Some(word) = vf.get_ref().policy_word() {
+            return Err(Fault::at(&vf.get_ref().index, refused(word)));
+        }
+    }
+    Ok(())
+}
+
+/// One `[[nic]]` with VFs as a chip and its NICs, the PF aside. Returns who has that.
 pub(super) fn expand(
-    raw: RawNic,
+    raw: &RawNic,
     host: &mut HostConfig,
     names: &mut HashSet<String>,
     taken: &mut Taken,
-) -> Result<(), Fault> {
+) -> Result<RuledBy, Fault> {
     let name = raw.name.get_ref().clone();
     let Some(vfs) = raw.vfs.as_ref() else {
-        let message =
-            format!("NIC \"{name}\" needs vfs = N: its physical function is the daemon's");
+        let message = format!("NIC \"{name}\" needs vfs = N: words about VFs stand without any");
         return Err(Fault::at(&raw.name, message));
     };
+    let pf = raw.pf.as_ref().map_or(RuledBy::Daemon, |pf| *pf.get_ref());
     let count = *vfs.get_ref();
     if !(1..=MAX_VFS).contains(&count) {
         let message = format!("vfs must lie between 1 and {MAX_VFS}");
         return Err(Fault::at(vfs, message));
     }
-    if raw.socket_path.is_some() || raw.fd.is_some() {
+    if pf == RuledBy::Guest {
+        check_guest(raw, vfs)?;
+    } else if raw.socket_path.is_some() || raw.fd.is_some() {
         let message = format!(
             "NIC \"{name}\" has VFs, and its physical function is the daemon's: name their sockets, \
-             vf-socket-path = \"/run/{name}-vf{NUMBER}.sock\""
+             vf-socket-path = \"/run/{name}-vf{NUMBER}.sock\", or write pf = \"guest\""
         );
         return Err(Fault::at(&raw.name, message));
     }
@@ -196,7 +265,7 @@ pub(super) fn expand(
         ruler
             .add(index, policy.clone(), 0)
             .map_err(|error: PolicyError| Fault(Some(at), format!("VF {index}: {error}")))?;
-        let socket = SocketSpec::Path(path(&raw, vf, index, at)?);
+        let socket = SocketSpec::Path(path(raw, vf, index, at)?);
         taken.socket(&socket, &own, at)?;
         host.nics.push(NicConfig {
             name: own,
@@ -219,14 +288,17 @@ pub(super) fn expand(
                 index,
                 policy,
             }),
+            rules: None,
         });
     }
     host.chips.push(ChipConfig {
         name,
-        port: raw.port.into_inner(),
+        port: raw.port.get_ref().clone(),
+        vfs: count,
+        pf,
         rate,
     });
-    Ok(())
+    Ok(pf)
 }
 
 /// A VF's socket: its own word, or that of all with its number.

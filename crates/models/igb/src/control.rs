@@ -15,6 +15,7 @@ use crate::bits::{RAH_AV, SWSM_SMBI, ctrl, ctrl_ext, rctl, status};
 use crate::function::{Function, count};
 use crate::irq::{Causes, Way, cause};
 use crate::nvm::Nvm;
+use crate::office::Office;
 use crate::queue::xdctl;
 use crate::reading::Reading;
 use crate::regs as r;
@@ -39,6 +40,10 @@ pub(crate) struct Registers {
     pub phy_was_reset: bool,
     /// PCI allows it to master the bus.
     pub may_master: bool,
+    /// Its VFs, if it rules some.
+    pub office: Option<Arc<Office>>,
+    /// Their rules may be others than those in force.
+    pub rules_changed: bool,
 }
 
 impl Registers {
@@ -54,6 +59,9 @@ impl Registers {
             return 0;
         };
         if let Some(value) = self.reading.read(&function, id, element) {
+            return value;
+        }
+        if let Some(value) = self.read_ruling(id, element) {
             return value;
         }
         let stored = function.file.get_at(id, element);
@@ -108,15 +116,20 @@ impl Registers {
         if let Some(work) = function.write_queue(env, id, element, value) {
             return self.merge(work);
         }
+        if self.write_ruling(id, element, value) {
+            return;
+        }
         let store = || function.file.write(id, element, value);
         match id {
             r::CTRL => self.write_ctrl(env, value),
             r::STATUS => self.phy_was_reset &= value & status::PHYRA != 0,
             r::CTRL_EXT => {
-                store();
+                let done = function.file.get(id) & ctrl_ext::PFRSTD;
+                function.file.set(id, store() | done);
                 if value & ctrl_ext::EE_RST != 0 {
                     self.load_nvm();
                 }
+                self.pf_reset_done(value);
             }
             r::MDIC => self.write_mdic(env, value),
             r::EECD => {
@@ -235,7 +248,11 @@ impl Registers {
         let kept = KEPT.map(|id| (id, file.get(id)));
         let throttles: [u32; crate::irq::VECTORS] =
             std::array::from_fn(|at| file.get_at(r::EITR, at as u32));
-        file.reset();
+        match &self.office {
+            // A VF that is reset meanwhile finds all of it reset.
+            Some(office) => office.change(|| file.reset()),
+            None => file.reset(),
+        }
         for (id, value) in kept {
             file.set(id, value);
         }
@@ -248,6 +265,7 @@ impl Registers {
         self.reading.clear(&self.function);
         self.nvm.wires(0);
         self.power_up();
+        self.reset_ruling();
         // Whoever waited for room finds the receiver off.
         self.work.rx = true;
     }
@@ -351,6 +369,7 @@ impl Registers {
         }
         if was_up != up {
             self.raise(env, cause::LSC);
+            self.rules_changed = true;
         }
     }
 
@@ -381,6 +400,11 @@ impl Registers {
         let Some(found) = file.table().find(offset) else {
             return 0;
         };
+        if let Some(value) = self.peek_ruling(found.id, found.element)
+            && found.id == r::VMBMEM
+        {
+            return value;
+        }
         match file.table().register(found.id).access {
             Access::ReadWrite | Access::Command => file.get_at(found.id, found.element),
             _ => 0,
@@ -418,6 +442,9 @@ impl Counted for Registers {
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         self.function.counters.visit(visit);
         visit("irq_raised", self.function.irq.lock().raised);
+        if let Some(office) = &self.office {
+            office.visit(visit);
+        }
     }
 }
 
@@ -444,6 +471,7 @@ impl Control for Registers {
     }
 
     fn take_work(&mut self) -> Work {
+        self.carry_out();
         std::mem::take(&mut self.work)
     }
 
@@ -491,6 +519,11 @@ impl Control for Registers {
             self.phy.negotiation_done();
             self.update_link(env);
         }
+        self.carry_out();
+    }
+
+    fn attend(&mut self, env: &Env) {
+        self.hear(env);
     }
 
     fn set_link(&mut self, env: &Env, up: bool) {
@@ -500,6 +533,7 @@ impl Control for Registers {
         self.phy.set_cable(up);
         self.negotiate(env);
         self.update_link(env);
+        self.carry_out();
     }
 
     fn save(&self, env: &Env) -> Vec<u8> {

@@ -7,7 +7,7 @@ use crate::regs as r;
 use crate::rules::bits::rctl;
 
 /// Receive addresses, low and high, in as many arrays as they lie in.
-const ADDRESSES: [(Id, Id); 2] = [(r::RAL, r::RAH), (r::RAL2, r::RAH2)];
+pub(crate) const ADDRESSES: [(Id, Id); 2] = [(r::RAL, r::RAH), (r::RAL2, r::RAH2)];
 /// RAH.AV: the entry is valid.
 const AV: u32 = 1 << 31;
 /// RAH: the address, its selector and the valid bit; pools aside.

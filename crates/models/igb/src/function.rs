@@ -114,6 +114,8 @@ pub(crate) struct Function {
     pub file: File,
     pub ids: &'static QueueIds,
     pub kind: Kind,
+    /// VFs whose rules its registers are, of a PF.
+    pub vfs: u32,
     pub queues: Box<[Queue]>,
     pub irq: Mutex<Irq>,
     pub stats: Stats,
@@ -148,6 +150,7 @@ impl Function {
             file: File::new(table),
             ids,
             kind,
+            vfs: 0,
             queues: (0..queues).map(|_| Queue::default()).collect(),
             irq: Mutex::default(),
             stats: Stats::default(),
@@ -218,7 +221,7 @@ impl Function {
     /// What holds for all queues now.
     pub(crate) fn rules(&self) -> Rules {
         match &self.kind {
-            Kind::Pf => Rules::of_port(&self.file),
+            Kind::Pf => Rules::of_pf(&self.file, self.vfs),
             Kind::Vf(rules) => *rules.lock(),
         }
     }

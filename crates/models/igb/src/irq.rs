@@ -28,8 +28,11 @@ pub(crate) mod cause {
     /// Frames were missed.
     pub const RXO: u32 = 1 << 6;
     pub const RXDW: u32 = 1 << 7;
+    /// A VF has sent a message, read one, or was reset.
     pub const VMMB: u32 = 1 << 8;
     pub const MDAC: u32 = 1 << 9;
+    /// A VF has sent what it may not.
+    pub const DOUTSYNC: u32 = 1 << 28;
     /// Bits there are, as the drivers' self-test sets them.
     pub const ALL: u32 = 0x77d4_fffd;
     /// An interrupt stands: not a cause, and not to be masked.

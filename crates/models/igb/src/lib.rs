@@ -23,6 +23,7 @@ mod function;
 mod irq;
 mod mailbox;
 mod nvm;
+mod office;
 mod pf;
 mod place;
 mod ptp;
@@ -31,6 +32,7 @@ mod reading;
 pub mod regs;
 mod rss;
 mod rules;
+mod ruling;
 mod rx;
 #[cfg(test)]
 mod rx_tests;
@@ -53,7 +55,8 @@ use model::{Control, Identity, Nic};
 
 use crate::function::Function;
 pub use crate::mailbox::Mailbox;
-pub use crate::pf::pf;
+pub use crate::office::{Enforcer, MAX_VFS, Office, Owner, Pool, Wanted};
+pub use crate::pf::{pf, ruling_pf};
 pub use crate::vf::desk::{Desk, Event, Grant, Ruler};
 pub use crate::vf::regs::page as vf_registers;
 pub use crate::vf::state as vf_state;

@@ -163,6 +163,18 @@ impl Mailbox {
         }
     }
 
+    /// The PF is reset, and its side of the mailbox with it.
+    pub(crate) fn pf_restart(&mut self) {
+        self.bits &= !v2p::PFU;
+        (self.request, self.acknowledged, self.reset) = (false, false, false);
+        self.set_pf_reset(true);
+    }
+
+    /// The words as they are.
+    pub(crate) fn words(&self) -> [u32; WORDS] {
+        self.memory
+    }
+
     /// This VF's bits of MBVFICR: a message, and that one was read.
     pub fn pf_causes(&self) -> (bool, bool) {
         (self.request, self.acknowledged)

@@ -8,6 +8,7 @@ use crate::control::Registers;
 use crate::function::{Function, Kind};
 use crate::irq::PF_MESSAGES;
 use crate::nvm::Nvm;
+use crate::office::Office;
 use crate::reading::Reading;
 use crate::regs::{self, QUEUES};
 use crate::{BAR_MMIO, BAR_MSIX, Config, PF_QUEUES};
@@ -62,13 +63,21 @@ fn identity() -> Identity {
 
 /// A physical function fresh from power-up: bus mastering off, link standing if the cable is in.
 pub fn pf(config: &Config) -> Nic {
-    let function = Arc::new(Function::new(
-        Kind::Pf,
-        regs::table(),
-        &QUEUES,
-        PF_QUEUES,
-        config.true_fcs,
-    ));
+    make(config, None)
+}
+
+/// The same, whose registers rule the VFs of an office. There is one for each office at a time.
+pub fn ruling_pf(config: &Config, office: Arc<Office>) -> Nic {
+    make(config, Some(office))
+}
+
+fn make(config: &Config, office: Option<Arc<Office>>) -> Nic {
+    let mut function = Function::new(Kind::Pf, regs::table(), &QUEUES, PF_QUEUES, config.true_fcs);
+    function.vfs = office.as_ref().map_or(0, |office| office.vfs());
+    let function = Arc::new(function);
+    if let Some(office) = &office {
+        office.occupy(&function);
+    }
     let mut control = Registers {
         function: Arc::clone(&function),
         nvm: match &config.nvm {
@@ -81,7 +90,10 @@ pub fn pf(config: &Config) -> Nic {
         negotiation: u64::try_from(config.negotiation.as_nanos()).unwrap_or(u64::MAX / 2),
         phy_was_reset: true,
         may_master: false,
+        office,
+        rules_changed: false,
     };
     control.power_up();
+    control.reset_ruling();
     crate::nic(identity(), Box::new(control), function)
 }

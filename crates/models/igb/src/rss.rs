@@ -4,6 +4,7 @@ use frame::Frame;
 use regs::File;
 use wire::{Fragment, L3Kind, L4Kind, Layers};
 
+use crate::office::pools;
 use crate::regs as r;
 use crate::rules::bits::rfctl;
 
@@ -119,11 +120,22 @@ pub(crate) fn plain(headers: &Headers, rfctl: u32) -> Class {
     }
 }
 
-/// As a PF's registers say. `last` is the hash computed last.
-pub(crate) fn classify(file: &File, rfctl: u32, headers: &Headers, last: &mut Hashed) -> Class {
+/// As a PF's registers say. `pools` is the first pool of one that has pools, `last` the hash computed
+/// last.
+pub(crate) fn classify(
+    file: &File,
+    rfctl: u32,
+    headers: &Headers,
+    pools: Option<u32>,
+    last: &mut Hashed,
+) -> Class {
     let mrqc = file.get(r::MRQC);
     let mut class = plain(headers, rfctl);
-    class.queue = mrqc >> 3 & 7;
+    let pool = pools.map(|first| {
+        let dst = headers.bytes().first_chunk().copied().unwrap_or_default();
+        pools::own_pool(file, first, dst)
+    });
+    class.queue = pool.unwrap_or(mrqc >> 3 & 7);
     let Some(layers) = headers.layers else {
         return class;
     };
@@ -134,13 +146,17 @@ pub(crate) fn classify(file: &File, rfctl: u32, headers: &Headers, last: &mut Ha
             return class;
         }
     }
-    if mrqc & 7 == mrqc::RSS
-        && let Some(input) = Input::of(mrqc, headers.bytes(), &layers)
-    {
+    let spread = match pool {
+        Some(pool) => pools::spreads(file, pool),
+        None => mrqc & 7 == mrqc::RSS,
+    };
+    if spread && let Some(input) = Input::of(mrqc, headers.bytes(), &layers) {
         class.info |= u16::from(input.kind);
         class.hash = last.hash(file, input);
         let entry = class.hash & 0x7f;
-        class.queue = file.get_at(r::RETA, entry / 4) >> (8 * (entry % 4)) & 0xf;
+        let chosen = file.get_at(r::RETA, entry / 4) >> (8 * (entry % 4)) & 0xf;
+        // A pool has queues n and n + 8.
+        class.queue = pool.map_or(chosen, |pool| pool + 8 * (chosen & 1));
     }
     class
 }
@@ -283,7 +299,7 @@ mod tests {
         batch.push_bytes(bytes);
         batch.end(Offload::NONE);
         let headers = Headers::of(&batch.get(0).expect("there"));
-        classify(file, 0, &headers, &mut Hashed::default())
+        classify(file, 0, &headers, None, &mut Hashed::default())
     }
 
     #[test]

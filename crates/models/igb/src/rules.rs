@@ -2,6 +2,7 @@
 
 use regs::File;
 
+use crate::office::pools::{self, vmolr};
 use crate::regs as r;
 
 /// Bits of the registers of a PF (§8.2, §8.10, §8.11).
@@ -74,6 +75,11 @@ pub(crate) struct Rules {
     pub store_bad: bool,
     /// Tag put into all that is sent, whatever descriptors ask for (VMVIR). A PF has none.
     pub tag: Option<u16>,
+    /// Queues, bit by bit, that drop what finds no descriptor, whatever SRRCTL says (QDE).
+    pub drop: u16,
+    /// The first pool of a PF that has pools beside those of its VFs: what comes has passed their
+    /// filters, at the switch, and is for a queue of a pool.
+    pub pools: Option<u32>,
 }
 
 impl Rules {
@@ -99,10 +105,27 @@ impl Rules {
         pad: true,
         store_bad: false,
         tag: None,
+        drop: 0,
+        pools: None,
     };
 
-    /// Those of a PF.
-    pub(crate) fn of_port(file: &File) -> Rules {
+    /// Those of a PF that rules `vfs` VFs.
+    pub(crate) fn of_pf(file: &File, vfs: u32) -> Rules {
+        let rules = Self::of_port(file);
+        if vfs == 0 || !pools::are_on(file) {
+            return rules;
+        }
+        let vmolr = file.get_at(r::VMOLR, vfs);
+        Rules {
+            max_len: pools::max_frame(file, vfs).into(),
+            strip_crc: vmolr & vmolr::STRCRC != 0,
+            strip_vlan: vmolr & vmolr::STRVLAN != 0,
+            pools: Some(vfs),
+            ..rules
+        }
+    }
+
+    fn of_port(file: &File) -> Rules {
         let (ctrl, rctl, tctl) = (file.get(r::CTRL), file.get(r::RCTL), file.get(r::TCTL));
         let vme = ctrl & bits::CTRL_VME != 0;
         Rules {
@@ -123,6 +146,8 @@ impl Rules {
             pad: tctl & bits::TCTL_PSP != 0,
             store_bad: rctl & bits::rctl::SBP != 0,
             tag: None,
+            drop: file.get(r::QDE) as u16,
+            pools: None,
         }
     }
 

@@ -285,7 +285,10 @@ impl<'a, 'v> Rx<'a, 'v> {
     fn class(&mut self, headers: &Headers) -> Class {
         let rfctl = self.rules.rfctl;
         match &self.function.kind {
-            Kind::Pf => rss::classify(&self.function.file, rfctl, headers, &mut self.hashed),
+            Kind::Pf => {
+                let (file, pools) = (&self.function.file, self.rules.pools);
+                rss::classify(file, rfctl, headers, pools, &mut self.hashed)
+            }
             Kind::Vf(_) => rss::plain(headers, rfctl),
         }
     }
@@ -355,10 +358,11 @@ impl<'a, 'v> Rx<'a, 'v> {
             return None;
         }
         let srrctl = function.file.get_at(ids.srrctl, queue);
-        let Some(shape) = Shape::of(srrctl, self.rules.buffer) else {
+        let Some(mut shape) = Shape::of(srrctl, self.rules.buffer) else {
             count(&counters.rx_bad_type, 1);
             return None;
         };
+        shape.drop |= self.rules.drop >> queue & 1 != 0;
         let Some(ring) = Ring::read_at(&function.file, &ids.rx_ring(), queue) else {
             count(&counters.rx_bad_ring, 1);
             return None;
@@ -462,7 +466,7 @@ impl<'a, 'v> Rx<'a, 'v> {
         if frame.len() < ADDRESS {
             return None;
         }
-        if let Kind::Pf = self.function.kind {
+        if let (Kind::Pf, None) = (&self.function.kind, self.rules.pools) {
             let file = &self.function.file;
             let rctl = file.get(r::RCTL);
             let tag = admitted.tag;

@@ -71,9 +71,15 @@ impl Registers {
         // Nothing fails from here on.
         let mut transmitters: Vec<_> = function.queues.iter().map(|q| q.tx.lock()).collect();
         let receivers: Vec<_> = function.queues.iter().map(|q| q.rx.lock()).collect();
-        function.file.reset();
-        for (found, value) in words {
-            function.file.set_at(found.id, found.element, value);
+        let put = || {
+            function.file.reset();
+            for (found, value) in words {
+                function.file.set_at(found.id, found.element, value);
+            }
+        };
+        match &self.office {
+            Some(office) => office.change(put),
+            None => put(),
         }
         for (live, state) in transmitters.iter_mut().zip(states) {
             **live = state;
@@ -93,6 +99,7 @@ impl Registers {
         function.tx_next.store(*turn, Ordering::Relaxed);
         drop((transmitters, receivers));
         self.update_master();
+        self.load_ruling();
         self.work = Work { tx: true, rx: true };
         Ok(())
     }

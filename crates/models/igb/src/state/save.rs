@@ -25,11 +25,14 @@ impl Registers {
             negotiation: _, // configured
             phy_was_reset,
             may_master,
+            office: _,        // its VFs' mailboxes are in their states
+            rules_changed: _, // whoever loads it carries out all of them
         } = self;
         let Function {
             file,
             ids: _,  // the model's
             kind: _, // a PF
+            vfs: _,  // configured
             queues,
             irq,
             ptp,

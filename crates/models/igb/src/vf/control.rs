@@ -13,7 +13,7 @@ use crate::irq::{Causes, VF_MESSAGES, Way};
 use crate::mailbox::v2p;
 use crate::rules::Rules;
 use crate::stats::Stat;
-use crate::vf::desk::{Desk, Event, Grant};
+use crate::vf::desk::{Desk, Event, Grant, Manner};
 use crate::vf::regs as r;
 use crate::vf::state;
 
@@ -56,6 +56,7 @@ pub(crate) struct VfControl {
     pub(super) work: Work,
     /// What is in force.
     pub(super) granted: Grant,
+    pub(super) manner: Manner,
     /// How far VTFRTIMER is ahead of the clock.
     pub(super) ahead: Nanos,
     /// What had been counted where the statistics registers showed 0.
@@ -69,6 +70,7 @@ impl VfControl {
             desk,
             work: Work::default(),
             granted: Grant::default(),
+            manner: Manner::default(),
             ahead: 0,
             past: [0; STATISTICS.len()],
         }
@@ -160,7 +162,7 @@ impl VfControl {
         let now = env.clock.now();
         let rung = self.desk.mailbox(|mailbox| mailbox.vf_write(value));
         if rung.request {
-            let words = self.desk.mailbox(|mailbox| mailbox.take());
+            let words = self.desk.request();
             self.desk.tell(now, Event::Request(words));
         }
         if rung.acknowledged {
@@ -190,8 +192,9 @@ impl VfControl {
 
     /// Takes from the desk what has changed there.
     pub(super) fn look(&mut self, env: &Env) {
-        let grant = self.desk.grant();
-        if grant != self.granted {
+        let (grant, manner) = self.desk.granted();
+        if (grant, manner) != (self.granted, self.manner) {
+            self.manner = manner;
             self.put_in_force(grant);
             self.space_interrupts(env);
         }
@@ -217,10 +220,14 @@ impl VfControl {
         let function = &self.function;
         if let Kind::Vf(rules) = &function.kind {
             *rules.lock() = Rules {
-                rx_on: grant.enabled,
-                tx_on: grant.enabled,
+                rx_on: grant.enabled && self.manner.receives,
+                tx_on: grant.enabled && self.manner.sends,
                 max_len: usize::from(grant.max_frame),
                 tag: grant.tag,
+                strip_vlan: self.manner.strip_vlan,
+                strip_crc: self.manner.strip_crc,
+                insert_vlan: self.manner.insert_vlan,
+                drop: self.manner.drop,
                 ..Rules::VF
             };
         }

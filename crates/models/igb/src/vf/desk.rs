@@ -23,6 +23,38 @@ pub struct Grant {
     pub interrupt_gap: Nanos,
 }
 
+/// How a VF's queues are to work, beside what is granted: what the registers of a PF can say and no
+/// soft PF does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Manner {
+    /// VFRE.
+    pub receives: bool,
+    /// VFTE.
+    pub sends: bool,
+    /// VMOLR.STRVLAN.
+    pub strip_vlan: bool,
+    /// VMOLR.STRCRC.
+    pub strip_crc: bool,
+    /// It may put in tags (VMVIR).
+    pub insert_vlan: bool,
+    /// Its queues, bit by bit, that drop what finds no descriptor (QDE).
+    pub drop: u16,
+}
+
+impl Default for Manner {
+    /// As Linux's PF driver has it.
+    fn default() -> Manner {
+        Manner {
+            receives: true,
+            sends: true,
+            strip_vlan: true,
+            strip_crc: true,
+            insert_vlan: true,
+            drop: 0,
+        }
+    }
+}
+
 /// What a VF tells its ruler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -53,15 +85,33 @@ pub trait Ruler: Send + Sync {
 #[derive(Default)]
 pub struct Desk {
     mailbox: Mutex<Mailbox>,
-    grant: Mutex<Grant>,
+    grant: Mutex<(Grant, Manner)>,
     ruler: Mutex<Option<Arc<dyn Ruler>>>,
     bell: Mutex<Option<Arc<dyn Wake>>>,
+    /// Its ruler reads MBVFICR: a message stays there until that is cleared.
+    by_registers: bool,
 }
 
 impl Desk {
     /// One that nobody rules yet.
     pub fn new() -> Arc<Desk> {
         Arc::default()
+    }
+
+    /// One whose ruler has registers.
+    pub(crate) fn of_registers() -> Arc<Desk> {
+        Arc::new(Desk {
+            by_registers: true,
+            ..Desk::default()
+        })
+    }
+
+    /// The VF has a message: all of it, copied once.
+    pub(crate) fn request(&self) -> [u32; WORDS] {
+        self.mailbox(|mailbox| match self.by_registers {
+            true => mailbox.words(),
+            false => mailbox.take(),
+        })
     }
 
     /// Names the ruler; `None` lets go of it.
@@ -89,12 +139,27 @@ impl Desk {
 
     /// What is granted.
     pub fn grant(&self) -> Grant {
-        *self.grant.lock()
+        self.grant.lock().0
     }
 
     /// Grants something else.
     pub fn set_grant(&self, grant: Grant) {
-        *self.grant.lock() = grant;
+        self.grant.lock().0 = grant;
+    }
+
+    /// What is granted, and in which manner.
+    pub(crate) fn granted(&self) -> (Grant, Manner) {
+        *self.grant.lock()
+    }
+
+    pub(crate) fn manner(&self) -> Manner {
+        self.grant.lock().1
+    }
+
+    /// As [`Desk::set_grant`]. Whether it is something else than before.
+    pub(crate) fn set_granted(&self, grant: Grant, manner: Manner) -> bool {
+        let old = std::mem::replace(&mut *self.grant.lock(), (grant, manner));
+        old != (grant, manner)
     }
 
     pub(crate) fn tell(&self, now: Nanos, event: Event) {

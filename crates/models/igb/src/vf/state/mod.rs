@@ -80,6 +80,7 @@ impl VfControl {
             desk,
             work: _, // whoever loads it looks at everything
             granted,
+            manner: _, // its ruler's
             ahead,
             past: _, // with the counters
         } = self;
@@ -87,6 +88,7 @@ impl VfControl {
             file,
             ids: _,  // the model's
             kind: _, // its rules follow from what is granted
+            vfs: _,  // a PF's
             queues,
             irq,
             ptp: _,        // a PF's

@@ -1,0 +1,311 @@
+//! Where a PF rules its VFs by registers (datasheet §7.10.2, §8.14): the desks of all of them, and
+//! what follows for the on-chip switch.
+//!
+//! Registers are written by the PF's thread, VFs are reset and write to their mailboxes in theirs.
+//! What both change, VFRE and VFTE, is changed under the lock of the books, and so is what follows:
+//! the switch hears of every change, and in order.
+
+pub(crate) mod pools;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use frame::Wake;
+use model::Nanos;
+use parking_lot::Mutex;
+
+use crate::bits::ctrl_ext;
+use crate::function::Function;
+use crate::regs as r;
+use crate::vf::desk::{Desk, Event, Grant, Ruler};
+pub use pools::{Pool, Wanted};
+
+/// Most VFs of the chip: the eighth pool is the PF's.
+pub const MAX_VFS: u32 = pools::POOLS - 1;
+
+/// MBVFICR: messages, and behind them that some were read.
+const READ_SHIFT: u32 = 16;
+
+/// Whose a pool is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Owner {
+    /// The PF's: all that no VF has.
+    Pf,
+    /// A VF's.
+    Vf(u32),
+}
+
+/// Who carries out what the registers say, at the switch between the functions.
+pub trait Enforcer: Send + Sync {
+    /// From now on this holds for a pool. Called in order, with a lock held: it calls nothing of the
+    /// model.
+    fn enforce(&self, owner: Owner, pool: &Pool);
+}
+
+/// What has happened to VFs since a PF looked last, by their bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct News {
+    pub mail: u32,
+    pub resets: u32,
+    pub spoofed: u32,
+}
+
+/// What holds now.
+struct Books {
+    pf: Weak<Function>,
+    own: Pool,
+    vfs: Vec<Pool>,
+}
+
+/// The desks of a chip's VFs, and the PF whose registers rule them; without one they are silent.
+pub struct Office {
+    desks: Vec<Arc<Desk>>,
+    enforcer: Arc<dyn Enforcer>,
+    books: Mutex<Books>,
+    bell: Mutex<Option<Arc<dyn Wake>>>,
+    mail: AtomicU32,
+    resets: AtomicU32,
+    spoofed: AtomicU32,
+    messages: AtomicU64,
+    restarts: AtomicU64,
+    fouls: AtomicU64,
+}
+
+/// A VF's word to its PF.
+struct Ear {
+    office: Weak<Office>,
+    vf: u32,
+}
+
+impl Ruler for Ear {
+    fn happened(&self, _now: Nanos, event: Event) {
+        let Some(office) = self.office.upgrade() else {
+            return;
+        };
+        let bit = 1 << self.vf;
+        match event {
+            Event::Reset => office.vf_reset(self.vf),
+            Event::Request(_) | Event::Acknowledged => {
+                office.messages.fetch_add(1, Ordering::Relaxed);
+                office.mail.fetch_or(bit, Ordering::AcqRel);
+            }
+            Event::Loaded(_) => office.vf_loaded(self.vf),
+            Event::Freed => return,
+        }
+        office.ring();
+    }
+}
+
+impl Office {
+    /// One for `vfs` VFs, at most [`MAX_VFS`].
+    pub fn new(vfs: u32, enforcer: Arc<dyn Enforcer>) -> Arc<Office> {
+        let vfs = vfs.min(MAX_VFS);
+        Arc::new_cyclic(|office| {
+            let desk = |vf| {
+                let desk = Desk::of_registers();
+                desk.rule(Some(Arc::new(Ear {
+                    office: Weak::clone(office),
+                    vf,
+                })));
+                desk.mailbox(|mailbox| mailbox.set_pf_reset(true));
+                desk
+            };
+            Office {
+                desks: (0..vfs).map(desk).collect(),
+                enforcer,
+                books: Mutex::new(Books {
+                    pf: Weak::new(),
+                    own: Pool::default(),
+                    vfs: vec![Pool::default(); vfs as usize],
+                }),
+                bell: Mutex::default(),
+                mail: AtomicU32::new(0),
+                resets: AtomicU32::new(0),
+                spoofed: AtomicU32::new(0),
+                messages: AtomicU64::new(0),
+                restarts: AtomicU64::new(0),
+                fouls: AtomicU64::new(0),
+            }
+        })
+    }
+
+    /// The desk of a VF, if there is such a one.
+    pub fn desk(&self, vf: u32) -> Option<&Arc<Desk>> {
+        self.desks.get(vf as usize)
+    }
+
+    /// Names who has the PF look at what its VFs did ([`model::Control::attend`]).
+    pub fn set_bell(&self, bell: Option<Arc<dyn Wake>>) {
+        *self.bell.lock() = bell;
+    }
+
+    /// The switch has refused frames of a VF: not from its address, or not of its VLANs.
+    pub fn spoofed(&self, vf: u32, frames: u64) {
+        if self.desk(vf).is_some() && frames > 0 {
+            self.fouls.fetch_add(frames, Ordering::Relaxed);
+            self.spoofed.fetch_or(1 << vf, Ordering::AcqRel);
+            self.ring();
+        }
+    }
+
+    /// The PF is taken away: its VFs are silent until another comes.
+    pub fn vacate(&self) {
+        self.books.lock().pf = Weak::new();
+        self.pf_reset();
+        self.carry_out();
+    }
+
+    /// Brings in the PF.
+    pub(crate) fn occupy(&self, pf: &Arc<Function>) {
+        self.books.lock().pf = Arc::downgrade(pf);
+    }
+
+    pub(crate) fn vfs(&self) -> u32 {
+        self.desks.len() as u32
+    }
+
+    fn ring(&self) {
+        let bell = self.bell.lock().clone();
+        if let Some(bell) = bell {
+            bell.wake();
+        }
+    }
+
+    /// What the PF has not been told of.
+    pub(crate) fn take_news(&self) -> News {
+        News {
+            mail: self.mail.swap(0, Ordering::AcqRel),
+            resets: self.resets.swap(0, Ordering::AcqRel),
+            spoofed: self.spoofed.swap(0, Ordering::AcqRel),
+        }
+    }
+
+    /// Changes a register that VFs' resets change too.
+    pub(crate) fn change(&self, does: impl FnOnce()) {
+        let _books = self.books.lock();
+        does();
+    }
+
+    /// Has what the registers say come true. Costs nothing where nothing has changed.
+    pub(crate) fn carry_out(&self) {
+        self.carry_out_in(&mut self.books.lock());
+    }
+
+    fn carry_out_in(&self, books: &mut Books) {
+        let pf = books.pf.upgrade();
+        let tell = |owner, known: &mut Pool, pool: Pool| {
+            if *known != pool {
+                self.enforcer.enforce(owner, &pool);
+                *known = pool;
+            }
+        };
+        let own = pf.as_ref().map(|pf| pools::of_pf(&pf.file, self.vfs()));
+        tell(Owner::Pf, &mut books.own, own.unwrap_or_default());
+        for (vf, (desk, known)) in (0..).zip(self.desks.iter().zip(&mut books.vfs)) {
+            let (mut grant, mut manner) = (Grant::default(), desk.manner());
+            let mut pool = Pool::default();
+            if let Some(pf) = &pf {
+                let file = &pf.file;
+                pool = pools::of_vf(file, vf);
+                manner = pools::manner(file, vf, &pool);
+                grant = Grant {
+                    enabled: pool.receives || pool.sends,
+                    link: pf.link_up.load(Ordering::Acquire),
+                    max_frame: pools::max_frame(file, vf),
+                    tag: pools::tag(file, vf),
+                    interrupt_gap: 0,
+                };
+            }
+            tell(Owner::Vf(vf), known, pool);
+            if desk.set_granted(grant, manner) {
+                desk.ring();
+            }
+        }
+    }
+
+    /// VTCTRL.RST of a VF, or its bus: what was allowed to it is not any more (§4.6.11.2).
+    fn vf_reset(&self, vf: u32) {
+        self.restarts.fetch_add(1, Ordering::Relaxed);
+        let mut books = self.books.lock();
+        if let Some(pf) = books.pf.upgrade() {
+            for id in [r::VFRE, r::VFTE] {
+                pf.file.set(id, pf.file.get(id) & !(1 << vf));
+            }
+        }
+        self.carry_out_in(&mut books);
+        drop(books);
+        self.resets.fetch_or(1 << vf, Ordering::AcqRel);
+    }
+
+    /// A VF goes on with a mailbox from elsewhere, of which its PF may not have heard.
+    fn vf_loaded(&self, vf: u32) {
+        let pf = self.books.lock().pf.upgrade();
+        let ready = pf.is_some_and(|pf| pf.file.get(r::CTRL_EXT) & ctrl_ext::PFRSTD != 0);
+        let Some(desk) = self.desk(vf) else { return };
+        let (mail, reset) = desk.mailbox(|mailbox| {
+            mailbox.set_pf_reset(!ready);
+            let (request, read) = mailbox.pf_causes();
+            (request || read, mailbox.pf_reset_seen())
+        });
+        self.mail.fetch_or(u32::from(mail) << vf, Ordering::AcqRel);
+        self.resets
+            .fetch_or(u32::from(reset) << vf, Ordering::AcqRel);
+    }
+
+    /// The PF is in reset: its VFs see RSTI, and what they said is forgotten.
+    pub(crate) fn pf_reset(&self) {
+        for desk in &self.desks {
+            desk.mailbox(|mailbox| mailbox.pf_restart());
+            desk.ring();
+        }
+        self.take_news();
+    }
+
+    /// CTRL_EXT.PFRSTD, or a PF that goes on: its VFs see RSTD, if they saw RSTI.
+    pub(crate) fn pf_ready(&self, ready: bool) {
+        for desk in &self.desks {
+            desk.mailbox(|mailbox| mailbox.set_pf_reset(!ready));
+            desk.ring();
+        }
+    }
+
+    /// MBVFICR.
+    pub(crate) fn causes(&self) -> u32 {
+        (0..).zip(&self.desks).fold(0, |bits, (vf, desk)| {
+            let (request, read) = desk.mailbox(|mailbox| mailbox.pf_causes());
+            bits | (u32::from(request) | u32::from(read) << READ_SHIFT) << vf
+        })
+    }
+
+    /// MBVFICR is written: ones clear.
+    pub(crate) fn clear_causes(&self, bits: u32) {
+        for (vf, desk) in (0..).zip(&self.desks) {
+            let bit = |shift: u32| bits >> (shift + vf) & 1 != 0;
+            desk.mailbox(|mailbox| mailbox.pf_clear(bit(0), bit(READ_SHIFT)));
+        }
+    }
+
+    /// VFLRE.
+    pub(crate) fn were_reset(&self) -> u32 {
+        (0..).zip(&self.desks).fold(0, |bits, (vf, desk)| {
+            bits | u32::from(desk.mailbox(|mailbox| mailbox.pf_reset_seen())) << vf
+        })
+    }
+
+    /// VFLRE is written: ones clear.
+    pub(crate) fn clear_resets(&self, bits: u32) {
+        for (vf, desk) in (0..).zip(&self.desks) {
+            if bits >> vf & 1 != 0 {
+                desk.mailbox(|mailbox| mailbox.pf_clear_reset());
+            }
+        }
+    }
+
+    /// Counters, for people.
+    pub(crate) fn visit(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        visit("vf_messages", of(&self.messages));
+        visit("vf_resets", of(&self.restarts));
+        visit("vf_spoofed", of(&self.fouls));
+    }
+}

@@ -1,0 +1,283 @@
+//! What the registers of a PF say of each pool (datasheet §7.10.3, §8.14): who gets which frames, and
+//! who may send what.
+
+use std::ops::Range;
+
+use regs::File;
+
+use crate::bits::{ctrl_ext, rctl as receiver};
+use crate::filter::ADDRESSES;
+use crate::regs as r;
+use crate::rules::bits::{TCTL_EN, rctl};
+use crate::vf::desk::Manner;
+
+/// Pools of the chip. VF n has pool n; what is left is the PF's.
+pub(crate) const POOLS: u32 = 8;
+
+/// Bits of MRQC (§8.10.21): how queues are found.
+mod mrqc {
+    pub const MODE: u32 = 7;
+    /// By pools.
+    pub const POOLS: u32 = 3;
+    /// By pools, and by RSS within them.
+    pub const POOLS_RSS: u32 = 5;
+}
+
+/// Bits of VT_CTL.
+mod vt_ctl {
+    pub const DEFAULT_SHIFT: u32 = 7;
+    pub const IGNORE_MAC: u32 = 1 << 28;
+    pub const NO_DEFAULT: u32 = 1 << 29;
+    pub const REPLICATE: u32 = 1 << 30;
+}
+
+/// Bits of VMOLR.
+pub(crate) mod vmolr {
+    pub const RLPML: u32 = 0x3fff;
+    pub const LPE: u32 = 1 << 16;
+    pub const RSSE: u32 = 1 << 17;
+    pub const AUPE: u32 = 1 << 24;
+    pub const ROMPE: u32 = 1 << 25;
+    pub const ROPE: u32 = 1 << 26;
+    pub const BAM: u32 = 1 << 27;
+    pub const MPME: u32 = 1 << 28;
+    pub const STRVLAN: u32 = 1 << 30;
+    pub const STRCRC: u32 = 1 << 31;
+}
+
+/// Bits of VLVF.
+mod vlvf {
+    pub const ID: u32 = 0xfff;
+    pub const POOLS_SHIFT: u32 = 12;
+    pub const ON: u32 = 1 << 31;
+}
+
+/// RAH: the valid bit, what is compared (0: the destination), and the pools.
+const AV: u32 = 1 << 31;
+const SELECT: u32 = 3 << 16;
+const RAH_POOLS_SHIFT: u32 = 18;
+/// DTXSWC: addresses are checked (8 bits), VLANs are (8 bits), frames of a pool reach others.
+const CHECK_VLAN_SHIFT: u32 = 8;
+const LOOPBACK: u32 = 1 << 31;
+/// VMVIR.VLANA.
+const ACTION_SHIFT: u32 = 30;
+const ALWAYS: u32 = 1;
+const NEVER: u32 = 2;
+/// Longest frame without VMOLR.LPE, FCS included, tag not.
+const STANDARD: u16 = 1518;
+const LONGEST: u16 = 9728;
+
+/// Which of many addresses a pool gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Wanted {
+    /// None.
+    #[default]
+    None,
+    /// Those whose bit is set in a table of 4096.
+    Hashes {
+        /// Which 12 bits of the address are its place in the table (RCTL.MO).
+        offset: u8,
+        /// The table: MTA or UTA.
+        table: Box<[u32; 128]>,
+    },
+    /// All.
+    All,
+}
+
+/// What the registers say of a pool, or of the PF's pools together. By default of one that neither
+/// sends nor receives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pool {
+    /// VFRE, RCTL.RXEN.
+    pub receives: bool,
+    /// VFTE, TCTL.EN.
+    pub sends: bool,
+    /// Its addresses (RAL, RAH).
+    pub macs: Vec<[u8; 6]>,
+    /// VMOLR.BAM.
+    pub broadcast: bool,
+    /// VMOLR.MPME; VMOLR.ROMPE with the MTA.
+    pub groups: Wanted,
+    /// VMOLR.ROPE with the UTA.
+    pub stations: Wanted,
+    /// Its VLANs (VLVF). `None`: VLANs are not filtered (RCTL.VFE).
+    pub vlans: Option<Vec<u16>>,
+    /// VMOLR.AUPE.
+    pub untagged: bool,
+    /// DTXSWC, MAC anti-spoofing.
+    pub check_mac: bool,
+    /// DTXSWC, VLAN anti-spoofing.
+    pub check_vlan: bool,
+    /// The VLAN of all that it sends (VMVIR).
+    pub tag: Option<u16>,
+    /// What it sends reaches the wire alone (DTXSWC, loopback off).
+    pub outward: bool,
+    /// It gets what is for nobody (VT_CTL).
+    pub default: bool,
+}
+
+/// Whether there are pools at all (MRQC).
+pub(crate) fn are_on(file: &File) -> bool {
+    matches!(
+        file.get(r::MRQC) & mrqc::MODE,
+        mrqc::POOLS | mrqc::POOLS_RSS
+    )
+}
+
+/// Whether the frames of a PF's pool are spread over its two queues.
+pub(crate) fn spreads(file: &File, pool: u32) -> bool {
+    file.get(r::MRQC) & mrqc::MODE == mrqc::POOLS_RSS
+        && file.get_at(r::VMOLR, pool) & vmolr::RSSE != 0
+}
+
+/// The pool of the PF, whose first is `first`, that a frame it got was for.
+pub(crate) fn own_pool(file: &File, first: u32, dst: [u8; 6]) -> u32 {
+    let found = addresses(file).filter(|(mac, _)| *mac == dst);
+    let found = found.map(|(_, pools)| pools >> first << first);
+    let pools = found.fold(0, |all, pools| all | pools);
+    if pools != 0 {
+        return pools.trailing_zeros();
+    }
+    default(file).filter(|pool| *pool >= first).unwrap_or(first)
+}
+
+/// Longest frame of a pool, FCS included, tag not.
+pub(crate) fn max_frame(file: &File, pool: u32) -> u16 {
+    let vmolr = file.get_at(r::VMOLR, pool);
+    if vmolr & vmolr::LPE != 0 {
+        ((vmolr & vmolr::RLPML) as u16).min(LONGEST)
+    } else {
+        STANDARD
+    }
+}
+
+/// The tag that a VF's frames get, whatever its driver says (VMVIR): the TCI.
+pub(crate) fn tag(file: &File, vf: u32) -> Option<u16> {
+    let vmvir = file.get_at(r::VMVIR, vf);
+    (vmvir >> ACTION_SHIFT == ALWAYS).then_some(vmvir as u16)
+}
+
+/// How a VF's queues are to work.
+pub(crate) fn manner(file: &File, vf: u32, pool: &Pool) -> Manner {
+    let vmolr = file.get_at(r::VMOLR, vf);
+    let drop = file.get(r::QDE);
+    let bit = |queue: u32| (drop >> queue & 1) as u16;
+    Manner {
+        receives: pool.receives,
+        sends: pool.sends,
+        strip_vlan: vmolr & vmolr::STRVLAN != 0,
+        strip_crc: vmolr & vmolr::STRCRC != 0,
+        insert_vlan: file.get_at(r::VMVIR, vf) >> ACTION_SHIFT != NEVER,
+        drop: bit(vf) | bit(vf + POOLS) << 1,
+    }
+}
+
+/// The pools of `vfs` VFs: silent until the PF is ready for them.
+pub(crate) fn of_vf(file: &File, vf: u32) -> Pool {
+    let ready = file.get(r::CTRL_EXT) & ctrl_ext::PFRSTD != 0;
+    if !are_on(file) || !ready {
+        return Pool::default();
+    }
+    let tag = tag(file, vf).map(|tci| tci & 0xfff);
+    Pool {
+        tag,
+        ..of(file, vf..vf + 1)
+    }
+}
+
+/// The pools of the PF, the first behind those of its VFs, as one. Without pools all that the wire
+/// brings, for its own filters to look at.
+pub(crate) fn of_pf(file: &File, vfs: u32) -> Pool {
+    if are_on(file) {
+        return of(file, vfs..POOLS);
+    }
+    Pool {
+        receives: true,
+        sends: true,
+        broadcast: true,
+        groups: Wanted::All,
+        stations: Wanted::All,
+        outward: true,
+        ..Pool::default()
+    }
+}
+
+fn default(file: &File) -> Option<u32> {
+    let vt_ctl = file.get(r::VT_CTL);
+    (vt_ctl & vt_ctl::NO_DEFAULT == 0).then_some(vt_ctl >> vt_ctl::DEFAULT_SHIFT & 7)
+}
+
+/// Valid entries of the address filter, each with its pools.
+fn addresses(file: &File) -> impl Iterator<Item = ([u8; 6], u32)> {
+    let entries = ADDRESSES.iter().flat_map(move |(ral, rah)| {
+        let count = file.table().register(*ral).count;
+        (0..count).map(move |i| (file.get_at(*ral, i), file.get_at(*rah, i)))
+    });
+    let valid = entries.filter(|(_, high)| high & (AV | SELECT) == AV);
+    valid.map(|(low, high)| {
+        let ([a, b, c, d], [e, f, ..]) = (low.to_le_bytes(), high.to_le_bytes());
+        ([a, b, c, d, e, f], high >> RAH_POOLS_SHIFT & 0xff)
+    })
+}
+
+fn of(file: &File, pools: Range<u32>) -> Pool {
+    let first = pools.start;
+    let mask = (1u32 << pools.end) - (1 << first);
+    let (rctl, vt_ctl, switch) = (file.get(r::RCTL), file.get(r::VT_CTL), file.get(r::DTXSWC));
+    let vmolr = pools.fold(0, |all, pool| all | file.get_at(r::VMOLR, pool));
+    let default = default(file).is_some_and(|pool| mask >> pool & 1 != 0);
+    // Without replication a frame for many is for the default pool, one for several for the first.
+    let replicates = vt_ctl & vt_ctl::REPLICATE != 0;
+    let many = replicates || default;
+    let chosen = |pools: u32| match replicates {
+        true => pools,
+        false => pools & pools.wrapping_neg(),
+    };
+    let ignores = vt_ctl & vt_ctl::IGNORE_MAC != 0;
+    let hashes = |id| Wanted::Hashes {
+        offset: (rctl >> rctl::MO_SHIFT & 3) as u8,
+        table: Box::new(std::array::from_fn(|i| file.get_at(id, i as u32))),
+    };
+    Pool {
+        receives: file.get(r::VFRE) & mask != 0 && rctl & receiver::EN != 0,
+        sends: file.get(r::VFTE) & mask != 0 && file.get(r::TCTL) & TCTL_EN != 0,
+        macs: addresses(file)
+            .filter(|(_, pools)| chosen(*pools) & mask != 0)
+            .map(|(mac, _)| mac)
+            .collect(),
+        broadcast: many && (ignores || vmolr & vmolr::BAM != 0),
+        groups: if !many {
+            Wanted::None
+        } else if ignores || vmolr & vmolr::MPME != 0 {
+            Wanted::All
+        } else if vmolr & vmolr::ROMPE != 0 {
+            hashes(r::MTA)
+        } else {
+            Wanted::None
+        },
+        stations: if !many {
+            Wanted::None
+        } else if ignores {
+            Wanted::All
+        } else if vmolr & vmolr::ROPE != 0 {
+            hashes(r::UTA)
+        } else {
+            Wanted::None
+        },
+        vlans: (rctl & rctl::VFE != 0).then(|| {
+            let entries =
+                (0..file.table().register(r::VLVF).count).map(|i| file.get_at(r::VLVF, i));
+            let ours = entries
+                .filter(|entry| entry & vlvf::ON != 0 && entry >> vlvf::POOLS_SHIFT & mask != 0);
+            // VLAN 0 is none: whether frames without one come is AUPE's.
+            let ids = ours.map(|entry| (entry & vlvf::ID) as u16);
+            ids.filter(|id| *id != 0).collect()
+        }),
+        untagged: vmolr & vmolr::AUPE != 0,
+        check_mac: switch >> first & 1 != 0,
+        check_vlan: switch >> (CHECK_VLAN_SHIFT + first) & 1 != 0,
+        tag: None,
+        outward: switch & LOOPBACK == 0,
+        default,
+    }
+}

@@ -1,0 +1,165 @@
+//! The registers by which a PF rules VFs (§8.14), where it has an [`Office`](crate::Office) for it.
+
+use model::Env;
+use regs::Id;
+
+use crate::bits::ctrl_ext;
+use crate::control::Registers;
+use crate::irq::{Causes, cause};
+use crate::mailbox::{WORDS, p2v};
+use crate::regs as r;
+
+/// What the rules of VFs follow from.
+const RULES: [Id; 18] = [
+    r::CTRL_EXT,
+    r::RCTL,
+    r::TCTL,
+    r::MRQC,
+    r::VT_CTL,
+    r::VFRE,
+    r::VFTE,
+    r::QDE,
+    r::DTXSWC,
+    r::VMVIR,
+    r::VMOLR,
+    r::VLVF,
+    r::UTA,
+    r::MTA,
+    r::RAL,
+    r::RAH,
+    r::RAL2,
+    r::RAH2,
+];
+
+impl Registers {
+    /// Reads a register that is about VFs. Whatever is read, what was written before it holds.
+    pub(crate) fn read_ruling(&mut self, id: Id, element: u32) -> Option<u32> {
+        self.carry_out();
+        if id == r::WVBR {
+            let file = &self.function.file;
+            let value = file.get(id);
+            file.set(id, 0);
+            return Some(value);
+        }
+        self.peek_ruling(id, element)
+    }
+
+    /// The same without side effects.
+    pub(crate) fn peek_ruling(&self, id: Id, element: u32) -> Option<u32> {
+        let office = self.office.as_ref()?;
+        Some(match id {
+            r::VMBMEM => {
+                let desk = office.desk(element / WORDS as u32)?;
+                desk.mailbox(|mailbox| mailbox.word(element % WORDS as u32))
+            }
+            r::P2VMAILBOX => office.desk(element)?.mailbox(|mailbox| mailbox.pf_read()),
+            r::MBVFICR => office.causes(),
+            r::VFLRE => office.were_reset(),
+            _ => return None,
+        })
+    }
+
+    /// Writes a register that is about VFs. `false`: it is kept as others are.
+    pub(crate) fn write_ruling(&mut self, id: Id, element: u32, value: u32) -> bool {
+        let Some(office) = &self.office else {
+            return false;
+        };
+        self.rules_changed |= RULES.contains(&id);
+        match id {
+            r::VMBMEM => {
+                let Some(desk) = office.desk(element / WORDS as u32) else {
+                    return false;
+                };
+                desk.mailbox(|mailbox| mailbox.set_word(element % WORDS as u32, value));
+            }
+            r::P2VMAILBOX => {
+                // Whoever hears of it acts upon what was granted before.
+                if std::mem::take(&mut self.rules_changed) {
+                    office.carry_out();
+                }
+                let Some(desk) = office.desk(element) else {
+                    return false;
+                };
+                desk.mailbox(|mailbox| mailbox.pf_write(value));
+                if value & (p2v::STS | p2v::ACK) != 0 {
+                    desk.ring();
+                }
+            }
+            r::MBVFICR => office.clear_causes(value),
+            r::VFLRE => office.clear_resets(value),
+            r::VFRE | r::VFTE => {
+                let file = &self.function.file;
+                office.change(|| {
+                    file.write(id, 0, value);
+                });
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// CTRL_EXT was written.
+    pub(crate) fn pf_reset_done(&mut self, value: u32) {
+        if value & ctrl_ext::PFRSTD != 0
+            && let Some(office) = &self.office
+        {
+            // The rules first: who sees RSTD goes on.
+            self.rules_changed = false;
+            office.carry_out();
+            office.pf_ready(true);
+        }
+    }
+
+    /// CTRL.RST, and what resets more.
+    pub(crate) fn reset_ruling(&mut self) {
+        if let Some(office) = &self.office {
+            self.rules_changed = false;
+            office.pf_reset();
+            office.carry_out();
+        }
+    }
+
+    /// Goes on with registers from elsewhere.
+    pub(crate) fn load_ruling(&mut self) {
+        if let Some(office) = &self.office {
+            let ready = self.function.file.get(r::CTRL_EXT) & ctrl_ext::PFRSTD != 0;
+            self.rules_changed = false;
+            office.carry_out();
+            office.pf_ready(ready);
+        }
+    }
+
+    /// Has what was written come true.
+    pub(crate) fn carry_out(&mut self) {
+        if std::mem::take(&mut self.rules_changed)
+            && let Some(office) = &self.office
+        {
+            office.carry_out();
+        }
+    }
+
+    /// What VFs have done is told: a message or a reset by VMMB, frames that were not theirs by
+    /// DOUTSYNC and WVBR (as the chip tells, and driver `igb_check_wvbr` asks).
+    pub(crate) fn hear(&mut self, env: &Env) {
+        let Some(office) = &self.office else {
+            return;
+        };
+        let news = office.take_news();
+        let file = &self.function.file;
+        let mut other = 0;
+        if news.mail & file.get(r::MBVFIMR) != 0 || news.resets != 0 {
+            other |= cause::VMMB;
+        }
+        if news.spoofed != 0 {
+            file.set(r::WVBR, file.get(r::WVBR) | news.spoofed);
+            other |= cause::DOUTSYNC;
+        }
+        if other != 0 {
+            let causes = Causes {
+                other,
+                ..Causes::default()
+            };
+            self.function.irq.lock().raise(env, causes);
+        }
+    }
+}

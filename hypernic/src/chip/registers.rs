@@ -1,0 +1,191 @@
+//! The VFs of a chip whose PF is a guest's: what its registers say, carried out at the on-chip switch.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use ::wire::MacAddr;
+use frame::{Batch, Caps, Sink, Wake};
+use igb::{Desk, Enforcer, Office, Owner};
+use parking_lot::Mutex;
+use vale::{HashSet12, Pool, Switch, SwitchPort, VlanSet, Wanted};
+
+type SetLink = Box<dyn Fn(bool) + Send + Sync>;
+
+/// The offices of a chip, and what stands between them and the switch.
+pub(crate) struct Registers {
+    office: Arc<Office>,
+    bailiff: Arc<Bailiff>,
+    /// The PF's cable, while there is a PF, and whether it is in.
+    cable: Mutex<(Option<SetLink>, bool)>,
+}
+
+/// Carries out at the switch what registers say of functions.
+struct Bailiff {
+    switch: Switch,
+    /// What each function's port is called, once it has one, and what holds for it.
+    known: Mutex<BTreeMap<Owner, (Option<String>, Pool)>>,
+}
+
+impl Enforcer for Bailiff {
+    fn enforce(&self, owner: Owner, pool: &igb::Pool) {
+        let mut known = self.known.lock();
+        let (name, holds) = known.entry(owner).or_default();
+        *holds = translated(pool);
+        if let Some(name) = name {
+            self.switch.set_pool(name, holds.clone());
+        }
+    }
+}
+
+impl Bailiff {
+    fn joined(&self, owner: Owner, port: Option<&str>) {
+        let mut known = self.known.lock();
+        let (name, holds) = known.entry(owner).or_default();
+        *name = port.map(str::to_owned);
+        if let Some(name) = name {
+            self.switch.set_pool(name, holds.clone());
+        }
+    }
+}
+
+impl Registers {
+    /// For `vfs` VFs.
+    pub(super) fn new(vfs: u32, switch: Switch) -> Arc<Registers> {
+        let bailiff = Arc::new(Bailiff {
+            switch,
+            known: Mutex::default(),
+        });
+        Arc::new(Registers {
+            office: Office::new(vfs, Arc::clone(&bailiff) as Arc<dyn Enforcer>),
+            bailiff,
+            cable: Mutex::new((None, true)),
+        })
+    }
+
+    /// What the PF is made with.
+    pub(super) fn office(&self) -> &Arc<Office> {
+        &self.office
+    }
+
+    /// The desk of a VF.
+    pub(super) fn seat(&self, vf: u32) -> Option<Arc<Desk>> {
+        self.office.desk(vf).cloned()
+    }
+
+    /// A function has its port at the switch. Returns where what it sends goes.
+    pub(super) fn joined(&self, owner: Owner, port: Arc<SwitchPort>) -> Arc<dyn Sink> {
+        self.bailiff.joined(owner, Some(port.name()));
+        match owner {
+            Owner::Pf => port,
+            Owner::Vf(vf) => Arc::new(Watched {
+                seen: AtomicU64::new(port.fouls()),
+                port,
+                office: Arc::downgrade(&self.office),
+                vf,
+            }),
+        }
+    }
+
+    /// A function is taken away.
+    pub(super) fn remove(&self, owner: Owner) {
+        self.bailiff.joined(owner, None);
+        match owner {
+            Owner::Pf => {
+                self.cable.lock().0 = None;
+                self.office.set_bell(None);
+                self.office.vacate();
+            }
+            Owner::Vf(vf) => {
+                if let Some(desk) = self.office.desk(vf) {
+                    desk.set_bell(None);
+                }
+            }
+        }
+    }
+
+    /// The PF runs: this is its cable, and this has it look at what its VFs did.
+    pub(super) fn started(&self, bell: Arc<dyn Wake>, cable: SetLink) {
+        let mut known = self.cable.lock();
+        cable(known.1);
+        known.0 = Some(cable);
+        drop(known);
+        self.office.set_bell(Some(bell));
+    }
+
+    /// The cable goes in or out.
+    pub(super) fn link(&self, up: bool) {
+        let mut known = self.cable.lock();
+        known.1 = up;
+        if let Some(cable) = &known.0 {
+            cable(up);
+        }
+    }
+}
+
+/// What registers say, in the words of the switch.
+fn translated(pool: &igb::Pool) -> Pool {
+    let wanted = |wanted: &igb::Wanted| match wanted {
+        igb::Wanted::None => Wanted::None,
+        igb::Wanted::All => Wanted::All,
+        igb::Wanted::Hashes { offset, table } => {
+            Wanted::Hashes(HashSet12::of_table(table, *offset))
+        }
+    };
+    let vlans = pool.vlans.as_ref().map(|ids| {
+        let set = match pool.untagged {
+            true => VlanSet::none().with_untagged(),
+            false => VlanSet::none(),
+        };
+        ids.iter().fold(set, |set, id| set.with(*id))
+    });
+    Pool {
+        enabled: pool.receives || pool.sends,
+        deaf: !pool.receives,
+        mute: !pool.sends,
+        macs: pool.macs.iter().map(|mac| MacAddr(*mac)).collect(),
+        broadcast: pool.broadcast,
+        groups: wanted(&pool.groups),
+        stations: wanted(&pool.stations),
+        vlans,
+        check_mac: pool.check_mac,
+        check_vlan: pool.check_vlan,
+        only_vlan: pool.tag,
+        outward: pool.outward,
+        default: pool.default,
+    }
+}
+
+/// The way of a VF into the switch; tells the PF of what is refused there.
+struct Watched {
+    port: Arc<SwitchPort>,
+    office: Weak<Office>,
+    vf: u32,
+    seen: AtomicU64,
+}
+
+impl Sink for Watched {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        let dealt = self.port.deliver(batch, picks);
+        let fouls = self.port.fouls();
+        let seen = self.seen.swap(fouls, Ordering::Relaxed);
+        if fouls != seen
+            && let Some(office) = self.office.upgrade()
+        {
+            office.spoofed(self.vf, fouls.saturating_sub(seen));
+        }
+        dealt
+    }
+
+    fn caps(&self) -> Caps {
+        self.port.caps()
+    }
+
+    fn want_room(&self, waker: &Arc<dyn Wake>) {
+        self.port.want_room(waker);
+    }
+
+    fn give_up(&self, batch: &Batch<'_>, picks: &[u16]) {
+        self.port.give_up(batch, picks);
+    }
+}

@@ -1,0 +1,102 @@
+//! The model of a NIC, as its configuration says.
+
+use std::sync::Arc;
+
+use model::Nic;
+
+use crate::config::NicConfig;
+use crate::nvm::NvmFile;
+use crate::spec::{ModelName, Moderation};
+
+/// A function's place at its chip.
+#[derive(Clone)]
+pub(crate) enum Place {
+    /// A VF's.
+    Desk(Arc<igb::Desk>),
+    /// That of a PF that rules.
+    Office(Arc<igb::Office>),
+}
+
+/// The model, and the file of its EEPROM if it has one.
+pub(crate) fn make(
+    config: &NicConfig,
+    place: Option<&Place>,
+) -> Result<(Nic, Option<NvmFile>), String> {
+    match (config.model, place) {
+        (ModelName::E1000(variant), _) => {
+            let chip = e1000::Config {
+                pause: config.pause,
+                portions: config.portions,
+                csb: config.csb,
+                csb_poll: config.busy_poll,
+                moderation: match config.moderation {
+                    Moderation::Guest => e1000::Moderation::Guest,
+                    Moderation::Adaptive => e1000::Moderation::Adaptive,
+                    Moderation::Fixed(rate) => e1000::Moderation::Fixed(rate),
+                },
+                ..e1000::Config::of(variant, config.mac.0)
+            };
+            with_eeprom(config, |nvm| e1000::new(e1000::Config { nvm, ..chip }))
+        }
+        (ModelName::I82576, Some(Place::Desk(desk))) => {
+            let vf = igb::vf(&igb::Config::new(config.mac.0), Arc::clone(desk));
+            Ok((vf, None))
+        }
+        (ModelName::I82576, place) => {
+            for (given, what) in [
+                (config.csb, "csb"),
+                (config.pause, "pause"),
+                (config.portions, "portions"),
+            ] {
+                if given {
+                    return Err(format!(
+                        "the 82576 has no {what}: leave it out, or choose model = \"e1000\""
+                    ));
+                }
+            }
+            let chip = igb::Config::new(config.mac.0);
+            with_eeprom(config, |nvm| {
+                let chip = igb::Config { nvm, ..chip };
+                match place {
+                    Some(Place::Office(office)) => igb::ruling_pf(&chip, Arc::clone(office)),
+                    _ => igb::pf(&chip),
+                }
+            })
+        }
+    }
+}
+
+/// The model that `make` gives for what the file of its EEPROM holds.
+fn with_eeprom<const LEN: usize>(
+    config: &NicConfig,
+    make: impl FnOnce(Option<[u8; LEN]>) -> Nic,
+) -> Result<(Nic, Option<NvmFile>), String> {
+    let Some(path) = &config.eeprom else {
+        return Ok((make(None), None));
+    };
+    let mut image = None;
+    if let Some(found) = NvmFile::read(path)? {
+        let found = <[u8; LEN]>::try_from(found).map_err(|found| {
+            format!(
+                "the EEPROM file {} has {} bytes and not {LEN}: it is none of this chip's; remove \
+                 it for a new one, or name another",
+                path.display(),
+                found.len(),
+            )
+        })?;
+        if found[..6] != config.mac.0 {
+            let [a, b, c, d, e, f] = [0, 1, 2, 3, 4, 5].map(|i| found[i]);
+            tracing::warn!(
+                nic = %config.name,
+                "the EEPROM file has the address \
+                 {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}, which counts, and not {}",
+                config.mac
+            );
+        }
+        image = Some(found);
+    }
+    let mut nic = make(image);
+    let new = nic.control.take_nvm();
+    let file = NvmFile::start(path, &config.name, new.as_deref())?;
+    Ok((nic, Some(file)))
+}
