@@ -13,6 +13,7 @@
 mod bus;
 pub mod e1000;
 pub mod igb;
+pub mod igbpf;
 pub mod igbvf;
 mod model_bus;
 mod socket_bus;

@@ -289,7 +289,7 @@ impl Pools {
             (Some(_), _) => return Way::Several,
             (None, _) => {
                 let wants = |(_, pool): &(PortId, Arc<Pool>)| {
-                    pool.enabled && !pool.deaf && pool.stations.has(dst) && pool.in_vlan(vlan)
+                    pool.enabled && pool.stations.has(dst) && pool.in_vlan(vlan)
                 };
                 if self.all.iter().any(wants) {
                     return Way::Several;

@@ -392,7 +392,9 @@ fn expected(specs: &[Spec], from: usize, dst: u8, src: u8, vlan: u16) -> Vec<usi
             .filter(|(_, spec)| on(spec) && wants(spec) && !spec.deaf)
             .map(|(at, _)| at + 1),
     );
-    if to.is_empty() && from == 0 && dst < 8 {
+    // What was for somebody who is deaf is nobody else's.
+    let nobody = !specs.iter().any(|spec| on(&spec) && wants(spec));
+    if nobody && from == 0 && dst < 8 {
         // The last one that said so is the default.
         let default = specs.iter().rposition(|spec| spec.enabled && spec.default);
         to.extend(

@@ -262,9 +262,98 @@ fn what_no_chip_can_be_is_refused_where_it_stands() {
             2,
             "physical function is the daemon's",
         ),
+        (
+            "vfs = 3",
+            "vfs = 3\npf = \"nobody\"",
+            5,
+            "`daemon` or `guest`",
+        ),
     ] {
         assert!(CHIP.contains(old), "{old}");
         let text = CHIP.replacen(old, new, 1);
+        let error = HostConfig::parse(Path::new("h.toml"), &text)
+            .expect_err(new)
+            .to_string();
+        assert!(
+            error.starts_with(&format!("h.toml:{line}:")),
+            "{new}: {error}"
+        );
+        assert!(error.contains(words), "{error} lacks {words}");
+    }
+}
+
+const GUEST: &str = r#"[[nic]]
+name = "p0"
+model = "82576"
+pf = "guest"
+vfs = 3
+socket-path = "/run/p0.sock"
+mac = "52:54:00:00:00:0a"
+vf-socket-path = "/run/p0-vf{}.sock"
+port = "null"
+[[nic.vf]]
+index = 1
+socket-path = "/run/other.sock"
+"#;
+
+#[test]
+fn a_guest_may_have_the_physical_function() {
+    let host = HostConfig::parse(Path::new("h.toml"), GUEST).expect("good");
+    let chip = &host.chips[0];
+    assert_eq!((chip.vfs, chip.pf), (3, RuledBy::Guest));
+    let names: Vec<_> = host.nics.iter().map(|nic| nic.name.as_str()).collect();
+    assert_eq!(names, ["p0vf0", "p0vf1", "p0vf2", "p0"]);
+    let own = &host.nics[3];
+    assert_eq!(own.rules.as_deref(), Some("p0"));
+    assert_eq!(own.mac.to_string(), "52:54:00:00:00:0a");
+    assert!(own.vf.is_none() && host.nics[0].rules.is_none());
+    // The daemon's is the same as saying nothing.
+    let text = CHIP.replacen("vfs = 3", "vfs = 3\npf = \"daemon\"", 1);
+    let said = HostConfig::parse(Path::new("h.toml"), &text).expect("good");
+    let usual = HostConfig::parse(Path::new("h.toml"), CHIP).expect("good");
+    assert_eq!(said, usual);
+}
+
+#[test]
+fn what_a_guests_physical_function_contradicts_is_refused_where_it_stands() {
+    for (old, new, line, words) in [
+        ("vfs = 3", "vfs = 8", 5, "at most 7 VFs"),
+        ("vfs = 3\n", "", 2, "needs vfs = N"),
+        (
+            "port =",
+            "port-rate = 10\nport =",
+            9,
+            "port-rate is for VFs",
+        ),
+        (
+            "port =",
+            "mac-lock = true\nport =",
+            2,
+            "mac-lock is for VFs",
+        ),
+        ("socket-path = \"/run/p0.sock\"\n", "", 2, "has no socket"),
+        (
+            "/run/p0.sock",
+            "/run/p0-vf2.sock",
+            6,
+            "already has this socket",
+        ),
+        ("index = 1", "index = 1\nvlan = 7", 11, "vlan is for VFs"),
+        (
+            "index = 1",
+            "index = 1\nmac = \"52:54:00:00:00:0b\"",
+            11,
+            "mac is for VFs",
+        ),
+        (
+            "index = 1",
+            "index = 1\nspoofchk = true",
+            11,
+            "leave out one",
+        ),
+    ] {
+        assert!(GUEST.contains(old), "{old}");
+        let text = GUEST.replacen(old, new, 1);
         let error = HostConfig::parse(Path::new("h.toml"), &text)
             .expect_err(new)
             .to_string();

@@ -391,6 +391,7 @@ registers`; a test\nfails when this page is stale. Sections are those of Intel's
 Everything the table does not name reads 0 and ignores writes.\n\nWhat the registers do not tell: after a reset queue 0 is \
 enabled in both directions (RXDCTL, TXDCTL) and RAL0, RAH0\nhold the address of the NVM; RXPBS, TXPBS, SWPBS, EITR and \
 WUFC keep their values over CTRL.RST; RCTL.LBM and PHY loopback\nsend a frame back to the same NIC; the PHY negotiates \
-with a partner that offers everything but pause.";
+with a partner that offers everything but pause. The registers of VFs (8.14) rule VFs where the PF has some (`pf = \"guest\"`),\nand \
+keep what is written where it has none; P2VMAILBOX, VMBMEM, MBVFICR and VFLRE are then the VFs' mailboxes.";
     regs::render("82576 registers", preface, REGISTERS, ALIASES)
 }

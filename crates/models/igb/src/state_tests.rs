@@ -30,6 +30,8 @@ fn control(guest: &Guest) -> Registers {
         negotiation: 0,
         phy_was_reset: false,
         may_master: true,
+        office: None,
+        rules_changed: false,
     }
 }
 
