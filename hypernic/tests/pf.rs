@@ -83,7 +83,10 @@ struct Driver {
 
 impl Driver {
     fn new(pf: Pf<SocketBus>) -> Driver {
-        let (pf, heard) = (Arc::new(Mutex::new(pf)), Arc::default());
+        let (pf, heard) = (
+            Arc::new(Mutex::new(pf)),
+            Arc::<Mutex<Vec<Heard>>>::default(),
+        );
         let stop = Arc::new(AtomicBool::new(false));
         let thread = std::thread::spawn({
             let (pf, heard, stop) = (Arc::clone(&pf), Arc::clone(&heard), Arc::clone(&stop));
@@ -91,7 +94,7 @@ impl Driver {
                 while !stop.load(SeqCst) {
                     // A device that has gone ends it.
                     let Ok(new) = pf.lock().serve() else { return };
-                    Mutex::lock(&heard).extend(new);
+                    heard.lock().extend(new);
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }
@@ -171,7 +174,10 @@ fn a_guests_driver_rules_its_vfs_by_registers() {
     let driver = lab.pf(3);
     let [mut a, mut b, mut c] = [0, 1, 2].map(|n| lab.vf(n));
     assert_eq!([a.mac(), b.mac(), c.mac()], [0, 1, 2].map(mac));
-    assert!(driver.heard.lock().contains(&Heard::Message(2, 1, true)));
+    let asked = Heard::Message(2, 1, true);
+    until("a reset", || {
+        driver.heard.lock().contains(&asked).then_some(())
+    });
     until("the link", || a.link().expect("status").then_some(()));
     // Between VFs, to and from the PF, to everybody, and out.
     let to_b = frame(mac(1), mac(0), 1);
