@@ -18,9 +18,9 @@ pub(crate) mod cmd {
 
 /// Types of extended transmit descriptors (DTYP).
 const CONTEXT: u8 = 2;
-const DATA: u8 = 3;
+pub(crate) const DATA: u8 = 3;
 /// MAC field of a data descriptor: take the time at which it leaves.
-const STAMP: u8 = 1 << 3;
+pub(crate) const STAMP: u8 = 1 << 3;
 
 /// What a context descriptor says (§7.2.2.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

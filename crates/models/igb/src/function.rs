@@ -135,6 +135,9 @@ pub(crate) struct Function {
     /// Those who found no room.
     pub waiters: Mutex<Vec<Arc<dyn Wake>>>,
     pub true_fcs: bool,
+    /// What asks for nothing goes by the dozen ([`crate::lane`], [`crate::tx_lane`]). Off where a
+    /// test compares.
+    pub lane: bool,
 }
 
 impl Function {
@@ -163,6 +166,7 @@ impl Function {
             tx_next: AtomicU32::new(0),
             waiters: Mutex::default(),
             true_fcs,
+            lane: true,
         }
     }
 

@@ -21,6 +21,9 @@ mod doorbell;
 mod filter;
 mod function;
 mod irq;
+mod lane;
+#[cfg(test)]
+mod lane_tests;
 mod mailbox;
 mod nvm;
 mod office;
@@ -43,6 +46,7 @@ mod stats;
 #[cfg(test)]
 mod testing;
 mod tx;
+mod tx_lane;
 #[cfg(test)]
 mod tx_tests;
 mod vf;

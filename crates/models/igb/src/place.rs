@@ -14,11 +14,11 @@ use crate::rules::bits::{rfctl, rxcsum};
 use crate::rx::{Admitted, Open, Outcome, Rx};
 
 /// Descriptors read at once at least: a cache line of them.
-const LEAST_FETCH: u32 = 4;
+pub(crate) const LEAST_FETCH: u32 = 4;
 
 /// Status and errors beside those that [`verdict`] knows, as the second word of a descriptor has
 /// them. Bits 20 on exist in advanced descriptors only.
-mod status {
+pub(crate) mod status {
     pub const EOP: u32 = 1 << 1;
     pub const VP: u32 = 1 << 3;
     pub const UDPCS: u32 = 1 << 4;
@@ -51,16 +51,16 @@ mod psrtype {
 
 /// What the descriptors of a frame say.
 #[derive(Clone, Copy, Default)]
-struct Report {
+pub(crate) struct Report {
     /// Status and errors, DD and EOP aside.
-    status: u32,
+    pub status: u32,
     /// Types of hash and packet.
-    info: u16,
+    pub info: u16,
     /// Hash, or identification and checksum.
-    value: u32,
+    pub value: u32,
     /// The checksum a legacy descriptor reports.
-    checksum: u16,
-    tag: u16,
+    pub checksum: u16,
+    pub tag: u16,
 }
 
 /// How much goes into the header buffer, and what is said about it.
@@ -200,7 +200,7 @@ impl Rx<'_, '_> {
     }
 
     /// Checksums, types and hash of a frame.
-    fn report(&self, frame: &Frame<'_>, headers: &Headers, class: &Class) -> Report {
+    pub(crate) fn report(&self, frame: &Frame<'_>, headers: &Headers, class: &Class) -> Report {
         let rules = &self.rules;
         let mut report = Report {
             info: class.info,
@@ -423,7 +423,7 @@ impl Rx<'_, '_> {
             self.scratch.first.push(low);
             self.scratch
                 .second
-                .push(word(shape, into_packet, 0, &Report::default()));
+                .push(word(shape.kind, into_packet, 0, &Report::default()));
             index = ring.next(index);
             free -= 1;
         }
@@ -449,7 +449,7 @@ impl Rx<'_, '_> {
         }
         if let Some(last) = self.scratch.second[begun..].last_mut() {
             let n = shape.len_of(*last);
-            *last = word(shape, n, status::EOP, &report);
+            *last = word(shape.kind, n, status::EOP, &report);
         }
         if let Some(open) = &mut self.open {
             open.ring.head = index;
@@ -501,10 +501,10 @@ impl Rx<'_, '_> {
 }
 
 /// The second word of a descriptor whose packet buffer holds `len` bytes.
-fn word(shape: &Shape, len: usize, more: u32, report: &Report) -> u64 {
+pub(crate) fn word(kind: ShapeKind, len: usize, more: u32, report: &Report) -> u64 {
     let status = u32::from(DD) | more | report.status;
     let (len, tag) = (u64::from(len as u16), u64::from(report.tag) << 48);
-    if shape.kind != ShapeKind::Legacy {
+    if kind != ShapeKind::Legacy {
         return u64::from(status) | len << 32 | tag;
     }
     let status = status & LEGACY;

@@ -110,7 +110,12 @@ pub(crate) fn deliver(function: &Function, env: &Env, batch: &Batch<'_>, picks: 
     let view = env.memory.view();
     let mut rx = Rx::new(function, env, &view, rules);
     let mut dealt = 0;
-    for pick in picks {
+    while let Some(pick) = picks.get(dealt) {
+        let quick = rx.lane(batch, &picks[dealt..]);
+        if quick > 0 {
+            dealt += quick;
+            continue;
+        }
         rx.expected = picks.len() - dealt;
         let frame = batch.get(usize::from(*pick));
         if let Some(Outcome::NoRoom) = frame.map(|frame| rx.offer(&frame)) {
@@ -165,10 +170,10 @@ pub(crate) struct Open<'a> {
 
 /// Counts gathered under way.
 #[derive(Debug, Default)]
-struct Account {
-    frames: u64,
-    bytes: u64,
-    multicast: u64,
+pub(crate) struct Account {
+    pub frames: u64,
+    pub bytes: u64,
+    pub multicast: u64,
 }
 
 /// One call's worth of receiving.
@@ -180,16 +185,17 @@ pub(crate) struct Rx<'a, 'v> {
     pub listens: bool,
     pub rules: Rules,
     pub scratch: Box<Scratch>,
-    /// Where the last descriptor was.
+    /// Where the last buffer was, and the last descriptor.
+    pub window: Option<WriteWindow<'v>>,
     pub ring_window: Option<WriteWindow<'v>>,
     pub open: Option<Open<'a>>,
     /// Frames still to come in this call.
     pub expected: usize,
     pub fetched: u64,
     causes: Causes,
-    tally: Tally,
+    pub tally: Tally,
     /// Of the queue that is open; of all.
-    own: Account,
+    pub own: Account,
     all: Account,
     hashed: Hashed,
 }
@@ -203,6 +209,7 @@ impl<'a, 'v> Rx<'a, 'v> {
             view,
             rules,
             scratch: SCRATCH.take().unwrap_or_default(),
+            window: None,
             ring_window: None,
             open: None,
             expected: 1,
@@ -282,7 +289,7 @@ impl<'a, 'v> Rx<'a, 'v> {
         Outcome::Done
     }
 
-    fn class(&mut self, headers: &Headers) -> Class {
+    pub(crate) fn class(&mut self, headers: &Headers) -> Class {
         let rfctl = self.rules.rfctl;
         match &self.function.kind {
             Kind::Pf => {
@@ -309,7 +316,7 @@ impl<'a, 'v> Rx<'a, 'v> {
                 if admitted.bad {
                     self.tally.total(admitted.on_wire);
                 } else {
-                    self.tally.received(admitted.on_wire, admitted.dst);
+                    self.tally.received(1, admitted.on_wire, admitted.dst);
                 }
                 self.own.frames += 1;
                 self.own.bytes += frame.len() as u64;
@@ -336,7 +343,7 @@ impl<'a, 'v> Rx<'a, 'v> {
     }
 
     /// Makes `queue` the one that is open. `None`: it takes nothing, which is counted.
-    fn open(&mut self, queue: u32) -> Option<&Open<'a>> {
+    pub(crate) fn open(&mut self, queue: u32) -> Option<&Open<'a>> {
         if self.open.as_ref().is_none_or(|open| open.queue != queue) {
             self.close();
             self.open = self.reach(queue);

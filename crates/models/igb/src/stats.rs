@@ -82,7 +82,7 @@ impl Tally {
     #[inline]
     fn add_at(&mut self, at: usize, n: u64) {
         self.counts[at] += n;
-        self.touched |= 1 << at;
+        self.touched |= u64::from(n > 0) << at;
     }
 
     /// A frame came, whatever becomes of it; `len` with FCS.
@@ -91,40 +91,42 @@ impl Tally {
         self.add(Stat::Tor, len as u64);
     }
 
-    /// A good frame received; `len` with FCS.
-    pub(crate) fn received(&mut self, len: usize, dst: [u8; 6]) {
-        self.total(len);
-        self.add(Stat::Gprc, 1);
-        self.add(Stat::Gorc, len as u64);
-        self.add_at(Stat::Prc64 as usize + bin(len), 1);
-        self.by_group(dst, Stat::Bprc, Stat::Mprc);
+    /// `n` good frames received; `len` with FCS.
+    pub(crate) fn received(&mut self, n: u64, len: usize, dst: [u8; 6]) {
+        let bytes = n * len as u64;
+        self.add(Stat::Tpr, n);
+        self.add(Stat::Tor, bytes);
+        self.add(Stat::Gprc, n);
+        self.add(Stat::Gorc, bytes);
+        self.add_at(Stat::Prc64 as usize + bin(len), n);
+        self.by_group(n, dst, Stat::Bprc, Stat::Mprc);
     }
 
-    /// A frame sent; `len` with FCS.
-    pub(crate) fn sent(&mut self, len: usize, dst: [u8; 6]) {
-        self.add(Stat::Tpt, 1);
-        self.add(Stat::Tot, len as u64);
-        self.add(Stat::Gptc, 1);
-        self.add(Stat::Gotc, len as u64);
-        self.add_at(Stat::Ptc64 as usize + bin(len), 1);
-        self.by_group(dst, Stat::Bptc, Stat::Mptc);
+    /// `n` frames sent; `len` with FCS.
+    pub(crate) fn sent(&mut self, n: u64, len: usize, dst: [u8; 6]) {
+        let bytes = n * len as u64;
+        self.add(Stat::Tpt, n);
+        self.add(Stat::Tot, bytes);
+        self.add(Stat::Gptc, n);
+        self.add(Stat::Gotc, bytes);
+        self.add_at(Stat::Ptc64 as usize + bin(len), n);
+        self.by_group(n, dst, Stat::Bptc, Stat::Mptc);
     }
 
-    fn by_group(&mut self, dst: [u8; 6], broadcast: Stat, multicast: Stat) {
+    fn by_group(&mut self, n: u64, dst: [u8; 6], broadcast: Stat, multicast: Stat) {
         if dst == [0xff; 6] {
-            self.add(broadcast, 1);
+            self.add(broadcast, n);
         } else if dst[0] & 1 == 1 {
-            self.add(multicast, 1);
+            self.add(multicast, n);
         }
     }
 }
 
 /// The register among six that counts frames of this length: to 64, 127, 255, 511, 1023, beyond.
+#[inline]
 fn bin(len: usize) -> usize {
-    [64, 127, 255, 511, 1023]
-        .iter()
-        .filter(|most| len > **most)
-        .count()
+    let power = (len | 64).ilog2().min(10) as usize;
+    power - 5 - usize::from(len <= 64)
 }
 
 /// The counters. They only grow; clearing is done on the side that reads.
@@ -166,9 +168,9 @@ mod tests {
     fn a_frame_is_counted_by_length_and_by_whom_it_is_for() {
         let mut tally = Tally::default();
         for (len, dst) in [(64, [2; 6]), (65, [0xff; 6]), (1518, [1, 0, 0, 0, 0, 1])] {
-            tally.received(len, dst);
+            tally.received(1, len, dst);
         }
-        tally.sent(1024, [2; 6]);
+        tally.sent(1, 1024, [2; 6]);
         let stats = Stats::default();
         stats.add(&tally);
         stats.add(&Tally::default());

@@ -111,11 +111,22 @@ impl Guest {
 
     /// A VF with these rules.
     pub(crate) fn vf(rules: Rules) -> Guest {
-        Self::of(Kind::Vf(Mutex::new(rules)), 2)
+        Self::vf_with(rules, true)
+    }
+
+    /// The same with or without its lanes.
+    pub(crate) fn vf_with(rules: Rules, lane: bool) -> Guest {
+        Self::with(Kind::Vf(Mutex::new(rules)), 2, lane)
     }
 
     fn of(kind: Kind, queues: usize) -> Guest {
-        let function = Arc::new(Function::new(kind, r::table(), &r::QUEUES, queues, true));
+        Self::with(kind, queues, true)
+    }
+
+    fn with(kind: Kind, queues: usize, lane: bool) -> Guest {
+        let mut function = Function::new(kind, r::table(), &r::QUEUES, queues, true);
+        function.lane = lane;
+        let function = Arc::new(function);
         function.bus_master.store(true, Ordering::Relaxed);
         function.link_up.store(true, Ordering::Relaxed);
         let memory = Memory::new();

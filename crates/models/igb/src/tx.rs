@@ -1,7 +1,7 @@
 //! The transmit side: whose turn it is, and what comes of it (§7.2). Descriptors are walked in
 //! [`crate::walk`].
 //!
-//! Queues take turns. A turn is at most [`QUANTUM`] frames or [`crate::walk::MOST_BYTES`] of one queue,
+//! Queues take turns. A turn is at most [`QUANTUM`] frames (more for a queue that is alone) or [`crate::walk::MOST_BYTES`] of one queue,
 //! offered to the sink in one batch.
 
 use std::cell::Cell;
@@ -20,7 +20,7 @@ use crate::irq::Causes;
 use crate::rules::Rules;
 use crate::walk::{End, Packet, Walk};
 
-/// Frames of one turn.
+/// Frames of one turn, where others wait for theirs or the sink has been short of room.
 const QUANTUM: usize = 64;
 /// Descriptors after which no other queue has its turn in the same call: those that make no frame cost
 /// time too, and sixteen rings may be full of them.
@@ -92,6 +92,8 @@ pub(crate) struct Sender {
     store: Store,
     /// Queues that may have something, bit by bit.
     waiting: u32,
+    /// The sink has not taken all of the last turn: what it leaves is gathered again.
+    short: bool,
 }
 
 impl Sender {
@@ -100,6 +102,7 @@ impl Sender {
             function,
             store: Store::default(),
             waiting: 0,
+            short: false,
         }
     }
 }
@@ -250,7 +253,13 @@ impl Sender {
             };
         }
         let loopback = function.loopback.load(Ordering::Acquire);
-        let limit = call.budget.min(QUANTUM);
+        let alone = self.waiting & !(1 << queue) == 0;
+        let quantum = if alone && !self.short {
+            MAX_BATCH
+        } else {
+            QUANTUM
+        };
+        let limit = call.budget.min(quantum);
         batch.clear();
         let mut walk = Walk {
             function,
@@ -300,7 +309,8 @@ impl Sender {
         }
         *walked = walked.saturating_add(done.moved);
         call.budget = call.budget.saturating_sub(taken);
-        if taken < offered {
+        self.short = taken < offered;
+        if self.short {
             return Turn::Blocked;
         }
         let tail = function.file.get_at(ids.tdt, queue);

@@ -87,6 +87,14 @@ impl<'v> Walk<'_, 'v> {
             if self.left == 0 {
                 break self.out_of_descs(store, batch, pieces);
             }
+            let between = self.packet.request.is_none() && !self.memory.skipping;
+            let plain = self.function.lane && self.rules.tag.is_none();
+            if plain && between && skip == 0 {
+                let most = (limit - batch.len()).min(self.left as usize);
+                if self.lane(store, batch, pieces, most, &mut fetched) {
+                    continue;
+                }
+            }
             let got = store
                 .fetcher
                 .get(self.view, &self.ring, self.at, self.left, &mut fetched);

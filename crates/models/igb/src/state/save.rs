@@ -43,8 +43,9 @@ impl Registers {
             loopback,
             tx_rung: _, // whoever loads it looks at everything
             tx_next,
-            waiters: _,  // the process's
-            true_fcs: _, // configured
+            waiters: _, // the process's
+            true_fcs: _,
+            lane: _, // configured
         } = &**function;
         let transmitters: Vec<_> = queues.iter().map(|queue| queue.tx.lock()).collect();
         // Nothing is under way into the guest's buffers.
