@@ -13,7 +13,8 @@ use ceiling::{Loop, Shape, thread_time};
 use frame::{Batch, Caps, Sink, Wake};
 use guest_mem::Memory;
 use model::{Clock, Env, Interrupts, Nanos, Nic, PciState, Progress, Receive, Timer};
-use vale::{Keeper, PortConfig, Switch, SwitchConfig, SwitchPort};
+use vale::{Keeper, Pool, PortConfig, Switch, SwitchConfig, SwitchPort};
+use wire::MacAddr;
 
 const RAM: u64 = 0x10_0000;
 const TX_RING: u64 = RAM;
@@ -31,6 +32,11 @@ const TDLEN: u64 = 0x3808;
 const TDT: u64 = 0x3818;
 const RXCSUM: u64 = 0x5000;
 const RAL: u64 = 0x5400;
+/// Of a VF: how buffers are filled, and what switches a queue on.
+const SRRCTL: u64 = 0x280c;
+const RXDCTL: u64 = 0x2828;
+const TXDCTL: u64 = 0x3828;
+const ENABLE: u32 = 1 << 25;
 
 const EOP: u64 = 1 << 24;
 const IFCS: u64 = 1 << 25;
@@ -53,6 +59,8 @@ pub struct Spec {
     pub ring: u32,
     /// Frames (or packets) per doorbell.
     pub burst: u32,
+    /// Between VFs of an 82576 and not between 82540EMs. Whole frames only.
+    pub vf: bool,
 }
 
 impl Spec {
@@ -63,7 +71,13 @@ impl Spec {
             mss: None,
             ring,
             burst,
+            vf: false,
         }
+    }
+
+    /// The same between VFs.
+    pub fn between_vfs(self) -> Spec {
+        Spec { vf: true, ..self }
     }
 
     /// Bytes from one receive buffer to the next, and their size.
@@ -183,9 +197,22 @@ impl Guest {
             clock: Arc::new(RealTime(Instant::now())),
             timer: Arc::new(Silent),
         };
-        let mut config = e1000::Config::new(mac(number));
-        config.negotiation = std::time::Duration::ZERO;
-        let nic = e1000::new(config);
+        let nic = if spec.vf {
+            let desk = igb::Desk::new();
+            desk.set_grant(igb::Grant {
+                enabled: true,
+                link: true,
+                max_frame: 1518,
+                ..igb::Grant::default()
+            });
+            let mut nic = igb::vf(&igb::Config::new(mac(number)), desk);
+            nic.control.attend(&env);
+            nic
+        } else {
+            let mut config = e1000::Config::new(mac(number));
+            config.negotiation = std::time::Duration::ZERO;
+            e1000::new(config)
+        };
         let sink = NicSink {
             receive: Arc::clone(&nic.receive),
             env: env.clone(),
@@ -194,6 +221,13 @@ impl Guest {
         let port = switch
             .attach(&name, Arc::new(sink), PortConfig::default())
             .expect("a free port");
+        let pool = Pool {
+            enabled: true,
+            macs: vec![MacAddr(mac(number))],
+            vlans: None,
+            ..Pool::default()
+        };
+        assert!(!spec.vf || switch.set_pool(&name, pool), "it has a pool");
         let mut guest = Guest {
             nic,
             env,
@@ -215,6 +249,21 @@ impl Guest {
         let to = BUFFERS + ring * spec.stride().max(PAGE) as u64;
         for i in 0..ring {
             self.poke(RX_RING + i * 16, to + i * spec.stride() as u64);
+        }
+        if spec.vf {
+            for (at, value) in [
+                (TDBAL, TX_RING as u32),
+                (TDLEN, spec.ring * 16),
+                (TXDCTL, ENABLE),
+                (RDBAL, RX_RING as u32),
+                (RDLEN, spec.ring * 16),
+                (SRRCTL, 1 << 25 | 2),
+                (RXDCTL, ENABLE),
+                (RDT, self.room),
+            ] {
+                self.write(at, value);
+            }
+            return;
         }
         let address = mac(number);
         let low = u32::from_le_bytes([address[0], address[1], address[2], address[3]]);
@@ -282,7 +331,10 @@ impl Guest {
             let at = BUFFERS + i * spec.stride() as u64;
             view.write(at, &bytes).expect("inside of RAM");
             self.poke(TX_RING + i * 16, at);
-            let rest = spec.size as u64 | EOP | IFCS | RS;
+            // The same in either's words: EOP, IFCS, RS.
+            let advanced = 3 << 20 | DEXT | (spec.size as u64) << 46;
+            let kind = if spec.vf { advanced } else { 0 };
+            let rest = spec.size as u64 | EOP | IFCS | RS | kind;
             self.poke(TX_RING + i * 16 + 8, rest);
         }
     }
@@ -355,7 +407,11 @@ impl Pair {
     pub fn new(spec: Spec) -> Pair {
         let begun = Instant::now();
         let clock = Arc::new(move || begun.elapsed().as_nanos() as u64 + 1_000_000_000);
-        let switch = Switch::new(SwitchConfig::default(), clock);
+        let switch = if spec.vf {
+            Switch::on_chip(SwitchConfig::default(), clock)
+        } else {
+            Switch::new(SwitchConfig::default(), clock)
+        };
         let keeper = Keeper::start(&switch).expect("a thread");
         let mut guests = [1, 2].map(|number| Guest::new(&switch, number, &spec));
         guests[1].load(2, 1, &Spec::frames(60, 8, 1));
@@ -380,6 +436,17 @@ impl Pair {
         let (burst, spec) = (self.spec.burst(), &self.spec);
         from.tail = (from.tail + burst * spec.descriptors()) % spec.transmit_ring();
         from.write(TDT, from.tail);
+        if spec.vf {
+            // What is written back stands where the address was.
+            let buffers = BUFFERS + u64::from(spec.ring) * spec.stride().max(PAGE) as u64;
+            let view = to.env.memory.view();
+            for n in 0..burst {
+                let i = u64::from((to.room + 1 + n) % spec.ring);
+                let at = buffers + i * spec.stride() as u64;
+                let words = u128::from(at).to_le_bytes();
+                view.write(RX_RING + i * 16, &words).expect("inside of RAM");
+            }
+        }
         to.room = (to.room + burst * spec.arriving()) % spec.ring;
         to.write(RDT, to.room);
     }
@@ -451,6 +518,7 @@ pub fn specs(quick: bool) -> Vec<Spec> {
                 mss: Some(1460),
                 ring,
                 burst,
+                vf: false,
             });
         }
     }
@@ -462,14 +530,20 @@ pub fn print(quick: bool) {
     let rounds = if quick { 20 } else { 60 };
     println!("| bytes | ring | burst | ns/frame | Mpps | Gbit/s | ceiling ns | ratio |");
     println!("|---|---|---|---|---|---|---|---|");
-    for spec in specs(quick) {
+    let vfs = [60, 256, 1514].map(|size| [4, 32, 128].map(|n| Spec::frames(size, 256, n)));
+    let vfs = vfs.into_iter().flatten().map(Spec::between_vfs);
+    for spec in specs(quick).into_iter().chain(vfs) {
         let shape = spec.shape();
         let frames = 20_000_000 / (400 + shape.size);
         let got = measure(spec, frames, rounds);
         println!(
             "| {}{} | {} | {} | {:.1} | {:.2} | {:.1} | {:.1} | {:.2} |",
             spec.size,
-            if spec.mss.is_some() { " TSO" } else { "" },
+            match (spec.mss, spec.vf) {
+                (Some(_), _) => " TSO",
+                (None, true) => " VF",
+                (None, false) => "",
+            },
             spec.ring,
             spec.burst(),
             got.ours,
@@ -487,7 +561,8 @@ mod tests {
 
     #[test]
     fn all_that_is_sent_arrives() {
-        for mut spec in specs(true) {
+        let vfs = [60, 1514].map(|size| Spec::frames(size, 256, 32).between_vfs());
+        for mut spec in specs(true).into_iter().chain(vfs) {
             spec.burst = spec.burst.min(8);
             let mut pair = Pair::new(spec);
             let before = pair.arrived();

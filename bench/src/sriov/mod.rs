@@ -15,9 +15,10 @@ use self::machine::Kind;
 use self::sums::APPLICATION;
 use self::town::{Paced, Plan, Policy, Town};
 use crate::error::Result;
+use crate::inside::{Pair, Spec};
 use crate::page::Page;
 use crate::report::Report;
-use crate::stats::{Column, in_turns};
+use crate::stats::{Column, Reading, in_turns};
 use crate::{Options, machine as host};
 
 /// The paper's ports, and VFs of each that VMs have; one more is the sender's.
@@ -54,6 +55,8 @@ const POLICIES: [(Policy, &str); 4] = [
 ];
 /// Loads of figure 10, in lines.
 const LOADS: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
+/// Frames of a sample inside one process.
+const INSIDE: usize = 100_000;
 /// Bytes and bursts between two VMs.
 const PAIRS: [(u32, u32); 3] = [(60, 32), (60, 128), (FULL, 32)];
 
@@ -88,8 +91,8 @@ pub fn run(options: &Options) -> Result<Report> {
     let mut quiet = options.quiet();
     page::begin(&mut page)?;
     if options.wants("pairs") {
-        let columns = pairs(options, &mut quiet)?;
-        page::pairs(&mut page, &columns);
+        let [inside, sockets] = pairs(options, &mut quiet)?;
+        page::pairs(&mut page, &inside, &sockets);
     }
     if options.wants("scale") {
         let figures = scale(options, &mut quiet)?;
@@ -245,11 +248,11 @@ fn interrupts(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<Inte
     })
 }
 
-/// For each of [`PAIRS`] a VF's column and an e1000's behind it.
-fn pairs(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<Vec<Column>> {
-    let mut towns = Vec::new();
-    let mut columns = Vec::new();
-    for kind in [Kind::Vf, Kind::E1000] {
+/// For each of [`PAIRS`] a VF's column and an e1000's behind it: inside one process, and over sockets.
+fn pairs(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<[Vec<Column>; 2]> {
+    let kinds = [Kind::Vf, Kind::E1000];
+    let (mut towns, mut inside) = (Vec::new(), Vec::new());
+    for kind in kinds {
         let plan = Plan {
             kind,
             ports: 1,
@@ -259,16 +262,25 @@ fn pairs(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<Vec<Colum
         };
         towns.push(Town::start(options, plan)?);
     }
+    let mut columns = Vec::new();
     for (size, burst) in PAIRS {
-        for kind in [Kind::Vf, Kind::E1000] {
+        let spec = Spec::frames(size as usize, RINGS[1], burst);
+        inside.push(Pair::new(spec.between_vfs()));
+        inside.push(Pair::new(spec));
+        for kind in kinds {
             columns.push(Column::new(format!("{}, {size}, {burst}", kind.words())));
         }
     }
-    eprint!("  VM to VM");
+    let mut times = columns.clone();
+    eprint!("  VM to VM, in one process");
+    in_turns(quiet, options.rounds(), &mut times, |i| {
+        Ok(Reading::bare(inside[i].sample(INSIDE)))
+    })?;
+    eprint!("\n  over sockets");
     in_turns(quiet, options.rounds(), &mut columns, |i| {
         let (size, burst) = PAIRS[i / 2];
         towns[i % 2].flat_out(1, burst, size, seconds(options))
     })?;
     eprintln!();
-    Ok(columns)
+    Ok([times, columns])
 }
