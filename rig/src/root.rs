@@ -1,6 +1,8 @@
 //! The private root: unpacked Debian packages that hold the guest's kernel, its tools and, when the host has
 //! none that will do, QEMU. Programs in it run on the host through its own dynamic loader, without chroot.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -142,6 +144,25 @@ impl Root {
             paths.extend(inside.map(Path::to_path_buf));
         }
         Ok(paths)
+    }
+
+    /// Programs and drivers of the root with the libraries they need, to be added to a guest's files: path, permissions,
+    /// content.
+    ///
+    /// # Errors
+    /// When the root lacks one of them.
+    pub fn files(&self, paths: &[&Path]) -> Result<Vec<(String, u32, Vec<u8>)>> {
+        let mut all: BTreeSet<PathBuf> = paths.iter().map(|path| path.to_path_buf()).collect();
+        for path in paths {
+            all.extend(self.libraries(&self.dir.join(path))?);
+        }
+        let mut files = Vec::new();
+        for path in all {
+            let from = self.dir.join(&path);
+            let content = fs::read(&from).map_err(Error::io(format!("read {}", from.display())))?;
+            files.push((path.to_string_lossy().into_owned(), 0o755, content));
+        }
+        Ok(files)
     }
 
     /// U-Boot as the firmware of a PC.

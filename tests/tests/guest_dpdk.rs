@@ -1,4 +1,4 @@
-//! DPDK's em driver on our 82540EM, driven by `dpdk-testpmd` in a guest: it polls, fills descriptors by the dozen and
+//! DPDK's drivers em on our 82540EM, igb on our 82576 and igb_vf on its virtual functions, driven by `dpdk-testpmd` in a guest: it polls, fills descriptors by the dozen and
 //! never takes an interrupt. At the other end of a switch sits this test, on a NIC of the same daemon, and counts every
 //! frame. Rates are printed, never asserted.
 #![forbid(unsafe_code)]
@@ -20,9 +20,53 @@ const PACE: usize = 2000;
 /// The NIC at the other end.
 type Peer = Driver<SocketBus>;
 
+/// What the guest gets.
+#[derive(Debug, Clone, Copy)]
+enum Device {
+    /// A NIC of this model, on the switch.
+    Nic(&'static str),
+    /// The only virtual function of an 82576 that is on the switch.
+    Vf,
+}
+
+impl Device {
+    /// What the daemon calls it.
+    fn nic(self) -> &'static str {
+        match self {
+            Self::Nic(_) => "n0",
+            Self::Vf => "p0vf0",
+        }
+    }
+
+    /// The ports of switches on the way to it.
+    fn ports(self) -> &'static [&'static str] {
+        match self {
+            Self::Nic(_) => &["lan/n0"],
+            Self::Vf => &["lan/p0", "p0/p0vf0"],
+        }
+    }
+
+    /// Its lines in the daemon's configuration.
+    fn toml(self, lab: &Lab) -> String {
+        let (socket, mac) = (lab.socket("n0"), mac("n0"));
+        match self {
+            Self::Nic(model) => format!(
+                "[[nic]]\nname = \"n0\"\nmodel = \"{model}\"\nsocket-path = {socket:?}\nmac = \"{mac}\"\n\
+                 port = \"switch:lan\"\n"
+            ),
+            Self::Vf => format!(
+                "[[nic]]\nname = \"p0\"\nmodel = \"82576\"\nvfs = 1\nvf-socket-path = {:?}\n\
+                 port = \"switch:lan\"\n[[nic.vf]]\nindex = 0\nmac = \"{mac}\"\n",
+                lab.path("n{}.sock")
+            ),
+        }
+    }
+}
+
 /// A guest with testpmd's prompt on its console.
 struct TestPmd {
     guest: Guest,
+    device: Device,
 }
 
 /// What `stop` says of the port.
@@ -33,8 +77,8 @@ struct Forwarded {
 }
 
 impl TestPmd {
-    fn start(lab: &Lab, nic: &str, peer: [u8; 6]) -> Self {
-        let mut config = GuestConfig::new("dpdk").nic(lab.nic(nic).rom(""));
+    fn start(lab: &Lab, on: Device, peer: [u8; 6]) -> Self {
+        let mut config = GuestConfig::new("dpdk").nic(lab.nic("n0").rom(""));
         config.cpu = Some("max".to_owned());
         config.mem_mib = 512;
         config.files = lab.rig.testpmd().unwrap();
@@ -59,7 +103,7 @@ impl TestPmd {
                  --eth-peer=0,{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}\n"
             ))
             .unwrap();
-        let pmd = Self { guest };
+        let pmd = Self { guest, device: on };
         pmd.guest.expect_console("testpmd> ", LONG).unwrap();
         pmd
     }
@@ -97,11 +141,9 @@ impl TestPmd {
 }
 
 /// A daemon with two NICs on a switch and nothing else, a guest on one and the test on the other.
-fn lan(lab: &Lab, model: &str) -> (Daemon, TestPmd, Peer) {
-    let nics = [("n0", "switch:lan"), ("n1", "switch:lan")];
-    let file = lab.config(&nics, &[]).unwrap();
-    let text = std::fs::read_to_string(&file).unwrap();
-    let text = text.replacen("[[nic]]\n", &format!("[[nic]]\nmodel = \"{model}\"\n"), 1);
+fn lan(lab: &Lab, device: Device) -> (Daemon, TestPmd, Peer) {
+    let file = lab.config(&[("n1", "switch:lan")], &[]).unwrap();
+    let text = std::fs::read_to_string(&file).unwrap() + &device.toml(lab);
     std::fs::write(&file, text).unwrap();
     let daemon = Launch::new()
         .unwrap()
@@ -118,7 +160,7 @@ fn lan(lab: &Lab, model: &str) -> (Daemon, TestPmd, Peer) {
     // The switch learns where this address is: a flooded frame waits for nobody.
     let hello = numbered([0xff; 6], peer.mac(), 0);
     peer.send(&[&hello], &TxOpts::default()).unwrap();
-    let pmd = TestPmd::start(lab, "n0", peer.mac());
+    let pmd = TestPmd::start(lab, device, peer.mac());
     (daemon, pmd, peer)
 }
 
@@ -196,10 +238,11 @@ fn sends(daemon: &Daemon, pmd: &TestPmd, peer: &mut Peer, frames: u64, lengths: 
     arrived += drain(daemon, peer, check, None);
     let grown = daemon.counters().unwrap().since(&before);
     // A peer that gets no processor for long may lose some: then each is counted.
-    let lost = lost(&grown, "n1");
+    let lost = lost(&grown, &["lan/n1"]);
     println!("txonly {lengths}: {said:?}, {arrived} arrived, {lost} lost, {rate:.0}/s");
     assert_eq!(said.sent, arrived + lost, "{grown}");
-    assert_eq!(grown.nic("n0", "tx_frames"), said.sent, "{grown}");
+    let nic = pmd.device.nic();
+    assert_eq!(grown.nic(nic, "tx_frames"), said.sent, "{grown}");
     let chip = pmd.command("show port stats 0");
     assert!(
         chip.contains(&format!("TX-packets: {} ", said.sent)),
@@ -207,12 +250,13 @@ fn sends(daemon: &Daemon, pmd: &TestPmd, peer: &mut Peer, frames: u64, lengths: 
     );
 }
 
-/// Frames that the switch had for a NIC which took them neither at once nor in the time it was given.
-fn lost(counters: &Counters, nic: &str) -> u64 {
-    let port = format!("lan/{nic}");
-    let dropped = ["drop_no_room", "drop_flood_no_room"]
-        .map(|name| counters.find("switch-port", &port, name).unwrap());
-    dropped.iter().sum()
+/// Frames that a switch had for who is behind these ports, which took them neither at once nor in the time it was given.
+fn lost(counters: &Counters, ports: &[&str]) -> u64 {
+    let dropped = ports.iter().flat_map(|port| {
+        ["drop_no_room", "drop_flood_no_room"]
+            .map(|name| counters.find("switch-port", port, name).unwrap())
+    });
+    dropped.sum()
 }
 
 /// Every frame that is sent to testpmd at a modest pace is received by it.
@@ -234,14 +278,16 @@ fn receives(daemon: &Daemon, pmd: &TestPmd, peer: &mut Peer, frames: usize) {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    let arrived = |c: &Counters| c.since(&before).nic("n0", "rx_frames") == frames as u64;
+    let nic = pmd.device.nic();
+    let arrived = |c: &Counters| c.since(&before).nic(nic, "rx_frames") == frames as u64;
     daemon
         .wait_counters("all frames are in the ring", arrived)
         .unwrap();
     let said = pmd.stop();
     println!("rxonly: {said:?} of {frames}");
     assert_eq!(said.received, frames as u64);
-    assert_eq!(lost(&daemon.counters().unwrap().since(&before), "n0"), 0);
+    let grown = daemon.counters().unwrap().since(&before);
+    assert_eq!(lost(&grown, pmd.device.ports()), 0, "{grown}");
     let chip = pmd.command("show port stats 0");
     assert!(chip.contains(&format!("RX-packets: {frames} ")), "{chip}");
     assert!(chip.contains("RX-missed: 0 "), "{chip}");
@@ -299,7 +345,8 @@ fn guest_mac() -> [u8; 6] {
 
 /// What holds after any of it: the driver polls (only a change of the link interrupts it), and did nothing that had
 /// to be refused.
-fn is_content(counters: &Counters) {
+fn is_content(counters: &Counters, device: Device) {
+    let nic = device.nic();
     for counter in [
         "rx_dma_fault",
         "rx_bad_ring",
@@ -310,30 +357,29 @@ fn is_content(counters: &Counters) {
         "malformed_payload",
         "refused_bad_range",
     ] {
-        assert_eq!(counters.nic("n0", counter), 0, "{counter}\n{counters}");
+        assert_eq!(counters.nic(nic, counter), 0, "{counter}\n{counters}");
     }
-    assert!(counters.nic("n0", "irq_triggers") <= 5, "{counters}");
+    assert!(counters.nic(nic, "irq_triggers") <= 5, "{counters}");
 }
 
-#[test]
-fn testpmd_sends_receives_and_swaps_and_no_frame_is_lost() {
+/// A little of everything.
+fn a_little(device: Device) {
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
     let start = Instant::now();
-    let (daemon, pmd, mut peer) = lan(&lab, "e1000");
+    let (daemon, pmd, mut peer) = lan(&lab, device);
     println!("prompt: {:.1} s", start.elapsed().as_secs_f64());
     sends(&daemon, &pmd, &mut peer, 30_000, "64");
     receives(&daemon, &pmd, &mut peer, 6000);
     swaps(&daemon, &pmd, &mut peer, 10_000);
     let counters = daemon.counters().unwrap();
-    is_content(&counters);
+    is_content(&counters, device);
     println!("{counters}\nall: {:.1} s", start.elapsed().as_secs_f64());
 }
 
-#[test]
-#[ignore = "minutes: `make test-long`"]
-fn long_testpmd_moves_millions_and_no_frame_is_lost() {
+/// Much of it.
+fn millions(device: Device) {
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
-    let (daemon, pmd, mut peer) = lan(&lab, "e1000");
+    let (daemon, pmd, mut peer) = lan(&lab, device);
     for lengths in ["64", "1514", "40,20,4", "64,700,750"] {
         // Several lengths are as many buffers of one frame, each with a descriptor of its own.
         sends(&daemon, &pmd, &mut peer, 500_000, lengths);
@@ -348,16 +394,49 @@ fn long_testpmd_moves_millions_and_no_frame_is_lost() {
     pmd.command("port stop 0");
     pmd.command("port start 0");
     swaps(&daemon, &pmd, &mut peer, 10_000);
-    is_content(&daemon.counters().unwrap());
+    is_content(&daemon.counters().unwrap(), device);
+}
+
+#[test]
+fn testpmd_sends_receives_and_swaps_and_no_frame_is_lost() {
+    a_little(Device::Nic("e1000"));
+}
+
+#[test]
+fn testpmds_igb_driver_sends_receives_and_swaps_and_no_frame_is_lost() {
+    a_little(Device::Nic("82576"));
+}
+
+#[test]
+fn testpmds_igb_vf_driver_sends_receives_and_swaps_and_no_frame_is_lost() {
+    a_little(Device::Vf);
+}
+
+#[test]
+#[ignore = "minutes: `make test-long`"]
+fn long_testpmd_moves_millions_and_no_frame_is_lost() {
+    millions(Device::Nic("e1000"));
+}
+
+#[test]
+#[ignore = "minutes: `make test-long`"]
+fn long_testpmds_igb_driver_moves_millions_and_no_frame_is_lost() {
+    millions(Device::Nic("82576"));
+}
+
+#[test]
+#[ignore = "minutes: `make test-long`"]
+fn long_testpmds_igb_vf_driver_moves_millions_and_no_frame_is_lost() {
+    millions(Device::Vf);
 }
 
 #[test]
 #[ignore = "a minute: `make test-long`"]
 fn long_testpmd_drives_an_82545em_as_well() {
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
-    let (daemon, pmd, mut peer) = lan(&lab, "82545em");
+    let (daemon, pmd, mut peer) = lan(&lab, Device::Nic("82545em"));
     sends(&daemon, &pmd, &mut peer, 100_000, "64,700,750");
     receives(&daemon, &pmd, &mut peer, 10_000);
     swaps(&daemon, &pmd, &mut peer, 50_000);
-    is_content(&daemon.counters().unwrap());
+    is_content(&daemon.counters().unwrap(), pmd.device);
 }
