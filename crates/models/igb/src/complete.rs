@@ -32,6 +32,41 @@ pub(crate) struct Mark {
     pub tso: Option<Tso>,
     /// The time at which the packet that ends here leaves is wanted.
     pub stamp: bool,
+    /// It ends so many packets of one descriptor and one frame each, without marks of their own; what
+    /// was there before the first of them.
+    pub run: u32,
+    pub before: Before,
+}
+
+/// What a run of packets begins with.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Before {
+    pub written: u32,
+    pub report: bool,
+}
+
+impl Mark {
+    /// The place inside of the run where `taken` frames are through.
+    fn cut(&self, taken: usize, ring: &Ring, written: &[u32]) -> Option<Mark> {
+        let back = self.frames.checked_sub(taken as u32)?;
+        if back >= self.run {
+            return None;
+        }
+        let next = ring.before(self.next, back);
+        let behind = |index: u32| ring.distance(next, index) < back;
+        let left = written.get(..self.written as usize).unwrap_or(&[]);
+        let own = left.get(self.before.written as usize..).unwrap_or(&[]);
+        let gone = own.iter().filter(|index| behind(**index)).count() as u32;
+        let written = self.written - gone;
+        Some(Mark {
+            frames: taken as u32,
+            next,
+            written,
+            report: self.before.report || written > self.before.written,
+            run: self.run - back,
+            ..*self
+        })
+    }
 }
 
 /// How a packet with segmentation ended.
@@ -66,7 +101,10 @@ pub(crate) fn finish(
     sent(function, queue, batch, taken, &mut tally);
     let marks = &store.marks;
     let done = marks.partition_point(|mark| mark.frames as usize <= taken);
-    let Some(last) = done.checked_sub(1).map(|i| marks[i]) else {
+    let before = || done.checked_sub(1).map(|i| marks[i]);
+    let cut = |mark: &Mark| mark.cut(taken, ring, &store.written);
+    let inside = marks.get(done).and_then(cut);
+    let Some(last) = inside.or_else(before) else {
         function.stats.add(&tally);
         state.taken += taken;
         return Done::default();

@@ -8,17 +8,16 @@
 use frame::{Batch, Caps, Frame};
 use guest_mem::WriteSlice;
 use parts::verdict::rx_status;
-use parts::{FCS, MIN_FRAME};
-use wire::EtherType;
+use parts::{FCS, MIN_FRAME, verdict};
+use wire::{ETHERNET_HEADER, EtherType};
 
 use crate::desc::ShapeKind;
 use crate::function::Kind;
 use crate::place::{LEAST_FETCH, Report, status, word};
-use crate::rss::Headers;
-use crate::rules::bits::rxcsum;
+use crate::rss::{Headers, ptype};
+use crate::rules::{Rules, bits::rxcsum};
 use crate::rx::Rx;
 
-const ETHERNET_HEADER: usize = 14;
 /// Frames whose places are asked for before the first of them is copied: about as many cache misses as
 /// a processor keeps under way.
 const AHEAD: usize = 32;
@@ -27,6 +26,9 @@ const TAKES: Caps = Caps {
     csum: true,
     ..Caps::NONE
 };
+/// Where IPv4 begins, and where its transport does if it has no options.
+const IP: usize = ETHERNET_HEADER;
+const TRANSPORT: usize = IP + 20;
 
 /// What has to be looked up of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,13 @@ enum Look {
     /// No headers that a descriptor tells of.
     Bare,
     Ip,
+}
+
+/// What all frames of a batch are, where they are the same to the lane.
+#[derive(Clone, Copy, Debug)]
+struct Same {
+    look: Look,
+    len: usize,
 }
 
 impl<'v> Rx<'_, 'v> {
@@ -46,9 +55,9 @@ impl<'v> Rx<'_, 'v> {
             && rules.strip_crc
             && rules.sums(rxcsum::TUOFL);
         let first = picks.first().and_then(|pick| batch.get((*pick).into()));
-        if !for_us || first.is_none_or(|frame| self.look_at(&frame).is_none()) {
+        let Some(look) = first.filter(|_| for_us).and_then(|f| look_at(rules, &f)) else {
             return 0;
-        }
+        };
         // All that a VF gets is for its first queue.
         let Some(open) = self.open(0) else {
             // Counted.
@@ -57,10 +66,19 @@ impl<'v> Rx<'_, 'v> {
         if open.shape.kind != ShapeKind::Whole {
             return 0;
         }
+        // Of those that begin as the first does and are as long, none needs another look.
+        let alike = batch.alike().filter(|all| all.plain);
+        let same = alike.and_then(|all| {
+            Some(Same {
+                look,
+                len: all.len?,
+            })
+        });
         let mut dealt = 0;
         while dealt < picks.len() {
             let most = AHEAD.min(picks.len() - dealt);
-            let n = self.some(batch, &picks[dealt..dealt + most], picks.len() - dealt);
+            let some = &picks[dealt..dealt + most];
+            let n = self.some(batch, some, same, picks.len() - dealt);
             dealt += n;
             if n < most {
                 break;
@@ -69,26 +87,20 @@ impl<'v> Rx<'_, 'v> {
         dealt
     }
 
-    /// Whether a frame is for the lane.
-    #[inline]
-    fn look_at(&self, frame: &Frame<'_>) -> Option<Look> {
-        let head: &[u8; ETHERNET_HEADER] = frame.head().first_chunk()?;
-        let kind = EtherType(u16::from_be_bytes([head[12], head[13]]));
-        let plain = frame.is_plain() || TAKES.accepts(frame.notes());
-        let fits = frame.len().max(MIN_FRAME) + FCS <= self.rules.max_len;
-        if !plain || !fits || kind.is_tag() || kind.0 == self.rules.vet {
-            return None;
-        }
-        Some(match kind {
-            EtherType::IPV4 | EtherType::IPV6 => Look::Ip,
-            _ => Look::Bare,
-        })
-    }
-
     /// One round of both passes, over at most [`AHEAD`] frames. `expected` are still to come.
-    fn some(&mut self, batch: &Batch<'_>, picks: &[u16], expected: usize) -> usize {
+    fn some(
+        &mut self,
+        batch: &Batch<'_>,
+        picks: &[u16],
+        same: Option<Same>,
+        expected: usize,
+    ) -> usize {
         let mut places: [Option<(WriteSlice<'v>, Look)>; AHEAD] = [None; AHEAD];
-        let planned = self.plan(batch, picks, expected, &mut places);
+        let planned = self.plan(batch, picks, same, expected, &mut places);
+        let bare = Report {
+            status: rx_status::IXSM.into(),
+            ..Report::default()
+        };
         let (mut bytes, mut multicast) = (0, 0);
         // Those alike that follow each other are counted at once.
         let (mut dst, mut len, mut run) = ([0; 6], 0, 0);
@@ -98,34 +110,64 @@ impl<'v> Rx<'_, 'v> {
             };
             fill(&frame, to);
             let report = match look {
-                Look::Bare => Report {
-                    status: rx_status::IXSM.into(),
-                    ..Report::default()
-                },
-                Look::Ip => {
+                Look::Bare => bare,
+                Look::Ip => self.at_a_glance(&frame).unwrap_or_else(|| {
                     let headers = Headers::of(&frame);
                     let class = self.class(&headers);
                     self.report(&frame, &headers, &class)
-                }
+                }),
             };
             let low = u64::from(report.info) | u64::from(report.value) << 32;
             self.scratch.first.push(low);
             let second = word(ShapeKind::Whole, to.len(), status::EOP, &report);
             self.scratch.second.push(second);
+            if same.is_some() && run > 0 {
+                run += 1;
+                continue;
+            }
             let own = *frame.head().first_chunk::<6>().unwrap_or(&[0; 6]);
             if run > 0 && (own != dst || frame.len() != len) {
                 self.tally.received(run, len.max(MIN_FRAME) + FCS, dst);
+                bytes += run * len as u64;
+                multicast += run * u64::from(dst[0] & 1);
                 run = 0;
             }
             (dst, len, run) = (own, frame.len(), run + 1);
-            bytes += len as u64;
-            multicast += u64::from(own[0] & 1);
         }
         self.tally.received(run, len.max(MIN_FRAME) + FCS, dst);
         self.own.frames += planned as u64;
-        self.own.bytes += bytes;
-        self.own.multicast += multicast;
+        self.own.bytes += bytes + run * len as u64;
+        self.own.multicast += multicast + run * u64::from(dst[0] & 1);
         planned
+    }
+
+    /// What a descriptor says of what comes by the dozen: whole TCP or UDP over IPv4 without options.
+    #[inline]
+    fn at_a_glance(&self, frame: &Frame<'_>) -> Option<Report> {
+        let head = frame.head().first_chunk::<54>()?;
+        let fragment = u16::from_be_bytes([head[IP + 6], head[IP + 7]]) & 0x3fff != 0;
+        // The hash, which a VF's frames do not have, and no identification.
+        if fragment || head[IP] != 0x45 || !self.rules.sums(rxcsum::PCSD) {
+            return None;
+        }
+        let (kind, len) = match (head[IP + 9], usize::from(head[TRANSPORT + 12] >> 4) * 4) {
+            (6, len) if len >= 20 => (ptype::TCP, len),
+            (17, _) => (ptype::UDP, 8),
+            _ => return None,
+        };
+        if head[12..IP] != [8, 0] || TRANSPORT + len > frame.len() {
+            return None;
+        }
+        let (status, errors) = verdict(self.rules.rxcsum, frame);
+        let mut status = u32::from(status) | u32::from(errors) << 24;
+        if kind == ptype::UDP && status & u32::from(rx_status::TCPCS) != 0 {
+            status |= status::UDPCS;
+        }
+        Some(Report {
+            status,
+            info: ptype::IPV4 | kind,
+            ..Report::default()
+        })
     }
 
     /// The first pass: takes a descriptor for each frame.
@@ -133,6 +175,7 @@ impl<'v> Rx<'_, 'v> {
         &mut self,
         batch: &Batch<'_>,
         picks: &[u16],
+        same: Option<Same>,
         expected: usize,
         places: &mut [Option<(WriteSlice<'v>, Look)>; AHEAD],
     ) -> usize {
@@ -141,35 +184,43 @@ impl<'v> Rx<'_, 'v> {
         };
         let (mut ring, mut free, size) = (open.ring, open.free, open.shape.packet);
         let mut planned = 0;
-        for (pick, place) in picks.iter().zip(places) {
-            let Some(frame) = batch.get(usize::from(*pick)) else {
-                break;
-            };
-            let total = frame.len().max(MIN_FRAME);
-            let Some(look) = self.look_at(&frame).filter(|_| free > 0 && total <= size) else {
-                break;
-            };
+        'all: while planned < picks.len() && free > 0 {
             let ahead = u32::try_from(expected - planned).unwrap_or(u32::MAX);
             let ready = free.min(ahead.max(LEAST_FETCH));
             let fetcher = &mut self.scratch.fetcher;
             let got = fetcher.get(self.view, &ring, ring.head, ready, &mut self.fetched);
-            let Some(raw) = got.ok().and_then(<[_]>::first) else {
+            let Ok(descs) = got else {
                 break;
             };
-            let addr = u128::from_le_bytes(*raw) as u64;
-            let mut to = self.window.and_then(|window| window.at(addr, total));
-            if to.is_none() && addr != 0 {
-                self.window = self.view.write_window(addr);
-                to = self.window.and_then(|window| window.at(addr, total));
+            // Not more than is ours, should the guest's tail have moved back.
+            let descs = &descs[..descs.len().min(free as usize)];
+            let mut used = 0;
+            for (raw, pick) in descs.iter().zip(&picks[planned..]) {
+                let found = match same {
+                    Some(Same { look, len }) => Some((look, len)),
+                    None => batch
+                        .get(usize::from(*pick))
+                        .and_then(|frame| Some((look_at(&self.rules, &frame)?, frame.len()))),
+                };
+                let addr = u128::from_le_bytes(*raw) as u64;
+                let total = found.map_or(0, |(_, len)| len.max(MIN_FRAME));
+                let mut to = self.window.and_then(|window| window.at(addr, total));
+                if to.is_none() && addr != 0 {
+                    self.window = self.view.write_window(addr);
+                    to = self.window.and_then(|window| window.at(addr, total));
+                }
+                let fits = addr != 0 && total <= size;
+                let (Some(to), Some((look, _))) = (to.filter(|_| fits), found) else {
+                    ring.head = ring.behind(used);
+                    break 'all;
+                };
+                to.prefetch();
+                places[planned] = Some((to, look));
+                used += 1;
+                free -= 1;
+                planned += 1;
             }
-            let Some(to) = to.filter(|_| addr != 0) else {
-                break;
-            };
-            to.prefetch();
-            *place = Some((to, look));
-            ring.head = ring.next(ring.head);
-            free -= 1;
-            planned += 1;
+            ring.head = ring.behind(used);
         }
         if let Some(open) = &mut self.open {
             open.ring.head = ring.head;
@@ -177,6 +228,22 @@ impl<'v> Rx<'_, 'v> {
         }
         planned
     }
+}
+
+/// Whether a frame is for the lane.
+#[inline]
+fn look_at(rules: &Rules, frame: &Frame<'_>) -> Option<Look> {
+    let head: &[u8; ETHERNET_HEADER] = frame.head().first_chunk()?;
+    let kind = EtherType(u16::from_be_bytes([head[12], head[13]]));
+    let plain = frame.is_plain() || TAKES.accepts(frame.notes());
+    let fits = frame.len().max(MIN_FRAME) + FCS <= rules.max_len;
+    if !plain || !fits || kind.is_tag() || kind.0 == rules.vet {
+        return None;
+    }
+    Some(match kind {
+        EtherType::IPV4 | EtherType::IPV6 => Look::Ip,
+        _ => Look::Bare,
+    })
 }
 
 /// Copies a frame into its buffer, padded.

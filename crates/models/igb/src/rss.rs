@@ -14,7 +14,7 @@ pub(crate) const HEADERS: usize = 256;
 const SCTP: u8 = 132;
 
 /// Packet types as descriptors report them.
-mod ptype {
+pub(crate) mod ptype {
     pub const IPV4: u16 = 1 << 4;
     pub const IPV6: u16 = 1 << 6;
     /// IPv6 with extension headers.

@@ -9,7 +9,7 @@ use guest_mem::ReadSlice;
 use parts::SIZE;
 use parts::offload::{MAX_FRAME, MIN_FRAME};
 
-use crate::complete::Mark;
+use crate::complete::{Before, Mark};
 use crate::desc::{DATA, STAMP, cmd};
 use crate::tx::Store;
 use crate::walk::{MOST_BYTES, Walk};
@@ -71,6 +71,10 @@ impl<'v> Walk<'_, 'v> {
             return false;
         };
         let memory = memories.len() as u32 - 1;
+        let before = Before {
+            written: written.len() as u32,
+            report: self.report,
+        };
         for raw in descs.iter().take(room.min(AHEAD)) {
             if self.room == 0 || self.bytes >= MOST_BYTES {
                 break;
@@ -91,20 +95,25 @@ impl<'v> Walk<'_, 'v> {
             }
             self.at = self.ring.next(self.at);
             self.left -= 1;
-            marks.push(Mark {
-                frames: (batch.len() + pieces.len()) as u32,
-                next: self.at,
-                memory,
-                written: written.len() as u32,
-                report: self.report,
-                tso: None,
-                stamp: false,
-            });
         }
-        let some = !pieces.is_empty();
+        let run = pieces.len() as u32;
+        if run == 0 {
+            return false;
+        }
+        marks.push(Mark {
+            frames: batch.len() as u32 + run,
+            next: self.at,
+            memory,
+            written: written.len() as u32,
+            report: self.report,
+            tso: None,
+            stamp: false,
+            run,
+            before,
+        });
         for slice in pieces.drain(..) {
             batch.push_frame(slice);
         }
-        some
+        true
     }
 }

@@ -5,7 +5,7 @@ use guest_mem::{ReadSlice, View};
 use parts::offload::{self, MAX_TSO, Places, Refused, Request};
 use parts::{FCS, Gather, Ring};
 
-use crate::complete::{Mark, Tso};
+use crate::complete::{Before, Mark, Tso};
 use crate::desc::{TxBody, TxDesc, cmd};
 use crate::function::{Function, count};
 use crate::rules::Rules;
@@ -325,10 +325,17 @@ impl<'v> Walk<'_, 'v> {
             report: self.report,
             tso,
             stamp,
+            run: 0,
+            before: Before::default(),
         };
         // Of places with nothing between them the last one counts: a ring may be all contexts.
         match store.marks.last_mut() {
-            Some(last) if last.frames == mark.frames && last.tso.is_none() && !last.stamp => {
+            Some(last)
+                if last.frames == mark.frames
+                    && last.tso.is_none()
+                    && !last.stamp
+                    && last.run == 0 =>
+            {
                 *last = mark;
             }
             _ => store.marks.push(mark),

@@ -108,6 +108,16 @@ impl Ring {
         }
     }
 
+    /// How many descriptors `index` is behind `from`; both inside.
+    #[inline]
+    pub fn distance(&self, from: u32, index: u32) -> u32 {
+        if index >= from {
+            index - from
+        } else {
+            (index + self.len).saturating_sub(from)
+        }
+    }
+
     /// Where the descriptor at `index` is; addresses wrap at 2^64.
     #[inline]
     pub fn address(&self, index: u32) -> u64 {
@@ -221,6 +231,7 @@ mod tests {
         assert_eq!(ring.next(7), 0);
         assert_eq!(ring.before(5, 2), 3);
         assert_eq!(ring.before(0, 3), 5);
+        assert_eq!((ring.distance(6, 1), ring.distance(2, 5)), (3, 3));
         let file = File::new(Table::new(&TABLE, 0x80));
         assert_eq!(Ring::read(&file, &IDS), None);
         file.set(IDS.len, 128);
