@@ -19,6 +19,7 @@ use crate::office::Office;
 use crate::queue::xdctl;
 use crate::reading::Reading;
 use crate::regs as r;
+use crate::ruling::Due;
 use crate::state;
 
 /// What CTRL.RST leaves as it is (§4.3, and what drivers rely on).
@@ -42,8 +43,8 @@ pub(crate) struct Registers {
     pub may_master: bool,
     /// Its VFs, if it rules some.
     pub office: Option<Arc<Office>>,
-    /// Their rules may be others than those in force.
-    pub rules_changed: bool,
+    /// What of their rules is not in force yet.
+    pub due: Due,
 }
 
 impl Registers {
@@ -369,7 +370,7 @@ impl Registers {
         }
         if was_up != up {
             self.raise(env, cause::LSC);
-            self.rules_changed = true;
+            self.due.changed = true;
         }
     }
 
@@ -471,7 +472,7 @@ impl Control for Registers {
     }
 
     fn take_work(&mut self) -> Work {
-        self.carry_out();
+        self.end_turn();
         std::mem::take(&mut self.work)
     }
 
@@ -519,7 +520,7 @@ impl Control for Registers {
             self.phy.negotiation_done();
             self.update_link(env);
         }
-        self.carry_out();
+        self.end_turn();
     }
 
     fn attend(&mut self, env: &Env) {
@@ -533,7 +534,7 @@ impl Control for Registers {
         self.phy.set_cable(up);
         self.negotiate(env);
         self.update_link(env);
-        self.carry_out();
+        self.end_turn();
     }
 
     fn save(&self, env: &Env) -> Vec<u8> {

@@ -193,33 +193,40 @@ impl Office {
 
     fn carry_out_in(&self, books: &mut Books) {
         let pf = books.pf.upgrade();
-        let tell = |owner, known: &mut Pool, pool: Pool| {
-            if *known != pool {
-                self.enforcer.enforce(owner, &pool);
-                *known = pool;
-            }
-        };
         let own = pf.as_ref().map(|pf| pools::of_pf(&pf.file, self.vfs()));
-        tell(Owner::Pf, &mut books.own, own.unwrap_or_default());
-        for (vf, (desk, known)) in (0..).zip(self.desks.iter().zip(&mut books.vfs)) {
-            let (mut grant, mut manner) = (Grant::default(), desk.manner());
-            let mut pool = Pool::default();
-            if let Some(pf) = &pf {
-                let file = &pf.file;
-                pool = pools::of_vf(file, vf);
-                manner = pools::manner(file, vf, &pool);
-                grant = Grant {
-                    enabled: pool.receives || pool.sends,
-                    link: pf.link_up.load(Ordering::Acquire),
-                    max_frame: pools::max_frame(file, vf),
-                    tag: pools::tag(file, vf),
-                    interrupt_gap: 0,
-                };
-            }
-            tell(Owner::Vf(vf), known, pool);
-            if desk.set_granted(grant, manner) {
-                desk.ring();
-            }
+        self.tell(Owner::Pf, &mut books.own, own.unwrap_or_default());
+        for (vf, known) in (0..).zip(&mut books.vfs) {
+            self.carry_out_of(pf.as_deref(), vf, known);
+        }
+    }
+
+    /// What concerns one VF.
+    fn carry_out_of(&self, pf: Option<&Function>, vf: u32, known: &mut Pool) {
+        let Some(desk) = self.desk(vf) else { return };
+        let (mut grant, mut manner) = (Grant::default(), desk.manner());
+        let mut pool = Pool::default();
+        if let Some(pf) = pf {
+            let file = &pf.file;
+            pool = pools::of_vf(file, vf);
+            manner = pools::manner(file, vf, &pool);
+            grant = Grant {
+                enabled: pool.receives || pool.sends,
+                link: pf.link_up.load(Ordering::Acquire),
+                max_frame: pools::max_frame(file, vf),
+                tag: pools::tag(file, vf),
+                interrupt_gap: 0,
+            };
+        }
+        self.tell(Owner::Vf(vf), known, pool);
+        if desk.set_granted(grant, manner) {
+            desk.ring();
+        }
+    }
+
+    fn tell(&self, owner: Owner, known: &mut Pool, pool: Pool) {
+        if *known != pool {
+            self.enforcer.enforce(owner, &pool);
+            *known = pool;
         }
     }
 
@@ -227,12 +234,15 @@ impl Office {
     fn vf_reset(&self, vf: u32) {
         self.restarts.fetch_add(1, Ordering::Relaxed);
         let mut books = self.books.lock();
-        if let Some(pf) = books.pf.upgrade() {
+        let pf = books.pf.upgrade();
+        if let Some(pf) = &pf {
             for id in [r::VFRE, r::VFTE] {
                 pf.file.set(id, pf.file.get(id) & !(1 << vf));
             }
         }
-        self.carry_out_in(&mut books);
+        if let Some(known) = books.vfs.get_mut(vf as usize) {
+            self.carry_out_of(pf.as_deref(), vf, known);
+        }
         drop(books);
         self.resets.fetch_or(1 << vf, Ordering::AcqRel);
     }

@@ -11,6 +11,7 @@ use crate::nvm::Nvm;
 use crate::office::Office;
 use crate::reading::Reading;
 use crate::regs::{self, QUEUES};
+use crate::ruling::Due;
 use crate::{BAR_MMIO, BAR_MSIX, Config, PF_QUEUES};
 
 /// PCI device id (§9.4.2).
@@ -91,7 +92,7 @@ fn make(config: &Config, office: Option<Arc<Office>>) -> Nic {
         phy_was_reset: true,
         may_master: false,
         office,
-        rules_changed: false,
+        due: Due::default(),
     };
     control.power_up();
     control.reset_ruling();

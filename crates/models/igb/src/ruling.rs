@@ -9,6 +9,22 @@ use crate::irq::{Causes, cause};
 use crate::mailbox::{WORDS, p2v};
 use crate::regs as r;
 
+/// How often the rules are worked out before the accesses of a turn have ended. A driver reads, and
+/// so waits for its turn to end, more often than it needs them; for one that changes them without end
+/// they are worked out once more, at the end.
+const AT_ONCE: u32 = 2;
+
+/// What was written about VFs and is not in force yet.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    /// Their rules may be others.
+    pub changed: bool,
+    /// They are to hear that their PF is there.
+    ready: bool,
+    /// How often rules were worked out in this turn.
+    spent: u32,
+}
+
 /// What the rules of VFs follow from.
 const RULES: [Id; 18] = [
     r::CTRL_EXT,
@@ -32,7 +48,8 @@ const RULES: [Id; 18] = [
 ];
 
 impl Registers {
-    /// Reads a register that is about VFs. Whatever is read, what was written before it holds.
+    /// Reads a register that is about VFs. Whatever is read, what was written before it holds, or will
+    /// at the end of the turn.
     pub(crate) fn read_ruling(&mut self, id: Id, element: u32) -> Option<u32> {
         self.carry_out();
         if id == r::WVBR {
@@ -61,10 +78,10 @@ impl Registers {
 
     /// Writes a register that is about VFs. `false`: it is kept as others are.
     pub(crate) fn write_ruling(&mut self, id: Id, element: u32, value: u32) -> bool {
-        let Some(office) = &self.office else {
+        let Some(office) = self.office.clone() else {
             return false;
         };
-        self.rules_changed |= RULES.contains(&id);
+        self.due.changed |= RULES.contains(&id);
         match id {
             r::VMBMEM => {
                 let Some(desk) = office.desk(element / WORDS as u32) else {
@@ -74,9 +91,7 @@ impl Registers {
             }
             r::P2VMAILBOX => {
                 // Whoever hears of it acts upon what was granted before.
-                if std::mem::take(&mut self.rules_changed) {
-                    office.carry_out();
-                }
+                self.carry_out();
                 let Some(desk) = office.desk(element) else {
                     return false;
                 };
@@ -100,20 +115,18 @@ impl Registers {
 
     /// CTRL_EXT was written.
     pub(crate) fn pf_reset_done(&mut self, value: u32) {
-        if value & ctrl_ext::PFRSTD != 0
-            && let Some(office) = &self.office
-        {
-            // The rules first: who sees RSTD goes on.
-            self.rules_changed = false;
-            office.carry_out();
-            office.pf_ready(true);
+        if value & ctrl_ext::PFRSTD != 0 {
+            self.due.changed = true;
+            self.due.ready = true;
+            self.carry_out();
         }
     }
 
     /// CTRL.RST, and what resets more.
     pub(crate) fn reset_ruling(&mut self) {
         if let Some(office) = &self.office {
-            self.rules_changed = false;
+            self.due.changed = false;
+            self.due.ready = false;
             office.pf_reset();
             office.carry_out();
         }
@@ -123,18 +136,38 @@ impl Registers {
     pub(crate) fn load_ruling(&mut self) {
         if let Some(office) = &self.office {
             let ready = self.function.file.get(r::CTRL_EXT) & ctrl_ext::PFRSTD != 0;
-            self.rules_changed = false;
+            self.due.changed = false;
+            self.due.ready = false;
             office.carry_out();
             office.pf_ready(ready);
         }
     }
 
-    /// Has what was written come true.
-    pub(crate) fn carry_out(&mut self) {
-        if std::mem::take(&mut self.rules_changed)
-            && let Some(office) = &self.office
-        {
+    /// Has what was written come true, unless that was done often enough in this turn.
+    fn carry_out(&mut self) {
+        if self.due.changed && self.due.spent < AT_ONCE {
+            self.due.spent += 1;
+            self.carry_out_all();
+        }
+    }
+
+    /// Has all of it come true: a turn has ended.
+    pub(crate) fn end_turn(&mut self) {
+        self.due.spent = 0;
+        self.carry_out_all();
+    }
+
+    fn carry_out_all(&mut self) {
+        if !std::mem::take(&mut self.due.changed) {
+            return;
+        }
+        let ready = std::mem::take(&mut self.due.ready);
+        if let Some(office) = &self.office {
+            // The rules first: who sees RSTD goes on.
             office.carry_out();
+            if ready {
+                office.pf_ready(true);
+            }
         }
     }
 

@@ -31,7 +31,7 @@ fn control(guest: &Guest) -> Registers {
         phy_was_reset: false,
         may_master: true,
         office: None,
-        rules_changed: false,
+        due: Default::default(),
     }
 }
 

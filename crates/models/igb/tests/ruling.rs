@@ -3,7 +3,7 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use common::*;
@@ -42,10 +42,11 @@ const BAM: u32 = 1 << 27;
 
 /// What the switch was told last.
 #[derive(Default)]
-struct Book(Mutex<BTreeMap<Owner, Pool>>);
+struct Book(Mutex<BTreeMap<Owner, Pool>>, AtomicU64);
 
 impl Enforcer for Book {
     fn enforce(&self, owner: Owner, pool: &Pool) {
+        self.1.fetch_add(1, SeqCst);
         self.0.lock().expect("book").insert(owner, pool.clone());
     }
 }
@@ -371,6 +372,42 @@ fn what_each_pool_gets_and_sends_is_what_the_registers_say() {
 }
 
 #[test]
+fn changes_without_end_are_carried_out_a_few_times_a_turn() {
+    let mut chip = Chip::up(7);
+    let told = |chip: &Chip| chip.book.1.load(SeqCst);
+    let before = told(&chip);
+    // One that reads after each of its writes finds each in force, if the bus takes turns.
+    for n in 0..5 {
+        chip.pf.w(DTXSWC, n % 2);
+        chip.pf.r(reg::STATUS);
+        assert_eq!(chip.pool(Owner::Vf(0)).check_mac, n % 2 == 1);
+        chip.settle();
+    }
+    assert_eq!(
+        told(&chip),
+        before + 4,
+        "nothing has changed the first time"
+    );
+    let before = told(&chip);
+    for n in 0..1000 {
+        chip.pf.w(DTXSWC, if n % 2 == 0 { 0 } else { 0x7f });
+        chip.pf.r(reg::STATUS);
+        chip.pf.w(P2VMAILBOX, 1);
+        chip.pf.w(CTRL_EXT, PFRSTD);
+    }
+    assert!(told(&chip) - before <= 2 * 8, "{}", told(&chip) - before);
+    chip.settle();
+    assert!(chip.pool(Owner::Vf(6)).check_mac, "the last one counts");
+    // Nor do resets of a VF that has nothing to lose cost the switch anything.
+    chip.vfs[0].w(reg::CTRL, RST);
+    let before = told(&chip);
+    for _ in 0..100 {
+        chip.vfs[0].w(reg::CTRL, RST);
+    }
+    assert_eq!(told(&chip), before);
+}
+
+#[test]
 fn frames_that_were_not_theirs_are_told_by_wvbr() {
     let mut chip = Chip::up(2);
     chip.pf.w(reg::IMS, DOUTSYNC);
@@ -519,7 +556,8 @@ proptest! {
                 Step::Settle => chip.settle(),
             }
         }
-        // A read says that what was written before it holds.
+        // What was written before the turn ended holds.
+        chip.settle();
         let pf = &mut chip.pf;
         let ready = pf.r(CTRL_EXT) & PFRSTD != 0 && matches!(pf.r(MRQC) & 7, 3 | 5);
         let (rctl, tctl) = (pf.r(reg::RCTL), pf.r(reg::TCTL));
@@ -536,7 +574,8 @@ proptest! {
             prop_assert_eq!(pool.receives, ready && on(vfre) && rctl & 2 != 0);
             prop_assert_eq!(pool.sends, ready && on(vfte) && tctl & 2 != 0);
             chip.silent(vf);
-            if !ready {
+            if !pool.sends && !pool.receives {
+                prop_assert_eq!(pool, Pool::default());
                 continue;
             }
             for mac in &pool.macs {

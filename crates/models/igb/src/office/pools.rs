@@ -178,10 +178,11 @@ pub(crate) fn of_vf(file: &File, vf: u32) -> Pool {
     if !are_on(file) || !ready {
         return Pool::default();
     }
-    let tag = tag(file, vf).map(|tci| tci & 0xfff);
+    let pool = of(file, vf..vf + 1);
+    let tag = tag(file, vf).filter(|_| pool.sends || pool.receives);
     Pool {
-        tag,
-        ..of(file, vf..vf + 1)
+        tag: tag.map(|tci| tci & 0xfff),
+        ..pool
     }
 }
 
@@ -224,6 +225,11 @@ fn of(file: &File, pools: Range<u32>) -> Pool {
     let first = pools.start;
     let mask = (1u32 << pools.end) - (1 << first);
     let (rctl, vt_ctl, switch) = (file.get(r::RCTL), file.get(r::VT_CTL), file.get(r::DTXSWC));
+    let receives = file.get(r::VFRE) & mask != 0 && rctl & receiver::EN != 0;
+    let sends = file.get(r::VFTE) & mask != 0 && file.get(r::TCTL) & TCTL_EN != 0;
+    if !receives && !sends {
+        return Pool::default();
+    }
     let vmolr = pools.fold(0, |all, pool| all | file.get_at(r::VMOLR, pool));
     let default = default(file).is_some_and(|pool| mask >> pool & 1 != 0);
     // Without replication a frame for many is for the default pool, one for several for the first.
@@ -239,8 +245,8 @@ fn of(file: &File, pools: Range<u32>) -> Pool {
         table: Box::new(std::array::from_fn(|i| file.get_at(id, i as u32))),
     };
     Pool {
-        receives: file.get(r::VFRE) & mask != 0 && rctl & receiver::EN != 0,
-        sends: file.get(r::VFTE) & mask != 0 && file.get(r::TCTL) & TCTL_EN != 0,
+        receives,
+        sends,
         macs: addresses(file)
             .filter(|(_, pools)| chosen(*pools) & mask != 0)
             .map(|(mac, _)| mac)

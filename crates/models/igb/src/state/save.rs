@@ -25,8 +25,8 @@ impl Registers {
             negotiation: _, // configured
             phy_was_reset,
             may_master,
-            office: _,        // its VFs' mailboxes are in their states
-            rules_changed: _, // whoever loads it carries out all of them
+            office: _, // its VFs' mailboxes are in their states
+            due: _,    // whoever loads it carries out all of it
         } = self;
         let Function {
             file,
