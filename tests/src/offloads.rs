@@ -80,7 +80,18 @@ pub fn each_on_and_off(
     for (name, was) in &all {
         for on in [!was, *was] {
             let start = Instant::now();
-            set(wired, name, on).unwrap_or_else(|e| panic!("{name} {on}: {e}"));
+            if let Err(why) = set(wired, name, on) {
+                // Some go with another only, such as igb's tags that are put in with those that are taken out.
+                let alone = why
+                    .to_string()
+                    .contains("Could not change any device features");
+                assert!(
+                    alone && !needed.contains(&name.as_str()),
+                    "{name} {on}: {why}"
+                );
+                println!("{name} is not changed alone");
+                break;
+            }
             assert_eq!(is_on(wired, name).expect("features"), on, "{name}");
             let before = segmented();
             exchange(name, on).unwrap_or_else(|e| panic!("{name} {on}: {e}"));

@@ -413,7 +413,7 @@ fn long_every_setting_of_igb_moves_every_byte() {
     ] {
         wired
             .guest
-            .sh(&format!("ethtool {option} {interface} {words}"))
+            .run(&format!("ethtool {option} {interface} {words}"))
             .unwrap();
         check(&format!("ethtool {option} {words}"), 1500);
     }
