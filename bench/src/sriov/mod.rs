@@ -71,10 +71,10 @@ fn idle(options: &Options) -> f64 {
 /// How long the module takes, in seconds.
 pub fn estimate(options: &Options) -> f64 {
     let wants = |id: &str, figure: f64| if options.wants(id) { figure } else { 0.0 };
-    let each = seconds(options) + 0.35;
+    let each = seconds(options) + 0.25;
     let many = (COUNTS.len() * 4 + BEYOND.len() * 2) as f64;
     let rounds = options.rounds() as f64;
-    let scale = wants("scale", 40.0 + rounds * many * each + idle(options));
+    let scale = wants("scale", 20.0 + rounds * many * each + idle(options));
     let samples = FEW.len() * MASKINGS.len() + POLICIES.len() * (1 + LOADS.len());
     let interrupts = wants("interrupts", 2.0 + rounds * samples as f64 * each);
     let pairs = wants("pairs", 1.0 + rounds * 2.0 * PAIRS.len() as f64 * each);

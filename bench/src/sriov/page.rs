@@ -220,7 +220,8 @@ pub fn scale(page: &mut Page, figures: &Scale) {
             "One more VM at fixed total load costs the daemon {} % of a core (target at most {ONE_MORE}; paper 1.76 \
              paravirtual, 2.8 full, guests and hypervisor included): {}; e1000 {} %. VMs and senders: {} % and {} % more.",
             figure(one_more),
-            verdict(one_more <= ONE_MORE),
+            // What was not carried has no price.
+            verdict(one_more <= ONE_MORE && flat <= FLAT),
             figure(slope(&e1000_cpu)),
             figure(slope(&vf_own)),
             figure(slope(&e1000_own))
