@@ -409,7 +409,6 @@ fn long_every_setting_of_igb_moves_every_byte() {
         ("-r", ""),
         ("-N", "rx-flow-hash udp4 sdfn"),
         ("-K", "rx-all on"),
-        ("-K", "ntuple on"),
     ] {
         wired
             .guest
