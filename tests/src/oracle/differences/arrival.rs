@@ -6,6 +6,7 @@ use super::super::context::{Context, reg};
 use super::super::script::Op;
 use super::super::trace::RDH;
 
+const SBP: u32 = 1 << 2;
 const UPE: u32 = 1 << 3;
 const MPE: u32 = 1 << 4;
 const LPE: u32 = 1 << 5;
@@ -54,12 +55,12 @@ fn passes(context: &Context, frame: &[u8]) -> bool {
         let id = u32::from(u16::from_be_bytes([tci[0], tci[1]]) & 0xfff);
         !on(VFE) || context.get(reg::VFTA + id / 32 * 4) >> (id % 32) & 1 == 1
     };
-    address && vlan() && (on(LPE) || frame.len() <= 1518)
+    address && vlan() && (on(LPE) || on(SBP) || frame.len() <= 1518)
 }
 
-/// Whether a frame came when there were no descriptors left in QEMU's ring, and a write after it made
-/// this hold: given what was written when it came, and what is now.
-fn waited_until(step: &Step<'_>, is: impl Fn(&Context, &Context, &[u8]) -> bool) -> bool {
+/// Whether a frame came when there were no descriptors left in QEMU's ring, and for a write after it
+/// this holds: given what was written when it came, what is now, the frame and the write.
+fn waited_until(step: &Step<'_>, is: impl Fn(&Context, &Context, &[u8], &Op) -> bool) -> bool {
     let mut context = Context::default();
     let (mut looks, mut head) = (0, 0);
     // Descriptors that the frames since the last look may have taken, at most.
@@ -93,7 +94,7 @@ fn waited_until(step: &Step<'_>, is: impl Fn(&Context, &Context, &[u8]) -> bool)
                     taken += (frame.len() + 4).div_ceil(context.buffer());
                 }
             }
-            Op::Write { .. } if waiting.iter().any(|(f, then)| is(then, &context, f)) => {
+            Op::Write { .. } if waiting.iter().any(|(f, then)| is(then, &context, f, op)) => {
                 return true;
             }
             _ => {}
@@ -104,14 +105,23 @@ fn waited_until(step: &Step<'_>, is: impl Fn(&Context, &Context, &[u8]) -> bool)
 
 /// Whether the filters have changed their mind about a frame while it waited outside of QEMU's NIC.
 pub(super) fn judged_late(step: &Step<'_>) -> bool {
-    waited_until(step, |then, now, frame| {
+    waited_until(step, |then, now, frame, _| {
         passes(then, frame) != passes(now, frame)
     })
 }
 
 /// Whether the receiver was turned off while a frame waited outside of QEMU's NIC.
 pub(super) fn turned_off(step: &Step<'_>) -> bool {
-    waited_until(step, |then, now, _| {
+    waited_until(step, |then, now, _, _| {
         then.has(reg::RCTL, 2) && !now.has(reg::RCTL, 2)
+    })
+}
+
+/// Whether RXT0 was written to ICR right after the tail moved for a frame that waited outside of
+/// QEMU's NIC.
+pub(super) fn cleared_before_arrival(step: &Step<'_>) -> bool {
+    waited_until(step, |then, now, _, op| {
+        let moved = then.get(reg::RDT) != now.get(reg::RDT);
+        moved && matches!(op, Op::Write { at: reg::ICR, value, .. } if value & 0x80 != 0)
     })
 }

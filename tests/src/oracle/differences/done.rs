@@ -144,9 +144,11 @@ pub(super) fn list() -> Vec<Difference> {
                         && context.has(reg::RCTL, 0x10)
                         && !context.has(reg::RCTL, 0x8000)
                 });
-                // One that needs several descriptors may wait in our FIFO, and all behind it.
+                // It may leave too few descriptors for one that needs several, and be such a one.
+                let mut met = false;
                 let blocks = frame(step, |context, frame| {
-                    frame[..6] == [0xff; 6] && frame.len() + 4 > context.buffer()
+                    met |= frame[..6] == [0xff; 6];
+                    met && frame.len() + 4 > context.buffer()
                 });
                 (hit && (blocks || !ahead(step))).then_some(Parted::RX)
             },
@@ -355,7 +357,7 @@ fn starts(context: &Context, op: &Op) -> bool {
 }
 
 /// Whether a frame came so far for which this held. It may have waited since.
-fn frame(step: &Step<'_>, is: impl Fn(&Context, &[u8]) -> bool) -> bool {
+fn frame(step: &Step<'_>, mut is: impl FnMut(&Context, &[u8]) -> bool) -> bool {
     ever(step, |context, op| match op {
         Op::Frames(frames) => frames
             .iter()
@@ -364,9 +366,16 @@ fn frame(step: &Step<'_>, is: impl Fn(&Context, &[u8]) -> bool) -> bool {
     })
 }
 
-/// Whether QEMU has received more than we.
+/// Whether QEMU has received more than we. What the guest itself wrote into a descriptor is no sign.
 fn ahead(step: &Step<'_>) -> bool {
-    let done = |ring: &[u8]| ring.chunks(16).filter(|desc| desc[12] & 1 == 1).count();
+    let done = |ring: &[u8]| {
+        let received = |(i, desc): &(usize, &[u8])| {
+            let at = RX_RING + 16 * *i as u64;
+            let written = (8..16).all(|k| desc[k] == step.after.ring_byte(at + k as u64));
+            desc[12] & 1 == 1 && !written
+        };
+        ring.chunks(16).enumerate().filter(received).count()
+    };
     done(&step.theirs.rx_ring) > done(&step.ours.rx_ring)
 }
 
@@ -393,9 +402,21 @@ fn null_buffers(step: &Step<'_>) -> bool {
     }) == Some(true)
 }
 
-/// Transmit descriptors that the guest handed over in this step, as it wrote them.
+/// Transmit descriptors that the guest handed over in this step, as they stood when it did.
 fn posted(step: &Step<'_>) -> Vec<[u8; 16]> {
-    between(step.after, step.last_ours.watched[TDH])
+    let (mut context, mut head) = (step.before.clone(), step.last_ours.watched[TDH]);
+    let mut descs = Vec::new();
+    for op in step.ops {
+        context.follow(op);
+        if matches!(op, Op::Write { at: reg::TDH, .. }) {
+            head = context.get(reg::TDH) & 0xffff;
+        }
+        if starts(&context, op) {
+            descs.extend(between(&context, head));
+            head = context.get(reg::TDT) & 0xffff;
+        }
+    }
+    descs
 }
 
 /// Transmit descriptors from one index to the tail.

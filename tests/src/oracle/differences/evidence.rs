@@ -45,32 +45,48 @@ pub(super) fn starved(step: &Step<'_>) -> bool {
 
 /// Where in memory the FCS of received frames stand, by all that was seen of the ring.
 pub(super) fn check_sequences(step: &Step<'_>) -> BTreeSet<u64> {
+    // A frame may begin before the end of the ring, wherever that was.
+    let ends = step.past.iter().chain(step.ops).filter_map(|op| match op {
+        Op::Write {
+            at: reg::RDLEN,
+            value,
+            ..
+        } => Some((value & 0xf_ff80) as usize / 16),
+        _ => None,
+    });
+    let ends: BTreeSet<usize> = ends.collect();
     let mut places = BTreeSet::new();
     for look in &step.traces.0.looks {
-        // The buffers of the frame so far: address, bytes.
-        let mut buffers: Vec<(u64, u64)> = Vec::new();
-        let indices = look.rx_ring.len() / 16;
-        // Twice around, for the frame that begins before the end of the ring.
-        for index in (0..indices).chain(0..indices) {
-            let half = upper(look, index);
-            if half & 1 << 32 == 0 {
-                buffers.clear();
-                continue;
-            }
-            buffers.push((address(look, index), half & 0xffff));
-            if half & 2 << 32 == 0 {
-                continue;
-            }
-            let mut left = 4;
-            while let (Some((at, len)), true) = (buffers.pop(), left > 0) {
-                let part = len.min(left);
-                places.extend(at + len - part..at + len);
-                left -= part;
-            }
-            buffers.clear();
+        for end in &ends {
+            check_sequences_of(look, *end, &mut places);
         }
     }
     places
+}
+
+/// The same of one look at a ring of so many descriptors.
+fn check_sequences_of(look: &Look, end: usize, places: &mut BTreeSet<u64>) {
+    // The buffers of the frame so far: address, bytes.
+    let mut buffers: Vec<(u64, u64)> = Vec::new();
+    let indices = end.min(look.rx_ring.len() / 16);
+    for index in (0..indices).chain(0..indices) {
+        let half = upper(look, index);
+        if half & 1 << 32 == 0 {
+            buffers.clear();
+            continue;
+        }
+        buffers.push((address(look, index), half & 0xffff));
+        if half & 2 << 32 == 0 {
+            continue;
+        }
+        let mut left = 4;
+        while let (Some((at, len)), true) = (buffers.pop(), left > 0) {
+            let part = len.min(left);
+            places.extend(at + len - part..at + len);
+            left -= part;
+        }
+        buffers.clear();
+    }
 }
 
 /// Where in memory the padding and FCS of the shortest received frames stand.

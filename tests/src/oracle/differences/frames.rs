@@ -7,6 +7,7 @@ use super::super::script::Op;
 use super::super::trace::TDH;
 use super::Difference;
 use super::Right::{Both, Hypernic};
+use super::arrival::cleared_before_arrival;
 use super::evidence::{
     cause, check_sequences, cleared_before_delay, clears_icr, counted_between, ever, ever_frame,
     moved, padding, since_clear, starved, upper, writes, writes_bits, writes_tdt,
@@ -115,6 +116,19 @@ pub(super) fn list() -> Vec<Difference> {
             |step, diff| {
                 if cause(diff) && cleared_before_delay(step) {
                     diff.ours & !diff.theirs & 0x80
+                } else {
+                    0
+                }
+            },
+        ),
+        value(
+            "rx-cause-late",
+            Hypernic,
+            "3.2",
+            "a frame that finds no descriptor waits outside of QEMU's NIC and comes in after what is written behind the tail: its RXT0 survives a write to ICR there",
+            |step, diff| {
+                if cause(diff) && cleared_before_arrival(step) {
+                    diff.theirs & !diff.ours & 0x80
                 } else {
                     0
                 }
