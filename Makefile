@@ -15,7 +15,7 @@ BENCH ?= all
 PURE := guest-mem wire regs pci snapshot frame model gbe parts
 # A model has no unsafe code; what Miri can find there is what it does to guest memory. So of its tests those
 # that move frames, and those whose threads meet; the others take Miri hours.
-MIRI_E1000 := smoke leases threads finishing segmentation receive loopback transmit
+MIRI_E1000 := smoke registers leases threads finishing segmentation receive loopback transmit
 # Crates whose tests run several threads against each other: what ThreadSanitizer runs.
 SHARED := guest-mem port vale e1000
 NIGHTLY ?= nightly
