@@ -204,13 +204,14 @@ impl<'v> Rx<'_, 'v> {
                 };
                 let addr = u128::from_le_bytes(*raw) as u64;
                 let total = found.map_or(0, |(_, len)| len.max(MIN_FRAME));
-                let mut to = self.window.and_then(|window| window.at(addr, total));
-                if to.is_none() && addr != 0 {
+                // A place is asked for when it will be written to, and not before.
+                let found = found.filter(|_| addr != 0 && total <= size);
+                let mut to = found.and_then(|_| self.window?.at(addr, total));
+                if to.is_none() && found.is_some() {
                     self.window = self.view.write_window(addr);
                     to = self.window.and_then(|window| window.at(addr, total));
                 }
-                let fits = addr != 0 && total <= size;
-                let (Some(to), Some((look, _))) = (to.filter(|_| fits), found) else {
+                let (Some(to), Some((look, _))) = (to, found) else {
                     ring.head = ring.behind(used);
                     break 'all;
                 };
