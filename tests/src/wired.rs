@@ -25,6 +25,8 @@ const FILE: &str = "/tmp/noise";
 pub enum Card {
     /// An 82540EM.
     E1000,
+    /// An 82545EM.
+    I82545,
     /// The physical function of an 82576.
     Igb,
     /// Virtual functions of an 82576, whose soft PF has the cable.
@@ -36,7 +38,7 @@ impl Card {
     #[must_use]
     pub fn driver(self) -> &'static str {
         match self {
-            Self::E1000 => "e1000",
+            Self::E1000 | Self::I82545 => "e1000",
             Self::Igb => "igb",
             Self::IgbVf => "igbvf",
         }
@@ -46,8 +48,8 @@ impl Card {
     #[must_use]
     pub fn nic(self, socket: &str) -> String {
         match self {
-            Self::E1000 | Self::Igb => socket.to_owned(),
             Self::IgbVf => format!("p0{socket}"),
+            _ => socket.to_owned(),
         }
     }
 
@@ -70,6 +72,7 @@ impl Card {
         }
         let model = match self {
             Self::Igb => "82576",
+            Self::I82545 => "82545em",
             _ => "e1000",
         };
         for nic in nics {
@@ -111,8 +114,8 @@ impl Wiring<'static> {
         Self {
             card,
             nics: match card {
-                Card::E1000 | Card::Igb => &["n0"],
                 Card::IgbVf => &["vf0"],
+                _ => &["n0"],
             },
             spare: &[],
             switched: false,

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use hypernic_tests::wired::payloads;
+use hypernic_tests::wired::{Card, Wiring, payloads};
 use hypernic_tests::{LONG, Result, Wired, peer};
 use rig::{GuestConfig, Kernel};
 
@@ -239,7 +239,7 @@ fn speeds_are_negotiated_and_forced(kernel: Kernel) {
 /// `ethtool -C`, which the driver has for the 82545 and later: 0 to 4 are modes, more is the time between interrupts.
 fn coalescing_settings_move_every_byte(kernel: Kernel) {
     let config = GuestConfig::new("coalescing").kernel(kernel);
-    let wired = Wired::with(config, "model = \"82545em\"").unwrap();
+    let wired = Wired::of(config, Wiring::one(Card::I82545)).unwrap();
     for usecs in [0, 1, 3, 4, 10, 125, 1000, 10_000] {
         let start = Instant::now();
         wired.ethtool("-C", &format!("rx-usecs {usecs}")).unwrap();
