@@ -102,7 +102,20 @@ impl Fabric {
         last: &Path,
         core: Option<usize>,
     ) -> Result<Self> {
-        let daemon = Daemon::start("hypernic", command, dir.path().join("log"))?;
+        let log = dir.path().join("log");
+        // Pinned before it starts, so that it has as many workers as processors: two on one would
+        // wait for each other by whole time slices.
+        let daemon = std::thread::scope(|scope| {
+            let start = scope.spawn(|| {
+                if let Some(core) = core {
+                    machine::pin(core);
+                }
+                Daemon::start("hypernic", command, log)
+            });
+            start
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })?;
         let mut fabric = Self { daemon, dir };
         fabric.daemon.expect("serving", MOMENT)?;
         // Listening sockets are made one after the other.
@@ -112,9 +125,6 @@ impl Fabric {
                 return Err(Error::tool("hypernic", &fabric.daemon.output()));
             }
             std::thread::sleep(Duration::from_millis(5));
-        }
-        if let Some(core) = core {
-            machine::pin_process(fabric.daemon.id(), core);
         }
         Ok(fabric)
     }

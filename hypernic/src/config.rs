@@ -360,14 +360,7 @@ impl RawHost {
                     )
                 })
             })?;
-            let busy_poll = match &raw.busy_poll_us {
-                None => DEFAULT_BUSY_POLL,
-                Some(us) => Some(Duration::from_micros(*us.get_ref()))
-                    .filter(|time| *time <= MAX_BUSY_POLL)
-                    .ok_or_else(|| {
-                        Fault::at(us, "busy-poll-us must lie between 0 (off) and 1000".into())
-                    })?,
-            };
+            let busy_poll = busy_poll(raw.busy_poll_us.as_ref())?;
             host.nics.push(NicConfig {
                 name,
                 model: raw.model,
@@ -499,6 +492,16 @@ fn check_name(name: &Spanned<String>) -> Result<(), Fault> {
         return Err(Fault::at(name, message));
     }
     Ok(())
+}
+
+/// How long to stay awake for a NIC's next register access.
+fn busy_poll(us: Option<&Spanned<u64>>) -> Result<Duration, Fault> {
+    let Some(us) = us else {
+        return Ok(DEFAULT_BUSY_POLL);
+    };
+    Some(Duration::from_micros(*us.get_ref()))
+        .filter(|time| *time <= MAX_BUSY_POLL)
+        .ok_or_else(|| Fault::at(us, "busy-poll-us must lie between 0 (off) and 1000".into()))
 }
 
 #[cfg(test)]

@@ -49,7 +49,8 @@ pub fn begin(page: &mut Page) -> Result<()> {
     let paper = published()?;
     page.text(
         "Drivers of our own play the VMs, over a vfio-user socket each, and a client at each port: all of them are one \
-         thread on one processor, the daemon with one worker is on the other. So what is measured is the NIC; the paper's \
+         thread on one processor, the daemon with one worker, which does not stay awake for what might come \
+         (`busy-poll-us = 0`), is on the other. So what is measured is the NIC; the paper's \
          percentages are of a whole server with guests, hypervisor and domain 0. There the load comes over a cable from \
          a second machine; here the client is one more VF of the same port, so all frames go through the on-chip switch.",
     );

@@ -172,6 +172,7 @@ vfs = 3
 vf-socket-path = "/run/p0-vf{}.sock"
 port = "null"
 port-rate = 1000
+busy-poll-us = 7
 [[nic.vf]]
 index = 1
 mac = "52:54:00:00:00:0a"
@@ -195,6 +196,8 @@ fn a_chip_is_its_vfs_each_with_its_policy() {
     let host = HostConfig::parse(Path::new("h.toml"), CHIP).expect("good");
     assert_eq!(host.chips.len(), 1);
     assert_eq!(host.chips[0].rate, Some(1000));
+    let awake = Duration::from_micros(7);
+    assert!(host.nics.iter().all(|nic| nic.busy_poll == awake));
     let names: Vec<_> = host.nics.iter().map(|nic| nic.name.as_str()).collect();
     assert_eq!(names, ["p0vf0", "p0vf1", "p0vf2"]);
     let sockets = host.nics.iter().map(|nic| match &nic.socket {
@@ -224,24 +227,30 @@ fn what_no_chip_can_be_is_refused_where_it_stands() {
     for (old, new, line, words) in [
         ("vfs = 3", "vfs = 0", 4, "between 1 and 1000"),
         ("vfs = 3\n", "", 2, "needs vfs = N"),
-        ("vfs = 3", "vfs = 2", 22, "there is no VF 2"),
-        ("index = 2", "index = 1", 22, "two [[nic.vf]]"),
+        ("vfs = 3", "vfs = 2", 23, "there is no VF 2"),
+        ("index = 2", "index = 1", 23, "two [[nic.vf]]"),
         ("-vf{}.sock", ".sock", 5, "has no {}"),
         ("port-rate = 1000", "port-rate = 0", 7, "at least 1 Mbit/s"),
-        ("port-rate = 1000", "port-rate = 5", 9, "Mbit/s together"),
-        ("vlan = 100", "vlan = 4095", 9, "VLANs are 1 to 4094"),
+        (
+            "poll-us = 7",
+            "poll-us = 1001",
+            8,
+            "between 0 (off) and 1000",
+        ),
+        ("port-rate = 1000", "port-rate = 5", 10, "Mbit/s together"),
+        ("vlan = 100", "vlan = 4095", 10, "VLANs are 1 to 4094"),
         (
             "state = \"enable\"",
             "state = \"on\"",
-            15,
+            16,
             "auto, enable or disable",
         ),
-        ("broadcast=5", "unknown=5", 18, "nothing is unknown"),
-        ("interrupts = 8000", "interrupts = 0", 19, "at least 1"),
+        ("broadcast=5", "unknown=5", 19, "nothing is unknown"),
+        ("interrupts = 8000", "interrupts = 0", 20, "at least 1"),
         (
             "\"/run/other.sock\"",
             "\"/run/p0-vf0.sock\"",
-            22,
+            23,
             "already has this socket",
         ),
         (

@@ -8,7 +8,7 @@ use softpf::{LinkState, Policy, PolicyError, PortVlan, SoftPf};
 use toml::Spanned;
 use wire::MacAddr;
 
-use super::{DEFAULT_BUSY_POLL, Fault, HostConfig, NicConfig, RawNic, SocketSpec, Taken};
+use super::{Fault, HostConfig, NicConfig, RawNic, SocketSpec, Taken, busy_poll};
 use crate::guard::{Guard, Storm};
 use crate::spec::{ModelName, Moderation, NicMac, PortSpec};
 
@@ -229,6 +229,7 @@ pub(super) fn expand(
             "port-rate must be at least 1 Mbit/s".into(),
         ));
     }
+    let busy_poll = busy_poll(raw.busy_poll_us.as_ref())?;
     let rate = raw.port_rate.as_ref().map(|rate| *rate.get_ref());
     let mut said: Vec<Option<&RawVf>> = vec![None; count as usize];
     for vf in &raw.vf {
@@ -274,7 +275,7 @@ pub(super) fn expand(
             mac,
             port: PortSpec::Switch(name.clone()),
             capture: vf.and_then(|vf| vf.capture.clone()),
-            busy_poll: DEFAULT_BUSY_POLL,
+            busy_poll,
             moderation: Moderation::Guest,
             eeprom: None,
             pause: false,
