@@ -73,6 +73,8 @@ struct Pin {
     rises: u64,
     signals: u64,
     messages: u64,
+    /// Vectors of MSI-X that have sent one, bit by bit.
+    vectors: u32,
 }
 
 impl Pin {
@@ -100,6 +102,11 @@ impl Automask {
     pub fn delivered(&self) -> u64 {
         let pin = lock(&self.0);
         pin.signals + pin.messages
+    }
+
+    /// The vectors of MSI-X, bit by bit, that have sent a message since the last call.
+    pub fn take_vectors(&self) -> u32 {
+        std::mem::take(&mut lock(&self.0).vectors)
     }
 
     fn take(&self) -> bool {
@@ -133,7 +140,8 @@ impl Interrupts for Automask {
         self.message();
     }
 
-    fn msix(&self, _vector: u16) {
+    fn msix(&self, vector: u16) {
+        lock(&self.0).vectors |= 1u32.checked_shl(vector.into()).unwrap_or(0);
         self.message();
     }
 }
@@ -248,6 +256,7 @@ pub struct ModelBus {
     next_iova: u64,
     accesses: u64,
     waiting: bool,
+    msix: bool,
     ruler: Option<Meanwhile>,
 }
 
@@ -281,6 +290,7 @@ impl ModelBus {
             next_iova: 0x10_0000,
             accesses: 0,
             waiting: false,
+            msix: false,
             ruler: None,
         };
         bus.control.reset(&bus.env, ResetKind::Bus);
@@ -375,9 +385,25 @@ impl ModelBus {
         self.control.set_link(&self.env, up);
     }
 
+    /// Has the NIC send messages of its own for each vector (MSI-X), or no longer.
+    pub fn set_msix(&mut self, on: bool) {
+        self.msix = on;
+        self.tell_pci();
+    }
+
+    fn tell_pci(&mut self) {
+        let state = PciState {
+            bus_master: self.config[4] & 4 != 0,
+            msix: self.msix,
+            ..PciState::default()
+        };
+        self.control.pci(&self.env, state);
+    }
+
     /// A reset of the whole machine.
     pub fn bus_reset(&mut self) {
         self.config = config_space(&self.identity);
+        self.msix = false;
         self.control.reset(&self.env, ResetKind::Bus);
     }
 
@@ -495,11 +521,7 @@ impl Bus for ModelBus {
                 self.config[at] = byte;
             }
         }
-        let state = PciState {
-            bus_master: self.config[4] & 4 != 0,
-            ..PciState::default()
-        };
-        self.control.pci(&self.env, state);
+        self.tell_pci();
         self.pump()
     }
 

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::context::{Context, reg};
-use super::differences::{DIFFERENCES, Kind};
-use super::registers;
+use super::chip::{Chip, Line};
+use super::context::Context;
+use super::difference::{Difference, Kind};
 use super::script::{Op, Script};
-use super::trace::{ICS, IMS, Look, Trace, WATCHED};
+use super::trace::{Look, Trace};
 use super::{ARENA, RX_RING, TX_RING};
 
-/// Missed packets count.
+/// Missed packets count, which all chips have there.
 const MPC: u32 = 0x4010;
 
 /// What was seen to differ.
@@ -18,8 +18,8 @@ pub(super) enum What {
     /// A read of the script (its place among the steps since the look before), or of the sweep at
     /// the end.
     Register { at: u32, op: Option<usize> },
-    /// A register read at each look.
-    Watched(usize),
+    /// A register read at each look, by its offset.
+    Watched(u32),
     /// Half a transmit descriptor: its index, whether it is the upper half.
     TxDesc { index: usize, upper: bool },
     /// Half a receive descriptor.
@@ -32,6 +32,10 @@ pub(super) enum What {
     Memory { at: u64, len: usize },
     /// The line is not where causes and mask put it; `true` for our line.
     LineRule { ours: bool },
+    /// The level of the line, where no rule says what it should be.
+    Line,
+    /// Vectors that have sent a message since the look before.
+    Messages,
 }
 
 /// One difference. Of frames and memory, the values are only their lengths.
@@ -47,7 +51,7 @@ impl Diff {
     pub(super) fn register(&self) -> Option<u32> {
         match self.what {
             What::Register { at, .. } => Some(at & !3),
-            What::Watched(i) => Some(WATCHED[i].0),
+            What::Watched(at) => Some(at),
             _ => None,
         }
     }
@@ -57,50 +61,51 @@ impl Diff {
     }
 }
 
-impl std::fmt::Display for Diff {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Diff {
+    /// In words.
+    fn words(&self, chip: &Chip) -> String {
         let (ours, theirs) = (self.ours, self.theirs);
+        let half = |upper| if upper { "upper" } else { "lower" };
         match self.what {
             What::Register { at, op } => {
                 let when = if op.is_none() { " at the end" } else { "" };
-                write!(
-                    f,
-                    "{}{when}: ours {ours:#x}, QEMU {theirs:#x}",
-                    registers::name(at)
-                )
+                let name = chip.register_name(at);
+                format!("{name}{when}: ours {ours:#x}, QEMU {theirs:#x}")
             }
-            What::Watched(i) => write!(f, "{}: ours {ours:#x}, QEMU {theirs:#x}", WATCHED[i].1),
-            What::TxDesc { index, upper } => {
-                let half = if upper { "upper" } else { "lower" };
-                write!(
-                    f,
-                    "tx descriptor {index} {half}: ours {ours:#018x}, QEMU {theirs:#018x}"
-                )
+            What::Watched(at) => {
+                let name = chip.watched.iter().find(|(of, _)| *of == at);
+                let name = name.map_or("", |(_, name)| name);
+                format!("{name}: ours {ours:#x}, QEMU {theirs:#x}")
             }
-            What::RxDesc { index, upper } => {
-                let half = if upper { "upper" } else { "lower" };
-                write!(
-                    f,
-                    "rx descriptor {index} {half}: ours {ours:#018x}, QEMU {theirs:#018x}"
-                )
-            }
-            What::SentCount => write!(f, "frames sent: ours {ours}, QEMU {theirs}"),
-            What::Sent(i) => write!(f, "sent frame {i}: ours {ours} bytes, QEMU {theirs} bytes"),
-            What::Memory { at, len } => write!(f, "{len} bytes of memory at {at:#x}"),
+            What::TxDesc { index, upper } => format!(
+                "tx descriptor {index} {}: ours {ours:#018x}, QEMU {theirs:#018x}",
+                half(upper)
+            ),
+            What::RxDesc { index, upper } => format!(
+                "rx descriptor {index} {}: ours {ours:#018x}, QEMU {theirs:#018x}",
+                half(upper)
+            ),
+            What::SentCount => format!("frames sent: ours {ours}, QEMU {theirs}"),
+            What::Sent(i) => format!("sent frame {i}: ours {ours} bytes, QEMU {theirs} bytes"),
+            What::Memory { at, len } => format!("{len} bytes of memory at {at:#x}"),
             What::LineRule { ours } => {
                 let who = if ours { "our" } else { "QEMU's" };
-                write!(f, "{who} line is not (ICR & IMS) != 0")
+                format!("{who} line is not where causes and mask put it")
             }
+            What::Line => format!("line: ours {ours}, QEMU {theirs}"),
+            What::Messages => format!("messages: ours {ours:#x}, QEMU {theirs:#x}"),
         }
     }
 }
 
-/// A half of the NIC, which a difference in what was *done* makes incomparable.
+/// Halves of the NIC, which a difference in what was *done* makes incomparable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Parted {
     pub rx: bool,
     pub tx: bool,
     pub link: bool,
+    /// Which causes stand and who was told, by itself.
+    pub irq: bool,
 }
 
 impl Parted {
@@ -108,16 +113,19 @@ impl Parted {
         rx: true,
         tx: false,
         link: false,
+        irq: false,
     };
     pub(super) const TX: Parted = Parted {
         rx: false,
         tx: true,
         link: false,
+        irq: false,
     };
     pub(super) const ALL: Parted = Parted {
         rx: true,
         tx: true,
         link: true,
+        irq: true,
     };
 
     fn and(self, other: Parted) -> Parted {
@@ -125,30 +133,20 @@ impl Parted {
             rx: self.rx || other.rx,
             tx: self.tx || other.tx,
             link: self.link || other.link,
+            irq: self.irq || other.irq,
         }
     }
 
     /// Bits of a register that belong to the parted halves.
-    fn bits(self, at: u32) -> u64 {
-        let choose = |on: bool, bits: u64| if on { bits } else { 0 };
+    fn bits(self, chip: &Chip, at: u32) -> u64 {
         if self == Parted::ALL {
             return !0;
         }
-        match at {
-            reg::ICR | reg::ICS => {
-                choose(self.rx, 0x1_00d0) | choose(self.tx, 0x8003) | choose(self.link, 0x0c)
-            }
-            reg::RDH => choose(self.rx, !0),
-            reg::TDH => choose(self.tx, !0),
-            reg::STATUS | reg::MDIC => choose(self.link, !0),
-            _ if registers::counts_received(at) => choose(self.rx, !0),
-            _ if registers::counts_sent(at) => choose(self.tx, !0),
-            _ => 0,
-        }
+        (chip.parted)(self, at)
     }
 
     /// Bits of a difference that belong to the parted halves.
-    fn covers(self, diff: &Diff) -> u64 {
+    fn covers(self, chip: &Chip, diff: &Diff) -> u64 {
         let all = |on: bool| if on { u64::MAX } else { 0 };
         match diff.what {
             What::TxDesc { .. } | What::SentCount | What::Sent(_) => all(self.tx),
@@ -156,8 +154,9 @@ impl Parted {
             What::Memory { at, .. } if (TX_RING..RX_RING).contains(&at) => all(self.tx),
             What::Memory { .. } => all(self.rx),
             What::LineRule { .. } => 0,
+            What::Line | What::Messages => all(self != Parted::default()),
             What::Register { .. } | What::Watched(_) => {
-                diff.register().map_or(0, |at| self.bits(at))
+                diff.register().map_or(0, |at| self.bits(chip, at))
             }
         }
     }
@@ -196,13 +195,17 @@ pub struct Verdict {
 }
 
 /// Compares two traces of a script.
-pub fn compare(script: &Script, ours: &Trace, theirs: &Trace) -> Verdict {
+pub fn compare(chip: &'static Chip, script: &Script, ours: &Trace, theirs: &Trace) -> Verdict {
+    let list = chip.differences();
     let mut verdict = Verdict::default();
     let mut parted = Parted::default();
-    let mut before = Context::default();
+    let mut before = Context::new(chip);
     let mut start = 0;
-    let nothing = Look::default();
-    let at = registers::sweep(script).iter().position(|at| *at == MPC);
+    let nothing = Look {
+        watched: vec![0; chip.watched.len()],
+        ..Look::default()
+    };
+    let at = (chip.sweep)(script).iter().position(|at| *at == MPC);
     let missed = |trace: &Trace| at.map_or(0, |at| trace.end.registers[at]);
     let missed = (missed(ours), missed(theirs));
     for index in 0..ours.looks.len().min(theirs.looks.len()) {
@@ -226,6 +229,7 @@ pub fn compare(script: &Script, ours: &Trace, theirs: &Trace) -> Verdict {
         let mut diffs = seen(&step, &mut verdict.compared);
         explain(
             &step,
+            &list,
             &mut diffs,
             &mut parted,
             &mut verdict,
@@ -240,7 +244,7 @@ pub fn compare(script: &Script, ours: &Trace, theirs: &Trace) -> Verdict {
                 ..step
             };
             let mut diffs = left(script, &step, &mut verdict.compared);
-            explain(&step, &mut diffs, &mut parted, &mut verdict, "end");
+            explain(&step, &list, &mut diffs, &mut parted, &mut verdict, "end");
         }
         before = after;
     }
@@ -250,19 +254,21 @@ pub fn compare(script: &Script, ours: &Trace, theirs: &Trace) -> Verdict {
 /// Takes away what entries explain; what remains is unknown.
 fn explain(
     step: &Step<'_>,
+    list: &[Difference],
     diffs: &mut Vec<Diff>,
     parted: &mut Parted,
     verdict: &mut Verdict,
     place: &str,
 ) {
+    let chip = step.after.chip;
     let mut open: Vec<(Diff, u64)> = Vec::new();
     for diff in diffs.drain(..) {
         let mut bits = match diff.bits() {
             0 => u64::MAX,
             bits => bits,
         };
-        bits &= !parted.covers(&diff);
-        for entry in DIFFERENCES.iter() {
+        bits &= !parted.covers(chip, &diff);
+        for entry in list {
             let Kind::Value(explains) = entry.kind else {
                 continue;
             };
@@ -280,7 +286,7 @@ fn explain(
             open.push((diff, bits));
         }
     }
-    for entry in DIFFERENCES.iter() {
+    for entry in list {
         let Kind::Parting(parts) = entry.kind else {
             continue;
         };
@@ -293,7 +299,7 @@ fn explain(
         };
         let before = open.len();
         for (diff, bits) in &mut open {
-            *bits &= !halves.covers(diff);
+            *bits &= !halves.covers(chip, diff);
         }
         open.retain(|(_, bits)| *bits != 0);
         if open.len() < before {
@@ -306,7 +312,7 @@ fn explain(
             What::Sent(i) => first_difference(&step.ours.sent[i], &step.theirs.sent[i]),
             _ => format!("open bits {bits:#x}"),
         };
-        format!("{place}: {diff} ({more})")
+        format!("{place}: {} ({more})", diff.words(chip))
     });
     verdict.unknown.extend(unknown);
 }
@@ -356,9 +362,12 @@ fn seen(step: &Step<'_>, compared: &mut u64) -> Vec<Diff> {
             );
         }
     }
-    for (i, (o, t)) in ours.watched.iter().zip(&theirs.watched).enumerate() {
-        push(What::Watched(i), (*o).into(), (*t).into());
+    let chip = step.after.chip;
+    let both = ours.watched.iter().zip(&theirs.watched);
+    for ((at, _), (o, t)) in chip.watched.iter().zip(both) {
+        push(What::Watched(*at), (*o).into(), (*t).into());
     }
+    push(What::Messages, ours.messages.into(), theirs.messages.into());
     for (i, (o, t)) in ours
         .tx_ring
         .chunks(8)
@@ -400,18 +409,27 @@ fn seen(step: &Step<'_>, compared: &mut u64) -> Vec<Diff> {
             }
         }
     }
-    for (mine, look) in [(true, ours), (false, theirs)] {
-        let rule = look.watched[ICS] & look.watched[IMS] != 0;
-        if rule != look.line {
-            let what = What::LineRule { ours: mine };
-            diffs.push(Diff {
-                what,
-                ours: ours.line.into(),
-                theirs: theirs.line.into(),
-            });
+    match chip.line {
+        Line::Rule(rule) => {
+            for (mine, look) in [(true, ours), (false, theirs)] {
+                if rule(look) != look.line {
+                    let what = What::LineRule { ours: mine };
+                    diffs.push(Diff {
+                        what,
+                        ours: ours.line.into(),
+                        theirs: theirs.line.into(),
+                    });
+                }
+            }
         }
+        Line::Other if ours.line != theirs.line => diffs.push(Diff {
+            what: What::Line,
+            ours: ours.line.into(),
+            theirs: theirs.line.into(),
+        }),
+        Line::Other => {}
     }
-    *compared += (ours.reads.len() + WATCHED.len() + ours.sent.len() + 1) as u64;
+    *compared += (ours.reads.len() + ours.watched.len() + ours.sent.len() + 2) as u64;
     *compared += (ours.tx_ring.len() + ours.rx_ring.len()) as u64 / 8;
     diffs
 }
@@ -421,7 +439,8 @@ fn left(script: &Script, step: &Step<'_>, compared: &mut u64) -> Vec<Diff> {
     let (ours, theirs) = (&step.traces.0.end, &step.traces.1.end);
     let mut diffs = Vec::new();
     let values = ours.registers.iter().zip(&theirs.registers);
-    for (at, (o, t)) in registers::sweep(script).into_iter().zip(values) {
+    let sweep = (step.after.chip.sweep)(script);
+    for (at, (o, t)) in sweep.into_iter().zip(values) {
         *compared += 1;
         if o != t {
             let what = What::Register { at, op: None };

@@ -6,10 +6,10 @@ use std::time::Duration;
 use drivers::{Bus, BusError, ModelBus, Recorded, Recorder};
 use wire::Offload;
 
-use super::registers;
+use super::chip::Chip;
 use super::script::{Op, Script};
-use super::trace::{End, Look, Trace, WATCHED};
-use super::{ARENA, ARENA_LEN, LINK_UP, MAC, RING_LEN, RX_RING, SETTLE, TX_RING};
+use super::trace::{End, Look, Trace};
+use super::{ARENA, ARENA_LEN, RING_LEN, RX_RING, SETTLE, TX_RING};
 
 const REGISTERS: u8 = 0;
 /// RAM from address 0, as a PC has it.
@@ -18,8 +18,8 @@ const LOW_RAM: u64 = 0xa_0000;
 const HIGH_RAM: u64 = 0x10_0000;
 
 /// Runs scripts through our model; each gets a fresh one.
-#[derive(Debug, Default)]
-pub struct Ours;
+#[derive(Debug)]
+pub struct Ours(pub &'static Chip);
 
 impl Ours {
     /// Runs a script.
@@ -27,12 +27,12 @@ impl Ours {
     /// # Errors
     /// When the model's work does not end.
     pub fn run(&mut self, script: &Script) -> Result<Trace, BusError> {
-        let mut run = Run::new()?;
+        let mut run = Run::new(self.0)?;
         for op in &script.ops {
             run.step(op)?;
         }
         run.look()?;
-        let offsets = registers::sweep(script);
+        let offsets = (self.0.sweep)(script);
         let values: Result<Vec<u32>, _> = offsets.iter().map(|at| run.read(*at)).collect();
         let end = End {
             registers: values?,
@@ -46,6 +46,7 @@ impl Ours {
 }
 
 struct Run {
+    chip: &'static Chip,
     bus: ModelBus,
     wire: Arc<Recorder>,
     /// Frames that found no room yet.
@@ -55,24 +56,28 @@ struct Run {
 }
 
 impl Run {
-    fn new() -> Result<Self, BusError> {
-        let (mut bus, wire) = ModelBus::recorded(e1000::new(e1000::Config::new(MAC)));
+    fn new(chip: &'static Chip) -> Result<Self, BusError> {
+        let (mut bus, wire) = ModelBus::recorded((chip.nic)());
         bus.alloc_at(0, LOW_RAM)?;
         bus.alloc_at(ARENA, ARENA_LEN as u64 + HIGH_RAM)?;
         bus.config_write(4, &[7, 0])?;
-        // That the link comes up is no part of the script.
-        bus.bar_write(REGISTERS, 0, &LINK_UP.to_le_bytes())?;
-        bus.delay(Duration::from_nanos(SETTLE))?;
         let mut run = Self {
+            chip,
             bus,
             wire,
             waiting: Vec::new(),
             reads: Vec::new(),
             looks: Vec::new(),
         };
-        for op in &super::prologue().ops {
-            run.step(op)?;
+        // That the link comes up is no part of the script.
+        for op in (chip.link_up)() {
+            run.step(&op)?;
         }
+        run.settle()?;
+        for op in (chip.prologue)() {
+            run.step(&op)?;
+        }
+        run.bus.irq().take_vectors();
         run.reads.clear();
         run.wire.take();
         Ok(run)
@@ -101,6 +106,10 @@ impl Run {
                 };
                 self.waiting.extend(frames.iter().map(noted));
                 self.offer();
+                self.bus.pump()?;
+            }
+            Op::Msix => {
+                self.bus.set_msix(true);
                 self.bus.pump()?;
             }
             Op::Look => self.look()?,
@@ -138,14 +147,13 @@ impl Run {
         self.offer();
         self.bus.pump()?;
         self.settle()?;
-        let mut watched = [0; WATCHED.len()];
-        for (value, (at, _)) in watched.iter_mut().zip(WATCHED) {
-            *value = self.read(at)?;
-        }
+        let registers = self.chip.watched.iter();
+        let watched: Result<Vec<u32>, _> = registers.map(|(at, _)| self.read(*at)).collect();
         let look = Look {
             reads: std::mem::take(&mut self.reads),
             line: self.bus.irq().level(),
-            watched,
+            messages: self.bus.irq().take_vectors(),
+            watched: watched?,
             tx_ring: self.peek(TX_RING, RING_LEN)?,
             rx_ring: self.peek(RX_RING, RING_LEN)?,
             sent: self.wire.take().into_iter().map(|f| f.bytes).collect(),

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::registers;
-
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
@@ -34,8 +32,24 @@ pub enum Op {
     },
     /// Time passes until no timer is left; then frames come from the wire.
     Frames(Vec<Vec<u8>>),
+    /// PCI configuration turns MSI-X on; each vector is open, and its message a write to a place of its
+    /// own.
+    Msix,
     /// Time passes until no timer is left; then registers, rings, line and sent frames are compared.
     Look,
+}
+
+impl Op {
+    /// A 32-bit write.
+    pub(super) fn write(at: u32, value: u32) -> Op {
+        let value = value.into();
+        Op::Write { at, size: 4, value }
+    }
+
+    /// A 32-bit read.
+    pub(super) fn read(at: u32) -> Op {
+        Op::Read { at, size: 4 }
+    }
 }
 
 /// A list of steps. Both machines start it fresh from a bus reset, with memory zeroed, BARs mapped,
@@ -80,12 +94,12 @@ fn write_bytes(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
 
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |at: u32| registers::name(at);
         match self {
             Op::Write { at, size, value } => {
-                write!(f, "w{size} {at:#06x} {value:#x}  # {}", name(*at))
+                write!(f, "w{size} {at:#06x} {value:#x}")
             }
-            Op::Read { at, size } => write!(f, "r{size} {at:#06x}  # {}", name(*at)),
+            Op::Read { at, size } => write!(f, "r{size} {at:#06x}"),
+            Op::Msix => f.write_str("msix"),
             Op::Mem { at, bytes } => {
                 write!(f, "mem {at:#x}")?;
                 write_bytes(f, bytes)
@@ -157,6 +171,7 @@ fn parse(line: &str) -> Result<Op, String> {
     let offset = |word| u32::try_from(number(word)?).map_err(|_| "no such offset".to_owned());
     match word {
         "look" => Ok(Op::Look),
+        "msix" => Ok(Op::Msix),
         "mem" => Ok(Op::Mem {
             at: number(words.next())?,
             bytes: bytes(words)?,
@@ -222,6 +237,7 @@ mod tests {
                     bytes: vec![9; 5],
                 },
                 Op::Frames(vec![frame, vec![], vec![7; 14]]),
+                Op::Msix,
                 Op::Look,
             ],
         };

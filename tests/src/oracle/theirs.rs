@@ -1,4 +1,4 @@
-//! QEMU's `e1000` behind `-accel qtest`: one process for all scripts. Between scripts the bus below
+//! QEMU's NIC behind `-accel qtest`: one process for all scripts. Between scripts the bus below
 //! its PCIe port is reset, which takes the NIC back to power-up within one register write.
 
 use std::fmt::Write as _;
@@ -11,20 +11,22 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::base64;
-use super::registers;
+use super::chip::Chip;
 use super::script::{Op, Script};
-use super::trace::{End, Look, Trace, WATCHED};
-use super::{ARENA, ARENA_LEN, LOW_ZEROS, MAC, RING_LEN, RX_BUFFERS, RX_RING, SETTLE, TX_RING};
+use super::trace::{End, Look, Trace};
+use super::{
+    ARENA, ARENA_LEN, BAR, LOW_ZEROS, MAC, MESSAGE_LEN, MESSAGES, MSIX_TABLE, RING_LEN, RX_BUFFERS,
+    RX_RING, SETTLE, TX_RING, VECTORS,
+};
 
-/// Where the NIC's registers are.
-const BAR: u64 = 0xe000_0000;
+/// The capability of MSI-X in configuration space.
+const MSIX: u32 = 0x70;
 /// The PCIe port (device 1c.0 of bus 0) and the NIC (device 0 of bus 1) in configuration mechanism 1.
 const PORT: u32 = 0x8000_0000 | 0x1c << 11;
 const NIC: u32 = 0x8001_0000;
 /// Longest text handed to QEMU before its answers are read: it must fit into the socket's buffer, or
 /// both sides could wait for each other.
 const BURST: usize = 0x8000;
-const EECD: u64 = 0x10;
 const RCTL: u64 = 0x100;
 const RDBAL: u64 = 0x2800;
 const RDLEN: u64 = 0x2808;
@@ -34,8 +36,9 @@ const RAL: u64 = 0x5400;
 /// Whom the last frame of a script is for.
 const LAST: [u8; 6] = [0x02, 0xee, 0xee, 0xee, 0xee, 0xee];
 
-/// A machine whose only device is QEMU's `e1000`.
+/// A machine whose only device is QEMU's NIC.
 pub struct Theirs {
+    chip: &'static Chip,
     qtest: Qtest,
     wire: UnixStream,
     /// The script before sent frames to the NIC.
@@ -51,7 +54,7 @@ impl Theirs {
     ///
     /// # Errors
     /// When it does not start or behaves in no way that is known.
-    pub fn start(rig: &Rig) -> io::Result<Self> {
+    pub fn start(chip: &'static Chip, rig: &Rig) -> io::Result<Self> {
         let scratch = tempfile::Builder::new().prefix("hn-oracle-").tempdir()?;
         let path = scratch.path().join("wire");
         let mac = MAC.map(|b| format!("{b:02x}")).join(":");
@@ -59,7 +62,7 @@ impl Theirs {
             path: path.clone(),
             server: true,
         };
-        let nic = rig::Nic::qemu("n0", "e1000", Some(netdev))
+        let nic = rig::Nic::qemu("n0", chip.peer, Some(netdev))
             .mac(&mac)
             .rom("")
             .property("bus", json!("rp0"));
@@ -71,6 +74,7 @@ impl Theirs {
         let wire = UnixStream::connect(&path)?;
         wire.set_nonblocking(true)?;
         let mut theirs = Self {
+            chip,
             qtest,
             wire,
             // QEMU dies when it has a frame to send before it has accepted the connection; once it
@@ -98,10 +102,12 @@ impl Theirs {
         }
         config_read(&mut text, NIC, 0);
         let answers = self.ask(&text)?;
-        match answers.last().map(String::as_str) {
-            Some("0x100e8086") => Ok(()),
-            other => Err(io::Error::other(format!("no e1000 there: {other:?}"))),
+        let found = answers.last().map(|a| value(a)).transpose()?;
+        if found == Some(self.chip.id.into()) {
+            return Ok(());
         }
+        let peer = self.chip.peer;
+        Err(io::Error::other(format!("no {peer} there: {answers:?}")))
     }
 
     /// Runs a script.
@@ -134,7 +140,7 @@ impl Theirs {
                 other => note(other, &mut text),
             }
         }
-        let offsets = registers::sweep(script);
+        let offsets = (self.chip.sweep)(script);
         let mut text = String::new();
         for at in &offsets {
             let _ = writeln!(text, "readl {:#x}", BAR + u64::from(*at));
@@ -153,23 +159,25 @@ impl Theirs {
     /// Takes the NIC back to power-up and memory to zero.
     fn reset(&mut self) -> io::Result<()> {
         let mut text = String::new();
-        bus_reset(&mut text);
-        self.ask(&text)?;
+        self.bus_reset(&mut text);
         if std::mem::take(&mut self.waiting) {
+            self.ask(&text)?;
             self.receive_what_waits()?;
-            bus_reset(&mut text);
+            self.bus_reset(&mut text);
         }
-        // The reset does not touch what the EEPROM was told, but selecting it does.
-        for wires in [2, 0] {
-            let _ = writeln!(text, "writel {:#x} {wires}", BAR + EECD);
+        for (at, value) in self.chip.forgotten {
+            let _ = writeln!(text, "writel {:#x} {value:#x}", BAR + u64::from(*at));
         }
         // Null addresses reach the lowest memory.
         let _ = writeln!(
             text,
             "memset 0 {LOW_ZEROS:#x} 0\nmemset {ARENA:#x} {ARENA_LEN:#x} 0"
         );
+        clear_messages(&mut text);
+        for op in (self.chip.prologue)() {
+            note(&op, &mut text);
+        }
         self.ask(&text)?;
-        self.prologue()?;
         self.sent()?;
         self.inbox.clear();
         Ok(())
@@ -207,13 +215,18 @@ impl Theirs {
         Err(io::Error::other("QEMU does not take the last frame"))
     }
 
-    /// Runs what every script begins with.
-    fn prologue(&mut self) -> io::Result<()> {
-        let mut text = String::new();
-        for op in &super::prologue().ops {
-            note(op, &mut text);
+    /// Resets the bus behind the port, maps the NIC again and brings its link up.
+    fn bus_reset(&self, text: &mut String) {
+        text.clear();
+        config_write(text, PORT, 0x3c, 0x0040_0000);
+        config_write(text, PORT, 0x3c, 0);
+        for (at, value) in self.chip.config {
+            config_write(text, NIC, *at, *value);
         }
-        self.ask(&text).map(drop)
+        for op in (self.chip.link_up)() {
+            note(&op, text);
+        }
+        let _ = writeln!(text, "clock_step {SETTLE}");
     }
 
     /// Runs what is noted in `text` and keeps what its reads gave.
@@ -235,25 +248,34 @@ impl Theirs {
         self.ask(&text)?;
         // Frames that waited for that time to pass may have started timers of their own.
         let _ = writeln!(text, "clock_step {SETTLE}");
-        for (at, _) in WATCHED {
-            let _ = writeln!(text, "readl {:#x}", BAR + u64::from(at));
+        let watched = self.chip.watched;
+        for (at, _) in watched {
+            let _ = writeln!(text, "readl {:#x}", BAR + u64::from(*at));
         }
         config_read(&mut text, NIC, 4);
+        let len = u64::from(VECTORS) * MESSAGE_LEN;
+        let _ = writeln!(text, "b64read {MESSAGES:#x} {len:#x}");
+        clear_messages(&mut text);
         let _ = writeln!(text, "b64read {TX_RING:#x} {RING_LEN:#x}");
         let _ = writeln!(text, "b64read {RX_RING:#x} {RING_LEN:#x}");
         let mut answers = self.ask(&text)?;
         let rx_ring = memory(answers.pop())?;
         let tx_ring = memory(answers.pop())?;
+        // To the clearing of the messages there is no value.
+        answers.pop();
+        let places = memory(answers.pop())?;
+        let sent = places.chunks(MESSAGE_LEN as usize).enumerate();
+        let messages = sent.fold(0, |all, (i, place)| all | u32::from(place[0] != 0) << i);
         let status = value(&answers.pop().unwrap_or_default())? >> 16;
-        let values = &answers[answers.len() - 1 - WATCHED.len()..];
-        let mut watched = [0; WATCHED.len()];
-        for (to, answer) in watched.iter_mut().zip(values) {
-            *to = value(answer)? as u32;
-        }
+        // And to the choice of the place in configuration space neither.
+        answers.pop();
+        let values = &answers[answers.len() - watched.len()..];
+        let watched: io::Result<_> = values.iter().map(|a| Ok(value(a)? as u32)).collect();
         Ok(Look {
             reads: std::mem::take(reads),
             line: status & 8 != 0,
-            watched,
+            messages,
+            watched: watched?,
             tx_ring,
             rx_ring,
             sent: self.sent()?,
@@ -350,6 +372,7 @@ fn note(op: &Op, text: &mut String) {
                 store(text, at + (i * BURST / 2) as u64, part);
             }
         }
+        Op::Msix => messages_on(text),
         Op::Frames(_) | Op::Look => {}
     }
 }
@@ -363,14 +386,21 @@ fn suffix(size: u8) -> char {
     }
 }
 
-/// Resets the bus behind the port and maps the NIC again.
-fn bus_reset(text: &mut String) {
-    text.clear();
-    config_write(text, PORT, 0x3c, 0x0040_0000);
-    config_write(text, PORT, 0x3c, 0);
-    config_write(text, NIC, 0x10, BAR as u32);
-    config_write(text, NIC, 0x14, 0xc000);
-    config_write(text, NIC, 4, 7);
+/// Turns MSI-X on, with all vectors open.
+fn messages_on(text: &mut String) {
+    for vector in 0..u64::from(VECTORS) {
+        let entry = MSIX_TABLE + 16 * vector;
+        let place = MESSAGES + MESSAGE_LEN * vector;
+        for (at, value) in [(0, place), (4, 0), (8, 1), (12, 0)] {
+            let _ = writeln!(text, "writel {:#x} {value:#x}", entry + at);
+        }
+    }
+    config_write(text, NIC, MSIX, 0x8000_0000);
+}
+
+fn clear_messages(text: &mut String) {
+    let len = u64::from(VECTORS) * MESSAGE_LEN;
+    let _ = writeln!(text, "memset {MESSAGES:#x} {len:#x} 0");
 }
 
 fn config_write(text: &mut String, function: u32, at: u32, value: u32) {

@@ -14,6 +14,8 @@ pub mod ctrl {
 
 pub mod ctrl_ext {
     pub const EE_RST: u32 = 1 << 13;
+    /// The speed is what CTRL says, whatever was detected.
+    pub const SPD_BYPS: u32 = 1 << 15;
     /// Written: the PF has come out of reset, and its VFs may go on.
     pub const PFRSTD: u32 = 1 << 14;
 }

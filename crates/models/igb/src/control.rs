@@ -295,7 +295,8 @@ impl Registers {
         let value = self.function.file.get(r::CTRL);
         let (detected, full) = self.phy.resolved();
         let detected = detected as u32;
-        let speed = if value & ctrl::FRCSPD != 0 {
+        let bypassed = self.function.file.get(r::CTRL_EXT) & ctrl_ext::SPD_BYPS != 0;
+        let speed = if value & ctrl::FRCSPD != 0 || bypassed {
             (value >> ctrl::SPD_SHIFT & 3).min(2)
         } else {
             detected

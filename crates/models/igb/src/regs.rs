@@ -83,11 +83,11 @@ regs::registers! { pub,
     EIMC       0x01528 Write1Clear 0x0000_0000 0xc1ff_ffff "8.8.4" YES;
     EIAC       0x0152c RW 0x0000_0000 0x01ff_ffff "8.8.5" YES;
     EIAM       0x01530 RW 0x0000_0000 0xc1ff_ffff "8.8.6" YES;
-    ICR        0x01500 ReadClearWrite1Clear 0x0000_0000 0x77d4_fffd "8.8.7" YES;
-    ICS        0x01504 Write1Set 0x0000_0000 0x77d4_fffd "8.8.8" YES;
-    IMS        0x01508 Write1Set 0x0000_0000 0x77d4_fffd "8.8.9" YES;
-    IMC        0x0150c Write1Clear 0x0000_0000 0x77d4_fffd "8.8.10" YES;
-    IAM        0x01510 RW 0x0000_0000 0x77d4_fffd "8.8.11" YES;
+    ICR        0x01500 ReadClearWrite1Clear 0x0000_0000 0x77d4_fbfd "8.8.7" YES;
+    ICS        0x01504 Write1Set 0x0000_0000 0x77d4_fbfd "8.8.8" YES;
+    IMS        0x01508 Write1Set 0x0000_0000 0x77d4_fbfd "8.8.9" YES;
+    IMC        0x0150c Write1Clear 0x0000_0000 0x77d4_fbfd "8.8.10" YES;
+    IAM        0x01510 RW 0x0000_0000 0x77d4_fbfd "8.8.11" YES;
     EITR       0x01680 [25 * 4] RW 0x0000_0000 0x0000_7ffc "8.8.12" YES;
     IVAR       0x01700 [8 * 4] RW 0x0000_0000 0x9f9f_9f9f "8.8.13" YES;
     IVAR_MISC  0x01740 RW 0x0000_0000 0x0000_9f9f "8.8.14" YES;

@@ -79,7 +79,15 @@ impl Registers {
     /// Writes a register that is about VFs. `false`: it is kept as others are.
     pub(crate) fn write_ruling(&mut self, id: Id, element: u32, value: u32) -> bool {
         let Some(office) = self.office.clone() else {
-            return false;
+            return match id {
+                // The other bits are signals to a VF, or a VF's own.
+                r::P2VMAILBOX => {
+                    let file = &self.function.file;
+                    file.set_at(id, element, value & p2v::PFU);
+                    true
+                }
+                _ => false,
+            };
         };
         self.due.changed |= RULES.contains(&id);
         match id {

@@ -69,6 +69,16 @@ fn the_drivers_interrupt_test_passes_in_every_way() {
     }
 }
 
+/// The others are reserved: 10 (GPHY) came with the 82580.
+#[test]
+fn causes_the_chip_has_not_are_neither_set_nor_enabled() {
+    let mut m = machine(Way::Pin);
+    m.w(reg::ICS, !TESTED);
+    m.w(reg::IMS, !TESTED);
+    assert_eq!((m.r(reg::ICS), m.r(reg::IMS)), (0, 0));
+    assert!(!m.ears.level.load(SeqCst));
+}
+
 /// GPIE, IVAR, EIAC, EIAM and EIMS as `igb_configure_msix` and `igb_irq_enable` set them: vector 0
 /// for everything else, vector q + 1 for the queues q.
 fn vectors(m: &mut Machine) {

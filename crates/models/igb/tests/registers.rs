@@ -145,6 +145,27 @@ fn status_cannot_be_written() {
     assert_eq!(m.r(reg::STATUS) >> 10 & 1, 0, "and that was seen");
 }
 
+/// CTRL_EXT.SPD_BYPS (§8.2.3).
+#[test]
+fn speed_is_what_ctrl_says_where_detection_is_bypassed() {
+    let mut m = Machine::default();
+    let ctrl = m.r(reg::CTRL) & !0x300;
+    m.w(reg::CTRL, ctrl | 0x100);
+    assert_eq!(m.r(reg::STATUS) >> 6 & 3, 2);
+    m.w(0x18, 1 << 15);
+    assert_eq!(m.r(reg::STATUS) >> 6 & 3, 1);
+}
+
+/// The mailbox of a PF whose VFs are somebody else's: all but "mine" is a signal, and reads 0 (§8.14).
+#[test]
+fn a_mailbox_without_a_vf_keeps_nothing_but_who_has_it() {
+    let mut m = Machine::default();
+    for (value, kept) in [(0x1f, 8), (0x17, 0)] {
+        m.w(0xc00, value);
+        assert_eq!(m.r(0xc00), kept);
+    }
+}
+
 /// The register test of the stock driver.
 #[test]
 fn the_drivers_register_test_passes() {

@@ -1,32 +1,10 @@
-//! Which registers there are, by the model's own table.
+//! What is read at the end of a script, and which registers count what.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, LazyLock};
 
 use e1000::regs::{self, WINDOW};
 
-use super::script::{Op, Script};
-
-static TABLE: LazyLock<Arc<::regs::Table>> = LazyLock::new(regs::table);
-
-/// The name of what stands at an offset, such as `RAL[3]`.
-pub(super) fn name(at: u32) -> String {
-    let Some(found) = TABLE.find(at) else {
-        return format!("{at:#x}");
-    };
-    let register = TABLE.register(found.id);
-    if register.count > 1 {
-        format!("{}[{}]", register.name, found.element)
-    } else {
-        register.name.to_owned()
-    }
-}
-
-/// The bits of the register at `at` that keep what is written; `None` where no register stands.
-pub(super) fn writable(at: u32) -> Option<u32> {
-    let found = TABLE.find(at)?;
-    Some(TABLE.register(found.id).mask)
-}
+use crate::oracle::script::{Op, Script};
 
 /// What is read at the end of a script: every register, and of arrays the first element and those
 /// that the script touched. ICR comes last, since reading it moves the line.

@@ -1,10 +1,4 @@
-//! The list of known differences: who is right, by which section of the manual, and exactly when.
-
-mod arrival;
-mod done;
-mod evidence;
-mod frames;
-mod values;
+//! A known difference: who is right, by which section of the manual, and exactly when.
 
 use super::compare::{Diff, Parted, Step};
 
@@ -35,7 +29,7 @@ pub struct Difference {
     pub what: &'static str,
     /// Who is right.
     pub right: Right,
-    /// By which section of Intel 317453 rev. 4.0.
+    /// By which section of the chip's manual.
     pub section: &'static str,
     pub(super) kind: Kind,
 }
@@ -46,7 +40,7 @@ impl Difference {
         matches!(self.kind, Kind::Parting(_))
     }
 
-    const fn value(
+    pub(super) const fn value(
         id: &'static str,
         right: Right,
         section: &'static str,
@@ -63,7 +57,7 @@ impl Difference {
         }
     }
 
-    const fn parting(
+    pub(super) const fn parting(
         id: &'static str,
         right: Right,
         section: &'static str,
@@ -80,9 +74,3 @@ impl Difference {
         }
     }
 }
-
-/// The list: first what only reads differently, then what is done differently.
-pub static DIFFERENCES: std::sync::LazyLock<Vec<Difference>> = std::sync::LazyLock::new(|| {
-    let lists = [values::list(), frames::list(), done::list()];
-    lists.into_iter().flatten().collect()
-});

@@ -1,7 +1,6 @@
 //! Differences in what registers read, from which nothing follows.
 
 use super::super::context::reg;
-use super::super::registers;
 use super::super::script::Op;
 use super::Difference;
 use super::Right::{Both, Hypernic};
@@ -37,7 +36,8 @@ pub(super) fn list() -> Vec<Difference> {
             "QEMU keeps bits that the manual reserves; ours read 0",
             |step, diff| {
                 let Some(at) = diff.register() else { return 0 };
-                let (Some(mask), Some(written)) = (registers::writable(at), written(step, at))
+                let (Some(mask), Some(written)) =
+                    (step.before.chip.writable(at), written(step, at))
                 else {
                     return 0;
                 };

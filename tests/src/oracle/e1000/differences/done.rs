@@ -1,9 +1,10 @@
 //! Differences in what is done: from there on, a part of the script cannot be compared.
 
+use super::super::E1000;
 use super::super::compare::{Parted, Step, What};
 use super::super::context::{Context, reg};
 use super::super::script::Op;
-use super::super::trace::{ICS, RDH, TDH};
+use super::super::watched::{ICS, RDH, TDH};
 use super::super::{ARENA, ARENA_LEN, LOW_ZEROS, RX_RING, TX_RING};
 use super::Difference;
 use super::Right::{Both, Hypernic};
@@ -250,6 +251,7 @@ pub(super) fn list() -> Vec<Difference> {
                     rx,
                     tx,
                     link: false,
+                    ..Parted::default()
                 })
             },
         ),
@@ -320,6 +322,7 @@ pub(super) fn list() -> Vec<Difference> {
                     rx: true,
                     tx: true,
                     link: false,
+                    ..Parted::default()
                 })
             },
         ),
@@ -328,7 +331,7 @@ pub(super) fn list() -> Vec<Difference> {
 
 /// Whether the script so far had a step with which this held, given what was written up to it.
 fn ever(step: &Step<'_>, mut is: impl FnMut(&Context, &Op) -> bool) -> bool {
-    let mut context = Context::default();
+    let mut context = Context::new(&E1000);
     step.past.iter().chain(step.ops).any(|op| {
         context.follow(op);
         is(&context, op)

@@ -4,7 +4,7 @@ use super::super::RX_RING;
 use super::super::compare::What;
 use super::super::context::reg;
 use super::super::script::Op;
-use super::super::trace::TDH;
+use super::super::watched::TDH;
 use super::Difference;
 use super::Right::{Both, Hypernic};
 use super::arrival::cleared_before_arrival;

@@ -1,10 +1,11 @@
 //! Which frames pass the receive filters, and when they are asked.
 
+use super::super::E1000;
 use super::super::MAC;
 use super::super::compare::Step;
 use super::super::context::{Context, reg};
 use super::super::script::Op;
-use super::super::trace::RDH;
+use super::super::watched::RDH;
 
 const SBP: u32 = 1 << 2;
 const UPE: u32 = 1 << 3;
@@ -61,7 +62,7 @@ fn passes(context: &Context, frame: &[u8]) -> bool {
 /// Whether a frame came when there were no descriptors left in QEMU's ring, and for a write after it
 /// this holds: given what was written when it came, what is now, the frame and the write.
 fn waited_until(step: &Step<'_>, is: impl Fn(&Context, &Context, &[u8], &Op) -> bool) -> bool {
-    let mut context = Context::default();
+    let mut context = Context::new(&E1000);
     let (mut looks, mut head) = (0, 0);
     // Descriptors that the frames since the last look may have taken, at most.
     let mut taken = 0;

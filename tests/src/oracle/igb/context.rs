@@ -1,0 +1,36 @@
+//! What the registers of a script say.
+
+pub(super) use crate::oracle::context::Context;
+
+/// Registers by their offset.
+pub(super) mod reg {
+    pub const CTRL: u32 = 0x0;
+    pub const STATUS: u32 = 0x8;
+    pub const EECD: u32 = 0x10;
+    pub const EERD: u32 = 0x14;
+    pub const CTRL_EXT: u32 = 0x18;
+    pub const MDIC: u32 = 0x20;
+    pub const VET: u32 = 0x38;
+    pub const RCTL: u32 = 0x100;
+    pub const TCTL: u32 = 0x400;
+    pub const ICR: u32 = 0xc0;
+    pub const ICS: u32 = 0xc8;
+    pub const IMS: u32 = 0xd0;
+    pub const IMC: u32 = 0xd8;
+    pub const IAM: u32 = 0xe0;
+    pub const GPIE: u32 = 0x1514;
+    pub const EICS: u32 = 0x1520;
+    pub const EIMS: u32 = 0x1524;
+    pub const EIMC: u32 = 0x1528;
+    pub const EIAC: u32 = 0x152c;
+    pub const EIAM: u32 = 0x1530;
+    pub const EICR: u32 = 0x1580;
+    pub const EITR: u32 = 0x1680;
+    pub const IVAR: u32 = 0x1700;
+    pub const IVAR_MISC: u32 = 0x1740;
+    pub const IAC: u32 = 0x4100;
+    pub const RDH: u32 = 0xc010;
+    pub const RDT: u32 = 0xc018;
+    pub const TDH: u32 = 0xe010;
+    pub const TDT: u32 = 0xe018;
+}
