@@ -17,6 +17,7 @@ pub mod igbpf;
 pub mod igbvf;
 mod model_bus;
 mod socket_bus;
+pub mod sriov;
 
 pub use bus::{Bus, BusError, Costs, Dma};
 pub use model_bus::{Automask, FakeClock, FakeTimer, Meanwhile, ModelBus, Recorded, Recorder};

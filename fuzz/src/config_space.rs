@@ -2,7 +2,7 @@
 
 use pci::{
     Aer, Ari, Bar, Capability, ConfigBuilder, ConfigEvent, ConfigSpace, ExtendedCapability, Msi,
-    Msix, Pcie, PowerManagement, Raw, Sriov, sriov,
+    Msix, Pcie, PowerManagement, Raw, Serial, Sriov, sriov,
 };
 
 use crate::input::Input;
@@ -212,6 +212,7 @@ fn physical(input: &mut Input<'_>) -> ConfigBuilder {
         .bar(0, Bar::memory32(128 << 10))
         .capability_at(0xa0, Capability::Pcie(Pcie::endpoint()))
         .extended_at(0x100, Aer)
+        .extended_at(0x140, Serial(0x0052_54ff_ff00_0001))
         .extended_at(0x150, Ari::default())
         .extended_at(0x160, sriov)
 }
@@ -220,6 +221,7 @@ fn sriov_of(input: &mut Input<'_>, bars: [Option<Bar>; 6]) -> Sriov {
     Sriov {
         total: input.u8().into(),
         first_offset: u16::from(input.u8()) + 1,
+        ari_offset: u16::from(input.u8()) + 1,
         stride: input.u8().into(),
         device: 0x10ca,
         page_sizes: input.u32() | 1,

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use drivers::igb::Igb;
 use drivers::igbpf::{Heard, Pf, regs};
 use drivers::igbvf::{Vf, VfError, mailbox};
+use drivers::sriov::{Sriov, extended};
 use drivers::{Bus, SocketBus};
 use hypernic::config::HostConfig;
 use hypernic::host::Host;
@@ -300,6 +301,80 @@ fn a_driver_that_knows_of_no_vfs_has_an_ordinary_nic() {
     until("sent", || igb.all_sent().then_some(()));
     assert_eq!(lab.count("switch-port", "p0/wire", "tx_frames"), 3);
     assert!(matches!(Vf::new(lab.bus(0)), Err(VfError::InReset)));
+}
+
+/// Where a VMM passes SR-IOV through, its registers say which VFs there are.
+#[test]
+fn a_vmm_that_shows_sriov_enables_and_ends_vfs_by_it() {
+    let lab = Lab::new(3);
+    let mut bus = lab.bus(PF);
+    let chain = extended(&mut bus).expect("configuration space");
+    let usual = [
+        (0x100, 1, 1),
+        (0x140, 3, 1),
+        (0x150, 0xe, 1),
+        (0x160, 0x10, 1),
+    ];
+    assert_eq!(chain, usual);
+    let iov = Sriov::find(&mut bus).expect("bus").expect("SR-IOV");
+    assert_eq!((iov.initial, iov.total, iov.device), (3, 3, 0x10ca));
+    assert_eq!(iov.routing(&mut bus, true).expect("ARI"), (0x80, 2));
+    assert_eq!(iov.routing(&mut bus, false).expect("bus"), (0x180, 2));
+    for bar in [0, 3] {
+        let at = 0x10_0000_0000 + u64::from(bar) * 0x10_0000;
+        assert_eq!(iov.place_bar(&mut bus, bar, at).expect("BAR"), 16 << 10);
+    }
+    let iov_mode = |bus: &mut SocketBus| bus.read32(regs::STATUS).expect("status") >> 14 & 0x1f;
+    assert_eq!(iov_mode(&mut bus), 0);
+    iov.enable(&mut bus, 4).expect("bus");
+    assert_eq!(
+        iov.alive(&mut bus).expect("bus"),
+        0,
+        "there are not so many"
+    );
+    iov.disable(&mut bus).expect("bus");
+    // Two of three: the third one's pool is the PF's own.
+    iov.enable(&mut bus, 2).expect("bus");
+    assert_eq!(iov.alive(&mut bus).expect("bus"), 2);
+    assert_eq!(iov_mode(&mut bus), 1 << 4 | 2);
+    let driver = Driver::new(Pf::new(bus, mac(PF), &[mac(0), mac(1)]).expect("a PF"));
+    let [mut a, mut b] = [0, 1].map(|n| lab.vf(n));
+    assert!(matches!(Vf::new(lab.bus(2)), Err(VfError::InReset)));
+    nothing_but(&mut b, &mut a, &frame(mac(1), mac(0), 1));
+    let to_all = frame(BROADCAST, mac(0), 2);
+    a.send(&[&to_all]).expect("send");
+    assert_eq!((driver.next(), next(&mut b).0), (to_all.clone(), to_all));
+    let to_pf = frame(mac(PF), mac(1), 3);
+    b.send(&[&to_pf]).expect("send");
+    assert_eq!(driver.next(), to_pf);
+    // Ended: they are in reset, and whatever they send goes nowhere.
+    driver.with(|pf| iov.disable(pf.bus()).expect("bus"));
+    let seen = a.bus().read32(drivers::igbvf::regs::V2PMAILBOX);
+    assert!(seen.expect("mailbox") & mailbox::RSTI != 0);
+    let sent = || lab.count("switch-port", "p0/p0vf1", "tx_frames");
+    let before = sent();
+    a.send(&[&frame(mac(1), mac(0), 4)]).expect("send");
+    a.flush().expect("flush");
+    assert_eq!(sent(), before);
+    assert!(matches!(a.reset(), Err(VfError::InReset)));
+    // Another machine on the same card, which wants all of them.
+    drop(driver);
+    let mut bus = lab.bus(PF);
+    assert_eq!(iov.alive(&mut bus).expect("bus"), 0);
+    iov.enable(&mut bus, 3).expect("bus");
+    let macs: Vec<_> = (0..3).map(mac).collect();
+    let driver = Driver::new(Pf::new(bus, mac(PF), &macs).expect("a PF"));
+    let mut c = lab.vf(2);
+    a.reset().expect("reset");
+    nothing_but(&mut c, &mut a, &frame(mac(2), mac(0), 5));
+    // A reset of the function ends them too, and then registers alone rule, as where SR-IOV is hidden.
+    driver.with(|pf| pf.bus().bus_reset().expect("reset"));
+    assert!(matches!(c.reset(), Err(VfError::InReset)));
+    drop(driver);
+    let _driver = lab.pf(3);
+    c.reset().expect("reset");
+    a.reset().expect("reset");
+    nothing_but(&mut c, &mut a, &frame(mac(2), mac(0), 6));
 }
 
 /// Noise in all that rules: nobody dies, and a driver that starts anew rules as ever.

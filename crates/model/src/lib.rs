@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 use frame::{Batch, Caps, Counted, Sink, Wake};
 use guest_mem::Memory;
-use pci::{Capability, ConfigBuilder, Extended, Msi, Pcie, PowerManagement};
+use pci::{Capability, ConfigBuilder, Msi, Pcie, PowerManagement};
 
-pub use pci::{Doorbells, Msix, QueueDoorbell};
+pub use pci::{Aer, Ari, Doorbells, Extended, Msix, QueueDoorbell, Serial, Sriov};
 
 pub use snapshot::StateError;
 

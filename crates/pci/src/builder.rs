@@ -3,7 +3,7 @@
 use crate::caps::Encoded;
 use crate::space::{Layout, PmLayout};
 use crate::sriov::Placed;
-use crate::{Bar, BarKind, Capability, ConfigSpace, Extended, offset, status};
+use crate::{Bar, BarKind, Capability, ConfigSpace, Extended, Serial, offset, status};
 
 /// Why a description makes no configuration space.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -378,11 +378,16 @@ impl ConfigBuilder {
                 image.bytes[last + 3] = (at >> 4) as u8;
             }
             last = Some(at);
-            if let Extended::Sriov(sriov) = kind {
-                let placed = Placed { at, cap: *sriov };
-                if layout.sriov.replace(placed).is_some() {
-                    return Err(BuildError::Twice(cap.id));
+            let twice = match kind {
+                Extended::Sriov(sriov) => {
+                    let placed = Placed { at, cap: *sriov };
+                    layout.sriov.replace(placed).is_some()
                 }
+                Extended::Serial(_) => layout.serial.replace(at + Serial::AT).is_some(),
+                _ => false,
+            };
+            if twice {
+                return Err(BuildError::Twice(cap.id));
             }
         }
         Ok(())

@@ -5,6 +5,7 @@ use crate::Sriov;
 /// Extended capability ids (PCI Code and ID Assignment §3).
 mod id {
     pub const AER: u16 = 0x01;
+    pub const SERIAL: u16 = 0x03;
     pub const ARI: u16 = 0x0e;
 }
 
@@ -13,6 +14,8 @@ mod id {
 pub enum Extended {
     /// Advanced error reporting (§7.10).
     Aer(Aer),
+    /// Device serial number (§7.12).
+    Serial(Serial),
     /// Alternative routing-ID interpretation (§7.23).
     Ari(Ari),
     /// Single root I/O virtualization (SR-IOV 1.1 §3.3).
@@ -24,6 +27,12 @@ pub enum Extended {
 impl From<Aer> for Extended {
     fn from(aer: Aer) -> Self {
         Self::Aer(aer)
+    }
+}
+
+impl From<Serial> for Extended {
+    fn from(serial: Serial) -> Self {
+        Self::Serial(serial)
     }
 }
 
@@ -49,6 +58,7 @@ impl Extended {
     pub(crate) fn encode(&self) -> ExtendedCapability {
         match self {
             Self::Aer(aer) => aer.encode(),
+            Self::Serial(serial) => serial.encode(),
             Self::Ari(ari) => ari.encode(),
             Self::Sriov(sriov) => sriov.encode(),
             Self::Raw(raw) => raw.clone(),
@@ -57,7 +67,7 @@ impl Extended {
 
     pub(crate) fn valid(&self) -> bool {
         match self {
-            Self::Aer(_) | Self::Ari(_) => true,
+            Self::Aer(_) | Self::Serial(_) | Self::Ari(_) => true,
             Self::Sriov(sriov) => sriov.valid(),
             Self::Raw(raw) => raw.valid(),
         }
@@ -140,6 +150,30 @@ impl Aer {
         cap.u32(0x0c, Self::FATAL, Self::UNCORRECTABLE);
         cap.clears(0x10, Self::CORRECTABLE);
         cap.u32(0x14, Self::ADVISORY, Self::CORRECTABLE);
+        cap
+    }
+}
+
+/// Device serial number: 64 bits that no other device has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Serial(pub u64);
+
+impl Serial {
+    /// Bytes of the number, and where they begin.
+    pub(crate) const LEN: usize = 8;
+    pub(crate) const AT: usize = 4;
+
+    /// That of a card with this address, as Intel's have it: an EUI-64, with FF FF between the
+    /// maker's half and the card's.
+    pub const fn of_mac(mac: [u8; 6]) -> Self {
+        let [a, b, c, d, e, f] = mac;
+        Self(u64::from_be_bytes([a, b, c, 0xff, 0xff, d, e, f]))
+    }
+
+    fn encode(self) -> ExtendedCapability {
+        let mut cap = ExtendedCapability::zero(id::SERIAL, Self::AT + Self::LEN);
+        cap.u32(4, self.0 as u32, 0);
+        cap.u32(8, (self.0 >> 32) as u32, 0);
         cap
     }
 }

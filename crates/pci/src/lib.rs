@@ -4,7 +4,8 @@
 //! The space knows the header (PCI Local Bus 3.0 §6.1), base address registers with their sizing
 //! protocol (§6.2.5), the capability chain (power management, MSI, MSI-X, PCI Express, anything
 //! raw) and the chain of extended capabilities (PCI Express Base §7.9), with advanced error
-//! reporting, ARI and SR-IOV among them. It does no I/O: a write returns what changed as [`ConfigEvent`]s, and the owner reacts.
+//! reporting, serial number, ARI and SR-IOV among them. It does no I/O: a write returns what changed
+//! as [`ConfigEvent`]s, and the owner reacts.
 //!
 //! ```
 //! use hypernic_pci::{Bar, Capability, ConfigBuilder, ConfigEvent, Msi};
@@ -43,7 +44,7 @@ pub use bar::{Bar, BarKind};
 pub use builder::{BuildError, ConfigBuilder};
 pub use caps::{Capability, Msi, Msix, Pcie, PowerManagement, Raw};
 pub use doorbell::{Doorbells, QueueDoorbell};
-pub use extended::{Aer, Ari, Extended, ExtendedCapability};
+pub use extended::{Aer, Ari, Extended, ExtendedCapability, Serial};
 pub use msix::{Message, MsixTable};
 pub use snapshot::StateError;
 pub use space::{ConfigEvent, ConfigEvents, ConfigSpace, PowerState};

@@ -131,6 +131,8 @@ pub(crate) struct Layout {
     pub msix: Option<usize>,
     pub pcie: Option<(usize, bool)>,
     pub sriov: Option<Placed>,
+    /// Where the bytes of the serial number begin.
+    pub serial: Option<usize>,
 }
 
 /// The values whose change is an event.

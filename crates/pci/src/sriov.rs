@@ -8,6 +8,7 @@
 //!   exist (§3.3.7, §3.3.13).
 //! - The system page size is one of those supported, and one only. Software has to write the 32
 //!   bits at once, since half a change is no page size.
+//! - Where functions are found by alternative routing ids, the first VF may be elsewhere (§3.3.9).
 //! - A VF BAR decodes at least a page: sizing it gives the larger of the VF's size and the page
 //!   (§3.3.14), and what lies below goes when the page grows.
 
@@ -61,6 +62,8 @@ pub struct Sriov {
     pub total: u16,
     /// From the PF's routing id to that of the first VF.
     pub first_offset: u16,
+    /// The same where the hierarchy is ARI capable.
+    pub ari_offset: u16,
     /// From one VF's routing id to the next one's.
     pub stride: u16,
     /// Device id of a VF.
@@ -91,7 +94,7 @@ impl Held {
 
 impl Sriov {
     pub(crate) fn valid(&self) -> bool {
-        let last = u32::from(self.first_offset)
+        let last = u32::from(self.first_offset.max(self.ari_offset))
             + u32::from(self.stride) * u32::from(self.total.saturating_sub(1));
         let bars = self.bars.iter().enumerate().all(|(index, bar)| {
             bar.is_none_or(|bar| {
@@ -100,7 +103,8 @@ impl Sriov {
                 bar.kind != BarKind::Io && bar.valid() && free
             })
         });
-        let apart = self.first_offset > 0 && (self.stride > 0 || self.total == 1);
+        let apart =
+            self.first_offset.min(self.ari_offset) > 0 && (self.stride > 0 || self.total == 1);
         self.total > 0 && apart && last <= 0xffff && self.page_sizes & 1 != 0 && bars
     }
 
@@ -127,6 +131,13 @@ impl Sriov {
             }
         }
         cap
+    }
+
+    fn offset(&self, control: u16) -> u16 {
+        match control & control::ARI {
+            0 => self.first_offset,
+            _ => self.ari_offset,
+        }
     }
 
     /// Bytes that a VF's BAR decodes with this system page size.
@@ -186,6 +197,8 @@ impl Placed {
             let ari = before.control & control::ARI | now.control & !control::ARI;
             self.put(bytes, offset::CONTROL, &ari.to_le_bytes());
         }
+        let first = self.cap.offset(self.u16(bytes, offset::CONTROL));
+        self.put(bytes, offset::FIRST_OFFSET, &first.to_le_bytes());
         if now.vfs > self.cap.total || exist {
             self.put(bytes, offset::NUM_VFS, &before.vfs.to_le_bytes());
         }

@@ -2,18 +2,25 @@
 //!
 //! The whole image is saved, so that a loader can tell whether it is of the same device: every bit
 //! that software cannot change must be as it is here. Only then the others are taken over.
+//!
+//! Two things may be others: the serial number, which is the card's whose NVM goes with the state, and
+//! the extended space of a state from before its device had one, which is then as after a reset.
+
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use snapshot::{Kind, State, StateError};
 
 use crate::space::{ConfigEvents, ConfigSpace};
 use crate::sriov::Held;
-use crate::{offset, status};
+use crate::{Serial, offset, sriov, status};
 
 /// What the container calls it.
 pub const KIND: Kind = Kind::new("pci");
 /// The version that is saved. Older ones are loaded, newer ones refused.
 pub const VERSION: u32 = 1;
+/// Where the extended space begins.
+const EXTENDED: usize = 0x100;
 
 /// A configuration space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,13 +62,32 @@ impl ConfigSpace {
                 newest: VERSION,
             });
         }
-        let V1 { bytes } = saved.decode()?;
+        let V1 { mut bytes } = saved.decode()?;
+        self.complete(&mut bytes);
         self.check(&bytes)?;
         let before = self.watched();
+        if let Some(serial) = self.serial() {
+            self.initial[serial.clone()].copy_from_slice(&bytes[serial]);
+        }
         self.bytes.copy_from_slice(&bytes);
         let mut events = ConfigEvents::new();
         self.compare(&before, &mut events);
         Ok(events)
+    }
+
+    /// Gives a state that has no extended capabilities those of a new device.
+    fn complete(&self, saved: &mut [u8]) {
+        let same = saved.len() == self.initial.len();
+        let Some(extended) = saved.get_mut(EXTENDED..).filter(|_| same) else {
+            return;
+        };
+        if extended.iter().all(|byte| *byte == 0) {
+            extended.copy_from_slice(&self.initial[EXTENDED..]);
+        }
+    }
+
+    fn serial(&self) -> Option<Range<usize>> {
+        self.layout.serial.map(|at| at..at + Serial::LEN)
     }
 
     fn check(&self, saved: &[u8]) -> Result<(), StateError> {
@@ -108,22 +134,28 @@ impl ConfigSpace {
             if let Some(at) = (0..saved.len()).find(|&at| settled[at] != saved[at]) {
                 return Err(field(
                     at,
-                    "more VFs or another page than the function can have",
+                    "more VFs, another page or another place than the function can have",
                 ));
             }
         }
         Ok(())
     }
 
-    /// Bits that the device itself sets and clears.
+    /// Bits that the device itself sets and clears, and those that may be another's.
     fn owners(&self, at: usize) -> u8 {
         let pending = self.layout.msi.and_then(|(cap, msi)| {
             let first = cap + msi.mask_offset()? + 4;
             Some(first..first + 4)
         });
+        // Looked at when all is settled.
+        let first = self.layout.sriov.map(|sriov| {
+            let first = sriov.at + sriov::offset::FIRST_OFFSET;
+            first..first + 2
+        });
+        let theirs = [pending, self.serial(), first];
         if at == offset::STATUS {
             status::INTERRUPT as u8
-        } else if pending.is_some_and(|bytes| bytes.contains(&at)) {
+        } else if theirs.iter().flatten().any(|bytes| bytes.contains(&at)) {
             0xff
         } else {
             0

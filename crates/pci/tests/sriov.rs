@@ -4,7 +4,8 @@ use std::sync::LazyLock;
 
 use hypernic_pci::sriov::{control, offset};
 use hypernic_pci::{
-    Aer, Ari, Bar, BuildError, ConfigBuilder, ConfigEvent, ConfigSpace, Extended, Sriov,
+    Aer, Ari, Bar, BuildError, ConfigBuilder, ConfigEvent, ConfigSpace, Extended, Serial, Sriov,
+    StateError,
 };
 use proptest::prelude::*;
 
@@ -13,7 +14,8 @@ const AT: u64 = 0x160;
 /// As the 82576 has it.
 const SRIOV: Sriov = Sriov {
     total: 8,
-    first_offset: 0x80,
+    first_offset: 0x180,
+    ari_offset: 0x80,
     stride: 2,
     device: 0x10ca,
     page_sizes: 0x553,
@@ -28,10 +30,13 @@ const SRIOV: Sriov = Sriov {
     ],
 };
 
+const SERIAL: Serial = Serial::of_mac([0x00, 0x1b, 0x21, 0x70, 0x85, 0x40]);
+
 fn with(sriov: Sriov) -> ConfigBuilder {
     ConfigBuilder::new(0x8086, 0x10c9)
         .express()
         .extended_at(0x100, Aer)
+        .extended_at(0x140, SERIAL)
         .extended_at(0x150, Ari { next: 1 })
         .extended_at(0x160, sriov)
 }
@@ -61,9 +66,15 @@ fn vfs(count: u16, memory: bool) -> ConfigEvent {
 }
 
 #[test]
-fn the_chain_leads_from_errors_over_ari_to_sriov() {
+fn the_chain_leads_from_errors_over_number_and_ari_to_sriov() {
     let c = pf();
-    assert_eq!(c.read_u32(0x100), 0x1501_0001);
+    assert_eq!(c.read_u32(0x100), 0x1401_0001);
+    assert_eq!(c.read_u32(0x140), 0x1501_0003);
+    // As programs show it: 00-1b-21-ff-ff-70-85-40.
+    assert_eq!(
+        [c.read_u32(0x148), c.read_u32(0x144)],
+        [0x001b_21ff, 0xff70_8540]
+    );
     assert_eq!(c.read_u32(0x150), 0x1601_000e);
     assert_eq!(c.read_u32(0x154), 1 << 8, "the next function");
     assert_eq!(c.read_u32(0x160), 0x0001_0010);
@@ -77,7 +88,7 @@ fn the_chain_leads_from_errors_over_ari_to_sriov() {
     ];
     assert_eq!(
         halves.map(|at| get16(&c, at)),
-        [8, 8, 0, 0x80, 2, 0x10ca],
+        [8, 8, 0, 0x180, 2, 0x10ca],
         "as described"
     );
     assert_eq!(c.read_u32(reg(offset::SUPPORTED_PAGES)), 0x553);
@@ -165,6 +176,57 @@ fn what_exists_keeps_its_number_its_page_and_its_routing() {
     assert_eq!(get16(&c, offset::CONTROL), control::ENABLE | control::ARI);
 }
 
+/// Without ARI the first VF is on the next bus, where eight functions of a device are not in its way.
+#[test]
+fn where_the_first_one_is_depends_on_the_hierarchy() {
+    let mut c = pf();
+    assert_eq!(get16(&c, offset::FIRST_OFFSET), 0x180);
+    assert!(set16(&mut c, offset::CONTROL, control::ARI).is_empty());
+    assert_eq!(get16(&c, offset::FIRST_OFFSET), 0x80);
+    let mut other = pf();
+    other.load(&c.save()).expect("its own");
+    assert_eq!(get16(&other, offset::FIRST_OFFSET), 0x80);
+    let mut lie = c.bytes().to_vec();
+    lie[AT as usize + offset::FIRST_OFFSET + 1] = 1;
+    let lie = snapshot::seal(&hypernic_pci::state::V1 { bytes: lie });
+    assert!(pf().load(&lie).is_err(), "a place it does not have");
+    c.reset();
+    assert_eq!(get16(&c, offset::FIRST_OFFSET), 0x180);
+}
+
+#[test]
+fn a_serial_number_goes_with_the_state_and_an_older_state_has_no_capabilities() {
+    let mut card = pf();
+    set16(&mut card, offset::NUM_VFS, 3);
+    let built = ConfigBuilder::new(0x8086, 0x10c9)
+        .express()
+        .extended_at(0x100, Aer)
+        .extended_at(0x140, Serial(7))
+        .extended_at(0x150, Ari { next: 1 })
+        .extended_at(0x160, SRIOV);
+    let mut other = built.build().expect("possible");
+    other.load(&card.save()).expect("the same device");
+    assert_eq!(other.bytes(), card.bytes());
+    other.reset();
+    assert_eq!(other.bytes(), pf().bytes(), "it is that card from now on");
+    // Saved when the device had none of them.
+    let mut plain = ConfigBuilder::new(0x8086, 0x10c9).express();
+    let mut old = plain.build().expect("possible");
+    old.write(0x3c, &[9]);
+    let mut new = pf();
+    set16(&mut new, offset::NUM_VFS, 3);
+    new.load(&old.save()).expect("as after a reset, there");
+    assert_eq!(new.bytes()[..0x100], old.bytes()[..0x100]);
+    assert_eq!(new.bytes()[0x100..], pf().bytes()[0x100..]);
+    // Others than its own are another device's.
+    plain = plain.extended_at(0x100, Ari::default());
+    let foreign = plain.build().expect("possible").save();
+    let refused = pf().load(&foreign).expect_err("refused");
+    assert!(matches!(refused, StateError::Field { value: 0x100, .. }));
+    let twice = with(SRIOV).extended(SERIAL).build();
+    assert!(matches!(twice, Err(BuildError::Twice(3))));
+}
+
 #[test]
 fn a_page_is_one_of_those_supported() {
     let mut c = pf();
@@ -220,6 +282,8 @@ fn impossible_functions_are_no_functions() {
     assert!(refused(|s| s.total = 0));
     assert!(refused(|s| s.stride = 0));
     assert!(refused(|s| s.first_offset = 0));
+    assert!(refused(|s| s.ari_offset = 0));
+    assert!(refused(|s| s.ari_offset = 0xfff8), "routing ids");
     assert!(refused(|s| s.page_sizes = 2));
     assert!(
         refused(|s| (s.total, s.stride) = (0x8000, 2)),
@@ -281,6 +345,8 @@ static CHANGEABLE: LazyLock<Vec<u8>> = LazyLock::new(|| {
         }
     }
     mask[0x160 + offset::NUM_VFS] = 0x0f;
+    // It follows another register.
+    mask[0x160 + offset::FIRST_OFFSET + 1] = 0x01;
     // A page is written whole.
     mask[0x160 + offset::PAGE..][..2].copy_from_slice(&[0x53, 0x05]);
     mask
@@ -290,6 +356,9 @@ static CHANGEABLE: LazyLock<Vec<u8>> = LazyLock::new(|| {
 fn sound(c: &ConfigSpace) {
     assert!(get16(c, offset::NUM_VFS) <= SRIOV.total);
     assert!(c.vfs() <= SRIOV.total);
+    let ari = get16(c, offset::CONTROL) & control::ARI != 0;
+    let first = if ari { 0x80 } else { 0x180 };
+    assert_eq!(get16(c, offset::FIRST_OFFSET), first);
     assert!(!c.vf_memory() || get16(c, offset::CONTROL) & control::ENABLE != 0);
     let page = c.read_u32(reg(offset::PAGE));
     assert!(page.is_power_of_two() && page & SRIOV.page_sizes != 0);

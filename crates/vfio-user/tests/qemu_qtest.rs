@@ -221,7 +221,8 @@ fn an_express_nic_fires_masks_and_holds_its_vectors_and_hides_its_virtual_functi
         let vf_bar = Some(Bar::memory64(16 << 10).prefetchable());
         let sriov = Sriov {
             total: 8,
-            first_offset: 0x80,
+            first_offset: 0x180,
+            ari_offset: 0x80,
             stride: 2,
             device: 0x10ca,
             page_sizes: 0x553,

@@ -18,7 +18,8 @@ fn physical() -> Rig {
     let vf_bar = Some(Bar::memory64(16 << 10).prefetchable());
     let sriov = Sriov {
         total: TOTAL,
-        first_offset: 0x80,
+        first_offset: 0x180,
+        ari_offset: 0x80,
         stride: 2,
         device: 0x10ca,
         page_sizes: 0x553,
@@ -69,7 +70,7 @@ fn virtual_functions_are_sized_placed_enabled_and_counted() {
     let total = c.read_u16(CONFIG, reg(offset::TOTAL_VFS)).unwrap();
     let first = c.read_u16(CONFIG, reg(offset::FIRST_OFFSET)).unwrap();
     let stride = c.read_u16(CONFIG, reg(offset::STRIDE)).unwrap();
-    assert_eq!((total, first, stride), (TOTAL, 0x80, 2));
+    assert_eq!((total, first, stride), (TOTAL, 0x180, 2));
     // As Linux does: the smallest supported page that is not smaller than its own.
     let pages = c.read_u32(CONFIG, reg(offset::SUPPORTED_PAGES)).unwrap();
     let page = pages & pages.wrapping_neg();

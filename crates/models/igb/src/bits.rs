@@ -27,6 +27,9 @@ pub mod status {
     pub const ASDV_SHIFT: u32 = 8;
     /// The PHY was reset; cleared by writing 0.
     pub const PHYRA: u32 = 1 << 10;
+    /// Virtual functions that SR-IOV's registers have enabled, and that they have.
+    pub const NUM_VFS_SHIFT: u32 = 14;
+    pub const IOV_MODE: u32 = 1 << 18;
     pub const GIO_MASTER_ENABLE: u32 = 1 << 19;
 }
 

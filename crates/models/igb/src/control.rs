@@ -309,6 +309,7 @@ impl Registers {
         let flag = |on: bool, bit: u32| if on { bit } else { 0 };
         flag(full, status::FD)
             | flag(self.function.link_up.load(Ordering::Acquire), status::LU)
+            | self.iov()
             | speed << status::SPEED_SHIFT
             | detected << status::ASDV_SHIFT
             | flag(self.phy_was_reset, status::PHYRA)
@@ -316,6 +317,14 @@ impl Registers {
                 value & ctrl::GIO_MASTER_DISABLE == 0,
                 status::GIO_MASTER_ENABLE,
             )
+    }
+
+    /// What STATUS says of virtual functions.
+    fn iov(&self) -> u32 {
+        match self.office.as_ref().map_or(0, |office| office.enabled()) {
+            0 => 0,
+            vfs => vfs << status::NUM_VFS_SHIFT | status::IOV_MODE,
+        }
     }
 
     fn write_mdic(&mut self, env: &Env, value: u32) {
@@ -484,6 +493,7 @@ impl Control for Registers {
     fn reset(&mut self, env: &Env, _kind: ResetKind) {
         self.may_master = false;
         self.function.bus_master.store(false, Ordering::Release);
+        self.enable_vfs(0);
         for id in KEPT {
             let reset = self.function.file.table().register(id).reset;
             self.function.file.set(id, reset);
@@ -512,6 +522,7 @@ impl Control for Registers {
         // A function in D3 does no DMA.
         self.may_master = state.bus_master && !state.d3;
         self.update_master();
+        self.enable_vfs(state.vfs);
         self.go_on();
     }
 

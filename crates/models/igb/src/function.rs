@@ -114,8 +114,8 @@ pub(crate) struct Function {
     pub file: File,
     pub ids: &'static QueueIds,
     pub kind: Kind,
-    /// VFs whose rules its registers are, of a PF.
-    pub vfs: u32,
+    /// VFs whose rules its registers are, of a PF; the pools behind them are its own.
+    pub vfs: AtomicU32,
     pub queues: Box<[Queue]>,
     pub irq: Mutex<Irq>,
     pub stats: Stats,
@@ -153,7 +153,7 @@ impl Function {
             file: File::new(table),
             ids,
             kind,
-            vfs: 0,
+            vfs: AtomicU32::new(0),
             queues: (0..queues).map(|_| Queue::default()).collect(),
             irq: Mutex::default(),
             stats: Stats::default(),
@@ -225,7 +225,7 @@ impl Function {
     /// What holds for all queues now.
     pub(crate) fn rules(&self) -> Rules {
         match &self.kind {
-            Kind::Pf => Rules::of_pf(&self.file, self.vfs),
+            Kind::Pf => Rules::of_pf(&self.file, self.vfs.load(Ordering::Acquire)),
             Kind::Vf(rules) => *rules.lock(),
         }
     }

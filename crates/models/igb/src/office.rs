@@ -63,6 +63,8 @@ pub struct Office {
     enforcer: Arc<dyn Enforcer>,
     books: Mutex<Books>,
     bell: Mutex<Option<Arc<dyn Wake>>>,
+    /// VFs that SR-IOV's registers have enabled; changed with the books.
+    enabled: AtomicU32,
     mail: AtomicU32,
     resets: AtomicU32,
     spoofed: AtomicU32,
@@ -85,6 +87,7 @@ impl Ruler for Ear {
         let bit = 1 << self.vf;
         match event {
             Event::Reset => office.vf_reset(self.vf),
+            _ if self.vf >= office.there() => return,
             Event::Request(_) | Event::Acknowledged => {
                 office.messages.fetch_add(1, Ordering::Relaxed);
                 office.mail.fetch_or(bit, Ordering::AcqRel);
@@ -119,6 +122,7 @@ impl Office {
                     vfs: vec![Pool::default(); vfs as usize],
                 }),
                 bell: Mutex::default(),
+                enabled: AtomicU32::new(0),
                 mail: AtomicU32::new(0),
                 resets: AtomicU32::new(0),
                 spoofed: AtomicU32::new(0),
@@ -150,6 +154,7 @@ impl Office {
 
     /// The PF is taken away: its VFs are silent until another comes.
     pub fn vacate(&self) {
+        self.enable(0);
         self.books.lock().pf = Weak::new();
         self.pf_reset();
         self.carry_out();
@@ -157,11 +162,60 @@ impl Office {
 
     /// Brings in the PF.
     pub(crate) fn occupy(&self, pf: &Arc<Function>) {
-        self.books.lock().pf = Arc::downgrade(pf);
+        let mut books = self.books.lock();
+        books.pf = Arc::downgrade(pf);
+        pf.vfs.store(self.there(), Ordering::Release);
     }
 
+    /// VFs that there can be.
     pub(crate) fn vfs(&self) -> u32 {
         self.desks.len() as u32
+    }
+
+    /// VFs that SR-IOV's registers have enabled.
+    pub(crate) fn enabled(&self) -> u32 {
+        self.enabled.load(Ordering::Acquire)
+    }
+
+    /// VFs that there are. Where nobody has enabled any there are all: nearly every VMM hides SR-IOV,
+    /// and a driver that rules by registers alone shall have them.
+    fn there(&self) -> u32 {
+        match self.enabled() {
+            0 => self.vfs(),
+            vfs => vfs,
+        }
+    }
+
+    /// SR-IOV's registers enable so many VFs, or none. The others are gone, and their pools the PF's;
+    /// those that were enabled go with all that was allowed to them, and come back with the next
+    /// PFRSTD. Whether anything has changed, which is then to be carried out.
+    pub(crate) fn enable(&self, vfs: u32) -> bool {
+        let all = self.vfs();
+        let books = self.books.lock();
+        let vfs = vfs.min(all);
+        let before = self.enabled.swap(vfs, Ordering::AcqRel);
+        if before == vfs {
+            return false;
+        }
+        let pf = books.pf.upgrade();
+        let gone = if before == 0 { vfs..all } else { 0..all };
+        let bits = (1u32 << all) - (1 << gone.start);
+        if let Some(pf) = &pf {
+            pf.vfs.store(self.there(), Ordering::Release);
+            if before > 0 {
+                for id in [r::VFRE, r::VFTE] {
+                    pf.file.set(id, pf.file.get(id) & !bits);
+                }
+            }
+        }
+        for desk in &self.desks[gone.start as usize..] {
+            desk.mailbox(|mailbox| mailbox.pf_restart());
+            desk.ring();
+        }
+        for news in [&self.mail, &self.resets, &self.spoofed] {
+            news.fetch_and(!bits, Ordering::AcqRel);
+        }
+        true
     }
 
     fn ring(&self) {
@@ -193,7 +247,7 @@ impl Office {
 
     fn carry_out_in(&self, books: &mut Books) {
         let pf = books.pf.upgrade();
-        let own = pf.as_ref().map(|pf| pools::of_pf(&pf.file, self.vfs()));
+        let own = pf.as_ref().map(|pf| pools::of_pf(&pf.file, self.there()));
         self.tell(Owner::Pf, &mut books.own, own.unwrap_or_default());
         for (vf, known) in (0..).zip(&mut books.vfs) {
             self.carry_out_of(pf.as_deref(), vf, known);
@@ -205,7 +259,7 @@ impl Office {
         let Some(desk) = self.desk(vf) else { return };
         let (mut grant, mut manner) = (Grant::default(), desk.manner());
         let mut pool = Pool::default();
-        if let Some(pf) = pf {
+        if let Some(pf) = pf.filter(|_| vf < self.there()) {
             let file = &pf.file;
             pool = pools::of_vf(file, vf);
             manner = pools::manner(file, vf, &pool);
@@ -235,7 +289,9 @@ impl Office {
         self.restarts.fetch_add(1, Ordering::Relaxed);
         let mut books = self.books.lock();
         let pf = books.pf.upgrade();
-        if let Some(pf) = &pf {
+        // One that is gone has nothing: the bits are another's, and its PF does not know of it.
+        let is_there = vf < self.there();
+        if let Some(pf) = pf.as_ref().filter(|_| is_there) {
             for id in [r::VFRE, r::VFTE] {
                 pf.file.set(id, pf.file.get(id) & !(1 << vf));
             }
@@ -244,7 +300,8 @@ impl Office {
             self.carry_out_of(pf.as_deref(), vf, known);
         }
         drop(books);
-        self.resets.fetch_or(1 << vf, Ordering::AcqRel);
+        let bit = u32::from(is_there) << vf;
+        self.resets.fetch_or(bit, Ordering::AcqRel);
     }
 
     /// A VF goes on with a mailbox from elsewhere, of which its PF may not have heard.
@@ -273,15 +330,20 @@ impl Office {
 
     /// CTRL_EXT.PFRSTD, or a PF that goes on: its VFs see RSTD, if they saw RSTI.
     pub(crate) fn pf_ready(&self, ready: bool) {
-        for desk in &self.desks {
+        for desk in self.present() {
             desk.mailbox(|mailbox| mailbox.set_pf_reset(!ready));
             desk.ring();
         }
     }
 
+    /// The desks of the VFs that there are.
+    fn present(&self) -> &[Arc<Desk>] {
+        &self.desks[..self.there() as usize]
+    }
+
     /// MBVFICR.
     pub(crate) fn causes(&self) -> u32 {
-        (0..).zip(&self.desks).fold(0, |bits, (vf, desk)| {
+        (0..).zip(self.present()).fold(0, |bits, (vf, desk)| {
             let (request, read) = desk.mailbox(|mailbox| mailbox.pf_causes());
             bits | (u32::from(request) | u32::from(read) << READ_SHIFT) << vf
         })
@@ -297,7 +359,7 @@ impl Office {
 
     /// VFLRE.
     pub(crate) fn were_reset(&self) -> u32 {
-        (0..).zip(&self.desks).fold(0, |bits, (vf, desk)| {
+        (0..).zip(self.present()).fold(0, |bits, (vf, desk)| {
             bits | u32::from(desk.mailbox(|mailbox| mailbox.pf_reset_seen())) << vf
         })
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Bar, Identity, Msix, Nic, Places, Space, Work};
+use model::{Aer, Ari, Bar, Extended, Identity, Msix, Nic, Places, Serial, Space, Sriov, Work};
 
 use crate::control::Registers;
 use crate::function::{Function, Kind};
@@ -19,9 +19,35 @@ const DEVICE: u16 = 0x10c9;
 /// PCI subsystem id, below Intel's vendor id: a server adapter of one port.
 const SUBSYSTEM: u16 = 0xa03c;
 
-/// What the bus scan finds (§9.3 to §9.6). Not there: the flash BAR, the I/O BAR, and the
-/// capability of SR-IOV, which VMMs hide.
-fn identity() -> Identity {
+/// Pages that VFs can be laid out for, as real cards say: 4 KiB to 4 MiB by fours, but 16 KiB.
+const PAGES: u32 = 0x553;
+
+/// The extended capabilities (§9.6). Those of a PF that may have virtual functions are there only
+/// where it does, as on a card whose NVM has switched IOV off.
+fn extended(mac: [u8; 6], vfs: u32) -> Vec<(u16, Extended)> {
+    let mut list = vec![(0x100, Aer.into()), (0x140, Serial::of_mac(mac).into())];
+    if let total @ 1.. = vfs as u16 {
+        let bar = Some(pci::Bar::memory64(crate::vf::BAR_SIZE));
+        let sriov = Sriov {
+            total,
+            // Without ARI behind all functions of the bus, with it behind those of the chip's ports
+            // (§9.6.4.6).
+            first_offset: 0x180,
+            ari_offset: 0x80,
+            stride: 2,
+            device: crate::vf::DEVICE,
+            page_sizes: PAGES,
+            dependency: 0,
+            bars: [bar, None, None, bar, None, None],
+        };
+        // The chip has one port here, and so no next function.
+        list.extend([(0x150, Ari { next: 0 }.into()), (0x160, sriov.into())]);
+    }
+    list
+}
+
+/// What the bus scan finds (§9.3 to §9.6). Not there: the flash BAR and the I/O BAR.
+fn identity(mac: [u8; 6], vfs: u32) -> Identity {
     let memory = |index, size| Bar {
         index,
         space: Space::Memory32,
@@ -58,7 +84,7 @@ fn identity() -> Identity {
             msix: 0x70,
             pcie: 0xa0,
         },
-        ..Identity::default()
+        extended: extended(mac, vfs),
     }
 }
 
@@ -73,18 +99,19 @@ pub fn ruling_pf(config: &Config, office: Arc<Office>) -> Nic {
 }
 
 fn make(config: &Config, office: Option<Arc<Office>>) -> Nic {
-    let mut function = Function::new(Kind::Pf, regs::table(), &QUEUES, PF_QUEUES, config.true_fcs);
-    function.vfs = office.as_ref().map_or(0, |office| office.vfs());
+    let function = Function::new(Kind::Pf, regs::table(), &QUEUES, PF_QUEUES, config.true_fcs);
     let function = Arc::new(function);
     if let Some(office) = &office {
         office.occupy(&function);
     }
+    let nvm = match &config.nvm {
+        Some(image) => Nvm::of_image(image),
+        None => Nvm::new(config.mac, DEVICE, SUBSYSTEM),
+    };
+    let identity = identity(nvm.mac(), office.as_ref().map_or(0, |office| office.vfs()));
     let mut control = Registers {
         function: Arc::clone(&function),
-        nvm: match &config.nvm {
-            Some(image) => Nvm::of_image(image),
-            None => Nvm::new(config.mac, DEVICE, SUBSYSTEM),
-        },
+        nvm,
         phy: gbe::phy::Phy::new(config.link, gbe::phy::Kind::Igp03, false),
         reading: Reading::default(),
         work: Work::default(),
@@ -96,5 +123,5 @@ fn make(config: &Config, office: Option<Arc<Office>>) -> Nic {
     };
     control.power_up();
     control.reset_ruling();
-    crate::nic(identity(), Box::new(control), function)
+    crate::nic(identity, Box::new(control), function)
 }

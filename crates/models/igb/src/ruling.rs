@@ -121,6 +121,16 @@ impl Registers {
         true
     }
 
+    /// SR-IOV's registers have enabled so many VFs, or none.
+    pub(crate) fn enable_vfs(&mut self, vfs: u16) {
+        if let Some(office) = &self.office
+            && office.enable(vfs.into())
+        {
+            self.due.changed = true;
+            self.carry_out();
+        }
+    }
+
     /// CTRL_EXT was written.
     pub(crate) fn pf_reset_done(&mut self, value: u32) {
         if value & ctrl_ext::PFRSTD != 0 {

@@ -2,9 +2,11 @@
 //! register test of `ethtool -t` (driver `igb_ethtool.c`, `reg_test_82576`).
 
 mod common;
+use std::sync::Arc;
+
 use common::*;
-use hypernic_igb::Config;
 use hypernic_igb::regs::{ALIASES, REGISTERS};
+use hypernic_igb::{Config, Enforcer, Office, Owner, Pool, pf, ruling_pf};
 use model::{PciState, ResetKind};
 use regs::{Access, Status};
 
@@ -268,4 +270,53 @@ fn the_clock_of_1588_runs_with_ours() {
     m.w(reg::CTRL, ctrl | 1 << 26);
     m.pass(1_000_000_000);
     assert_eq!(time(&mut m), 0, "it stands after a reset");
+}
+
+/// Capabilities and values as a card shows them.
+#[test]
+fn a_bus_scan_finds_what_the_chip_has() {
+    struct Nobody;
+    impl Enforcer for Nobody {
+        fn enforce(&self, _: Owner, _: &Pool) {}
+    }
+    let chain = |nic: &model::Nic| {
+        let space = nic.identity.config().build().expect("possible");
+        let mut list = Vec::new();
+        let mut at = 0x100;
+        while at != 0 {
+            let header = space.read_u32(at);
+            list.push((at, header as u16));
+            at = u64::from(header >> 20);
+        }
+        (space, list)
+    };
+    let (space, list) = chain(&pf(&Config::new(MAC)));
+    assert_eq!(list, [(0x100, 1), (0x140, 3)], "no VFs, no IOV");
+    assert_eq!(
+        [space.read_u32(0x148), space.read_u32(0x144)],
+        [0x5254_00ff, 0xff12_3456]
+    );
+    let office = Office::new(7, Arc::new(Nobody));
+    let (space, list) = chain(&ruling_pf(&Config::new(MAC), office));
+    let all = [(0x100, 1), (0x140, 3), (0x150, 0xe), (0x160, 0x10)];
+    assert_eq!(list, all);
+    let (_, sriov) = space.sriov().expect("SR-IOV");
+    assert_eq!((sriov.total, sriov.device, sriov.stride), (7, 0x10ca, 2));
+    assert_eq!((sriov.first_offset, sriov.ari_offset), (0x180, 0x80));
+    assert_eq!(sriov.page_sizes, 0x553);
+    // 64 bits, not prefetchable.
+    assert_eq!([0x184, 0x190].map(|at| space.read_u32(at)), [4, 4]);
+    let mut vfs = [0, 3].map(|bar| space.vf_bar(bar).expect("a BAR").1);
+    assert_eq!(vfs, [16 << 10; 2]);
+    vfs = [0x100, 0x16c].map(|at| u64::from(space.read_u32(at)));
+    assert_eq!(vfs, [0x1401_0001, 7 << 16 | 7]);
+    // An address in an NVM of its own counts.
+    let mut image = Machine::default().nic.control.take_nvm().expect("new");
+    image[..6].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
+    let config = Config {
+        nvm: Some(image.try_into().expect("its length")),
+        ..Config::new(MAC)
+    };
+    let (space, _) = chain(&pf(&config));
+    assert_eq!(space.read_u32(0x144), 0xff00_0009);
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use common::*;
 use hypernic_igb::{Config, Enforcer, Office, Owner, Pool, Wanted, ruling_pf, vf};
-use model::ResetKind;
+use model::{PciState, ResetKind};
 use proptest::prelude::*;
 
 const CTRL_EXT: u64 = 0x18;
@@ -490,6 +490,75 @@ fn what_rules_is_saved_and_holds_where_it_is_loaded() {
     assert_eq!((other.pf.r(MBVFICR), other.pf.r(VMBMEM + 128)), (4, 0x55));
 }
 
+/// Has SR-IOV's registers enable so many VFs.
+fn enable(chip: &mut Chip, vfs: u16) {
+    let Machine { nic, env, .. } = &mut chip.pf;
+    let state = PciState {
+        bus_master: true,
+        vfs,
+        ..PciState::default()
+    };
+    nic.control.pci(env, state);
+}
+
+#[test]
+fn vfs_are_those_that_sriov_has_enabled_or_all_where_nobody_has_seen_it() {
+    let mut chip = Chip::up(3);
+    let iov = |chip: &mut Chip| chip.pf.r(reg::STATUS) >> 14 & 0x1f;
+    assert_eq!(iov(&mut chip), 0);
+    chip.vfs[2].w(V2PMAILBOX, 1);
+    assert_eq!(chip.pf.r(MBVFICR), 4);
+    enable(&mut chip, 2);
+    chip.settle();
+    assert_eq!(iov(&mut chip), 1 << 4 | 2);
+    assert!(!chip.silent(0) && !chip.silent(1), "they go on");
+    assert!(chip.silent(2), "there is none");
+    assert_eq!(chip.vfs[2].r(V2PMAILBOX) & 0x40, 0x40, "RSTI");
+    // Its pool is the PF's, and nothing that it does concerns it any more.
+    assert_eq!(chip.pool(Owner::Pf).macs, [mac(2)]);
+    chip.pf.r(reg::ICR);
+    chip.vfs[2].w(V2PMAILBOX, 1);
+    chip.vfs[2].w(reg::CTRL, RST);
+    chip.settle();
+    assert_eq!([MBVFICR, VFLRE].map(|at| chip.pf.r(at)), [0, 0]);
+    assert_eq!(chip.pf.r(VFRE), 0xff);
+    assert_eq!(chip.pf.r(reg::ICR) & VMMB, 0);
+    chip.pf.w(CTRL_EXT, PFRSTD);
+    assert_eq!(chip.vfs[2].r(V2PMAILBOX) & 0x40, 0x40, "for good");
+    // Ended: what was allowed is not any more, until they have started anew.
+    enable(&mut chip, 0);
+    chip.settle();
+    assert_eq!(
+        (iov(&mut chip), chip.pf.r(VFRE), chip.pf.r(VFTE)),
+        (0, 0xf8, 0xf8)
+    );
+    for vf in 0..3 {
+        assert!(chip.silent(vf));
+        assert_eq!(chip.vfs[vf as usize].r(V2PMAILBOX) & 0x40, 0x40);
+    }
+    assert!(chip.pool(Owner::Pf).macs.is_empty());
+    chip.pf.w(CTRL_EXT, PFRSTD);
+    chip.vfs[2].w(reg::CTRL, RST);
+    assert_eq!(chip.vfs[2].r(V2PMAILBOX), 0x80, "RSTD");
+    assert_eq!(chip.pf.r(VFLRE), 4);
+    chip.give(2);
+    assert!(!chip.silent(2));
+    // The bus takes them away as well, and more than there are is all of them.
+    enable(&mut chip, 9);
+    assert_eq!(iov(&mut chip), 1 << 4 | 3);
+    let Machine { nic, env, .. } = &mut chip.pf;
+    nic.control.reset(env, ResetKind::Bus);
+    assert_eq!(iov(&mut chip), 0);
+    chip.settle();
+    assert!(chip.silent(2));
+    // Going to and fro without end costs the switch no more than other changes.
+    let before = chip.book.1.load(SeqCst);
+    for n in 0..1000 {
+        enable(&mut chip, n % 4);
+    }
+    assert!(chip.book.1.load(SeqCst) - before <= 2 * 4);
+}
+
 /// One step of a script, of the PF or of a VF.
 #[derive(Clone, Debug)]
 enum Step {
@@ -497,6 +566,7 @@ enum Step {
     Vf(usize, u64, u32),
     Reset(usize),
     PfReset,
+    Enable(u16),
     Settle,
 }
 
@@ -525,6 +595,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(n, at, value)| Step::Vf(n, at, value)),
         1 => (0..2usize).prop_map(Step::Reset),
         1 => Just(Step::PfReset),
+        1 => (0..4u16).prop_map(Step::Enable),
         2 => Just(Step::Settle),
     ]
 }
@@ -539,6 +610,7 @@ proptest! {
         steps in proptest::collection::vec(step(), 0..80)
     ) {
         let mut chip = Chip::up(2);
+        let mut there = 2;
         for step in steps {
             match step {
                 // The reset of the PF's own driver has a step of its own.
@@ -552,6 +624,10 @@ proptest! {
                 Step::PfReset => {
                     chip.pf.w(reg::CTRL, RST);
                     prop_assert!(chip.silent(0) && chip.silent(1));
+                }
+                Step::Enable(vfs) => {
+                    enable(&mut chip, vfs);
+                    there = if vfs == 0 { 2 } else { vfs.min(2).into() };
                 }
                 Step::Settle => chip.settle(),
             }
@@ -571,8 +647,8 @@ proptest! {
         for vf in 0..2u32 {
             let pool = chip.pool(Owner::Vf(vf));
             let on = |bits: u32| bits >> vf & 1 != 0;
-            prop_assert_eq!(pool.receives, ready && on(vfre) && rctl & 2 != 0);
-            prop_assert_eq!(pool.sends, ready && on(vfte) && tctl & 2 != 0);
+            prop_assert_eq!(pool.receives, ready && vf < there && on(vfre) && rctl & 2 != 0);
+            prop_assert_eq!(pool.sends, ready && vf < there && on(vfte) && tctl & 2 != 0);
             chip.silent(vf);
             if !pool.sends && !pool.receives {
                 prop_assert_eq!(pool, Pool::default());

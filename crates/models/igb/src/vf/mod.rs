@@ -19,7 +19,9 @@ pub(crate) use control::at_least;
 use desk::Desk;
 
 /// Bytes of either BAR.
-const BAR_SIZE: u64 = 16 * 1024;
+pub(crate) const BAR_SIZE: u64 = 16 * 1024;
+/// PCI device id (§9.7).
+pub(crate) const DEVICE: u16 = 0x10ca;
 
 /// What a guest's bus scan finds: a function of its own, not the virtual function of anybody, since no
 /// VMM shows a device's SR-IOV capability to its guest.
@@ -32,7 +34,7 @@ fn identity() -> Identity {
     Identity {
         model: "82576vf",
         vendor: 0x8086,
-        device: 0x10ca,
+        device: DEVICE,
         subsystem_vendor: 0x8086,
         subsystem: 0xa03c,
         revision: 1,
