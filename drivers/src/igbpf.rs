@@ -43,6 +43,10 @@ pub mod regs {
     pub const DTXSWC: u32 = 0x3500;
     /// Queues that have sent what they may not; cleared by reading.
     pub const WVBR: u32 = 0x3554;
+    /// The queue that RTTBCNRC is of.
+    pub const RTTDQSEL: u32 = 0x3604;
+    /// The link's speed divided by a queue's most, 14 bits behind the point; bit 31: there is a limit.
+    pub const RTTBCNRC: u32 = 0x36b0;
     /// The tag of what a pool sends.
     pub const VMVIR: u32 = 0x3700;
     /// The table of groups.
@@ -57,6 +61,14 @@ pub mod regs {
     pub const VMOLR: u32 = 0x5ad0;
     /// VLANs and their pools.
     pub const VLVF: u32 = 0x5d00;
+    /// Rules for copies: four, what is copied and to which pool.
+    pub const VMRCTL: u32 = 0x5d80;
+    /// The pools whose frames a rule copies.
+    pub const VMRVM: u32 = 0x5da0;
+    /// Storm control: the window, and what is dropped.
+    pub const SCCRL: u32 = 0x5db0;
+    /// Blocks of 64 bytes for everybody that may come in a window.
+    pub const BSCTRH: u32 = 0x5db8;
     /// The table of stations that nobody has.
     pub const UTA: u32 = 0xa000;
     /// Receive queues, 64 bytes each.

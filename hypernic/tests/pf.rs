@@ -31,16 +31,25 @@ struct Lab {
 impl Lab {
     /// A chip with `vfs` VFs.
     fn new(vfs: u8) -> Lab {
+        Lab::at(vfs, "null")
+    }
+
+    /// The same at a port.
+    fn at(vfs: u8, port: &str) -> Lab {
         let dir = tempfile::tempdir().expect("directory");
-        let host = Host::start(&Lab::config(&dir, vfs)).expect("host");
+        let host = Host::start(&Lab::config_at(&dir, vfs, port)).expect("host");
         Lab { dir, host }
     }
 
     fn config(dir: &TempDir, vfs: u8) -> HostConfig {
+        Lab::config_at(dir, vfs, "null")
+    }
+
+    fn config_at(dir: &TempDir, vfs: u8, port: &str) -> HostConfig {
         let (own, sockets) = (dir.path().join("pf.sock"), dir.path().join("vf{}.sock"));
         let text = format!(
             "[[nic]]\nname = \"p0\"\nmodel = \"82576\"\npf = \"guest\"\nvfs = {vfs}\n\
-             socket-path = {own:?}\nvf-socket-path = {sockets:?}\nport = \"null\"\n"
+             socket-path = {own:?}\nvf-socket-path = {sockets:?}\nport = {port:?}\n"
         );
         HostConfig::parse("pf.toml".as_ref(), &text).expect("configuration")
     }
@@ -377,6 +386,101 @@ fn a_vmm_that_shows_sriov_enables_and_ends_vfs_by_it() {
     nothing_but(&mut c, &mut a, &frame(mac(2), mac(0), 6));
 }
 
+/// Rates, copies, loops and local VLANs as the PF's registers say.
+#[test]
+fn what_a_pf_says_of_rates_copies_and_loops_holds_at_the_switch() {
+    let lab = Lab::new(3);
+    let driver = lab.pf(3);
+    let [mut a, mut b, mut c] = [0, 1, 2].map(|n| lab.vf(n));
+    let write = |list: &[(u32, u32)]| {
+        driver.with(|pf| {
+            for (at, value) in list {
+                pf.bus().write32(*at, *value).expect("a register");
+            }
+        });
+    };
+    let of = |port: &str, counter| lab.count("switch-port", port, counter);
+    // What VF 1 gets VF 2 gets too.
+    write(&[(regs::VMRVM, 2), (regs::VMRCTL, 1 | 2 << 8)]);
+    let to_b = frame(mac(1), mac(0), 1);
+    a.send(&[&to_b]).expect("send");
+    assert_eq!([next(&mut b).0, next(&mut c).0], [to_b.clone(), to_b]);
+    write(&[(regs::VMRCTL, 0)]);
+    a.send(&[&frame(mac(1), mac(0), 2)]).expect("send");
+    next(&mut b);
+    nothing_but(&mut c, &mut a, &frame(mac(2), mac(0), 3));
+    // What VF 0 sends to itself.
+    let own = frame(mac(0), mac(0), 4);
+    a.send(&[&own]).expect("send");
+    until("a drop", || {
+        (of("p0/p0vf0", "drop_hairpin") == 1).then_some(())
+    });
+    write(&[(regs::DTXSWC, 1 << 31 | 1 << 16)]);
+    a.send(&[&own]).expect("send");
+    assert_eq!(next(&mut a).0, own);
+    // A VLAN that stays inside, and one that does not.
+    driver.with(|pf| pf.set_port_vlan(0, 100).expect("VLAN"));
+    let out = frame(mac(9), mac(0), 5);
+    let wire = of("p0/wire", "tx_frames");
+    write(&[(regs::VLVF, 1 << 31 | 1 << 20 | 1 << 12 | 100)]);
+    until("a frame that stays", || {
+        // What is on its way may still be without the tag.
+        a.send(&[&out]).expect("send");
+        a.flush().expect("flush");
+        (of("p0/p0vf0", "drop_no_pool") > 0).then_some(())
+    });
+    assert_eq!(of("p0/wire", "tx_frames"), wire);
+    write(&[(regs::VLVF, 1 << 31 | 1 << 12 | 100)]);
+    a.send(&[&out]).expect("send");
+    until("a frame that leaves", || {
+        (of("p0/wire", "tx_frames") > wire).then_some(())
+    });
+    // A rate: as little as can be said. The rest waits in the ring, and comes when it may.
+    let part = 1 << 31 | 0x0fff_ffff;
+    write(&[(regs::RTTDQSEL, 1), (regs::RTTBCNRC, part)]);
+    let large = vec![frame(mac(2), mac(1), 200); 60];
+    for frame in &large {
+        b.send(&[frame]).expect("send");
+    }
+    until("a wait", || (of("p0/p0vf1", "paced") > 0).then_some(()));
+    let mut got = 0;
+    write(&[(regs::RTTDQSEL, 1), (regs::RTTBCNRC, 0)]);
+    until("the rest", || {
+        got += c.receive().expect("receive").len();
+        (got == large.len()).then_some(())
+    });
+}
+
+/// Floods from a wire that gives everything back.
+#[test]
+fn what_floods_from_the_wire_is_bounded_as_a_pf_says() {
+    let lab = Lab::at(2, "loopback");
+    let driver = lab.pf(2);
+    let [mut a, mut b] = [0, 1].map(|n| lab.vf(n));
+    let storms = || lab.count("switch-port", "p0/wire", "drop_storm");
+    let to_all = frame(BROADCAST, mac(0), 1);
+    a.send(&[&to_all]).expect("send");
+    // From the neighbour, and from the wire.
+    let mut got = Vec::new();
+    until("two frames", || {
+        got.extend(b.receive().expect("receive"));
+        (got.len() == 2).then_some(())
+    });
+    assert_eq!([&got[0].0, &got[1].0], [&to_all; 2]);
+    assert_eq!((next(&mut a).0, storms()), (to_all, 0));
+    driver.with(|pf| {
+        pf.bus().write32(regs::BSCTRH, 0).expect("BSCTRH");
+        pf.bus()
+            .write32(regs::SCCRL, 1 << 8 | 1 << 3)
+            .expect("SCCRL");
+    });
+    let to_all = frame(BROADCAST, mac(0), 2);
+    a.send(&[&to_all]).expect("send");
+    assert_eq!(next(&mut b).0, to_all);
+    until("a drop", || (storms() == 1).then_some(()));
+    assert!(a.receive().expect("receive").is_empty());
+}
+
 /// Noise in all that rules: nobody dies, and a driver that starts anew rules as ever.
 #[test]
 fn nonsense_in_what_rules_ends_with_the_next_reset() {
@@ -397,6 +501,10 @@ fn nonsense_in_what_rules_ends_with_the_next_reset() {
         (regs::MTA, 0x1fc),
         (regs::VT_CTL, 0),
         (regs::MRQC, 0),
+        (regs::RTTDQSEL, 0),
+        (regs::RTTBCNRC, 0),
+        (regs::SCCRL, 0xc),
+        (regs::VMRCTL, 0x2c),
         (regs::CTRL_EXT, 0),
         (regs::QDE, 0),
         (regs::RCTL, 0),

@@ -65,7 +65,9 @@ pub fn render(title: &str, preface: &str, registers: &[Register], aliases: &[Ali
 
 /// Where a register, or each element of an array, lies when the first is at `offset`.
 fn place(offset: u32, count: u32, stride: u32) -> String {
-    if count > 1 {
+    if count > 1 && stride == 0 {
+        format!("{offset:05X}, {count} behind it")
+    } else if count > 1 {
         format!("{offset:05X} + {stride:X}n, n < {count}")
     } else {
         format!("{offset:05X}")

@@ -123,7 +123,9 @@ impl Table {
     }
 
     fn place(&mut self, name: &str, offset: u32, count: u32, stride: u32, first: u32) {
-        for element in 0..count {
+        // Of those behind one address another register chooses one; the first stands for them.
+        let places = if stride == 0 { 1 } else { count };
+        for element in 0..places {
             let offset = offset + element * stride;
             assert!(offset.is_multiple_of(4), "{name} is misaligned");
             let within = |(place, _): &(Range<u32>, Id)| place.contains(&offset);
@@ -281,6 +283,18 @@ mod tests {
         assert_eq!(at(24), Some((1, 2)));
         assert_eq!(at(32), None);
         assert_eq!(at(u32::MAX), None);
+    }
+
+    #[test]
+    fn several_behind_one_address_are_found_as_the_first() {
+        static CHOSEN: [Register; 2] = [rw("A", 4, 3, 0), rw("B", 8, 1, 4)];
+        let table = Table::new(&CHOSEN, 0x40);
+        let at = |offset| table.find(offset).map(|f| (f.id.index(), f.element));
+        assert_eq!([at(0), at(4), at(8)], [None, Some((0, 0)), Some((1, 0))]);
+        let file = File::new(table);
+        file.write(Id::new(0), 2, 0x30);
+        let all = [0, 1, 2].map(|n| file.get_at(Id::new(0), n));
+        assert_eq!(all, [5, 5, 0x35]);
     }
 
     #[test]

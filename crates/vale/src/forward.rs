@@ -137,7 +137,7 @@ impl Scratch {
             Some(pools) => self.look_up_pools(&pools, from, &ports),
             None => self.look_up(shared, from, &ports, now),
         }
-        if bound.is_some_and(|bound| bound.storm.is_some()) || shared.is_guarded() {
+        if bound.is_some_and(Bound::floods) || shared.is_guarded() {
             self.police(bound, from, &ports, now);
         }
         self.list(&ports);
@@ -175,6 +175,13 @@ impl Scratch {
             for judged in &self.frames[dealt.len()..] {
                 if let Route::Everywhere(kind) = judged.route {
                     storm.refund(kind);
+                }
+            }
+        }
+        if let Some(windows) = &bound.windows {
+            for judged in &self.frames[dealt.len()..] {
+                if let Route::Everywhere(kind) = judged.route {
+                    windows.refund(kind, judged.len);
                 }
             }
         }
@@ -236,6 +243,10 @@ impl Scratch {
         if let Some(storm) = storm {
             storm.refill(now);
         }
+        let windows = bound.and_then(|bound| bound.windows.as_ref());
+        if let Some(windows) = windows {
+            windows.roll(now);
+        }
         for judged in &mut self.frames {
             if matches!(judged.route, Route::Nowhere(_)) {
                 continue;
@@ -258,6 +269,9 @@ impl Scratch {
                     }
                 }
                 Route::Everywhere(kind) if storm.is_some_and(|s| !s.admit(kind)) => {
+                    Route::Nowhere(Refusal::Storm)
+                }
+                Route::Everywhere(kind) if windows.is_some_and(|w| !w.admit(kind, judged.len)) => {
                     Route::Nowhere(Refusal::Storm)
                 }
                 route => route,
@@ -315,8 +329,9 @@ impl Scratch {
                 gone.max(self.deliver_to(at, Some(place), shared, from, ports, batch, picks, now));
         }
         if !self.flood.is_empty() {
+            let returns = self.pools.as_ref().is_some_and(|p| p.may_return(from));
             for (at, to) in ports.iter().enumerate() {
-                if self.place[at] == 0 && to.id != from.id {
+                if self.place[at] == 0 && (to.id != from.id || returns) {
                     self.deliver_to(at as u32, None, shared, from, ports, batch, picks, now);
                 }
             }

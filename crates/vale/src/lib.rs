@@ -73,8 +73,8 @@ mod port;
 mod switch;
 mod table;
 
-pub use guard::{BadVlan, DEFAULT_BURST_MS, Rate, Storm, VlanSet};
+pub use guard::{BadVlan, DEFAULT_BURST_MS, Rate, Storm, VlanSet, Window, Windows};
 pub use keeper::Keeper;
-pub use pools::{HashSet12, Pool, Wanted};
+pub use pools::{Fabric, HashSet12, Mirror, Pool, Wanted};
 pub use port::SwitchPort;
 pub use switch::{AttachError, Clock, MacInfo, Nanos, PortConfig, PortInfo, Switch, SwitchConfig};

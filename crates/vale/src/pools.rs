@@ -116,6 +116,8 @@ pub struct Pool {
     pub outward: bool,
     /// It gets what comes from the wire for nobody (VT_CTL.DEF_PL).
     pub default: bool,
+    /// It gets what it has sent itself and is for it (DTXSWC.LLE).
+    pub own: bool,
 }
 
 impl Default for Pool {
@@ -135,8 +137,54 @@ impl Default for Pool {
             only_vlan: None,
             outward: false,
             default: false,
+            own: false,
         }
     }
+}
+
+/// What holds for an on-chip switch as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fabric {
+    /// VLANs that never go out on the wire (VLVF.LVLAN).
+    pub local: VlanSet,
+    /// Who gets copies.
+    pub mirrors: Vec<Mirror>,
+}
+
+impl Default for Fabric {
+    /// All VLANs go everywhere, and nobody gets copies.
+    fn default() -> Fabric {
+        Fabric {
+            local: VlanSet::none(),
+            mirrors: Vec::new(),
+        }
+    }
+}
+
+/// A port that gets copies of frames that are others' (VMRCTL): of all that one of these holds for,
+/// whatever the VLANs of its pool are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    /// The port's name.
+    pub to: String,
+    /// Frames that one of these ports gets.
+    pub of: Vec<String>,
+    /// Frames that come from the wire, also those for nobody.
+    pub incoming: bool,
+    /// Frames that go out on the wire.
+    pub outgoing: bool,
+    /// Frames of these VLANs.
+    pub vlans: VlanSet,
+}
+
+/// The same with ports instead of names.
+#[derive(Clone, Debug)]
+pub(crate) struct Copies {
+    pub to: PortId,
+    pub of: Vec<PortId>,
+    pub incoming: bool,
+    pub outgoing: bool,
+    pub vlans: VlanSet,
 }
 
 impl Pool {
@@ -198,6 +246,9 @@ pub(crate) struct Pools {
     has_outward: bool,
     /// Somebody has stations and receives nothing.
     has_deaf: bool,
+    /// VLANs that stay inside, if there are some.
+    local: Option<VlanSet>,
+    copies: Vec<Copies>,
 }
 
 fn key(mac: MacAddr) -> Key {
@@ -215,7 +266,11 @@ impl Pools {
             (Err(at), Some(pool)) => all.insert(at, (port, Arc::new(pool))),
             (Err(_), None) => {}
         }
-        let mut pools = Pools::default();
+        let mut pools = Pools {
+            local: self.local.clone(),
+            copies: self.copies.clone(),
+            ..Pools::default()
+        };
         for (at, (id, pool)) in all.iter().enumerate().filter(|(_, (_, pool))| pool.enabled) {
             for mac in &pool.macs {
                 match pools.stations.entry(key(*mac)) {
@@ -239,6 +294,15 @@ impl Pools {
         }
         pools.all = all;
         pools
+    }
+
+    /// The same, but for what holds for all.
+    pub(crate) fn wired(&self, local: &VlanSet, copies: Vec<Copies>) -> Pools {
+        Pools {
+            local: Some(local.clone()).filter(|set| *set != VlanSet::none()),
+            copies,
+            ..self.with(PortId::MAX, None)
+        }
     }
 
     /// The pool of a port. Ports without one lead to the wire.
@@ -266,6 +330,23 @@ impl Pools {
 
     /// Where a frame for a station goes.
     pub(crate) fn way(&self, from: &Port, dst: MacAddr, vlan: u16) -> Way {
+        if self
+            .copies
+            .iter()
+            .any(|to| self.copied(to, from, dst, vlan))
+        {
+            return Way::Several;
+        }
+        match self.plain_way(from, dst, vlan) {
+            Way::Wire if self.is_local(vlan) => Way::Nobody,
+            Way::Back if self.of(from.id).is_some_and(|pool| pool.own && !pool.deaf) => {
+                Way::Port(from.id)
+            }
+            way => way,
+        }
+    }
+
+    fn plain_way(&self, from: &Port, dst: MacAddr, vlan: u16) -> Way {
         if self.is_outward(from) {
             return Way::Wire;
         }
@@ -313,20 +394,73 @@ impl Pools {
 
     /// Whether `to` is one of those who get a frame that several may get.
     pub(crate) fn gets(&self, from: &Port, to: &Port, dst: MacAddr, vlan: u16) -> bool {
-        let outward = self.is_outward(from);
         let Some(pool) = self.of(to.id) else {
-            // Everything that is not for our own stations alone is on the wire too.
-            let ours = !outward && !dst.is_multicast() && self.is_ours(dst, vlan);
-            return to.uplink && !from.uplink && !ours;
+            return to.uplink && self.leaves(from, dst, vlan);
         };
-        let wanted = if dst.is_broadcast() {
+        if self.takes(from, to.id, pool, dst, vlan) {
+            return true;
+        }
+        let mut copies = self.copies.iter().filter(|copies| copies.to == to.id);
+        copies.any(|copies| self.copied(copies, from, dst, vlan))
+    }
+
+    /// Whether the sender may be among those who get it.
+    pub(crate) fn may_return(&self, from: &Port) -> bool {
+        self.of(from.id).is_some_and(|pool| pool.own)
+    }
+
+    /// Whether a frame goes out on the wire: everything that is not for our own stations alone.
+    fn leaves(&self, from: &Port, dst: MacAddr, vlan: u16) -> bool {
+        let inside = !self.is_outward(from) && !dst.is_multicast() && self.is_ours(dst, vlan);
+        !from.uplink && !inside && !self.is_local(vlan)
+    }
+
+    /// Whether a pool gets a frame for its own sake.
+    fn takes(&self, from: &Port, id: PortId, pool: &Pool, dst: MacAddr, vlan: u16) -> bool {
+        if !pool.enabled || pool.deaf || self.is_outward(from) || !pool.in_vlan(vlan) {
+            return false;
+        }
+        if id == from.id && !pool.own {
+            return false;
+        }
+        if dst.is_broadcast() {
             pool.broadcast
         } else if dst.is_multicast() {
             pool.groups.has(dst) || pool.macs.contains(&dst)
+        } else if pool.stations.has(dst) || pool.macs.contains(&dst) {
+            true
         } else {
-            pool.stations.has(dst) || pool.macs.contains(&dst)
+            // The rest is the default pool's; where nobody gets copies that is a way of its own.
+            let rest = from.uplink && self.default == Some(id) && !self.copies.is_empty();
+            rest && !self.is_somebodys(dst, vlan)
+        }
+    }
+
+    /// Whether somebody gets a copy of a frame, who has to be there and to receive.
+    fn copied(&self, to: &Copies, from: &Port, dst: MacAddr, vlan: u16) -> bool {
+        let hears = |pool: &Pool| pool.enabled && !pool.deaf;
+        if to.to == from.id || !self.of(to.to).is_some_and(hears) {
+            return false;
+        }
+        let gets = |id: &PortId| {
+            let pool = self.of(*id);
+            pool.is_some_and(|pool| self.takes(from, *id, pool, dst, vlan))
         };
-        wanted && pool.enabled && !pool.deaf && !outward && pool.in_vlan(vlan)
+        to.incoming && from.uplink
+            || vlan != 0 && to.vlans.contains(vlan)
+            || to.outgoing && self.leaves(from, dst, vlan)
+            || to.of.iter().any(gets)
+    }
+
+    fn is_local(&self, vlan: u16) -> bool {
+        vlan != 0 && self.local.as_ref().is_some_and(|set| set.contains(vlan))
+    }
+
+    fn is_somebodys(&self, dst: MacAddr, vlan: u16) -> bool {
+        let wants = |(_, pool): &(PortId, Arc<Pool>)| {
+            pool.enabled && pool.stations.has(dst) && pool.in_vlan(vlan)
+        };
+        self.is_ours(dst, vlan) || self.has_wanted && self.all.iter().any(wants)
     }
 
     fn is_outward(&self, from: &Port) -> bool {

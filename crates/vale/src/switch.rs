@@ -11,8 +11,8 @@ use thiserror::Error;
 use wire::MacAddr;
 
 use crate::forward::ONE_DOMAIN;
-use crate::guard::{Rate, Storm, VlanSet};
-use crate::pools::{Pool, Pools};
+use crate::guard::{Rate, Storm, VlanSet, Windows};
+use crate::pools::{Copies, Fabric, Pool, Pools};
 use crate::port::{Port, SwitchPort};
 use crate::table::{Key, PortId, Table};
 
@@ -293,6 +293,46 @@ impl Switch {
                 *pools = Arc::new(pools.with(port.id, Some(pool)));
                 true
             })
+        })
+    }
+
+    /// Says what holds for an on-chip switch as a whole, from the next batch on. Ports that it names
+    /// and that are not there get nothing and give nothing; say it again when they are. `false` when
+    /// the switch learns.
+    pub fn set_fabric(&self, fabric: &Fabric) -> bool {
+        let shared = &self.shared;
+        let ports = shared.ports();
+        let id = |name: &String| {
+            let port = ports.iter().find(|port| port.name == *name);
+            port.map(|port| port.id)
+        };
+        let copies = fabric.mirrors.iter().filter_map(|mirror| {
+            Some(Copies {
+                to: id(&mirror.to)?,
+                of: mirror.of.iter().filter_map(id).collect(),
+                incoming: mirror.incoming,
+                outgoing: mirror.outgoing,
+                vlans: mirror.vlans.clone(),
+            })
+        });
+        let copies = copies.collect();
+        shared.change_table(|table| {
+            let pools = table.pools.as_mut();
+            pools.is_some_and(|pools| {
+                *pools = Arc::new(pools.wired(&fabric.local, copies));
+                true
+            })
+        })
+    }
+
+    /// Limits floods that enter at a port by windows of time, from the next batch on. `false` when
+    /// there is none of that name.
+    pub fn set_windows(&self, name: &str, windows: Windows) -> bool {
+        let ports = self.shared.ports();
+        let port = ports.iter().find(|port| port.name == name);
+        port.is_some_and(|port| {
+            port.bounds.set_windows(windows, self.now());
+            true
         })
     }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use common::*;
 use frame::{Batch, Sink};
 use hypernic_vale::{
-    HashSet12, Pool, PortConfig, Rate, Storm, Switch, SwitchConfig, SwitchPort, VlanSet, Wanted,
+    Fabric, HashSet12, Mirror, Pool, PortConfig, Rate, Storm, Switch, SwitchConfig, SwitchPort,
+    VlanSet, Wanted, Window, Windows,
 };
 use proptest::prelude::*;
 use wire::{MacAddr, Offload};
@@ -128,6 +129,169 @@ fn a_table_as_the_chip_has_it_is_looked_up_by_its_offset() {
             assert_eq!(!got.is_empty(), chosen == offset, "{offset} {chosen}");
         }
     }
+}
+
+fn mirror(to: &str) -> Mirror {
+    Mirror {
+        to: to.into(),
+        of: Vec::new(),
+        incoming: false,
+        outgoing: false,
+        vlans: VlanSet::none(),
+    }
+}
+
+impl Lab {
+    fn mirrors(&self, mirrors: Vec<Mirror>) {
+        let fabric = Fabric {
+            mirrors,
+            ..Fabric::default()
+        };
+        assert!(self.switch.set_fabric(&fabric));
+    }
+}
+
+#[test]
+fn copies_go_where_a_rule_says_and_nobody_else_gets_less() {
+    let lab = lab(4);
+    lab.set(3, |pool| pool.default = true);
+    // Of what a pool gets, whoever sends it.
+    lab.mirrors(vec![Mirror {
+        of: vec!["2".into(), "gone".into()],
+        ..mirror("4")
+    }]);
+    assert_eq!(lab.who(1, mac(2), mac(1), None), [2, 4]);
+    assert_eq!(lab.who(0, mac(2), mac(9), None), [2, 4]);
+    assert_eq!(lab.who(1, mac(3), mac(1), None), [3]);
+    assert_eq!(lab.who(2, mac(1), mac(2), None), [1], "not what it sends");
+    assert_eq!(lab.who(4, mac(2), mac(4), None), [2], "its own is none");
+    assert_eq!(lab.who(1, BROADCAST, mac(1), None), [0, 2, 3, 4]);
+    assert_eq!(lab.who(0, mac(8), mac(9), None), [3], "nobody's");
+    // Of all that comes in, also for nobody and for the default pool.
+    lab.mirrors(vec![Mirror {
+        incoming: true,
+        ..mirror("4")
+    }]);
+    assert_eq!(lab.who(0, mac(1), mac(9), None), [1, 4]);
+    assert_eq!(lab.who(0, mac(8), mac(9), None), [3, 4]);
+    assert_eq!(lab.who(1, mac(2), mac(1), None), [2]);
+    lab.set(3, |_| {});
+    assert_eq!(lab.who(0, mac(8), mac(9), None), [4]);
+    assert_eq!(lab.who(0, GROUP, mac(9), None), [4]);
+    // Of all that goes out.
+    lab.mirrors(vec![Mirror {
+        outgoing: true,
+        ..mirror("4")
+    }]);
+    assert_eq!(lab.who(1, mac(8), mac(1), None), [0, 4]);
+    assert_eq!(lab.who(1, mac(2), mac(1), None), [2]);
+    assert_eq!(lab.who(1, BROADCAST, mac(1), None), [0, 2, 3, 4]);
+    lab.set(1, |pool| pool.outward = true);
+    assert_eq!(lab.who(1, mac(2), mac(1), None), [0, 4]);
+    // Of VLANs, which the one who gets copies need not be in.
+    for n in 1..=2 {
+        lab.set(n, |pool| pool.vlans = None);
+    }
+    lab.mirrors(vec![Mirror {
+        vlans: VlanSet::none().with(7).with_untagged(),
+        ..mirror("4")
+    }]);
+    assert_eq!(lab.who(1, mac(2), mac(1), Some(7)), [2, 4]);
+    assert_eq!(lab.who(1, mac(2), mac(1), Some(8)), [2]);
+    assert_eq!(lab.who(1, mac(2), mac(1), None), [2]);
+    // Several rules at once, to several; who receives nothing gets no copies either.
+    let all = |to| Mirror {
+        of: vec!["1".into(), "2".into()],
+        ..mirror(to)
+    };
+    lab.mirrors(vec![all("3"), all("4"), all("4")]);
+    assert_eq!(lab.who(1, mac(2), mac(1), None), [2, 3, 4]);
+    lab.set(4, |pool| pool.deaf = true);
+    lab.set(3, |pool| pool.enabled = false);
+    assert_eq!(lab.who(1, mac(2), mac(1), None), [2]);
+    lab.mirrors(Vec::new());
+    assert!(lab.switch.detach("4"));
+    lab.mirrors(vec![all("4")]);
+    assert_eq!(lab.who(1, mac(2), mac(1), None), [2]);
+    let learning = Switch::new(SwitchConfig::default(), Arc::new(|| 0));
+    assert!(!learning.set_fabric(&Fabric::default()));
+}
+
+#[test]
+fn local_vlans_stay_inside_and_loops_come_back_where_that_is_allowed() {
+    let lab = lab(3);
+    for n in 1..=3 {
+        lab.set(n, |pool| {
+            pool.vlans = None;
+            pool.check_vlan = false;
+        });
+    }
+    let fabric = Fabric {
+        local: VlanSet::none().with(7),
+        ..Fabric::default()
+    };
+    assert!(lab.switch.set_fabric(&fabric));
+    for (vlan, out) in [(Some(7), false), (Some(8), true), (None, true)] {
+        assert_eq!(lab.who(1, mac(2), mac(1), vlan), [2]);
+        let wire: &[usize] = if out { &[0] } else { &[] };
+        assert_eq!(lab.who(1, mac(9), mac(1), vlan), wire);
+        let all: &[usize] = if out { &[0, 2, 3] } else { &[2, 3] };
+        assert_eq!(lab.who(1, BROADCAST, mac(1), vlan), all);
+    }
+    assert_eq!(count(&lab.switch, "1", "drop_no_pool"), 1);
+    assert_eq!(
+        lab.who(0, mac(2), mac(9), Some(7)),
+        [2],
+        "what comes in may"
+    );
+    // What a pool sends to itself.
+    lab.set(1, |pool| pool.own = true);
+    assert_eq!(lab.who(1, mac(1), mac(1), None), [1]);
+    assert_eq!(lab.who(1, BROADCAST, mac(1), None), [0, 1, 2, 3]);
+    assert_eq!(lab.who(1, mac(2), mac(1), None), [2]);
+    assert!(lab.who(2, mac(2), mac(2), None).is_empty());
+    lab.set(1, |pool| (pool.own, pool.deaf) = (true, true));
+    assert!(lab.who(1, mac(1), mac(1), None).is_empty());
+    lab.set(1, |pool| (pool.own, pool.outward) = (true, true));
+    assert_eq!(lab.who(1, mac(1), mac(1), None), [0]);
+}
+
+#[test]
+fn floods_from_the_wire_are_bounded_by_windows_and_counted() {
+    let lab = lab(2);
+    let window = |blocks| {
+        Some(Window {
+            blocks,
+            current: true,
+            previous: false,
+        })
+    };
+    let windows = Windows {
+        interval: 1_000_000,
+        broadcast: window(2),
+        multicast: window(0),
+    };
+    assert!(lab.switch.set_windows("0", windows));
+    assert!(!lab.switch.set_windows("none", windows));
+    lab.set(2, |pool| pool.groups = Wanted::All);
+    assert_eq!(lab.who(0, BROADCAST, mac(9), None), [1, 2]);
+    assert_eq!(lab.who(0, BROADCAST, mac(9), None), [1, 2]);
+    assert!(lab.who(0, BROADCAST, mac(9), None).is_empty());
+    assert!(lab.who(0, GROUP, mac(9), None).is_empty());
+    assert_eq!(lab.who(0, mac(1), mac(9), None), [1]);
+    assert_eq!(
+        lab.who(1, BROADCAST, mac(1), None),
+        [0, 2],
+        "others' are free"
+    );
+    assert_eq!(count(&lab.switch, "0", "drop_storm"), 2);
+    lab.hand.advance(1_000_000);
+    assert_eq!(lab.who(0, BROADCAST, mac(9), None), [1, 2]);
+    // Rates are another matter, and leave them as they are.
+    assert!(lab.switch.set_bounds("0", None, Storm::default()));
+    assert!(lab.who(0, GROUP, mac(9), None).is_empty());
+    assert!(lab.switch.set_windows("0", Windows::default()));
+    assert_eq!(lab.who(0, GROUP, mac(9), None), [2]);
 }
 
 #[test]
@@ -346,6 +510,7 @@ impl Spec {
             mute: self.mute,
             outward: self.outward,
             only_vlan: self.only_vlan,
+            own: false,
         }
     }
 

@@ -8,7 +8,12 @@ use ::wire::MacAddr;
 use frame::{Batch, Caps, Sink, Wake};
 use igb::{Desk, Enforcer, Office, Owner};
 use parking_lot::Mutex;
-use vale::{HashSet12, Pool, Switch, SwitchPort, VlanSet, Wanted};
+use vale::{
+    DEFAULT_BURST_MS, Fabric, HashSet12, Mirror, Pool, Rate, Storm, Switch, SwitchPort, VlanSet,
+    Wanted, Window, Windows,
+};
+
+use super::WIRE;
 
 type SetLink = Box<dyn Fn(bool) + Send + Sync>;
 
@@ -23,29 +28,112 @@ pub(crate) struct Registers {
 /// Carries out at the switch what registers say of functions.
 struct Bailiff {
     switch: Switch,
-    /// What each function's port is called, once it has one, and what holds for it.
-    known: Mutex<BTreeMap<Owner, (Option<String>, Pool)>>,
+    known: Mutex<Known>,
+}
+
+/// What the registers say.
+#[derive(Default)]
+struct Known {
+    functions: BTreeMap<Owner, Seat>,
+    fabric: igb::Fabric,
+}
+
+/// A function at the switch.
+#[derive(Default)]
+struct Seat {
+    port: Option<String>,
+    pool: Pool,
+    rate: Option<u64>,
+}
+
+impl Seat {
+    fn set_rate(&self, switch: &Switch) {
+        let rate = self.rate.map(|bits| Rate {
+            bits: Some(bits),
+            packets: None,
+            burst_ms: DEFAULT_BURST_MS,
+        });
+        if let Some(port) = &self.port {
+            switch.set_bounds(port, rate, Storm::default());
+        }
+    }
 }
 
 impl Enforcer for Bailiff {
     fn enforce(&self, owner: Owner, pool: &igb::Pool) {
         let mut known = self.known.lock();
-        let (name, holds) = known.entry(owner).or_default();
-        *holds = translated(pool);
-        if let Some(name) = name {
-            self.switch.set_pool(name, holds.clone());
+        let seat = known.functions.entry(owner).or_default();
+        seat.pool = translated(pool);
+        if let Some(port) = &seat.port {
+            self.switch.set_pool(port, seat.pool.clone());
         }
+        // A new one is full: who changes something else gets no burst by it.
+        if std::mem::replace(&mut seat.rate, pool.rate) != pool.rate {
+            seat.set_rate(&self.switch);
+        }
+    }
+
+    fn enforce_all(&self, fabric: &igb::Fabric) {
+        let mut known = self.known.lock();
+        let before = std::mem::replace(&mut known.fabric, fabric.clone());
+        if before.storm != fabric.storm {
+            self.switch.set_windows(WIRE, windows(&fabric.storm));
+        }
+        self.weave(&known);
     }
 }
 
 impl Bailiff {
     fn joined(&self, owner: Owner, port: Option<&str>) {
         let mut known = self.known.lock();
-        let (name, holds) = known.entry(owner).or_default();
-        *name = port.map(str::to_owned);
-        if let Some(name) = name {
-            self.switch.set_pool(name, holds.clone());
+        let seat = known.functions.entry(owner).or_default();
+        seat.port = port.map(str::to_owned);
+        if let Some(port) = &seat.port {
+            self.switch.set_pool(port, seat.pool.clone());
         }
+        if seat.rate.is_some() {
+            seat.set_rate(&self.switch);
+        }
+        // Copies go from port to port, and this is another.
+        if !known.fabric.mirrors.is_empty() {
+            self.weave(&known);
+        }
+    }
+
+    /// Has what holds for all of them hold for the ports that there are.
+    fn weave(&self, known: &Known) {
+        let port = |owner: &Owner| known.functions.get(owner)?.port.clone();
+        let mirror = |mirror: &igb::Mirror| {
+            Some(Mirror {
+                to: port(&mirror.to)?,
+                of: mirror.of.iter().filter_map(port).collect(),
+                incoming: mirror.incoming,
+                outgoing: mirror.outgoing,
+                vlans: vlan_set(&mirror.vlans),
+            })
+        };
+        self.switch.set_fabric(&Fabric {
+            local: vlan_set(&known.fabric.local),
+            mirrors: known.fabric.mirrors.iter().filter_map(mirror).collect(),
+        });
+    }
+}
+
+fn vlan_set(ids: &[u16]) -> VlanSet {
+    let none = VlanSet::none();
+    ids.iter().fold(none, |set, id| set.with(*id))
+}
+
+fn windows(storm: &igb::Storm) -> Windows {
+    let window = |window: igb::Window| Window {
+        blocks: window.blocks.into(),
+        current: window.current,
+        previous: window.previous,
+    };
+    Windows {
+        interval: storm.interval,
+        broadcast: storm.broadcast.map(window),
+        multicast: storm.multicast.map(window),
     }
 }
 
@@ -132,12 +220,9 @@ fn translated(pool: &igb::Pool) -> Pool {
             Wanted::Hashes(HashSet12::of_table(table, *offset))
         }
     };
-    let vlans = pool.vlans.as_ref().map(|ids| {
-        let set = match pool.untagged {
-            true => VlanSet::none().with_untagged(),
-            false => VlanSet::none(),
-        };
-        ids.iter().fold(set, |set, id| set.with(*id))
+    let vlans = pool.vlans.as_ref().map(|ids| match pool.untagged {
+        true => vlan_set(ids).with_untagged(),
+        false => vlan_set(ids),
     });
     Pool {
         enabled: pool.receives || pool.sends,
@@ -153,6 +238,7 @@ fn translated(pool: &igb::Pool) -> Pool {
         only_vlan: pool.tag,
         outward: pool.outward,
         default: pool.default,
+        own: pool.own,
     }
 }
 

@@ -48,6 +48,16 @@ pub(crate) struct Registers {
 }
 
 impl Registers {
+    /// What stands at `offset`. Of the registers behind one address it is the chosen one.
+    fn found(&self, offset: u32) -> Option<Found> {
+        let file = &self.function.file;
+        let mut found = file.table().find(offset)?;
+        if found.id == r::RTTBCNRC {
+            found.element = file.get(r::RTTDQSEL) & 0xf;
+        }
+        Some(found)
+    }
+
     fn merge(&mut self, work: Work) {
         self.work.tx |= work.tx;
         self.work.rx |= work.rx;
@@ -56,7 +66,7 @@ impl Registers {
     /// Reads the 32-bit word at `offset` (a multiple of 4), with its side effects.
     fn read_word(&mut self, env: &Env, offset: u32) -> u32 {
         let function = Arc::clone(&self.function);
-        let Some(Found { id, element }) = function.file.table().find(offset) else {
+        let Some(Found { id, element }) = self.found(offset) else {
             return 0;
         };
         if let Some(value) = self.reading.read(&function, id, element) {
@@ -111,7 +121,7 @@ impl Registers {
     /// Writes the 32-bit word at `offset` (a multiple of 4).
     fn write_word(&mut self, env: &Env, offset: u32, value: u32) {
         let function = Arc::clone(&self.function);
-        let Some(Found { id, element }) = function.file.table().find(offset) else {
+        let Some(Found { id, element }) = self.found(offset) else {
             return;
         };
         if let Some(work) = function.write_queue(env, id, element, value) {
@@ -378,10 +388,18 @@ impl Registers {
         if was_up != up || was_loopback != loopback {
             self.go_on();
         }
+        let was_speed = self.note_speed();
         if was_up != up {
             self.raise(env, cause::LSC);
-            self.due.changed = true;
         }
+        self.due.changed |= was_up != up || was_speed;
+    }
+
+    /// Brings what rates are parts of in line with STATUS.SPEED. Whether it was another.
+    pub(crate) fn note_speed(&self) -> bool {
+        let code = self.status() >> status::SPEED_SHIFT & 3;
+        let mbps = [10, 100, 1000, 1000][code as usize];
+        self.function.mbps.swap(mbps, Ordering::AcqRel) != mbps
     }
 
     /// Whether DMA is allowed, by PCI and by CTRL. When this returns with a no, the last is over.
@@ -408,7 +426,7 @@ impl Registers {
     /// the other bytes are zeros.
     fn partial_base(&self, offset: u32) -> u32 {
         let file = &self.function.file;
-        let Some(found) = file.table().find(offset) else {
+        let Some(found) = self.found(offset) else {
             return 0;
         };
         if let Some(value) = self.peek_ruling(found.id, found.element)

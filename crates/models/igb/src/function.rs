@@ -116,6 +116,8 @@ pub(crate) struct Function {
     pub kind: Kind,
     /// VFs whose rules its registers are, of a PF; the pools behind them are its own.
     pub vfs: AtomicU32,
+    /// The link's speed, of a PF: what rates of VFs are parts of, in Mbit/s.
+    pub mbps: AtomicU32,
     pub queues: Box<[Queue]>,
     pub irq: Mutex<Irq>,
     pub stats: Stats,
@@ -154,6 +156,7 @@ impl Function {
             ids,
             kind,
             vfs: AtomicU32::new(0),
+            mbps: AtomicU32::new(1000),
             queues: (0..queues).map(|_| Queue::default()).collect(),
             irq: Mutex::default(),
             stats: Stats::default(),

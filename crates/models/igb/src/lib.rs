@@ -59,7 +59,9 @@ use model::{Control, Identity, Nic};
 
 use crate::function::Function;
 pub use crate::mailbox::Mailbox;
-pub use crate::office::{Enforcer, MAX_VFS, Office, Owner, Pool, Wanted};
+pub use crate::office::{
+    Enforcer, Fabric, MAX_VFS, Mirror, Office, Owner, Pool, Storm, Wanted, Window,
+};
 pub use crate::pf::{pf, ruling_pf};
 pub use crate::vf::desk::{Desk, Event, Grant, Ruler};
 pub use crate::vf::regs::page as vf_registers;

@@ -18,7 +18,7 @@ use crate::bits::ctrl_ext;
 use crate::function::Function;
 use crate::regs as r;
 use crate::vf::desk::{Desk, Event, Grant, Ruler};
-pub use pools::{Pool, Wanted};
+pub use pools::{Fabric, Mirror, Pool, Storm, Wanted, Window};
 
 /// Most VFs of the chip: the eighth pool is the PF's.
 pub const MAX_VFS: u32 = pools::POOLS - 1;
@@ -40,6 +40,8 @@ pub trait Enforcer: Send + Sync {
     /// From now on this holds for a pool. Called in order, with a lock held: it calls nothing of the
     /// model.
     fn enforce(&self, owner: Owner, pool: &Pool);
+    /// From now on this holds for all pools together. Called as the other.
+    fn enforce_all(&self, fabric: &Fabric);
 }
 
 /// What has happened to VFs since a PF looked last, by their bits.
@@ -55,6 +57,7 @@ struct Books {
     pf: Weak<Function>,
     own: Pool,
     vfs: Vec<Pool>,
+    fabric: Fabric,
 }
 
 /// The desks of a chip's VFs, and the PF whose registers rule them; without one they are silent.
@@ -120,6 +123,7 @@ impl Office {
                     pf: Weak::new(),
                     own: Pool::default(),
                     vfs: vec![Pool::default(); vfs as usize],
+                    fabric: Fabric::default(),
                 }),
                 bell: Mutex::default(),
                 enabled: AtomicU32::new(0),
@@ -248,6 +252,15 @@ impl Office {
     fn carry_out_in(&self, books: &mut Books) {
         let pf = books.pf.upgrade();
         let own = pf.as_ref().map(|pf| pools::of_pf(&pf.file, self.there()));
+        let fabric = pf.as_ref().map(|pf| {
+            let mbps = pf.mbps.load(Ordering::Acquire);
+            pools::fabric(&pf.file, self.there(), mbps)
+        });
+        let fabric = fabric.unwrap_or_default();
+        if fabric != books.fabric {
+            self.enforcer.enforce_all(&fabric);
+            books.fabric = fabric;
+        }
         self.tell(Owner::Pf, &mut books.own, own.unwrap_or_default());
         for (vf, known) in (0..).zip(&mut books.vfs) {
             self.carry_out_of(pf.as_deref(), vf, known);
@@ -261,7 +274,7 @@ impl Office {
         let mut pool = Pool::default();
         if let Some(pf) = pf.filter(|_| vf < self.there()) {
             let file = &pf.file;
-            pool = pools::of_vf(file, vf);
+            pool = pools::of_vf(file, vf, pf.mbps.load(Ordering::Acquire));
             manner = pools::manner(file, vf, &pool);
             grant = Grant {
                 enabled: pool.receives || pool.sends,

@@ -73,7 +73,7 @@ pub(crate) struct Rules {
     pub pad: bool,
     /// Frames of bad length are received too (RCTL.SBP).
     pub store_bad: bool,
-    /// Tag put into all that is sent, whatever descriptors ask for (VMVIR). A PF has none.
+    /// Tag put into all that is sent, whatever descriptors ask for (VMVIR). Of a PF it is each queue's.
     pub tag: Option<u16>,
     /// Queues, bit by bit, that drop what finds no descriptor, whatever SRRCTL says (QDE).
     pub drop: u16,
@@ -122,6 +122,19 @@ impl Rules {
             strip_vlan: vmolr & vmolr::STRVLAN != 0,
             pools: Some(vfs),
             ..rules
+        }
+    }
+
+    /// Those of one queue of a PF that has pools: the tag is its pool's (VMVIR).
+    pub(crate) fn of_queue(&self, file: &File, queue: u32) -> Rules {
+        if self.pools.is_none() {
+            return *self;
+        }
+        let pool = queue % pools::POOLS;
+        Rules {
+            tag: pools::tag(file, pool),
+            insert_vlan: self.insert_vlan && pools::may_tag(file, pool),
+            ..*self
         }
     }
 

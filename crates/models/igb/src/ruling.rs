@@ -26,7 +26,7 @@ pub(crate) struct Due {
 }
 
 /// What the rules of VFs follow from.
-const RULES: [Id; 18] = [
+const RULES: [Id; 25] = [
     r::CTRL_EXT,
     r::RCTL,
     r::TCTL,
@@ -36,6 +36,13 @@ const RULES: [Id; 18] = [
     r::VFTE,
     r::QDE,
     r::DTXSWC,
+    r::RTTBCNRC,
+    r::SCCRL,
+    r::BSCTRH,
+    r::MSCTRH,
+    r::VMRCTL,
+    r::VMRVLAN,
+    r::VMRVM,
     r::VMVIR,
     r::VMOLR,
     r::VLVF,

@@ -260,11 +260,12 @@ impl Sender {
             QUANTUM
         };
         let limit = call.budget.min(quantum);
+        let rules = call.rules.of_queue(&function.file, queue);
         batch.clear();
         let mut walk = Walk {
             function,
             view: call.view,
-            rules: &call.rules,
+            rules: &rules,
             ring,
             caps: if loopback { Caps::NONE } else { call.to.caps() },
             at: ring.head,

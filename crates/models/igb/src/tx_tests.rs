@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use wire::{Crc32c, Layers, Sum};
 
 use crate::desc::cmd;
-use crate::regs::QUEUES;
+use crate::regs::{self as r, QUEUES};
 use crate::stats::Stat;
 use crate::testing::{APART, Guest, MEMORY, TX_RINGS, Wire, packet};
 
@@ -365,6 +365,50 @@ fn a_queue_keeps_two_contexts() {
     assert_eq!(frames[1][16..], bytes[12..]);
     assert_eq!(frames[2][12..16], [0x81, 0, 0, 7]);
     assert!(intact(&frames[2]));
+}
+
+#[test]
+fn each_pool_of_a_pf_has_its_tag() {
+    let mut guest = Guest::pf();
+    let bytes = packet::v4([10, 0, 0, 1], [10, 0, 0, 2], false, 1, 2);
+    guest.write(BUFFER, &bytes);
+    let asked = Ctx {
+        mac: 0,
+        ip: 0,
+        l4: 0,
+        mss: 0,
+        vlan: 9,
+        kind: 0,
+        slot: 0,
+    };
+    let len = bytes.len();
+    let descs = [
+        data(BUFFER, len, ALL, 0, len),
+        asked.desc(),
+        data(BUFFER, len, ALL | cmd::VLE, 0, len),
+    ];
+    guest.function.vfs.store(3, Ordering::Relaxed);
+    let file = &guest.function.file;
+    file.set_at(r::VMVIR, 3, 1 << 30 | 5 << 13 | 100);
+    file.set_at(r::VMVIR, 4, 2 << 30 | 200);
+    let tags = |guest: &mut Guest, queue: u32| {
+        guest.start_tx(queue, 16);
+        guest.send(queue, &descs);
+        let wire = Wire::default();
+        guest.run(&wire);
+        let tag = |frame: &Vec<u8>| match frame[12..16] {
+            [0x81, 0, high, low] => Some(u16::from_be_bytes([high, low])),
+            _ => None,
+        };
+        wire.drain().iter().map(tag).collect::<Vec<_>>()
+    };
+    // Without pools VMVIR says nothing.
+    assert_eq!(tags(&mut guest, 3), [None, Some(9)]);
+    guest.function.file.set(r::MRQC, 3);
+    let forced = Some(5 << 13 | 100);
+    assert_eq!(tags(&mut guest, 11), [forced, forced], "its other queue");
+    assert_eq!(tags(&mut guest, 4), [None, None], "never");
+    assert_eq!(tags(&mut guest, 5), [None, Some(9)], "as asked");
 }
 
 #[test]

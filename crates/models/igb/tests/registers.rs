@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::*;
 use hypernic_igb::regs::{ALIASES, REGISTERS};
-use hypernic_igb::{Config, Enforcer, Office, Owner, Pool, pf, ruling_pf};
+use hypernic_igb::{Config, Enforcer, Fabric, Office, Owner, Pool, pf, ruling_pf};
 use model::{PciState, ResetKind};
 use regs::{Access, Status};
 
@@ -278,6 +278,7 @@ fn a_bus_scan_finds_what_the_chip_has() {
     struct Nobody;
     impl Enforcer for Nobody {
         fn enforce(&self, _: Owner, _: &Pool) {}
+        fn enforce_all(&self, _: &Fabric) {}
     }
     let chain = |nic: &model::Nic| {
         let space = nic.identity.config().build().expect("possible");

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use common::*;
-use hypernic_igb::{Config, Enforcer, Office, Owner, Pool, Wanted, ruling_pf, vf};
+use hypernic_igb::{
+    Config, Enforcer, Fabric, Mirror, Office, Owner, Pool, Storm, Wanted, Window, ruling_pf, vf,
+};
 use model::{PciState, ResetKind};
 use proptest::prelude::*;
 
@@ -23,12 +25,20 @@ const QDE: u64 = 0x2408;
 const DTXSWC: u64 = 0x3500;
 const WVBR: u64 = 0x3554;
 const VMVIR: u64 = 0x3700;
+const RTTDQSEL: u64 = 0x3604;
+const RTTBCNRC: u64 = 0x36b0;
 const MTA: u64 = 0x5200;
 const RAL2: u64 = 0x54e0;
 const MRQC: u64 = 0x5818;
 const VT_CTL: u64 = 0x581c;
 const VMOLR: u64 = 0x5ad0;
 const VLVF: u64 = 0x5d00;
+const VMRCTL: u64 = 0x5d80;
+const VMRVLAN: u64 = 0x5d90;
+const VMRVM: u64 = 0x5da0;
+const SCCRL: u64 = 0x5db0;
+const BSCTRH: u64 = 0x5db8;
+const MSCTRH: u64 = 0x5dbc;
 const UTA: u64 = 0xa000;
 /// Of a VF's window.
 const V2PMAILBOX: u64 = 0xc40;
@@ -42,12 +52,17 @@ const BAM: u32 = 1 << 27;
 
 /// What the switch was told last.
 #[derive(Default)]
-struct Book(Mutex<BTreeMap<Owner, Pool>>, AtomicU64);
+struct Book(Mutex<BTreeMap<Owner, Pool>>, AtomicU64, Mutex<Fabric>);
 
 impl Enforcer for Book {
     fn enforce(&self, owner: Owner, pool: &Pool) {
         self.1.fetch_add(1, SeqCst);
         self.0.lock().expect("book").insert(owner, pool.clone());
+    }
+
+    fn enforce_all(&self, fabric: &Fabric) {
+        self.1.fetch_add(1, SeqCst);
+        *self.2.lock().expect("book") = fabric.clone();
     }
 }
 
@@ -137,6 +152,24 @@ impl Chip {
     fn pool(&self, owner: Owner) -> Pool {
         let book = self.book.0.lock().expect("book");
         book.get(&owner).cloned().unwrap_or_default()
+    }
+
+    fn fabric(&mut self) -> Fabric {
+        self.settle();
+        self.book.2.lock().expect("book").clone()
+    }
+
+    /// As driver `igb_set_vf_rate_limit` does: of a queue, so many Mbit/s at a link of so many.
+    fn limit(&mut self, queue: u32, link: u32, mbps: u32) {
+        let (whole, rest) = (link / mbps, link % mbps);
+        let factor = (whole << 14) | (((rest << 14) / mbps) & 0x3fff);
+        self.pf.w(RTTDQSEL, queue);
+        self.pf.w(RTTBCNRC, 1 << 31 | factor);
+    }
+
+    fn rate(&mut self, vf: u32) -> Option<u64> {
+        self.settle();
+        self.pool(Owner::Vf(vf)).rate
     }
 
     fn silent(&self, vf: u32) -> bool {
@@ -490,6 +523,108 @@ fn what_rules_is_saved_and_holds_where_it_is_loaded() {
     assert_eq!((other.pf.r(MBVFICR), other.pf.r(VMBMEM + 128)), (4, 0x55));
 }
 
+#[test]
+fn rates_are_parts_of_the_links_and_each_queue_has_one() {
+    let mut chip = Chip::up(2);
+    assert_eq!(chip.rate(0), None);
+    chip.limit(1, 1000, 100);
+    assert_eq!((chip.rate(0), chip.rate(1)), (None, Some(100_000_000)));
+    chip.limit(0, 1000, 300);
+    let rate = chip.rate(0).expect("limited");
+    assert!((299_900_000..=300_100_000).contains(&rate), "{rate}");
+    // Each has a register of its own behind the one address.
+    assert_eq!(chip.pf.r(RTTBCNRC) >> 14, 1 << 17 | 3);
+    chip.pf.w(RTTDQSEL, 1);
+    assert_eq!(chip.pf.r(RTTBCNRC), 1 << 31 | 10 << 14);
+    chip.pf.w(RTTDQSEL, 7);
+    assert_eq!(chip.pf.r(RTTBCNRC), 0);
+    // Both of a VF's queues.
+    chip.limit(9, 1000, 50);
+    assert_eq!(chip.rate(1), Some(150_000_000));
+    // A part of nothing, and none.
+    chip.pf.w(RTTBCNRC, 1 << 31);
+    assert_eq!(chip.rate(1), Some(100_000_000));
+    // At a tenth of the speed (CTRL.FRCSPD) the same part is a tenth.
+    chip.pf.w(reg::CTRL, 1 << 6 | 1 << 11 | 1 << 8);
+    assert_eq!(chip.rate(1), Some(10_000_000));
+    // Saved with the rest, and gone with a reset.
+    let blob = chip.pf.nic.control.save(&chip.pf.env);
+    let mut other = Chip::new(2);
+    let Machine { nic, env, .. } = &mut other.pf;
+    nic.control.load(env, &blob).expect("its own state");
+    assert_eq!(other.rate(1), Some(10_000_000));
+    chip.pf.w(reg::CTRL, RST);
+    assert_eq!((chip.rate(1), chip.pf.r(RTTBCNRC)), (None, 0));
+}
+
+#[test]
+fn copies_local_vlans_loops_and_storms_are_what_the_registers_say() {
+    let mut chip = Chip::up(3);
+    assert_eq!(chip.fabric(), Fabric::default());
+    chip.pf.w(VLVF, 1 << 31 | 1 << 20 | 7 << 12 | 100);
+    chip.pf.w(VLVF + 4 * 9, 1 << 31 | 7 << 12 | 200);
+    chip.pf.w(VLVF + 4 * 10, 1 << 20 | 7 << 12 | 300);
+    // VFs 0 and 1, and the PF by two of its pools, to VF 2.
+    chip.pf.w(VMRCTL, 1 | 2 << 8);
+    chip.pf.w(VMRVM, 0xf3);
+    // The wire both ways, to the PF.
+    chip.pf.w(VMRCTL + 4, 6 | 5 << 8);
+    // VLANs of entries that are on.
+    chip.pf.w(VMRCTL + 12, 8);
+    chip.pf.w(VMRVLAN + 12, 1 << 9 | 1 << 10);
+    chip.pf.w(SCCRL, 2 << 8 | 1 << 3 | 1);
+    chip.pf.w(BSCTRH, 1000);
+    chip.pf.w(MSCTRH, 0xffff_ffff);
+    let rule = |to| Mirror {
+        to,
+        of: Vec::new(),
+        incoming: false,
+        outgoing: false,
+        vlans: Vec::new(),
+    };
+    let window = |blocks, current| {
+        Some(Window {
+            blocks,
+            current,
+            previous: !current,
+        })
+    };
+    let fabric = chip.fabric();
+    assert_eq!(fabric.local, [100]);
+    let pools = Mirror {
+        of: vec![Owner::Vf(0), Owner::Vf(1), Owner::Pf],
+        ..rule(Owner::Vf(2))
+    };
+    let wire = Mirror {
+        incoming: true,
+        outgoing: true,
+        ..rule(Owner::Pf)
+    };
+    let vlans = Mirror {
+        vlans: vec![200],
+        ..rule(Owner::Vf(0))
+    };
+    assert_eq!(fabric.mirrors, [pools, wire, vlans]);
+    let storm = Storm {
+        interval: 200_000,
+        broadcast: window(1000, true),
+        multicast: window(0x7_ffff, false),
+    };
+    assert_eq!(fabric.storm, storm);
+    // Loops within a pool, pool by pool.
+    chip.pf.w(DTXSWC, 1 << 31 | 1 << 17);
+    chip.settle();
+    let own = |n| chip.pool(n).own;
+    let owns = [Owner::Vf(0), Owner::Vf(1), Owner::Pf].map(own);
+    assert_eq!(owns, [false, true, false]);
+    // Without pools nothing is copied, and what comes in is bounded all the same.
+    chip.pf.w(MRQC, 2);
+    let fabric = chip.fabric();
+    assert_eq!((fabric.storm, fabric.mirrors.len()), (storm, 0));
+    chip.pf.w(reg::CTRL, RST);
+    assert_eq!(chip.fabric(), Fabric::default());
+}
+
 /// Has SR-IOV's registers enable so many VFs.
 fn enable(chip: &mut Chip, vfs: u16) {
     let Machine { nic, env, .. } = &mut chip.pf;
@@ -574,8 +709,9 @@ fn step() -> impl Strategy<Value = Step> {
     let places = prop_oneof![
         4 => prop::sample::select(vec![
             CTRL_EXT, MRQC, VT_CTL, VFRE, VFTE, DTXSWC, QDE, reg::RCTL, reg::TCTL, MBVFICR, VFLRE,
-            MBVFIMR,
+            MBVFIMR, RTTDQSEL, RTTBCNRC, SCCRL, BSCTRH, MSCTRH,
         ]),
+        1 => (0..12u64).prop_map(|n| VMRCTL + 4 * n),
         2 => (0..8u64).prop_map(|n| VMOLR + 4 * n),
         1 => (0..8u64).prop_map(|n| VMVIR + 4 * n),
         2 => (0..32u64).prop_map(|n| VLVF + 4 * n),
@@ -673,6 +809,13 @@ proptest! {
             prop_assert_eq!(pool.check_mac, on(checks));
             prop_assert_eq!(pool.check_vlan, on(checks >> 8));
             prop_assert_eq!(pool.outward, checks >> 31 == 0);
+            prop_assert_eq!(pool.own, on(checks >> 16));
+            let limited = [vf, vf + 8].map(|queue| {
+                chip.pf.w(RTTDQSEL, queue);
+                let value = chip.pf.r(RTTBCNRC);
+                value >> 31 == 1 && value & 0x0fff_ffff != 0
+            });
+            prop_assert_eq!(pool.rate.is_some(), pool.sends && limited != [false; 2]);
             let vmolr = vmolr[vf as usize];
             prop_assert_eq!(pool.untagged, vmolr >> 24 & 1 == 1);
             let vmvir = vmvir[vf as usize];
@@ -680,6 +823,10 @@ proptest! {
             prop_assert_eq!(pool.tag, tag);
             let desk = chip.office.desk(vf).expect("a VF");
             prop_assert_eq!(desk.grant().tag.map(|tci| tci & 0xfff), tag);
+        }
+        for mirror in chip.fabric().mirrors {
+            let pf = &mut chip.pf;
+            prop_assert!((0..4).any(|n| pf.r(VMRCTL + 4 * n) & 0xf != 0), "{mirror:?}");
         }
         // And the chip still works.
         let mut fresh = chip;

@@ -102,7 +102,7 @@ impl Scratch {
         let own = pools.of(from.id);
         // Neighbours in a batch are most often of one flow, and of one sender.
         let mut last_src = None;
-        let mut last_port = (from.id, None);
+        let mut last_port = (from.id, slot(ports, from.id));
         for judged in &mut self.frames {
             if matches!(judged.route, Route::Nowhere(_)) {
                 continue;

@@ -6,6 +6,7 @@
 
 mod bucket;
 mod vlans;
+mod windows;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,8 @@ pub(crate) use bucket::Bucket;
 use bucket::Limit;
 pub(crate) use vlans::vlan_of;
 pub use vlans::{BadVlan, VlanSet};
+pub(crate) use windows::WindowMeter;
+pub use windows::{Window, Windows};
 
 /// How long a silence is made up for at once, where nothing else is said: long enough for a batch
 /// at any rate worth limiting, short enough for shallow queues behind.
@@ -249,10 +252,18 @@ impl StormMeter {
 }
 
 /// What bounds what comes into a port.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Bound {
-    pub(crate) rate: Option<Meter>,
-    pub(crate) storm: Option<StormMeter>,
+    pub(crate) rate: Option<Arc<Meter>>,
+    pub(crate) storm: Option<Arc<StormMeter>>,
+    pub(crate) windows: Option<Arc<WindowMeter>>,
+}
+
+impl Bound {
+    /// Whether floods are bounded.
+    pub(crate) fn floods(&self) -> bool {
+        self.storm.is_some() || self.windows.is_some()
+    }
 }
 
 /// A [`Bound`] that can be changed while frames come. A delivery keeps the one it has found.
@@ -275,15 +286,30 @@ impl Bounds {
         bounds
     }
 
-    /// Puts others in their place, full.
+    /// Puts others in the place of rate and storm, full.
     pub(crate) fn set(&self, rate: Option<Rate>, storm: Storm, now: Nanos) {
-        let rate = Meter::new(rate, now);
-        let storm = StormMeter::new(storm, now);
-        let mut bound = self.bound.write();
-        self.rated.store(rate.is_some(), Ordering::Release);
-        self.on
-            .store(rate.is_some() || storm.is_some(), Ordering::Release);
-        *bound = (rate.is_some() || storm.is_some()).then(|| Arc::new(Bound { rate, storm }));
+        let rate = Meter::new(rate, now).map(Arc::new);
+        let storm = StormMeter::new(storm, now).map(Arc::new);
+        self.change(|bound| Bound {
+            rate,
+            storm,
+            ..bound
+        });
+    }
+
+    /// Puts others in the place of the windows, which begin now.
+    pub(crate) fn set_windows(&self, windows: Windows, now: Nanos) {
+        let windows = WindowMeter::new(windows, now).map(Arc::new);
+        self.change(|bound| Bound { windows, ..bound });
+    }
+
+    fn change(&self, change: impl FnOnce(Bound) -> Bound) {
+        let mut place = self.bound.write();
+        let bound = change(place.as_deref().cloned().unwrap_or_default());
+        let on = bound.rate.is_some() || bound.floods();
+        self.rated.store(bound.rate.is_some(), Ordering::Release);
+        self.on.store(on, Ordering::Release);
+        *place = on.then(|| Arc::new(bound));
     }
 
     pub(crate) fn get(&self) -> Option<Arc<Bound>> {

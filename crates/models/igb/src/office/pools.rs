@@ -3,8 +3,10 @@
 
 use std::ops::Range;
 
+use model::Nanos;
 use regs::File;
 
+use super::Owner;
 use crate::bits::{ctrl_ext, rctl as receiver};
 use crate::filter::ADDRESSES;
 use crate::regs as r;
@@ -49,7 +51,41 @@ pub(crate) mod vmolr {
 mod vlvf {
     pub const ID: u32 = 0xfff;
     pub const POOLS_SHIFT: u32 = 12;
+    /// It stays inside.
+    pub const LOCAL: u32 = 1 << 20;
     pub const ON: u32 = 1 << 31;
+}
+
+/// Bits of VMRCTL: what is copied, and the pool that it is copied to.
+mod vmrctl {
+    pub const POOLS: u32 = 1;
+    pub const UPLINK: u32 = 1 << 1;
+    pub const DOWNLINK: u32 = 1 << 2;
+    pub const VLANS: u32 = 1 << 3;
+    pub const ANY: u32 = 0xf;
+    pub const TO_SHIFT: u32 = 8;
+}
+
+/// Bits of SCCRL: what is dropped in a window after one with too much, or in one with too much, of
+/// groups and, two bits above, of what is for everybody; how long a window is.
+mod sccrl {
+    pub const PREVIOUS: u32 = 1;
+    pub const CURRENT: u32 = 1 << 1;
+    pub const BROADCAST_SHIFT: u32 = 2;
+    pub const INTERVAL_SHIFT: u32 = 8;
+    pub const INTERVAL: u32 = 0x3ff;
+    /// The unit at 1000 Mbit/s; ten times as long at a tenth of the speed.
+    pub const UNIT: super::Nanos = 100_000;
+    /// BSCTRH, MSCTRH: blocks of 64 bytes.
+    pub const BLOCKS: u32 = 0x7_ffff;
+}
+
+/// Bits of RTTBCNRC (driver `igb_set_vf_rate_limit`): whether there is a limit, and the link's speed
+/// divided by it, with 14 bits behind the point.
+mod rttbcnrc {
+    pub const ON: u32 = 1 << 31;
+    pub const FACTOR: u32 = 0x0fff_ffff;
+    pub const POINT: u32 = 14;
 }
 
 /// RAH: the valid bit, what is compared (0: the destination), and the pools.
@@ -58,6 +94,8 @@ const SELECT: u32 = 3 << 16;
 const RAH_POOLS_SHIFT: u32 = 18;
 /// DTXSWC: addresses are checked (8 bits), VLANs are (8 bits), frames of a pool reach others.
 const CHECK_VLAN_SHIFT: u32 = 8;
+/// DTXSWC: frames of a pool reach the pool itself (8 bits).
+const OWN_SHIFT: u32 = 16;
 const LOOPBACK: u32 = 1 << 31;
 /// VMVIR.VLANA.
 const ACTION_SHIFT: u32 = 30;
@@ -114,6 +152,58 @@ pub struct Pool {
     pub outward: bool,
     /// It gets what is for nobody (VT_CTL).
     pub default: bool,
+    /// It gets what it sends to itself (DTXSWC, local loopback).
+    pub own: bool,
+    /// Most bits a second that it sends (RTTBCNRC).
+    pub rate: Option<u64>,
+}
+
+/// What the registers say of all pools together. By default nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fabric {
+    /// VLANs that never go out on the wire (VLVF.LVLAN).
+    pub local: Vec<u16>,
+    /// Who gets copies (VMRCTL, VMRVM, VMRVLAN).
+    pub mirrors: Vec<Mirror>,
+    /// What may flood in from the wire (SCCRL).
+    pub storm: Storm,
+}
+
+/// A rule by which a function gets copies of frames: all that one of these holds for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    /// Who gets them.
+    pub to: Owner,
+    /// What these get.
+    pub of: Vec<Owner>,
+    /// What comes in from the wire.
+    pub incoming: bool,
+    /// What goes out on the wire.
+    pub outgoing: bool,
+    /// What is of these VLANs.
+    pub vlans: Vec<u16>,
+}
+
+/// Bounds on what floods in, in windows of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Storm {
+    /// How long a window is.
+    pub interval: Nanos,
+    /// On what is for everybody.
+    pub broadcast: Option<Window>,
+    /// On what is for groups.
+    pub multicast: Option<Window>,
+}
+
+/// A bound on one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Blocks of 64 bytes.
+    pub blocks: u32,
+    /// What is more is dropped until the window ends.
+    pub current: bool,
+    /// All is dropped in a window after one with more.
+    pub previous: bool,
 }
 
 /// Whether there are pools at all (MRQC).
@@ -157,6 +247,109 @@ pub(crate) fn tag(file: &File, vf: u32) -> Option<u16> {
     (vmvir >> ACTION_SHIFT == ALWAYS).then_some(vmvir as u16)
 }
 
+/// Whether a pool's frames may get the tags that its driver asks for (VMVIR).
+pub(crate) fn may_tag(file: &File, pool: u32) -> bool {
+    file.get_at(r::VMVIR, pool) >> ACTION_SHIFT != NEVER
+}
+
+/// Most bits a second that a VF sends over a link of `mbps`. The chip limits queues, and drivers the
+/// VF's first one alone; a VF that uses its other one shall not get round that, so what limits one
+/// limits both, and two limits add up.
+fn rate(file: &File, vf: u32, mbps: u32) -> Option<u64> {
+    let of = |queue| {
+        let value = file.get_at(r::RTTBCNRC, queue);
+        let factor = u64::from(value & rttbcnrc::FACTOR);
+        let bits = u64::from(mbps) * 1_000_000;
+        (value & rttbcnrc::ON != 0)
+            .then(|| (bits << rttbcnrc::POINT).checked_div(factor))
+            .flatten()
+    };
+    let limits = [vf, vf + POOLS].map(of);
+    limits.into_iter().flatten().reduce(u64::saturating_add)
+}
+
+/// What holds for all pools, the first `vfs` of which are VFs', on a link of `mbps`.
+pub(crate) fn fabric(file: &File, vfs: u32, mbps: u32) -> Fabric {
+    let storm = storm(file, mbps);
+    if !are_on(file) {
+        return Fabric {
+            storm,
+            ..Fabric::default()
+        };
+    }
+    let local = vlans(file).filter(|entry| entry.1 & vlvf::LOCAL != 0);
+    Fabric {
+        local: local.map(|(id, ..)| id).collect(),
+        mirrors: (0..file.table().register(r::VMRCTL).count)
+            .filter_map(|rule| mirror(file, rule, vfs))
+            .collect(),
+        storm,
+    }
+}
+
+fn mirror(file: &File, rule: u32, vfs: u32) -> Option<Mirror> {
+    let control = file.get_at(r::VMRCTL, rule);
+    let has = |bit| control & bit != 0;
+    if !has(vmrctl::ANY) {
+        return None;
+    }
+    let owner = |pool: u32| match pool < vfs {
+        true => Owner::Vf(pool),
+        false => Owner::Pf,
+    };
+    let only = |bit: u32, bits: u32| if has(bit) { bits } else { 0 };
+    let pools = only(vmrctl::POOLS, file.get_at(r::VMRVM, rule));
+    let mut of: Vec<_> = (0..POOLS)
+        .filter(|pool| pools >> pool & 1 != 0)
+        .map(owner)
+        .collect();
+    of.dedup();
+    let entries = only(vmrctl::VLANS, file.get_at(r::VMRVLAN, rule));
+    let chosen = vlans(file).filter(|(_, _, at)| entries >> at & 1 != 0);
+    Some(Mirror {
+        to: owner(control >> vmrctl::TO_SHIFT & (POOLS - 1)),
+        of,
+        incoming: has(vmrctl::UPLINK),
+        outgoing: has(vmrctl::DOWNLINK),
+        vlans: chosen.map(|(id, ..)| id).collect(),
+    })
+}
+
+fn storm(file: &File, mbps: u32) -> Storm {
+    let control = file.get(r::SCCRL);
+    let window = |shift: u32, id| {
+        let has = |bit: u32| control >> shift & bit != 0;
+        let window = Window {
+            blocks: file.get(id) & sccrl::BLOCKS,
+            current: has(sccrl::CURRENT),
+            previous: has(sccrl::PREVIOUS),
+        };
+        Some(window).filter(|window| window.current || window.previous)
+    };
+    let (broadcast, multicast) = (
+        window(sccrl::BROADCAST_SHIFT, r::BSCTRH),
+        window(0, r::MSCTRH),
+    );
+    if broadcast.is_none() && multicast.is_none() {
+        return Storm::default();
+    }
+    let units = (control >> sccrl::INTERVAL_SHIFT & sccrl::INTERVAL).max(1);
+    Storm {
+        interval: Nanos::from(units) * sccrl::UNIT * Nanos::from(1000 / mbps.max(1)),
+        broadcast,
+        multicast,
+    }
+}
+
+/// Entries of VLVF that are on and name a VLAN: its id, all of the entry, and its place. VLAN 0 is
+/// none: whether frames without one come is AUPE's.
+fn vlans(file: &File) -> impl Iterator<Item = (u16, u32, u32)> {
+    let entries =
+        (0..file.table().register(r::VLVF).count).map(|at| (file.get_at(r::VLVF, at), at));
+    let on = entries.filter(|(entry, _)| entry & vlvf::ON != 0 && entry & vlvf::ID != 0);
+    on.map(|(entry, at)| ((entry & vlvf::ID) as u16, entry, at))
+}
+
 /// How a VF's queues are to work.
 pub(crate) fn manner(file: &File, vf: u32, pool: &Pool) -> Manner {
     let vmolr = file.get_at(r::VMOLR, vf);
@@ -167,13 +360,13 @@ pub(crate) fn manner(file: &File, vf: u32, pool: &Pool) -> Manner {
         sends: pool.sends,
         strip_vlan: vmolr & vmolr::STRVLAN != 0,
         strip_crc: vmolr & vmolr::STRCRC != 0,
-        insert_vlan: file.get_at(r::VMVIR, vf) >> ACTION_SHIFT != NEVER,
+        insert_vlan: may_tag(file, vf),
         drop: bit(vf) | bit(vf + POOLS) << 1,
     }
 }
 
-/// The pools of `vfs` VFs: silent until the PF is ready for them.
-pub(crate) fn of_vf(file: &File, vf: u32) -> Pool {
+/// The pool of a VF, on a link of `mbps`: silent until the PF is ready for it.
+pub(crate) fn of_vf(file: &File, vf: u32, mbps: u32) -> Pool {
     let ready = file.get(r::CTRL_EXT) & ctrl_ext::PFRSTD != 0;
     if !are_on(file) || !ready {
         return Pool::default();
@@ -182,6 +375,7 @@ pub(crate) fn of_vf(file: &File, vf: u32) -> Pool {
     let tag = tag(file, vf).filter(|_| pool.sends || pool.receives);
     Pool {
         tag: tag.map(|tci| tci & 0xfff),
+        rate: rate(file, vf, mbps).filter(|_| pool.sends),
         ..pool
     }
 }
@@ -271,13 +465,8 @@ fn of(file: &File, pools: Range<u32>) -> Pool {
             Wanted::None
         },
         vlans: (rctl & rctl::VFE != 0).then(|| {
-            let entries =
-                (0..file.table().register(r::VLVF).count).map(|i| file.get_at(r::VLVF, i));
-            let ours = entries
-                .filter(|entry| entry & vlvf::ON != 0 && entry >> vlvf::POOLS_SHIFT & mask != 0);
-            // VLAN 0 is none: whether frames without one come is AUPE's.
-            let ids = ours.map(|entry| (entry & vlvf::ID) as u16);
-            ids.filter(|id| *id != 0).collect()
+            let ours = vlans(file).filter(|entry| entry.1 >> vlvf::POOLS_SHIFT & mask != 0);
+            ours.map(|(id, ..)| id).collect()
         }),
         untagged: vmolr & vmolr::AUPE != 0,
         check_mac: switch >> first & 1 != 0,
@@ -285,5 +474,7 @@ fn of(file: &File, pools: Range<u32>) -> Pool {
         tag: None,
         outward: switch & LOOPBACK == 0,
         default,
+        own: switch >> OWN_SHIFT & mask != 0,
+        rate: None,
     }
 }

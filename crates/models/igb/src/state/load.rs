@@ -99,6 +99,7 @@ impl Registers {
         function.tx_next.store(*turn, Ordering::Relaxed);
         drop((transmitters, receivers));
         self.update_master();
+        self.note_speed();
         self.load_ruling();
         self.work = Work { tx: true, rx: true };
         Ok(())
@@ -127,8 +128,10 @@ pub(crate) fn load_words(
         if register.offset != *offset || !keeps(register) {
             return Err(no_register());
         }
+        // Those behind one address were one in older states: the first.
+        let first = register.stride == 0 && values.len() == 1;
         check(
-            values.len() == register.count as usize,
+            first || values.len() == register.count as usize,
             "registers.values",
             values.len() as u64,
             "not as many as there are registers",

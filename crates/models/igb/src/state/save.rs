@@ -32,7 +32,8 @@ impl Registers {
             file,
             ids: _,  // the model's
             kind: _, // a PF
-            vfs: _,  // configured
+            vfs: _,  // configured, or PCI's
+            mbps: _, // follows from PHY and CTRL
             queues,
             irq,
             ptp,

@@ -89,6 +89,7 @@ impl VfControl {
             ids: _,  // the model's
             kind: _, // its rules follow from what is granted
             vfs: _,  // a PF's
+            mbps: _, // a PF's
             queues,
             irq,
             ptp: _,        // a PF's
