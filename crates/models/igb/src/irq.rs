@@ -61,6 +61,8 @@ const VALID: u8 = 1 << 7;
 pub(crate) struct Causes {
     /// Receive queues with something written back, bit by bit.
     pub rx: u16,
+    /// Those of them whose interrupt does not wait for moderation, bit by bit.
+    pub now: u16,
     /// Transmit queues with something written back that was to be reported, bit by bit.
     pub tx: u16,
     /// Causes that belong to no queue, as in ICR (§8.8.7). Of a VF, any: they are its mailbox's.
@@ -235,6 +237,7 @@ impl Irq {
                 bits |= self.vector(entries[queue]);
             }
         }
+        self.hurry(causes.now);
         if self.virtual_function {
             if causes.other != 0 {
                 bits |= self.vector(self.other);
@@ -249,6 +252,22 @@ impl Irq {
             }
         }
         self.assert(env, bits);
+    }
+
+    /// Has the vectors of these receive queues speak as if they had been silent (§7.3.4.1, without
+    /// EITR.LLI_EN).
+    fn hurry(&mut self, mut queues: u16) {
+        while queues != 0 {
+            let queue = queues.trailing_zeros() as usize;
+            queues &= queues - 1;
+            let vector = match self.multiple() {
+                true => self.vector(self.rx[queue]).trailing_zeros(),
+                false => 0,
+            };
+            if let Some(throttle) = self.throttles.get_mut(vector as usize) {
+                throttle.last = None;
+            }
+        }
     }
 
     /// Sets bits of EICR. One that is set while its message is out asks for another one if it is

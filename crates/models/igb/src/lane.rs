@@ -113,7 +113,7 @@ impl<'v> Rx<'_, 'v> {
                 Look::Bare => bare,
                 Look::Ip => self.at_a_glance(&frame).unwrap_or_else(|| {
                     let headers = Headers::of(&frame);
-                    let class = self.class(&headers);
+                    let class = self.class(&headers, frame.len());
                     self.report(&frame, &headers, &class)
                 }),
             };

@@ -45,6 +45,7 @@ mod state_tests;
 mod stats;
 #[cfg(test)]
 mod testing;
+mod tuple;
 mod tx;
 mod tx_lane;
 #[cfg(test)]

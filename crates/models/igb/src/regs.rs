@@ -23,10 +23,8 @@ const NO_DIAG: Status = Stored("frames do not wait in a packet buffer of the chi
 const NO_EVENT: Status = Stored("stays 0: the event cannot happen on an emulated wire");
 const NO_FLASH: Status = Stored("there is no flash memory");
 const NO_FLOW: Status = Stored("no pause frames are sent or obeyed");
-const NO_IMMEDIATE: Status = Stored("no interrupt overtakes its moderation");
 const NO_LINKSEC: Status = Absent("no MACsec: frames are not encrypted by the NIC");
 const NO_MANAGEMENT: Status = Stored("there is no management controller");
-const NO_QUEUE_FILTER: Status = Stored("its match marks PTP frames, and picks no queue");
 const NO_SERDES: Status = Stored("the link is copper");
 const NO_SHAPING: Status = Stored("rates are exact over any time, without weights and windows");
 const NO_STORM_NEWS: Status =
@@ -127,14 +125,14 @@ regs::registers! { pub,
     TDFHS      0x03420 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
     TDFTS      0x03428 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
     TDFPC      0x03430 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
-    IMIR       0x05a80 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.11" NO_IMMEDIATE;
-    IMIREXT    0x05aa0 [8 * 4] RW 0x0000_0000 0x000f_ffff "8.11" NO_IMMEDIATE;
-    IMIRVP     0x05ac0 RW 0x0000_0000 0x0000_000f "8.11" NO_IMMEDIATE;
-    SAQF       0x05980 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.11" NO_QUEUE_FILTER;
-    DAQF       0x059a0 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.11" NO_QUEUE_FILTER;
-    SPQF       0x059c0 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.11" NO_QUEUE_FILTER;
-    FTQF       0x059e0 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.11" NO_QUEUE_FILTER;
-    SYNQF      0x055fc RW 0x0000_0000 0x0000_001f "8.11" NO_QUEUE_FILTER;
+    IMIR       0x05a80 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.11" YES;
+    IMIREXT    0x05aa0 [8 * 4] RW 0x0000_0000 0x000f_ffff "8.11" YES;
+    IMIRVP     0x05ac0 RW 0x0000_0000 0x0000_000f "8.11" YES;
+    SAQF       0x05980 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.11" YES;
+    DAQF       0x059a0 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.11" YES;
+    SPQF       0x059c0 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.11" YES;
+    FTQF       0x059e0 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.11" YES;
+    SYNQF      0x055fc RW 0x0000_0000 0x0000_001f "8.11" YES;
     ETQF       0x05cb0 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.11" YES;
     TCTL       0x00400 RW 0xa404_00f8 0xfdbf_fffa "8.12.1" YES;
     TCTL_EXT   0x00404 RW 0x0001_0840 0x000f_ffff "8.12.2" Stored("an emulated wire has no collisions");

@@ -7,6 +7,7 @@ use wire::{Fragment, L3Kind, L4Kind, Layers};
 use crate::office::pools;
 use crate::regs as r;
 use crate::rules::bits::rfctl;
+use crate::tuple::Filters;
 
 /// Bytes of a frame in which headers are looked for.
 pub(crate) const HEADERS: usize = 256;
@@ -45,6 +46,7 @@ mod mrqc {
 mod etqf {
     pub const QUEUE_SHIFT: u32 = 16;
     pub const FILTER: u32 = 1 << 26;
+    pub const IMMEDIATE: u32 = 1 << 29;
     pub const QUEUE: u32 = 1 << 31;
 }
 
@@ -85,6 +87,8 @@ pub(crate) struct Class {
     /// Bits 3:0 the type of the hash, above it that of the packet.
     pub info: u16,
     pub hash: u32,
+    /// Its interrupt does not wait for moderation.
+    pub immediate: bool,
 }
 
 /// Whether a transport is SCTP.
@@ -120,12 +124,12 @@ pub(crate) fn plain(headers: &Headers, rfctl: u32) -> Class {
     }
 }
 
-/// As a PF's registers say. `pools` is the first pool of one that has pools, `last` the hash computed
-/// last.
+/// As a PF's registers and its filters say, of a frame of `len` bytes. `pools` is the first pool of one
+/// that has pools, `last` the hash computed last.
 pub(crate) fn classify(
     file: &File,
-    rfctl: u32,
-    headers: &Headers,
+    (rfctl, filters): (u32, &Filters),
+    (headers, len): (&Headers, usize),
     pools: Option<u32>,
     last: &mut Hashed,
 ) -> Class {
@@ -141,10 +145,19 @@ pub(crate) fn classify(
     };
     if let Some((at, filter)) = ethernet_type(file, &layers) {
         class.info = ptype::ETQF | at << 4;
+        class.immediate = filter & etqf::IMMEDIATE != 0;
         if filter & etqf::QUEUE != 0 {
             class.queue = filter >> etqf::QUEUE_SHIFT & 7;
             return class;
         }
+    }
+    let verdict = filters.find(headers, rfctl, len, pool);
+    class.immediate |= verdict.immediate;
+    // The queues of VFs are not the PF's to fill.
+    let own = |queue: &u32| pools.is_none_or(|first| queue % pools::POOLS >= first);
+    if let Some(queue) = verdict.queue.filter(own) {
+        class.queue = queue;
+        return class;
     }
     let spread = match pool {
         Some(pool) => pools::spreads(file, pool),
@@ -299,7 +312,9 @@ mod tests {
         batch.push_bytes(bytes);
         batch.end(Offload::NONE);
         let headers = Headers::of(&batch.get(0).expect("there"));
-        classify(file, 0, &headers, None, &mut Hashed::default())
+        let filters = Filters::of(file, file.get(r::RFCTL));
+        let last = &mut Hashed::default();
+        classify(file, (0, &filters), (&headers, bytes.len()), None, last)
     }
 
     #[test]

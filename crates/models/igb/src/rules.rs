@@ -40,6 +40,8 @@ pub(crate) mod bits {
         pub const IPV6_XSUM_DIS: u32 = 1 << 11;
         /// Fragments are not split.
         pub const IPFRSP_DIS: u32 = 1 << 14;
+        /// SYN packets have their queue before other filters are looked at.
+        pub const SYNQFP: u32 = 1 << 19;
     }
 }
 

@@ -22,6 +22,7 @@ use crate::regs as r;
 use crate::rss::{self, Class, Hashed, Headers};
 use crate::rules::{Rules, bits::rxcsum};
 use crate::stats::{Stat, Tally};
+use crate::tuple::Filters;
 
 const ETHERNET_HEADER: usize = 14;
 const TAG_AT: usize = 12;
@@ -198,6 +199,7 @@ pub(crate) struct Rx<'a, 'v> {
     pub own: Account,
     all: Account,
     hashed: Hashed,
+    filters: Filters,
 }
 
 impl<'a, 'v> Rx<'a, 'v> {
@@ -219,6 +221,10 @@ impl<'a, 'v> Rx<'a, 'v> {
             own: Account::default(),
             all: Account::default(),
             hashed: Hashed::default(),
+            filters: match function.kind {
+                Kind::Pf => Filters::of(&function.file, rules.rfctl),
+                Kind::Vf(_) => Filters::default(),
+            },
         }
     }
 
@@ -269,7 +275,7 @@ impl<'a, 'v> Rx<'a, 'v> {
             return Outcome::Lost;
         };
         // They are of one flow, and so for one queue.
-        let class = self.class(&Headers::of(&first));
+        let class = self.class(&Headers::of(&first), first.len());
         if let Some(open) = self.open(class.queue) {
             let size = open.shape.packet;
             let each = |frame: Frame<'_>| (frame.len().max(MIN_FRAME) + 8).div_ceil(size);
@@ -289,12 +295,13 @@ impl<'a, 'v> Rx<'a, 'v> {
         Outcome::Done
     }
 
-    pub(crate) fn class(&mut self, headers: &Headers) -> Class {
+    pub(crate) fn class(&mut self, headers: &Headers, len: usize) -> Class {
         let rfctl = self.rules.rfctl;
         match &self.function.kind {
             Kind::Pf => {
                 let (file, pools) = (&self.function.file, self.rules.pools);
-                rss::classify(file, rfctl, headers, pools, &mut self.hashed)
+                let rules = (rfctl, &self.filters);
+                rss::classify(file, rules, (headers, len), pools, &mut self.hashed)
             }
             Kind::Vf(_) => rss::plain(headers, rfctl),
         }
@@ -306,7 +313,7 @@ impl<'a, 'v> Rx<'a, 'v> {
             return Outcome::Lost;
         };
         let headers = Headers::of(frame);
-        let class = self.class(&headers);
+        let class = self.class(&headers, frame.len());
         if self.open(class.queue).is_none() {
             return Outcome::Lost;
         }
@@ -321,6 +328,9 @@ impl<'a, 'v> Rx<'a, 'v> {
                 self.own.frames += 1;
                 self.own.bytes += frame.len() as u64;
                 self.own.multicast += u64::from(admitted.dst[0] & 1);
+                if class.immediate || self.filters.hurries(admitted.tag) {
+                    self.causes.now |= 1 << class.queue;
+                }
             }
             Outcome::NoRoom if self.open.as_ref().is_some_and(|open| open.shape.drop) => {
                 count(&self.function.counters.rx_dropped, 1);

@@ -7,7 +7,7 @@ use model::Receive;
 use proptest::prelude::*;
 use wire::{Crc32c, Csum, Gso, Layers, Offload, Sum};
 
-use crate::irq::cause;
+use crate::irq::{Way, cause};
 use crate::queue::xdctl;
 use crate::regs as r;
 use crate::regs::QUEUES;
@@ -148,6 +148,60 @@ fn a_ptp_message_has_its_time_and_says_so() {
         "one is kept until it is read"
     );
     assert_eq!(guest.rx_desc(0, 1).0 as u16, 0x8030);
+}
+
+/// As DPDK sets one up: port 80 to queue 11, whose vector is 1.
+#[test]
+fn a_filter_has_its_queue_and_need_not_wait_for_moderation() {
+    let guest = Guest::pf();
+    let file = &guest.function.file;
+    file.set_at(r::FTQF, 2, 6 | 1 << 8 | 1 << 15 | 11 << 16 | 7 << 29);
+    file.set_at(r::IMIR, 2, u16::to_be(80).into());
+    file.set_at(r::IMIREXT, 2, 1 << 12 | 1 << 19);
+    guest.start_rx(0, 8, WHOLE);
+    guest.start_rx(11, 16, WHOLE);
+    let mut irq = guest.function.irq.lock();
+    irq.set_way(&guest.env, Way::Msix);
+    irq.set_gpie(&guest.env, 1 << 4);
+    irq.set_ivar(0, 0x80);
+    irq.set_ivar(3, 0x81 << 16);
+    irq.set_eiac(3);
+    irq.set_eitr(&guest.env, 0, 196 << 2);
+    irq.set_eitr(&guest.env, 1, 196 << 2);
+    irq.set_eims(&guest.env, 3);
+    drop(irq);
+    let raised = || guest.function.irq.lock().raised;
+    let web = packet::v4([1; 4], [2; 4], true, 3, 80);
+    let other = packet::v4([1; 4], [2; 4], true, 3, 81);
+    guest.receive(&[web.clone(), other.clone(), web.clone()]);
+    assert_eq!(
+        (guest.get(QUEUES.rdh, 11), guest.get(QUEUES.rdh, 0)),
+        (2, 1)
+    );
+    assert_eq!(raised(), 2, "the first of each vector");
+    guest.receive(&[web.clone(), other.clone()]);
+    assert_eq!(raised(), 2, "moderated");
+    file.set_at(r::IMIR, 2, u32::from(u16::to_be(80)) | 1 << 16);
+    guest.receive(std::slice::from_ref(&other));
+    assert_eq!(raised(), 2);
+    guest.receive(std::slice::from_ref(&web));
+    assert_eq!(raised(), 3, "at once");
+    // By the priority of a tag.
+    file.set_at(r::IMIR, 2, u16::to_be(80).into());
+    file.set(r::IMIRVP, 8 | 6);
+    let mut tagged = web.clone();
+    tagged.splice(12..12, [0x81, 0, 0xa0, 5]);
+    guest.receive(&[tagged.clone()]);
+    assert_eq!(raised(), 3);
+    tagged[14] = 0xc0;
+    guest.receive(&[tagged]);
+    assert_eq!(raised(), 4);
+    // An Ethernet type.
+    file.set_at(r::ETQF, 0, 1 << 26 | 1 << 29 | 0x88b5);
+    let mut typed = other;
+    typed[12..14].copy_from_slice(&[0x88, 0xb5]);
+    guest.receive(&[typed]);
+    assert_eq!(raised(), 5);
 }
 
 #[test]

@@ -52,8 +52,8 @@ fn busy() -> (Guest, Registers) {
     irq.set_eims(&guest.env, 0x1f);
     let causes = Causes {
         rx: 1,
-        tx: 0,
         other: cause::LSC,
+        ..Causes::default()
     };
     irq.raise(&guest.env, causes);
     drop(irq);
