@@ -17,6 +17,7 @@ mod input;
 mod machine;
 mod mailbox;
 mod messages;
+mod office;
 mod outside;
 mod registers;
 mod rings;
@@ -28,6 +29,7 @@ pub use config_space::config_space;
 pub use frames::frames;
 pub use mailbox::mailbox;
 pub use messages::messages;
+pub use office::office;
 pub use registers::registers;
 pub use rings::rings;
 pub use rings_igb::rings_igb;
@@ -42,6 +44,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("rings", rings),
     ("rings_igb", rings_igb),
     ("mailbox", mailbox),
+    ("office", office),
     ("config_space", config_space),
     ("messages", messages),
     ("frames", frames),

@@ -388,11 +388,10 @@ impl Registers {
         if was_up != up || was_loopback != loopback {
             self.go_on();
         }
-        let was_speed = self.note_speed();
         if was_up != up {
             self.raise(env, cause::LSC);
+            self.due.changed = true;
         }
-        self.due.changed |= was_up != up || was_speed;
     }
 
     /// Brings what rates are parts of in line with STATUS.SPEED. Whether it was another.

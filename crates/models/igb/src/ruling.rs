@@ -170,6 +170,7 @@ impl Registers {
 
     /// Has what was written come true, unless that was done often enough in this turn.
     fn carry_out(&mut self) {
+        self.follow_speed();
         if self.due.changed && self.due.spent < AT_ONCE {
             self.due.spent += 1;
             self.carry_out_all();
@@ -179,7 +180,15 @@ impl Registers {
     /// Has all of it come true: a turn has ended.
     pub(crate) fn end_turn(&mut self) {
         self.due.spent = 0;
+        self.follow_speed();
         self.carry_out_all();
+    }
+
+    /// Rates are parts of the link's speed, which follows from PHY, CTRL and CTRL_EXT.
+    fn follow_speed(&mut self) {
+        if self.office.is_some() {
+            self.due.changed |= self.note_speed();
+        }
     }
 
     fn carry_out_all(&mut self) {

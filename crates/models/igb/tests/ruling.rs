@@ -547,6 +547,11 @@ fn rates_are_parts_of_the_links_and_each_queue_has_one() {
     // At a tenth of the speed (CTRL.FRCSPD) the same part is a tenth.
     chip.pf.w(reg::CTRL, 1 << 6 | 1 << 11 | 1 << 8);
     assert_eq!(chip.rate(1), Some(10_000_000));
+    // Whatever decides the speed (CTRL_EXT.SPD_BYPS), and with nothing else written.
+    chip.pf.w(reg::CTRL, 1 << 6 | 1 << 8);
+    assert_eq!(chip.rate(1), Some(100_000_000));
+    chip.pf.w(CTRL_EXT, PFRSTD | 1 << 15);
+    assert_eq!(chip.rate(1), Some(10_000_000));
     // Saved with the rest, and gone with a reset.
     let blob = chip.pf.nic.control.save(&chip.pf.env);
     let mut other = Chip::new(2);
