@@ -8,11 +8,17 @@ mod registers;
 use super::chip::{Chip, Line};
 use super::compare::{self, Parted};
 use super::script::{self, Op};
-use super::{BAR, MAC};
+use super::trace;
+use super::{ARENA, BAR, MAC, RX_BUFFERS, RX_RING, TX_BUFFERS, TX_RING};
 use context::reg;
 
 /// What both machines' CTRL holds when a script begins: link up (SLU), full duplex.
 const LINK_UP: u32 = 0x41;
+/// Queues that scripts use, in each direction.
+const QUEUES: u32 = 4;
+/// Descriptors that the rings of scripts have at most: all rings are seen at each look.
+const RING: u32 = (super::RING_LEN / 16) as u32 / QUEUES;
+
 /// Registers read at each look.
 const WATCHED: [(u32, &str); 19] = [
     (reg::IMS, "IMS"),
@@ -101,10 +107,10 @@ Written from the list in `tests/src/oracle/igb/differences/` by `HYPERNIC_WRITE_
 hypernic-tests --test oracle_igb`;\na test fails when this page is stale. How it works is told in \
 [oracle.md](oracle.md).
 
-The physical function of our 82576 against QEMU's `igb`: registers and interrupts so far. At each look: IMS, EIMS, STATUS, heads and \
+The physical function of our 82576 against QEMU's `igb`. At each look: IMS, EIMS, STATUS, heads and \
 tails of four queues,\nINTx, the vectors that sent a message, the rings and every sent frame; ICR and \
 EICR, which a read clears, where the\nscript reads them; at the end all registers and all memory. \
-`make test` walks through every register and runs 600 new\nscripts, `make test-long` 20 000. \
+`make test` walks through every register and runs 800 new\nscripts, `make test-long` 20 000. \
 Sections are those of Intel's \"82576EB Gigabit Ethernet Controller Datasheet\", 320961.
 
 | id | difference | right | section |

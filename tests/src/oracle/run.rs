@@ -67,7 +67,7 @@ impl Pair {
     }
 
     /// Cuts a failing script down to what shows the same first difference, and describes it.
-    pub fn report(&mut self, name: &str, script: &Script, verdict: &Verdict) -> String {
+    fn report(&mut self, name: &str, script: &Script, verdict: &Verdict) -> String {
         let kind = |verdict: &Verdict| {
             let first = verdict.unknown.first()?;
             let (_, what) = first.split_once(": ")?;

@@ -3,10 +3,10 @@
 //! new scripts run and from which seed on.
 #![forbid(unsafe_code)]
 
-use hypernic_tests::oracle::{IGB, Pair};
+use hypernic_tests::oracle::{IGB, Pair, Script, Trace, compare};
 
 /// New scripts in each run of the tests.
-const SCRIPTS: u64 = 600;
+const SCRIPTS: u64 = 800;
 /// New scripts in the long run.
 const MANY: u64 = 20_000;
 /// Its first seed.
@@ -42,6 +42,29 @@ fn what_was_once_wrong_stays_right() {
 #[test]
 fn rare_differences_are_met_by_scripts_of_their_own() {
     Pair::start(&IGB).rare();
+}
+
+/// The comparison sees what it should: any other machine than QEMU's fails it.
+#[test]
+fn a_wrong_answer_is_noticed() {
+    let script: Script = "msix\nw4 0x0000 0x41\nlook".parse().expect("a script");
+    let (ours, good) = Pair::start(&IGB).traces(&script);
+    let unknown = |ours: &Trace| compare(&IGB, &script, ours, &good).unknown;
+    assert_eq!(unknown(&ours), [""; 0]);
+    let wrong = |change: &dyn Fn(&mut Trace)| {
+        let mut wrong = ours.clone();
+        change(&mut wrong);
+        unknown(&wrong)
+    };
+    assert_ne!(wrong(&|trace| trace.looks[0].watched[3] ^= 1), [""; 0]);
+    assert_ne!(wrong(&|trace| trace.looks[0].line ^= true), [""; 0]);
+    assert_ne!(wrong(&|trace| trace.looks[0].messages ^= 1), [""; 0]);
+    assert_ne!(wrong(&|trace| trace.looks[0].rx_ring[0] ^= 1), [""; 0]);
+    assert_ne!(
+        wrong(&|trace| trace.looks[0].sent.push(vec![0; 60])),
+        [""; 0]
+    );
+    assert_ne!(wrong(&|trace| trace.end.arena[0x2_0000] ^= 1), [""; 0]);
 }
 
 /// `HYPERNIC_WRITE_DOCS=1` writes the page again.

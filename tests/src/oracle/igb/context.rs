@@ -2,7 +2,7 @@
 
 pub(super) use crate::oracle::context::Context;
 
-/// Registers by their offset.
+/// Registers by their offset. Those of queues are of the first; [`QUEUE`] leads to the next.
 pub(super) mod reg {
     pub const CTRL: u32 = 0x0;
     pub const STATUS: u32 = 0x8;
@@ -29,8 +29,31 @@ pub(super) mod reg {
     pub const IVAR: u32 = 0x1700;
     pub const IVAR_MISC: u32 = 0x1740;
     pub const IAC: u32 = 0x4100;
+    pub const RXCSUM: u32 = 0x5000;
+    pub const RLPML: u32 = 0x5004;
+    pub const MTA: u32 = 0x5200;
+    pub const RAL: u32 = 0x5400;
+    pub const RAL2: u32 = 0x54e0;
+    pub const PSRTYPE: u32 = 0x5480;
+    pub const VFTA: u32 = 0x5600;
+    pub const MRQC: u32 = 0x5818;
+    pub const RETA: u32 = 0x5c00;
+    pub const RSSRK: u32 = 0x5c80;
+    pub const RDBAL: u32 = 0xc000;
+    pub const RDBAH: u32 = 0xc004;
+    pub const RDLEN: u32 = 0xc008;
+    pub const SRRCTL: u32 = 0xc00c;
     pub const RDH: u32 = 0xc010;
     pub const RDT: u32 = 0xc018;
+    pub const RXDCTL: u32 = 0xc028;
+    pub const TDBAL: u32 = 0xe000;
+    pub const TDBAH: u32 = 0xe004;
+    pub const TDLEN: u32 = 0xe008;
     pub const TDH: u32 = 0xe010;
     pub const TDT: u32 = 0xe018;
+    pub const TXDCTL: u32 = 0xe028;
+    pub const TDWBAL: u32 = 0xe038;
+
+    /// Bytes from a register of a queue to that of the next.
+    pub const QUEUE: u32 = 0x40;
 }

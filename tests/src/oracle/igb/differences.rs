@@ -2,12 +2,13 @@
 
 mod done;
 mod evidence;
+mod frames;
 mod values;
 
 use crate::oracle::difference::{Difference, Right};
 
 /// The list: first what only reads differently, then what is done differently.
 pub(super) fn list() -> Vec<Difference> {
-    let lists = [values::list(), done::list()];
+    let lists = [values::list(), frames::list(), done::list()];
     lists.into_iter().flatten().collect()
 }

@@ -1,11 +1,12 @@
 //! Differences in what is done: from there on, a part of the script cannot be compared.
 
+use super::super::QUEUES;
 use super::super::compare::{Parted, Step};
-use super::super::context::reg;
+use super::super::context::{Context, reg};
 use super::super::script::Op;
 use super::Difference;
-use super::Right::Hypernic;
-use super::evidence::writes;
+use super::Right::{Both, Hypernic};
+use super::evidence::{Posted, RX, TX, frame, posted, writes};
 
 /// The interrupts part.
 const IRQ: Parted = Parted {
@@ -18,6 +19,235 @@ const IRQ: Parted = Parted {
 pub(super) fn list() -> Vec<Difference> {
     let parting = Difference::parting;
     vec![
+        parting(
+            "reset",
+            Both,
+            "8.2.1",
+            "CTRL.RST takes QEMU's PHY and link down too",
+            |step, _| wrote(step, reg::CTRL, 0x8400_0000).then_some(Parted::ALL),
+        ),
+        parting(
+            "phy-control",
+            Hypernic,
+            "8.25",
+            "QEMU's PHY knows nothing of reset, power-down, isolation, forced speed and a link without negotiation",
+            |step, _| {
+                let written = step.past.iter().chain(step.ops).any(|op| {
+                    let value = writes(step, op, reg::MDIC);
+                    value.is_some_and(|value| value >> 26 & 3 == 1 && value >> 16 & 0x3ff == 0x20)
+                });
+                written.then_some(Parted::ALL)
+            },
+        ),
+        parting(
+            "link-off",
+            Hypernic,
+            "8.2.1",
+            "QEMU's link does not need CTRL.SLU",
+            |step, _| (!step.after.has(reg::CTRL, 0x40)).then_some(Parted::ALL),
+        ),
+        parting(
+            "loopback",
+            Hypernic,
+            "8.10.1",
+            "QEMU's loopback does not cut the wire off, and needs both bits of RCTL.LBM",
+            |step, _| {
+                wrote(step, reg::RCTL, 0xc0).then_some(Parted {
+                    rx: true,
+                    tx: true,
+                    ..Parted::default()
+                })
+            },
+        ),
+        parting(
+            "rx-head-written",
+            Both,
+            "8.10.8",
+            "RDH written while the queue is on: it may be confused by that, says the manual",
+            |step, _| {
+                let any = (0..QUEUES).any(|queue| wrote(step, reg::RDH + reg::QUEUE * queue, !0));
+                any.then_some(Parted::RX)
+            },
+        ),
+        parting(
+            "tx-head-written",
+            Both,
+            "8.12.12",
+            "TDH written while the queue is on: indeterminate by the manual",
+            |step, _| {
+                let any = (0..QUEUES).any(|queue| wrote(step, reg::TDH + reg::QUEUE * queue, !0));
+                any.then_some(Parted::TX)
+            },
+        ),
+        parting(
+            "tx-legacy",
+            Hypernic,
+            "7.2.2.1",
+            "QEMU takes legacy descriptors for advanced ones, with what the packet before had asked for",
+            |step, _| sent(step, |desc| desc.is_legacy()).then_some(Parted::TX),
+        ),
+        parting(
+            "tx-incomplete",
+            Both,
+            "7.2.2",
+            "QEMU forgets the descriptors of a packet whose end is not there yet; ours waits for it",
+            |step, _| {
+                let (all, before) = posted(step);
+                let open = (0..QUEUES).any(|queue| {
+                    let mut own = all[before..].iter().filter(|d| d.queue == queue);
+                    own.rfind(|d| !d.is_context()).is_some_and(|d| !d.ends())
+                });
+                open.then_some(Parted::TX)
+            },
+        ),
+        parting(
+            "tx-again",
+            Both,
+            "7.2.2.4",
+            "a descriptor that was written back and is handed over again means what its status left of it",
+            |step, _| sent(step, |desc| desc.again).then_some(Parted::TX),
+        ),
+        parting(
+            "udp-segmentation",
+            Hypernic,
+            "7.2.4",
+            "QEMU cuts UDP into IP fragments",
+            |step, _| segmented(step, |kind| kind != 1).then_some(Parted::TX),
+        ),
+        parting(
+            "tx-vlan-disabled",
+            Hypernic,
+            "8.2.1",
+            "QEMU inserts tags without CTRL.VME",
+            |step, _| {
+                let tags = sent(step, |desc| desc.command() & 0x40 != 0);
+                (tags && !step.after.has(reg::CTRL, 1 << 30)).then_some(Parted::TX)
+            },
+        ),
+        parting(
+            "rx-unicast-hash",
+            Hypernic,
+            "7.1.2",
+            "QEMU looks unicast addresses up in the multicast table",
+            |step, _| frame(step, |c, f| f[0] & 1 == 0 && hashed(c, f)).then_some(Parted::RX),
+        ),
+        parting(
+            "rx-broadcast-mpe",
+            Both,
+            "8.10.1",
+            "a broadcast is a multicast to our RCTL.MPE, not to QEMU's",
+            |step, _| {
+                frame(step, |c, f| f[..6] == [0xff; 6] && c.has(reg::RCTL, 0x10))
+                    .then_some(Parted::RX)
+            },
+        ),
+        parting(
+            "rx-cfi",
+            Hypernic,
+            "8.10.1",
+            "QEMU does not filter by CFI (RCTL.CFIEN)",
+            |step, _| frame(step, |c, _| c.has(reg::RCTL, 0xc_0000)).then_some(Parted::RX),
+        ),
+        parting(
+            "rx-sbp",
+            Hypernic,
+            "8.10.1",
+            "with RCTL.SBP QEMU stores frames of any length, as good ones",
+            |step, _| frame(step, |c, _| c.has(reg::RCTL, 4)).then_some(Parted::RX),
+        ),
+        parting(
+            "header-types",
+            Hypernic,
+            "8.10.3",
+            "QEMU splits the headers of all IP packets, and not of those that PSRTYPE names",
+            |step, _| {
+                let splits = |queue| {
+                    let kind = step.after.get(reg::SRRCTL + reg::QUEUE * queue) >> 25 & 7;
+                    matches!(kind, 2 | 5)
+                };
+                let any = (0..QUEUES).any(splits) && frame(step, |_, _| true);
+                any.then_some(Parted::RX)
+            },
+        ),
+        parting(
+            "rss-unreported",
+            Hypernic,
+            "8.10.14",
+            "RXCSUM.PCSD chooses whether the hash is reported; without it QEMU does not spread either",
+            |step, _| {
+                let spread = |c: &Context, _: &[u8]| {
+                    c.get(reg::MRQC) & 7 == 2 && !c.has(reg::RXCSUM, 0x2000)
+                };
+                frame(step, spread).then_some(Parted::RX)
+            },
+        ),
+        parting(
+            "rss-fields",
+            Hypernic,
+            "8.10.21",
+            "of IPv6 QEMU knows the fields TcpIPv6Ex, IPv6Ex, IPv6 and UdpIPv6 of MRQC only",
+            |step, _| {
+                let six = |c: &Context, f: &[u8]| {
+                    c.get(reg::MRQC) & 7 == 2 && f.windows(2).take(17).any(|w| w == [0x86, 0xdd])
+                };
+                frame(step, six).then_some(Parted::RX)
+            },
+        ),
+        parting(
+            "txdw-silent",
+            Hypernic,
+            "8.8.7",
+            "QEMU raises TXDW only for queues that have a vector in IVAR",
+            |step, _| {
+                let told = wrote(step, reg::IMS, 1) && !posted(step).0.is_empty();
+                told.then_some(IRQ)
+            },
+        ),
+        parting(
+            "threshold-reached",
+            Hypernic,
+            "8.10.2",
+            "RXDMT0, as above, with its interrupt",
+            |step, _| {
+                let told = wrote(step, reg::IMS, 0x10) && frame(step, |_, _| true);
+                told.then_some(IRQ)
+            },
+        ),
+        parting(
+            "no-descriptors",
+            Hypernic,
+            "7.1.9",
+            "a frame that finds too few descriptors waits in the chip's packet buffer unless its queue drops (DROP_EN); QEMU drops it, with RXO, or keeps it outside while no queue at all has one",
+            |step, _| starved(step).then_some(Parted::RX),
+        ),
+        parting(
+            "rx-again",
+            Both,
+            "7.1.5",
+            "a descriptor that was written back and is handed over again has its report for an address",
+            |step, _| RX.again(step).then_some(Parted::RX),
+        ),
+        parting(
+            "rx-no-ring",
+            Both,
+            "8.10.9",
+            "RDLEN and RDT describe no ring: ours receives nothing, QEMU uses it as far as it goes",
+            |step, _| (RX.no_ring(step) && frame(step, |_, _| true)).then_some(Parted::RX),
+        ),
+        parting(
+            "outside-memory",
+            Both,
+            "7.1.6",
+            "rings outside of memory: ours stops and counts, QEMU reads what the machine answers there",
+            |step, _| {
+                let (rx, tx) = (RX.elsewhere(step), TX.elsewhere(step));
+                (rx || tx).then_some(Parted {
+                    rx,
+                    tx,
+                    ..Parted::default()
+                })
+            },
+        ),
         parting(
             "interrupts-unseen",
             Hypernic,
@@ -82,4 +312,67 @@ pub(super) fn list() -> Vec<Difference> {
 fn wrote(step: &Step<'_>, at: u32, bits: u32) -> bool {
     let mut all = step.past.iter().chain(step.ops);
     all.any(|op| writes(step, op, at).is_some_and(|value| value & bits != 0))
+}
+
+/// Whether such a descriptor was handed over so far.
+fn sent(step: &Step<'_>, is: impl Fn(&Posted) -> bool) -> bool {
+    posted(step).0.iter().any(is)
+}
+
+/// Whether a packet was segmented whose transport (L4T of its context) is such a one.
+fn segmented(step: &Step<'_>, is: impl Fn(u8) -> bool) -> bool {
+    let mut kinds = [[0; 2]; QUEUES as usize];
+    posted(step).0.iter().any(|desc| {
+        let slot = usize::from(desc.raw[12] >> 4 & 1);
+        let kinds = &mut kinds[desc.queue as usize];
+        if desc.is_context() {
+            kinds[slot] = desc.raw[9] >> 3 & 3;
+        }
+        desc.is_data() && desc.command() & 0x80 != 0 && is(kinds[slot])
+    })
+}
+
+/// Whether an address is in the multicast table.
+fn hashed(context: &Context, frame: &[u8]) -> bool {
+    let shift = [4, 3, 2, 0][(context.get(reg::RCTL) >> 12 & 3) as usize];
+    let index = (u32::from(frame[5]) << 8 | u32::from(frame[4])) >> shift & 0xfff;
+    context.get(reg::MTA + index / 32 * 4) >> (index % 32) & 1 == 1
+}
+
+/// Whether frames came for which one of our queues may have had no room: by its head at the look
+/// before, and by its tail then.
+fn starved(step: &Step<'_>) -> bool {
+    let looks = &step.traces.0.looks;
+    let mut context = Context::new(step.after.chip);
+    let (mut index, mut lengths): (usize, Vec<usize>) = (0, Vec::new());
+    step.past.iter().chain(step.ops).any(|op| {
+        context.follow(op);
+        match op {
+            Op::Look => {
+                index += 1;
+                lengths.clear();
+                return false;
+            }
+            Op::Frames(frames) => lengths.extend(frames.iter().map(|f| f.len().max(60) + 4)),
+            _ => return false,
+        }
+        (0..QUEUES as usize).any(|queue| {
+            let at = |base: u32| context.get(base + reg::QUEUE * queue as u32);
+            let len = (at(reg::RDLEN) & 0xf_fff0) / 16;
+            let look = index.checked_sub(1).and_then(|before| looks.get(before));
+            let head = look.map_or(0, |look| look.watched[3 + queue]);
+            let tail = at(reg::RDT) & 0xffff;
+            let left = if tail >= head {
+                tail - head
+            } else {
+                (len + tail).saturating_sub(head)
+            };
+            let size = match at(reg::SRRCTL) & 0x7f {
+                0 => 256,
+                size => size as usize * 1024,
+            };
+            let needed: usize = lengths.iter().map(|len| len.div_ceil(size)).sum();
+            len > 0 && needed > left as usize
+        })
+    })
 }

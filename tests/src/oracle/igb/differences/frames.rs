@@ -1,0 +1,348 @@
+//! Differences in what is said about frames, in descriptors, counters and buffers, from which nothing
+//! follows.
+
+use super::super::compare::{Diff, Step, What};
+use super::super::context::reg;
+use super::super::script::Op;
+use super::super::trace::Look;
+use super::super::{ARENA, RX_BUFFERS, TX_BUFFERS, TX_RING};
+use super::Difference;
+use super::Right::{Both, Hypernic};
+use super::evidence::{Posted, frame, posted};
+use super::values::home;
+
+/// Where scripts have heads written to memory.
+const HEADS: u64 = TX_RING + 0x800;
+
+/// Bits of one half of a receive descriptor.
+fn rx(diff: &Diff, half: bool, bits: u64) -> u64 {
+    match diff.what {
+        What::RxDesc { upper, .. } if upper == half => bits,
+        _ => 0,
+    }
+}
+
+/// The other half of the descriptor that a difference is about, ours.
+fn other_half(step: &Step<'_>, diff: &Diff) -> u64 {
+    let What::RxDesc { index, upper } = diff.what else {
+        return 0;
+    };
+    let from = 16 * index + if upper { 0 } else { 8 };
+    let half = &step.ours.rx_ring[from..from + 8];
+    half.iter().rev().fold(0, |all, b| all << 8 | u64::from(*b))
+}
+
+pub(super) fn list() -> Vec<Difference> {
+    let value = Difference::value;
+    vec![
+        value(
+            "tx-status-rest",
+            Both,
+            "7.2.2.4",
+            "but for DD, QEMU leaves in a transmit status what the guest wrote; ours writes one byte",
+            |_, diff| match diff.what {
+                What::TxDesc { upper: true, .. } => 0xfe << 32,
+                _ => 0,
+            },
+        ),
+        value(
+            "head-later",
+            Both,
+            "7.2.3",
+            "the head that is written to memory for a descriptor is the one behind it in QEMU, and in ours the one then reached",
+            |_, diff| match diff.what {
+                What::Memory { at, .. } if (HEADS..HEADS + 0x40).contains(&at) => !0,
+                _ => 0,
+            },
+        ),
+        value(
+            "tx-buffers-written",
+            Hypernic,
+            "7.2.5",
+            "QEMU puts checksums into the guest's buffers before it sends them",
+            |_, diff| match diff.what {
+                What::Memory { at, .. } if (TX_BUFFERS..RX_BUFFERS).contains(&at) => !0,
+                _ => 0,
+            },
+        ),
+        value(
+            "no-padding",
+            Hypernic,
+            "8.12.1",
+            "QEMU does not pad short frames, with TCTL.PSP or without",
+            |step, diff| match diff.what {
+                What::Sent(i) => {
+                    let (ours, theirs) = (&step.ours.sent[i], &step.theirs.sent[i]);
+                    let padded = ours.len() == 60
+                        && ours.starts_with(theirs)
+                        && ours[theirs.len()..].iter().all(|b| *b == 0);
+                    if padded { !0 } else { 0 }
+                }
+                _ => 0,
+            },
+        ),
+        value(
+            "rx-fcs",
+            Hypernic,
+            "8.10.1",
+            "the FCS that QEMU puts behind frames is 0",
+            |step, diff| match diff.what {
+                What::Memory { at, len } if len <= 4 && at >= RX_BUFFERS => {
+                    let from = (at - ARENA) as usize;
+                    let theirs = &step.traces.1.end.arena[from..from + len];
+                    let zero = theirs.iter().all(|b| *b == 0);
+                    if zero && kept_fcs(step) { !0 } else { 0 }
+                }
+                _ => 0,
+            },
+        ),
+        value(
+            "fcs-across",
+            Hypernic,
+            "7.1.5",
+            "where the FCS does not fit behind the frame, it goes on in the next buffer; QEMU leaves it out and reports a buffer of 0 bytes",
+            |step, diff| {
+                let length = |value: u64| value >> 32 & 0xffff;
+                let (ours, theirs) = (length(diff.ours), length(diff.theirs));
+                if kept_fcs(step) && ours.checked_sub(theirs).is_some_and(|more| more <= 4) {
+                    rx(diff, true, 0xffff << 32)
+                } else {
+                    0
+                }
+            },
+        ),
+        value(
+            "octets-between-halves",
+            Both,
+            "8.18",
+            "octets counted between the reading of a pair's low half and of its high half, which clears it: ours has them in the next reading, QEMU loses them",
+            |step, diff| match home(step, diff) {
+                Some(at @ (0x4088..=0x4094 | 0x40c0..=0x40cc))
+                    if counted_between(step, at & !7) =>
+                {
+                    !0
+                }
+                _ => 0,
+            },
+        ),
+        value(
+            "sent-as-given",
+            Hypernic,
+            "8.18",
+            "GOTC, TOT, GPTC, TPT and PTC count what is on the wire; QEMU counts a packet once, as it was handed over: no segments, no padding, no tag",
+            |step, diff| match home(step, diff) {
+                Some(0x4080 | 0x4090..=0x4094 | 0x40c8..=0x40cc | 0x40d4..=0x40f4)
+                    if unlike_given(step) =>
+                {
+                    !0
+                }
+                _ => 0,
+            },
+        ),
+        value(
+            "sizes-without-fcs",
+            Hypernic,
+            "8.18",
+            "PRC64 and those behind it count lengths with the FCS; in QEMU without, where RCTL.SECRC strips it",
+            |step, diff| match home(step, diff) {
+                Some(0x405c..=0x4070) if frame(step, |c, _| c.has(reg::RCTL, 0x0400_0000)) => !0,
+                _ => 0,
+            },
+        ),
+        value(
+            "last-flags",
+            Hypernic,
+            "7.2.4.2",
+            "FIN and PSH of a segmented packet go with its last segment; QEMU clears them there too",
+            |step, diff| match diff.what {
+                What::Sent(i) if flags_alone(&step.ours.sent[i], &step.theirs.sent[i]) => !0,
+                _ => 0,
+            },
+        ),
+        value(
+            "txdw-unrouted",
+            Hypernic,
+            "8.8.7",
+            "QEMU raises TXDW only for queues that have a vector in IVAR",
+            |step, diff| {
+                if home(step, diff) == Some(reg::ICR) && !posted(step).0.is_empty() {
+                    diff.ours & !diff.theirs & 1
+                } else {
+                    0
+                }
+            },
+        ),
+        value(
+            "rxdmt0",
+            Hypernic,
+            "8.10.2",
+            "QEMU raises RXDMT0 where exactly as many descriptors are left as SRRCTL.RDMTS says, none of them included; the manual has it when the threshold is reached",
+            |step, diff| {
+                if home(step, diff) == Some(reg::ICR) && frame(step, |_, _| true) {
+                    0x10
+                } else {
+                    0
+                }
+            },
+        ),
+        value(
+            "pool-statistics",
+            Both,
+            "8.18",
+            "the statistics of pools count their queues in ours; QEMU counts them with pools only (MRQC)",
+            |step, diff| match home(step, diff) {
+                Some(0x1_0010..0x1_0810) if diff.theirs == 0 => !0,
+                _ => 0,
+            },
+        ),
+        value(
+            "octets-without-tag",
+            Hypernic,
+            "8.18",
+            "QEMU does not count the tags it strips as octets, nor that such a frame is longer",
+            |step, diff| {
+                let tagged = frame(step, |c, f| f[12..14] == vet(c.get(reg::VET)));
+                match home(step, diff) {
+                    Some(0x405c..=0x4070 | 0x4088..=0x408c | 0x40c0..=0x40c4) if tagged => !0,
+                    _ => 0,
+                }
+            },
+        ),
+        value(
+            "undersize",
+            Hypernic,
+            "8.18.30",
+            "RUC counts what was too short on the wire; QEMU counts what it pads itself",
+            |step, diff| {
+                let short = frame(step, |_, f| f.len() < 60);
+                match home(step, diff) {
+                    Some(0x40a4) if short => !0,
+                    _ => 0,
+                }
+            },
+        ),
+        value(
+            "oversize",
+            Hypernic,
+            "8.18.32",
+            "QEMU does not count frames that are too long: not in ROC, RLEC, and not in TPR and TOR",
+            |step, diff| {
+                let long = frame(step, |_, f| f.len() > 1514);
+                match home(step, diff) {
+                    Some(0x40ac | 0x4040 | 0x40d0 | 0x40c0..=0x40c4) if long => !0,
+                    _ => 0,
+                }
+            },
+        ),
+        value(
+            "rx-ignore-sum",
+            Both,
+            "7.1.5",
+            "where no checksum was looked at ours says so in bit 2 of the status (IXSM), which drivers look at and the manual has for legacy descriptors only",
+            |_, diff| rx(diff, true, (diff.ours & diff.theirs & 1) << 2),
+        ),
+        value(
+            "rx-pif",
+            Hypernic,
+            "7.1.5",
+            "QEMU never tells a frame that passed by the multicast table only (PIF)",
+            |_, diff| rx(diff, true, diff.ours & !diff.theirs & 0x80),
+        ),
+        value(
+            "rx-before-eop",
+            Both,
+            "7.1.5",
+            "of descriptors before the last of a frame only lengths, DD and EOP are valid",
+            |step, diff| {
+                let more = other_half(step, diff) & 3 == 1 && rx(diff, false, 1) == 1;
+                if more { !0 } else { 0 }
+            },
+        ),
+        value(
+            "header-length",
+            Hypernic,
+            "7.1.10",
+            "QEMU reports a header's length where none was found",
+            |step, diff| {
+                let received = other_half(step, diff) & 1 == 1;
+                if received && (diff.ours | diff.theirs) & 1 << 31 == 0 {
+                    rx(diff, false, 0x7fe0_0000)
+                } else {
+                    0
+                }
+            },
+        ),
+        value(
+            "rss-type",
+            Hypernic,
+            "7.1.1.7",
+            "QEMU does not tell TcpIPv6 and IPv6 from the same with extensions",
+            |step, diff| {
+                let received = other_half(step, diff) & 3 == 3;
+                let same = diff.bits() & !0xf == 0 && diff.ours & 0xc0 != 0;
+                if received && same {
+                    rx(diff, false, 0xf)
+                } else {
+                    0
+                }
+            },
+        ),
+    ]
+}
+
+/// Whether two TCP packets differ in nothing but FIN and PSH, which ours has, and in the checksum.
+fn flags_alone(ours: &[u8], theirs: &[u8]) -> bool {
+    let word = |at: usize| {
+        ours.get(at..at + 2)
+            .map_or(0, |w| u16::from_be_bytes([w[0], w[1]]))
+    };
+    let mut l3 = 14;
+    while matches!(word(l3 - 2), 0x8100 | 0x88a8 | 0x9100) {
+        l3 += 4;
+    }
+    let l4 = match word(l3 - 2) {
+        0x0800 => l3 + 20,
+        0x86dd => l3 + 40,
+        _ => return false,
+    };
+    let all = ours.iter().zip(theirs).enumerate();
+    let rest = |(at, (o, t)): (usize, (&u8, &u8))| match at {
+        _ if at == l4 + 13 => o & !9 == *t && o & 9 != 0,
+        _ if at == l4 + 16 || at == l4 + 17 => true,
+        _ => o == t,
+    };
+    let padding = ours.get(theirs.len()..).unwrap_or(&[1]);
+    let whole = padding.is_empty() || ours.len() == 60 && padding.iter().all(|b| *b == 0);
+    whole && { all }.all(rest)
+}
+
+/// Whether a frame came while the FCS was kept.
+fn kept_fcs(step: &Step<'_>) -> bool {
+    frame(step, |c, _| !c.has(reg::RCTL, 0x0400_0000))
+}
+
+/// Whether something may have been counted between the readings of the two halves of a pair.
+fn counted_between(step: &Step<'_>, low: u32) -> bool {
+    let (mut begun, mut counted) = (false, false);
+    step.past.iter().chain(step.ops).any(|op| {
+        match op {
+            Op::Read { at, size: 4 } if *at == low => (begun, counted) = (true, false),
+            Op::Read { at, .. } if *at == low + 4 => return begun && counted,
+            Op::Frames(_) | Op::Write { .. } => counted = true,
+            _ => {}
+        }
+        false
+    })
+}
+
+/// Whether something was sent that is on the wire otherwise than it was handed over.
+fn unlike_given(step: &Step<'_>) -> bool {
+    let short = |look: &Look| look.sent.iter().any(|frame| frame.len() <= 60);
+    let asked = |desc: &Posted| desc.is_data() && desc.command() & 0xc0 != 0;
+    step.traces.0.looks.iter().any(short) || posted(step).0.iter().any(asked)
+}
+
+/// The type of a tag, as frames have it.
+fn vet(register: u32) -> [u8; 2] {
+    (register as u16).to_be_bytes()
+}
