@@ -158,8 +158,7 @@ struct RawNic {
     port: Spanned<PortSpec>,
     capture: Option<PathBuf>,
     busy_poll_us: Option<Spanned<u64>>,
-    #[serde(default)]
-    moderation: Moderation,
+    moderation: Option<Moderation>,
     eeprom: Option<Spanned<PathBuf>>,
     #[serde(default)]
     pause: bool,
@@ -372,7 +371,7 @@ impl RawHost {
                 },
                 capture: raw.capture,
                 busy_poll,
-                moderation: raw.moderation,
+                moderation: raw.moderation.unwrap_or_default(),
                 eeprom: raw.eeprom.map(Spanned::into_inner),
                 pause: raw.pause,
                 portions: raw.portions,

@@ -67,14 +67,14 @@ impl Server {
 
     /// How requests have fared.
     pub fn counters(&self) -> Section {
-        Section::of("control", "socket", &*self.counters)
+        self.counters.section()
     }
 
     /// Answers who still asks something, and ends.
     pub fn stop(self) -> Section {
         let counters = Arc::clone(&self.counters);
         drop(self);
-        Section::of("control", "socket", &*counters)
+        counters.section()
     }
 }
 
@@ -93,6 +93,12 @@ struct Counters {
     refused: AtomicU64,
     /// The client was gone or did not read.
     reply_not_taken: AtomicU64,
+}
+
+impl Counters {
+    fn section(&self) -> Section {
+        Section::of("control", "socket", self)
+    }
 }
 
 impl Counted for Counters {
@@ -200,8 +206,7 @@ fn carry_out(request: &Request, host: &Host) -> Reply {
         Request::VfLeave { nic } => host
             .announce_removal(nic)
             .map_err(|error| error.to_string()),
-        Request::VfReset { chip } if host.reset_chip(chip) => Ok(()),
-        Request::VfReset { chip } => Err(format!("there is no chip {chip} with virtual functions")),
+        Request::VfReset { chip } => host.reset_chip(chip).map_err(|error| error.to_string()),
     };
     match done {
         Ok(()) => {

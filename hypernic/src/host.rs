@@ -474,10 +474,20 @@ impl Host {
         chip.status(vf)
     }
 
-    /// Resets a chip: its virtual functions are told, and start anew. `false` when there is none of
-    /// that name, or a guest has its physical function.
-    pub fn reset_chip(&self, name: &str) -> bool {
-        self.chips.get(name).is_some_and(RunningChip::reset)
+    /// Resets a chip: its virtual functions are told, and start anew.
+    ///
+    /// # Errors
+    /// There is none of that name, or a guest has its physical function.
+    pub fn reset_chip(&self, name: &str) -> Result<(), Error> {
+        let chip = self.chips.get(name);
+        let done = chip
+            .ok_or_else(|| format!("there is no chip {name} with virtual functions"))
+            .and_then(RunningChip::reset);
+        done.map_err(|message| Error::Port {
+            owner: name.to_owned(),
+            port: "chip".into(),
+            message,
+        })
     }
 
     /// Closes a switch and its ports. `false`, and nothing happens, when there is none of that name

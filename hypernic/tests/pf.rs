@@ -2,12 +2,15 @@
 //! and the VFs it rules.
 #![forbid(unsafe_code)]
 
+mod common;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use common::{BROADCAST, frame, mac, next, nothing_but, until};
 use drivers::igb::Igb;
 use drivers::igbpf::{Heard, Pf, regs};
 use drivers::igbvf::{Vf, VfError, mailbox};
@@ -19,8 +22,6 @@ use parking_lot::Mutex;
 use softpf::Change;
 use tempfile::TempDir;
 
-const LONG: Duration = Duration::from_secs(60);
-const BROADCAST: [u8; 6] = [0xff; 6];
 const PF: u8 = 0x0f;
 
 struct Lab {
@@ -77,9 +78,7 @@ impl Lab {
     }
 
     fn count(&self, kind: &str, name: &str, counter: &str) -> u64 {
-        let sections = self.host.counters();
-        let mut of = sections.iter().filter(|s| s.kind == kind && s.name == name);
-        of.next().map_or(0, |section| section.get(counter))
+        common::count(&self.host, kind, name, counter)
     }
 }
 
@@ -139,43 +138,6 @@ impl Drop for Driver {
             thread.join().expect("the driver");
         }
     }
-}
-
-fn mac(n: u8) -> [u8; 6] {
-    [0x52, 0x54, 0, 0x76, 0, n]
-}
-
-fn frame(dst: [u8; 6], src: [u8; 6], number: u8) -> Vec<u8> {
-    let mut frame = [&dst[..], &src, &[0x88, 0xb5, number]].concat();
-    frame.resize(60 + usize::from(number), number);
-    frame
-}
-
-/// Looks until something is there.
-#[track_caller]
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + LONG;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < end, "{what} did not come");
-        std::thread::yield_now();
-    }
-}
-
-#[track_caller]
-fn next(vf: &mut Vf<SocketBus>) -> (Vec<u8>, Option<u16>) {
-    until("a frame", || {
-        vf.receive().expect("receive").into_iter().next()
-    })
-}
-
-/// Sends a frame that must arrive behind those that must not have.
-#[track_caller]
-fn nothing_but(to: &mut Vf<SocketBus>, from: &mut Vf<SocketBus>, marker: &[u8]) {
-    from.send(&[marker]).expect("send");
-    assert_eq!(next(to).0, marker);
 }
 
 #[test]
@@ -259,7 +221,9 @@ fn a_guests_driver_rules_its_vfs_by_registers() {
     // The operator has nothing to say, and is told so.
     let error = lab.host.set_vf("p0vf0", Change::Trust(true));
     assert!(error.expect_err("no").to_string().contains("a guest's"));
-    assert!(lab.host.vf_status("p0vf0").is_none() && !lab.host.reset_chip("p0"));
+    assert!(lab.host.vf_status("p0vf0").is_none());
+    let error = lab.host.reset_chip("p0").expect_err("no");
+    assert!(error.to_string().contains("a guest's"), "{error}");
     assert!(lab.host.announce_removal("p0vf0").is_err());
 }
 

@@ -261,13 +261,18 @@ impl RunningChip {
         }
     }
 
-    /// The chip is reset: all VFs start anew. `false` where that is its guest's to do.
-    pub(crate) fn reset(&self) -> bool {
+    /// The chip is reset: all VFs start anew.
+    ///
+    /// # Errors
+    /// Its PF is a guest's, and so is the reset.
+    pub(crate) fn reset(&self) -> Result<(), String> {
         match &self.rule {
-            Rule::Soft(ruler) => ruler.reset(),
-            Rule::Registers(_) => return false,
+            Rule::Soft(ruler) => {
+                ruler.reset();
+                Ok(())
+            }
+            Rule::Registers(_) => Err(not_ours()),
         }
-        true
     }
 
     /// Counters of its switch, its wire and what its ruler keeps of each VF.

@@ -222,6 +222,21 @@ fn a_chip_is_its_vfs_each_with_its_policy() {
     );
 }
 
+/// A good file with a mistake in it is refused at its line, in words.
+#[track_caller]
+fn refused(good: &str, old: &str, new: &str, line: u32, words: &str) {
+    assert!(good.contains(old), "{old}");
+    let text = good.replacen(old, new, 1);
+    let error = HostConfig::parse(Path::new("h.toml"), &text)
+        .expect_err(new)
+        .to_string();
+    assert!(
+        error.starts_with(&format!("h.toml:{line}:")),
+        "{new}: {error}"
+    );
+    assert!(error.contains(words), "{error} lacks {words}");
+}
+
 #[test]
 fn what_no_chip_can_be_is_refused_where_it_stands() {
     for (old, new, line, words) in [
@@ -271,6 +286,50 @@ fn what_no_chip_can_be_is_refused_where_it_stands() {
             2,
             "physical function is the daemon's",
         ),
+        ("vfs = 3", "vfs = 3\ncsb = true", 2, "csb is for a NIC"),
+        ("vfs = 3", "vfs = 3\npause = true", 2, "pause is for a NIC"),
+        (
+            "vfs = 3",
+            "vfs = 3\nportions = true",
+            2,
+            "portions is for a NIC",
+        ),
+        (
+            "vfs = 3",
+            "vfs = 3\nmoderation = \"adaptive\"",
+            2,
+            "moderation is for a NIC",
+        ),
+        (
+            "vfs = 3",
+            "vfs = 3\nmac = \"52:54:00:00:00:0a\"",
+            2,
+            "mac is for a NIC",
+        ),
+        (
+            "vfs = 3",
+            "vfs = 3\neeprom = \"/e\"",
+            2,
+            "eeprom is for a NIC",
+        ),
+        (
+            "vfs = 3",
+            "vfs = 3\ncapture = \"/c\"",
+            2,
+            "capture is for a NIC",
+        ),
+        (
+            "vfs = 3",
+            "vfs = 3\nmac-lock = true",
+            2,
+            "mac-lock is for a NIC",
+        ),
+        (
+            "vfs = 3",
+            "vfs = 3\nguard = { private = true }",
+            2,
+            "guard is for a NIC",
+        ),
         (
             "vfs = 3",
             "vfs = 3\npf = \"nobody\"",
@@ -278,16 +337,7 @@ fn what_no_chip_can_be_is_refused_where_it_stands() {
             "`daemon` or `guest`",
         ),
     ] {
-        assert!(CHIP.contains(old), "{old}");
-        let text = CHIP.replacen(old, new, 1);
-        let error = HostConfig::parse(Path::new("h.toml"), &text)
-            .expect_err(new)
-            .to_string();
-        assert!(
-            error.starts_with(&format!("h.toml:{line}:")),
-            "{new}: {error}"
-        );
-        assert!(error.contains(words), "{error} lacks {words}");
+        refused(CHIP, old, new, line, words);
     }
 }
 
@@ -361,15 +411,6 @@ fn what_a_guests_physical_function_contradicts_is_refused_where_it_stands() {
             "leave out one",
         ),
     ] {
-        assert!(GUEST.contains(old), "{old}");
-        let text = GUEST.replacen(old, new, 1);
-        let error = HostConfig::parse(Path::new("h.toml"), &text)
-            .expect_err(new)
-            .to_string();
-        assert!(
-            error.starts_with(&format!("h.toml:{line}:")),
-            "{new}: {error}"
-        );
-        assert!(error.contains(words), "{error} lacks {words}");
+        refused(GUEST, old, new, line, words);
     }
 }

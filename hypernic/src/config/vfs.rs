@@ -196,6 +196,37 @@ fn check_guest(raw: &RawNic, vfs: &Spanned<u32>) -> Result<(), Fault> {
     Ok(())
 }
 
+/// What is for a NIC that a guest has, and a chip whose PF is the daemon's is none.
+fn check_daemon(raw: &RawNic) -> Result<(), Fault> {
+    let name = raw.name.get_ref();
+    if raw.socket_path.is_some() || raw.fd.is_some() {
+        let message = format!(
+            "NIC \"{name}\" has VFs, and its physical function is the daemon's: name their sockets, \
+             vf-socket-path = \"/run/{name}-vf{NUMBER}.sock\", or write pf = \"guest\""
+        );
+        return Err(Fault::at(&raw.name, message));
+    }
+    let said = [
+        ("mac", raw.mac.is_some()),
+        ("capture", raw.capture.is_some()),
+        ("eeprom", raw.eeprom.is_some()),
+        ("moderation", raw.moderation.is_some()),
+        ("pause", raw.pause),
+        ("portions", raw.portions),
+        ("csb", raw.csb),
+        ("mac-lock", raw.mac_lock),
+        ("guard", raw.guard.is_some()),
+    ];
+    let Some((word, _)) = said.iter().find(|(_, is)| *is) else {
+        return Ok(());
+    };
+    let message = format!(
+        "{word} is for a NIC that a guest has, and the physical function of \"{name}\" is the \
+         daemon's: say what each VF may in its [[nic.vf]], or leave it out"
+    );
+    Err(Fault::at(&raw.name, message))
+}
+
 /// One `[[nic]]` with VFs as a chip and its NICs, the PF aside. Returns who has that.
 pub(super) fn expand(
     raw: &RawNic,
@@ -214,14 +245,9 @@ pub(super) fn expand(
         let message = format!("vfs must lie between 1 and {MAX_VFS}");
         return Err(Fault::at(vfs, message));
     }
-    if pf == RuledBy::Guest {
-        check_guest(raw, vfs)?;
-    } else if raw.socket_path.is_some() || raw.fd.is_some() {
-        let message = format!(
-            "NIC \"{name}\" has VFs, and its physical function is the daemon's: name their sockets, \
-             vf-socket-path = \"/run/{name}-vf{NUMBER}.sock\", or write pf = \"guest\""
-        );
-        return Err(Fault::at(&raw.name, message));
+    match pf {
+        RuledBy::Guest => check_guest(raw, vfs)?,
+        RuledBy::Daemon => check_daemon(raw)?,
     }
     if let Some(rate) = raw.port_rate.as_ref().filter(|rate| *rate.get_ref() == 0) {
         return Err(Fault::at(

@@ -169,18 +169,28 @@ fn write_back(function: &Function, view: &View<'_>, ring: &Ring, indices: &[u32]
 
 /// Counts the frames that were taken, as they are on the wire.
 fn sent(function: &Function, queue: u32, batch: &Batch<'_>, taken: usize, tally: &mut Tally) {
-    let (mut frames, mut bytes) = (0, 0);
     // Most batches are of one kind.
     let alike = batch.alike().filter(|all| all.plain);
     let of_one = alike.and_then(|all| Some((all.len?, *all.header.first_chunk::<6>()?)));
-    let one_by_one = if let Some((len, dst)) = of_one {
-        (frames, bytes) = (taken as u64, taken as u64 * len as u64);
-        tally.sent(frames, len + FCS, dst);
-        0
-    } else {
-        taken
+    let (frames, bytes) = match of_one {
+        Some((len, dst)) => {
+            tally.sent(taken as u64, len + FCS, dst);
+            (taken as u64, taken as u64 * len as u64)
+        }
+        None => sent_one_by_one(batch, taken, tally),
     };
-    for frame in batch.iter().take(one_by_one) {
+    count(&function.counters.tx_frames, frames);
+    count(&function.counters.tx_bytes, bytes);
+    if let Some(own) = function.queues.get(queue as usize) {
+        own.counts.tx_packets.fetch_add(frames, Ordering::Relaxed);
+        own.counts.tx_octets.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// The same for frames that differ. Returns frames, each segment one, and the bytes the guest gave.
+fn sent_one_by_one(batch: &Batch<'_>, taken: usize, tally: &mut Tally) -> (u64, u64) {
+    let (mut frames, mut bytes) = (0, 0);
+    for frame in batch.iter().take(taken) {
         let len = frame.len();
         let dst = *frame.head().first_chunk::<6>().unwrap_or(&[0; 6]);
         let notes = frame.notes();
@@ -199,10 +209,5 @@ fn sent(function: &Function, queue: u32, batch: &Batch<'_>, taken: usize, tally:
             payload -= size;
         }
     }
-    count(&function.counters.tx_frames, frames);
-    count(&function.counters.tx_bytes, bytes);
-    if let Some(own) = function.queues.get(queue as usize) {
-        own.counts.tx_packets.fetch_add(frames, Ordering::Relaxed);
-        own.counts.tx_octets.fetch_add(bytes, Ordering::Relaxed);
-    }
+    (frames, bytes)
 }

@@ -259,11 +259,7 @@ impl Registers {
         let kept = KEPT.map(|id| (id, file.get(id)));
         let throttles: [u32; crate::irq::VECTORS] =
             std::array::from_fn(|at| file.get_at(r::EITR, at as u32));
-        match &self.office {
-            // A VF that is reset meanwhile finds all of it reset.
-            Some(office) => office.change(|| file.reset()),
-            None => file.reset(),
-        }
+        self.change(|| file.reset());
         for (id, value) in kept {
             file.set(id, value);
         }

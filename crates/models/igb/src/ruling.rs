@@ -55,6 +55,15 @@ const RULES: [Id; 25] = [
 ];
 
 impl Registers {
+    /// Changes registers as one: whoever rules by them, or whose VF is reset meanwhile, finds all of
+    /// it changed or nothing.
+    pub(crate) fn change(&self, change: impl FnOnce()) {
+        match &self.office {
+            Some(office) => office.change(change),
+            None => change(),
+        }
+    }
+
     /// Reads a register that is about VFs. Whatever is read, what was written before it holds, or will
     /// at the end of the turn.
     pub(crate) fn read_ruling(&mut self, id: Id, element: u32) -> Option<u32> {

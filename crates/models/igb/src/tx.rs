@@ -1,8 +1,8 @@
 //! The transmit side: whose turn it is, and what comes of it (§7.2). Descriptors are walked in
 //! [`crate::walk`].
 //!
-//! Queues take turns. A turn is at most [`QUANTUM`] frames (more for a queue that is alone) or [`crate::walk::MOST_BYTES`] of one queue,
-//! offered to the sink in one batch.
+//! Queues take turns. A turn is at most [`QUANTUM`] frames (more for a queue that is alone) or
+//! [`crate::walk::MOST_BYTES`] of one queue, offered to the sink in one batch.
 
 use std::cell::Cell;
 use std::sync::Arc;

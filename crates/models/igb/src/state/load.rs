@@ -71,16 +71,12 @@ impl Registers {
         // Nothing fails from here on.
         let mut transmitters: Vec<_> = function.queues.iter().map(|q| q.tx.lock()).collect();
         let receivers: Vec<_> = function.queues.iter().map(|q| q.rx.lock()).collect();
-        let put = || {
+        self.change(|| {
             function.file.reset();
             for (found, value) in words {
                 function.file.set_at(found.id, found.element, value);
             }
-        };
-        match &self.office {
-            Some(office) => office.change(put),
-            None => put(),
-        }
+        });
         for (live, state) in transmitters.iter_mut().zip(states) {
             **live = state;
         }
