@@ -71,6 +71,7 @@ pub(super) struct Worker {
     next_look: Nanos,
     /// Storage.
     came: Vec<Member>,
+    tried: Vec<Member>,
     rung: Vec<u64>,
 }
 
@@ -96,6 +97,7 @@ impl Worker {
             patience: Patience::default(),
             next_look: 0,
             came: Vec::new(),
+            tried: Vec::with_capacity(WARM),
             rung: Vec::new(),
         })
     }
@@ -411,21 +413,29 @@ impl Worker {
             if self.is_busy() || self.desk().quit.load(Ordering::Acquire) {
                 return true;
             }
-            for at in 0..self.warm.len() {
-                let Some(member) = self.warm.get(at).cloned() else {
-                    break;
-                };
-                if member.0.calls.claim() {
-                    self.count(|c| &c.active);
-                    let turn = self.turn(member);
-                    if turn.served || turn.more {
-                        return true;
-                    }
-                }
+            if self.try_warm() {
+                return true;
             }
         }
         // The last to be tried may have been called during its turn.
         self.is_busy()
+    }
+
+    /// Tries each of those served last, whoever of them has something: the first may have something
+    /// again whenever it is tried. `true` when one had.
+    fn try_warm(&mut self) -> bool {
+        let mut tried = std::mem::take(&mut self.tried);
+        tried.extend(self.warm.iter().cloned());
+        let mut served = false;
+        for member in tried.drain(..) {
+            if member.0.calls.claim() {
+                self.count(|c| &c.active);
+                let turn = self.turn(member);
+                served |= turn.served || turn.more;
+            }
+        }
+        self.tried = tried;
+        served
     }
 
     /// Looks at the descriptors, for at most `timeout`. `true` when one of them had something.

@@ -304,6 +304,23 @@ fn those_whose_turn_it_often_is_do_not_keep_the_worker_from_hearing_the_others()
 }
 
 #[test]
+fn of_those_served_last_one_that_always_has_more_does_not_keep_the_others_waiting() {
+    let mut bench = Bench::new(3);
+    (0..3).for_each(|at| bench.work(at, 1));
+    while bench.worker.step() {}
+    served(&bench);
+    // Nobody is told of what the second has: a message, of which a try learns.
+    for round in 1..=100 {
+        for at in [0, 1] {
+            let left = &bench.tasks[at].1.work;
+            left.store(1, Ordering::Relaxed);
+        }
+        assert!(bench.worker.stay_awake(Duration::from_secs(60)));
+        assert!((0..3).all(|at| bench.turns(at) == round));
+    }
+}
+
+#[test]
 fn one_that_panics_costs_the_others_nothing() {
     let mut bench = Bench::new(3);
     bench.tasks[1].1.panics.store(1, Ordering::Relaxed);
