@@ -45,10 +45,12 @@
 #define CSB_GAP		250000
 
 /* How many packets in a row keep programs from the processor before they get
- * it, and the longest they get it for at once, in nanoseconds.
+ * it, the longest they get it for at once, in nanoseconds, and at most how many
+ * times what the packets took.
  */
 #define CSB_TURN	128
 #define CSB_PAUSE	4000000
+#define CSB_SHARE	4
 
 /* Each side writes its own half, on cache lines of its own. */
 struct csb_page {
@@ -86,12 +88,28 @@ struct csb {
 	u32 run;			/* packets of polls without an end */
 	u64 since;			/* when the first of these polls ended */
 	u64 pause;			/* until the next, to let programs run */
+	u32 share;			/* how many times the polls' time that is */
+	bool pausing;			/* the timer ends such a pause */
 };
+
+/* Whether a softirq has interrupted a program, or keeps one waiting. */
+static inline bool csb_keeps_waiting(void)
+{
+	return current->mm || need_resched();
+}
 
 static inline enum hrtimer_restart csb_late(struct hrtimer *timer)
 {
 	struct csb *csb = container_of(timer, struct csb, timer);
 
+	if (csb->pausing) {
+		csb->pausing = false;
+		/* They are still at it, or were done before. */
+		if (csb_keeps_waiting())
+			csb->share = min_t(u32, csb->share + 1, CSB_SHARE);
+		else
+			csb->share = max_t(u32, csb->share - 1, 1);
+	}
 	napi_schedule(csb->napi);
 	return HRTIMER_NORESTART;
 }
@@ -140,6 +158,8 @@ static inline bool csb_start(struct csb *csb, u32 rdt)
 	csb->on = true;
 	csb->run = 0;
 	csb->pause = 0;
+	csb->share = 2;
+	csb->pausing = false;
 	wmb();	/* before the register that makes the NIC look */
 	return true;
 }
@@ -223,8 +243,9 @@ static inline bool csb_want_sent(struct csb *csb, u32 clean, u32 count)
 /* After a poll that took all of the @got packets it was allowed: whether it is
  * to end although there are more. A NIC that is faster than its guest keeps it
  * polling for ever, and what it receives is lost for want of somebody to read it
- * ("receive livelock"). So when programs wait, they get twice the time that the
- * polls took; packets wait in the ring meanwhile, and push back on their sender.
+ * ("receive livelock"). So when programs wait, they get some times the time that
+ * the polls took, more while they are not done by then and less when they are;
+ * packets wait in the ring meanwhile, and push back on their sender.
  */
 static inline bool csb_gives_way(struct csb *csb, int got)
 {
@@ -239,10 +260,9 @@ static inline bool csb_gives_way(struct csb *csb, int got)
 		return false;
 	}
 	csb->run += got;
-	/* interrupted a program, or keeps one waiting */
-	if (csb->run <= CSB_TURN || !(current->mm || need_resched()))
+	if (csb->run <= CSB_TURN || !csb_keeps_waiting())
 		return false;
-	csb->pause = min_t(u64, 2 * (now - csb->since), CSB_PAUSE);
+	csb->pause = min_t(u64, csb->share * (now - csb->since), CSB_PAUSE);
 	return true;
 }
 
@@ -255,6 +275,7 @@ static inline bool csb_rest(struct csb *csb, int got)
 	u64 delay = csb->pause ?: got >= CSB_STREAM ? CSB_GAP : 0;
 
 	csb->run = 0;
+	csb->pausing = csb->pause;
 	csb->pause = 0;
 	if (delay) {
 		hrtimer_start(&csb->timer, ns_to_ktime(delay),
