@@ -9,6 +9,8 @@ pub enum Right {
     Hypernic,
     /// The manual leaves it open.
     Both,
+    /// QEMU does, and ours says that it does not.
+    Qemu,
 }
 
 /// How an entry explains.

@@ -13,6 +13,7 @@ pub fn page(chip: &Chip) -> String {
         let right = match entry.right {
             Right::Hypernic => "hypernic",
             Right::Both => "both allowed",
+            Right::Qemu => "QEMU",
         };
         let star = if entry.parts() { " *" } else { "" };
         let (id, what, section) = (entry.id, entry.what, entry.section);

@@ -5,7 +5,7 @@ use super::super::compare::{Parted, Step};
 use super::super::context::{Context, reg};
 use super::super::script::Op;
 use super::Difference;
-use super::Right::{Both, Hypernic};
+use super::Right::{Both, Hypernic, Qemu};
 use super::evidence::{Posted, RX, TX, frame, posted, writes};
 
 /// The interrupts part.
@@ -167,6 +167,26 @@ pub(super) fn list() -> Vec<Difference> {
                 };
                 let any = (0..QUEUES).any(splits) && frame(step, |_, _| true);
                 any.then_some(Parted::RX)
+            },
+        ),
+        parting(
+            "pools",
+            Qemu,
+            "8.14",
+            "without VFs ours has no pools, and receives as if MRQC had none: VMDq needs a PF that rules VFs",
+            |step, _| {
+                let pools = |c: &Context, _: &[u8]| c.get(reg::MRQC) & 1 == 1;
+                frame(step, pools).then_some(Parted::RX)
+            },
+        ),
+        parting(
+            "default-queue",
+            Hypernic,
+            "8.10.21",
+            "QEMU has no default queue (MRQC bits 5:3): what is not spread goes to queue 0",
+            |step, _| {
+                let other = |c: &Context, _: &[u8]| c.get(reg::MRQC) & 0x38 != 0;
+                frame(step, other).then_some(Parted::RX)
             },
         ),
         parting(
