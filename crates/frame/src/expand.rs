@@ -8,6 +8,9 @@ use wire::{SegmentError, Segments, VLAN_TAG};
 use crate::sum::add_slice;
 use crate::{Batch, Caps, Frame, HEAD};
 
+/// Shortest frame on the wire, without FCS.
+const SHORTEST: usize = 60;
+
 /// Where a tag goes: behind the two addresses.
 const TAG_AT: usize = 12;
 
@@ -36,7 +39,8 @@ pub enum ExpandError {
 /// that the sink accepts are kept, moved along with an inserted tag. Where the checksum is computed
 /// here the result is marked `csum_valid`.
 ///
-/// On an error nothing has been added. At most [`wire::MAX_SEGMENTS`] frames are.
+/// On an error nothing has been added. At most [`wire::MAX_SEGMENTS`] frames are, none shorter than
+/// the wire allows.
 pub fn expand<'b>(
     frame: &Frame<'b>,
     caps: Caps,
@@ -131,7 +135,8 @@ fn one<'b>(
     Ok(())
 }
 
-/// The segments of a frame, each with its tag and, if wanted, its checksum.
+/// The segments of a frame, each with its tag and, if wanted, its checksum; the last may be short, and
+/// is padded, as nobody behind us knows that it has to be.
 fn many<'b>(
     frame: &Frame<'b>,
     sum_it: bool,
@@ -147,6 +152,7 @@ fn many<'b>(
     let mut payload = Cursor::new(frame.slices(), len);
     let mut header = [0; MAX_HEADERS];
     let short = len <= HEAD && tag.is_none();
+    let tagged = len + tag.map_or(0, |_| VLAN_TAG);
     for index in 0..segments.count() {
         let Some(part) = segments.segment(index, &mut header) else {
             break;
@@ -159,8 +165,10 @@ fn many<'b>(
             header[tcp + 16..tcp + 18].copy_from_slice(&sum.finish_nonzero().to_be_bytes());
         }
         // The first tells the others their notes.
+        let missing = SHORTEST.saturating_sub(tagged + part.len());
         if index > 0
             && short
+            && missing == 0
             && let Some(head) = header.first_chunk()
             && let Some(run) = payload.run(part.len())
         {
@@ -169,6 +177,9 @@ fn many<'b>(
         }
         push_header(out, &header[..len], tag);
         payload.take(part.len(), |slice| out.push_slice(slice));
+        if missing > 0 {
+            out.push_bytes(&[0; SHORTEST][..missing]);
+        }
         if index == 0 {
             out.end(left);
         } else {
