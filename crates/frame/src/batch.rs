@@ -277,6 +277,14 @@ impl<'v> Batch<'v> {
         self.pieces.push(piece);
     }
 
+    /// Pads the frame under way with zeros to `len` bytes, at most [`HEAD`].
+    pub fn pad(&mut self, len: usize) {
+        let missing = len.min(HEAD).saturating_sub(self.open_len());
+        if missing > 0 {
+            self.push_bytes(&[0; HEAD][..missing]);
+        }
+    }
+
     /// Bytes added to the frame being built.
     #[inline]
     pub fn open_len(&self) -> usize {

@@ -165,10 +165,9 @@ fn many<'b>(
             header[tcp + 16..tcp + 18].copy_from_slice(&sum.finish_nonzero().to_be_bytes());
         }
         // The first tells the others their notes.
-        let missing = SHORTEST.saturating_sub(tagged + part.len());
         if index > 0
             && short
-            && missing == 0
+            && tagged + part.len() >= SHORTEST
             && let Some(head) = header.first_chunk()
             && let Some(run) = payload.run(part.len())
         {
@@ -177,9 +176,7 @@ fn many<'b>(
         }
         push_header(out, &header[..len], tag);
         payload.take(part.len(), |slice| out.push_slice(slice));
-        if missing > 0 {
-            out.push_bytes(&[0; SHORTEST][..missing]);
-        }
+        out.pad(SHORTEST);
         if index == 0 {
             out.end(left);
         } else {

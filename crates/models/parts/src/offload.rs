@@ -203,13 +203,6 @@ fn place_tag(request: &Request, caps: Caps) -> (Option<(u16, u16)>, Option<u16>)
     }
 }
 
-fn pad(batch: &mut Batch<'_>) {
-    let missing = MIN_FRAME.saturating_sub(batch.open_len());
-    if missing > 0 {
-        batch.push_bytes(&[0; MIN_FRAME][..missing]);
-    }
-}
-
 fn single<'v, const ROOM: usize>(
     packet: &Gather<'_, 'v>,
     request: &Request,
@@ -227,7 +220,7 @@ fn single<'v, const ROOM: usize>(
     if !work && tag.is_none() {
         packet.push(&mut Cursor::default(), packet.len(), batch);
         if request.pad {
-            pad(batch);
+            batch.pad(MIN_FRAME);
         }
         batch.end(notes);
         return made;
@@ -267,7 +260,7 @@ fn single<'v, const ROOM: usize>(
     push_head(head, tag, batch);
     packet.push(&mut body, packet.len() - n, batch);
     if request.pad {
-        pad(batch);
+        batch.pad(MIN_FRAME);
     }
     batch.end(notes);
     made
@@ -366,7 +359,7 @@ fn segment<'v, const ROOM: usize>(
         push_head(own, tag, batch);
         packet.push(&mut body, size, batch);
         if request.pad {
-            pad(batch);
+            batch.pad(MIN_FRAME);
         }
         batch.end(Offload {
             vlan,
