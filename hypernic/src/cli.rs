@@ -94,9 +94,10 @@ pub struct Run {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_WORKERS as u64))]
     pub workers: Option<u64>,
     /// When interrupts are raised: as the driver says (guest), at most N a second (fixed:N), or not
-    /// more often than pays for the guest and at once where that matters (adaptive).
-    #[arg(long, value_name = "MODE", default_value_t, value_parser = str::parse::<Moderation>)]
-    pub moderation: Moderation,
+    /// more often than pays for the guest and at once where that matters (adaptive). When absent
+    /// adaptive, and guest for an 82576, whose drivers adapt by themselves.
+    #[arg(long, value_name = "MODE", value_parser = str::parse::<Moderation>)]
+    pub moderation: Option<Moderation>,
     /// File that keeps the EEPROM over restarts, in the order of the sockets. What it holds counts,
     /// the address included; a new one is made if there is none.
     #[arg(long, value_name = "FILE")]
@@ -217,7 +218,7 @@ impl Run {
                 port: port.clone(),
                 capture: capture.take(),
                 busy_poll: Duration::from_micros(self.busy_poll_us),
-                moderation: self.moderation,
+                moderation: self.moderation.unwrap_or(self.model.moderation()),
                 eeprom: eeproms.next(),
                 pause: self.pause,
                 portions: self.portions,

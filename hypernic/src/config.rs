@@ -371,7 +371,7 @@ impl RawHost {
                 },
                 capture: raw.capture,
                 busy_poll,
-                moderation: raw.moderation.unwrap_or_default(),
+                moderation: raw.moderation.unwrap_or(raw.model.moderation()),
                 eeprom: raw.eeprom.map(Spanned::into_inner),
                 pause: raw.pause,
                 portions: raw.portions,

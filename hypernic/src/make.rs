@@ -29,18 +29,17 @@ pub(crate) fn make(
                 portions: config.portions,
                 csb: config.csb,
                 csb_poll: config.busy_poll,
-                moderation: match config.moderation {
-                    Moderation::Guest => e1000::Moderation::Guest,
-                    Moderation::Adaptive => e1000::Moderation::Adaptive,
-                    Moderation::Fixed(rate) => e1000::Moderation::Fixed(rate),
-                },
+                moderation: moderation(config.moderation),
                 ..e1000::Config::of(variant, config.mac.0)
             };
             with_eeprom(config, |nvm| e1000::new(e1000::Config { nvm, ..chip }))
         }
         (ModelName::I82576, Some(Place::Desk(desk))) => {
-            let vf = igb::vf(&igb::Config::new(config.mac.0), Arc::clone(desk));
-            Ok((vf, None))
+            let chip = igb::Config {
+                moderation: moderation(config.moderation),
+                ..igb::Config::new(config.mac.0)
+            };
+            Ok((igb::vf(&chip, Arc::clone(desk)), None))
         }
         (ModelName::I82576, place) => {
             for (given, what) in [
@@ -54,7 +53,10 @@ pub(crate) fn make(
                     ));
                 }
             }
-            let chip = igb::Config::new(config.mac.0);
+            let chip = igb::Config {
+                moderation: moderation(config.moderation),
+                ..igb::Config::new(config.mac.0)
+            };
             with_eeprom(config, |nvm| {
                 let chip = igb::Config { nvm, ..chip };
                 match place {
@@ -63,6 +65,15 @@ pub(crate) fn make(
                 }
             })
         }
+    }
+}
+
+/// The same in the words of the models.
+fn moderation(said: Moderation) -> e1000::Moderation {
+    match said {
+        Moderation::Guest => e1000::Moderation::Guest,
+        Moderation::Adaptive => e1000::Moderation::Adaptive,
+        Moderation::Fixed(rate) => e1000::Moderation::Fixed(rate),
     }
 }
 

@@ -92,6 +92,15 @@ impl ModelName {
         }
     }
 
+    /// When it interrupts if nobody says. Drivers of the 82576 measure their traffic themselves and
+    /// set EITR by it; what those of the 8254x set was made for a bus.
+    pub fn moderation(self) -> Moderation {
+        match self {
+            ModelName::E1000(_) => Moderation::Adaptive,
+            ModelName::I82576 => Moderation::Guest,
+        }
+    }
+
     /// Whether it may have virtual functions.
     pub fn has_vfs(self) -> bool {
         self == ModelName::I82576
@@ -117,13 +126,12 @@ impl FromStr for ModelName {
 }
 
 /// When a NIC raises interrupts. Changes nothing but timing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moderation {
     /// As the guest's driver has set the chip's registers, to the letter.
     Guest,
     /// Not more often than pays for this guest; sooner where buffers could run out, and at once
     /// where traffic is sparse or somebody waits for an answer.
-    #[default]
     Adaptive,
     /// At most so many a second, whatever the driver has set; [`INTERRUPTS`] says how many.
     Fixed(NonZeroU32),

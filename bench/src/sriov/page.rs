@@ -339,8 +339,7 @@ pub fn interrupts(page: &mut Page, figures: &Interrupts) {
     page.heading("Coalescing (figures 8 and 9)");
     page.text(
         "One VM at the line's rate; the gap is EITR's, and with AIC the driver sets it 20 times a second by the paper's \
-         equations 1 and 2. The word `moderation` of the configuration is not for an 82576 yet: its guests have their \
-         registers, and an operator has a VF's `interrupts`.",
+         equations 1 and 2. Moderation is the guest's here, as an 82576 has it by default.",
     );
     let rows = figures.policies.iter().map(|column| {
         vec![

@@ -220,6 +220,19 @@ fn a_chip_is_its_vfs_each_with_its_policy() {
         (said.storm.broadcast, said.interrupts),
         (Some(5), Some(8000))
     );
+    let all = |host: &HostConfig| {
+        host.nics
+            .iter()
+            .map(|nic| nic.moderation)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(all(&host), [Moderation::Guest; 3]);
+    let said = CHIP
+        .replace("vfs = 3", "vfs = 3\nmoderation = \"adaptive\"")
+        .replace("index = 1", "index = 1\nmoderation = \"guest\"");
+    let host = HostConfig::parse(Path::new("h.toml"), &said).expect("good");
+    let (own, others) = (Moderation::Guest, Moderation::Adaptive);
+    assert_eq!(all(&host), [others, own, others]);
 }
 
 /// A good file with a mistake in it is refused at its line, in words.
@@ -293,12 +306,6 @@ fn what_no_chip_can_be_is_refused_where_it_stands() {
             "vfs = 3\nportions = true",
             2,
             "portions is for a NIC",
-        ),
-        (
-            "vfs = 3",
-            "vfs = 3\nmoderation = \"adaptive\"",
-            2,
-            "moderation is for a NIC",
         ),
         (
             "vfs = 3",

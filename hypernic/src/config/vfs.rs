@@ -75,6 +75,7 @@ pub(super) struct RawVf {
     min_tx_rate: u32,
     storm: Option<Spanned<String>>,
     interrupts: Option<Spanned<u32>>,
+    moderation: Option<Moderation>,
     mailbox_rate: Option<Spanned<u32>>,
     #[serde(default)]
     strict: bool,
@@ -210,7 +211,6 @@ fn check_daemon(raw: &RawNic) -> Result<(), Fault> {
         ("mac", raw.mac.is_some()),
         ("capture", raw.capture.is_some()),
         ("eeprom", raw.eeprom.is_some()),
-        ("moderation", raw.moderation.is_some()),
         ("pause", raw.pause),
         ("portions", raw.portions),
         ("csb", raw.csb),
@@ -282,6 +282,8 @@ pub(super) fn expand(
                 format!("\"{own}\" is already a NIC; names must differ"),
             ));
         }
+        let of_all = raw.moderation.unwrap_or(raw.model.moderation());
+        let moderation = vf.and_then(|vf| vf.moderation).unwrap_or(of_all);
         let default = NicMac::from_name(&own);
         let mut policy = Policy::new(MacAddr(default.0));
         if let Some(vf) = vf {
@@ -302,7 +304,7 @@ pub(super) fn expand(
             port: PortSpec::Switch(name.clone()),
             capture: vf.and_then(|vf| vf.capture.clone()),
             busy_poll,
-            moderation: Moderation::Guest,
+            moderation,
             eeprom: None,
             pause: false,
             portions: false,

@@ -5,18 +5,15 @@
 //! MSI enabled the pin is silent, and what would raise it sends a message (manual §4.3.3).
 
 use model::{Env, Nanos};
+use parts::{Moderation, Relief};
 
-use crate::Moderation;
 use crate::bits::cause;
 use crate::ration::Ration;
-use crate::relief::Relief;
 
 /// Unit of RDTR, RADV, TIDV and TADV (manual §13.4.30).
 const DELAY_UNIT: Nanos = 1024;
 /// Unit of ITR (manual §13.4.18).
 const ITR_UNIT: Nanos = 256;
-
-const NANOS_PER_SECOND: Nanos = 1_000_000_000;
 
 /// Causes that only say that frames were sent.
 const SENT: u32 = cause::TXDW | cause::TXQE | cause::TXD_LOW;
@@ -456,11 +453,11 @@ impl Irq {
 
     /// Until when ITR, or what stands in its place, keeps the line down.
     fn gap_left(&mut self, env: &Env) -> Option<Nanos> {
-        let gap = match self.relief.mode {
-            Moderation::Fixed(rate) => NANOS_PER_SECOND / Nanos::from(rate.get()),
+        let gap = match self.relief.mode.gap() {
+            Some(gap) => gap,
             // A driver that wants no moderation at all (it polls, or is in a boot ROM) gets none.
-            Moderation::Guest | Moderation::Adaptive if self.itr == 0 => return None,
-            Moderation::Guest | Moderation::Adaptive => Nanos::from(self.itr) * ITR_UNIT,
+            None if self.itr == 0 => return None,
+            None => Nanos::from(self.itr) * ITR_UNIT,
         };
         let now = env.clock.now();
         let throttled = self.last.map(|last| last + gap).filter(|t| now < *t);

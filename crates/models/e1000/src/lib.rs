@@ -30,7 +30,6 @@ mod place;
 mod publish;
 mod ration;
 pub mod regs;
-mod relief;
 mod rx;
 mod shared;
 pub mod state;
@@ -44,11 +43,11 @@ mod wake;
 #[cfg(test)]
 extern crate self as hypernic_e1000;
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use model::{Nic, Work};
+pub use parts::Moderation;
 
 use crate::control::Registers;
 use crate::shared::Shared;
@@ -112,21 +111,6 @@ pub enum FullFifo {
     Wait,
     /// They are missed at once (MPC, RXO), as on a wire without flow control.
     Drop,
-}
-
-/// When interrupts are raised. Nothing but their timing depends on it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Moderation {
-    /// As the driver's registers say, to the letter.
-    #[default]
-    Guest,
-    /// Not more often than pays for the guest, as measured by how long it takes to acknowledge
-    /// one; sooner where buffers could run out; and at once where traffic is sparse or somebody
-    /// waits for an answer.
-    Adaptive,
-    /// At most so many a second, whatever ITR says: from one to the next at least the part of a
-    /// second that is each one's. The first after a pause comes at once.
-    Fixed(NonZeroU32),
 }
 
 impl Config {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use frame::Wake;
 use model::{Env, Work};
 use parking_lot::Mutex;
+use parts::Moderation;
 use regs::{File, Id, Table};
 
 use crate::irq::Irq;
@@ -137,6 +138,8 @@ pub(crate) struct Function {
     /// Those who found no room.
     pub waiters: Mutex<Vec<Arc<dyn Wake>>>,
     pub true_fcs: bool,
+    /// Its interrupts follow what is moved and how the driver answers ([`parts::Relief`]).
+    pub adapts: bool,
     /// What asks for nothing goes by the dozen ([`crate::lane`], [`crate::tx_lane`]). Off where a
     /// test compares.
     pub lane: bool,
@@ -169,13 +172,21 @@ impl Function {
             tx_next: AtomicU32::new(0),
             waiters: Mutex::default(),
             true_fcs,
+            adapts: false,
             lane: true,
         }
     }
 
+    /// Chooses when it interrupts. Before it is used.
+    pub(crate) fn moderate(&mut self, how: Moderation) {
+        let irq = self.irq.get_mut();
+        irq.moderate(how);
+        self.adapts = irq.adapts();
+    }
+
     /// Takes a write to a register of a queue. `None`: it is none. The caller has found `id` and
     /// `element` in the table; aliases are the register itself.
-    pub(crate) fn write_queue(&self, _env: &Env, id: Id, element: u32, value: u32) -> Option<Work> {
+    pub(crate) fn write_queue(&self, env: &Env, id: Id, element: u32, value: u32) -> Option<Work> {
         let ids = self.ids;
         let queue = self.queues.get(element as usize)?;
         let mut work = Work::default();
@@ -187,6 +198,9 @@ impl Function {
         } else if id == ids.rdt {
             self.file.write(id, element, value);
             count(&self.counters.rx_doorbells, 1);
+            if self.adapts {
+                self.irq.lock().refilled(env, element);
+            }
             work.rx = true;
         } else if [ids.rdbal, ids.rdbah, ids.rdlen, ids.srrctl, ids.rdh].contains(&id) {
             // Those who fill buffers of the ring it was finish first.

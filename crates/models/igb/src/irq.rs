@@ -7,9 +7,12 @@
 //! A VF knows the second way only.
 
 mod state;
+mod throttle;
 mod vf_state;
 
 use model::{Env, Nanos};
+pub(crate) use throttle::Moved;
+use throttle::{Throttle, Throttles, Tidings};
 
 /// Vectors that EICR has bits for.
 pub(crate) const VECTORS: usize = 25;
@@ -17,8 +20,6 @@ pub(crate) const VECTORS: usize = 25;
 pub(crate) const PF_MESSAGES: u16 = 10;
 /// Messages in the MSI-X table of a VF.
 pub(crate) const VF_MESSAGES: u16 = 3;
-/// Unit of EITR's interval, which begins at bit 2.
-const EITR_UNIT: Nanos = 1_000;
 
 /// Causes in ICR (§8.8.7).
 pub(crate) mod cause {
@@ -85,33 +86,6 @@ pub(crate) enum Way {
     Msix,
 }
 
-/// When a vector may speak.
-#[derive(Clone, Copy, Debug, Default)]
-struct Throttle {
-    /// EITR's interval in nanoseconds; 0 for none.
-    gap: Nanos,
-    last: Option<Nanos>,
-}
-
-impl Throttle {
-    /// As EITR says.
-    fn set(&mut self, eitr: u32) {
-        self.gap = Nanos::from(eitr >> 2 & 0x1fff) * EITR_UNIT;
-    }
-
-    /// Until when it has to wait.
-    fn wait(&self, env: &Env) -> Option<Nanos> {
-        let until = self.last.filter(|_| self.gap != 0)? + self.gap;
-        (env.clock.now() < until).then_some(until)
-    }
-
-    fn spoke(&mut self, env: &Env) {
-        if self.gap != 0 {
-            self.last = Some(env.clock.now());
-        }
-    }
-}
-
 /// What came due beside interrupts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Due {
@@ -137,7 +111,12 @@ pub(crate) struct Irq {
     tx: [u8; 16],
     timer: u8,
     other: u8,
-    throttles: [Throttle; VECTORS],
+    throttles: Throttles,
+    /// The shortest gap that a VF's ruler leaves it.
+    least: Nanos,
+    /// Bits of EICR that were set because something was sent, and those set by anything else.
+    of_sent: u32,
+    of_more: u32,
     way: Way,
     /// Messages there are; a vector beyond sends none.
     messages: u16,
@@ -182,6 +161,9 @@ impl Irq {
             timer: 0,
             other: 0,
             throttles: [Throttle::default(); VECTORS],
+            least: 0,
+            of_sent: 0,
+            of_more: 0,
             way: Way::default(),
             messages: if virtual_function {
                 VF_MESSAGES
@@ -229,14 +211,9 @@ impl Irq {
 
     /// Enters causes, and raises what is enabled.
     pub(crate) fn raise(&mut self, env: &Env, causes: Causes) {
-        let mut bits = 0;
-        for (mut queues, entries) in [(causes.rx, self.rx), (causes.tx, self.tx)] {
-            while queues != 0 {
-                let queue = queues.trailing_zeros() as usize;
-                queues &= queues - 1;
-                bits |= self.vector(entries[queue]);
-            }
-        }
+        let mut bits = self.vectors(causes.rx, self.rx);
+        let sent = self.vectors(causes.tx, self.tx);
+        self.of_sent |= sent;
         self.hurry(causes.now);
         if self.virtual_function {
             if causes.other != 0 {
@@ -251,11 +228,22 @@ impl Irq {
                 self.icr |= cause::TXDW;
             }
         }
-        self.assert(env, bits);
+        self.of_more |= bits;
+        self.assert(env, bits | sent);
     }
 
-    /// Has the vectors of these receive queues speak as if they had been silent (§7.3.4.1, without
-    /// EITR.LLI_EN).
+    /// The bits of EICR that these queues lead to.
+    fn vectors(&self, mut queues: u16, entries: [u8; 16]) -> u32 {
+        let mut bits = 0;
+        while queues != 0 {
+            let queue = queues.trailing_zeros() as usize;
+            queues &= queues - 1;
+            bits |= self.vector(entries[queue]);
+        }
+        bits
+    }
+
+    /// Has the vectors of these receive queues speak at once.
     fn hurry(&mut self, mut queues: u16) {
         while queues != 0 {
             let queue = queues.trailing_zeros() as usize;
@@ -265,7 +253,7 @@ impl Irq {
                 false => 0,
             };
             if let Some(throttle) = self.throttles.get_mut(vector as usize) {
-                throttle.last = None;
+                throttle.hurry();
             }
         }
     }
@@ -290,6 +278,7 @@ impl Irq {
             self.icr = 0;
             self.eicr &= !extended::OTHER;
         }
+        self.answered(env, self.general());
         self.apply(env);
         value
     }
@@ -303,6 +292,7 @@ impl Irq {
         if self.icr & self.ims == 0 {
             self.eicr &= !extended::OTHER;
         }
+        self.answered(env, self.general());
         self.apply(env);
         self.again(env);
     }
@@ -330,6 +320,9 @@ impl Irq {
 
     pub(crate) fn set_ims(&mut self, env: &Env, bits: u32) {
         self.ims |= bits & cause::ALL;
+        if !self.multiple() {
+            self.throttles[0].relief.looked();
+        }
         self.apply(env);
     }
 
@@ -350,17 +343,20 @@ impl Irq {
     /// Reads EICR, which clears it.
     pub(crate) fn read_eicr(&mut self, env: &Env) -> u32 {
         let value = std::mem::take(&mut self.eicr);
+        self.answered(env, value);
         self.apply(env);
         value
     }
 
     pub(crate) fn clear_eicr(&mut self, env: &Env, bits: u32) {
         self.eicr &= !bits;
+        self.answered(env, bits);
         self.apply(env);
     }
 
     /// EICS: as if the causes had come.
     pub(crate) fn set_eicr(&mut self, env: &Env, bits: u32) {
+        self.of_more |= bits;
         self.assert(env, bits);
     }
 
@@ -371,6 +367,7 @@ impl Irq {
 
     pub(crate) fn set_eims(&mut self, env: &Env, bits: u32) {
         self.eims |= bits & self.existing();
+        self.answered(env, bits);
         self.apply(env);
     }
 
@@ -388,9 +385,13 @@ impl Irq {
     }
 
     /// EITR of `vector` was written; `value` as its register keeps it.
+    /// Drivers write it in the handler of the vector's interrupt, if at all.
     pub(crate) fn set_eitr(&mut self, env: &Env, vector: u32, value: u32) {
         if let Some(throttle) = self.throttles.get_mut(vector as usize) {
             throttle.set(value);
+            if throttle.relief.raised.is_some() {
+                throttle.relief.acknowledged(env.clock.now());
+            }
             self.apply(env);
         }
     }
@@ -460,9 +461,11 @@ impl Irq {
     /// Back to the state after CTRL.RST. EITR stays, and the PHY's own timer goes on.
     pub(crate) fn reset(&mut self, env: &Env) {
         let old = std::mem::replace(self, Self::new(self.virtual_function));
-        for (throttle, old) in self.throttles.iter_mut().zip(old.throttles) {
-            throttle.gap = old.gap;
+        self.throttles = old.throttles;
+        for throttle in &mut self.throttles {
+            throttle.reset();
         }
+        self.least = old.least;
         self.way = old.way;
         self.line = old.line;
         self.link = old.link;
@@ -493,6 +496,8 @@ impl Irq {
             self.sent = 0;
             self.single(env, open);
         }
+        self.of_sent &= self.eicr;
+        self.of_more &= self.eicr;
         let next = [self.throttled, self.link].into_iter().flatten().min();
         if next != self.armed {
             self.armed = next;
@@ -510,13 +515,17 @@ impl Irq {
         while pending != 0 {
             let vector = pending.trailing_zeros();
             pending &= pending - 1;
+            let bit = 1 << vector;
+            let tidings = Tidings {
+                sent: self.of_sent & bit != 0,
+                only_sent: self.of_sent & !self.of_more & bit != 0,
+            };
             let throttle = &mut self.throttles[vector as usize];
-            if let Some(until) = throttle.wait(env) {
+            if let Some(until) = throttle.wait(env, tidings, self.least) {
                 self.throttled = Some(self.throttled.map_or(until, |t| t.min(until)));
                 continue;
             }
-            throttle.spoke(env);
-            let bit = 1 << vector;
+            throttle.spoke(env, self.least);
             self.sent |= bit;
             if self.virtual_function || self.gpie & gpie::EIAME != 0 {
                 self.eims &= !(self.eiam & bit);
@@ -535,17 +544,23 @@ impl Irq {
         if open != 0 {
             self.eicr |= extended::OTHER;
         }
-        let want = open != 0 || self.eicr & self.eims & !extended::OTHER != 0;
+        let vectors = self.eicr & self.eims & !extended::OTHER;
+        let want = open != 0 || vectors != 0;
         if want == self.line {
             return;
         }
         if want {
+            let tidings = Tidings {
+                sent: open & cause::TXDW != 0 || vectors & self.of_sent != 0,
+                only_sent: open & !cause::TXDW == 0
+                    && vectors & (self.of_more | !self.of_sent) == 0,
+            };
             let throttle = &mut self.throttles[0];
-            self.throttled = throttle.wait(env);
+            self.throttled = throttle.wait(env, tidings, self.least);
             if self.throttled.is_some() {
                 return;
             }
-            throttle.spoke(env);
+            throttle.spoke(env, self.least);
             self.raised += 1;
         }
         self.line = want;

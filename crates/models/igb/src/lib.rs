@@ -57,6 +57,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{Control, Identity, Nic};
+pub use parts::Moderation;
 
 use crate::function::Function;
 pub use crate::mailbox::Mailbox;
@@ -96,6 +97,8 @@ pub struct Config {
     /// Write the true frame check sequence behind frames when the guest asks for one, at the cost
     /// of one pass over the frame. Otherwise four zeros.
     pub true_fcs: bool,
+    /// When interrupts are raised, by each vector.
+    pub moderation: Moderation,
 }
 
 impl Config {
@@ -107,6 +110,7 @@ impl Config {
             link: true,
             negotiation: Duration::from_millis(10),
             true_fcs: true,
+            moderation: Moderation::Guest,
         }
     }
 }

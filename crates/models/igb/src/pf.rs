@@ -99,7 +99,8 @@ pub fn ruling_pf(config: &Config, office: Arc<Office>) -> Nic {
 }
 
 fn make(config: &Config, office: Option<Arc<Office>>) -> Nic {
-    let function = Function::new(Kind::Pf, regs::table(), &QUEUES, PF_QUEUES, config.true_fcs);
+    let mut function = Function::new(Kind::Pf, regs::table(), &QUEUES, PF_QUEUES, config.true_fcs);
+    function.moderate(config.moderation);
     let function = Arc::new(function);
     if let Some(office) = &office {
         office.occupy(&function);

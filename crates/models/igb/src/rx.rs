@@ -16,7 +16,7 @@ use parts::{FCS, Fetcher, GLANCE, MIN_FRAME, Ring, possible};
 use crate::desc::Shape;
 use crate::filter;
 use crate::function::{Function, Kind, count};
-use crate::irq::{Causes, cause};
+use crate::irq::{Causes, Moved, cause};
 use crate::ptp::Ptp;
 use crate::regs as r;
 use crate::rss::{self, Class, Hashed, Headers};
@@ -194,6 +194,8 @@ pub(crate) struct Rx<'a, 'v> {
     pub expected: usize,
     pub fetched: u64,
     causes: Causes,
+    /// What the queues have moved.
+    moved: Moved,
     pub tally: Tally,
     /// Of the queue that is open; of all.
     pub own: Account,
@@ -217,6 +219,7 @@ impl<'a, 'v> Rx<'a, 'v> {
             expected: 1,
             fetched: 0,
             causes: Causes::default(),
+            moved: Moved::default(),
             tally: Tally::default(),
             own: Account::default(),
             all: Account::default(),
@@ -237,7 +240,11 @@ impl<'a, 'v> Rx<'a, 'v> {
         count(&counters.rx_bytes, self.all.bytes);
         self.function.stats.add(&self.tally);
         if !self.causes.is_empty() {
-            self.function.irq.lock().raise(self.env, self.causes);
+            let mut irq = self.function.irq.lock();
+            if self.function.adapts {
+                irq.received(&self.moved);
+            }
+            irq.raise(self.env, self.causes);
         }
         SCRATCH.set(Some(self.scratch));
     }
@@ -419,6 +426,10 @@ impl<'a, 'v> Rx<'a, 'v> {
         let head = open.ring.head;
         function.file.set_at(function.ids.rdh, open.queue, head);
         self.causes.rx |= 1 << open.queue;
+        if let Some(moved) = self.moved.get_mut(open.queue as usize) {
+            moved.done += used;
+            moved.of = open.free;
+        }
         let threshold = open.shape.threshold;
         if threshold > 0 && open.free <= threshold && open.given > threshold {
             self.causes.other |= cause::RXDMT0;

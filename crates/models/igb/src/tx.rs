@@ -16,7 +16,7 @@ use parts::{Fetcher, Ring};
 use crate::complete::{Mark, finish};
 use crate::desc::Context;
 use crate::function::{Function, Kind, count};
-use crate::irq::Causes;
+use crate::irq::{Causes, Moved};
 use crate::rules::Rules;
 use crate::walk::{End, Packet, Walk};
 
@@ -133,6 +133,8 @@ struct Call<'c, 'v> {
     /// Descriptors walked.
     walked: u32,
     causes: Causes,
+    /// What the queues have moved.
+    moved: Moved,
 }
 
 impl Transmit for Sender {
@@ -163,10 +165,15 @@ impl Transmit for Sender {
             room: TURN_BYTES,
             walked: 0,
             causes: Causes::default(),
+            moved: Moved::default(),
         };
         let progress = self.turns(&mut call, &mut batch, &mut pieces);
         if !call.causes.is_empty() {
-            function.irq.lock().raise(env, call.causes);
+            let mut irq = function.irq.lock();
+            if function.adapts {
+                irq.sent(&call.moved);
+            }
+            irq.raise(env, call.causes);
         }
         scratch.batch = batch.recycle();
         scratch.pieces = recycle(pieces);
@@ -307,6 +314,10 @@ impl Sender {
         }
         if done.report {
             call.causes.tx |= 1 << queue;
+        }
+        if let Some(moved) = call.moved.get_mut(queue as usize) {
+            moved.done += done.moved;
+            moved.of = ring.len;
         }
         *walked = walked.saturating_add(done.moved);
         call.budget = call.budget.saturating_sub(taken);

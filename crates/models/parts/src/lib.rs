@@ -2,7 +2,7 @@
 //!
 //! [`Ring`] and [`Fetcher`] are rings of 16-byte descriptors as the guest places them. [`Gather`] is a
 //! packet on its way out, [`offload`] what becomes of it there; [`Layout`] is a frame on its way into
-//! buffers and [`Finish`] a checksum that is written on the way.
+//! buffers and [`Finish`] a checksum that is written on the way. [`Relief`] says when an interrupt pays.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -10,11 +10,13 @@ mod finish;
 mod gather;
 mod layout;
 pub mod offload;
+pub mod relief;
 mod ring;
 pub mod verdict;
 
 pub use finish::{Finish, possible};
 pub use gather::{Cursor, Gather};
 pub use layout::{FCS, GLANCE, Layout, MIN_FRAME, fcs_of};
+pub use relief::{Moderation, Relief};
 pub use ring::{DD, Fetcher, Ring, RingIds, SIZE};
 pub use verdict::verdict;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use model::{Env, Nanos, Work};
+use parts::relief::{MOST_GAP, Relief};
 use regs::{Access, File, Found, Status};
 use wire::MAX_SEGMENTS;
 
@@ -21,7 +22,6 @@ use crate::irq::{Delay, Irq};
 use crate::packet_buffer;
 use crate::ration::Ration;
 use crate::regs as r;
-use crate::relief::{MOST_GAP, Relief};
 use crate::shared::Shared;
 use crate::stats::{PAIRS, SINGLE, Stat};
 use crate::tx::Contexts;

@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use model::{Env, Nanos, Work};
+use parts::Relief;
 use regs::{Access, File, Status};
 
 use super::{PAGE, v1};
@@ -17,7 +18,6 @@ use crate::io::Window;
 use crate::irq::{Delay, Irq};
 use crate::packet_buffer::PacketBuffer;
 use crate::regs as r;
-use crate::relief::Relief;
 use crate::rx::RxState;
 use crate::shared::Shared;
 use crate::stats::{PAIRS, Reading, SINGLE, Stats};

@@ -22,7 +22,10 @@ impl Irq {
             tx: _,
             timer: _,
             other: _,
-            throttles,
+            throttles,  // with what the guest is spared: measured anew, as by a new device
+            least: _,   // a VF's
+            of_sent: _, // only timing follows
+            of_more: _,
             way: _,              // PCI's
             messages: _,         // the model's
             virtual_function: _, // a PF
@@ -126,7 +129,7 @@ impl Irq {
         if live.line && live.way == Way::Pin {
             env.irq.set_line(false);
         }
-        let way = live.way;
+        let (way, moderation) = (live.way, live.throttles[0].relief.mode);
         let raised = live.raised;
         let told = self.raised;
         *live = Irq {
@@ -134,6 +137,7 @@ impl Irq {
             raised,
             ..self
         };
+        live.moderate(moderation);
         // A message may have been lost on the way: who has not answered is told again.
         live.sent = 0;
         live.apply(env);

@@ -3,9 +3,9 @@
 use model::Nanos;
 use regs::Found;
 
+use super::throttle::least;
 use super::{Irq, VF_MESSAGES};
 use crate::state::{StateError, absolute, check, relative};
-use crate::vf::at_least;
 use crate::vf::regs as r;
 use crate::vf::state::Interrupts;
 
@@ -22,9 +22,12 @@ impl Irq {
             gpie: _, // a PF's
             rx: _,   // registers
             tx: _,
-            timer: _, // a PF's
-            other: _, // a register
-            throttles,
+            timer: _,   // a PF's
+            other: _,   // a register
+            throttles,  // with what the guest is spared: measured anew, as by a new device
+            least: _,   // its ruler's
+            of_sent: _, // only timing follows
+            of_more: _,
             way: _,              // PCI's
             messages: _,         // the model's
             virtual_function: _, // a VF
@@ -67,11 +70,11 @@ impl Irq {
             "not as many as there are vectors",
         )?;
         (irq.eicr, irq.eims) = (*causes, *mask);
+        irq.least = least(gap);
         for (throttle, last) in irq.throttles.iter_mut().zip(last) {
             throttle.last = last
                 .map(|at| absolute("interrupts.last", at, 0, now))
                 .transpose()?;
-            throttle.set(at_least(0, gap));
         }
         for (Found { id, element }, value) in words {
             match *id {
@@ -79,7 +82,7 @@ impl Irq {
                 r::VTEIAM => irq.set_eiam(*value),
                 r::VTEITR => {
                     if let Some(throttle) = irq.throttles.get_mut(*element as usize) {
-                        throttle.set(at_least(*value, gap));
+                        throttle.set(*value);
                     }
                 }
                 r::VTIVAR => irq.set_ivar(0, *value),

@@ -46,6 +46,7 @@ impl Registers {
             tx_next,
             waiters: _, // the process's
             true_fcs: _,
+            adapts: _,
             lane: _, // configured
         } = &**function;
         let transmitters: Vec<_> = queues.iter().map(|queue| queue.tx.lock()).collect();

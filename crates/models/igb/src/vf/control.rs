@@ -26,9 +26,6 @@ const SPEED_1000: u32 = 2 << 6;
 /// VTFRTIMER counts microseconds.
 const NANOS_PER_COUNT: u64 = 1000;
 
-/// VTEITR's interval: microseconds, from bit 2 on.
-const INTERVAL: u32 = 0x7ffc;
-const INTERVAL_SHIFT: u32 = 2;
 /// Registers that count; they wrap, and nothing clears them.
 const STATISTICS: [(regs::Id, Stat); 5] = [
     (r::VFGPRC, Stat::Gprc),
@@ -39,15 +36,6 @@ const STATISTICS: [(regs::Id, Stat); 5] = [
 ];
 /// Any cause that is of no queue is the mailbox's.
 const MAILBOX: u32 = 1;
-
-/// A value of VTEITR, with an interval of at least `gap`, or the longest there is.
-pub(crate) fn at_least(value: u32, gap: Nanos) -> u32 {
-    let least = gap
-        .div_ceil(1000)
-        .min(u64::from(INTERVAL >> INTERVAL_SHIFT)) as u32;
-    let interval = (value & INTERVAL).max(least << INTERVAL_SHIFT);
-    value & !INTERVAL | interval
-}
 
 /// The control part.
 pub(crate) struct VfControl {
@@ -133,7 +121,7 @@ impl VfControl {
             r::VTEIAM => irq.set_eiam(function.file.write(id, 0, value)),
             r::VTEITR => {
                 let kept = function.file.write(id, element, value);
-                irq.set_eitr(env, element, at_least(kept, self.granted.interrupt_gap));
+                irq.set_eitr(env, element, kept);
             }
             r::VTIVAR => irq.set_ivar(0, function.file.write(id, 0, value)),
             r::VTIVAR_MISC => irq.set_ivar_misc(function.file.write(id, 0, value)),
@@ -207,13 +195,13 @@ impl VfControl {
         }
     }
 
-    /// Has each vector keep the gap that its register asks for, or its ruler.
+    /// Has each vector keep the gap that its ruler wants, if its register does not ask for a longer one.
     fn space_interrupts(&self, env: &Env) {
         let mut irq = self.function.irq.lock();
         for vector in 0..u32::from(VF_MESSAGES) {
-            let asked = self.function.file.get_at(r::VTEITR, vector);
-            irq.set_eitr(env, vector, at_least(asked, self.granted.interrupt_gap));
+            irq.set_eitr(env, vector, self.function.file.get_at(r::VTEITR, vector));
         }
+        irq.space(env, self.granted.interrupt_gap);
     }
 
     pub(super) fn put_in_force(&mut self, grant: Grant) {

@@ -15,7 +15,6 @@ use crate::function::{Function, Kind};
 use crate::irq::{Irq, VF_MESSAGES};
 use crate::rules::Rules;
 use crate::{BAR_MMIO, BAR_MSIX, Config, VF_QUEUES};
-pub(crate) use control::at_least;
 use desk::Desk;
 
 /// Bytes of either BAR.
@@ -55,14 +54,16 @@ fn identity() -> Identity {
 
 /// A VF fresh from power-up, ruled through `desk`.
 pub fn vf(config: &Config, desk: Arc<Desk>) -> Nic {
-    let function = Arc::new(Function::new(
+    let mut function = Function::new(
         Kind::Vf(Mutex::new(Rules::VF)),
         regs::table(),
         &regs::QUEUES,
         VF_QUEUES,
         config.true_fcs,
-    ));
+    );
     *function.irq.lock() = Irq::vf();
+    function.moderate(config.moderation);
+    let function = Arc::new(function);
     let control = control::VfControl::new(Arc::clone(&function), desk);
     crate::nic(identity(), Box::new(control), function)
 }

@@ -142,20 +142,24 @@ pub struct Machine {
 
 impl Default for Machine {
     fn default() -> Self {
+        Self::with(&Config::new(MAC))
+    }
+}
+
+impl Machine {
+    pub fn with(config: &Config) -> Self {
         let memory = Memory::new();
         memory.map_anon(RAM, RAM_LEN).expect("map");
         let wire = Wire {
             frames: Mutex::default(),
             room: AtomicUsize::new(usize::MAX),
         };
-        let mut machine = Self::around(memory, wire, 5_000_000_000);
+        let mut machine = Self::around(config, memory, wire, 5_000_000_000);
         machine.set_pci(true, true);
         machine
     }
-}
 
-impl Machine {
-    fn around(memory: Memory, wire: Wire, now: Nanos) -> Self {
+    fn around(config: &Config, memory: Memory, wire: Wire, now: Nanos) -> Self {
         let (ears, time) = (Arc::new(Ears::default()), Arc::new(Time::default()));
         time.now.store(now, SeqCst);
         let env = Env {
@@ -171,7 +175,7 @@ impl Machine {
         });
         desk.rule(Some(Arc::clone(&clerk) as Arc<dyn Ruler>));
         Self {
-            nic: vf(&Config::new(MAC), Arc::clone(&desk)),
+            nic: vf(config, Arc::clone(&desk)),
             env,
             ears,
             time,
@@ -186,7 +190,11 @@ impl Machine {
     /// One whose driver has done what igbvf does: two rings a side, a vector for each direction and
     /// one for the mailbox.
     pub fn up() -> Self {
-        let mut m = Self::default();
+        Self::up_with(&Config::new(MAC))
+    }
+
+    pub fn up_with(config: &Config) -> Self {
+        let mut m = Self::with(config);
         m.w(reg::VTCTRL, 1 << 26);
         m.w(reg::VMBMEM, 1);
         m.w(reg::V2PMAILBOX, 1);
@@ -209,7 +217,7 @@ impl Machine {
         let was = self.desk.grant();
         let claimed = self.saved().granted;
         let blob = self.nic.control.save(&self.env);
-        let mut other = Self::around(self.env.memory.clone(), self.wire, now);
+        let mut other = Self::around(&Config::new(MAC), self.env.memory.clone(), self.wire, now);
         other.desk.set_grant(was);
         other.budget = self.budget;
         let loaded = other.nic.control.load(&other.env, &blob);

@@ -102,6 +102,7 @@ impl VfControl {
             tx_next,
             waiters: _, // the process's
             true_fcs: _,
+            adapts: _,
             lane: _, // configured
         } = &**function;
         let transmitters: Vec<_> = queues.iter().map(|queue| queue.tx.lock()).collect();

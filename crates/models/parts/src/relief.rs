@@ -26,13 +26,39 @@
 //!   nothing from company, since none is under way. Such interrupts cost nothing here, so request
 //!   and response run as if there were no moderation.
 
-use model::Nanos;
+use std::num::NonZeroU32;
 
-use crate::Moderation;
+/// Nanoseconds of the model's clock.
+type Nanos = u64;
+
+/// When interrupts are raised. Nothing but their timing depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Moderation {
+    /// As the driver's registers say, to the letter.
+    #[default]
+    Guest,
+    /// Not more often than pays for the guest, as measured by how long it takes to acknowledge
+    /// one; sooner where buffers could run out; and at once where traffic is sparse or somebody
+    /// waits for an answer.
+    Adaptive,
+    /// At most so many a second, whatever the registers say: from one to the next at least the part
+    /// of a second that is each one's. The first after a pause comes at once.
+    Fixed(NonZeroU32),
+}
+
+impl Moderation {
+    /// From one interrupt to the next, where that is fixed.
+    pub fn gap(self) -> Option<Nanos> {
+        match self {
+            Moderation::Fixed(rate) => Some(1_000_000_000 / Nanos::from(rate.get())),
+            Moderation::Guest | Moderation::Adaptive => None,
+        }
+    }
+}
 
 /// The longest gap and the longest wait of a report, whatever was measured: a guest that is slow
 /// to read ICR (or was not running) must not become slower. The gap is 1/lif of the paper.
-pub(crate) const MOST_GAP: Nanos = 1_000_000;
+pub const MOST_GAP: Nanos = 1_000_000;
 const MOST_HOLD: Nanos = 2_000_000;
 /// Taking an interrupt costs more than its way to ICR; with this an interrupt at every gap takes
 /// about a quarter of the guest's time.
@@ -46,7 +72,7 @@ const BURST: Nanos = 2;
 
 /// ap_bufs: frames that the application has room for. A socket of Linux has 212992 bytes by default
 /// (net.core.rmem_default), and a frame of MTU size takes 2304 of them.
-pub(crate) const APPLICATION: u32 = 92;
+pub const APPLICATION: u32 = 92;
 /// r, as two numbers: what the paper calls about 20 % for the hypervisor's intervention.
 const REDUNDANCY: (u32, u32) = (6, 5);
 
@@ -55,17 +81,19 @@ const REQUEST: u32 = 2;
 const ANSWER: u32 = 8;
 
 /// Measures, and says when the line may go up.
-#[derive(Debug, Default)]
-pub(crate) struct Relief {
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Relief {
+    /// What was chosen; only with [`Moderation::Adaptive`] does anything here count.
     pub mode: Moderation,
-    /// From line to ICR, smoothed.
+    /// From line to acknowledgement, smoothed.
     pub cost: Nanos,
-    /// The line is up, and ICR has not been read.
+    /// Since when the line is up, or a message out, and not acknowledged.
     pub raised: Option<Nanos>,
     /// When the interrupts so far will have been paid for, at one per gap.
     pub paid: Nanos,
-    /// Since when a report waits, and how many descriptors it stands for.
+    /// Since when a report waits.
     pub waiting: Option<Nanos>,
+    /// Descriptors sent since the driver last acknowledged.
     pub sent: u32,
     /// Too many descriptors were sent to wait any longer.
     pub urgent: bool,
@@ -88,7 +116,7 @@ impl Relief {
         self.paid = self.paid.clamp(now, most) + self.gap();
     }
 
-    /// The driver has read ICR.
+    /// The driver has acknowledged.
     pub fn acknowledged(&mut self, now: Nanos) {
         if let Some(raised) = self.raised.take() {
             let request = (1..=REQUEST).contains(&self.received);
@@ -108,7 +136,7 @@ impl Relief {
         self.looked();
     }
 
-    /// The driver has looked at what came: it reads ICR, or enables interrupts again when it has
+    /// The driver has looked at what came: it acknowledges, or enables interrupts again when it has
     /// polled until there was no more.
     pub fn looked(&mut self) {
         self.received = 0;

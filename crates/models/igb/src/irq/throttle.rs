@@ -1,0 +1,191 @@
+//! What stands between a vector and its message: EITR (§8.8.12), and what the operator has chosen.
+
+use model::{Env, Nanos};
+use parts::{Moderation, Relief};
+
+use super::{Irq, VECTORS};
+
+/// Unit of EITR's interval, which begins at bit 2.
+const EITR_UNIT: Nanos = 1_000;
+/// Bits of EITR's interval.
+const INTERVAL: u32 = 0x7ffc;
+
+/// What queues have moved in one call, by their number.
+pub(crate) type Moved = [Move; 16];
+
+/// What a queue has moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Move {
+    /// Descriptors done.
+    pub done: u32,
+    /// Of a receive queue: those that are left. Of a transmit queue: those that the ring has.
+    pub of: u32,
+}
+
+/// When a vector may speak.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Throttle {
+    /// EITR's interval in nanoseconds; 0 for none.
+    gap: Nanos,
+    /// When it last spoke.
+    pub last: Option<Nanos>,
+    /// Something is pending that no gap holds back.
+    hurried: bool,
+    /// What the guest is spared.
+    pub relief: Relief,
+}
+
+/// What a vector would say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tidings {
+    /// That frames were sent, among others.
+    pub sent: bool,
+    /// And nothing else.
+    pub only_sent: bool,
+}
+
+impl Throttle {
+    /// As EITR says.
+    pub fn set(&mut self, eitr: u32) {
+        self.gap = Nanos::from((eitr & INTERVAL) >> 2) * EITR_UNIT;
+    }
+
+    /// The gap from one message to the next, at least `least`.
+    fn gap(&self, least: Nanos) -> Nanos {
+        self.relief.mode.gap().unwrap_or(self.gap).max(least)
+    }
+
+    /// Until when it has to wait.
+    pub fn wait(&mut self, env: &Env, tidings: Tidings, least: Nanos) -> Option<Nanos> {
+        let gap = self.gap(least);
+        if gap == 0 || self.hurried {
+            return None;
+        }
+        let now = env.clock.now();
+        let throttled = self.last.map(|last| last + gap).filter(|at| now < *at);
+        // A driver that wants no moderation at all (it polls, or is in a boot ROM) gets none.
+        if self.relief.mode != Moderation::Adaptive || self.gap == 0 {
+            return throttled;
+        }
+        if tidings.sent {
+            self.relief.reported(now);
+        }
+        let until = self.relief.until(now, self.last, tidings.only_sent);
+        throttled.max(until)
+    }
+
+    pub fn spoke(&mut self, env: &Env, least: Nanos) {
+        self.hurried = false;
+        if self.gap(least) != 0 {
+            let now = env.clock.now();
+            self.last = Some(now);
+            if self.relief.mode == Moderation::Adaptive {
+                self.relief.raised(now);
+            }
+        }
+    }
+
+    /// What is pending is not to wait: immediate interrupts without EITR.LLI_EN (§7.3.4.1). What the
+    /// operator has fixed stands.
+    pub fn hurry(&mut self) {
+        self.hurried = self.relief.mode.gap().is_none();
+    }
+
+    /// CTRL.RST: EITR stays.
+    pub fn reset(&mut self) {
+        self.last = None;
+        self.hurried = false;
+        self.relief.reset();
+    }
+}
+
+impl Irq {
+    /// Whether it takes liberties with timing that need [`Irq::received`] and [`Irq::sent`].
+    pub(crate) fn adapts(&self) -> bool {
+        self.throttles[0].relief.mode == Moderation::Adaptive
+    }
+
+    /// The number of the throttle of a queue's entry in IVAR.
+    fn throttle_of(&mut self, entry: u8) -> Option<&mut Throttle> {
+        let vector = match self.multiple() {
+            true => self.vector(entry).trailing_zeros() as usize,
+            false => 0,
+        };
+        self.throttles.get_mut(vector)
+    }
+
+    /// Buffers of receive queues were filled.
+    pub(crate) fn received(&mut self, moved: &Moved) {
+        for (queue, moved) in moved.iter().enumerate().filter(|(_, m)| m.done > 0) {
+            if let Some(throttle) = self.throttle_of(self.rx[queue]) {
+                throttle.relief.received(moved.done, moved.of);
+            }
+        }
+    }
+
+    /// Descriptors of transmit queues were done.
+    pub(crate) fn sent(&mut self, moved: &Moved) {
+        for (queue, moved) in moved.iter().enumerate().filter(|(_, m)| m.done > 0) {
+            if let Some(throttle) = self.throttle_of(self.tx[queue]) {
+                throttle.relief.sent(moved.done, moved.of);
+            }
+        }
+    }
+
+    /// The driver has given buffers to a receive queue: if it was told of frames there, it has heard.
+    pub(crate) fn refilled(&mut self, env: &Env, queue: u32) {
+        let Some(entry) = self.rx.get(queue as usize).copied() else {
+            return;
+        };
+        if let Some(throttle) = self.throttle_of(entry)
+            && throttle.relief.raised.is_some()
+        {
+            throttle.relief.acknowledged(env.clock.now());
+        }
+    }
+
+    /// The driver has answered these vectors: it has cleared them, or opened their masks again.
+    pub(super) fn answered(&mut self, env: &Env, mut vectors: u32) {
+        if !self.adapts() {
+            return;
+        }
+        let now = env.clock.now();
+        while vectors != 0 {
+            let vector = vectors.trailing_zeros() as usize;
+            vectors &= vectors - 1;
+            if let Some(throttle) = self.throttles.get_mut(vector) {
+                throttle.relief.acknowledged(now);
+            }
+        }
+    }
+
+    /// The vector of everything that is of no queue; the only one where there is one message.
+    pub(super) fn general(&self) -> u32 {
+        match self.multiple() {
+            true => self.vector(self.other),
+            false => 1,
+        }
+    }
+
+    /// What chooses the time of interrupts, from now on.
+    pub(crate) fn moderate(&mut self, how: Moderation) {
+        for throttle in &mut self.throttles {
+            throttle.relief.mode = how;
+        }
+    }
+
+    /// At least this long from one message of a vector to its next, whatever else is said. As EITR
+    /// would have it: whole microseconds, and not beyond its longest.
+    pub(crate) fn space(&mut self, env: &Env, gap: Nanos) {
+        self.least = least(gap);
+        self.apply(env);
+    }
+}
+
+/// A gap as EITR could say it.
+pub(super) fn least(gap: Nanos) -> Nanos {
+    gap.div_ceil(EITR_UNIT).min(Nanos::from(INTERVAL >> 2)) * EITR_UNIT
+}
+
+/// Those of all vectors.
+pub(super) type Throttles = [Throttle; VECTORS];
