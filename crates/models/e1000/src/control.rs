@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use frame::Counted;
+use gbe::io::Window;
 use gbe::mdio;
 use gbe::phy::{Effect, Phy};
 use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
@@ -13,7 +14,6 @@ use crate::bits::{RAH_AV, RDTR_FPD, SWSM_SMBI, cause, ctrl, ctrl_ext, rctl, stat
 use crate::eeprom::{Eeprom, eecd};
 use crate::eerd::eerd;
 use crate::flow::owed;
-use crate::io::Window;
 use crate::regs as r;
 use crate::shared::{Shared, count, count_alone};
 use crate::variant::Variant;

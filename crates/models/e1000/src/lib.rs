@@ -154,7 +154,7 @@ fn with(config: &Config, shared: Arc<Shared>) -> Nic {
             None => eeprom::Eeprom::new(config.variant, config.mac, config.pause),
         },
         phy: gbe::phy::Phy::new(config.link, config.variant.phy(), config.pause),
-        io: io::Window::default(),
+        io: gbe::io::Window::default(),
         work: Work::default(),
         negotiation: u64::try_from(config.negotiation.as_nanos()).unwrap_or(u64::MAX / 2),
     };

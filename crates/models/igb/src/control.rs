@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use frame::Counted;
+use gbe::io::Window;
 use gbe::mdio;
 use gbe::phy::{Effect, Phy};
 use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
 use regs::{Access, Found, Id};
 
-use crate::BAR_MMIO;
 use crate::bits::{RAH_AV, SWSM_SMBI, ctrl, ctrl_ext, rctl, status};
 use crate::function::{Function, count};
 use crate::irq::{Causes, Way, cause};
@@ -21,6 +21,7 @@ use crate::reading::Reading;
 use crate::regs as r;
 use crate::ruling::Due;
 use crate::state;
+use crate::{BAR_IO, BAR_MMIO};
 
 /// What CTRL.RST leaves as it is (§4.3, and what drivers rely on).
 const KEPT: [Id; 5] = [r::RXPBS, r::TXPBS, r::SWPBS, r::WUFC, r::DCA_CTRL];
@@ -33,6 +34,7 @@ pub(crate) struct Registers {
     pub function: Arc<Function>,
     pub nvm: Nvm,
     pub phy: Phy,
+    pub io: Window,
     pub reading: Reading,
     pub work: Work,
     /// How long auto-negotiation takes.
@@ -435,7 +437,7 @@ impl Registers {
         }
     }
 
-    fn read_bytes(&mut self, env: &Env, offset: u64, data: &mut [u8]) {
+    pub(crate) fn read_bytes(&mut self, env: &Env, offset: u64, data: &mut [u8]) {
         each_word(offset, data.len(), |word, first, range| {
             let bytes = self.read_word(env, word).to_le_bytes();
             let n = range.len();
@@ -443,7 +445,7 @@ impl Registers {
         });
     }
 
-    fn write_bytes(&mut self, env: &Env, offset: u64, data: &[u8]) {
+    pub(crate) fn write_bytes(&mut self, env: &Env, offset: u64, data: &[u8]) {
         each_word(offset, data.len(), |word, first, range| {
             let n = range.len();
             let mut bytes = if n == 4 {
@@ -478,6 +480,7 @@ impl Control for Registers {
         data.fill(0);
         match bar {
             BAR_MMIO => self.read_bytes(env, offset, data),
+            BAR_IO => self.io_read(env, offset, data),
             _ => count(&self.function.counters.reg_bad_bar, 1),
         }
     }
@@ -486,6 +489,7 @@ impl Control for Registers {
         count(&self.function.counters.reg_writes, 1);
         match bar {
             BAR_MMIO => self.write_bytes(env, offset, data),
+            BAR_IO => self.io_write(env, offset, data),
             _ => count(&self.function.counters.reg_bad_bar, 1),
         }
     }
@@ -505,6 +509,7 @@ impl Control for Registers {
 
     fn reset(&mut self, env: &Env, _kind: ResetKind) {
         self.may_master = false;
+        self.io = Window::default();
         self.function.bus_master.store(false, Ordering::Release);
         self.enable_vfs(0);
         for id in KEPT {

@@ -20,6 +20,7 @@ mod desc;
 mod doorbell;
 mod filter;
 mod function;
+mod io;
 mod irq;
 mod lane;
 #[cfg(test)]
@@ -72,6 +73,8 @@ pub use crate::vf::vf;
 
 /// BAR of the registers, of either kind of function.
 pub const BAR_MMIO: u8 = 0;
+/// BAR of the I/O window of a physical function.
+pub const BAR_IO: u8 = 2;
 /// BAR of the MSI-X table and its pending bits, of either kind of function.
 pub const BAR_MSIX: u8 = 3;
 /// Queues, in each direction, of the physical function.

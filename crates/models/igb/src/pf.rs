@@ -12,7 +12,7 @@ use crate::office::Office;
 use crate::reading::Reading;
 use crate::regs::{self, QUEUES};
 use crate::ruling::Due;
-use crate::{BAR_MMIO, BAR_MSIX, Config, PF_QUEUES};
+use crate::{BAR_IO, BAR_MMIO, BAR_MSIX, Config, PF_QUEUES};
 
 /// PCI device id (§9.4.2).
 const DEVICE: u16 = 0x10c9;
@@ -46,7 +46,7 @@ fn extended(mac: [u8; 6], vfs: u32) -> Vec<(u16, Extended)> {
     list
 }
 
-/// What the bus scan finds (§9.3 to §9.6). Not there: the flash BAR and the I/O BAR.
+/// What the bus scan finds (§9.3 to §9.6). Not there: the flash BAR.
 fn identity(mac: [u8; 6], vfs: u32) -> Identity {
     let memory = |index, size| Bar {
         index,
@@ -63,6 +63,11 @@ fn identity(mac: [u8; 6], vfs: u32) -> Identity {
         class: [0x02, 0x00, 0x00],
         bars: vec![
             memory(BAR_MMIO, regs::WINDOW.into()),
+            Bar {
+                index: BAR_IO,
+                space: Space::Io,
+                size: 32,
+            },
             memory(BAR_MSIX, 16 << 10),
         ],
         intx: true,
@@ -114,6 +119,7 @@ fn make(config: &Config, office: Option<Arc<Office>>) -> Nic {
         function: Arc::clone(&function),
         nvm,
         phy: gbe::phy::Phy::new(config.link, gbe::phy::Kind::Igp03, false),
+        io: gbe::io::Window::default(),
         reading: Reading::default(),
         work: Work::default(),
         negotiation: u64::try_from(config.negotiation.as_nanos()).unwrap_or(u64::MAX / 2),

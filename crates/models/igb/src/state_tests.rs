@@ -25,6 +25,7 @@ fn control(guest: &Guest) -> Registers {
         function: Arc::clone(&guest.function),
         nvm: Nvm::new([2, 0, 0, 0, 0, 1], 0x10c9, 0xa03c),
         phy: Phy::new(true, Kind::Igp03, false),
+        io: gbe::io::Window { address: 0x1500 },
         reading: Reading::default(),
         work: Work::default(),
         negotiation: 0,
@@ -135,6 +136,7 @@ fn spoiled(change: impl FnOnce(&mut State)) -> Vec<u8> {
 #[test]
 fn what_cannot_be_is_refused_and_leaves_no_trace() {
     let cases: &[Case] = &[
+        ("io", |s| s.io = 1 << 20),
         ("registers.offset", |s| s.registers[0].offset = 3),
         ("registers.offset", |s| s.registers.swap(0, 1)),
         ("registers.values", |s| s.registers[0].values.push(0)),

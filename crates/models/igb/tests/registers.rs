@@ -321,3 +321,41 @@ fn a_bus_scan_finds_what_the_chip_has() {
     let (space, _) = chain(&pf(&config));
     assert_eq!(space.read_u32(0x144), 0xff00_0009);
 }
+
+/// IOADDR and IODATA: the same registers, with the same effects, and nothing behind the window.
+#[test]
+fn registers_are_reached_through_the_io_bar_too() {
+    fn word(m: &mut Machine, at: u64) -> u32 {
+        let mut bytes = [0; 4];
+        m.nic.control.read(&m.env, 2, at, &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+    fn put(m: &mut Machine, at: u64, bytes: &[u8]) {
+        m.nic.control.write(&m.env, 2, at, bytes);
+    }
+    let mut m = Machine::default();
+    let bar = m.nic.identity.bars.iter().find(|bar| bar.index == 2);
+    assert_eq!(
+        bar.map(|bar| (bar.space, bar.size)),
+        Some((model::Space::Io, 32))
+    );
+    put(&mut m, 0, &(reg::IMS as u32).to_le_bytes());
+    put(&mut m, 4, &0x94u32.to_le_bytes());
+    assert_eq!((m.r(reg::IMS), word(&mut m, 4)), (0x94, 0x94));
+    put(&mut m, 0, &(reg::IMC as u32).to_le_bytes());
+    put(&mut m, 4, &[0x10]);
+    assert_eq!(m.r(reg::IMS), 0x84, "a byte of it");
+    // CTRL.RST, as a driver that wants no posted write.
+    put(&mut m, 0, &[0; 4]);
+    put(&mut m, 4, &(1u32 << 26).to_le_bytes());
+    assert_eq!(m.r(reg::IMS), 0);
+    assert_eq!(word(&mut m, 0), 0, "IOADDR");
+    // Between the registers and where the flash would be is nothing.
+    for beyond in [0x2_0000u32, 0x7_fffc, 0x8_0000, 0xf_fffc] {
+        put(&mut m, 0, &beyond.to_le_bytes());
+        put(&mut m, 4, &[0xff; 4]);
+        assert_eq!((word(&mut m, 0), word(&mut m, 4)), (beyond, 0));
+    }
+    m.nic.control.reset(&m.env, model::ResetKind::Bus);
+    assert_eq!(word(&mut m, 0), 0);
+}

@@ -17,7 +17,6 @@ use crate::desc::Context;
 use crate::eeprom::{self, Eeprom, Phase, Target};
 use crate::fifo::{Fifo, Held};
 use crate::flow::owed;
-use crate::io::{ADDRESS_BITS, Window};
 use crate::irq::{Delay, Irq};
 use crate::packet_buffer;
 use crate::ration::Ration;
@@ -25,6 +24,7 @@ use crate::regs as r;
 use crate::shared::Shared;
 use crate::stats::{PAIRS, SINGLE, Stat};
 use crate::tx::Contexts;
+use gbe::io::{ADDRESS_BITS, Window};
 use gbe::phy::{self, Phy};
 
 /// No moderation deadline is further away: RADV and TADV reach 67 ms.

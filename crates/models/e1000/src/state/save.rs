@@ -14,7 +14,6 @@ use crate::desc::Context;
 use crate::eeprom::{Eeprom, Phase, Target};
 use crate::fifo::{Fifo, Held};
 use crate::flow::Flow;
-use crate::io::Window;
 use crate::irq::{Delay, Irq};
 use crate::packet_buffer::PacketBuffer;
 use crate::regs as r;
@@ -22,6 +21,7 @@ use crate::rx::RxState;
 use crate::shared::Shared;
 use crate::stats::{PAIRS, Reading, SINGLE, Stats};
 use crate::tx::{Contexts, TxState};
+use gbe::io::Window;
 use gbe::phy::Phy;
 
 /// How far back the past is kept. Nothing looks further: the longest gap between interrupts is

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use gbe::io::{ADDRESS_BITS, Window};
 use gbe::phy::{self, Phy};
 use model::{Env, Work};
 use parts::offload::L4;
@@ -38,6 +39,7 @@ impl Registers {
             turn,
             interrupts,
             clock,
+            io,
         } = state;
         let ours = super::DEVICE;
         if *device != ours {
@@ -67,6 +69,7 @@ impl Registers {
         let most = i64::try_from(self.negotiation).unwrap_or(i64::MAX);
         let irq = Irq::load(interrupts, &words, now, most.max(NEGOTIATION))?;
         let clock = Ptp::load(clock, &words, now)?;
+        check(*io & !ADDRESS_BITS == 0, "io", *io, "no such address")?;
 
         // Nothing fails from here on.
         let mut transmitters: Vec<_> = function.queues.iter().map(|q| q.tx.lock()).collect();
@@ -85,6 +88,7 @@ impl Registers {
         function.loopback.store(*loopback, Ordering::Release);
         self.nvm = nvm;
         self.phy = phy;
+        self.io = Window { address: *io };
         self.phy_was_reset = *phy_was_reset;
         self.may_master = *may_master;
         *function.ptp.lock() = clock;

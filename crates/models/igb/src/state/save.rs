@@ -20,6 +20,7 @@ impl Registers {
             function,
             nvm,
             phy,
+            io,
             reading,
             work: _,        // whoever loads it looks at everything
             negotiation: _, // configured
@@ -72,6 +73,7 @@ impl Registers {
             turn: tx_next.load(Ordering::Relaxed),
             interrupts: irq.lock().save(now),
             clock: ptp.lock().save(now),
+            io: io.address,
         }
     }
 }

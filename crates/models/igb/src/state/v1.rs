@@ -36,6 +36,8 @@ pub struct V1 {
     pub interrupts: Interrupts,
     /// The clock of IEEE 1588.
     pub clock: Clock,
+    /// IOADDR.
+    pub io: u32,
 }
 
 impl snapshot::State for V1 {
