@@ -403,8 +403,31 @@ impl Ends {
         pinned: bool,
     ) -> Result<Self> {
         let core = pinned.then_some(machine::cores().1);
+        Self::start_with(hypernic, kind, config(kind, ring), options, core)
+    }
+
+    /// The same with drivers that have a Communication Status Block in place of tail registers.
+    ///
+    /// # Errors
+    /// When they do not come up.
+    pub fn start_csb(hypernic: &Path, kind: Kind, ring: u32, options: &[String]) -> Result<Self> {
+        let mut options = options.to_vec();
+        options.push("--csb".to_owned());
+        let setup = PollConfig {
+            csb: true,
+            ..config(kind, ring)
+        };
+        Self::start_with(hypernic, kind, setup, &options, Some(machine::cores().1))
+    }
+
+    fn start_with(
+        hypernic: &Path,
+        kind: Kind,
+        setup: PollConfig,
+        options: &[String],
+        core: Option<usize>,
+    ) -> Result<Self> {
         let fabric = Fabric::start(hypernic, 2, "switch:lan", options, core)?;
-        let setup = config(kind, ring);
         let mut guests = [fabric.guest(0, &setup)?, fabric.guest(1, &setup)?];
         for (i, guest) in guests.iter_mut().enumerate() {
             aim(guest, kind, mac(i), mac(1 - i))?;

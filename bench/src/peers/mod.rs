@@ -39,21 +39,24 @@ struct Party {
     ready: std::result::Result<Vec<Contender>, String>,
 }
 
-struct OverSockets(Ends);
+struct OverSockets {
+    ends: Ends,
+    both_ways: bool,
+}
 
 impl Peer for OverSockets {
     fn sample(&mut self, seconds: f64) -> Result<Reading> {
-        let cpu = self.0.fabric.cpu();
-        let done = self.0.run(Stream {
+        let cpu = self.ends.fabric.cpu();
+        let done = self.ends.run(Stream {
             burst: 64,
-            both_ways: false,
+            both_ways: self.both_ways,
             seconds,
         })?;
         Ok(Reading {
             value: done.received as f64 / done.seconds / 1e6,
             raw: json!({
                 "sent": done.sent, "received": done.received, "seconds": done.seconds,
-                "daemon_cpu": self.0.fabric.cpu() - cpu,
+                "daemon_cpu": self.ends.fabric.cpu() - cpu,
             }),
         })
     }
@@ -65,7 +68,7 @@ fn seconds(options: &Options) -> f64 {
 
 /// How long the module takes, in seconds.
 pub fn estimate(options: &Options) -> f64 {
-    let parties = 9.0 * SIZES.len() as f64;
+    let parties = 12.0 * SIZES.len() as f64;
     45.0 + parties * options.rounds() as f64 * (seconds(options) + 0.15)
 }
 
@@ -132,15 +135,15 @@ fn parties(options: &Options, rig: &Rig, scratch: &std::path::Path) -> Vec<Party
     let each = |start: &dyn Fn(usize) -> Result<Contender>| -> Result<Vec<Contender>> {
         SIZES.into_iter().map(start).collect()
     };
-    let sockets = each(&|size| {
-        let ends = Ends::start(
-            &options.hypernic(),
-            Kind::Plain(size),
-            256,
-            &options.daemon(),
-        )?;
-        Ok(Box::new(OverSockets(ends)) as Contender)
-    });
+    let (binary, words_for_it) = (options.hypernic(), options.daemon());
+    let ours = |csb: bool, both_ways: bool| {
+        each(&|size| {
+            let start = if csb { Ends::start_csb } else { Ends::start };
+            let ends = start(&binary, Kind::Plain(size), 256, &words_for_it)?;
+            Ok(Box::new(OverSockets { ends, both_ways }) as Contender)
+        })
+        .map_err(words)
+    };
     let root = rig.packages("dpdk", &testpmd::PACKAGES);
     let dpdk = |id: &str, wire| {
         let root = match &root {
@@ -159,7 +162,26 @@ fn parties(options: &Options, rig: &Rig, scratch: &std::path::Path) -> Vec<Party
             title: "hypernic, over its sockets",
             how: "one daemon with two e1000 on its switch on one processor; both guests' poll-mode drivers, bursts of 64, on \
                   the other",
-            ready: sockets.map_err(words),
+            ready: ours(false, false),
+        },
+        Party {
+            id: "both-ways",
+            title: "the same, both ways",
+            how: "each guest sends to the other, and both ways are counted, as with DPDK's",
+            ready: ours(false, true),
+        },
+        Party {
+            id: "csb",
+            title: "hypernic, drivers with a CSB",
+            how: "as the first; the drivers have a Communication Status Block (`--csb`) in place of tail registers, so that a burst \
+                  is no message, as with DPDK's",
+            ready: ours(true, false),
+        },
+        Party {
+            id: "csb-both-ways",
+            title: "the same, both ways",
+            how: "as above, and both ways are counted",
+            ready: ours(true, true),
         },
         Party {
             id: "memif",
@@ -205,10 +227,13 @@ fn parties(options: &Options, rig: &Rig, scratch: &std::path::Path) -> Vec<Party
 fn write(page: &mut Page, parties: &[Party], results: &[(usize, Vec<Column>)]) {
     page.text(
         "Frames per second that came through, in millions; one processor switches, the other is both guests. Medians over rounds \
-         (smallest–largest); the ratio is ours over the peer's, round by round.",
+         (smallest–largest); the ratios are ours over the peer's, round by round: of the first row, and of the \
+         fourth, which counts what DPDK's rows count and sends no messages either.",
     );
     for (size, columns) in results {
         let ours = &columns[0];
+        // With neither messages nor one way only: what DPDK's figures are of.
+        let alike = &columns[3];
         let gbit = |mpps: f64| figure(mpps * *size as f64 * 8.0 / 1e3);
         let rows: Vec<Vec<String>> = parties
             .iter()
@@ -220,11 +245,15 @@ fn write(page: &mut Page, parties: &[Party], results: &[(usize, Vec<Column>)]) {
                     column.words(),
                     gbit(column.median()),
                     ours.ratio_words(column),
+                    alike.ratio_words(column),
                 ]
             })
             .collect();
         page.heading(&format!("{size} bytes"));
-        page.table(&["", "Mpps", "Gbit/s", "ours / this"], &rows);
+        page.table(
+            &["", "Mpps", "Gbit/s", "ours / this", "CSB both ways / this"],
+            &rows,
+        );
         let bars: Vec<chart::Bar> = parties
             .iter()
             .zip(columns)
