@@ -180,6 +180,8 @@ struct Guest {
     port: Arc<SwitchPort>,
     tail: u32,
     room: u32,
+    /// The receive ring as it is given to the device.
+    given: Vec<u8>,
 }
 
 fn mac(number: u8) -> [u8; 6] {
@@ -234,6 +236,7 @@ impl Guest {
             port,
             tail: 0,
             room: spec.ring - 1,
+            given: Vec::new(),
         };
         guest.set_up(number, spec);
         guest
@@ -247,9 +250,11 @@ impl Guest {
         self.nic.control.pci(&self.env, on);
         let ring = u64::from(spec.ring);
         let to = BUFFERS + ring * spec.stride().max(PAGE) as u64;
-        for i in 0..ring {
-            self.poke(RX_RING + i * 16, to + i * spec.stride() as u64);
-        }
+        let given = (0..ring).map(|i| u128::from(to + i * spec.stride() as u64).to_le_bytes());
+        self.given = given.flatten().collect();
+        let view = self.env.memory.view();
+        view.write(RX_RING, &self.given).expect("inside of RAM");
+        drop(view);
         if spec.vf {
             for (at, value) in [
                 (TDBAL, TX_RING as u32),
@@ -438,13 +443,13 @@ impl Pair {
         from.write(TDT, from.tail);
         if spec.vf {
             // What is written back stands where the address was.
-            let buffers = BUFFERS + u64::from(spec.ring) * spec.stride().max(PAGE) as u64;
             let view = to.env.memory.view();
-            for n in 0..burst {
-                let i = u64::from((to.room + 1 + n) % spec.ring);
-                let at = buffers + i * spec.stride() as u64;
-                let words = u128::from(at).to_le_bytes();
-                view.write(RX_RING + i * 16, &words).expect("inside of RAM");
+            let first = (to.room + 1) % spec.ring;
+            let straight = burst.min(spec.ring - first);
+            for (from, n) in [(first, straight), (0, burst - straight)] {
+                let bytes = from as usize * 16..(from + n) as usize * 16;
+                let at = RX_RING + bytes.start as u64;
+                view.write(at, &to.given[bytes]).expect("inside of RAM");
             }
         }
         to.room = (to.room + burst * spec.arriving()) % spec.ring;

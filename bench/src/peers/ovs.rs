@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rig::{Daemon, Rig, Root};
 
@@ -21,6 +21,9 @@ const PACKAGES: [&str; 3] = [
 const SWITCH: &str = "usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const POOL: &str = "usr/lib/x86_64-linux-gnu/dpdk/pmds-25.0/librte_mempool_ring.so.25.0";
 const PAGES: &str = "/proc/sys/vm/nr_hugepages";
+
+/// The limit of things that take a moment.
+const MOMENT: Duration = Duration::from_secs(20);
 
 /// Huge pages of 2 MiB that it is given.
 const WANTED: u64 = 600;
@@ -113,6 +116,14 @@ pub fn start(rig: &Rig, dpdk: &Root, scratch: &Path, sizes: &[usize]) -> Result<
         server.arg(path("conf.db"));
         Daemon::start("ovsdb-server", server, dir.join("database.log"))?
     };
+    // A tool that comes before the socket is there gives up at once.
+    let until = Instant::now() + MOMENT;
+    while !dir.join("db.sock").exists() {
+        if Instant::now() > until {
+            return Err(Error::tool("ovsdb-server", &database.output()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let db = format!("--db=unix:{}", path("db.sock"));
     let set = |args: &[&str]| -> Result<String> {
         let mut all = vec![db.as_str(), "--timeout=20"];

@@ -176,14 +176,12 @@ impl<B: Bus> Poll<B> {
     #[inline]
     pub fn receive(&mut self, most: u32) -> Result<u32, VfError> {
         let mut frames = 0;
-        while frames < most {
+        // What is held still looks done: no further than once around.
+        while frames < most && self.held < self.ring - 1 {
             let at = self.next as usize * DESC;
             if self.rx.load_u32(at + 8, Ordering::Acquire) & DONE == 0 {
                 break;
             }
-            let buffer = self.rx_base + u64::from(self.next) * STRIDE;
-            self.rx.store_u64(at, buffer.to_le(), Ordering::Relaxed);
-            self.rx.store_u64(at + 8, 0, Ordering::Relaxed);
             self.next = self.after(self.next);
             self.held += 1;
             frames += 1;
@@ -194,12 +192,21 @@ impl<B: Bus> Poll<B> {
         Ok(frames)
     }
 
-    /// Gives all buffers back, however few they are.
+    /// Gives all buffers back, however few they are. Their descriptors are made anew here and not one by
+    /// one as frames come (as in igbvf, too): the device may still be writing beside those.
     ///
     /// # Errors
     /// When the device is gone.
     pub fn refill(&mut self) -> Result<(), VfError> {
         if self.held > 0 {
+            let mut index = (self.next + self.ring - self.held) % self.ring;
+            for _ in 0..self.held {
+                let at = index as usize * DESC;
+                let buffer = self.rx_base + u64::from(index) * STRIDE;
+                self.rx.store_u64(at, buffer.to_le(), Ordering::Relaxed);
+                self.rx.store_u64(at + 8, 0, Ordering::Relaxed);
+                index = self.after(index);
+            }
             self.held = 0;
             let last = (self.next + self.ring - 1) % self.ring;
             self.vf.bus.write32(regs::RDT, last)?;
