@@ -13,18 +13,22 @@ use std::time::{Duration, Instant};
 use frame::{Batch, Caps, Counted, Sink, Wake};
 use model::{
     Control, Env, Interrupts, Nic, PciState, PmeWrite, Progress, Receive, ResetKind, Transmit,
+    Watch,
 };
 use parking_lot::Mutex;
 use pci::{ConfigEvent, PowerState};
-use vfio_user::{ClientEvent, Device, DmaChange, ResetCause, Server, Work as ServerWork};
+use vfio_user::{ClientEvent, Device, DmaChange, Look, ResetCause, Server, Work as ServerWork};
 
 use crate::log::{Held, Limit};
 use crate::nvm::NvmFile;
 use crate::report::Section;
-use crate::worker::{ASKED, LOOK, Served, Task, Turn, WOKEN, Workers};
+use crate::worker::{ASKED, LOOK, Served, TRIED, Task, Turn, WOKEN, Workers};
 
 /// Frames sent in one turn before the socket is looked at again.
 const TX_BUDGET: usize = frame::MAX_BATCH;
+
+/// Turns in a row of a transmitter that watches its guest's memory in which nobody looks for messages.
+const SPARED: u32 = 3;
 
 /// Messages answered in one turn.
 const MESSAGE_BUDGET: usize = 1024;
@@ -215,6 +219,7 @@ impl NewNic {
             finished: Some(finished),
             busy_poll,
             link_shown: true,
+            looks: Looks::default(),
         }));
         RunningNic {
             name: self.name,
@@ -288,6 +293,29 @@ struct NicBody {
     finished: Option<Box<dyn FnOnce() + Send>>,
     busy_poll: Duration,
     link_shown: bool,
+    looks: Looks,
+}
+
+/// Where turns look for the client. Each look is a system call, which costs as much as a burst of
+/// small frames.
+#[derive(Debug, Default)]
+struct Looks {
+    /// The transmitter watches the guest's memory, and goes on without being told.
+    watching: bool,
+    /// Turns in a row that did not look.
+    spared: u32,
+}
+
+impl Looks {
+    /// For a turn that was called for `calls`.
+    fn next(&mut self, calls: u32) -> Look {
+        if calls & TRIED != 0 {
+            return Look::Messages;
+        }
+        let spared = self.watching && calls == 0 && self.spared < SPARED;
+        self.spared = if spared { self.spared + 1 } else { 0 };
+        if spared { Look::Nowhere } else { Look::All }
+    }
 }
 
 impl Served for NicBody {
@@ -317,14 +345,18 @@ impl Served for NicBody {
         if let Some(hint) = &self.board.sink.hint {
             hint.owed.store(0, Ordering::Relaxed);
         }
-        match self.server.process(&mut self.board, MESSAGE_BUDGET) {
+        let look = self.looks.next(calls);
+        let board = &mut self.board;
+        match self.server.process_after(look, board, MESSAGE_BUDGET) {
             Ok(progress) => {
                 if let Some(tell) = self.finished.take_if(|_| progress.finished) {
                     tracing::info!(nic = %self.board.name, "its one connection is over");
                     tell();
                 }
+                let watch = self.board.transmit.watch();
+                self.looks.watching = progress.more && watch != Watch::Off;
                 // A look in vain serves nobody.
-                let sent = progress.more && !self.board.transmit.polls();
+                let sent = progress.more && watch != Watch::Vain;
                 Turn {
                     served: progress.messages > 0 || progress.doorbells > 0 || sent,
                     more: progress.more,
@@ -510,5 +542,28 @@ impl Device for Board {
 impl Counted for NicSink {
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         visit("rx_no_client", self.no_client.load(Ordering::Relaxed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_looked_for_at_least_every_few_turns_and_whenever_somebody_called() {
+        let mut looks = Looks::default();
+        assert!(
+            (0..10).all(|_| looks.next(0) == Look::All),
+            "told of everything"
+        );
+        looks.watching = true;
+        for _ in 0..10 {
+            assert!((0..SPARED).all(|_| looks.next(0) == Look::Nowhere));
+            assert_eq!(looks.next(0), Look::All);
+        }
+        assert_eq!(looks.next(WOKEN), Look::All);
+        assert_eq!(looks.next(TRIED), Look::Messages);
+        looks.watching = false;
+        assert_eq!(looks.next(0), Look::All);
     }
 }

@@ -178,11 +178,23 @@ pub trait Transmit: Send {
     /// Sends at most about `budget` frames and [`TURN_BYTES`] bytes into `to`, and never walks a
     /// ring more than once.
     fn run(&mut self, env: &Env, to: &dyn Sink, budget: usize) -> Progress;
-    /// Whether the last run ended with [`Progress::More`] though it found nothing: something may come
-    /// soon that nobody would tell of. Others who want the processor go first.
-    fn polls(&self) -> bool {
-        false
+    /// Whether the last run ended with [`Progress::More`] because something may come soon that nobody
+    /// would tell of.
+    fn watch(&self) -> Watch {
+        Watch::Off
     }
+}
+
+/// How a run went of a transmitter that watches the guest's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Watch {
+    /// It does not: the guest calls it.
+    #[default]
+    Off,
+    /// Something was there, and more may come.
+    Found,
+    /// Nothing was there. Others who want the processor go first.
+    Vain,
 }
 
 /// The receive side of the NIC: called by whoever has frames for it, from any thread.

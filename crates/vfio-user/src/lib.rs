@@ -124,7 +124,7 @@ pub use dma::{Dma, DmaError, DmaToken};
 pub use doorbell::Bell;
 pub use event::EventFd;
 pub use interrupts::Interrupts;
-pub use server::{ListenError, Listener, Progress, Server, ServerError};
+pub use server::{ListenError, Listener, Look, Progress, Server, ServerError};
 pub use shared_mem::{Area, SharedMem};
 
 pub use guest_mem;

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use hypernic_vfio_user::codec::{Command, Header, RegionAccess, Version};
-use hypernic_vfio_user::{Device, Listener, Progress, ResetCause, Server, Work};
+use hypernic_vfio_user::{Device, Listener, Look, Progress, ResetCause, Server, Work};
 
 #[derive(Default)]
 struct Silent {
@@ -117,6 +117,23 @@ fn a_batch_is_one_receive_one_send_and_one_turn_of_work() {
     assert_eq!(count(&server, "recv_calls"), before.0 + 1);
     assert_eq!(count(&server, "send_calls"), before.1 + 1);
     assert_eq!(ours.read(&mut [0; 1024]).unwrap(), 3 * 36);
+}
+
+#[test]
+fn the_owner_says_where_a_look_is_worth_its_call() {
+    let (mut server, mut device, mut ours) = pair();
+    let post = access(1 << 4, Command::RegionWrite, &[0; 4]);
+    let calls = count(&server, "recv_calls");
+    let worked = device.worked;
+    ours.write_all(&post.repeat(3)).unwrap();
+    for look in [Look::Nowhere, Look::Messages, Look::Nowhere, Look::Nowhere] {
+        let looked = device.writes > 0 || look == Look::Messages;
+        let progress = server.process_after(look, &mut device, 1).unwrap();
+        // What was read is answered without another look.
+        assert_eq!(progress.messages, usize::from(looked), "{look:?}");
+    }
+    assert_eq!((device.writes, device.worked - worked), (3, 4));
+    assert_eq!(count(&server, "recv_calls"), calls + 1);
 }
 
 #[test]

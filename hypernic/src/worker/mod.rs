@@ -33,6 +33,8 @@ pub(crate) const ASKED: u32 = 1 << 1;
 /// Called by whoever has given it much to do whose end nobody tells: its doorbells are to be looked
 /// at.
 pub(crate) const LOOK: u32 = 1 << 2;
+/// Tried without a sign of news: others look at all its descriptors.
+pub(crate) const TRIED: u32 = 1 << 3;
 /// New at this worker.
 const ARRIVED: u32 = 1 << 8;
 /// To be given back to its owner.

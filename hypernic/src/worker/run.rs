@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use super::lookout::Lookout;
 use super::turns::{MOST, Turns};
-use super::{ARRIVED, AlarmClock, Counters, Desk, LEAVES, LOOK, Member, Turn, watch};
+use super::{ARRIVED, AlarmClock, Counters, Desk, LEAVES, LOOK, Member, TRIED, Turn, watch};
 use crate::patience::Patience;
 
 const BELL: u64 = 0;
@@ -31,7 +31,7 @@ const LOOK_SHARE: Nanos = 16;
 /// Descriptors one look tells of; more come with the next.
 const EVENTS: usize = 64;
 
-/// Tasks whose descriptors are tried again while the worker stays awake: those served last.
+/// Tasks for whose sake the worker stays awake: those served last.
 const WARM: usize = 4;
 
 /// Pauses between two tries while awake: about a microsecond, so that a try (a system call) is not
@@ -71,7 +71,6 @@ pub(super) struct Worker {
     next_look: Nanos,
     /// Storage.
     came: Vec<Member>,
-    tried: Vec<Member>,
     rung: Vec<u64>,
 }
 
@@ -97,7 +96,6 @@ impl Worker {
             patience: Patience::default(),
             next_look: 0,
             came: Vec::new(),
-            tried: Vec::with_capacity(WARM),
             rung: Vec::new(),
         })
     }
@@ -127,7 +125,7 @@ impl Worker {
         let Some(member) = self.active.next() else {
             return false;
         };
-        self.turn(member);
+        self.turn(member, 0);
         true
     }
 
@@ -210,9 +208,9 @@ impl Worker {
     }
 
     /// One task's turn.
-    fn turn(&mut self, member: Member) -> Turn {
+    fn turn(&mut self, member: Member, tried: u32) -> Turn {
         self.count(|c| &c.turns);
-        let calls = member.0.calls.take();
+        let calls = member.0.calls.take() | tried;
         let mut turn = Turn::default();
         {
             let mut slot = member.0.body.lock();
@@ -398,7 +396,8 @@ impl Worker {
         ill.chain(self.desk().alarms.soonest()).min()
     }
 
-    /// Tries those served last again and again. `true` when there was something to do for anybody.
+    /// Tries who was served last again and again, and listens for all others. `true` when there was
+    /// something to do for anybody.
     pub(super) fn stay_awake(&mut self, window: Duration) -> bool {
         let start = Instant::now();
         while start.elapsed() < window {
@@ -409,11 +408,16 @@ impl Worker {
             }
             self.now = self.clock.now();
             self.gather();
-            self.hear(self.warm.len());
             if self.is_busy() || self.desk().quit.load(Ordering::Acquire) {
                 return true;
             }
-            if self.try_warm() {
+            let served = self.try_last();
+            if self.warm.len() > 1 {
+                // One look tells of all others.
+                self.next_look = self.now;
+            }
+            self.hear(1);
+            if served || self.is_busy() {
                 return true;
             }
         }
@@ -421,21 +425,15 @@ impl Worker {
         self.is_busy()
     }
 
-    /// Tries each of those served last, whoever of them has something: the first may have something
-    /// again whenever it is tried. `true` when one had.
-    fn try_warm(&mut self) -> bool {
-        let mut tried = std::mem::take(&mut self.tried);
-        tried.extend(self.warm.iter().cloned());
-        let mut served = false;
-        for member in tried.drain(..) {
-            if member.0.calls.claim() {
-                self.count(|c| &c.active);
-                let turn = self.turn(member);
-                served |= turn.served || turn.more;
-            }
-        }
-        self.tried = tried;
-        served
+    /// Tries who was served last, without a look: the shortest way to an answer. `true` when there was
+    /// something to do.
+    fn try_last(&mut self) -> bool {
+        let Some(member) = self.warm.front().filter(|m| m.0.calls.claim()).cloned() else {
+            return false;
+        };
+        self.count(|c| &c.active);
+        let turn = self.turn(member, TRIED);
+        turn.served || turn.more
     }
 
     /// Looks at the descriptors, for at most `timeout`. `true` when one of them had something.

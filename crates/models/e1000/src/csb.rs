@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use csb::{Word, at};
 use guest_mem::{View, Words};
-use model::{Env, Nanos};
+use model::{Env, Nanos, Watch};
 use parking_lot::Mutex;
 use parts::{Ring, SIZE};
 
@@ -280,14 +280,14 @@ pub(crate) struct TxCsb {
     window: Nanos,
     /// When the transmitter fell asleep.
     slept: Option<Nanos>,
-    /// The last round found nothing, and another is wanted.
-    pub(crate) polling: bool,
+    /// How the last round ended.
+    pub(crate) watch: Watch,
 }
 
 impl TxCsb {
     pub(crate) fn reset(&mut self) {
         self.awake = false;
-        self.polling = false;
+        self.watch = Watch::Off;
         self.slept = None;
     }
 
@@ -298,7 +298,7 @@ impl TxCsb {
         env: &Env,
         view: &'v View<'_>,
     ) -> Option<Page<'v>> {
-        self.polling = false;
+        self.watch = Watch::Off;
         let page = shared.csb_page(env, view)?;
         if page.epoch != self.epoch {
             self.epoch = page.epoch;
@@ -344,21 +344,23 @@ impl TxCsb {
     /// All that could be done is done. Whether the transmitter goes on looking: because of news, or to
     /// poll for some.
     pub(crate) fn end(&mut self, shared: &Shared, env: &Env, page: &Page<'_>) -> bool {
-        if shared.file.get(r::TDH) != self.head {
+        let found = if shared.file.get(r::TDH) != self.head {
             self.worked = true;
             self.idle = 0;
             self.since = env.clock.now();
+            Watch::Found
         } else {
             count_alone(&shared.counters.csb_tx_polls, 1);
             self.idle += 1;
-        }
+            Watch::Vain
+        };
         let cycles = page.load(at::HOST_TXCYCLES_LIM).min(MOST_CYCLES);
         let patient = || {
             let passed = env.clock.now().saturating_sub(self.since);
             passed.min(Nanos::from(self.idle) * ROUND) < self.window
         };
         if shared.tx_enabled() && (self.idle < cycles || self.idle < MOST_POLLS && patient()) {
-            self.polling = true;
+            self.watch = found;
             return true;
         }
         self.idle = 0;

@@ -168,7 +168,7 @@ fn with(config: &Config, shared: Arc<Shared>) -> Nic {
         control: Box::new(control),
         transmit: Box::new(tx::Sender {
             shared: Arc::clone(&shared),
-            polls: false,
+            watch: model::Watch::Off,
         }),
         receive: Arc::new(rx::Receiver { shared }),
     }

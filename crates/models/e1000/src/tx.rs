@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use frame::{Batch, Caps, MAX_BATCH, Sink};
 use guest_mem::{ReadSlice, View};
-use model::{Env, Progress, TURN_BYTES, Transmit};
+use model::{Env, Progress, TURN_BYTES, Transmit, Watch};
 use parts::offload::{self, MAX_TSO, Places, Refused, Request};
 use parts::{FCS, Fetcher, Gather, Ring, RingIds};
 
@@ -141,8 +141,7 @@ fn recycle<'n>(mut pieces: Vec<ReadSlice<'_>>) -> Vec<ReadSlice<'n>> {
 /// The transmit part.
 pub(crate) struct Sender {
     pub shared: Arc<Shared>,
-    /// The last run found nothing and wants another.
-    pub polls: bool,
+    pub watch: Watch,
 }
 
 /// How a walk ended.
@@ -187,8 +186,8 @@ pub(crate) struct Walk<'a, 'v> {
 }
 
 impl Transmit for Sender {
-    fn polls(&self) -> bool {
-        self.polls
+    fn watch(&self) -> Watch {
+        self.watch
     }
 
     fn run(&mut self, env: &Env, to: &dyn Sink, budget: usize) -> Progress {
@@ -304,7 +303,7 @@ impl Transmit for Sender {
         {
             progress = Progress::More;
         }
-        self.polls = state.csb.polling;
+        self.watch = state.csb.watch;
         state.unfinished = progress != Progress::Idle;
         scratch.batch = batch.recycle();
         scratch.pieces = recycle(pieces);

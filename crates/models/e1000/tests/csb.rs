@@ -8,7 +8,7 @@ use common::*;
 use csb::{CSBAH, CSBAL, NONE, at, passes, rx_kick_at};
 use frame::{Batch, Caps, Sink, Wake};
 use hypernic_e1000::{Config, new};
-use model::{Progress, ResetKind};
+use model::{Progress, ResetKind, Watch};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -145,7 +145,8 @@ fn a_call_wakes_the_transmitter_which_asks_for_none_until_it_sleeps() {
             "{sent}"
         );
         assert_eq!(m.wire.take().len(), sent);
-        assert!(m.nic.transmit.polls());
+        let watch = if sent > 0 { Watch::Found } else { Watch::Vain };
+        assert_eq!(m.nic.transmit.watch(), watch);
         assert_eq!(get(&m, at::HOST_NEED_TXKICK), 0);
     }
     // In the last one more comes without a call.
@@ -154,7 +155,7 @@ fn a_call_wakes_the_transmitter_which_asks_for_none_until_it_sleeps() {
     assert_eq!(m.wire.take().len(), 2);
     assert_eq!(m.run(), Progress::Idle);
     assert_eq!(get(&m, at::HOST_NEED_TXKICK), 1);
-    assert!(!m.nic.transmit.polls());
+    assert_eq!(m.nic.transmit.watch(), Watch::Off);
     assert_eq!(m.counter("csb_kicks"), 1, "the first came before it was on");
     assert_eq!(m.counter("csb_tx_sleeps"), 2);
 }

@@ -66,6 +66,17 @@ pub enum ServerError {
     System(#[from] io::Error),
 }
 
+/// Where [`Server::process_after`] looks for something to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Wherever there may be something.
+    All,
+    /// At the client's messages, and seldom at the rest: the owner watches [`Server::as_fd`].
+    Messages,
+    /// Nowhere: the device has more to do, and it is not long since somebody looked.
+    Nowhere,
+}
+
 /// What a call to [`Server::process`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
@@ -215,11 +226,25 @@ impl Server {
     /// # Errors
     /// Only the server's own descriptors can fail here; a client never makes it an error.
     pub fn process(&mut self, device: &mut dyn Device, budget: usize) -> io::Result<Progress> {
+        self.process_after(Look::All, device, budget)
+    }
+
+    /// The same for an owner that calls often and knows where a look is worth its system call.
+    ///
+    /// # Errors
+    /// As [`process`](Self::process).
+    pub fn process_after(
+        &mut self,
+        look: Look,
+        device: &mut dyn Device,
+        budget: usize,
+    ) -> io::Result<Progress> {
         let _inside = self.dma.enter();
         self.calls = self.calls.wrapping_add(1);
         let rung_before = self.session.counters.doorbells;
-        let messages = self.serve(device, budget.max(1));
-        if messages == 0 || self.calls.is_multiple_of(SCAN_EVERY) {
+        let messages = self.serve(device, budget.max(1), look != Look::Nowhere);
+        let vain = messages == 0 && look == Look::All;
+        if vain || look != Look::Nowhere && self.calls.is_multiple_of(SCAN_EVERY) {
             self.scan(device)?;
         }
         self.pump_dma(device);
@@ -320,14 +345,14 @@ impl Server {
         self.session.memory.counters(visit);
     }
 
-    /// Reads once and answers what is complete.
-    fn serve(&mut self, device: &mut dyn Device, budget: usize) -> usize {
+    /// Reads once, if it may, and answers what is complete.
+    fn serve(&mut self, device: &mut dyn Device, budget: usize, may_read: bool) -> usize {
         let Some(connection) = &mut self.connection else {
             return 0;
         };
         let mut gone = None;
         let mut used = 0;
-        let mut read = false;
+        let mut read = !may_read;
         loop {
             // A client that does not read its replies is not listened to until it does.
             if connection.tx.backlog() >= MAX_BACKLOG || connection.watching_out {
