@@ -94,23 +94,3 @@ pub const RDTR_FPD: u32 = 1 << 31;
 pub const RAH_AV: u32 = 1 << 31;
 /// SWSM.SMBI: the software semaphore, taken by reading it 0.
 pub const SWSM_SMBI: u32 = 1;
-
-/// Wake-up control (manual §13.6.1).
-pub mod wuc {
-    pub const APME: u32 = 1;
-    pub const PME_EN: u32 = 1 << 1;
-    pub const PME_STATUS: u32 = 1 << 2;
-}
-
-/// Wake-up filters, as WUFC enables and WUS reports them (manual §13.6.2).
-pub mod wufc {
-    pub const LNKC: u32 = 1;
-    pub const MAG: u32 = 1 << 1;
-    pub const EX: u32 = 1 << 2;
-    pub const MC: u32 = 1 << 3;
-    pub const BC: u32 = 1 << 4;
-    pub const ARP: u32 = 1 << 5;
-    pub const IPV4: u32 = 1 << 6;
-    pub const IPV6: u32 = 1 << 7;
-    pub const FLX0: u32 = 1 << 16;
-}

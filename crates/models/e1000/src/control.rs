@@ -8,9 +8,10 @@ use gbe::io::Window;
 use gbe::mdio;
 use gbe::phy::{Effect, Phy};
 use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
+use parts::wake::wuc;
 use regs::{Access, Found};
 
-use crate::bits::{RAH_AV, RDTR_FPD, SWSM_SMBI, cause, ctrl, ctrl_ext, rctl, status, tctl, wuc};
+use crate::bits::{RAH_AV, RDTR_FPD, SWSM_SMBI, cause, ctrl, ctrl_ext, rctl, status, tctl};
 use crate::eeprom::{Eeprom, eecd};
 use crate::eerd::eerd;
 use crate::flow::owed;
@@ -125,9 +126,7 @@ impl Registers {
                 }
                 self.work.tx |= new & tctl::EN != 0;
             }
-            r::WUC => shared.write_wuc(env, value),
-            r::WUFC => shared.write_wufc(env, value),
-            r::WUS => shared.write_wus(value),
+            r::WUC | r::WUFC | r::WUS => shared.write_wake(env, id, value),
             r::RDBAL | r::RDBAH | r::RDLEN | r::RDH => {
                 // Those who fill buffers of the ring it was finish first.
                 let mut rx = shared.rx.settle();

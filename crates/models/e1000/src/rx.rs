@@ -220,7 +220,7 @@ pub(crate) fn deliver(shared: &Shared, env: &Env, batch: &Batch<'_>, picks: &[u1
     rx.page = shared.rx_page(env, &view);
     let mut rounds = 0;
     let mut state = shared.rx.lock();
-    if shared.wake_armed() {
+    if shared.wake.armed() {
         for &pick in picks {
             if let Some(frame) = batch.get(usize::from(pick)) {
                 shared.wake_by(env, &frame);

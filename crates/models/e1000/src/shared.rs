@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use frame::Wake;
 use model::Env;
 use parking_lot::Mutex;
+use parts::wake::WakeUp;
 use regs::File;
 
 use crate::bits::{rctl, tctl};
@@ -20,7 +21,6 @@ use crate::regs as r;
 use crate::rx::{RxLock, RxState};
 use crate::stats::Stats;
 use crate::tx::TxState;
-use crate::wake::WakeUp;
 use crate::{Config, FullFifo};
 
 macro_rules! counters {

@@ -9,6 +9,7 @@ use gbe::io::Window;
 use gbe::mdio;
 use gbe::phy::{Effect, Phy};
 use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
+use parts::wake::wuc;
 use regs::{Access, Found, Id};
 
 use crate::bits::{RAH_AV, SWSM_SMBI, ctrl, ctrl_ext, rctl, status};
@@ -24,7 +25,7 @@ use crate::state;
 use crate::{BAR_IO, BAR_MMIO};
 
 /// What CTRL.RST leaves as it is (§4.3, and what drivers rely on).
-const KEPT: [Id; 5] = [r::RXPBS, r::TXPBS, r::SWPBS, r::WUFC, r::DCA_CTRL];
+const KEPT: [Id; 4] = [r::RXPBS, r::TXPBS, r::SWPBS, r::DCA_CTRL];
 
 /// The registers of the clock of IEEE 1588.
 const CLOCK: RangeInclusive<Id> = r::SYSTIML..=r::RXSATRH;
@@ -210,6 +211,7 @@ impl Registers {
                 let bits = store();
                 self.write_clock(env, id, value, bits);
             }
+            r::WUC | r::WUS | r::WUFC => function.write_wake(env, id, value),
             r::VFLRE | r::MBVFICR => {
                 let kept = function.file.get(id) & !value;
                 function.file.set(id, kept);
@@ -261,7 +263,7 @@ impl Registers {
         let kept = KEPT.map(|id| (id, file.get(id)));
         let throttles: [u32; crate::irq::VECTORS] =
             std::array::from_fn(|at| file.get_at(r::EITR, at as u32));
-        self.change(|| file.reset());
+        self.change(|| function.reset_file(env));
         for (id, value) in kept {
             file.set(id, value);
         }
@@ -297,6 +299,9 @@ impl Registers {
         let file = &self.function.file;
         file.set_at(r::RAL, 0, u32::from_le_bytes([a, b, c, d]));
         file.set_at(r::RAH, 0, u32::from_le_bytes([e, f, 0, 0]) | RAH_AV);
+        if self.nvm.apm() {
+            self.function.enable_apm();
+        }
     }
 
     fn status(&self) -> u32 {
@@ -388,6 +393,7 @@ impl Registers {
         }
         if was_up != up {
             self.raise(env, cause::LSC);
+            self.function.wake_by_link(env);
             self.due.changed = true;
         }
     }
@@ -432,6 +438,8 @@ impl Registers {
             return value;
         }
         match file.table().register(found.id).access {
+            // Other bytes do not clear it.
+            _ if found.id == r::WUC => file.get(r::WUC) & !wuc::PME_STATUS,
             Access::ReadWrite | Access::Command => file.get_at(found.id, found.element),
             _ => 0,
         }
@@ -507,7 +515,10 @@ impl Control for Registers {
         Some(crate::doorbell::layout(&self.function))
     }
 
-    fn reset(&mut self, env: &Env, _kind: ResetKind) {
+    fn reset(&mut self, env: &Env, kind: ResetKind) {
+        if kind == ResetKind::Bus {
+            self.function.forget_wake(env);
+        }
         self.may_master = false;
         self.io = Window::default();
         self.function.bus_master.store(false, Ordering::Release);
@@ -539,6 +550,7 @@ impl Control for Registers {
         self.function.irq.lock().set_way(env, way);
         // A function in D3 does no DMA.
         self.may_master = state.bus_master && !state.d3;
+        self.function.set_power(env, state.d3, state.pme);
         self.update_master();
         self.enable_vfs(state.vfs);
         self.go_on();

@@ -33,7 +33,7 @@ pub(crate) fn inexact(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
 }
 
 /// One of the 24 receive addresses.
-fn exact(file: &File, dst: [u8; 6]) -> bool {
+pub(crate) fn exact(file: &File, dst: [u8; 6]) -> bool {
     let low = u32::from_le_bytes([dst[0], dst[1], dst[2], dst[3]]);
     let high = u32::from_le_bytes([dst[4], dst[5], 0, 0]) | AV;
     // RAH.ASEL chooses what is compared: 00 the destination.
@@ -44,7 +44,7 @@ fn exact(file: &File, dst: [u8; 6]) -> bool {
 }
 
 /// The 4096-bit multicast table; RCTL.MO chooses the 12 bits of the address that index it.
-fn hashed(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
+pub(crate) fn hashed(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
     let shift = [4, 3, 2, 0][(rctl >> rctl::MO_SHIFT & 3) as usize];
     let upper = u32::from(dst[5]) << 8 | u32::from(dst[4]);
     let index = upper >> shift & 0xfff;

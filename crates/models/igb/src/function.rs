@@ -10,6 +10,7 @@ use frame::Wake;
 use model::{Env, Work};
 use parking_lot::Mutex;
 use parts::Moderation;
+use parts::wake::WakeUp;
 use regs::{File, Id, Table};
 
 use crate::irq::Irq;
@@ -57,6 +58,8 @@ counters! {
     rx_dropped,
     /// Frames whose sender gave them up.
     rx_missed,
+    /// Times a wake-up filter matched and PME was asserted.
+    wake_ups,
     /// Frames for others.
     rx_filtered,
     /// Frames longer than allowed.
@@ -125,6 +128,8 @@ pub(crate) struct Function {
     /// The clock of IEEE 1588, of a PF; innermost, as `irq` is.
     pub ptp: Mutex<Ptp>,
     pub counters: Counters,
+    /// What wakes a sleeping guest, of a PF.
+    pub wake: WakeUp,
     /// PCI COMMAND bit 2.
     pub bus_master: AtomicBool,
     /// STATUS.LU.
@@ -165,6 +170,7 @@ impl Function {
             stats: Stats::default(),
             ptp: Mutex::default(),
             counters: Counters::default(),
+            wake: WakeUp::default(),
             bus_master: AtomicBool::new(false),
             link_up: AtomicBool::new(false),
             loopback: AtomicBool::new(false),

@@ -52,6 +52,7 @@ mod tx_lane;
 #[cfg(test)]
 mod tx_tests;
 mod vf;
+mod wake;
 mod walk;
 
 use std::sync::Arc;

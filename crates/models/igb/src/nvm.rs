@@ -154,6 +154,11 @@ impl Nvm {
         u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]])
     }
 
+    /// Init control 3: a magic packet wakes from power-up on.
+    pub(crate) fn apm(&self) -> bool {
+        self.word(0x24) & 0x0400 != 0
+    }
+
     /// The station address (words 0 to 2).
     pub(crate) fn mac(&self) -> [u8; 6] {
         let mut mac = [0; 6];

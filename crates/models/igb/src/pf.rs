@@ -81,7 +81,7 @@ fn identity(mac: [u8; 6], vfs: u32) -> Identity {
             pba_offset: 0x2000,
         }),
         pm: true,
-        pme: 0,
+        pme: 0b1_1001, // D0, D3 hot, D3 cold
         pcie: true,
         places: Places {
             pm: 0x40,

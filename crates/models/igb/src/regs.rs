@@ -30,7 +30,6 @@ const NO_SHAPING: Status = Stored("rates are exact over any time, without weight
 const NO_STORM_NEWS: Status =
     Stored("the switch drops what is too much, and tells nobody but its counters");
 const NO_REPLICAS: Status = Stored("replicated frames are stripped as their pool says");
-const NO_WAKE: Status = Stored("the machine sleeps without being woken by frames");
 
 regs::registers! { pub,
     CTRL       0x00000 RW 0x0010_0201 0xd8ff_1bed "8.2.1" YES;
@@ -291,15 +290,15 @@ regs::registers! { pub,
     PVFGPTLBC  0x10044 [8 * 256] RO 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
     PVFGORLBC  0x10048 [8 * 256] RO 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
     PVFGOTLBC  0x10050 [8 * 256] RO 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
-    WUC        0x05800 RW 0x0000_0000 0x0000_001b "8.20" NO_WAKE;
-    WUFC       0x05808 RW 0x0000_0000 0x000f_80ff "8.20" NO_WAKE;
-    WUS        0x05810 W1C 0x0000_0000 0x000f_00ff "8.20" NO_WAKE;
-    IPAV       0x05838 RW 0x0000_0000 0x0001_000f "8.20" NO_WAKE;
-    IP4AT      0x05840 [4 * 8] RW 0x0000_0000 0xffff_ffff "8.20" NO_WAKE;
-    IP6AT      0x05880 [4 * 4] RW 0x0000_0000 0xffff_ffff "8.20" NO_WAKE;
-    WUPL       0x05900 RO 0x0000_0000 0x0000_0000 "8.20" NO_WAKE;
-    WUPM       0x05a00 [32 * 4] RO 0x0000_0000 0x0000_0000 "8.20" NO_WAKE;
-    FHFT       0x09000 [256 * 4] RW 0x0000_0000 0xffff_ffff "8.20" NO_WAKE;
+    WUC        0x05800 RW 0x0000_0000 0x0000_001f "8.20" YES;
+    WUFC       0x05808 RW 0x0000_0000 0x000f_80ff "8.20" YES;
+    WUS        0x05810 W1C 0x0000_0000 0x000f_00ff "8.20" YES;
+    IPAV       0x05838 RW 0x0000_0000 0x0001_000f "8.20" YES;
+    IP4AT      0x05840 [4 * 8] RW 0x0000_0000 0xffff_ffff "8.20" YES;
+    IP6AT      0x05880 [4 * 4] RW 0x0000_0000 0xffff_ffff "8.20" YES;
+    WUPL       0x05900 RO 0x0000_0000 0x0000_0000 "8.20" YES;
+    WUPM       0x05a00 [32 * 4] RO 0x0000_0000 0x0000_0000 "8.20" YES;
+    FHFT       0x09000 [256 * 4] RW 0x0000_0000 0xffff_ffff "8.20" YES;
     MANC       0x05820 RW 0x0000_0000 0xffff_ffff "8.21" NO_MANAGEMENT;
     MANC2H     0x05860 RW 0x0000_0000 0xffff_ffff "8.21" NO_MANAGEMENT;
     MFVAL      0x05824 RW 0x0000_0000 0xffff_ffff "8.21" NO_MANAGEMENT;
@@ -388,8 +387,8 @@ pub fn page() -> String {
 registers`; a test\nfails when this page is stale. Sections are those of Intel's \"82576EB Gigabit Ethernet Controller Datasheet\",\n\
 320961. \"Writable\" are the bits that keep what is written.\n\nThese are the registers of the physical function. \
 Everything the table does not name reads 0 and ignores writes.\n\nWhat the registers do not tell: after a reset queue 0 is \
-enabled in both directions (RXDCTL, TXDCTL) and RAL0, RAH0\nhold the address of the NVM; RXPBS, TXPBS, SWPBS, EITR and \
-WUFC keep their values over CTRL.RST; RCTL.LBM and PHY loopback\nsend a frame back to the same NIC; the PHY negotiates \
+enabled in both directions (RXDCTL, TXDCTL) and RAL0, RAH0\nhold the address of the NVM; RXPBS, TXPBS, SWPBS, EITR, \
+WUFC and what tells of the last wake-up keep their values over CTRL.RST; RCTL.LBM and PHY loopback\nsend a frame back to the same NIC; the PHY negotiates \
 with a partner that offers everything but pause. The registers of VFs (8.14) rule VFs where the PF has some (`pf = \"guest\"`),\nand \
 keep what is written where it has none; P2VMAILBOX, VMBMEM, MBVFICR and VFLRE are then the VFs' mailboxes.";
     regs::render("82576 registers", preface, REGISTERS, ALIASES)

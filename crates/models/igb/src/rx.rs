@@ -104,6 +104,13 @@ pub(crate) fn give_up(function: &Function, env: &Env, picks: &[u16]) {
 /// Takes as many frames as there are descriptors for.
 pub(crate) fn deliver(function: &Function, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
     let rules = function.rules();
+    if function.wake.armed() {
+        for pick in picks {
+            if let Some(frame) = batch.get(usize::from(*pick)) {
+                function.wake_by(env, &frame);
+            }
+        }
+    }
     if !rules.rx_on || !function.moves() {
         count(&function.counters.rx_disabled, picks.len() as u64);
         return picks.len();

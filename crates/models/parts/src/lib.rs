@@ -13,6 +13,7 @@ pub mod offload;
 pub mod relief;
 mod ring;
 pub mod verdict;
+pub mod wake;
 
 pub use finish::{Finish, possible};
 pub use gather::{Cursor, Gather};

@@ -77,7 +77,7 @@ impl Registers {
             link_up: link_up.load(Ordering::Acquire),
             phy_loopback: phy_loopback.load(Ordering::Acquire),
             bus_master: bus_master.load(Ordering::Acquire),
-            d3: *wake.d3.lock(),
+            d3: wake.d3(),
             // What was begun is gone on with, and what was said in a CSB is said again.
             tx_work: *tx || transmitter.unfinished || csb.is_set(),
             // Nor is a guest's rest gone on with: what waits for it to end moves at once.

@@ -40,6 +40,7 @@ impl Registers {
             interrupts,
             clock,
             io,
+            d3,
         } = state;
         let ours = super::DEVICE;
         if *device != ours {
@@ -84,6 +85,7 @@ impl Registers {
             **live = state;
         }
         self.reading = reading.put(&function, queues);
+        function.set_power(env, *d3, None);
         function.link_up.store(*link_up, Ordering::Release);
         function.loopback.store(*loopback, Ordering::Release);
         self.nvm = nvm;

@@ -38,8 +38,9 @@ impl Registers {
             queues,
             irq,
             ptp,
-            stats: _,      // by what is read of them
-            counters: _,   // the process's
+            stats: _,    // by what is read of them
+            counters: _, // the process's
+            wake,
             bus_master: _, // follows from `may_master` and CTRL
             link_up,
             loopback,
@@ -74,6 +75,7 @@ impl Registers {
             interrupts: irq.lock().save(now),
             clock: ptp.lock().save(now),
             io: io.address,
+            d3: wake.d3(),
         }
     }
 }

@@ -38,6 +38,8 @@ pub struct V1 {
     pub clock: Clock,
     /// IOADDR.
     pub io: u32,
+    /// It sleeps.
+    pub d3: bool,
 }
 
 impl snapshot::State for V1 {

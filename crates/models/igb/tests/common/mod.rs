@@ -52,9 +52,14 @@ pub struct Ears {
     pub messages: AtomicU64,
     /// MSI-X vectors, in order.
     pub vectors: Mutex<Vec<u16>>,
+    /// PME is enabled, and asserted.
+    pub pme: Mutex<(bool, bool)>,
 }
 
 impl Interrupts for Ears {
+    fn set_pme(&self, enabled: bool, status: bool) {
+        *self.pme.lock().expect("ears") = (enabled, status);
+    }
     fn set_line(&self, level: bool) {
         self.level.store(level, SeqCst);
     }

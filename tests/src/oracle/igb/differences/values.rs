@@ -248,6 +248,16 @@ pub(super) fn list() -> Vec<Difference> {
             },
         ),
         value(
+            "wake-up-written",
+            Hypernic,
+            "8.20",
+            "PME_Status (WUC) and WUS, which ones clear, keep in QEMU what is written",
+            |step, diff| {
+                let pme = of(step, diff, 0x5800, 4 & diff.theirs);
+                pme | of(step, diff, 0x5810, diff.theirs)
+            },
+        ),
+        value(
             "gcr",
             Both,
             "8.6",

@@ -95,6 +95,7 @@ impl VfControl {
             ptp: _,        // a PF's
             stats: _,      // by what is read of them
             counters: _,   // the process's
+            wake: _,       // a PF's
             bus_master: _, // PCI's
             link_up: _,    // granted
             loopback: _,   // a PF's
