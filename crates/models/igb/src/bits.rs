@@ -33,6 +33,13 @@ pub mod status {
     pub const GIO_MASTER_ENABLE: u32 = 1 << 19;
 }
 
+pub mod eitr {
+    /// Immediate interrupts that the vector may still raise beside its gap.
+    pub const CREDITS_SHIFT: u32 = 16;
+    /// Written: the counters stay as they are.
+    pub const CNT_INGR: u32 = 1 << 31;
+}
+
 pub mod rctl {
     pub const EN: u32 = 1 << 1;
     pub const LBM: u32 = 3 << 6;

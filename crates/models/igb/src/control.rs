@@ -12,6 +12,7 @@ use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
 use parts::wake::wuc;
 use regs::{Access, Found, Id};
 
+use crate::bits::eitr::{CNT_INGR, CREDITS_SHIFT};
 use crate::bits::{RAH_AV, SWSM_SMBI, ctrl, ctrl_ext, rctl, status};
 use crate::function::{Function, count};
 use crate::irq::{Causes, Way, cause};
@@ -87,6 +88,7 @@ impl Registers {
                 function.file.set(id, stored | SWSM_SMBI);
                 stored
             }
+            r::EITR => stored | function.irq.lock().credits(env, element) << CREDITS_SHIFT,
             r::ICR => function.irq.lock().read_icr(env),
             r::ICS => function.irq.lock().causes(),
             r::IMS | r::IMC => function.irq.lock().mask(),
@@ -183,7 +185,11 @@ impl Registers {
             }
             r::EITR => {
                 let bits = store();
-                function.irq.lock().set_eitr(env, element, bits);
+                let mut irq = function.irq.lock();
+                irq.set_eitr(env, element, bits);
+                if value & CNT_INGR == 0 {
+                    irq.set_credits(env, element, value >> CREDITS_SHIFT);
+                }
             }
             r::IVAR => {
                 let entries = store();

@@ -336,6 +336,7 @@ impl Irq {
     }
 
     pub(crate) fn set_gpie(&mut self, env: &Env, value: u32) {
+        self.settle_credits(env);
         self.gpie = value;
         self.apply(env);
     }
@@ -511,6 +512,7 @@ impl Irq {
         if self.way != Way::Msix {
             return;
         }
+        let pace = self.pace();
         let mut pending = self.eicr & self.eims & !self.sent & extended::VECTORS;
         while pending != 0 {
             let vector = pending.trailing_zeros();
@@ -521,11 +523,11 @@ impl Irq {
                 only_sent: self.of_sent & !self.of_more & bit != 0,
             };
             let throttle = &mut self.throttles[vector as usize];
-            if let Some(until) = throttle.wait(env, tidings, self.least) {
+            if let Some(until) = throttle.wait(env, tidings, pace) {
                 self.throttled = Some(self.throttled.map_or(until, |t| t.min(until)));
                 continue;
             }
-            throttle.spoke(env, self.least);
+            throttle.spoke(env, pace);
             self.sent |= bit;
             if self.virtual_function || self.gpie & gpie::EIAME != 0 {
                 self.eims &= !(self.eiam & bit);
@@ -555,12 +557,13 @@ impl Irq {
                 only_sent: open & !cause::TXDW == 0
                     && vectors & (self.of_more | !self.of_sent) == 0,
             };
+            let pace = self.pace();
             let throttle = &mut self.throttles[0];
-            self.throttled = throttle.wait(env, tidings, self.least);
+            self.throttled = throttle.wait(env, tidings, pace);
             if self.throttled.is_some() {
                 return;
             }
-            throttle.spoke(env, self.least);
+            throttle.spoke(env, pace);
             self.raised += 1;
         }
         self.line = want;

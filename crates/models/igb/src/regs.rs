@@ -86,7 +86,7 @@ regs::registers! { pub,
     IMS        0x01508 Write1Set 0x0000_0000 0x77d4_fbfd "8.8.9" YES;
     IMC        0x0150c Write1Clear 0x0000_0000 0x77d4_fbfd "8.8.10" YES;
     IAM        0x01510 RW 0x0000_0000 0x77d4_fbfd "8.8.11" YES;
-    EITR       0x01680 [25 * 4] RW 0x0000_0000 0x0000_7ffc "8.8.12" YES;
+    EITR       0x01680 [25 * 4] RW 0x0000_0000 0x0000_fffc "8.8.12" YES;
     IVAR       0x01700 [8 * 4] RW 0x0000_0000 0x9f9f_9f9f "8.8.13" YES;
     IVAR_MISC  0x01740 RW 0x0000_0000 0x0000_9f9f "8.8.14" YES;
     GPIE       0x01514 RW 0x0000_0000 0xc000_0f91 "8.8.15" YES;
@@ -390,6 +390,8 @@ Everything the table does not name reads 0 and ignores writes.\n\nWhat the regis
 enabled in both directions (RXDCTL, TXDCTL) and RAL0, RAH0\nhold the address of the NVM; RXPBS, TXPBS, SWPBS, EITR, \
 WUFC and what tells of the last wake-up keep their values over CTRL.RST; RCTL.LBM and PHY loopback\nsend a frame back to the same NIC; the PHY negotiates \
 with a partner that offers everything but pause. The registers of VFs (8.14) rule VFs where the PF has some (`pf = \"guest\"`),\nand \
-keep what is written where it has none; P2VMAILBOX, VMBMEM, MBVFICR and VFLRE are then the VFs' mailboxes.";
+keep what is written where it has none; P2VMAILBOX, VMBMEM, MBVFICR and VFLRE are then the VFs' mailboxes.\n\
+EITR shows in bits 20:16 the credits for immediate interrupts where LLI_EN is set; how they are earned and spent is \
+taken from\nthe data sheet of the I210 (333016, 7.3.6.1), which has the same fields.";
     regs::render("82576 registers", preface, REGISTERS, ALIASES)
 }

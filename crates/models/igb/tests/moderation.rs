@@ -98,8 +98,13 @@ fn machine(moderation: Moderation, auto: bool) -> Machine {
 }
 
 fn offer(m: &Machine, count: usize) -> usize {
+    offer_of(m, 0, count)
+}
+
+fn offer_of(m: &Machine, ether_type: u16, count: usize) -> usize {
     let mut frame = [0; 60];
     frame[..6].copy_from_slice(&MAC);
+    frame[12..14].copy_from_slice(&ether_type.to_be_bytes());
     let mut batch = Batch::new();
     for _ in 0..count {
         batch.push_bytes(&frame);
@@ -293,6 +298,72 @@ fn a_rulers_gap_holds_with_every_moderation() {
         }
         assert!((9..=11).contains(&count), "{moderation:?}: {count}");
     }
+}
+
+/// Immediate interrupts cost credits where EITR.LLI_EN says so: one each, and GPIE says how fast new ones
+/// come. Without one they wait for it, or for the end of the gap.
+#[test]
+fn immediate_interrupts_are_moderated_by_credits() {
+    const LLI_EN: u32 = 1 << 15;
+    const CNT_INGR: u32 = 1 << 31;
+    const EITR1: u64 = reg::EITR + 4;
+    let machine = |eitr: u32| {
+        let mut m = machine(Moderation::Guest, true);
+        // A gap of 1 ms, a credit each 40 us; every frame is in a hurry.
+        m.w(reg::GPIE, 1 << 31 | 1 << 30 | 1 << 4 | 1 | 10 << 7);
+        m.w(EITR1, 1000 << 2 | eitr);
+        m.w(0x5cb0, 1 << 26 | 1 << 29 | 0x88b5);
+        m
+    };
+    let told = |m: &mut Machine| {
+        offer_of(m, 0x88b5, 1);
+        let told = m.vectors().len();
+        poll(m);
+        told
+    };
+    // The first is regular: no gap holds it back, but it is paid for if there is a credit.
+    let mut m = machine(LLI_EN | 2 << 16);
+    assert_eq!(m.r(EITR1), 1000 << 2 | LLI_EN | 2 << 16);
+    let now = [told(&mut m), told(&mut m), told(&mut m)];
+    assert_eq!(now, [1, 1, 0], "as many as there are credits");
+    assert_eq!(m.r(EITR1) >> 16 & 0x1f, 0);
+    m.pass(39 * US);
+    assert_eq!(m.vectors(), []);
+    m.pass(US);
+    assert_eq!(m.vectors(), [1], "with the next credit");
+    poll(&mut m);
+    // 31 are the most, a write with CNT_INGR leaves them, and another rate does.
+    m.pass(10 * MS);
+    m.w(EITR1, 1000 << 2 | LLI_EN | CNT_INGR);
+    m.w(reg::GPIE, 1 << 31 | 1 << 30 | 1 << 4 | 1 | 31 << 7);
+    assert_eq!(m.r(EITR1) >> 16, 31);
+    let blob = m.nic.control.save(&m.env);
+    m.nic.control.load(&m.env, &blob).expect("its own state");
+    assert_eq!(m.r(EITR1) >> 16, 31, "saved and loaded");
+    m.w(EITR1, 1000 << 2 | LLI_EN);
+    assert_eq!(m.r(EITR1) >> 16, 0, "written");
+    // The gap's end may come first.
+    m.w(EITR1, 100 << 2 | LLI_EN);
+    m.w(reg::EICS, 2);
+    m.pass(MS);
+    m.vectors();
+    poll(&mut m);
+    m.w(reg::EICS, 2);
+    assert_eq!(m.vectors(), [1]);
+    poll(&mut m);
+    m.w(EITR1, 100 << 2 | LLI_EN);
+    offer_of(&m, 0x88b5, 1);
+    m.pass(99 * US);
+    assert_eq!(m.vectors(), []);
+    m.pass(US);
+    assert_eq!(m.vectors(), [1]);
+    // Without LLI_EN, or without a rate, they cost nothing.
+    let mut m = machine(0);
+    assert!((0..100).all(|_| told(&mut m) == 1));
+    assert_eq!(m.r(EITR1), 1000 << 2);
+    let mut m = machine(LLI_EN);
+    m.w(reg::GPIE, 1 << 31 | 1 << 30 | 1 << 4 | 1);
+    assert!((0..100).all(|_| told(&mut m) == 1));
 }
 
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 use model::{Env, Nanos};
 use regs::Found;
 
+use super::throttle::MOST_CREDITS;
 use super::{Irq, Throttle, VECTORS, Way, cause, extended};
 use crate::regs as r;
 use crate::state::{Interrupts, StateError, absolute, check, relative};
@@ -38,6 +39,7 @@ impl Irq {
             raised,
             asserted,
         } = self;
+        let credit = self.pace().credit;
         let last = |throttle: &Throttle| throttle.last.map(|at| relative(at, now));
         Interrupts {
             causes: *icr,
@@ -47,6 +49,7 @@ impl Irq {
             reported: *reported,
             sent: *sent,
             last: throttles.iter().map(last).collect(),
+            credits: throttles.iter().map(|t| t.credits(now, credit)).collect(),
             negotiation: link.map(|at| relative(at, now)),
             // One that was loaded begins before its first.
             asserted: raised.wrapping_sub(*asserted),
@@ -68,6 +71,7 @@ impl Irq {
             reported,
             sent,
             last,
+            credits,
             negotiation,
             asserted,
         } = state;
@@ -91,6 +95,16 @@ impl Irq {
             last.len() as u64,
             "not as many as there are vectors",
         )?;
+        check(
+            credits.len() == VECTORS,
+            "interrupts.credits",
+            credits.len() as u64,
+            "not as many as there are vectors",
+        )?;
+        let highest = credits.iter().copied().max().unwrap_or(0);
+        let possible = highest <= MOST_CREDITS;
+        let why = "more than there can be";
+        check(possible, "interrupts.credits", highest, why)?;
         let mut irq = Irq::new(false);
         (irq.icr, irq.ims) = (*causes, *mask);
         (irq.eicr, irq.eims) = (*bits, *extended_mask);
@@ -101,6 +115,9 @@ impl Irq {
             throttle.last = last
                 .map(|at| absolute("interrupts.last", at, 0, now))
                 .transpose()?;
+        }
+        for (throttle, credits) in irq.throttles.iter_mut().zip(credits) {
+            throttle.load_credits(now, *credits);
         }
         irq.link = negotiation
             .map(|at| absolute("interrupts.negotiation", at, most, now))

@@ -9,6 +9,12 @@ use super::{Irq, VECTORS};
 const EITR_UNIT: Nanos = 1_000;
 /// Bits of EITR's interval.
 const INTERVAL: u32 = 0x7ffc;
+/// EITR.LLI_EN: immediate interrupts cost credits.
+const LLI_EN: u32 = 1 << 15;
+/// The most credits there are, in EITR's bits 20:16.
+pub(super) const MOST_CREDITS: u32 = 31;
+/// Unit of GPIE's interval from one credit to the next, which begins at bit 7.
+const CREDIT_UNIT: Nanos = 4_000;
 
 /// What queues have moved in one call, by their number.
 pub(crate) type Moved = [Move; 16];
@@ -31,8 +37,21 @@ pub(super) struct Throttle {
     pub last: Option<Nanos>,
     /// Something is pending that no gap holds back.
     hurried: bool,
+    /// Credits for that, as EITR.LLI_EN wants them, and since when the next one is on its way.
+    moderated: bool,
+    credits: u32,
+    since: Nanos,
     /// What the guest is spared.
     pub relief: Relief,
+}
+
+/// What holds for all vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pace {
+    /// The shortest gap that a VF's ruler leaves it.
+    pub least: Nanos,
+    /// From one credit to the next; 0 where immediate interrupts cost none.
+    pub credit: Nanos,
 }
 
 /// What a vector would say.
@@ -48,6 +67,29 @@ impl Throttle {
     /// As EITR says.
     pub fn set(&mut self, eitr: u32) {
         self.gap = Nanos::from((eitr & INTERVAL) >> 2) * EITR_UNIT;
+        self.moderated = eitr & LLI_EN != 0;
+    }
+
+    /// The credits it has at `now`.
+    pub fn credits(mut self, now: Nanos, credit: Nanos) -> u32 {
+        self.earn(now, credit);
+        self.credits
+    }
+
+    /// Takes saved credits; the next is on its way from now on.
+    pub fn load_credits(&mut self, now: Nanos, credits: u32) {
+        (self.credits, self.since) = (credits, now);
+    }
+
+    /// Adds the credits that have come due, one each `credit`.
+    fn earn(&mut self, now: Nanos, credit: Nanos) {
+        if let Some(earned) = now.saturating_sub(self.since).checked_div(credit)
+            && earned > 0
+        {
+            let credits = Nanos::from(self.credits) + earned;
+            self.credits = credits.min(MOST_CREDITS.into()) as u32;
+            self.since += earned * credit;
+        }
     }
 
     /// The gap from one message to the next, at least `least`.
@@ -56,12 +98,29 @@ impl Throttle {
     }
 
     /// Until when it has to wait.
-    pub fn wait(&mut self, env: &Env, tidings: Tidings, least: Nanos) -> Option<Nanos> {
-        let gap = self.gap(least);
-        if gap == 0 || self.hurried {
+    pub fn wait(&mut self, env: &Env, tidings: Tidings, pace: Pace) -> Option<Nanos> {
+        let gap = self.gap(pace.least);
+        if gap == 0 {
             return None;
         }
         let now = env.clock.now();
+        let until = self.regular(now, gap, tidings);
+        if !self.hurried {
+            return until;
+        }
+        // At once, or with the next credit, if the gap is not over before (I210's data sheet, §7.3.6.1).
+        let moderated = self.moderated && pace.credit != 0;
+        if moderated {
+            self.earn(now, pace.credit);
+        }
+        let next = self.since.saturating_add(pace.credit);
+        until
+            .filter(|_| moderated && self.credits == 0)
+            .map(|at| at.min(next))
+    }
+
+    /// The same for what is in no hurry.
+    fn regular(&mut self, now: Nanos, gap: Nanos, tidings: Tidings) -> Option<Nanos> {
         let throttled = self.last.map(|last| last + gap).filter(|at| now < *at);
         // A driver that wants no moderation at all (it polls, or is in a boot ROM) gets none.
         if self.relief.mode != Moderation::Adaptive || self.gap == 0 {
@@ -74,10 +133,14 @@ impl Throttle {
         throttled.max(until)
     }
 
-    pub fn spoke(&mut self, env: &Env, least: Nanos) {
-        self.hurried = false;
-        if self.gap(least) != 0 {
+    pub fn spoke(&mut self, env: &Env, pace: Pace) {
+        let hurried = std::mem::take(&mut self.hurried);
+        if self.gap(pace.least) != 0 {
             let now = env.clock.now();
+            if hurried && self.moderated && pace.credit != 0 {
+                self.earn(now, pace.credit);
+                self.credits = self.credits.saturating_sub(1);
+            }
             self.last = Some(now);
             if self.relief.mode == Moderation::Adaptive {
                 self.relief.raised(now);
@@ -85,8 +148,7 @@ impl Throttle {
         }
     }
 
-    /// What is pending is not to wait: immediate interrupts without EITR.LLI_EN (§7.3.4.1). What the
-    /// operator has fixed stands.
+    /// What is pending is an immediate interrupt (§7.3.4.1). What the operator has fixed stands.
     pub fn hurry(&mut self) {
         self.hurried = self.relief.mode.gap().is_none();
     }
@@ -95,6 +157,7 @@ impl Throttle {
     pub fn reset(&mut self) {
         self.last = None;
         self.hurried = false;
+        self.credits = 0;
         self.relief.reset();
     }
 }
@@ -103,6 +166,40 @@ impl Irq {
     /// Whether it takes liberties with timing that need [`Irq::received`] and [`Irq::sent`].
     pub(crate) fn adapts(&self) -> bool {
         self.throttles[0].relief.mode == Moderation::Adaptive
+    }
+
+    pub(super) fn pace(&self) -> Pace {
+        Pace {
+            least: self.least,
+            credit: Nanos::from(self.gpie >> 7 & 0x1f) * CREDIT_UNIT,
+        }
+    }
+
+    /// What a vector may spend on immediate interrupts, as EITR shows it.
+    pub(crate) fn credits(&self, env: &Env, vector: u32) -> u32 {
+        let credit = self.pace().credit;
+        let now = env.clock.now();
+        match self.throttles.get(vector as usize) {
+            Some(throttle) if throttle.moderated => throttle.credits(now, credit),
+            _ => 0,
+        }
+    }
+
+    /// EITR was written without CNT_INGR: so many are left.
+    pub(crate) fn set_credits(&mut self, env: &Env, vector: u32, credits: u32) {
+        if let Some(throttle) = self.throttles.get_mut(vector as usize) {
+            throttle.load_credits(env.clock.now(), credits & MOST_CREDITS);
+            self.apply(env);
+        }
+    }
+
+    /// Credits come at another rate from now on; what has come stays.
+    pub(super) fn settle_credits(&mut self, env: &Env) {
+        let (now, credit) = (env.clock.now(), self.pace().credit);
+        for throttle in &mut self.throttles {
+            throttle.earn(now, credit);
+            throttle.since = now;
+        }
     }
 
     /// The number of the throttle of a queue's entry in IVAR.

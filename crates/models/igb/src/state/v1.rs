@@ -177,6 +177,8 @@ pub struct Interrupts {
     pub sent: u32,
     /// When each vector spoke last.
     pub last: Vec<Option<i64>>,
+    /// Credits of each vector for immediate interrupts.
+    pub credits: Vec<u32>,
     /// When auto-negotiation ends.
     pub negotiation: Option<i64>,
     /// IAC.
