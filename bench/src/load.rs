@@ -77,6 +77,12 @@ pub fn frame(header: usize, size: usize, gso: bool, from: [u8; 6], to: [u8; 6]) 
     bytes
 }
 
+/// `segments` full frames of TCP in one piece, to be cut on their way; a single one is a frame as it is.
+pub fn run_of(header: usize, segments: usize, from: [u8; 6], to: [u8; 6]) -> Vec<u8> {
+    let size = 54 + segments * usize::from(SEGMENT);
+    frame(header, size, segments > 1, from, to)
+}
+
 /// Makes a frame a TCP segment of IPv4 from 10.9.9.1 to 10.9.9.2 whose checksum is begun only.
 pub fn tcp(frame: &mut [u8]) {
     frame[12..14].copy_from_slice(&[8, 0]);

@@ -10,7 +10,12 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Qtest {
     stream: BufReader<UnixStream>,
+    /// Answers that nobody has waited for yet.
+    owed: usize,
 }
+
+/// Answers that may lie unread in the socket, which has room for a few hundred.
+const OWED: usize = 64;
 
 impl Qtest {
     pub(crate) fn connect(path: &Path) -> io::Result<Self> {
@@ -19,10 +24,12 @@ impl Qtest {
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         Ok(Self {
             stream: BufReader::new(stream),
+            owed: 0,
         })
     }
 
     fn command(&mut self, command: &str) -> io::Result<String> {
+        self.catch_up()?;
         self.stream.get_mut().write_all(command.as_bytes())?;
         self.stream.get_mut().write_all(b"\n")?;
         self.answer(command)
@@ -34,6 +41,7 @@ impl Qtest {
     /// # Errors
     /// When QEMU has ended or refuses one of them.
     pub fn batch(&mut self, commands: &str) -> io::Result<Vec<String>> {
+        self.catch_up()?;
         self.stream.get_mut().write_all(commands.as_bytes())?;
         commands
             .lines()
@@ -57,6 +65,30 @@ impl Qtest {
                 None => Err(io::Error::other(format!("qtest `{command}`: {line}"))),
             };
         }
+    }
+
+    /// Reads the answers that are still owed.
+    fn catch_up(&mut self) -> io::Result<()> {
+        while self.owed > 0 {
+            self.answer("posted")?;
+            self.owed -= 1;
+        }
+        Ok(())
+    }
+
+    /// Writes an I/O port, `size` bytes wide (1, 2 or 4), without waiting until it is done: as a
+    /// processor does whose writes nobody answers.
+    ///
+    /// # Errors
+    /// When QEMU has ended or has refused an earlier one.
+    pub fn port_post(&mut self, port: u16, size: usize, value: u32) -> io::Result<()> {
+        if self.owed >= OWED {
+            self.catch_up()?;
+        }
+        let command = format!("out{} {port:#x} {value:#x}\n", suffix(size));
+        self.stream.get_mut().write_all(command.as_bytes())?;
+        self.owed += 1;
+        Ok(())
     }
 
     fn value(&mut self, command: &str) -> io::Result<u64> {
@@ -202,6 +234,42 @@ mod tests {
     fn configuration_addresses() {
         assert_eq!(pci_address(0, 0, 0, 0), 0x8000_0000);
         assert_eq!(pci_address(1, 31, 7, 0x13), 0x8001_ff10);
+    }
+
+    #[test]
+    fn posted_writes_are_in_order_and_their_answers_are_nobody_elses() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("qtest");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let machine = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut answers = stream.try_clone().unwrap();
+            let mut seen = Vec::new();
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                let answer = if line.starts_with("in") {
+                    "OK 0x2a\n"
+                } else {
+                    "OK\n"
+                };
+                answers.write_all(answer.as_bytes()).unwrap();
+                seen.push(line);
+            }
+            seen
+        });
+        let mut qtest = Qtest::connect(&path).unwrap();
+        for value in 0..3 * OWED as u32 {
+            qtest.port_post(0xc010, 2, value).unwrap();
+            if value % 100 == 99 {
+                assert_eq!(qtest.port_read(0xc012, 1).unwrap(), 0x2a);
+            }
+        }
+        assert_eq!(qtest.port_read(0xc012, 1).unwrap(), 0x2a);
+        drop(qtest);
+        let seen = machine.join().unwrap();
+        let written = seen.iter().filter(|line| line.starts_with("outw"));
+        let wanted = (0..3 * OWED).map(|value| format!("outw 0xc010 {value:#x}"));
+        assert!(written.eq(&wanted.collect::<Vec<_>>()));
+        assert_eq!(seen.len(), 3 * OWED + 2);
     }
 
     #[test]

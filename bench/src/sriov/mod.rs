@@ -2,15 +2,22 @@
 //! together and cost, from ten to sixty and to a thousand, what moderation of interrupts saves, and what goes between
 //! two of them.
 
+mod bridges;
+mod guests;
 mod machine;
 mod page;
+mod peer_page;
 mod sums;
 mod town;
+mod virtio;
 
 use std::time::Duration;
 
 use drivers::igbvf::Masking;
 
+use rig::Rig;
+
+use self::bridges::Bridges;
 use self::machine::Kind;
 use self::sums::APPLICATION;
 use self::town::{Paced, Plan, Policy, Town};
@@ -57,6 +64,10 @@ const POLICIES: [(Policy, &str); 4] = [
 const LOADS: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
 /// Frames of a sample inside one process.
 const INSIDE: usize = 100_000;
+/// Parts of the aggregate that a paravirtualized NIC is offered as well.
+const SHARES: [f64; 2] = [1.0, 0.25];
+/// Bytes between two VMs on VFs and on virtio-net, in bursts of 32.
+const MESSAGES: [u32; 2] = [60, FULL];
 /// Bytes and bursts between two VMs.
 const PAIRS: [(u32, u32); 3] = [(60, 32), (60, 128), (FULL, 32)];
 
@@ -78,10 +89,12 @@ pub fn estimate(options: &Options) -> f64 {
     let samples = FEW.len() * MASKINGS.len() + POLICIES.len() * (1 + LOADS.len());
     let interrupts = wants("interrupts", 2.0 + rounds * samples as f64 * each);
     let pairs = wants("pairs", 1.0 + rounds * 2.0 * PAIRS.len() as f64 * each);
-    scale + interrupts + pairs
+    let cases = COUNTS.len() * SHARES.len() + MESSAGES.len();
+    let pv = wants("pv", 45.0 + rounds * 2.0 * cases as f64 * each);
+    scale + interrupts + pairs + pv + wants("guests", guests::estimate(options))
 }
 
-/// Runs the module. Its parts are `scale`, `interrupts` and `pairs`.
+/// Runs the module. Its parts are `scale`, `interrupts`, `pairs`, `pv` and `guests`.
 ///
 /// # Errors
 /// When a daemon or its guests fail.
@@ -101,6 +114,19 @@ pub fn run(options: &Options) -> Result<Report> {
     if options.wants("interrupts") {
         let figures = interrupts(options, &mut quiet)?;
         page::interrupts(&mut page, &figures);
+    }
+    if options.wants("pv") {
+        match paravirtual(options, &mut quiet) {
+            Ok(figures) => peer_page::paravirtual(&mut page, &figures),
+            // Namespaces and TAPs are not to be had everywhere; the rest is.
+            Err(error) => peer_page::missing(&mut page, "pv", &error),
+        }
+    }
+    if options.wants("guests") {
+        match guests::run(options, &mut quiet) {
+            Ok(figures) => peer_page::guests(&mut page, &figures),
+            Err(error) => peer_page::missing(&mut page, "guests", &error),
+        }
     }
     Ok(page.finish(&quiet))
 }
@@ -283,4 +309,82 @@ fn pairs(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<[Vec<Colu
     })?;
     eprintln!();
     Ok([times, columns])
+}
+
+/// What [`paravirtual`] yields.
+struct Paravirtual {
+    /// For each of [`MESSAGES`], VF to VF and virtio-net to virtio-net.
+    between: Vec<Column>,
+    /// For each of [`SHARES`] and of [`COUNTS`], VFs and virtio-nets.
+    scale: Vec<Column>,
+    qemu: String,
+}
+
+fn paravirtual(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<Paravirtual> {
+    let rig = Rig::prepare().map_err(rig::Error::from)?;
+    let town = |ports, vms, ring| {
+        let plan = Plan {
+            kind: Kind::Vf,
+            ports,
+            vms,
+            ring,
+            longest: FULL as usize,
+        };
+        Town::start(options, plan)
+    };
+    let kinds = ["VF", "virtio-net"];
+    let mut between = Vec::new();
+    for size in MESSAGES {
+        between.extend(kinds.map(|kind| Column::new(format!("{kind}, {size}"))));
+    }
+    let mut vfs = town(1, 1, RINGS[1])?;
+    let mut peers = Bridges::start(&rig, 1, 2)?;
+    eprint!("  VM to VM, VF and virtio-net");
+    in_turns(quiet, options.rounds(), &mut between, |i| {
+        let size = MESSAGES[i / 2];
+        match i % 2 {
+            0 => vfs.flat_out(1, 32, size, seconds(options)),
+            _ => peers.between(32, size, seconds(options)),
+        }
+    })?;
+    drop(vfs);
+    drop(peers);
+    let most = COUNTS[COUNTS.len() - 1] / PORTS;
+    let mut vfs = town(PORTS, most, RINGS[0])?;
+    let mut peers = Bridges::start(&rig, PORTS, most)?;
+    eprintln!("\n  {} VMs on virtio-net are up", peers.len());
+    let mut scale = Vec::new();
+    for share in SHARES {
+        for count in COUNTS {
+            let name = |kind| Column::new(format!("{kind} {count}, {share} of the load"));
+            scale.extend(kinds.map(name));
+        }
+    }
+    eprint!("  fixed load, VFs and virtio-nets");
+    in_turns(quiet, options.rounds(), &mut scale, |i| {
+        let (pps, active) = (
+            AGGREGATE * SHARES[i / 2 / COUNTS.len()],
+            COUNTS[i / 2 % COUNTS.len()],
+        );
+        match i % 2 {
+            0 => vfs.paced(Paced {
+                active,
+                pps,
+                size: FULL,
+                tick: TICKS[0],
+                policy: Policy::Hertz(2000.0),
+                masking: Masking::Device,
+                buffers: u32::MAX,
+                seconds: seconds(options),
+            }),
+            _ => peers.paced(active, pps, TICKS[0], seconds(options)),
+        }
+    })?;
+    eprintln!();
+    let qemu = rig.qemu().version().to_owned();
+    Ok(Paravirtual {
+        between,
+        scale,
+        qemu,
+    })
 }

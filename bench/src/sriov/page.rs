@@ -25,7 +25,7 @@ fn published() -> Result<Value> {
 }
 
 /// The median of something counted beside the figure.
-fn raw(column: &Column, name: &str) -> f64 {
+pub fn raw(column: &Column, name: &str) -> f64 {
     let values: Vec<f64> = column
         .readings()
         .filter_map(|r| r.raw[name].as_f64())
@@ -37,7 +37,8 @@ fn verdict(holds: bool) -> &'static str {
     if holds { "met" } else { "**missed**" }
 }
 
-fn json(columns: &[Column]) -> Vec<Value> {
+/// As raw data.
+pub fn json(columns: &[Column]) -> Vec<Value> {
     columns.iter().map(Column::json).collect()
 }
 

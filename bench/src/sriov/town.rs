@@ -23,7 +23,7 @@ use crate::{Options, load, machine};
 /// How often a VM's driver decides on its gap anew; the paper's does once a second.
 const PERIOD: Duration = Duration::from_millis(50);
 /// What goes before a sample, for rates to settle.
-const LEAD: Duration = Duration::from_millis(120);
+pub const LEAD: Duration = Duration::from_millis(120);
 
 /// How a town is laid out.
 #[derive(Debug, Clone, Copy)]
@@ -313,12 +313,16 @@ impl Town {
     }
 }
 
-fn gigabits(frames: u64, size: u32, seconds: f64) -> f64 {
+/// Of frames of a size, in so many seconds.
+pub fn gigabits(frames: u64, size: u32, seconds: f64) -> f64 {
     frames as f64 * f64::from(size) * 8.0 / seconds / 1e9
 }
 
 /// Runs something in a thread on the first processor.
-fn on_the_first<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+///
+/// # Errors
+/// The work's.
+pub fn on_the_first<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             machine::pin(machine::cores().0);
