@@ -158,7 +158,7 @@ impl Bridges {
     }
 
     /// How many VMs there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.vms.len()
     }
 
@@ -258,7 +258,7 @@ impl Bridges {
     /// When a QEMU is gone.
     pub fn between(&mut self, burst: u32, len: u32, seconds: f64) -> Result<Reading> {
         let before = self.cpu();
-        let [from, to] = &mut self.vms[..2] else {
+        let Some([from, to]) = self.vms.get_mut(..2) else {
             return Err(Error::Usage("there are no two VMs".to_owned()));
         };
         let ran = on_the_first(move || {
@@ -272,17 +272,17 @@ impl Bridges {
                     break;
                 }
                 let mut moved = 0;
-                if sent - received - lost <= WINDOW {
+                if sent.saturating_sub(received + lost) <= WINDOW {
                     moved += from.send(burst, len, to.mac)?;
                     sent += u64::from(moved);
                 } else if now - last > PATIENCE {
-                    lost = sent - received;
+                    lost = sent.saturating_sub(received);
                 }
                 let came = to.receive(len)?;
                 received += u64::from(came);
                 if came > 0 {
                     last = now;
-                    lost = lost.min(sent - received);
+                    lost = lost.min(sent.saturating_sub(received));
                 }
                 if moved + came == 0 {
                     std::thread::yield_now();

@@ -352,7 +352,7 @@ fn paravirtual(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<Par
     let most = COUNTS[COUNTS.len() - 1] / PORTS;
     let mut vfs = town(PORTS, most, RINGS[0])?;
     let mut peers = Bridges::start(&rig, PORTS, most)?;
-    eprintln!("\n  {} VMs on virtio-net are up", peers.len());
+    eprintln!("\n  {} VMs on virtio-net are up", peers.count());
     let mut scale = Vec::new();
     for share in SHARES {
         for count in COUNTS {
