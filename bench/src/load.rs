@@ -354,6 +354,17 @@ mod tests {
     }
 
     #[test]
+    fn a_run_is_cut_into_full_frames_and_a_single_one_is_not() {
+        let single = run_of(12, 1, ENDS[0], ENDS[1]);
+        assert!(single.len() == 12 + 1514 && single[..12].iter().all(|b| *b == 0));
+        // What an IPv4 header can say the length of, without Ethernet's.
+        let many = run_of(12, 44, ENDS[0], ENDS[1]);
+        assert_eq!(many[..2], [1, 1]);
+        assert_eq!((many.len() - 12 - 54) % usize::from(SEGMENT), 0);
+        assert!(many.len() - 12 - 14 <= usize::from(u16::MAX));
+    }
+
+    #[test]
     fn a_plain_frame_asks_for_nothing() {
         let bytes = frame(12, 60, false, ENDS[0], ENDS[1]);
         assert!(bytes.len() == 72 && bytes[..12].iter().all(|b| *b == 0));
