@@ -206,9 +206,7 @@ impl Bed {
             }
             std::thread::sleep(Duration::from_millis(500));
         }
-        Err(Error::Usage(
-            "iperf3 to the guests gave nothing".to_owned(),
-        ))
+        Err(Error::Usage("iperf3 to the guests gave nothing".to_owned()))
     }
 
     /// Once; nothing where a client's answer is none.
