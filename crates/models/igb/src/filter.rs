@@ -22,7 +22,7 @@ pub(crate) fn address(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
     if multicast && rctl & rctl::MPE != 0 || !multicast && rctl & rctl::UPE != 0 {
         return true;
     }
-    exact(file, dst) || (multicast && hashed(file, rctl, dst))
+    exact(file, dst) || (multicast && hashed(file, r::MTA, rctl, dst))
 }
 
 /// Whether a frame for `dst` that has passed owes it to the multicast table alone, so that software
@@ -43,12 +43,12 @@ pub(crate) fn exact(file: &File, dst: [u8; 6]) -> bool {
     })
 }
 
-/// The 4096-bit multicast table; RCTL.MO chooses the 12 bits of the address that index it.
-pub(crate) fn hashed(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
+/// A table of 4096 bits (MTA, UTA); RCTL.MO chooses the 12 bits of the address that index it.
+pub(crate) fn hashed(file: &File, table: Id, rctl: u32, dst: [u8; 6]) -> bool {
     let shift = [4, 3, 2, 0][(rctl >> rctl::MO_SHIFT & 3) as usize];
     let upper = u32::from(dst[5]) << 8 | u32::from(dst[4]);
     let index = upper >> shift & 0xfff;
-    file.get_at(r::MTA, index / 32) >> (index % 32) & 1 == 1
+    file.get_at(table, index / 32) >> (index % 32) & 1 == 1
 }
 
 /// Whether a frame with this tag passes the VLAN filter.

@@ -52,6 +52,9 @@ mod tx_lane;
 #[cfg(test)]
 mod tx_tests;
 mod vf;
+mod vmdq;
+#[cfg(test)]
+mod vmdq_tests;
 mod wake;
 mod walk;
 

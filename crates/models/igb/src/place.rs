@@ -208,7 +208,7 @@ impl Rx<'_, '_> {
         };
         let (low, errors) = self.sums(frame, headers);
         report.status = low | u32::from(errors) << 24;
-        if self.timed(headers) {
+        if self.timed.unwrap_or_else(|| self.timed(headers)) {
             report.status |= status::TS;
         }
         if rules.sums(rxcsum::PCSD) {
@@ -270,7 +270,7 @@ impl Rx<'_, '_> {
     }
 
     /// Whether the frame is a PTP message whose time of arrival has been taken (§7.9).
-    fn timed(&self, headers: &Headers) -> bool {
+    pub(crate) fn timed(&self, headers: &Headers) -> bool {
         let Some(layers) = headers.layers.filter(|_| self.listens) else {
             return false;
         };

@@ -124,21 +124,18 @@ pub(crate) fn plain(headers: &Headers, rfctl: u32) -> Class {
     }
 }
 
-/// As a PF's registers and its filters say, of a frame of `len` bytes. `pools` is the first pool of one
-/// that has pools, `last` the hash computed last.
+/// As a PF's registers and its filters say, of a frame of `len` bytes. Of one that has pools `pools` is
+/// its first, and the one that the frame is for; `last` is the hash computed last.
 pub(crate) fn classify(
     file: &File,
     (rfctl, filters): (u32, &Filters),
     (headers, len): (&Headers, usize),
-    pools: Option<u32>,
+    pools: Option<(u32, u32)>,
     last: &mut Hashed,
 ) -> Class {
     let mrqc = file.get(r::MRQC);
     let mut class = plain(headers, rfctl);
-    let pool = pools.map(|first| {
-        let dst = headers.bytes().first_chunk().copied().unwrap_or_default();
-        pools::own_pool(file, first, dst)
-    });
+    let pool = pools.map(|(_, pool)| pool);
     class.queue = pool.unwrap_or(mrqc >> 3 & 7);
     let Some(layers) = headers.layers else {
         return class;
@@ -154,7 +151,7 @@ pub(crate) fn classify(
     let verdict = filters.find(headers, rfctl, len, pool);
     class.immediate |= verdict.immediate;
     // The queues of VFs are not the PF's to fill.
-    let own = |queue: &u32| pools.is_none_or(|first| queue % pools::POOLS >= first);
+    let own = |queue: &u32| pools.is_none_or(|(first, _)| queue % pools::POOLS >= first);
     if let Some(queue) = verdict.queue.filter(own) {
         class.queue = queue;
         return class;

@@ -82,6 +82,8 @@ pub(crate) struct Rules {
     /// The first pool of a PF that has pools beside those of its VFs: what comes has passed their
     /// filters, at the switch, and is for a queue of a pool.
     pub pools: Option<u32>,
+    /// Pools of a PF that has no VFs: nobody has looked yet for which of them a frame is.
+    pub alone: bool,
 }
 
 impl Rules {
@@ -109,13 +111,20 @@ impl Rules {
         tag: None,
         drop: 0,
         pools: None,
+        alone: false,
     };
 
     /// Those of a PF that rules `vfs` VFs.
     pub(crate) fn of_pf(file: &File, vfs: u32) -> Rules {
         let rules = Self::of_port(file);
-        if vfs == 0 || !pools::are_on(file) {
+        if !pools::are_on(file) {
             return rules;
+        }
+        if vfs == 0 {
+            return Rules {
+                alone: true,
+                ..rules
+            };
         }
         let vmolr = file.get_at(r::VMOLR, vfs);
         Rules {
@@ -129,7 +138,7 @@ impl Rules {
 
     /// Those of one queue of a PF that has pools: the tag is its pool's (VMVIR).
     pub(crate) fn of_queue(&self, file: &File, queue: u32) -> Rules {
-        if self.pools.is_none() {
+        if self.pools.is_none() && !self.alone {
             return *self;
         }
         let pool = queue % pools::POOLS;
@@ -138,6 +147,11 @@ impl Rules {
             insert_vlan: self.insert_vlan && pools::may_tag(file, pool),
             ..*self
         }
+    }
+
+    /// Whether the pool of a queue may send (VFTE). Where there are VFs the switch sees to it.
+    pub(crate) fn pool_sends(&self, file: &File, queue: u32) -> bool {
+        !self.alone || file.get(r::VFTE) >> (queue % pools::POOLS) & 1 != 0
     }
 
     fn of_port(file: &File) -> Rules {
@@ -163,6 +177,7 @@ impl Rules {
             tag: None,
             drop: file.get(r::QDE) as u16,
             pools: None,
+            alone: false,
         }
     }
 

@@ -3,6 +3,7 @@
 use model::Env;
 use regs::Id;
 
+use crate::PF_QUEUES;
 use crate::bits::ctrl_ext;
 use crate::control::Registers;
 use crate::irq::{Causes, cause};
@@ -100,6 +101,14 @@ impl Registers {
                 r::P2VMAILBOX => {
                     let file = &self.function.file;
                     file.set_at(id, element, value & p2v::PFU);
+                    true
+                }
+                // Where pools have no VFs it has a say, and what waited may go now.
+                r::VFTE => {
+                    let function = &self.function;
+                    function.file.write(id, element, value);
+                    (0..PF_QUEUES as u32).for_each(|queue| function.ring(queue));
+                    self.work.tx = true;
                     true
                 }
                 _ => false,

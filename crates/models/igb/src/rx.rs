@@ -17,6 +17,7 @@ use crate::desc::Shape;
 use crate::filter;
 use crate::function::{Function, Kind, count};
 use crate::irq::{Causes, Moved, cause};
+use crate::office::pools;
 use crate::ptp::Ptp;
 use crate::regs as r;
 use crate::rss::{self, Class, Hashed, Headers};
@@ -140,8 +141,10 @@ pub(crate) fn deliver(function: &Function, env: &Env, batch: &Batch<'_>, picks: 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
-    /// Dropped and counted.
+    /// Lost and counted.
     Lost,
+    /// Found no room in a queue that does not wait; its bytes are not counted yet.
+    Dropped,
     NoRoom,
 }
 
@@ -191,6 +194,8 @@ pub(crate) struct Rx<'a, 'v> {
     pub view: &'v View<'v>,
     /// Frames may have to be timed.
     pub listens: bool,
+    /// Whether this one has been, where it is for several queues.
+    pub timed: Option<bool>,
     pub rules: Rules,
     pub scratch: Box<Scratch>,
     /// Where the last buffer was, and the last descriptor.
@@ -207,8 +212,8 @@ pub(crate) struct Rx<'a, 'v> {
     /// Of the queue that is open; of all.
     pub own: Account,
     all: Account,
-    hashed: Hashed,
-    filters: Filters,
+    pub hashed: Hashed,
+    pub filters: Filters,
 }
 
 impl<'a, 'v> Rx<'a, 'v> {
@@ -217,6 +222,7 @@ impl<'a, 'v> Rx<'a, 'v> {
             function,
             env,
             listens: matches!(function.kind, Kind::Pf) && Ptp::listens(&function.file),
+            timed: None,
             view,
             rules,
             scratch: SCRATCH.take().unwrap_or_default(),
@@ -288,6 +294,12 @@ impl<'a, 'v> Rx<'a, 'v> {
         let Some(first) = segments.get(0) else {
             return Outcome::Lost;
         };
+        if self.rules.alone {
+            if !self.roomy(segments) {
+                return Outcome::NoRoom;
+            }
+            return self.each(segments);
+        }
         // They are of one flow, and so for one queue.
         let class = self.class(&Headers::of(&first), first.len());
         if let Some(open) = self.open(class.queue) {
@@ -299,6 +311,10 @@ impl<'a, 'v> Rx<'a, 'v> {
                 return Outcome::NoRoom;
             }
         }
+        self.each(segments)
+    }
+
+    fn each(&mut self, segments: &Batch<'_>) -> Outcome {
         for segment in segments.iter() {
             if let Outcome::NoRoom = self.plain(&segment) {
                 // More than a ring can ever hold, or null buffers: the rest is lost.
@@ -315,7 +331,11 @@ impl<'a, 'v> Rx<'a, 'v> {
             Kind::Pf => {
                 let (file, pools) = (&self.function.file, self.rules.pools);
                 let rules = (rfctl, &self.filters);
-                rss::classify(file, rules, (headers, len), pools, &mut self.hashed)
+                let pool = pools.map(|first| {
+                    let dst = headers.bytes().first_chunk().copied().unwrap_or_default();
+                    (first, pools::own_pool(file, first, dst))
+                });
+                rss::classify(file, rules, (headers, len), pool, &mut self.hashed)
             }
             Kind::Vf(_) => rss::plain(headers, rfctl),
         }
@@ -323,22 +343,37 @@ impl<'a, 'v> Rx<'a, 'v> {
 
     /// One frame that needs no expansion.
     fn plain(&mut self, frame: &Frame<'_>) -> Outcome {
+        if self.rules.alone {
+            return self.replicate(frame);
+        }
         let Some(admitted) = self.admit(frame) else {
             return Outcome::Lost;
         };
         let headers = Headers::of(frame);
         let class = self.class(&headers, frame.len());
+        let placed = self.keep(frame, &admitted, &headers, &class);
+        match placed {
+            Outcome::Done => self.took(&admitted),
+            Outcome::Dropped => self.tally.total(admitted.on_wire),
+            Outcome::NoRoom | Outcome::Lost => {}
+        }
+        placed
+    }
+
+    /// Puts a frame into its queue. What the wire brought is counted by whoever asks for it.
+    pub(crate) fn keep(
+        &mut self,
+        frame: &Frame<'_>,
+        admitted: &Admitted,
+        headers: &Headers,
+        class: &Class,
+    ) -> Outcome {
         if self.open(class.queue).is_none() {
             return Outcome::Lost;
         }
-        let placed = self.put(frame, &admitted, &headers, &class);
+        let placed = self.put(frame, admitted, headers, class);
         match placed {
             Outcome::Done => {
-                if admitted.bad {
-                    self.tally.total(admitted.on_wire);
-                } else {
-                    self.tally.received(1, admitted.on_wire, admitted.dst);
-                }
                 self.own.frames += 1;
                 self.own.bytes += frame.len() as u64;
                 self.own.multicast += u64::from(admitted.dst[0] & 1);
@@ -351,12 +386,20 @@ impl<'a, 'v> Rx<'a, 'v> {
                 if let Some(own) = self.function.queues.get(class.queue as usize) {
                     count(&own.counts.rx_dropped, 1);
                 }
-                self.tally.total(admitted.on_wire);
-                return Outcome::Lost;
+                return Outcome::Dropped;
             }
-            Outcome::NoRoom | Outcome::Lost => {}
+            Outcome::NoRoom | Outcome::Dropped | Outcome::Lost => {}
         }
         placed
+    }
+
+    /// Counts a frame that the wire brought and that was received.
+    pub(crate) fn took(&mut self, admitted: &Admitted) {
+        if admitted.bad {
+            self.tally.total(admitted.on_wire);
+        } else {
+            self.tally.received(1, admitted.on_wire, admitted.dst);
+        }
     }
 
     /// A frame of `len` bytes was lost for want of buffers.
@@ -444,7 +487,7 @@ impl<'a, 'v> Rx<'a, 'v> {
     }
 
     /// Looks at the first bytes of a frame, which are the batch's own copy.
-    fn look(&self, frame: &Frame<'_>) -> Admitted {
+    pub(crate) fn look(&self, frame: &Frame<'_>) -> Admitted {
         let rules = &self.rules;
         let mut head = [0u8; GLANCE + TAG];
         let n = frame.head().len().min(GLANCE);
@@ -492,13 +535,20 @@ impl<'a, 'v> Rx<'a, 'v> {
         }
     }
 
+    /// Bytes of a frame in its buffers.
+    pub(crate) fn in_buffers(&self, admitted: &Admitted) -> usize {
+        let tag = if admitted.strip { TAG } else { 0 };
+        let fcs = if self.rules.strip_crc { FCS } else { 0 };
+        admitted.on_wire.saturating_sub(tag + fcs)
+    }
+
     /// Passes a frame through the filters; counts it if it goes no further.
     fn admit(&mut self, frame: &Frame<'_>) -> Option<Admitted> {
         let counters = &self.function.counters;
         let mut admitted = self.look(frame);
-        let runt = frame.len() < ETHERNET_HEADER;
+        let runt = !has_header(frame);
         count(&counters.rx_runt, runt.into());
-        if frame.len() < ADDRESS {
+        if !has_address(frame) {
             return None;
         }
         if let (Kind::Pf, None) = (&self.function.kind, self.rules.pools) {
@@ -527,6 +577,16 @@ impl<'a, 'v> Rx<'a, 'v> {
         self.tally.total(admitted.on_wire);
         None
     }
+}
+
+/// Whether a frame has a destination to filter by.
+pub(crate) fn has_address(frame: &Frame<'_>) -> bool {
+    frame.len() >= ADDRESS
+}
+
+/// Whether a frame has what every frame has.
+pub(crate) fn has_header(frame: &Frame<'_>) -> bool {
+    frame.len() >= ETHERNET_HEADER
 }
 
 /// How a frame goes into the buffers.

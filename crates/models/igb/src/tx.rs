@@ -240,7 +240,7 @@ impl Sender {
             return Turn::Idle;
         };
         let mut state = own.tx.lock();
-        if !function.tx_enabled(queue) {
+        if !function.tx_enabled(queue) || !call.rules.pool_sends(&function.file, queue) {
             return Turn::Idle;
         }
         let ids = function.ids;

@@ -391,13 +391,14 @@ fn each_pool_of_a_pf_has_its_tag() {
     let file = &guest.function.file;
     file.set_at(r::VMVIR, 3, 1 << 30 | 5 << 13 | 100);
     file.set_at(r::VMVIR, 4, 2 << 30 | 200);
+    let kind = std::cell::Cell::new(0x81);
     let tags = |guest: &mut Guest, queue: u32| {
         guest.start_tx(queue, 16);
         guest.send(queue, &descs);
         let wire = Wire::default();
         guest.run(&wire);
         let tag = |frame: &Vec<u8>| match frame[12..16] {
-            [0x81, 0, high, low] => Some(u16::from_be_bytes([high, low])),
+            [first, 0, high, low] if first == kind.get() => Some(u16::from_be_bytes([high, low])),
             _ => None,
         };
         wire.drain().iter().map(tag).collect::<Vec<_>>()
@@ -409,6 +410,9 @@ fn each_pool_of_a_pf_has_its_tag() {
     assert_eq!(tags(&mut guest, 11), [forced, forced], "its other queue");
     assert_eq!(tags(&mut guest, 4), [None, None], "never");
     assert_eq!(tags(&mut guest, 5), [None, Some(9)], "as asked");
+    guest.function.file.set(r::VET, 0x9100);
+    kind.set(0x91);
+    assert_eq!(tags(&mut guest, 3), [forced, forced], "of the port's type");
 }
 
 #[test]

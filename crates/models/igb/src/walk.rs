@@ -198,7 +198,7 @@ impl<'v> Walk<'_, 'v> {
     fn request(&self, desc: &TxDesc) -> Request {
         let rules = self.rules;
         let tagged = desc.cmd & cmd::VLE != 0 && rules.insert_vlan;
-        let forced = rules.tag.map(|tci| (0x8100, tci));
+        let forced = rules.tag.map(|tci| (rules.vet, tci));
         let tag = |tci| forced.or(tagged.then_some((rules.vet, tci)));
         let common = Request {
             pad: rules.pad,

@@ -3,12 +3,22 @@
 mod done;
 mod evidence;
 mod frames;
+mod pools;
+mod seldom;
 mod values;
 
 use crate::oracle::difference::{Difference, Right};
 
 /// The list: first what only reads differently, then what is done differently.
 pub(super) fn list() -> Vec<Difference> {
-    let lists = [values::list(), frames::list(), done::list()];
+    let lists = [
+        values::list(),
+        seldom::values(),
+        frames::list(),
+        pools::values(),
+        done::list(),
+        seldom::partings(),
+        pools::partings(),
+    ];
     lists.into_iter().flatten().collect()
 }

@@ -4,6 +4,7 @@
 mod causes;
 mod frames;
 mod packets;
+mod seldom;
 mod wild;
 
 use super::context::reg;
@@ -11,6 +12,7 @@ use super::registers;
 use super::script::{Op, Script};
 use super::{MAC, QUEUES, RING, RX_BUFFERS, RX_RING, TX_BUFFERS, TX_RING};
 use crate::oracle::dice::Dice;
+use seldom::Seldom;
 
 /// Bytes of the place of a receive descriptor's buffers: packet and, from the middle on, header.
 const SLOT: u64 = 2048;
@@ -26,6 +28,7 @@ struct Ring {
 
 struct Generator {
     dice: Dice,
+    seldom: Seldom,
     ops: Vec<Op>,
     tx: [Ring; QUEUES as usize],
     rx: [Ring; QUEUES as usize],
@@ -46,6 +49,7 @@ struct Generator {
 pub(super) fn generate(seed: u64) -> Script {
     let mut g = Generator {
         dice: Dice(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)),
+        seldom: Seldom::of(seed),
         ops: Vec::new(),
         tx: Default::default(),
         rx: Default::default(),
@@ -127,6 +131,7 @@ impl Generator {
         let tctl = self.tctl;
         self.write(reg::TCTL, tctl);
         self.rx_start();
+        self.set_up_seldom();
         self.ops.push(Op::Look);
     }
 
@@ -287,6 +292,7 @@ impl Generator {
         if self.dice.chance(3) {
             self.rctl |= self.dice.bits(0x18_0004, 50);
         }
+        self.rctl |= self.always_stripped();
     }
 
     fn action(&mut self) {
@@ -330,6 +336,9 @@ impl Generator {
     }
 
     fn look_around(&mut self) {
+        if self.read_stamps() {
+            return;
+        }
         for _ in 0..1 + self.dice.below(4) {
             let at = if self.dice.chance(40) {
                 self.dice.pick(&[

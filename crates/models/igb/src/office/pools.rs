@@ -26,7 +26,7 @@ mod mrqc {
 }
 
 /// Bits of VT_CTL.
-mod vt_ctl {
+pub(crate) mod vt_ctl {
     pub const DEFAULT_SHIFT: u32 = 7;
     pub const IGNORE_MAC: u32 = 1 << 28;
     pub const NO_DEFAULT: u32 = 1 << 29;
@@ -350,6 +350,14 @@ fn vlans(file: &File) -> impl Iterator<Item = (u16, u32, u32)> {
     on.map(|(entry, at)| ((entry & vlvf::ID) as u16, entry, at))
 }
 
+/// Pools of a VLAN, bit by bit.
+pub(crate) fn of_vlan(file: &File, id: u16) -> u32 {
+    let entries = vlans(file).filter(|entry| entry.0 == id);
+    entries.fold(0, |all, (_, entry, _)| {
+        all | entry >> vlvf::POOLS_SHIFT & 0xff
+    })
+}
+
 /// How a VF's queues are to work.
 pub(crate) fn manner(file: &File, vf: u32, pool: &Pool) -> Manner {
     let vmolr = file.get_at(r::VMOLR, vf);
@@ -397,13 +405,14 @@ pub(crate) fn of_pf(file: &File, vfs: u32) -> Pool {
     }
 }
 
-fn default(file: &File) -> Option<u32> {
+/// The pool of what is for nobody.
+pub(crate) fn default(file: &File) -> Option<u32> {
     let vt_ctl = file.get(r::VT_CTL);
     (vt_ctl & vt_ctl::NO_DEFAULT == 0).then_some(vt_ctl >> vt_ctl::DEFAULT_SHIFT & 7)
 }
 
 /// Valid entries of the address filter, each with its pools.
-fn addresses(file: &File) -> impl Iterator<Item = ([u8; 6], u32)> {
+pub(crate) fn addresses(file: &File) -> impl Iterator<Item = ([u8; 6], u32)> {
     let entries = ADDRESSES.iter().flat_map(move |(ral, rah)| {
         let count = file.table().register(*ral).count;
         (0..count).map(move |i| (file.get_at(*ral, i), file.get_at(*rah, i)))

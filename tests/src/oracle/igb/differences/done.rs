@@ -5,8 +5,9 @@ use super::super::compare::{Parted, Step};
 use super::super::context::{Context, reg};
 use super::super::script::Op;
 use super::Difference;
-use super::Right::{Both, Hypernic, Qemu};
+use super::Right::{Both, Hypernic};
 use super::evidence::{Posted, RX, TX, frame, posted, writes};
+use super::seldom::split_otherwise;
 
 /// The interrupts part.
 const IRQ: Parted = Parted {
@@ -160,24 +161,7 @@ pub(super) fn list() -> Vec<Difference> {
             Hypernic,
             "8.10.3",
             "QEMU splits the headers of all IP packets, and not of those that PSRTYPE names",
-            |step, _| {
-                let splits = |queue| {
-                    let kind = step.after.get(reg::SRRCTL + reg::QUEUE * queue) >> 25 & 7;
-                    matches!(kind, 2 | 5)
-                };
-                let any = (0..QUEUES).any(splits) && frame(step, |_, _| true);
-                any.then_some(Parted::RX)
-            },
-        ),
-        parting(
-            "pools",
-            Qemu,
-            "8.14",
-            "without VFs ours has no pools, and receives as if MRQC had none: VMDq needs a PF that rules VFs",
-            |step, _| {
-                let pools = |c: &Context, _: &[u8]| c.get(reg::MRQC) & 1 == 1;
-                frame(step, pools).then_some(Parted::RX)
-            },
+            |step, _| frame(step, split_otherwise).then_some(Parted::RX),
         ),
         parting(
             "default-queue",
@@ -353,7 +337,7 @@ fn segmented(step: &Step<'_>, is: impl Fn(u8) -> bool) -> bool {
 }
 
 /// Whether an address is in the multicast table.
-fn hashed(context: &Context, frame: &[u8]) -> bool {
+pub(super) fn hashed(context: &Context, frame: &[u8]) -> bool {
     let shift = [4, 3, 2, 0][(context.get(reg::RCTL) >> 12 & 3) as usize];
     let index = (u32::from(frame[5]) << 8 | u32::from(frame[4])) >> shift & 0xfff;
     context.get(reg::MTA + index / 32 * 4) >> (index % 32) & 1 == 1

@@ -15,7 +15,7 @@ use super::values::home;
 const HEADS: u64 = TX_RING + 0x800;
 
 /// Bits of one half of a receive descriptor.
-fn rx(diff: &Diff, half: bool, bits: u64) -> u64 {
+pub(super) fn rx(diff: &Diff, half: bool, bits: u64) -> u64 {
     match diff.what {
         What::RxDesc { upper, .. } if upper == half => bits,
         _ => 0,

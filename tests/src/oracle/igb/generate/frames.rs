@@ -11,16 +11,19 @@ pub(super) const GROUPS: [[u8; 6]; 4] = [
     [0x33, 0x33, 0x00, 0x00, 0x00, 0x01],
     [0x01, 0x80, 0xc2, 0x00, 0x00, 0x0e],
 ];
-const OTHERS: [[u8; 6]; 3] = [
+pub(super) const OTHERS: [[u8; 6]; 3] = [
     [0x52, 0x54, 0x00, 0x12, 0x34, 0x57],
     [0x02, 0x00, 0x00, 0x00, 0x00, 0x01],
     [0x00, 0x1b, 0x21, 0xaa, 0xbb, 0xcc],
 ];
-const BROADCAST: [u8; 6] = [0xff; 6];
+pub(super) const BROADCAST: [u8; 6] = [0xff; 6];
 pub(super) const VLANS: [u16; 4] = [0, 5, 100, 4095];
 
 impl Generator {
     pub(super) fn any_address(&mut self) -> [u8; 6] {
+        if let Some(address) = self.address_of_a_pool() {
+            return address;
+        }
         match self.dice.below(10) {
             0..5 => MAC,
             5..7 => self.dice.pick(&GROUPS),
@@ -40,6 +43,9 @@ impl Generator {
 
     /// A frame as it may come from the wire or go to it, without FCS.
     pub(super) fn frame(&mut self, dst: [u8; 6]) -> Vec<u8> {
+        if let Some(frame) = self.seldom_frame(dst) {
+            return frame;
+        }
         if self.dice.chance(50) {
             return self.packet(dst);
         }

@@ -45,6 +45,7 @@ impl Generator {
             1 + self.dice.below(4) as usize
         };
         let report = self.dice.chance(80);
+        let stamp = self.stamp();
         let last = asked.slot << 4 | asked.options << 8 | asked.payload << 14;
         let mut rest = bytes;
         for i in 0..count {
@@ -59,7 +60,7 @@ impl Generator {
             let mut desc = [0; 16];
             desc[..8].copy_from_slice(&at.to_le_bytes());
             desc[8..10].copy_from_slice(&(n as u16).to_le_bytes());
-            desc[10] = 0x30;
+            desc[10] = 0x30 | stamp;
             desc[11] = asked.command | DEXT | IFCS;
             if rest.is_empty() {
                 desc[11] |= EOP;
@@ -113,8 +114,26 @@ impl Generator {
         self.post(queue);
     }
 
+    /// A packet and the context it means, with a checksum of its transport and none of IP's.
+    pub(super) fn send_by(&mut self, context: [u8; 16], bytes: &[u8], slot: u32) {
+        self.volume += bytes.len();
+        self.descs.push(context);
+        let asked = Asked {
+            slot,
+            options: 2,
+            payload: bytes.len() as u32,
+            ..Asked::default()
+        };
+        self.pieces(bytes, asked);
+        let queue = self.queue(self.tx);
+        self.post(queue);
+    }
+
     /// A packet with a context: tag, checksums, or segmentation.
     pub(super) fn send_with_context(&mut self) {
+        if self.volume <= 0x1_0000 && self.send_sctp() {
+            return;
+        }
         let segment = self.dice.chance(40);
         let dst = self.any_address();
         let len = match (segment, self.dice.below(10)) {

@@ -1,0 +1,207 @@
+//! Pools of a PF that has no VFs (§7.10.3): which of them get a frame that came in, and how.
+//!
+//! Where there are VFs, the switch between the functions has found that out, for the PF's pools too.
+
+use frame::{Batch, Frame};
+use parts::MIN_FRAME;
+use regs::File;
+
+use crate::filter;
+use crate::function::count;
+use crate::office::pools::{self, POOLS, vmolr, vt_ctl};
+use crate::regs as r;
+use crate::rss::{self, Class, Headers};
+use crate::rules::{Rules, bits::rctl};
+use crate::rx::{Outcome, Rx, has_address, has_header};
+use crate::stats::Stat;
+
+/// For everybody.
+const BROADCAST: [u8; 6] = [0xff; 6];
+/// Queues of a frame, one a pool at most, with what it is to each.
+type Places = [Option<(u32, Class)>; POOLS as usize];
+
+/// All pools.
+const ALL: u32 = (1 << POOLS) - 1;
+
+impl Rules {
+    /// Those of one pool, for a frame that may be for several.
+    fn of_pool(&self, file: &File, pool: u32, for_many: bool) -> Rules {
+        // What is replicated is treated alike wherever it goes.
+        let replicated = for_many && file.get(r::VT_CTL) & vt_ctl::REPLICATE != 0;
+        let has = match replicated {
+            true => file.get(r::RPLOLR),
+            false => file.get_at(r::VMOLR, pool),
+        };
+        Rules {
+            // The port's bound holds for all.
+            max_len: self.max_len.min(pools::max_frame(file, pool).into()),
+            strip_crc: has & vmolr::STRCRC != 0,
+            strip_vlan: has & vmolr::STRVLAN != 0,
+            ..*self
+        }
+    }
+}
+
+/// Pools that get a frame, bit by bit.
+fn of_frame(file: &File, dst: [u8; 6], tag: Option<u16>) -> u32 {
+    let (rctl, vt_ctl) = (file.get(r::RCTL), file.get(r::VT_CTL));
+    if tag.is_some_and(|tci| !filter::vlan(file, rctl, tci)) {
+        return 0;
+    }
+    let with = |bits: u32| {
+        let wants = |pool: &u32| file.get_at(r::VMOLR, *pool) & bits != 0;
+        (0..POOLS)
+            .filter(wants)
+            .fold(0, |all, pool| all | 1 << pool)
+    };
+    let default = pools::default(file).map_or(0, |pool| 1 << pool);
+    let exact = pools::addresses(file).filter(|(mac, _)| *mac == dst);
+    let exact = exact.fold(0, |all, (_, pools)| all | pools);
+    let for_many = dst[0] & 1 == 1;
+    let mut found = 0;
+    if dst == BROADCAST {
+        found |= with(vmolr::BAM);
+    } else if for_many {
+        found |= with(vmolr::MPME);
+    }
+    let (table, by_table) = match for_many {
+        true => (r::MTA, vmolr::ROMPE),
+        false => (r::UTA, vmolr::ROPE),
+    };
+    if filter::hashed(file, table, rctl, dst) {
+        found |= with(by_table);
+    }
+    if vt_ctl & vt_ctl::IGNORE_MAC != 0 {
+        found = ALL;
+    }
+    found = match vt_ctl & vt_ctl::REPLICATE != 0 {
+        true => exact | found,
+        // Without replication a frame for many is for the default pool, one for several for the first.
+        false if exact != 0 => exact & exact.wrapping_neg(),
+        false => found & default,
+    };
+    if rctl & rctl::VFE != 0 {
+        found &= match tag {
+            Some(tci) => pools::of_vlan(file, tci & 0xfff),
+            None => with(vmolr::AUPE),
+        };
+    }
+    if found == 0 && !for_many {
+        found = default;
+    }
+    found & file.get(r::VFRE)
+}
+
+impl Rx<'_, '_> {
+    /// Queues that get a frame, with what it is to each.
+    fn places(&mut self, frame: &Frame<'_>) -> Places {
+        let file = &self.function.file;
+        let admitted = self.look(frame);
+        let found = of_frame(file, admitted.dst, admitted.tag);
+        let headers = Headers::of(frame);
+        let mut places = [None; POOLS as usize];
+        let mut chosen = false;
+        for (pool, place) in (0..POOLS).zip(&mut places) {
+            if found >> pool & 1 == 0 || chosen {
+                continue;
+            }
+            let rules = (self.rules.rfctl, &self.filters);
+            let of = Some((0, pool));
+            let class = rss::classify(file, rules, (&headers, frame.len()), of, &mut self.hashed);
+            // A filter that names a queue names all that get it.
+            chosen = class.queue % POOLS != pool;
+            *place = Some((pool, class));
+        }
+        if chosen {
+            // Whatever pools were found before.
+            let last = places.iter().flatten().last().copied();
+            places = [None; POOLS as usize];
+            places[0] = last.map(|(_, class)| (class.queue % POOLS, class));
+        }
+        places
+    }
+
+    /// Whether a queue has room for what needs so many buffers of a size, or would not wait for it.
+    fn has_room(&mut self, queue: u32, need: impl Fn(usize) -> usize) -> bool {
+        self.open(queue).is_none_or(|open| {
+            let need = need(open.shape.packet);
+            need <= open.free as usize || need >= open.ring.len as usize || open.shape.drop
+        })
+    }
+
+    /// Whether all queues that get the segments of a packet have room for them.
+    pub(crate) fn roomy(&mut self, segments: &Batch<'_>) -> bool {
+        let Some(first) = segments.get(0) else {
+            return true;
+        };
+        // A tag and the FCS more, whether they will be there or not.
+        let each = |frame: Frame<'_>, size| (frame.len().max(MIN_FRAME) + 8).div_ceil(size);
+        self.places(&first).into_iter().flatten().all(|(_, class)| {
+            let need = |size| segments.iter().map(|frame| each(frame, size)).sum();
+            self.has_room(class.queue, need)
+        })
+    }
+
+    /// Puts a frame into a queue of each pool that gets it: into all of them, or into none, so that
+    /// the sender can offer it again.
+    pub(crate) fn replicate(&mut self, frame: &Frame<'_>) -> Outcome {
+        let counters = &self.function.counters;
+        let runt = !has_header(frame);
+        count(&counters.rx_runt, runt.into());
+        if !has_address(frame) {
+            return Outcome::Lost;
+        }
+        let all = self.rules;
+        let headers = Headers::of(frame);
+        let for_many = headers.bytes()[0] & 1 == 1;
+        let places = self.places(frame);
+        let mut room = true;
+        for (pool, class) in places.iter().flatten() {
+            self.rules = all.of_pool(&self.function.file, *pool, for_many);
+            let admitted = self.look(frame);
+            let len = self.in_buffers(&admitted);
+            room &= admitted.bad || self.has_room(class.queue, |size| len.div_ceil(size));
+        }
+        self.rules = all;
+        if !room {
+            return Outcome::NoRoom;
+        }
+        if places == [None; POOLS as usize] {
+            count(&self.function.counters.rx_filtered, 1);
+            return Outcome::Lost;
+        }
+        self.timed = Some(self.timed(&headers));
+        let (mut kept, mut dropped, mut bad) = (None, None, None);
+        for (pool, class) in places.into_iter().flatten() {
+            self.rules = all.of_pool(&self.function.file, pool, for_many);
+            let admitted = self.look(frame);
+            if admitted.bad && !self.rules.store_bad {
+                bad = Some(admitted.on_wire);
+                continue;
+            }
+            match self.keep(frame, &admitted, &headers, &class) {
+                Outcome::Done => kept = Some(admitted),
+                Outcome::Dropped => dropped = Some(admitted.on_wire),
+                Outcome::Lost => {}
+                Outcome::NoRoom => {
+                    // Null buffers that were passed over.
+                    count(&self.function.counters.rx_too_large, 1);
+                    self.miss(admitted.on_wire);
+                }
+            }
+        }
+        (self.rules, self.timed) = (all, None);
+        // The wire brought it once.
+        if let Some(admitted) = kept {
+            self.took(&admitted);
+        } else if let Some(on_wire) = dropped {
+            self.tally.total(on_wire);
+        } else if let Some(on_wire) = bad {
+            count(&self.function.counters.rx_oversize, (!runt).into());
+            self.tally.add(if runt { Stat::Ruc } else { Stat::Roc }, 1);
+            self.tally.add(Stat::Rlec, 1);
+            self.tally.total(on_wire);
+        }
+        Outcome::Done
+    }
+}

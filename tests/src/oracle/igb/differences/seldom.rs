@@ -1,0 +1,310 @@
+//! Differences in what few drivers use: legacy receive descriptors, SCTP, Ethernet type filters, time
+//! stamps, header buffers.
+
+use super::super::compare::{Diff, Parted, Step, What};
+use super::super::context::{Context, reg};
+use super::super::{MAC, RING};
+use super::Difference;
+use super::Right::{Both, Hypernic};
+use super::evidence::frame;
+use super::frames::rx;
+use super::values::home;
+
+/// ETQF: it filters; its frames are stamped; they have a queue.
+const FILTER: u32 = 1 << 26;
+const STAMPED: u32 = 1 << 30;
+const QUEUED: u32 = 1 << 31;
+
+/// What comes before those that explain more.
+pub(super) fn values() -> Vec<Difference> {
+    let value = Difference::value;
+    vec![
+        value(
+            "rx-legacy",
+            Hypernic,
+            "7.1.4",
+            "QEMU writes advanced descriptors where SRRCTL asks for legacy ones; what they say is the same",
+            |step, diff| match diff.what {
+                What::RxDesc { index, upper } if is_legacy(step, index) => {
+                    let more = other_half(step, diff, &step.theirs.rx_ring);
+                    let done = if upper { diff.theirs } else { more } & 1 == 1;
+                    let alike = if upper {
+                        alike(step, diff.ours, diff.theirs)
+                    } else {
+                        true
+                    };
+                    if done && alike { !0 } else { 0 }
+                }
+                _ => 0,
+            },
+        ),
+        value(
+            "sctp-offload",
+            Hypernic,
+            "8.10.14",
+            "SCTP's checksum is looked at if RXCSUM.CRCOFL is set; QEMU looks at it as at TCP's (TUOFLD)",
+            |step, diff| {
+                let apart = |c: &Context, f: &[u8]| {
+                    let rxcsum = c.get(reg::RXCSUM);
+                    sctp(f).is_some() && rxcsum >> 11 & 1 != rxcsum >> 9 & 1
+                };
+                if frame(step, apart) {
+                    rx(diff, true, 1 << 29 | 0x20)
+                } else {
+                    0
+                }
+            },
+        ),
+        value(
+            "sctp-padded",
+            Hypernic,
+            "7.1.11",
+            "QEMU takes the padding behind a short SCTP packet for a part of it",
+            |step, diff| {
+                let short = |_: &Context, f: &[u8]| sctp(f).is_some() && f.len() < 60;
+                if frame(step, short) {
+                    rx(diff, true, 1 << 29)
+                } else {
+                    0
+                }
+            },
+        ),
+        value(
+            "etqf-tagged",
+            Hypernic,
+            "7.1.1.4",
+            "the type of a tagged frame is the one behind its tag; QEMU's filters see the tag's",
+            |step, diff| {
+                let behind = |c: &Context, f: &[u8]| {
+                    f[12..14] != f[kind_at(f)..][..2] && filters(c, kind(f), FILTER)
+                };
+                if frame(step, behind) {
+                    rx(diff, false, 0xfff0)
+                } else {
+                    0
+                }
+            },
+        ),
+        value(
+            "ptp-messages",
+            Both,
+            "8.16",
+            "QEMU stamps messages of version 2 of the type in TSYNCRXCFG whatever TSYNCRXCTL asks for, also those that nobody gets; ours as it says, of any version",
+            |step, diff| {
+                let apart = |c: &Context, f: &[u8]| match stamped(c, f) {
+                    Some(alike) => !alike || f[..6] != MAC || c.get(reg::MRQC) & 1 == 1,
+                    None => false,
+                };
+                if !frame(step, apart) {
+                    return 0;
+                }
+                match home(step, diff) {
+                    Some(reg::TSYNCRXCTL) => 1,
+                    _ => rx(diff, true, 1 << 16),
+                }
+            },
+        ),
+        value(
+            "ptp-identity",
+            Hypernic,
+            "8.16",
+            "RXSATR has the source and the number of the stamped message; QEMU takes them from a few bytes further on",
+            |step, diff| {
+                let came = frame(step, |c, f| filters(c, kind(f), FILTER | STAMPED));
+                match home(step, diff) {
+                    Some(at) if (reg::RXSATRL..reg::RXSATRL + 8).contains(&at) && came => !0,
+                    _ => 0,
+                }
+            },
+        ),
+        value(
+            "stamps",
+            Hypernic,
+            "8.16",
+            "stamps are SYSTIM, which QEMU counts otherwise (see `clock`), and are gone once read",
+            |step, diff| match home(step, diff) {
+                Some(at) if at & !4 == reg::RXSTMPL & !4 => !0,
+                Some(at) if (reg::RXSTMPL..reg::RXSTMPL + 8).contains(&at) => !0,
+                Some(at) if (reg::TXSTMPL..reg::TXSTMPL + 8).contains(&at) => !0,
+                _ => 0,
+            },
+        ),
+        value(
+            "header-fcs",
+            Hypernic,
+            "7.1.10",
+            "where the header's buffer takes a whole frame it takes the FCS too; QEMU puts that into the packet's",
+            |step, diff| match diff.what {
+                What::RxDesc { index, upper: true } => {
+                    let at = reg::SRRCTL + reg::QUEUE * (index as u32 / RING);
+                    let always = step.after.get(at) >> 25 & 7 == 5;
+                    let len = |value: u64| value >> 32 & 0xffff;
+                    if always && len(diff.ours) == 0 && len(diff.theirs) == 4 {
+                        4 << 32
+                    } else {
+                        0
+                    }
+                }
+                _ => 0,
+            },
+        ),
+        value(
+            "header-each",
+            Hypernic,
+            "7.1.10",
+            "a header's length stands in the first descriptor of a frame; in QEMU in each",
+            |step, diff| match diff.what {
+                What::RxDesc {
+                    index,
+                    upper: false,
+                } if goes_on(step, index) => {
+                    if diff.ours >> 16 & 0xffff == 0 {
+                        0xffff_0000
+                    } else {
+                        0
+                    }
+                }
+                _ => 0,
+            },
+        ),
+    ]
+}
+
+/// What is done differently.
+pub(super) fn partings() -> Vec<Difference> {
+    vec![Difference::parting(
+        "etqf-queue",
+        Hypernic,
+        "8.10.20",
+        "QEMU's Ethernet type filters choose no queue",
+        |step, _| frame(step, |c, f| filters(c, kind(f), FILTER | QUEUED)).then_some(Parted::RX),
+    )]
+}
+
+/// Whether QEMU, which splits all IP packets, splits this one where ours does not, by the types of any
+/// queue that splits.
+pub(super) fn split_otherwise(c: &Context, f: &[u8]) -> bool {
+    let Some((l3, protocol, whole)) = ip(f) else {
+        return false;
+    };
+    let bit = match (f[l3] >> 4, protocol) {
+        (4, 6) => 2,
+        (4, 17) => 3,
+        (_, 6) => 8,
+        (_, 17) => 9,
+        _ => return true,
+    };
+    (0..super::super::QUEUES).any(|queue| {
+        let splits = matches!(c.get(reg::SRRCTL + reg::QUEUE * queue) >> 25 & 7, 2 | 5);
+        splits && (!whole || c.get(reg::PSRTYPE + 4 * queue) >> bit & 1 == 0)
+    })
+}
+
+/// Where the type of a frame stands: behind a tag, if there is one.
+fn kind_at(f: &[u8]) -> usize {
+    if matches!(&f[12..14], [0x81, 0] | [0x88, 0xa8] | [0x91, 0]) && f.len() >= 18 {
+        16
+    } else {
+        12
+    }
+}
+
+fn kind(f: &[u8]) -> u32 {
+    let at = kind_at(f);
+    u32::from(f[at]) << 8 | u32::from(f[at + 1])
+}
+
+/// Whether a filter for a type has such bits.
+fn filters(c: &Context, kind: u32, bits: u32) -> bool {
+    (0..8).any(|at| {
+        let filter = c.get(reg::ETQF + 4 * at);
+        filter & 0xffff == kind && filter & bits == bits
+    })
+}
+
+/// Where the IP header of a frame is, its protocol, and whether it is no fragment.
+fn ip(f: &[u8]) -> Option<(usize, u8, bool)> {
+    let l3 = kind_at(f) + 2;
+    match kind(f) {
+        0x0800 if f.len() >= l3 + 20 => {
+            let whole = f[l3 + 6] & 0x3f == 0 && f[l3 + 7] == 0;
+            Some((l3, f[l3 + 9], whole))
+        }
+        0x86dd if f.len() >= l3 + 40 => Some((l3, f[l3 + 6], f[l3 + 6] != 44)),
+        _ => None,
+    }
+}
+
+/// Where the IP header of an SCTP packet is.
+fn sctp(f: &[u8]) -> Option<usize> {
+    let (l3, protocol, _) = ip(f)?;
+    (protocol == 132).then_some(l3)
+}
+
+/// Of a PTP message that a filter marks: whether both machines judge it alike.
+fn stamped(c: &Context, f: &[u8]) -> Option<bool> {
+    let asked = c.get(reg::TSYNCRXCTL);
+    if asked & 1 << 4 == 0 || !filters(c, kind(f), FILTER | STAMPED) {
+        return None;
+    }
+    let body = &f[kind_at(f) + 2..];
+    let (message, version) = (*body.first()?, *body.get(1)?);
+    let wanted = c.get(reg::TSYNCRXCFG) >> 8;
+    let ours = match asked >> 1 & 7 {
+        0 | 2 => u32::from(message & 0xf) == wanted & 0xf,
+        5 => message & 0xf < 4,
+        _ => false,
+    };
+    let theirs = version & 0xf == 2
+        && u32::from(message) == wanted & 0xff
+        && body.len() >= 40
+        && kind_at(f) == 12;
+    Some(ours == theirs)
+}
+
+fn is_legacy(step: &Step<'_>, index: usize) -> bool {
+    let queue = index as u32 / RING;
+    let at = reg::SRRCTL + reg::QUEUE * queue;
+    step.after.get(at) >> 25 & 7 == 0
+}
+
+/// Whether a legacy report says what an advanced one does, but for bits that others explain.
+fn alike(step: &Step<'_>, legacy: u64, advanced: u64) -> bool {
+    let status = advanced & 0xff | (advanced >> 24 & 0xff) << 8;
+    let len = advanced >> 32 & 0xffff;
+    let told = len | status << 32 | advanced & 0xffff << 48;
+    let mut ignored = (0x84 | 0x20 | 0x20 << 8) << 32;
+    if step.after.get(reg::RXCSUM) & 0xff != 0 {
+        ignored |= 0xffff << 16;
+    }
+    (told ^ legacy) & !ignored == 0
+}
+
+/// The other half of the descriptor that a difference is about.
+fn other_half(_: &Step<'_>, diff: &Diff, ring: &[u8]) -> u64 {
+    let What::RxDesc { index, upper } = diff.what else {
+        return 0;
+    };
+    half(ring, index, !upper)
+}
+
+fn half(ring: &[u8], index: usize, upper: bool) -> u64 {
+    let from = 16 * index + if upper { 8 } else { 0 };
+    let bytes = ring.get(from..from + 8).unwrap_or(&[]);
+    bytes
+        .iter()
+        .rev()
+        .fold(0, |all, b| all << 8 | u64::from(*b))
+}
+
+/// Whether a descriptor goes on with the frame of the one before it.
+fn goes_on(step: &Step<'_>, index: usize) -> bool {
+    let (queue, place) = (index as u32 / RING, index as u32 % RING);
+    let len = step.after.get(reg::RDLEN + reg::QUEUE * queue) / 16;
+    let before = match place {
+        0 => len.saturating_sub(1),
+        place => place - 1,
+    };
+    let before = (queue * RING + before) as usize;
+    half(&step.ours.rx_ring, before, true) & 3 == 1
+}
