@@ -13,6 +13,7 @@
 // The parts land one by one.
 #![allow(dead_code)]
 
+mod admit;
 mod bits;
 mod complete;
 mod control;

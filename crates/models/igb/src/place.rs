@@ -6,12 +6,13 @@ use parts::verdict::{rx_error, rx_status};
 use parts::{DD, FCS, Finish, Layout, MIN_FRAME, SIZE, fcs_of, verdict};
 use wire::{Crc32c, Fragment, L3Kind, L4Kind, Sum};
 
+use crate::admit::Admitted;
 use crate::desc::{Shape, ShapeKind};
 use crate::function::count;
 use crate::ptp::{Carrier, Message};
 use crate::rss::{Class, Headers, is_sctp};
 use crate::rules::bits::{rfctl, rxcsum};
-use crate::rx::{Admitted, Open, Outcome, Rx};
+use crate::rx::{Open, Outcome, Rx};
 
 /// Descriptors read at once at least: a cache line of them.
 pub(crate) const LEAST_FETCH: u32 = 4;

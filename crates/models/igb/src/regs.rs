@@ -29,7 +29,8 @@ const NO_SERDES: Status = Stored("the link is copper");
 const NO_SHAPING: Status = Stored("rates are exact over any time, without weights and windows");
 const NO_STORM_NEWS: Status =
     Stored("the switch drops what is too much, and tells nobody but its counters");
-const NO_REPLICAS: Status = Stored("where there are VFs, replicated frames are stripped as their pool says");
+const NO_REPLICAS: Status =
+    Stored("where there are VFs, replicated frames are stripped as their pool says");
 
 regs::registers! { pub,
     CTRL       0x00000 RW 0x0010_0201 0xd8ff_1bed "8.2.1" YES;

@@ -6,13 +6,14 @@ use frame::{Batch, Frame};
 use parts::MIN_FRAME;
 use regs::File;
 
+use crate::admit::{has_address, has_header};
 use crate::filter;
 use crate::function::count;
 use crate::office::pools::{self, POOLS, vmolr, vt_ctl};
 use crate::regs as r;
 use crate::rss::{self, Class, Headers};
 use crate::rules::{Rules, bits::rctl};
-use crate::rx::{Outcome, Rx, has_address, has_header};
+use crate::rx::{Outcome, Rx};
 use crate::stats::Stat;
 
 /// For everybody.

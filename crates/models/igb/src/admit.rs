@@ -1,0 +1,148 @@
+//! Which frames get in, and how they go into buffers (§7.1.1, §7.1.2).
+
+use frame::Frame;
+use parts::{FCS, GLANCE, MIN_FRAME};
+
+use crate::filter;
+use crate::function::{Kind, count};
+use crate::regs as r;
+use crate::rules::Rules;
+use crate::rx::Rx;
+use crate::stats::Stat;
+
+const ETHERNET_HEADER: usize = 14;
+const TAG_AT: usize = 12;
+const TAG: usize = 4;
+/// The shortest thing that has a destination to filter by.
+const ADDRESS: usize = 6;
+
+impl Rx<'_, '_> {
+    /// Looks at the first bytes of a frame, which are the batch's own copy.
+    pub(crate) fn look(&self, frame: &Frame<'_>) -> Admitted {
+        let rules = &self.rules;
+        let mut head = [0u8; GLANCE + TAG];
+        let n = frame.head().len().min(GLANCE);
+        head[..n].copy_from_slice(&frame.head()[..n]);
+        let mut dst = [0; 6];
+        dst.copy_from_slice(&head[..6]);
+        let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+        let beside = frame.notes().vlan;
+        let tag = match beside {
+            Some(tci) => (rules.vet == 0x8100).then_some(tci),
+            // What is missing of a short frame will be padding: zeros, as they are here.
+            None => (n >= ETHERNET_HEADER && word(TAG_AT) == rules.vet).then(|| word(TAG_AT + 2)),
+        };
+        let strip = rules.strip_vlan && tag.is_some();
+        let (head_len, from) = match beside {
+            Some(tci) if !strip && n >= ETHERNET_HEADER => {
+                let [c0, c1] = tci.to_be_bytes();
+                head.copy_within(TAG_AT..GLANCE, TAG_AT + TAG);
+                head[TAG_AT..TAG_AT + TAG].copy_from_slice(&[0x81, 0, c0, c1]);
+                (n + TAG, n)
+            }
+            None if strip => (TAG_AT, TAG_AT + TAG),
+            _ => (0, 0),
+        };
+        let runt = frame.len() < ETHERNET_HEADER;
+        let bytes = frame.len() + if beside.is_some() { TAG } else { 0 };
+        // An emulated wire pads what its senders did not; what has no header is no frame.
+        let least = if runt { 0 } else { MIN_FRAME };
+        let on_wire = bytes.max(least) + FCS;
+        let in_buffers = head_len + frame.len().saturating_sub(from);
+        // The place of a tag that is taken out is not padded again.
+        let taken_out = if strip { TAG } else { 0 };
+        let tagged = if tag.is_some() { TAG } else { 0 };
+        Admitted {
+            head,
+            head_len,
+            from,
+            dst,
+            tag,
+            strip,
+            pad: least.saturating_sub(taken_out + in_buffers),
+            on_wire,
+            bad: runt || on_wire > rules.max_len + tagged,
+            inexact: false,
+        }
+    }
+
+    /// Bytes of a frame in its buffers.
+    pub(crate) fn in_buffers(&self, admitted: &Admitted) -> usize {
+        let tag = if admitted.strip { TAG } else { 0 };
+        let fcs = if self.rules.strip_crc { FCS } else { 0 };
+        admitted.on_wire.saturating_sub(tag + fcs)
+    }
+
+    /// Passes a frame through the filters; counts it if it goes no further.
+    pub(crate) fn admit(&mut self, frame: &Frame<'_>) -> Option<Admitted> {
+        let counters = &self.function.counters;
+        let mut admitted = self.look(frame);
+        let runt = !has_header(frame);
+        count(&counters.rx_runt, runt.into());
+        if !has_address(frame) {
+            return None;
+        }
+        if let (Kind::Pf, None) = (&self.function.kind, self.rules.pools) {
+            let file = &self.function.file;
+            let rctl = file.get(r::RCTL);
+            let tag = admitted.tag;
+            let passes = filter::address(file, rctl, admitted.dst)
+                && tag.is_none_or(|tci| filter::vlan(file, rctl, tci));
+            if !passes {
+                count(&counters.rx_filtered, 1);
+                return None;
+            }
+            admitted.inexact = filter::inexact(file, rctl, admitted.dst);
+        }
+        if !admitted.bad {
+            return Some(admitted);
+        }
+        count(&counters.rx_oversize, (!runt).into());
+        let kind = if runt { Stat::Ruc } else { Stat::Roc };
+        self.tally.add(kind, 1);
+        self.tally.add(Stat::Rlec, 1);
+        // "Bad packets that pass the filter function are stored", as far as the chip can hold them.
+        if self.rules.store_bad && admitted.on_wire <= Rules::LONGEST {
+            return Some(admitted);
+        }
+        self.tally.total(admitted.on_wire);
+        None
+    }
+}
+
+/// Whether a frame has a destination to filter by.
+pub(crate) fn has_address(frame: &Frame<'_>) -> bool {
+    frame.len() >= ADDRESS
+}
+
+/// Whether a frame has what every frame has.
+pub(crate) fn has_header(frame: &Frame<'_>) -> bool {
+    frame.len() >= ETHERNET_HEADER
+}
+
+/// How a frame goes into the buffers.
+pub(crate) struct Admitted {
+    head: [u8; GLANCE + TAG],
+    head_len: usize,
+    /// Where the rest of the frame begins.
+    pub from: usize,
+    pub dst: [u8; 6],
+    pub tag: Option<u16>,
+    /// The tag is taken out and reported beside the frame.
+    pub strip: bool,
+    /// Zeros missing to the shortest frame.
+    pub pad: usize,
+    /// Length on the wire, with FCS.
+    pub on_wire: usize,
+    /// Of a length that is not legal.
+    pub bad: bool,
+    /// Only the multicast table let it in.
+    pub inexact: bool,
+}
+
+impl Admitted {
+    /// What stands in front of the rest of the frame, with the tag put in or left out.
+    pub(crate) fn head(&self) -> &[u8] {
+        &self.head[..self.head_len]
+    }
+}
