@@ -19,7 +19,6 @@ use crate::function::{Function, Kind, count};
 use crate::irq::{Causes, Moved, cause};
 use crate::office::pools;
 use crate::ptp::Ptp;
-use crate::regs as r;
 use crate::rss::{self, Class, Hashed, Headers};
 use crate::rules::{Rules, bits::rxcsum};
 use crate::stats::{Stat, Tally};

@@ -176,7 +176,8 @@ impl Rx<'_, '_> {
         for (pool, class) in places.into_iter().flatten() {
             self.rules = all.of_pool(&self.function.file, pool, for_many);
             let admitted = self.look(frame);
-            if admitted.bad && !self.rules.store_bad {
+            let whole = admitted.on_wire <= Rules::LONGEST;
+            if admitted.bad && !(self.rules.store_bad && whole) {
                 bad = Some(admitted.on_wire);
                 continue;
             }
@@ -193,14 +194,18 @@ impl Rx<'_, '_> {
         }
         (self.rules, self.timed) = (all, None);
         // The wire brought it once.
-        if let Some(admitted) = kept {
-            self.took(&admitted);
-        } else if let Some(on_wire) = dropped {
-            self.tally.total(on_wire);
-        } else if let Some(on_wire) = bad {
+        let wrong = match &kept {
+            Some(admitted) => admitted.bad,
+            None => dropped.is_none() && bad.is_some(),
+        };
+        if wrong {
             count(&self.function.counters.rx_oversize, (!runt).into());
             self.tally.add(if runt { Stat::Ruc } else { Stat::Roc }, 1);
             self.tally.add(Stat::Rlec, 1);
+        }
+        if let Some(admitted) = kept {
+            self.took(&admitted);
+        } else if let Some(on_wire) = dropped.or(bad) {
             self.tally.total(on_wire);
         }
         Outcome::Done
