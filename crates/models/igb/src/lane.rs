@@ -17,6 +17,7 @@ use crate::place::{LEAST_FETCH, Report, status, word};
 use crate::rss::{Headers, ptype};
 use crate::rules::{Rules, bits::rxcsum};
 use crate::rx::Rx;
+use crate::stats::for_group;
 
 /// Frames whose places are asked for before the first of them is copied: about as many cache misses as
 /// a processor keeps under way.
@@ -129,7 +130,7 @@ impl<'v> Rx<'_, 'v> {
             if run > 0 && (own != dst || frame.len() != len) {
                 self.tally.received(run, len.max(MIN_FRAME) + FCS, dst);
                 bytes += run * len as u64;
-                multicast += run * u64::from(dst[0] & 1);
+                multicast += run * u64::from(for_group(dst));
                 run = 0;
             }
             (dst, len, run) = (own, frame.len(), run + 1);
@@ -137,7 +138,7 @@ impl<'v> Rx<'_, 'v> {
         self.tally.received(run, len.max(MIN_FRAME) + FCS, dst);
         self.own.frames += planned as u64;
         self.own.bytes += bytes + run * len as u64;
-        self.own.multicast += multicast + run * u64::from(dst[0] & 1);
+        self.own.multicast += multicast + run * u64::from(for_group(dst));
         planned
     }
 

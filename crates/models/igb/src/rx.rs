@@ -21,7 +21,7 @@ use crate::office::pools;
 use crate::ptp::Ptp;
 use crate::rss::{self, Class, Hashed, Headers};
 use crate::rules::{Rules, bits::rxcsum};
-use crate::stats::{Stat, Tally};
+use crate::stats::{Stat, Tally, for_group};
 use crate::tuple::Filters;
 
 /// What may stay unfinished of a frame. A guest with checksum offload is told that the sum is right;
@@ -369,7 +369,7 @@ impl<'a, 'v> Rx<'a, 'v> {
             Outcome::Done => {
                 self.own.frames += 1;
                 self.own.bytes += frame.len() as u64;
-                self.own.multicast += u64::from(admitted.dst[0] & 1);
+                self.own.multicast += u64::from(for_group(admitted.dst));
                 if class.immediate || self.filters.hurries(admitted.tag) {
                     self.causes.now |= 1 << class.queue;
                 }

@@ -73,6 +73,11 @@ impl Default for Tally {
     }
 }
 
+/// Whether a frame counts as multicast: broadcasts are counted as such, and in no statistic as both.
+pub(crate) fn for_group(dst: [u8; 6]) -> bool {
+    dst[0] & 1 == 1 && dst != [0xff; 6]
+}
+
 impl Tally {
     #[inline]
     pub(crate) fn add(&mut self, stat: Stat, n: u64) {
@@ -116,7 +121,7 @@ impl Tally {
     fn by_group(&mut self, n: u64, dst: [u8; 6], broadcast: Stat, multicast: Stat) {
         if dst == [0xff; 6] {
             self.add(broadcast, n);
-        } else if dst[0] & 1 == 1 {
+        } else if for_group(dst) {
             self.add(multicast, n);
         }
     }

@@ -1,5 +1,7 @@
 //! Pools of a PF without VFs: who gets what, and who may send.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use crate::bits::rctl;
 use crate::desc::cmd;
 use crate::irq::cause;
@@ -78,6 +80,10 @@ fn each_pool_has_what_is_for_its_addresses() {
     file.set(r::VT_CTL, vt_ctl::REPLICATE | vt_ctl::NO_DEFAULT);
     assert_eq!(taken(&guest, &frame(other, 100)), [0; 4]);
     assert_eq!(guest.counter("rx_filtered"), 2);
+    // A pool's multicasts are no broadcasts.
+    let queue = &guest.function.queues[1];
+    let own = [&queue.counts.rx_packets, &queue.counts.rx_multicast];
+    assert_eq!(own.map(|count| count.load(Relaxed)), [3, 1]);
     // The copies are the guest's, the frame is the wire's.
     let tally = |stat| guest.function.stats.total(stat);
     assert_eq!(tally(Stat::Gprc), 4);

@@ -9,6 +9,7 @@ use super::super::{ARENA, RX_BUFFERS, TX_BUFFERS, TX_RING};
 use super::Difference;
 use super::Right::{Both, Hypernic};
 use super::evidence::{Posted, frame, posted};
+use super::pools::{had_pools, on};
 use super::values::home;
 
 /// Where scripts have heads written to memory.
@@ -191,7 +192,12 @@ pub(super) fn list() -> Vec<Difference> {
             "8.18",
             "the statistics of pools count their queues in ours; QEMU counts them with pools only (MRQC)",
             |step, diff| match home(step, diff) {
-                Some(0x1_0010..0x1_0810) if diff.theirs == 0 => !0,
+                Some(0x1_0010..0x1_0810)
+                    if diff.theirs == 0 && !had_pools(step, diff)
+                        || frame(step, |c, _| !on(c)) =>
+                {
+                    !0
+                }
                 _ => 0,
             },
         ),

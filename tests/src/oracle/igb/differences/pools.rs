@@ -1,12 +1,12 @@
 //! Differences in pools.
 
 use super::super::QUEUES;
-use super::super::compare::{Parted, Step};
+use super::super::compare::{Diff, Parted, Step};
 use super::super::context::{Context, reg};
 use super::Difference;
 use super::Right::{Both, Hypernic, Qemu};
 use super::done::hashed;
-use super::evidence::{frame, posted};
+use super::evidence::{ever, frame, posted};
 use super::values::home;
 
 /// Bits of VMOLR: by the unicast table, all of all groups, tags taken out.
@@ -19,7 +19,7 @@ const IGNORE_MAC: u32 = 1 << 28;
 const REPLICATE: u32 = 1 << 30;
 
 /// Whether QEMU has pools: ours has them in two of these modes.
-fn on(c: &Context) -> bool {
+pub(super) fn on(c: &Context) -> bool {
     c.get(reg::MRQC) & 1 == 1
 }
 
@@ -50,8 +50,8 @@ pub(super) fn values() -> Vec<Difference> {
             "8.18",
             "octets of pools: with the FCS in QEMU, as the guest has and gives them in ours, segments each a packet",
             |step, diff| match home(step, diff) {
-                Some(at @ 0x1_0010..0x1_0810) if ever_on(step) => match at & 0xff {
-                    0x18 | 0x34 | 0x14 => !0,
+                Some(at @ 0x1_0010..0x1_0810) if had_pools(step, diff) => match at & 0xff {
+                    0x14 | 0x18 | 0x34 => !0,
                     _ => 0,
                 },
                 _ => 0,
@@ -60,8 +60,9 @@ pub(super) fn values() -> Vec<Difference> {
     ]
 }
 
-fn ever_on(step: &Step<'_>) -> bool {
-    on(step.after) || frame(step, |c, _| on(c)) || !posted(step).0.is_empty()
+/// Whether QEMU had pools at any time so far.
+pub(super) fn had_pools(step: &Step<'_>, diff: &Diff) -> bool {
+    ever(step, diff, |c, _| on(c))
 }
 
 pub(super) fn partings() -> Vec<Difference> {
