@@ -193,8 +193,7 @@ pub(super) fn list() -> Vec<Difference> {
             "the statistics of pools count their queues in ours; QEMU counts them with pools only (MRQC)",
             |step, diff| match home(step, diff) {
                 Some(0x1_0010..0x1_0810)
-                    if diff.theirs == 0 && !had_pools(step, diff)
-                        || frame(step, |c, _| !on(c)) =>
+                    if diff.theirs == 0 && !had_pools(step, diff) || frame(step, |c, _| !on(c)) =>
                 {
                     !0
                 }

@@ -57,6 +57,20 @@ pub(super) fn values() -> Vec<Difference> {
                 _ => 0,
             },
         ),
+        value(
+            "pool-multicasts",
+            Hypernic,
+            "8.18",
+            "a pool's count of multicasts (PVFMPRC) is at 10038; QEMU has it four bytes further",
+            |step, diff| match home(step, diff) {
+                Some(at @ 0x1_0010..0x1_0810) if had_pools(step, diff) => match at & 0xff {
+                    0x38 if diff.theirs == 0 => !0,
+                    0x3c if diff.ours == 0 => !0,
+                    _ => 0,
+                },
+                _ => 0,
+            },
+        ),
     ]
 }
 

@@ -157,7 +157,7 @@ pub(super) fn values() -> Vec<Difference> {
                 What::RxDesc {
                     index,
                     upper: false,
-                } if goes_on(step, index) => {
+                } if goes_on(step, index, diff.ours) => {
                     if diff.ours >> 16 & 0xffff == 0 {
                         0xffff_0000
                     } else {
@@ -297,8 +297,9 @@ fn half(ring: &[u8], index: usize, upper: bool) -> u64 {
         .fold(0, |all, b| all << 8 | u64::from(*b))
 }
 
-/// Whether a descriptor goes on with the frame of the one before it.
-fn goes_on(step: &Step<'_>, index: usize) -> bool {
+/// Whether a descriptor with this lower half goes on with the frame of the one before it: at some look,
+/// as the guest may have put another descriptor there since.
+fn goes_on(step: &Step<'_>, index: usize, lower: u64) -> bool {
     let (queue, place) = (index as u32 / RING, index as u32 % RING);
     let len = step.after.get(reg::RDLEN + reg::QUEUE * queue) / 16;
     let before = match place {
@@ -306,5 +307,10 @@ fn goes_on(step: &Step<'_>, index: usize) -> bool {
         place => place - 1,
     };
     let before = (queue * RING + before) as usize;
-    half(&step.ours.rx_ring, before, true) & 3 == 1
+    step.traces.0.looks.iter().any(|look| {
+        let ring = &look.rx_ring;
+        half(ring, before, true) & 3 == 1
+            && half(ring, index, true) & 1 == 1
+            && half(ring, index, false) == lower
+    })
 }
