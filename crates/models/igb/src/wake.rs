@@ -41,7 +41,7 @@ impl Sieve for Ours<'_> {
 
     fn group(&self, dst: [u8; 6]) -> bool {
         let rctl = self.0.get(r::RCTL);
-        rctl & rctl::MPE != 0 || filter::hashed(self.0, rctl, dst)
+        rctl & rctl::MPE != 0 || filter::hashed(self.0, r::MTA, rctl, dst)
     }
 
     fn tag(&self) -> u16 {
