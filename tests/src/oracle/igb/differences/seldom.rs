@@ -157,12 +157,8 @@ pub(super) fn values() -> Vec<Difference> {
                 What::RxDesc {
                     index,
                     upper: false,
-                } if goes_on(step, index, diff.ours) => {
-                    if diff.ours >> 16 & 0xffff == 0 {
-                        0xffff_0000
-                    } else {
-                        0
-                    }
+                } if goes_on(step, index, diff.ours) && diff.ours >> 16 & 0xffff == 0 => {
+                    0xffff_0000
                 }
                 _ => 0,
             },
