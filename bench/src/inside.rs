@@ -188,11 +188,17 @@ fn mac(number: u8) -> [u8; 6] {
     [0x52, 0x54, 0, 0, 0, number]
 }
 
+/// Bytes of a guest's memory.
+fn memory_len(spec: &Spec) -> u64 {
+    BUFFERS - RAM + 2 * u64::from(spec.ring) * spec.stride().max(PAGE) as u64
+}
+
 impl Guest {
     fn new(switch: &Switch, number: u8, spec: &Spec) -> Guest {
         let memory = Memory::new();
-        let len = BUFFERS - RAM + 2 * u64::from(spec.ring) * spec.stride().max(PAGE) as u64;
-        memory.map_anon(RAM, len).expect("memory of a guest");
+        memory
+            .map_anon(RAM, memory_len(spec))
+            .expect("memory of a guest");
         let env = Env {
             memory,
             irq: Arc::new(Silent),
@@ -454,6 +460,19 @@ impl Pair {
         }
         to.room = (to.room + burst * spec.arriving()) % spec.ring;
         to.write(RDT, to.room);
+    }
+
+    /// Where both guests' memories are in this process.
+    pub fn memories(&self) -> Vec<std::ops::Range<u64>> {
+        let mut found = Vec::new();
+        for guest in &self.guests {
+            let view = guest.env.memory.view();
+            let _ = view.read_slices(RAM, memory_len(&self.spec), &mut |slice| {
+                let (from, len) = slice.as_raw();
+                found.push(from.addr() as u64..(from.addr() + len) as u64);
+            });
+        }
+        found
     }
 
     /// Frames that have arrived so far.

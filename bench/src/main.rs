@@ -15,6 +15,7 @@ mod guest_to_guest;
 mod guest_to_tap;
 mod inside;
 mod latency;
+mod lines;
 mod livelock;
 mod load;
 mod machine;
@@ -200,7 +201,7 @@ const MODULES: [Module; 13] = [
     },
     Module {
         name: "counts",
-        about: "messages, system calls, interrupts and descriptors per frame",
+        about: "messages, system calls, interrupts, descriptors, cache lines and copies per frame",
         estimate: counts::estimate,
         run: counts::run,
     },
@@ -256,6 +257,8 @@ fn main() -> ExitCode {
         send::run(&send.to, send.payload, send.pps, send.seconds)
     } else if words.get(1).is_some_and(|w| w == "load") {
         load::run(&load::Load::parse_from(&words[1..]))
+    } else if words.get(1).is_some_and(|w| w == lines::WORD) {
+        lines::run(words.get(2).and_then(|w| w.to_str()))
     } else if words.get(1).is_some_and(|w| w == "work") {
         papers::work::run(&papers::work::Work::parse_from(&words[1..]))
     } else if words.iter().any(|w| w == "--inside") {
