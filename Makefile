@@ -18,6 +18,9 @@ PURE := guest-mem wire regs pci snapshot frame model gbe parts
 MIRI_E1000 := smoke registers leases threads finishing segmentation receive loopback transmit
 # Crates whose tests run several threads against each other: what ThreadSanitizer runs.
 SHARED := guest-mem port vale e1000
+TSAN = RUSTFLAGS=-Zsanitizer=thread CARGO_PROFILE_DEV_OPT_LEVEL=1 HYPERNIC_SOAK_SECONDS=30 \
+    TSAN_OPTIONS=suppressions=$(CURDIR)/scripts/tsan-suppressions $(CARGO) +$(NIGHTLY)
+TSAN_FOR = -Zbuild-std --target $$(rustc -vV | sed -n 's/^host: //p') --target-dir target/tsan
 NIGHTLY ?= nightly
 # Crates with a test `loom` that goes through every order of their threads' steps.
 LOOM := roster lease csb port
@@ -105,11 +108,11 @@ miri: ## the pure crates under Miri, an hour or so (needs a nightly with the com
 	PROPTEST_CASES=2 MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +$(NIGHTLY) miri test -p hypernic-e1000 --lib \
 	    $(MIRI_E1000:%=--test %)
 
-tsan: ## the concurrency tests under ThreadSanitizer (needs a nightly with the component rust-src)
-	RUSTFLAGS=-Zsanitizer=thread CARGO_PROFILE_DEV_OPT_LEVEL=1 \
-	    TSAN_OPTIONS=suppressions=$(CURDIR)/scripts/tsan-suppressions \
-	    $(CARGO) +$(NIGHTLY) test -Zbuild-std --target $$(rustc -vV | sed -n 's/^host: //p') \
-	    --target-dir target/tsan --no-fail-fast --lib --test threads $(SHARED:%=-p hypernic-%)
+tsan: ## threads under ThreadSanitizer: lock-free parts, workers, a daemon in use (needs a nightly with rust-src)
+	$(TSAN) test $(TSAN_FOR) --lib --test threads $(SHARED:%=-p hypernic-%)
+	$(TSAN) test $(TSAN_FOR) -p hypernic --lib --tests
+	$(TSAN) build $(TSAN_FOR) -p hypernic
+	$(TSAN) test $(TSAN_FOR) -p hypernic-tests --test soak
 
 $(COV):
 	@echo "coverage: building cargo-llvm-cov $(COV_VERSION) into $(CACHE)/tools"

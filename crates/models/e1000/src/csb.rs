@@ -19,6 +19,10 @@ use crate::shared::{Shared, count, count_alone};
 
 /// Rounds without a frame that a guest may ask for before the transmitter sleeps.
 const MOST_CYCLES: u32 = 64;
+/// As many descriptors sent since the transmitter last slept earn the rounds asked for once more, and at most
+/// so many times: who sends a stream and pauses (a tick of its clock, another program) goes on soon.
+const EARNING: u32 = 64;
+const MOST_EARNED: u32 = 3;
 /// Rounds without a frame in a row whatever the clock says.
 const MOST_POLLS: u32 = 4096;
 /// What a round takes at least. A window that passed while others had the processor was not spent
@@ -271,8 +275,8 @@ pub(crate) struct TxCsb {
     /// Where the ring was left.
     tail: u32,
     head: u32,
-    /// Something was sent since it last slept.
-    worked: bool,
+    /// Descriptors sent since it last slept, as far as they earn anything.
+    sent: u32,
     /// Rounds without a frame in a row, and since when.
     idle: u32,
     since: Nanos,
@@ -344,8 +348,16 @@ impl TxCsb {
     /// All that could be done is done. Whether the transmitter goes on looking: because of news, or to
     /// poll for some.
     pub(crate) fn end(&mut self, shared: &Shared, env: &Env, page: &Page<'_>) -> bool {
-        let found = if shared.file.get(r::TDH) != self.head {
-            self.worked = true;
+        let len = shared.file.get(r::TDLEN) / SIZE as u32;
+        let head = shared.file.get(r::TDH);
+        let found = if head != self.head {
+            let sent = head.wrapping_sub(self.head);
+            let sent = if head > self.head {
+                sent
+            } else {
+                sent.wrapping_add(len)
+            };
+            self.sent = self.sent.saturating_add(sent).min(MOST_EARNED * EARNING);
             self.idle = 0;
             self.since = env.clock.now();
             Watch::Found
@@ -355,6 +367,7 @@ impl TxCsb {
             Watch::Vain
         };
         let cycles = page.load(at::HOST_TXCYCLES_LIM).min(MOST_CYCLES);
+        let cycles = cycles * (1 + self.sent / EARNING);
         let patient = || {
             let passed = env.clock.now().saturating_sub(self.since);
             passed.min(Nanos::from(self.idle) * ROUND) < self.window
@@ -365,7 +378,6 @@ impl TxCsb {
         }
         self.idle = 0;
         let known = self.tail;
-        let len = shared.file.get(r::TDLEN) / SIZE as u32;
         let news = || {
             let tail = page.tail(shared, at::GUEST_TDT, len);
             shared.tx_enabled() && tail.is_some_and(|tail| tail != known)
@@ -377,7 +389,7 @@ impl TxCsb {
             let now = env.clock.now();
             self.slept = Some(now);
             // Once: a NIC at rest is at rest.
-            if std::mem::take(&mut self.worked) {
+            if std::mem::take(&mut self.sent) > 0 {
                 shared.irq.lock().set_second_look(env, now + SECOND_LOOK);
             }
         }

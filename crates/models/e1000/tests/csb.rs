@@ -160,6 +160,38 @@ fn a_call_wakes_the_transmitter_which_asks_for_none_until_it_sleeps() {
     assert_eq!(m.counter("csb_tx_sleeps"), 2);
 }
 
+#[test]
+fn a_stream_earns_more_rounds_before_the_transmitter_sleeps_and_a_frame_alone_does_not() {
+    let mut m = at_work();
+    assert!(send(&mut m, 1));
+    put(&m, at::HOST_TXCYCLES_LIM, 2);
+    // Rounds in vain that follow so many frames, a call before the first.
+    let rounds = |m: &mut Machine, frames: u32| {
+        let mut tail = m.r(reg::TDT);
+        put(m, at::GUEST_TDT, (tail + 1) % LEN);
+        let first = ((tail + 1) % LEN).to_le_bytes();
+        m.nic.control.write(&m.env, 0, reg::TDT, &first);
+        for _ in 0..frames {
+            tail = (tail + 1) % LEN;
+            put(m, at::GUEST_TDT, tail);
+            assert_eq!(m.nic.transmit.run(&m.env, &m.wire, 256), Progress::More);
+        }
+        m.wire.take();
+        let mut vain = 1;
+        while m.nic.transmit.run(&m.env, &m.wire, 256) == Progress::More {
+            vain += 1;
+        }
+        assert_eq!(get(m, at::HOST_NEED_TXKICK), 1);
+        vain
+    };
+    assert_eq!(rounds(&mut m, 1), 2);
+    assert_eq!(rounds(&mut m, 63), 2);
+    assert_eq!(rounds(&mut m, 64), 4);
+    assert_eq!(rounds(&mut m, 1), 2, "what was earned is used up");
+    assert_eq!(rounds(&mut m, 191), 6);
+    assert_eq!(rounds(&mut m, 1000), 8, "and no more");
+}
+
 /// A port that has the guest hand over more while it takes frames.
 struct Busy {
     memory: guest_mem::Memory,
