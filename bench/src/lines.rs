@@ -2,7 +2,7 @@
 //! valgrind's `lackey` tells of it. The processor's own counters are not needed for that.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read as _};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::ops::Range;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,11 +59,16 @@ pub fn run(case: Option<&str>) -> Result<()> {
     let spec = case.and_then(|n| Some(cases().get(n)?.1));
     let spec = spec.ok_or_else(|| Error::Usage("no such case".to_owned()))?;
     let mut pair = Pair::new(spec);
-    let before = pair.arrived();
     let memories: Vec<_> = pair.memories().iter().map(|m| [m.start, m.end]).collect();
-    // Among what valgrind says, so that it stands before what it explains.
+    // Among what valgrind says, so that it stands before what it explains; some way before, as valgrind writes late.
     let mark = std::ptr::from_ref(&MARK).addr();
-    eprintln!("{SAID}{}", json!({"mark": mark, "memories": memories}));
+    let said = format!("{SAID}{}\n", json!({"mark": mark, "memories": memories}));
+    // In one piece.
+    std::io::stderr()
+        .write_all(said.as_bytes())
+        .map_err(Error::io("say where memory is"))?;
+    pair.burst();
+    let before = pair.arrived();
     MARK.store(1, Ordering::SeqCst);
     pair.burst();
     MARK.store(2, Ordering::SeqCst);
@@ -121,7 +126,8 @@ struct Watch {
 
 impl Watch {
     fn line(&mut self, line: &str) {
-        if let Some(said) = line.strip_prefix(SAID) {
+        // It may stand inside of a line of valgrind's.
+        if let Some((_, said)) = line.split_once(SAID) {
             let said: Value = serde_json::from_str(said).unwrap_or_default();
             let range = |m: &Value| Some(m[0].as_u64()?..m[1].as_u64()?);
             let memories = said["memories"].as_array().into_iter().flatten();
@@ -255,7 +261,7 @@ mod tests {
 
     #[test]
     fn accesses_between_the_marks_are_told_apart_by_whose_memory_it_is() {
-        let said = format!("{SAID}{{\"mark\":4096,\"memories\":[[2097152,2101248]]}}");
+        let said = format!(" L 1ff{SAID}{{\"mark\":4096,\"memories\":[[2097152,2101248]]}}");
         let before = ["==1== Lackey", " S 1000,8", " L 9000,8", &said, "I  0400,4"];
         let burst = [" L 8000,64", " L 8020,64", " S 20003c,8", " M 300,4"];
         let mut watch = Watch::default();

@@ -100,7 +100,14 @@ pub fn estimate(options: &Options) -> f64 {
 /// When a daemon or its guests fail.
 pub fn run(options: &Options) -> Result<Report> {
     host::more_files();
-    let mut page = Page::new("sriov", "SR-IOV: an 82576 and its virtual functions");
+    // These alone have a page of their own, as they say nothing of the rest.
+    let beside = ["pairs", "pv", "guests"];
+    let alone = |only: &String| beside.contains(&only.as_str());
+    let mut page = if !options.only.is_empty() && options.only.iter().all(alone) {
+        Page::new("sriov_pairs", "SR-IOV: VFs beside e1000s and virtio-net")
+    } else {
+        Page::new("sriov", "SR-IOV: an 82576 and its virtual functions")
+    };
     let mut quiet = options.quiet();
     page::begin(&mut page)?;
     if options.wants("pairs") {

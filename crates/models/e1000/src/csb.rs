@@ -30,7 +30,11 @@ const MOST_POLLS: u32 = 4096;
 const ROUND: Nanos = 4_000;
 /// The shortest time worth polling for.
 const LEAST_POLL: Nanos = 10_000;
-/// When a sleeping side looks once more by itself. Drivers of that time have no barrier between their
+/// A receiver that is out of buffers looks by itself so often, and this long after each other, for a guest that is behind
+/// and gives way to its programs: it comes back within that time, and need not call for what it gives back.
+const LOOKS: u32 = 8;
+const LOOK: Nanos = 1_000_000;
+/// When a sleeping transmitter looks once more by itself. Drivers of that time have no barrier between their
 /// tail and their look at the flag, so that a call can be lost, and the next one may be far away.
 const SECOND_LOOK: Nanos = 2_000_000;
 
@@ -413,6 +417,8 @@ pub(crate) struct RxCsb {
     epoch: Option<u32>,
     /// Where the guest was asked to call; [`csb::NONE`] for nowhere, and none for what is not known.
     asked: Option<u32>,
+    /// Looks since then.
+    looks: u32,
 }
 
 /// The page in one call of the receiver, and whether the guest wants it.
@@ -477,10 +483,14 @@ impl<'v> RxPage<'v> {
         if slept && csb.asked != asked {
             count_alone(&shared.counters.csb_rx_sleeps, 1);
         }
-        // Once for each place: a NIC at rest is at rest.
         if !slept || csb.asked != asked {
-            let look = env.clock.now() + SECOND_LOOK;
-            shared.irq.lock().set_second_look(env, look);
+            csb.looks = 0;
+        }
+        // So often for each place: a NIC at rest is at rest.
+        if csb.looks < LOOKS {
+            let look = env.clock.now() + LOOK;
+            let set = shared.irq.lock().set_second_look(env, look);
+            csb.looks += u32::from(set);
         }
         csb.asked = asked;
         !slept

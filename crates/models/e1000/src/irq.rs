@@ -280,12 +280,14 @@ impl Irq {
         self.apply(env);
     }
 
-    /// Has both sides look into the guest's CSB again, at `at` or when they were to already.
-    pub(crate) fn set_second_look(&mut self, env: &Env, at: Nanos) {
-        if self.second.is_none() {
+    /// Has both sides look into the guest's CSB again, at `at` or when they were to already. Whether it is `at`.
+    pub(crate) fn set_second_look(&mut self, env: &Env, at: Nanos) -> bool {
+        let new = self.second.is_none();
+        if new {
             self.second = Some(at);
             self.apply(env);
         }
+        new
     }
 
     /// The guest has a CSB: what it wants to hear of is asked from now on.

@@ -447,6 +447,30 @@ fn a_call_that_an_old_driver_loses_is_made_up_for() {
 }
 
 #[test]
+fn a_receiver_that_waits_finds_what_a_guest_gives_back_late_and_needs_no_call() {
+    let mut m = at_work();
+    let frame = plain(MAC, 60);
+    m.offer(&vec![frame.as_slice(); LEN as usize + 4]);
+    let got = u64::from(LEN - 1);
+    assert_eq!(m.counter("rx_frames"), got);
+    let kicks = m.counter("csb_kicks");
+    // Again and again, as it is given back little by little and late.
+    for (tail, frames) in [(1, 2), (3, 4)] {
+        m.sleep(5_000_000);
+        put(&m, at::GUEST_RDT, tail);
+        m.sleep(1_000_000);
+        assert_eq!(m.counter("rx_frames"), got + frames);
+    }
+    assert_eq!(m.counter("csb_kicks"), kicks);
+    // Not for ever.
+    m.sleep(20_000_000);
+    assert_eq!(m.armed(), None);
+    put(&m, at::GUEST_RDT, 4);
+    m.sleep(20_000_000);
+    assert_eq!(m.counter("rx_frames"), got + 4);
+}
+
+#[test]
 fn the_block_goes_along_with_a_saved_nic() {
     let mut m = at_work();
     put(&m, at::HOST_TXCYCLES_LIM, 5);

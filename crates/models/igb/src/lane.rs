@@ -16,7 +16,7 @@ use crate::function::Kind;
 use crate::place::{LEAST_FETCH, Report, status, word};
 use crate::rss::{Headers, ptype};
 use crate::rules::{Rules, bits::rxcsum};
-use crate::rx::Rx;
+use crate::rx::{Rx, Scratch};
 use crate::stats::for_group;
 
 /// Frames whose places are asked for before the first of them is copied: about as many cache misses as
@@ -30,6 +30,14 @@ const TAKES: Caps = Caps {
 /// Where IPv4 begins, and where its transport does if it has no options.
 const IP: usize = ETHERNET_HEADER;
 const TRANSPORT: usize = IP + 20;
+/// Of a frame without headers that a descriptor tells of.
+const BARE: Report = Report {
+    status: rx_status::IXSM as u32,
+    info: 0,
+    value: 0,
+    checksum: 0,
+    tag: 0,
+};
 
 /// What has to be looked up of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,10 +106,14 @@ impl<'v> Rx<'_, 'v> {
     ) -> usize {
         let mut places: [Option<(WriteSlice<'v>, Look)>; AHEAD] = [None; AHEAD];
         let planned = self.plan(batch, picks, same, expected, &mut places);
-        let bare = Report {
-            status: rx_status::IXSM.into(),
-            ..Report::default()
-        };
+        if let Some(Same {
+            look: Look::Bare,
+            len,
+        }) = same
+        {
+            self.bare(batch, picks, &places[..planned], len);
+            return planned;
+        }
         let (mut bytes, mut multicast) = (0, 0);
         // Those alike that follow each other are counted at once.
         let (mut dst, mut len, mut run) = ([0; 6], 0, 0);
@@ -111,7 +123,7 @@ impl<'v> Rx<'_, 'v> {
             };
             fill(&frame, to);
             let report = match look {
-                Look::Bare => bare,
+                Look::Bare => BARE,
                 Look::Ip => self.at_a_glance(&frame).unwrap_or_else(|| {
                     let headers = Headers::of(&frame);
                     let class = self.class(&headers, frame.len());
@@ -140,6 +152,34 @@ impl<'v> Rx<'_, 'v> {
         self.own.bytes += bytes + run * len as u64;
         self.own.multicast += multicast + run * u64::from(for_group(dst));
         planned
+    }
+
+    /// The second pass over frames of `len` bytes that differ in nothing a descriptor tells of.
+    fn bare(
+        &mut self,
+        batch: &Batch<'_>,
+        picks: &[u16],
+        places: &[Option<(WriteSlice<'v>, Look)>],
+        len: usize,
+    ) {
+        let mut dst = [0; 6];
+        for (pick, place) in picks.iter().zip(places) {
+            if let (Some(frame), Some((to, _))) = (batch.get(usize::from(*pick)), place) {
+                fill(&frame, to);
+                dst = *frame.head().first_chunk().unwrap_or(&[0; 6]);
+            }
+        }
+        let n = places.len();
+        let Scratch { first, second, .. } = &mut *self.scratch;
+        let low = u64::from(BARE.info) | u64::from(BARE.value) << 32;
+        first.resize(first.len() + n, low);
+        let all = word(ShapeKind::Whole, len.max(MIN_FRAME), status::EOP, &BARE);
+        second.resize(second.len() + n, all);
+        let n = n as u64;
+        self.tally.received(n, len.max(MIN_FRAME) + FCS, dst);
+        self.own.frames += n;
+        self.own.bytes += n * len as u64;
+        self.own.multicast += n * u64::from(for_group(dst));
     }
 
     /// What a descriptor says of what comes by the dozen: whole TCP or UDP over IPv4 without options.
