@@ -190,6 +190,9 @@ pub(crate) struct Rx<'a, 'v> {
     /// Whether this one has been, where it is for several queues.
     pub timed: Option<bool>,
     pub rules: Rules,
+    /// Pause frames are told from others; what the last one asked for.
+    pub obeys: bool,
+    pub pause: Option<u16>,
     pub scratch: Box<Scratch>,
     /// Where the last buffer was, and the last descriptor.
     pub window: Option<WriteWindow<'v>>,
@@ -217,6 +220,8 @@ impl<'a, 'v> Rx<'a, 'v> {
             listens: matches!(function.kind, Kind::Pf) && Ptp::listens(&function.file),
             timed: None,
             view,
+            obeys: function.obeys_pause(),
+            pause: None,
             rules,
             scratch: SCRATCH.take().unwrap_or_default(),
             window: None,
@@ -245,6 +250,9 @@ impl<'a, 'v> Rx<'a, 'v> {
         count(&counters.rx_frames, self.all.frames);
         count(&counters.rx_bytes, self.all.bytes);
         self.function.stats.add(&self.tally);
+        if let Some(quanta) = self.pause {
+            self.function.obey_pause(self.env, quanta);
+        }
         if !self.causes.is_empty() {
             let mut irq = self.function.irq.lock();
             if self.function.adapts {
@@ -348,6 +356,11 @@ impl<'a, 'v> Rx<'a, 'v> {
         match placed {
             Outcome::Done => self.took(&admitted),
             Outcome::Dropped => self.tally.total(admitted.on_wire),
+            // It was counted and heard, and so does not come again.
+            Outcome::NoRoom if admitted.control.is_some() => {
+                self.miss(admitted.on_wire);
+                return Outcome::Lost;
+            }
             Outcome::NoRoom | Outcome::Lost => {}
         }
         placed
@@ -388,7 +401,7 @@ impl<'a, 'v> Rx<'a, 'v> {
 
     /// Counts a frame that the wire brought and that was received.
     pub(crate) fn took(&mut self, admitted: &Admitted) {
-        if admitted.bad {
+        if admitted.bad || admitted.control.is_some() {
             self.tally.total(admitted.on_wire);
         } else {
             self.tally.received(1, admitted.on_wire, admitted.dst);

@@ -52,6 +52,13 @@ stats! {
     /// Packets with segmentation; those of them that could not be cut.
     Tsctc,
     Tsctfc,
+    /// Pause frames that came and were sent, with time or without; MAC control frames of another
+    /// opcode.
+    Xonrxc,
+    Xontxc,
+    Xoffrxc,
+    Xofftxc,
+    Fcruc,
 }
 
 /// Counts gathered over one batch.
