@@ -253,11 +253,15 @@ impl Irq {
         while queues != 0 {
             let queue = queues.trailing_zeros() as usize;
             queues &= queues - 1;
-            let vector = match self.multiple() {
-                true => self.vector(self.rx[queue]).trailing_zeros(),
-                false => 0,
+            let (vector, told) = match self.multiple() {
+                true => {
+                    let bit = self.vector(self.rx[queue]);
+                    (bit.trailing_zeros(), self.sent & bit != 0)
+                }
+                false => (0, self.line),
             };
-            if let Some(throttle) = self.throttles.get_mut(vector as usize) {
+            // One that is out and unanswered tells of this, too.
+            if let Some(throttle) = self.throttles.get_mut(vector as usize).filter(|_| !told) {
                 throttle.hurry();
             }
         }

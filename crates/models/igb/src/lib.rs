@@ -24,7 +24,10 @@ mod flow;
 mod function;
 mod io;
 mod irq;
+mod judge;
 mod lane;
+#[cfg(test)]
+mod lane_pf_tests;
 #[cfg(test)]
 mod lane_tests;
 mod mailbox;

@@ -17,6 +17,7 @@ use crate::admit::Admitted;
 use crate::desc::Shape;
 use crate::function::{Function, Kind, count};
 use crate::irq::{Causes, Moved, cause};
+use crate::judge::{Destination, Judged};
 use crate::office::pools;
 use crate::ptp::Ptp;
 use crate::rss::{self, Class, Hashed, Headers};
@@ -147,6 +148,8 @@ pub(crate) struct Scratch {
     /// First and second words of descriptors filled and not written back yet.
     pub first: Vec<u64>,
     pub second: Vec<u64>,
+    /// What frames of a PF are that the lane has places for.
+    pub judged: Vec<Judged>,
     /// Room for the copy of a frame that something is computed of before it goes to the guest.
     pub copy: Vec<u8>,
     pub fetcher: Fetcher,
@@ -210,6 +213,8 @@ pub(crate) struct Rx<'a, 'v> {
     all: Account,
     pub hashed: Hashed,
     pub filters: Filters,
+    /// The destination judged last.
+    pub known: Option<Destination>,
 }
 
 impl<'a, 'v> Rx<'a, 'v> {
@@ -235,6 +240,7 @@ impl<'a, 'v> Rx<'a, 'v> {
             own: Account::default(),
             all: Account::default(),
             hashed: Hashed::default(),
+            known: None,
             filters: match function.kind {
                 Kind::Pf => Filters::of(&function.file, rules.rfctl),
                 Kind::Vf(_) => Filters::default(),
@@ -384,7 +390,7 @@ impl<'a, 'v> Rx<'a, 'v> {
                 self.own.bytes += frame.len() as u64;
                 self.own.multicast += u64::from(for_group(admitted.dst));
                 if class.immediate || self.filters.hurries(admitted.tag) {
-                    self.causes.now |= 1 << class.queue;
+                    self.hurry();
                 }
             }
             Outcome::NoRoom if self.open.as_ref().is_some_and(|open| open.shape.drop) => {
@@ -397,6 +403,13 @@ impl<'a, 'v> Rx<'a, 'v> {
             Outcome::NoRoom | Outcome::Dropped | Outcome::Lost => {}
         }
         placed
+    }
+
+    /// The interrupt of the open queue does not wait for moderation.
+    pub(crate) fn hurry(&mut self) {
+        if let Some(open) = &self.open {
+            self.causes.now |= 1 << open.queue;
+        }
     }
 
     /// Counts a frame that the wire brought and that was received.

@@ -9,6 +9,10 @@ macro_rules! stats {
         #[repr(usize)]
         pub(crate) enum Stat { $($(#[$doc])* $name,)* }
 
+        impl Stat {
+            pub(crate) const ALL: [Stat; COUNT] = [$(Stat::$name),*];
+        }
+
         pub(crate) const COUNT: usize = [$(Stat::$name),*].len();
     };
 }
