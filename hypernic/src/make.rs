@@ -42,18 +42,21 @@ pub(crate) fn make(
             Ok((igb::vf(&chip, Arc::clone(desk)), None))
         }
         (ModelName::I82576, place) => {
+            // Who has VFs obeys no pause frame: one of them may have sent it.
+            let rules = matches!(place, Some(Place::Office(_)));
             for (given, what) in [
-                (config.csb, "csb"),
-                (config.pause, "pause"),
-                (config.portions, "portions"),
+                (config.csb, "82576 has no csb"),
+                (config.pause && rules, "82576 with VFs has no pause"),
+                (config.portions, "82576 has no portions"),
             ] {
                 if given {
                     return Err(format!(
-                        "the 82576 has no {what}: leave it out, or choose model = \"e1000\""
+                        "the {what}: leave it out, or choose model = \"e1000\""
                     ));
                 }
             }
             let chip = igb::Config {
+                pause: config.pause,
                 moderation: moderation(config.moderation),
                 ..igb::Config::new(config.mac.0)
             };

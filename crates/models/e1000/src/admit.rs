@@ -1,11 +1,12 @@
 //! What a frame is to the receiver, and whether it gets in (manual §3.2.1).
 
 use frame::Frame;
+use parts::flow::ControlFrame;
 use parts::{FCS, GLANCE, MIN_FRAME};
 
 use crate::bits::rctl;
 use crate::filter;
-use crate::flow::{self, ControlFrame};
+use crate::flow;
 use crate::rx::Rx;
 use crate::shared::count;
 use crate::stats::Stat;
@@ -116,12 +117,11 @@ impl Rx<'_, '_> {
             };
             self.account.tally.add(count, 1);
             self.pause = control.quanta.or(self.pause);
-            let dropped = control.quanta.is_some() && control.to_station;
-            if dropped && self.rctl & rctl::DPF != 0 {
+            if control.is_discarded(self.rctl) {
                 self.account.tally.total(admitted.on_wire as u64);
                 return None;
             }
-            special = control.quanta.is_none() && self.rctl & rctl::PMCF != 0;
+            special = control.is_passed(self.rctl);
         }
         let passes = (special || filter::address(file, self.rctl, admitted.dst))
             && admitted

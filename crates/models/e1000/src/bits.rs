@@ -7,8 +7,6 @@ pub mod ctrl {
     pub const FRCSPD: u32 = 1 << 11;
     pub const FRCDPX: u32 = 1 << 12;
     pub const RST: u32 = 1 << 26;
-    pub const RFCE: u32 = 1 << 27;
-    pub const TFCE: u32 = 1 << 28;
     pub const VME: u32 = 1 << 30;
     pub const PHY_RST: u32 = 1 << 31;
 }
@@ -57,8 +55,6 @@ pub mod rctl {
     pub const VFE: u32 = 1 << 18;
     pub const CFIEN: u32 = 1 << 19;
     pub const CFI: u32 = 1 << 20;
-    pub const DPF: u32 = 1 << 22;
-    pub const PMCF: u32 = 1 << 23;
     pub const BSEX: u32 = 1 << 25;
     pub const SECRC: u32 = 1 << 26;
 }

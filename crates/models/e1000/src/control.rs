@@ -8,6 +8,7 @@ use gbe::io::Window;
 use gbe::mdio;
 use gbe::phy::{Effect, Phy};
 use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
+use parts::flow::RFCE;
 use parts::wake::wuc;
 use regs::{Access, Found};
 
@@ -173,7 +174,7 @@ impl Registers {
             let old = shared.file.get(r::CTRL);
             let new = shared.file.write(r::CTRL, 0, value);
             // Without RFCE no pause is obeyed, not even one that lasts.
-            self.work.tx |= (old ^ new) & ctrl::RFCE != 0;
+            self.work.tx |= (old ^ new) & RFCE != 0;
         }
         if value & ctrl::PHY_RST != 0 {
             self.phy.reset();
@@ -429,6 +430,12 @@ impl Control for Registers {
         let due = {
             let mut irq = self.shared.irq.lock();
             let due = irq.tick(env);
+            // It may have looked for another reason than the end of a pause, or a pause was renewed
+            // as it ended.
+            let until = self.shared.flow.silence.until();
+            if let Some(until) = until.filter(|until| due.look && env.clock.now() < *until) {
+                irq.set_look(env, until);
+            }
             self.shared.allow(&irq);
             due
         };

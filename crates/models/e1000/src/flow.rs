@@ -3,25 +3,27 @@
 //! The receive side meets them on whatever thread brings frames; the transmitter looks here before
 //! it sends, and is woken through the NIC's timer.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use frame::{Batch, Sink};
 use model::{Env, Nanos};
+use parts::flow::{self, ControlFrame, HEAD, Ids, RFCE, Silence, TFCE};
+use parts::{FCS, MIN_FRAME};
 use regs::File;
 use wire::Offload;
 
-use crate::bits::ctrl;
 use crate::fifo::Fifo;
 use crate::regs as r;
 use crate::shared::Shared;
 use crate::stats::{Stat, Tally};
 
-/// The one opcode there is.
-const PAUSE: u16 = 1;
-/// Bits that a quantum of pause time lasts.
-const QUANTUM_BITS: Nanos = 512;
-const MIN_FRAME: usize = 60;
-const FCS: u64 = 4;
+static IDS: Ids = Ids {
+    fcal: r::FCAL,
+    fcah: r::FCAH,
+    fct: r::FCT,
+    ral: r::RAL,
+    rah: r::RAH,
+};
 
 /// Pause frames that the transmitter owes the wire.
 pub(crate) mod owed {
@@ -37,8 +39,8 @@ pub(crate) mod owed {
 /// What receive and transmit side share about it.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
-    /// When the silence ends that the partner asked for; 0 for none.
-    pub until: AtomicU64,
+    /// What the partner asked for.
+    pub silence: Silence,
     pub owed: AtomicU8,
     /// The FIFO was at FCRTH and has not been at FCRTL since.
     pub high: AtomicBool,
@@ -46,28 +48,9 @@ pub(crate) struct Flow {
     pub ten_bits: AtomicU32,
 }
 
-/// A MAC control frame (type FCT, to FCAL/FCAH or the station).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ControlFrame {
-    /// Quanta of silence; `None` for another opcode than PAUSE.
-    pub quanta: Option<u16>,
-    pub to_station: bool,
-}
-
-/// Tells such frames from others, by their first 18 bytes.
-pub(crate) fn control_frame(file: &File, head: &[u8; 18]) -> Option<ControlFrame> {
-    let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
-    if u32::from(half(12)) != file.get(r::FCT) {
-        return None;
-    }
-    let low = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
-    let high = u32::from_le_bytes([head[4], head[5], 0, 0]);
-    let to_station = low == file.get_at(r::RAL, 0) && high == file.get_at(r::RAH, 0) & 0xffff;
-    let to_group = low == file.get(r::FCAL) && high == file.get(r::FCAH);
-    (to_station || to_group).then(|| ControlFrame {
-        quanta: (half(14) == PAUSE).then(|| half(16)),
-        to_station,
-    })
+/// Tells MAC control frames from others, by their first bytes.
+pub(crate) fn control_frame(file: &File, head: &[u8; HEAD]) -> Option<ControlFrame> {
+    flow::control_frame(file, &IDS, head)
 }
 
 impl Flow {
@@ -79,24 +62,21 @@ impl Flow {
 
     /// Forgets everything but the speed (CTRL.RST).
     pub(crate) fn reset(&self) {
-        self.until.store(0, Ordering::Release);
+        self.silence.set(None);
         self.owed.store(0, Ordering::Release);
         self.high.store(false, Ordering::Release);
     }
 
     /// Whether the transmitter is silent at the partner's wish (STATUS.TXOFF).
     pub(crate) fn paused(&self, file: &File, env: &Env) -> bool {
-        let until = self.until.load(Ordering::Acquire);
-        until != 0 && file.get(r::CTRL) & ctrl::RFCE != 0 && env.clock.now() < until
+        let until = self.silence.until();
+        until.is_some_and(|until| file.get(r::CTRL) & RFCE != 0 && env.clock.now() < until)
     }
 
     /// Obeys a pause frame. Returns when the transmitter is to look again.
     pub(crate) fn obey(&self, env: &Env, quanta: u16) -> Nanos {
-        let now = env.clock.now();
         let ten_bits = Nanos::from(self.ten_bits.load(Ordering::Acquire));
-        let until = now + Nanos::from(quanta) * QUANTUM_BITS * ten_bits / 10;
-        self.until.store(until, Ordering::Release);
-        until
+        self.silence.ask(env.clock.now(), quanta, ten_bits)
     }
 
     /// The FIFO has taken frames in or let them go, and may have lost some. Returns whether the
@@ -117,7 +97,7 @@ impl Flow {
         } else {
             0
         };
-        if owes == 0 || file.get(r::CTRL) & ctrl::TFCE == 0 {
+        if owes == 0 || file.get(r::CTRL) & TFCE == 0 {
             return false;
         }
         self.owe(owes);
@@ -165,7 +145,7 @@ pub(crate) fn settle(shared: &Shared, to: &dyn Sink, limit: usize) -> Option<usi
             _ => file.get(r::FCTTV) as u16,
         };
         let mut batch = Batch::new();
-        batch.push_bytes(&pause_frame(file, quanta));
+        batch.push_bytes(&flow::pause_frame(file, &IDS, quanta));
         batch.end(Offload::NONE);
         if to.deliver(&batch, &[0]) == 0 {
             flow.owed.fetch_or(what, Ordering::AcqRel);
@@ -176,20 +156,8 @@ pub(crate) fn settle(shared: &Shared, to: &dyn Sink, limit: usize) -> Option<usi
         let xon = quanta == 0;
         tally.add(if xon { Stat::Xontxc } else { Stat::Xofftxc }, 1);
         tally.add(Stat::Tpt, 1);
-        tally.add(Stat::Tot, MIN_FRAME as u64 + FCS);
+        tally.add(Stat::Tot, (MIN_FRAME + FCS) as u64);
         shared.stats.add(&tally);
     }
     Some(sent)
-}
-
-fn pause_frame(file: &File, quanta: u16) -> [u8; MIN_FRAME] {
-    let mut frame = [0; MIN_FRAME];
-    frame[..4].copy_from_slice(&file.get(r::FCAL).to_le_bytes());
-    frame[4..6].copy_from_slice(&(file.get(r::FCAH) as u16).to_le_bytes());
-    frame[6..10].copy_from_slice(&file.get_at(r::RAL, 0).to_le_bytes());
-    frame[10..12].copy_from_slice(&(file.get_at(r::RAH, 0) as u16).to_le_bytes());
-    frame[12..14].copy_from_slice(&(file.get(r::FCT) as u16).to_be_bytes());
-    frame[14..16].copy_from_slice(&PAUSE.to_be_bytes());
-    frame[16..18].copy_from_slice(&quanta.to_be_bytes());
-    frame
 }

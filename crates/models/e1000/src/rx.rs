@@ -12,6 +12,7 @@ use frame::{Batch, Caps, Wake};
 use guest_mem::{View, WriteWindow};
 use lease::{Guard, Lessor};
 use model::{Env, Receive};
+use parts::flow::RFCE;
 use parts::{Fetcher, Ring, RingIds};
 
 use crate::bits::ctrl;
@@ -422,7 +423,7 @@ impl<'a, 'v> Rx<'a, 'v> {
         let ctrl = file.get(r::CTRL);
         self.rctl = file.get(r::RCTL);
         self.vme = ctrl & ctrl::VME != 0;
-        self.obeys = ctrl & ctrl::RFCE != 0;
+        self.obeys = ctrl & RFCE != 0;
         self.vet = file.get(r::VET) as u16;
         self.rxcsum = file.get(r::RXCSUM);
         self.rsrpd = file.get(r::RSRPD) as usize;

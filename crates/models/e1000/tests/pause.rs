@@ -120,6 +120,36 @@ fn xon_ends_it_and_a_later_xoff_takes_the_place_of_an_earlier_one() {
     assert_eq!(m.wire.take().len(), 1);
 }
 
+/// Whatever else the transmitter looks for meanwhile, it looks again when a pause is over.
+#[test]
+fn a_pause_ends_by_itself_whatever_comes_in_between() {
+    // Renewed after its end, before the timer was heard.
+    let mut m = machine(RFCE, 0);
+    m.offer(&[&pause(10)]);
+    m.time
+        .now
+        .fetch_add(5_120, std::sync::atomic::Ordering::SeqCst);
+    m.offer(&[&pause(100)]);
+    send(&mut m, 0);
+    m.sleep(51_199);
+    assert!(m.wire.take().is_empty());
+    m.sleep(1);
+    assert_eq!(m.wire.take().len(), 1, "the second is over");
+    // The FIFO has something to say while it lasts.
+    let mut m = machine(RFCE | TFCE, 0);
+    m.w(FCRTH, 80);
+    for _ in 0..7 {
+        m.offer(&[&plain(MAC, 60)]);
+    }
+    m.offer(&[&pause(100)]);
+    m.offer(&[&plain(MAC, 60)]);
+    send(&mut m, 0);
+    m.sleep(51_199);
+    assert_eq!(m.wire.take().len(), 1, "XOFF");
+    m.sleep(1);
+    assert_eq!(m.wire.take().len(), 1);
+}
+
 #[test]
 fn an_endless_pause_stops_the_transmitter_and_nothing_else() {
     let mut m = machine(RFCE, 0);

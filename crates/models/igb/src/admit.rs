@@ -1,6 +1,7 @@
 //! Which frames get in, and how they go into buffers (§7.1.1, §7.1.2).
 
 use frame::Frame;
+use parts::flow::ControlFrame;
 use parts::{FCS, GLANCE, MIN_FRAME};
 
 use crate::filter;
@@ -23,6 +24,8 @@ impl Rx<'_, '_> {
         let mut head = [0u8; GLANCE + TAG];
         let n = frame.head().len().min(GLANCE);
         head[..n].copy_from_slice(&frame.head()[..n]);
+        let mut first = [0u8; GLANCE];
+        first.copy_from_slice(&head[..GLANCE]);
         let mut dst = [0; 6];
         dst.copy_from_slice(&head[..6]);
         let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
@@ -43,6 +46,9 @@ impl Rx<'_, '_> {
             None if strip => (TAG_AT, TAG_AT + TAG),
             _ => (0, 0),
         };
+        let control = (n == GLANCE && beside.is_none() && self.obeys)
+            .then(|| self.function.control_frame(&first))
+            .flatten();
         let runt = frame.len() < ETHERNET_HEADER;
         let bytes = frame.len() + if beside.is_some() { TAG } else { 0 };
         // An emulated wire pads what its senders did not; what has no header is no frame.
@@ -63,6 +69,7 @@ impl Rx<'_, '_> {
             on_wire,
             bad: runt || on_wire > rules.max_len + tagged,
             inexact: false,
+            control,
         }
     }
 
@@ -86,7 +93,11 @@ impl Rx<'_, '_> {
             let file = &self.function.file;
             let rctl = file.get(r::RCTL);
             let tag = admitted.tag;
-            let passes = filter::address(file, rctl, admitted.dst)
+            if !self.heed(&admitted, rctl) {
+                return None;
+            }
+            let special = admitted.control.is_some_and(|c| c.is_passed(rctl));
+            let passes = (special || filter::address(file, rctl, admitted.dst))
                 && tag.is_none_or(|tci| filter::vlan(file, rctl, tci));
             if !passes {
                 count(&counters.rx_filtered, 1);
@@ -107,6 +118,28 @@ impl Rx<'_, '_> {
         }
         self.tally.total(admitted.on_wire);
         None
+    }
+}
+
+impl Rx<'_, '_> {
+    /// Counts a MAC control frame and notes what it asks for. `false`: it goes no further, and is
+    /// counted.
+    pub(crate) fn heed(&mut self, admitted: &Admitted, rctl: u32) -> bool {
+        let Some(control) = admitted.control else {
+            return true;
+        };
+        let kind = match control.quanta {
+            Some(0) => Stat::Xonrxc,
+            Some(_) => Stat::Xoffrxc,
+            None => Stat::Fcruc,
+        };
+        self.tally.add(kind, 1);
+        self.pause = control.quanta.or(self.pause);
+        let discarded = control.is_discarded(rctl);
+        if discarded {
+            self.tally.total(admitted.on_wire);
+        }
+        !discarded
     }
 }
 
@@ -136,6 +169,8 @@ pub(crate) struct Admitted {
     pub on_wire: usize,
     /// Of a length that is not legal.
     pub bad: bool,
+    /// A MAC control frame, while CTRL.RFCE has us look for them.
+    pub control: Option<ControlFrame>,
     /// Only the multicast table let it in.
     pub inexact: bool,
 }

@@ -23,6 +23,8 @@ pub mod ctrl_ext {
 pub mod status {
     pub const FD: u32 = 1;
     pub const LU: u32 = 1 << 1;
+    /// The transmitter is silent at the partner's wish.
+    pub const TXOFF: u32 = 1 << 4;
     pub const SPEED_SHIFT: u32 = 6;
     pub const ASDV_SHIFT: u32 = 8;
     /// The PHY was reset; cleared by writing 0.
@@ -45,6 +47,8 @@ pub mod rctl {
     pub const LBM: u32 = 3 << 6;
 }
 
+/// TCTL.SWXOFF: send a pause frame.
+pub const TCTL_SWXOFF: u32 = 1 << 22;
 /// SWSM.SMBI: the software semaphore, taken by reading it 0.
 pub const SWSM_SMBI: u32 = 1;
 /// RAH.AV: the entry is valid.

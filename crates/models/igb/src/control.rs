@@ -1,6 +1,7 @@
 //! The register side of the physical function: accesses of any width, side effects, reset.
 
-use std::ops::RangeInclusive;
+mod clock;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -9,11 +10,13 @@ use gbe::io::Window;
 use gbe::mdio;
 use gbe::phy::{Effect, Phy};
 use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
+use parts::flow::RFCE;
 use parts::wake::wuc;
 use regs::{Access, Found, Id};
 
+use self::clock::CLOCK;
 use crate::bits::eitr::{CNT_INGR, CREDITS_SHIFT};
-use crate::bits::{RAH_AV, SWSM_SMBI, ctrl, ctrl_ext, rctl, status};
+use crate::bits::{RAH_AV, SWSM_SMBI, TCTL_SWXOFF, ctrl, ctrl_ext, rctl, status};
 use crate::function::{Function, count};
 use crate::irq::{Causes, Way, cause};
 use crate::nvm::Nvm;
@@ -27,9 +30,6 @@ use crate::{BAR_IO, BAR_MMIO};
 
 /// What CTRL.RST leaves as it is (§4.3, and what drivers rely on).
 const KEPT: [Id; 4] = [r::RXPBS, r::TXPBS, r::SWPBS, r::DCA_CTRL];
-
-/// The registers of the clock of IEEE 1588.
-const CLOCK: RangeInclusive<Id> = r::SYSTIML..=r::RXSATRH;
 
 /// The control part.
 pub(crate) struct Registers {
@@ -81,6 +81,7 @@ impl Registers {
         }
         let stored = function.file.get_at(id, element);
         match id {
+            r::STATUS if function.is_silent(env) => stored | self.status() | status::TXOFF,
             r::STATUS => stored | self.status(),
             r::EECD => self.nvm.eecd(stored),
             r::SWSM => {
@@ -102,23 +103,6 @@ impl Registers {
                 ((micros % 1_000) | (millis % 1_000) << 10 | (seconds % 4_096) << 20) as u32
             }
             id if CLOCK.contains(&id) => self.read_clock(env, id, stored),
-            _ => stored,
-        }
-    }
-
-    fn read_clock(&mut self, env: &Env, id: Id, stored: u32) -> u32 {
-        let mut ptp = self.function.ptp.lock();
-        match id {
-            r::SYSTIML => ptp.read_low(env.clock.now()),
-            r::SYSTIMH => ptp.read_high(),
-            r::TSYNCTXCTL => stored | ptp.sent_valid(),
-            r::TXSTMPL => ptp.sent_low(),
-            r::TXSTMPH => ptp.take_sent_high(),
-            r::TSYNCRXCTL => stored | ptp.received_valid(),
-            r::RXSTMPL => ptp.received_low(),
-            r::RXSTMPH => ptp.take_received_high(),
-            r::RXSATRL => ptp.attributes().0,
-            r::RXSATRH => ptp.attributes().1,
             _ => stored,
         }
     }
@@ -211,6 +195,10 @@ impl Registers {
             }
             r::TCTL => {
                 store();
+                // It clears itself before anybody can read it.
+                if value & TCTL_SWXOFF != 0 {
+                    function.flow.owed.store(true, Ordering::Release);
+                }
                 self.go_on();
             }
             id if CLOCK.contains(&id) => {
@@ -228,26 +216,15 @@ impl Registers {
         }
     }
 
-    fn write_clock(&mut self, env: &Env, id: Id, value: u32, stored: u32) {
-        let now = env.clock.now();
-        let mut ptp = self.function.ptp.lock();
-        match id {
-            r::SYSTIML => ptp.write_low(now, value),
-            r::SYSTIMH => ptp.write_high(now, value),
-            r::TIMINCA => ptp.set_timinca(now, stored),
-            r::TIMADJL => ptp.set_adjust_low(value),
-            r::TIMADJH => ptp.adjust(now, value),
-            _ => {}
-        }
-    }
-
     fn write_ctrl(&mut self, env: &Env, value: u32) {
         let function = Arc::clone(&self.function);
         let old = function.file.get(r::CTRL);
         if value & ctrl::RST != 0 {
             self.reset_mac(env);
         } else {
-            function.file.write(r::CTRL, 0, value);
+            let new = function.file.write(r::CTRL, 0, value);
+            // Without RFCE no pause is obeyed, not even one that lasts.
+            self.work.tx |= (old ^ new) & RFCE != 0;
         }
         self.update_master();
         if value & !old & ctrl::PHY_RST != 0 {
@@ -278,6 +255,7 @@ impl Registers {
         }
         function.reset_queues();
         function.irq.lock().reset(env);
+        function.flow.reset();
         function.ptp.lock().reset(env.clock.now());
         self.reading.clear(&self.function);
         self.nvm.wires(0);
@@ -564,6 +542,7 @@ impl Control for Registers {
 
     fn tick(&mut self, env: &Env) {
         let due = self.function.irq.lock().tick(env);
+        self.work.tx |= due.look;
         if due.link {
             self.phy.negotiation_done();
             self.update_link(env);

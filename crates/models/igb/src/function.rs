@@ -13,6 +13,7 @@ use parts::Moderation;
 use parts::wake::WakeUp;
 use regs::{File, Id, Table};
 
+use crate::flow::Flow;
 use crate::irq::Irq;
 use crate::ptp::Ptp;
 use crate::queue::{Queue, QueueIds, xdctl};
@@ -127,6 +128,8 @@ pub(crate) struct Function {
     pub stats: Stats,
     /// The clock of IEEE 1588, of a PF; innermost, as `irq` is.
     pub ptp: Mutex<Ptp>,
+    /// Pauses of a PF's wire.
+    pub flow: Flow,
     pub counters: Counters,
     /// What wakes a sleeping guest, of a PF.
     pub wake: WakeUp,
@@ -169,6 +172,7 @@ impl Function {
             irq: Mutex::default(),
             stats: Stats::default(),
             ptp: Mutex::default(),
+            flow: Flow::default(),
             counters: Counters::default(),
             wake: WakeUp::default(),
             bus_master: AtomicBool::new(false),

@@ -91,6 +91,8 @@ pub(crate) enum Way {
 pub(crate) struct Due {
     /// Auto-negotiation has ended.
     pub link: bool,
+    /// The transmitter was to look whether a pause is over.
+    pub look: bool,
 }
 
 /// The interrupts of one function. Always behind its lock, which is the innermost of the model:
@@ -132,6 +134,8 @@ pub(crate) struct Irq {
     throttled: Option<Nanos>,
     /// When auto-negotiation ends.
     link: Option<Nanos>,
+    /// When the transmitter is to look again: a pause ends.
+    look: Option<Nanos>,
     armed: Option<Nanos>,
     /// Messages sent, and times the pin went up.
     pub(crate) raised: u64,
@@ -176,6 +180,7 @@ impl Irq {
             line: false,
             throttled: None,
             link: None,
+            look: None,
             armed: None,
             raised: 0,
             asserted: 0,
@@ -248,11 +253,15 @@ impl Irq {
         while queues != 0 {
             let queue = queues.trailing_zeros() as usize;
             queues &= queues - 1;
-            let vector = match self.multiple() {
-                true => self.vector(self.rx[queue]).trailing_zeros(),
-                false => 0,
+            let (vector, told) = match self.multiple() {
+                true => {
+                    let bit = self.vector(self.rx[queue]);
+                    (bit.trailing_zeros(), self.sent & bit != 0)
+                }
+                false => (0, self.line),
             };
-            if let Some(throttle) = self.throttles.get_mut(vector as usize) {
+            // One that is out and unanswered tells of this, too.
+            if let Some(throttle) = self.throttles.get_mut(vector as usize).filter(|_| !told) {
                 throttle.hurry();
             }
         }
@@ -442,6 +451,12 @@ impl Irq {
         self.apply(env);
     }
 
+    /// Sets when the transmitter is to look again.
+    pub(crate) fn set_look(&mut self, env: &Env, at: Option<Nanos>) {
+        self.look = at;
+        self.apply(env);
+    }
+
     /// Times an interrupt was raised since the last call (IAC).
     pub(crate) fn take_asserted(&mut self) -> u64 {
         let told = std::mem::replace(&mut self.asserted, self.raised);
@@ -451,12 +466,11 @@ impl Irq {
     /// The timer has fired. Returns what came due beside interrupts.
     pub(crate) fn tick(&mut self, env: &Env) -> Due {
         self.armed = None;
-        let link = self.link.is_some_and(|at| at <= env.clock.now());
-        if link {
-            self.link = None;
-        }
+        let now = env.clock.now();
+        let link = self.link.take_if(|at| *at <= now).is_some();
+        let look = self.look.take_if(|at| *at <= now).is_some();
         self.apply(env);
-        Due { link }
+        Due { link, look }
     }
 
     /// Back to the state after CTRL.RST. EITR stays, and the PHY's own timer goes on.
@@ -499,7 +513,10 @@ impl Irq {
         }
         self.of_sent &= self.eicr;
         self.of_more &= self.eicr;
-        let next = [self.throttled, self.link].into_iter().flatten().min();
+        let next = [self.throttled, self.link, self.look]
+            .into_iter()
+            .flatten()
+            .min();
         if next != self.armed {
             self.armed = next;
             env.timer.arm(next);

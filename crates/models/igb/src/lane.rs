@@ -1,9 +1,10 @@
-//! The fast lane of the receive side: frames of a VF that need one buffer each and nothing else.
+//! The fast lane of the receive side: frames that need one buffer each and nothing else.
 //!
 //! In two passes: the first finds out where each frame goes and has the processor fetch these places,
 //! the second copies. What a frame needs beyond copy, padding and report (a tag, segmentation, a header
 //! apart, an FCS, a null buffer, one that crosses regions) ends the run, and the frame takes the
-//! general way ([`crate::place`]), which gives the same results for all; a test runs both.
+//! general way ([`crate::place`]), which gives the same results for all; a test runs both. A PF's are
+//! judged before ([`crate::judge`]), and a run ends where another queue's begin.
 
 use frame::{Batch, Caps, Frame};
 use guest_mem::WriteSlice;
@@ -13,8 +14,9 @@ use wire::{ETHERNET_HEADER, EtherType};
 
 use crate::desc::ShapeKind;
 use crate::function::Kind;
+use crate::judge::Judged;
 use crate::place::{LEAST_FETCH, Report, status, word};
-use crate::rss::{Headers, ptype};
+use crate::rss::{Headers, ptype, simple_v4};
 use crate::rules::{Rules, bits::rxcsum};
 use crate::rx::{Rx, Scratch};
 use crate::stats::for_group;
@@ -27,9 +29,7 @@ const TAKES: Caps = Caps {
     csum: true,
     ..Caps::NONE
 };
-/// Where IPv4 begins, and where its transport does if it has no options.
-const IP: usize = ETHERNET_HEADER;
-const TRANSPORT: usize = IP + 20;
+
 /// Of a frame without headers that a descriptor tells of.
 const BARE: Report = Report {
     status: rx_status::IXSM as u32,
@@ -52,6 +52,8 @@ enum Look {
 struct Same {
     look: Look,
     len: usize,
+    /// Without headers they are the same to a PF's filters too.
+    judged: Option<Judged>,
 }
 
 impl<'v> Rx<'_, 'v> {
@@ -60,15 +62,26 @@ impl<'v> Rx<'_, 'v> {
     pub(crate) fn lane(&mut self, batch: &Batch<'_>, picks: &[u16]) -> usize {
         let rules = &self.rules;
         let for_us = self.function.lane
-            && matches!(self.function.kind, Kind::Vf(_))
+            && !rules.alone
+            && !self.listens
             && rules.strip_crc
             && rules.sums(rxcsum::TUOFL);
         let first = picks.first().and_then(|pick| batch.get((*pick).into()));
-        let Some(look) = first.filter(|_| for_us).and_then(|f| look_at(rules, &f)) else {
+        let Some(first) = first.filter(|_| for_us) else {
             return 0;
         };
-        // All that a VF gets is for its first queue.
-        let Some(open) = self.open(0) else {
+        let Some(look) = look_at(rules, &first) else {
+            return 0;
+        };
+        let judged = match self.function.kind {
+            // All that a VF gets is for its first queue.
+            Kind::Vf(_) => Some(Judged::default()),
+            Kind::Pf => self.judge(&first),
+        };
+        let Some(judged) = judged else {
+            return 0;
+        };
+        let Some(open) = self.open(judged.class.queue) else {
             // Counted.
             return 1;
         };
@@ -81,6 +94,7 @@ impl<'v> Rx<'_, 'v> {
             Some(Same {
                 look,
                 len: all.len?,
+                judged: Some(judged).filter(|_| look == Look::Bare),
             })
         });
         let mut dealt = 0;
@@ -104,31 +118,38 @@ impl<'v> Rx<'_, 'v> {
         same: Option<Same>,
         expected: usize,
     ) -> usize {
+        let picks = &picks[..self.judge_all(batch, picks, same)];
         let mut places: [Option<(WriteSlice<'v>, Look)>; AHEAD] = [None; AHEAD];
         let planned = self.plan(batch, picks, same, expected, &mut places);
         if let Some(Same {
-            look: Look::Bare,
             len,
+            judged: Some(like),
+            ..
         }) = same
         {
-            self.bare(batch, picks, &places[..planned], len);
+            self.bare(batch, picks, &places[..planned], (len, like));
             return planned;
         }
+        let judged = std::mem::take(&mut self.scratch.judged);
         let (mut bytes, mut multicast) = (0, 0);
         // Those alike that follow each other are counted at once.
         let (mut dst, mut len, mut run) = ([0; 6], 0, 0);
-        for (pick, place) in picks.iter().zip(&places[..planned]) {
+        for (i, (pick, place)) in picks.iter().zip(&places[..planned]).enumerate() {
             let (Some(frame), Some((to, look))) = (batch.get(usize::from(*pick)), place) else {
                 break;
             };
             fill(&frame, to);
-            let report = match look {
-                Look::Bare => BARE,
-                Look::Ip => self.at_a_glance(&frame).unwrap_or_else(|| {
-                    let headers = Headers::of(&frame);
-                    let class = self.class(&headers, frame.len());
-                    self.report(&frame, &headers, &class)
-                }),
+            if judged.get(i).is_some_and(|judged| judged.class.immediate) {
+                self.hurry();
+            }
+            let quick = match look {
+                Look::Bare => Some(BARE),
+                Look::Ip => self.at_a_glance(&frame),
+            };
+            let report = match (quick, judged.get(i)) {
+                (Some(report), None) => report,
+                (Some(report), Some(judged)) => self.judged(report, judged),
+                (None, judged) => self.at_length(&frame, judged),
             };
             let low = u64::from(report.info) | u64::from(report.value) << 32;
             self.scratch.first.push(low);
@@ -147,6 +168,7 @@ impl<'v> Rx<'_, 'v> {
             }
             (dst, len, run) = (own, frame.len(), run + 1);
         }
+        self.scratch.judged = judged;
         self.tally.received(run, len.max(MIN_FRAME) + FCS, dst);
         self.own.frames += planned as u64;
         self.own.bytes += bytes + run * len as u64;
@@ -154,13 +176,14 @@ impl<'v> Rx<'_, 'v> {
         planned
     }
 
-    /// The second pass over frames of `len` bytes that differ in nothing a descriptor tells of.
+    /// The second pass over frames that differ in nothing a descriptor tells of: their length, and what
+    /// they are.
     fn bare(
         &mut self,
         batch: &Batch<'_>,
         picks: &[u16],
         places: &[Option<(WriteSlice<'v>, Look)>],
-        len: usize,
+        (len, like): (usize, Judged),
     ) {
         let mut dst = [0; 6];
         for (pick, place) in picks.iter().zip(places) {
@@ -170,10 +193,17 @@ impl<'v> Rx<'_, 'v> {
             }
         }
         let n = places.len();
+        if n > 0 && like.class.immediate {
+            self.hurry();
+        }
+        let report = match self.function.kind {
+            Kind::Vf(_) => BARE,
+            Kind::Pf => self.judged(BARE, &like),
+        };
+        let all = word(ShapeKind::Whole, len.max(MIN_FRAME), status::EOP, &report);
         let Scratch { first, second, .. } = &mut *self.scratch;
-        let low = u64::from(BARE.info) | u64::from(BARE.value) << 32;
+        let low = u64::from(report.info) | u64::from(report.value) << 32;
         first.resize(first.len() + n, low);
-        let all = word(ShapeKind::Whole, len.max(MIN_FRAME), status::EOP, &BARE);
         second.resize(second.len() + n, all);
         let n = n as u64;
         self.tally.received(n, len.max(MIN_FRAME) + FCS, dst);
@@ -182,23 +212,35 @@ impl<'v> Rx<'_, 'v> {
         self.own.multicast += n * u64::from(for_group(dst));
     }
 
+    /// Judges the first frames of a PF, as long as they are for the open queue. Returns how many; of a VF,
+    /// and of those alike, all are.
+    fn judge_all(&mut self, batch: &Batch<'_>, picks: &[u16], same: Option<Same>) -> usize {
+        let mut judged = std::mem::take(&mut self.scratch.judged);
+        judged.clear();
+        let all = matches!(self.function.kind, Kind::Vf(_))
+            || same.is_some_and(|same| same.judged.is_some());
+        if let Some(queue) = self.open.as_ref().map(|open| open.queue).filter(|_| !all) {
+            for pick in picks {
+                let found = batch.get(usize::from(*pick)).and_then(|f| self.judge(&f));
+                let Some(found) = found.filter(|found| found.class.queue == queue) else {
+                    break;
+                };
+                judged.push(found);
+            }
+        }
+        let most = if all { picks.len() } else { judged.len() };
+        self.scratch.judged = judged;
+        most
+    }
+
     /// What a descriptor says of what comes by the dozen: whole TCP or UDP over IPv4 without options.
     #[inline]
     fn at_a_glance(&self, frame: &Frame<'_>) -> Option<Report> {
-        let head = frame.head().first_chunk::<54>()?;
-        let fragment = u16::from_be_bytes([head[IP + 6], head[IP + 7]]) & 0x3fff != 0;
-        // The hash, which a VF's frames do not have, and no identification.
-        if fragment || head[IP] != 0x45 || !self.rules.sums(rxcsum::PCSD) {
+        // With the hash there is no identification to tell.
+        if !self.rules.sums(rxcsum::PCSD) {
             return None;
         }
-        let (kind, len) = match (head[IP + 9], usize::from(head[TRANSPORT + 12] >> 4) * 4) {
-            (6, len) if len >= 20 => (ptype::TCP, len),
-            (17, _) => (ptype::UDP, 8),
-            _ => return None,
-        };
-        if head[12..IP] != [8, 0] || TRANSPORT + len > frame.len() {
-            return None;
-        }
+        let (kind, _) = simple_v4(frame)?;
         let (status, errors) = verdict(self.rules.rxcsum, frame);
         let mut status = u32::from(status) | u32::from(errors) << 24;
         if kind == ptype::UDP && status & u32::from(rx_status::TCPCS) != 0 {
@@ -209,6 +251,34 @@ impl<'v> Rx<'_, 'v> {
             info: ptype::IPV4 | kind,
             ..Report::default()
         })
+    }
+
+    /// The same of any packet.
+    fn at_length(&mut self, frame: &Frame<'_>, judged: Option<&Judged>) -> Report {
+        let headers = Headers::of(frame);
+        let class = match judged {
+            Some(judged) => judged.class,
+            None => self.class(&headers, frame.len()),
+        };
+        let mut report = self.report(frame, &headers, &class);
+        if judged.is_some_and(|judged| judged.inexact) {
+            report.status |= status::PIF;
+        }
+        report
+    }
+
+    /// What a PF's descriptor says beside.
+    #[inline]
+    fn judged(&self, report: Report, judged: &Judged) -> Report {
+        let hashed = self.rules.sums(rxcsum::PCSD);
+        let pif = if judged.inexact { status::PIF } else { 0 };
+        Report {
+            status: report.status | pif,
+            // Without a hash there is none whose type to tell.
+            info: judged.class.info & if hashed { !0 } else { !0xf },
+            value: if hashed { judged.class.hash } else { 0 },
+            ..report
+        }
     }
 
     /// The first pass: takes a descriptor for each frame.
@@ -238,7 +308,7 @@ impl<'v> Rx<'_, 'v> {
             let mut used = 0;
             for (raw, pick) in descs.iter().zip(&picks[planned..]) {
                 let found = match same {
-                    Some(Same { look, len }) => Some((look, len)),
+                    Some(same) => Some((same.look, same.len)),
                     None => batch
                         .get(usize::from(*pick))
                         .and_then(|frame| Some((look_at(&self.rules, &frame)?, frame.len()))),

@@ -20,10 +20,14 @@ mod control;
 mod desc;
 mod doorbell;
 mod filter;
+mod flow;
 mod function;
 mod io;
 mod irq;
+mod judge;
 mod lane;
+#[cfg(test)]
+mod lane_pf_tests;
 #[cfg(test)]
 mod lane_tests;
 mod mailbox;
@@ -100,6 +104,8 @@ pub struct Config {
     pub nvm: Option<[u8; NVM_LEN]>,
     /// Whether the cable is in from the start.
     pub link: bool,
+    /// Whether the partner at the other end of the cable offers pause frames.
+    pub pause: bool,
     /// How long auto-negotiation takes. Zero negotiates within the register access.
     pub negotiation: Duration,
     /// Write the true frame check sequence behind frames when the guest asks for one, at the cost
@@ -110,12 +116,14 @@ pub struct Config {
 }
 
 impl Config {
-    /// The usual function with this address: cable in, 10 ms of negotiation, true FCS.
+    /// The usual function with this address: cable in, no pause frames offered, 10 ms of
+    /// negotiation, true FCS.
     pub const fn new(mac: [u8; 6]) -> Self {
         Self {
             mac,
             nvm: None,
             link: true,
+            pause: false,
             negotiation: Duration::from_millis(10),
             true_fcs: true,
             moderation: Moderation::Guest,

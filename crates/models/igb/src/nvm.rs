@@ -85,7 +85,7 @@ enum Phase {
 
 impl Nvm {
     /// A new one, of a NIC with this MAC address and these PCI ids.
-    pub(crate) fn new(mac: [u8; 6], device: u16, subsystem: u16) -> Self {
+    pub(crate) fn new(mac: [u8; 6], device: u16, subsystem: u16, pause: bool) -> Self {
         // What is not set is as erased.
         let mut words = [0xffff; WORDS];
         for (word, pair) in words.iter_mut().zip(mac.chunks_exact(2)) {
@@ -101,7 +101,8 @@ impl Nvm {
             (0x0c, 0x8086), // subsystem vendor
             (0x0d, device),
             (0x0e, 0x8086), // vendor
-            (0x0f, 0x0000), // init control 2: no pause
+            // init control 2: pause both ways, or none
+            (0x0f, if pause { 0x3000 } else { 0 }),
             (0x14, 0x0000), // init control 3 of LAN 1
             (0x24, 0x0000), // init control 3 of LAN 0: no wake-up by magic packet
         ];
@@ -286,7 +287,7 @@ mod tests {
     const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 
     fn new() -> Wire {
-        Wire(Nvm::new(MAC, 0x10c9, 0xa03c))
+        Wire(Nvm::new(MAC, 0x10c9, 0xa03c, false))
     }
 
     struct Wire(Nvm);

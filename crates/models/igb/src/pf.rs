@@ -112,13 +112,13 @@ fn make(config: &Config, office: Option<Arc<Office>>) -> Nic {
     }
     let nvm = match &config.nvm {
         Some(image) => Nvm::of_image(image),
-        None => Nvm::new(config.mac, DEVICE, SUBSYSTEM),
+        None => Nvm::new(config.mac, DEVICE, SUBSYSTEM, config.pause),
     };
     let identity = identity(nvm.mac(), office.as_ref().map_or(0, |office| office.vfs()));
     let mut control = Registers {
         function: Arc::clone(&function),
         nvm,
-        phy: gbe::phy::Phy::new(config.link, gbe::phy::Kind::Igp03, false),
+        phy: gbe::phy::Phy::new(config.link, gbe::phy::Kind::Igp03, config.pause),
         io: gbe::io::Window::default(),
         reading: Reading::default(),
         work: Work::default(),

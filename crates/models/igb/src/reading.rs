@@ -8,7 +8,7 @@ use crate::function::Function;
 use crate::regs as r;
 use crate::stats::Stat;
 
-const SINGLE: [(Id, Stat); 30] = [
+const SINGLE: [(Id, Stat); 35] = [
     (r::MPC, Stat::Mpc),
     (r::PRC64, Stat::Prc64),
     (r::PRC127, Stat::Prc127),
@@ -35,6 +35,11 @@ const SINGLE: [(Id, Stat); 30] = [
     (r::MPTC, Stat::Mptc),
     (r::BPTC, Stat::Bptc),
     (r::TSCTC, Stat::Tsctc),
+    (r::XONRXC, Stat::Xonrxc),
+    (r::XONTXC, Stat::Xontxc),
+    (r::XOFFRXC, Stat::Xoffrxc),
+    (r::XOFFTXC, Stat::Xofftxc),
+    (r::FCRUC, Stat::Fcruc),
     // Without a management controller the host is the only one who sends and receives.
     (r::RPTHC, Stat::Gprc),
     (r::HGPTC, Stat::Gptc),
@@ -53,7 +58,7 @@ const PAIRS: [(Id, Id, Stat); 6] = [
 ];
 
 /// What the register side knows of the counters, which only grow.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Reading {
     /// What has been read and cleared of each.
     single: [u64; SINGLE.len()],
@@ -65,6 +70,18 @@ pub(crate) struct Reading {
     /// Counters of queues when the last reset was: packets and octets received, multicast, packets
     /// and octets sent.
     queues: [[u64; 5]; crate::PF_QUEUES],
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self {
+            single: [0; SINGLE.len()],
+            pairs: [0; PAIRS.len()],
+            latched: [None; PAIRS.len()],
+            dropped: Default::default(),
+            queues: Default::default(),
+        }
+    }
 }
 
 impl Reading {

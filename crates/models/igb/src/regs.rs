@@ -22,7 +22,7 @@ const NO_DCA: Status = Stored("there is no cache to write into directly");
 const NO_DIAG: Status = Stored("frames do not wait in a packet buffer of the chip's own");
 const NO_EVENT: Status = Stored("stays 0: the event cannot happen on an emulated wire");
 const NO_FLASH: Status = Stored("there is no flash memory");
-const NO_FLOW: Status = Stored("no pause frames are sent or obeyed");
+const NO_FILL: Status = Stored("frames wait with their senders: the packet buffer never fills");
 const NO_LINKSEC: Status = Absent("no MACsec: frames are not encrypted by the NIC");
 const NO_MANAGEMENT: Status = Stored("there is no management controller");
 const NO_SERDES: Status = Stored("the link is copper");
@@ -56,14 +56,14 @@ regs::registers! { pub,
     I2CCMD     0x01028 RW 0x0000_0000 0x0fff_ffff "8.17" NO_SERDES;
     I2CPARAMS  0x0102c RW 0x0000_0000 0x0000_ff07 "8.17" NO_SERDES;
     FLASHOP    0x0103c RW 0x0000_0000 0x0000_ffff "8.4" NO_FLASH;
-    FCAL       0x00028 RW 0x00c2_8001 0xffff_ffff "8.5.1" NO_FLOW;
-    FCAH       0x0002c RW 0x0000_0100 0x0000_ffff "8.5.2" NO_FLOW;
-    FCT        0x00030 RW 0x0000_8808 0x0000_ffff "8.5.3" NO_FLOW;
-    FCTTV      0x00170 RW 0x0000_0000 0x0000_ffff "8.5.4" NO_FLOW;
-    FCRTL0     0x02160 RW 0x0000_0000 0x8000_fff0 "8.5.5" NO_FLOW;
-    FCRTH0     0x02168 RW 0x0000_0000 0x0000_fff0 "8.5.6" NO_FLOW;
-    FCRTV      0x02460 RW 0x0000_0000 0x0000_ffff "8.5.7" NO_FLOW;
-    FCSTS0     0x02464 RO 0x0000_0000 0x0000_0000 "8.5.8" NO_FLOW;
+    FCAL       0x00028 RW 0x00c2_8001 0xffff_ffff "8.5.1" YES;
+    FCAH       0x0002c RW 0x0000_0100 0x0000_ffff "8.5.2" YES;
+    FCT        0x00030 RW 0x0000_8808 0x0000_ffff "8.5.3" YES;
+    FCTTV      0x00170 RW 0x0000_0000 0x0000_ffff "8.5.4" YES;
+    FCRTL0     0x02160 RW 0x0000_0000 0x8000_fff0 "8.5.5" NO_FILL;
+    FCRTH0     0x02168 RW 0x0000_0000 0x0000_fff0 "8.5.6" NO_FILL;
+    FCRTV      0x02460 RW 0x0000_0000 0x0000_ffff "8.5.7" NO_FILL;
+    FCSTS0     0x02464 RO 0x0000_0000 0x0000_0000 "8.5.8" NO_FILL;
     GCR        0x05b00 RW 0x0005_0200 0x0001_fe3f "8.6" Stored("the bus is not emulated below configuration space");
     FUNCTAG    0x05b08 RW 0x0000_0000 0xffff_ffff "8.6" Stored("no transactions to tag");
     GSCL       0x05b10 [4 * 4] RW 0x0000_0000 0xffff_ffff "8.6" Stored("no transactions to count");
@@ -223,11 +223,11 @@ regs::registers! { pub,
     HTDPMC     0x0403c RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
     RLEC       0x04040 RC 0x0000_0000 0x0000_0000 "8.18" YES;
     CBRDPC     0x04044 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
-    XONRXC     0x04048 RC 0x0000_0000 0x0000_0000 "8.18" NO_FLOW;
-    XONTXC     0x0404c RC 0x0000_0000 0x0000_0000 "8.18" NO_FLOW;
-    XOFFRXC    0x04050 RC 0x0000_0000 0x0000_0000 "8.18" NO_FLOW;
-    XOFFTXC    0x04054 RC 0x0000_0000 0x0000_0000 "8.18" NO_FLOW;
-    FCRUC      0x04058 RC 0x0000_0000 0x0000_0000 "8.18" NO_FLOW;
+    XONRXC     0x04048 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    XONTXC     0x0404c RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    XOFFRXC    0x04050 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    XOFFTXC    0x04054 RC 0x0000_0000 0x0000_0000 "8.18" YES;
+    FCRUC      0x04058 RC 0x0000_0000 0x0000_0000 "8.18" YES;
     PRC64      0x0405c RC 0x0000_0000 0x0000_0000 "8.18" YES;
     PRC127     0x04060 RC 0x0000_0000 0x0000_0000 "8.18" YES;
     PRC255     0x04064 RC 0x0000_0000 0x0000_0000 "8.18" YES;
@@ -390,7 +390,7 @@ registers`; a test\nfails when this page is stale. Sections are those of Intel's
 Everything the table does not name reads 0 and ignores writes.\n\nWhat the registers do not tell: after a reset queue 0 is \
 enabled in both directions (RXDCTL, TXDCTL) and RAL0, RAH0\nhold the address of the NVM; RXPBS, TXPBS, SWPBS, EITR, \
 WUFC and what tells of the last wake-up keep their values over CTRL.RST; RCTL.LBM and PHY loopback\nsend a frame back to the same NIC; the PHY negotiates \
-with a partner that offers everything but pause. The registers of VFs (8.14) rule VFs where the PF has some (`pf = \"guest\"`),\nand \
+with a partner that offers everything, pause if so configured; pause frames are obeyed where there are no VFs, and sent\nwhere software asks for one (TCTL.SWXOFF). The registers of VFs (8.14) rule VFs where the PF has some (`pf = \"guest\"`),\nand \
 keep what is written where it has none; P2VMAILBOX, VMBMEM, MBVFICR and VFLRE are then the VFs' mailboxes.\n\
 EITR shows in bits 20:16 the credits for immediate interrupts where LLI_EN is set; how they are earned and spent is \
 taken from\nthe data sheet of the I210 (333016, 7.3.6.1), which has the same fields.";

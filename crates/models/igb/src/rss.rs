@@ -2,7 +2,7 @@
 
 use frame::Frame;
 use regs::File;
-use wire::{Fragment, L3Kind, L4Kind, Layers};
+use wire::{ETHERNET_HEADER, EtherType, Fragment, L3Kind, L4Kind, Layers};
 
 use crate::office::pools;
 use crate::regs as r;
@@ -156,19 +156,79 @@ pub(crate) fn classify(
         class.queue = queue;
         return class;
     }
-    let spread = match pool {
-        Some(pool) => pools::spreads(file, pool),
-        None => mrqc & 7 == mrqc::RSS,
-    };
-    if spread && let Some(input) = Input::of(mrqc, headers.bytes(), &layers) {
-        class.info |= u16::from(input.kind);
-        class.hash = last.hash(file, input);
-        let entry = class.hash & 0x7f;
-        let chosen = file.get_at(r::RETA, entry / 4) >> (8 * (entry % 4)) & 0xf;
-        // A pool has queues n and n + 8.
-        class.queue = pool.map_or(chosen, |pool| pool + 8 * (chosen & 1));
+    if spreads(file, mrqc, pool)
+        && let Some(input) = Input::of(mrqc, headers.bytes(), &layers)
+    {
+        class.spread(file, pool, input, last);
     }
     class
+}
+
+/// As [`classify`] where no filter is on, of what comes by the dozen: whole TCP or UDP over IPv4
+/// without options or tag, and what is not IP. `None` for all else.
+#[inline]
+pub(crate) fn at_a_glance(
+    file: &File,
+    frame: &Frame<'_>,
+    pool: Option<u32>,
+    last: &mut Hashed,
+) -> Option<Class> {
+    let mrqc = file.get(r::MRQC);
+    let mut class = Class {
+        queue: pool.unwrap_or(mrqc >> 3 & 7),
+        ..Class::default()
+    };
+    let head: &[u8; ETHERNET_HEADER] = frame.head().first_chunk()?;
+    let ether_type = EtherType(u16::from_be_bytes([head[12], head[13]]));
+    if ether_type == EtherType::IPV6 || ether_type.is_tag() {
+        return None;
+    }
+    if ether_type != EtherType::IPV4 {
+        return Some(class);
+    }
+    let (kind, head) = simple_v4(frame)?;
+    class.info = ptype::IPV4 | kind;
+    if spreads(file, mrqc, pool)
+        && let Some(input) = Input::of_simple(mrqc, kind, head)
+    {
+        class.spread(file, pool, input, last);
+    }
+    Some(class)
+}
+
+/// The packet type and the headers of whole TCP or UDP over IPv4 without options or tag.
+#[inline]
+pub(crate) fn simple_v4<'f>(frame: &'f Frame<'_>) -> Option<(u16, &'f [u8; 54])> {
+    let head = frame.head().first_chunk::<54>()?;
+    let fragment = u16::from_be_bytes([head[20], head[21]]) & 0x3fff != 0;
+    if fragment || head[12..15] != [8, 0, 0x45] {
+        return None;
+    }
+    let (kind, len) = match (head[23], usize::from(head[46] >> 4) * 4) {
+        (6, len) if len >= 20 => (ptype::TCP, len),
+        (17, _) => (ptype::UDP, 8),
+        _ => return None,
+    };
+    (34 + len <= frame.len()).then_some((kind, head))
+}
+
+/// Whether frames are spread over queues by their hash.
+fn spreads(file: &File, mrqc: u32, pool: Option<u32>) -> bool {
+    match pool {
+        Some(pool) => pools::spreads(file, pool),
+        None => mrqc & 7 == mrqc::RSS,
+    }
+}
+
+impl Class {
+    fn spread(&mut self, file: &File, pool: Option<u32>, input: Input, last: &mut Hashed) {
+        self.info |= u16::from(input.kind);
+        self.hash = last.hash(file, input);
+        let entry = self.hash & 0x7f;
+        let chosen = file.get_at(r::RETA, entry / 4) >> (8 * (entry % 4)) & 0xf;
+        // A pool has queues n and n + 8.
+        self.queue = pool.map_or(chosen, |pool| pool + 8 * (chosen & 1));
+    }
 }
 
 /// The Ethernet type filter that matches.
@@ -178,6 +238,12 @@ fn ethernet_type(file: &File, layers: &Layers) -> Option<(u16, u32)> {
         let matches = filter & etqf::FILTER != 0 && filter as u16 == layers.ether_type.0;
         matches.then_some((i as u16, filter))
     })
+}
+
+/// Whether some Ethernet type filter is on.
+pub(crate) fn filters_types(file: &File) -> bool {
+    let count = file.table().register(r::ETQF).count;
+    (0..count).any(|i| file.get_at(r::ETQF, i) & etqf::FILTER != 0)
 }
 
 /// What is hashed of a packet: addresses, and ports if both are there.
@@ -238,6 +304,25 @@ impl Input {
             input.len += 4;
         }
         Some(input)
+    }
+
+    /// The same of what [`simple_v4`] has found.
+    fn of_simple(mrqc: u32, kind: u16, head: &[u8; 54]) -> Option<Input> {
+        let on = |bit| mrqc & bit != 0;
+        let (kind, len) = match kind {
+            ptype::TCP if on(mrqc::TCP4) => (1, 12),
+            ptype::UDP if on(mrqc::UDP4) => (7, 12),
+            _ if on(mrqc::IPV4) => (2, 8),
+            _ => return None,
+        };
+        let mut bytes = [0; 36];
+        // The ports follow the addresses.
+        bytes[..len].copy_from_slice(&head[26..26 + len]);
+        Some(Input {
+            bytes,
+            len: len as u8,
+            kind,
+        })
     }
 }
 

@@ -198,7 +198,8 @@ impl Registers {
     /// Has all of it come true: a turn has ended.
     pub(crate) fn end_turn(&mut self) {
         self.due.spent = 0;
-        self.follow_speed();
+        // What pauses last depends on it too.
+        self.due.changed |= self.note_speed();
         self.carry_out_all();
     }
 

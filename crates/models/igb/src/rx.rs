@@ -17,6 +17,7 @@ use crate::admit::Admitted;
 use crate::desc::Shape;
 use crate::function::{Function, Kind, count};
 use crate::irq::{Causes, Moved, cause};
+use crate::judge::{Destination, Judged};
 use crate::office::pools;
 use crate::ptp::Ptp;
 use crate::rss::{self, Class, Hashed, Headers};
@@ -147,6 +148,8 @@ pub(crate) struct Scratch {
     /// First and second words of descriptors filled and not written back yet.
     pub first: Vec<u64>,
     pub second: Vec<u64>,
+    /// What frames of a PF are that the lane has places for.
+    pub judged: Vec<Judged>,
     /// Room for the copy of a frame that something is computed of before it goes to the guest.
     pub copy: Vec<u8>,
     pub fetcher: Fetcher,
@@ -190,6 +193,9 @@ pub(crate) struct Rx<'a, 'v> {
     /// Whether this one has been, where it is for several queues.
     pub timed: Option<bool>,
     pub rules: Rules,
+    /// Pause frames are told from others; what the last one asked for.
+    pub obeys: bool,
+    pub pause: Option<u16>,
     pub scratch: Box<Scratch>,
     /// Where the last buffer was, and the last descriptor.
     pub window: Option<WriteWindow<'v>>,
@@ -207,6 +213,8 @@ pub(crate) struct Rx<'a, 'v> {
     all: Account,
     pub hashed: Hashed,
     pub filters: Filters,
+    /// The destination judged last.
+    pub known: Option<Destination>,
 }
 
 impl<'a, 'v> Rx<'a, 'v> {
@@ -217,6 +225,8 @@ impl<'a, 'v> Rx<'a, 'v> {
             listens: matches!(function.kind, Kind::Pf) && Ptp::listens(&function.file),
             timed: None,
             view,
+            obeys: function.obeys_pause(),
+            pause: None,
             rules,
             scratch: SCRATCH.take().unwrap_or_default(),
             window: None,
@@ -230,6 +240,7 @@ impl<'a, 'v> Rx<'a, 'v> {
             own: Account::default(),
             all: Account::default(),
             hashed: Hashed::default(),
+            known: None,
             filters: match function.kind {
                 Kind::Pf => Filters::of(&function.file, rules.rfctl),
                 Kind::Vf(_) => Filters::default(),
@@ -245,6 +256,9 @@ impl<'a, 'v> Rx<'a, 'v> {
         count(&counters.rx_frames, self.all.frames);
         count(&counters.rx_bytes, self.all.bytes);
         self.function.stats.add(&self.tally);
+        if let Some(quanta) = self.pause {
+            self.function.obey_pause(self.env, quanta);
+        }
         if !self.causes.is_empty() {
             let mut irq = self.function.irq.lock();
             if self.function.adapts {
@@ -348,6 +362,11 @@ impl<'a, 'v> Rx<'a, 'v> {
         match placed {
             Outcome::Done => self.took(&admitted),
             Outcome::Dropped => self.tally.total(admitted.on_wire),
+            // It was counted and heard, and so does not come again.
+            Outcome::NoRoom if admitted.control.is_some() => {
+                self.miss(admitted.on_wire);
+                return Outcome::Lost;
+            }
             Outcome::NoRoom | Outcome::Lost => {}
         }
         placed
@@ -371,7 +390,7 @@ impl<'a, 'v> Rx<'a, 'v> {
                 self.own.bytes += frame.len() as u64;
                 self.own.multicast += u64::from(for_group(admitted.dst));
                 if class.immediate || self.filters.hurries(admitted.tag) {
-                    self.causes.now |= 1 << class.queue;
+                    self.hurry();
                 }
             }
             Outcome::NoRoom if self.open.as_ref().is_some_and(|open| open.shape.drop) => {
@@ -386,9 +405,16 @@ impl<'a, 'v> Rx<'a, 'v> {
         placed
     }
 
+    /// The interrupt of the open queue does not wait for moderation.
+    pub(crate) fn hurry(&mut self) {
+        if let Some(open) = &self.open {
+            self.causes.now |= 1 << open.queue;
+        }
+    }
+
     /// Counts a frame that the wire brought and that was received.
     pub(crate) fn took(&mut self, admitted: &Admitted) {
-        if admitted.bad {
+        if admitted.bad || admitted.control.is_some() {
             self.tally.total(admitted.on_wire);
         } else {
             self.tally.received(1, admitted.on_wire, admitted.dst);

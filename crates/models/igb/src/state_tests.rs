@@ -23,7 +23,7 @@ type Case = (&'static str, fn(&mut State));
 fn control(guest: &Guest) -> Registers {
     Registers {
         function: Arc::clone(&guest.function),
-        nvm: Nvm::new([2, 0, 0, 0, 0, 1], 0x10c9, 0xa03c),
+        nvm: Nvm::new([2, 0, 0, 0, 0, 1], 0x10c9, 0xa03c, false),
         phy: Phy::new(true, Kind::Igp03, false),
         io: gbe::io::Window { address: 0x1500 },
         reading: Reading::default(),
@@ -161,6 +161,7 @@ fn what_cannot_be_is_refused_and_leaves_no_trace() {
             s.interrupts.negotiation = Some(i64::MAX);
         }),
         ("clock.since", |s| s.clock.since = u64::MAX),
+        ("flow.until", |s| s.flow.until = Some(4_000_000_001)),
     ];
     for (name, change) in cases {
         let blob = spoiled(change);

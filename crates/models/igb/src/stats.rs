@@ -9,6 +9,10 @@ macro_rules! stats {
         #[repr(usize)]
         pub(crate) enum Stat { $($(#[$doc])* $name,)* }
 
+        impl Stat {
+            pub(crate) const ALL: [Stat; COUNT] = [$(Stat::$name),*];
+        }
+
         pub(crate) const COUNT: usize = [$(Stat::$name),*].len();
     };
 }
@@ -52,6 +56,13 @@ stats! {
     /// Packets with segmentation; those of them that could not be cut.
     Tsctc,
     Tsctfc,
+    /// Pause frames that came and were sent, with time or without; MAC control frames of another
+    /// opcode.
+    Xonrxc,
+    Xontxc,
+    Xoffrxc,
+    Xofftxc,
+    Fcruc,
 }
 
 /// Counts gathered over one batch.

@@ -98,7 +98,12 @@ pub(crate) struct Guest {
 impl Guest {
     /// A PF with all rules open, no queue running.
     pub(crate) fn pf() -> Guest {
-        let guest = Self::of(Kind::Pf, 16);
+        Self::pf_with(true)
+    }
+
+    /// The same with or without its lanes.
+    pub(crate) fn pf_with(lane: bool) -> Guest {
+        let guest = Self::with(Kind::Pf, 16, lane);
         guest.function.file.set(
             r::RCTL,
             bits::rctl::EN | bits::rctl::UPE | bits::rctl::MPE | bits::rctl::SECRC,
@@ -117,10 +122,6 @@ impl Guest {
     /// The same with or without its lanes.
     pub(crate) fn vf_with(rules: Rules, lane: bool) -> Guest {
         Self::with(Kind::Vf(Mutex::new(rules)), 2, lane)
-    }
-
-    fn of(kind: Kind, queues: usize) -> Guest {
-        Self::with(kind, queues, true)
     }
 
     fn with(kind: Kind, queues: usize, lane: bool) -> Guest {

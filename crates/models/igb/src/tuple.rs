@@ -9,7 +9,7 @@ use regs::File;
 use wire::{Fragment, L3Kind, L4Kind};
 
 use crate::regs as r;
-use crate::rss::Headers;
+use crate::rss::{self, Headers};
 use crate::rules::bits::rfctl;
 
 /// Filters there are.
@@ -102,6 +102,8 @@ pub(crate) struct Filters {
     syn_first: bool,
     /// Least priority of a tag that has its interrupt at once (IMIRVP).
     vlan: Option<u8>,
+    /// Some look for Ethernet types (ETQF).
+    types: bool,
 }
 
 impl Filter {
@@ -203,9 +205,15 @@ impl Filters {
         let synqf = file.get(r::SYNQF);
         filters.syn = (synqf & synqf::ON != 0).then_some(synqf >> synqf::QUEUE_SHIFT & QUEUES);
         filters.syn_first = rfctl & rfctl::SYNQFP != 0;
+        filters.types = rss::filters_types(file);
         let imirvp = file.get(r::IMIRVP);
         filters.vlan = (imirvp & imirvp::ON != 0).then_some((imirvp & imirvp::PRIORITY) as u8);
         filters
+    }
+
+    /// Whether none looks at frames without a tag.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0 && self.syn.is_none() && !self.types
     }
 
     /// Whether a tag has its interrupt at once.

@@ -146,6 +146,21 @@ impl Transmit for Sender {
             self.waiting = (1 << function.queues.len()) - 1;
             return Progress::Idle;
         }
+        let mut budget = budget.max(1);
+        if !function.loopback.load(Ordering::Acquire) {
+            match function.send_pause(to) {
+                None => return Progress::Blocked,
+                Some(sent) => budget -= usize::from(sent),
+            }
+            if budget == 0 {
+                return Progress::More;
+            }
+            // The timer brings us back when the pause is over.
+            if function.is_silent(env) {
+                self.waiting = (1 << function.queues.len()) - 1;
+                return Progress::Idle;
+            }
+        }
         // What is rung from now on is for the next call, if this one does not see it.
         self.waiting |= function.tx_rung.swap(0, Ordering::AcqRel);
         if self.waiting == 0 {
@@ -161,7 +176,7 @@ impl Transmit for Sender {
             view: &view,
             to,
             rules,
-            budget: budget.max(1),
+            budget,
             room: TURN_BYTES,
             walked: 0,
             causes: Causes::default(),

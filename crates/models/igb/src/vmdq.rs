@@ -98,7 +98,13 @@ impl Rx<'_, '_> {
     fn places(&mut self, frame: &Frame<'_>) -> Places {
         let file = &self.function.file;
         let admitted = self.look(frame);
-        let found = of_frame(file, admitted.dst, admitted.tag);
+        let mut found = of_frame(file, admitted.dst, admitted.tag);
+        let special = admitted
+            .control
+            .is_some_and(|c| c.is_passed(file.get(r::RCTL)));
+        if special && found == 0 {
+            found = pools::default(file).map_or(0, |pool| 1 << pool) & file.get(r::VFRE);
+        }
         let headers = Headers::of(frame);
         let mut places = [None; POOLS as usize];
         let mut chosen = false;
@@ -153,6 +159,10 @@ impl Rx<'_, '_> {
             return Outcome::Lost;
         }
         let all = self.rules;
+        let looked = self.look(frame);
+        if !self.heed(&looked, self.function.file.get(r::RCTL)) {
+            return Outcome::Lost;
+        }
         let headers = Headers::of(frame);
         let for_many = headers.bytes()[0] & 1 == 1;
         let places = self.places(frame);
@@ -164,6 +174,11 @@ impl Rx<'_, '_> {
             room &= admitted.bad || self.has_room(class.queue, |size| len.div_ceil(size));
         }
         self.rules = all;
+        if !room && looked.control.is_some() {
+            // It was counted and heard, and so does not come again.
+            self.miss(looked.on_wire);
+            return Outcome::Lost;
+        }
         if !room {
             return Outcome::NoRoom;
         }

@@ -3,10 +3,12 @@
 //! [`Ring`] and [`Fetcher`] are rings of 16-byte descriptors as the guest places them. [`Gather`] is a
 //! packet on its way out, [`offload`] what becomes of it there; [`Layout`] is a frame on its way into
 //! buffers and [`Finish`] a checksum that is written on the way. [`Relief`] says when an interrupt pays.
+//! [`wake`] is what wakes a sleeping guest, [`flow`] what pause frames are.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod finish;
+pub mod flow;
 mod gather;
 mod layout;
 pub mod offload;

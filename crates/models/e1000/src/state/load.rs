@@ -157,10 +157,7 @@ impl Registers {
         tx.taken = *taken as usize;
         tx.unfinished = *unfinished;
         rx.fifo = fifo;
-        shared
-            .flow
-            .until
-            .store(until.unwrap_or(0), Ordering::Release);
+        shared.flow.silence.set(until);
         shared.flow.owed.store(*owed, Ordering::Release);
         shared.flow.high.store(*high, Ordering::Release);
         shared.flow.ten_bits.store(*ten_bits, Ordering::Release);

@@ -281,14 +281,13 @@ fn save_context(context: &Context) -> v1::Context {
 
 fn save_flow(flow: &Flow, now: Nanos) -> v1::Flow {
     let Flow {
-        until,
+        silence,
         owed,
         high,
         ten_bits,
     } = flow;
-    let until = until.load(Ordering::Acquire);
     v1::Flow {
-        until: (until != 0).then(|| relative(until, now)),
+        until: silence.until().map(|until| relative(until, now)),
         owed: owed.load(Ordering::Acquire),
         high: high.load(Ordering::Acquire),
         ten_bits: ten_bits.load(Ordering::Acquire),

@@ -35,6 +35,7 @@ impl Irq {
             line: _,      // follows; a message is sent again
             throttled: _, // follows
             link,
+            look: _,  // the silence's end
             armed: _, // the first of the deadlines
             raised,
             asserted,

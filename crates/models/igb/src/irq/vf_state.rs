@@ -36,8 +36,9 @@ impl Irq {
             line: _,             // a PF's
             throttled: _,        // follows
             link: _,             // a PF's
-            armed: _,            // follows
-            raised: _,           // the process's
+            look: _,
+            armed: _,  // follows
+            raised: _, // the process's
             asserted: _,
         } = self;
         let throttles = &throttles[..usize::from(VF_MESSAGES)];

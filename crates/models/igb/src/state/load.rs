@@ -12,7 +12,7 @@ use regs::{Access, File, Found, Register};
 use wire::MAX_SEGMENTS;
 
 use super::save::keeps;
-use super::{NEGOTIATION, StateError, check, field, v1};
+use super::{NEGOTIATION, PAUSE, StateError, absolute, check, field, v1};
 use crate::control::Registers;
 use crate::desc::Context;
 use crate::irq::Irq;
@@ -39,6 +39,7 @@ impl Registers {
             turn,
             interrupts,
             clock,
+            flow,
             io,
             d3,
         } = state;
@@ -70,6 +71,11 @@ impl Registers {
         let most = i64::try_from(self.negotiation).unwrap_or(i64::MAX);
         let irq = Irq::load(interrupts, &words, now, most.max(NEGOTIATION))?;
         let clock = Ptp::load(clock, &words, now)?;
+        let v1::Flow { until, owed } = flow;
+        let until = until
+            .map(|at| absolute("flow.until", at, PAUSE, now))
+            .transpose()?
+            .filter(|until| *until > now);
         check(*io & !ADDRESS_BITS == 0, "io", *io, "no such address")?;
 
         // Nothing fails from here on.
@@ -94,7 +100,12 @@ impl Registers {
         self.phy_was_reset = *phy_was_reset;
         self.may_master = *may_master;
         *function.ptp.lock() = clock;
-        irq.replace(&mut function.irq.lock(), env);
+        function.flow.silence.set(until);
+        function.flow.owed.store(*owed, Ordering::Release);
+        let mut live = function.irq.lock();
+        irq.replace(&mut live, env);
+        live.set_look(env, until);
+        drop(live);
         // What was begun is gone on with.
         let all = (1 << function.queues.len()) - 1;
         function.tx_rung.store(all, Ordering::Release);

@@ -24,7 +24,7 @@ pub(crate) use save::{save_contexts, save_words};
 use model::Nanos;
 pub use snapshot::{Kind, StateError};
 pub use v1::{
-    Clock, Context, Count, Interrupts, Nvm, Phase, Phy, Queue, QueueCounts, Stamp, V1, Words,
+    Clock, Context, Count, Flow, Interrupts, Nvm, Phase, Phy, Queue, QueueCounts, Stamp, V1, Words,
 };
 
 /// The state as this program saves it.
@@ -39,6 +39,8 @@ pub const VERSION: u32 = 1;
 const DEVICE: u16 = 0x10c9;
 /// How far back the past is kept, and how far it may reach: no moderation looks further.
 const PAST: i64 = 1_000_000_000;
+/// A pause lasts for 65535 quanta of 512 bits at 10 Mb/s at most: 3.4 s.
+const PAUSE: i64 = 4_000_000_000;
 /// Auto-negotiation ends within this, or within what is configured.
 const NEGOTIATION: i64 = 3600 * 1_000_000_000;
 

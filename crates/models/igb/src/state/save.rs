@@ -3,13 +3,14 @@
 use std::sync::atomic::Ordering;
 
 use gbe::phy::Phy;
-use model::Env;
+use model::{Env, Nanos};
 use parts::offload::L4;
 use regs::{Access, File, Register, Status};
 
-use super::v1;
+use super::{relative, v1};
 use crate::control::Registers;
 use crate::desc::Context;
+use crate::flow::Flow;
 use crate::function::Function;
 use crate::tx::{Memory, TxState};
 
@@ -38,6 +39,7 @@ impl Registers {
             queues,
             irq,
             ptp,
+            flow,
             stats: _,    // by what is read of them
             counters: _, // the process's
             wake,
@@ -74,6 +76,7 @@ impl Registers {
             turn: tx_next.load(Ordering::Relaxed),
             interrupts: irq.lock().save(now),
             clock: ptp.lock().save(now),
+            flow: save_flow(flow, now),
             io: io.address,
             d3: wake.d3(),
         }
@@ -118,6 +121,18 @@ fn save_phy(phy: &Phy) -> v1::Phy {
         cable: *cable,
         negotiated: *negotiated,
         link_lost: *link_lost,
+    }
+}
+
+fn save_flow(flow: &Flow, now: Nanos) -> v1::Flow {
+    let Flow { silence, owed } = flow;
+    v1::Flow {
+        // One that is over is forgotten.
+        until: silence
+            .until()
+            .filter(|until| *until > now)
+            .map(|until| relative(until, now)),
+        owed: owed.load(Ordering::Acquire),
     }
 }
 

@@ -36,6 +36,8 @@ pub struct V1 {
     pub interrupts: Interrupts,
     /// The clock of IEEE 1588.
     pub clock: Clock,
+    /// Flow control.
+    pub flow: Flow,
     /// IOADDR.
     pub io: u32,
     /// It sleeps.
@@ -200,6 +202,15 @@ pub struct Clock {
     pub received: Option<Stamp>,
     /// TIMADJL.
     pub adjust_low: u32,
+}
+
+/// Flow control.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flow {
+    /// When the silence ends that the partner asked for, in nanoseconds from the moment of saving.
+    pub until: Option<i64>,
+    /// A pause frame that software asked for has not left yet.
+    pub owed: bool,
 }
 
 /// The time stamp of a received frame.

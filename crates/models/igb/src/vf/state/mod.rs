@@ -94,6 +94,7 @@ impl VfControl {
             irq,
             ptp: _,        // a PF's
             stats: _,      // by what is read of them
+            flow: _,       // a PF's
             counters: _,   // the process's
             wake: _,       // a PF's
             bus_master: _, // PCI's

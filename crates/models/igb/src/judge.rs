@@ -1,0 +1,82 @@
+//! What a PF's registers say of a frame for the lane: whether it gets in, and into which queue.
+//!
+//! The answers are those of the general way ([`crate::admit`], [`crate::rss`]). What of them follows
+//! from the destination is remembered from frame to frame.
+
+use frame::Frame;
+use wire::ETHERNET_HEADER;
+
+use crate::filter;
+use crate::office::pools;
+use crate::regs as r;
+use crate::rss::{self, Class, Headers};
+use crate::rx::Rx;
+
+/// What a frame is, that gets in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Judged {
+    pub class: Class,
+    /// Only the multicast table let it in.
+    pub inexact: bool,
+}
+
+/// What follows from a destination.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Destination {
+    address: [u8; 6],
+    passes: bool,
+    inexact: bool,
+    /// Of a PF that has pools the one it is for.
+    pool: Option<u32>,
+}
+
+impl Rx<'_, '_> {
+    /// Judges a frame without a tag. `None`: what becomes of it is not for the lane.
+    #[inline]
+    pub(crate) fn judge(&mut self, frame: &Frame<'_>) -> Option<Judged> {
+        let file = &self.function.file;
+        let head: &[u8; ETHERNET_HEADER] = frame.head().first_chunk()?;
+        let kind = u16::from_be_bytes([head[12], head[13]]);
+        if self.obeys && u32::from(kind) == file.get(r::FCT) {
+            return None;
+        }
+        let to = self.destination(*head.first_chunk()?);
+        if !to.passes {
+            return None;
+        }
+        let quick = match self.filters.is_empty() {
+            true => rss::at_a_glance(file, frame, to.pool, &mut self.hashed),
+            false => None,
+        };
+        let class = quick.unwrap_or_else(|| self.class(&Headers::of(frame), frame.len()));
+        Some(Judged {
+            class,
+            inexact: to.inexact,
+        })
+    }
+
+    fn destination(&mut self, address: [u8; 6]) -> Destination {
+        if let Some(known) = self.known.filter(|known| known.address == address) {
+            return known;
+        }
+        let file = &self.function.file;
+        let rctl = file.get(r::RCTL);
+        let found = match self.rules.pools {
+            // The switch has let it in.
+            Some(first) => Destination {
+                address,
+                passes: true,
+                inexact: false,
+                pool: Some(pools::own_pool(file, first, address)),
+            },
+            None => Destination {
+                address,
+                passes: filter::address(file, rctl, address),
+                inexact: filter::inexact(file, rctl, address),
+                pool: None,
+            },
+        };
+        self.known = Some(found);
+        found
+    }
+}
