@@ -13,6 +13,8 @@ use crate::report::Report;
 /// The page.
 pub struct Page {
     name: &'static str,
+    /// What makes it again.
+    command: &'static str,
     title: String,
     body: String,
     environment: Value,
@@ -28,6 +30,7 @@ impl Page {
         environment["source"] = json!(machine::revision());
         Self {
             name,
+            command: name,
             title: title.to_owned(),
             body: String::new(),
             environment,
@@ -35,6 +38,11 @@ impl Page {
             plots: Vec::new(),
             start: Instant::now(),
         }
+    }
+
+    /// What makes a page again that is a part of a module's.
+    pub fn made_by(self, command: &'static str) -> Self {
+        Self { command, ..self }
     }
 
     /// A section's title.
@@ -108,7 +116,7 @@ impl Page {
             word("source"),
             quiet.words(),
             self.name,
-            self.name
+            self.command
         );
         text.push_str(&self.body);
         self.data["environment"] = self.environment;

@@ -104,7 +104,8 @@ pub fn run(options: &Options) -> Result<Report> {
     let beside = ["pairs", "pv", "guests"];
     let alone = |only: &String| beside.contains(&only.as_str());
     let mut page = if !options.only.is_empty() && options.only.iter().all(alone) {
-        Page::new("sriov_pairs", "SR-IOV: VFs beside e1000s and virtio-net")
+        let page = Page::new("sriov_pairs", "SR-IOV: VFs beside e1000s and virtio-net");
+        page.made_by("sriov --only pairs,pv,guests")
     } else {
         Page::new("sriov", "SR-IOV: an 82576 and its virtual functions")
     };
