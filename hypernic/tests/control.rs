@@ -44,7 +44,7 @@ impl Lab {
             .expect("daemon");
         let lab = Lab { dir, daemon };
         lab.until("the control socket", || {
-            lab.control().exists().then_some(())
+            UnixStream::connect(lab.control()).ok()
         });
         lab
     }

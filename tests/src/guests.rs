@@ -5,7 +5,7 @@ use rig::{Guest, Job};
 use crate::LONG;
 use crate::error::{Error, Result};
 use crate::host::{Http, Inbox};
-use crate::measure::{Ping, iperf3_mbits};
+use crate::measure::{self, Ping, iperf3_mbits};
 
 /// The user network's host (libslirp's default).
 pub const GATEWAY: &str = "10.0.2.2";
@@ -91,13 +91,21 @@ pub fn wait_carrier(guest: &Guest, interface: &str, up: bool) -> Result<()> {
     Ok(guest.wait_for(&condition, LONG)?)
 }
 
-/// Sends `count` pings, 20 ms apart.
+/// Sends `count` pings, 20 ms apart, and waits 5 s for the answers.
+///
+/// With a count alone, ping waits for the last answers no longer than two round trips, and takes those of a
+/// guest that has to wait for a processor for lost. With a deadline it waits, but sends further ones meanwhile.
 ///
 /// # Errors
 /// When ping cannot run. Loss is in the result.
 pub fn ping(guest: &Guest, to: &str, count: u32) -> Result<Ping> {
-    let output = guest.sh(&format!("ping -n -c {count} -i 0.02 -W 5 {to}"))?;
-    Ping::parse(&output.text)
+    let deadline = 5 + count / 50;
+    let output = guest.sh(&format!("ping -n -c {count} -i 0.02 -w {deadline} {to}"))?;
+    Ok(Ping {
+        sent: count,
+        received: measure::answered(&output.text, count),
+        ..Ping::parse(&output.text)?
+    })
 }
 
 /// Sends `count` pings of which none may be lost.

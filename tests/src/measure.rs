@@ -1,5 +1,7 @@
 //! What ping and iperf3 say, as numbers.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::error::{Error, Result};
@@ -52,6 +54,25 @@ impl Ping {
     }
 }
 
+/// How many of the first `count` requests have an answer in what `ping` printed.
+#[must_use]
+pub fn answered(text: &str, count: u32) -> u32 {
+    let numbers: BTreeSet<u32> = text
+        .lines()
+        .filter(|line| line.contains(" bytes from "))
+        .filter_map(|line| {
+            line.split_once("icmp_seq=")?
+                .1
+                .split(' ')
+                .next()?
+                .parse()
+                .ok()
+        })
+        .filter(|number| (1..=count).contains(number))
+        .collect();
+    numbers.len() as u32
+}
+
 /// The rate at which an iperf3 run (`-J`) arrived at its receiver, in Mbit/s.
 ///
 /// # Errors
@@ -84,6 +105,17 @@ mod tests {
         let dead = "3 packets transmitted, 0 received, +3 errors, 100% packet loss, time 4ms\n";
         assert!((Ping::parse(dead).unwrap().loss() - 100.0).abs() < 1e-9);
         assert!(Ping::parse("ping: bad address").is_err());
+    }
+
+    #[test]
+    fn answers_count_once_and_further_requests_do_not() {
+        let text = "64 bytes from 10.9.0.1: icmp_seq=1 ttl=64 time=9.1 ms\n\
+                    64 bytes from 10.9.0.1: icmp_seq=1 ttl=64 time=9.2 ms (DUP!)\n\
+                    From 10.9.0.2 icmp_seq=2 Destination Host Unreachable\n\
+                    64 bytes from 10.9.0.1: icmp_seq=3 ttl=64 time=9 ms\n\
+                    64 bytes from 10.9.0.1: icmp_seq=4 ttl=64 time=9 ms\n";
+        assert_eq!(answered(text, 3), 2);
+        assert_eq!(answered(text, 4), 3);
     }
 
     #[test]

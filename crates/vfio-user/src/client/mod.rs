@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use rustix::net::Shutdown;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 pub use calls::{Region, Write};
@@ -139,6 +140,14 @@ impl Channel {
         self.tx.push_raw(bytes);
         self.tx.note_fds(start, owned);
         Ok(())
+    }
+}
+
+impl Drop for Channel {
+    /// Over means over at once: a process that another thread just started holds copies of all our
+    /// descriptors until it becomes its program, and the server would take us for alive so long.
+    fn drop(&mut self) {
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 }
 
