@@ -38,6 +38,8 @@ pub struct Plan {
     pub ring: u32,
     /// Longest frame, in bytes.
     pub longest: usize,
+    /// For how many microseconds a worker stays awake for what might come (`busy-poll-us`).
+    pub awake: u32,
 }
 
 /// When a VM is interrupted.
@@ -83,10 +85,10 @@ pub struct Town {
     turns: Vec<u32>,
 }
 
-/// The file that makes it. The last NIC of each port is the sender's. Nobody stays awake for what might
-/// come, which would be counted as work.
+/// The file that makes it. The last NIC of each port is the sender's.
 fn file(dir: &Path, plan: Plan) -> String {
     let mut text = "workers = 1\n".to_owned();
+    let awake = plan.awake;
     for port in 0..plan.ports {
         let socket = |number: &str| dir.join(format!("p{port}-{number}.sock"));
         match plan.kind {
@@ -96,7 +98,7 @@ fn file(dir: &Path, plan: Plan) -> String {
                 let _ = write!(
                     text,
                     "[[nic]]\nname = \"p{port}\"\nmodel = \"82576\"\nvfs = {vfs}\n\
-                     vf-socket-path = {path:?}\nport = \"null\"\nbusy-poll-us = 0\n"
+                     vf-socket-path = {path:?}\nport = \"null\"\nbusy-poll-us = {awake}\n"
                 );
             }
             Kind::E1000 => {
@@ -109,7 +111,7 @@ fn file(dir: &Path, plan: Plan) -> String {
                         text,
                         "[[nic]]\nname = \"p{port}n{number}\"\nsocket-path = {path:?}\n\
                          mac = \"{}\"\nport = \"switch:p{port}\"\nmoderation = \"fixed:2000\"\n\
-                         busy-poll-us = 0\n",
+                         busy-poll-us = {awake}\n",
                         mac.join(":")
                     );
                 }
@@ -187,6 +189,7 @@ impl Town {
         let (ports, ring) = (self.plan.ports, self.plan.ring);
         let each = (active / ports).max(1);
         let cpu = self.fabric.cpu();
+        let writes = [sum(&mut self.clients).writes, sum(&mut self.vms).writes];
         let (clients, vms) = (&mut self.clients, &mut self.vms);
         let work = move || {
             let start = Instant::now();
@@ -216,6 +219,8 @@ impl Town {
         };
         let (took, own, shares) = on_the_first(work)?;
         let cpu = self.fabric.cpu() - cpu;
+        let sends = sum(&mut self.clients).writes - writes[0];
+        let gives = sum(&mut self.vms).writes - writes[1];
         self.settle()?;
         let received: u64 = shares.iter().sum();
         Ok(Reading {
@@ -224,6 +229,7 @@ impl Town {
                 "received": received, "seconds": took, "daemon_cpu": cpu / took * 100.0,
                 "vms_cpu": own as f64 / 1e7 / took, "mpps_per_core": received as f64 / cpu / 1e6,
                 "gbit": gigabits(received, len, took), "burst": burst,
+                "sends": sends, "gives": gives,
             }),
         })
     }

@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{Ordering, fence};
 
 use crate::sum;
 
@@ -252,6 +253,57 @@ impl<'v> WriteSlice<'v> {
         }
     }
 
+    /// Stores rows of words, a row every `step` bytes, each word by one store and after everything
+    /// written before it. `false`, and nothing stored, when they do not all lie in the slice or are not
+    /// aligned.
+    #[inline]
+    pub(crate) fn store_rows<const W: usize>(
+        &self,
+        step: usize,
+        rows: impl ExactSizeIterator<Item = [u64; W]>,
+    ) -> bool {
+        let n = rows.len();
+        let at = self.ptr.as_ptr();
+        if !self.has_rows(n, step, 8 * W) || !(at.addr() | step).is_multiple_of(8) {
+            return false;
+        }
+        for (i, row) in rows.take(n).enumerate() {
+            for (j, word) in row.into_iter().enumerate() {
+                fence(Ordering::Release);
+                // SAFETY: row `i` is one of `n`, so its words are inside of the slice, writable (promise
+                // of `new`) and aligned (both checked above); whoever else uses the memory sees single
+                // stores.
+                unsafe { at.add(i * step + 8 * j).cast::<u64>().write_volatile(word) };
+            }
+        }
+        true
+    }
+
+    /// As [`WriteSlice::store_rows`], of one byte each.
+    #[inline]
+    pub(crate) fn store_bytes(&self, step: usize, n: usize, byte: u8) -> bool {
+        if !self.has_rows(n, step, 1) {
+            return false;
+        }
+        for i in 0..n {
+            fence(Ordering::Release);
+            // SAFETY: byte `i` of `n` is inside of the slice (checked above) and writable (promise of
+            // `new`).
+            unsafe { self.ptr.as_ptr().add(i * step).write_volatile(byte) };
+        }
+        true
+    }
+
+    /// Whether `n` rows of `len` bytes, `step` bytes apart, lie in the slice.
+    #[inline]
+    fn has_rows(&self, n: usize, step: usize, len: usize) -> bool {
+        let Some(last) = n.checked_sub(1) else {
+            return true;
+        };
+        let end = step.checked_mul(last).and_then(|at| at.checked_add(len));
+        end.is_some_and(|end| end <= self.len)
+    }
+
     /// Copies a whole source slice to `start`: the one copy of a frame between two guests.
     /// Returns how many bytes fitted.
     #[inline]
@@ -363,6 +415,20 @@ mod tests {
         }
         assert!(window.store_words(0x1ff8, 16, &[0x0807_0605_0403_0201]));
         assert!(!window.store_words(0x1ffc, 16, &[1]));
+        assert!(!window.store_words(0x1004, 16, &[1]), "not aligned");
+        assert!(!window.store_words(0x1ff0, 16, &[1, 2]));
+        assert!(window.store_words(0x3000, 16, &[]));
+        let pairs = |at, first: &[u64]| window.store_pairs(at, 16, first, &[0x11, 0x22, 0x33]);
+        assert!(pairs(0x1fd0, &[1, 2, 3]), "up to the end");
+        assert!(!pairs(0x1fe0, &[4, 5, 6]), "beyond the end");
+        assert!(pairs(0x1fe0, &[7, 8]), "as many as there are of both");
+        assert!(window.store_bytes(0x1fcf, 16, 2, 9) && !window.store_bytes(0x1ff0, 16, 2, 9));
+        let mut back = [0; 0x31];
+        view.read(0x1fcf, &mut back).expect("read");
+        let words: Vec<_> = back[1..].chunks(8).map(|word| word[0]).collect();
+        assert_eq!((back[0], words), (9, vec![1, 0x11, 7, 0x11, 8, 0x22]));
+        assert_eq!(back[0x10], 9);
+        assert!(window.store_words(0x1ff8, 16, &[0x0807_0605_0403_0201]));
         let mut back = [0; 9];
         view.read(0x1ff8, &mut back).expect("read");
         assert_eq!(back, [1, 2, 3, 4, 5, 6, 7, 8, 0]);

@@ -1,9 +1,7 @@
 //! A whole region, found once for many accesses: rings and buffers lie close together.
 
-use std::ptr::NonNull;
-use std::sync::atomic::{Ordering, fence};
-
 use crate::slice::WriteSlice;
+use std::ptr::NonNull;
 
 /// A region of guest memory that may be written, for as long as the view it came from.
 ///
@@ -46,46 +44,73 @@ impl<'v> WriteWindow<'v> {
 
     /// Writes words `step` bytes apart, the first at `iova`, each after everything written before it,
     /// as [`View::write_release`](crate::View). `false`, and nothing written, when they do not all lie
-    /// in the window.
+    /// in the window, or are not aligned.
     #[inline]
     pub fn store_words(&self, iova: u64, step: usize, words: &[u64]) -> bool {
-        self.store_each(iova, step, words.iter().map(|word| word.to_ne_bytes()))
+        self.store_rows(iova, step, words.iter().map(|word| [*word]))
+    }
+
+    /// The same for pairs of words, as many as there are of both: of each pair the second right behind
+    /// the first, and after it.
+    #[inline]
+    pub fn store_pairs(&self, iova: u64, step: usize, first: &[u64], second: &[u64]) -> bool {
+        let pairs = first.iter().zip(second);
+        self.store_rows(iova, step, pairs.map(|(a, b)| [*a, *b]))
     }
 
     /// As [`WriteWindow::store_words`], for `n` bytes that are all `byte`.
     #[inline]
     pub fn store_bytes(&self, iova: u64, step: usize, n: usize, byte: u8) -> bool {
-        self.store_each(iova, step, std::iter::repeat_n([byte], n))
+        if n == 0 {
+            return true;
+        }
+        let done = self
+            .behind(iova)
+            .is_some_and(|to| to.store_bytes(step, n, byte));
+        #[cfg(feature = "meter")]
+        self.note_rows(iova, step, if done { n } else { 0 }, 1);
+        done
     }
 
     #[inline]
-    fn store_each<const N: usize>(
+    fn store_rows<const W: usize>(
         &self,
         iova: u64,
         step: usize,
-        values: impl ExactSizeIterator<Item = [u8; N]>,
+        rows: impl ExactSizeIterator<Item = [u64; W]>,
     ) -> bool {
-        let Some(last) = values.len().checked_sub(1) else {
+        if rows.len() == 0 {
             return true;
-        };
-        let whole = step.checked_mul(last).and_then(|n| n.checked_add(N));
-        let Some(to) = whole.and_then(|len| self.reach(iova, len)) else {
-            return false;
-        };
-        for (i, value) in values.enumerate() {
-            #[cfg(feature = "meter")]
-            self.meter.note(iova + (i * step) as u64, N as u64, true);
-            fence(Ordering::Release);
-            to.sub(i * step, N).store(&value);
         }
-        true
+        #[cfg(feature = "meter")]
+        let n = rows.len();
+        let done = self
+            .behind(iova)
+            .is_some_and(|to| to.store_rows(step, rows));
+        #[cfg(feature = "meter")]
+        self.note_rows(iova, step, if done { n } else { 0 }, 8 * W as u64);
+        done
+    }
+
+    #[cfg(feature = "meter")]
+    fn note_rows(&self, iova: u64, step: usize, n: usize, bytes: u64) {
+        for i in 0..n {
+            self.meter.note(iova + (i * step) as u64, bytes, true);
+        }
+    }
+
+    /// All of the window from `iova` on.
+    #[inline]
+    fn behind(&self, iova: u64) -> Option<WriteSlice<'v>> {
+        let start = usize::try_from(iova.checked_sub(self.first)?).ok()?;
+        let room = self.run.len().checked_sub(start)?;
+        Some(self.run.sub(start, room))
     }
 
     /// What [`WriteWindow::at`] lends, without a note of it.
     #[inline]
     fn reach(&self, iova: u64, len: usize) -> Option<WriteSlice<'v>> {
-        let start = usize::try_from(iova.checked_sub(self.first)?).ok()?;
-        let room = self.run.len().checked_sub(start)?;
-        (len <= room).then(|| self.run.sub(start, len))
+        let behind = self.behind(iova)?;
+        (len <= behind.len()).then(|| behind.sub(0, len))
     }
 }

@@ -185,14 +185,23 @@ impl<'v> Rx<'_, 'v> {
         places: &[Option<(WriteSlice<'v>, Look)>],
         (len, like): (usize, Judged),
     ) {
-        let mut dst = [0; 6];
-        for (pick, place) in picks.iter().zip(places) {
-            if let (Some(frame), Some((to, _))) = (batch.get(usize::from(*pick)), place) {
+        let each = picks.iter().zip(places);
+        let frames =
+            each.filter_map(|(pick, place)| Some((batch.get((*pick).into())?, place.as_ref()?)));
+        for (frame, (to, _)) in frames {
+            if len < MIN_FRAME {
                 fill(&frame, to);
-                dst = *frame.head().first_chunk().unwrap_or(&[0; 6]);
+            } else {
+                fill_whole(&frame, to);
             }
         }
         let n = places.len();
+        let last = picks
+            .get(n.wrapping_sub(1))
+            .and_then(|pick| batch.get((*pick).into()));
+        let dst = last.map_or([0; 6], |frame| {
+            *frame.head().first_chunk().unwrap_or(&[0; 6])
+        });
         if n > 0 && like.class.immediate {
             self.hurry();
         }
@@ -369,7 +378,13 @@ fn fill(frame: &Frame<'_>, to: &WriteSlice<'_>) {
         to.copy_short(&bytes);
         return;
     }
-    let mut at = to.copy_short(head);
+    fill_whole(frame, to);
+}
+
+/// The same of one that is long enough.
+#[inline(always)]
+fn fill_whole(frame: &Frame<'_>, to: &WriteSlice<'_>) {
+    let mut at = to.copy_short(frame.head());
     for slice in frame.rest() {
         at += to.copy_from_slice(at, slice);
     }

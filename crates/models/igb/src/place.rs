@@ -464,39 +464,52 @@ impl Rx<'_, '_> {
     pub(crate) fn write_back(&mut self, open: &Open<'_>) {
         let first = std::mem::take(&mut self.scratch.first);
         let second = std::mem::take(&mut self.scratch.second);
-        if open.shape.kind != ShapeKind::Legacy {
-            self.write_words(open, 0, &first);
+        let ring = &open.ring;
+        let (mut index, mut done) = (open.first, 0);
+        while done < second.len() {
+            // Up to the end of the ring at once.
+            let left = ring.len.saturating_sub(index).max(1) as usize;
+            let run = done..second.len().min(done + left);
+            let second = &second[run.clone()];
+            // A legacy descriptor's address stays.
+            let first = match open.shape.kind {
+                ShapeKind::Legacy => None,
+                _ => first.get(run.clone()),
+            };
+            let at = ring.address(index);
+            let all = |w: WriteWindow<'_>| match first {
+                Some(first) => w.store_pairs(at, SIZE as usize, first, second),
+                None => w.store_words(at.wrapping_add(8), SIZE as usize, second),
+            };
+            if !self.ring_window.is_some_and(all) {
+                self.ring_window = self.view.write_window(at);
+                if !self.ring_window.is_some_and(all) {
+                    self.write_each(at, first, second);
+                }
+            }
+            done = run.end;
+            index = 0;
         }
-        self.write_words(open, 8, &second);
         self.scratch.first = first;
         self.scratch.second = second;
         self.scratch.first.clear();
         self.scratch.second.clear();
     }
 
-    /// One aligned word in each descriptor, so that the guest sees all of it or nothing.
-    fn write_words(&mut self, open: &Open<'_>, inside: u64, words: &[u64]) {
-        let ring = &open.ring;
-        let (mut index, mut words) = (open.first, words);
-        while !words.is_empty() {
-            // Up to the end of the ring at once.
-            let left = ring.len.saturating_sub(index).max(1) as usize;
-            let (run, rest) = words.split_at(words.len().min(left));
-            let at = ring.address(index).wrapping_add(inside);
-            let all = |w: WriteWindow<'_>| w.store_words(at, SIZE as usize, run);
-            if !self.ring_window.is_some_and(all) {
-                self.ring_window = self.view.write_window(at);
-                if !self.ring_window.is_some_and(all) {
-                    for (index, word) in (index..).zip(run) {
-                        let at = ring.address(index).wrapping_add(inside);
-                        if self.view.write_release(at, &word.to_le_bytes()).is_err() {
-                            count(&self.function.counters.rx_dma_fault, 1);
-                        }
-                    }
+    /// The same for descriptors from `at` on, wherever they are: one aligned word each, so that the guest
+    /// sees all of it or nothing.
+    #[cold]
+    fn write_each(&self, at: u64, first: Option<&[u64]>, second: &[u64]) {
+        for (i, word) in (0u64..).zip(second) {
+            let at = at.wrapping_add(i * SIZE);
+            let both = [(0, first.and_then(|f| f.get(i as usize))), (8, Some(word))];
+            for (inside, word) in both {
+                let Some(word) = word else { continue };
+                let to = at.wrapping_add(inside);
+                if self.view.write_release(to, &word.to_le_bytes()).is_err() {
+                    count(&self.function.counters.rx_dma_fault, 1);
                 }
             }
-            words = rest;
-            index = 0;
         }
     }
 }

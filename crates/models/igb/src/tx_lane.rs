@@ -75,8 +75,10 @@ impl<'v> Walk<'_, 'v> {
             written: written.len() as u32,
             report: self.report,
         };
-        for raw in descs.iter().take(room.min(AHEAD)) {
-            if self.room == 0 || self.bytes >= MOST_BYTES {
+        let (mut bytes, mut left) = (self.bytes, self.room);
+        // What is fetched at once does not go around the ring.
+        for (index, raw) in (self.at..).zip(descs.iter().take(room.min(AHEAD))) {
+            if left == 0 || bytes >= MOST_BYTES {
                 break;
             }
             let Some((addr, len, reported)) = simple(raw) else {
@@ -87,19 +89,20 @@ impl<'v> Walk<'_, 'v> {
             };
             slice.prefetch();
             pieces.push(slice);
-            self.bytes = self.bytes.saturating_add(len as usize);
-            self.room = self.room.saturating_sub(len as usize);
+            bytes += len as usize;
+            left = left.saturating_sub(len as usize);
             if reported {
-                written.push(self.at);
-                self.report = true;
+                written.push(index);
             }
-            self.at = self.ring.next(self.at);
-            self.left -= 1;
         }
         let run = pieces.len() as u32;
         if run == 0 {
             return false;
         }
+        (self.bytes, self.room) = (bytes, left);
+        self.report |= written.len() as u32 > before.written;
+        self.at = self.ring.next(self.at + run - 1);
+        self.left -= run;
         marks.push(Mark {
             frames: batch.len() as u32 + run,
             next: self.at,
