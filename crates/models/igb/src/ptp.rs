@@ -260,7 +260,14 @@ fn identity(file: &File, bytes: &[u8]) -> Stamp {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use frame::{Batch, Caps, Sink, Wake};
+    use model::{Clock, Transmit};
+
     use super::*;
+    use crate::testing::Guest;
 
     /// The driver's: 16 ns are 16 << 19.
     const NOMINAL: u32 = 1 << 24 | 16 << 19;
@@ -320,6 +327,46 @@ mod tests {
         assert_eq!(ptp.sent_low(), 16 << 19);
         assert_eq!(ptp.take_sent_high(), 0);
         assert_eq!(ptp.sent_valid(), 0);
+    }
+
+    /// Whoever subtracts the stamps of both ends must not find that a frame came before it went.
+    #[test]
+    fn a_frame_is_stamped_before_it_can_have_arrived() {
+        /// A wire that takes its time, by the clock that it is.
+        #[derive(Default)]
+        struct Slow(AtomicU64);
+        impl Clock for Slow {
+            fn now(&self) -> Nanos {
+                self.0.load(Ordering::Relaxed)
+            }
+        }
+        impl Sink for Slow {
+            fn deliver(&self, _: &Batch<'_>, picks: &[u16]) -> usize {
+                self.0.fetch_add(1600, Ordering::Relaxed);
+                picks.len()
+            }
+            fn caps(&self) -> Caps {
+                Caps::NONE
+            }
+            fn want_room(&self, _: &Arc<dyn Wake>) {}
+        }
+        let wire = Arc::new(Slow::default());
+        let mut guest = Guest::pf();
+        guest.env.clock = Arc::clone(&wire) as _;
+        guest.function.file.set(r::TSYNCTXCTL, ENABLED);
+        guest.function.ptp.lock().set_timinca(0, NOMINAL);
+        guest.start_tx(0, 64);
+        // Two frames before and one behind the one to be stamped; EOP, IFCS, RS, DEXT.
+        let plain = 64 | 3 << 20 | 0x2b << 24 | 64 << 46;
+        let stamped = plain | 1 << 19;
+        guest.send(
+            0,
+            &[plain, plain, stamped, plain].map(|low| (0x40_0000, low)),
+        );
+        guest.sender.run(&guest.env, &*wire, 256);
+        assert_eq!(wire.now(), 1600, "one delivery");
+        let ptp = guest.function.ptp.lock();
+        assert_eq!((ptp.sent_valid(), ptp.sent_low()), (VALID, 0));
     }
 
     #[test]

@@ -303,6 +303,9 @@ impl Sender {
         call.walked = call.walked.saturating_add(left - walk.left);
         let offered = batch.len();
         let picks = &EACH[..offered];
+        // Before it can have come anywhere: no frame arrives before it left.
+        let timed = self.store.marks.iter().any(|mark| mark.stamp);
+        let leaving = timed.then(|| call.env.clock.now());
         let taken = if offered == 0 {
             0
         } else if loopback {
@@ -323,9 +326,11 @@ impl Sender {
             &ring,
             (batch, taken),
         );
-        if done.stamp && matches!(function.kind, Kind::Pf) {
-            let now = call.env.clock.now();
-            function.ptp.lock().sent(&function.file, now);
+        if let Some(leaving) = leaving
+            && done.stamp
+            && matches!(function.kind, Kind::Pf)
+        {
+            function.ptp.lock().sent(&function.file, leaving);
         }
         if done.report {
             call.causes.tx |= 1 << queue;
