@@ -570,6 +570,15 @@ fn long_ptp4l_disciplines_another_guests_clock_by_stamps_of_packets() {
     println!("{}", pair[0].run("cat /tmp/ptp.log").unwrap());
     let (offset, freq) = disciplined(&log.text);
     assert!(offset < 1_000_000 && freq.abs() < 1_000_000);
+    let delays = log
+        .text
+        .lines()
+        .filter_map(|line| line.split_once("path delay")?.1.trim().parse().ok());
+    let delay: Option<i64> = delays.last();
+    assert!(
+        delay.is_some_and(|ns| ns > 0),
+        "{delay:?} ns between the two"
+    );
     for guest in &pair {
         assert_eq!(guests::complaints(guest).unwrap(), Vec::<String>::new());
     }

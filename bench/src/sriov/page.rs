@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::sums::{APPLICATION, slope, spread};
 use super::{
-    BEYOND, COUNTS, FEW, Interrupts, LINE, LOADS, MASKINGS, PAIRS, POLICIES, PORTS, RINGS, Scale,
+    AWAKE, BEYOND, COUNTS, FEW, Interrupts, LINE, LOADS, MASKINGS, PAIRS, POLICIES, PORTS, RINGS,
+    Scale,
 };
 use crate::chart::{Scales, Set, lines};
 use crate::error::{Error, Result};
@@ -107,7 +108,9 @@ pub fn pairs(page: &mut Page, inside: &[Column], columns: &[Column]) {
         ]);
     }
     page.table(&["bytes", "burst", "VF: ns", "e1000: ns", "ratio"], &rows);
-    page.text("Over sockets:");
+    page.text(&format!(
+        "Over sockets, with a worker that stays awake as long as it does by default (`busy-poll-us = {AWAKE}`):"
+    ));
     let mut rows = Vec::new();
     let mut least: Option<Summary> = None;
     for (i, (size, burst)) in PAIRS.into_iter().enumerate() {
