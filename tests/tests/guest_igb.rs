@@ -574,7 +574,7 @@ fn long_ptp4l_disciplines_another_guests_clock_by_stamps_of_packets() {
         .text
         .lines()
         .filter_map(|line| line.split_once("path delay")?.1.trim().parse().ok());
-    let delay: Option<i64> = delays.last();
+    let delay: Option<i64> = delays.next_back();
     assert!(
         delay.is_some_and(|ns| ns > 0),
         "{delay:?} ns between the two"
