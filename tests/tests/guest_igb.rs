@@ -570,7 +570,7 @@ fn long_ptp4l_disciplines_another_guests_clock_by_stamps_of_packets() {
     println!("{}", pair[0].run("cat /tmp/ptp.log").unwrap());
     let (offset, freq) = disciplined(&log.text);
     assert!(offset < 1_000_000 && freq.abs() < 1_000_000);
-    let delays = log
+    let mut delays = log
         .text
         .lines()
         .filter_map(|line| line.split_once("path delay")?.1.trim().parse().ok());
