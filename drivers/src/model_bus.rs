@@ -257,6 +257,7 @@ pub struct ModelBus {
     accesses: u64,
     waiting: bool,
     msix: bool,
+    vfs: u16,
     ruler: Option<Meanwhile>,
 }
 
@@ -266,11 +267,20 @@ pub type Meanwhile = Box<dyn FnMut(Nanos) + Send>;
 impl ModelBus {
     /// Plugs `nic` into a machine of its own. What it sends goes to `cable`; the link is up.
     pub fn new(nic: Nic, cable: Arc<dyn Sink>) -> Self {
-        let clock = Arc::new(FakeClock::default());
+        Self::within(Memory::new(), Arc::default(), nic, cable)
+    }
+
+    /// Plugs `nic` into the machine that another is in: its memory and its clock are the same, and
+    /// its interrupts and timers its own.
+    pub fn beside(&self, nic: Nic, cable: Arc<dyn Sink>) -> Self {
+        Self::within(self.memory(), self.clock.clone(), nic, cable)
+    }
+
+    fn within(memory: Memory, clock: Arc<FakeClock>, nic: Nic, cable: Arc<dyn Sink>) -> Self {
         let timer = Arc::new(FakeTimer::default());
         let irq = Arc::new(Automask::default());
         let env = Env {
-            memory: Memory::new(),
+            memory,
             irq: irq.clone(),
             clock: clock.clone(),
             timer: timer.clone(),
@@ -291,6 +301,7 @@ impl ModelBus {
             accesses: 0,
             waiting: false,
             msix: false,
+            vfs: 0,
             ruler: None,
         };
         bus.control.reset(&bus.env, ResetKind::Bus);
@@ -391,10 +402,31 @@ impl ModelBus {
         self.tell_pci();
     }
 
+    /// Has SR-IOV's registers enable so many virtual functions.
+    pub fn set_vfs(&mut self, vfs: u16) {
+        self.vfs = vfs;
+        self.tell_pci();
+    }
+
+    /// Has the model look at what others have changed that it shares state with.
+    ///
+    /// # Errors
+    /// When what follows does not come to an end.
+    pub fn attend(&mut self) -> Result<(), BusError> {
+        self.control.attend(&self.env);
+        self.pump()
+    }
+
+    /// The clock, for whoever shares it.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+
     fn tell_pci(&mut self) {
         let state = PciState {
             bus_master: self.config[4] & 4 != 0,
             msix: self.msix,
+            vfs: self.vfs,
             ..PciState::default()
         };
         self.control.pci(&self.env, state);
@@ -404,6 +436,7 @@ impl ModelBus {
     pub fn bus_reset(&mut self) {
         self.config = config_space(&self.identity);
         self.msix = false;
+        self.vfs = 0;
         self.control.reset(&self.env, ResetKind::Bus);
     }
 

@@ -3,7 +3,7 @@
 #![warn(missing_docs)]
 
 pub mod capture;
-mod chip;
+pub mod chip;
 pub mod cli;
 pub mod config;
 pub mod control;

@@ -21,12 +21,12 @@ use crate::log::Limit;
 use crate::ports;
 use crate::report::Section;
 use crate::spec::PortSpec;
-use registers::Registers;
+pub use registers::Registers;
 use ruler::Ruler;
 use wire::Late;
 
 /// The port of the on-chip switch that leads out.
-const WIRE: &str = "wire";
+pub const WIRE: &str = "wire";
 
 /// A running chip. The order of the fields is the order of their end: first what brings frames in.
 pub(crate) struct RunningChip {

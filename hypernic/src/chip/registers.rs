@@ -18,7 +18,7 @@ use super::WIRE;
 type SetLink = Box<dyn Fn(bool) + Send + Sync>;
 
 /// The offices of a chip, and what stands between them and the switch.
-pub(crate) struct Registers {
+pub struct Registers {
     office: Arc<Office>,
     bailiff: Arc<Bailiff>,
     /// The PF's cable, while there is a PF, and whether it is in.
@@ -139,7 +139,8 @@ fn windows(storm: &igb::Storm) -> Windows {
 
 impl Registers {
     /// For `vfs` VFs.
-    pub(super) fn new(vfs: u32, switch: Switch) -> Arc<Registers> {
+    #[must_use]
+    pub fn new(vfs: u32, switch: Switch) -> Arc<Registers> {
         let bailiff = Arc::new(Bailiff {
             switch,
             known: Mutex::default(),
@@ -152,7 +153,7 @@ impl Registers {
     }
 
     /// What the PF is made with.
-    pub(super) fn office(&self) -> &Arc<Office> {
+    pub fn office(&self) -> &Arc<Office> {
         &self.office
     }
 
@@ -162,7 +163,7 @@ impl Registers {
     }
 
     /// A function has its port at the switch. Returns where what it sends goes.
-    pub(super) fn joined(&self, owner: Owner, port: Arc<SwitchPort>) -> Arc<dyn Sink> {
+    pub fn joined(&self, owner: Owner, port: Arc<SwitchPort>) -> Arc<dyn Sink> {
         self.bailiff.joined(owner, Some(port.name()));
         match owner {
             Owner::Pf => port,

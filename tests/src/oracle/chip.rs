@@ -9,6 +9,7 @@ use super::compare::Parted;
 use super::difference::Difference;
 use super::script::{Op, Script};
 use super::trace::Look;
+use super::{VF_WINDOW, VF_WINDOWS};
 
 /// What the interrupt line can be judged by.
 #[derive(Clone, Copy)]
@@ -27,6 +28,8 @@ pub struct Chip {
     pub peer: &'static str,
     /// Our own, new.
     pub(super) nic: fn() -> model::Nic,
+    /// Virtual functions beside it.
+    pub(super) vfs: u32,
     /// Vendor and device as the first register of configuration space has them.
     pub(super) id: u32,
     /// What is written to configuration space after a reset: offset, value.
@@ -54,6 +57,8 @@ pub struct Chip {
     /// Bits of a register that belong to halves that have parted.
     pub(super) parted: fn(Parted, u32) -> u64,
     pub(super) list: fn() -> Vec<Difference>,
+    /// What is on another's list and holds here too.
+    pub(super) also: fn() -> Vec<Difference>,
     /// New scripts.
     pub generate: fn(u64) -> Script,
     /// Where the page of differences is, below `docs/`.
@@ -73,26 +78,53 @@ impl fmt::Debug for Chip {
 impl Chip {
     /// The name of what stands at an offset, such as `RAL[3]`.
     pub(super) fn register_name(&self, at: u32) -> String {
-        let table = (self.table)();
-        let Some(found) = table.find(at) else {
-            return format!("{at:#x}");
+        let (of, table, offset) = match self.vf(at) {
+            Some((vf, offset)) => (format!("VF{vf}."), igb::vf_table(), offset),
+            None => (String::new(), (self.table)(), at),
+        };
+        let Some(found) = table.find(offset) else {
+            return format!("{of}{offset:#x}");
         };
         let register = table.register(found.id);
         if register.count > 1 {
-            format!("{}[{}]", register.name, found.element)
+            format!("{of}{}[{}]", register.name, found.element)
         } else {
-            register.name.to_owned()
+            format!("{of}{}", register.name)
         }
+    }
+
+    /// Whose register it is, and where in its window, if it is a virtual function's.
+    pub(super) fn vf(&self, at: u32) -> Option<(u32, u32)> {
+        let from = at.checked_sub(VF_WINDOWS)?;
+        let vf = from / VF_WINDOW;
+        (vf < self.vfs).then_some((vf, from % VF_WINDOW))
     }
 
     /// The bits of the register at `at` that keep what is written; `None` where no register stands.
     pub(super) fn writable(&self, at: u32) -> Option<u32> {
+        if let Some((_, offset)) = self.vf(at) {
+            let table = igb::vf_table();
+            return Some(table.register(table.find(offset)?.id).mask);
+        }
         let table = (self.table)();
         Some(table.register(table.find(at)?.id).mask)
     }
 
-    /// The address by which scripts know the register that answers at `at`.
+    /// The address by which scripts know the register that answers at `at`. Queues of virtual
+    /// functions are known by the chip's numbers (manual §7.10.2): queue q of VF n is n + 8 q.
     pub(super) fn home(&self, at: u32) -> u32 {
+        if let Some((vf, offset)) = self.vf(at) {
+            let queue = |page: u32| {
+                let number = vf + 8 * (offset >> 8 & 1);
+                page + 0x40 * number + (offset & 0x3f)
+            };
+            return match offset {
+                0x2800..0x2a00 if offset & 0xc0 == 0 => queue(0xc000),
+                0x3800..0x3a00 if offset & 0xc0 == 0 => queue(0xe000),
+                0xf0c => 0x5480 + 4 * vf,
+                _ => at,
+            };
+        }
         let table = (self.table)();
         let Some(found) = table.find(at) else {
             return at;
@@ -107,6 +139,11 @@ impl Chip {
     #[must_use]
     pub fn differences(&self) -> Vec<Difference> {
         (self.list)()
+    }
+
+    /// The list, and what else explains.
+    pub(super) fn explanations(&self) -> Vec<Difference> {
+        (self.list)().into_iter().chain((self.also)()).collect()
     }
 
     /// A script as text, with the names of its registers.

@@ -142,7 +142,7 @@ impl Parted {
         if self == Parted::ALL {
             return !0;
         }
-        (chip.parted)(self, at)
+        (chip.parted)(self, chip.home(at))
     }
 
     /// Bits of a difference that belong to the parted halves.
@@ -196,7 +196,7 @@ pub struct Verdict {
 
 /// Compares two traces of a script.
 pub fn compare(chip: &'static Chip, script: &Script, ours: &Trace, theirs: &Trace) -> Verdict {
-    let list = chip.differences();
+    let list = chip.explanations();
     let mut verdict = Verdict::default();
     let mut parted = Parted::default();
     let mut before = Context::new(chip);

@@ -39,6 +39,7 @@ pub static E1000: Chip = Chip {
     name: "82540EM",
     peer: "e1000",
     nic: || e1000::new(e1000::Config::new(MAC)),
+    vfs: 0,
     id: 0x100e_8086,
     config: &[(0x10, super::BAR as u32), (0x14, 0xc000), (4, 7)],
     // What the EEPROM was told; selecting it does.
@@ -59,6 +60,7 @@ pub static E1000: Chip = Chip {
     line: Line::Rule(|look| look.watched[watched::ICS] & look.watched[watched::IMS] != 0),
     parted,
     list: differences::list,
+    also: Vec::new,
     generate: generate::generate,
     page: "oracle.md",
     preface: PREFACE,

@@ -4,6 +4,9 @@ mod context;
 mod differences;
 mod generate;
 mod registers;
+mod vf;
+
+pub use vf::IGB_VF;
 
 use super::chip::{Chip, Line};
 use super::compare::{self, Parted};
@@ -16,6 +19,8 @@ use context::reg;
 const LINK_UP: u32 = 0x41;
 /// Queues that scripts use, in each direction.
 const QUEUES: u32 = 4;
+/// The chip's queues, in each direction.
+const ALL_QUEUES: usize = 16;
 /// Descriptors that the rings of scripts have at most: all rings are seen at each look.
 const RING: u32 = (super::RING_LEN / 16) as u32 / QUEUES;
 
@@ -58,6 +63,7 @@ pub static IGB: Chip = Chip {
     name: "82576",
     peer: "igb",
     nic: || igb::pf(&igb::Config::new(MAC)),
+    vfs: 0,
     id: 0x10c9_8086,
     config: &[
         (0x10, BAR as u32),
@@ -85,6 +91,7 @@ pub static IGB: Chip = Chip {
     line: Line::Other,
     parted: registers::parted,
     list: differences::list,
+    also: Vec::new,
     generate: generate::generate,
     page: "oracle-igb.md",
     preface: PREFACE,

@@ -12,6 +12,7 @@ mod context;
 mod dice;
 mod difference;
 mod e1000;
+mod functions;
 mod igb;
 mod ours;
 mod packet;
@@ -26,7 +27,7 @@ pub use chip::Chip;
 pub use compare::{Verdict, compare};
 pub use difference::{Difference, Right};
 pub use e1000::E1000;
-pub use igb::IGB;
+pub use igb::{IGB, IGB_VF};
 pub use ours::Ours;
 pub use page::page;
 pub use run::{Pair, setting};
@@ -63,6 +64,14 @@ const SETTLE: u64 = 1_100_000_000;
 const BAR: u64 = 0xe000_0000;
 /// Where its table of MSI-X is mapped, if it has one.
 const MSIX_TABLE: u64 = BAR + 0x4_0000;
+/// Where scripts find the registers of virtual functions, from those of the physical one on, and how
+/// far it is from one's to the next's.
+const VF_WINDOWS: u32 = 0x8_0000;
+const VF_WINDOW: u32 = 0x4000;
+/// Where the tables of MSI-X of QEMU's are.
+const VF_TABLES: u64 = BAR + 0xc_0000;
+/// Vectors of each that are looked at, behind those of the physical function.
+const VF_VECTORS: u16 = 3;
 /// Where messages of vectors are written to, [`MESSAGE_LEN`] bytes from one to the next.
 const MESSAGES: u64 = 0x2_0000;
 const MESSAGE_LEN: u64 = 16;

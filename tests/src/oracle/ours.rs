@@ -1,17 +1,17 @@
-//! Our model, bare: a fake clock, flat memory, a recorder as its cable.
+//! Our models, bare: a fake clock, flat memory, a recorder as their cable.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use drivers::{Bus, BusError, ModelBus, Recorded, Recorder};
+use drivers::{Bus, BusError, Recorded, Recorder};
 use wire::Offload;
 
 use super::chip::Chip;
+use super::functions::Functions;
 use super::script::{Op, Script};
 use super::trace::{End, Look, Trace};
 use super::{ARENA, ARENA_LEN, RING_LEN, RX_RING, SETTLE, TX_RING};
 
-const REGISTERS: u8 = 0;
 /// RAM from address 0, as a PC has it.
 const LOW_RAM: u64 = 0xa_0000;
 /// RAM behind the memory of the scripts.
@@ -47,7 +47,7 @@ impl Ours {
 
 struct Run {
     chip: &'static Chip,
-    bus: ModelBus,
+    functions: Functions,
     wire: Arc<Recorder>,
     /// Frames that found no room yet.
     waiting: Vec<Recorded>,
@@ -57,13 +57,13 @@ struct Run {
 
 impl Run {
     fn new(chip: &'static Chip) -> Result<Self, BusError> {
-        let (mut bus, wire) = ModelBus::recorded((chip.nic)());
+        let (mut functions, wire) = Functions::new(chip)?;
+        let bus = functions.pf();
         bus.alloc_at(0, LOW_RAM)?;
         bus.alloc_at(ARENA, ARENA_LEN as u64 + HIGH_RAM)?;
-        bus.config_write(4, &[7, 0])?;
         let mut run = Self {
             chip,
-            bus,
+            functions,
             wire,
             waiting: Vec::new(),
             reads: Vec::new(),
@@ -77,7 +77,7 @@ impl Run {
         for op in (chip.prologue)() {
             run.step(&op)?;
         }
-        run.bus.irq().take_vectors();
+        run.functions.messages();
         run.reads.clear();
         run.wire.take();
         Ok(run)
@@ -87,17 +87,17 @@ impl Run {
         match op {
             Op::Write { at, size, value } => {
                 let bytes = &value.to_le_bytes()[..usize::from(*size)];
-                self.bus.bar_write(REGISTERS, u64::from(*at), bytes)?;
-                self.offer();
+                self.functions.write(*at, bytes)?;
+                self.offer()?;
             }
             Op::Read { at, size } => {
                 self.settle()?;
                 let mut bytes = [0; 8];
                 let part = &mut bytes[..usize::from(*size)];
-                self.bus.bar_read(REGISTERS, u64::from(*at), part)?;
+                self.functions.read(*at, part)?;
                 self.reads.push(u64::from_le_bytes(bytes));
             }
-            Op::Mem { at, bytes } => self.bus.memory().view().write(*at, bytes)?,
+            Op::Mem { at, bytes } => self.functions.pf().memory().view().write(*at, bytes)?,
             Op::Frames(frames) => {
                 self.settle()?;
                 let noted = |bytes: &Vec<u8>| Recorded {
@@ -105,13 +105,10 @@ impl Run {
                     notes: Offload::NONE,
                 };
                 self.waiting.extend(frames.iter().map(noted));
-                self.offer();
-                self.bus.pump()?;
+                self.offer()?;
+                self.functions.pump()?;
             }
-            Op::Msix => {
-                self.bus.set_msix(true);
-                self.bus.pump()?;
-            }
+            Op::Msix => self.functions.set_msix()?,
             Op::Look => self.look()?,
         }
         Ok(())
@@ -119,40 +116,41 @@ impl Run {
 
     /// Lets all timers run out.
     fn settle(&mut self) -> Result<(), BusError> {
-        self.bus.delay(Duration::from_nanos(SETTLE))
+        self.functions.delay(Duration::from_nanos(SETTLE))
     }
 
     /// Offers what waits on the wire.
-    fn offer(&mut self) {
+    fn offer(&mut self) -> Result<(), BusError> {
         if !self.waiting.is_empty() {
-            let taken = self.bus.deliver(&self.waiting);
+            let taken = self.functions.deliver(&self.waiting)?;
             self.waiting.drain(..taken);
         }
+        Ok(())
     }
 
     fn read(&mut self, at: u32) -> Result<u32, BusError> {
         let mut bytes = [0; 4];
-        self.bus.bar_read(REGISTERS, at.into(), &mut bytes)?;
+        self.functions.read(at, &mut bytes)?;
         Ok(u32::from_le_bytes(bytes))
     }
 
-    fn peek(&self, at: u64, len: usize) -> Result<Vec<u8>, BusError> {
+    fn peek(&mut self, at: u64, len: usize) -> Result<Vec<u8>, BusError> {
         let mut bytes = vec![0; len];
-        self.bus.memory().view().read(at, &mut bytes)?;
+        self.functions.pf().memory().view().read(at, &mut bytes)?;
         Ok(bytes)
     }
 
     fn look(&mut self) -> Result<(), BusError> {
         self.settle()?;
-        self.offer();
-        self.bus.pump()?;
+        self.offer()?;
+        self.functions.pump()?;
         self.settle()?;
         let registers = self.chip.watched.iter();
         let watched: Result<Vec<u32>, _> = registers.map(|(at, _)| self.read(*at)).collect();
         let look = Look {
             reads: std::mem::take(&mut self.reads),
-            line: self.bus.irq().level(),
-            messages: self.bus.irq().take_vectors(),
+            line: self.functions.pf().irq().level(),
+            messages: self.functions.messages(),
             watched: watched?,
             tx_ring: self.peek(TX_RING, RING_LEN)?,
             rx_ring: self.peek(RX_RING, RING_LEN)?,

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use std::time::Instant;
 
 use super::chip::Chip;
+use super::{VF_WINDOW, VF_WINDOWS};
 use super::{Op, Ours, Script, Theirs, Trace, Verdict, compare, page, shrink};
 
 /// Failing scripts that are cut down and shown before the run ends.
@@ -165,8 +166,8 @@ impl Pair {
 }
 
 impl Chip {
-    /// One script for each register, for an array its first and its last, at every address it has: as it
-    /// is after a reset, and after ones, zeros and a pattern were written.
+    /// One script for each register, for an array its first and its last (of a virtual function, each),
+    /// at every address it has: as it is after a reset, and after ones, zeros and a pattern were written.
     pub fn walk(&self) -> impl Iterator<Item = (String, Script)> {
         let table = (self.table)();
         let aliases = table
@@ -178,7 +179,12 @@ impl Chip {
             let last = offset + (count - 1) * stride;
             std::iter::once(offset).chain((count > 1).then_some(last))
         });
-        let places: Vec<u32> = places.collect();
+        let of_vf = |vf: u32| {
+            let window = VF_WINDOWS + VF_WINDOW * vf;
+            let all = igb::vf_table().registers().iter();
+            all.flat_map(move |r| (0..r.count).map(move |i| window + r.offset + i * r.stride))
+        };
+        let places: Vec<u32> = places.chain((0..self.vfs).flat_map(of_vf)).collect();
         places.into_iter().map(|at| {
             let mut ops = vec![Op::read(at)];
             for value in [!0, 0, 0xa5a5_a5a5] {

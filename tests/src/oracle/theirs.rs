@@ -16,7 +16,7 @@ use super::script::{Op, Script};
 use super::trace::{End, Look, Trace};
 use super::{
     ARENA, ARENA_LEN, BAR, LOW_ZEROS, MAC, MESSAGE_LEN, MESSAGES, MSIX_TABLE, RING_LEN, RX_BUFFERS,
-    RX_RING, SETTLE, TX_RING, VECTORS,
+    RX_RING, SETTLE, TX_RING, VECTORS, VF_TABLES, VF_VECTORS, VF_WINDOW, VF_WINDOWS,
 };
 
 /// The capability of MSI-X in configuration space.
@@ -24,6 +24,24 @@ const MSIX: u32 = 0x70;
 /// The PCIe port (device 1c.0 of bus 0) and the NIC (device 0 of bus 1) in configuration mechanism 1.
 const PORT: u32 = 0x8000_0000 | 0x1c << 11;
 const NIC: u32 = 0x8001_0000;
+/// The first virtual function, and how far it is to the next.
+const VF: u32 = NIC | 0x80 << 8;
+const NEXT_VF: u32 = 2 << 8;
+/// The host bridge's register that says where all of configuration space is mapped, which is here, and
+/// the NIC's there.
+const PCIEXBAR: u32 = 0x8000_0060;
+const ECAM: u64 = 0xb000_0000;
+const NIC_ECAM: u64 = ECAM + (1 << 20);
+/// The capability of SR-IOV: its control, the number of functions, where their BARs 0 and 3 are.
+const SRIOV: u64 = NIC_ECAM + 0x160;
+const SRIOV_CONTROL: u64 = SRIOV + 8;
+const SRIOV_NUMBER: u64 = SRIOV + 0x10;
+const SRIOV_BARS: [(u64, u64); 2] = [
+    (SRIOV + 0x24, BAR + VF_WINDOWS as u64),
+    (SRIOV + 0x30, VF_TABLES),
+];
+/// They are there, and their memory is decoded.
+const SRIOV_ON: u32 = 1 | 1 << 3;
 /// Longest text handed to QEMU before its answers are read: it must fit into the socket's buffer, or
 /// both sides could wait for each other.
 const BURST: usize = 0x8000;
@@ -32,6 +50,7 @@ const RDBAL: u64 = 0x2800;
 const RDLEN: u64 = 0x2808;
 const RDH: u64 = 0x2810;
 const RDT: u64 = 0x2818;
+const RXDCTL: u64 = 0x2828;
 const RAL: u64 = 0x5400;
 /// Whom the last frame of a script is for.
 const LAST: [u8; 6] = [0x02, 0xee, 0xee, 0xee, 0xee, 0xee];
@@ -100,6 +119,7 @@ impl Theirs {
         ] {
             config_write(&mut text, PORT, at, value);
         }
+        config_write(&mut text, PCIEXBAR, 0, ECAM as u32 | 1);
         config_read(&mut text, NIC, 0);
         let answers = self.ask(&text)?;
         let found = answers.last().map(|a| value(a)).transpose()?;
@@ -137,7 +157,7 @@ impl Theirs {
                     let look = self.look(&mut text, &mut reads)?;
                     looks.push(look);
                 }
-                other => note(other, &mut text),
+                other => self.note(other, &mut text),
             }
         }
         let offsets = (self.chip.sweep)(script);
@@ -173,9 +193,9 @@ impl Theirs {
             text,
             "memset 0 {LOW_ZEROS:#x} 0\nmemset {ARENA:#x} {ARENA_LEN:#x} 0"
         );
-        clear_messages(&mut text);
+        self.clear_messages(&mut text);
         for op in (self.chip.prologue)() {
-            note(&op, &mut text);
+            self.note(&op, &mut text);
         }
         self.ask(&text)?;
         self.sent()?;
@@ -201,6 +221,12 @@ impl Theirs {
         ] {
             let _ = writeln!(text, "writel {:#x} {value:#x}", BAR + at);
         }
+        if self.chip.vfs > 0 {
+            // Of a VF, the queue is off, and its tail tells that it has buffers.
+            for (at, value) in [(RXDCTL, 1 << 25), (RDT, 1)] {
+                let _ = writeln!(text, "writel {:#x} {value:#x}", BAR + at);
+            }
+        }
         self.ask(&text)?;
         let mut frame = LAST.to_vec();
         frame.resize(60, 0);
@@ -223,10 +249,64 @@ impl Theirs {
         for (at, value) in self.chip.config {
             config_write(text, NIC, *at, *value);
         }
+        self.enable_vfs(text);
         for op in (self.chip.link_up)() {
-            note(&op, text);
+            self.note(&op, text);
         }
         let _ = writeln!(text, "clock_step {SETTLE}");
+    }
+
+    /// Brings the virtual functions to life, and has them master the bus.
+    fn enable_vfs(&self, text: &mut String) {
+        if self.chip.vfs == 0 {
+            return;
+        }
+        for (bar, place) in SRIOV_BARS {
+            let _ = writeln!(text, "writel {bar:#x} {place:#x}\nwritel {:#x} 0", bar + 4);
+        }
+        let _ = writeln!(text, "writew {SRIOV_NUMBER:#x} {}", self.chip.vfs);
+        let _ = writeln!(text, "writew {SRIOV_CONTROL:#x} {SRIOV_ON:#x}");
+        for vf in 0..self.chip.vfs {
+            config_write(text, VF + NEXT_VF * vf, 4, 6);
+        }
+    }
+
+    /// Bytes of memory that messages are written to.
+    fn messages_len(&self) -> u64 {
+        let vectors = u64::from(VECTORS) + u64::from(VF_VECTORS) * u64::from(self.chip.vfs);
+        vectors * MESSAGE_LEN
+    }
+
+    fn clear_messages(&self, text: &mut String) {
+        let _ = writeln!(text, "memset {MESSAGES:#x} {:#x} 0", self.messages_len());
+    }
+
+    /// Adds the commands of a step that needs nothing else.
+    fn note(&self, op: &Op, text: &mut String) {
+        match op {
+            Op::Write { at, size, value } => {
+                let to = BAR + u64::from(*at);
+                let _ = writeln!(text, "write{} {to:#x} {value:#x}", suffix(*size));
+            }
+            Op::Read { at, size } => {
+                let from = BAR + u64::from(*at);
+                let _ = writeln!(text, "clock_step {SETTLE}\nread{} {from:#x}", suffix(*size));
+            }
+            Op::Mem { at, bytes } => {
+                for (i, part) in bytes.chunks(BURST / 2).enumerate() {
+                    store(text, at + (i * BURST / 2) as u64, part);
+                }
+            }
+            Op::Msix => {
+                messages_on(text, NIC, MSIX_TABLE, (0, VECTORS));
+                for vf in 0..self.chip.vfs {
+                    let table = VF_TABLES + u64::from(VF_WINDOW * vf);
+                    let first = VECTORS + VF_VECTORS * vf as u16;
+                    messages_on(text, VF + NEXT_VF * vf, table, (first, VF_VECTORS));
+                }
+            }
+            Op::Frames(_) | Op::Look => {}
+        }
     }
 
     /// Runs what is noted in `text` and keeps what its reads gave.
@@ -253,9 +333,9 @@ impl Theirs {
             let _ = writeln!(text, "readl {:#x}", BAR + u64::from(*at));
         }
         config_read(&mut text, NIC, 4);
-        let len = u64::from(VECTORS) * MESSAGE_LEN;
+        let len = self.messages_len();
         let _ = writeln!(text, "b64read {MESSAGES:#x} {len:#x}");
-        clear_messages(&mut text);
+        self.clear_messages(&mut text);
         let _ = writeln!(text, "b64read {TX_RING:#x} {RING_LEN:#x}");
         let _ = writeln!(text, "b64read {RX_RING:#x} {RING_LEN:#x}");
         let mut answers = self.ask(&text)?;
@@ -356,27 +436,6 @@ impl Theirs {
     }
 }
 
-/// Adds the commands of a step that needs nothing else.
-fn note(op: &Op, text: &mut String) {
-    match op {
-        Op::Write { at, size, value } => {
-            let to = BAR + u64::from(*at);
-            let _ = writeln!(text, "write{} {to:#x} {value:#x}", suffix(*size));
-        }
-        Op::Read { at, size } => {
-            let from = BAR + u64::from(*at);
-            let _ = writeln!(text, "clock_step {SETTLE}\nread{} {from:#x}", suffix(*size));
-        }
-        Op::Mem { at, bytes } => {
-            for (i, part) in bytes.chunks(BURST / 2).enumerate() {
-                store(text, at + (i * BURST / 2) as u64, part);
-            }
-        }
-        Op::Msix => messages_on(text),
-        Op::Frames(_) | Op::Look => {}
-    }
-}
-
 fn suffix(size: u8) -> char {
     match size {
         1 => 'b',
@@ -386,21 +445,16 @@ fn suffix(size: u8) -> char {
     }
 }
 
-/// Turns MSI-X on, with all vectors open.
-fn messages_on(text: &mut String) {
-    for vector in 0..u64::from(VECTORS) {
-        let entry = MSIX_TABLE + 16 * vector;
-        let place = MESSAGES + MESSAGE_LEN * vector;
+/// Turns MSI-X on in a function, with all vectors open; its messages are so many from the first on.
+fn messages_on(text: &mut String, function: u32, table: u64, (first, vectors): (u16, u16)) {
+    for vector in 0..u64::from(vectors) {
+        let entry = table + 16 * vector;
+        let place = MESSAGES + MESSAGE_LEN * (u64::from(first) + vector);
         for (at, value) in [(0, place), (4, 0), (8, 1), (12, 0)] {
             let _ = writeln!(text, "writel {:#x} {value:#x}", entry + at);
         }
     }
-    config_write(text, NIC, MSIX, 0x8000_0000);
-}
-
-fn clear_messages(text: &mut String) {
-    let len = u64::from(VECTORS) * MESSAGE_LEN;
-    let _ = writeln!(text, "memset {MESSAGES:#x} {len:#x} 0");
+    config_write(text, function, MSIX, 0x8000_0000);
 }
 
 fn config_write(text: &mut String, function: u32, at: u32, value: u32) {

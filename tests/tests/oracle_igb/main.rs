@@ -3,6 +3,8 @@
 //! new scripts run and from which seed on.
 #![forbid(unsafe_code)]
 
+mod vf;
+
 use hypernic_tests::oracle::{IGB, Pair, Script, Trace, compare};
 
 /// New scripts in each run of the tests.

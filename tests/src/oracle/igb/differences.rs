@@ -6,6 +6,7 @@ mod frames;
 mod pools;
 mod seldom;
 mod values;
+mod vf;
 
 use crate::oracle::difference::{Difference, Right};
 
@@ -21,4 +22,9 @@ pub(super) fn list() -> Vec<Difference> {
         pools::partings(),
     ];
     lists.into_iter().flatten().collect()
+}
+
+/// What there is besides where there are VFs.
+pub(super) fn of_vfs() -> Vec<Difference> {
+    vf::list()
 }

@@ -83,8 +83,8 @@ pub(crate) static QUEUES: QueueIds = QueueIds {
     txctl: DCA_TXCTRL,
 };
 
-/// The look-up of all VFs.
-pub(crate) fn table() -> Arc<Table> {
+/// The look-up of the registers of every VF.
+pub fn table() -> Arc<Table> {
     static TABLE: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(Table::new(REGISTERS, WINDOW)));
     Arc::clone(&TABLE)
 }

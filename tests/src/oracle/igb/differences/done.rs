@@ -1,12 +1,12 @@
 //! Differences in what is done: from there on, a part of the script cannot be compared.
 
-use super::super::QUEUES;
+use super::super::ALL_QUEUES;
 use super::super::compare::{Parted, Step};
 use super::super::context::{Context, reg};
 use super::super::script::Op;
 use super::Difference;
 use super::Right::{Both, Hypernic};
-use super::evidence::{Posted, RX, TX, frame, posted, writes};
+use super::evidence::{Posted, RX, TX, frame, posted, queues, writes};
 use super::seldom::split_otherwise;
 
 /// The interrupts part.
@@ -66,7 +66,8 @@ pub(super) fn list() -> Vec<Difference> {
             "8.10.8",
             "RDH written while the queue is on: it may be confused by that, says the manual",
             |step, _| {
-                let any = (0..QUEUES).any(|queue| wrote(step, reg::RDH + reg::QUEUE * queue, !0));
+                let mut queues = queues(step.after.chip).iter();
+                let any = queues.any(|queue| wrote(step, reg::RDH + reg::QUEUE * queue, !0));
                 any.then_some(Parted::RX)
             },
         ),
@@ -76,7 +77,8 @@ pub(super) fn list() -> Vec<Difference> {
             "8.12.12",
             "TDH written while the queue is on: indeterminate by the manual",
             |step, _| {
-                let any = (0..QUEUES).any(|queue| wrote(step, reg::TDH + reg::QUEUE * queue, !0));
+                let mut queues = queues(step.after.chip).iter();
+                let any = queues.any(|queue| wrote(step, reg::TDH + reg::QUEUE * queue, !0));
                 any.then_some(Parted::TX)
             },
         ),
@@ -94,8 +96,8 @@ pub(super) fn list() -> Vec<Difference> {
             "QEMU forgets the descriptors of a packet whose end is not there yet; ours waits for it",
             |step, _| {
                 let (all, before) = posted(step);
-                let open = (0..QUEUES).any(|queue| {
-                    let mut own = all[before..].iter().filter(|d| d.queue == queue);
+                let open = queues(step.after.chip).iter().any(|queue| {
+                    let mut own = all[before..].iter().filter(|d| d.queue == *queue);
                     own.rfind(|d| !d.is_context()).is_some_and(|d| !d.ends())
                 });
                 open.then_some(Parted::TX)
@@ -325,7 +327,7 @@ fn sent(step: &Step<'_>, is: impl Fn(&Posted) -> bool) -> bool {
 
 /// Whether a packet was segmented whose transport (L4T of its context) is such a one.
 fn segmented(step: &Step<'_>, is: impl Fn(u8) -> bool) -> bool {
-    let mut kinds = [[0; 2]; QUEUES as usize];
+    let mut kinds = [[0; 2]; ALL_QUEUES];
     posted(step).0.iter().any(|desc| {
         let slot = usize::from(desc.raw[12] >> 4 & 1);
         let kinds = &mut kinds[desc.queue as usize];
@@ -360,11 +362,15 @@ fn starved(step: &Step<'_>) -> bool {
             Op::Frames(frames) => lengths.extend(frames.iter().map(|f| f.len().max(60) + 4)),
             _ => return false,
         }
-        (0..QUEUES as usize).any(|queue| {
-            let at = |base: u32| context.get(base + reg::QUEUE * queue as u32);
+        queues(context.chip).iter().any(|queue| {
+            let at = |base: u32| context.get(base + reg::QUEUE * queue);
             let len = (at(reg::RDLEN) & 0xf_fff0) / 16;
             let look = index.checked_sub(1).and_then(|before| looks.get(before));
-            let head = look.map_or(0, |look| look.watched[3 + queue]);
+            let watched = context.chip.watched.iter();
+            let rdh = reg::RDH + reg::QUEUE * queue;
+            let place = watched.map(|(at, _)| context.chip.home(*at));
+            let place = { place }.position(|at| at == rdh);
+            let head = look.zip(place).map_or(0, |(look, at)| look.watched[at]);
             let tail = at(reg::RDT) & 0xffff;
             let left = if tail >= head {
                 tail - head

@@ -2,11 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use super::super::QUEUES;
+use super::super::ALL_QUEUES;
+use crate::oracle::chip::Chip;
 use super::super::compare::{Diff, Step, What};
 use super::super::context::{Context, reg};
 use super::super::script::Op;
+use super::super::vf;
 use super::super::{RX_RING, TX_RING};
+
+/// Queues that scripts for a chip use, by the chip's numbers.
+pub(super) fn queues(chip: &Chip) -> &'static [u32] {
+    if chip.vfs == 0 { &[0, 1, 2, 3] } else { &vf::QUEUES }
+}
 
 /// Steps up to a difference.
 pub(super) fn until<'a>(step: &'a Step<'_>, diff: &Diff) -> impl Iterator<Item = &'a Op> + Clone {
@@ -113,7 +120,7 @@ impl Posted {
 /// Transmit descriptors handed over so far, in order; the second are those of the step alone.
 pub(super) fn posted(step: &Step<'_>) -> (Vec<Posted>, usize) {
     let mut context = Context::new(step.after.chip);
-    let mut heads = [0; QUEUES as usize];
+    let mut heads = [0; ALL_QUEUES];
     // Addresses of what was handed over.
     let mut gone = BTreeSet::new();
     let mut all = Vec::new();
@@ -126,7 +133,8 @@ pub(super) fn posted(step: &Step<'_>) -> (Vec<Posted>, usize) {
             gone.retain(|desc| desc + 16 <= *at || *desc >= end);
         }
         let target = target(step, op);
-        for queue in 0..if target.is_some() { QUEUES } else { 0 } {
+        let queues = target.map_or(&[][..], |_| queues(context.chip));
+        for &queue in queues {
             let at = |base: u32| base + reg::QUEUE * queue;
             let to = |at: u32| target.filter(|(to, _)| *to == at).map(|(_, value)| value);
             if let Some(head) = to(at(reg::TDH)) {
@@ -155,7 +163,8 @@ fn tx_on(context: &Context, queue: u32) -> bool {
     let at = reg::TXDCTL + reg::QUEUE * queue;
     match context.written(at) {
         Some(value) => value & 1 << 25 != 0,
-        None => queue == 0,
+        // Of a VF it is off.
+        None => queue == 0 && context.chip.vfs == 0,
     }
 }
 
@@ -245,7 +254,7 @@ impl Side {
     /// Whether receive descriptors were handed over that are as the NIC left them.
     pub(super) fn again(self, step: &Step<'_>) -> bool {
         let mut gone = BTreeSet::new();
-        let mut tails = [0; QUEUES as usize];
+        let mut tails = [0; ALL_QUEUES];
         let mut context = Context::new(step.after.chip);
         step.past.iter().chain(step.ops).any(|op| {
             context.follow(op);
@@ -255,7 +264,7 @@ impl Side {
             }
             let mut again = false;
             let target = target(step, op);
-            for queue in 0..if target.is_some() { QUEUES } else { 0 } {
+            for &queue in target.map_or(&[][..], |_| queues(context.chip)) {
                 let at = reg::QUEUE * queue;
                 let Some((_, tail)) = target.filter(|(to, _)| *to == self.tail + at) else {
                     continue;
@@ -282,7 +291,8 @@ impl Side {
         let mut context = Context::new(step.after.chip);
         step.past.iter().chain(step.ops).any(|op| {
             context.follow(op);
-            (0..QUEUES).any(|queue| is(&context, reg::QUEUE * queue))
+            let mut queues = queues(context.chip).iter();
+            queues.any(|queue| is(&context, reg::QUEUE * queue))
         })
     }
 }

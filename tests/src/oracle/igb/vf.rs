@@ -1,0 +1,129 @@
+//! Our 82576 with virtual functions and QEMU's `igb` with as many.
+
+mod generate;
+mod registers;
+
+use super::super::chip::Chip;
+use super::context::reg;
+use super::script::Op;
+use super::{IGB, differences};
+use crate::oracle::{VF_WINDOW, VF_WINDOWS};
+
+/// Virtual functions.
+pub(super) const VFS: u32 = 2;
+/// Queues that scripts use, by the chip's numbers: the first of both VFs, one of the PF's first pool,
+/// the second of both VFs.
+pub(super) const QUEUES: [u32; 5] = [0, 1, 2, 8, 9];
+/// The PF's first pool.
+pub(super) const PF_POOL: u32 = VFS;
+
+/// Registers of a VF, in its window.
+pub(super) mod vreg {
+    pub const VTCTRL: u32 = 0;
+    pub const VMBMEM: u32 = 0x800;
+    pub const V2PMAILBOX: u32 = 0xc40;
+    pub const VFGPRC: u32 = 0xf10;
+    pub const VFGPTC: u32 = 0xf14;
+    pub const VFGORC: u32 = 0xf18;
+    pub const VFGOTC: u32 = 0xf34;
+    pub const VFMPRC: u32 = 0xf3c;
+    pub const VTFRTIMER: u32 = 0x1048;
+    pub const VTEICS: u32 = 0x1520;
+    pub const VTEIMS: u32 = 0x1524;
+    pub const VTEIMC: u32 = 0x1528;
+    pub const VTEIAC: u32 = 0x152c;
+    pub const VTEIAM: u32 = 0x1530;
+    pub const VTEICR: u32 = 0x1580;
+    pub const VTIVAR: u32 = 0x1700;
+    pub const VTIVAR_MISC: u32 = 0x1740;
+    pub const RDBAL: u32 = 0x2800;
+    pub const RDBAH: u32 = 0x2804;
+    pub const RDLEN: u32 = 0x2808;
+    pub const SRRCTL: u32 = 0x280c;
+    pub const RDH: u32 = 0x2810;
+    pub const RDT: u32 = 0x2818;
+    pub const RXDCTL: u32 = 0x2828;
+    pub const TDBAL: u32 = 0x3800;
+    pub const TDBAH: u32 = 0x3804;
+    pub const TDLEN: u32 = 0x3808;
+    pub const TDH: u32 = 0x3810;
+    pub const TDT: u32 = 0x3818;
+    pub const TXDCTL: u32 = 0x3828;
+
+    /// Bytes from a register of a queue to that of the next.
+    pub const QUEUE: u32 = 0x100;
+}
+
+/// Where scripts find a VF's register.
+pub(super) const fn of(vf: u32, offset: u32) -> u32 {
+    VF_WINDOWS + VF_WINDOW * vf + offset
+}
+
+/// Registers read at each look.
+const WATCHED: [(u32, &str); 19] = [
+    (reg::IMS, "IMS"),
+    (reg::EIMS, "EIMS"),
+    (reg::STATUS, "STATUS"),
+    (reg::RDH + 0x80, "RDH[2]"),
+    (reg::TDH + 0x80, "TDH[2]"),
+    (0xc0c, "P2VMAILBOX[3]"),
+    (reg::VFRE, "VFRE"),
+    (reg::VFTE, "VFTE"),
+    (0xc80, "MBVFICR"),
+    (0xc88, "VFLRE"),
+    (0xc00, "P2VMAILBOX[0]"),
+    (of(0, vreg::RDH), "VF0.RDH[0]"),
+    (of(0, vreg::RDH + vreg::QUEUE), "VF0.RDH[1]"),
+    (of(0, vreg::TDH), "VF0.TDH[0]"),
+    (of(0, vreg::TDH + vreg::QUEUE), "VF0.TDH[1]"),
+    (of(1, vreg::RDH), "VF1.RDH[0]"),
+    (of(1, vreg::RDH + vreg::QUEUE), "VF1.RDH[1]"),
+    (of(1, vreg::TDH), "VF1.TDH[0]"),
+    (of(1, vreg::TDH + vreg::QUEUE), "VF1.TDH[1]"),
+];
+
+/// The 82576 with virtual functions.
+pub static IGB_VF: Chip = Chip {
+    name: "82576 with VFs",
+    vfs: VFS,
+    watched: &WATCHED,
+    prologue,
+    harmless: registers::harmless,
+    sweep: registers::sweep,
+    parted: registers::parted,
+    list: differences::of_vfs,
+    also: differences::list,
+    generate: generate::generate,
+    page: "oracle-igbvf.md",
+    preface: PREFACE,
+    folder: "oracle_igb/vf",
+    ..IGB
+};
+
+/// What VFs do when they come to life is seen, and so is their PF's reset.
+fn prologue() -> Vec<Op> {
+    let mut ops = vec![
+        Op::write(0xc88, 0xff),
+        Op::write(0xc80, 0xff_00ff),
+        Op::read(reg::ICR),
+    ];
+    ops.extend((0..VFS).map(|vf| Op::read(of(vf, vreg::V2PMAILBOX))));
+    ops
+}
+
+const PREFACE: &str = "# The oracle of the 82576 with virtual functions
+
+Written from the list in `tests/src/oracle/igb/differences/vf.rs` by `HYPERNIC_WRITE_DOCS=1 cargo test -p \
+hypernic-tests --test oracle_igb`;\na test fails when this page is stale. How it works is told in \
+[oracle.md](oracle.md).
+
+Our 82576 with two virtual functions, joined by the on-chip switch as the daemon joins them, against QEMU's `igb` \
+with two. What stands on\n[oracle-igb.md](oracle-igb.md) holds here too; this is what there is besides. At each look: \
+masks and STATUS of the PF, heads of its\nqueue and of all of the VFs', VFRE, VFTE, VFLRE, MBVFICR, INTx, the vectors \
+of all functions that sent a message, the rings\nand every frame sent out; at the end all registers of all functions and \
+all memory. `make test` walks through every\nregister of all functions and runs 400 new scripts, `make test-long` 10 000. \
+Sections are those of Intel's \"82576EB Gigabit\nEthernet Controller Datasheet\", 320961.
+
+| id | difference | right | section |
+|---|---|---|---|
+";
