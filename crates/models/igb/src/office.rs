@@ -274,8 +274,9 @@ impl Office {
         let mut pool = Pool::default();
         if let Some(pf) = pf.filter(|_| vf < self.there()) {
             let file = &pf.file;
-            pool = pools::of_vf(file, vf, pf.mbps.load(Ordering::Acquire));
-            manner = pools::manner(file, vf, &pool);
+            let mbps = pf.mbps.load(Ordering::Acquire);
+            pool = pools::of_vf(file, vf, mbps);
+            manner = pools::manner(file, vf, &pool, mbps);
             grant = Grant {
                 enabled: pool.receives || pool.sends,
                 link: pf.link_up.load(Ordering::Acquire),

@@ -126,7 +126,10 @@ impl Registers {
                 // Whoever hears of it acts upon what was granted before.
                 self.carry_out();
                 let Some(desk) = office.desk(element) else {
-                    return false;
+                    // The other bits are signals to a VF, or a VF's own.
+                    let file = &self.function.file;
+                    file.set_at(id, element, value & p2v::PFU);
+                    return true;
                 };
                 desk.mailbox(|mailbox| mailbox.pf_write(value));
                 if value & (p2v::STS | p2v::ACK) != 0 {

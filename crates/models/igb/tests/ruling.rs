@@ -184,6 +184,55 @@ fn mac(vf: u8) -> [u8; 6] {
     [0x52, 0x54, 0, 0x76, 0, vf]
 }
 
+/// A queue's registers are the same ones, whoever has the queue (§8.26: as of the PF).
+#[test]
+fn a_vf_and_its_pf_keep_the_same_bits_of_a_queue() {
+    let mut chip = Chip::new(1);
+    for (offset, mask) in [
+        (0x00, 0xffff_ff80),
+        (0x08, 0x000f_fff0),
+        (0x0c, 0x8ff0_3f7f),
+        (0x14, 0xff00_ffff),
+    ] {
+        for (of_pf, of_vf) in [(0xc000, 0x2800), (0xe000, 0x3800)] {
+            if (of_pf, offset) == (0xe000, 0x0c) {
+                continue;
+            }
+            chip.pf.w(of_pf + offset, u32::MAX);
+            chip.vfs[0].w(of_vf + offset, u32::MAX);
+            assert_eq!(chip.pf.r(of_pf + offset), mask, "{offset:#x}");
+            assert_eq!(chip.vfs[0].r(of_vf + offset), mask, "{offset:#x}");
+        }
+    }
+    chip.vfs[0].w(0x3838, u32::MAX);
+    assert_eq!(chip.vfs[0].r(0x3838), u32::MAX);
+    chip.vfs[0].w(0x1680, u32::MAX);
+    assert_eq!(chip.vfs[0].r(0x1680), 0x7ffc);
+}
+
+/// VTSTATUS has the speed of the port (§8.26.2).
+#[test]
+fn a_vf_sees_how_fast_the_link_is() {
+    let mut chip = Chip::up(1);
+    assert_eq!(chip.vfs[0].r(0x8), 0x83);
+    for (speed, shown) in [(0, 0x03), (1, 0x43), (2, 0x83)] {
+        // CTRL.FRCSPD, SLU.
+        chip.pf.w(reg::CTRL, 1 << 11 | speed << 8 | 1 << 6 | 1);
+        chip.settle();
+        assert_eq!(chip.vfs[0].r(0x8), shown, "{speed}");
+    }
+}
+
+/// Who has no VF of that number has only the bit that is the PF's own.
+#[test]
+fn the_mailbox_of_a_vf_that_is_not_there_is_silent() {
+    let mut chip = Chip::new(2);
+    chip.pf.w(P2VMAILBOX + 4 * 7, 0x1f);
+    assert_eq!(chip.pf.r(P2VMAILBOX + 4 * 7), 8);
+    chip.pf.w(P2VMAILBOX + 4 * 7, 0);
+    assert_eq!(chip.pf.r(P2VMAILBOX + 4 * 7), 0);
+}
+
 #[test]
 fn messages_go_both_ways_by_registers_and_interrupt_who_is_to_read_them() {
     let mut chip = Chip::up(3);

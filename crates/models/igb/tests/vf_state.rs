@@ -91,6 +91,19 @@ fn a_busy_vf_has_something_in_every_part_of_its_state() {
     }
 }
 
+/// VTEITR once kept what is only written there (CNT_INGR) and two reserved bits.
+#[test]
+fn an_older_state_of_the_throttles_is_loaded() {
+    let mut state = busy().saved();
+    *register(&mut state, 0x1680) = 0x8000_0003 | 77 << 2;
+    let mut m = Machine::default();
+    let loaded = m.nic.control.load(&m.env, &vf_state::write(&state));
+    loaded.expect("it was right once");
+    assert_eq!(m.r(reg::VTEITR), 77 << 2);
+    *register(&mut state, 0x1680) = 1 << 20;
+    assert!(m.nic.control.load(&m.env, &vf_state::write(&state)).is_err());
+}
+
 /// Every field that is loaded is what is saved next.
 #[test]
 fn no_field_is_forgotten() {

@@ -3,6 +3,8 @@
 mod generate;
 mod registers;
 
+pub(super) use registers::of_a_vf;
+
 use super::super::chip::Chip;
 use super::context::reg;
 use super::script::Op;
@@ -20,7 +22,9 @@ pub(super) const PF_POOL: u32 = VFS;
 /// Registers of a VF, in its window.
 pub(super) mod vreg {
     pub const VTCTRL: u32 = 0;
+    pub const VTSTATUS: u32 = 8;
     pub const VMBMEM: u32 = 0x800;
+    pub const PBACL: u32 = 0xf04;
     pub const V2PMAILBOX: u32 = 0xc40;
     pub const VFGPRC: u32 = 0xf10;
     pub const VFGPTC: u32 = 0xf14;

@@ -358,8 +358,8 @@ pub(crate) fn of_vlan(file: &File, id: u16) -> u32 {
     })
 }
 
-/// How a VF's queues are to work.
-pub(crate) fn manner(file: &File, vf: u32, pool: &Pool) -> Manner {
+/// How a VF's queues are to work, on a link of `mbps`.
+pub(crate) fn manner(file: &File, vf: u32, pool: &Pool, mbps: u32) -> Manner {
     let vmolr = file.get_at(r::VMOLR, vf);
     let drop = file.get(r::QDE);
     let bit = |queue: u32| (drop >> queue & 1) as u16;
@@ -370,6 +370,7 @@ pub(crate) fn manner(file: &File, vf: u32, pool: &Pool) -> Manner {
         strip_crc: vmolr & vmolr::STRCRC != 0,
         insert_vlan: may_tag(file, vf),
         drop: bit(vf) | bit(vf + POOLS) << 1,
+        mbps,
     }
 }
 

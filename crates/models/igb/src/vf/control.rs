@@ -19,10 +19,10 @@ use crate::vf::state;
 
 /// VTCTRL.RST.
 const RST: u32 = 1 << 26;
-/// VTSTATUS: full duplex, link up, 1000 Mbit/s.
+/// VTSTATUS: full duplex, link up, and where its speed begins.
 const FD: u32 = 1 << 0;
 const LU: u32 = 1 << 1;
-const SPEED_1000: u32 = 2 << 6;
+const SPEED_SHIFT: u32 = 6;
 /// VTFRTIMER counts microseconds.
 const NANOS_PER_COUNT: u64 = 1000;
 
@@ -89,8 +89,8 @@ impl VfControl {
             return self.statistics()[at];
         }
         match id {
-            r::VTSTATUS if function.link_up.load(Ordering::Acquire) => FD | LU | SPEED_1000,
-            r::VTSTATUS => FD | SPEED_1000,
+            r::VTSTATUS if function.link_up.load(Ordering::Acquire) => FD | LU | self.speed(),
+            r::VTSTATUS => FD | self.speed(),
             r::VTFRTIMER => (env.clock.now().wrapping_add(self.ahead) / NANOS_PER_COUNT) as u32,
             r::V2PMAILBOX => self.desk.mailbox(|mailbox| mailbox.vf_read()),
             r::VMBMEM => self.desk.mailbox(|mailbox| mailbox.word(element)),
@@ -99,6 +99,16 @@ impl VfControl {
             r::VTEICS | r::VTCTRL => 0,
             _ => function.file.get_at(id, element),
         }
+    }
+
+    /// The speed as VTSTATUS has it.
+    fn speed(&self) -> u32 {
+        let speed = match self.manner.mbps {
+            10 => 0,
+            100 => 1,
+            _ => 2,
+        };
+        speed << SPEED_SHIFT
     }
 
     fn write_word(&mut self, env: &Env, offset: u32, value: u32) {

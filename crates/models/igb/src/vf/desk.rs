@@ -39,6 +39,8 @@ pub(crate) struct Manner {
     pub insert_vlan: bool,
     /// Its queues, bit by bit, that drop what finds no descriptor (QDE).
     pub drop: u16,
+    /// The speed of the port's link, Mbit/s.
+    pub mbps: u32,
 }
 
 impl Default for Manner {
@@ -51,6 +53,7 @@ impl Default for Manner {
             strip_crc: true,
             insert_vlan: true,
             drop: 0,
+            mbps: 1000,
         }
     }
 }

@@ -38,25 +38,25 @@ regs::registers! { pub(crate),
     VTEIAC       0x152c RW 0x0000_0000 0x0000_0007 "8.26.7" YES;
     VTEIAM       0x1530 RW 0x0000_0000 0x0000_0007 "8.26.8" YES;
     VTEICR       0x1580 Command 0x0000_0000 0x0000_0007 "8.26.9" YES;
-    VTEITR       0x1680 [3 * 4] RW 0x0000_0000 0x8000_7fff "8.26.12" YES;
+    VTEITR       0x1680 [3 * 4] RW 0x0000_0000 0x0000_7ffc "8.26.12" YES;
     VTIVAR       0x1700 RW 0x0000_0000 0x8383_8383 "8.26.13" YES;
     VTIVAR_MISC  0x1740 RW 0x0000_0000 0x0000_0083 "8.26.14" YES;
     RDBAL        0x2800 [2 * 256] RW 0x0000_0000 0xffff_ff80 "8.10.5" YES;
     RDBAH        0x2804 [2 * 256] RW 0x0000_0000 0xffff_ffff "8.10.6" YES;
-    RDLEN        0x2808 [2 * 256] RW 0x0000_0000 0x000f_ff80 "8.10.7" YES;
-    SRRCTL       0x280c [2 * 256] RW 0x0000_0400 0x8f00_3f7f "8.10.2" YES;
+    RDLEN        0x2808 [2 * 256] RW 0x0000_0000 0x000f_fff0 "8.10.7" YES;
+    SRRCTL       0x280c [2 * 256] RW 0x0000_0400 0x8ff0_3f7f "8.10.2" YES;
     RDH          0x2810 [2 * 256] RW 0x0000_0000 0x0000_ffff "8.10.8" YES;
-    DCA_RXCTRL   0x2814 [2 * 256] RW 0x0000_a200 0xff00_f3ff "8.13.1" NO_DCA;
+    DCA_RXCTRL   0x2814 [2 * 256] RW 0x0000_a200 0xff00_ffff "8.13.1" NO_DCA;
     RDT          0x2818 [2 * 256] RW 0x0000_0000 0x0000_ffff "8.10.9" YES;
     RXDCTL       0x2828 [2 * 256] RW 0x0001_0000 0x061f_1f1f "8.10.10" NO_FETCH;
     TDBAL        0x3800 [2 * 256] RW 0x0000_0000 0xffff_ff80 "8.12.8" YES;
     TDBAH        0x3804 [2 * 256] RW 0x0000_0000 0xffff_ffff "8.12.9" YES;
-    TDLEN        0x3808 [2 * 256] RW 0x0000_0000 0x000f_ff80 "8.12.10" YES;
+    TDLEN        0x3808 [2 * 256] RW 0x0000_0000 0x000f_fff0 "8.12.10" YES;
     TDH          0x3810 [2 * 256] RW 0x0000_0000 0x0000_ffff "8.12.11" YES;
-    DCA_TXCTRL   0x3814 [2 * 256] RW 0x0000_2a00 0xff00_2a7f "8.13.2" NO_DCA;
+    DCA_TXCTRL   0x3814 [2 * 256] RW 0x0000_2a00 0xff00_ffff "8.13.2" NO_DCA;
     TDT          0x3818 [2 * 256] RW 0x0000_0000 0x0000_ffff "8.12.12" YES;
     TXDCTL       0x3828 [2 * 256] RW 0x0000_0000 0x0e1f_1f1f "8.12.14" NO_FETCH;
-    TDWBAL       0x3838 [2 * 256] RW 0x0000_0000 0xffff_fffd "8.12.15" YES;
+    TDWBAL       0x3838 [2 * 256] RW 0x0000_0000 0xffff_ffff "8.12.15" YES;
     TDWBAH       0x383c [2 * 256] RW 0x0000_0000 0xffff_ffff "8.12.16" YES;
 }
 

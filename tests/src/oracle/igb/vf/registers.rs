@@ -14,7 +14,7 @@ pub(super) fn sweep(script: &Script) -> Vec<u32> {
     let chip: &Chip = &super::IGB_VF;
     let pf: Vec<Op> = script.ops.iter().filter(|op| is_of_pf(op)).cloned().collect();
     let mut offsets: Vec<u32> = of_pf::sweep(&Script { ops: pf });
-    offsets.retain(|at| !is_of_vf(*at));
+    offsets.retain(|at| !of_a_vf(*at));
     let causes = offsets.split_off(offsets.len() - 2);
     for vf in 0..VFS {
         let all: BTreeSet<u32> = igb::vf_table()
@@ -37,11 +37,12 @@ fn is_of_pf(op: &Op) -> bool {
     !matches!(op, Op::Write { at, .. } if *at >= crate::oracle::VF_WINDOWS)
 }
 
-/// Whether a register in the PF's window is a VF's: its queues, and what it has of its own.
-pub(in crate::oracle::igb) fn is_of_vf(at: u32) -> bool {
+/// Whether a register of the chip is a VF's, by the PF's addresses: one of its queues or vectors.
+pub(in crate::oracle::igb) fn of_a_vf(at: u32) -> bool {
     let number = at >> 6 & 0xf;
     match at {
         0xc000..0xc400 | 0xe000..0xe400 => number % 8 < VFS,
+        0x1680..0x16e4 => (at - 0x1680) / 4 >= 25 - 3 * VFS,
         _ => false,
     }
 }

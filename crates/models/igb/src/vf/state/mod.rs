@@ -37,6 +37,7 @@ use crate::mailbox;
 use crate::state::{check, load_tx, load_words, save_contexts, save_words};
 use crate::tx::{Memory, TxState};
 use crate::vf::desk::{Event, Grant};
+use crate::vf::regs as r;
 
 /// The state as this program saves it.
 pub type State = V1;
@@ -67,9 +68,21 @@ pub fn write(state: &State) -> Vec<u8> {
     snapshot::seal(state)
 }
 
+/// Bits of VTEITR that were kept once.
+const OLD_VTEITR: u32 = 0x8000_7fff;
+
 /// The others are made of what is beside them in a state.
 fn keeps(register: &Register) -> bool {
     register.access == Access::ReadWrite
+}
+
+/// Older states have in VTEITR what is only written there or is reserved.
+fn forgive(registers: &mut [Words]) {
+    let vteitr = r::REGISTERS[r::VTEITR.index()];
+    let own = registers.iter_mut().filter(|w| w.offset == vteitr.offset);
+    for value in own.flat_map(|words| &mut words.values) {
+        *value &= vteitr.mask | !OLD_VTEITR;
+    }
 }
 
 impl VfControl {
@@ -149,7 +162,9 @@ impl VfControl {
             granted,
         } = state;
         let function = std::sync::Arc::clone(&self.function);
-        let words = load_words(&function.file, registers, keeps)?;
+        let mut registers = registers.clone();
+        forgive(&mut registers);
+        let words = load_words(&function.file, &registers, keeps)?;
         check(
             queues.len() == function.queues.len(),
             "queues",
