@@ -107,6 +107,7 @@ impl Pair {
             }
             if std::env::var_os("X_DUMP").is_some() && !verdict.unknown.is_empty() {
                 for line in &verdict.unknown { eprintln!("XD {name}: {line}"); }
+                agreed += 1;
                 continue;
             }
             if verdict.unknown.is_empty() {

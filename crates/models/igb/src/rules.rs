@@ -154,7 +154,8 @@ impl Rules {
         !self.alone || file.get(r::VFTE) >> (queue % pools::POOLS) & 1 != 0
     }
 
-    fn of_port(file: &File) -> Rules {
+    /// Those of a port without pools.
+    pub(crate) fn of_port(file: &File) -> Rules {
         let (ctrl, rctl, tctl) = (file.get(r::CTRL), file.get(r::RCTL), file.get(r::TCTL));
         let vme = ctrl & bits::CTRL_VME != 0;
         Rules {

@@ -27,10 +27,13 @@ pub(crate) struct Due {
 }
 
 /// What the rules of VFs follow from.
-const RULES: [Id; 25] = [
+const RULES: [Id; 28] = [
     r::CTRL_EXT,
     r::RCTL,
     r::TCTL,
+    r::RXCSUM,
+    r::RFCTL,
+    r::RLPML,
     r::MRQC,
     r::VT_CTL,
     r::VFRE,

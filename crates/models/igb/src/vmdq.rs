@@ -34,8 +34,7 @@ impl Rules {
             false => file.get_at(r::VMOLR, pool),
         };
         Rules {
-            // The port's bound holds for all.
-            max_len: self.max_len.min(pools::max_frame(file, pool).into()),
+            max_len: pools::max_frame(file, pool).into(),
             strip_crc: has & vmolr::STRCRC != 0,
             strip_vlan: has & vmolr::STRVLAN != 0,
             ..*self

@@ -26,5 +26,6 @@ pub(super) fn list() -> Vec<Difference> {
 
 /// What there is besides where there are VFs.
 pub(super) fn of_vfs() -> Vec<Difference> {
-    vf::list()
+    let lists = [vf::list(), vf::partings()];
+    lists.into_iter().flatten().collect()
 }

@@ -5,7 +5,10 @@ mod causes;
 mod frames;
 mod packets;
 mod seldom;
+mod vf;
 mod wild;
+
+pub(super) use vf::generate as with_vfs;
 
 use super::context::reg;
 use super::registers;
@@ -15,7 +18,7 @@ use crate::oracle::dice::Dice;
 use seldom::Seldom;
 
 /// Bytes of the place of a receive descriptor's buffers: packet and, from the middle on, header.
-const SLOT: u64 = 2048;
+pub(super) const SLOT: u64 = 2048;
 /// Bits of SRRCTL that choose how a frame lies in its buffers.
 const ONE_BUFFER: u32 = 1 << 25;
 
@@ -43,25 +46,14 @@ struct Generator {
     descs: Vec<[u8; 16]>,
     /// What was sent so far, so that QEMU's wire is never filled.
     volume: usize,
+    /// Bytes of a packet's first piece, at least.
+    least: usize,
 }
 
 /// The script of a seed.
 pub(super) fn generate(seed: u64) -> Script {
-    let mut g = Generator {
-        dice: Dice(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)),
-        seldom: Seldom::of(seed),
-        ops: Vec::new(),
-        tx: Default::default(),
-        rx: Default::default(),
-        tx_at: TX_BUFFERS,
-        rctl: 0,
-        ctrl: 0,
-        tctl: 0,
-        vet: 0x8100,
-        messages: false,
-        descs: Vec::new(),
-        volume: 0,
-    };
+    let dice = Dice(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+    let mut g = Generator::new(dice, Seldom::of(seed));
     match g.dice.below(10) {
         0 => g.registers_alone(),
         1 => g.causes_alone(),
@@ -71,6 +63,25 @@ pub(super) fn generate(seed: u64) -> Script {
 }
 
 impl Generator {
+    fn new(dice: Dice, seldom: Seldom) -> Self {
+        Self {
+            dice,
+            seldom,
+            ops: Vec::new(),
+            tx: Default::default(),
+            rx: Default::default(),
+            tx_at: TX_BUFFERS,
+            rctl: 0,
+            ctrl: 0,
+            tctl: 0,
+            vet: 0x8100,
+            messages: false,
+            descs: Vec::new(),
+            volume: 0,
+            least: 1,
+        }
+    }
+
     fn write(&mut self, at: u32, value: u32) {
         self.ops.push(Op::write(at, value));
     }

@@ -1,9 +1,8 @@
 //! Our 82576 with virtual functions and QEMU's `igb` with as many.
 
-mod generate;
 mod registers;
 
-pub(super) use registers::of_a_vf;
+pub(super) use registers::{of_a_vf, sweep};
 
 use super::super::chip::Chip;
 use super::context::reg;
@@ -41,18 +40,9 @@ pub(super) mod vreg {
     pub const VTIVAR: u32 = 0x1700;
     pub const VTIVAR_MISC: u32 = 0x1740;
     pub const RDBAL: u32 = 0x2800;
-    pub const RDBAH: u32 = 0x2804;
-    pub const RDLEN: u32 = 0x2808;
-    pub const SRRCTL: u32 = 0x280c;
     pub const RDH: u32 = 0x2810;
-    pub const RDT: u32 = 0x2818;
-    pub const RXDCTL: u32 = 0x2828;
     pub const TDBAL: u32 = 0x3800;
-    pub const TDBAH: u32 = 0x3804;
-    pub const TDLEN: u32 = 0x3808;
     pub const TDH: u32 = 0x3810;
-    pub const TDT: u32 = 0x3818;
-    pub const TXDCTL: u32 = 0x3828;
 
     /// Bytes from a register of a queue to that of the next.
     pub const QUEUE: u32 = 0x100;
@@ -97,7 +87,7 @@ pub static IGB_VF: Chip = Chip {
     parted: registers::parted,
     list: differences::of_vfs,
     also: differences::list,
-    generate: generate::generate,
+    generate: super::generate::with_vfs,
     page: "oracle-igbvf.md",
     preface: PREFACE,
     folder: "oracle_igb/vf",

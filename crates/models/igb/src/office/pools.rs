@@ -10,6 +10,7 @@ use super::Owner;
 use crate::bits::{ctrl_ext, rctl as receiver};
 use crate::filter::ADDRESSES;
 use crate::regs as r;
+use crate::rules::Rules;
 use crate::rules::bits::{TCTL_EN, rctl};
 use crate::vf::desk::Manner;
 
@@ -231,14 +232,16 @@ pub(crate) fn own_pool(file: &File, first: u32, dst: [u8; 6]) -> u32 {
     default(file).filter(|pool| *pool >= first).unwrap_or(first)
 }
 
-/// Longest frame of a pool, FCS included, tag not.
+/// Longest frame of a pool, FCS included, tag not, as far as the port lets it in.
 pub(crate) fn max_frame(file: &File, pool: u32) -> u16 {
     let vmolr = file.get_at(r::VMOLR, pool);
-    if vmolr & vmolr::LPE != 0 {
+    let own = if vmolr & vmolr::LPE != 0 {
         ((vmolr & vmolr::RLPML) as u16).min(LONGEST)
     } else {
         STANDARD
-    }
+    };
+    let port = u16::try_from(Rules::of_port(file).max_len);
+    port.map_or(own, |port| own.min(port))
 }
 
 /// The tag that a VF's frames get, whatever its driver says (VMVIR): the TCI.
@@ -362,6 +365,7 @@ pub(crate) fn of_vlan(file: &File, id: u16) -> u32 {
 pub(crate) fn manner(file: &File, vf: u32, pool: &Pool, mbps: u32) -> Manner {
     let vmolr = file.get_at(r::VMOLR, vf);
     let drop = file.get(r::QDE);
+    let port = Rules::of_port(file);
     let bit = |queue: u32| (drop >> queue & 1) as u16;
     Manner {
         receives: pool.receives,
@@ -371,6 +375,10 @@ pub(crate) fn manner(file: &File, vf: u32, pool: &Pool, mbps: u32) -> Manner {
         insert_vlan: may_tag(file, vf),
         drop: bit(vf) | bit(vf + POOLS) << 1,
         mbps,
+        rxcsum: port.rxcsum,
+        rfctl: port.rfctl,
+        buffer: port.buffer,
+        pad: port.pad,
     }
 }
 

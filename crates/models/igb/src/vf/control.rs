@@ -226,6 +226,10 @@ impl VfControl {
                 strip_crc: self.manner.strip_crc,
                 insert_vlan: self.manner.insert_vlan,
                 drop: self.manner.drop,
+                rxcsum: self.manner.rxcsum,
+                rfctl: self.manner.rfctl,
+                buffer: self.manner.buffer,
+                pad: self.manner.pad,
                 ..Rules::VF
             };
         }

@@ -7,6 +7,7 @@ use model::Nanos;
 use parking_lot::Mutex;
 
 use crate::mailbox::{Mailbox, WORDS};
+use crate::rules::Rules;
 
 /// What a ruler grants a VF.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +42,14 @@ pub(crate) struct Manner {
     pub drop: u16,
     /// The speed of the port's link, Mbit/s.
     pub mbps: u32,
+    /// RXCSUM.
+    pub rxcsum: u32,
+    /// RFCTL.
+    pub rfctl: u32,
+    /// Bytes of a buffer where SRRCTL does not say (RCTL.BSIZE).
+    pub buffer: usize,
+    /// Short frames are padded on their way out (TCTL.PSP).
+    pub pad: bool,
 }
 
 impl Default for Manner {
@@ -54,6 +63,10 @@ impl Default for Manner {
             insert_vlan: true,
             drop: 0,
             mbps: 1000,
+            rxcsum: Rules::VF.rxcsum,
+            rfctl: Rules::VF.rfctl,
+            buffer: Rules::VF.buffer,
+            pad: Rules::VF.pad,
         }
     }
 }

@@ -10,7 +10,7 @@ use super::evidence::{Posted, RX, TX, frame, posted, queues, writes};
 use super::seldom::split_otherwise;
 
 /// The interrupts part.
-const IRQ: Parted = Parted {
+pub(super) const IRQ: Parted = Parted {
     rx: false,
     tx: false,
     link: false,

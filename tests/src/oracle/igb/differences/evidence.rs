@@ -8,7 +8,7 @@ use super::super::compare::{Diff, Step, What};
 use super::super::context::{Context, reg};
 use super::super::script::Op;
 use super::super::vf;
-use super::super::{RX_RING, TX_RING};
+use super::super::{RX_BUFFERS, RX_RING, TX_BUFFERS, TX_RING};
 
 /// Queues that scripts for a chip use, by the chip's numbers.
 pub(super) fn queues(chip: &Chip) -> &'static [u32] {
@@ -194,7 +194,8 @@ fn between(
     }
 }
 
-/// Whether a frame came so far for which this held. It may have waited since.
+/// Whether a frame came so far for which this held, or may have from another function. It may have
+/// waited since.
 pub(super) fn frame(step: &Step<'_>, mut is: impl FnMut(&Context, &[u8]) -> bool) -> bool {
     let mut context = Context::new(step.after.chip);
     step.past.iter().chain(step.ops).any(|op| {
@@ -203,6 +204,10 @@ pub(super) fn frame(step: &Step<'_>, mut is: impl FnMut(&Context, &[u8]) -> bool
             Op::Frames(frames) => frames
                 .iter()
                 .any(|frame| frame.len() >= 14 && is(&context, frame)),
+            // What one function sends another may get; headers lie in one piece.
+            Op::Mem { at, bytes } if context.chip.vfs > 0 => {
+                (TX_BUFFERS..RX_BUFFERS).contains(at) && bytes.len() >= 24 && is(&context, bytes)
+            }
             _ => false,
         }
     })

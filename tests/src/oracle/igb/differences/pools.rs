@@ -138,7 +138,8 @@ pub(super) fn partings() -> Vec<Difference> {
             "7.10.3",
             "without VFs ours has no switch: what a pool sends goes to the wire alone, also with DTXSWC.Loopback_en",
             |step, _| {
-                let inside = step.after.has(reg::DTXSWC, 1 << 31) && on(step.after);
+                let alone = step.after.chip.vfs == 0;
+                let inside = alone && step.after.has(reg::DTXSWC, 1 << 31) && on(step.after);
                 (inside && !posted(step).0.is_empty()).then_some(Parted {
                     rx: true,
                     tx: true,

@@ -1,13 +1,16 @@
 //! Differences in virtual functions and in how the PF rules them.
 
-use super::super::compare::{Diff, Step};
-use super::super::context::reg;
+use super::super::compare::{Diff, Parted, Step, What};
+use super::super::context::{Context, reg};
 use super::super::script::Op;
-use super::super::vf::{IGB_VF, of_a_vf, vreg};
+use super::super::vf::{IGB_VF, VFS, of as vf_at, of_a_vf, vreg};
 use super::Difference;
 use super::Right::{Both, Hypernic, Qemu};
-use super::evidence::{ever, writes};
+use super::done::IRQ;
+use super::evidence::{ever, frame, posted, writes};
 use super::values::home;
+use crate::oracle::igb::generate::SLOT;
+use crate::oracle::{RX_BUFFERS, TX_BUFFERS, VECTORS};
 
 /// The register of a VF that a difference is about: its place in the window.
 fn register(step: &Step<'_>, diff: &Diff) -> Option<u32> {
@@ -49,7 +52,10 @@ pub(super) fn list() -> Vec<Difference> {
             Both,
             "8.26.10",
             "PBACL, by which pending messages are forgotten, reads 0; in QEMU it is one for all functions and keeps what is written",
-            |step, diff| of(step, diff, vreg::PBACL, diff.theirs),
+            |step, diff| match home(step, diff) {
+                Some(0x5b68) => diff.theirs,
+                _ => of(step, diff, vreg::PBACL, diff.theirs),
+            },
         ),
         value(
             "vf-mask",
@@ -68,6 +74,88 @@ pub(super) fn list() -> Vec<Difference> {
             |step, diff| of(step, diff, vreg::VTEICR, !0),
         ),
         value(
+            "vf-reset",
+            Both,
+            "4.2.1",
+            "a VF's reset (VTCTRL.RST) takes all of its registers and its mailbox back; QEMU's switches its queues off and leaves the rest",
+            |step, diff| {
+                let whose = |at| match at {
+                    0x800..0xa00 => (at - 0x800) / 0x40,
+                    0xc00..0xc20 => (at - 0xc00) / 4,
+                    at => IGB_VF.vf(at).map_or(VFS, |(vf, _)| vf),
+                };
+                let reset = |vf| {
+                    ever(step, diff, |_, op| {
+                        writes(step, op, vf_at(vf, vreg::VTCTRL)).is_some_and(|v| v & 1 << 26 != 0)
+                    })
+                };
+                match diff.register() {
+                    Some(0xc80) => (0..VFS).filter(|vf| reset(*vf)).fold(0, |all, vf| all | 0x1_0001 << vf),
+                    Some(at) if whose(at) < VFS && reset(whose(at)) => !0,
+                    _ => 0,
+                }
+            },
+        ),
+        value(
+            "vf-port-statistics",
+            Qemu,
+            "8.18",
+            "the port's statistics count what the PF sends and receives, and not what its VFs do",
+            |step, diff| match home(step, diff) {
+                Some(0x4074 | 0x4078..=0x40f8) if frame(step, |_, _| true) => !0,
+                _ => 0,
+            },
+        ),
+        value(
+            "vf-port-causes",
+            Both,
+            "8.8.7",
+            "in ICR (TXDW, RXDMT0, RXO, RXDW) are the queues of the PF; in QEMU also those of its VFs",
+            |step, diff| match home(step, diff) {
+                Some(reg::ICR) if frame(step, |_, _| true) => 0xd1,
+                _ => 0,
+            },
+        ),
+        value(
+            "vf-last-flags",
+            Hypernic,
+            "7.2.4.2",
+            "FIN and PSH of a segmented packet go with its last segment, also to another function",
+            |step, diff| match diff.what {
+                What::Memory { at, len } if at >= RX_BUFFERS && len <= 2 => {
+                    let segmented = posted(step).0.iter().any(|d| d.command() & 0x80 != 0);
+                    // Flags and checksum of TCP, over IPv4 or IPv6, tagged or not.
+                    let places = [34, 38, 54, 58].map(|l4| [l4 + 13, l4 + 16, l4 + 17]);
+                    let place = (at - RX_BUFFERS) % SLOT;
+                    let there = places.concat().contains(&place);
+                    if segmented && there { !0 } else { 0 }
+                }
+                _ => 0,
+            },
+        ),
+        value(
+            "vf-mailbox-mask",
+            Hypernic,
+            "8.14",
+            "MBVFIMR says which VFs' messages the PF hears of (VMMB); QEMU tells of all",
+            |step, diff| match home(step, diff) {
+                Some(reg::ICR) if masked(step) => 0x100,
+                _ => 0,
+            },
+        ),
+        value(
+            "vf-mailbox-vector",
+            Hypernic,
+            "8.26.14",
+            "who tells a VF of a message, it hears of it by the vector in VTIVAR_MISC; QEMU takes the vector's number for a set of vectors and raises these",
+            |step, diff| {
+                if diff.what != What::Messages {
+                    return 0;
+                }
+                (0..VFS).filter(|vf| told(step, diff, *vf)).fold(0, |all, vf| all | vectors(vf))
+            },
+        ),
+        value(
             "vf-through-pf",
             Qemu,
             "7.10.2",
@@ -80,6 +168,13 @@ pub(super) fn list() -> Vec<Difference> {
                 };
                 let mine = diff.register().is_some_and(|at| step.after.chip.vf(at).is_none());
                 let shown = mine && of_a_vf(at);
+                let vectors: u64 = !((1 << (25 - 3 * VFS)) - 1) & 0x1ff_ffff;
+                match at {
+                    reg::EIMS | reg::EIMC | reg::EICR => return vectors,
+                    0x1_0010..0x1_0200 if mine => return !0,
+                    reg::IVAR..0x1720 if (at - reg::IVAR) / 4 < VFS => return !0,
+                    _ => {}
+                }
                 if shown || ever(step, diff, |_, op| by_pf(op)) && of_a_vf(twin(at)) {
                     !0
                 } else {
@@ -88,6 +183,133 @@ pub(super) fn list() -> Vec<Difference> {
             },
         ),
     ]
+}
+
+/// What is sent and received parts.
+const BOTH: Parted = Parted {
+    rx: true,
+    tx: true,
+    link: false,
+    irq: false,
+};
+
+pub(super) fn partings() -> Vec<Difference> {
+    let parting = Difference::parting;
+    vec![
+        parting(
+            "vf-mailbox-unmasked",
+            Hypernic,
+            "8.14",
+            "MBVFIMR, as above, with the PF's interrupt",
+            |step, _| masked(step).then_some(IRQ),
+        ),
+        parting(
+            "vf-not-ready",
+            Both,
+            "4.2.1",
+            "VFs neither send nor receive before the PF says that it is ready (CTRL_EXT.PFRSTD); QEMU's do",
+            |step, _| {
+                let mut all = step.past.iter().chain(step.ops);
+                let ready = all.any(|op| {
+                    writes(step, op, reg::CTRL_EXT).is_some_and(|value| value & 0x4000 != 0)
+                });
+                (!ready && frame(step, |_, _| true)).then_some(BOTH)
+            },
+        ),
+        parting(
+            "vf-own-copies",
+            Hypernic,
+            "7.10.3",
+            "who sends gets no copy himself, unless DTXSWC.LLE says so; in QEMU always",
+            |step, _| {
+                let own = |c: &Context, pool: u32, frame: &[u8]| {
+                    let asked = c.get(reg::DTXSWC);
+                    let alone = asked >> 31 == 1 && asked >> (16 + pool) & 1 == 0;
+                    alone && (frame[0] & 1 == 1 || stations(c, frame) >> pool & 1 == 1)
+                };
+                sent(step, own).then_some(BOTH)
+            },
+        ),
+        parting(
+            "vf-spoofing",
+            Hypernic,
+            "8.14",
+            "frames from another's address or of another's VLAN are dropped and told of (WVBR, DOUTSYNC) where DTXSWC has them looked at; QEMU looks at none",
+            |step, _| {
+                let looked = |c: &Context, pool: u32, _: &[u8]| c.get(reg::DTXSWC) >> pool & 0x101 != 0;
+                sent(step, looked).then_some(Parted::ALL)
+            },
+        ),
+        parting(
+            "vf-released",
+            Hypernic,
+            "8.14",
+            "what waits in a ring goes when VFTE allows it; in QEMU with the next tail",
+            |step, _| {
+                let waits = |c: &Context, pool: u32, _: &[u8]| c.get(reg::VFTE) >> pool & 1 == 0;
+                sent(step, waits).then_some(BOTH)
+            },
+        ),
+    ]
+}
+
+/// Whether this held for a frame when a ring with it was handed over, given what was written up to then
+/// and the pool whose ring it was.
+fn sent(step: &Step<'_>, mut is: impl FnMut(&Context, u32, &[u8]) -> bool) -> bool {
+    let mut context = Context::new(step.after.chip);
+    let mut waiting: Vec<&[u8]> = Vec::new();
+    step.past.iter().chain(step.ops).any(|op| {
+        context.follow(op);
+        match op {
+            Op::Mem { at, bytes } if (TX_BUFFERS..RX_BUFFERS).contains(at) && bytes.len() >= 24 => {
+                waiting.push(bytes);
+                false
+            }
+            Op::Write { at, .. } => {
+                let home = context.chip.home(*at);
+                let tail = (reg::TDBAL..reg::TDBAL + 0x400).contains(&home) && home & 0x3f == 0x18;
+                let pool = home >> 6 & 7;
+                tail && waiting.drain(..).any(|frame| is(&context, pool, frame))
+            }
+            _ => false,
+        }
+    })
+}
+
+/// Pools, bit by bit, whose station a frame is for.
+fn stations(c: &Context, frame: &[u8]) -> u32 {
+    (0..16).fold(0, |all, at| {
+        let [low, high] = [0, 4].map(|half| c.get(reg::RAL + 8 * at + half));
+        let [a, b, w, d] = low.to_le_bytes();
+        let [e, f, ..] = high.to_le_bytes();
+        let same = frame[..6] == [a, b, w, d, e, f] && high >> 31 == 1;
+        if same { all | high >> 18 & 0xff } else { all }
+    })
+}
+
+/// Whether a VF may have had a message that the PF did not want to hear of.
+fn masked(step: &Step<'_>) -> bool {
+    let mut context = Context::new(step.after.chip);
+    step.past.iter().chain(step.ops).any(|op| {
+        context.follow(op);
+        (0..VFS).any(|vf| {
+            let rung = writes(step, op, vf_at(vf, vreg::V2PMAILBOX));
+            let wanted = context.written(0xc84).is_none_or(|bits| bits >> vf & 1 == 1);
+            !wanted && rung.is_some_and(|value| value & 3 != 0)
+        })
+    })
+}
+
+/// The messages of a VF.
+fn vectors(vf: u32) -> u64 {
+    7 << (VECTORS + 3 * vf as u16)
+}
+
+/// Whether the PF has told a VF of something.
+fn told(step: &Step<'_>, diff: &Diff, vf: u32) -> bool {
+    ever(step, diff, |_, op| {
+        writes(step, op, 0xc00 + 4 * vf).is_some_and(|value| value & 3 != 0)
+    })
 }
 
 /// Where a write goes; nowhere if it is none.

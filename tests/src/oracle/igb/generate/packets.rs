@@ -15,7 +15,7 @@ const TSE: u8 = 0x80;
 
 /// What all data descriptors of a packet have in common.
 #[derive(Clone, Copy, Debug, Default)]
-struct Asked {
+pub(super) struct Asked {
     command: u8,
     slot: u32,
     options: u32,
@@ -38,7 +38,7 @@ impl Generator {
     }
 
     /// Data descriptors for a packet, cut into a few pieces.
-    fn pieces(&mut self, bytes: &[u8], asked: Asked) {
+    pub(super) fn pieces(&mut self, bytes: &[u8], asked: Asked) {
         let count = if self.dice.chance(60) {
             1
         } else {
@@ -53,6 +53,11 @@ impl Generator {
                 rest.len()
             } else {
                 1 + self.dice.below(rest.len() as u64 - 1) as usize
+            };
+            let n = if i == 0 {
+                n.max(self.least).min(rest.len())
+            } else {
+                n
             };
             let (part, behind) = rest.split_at(n);
             rest = behind;
@@ -134,8 +139,18 @@ impl Generator {
         if self.volume <= 0x1_0000 && self.send_sctp() {
             return;
         }
+        if self.with_context(None) {
+            let queue = self.queue(self.tx);
+            self.post(queue);
+        } else {
+            self.send_plain();
+        }
+    }
+
+    /// Descriptors of a packet and of the context it means. `false`: there were enough.
+    pub(super) fn with_context(&mut self, dst: Option<[u8; 6]>) -> bool {
         let segment = self.dice.chance(40);
-        let dst = self.any_address();
+        let dst = dst.unwrap_or_else(|| self.any_address());
         let len = match (segment, self.dice.below(10)) {
             (true, 0..7) => 1 + self.dice.below(3000) as usize,
             (true, 7..9) => self.dice.pick(&[536, 1072, 1460, 2920, 100, 300]),
@@ -143,7 +158,7 @@ impl Generator {
             (false, _) => self.dice.below(1400) as usize,
         };
         if self.volume > 0x1_0000 {
-            return self.send_plain();
+            return false;
         }
         self.volume += len;
         let kinds = if segment { [60, 2] } else { [60, 40] };
@@ -177,7 +192,6 @@ impl Generator {
             },
         };
         self.pieces(&packet.bytes.clone(), asked);
-        let queue = self.queue(self.tx);
-        self.post(queue);
+        true
     }
 }

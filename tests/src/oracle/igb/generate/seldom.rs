@@ -33,6 +33,18 @@ pub(super) struct Seldom {
 }
 
 impl Seldom {
+    /// Nothing of it.
+    pub(super) fn none() -> Self {
+        Self {
+            dice: Dice(0),
+            sctp: false,
+            types: false,
+            stamps: false,
+            legacy: false,
+            pools: false,
+        }
+    }
+
     pub(super) fn of(seed: u64) -> Self {
         let mut dice = Dice(seed.wrapping_mul(0x9fb2_1c65_1e98_df25) ^ 0x5eed);
         let any = dice.chance(30);

@@ -10,7 +10,7 @@ use crate::oracle::chip::Chip;
 
 /// What is read at the end: of the PF as without VFs, of VFs every register. What causes there are
 /// comes last.
-pub(super) fn sweep(script: &Script) -> Vec<u32> {
+pub(in crate::oracle::igb) fn sweep(script: &Script) -> Vec<u32> {
     let chip: &Chip = &super::IGB_VF;
     let pf: Vec<Op> = script.ops.iter().filter(|op| is_of_pf(op)).cloned().collect();
     let mut offsets: Vec<u32> = of_pf::sweep(&Script { ops: pf });
