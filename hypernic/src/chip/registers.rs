@@ -226,7 +226,8 @@ fn translated(pool: &igb::Pool) -> Pool {
         false => vlan_set(ids),
     });
     Pool {
-        enabled: pool.receives || pool.sends,
+        // One that does neither has its stations all the same.
+        enabled: pool.receives || pool.sends || !pool.macs.is_empty(),
         deaf: !pool.receives,
         mute: !pool.sends,
         macs: pool.macs.iter().map(|mac| MacAddr(*mac)).collect(),

@@ -210,6 +210,37 @@ fn a_vf_and_its_pf_keep_the_same_bits_of_a_queue() {
     assert_eq!(chip.vfs[0].r(0x1680), 0x7ffc);
 }
 
+/// Whoever may neither send nor receive has his stations: they do not become the default pool's.
+#[test]
+fn the_stations_of_a_vf_that_is_shut_stay_its_own() {
+    let mut chip = Chip::up(2);
+    let before = chip.pool(Owner::Vf(1)).macs;
+    assert_eq!(before, [mac(1)]);
+    chip.pf.w(VFRE, 0xfd);
+    chip.pf.w(VFTE, 0xfd);
+    chip.settle();
+    assert!(chip.silent(1));
+    assert_eq!(chip.pool(Owner::Vf(1)).macs, before);
+}
+
+/// What the PF says of the port's receiver holds for its VFs (§8.10): the longest frame, checksums.
+#[test]
+fn the_port_bounds_what_a_vf_receives() {
+    let mut chip = Chip::up(1);
+    let grant = |chip: &Chip| chip.office.desk(0).expect("a VF").grant();
+    chip.pf.w(VMOLR, BAM | 1 << 24 | 1 << 16 | 0x2600);
+    chip.settle();
+    assert_eq!(grant(&chip).max_frame, 1518, "RCTL.LPE is off");
+    let rctl = chip.pf.r(reg::RCTL);
+    chip.pf.w(reg::RCTL, rctl | 1 << 5);
+    chip.pf.w(0x5004, 2000);
+    chip.settle();
+    assert_eq!(grant(&chip).max_frame, 2000);
+    chip.pf.w(0x5004, 0x3fff);
+    chip.settle();
+    assert_eq!(grant(&chip).max_frame, 0x2600);
+}
+
 /// VTSTATUS has the speed of the port (§8.26.2).
 #[test]
 fn a_vf_sees_how_fast_the_link_is() {
@@ -391,7 +422,7 @@ fn what_each_pool_gets_and_sends_is_what_the_registers_say() {
     chip.pf.w(UTA, 9);
     chip.pf.w(VMOLR, 1 << 25 | 1 << 26 | 1 << 16 | 9000);
     chip.pf.w(VMOLR + 4, 1 << 28 | 1 << 30);
-    chip.pf.w(reg::RCTL, 1 << 1 | 1 << 18 | 2 << 12);
+    chip.pf.w(reg::RCTL, 1 << 1 | 1 << 5 | 1 << 18 | 2 << 12);
     let (a, b) = (of(&mut chip, Owner::Vf(0)), of(&mut chip, Owner::Vf(1)));
     assert!(!a.outward && !a.check_mac && a.check_vlan && b.check_mac && !b.check_vlan);
     assert_eq!((a.tag, b.tag), (Some(100), None));
@@ -841,7 +872,16 @@ proptest! {
             prop_assert_eq!(pool.sends, ready && vf < there && on(vfte) && tctl & 2 != 0);
             chip.silent(vf);
             if !pool.sends && !pool.receives {
-                prop_assert_eq!(pool, Pool::default());
+                // But for its stations it is nobody.
+                let there = ready && vf < there;
+                prop_assert!(there || pool.macs.is_empty());
+                let nobody = Pool {
+                    macs: pool.macs.clone(),
+                    vlans: pool.vlans.clone(),
+                    untagged: pool.untagged,
+                    ..Pool::default()
+                };
+                prop_assert_eq!(pool, nobody);
                 continue;
             }
             for mac in &pool.macs {

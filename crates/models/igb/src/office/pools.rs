@@ -439,9 +439,6 @@ fn of(file: &File, pools: Range<u32>) -> Pool {
     let (rctl, vt_ctl, switch) = (file.get(r::RCTL), file.get(r::VT_CTL), file.get(r::DTXSWC));
     let receives = file.get(r::VFRE) & mask != 0 && rctl & receiver::EN != 0;
     let sends = file.get(r::VFTE) & mask != 0 && file.get(r::TCTL) & TCTL_EN != 0;
-    if !receives && !sends {
-        return Pool::default();
-    }
     let vmolr = pools.fold(0, |all, pool| all | file.get_at(r::VMOLR, pool));
     let default = default(file).is_some_and(|pool| mask >> pool & 1 != 0);
     // Without replication a frame for many is for the default pool, one for several for the first.
@@ -456,13 +453,28 @@ fn of(file: &File, pools: Range<u32>) -> Pool {
         offset: (rctl >> rctl::MO_SHIFT & 3) as u8,
         table: Box::new(std::array::from_fn(|i| file.get_at(id, i as u32))),
     };
+    let macs = addresses(file)
+        .filter(|(_, pools)| chosen(*pools) & mask != 0)
+        .map(|(mac, _)| mac)
+        .collect();
+    let own_vlans = (rctl & rctl::VFE != 0).then(|| {
+        let ours = vlans(file).filter(|entry| entry.1 >> vlvf::POOLS_SHIFT & mask != 0);
+        ours.map(|(id, ..)| id).collect()
+    });
+    let untagged = vmolr & vmolr::AUPE != 0;
+    if !receives && !sends {
+        // Its stations are still its own: what is for them is nobody else's.
+        return Pool {
+            macs,
+            vlans: own_vlans,
+            untagged,
+            ..Pool::default()
+        };
+    }
     Pool {
         receives,
         sends,
-        macs: addresses(file)
-            .filter(|(_, pools)| chosen(*pools) & mask != 0)
-            .map(|(mac, _)| mac)
-            .collect(),
+        macs,
         broadcast: many && (ignores || vmolr & vmolr::BAM != 0),
         groups: if !many {
             Wanted::None
@@ -482,11 +494,8 @@ fn of(file: &File, pools: Range<u32>) -> Pool {
         } else {
             Wanted::None
         },
-        vlans: (rctl & rctl::VFE != 0).then(|| {
-            let ours = vlans(file).filter(|entry| entry.1 >> vlvf::POOLS_SHIFT & mask != 0);
-            ours.map(|(id, ..)| id).collect()
-        }),
-        untagged: vmolr & vmolr::AUPE != 0,
+        vlans: own_vlans,
+        untagged,
         check_mac: switch >> first & 1 != 0,
         check_vlan: switch >> (CHECK_VLAN_SHIFT + first) & 1 != 0,
         tag: None,

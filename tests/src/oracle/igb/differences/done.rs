@@ -79,7 +79,7 @@ pub(super) fn list() -> Vec<Difference> {
             |step, _| {
                 let mut queues = queues(step.after.chip).iter();
                 let any = queues.any(|queue| wrote(step, reg::TDH + reg::QUEUE * queue, !0));
-                any.then_some(Parted::TX)
+                any.then_some(tx(step))
             },
         ),
         parting(
@@ -87,7 +87,7 @@ pub(super) fn list() -> Vec<Difference> {
             Hypernic,
             "7.2.2.1",
             "QEMU takes legacy descriptors for advanced ones, with what the packet before had asked for",
-            |step, _| sent(step, |desc| desc.is_legacy()).then_some(Parted::TX),
+            |step, _| sent(step, |desc| desc.is_legacy()).then_some(tx(step)),
         ),
         parting(
             "tx-incomplete",
@@ -100,7 +100,7 @@ pub(super) fn list() -> Vec<Difference> {
                     let mut own = all[before..].iter().filter(|d| d.queue == *queue);
                     own.rfind(|d| !d.is_context()).is_some_and(|d| !d.ends())
                 });
-                open.then_some(Parted::TX)
+                open.then_some(tx(step))
             },
         ),
         parting(
@@ -108,14 +108,14 @@ pub(super) fn list() -> Vec<Difference> {
             Both,
             "7.2.2.4",
             "a descriptor that was written back and is handed over again means what its status left of it",
-            |step, _| sent(step, |desc| desc.again).then_some(Parted::TX),
+            |step, _| sent(step, |desc| desc.again).then_some(tx(step)),
         ),
         parting(
             "udp-segmentation",
             Hypernic,
             "7.2.4",
             "QEMU cuts UDP into IP fragments",
-            |step, _| segmented(step, |kind| kind != 1).then_some(Parted::TX),
+            |step, _| segmented(step, |kind| kind != 1).then_some(tx(step)),
         ),
         parting(
             "tx-vlan-disabled",
@@ -124,7 +124,7 @@ pub(super) fn list() -> Vec<Difference> {
             "QEMU inserts tags without CTRL.VME",
             |step, _| {
                 let tags = sent(step, |desc| desc.command() & 0x40 != 0);
-                (tags && !step.after.has(reg::CTRL, 1 << 30)).then_some(Parted::TX)
+                (tags && !step.after.has(reg::CTRL, 1 << 30)).then_some(tx(step))
             },
         ),
         parting(
@@ -312,6 +312,14 @@ pub(super) fn list() -> Vec<Difference> {
             },
         ),
     ]
+}
+
+/// What is sent parts, and with virtual functions what these receive of each other.
+fn tx(step: &Step<'_>) -> Parted {
+    Parted {
+        rx: step.after.chip.vfs > 0,
+        ..Parted::TX
+    }
 }
 
 /// Whether some of these bits were written as ones to a register.

@@ -204,6 +204,20 @@ pub(super) fn partings() -> Vec<Difference> {
             |step, _| masked(step).then_some(IRQ),
         ),
         parting(
+            "vf-auto-mask",
+            Hypernic,
+            "8.26.8",
+            "VTEIAM masks vectors that have sent their message; in QEMU it masks nothing",
+            |step, _| {
+                let mut all = step.past.iter().chain(step.ops);
+                let written = all.any(|op| {
+                    let value = |vf| writes(step, op, vf_at(vf, vreg::VTEIAM));
+                    (0..VFS).any(|vf| value(vf).is_some_and(|bits| bits & 7 != 0))
+                });
+                written.then_some(IRQ)
+            },
+        ),
+        parting(
             "vf-not-ready",
             Both,
             "4.2.1",
@@ -228,6 +242,50 @@ pub(super) fn partings() -> Vec<Difference> {
                     alone && (frame[0] & 1 == 1 || stations(c, frame) >> pool & 1 == 1)
                 };
                 sent(step, own).then_some(BOTH)
+            },
+        ),
+        parting(
+            "vf-vlans",
+            Qemu,
+            "7.10.3",
+            "with filters on (RCTL.VFE), ours goes by VLVF and AUPE alone, a tag of VLAN 0 or 4095 being none: VFTA comes before these, what no pool gets by its address and VLAN is the default pool's whatever that one's VLANs are, and what is for a station of another VLAN does not go out",
+            |step, _| {
+                let on = |c: &Context| c.has(reg::RCTL, 0x4_0000);
+                let other = |c: &Context, f: &[u8]| on(c) && by_other_vlans(c, f);
+                let put_in = |c: &Context| {
+                    on(c) && (0..=VFS).any(|pool| c.get(reg::VMVIR + 4 * pool) >> 30 == 1)
+                        || posted(step).0.iter().any(|desc| desc.command() & 0x40 != 0)
+                };
+                (frame(step, other) || put_in(step.after)).then_some(BOTH)
+            },
+        ),
+        parting(
+            "vf-replicated",
+            Qemu,
+            "8.14",
+            "with VFs, of what is for many VMOLR says whether tags are taken out, as of the rest, and not RPLOLR",
+            |step, _| {
+                let tagged = |c: &Context, f: &[u8]| {
+                    let strips = |at| c.get(at) >> 30 & 1;
+                    let other = (0..=VFS).any(|pool| {
+                        strips(reg::VMOLR + 4 * pool) != strips(reg::RPLOLR)
+                    });
+                    f[0] & 1 == 1 && f[12..14] == [0x81, 0] && other
+                };
+                frame(step, tagged).then_some(BOTH)
+            },
+        ),
+        parting(
+            "vf-too-long",
+            Hypernic,
+            "7.10.3",
+            "what is too long for a station inside, or finds the receiver off, ends there; QEMU sends it out",
+            |step, _| {
+                let lost = |c: &Context, _: u32, f: &[u8]| {
+                    let long = f.len() > 1514 || !c.has(reg::RCTL, 2);
+                    long && stations(c, f) != 0
+                };
+                sent(step, lost).then_some(BOTH)
             },
         ),
         parting(
@@ -274,6 +332,26 @@ fn sent(step: &Step<'_>, mut is: impl FnMut(&Context, u32, &[u8]) -> bool) -> bo
             _ => false,
         }
     })
+}
+
+/// Whether the VLAN of a frame leads elsewhere than in ours.
+fn by_other_vlans(c: &Context, frame: &[u8]) -> bool {
+    let tagged = frame[12..14] == [0x81, 0];
+    let id = u32::from(u16::from_be_bytes([frame[14], frame[15]]) & 0xfff);
+    let pools = if tagged {
+        let known = c.get(reg::VFTA + id / 32 * 4) >> (id % 32) & 1 == 1;
+        if matches!(id, 0 | 0xfff) || !known {
+            return true;
+        }
+        let entries = (0..32).map(|at| c.get(reg::VLVF + 4 * at));
+        let own = entries.filter(|entry| entry >> 31 == 1 && entry & 0xfff == id);
+        own.fold(0, |all, entry| all | entry >> 12 & 0xff)
+    } else {
+        (0..8).fold(0, |all, pool| {
+            all | (c.get(reg::VMOLR + 4 * pool) >> 24 & 1) << pool
+        })
+    };
+    frame[0] & 1 == 0 && stations(c, frame) & pools == 0
 }
 
 /// Pools, bit by bit, whose station a frame is for.
