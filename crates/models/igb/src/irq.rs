@@ -40,6 +40,10 @@ pub(crate) mod cause {
     pub const INTA: u32 = 1 << 31;
 }
 
+/// Of the causes that are of no queue, the one that a VF has: its mailbox. A PF has another there, which its
+/// queues raise by themselves.
+pub(crate) const VF_MAILBOX: u32 = 1;
+
 /// Bits of EICR beside the vectors.
 mod extended {
     pub const VECTORS: u32 = (1 << super::VECTORS) - 1;
@@ -221,7 +225,8 @@ impl Irq {
         self.of_sent |= sent;
         self.hurry(causes.now);
         if self.virtual_function {
-            if causes.other != 0 {
+            // It has no ICR, and so none of the port's causes.
+            if causes.other & VF_MAILBOX != 0 {
                 bits |= self.vector(self.other);
             }
         } else {

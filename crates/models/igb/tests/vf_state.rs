@@ -91,6 +91,16 @@ fn a_busy_vf_has_something_in_every_part_of_its_state() {
     }
 }
 
+/// A VF has no ICR: that frames found no buffer is not told by the vector of its mailbox.
+#[test]
+fn frames_that_find_no_buffer_are_no_message() {
+    let mut m = Machine::up();
+    m.rx_on(0, 1 << 31 | 1 << 25 | 1);
+    m.vectors();
+    assert_eq!(m.offer(&frame(100), 20), 20, "it drops what is too much");
+    assert_eq!(m.vectors(), [0]);
+}
+
 /// VTEITR once kept what is only written there (CNT_INGR) and two reserved bits.
 #[test]
 fn an_older_state_of_the_throttles_is_loaded() {

@@ -9,7 +9,7 @@ use regs::{Access, Found};
 
 use crate::BAR_MMIO;
 use crate::function::{Function, Kind, count};
-use crate::irq::{Causes, VF_MESSAGES, Way};
+use crate::irq::{Causes, VF_MAILBOX, VF_MESSAGES, Way};
 use crate::mailbox::v2p;
 use crate::rules::Rules;
 use crate::stats::Stat;
@@ -34,8 +34,6 @@ const STATISTICS: [(regs::Id, Stat); 5] = [
     (r::VFGOTC, Stat::Gotc),
     (r::VFMPRC, Stat::Mprc),
 ];
-/// Any cause that is of no queue is the mailbox's.
-const MAILBOX: u32 = 1;
 
 /// The control part.
 pub(crate) struct VfControl {
@@ -198,7 +196,7 @@ impl VfControl {
         }
         if self.desk.mailbox(|mailbox| mailbox.take_interrupt()) {
             let causes = Causes {
-                other: MAILBOX,
+                other: VF_MAILBOX,
                 ..Causes::default()
             };
             self.function.irq.lock().raise(env, causes);

@@ -134,6 +134,40 @@ pub(super) fn list() -> Vec<Difference> {
             },
         ),
         value(
+            "vf-sums",
+            Qemu,
+            "7.2.5",
+            "a checksum that is left to the NIC stays undone between functions where the receiver is told that it is right (RXCSUM.TUOFLD)",
+            |step, diff| match diff.what {
+                What::Memory { at, len } if at >= RX_BUFFERS && len <= 2 => {
+                    let left = posted(step).0.iter().any(|d| d.is_data() && d.raw[13] & 2 != 0);
+                    // The checksums of TCP and UDP.
+                    let places = [34, 38, 54, 58].map(|l4| [l4 + 16, l4 + 17, l4 + 6, l4 + 7]);
+                    let there = places.concat().contains(&((at - RX_BUFFERS) % SLOT));
+                    let told = step.after.has(reg::RXCSUM, 0x200);
+                    if left && there && told { !0 } else { 0 }
+                }
+                _ => 0,
+            },
+        ),
+        value(
+            "vf-padded",
+            Both,
+            "8.12.1",
+            "a short frame is padded before the switch puts its tag in; QEMU does not pad at all",
+            |step, diff| match diff.what {
+                What::Sent(i) => {
+                    let (ours, theirs) = (&step.ours.sent[i], &step.theirs.sent[i]);
+                    let padded = ours.len() == 64
+                        && ours.starts_with(theirs)
+                        && ours[12..14] == [0x81, 0]
+                        && ours[theirs.len()..].iter().all(|b| *b == 0);
+                    if padded { !0 } else { 0 }
+                }
+                _ => 0,
+            },
+        ),
+        value(
             "vf-mailbox-mask",
             Hypernic,
             "8.14",
