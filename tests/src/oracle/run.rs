@@ -105,11 +105,6 @@ impl Pair {
             for (id, n) in &verdict.known {
                 *known.entry(*id).or_default() += n;
             }
-            if std::env::var_os("X_DUMP").is_some() && !verdict.unknown.is_empty() {
-                for line in &verdict.unknown { eprintln!("XD {name}: {line}"); }
-                agreed += 1;
-                continue;
-            }
             if verdict.unknown.is_empty() {
                 agreed += 1;
             } else if failures.len() < SHOWN {

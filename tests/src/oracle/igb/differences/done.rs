@@ -4,6 +4,7 @@ use super::super::ALL_QUEUES;
 use super::super::compare::{Parted, Step};
 use super::super::context::{Context, reg};
 use super::super::script::Op;
+use super::super::{RX_BUFFERS, TX_BUFFERS};
 use super::Difference;
 use super::Right::{Both, Hypernic};
 use super::evidence::{Posted, RX, TX, frame, posted, queues, writes};
@@ -357,6 +358,8 @@ pub(super) fn hashed(context: &Context, frame: &[u8]) -> bool {
 /// before, and by its tail then.
 fn starved(step: &Step<'_>) -> bool {
     let looks = &step.traces.0.looks;
+    let sends = step.after.chip.vfs > 0;
+    let segmented = sends && posted(step).0.iter().any(|desc| desc.command() & 0x80 != 0);
     let mut context = Context::new(step.after.chip);
     let (mut index, mut lengths): (usize, Vec<usize>) = (0, Vec::new());
     step.past.iter().chain(step.ops).any(|op| {
@@ -368,6 +371,11 @@ fn starved(step: &Step<'_>) -> bool {
                 return false;
             }
             Op::Frames(frames) => lengths.extend(frames.iter().map(|f| f.len().max(60) + 4)),
+            // What one function sends another gets, in segments of 100 bytes at least.
+            Op::Mem { at, bytes } if sends && (TX_BUFFERS..RX_BUFFERS).contains(at) => {
+                let segment = if segmented { 100 } else { bytes.len().max(1) };
+                lengths.extend(bytes.chunks(segment).map(|part| part.len().max(60) + 4));
+            }
             _ => return false,
         }
         queues(context.chip).iter().any(|queue| {

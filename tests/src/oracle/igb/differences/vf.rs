@@ -8,6 +8,7 @@ use super::Difference;
 use super::Right::{Both, Hypernic, Qemu};
 use super::done::IRQ;
 use super::evidence::{ever, frame, posted, writes};
+use super::frames::rx;
 use super::values::home;
 use crate::oracle::igb::generate::SLOT;
 use crate::oracle::{RX_BUFFERS, TX_BUFFERS, VECTORS};
@@ -151,6 +152,21 @@ pub(super) fn list() -> Vec<Difference> {
             },
         ),
         value(
+            "vf-types",
+            Hypernic,
+            "7.1.5",
+            "of a tagged packet that another function has sent QEMU tells no type",
+            |step, diff| {
+                let tagged = |_: &Context, _: u32, f: &[u8]| f[12..14] == [0x81, 0];
+                let untold = diff.theirs & 0xfff0 == 0 && diff.ours & 0x8000 == 0;
+                if untold && sent(step, tagged) {
+                    rx(diff, false, 0xfff0)
+                } else {
+                    0
+                }
+            },
+        ),
+        value(
             "vf-padded",
             Both,
             "8.12.1",
@@ -163,6 +179,21 @@ pub(super) fn list() -> Vec<Difference> {
                         && ours[12..14] == [0x81, 0]
                         && ours[theirs.len()..].iter().all(|b| *b == 0);
                     if padded { !0 } else { 0 }
+                }
+                _ => 0,
+            },
+        ),
+        value(
+            "vf-taken",
+            Hypernic,
+            "8.14.3",
+            "the buffer that the PF takes from a VF (RVFU) is not the VF's any more; QEMU's P2VMAILBOX goes on saying so",
+            |step, diff| match diff.register() {
+                Some(at @ 0xc00..0xc20) => {
+                    let taken = |_: &Context, op: &Op| {
+                        writes(step, op, at).is_some_and(|value| value & 0x10 != 0)
+                    };
+                    if ever(step, diff, taken) { 4 } else { 0 }
                 }
                 _ => 0,
             },
@@ -252,6 +283,20 @@ pub(super) fn partings() -> Vec<Difference> {
             },
         ),
         parting(
+            "vf-second-queue",
+            Hypernic,
+            "8.26.13",
+            "the second queues of VFs have vectors in VTIVAR too; in QEMU none",
+            |step, _| {
+                let mut all = step.past.iter().chain(step.ops);
+                let written = all.any(|op| {
+                    let value = |vf| writes(step, op, vf_at(vf, vreg::VTIVAR));
+                    (0..VFS).any(|vf| value(vf).is_some_and(|bits| bits & 0x8080_0000 != 0))
+                });
+                written.then_some(IRQ)
+            },
+        ),
+        parting(
             "vf-not-ready",
             Both,
             "4.2.1",
@@ -286,11 +331,8 @@ pub(super) fn partings() -> Vec<Difference> {
             |step, _| {
                 let on = |c: &Context| c.has(reg::RCTL, 0x4_0000);
                 let other = |c: &Context, f: &[u8]| on(c) && by_other_vlans(c, f);
-                let put_in = |c: &Context| {
-                    on(c) && (0..=VFS).any(|pool| c.get(reg::VMVIR + 4 * pool) >> 30 == 1)
-                        || posted(step).0.iter().any(|desc| desc.command() & 0x40 != 0)
-                };
-                (frame(step, other) || put_in(step.after)).then_some(BOTH)
+                let put_in = on(step.after) && put_in(step, step.after);
+                (frame(step, other) || put_in).then_some(BOTH)
             },
         ),
         parting(
@@ -304,7 +346,8 @@ pub(super) fn partings() -> Vec<Difference> {
                     let other = (0..=VFS).any(|pool| {
                         strips(reg::VMOLR + 4 * pool) != strips(reg::RPLOLR)
                     });
-                    f[0] & 1 == 1 && f[12..14] == [0x81, 0] && other
+                    let tag = f[12..14] == [0x81, 0] || put_in(step, c);
+                    f[0] & 1 == 1 && tag && other
                 };
                 frame(step, tagged).then_some(BOTH)
             },
@@ -366,6 +409,12 @@ fn sent(step: &Step<'_>, mut is: impl FnMut(&Context, u32, &[u8]) -> bool) -> bo
             _ => false,
         }
     })
+}
+
+/// Whether tags are put into frames that are sent.
+fn put_in(step: &Step<'_>, c: &Context) -> bool {
+    let all = (0..=VFS).any(|pool| c.get(reg::VMVIR + 4 * pool) >> 30 == 1);
+    all || posted(step).0.iter().any(|desc| desc.command() & 0x40 != 0)
 }
 
 /// Whether the VLAN of a frame leads elsewhere than in ours.
