@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 use std::time::Instant;
 
 use super::chip::Chip;
-use super::{VF_WINDOW, VF_WINDOWS};
 use super::{Op, Ours, Script, Theirs, Trace, Verdict, compare, page, shrink};
+use super::{VF_WINDOW, VF_WINDOWS};
 
 /// Failing scripts that are cut down and shown before the run ends.
 const SHOWN: usize = 5;

@@ -111,7 +111,12 @@ fn an_older_state_of_the_throttles_is_loaded() {
     loaded.expect("it was right once");
     assert_eq!(m.r(reg::VTEITR), 77 << 2);
     *register(&mut state, 0x1680) = 1 << 20;
-    assert!(m.nic.control.load(&m.env, &vf_state::write(&state)).is_err());
+    assert!(
+        m.nic
+            .control
+            .load(&m.env, &vf_state::write(&state))
+            .is_err()
+    );
 }
 
 /// Every field that is loaded is what is saved next.

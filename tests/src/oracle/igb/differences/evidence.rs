@@ -3,16 +3,20 @@
 use std::collections::BTreeSet;
 
 use super::super::ALL_QUEUES;
-use crate::oracle::chip::Chip;
 use super::super::compare::{Diff, Step, What};
 use super::super::context::{Context, reg};
 use super::super::script::Op;
 use super::super::vf;
 use super::super::{RX_BUFFERS, RX_RING, TX_BUFFERS, TX_RING};
+use crate::oracle::chip::Chip;
 
 /// Queues that scripts for a chip use, by the chip's numbers.
 pub(super) fn queues(chip: &Chip) -> &'static [u32] {
-    if chip.vfs == 0 { &[0, 1, 2, 3] } else { &vf::QUEUES }
+    if chip.vfs == 0 {
+        &[0, 1, 2, 3]
+    } else {
+        &vf::QUEUES
+    }
 }
 
 /// Steps up to a difference.

@@ -63,9 +63,7 @@ pub(super) fn list() -> Vec<Difference> {
             Hypernic,
             "8.26.5",
             "VTEIMS and VTEIMC show the mask; in QEMU the one shows what was last written to it, and the other nothing",
-            |step, diff| {
-                of(step, diff, vreg::VTEIMS, !0) | of(step, diff, vreg::VTEIMC, diff.ours)
-            },
+            |step, diff| of(step, diff, vreg::VTEIMS, !0) | of(step, diff, vreg::VTEIMC, diff.ours),
         ),
         value(
             "vf-causes",
@@ -91,7 +89,9 @@ pub(super) fn list() -> Vec<Difference> {
                     })
                 };
                 match diff.register() {
-                    Some(0xc80) => (0..VFS).filter(|vf| reset(*vf)).fold(0, |all, vf| all | 0x1_0001 << vf),
+                    Some(0xc80) => (0..VFS)
+                        .filter(|vf| reset(*vf))
+                        .fold(0, |all, vf| all | 0x1_0001 << vf),
                     Some(at) if whose(at) < VFS && reset(whose(at)) => !0,
                     _ => 0,
                 }
@@ -141,7 +141,10 @@ pub(super) fn list() -> Vec<Difference> {
             "a checksum that is left to the NIC stays undone between functions where the receiver is told that it is right (RXCSUM.TUOFLD)",
             |step, diff| match diff.what {
                 What::Memory { at, len } if at >= RX_BUFFERS && len <= 2 => {
-                    let left = posted(step).0.iter().any(|d| d.is_data() && d.raw[13] & 2 != 0);
+                    let left = posted(step)
+                        .0
+                        .iter()
+                        .any(|d| d.is_data() && d.raw[13] & 2 != 0);
                     // The checksums of TCP and UDP.
                     let places = [34, 38, 54, 58].map(|l4| [l4 + 16, l4 + 17, l4 + 6, l4 + 7]);
                     let there = places.concat().contains(&((at - RX_BUFFERS) % SLOT));
@@ -217,7 +220,9 @@ pub(super) fn list() -> Vec<Difference> {
                 if diff.what != What::Messages {
                     return 0;
                 }
-                (0..VFS).filter(|vf| told(step, diff, *vf)).fold(0, |all, vf| all | vectors(vf))
+                (0..VFS)
+                    .filter(|vf| told(step, diff, *vf))
+                    .fold(0, |all, vf| all | vectors(vf))
             },
         ),
         value(
@@ -231,7 +236,9 @@ pub(super) fn list() -> Vec<Difference> {
                     let ours = step.after.chip.vf(op_at(op)).is_none();
                     ours && writes(step, op, twin(at)).is_some()
                 };
-                let mine = diff.register().is_some_and(|at| step.after.chip.vf(at).is_none());
+                let mine = diff
+                    .register()
+                    .is_some_and(|at| step.after.chip.vf(at).is_none());
                 let shown = mine && of_a_vf(at);
                 let vectors: u64 = !((1 << (25 - 3 * VFS)) - 1) & 0x1ff_ffff;
                 match at {
@@ -343,9 +350,8 @@ pub(super) fn partings() -> Vec<Difference> {
             |step, _| {
                 let tagged = |c: &Context, f: &[u8]| {
                     let strips = |at| c.get(at) >> 30 & 1;
-                    let other = (0..=VFS).any(|pool| {
-                        strips(reg::VMOLR + 4 * pool) != strips(reg::RPLOLR)
-                    });
+                    let other =
+                        (0..=VFS).any(|pool| strips(reg::VMOLR + 4 * pool) != strips(reg::RPLOLR));
                     let tag = f[12..14] == [0x81, 0] || put_in(step, c);
                     f[0] & 1 == 1 && tag && other
                 };
@@ -371,7 +377,8 @@ pub(super) fn partings() -> Vec<Difference> {
             "8.14",
             "frames from another's address or of another's VLAN are dropped and told of (WVBR, DOUTSYNC) where DTXSWC has them looked at; QEMU looks at none",
             |step, _| {
-                let looked = |c: &Context, pool: u32, _: &[u8]| c.get(reg::DTXSWC) >> pool & 0x101 != 0;
+                let looked =
+                    |c: &Context, pool: u32, _: &[u8]| c.get(reg::DTXSWC) >> pool & 0x101 != 0;
                 sent(step, looked).then_some(Parted::ALL)
             },
         ),
@@ -455,7 +462,9 @@ fn masked(step: &Step<'_>) -> bool {
         context.follow(op);
         (0..VFS).any(|vf| {
             let rung = writes(step, op, vf_at(vf, vreg::V2PMAILBOX));
-            let wanted = context.written(0xc84).is_none_or(|bits| bits >> vf & 1 == 1);
+            let wanted = context
+                .written(0xc84)
+                .is_none_or(|bits| bits >> vf & 1 == 1);
             !wanted && rung.is_some_and(|value| value & 3 != 0)
         })
     })

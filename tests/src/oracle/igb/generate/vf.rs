@@ -172,10 +172,7 @@ impl Vfs {
     /// Which queue has which vector.
     fn vectors(&mut self) {
         let entries = [0; 2].map(|_: u32| 0x80 | self.dice().below(10) as u32);
-        self.write(
-            reg::IVAR + 4 * PF_POOL,
-            entries[0] | entries[1] << 8,
-        );
+        self.write(reg::IVAR + 4 * PF_POOL, entries[0] | entries[1] << 8);
         let other = 0x80 | self.dice().below(10) as u32;
         self.write(reg::IVAR_MISC, other << 8);
         let open = self.dice().bits(0x3ff, 70);

@@ -12,7 +12,12 @@ use crate::oracle::chip::Chip;
 /// comes last.
 pub(in crate::oracle::igb) fn sweep(script: &Script) -> Vec<u32> {
     let chip: &Chip = &super::IGB_VF;
-    let pf: Vec<Op> = script.ops.iter().filter(|op| is_of_pf(op)).cloned().collect();
+    let pf: Vec<Op> = script
+        .ops
+        .iter()
+        .filter(|op| is_of_pf(op))
+        .cloned()
+        .collect();
     let mut offsets: Vec<u32> = of_pf::sweep(&Script { ops: pf });
     offsets.retain(|at| !of_a_vf(*at));
     let causes = offsets.split_off(offsets.len() - 2);
