@@ -414,7 +414,15 @@ impl Chip {
             assert_eq!(grant.enabled, pool.sends || pool.receives);
             assert!(grant.max_frame <= 9728);
             if !grant.enabled {
-                assert_eq!(pool, Pool::default());
+                // But for its stations it is nobody.
+                assert!(may || pool.macs.is_empty());
+                let nobody = Pool {
+                    macs: pool.macs.clone(),
+                    vlans: pool.vlans.clone(),
+                    untagged: pool.untagged,
+                    ..Pool::default()
+                };
+                assert_eq!(pool, nobody);
                 continue;
             }
             for mac in &pool.macs {
