@@ -399,11 +399,12 @@ pub(super) fn partings() -> Vec<Difference> {
 /// and the pool whose ring it was.
 fn sent(step: &Step<'_>, mut is: impl FnMut(&Context, u32, &[u8]) -> bool) -> bool {
     let mut context = Context::new(step.after.chip);
+    // Each piece by itself, and all of them together: a tail is of one packet.
     let mut waiting: Vec<&[u8]> = Vec::new();
     step.past.iter().chain(step.ops).any(|op| {
         context.follow(op);
         match op {
-            Op::Mem { at, bytes } if (TX_BUFFERS..RX_BUFFERS).contains(at) && bytes.len() >= 24 => {
+            Op::Mem { at, bytes } if (TX_BUFFERS..RX_BUFFERS).contains(at) => {
                 waiting.push(bytes);
                 false
             }
@@ -411,7 +412,12 @@ fn sent(step: &Step<'_>, mut is: impl FnMut(&Context, u32, &[u8]) -> bool) -> bo
                 let home = context.chip.home(*at);
                 let tail = (reg::TDBAL..reg::TDBAL + 0x400).contains(&home) && home & 0x3f == 0x18;
                 let pool = home >> 6 & 7;
-                tail && waiting.drain(..).any(|frame| is(&context, pool, frame))
+                if !tail {
+                    return false;
+                }
+                let whole = waiting.concat();
+                let mut all = waiting.drain(..).chain([&whole[..]]);
+                all.any(|frame| frame.len() >= 24 && is(&context, pool, frame))
             }
             _ => false,
         }
