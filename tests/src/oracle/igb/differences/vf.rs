@@ -190,15 +190,20 @@ pub(super) fn list() -> Vec<Difference> {
             "vf-taken",
             Hypernic,
             "8.14.3",
-            "the buffer that the PF takes from a VF (RVFU) is not the VF's any more; QEMU's P2VMAILBOX goes on saying so",
-            |step, diff| match diff.register() {
-                Some(at @ 0xc00..0xc20) => {
-                    let taken = |_: &Context, op: &Op| {
-                        writes(step, op, at).is_some_and(|value| value & 0x10 != 0)
-                    };
-                    if ever(step, diff, taken) { 4 } else { 0 }
-                }
-                _ => 0,
+            "the buffer that the PF takes from a VF (RVFU) is not the VF's any more; QEMU's P2VMAILBOX goes on saying so, and the PF cannot take it again",
+            |step, diff| {
+                let vf = match diff.register() {
+                    Some(at @ 0xc00..0xc20) => (at - 0xc00) / 4,
+                    Some(at) if register(step, diff) == Some(vreg::V2PMAILBOX) => {
+                        IGB_VF.vf(at).map_or(VFS, |(vf, _)| vf)
+                    }
+                    _ => return 0,
+                };
+                let taken = |_: &Context, op: &Op| {
+                    writes(step, op, 0xc00 + 4 * vf).is_some_and(|value| value & 0x10 != 0)
+                };
+                // Nor can the PF have it then.
+                if ever(step, diff, taken) { 0xc } else { 0 }
             },
         ),
         value(
