@@ -68,7 +68,9 @@ impl<'v> WriteWindow<'v> {
             .behind(iova)
             .is_some_and(|to| to.store_bytes(step, n, byte));
         #[cfg(feature = "meter")]
-        self.note_rows(iova, step, if done { n } else { 0 }, 1);
+        if done {
+            self.note_rows(iova, step, n, 1);
+        }
         done
     }
 
@@ -88,7 +90,9 @@ impl<'v> WriteWindow<'v> {
             .behind(iova)
             .is_some_and(|to| to.store_rows(step, rows));
         #[cfg(feature = "meter")]
-        self.note_rows(iova, step, if done { n } else { 0 }, 8 * W as u64);
+        if done {
+            self.note_rows(iova, step, n, 8 * W as u64);
+        }
         done
     }
 

@@ -196,10 +196,8 @@ impl<'v> Rx<'_, 'v> {
             }
         }
         let n = places.len();
-        let last = picks
-            .get(n.wrapping_sub(1))
-            .and_then(|pick| batch.get((*pick).into()));
-        let dst = last.map_or([0; 6], |frame| {
+        let first = picks.first().and_then(|pick| batch.get((*pick).into()));
+        let dst = first.map_or([0; 6], |frame| {
             *frame.head().first_chunk().unwrap_or(&[0; 6])
         });
         if n > 0 && like.class.immediate {

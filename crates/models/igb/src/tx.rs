@@ -304,7 +304,8 @@ impl Sender {
         let offered = batch.len();
         let picks = &EACH[..offered];
         // Before it can have come anywhere: no frame arrives before it left.
-        let timed = self.store.marks.iter().any(|mark| mark.stamp);
+        let timed =
+            matches!(function.kind, Kind::Pf) && self.store.marks.iter().any(|mark| mark.stamp);
         let leaving = timed.then(|| call.env.clock.now());
         let taken = if offered == 0 {
             0
@@ -326,10 +327,7 @@ impl Sender {
             &ring,
             (batch, taken),
         );
-        if let Some(leaving) = leaving
-            && done.stamp
-            && matches!(function.kind, Kind::Pf)
-        {
+        if let Some(leaving) = leaving.filter(|_| done.stamp) {
             function.ptp.lock().sent(&function.file, leaving);
         }
         if done.report {
