@@ -13,7 +13,7 @@ use wire::MacAddr;
 use crate::Nanos;
 use crate::counters::{add, add_alone};
 use crate::forward::ONE_DOMAIN;
-use crate::guard::vlan_of;
+use crate::guard::tag_of;
 use crate::pools::{Pools, only_port};
 use crate::port::{Blocked, Port};
 use crate::switch::{Shared, slot};
@@ -148,7 +148,7 @@ fn alike<'b>(batch: &'b Batch<'_>, picks: &[u16], vlans: bool) -> Option<Alike<'
     let head = frame(picks.first()?)?;
     let first = head.head().first_chunk()?;
     let vlan_in = |frame: &frame::Frame<'_>| match vlans {
-        true => vlan_of(frame.head(), frame.notes()),
+        true => tag_of(frame.head(), frame.notes()),
         false => 0,
     };
     let vlan = vlan_in(&head);

@@ -10,7 +10,7 @@ use wire::{ETHERNET_HEADER, MacAddr, SegmentError};
 use crate::Nanos;
 use crate::counters::{Counters, add};
 use crate::direct;
-use crate::guard::{Bound, Cost, Kind as Flood, vlan_of};
+use crate::guard::{Bound, Cost, Kind as Flood, tag_of, vlan_of};
 use crate::pools::Pools;
 use crate::port::{Blocked, Port};
 use crate::switch::Shared;
@@ -189,7 +189,8 @@ impl Scratch {
 
     /// All decisions are on the batch's own copy of the header.
     fn judge(&mut self, shared: &Shared, from: &Port, batch: &Batch<'_>, picks: &[u16]) {
-        let vlans = shared.has_vlans() || self.pools.is_some();
+        let chip = self.pools.is_some();
+        let vlans = shared.has_vlans();
         self.frames.clear();
         for pick in picks {
             let mut judged = Judged {
@@ -206,7 +207,9 @@ impl Scratch {
                 judged.len = frame.len() as u32;
                 let header = frame.head();
                 let whole = header.len() >= ETHERNET_HEADER;
-                if vlans {
+                if chip {
+                    judged.vlan = tag_of(header, frame.notes());
+                } else if vlans {
                     judged.vlan = vlan_of(header, frame.notes());
                 }
                 let [dst, src] =

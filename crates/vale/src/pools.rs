@@ -110,7 +110,7 @@ pub struct Pool {
     pub check_mac: bool,
     /// It sends into its own VLANs only (DTXSWC, VLAN anti-spoof).
     pub check_vlan: bool,
-    /// All it sends is of this VLAN (VMVIR).
+    /// All it sends has a tag of this VLAN (VMVIR).
     pub only_vlan: Option<u16>,
     /// What it sends goes to the wire alone, also what is for another pool (DTXSWC, loopback off).
     pub outward: bool,
@@ -145,6 +145,10 @@ impl Default for Pool {
 /// What holds for an on-chip switch as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fabric {
+    /// VLANs of which anybody inside gets anything (VFTA); what has no tag is of none. Where a chip's
+    /// registers say so, what is for a station inside stays there, though that is in no VLAN of it.
+    /// `None`: all, and each VLAN has its own stations.
+    pub known: Option<VlanSet>,
     /// VLANs that never go out on the wire (VLVF.LVLAN).
     pub local: VlanSet,
     /// Who gets copies.
@@ -155,6 +159,7 @@ impl Default for Fabric {
     /// All VLANs go everywhere, and nobody gets copies.
     fn default() -> Fabric {
         Fabric {
+            known: None,
             local: VlanSet::none(),
             mirrors: Vec::new(),
         }
@@ -246,6 +251,8 @@ pub(crate) struct Pools {
     has_outward: bool,
     /// Somebody has stations and receives nothing.
     has_deaf: bool,
+    /// VLANs that come inside, if not all do.
+    known: Option<VlanSet>,
     /// VLANs that stay inside, if there are some.
     local: Option<VlanSet>,
     copies: Vec<Copies>,
@@ -267,6 +274,7 @@ impl Pools {
             (Err(_), None) => {}
         }
         let mut pools = Pools {
+            known: self.known.clone(),
             local: self.local.clone(),
             copies: self.copies.clone(),
             ..Pools::default()
@@ -297,9 +305,10 @@ impl Pools {
     }
 
     /// The same, but for what holds for all.
-    pub(crate) fn wired(&self, local: &VlanSet, copies: Vec<Copies>) -> Pools {
+    pub(crate) fn wired(&self, fabric: &Fabric, copies: Vec<Copies>) -> Pools {
         Pools {
-            local: Some(local.clone()).filter(|set| *set != VlanSet::none()),
+            known: fabric.known.clone(),
+            local: Some(fabric.local.clone()).filter(|set| *set != VlanSet::none()),
             copies,
             ..self.with(PortId::MAX, None)
         }
@@ -320,7 +329,9 @@ impl Pools {
         } else if pool.check_mac && !pool.macs.contains(&src) {
             Some(Foul::Source)
         } else if pool.check_vlan && !pool.in_vlan(vlan)
-            || pool.only_vlan.is_some_and(|only| only != vlan)
+            || pool
+                .only_vlan
+                .is_some_and(|only| vlan == 0 || only != vlan & 0xfff)
         {
             Some(Foul::Vlan)
         } else {
@@ -350,6 +361,9 @@ impl Pools {
         if self.is_outward(from) {
             return Way::Wire;
         }
+        if !self.is_known(vlan) {
+            return if from.uplink { Way::Nobody } else { Way::Wire };
+        }
         let owners = self.stations.get(&key(dst));
         let mut own = owners
             .into_iter()
@@ -378,16 +392,14 @@ impl Pools {
             }
         }
         if !from.uplink {
-            return Way::Wire;
+            return match owners {
+                Some(_) if self.known.is_some() => Way::Nobody,
+                _ => Way::Wire,
+            };
         }
+        // Whatever the VLANs of the default pool are.
         match self.default {
-            Some(id)
-                if self
-                    .of(id)
-                    .is_some_and(|pool| pool.in_vlan(vlan) && !pool.deaf) =>
-            {
-                Way::Port(id)
-            }
+            Some(id) if self.of(id).is_some_and(|pool| !pool.deaf) => Way::Port(id),
             _ => Way::Nobody,
         }
     }
@@ -411,29 +423,36 @@ impl Pools {
 
     /// Whether a frame goes out on the wire: everything that is not for our own stations alone.
     fn leaves(&self, from: &Port, dst: MacAddr, vlan: u16) -> bool {
-        let inside = !self.is_outward(from) && !dst.is_multicast() && self.is_ours(dst, vlan);
+        let inside = !self.is_outward(from)
+            && !dst.is_multicast()
+            && match &self.known {
+                Some(_) => self.is_known(vlan) && self.stations.contains_key(&key(dst)),
+                None => self.is_ours(dst, vlan),
+            };
         !from.uplink && !inside && !self.is_local(vlan)
     }
 
     /// Whether a pool gets a frame for its own sake.
     fn takes(&self, from: &Port, id: PortId, pool: &Pool, dst: MacAddr, vlan: u16) -> bool {
-        if !pool.enabled || pool.deaf || self.is_outward(from) || !pool.in_vlan(vlan) {
+        if !pool.enabled || pool.deaf || self.is_outward(from) || !self.is_known(vlan) {
             return false;
         }
         if id == from.id && !pool.own {
             return false;
         }
-        if dst.is_broadcast() {
+        let wanted = if dst.is_broadcast() {
             pool.broadcast
         } else if dst.is_multicast() {
             pool.groups.has(dst) || pool.macs.contains(&dst)
-        } else if pool.stations.has(dst) || pool.macs.contains(&dst) {
-            true
         } else {
-            // The rest is the default pool's; where nobody gets copies that is a way of its own.
-            let rest = from.uplink && self.default == Some(id) && !self.copies.is_empty();
-            rest && !self.is_somebodys(dst, vlan)
+            pool.stations.has(dst) || pool.macs.contains(&dst)
+        };
+        if wanted && pool.in_vlan(vlan) {
+            return true;
         }
+        // The rest is the default pool's; where nobody gets copies that is a way of its own.
+        let rest = from.uplink && self.default == Some(id) && !self.copies.is_empty();
+        rest && !dst.is_multicast() && !self.is_somebodys(dst, vlan)
     }
 
     /// Whether somebody gets a copy of a frame, who has to be there and to receive.
@@ -446,10 +465,18 @@ impl Pools {
             let pool = self.of(*id);
             pool.is_some_and(|pool| self.takes(from, *id, pool, dst, vlan))
         };
+        if from.uplink && !self.is_known(vlan) {
+            return false;
+        }
         to.incoming && from.uplink
             || vlan != 0 && to.vlans.contains(vlan)
             || to.outgoing && self.leaves(from, dst, vlan)
             || to.of.iter().any(gets)
+    }
+
+    /// Whether the VLAN of a frame comes in at all.
+    fn is_known(&self, vlan: u16) -> bool {
+        vlan == 0 || self.known.as_ref().is_none_or(|set| set.contains(vlan))
     }
 
     fn is_local(&self, vlan: u16) -> bool {

@@ -319,7 +319,7 @@ impl Switch {
         shared.change_table(|table| {
             let pools = table.pools.as_mut();
             pools.is_some_and(|pools| {
-                *pools = Arc::new(pools.wired(&fabric.local, copies));
+                *pools = Arc::new(pools.wired(fabric, copies));
                 true
             })
         })

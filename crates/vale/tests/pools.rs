@@ -142,6 +142,14 @@ fn mirror(to: &str) -> Mirror {
 }
 
 impl Lab {
+    fn mirrors_beside(&self, fabric: &Fabric, mirror: Mirror) {
+        let fabric = Fabric {
+            mirrors: vec![mirror],
+            ..fabric.clone()
+        };
+        assert!(self.switch.set_fabric(&fabric));
+    }
+
     fn mirrors(&self, mirrors: Vec<Mirror>) {
         let fabric = Fabric {
             mirrors,
@@ -391,6 +399,59 @@ fn vlans_part_pools_that_have_the_same_address() {
 }
 
 #[test]
+fn a_chips_filters_come_first_and_keep_what_is_for_a_station_inside() {
+    let lab = lab(3);
+    let known = VlanSet::none().with_tag(0).with_tag(10).with_tag(20);
+    let fabric = Fabric {
+        known: Some(known),
+        ..Fabric::default()
+    };
+    assert!(lab.switch.set_fabric(&fabric));
+    let in_vlans = |set: VlanSet| {
+        move |pool: &mut Pool| {
+            pool.vlans = Some(set.clone());
+            pool.check_vlan = false;
+        }
+    };
+    lab.set(1, in_vlans(VlanSet::none().with_tag(10).with_tag(30)));
+    lab.set(2, in_vlans(VlanSet::none().with_tag(0).with_tag(10)));
+    lab.set(3, |pool| {
+        in_vlans(VlanSet::none().with_bare())(pool);
+        pool.default = true;
+    });
+    // A VLAN that the table does not name comes to nobody, and what is sent goes out.
+    assert!(lab.who(0, mac(1), mac(9), Some(30)).is_empty());
+    assert!(lab.who(0, BROADCAST, mac(9), Some(30)).is_empty());
+    assert_eq!(lab.who(2, mac(1), mac(2), Some(30)), [0]);
+    assert_eq!(lab.who(2, BROADCAST, mac(2), Some(30)), [0]);
+    // A tag of VLAN 0 is a tag.
+    assert_eq!(lab.who(0, mac(2), mac(9), Some(0xe000)), [2]);
+    assert_eq!(lab.who(0, BROADCAST, mac(9), Some(0)), [2]);
+    assert_eq!(lab.who(0, BROADCAST, mac(9), None), [3]);
+    // What no pool gets by its address and VLAN is the default pool's, whatever that one's VLANs are.
+    assert_eq!(lab.who(0, mac(1), mac(9), Some(20)), [3]);
+    assert_eq!(lab.who(0, mac(8), mac(9), Some(10)), [3]);
+    assert_eq!(lab.who(0, mac(1), mac(9), None), [3]);
+    // But from inside, to a station of another VLAN: to nobody, and not out.
+    assert!(lab.who(2, mac(1), mac(2), Some(20)).is_empty());
+    assert_eq!(lab.who(2, mac(8), mac(2), Some(20)), [0]);
+    assert_eq!(lab.who(2, mac(1), mac(2), Some(10)), [1]);
+    // The same where copies are made.
+    lab.mirrors_beside(
+        &fabric,
+        Mirror {
+            incoming: true,
+            outgoing: true,
+            ..mirror("1")
+        },
+    );
+    assert!(lab.who(0, mac(2), mac(9), Some(30)).is_empty());
+    assert_eq!(lab.who(0, mac(2), mac(9), Some(20)), [1, 3]);
+    assert!(lab.who(3, mac(2), mac(3), Some(20)).is_empty());
+    assert_eq!(lab.who(3, mac(2), mac(3), Some(30)), [0, 1]);
+}
+
+#[test]
 fn a_pool_sends_as_itself_and_within_its_bounds() {
     let lab = lab(2);
     assert!(lab.who(1, mac(2), mac(9), None).is_empty());
@@ -437,6 +498,7 @@ struct Spec {
     stations: u8,
     vlans: Option<Vec<u16>>,
     untagged: bool,
+    tagged_0: bool,
     check: bool,
     default: bool,
     deaf: bool,
@@ -450,7 +512,7 @@ fn spec() -> impl Strategy<Value = Spec> {
         (any::<bool>(), proptest::collection::vec(1..6u8, 0..3)),
         (any::<bool>(), 0..3u8, 0..9u8),
         proptest::option::of(proptest::collection::vec(1..3u16, 0..2)),
-        (any::<bool>(), any::<bool>(), any::<bool>()),
+        (any::<[bool; 2]>(), any::<bool>(), any::<bool>()),
         (0..8u8, 0..8u8, 0..6u8, 0..8u16),
     )
         .prop_map(
@@ -458,7 +520,7 @@ fn spec() -> impl Strategy<Value = Spec> {
                 (off, macs),
                 (broadcast, groups, stations),
                 vlans,
-                (untagged, check, default),
+                ([untagged, tagged_0], check, default),
                 (deaf, mute, outward, only),
             )| {
                 Spec {
@@ -469,6 +531,7 @@ fn spec() -> impl Strategy<Value = Spec> {
                     stations: stations.saturating_sub(6),
                     vlans,
                     untagged,
+                    tagged_0,
                     check,
                     default,
                     deaf: deaf == 0,
@@ -499,7 +562,10 @@ impl Spec {
             vlans: self.vlans.as_ref().map(|vlans| {
                 let mut set = VlanSet::none();
                 if self.untagged {
-                    set = set.with_untagged();
+                    set = set.with_bare();
+                }
+                if self.tagged_0 {
+                    set = set.with_tag(0);
                 }
                 vlans.iter().fold(set, |set, vlan| set.with(*vlan))
             }),
@@ -517,25 +583,40 @@ impl Spec {
     fn member(&self, vlan: u16) -> bool {
         self.vlans.as_ref().is_none_or(|vlans| match vlan {
             0 => self.untagged,
+            TAG_0 => self.tagged_0,
             vlan => vlans.contains(&vlan),
         })
     }
 }
 
+/// How a tag of VLAN 0 is told from none.
+const TAG_0: u16 = 0x1000;
+
 /// What the data sheet says of one frame, told once more and slowly. `from` and the result count
-/// the wire as 0.
-fn expected(specs: &[Spec], from: usize, dst: u8, src: u8, vlan: u16) -> Vec<usize> {
+/// the wire as 0. VLANs are `known`, if not all are.
+fn expected(
+    (specs, known): (&[Spec], Option<&[u16]>),
+    from: usize,
+    dst: u8,
+    src: u8,
+    vlan: u16,
+) -> Vec<usize> {
     let sender = from.checked_sub(1).map(|at| &specs[at]);
     if let Some(own) = sender
         && (!own.enabled
             || own.mute
             || (own.check && !(own.macs.contains(&src) && own.member(vlan)))
-            || own.only_vlan.is_some_and(|only| only != vlan))
+            || own
+                .only_vlan
+                .is_some_and(|only| vlan == 0 || only != vlan & 0xfff))
     {
         return Vec::new();
     }
     if sender.is_some_and(|own| own.outward) {
         return vec![0];
+    }
+    if vlan != 0 && known.is_some_and(|known| !known.contains(&vlan)) {
+        return Vec::from_iter((from != 0).then_some(0));
     }
     let on = |spec: &&Spec| spec.enabled && spec.member(vlan);
     let wants = |spec: &Spec| match dst {
@@ -545,7 +626,7 @@ fn expected(specs: &[Spec], from: usize, dst: u8, src: u8, vlan: u16) -> Vec<usi
     };
     let ours = specs
         .iter()
-        .filter(on)
+        .filter(|spec| spec.enabled && (known.is_some() || spec.member(vlan)))
         .any(|spec| dst < 8 && spec.macs.contains(&dst));
     let mut to: Vec<usize> = Vec::new();
     if from != 0 && !ours {
@@ -562,14 +643,15 @@ fn expected(specs: &[Spec], from: usize, dst: u8, src: u8, vlan: u16) -> Vec<usi
     if nobody && from == 0 && dst < 8 {
         // The last one that said so is the default.
         let default = specs.iter().rposition(|spec| spec.enabled && spec.default);
-        to.extend(
-            default
-                .filter(|at| specs[*at].member(vlan) && !specs[*at].deaf)
-                .map(|at| at + 1),
-        );
+        to.extend(default.filter(|at| !specs[*at].deaf).map(|at| at + 1));
     }
     to.retain(|at| *at != from);
     to
+}
+
+/// None, a tag of VLAN 0, a VLAN.
+fn vlan() -> impl Strategy<Value = u16> {
+    prop_oneof![2 => Just(0), 1 => Just(TAG_0), 4 => 1..3u16]
 }
 
 proptest! {
@@ -579,14 +661,22 @@ proptest! {
     fn every_frame_comes_to_whom_it_should(
         specs in proptest::collection::vec(spec(), 3),
         batches in proptest::collection::vec(
-            (0..4usize, proptest::collection::vec((1..10u8, 1..6u8, 0..3u16, 1..4usize), 1..5)),
+            (0..4usize, proptest::collection::vec((1..10u8, 1..6u8, vlan(), 1..4usize), 1..5)),
             1..20,
         ),
+        known in proptest::option::of(proptest::collection::vec(vlan(), 0..4)),
     ) {
         let lab = lab(3);
         for (n, spec) in specs.iter().enumerate() {
             prop_assert!(lab.switch.set_pool(&(n + 1).to_string(), spec.pool()));
         }
+        let fabric = Fabric {
+            known: known.as_ref().map(|known| known.iter().fold(VlanSet::none(), |set, vlan| {
+                if *vlan == 0 { set } else { set.with_tag(*vlan) }
+            })),
+            ..Fabric::default()
+        };
+        prop_assert!(lab.switch.set_fabric(&fabric));
         let mut want = vec![Vec::new(); 4];
         let mut sent = 0u64;
         for (from, frames) in batches {
@@ -605,7 +695,7 @@ proptest! {
                     batch.push_bytes(&[0; 38]);
                     let tag = Some(vlan).filter(|vlan| *vlan != 0);
                     batch.end(Offload { vlan: tag, ..Offload::NONE });
-                    for to in expected(&specs, from, dst, src, vlan) {
+                    for to in expected((&specs, known.as_deref()), from, dst, src, vlan) {
                         want[to].push(sent);
                     }
                     sent += 1;

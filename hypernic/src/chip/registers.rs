@@ -112,7 +112,12 @@ impl Bailiff {
                 vlans: vlan_set(&mirror.vlans),
             })
         };
+        let of_table = |table: &[u32; 128]| {
+            let ids = (0..4096u16).filter(|id| table[usize::from(id / 32)] >> (id % 32) & 1 == 1);
+            ids.fold(VlanSet::none(), VlanSet::with_tag)
+        };
         self.switch.set_fabric(&Fabric {
+            known: known.fabric.known.as_deref().map(of_table),
             local: vlan_set(&known.fabric.local),
             mirrors: known.fabric.mirrors.iter().filter_map(mirror).collect(),
         });
@@ -121,7 +126,7 @@ impl Bailiff {
 
 fn vlan_set(ids: &[u16]) -> VlanSet {
     let none = VlanSet::none();
-    ids.iter().fold(none, |set, id| set.with(*id))
+    ids.iter().fold(none, |set, id| set.with_tag(*id))
 }
 
 fn windows(storm: &igb::Storm) -> Windows {
@@ -222,7 +227,7 @@ fn translated(pool: &igb::Pool) -> Pool {
         }
     };
     let vlans = pool.vlans.as_ref().map(|ids| match pool.untagged {
-        true => vlan_set(ids).with_untagged(),
+        true => vlan_set(ids).with_bare(),
         false => vlan_set(ids),
     });
     Pool {

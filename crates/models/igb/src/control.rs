@@ -73,6 +73,9 @@ impl Registers {
         let Some(Found { id, element }) = self.found(offset) else {
             return 0;
         };
+        if let Some(value) = self.read_of_vf(id, element) {
+            return value;
+        }
         if let Some(value) = self.reading.read(&function, id, element) {
             return value;
         }
@@ -93,9 +96,16 @@ impl Registers {
             r::ICR => function.irq.lock().read_icr(env),
             r::ICS => function.irq.lock().causes(),
             r::IMS | r::IMC => function.irq.lock().mask(),
-            r::EICR => function.irq.lock().read_eicr(env),
             r::EICS => 0,
-            r::EIMS | r::EIMC => function.irq.lock().extended_mask(),
+            r::EICR | r::EIMS | r::EIMC | r::EIAC | r::EIAM => {
+                let own = match id {
+                    r::EICR => function.irq.lock().read_eicr(env),
+                    r::EIMS | r::EIMC => function.irq.lock().extended_mask(),
+                    _ => stored,
+                };
+                let (of_vfs, whose) = self.of_vfs(id);
+                own & !whose | of_vfs
+            }
             r::IAC => u32::try_from(function.irq.lock().take_asserted()).unwrap_or(u32::MAX),
             r::FRTIMER => {
                 let micros = env.clock.now() / 1_000;
@@ -113,6 +123,9 @@ impl Registers {
         let Some(Found { id, element }) = self.found(offset) else {
             return;
         };
+        if self.write_of_vf(id, element, value) {
+            return;
+        }
         if let Some(work) = function.write_queue(env, id, element, value) {
             return self.merge(work);
         }
@@ -155,17 +168,17 @@ impl Registers {
                 let bits = store();
                 function.irq.lock().set_gpie(env, bits);
             }
-            r::EICR => function.irq.lock().clear_eicr(env, value),
-            r::EICS => function.irq.lock().set_eicr(env, value),
-            r::EIMS => function.irq.lock().set_eims(env, value),
-            r::EIMC => function.irq.lock().clear_eims(env, value),
-            r::EIAC => {
-                let bits = store();
-                function.irq.lock().set_eiac(bits);
-            }
-            r::EIAM => {
-                let bits = store();
-                function.irq.lock().set_eiam(bits);
+            r::EICR | r::EICS | r::EIMS | r::EIMC | r::EIAC | r::EIAM => {
+                let own = self.to_vfs(id, value);
+                let mut irq = function.irq.lock();
+                match id {
+                    r::EICR => irq.clear_eicr(env, own),
+                    r::EICS => irq.set_eicr(env, own),
+                    r::EIMS => irq.set_eims(env, own),
+                    r::EIMC => irq.clear_eims(env, own),
+                    r::EIAC => irq.set_eiac(function.file.write(id, 0, own)),
+                    _ => irq.set_eiam(function.file.write(id, 0, own)),
+                }
             }
             r::EITR => {
                 let bits = store();

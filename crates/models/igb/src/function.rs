@@ -18,7 +18,7 @@ use crate::irq::Irq;
 use crate::ptp::Ptp;
 use crate::queue::{Queue, QueueIds, xdctl};
 use crate::rules::Rules;
-use crate::stats::Stats;
+use crate::stats::{Stat, Stats};
 use crate::tx::TxState;
 
 macro_rules! counters {
@@ -125,7 +125,9 @@ pub(crate) struct Function {
     pub mbps: AtomicU32,
     pub queues: Box<[Queue]>,
     pub irq: Mutex<Irq>,
-    pub stats: Stats,
+    pub stats: Arc<Stats>,
+    /// Those of a PF's VFs, which its port counts too.
+    pub ruled: Vec<Arc<Stats>>,
     /// The clock of IEEE 1588, of a PF; innermost, as `irq` is.
     pub ptp: Mutex<Ptp>,
     /// Pauses of a PF's wire.
@@ -170,7 +172,8 @@ impl Function {
             mbps: AtomicU32::new(1000),
             queues: (0..queues).map(|_| Queue::default()).collect(),
             irq: Mutex::default(),
-            stats: Stats::default(),
+            stats: Arc::default(),
+            ruled: Vec::new(),
             ptp: Mutex::default(),
             flow: Flow::default(),
             counters: Counters::default(),
@@ -247,6 +250,12 @@ impl Function {
     /// Has the transmitter look at a queue.
     pub(crate) fn ring(&self, queue: u32) {
         self.tx_rung.fetch_or(1 << queue, Ordering::AcqRel);
+    }
+
+    /// All that was counted so far, of a PF also by its VFs.
+    pub(crate) fn total(&self, stat: Stat) -> u64 {
+        let ruled = self.ruled.iter().map(|stats| stats.total(stat));
+        self.stats.total(stat) + ruled.sum::<u64>()
     }
 
     /// What holds for all queues now.

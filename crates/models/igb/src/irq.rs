@@ -59,7 +59,7 @@ mod gpie {
 }
 
 /// The bit of an entry of IVAR that makes it count.
-const VALID: u8 = 1 << 7;
+pub(crate) const VALID: u8 = 1 << 7;
 
 /// What has happened, gathered over a batch for one decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -65,6 +65,7 @@ impl<'v> Rx<'_, 'v> {
             && !rules.alone
             && !self.listens
             && rules.strip_crc
+            && rules.replicas.is_none_or(|strips| strips.crc)
             && rules.sums(rxcsum::TUOFL);
         let first = picks.first().and_then(|pick| batch.get((*pick).into()));
         let Some(first) = first.filter(|_| for_us) else {

@@ -51,6 +51,7 @@ mod state_tests;
 mod stats;
 #[cfg(test)]
 mod testing;
+mod through;
 mod tuple;
 mod tx;
 mod tx_lane;

@@ -13,10 +13,12 @@ use std::sync::{Arc, Weak};
 use frame::Wake;
 use model::Nanos;
 use parking_lot::Mutex;
+use regs::File;
 
 use crate::bits::ctrl_ext;
 use crate::function::Function;
 use crate::regs as r;
+use crate::stats::Stats;
 use crate::vf::desk::{Desk, Event, Grant, Ruler};
 pub use pools::{Fabric, Mirror, Pool, Storm, Wanted, Window};
 
@@ -171,6 +173,14 @@ impl Office {
         pf.vfs.store(self.there(), Ordering::Release);
     }
 
+    /// What all VFs count.
+    pub(crate) fn stats(&self) -> Vec<Arc<Stats>> {
+        self.desks
+            .iter()
+            .map(|desk| Arc::clone(desk.stats()))
+            .collect()
+    }
+
     /// VFs that there can be.
     pub(crate) fn vfs(&self) -> u32 {
         self.desks.len() as u32
@@ -188,6 +198,13 @@ impl Office {
             0 => self.vfs(),
             vfs => vfs,
         }
+    }
+
+    /// The desk of a VF whose queues and vectors the PF finds among its own: one that SR-IOV has enabled,
+    /// or that has a pool.
+    pub(crate) fn shown(&self, file: &File, vf: u32) -> Option<&Arc<Desk>> {
+        let shown = self.enabled() > 0 || pools::are_on(file);
+        self.desk(vf).filter(|_| shown && vf < self.there())
     }
 
     /// SR-IOV's registers enable so many VFs, or none. The others are gone, and their pools the PF's;

@@ -106,6 +106,9 @@ pub fn ruling_pf(config: &Config, office: Arc<Office>) -> Nic {
 fn make(config: &Config, office: Option<Arc<Office>>) -> Nic {
     let mut function = Function::new(Kind::Pf, regs::table(), &QUEUES, PF_QUEUES, config.true_fcs);
     function.moderate(config.moderation);
+    function.ruled = office
+        .as_ref()
+        .map_or_else(Vec::new, |office| office.stats());
     let function = Arc::new(function);
     if let Some(office) = &office {
         office.occupy(&function);

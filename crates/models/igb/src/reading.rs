@@ -5,6 +5,7 @@ mod state;
 use regs::Id;
 
 use crate::function::Function;
+use crate::queue::Queue;
 use crate::regs as r;
 use crate::stats::Stat;
 
@@ -88,10 +89,10 @@ impl Reading {
     /// CTRL.RST: everything shows 0.
     pub(crate) fn clear(&mut self, function: &Function) {
         for (past, (_, stat)) in self.single.iter_mut().zip(SINGLE) {
-            *past = function.stats.total(stat);
+            *past = function.total(stat);
         }
         for (past, (_, _, stat)) in self.pairs.iter_mut().zip(PAIRS) {
-            *past = function.stats.total(stat);
+            *past = function.total(stat);
         }
         self.latched = Default::default();
         for (at, queue) in function.queues.iter().enumerate() {
@@ -103,7 +104,7 @@ impl Reading {
     /// Reads a statistics register, with the clearing that belongs to it. `None` for registers that
     /// nothing counts into.
     pub(crate) fn read(&mut self, function: &Function, id: Id, element: u32) -> Option<u32> {
-        let total = |stat| function.stats.total(stat);
+        let total = |stat| function.total(stat);
         if let Some(at) = SINGLE.iter().position(|(reg, _)| *reg == id) {
             let now = total(SINGLE[at].1);
             let value = now - std::mem::replace(&mut self.single[at], now);
@@ -122,13 +123,21 @@ impl Reading {
             });
         }
         if id == r::RQDPC {
-            let now = function.queues.get(element as usize)?;
-            let now = now.counts.rx_dropped.load(ORDER);
-            let past = self.dropped.get_mut(element as usize)?;
-            let value = now - std::mem::replace(past, now);
-            return Some(value.min(0xfff) as u32);
+            let queue = function.queues.get(element as usize)?;
+            return Some(self.read_dropped(queue, element));
         }
         self.read_pool(function, id, element as usize)
+    }
+
+    /// RQDPC of the queue that the chip knows as `element`: what it has dropped since the last time.
+    pub(crate) fn read_dropped(&mut self, queue: &Queue, element: u32) -> u32 {
+        let now = queue.counts.rx_dropped.load(ORDER);
+        let Some(past) = self.dropped.get_mut(element as usize) else {
+            return 0;
+        };
+        // Another VF may have it now, which begins anew.
+        let value = now.saturating_sub(std::mem::replace(past, now));
+        value.min(0xfff) as u32
     }
 
     /// Counters of a pool, which wrap and are never cleared by reading: queues n and n + 8.
@@ -200,6 +209,27 @@ mod tests {
         assert_eq!(read(r::TORL), Some(9));
         assert_eq!(read(r::TORH), Some(0));
         assert_eq!(read(r::TORL), Some(0));
+    }
+
+    /// What VFs send and receive is the port's too, also of those that are gone.
+    #[test]
+    fn the_port_counts_what_its_vfs_do() {
+        let desk = crate::Desk::new();
+        let (mut function, mut reading) = (function(), Reading::default());
+        function.ruled = vec![desk.stats().clone()];
+        let mut tally = Tally::default();
+        tally.sent(3, 64, [2; 6]);
+        desk.stats().add(&tally);
+        function.stats.add(&tally);
+        assert_eq!(reading.read(&function, r::GPTC, 0), Some(6));
+        assert_eq!(reading.read(&function, r::GOTCL, 0), Some(6 * 64));
+        assert_eq!(desk.statistics(), [0, 3, 0, 3 * 64, 0]);
+        desk.show([7; 5]);
+        desk.stats().add(&tally);
+        assert_eq!(desk.statistics(), [7, 10, 7, 7 + 3 * 64, 7]);
+        assert_eq!(reading.read(&function, r::GPTC, 0), Some(3));
+        reading.clear(&function);
+        assert_eq!(reading.read(&function, r::PTC64, 0), Some(0));
     }
 
     #[test]

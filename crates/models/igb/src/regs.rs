@@ -29,9 +29,6 @@ const NO_SERDES: Status = Stored("the link is copper");
 const NO_SHAPING: Status = Stored("rates are exact over any time, without weights and windows");
 const NO_STORM_NEWS: Status =
     Stored("the switch drops what is too much, and tells nobody but its counters");
-const NO_REPLICAS: Status =
-    Stored("where there are VFs, replicated frames are stripped as their pool says");
-
 regs::registers! { pub,
     CTRL       0x00000 RW 0x0010_0201 0xd8ff_1bed "8.2.1" YES;
     STATUS     0x00008 RO 0x8000_0000 0x0000_0000 "8.2.2" YES;
@@ -167,7 +164,7 @@ regs::registers! { pub,
     WVBR       0x03554 RC 0x0000_0000 0x0000_0000 "8.14" YES;
     VMVIR      0x03700 [8 * 4] RW 0x0000_0000 0xc000_ffff "8.14" YES;
     VMOLR      0x05ad0 [8 * 4] RW 0x8000_2600 0xdf03_3fff "8.14" YES;
-    RPLOLR     0x05af0 RW 0x8000_0000 0xc000_0000 "8.14" NO_REPLICAS;
+    RPLOLR     0x05af0 RW 0x8000_0000 0xc000_0000 "8.14" YES;
     IOVCTL     0x05bbc RW 0x0000_0000 0x0000_0001 "8.14" Stored("a queue is never another function's");
     VLVF       0x05d00 [32 * 4] RW 0x0000_0000 0x801f_ffff "8.14" YES;
     UTA        0x0a000 [128 * 4] RW 0x0000_0000 0xffff_ffff "8.14" YES;

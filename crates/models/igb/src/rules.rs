@@ -47,6 +47,13 @@ pub(crate) mod bits {
 
 /// Longest frame where none longer are asked for, FCS included, tags not.
 const STANDARD: usize = 1518;
+/// What is taken out of received frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Strips {
+    pub crc: bool,
+    pub vlan: bool,
+}
+
 /// Read once per call of the data path, never in the midst of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
@@ -61,6 +68,9 @@ pub(crate) struct Rules {
     /// Tags are taken out of received frames and reported beside them: CTRL.VME; of a VF
     /// VMOLR.STRVLAN.
     pub strip_vlan: bool,
+    /// The same of frames for many, whatever the two above say of others (RPLOLR). `None`: they are
+    /// as others are.
+    pub replicas: Option<Strips>,
     /// Tags are put into sent frames where descriptors ask for it: CTRL.VME.
     pub insert_vlan: bool,
     /// The type that makes a tag (VET).
@@ -98,6 +108,7 @@ impl Rules {
         max_len: STANDARD,
         strip_crc: true,
         strip_vlan: true,
+        replicas: None,
         insert_vlan: true,
         vet: 0x8100,
         rxcsum: bits::rxcsum::IPOFL
@@ -131,6 +142,7 @@ impl Rules {
             max_len: pools::max_frame(file, vfs).into(),
             strip_crc: vmolr & vmolr::STRCRC != 0,
             strip_vlan: vmolr & vmolr::STRVLAN != 0,
+            replicas: pools::replicas(file),
             pools: Some(vfs),
             ..rules
         }
@@ -168,6 +180,7 @@ impl Rules {
             },
             strip_crc: rctl & bits::rctl::SECRC != 0,
             strip_vlan: vme,
+            replicas: None,
             insert_vlan: vme,
             vet: file.get(r::VET) as u16,
             rxcsum: file.get(r::RXCSUM),
@@ -179,6 +192,19 @@ impl Rules {
             drop: file.get(r::QDE) as u16,
             pools: None,
             alone: false,
+        }
+    }
+
+    /// Those for a frame for many.
+    pub(crate) fn of_many(&self) -> Rules {
+        let strips = self.replicas.unwrap_or(Strips {
+            crc: self.strip_crc,
+            vlan: self.strip_vlan,
+        });
+        Rules {
+            strip_crc: strips.crc,
+            strip_vlan: strips.vlan,
+            ..*self
         }
     }
 

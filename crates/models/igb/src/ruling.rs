@@ -27,7 +27,7 @@ pub(crate) struct Due {
 }
 
 /// What the rules of VFs follow from.
-const RULES: [Id; 28] = [
+const RULES: [Id; 30] = [
     r::CTRL_EXT,
     r::RCTL,
     r::TCTL,
@@ -49,7 +49,9 @@ const RULES: [Id; 28] = [
     r::VMRVM,
     r::VMVIR,
     r::VMOLR,
+    r::RPLOLR,
     r::VLVF,
+    r::VFTA,
     r::UTA,
     r::MTA,
     r::RAL,

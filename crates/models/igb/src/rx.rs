@@ -353,6 +353,18 @@ impl<'a, 'v> Rx<'a, 'v> {
         if self.rules.alone {
             return self.replicate(frame);
         }
+        if self.rules.replicas.is_some() && frame.head().first().is_some_and(|dst| dst & 1 == 1) {
+            let many = self.rules.of_many();
+            let all = std::mem::replace(&mut self.rules, many);
+            let outcome = self.put_through(frame);
+            self.rules = all;
+            return outcome;
+        }
+        self.put_through(frame)
+    }
+
+    /// The same by the rules that hold for it.
+    fn put_through(&mut self, frame: &Frame<'_>) -> Outcome {
         let Some(admitted) = self.admit(frame) else {
             return Outcome::Lost;
         };

@@ -11,7 +11,7 @@ use crate::irq::{Way, cause};
 use crate::queue::xdctl;
 use crate::regs as r;
 use crate::regs::QUEUES;
-use crate::rules::{Rules, bits};
+use crate::rules::{Rules, Strips, bits};
 use crate::stats::Stat;
 use crate::testing::{Guest, MEMORY, header_buffer, packet, packet_buffer};
 
@@ -567,6 +567,49 @@ fn a_stopped_queue_is_written_no_more() {
             std::thread::yield_now();
         }
     });
+}
+
+/// What is for many loses what RPLOLR says, whatever is taken out of the rest.
+#[test]
+fn what_is_replicated_is_treated_alike_by_vfs() {
+    let mut frames = [tcp(), tcp(), tcp(), tcp()];
+    for (frame, dst) in frames.iter_mut().zip([2, 1, 2, 0xff]) {
+        frame[0] = dst;
+    }
+    for frame in &mut frames[2..] {
+        frame.splice(12..12, [0x81, 0, 0x20, 5]);
+    }
+    let lens = frames.each_ref().map(Vec::len);
+    let on = Rules {
+        rx_on: true,
+        tx_on: true,
+        ..Rules::VF
+    };
+    for lane in [false, true] {
+        for (own, many) in [
+            ((true, false), (false, true)),
+            ((false, true), (true, false)),
+        ] {
+            let strips = |(crc, vlan)| Strips { crc, vlan };
+            let rules = Rules {
+                strip_crc: own.0,
+                strip_vlan: own.1,
+                replicas: Some(strips(many)),
+                ..on
+            };
+            let guest = Guest::vf_with(rules, lane);
+            guest.start_rx(0, 8, WHOLE);
+            assert_eq!(guest.receive(&frames), 4);
+            for (at, len) in (0..).zip(lens) {
+                let (crc, vlan) = if at % 2 == 1 { many } else { own };
+                let stripped = vlan && at >= 2;
+                let kept = len + if crc { 0 } else { 4 } - if stripped { 4 } else { 0 };
+                let (status, got, tag) = upper(guest.rx_desc(0, at).1);
+                assert_eq!(got, kept, "frame {at} {own:?}");
+                assert_eq!((status >> 3 & 1 == 1, tag == 0x2005), (stripped, stripped));
+            }
+        }
+    }
 }
 
 #[test]

@@ -27,17 +27,17 @@ const ALL: u32 = (1 << POOLS) - 1;
 impl Rules {
     /// Those of one pool, for a frame that may be for several.
     fn of_pool(&self, file: &File, pool: u32, for_many: bool) -> Rules {
-        // What is replicated is treated alike wherever it goes.
-        let replicated = for_many && file.get(r::VT_CTL) & vt_ctl::REPLICATE != 0;
-        let has = match replicated {
-            true => file.get(r::RPLOLR),
-            false => file.get_at(r::VMOLR, pool),
-        };
-        Rules {
+        let has = file.get_at(r::VMOLR, pool);
+        let rules = Rules {
             max_len: pools::max_frame(file, pool).into(),
             strip_crc: has & vmolr::STRCRC != 0,
             strip_vlan: has & vmolr::STRVLAN != 0,
+            replicas: pools::replicas(file),
             ..*self
+        };
+        match for_many {
+            true => rules.of_many(),
+            false => rules,
         }
     }
 }

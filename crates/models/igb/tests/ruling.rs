@@ -28,6 +28,7 @@ const VMVIR: u64 = 0x3700;
 const RTTDQSEL: u64 = 0x3604;
 const RTTBCNRC: u64 = 0x36b0;
 const MTA: u64 = 0x5200;
+const VFTA: u64 = 0x5600;
 const RAL2: u64 = 0x54e0;
 const MRQC: u64 = 0x5818;
 const VT_CTL: u64 = 0x581c;
@@ -645,7 +646,16 @@ fn rates_are_parts_of_the_links_and_each_queue_has_one() {
 #[test]
 fn copies_local_vlans_loops_and_storms_are_what_the_registers_say() {
     let mut chip = Chip::up(3);
-    assert_eq!(chip.fabric(), Fabric::default());
+    let unfiltered = Fabric::default();
+    let of_nobody = Fabric {
+        known: Some(Box::new([0; 128])),
+        ..Fabric::default()
+    };
+    assert_eq!(chip.fabric(), of_nobody, "RCTL.VFE, and a table of zeros");
+    chip.pf.w(VFTA + 4 * 3, 1 << 4);
+    assert_eq!(chip.fabric().known.expect("a table")[3], 1 << 4);
+    chip.pf.w(reg::RCTL, 1 << 1);
+    assert_eq!(chip.fabric(), unfiltered);
     chip.pf.w(VLVF, 1 << 31 | 1 << 20 | 7 << 12 | 100);
     chip.pf.w(VLVF + 4 * 9, 1 << 31 | 7 << 12 | 200);
     chip.pf.w(VLVF + 4 * 10, 1 << 20 | 7 << 12 | 300);
@@ -707,7 +717,60 @@ fn copies_local_vlans_loops_and_storms_are_what_the_registers_say() {
     let fabric = chip.fabric();
     assert_eq!((fabric.storm, fabric.mirrors.len()), (storm, 0));
     chip.pf.w(reg::CTRL, RST);
-    assert_eq!(chip.fabric(), Fabric::default());
+    assert_eq!(chip.fabric(), unfiltered);
+}
+
+/// Behind the PF's addresses are the queues and vectors of its VFs, where there are VFs (§7.10.2).
+#[test]
+fn a_pf_finds_its_vfs_queues_and_vectors_behind_its_own_addresses() {
+    let [rdbal, tdlen, psrtype]: [u64; 3] = [0xc000, 0xe008, 0x5480];
+    let queue = |base: u64, n: u64| base + 0x40 * n;
+    let mut chip = Chip::up(2);
+    // Queue 1 of VF 1 is the chip's ninth.
+    chip.vfs[1].w(0x2900, 0x1_2380);
+    assert_eq!(chip.pf.r(queue(rdbal, 9)), 0x1_2380);
+    chip.pf.w(queue(tdlen, 8), 0x80);
+    chip.pf.w(queue(tdlen, 2), 0x100);
+    chip.pf.w(psrtype + 4, 6);
+    assert_eq!(chip.vfs[0].r(0x3908), 0x80);
+    assert_eq!(chip.vfs[1].r(0x0f0c), 6);
+    assert_eq!(chip.pf.r(queue(tdlen, 2)), 0x100, "its own");
+    assert_eq!([chip.vfs[0].r(0x3808), chip.vfs[1].r(0x3808)], [0; 2]);
+    // VF 0 has the vectors 22 to 24, VF 1 those before.
+    chip.vfs[0].w(reg::EIMS, 5);
+    chip.pf.w(reg::EIMS, 1 << 19 | 1);
+    assert_eq!(chip.pf.r(reg::EIMS), 5 << 22 | 1 << 19 | 1);
+    assert_eq!(chip.vfs[1].r(reg::EIMS), 1);
+    chip.pf.w(reg::EIMC, 1 << 22);
+    assert_eq!(chip.vfs[0].r(reg::EIMS), 4);
+    chip.pf.w(reg::EICS, 1 << 24 | 1 << 22);
+    assert_eq!(chip.vfs[0].vectors(), [2]);
+    assert!(chip.pf.vectors().is_empty() && chip.vfs[1].vectors().is_empty());
+    assert_eq!(chip.pf.r(reg::EICR), 5 << 22);
+    assert_eq!(chip.vfs[0].r(reg::EICR), 0, "reading clears");
+    chip.pf.w(reg::EIAM, !0);
+    chip.pf.w(reg::EIAC, 1 << 23 | 2);
+    assert_eq!([chip.vfs[0].r(reg::EIAM), chip.vfs[0].r(reg::EIAC)], [7, 2]);
+    assert_eq!(chip.pf.r(reg::EIAC), 1 << 23 | 2);
+    chip.vfs[1].w(0x1684, 0x40);
+    assert_eq!(chip.pf.r(reg::EITR + 4 * 20), 0x40);
+    chip.pf.w(reg::EITR + 4 * 22, 0x80);
+    assert_eq!(chip.vfs[0].r(0x1680), 0x80);
+    // A VF's queues have no vectors but its own.
+    chip.vfs[0].w(0x1700, 0x8180_0082);
+    assert_eq!(chip.pf.r(reg::IVAR), 0x9796_0098);
+    chip.pf.w(reg::IVAR + 4, 0x9394_8095);
+    assert_eq!(chip.vfs[1].r(0x1700), 0x8081_0082);
+    // Who takes the pools away has all of it for itself, and so has who takes a VF away.
+    chip.pf.w(MRQC, 0);
+    assert_eq!([chip.pf.r(queue(rdbal, 9)), chip.pf.r(reg::EIMS)], [0, 1]);
+    chip.pf.w(MRQC, 3);
+    chip.pf.w(queue(tdlen, 0), 0x80);
+    assert_eq!(chip.vfs[0].r(0x3808), 0x80);
+    drop(chip.vfs.remove(0));
+    assert_eq!(chip.pf.r(queue(tdlen, 0)), 0);
+    chip.pf.w(queue(tdlen, 0), 0x100);
+    assert_eq!(chip.pf.r(queue(tdlen, 0)), 0x100);
 }
 
 /// Has SR-IOV's registers enable so many VFs.

@@ -17,8 +17,8 @@ use wire::{Gso, Offload};
 use crate::Nanos;
 pub(crate) use bucket::Bucket;
 use bucket::Limit;
-pub(crate) use vlans::vlan_of;
 pub use vlans::{BadVlan, VlanSet};
+pub(crate) use vlans::{tag_of, vlan_of};
 pub(crate) use windows::WindowMeter;
 pub use windows::{Window, Windows};
 

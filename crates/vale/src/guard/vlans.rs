@@ -7,6 +7,8 @@ use thiserror::Error;
 use wire::Offload;
 
 const LAST: u16 = 4094;
+/// What [`tag_of`] calls VLAN 0, which is not the same as none.
+const TAG_0: u16 = 0x1000;
 
 /// A set of VLANs, and whether frames without one belong to it.
 #[derive(Clone, PartialEq, Eq)]
@@ -31,24 +33,36 @@ impl VlanSet {
 
     /// Adds frames without a VLAN. Those tagged with VLAN 0 have only a priority (IEEE 802.1Q
     /// §6.9) and count as such.
-    pub fn with_untagged(mut self) -> VlanSet {
+    pub fn with_untagged(self) -> VlanSet {
+        self.with_bare().with_tag(0)
+    }
+
+    /// Adds frames without any tag, also of VLAN 0: to a chip's filters that is a VLAN as others are.
+    pub fn with_bare(mut self) -> VlanSet {
         self.untagged = true;
         self
     }
 
-    /// Adds a VLAN; numbers beyond 4094 are none.
-    pub fn with(mut self, vlan: u16) -> VlanSet {
-        if (1..=LAST).contains(&vlan) {
-            self.members[usize::from(vlan / 64)] |= 1 << (vlan % 64);
-        }
+    /// Adds what has a tag of this VLAN, 0 to 4095.
+    pub fn with_tag(mut self, vlan: u16) -> VlanSet {
+        let vlan = vlan & 0xfff;
+        self.members[usize::from(vlan / 64)] |= 1 << (vlan % 64);
         self
+    }
+
+    /// Adds a VLAN; numbers beyond 4094 are none.
+    pub fn with(self, vlan: u16) -> VlanSet {
+        match vlan {
+            1..=LAST => self.with_tag(vlan),
+            _ => self,
+        }
     }
 
     /// Whether frames of this VLAN (0: without one) belong to it.
     pub fn contains(&self, vlan: u16) -> bool {
-        match vlan & 0xfff {
+        match vlan {
             0 => self.untagged,
-            vlan => self.members[usize::from(vlan / 64)] & 1 << (vlan % 64) != 0,
+            vlan => self.members[usize::from(vlan % 0x1000 / 64)] & 1 << (vlan % 64) != 0,
         }
     }
 }
@@ -68,6 +82,19 @@ pub(crate) fn vlan_of(head: &[u8], notes: &Offload) -> u16 {
     }
 }
 
+/// The same as a chip's filters look at it, to which a tag of VLAN 0 is a tag.
+pub(crate) fn tag_of(head: &[u8], notes: &Offload) -> u16 {
+    match vlan_of(head, notes) {
+        0 if notes.vlan.is_some() || has_tag(head) => TAG_0,
+        vlan => vlan,
+    }
+}
+
+/// Whether a tag stands where the type is.
+fn has_tag(head: &[u8]) -> bool {
+    matches!(head.get(12..16), Some([0x81, 0x00, ..] | [0x88, 0xa8, ..]))
+}
+
 impl FromStr for VlanSet {
     type Err = BadVlan;
 
@@ -77,7 +104,7 @@ impl FromStr for VlanSet {
         for part in text.split(',').map(str::trim) {
             let bad = || BadVlan(part.to_owned());
             if part == "untagged" {
-                set.untagged = true;
+                set = set.with_untagged();
                 continue;
             }
             let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -163,6 +190,35 @@ mod tests {
             assert_eq!(vlan_of(&head, &beside(7)), 7);
             assert_eq!(vlan_of(&head[..15], &Offload::NONE), 0);
         }
+    }
+
+    #[test]
+    fn a_tag_of_vlan_0_is_none_to_people_and_one_to_a_chip() {
+        let mut head = [0u8; 18];
+        let beside = |vlan| Offload {
+            vlan: Some(vlan),
+            ..Offload::NONE
+        };
+        let bare = VlanSet::none().with_bare();
+        let [usual, tagged] = [VlanSet::with_untagged, |set| VlanSet::with_tag(set, 0)]
+            .map(|with: fn(VlanSet) -> VlanSet| with(VlanSet::none()));
+        let of = |head: &[u8], notes: &Offload| {
+            let vlan = tag_of(head, notes);
+            [&bare, &usual, &tagged].map(|set| set.contains(vlan))
+        };
+        assert_eq!(of(&head, &Offload::NONE), [true, true, false]);
+        assert_eq!(of(&head, &beside(0xe000)), [false, true, true]);
+        assert_eq!(of(&head, &beside(5)), [false; 3]);
+        for kind in [[0x81, 0x00], [0x88, 0xa8]] {
+            head[12..14].copy_from_slice(&kind);
+            assert_eq!(of(&head, &Offload::NONE), [false, true, true]);
+            assert_eq!(of(&head[..15], &Offload::NONE), [true, true, false]);
+            assert_eq!(vlan_of(&head, &Offload::NONE), 0);
+        }
+        assert_eq!("untagged".parse::<VlanSet>().expect("read"), usual);
+        // Other tags are the same to both.
+        assert_eq!(tag_of(&head, &beside(0x6fff)), 4095);
+        assert!(tagged.with_tag(4095).contains(4095));
     }
 
     proptest! {

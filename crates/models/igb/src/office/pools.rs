@@ -10,8 +10,8 @@ use super::Owner;
 use crate::bits::{ctrl_ext, rctl as receiver};
 use crate::filter::ADDRESSES;
 use crate::regs as r;
-use crate::rules::Rules;
 use crate::rules::bits::{TCTL_EN, rctl};
+use crate::rules::{Rules, Strips};
 use crate::vf::desk::Manner;
 
 /// Pools of the chip. VF n has pool n; what is left is the PF's.
@@ -151,7 +151,7 @@ pub struct Pool {
     pub tag: Option<u16>,
     /// What it sends reaches the wire alone (DTXSWC, loopback off).
     pub outward: bool,
-    /// It gets what is for nobody (VT_CTL).
+    /// It gets what is for nobody, whatever its VLANs are (VT_CTL).
     pub default: bool,
     /// It gets what it sends to itself (DTXSWC, local loopback).
     pub own: bool,
@@ -162,6 +162,8 @@ pub struct Pool {
 /// What the registers say of all pools together. By default nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fabric {
+    /// VLANs that come inside (RCTL.VFE, VFTA), a bit each. `None`: all.
+    pub known: Option<Box<[u32; 128]>>,
     /// VLANs that never go out on the wire (VLVF.LVLAN).
     pub local: Vec<u16>,
     /// Who gets copies (VMRCTL, VMRVM, VMRVLAN).
@@ -213,6 +215,16 @@ pub(crate) fn are_on(file: &File) -> bool {
         file.get(r::MRQC) & mrqc::MODE,
         mrqc::POOLS | mrqc::POOLS_RSS
     )
+}
+
+/// What is taken out of frames that are replicated: whatever pool gets them, the same.
+pub(crate) fn replicas(file: &File) -> Option<Strips> {
+    let rplolr = file.get(r::RPLOLR);
+    let replicates = file.get(r::VT_CTL) & vt_ctl::REPLICATE != 0;
+    replicates.then_some(Strips {
+        crc: rplolr & vmolr::STRCRC != 0,
+        vlan: rplolr & vmolr::STRVLAN != 0,
+    })
 }
 
 /// Whether the frames of a PF's pool are spread over its two queues.
@@ -281,7 +293,13 @@ pub(crate) fn fabric(file: &File, vfs: u32, mbps: u32) -> Fabric {
         };
     }
     let local = vlans(file).filter(|entry| entry.1 & vlvf::LOCAL != 0);
+    let filters = file.get(r::RCTL) & rctl::VFE != 0;
     Fabric {
+        known: filters.then(|| {
+            Box::new(std::array::from_fn(|word| {
+                file.get_at(r::VFTA, word as u32)
+            }))
+        }),
         local: local.map(|(id, ..)| id).collect(),
         mirrors: (0..file.table().register(r::VMRCTL).count)
             .filter_map(|rule| mirror(file, rule, vfs))
@@ -344,12 +362,12 @@ fn storm(file: &File, mbps: u32) -> Storm {
     }
 }
 
-/// Entries of VLVF that are on and name a VLAN: its id, all of the entry, and its place. VLAN 0 is
-/// none: whether frames without one come is AUPE's.
+/// Entries of VLVF that are on: the VLAN's id, all of the entry, and its place. Tags of VLAN 0 are tags
+/// as others are; whether frames without one come is AUPE's.
 fn vlans(file: &File) -> impl Iterator<Item = (u16, u32, u32)> {
     let entries =
         (0..file.table().register(r::VLVF).count).map(|at| (file.get_at(r::VLVF, at), at));
-    let on = entries.filter(|(entry, _)| entry & vlvf::ON != 0 && entry & vlvf::ID != 0);
+    let on = entries.filter(|(entry, _)| entry & vlvf::ON != 0);
     on.map(|(entry, at)| ((entry & vlvf::ID) as u16, entry, at))
 }
 
@@ -372,6 +390,7 @@ pub(crate) fn manner(file: &File, vf: u32, pool: &Pool, mbps: u32) -> Manner {
         sends: pool.sends,
         strip_vlan: vmolr & vmolr::STRVLAN != 0,
         strip_crc: vmolr & vmolr::STRCRC != 0,
+        replicas: replicas(file),
         insert_vlan: may_tag(file, vf),
         drop: bit(vf) | bit(vf + POOLS) << 1,
         mbps,

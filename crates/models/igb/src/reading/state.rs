@@ -32,7 +32,7 @@ impl Reading {
         let file = &function.file;
         let shown = |id, stat, past: &u64| Count {
             offset: offset(file, id),
-            value: function.stats.total(stat) - past,
+            value: function.total(stat) - past,
         };
         let one = SINGLE.iter().zip(single);
         let one = one.map(|((id, stat), past)| shown(*id, *stat, past));
@@ -124,7 +124,7 @@ impl Checked {
             *so_far = value.max(*so_far);
         }
         function.stats.add(&tally);
-        let total = |stat| function.stats.total(stat);
+        let total = |stat| function.total(stat);
         let mut reading = Reading {
             single: std::array::from_fn(|i| total(SINGLE[i].1) - self.single[i]),
             pairs: std::array::from_fn(|i| total(PAIRS[i].2) - self.pairs[i]),

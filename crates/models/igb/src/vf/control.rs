@@ -12,7 +12,6 @@ use crate::function::{Function, Kind, count};
 use crate::irq::{Causes, VF_MAILBOX, VF_MESSAGES, Way};
 use crate::mailbox::v2p;
 use crate::rules::Rules;
-use crate::stats::Stat;
 use crate::vf::desk::{Desk, Event, Grant, Manner};
 use crate::vf::regs as r;
 use crate::vf::state;
@@ -26,14 +25,8 @@ const SPEED_SHIFT: u32 = 6;
 /// VTFRTIMER counts microseconds.
 const NANOS_PER_COUNT: u64 = 1000;
 
-/// Registers that count; they wrap, and nothing clears them.
-const STATISTICS: [(regs::Id, Stat); 5] = [
-    (r::VFGPRC, Stat::Gprc),
-    (r::VFGPTC, Stat::Gptc),
-    (r::VFGORC, Stat::Gorc),
-    (r::VFGOTC, Stat::Gotc),
-    (r::VFMPRC, Stat::Mprc),
-];
+/// Registers that count, as the desk has them.
+const STATISTICS: [regs::Id; 5] = [r::VFGPRC, r::VFGPTC, r::VFGORC, r::VFGOTC, r::VFMPRC];
 
 /// The control part.
 pub(crate) struct VfControl {
@@ -45,12 +38,12 @@ pub(crate) struct VfControl {
     pub(super) manner: Manner,
     /// How far VTFRTIMER is ahead of the clock.
     pub(super) ahead: Nanos,
-    /// What had been counted where the statistics registers showed 0.
-    pub(super) past: [u32; STATISTICS.len()],
 }
 
 impl VfControl {
     pub(crate) fn new(function: Arc<Function>, desk: Arc<Desk>) -> VfControl {
+        // Others may have sat here before.
+        desk.show([0; STATISTICS.len()]);
         VfControl {
             function,
             desk,
@@ -58,24 +51,7 @@ impl VfControl {
             granted: Grant::default(),
             manner: Manner::default(),
             ahead: 0,
-            past: [0; STATISTICS.len()],
         }
-    }
-
-    fn counted(&self) -> [u32; STATISTICS.len()] {
-        STATISTICS.map(|(_, stat)| self.function.stats.total(stat) as u32)
-    }
-
-    /// What the statistics registers show.
-    pub(super) fn statistics(&self) -> [u32; STATISTICS.len()] {
-        let now = self.counted();
-        std::array::from_fn(|at| now[at].wrapping_sub(self.past[at]))
-    }
-
-    /// Has the statistics registers show these values.
-    pub(super) fn show(&mut self, values: [u32; STATISTICS.len()]) {
-        let now = self.counted();
-        self.past = std::array::from_fn(|at| now[at].wrapping_sub(values[at]));
     }
 
     fn read_word(&mut self, env: &Env, offset: u32) -> u32 {
@@ -83,8 +59,8 @@ impl VfControl {
         let Some(Found { id, element }) = function.file.table().find(offset) else {
             return 0;
         };
-        if let Some(at) = STATISTICS.iter().position(|(of, _)| *of == id) {
-            return self.statistics()[at];
+        if let Some(at) = STATISTICS.iter().position(|of| *of == id) {
+            return self.desk.statistics()[at];
         }
         match id {
             r::VTSTATUS if function.link_up.load(Ordering::Acquire) => FD | LU | self.speed(),
@@ -194,6 +170,9 @@ impl VfControl {
             self.put_in_force(grant);
             self.space_interrupts(env);
         }
+        if self.desk.take_poke() {
+            self.work = Work { tx: true, rx: true };
+        }
         if self.desk.mailbox(|mailbox| mailbox.take_interrupt()) {
             let causes = Causes {
                 other: VF_MAILBOX,
@@ -222,6 +201,7 @@ impl VfControl {
                 tag: grant.tag,
                 strip_vlan: self.manner.strip_vlan,
                 strip_crc: self.manner.strip_crc,
+                replicas: self.manner.replicas,
                 insert_vlan: self.manner.insert_vlan,
                 drop: self.manner.drop,
                 rxcsum: self.manner.rxcsum,
@@ -272,6 +252,12 @@ fn each_word(offset: u64, len: usize, mut visit: impl FnMut(u32, usize, std::ops
         let n = (4 - first).min(len - done);
         visit(at as u32 & !3, first, done..done + n);
         done += n;
+    }
+}
+
+impl Drop for VfControl {
+    fn drop(&mut self) {
+        self.desk.leave(&self.function);
     }
 }
 
@@ -331,6 +317,7 @@ impl Control for VfControl {
         if !may {
             self.function.settle();
         }
+        self.desk.sit(&self.function, env);
         let way = if state.msix { Way::Msix } else { Way::Pin };
         self.function.irq.lock().set_way(env, way);
         self.work = Work { tx: true, rx: true };

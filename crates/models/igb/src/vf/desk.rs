@@ -1,13 +1,16 @@
 //! What lies between a VF and whoever rules it.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use frame::Wake;
-use model::Nanos;
+use model::{Env, Nanos};
 use parking_lot::Mutex;
 
+use crate::function::Function;
 use crate::mailbox::{Mailbox, WORDS};
-use crate::rules::Rules;
+use crate::rules::{Rules, Strips};
+use crate::stats::{Stat, Stats};
 
 /// What a ruler grants a VF.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub(crate) struct Manner {
     pub strip_vlan: bool,
     /// VMOLR.STRCRC.
     pub strip_crc: bool,
+    /// The same of what is for many (RPLOLR).
+    pub replicas: Option<Strips>,
     /// It may put in tags (VMVIR).
     pub insert_vlan: bool,
     /// Its queues, bit by bit, that drop what finds no descriptor (QDE).
@@ -60,6 +65,7 @@ impl Default for Manner {
             sends: true,
             strip_vlan: true,
             strip_crc: true,
+            replicas: None,
             insert_vlan: true,
             drop: 0,
             mbps: 1000,
@@ -94,6 +100,9 @@ pub trait Ruler: Send + Sync {
     fn happened(&self, now: Nanos, event: Event);
 }
 
+/// What the statistics registers of a VF count.
+const COUNTED: [Stat; 5] = [Stat::Gprc, Stat::Gptc, Stat::Gorc, Stat::Gotc, Stat::Mprc];
+
 /// The desk of one VF: its mailbox, what is granted to it, and who rules it.
 ///
 /// The ruler changes it whenever it likes, from any thread, and then has the VF's
@@ -104,6 +113,14 @@ pub struct Desk {
     grant: Mutex<(Grant, Manner)>,
     ruler: Mutex<Option<Arc<dyn Ruler>>>,
     bell: Mutex<Option<Arc<dyn Wake>>>,
+    /// What VFs that sat here have counted: their port's statistics go on when they are gone.
+    stats: Arc<Stats>,
+    /// What had been counted where the statistics registers showed 0.
+    past: Mutex<[u32; COUNTED.len()]>,
+    /// The VF that sits here, and what it runs with.
+    seat: Mutex<Option<(Weak<Function>, Env)>>,
+    /// Its PF has written to its queues.
+    poked: AtomicBool,
     /// Its ruler reads MBVFICR: a message stays there until that is cleared.
     by_registers: bool,
 }
@@ -120,6 +137,57 @@ impl Desk {
             by_registers: true,
             ..Desk::default()
         })
+    }
+
+    pub(crate) fn stats(&self) -> &Arc<Stats> {
+        &self.stats
+    }
+
+    fn counted(&self) -> [u32; COUNTED.len()] {
+        COUNTED.map(|stat| self.stats.total(stat) as u32)
+    }
+
+    /// What the statistics registers show: packets received and sent, octets received and sent, packets
+    /// for groups. They wrap, and nothing clears them.
+    pub(crate) fn statistics(&self) -> [u32; COUNTED.len()] {
+        let (now, past) = (self.counted(), *self.past.lock());
+        std::array::from_fn(|at| now[at].wrapping_sub(past[at]))
+    }
+
+    /// Has the statistics registers show these values.
+    pub(crate) fn show(&self, values: [u32; COUNTED.len()]) {
+        let now = self.counted();
+        *self.past.lock() = std::array::from_fn(|at| now[at].wrapping_sub(values[at]));
+    }
+
+    /// A VF sits down.
+    pub(crate) fn sit(&self, function: &Arc<Function>, env: &Env) {
+        *self.seat.lock() = Some((Arc::downgrade(function), env.clone()));
+    }
+
+    /// It goes, and with it its guest's memory.
+    pub(crate) fn leave(&self, function: &Arc<Function>) {
+        let own =
+            |(seated, _): &mut (Weak<Function>, Env)| seated.as_ptr() == Arc::as_ptr(function);
+        self.seat.lock().take_if(own);
+    }
+
+    /// Who sits here.
+    pub(crate) fn seat(&self) -> Option<(Arc<Function>, Env)> {
+        let seat = self.seat.lock();
+        let (function, env) = seat.as_ref()?;
+        Some((function.upgrade()?, env.clone()))
+    }
+
+    /// Has the VF look at its queues.
+    pub(crate) fn poke(&self) {
+        self.poked.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    /// Whether it was to look.
+    pub(crate) fn take_poke(&self) -> bool {
+        self.poked.swap(false, Ordering::AcqRel)
     }
 
     /// The VF has a message: all of it, copied once.

@@ -61,6 +61,7 @@ pub fn vf(config: &Config, desk: Arc<Desk>) -> Nic {
         VF_QUEUES,
         config.true_fcs,
     );
+    function.stats = Arc::clone(desk.stats());
     *function.irq.lock() = Irq::vf();
     function.moderate(config.moderation);
     let function = Arc::new(function);

@@ -95,7 +95,6 @@ impl VfControl {
             granted,
             manner: _, // its ruler's
             ahead,
-            past: _, // with the counters
         } = self;
         let Function {
             file,
@@ -107,6 +106,7 @@ impl VfControl {
             irq,
             ptp: _,        // a PF's
             stats: _,      // by what is read of them
+            ruled: _,      // a PF's
             flow: _,       // a PF's
             counters: _,   // the process's
             wake: _,       // a PF's
@@ -133,7 +133,7 @@ impl VfControl {
         } = granted;
         V1 {
             registers: save_words(file, keeps),
-            statistics: self.statistics(),
+            statistics: self.desk.statistics(),
             timer: now.wrapping_add(*ahead),
             queues: transmitters.iter().map(|tx| save_queue(tx)).collect(),
             turn: tx_next.load(Ordering::Relaxed),
@@ -196,7 +196,7 @@ impl VfControl {
         }
         irq.replace(&mut function.irq.lock(), env);
         drop((transmitters, receivers));
-        self.show(*statistics);
+        self.desk.show(*statistics);
         self.ahead = timer.wrapping_sub(now);
         self.desk.mailbox(|live| *live = mailbox);
         // What was begun is gone on with.

@@ -1,0 +1,219 @@
+//! A PF's window onto the queues and vectors of its VFs (§7.10.2): they are the chip's, and so the PF
+//! finds them behind its own addresses too. VF n has queues n and n + 8, and three of the 25 vectors,
+//! counted from the last.
+
+use std::sync::Arc;
+
+use model::Env;
+use regs::Id;
+
+use crate::control::Registers;
+use crate::function::Function;
+use crate::irq::{Irq, VALID, VF_MESSAGES};
+use crate::office::pools::POOLS;
+use crate::queue::QueueIds;
+use crate::regs as r;
+use crate::vf::desk::Desk;
+use crate::vf::regs as v;
+
+/// Vectors of the chip.
+const VECTORS: u32 = 25;
+/// Vectors of a VF, and their bits.
+const EACH: u32 = VF_MESSAGES as u32;
+const BITS: u32 = (1 << EACH) - 1;
+/// An entry of IVAR: its vector, of the chip and of a VF.
+const VECTOR: u8 = 0x1f;
+const OF_VF: u8 = 3;
+/// What a VF counts, as the PF finds it.
+const STATISTICS: [Id; 5] = [r::PVFGPRC, r::PVFGPTC, r::PVFGORC, r::PVFGOTC, r::PVFMPRC];
+
+/// Registers of queues, in an order that both kinds of function have.
+fn of_queues(ids: &QueueIds) -> [Id; 19] {
+    [
+        ids.rdbal,
+        ids.rdbah,
+        ids.rdlen,
+        ids.srrctl,
+        ids.rdh,
+        ids.rdt,
+        ids.rxdctl,
+        ids.rxctl,
+        ids.tdbal,
+        ids.tdbah,
+        ids.tdlen,
+        ids.tdh,
+        ids.tdt,
+        ids.txdctl,
+        ids.tdwbal,
+        ids.tdwbah,
+        ids.txctl,
+        ids.psrtype,
+        // Of a VF nothing is behind it.
+        ids.rqdpc.unwrap_or(ids.psrtype),
+    ]
+}
+
+/// The first vector of a VF.
+fn first_vector(vf: u32) -> u32 {
+    VECTORS - EACH * (vf + 1)
+}
+
+/// A VF that runs, and what it runs with.
+struct Seat {
+    vf: u32,
+    desk: Arc<Desk>,
+    function: Arc<Function>,
+    env: Env,
+}
+
+impl Seat {
+    fn irq<T>(&self, does: impl FnOnce(&mut Irq, &Env) -> T) -> T {
+        does(&mut self.function.irq.lock(), &self.env)
+    }
+}
+
+impl Registers {
+    /// The VF that has a pool.
+    fn seat(&self, vf: u32) -> Option<Seat> {
+        let office = self.office.as_ref()?;
+        let desk = office.shown(&self.function.file, vf)?;
+        let (function, env) = desk.seat()?;
+        Some(Seat {
+            vf,
+            desk: Arc::clone(desk),
+            function,
+            env,
+        })
+    }
+
+    /// Whose a register of a queue is, and where he has it.
+    fn seat_of_queue(&self, id: Id, element: u32) -> Option<(Seat, Id, u32)> {
+        let ids = self.function.ids;
+        let at = of_queues(ids).iter().position(|own| *own == id)?;
+        let seat = self.seat(element % POOLS)?;
+        let index = match id == ids.psrtype {
+            true => 0,
+            false => element / POOLS,
+        };
+        let theirs = of_queues(seat.function.ids)[at];
+        Some((seat, theirs, index))
+    }
+
+    fn seat_of_vector(&self, vector: u32) -> Option<(Seat, u32)> {
+        let behind = (VECTORS - 1).checked_sub(vector)?;
+        let seat = self.seat(behind / EACH)?;
+        let index = vector - first_vector(seat.vf);
+        Some((seat, index))
+    }
+
+    /// What VFs have in a register with a bit for each vector, and which bits these are.
+    pub(crate) fn of_vfs(&self, id: Id) -> (u32, u32) {
+        let seats = (0..POOLS).filter_map(|vf| self.seat(vf));
+        seats.fold((0, 0), |(all, whose), seat| {
+            let file = &seat.function.file;
+            let bits = match id {
+                r::EICR => seat.irq(Irq::read_eicr),
+                r::EIMS | r::EIMC => seat.irq(|irq, _| irq.extended_mask()),
+                r::EIAC => file.get(v::VTEIAC),
+                r::EIAM => file.get(v::VTEIAM),
+                _ => 0,
+            };
+            let at = first_vector(seat.vf);
+            (all | (bits & BITS) << at, whose | BITS << at)
+        })
+    }
+
+    /// Writes such a register: to each VF its bits. Returns the PF's.
+    pub(crate) fn to_vfs(&self, id: Id, value: u32) -> u32 {
+        let touched = (0..POOLS).filter(|vf| value >> first_vector(*vf) & BITS != 0);
+        let seats = touched.filter_map(|vf| self.seat(vf));
+        seats.fold(value, |own, seat| {
+            let bits = value >> first_vector(seat.vf) & BITS;
+            let file = &seat.function.file;
+            seat.irq(|irq, env| match id {
+                r::EICR => irq.clear_eicr(env, bits),
+                r::EICS => irq.set_eicr(env, bits),
+                r::EIMS => irq.set_eims(env, bits),
+                r::EIMC => irq.clear_eims(env, bits),
+                r::EIAC => irq.set_eiac(file.write(v::VTEIAC, 0, bits)),
+                r::EIAM => irq.set_eiam(file.write(v::VTEIAM, 0, bits)),
+                _ => {}
+            });
+            own & !(BITS << first_vector(seat.vf))
+        })
+    }
+
+    /// Reads what is a VF's alone. `None`: it is none of these.
+    pub(crate) fn read_of_vf(&mut self, id: Id, element: u32) -> Option<u32> {
+        self.office.as_ref()?;
+        if let Some(at) = STATISTICS.iter().position(|own| *own == id) {
+            return Some(self.seat(element)?.desk.statistics()[at]);
+        }
+        match id {
+            r::EITR => {
+                let (seat, index) = self.seat_of_vector(element)?;
+                Some(seat.function.file.get_at(v::VTEITR, index))
+            }
+            r::IVAR => {
+                let seat = self.seat(element)?;
+                let entries = seat.function.file.get(v::VTIVAR).to_le_bytes();
+                let first = first_vector(seat.vf) as u8;
+                let shown = entries.map(|entry| match entry & VALID {
+                    0 => 0,
+                    _ => VALID | (first + (entry & OF_VF)),
+                });
+                Some(u32::from_le_bytes(shown))
+            }
+            r::RQDPC => {
+                let (seat, _, index) = self.seat_of_queue(id, element)?;
+                let queue = seat.function.queues.get(index as usize)?;
+                Some(self.reading.read_dropped(queue, element))
+            }
+            _ => {
+                let (seat, id, index) = self.seat_of_queue(id, element)?;
+                Some(seat.function.file.get_at(id, index))
+            }
+        }
+    }
+
+    /// Writes what is a VF's alone. `false`: it is none of these.
+    pub(crate) fn write_of_vf(&mut self, id: Id, element: u32, value: u32) -> bool {
+        self.try_write_of_vf(id, element, value).is_some()
+    }
+
+    fn try_write_of_vf(&self, id: Id, element: u32, value: u32) -> Option<()> {
+        self.office.as_ref()?;
+        match id {
+            r::EITR => {
+                let (seat, index) = self.seat_of_vector(element)?;
+                let kept = seat.function.file.write(v::VTEITR, index, value);
+                seat.irq(|irq, env| irq.set_eitr(env, index, kept));
+            }
+            r::IVAR => {
+                let seat = self.seat(element)?;
+                let first = first_vector(seat.vf) as u8;
+                // It can have no other vector than its own.
+                let entries = value.to_le_bytes().map(|entry| {
+                    let own = (entry & VECTOR).checked_sub(first);
+                    match own.filter(|own| entry & VALID != 0 && u32::from(*own) < EACH) {
+                        Some(own) => VALID | own,
+                        None => 0,
+                    }
+                });
+                let file = &seat.function.file;
+                let kept = file.write(v::VTIVAR, 0, u32::from_le_bytes(entries));
+                seat.irq(|irq, _| irq.set_ivar(0, kept));
+            }
+            _ => {
+                let (seat, id, index) = self.seat_of_queue(id, element)?;
+                let function = &seat.function;
+                if function.write_queue(&seat.env, id, index, value).is_none() {
+                    function.file.write(id, index, value);
+                }
+                // What follows is for its own thread to do.
+                seat.desk.poke();
+            }
+        }
+        Some(())
+    }
+}
