@@ -110,8 +110,9 @@ impl Chip {
         Some(table.register(table.find(at)?.id).mask)
     }
 
-    /// The address by which scripts know the register that answers at `at`. Queues and statistics of
-    /// virtual functions are known by the chip's numbers (manual §7.10.2): queue q of VF n is n + 8 q.
+    /// The address by which scripts know the register that answers at `at`. Queues, statistics and gaps
+    /// between interrupts of virtual functions are known by the chip's numbers (manual §7.10.2): queue q
+    /// of VF n is n + 8 q, vector v is 22 - 3 n + v.
     pub(super) fn home(&self, at: u32) -> u32 {
         if let Some((vf, offset)) = self.vf(at) {
             let queue = |page: u32| {
@@ -122,6 +123,7 @@ impl Chip {
                 0x2800..0x2a00 if offset & 0xc0 == 0 => queue(0xc000),
                 0x3800..0x3a00 if offset & 0xc0 == 0 => queue(0xe000),
                 0xf0c => 0x5480 + 4 * vf,
+                0x1680..0x168c => offset + 4 * (22 - 3 * vf),
                 0xf10 | 0xf14 | 0xf18 | 0xf34 => 0x1_0000 + 0x100 * vf + (offset - 0xf00),
                 _ => at,
             };

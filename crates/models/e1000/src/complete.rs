@@ -6,7 +6,7 @@ use frame::Batch;
 use guest_mem::View;
 use model::Env;
 use parts::{DD, FCS, Ring, SIZE};
-use wire::Gso;
+use wire::{Gso, VLAN_TAG};
 
 use crate::bits::cause;
 use crate::csb::Page;
@@ -196,17 +196,19 @@ fn sent(shared: &Shared, batch: &Batch<'_>, taken: usize, tally: &mut Tally) {
         let notes = frame.notes();
         let hdr = usize::from(notes.hdr_len);
         let mss = usize::from(notes.gso_size);
+        // A tag beside the frame is in it on the wire.
+        let more = FCS + if notes.vlan.is_some() { VLAN_TAG } else { 0 };
         if notes.gso == Gso::None || mss == 0 || len <= hdr {
-            tally.sent((len + FCS) as u64, dst);
+            tally.sent((len + more) as u64, dst);
         } else {
             let mut payload = len - hdr;
             if dst[0] & 1 == 0 {
-                tally.sent_alike((payload / mss) as u64, (hdr + mss + FCS) as u64);
+                tally.sent_alike((payload / mss) as u64, (hdr + mss + more) as u64);
                 payload %= mss;
             }
             while payload > 0 {
                 let size = payload.min(mss);
-                tally.sent((hdr + size + FCS) as u64, dst);
+                tally.sent((hdr + size + more) as u64, dst);
                 payload -= size;
             }
         }

@@ -198,6 +198,7 @@ fn tags_are_inserted_in_front_of_the_type() {
         assert_eq!(notes.vlan, beside.then_some(0x2064));
         assert_eq!(notes.csum.expect("a note").start, start);
         assert_eq!(bytes.len(), packet.len() + if beside { 0 } else { 4 });
+        assert_eq!(m.r(0x4090) as usize, packet.len() + 4 + 4, "GOTC");
         if !beside {
             assert_eq!(bytes[12..14], (vet as u16).to_be_bytes());
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use frame::Batch;
 use guest_mem::View;
 use parts::{DD, FCS, Ring, SIZE};
-use wire::Gso;
+use wire::{Gso, VLAN_TAG};
 
 use crate::function::{Function, count};
 use crate::stats::{Stat, Tally};
@@ -196,16 +196,18 @@ fn sent_one_by_one(batch: &Batch<'_>, taken: usize, tally: &mut Tally) -> (u64, 
         let notes = frame.notes();
         let (hdr, mss) = (usize::from(notes.hdr_len), usize::from(notes.gso_size));
         bytes += len as u64;
+        // A tag beside the frame is in it on the wire.
+        let more = FCS + if notes.vlan.is_some() { VLAN_TAG } else { 0 };
         if notes.gso == Gso::None || mss == 0 || len <= hdr {
             frames += 1;
-            tally.sent(1, len + FCS, dst);
+            tally.sent(1, len + more, dst);
             continue;
         }
         let mut payload = len - hdr;
         while payload > 0 {
             let size = payload.min(mss);
             frames += 1;
-            tally.sent(1, hdr + size + FCS, dst);
+            tally.sent(1, hdr + size + more, dst);
             payload -= size;
         }
     }

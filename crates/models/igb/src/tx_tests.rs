@@ -367,6 +367,48 @@ fn a_queue_keeps_two_contexts() {
     assert!(intact(&frames[2]));
 }
 
+/// What is counted is what is on the wire, wherever a tag goes meanwhile.
+#[test]
+fn a_tag_counts_in_the_frame_and_beside_it() {
+    for caps in [Caps::NONE, Caps::ALL] {
+        for (mss, frames) in [(0, 1), (100, TSO_SEGMENTS)] {
+            let mut guest = Guest::pf();
+            guest.start_tx(0, 16);
+            let bytes = unsegmented(true, 1000);
+            guest.write(BUFFER, &bytes);
+            let ctx = Ctx {
+                mac: 14,
+                ip: 20,
+                l4: 20,
+                mss,
+                vlan: 9,
+                kind: TCP4,
+                slot: 0,
+            };
+            let cut = if mss == 0 { 0 } else { cmd::TSE };
+            let paylen = if mss == 0 { bytes.len() } else { 1000 };
+            let desc = data(
+                BUFFER,
+                bytes.len(),
+                ALL | cmd::VLE | cut,
+                IXSM | TXSM,
+                paylen,
+            );
+            guest.send(0, &[ctx.desc(), desc]);
+            let wire = Wire {
+                caps,
+                ..Wire::default()
+            };
+            guest.run(&wire);
+            let counted =
+                [Stat::Gptc, Stat::Gotc, Stat::Tot].map(|s| guest.function.stats.total(s));
+            // Headers, tag and FCS of each, and what they carry.
+            let octets = frames * (54 + 4 + 4) + 1000;
+            assert_eq!(counted, [frames as u64, octets as u64, octets as u64]);
+        }
+    }
+}
+
 #[test]
 fn each_pool_of_a_pf_has_its_tag() {
     let mut guest = Guest::pf();

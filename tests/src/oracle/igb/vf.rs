@@ -2,7 +2,7 @@
 
 mod registers;
 
-pub(super) use registers::{of_a_vf, sweep};
+pub(super) use registers::sweep;
 
 use super::super::chip::Chip;
 use super::context::reg;

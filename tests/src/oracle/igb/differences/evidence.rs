@@ -99,6 +99,11 @@ impl Posted {
         self.raw[11]
     }
 
+    /// Bytes of its buffer.
+    pub(super) fn len(&self) -> usize {
+        usize::from(u16::from_le_bytes([self.raw[8], self.raw[9]]))
+    }
+
     fn extended(&self) -> bool {
         self.command() & 0x20 != 0
     }

@@ -3,7 +3,7 @@
 use super::super::compare::{Diff, Parted, Step, What};
 use super::super::context::{Context, reg};
 use super::super::script::Op;
-use super::super::vf::{IGB_VF, VFS, of as vf_at, of_a_vf, vreg};
+use super::super::vf::{IGB_VF, VFS, of as vf_at, vreg};
 use super::Difference;
 use super::Right::{Both, Hypernic, Qemu};
 use super::done::IRQ;
@@ -62,15 +62,36 @@ pub(super) fn list() -> Vec<Difference> {
             "vf-mask",
             Hypernic,
             "8.26.5",
-            "VTEIMS and VTEIMC show the mask; in QEMU the one shows what was last written to it, and the other nothing",
-            |step, diff| of(step, diff, vreg::VTEIMS, !0) | of(step, diff, vreg::VTEIMC, diff.ours),
+            "VTEIMS and VTEIMC show the mask, VTEIAC and VTEIAM what of a VF's vectors stands in EIAC and EIAM; in QEMU VTEIMC shows nothing, and the others what was last written to them",
+            |step, diff| {
+                let masks = [vreg::VTEIMS, vreg::VTEIAC, vreg::VTEIAM];
+                let shown = masks.map(|at| of(step, diff, at, !0));
+                shown[0] | shown[1] | shown[2] | of(step, diff, vreg::VTEIMC, diff.ours)
+            },
+        ),
+        value(
+            "vf-entries",
+            Hypernic,
+            "8.26.13",
+            "a VF's queues have no vectors but its own, wherever that is written; in QEMU IVAR takes any, and what is written to VTIVAR is added to it",
+            |step, diff| match home(step, diff) {
+                Some(at @ reg::IVAR..0x1720) if (at - reg::IVAR) / 4 < VFS => 0x9f9f_9f9f,
+                _ => of(step, diff, vreg::VTIVAR, 0x8383_8383),
+            },
         ),
         value(
             "vf-causes",
             Hypernic,
             "8.26.9",
-            "VTEICR shows what stands; in QEMU what was last written to it",
-            |step, diff| of(step, diff, vreg::VTEICR, !0),
+            "VTEICR shows what stands, and reading it clears that; in QEMU it shows what was last written to it",
+            |step, diff| match diff.what {
+                // VTEICR is read before it.
+                What::Register {
+                    at: reg::EICR,
+                    op: None,
+                } => (0..VFS).fold(0, |all, vf| all | 7 << (22 - 3 * vf)),
+                _ => of(step, diff, vreg::VTEICR, !0),
+            },
         ),
         value(
             "vf-reset",
@@ -78,33 +99,23 @@ pub(super) fn list() -> Vec<Difference> {
             "4.2.1",
             "a VF's reset (VTCTRL.RST) takes all of its registers and its mailbox back; QEMU's switches its queues off and leaves the rest",
             |step, diff| {
-                let whose = |at| match at {
-                    0x800..0xa00 => (at - 0x800) / 0x40,
-                    0xc00..0xc20 => (at - 0xc00) / 4,
-                    at => IGB_VF.vf(at).map_or(VFS, |(vf, _)| vf),
-                };
                 let reset = |vf| {
                     ever(step, diff, |_, op| {
                         writes(step, op, vf_at(vf, vreg::VTCTRL)).is_some_and(|v| v & 1 << 26 != 0)
                     })
                 };
+                let all = (0..VFS).filter(|vf| reset(*vf));
+                let of_vectors = [reg::EICR, reg::EIMS, reg::EIMC, reg::EIAC, reg::EIAM];
                 match diff.register() {
-                    Some(0xc80) => (0..VFS)
-                        .filter(|vf| reset(*vf))
-                        .fold(0, |all, vf| all | 0x1_0001 << vf),
+                    Some(0xc80) => all.fold(0, |all, vf| all | 0x1_0001 << vf),
+                    Some(at)
+                        if of_vectors.contains(&IGB_VF.home(at)) && IGB_VF.vf(at).is_none() =>
+                    {
+                        all.fold(0, |all, vf| all | 7 << (22 - 3 * vf))
+                    }
                     Some(at) if whose(at) < VFS && reset(whose(at)) => !0,
                     _ => 0,
                 }
-            },
-        ),
-        value(
-            "vf-port-statistics",
-            Qemu,
-            "8.18",
-            "the port's statistics count what the PF sends and receives, and not what its VFs do",
-            |step, diff| match home(step, diff) {
-                Some(0x4074 | 0x4078..=0x40f8) if frame(step, |_, _| true) => !0,
-                _ => 0,
             },
         ),
         value(
@@ -230,35 +241,6 @@ pub(super) fn list() -> Vec<Difference> {
                     .fold(0, |all, vf| all | vectors(vf))
             },
         ),
-        value(
-            "vf-through-pf",
-            Qemu,
-            "7.10.2",
-            "in ours a VF's queues and vectors are in no window but its own, and the PF has others where a chip has those",
-            |step, diff| {
-                let Some(at) = home(step, diff) else { return 0 };
-                let by_pf = |op: &_| {
-                    let ours = step.after.chip.vf(op_at(op)).is_none();
-                    ours && writes(step, op, twin(at)).is_some()
-                };
-                let mine = diff
-                    .register()
-                    .is_some_and(|at| step.after.chip.vf(at).is_none());
-                let shown = mine && of_a_vf(at);
-                let vectors: u64 = !((1 << (25 - 3 * VFS)) - 1) & 0x1ff_ffff;
-                match at {
-                    reg::EIMS | reg::EIMC | reg::EICR => return vectors,
-                    0x1_0010..0x1_0200 if mine => return !0,
-                    reg::IVAR..0x1720 if (at - reg::IVAR) / 4 < VFS => return !0,
-                    _ => {}
-                }
-                if shown || ever(step, diff, |_, op| by_pf(op)) && of_a_vf(twin(at)) {
-                    !0
-                } else {
-                    0
-                }
-            },
-        ),
     ]
 }
 
@@ -336,34 +318,6 @@ pub(super) fn partings() -> Vec<Difference> {
             },
         ),
         parting(
-            "vf-vlans",
-            Qemu,
-            "7.10.3",
-            "with filters on (RCTL.VFE), ours goes by VLVF and AUPE alone, a tag of VLAN 0 or 4095 being none: VFTA comes before these, what no pool gets by its address and VLAN is the default pool's whatever that one's VLANs are, and what is for a station of another VLAN does not go out",
-            |step, _| {
-                let on = |c: &Context| c.has(reg::RCTL, 0x4_0000);
-                let other = |c: &Context, f: &[u8]| on(c) && by_other_vlans(c, f);
-                let put_in = on(step.after) && put_in(step, step.after);
-                (frame(step, other) || put_in).then_some(BOTH)
-            },
-        ),
-        parting(
-            "vf-replicated",
-            Qemu,
-            "8.14",
-            "with VFs, of what is for many VMOLR says whether tags are taken out, as of the rest, and not RPLOLR",
-            |step, _| {
-                let tagged = |c: &Context, f: &[u8]| {
-                    let strips = |at| c.get(at) >> 30 & 1;
-                    let other =
-                        (0..=VFS).any(|pool| strips(reg::VMOLR + 4 * pool) != strips(reg::RPLOLR));
-                    let tag = f[12..14] == [0x81, 0] || put_in(step, c);
-                    f[0] & 1 == 1 && tag && other
-                };
-                frame(step, tagged).then_some(BOTH)
-            },
-        ),
-        parting(
             "vf-too-long",
             Hypernic,
             "7.10.3",
@@ -429,32 +383,6 @@ fn sent(step: &Step<'_>, mut is: impl FnMut(&Context, u32, &[u8]) -> bool) -> bo
     })
 }
 
-/// Whether tags are put into frames that are sent.
-fn put_in(step: &Step<'_>, c: &Context) -> bool {
-    let all = (0..=VFS).any(|pool| c.get(reg::VMVIR + 4 * pool) >> 30 == 1);
-    all || posted(step).0.iter().any(|desc| desc.command() & 0x40 != 0)
-}
-
-/// Whether the VLAN of a frame leads elsewhere than in ours.
-fn by_other_vlans(c: &Context, frame: &[u8]) -> bool {
-    let tagged = frame[12..14] == [0x81, 0];
-    let id = u32::from(u16::from_be_bytes([frame[14], frame[15]]) & 0xfff);
-    let pools = if tagged {
-        let known = c.get(reg::VFTA + id / 32 * 4) >> (id % 32) & 1 == 1;
-        if matches!(id, 0 | 0xfff) || !known {
-            return true;
-        }
-        let entries = (0..32).map(|at| c.get(reg::VLVF + 4 * at));
-        let own = entries.filter(|entry| entry >> 31 == 1 && entry & 0xfff == id);
-        own.fold(0, |all, entry| all | entry >> 12 & 0xff)
-    } else {
-        (0..8).fold(0, |all, pool| {
-            all | (c.get(reg::VMOLR + 4 * pool) >> 24 & 1) << pool
-        })
-    };
-    frame[0] & 1 == 0 && stations(c, frame) & pools == 0
-}
-
 /// Pools, bit by bit, whose station a frame is for.
 fn stations(c: &Context, frame: &[u8]) -> u32 {
     (0..16).fold(0, |all, at| {
@@ -493,18 +421,18 @@ fn told(step: &Step<'_>, diff: &Diff, vf: u32) -> bool {
     })
 }
 
-/// Where a write goes; nowhere if it is none.
-fn op_at(op: &Op) -> u32 {
-    match op {
-        Op::Write { at, .. } => *at,
-        _ => 0,
+/// The VF whose a register is, in whatever window; [`VFS`] if it is none's.
+fn whose(at: u32) -> u32 {
+    if let Some((vf, _)) = IGB_VF.vf(at) {
+        return vf;
     }
-}
-
-/// Where a chip's PF has a register that is known by this address.
-fn twin(at: u32) -> u32 {
-    match IGB_VF.vf(at) {
-        Some((vf, offset @ 0x1680..0x168c)) => reg::EITR + 4 * 22 + (offset - 0x1680) - 12 * vf,
-        _ => at,
-    }
+    let vf = match at {
+        0x800..0xa00 => (at - 0x800) / 0x40,
+        0xc00..0xc20 => (at - 0xc00) / 4,
+        0x1680..0x16e4 => (24 - (at - 0x1680) / 4) / 3,
+        0x5480..0x54a0 => (at - 0x5480) / 4,
+        0xc000..0xc400 | 0xe000..0xe400 => (at >> 6 & 0xf) % 8,
+        _ => VFS,
+    };
+    vf.min(VFS)
 }

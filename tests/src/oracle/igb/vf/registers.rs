@@ -19,7 +19,6 @@ pub(in crate::oracle::igb) fn sweep(script: &Script) -> Vec<u32> {
         .cloned()
         .collect();
     let mut offsets: Vec<u32> = of_pf::sweep(&Script { ops: pf });
-    offsets.retain(|at| !of_a_vf(*at));
     let causes = offsets.split_off(offsets.len() - 2);
     for vf in 0..VFS {
         let all: BTreeSet<u32> = igb::vf_table()
@@ -40,16 +39,6 @@ pub(in crate::oracle::igb) fn sweep(script: &Script) -> Vec<u32> {
 
 fn is_of_pf(op: &Op) -> bool {
     !matches!(op, Op::Write { at, .. } if *at >= crate::oracle::VF_WINDOWS)
-}
-
-/// Whether a register of the chip is a VF's, by the PF's addresses: one of its queues or vectors.
-pub(in crate::oracle::igb) fn of_a_vf(at: u32) -> bool {
-    let number = at >> 6 & 0xf;
-    match at {
-        0xc000..0xc400 | 0xe000..0xe400 => number % 8 < VFS,
-        0x1680..0x16e4 => (at - 0x1680) / 4 >= 25 - 3 * VFS,
-        _ => false,
-    }
 }
 
 /// Bits of a register that belong to halves that have parted.
