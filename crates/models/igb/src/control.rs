@@ -127,6 +127,8 @@ impl Registers {
             return;
         }
         if let Some(work) = function.write_queue(env, id, element, value) {
+            // The PF has another number of pools.
+            self.due.changed |= id == r::RXDCTL;
             return self.merge(work);
         }
         if self.write_ruling(id, element, value) {

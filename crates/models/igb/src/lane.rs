@@ -62,7 +62,7 @@ impl<'v> Rx<'_, 'v> {
     pub(crate) fn lane(&mut self, batch: &Batch<'_>, picks: &[u16]) -> usize {
         let rules = &self.rules;
         let for_us = self.function.lane
-            && !rules.alone
+            && !rules.several
             && !self.listens
             && rules.strip_crc
             && rules.replicas.is_none_or(|strips| strips.crc)

@@ -92,8 +92,8 @@ pub(crate) struct Rules {
     /// The first pool of a PF that has pools beside those of its VFs: what comes has passed their
     /// filters, at the switch, and is for a queue of a pool.
     pub pools: Option<u32>,
-    /// Pools of a PF that has no VFs: nobody has looked yet for which of them a frame is.
-    pub alone: bool,
+    /// A PF has several pools, or no VFs: nobody has looked yet for which of its pools a frame is.
+    pub several: bool,
 }
 
 impl Rules {
@@ -122,7 +122,7 @@ impl Rules {
         tag: None,
         drop: 0,
         pools: None,
-        alone: false,
+        several: false,
     };
 
     /// Those of a PF that rules `vfs` VFs.
@@ -133,7 +133,7 @@ impl Rules {
         }
         if vfs == 0 {
             return Rules {
-                alone: true,
+                several: true,
                 ..rules
             };
         }
@@ -144,13 +144,14 @@ impl Rules {
             strip_vlan: vmolr & vmolr::STRVLAN != 0,
             replicas: pools::replicas(file),
             pools: Some(vfs),
+            several: pools::are_several(file, vfs),
             ..rules
         }
     }
 
     /// Those of one queue of a PF that has pools: the tag is its pool's (VMVIR).
     pub(crate) fn of_queue(&self, file: &File, queue: u32) -> Rules {
-        if self.pools.is_none() && !self.alone {
+        if self.pools.is_none() && !self.several {
             return *self;
         }
         let pool = queue % pools::POOLS;
@@ -161,9 +162,16 @@ impl Rules {
         }
     }
 
-    /// Whether the pool of a queue may send (VFTE). Where there are VFs the switch sees to it.
+    /// The pool of a queue of a PF, if what that sends may be for another one of them (DTXSWC).
+    pub(crate) fn looks_inside(&self, file: &File, queue: u32) -> Option<u32> {
+        let inside = self.several && pools::reach_others(file);
+        inside.then_some(queue % pools::POOLS)
+    }
+
+    /// Whether the pool of a queue may send (VFTE). Where there is but one beside VFs the switch sees to
+    /// it.
     pub(crate) fn pool_sends(&self, file: &File, queue: u32) -> bool {
-        !self.alone || file.get(r::VFTE) >> (queue % pools::POOLS) & 1 != 0
+        !self.several || file.get(r::VFTE) >> (queue % pools::POOLS) & 1 != 0
     }
 
     /// Those of a port without pools.
@@ -191,7 +199,7 @@ impl Rules {
             tag: None,
             drop: file.get(r::QDE) as u16,
             pools: None,
-            alone: false,
+            several: false,
         }
     }
 

@@ -148,6 +148,9 @@ impl Registers {
                 office.change(|| {
                     file.write(id, 0, value);
                 });
+                // What waited in one of several pools may go now.
+                (0..PF_QUEUES as u32).for_each(|queue| self.function.ring(queue));
+                self.work.tx = true;
             }
             _ => return false,
         }

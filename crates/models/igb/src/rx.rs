@@ -84,10 +84,13 @@ impl Receive for Receiver {
 
 /// Counts frames as missed that found no room and whose sender does not keep them.
 pub(crate) fn give_up(function: &Function, env: &Env, picks: &[u16]) {
-    let missed = picks.len() as u64;
-    count(&function.counters.rx_missed, missed);
+    missed(function, env, picks.len() as u64);
+}
+
+fn missed(function: &Function, env: &Env, frames: u64) {
+    count(&function.counters.rx_missed, frames);
     let mut tally = Tally::default();
-    tally.add(Stat::Mpc, missed);
+    tally.add(Stat::Mpc, frames);
     function.stats.add(&tally);
     let causes = Causes {
         other: cause::RXO,
@@ -129,6 +132,24 @@ pub(crate) fn deliver(function: &Function, env: &Env, batch: &Batch<'_>, picks: 
     }
     rx.end();
     dealt
+}
+
+/// Takes a frame that a pool has sent, for these others. What they have no room for is missed, as on a
+/// wire.
+pub(crate) fn deliver_inside(function: &Function, env: &Env, frame: &Frame<'_>, pools: u32) {
+    let rules = function.rules();
+    if !rules.rx_on {
+        count(&function.counters.rx_disabled, 1);
+        return;
+    }
+    let view = env.memory.view();
+    let mut rx = Rx::new(function, env, &view, rules);
+    rx.inside = Some(pools);
+    let outcome = rx.offer(frame);
+    rx.end();
+    if outcome == Outcome::NoRoom {
+        missed(function, env, 1);
+    }
 }
 
 /// What became of a frame.
@@ -193,6 +214,8 @@ pub(crate) struct Rx<'a, 'v> {
     /// Whether this one has been, where it is for several queues.
     pub timed: Option<bool>,
     pub rules: Rules,
+    /// The pools that a frame is for, where another one of them has sent it.
+    pub inside: Option<u32>,
     /// Pause frames are told from others; what the last one asked for.
     pub obeys: bool,
     pub pause: Option<u16>,
@@ -225,6 +248,7 @@ impl<'a, 'v> Rx<'a, 'v> {
             listens: matches!(function.kind, Kind::Pf) && Ptp::listens(&function.file),
             timed: None,
             view,
+            inside: None,
             obeys: function.obeys_pause(),
             pause: None,
             rules,
@@ -301,7 +325,7 @@ impl<'a, 'v> Rx<'a, 'v> {
         let Some(first) = segments.get(0) else {
             return Outcome::Lost;
         };
-        if self.rules.alone {
+        if self.rules.several {
             if !self.roomy(segments) {
                 return Outcome::NoRoom;
             }
@@ -350,7 +374,7 @@ impl<'a, 'v> Rx<'a, 'v> {
 
     /// One frame that needs no expansion.
     fn plain(&mut self, frame: &Frame<'_>) -> Outcome {
-        if self.rules.alone {
+        if self.rules.several {
             return self.replicate(frame);
         }
         if self.rules.replicas.is_some() && frame.head().first().is_some_and(|dst| dst & 1 == 1) {

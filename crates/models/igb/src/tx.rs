@@ -283,6 +283,10 @@ impl Sender {
         };
         let limit = call.budget.min(quantum);
         let rules = call.rules.of_queue(&function.file, queue);
+        let looks_inside = match function.kind {
+            Kind::Pf => call.rules.looks_inside(&function.file, queue),
+            Kind::Vf(_) => None,
+        };
         batch.clear();
         let mut walk = Walk {
             function,
@@ -316,6 +320,8 @@ impl Sender {
                 crate::rx::give_up(function, call.env, &picks[kept..]);
             }
             offered
+        } else if let Some(pool) = looks_inside {
+            crate::vmdq::send(function, call.env, pool, call.to, (batch, picks))
         } else {
             call.to.deliver(batch, picks).min(offered)
         };

@@ -1,19 +1,21 @@
-//! Pools of a PF that has no VFs (§7.10.3): which of them get a frame that came in, and how.
+//! Pools of a PF (§7.10.3): which of them get a frame that came in or that another one has sent, and how.
 //!
-//! Where there are VFs, the switch between the functions has found that out, for the PF's pools too.
+//! Where there are VFs, the switch between the functions has found out that the PF gets it. With one pool
+//! beside them that is all there is to know.
 
-use frame::{Batch, Frame};
+use frame::{Batch, Frame, Sink};
+use model::Env;
 use parts::MIN_FRAME;
 use regs::File;
 
 use crate::admit::{has_address, has_header};
 use crate::filter;
-use crate::function::count;
+use crate::function::{Function, count};
 use crate::office::pools::{self, POOLS, vmolr, vt_ctl};
 use crate::regs as r;
 use crate::rss::{self, Class, Headers};
 use crate::rules::{Rules, bits::rctl};
-use crate::rx::{Outcome, Rx};
+use crate::rx::{Outcome, Rx, deliver_inside};
 use crate::stats::Stat;
 
 /// For everybody.
@@ -42,11 +44,20 @@ impl Rules {
     }
 }
 
-/// Pools that get a frame, bit by bit.
-fn of_frame(file: &File, dst: [u8; 6], tag: Option<u16>) -> u32 {
+/// Who gets a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Found {
+    /// Pools, bit by bit.
+    pools: u32,
+    /// Those whose station it is for, whatever its VLAN is.
+    exact: u32,
+}
+
+/// Pools that get a frame by address and VLAN.
+fn by_filters(file: &File, dst: [u8; 6], tag: Option<u16>) -> Found {
     let (rctl, vt_ctl) = (file.get(r::RCTL), file.get(r::VT_CTL));
     if tag.is_some_and(|tci| !filter::vlan(file, rctl, tci)) {
-        return 0;
+        return Found::default();
     }
     let with = |bits: u32| {
         let wants = |pool: &u32| file.get_at(r::VMOLR, *pool) & bits != 0;
@@ -86,10 +97,94 @@ fn of_frame(file: &File, dst: [u8; 6], tag: Option<u16>) -> u32 {
             None => with(vmolr::AUPE),
         };
     }
-    if found == 0 && !for_many {
-        found = default;
+    Found {
+        pools: found,
+        exact,
     }
+}
+
+/// Pools that get a frame from the wire, bit by bit.
+fn of_frame(file: &File, dst: [u8; 6], tag: Option<u16>) -> u32 {
+    let known = tag.is_none_or(|tci| filter::vlan(file, file.get(r::RCTL), tci));
+    let found = match by_filters(file, dst, tag).pools {
+        // Whatever its VLANs are.
+        0 if known && dst[0] & 1 == 0 => pools::default(file).map_or(0, |pool| 1 << pool),
+        found => found,
+    };
     found & file.get(r::VFRE)
+}
+
+/// What becomes of a frame that a pool has sent, whose others may get it: those of them that do, and
+/// whether it goes out, too.
+fn from_inside(
+    file: &File,
+    (first, from): (u32, u32),
+    dst: [u8; 6],
+    tag: Option<u16>,
+) -> (u32, bool) {
+    let own = ALL >> first << first;
+    let found = by_filters(file, dst, tag);
+    let mut to = found.pools & own & file.get(r::VFRE);
+    if !pools::gets_own(file, from) {
+        to &= !(1 << from);
+    }
+    // What is for a station inside stays there; with VFs it may be one of theirs, which the switch knows.
+    let stays = dst[0] & 1 == 0 && found.exact & own != 0 && found.exact & !own == 0;
+    (to, !stays)
+}
+
+/// Takes what a pool of a PF sends: to its others what is for them, and to `to` what goes out. Returns how
+/// many frames were dealt with.
+pub(crate) fn send(
+    function: &Function,
+    env: &Env,
+    from: u32,
+    to: &dyn Sink,
+    (batch, picks): (&Batch<'_>, &[u16]),
+) -> usize {
+    let file = &function.file;
+    let first = function.rules().pools.unwrap_or(0);
+    let vet = file.get(r::VET) as u16;
+    let routed = |pick: u16| {
+        let frame = batch.get(pick.into())?;
+        let dst = *frame.head().first_chunk()?;
+        let inside = frame
+            .head()
+            .get(12..16)
+            .map(|tag| [tag[0], tag[1], tag[2], tag[3]]);
+        let inside = inside.filter(|[a, b, ..]| u16::from_be_bytes([*a, *b]) == vet);
+        let tag = frame
+            .notes()
+            .vlan
+            .or(inside.map(|[.., a, b]| u16::from_be_bytes([a, b])));
+        let (pools, out) = from_inside(file, (first, from), dst, tag);
+        Some((frame, pools, out))
+    };
+    // Those before `at` are dealt with but for the last ones, which go out together.
+    let mut waiting = 0;
+    for (at, pick) in picks.iter().enumerate() {
+        let (pools, out) = routed(*pick).map_or((0, true), |(_, pools, out)| (pools, out));
+        if pools == 0 && out {
+            continue;
+        }
+        let end = at + usize::from(out);
+        let taken = offer(to, batch, &picks[waiting..end]);
+        if taken < end - waiting {
+            return waiting + taken;
+        }
+        if let Some((frame, pools @ 1.., _)) = routed(*pick) {
+            deliver_inside(function, env, &frame, pools);
+        }
+        waiting = at + 1;
+    }
+    waiting + offer(to, batch, &picks[waiting..])
+}
+
+fn offer(to: &dyn Sink, batch: &Batch<'_>, picks: &[u16]) -> usize {
+    match picks {
+        [] => 0,
+        _ => to.deliver(batch, picks).min(picks.len()),
+    }
 }
 
 impl Rx<'_, '_> {
@@ -97,7 +192,15 @@ impl Rx<'_, '_> {
     fn places(&mut self, frame: &Frame<'_>) -> Places {
         let file = &self.function.file;
         let admitted = self.look(frame);
-        let mut found = of_frame(file, admitted.dst, admitted.tag);
+        let first = self.rules.pools.unwrap_or(0);
+        let mut found = match self.inside {
+            Some(pools) => pools,
+            None => of_frame(file, admitted.dst, admitted.tag) & (ALL >> first << first),
+        };
+        if found == 0 && first > 0 {
+            // The switch has let it in, for a reason that is none of a pool's: a copy.
+            found = 1 << pools::own_pool(file, first, admitted.dst);
+        }
         let special = admitted
             .control
             .is_some_and(|c| c.is_passed(file.get(r::RCTL)));

@@ -248,3 +248,162 @@ fn a_message_has_one_time_in_all_pools() {
     assert_eq!(taken(&guest, &sync), [1; 4]);
     assert_eq!(timed(1), [0; 4]);
 }
+
+const LOOPBACK: u32 = 1 << 31;
+const OTHER: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x57];
+const WIRES: [u8; 6] = [2, 9, 9, 9, 9, 9];
+
+/// Sends these from a queue: how many came to pools 0 to 3, and what went out.
+fn sent(
+    guest: &mut Guest,
+    queue: u32,
+    frames: &[Vec<u8>],
+    wire: &Wire,
+) -> ([u32; 4], Vec<Vec<u8>>) {
+    let heads = |guest: &Guest| [0, 1, 2, 3].map(|queue| guest.get(QUEUES.rdh, queue));
+    let before = heads(guest);
+    let at = |i: usize| 0x100_0000 + 0x1_0000 * i as u64;
+    let command = u64::from(cmd::EOP | cmd::IFCS | cmd::RS) << 24;
+    let descs: Vec<_> = (0..frames.len())
+        .map(|i| {
+            guest.write(at(i), &frames[i]);
+            (at(i), frames[i].len() as u64 | command)
+        })
+        .collect();
+    guest.send(queue, &descs);
+    guest.run(wire);
+    let after = heads(guest);
+    let taken = [0, 1, 2, 3].map(|i| (after[i] + 8 - before[i]) % 8);
+    (taken, wire.drain())
+}
+
+/// Pools 0 to 3 with a station for each of the first two, whose frames reach others.
+fn switching() -> Guest {
+    let guest = guest();
+    assign(&guest, 0, US, 1);
+    assign(&guest, 1, OTHER, 2);
+    guest.function.file.set(r::DTXSWC, LOOPBACK);
+    for queue in [0, 1, 9] {
+        guest.start_tx(queue, 16);
+    }
+    guest
+}
+
+#[test]
+fn what_a_pool_sends_to_another_stays_inside_where_that_is_asked_for() {
+    let mut guest = switching();
+    let wire = Wire::default();
+    let all = [OTHER, WIRES, BROADCAST, US, OTHER].map(|dst| frame(dst, 100));
+    let one = |guest: &mut Guest, queue, of: &[usize]| {
+        let frames: Vec<_> = of.iter().map(|i| all[*i].clone()).collect();
+        let (taken, out) = sent(guest, queue, &frames, &wire);
+        let out: Vec<_> = out
+            .iter()
+            .map(|frame| {
+                all.iter()
+                    .position(|sent| sent == frame)
+                    .expect("one of them")
+            })
+            .collect();
+        (taken, out)
+    };
+    assert_eq!(one(&mut guest, 0, &[0]), ([0, 1, 0, 0], vec![]));
+    assert_eq!(
+        one(&mut guest, 9, &[3]),
+        ([1, 0, 0, 0], vec![]),
+        "its other queue"
+    );
+    assert_eq!(
+        one(&mut guest, 0, &[1]),
+        ([0; 4], vec![1]),
+        "not the default's"
+    );
+    assert_eq!(one(&mut guest, 0, &[2]), ([0, 1, 1, 1], vec![2]));
+    assert_eq!(one(&mut guest, 0, &[3]), ([0; 4], vec![]), "its own");
+    // In the order of the ring, each to where it belongs.
+    assert_eq!(
+        one(&mut guest, 0, &[1, 1, 0, 2, 1, 0]),
+        ([0, 3, 1, 1], vec![1, 1, 2, 1])
+    );
+    // Also to itself, where that is asked for pool by pool.
+    let file = &guest.function.file;
+    file.set(r::DTXSWC, LOOPBACK | 1 << 16);
+    assert_eq!(one(&mut guest, 0, &[3, 2]), ([2, 1, 1, 1], vec![2]));
+    let file = &guest.function.file;
+    file.set(r::DTXSWC, 1 << 16);
+    assert_eq!(one(&mut guest, 0, &[0, 3, 2]), ([0; 4], vec![0, 3, 2]));
+    assert_eq!(guest.function.stats.total(Stat::Mpc), 0);
+}
+
+#[test]
+fn vlans_part_pools_that_send_to_each_other() {
+    let mut guest = switching();
+    let wire = Wire::default();
+    let file = &guest.function.file;
+    file.set(r::RCTL, file.get(r::RCTL) | VFE);
+    file.set_at(r::VFTA, 0, 1 << 5 | 1 << 6);
+    file.set_at(r::VLVF, 0, 1 << 31 | 1 << 13 | 5);
+    let mut one = |dst, tci| {
+        let (taken, out) = sent(&mut guest, 0, &[tagged(dst, tci)], &wire);
+        (taken, out.len())
+    };
+    assert_eq!(one(OTHER, 5), ([0, 1, 0, 0], 0));
+    assert_eq!(one(OTHER, 6), ([0; 4], 0), "of a VLAN that it is not in");
+    assert_eq!(one(OTHER, 7), ([0; 4], 1), "of one that nobody knows");
+    assert_eq!(one(BROADCAST, 5), ([0, 1, 0, 0], 1));
+}
+
+#[test]
+fn what_finds_no_room_on_the_wire_is_not_inside_either() {
+    let mut guest = switching();
+    let wire = Wire::default();
+    wire.room.store(1, Relaxed);
+    let frames = [OTHER, WIRES, OTHER, BROADCAST, OTHER].map(|dst| frame(dst, 100));
+    let (taken, out) = sent(&mut guest, 0, &frames, &wire);
+    assert_eq!((taken, out.len()), ([0, 2, 0, 0], 1));
+    assert_eq!(guest.get(QUEUES.tdh, 0), 3);
+    wire.room.store(1, Relaxed);
+    let (taken, out) = sent(&mut guest, 0, &[], &wire);
+    assert_eq!((taken, out), ([0, 2, 1, 1], vec![frames[3].clone()]));
+    // But who has no buffers holds nobody up.
+    let many = vec![frame(OTHER, 100); 5];
+    let (taken, _) = sent(&mut guest, 0, &many, &wire);
+    assert_eq!(taken, [0, 3, 0, 0]);
+    assert_eq!(guest.get(QUEUES.tdh, 0), 10);
+    assert_eq!(guest.function.stats.total(Stat::Mpc), 2);
+    assert_eq!(guest.counter("rx_missed"), 2);
+}
+
+/// A PF with pools of its own beside those of VFs: the switch knows it as one, what is among its own it
+/// finds out itself.
+#[test]
+fn several_pools_beside_vfs_reach_each_other_too() {
+    let mut guest = switching();
+    let wire = Wire::default();
+    guest.function.vfs.store(1, Relaxed);
+    // The first pool is a VF's.
+    assign(&guest, 2, [2, 0, 0, 0, 0, 3], 1 << 3);
+    let mine = frame([2, 0, 0, 0, 0, 3], 100);
+    assert_eq!(
+        sent(&mut guest, 1, &[mine.clone()], &wire),
+        ([0, 0, 0, 1], vec![])
+    );
+    let theirs = frame(US, 100);
+    assert_eq!(
+        sent(&mut guest, 1, &[theirs.clone()], &wire),
+        ([0; 4], vec![theirs])
+    );
+    let all = frame(BROADCAST, 100);
+    assert_eq!(
+        sent(&mut guest, 1, &[all.clone()], &wire),
+        ([0, 0, 1, 1], vec![all.clone()])
+    );
+    assert_eq!(taken(&guest, &mine), [0, 0, 0, 1]);
+    assert_eq!(taken(&guest, &all), [0, 1, 1, 1]);
+    // A copy of what is for others.
+    guest
+        .function
+        .file
+        .set(r::VT_CTL, vt_ctl::REPLICATE | vt_ctl::NO_DEFAULT);
+    assert_eq!(taken(&guest, &frame(WIRES, 100)), [0, 1, 0, 0]);
+}

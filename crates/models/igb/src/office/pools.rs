@@ -9,6 +9,7 @@ use regs::File;
 use super::Owner;
 use crate::bits::{ctrl_ext, rctl as receiver};
 use crate::filter::ADDRESSES;
+use crate::queue::xdctl;
 use crate::regs as r;
 use crate::rules::bits::{TCTL_EN, rctl};
 use crate::rules::{Rules, Strips};
@@ -217,6 +218,23 @@ pub(crate) fn are_on(file: &File) -> bool {
     )
 }
 
+/// Whether more than one of the pools of a PF, the first of which is `first`, has a receive queue.
+pub(crate) fn are_several(file: &File, first: u32) -> bool {
+    let on = |queue| file.get_at(r::RXDCTL, queue) & xdctl::ENABLE != 0;
+    let own = (first..POOLS).filter(|pool| on(*pool) || on(*pool + POOLS));
+    own.take(2).count() > 1
+}
+
+/// Whether what a pool sends may be for another one (DTXSWC.Loopback_en).
+pub(crate) fn reach_others(file: &File) -> bool {
+    file.get(r::DTXSWC) & LOOPBACK != 0
+}
+
+/// Whether a pool gets what it has sent itself.
+pub(crate) fn gets_own(file: &File, pool: u32) -> bool {
+    file.get(r::DTXSWC) >> (OWN_SHIFT + pool) & 1 != 0
+}
+
 /// What is taken out of frames that are replicated: whatever pool gets them, the same.
 pub(crate) fn replicas(file: &File) -> Option<Strips> {
     let rplolr = file.get(r::RPLOLR);
@@ -420,7 +438,10 @@ pub(crate) fn of_vf(file: &File, vf: u32, mbps: u32) -> Pool {
 /// brings, for its own filters to look at.
 pub(crate) fn of_pf(file: &File, vfs: u32) -> Pool {
     if are_on(file) {
-        return of(file, vfs..POOLS);
+        let pool = of(file, vfs..POOLS);
+        // Several look for themselves which of them gets what another one sends.
+        let own = pool.own && !are_several(file, vfs);
+        return Pool { own, ..pool };
     }
     Pool {
         receives: true,

@@ -203,6 +203,11 @@ fn between(
     }
 }
 
+/// Whether what is sent may be for another function or pool, and on no wire that is looked at.
+pub(super) fn is_inside(c: &Context) -> bool {
+    c.chip.vfs > 0 || c.get(reg::DTXSWC) >> 31 == 1
+}
+
 /// Whether a frame came so far for which this held, or may have from another function. It may have
 /// waited since.
 pub(super) fn frame(step: &Step<'_>, mut is: impl FnMut(&Context, &[u8]) -> bool) -> bool {
@@ -213,8 +218,8 @@ pub(super) fn frame(step: &Step<'_>, mut is: impl FnMut(&Context, &[u8]) -> bool
             Op::Frames(frames) => frames
                 .iter()
                 .any(|frame| frame.len() >= 14 && is(&context, frame)),
-            // What one function sends another may get; headers lie in one piece.
-            Op::Mem { at, bytes } if context.chip.vfs > 0 => {
+            // What one function or pool sends another may get; headers lie in one piece.
+            Op::Mem { at, bytes } if is_inside(&context) => {
                 (TX_BUFFERS..RX_BUFFERS).contains(at) && bytes.len() >= 24 && is(&context, bytes)
             }
             _ => false,

@@ -8,7 +8,7 @@ use super::super::trace::Look;
 use super::super::{ARENA, RX_BUFFERS, TX_BUFFERS, TX_RING};
 use super::Difference;
 use super::Right::{Both, Hypernic};
-use super::evidence::{Posted, frame, posted};
+use super::evidence::{Posted, frame, is_inside, posted};
 use super::pools::{had_pools, on};
 use super::values::home;
 
@@ -346,7 +346,7 @@ fn unlike_given(step: &Step<'_>) -> bool {
     let asked = |desc: &Posted| desc.is_data() && desc.command() & 0xc0 != 0;
     let posted = posted(step).0;
     // From one function to another it is on no wire that is looked at.
-    let inside = step.after.chip.vfs > 0 && posted.iter().any(|desc| desc.len() < 60);
+    let inside = is_inside(step.after) && posted.iter().any(|desc| desc.len() < 60);
     step.traces.0.looks.iter().any(short) || posted.iter().any(asked) || inside
 }
 

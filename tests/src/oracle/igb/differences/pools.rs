@@ -1,13 +1,16 @@
 //! Differences in pools.
 
 use super::super::QUEUES;
-use super::super::compare::{Diff, Parted, Step};
+use super::super::compare::{Diff, Parted, Step, What};
 use super::super::context::{Context, reg};
 use super::Difference;
-use super::Right::{Both, Hypernic, Qemu};
+use super::Right::{Both, Hypernic};
 use super::done::hashed;
 use super::evidence::{ever, frame, posted};
 use super::values::home;
+use super::vf::{BOTH, sent, stations};
+use crate::oracle::RX_BUFFERS;
+use crate::oracle::igb::generate::SLOT;
 
 /// Bits of VMOLR: by the unicast table, all of all groups, tags taken out.
 const ROPE: u32 = 1 << 26;
@@ -69,6 +72,48 @@ pub(super) fn values() -> Vec<Difference> {
                     _ => 0,
                 },
                 _ => 0,
+            },
+        ),
+        value(
+            "pool-last-flags",
+            Hypernic,
+            "7.2.4.2",
+            "FIN and PSH of a segmented packet go with its last segment, also to another function",
+            |step, diff| match diff.what {
+                What::Memory { at, len } if at >= RX_BUFFERS && len <= 2 => {
+                    let segmented = posted(step).0.iter().any(|d| d.command() & 0x80 != 0);
+                    // Flags and checksum of TCP, over IPv4 or IPv6, tagged or not.
+                    let places = [34, 38, 54, 58].map(|l4| [l4 + 13, l4 + 16, l4 + 17]);
+                    let place = (at - RX_BUFFERS) % SLOT;
+                    let there = places.concat().contains(&place);
+                    if segmented && there { !0 } else { 0 }
+                }
+                _ => 0,
+            },
+        ),
+        value(
+            "pool-types",
+            Hypernic,
+            "7.1.5",
+            "of a tagged packet that another function has sent QEMU tells no type, and looks at no header",
+            |step, diff| {
+                let tagged = |_: &Context, _: u32, f: &[u8]| f[12..14] == [0x81, 0];
+                let upper = match diff.what {
+                    What::RxDesc { upper, .. } => upper,
+                    _ => return 0,
+                };
+                // Identification, types; verdicts.
+                let told = if upper {
+                    0x6000_0270
+                } else {
+                    0xffff_ffff_0000_fff0
+                };
+                let untold = diff.theirs & told == 0 && (upper || diff.ours & 0x8000 == 0);
+                if untold && sent(step, tagged) {
+                    told
+                } else {
+                    0
+                }
             },
         ),
     ]
@@ -133,18 +178,30 @@ pub(super) fn partings() -> Vec<Difference> {
             },
         ),
         parting(
-            "pool-loopback",
-            Qemu,
+            "pool-own-copies",
+            Hypernic,
             "7.10.3",
-            "without VFs ours has no switch: what a pool sends goes to the wire alone, also with DTXSWC.Loopback_en",
+            "who sends gets no copy himself, unless DTXSWC.LLE says so; in QEMU always",
             |step, _| {
-                let alone = step.after.chip.vfs == 0;
-                let inside = alone && step.after.has(reg::DTXSWC, 1 << 31) && on(step.after);
-                (inside && !posted(step).0.is_empty()).then_some(Parted {
-                    rx: true,
-                    tx: true,
-                    ..Parted::default()
-                })
+                let own = |c: &Context, pool: u32, frame: &[u8]| {
+                    let asked = c.get(reg::DTXSWC);
+                    let alone = asked >> 31 == 1 && asked >> (16 + pool) & 1 == 0;
+                    alone && (frame[0] & 1 == 1 || stations(c, frame) >> pool & 1 == 1)
+                };
+                sent(step, own).then_some(BOTH)
+            },
+        ),
+        parting(
+            "pool-too-long",
+            Hypernic,
+            "7.10.3",
+            "what is too long for a station inside, or finds the receiver off, ends there; QEMU sends it out",
+            |step, _| {
+                let lost = |c: &Context, _: u32, f: &[u8]| {
+                    let long = f.len() > 1514 || !c.has(reg::RCTL, 2);
+                    long && stations(c, f) != 0
+                };
+                sent(step, lost).then_some(BOTH)
             },
         ),
     ]

@@ -8,7 +8,6 @@ use super::Difference;
 use super::Right::{Both, Hypernic, Qemu};
 use super::done::IRQ;
 use super::evidence::{ever, frame, posted, writes};
-use super::frames::rx;
 use super::values::home;
 use crate::oracle::igb::generate::SLOT;
 use crate::oracle::{RX_BUFFERS, TX_BUFFERS, VECTORS};
@@ -105,6 +104,9 @@ pub(super) fn list() -> Vec<Difference> {
                     })
                 };
                 let all = (0..VFS).filter(|vf| reset(*vf));
+                if diff.what == What::Messages {
+                    return all.fold(0, |all, vf| all | vectors(vf));
+                }
                 let of_vectors = [reg::EICR, reg::EIMS, reg::EIMC, reg::EIAC, reg::EIAM];
                 match diff.register() {
                     Some(0xc80) => all.fold(0, |all, vf| all | 0x1_0001 << vf),
@@ -129,23 +131,6 @@ pub(super) fn list() -> Vec<Difference> {
             },
         ),
         value(
-            "vf-last-flags",
-            Hypernic,
-            "7.2.4.2",
-            "FIN and PSH of a segmented packet go with its last segment, also to another function",
-            |step, diff| match diff.what {
-                What::Memory { at, len } if at >= RX_BUFFERS && len <= 2 => {
-                    let segmented = posted(step).0.iter().any(|d| d.command() & 0x80 != 0);
-                    // Flags and checksum of TCP, over IPv4 or IPv6, tagged or not.
-                    let places = [34, 38, 54, 58].map(|l4| [l4 + 13, l4 + 16, l4 + 17]);
-                    let place = (at - RX_BUFFERS) % SLOT;
-                    let there = places.concat().contains(&place);
-                    if segmented && there { !0 } else { 0 }
-                }
-                _ => 0,
-            },
-        ),
-        value(
             "vf-sums",
             Qemu,
             "7.2.5",
@@ -166,21 +151,6 @@ pub(super) fn list() -> Vec<Difference> {
             },
         ),
         value(
-            "vf-types",
-            Hypernic,
-            "7.1.5",
-            "of a tagged packet that another function has sent QEMU tells no type",
-            |step, diff| {
-                let tagged = |_: &Context, _: u32, f: &[u8]| f[12..14] == [0x81, 0];
-                let untold = diff.theirs & 0xfff0 == 0 && diff.ours & 0x8000 == 0;
-                if untold && sent(step, tagged) {
-                    rx(diff, false, 0xfff0)
-                } else {
-                    0
-                }
-            },
-        ),
-        value(
             "vf-padded",
             Both,
             "8.12.1",
@@ -193,6 +163,13 @@ pub(super) fn list() -> Vec<Difference> {
                         && ours[12..14] == [0x81, 0]
                         && ours[theirs.len()..].iter().all(|b| *b == 0);
                     if padded { !0 } else { 0 }
+                }
+                // The same behind which the receiver has taken out what it asks for.
+                What::RxDesc { upper: true, .. } => {
+                    let [ours, theirs] = [diff.ours, diff.theirs].map(|word| word >> 32 & 0xffff);
+                    let padded = [60, 64].contains(&ours) && (ours - 4..ours).contains(&theirs);
+                    let short = padded && posted(step).0.iter().any(|d| d.len() < 60);
+                    if short { 0xffff << 32 } else { 0 }
                 }
                 _ => 0,
             },
@@ -245,7 +222,7 @@ pub(super) fn list() -> Vec<Difference> {
 }
 
 /// What is sent and received parts.
-const BOTH: Parted = Parted {
+pub(super) const BOTH: Parted = Parted {
     rx: true,
     tx: true,
     link: false,
@@ -304,33 +281,6 @@ pub(super) fn partings() -> Vec<Difference> {
             },
         ),
         parting(
-            "vf-own-copies",
-            Hypernic,
-            "7.10.3",
-            "who sends gets no copy himself, unless DTXSWC.LLE says so; in QEMU always",
-            |step, _| {
-                let own = |c: &Context, pool: u32, frame: &[u8]| {
-                    let asked = c.get(reg::DTXSWC);
-                    let alone = asked >> 31 == 1 && asked >> (16 + pool) & 1 == 0;
-                    alone && (frame[0] & 1 == 1 || stations(c, frame) >> pool & 1 == 1)
-                };
-                sent(step, own).then_some(BOTH)
-            },
-        ),
-        parting(
-            "vf-too-long",
-            Hypernic,
-            "7.10.3",
-            "what is too long for a station inside, or finds the receiver off, ends there; QEMU sends it out",
-            |step, _| {
-                let lost = |c: &Context, _: u32, f: &[u8]| {
-                    let long = f.len() > 1514 || !c.has(reg::RCTL, 2);
-                    long && stations(c, f) != 0
-                };
-                sent(step, lost).then_some(BOTH)
-            },
-        ),
-        parting(
             "vf-spoofing",
             Hypernic,
             "8.14",
@@ -356,7 +306,7 @@ pub(super) fn partings() -> Vec<Difference> {
 
 /// Whether this held for a frame when a ring with it was handed over, given what was written up to then
 /// and the pool whose ring it was.
-fn sent(step: &Step<'_>, mut is: impl FnMut(&Context, u32, &[u8]) -> bool) -> bool {
+pub(super) fn sent(step: &Step<'_>, mut is: impl FnMut(&Context, u32, &[u8]) -> bool) -> bool {
     let mut context = Context::new(step.after.chip);
     // Each piece by itself, and all of them together: a tail is of one packet.
     let mut waiting: Vec<&[u8]> = Vec::new();
@@ -384,7 +334,7 @@ fn sent(step: &Step<'_>, mut is: impl FnMut(&Context, u32, &[u8]) -> bool) -> bo
 }
 
 /// Pools, bit by bit, whose station a frame is for.
-fn stations(c: &Context, frame: &[u8]) -> u32 {
+pub(super) fn stations(c: &Context, frame: &[u8]) -> u32 {
     (0..16).fold(0, |all, at| {
         let [low, high] = [0, 4].map(|half| c.get(reg::RAL + 8 * at + half));
         let [a, b, w, d] = low.to_le_bytes();

@@ -146,6 +146,11 @@ impl Generator {
                 self.write(reg::VFTA + id / 32 * 4, 1 << (id % 32));
             }
         }
+        // What a pool sends reaches others; also itself, or not.
+        if self.seldom.dice.chance(60) {
+            let inside = 1 << 31 | self.seldom.dice.pick(&[0, 0xff << 16, 0xff << 16]);
+            self.write(reg::DTXSWC, inside);
+        }
     }
 
     /// Another address where there are pools: all of them are met.
