@@ -60,6 +60,7 @@ pub mod regs {
     /// What a pool gets.
     pub const VMOLR: u32 = 0x5ad0;
     /// VLANs and their pools.
+    pub const VFTA: u32 = 0x5600;
     pub const VLVF: u32 = 0x5d00;
     /// Rules for copies: four, what is copied and to which pool.
     pub const VMRCTL: u32 = 0x5d80;
@@ -294,7 +295,14 @@ impl<B: Bus> Pf<B> {
     /// When the machine fails.
     pub fn set_vlan(&mut self, at: u32, id: u16, vfs: u32) -> Result<(), BusError> {
         let pools = vfs | 1 << self.vfs;
+        self.know_vlan(id)?;
         self.w(regs::VLVF + 4 * at, 1 << 31 | pools << 12 | u32::from(id))
+    }
+
+    /// Has what is tagged with a VLAN come inside.
+    fn know_vlan(&mut self, id: u16) -> Result<(), BusError> {
+        let word = regs::VFTA + 4 * u32::from(id / 32);
+        self.change(word, 0, 1 << (id % 32))
     }
 
     /// Has all that a VF sends be of a VLAN, and nothing else reach it.
@@ -397,6 +405,7 @@ impl<B: Bus> Pf<B> {
             4 => {
                 let (id, pool) = (words[1] & 0xfff, 1 << (12 + vf));
                 let (set, clear) = if count > 0 { (pool, 0) } else { (0, pool) };
+                self.know_vlan(id as u16)?;
                 self.change(
                     regs::VLVF + 4 * vf,
                     clear | 0xfff,

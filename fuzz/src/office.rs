@@ -34,6 +34,8 @@ const MRQC: u64 = 0x5818;
 const VT_CTL: u64 = 0x581c;
 const VMOLR: u64 = 0x5ad0;
 const VLVF: u64 = 0x5d00;
+const VFTA: u64 = 0x5600;
+const RPLOLR: u64 = 0x5af0;
 const VMRCTL: u64 = 0x5d80;
 /// Of a VF's window.
 const V2PMAILBOX: u64 = 0xc40;
@@ -53,7 +55,7 @@ const VFS: u32 = 3;
 const ALL: u64 = VFS as u64 + 2;
 
 /// Registers that rule, and how many words follow the first.
-const PLACES: [(u64, u64); 28] = [
+const PLACES: [(u64, u64); 35] = [
     (CTRL, 0),
     (CTRL_EXT, 0),
     (RCTL, 0),
@@ -77,6 +79,14 @@ const PLACES: [(u64, u64); 28] = [
     (VT_CTL, 0),
     (VMOLR, 7),
     (VLVF, 31),
+    (VFTA, 127),
+    (RPLOLR, 0),
+    // Queues and vectors, of its VFs too.
+    (0xc000, 255),
+    (0xe000, 255),
+    (0x1520, 4),
+    (0x1680, 24),
+    (0x1700, 7),
     (VMRCTL, 11),
     (0x5db0, 0),
     (0x5db8, 1),
@@ -193,7 +203,7 @@ struct Chip {
 ///
 /// A VF moves frames only where all registers that have a say allow it, with the addresses, VLANs,
 /// tag, rate and checks that stand beside its pool; its own reset silences it at once; a mailbox's
-/// buffer is never both sides'; the switch is told only what is new, and a bounded number of times a
+/// buffer is never both sides'; the PF finds a VF's queues behind its own addresses; the switch is told only what is new, and a bounded number of times a
 /// turn; a saved PF goes on as it was; after a reset of the PF everything works.
 pub fn office(data: &[u8]) {
     let mut input = Input::new(data);
@@ -459,8 +469,26 @@ impl Chip {
             assert_eq!(pool.rate.is_some(), pool.sends && limited != [false; 2]);
         }
         self.pf.w(RTTDQSEL, chosen);
+        self.check_windows(there);
         self.check_fabric(&vlvf, there);
         self.check_counters();
+    }
+
+    /// Behind the PF's addresses are the queues of its VFs, or none of them.
+    fn check_windows(&mut self, there: u32) {
+        let shown = self.enabled > 0 || matches!(self.pf.r(MRQC) & 7, 3 | 5);
+        for vf in 0..if shown { there } else { 0 } {
+            for queue in 0..2 {
+                for offset in [0, 8, 0x10, 0x18, 0x28] {
+                    let number = u64::from(vf) + 8 * queue;
+                    let [rx, tx] =
+                        [0xc000, 0xe000].map(|at| self.pf.r(at + 0x40 * number + offset));
+                    let own = &mut self.vfs[vf as usize];
+                    let own = [0x2800, 0x3800].map(|at| own.r(at + 0x100 * queue + offset));
+                    assert_eq!([rx, tx], own, "queue {queue} of VF {vf}, {offset:#x}");
+                }
+            }
+        }
     }
 
     fn check_fabric(&mut self, vlvf: &[u32], there: u32) {
@@ -471,6 +499,11 @@ impl Chip {
             entries.any(|e| e >> 31 == 1 && e >> 20 & 1 == 1 && e & 0xfff == u32::from(*id))
         };
         assert!(fabric.local.iter().all(local));
+        let filters = on && self.pf.r(RCTL) >> 18 & 1 == 1;
+        assert_eq!(fabric.known.is_some(), filters);
+        for (at, word) in (0..).zip(fabric.known.iter().flat_map(|table| table.iter())) {
+            assert_eq!(*word, self.pf.r(VFTA + 4 * at));
+        }
         let rules: Vec<_> = (0..4).map(|n| self.pf.r(VMRCTL + 4 * n)).collect();
         let active = rules.iter().filter(|rule| **rule & 0xf != 0).count();
         assert_eq!(fabric.mirrors.len(), if on { active } else { 0 });

@@ -125,6 +125,28 @@ fn interrupts_told_before_a_load_are_counted_behind_it() {
     assert_eq!([irq.take_asserted(), irq.take_asserted()], [2, 0]);
 }
 
+/// A message that is told again after a load is none that another has to keep its distance from.
+#[test]
+fn what_is_told_again_moves_no_gap() {
+    let guest = Guest::pf();
+    let first = control(&guest);
+    let mut irq = guest.function.irq.lock();
+    irq.set_ims(&guest.env, cause::LSC);
+    let causes = Causes {
+        other: cause::LSC,
+        ..Causes::default()
+    };
+    irq.raise(&guest.env, causes);
+    // There was no gap when it was told; there is one now.
+    let kept = guest.function.file.write(r::EITR, 0, 1000 << 2);
+    irq.set_eitr(&guest.env, 0, kept);
+    drop(irq);
+    let blob = first.save(&guest.env);
+    let (second, mut control) = successor(&guest);
+    control.load(&second.env, &blob).expect("its own state");
+    assert!(control.save(&second.env) == blob, "saved, loaded and saved");
+}
+
 /// A state with something changed.
 fn spoiled(change: impl FnOnce(&mut State)) -> Vec<u8> {
     let (guest, control) = busy();

@@ -28,7 +28,7 @@ const OF_VF: u8 = 3;
 const STATISTICS: [Id; 5] = [r::PVFGPRC, r::PVFGPTC, r::PVFGORC, r::PVFGOTC, r::PVFMPRC];
 
 /// Registers of queues, in an order that both kinds of function have.
-fn of_queues(ids: &QueueIds) -> [Id; 19] {
+fn of_queues(ids: &QueueIds) -> [Id; 18] {
     [
         ids.rdbal,
         ids.rdbah,
@@ -48,8 +48,6 @@ fn of_queues(ids: &QueueIds) -> [Id; 19] {
         ids.tdwbah,
         ids.txctl,
         ids.psrtype,
-        // Of a VF nothing is behind it.
-        ids.rqdpc.unwrap_or(ids.psrtype),
     ]
 }
 
@@ -165,8 +163,8 @@ impl Registers {
                 Some(u32::from_le_bytes(shown))
             }
             r::RQDPC => {
-                let (seat, _, index) = self.seat_of_queue(id, element)?;
-                let queue = seat.function.queues.get(index as usize)?;
+                let seat = self.seat(element % POOLS)?;
+                let queue = seat.function.queues.get((element / POOLS) as usize)?;
                 Some(self.reading.read_dropped(queue, element))
             }
             _ => {

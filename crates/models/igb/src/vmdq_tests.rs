@@ -385,17 +385,17 @@ fn several_pools_beside_vfs_reach_each_other_too() {
     assign(&guest, 2, [2, 0, 0, 0, 0, 3], 1 << 3);
     let mine = frame([2, 0, 0, 0, 0, 3], 100);
     assert_eq!(
-        sent(&mut guest, 1, &[mine.clone()], &wire),
+        sent(&mut guest, 1, std::slice::from_ref(&mine), &wire),
         ([0, 0, 0, 1], vec![])
     );
     let theirs = frame(US, 100);
     assert_eq!(
-        sent(&mut guest, 1, &[theirs.clone()], &wire),
+        sent(&mut guest, 1, std::slice::from_ref(&theirs), &wire),
         ([0; 4], vec![theirs])
     );
     let all = frame(BROADCAST, 100);
     assert_eq!(
-        sent(&mut guest, 1, &[all.clone()], &wire),
+        sent(&mut guest, 1, std::slice::from_ref(&all), &wire),
         ([0, 0, 1, 1], vec![all.clone()])
     );
     assert_eq!(taken(&guest, &mine), [0, 0, 0, 1]);

@@ -736,6 +736,12 @@ fn a_pf_finds_its_vfs_queues_and_vectors_behind_its_own_addresses() {
     assert_eq!(chip.vfs[1].r(0x0f0c), 6);
     assert_eq!(chip.pf.r(queue(tdlen, 2)), 0x100, "its own");
     assert_eq!([chip.vfs[0].r(0x3808), chip.vfs[1].r(0x3808)], [0; 2]);
+    // What a queue has dropped is read of all and written of none.
+    for n in 0..16 {
+        chip.pf.w(queue(rdbal, n) + 0x30, !0);
+        assert_eq!(chip.pf.r(queue(rdbal, n) + 0x30), 0);
+    }
+    assert_eq!([chip.vfs[0].r(0x0f0c), chip.vfs[1].r(0x0f0c)], [0, 6]);
     // VF 0 has the vectors 22 to 24, VF 1 those before.
     chip.vfs[0].w(reg::EIMS, 5);
     chip.pf.w(reg::EIMS, 1 << 19 | 1);

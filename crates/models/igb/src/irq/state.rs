@@ -158,8 +158,12 @@ impl Irq {
         live.moderate(moderation);
         // A message may have been lost on the way: who has not answered is told again.
         live.sent = 0;
+        let times = live.throttles;
         live.apply(env);
-        // What is told again has been counted.
+        // What is told again has been counted, and has had its gap and its credit.
+        for (throttle, before) in live.throttles.iter_mut().zip(times) {
+            throttle.keep_times(&before);
+        }
         live.asserted = live.raised.wrapping_sub(told);
         if live.armed.is_none() {
             env.timer.arm(None);

@@ -81,6 +81,11 @@ impl Throttle {
         (self.credits, self.since) = (credits, now);
     }
 
+    /// As if it had not spoken since it was as `before`.
+    pub fn keep_times(&mut self, before: &Throttle) {
+        (self.last, self.credits, self.since) = (before.last, before.credits, before.since);
+    }
+
     /// Adds the credits that have come due, one each `credit`.
     fn earn(&mut self, now: Nanos, credit: Nanos) {
         if let Some(earned) = now.saturating_sub(self.since).checked_div(credit)
