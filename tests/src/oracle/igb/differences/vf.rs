@@ -135,26 +135,6 @@ pub(super) fn list() -> Vec<Difference> {
             },
         ),
         value(
-            "vf-sums",
-            Qemu,
-            "7.2.5",
-            "a checksum that is left to the NIC stays undone between functions where the receiver is told that it is right (RXCSUM.TUOFLD)",
-            |step, diff| match diff.what {
-                What::Memory { at, len } if at >= RX_BUFFERS && len <= 2 => {
-                    let left = posted(step)
-                        .0
-                        .iter()
-                        .any(|d| d.is_data() && d.raw[13] & 2 != 0);
-                    // The checksums of TCP and UDP.
-                    let places = [34, 38, 54, 58].map(|l4| [l4 + 16, l4 + 17, l4 + 6, l4 + 7]);
-                    let there = places.concat().contains(&((at - RX_BUFFERS) % SLOT));
-                    let told = step.after.has(reg::RXCSUM, 0x200);
-                    if left && there && told { !0 } else { 0 }
-                }
-                _ => 0,
-            },
-        ),
-        value(
             "vf-types",
             Hypernic,
             "7.1.5",
