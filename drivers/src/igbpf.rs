@@ -60,8 +60,9 @@ pub mod regs {
     /// What a pool gets.
     pub const VMOLR: u32 = 0x5ad0;
     /// VLANs and their pools.
-    pub const VFTA: u32 = 0x5600;
     pub const VLVF: u32 = 0x5d00;
+    /// VLANs that come inside, 32 a register.
+    pub const VFTA: u32 = 0x5600;
     /// Rules for copies: four, what is copied and to which pool.
     pub const VMRCTL: u32 = 0x5d80;
     /// The pools whose frames a rule copies.

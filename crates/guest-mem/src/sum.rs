@@ -5,13 +5,17 @@
 
 use std::ptr;
 
+/// The least bytes for which vectors pay.
+#[cfg(target_arch = "x86_64")]
+const LEAST: usize = 64;
+
 /// The sum of `len` bytes, padded with a zero byte when odd.
 ///
 /// # Safety
 /// `from` must be readable for `len` bytes. Others may write there meanwhile.
 pub(crate) unsafe fn read(from: *const u8, len: usize) -> u16 {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
+    if len >= LEAST && std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has it; the rest is the caller's promise.
         return unsafe { walk_avx2::<false>(from, ptr::null_mut(), len) };
     }
@@ -33,7 +37,7 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) -> u16 {
         return unsafe { read(to, len) };
     }
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
+    if len >= LEAST && std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has it; the rest is the caller's promise.
         return unsafe { walk_avx2::<true>(from, to, len) };
     }
@@ -85,13 +89,16 @@ unsafe fn walk_avx2<const COPY: bool>(from: *const u8, to: *mut u8, len: usize) 
         sums[1] = _mm256_add_epi64(sums[1], _mm256_srli_epi64(words, 32));
         done += VECTOR;
     }
-    let mut total = 0;
-    for sum in sums {
-        let mut lanes = [0u64; VECTOR / 8];
-        // SAFETY: `lanes` has the size of a vector.
-        unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), sum) };
-        total += lanes.iter().sum::<u64>();
-    }
+    let pairs = [(0, 1), (2, 3)].map(|(a, b)| _mm256_add_epi64(sums[a], sums[b]));
+    let mut lanes = [0u64; VECTOR / 8];
+    // SAFETY: `lanes` has the size of a vector.
+    unsafe {
+        _mm256_storeu_si256(
+            lanes.as_mut_ptr().cast(),
+            _mm256_add_epi64(pairs[0], pairs[1]),
+        )
+    };
+    let total = lanes.iter().sum::<u64>();
     // SAFETY: what is left of both runs; a turn is even, so words stay words.
     let rest = unsafe { walk::<COPY>(from.add(done), to.wrapping_add(done), len - done) };
     fold(total + u64::from(rest.to_be()))

@@ -12,7 +12,7 @@ use frame::{Batch, Caps, Sink, Wake};
 use guest_mem::ReadSlice;
 use hypernic_port::capture::{Capture, CaptureOptions, Clock, Probe};
 use hypernic_port::{Inlet, InletStatus, Interest, Port, Tally, counter};
-use wire::{Csum, Gso, Offload};
+use wire::{Csum, Gso, Layers, Offload};
 
 /// Counts up by 1 µs from a second that is easy to know again.
 struct Ticks(AtomicU64);
@@ -347,6 +347,9 @@ fn large(payload: usize) -> (Vec<u8>, Offload) {
     f[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
     f[46] = 5 << 4;
     f[47] = 0x10;
+    let layers = Layers::parse(&f).expect("headers");
+    let seed = layers.pseudo_sum(&f, 20 + payload).expect("IP").value();
+    f[50..52].copy_from_slice(&seed.to_be_bytes());
     let notes = Offload {
         csum: Some(Csum {
             start: 34,
@@ -378,6 +381,40 @@ fn large_frames_are_kept_whole_though_the_guest_gets_them_cut() {
     let blocks = parse(&std::fs::read(&path).expect("file"));
     assert_eq!(packets(&blocks), [(0, 60_054, 1), (0, 60, 1)]);
     tshark_agrees(&path, &["60054", "60"]);
+}
+
+/// Whoever reads the file cannot know that a NIC was to write them.
+#[test]
+fn checksums_left_to_a_nic_are_right_in_the_file() {
+    let dir = tempfile::tempdir().expect("directory");
+    let path = dir.path().join("c.pcapng");
+    let capture = Capture::create(&path, options(), clock(), never).expect("file");
+    let sink = Take::new(9, Caps::ALL);
+    let (port, probe) = Probe::wrap(port("p", &sink, None));
+    probe.attach(&capture);
+    let (frame, cut) = large(60_000);
+    let (short, notes) = large(101);
+    let whole = Offload {
+        csum: notes.csum,
+        ..Offload::NONE
+    };
+    let beside = Offload {
+        vlan: Some(0x2005),
+        ..whole
+    };
+    let frames = [(frame, cut), (short.clone(), whole), (short, beside)];
+    port.sink.deliver(&batch(&frames), &[0, 1, 2]);
+    probe.detach();
+    drop(capture);
+    let blocks = parse(&std::fs::read(&path).expect("file"));
+    assert_eq!(packets(&blocks), [(0, 60_054, 2), (0, 155, 2), (0, 159, 2)]);
+    for block in &blocks {
+        let Block::Packet { data, .. } = block else {
+            continue;
+        };
+        let layers = Layers::parse(data).expect("headers");
+        assert_eq!(layers.l4_intact(data), Some(true), "{} bytes", data.len());
+    }
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! The fast lane: runs of plain frames, in two passes.
 //!
 //! The first finds out where each frame goes, and has the processor fetch these places; the second
-//! copies. What a frame needs beyond filter, copy, padding, FCS and a verdict (a tag to put in or take
-//! out, segmentation, a packet checksum, a null buffer, one that crosses regions) ends the run, and
-//! the frame takes the general way ([`crate::place`]), which gives the same results for all.
+//! copies. What a frame needs beyond filter, copy, checksum, padding, FCS and a verdict (a tag to put
+//! in or take out, segmentation, a packet checksum, a checksum in several buffers, a null buffer, one
+//! that crosses regions) ends the run, and the frame takes the general way ([`crate::place`]), which
+//! gives the same results for all.
 
 use frame::{Alike, Batch, Caps, Frame};
 use guest_mem::{WriteSlice, crc32_short};
-use parts::{FCS, Fetcher, Layout, MIN_FRAME, fcs_of, verdict};
+use parts::{FCS, Fetcher, Finish, Layout, MIN_FRAME, fcs_of, possible, verdict};
 
 use crate::bits::{rctl, rx_status, rxcsum};
 use crate::filter;
@@ -16,6 +17,11 @@ use crate::regs as r;
 use crate::rx::{Rx, RxState, Scratch};
 use crate::stats::{Group, Received};
 
+/// What may stay unfinished of a frame.
+const TAKES: Caps = Caps {
+    csum: true,
+    ..Caps::NONE
+};
 /// Shortest frame with an Ethernet header.
 const HEADER: usize = 14;
 /// Bytes summed from one copy.
@@ -57,6 +63,15 @@ impl Bounds {
     fn fit(&self, len: usize) -> bool {
         len.max(MIN_FRAME) + FCS <= self.longest && self.in_buffer(len) <= self.size
     }
+
+    /// Whether a frame asks for nothing that the lane does not do. A checksum is written during the
+    /// copy, into one buffer.
+    #[inline]
+    fn take(&self, frame: &Frame<'_>) -> bool {
+        let notes = frame.notes();
+        let finishes = || notes.csum.is_none() || self.fit(frame.len()) && possible(frame);
+        frame.is_plain() || TAKES.accepts(notes) && finishes()
+    }
 }
 
 /// What the filters say of one destination.
@@ -87,11 +102,7 @@ impl<'v> Rx<'_, 'v> {
         let size = filter::buffer_size(self.rctl);
         let longest = filter::max_len(self.rctl);
         let fcs = if self.rctl & rctl::SECRC == 0 { FCS } else { 0 };
-        // Without the guest's checksum offload a sum that is owed has to be written.
-        let takes = Caps {
-            csum: self.rxcsum & rxcsum::TUOFL != 0,
-            ..Caps::NONE
-        };
+        let bounds = Bounds { size, longest, fcs };
         // The types that would make a frame another matter.
         let tagged = (self.vme || self.rctl & rctl::VFE != 0).then_some(self.vet);
         let control = self.obeys.then(|| self.shared.file.get(r::FCT) as u16);
@@ -112,12 +123,11 @@ impl<'v> Rx<'_, 'v> {
             } else {
                 let taken = |pick: &&u16| {
                     let frame = batch.get(usize::from(**pick));
-                    frame.is_some_and(|frame| takes.accepts(frame.notes()))
+                    frame.is_some_and(|frame| bounds.take(&frame))
                 };
                 most.iter().take_while(taken).count()
             };
             if n > 0 {
-                let bounds = Bounds { size, longest, fcs };
                 let planned = self.plan_alike(batch, &most[..n], all, bounds);
                 if planned > 0 {
                     return planned;
@@ -138,7 +148,7 @@ impl<'v> Rx<'_, 'v> {
             ) else {
                 break;
             };
-            if !frame.is_plain() && !takes.accepts(frame.notes()) {
+            if !bounds.take(&frame) {
                 break;
             }
             if special {
@@ -387,13 +397,16 @@ impl<'v> Rx<'_, 'v> {
                 continue;
             }
             let to = &first.to;
-            if bare && to.len() == frame.len() {
-                let mut at = to.copy_short(frame.head());
-                for slice in frame.rest() {
-                    at += to.copy_from_slice(at, slice);
+            let bare = bare && to.len() == frame.len();
+            match Finish::whole(&frame) {
+                None if bare => {
+                    let mut at = to.copy_short(frame.head());
+                    for slice in frame.rest() {
+                        at += to.copy_from_slice(at, slice);
+                    }
                 }
-            } else {
-                self.whole(&frame, to);
+                Some(finish) if bare => finish.fill(&frame, to),
+                finish => self.whole(&frame, finish, to),
             }
             let word = report.word(to.len(), rx_status::EOP);
             self.scratch.words.push(word);
@@ -404,7 +417,7 @@ impl<'v> Rx<'_, 'v> {
     }
 
     /// A frame that has one buffer, and is padded or has an FCS there.
-    fn whole(&mut self, frame: &Frame<'_>, to: &WriteSlice<'_>) {
+    fn whole(&mut self, frame: &Frame<'_>, finish: Option<Finish>, to: &WriteSlice<'_>) {
         let (head, len) = (frame.head(), frame.len());
         let fcs = self.rctl & rctl::SECRC == 0;
         if to.len() <= SHORT {
@@ -412,6 +425,9 @@ impl<'v> Rx<'_, 'v> {
             match head.first_chunk::<MIN_FRAME>() {
                 Some(head) if len == MIN_FRAME => bytes[..MIN_FRAME].copy_from_slice(head),
                 _ => bytes[..len].copy_from_slice(head),
+            }
+            if let Some(finish) = finish {
+                finish.write(&mut bytes[..len]);
             }
             let padded = to.len() - if fcs { FCS } else { 0 };
             if fcs && self.shared.true_fcs {
@@ -423,6 +439,9 @@ impl<'v> Rx<'_, 'v> {
             }
             to.copy_short(&bytes[..to.len()]);
             return;
+        }
+        if let Some(finish) = finish {
+            return self.finished(frame, finish, to);
         }
         let mut at = to.copy_short(head);
         if !self.shared.true_fcs {
@@ -450,6 +469,27 @@ impl<'v> Rx<'_, 'v> {
             }
         }
         to.copy_from(at, &sum.finalize().to_le_bytes());
+    }
+
+    /// The same with a checksum that is owed, which the FCS covers.
+    fn finished(&mut self, frame: &Frame<'_>, finish: Finish, to: &WriteSlice<'_>) {
+        if !self.shared.true_fcs {
+            finish.fill(frame, to);
+            to.copy_from(frame.len(), &[0; FCS]);
+            return;
+        }
+        let layout = Layout {
+            head: &[],
+            frame,
+            from: 0,
+            tail: &[0; FCS],
+        };
+        let mut copy = std::mem::take(&mut self.scratch.copy);
+        let len = layout.stage(&mut copy, Some(finish));
+        let (data, at) = copy[..len].split_at_mut(len - FCS);
+        at.copy_from_slice(&fcs_of(data));
+        to.copy_from(0, &copy[..len]);
+        self.scratch.copy = copy;
     }
 
     /// A frame that needs several buffers.

@@ -6,7 +6,6 @@ use frame::{Batch, Caps, Frame, expand};
 use parts::{FCS, MIN_FRAME, possible};
 
 use crate::admit::Admitted;
-use crate::bits::rxcsum;
 use crate::fifo::Fifo;
 use crate::filter;
 use crate::rx::{Outcome, Rx, RxState, TAKES};
@@ -43,7 +42,7 @@ impl Rx<'_, '_> {
 
     /// Filters a frame and puts it into the ring or the FIFO.
     pub(crate) fn offer(&mut self, state: &mut RxState, frame: &Frame<'_>) -> Outcome {
-        let takes = self.takes(frame);
+        let takes = Self::takes(frame);
         if takes.accepts(frame.notes()) {
             return self.plain(state, frame);
         }
@@ -60,17 +59,16 @@ impl Rx<'_, '_> {
     }
 
     /// What may stay unfinished of this frame.
-    fn takes(&self, frame: &Frame<'_>) -> Caps {
-        let told = self.rxcsum & rxcsum::TUOFL != 0;
+    fn takes(frame: &Frame<'_>) -> Caps {
         Caps {
-            csum: told || possible(frame),
+            csum: possible(frame),
             ..TAKES
         }
     }
 
     /// Counts a frame that its sender gives up, as it would have come.
     pub(crate) fn lose(&mut self, frame: &Frame<'_>) {
-        let takes = self.takes(frame);
+        let takes = Self::takes(frame);
         if takes.accepts(frame.notes()) {
             if let Some(admitted) = self.admit(frame) {
                 self.miss(&admitted);

@@ -73,11 +73,7 @@ impl Rx<'_, '_> {
             from: admitted.from,
             tail: &tail[..admitted.pad + if fcs { FCS } else { 0 }],
         };
-        let mut finish = if self.rxcsum & rxcsum::TUOFL == 0 {
-            Finish::new(&layout)
-        } else {
-            None
-        };
+        let mut finish = Finish::new(&layout);
         let start = (self.rxcsum & rxcsum::PCSS) as usize;
         let true_fcs = fcs && self.shared.true_fcs;
         if true_fcs || start != 0 {

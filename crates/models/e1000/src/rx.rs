@@ -59,8 +59,8 @@ impl RxState {
     }
 }
 
-/// What may stay unfinished of a frame. A guest with checksum offload is told that the sum is right;
-/// for others it is computed while the frame is copied.
+/// What may stay unfinished of a frame: a sum is computed while the frame is copied, and a tag goes
+/// beside it or is put in then.
 pub(crate) const TAKES: Caps = Caps {
     csum: true,
     vlan: true,

@@ -1,15 +1,15 @@
 //! The fast lane of the receive side: frames that need one buffer each and nothing else.
 //!
 //! In two passes: the first finds out where each frame goes and has the processor fetch these places,
-//! the second copies. What a frame needs beyond copy, padding and report (a tag, segmentation, a header
-//! apart, an FCS, a null buffer, one that crosses regions) ends the run, and the frame takes the
-//! general way ([`crate::place`]), which gives the same results for all; a test runs both. A PF's are
-//! judged before ([`crate::judge`]), and a run ends where another queue's begin.
+//! the second copies. What a frame needs beyond copy, checksum, padding and report (a tag,
+//! segmentation, a header apart, an FCS, a null buffer, one that crosses regions) ends the run, and
+//! the frame takes the general way ([`crate::place`]), which gives the same results for all; a test
+//! runs both. A PF's are judged before ([`crate::judge`]), and a run ends where another queue's begin.
 
 use frame::{Batch, Caps, Frame};
 use guest_mem::WriteSlice;
 use parts::verdict::rx_status;
-use parts::{FCS, MIN_FRAME, verdict};
+use parts::{FCS, Finish, MIN_FRAME, possible, verdict};
 use wire::{ETHERNET_HEADER, EtherType};
 
 use crate::desc::ShapeKind;
@@ -24,7 +24,7 @@ use crate::stats::for_group;
 /// Frames whose places are asked for before the first of them is copied: about as many cache misses as
 /// a processor keeps under way.
 const AHEAD: usize = 32;
-/// A sum that somebody else computes is told of as any other.
+/// A sum that is owed is computed during the copy.
 const TAKES: Caps = Caps {
     csum: true,
     ..Caps::NONE
@@ -65,8 +65,7 @@ impl<'v> Rx<'_, 'v> {
             && !rules.several
             && !self.listens
             && rules.strip_crc
-            && rules.replicas.is_none_or(|strips| strips.crc)
-            && rules.sums(rxcsum::TUOFL);
+            && rules.replicas.is_none_or(|strips| strips.crc);
         let first = picks.first().and_then(|pick| batch.get((*pick).into()));
         let Some(first) = first.filter(|_| for_us) else {
             return 0;
@@ -355,7 +354,7 @@ impl<'v> Rx<'_, 'v> {
 fn look_at(rules: &Rules, frame: &Frame<'_>) -> Option<Look> {
     let head: &[u8; ETHERNET_HEADER] = frame.head().first_chunk()?;
     let kind = EtherType(u16::from_be_bytes([head[12], head[13]]));
-    let plain = frame.is_plain() || TAKES.accepts(frame.notes());
+    let plain = frame.is_plain() || TAKES.accepts(frame.notes()) && possible(frame);
     let fits = frame.len().max(MIN_FRAME) + FCS <= rules.max_len;
     if !plain || !fits || kind.is_tag() || kind.0 == rules.vet {
         return None;
@@ -366,18 +365,25 @@ fn look_at(rules: &Rules, frame: &Frame<'_>) -> Option<Look> {
     })
 }
 
-/// Copies a frame into its buffer, padded.
+/// Copies a frame into its buffer, padded and with its checksum.
 #[inline]
 fn fill(frame: &Frame<'_>, to: &WriteSlice<'_>) {
+    let finish = Finish::whole(frame);
     let head = frame.head();
     if frame.len() < MIN_FRAME {
         // All of a short frame is its head.
         let mut bytes = [0; MIN_FRAME];
         bytes[..head.len()].copy_from_slice(head);
+        if let Some(finish) = finish {
+            finish.write(&mut bytes[..head.len()]);
+        }
         to.copy_short(&bytes);
         return;
     }
-    fill_whole(frame, to);
+    match finish {
+        None => fill_whole(frame, to),
+        Some(finish) => finish.fill(frame, to),
+    }
 }
 
 /// The same of one that is long enough.

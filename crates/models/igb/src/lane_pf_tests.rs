@@ -95,11 +95,15 @@ impl Come {
         match self.notes {
             1 => notes.csum_valid = true,
             2 => notes.vlan = Some(0xe123),
-            3 if self.kind == 2 => {
-                notes.csum = Some(Csum {
-                    start: 34,
-                    offset: 6,
-                });
+            3 => {
+                let (start, offset) = match self.kind {
+                    1 => (34, 16),
+                    2 => (34, 6),
+                    3 => (54, 16),
+                    // Wherever, in the frame or not.
+                    _ => (self.len as u16, self.flow * 6),
+                };
+                notes.csum = Some(Csum { start, offset });
             }
             _ => {}
         }
@@ -118,7 +122,7 @@ fn come() -> impl Strategy<Value = Come> {
         1 => Just(CONTROL),
     ];
     let len = prop_oneof![4 => 0..120usize, 2 => 1000..1540usize];
-    let notes = prop_oneof![6 => Just(0), 1 => 0..4u8];
+    let notes = prop_oneof![5 => Just(0), 1 => Just(3u8), 1 => 0..4u8];
     let spoilt = proptest::bool::weighted(0.2);
     (kind, 0..4u16, len, dst, notes, spoilt).prop_map(|(kind, flow, len, dst, notes, spoilt)| {
         Come {

@@ -88,11 +88,16 @@ impl Arriving {
         match self.notes {
             1 => notes.csum_valid = true,
             2 => notes.vlan = Some(0x123),
-            3 if self.kind == 5 => {
-                notes.csum = Some(Csum {
-                    start: 34,
-                    offset: 6,
-                });
+            3 => {
+                let (start, offset) = match self.kind {
+                    4 => (34, 16),
+                    5 => (34, 6),
+                    6 => (54, 16),
+                    // Wherever, in the frame or not.
+                    _ => (self.byte.into(), u16::from(self.dst[0])),
+                };
+                notes.csum = Some(Csum { start, offset });
+                notes.csum_valid = self.byte & 2 != 0;
             }
             _ => {}
         }
@@ -107,7 +112,7 @@ fn arriving() -> impl Strategy<Value = Arriving> {
         1 => Just([1, 0, 0x5e, 0, 0, 1]),
     ];
     let len = prop_oneof![4 => 0..120usize, 2 => 1000..1540usize, 1 => 1470..1530usize];
-    let notes = prop_oneof![6 => Just(0), 1 => 0..4u8];
+    let notes = prop_oneof![5 => Just(0), 1 => Just(3u8), 1 => 0..4u8];
     let kind = prop_oneof![4 => Just(0), 2 => 4..6u8, 1 => 0..8u8];
     (kind, len, dst, notes, any::<u8>()).prop_map(|(kind, len, dst, notes, byte)| Arriving {
         kind,
@@ -202,8 +207,9 @@ proptest! {
         srrctl in prop_oneof![6 => Just(WHOLE | 2), 1 => Just(WHOLE | 1), 1 => Just(2), 1 => Just(5 << 25 | 2 << 8 | 2)],
         strip in any::<bool>(),
         drop in any::<bool>(),
+        rxcsum in prop_oneof![1 => Just(OPEN.rxcsum), 1 => any::<u32>().prop_map(|bits| bits & 0x3b00)],
     ) {
-        let guests = both(Rules { strip_crc: strip || srrctl != WHOLE | 2, ..OPEN });
+        let guests = both(Rules { strip_crc: strip || srrctl != WHOLE | 2, rxcsum, ..OPEN });
         let drop = u32::from(drop) << 31;
         guests.iter().for_each(|guest| guest.start_rx(0, RING, srrctl | drop));
         for step in &steps {

@@ -20,6 +20,8 @@ mod control;
 mod desc;
 mod doorbell;
 mod filter;
+#[cfg(test)]
+mod finishing_tests;
 mod flow;
 mod function;
 mod io;

@@ -153,11 +153,7 @@ impl Rx<'_, '_> {
             from: admitted.from,
             tail: &tail[..admitted.pad + fcs],
         };
-        let mut finish = if rules.sums(rxcsum::TUOFL) {
-            None
-        } else {
-            Finish::new(&layout)
-        };
+        let mut finish = Finish::new(&layout);
         let start = (rules.rxcsum & rxcsum::PCSS) as usize;
         let summed = start != 0 && shape.kind == ShapeKind::Legacy;
         let true_fcs = fcs > 0 && self.function.true_fcs;

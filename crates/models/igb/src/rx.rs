@@ -21,12 +21,12 @@ use crate::judge::{Destination, Judged};
 use crate::office::pools;
 use crate::ptp::Ptp;
 use crate::rss::{self, Class, Hashed, Headers};
-use crate::rules::{Rules, bits::rxcsum};
+use crate::rules::Rules;
 use crate::stats::{Stat, Tally, for_group};
 use crate::tuple::Filters;
 
-/// What may stay unfinished of a frame. A guest with checksum offload is told that the sum is right;
-/// for others it is computed while the frame is copied.
+/// What may stay unfinished of a frame: a sum is computed while the frame is copied, and a tag goes
+/// beside it or is put in then.
 const TAKES: Caps = Caps {
     csum: true,
     vlan: true,
@@ -295,7 +295,7 @@ impl<'a, 'v> Rx<'a, 'v> {
 
     /// Filters a frame and puts it into its queue.
     fn offer(&mut self, frame: &Frame<'_>) -> Outcome {
-        let takes = self.takes(frame);
+        let takes = Self::takes(frame);
         if takes.accepts(frame.notes()) {
             return self.plain(frame);
         }
@@ -312,10 +312,9 @@ impl<'a, 'v> Rx<'a, 'v> {
     }
 
     /// What may stay unfinished of this frame.
-    fn takes(&self, frame: &Frame<'_>) -> Caps {
-        let told = self.rules.sums(rxcsum::TUOFL);
+    fn takes(frame: &Frame<'_>) -> Caps {
         Caps {
-            csum: told || possible(frame),
+            csum: possible(frame),
             ..TAKES
         }
     }

@@ -1,6 +1,7 @@
 //! The blocks of a pcapng file (draft-ietf-opsawg-pcapng), in this machine's byte order.
 
 use frame::Frame;
+use wire::{Csum, Sum};
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
@@ -119,6 +120,10 @@ pub fn packet(
                 frame.copy_to(0, data);
             }
         }
+        // The file cannot say that a sum is still owed. In what was cut nobody can check it.
+        if let Some(csum) = frame.notes().csum.filter(|_| kept == len) {
+            finish(data, csum, tag.is_some());
+        }
         pad(out, kept);
         option(out, EPB_FLAGS, &(direction as u32).to_ne_bytes());
         if missed > 0 {
@@ -126,6 +131,17 @@ pub fn packet(
         }
         option(out, END, &[]);
     });
+}
+
+/// Writes the checksum that is noted for a frame into a copy of it, in which a tag may stand now.
+fn finish(data: &mut [u8], csum: Csum, tagged: bool) {
+    let start = usize::from(csum.start);
+    let start = start + if tagged && start >= 12 { 4 } else { 0 };
+    let field = start + usize::from(csum.offset);
+    let sum = Sum::of(data.get(start..).unwrap_or(&[])).finish_nonzero();
+    if let Some(field) = data.get_mut(field..field + 2) {
+        field.copy_from_slice(&sum.to_be_bytes());
+    }
 }
 
 /// Statistics of interface `id` at the end: from when to when, frames seen and frames missed.

@@ -7,7 +7,7 @@ use super::super::script::Op;
 use super::super::{RX_BUFFERS, TX_BUFFERS};
 use super::Difference;
 use super::Right::{Both, Hypernic};
-use super::evidence::{Posted, RX, TX, frame, posted, queues, writes};
+use super::evidence::{Posted, RX, TX, frame, is_inside, posted, queues, writes};
 use super::seldom::split_otherwise;
 
 /// The interrupts part.
@@ -315,10 +315,10 @@ pub(super) fn list() -> Vec<Difference> {
     ]
 }
 
-/// What is sent parts, and with virtual functions what these receive of each other.
+/// What is sent parts, and what functions and pools receive of each other.
 fn tx(step: &Step<'_>) -> Parted {
     Parted {
-        rx: step.after.chip.vfs > 0,
+        rx: is_inside(step.after),
         ..Parted::TX
     }
 }

@@ -5,11 +5,10 @@ use super::super::context::{Context, reg};
 use super::super::script::Op;
 use super::super::vf::{IGB_VF, VFS, of as vf_at, vreg};
 use super::Difference;
-use super::Right::{Both, Hypernic, Qemu};
+use super::Right::{Both, Hypernic};
 use super::done::IRQ;
 use super::evidence::{ever, frame, posted, writes};
 use super::values::home;
-use crate::oracle::igb::generate::SLOT;
 use crate::oracle::{RX_BUFFERS, TX_BUFFERS, VECTORS};
 
 /// The register of a VF that a difference is about: its place in the window.
@@ -127,26 +126,6 @@ pub(super) fn list() -> Vec<Difference> {
             "in ICR (TXDW, RXDMT0, RXO, RXDW) are the queues of the PF; in QEMU also those of its VFs",
             |step, diff| match home(step, diff) {
                 Some(reg::ICR) if frame(step, |_, _| true) => 0xd1,
-                _ => 0,
-            },
-        ),
-        value(
-            "vf-sums",
-            Qemu,
-            "7.2.5",
-            "a checksum that is left to the NIC stays undone between functions where the receiver is told that it is right (RXCSUM.TUOFLD)",
-            |step, diff| match diff.what {
-                What::Memory { at, len } if at >= RX_BUFFERS && len <= 2 => {
-                    let left = posted(step)
-                        .0
-                        .iter()
-                        .any(|d| d.is_data() && d.raw[13] & 2 != 0);
-                    // The checksums of TCP and UDP.
-                    let places = [34, 38, 54, 58].map(|l4| [l4 + 16, l4 + 17, l4 + 6, l4 + 7]);
-                    let there = places.concat().contains(&((at - RX_BUFFERS) % SLOT));
-                    let told = step.after.has(reg::RXCSUM, 0x200);
-                    if left && there && told { !0 } else { 0 }
-                }
                 _ => 0,
             },
         ),
