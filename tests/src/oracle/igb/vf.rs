@@ -15,6 +15,8 @@ pub(super) const VFS: u32 = 2;
 /// Queues that scripts use, by the chip's numbers: the first of both VFs, one of the PF's first pool,
 /// the second of both VFs.
 pub(super) const QUEUES: [u32; 5] = [0, 1, 2, 8, 9];
+/// Descriptors of a ring: all are seen at each look.
+pub(super) const RING: u32 = 8;
 /// The PF's first pool.
 pub(super) const PF_POOL: u32 = VFS;
 
@@ -24,6 +26,7 @@ pub(super) mod vreg {
     pub const VTSTATUS: u32 = 8;
     pub const VMBMEM: u32 = 0x800;
     pub const PBACL: u32 = 0xf04;
+    pub const PSRTYPE: u32 = 0xf0c;
     pub const V2PMAILBOX: u32 = 0xc40;
     pub const VFGPRC: u32 = 0xf10;
     pub const VFGPTC: u32 = 0xf14;

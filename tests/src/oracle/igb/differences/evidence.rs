@@ -6,7 +6,7 @@ use super::super::ALL_QUEUES;
 use super::super::compare::{Diff, Step, What};
 use super::super::context::{Context, reg};
 use super::super::script::Op;
-use super::super::vf;
+use super::super::{RING, vf};
 use super::super::{RX_BUFFERS, RX_RING, TX_BUFFERS, TX_RING};
 use crate::oracle::chip::Chip;
 
@@ -17,6 +17,15 @@ pub(super) fn queues(chip: &Chip) -> &'static [u32] {
     } else {
         &vf::QUEUES
     }
+}
+
+/// The queue, by the chip's numbers, in whose ring scripts have a receive descriptor, and which of the ring
+/// it is.
+pub(super) fn queue_of(c: &Context, index: usize) -> (u32, u32) {
+    let all = queues(c.chip);
+    let len = if c.chip.vfs == 0 { RING } else { vf::RING };
+    let queue = all.get(index / len as usize).copied();
+    (queue.unwrap_or(0), index as u32 % len)
 }
 
 /// Steps up to a difference.

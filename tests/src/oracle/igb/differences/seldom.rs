@@ -1,12 +1,12 @@
 //! Differences in what few drivers use: legacy receive descriptors, SCTP, Ethernet type filters, time
 //! stamps, header buffers.
 
+use super::super::MAC;
 use super::super::compare::{Diff, Parted, Step, What};
 use super::super::context::{Context, reg};
-use super::super::{MAC, RING};
 use super::Difference;
 use super::Right::{Both, Hypernic};
-use super::evidence::frame;
+use super::evidence::{frame, queue_of, queues};
 use super::frames::rx;
 use super::values::home;
 
@@ -136,7 +136,7 @@ pub(super) fn values() -> Vec<Difference> {
             "where the header's buffer takes a whole frame it takes the FCS too; QEMU puts that into the packet's",
             |step, diff| match diff.what {
                 What::RxDesc { index, upper: true } => {
-                    let at = reg::SRRCTL + reg::QUEUE * (index as u32 / RING);
+                    let at = reg::SRRCTL + reg::QUEUE * queue_of(step.after, index).0;
                     let always = step.after.get(at) >> 25 & 7 == 5;
                     let len = |value: u64| value >> 32 & 0xffff;
                     if always && len(diff.ours) == 0 && len(diff.theirs) == 4 {
@@ -190,9 +190,9 @@ pub(super) fn split_otherwise(c: &Context, f: &[u8]) -> bool {
         (_, 17) => 9,
         _ => return true,
     };
-    (0..super::super::QUEUES).any(|queue| {
+    queues(c.chip).iter().any(|queue| {
         let splits = matches!(c.get(reg::SRRCTL + reg::QUEUE * queue) >> 25 & 7, 2 | 5);
-        splits && (!whole || c.get(reg::PSRTYPE + 4 * queue) >> bit & 1 == 0)
+        splits && (!whole || c.get(reg::PSRTYPE + 4 * (queue % 8)) >> bit & 1 == 0)
     })
 }
 
@@ -259,8 +259,7 @@ fn stamped(c: &Context, f: &[u8]) -> Option<bool> {
 }
 
 fn is_legacy(step: &Step<'_>, index: usize) -> bool {
-    let queue = index as u32 / RING;
-    let at = reg::SRRCTL + reg::QUEUE * queue;
+    let at = reg::SRRCTL + reg::QUEUE * queue_of(step.after, index).0;
     step.after.get(at) >> 25 & 7 == 0
 }
 
@@ -296,13 +295,13 @@ fn half(ring: &[u8], index: usize, upper: bool) -> u64 {
 /// Whether a descriptor with this lower half goes on with the frame of the one before it: at some look,
 /// as the guest may have put another descriptor there since.
 fn goes_on(step: &Step<'_>, index: usize, lower: u64) -> bool {
-    let (queue, place) = (index as u32 / RING, index as u32 % RING);
+    let (queue, place) = queue_of(step.after, index);
     let len = step.after.get(reg::RDLEN + reg::QUEUE * queue) / 16;
     let before = match place {
         0 => len.saturating_sub(1),
         place => place - 1,
     };
-    let before = (queue * RING + before) as usize;
+    let before = index - place as usize + before as usize;
     step.traces.0.looks.iter().any(|look| {
         let ring = &look.rx_ring;
         half(ring, before, true) & 3 == 1

@@ -5,16 +5,14 @@ mod talk;
 
 use super::super::context::reg;
 use super::super::script::{Op, Script};
-use super::super::vf::{PF_POOL, QUEUES, VFS, of, sweep, vreg};
+use super::super::vf::{PF_POOL, QUEUES, RING, VFS, of, sweep, vreg};
 use super::super::{MAC, RX_BUFFERS, RX_RING, TX_RING};
 use super::frames::{BROADCAST, GROUPS, OTHERS, VLANS};
 use super::packets::Asked;
 use super::seldom::Seldom;
-use super::{Generator, Ring, SLOT};
+use super::{Generator, ONE_BUFFER, Ring, SLOT};
 use crate::oracle::dice::Dice;
 
-/// Descriptors of a ring: all are seen at each look.
-const RING: u32 = 8;
 /// Addresses of the first VF, the second, and the PF.
 const STATIONS: [[u8; 6]; 3] = [OTHERS[0], OTHERS[1], MAC];
 /// Pools that scripts have: VFs', and the PF's first.
@@ -23,6 +21,9 @@ const POOLS: u32 = VFS + 1;
 const OWNERS: [(u32, u32); QUEUES.len()] = [(0, 0), (1, 0), (PF_POOL, 0), (0, 1), (1, 1)];
 /// CTRL_EXT: the PF is ready.
 const PFRSTD: u32 = 1 << 14;
+/// SRRCTL: headers apart, where there are some or always.
+const HEADER_APART: u32 = 2 << 25;
+const HEADER_ALWAYS: u32 = 5 << 25;
 const MBVFICR: u32 = 0xc80;
 const MBVFIMR: u32 = 0xc84;
 const VFLRE: u32 = 0xc88;
@@ -332,7 +333,24 @@ impl Vfs {
             self.rx_descriptors(slot, 0, RING);
             self.write(Self::at(slot, reg::RDBAL), ring);
             self.write(Self::at(slot, reg::RDLEN), RING * 16);
-            self.write(Self::at(slot, reg::SRRCTL), 1 << 25 | 2);
+            let kinds = [ONE_BUFFER; 8]
+                .iter()
+                .chain(&[0, HEADER_APART, HEADER_ALWAYS]);
+            let kinds: Vec<u32> = kinds.copied().collect();
+            let kind = self.dice().pick(&kinds);
+            let (apart, size) = match kind {
+                HEADER_APART | HEADER_ALWAYS => (self.dice().pick(&[0x100, 0x200, 0x400]), 1),
+                _ => (0, 2),
+            };
+            self.write(Self::at(slot, reg::SRRCTL), kind | apart | size);
+            if apart != 0 {
+                let types = self.dice().pick(&[0x7_ffff, 0x7_ffff, 0, 0x30c]);
+                let at = match OWNERS[slot] {
+                    (PF_POOL, _) => reg::PSRTYPE + 4 * PF_POOL,
+                    (vf, _) => of(vf, vreg::PSRTYPE),
+                };
+                self.write(at, types);
+            }
             self.write(Self::at(slot, reg::RXDCTL), 1 << 25);
         }
     }
@@ -341,8 +359,10 @@ impl Vfs {
     fn rx_descriptors(&mut self, slot: usize, from: u32, count: u32) {
         let first = slot as u64 * u64::from(RING);
         for index in (from..from + count).map(|i| u64::from(i % RING)) {
-            let mut bytes = (RX_BUFFERS + (first + index) * SLOT).to_le_bytes().to_vec();
-            bytes.extend_from_slice(&[0; 8]);
+            let slot = RX_BUFFERS + (first + index) * SLOT;
+            let mut bytes = slot.to_le_bytes().to_vec();
+            // For what is apart.
+            bytes.extend_from_slice(&(slot + SLOT / 2).to_le_bytes());
             let at = RX_RING + (first + index) * 16;
             self.g.ops.push(Op::Mem { at, bytes });
         }
