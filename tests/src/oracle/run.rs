@@ -69,14 +69,15 @@ impl Pair {
 
     /// Cuts a failing script down to what shows the same first difference, and describes it.
     fn report(&mut self, name: &str, script: &Script, verdict: &Verdict) -> String {
+        // What differs, whichever queue or register of an array it is, and the same bits of it: another
+        // difference of the same kind is easily come by.
         let kind = |verdict: &Verdict| {
             let first = verdict.unknown.first()?;
             let (_, what) = first.split_once(": ")?;
-            Some(
-                what.split(':')
-                    .next()?
-                    .replace(|c: char| c.is_ascii_digit(), "#"),
-            )
+            let (_, open) = first.split_once('(')?;
+            let what = what.split(':').next()?;
+            let what = what.replace(|c: char| c.is_ascii_digit(), "#");
+            Some((what, open.to_owned()))
         };
         let wanted = kind(verdict);
         let small = shrink(script, &mut |other| kind(&self.check(other)) == wanted);

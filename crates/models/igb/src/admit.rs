@@ -57,7 +57,10 @@ impl Rx<'_, '_> {
         let in_buffers = head_len + frame.len().saturating_sub(from);
         // The place of a tag that is taken out is not padded again.
         let taken_out = if strip { TAG } else { 0 };
-        let tagged = if tag.is_some() { TAG } else { 0 };
+        let longest = match tag {
+            Some(_) => rules.max_tagged,
+            None => rules.max_len,
+        };
         Admitted {
             head,
             head_len,
@@ -67,7 +70,7 @@ impl Rx<'_, '_> {
             strip,
             pad: least.saturating_sub(taken_out + in_buffers),
             on_wire,
-            bad: runt || on_wire > rules.max_len + tagged,
+            bad: runt || on_wire > longest,
             inexact: false,
             control,
         }

@@ -385,7 +385,7 @@ pub fn page() -> String {
 registers`; a test\nfails when this page is stale. Sections are those of Intel's \"82576EB Gigabit Ethernet Controller Datasheet\",\n\
 320961. \"Writable\" are the bits that keep what is written.\n\nThese are the registers of the physical function. \
 Everything the table does not name reads 0 and ignores writes.\n\nWhat the registers do not tell: after a reset queue 0 is \
-enabled in both directions (RXDCTL, TXDCTL) and RAL0, RAH0\nhold the address of the NVM; RXPBS, TXPBS, SWPBS, EITR, \
+enabled in both directions (RXDCTL, TXDCTL) and RAL0, RAH0\nhold the address of the NVM; headers are looked for behind tags of the types 8100h and 88A8h, whatever VET says; RXPBS, TXPBS, SWPBS, EITR, \
 WUFC and what tells of the last wake-up keep their values over CTRL.RST; RCTL.LBM and PHY loopback\nsend a frame back to the same NIC; the PHY negotiates \
 with a partner that offers everything, pause if so configured; pause frames are obeyed where there are no VFs, and sent\nwhere software asks for one (TCTL.SWXOFF). The registers of VFs (8.14) rule VFs where the PF has some (`pf = \"guest\"`),\nand \
 keep what is written where it has none; P2VMAILBOX, VMBMEM, MBVFICR and VFLRE are then the VFs' mailboxes.\n\

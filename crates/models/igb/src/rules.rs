@@ -1,6 +1,7 @@
 //! What holds for all queues of a function, whoever has decided it.
 
 use regs::File;
+use wire::VLAN_TAG;
 
 use crate::office::pools::{self, vmolr};
 use crate::regs as r;
@@ -61,8 +62,10 @@ pub(crate) struct Rules {
     pub rx_on: bool,
     /// The transmitter as a whole: TCTL.EN; of a VF its bit of VFTE.
     pub tx_on: bool,
-    /// Longest frame received, FCS included; one tag of four bytes is not counted (§7.1.1.4).
+    /// Longest frame received, FCS included (§7.1.1.4).
     pub max_len: usize,
+    /// The same of a frame with a tag, which RLPML counts as well and the standard length does not.
+    pub max_tagged: usize,
     /// No FCS goes into the buffers: RCTL.SECRC; of a VF RPLOLR or VMOLR.STRCRC.
     pub strip_crc: bool,
     /// Tags are taken out of received frames and reported beside them: CTRL.VME; of a VF
@@ -106,6 +109,7 @@ impl Rules {
         rx_on: false,
         tx_on: false,
         max_len: STANDARD,
+        max_tagged: STANDARD + VLAN_TAG,
         strip_crc: true,
         strip_vlan: true,
         replicas: None,
@@ -138,8 +142,10 @@ impl Rules {
             };
         }
         let vmolr = file.get_at(r::VMOLR, vfs);
+        let (max_len, max_tagged) = pools::lengths(file, vfs);
         Rules {
-            max_len: pools::max_frame(file, vfs).into(),
+            max_len,
+            max_tagged,
             strip_crc: vmolr & vmolr::STRCRC != 0,
             strip_vlan: vmolr & vmolr::STRVLAN != 0,
             replicas: pools::replicas(file),
@@ -178,14 +184,18 @@ impl Rules {
     pub(crate) fn of_port(file: &File) -> Rules {
         let (ctrl, rctl, tctl) = (file.get(r::CTRL), file.get(r::RCTL), file.get(r::TCTL));
         let vme = ctrl & bits::CTRL_VME != 0;
+        let long = rctl & bits::rctl::LPE != 0;
+        let (max_len, max_tagged) = if long {
+            let most = Self::LONGEST.min((file.get(r::RLPML) & 0x3fff) as usize);
+            (most, most)
+        } else {
+            (STANDARD, STANDARD + VLAN_TAG)
+        };
         Rules {
             rx_on: rctl & bits::rctl::EN != 0,
             tx_on: tctl & bits::TCTL_EN != 0,
-            max_len: if rctl & bits::rctl::LPE != 0 {
-                Self::LONGEST.min((file.get(r::RLPML) & 0x3fff) as usize)
-            } else {
-                STANDARD
-            },
+            max_len,
+            max_tagged,
             strip_crc: rctl & bits::rctl::SECRC != 0,
             strip_vlan: vme,
             replicas: None,

@@ -292,6 +292,25 @@ fn without_long_packets_a_tag_may_make_a_frame_longer() {
     assert_eq!((status & 8, len, tag), (0, 1518, 0));
 }
 
+/// RLPML is the length with all that a frame has (§8.10.15).
+#[test]
+fn long_packets_are_so_long_with_their_tags() {
+    let guest = Guest::pf();
+    let file = &guest.function.file;
+    file.set(r::RCTL, file.get(r::RCTL) | bits::rctl::LPE);
+    file.set(r::RLPML, 1518);
+    guest.start_rx(0, 32, WHOLE | 2);
+    let frame = packet::v4_with([1; 4], [2; 4], true, 5, 6, 1460);
+    let mut tagged = frame.clone();
+    tagged.splice(12..12, [0x81, 0, 0xe0, 5]);
+    guest.receive(&[frame, tagged.clone()]);
+    assert_eq!(guest.get(QUEUES.rdh, 0), 1);
+    assert_eq!(guest.counter("rx_oversize"), 1);
+    guest.function.file.set(r::RLPML, 1522);
+    guest.receive(&[tagged]);
+    assert_eq!(guest.get(QUEUES.rdh, 0), 2);
+}
+
 #[test]
 fn the_fcs_is_that_of_the_frame() {
     let guest = Guest::pf();

@@ -30,8 +30,10 @@ impl Rules {
     /// Those of one pool, for a frame that may be for several.
     fn of_pool(&self, file: &File, pool: u32, for_many: bool) -> Rules {
         let has = file.get_at(r::VMOLR, pool);
+        let (max_len, max_tagged) = pools::lengths(file, pool);
         let rules = Rules {
-            max_len: pools::max_frame(file, pool).into(),
+            max_len,
+            max_tagged,
             strip_crc: has & vmolr::STRCRC != 0,
             strip_vlan: has & vmolr::STRVLAN != 0,
             replicas: pools::replicas(file),

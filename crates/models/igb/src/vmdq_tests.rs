@@ -171,6 +171,12 @@ fn tags_and_lengths_are_each_pools_own() {
     assert_eq!(guest.function.stats.total(Stat::Roc), 0);
     assert_eq!(taken(&guest, &frame(US, 1800)), [0; 4]);
     assert_eq!(guest.function.stats.total(Stat::Roc), 1);
+    // A tag counts.
+    let mut longest = frame(US, 1796);
+    longest.truncate(1796);
+    assert_eq!(taken(&guest, &longest), [0, 1, 0, 0]);
+    longest.splice(12..12, [0x81, 0, 0x20, 5]);
+    assert_eq!(taken(&guest, &longest), [0; 4]);
 }
 
 #[test]

@@ -9,6 +9,8 @@ use super::{IGB, LINK_UP};
 
 /// The free running timer tells the time that each machine has run.
 const FRTIMER: u32 = 0x1048;
+/// The second half of whom a stamped message is of.
+const RXSATRH: u32 = reg::RXSATRL + 4;
 
 /// What is read at the end of a script: every register, and of arrays the first element and those
 /// that the script touched. The causes come last, since reading them moves line and masks.
@@ -42,7 +44,7 @@ pub(super) fn counts_received(at: u32) -> bool {
 
 /// Whether a statistics register counts what is sent.
 pub(super) fn counts_sent(at: u32) -> bool {
-    matches!(at, 0x403c | 0x4080 | 0x4090..=0x4094 | 0x40c8..=0x40cc | 0x40d4..=0x40fc
+    matches!(at, 0x403c | 0x404c | 0x4054 | 0x4080 | 0x4090..=0x4094 | 0x40c8..=0x40cc | 0x40d4..=0x40fc
         | 0x4118 | 0x4130..=0x4134)
         || (0x1_0010..0x1_0850).contains(&at) && matches!(at & 0xff, 0x14 | 0x34)
 }
@@ -67,6 +69,9 @@ pub(super) fn parted(halves: Parted, at: u32) -> u64 {
         _ if of_queue(0xc000) && at & 0x3f == 0x10 => choose(halves.rx, !0),
         _ if of_queue(0xc000) && at & 0x3f == 0x30 => choose(halves.rx, !0),
         _ if of_queue(0xe000) && at & 0x3f == 0x10 => choose(halves.tx, !0),
+        reg::TSYNCTXCTL => choose(halves.tx, 1),
+        reg::TSYNCRXCTL => choose(halves.rx, 1),
+        reg::RXSATRL | RXSATRH => choose(halves.rx, !0),
         _ if counts_received(at) => choose(halves.rx, !0),
         _ if counts_sent(at) => choose(halves.tx, !0),
         _ => 0,

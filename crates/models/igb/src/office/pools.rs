@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use model::Nanos;
 use regs::File;
+use wire::VLAN_TAG;
 
 use super::Owner;
 use crate::bits::{ctrl_ext, rctl as receiver};
@@ -262,16 +263,31 @@ pub(crate) fn own_pool(file: &File, first: u32, dst: [u8; 6]) -> u32 {
     default(file).filter(|pool| *pool >= first).unwrap_or(first)
 }
 
-/// Longest frame of a pool, FCS included, tag not, as far as the port lets it in.
-pub(crate) fn max_frame(file: &File, pool: u32) -> u16 {
+/// Longest frames of a pool, FCS included, as far as the port lets them in: one without a tag and one
+/// with.
+pub(crate) fn lengths(file: &File, pool: u32) -> (usize, usize) {
     let vmolr = file.get_at(r::VMOLR, pool);
-    let own = if vmolr & vmolr::LPE != 0 {
-        ((vmolr & vmolr::RLPML) as u16).min(LONGEST)
+    let (plain, tagged) = if vmolr & vmolr::LPE != 0 {
+        let most = usize::from(((vmolr & vmolr::RLPML) as u16).min(LONGEST));
+        (most, most)
     } else {
-        STANDARD
+        (usize::from(STANDARD), with_tag(STANDARD))
     };
-    let port = u16::try_from(Rules::of_port(file).max_len);
-    port.map_or(own, |port| own.min(port))
+    let port = Rules::of_port(file);
+    (plain.min(port.max_len), tagged.min(port.max_tagged))
+}
+
+/// Longest frame of a pool without a tag, FCS included.
+pub(crate) fn max_frame(file: &File, pool: u32) -> u16 {
+    let (plain, _) = lengths(file, pool);
+    u16::try_from(plain).unwrap_or(LONGEST)
+}
+
+/// How long a frame with a tag may be where one without may be `plain`: a tag is beside the standard
+/// length alone.
+pub(crate) fn with_tag(plain: u16) -> usize {
+    let tag = if plain == STANDARD { VLAN_TAG } else { 0 };
+    usize::from(plain) + tag
 }
 
 /// The tag that a VF's frames get, whatever its driver says (VMVIR): the TCI.

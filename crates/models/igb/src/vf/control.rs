@@ -11,6 +11,7 @@ use crate::BAR_MMIO;
 use crate::function::{Function, Kind, count};
 use crate::irq::{Causes, VF_MAILBOX, VF_MESSAGES, Way};
 use crate::mailbox::v2p;
+use crate::office::pools;
 use crate::rules::Rules;
 use crate::vf::desk::{Desk, Event, Grant, Manner};
 use crate::vf::regs as r;
@@ -198,6 +199,7 @@ impl VfControl {
                 rx_on: grant.enabled && self.manner.receives,
                 tx_on: grant.enabled && self.manner.sends,
                 max_len: usize::from(grant.max_frame),
+                max_tagged: pools::with_tag(grant.max_frame),
                 tag: grant.tag,
                 strip_vlan: self.manner.strip_vlan,
                 strip_crc: self.manner.strip_crc,

@@ -1,14 +1,15 @@
 //! Differences in what is done: from there on, a part of the script cannot be compared.
 
 use super::super::ALL_QUEUES;
-use super::super::compare::{Parted, Step};
+use super::super::compare::{Parted, Step, What};
 use super::super::context::{Context, reg};
 use super::super::script::Op;
-use super::super::{RX_BUFFERS, TX_BUFFERS};
+use super::super::{ARENA, RING, RX_BUFFERS, TX_BUFFERS};
 use super::Difference;
 use super::Right::{Both, Hypernic};
 use super::evidence::{Posted, RX, TX, frame, is_inside, posted, queues, writes};
 use super::seldom::split_otherwise;
+use crate::oracle::ARENA_LEN;
 
 /// The interrupts part.
 pub(super) const IRQ: Parted = Parted {
@@ -127,6 +128,13 @@ pub(super) fn list() -> Vec<Difference> {
                 let tags = sent(step, |desc| desc.command() & 0x40 != 0);
                 (tags && !step.after.has(reg::CTRL, 1 << 30)).then_some(tx(step))
             },
+        ),
+        parting(
+            "software-xoff",
+            Hypernic,
+            "8.12.1",
+            "QEMU sends no pause frame when told to (TCTL.SWXOFF)",
+            |step, _| wrote(step, reg::TCTL, 1 << 22).then_some(Parted::TX),
         ),
         parting(
             "rx-unicast-hash",
@@ -256,6 +264,19 @@ pub(super) fn list() -> Vec<Difference> {
             },
         ),
         parting(
+            "rx-buffer-outside",
+            Both,
+            "7.1.5",
+            "a header buffer outside of memory: ours says that the frame is bad (RXE) and counts it as no good one, QEMU does not notice",
+            |step, diffs| {
+                let noticed = diffs.iter().any(|diff| {
+                    let (ours, theirs) = (diff.ours >> 31, diff.theirs >> 31);
+                    matches!(diff.what, What::RxDesc { upper: true, .. }) && ours & !theirs & 1 == 1
+                });
+                (noticed && header_outside(step)).then_some(Parted::RX)
+            },
+        ),
+        parting(
             "interrupts-unseen",
             Hypernic,
             "8.8.7",
@@ -327,6 +348,30 @@ fn tx(step: &Step<'_>) -> Parted {
 fn wrote(step: &Step<'_>, at: u32, bits: u32) -> bool {
     let mut all = step.past.iter().chain(step.ops);
     all.any(|op| writes(step, op, at).is_some_and(|value| value & bits != 0))
+}
+
+/// Whether a queue that splits headers off ever had a descriptor with a header buffer outside of
+/// memory.
+fn header_outside(step: &Step<'_>) -> bool {
+    let mut context = Context::new(step.after.chip);
+    step.past.iter().chain(step.ops).any(|op| {
+        context.follow(op);
+        queues(context.chip).iter().any(|queue| {
+            let at = |base: u32| context.get(base + reg::QUEUE * queue);
+            let splits = matches!(at(reg::SRRCTL) >> 25 & 7, 2 | 5);
+            let ring = u64::from(at(reg::RDBAL) & !0x7f);
+            let header = |index: u64| {
+                let bytes = (8..16)
+                    .rev()
+                    .map(|i| context.ring_byte(ring + 16 * index + i));
+                bytes.fold(0, |all, byte| all << 8 | u64::from(byte))
+            };
+            let memory = ARENA..ARENA + ARENA_LEN as u64;
+            splits
+                && (0..u64::from(at(reg::RDLEN) / 16).min(RING.into()))
+                    .any(|index| header(index) != 0 && !memory.contains(&header(index)))
+        })
+    })
 }
 
 /// Whether such a descriptor was handed over so far.

@@ -1,6 +1,6 @@
 //! What entries of the list look for in a script and its traces.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::ALL_QUEUES;
 use super::super::compare::{Diff, Step, What};
@@ -217,17 +217,74 @@ pub(super) fn is_inside(c: &Context) -> bool {
     c.chip.vfs > 0 || c.get(reg::DTXSWC) >> 31 == 1
 }
 
+/// Packets that a script hands over, put together from their pieces.
+#[derive(Default)]
+pub(super) struct Pieces<'a> {
+    buffers: BTreeMap<u64, &'a [u8]>,
+    descs: Vec<&'a [u8]>,
+}
+
+impl<'a> Pieces<'a> {
+    /// Packets that a step hands over, by a tail.
+    pub(super) fn follow(&mut self, context: &Context, op: &'a Op) -> Vec<Vec<u8>> {
+        match op {
+            Op::Mem { at, bytes } if (TX_BUFFERS..RX_BUFFERS).contains(at) => {
+                self.buffers.insert(*at, bytes);
+            }
+            Op::Mem { at, bytes } if (TX_RING..RX_RING).contains(at) && bytes.len() == 16 => {
+                self.descs.push(bytes);
+            }
+            Op::Write { at, .. } => {
+                let home = context.chip.home(*at);
+                if (reg::TDBAL..reg::TDBAL + 0x400).contains(&home) && home & 0x3f == 0x18 {
+                    return self.packets();
+                }
+            }
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn packets(&mut self) -> Vec<Vec<u8>> {
+        let (mut all, mut packet) = (Vec::new(), Vec::new());
+        for desc in self.descs.drain(..) {
+            let at = u64::from_le_bytes(desc[..8].try_into().expect("eight bytes"));
+            let len = usize::from(u16::from_le_bytes([desc[8], desc[9]]));
+            // Neither data nor a legacy descriptor.
+            if desc[11] & 0x20 != 0 && desc[10] >> 4 != 3 {
+                continue;
+            }
+            let bytes = self.buffers.get(&at).copied().unwrap_or(&[]);
+            packet.extend_from_slice(&bytes[..len.min(bytes.len())]);
+            // What a script no longer has are zeros.
+            packet.resize(packet.len() + len.saturating_sub(bytes.len()), 0);
+            if desc[11] & 1 != 0 {
+                all.push(std::mem::take(&mut packet));
+            }
+        }
+        all
+    }
+}
+
 /// Whether a frame came so far for which this held, or may have from another function. It may have
 /// waited since.
 pub(super) fn frame(step: &Step<'_>, mut is: impl FnMut(&Context, &[u8]) -> bool) -> bool {
     let mut context = Context::new(step.after.chip);
+    let mut pieces = Pieces::default();
     step.past.iter().chain(step.ops).any(|op| {
         context.follow(op);
+        let packets = pieces.follow(&context, op);
+        if is_inside(&context) {
+            let mut packets = packets.iter().filter(|packet| packet.len() >= 14);
+            if packets.any(|packet| is(&context, packet)) {
+                return true;
+            }
+        }
         match op {
             Op::Frames(frames) => frames
                 .iter()
                 .any(|frame| frame.len() >= 14 && is(&context, frame)),
-            // What one function or pool sends another may get; headers lie in one piece.
+            // What one function or pool sends another may get.
             Op::Mem { at, bytes } if is_inside(&context) => {
                 (TX_BUFFERS..RX_BUFFERS).contains(at) && bytes.len() >= 24 && is(&context, bytes)
             }

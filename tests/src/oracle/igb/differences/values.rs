@@ -1,11 +1,15 @@
 //! Differences in what registers read, from which nothing follows.
 
+use super::super::MAC;
 use super::super::compare::{Diff, Step};
 use super::super::context::reg;
 use super::super::script::Op;
 use super::Difference;
 use super::Right::{Both, Hypernic};
 use super::evidence::{ever, then, writes, written};
+
+/// The second half of the first station's address.
+const RAH: u32 = reg::RAL + 4;
 
 /// Registers of the manual that QEMU does not have: they read 0 there.
 fn absent(at: u32) -> bool {
@@ -292,6 +296,43 @@ pub(super) fn list() -> Vec<Difference> {
             |step, diff| match home(step, diff) {
                 Some(at @ 0xc000..0xc400) if at & 0x3f == 0xc && !touched(step, diff, at) => 0x400,
                 _ => 0,
+            },
+        ),
+        value(
+            "immediate-credits",
+            Hypernic,
+            "8.8.12",
+            "EITR's credits for immediate interrupts come one by one (GPIE.LL_Interval); in QEMU they are what was written",
+            |step, diff| match home(step, diff) {
+                Some(at @ reg::EITR..0x16e4)
+                    if written(step, diff, reg::GPIE).is_some_and(|gpie| gpie & 0xf80 != 0)
+                        && written(step, diff, at).is_some_and(|eitr| eitr & 0x8000 != 0) =>
+                {
+                    0x1f_0000
+                }
+                _ => 0,
+            },
+        ),
+        value(
+            "nvm-reloaded",
+            Hypernic,
+            "8.2.3",
+            "CTRL_EXT.EE_RST reads the NVM again, and the station's address from it; in QEMU it does nothing",
+            |step, diff| {
+                let again = ever(step, diff, |_, op| {
+                    writes(step, op, reg::CTRL_EXT).is_some_and(|value| value & 0x2000 != 0)
+                });
+                let [a, b, w, d, e, f] = MAC;
+                let address = match home(step, diff) {
+                    Some(reg::RAL) => u32::from_le_bytes([a, b, w, d]),
+                    Some(RAH) => u32::from_le_bytes([e, f, 0, 0x80]),
+                    _ => return 0,
+                };
+                if again && diff.ours == u64::from(address) {
+                    !0
+                } else {
+                    0
+                }
             },
         ),
         value(

@@ -7,7 +7,7 @@ use super::super::vf::{IGB_VF, VFS, of as vf_at, vreg};
 use super::Difference;
 use super::Right::{Both, Hypernic};
 use super::done::IRQ;
-use super::evidence::{ever, frame, posted, writes};
+use super::evidence::{Pieces, ever, frame, posted, writes};
 use super::values::home;
 use crate::oracle::{RX_BUFFERS, TX_BUFFERS, VECTORS};
 
@@ -289,8 +289,10 @@ pub(super) fn sent(step: &Step<'_>, mut is: impl FnMut(&Context, u32, &[u8]) -> 
     let mut context = Context::new(step.after.chip);
     // Each piece by itself, and all of them together: a tail is of one packet.
     let mut waiting: Vec<&[u8]> = Vec::new();
+    let mut pieces = Pieces::default();
     step.past.iter().chain(step.ops).any(|op| {
         context.follow(op);
+        let packets = pieces.follow(&context, op);
         match op {
             Op::Mem { at, bytes } if (TX_BUFFERS..RX_BUFFERS).contains(at) => {
                 waiting.push(bytes);
@@ -304,7 +306,8 @@ pub(super) fn sent(step: &Step<'_>, mut is: impl FnMut(&Context, u32, &[u8]) -> 
                     return false;
                 }
                 let whole = waiting.concat();
-                let mut all = waiting.drain(..).chain([&whole[..]]);
+                let all = waiting.drain(..).chain([&whole[..]]);
+                let mut all = all.chain(packets.iter().map(|packet| &packet[..]));
                 all.any(|frame| frame.len() >= 24 && is(&context, pool, frame))
             }
             _ => false,
