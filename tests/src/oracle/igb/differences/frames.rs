@@ -355,8 +355,17 @@ fn unlike_given(step: &Step<'_>) -> bool {
 }
 
 /// Whether something short may have gone from one function to another, on no wire that is looked at.
-fn short_inside(step: &Step<'_>) -> bool {
-    is_inside(step.after) && posted(step).0.iter().any(|desc| desc.len() < 60)
+pub(super) fn short_inside(step: &Step<'_>) -> bool {
+    // Of what is cut the last piece may be.
+    let short = |desc: &Posted| desc.len() < 60 || desc.is_data() && desc.command() & 0x80 != 0;
+    is_inside(step.after) && posted(step).0.iter().any(short)
+}
+
+/// Whether a length of ours is that of a short frame, padded before a tag was put in, and theirs of the
+/// same that was not.
+pub(super) fn padded_inside(step: &Step<'_>, ours: u64, theirs: u64) -> bool {
+    let padded = [60, 64].contains(&ours) && (ours - 4..ours).contains(&theirs);
+    padded && short_inside(step)
 }
 
 /// The type of a tag, as frames have it.

@@ -126,14 +126,13 @@ pub(super) fn values() -> Vec<Difference> {
             "7.1.5",
             "of a tagged packet that another function has sent QEMU tells no type, and looks at no header",
             |step, diff| {
-                let tagged = |_: &Context, _: u32, f: &[u8]| f[12..14] == [0x81, 0];
                 let upper = match diff.what {
                     What::RxDesc { upper, .. } => upper,
                     _ => return 0,
                 };
                 let told = if upper { TOLD } else { TYPED };
                 let untold = diff.theirs & told == 0 && (upper || diff.ours & 0x8000 == 0);
-                if untold && sent(step, tagged) {
+                if untold && tagged_inside(step) {
                     told
                 } else {
                     0
@@ -141,6 +140,11 @@ pub(super) fn values() -> Vec<Difference> {
             },
         ),
     ]
+}
+
+/// Whether a tagged packet may have gone from one function or pool to another.
+pub(super) fn tagged_inside(step: &Step<'_>) -> bool {
+    sent(step, |_, _, f| f[12..14] == [0x81, 0])
 }
 
 /// Whether QEMU had pools at any time so far.

@@ -7,7 +7,8 @@ use super::super::{MAC, RX_RING};
 use super::Difference;
 use super::Right::{Both, Hypernic};
 use super::evidence::{frame, is_inside, posted, queue_of, queues};
-use super::frames::rx;
+use super::frames::{padded_inside, rx};
+use super::pools::tagged_inside;
 use super::values::home;
 
 /// ETQF: it filters; its frames are stamped; they have a queue.
@@ -329,12 +330,19 @@ fn alike(step: &Step<'_>, legacy: u64, advanced: u64) -> bool {
     // What is left of the FCS for a buffer of its own: see `fcs-across`.
     let len = match (legacy & 0xffff, advanced >> 32 & 0xffff) {
         (fcs @ 1..=4, 0) if !step.after.has(reg::RCTL, 0x0400_0000) => fcs,
+        // See `vf-padded`.
+        (ours, theirs) if padded_inside(step, ours, theirs) => ours,
         (_, len) => len,
     };
     let told = len | status << 32 | advanced & 0xffff << 48;
     let mut ignored = (0x84 | 0x20 | 0x20 << 8) << 32;
     if step.after.get(reg::RXCSUM) & 0xff != 0 {
         ignored |= 0xffff << 16;
+    }
+    // See `pool-types`.
+    let untold = 0x70 | 0x60 << 8;
+    if status & untold == 0 && tagged_inside(step) {
+        ignored |= untold << 32;
     }
     (told ^ legacy) & !ignored == 0
 }

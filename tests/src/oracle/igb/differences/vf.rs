@@ -7,7 +7,8 @@ use super::super::vf::{IGB_VF, VFS, of as vf_at, vreg};
 use super::Difference;
 use super::Right::{Both, Hypernic};
 use super::done::IRQ;
-use super::evidence::{Pieces, ever, frame, posted, writes};
+use super::evidence::{Pieces, ever, frame, writes};
+use super::frames::padded_inside;
 use super::values::home;
 use crate::oracle::{RX_BUFFERS, TX_BUFFERS, VECTORS};
 
@@ -146,9 +147,11 @@ pub(super) fn list() -> Vec<Difference> {
                 // The same behind which the receiver has taken out what it asks for.
                 What::RxDesc { upper: true, .. } => {
                     let [ours, theirs] = [diff.ours, diff.theirs].map(|word| word >> 32 & 0xffff);
-                    let padded = [60, 64].contains(&ours) && (ours - 4..ours).contains(&theirs);
-                    let short = padded && posted(step).0.iter().any(|d| d.len() < 60);
-                    if short { 0xffff << 32 } else { 0 }
+                    if padded_inside(step, ours, theirs) {
+                        0xffff << 32
+                    } else {
+                        0
+                    }
                 }
                 _ => 0,
             },
