@@ -436,6 +436,13 @@ impl Registers {
         {
             return value;
         }
+        if let r::EIAC | r::EIAM = found.id {
+            let (of_vfs, whose) = self.of_vfs(found.id);
+            return file.get(found.id) & !whose | of_vfs;
+        }
+        if let Some(value) = self.peek_of_vf(found.id, found.element) {
+            return value;
+        }
         match file.table().register(found.id).access {
             // Other bytes do not clear it.
             _ if found.id == r::WUC => file.get(r::WUC) & !wuc::PME_STATUS,

@@ -123,7 +123,9 @@ impl Registers {
 
     /// Writes such a register: to each VF its bits. Returns the PF's.
     pub(crate) fn to_vfs(&self, id: Id, value: u32) -> u32 {
-        let touched = (0..POOLS).filter(|vf| value >> first_vector(*vf) & BITS != 0);
+        // Where ones act, zeros concern nobody.
+        let kept = id == r::EIAC || id == r::EIAM;
+        let touched = (0..POOLS).filter(|vf| kept || value >> first_vector(*vf) & BITS != 0);
         let seats = touched.filter_map(|vf| self.seat(vf));
         seats.fold(value, |own, seat| {
             let bits = value >> first_vector(seat.vf) & BITS;
@@ -143,6 +145,16 @@ impl Registers {
 
     /// Reads what is a VF's alone. `None`: it is none of these.
     pub(crate) fn read_of_vf(&mut self, id: Id, element: u32) -> Option<u32> {
+        if id == r::RQDPC {
+            let seat = self.seat(element % POOLS)?;
+            let queue = seat.function.queues.get((element / POOLS) as usize)?;
+            return Some(self.reading.read_dropped(queue, element));
+        }
+        self.peek_of_vf(id, element)
+    }
+
+    /// The same without side effects.
+    pub(crate) fn peek_of_vf(&self, id: Id, element: u32) -> Option<u32> {
         self.office.as_ref()?;
         if let Some(at) = STATISTICS.iter().position(|own| *own == id) {
             return Some(self.seat(element)?.desk.statistics()[at]);
@@ -161,11 +173,6 @@ impl Registers {
                     _ => VALID | (first + (entry & OF_VF)),
                 });
                 Some(u32::from_le_bytes(shown))
-            }
-            r::RQDPC => {
-                let seat = self.seat(element % POOLS)?;
-                let queue = seat.function.queues.get((element / POOLS) as usize)?;
-                Some(self.reading.read_dropped(queue, element))
             }
             _ => {
                 let (seat, id, index) = self.seat_of_queue(id, element)?;

@@ -758,6 +758,18 @@ fn a_pf_finds_its_vfs_queues_and_vectors_behind_its_own_addresses() {
     chip.pf.w(reg::EIAC, 1 << 23 | 2);
     assert_eq!([chip.vfs[0].r(reg::EIAM), chip.vfs[0].r(reg::EIAC)], [7, 2]);
     assert_eq!(chip.pf.r(reg::EIAC), 1 << 23 | 2);
+    // Who writes a part leaves the rest, and zeros are zeros.
+    let part = |chip: &mut Chip, at, byte: u8| {
+        let Machine { nic, env, .. } = &mut chip.pf;
+        nic.control.write(env, 0, at, &[byte]);
+    };
+    part(&mut chip, reg::EIAC, 1);
+    assert_eq!(chip.pf.r(reg::EIAC), 1 << 23 | 1);
+    part(&mut chip, queue(tdlen, 8) + 1, 1);
+    assert_eq!(chip.vfs[0].r(0x3908), 0x180);
+    chip.pf.w(reg::EIAC, 0);
+    chip.pf.w(reg::EIAM, 0);
+    assert_eq!([chip.vfs[0].r(reg::EIAM), chip.vfs[0].r(reg::EIAC)], [0; 2]);
     chip.vfs[1].w(0x1684, 0x40);
     assert_eq!(chip.pf.r(reg::EITR + 4 * 20), 0x40);
     chip.pf.w(reg::EITR + 4 * 22, 0x80);
