@@ -165,16 +165,17 @@ pub(crate) fn send(
     // Those before `at` are dealt with but for the last ones, which go out together.
     let mut waiting = 0;
     for (at, pick) in picks.iter().enumerate() {
-        let (pools, out) = routed(*pick).map_or((0, true), |(_, pools, out)| (pools, out));
-        if pools == 0 && out {
+        // What has no address goes out.
+        let Some((frame, pools, out)) = routed(*pick).filter(|(_, pools, out)| *pools != 0 || !out)
+        else {
             continue;
-        }
+        };
         let end = at + usize::from(out);
         let taken = offer(to, batch, &picks[waiting..end]);
         if taken < end - waiting {
             return waiting + taken;
         }
-        if let Some((frame, pools @ 1.., _)) = routed(*pick) {
+        if pools != 0 {
             deliver_inside(function, env, &frame, pools);
         }
         waiting = at + 1;
