@@ -206,14 +206,14 @@ impl Guest {
             timer: Arc::new(Silent),
         };
         let nic = if spec.vf {
-            let desk = igb::Desk::new();
-            desk.set_grant(igb::Grant {
+            let channel = igb::VfChannel::new();
+            channel.set_grant(igb::Grant {
                 enabled: true,
                 link: true,
                 max_frame: 1518,
                 ..igb::Grant::default()
             });
-            let mut nic = igb::vf(&igb::Config::new(mac(number)), desk);
+            let mut nic = igb::vf(&igb::Config::new(mac(number)), channel);
             nic.control.attend(&env);
             nic
         } else {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use guest_mem::Memory;
-use igb::{Config, Desk, Event, Grant};
+use igb::{Config, VfChannel, Event, Grant};
 use model::{Clock, Env, Nanos, Nic, PciState, ResetKind};
 use softpf::{
     Change, Down, Effect, Groups, LinkState, Policy, PortVlan, Rules, SoftPf, Storm, VfId, What,
@@ -42,10 +42,10 @@ fn mac(n: u8) -> MacAddr {
     MacAddr([0x52, 0x54, 0, 0, 0, n])
 }
 
-/// The soft PF, the desks of those it rules, and what was seen of its decisions.
+/// The soft PF, the channels of those it rules, and what was seen of its decisions.
 struct Office {
     pf: SoftPf,
-    desks: BTreeMap<VfId, Arc<Desk>>,
+    channels: BTreeMap<VfId, Arc<VfChannel>>,
     /// Replies that refuse something, since the VF was added.
     refused: BTreeMap<VfId, u64>,
     /// Those that were shut down, in this step.
@@ -76,7 +76,7 @@ impl Office {
         | Effect::Rules { vf }
         | Effect::Reset { vf, .. }
         | Effect::ShutDown { vf, .. }) = effect;
-        let Some(desk) = self.desks.get(&vf) else {
+        let Some(channel) = self.channels.get(&vf) else {
             return;
         };
         match effect {
@@ -84,21 +84,21 @@ impl Office {
                 if message.words()[0] & NACK != 0 {
                     *self.refused.entry(vf).or_default() += 1;
                 }
-                desk.mailbox(|mailbox| {
+                channel.mailbox(|mailbox| {
                     mailbox.acknowledge();
                     mailbox.put(message.words());
                 });
             }
-            Effect::Read { .. } => desk.mailbox(|mailbox| mailbox.acknowledge()),
+            Effect::Read { .. } => channel.mailbox(|mailbox| mailbox.acknowledge()),
             Effect::Notify { message, .. } => {
-                if !desk.mailbox(|mailbox| mailbox.put(message.words())) {
+                if !channel.mailbox(|mailbox| mailbox.put(message.words())) {
                     self.pf.unsent(vf);
                 }
             }
-            Effect::Reset { active, .. } => desk.mailbox(|mailbox| mailbox.set_pf_reset(active)),
+            Effect::Reset { active, .. } => channel.mailbox(|mailbox| mailbox.set_pf_reset(active)),
             Effect::Rules { .. } => {
                 if let Some(rules) = self.pf.rules(vf) {
-                    desk.set_grant(granted(rules));
+                    channel.set_grant(granted(rules));
                 }
             }
             Effect::ShutDown { .. } => self.shut.push(vf),
@@ -185,7 +185,7 @@ impl Chip {
         let pf = SoftPf::new((setup & 1 != 0).then_some(1000));
         let office = Office {
             pf,
-            desks: BTreeMap::new(),
+            channels: BTreeMap::new(),
             refused: BTreeMap::new(),
             shut: Vec::new(),
         };
@@ -210,7 +210,7 @@ impl Chip {
         self.time.now()
     }
 
-    /// The ruler decides something, and all VFs look at their desks.
+    /// The ruler decides something, and all VFs look at their channels.
     fn rule<R>(&mut self, decide: impl FnOnce(&mut SoftPf) -> R) -> R {
         let mut office = lock(&self.office);
         let result = decide(&mut office.pf);
@@ -231,8 +231,8 @@ impl Chip {
         if bits & 8 != 0 {
             policy.vlan = Some(PortVlan { id: 7, qos: 3 });
         }
-        let desk = Desk::new();
-        desk.rule(Some(Arc::new(Ear {
+        let channel = VfChannel::new();
+        channel.rule(Some(Arc::new(Ear {
             office: Arc::clone(&self.office),
             vf,
         })));
@@ -242,10 +242,10 @@ impl Chip {
             return;
         }
         office.refused.insert(vf, 0);
-        office.desks.insert(vf, Arc::clone(&desk));
+        office.channels.insert(vf, Arc::clone(&channel));
         office.carry_out();
         drop(office);
-        let mut nic = igb::vf(&Config::new(mac(vf as u8).0), desk);
+        let mut nic = igb::vf(&Config::new(mac(vf as u8).0), channel);
         let pci = PciState {
             bus_master: true,
             msix: true,
@@ -261,8 +261,8 @@ impl Chip {
     fn remove(&mut self, vf: VfId) {
         self.rule(|pf| pf.remove(vf));
         let mut office = lock(&self.office);
-        if let Some(desk) = office.desks.remove(&vf) {
-            desk.rule(None);
+        if let Some(channel) = office.channels.remove(&vf) {
+            channel.rule(None);
         }
         office.refused.remove(&vf);
         drop(office);
@@ -414,12 +414,12 @@ impl Chip {
 
     /// The VF goes on as another.
     fn move_on(&mut self, vf: VfId) {
-        let desk = lock(&self.office).desks.get(&vf).cloned();
-        let (Some(nic), Some(desk)) = (self.vfs.get_mut(&vf), desk) else {
+        let channel = lock(&self.office).channels.get(&vf).cloned();
+        let (Some(nic), Some(channel)) = (self.vfs.get_mut(&vf), channel) else {
             return;
         };
         let blob = nic.control.save(&self.env);
-        let mut other = igb::vf(&Config::new(mac(vf as u8).0), desk);
+        let mut other = igb::vf(&Config::new(mac(vf as u8).0), channel);
         let loaded = other.control.load(&self.env, &blob);
         loaded.expect("its own state");
         *nic = other;
@@ -432,16 +432,16 @@ impl Chip {
         let mut office = lock(&self.office);
         let Office {
             pf,
-            desks,
+            channels,
             refused,
             shut,
         } = &mut *office;
         let mut macs: Vec<MacAddr> = Vec::new();
-        for (vf, desk) in desks.iter() {
+        for (vf, channel) in channels.iter() {
             let (rules, status) = (pf.rules(*vf).expect("rules"), pf.status(*vf));
             let status = status.expect("a VF");
             assert_eq!(rules.enabled, status.ready && status.down.is_none());
-            assert_eq!(desk.grant(), granted(rules), "what is granted is the rules");
+            assert_eq!(channel.grant(), granted(rules), "what is granted is the rules");
             assert!(rules.macs.len() <= MACS && status.records.len() <= RECORDS);
             if let Groups::Hashes(hashes) = &rules.groups {
                 assert!(hashes.len() <= HASHES);

@@ -223,8 +223,8 @@ impl Chip {
         let office = Office::new(VFS, Arc::clone(&clerk) as Arc<dyn Enforcer>);
         let pf = Seat::new(igb::ruling_pf(&Config::new(mac(9)), Arc::clone(&office)));
         let vf = |n| {
-            let desk = office.desk(n).expect("there are so many");
-            Seat::new(igb::vf(&Config::new(mac(n as u8)), Arc::clone(desk)))
+            let channel = office.channel(n).expect("there are so many");
+            Seat::new(igb::vf(&Config::new(mac(n as u8)), Arc::clone(channel)))
         };
         let vfs = (0..VFS).map(vf).collect();
         let mut chip = Chip {
@@ -420,7 +420,7 @@ impl Chip {
             let may = ready && vf < there;
             assert_eq!(pool.receives, may && on(vfre) && rctl & 2 != 0);
             assert_eq!(pool.sends, may && on(vfte) && tctl & 2 != 0);
-            let grant = self.office.desk(vf).expect("a VF").grant();
+            let grant = self.office.channel(vf).expect("a VF").grant();
             assert_eq!(grant.enabled, pool.sends || pool.receives);
             assert!(grant.max_frame <= 9728);
             if !grant.enabled {

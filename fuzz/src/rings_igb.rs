@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use frame::{Batch, Caps, MAX_BATCH};
 use guest_mem::Memory;
-use igb::{Config, Desk, Grant};
+use igb::{Config, VfChannel, Grant};
 use model::{Clock, Env, Nic, PciState, Progress, ResetKind, TURN_BYTES};
 use wire::Offload;
 
@@ -90,7 +90,7 @@ fn memory() -> Memory {
 struct Guest {
     nic: Nic,
     /// Of a VF.
-    desk: Option<Arc<Desk>>,
+    channel: Option<Arc<VfChannel>>,
     env: Env,
     pin: Arc<Pin>,
     time: Arc<Time>,
@@ -127,13 +127,13 @@ fn config() -> Config {
     config
 }
 
-fn function(grant: Option<Grant>) -> (Nic, Option<Arc<Desk>>) {
+fn function(grant: Option<Grant>) -> (Nic, Option<Arc<VfChannel>>) {
     match grant {
         None => (igb::pf(&config()), None),
         Some(grant) => {
-            let desk = Desk::new();
-            desk.set_grant(grant);
-            (igb::vf(&config(), Arc::clone(&desk)), Some(desk))
+            let channel = VfChannel::new();
+            channel.set_grant(grant);
+            (igb::vf(&config(), Arc::clone(&channel)), Some(channel))
         }
     }
 }
@@ -155,10 +155,10 @@ impl Guest {
             tag: None,
             interrupt_gap: 0,
         };
-        let (nic, desk) = function((setup & 2 != 0).then_some(grant));
+        let (nic, channel) = function((setup & 2 != 0).then_some(grant));
         let mut g = Guest {
             nic,
-            desk,
+            channel,
             env,
             pin,
             time,
@@ -176,7 +176,7 @@ impl Guest {
         g.set_pci(true, setup & 1 != 0);
         g.write(reg::EIMS, u32::MAX);
         g.write(reg::IVAR, 0x8180_8180);
-        if g.desk.is_none() {
+        if g.channel.is_none() {
             g.set_up_port(setup);
         }
         for queue in 0..g.queues() {
@@ -208,19 +208,19 @@ impl Guest {
     }
 
     fn queues(&self) -> u64 {
-        if self.desk.is_some() { 2 } else { QUEUES }
+        if self.channel.is_some() { 2 } else { QUEUES }
     }
 
     /// The registers of a queue, of its receive and of its transmit side.
     fn rx(&self, queue: u64) -> u64 {
-        match self.desk {
+        match self.channel {
             Some(_) => reg::VF_RX + queue * 0x100,
             None => reg::RX + queue * 0x40,
         }
     }
 
     fn tx(&self, queue: u64) -> u64 {
-        match self.desk {
+        match self.channel {
             Some(_) => reg::VF_TX + queue * 0x100,
             None => reg::TX + queue * 0x40,
         }
@@ -228,7 +228,7 @@ impl Guest {
 
     /// Descriptors of all rings of a side together.
     fn rings(&mut self, of: fn(&Guest, u64) -> u64) -> u64 {
-        let queues = if self.desk.is_some() { 2 } else { ALL_QUEUES };
+        let queues = if self.channel.is_some() { 2 } else { ALL_QUEUES };
         let all = (0..queues).map(|queue| {
             let at = of(self, queue) + reg::LEN;
             u64::from(self.read(at)) / 16
@@ -301,14 +301,14 @@ impl Guest {
     fn reborn(&mut self) {
         self.nic.control.attend(&self.env);
         let blob = self.nic.control.save(&self.env);
-        let grant = self.desk.as_ref().map(|desk| desk.grant());
-        let (mut nic, desk) = function(grant);
+        let grant = self.channel.as_ref().map(|channel| channel.grant());
+        let (mut nic, channel) = function(grant);
         // The line goes with the one that drove it.
         self.pin.level.store(false, Ordering::Relaxed);
         let loaded = nic.control.load(&self.env, &blob);
         loaded.expect("a function's own state is one");
         let again = nic.control.save(&self.env);
-        if desk.is_some() {
+        if channel.is_some() {
             assert!(again == blob, "saved, loaded and saved");
         } else {
             // What stands is told again, and so later than it was: messages once there is MSI-X again.
@@ -320,7 +320,7 @@ impl Guest {
             };
             assert_eq!(state(&again), state(&blob), "saved, loaded and saved");
         }
-        (self.nic, self.desk) = (nic, desk);
+        (self.nic, self.channel) = (nic, channel);
         // Counters are the process', not the function's.
         self.counters.clear();
         let PciState {
@@ -371,7 +371,7 @@ impl Guest {
 
     /// Whether frames may come straight back.
     fn loops(&mut self) -> bool {
-        self.desk.is_none() && self.read(reg::RCTL) & 0xc0 != 0
+        self.channel.is_none() && self.read(reg::RCTL) & 0xc0 != 0
     }
 
     fn set_caps(&mut self, bits: u8) {
@@ -490,7 +490,7 @@ impl Guest {
                     reg::RX + 0xc,
                     reg::GPIE,
                 ];
-                if self.desk.is_some() {
+                if self.channel.is_some() {
                     return self.rule(more, input);
                 }
                 let at = SWITCHES[usize::from(more) % SWITCHES.len()];
@@ -552,8 +552,8 @@ impl Guest {
     /// The ruler of a VF changes its mind.
     fn rule(&mut self, more: u8, input: &mut Input<'_>) {
         let bits = input.u8();
-        if let Some(desk) = &self.desk {
-            desk.set_grant(Grant {
+        if let Some(channel) = &self.channel {
+            channel.set_grant(Grant {
                 enabled: bits & 7 != 0,
                 link: bits >> 3 & 7 != 0,
                 max_frame: match more & 3 {
@@ -581,7 +581,7 @@ impl Guest {
         let picks = batch.all_picks(&mut picks);
         let ring = self.rings(Guest::rx).max(1);
         // Each pool of a PF may get a frame.
-        let pools = self.desk.is_none() && matches!(self.read(reg::MRQC) & 7, 3 | 5);
+        let pools = self.channel.is_none() && matches!(self.read(reg::MRQC) & 7, 3 | 5);
         let copies = count as u64 * if pools { 8 } else { 1 };
         let before = self.env.memory.meter().totals();
         let dealt = self.nic.receive.deliver(&self.env, &batch, picks);
@@ -611,7 +611,7 @@ impl Guest {
     /// the timer.
     fn check_line(&mut self) {
         let level = self.pin.level.load(Ordering::Relaxed);
-        if self.desk.is_some() {
+        if self.channel.is_some() {
             return assert!(!level, "a VF has no pin");
         }
         // With a message for each vector there is no level.

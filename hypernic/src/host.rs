@@ -204,12 +204,12 @@ impl Host {
         };
         let seat = if let Some(vf) = &config.vf {
             let chip = chip(&vf.chip)?;
-            let desk = chip.seat(&config.name, vf).map_err(port_error)?;
+            let channel = chip.seat(&config.name, vf).map_err(port_error)?;
             Some(Seated::new(
                 chip,
                 config,
                 Owner::Vf(vf.index),
-                Place::Desk(desk),
+                Place::VfChannel(channel),
             ))
         } else if let Some(name) = &config.rules {
             let chip = chip(name)?;
@@ -309,10 +309,10 @@ impl Host {
         let nic = new.start(toward_wire, config.busy_poll, finished);
         if let Some(seat) = seat {
             match &seat.place {
-                Place::Desk(desk) => {
-                    desk.set_bell(Some(nic.bell()));
+                Place::VfChannel(channel) => {
+                    channel.set_bell(Some(nic.bell()));
                     // What was granted before there was somebody to tell.
-                    desk.ring();
+                    channel.ring();
                 }
                 Place::Office(_) => seat.chip.started(nic.bell(), nic.link_switch()),
             }

@@ -12,7 +12,7 @@ use crate::spec::{ModelName, Moderation};
 #[derive(Clone)]
 pub(crate) enum Place {
     /// A VF's.
-    Desk(Arc<igb::Desk>),
+    VfChannel(Arc<igb::VfChannel>),
     /// That of a PF that rules.
     Office(Arc<igb::Office>),
 }
@@ -34,12 +34,12 @@ pub(crate) fn make(
             };
             with_eeprom(config, |nvm| e1000::new(e1000::Config { nvm, ..chip }))
         }
-        (ModelName::I82576, Some(Place::Desk(desk))) => {
+        (ModelName::I82576, Some(Place::VfChannel(channel))) => {
             let chip = igb::Config {
                 moderation: moderation(config.moderation),
                 ..igb::Config::new(config.mac.0)
             };
-            Ok((igb::vf(&chip, Arc::clone(desk)), None))
+            Ok((igb::vf(&chip, Arc::clone(channel)), None))
         }
         (ModelName::I82576, place) => {
             // Who has VFs obeys no pause frame: one of them may have sent it.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use drivers::{Bus, BusError, ModelBus, Recorder};
-use igb::{Desk, Event, Grant};
+use igb::{VfChannel, Event, Grant};
 use softpf::{Effect, Policy, PortVlan, SoftPf};
 use villain::functions::next_good_request;
 use villain::{GuestDeed, Moves, VfDeed, Villain};
@@ -24,9 +24,9 @@ fn mac(last: u8) -> [u8; 6] {
     [0x52, 0x54, 0x00, 0x76, 0x00, last]
 }
 
-/// A soft PF with one VF's desk.
+/// A soft PF with one VF's channel.
 struct Chip {
-    desk: Arc<Desk>,
+    channel: Arc<VfChannel>,
     pf: Mutex<SoftPf>,
 }
 
@@ -37,12 +37,12 @@ impl Chip {
         let other = Policy::new(MacAddr(mac(last ^ 0x10)));
         pf.add(OTHER, other, 0).expect("a VF");
         pf.link(true);
-        let desk = Desk::new();
+        let channel = VfChannel::new();
         let chip = Arc::new(Chip {
-            desk,
+            channel,
             pf: Mutex::new(pf),
         });
-        chip.desk.rule(Some(Arc::new(Ear(Arc::downgrade(&chip)))));
+        chip.channel.rule(Some(Arc::new(Ear(Arc::downgrade(&chip)))));
         chip.carry_out(&mut chip.pf());
         chip
     }
@@ -51,7 +51,7 @@ impl Chip {
         self.pf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what the soft PF has decided, for the VF that has a desk.
+    /// Does what the soft PF has decided, for the VF that has a channel.
     fn carry_out(&self, pf: &mut SoftPf) {
         loop {
             let effects: Vec<Effect> = pf.drain().collect();
@@ -60,23 +60,23 @@ impl Chip {
             }
             for effect in effects {
                 match effect {
-                    Effect::Reply { vf: OURS, message } => self.desk.mailbox(|mailbox| {
+                    Effect::Reply { vf: OURS, message } => self.channel.mailbox(|mailbox| {
                         mailbox.acknowledge();
                         mailbox.put(message.words());
                     }),
-                    Effect::Read { vf: OURS } => self.desk.mailbox(|m| m.acknowledge()),
+                    Effect::Read { vf: OURS } => self.channel.mailbox(|m| m.acknowledge()),
                     Effect::Notify { vf: OURS, message } => {
-                        let sent = self.desk.mailbox(|m| m.put(message.words()));
+                        let sent = self.channel.mailbox(|m| m.put(message.words()));
                         if !sent {
                             pf.unsent(OURS);
                         }
                     }
                     Effect::Reset { vf: OURS, active } => {
-                        self.desk.mailbox(|m| m.set_pf_reset(active));
+                        self.channel.mailbox(|m| m.set_pf_reset(active));
                     }
                     Effect::Rules { vf: OURS } => {
                         let rules = pf.rules(OURS).expect("its rules");
-                        self.desk.set_grant(Grant {
+                        self.channel.set_grant(Grant {
                             enabled: rules.enabled,
                             link: rules.link,
                             max_frame: rules.max_frame,
@@ -148,7 +148,7 @@ struct Lab {
 
 fn vf(last: u8, policy: &str) -> (model::Nic, Arc<Chip>) {
     let chip = Chip::new(last, policy);
-    let nic = igb::vf(&igb::Config::new(mac(last)), Arc::clone(&chip.desk));
+    let nic = igb::vf(&igb::Config::new(mac(last)), Arc::clone(&chip.channel));
     (nic, chip)
 }
 

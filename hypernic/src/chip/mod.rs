@@ -150,11 +150,11 @@ impl RunningChip {
         self.outer.as_ref().map(|(_, name, _)| name.as_str())
     }
 
-    /// A desk for a VF, ruled from now on, by its policy or by the registers of its PF.
+    /// A channel for a VF, ruled from now on, by its policy or by the registers of its PF.
     ///
     /// # Errors
     /// A policy or a VF that cannot be.
-    pub(crate) fn seat(&self, nic: &str, vf: &VfConfig) -> Result<Arc<igb::Desk>, String> {
+    pub(crate) fn seat(&self, nic: &str, vf: &VfConfig) -> Result<Arc<igb::VfChannel>, String> {
         match &self.rule {
             Rule::Soft(ruler) => ruler.seat(nic, vf).map_err(|error| error.to_string()),
             Rule::Registers(registers) => registers
@@ -163,7 +163,7 @@ impl RunningChip {
         }
     }
 
-    /// The desks that a guest's PF rules.
+    /// The channels that a guest's PF rules.
     ///
     /// # Errors
     /// The daemon rules.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use ::wire::MacAddr;
 use frame::{Batch, Caps, Sink, Wake};
-use igb::{Desk, Enforcer, Office, Owner};
+use igb::{VfChannel, Enforcer, Office, Owner};
 use parking_lot::Mutex;
 use vale::{
     DEFAULT_BURST_MS, Fabric, HashSet12, Mirror, Pool, Rate, Storm, Switch, SwitchPort, VlanSet,
@@ -162,9 +162,9 @@ impl Registers {
         &self.office
     }
 
-    /// The desk of a VF.
-    pub(super) fn seat(&self, vf: u32) -> Option<Arc<Desk>> {
-        self.office.desk(vf).cloned()
+    /// The channel of a VF.
+    pub(super) fn seat(&self, vf: u32) -> Option<Arc<VfChannel>> {
+        self.office.channel(vf).cloned()
     }
 
     /// A function has its port at the switch. Returns where what it sends goes.
@@ -191,8 +191,8 @@ impl Registers {
                 self.office.vacate();
             }
             Owner::Vf(vf) => {
-                if let Some(desk) = self.office.desk(vf) {
-                    desk.set_bell(None);
+                if let Some(channel) = self.office.channel(vf) {
+                    channel.set_bell(None);
                 }
             }
         }

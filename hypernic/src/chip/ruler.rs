@@ -1,4 +1,4 @@
-//! The soft PF at work: between the VFs' desks, the on-chip switch, and time.
+//! The soft PF at work: between the VFs' channels, the on-chip switch, and time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use igb::{Desk, Event, Grant};
+use igb::{VfChannel, Event, Grant};
 use model::{Clock, Nanos};
 use parking_lot::{Condvar, Mutex};
 use softpf::{Change, Down, Effect, PolicyError, SoftPf, Status, VfId, What};
@@ -44,7 +44,7 @@ struct State {
 /// A VF as it is reached.
 struct Seat {
     nic: String,
-    desk: Arc<Desk>,
+    channel: Arc<VfChannel>,
     /// What of the switch's counters was told already.
     seen: [u64; WATCHED.len()],
     /// What it is at the switch, as that one knows it.
@@ -170,7 +170,7 @@ impl Ruler {
     }
 
     /// Has the soft PF decide, and does what follows. `asker` is the VF that asks: it looks at its
-    /// desk by itself.
+    /// channel by itself.
     fn with<R>(&self, asker: Option<VfId>, decide: impl FnOnce(&mut SoftPf) -> R) -> R {
         let mut state = self.state.lock();
         let before = state.pf.deadline();
@@ -207,20 +207,20 @@ impl Ruler {
         let Some(seat) = seats.get_mut(&vf) else {
             return;
         };
-        let desk = &seat.desk;
+        let channel = &seat.channel;
         match effect {
-            Effect::Reply { message, .. } => desk.mailbox(|mailbox| {
+            Effect::Reply { message, .. } => channel.mailbox(|mailbox| {
                 mailbox.acknowledge();
                 // Whoever asks and keeps the buffer has no use for an answer.
                 mailbox.put(message.words());
             }),
-            Effect::Read { .. } => desk.mailbox(|mailbox| mailbox.acknowledge()),
+            Effect::Read { .. } => channel.mailbox(|mailbox| mailbox.acknowledge()),
             Effect::Notify { message, .. } => {
-                if !desk.mailbox(|mailbox| mailbox.put(message.words())) {
+                if !channel.mailbox(|mailbox| mailbox.put(message.words())) {
                     pf.unsent(vf);
                 }
             }
-            Effect::Reset { active, .. } => desk.mailbox(|mailbox| mailbox.set_pf_reset(active)),
+            Effect::Reset { active, .. } => channel.mailbox(|mailbox| mailbox.set_pf_reset(active)),
             Effect::Rules { .. } => {
                 if let Some(rules) = pf.rules(vf) {
                     self.enforce(seat, rules);
@@ -231,7 +231,7 @@ impl Ruler {
             }
         }
         if asker != Some(vf) {
-            seat.desk.ring();
+            seat.channel.ring();
         }
     }
 
@@ -261,7 +261,7 @@ impl Ruler {
         }
         let tag = rules.tag.map(|tag| tag.id | u16::from(tag.qos) << 13);
         let gap = |rate: u32| SECOND / u64::from(rate.max(1));
-        seat.desk.set_grant(Grant {
+        seat.channel.set_grant(Grant {
             enabled: rules.enabled,
             link: rules.link,
             max_frame: rules.max_frame,
@@ -275,9 +275,9 @@ impl Ruler {
         self: &Arc<Self>,
         nic: &str,
         vf: &VfConfig,
-    ) -> Result<Arc<Desk>, PolicyError> {
-        let desk = Desk::new();
-        desk.rule(Some(Arc::new(Ear {
+    ) -> Result<Arc<VfChannel>, PolicyError> {
+        let channel = VfChannel::new();
+        channel.rule(Some(Arc::new(Ear {
             ruler: Arc::downgrade(self),
             vf: vf.index,
         })));
@@ -286,7 +286,7 @@ impl Ruler {
         state.pf.add(vf.index, vf.policy.clone(), now)?;
         let seat = Seat {
             nic: nic.to_owned(),
-            desk: Arc::clone(&desk),
+            channel: Arc::clone(&channel),
             seen: [0; WATCHED.len()],
             pool: None,
             bounds: (None, Storm::default()),
@@ -298,7 +298,7 @@ impl Ruler {
         if strict {
             self.changed.notify_one();
         }
-        Ok(desk)
+        Ok(channel)
     }
 
     /// A VF has its port at the switch, which is to know its rules.
@@ -307,7 +307,7 @@ impl Ruler {
         let State { pf, seats, .. } = &mut *state;
         if let (Some(seat), Some(rules)) = (seats.get_mut(&vf), pf.rules(vf)) {
             self.enforce(seat, rules);
-            seat.desk.ring();
+            seat.channel.ring();
         }
     }
 
@@ -323,8 +323,8 @@ impl Ruler {
             state.seats.remove(&vf)
         };
         if let Some(seat) = seat {
-            seat.desk.rule(None);
-            seat.desk.set_bell(None);
+            seat.channel.rule(None);
+            seat.channel.set_bell(None);
         }
     }
 

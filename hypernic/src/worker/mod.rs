@@ -75,7 +75,7 @@ pub(crate) struct Task {
     calls: Calls,
     alarm: Alarm,
     spent: Spent,
-    desks: Arc<[Desk]>,
+    handles: Arc<[WorkerHandle]>,
     /// Its worker. Changed by whoever has the task in hand only (see [`Calls`]).
     home: AtomicUsize,
     body: Mutex<Option<Box<dyn Served>>>,
@@ -100,18 +100,18 @@ impl Task {
         if self.calls.raise(bits)
             && let Some(this) = self.this.upgrade()
         {
-            self.desk().list(Member(this));
+            self.handle().list(Member(this));
         }
     }
 
-    fn desk(&self) -> &Desk {
-        &self.desks[self.home.load(Ordering::Acquire)]
+    fn handle(&self) -> &WorkerHandle {
+        &self.handles[self.home.load(Ordering::Acquire)]
     }
 
     /// Gives it to its worker.
     pub fn start(&self, body: Box<dyn Served>) {
         *self.body.lock() = Some(body);
-        self.desk().tasks.fetch_add(1, Ordering::Relaxed);
+        self.handle().tasks.fetch_add(1, Ordering::Relaxed);
         self.call(ARRIVED);
     }
 
@@ -133,16 +133,16 @@ impl Wake for Task {
 impl Timer for Task {
     fn arm(&self, deadline: Option<Nanos>) {
         if let Some(this) = self.this.upgrade() {
-            let desk = self.desk();
-            if desk.alarms.set(&Member(this), deadline) && desk.roster.call() {
-                desk.ring();
+            let handle = self.handle();
+            if handle.alarms.set(&Member(this), deadline) && handle.roster.call() {
+                handle.ring();
             }
         }
     }
 }
 
 /// A worker as others see it.
-struct Desk {
+struct WorkerHandle {
     roster: Roster<Member>,
     alarms: Alarms<Member>,
     /// Rung when the worker sleeps and is to wake.
@@ -199,7 +199,7 @@ impl Counters {
     }
 }
 
-impl Desk {
+impl WorkerHandle {
     fn new() -> rustix::io::Result<Self> {
         Ok(Self {
             roster: Roster::new(),
@@ -226,7 +226,7 @@ impl Desk {
 
 /// A fixed number of worker threads.
 pub(crate) struct Workers {
-    desks: Arc<[Desk]>,
+    handles: Arc<[WorkerHandle]>,
     threads: Vec<JoinHandle<()>>,
     next_id: AtomicU64,
 }
@@ -238,14 +238,14 @@ impl Workers {
     /// No descriptor or thread is left.
     pub fn start(count: usize, clock: &Arc<dyn Clock>) -> Result<Self, Error> {
         let os = Error::os("cannot start the workers");
-        let desks: Result<Vec<_>, _> = (0..count.max(1)).map(|_| Desk::new()).collect();
+        let handles: Result<Vec<_>, _> = (0..count.max(1)).map(|_| WorkerHandle::new()).collect();
         let mut workers = Self {
-            desks: desks.map_err(os)?.into(),
+            handles: handles.map_err(os)?.into(),
             threads: Vec::new(),
             next_id: AtomicU64::new(run::FIRST_ID),
         };
-        for at in 0..workers.desks.len() {
-            let worker = Worker::new(Arc::clone(&workers.desks), at, Arc::clone(clock))
+        for at in 0..workers.handles.len() {
+            let worker = Worker::new(Arc::clone(&workers.handles), at, Arc::clone(clock))
                 .map_err(Error::os("cannot start a worker"))?;
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{at}"))
@@ -262,27 +262,27 @@ impl Workers {
     /// A task at the worker that has the fewest. It can be called at once and is served from
     /// [`Task::start`] on.
     pub fn task(&self, name: &str) -> Arc<Task> {
-        let tasks = |at: &usize| self.desks[*at].tasks.load(Ordering::Relaxed);
-        let home = (0..self.desks.len()).min_by_key(tasks).unwrap_or(0);
-        task(&self.desks, home, &self.next_id, name)
+        let tasks = |at: &usize| self.handles[*at].tasks.load(Ordering::Relaxed);
+        let home = (0..self.handles.len()).min_by_key(tasks).unwrap_or(0);
+        task(&self.handles, home, &self.next_id, name)
     }
 
     /// What the workers did.
     pub fn counters(&self) -> Vec<Section> {
-        let section = |(at, desk): (usize, &Desk)| {
-            let mut values = desk.counters.values();
-            values.push(("tasks", desk.tasks.load(Ordering::Relaxed) as u64));
+        let section = |(at, handle): (usize, &WorkerHandle)| {
+            let mut values = handle.counters.values();
+            values.push(("tasks", handle.tasks.load(Ordering::Relaxed) as u64));
             Section {
                 kind: "worker",
                 name: at.to_string(),
                 values,
             }
         };
-        self.desks.iter().enumerate().map(section).collect()
+        self.handles.iter().enumerate().map(section).collect()
     }
 }
 
-fn task(desks: &Arc<[Desk]>, home: usize, ids: &AtomicU64, name: &str) -> Arc<Task> {
+fn task(handles: &Arc<[WorkerHandle]>, home: usize, ids: &AtomicU64, name: &str) -> Arc<Task> {
     let id = ids.fetch_add(1, Ordering::Relaxed);
     let calls = Calls::held();
     calls.rest();
@@ -292,7 +292,7 @@ fn task(desks: &Arc<[Desk]>, home: usize, ids: &AtomicU64, name: &str) -> Arc<Ta
         calls,
         alarm: Alarm::new(id),
         spent: Spent::default(),
-        desks: Arc::clone(desks),
+        handles: Arc::clone(handles),
         home: AtomicUsize::new(home),
         body: Mutex::default(),
         owner: Mutex::default(),
@@ -302,10 +302,10 @@ fn task(desks: &Arc<[Desk]>, home: usize, ids: &AtomicU64, name: &str) -> Arc<Ta
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        for desk in &*self.desks {
-            desk.quit.store(true, Ordering::Release);
-            if desk.roster.call() {
-                desk.ring();
+        for handle in &*self.handles {
+            handle.quit.store(true, Ordering::Release);
+            if handle.roster.call() {
+                handle.ring();
             }
         }
         for thread in self.threads.drain(..) {

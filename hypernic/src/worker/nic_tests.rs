@@ -15,7 +15,7 @@ use vale::{PortConfig, Switch, SwitchConfig, SwitchPort};
 
 use super::run::{FIRST_ID, Worker};
 use super::tests::{Stopped, jain};
-use super::{Desk, Served, Task, Turn, WOKEN, task};
+use super::{WorkerHandle, Served, Task, Turn, WOKEN, task};
 
 const SENDERS: usize = 64;
 const RING: u32 = 256;
@@ -192,8 +192,8 @@ impl Town {
     fn new(to: impl Fn(usize) -> u8, room: usize, little: Option<u32>) -> Self {
         let clock = Arc::new(Stopped::default());
         let seen = Arc::clone(&clock) as Arc<dyn Clock>;
-        let desks: Arc<[Desk]> = vec![Desk::new().expect("eventfd")].into();
-        let mut worker = Worker::new(Arc::clone(&desks), 0, Arc::clone(&seen)).expect("worker");
+        let handles: Arc<[WorkerHandle]> = vec![WorkerHandle::new().expect("eventfd")].into();
+        let mut worker = Worker::new(Arc::clone(&handles), 0, Arc::clone(&seen)).expect("worker");
         let ids = AtomicU64::new(FIRST_ID);
         let ticking = Arc::clone(&clock);
         let switch = Switch::new(
@@ -228,7 +228,7 @@ impl Town {
                 clock: Arc::clone(&seen),
                 timer: Arc::new(Nobody),
             };
-            let task = task(&desks, 0, &ids, "nic");
+            let task = task(&handles, 0, &ids, "nic");
             let mut guest = Guest {
                 nic: e1000::new(config),
                 env,

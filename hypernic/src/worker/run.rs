@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use super::lookout::Lookout;
 use super::turns::{MOST, Turns};
-use super::{ARRIVED, AlarmClock, Counters, Desk, LEAVES, LOOK, Member, TRIED, Turn, watch};
+use super::{ARRIVED, AlarmClock, Counters, WorkerHandle, LEAVES, LOOK, Member, TRIED, Turn, watch};
 use crate::patience::Patience;
 
 const BELL: u64 = 0;
@@ -48,7 +48,7 @@ const AT_ONCE: Timespec = Timespec {
 
 /// A worker's own side.
 pub(super) struct Worker {
-    desks: Arc<[Desk]>,
+    handles: Arc<[WorkerHandle]>,
     at: usize,
     clock: Arc<dyn Clock>,
     epoll: OwnedFd,
@@ -75,13 +75,13 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub fn new(desks: Arc<[Desk]>, at: usize, clock: Arc<dyn Clock>) -> rustix::io::Result<Self> {
+    pub fn new(handles: Arc<[WorkerHandle]>, at: usize, clock: Arc<dyn Clock>) -> rustix::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let alarm_clock = AlarmClock::new()?;
-        watch(&epoll, desks[at].bell.as_fd(), BELL)?;
+        watch(&epoll, handles[at].bell.as_fd(), BELL)?;
         watch(&epoll, alarm_clock.as_fd(), CLOCK)?;
         Ok(Self {
-            desks,
+            handles,
             at,
             now: clock.now(),
             clock,
@@ -100,16 +100,16 @@ impl Worker {
         })
     }
 
-    fn desk(&self) -> &Desk {
-        &self.desks[self.at]
+    fn handle(&self) -> &WorkerHandle {
+        &self.handles[self.at]
     }
 
     fn count(&self, counter: impl Fn(&Counters) -> &std::sync::atomic::AtomicU64) {
-        Counters::add(counter(&self.desk().counters), 1);
+        Counters::add(counter(&self.handle().counters), 1);
     }
 
     pub fn run(mut self) {
-        while !self.desk().quit.load(Ordering::Acquire) {
+        while !self.handle().quit.load(Ordering::Acquire) {
             if !self.step() {
                 self.wait();
             }
@@ -149,12 +149,12 @@ impl Worker {
     /// Takes in who was called, and whose time has come.
     fn gather(&mut self) {
         let mut came = std::mem::take(&mut self.came);
-        self.desk().roster.take(&mut came);
+        self.handle().roster.take(&mut came);
         for member in came.drain(..) {
             self.count(|c| &c.active);
             self.active.push(member);
         }
-        self.desk().alarms.due(self.now, &mut came);
+        self.handle().alarms.due(self.now, &mut came);
         for member in came.drain(..) {
             self.claim(member);
         }
@@ -253,7 +253,7 @@ impl Worker {
         let before = self.now;
         self.now = self.clock.now();
         let took = self.now.saturating_sub(before);
-        let longest = &self.desk().counters.longest;
+        let longest = &self.handle().counters.longest;
         longest.fetch_max(took, Ordering::Relaxed);
         member.0.spent.charge(took);
         if turn.served {
@@ -304,12 +304,12 @@ impl Worker {
 
     fn forget(&mut self, member: &Member) {
         if self.members.remove(&member.0.id).is_some() {
-            self.desk().tasks.fetch_sub(1, Ordering::Relaxed);
+            self.handle().tasks.fetch_sub(1, Ordering::Relaxed);
         }
         self.warm.retain(|w| w.0.id != member.0.id);
         self.ill.retain(|(_, m)| m.0.id != member.0.id);
         self.lookout.forget(member.0.id);
-        self.desk().alarms.forget(member);
+        self.handle().alarms.forget(member);
     }
 
     /// A task that panics costs itself and nobody else.
@@ -349,9 +349,9 @@ impl Worker {
         debug_assert!(!self.is_busy(), "asleep on somebody's work");
         let soonest = self.soonest();
         self.alarm_clock.arm(soonest);
-        let desk = self.desk();
-        let idle = || !desk.quit.load(Ordering::Acquire) && self.soonest() == soonest;
-        if !desk.roster.doze(idle) {
+        let handle = self.handle();
+        let idle = || !handle.quit.load(Ordering::Acquire) && self.soonest() == soonest;
+        if !handle.roster.doze(idle) {
             self.woken();
             return;
         }
@@ -360,13 +360,13 @@ impl Worker {
             None => self.look(None),
             Some(due) => self.nap(due) && self.look(Some(&AT_ONCE)),
         };
-        self.desk().roster.rise();
+        self.handle().roster.rise();
         self.now = self.clock.now();
         if told {
             self.woken();
         }
         let calls = self.alarm_clock.syscalls();
-        let counted = &self.desk().counters.clock;
+        let counted = &self.handle().counters.clock;
         counted.store(calls, Ordering::Relaxed);
     }
 
@@ -393,7 +393,7 @@ impl Worker {
 
     fn soonest(&self) -> Option<Nanos> {
         let ill = self.ill.iter().map(|(until, _)| *until);
-        ill.chain(self.desk().alarms.soonest()).min()
+        ill.chain(self.handle().alarms.soonest()).min()
     }
 
     /// Tries who was served last again and again, and listens for all others. `true` when there was
@@ -408,7 +408,7 @@ impl Worker {
             }
             self.now = self.clock.now();
             self.gather();
-            if self.is_busy() || self.desk().quit.load(Ordering::Acquire) {
+            if self.is_busy() || self.handle().quit.load(Ordering::Acquire) {
                 return true;
             }
             let served = self.try_last();
@@ -448,7 +448,7 @@ impl Worker {
         for event in &events[..n] {
             match event.data.u64() {
                 BELL => {
-                    let _ = rustix::io::read(&self.desk().bell, &mut [0u8; 8]);
+                    let _ = rustix::io::read(&self.handle().bell, &mut [0u8; 8]);
                 }
                 CLOCK => {
                     self.alarm_clock.expired();

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::run::{FIRST_ID, Worker};
-use super::{Desk, Served, Task, Turn, WOKEN, Workers, task};
+use super::{WorkerHandle, Served, Task, Turn, WOKEN, Workers, task};
 use crate::time::MonotonicClock;
 
 /// How long a turn takes, in nanoseconds, unless a test says otherwise.
@@ -79,7 +79,7 @@ impl Served for Fake {
 struct Bench {
     worker: Worker,
     clock: Arc<Stopped>,
-    desks: Arc<[Desk]>,
+    handles: Arc<[WorkerHandle]>,
     ids: AtomicU64,
     tasks: Vec<(Arc<Task>, Arc<Script>)>,
 }
@@ -101,18 +101,18 @@ fn fake(clock: &Arc<Stopped>) -> (Arc<Script>, Box<dyn Served>) {
 impl Bench {
     /// A worker that does nothing but what the test makes it do, with idle tasks.
     fn new(count: usize) -> Self {
-        let desks: Arc<[Desk]> = vec![Desk::new().expect("eventfd")].into();
+        let handles: Arc<[WorkerHandle]> = vec![WorkerHandle::new().expect("eventfd")].into();
         let clock = Arc::new(Stopped::default());
         let seen = Arc::clone(&clock) as Arc<dyn Clock>;
         let mut bench = Self {
-            worker: Worker::new(Arc::clone(&desks), 0, seen).expect("worker"),
+            worker: Worker::new(Arc::clone(&handles), 0, seen).expect("worker"),
             clock,
-            desks,
+            handles,
             ids: AtomicU64::new(FIRST_ID),
             tasks: Vec::new(),
         };
         for _ in 0..count {
-            let task = task(&bench.desks, 0, &bench.ids, "fake");
+            let task = task(&bench.handles, 0, &bench.ids, "fake");
             let (script, body) = fake(&bench.clock);
             task.start(body);
             bench.tasks.push((task, script));
@@ -341,14 +341,14 @@ fn one_that_panics_costs_the_others_nothing() {
     while bench.worker.step() {}
     assert_eq!((bench.turns(0), bench.turns(2)), (100, 100));
     assert_eq!(bench.turns(1), 1);
-    assert_eq!(bench.desks[0].counters.fallen.load(Ordering::Relaxed), 1);
+    assert_eq!(bench.handles[0].counters.fallen.load(Ordering::Relaxed), 1);
     let fallen = Arc::clone(&bench.tasks[1].0);
     let stopped = std::thread::spawn(move || fallen.stop().is_none());
     while !stopped.is_finished() {
         bench.worker.step();
     }
     assert!(stopped.join().expect("stop"), "nothing is left of it");
-    assert_eq!(bench.desks[0].tasks.load(Ordering::Relaxed), 2);
+    assert_eq!(bench.handles[0].tasks.load(Ordering::Relaxed), 2);
 }
 
 fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {

@@ -170,9 +170,9 @@ fn joined(vfs: u32, out: Arc<Recorder>) -> (Vec<ModelBus>, Inside) {
     let office = registers.office();
     let pf = ModelBus::new(igb::ruling_pf(&config, Arc::clone(office)), nowhere());
     let _ = time.set(pf.clock());
-    let desks = (0..vfs).filter_map(|vf| office.desk(vf));
-    let others: Vec<_> = desks
-        .map(|desk| pf.beside(igb::vf(&config, Arc::clone(desk)), nowhere()))
+    let channels = (0..vfs).filter_map(|vf| office.channel(vf));
+    let others: Vec<_> = channels
+        .map(|channel| pf.beside(igb::vf(&config, Arc::clone(channel)), nowhere()))
         .collect();
     let mut all = vec![pf];
     all.extend(others);

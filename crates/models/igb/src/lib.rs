@@ -78,7 +78,7 @@ pub use crate::office::{
     Enforcer, Fabric, MAX_VFS, Mirror, Office, Owner, Pool, Storm, Wanted, Window,
 };
 pub use crate::pf::{pf, ruling_pf};
-pub use crate::vf::desk::{Desk, Event, Grant, Ruler};
+pub use crate::vf::channel::{VfChannel, Event, Grant, Ruler};
 pub use crate::vf::regs::{page as vf_registers, table as vf_table};
 pub use crate::vf::state as vf_state;
 pub use crate::vf::vf;

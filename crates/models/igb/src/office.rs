@@ -1,4 +1,4 @@
-//! Where a PF rules its VFs by registers (datasheet §7.10.2, §8.14): the desks of all of them, and
+//! Where a PF rules its VFs by registers (datasheet §7.10.2, §8.14): the channels of all of them, and
 //! what follows for the on-chip switch.
 //!
 //! Registers are written by the PF's thread, VFs are reset and write to their mailboxes in theirs.
@@ -19,7 +19,7 @@ use crate::bits::ctrl_ext;
 use crate::function::Function;
 use crate::regs as r;
 use crate::stats::Stats;
-use crate::vf::desk::{Desk, Event, Grant, Ruler};
+use crate::vf::channel::{VfChannel, Event, Grant, Ruler};
 pub use pools::{Fabric, Mirror, Pool, Storm, Wanted, Window};
 
 /// Most VFs of the chip: the eighth pool is the PF's.
@@ -62,9 +62,9 @@ struct Books {
     fabric: Fabric,
 }
 
-/// The desks of a chip's VFs, and the PF whose registers rule them; without one they are silent.
+/// The channels of a chip's VFs, and the PF whose registers rule them; without one they are silent.
 pub struct Office {
-    desks: Vec<Arc<Desk>>,
+    channels: Vec<Arc<VfChannel>>,
     enforcer: Arc<dyn Enforcer>,
     books: Mutex<Books>,
     bell: Mutex<Option<Arc<dyn Wake>>>,
@@ -109,17 +109,17 @@ impl Office {
     pub fn new(vfs: u32, enforcer: Arc<dyn Enforcer>) -> Arc<Office> {
         let vfs = vfs.min(MAX_VFS);
         Arc::new_cyclic(|office| {
-            let desk = |vf| {
-                let desk = Desk::of_registers();
-                desk.rule(Some(Arc::new(Ear {
+            let channel = |vf| {
+                let channel = VfChannel::of_registers();
+                channel.rule(Some(Arc::new(Ear {
                     office: Weak::clone(office),
                     vf,
                 })));
-                desk.mailbox(|mailbox| mailbox.set_pf_reset(true));
-                desk
+                channel.mailbox(|mailbox| mailbox.set_pf_reset(true));
+                channel
             };
             Office {
-                desks: (0..vfs).map(desk).collect(),
+                channels: (0..vfs).map(channel).collect(),
                 enforcer,
                 books: Mutex::new(Books {
                     pf: Weak::new(),
@@ -139,9 +139,9 @@ impl Office {
         })
     }
 
-    /// The desk of a VF, if there is such a one.
-    pub fn desk(&self, vf: u32) -> Option<&Arc<Desk>> {
-        self.desks.get(vf as usize)
+    /// The channel of a VF, if there is such a one.
+    pub fn channel(&self, vf: u32) -> Option<&Arc<VfChannel>> {
+        self.channels.get(vf as usize)
     }
 
     /// Names who has the PF look at what its VFs did ([`model::Control::attend`]).
@@ -151,7 +151,7 @@ impl Office {
 
     /// The switch has refused frames of a VF: not from its address, or not of its VLANs.
     pub fn spoofed(&self, vf: u32, frames: u64) {
-        if self.desk(vf).is_some() && frames > 0 {
+        if self.channel(vf).is_some() && frames > 0 {
             self.fouls.fetch_add(frames, Ordering::Relaxed);
             self.spoofed.fetch_or(1 << vf, Ordering::AcqRel);
             self.ring();
@@ -175,15 +175,15 @@ impl Office {
 
     /// What all VFs count.
     pub(crate) fn stats(&self) -> Vec<Arc<Stats>> {
-        self.desks
+        self.channels
             .iter()
-            .map(|desk| Arc::clone(desk.stats()))
+            .map(|channel| Arc::clone(channel.stats()))
             .collect()
     }
 
     /// VFs that there can be.
     pub(crate) fn vfs(&self) -> u32 {
-        self.desks.len() as u32
+        self.channels.len() as u32
     }
 
     /// VFs that SR-IOV's registers have enabled.
@@ -200,11 +200,11 @@ impl Office {
         }
     }
 
-    /// The desk of a VF whose queues and vectors the PF finds among its own: one that SR-IOV has enabled,
+    /// The channel of a VF whose queues and vectors the PF finds among its own: one that SR-IOV has enabled,
     /// or that has a pool.
-    pub(crate) fn shown(&self, file: &File, vf: u32) -> Option<&Arc<Desk>> {
+    pub(crate) fn shown(&self, file: &File, vf: u32) -> Option<&Arc<VfChannel>> {
         let shown = self.enabled() > 0 || pools::are_on(file);
-        self.desk(vf).filter(|_| shown && vf < self.there())
+        self.channel(vf).filter(|_| shown && vf < self.there())
     }
 
     /// SR-IOV's registers enable so many VFs, or none. The others are gone, and their pools the PF's;
@@ -229,9 +229,9 @@ impl Office {
                 }
             }
         }
-        for desk in &self.desks[gone.start as usize..] {
-            desk.mailbox(|mailbox| mailbox.pf_restart());
-            desk.ring();
+        for channel in &self.channels[gone.start as usize..] {
+            channel.mailbox(|mailbox| mailbox.pf_restart());
+            channel.ring();
         }
         for news in [&self.mail, &self.resets, &self.spoofed] {
             news.fetch_and(!bits, Ordering::AcqRel);
@@ -286,8 +286,8 @@ impl Office {
 
     /// What concerns one VF.
     fn carry_out_of(&self, pf: Option<&Function>, vf: u32, known: &mut Pool) {
-        let Some(desk) = self.desk(vf) else { return };
-        let (mut grant, mut manner) = (Grant::default(), desk.manner());
+        let Some(channel) = self.channel(vf) else { return };
+        let (mut grant, mut manner) = (Grant::default(), channel.manner());
         let mut pool = Pool::default();
         if let Some(pf) = pf.filter(|_| vf < self.there()) {
             let file = &pf.file;
@@ -303,8 +303,8 @@ impl Office {
             };
         }
         self.tell(Owner::Vf(vf), known, pool);
-        if desk.set_granted(grant, manner) {
-            desk.ring();
+        if channel.set_granted(grant, manner) {
+            channel.ring();
         }
     }
 
@@ -339,8 +339,8 @@ impl Office {
     fn vf_loaded(&self, vf: u32) {
         let pf = self.books.lock().pf.upgrade();
         let ready = pf.is_some_and(|pf| pf.file.get(r::CTRL_EXT) & ctrl_ext::PFRSTD != 0);
-        let Some(desk) = self.desk(vf) else { return };
-        let (mail, reset) = desk.mailbox(|mailbox| {
+        let Some(channel) = self.channel(vf) else { return };
+        let (mail, reset) = channel.mailbox(|mailbox| {
             mailbox.set_pf_reset(!ready);
             let (request, read) = mailbox.pf_causes();
             (request || read, mailbox.pf_reset_seen())
@@ -352,54 +352,54 @@ impl Office {
 
     /// The PF is in reset: its VFs see RSTI, and what they said is forgotten.
     pub(crate) fn pf_reset(&self) {
-        for desk in &self.desks {
-            desk.mailbox(|mailbox| mailbox.pf_restart());
-            desk.ring();
+        for channel in &self.channels {
+            channel.mailbox(|mailbox| mailbox.pf_restart());
+            channel.ring();
         }
         self.take_news();
     }
 
     /// CTRL_EXT.PFRSTD, or a PF that goes on: its VFs see RSTD, if they saw RSTI.
     pub(crate) fn pf_ready(&self, ready: bool) {
-        for desk in self.present() {
-            desk.mailbox(|mailbox| mailbox.set_pf_reset(!ready));
-            desk.ring();
+        for channel in self.present() {
+            channel.mailbox(|mailbox| mailbox.set_pf_reset(!ready));
+            channel.ring();
         }
     }
 
-    /// The desks of the VFs that there are.
-    fn present(&self) -> &[Arc<Desk>] {
-        &self.desks[..self.there() as usize]
+    /// The channels of the VFs that there are.
+    fn present(&self) -> &[Arc<VfChannel>] {
+        &self.channels[..self.there() as usize]
     }
 
     /// MBVFICR.
     pub(crate) fn causes(&self) -> u32 {
-        (0..).zip(self.present()).fold(0, |bits, (vf, desk)| {
-            let (request, read) = desk.mailbox(|mailbox| mailbox.pf_causes());
+        (0..).zip(self.present()).fold(0, |bits, (vf, channel)| {
+            let (request, read) = channel.mailbox(|mailbox| mailbox.pf_causes());
             bits | (u32::from(request) | u32::from(read) << READ_SHIFT) << vf
         })
     }
 
     /// MBVFICR is written: ones clear.
     pub(crate) fn clear_causes(&self, bits: u32) {
-        for (vf, desk) in (0..).zip(&self.desks) {
+        for (vf, channel) in (0..).zip(&self.channels) {
             let bit = |shift: u32| bits >> (shift + vf) & 1 != 0;
-            desk.mailbox(|mailbox| mailbox.pf_clear(bit(0), bit(READ_SHIFT)));
+            channel.mailbox(|mailbox| mailbox.pf_clear(bit(0), bit(READ_SHIFT)));
         }
     }
 
     /// VFLRE.
     pub(crate) fn were_reset(&self) -> u32 {
-        (0..).zip(self.present()).fold(0, |bits, (vf, desk)| {
-            bits | u32::from(desk.mailbox(|mailbox| mailbox.pf_reset_seen())) << vf
+        (0..).zip(self.present()).fold(0, |bits, (vf, channel)| {
+            bits | u32::from(channel.mailbox(|mailbox| mailbox.pf_reset_seen())) << vf
         })
     }
 
     /// VFLRE is written: ones clear.
     pub(crate) fn clear_resets(&self, bits: u32) {
-        for (vf, desk) in (0..).zip(&self.desks) {
+        for (vf, channel) in (0..).zip(&self.channels) {
             if bits >> vf & 1 != 0 {
-                desk.mailbox(|mailbox| mailbox.pf_clear_reset());
+                channel.mailbox(|mailbox| mailbox.pf_clear_reset());
             }
         }
     }

@@ -214,19 +214,19 @@ mod tests {
     /// What VFs send and receive is the port's too, also of those that are gone.
     #[test]
     fn the_port_counts_what_its_vfs_do() {
-        let desk = crate::Desk::new();
+        let channel = crate::VfChannel::new();
         let (mut function, mut reading) = (function(), Reading::default());
-        function.ruled = vec![desk.stats().clone()];
+        function.ruled = vec![channel.stats().clone()];
         let mut tally = Tally::default();
         tally.sent(3, 64, [2; 6]);
-        desk.stats().add(&tally);
+        channel.stats().add(&tally);
         function.stats.add(&tally);
         assert_eq!(reading.read(&function, r::GPTC, 0), Some(6));
         assert_eq!(reading.read(&function, r::GOTCL, 0), Some(6 * 64));
-        assert_eq!(desk.statistics(), [0, 3, 0, 3 * 64, 0]);
-        desk.show([7; 5]);
-        desk.stats().add(&tally);
-        assert_eq!(desk.statistics(), [7, 10, 7, 7 + 3 * 64, 7]);
+        assert_eq!(channel.statistics(), [0, 3, 0, 3 * 64, 0]);
+        channel.show([7; 5]);
+        channel.stats().add(&tally);
+        assert_eq!(channel.statistics(), [7, 10, 7, 7 + 3 * 64, 7]);
         assert_eq!(reading.read(&function, r::GPTC, 0), Some(3));
         reading.clear(&function);
         assert_eq!(reading.read(&function, r::PTC64, 0), Some(0));

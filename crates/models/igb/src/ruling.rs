@@ -88,10 +88,10 @@ impl Registers {
         let office = self.office.as_ref()?;
         Some(match id {
             r::VMBMEM => {
-                let desk = office.desk(element / WORDS as u32)?;
-                desk.mailbox(|mailbox| mailbox.word(element % WORDS as u32))
+                let channel = office.channel(element / WORDS as u32)?;
+                channel.mailbox(|mailbox| mailbox.word(element % WORDS as u32))
             }
-            r::P2VMAILBOX => office.desk(element)?.mailbox(|mailbox| mailbox.pf_read()),
+            r::P2VMAILBOX => office.channel(element)?.mailbox(|mailbox| mailbox.pf_read()),
             r::MBVFICR => office.causes(),
             r::VFLRE => office.were_reset(),
             _ => return None,
@@ -122,23 +122,23 @@ impl Registers {
         self.due.changed |= RULES.contains(&id);
         match id {
             r::VMBMEM => {
-                let Some(desk) = office.desk(element / WORDS as u32) else {
+                let Some(channel) = office.channel(element / WORDS as u32) else {
                     return false;
                 };
-                desk.mailbox(|mailbox| mailbox.set_word(element % WORDS as u32, value));
+                channel.mailbox(|mailbox| mailbox.set_word(element % WORDS as u32, value));
             }
             r::P2VMAILBOX => {
                 // Whoever hears of it acts upon what was granted before.
                 self.carry_out();
-                let Some(desk) = office.desk(element) else {
+                let Some(channel) = office.channel(element) else {
                     // The other bits are signals to a VF, or a VF's own.
                     let file = &self.function.file;
                     file.set_at(id, element, value & p2v::PFU);
                     return true;
                 };
-                desk.mailbox(|mailbox| mailbox.pf_write(value));
+                channel.mailbox(|mailbox| mailbox.pf_write(value));
                 if value & (p2v::STS | p2v::ACK) != 0 {
-                    desk.ring();
+                    channel.ring();
                 }
             }
             r::MBVFICR => office.clear_causes(value),

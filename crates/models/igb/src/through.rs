@@ -13,7 +13,7 @@ use crate::irq::{Irq, VALID, VF_MESSAGES};
 use crate::office::pools::POOLS;
 use crate::queue::QueueIds;
 use crate::regs as r;
-use crate::vf::desk::Desk;
+use crate::vf::channel::VfChannel;
 use crate::vf::regs as v;
 
 /// Vectors of the chip.
@@ -59,7 +59,7 @@ fn first_vector(vf: u32) -> u32 {
 /// A VF that runs, and what it runs with.
 struct Seat {
     vf: u32,
-    desk: Arc<Desk>,
+    channel: Arc<VfChannel>,
     function: Arc<Function>,
     env: Env,
 }
@@ -74,11 +74,11 @@ impl Registers {
     /// The VF that has a pool.
     fn seat(&self, vf: u32) -> Option<Seat> {
         let office = self.office.as_ref()?;
-        let desk = office.shown(&self.function.file, vf)?;
-        let (function, env) = desk.seat()?;
+        let channel = office.shown(&self.function.file, vf)?;
+        let (function, env) = channel.seat()?;
         Some(Seat {
             vf,
-            desk: Arc::clone(desk),
+            channel: Arc::clone(channel),
             function,
             env,
         })
@@ -157,7 +157,7 @@ impl Registers {
     pub(crate) fn peek_of_vf(&self, id: Id, element: u32) -> Option<u32> {
         self.office.as_ref()?;
         if let Some(at) = STATISTICS.iter().position(|own| *own == id) {
-            return Some(self.seat(element)?.desk.statistics()[at]);
+            return Some(self.seat(element)?.channel.statistics()[at]);
         }
         match id {
             r::EITR => {
@@ -216,7 +216,7 @@ impl Registers {
                     function.file.write(id, index, value);
                 }
                 // What follows is for its own thread to do.
-                seat.desk.poke();
+                seat.channel.poke();
             }
         }
         Some(())

@@ -282,7 +282,7 @@ fn a_rulers_gap_holds_with_every_moderation() {
             moderation,
             ..Config::new(MAC)
         });
-        m.desk.set_grant(Grant {
+        m.channel.set_grant(Grant {
             interrupt_gap: MS,
             ..GRANT
         });

@@ -84,9 +84,9 @@ impl Chip {
         };
         pf.pci(false, false);
         let vf = |n| {
-            let desk = office.desk(n).expect("a VF");
+            let channel = office.channel(n).expect("a VF");
             let mut machine = Machine {
-                nic: vf(&Config::new(MAC), Arc::clone(desk)),
+                nic: vf(&Config::new(MAC), Arc::clone(channel)),
                 ..Machine::default()
             };
             machine.pci(false, true);
@@ -175,8 +175,8 @@ impl Chip {
 
     fn silent(&self, vf: u32) -> bool {
         let pool = self.pool(Owner::Vf(vf));
-        let desk = self.office.desk(vf).expect("a VF");
-        assert_eq!(desk.grant().enabled, pool.sends || pool.receives);
+        let channel = self.office.channel(vf).expect("a VF");
+        assert_eq!(channel.grant().enabled, pool.sends || pool.receives);
         !pool.sends && !pool.receives
     }
 }
@@ -228,7 +228,7 @@ fn the_stations_of_a_vf_that_is_shut_stay_its_own() {
 #[test]
 fn the_port_bounds_what_a_vf_receives() {
     let mut chip = Chip::up(1);
-    let grant = |chip: &Chip| chip.office.desk(0).expect("a VF").grant();
+    let grant = |chip: &Chip| chip.office.channel(0).expect("a VF").grant();
     chip.pf.w(VMOLR, BAM | 1 << 24 | 1 << 16 | 0x2600);
     chip.settle();
     assert_eq!(grant(&chip).max_frame, 1518, "RCTL.LPE is off");
@@ -437,7 +437,7 @@ fn what_each_pool_gets_and_sends_is_what_the_registers_say() {
     };
     assert_eq!(table(&a.groups), (2, 0, 5));
     assert_eq!(table(&a.stations), (2, 9, 0));
-    let grant = |chip: &Chip, vf| chip.office.desk(vf).expect("a VF").grant();
+    let grant = |chip: &Chip, vf| chip.office.channel(vf).expect("a VF").grant();
     assert_eq!(grant(&chip, 0).max_frame, 9000);
     assert_eq!(grant(&chip, 0).tag, Some(3 << 13 | 100));
     assert_eq!(
@@ -996,8 +996,8 @@ proptest! {
             let vmvir = vmvir[vf as usize];
             let tag = (vmvir >> 30 == 1).then_some(vmvir as u16 & 0xfff);
             prop_assert_eq!(pool.tag, tag);
-            let desk = chip.office.desk(vf).expect("a VF");
-            prop_assert_eq!(desk.grant().tag.map(|tci| tci & 0xfff), tag);
+            let channel = chip.office.channel(vf).expect("a VF");
+            prop_assert_eq!(channel.grant().tag.map(|tci| tci & 0xfff), tag);
         }
         for mirror in chip.fabric().mirrors {
             let pf = &mut chip.pf;

@@ -83,7 +83,7 @@ fn a_busy_vf_has_something_in_every_part_of_its_state() {
     m.send_tso(0);
     // A message that the ruler has not taken, as a PF with registers would find it.
     let words = 1 << 31 | 1;
-    m.desk.mailbox(|mailbox| mailbox.pf_write(words));
+    m.channel.mailbox(|mailbox| mailbox.pf_write(words));
     let idle = fields(&Machine::default().saved());
     for ((name, busy), (_, idle)) in fields(&m.saved()).into_iter().zip(idle) {
         let ruler_took_it = name == "request";
@@ -153,8 +153,8 @@ fn no_field_is_forgotten() {
         let changed = fields(&state);
         let mut m = Machine::default();
         m.set_pci(false, false);
-        let grant = busy().desk.grant();
-        m.desk.set_grant(grant);
+        let grant = busy().channel.grant();
+        m.channel.set_grant(grant);
         let loaded = m.nic.control.load(&m.env, &vf_state::write(&state));
         loaded.expect("a state");
         assert_eq!(fields(&m.saved()), changed, "{name}");
@@ -200,7 +200,7 @@ fn another_goes_on_where_one_was_saved() {
     assert_eq!(m.r(reg::V2PMAILBOX) & 0x10, 0x10);
 }
 
-/// What a state says of grants is a claim. In force is the desk's word, from the first moment on.
+/// What a state says of grants is a claim. In force is the channel's word, from the first moment on.
 #[test]
 fn what_was_granted_elsewhere_is_not_granted_here() {
     let mut state = busy().saved();
@@ -226,7 +226,7 @@ fn what_was_granted_elsewhere_is_not_granted_here() {
         tag: Some(5),
         interrupt_gap: 2_000_000,
     };
-    m.desk.set_grant(ours);
+    m.channel.set_grant(ours);
     let loaded = m.nic.control.load(&m.env, &vf_state::write(&state));
     loaded.expect("a state");
     let heard = std::mem::take(&mut *m.clerk.heard.lock().expect("clerk"));
@@ -455,7 +455,7 @@ proptest! {
         let blob = snapshot::wrap(vf_state::KIND, vf_state::VERSION, &payload);
         let mut m = Machine::default();
         m.set_pci(false, false);
-        m.desk.set_grant(GRANT);
+        m.channel.set_grant(GRANT);
         if m.nic.control.load(&m.env, &blob).is_ok() {
             let mut taken = vf_state::read(&blob).expect("it was");
             let told = taken.mailbox.interrupt;

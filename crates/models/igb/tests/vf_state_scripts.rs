@@ -185,14 +185,14 @@ fn apply(m: &mut Machine, op: &Op) -> Vec<u8> {
         }
         Op::Budget(frames) => m.budget = frames,
         Op::Pass(nanos) => m.pass(nanos),
-        Op::Grant(grant) => m.desk.set_grant(grant),
+        Op::Grant(grant) => m.channel.set_grant(grant),
         Op::Put(word) => {
-            let put = m.desk.mailbox(|mailbox| mailbox.put(&[word, 5]));
+            let put = m.channel.mailbox(|mailbox| mailbox.put(&[word, 5]));
             return vec![put.into()];
         }
-        Op::Acknowledge => m.desk.mailbox(|mailbox| mailbox.acknowledge()),
-        Op::PfWrites(value) => m.desk.mailbox(|mailbox| mailbox.pf_write(value)),
-        Op::PfReset(active) => m.desk.mailbox(|mailbox| mailbox.set_pf_reset(active)),
+        Op::Acknowledge => m.channel.mailbox(|mailbox| mailbox.acknowledge()),
+        Op::PfWrites(value) => m.channel.mailbox(|mailbox| mailbox.pf_write(value)),
+        Op::PfReset(active) => m.channel.mailbox(|mailbox| mailbox.set_pf_reset(active)),
         Op::Attend => m.attend(),
         Op::Pci(bus_master, msix) => m.set_pci(bus_master, msix),
         Op::Reset => {
@@ -251,7 +251,7 @@ fn compare(script: &[Op], moves: &BTreeSet<usize>) -> Result<(), String> {
         }
         let (a, b) = (stays.office(), goes.office());
         if a != b {
-            return differs("desk", &a, &b);
+            return differs("channel", &a, &b);
         }
         let (a, b) = (stays.saved(), goes.saved());
         if a != b {

@@ -14,7 +14,7 @@ use crate::queue::xdctl;
 use crate::regs as r;
 use crate::rules::bits::{TCTL_EN, rctl};
 use crate::rules::{Rules, Strips};
-use crate::vf::desk::Manner;
+use crate::vf::channel::Manner;
 
 /// Pools of the chip. VF n has pool n; what is left is the PF's.
 pub(crate) const POOLS: u32 = 8;

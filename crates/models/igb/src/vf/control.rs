@@ -13,7 +13,7 @@ use crate::irq::{Causes, VF_MAILBOX, VF_MESSAGES, Way};
 use crate::mailbox::v2p;
 use crate::office::pools;
 use crate::rules::Rules;
-use crate::vf::desk::{Desk, Event, Grant, Manner};
+use crate::vf::channel::{VfChannel, Event, Grant, Manner};
 use crate::vf::regs as r;
 use crate::vf::state;
 
@@ -26,13 +26,13 @@ const SPEED_SHIFT: u32 = 6;
 /// VTFRTIMER counts microseconds.
 const NANOS_PER_COUNT: u64 = 1000;
 
-/// Registers that count, as the desk has them.
+/// Registers that count, as the channel has them.
 const STATISTICS: [regs::Id; 5] = [r::VFGPRC, r::VFGPTC, r::VFGORC, r::VFGOTC, r::VFMPRC];
 
 /// The control part.
 pub(crate) struct VfControl {
     pub(super) function: Arc<Function>,
-    pub(super) desk: Arc<Desk>,
+    pub(super) channel: Arc<VfChannel>,
     pub(super) work: Work,
     /// What is in force.
     pub(super) granted: Grant,
@@ -42,12 +42,12 @@ pub(crate) struct VfControl {
 }
 
 impl VfControl {
-    pub(crate) fn new(function: Arc<Function>, desk: Arc<Desk>) -> VfControl {
+    pub(crate) fn new(function: Arc<Function>, channel: Arc<VfChannel>) -> VfControl {
         // Others may have sat here before.
-        desk.show([0; STATISTICS.len()]);
+        channel.show([0; STATISTICS.len()]);
         VfControl {
             function,
-            desk,
+            channel,
             work: Work::default(),
             granted: Grant::default(),
             manner: Manner::default(),
@@ -61,14 +61,14 @@ impl VfControl {
             return 0;
         };
         if let Some(at) = STATISTICS.iter().position(|of| *of == id) {
-            return self.desk.statistics()[at];
+            return self.channel.statistics()[at];
         }
         match id {
             r::VTSTATUS if function.link_up.load(Ordering::Acquire) => FD | LU | self.speed(),
             r::VTSTATUS => FD | self.speed(),
             r::VTFRTIMER => (env.clock.now().wrapping_add(self.ahead) / NANOS_PER_COUNT) as u32,
-            r::V2PMAILBOX => self.desk.mailbox(|mailbox| mailbox.vf_read()),
-            r::VMBMEM => self.desk.mailbox(|mailbox| mailbox.word(element)),
+            r::V2PMAILBOX => self.channel.mailbox(|mailbox| mailbox.vf_read()),
+            r::VMBMEM => self.channel.mailbox(|mailbox| mailbox.word(element)),
             r::VTEICR => function.irq.lock().read_eicr(env),
             r::VTEIMS | r::VTEIMC => function.irq.lock().extended_mask(),
             r::VTEICS | r::VTCTRL => 0,
@@ -122,7 +122,7 @@ impl VfControl {
             r::VTCTRL if value & RST != 0 => self.restart(env),
             r::VTCTRL | r::PBACL => {}
             r::VMBMEM => self
-                .desk
+                .channel
                 .mailbox(|mailbox| mailbox.set_word(element, value)),
             r::V2PMAILBOX => self.write_mailbox(env, value),
             _ => {
@@ -133,15 +133,15 @@ impl VfControl {
 
     fn write_mailbox(&mut self, env: &Env, value: u32) {
         let now = env.clock.now();
-        let rung = self.desk.mailbox(|mailbox| mailbox.vf_write(value));
+        let rung = self.channel.mailbox(|mailbox| mailbox.vf_write(value));
         if rung.request {
-            let words = self.desk.request();
-            self.desk.tell(now, Event::Request(words));
+            let words = self.channel.request();
+            self.channel.tell(now, Event::Request(words));
         }
         if rung.acknowledged {
-            self.desk.tell(now, Event::Acknowledged);
+            self.channel.tell(now, Event::Acknowledged);
         } else if rung.freed && !rung.request {
-            self.desk.tell(now, Event::Freed);
+            self.channel.tell(now, Event::Freed);
         }
         self.look(env);
     }
@@ -158,23 +158,23 @@ impl VfControl {
         function.reset_queues();
         function.irq.lock().reset(env);
         self.space_interrupts(env);
-        self.desk.mailbox(|mailbox| mailbox.vf_reset());
-        self.desk.tell(env.clock.now(), Event::Reset);
+        self.channel.mailbox(|mailbox| mailbox.vf_reset());
+        self.channel.tell(env.clock.now(), Event::Reset);
         self.look(env);
     }
 
-    /// Takes from the desk what has changed there.
+    /// Takes from the channel what has changed there.
     pub(super) fn look(&mut self, env: &Env) {
-        let (grant, manner) = self.desk.granted();
+        let (grant, manner) = self.channel.granted();
         if (grant, manner) != (self.granted, self.manner) {
             self.manner = manner;
             self.put_in_force(grant);
             self.space_interrupts(env);
         }
-        if self.desk.take_poke() {
+        if self.channel.take_poke() {
             self.work = Work { tx: true, rx: true };
         }
-        if self.desk.mailbox(|mailbox| mailbox.take_interrupt()) {
+        if self.channel.mailbox(|mailbox| mailbox.take_interrupt()) {
             let causes = Causes {
                 other: VF_MAILBOX,
                 ..Causes::default()
@@ -229,10 +229,10 @@ impl VfControl {
         };
         match file.table().register(id).access {
             Access::ReadWrite => file.get_at(id, element),
-            Access::Memory => self.desk.mailbox(|mailbox| mailbox.word(element)),
+            Access::Memory => self.channel.mailbox(|mailbox| mailbox.word(element)),
             Access::Command if id == r::V2PMAILBOX => {
                 // The buffer stays whose it is; what acts on ones does not act again.
-                self.desk.mailbox(|mailbox| mailbox.vf_peek()) & v2p::VFU
+                self.channel.mailbox(|mailbox| mailbox.vf_peek()) & v2p::VFU
             }
             _ => 0,
         }
@@ -259,7 +259,7 @@ fn each_word(offset: u64, len: usize, mut visit: impl FnMut(u32, usize, std::ops
 
 impl Drop for VfControl {
     fn drop(&mut self) {
-        self.desk.leave(&self.function);
+        self.channel.leave(&self.function);
     }
 }
 
@@ -319,7 +319,7 @@ impl Control for VfControl {
         if !may {
             self.function.settle();
         }
-        self.desk.sit(&self.function, env);
+        self.channel.sit(&self.function, env);
         let way = if state.msix { Way::Msix } else { Way::Pin };
         self.function.irq.lock().set_way(env, way);
         self.work = Work { tx: true, rx: true };

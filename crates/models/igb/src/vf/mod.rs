@@ -2,7 +2,7 @@
 //! everything else is granted to it.
 
 mod control;
-pub(crate) mod desk;
+pub(crate) mod channel;
 pub(crate) mod regs;
 pub mod state;
 
@@ -15,7 +15,7 @@ use crate::function::{Function, Kind};
 use crate::irq::{Irq, VF_MESSAGES};
 use crate::rules::Rules;
 use crate::{BAR_MMIO, BAR_MSIX, Config, VF_QUEUES};
-use desk::Desk;
+use channel::VfChannel;
 
 /// Bytes of either BAR.
 pub(crate) const BAR_SIZE: u64 = 16 * 1024;
@@ -52,8 +52,8 @@ fn identity() -> Identity {
     }
 }
 
-/// A VF fresh from power-up, ruled through `desk`.
-pub fn vf(config: &Config, desk: Arc<Desk>) -> Nic {
+/// A VF fresh from power-up, ruled through `channel`.
+pub fn vf(config: &Config, channel: Arc<VfChannel>) -> Nic {
     let mut function = Function::new(
         Kind::Vf(Mutex::new(Rules::VF)),
         regs::table(),
@@ -61,10 +61,10 @@ pub fn vf(config: &Config, desk: Arc<Desk>) -> Nic {
         VF_QUEUES,
         config.true_fcs,
     );
-    function.stats = Arc::clone(desk.stats());
+    function.stats = Arc::clone(channel.stats());
     *function.irq.lock() = Irq::vf();
     function.moderate(config.moderation);
     let function = Arc::new(function);
-    let control = control::VfControl::new(Arc::clone(&function), desk);
+    let control = control::VfControl::new(Arc::clone(&function), channel);
     crate::nic(identity(), Box::new(control), function)
 }

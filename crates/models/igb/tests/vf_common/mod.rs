@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use frame::{Batch, Caps, Sink, Wake};
 use guest_mem::Memory;
 use hypernic_igb::vf_state::{self, State};
-use hypernic_igb::{Config, Desk, Event, Grant, Mailbox, Ruler, vf};
+use hypernic_igb::{Config, VfChannel, Event, Grant, Mailbox, Ruler, vf};
 use model::{Clock, Env, Interrupts, Nanos, Nic, PciState, Progress, Timer};
 
 use super::common::{Ears, MAC, Time};
@@ -99,26 +99,26 @@ impl Sink for Wire {
 /// Grants what a driver asks for by a message 1, answers others but those that begin with 2, and
 /// remembers everything.
 pub struct Clerk {
-    desk: Weak<Desk>,
+    channel: Weak<VfChannel>,
     pub heard: Mutex<Vec<Event>>,
 }
 
 impl Ruler for Clerk {
     fn happened(&self, _now: Nanos, event: Event) {
         self.heard.lock().expect("clerk").push(event);
-        let Some(desk) = self.desk.upgrade() else {
+        let Some(channel) = self.channel.upgrade() else {
             return;
         };
         match event {
-            Event::Reset => desk.set_grant(Grant {
+            Event::Reset => channel.set_grant(Grant {
                 enabled: false,
-                ..desk.grant()
+                ..channel.grant()
             }),
             Event::Request(words) if words[0] != 2 => {
                 if words[0] == 1 {
-                    desk.set_grant(GRANT);
+                    channel.set_grant(GRANT);
                 }
-                desk.mailbox(|mailbox| {
+                channel.mailbox(|mailbox| {
                     mailbox.acknowledge();
                     mailbox.put(&[!words[0], 7]);
                 });
@@ -133,7 +133,7 @@ pub struct Machine {
     pub env: Env,
     pub ears: Arc<Ears>,
     pub time: Arc<Time>,
-    pub desk: Arc<Desk>,
+    pub channel: Arc<VfChannel>,
     pub clerk: Arc<Clerk>,
     pub wire: Wire,
     pub pci: PciState,
@@ -168,18 +168,18 @@ impl Machine {
             clock: Arc::clone(&time) as Arc<dyn Clock>,
             timer: Arc::clone(&time) as Arc<dyn Timer>,
         };
-        let desk = Desk::new();
+        let channel = VfChannel::new();
         let clerk = Arc::new(Clerk {
-            desk: Arc::downgrade(&desk),
+            channel: Arc::downgrade(&channel),
             heard: Mutex::default(),
         });
-        desk.rule(Some(Arc::clone(&clerk) as Arc<dyn Ruler>));
+        channel.rule(Some(Arc::clone(&clerk) as Arc<dyn Ruler>));
         Self {
-            nic: vf(config, Arc::clone(&desk)),
+            nic: vf(config, Arc::clone(&channel)),
             env,
             ears,
             time,
-            desk,
+            channel,
             clerk,
             wire,
             pci: PciState::default(),
@@ -214,11 +214,11 @@ impl Machine {
     /// The same guest on another machine, whose clock shows `now`; the ruler goes on. Bus mastering
     /// and MSI-X are told when it is loaded.
     pub fn move_to(self, now: Nanos) -> Self {
-        let was = self.desk.grant();
+        let was = self.channel.grant();
         let claimed = self.saved().granted;
         let blob = self.nic.control.save(&self.env);
         let mut other = Self::around(&Config::new(MAC), self.env.memory.clone(), self.wire, now);
-        other.desk.set_grant(was);
+        other.channel.set_grant(was);
         other.budget = self.budget;
         let loaded = other.nic.control.load(&other.env, &blob);
         loaded.expect("its own state");
@@ -401,11 +401,11 @@ impl Machine {
         vf_state::read(&self.nic.control.save(&self.env)).expect("just saved")
     }
 
-    /// What the desk and its ruler know.
+    /// What the channel and its ruler know.
     pub fn office(&self) -> (Mailbox, Grant, Vec<Event>) {
-        let mailbox = self.desk.mailbox(|mailbox| mailbox.clone());
+        let mailbox = self.channel.mailbox(|mailbox| mailbox.clone());
         let heard = self.clerk.heard.lock().expect("clerk").clone();
-        (mailbox, self.desk.grant(), heard)
+        (mailbox, self.channel.grant(), heard)
     }
 }
 
@@ -427,7 +427,7 @@ pub fn busy() -> Machine {
     m.w(reg::VMBMEM + 4, 0xdead_beef);
     m.w(reg::VMBMEM, 2);
     m.w(reg::V2PMAILBOX, 1 | 2);
-    m.desk.mailbox(|mailbox| mailbox.put(&[1 << 16]));
+    m.channel.mailbox(|mailbox| mailbox.put(&[1 << 16]));
     m
 }
 

@@ -8,7 +8,7 @@
 //! What is *the ruler's*, and given anew by the ruler of whoever loads it: whether it may send and
 //! receive, its link, longest frame, tag and least gap between interrupts. A state crosses hands that
 //! nobody rules (a VMM's, a file's), so what it says of [grants](Granted) is a claim: in force is what
-//! the [`Desk`](crate::Desk) of the one that loads grants, from the first moment on, and the ruler is
+//! the [`VfChannel`](crate::VfChannel) of the one that loads grants, from the first moment on, and the ruler is
 //! told [what was claimed](crate::Event::Loaded). What a ruler remembers of a VF beside (its addresses,
 //! groups, VLANs, messages that wait, what it is blamed for) is in no state of the VF. A ruler that
 //! goes on ruling the same VF may leave it at that, and nobody will notice that it was saved; one that
@@ -36,7 +36,7 @@ use crate::irq::Irq;
 use crate::mailbox;
 use crate::state::{check, load_tx, load_words, save_contexts, save_words};
 use crate::tx::{Memory, TxState};
-use crate::vf::desk::{Event, Grant};
+use crate::vf::channel::{Event, Grant};
 use crate::vf::regs as r;
 
 /// The state as this program saves it.
@@ -90,7 +90,7 @@ impl VfControl {
     pub(super) fn state(&self, env: &Env) -> V1 {
         let VfControl {
             function,
-            desk,
+            channel,
             work: _, // whoever loads it looks at everything
             granted,
             manner: _, // its ruler's
@@ -133,12 +133,12 @@ impl VfControl {
         } = granted;
         V1 {
             registers: save_words(file, keeps),
-            statistics: self.desk.statistics(),
+            statistics: self.channel.statistics(),
             timer: now.wrapping_add(*ahead),
             queues: transmitters.iter().map(|tx| save_queue(tx)).collect(),
             turn: tx_next.load(Ordering::Relaxed),
             interrupts: irq.lock().save_vf(now),
-            mailbox: desk.mailbox(|mailbox| mailbox.save()),
+            mailbox: channel.mailbox(|mailbox| mailbox.save()),
             granted: Granted {
                 enabled,
                 link,
@@ -176,7 +176,7 @@ impl VfControl {
         let there = (*turn as usize) < queues.len();
         check(there, "turn", *turn, "no such queue")?;
         let now = env.clock.now();
-        let grant = self.desk.grant();
+        let grant = self.channel.grant();
         let irq = Irq::load_vf(interrupts, &words, grant.interrupt_gap, now)?;
         let mailbox = mailbox::Mailbox::load(mailbox)?;
 
@@ -196,9 +196,9 @@ impl VfControl {
         }
         irq.replace(&mut function.irq.lock(), env);
         drop((transmitters, receivers));
-        self.desk.show(*statistics);
+        self.channel.show(*statistics);
         self.ahead = timer.wrapping_sub(now);
-        self.desk.mailbox(|live| *live = mailbox);
+        self.channel.mailbox(|live| *live = mailbox);
         // What was begun is gone on with.
         let all = (1 << function.queues.len()) - 1;
         function.tx_rung.store(all, Ordering::Release);
@@ -218,7 +218,7 @@ impl VfControl {
             interrupt_gap,
         };
         // Its ruler has a say before anything moves.
-        self.desk.tell(now, Event::Loaded(claimed));
+        self.channel.tell(now, Event::Loaded(claimed));
         self.look(env);
         Ok(())
     }

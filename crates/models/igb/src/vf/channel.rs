@@ -89,12 +89,12 @@ pub enum Event {
     /// Its mailbox's buffer is free.
     Freed,
     /// It goes on as another that was saved ([`crate::vf_state`]), to which so much was granted, says
-    /// the state. What is on the desk is in force.
+    /// the state. What is on the channel is in force.
     Loaded(Grant),
 }
 
-/// Who rules a VF. Called from the VF's register accesses, with no lock of the desk held: it may use
-/// the desk at once, and the VF looks at it before the access is answered.
+/// Who rules a VF. Called from the VF's register accesses, with no lock of the channel held: it may use
+/// the channel at once, and the VF looks at it before the access is answered.
 pub trait Ruler: Send + Sync {
     /// Something has happened.
     fn happened(&self, now: Nanos, event: Event);
@@ -103,12 +103,12 @@ pub trait Ruler: Send + Sync {
 /// What the statistics registers of a VF count.
 const COUNTED: [Stat; 5] = [Stat::Gprc, Stat::Gptc, Stat::Gorc, Stat::Gotc, Stat::Mprc];
 
-/// The desk of one VF: its mailbox, what is granted to it, and who rules it.
+/// The channel of one VF: its mailbox, what is granted to it, and who rules it.
 ///
 /// The ruler changes it whenever it likes, from any thread, and then has the VF's
 /// [`attend`](model::Control::attend) called.
 #[derive(Default)]
-pub struct Desk {
+pub struct VfChannel {
     mailbox: Mutex<Mailbox>,
     grant: Mutex<(Grant, Manner)>,
     ruler: Mutex<Option<Arc<dyn Ruler>>>,
@@ -125,17 +125,17 @@ pub struct Desk {
     by_registers: bool,
 }
 
-impl Desk {
+impl VfChannel {
     /// One that nobody rules yet.
-    pub fn new() -> Arc<Desk> {
+    pub fn new() -> Arc<VfChannel> {
         Arc::default()
     }
 
     /// One whose ruler has registers.
-    pub(crate) fn of_registers() -> Arc<Desk> {
-        Arc::new(Desk {
+    pub(crate) fn of_registers() -> Arc<VfChannel> {
+        Arc::new(VfChannel {
             by_registers: true,
-            ..Desk::default()
+            ..VfChannel::default()
         })
     }
 
@@ -203,12 +203,12 @@ impl Desk {
         *self.ruler.lock() = ruler;
     }
 
-    /// Names who has the VF look at its desk.
+    /// Names who has the VF look at its channel.
     pub fn set_bell(&self, bell: Option<Arc<dyn Wake>>) {
         *self.bell.lock() = bell;
     }
 
-    /// Has the VF look at its desk.
+    /// Has the VF look at its channel.
     pub fn ring(&self) {
         let bell = self.bell.lock().clone();
         if let Some(bell) = bell {
@@ -240,7 +240,7 @@ impl Desk {
         self.grant.lock().1
     }
 
-    /// As [`Desk::set_grant`]. Whether it is something else than before.
+    /// As [`VfChannel::set_grant`]. Whether it is something else than before.
     pub(crate) fn set_granted(&self, grant: Grant, manner: Manner) -> bool {
         let old = std::mem::replace(&mut *self.grant.lock(), (grant, manner));
         old != (grant, manner)
