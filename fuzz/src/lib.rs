@@ -17,7 +17,7 @@ mod input;
 mod machine;
 mod mailbox;
 mod messages;
-mod office;
+mod hub;
 mod outside;
 mod registers;
 mod rings;
@@ -29,7 +29,7 @@ pub use config_space::config_space;
 pub use frames::frames;
 pub use mailbox::mailbox;
 pub use messages::messages;
-pub use office::office;
+pub use hub::hub;
 pub use registers::registers;
 pub use rings::rings;
 pub use rings_igb::rings_igb;
@@ -44,7 +44,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("rings", rings),
     ("rings_igb", rings_igb),
     ("mailbox", mailbox),
-    ("office", office),
+    ("hub", hub),
     ("config_space", config_space),
     ("messages", messages),
     ("frames", frames),

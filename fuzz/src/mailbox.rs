@@ -43,7 +43,7 @@ fn mac(n: u8) -> MacAddr {
 }
 
 /// The soft PF, the channels of those it rules, and what was seen of its decisions.
-struct Office {
+struct Chip {
     pf: SoftPf,
     channels: BTreeMap<VfId, Arc<VfChannel>>,
     /// Replies that refuse something, since the VF was added.
@@ -52,7 +52,7 @@ struct Office {
     shut: Vec<VfId>,
 }
 
-impl Office {
+impl Chip {
     /// Does what the ruler has decided, as the daemon does.
     fn carry_out(&mut self) {
         let mut done = 0;
@@ -118,33 +118,33 @@ fn granted(rules: &Rules) -> Grant {
     }
 }
 
-fn lock(office: &Mutex<Office>) -> MutexGuard<'_, Office> {
-    office.lock().unwrap_or_else(|e| e.into_inner())
+fn lock(chip: &Mutex<Chip>) -> MutexGuard<'_, Chip> {
+    chip.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 /// A VF's word to its ruler.
 struct Ear {
-    office: Arc<Mutex<Office>>,
+    chip: Arc<Mutex<Chip>>,
     vf: VfId,
 }
 
 impl igb::Ruler for Ear {
     fn happened(&self, now: Nanos, event: Event) {
-        let mut office = lock(&self.office);
+        let mut chip = lock(&self.chip);
         match event {
-            Event::Reset => office.pf.reset(self.vf),
-            Event::Request(words) => office.pf.request(self.vf, &words, now),
-            Event::Acknowledged => office.pf.acknowledged(self.vf, now),
-            Event::Freed => office.pf.free(self.vf),
-            Event::Loaded(_) => office.pf.loaded(self.vf),
+            Event::Reset => chip.pf.reset(self.vf),
+            Event::Request(words) => chip.pf.request(self.vf, &words, now),
+            Event::Acknowledged => chip.pf.acknowledged(self.vf, now),
+            Event::Freed => chip.pf.free(self.vf),
+            Event::Loaded(_) => chip.pf.loaded(self.vf),
         }
-        office.carry_out();
+        chip.carry_out();
     }
 }
 
 /// The VFs, who rules them, and the time.
 struct Chip {
-    office: Arc<Mutex<Office>>,
+    chip: Arc<Mutex<Chip>>,
     vfs: BTreeMap<VfId, Nic>,
     env: Env,
     time: Arc<Time>,
@@ -183,7 +183,7 @@ impl Chip {
             timer: time.clone(),
         };
         let pf = SoftPf::new((setup & 1 != 0).then_some(1000));
-        let office = Office {
+        let chip = Chip {
             pf,
             channels: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -191,7 +191,7 @@ impl Chip {
         };
         let rates = [(1000, 256), (10, 2), (0, 0), (100, 40)];
         let mut chip = Chip {
-            office: Arc::new(Mutex::new(office)),
+            chip: Arc::new(Mutex::new(chip)),
             vfs: BTreeMap::new(),
             env,
             time,
@@ -212,10 +212,10 @@ impl Chip {
 
     /// The ruler decides something, and all VFs look at their channels.
     fn rule<R>(&mut self, decide: impl FnOnce(&mut SoftPf) -> R) -> R {
-        let mut office = lock(&self.office);
-        let result = decide(&mut office.pf);
-        office.carry_out();
-        drop(office);
+        let mut chip = lock(&self.chip);
+        let result = decide(&mut chip.pf);
+        chip.carry_out();
+        drop(chip);
         for nic in self.vfs.values_mut() {
             nic.control.attend(&self.env);
         }
@@ -233,18 +233,18 @@ impl Chip {
         }
         let channel = VfChannel::new();
         channel.rule(Some(Arc::new(Ear {
-            office: Arc::clone(&self.office),
+            chip: Arc::clone(&self.chip),
             vf,
         })));
         let now = self.now();
-        let mut office = lock(&self.office);
-        if office.pf.add(vf, policy, now).is_err() {
+        let mut chip = lock(&self.chip);
+        if chip.pf.add(vf, policy, now).is_err() {
             return;
         }
-        office.refused.insert(vf, 0);
-        office.channels.insert(vf, Arc::clone(&channel));
-        office.carry_out();
-        drop(office);
+        chip.refused.insert(vf, 0);
+        chip.channels.insert(vf, Arc::clone(&channel));
+        chip.carry_out();
+        drop(chip);
         let mut nic = igb::vf(&Config::new(mac(vf as u8).0), channel);
         let pci = PciState {
             bus_master: true,
@@ -260,12 +260,12 @@ impl Chip {
 
     fn remove(&mut self, vf: VfId) {
         self.rule(|pf| pf.remove(vf));
-        let mut office = lock(&self.office);
-        if let Some(channel) = office.channels.remove(&vf) {
+        let mut chip = lock(&self.chip);
+        if let Some(channel) = chip.channels.remove(&vf) {
             channel.rule(None);
         }
-        office.refused.remove(&vf);
-        drop(office);
+        chip.refused.remove(&vf);
+        drop(chip);
         self.vfs.remove(&vf);
         self.since.remove(&vf);
     }
@@ -338,11 +338,11 @@ impl Chip {
                 let passed = u64::from(input.u16()) << (input.u8() % 24);
                 let now = self.now() + passed;
                 self.time.now.store(now, Ordering::Relaxed);
-                let due = lock(&self.office).pf.deadline();
+                let due = lock(&self.chip).pf.deadline();
                 if more & 4 == 0 || due.is_some_and(|due| due <= now) {
                     self.rule(|pf| pf.tick(now));
                 }
-                let left = lock(&self.office).pf.deadline();
+                let left = lock(&self.chip).pf.deadline();
                 assert!(left.is_none_or(|left| left > now || more & 4 != 0));
             }
             10 => self.change(vf, input),
@@ -401,11 +401,11 @@ impl Chip {
             }),
             _ => Change::Interrupts(on.then_some(value.into())),
         };
-        let policy = |office: &Office| office.pf.status(vf).map(|status| status.policy);
-        let before = policy(&lock(&self.office));
+        let policy = |chip: &Chip| chip.pf.status(vf).map(|status| status.policy);
+        let before = policy(&lock(&self.chip));
         if self.rule(|pf| pf.set(vf, change)).is_err() {
             assert_eq!(
-                policy(&lock(&self.office)),
+                policy(&lock(&self.chip)),
                 before,
                 "a refusal leaves a trace"
             );
@@ -414,7 +414,7 @@ impl Chip {
 
     /// The VF goes on as another.
     fn move_on(&mut self, vf: VfId) {
-        let channel = lock(&self.office).channels.get(&vf).cloned();
+        let channel = lock(&self.chip).channels.get(&vf).cloned();
         let (Some(nic), Some(channel)) = (self.vfs.get_mut(&vf), channel) else {
             return;
         };
@@ -423,19 +423,19 @@ impl Chip {
         let loaded = other.control.load(&self.env, &blob);
         loaded.expect("its own state");
         *nic = other;
-        let ready = lock(&self.office).pf.status(vf).is_some_and(|s| s.ready);
+        let ready = lock(&self.chip).pf.status(vf).is_some_and(|s| s.ready);
         assert!(!ready, "what another was granted");
     }
 
     fn check(&mut self) {
         let now = self.now();
-        let mut office = lock(&self.office);
-        let Office {
+        let mut chip = lock(&self.chip);
+        let Chip {
             pf,
             channels,
             refused,
             shut,
-        } = &mut *office;
+        } = &mut *chip;
         let mut macs: Vec<MacAddr> = Vec::new();
         for (vf, channel) in channels.iter() {
             let (rules, status) = (pf.rules(*vf).expect("rules"), pf.status(*vf));

@@ -220,8 +220,8 @@ impl Host {
             {
                 return Err(port_error(format!("\"{name}\" has its physical function")));
             }
-            let office = chip.office().map_err(port_error)?;
-            Some(Seated::new(chip, config, Owner::Pf, Place::Office(office)))
+            let hub = chip.hub().map_err(port_error)?;
+            Some(Seated::new(chip, config, Owner::Pf, Place::Hub(hub)))
         } else {
             None
         };
@@ -314,7 +314,7 @@ impl Host {
                     // What was granted before there was somebody to tell.
                     channel.ring();
                 }
-                Place::Office(_) => seat.chip.started(nic.bell(), nic.link_switch()),
+                Place::Hub(_) => seat.chip.started(nic.bell(), nic.link_switch()),
             }
             seat.stay();
         }

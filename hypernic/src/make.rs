@@ -14,7 +14,7 @@ pub(crate) enum Place {
     /// A VF's.
     VfChannel(Arc<igb::VfChannel>),
     /// That of a PF that rules.
-    Office(Arc<igb::Office>),
+    Hub(Arc<igb::Hub>),
 }
 
 /// The model, and the file of its EEPROM if it has one.
@@ -43,7 +43,7 @@ pub(crate) fn make(
         }
         (ModelName::I82576, place) => {
             // Who has VFs obeys no pause frame: one of them may have sent it.
-            let rules = matches!(place, Some(Place::Office(_)));
+            let rules = matches!(place, Some(Place::Hub(_)));
             for (given, what) in [
                 (config.csb, "82576 has no csb"),
                 (config.pause && rules, "82576 with VFs has no pause"),
@@ -63,7 +63,7 @@ pub(crate) fn make(
             with_eeprom(config, |nvm| {
                 let chip = igb::Config { nvm, ..chip };
                 match place {
-                    Some(Place::Office(office)) => igb::ruling_pf(&chip, Arc::clone(office)),
+                    Some(Place::Hub(hub)) => igb::ruling_pf(&chip, Arc::clone(hub)),
                     _ => igb::pf(&chip),
                 }
             })

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use ::wire::MacAddr;
 use frame::{Counted, Sink, Wake};
-use igb::{Office, Owner};
+use igb::{Hub, Owner};
 use model::Clock;
 use port::{InletEvent, InletThread};
 use softpf::{Change, Status};
@@ -167,10 +167,10 @@ impl RunningChip {
     ///
     /// # Errors
     /// The daemon rules.
-    pub(crate) fn office(&self) -> Result<Arc<Office>, String> {
+    pub(crate) fn hub(&self) -> Result<Arc<Hub>, String> {
         match &self.rule {
             Rule::Soft(_) => Err("the daemon rules its VFs: write pf = \"guest\"".into()),
-            Rule::Registers(registers) => Ok(Arc::clone(registers.office())),
+            Rule::Registers(registers) => Ok(Arc::clone(registers.hub())),
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use ::wire::MacAddr;
 use frame::{Batch, Caps, Sink, Wake};
-use igb::{VfChannel, Enforcer, Office, Owner};
+use igb::{VfChannel, Enforcer, Hub, Owner};
 use parking_lot::Mutex;
 use vale::{
     DEFAULT_BURST_MS, Fabric, HashSet12, Mirror, Pool, Rate, Storm, Switch, SwitchPort, VlanSet,
@@ -17,9 +17,9 @@ use super::WIRE;
 
 type SetLink = Box<dyn Fn(bool) + Send + Sync>;
 
-/// The offices of a chip, and what stands between them and the switch.
+/// The hubs of a chip, and what stands between them and the switch.
 pub struct Registers {
-    office: Arc<Office>,
+    hub: Arc<Hub>,
     bailiff: Arc<Bailiff>,
     /// The PF's cable, while there is a PF, and whether it is in.
     cable: Mutex<(Option<SetLink>, bool)>,
@@ -151,20 +151,20 @@ impl Registers {
             known: Mutex::default(),
         });
         Arc::new(Registers {
-            office: Office::new(vfs, Arc::clone(&bailiff) as Arc<dyn Enforcer>),
+            hub: Hub::new(vfs, Arc::clone(&bailiff) as Arc<dyn Enforcer>),
             bailiff,
             cable: Mutex::new((None, true)),
         })
     }
 
     /// What the PF is made with.
-    pub fn office(&self) -> &Arc<Office> {
-        &self.office
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.hub
     }
 
     /// The channel of a VF.
     pub(super) fn seat(&self, vf: u32) -> Option<Arc<VfChannel>> {
-        self.office.channel(vf).cloned()
+        self.hub.channel(vf).cloned()
     }
 
     /// A function has its port at the switch. Returns where what it sends goes.
@@ -175,7 +175,7 @@ impl Registers {
             Owner::Vf(vf) => Arc::new(Watched {
                 seen: AtomicU64::new(port.fouls()),
                 port,
-                office: Arc::downgrade(&self.office),
+                hub: Arc::downgrade(&self.hub),
                 vf,
             }),
         }
@@ -187,11 +187,11 @@ impl Registers {
         match owner {
             Owner::Pf => {
                 self.cable.lock().0 = None;
-                self.office.set_bell(None);
-                self.office.vacate();
+                self.hub.set_bell(None);
+                self.hub.vacate();
             }
             Owner::Vf(vf) => {
-                if let Some(channel) = self.office.channel(vf) {
+                if let Some(channel) = self.hub.channel(vf) {
                     channel.set_bell(None);
                 }
             }
@@ -204,7 +204,7 @@ impl Registers {
         cable(known.1);
         known.0 = Some(cable);
         drop(known);
-        self.office.set_bell(Some(bell));
+        self.hub.set_bell(Some(bell));
     }
 
     /// The cable goes in or out.
@@ -252,7 +252,7 @@ fn translated(pool: &igb::Pool) -> Pool {
 /// The way of a VF into the switch; tells the PF of what is refused there.
 struct Watched {
     port: Arc<SwitchPort>,
-    office: Weak<Office>,
+    hub: Weak<Hub>,
     vf: u32,
     seen: AtomicU64,
 }
@@ -263,9 +263,9 @@ impl Sink for Watched {
         let fouls = self.port.fouls();
         let seen = self.seen.swap(fouls, Ordering::Relaxed);
         if fouls != seen
-            && let Some(office) = self.office.upgrade()
+            && let Some(hub) = self.hub.upgrade()
         {
-            office.spoofed(self.vf, fouls.saturating_sub(seen));
+            hub.spoofed(self.vf, fouls.saturating_sub(seen));
         }
         dealt
     }

@@ -167,10 +167,10 @@ fn joined(vfs: u32, out: Arc<Recorder>) -> (Vec<ModelBus>, Inside) {
     let wire = switch.attach(WIRE, out, uplink).expect("the first port");
     let nowhere = || Recorder::new(Caps::NONE);
     let config = Config::new(MAC);
-    let office = registers.office();
-    let pf = ModelBus::new(igb::ruling_pf(&config, Arc::clone(office)), nowhere());
+    let hub = registers.hub();
+    let pf = ModelBus::new(igb::ruling_pf(&config, Arc::clone(hub)), nowhere());
     let _ = time.set(pf.clock());
-    let channels = (0..vfs).filter_map(|vf| office.channel(vf));
+    let channels = (0..vfs).filter_map(|vf| hub.channel(vf));
     let others: Vec<_> = channels
         .map(|channel| pf.beside(igb::vf(&config, Arc::clone(channel)), nowhere()))
         .collect();

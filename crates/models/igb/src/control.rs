@@ -20,7 +20,7 @@ use crate::bits::{RAH_AV, SWSM_SMBI, TCTL_SWXOFF, ctrl, ctrl_ext, rctl, status};
 use crate::function::{Function, count};
 use crate::irq::{Causes, Way, cause};
 use crate::nvm::Nvm;
-use crate::office::Office;
+use crate::hub::Hub;
 use crate::queue::xdctl;
 use crate::reading::Reading;
 use crate::regs as r;
@@ -46,7 +46,7 @@ pub(crate) struct Registers {
     /// PCI allows it to master the bus.
     pub may_master: bool,
     /// Its VFs, if it rules some.
-    pub office: Option<Arc<Office>>,
+    pub hub: Option<Arc<Hub>>,
     /// What of their rules is not in force yet.
     pub due: Due,
 }
@@ -333,7 +333,7 @@ impl Registers {
 
     /// What STATUS says of virtual functions.
     fn iov(&self) -> u32 {
-        match self.office.as_ref().map_or(0, |office| office.enabled()) {
+        match self.hub.as_ref().map_or(0, |hub| hub.enabled()) {
             0 => 0,
             vfs => vfs << status::NUM_VFS_SHIFT | status::IOV_MODE,
         }
@@ -482,8 +482,8 @@ impl Counted for Registers {
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         self.function.counters.visit(visit);
         visit("irq_raised", self.function.irq.lock().raised);
-        if let Some(office) = &self.office {
-            office.visit(visit);
+        if let Some(hub) = &self.hub {
+            hub.visit(visit);
         }
     }
 }

@@ -7,7 +7,7 @@ use frame::Frame;
 use wire::ETHERNET_HEADER;
 
 use crate::filter;
-use crate::office::pools;
+use crate::hub::pools;
 use crate::regs as r;
 use crate::rss::{self, Class, Headers};
 use crate::rx::Rx;

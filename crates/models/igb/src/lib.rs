@@ -34,7 +34,7 @@ mod lane_pf_tests;
 mod lane_tests;
 mod mailbox;
 mod nvm;
-mod office;
+mod hub;
 mod pf;
 mod place;
 mod ptp;
@@ -74,8 +74,8 @@ pub use parts::Moderation;
 
 use crate::function::Function;
 pub use crate::mailbox::Mailbox;
-pub use crate::office::{
-    Enforcer, Fabric, MAX_VFS, Mirror, Office, Owner, Pool, Storm, Wanted, Window,
+pub use crate::hub::{
+    Enforcer, Fabric, MAX_VFS, Mirror, Hub, Owner, Pool, Storm, Wanted, Window,
 };
 pub use crate::pf::{pf, ruling_pf};
 pub use crate::vf::channel::{VfChannel, Event, Grant, Ruler};

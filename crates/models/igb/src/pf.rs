@@ -8,7 +8,7 @@ use crate::control::Registers;
 use crate::function::{Function, Kind};
 use crate::irq::PF_MESSAGES;
 use crate::nvm::Nvm;
-use crate::office::Office;
+use crate::hub::Hub;
 use crate::reading::Reading;
 use crate::regs::{self, QUEUES};
 use crate::ruling::Due;
@@ -98,26 +98,26 @@ pub fn pf(config: &Config) -> Nic {
     make(config, None)
 }
 
-/// The same, whose registers rule the VFs of an office. There is one for each office at a time.
-pub fn ruling_pf(config: &Config, office: Arc<Office>) -> Nic {
-    make(config, Some(office))
+/// The same, whose registers rule the VFs of an hub. There is one for each hub at a time.
+pub fn ruling_pf(config: &Config, hub: Arc<Hub>) -> Nic {
+    make(config, Some(hub))
 }
 
-fn make(config: &Config, office: Option<Arc<Office>>) -> Nic {
+fn make(config: &Config, hub: Option<Arc<Hub>>) -> Nic {
     let mut function = Function::new(Kind::Pf, regs::table(), &QUEUES, PF_QUEUES, config.true_fcs);
     function.moderate(config.moderation);
-    function.ruled = office
+    function.ruled = hub
         .as_ref()
-        .map_or_else(Vec::new, |office| office.stats());
+        .map_or_else(Vec::new, |hub| hub.stats());
     let function = Arc::new(function);
-    if let Some(office) = &office {
-        office.occupy(&function);
+    if let Some(hub) = &hub {
+        hub.occupy(&function);
     }
     let nvm = match &config.nvm {
         Some(image) => Nvm::of_image(image),
         None => Nvm::new(config.mac, DEVICE, SUBSYSTEM, config.pause),
     };
-    let identity = identity(nvm.mac(), office.as_ref().map_or(0, |office| office.vfs()));
+    let identity = identity(nvm.mac(), hub.as_ref().map_or(0, |hub| hub.vfs()));
     let mut control = Registers {
         function: Arc::clone(&function),
         nvm,
@@ -128,7 +128,7 @@ fn make(config: &Config, office: Option<Arc<Office>>) -> Nic {
         negotiation: u64::try_from(config.negotiation.as_nanos()).unwrap_or(u64::MAX / 2),
         phy_was_reset: true,
         may_master: false,
-        office,
+        hub,
         due: Due::default(),
     };
     control.power_up();

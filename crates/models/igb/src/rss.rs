@@ -4,7 +4,7 @@ use frame::Frame;
 use regs::File;
 use wire::{ETHERNET_HEADER, EtherType, Fragment, L3Kind, L4Kind, Layers};
 
-use crate::office::pools;
+use crate::hub::pools;
 use crate::regs as r;
 use crate::rules::bits::rfctl;
 use crate::tuple::Filters;

@@ -3,7 +3,7 @@
 use regs::File;
 use wire::VLAN_TAG;
 
-use crate::office::pools::{self, vmolr};
+use crate::hub::pools::{self, vmolr};
 use crate::regs as r;
 
 /// Bits of the registers of a PF (§8.2, §8.10, §8.11).

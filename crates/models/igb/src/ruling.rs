@@ -1,4 +1,4 @@
-//! The registers by which a PF rules VFs (§8.14), where it has an [`Office`](crate::Office) for it.
+//! The registers by which a PF rules VFs (§8.14), where it has an [`Hub`](crate::Hub) for it.
 
 use model::Env;
 use regs::Id;
@@ -64,8 +64,8 @@ impl Registers {
     /// Changes registers as one: whoever rules by them, or whose VF is reset meanwhile, finds all of
     /// it changed or nothing.
     pub(crate) fn change(&self, change: impl FnOnce()) {
-        match &self.office {
-            Some(office) => office.change(change),
+        match &self.hub {
+            Some(hub) => hub.change(change),
             None => change(),
         }
     }
@@ -85,22 +85,22 @@ impl Registers {
 
     /// The same without side effects.
     pub(crate) fn peek_ruling(&self, id: Id, element: u32) -> Option<u32> {
-        let office = self.office.as_ref()?;
+        let hub = self.hub.as_ref()?;
         Some(match id {
             r::VMBMEM => {
-                let channel = office.channel(element / WORDS as u32)?;
+                let channel = hub.channel(element / WORDS as u32)?;
                 channel.mailbox(|mailbox| mailbox.word(element % WORDS as u32))
             }
-            r::P2VMAILBOX => office.channel(element)?.mailbox(|mailbox| mailbox.pf_read()),
-            r::MBVFICR => office.causes(),
-            r::VFLRE => office.were_reset(),
+            r::P2VMAILBOX => hub.channel(element)?.mailbox(|mailbox| mailbox.pf_read()),
+            r::MBVFICR => hub.causes(),
+            r::VFLRE => hub.were_reset(),
             _ => return None,
         })
     }
 
     /// Writes a register that is about VFs. `false`: it is kept as others are.
     pub(crate) fn write_ruling(&mut self, id: Id, element: u32, value: u32) -> bool {
-        let Some(office) = self.office.clone() else {
+        let Some(hub) = self.hub.clone() else {
             return match id {
                 // The other bits are signals to a VF, or a VF's own.
                 r::P2VMAILBOX => {
@@ -122,7 +122,7 @@ impl Registers {
         self.due.changed |= RULES.contains(&id);
         match id {
             r::VMBMEM => {
-                let Some(channel) = office.channel(element / WORDS as u32) else {
+                let Some(channel) = hub.channel(element / WORDS as u32) else {
                     return false;
                 };
                 channel.mailbox(|mailbox| mailbox.set_word(element % WORDS as u32, value));
@@ -130,7 +130,7 @@ impl Registers {
             r::P2VMAILBOX => {
                 // Whoever hears of it acts upon what was granted before.
                 self.carry_out();
-                let Some(channel) = office.channel(element) else {
+                let Some(channel) = hub.channel(element) else {
                     // The other bits are signals to a VF, or a VF's own.
                     let file = &self.function.file;
                     file.set_at(id, element, value & p2v::PFU);
@@ -141,11 +141,11 @@ impl Registers {
                     channel.ring();
                 }
             }
-            r::MBVFICR => office.clear_causes(value),
-            r::VFLRE => office.clear_resets(value),
+            r::MBVFICR => hub.clear_causes(value),
+            r::VFLRE => hub.clear_resets(value),
             r::VFRE | r::VFTE => {
                 let file = &self.function.file;
-                office.change(|| {
+                hub.change(|| {
                     file.write(id, 0, value);
                 });
                 // What waited in one of several pools may go now.
@@ -159,8 +159,8 @@ impl Registers {
 
     /// SR-IOV's registers have enabled so many VFs, or none.
     pub(crate) fn enable_vfs(&mut self, vfs: u16) {
-        if let Some(office) = &self.office
-            && office.enable(vfs.into())
+        if let Some(hub) = &self.hub
+            && hub.enable(vfs.into())
         {
             self.due.changed = true;
             self.carry_out();
@@ -178,22 +178,22 @@ impl Registers {
 
     /// CTRL.RST, and what resets more.
     pub(crate) fn reset_ruling(&mut self) {
-        if let Some(office) = &self.office {
+        if let Some(hub) = &self.hub {
             self.due.changed = false;
             self.due.ready = false;
-            office.pf_reset();
-            office.carry_out();
+            hub.pf_reset();
+            hub.carry_out();
         }
     }
 
     /// Goes on with registers from elsewhere.
     pub(crate) fn load_ruling(&mut self) {
-        if let Some(office) = &self.office {
+        if let Some(hub) = &self.hub {
             let ready = self.function.file.get(r::CTRL_EXT) & ctrl_ext::PFRSTD != 0;
             self.due.changed = false;
             self.due.ready = false;
-            office.carry_out();
-            office.pf_ready(ready);
+            hub.carry_out();
+            hub.pf_ready(ready);
         }
     }
 
@@ -216,7 +216,7 @@ impl Registers {
 
     /// Rates are parts of the link's speed, which follows from PHY, CTRL and CTRL_EXT.
     fn follow_speed(&mut self) {
-        if self.office.is_some() {
+        if self.hub.is_some() {
             self.due.changed |= self.note_speed();
         }
     }
@@ -226,11 +226,11 @@ impl Registers {
             return;
         }
         let ready = std::mem::take(&mut self.due.ready);
-        if let Some(office) = &self.office {
+        if let Some(hub) = &self.hub {
             // The rules first: who sees RSTD goes on.
-            office.carry_out();
+            hub.carry_out();
             if ready {
-                office.pf_ready(true);
+                hub.pf_ready(true);
             }
         }
     }
@@ -238,10 +238,10 @@ impl Registers {
     /// What VFs have done is told: a message or a reset by VMMB, frames that were not theirs by
     /// DOUTSYNC and WVBR (as the chip tells, and driver `igb_check_wvbr` asks).
     pub(crate) fn hear(&mut self, env: &Env) {
-        let Some(office) = &self.office else {
+        let Some(hub) = &self.hub else {
             return;
         };
-        let news = office.take_news();
+        let news = hub.take_news();
         let file = &self.function.file;
         let mut other = 0;
         if news.mail & file.get(r::MBVFIMR) != 0 || news.resets != 0 {

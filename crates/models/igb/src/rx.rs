@@ -18,7 +18,7 @@ use crate::desc::Shape;
 use crate::function::{Function, Kind, count};
 use crate::irq::{Causes, Moved, cause};
 use crate::judge::{Destination, Judged};
-use crate::office::pools;
+use crate::hub::pools;
 use crate::ptp::Ptp;
 use crate::rss::{self, Class, Hashed, Headers};
 use crate::rules::Rules;

@@ -31,7 +31,7 @@ fn control(guest: &Guest) -> Registers {
         negotiation: 0,
         phy_was_reset: false,
         may_master: true,
-        office: None,
+        hub: None,
         due: Default::default(),
     }
 }

@@ -10,7 +10,7 @@ use regs::Id;
 use crate::control::Registers;
 use crate::function::Function;
 use crate::irq::{Irq, VALID, VF_MESSAGES};
-use crate::office::pools::POOLS;
+use crate::hub::pools::POOLS;
 use crate::queue::QueueIds;
 use crate::regs as r;
 use crate::vf::channel::VfChannel;
@@ -73,8 +73,8 @@ impl Seat {
 impl Registers {
     /// The VF that has a pool.
     fn seat(&self, vf: u32) -> Option<Seat> {
-        let office = self.office.as_ref()?;
-        let channel = office.shown(&self.function.file, vf)?;
+        let hub = self.hub.as_ref()?;
+        let channel = hub.shown(&self.function.file, vf)?;
         let (function, env) = channel.seat()?;
         Some(Seat {
             vf,
@@ -155,7 +155,7 @@ impl Registers {
 
     /// The same without side effects.
     pub(crate) fn peek_of_vf(&self, id: Id, element: u32) -> Option<u32> {
-        self.office.as_ref()?;
+        self.hub.as_ref()?;
         if let Some(at) = STATISTICS.iter().position(|own| *own == id) {
             return Some(self.seat(element)?.channel.statistics()[at]);
         }
@@ -187,7 +187,7 @@ impl Registers {
     }
 
     fn try_write_of_vf(&self, id: Id, element: u32, value: u32) -> Option<()> {
-        self.office.as_ref()?;
+        self.hub.as_ref()?;
         match id {
             r::EITR => {
                 let (seat, index) = self.seat_of_vector(element)?;

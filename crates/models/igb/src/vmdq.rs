@@ -11,7 +11,7 @@ use regs::File;
 use crate::admit::{has_address, has_header};
 use crate::filter;
 use crate::function::{Function, count};
-use crate::office::pools::{self, POOLS, vmolr, vt_ctl};
+use crate::hub::pools::{self, POOLS, vmolr, vt_ctl};
 use crate::regs as r;
 use crate::rss::{self, Class, Headers};
 use crate::rules::{Rules, bits::rctl};

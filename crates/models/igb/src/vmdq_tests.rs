@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::bits::rctl;
 use crate::desc::cmd;
 use crate::irq::cause;
-use crate::office::pools::{vmolr, vt_ctl};
+use crate::hub::pools::{vmolr, vt_ctl};
 use crate::regs as r;
 use crate::regs::QUEUES;
 use crate::rules::bits;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use common::*;
 use frame::{Batch, Caps, Sink, Wake};
 use guest_mem::Memory;
-use hypernic_igb::{Config, Enforcer, Fabric, Office, Owner, Pool, ruling_pf};
+use hypernic_igb::{Config, Enforcer, Fabric, Hub, Owner, Pool, ruling_pf};
 use model::{Nanos, Progress};
 
 const RFCE: u32 = 1 << 27;
@@ -432,9 +432,9 @@ impl Enforcer for Nobody {
 /// What comes to a PF that has VFs may be from one of them.
 #[test]
 fn no_vf_silences_the_port() {
-    let office = Office::new(2, Arc::new(Nobody));
+    let hub = Hub::new(2, Arc::new(Nobody));
     let mut m = Machine {
-        nic: ruling_pf(&Config::new(MAC), office),
+        nic: ruling_pf(&Config::new(MAC), hub),
         ..Machine::default()
     };
     start(&mut m, RFCE, 0);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::*;
 use hypernic_igb::regs::{ALIASES, REGISTERS};
-use hypernic_igb::{Config, Enforcer, Fabric, Office, Owner, Pool, pf, ruling_pf};
+use hypernic_igb::{Config, Enforcer, Fabric, Hub, Owner, Pool, pf, ruling_pf};
 use model::{PciState, ResetKind};
 use regs::{Access, Status};
 
@@ -297,8 +297,8 @@ fn a_bus_scan_finds_what_the_chip_has() {
         [space.read_u32(0x148), space.read_u32(0x144)],
         [0x5254_00ff, 0xff12_3456]
     );
-    let office = Office::new(7, Arc::new(Nobody));
-    let (space, list) = chain(&ruling_pf(&Config::new(MAC), office));
+    let hub = Hub::new(7, Arc::new(Nobody));
+    let (space, list) = chain(&ruling_pf(&Config::new(MAC), hub));
     let all = [(0x100, 1), (0x140, 3), (0x150, 0xe), (0x160, 0x10)];
     assert_eq!(list, all);
     let (_, sriov) = space.sriov().expect("SR-IOV");

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use common::*;
 use hypernic_igb::{
-    Config, Enforcer, Fabric, Mirror, Office, Owner, Pool, Storm, Wanted, Window, ruling_pf, vf,
+    Config, Enforcer, Fabric, Mirror, Hub, Owner, Pool, Storm, Wanted, Window, ruling_pf, vf,
 };
 use model::{PciState, ResetKind};
 use proptest::prelude::*;
@@ -68,7 +68,7 @@ impl Enforcer for Book {
 }
 
 struct Chip {
-    office: Arc<Office>,
+    hub: Arc<Hub>,
     book: Arc<Book>,
     pf: Machine,
     vfs: Vec<Machine>,
@@ -77,14 +77,14 @@ struct Chip {
 impl Chip {
     fn new(vfs: u32) -> Chip {
         let book = Arc::new(Book::default());
-        let office = Office::new(vfs, Arc::clone(&book) as Arc<dyn Enforcer>);
+        let hub = Hub::new(vfs, Arc::clone(&book) as Arc<dyn Enforcer>);
         let mut pf = Machine {
-            nic: ruling_pf(&Config::new(MAC), Arc::clone(&office)),
+            nic: ruling_pf(&Config::new(MAC), Arc::clone(&hub)),
             ..Machine::default()
         };
         pf.pci(false, false);
         let vf = |n| {
-            let channel = office.channel(n).expect("a VF");
+            let channel = hub.channel(n).expect("a VF");
             let mut machine = Machine {
                 nic: vf(&Config::new(MAC), Arc::clone(channel)),
                 ..Machine::default()
@@ -94,7 +94,7 @@ impl Chip {
         };
         let vfs = (0..vfs).map(vf).collect();
         Chip {
-            office,
+            hub,
             book,
             pf,
             vfs,
@@ -175,7 +175,7 @@ impl Chip {
 
     fn silent(&self, vf: u32) -> bool {
         let pool = self.pool(Owner::Vf(vf));
-        let channel = self.office.channel(vf).expect("a VF");
+        let channel = self.hub.channel(vf).expect("a VF");
         assert_eq!(channel.grant().enabled, pool.sends || pool.receives);
         !pool.sends && !pool.receives
     }
@@ -228,7 +228,7 @@ fn the_stations_of_a_vf_that_is_shut_stay_its_own() {
 #[test]
 fn the_port_bounds_what_a_vf_receives() {
     let mut chip = Chip::up(1);
-    let grant = |chip: &Chip| chip.office.channel(0).expect("a VF").grant();
+    let grant = |chip: &Chip| chip.hub.channel(0).expect("a VF").grant();
     chip.pf.w(VMOLR, BAM | 1 << 24 | 1 << 16 | 0x2600);
     chip.settle();
     assert_eq!(grant(&chip).max_frame, 1518, "RCTL.LPE is off");
@@ -382,7 +382,7 @@ fn a_reset_of_either_side_reaches_the_other_and_takes_what_was_allowed() {
     // A PF that is taken away is in reset for good.
     chip.give(0);
     assert!(!chip.silent(0));
-    chip.office.vacate();
+    chip.hub.vacate();
     assert!(chip.silent(0) && chip.silent(1));
     assert_eq!(chip.vfs[0].r(V2PMAILBOX), 0x40);
 }
@@ -437,7 +437,7 @@ fn what_each_pool_gets_and_sends_is_what_the_registers_say() {
     };
     assert_eq!(table(&a.groups), (2, 0, 5));
     assert_eq!(table(&a.stations), (2, 9, 0));
-    let grant = |chip: &Chip, vf| chip.office.channel(vf).expect("a VF").grant();
+    let grant = |chip: &Chip, vf| chip.hub.channel(vf).expect("a VF").grant();
     assert_eq!(grant(&chip, 0).max_frame, 9000);
     assert_eq!(grant(&chip, 0).tag, Some(3 << 13 | 100));
     assert_eq!(
@@ -525,9 +525,9 @@ fn changes_without_end_are_carried_out_a_few_times_a_turn() {
 fn frames_that_were_not_theirs_are_told_by_wvbr() {
     let mut chip = Chip::up(2);
     chip.pf.w(reg::IMS, DOUTSYNC);
-    chip.office.spoofed(1, 3);
-    chip.office.spoofed(0, 0);
-    chip.office.spoofed(6, 1);
+    chip.hub.spoofed(1, 3);
+    chip.hub.spoofed(0, 0);
+    chip.hub.spoofed(6, 1);
     chip.listen();
     assert!(chip.pf.ears.level.load(SeqCst));
     assert_eq!(chip.pf.r(reg::ICR) & DOUTSYNC, DOUTSYNC);
@@ -560,7 +560,7 @@ fn what_rules_is_saved_and_holds_where_it_is_loaded() {
     ] {
         chip.pf.w(at, value);
     }
-    chip.office.spoofed(2, 1);
+    chip.hub.spoofed(2, 1);
     chip.settle();
     let places = [
         MBVFIMR,
@@ -996,7 +996,7 @@ proptest! {
             let vmvir = vmvir[vf as usize];
             let tag = (vmvir >> 30 == 1).then_some(vmvir as u16 & 0xfff);
             prop_assert_eq!(pool.tag, tag);
-            let channel = chip.office.channel(vf).expect("a VF");
+            let channel = chip.hub.channel(vf).expect("a VF");
             prop_assert_eq!(channel.grant().tag.map(|tci| tci & 0xfff), tag);
         }
         for mirror in chip.fabric().mirrors {

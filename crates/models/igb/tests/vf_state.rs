@@ -304,12 +304,12 @@ fn whoever_waits_for_room_is_woken_by_a_load() {
 #[track_caller]
 fn refusal(blob: &[u8]) -> StateError {
     let mut m = busy();
-    let (before, office, armed) = (m.saved(), m.office(), m.armed());
+    let (before, hub, armed) = (m.saved(), m.hub(), m.armed());
     let memory = m.peek(RAM, RAM_LEN as usize);
     m.vectors();
     let error = m.nic.control.load(&m.env, blob).expect_err("refused");
     assert_eq!(m.saved(), before, "{error}");
-    assert_eq!(m.office(), office, "{error}");
+    assert_eq!(m.hub(), hub, "{error}");
     assert_eq!((m.armed(), m.vectors()), (armed, vec![]), "{error}");
     assert!(m.peek(RAM, RAM_LEN as usize) == memory, "{error}");
     error

@@ -249,7 +249,7 @@ fn compare(script: &[Op], moves: &BTreeSet<usize>) -> Result<(), String> {
         if let Some(at) = (0..a.len()).find(|at| a[*at] != b[*at]) {
             return differs(&format!("memory at {at:x}"), &a[at], &b[at]);
         }
-        let (a, b) = (stays.office(), goes.office());
+        let (a, b) = (stays.hub(), goes.hub());
         if a != b {
             return differs("channel", &a, &b);
         }

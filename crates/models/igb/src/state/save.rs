@@ -27,7 +27,7 @@ impl Registers {
             negotiation: _, // configured
             phy_was_reset,
             may_master,
-            office: _, // its VFs' mailboxes are in their states
+            hub: _, // its VFs' mailboxes are in their states
             due: _,    // whoever loads it carries out all of it
         } = self;
         let Function {

@@ -11,7 +11,7 @@ use crate::BAR_MMIO;
 use crate::function::{Function, Kind, count};
 use crate::irq::{Causes, VF_MAILBOX, VF_MESSAGES, Way};
 use crate::mailbox::v2p;
-use crate::office::pools;
+use crate::hub::pools;
 use crate::rules::Rules;
 use crate::vf::channel::{VfChannel, Event, Grant, Manner};
 use crate::vf::regs as r;

@@ -402,7 +402,7 @@ impl Machine {
     }
 
     /// What the channel and its ruler know.
-    pub fn office(&self) -> (Mailbox, Grant, Vec<Event>) {
+    pub fn hub(&self) -> (Mailbox, Grant, Vec<Event>) {
         let mailbox = self.channel.mailbox(|mailbox| mailbox.clone());
         let heard = self.clerk.heard.lock().expect("clerk").clone();
         (mailbox, self.channel.grant(), heard)

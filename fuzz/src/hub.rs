@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use guest_mem::Memory;
-use igb::{Config, Enforcer, Fabric, Office, Owner, Pool};
+use igb::{Config, Enforcer, Fabric, Hub, Owner, Pool};
 use model::{Env, Nic, PciState, ResetKind};
 
 use crate::input::Input;
@@ -187,7 +187,7 @@ impl Seat {
 }
 
 struct Chip {
-    office: Arc<Office>,
+    hub: Arc<Hub>,
     clerk: Arc<Clerk>,
     pf: Seat,
     vfs: Vec<Seat>,
@@ -205,7 +205,7 @@ struct Chip {
 /// tag, rate and checks that stand beside its pool; its own reset silences it at once; a mailbox's
 /// buffer is never both sides'; the PF finds a VF's queues behind its own addresses; the switch is told only what is new, and a bounded number of times a
 /// turn; a saved PF goes on as it was; after a reset of the PF everything works.
-pub fn office(data: &[u8]) {
+pub fn hub(data: &[u8]) {
     let mut input = Input::new(data);
     let mut chip = Chip::new();
     for _ in 0..200 {
@@ -220,15 +220,15 @@ pub fn office(data: &[u8]) {
 impl Chip {
     fn new() -> Chip {
         let clerk = Arc::new(Clerk::default());
-        let office = Office::new(VFS, Arc::clone(&clerk) as Arc<dyn Enforcer>);
-        let pf = Seat::new(igb::ruling_pf(&Config::new(mac(9)), Arc::clone(&office)));
+        let hub = Hub::new(VFS, Arc::clone(&clerk) as Arc<dyn Enforcer>);
+        let pf = Seat::new(igb::ruling_pf(&Config::new(mac(9)), Arc::clone(&hub)));
         let vf = |n| {
-            let channel = office.channel(n).expect("there are so many");
+            let channel = hub.channel(n).expect("there are so many");
             Seat::new(igb::vf(&Config::new(mac(n as u8)), Arc::clone(channel)))
         };
         let vfs = (0..VFS).map(vf).collect();
         let mut chip = Chip {
-            office,
+            hub,
             clerk,
             pf,
             vfs,
@@ -337,7 +337,7 @@ impl Chip {
             }
             12 => self.go_on(),
             13 => {
-                self.office.spoofed(more, 3);
+                self.hub.spoofed(more, 3);
                 self.settle(0);
                 let told = self.pf.r(WVBR);
                 let wanted = u32::from(more < VFS) << more;
@@ -420,7 +420,7 @@ impl Chip {
             let may = ready && vf < there;
             assert_eq!(pool.receives, may && on(vfre) && rctl & 2 != 0);
             assert_eq!(pool.sends, may && on(vfte) && tctl & 2 != 0);
-            let grant = self.office.channel(vf).expect("a VF").grant();
+            let grant = self.hub.channel(vf).expect("a VF").grant();
             assert_eq!(grant.enabled, pool.sends || pool.receives);
             assert!(grant.max_frame <= 9728);
             if !grant.enabled {

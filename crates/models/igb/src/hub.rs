@@ -63,7 +63,7 @@ struct Books {
 }
 
 /// The channels of a chip's VFs, and the PF whose registers rule them; without one they are silent.
-pub struct Office {
+pub struct Hub {
     channels: Vec<Arc<VfChannel>>,
     enforcer: Arc<dyn Enforcer>,
     books: Mutex<Books>,
@@ -80,45 +80,45 @@ pub struct Office {
 
 /// A VF's word to its PF.
 struct Ear {
-    office: Weak<Office>,
+    hub: Weak<Hub>,
     vf: u32,
 }
 
 impl Ruler for Ear {
     fn happened(&self, _now: Nanos, event: Event) {
-        let Some(office) = self.office.upgrade() else {
+        let Some(hub) = self.hub.upgrade() else {
             return;
         };
         let bit = 1 << self.vf;
         match event {
-            Event::Reset => office.vf_reset(self.vf),
-            _ if self.vf >= office.there() => return,
+            Event::Reset => hub.vf_reset(self.vf),
+            _ if self.vf >= hub.there() => return,
             Event::Request(_) | Event::Acknowledged => {
-                office.messages.fetch_add(1, Ordering::Relaxed);
-                office.mail.fetch_or(bit, Ordering::AcqRel);
+                hub.messages.fetch_add(1, Ordering::Relaxed);
+                hub.mail.fetch_or(bit, Ordering::AcqRel);
             }
-            Event::Loaded(_) => office.vf_loaded(self.vf),
+            Event::Loaded(_) => hub.vf_loaded(self.vf),
             Event::Freed => return,
         }
-        office.ring();
+        hub.ring();
     }
 }
 
-impl Office {
+impl Hub {
     /// One for `vfs` VFs, at most [`MAX_VFS`].
-    pub fn new(vfs: u32, enforcer: Arc<dyn Enforcer>) -> Arc<Office> {
+    pub fn new(vfs: u32, enforcer: Arc<dyn Enforcer>) -> Arc<Hub> {
         let vfs = vfs.min(MAX_VFS);
-        Arc::new_cyclic(|office| {
+        Arc::new_cyclic(|hub| {
             let channel = |vf| {
                 let channel = VfChannel::of_registers();
                 channel.rule(Some(Arc::new(Ear {
-                    office: Weak::clone(office),
+                    hub: Weak::clone(hub),
                     vf,
                 })));
                 channel.mailbox(|mailbox| mailbox.set_pf_reset(true));
                 channel
             };
-            Office {
+            Hub {
                 channels: (0..vfs).map(channel).collect(),
                 enforcer,
                 books: Mutex::new(Books {
