@@ -132,14 +132,14 @@ impl Enforcer for Clerk {
 }
 
 /// A function and what is around it.
-struct Seat {
+struct Fixture {
     nic: Nic,
     env: Env,
     time: Arc<Time>,
 }
 
-impl Seat {
-    fn new(nic: Nic) -> Seat {
+impl Fixture {
+    fn new(nic: Nic) -> Fixture {
         let time = Arc::new(Time::default());
         time.now.store(2_000_000_000, Ordering::Relaxed);
         let env = Env {
@@ -148,9 +148,9 @@ impl Seat {
             clock: time.clone(),
             timer: time.clone(),
         };
-        let mut seat = Seat { nic, env, time };
-        seat.pci(0);
-        seat
+        let mut fixture = Fixture { nic, env, time };
+        fixture.pci(0);
+        fixture
     }
 
     fn pci(&mut self, vfs: u16) {
@@ -189,8 +189,8 @@ impl Seat {
 struct Chip {
     hub: Arc<Hub>,
     clerk: Arc<Clerk>,
-    pf: Seat,
-    vfs: Vec<Seat>,
+    pf: Fixture,
+    vfs: Vec<Fixture>,
     /// VFs that SR-IOV's registers have enabled.
     enabled: u32,
     /// What the switch may have been told since the last turn ended.
@@ -221,10 +221,10 @@ impl Chip {
     fn new() -> Chip {
         let clerk = Arc::new(Clerk::default());
         let hub = Hub::new(VFS, Arc::clone(&clerk) as Arc<dyn Enforcer>);
-        let pf = Seat::new(igb::ruling_pf(&Config::new(mac(9)), Arc::clone(&hub)));
+        let pf = Fixture::new(igb::ruling_pf(&Config::new(mac(9)), Arc::clone(&hub)));
         let vf = |n| {
             let channel = hub.channel(n).expect("there are so many");
-            Seat::new(igb::vf(&Config::new(mac(n as u8)), Arc::clone(channel)))
+            Fixture::new(igb::vf(&Config::new(mac(n as u8)), Arc::clone(channel)))
         };
         let vfs = (0..VFS).map(vf).collect();
         let mut chip = Chip {
@@ -257,8 +257,8 @@ impl Chip {
 
     /// Turns end for all, and what the switch was told was not too much.
     fn settle(&mut self, pass: u64) {
-        for seat in self.vfs.iter_mut().chain([&mut self.pf]) {
-            seat.settle(pass);
+        for fixture in self.vfs.iter_mut().chain([&mut self.pf]) {
+            fixture.settle(pass);
         }
         let told = self.clerk.book().told;
         let most = self.may_tell + 3 * ALL;
@@ -273,7 +273,7 @@ impl Chip {
     fn step(&mut self, op: u8, input: &mut Input<'_>) {
         let more = u32::from(op >> 4);
         let vf = more % VFS;
-        let seat = &mut self.vfs[vf as usize];
+        let fixture = &mut self.vfs[vf as usize];
         match op & 15 {
             0..=3 => {
                 let (base, words) = PLACES[usize::from(input.u8()) % PLACES.len()];
@@ -302,16 +302,16 @@ impl Chip {
                     _ => V2PMAILBOX,
                 };
                 self.may_tell += 1;
-                seat.w(at, input.value());
+                fixture.w(at, input.value());
             }
             7 => {
-                let flags = seat.r(V2PMAILBOX);
+                let flags = fixture.r(V2PMAILBOX);
                 assert_ne!(flags & (VFU | PFU), VFU | PFU, "both have the buffer");
                 assert_ne!(flags & (RSTI | RSTD), RSTI | RSTD, "in reset and not");
             }
             8 => {
                 self.may_tell += 1;
-                seat.w(CTRL, RST);
+                fixture.w(CTRL, RST);
                 assert!(self.is_silent(vf), "it has been reset");
             }
             9 => {
@@ -325,14 +325,14 @@ impl Chip {
             11 if more == 15 => {
                 self.may_tell += 2 * ALL;
                 self.enabled = 0;
-                let Seat { nic, env, .. } = &mut self.pf;
+                let Fixture { nic, env, .. } = &mut self.pf;
                 nic.control.reset(env, ResetKind::Bus);
                 self.pf.pci(0);
             }
             11 => {
                 self.may_tell += 1;
-                seat.nic.control.reset(&seat.env, ResetKind::Bus);
-                seat.pci(0);
+                fixture.nic.control.reset(&fixture.env, ResetKind::Bus);
+                fixture.pci(0);
                 assert!(self.is_silent(vf), "the bus has reset it");
             }
             12 => self.go_on(),
@@ -346,8 +346,8 @@ impl Chip {
             }
             14 => self.set_up(vf),
             _ => {
-                seat.w(V2PMAILBOX, VFU);
-                seat.w(V2PMAILBOX, REQ);
+                fixture.w(V2PMAILBOX, VFU);
+                fixture.w(V2PMAILBOX, REQ);
                 let causes = self.pf.r(MBVFICR);
                 let gone = !0 << self.there() & 0xff;
                 assert_eq!(causes & (gone | gone << 16), 0, "those are not there");
@@ -385,7 +385,7 @@ impl Chip {
             let book = self.clerk.book();
             (book.pools.clone(), book.fabric.clone())
         };
-        let Seat { nic, env, .. } = &mut self.pf;
+        let Fixture { nic, env, .. } = &mut self.pf;
         let blob = nic.control.save(env);
         nic.control.load(env, &blob).expect("its own state");
         assert_eq!(nic.control.save(env), blob, "saved, loaded and saved");
@@ -518,8 +518,8 @@ impl Chip {
     /// Counters never fall.
     fn check_counters(&mut self) {
         let mut now = Vec::new();
-        for seat in self.vfs.iter().chain([&self.pf]) {
-            seat.nic.control.counters(&mut |_, n| now.push(n));
+        for fixture in self.vfs.iter().chain([&self.pf]) {
+            fixture.nic.control.counters(&mut |_, n| now.push(n));
         }
         let fell = self.counters.iter().zip(&now).any(|(old, new)| new < old);
         assert!(!fell, "a counter has fallen");
@@ -529,7 +529,7 @@ impl Chip {
     /// Whatever was written: the PF's reset, and all is as new.
     fn start_anew(&mut self) {
         self.enabled = 0;
-        let Seat { nic, env, .. } = &mut self.pf;
+        let Fixture { nic, env, .. } = &mut self.pf;
         nic.control.reset(env, ResetKind::Bus);
         self.pf.pci(0);
         self.may_tell += 2 * ALL;
@@ -548,10 +548,10 @@ impl Chip {
         for vf in 0..VFS {
             let pool = self.pool(vf);
             assert!(pool.sends && pool.receives, "VF {vf} has not come back");
-            let seat = &mut self.vfs[vf as usize];
-            seat.r(V2PMAILBOX);
-            seat.w(V2PMAILBOX, VFU);
-            seat.w(V2PMAILBOX, REQ);
+            let fixture = &mut self.vfs[vf as usize];
+            fixture.r(V2PMAILBOX);
+            fixture.w(V2PMAILBOX, VFU);
+            fixture.w(V2PMAILBOX, REQ);
             assert_eq!(self.pf.r(MBVFICR) >> vf & 1, 1, "VF {vf} is not heard");
         }
     }

@@ -204,8 +204,8 @@ impl Host {
         };
         let seat = if let Some(vf) = &config.vf {
             let chip = chip(&vf.chip)?;
-            let channel = chip.seat(&config.name, vf).map_err(port_error)?;
-            Some(Seated::new(
+            let channel = chip.attach_vf(&config.name, vf).map_err(port_error)?;
+            Some(Attached::new(
                 chip,
                 config,
                 Owner::Vf(vf.index),
@@ -221,7 +221,7 @@ impl Host {
                 return Err(port_error(format!("\"{name}\" has its physical function")));
             }
             let hub = chip.hub().map_err(port_error)?;
-            Some(Seated::new(chip, config, Owner::Pf, Place::Hub(hub)))
+            Some(Attached::new(chip, config, Owner::Pf, Place::Hub(hub)))
         } else {
             None
         };
@@ -538,7 +538,7 @@ impl Host {
 }
 
 /// A function that has a place at its chip, and gives it back when it does not come to be.
-struct Seated<'a> {
+struct Attached<'a> {
     chip: &'a RunningChip,
     config: &'a NicConfig,
     owner: Owner,
@@ -546,9 +546,9 @@ struct Seated<'a> {
     stays: bool,
 }
 
-impl<'a> Seated<'a> {
+impl<'a> Attached<'a> {
     fn new(chip: &'a RunningChip, config: &'a NicConfig, owner: Owner, place: Place) -> Self {
-        Seated {
+        Attached {
             chip,
             config,
             owner,
@@ -562,7 +562,7 @@ impl<'a> Seated<'a> {
     }
 }
 
-impl Drop for Seated<'_> {
+impl Drop for Attached<'_> {
     fn drop(&mut self) {
         if !self.stays {
             self.chip.remove(&self.config.name, self.owner);

@@ -154,7 +154,7 @@ impl RunningChip {
     ///
     /// # Errors
     /// A policy or a VF that cannot be.
-    pub(crate) fn seat(&self, nic: &str, vf: &VfConfig) -> Result<Arc<igb::VfChannel>, String> {
+    pub(crate) fn attach_vf(&self, nic: &str, vf: &VfConfig) -> Result<Arc<igb::VfChannel>, String> {
         match &self.rule {
             Rule::Soft(ruler) => ruler.seat(nic, vf).map_err(|error| error.to_string()),
             Rule::Registers(registers) => registers

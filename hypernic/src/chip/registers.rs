@@ -20,13 +20,13 @@ type SetLink = Box<dyn Fn(bool) + Send + Sync>;
 /// The hubs of a chip, and what stands between them and the switch.
 pub struct Registers {
     hub: Arc<Hub>,
-    bailiff: Arc<Bailiff>,
+    eswitch_sync: Arc<EswitchSync>,
     /// The PF's cable, while there is a PF, and whether it is in.
     cable: Mutex<(Option<SetLink>, bool)>,
 }
 
 /// Carries out at the switch what registers say of functions.
-struct Bailiff {
+struct EswitchSync {
     switch: Switch,
     known: Mutex<Known>,
 }
@@ -34,19 +34,19 @@ struct Bailiff {
 /// What the registers say.
 #[derive(Default)]
 struct Known {
-    functions: BTreeMap<Owner, Seat>,
+    functions: BTreeMap<Owner, FunctionPort>,
     fabric: igb::Fabric,
 }
 
 /// A function at the switch.
 #[derive(Default)]
-struct Seat {
+struct FunctionPort {
     port: Option<String>,
     pool: Pool,
     rate: Option<u64>,
 }
 
-impl Seat {
+impl FunctionPort {
     fn set_rate(&self, switch: &Switch) {
         let rate = self.rate.map(|bits| Rate {
             bits: Some(bits),
@@ -59,17 +59,17 @@ impl Seat {
     }
 }
 
-impl Enforcer for Bailiff {
+impl Enforcer for EswitchSync {
     fn enforce(&self, owner: Owner, pool: &igb::Pool) {
         let mut known = self.known.lock();
-        let seat = known.functions.entry(owner).or_default();
-        seat.pool = translated(pool);
-        if let Some(port) = &seat.port {
-            self.switch.set_pool(port, seat.pool.clone());
+        let function = known.functions.entry(owner).or_default();
+        function.pool = translated(pool);
+        if let Some(port) = &function.port {
+            self.switch.set_pool(port, function.pool.clone());
         }
         // A new one is full: who changes something else gets no burst by it.
-        if std::mem::replace(&mut seat.rate, pool.rate) != pool.rate {
-            seat.set_rate(&self.switch);
+        if std::mem::replace(&mut function.rate, pool.rate) != pool.rate {
+            function.set_rate(&self.switch);
         }
     }
 
@@ -83,16 +83,16 @@ impl Enforcer for Bailiff {
     }
 }
 
-impl Bailiff {
+impl EswitchSync {
     fn joined(&self, owner: Owner, port: Option<&str>) {
         let mut known = self.known.lock();
-        let seat = known.functions.entry(owner).or_default();
-        seat.port = port.map(str::to_owned);
-        if let Some(port) = &seat.port {
-            self.switch.set_pool(port, seat.pool.clone());
+        let function = known.functions.entry(owner).or_default();
+        function.port = port.map(str::to_owned);
+        if let Some(port) = &function.port {
+            self.switch.set_pool(port, function.pool.clone());
         }
-        if seat.rate.is_some() {
-            seat.set_rate(&self.switch);
+        if function.rate.is_some() {
+            function.set_rate(&self.switch);
         }
         // Copies go from port to port, and this is another.
         if !known.fabric.mirrors.is_empty() {
@@ -146,13 +146,13 @@ impl Registers {
     /// For `vfs` VFs.
     #[must_use]
     pub fn new(vfs: u32, switch: Switch) -> Arc<Registers> {
-        let bailiff = Arc::new(Bailiff {
+        let eswitch_sync = Arc::new(EswitchSync {
             switch,
             known: Mutex::default(),
         });
         Arc::new(Registers {
-            hub: Hub::new(vfs, Arc::clone(&bailiff) as Arc<dyn Enforcer>),
-            bailiff,
+            hub: Hub::new(vfs, Arc::clone(&eswitch_sync) as Arc<dyn Enforcer>),
+            eswitch_sync,
             cable: Mutex::new((None, true)),
         })
     }
@@ -163,13 +163,13 @@ impl Registers {
     }
 
     /// The channel of a VF.
-    pub(super) fn seat(&self, vf: u32) -> Option<Arc<VfChannel>> {
+    pub(super) fn channel(&self, vf: u32) -> Option<Arc<VfChannel>> {
         self.hub.channel(vf).cloned()
     }
 
     /// A function has its port at the switch. Returns where what it sends goes.
     pub fn joined(&self, owner: Owner, port: Arc<SwitchPort>) -> Arc<dyn Sink> {
-        self.bailiff.joined(owner, Some(port.name()));
+        self.eswitch_sync.joined(owner, Some(port.name()));
         match owner {
             Owner::Pf => port,
             Owner::Vf(vf) => Arc::new(Watched {
@@ -183,7 +183,7 @@ impl Registers {
 
     /// A function is taken away.
     pub(super) fn remove(&self, owner: Owner) {
-        self.bailiff.joined(owner, None);
+        self.eswitch_sync.joined(owner, None);
         match owner {
             Owner::Pf => {
                 self.cable.lock().0 = None;

@@ -37,12 +37,12 @@ pub(super) struct Ruler {
 
 struct State {
     pf: SoftPf,
-    seats: BTreeMap<VfId, Seat>,
+    vfs: BTreeMap<VfId, VfEntry>,
     stop: bool,
 }
 
 /// A VF as it is reached.
-struct Seat {
+struct VfEntry {
     nic: String,
     channel: Arc<VfChannel>,
     /// What of the switch's counters was told already.
@@ -87,7 +87,7 @@ impl Ruler {
             switch,
             state: Mutex::new(State {
                 pf: SoftPf::new(rate),
-                seats: BTreeMap::new(),
+                vfs: BTreeMap::new(),
                 stop: false,
             }),
             changed: Condvar::new(),
@@ -141,26 +141,26 @@ impl Ruler {
     /// Tells the soft PF what the switch has refused. Returns whether somebody's frames are held
     /// against him.
     fn watch(&self, state: &mut State, now: Nanos) -> bool {
-        let State { pf, seats, .. } = state;
+        let State { pf, vfs, .. } = state;
         let strict = |vf: &VfId| pf.status(*vf).is_some_and(|status| status.policy.strict);
-        if !seats.keys().any(strict) {
+        if !vfs.keys().any(strict) {
             return false;
         }
-        self.note_refused(pf, seats, now);
+        self.note_refused(pf, vfs, now);
         true
     }
 
-    fn note_refused(&self, pf: &mut SoftPf, seats: &mut BTreeMap<VfId, Seat>, now: Nanos) {
+    fn note_refused(&self, pf: &mut SoftPf, vfs: &mut BTreeMap<VfId, VfEntry>, now: Nanos) {
         let ports = self.switch.ports();
         let by_name: HashMap<&str, &PortInfo> = ports
             .iter()
             .map(|port| (port.name.as_str(), port))
             .collect();
-        for (vf, seat) in seats {
-            let Some(port) = by_name.get(seat.nic.as_str()) else {
+        for (vf, entry) in vfs {
+            let Some(port) = by_name.get(entry.nic.as_str()) else {
                 continue;
             };
-            for ((name, what), seen) in WATCHED.iter().zip(&mut seat.seen) {
+            for ((name, what), seen) in WATCHED.iter().zip(&mut entry.seen) {
                 let counted = port.counters.iter().find(|(n, _)| n == name);
                 let total = counted.map_or(0, |(_, n)| *n);
                 let new = total.saturating_sub(std::mem::replace(seen, total));
@@ -203,11 +203,11 @@ impl Ruler {
         | Effect::Rules { vf }
         | Effect::Reset { vf, .. }
         | Effect::ShutDown { vf, .. }) = effect;
-        let State { pf, seats, .. } = state;
-        let Some(seat) = seats.get_mut(&vf) else {
+        let State { pf, vfs, .. } = state;
+        let Some(entry) = vfs.get_mut(&vf) else {
             return;
         };
-        let channel = &seat.channel;
+        let channel = &entry.channel;
         match effect {
             Effect::Reply { message, .. } => channel.mailbox(|mailbox| {
                 mailbox.acknowledge();
@@ -223,7 +223,7 @@ impl Ruler {
             Effect::Reset { active, .. } => channel.mailbox(|mailbox| mailbox.set_pf_reset(active)),
             Effect::Rules { .. } => {
                 if let Some(rules) = pf.rules(vf) {
-                    self.enforce(seat, rules);
+                    self.enforce(entry, rules);
                 }
             }
             Effect::ShutDown { what, .. } => {
@@ -231,19 +231,19 @@ impl Ruler {
             }
         }
         if asker != Some(vf) {
-            seat.channel.ring();
+            entry.channel.ring();
         }
     }
 
     /// Puts rules in force, at the switch and at the VF.
-    fn enforce(&self, seat: &mut Seat, rules: &softpf::Rules) {
+    fn enforce(&self, entry: &mut VfEntry, rules: &softpf::Rules) {
         // Each new pool is a new table for the switch.
         let pool = Some(pool(rules));
-        if seat.pool != pool
+        if entry.pool != pool
             && let Some(known) = pool.clone()
-            && self.switch.set_pool(&seat.nic, known)
+            && self.switch.set_pool(&entry.nic, known)
         {
-            seat.pool = pool;
+            entry.pool = pool;
         }
         let rate = rules.tx_rate.map(|bits| Rate {
             bits: Some(bits),
@@ -256,12 +256,12 @@ impl Ruler {
             unknown: None,
         };
         // New ones are full: a VF that changes its addresses would get a burst each time.
-        if seat.bounds != (rate, storm) && self.switch.set_bounds(&seat.nic, rate, storm) {
-            seat.bounds = (rate, storm);
+        if entry.bounds != (rate, storm) && self.switch.set_bounds(&entry.nic, rate, storm) {
+            entry.bounds = (rate, storm);
         }
         let tag = rules.tag.map(|tag| tag.id | u16::from(tag.qos) << 13);
         let gap = |rate: u32| SECOND / u64::from(rate.max(1));
-        seat.channel.set_grant(Grant {
+        entry.channel.set_grant(Grant {
             enabled: rules.enabled,
             link: rules.link,
             max_frame: rules.max_frame,
@@ -271,7 +271,7 @@ impl Ruler {
     }
 
     /// A new VF.
-    pub(super) fn seat(
+    pub(super) fn entry(
         self: &Arc<Self>,
         nic: &str,
         vf: &VfConfig,
@@ -284,14 +284,14 @@ impl Ruler {
         let now = self.clock.now();
         let mut state = self.state.lock();
         state.pf.add(vf.index, vf.policy.clone(), now)?;
-        let seat = Seat {
+        let entry = VfEntry {
             nic: nic.to_owned(),
             channel: Arc::clone(&channel),
             seen: [0; WATCHED.len()],
             pool: None,
             bounds: (None, Storm::default()),
         };
-        state.seats.insert(vf.index, seat);
+        state.vfs.insert(vf.index, entry);
         self.carry_out(&mut state, None);
         let strict = vf.policy.strict;
         drop(state);
@@ -304,10 +304,10 @@ impl Ruler {
     /// A VF has its port at the switch, which is to know its rules.
     pub(super) fn joined(&self, vf: VfId) {
         let mut state = self.state.lock();
-        let State { pf, seats, .. } = &mut *state;
-        if let (Some(seat), Some(rules)) = (seats.get_mut(&vf), pf.rules(vf)) {
-            self.enforce(seat, rules);
-            seat.channel.ring();
+        let State { pf, vfs, .. } = &mut *state;
+        if let (Some(entry), Some(rules)) = (vfs.get_mut(&vf), pf.rules(vf)) {
+            self.enforce(entry, rules);
+            entry.channel.ring();
         }
     }
 
@@ -316,15 +316,15 @@ impl Ruler {
     }
 
     pub(super) fn remove(&self, vf: VfId) {
-        let seat = {
+        let entry = {
             let mut state = self.state.lock();
             state.pf.remove(vf);
             self.carry_out(&mut state, None);
-            state.seats.remove(&vf)
+            state.vfs.remove(&vf)
         };
-        if let Some(seat) = seat {
-            seat.channel.rule(None);
-            seat.channel.set_bell(None);
+        if let Some(entry) = entry {
+            entry.channel.rule(None);
+            entry.channel.set_bell(None);
         }
     }
 
@@ -348,18 +348,18 @@ impl Ruler {
 
     pub(super) fn status(&self, vf: VfId) -> Option<Status> {
         let mut state = self.state.lock();
-        let State { pf, seats, .. } = &mut *state;
-        self.note_refused(pf, seats, self.clock.now());
+        let State { pf, vfs, .. } = &mut *state;
+        self.note_refused(pf, vfs, self.clock.now());
         self.carry_out(&mut state, None);
         state.pf.status(vf)
     }
 
     pub(super) fn counters(&self, sections: &mut Vec<Section>) {
         let mut state = self.state.lock();
-        let State { pf, seats, .. } = &mut *state;
-        self.note_refused(pf, seats, self.clock.now());
+        let State { pf, vfs, .. } = &mut *state;
+        self.note_refused(pf, vfs, self.clock.now());
         self.carry_out(&mut state, None);
-        for (vf, seat) in &state.seats {
+        for (vf, entry) in &state.vfs {
             let mut values = Vec::new();
             let mut visit = |name, value| values.push((name, value));
             state.pf.counters(*vf, &mut visit);
@@ -369,7 +369,7 @@ impl Ruler {
             }
             sections.push(Section {
                 kind: "vf",
-                name: seat.nic.clone(),
+                name: entry.nic.clone(),
                 values,
             });
         }

@@ -20,7 +20,7 @@ pub fn socket(dir: &Path, vf: u32) -> std::path::PathBuf {
 
 /// The VF of a villain's run, which nobody has had before: what is held against one is not held
 /// against the next.
-pub fn seat(villain: &Villain, run: u32) -> u32 {
+pub fn vf_of(villain: &Villain, run: u32) -> u32 {
     let place = villain::vfs().position(|(v, _)| v.id == villain.id);
     HONEST + place.unwrap_or(0) as u32 * RUNS + run
 }
@@ -38,7 +38,7 @@ pub fn config(dir: &Path) -> String {
     );
     let honest = (0..HONEST).map(|n| (n, ""));
     let villains = villain::vfs()
-        .flat_map(|(villain, deed)| (0..RUNS).map(move |run| (seat(villain, run), deed.policy)));
+        .flat_map(|(villain, deed)| (0..RUNS).map(move |run| (vf_of(villain, run), deed.policy)));
     for (vf, policy) in honest.chain(villains) {
         let _ = write!(
             toml,

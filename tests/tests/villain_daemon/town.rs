@@ -56,7 +56,7 @@ pub enum Deed {
 type Nic = Driver<SocketBus>;
 
 /// Where a villain sits, and the names under which its misdeeds are counted.
-struct Seat {
+struct VillainNic {
     socket: PathBuf,
     counted: Vec<(&'static str, String)>,
 }
@@ -169,8 +169,8 @@ impl Town {
     }
 
     /// Where a deed is done, in its `run`.
-    fn seat(&self, villain: &Villain, deed: &Deed, run: u32) -> Seat {
-        let own = |name: &str, port: &str| Seat {
+    fn nic_of_villain(&self, villain: &Villain, deed: &Deed, run: u32) -> VillainNic {
+        let own = |name: &str, port: &str| VillainNic {
             socket: self.dir.path().join(format!("{name}.sock")),
             counted: vec![
                 ("nic", name.into()),
@@ -181,9 +181,9 @@ impl Town {
             Deed::Guest(_) | Deed::Vmm(_) => own("bad", "lan"),
             Deed::Pf(_) => own("pf", "lan"),
             Deed::Vf(_) => {
-                let vf = chip::seat(villain, run);
+                let vf = chip::nic_of_villain(villain, run);
                 let name = format!("p0vf{vf}");
-                Seat {
+                VillainNic {
                     socket: chip::socket(self.dir.path(), vf),
                     counted: vec![
                         ("nic", name.clone()),
@@ -225,7 +225,7 @@ impl Town {
 
     fn once(&mut self, villain: &Villain, deed: &Deed, run: u32) -> Result<(), Flaw> {
         let sure = |why: String| Flaw::Sure(why);
-        let seat = self.seat(villain, deed, run);
+        let nic_of_villain = self.nic_of_villain(villain, deed, run);
         let before = self.counters();
         let held = Holdings::of(self.daemon.id());
         self.longest_silence();
@@ -234,17 +234,17 @@ impl Town {
         let mut worst = Duration::ZERO;
         let mut bus = match deed {
             Deed::Guest(run) | Deed::Pf(run) | Deed::Vf(VfDeed { run, .. }) => {
-                let mut bus = Watched::new(connect(&seat.socket));
+                let mut bus = Watched::new(connect(&nic_of_villain.socket));
                 self.face(&mut bus.bus, matches!(deed, Deed::Vf(_)));
                 run(&mut bus).map_err(|e| sure(format!("its bus failed: {e}")))?;
                 worst = bus.worst;
                 bus.bus
             }
             Deed::Vmm(run) => {
-                let mut vmm = Vmm::new(&seat.socket);
+                let mut vmm = Vmm::new(&nic_of_villain.socket);
                 run(&mut vmm).map_err(|e| sure(format!("its VMM failed: {e}")))?;
                 drop(vmm);
-                connect(&seat.socket)
+                connect(&nic_of_villain.socket)
             }
         };
         let took = start.elapsed();
@@ -298,13 +298,13 @@ impl Town {
         let moved = counters.since(&before);
         // Of hundreds of VFs, its own.
         let own = |line: &&str| {
-            let mut places = seat.counted.iter();
+            let mut places = nic_of_villain.counted.iter();
             places.any(|(kind, of)| line.starts_with(&format!("{kind} {of}:")))
         };
         let shown = moved.to_string();
         let shown = shown.lines().filter(own).collect::<Vec<_>>().join("\n");
         let find = |name: &str| {
-            let mut places = seat.counted.iter();
+            let mut places = nic_of_villain.counted.iter();
             places.find_map(|(kind, of)| moved.find(kind, of, name))
         };
         if matches!(deed, Deed::Vf(deed) if deed.shut_down) != (find("vf_shut_down") == Some(1)) {

@@ -2,7 +2,7 @@
 //! what follows for the on-chip switch.
 //!
 //! Registers are written by the PF's thread, VFs are reset and write to their mailboxes in theirs.
-//! What both change, VFRE and VFTE, is changed under the lock of the books, and so is what follows:
+//! What both change, VFRE and VFTE, is changed under the lock of the in_force, and so is what follows:
 //! the switch hears of every change, and in order.
 
 pub(crate) mod pools;
@@ -55,7 +55,7 @@ pub(crate) struct News {
 }
 
 /// What holds now.
-struct Books {
+struct InForce {
     pf: Weak<Function>,
     own: Pool,
     vfs: Vec<Pool>,
@@ -66,9 +66,9 @@ struct Books {
 pub struct Hub {
     channels: Vec<Arc<VfChannel>>,
     enforcer: Arc<dyn Enforcer>,
-    books: Mutex<Books>,
+    in_force: Mutex<InForce>,
     bell: Mutex<Option<Arc<dyn Wake>>>,
-    /// VFs that SR-IOV's registers have enabled; changed with the books.
+    /// VFs that SR-IOV's registers have enabled; changed with the in_force.
     enabled: AtomicU32,
     mail: AtomicU32,
     resets: AtomicU32,
@@ -121,7 +121,7 @@ impl Hub {
             Hub {
                 channels: (0..vfs).map(channel).collect(),
                 enforcer,
-                books: Mutex::new(Books {
+                in_force: Mutex::new(InForce {
                     pf: Weak::new(),
                     own: Pool::default(),
                     vfs: vec![Pool::default(); vfs as usize],
@@ -161,15 +161,15 @@ impl Hub {
     /// The PF is taken away: its VFs are silent until another comes.
     pub fn vacate(&self) {
         self.enable(0);
-        self.books.lock().pf = Weak::new();
+        self.in_force.lock().pf = Weak::new();
         self.pf_reset();
         self.carry_out();
     }
 
     /// Brings in the PF.
     pub(crate) fn occupy(&self, pf: &Arc<Function>) {
-        let mut books = self.books.lock();
-        books.pf = Arc::downgrade(pf);
+        let mut in_force = self.in_force.lock();
+        in_force.pf = Arc::downgrade(pf);
         pf.vfs.store(self.there(), Ordering::Release);
     }
 
@@ -212,13 +212,13 @@ impl Hub {
     /// PFRSTD. Whether anything has changed, which is then to be carried out.
     pub(crate) fn enable(&self, vfs: u32) -> bool {
         let all = self.vfs();
-        let books = self.books.lock();
+        let in_force = self.in_force.lock();
         let vfs = vfs.min(all);
         let before = self.enabled.swap(vfs, Ordering::AcqRel);
         if before == vfs {
             return false;
         }
-        let pf = books.pf.upgrade();
+        let pf = in_force.pf.upgrade();
         let gone = if before == 0 { vfs..all } else { 0..all };
         let bits = (1u32 << all) - (1 << gone.start);
         if let Some(pf) = &pf {
@@ -257,29 +257,29 @@ impl Hub {
 
     /// Changes a register that VFs' resets change too.
     pub(crate) fn change(&self, does: impl FnOnce()) {
-        let _books = self.books.lock();
+        let _books = self.in_force.lock();
         does();
     }
 
     /// Has what the registers say come true. Costs nothing where nothing has changed.
     pub(crate) fn carry_out(&self) {
-        self.carry_out_in(&mut self.books.lock());
+        self.carry_out_in(&mut self.in_force.lock());
     }
 
-    fn carry_out_in(&self, books: &mut Books) {
-        let pf = books.pf.upgrade();
+    fn carry_out_in(&self, in_force: &mut InForce) {
+        let pf = in_force.pf.upgrade();
         let own = pf.as_ref().map(|pf| pools::of_pf(&pf.file, self.there()));
         let fabric = pf.as_ref().map(|pf| {
             let mbps = pf.mbps.load(Ordering::Acquire);
             pools::fabric(&pf.file, self.there(), mbps)
         });
         let fabric = fabric.unwrap_or_default();
-        if fabric != books.fabric {
+        if fabric != in_force.fabric {
             self.enforcer.enforce_all(&fabric);
-            books.fabric = fabric;
+            in_force.fabric = fabric;
         }
-        self.tell(Owner::Pf, &mut books.own, own.unwrap_or_default());
-        for (vf, known) in (0..).zip(&mut books.vfs) {
+        self.tell(Owner::Pf, &mut in_force.own, own.unwrap_or_default());
+        for (vf, known) in (0..).zip(&mut in_force.vfs) {
             self.carry_out_of(pf.as_deref(), vf, known);
         }
     }
@@ -318,8 +318,8 @@ impl Hub {
     /// VTCTRL.RST of a VF, or its bus: what was allowed to it is not any more (§4.6.11.2).
     fn vf_reset(&self, vf: u32) {
         self.restarts.fetch_add(1, Ordering::Relaxed);
-        let mut books = self.books.lock();
-        let pf = books.pf.upgrade();
+        let mut in_force = self.in_force.lock();
+        let pf = in_force.pf.upgrade();
         // One that is gone has nothing: the bits are another's, and its PF does not know of it.
         let is_there = vf < self.there();
         if let Some(pf) = pf.as_ref().filter(|_| is_there) {
@@ -327,17 +327,17 @@ impl Hub {
                 pf.file.set(id, pf.file.get(id) & !(1 << vf));
             }
         }
-        if let Some(known) = books.vfs.get_mut(vf as usize) {
+        if let Some(known) = in_force.vfs.get_mut(vf as usize) {
             self.carry_out_of(pf.as_deref(), vf, known);
         }
-        drop(books);
+        drop(in_force);
         let bit = u32::from(is_there) << vf;
         self.resets.fetch_or(bit, Ordering::AcqRel);
     }
 
     /// A VF goes on with a mailbox from elsewhere, of which its PF may not have heard.
     fn vf_loaded(&self, vf: u32) {
-        let pf = self.books.lock().pf.upgrade();
+        let pf = self.in_force.lock().pf.upgrade();
         let ready = pf.is_some_and(|pf| pf.file.get(r::CTRL_EXT) & ctrl_ext::PFRSTD != 0);
         let Some(channel) = self.channel(vf) else { return };
         let (mail, reset) = channel.mailbox(|mailbox| {

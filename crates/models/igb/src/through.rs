@@ -57,14 +57,14 @@ fn first_vector(vf: u32) -> u32 {
 }
 
 /// A VF that runs, and what it runs with.
-struct Seat {
+struct AliasedVf {
     vf: u32,
     channel: Arc<VfChannel>,
     function: Arc<Function>,
     env: Env,
 }
 
-impl Seat {
+impl AliasedVf {
     fn irq<T>(&self, does: impl FnOnce(&mut Irq, &Env) -> T) -> T {
         does(&mut self.function.irq.lock(), &self.env)
     }
@@ -72,11 +72,11 @@ impl Seat {
 
 impl Registers {
     /// The VF that has a pool.
-    fn seat(&self, vf: u32) -> Option<Seat> {
+    fn aliased(&self, vf: u32) -> Option<AliasedVf> {
         let hub = self.hub.as_ref()?;
         let channel = hub.shown(&self.function.file, vf)?;
-        let (function, env) = channel.seat()?;
-        Some(Seat {
+        let (function, env) = channel.attached()?;
+        Some(AliasedVf {
             vf,
             channel: Arc::clone(channel),
             function,
@@ -85,38 +85,38 @@ impl Registers {
     }
 
     /// Whose a register of a queue is, and where he has it.
-    fn seat_of_queue(&self, id: Id, element: u32) -> Option<(Seat, Id, u32)> {
+    fn aliased_by_queue(&self, id: Id, element: u32) -> Option<(AliasedVf, Id, u32)> {
         let ids = self.function.ids;
         let at = of_queues(ids).iter().position(|own| *own == id)?;
-        let seat = self.seat(element % POOLS)?;
+        let aliased = self.aliased(element % POOLS)?;
         let index = match id == ids.psrtype {
             true => 0,
             false => element / POOLS,
         };
-        let theirs = of_queues(seat.function.ids)[at];
-        Some((seat, theirs, index))
+        let theirs = of_queues(aliased.function.ids)[at];
+        Some((aliased, theirs, index))
     }
 
-    fn seat_of_vector(&self, vector: u32) -> Option<(Seat, u32)> {
+    fn aliased_by_vector(&self, vector: u32) -> Option<(AliasedVf, u32)> {
         let behind = (VECTORS - 1).checked_sub(vector)?;
-        let seat = self.seat(behind / EACH)?;
-        let index = vector - first_vector(seat.vf);
-        Some((seat, index))
+        let aliased = self.aliased(behind / EACH)?;
+        let index = vector - first_vector(aliased.vf);
+        Some((aliased, index))
     }
 
     /// What VFs have in a register with a bit for each vector, and which bits these are.
     pub(crate) fn of_vfs(&self, id: Id) -> (u32, u32) {
-        let seats = (0..POOLS).filter_map(|vf| self.seat(vf));
-        seats.fold((0, 0), |(all, whose), seat| {
-            let file = &seat.function.file;
+        let vfs = (0..POOLS).filter_map(|vf| self.aliased(vf));
+        vfs.fold((0, 0), |(all, whose), aliased| {
+            let file = &aliased.function.file;
             let bits = match id {
-                r::EICR => seat.irq(Irq::read_eicr),
-                r::EIMS | r::EIMC => seat.irq(|irq, _| irq.extended_mask()),
+                r::EICR => aliased.irq(Irq::read_eicr),
+                r::EIMS | r::EIMC => aliased.irq(|irq, _| irq.extended_mask()),
                 r::EIAC => file.get(v::VTEIAC),
                 r::EIAM => file.get(v::VTEIAM),
                 _ => 0,
             };
-            let at = first_vector(seat.vf);
+            let at = first_vector(aliased.vf);
             (all | (bits & BITS) << at, whose | BITS << at)
         })
     }
@@ -126,11 +126,11 @@ impl Registers {
         // Where ones act, zeros concern nobody.
         let kept = id == r::EIAC || id == r::EIAM;
         let touched = (0..POOLS).filter(|vf| kept || value >> first_vector(*vf) & BITS != 0);
-        let seats = touched.filter_map(|vf| self.seat(vf));
-        seats.fold(value, |own, seat| {
-            let bits = value >> first_vector(seat.vf) & BITS;
-            let file = &seat.function.file;
-            seat.irq(|irq, env| match id {
+        let vfs = touched.filter_map(|vf| self.aliased(vf));
+        vfs.fold(value, |own, aliased| {
+            let bits = value >> first_vector(aliased.vf) & BITS;
+            let file = &aliased.function.file;
+            aliased.irq(|irq, env| match id {
                 r::EICR => irq.clear_eicr(env, bits),
                 r::EICS => irq.set_eicr(env, bits),
                 r::EIMS => irq.set_eims(env, bits),
@@ -139,15 +139,15 @@ impl Registers {
                 r::EIAM => irq.set_eiam(file.write(v::VTEIAM, 0, bits)),
                 _ => {}
             });
-            own & !(BITS << first_vector(seat.vf))
+            own & !(BITS << first_vector(aliased.vf))
         })
     }
 
     /// Reads what is a VF's alone. `None`: it is none of these.
     pub(crate) fn read_of_vf(&mut self, id: Id, element: u32) -> Option<u32> {
         if id == r::RQDPC {
-            let seat = self.seat(element % POOLS)?;
-            let queue = seat.function.queues.get((element / POOLS) as usize)?;
+            let aliased = self.aliased(element % POOLS)?;
+            let queue = aliased.function.queues.get((element / POOLS) as usize)?;
             return Some(self.reading.read_dropped(queue, element));
         }
         self.peek_of_vf(id, element)
@@ -157,17 +157,17 @@ impl Registers {
     pub(crate) fn peek_of_vf(&self, id: Id, element: u32) -> Option<u32> {
         self.hub.as_ref()?;
         if let Some(at) = STATISTICS.iter().position(|own| *own == id) {
-            return Some(self.seat(element)?.channel.statistics()[at]);
+            return Some(self.aliased(element)?.channel.statistics()[at]);
         }
         match id {
             r::EITR => {
-                let (seat, index) = self.seat_of_vector(element)?;
-                Some(seat.function.file.get_at(v::VTEITR, index))
+                let (aliased, index) = self.aliased_by_vector(element)?;
+                Some(aliased.function.file.get_at(v::VTEITR, index))
             }
             r::IVAR => {
-                let seat = self.seat(element)?;
-                let entries = seat.function.file.get(v::VTIVAR).to_le_bytes();
-                let first = first_vector(seat.vf) as u8;
+                let aliased = self.aliased(element)?;
+                let entries = aliased.function.file.get(v::VTIVAR).to_le_bytes();
+                let first = first_vector(aliased.vf) as u8;
                 let shown = entries.map(|entry| match entry & VALID {
                     0 => 0,
                     _ => VALID | (first + (entry & OF_VF)),
@@ -175,8 +175,8 @@ impl Registers {
                 Some(u32::from_le_bytes(shown))
             }
             _ => {
-                let (seat, id, index) = self.seat_of_queue(id, element)?;
-                Some(seat.function.file.get_at(id, index))
+                let (aliased, id, index) = self.aliased_by_queue(id, element)?;
+                Some(aliased.function.file.get_at(id, index))
             }
         }
     }
@@ -190,13 +190,13 @@ impl Registers {
         self.hub.as_ref()?;
         match id {
             r::EITR => {
-                let (seat, index) = self.seat_of_vector(element)?;
-                let kept = seat.function.file.write(v::VTEITR, index, value);
-                seat.irq(|irq, env| irq.set_eitr(env, index, kept));
+                let (aliased, index) = self.aliased_by_vector(element)?;
+                let kept = aliased.function.file.write(v::VTEITR, index, value);
+                aliased.irq(|irq, env| irq.set_eitr(env, index, kept));
             }
             r::IVAR => {
-                let seat = self.seat(element)?;
-                let first = first_vector(seat.vf) as u8;
+                let aliased = self.aliased(element)?;
+                let first = first_vector(aliased.vf) as u8;
                 // It can have no other vector than its own.
                 let entries = value.to_le_bytes().map(|entry| {
                     let own = (entry & VECTOR).checked_sub(first);
@@ -205,18 +205,18 @@ impl Registers {
                         None => 0,
                     }
                 });
-                let file = &seat.function.file;
+                let file = &aliased.function.file;
                 let kept = file.write(v::VTIVAR, 0, u32::from_le_bytes(entries));
-                seat.irq(|irq, _| irq.set_ivar(0, kept));
+                aliased.irq(|irq, _| irq.set_ivar(0, kept));
             }
             _ => {
-                let (seat, id, index) = self.seat_of_queue(id, element)?;
-                let function = &seat.function;
-                if function.write_queue(&seat.env, id, index, value).is_none() {
+                let (aliased, id, index) = self.aliased_by_queue(id, element)?;
+                let function = &aliased.function;
+                if function.write_queue(&aliased.env, id, index, value).is_none() {
                     function.file.write(id, index, value);
                 }
                 // What follows is for its own thread to do.
-                seat.channel.poke();
+                aliased.channel.poke();
             }
         }
         Some(())

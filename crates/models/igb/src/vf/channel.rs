@@ -113,12 +113,12 @@ pub struct VfChannel {
     grant: Mutex<(Grant, Manner)>,
     ruler: Mutex<Option<Arc<dyn Ruler>>>,
     bell: Mutex<Option<Arc<dyn Wake>>>,
-    /// What VFs that sat here have counted: their port's statistics go on when they are gone.
+    /// What VFs that were attached here have counted: their port's statistics go on when they are gone.
     stats: Arc<Stats>,
     /// What had been counted where the statistics registers showed 0.
     past: Mutex<[u32; COUNTED.len()]>,
-    /// The VF that sits here, and what it runs with.
-    seat: Mutex<Option<(Weak<Function>, Env)>>,
+    /// The VF attached here, and what it runs with.
+    attached: Mutex<Option<(Weak<Function>, Env)>>,
     /// Its PF has written to its queues.
     poked: AtomicBool,
     /// Its ruler reads MBVFICR: a message stays there until that is cleared.
@@ -162,20 +162,20 @@ impl VfChannel {
 
     /// A VF sits down.
     pub(crate) fn sit(&self, function: &Arc<Function>, env: &Env) {
-        *self.seat.lock() = Some((Arc::downgrade(function), env.clone()));
+        *self.attached.lock() = Some((Arc::downgrade(function), env.clone()));
     }
 
     /// It goes, and with it its guest's memory.
     pub(crate) fn leave(&self, function: &Arc<Function>) {
         let own =
-            |(seated, _): &mut (Weak<Function>, Env)| seated.as_ptr() == Arc::as_ptr(function);
-        self.seat.lock().take_if(own);
+            |(current, _): &mut (Weak<Function>, Env)| current.as_ptr() == Arc::as_ptr(function);
+        self.attached.lock().take_if(own);
     }
 
     /// Who sits here.
-    pub(crate) fn seat(&self) -> Option<(Arc<Function>, Env)> {
-        let seat = self.seat.lock();
-        let (function, env) = seat.as_ref()?;
+    pub(crate) fn attached(&self) -> Option<(Arc<Function>, Env)> {
+        let attached = self.attached.lock();
+        let (function, env) = attached.as_ref()?;
         Some((function.upgrade()?, env.clone()))
     }
 
