@@ -333,7 +333,7 @@ impl ModelBus {
 
     /// Names somebody who shares state with the model, as the ruler of a VF does: he has his turn
     /// whenever time has passed, and then the model looks at what he has changed.
-    pub fn set_ruler(&mut self, ruler: Meanwhile) {
+    pub fn set_listener(&mut self, ruler: Meanwhile) {
         self.ruler = Some(ruler);
     }
 

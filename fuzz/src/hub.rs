@@ -221,7 +221,7 @@ impl Chip {
     fn new() -> Chip {
         let clerk = Arc::new(Clerk::default());
         let hub = Hub::new(VFS, Arc::clone(&clerk) as Arc<dyn Enforcer>);
-        let pf = Fixture::new(igb::ruling_pf(&Config::new(mac(9)), Arc::clone(&hub)));
+        let pf = Fixture::new(igb::pf_with_vfs(&Config::new(mac(9)), Arc::clone(&hub)));
         let vf = |n| {
             let channel = hub.channel(n).expect("there are so many");
             Fixture::new(igb::vf(&Config::new(mac(n as u8)), Arc::clone(channel)))

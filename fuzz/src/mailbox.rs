@@ -1,4 +1,4 @@
-//! VFs of an 82576, their mailboxes, and the soft PF that rules them: messages of any words, floods,
+//! VFs of an 82576, their mailboxes, and the software PF that rules them: messages of any words, floods,
 //! resets of either side, and policies that change in between.
 
 use std::collections::BTreeMap;
@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use guest_mem::Memory;
 use igb::{Config, VfChannel, Event, Grant};
 use model::{Clock, Env, Nanos, Nic, PciState, ResetKind};
-use softpf::{
-    Change, Down, Effect, Groups, LinkState, Policy, PortVlan, Rules, SoftPf, Storm, VfId, What,
+use pf::{
+    Change, Down, Effect, Groups, LinkState, Policy, PortVlan, Rules, SoftwarePf, Storm, VfId, What,
 };
 use wire::MacAddr;
 
@@ -42,9 +42,9 @@ fn mac(n: u8) -> MacAddr {
     MacAddr([0x52, 0x54, 0, 0, 0, n])
 }
 
-/// The soft PF, the channels of those it rules, and what was seen of its decisions.
+/// The software PF, the channels of those it rules, and what was seen of its decisions.
 struct Chip {
-    pf: SoftPf,
+    pf: SoftwarePf,
     channels: BTreeMap<VfId, Arc<VfChannel>>,
     /// Replies that refuse something, since the VF was added.
     refused: BTreeMap<VfId, u64>,
@@ -128,7 +128,7 @@ struct Ear {
     vf: VfId,
 }
 
-impl igb::Ruler for Ear {
+impl igb::VfListener for Ear {
     fn happened(&self, now: Nanos, event: Event) {
         let mut chip = lock(&self.chip);
         match event {
@@ -156,7 +156,7 @@ struct Chip {
     rate: (u32, u32),
 }
 
-/// What VFs say to the soft PF by their mailboxes, and what becomes of it.
+/// What VFs say to the software PF by their mailboxes, and what becomes of it.
 ///
 /// One cause has few effects; messages are answered no faster than the mailbox's rate; no VF has
 /// another's address, or may send without having completed a reset; what is refused is counted; what
@@ -182,7 +182,7 @@ impl Chip {
             clock: time.clone(),
             timer: time.clone(),
         };
-        let pf = SoftPf::new((setup & 1 != 0).then_some(1000));
+        let pf = SoftwarePf::new((setup & 1 != 0).then_some(1000));
         let chip = Chip {
             pf,
             channels: BTreeMap::new(),
@@ -211,7 +211,7 @@ impl Chip {
     }
 
     /// The ruler decides something, and all VFs look at their channels.
-    fn rule<R>(&mut self, decide: impl FnOnce(&mut SoftPf) -> R) -> R {
+    fn rule<R>(&mut self, decide: impl FnOnce(&mut SoftwarePf) -> R) -> R {
         let mut chip = lock(&self.chip);
         let result = decide(&mut chip.pf);
         chip.carry_out();
@@ -348,8 +348,8 @@ impl Chip {
             10 => self.change(vf, input),
             11 => match more >> 2 {
                 0 => self.rule(|pf| pf.link(more & 1 != 0)),
-                1 => self.rule(SoftPf::pf_reset),
-                _ => self.rule(SoftPf::pf_ready),
+                1 => self.rule(SoftwarePf::pf_reset),
+                _ => self.rule(SoftwarePf::pf_ready),
             },
             12 => match input.u8() % 6 {
                 0 => self.rule(|pf| pf.leaving(vf)),

@@ -17,7 +17,7 @@ use std::time::Duration;
 use control::{MAX_REQUEST, Refusal, Reply, Request, Storm, Vf, VfChange, read_line, write_line};
 use frame::Counted;
 use rustix::event::{PollFd, PollFlags, poll};
-use softpf::{Change, LinkState, PortVlan};
+use pf::{Change, LinkState, PortVlan};
 use vfio_user::{EventFd, Listener};
 use wire::MacAddr;
 
@@ -252,7 +252,7 @@ fn changes(change: &VfChange) -> Result<Vec<Change>, String> {
     all.extend(change.max_tx_rate.map(Change::MaxTxRate));
     all.extend(change.min_tx_rate.map(Change::MinTxRate));
     all.extend(change.storm.map(|storm| {
-        Change::Storm(softpf::Storm {
+        Change::Storm(pf::Storm {
             broadcast: storm.broadcast,
             multicast: storm.multicast,
         })
@@ -281,9 +281,9 @@ fn show(host: &Host, nic: Option<&str>) -> Reply {
     }
 }
 
-fn shown(name: &str, vf: &VfConfig, status: &softpf::Status, now: model::Nanos) -> Vf {
+fn shown(name: &str, vf: &VfConfig, status: &pf::Status, now: model::Nanos) -> Vf {
     let policy = &status.policy;
-    let refusal = |record: &softpf::Record| Refusal {
+    let refusal = |record: &pf::Record| Refusal {
         what: record.what.to_string(),
         count: record.count,
         seconds_ago: now.saturating_sub(record.last) / 1_000_000_000,
@@ -296,8 +296,8 @@ fn shown(name: &str, vf: &VfConfig, status: &softpf::Status, now: model::Nanos) 
         address: status.rules.macs.first().unwrap_or(&policy.mac).to_string(),
         ready: status.ready,
         down: status.down.map(|down| match down {
-            softpf::Down::Misbehaved(what) => format!("shut down: it {what}"),
-            softpf::Down::Leaving => "it is being taken away".into(),
+            pf::Down::Misbehaved(what) => format!("shut down: it {what}"),
+            pf::Down::Leaving => "it is being taken away".into(),
         }),
         refused: status.records.iter().map(refusal).collect(),
         policy: VfChange {

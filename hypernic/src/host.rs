@@ -412,7 +412,7 @@ impl Host {
     ///
     /// # Errors
     /// No such function, or a policy that cannot be; nothing changes then.
-    pub fn set_vf(&self, nic: &str, change: softpf::Change) -> Result<(), Error> {
+    pub fn set_vf(&self, nic: &str, change: pf::Change) -> Result<(), Error> {
         self.set_vf_all(nic, &[change])
     }
 
@@ -420,7 +420,7 @@ impl Host {
     ///
     /// # Errors
     /// As [`Host::set_vf`].
-    pub fn set_vf_all(&self, nic: &str, changes: &[softpf::Change]) -> Result<(), Error> {
+    pub fn set_vf_all(&self, nic: &str, changes: &[pf::Change]) -> Result<(), Error> {
         self.of_vf(nic, |chip, vf| chip.set(vf, changes))
     }
 
@@ -431,7 +431,7 @@ impl Host {
             .filter_map(|(name, nic)| Some((name.as_str(), nic.vf.as_ref()?)))
     }
 
-    /// The time of the host's clock, of which [`softpf::Record`]s have theirs.
+    /// The time of the host's clock, of which [`pf::Record`]s have theirs.
     pub fn now(&self) -> model::Nanos {
         self.clock.now()
     }
@@ -469,7 +469,7 @@ impl Host {
     }
 
     /// What is laid down for a virtual function, what follows from that, and what it was refused.
-    pub fn vf_status(&self, nic: &str) -> Option<softpf::Status> {
+    pub fn vf_status(&self, nic: &str) -> Option<pf::Status> {
         let (chip, vf) = self.vf(nic)?;
         chip.status(vf)
     }

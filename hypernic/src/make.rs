@@ -63,7 +63,7 @@ pub(crate) fn make(
             with_eeprom(config, |nvm| {
                 let chip = igb::Config { nvm, ..chip };
                 match place {
-                    Some(Place::Hub(hub)) => igb::ruling_pf(&chip, Arc::clone(hub)),
+                    Some(Place::Hub(hub)) => igb::pf_with_vfs(&chip, Arc::clone(hub)),
                     _ => igb::pf(&chip),
                 }
             })

@@ -19,7 +19,7 @@ use drivers::{Bus, SocketBus};
 use hypernic::config::HostConfig;
 use hypernic::host::Host;
 use parking_lot::Mutex;
-use softpf::Change;
+use pf::Change;
 use tempfile::TempDir;
 
 const PF: u8 = 0x0f;

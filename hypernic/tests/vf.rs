@@ -11,7 +11,7 @@ use drivers::igbvf::{Vf, VfError, mailbox, regs};
 use drivers::{Bus, SocketBus};
 use hypernic::config::HostConfig;
 use hypernic::host::Host;
-use softpf::{Change, Down, LinkState, PortVlan, What};
+use pf::{Change, Down, LinkState, PortVlan, What};
 use tempfile::TempDir;
 use vfio_user::EventFd;
 use vfio_user::codec::irq;

@@ -29,7 +29,7 @@ pub enum Card {
     I82545,
     /// The physical function of an 82576.
     Igb,
-    /// Virtual functions of an 82576, whose soft PF has the cable.
+    /// Virtual functions of an 82576, whose software PF has the cable.
     IgbVf,
 }
 

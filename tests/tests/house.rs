@@ -73,7 +73,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("port-null", &["frame", "guest-mem", "port", "wire"]),
     ("port-loopback", &["frame", "guest-mem", "port", "wire"]),
     ("vale", &["frame", "wire"]),
-    ("softpf", &["wire"]),
+    ("pf", &["wire"]),
     ("control", &[]),
     ("vfio-user", &["guest-mem", "pci"]),
     (

@@ -1,4 +1,4 @@
-//! Every hostile guest of an 82576's functions against the bare model, VFs under a soft PF of their
+//! Every hostile guest of an 82576's functions against the bare model, VFs under a software PF of their
 //! own: the next good request is answered, what was refused is counted, nothing has leaked and the
 //! function at the other end of the cable has not noticed.
 #![forbid(unsafe_code)]
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use drivers::{Bus, BusError, ModelBus, Recorder};
 use igb::{VfChannel, Event, Grant};
-use softpf::{Effect, Policy, PortVlan, SoftPf};
+use pf::{Effect, Policy, PortVlan, SoftwarePf};
 use villain::functions::next_good_request;
 use villain::{GuestDeed, Moves, VfDeed, Villain};
 use wire::MacAddr;
@@ -24,15 +24,15 @@ fn mac(last: u8) -> [u8; 6] {
     [0x52, 0x54, 0x00, 0x76, 0x00, last]
 }
 
-/// A soft PF with one VF's channel.
+/// A software PF with one VF's channel.
 struct Chip {
     channel: Arc<VfChannel>,
-    pf: Mutex<SoftPf>,
+    pf: Mutex<SoftwarePf>,
 }
 
 impl Chip {
     fn new(last: u8, policy: &str) -> Arc<Chip> {
-        let mut pf = SoftPf::new(None);
+        let mut pf = SoftwarePf::new(None);
         pf.add(OURS, laid_down(last, policy), 0).expect("a VF");
         let other = Policy::new(MacAddr(mac(last ^ 0x10)));
         pf.add(OTHER, other, 0).expect("a VF");
@@ -47,12 +47,12 @@ impl Chip {
         chip
     }
 
-    fn pf(&self) -> MutexGuard<'_, SoftPf> {
+    fn pf(&self) -> MutexGuard<'_, SoftwarePf> {
         self.pf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what the soft PF has decided, for the VF that has a channel.
-    fn carry_out(&self, pf: &mut SoftPf) {
+    /// Does what the software PF has decided, for the VF that has a channel.
+    fn carry_out(&self, pf: &mut SoftwarePf) {
         loop {
             let effects: Vec<Effect> = pf.drain().collect();
             if effects.is_empty() {
@@ -107,7 +107,7 @@ impl Chip {
 
 struct Ear(std::sync::Weak<Chip>);
 
-impl igb::Ruler for Ear {
+impl igb::VfListener for Ear {
     fn happened(&self, now: u64, event: Event) {
         let Some(chip) = self.0.upgrade() else { return };
         let mut pf = chip.pf();
@@ -158,7 +158,7 @@ fn pf(last: u8) -> model::Nic {
 
 fn rule(bus: &mut ModelBus, chip: &Arc<Chip>) {
     let chip = Arc::clone(chip);
-    bus.set_ruler(Box::new(move |now| chip.tick(now)));
+    bus.set_listener(Box::new(move |now| chip.tick(now)));
 }
 
 impl Lab {

@@ -12,7 +12,7 @@ use frame::{Counted, Sink, Wake};
 use igb::{Hub, Owner};
 use model::Clock;
 use port::{InletEvent, InletThread};
-use softpf::{Change, Status};
+use pf::{Change, Status};
 use vale::{Keeper, PortConfig, Switch};
 
 use crate::config::{ChipConfig, RuledBy, VfConfig};
@@ -22,7 +22,7 @@ use crate::ports;
 use crate::report::Section;
 use crate::spec::PortSpec;
 pub use registers::Registers;
-use ruler::Ruler;
+use ruler::VfListener;
 use wire::Late;
 
 /// The port of the on-chip switch that leads out.
@@ -44,7 +44,7 @@ pub(crate) struct RunningChip {
 #[derive(Clone)]
 enum Rule {
     /// The daemon, by policies.
-    Soft(Arc<Ruler>),
+    Soft(Arc<VfListener>),
     /// A guest, by the registers of the PF.
     Registers(Arc<Registers>),
 }
@@ -89,7 +89,7 @@ impl RunningChip {
         let keeper = Keeper::start(&switch).map_err(thread)?;
         let rule = match config.pf {
             RuledBy::Daemon => Rule::Soft(
-                Ruler::start(&config.name, config.rate, switch.clone(), clock).map_err(thread)?,
+                VfListener::start(&config.name, config.rate, switch.clone(), clock).map_err(thread)?,
             ),
             RuledBy::Guest => Rule::Registers(Registers::new(config.vfs, switch.clone())),
         };
@@ -316,7 +316,7 @@ fn log_event(limit: &Limit, port: &str, event: InletEvent) {
 }
 
 /// The rules of a VF as a pool of the on-chip switch.
-fn pool(rules: &softpf::Rules) -> vale::Pool {
+fn pool(rules: &pf::Rules) -> vale::Pool {
     let mut vlans = rules
         .vlans
         .iter()
@@ -329,9 +329,9 @@ fn pool(rules: &softpf::Rules) -> vale::Pool {
         macs: rules.macs.iter().map(|mac| MacAddr(mac.0)).collect(),
         broadcast: rules.broadcast,
         groups: match &rules.groups {
-            softpf::Groups::All => vale::Wanted::All,
-            softpf::Groups::Hashes(list) if list.is_empty() => vale::Wanted::None,
-            softpf::Groups::Hashes(list) => {
+            pf::Groups::All => vale::Wanted::All,
+            pf::Groups::Hashes(list) if list.is_empty() => vale::Wanted::None,
+            pf::Groups::Hashes(list) => {
                 vale::Wanted::Hashes(vale::HashSet12::of(list.iter().copied()))
             }
         },

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use serde::Deserialize;
-use softpf::{LinkState, Policy, PolicyError, PortVlan, SoftPf};
+use pf::{LinkState, Policy, PolicyError, PortVlan, SoftwarePf};
 use toml::Spanned;
 use wire::MacAddr;
 
@@ -144,7 +144,7 @@ impl RawVf {
                                broadcast=N and multicast=N";
                 return Err(Fault::at(text, message.into()));
             }
-            policy.storm = softpf::Storm {
+            policy.storm = pf::Storm {
                 broadcast: storm.0.broadcast,
                 multicast: storm.0.multicast,
             };
@@ -271,7 +271,7 @@ pub(super) fn expand(
         }
     }
     // What one policy cannot be beside the others is found by who will rule them.
-    let mut ruler = SoftPf::new(rate);
+    let mut ruler = SoftwarePf::new(rate);
     for (index, vf) in said.into_iter().enumerate() {
         let index = index as u32;
         let own = format!("{name}vf{index}");

@@ -168,7 +168,7 @@ fn joined(vfs: u32, out: Arc<Recorder>) -> (Vec<ModelBus>, Inside) {
     let nowhere = || Recorder::new(Caps::NONE);
     let config = Config::new(MAC);
     let hub = registers.hub();
-    let pf = ModelBus::new(igb::ruling_pf(&config, Arc::clone(hub)), nowhere());
+    let pf = ModelBus::new(igb::pf_with_vfs(&config, Arc::clone(hub)), nowhere());
     let _ = time.set(pf.clock());
     let channels = (0..vfs).filter_map(|vf| hub.channel(vf));
     let others: Vec<_> = channels

@@ -24,7 +24,7 @@ use crate::hub::Hub;
 use crate::queue::xdctl;
 use crate::reading::Reading;
 use crate::regs as r;
-use crate::ruling::Due;
+use crate::vf_control::Due;
 use crate::state;
 use crate::{BAR_IO, BAR_MMIO};
 
@@ -79,7 +79,7 @@ impl Registers {
         if let Some(value) = self.reading.read(&function, id, element) {
             return value;
         }
-        if let Some(value) = self.read_ruling(id, element) {
+        if let Some(value) = self.read_vf_control(id, element) {
             return value;
         }
         let stored = function.file.get_at(id, element);
@@ -131,7 +131,7 @@ impl Registers {
             self.due.changed |= id == r::RXDCTL;
             return self.merge(work);
         }
-        if self.write_ruling(id, element, value) {
+        if self.write_vf_control(id, element, value) {
             return;
         }
         let store = || function.file.write(id, element, value);
@@ -275,7 +275,7 @@ impl Registers {
         self.reading.clear(&self.function);
         self.nvm.wires(0);
         self.power_up();
-        self.reset_ruling();
+        self.reset_vf_control();
         // Whoever waited for room finds the receiver off.
         self.work.rx = true;
     }
@@ -431,7 +431,7 @@ impl Registers {
         let Some(found) = self.found(offset) else {
             return 0;
         };
-        if let Some(value) = self.peek_ruling(found.id, found.element)
+        if let Some(value) = self.peek_vf_control(found.id, found.element)
             && found.id == r::VMBMEM
         {
             return value;

@@ -19,7 +19,7 @@ use crate::bits::ctrl_ext;
 use crate::function::Function;
 use crate::regs as r;
 use crate::stats::Stats;
-use crate::vf::channel::{VfChannel, Event, Grant, Ruler};
+use crate::vf::channel::{VfChannel, Event, Grant, VfListener};
 pub use pools::{Fabric, Mirror, Pool, Storm, Wanted, Window};
 
 /// Most VFs of the chip: the eighth pool is the PF's.
@@ -79,12 +79,12 @@ pub struct Hub {
 }
 
 /// A VF's word to its PF.
-struct Ear {
+struct Listener {
     hub: Weak<Hub>,
     vf: u32,
 }
 
-impl Ruler for Ear {
+impl VfListener for Listener {
     fn happened(&self, _now: Nanos, event: Event) {
         let Some(hub) = self.hub.upgrade() else {
             return;
@@ -111,7 +111,7 @@ impl Hub {
         Arc::new_cyclic(|hub| {
             let channel = |vf| {
                 let channel = VfChannel::of_registers();
-                channel.rule(Some(Arc::new(Ear {
+                channel.listen(Some(Arc::new(Listener {
                     hub: Weak::clone(hub),
                     vf,
                 })));

@@ -43,7 +43,7 @@ mod reading;
 pub mod regs;
 mod rss;
 mod rules;
-mod ruling;
+mod vf_control;
 mod rx;
 #[cfg(test)]
 mod rx_tests;
@@ -77,8 +77,8 @@ pub use crate::mailbox::Mailbox;
 pub use crate::hub::{
     Enforcer, Fabric, MAX_VFS, Mirror, Hub, Owner, Pool, Storm, Wanted, Window,
 };
-pub use crate::pf::{pf, ruling_pf};
-pub use crate::vf::channel::{VfChannel, Event, Grant, Ruler};
+pub use crate::pf::{pf, pf_with_vfs};
+pub use crate::vf::channel::{VfChannel, Event, Grant, VfListener};
 pub use crate::vf::regs::{page as vf_registers, table as vf_table};
 pub use crate::vf::state as vf_state;
 pub use crate::vf::vf;

@@ -11,7 +11,7 @@ use crate::nvm::Nvm;
 use crate::hub::Hub;
 use crate::reading::Reading;
 use crate::regs::{self, QUEUES};
-use crate::ruling::Due;
+use crate::vf_control::Due;
 use crate::{BAR_IO, BAR_MMIO, BAR_MSIX, Config, PF_QUEUES};
 
 /// PCI device id (§9.4.2).
@@ -99,7 +99,7 @@ pub fn pf(config: &Config) -> Nic {
 }
 
 /// The same, whose registers rule the VFs of an hub. There is one for each hub at a time.
-pub fn ruling_pf(config: &Config, hub: Arc<Hub>) -> Nic {
+pub fn pf_with_vfs(config: &Config, hub: Arc<Hub>) -> Nic {
     make(config, Some(hub))
 }
 
@@ -132,6 +132,6 @@ fn make(config: &Config, hub: Option<Arc<Hub>>) -> Nic {
         due: Due::default(),
     };
     control.power_up();
-    control.reset_ruling();
+    control.reset_vf_control();
     crate::nic(identity, Box::new(control), function)
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use common::*;
 use frame::{Batch, Caps, Sink, Wake};
 use guest_mem::Memory;
-use hypernic_igb::{Config, Enforcer, Fabric, Hub, Owner, Pool, ruling_pf};
+use hypernic_igb::{Config, Enforcer, Fabric, Hub, Owner, Pool, pf_with_vfs};
 use model::{Nanos, Progress};
 
 const RFCE: u32 = 1 << 27;
@@ -434,7 +434,7 @@ impl Enforcer for Nobody {
 fn no_vf_silences_the_port() {
     let hub = Hub::new(2, Arc::new(Nobody));
     let mut m = Machine {
-        nic: ruling_pf(&Config::new(MAC), hub),
+        nic: pf_with_vfs(&Config::new(MAC), hub),
         ..Machine::default()
     };
     start(&mut m, RFCE, 0);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::*;
 use hypernic_igb::regs::{ALIASES, REGISTERS};
-use hypernic_igb::{Config, Enforcer, Fabric, Hub, Owner, Pool, pf, ruling_pf};
+use hypernic_igb::{Config, Enforcer, Fabric, Hub, Owner, Pool, pf, pf_with_vfs};
 use model::{PciState, ResetKind};
 use regs::{Access, Status};
 
@@ -298,7 +298,7 @@ fn a_bus_scan_finds_what_the_chip_has() {
         [0x5254_00ff, 0xff12_3456]
     );
     let hub = Hub::new(7, Arc::new(Nobody));
-    let (space, list) = chain(&ruling_pf(&Config::new(MAC), hub));
+    let (space, list) = chain(&pf_with_vfs(&Config::new(MAC), hub));
     let all = [(0x100, 1), (0x140, 3), (0x150, 0xe), (0x160, 0x10)];
     assert_eq!(list, all);
     let (_, sriov) = space.sriov().expect("SR-IOV");

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use common::*;
 use hypernic_igb::{
-    Config, Enforcer, Fabric, Mirror, Hub, Owner, Pool, Storm, Wanted, Window, ruling_pf, vf,
+    Config, Enforcer, Fabric, Mirror, Hub, Owner, Pool, Storm, Wanted, Window, pf_with_vfs, vf,
 };
 use model::{PciState, ResetKind};
 use proptest::prelude::*;
@@ -79,7 +79,7 @@ impl Chip {
         let book = Arc::new(Book::default());
         let hub = Hub::new(vfs, Arc::clone(&book) as Arc<dyn Enforcer>);
         let mut pf = Machine {
-            nic: ruling_pf(&Config::new(MAC), Arc::clone(&hub)),
+            nic: pf_with_vfs(&Config::new(MAC), Arc::clone(&hub)),
             ..Machine::default()
         };
         pf.pci(false, false);

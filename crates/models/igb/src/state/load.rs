@@ -113,7 +113,7 @@ impl Registers {
         drop((transmitters, receivers));
         self.update_master();
         self.note_speed();
-        self.load_ruling();
+        self.load_vf_control();
         self.work = Work { tx: true, rx: true };
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::mailbox::{Mailbox, WORDS};
 use crate::rules::{Rules, Strips};
 use crate::stats::{Stat, Stats};
 
-/// What a ruler grants a VF.
+/// What a PF grants a VF.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
     /// It may send and receive (VFTE, VFRE).
@@ -28,7 +28,7 @@ pub struct Grant {
 }
 
 /// How a VF's queues are to work, beside what is granted: what the registers of a PF can say and no
-/// soft PF does.
+/// software PF does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Manner {
     /// VFRE.
@@ -77,7 +77,7 @@ impl Default for Manner {
     }
 }
 
-/// What a VF tells its ruler.
+/// What a VF tells its PF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It was reset (VFLRE).
@@ -95,7 +95,7 @@ pub enum Event {
 
 /// Who rules a VF. Called from the VF's register accesses, with no lock of the channel held: it may use
 /// the channel at once, and the VF looks at it before the access is answered.
-pub trait Ruler: Send + Sync {
+pub trait VfListener: Send + Sync {
     /// Something has happened.
     fn happened(&self, now: Nanos, event: Event);
 }
@@ -105,13 +105,13 @@ const COUNTED: [Stat; 5] = [Stat::Gprc, Stat::Gptc, Stat::Gorc, Stat::Gotc, Stat
 
 /// The channel of one VF: its mailbox, what is granted to it, and who rules it.
 ///
-/// The ruler changes it whenever it likes, from any thread, and then has the VF's
+/// The PF changes it whenever it likes, from any thread, and then has the VF's
 /// [`attend`](model::Control::attend) called.
 #[derive(Default)]
 pub struct VfChannel {
     mailbox: Mutex<Mailbox>,
     grant: Mutex<(Grant, Manner)>,
-    ruler: Mutex<Option<Arc<dyn Ruler>>>,
+    listener: Mutex<Option<Arc<dyn VfListener>>>,
     bell: Mutex<Option<Arc<dyn Wake>>>,
     /// What VFs that were attached here have counted: their port's statistics go on when they are gone.
     stats: Arc<Stats>,
@@ -121,7 +121,7 @@ pub struct VfChannel {
     attached: Mutex<Option<(Weak<Function>, Env)>>,
     /// Its PF has written to its queues.
     poked: AtomicBool,
-    /// Its ruler reads MBVFICR: a message stays there until that is cleared.
+    /// Its PF reads MBVFICR: a message stays there until that is cleared.
     by_registers: bool,
 }
 
@@ -131,7 +131,7 @@ impl VfChannel {
         Arc::default()
     }
 
-    /// One whose ruler has registers.
+    /// One whose PF has registers.
     pub(crate) fn of_registers() -> Arc<VfChannel> {
         Arc::new(VfChannel {
             by_registers: true,
@@ -198,9 +198,9 @@ impl VfChannel {
         })
     }
 
-    /// Names the ruler; `None` lets go of it.
-    pub fn rule(&self, ruler: Option<Arc<dyn Ruler>>) {
-        *self.ruler.lock() = ruler;
+    /// Names the PF; `None` lets go of it.
+    pub fn listen(&self, PF: Option<Arc<dyn VfListener>>) {
+        *self.listener.lock() = PF;
     }
 
     /// Names who has the VF look at its channel.
@@ -247,9 +247,9 @@ impl VfChannel {
     }
 
     pub(crate) fn tell(&self, now: Nanos, event: Event) {
-        let ruler = self.ruler.lock().clone();
-        if let Some(ruler) = ruler {
-            ruler.happened(now, event);
+        let PF = self.listener.lock().clone();
+        if let Some(PF) = PF {
+            PF.happened(now, event);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use frame::{Batch, Caps, Sink, Wake};
 use guest_mem::Memory;
 use hypernic_igb::vf_state::{self, State};
-use hypernic_igb::{Config, VfChannel, Event, Grant, Mailbox, Ruler, vf};
+use hypernic_igb::{Config, VfChannel, Event, Grant, Mailbox, VfListener, vf};
 use model::{Clock, Env, Interrupts, Nanos, Nic, PciState, Progress, Timer};
 
 use super::common::{Ears, MAC, Time};
@@ -103,7 +103,7 @@ pub struct Clerk {
     pub heard: Mutex<Vec<Event>>,
 }
 
-impl Ruler for Clerk {
+impl VfListener for Clerk {
     fn happened(&self, _now: Nanos, event: Event) {
         self.heard.lock().expect("clerk").push(event);
         let Some(channel) = self.channel.upgrade() else {
@@ -173,7 +173,7 @@ impl Machine {
             channel: Arc::downgrade(&channel),
             heard: Mutex::default(),
         });
-        channel.rule(Some(Arc::clone(&clerk) as Arc<dyn Ruler>));
+        channel.rule(Some(Arc::clone(&clerk) as Arc<dyn VfListener>));
         Self {
             nic: vf(config, Arc::clone(&channel)),
             env,

@@ -12,7 +12,7 @@
 //! told [what was claimed](crate::Event::Loaded). What a ruler remembers of a VF beside (its addresses,
 //! groups, VLANs, messages that wait, what it is blamed for) is in no state of the VF. A ruler that
 //! goes on ruling the same VF may leave it at that, and nobody will notice that it was saved; one that
-//! knows nothing of it, as the soft PF, has its driver start anew, as after a reset of the port.
+//! knows nothing of it, as the software PF, has its driver start anew, as after a reset of the port.
 //!
 //! What is not in it either: what PCI configuration says (bus mastering, the way of interrupts; its
 //! owner saves that), counters for people, who waits for room. Which messages were sent and not

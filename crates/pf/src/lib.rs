@@ -1,20 +1,20 @@
-//! The ruler of an 82576's virtual functions, where no driver runs on its physical function.
+//! The software PF of an 82576, where no driver runs on its physical function.
 //!
 //! SR-IOV splits the work between a driver of the physical function, which rules, and the I/O
 //! virtualization manager beside it ("High Performance Network Virtualization with SR-IOV",
-//! §III.A). In a daemon that owns the chip both are a policy somebody wrote down. [`SoftPf`] keeps
+//! §III.A). In a daemon that owns the chip both are a policy somebody wrote down. [`SoftwarePf`] keeps
 //! it: it answers the mailbox of every VF as Linux's igb driver does, tells VFs what happens to the
 //! port (§III.B), and keeps each of them within what it may do (§III.C).
 //!
-//! It is a pure state machine. It is told what happened and when, and [`SoftPf::drain`] says what is
+//! It is a pure state machine. It is told what happened and when, and [`SoftwarePf::drain`] says what is
 //! to be done: messages to put into mailboxes, rules that the on-chip switch must know
-//! ([`SoftPf::rules`]). Everything it keeps for a VF is bounded, whatever that VF sends.
+//! ([`SoftwarePf::rules`]). Everything it keeps for a VF is bounded, whatever that VF sends.
 //!
 //! ```
-//! use hypernic_softpf::{Effect, Policy, SoftPf};
+//! use hypernic_pf::{Effect, Policy, SoftwarePf};
 //! use wire::MacAddr;
 //!
-//! let mut pf = SoftPf::new(None);
+//! let mut pf = SoftwarePf::new(None);
 //! let mac = MacAddr([0x52, 0x54, 0, 0, 0, 1]);
 //! pf.add(0, Policy::new(mac), 0)?;
 //! pf.link(true);
@@ -28,7 +28,7 @@
 //!     if message.words()[0] == 0x8000_0001));
 //! assert!(replied);
 //! assert_eq!(pf.rules(0).map(|rules| rules.macs.clone()), Some(vec![mac]));
-//! # Ok::<(), hypernic_softpf::PolicyError>(())
+//! # Ok::<(), hypernic_pf::PolicyError>(())
 //! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -37,14 +37,14 @@ mod bucket;
 mod message;
 mod policy;
 mod record;
-mod ruler;
+mod software_pf;
 mod rules;
 mod vf;
 
 pub use message::{Message, WORDS};
 pub use policy::{Change, LinkState, Misdeeds, Policy, PolicyError, PortVlan, Storm};
 pub use record::{Down, Record, What};
-pub use ruler::{Effect, SoftPf, Status, VfId};
+pub use software_pf::{Effect, SoftwarePf, Status, VfId};
 pub use rules::{Groups, Rules, Vlans};
 
 /// Nanoseconds of a monotonic clock.

@@ -31,14 +31,14 @@ pub enum Effect {
         /// Whose.
         vf: VfId,
     },
-    /// Something to tell the VF. When its buffer is taken: [`SoftPf::unsent`].
+    /// Something to tell the VF. When its buffer is taken: [`SoftwarePf::unsent`].
     Notify {
         /// Whom.
         vf: VfId,
         /// What.
         message: Message,
     },
-    /// [`SoftPf::rules`] has changed.
+    /// [`SoftwarePf::rules`] has changed.
     Rules {
         /// For whom.
         vf: VfId,
@@ -80,7 +80,7 @@ pub struct Status {
 
 /// The ruler of all VFs of a port.
 #[derive(Debug)]
-pub struct SoftPf {
+pub struct SoftwarePf {
     vfs: BTreeMap<VfId, Vf>,
     out: VecDeque<Effect>,
     /// Megabits a second that the VFs share, if anybody said.
@@ -89,11 +89,11 @@ pub struct SoftPf {
     in_reset: bool,
 }
 
-impl SoftPf {
+impl SoftwarePf {
     /// No VFs yet; the link is down. `port_rate` is what VFs are promised parts of, in megabits a
     /// second.
-    pub fn new(port_rate: Option<u32>) -> SoftPf {
-        SoftPf {
+    pub fn new(port_rate: Option<u32>) -> SoftwarePf {
+        SoftwarePf {
             vfs: BTreeMap::new(),
             out: VecDeque::new(),
             port_rate,
@@ -179,10 +179,10 @@ impl SoftPf {
         self.set_all(vf, &[change])
     }
 
-    /// As [`SoftPf::set`], several things at once: all of them or none.
+    /// As [`SoftwarePf::set`], several things at once: all of them or none.
     ///
     /// # Errors
-    /// As [`SoftPf::set`].
+    /// As [`SoftwarePf::set`].
     pub fn set_all(&mut self, vf: VfId, changes: &[Change]) -> Result<(), PolicyError> {
         let known = self.vfs.get(&vf).ok_or(PolicyError::NoVf(vf))?;
         let mut policy = known.policy.clone();
@@ -372,12 +372,12 @@ impl SoftPf {
         }
     }
 
-    /// When to call [`SoftPf::tick`].
+    /// When to call [`SoftwarePf::tick`].
     pub fn deadline(&self) -> Option<Nanos> {
         self.vfs.values().filter_map(Vf::next).min()
     }
 
-    /// When to call [`SoftPf::tick`] for this VF's sake.
+    /// When to call [`SoftwarePf::tick`] for this VF's sake.
     pub fn deadline_of(&self, vf: VfId) -> Option<Nanos> {
         self.vfs.get(&vf)?.next()
     }

@@ -72,7 +72,7 @@ impl Registers {
 
     /// Reads a register that is about VFs. Whatever is read, what was written before it holds, or will
     /// at the end of the turn.
-    pub(crate) fn read_ruling(&mut self, id: Id, element: u32) -> Option<u32> {
+    pub(crate) fn read_vf_control(&mut self, id: Id, element: u32) -> Option<u32> {
         self.carry_out();
         if id == r::WVBR {
             let file = &self.function.file;
@@ -80,11 +80,11 @@ impl Registers {
             file.set(id, 0);
             return Some(value);
         }
-        self.peek_ruling(id, element)
+        self.peek_vf_control(id, element)
     }
 
     /// The same without side effects.
-    pub(crate) fn peek_ruling(&self, id: Id, element: u32) -> Option<u32> {
+    pub(crate) fn peek_vf_control(&self, id: Id, element: u32) -> Option<u32> {
         let hub = self.hub.as_ref()?;
         Some(match id {
             r::VMBMEM => {
@@ -99,7 +99,7 @@ impl Registers {
     }
 
     /// Writes a register that is about VFs. `false`: it is kept as others are.
-    pub(crate) fn write_ruling(&mut self, id: Id, element: u32, value: u32) -> bool {
+    pub(crate) fn write_vf_control(&mut self, id: Id, element: u32, value: u32) -> bool {
         let Some(hub) = self.hub.clone() else {
             return match id {
                 // The other bits are signals to a VF, or a VF's own.
@@ -177,7 +177,7 @@ impl Registers {
     }
 
     /// CTRL.RST, and what resets more.
-    pub(crate) fn reset_ruling(&mut self) {
+    pub(crate) fn reset_vf_control(&mut self) {
         if let Some(hub) = &self.hub {
             self.due.changed = false;
             self.due.ready = false;
@@ -187,7 +187,7 @@ impl Registers {
     }
 
     /// Goes on with registers from elsewhere.
-    pub(crate) fn load_ruling(&mut self) {
+    pub(crate) fn load_vf_control(&mut self) {
         if let Some(hub) = &self.hub {
             let ready = self.function.file.get(r::CTRL_EXT) & ctrl_ext::PFRSTD != 0;
             self.due.changed = false;

@@ -1,7 +1,7 @@
 //! The ruler, driven as igbvf and as nobody would.
 
-use hypernic_softpf::{
-    Change, Down, Effect, Groups, LinkState, Misdeeds, Policy, PolicyError, PortVlan, SoftPf, What,
+use hypernic_pf::{
+    Change, Down, Effect, Groups, LinkState, Misdeeds, Policy, PolicyError, PortVlan, SoftwarePf, What,
 };
 use proptest::prelude::*;
 use wire::MacAddr;
@@ -26,14 +26,14 @@ fn set_mac(info: u32, mac: MacAddr) -> [u32; 3] {
 
 /// A ruler of VFs 0 and 1, and what its effects come to.
 struct Lab {
-    pf: SoftPf,
+    pf: SoftwarePf,
     now: u64,
     effects: Vec<Effect>,
 }
 
 impl Lab {
     fn new(change: impl Fn(&mut Policy)) -> Lab {
-        let mut pf = SoftPf::new(None);
+        let mut pf = SoftwarePf::new(None);
         for vf in 0..2 {
             let mut policy = Policy::new(mac(vf as u8 + 1));
             change(&mut policy);
@@ -437,12 +437,12 @@ fn what_is_told_in_one_word_counts_as_often_as_it_happened() {
 
 #[test]
 fn what_one_is_promised_the_others_leave() {
-    let mut pf = SoftPf::new(Some(1000));
+    let mut pf = SoftwarePf::new(Some(1000));
     for vf in 0..3 {
         let policy = Policy::new(mac(vf as u8));
         pf.add(vf, policy, 0).expect("a VF");
     }
-    let rate = |pf: &SoftPf, vf| pf.rules(vf).and_then(|rules| rules.tx_rate);
+    let rate = |pf: &SoftwarePf, vf| pf.rules(vf).and_then(|rules| rules.tx_rate);
     assert_eq!(rate(&pf, 0), None);
     pf.set(0, Change::MinTxRate(300)).expect("promised");
     pf.set(1, Change::MinTxRate(600)).expect("promised");
@@ -461,7 +461,7 @@ fn what_one_is_promised_the_others_leave() {
     // What was promised to one who is gone is the others' again.
     assert!(pf.remove(1));
     assert_eq!(rate(&pf, 0), None);
-    let mut pf = SoftPf::new(None);
+    let mut pf = SoftwarePf::new(None);
     let mut policy = Policy::new(mac(1));
     policy.min_tx_rate = 1;
     assert_eq!(pf.add(0, policy, 0), Err(PolicyError::NoPortRate));

@@ -1,4 +1,4 @@
-//! The soft PF at work: between the VFs' channels, the on-chip switch, and time.
+//! The software PF at work: between the VFs' channels, the on-chip switch, and time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use igb::{VfChannel, Event, Grant};
 use model::{Clock, Nanos};
 use parking_lot::{Condvar, Mutex};
-use softpf::{Change, Down, Effect, PolicyError, SoftPf, Status, VfId, What};
+use pf::{Change, Down, Effect, PolicyError, SoftwarePf, Status, VfId, What};
 use vale::{DEFAULT_BURST_MS, Pool, PortInfo, Rate, Storm, Switch};
 
 use super::pool;
@@ -25,8 +25,8 @@ const WATCHED: [(&str, What); 3] = [
     ("drop_storm", What::Storm),
 ];
 
-/// The ruler of a chip's VFs.
-pub(super) struct Ruler {
+/// The runner of a chip's VFs.
+pub(super) struct PfRunner {
     chip: String,
     clock: Arc<dyn Clock>,
     switch: Switch,
@@ -36,7 +36,7 @@ pub(super) struct Ruler {
 }
 
 struct State {
-    pf: SoftPf,
+    pf: SoftwarePf,
     vfs: BTreeMap<VfId, VfEntry>,
     stop: bool,
 }
@@ -52,18 +52,18 @@ struct VfEntry {
     bounds: (Option<Rate>, Storm),
 }
 
-/// A VF's word to its ruler.
-struct Ear {
-    ruler: Weak<Ruler>,
+/// A VF's word to its runner.
+struct Listener {
+    runner: Weak<PfRunner>,
     vf: VfId,
 }
 
-impl igb::Ruler for Ear {
+impl igb::VfListener for Listener {
     fn happened(&self, now: Nanos, event: Event) {
-        let Some(ruler) = self.ruler.upgrade() else {
+        let Some(runner) = self.runner.upgrade() else {
             return;
         };
-        ruler.with(Some(self.vf), |pf| match event {
+        runner.with(Some(self.vf), |pf| match event {
             Event::Reset => pf.reset(self.vf),
             Event::Request(words) => pf.request(self.vf, &words, now),
             Event::Acknowledged => pf.acknowledged(self.vf, now),
@@ -73,20 +73,20 @@ impl igb::Ruler for Ear {
     }
 }
 
-impl Ruler {
+impl PfRunner {
     /// Rules nobody yet.
     pub(super) fn start(
         chip: &str,
         rate: Option<u32>,
         switch: Switch,
         clock: &Arc<dyn Clock>,
-    ) -> io::Result<Arc<Ruler>> {
-        let ruler = Arc::new(Ruler {
+    ) -> io::Result<Arc<PfRunner>> {
+        let runner = Arc::new(PfRunner {
             chip: chip.to_owned(),
             clock: Arc::clone(clock),
             switch,
             state: Mutex::new(State {
-                pf: SoftPf::new(rate),
+                pf: SoftwarePf::new(rate),
                 vfs: BTreeMap::new(),
                 stop: false,
             }),
@@ -95,11 +95,11 @@ impl Ruler {
         });
         let name = format!("soft-pf {chip}");
         let thread = thread::Builder::new().name(name).spawn({
-            let ruler = Arc::clone(&ruler);
-            move || ruler.run()
+            let runner = Arc::clone(&runner);
+            move || runner.run()
         })?;
-        *ruler.thread.lock() = Some(thread);
-        Ok(ruler)
+        *runner.thread.lock() = Some(thread);
+        Ok(runner)
     }
 
     /// Ends its thread.
@@ -138,7 +138,7 @@ impl Ruler {
         }
     }
 
-    /// Tells the soft PF what the switch has refused. Returns whether somebody's frames are held
+    /// Tells the software PF what the switch has refused. Returns whether somebody's frames are held
     /// against him.
     fn watch(&self, state: &mut State, now: Nanos) -> bool {
         let State { pf, vfs, .. } = state;
@@ -150,7 +150,7 @@ impl Ruler {
         true
     }
 
-    fn note_refused(&self, pf: &mut SoftPf, vfs: &mut BTreeMap<VfId, VfEntry>, now: Nanos) {
+    fn note_refused(&self, pf: &mut SoftwarePf, vfs: &mut BTreeMap<VfId, VfEntry>, now: Nanos) {
         let ports = self.switch.ports();
         let by_name: HashMap<&str, &PortInfo> = ports
             .iter()
@@ -169,9 +169,9 @@ impl Ruler {
         }
     }
 
-    /// Has the soft PF decide, and does what follows. `asker` is the VF that asks: it looks at its
+    /// Has the software PF decide, and does what follows. `asker` is the VF that asks: it looks at its
     /// channel by itself.
-    fn with<R>(&self, asker: Option<VfId>, decide: impl FnOnce(&mut SoftPf) -> R) -> R {
+    fn with<R>(&self, asker: Option<VfId>, decide: impl FnOnce(&mut SoftwarePf) -> R) -> R {
         let mut state = self.state.lock();
         let before = state.pf.deadline();
         let result = decide(&mut state.pf);
@@ -236,7 +236,7 @@ impl Ruler {
     }
 
     /// Puts rules in force, at the switch and at the VF.
-    fn enforce(&self, entry: &mut VfEntry, rules: &softpf::Rules) {
+    fn enforce(&self, entry: &mut VfEntry, rules: &pf::Rules) {
         // Each new pool is a new table for the switch.
         let pool = Some(pool(rules));
         if entry.pool != pool
@@ -277,8 +277,8 @@ impl Ruler {
         vf: &VfConfig,
     ) -> Result<Arc<VfChannel>, PolicyError> {
         let channel = VfChannel::new();
-        channel.rule(Some(Arc::new(Ear {
-            ruler: Arc::downgrade(self),
+        channel.listen(Some(Arc::new(Listener {
+            runner: Arc::downgrade(self),
             vf: vf.index,
         })));
         let now = self.clock.now();
@@ -323,7 +323,7 @@ impl Ruler {
             state.vfs.remove(&vf)
         };
         if let Some(entry) = entry {
-            entry.channel.rule(None);
+            entry.channel.listen(None);
             entry.channel.set_bell(None);
         }
     }
@@ -342,8 +342,8 @@ impl Ruler {
     }
 
     pub(super) fn reset(&self) {
-        self.with(None, SoftPf::pf_reset);
-        self.with(None, SoftPf::pf_ready);
+        self.with(None, SoftwarePf::pf_reset);
+        self.with(None, SoftwarePf::pf_ready);
     }
 
     pub(super) fn status(&self, vf: VfId) -> Option<Status> {
