@@ -21,9 +21,9 @@ mod filter;
 mod flow;
 mod io;
 mod irq;
-mod lane;
+mod fast_path;
 #[cfg(test)]
-mod lane_tests;
+mod fast_path_tests;
 mod offer;
 mod packet_buffer;
 mod place;
@@ -35,7 +35,7 @@ mod shared;
 pub mod state;
 mod stats;
 mod tx;
-mod tx_lane;
+mod tx_fast_path;
 mod variant;
 mod wake;
 

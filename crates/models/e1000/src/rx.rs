@@ -1,7 +1,7 @@
 //! The receive side: from frames to buffers and descriptors (manual §3.2).
 //!
 //! A call goes through its frames in order. Runs of plain ones are planned, filled and written back
-//! together ([`crate::lane`]); the others go one by one ([`crate::place`]). While several senders
+//! together ([`crate::fast path`]); the others go one by one ([`crate::place`]). While several senders
 //! are about, what was planned is leased and filled without the lock ([`lease`]).
 
 use std::cell::Cell;
@@ -18,7 +18,7 @@ use parts::{Fetcher, Ring, RingIds};
 use crate::bits::ctrl;
 use crate::csb::{RxCsb, RxPage};
 use crate::fifo::Fifo;
-use crate::lane::{Piece, Run};
+use crate::fast_path::{Piece, Run};
 use crate::publish::{Account, Done, Filling};
 use crate::regs as r;
 use crate::shared::{Shared, count};

@@ -156,8 +156,8 @@ pub(crate) struct Shared {
     /// There are some, or were a moment ago. Changed under their lock.
     pub has_waiters: AtomicBool,
     pub true_fcs: bool,
-    /// Plain frames may take the fast lane. Always, but in tests that compare.
-    pub lane: bool,
+    /// Plain frames may take the fast fast path. Always, but in tests that compare.
+    pub fast_path: bool,
     /// A full packet FIFO loses frames at once instead of leaving them with their sender.
     pub drop_when_full: bool,
     /// Received pause frames are obeyed, not only counted.
@@ -187,7 +187,7 @@ impl Shared {
             waiters: Mutex::default(),
             has_waiters: AtomicBool::new(false),
             true_fcs: config.true_fcs,
-            lane: true,
+            fast_path: true,
             drop_when_full: config.full_fifo == FullFifo::Drop,
             obey_pause: config.obey_pause,
         }

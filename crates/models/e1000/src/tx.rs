@@ -338,9 +338,9 @@ impl<'v> Walk<'_, 'v> {
                 break self.out_of_descs(state, batch, pieces);
             }
             let between = self.packet.request.is_none() && !self.memory.skipping;
-            if self.shared.lane && between && skip == 0 {
+            if self.shared.fast_path && between && skip == 0 {
                 let room = (limit - batch.len()).min(self.left as usize);
-                if self.lane(state, batch, pieces, room, &mut fetched) {
+                if self.fast_path(state, batch, pieces, room, &mut fetched) {
                     continue;
                 }
             }

@@ -22,7 +22,7 @@ fn numbered(sender: u8, nth: u32, len: usize) -> Vec<u8> {
     frame
 }
 
-/// Lengths that need the lane, several buffers, and (tagged) the general way.
+/// Lengths that need the fast path, several buffers, and (tagged) the general way.
 fn len(nth: u32) -> usize {
     [60, 64, 1500, 61, 300, 3000, 128][nth as usize % 7]
 }

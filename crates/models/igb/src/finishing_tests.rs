@@ -18,7 +18,7 @@ const RING: u32 = 128;
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     vf: bool,
-    lane: bool,
+    fast_path: bool,
     rxcsum: u32,
     srrctl: u32,
     strip_crc: bool,
@@ -39,9 +39,9 @@ fn setup() -> impl Strategy<Value = Setup> {
     ];
     let ways = any::<[bool; 4]>();
     (rxcsum, srrctl, ways).prop_map(
-        |(rxcsum, srrctl, [vf, lane, strip_crc, strip_vlan])| Setup {
+        |(rxcsum, srrctl, [vf, fast_path, strip_crc, strip_vlan])| Setup {
             vf,
-            lane,
+            fast_path,
             rxcsum,
             srrctl,
             strip_crc,
@@ -60,9 +60,9 @@ impl Setup {
                 strip_vlan: self.strip_vlan,
                 ..Rules::VF
             };
-            Guest::vf_with(rules, self.lane)
+            Guest::vf_with(rules, self.fast_path)
         } else {
-            let guest = Guest::pf_with(self.lane);
+            let guest = Guest::pf_with(self.fast_path);
             let file = &guest.function.file;
             let vme = if self.strip_vlan { bits::CTRL_VME } else { 0 };
             let secrc = if self.strip_crc { bits::rctl::SECRC } else { 0 };

@@ -150,9 +150,9 @@ pub(crate) struct Function {
     pub true_fcs: bool,
     /// Its interrupts follow what is moved and how the driver answers ([`parts::Relief`]).
     pub adapts: bool,
-    /// What asks for nothing goes by the dozen ([`crate::lane`], [`crate::tx_lane`]). Off where a
+    /// What asks for nothing goes by the dozen ([`crate::fast path`], [`crate::tx_fast_path`]). Off where a
     /// test compares.
-    pub lane: bool,
+    pub fast_path: bool,
 }
 
 impl Function {
@@ -186,7 +186,7 @@ impl Function {
             waiters: Mutex::default(),
             true_fcs,
             adapts: false,
-            lane: true,
+            fast_path: true,
         }
     }
 

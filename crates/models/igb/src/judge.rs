@@ -1,4 +1,4 @@
-//! What a PF's registers say of a frame for the lane: whether it gets in, and into which queue.
+//! What a PF's registers say of a frame for the fast path: whether it gets in, and into which queue.
 //!
 //! The answers are those of the general way ([`crate::admit`], [`crate::rss`]). What of them follows
 //! from the destination is remembered from frame to frame.
@@ -31,7 +31,7 @@ pub(crate) struct Destination {
 }
 
 impl Rx<'_, '_> {
-    /// Judges a frame without a tag. `None`: what becomes of it is not for the lane.
+    /// Judges a frame without a tag. `None`: what becomes of it is not for the fast path.
     #[inline]
     pub(crate) fn judge(&mut self, frame: &Frame<'_>) -> Option<Judged> {
         let file = &self.function.file;

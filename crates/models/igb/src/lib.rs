@@ -27,11 +27,11 @@ mod function;
 mod io;
 mod irq;
 mod judge;
-mod lane;
+mod fast_path;
 #[cfg(test)]
-mod lane_pf_tests;
+mod fast_path_pf_tests;
 #[cfg(test)]
-mod lane_tests;
+mod fast_path_tests;
 mod mailbox;
 mod nvm;
 mod hub;
@@ -56,7 +56,7 @@ mod testing;
 mod through;
 mod tuple;
 mod tx;
-mod tx_lane;
+mod tx_fast_path;
 #[cfg(test)]
 mod tx_tests;
 mod vf;

@@ -117,7 +117,7 @@ pub(crate) fn deliver(function: &Function, env: &Env, batch: &Batch<'_>, picks: 
     let mut rx = Rx::new(function, env, &view, rules);
     let mut dealt = 0;
     while let Some(pick) = picks.get(dealt) {
-        let quick = rx.lane(batch, &picks[dealt..]);
+        let quick = rx.fast_path(batch, &picks[dealt..]);
         if quick > 0 {
             dealt += quick;
             continue;
@@ -169,7 +169,7 @@ pub(crate) struct Scratch {
     /// First and second words of descriptors filled and not written back yet.
     pub first: Vec<u64>,
     pub second: Vec<u64>,
-    /// What frames of a PF are that the lane has places for.
+    /// What frames of a PF are that the fast path has places for.
     pub judged: Vec<Judged>,
     /// Room for the copy of a frame that something is computed of before it goes to the guest.
     pub copy: Vec<u8>,

@@ -610,7 +610,7 @@ fn what_is_replicated_is_treated_alike_by_vfs() {
         tx_on: true,
         ..Rules::VF
     };
-    for lane in [false, true] {
+    for fast_path in [false, true] {
         for (own, many) in [
             ((true, false), (false, true)),
             ((false, true), (true, false)),
@@ -622,7 +622,7 @@ fn what_is_replicated_is_treated_alike_by_vfs() {
                 replicas: Some(strips(many)),
                 ..on
             };
-            let guest = Guest::vf_with(rules, lane);
+            let guest = Guest::vf_with(rules, fast_path);
             guest.start_rx(0, 8, WHOLE);
             assert_eq!(guest.receive(&frames), 4);
             for (at, len) in (0..).zip(lens) {

@@ -101,9 +101,9 @@ impl Guest {
         Self::pf_with(true)
     }
 
-    /// The same with or without its lanes.
-    pub(crate) fn pf_with(lane: bool) -> Guest {
-        let guest = Self::with(Kind::Pf, 16, lane);
+    /// The same with or without its fast paths.
+    pub(crate) fn pf_with(fast_path: bool) -> Guest {
+        let guest = Self::with(Kind::Pf, 16, fast_path);
         guest.function.file.set(
             r::RCTL,
             bits::rctl::EN | bits::rctl::UPE | bits::rctl::MPE | bits::rctl::SECRC,
@@ -119,14 +119,14 @@ impl Guest {
         Self::vf_with(rules, true)
     }
 
-    /// The same with or without its lanes.
-    pub(crate) fn vf_with(rules: Rules, lane: bool) -> Guest {
-        Self::with(Kind::Vf(Mutex::new(rules)), 2, lane)
+    /// The same with or without its fast paths.
+    pub(crate) fn vf_with(rules: Rules, fast_path: bool) -> Guest {
+        Self::with(Kind::Vf(Mutex::new(rules)), 2, fast_path)
     }
 
-    fn with(kind: Kind, queues: usize, lane: bool) -> Guest {
+    fn with(kind: Kind, queues: usize, fast_path: bool) -> Guest {
         let mut function = Function::new(kind, r::table(), &r::QUEUES, queues, true);
-        function.lane = lane;
+        function.fast_path = fast_path;
         let function = Arc::new(function);
         function.bus_master.store(true, Ordering::Relaxed);
         function.link_up.store(true, Ordering::Relaxed);

@@ -88,10 +88,10 @@ impl<'v> Walk<'_, 'v> {
                 break self.out_of_descs(store, batch, pieces);
             }
             let between = self.packet.request.is_none() && !self.memory.skipping;
-            let plain = self.function.lane && self.rules.tag.is_none();
+            let plain = self.function.fast_path && self.rules.tag.is_none();
             if plain && between && skip == 0 {
                 let most = (limit - batch.len()).min(self.left as usize);
-                if self.lane(store, batch, pieces, most, &mut fetched) {
+                if self.fast_path(store, batch, pieces, most, &mut fetched) {
                     continue;
                 }
             }

@@ -58,7 +58,7 @@ impl Registers {
             waiters: _,        // the process's
             has_waiters: _,    // the process's
             true_fcs: _,       // configured
-            lane: _,           // the process's
+            fast_path: _,           // the process's
             drop_when_full: _, // configured
             obey_pause: _,     // configured
         } = &**shared;

@@ -52,7 +52,7 @@ impl Registers {
             waiters: _, // the process's
             true_fcs: _,
             adapts: _,
-            lane: _, // configured
+            fast_path: _, // configured
         } = &**function;
         let transmitters: Vec<_> = queues.iter().map(|queue| queue.tx.lock()).collect();
         // Nothing is under way into the guest's buffers.

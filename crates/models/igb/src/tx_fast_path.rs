@@ -1,7 +1,7 @@
-//! The fast lane of the transmit side: packets of one descriptor that ask for nothing.
+//! The fast fast path of the transmit side: packets of one descriptor that ask for nothing.
 //!
 //! For them the general walk ([`crate::walk`]) would make a request, a gather list and a plan only to
-//! find all of them empty. The lane does what the walk would have done, and leaves everything that is
+//! find all of them empty. The fast path does what the walk would have done, and leaves everything that is
 //! not exactly so to it; a test runs random rings through both.
 
 use frame::Batch;
@@ -20,7 +20,7 @@ const AHEAD: usize = 32;
 /// Checksums a data descriptor asks for, in its last word.
 const SUMS: u32 = 3 << 8;
 
-/// A descriptor for the lane: address, length, whether it is to be reported.
+/// A descriptor for the fast path: address, length, whether it is to be reported.
 #[inline]
 fn simple(raw: &[u8; SIZE as usize]) -> Option<(u64, u32, bool)> {
     let both = u128::from_le_bytes(*raw);
@@ -48,10 +48,10 @@ fn simple(raw: &[u8; SIZE as usize]) -> Option<(u64, u32, bool)> {
 }
 
 impl<'v> Walk<'_, 'v> {
-    /// Takes packets from the ring as long as they are for the lane, at most `room` and no further
+    /// Takes packets from the ring as long as they are for the fast path, at most `room` and no further
     /// than is fetched at once. Returns whether there was one. Between packets only; `pieces` is
     /// empty, and is again afterwards.
-    pub(crate) fn lane(
+    pub(crate) fn fast_path(
         &mut self,
         store: &mut Store,
         batch: &mut Batch<'v>,

@@ -1,4 +1,4 @@
-//! The fast lane: runs of plain frames, in two passes.
+//! The fast fast path: runs of plain frames, in two passes.
 //!
 //! The first finds out where each frame goes, and has the processor fetch these places; the second
 //! copies. What a frame needs beyond filter, copy, checksum, padding, FCS and a verdict (a tag to put
@@ -64,7 +64,7 @@ impl Bounds {
         len.max(MIN_FRAME) + FCS <= self.longest && self.in_buffer(len) <= self.size
     }
 
-    /// Whether a frame asks for nothing that the lane does not do. A checksum is written during the
+    /// Whether a frame asks for nothing that the fast path does not do. A checksum is written during the
     /// copy, into one buffer.
     #[inline]
     fn take(&self, frame: &Frame<'_>) -> bool {
@@ -85,7 +85,7 @@ pub(crate) struct Run {
 }
 
 impl<'v> Rx<'_, 'v> {
-    /// Plans frames for the lane, at most `limit`, until one that is none. Returns how many were
+    /// Plans frames for the fast path, at most `limit`, until one that is none. Returns how many were
     /// dealt with; those that passed the filters are then to be filled.
     pub(crate) fn plan(
         &mut self,
@@ -96,7 +96,7 @@ impl<'v> Rx<'_, 'v> {
     ) -> usize {
         self.scratch.pieces.clear();
         // What waits goes first, and a packet checksum needs a pass over the frame as it will be.
-        if !state.fifo.is_empty() || self.rxcsum & rxcsum::PCSS != 0 || !self.shared.lane {
+        if !state.fifo.is_empty() || self.rxcsum & rxcsum::PCSS != 0 || !self.shared.fast_path {
             return 0;
         }
         let size = filter::buffer_size(self.rctl);

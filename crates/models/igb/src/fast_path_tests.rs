@@ -1,4 +1,4 @@
-//! The lanes do what the general ways do: the same rings, frames and registers through both.
+//! The fast paths do what the general ways do: the same rings, frames and registers through both.
 
 use frame::{Batch, Caps};
 use guest_mem::ReadSlice;
@@ -13,9 +13,9 @@ use crate::testing::{APART, Guest, MEMORY, RX_RINGS, TX_RINGS, Wire, packet, pac
 const RING: u32 = 16;
 const WHOLE: u32 = 1 << 25;
 
-/// Two guests alike, with lanes and without.
+/// Two guests alike, with fast paths and without.
 fn both(rules: Rules) -> [Guest; 2] {
-    [true, false].map(|lane| Guest::vf_with(rules, lane))
+    [true, false].map(|fast_path| Guest::vf_with(rules, fast_path))
 }
 
 const OPEN: Rules = Rules {

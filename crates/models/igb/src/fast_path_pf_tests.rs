@@ -263,8 +263,8 @@ fn told(guest: &Guest) -> Vec<(String, u64)> {
     all
 }
 
-fn start(lane: bool, vfs: u32, words: &Words, srrctl: u32) -> Guest {
-    let guest = Guest::pf_with(lane);
+fn start(fast_path: bool, vfs: u32, words: &Words, srrctl: u32) -> Guest {
+    let guest = Guest::pf_with(fast_path);
     guest.function.vfs.store(vfs, Relaxed);
     for (id, element, value) in words {
         guest.function.file.set_at(*id, *element, *value);
@@ -308,7 +308,7 @@ proptest! {
         odd in proptest::option::weighted(0.2, (0..RING, prop_oneof![Just(0), Just(MEMORY - 70)])),
         apart: bool,
     ) {
-        let guests = [true, false].map(|lane| start(lane, vfs, &words, srrctl));
+        let guests = [true, false].map(|fast_path| start(fast_path, vfs, &words, srrctl));
         for (coming, tail) in &steps {
             let bytes: Vec<_> = coming.iter().map(Come::bytes).collect();
             let batch_of = |range: std::ops::Range<usize>| {

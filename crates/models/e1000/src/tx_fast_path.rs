@@ -1,8 +1,8 @@
-//! The fast lane of the transmit side: packets of one descriptor that ask for nothing.
+//! The fast fast path of the transmit side: packets of one descriptor that ask for nothing.
 //!
 //! Most packets are such: one data (or legacy) descriptor with EOP and IFCS, of a length that needs no
 //! padding, in one piece of memory. For them the general walk ([`crate::tx`]) would make a request,
-//! a gather list and a plan only to find all of them empty. The lane does what the walk would have
+//! a gather list and a plan only to find all of them empty. The fast path does what the walk would have
 //! done, and leaves everything that is not exactly so to it; a test runs random rings through both.
 
 use frame::Batch;
@@ -18,7 +18,7 @@ use parts::offload::{MAX_FRAME, MIN_FRAME};
 /// misses as a processor keeps under way.
 const AHEAD: usize = 32;
 
-/// A descriptor for the lane: address, length, whether it is to be reported.
+/// A descriptor for the fast path: address, length, whether it is to be reported.
 #[inline]
 fn simple(raw: &[u8; SIZE as usize]) -> Option<(u64, u32, bool)> {
     const ASKS: u8 = cmd::IC | cmd::TSE | cmd::VLE | cmd::IDE;
@@ -46,10 +46,10 @@ fn simple(raw: &[u8; SIZE as usize]) -> Option<(u64, u32, bool)> {
 }
 
 impl<'v> Walk<'_, 'v> {
-    /// Takes packets from the ring as long as they are for the lane, at most `room` and no further
+    /// Takes packets from the ring as long as they are for the fast path, at most `room` and no further
     /// than is fetched at once. Returns whether there was one. Between packets only; `pieces` is
     /// empty, and is again afterwards.
-    pub(crate) fn lane(
+    pub(crate) fn fast_path(
         &mut self,
         state: &mut TxState,
         batch: &mut Batch<'v>,
@@ -191,11 +191,11 @@ mod tests {
     }
 
     impl Lab {
-        fn new(lane: bool) -> Lab {
+        fn new(fast_path: bool) -> Lab {
             let mut config = Config::new([0x52, 0x54, 0, 0, 0, 1]);
             config.negotiation = std::time::Duration::ZERO;
             let mut shared = Shared::new(&config);
-            shared.lane = lane;
+            shared.fast_path = fast_path;
             let world = Arc::new(World::default());
             let memory = Memory::new();
             memory.map_anon(RAM, RAM_LEN).expect("map");

@@ -1,4 +1,4 @@
-//! The fast lane against the general way, and leases against the lock: the same frames and registers
+//! The fast fast path against the general way, and leases against the lock: the same frames and registers
 //! leave the same memory, registers, counters and interrupts.
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ mod common;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     General,
-    Lane,
+    FastPath,
     Leases,
 }
 
@@ -205,7 +205,7 @@ fn machine(setting: &Setting, way: Way) -> (Machine, Arc<Shared>) {
     let mut config = Config::new(MAC);
     config.true_fcs = setting.true_fcs;
     let mut shared = Shared::new(&config);
-    shared.lane = way != Way::General;
+    shared.fast_path = way != Way::General;
     let shared = Arc::new(shared);
     let nic = crate::with(&config, Arc::clone(&shared));
     (Machine::of(nic, Wire::default()), shared)
@@ -360,20 +360,20 @@ proptest! {
         batches in prop::collection::vec((batch(), any::<u8>()), 1..6),
     ) {
         let general = run(&setting, &batches, Way::General);
-        let lane = run(&setting, &batches, Way::Lane);
-        prop_assert!(general.memory == lane.memory, "memory differs");
-        prop_assert_eq!(&general.interrupts, &lane.interrupts);
-        prop_assert_eq!(&general.counters, &lane.counters);
-        prop_assert_eq!(&general.registers, &lane.registers);
-        prop_assert_eq!(&general.dealt, &lane.dealt);
+        let fast_path = run(&setting, &batches, Way::FastPath);
+        prop_assert!(general.memory == fast_path.memory, "memory differs");
+        prop_assert_eq!(&general.interrupts, &fast_path.interrupts);
+        prop_assert_eq!(&general.counters, &fast_path.counters);
+        prop_assert_eq!(&general.registers, &fast_path.registers);
+        prop_assert_eq!(&general.dealt, &fast_path.dealt);
         // Leases tell of frames one lease after the other, which delays see.
         let setting = Setting { rdtr: 0, ..setting };
-        let lane = without_rises(run(&setting, &batches, Way::Lane));
+        let fast_path = without_rises(run(&setting, &batches, Way::FastPath));
         let leases = run(&setting, &batches, Way::Leases);
-        prop_assert!(leases.memory == lane.memory, "memory differs with leases");
-        prop_assert_eq!(&leases.interrupts, &lane.interrupts);
-        prop_assert_eq!(&leases.counters, &lane.counters);
-        prop_assert_eq!(&leases.registers, &lane.registers);
-        prop_assert_eq!(&leases.dealt, &lane.dealt);
+        prop_assert!(leases.memory == fast_path.memory, "memory differs with leases");
+        prop_assert_eq!(&leases.interrupts, &fast_path.interrupts);
+        prop_assert_eq!(&leases.counters, &fast_path.counters);
+        prop_assert_eq!(&leases.registers, &fast_path.registers);
+        prop_assert_eq!(&leases.dealt, &fast_path.dealt);
     }
 }

@@ -1,4 +1,4 @@
-//! The fast lane of the receive side: frames that need one buffer each and nothing else.
+//! The fast fast path of the receive side: frames that need one buffer each and nothing else.
 //!
 //! In two passes: the first finds out where each frame goes and has the processor fetch these places,
 //! the second copies. What a frame needs beyond copy, checksum, padding and report (a tag,
@@ -47,7 +47,7 @@ enum Look {
     Ip,
 }
 
-/// What all frames of a batch are, where they are the same to the lane.
+/// What all frames of a batch are, where they are the same to the fast path.
 #[derive(Clone, Copy, Debug)]
 struct Same {
     look: Look,
@@ -57,11 +57,11 @@ struct Same {
 }
 
 impl<'v> Rx<'_, 'v> {
-    /// Takes frames from the front of `picks` as long as they are for the lane and there are buffers
+    /// Takes frames from the front of `picks` as long as they are for the fast path and there are buffers
     /// for them. Returns how many.
-    pub(crate) fn lane(&mut self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+    pub(crate) fn fast_path(&mut self, batch: &Batch<'_>, picks: &[u16]) -> usize {
         let rules = &self.rules;
-        let for_us = self.function.lane
+        let for_us = self.function.fast_path
             && !rules.several
             && !self.listens
             && rules.strip_crc
@@ -349,7 +349,7 @@ impl<'v> Rx<'_, 'v> {
     }
 }
 
-/// Whether a frame is for the lane.
+/// Whether a frame is for the fast path.
 #[inline]
 fn look_at(rules: &Rules, frame: &Frame<'_>) -> Option<Look> {
     let head: &[u8; ETHERNET_HEADER] = frame.head().first_chunk()?;
