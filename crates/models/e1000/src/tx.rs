@@ -168,7 +168,7 @@ struct Packet {
     fcs_included: bool,
 }
 
-pub(crate) struct Walk<'a, 'v> {
+pub(crate) struct Parser<'a, 'v> {
     shared: &'a Shared,
     pub(crate) view: &'v View<'v>,
     pub(crate) ring: Ring,
@@ -243,7 +243,7 @@ impl Transmit for Sender {
                     Progress::More
                 };
             }
-            let mut walk = Walk {
+            let mut parser = Parser {
                 shared,
                 view: &view,
                 ring,
@@ -258,8 +258,8 @@ impl Transmit for Sender {
                 room,
             };
             let limit = budget.min(state.stride.frames);
-            let end = walk.fill(&mut state, &mut batch, &mut pieces, limit);
-            room = walk.room;
+            let end = parser.fill(&mut state, &mut batch, &mut pieces, limit);
+            room = parser.room;
             let offered = batch.len();
             let picks = &EACH[..offered];
             let taken = if offered == 0 {
@@ -312,7 +312,7 @@ impl Transmit for Sender {
     }
 }
 
-impl<'v> Walk<'_, 'v> {
+impl<'v> Parser<'_, 'v> {
     /// Makes frames of the descriptors until `limit` frames, the tail or a fault.
     fn fill(
         &mut self,

@@ -11,7 +11,7 @@ use parts::SIZE;
 
 use crate::complete::Mark;
 use crate::desc::cmd;
-use crate::tx::{TxState, Walk};
+use crate::tx::{TxState, Parser};
 use parts::offload::{MAX_FRAME, MIN_FRAME};
 
 /// Packets whose memory is asked for before the first of them is looked at: about as many cache
@@ -45,7 +45,7 @@ fn simple(raw: &[u8; SIZE as usize]) -> Option<(u64, u32, bool)> {
     fits.then_some((addr, len, command & (cmd::RS | cmd::RPS) != 0))
 }
 
-impl<'v> Walk<'_, 'v> {
+impl<'v> Parser<'_, 'v> {
     /// Takes packets from the ring as long as they are for the fast path, at most `room` and no further
     /// than is fetched at once. Returns whether there was one. Between packets only; `pieces` is
     /// empty, and is again afterwards.

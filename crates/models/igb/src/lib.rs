@@ -64,7 +64,7 @@ mod vmdq;
 #[cfg(test)]
 mod vmdq_tests;
 mod wake;
-mod walk;
+mod parser;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! The transmit side: whose turn it is, and what comes of it (§7.2). Descriptors are walked in
-//! [`crate::walk`].
+//! [`crate::parser`].
 //!
 //! Queues take turns. A turn is at most [`QUANTUM`] frames (more for a queue that is alone) or
-//! [`crate::walk::MOST_BYTES`] of one queue, offered to the sink in one batch.
+//! [`crate::parser::MOST_BYTES`] of one queue, offered to the sink in one batch.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::desc::Context;
 use crate::function::{Function, Kind, count};
 use crate::irq::{Causes, Moved};
 use crate::rules::Rules;
-use crate::walk::{End, Packet, Walk};
+use crate::parser::{End, Packet, Parser};
 
 /// Frames of one turn, where others wait for theirs or the sink has been short of room.
 const QUANTUM: usize = 64;
@@ -288,7 +288,7 @@ impl Sender {
             Kind::Vf(_) => None,
         };
         batch.clear();
-        let mut walk = Walk {
+        let mut parser = Parser {
             function,
             view: call.view,
             rules: &rules,
@@ -302,9 +302,9 @@ impl Sender {
             report: false,
             room: call.room,
         };
-        let end = walk.fill(&mut self.store, state.taken, batch, pieces, limit);
-        call.room = walk.room;
-        call.walked = call.walked.saturating_add(left - walk.left);
+        let end = parser.fill(&mut self.store, state.taken, batch, pieces, limit);
+        call.room = parser.room;
+        call.walked = call.walked.saturating_add(left - parser.left);
         let offered = batch.len();
         let picks = &EACH[..offered];
         // Before it can have come anywhere: no frame arrives before it left.
@@ -358,7 +358,7 @@ impl Sender {
             End::Tail if done.moved == 0 && tail == ring.tail => Turn::Idle,
             // All of it is done, and nothing has come since.
             End::Tail if done.moved == ring.available() && tail == ring.tail => Turn::Idle,
-            // Walked in full in vain, or some is left: once more.
+            // Parsed in full in vain, or some is left: once more.
             End::Tail if done.moved == 0 => Turn::Enough,
             End::Tail => Turn::Moved,
         }

@@ -1,6 +1,6 @@
 //! The fast fast path of the transmit side: packets of one descriptor that ask for nothing.
 //!
-//! For them the general walk ([`crate::walk`]) would make a request, a gather list and a plan only to
+//! For them the general walk ([`crate::parser`]) would make a request, a gather list and a plan only to
 //! find all of them empty. The fast path does what the walk would have done, and leaves everything that is
 //! not exactly so to it; a test runs random rings through both.
 
@@ -12,7 +12,7 @@ use parts::offload::{MAX_FRAME, MIN_FRAME};
 use crate::complete::{Before, Mark};
 use crate::desc::{DATA, STAMP, cmd};
 use crate::tx::Store;
-use crate::walk::{MOST_BYTES, Walk};
+use crate::parser::{MOST_BYTES, Parser};
 
 /// Packets whose memory is asked for before the first of them is looked at: about as many cache
 /// misses as a processor keeps under way.
@@ -47,7 +47,7 @@ fn simple(raw: &[u8; SIZE as usize]) -> Option<(u64, u32, bool)> {
     fits.then_some((addr, len, command & cmd::RS != 0))
 }
 
-impl<'v> Walk<'_, 'v> {
+impl<'v> Parser<'_, 'v> {
     /// Takes packets from the ring as long as they are for the fast path, at most `room` and no further
     /// than is fetched at once. Returns whether there was one. Between packets only; `pieces` is
     /// empty, and is again afterwards.

@@ -44,7 +44,7 @@ pub(crate) struct Packet {
     stamp: bool,
 }
 /// A walk along a ring, from its head on.
-pub(crate) struct Walk<'a, 'v> {
+pub(crate) struct Parser<'a, 'v> {
     pub function: &'a Function,
     pub view: &'v View<'v>,
     pub rules: &'a Rules,
@@ -62,7 +62,7 @@ pub(crate) struct Walk<'a, 'v> {
     pub room: usize,
 }
 
-impl<'v> Walk<'_, 'v> {
+impl<'v> Parser<'_, 'v> {
     /// Makes frames of the descriptors until `limit` frames, the tail or a fault. `skip` frames of
     /// the first packet have been sent before.
     pub(crate) fn fill(
