@@ -5,7 +5,7 @@
 //! MSI enabled the pin is silent, and what would raise it sends a message (manual §4.3.3).
 
 use model::{Env, Nanos};
-use parts::{Moderation, Relief};
+use parts::{Moderation, Adaptive};
 
 use crate::bits::cause;
 use crate::ration::Ration;
@@ -49,7 +49,7 @@ pub(crate) struct Irq {
     /// something to tell.
     pub(crate) gate: Option<u32>,
     /// What the guest is spared.
-    pub(crate) relief: Relief,
+    pub(crate) adaptive: Adaptive,
     /// How much it is given at once.
     pub(crate) ration: Ration,
     /// Times the line went up.
@@ -126,7 +126,7 @@ impl Irq {
             ration: Ration::new(portions),
             ..Self::default()
         };
-        irq.relief.mode = mode;
+        irq.adaptive.mode = mode;
         irq
     }
 
@@ -142,8 +142,8 @@ impl Irq {
     /// Reads ICR, which acknowledges everything.
     pub(crate) fn read_icr(&mut self, env: &Env) -> u32 {
         let value = std::mem::take(&mut self.icr);
-        if self.relief.mode == Moderation::Adaptive {
-            self.relief.acknowledged(env.clock.now());
+        if self.adaptive.mode == Moderation::Adaptive {
+            self.adaptive.acknowledged(env.clock.now());
         }
         if self.line && self.ration.on {
             self.ration.acknowledged(env.clock.now());
@@ -186,7 +186,7 @@ impl Irq {
     pub(crate) fn unmask(&mut self, env: &Env, bits: u32) {
         let off = self.ims & RECEIVED == 0;
         self.ims |= bits & cause::ALL;
-        self.relief.looked();
+        self.adaptive.looked();
         if off && self.ims & RECEIVED != 0 && self.ration.on {
             self.ration.ended(env.clock.now());
         }
@@ -211,7 +211,7 @@ impl Irq {
         if event.delayed {
             self.rx.start(env.clock.now(), event.packet, event.absolute);
         }
-        self.relief.received(event.filled, event.left);
+        self.adaptive.received(event.filled, event.left);
         self.batch(env, event, cause::RXT0, true);
         // A driver with a CSB knows better itself.
         if self.ration.on && self.gate.is_none() && self.ration.received(event.filled) {
@@ -226,7 +226,7 @@ impl Irq {
         if event.delayed {
             self.tx.start(env.clock.now(), event.packet, event.absolute);
         }
-        self.relief.sent(event.sent, event.ring);
+        self.adaptive.sent(event.sent, event.ring);
         if event.sent > 0 {
             self.ration.sent();
         }
@@ -371,7 +371,7 @@ impl Irq {
         self.ims = 0;
         self.itr = 0;
         self.last = None;
-        self.relief.reset();
+        self.adaptive.reset();
         self.ration = Ration::new(self.ration.on);
         self.rx.stop();
         self.tx.stop();
@@ -396,10 +396,10 @@ impl Irq {
         } else if !self.line {
             self.throttled = self.gap_left(env);
             if self.throttled.is_none() {
-                if self.itr != 0 || self.relief.mode != Moderation::Guest {
+                if self.itr != 0 || self.adaptive.mode != Moderation::Guest {
                     let now = env.clock.now();
                     self.last = Some(now);
-                    self.relief.raised(now);
+                    self.adaptive.raised(now);
                 }
                 self.line = true;
                 self.raised += 1;
@@ -455,7 +455,7 @@ impl Irq {
 
     /// Until when ITR, or what stands in its place, keeps the line down.
     fn gap_left(&mut self, env: &Env) -> Option<Nanos> {
-        let gap = match self.relief.mode.gap() {
+        let gap = match self.adaptive.mode.gap() {
             Some(gap) => gap,
             // A driver that wants no moderation at all (it polls, or is in a boot ROM) gets none.
             None if self.itr == 0 => return None,
@@ -463,13 +463,13 @@ impl Irq {
         };
         let now = env.clock.now();
         let throttled = self.last.map(|last| last + gap).filter(|t| now < *t);
-        if self.relief.mode != Moderation::Adaptive {
+        if self.adaptive.mode != Moderation::Adaptive {
             return throttled;
         }
         if self.icr & SENT != 0 {
-            self.relief.reported(now);
+            self.adaptive.reported(now);
         }
         let only_sent = self.icr & self.ims & !SENT == 0;
-        throttled.max(self.relief.until(now, self.last, only_sent))
+        throttled.max(self.adaptive.until(now, self.last, only_sent))
     }
 }

@@ -17,7 +17,7 @@
 //! processors for its programs, only loses by it. So it is the operator who asks for it.
 
 use model::Nanos;
-use parts::relief::APPLICATION;
+use parts::adaptive::APPLICATION;
 
 /// Frames without a word from the guest after which it is taken for one that only receives: more than
 /// it leaves unanswered while there is a connection.

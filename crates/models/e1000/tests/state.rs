@@ -386,11 +386,11 @@ fn every_impossible_field_is_refused_by_name() {
         ("interrupts.negotiation", |s| {
             s.interrupts.negotiation = Some(i64::MAX);
         }),
-        ("relief.cost", |s| s.interrupts.relief.cost = u64::MAX),
-        ("relief.paid", |s| s.interrupts.relief.paid = i64::MAX),
-        ("relief.raised", |s| s.interrupts.relief.raised = Some(1)),
-        ("relief.waiting", |s| {
-            s.interrupts.relief.waiting = Some(i64::MIN);
+        ("adaptive.cost", |s| s.interrupts.adaptive.cost = u64::MAX),
+        ("adaptive.paid", |s| s.interrupts.adaptive.paid = i64::MAX),
+        ("adaptive.raised", |s| s.interrupts.adaptive.raised = Some(1)),
+        ("adaptive.waiting", |s| {
+            s.interrupts.adaptive.waiting = Some(i64::MIN);
         }),
     ];
     for (name, spoil) in cases {

@@ -148,7 +148,7 @@ pub(crate) struct Function {
     /// Those who found no room.
     pub waiters: Mutex<Vec<Arc<dyn Wake>>>,
     pub true_fcs: bool,
-    /// Its interrupts follow what is moved and how the driver answers ([`parts::Relief`]).
+    /// Its interrupts follow what is moved and how the driver answers ([`parts::Adaptive`]).
     pub adapts: bool,
     /// What asks for nothing goes by the dozen ([`crate::fast path`], [`crate::tx_fast_path`]). Off where a
     /// test compares.

@@ -335,7 +335,7 @@ impl Irq {
     pub(crate) fn set_ims(&mut self, env: &Env, bits: u32) {
         self.ims |= bits & cause::ALL;
         if !self.multiple() {
-            self.throttles[0].relief.looked();
+            self.throttles[0].adaptive.looked();
         }
         self.apply(env);
     }
@@ -404,8 +404,8 @@ impl Irq {
     pub(crate) fn set_eitr(&mut self, env: &Env, vector: u32, value: u32) {
         if let Some(throttle) = self.throttles.get_mut(vector as usize) {
             throttle.set(value);
-            if throttle.relief.raised.is_some() {
-                throttle.relief.acknowledged(env.clock.now());
+            if throttle.adaptive.raised.is_some() {
+                throttle.adaptive.acknowledged(env.clock.now());
             }
             self.apply(env);
         }

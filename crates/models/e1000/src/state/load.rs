@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use model::{Env, Nanos, Work};
-use parts::relief::{MOST_GAP, Relief};
+use parts::adaptive::{MOST_GAP, Adaptive};
 use regs::{Access, File, Found, Status};
 use wire::MAX_SEGMENTS;
 
@@ -142,7 +142,7 @@ impl Registers {
         )?;
         let configured = {
             let irq = shared.irq.lock();
-            (irq.relief.mode, irq.ration.on)
+            (irq.adaptive.mode, irq.ration.on)
         };
         let negotiation = i64::try_from(self.negotiation).unwrap_or(i64::MAX);
         let most = negotiation.max(NEGOTIATION);
@@ -500,7 +500,7 @@ fn load_interrupts(
         transmit,
         negotiation,
         look,
-        relief,
+        adaptive,
     } = state;
     for (name, bits) in [("interrupts.causes", causes), ("interrupts.mask", mask)] {
         check(*bits & !cause::ALL == 0, name, *bits, "no such cause")?;
@@ -512,7 +512,7 @@ fn load_interrupts(
             absolute: time("interrupts.absolute", absolute, AHEAD)?,
         })
     };
-    let v1::Relief {
+    let v1::Adaptive {
         cost,
         raised,
         paid,
@@ -521,19 +521,19 @@ fn load_interrupts(
         urgent,
         received,
         crowded,
-    } = relief;
+    } = adaptive;
     check(
         *cost <= MOST_GAP,
-        "relief.cost",
+        "adaptive.cost",
         *cost,
         "longer than is ever measured",
     )?;
-    let relief = Relief {
+    let adaptive = Adaptive {
         mode,
         cost: *cost,
-        raised: time("relief.raised", raised, 0)?,
-        paid: absolute("relief.paid", *paid, AHEAD, now)?,
-        waiting: time("relief.waiting", waiting, 0)?,
+        raised: time("adaptive.raised", raised, 0)?,
+        paid: absolute("adaptive.paid", *paid, AHEAD, now)?,
+        waiting: time("adaptive.waiting", waiting, 0)?,
         sent: *sent,
         urgent: *urgent,
         received: *received,
@@ -555,7 +555,7 @@ fn load_interrupts(
         second: None,
         gate: None,
         armed: None,
-        relief,
+        adaptive,
         ration: Ration::new(portions),
         raised: 0,
     })

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use model::{Env, Nanos, Work};
-use parts::Relief;
+use parts::Adaptive;
 use regs::{Access, File, Status};
 
 use super::{PAGE, v1};
@@ -338,7 +338,7 @@ fn save_interrupts(irq: &Irq, now: Nanos) -> v1::Interrupts {
         second: _, // whoever loads it looks at once
         gate: _,   // so it is asked anew
         armed: _,  // the first of the deadlines
-        relief,
+        adaptive,
         ration: _, // whoever loads it begins anew
         raised: _, // a counter for people
     } = irq;
@@ -350,7 +350,7 @@ fn save_interrupts(irq: &Irq, now: Nanos) -> v1::Interrupts {
             absolute: time(absolute),
         }
     };
-    let Relief {
+    let Adaptive {
         mode: _, // configured
         cost,
         raised,
@@ -360,7 +360,7 @@ fn save_interrupts(irq: &Irq, now: Nanos) -> v1::Interrupts {
         urgent,
         received,
         crowded,
-    } = relief;
+    } = adaptive;
     v1::Interrupts {
         causes: *icr,
         mask: *ims,
@@ -371,7 +371,7 @@ fn save_interrupts(irq: &Irq, now: Nanos) -> v1::Interrupts {
         transmit: delay(tx),
         negotiation: time(link),
         look: time(look),
-        relief: v1::Relief {
+        adaptive: v1::Adaptive {
             cost: *cost,
             raised: time(raised),
             paid: relative(*paid, now),

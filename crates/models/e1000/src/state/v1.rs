@@ -243,7 +243,7 @@ pub struct Interrupts {
     /// When the transmitter is to look for pause frames or their end.
     pub look: Option<i64>,
     /// What was measured of the guest, for adaptive moderation.
-    pub relief: Relief,
+    pub adaptive: Adaptive,
 }
 
 /// A packet timer and the absolute timer that caps it.
@@ -257,7 +257,7 @@ pub struct Delay {
 
 /// What adaptive moderation knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Relief {
+pub struct Adaptive {
     /// From line to ICR, smoothed; nanoseconds.
     pub cost: u64,
     /// When the line went up, until ICR is read.

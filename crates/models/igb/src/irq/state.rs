@@ -147,7 +147,7 @@ impl Irq {
         if live.line && live.way == Way::Pin {
             env.irq.set_line(false);
         }
-        let (way, moderation) = (live.way, live.throttles[0].relief.mode);
+        let (way, moderation) = (live.way, live.throttles[0].adaptive.mode);
         let raised = live.raised;
         let told = self.raised;
         *live = Irq {

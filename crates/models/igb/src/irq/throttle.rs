@@ -1,7 +1,7 @@
 //! What stands between a vector and its message: EITR (§8.8.12), and what the operator has chosen.
 
 use model::{Env, Nanos};
-use parts::{Moderation, Relief};
+use parts::{Moderation, Adaptive};
 
 use super::{Irq, VECTORS};
 
@@ -42,7 +42,7 @@ pub(super) struct Throttle {
     credits: u32,
     since: Nanos,
     /// What the guest is spared.
-    pub relief: Relief,
+    pub adaptive: Adaptive,
 }
 
 /// What holds for all vectors.
@@ -99,7 +99,7 @@ impl Throttle {
 
     /// The gap from one message to the next, at least `least`.
     fn gap(&self, least: Nanos) -> Nanos {
-        self.relief.mode.gap().unwrap_or(self.gap).max(least)
+        self.adaptive.mode.gap().unwrap_or(self.gap).max(least)
     }
 
     /// Until when it has to wait.
@@ -128,13 +128,13 @@ impl Throttle {
     fn regular(&mut self, now: Nanos, gap: Nanos, tidings: Tidings) -> Option<Nanos> {
         let throttled = self.last.map(|last| last + gap).filter(|at| now < *at);
         // A driver that wants no moderation at all (it polls, or is in a boot ROM) gets none.
-        if self.relief.mode != Moderation::Adaptive || self.gap == 0 {
+        if self.adaptive.mode != Moderation::Adaptive || self.gap == 0 {
             return throttled;
         }
         if tidings.sent {
-            self.relief.reported(now);
+            self.adaptive.reported(now);
         }
-        let until = self.relief.until(now, self.last, tidings.only_sent);
+        let until = self.adaptive.until(now, self.last, tidings.only_sent);
         throttled.max(until)
     }
 
@@ -147,15 +147,15 @@ impl Throttle {
                 self.credits = self.credits.saturating_sub(1);
             }
             self.last = Some(now);
-            if self.relief.mode == Moderation::Adaptive {
-                self.relief.raised(now);
+            if self.adaptive.mode == Moderation::Adaptive {
+                self.adaptive.raised(now);
             }
         }
     }
 
     /// What is pending is an immediate interrupt (§7.3.4.1). What the operator has fixed stands.
     pub fn hurry(&mut self) {
-        self.hurried = self.relief.mode.gap().is_none();
+        self.hurried = self.adaptive.mode.gap().is_none();
     }
 
     /// CTRL.RST: EITR stays.
@@ -163,14 +163,14 @@ impl Throttle {
         self.last = None;
         self.hurried = false;
         self.credits = 0;
-        self.relief.reset();
+        self.adaptive.reset();
     }
 }
 
 impl Irq {
     /// Whether it takes liberties with timing that need [`Irq::received`] and [`Irq::sent`].
     pub(crate) fn adapts(&self) -> bool {
-        self.throttles[0].relief.mode == Moderation::Adaptive
+        self.throttles[0].adaptive.mode == Moderation::Adaptive
     }
 
     pub(super) fn pace(&self) -> Pace {
@@ -220,7 +220,7 @@ impl Irq {
     pub(crate) fn received(&mut self, moved: &Moved) {
         for (queue, moved) in moved.iter().enumerate().filter(|(_, m)| m.done > 0) {
             if let Some(throttle) = self.throttle_of(self.rx[queue]) {
-                throttle.relief.received(moved.done, moved.of);
+                throttle.adaptive.received(moved.done, moved.of);
             }
         }
     }
@@ -229,7 +229,7 @@ impl Irq {
     pub(crate) fn sent(&mut self, moved: &Moved) {
         for (queue, moved) in moved.iter().enumerate().filter(|(_, m)| m.done > 0) {
             if let Some(throttle) = self.throttle_of(self.tx[queue]) {
-                throttle.relief.sent(moved.done, moved.of);
+                throttle.adaptive.sent(moved.done, moved.of);
             }
         }
     }
@@ -240,9 +240,9 @@ impl Irq {
             return;
         };
         if let Some(throttle) = self.throttle_of(entry)
-            && throttle.relief.raised.is_some()
+            && throttle.adaptive.raised.is_some()
         {
-            throttle.relief.acknowledged(env.clock.now());
+            throttle.adaptive.acknowledged(env.clock.now());
         }
     }
 
@@ -256,7 +256,7 @@ impl Irq {
             let vector = vectors.trailing_zeros() as usize;
             vectors &= vectors - 1;
             if let Some(throttle) = self.throttles.get_mut(vector) {
-                throttle.relief.acknowledged(now);
+                throttle.adaptive.acknowledged(now);
             }
         }
     }
@@ -272,7 +272,7 @@ impl Irq {
     /// What chooses the time of interrupts, from now on.
     pub(crate) fn moderate(&mut self, how: Moderation) {
         for throttle in &mut self.throttles {
-            throttle.relief.mode = how;
+            throttle.adaptive.mode = how;
         }
     }
 

@@ -82,7 +82,7 @@ const ANSWER: u32 = 8;
 
 /// Measures, and says when the line may go up.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Relief {
+pub struct Adaptive {
     /// What was chosen; only with [`Moderation::Adaptive`] does anything here count.
     pub mode: Moderation,
     /// From line to acknowledgement, smoothed.
@@ -103,7 +103,7 @@ pub struct Relief {
     pub crowded: bool,
 }
 
-impl Relief {
+impl Adaptive {
     fn gap(&self) -> Nanos {
         (self.cost * GAP_PER_COST).min(MOST_GAP)
     }
@@ -195,79 +195,79 @@ mod tests {
     const US: Nanos = 1000;
 
     /// A guest that takes 100 µs from line to ICR.
-    fn dear() -> Relief {
-        let mut relief = Relief {
+    fn dear() -> Adaptive {
+        let mut adaptive = Adaptive {
             mode: Moderation::Adaptive,
-            ..Relief::default()
+            ..Adaptive::default()
         };
-        relief.raised(0);
-        relief.acknowledged(100 * US);
-        relief
+        adaptive.raised(0);
+        adaptive.acknowledged(100 * US);
+        adaptive
     }
 
     #[test]
     fn nothing_is_held_back_before_anything_was_measured() {
-        let relief = Relief::default();
-        assert_eq!(relief.until(5, None, false), None);
-        assert_eq!(relief.until(5, None, true), None);
+        let adaptive = Adaptive::default();
+        assert_eq!(adaptive.until(5, None, false), None);
+        assert_eq!(adaptive.until(5, None, true), None);
     }
 
     #[test]
     fn sparse_interrupts_go_at_once_and_a_row_of_them_is_spread() {
-        let mut relief = dear();
+        let mut adaptive = dear();
         let mut now = 10_000 * US;
         let mut waits = Vec::new();
         for _ in 0..6 {
-            let until = relief.until(now, None, false).unwrap_or(now);
+            let until = adaptive.until(now, None, false).unwrap_or(now);
             waits.push((until - now) / US);
             now = until;
-            relief.raised(now);
-            relief.acknowledged(now + 100 * US);
+            adaptive.raised(now);
+            adaptive.acknowledged(now + 100 * US);
         }
         assert_eq!(waits, [0, 0, 0, 600, 600, 600]);
         now += 10_000 * US;
-        assert_eq!(relief.until(now, None, false), None);
+        assert_eq!(adaptive.until(now, None, false), None);
     }
 
     #[test]
     fn a_storm_while_nothing_is_moderated_is_soon_forgotten() {
-        let mut relief = dear();
+        let mut adaptive = dear();
         for _ in 0..10_000 {
-            relief.raised(1000 * US);
+            adaptive.raised(1000 * US);
         }
-        assert_eq!(relief.until(1000 * US, None, false), Some(1600 * US));
+        assert_eq!(adaptive.until(1000 * US, None, false), Some(1600 * US));
     }
 
     #[test]
     fn a_report_waits_for_company_unless_the_ring_runs_out() {
-        let mut relief = dear();
+        let mut adaptive = dear();
         let now = 10_000 * US;
-        relief.reported(now);
-        relief.sent(10, 256);
-        assert_eq!(relief.until(now, None, true), Some(now + 1200 * US));
+        adaptive.reported(now);
+        adaptive.sent(10, 256);
+        assert_eq!(adaptive.until(now, None, true), Some(now + 1200 * US));
         assert_eq!(
-            relief.until(now, None, false),
+            adaptive.until(now, None, false),
             None,
             "company takes it along"
         );
-        relief.sent(182, 256);
-        assert_eq!(relief.until(now, None, true), None);
-        relief.acknowledged(now);
-        relief.reported(now);
-        assert!(relief.until(now, None, true).is_some(), "counted anew");
+        adaptive.sent(182, 256);
+        assert_eq!(adaptive.until(now, None, true), None);
+        adaptive.acknowledged(now);
+        adaptive.reported(now);
+        assert!(adaptive.until(now, None, true).is_some(), "counted anew");
     }
 
     #[test]
     fn a_guest_that_sleeps_is_not_made_slower_than_the_bounds() {
-        let mut relief = dear();
+        let mut adaptive = dear();
         for _ in 0..100 {
-            relief.raised(0);
-            relief.acknowledged(3_600_000_000 * US);
+            adaptive.raised(0);
+            adaptive.acknowledged(3_600_000_000 * US);
         }
-        relief.paid = 0;
-        assert_eq!(relief.gap(), MOST_GAP);
-        relief.reported(0);
-        assert_eq!(relief.until(0, None, true), Some(MOST_HOLD));
+        adaptive.paid = 0;
+        assert_eq!(adaptive.gap(), MOST_GAP);
+        adaptive.reported(0);
+        assert_eq!(adaptive.until(0, None, true), Some(MOST_HOLD));
     }
 
     /// The paper's terms: the frames after which an interrupt must come.
@@ -275,64 +275,64 @@ mod tests {
     fn buffers_of_application_and_driver_bound_how_many_frames_are_waited_for() {
         // dd_bufs, and bufs / r rounded up.
         for (ring, due) in [(8, 7), (24, 20), (64, 54), (92, 77), (256, 77), (4096, 77)] {
-            let mut relief = dear();
+            let mut adaptive = dear();
             for n in 1..=due {
-                assert!(!relief.crowded, "{n} of {ring}");
-                relief.received(1, ring - n);
+                assert!(!adaptive.crowded, "{n} of {ring}");
+                adaptive.received(1, ring - n);
             }
-            assert!(relief.crowded, "{due} of {ring}");
-            relief.looked();
-            assert!(!relief.crowded && relief.received == 0);
+            assert!(adaptive.crowded, "{due} of {ring}");
+            adaptive.looked();
+            assert!(!adaptive.crowded && adaptive.received == 0);
         }
         // No buffer at all is left: whatever came is too much.
-        let mut relief = dear();
-        relief.received(1, 0);
-        assert!(relief.crowded);
+        let mut adaptive = dear();
+        adaptive.received(1, 0);
+        assert!(adaptive.crowded);
     }
 
     #[test]
     fn a_guest_that_runs_out_of_buffers_is_told_sooner_and_still_has_half_of_its_time() {
-        let mut relief = dear();
+        let mut adaptive = dear();
         let mut now = 10_000 * US;
         for _ in 0..6 {
-            relief.raised(now);
-            relief.acknowledged(now + 100 * US);
+            adaptive.raised(now);
+            adaptive.acknowledged(now + 100 * US);
             now += 200 * US;
         }
         let last = now - 200 * US;
         now = last + 110 * US;
-        assert!(relief.until(now, Some(last), false) > Some(last + 500 * US));
-        relief.received(80, 176);
-        assert_eq!(relief.until(now, Some(last), false), Some(last + 200 * US));
-        assert_eq!(relief.until(last + 200 * US, Some(last), false), None);
+        assert!(adaptive.until(now, Some(last), false) > Some(last + 500 * US));
+        adaptive.received(80, 176);
+        assert_eq!(adaptive.until(now, Some(last), false), Some(last + 200 * US));
+        assert_eq!(adaptive.until(last + 200 * US, Some(last), false), None);
     }
 
     #[test]
     fn request_and_response_are_not_held_back_however_long_they_go_on() {
-        let mut relief = dear();
+        let mut adaptive = dear();
         let mut now = 10_000 * US;
         for round in 0..100 {
-            relief.received(1, 255);
-            let held = relief.until(now, Some(now - 200 * US), false);
+            adaptive.received(1, 255);
+            let held = adaptive.until(now, Some(now - 200 * US), false);
             assert_eq!(held, None, "round {round}");
-            relief.raised(now);
+            adaptive.raised(now);
             now += 100 * US;
-            relief.acknowledged(now);
+            adaptive.acknowledged(now);
             // The answer, and 100 us until the next request.
-            relief.sent(2, 256);
+            adaptive.sent(2, 256);
             now += 100 * US;
         }
         // A stream that is not answered, at the same rate, is.
         let mut now = 100_000 * US;
         let mut held = 0;
         for _ in 0..100 {
-            relief.received(1, 255);
-            if let Some(until) = relief.until(now, None, false) {
+            adaptive.received(1, 255);
+            if let Some(until) = adaptive.until(now, None, false) {
                 held += 1;
                 now = until;
             }
-            relief.raised(now);
-            relief.acknowledged(now + 100 * US);
+            adaptive.raised(now);
+            adaptive.acknowledged(now + 100 * US);
             now += 200 * US;
         }
         assert!(held > 90, "{held}");
