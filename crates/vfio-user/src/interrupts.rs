@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::codec::irq;
 use crate::poke::{self, poke};
-use crate::undertaker::PeerFd;
+use crate::deferred_closer::PeerFd;
 
 /// The pin.
 #[derive(Default)]
@@ -424,7 +424,7 @@ mod tests {
 
     use super::*;
     use crate::EventFd;
-    use crate::undertaker::Undertaker;
+    use crate::deferred_closer::DeferredCloser;
 
     #[derive(Clone, Debug)]
     enum Op {
@@ -464,7 +464,7 @@ mod tests {
         let state = &*irq.0;
         let dup = |on: bool| {
             let fd = || fd.as_fd().try_clone_to_owned().unwrap();
-            on.then(|| PeerFd::new(fd(), &Undertaker::default()))
+            on.then(|| PeerFd::new(fd(), &DeferredCloser::default()))
         };
         match *op {
             Op::Line(on) => irq.set_line(on),

@@ -114,7 +114,7 @@ mod poke;
 mod server;
 mod shared_mem;
 mod stream;
-mod undertaker;
+mod deferred_closer;
 
 pub use client::{Client, ClientError, ClientOptions};
 pub use codec::SparseArea;

@@ -16,7 +16,7 @@ use rustix::net::{
 };
 
 use crate::codec::{HEADER_LEN, Header, MESSAGE_OVERHEAD};
-use crate::undertaker::Undertaker;
+use crate::deferred_closer::DeferredCloser;
 
 /// Bytes read at once: some eight hundred posted writes. A connection keeps so much.
 const READ_SIZE: usize = 32 << 10;
@@ -56,13 +56,13 @@ pub(crate) struct Receiver {
     pub bytes: u64,
     /// Descriptors closed because nobody asked for them.
     pub surplus_fds: u64,
-    undertaker: Undertaker,
+    deferred_closer: DeferredCloser,
 }
 
 impl Receiver {
     /// Messages of at most `max_data` bytes of data. Descriptors that nobody wants are
-    /// `undertaker`'s.
-    pub fn new(max_data: usize, undertaker: Undertaker) -> Self {
+    /// `deferred closer`'s.
+    pub fn new(max_data: usize, deferred_closer: DeferredCloser) -> Self {
         Self {
             buf: vec![0; READ_SIZE],
             start: 0,
@@ -72,7 +72,7 @@ impl Receiver {
             calls: 0,
             bytes: 0,
             surplus_fds: 0,
-            undertaker,
+            deferred_closer,
         }
     }
 
@@ -130,7 +130,7 @@ impl Receiver {
                     self.fds.push((owner, fd));
                 } else {
                     self.surplus_fds += 1;
-                    self.undertaker.bury(fd);
+                    self.deferred_closer.bury(fd);
                 }
             }
         }
@@ -182,7 +182,7 @@ impl Receiver {
     pub fn next(&mut self, fds: &mut Vec<OwnedFd>) -> Result<Option<(Header, &[u8])>, BadSize> {
         for fd in fds.drain(..) {
             self.surplus_fds += 1;
-            self.undertaker.bury(fd);
+            self.deferred_closer.bury(fd);
         }
         let pending = &self.buf[self.start..self.end];
         let Some(header) = Header::parse(pending) else {
@@ -211,7 +211,7 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         for (_, fd) in self.fds.drain(..) {
-            self.undertaker.bury(fd);
+            self.deferred_closer.bury(fd);
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::codec::{
     Capabilities, Command, HEADER_LEN, Header, Malformed, TwinSocket, Version, flags,
 };
 use crate::stream::{Filled, MAX_FDS, Receiver, Sender};
-use crate::undertaker::Undertaker;
+use crate::deferred_closer::DeferredCloser;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -114,7 +114,7 @@ impl Channel {
     fn new(socket: OwnedFd, max_data: usize) -> Self {
         Self {
             socket,
-            rx: Receiver::new(max_data, Undertaker::default()),
+            rx: Receiver::new(max_data, DeferredCloser::default()),
             tx: Sender::new(),
         }
     }

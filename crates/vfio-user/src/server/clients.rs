@@ -11,7 +11,7 @@ use super::session::{MAX_DATA, Todo};
 use super::{Connection, MAIN, REFUSED, Server, watch};
 use crate::device::{ClientEvent, Device, DmaChange, GoneReason};
 use crate::stream::{Filled, Receiver, Sender};
-use crate::undertaker::{MOST, PeerFd};
+use crate::deferred_closer::{MOST, PeerFd};
 
 /// Clients that are being sent away at once.
 const MAX_REFUSED: usize = 4;
@@ -42,7 +42,7 @@ impl Server {
             // What it sent last is still to be read, then its end. The next one waits so long.
             return Ok(());
         }
-        if self.session.undertaker.left() > MOST
+        if self.session.deferred_closer.left() > MOST
             && let Some(listener) = self.listener.as_fd()
         {
             // It costs its guest this device, and nobody else anything.
@@ -53,7 +53,7 @@ impl Server {
             return Ok(());
         }
         let accepted = self.listener.accept();
-        let accepted = accepted.map(|s| s.map(|s| PeerFd::new(s, &self.session.undertaker)));
+        let accepted = accepted.map(|s| s.map(|s| PeerFd::new(s, &self.session.deferred_closer)));
         match accepted {
             Ok(None) => Ok(()),
             Ok(Some(socket)) if self.connection.is_none() => self.connect(socket),
@@ -75,7 +75,7 @@ impl Server {
                 self.session.counters.accept_errors += 1;
                 self.spare = None;
                 if let Ok(Some(socket)) = self.listener.accept() {
-                    self.session.undertaker.bury(socket);
+                    self.session.deferred_closer.bury(socket);
                 }
                 self.spare = rustix::io::fcntl_dupfd_cloexec(&self.epoll, 0).ok();
                 device.client(ClientEvent::Refused(
@@ -100,7 +100,7 @@ impl Server {
         self.connection = Some(Connection {
             since: Instant::now(),
             socket,
-            rx: Receiver::new(MAX_DATA, self.session.undertaker.clone()),
+            rx: Receiver::new(MAX_DATA, self.session.deferred_closer.clone()),
             tx: Sender::new(),
             twin: None,
             watching_out: false,
@@ -112,7 +112,7 @@ impl Server {
     pub(super) fn bury_fds(&mut self) {
         self.session.counters.surplus_fds += self.fds.len() as u64;
         for fd in self.fds.drain(..) {
-            self.session.undertaker.bury(fd);
+            self.session.deferred_closer.bury(fd);
         }
     }
 
@@ -128,7 +128,7 @@ impl Server {
         if watch(&self.epoll, socket.as_fd(), token).is_ok() {
             self.refused.push(Refused {
                 socket,
-                rx: Receiver::new(0, self.session.undertaker.clone()),
+                rx: Receiver::new(0, self.session.deferred_closer.clone()),
                 token,
             });
             self.serve_refused(token);
@@ -176,7 +176,7 @@ impl Server {
             doorbells.unshare();
         }
         session.engine.disconnect();
-        session.undertaker.bury(session.memory.unmap_all());
+        session.deferred_closer.bury(session.memory.unmap_all());
         if let Some(connection) = self.connection.take() {
             let _ = epoll::delete(&self.epoll, &connection.socket);
             let c = &mut session.counters;

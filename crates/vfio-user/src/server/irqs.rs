@@ -9,7 +9,7 @@ use crate::codec::{Header, IrqInfo, SetIrqs, irq, irq_set};
 use crate::description::Shape;
 use crate::event;
 use crate::stream::Sender;
-use crate::undertaker::PeerFd;
+use crate::deferred_closer::PeerFd;
 
 impl Session {
     pub(super) fn irq_info(
@@ -101,7 +101,7 @@ impl Session {
                     return Err(Errno::INVAL);
                 }
                 let mut adopted = Vec::with_capacity(fds.len());
-                let ours = fds.drain(..).map(|fd| PeerFd::new(fd, &self.undertaker));
+                let ours = fds.drain(..).map(|fd| PeerFd::new(fd, &self.deferred_closer));
                 adopted.extend(ours);
                 for fd in &adopted {
                     event::adopt(fd.as_fd()).inspect_err(|_| {

@@ -31,7 +31,7 @@ use crate::event::{self, EventFd};
 use crate::interrupts::Interrupts;
 use crate::msix::Table;
 use crate::stream::{Filled, Receiver, Sender};
-use crate::undertaker::{MOST, PeerFd, Undertaker};
+use crate::deferred_closer::{MOST, PeerFd, DeferredCloser};
 
 /// Replies that may wait for a client that does not read them; then it is not listened to.
 const MAX_BACKLOG: usize = 256 << 10;
@@ -142,7 +142,7 @@ impl Server {
             irq: Interrupts::new(shape.intx, shape.msi, vectors),
             table: shape.msix.map(Table::new),
             engine: Engine::new(dma.clone()),
-            undertaker: Undertaker::default(),
+            deferred_closer: DeferredCloser::default(),
             shape,
             config,
             memory,
@@ -168,7 +168,7 @@ impl Server {
         };
         server.spare = rustix::io::fcntl_dupfd_cloexec(&server.epoll, 0).ok();
         if let Some(fd) = server.listener.connected.take() {
-            let fd = PeerFd::new(fd, &server.session.undertaker);
+            let fd = PeerFd::new(fd, &server.session.deferred_closer);
             server.connect(fd)?;
         }
         Ok(server)
@@ -367,7 +367,7 @@ impl Server {
             }
             // Nor one whose descriptors come faster than they are closed; those that do not close at
             // all are the end of it.
-            if self.session.undertaker.left() > MOST {
+            if self.session.deferred_closer.left() > MOST {
                 let since = *self.choked.get_or_insert_with(Instant::now);
                 if since.elapsed() < PATIENCE {
                     break;
@@ -460,7 +460,7 @@ impl Server {
         {
             connection.twin = Some(Twin {
                 socket,
-                rx: Receiver::new(self.session.max_data, self.session.undertaker.clone()),
+                rx: Receiver::new(self.session.max_data, self.session.deferred_closer.clone()),
                 tx: Sender::new(),
                 watching_out: false,
             });

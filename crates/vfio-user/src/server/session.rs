@@ -19,7 +19,7 @@ use crate::dma::Engine;
 use crate::interrupts::Interrupts;
 use crate::msix::Table;
 use crate::stream::{MAX_FDS, Sender};
-use crate::undertaker::{PeerFd, Undertaker};
+use crate::deferred_closer::{PeerFd, DeferredCloser};
 
 /// What one side may ask of the other at most.
 pub(super) const MAX_DATA: usize = 1 << 20;
@@ -79,7 +79,7 @@ pub(super) struct Session {
     pub irq: Interrupts,
     pub memory: Memory,
     pub engine: Engine,
-    pub undertaker: Undertaker,
+    pub deferred_closer: DeferredCloser,
     pub counters: Counters,
     pub todo: Todo,
     /// The client has negotiated.
@@ -109,7 +109,7 @@ impl Session {
         };
         self.counters.surplus_fds += fds.len() as u64;
         for fd in fds.drain(..) {
-            self.undertaker.bury(fd);
+            self.deferred_closer.bury(fd);
         }
         cost
     }
@@ -265,7 +265,7 @@ impl Session {
                 SocketFlags::CLOEXEC,
                 None,
             )?;
-            self.todo.twin = Some(PeerFd::new(ours, &self.undertaker));
+            self.todo.twin = Some(PeerFd::new(ours, &self.deferred_closer));
             fds.push(peer);
             twin_socket = Some(TwinSocket {
                 supported: true,
@@ -326,7 +326,7 @@ impl Session {
         match fd {
             // Its file stays with the mapping: to close this is nothing.
             Some(fd) if shared && result.is_ok() => drop(fd),
-            Some(fd) => self.undertaker.bury(fd),
+            Some(fd) => self.deferred_closer.bury(fd),
             None => {}
         }
         if let Err(error) = result {
@@ -369,13 +369,13 @@ impl Session {
                 self.malformed()
             } else {
                 self.engine.unmapped(0, u64::MAX);
-                self.undertaker.bury(self.memory.unmap_all());
+                self.deferred_closer.bury(self.memory.unmap_all());
                 device.dma_map_changed(DmaChange::Cleared);
                 Ok(())
             }
         } else if let Ok(left) = self.memory.unmap(unmap.iova, unmap.size) {
             if !left.is_empty() {
-                self.undertaker.bury(left);
+                self.deferred_closer.bury(left);
             }
             self.engine.unmapped(unmap.iova, unmap.size);
             device.dma_map_changed(DmaChange::Unmapped {

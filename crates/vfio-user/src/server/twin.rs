@@ -7,7 +7,7 @@ use rustix::event::epoll;
 use super::{MAIN, Server, TWIN, rewatch};
 use crate::device::Device;
 use crate::stream::{Filled, Receiver, Sender};
-use crate::undertaker::PeerFd;
+use crate::deferred_closer::PeerFd;
 
 /// The second socket, for our commands and their replies.
 pub(super) struct Twin {

@@ -28,7 +28,7 @@ const MOST_IDLE: usize = 4;
 type Thing = Box<dyn Send>;
 
 /// Threads without work, of the whole process. Whoever takes one out has it for itself.
-static IDLE: Mutex<Vec<(ThreadId, Sender<Undertaker>)>> = Mutex::new(Vec::new());
+static IDLE: Mutex<Vec<(ThreadId, Sender<DeferredCloser>)>> = Mutex::new(Vec::new());
 
 #[derive(Default)]
 struct State {
@@ -41,9 +41,9 @@ struct State {
 
 /// Ends the things of one server's peers. Clones are the same.
 #[derive(Clone, Default)]
-pub(crate) struct Undertaker(Arc<Mutex<State>>);
+pub(crate) struct DeferredCloser(Arc<Mutex<State>>);
 
-impl Undertaker {
+impl DeferredCloser {
     /// Ends a thing soon, on another thread.
     pub fn bury(&self, thing: impl Send + 'static) {
         {
@@ -59,7 +59,7 @@ impl Undertaker {
             return;
         }
         let this = self.clone();
-        let thread = std::thread::Builder::new().name("undertaker".into());
+        let thread = std::thread::Builder::new().name("deferred_closer".into());
         if thread.spawn(move || this.serve()).is_err() {
             // Better late than never.
             self.work();
@@ -92,7 +92,7 @@ impl Undertaker {
                 calls.recv()
             });
             match called {
-                Ok(undertaker) => next = undertaker,
+                Ok(deferred_closer) => next = deferred_closer,
                 Err(_) => return,
             }
         }
@@ -124,14 +124,14 @@ impl Undertaker {
 /// A descriptor that came from a peer.
 pub(crate) struct PeerFd {
     fd: Option<OwnedFd>,
-    undertaker: Undertaker,
+    deferred_closer: DeferredCloser,
 }
 
 impl PeerFd {
-    pub fn new(fd: OwnedFd, undertaker: &Undertaker) -> Self {
+    pub fn new(fd: OwnedFd, deferred_closer: &DeferredCloser) -> Self {
         Self {
             fd: Some(fd),
-            undertaker: undertaker.clone(),
+            deferred_closer: deferred_closer.clone(),
         }
     }
 }
@@ -146,7 +146,7 @@ impl AsFd for PeerFd {
 impl Drop for PeerFd {
     fn drop(&mut self) {
         if let Some(fd) = self.fd.take() {
-            self.undertaker.bury(fd);
+            self.deferred_closer.bury(fd);
         }
     }
 }
@@ -170,17 +170,17 @@ mod tests {
     fn a_thread_serves_one_server_after_the_other_and_none_waits_for_another() {
         // More servers than threads may stay, each with something that lasts, then all again.
         for _ in 0..50 {
-            let undertakers: Vec<_> = (0..2 * MOST_IDLE)
+            let deferred closers: Vec<_> = (0..2 * MOST_IDLE)
                 .map(|_| {
-                    let (undertaker, (go, wait)) = (Undertaker::default(), mpsc::channel());
-                    undertaker.bury(Slow(wait));
-                    (undertaker, go)
+                    let (deferred_closer, (go, wait)) = (DeferredCloser::default(), mpsc::channel());
+                    deferred_closer.bury(Slow(wait));
+                    (deferred_closer, go)
                 })
                 .collect();
-            for (undertaker, go) in undertakers.into_iter().rev() {
-                assert_eq!(undertaker.left(), 1);
+            for (deferred_closer, go) in deferred closers.into_iter().rev() {
+                assert_eq!(deferred_closer.left(), 1);
                 go.send(()).expect("it waits");
-                while undertaker.left() > 0 {
+                while deferred_closer.left() > 0 {
                     std::thread::yield_now();
                 }
             }
@@ -190,26 +190,26 @@ mod tests {
 
     #[test]
     fn a_thread_without_work_holds_on_to_nothing() {
-        let undertaker = Undertaker::default();
+        let deferred_closer = DeferredCloser::default();
         let (read, write) = rustix::pipe::pipe().expect("pipe");
-        undertaker.bury((read, write));
-        while undertaker.left() > 0 || Arc::strong_count(&undertaker.0) > 1 {
+        deferred_closer.bury((read, write));
+        while deferred_closer.left() > 0 || Arc::strong_count(&deferred_closer.0) > 1 {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
     #[test]
     fn what_does_not_end_holds_up_nobody_and_the_rest_ends_after_it() {
-        let undertaker = Undertaker::default();
+        let deferred_closer = DeferredCloser::default();
         let (go, wait) = mpsc::channel();
         let (read, write) = rustix::pipe::pipe().expect("pipe");
-        undertaker.bury(Slow(wait));
-        drop(PeerFd::new(write, &undertaker));
-        assert_eq!(undertaker.left(), 2);
+        deferred_closer.bury(Slow(wait));
+        drop(PeerFd::new(write, &deferred_closer));
+        assert_eq!(deferred_closer.left(), 2);
         go.send(()).expect("it waits");
         // The end of the last writer.
         assert_eq!(rustix::io::read(&read, &mut [0u8; 1]), Ok(0));
-        while undertaker.left() > 0 {
+        while deferred_closer.left() > 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
