@@ -4,7 +4,7 @@
 //! all others cost a descriptor in the worker's epoll set and nothing else. Who is called, and how
 //! a worker falls asleep without losing a call, is `roster`'s.
 
-mod lookout;
+mod doorbell_poller;
 mod run;
 mod turns;
 

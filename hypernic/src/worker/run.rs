@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use model::{Clock, Nanos};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
-use super::lookout::Lookout;
+use super::doorbell_poller::DoorbellPoller;
 use super::turns::{MOST, Turns};
 use super::{ARRIVED, AlarmClock, Counters, WorkerHandle, LEAVES, LOOK, Member, TRIED, Turn, watch};
 use crate::patience::Patience;
@@ -62,7 +62,7 @@ pub(super) struct Worker {
     /// Left alone until then.
     ill: Vec<(Nanos, Member)>,
     /// Those with doorbells in memory.
-    lookout: Lookout<vfio_user::Bell>,
+    doorbell_poller: DoorbellPoller<vfio_user::Bell>,
     /// Asleep since then, but for looks in vain.
     asleep: Option<Instant>,
     patience: Patience,
@@ -91,7 +91,7 @@ impl Worker {
             active: Turns::default(),
             warm: VecDeque::new(),
             ill: Vec::new(),
-            lookout: Lookout::new(),
+            doorbell_poller: DoorbellPoller::new(),
             asleep: None,
             patience: Patience::default(),
             next_look: 0,
@@ -159,7 +159,7 @@ impl Worker {
             self.claim(member);
         }
         self.came = came;
-        if self.lookout.due().is_some_and(|due| due <= self.now) {
+        if self.doorbell_poller.due().is_some_and(|due| due <= self.now) {
             self.look_out();
         }
         while let Some(at) = self.ill.iter().position(|(until, _)| *until <= self.now) {
@@ -175,7 +175,7 @@ impl Worker {
     fn look_out(&mut self) {
         let mut rung = std::mem::take(&mut self.rung);
         let clock = &self.clock;
-        self.lookout.look(self.now, || clock.now(), &mut rung);
+        self.doorbell_poller.look(self.now, || clock.now(), &mut rung);
         self.count(|c| &c.looks);
         if !rung.is_empty() {
             self.woken();
@@ -242,7 +242,7 @@ impl Worker {
                 turn.served |= due;
                 if let Some(bell) = body.bell() {
                     let busy = turn.served || calls & LOOK != 0;
-                    self.lookout.stir(member.0.id, bell, busy, self.now);
+                    self.doorbell_poller.stir(member.0.id, bell, busy, self.now);
                 }
                 if turn.ill {
                     let _ = epoll::delete(&self.epoll, body.fd());
@@ -308,7 +308,7 @@ impl Worker {
         }
         self.warm.retain(|w| w.0.id != member.0.id);
         self.ill.retain(|(_, m)| m.0.id != member.0.id);
-        self.lookout.forget(member.0.id);
+        self.doorbell_poller.forget(member.0.id);
         self.handle().alarms.forget(member);
     }
 
@@ -356,7 +356,7 @@ impl Worker {
             return;
         }
         self.asleep.get_or_insert_with(Instant::now);
-        let told = match self.lookout.due() {
+        let told = match self.doorbell_poller.due() {
             None => self.look(None),
             Some(due) => self.nap(due) && self.look(Some(&AT_ONCE)),
         };

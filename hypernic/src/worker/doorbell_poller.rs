@@ -65,14 +65,14 @@ struct Level {
 }
 
 /// The bells of one worker.
-pub(super) struct Lookout<B> {
+pub(super) struct DoorbellPoller<B> {
     entries: Vec<Option<Entry<B>>>,
     free: Vec<usize>,
     slots: HashMap<u64, usize>,
     levels: [Level; LEVELS],
 }
 
-impl<B: Looked + Clone> Lookout<B> {
+impl<B: Looked + Clone> DoorbellPoller<B> {
     pub fn new() -> Self {
         let level = |level| Level {
             gap: FIRST << level,
@@ -250,13 +250,13 @@ mod tests {
     /// Sleeps from look to look until `end`; says who rang and how often it woke. A look takes
     /// `cost`.
     fn run(
-        lookout: &mut Lookout<Fake>,
+        doorbell_poller: &mut DoorbellPoller<Fake>,
         now: &mut Nanos,
         end: Nanos,
         cost: Nanos,
     ) -> (Vec<u64>, u64) {
         let (mut rung, mut wakes) = (Vec::new(), 0);
-        while let Some(due) = lookout.due().filter(|due| *due < end) {
+        while let Some(due) = doorbell_poller.due().filter(|due| *due < end) {
             *now = due.max(*now);
             wakes += 1;
             let calls = Cell::new(0u32);
@@ -268,7 +268,7 @@ mod tests {
                     0
                 }
             };
-            lookout.look(*now, clock, &mut rung);
+            doorbell_poller.look(*now, clock, &mut rung);
             *now += cost;
         }
         *now = end;
@@ -279,41 +279,41 @@ mod tests {
 
     #[test]
     fn one_that_was_busy_is_looked_at_often_and_then_ever_less() {
-        let (mut lookout, fake) = (Lookout::new(), Fake::new());
-        lookout.stir(7, &fake, true, 0);
-        assert_eq!(lookout.due(), Some(FIRST));
+        let (mut doorbell_poller, fake) = (DoorbellPoller::new(), Fake::new());
+        doorbell_poller.stir(7, &fake, true, 0);
+        assert_eq!(doorbell_poller.due(), Some(FIRST));
         let mut now = 0;
-        run(&mut lookout, &mut now, 1_000_000, 100);
+        run(&mut doorbell_poller, &mut now, 1_000_000, 100);
         assert!((16..=20).contains(&fake.looks()), "{}", fake.looks());
-        run(&mut lookout, &mut now, SECOND, 100);
+        run(&mut doorbell_poller, &mut now, SECOND, 100);
         let before = fake.looks();
-        let (_, wakes) = run(&mut lookout, &mut now, 2 * SECOND, 100);
+        let (_, wakes) = run(&mut doorbell_poller, &mut now, 2 * SECOND, 100);
         assert!(fake.looks() - before <= 1000, "long idle");
         assert!(fake.looks() - before >= 500);
         assert_eq!(wakes, fake.looks() - before);
         // It rings: it is often looked at again.
         fake.ring();
-        let (rung, _) = run(&mut lookout, &mut now, 2 * SECOND + 3_000_000, 100);
+        let (rung, _) = run(&mut doorbell_poller, &mut now, 2 * SECOND + 3_000_000, 100);
         assert_eq!(rung, [7]);
-        assert!(lookout.due().is_some_and(|due| due < now + 2 * FIRST));
+        assert!(doorbell_poller.due().is_some_and(|due| due < now + 2 * FIRST));
     }
 
     #[test]
     fn a_thousand_idle_ones_are_looked_at_together_and_within_bounds() {
-        let mut lookout = Lookout::new();
+        let mut doorbell_poller = DoorbellPoller::new();
         let fakes: Vec<_> = (0..1000).map(|_| Fake::new()).collect();
         let mut now = 0;
         for (id, fake) in (0..).zip(&fakes) {
             now += 37_000;
-            lookout.stir(id, fake, true, now);
-            lookout.look(now, || now, &mut Vec::new());
+            doorbell_poller.stir(id, fake, true, now);
+            doorbell_poller.look(now, || now, &mut Vec::new());
         }
         // A look at all takes 100 us.
         let start = now;
-        run(&mut lookout, &mut now, start + 5 * SECOND, 100_000);
+        run(&mut doorbell_poller, &mut now, start + 5 * SECOND, 100_000);
         let before: u64 = fakes.iter().map(Fake::looks).sum();
         let from = now;
-        let (_, wakes) = run(&mut lookout, &mut now, from + 5 * SECOND, 100_000);
+        let (_, wakes) = run(&mut doorbell_poller, &mut now, from + 5 * SECOND, 100_000);
         let looks = fakes.iter().map(Fake::looks).sum::<u64>() - before;
         assert_eq!(looks, wakes * 1000, "all of them at each wake-up");
         assert!(wakes * 100_000 <= 5 * SECOND / 90, "{wakes} wake-ups");
@@ -322,45 +322,45 @@ mod tests {
         for (id, fake) in (0..).zip(&fakes).step_by(97) {
             fake.ring();
             let end = now + 2 * *IDLE.end();
-            assert_eq!(run(&mut lookout, &mut now, end, 100_000).0, [id]);
+            assert_eq!(run(&mut doorbell_poller, &mut now, end, 100_000).0, [id]);
         }
     }
 
     #[test]
     fn those_that_cannot_ring_are_not_looked_at() {
-        let (mut lookout, fake) = (Lookout::new(), Fake::default());
-        lookout.stir(1, &fake, true, 0);
-        assert_eq!(lookout.due(), None, "no queue is on");
+        let (mut doorbell_poller, fake) = (DoorbellPoller::new(), Fake::default());
+        doorbell_poller.stir(1, &fake, true, 0);
+        assert_eq!(doorbell_poller.due(), None, "no queue is on");
         fake.0.0.set(true);
-        lookout.stir(1, &fake, false, 0);
-        assert!(lookout.due().is_some());
+        doorbell_poller.stir(1, &fake, false, 0);
+        assert!(doorbell_poller.due().is_some());
         fake.0.0.set(false);
         let mut now = 0;
-        let (rung, wakes) = run(&mut lookout, &mut now, SECOND, 100);
-        assert_eq!((rung, wakes, lookout.due()), (vec![], 1, None));
+        let (rung, wakes) = run(&mut doorbell_poller, &mut now, SECOND, 100);
+        assert_eq!((rung, wakes, doorbell_poller.due()), (vec![], 1, None));
         // Gone, and another in its place.
         fake.0.0.set(true);
-        lookout.stir(1, &fake, true, now);
-        lookout.forget(1);
-        assert_eq!(lookout.due(), None);
+        doorbell_poller.stir(1, &fake, true, now);
+        doorbell_poller.forget(1);
+        assert_eq!(doorbell_poller.due(), None);
         let other = Fake::new();
         other.ring();
-        lookout.stir(2, &other, true, now);
+        doorbell_poller.stir(2, &other, true, now);
         let end = now + SECOND;
-        assert_eq!(run(&mut lookout, &mut now, end, 100).0, [2]);
+        assert_eq!(run(&mut doorbell_poller, &mut now, end, 100).0, [2]);
         assert_eq!(fake.looks(), 0);
     }
 
     #[test]
     fn another_client_has_another_bell() {
-        let (mut lookout, old, new) = (Lookout::new(), Fake::new(), Fake::new());
-        lookout.stir(1, &old, true, 0);
-        lookout.stir(1, &new, false, 0);
+        let (mut doorbell_poller, old, new) = (DoorbellPoller::new(), Fake::new(), Fake::new());
+        doorbell_poller.stir(1, &old, true, 0);
+        doorbell_poller.stir(1, &new, false, 0);
         old.ring();
         let mut now = 0;
-        assert!(run(&mut lookout, &mut now, SECOND, 0).0.is_empty());
+        assert!(run(&mut doorbell_poller, &mut now, SECOND, 0).0.is_empty());
         new.ring();
-        assert_eq!(run(&mut lookout, &mut now, 2 * SECOND, 0).0, [1]);
+        assert_eq!(run(&mut doorbell_poller, &mut now, 2 * SECOND, 0).0, [1]);
         assert_eq!(old.looks(), 0);
     }
 }
