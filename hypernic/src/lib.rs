@@ -17,7 +17,7 @@ pub mod log;
 mod make;
 pub mod nic;
 mod nvm;
-mod patience;
+mod busy_poll;
 pub mod pktgen;
 mod ports;
 pub mod report;

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use super::doorbell_poller::DoorbellPoller;
 use super::turns::{MOST, Turns};
 use super::{ARRIVED, AlarmClock, Counters, WorkerHandle, LEAVES, LOOK, Member, TRIED, Turn, watch};
-use crate::patience::Patience;
+use crate::busy_poll::BusyPollBackoff;
 
 const BELL: u64 = 0;
 const CLOCK: u64 = 1;
@@ -65,7 +65,7 @@ pub(super) struct Worker {
     doorbell_poller: DoorbellPoller<vfio_user::Bell>,
     /// Asleep since then, but for looks in vain.
     asleep: Option<Instant>,
-    patience: Patience,
+    backoff: BusyPollBackoff,
     now: Nanos,
     /// When those who are not active are to be heard next.
     next_look: Nanos,
@@ -93,7 +93,7 @@ impl Worker {
             ill: Vec::new(),
             doorbell_poller: DoorbellPoller::new(),
             asleep: None,
-            patience: Patience::default(),
+            backoff: BusyPollBackoff::default(),
             next_look: 0,
             came: Vec::new(),
             rung: Vec::new(),
@@ -192,7 +192,7 @@ impl Worker {
     fn woken(&mut self) {
         if let Some(asleep) = self.asleep.take() {
             self.count(|c| &c.sleeps);
-            self.patience.slept(asleep.elapsed(), self.most());
+            self.backoff.slept(asleep.elapsed(), self.most());
         }
     }
 
@@ -338,7 +338,7 @@ impl Worker {
     /// `halt_poll_ns`: short sleeps were not worth going to sleep for.
     fn wait(&mut self) {
         let window = match self.asleep {
-            None => self.patience.window(self.most()),
+            None => self.backoff.window(self.most()),
             // A look in vain is no reason to stay awake.
             Some(_) => Duration::ZERO,
         };

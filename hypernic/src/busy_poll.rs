@@ -8,11 +8,11 @@ const LEAST: Duration = Duration::from_micros(10);
 /// Grows while sleeps turn out shorter than staying awake would have been, shrinks when they are
 /// long. An idle worker is at zero and costs nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct BusyPollBackoff {
     window: Duration,
 }
 
-impl Patience {
+impl BusyPollBackoff {
     /// How long to stay awake now. `most` is the longest time ever spent awake at once; zero turns
     /// it off.
     pub(crate) fn window(&self, most: Duration) -> Duration {
@@ -40,24 +40,24 @@ mod tests {
     #[test]
     fn short_sleeps_lengthen_it_and_long_ones_end_it() {
         let most = 50 * US;
-        let mut patience = Patience::default();
-        assert_eq!(patience.window(most), Duration::ZERO);
+        let mut backoff = BusyPollBackoff::default();
+        assert_eq!(backoff.window(most), Duration::ZERO);
         for expected in [10, 20, 40, 50, 50] {
-            patience.slept(5 * US, most);
-            assert_eq!(patience.window(most), expected * US);
+            backoff.slept(5 * US, most);
+            assert_eq!(backoff.window(most), expected * US);
         }
         for expected in [25_000, 12_500, 0, 0] {
-            patience.slept(1000 * US, most);
-            assert_eq!(patience.window(most), Duration::from_nanos(expected));
+            backoff.slept(1000 * US, most);
+            assert_eq!(backoff.window(most), Duration::from_nanos(expected));
         }
     }
 
     #[test]
     fn zero_turns_it_off() {
-        let mut patience = Patience::default();
-        patience.slept(Duration::ZERO, Duration::ZERO);
-        assert_eq!(patience.window(Duration::ZERO), Duration::ZERO);
-        patience.slept(5 * US, 50 * US);
-        assert_eq!(patience.window(Duration::ZERO), Duration::ZERO);
+        let mut backoff = BusyPollBackoff::default();
+        backoff.slept(Duration::ZERO, Duration::ZERO);
+        assert_eq!(backoff.window(Duration::ZERO), Duration::ZERO);
+        backoff.slept(5 * US, 50 * US);
+        assert_eq!(backoff.window(Duration::ZERO), Duration::ZERO);
     }
 }
