@@ -23,7 +23,7 @@ TSAN = RUSTFLAGS=-Zsanitizer=thread CARGO_PROFILE_DEV_OPT_LEVEL=1 HYPERNIC_SOAK_
 TSAN_FOR = -Zbuild-std --target $$(rustc -vV | sed -n 's/^host: //p') --target-dir target/tsan
 NIGHTLY ?= nightly
 # Crates with a test `loom` that goes through every order of their threads' steps.
-LOOM := roster lease csb port
+LOOM := scheduler lease csb port
 
 .PHONY: all build demo test test-long lint fmt clippy deny docs bench fuzz fuzz-quick loom miri \
     coverage clean help

@@ -21,14 +21,14 @@ impl Clock for MonotonicClock {
 
 /// A timerfd that a worker waits for.
 #[derive(Debug)]
-pub(crate) struct AlarmClock {
+pub(crate) struct TimerFd {
     fd: OwnedFd,
     /// What is armed now, so that arming the same again costs no system call.
     armed: Option<Nanos>,
     calls: u64,
 }
 
-impl AlarmClock {
+impl TimerFd {
     /// A timer that is not armed.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl AlarmClock {
     }
 }
 
-impl AsFd for AlarmClock {
+impl AsFd for TimerFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use rustix::event::{PollFd, PollFlags, poll};
 
-    fn readable(timer: &AlarmClock, seconds: i64) -> bool {
+    fn readable(timer: &TimerFd, seconds: i64) -> bool {
         let mut fds = [PollFd::new(timer, PollFlags::IN)];
         let wait = Timespec {
             tv_sec: seconds,
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_deadline_comes_once_and_can_be_called_off() {
-        let mut timer = AlarmClock::new().expect("timer");
+        let mut timer = TimerFd::new().expect("timer");
         timer.arm(Some(MonotonicClock.now()));
         assert!(readable(&timer, 10));
         assert!(timer.expired());

@@ -2,7 +2,7 @@
 //!
 //! A worker owns many NICs. Those with work are active and get bounded turns one after the other;
 //! all others cost a descriptor in the worker's epoll set and nothing else. Who is called, and how
-//! a worker falls asleep without losing a call, is `roster`'s.
+//! a worker falls asleep without losing a call, is `ready_list`'s.
 
 mod doorbell_poller;
 mod run;
@@ -17,12 +17,12 @@ use std::time::Duration;
 use frame::Wake;
 use model::{Clock, Nanos, Timer};
 use parking_lot::Mutex;
-use roster::{Alarm, Alarms, Calls, HasAlarm, Roster};
+use scheduler::{TaskTimer, TimerQueue, WakeFlags, HasTimer, ReadyList};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 
 use crate::error::Error;
 use crate::report::Section;
-use crate::time::AlarmClock;
+use crate::time::TimerFd;
 use run::Worker;
 use turns::Spent;
 
@@ -68,15 +68,15 @@ pub(crate) trait Served: Send {
     fn turn(&mut self, calls: u32) -> Turn;
 }
 
-/// One thing that is served, as everybody else sees it: to be called, and with an alarm.
+/// One thing that is served, as everybody else sees it: to be called, and with an timer.
 pub(crate) struct Task {
     id: u64,
     name: String,
-    calls: Calls,
-    alarm: Alarm,
+    wake_flags: WakeFlags,
+    timer: TaskTimer,
     spent: Spent,
     handles: Arc<[WorkerHandle]>,
-    /// Its worker. Changed by whoever has the task in hand only (see [`Calls`]).
+    /// Its worker. Changed by whoever has the task in hand only (see [`WakeFlags`]).
     home: AtomicUsize,
     body: Mutex<Option<Box<dyn Served>>>,
     /// Where it goes when it leaves.
@@ -88,16 +88,16 @@ pub(crate) struct Task {
 #[derive(Clone)]
 struct Member(Arc<Task>);
 
-impl HasAlarm for Member {
-    fn alarm(&self) -> &Alarm {
-        &self.0.alarm
+impl HasTimer for Member {
+    fn timer(&self) -> &TaskTimer {
+        &self.0.timer
     }
 }
 
 impl Task {
-    /// Calls it: it gets a turn soon. From any thread, without waiting.
+    /// WakeFlags it: it gets a turn soon. From any thread, without waiting.
     pub fn call(&self, bits: u32) {
-        if self.calls.raise(bits)
+        if self.wake_flags.raise(bits)
             && let Some(this) = self.this.upgrade()
         {
             self.handle().list(Member(this));
@@ -134,7 +134,7 @@ impl Timer for Task {
     fn arm(&self, deadline: Option<Nanos>) {
         if let Some(this) = self.this.upgrade() {
             let handle = self.handle();
-            if handle.alarms.set(&Member(this), deadline) && handle.roster.call() {
+            if handle.timers.set(&Member(this), deadline) && handle.ready_list.call() {
                 handle.ring();
             }
         }
@@ -143,8 +143,8 @@ impl Timer for Task {
 
 /// A worker as others see it.
 struct WorkerHandle {
-    roster: Roster<Member>,
-    alarms: Alarms<Member>,
+    ready_list: ReadyList<Member>,
+    timers: TimerQueue<Member>,
     /// Rung when the worker sleeps and is to wake.
     bell: OwnedFd,
     quit: AtomicBool,
@@ -182,7 +182,7 @@ counters! {
     polls "poll_calls",
     /// Looks at doorbells in memory.
     looks "doorbell_looks",
-    /// System calls for the alarm clock.
+    /// System calls for the timer clock.
     clock "timer_calls",
     /// Sleeps saved by staying awake.
     saved "polls_saved",
@@ -202,8 +202,8 @@ impl Counters {
 impl WorkerHandle {
     fn new() -> rustix::io::Result<Self> {
         Ok(Self {
-            roster: Roster::new(),
-            alarms: Alarms::new(),
+            ready_list: ReadyList::new(),
+            timers: TimerQueue::new(),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             quit: AtomicBool::new(false),
             tasks: AtomicUsize::new(0),
@@ -212,7 +212,7 @@ impl WorkerHandle {
     }
 
     fn list(&self, member: Member) {
-        if self.roster.add(member) {
+        if self.ready_list.add(member) {
             self.ring();
         }
     }
@@ -284,13 +284,13 @@ impl Workers {
 
 fn task(handles: &Arc<[WorkerHandle]>, home: usize, ids: &AtomicU64, name: &str) -> Arc<Task> {
     let id = ids.fetch_add(1, Ordering::Relaxed);
-    let calls = Calls::held();
-    calls.rest();
+    let wake_flags = WakeFlags::held();
+    wake_flags.rest();
     Arc::new_cyclic(|this| Task {
         id,
         name: name.to_owned(),
-        calls,
-        alarm: Alarm::new(id),
+        wake_flags,
+        timer: TaskTimer::new(id),
         spent: Spent::default(),
         handles: Arc::clone(handles),
         home: AtomicUsize::new(home),
@@ -304,7 +304,7 @@ impl Drop for Workers {
     fn drop(&mut self) {
         for handle in &*self.handles {
             handle.quit.store(true, Ordering::Release);
-            if handle.roster.call() {
+            if handle.ready_list.call() {
                 handle.ring();
             }
         }

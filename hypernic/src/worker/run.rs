@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use super::doorbell_poller::DoorbellPoller;
 use super::turns::{MOST, Turns};
-use super::{ARRIVED, AlarmClock, Counters, WorkerHandle, LEAVES, LOOK, Member, TRIED, Turn, watch};
+use super::{ARRIVED, TimerFd, Counters, WorkerHandle, LEAVES, LOOK, Member, TRIED, Turn, watch};
 use crate::busy_poll::BusyPollBackoff;
 
 const BELL: u64 = 0;
@@ -52,7 +52,7 @@ pub(super) struct Worker {
     at: usize,
     clock: Arc<dyn Clock>,
     epoll: OwnedFd,
-    alarm_clock: AlarmClock,
+    timer_fd: TimerFd,
     /// All tasks that live here, by what their events carry.
     members: HashMap<u64, Member>,
     /// Those who want a turn: the active ones.
@@ -77,16 +77,16 @@ pub(super) struct Worker {
 impl Worker {
     pub fn new(handles: Arc<[WorkerHandle]>, at: usize, clock: Arc<dyn Clock>) -> rustix::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let alarm_clock = AlarmClock::new()?;
+        let timer_fd = TimerFd::new()?;
         watch(&epoll, handles[at].bell.as_fd(), BELL)?;
-        watch(&epoll, alarm_clock.as_fd(), CLOCK)?;
+        watch(&epoll, timer_fd.as_fd(), CLOCK)?;
         Ok(Self {
             handles,
             at,
             now: clock.now(),
             clock,
             epoll,
-            alarm_clock,
+            timer_fd,
             members: HashMap::new(),
             active: Turns::default(),
             warm: VecDeque::new(),
@@ -149,12 +149,12 @@ impl Worker {
     /// Takes in who was called, and whose time has come.
     fn gather(&mut self) {
         let mut came = std::mem::take(&mut self.came);
-        self.handle().roster.take(&mut came);
+        self.handle().ready_list.take(&mut came);
         for member in came.drain(..) {
             self.count(|c| &c.active);
             self.active.push(member);
         }
-        self.handle().alarms.due(self.now, &mut came);
+        self.handle().timers.due(self.now, &mut came);
         for member in came.drain(..) {
             self.claim(member);
         }
@@ -199,9 +199,9 @@ impl Worker {
     /// Makes a task active, if it is not.
     fn claim(&mut self, member: Member) {
         if member.0.home.load(Ordering::Acquire) != self.at {
-            // It has moved since its alarm was set.
+            // It has moved since its timer was set.
             member.0.call(0);
-        } else if member.0.calls.claim() {
+        } else if member.0.wake_flags.claim() {
             self.count(|c| &c.active);
             self.active.push(member);
         }
@@ -210,7 +210,7 @@ impl Worker {
     /// One task's turn.
     fn turn(&mut self, member: Member, tried: u32) -> Turn {
         self.count(|c| &c.turns);
-        let calls = member.0.calls.take() | tried;
+        let calls = member.0.wake_flags.take() | tried;
         let mut turn = Turn::default();
         {
             let mut slot = member.0.body.lock();
@@ -224,7 +224,7 @@ impl Worker {
                     self.members.insert(member.0.id, member.clone());
                     let _ = watch(&self.epoll, body.fd(), member.0.id);
                 }
-                let due = member.0.alarm.take_due(self.now);
+                let due = member.0.timer.take_due(self.now);
                 let done = catch_unwind(AssertUnwindSafe(|| {
                     if due {
                         body.tick();
@@ -264,7 +264,7 @@ impl Worker {
             std::thread::yield_now();
         }
         // Whoever was called meanwhile, and whoever has more to do, goes on; others rest.
-        if turn.more || !member.0.calls.rest() {
+        if turn.more || !member.0.wake_flags.rest() {
             self.active.push(member);
         } else {
             self.count(|c| &c.idle);
@@ -283,7 +283,7 @@ impl Worker {
 
     fn watch(&self, member: &Member) {
         if let Some(body) = &*member.0.body.lock() {
-            // It can fail only for want of memory; its calls and its alarm still reach it.
+            // It can fail only for want of memory; its calls and its timer still reach it.
             let _ = watch(&self.epoll, body.fd(), member.0.id);
         }
     }
@@ -309,7 +309,7 @@ impl Worker {
         self.warm.retain(|w| w.0.id != member.0.id);
         self.ill.retain(|(_, m)| m.0.id != member.0.id);
         self.doorbell_poller.forget(member.0.id);
-        self.handle().alarms.forget(member);
+        self.handle().timers.forget(member);
     }
 
     /// A task that panics costs itself and nobody else.
@@ -324,7 +324,7 @@ impl Worker {
             drop(ended);
         }
         // For its owner, who still has to come for it.
-        if !member.0.calls.rest() {
+        if !member.0.wake_flags.rest() {
             self.active.push(member.clone());
         }
         Turn::default()
@@ -348,10 +348,10 @@ impl Worker {
         }
         debug_assert!(!self.is_busy(), "asleep on somebody's work");
         let soonest = self.soonest();
-        self.alarm_clock.arm(soonest);
+        self.timer_fd.arm(soonest);
         let handle = self.handle();
         let idle = || !handle.quit.load(Ordering::Acquire) && self.soonest() == soonest;
-        if !handle.roster.doze(idle) {
+        if !handle.ready_list.doze(idle) {
             self.woken();
             return;
         }
@@ -360,12 +360,12 @@ impl Worker {
             None => self.look(None),
             Some(due) => self.nap(due) && self.look(Some(&AT_ONCE)),
         };
-        self.handle().roster.rise();
+        self.handle().ready_list.rise();
         self.now = self.clock.now();
         if told {
             self.woken();
         }
-        let calls = self.alarm_clock.syscalls();
+        let calls = self.timer_fd.syscalls();
         let counted = &self.handle().counters.clock;
         counted.store(calls, Ordering::Relaxed);
     }
@@ -393,7 +393,7 @@ impl Worker {
 
     fn soonest(&self) -> Option<Nanos> {
         let ill = self.ill.iter().map(|(until, _)| *until);
-        ill.chain(self.handle().alarms.soonest()).min()
+        ill.chain(self.handle().timers.soonest()).min()
     }
 
     /// Tries who was served last again and again, and listens for all others. `true` when there was
@@ -428,7 +428,7 @@ impl Worker {
     /// Tries who was served last, without a look: the shortest way to an answer. `true` when there was
     /// something to do.
     fn try_last(&mut self) -> bool {
-        let Some(member) = self.warm.front().filter(|m| m.0.calls.claim()).cloned() else {
+        let Some(member) = self.warm.front().filter(|m| m.0.wake_flags.claim()).cloned() else {
             return false;
         };
         self.count(|c| &c.active);
@@ -451,7 +451,7 @@ impl Worker {
                     let _ = rustix::io::read(&self.handle().bell, &mut [0u8; 8]);
                 }
                 CLOCK => {
-                    self.alarm_clock.expired();
+                    self.timer_fd.expired();
                 }
                 id => {
                     if let Some(member) = self.members.get(&id) {

@@ -411,7 +411,7 @@ fn an_idle_one_is_woken_by_its_descriptor_and_by_its_alarm() {
     // Before its worker knows it, too.
     task.arm(Some(clock.now() + 1_000_000));
     task.start(body);
-    wait_for("the first alarm", || {
+    wait_for("the first timer", || {
         script.ticks.load(Ordering::Relaxed) == 1
     });
     let turns = script.turns.load(Ordering::Relaxed);
@@ -423,7 +423,7 @@ fn an_idle_one_is_woken_by_its_descriptor_and_by_its_alarm() {
     for n in 2..50 {
         task.arm(Some(clock.now() + 3_600_000_000_000));
         task.arm(Some(clock.now() + 100_000));
-        wait_for("an alarm", || script.ticks.load(Ordering::Relaxed) == n);
+        wait_for("an timer", || script.ticks.load(Ordering::Relaxed) == n);
     }
     task.arm(Some(clock.now() + 50_000_000));
     task.arm(None);

@@ -4,14 +4,14 @@ use crate::sync::{AtomicBool, Mutex, Ordering, fence, lock};
 
 /// The list of one worker.
 #[derive(Debug)]
-pub struct Roster<T> {
+pub struct ReadyList<T> {
     list: Mutex<Vec<T>>,
     /// The list is not empty. Changed under its lock only.
     some: AtomicBool,
     asleep: AtomicBool,
 }
 
-impl<T> Default for Roster<T> {
+impl<T> Default for ReadyList<T> {
     fn default() -> Self {
         Self {
             list: Mutex::new(Vec::new()),
@@ -21,7 +21,7 @@ impl<T> Default for Roster<T> {
     }
 }
 
-impl<T> Roster<T> {
+impl<T> ReadyList<T> {
     /// Nobody wants anything, and the worker is awake.
     pub fn new() -> Self {
         Self::default()
@@ -84,18 +84,18 @@ mod tests {
 
     #[test]
     fn a_sleeper_is_woken_once_and_one_awake_never() {
-        let roster = Roster::new();
-        assert!(!roster.add(1));
-        assert!(!roster.doze(|| true), "something is listed");
+        let ready_list = ReadyList::new();
+        assert!(!ready_list.add(1));
+        assert!(!ready_list.doze(|| true), "something is listed");
         let mut got = Vec::new();
-        roster.take(&mut got);
+        ready_list.take(&mut got);
         assert_eq!(got, [1]);
-        assert!(!roster.doze(|| false), "something else is there");
-        assert!(!roster.call(), "it is awake");
-        assert!(roster.doze(|| true));
-        assert!(roster.add(2) && !roster.add(3) && !roster.call());
-        roster.rise();
-        roster.take(&mut got);
+        assert!(!ready_list.doze(|| false), "something else is there");
+        assert!(!ready_list.call(), "it is awake");
+        assert!(ready_list.doze(|| true));
+        assert!(ready_list.add(2) && !ready_list.add(3) && !ready_list.call());
+        ready_list.rise();
+        ready_list.take(&mut got);
         assert_eq!(got, [1, 2, 3]);
     }
 }

@@ -1,26 +1,26 @@
 //! Who wants a turn, and when a worker may sleep.
 //!
 //! A worker serves many items (NICs). Any thread may *call* an item: raise a bit for it. The first
-//! bit puts the item on its worker's [`Roster`]; further ones until its turn cost one atomic
-//! operation. A worker that finds its roster empty goes to sleep by a rule that loses no call: it
+//! bit puts the item on its worker's [`ReadyList`]; further ones until its turn cost one atomic
+//! operation. A worker that finds its ready_list empty goes to sleep by a rule that loses no call: it
 //! says that it sleeps, then a full barrier, then it looks once more; a caller lists its item, then
 //! a full barrier, then looks whether the worker sleeps. One of the two sees the other. Only a
 //! caller that finds the worker asleep has to wake it by a system call.
 //!
-//! Each item has one [`Alarm`], and each worker one [`Alarms`], in place of a timer in the kernel
-//! per item. Moving an alarm to a later time costs one store.
+//! Each item has one [`TaskTimer`], and each worker one [`TimerQueue`], in place of a timer in the kernel
+//! per item. Moving an timer to a later time costs one store.
 //!
 //! All of it is checked in every order its steps can take (`make loom`).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod alarm;
-mod calls;
-mod list;
+mod timer;
+mod wake_flags;
+mod ready_list;
 
-pub use alarm::{Alarm, Alarms, HasAlarm};
-pub use calls::Calls;
-pub use list::Roster;
+pub use timer::{TaskTimer, TimerQueue, HasTimer};
+pub use wake_flags::WakeFlags;
+pub use ready_list::ReadyList;
 
 /// The primitives, or the ones whose orders a checker goes through.
 mod sync {

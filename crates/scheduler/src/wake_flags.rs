@@ -11,15 +11,15 @@ const LISTED: u32 = 1 << 31;
 /// Whoever turns "nobody will" into "somebody will" ([`raise`](Self::raise) or
 /// [`claim`](Self::claim) returns `true`) must list the item or take it, and nobody else may.
 #[derive(Debug)]
-pub struct Calls(AtomicU32);
+pub struct WakeFlags(AtomicU32);
 
-impl Calls {
+impl WakeFlags {
     /// No call; the item is in the hands of whoever makes this.
     pub fn held() -> Self {
         Self(AtomicU32::new(LISTED))
     }
 
-    /// Calls the item for `bits` (the topmost is not the caller's). `true`: the caller lists it.
+    /// WakeFlags the item for `bits` (the topmost is not the caller's). `true`: the caller lists it.
     pub fn raise(&self, bits: u32) -> bool {
         self.0.fetch_or(bits | LISTED, Ordering::AcqRel) & LISTED == 0
     }
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn only_the_first_call_lists() {
-        let calls = Calls::held();
+        let calls = WakeFlags::held();
         assert!(!calls.raise(1));
         assert!(!calls.rest());
         assert_eq!(calls.take(), 1);

@@ -9,7 +9,7 @@ const NEVER: u64 = u64::MAX;
 
 /// The deadline of one item, in nanoseconds. Any thread may set it.
 #[derive(Debug)]
-pub struct Alarm {
+pub struct TaskTimer {
     /// Tells items apart.
     id: u64,
     deadline: AtomicU64,
@@ -18,7 +18,7 @@ pub struct Alarm {
     noted: AtomicU64,
 }
 
-impl Alarm {
+impl TaskTimer {
     /// Not set. `id` must be the item's alone.
     pub fn new(id: u64) -> Self {
         Self {
@@ -40,15 +40,15 @@ impl Alarm {
     }
 }
 
-/// Whatever has an alarm.
-pub trait HasAlarm {
+/// Whatever has an timer.
+pub trait HasTimer {
     /// It.
-    fn alarm(&self) -> &Alarm;
+    fn timer(&self) -> &TaskTimer;
 }
 
-/// The alarms of one worker.
+/// The timers of one worker.
 #[derive(Debug)]
-pub struct Alarms<T> {
+pub struct TimerQueue<T> {
     /// Each item at most once, under a time no later than its deadline: one that has become later
     /// is found out when that time comes.
     list: Mutex<BTreeMap<(u64, u64), T>>,
@@ -56,7 +56,7 @@ pub struct Alarms<T> {
     soonest: AtomicU64,
 }
 
-impl<T> Default for Alarms<T> {
+impl<T> Default for TimerQueue<T> {
     fn default() -> Self {
         Self {
             list: Mutex::new(BTreeMap::new()),
@@ -65,38 +65,38 @@ impl<T> Default for Alarms<T> {
     }
 }
 
-impl<T: HasAlarm> Alarms<T> {
+impl<T: HasTimer> TimerQueue<T> {
     /// None.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets an item's alarm, or calls it off. Calls for one item must not overlap.
+    /// Sets an item's timer, or calls it off. WakeFlags for one item must not overlap.
     ///
-    /// `true`: this is now the worker's first, and the worker is to be told ([`Roster::call`]).
+    /// `true`: this is now the worker's first, and the worker is to be told ([`ReadyList::call`]).
     ///
-    /// [`Roster::call`]: crate::Roster::call
+    /// [`ReadyList::call`]: crate::ReadyList::call
     #[must_use]
     pub fn set(&self, item: &T, at: Option<u64>) -> bool
     where
         T: Clone,
     {
-        let alarm = item.alarm();
+        let timer = item.timer();
         let at = at.map_or(NEVER, |at| at.min(NEVER - 1));
-        alarm.deadline.swap(at, Ordering::AcqRel);
+        timer.deadline.swap(at, Ordering::AcqRel);
         // Between the deadline and the look at `noted`; the other half is in `due`.
         fence(Ordering::SeqCst);
-        if alarm.noted.load(Ordering::Relaxed) <= at {
+        if timer.noted.load(Ordering::Relaxed) <= at {
             return false;
         }
         let mut list = lock(&self.list);
-        let noted = alarm.noted.load(Ordering::Relaxed);
+        let noted = timer.noted.load(Ordering::Relaxed);
         if noted <= at {
             return false;
         }
-        list.remove(&(noted, alarm.id));
-        list.insert((at, alarm.id), item.clone());
-        alarm.noted.store(at, Ordering::Relaxed);
+        list.remove(&(noted, timer.id));
+        list.insert((at, timer.id), item.clone());
+        timer.noted.store(at, Ordering::Relaxed);
         let first = at < self.soonest.load(Ordering::Relaxed);
         if first {
             self.soonest.store(at, Ordering::Release);
@@ -104,7 +104,7 @@ impl<T: HasAlarm> Alarms<T> {
         first
     }
 
-    /// Appends the items whose deadline may have come; each looks itself ([`Alarm::take_due`]).
+    /// Appends the items whose deadline may have come; each looks itself ([`TaskTimer::take_due`]).
     pub fn due(&self, now: u64, into: &mut Vec<T>) {
         if self.soonest.load(Ordering::Acquire) > now {
             return;
@@ -114,18 +114,18 @@ impl<T: HasAlarm> Alarms<T> {
             && first.key().0 <= now
         {
             let ((noted, id), item) = first.remove_entry();
-            let alarm = item.alarm();
-            if alarm.noted.load(Ordering::Relaxed) != noted {
+            let timer = item.timer();
+            if timer.noted.load(Ordering::Relaxed) != noted {
                 // Left behind by an item that has moved to another worker.
                 continue;
             }
-            alarm.noted.store(NEVER, Ordering::Relaxed);
+            timer.noted.store(NEVER, Ordering::Relaxed);
             fence(Ordering::SeqCst);
-            let at = alarm.deadline.load(Ordering::Acquire);
+            let at = timer.deadline.load(Ordering::Acquire);
             if at <= now {
                 into.push(item);
             } else if at != NEVER {
-                alarm.noted.store(at, Ordering::Relaxed);
+                timer.noted.store(at, Ordering::Relaxed);
                 list.insert((at, id), item);
             }
         }
@@ -135,12 +135,12 @@ impl<T: HasAlarm> Alarms<T> {
 
     /// Forgets an item that goes.
     pub fn forget(&self, item: &T) {
-        let alarm = item.alarm();
-        alarm.deadline.store(NEVER, Ordering::Release);
+        let timer = item.timer();
+        timer.deadline.store(NEVER, Ordering::Release);
         let mut list = lock(&self.list);
-        let noted = alarm.noted.load(Ordering::Relaxed);
-        if list.remove(&(noted, alarm.id)).is_some() {
-            alarm.noted.store(NEVER, Ordering::Relaxed);
+        let noted = timer.noted.load(Ordering::Relaxed);
+        if list.remove(&(noted, timer.id)).is_some() {
+            timer.noted.store(NEVER, Ordering::Relaxed);
         }
         let soonest = list.first_key_value().map_or(NEVER, |(key, _)| key.0);
         self.soonest.store(soonest, Ordering::Release);
@@ -158,71 +158,71 @@ mod tests {
     use std::sync::Arc;
 
     #[derive(Clone, Debug)]
-    struct Item(Arc<Alarm>);
+    struct Item(Arc<TaskTimer>);
 
-    impl HasAlarm for Item {
-        fn alarm(&self) -> &Alarm {
+    impl HasTimer for Item {
+        fn timer(&self) -> &TaskTimer {
             &self.0
         }
     }
 
     fn item(id: u64) -> Item {
-        Item(Arc::new(Alarm::new(id)))
+        Item(Arc::new(TaskTimer::new(id)))
     }
 
-    fn due(alarms: &Alarms<Item>, now: u64) -> Vec<u64> {
+    fn due(timers: &TimerQueue<Item>, now: u64) -> Vec<u64> {
         let mut into = Vec::new();
-        alarms.due(now, &mut into);
+        timers.due(now, &mut into);
         into.retain(|i| i.0.take_due(now));
         into.iter().map(|i| i.0.id).collect()
     }
 
     #[test]
     fn deadlines_come_in_order_once_and_can_be_called_off() {
-        let alarms = Alarms::new();
+        let timers = TimerQueue::new();
         let items: Vec<_> = (0..4).map(item).collect();
-        assert!(alarms.set(&items[0], Some(30)));
-        assert!(alarms.set(&items[1], Some(10)));
-        assert!(!alarms.set(&items[2], Some(20)));
-        assert!(!alarms.set(&items[3], Some(20)));
-        assert!(!alarms.set(&items[2], None));
-        assert_eq!(due(&alarms, 9), []);
-        assert_eq!(due(&alarms, 20), [1, 3]);
-        assert_eq!(alarms.soonest(), Some(30));
-        alarms.forget(&items[0]);
-        assert_eq!(alarms.soonest(), None);
-        assert_eq!(due(&alarms, 1000), []);
+        assert!(timers.set(&items[0], Some(30)));
+        assert!(timers.set(&items[1], Some(10)));
+        assert!(!timers.set(&items[2], Some(20)));
+        assert!(!timers.set(&items[3], Some(20)));
+        assert!(!timers.set(&items[2], None));
+        assert_eq!(due(&timers, 9), []);
+        assert_eq!(due(&timers, 20), [1, 3]);
+        assert_eq!(timers.soonest(), Some(30));
+        timers.forget(&items[0]);
+        assert_eq!(timers.soonest(), None);
+        assert_eq!(due(&timers, 1000), []);
     }
 
     #[test]
     fn a_later_deadline_moves_nothing_until_the_old_one_comes() {
-        let alarms = Alarms::new();
+        let timers = TimerQueue::new();
         let one = item(1);
-        assert!(alarms.set(&one, Some(10)));
+        assert!(timers.set(&one, Some(10)));
         for at in 11..1000 {
-            assert!(!alarms.set(&one, Some(at)));
+            assert!(!timers.set(&one, Some(at)));
         }
-        assert_eq!(alarms.soonest(), Some(10));
-        assert_eq!(due(&alarms, 500), []);
-        assert_eq!(alarms.soonest(), Some(999));
-        assert_eq!(due(&alarms, 999), [1]);
+        assert_eq!(timers.soonest(), Some(10));
+        assert_eq!(due(&timers, 500), []);
+        assert_eq!(timers.soonest(), Some(999));
+        assert_eq!(due(&timers, 999), [1]);
     }
 
     #[test]
     fn an_item_stands_there_at_most_once_whatever_is_set() {
-        let alarms = Alarms::new();
+        let timers = TimerQueue::new();
         let one = item(1);
         for round in 0..1000u64 {
-            let _ = alarms.set(&one, Some(1_000_000 + round));
-            let _ = alarms.set(&one, Some(round));
-            due(&alarms, round);
-            assert!(lock(&alarms.list).len() <= 1);
+            let _ = timers.set(&one, Some(1_000_000 + round));
+            let _ = timers.set(&one, Some(round));
+            due(&timers, round);
+            assert!(lock(&timers.list).len() <= 1);
         }
     }
 
     #[test]
     fn an_item_that_moved_is_due_with_its_new_worker_only() {
-        let (old, new) = (Alarms::new(), Alarms::new());
+        let (old, new) = (TimerQueue::new(), TimerQueue::new());
         let one = item(1);
         assert!(old.set(&one, Some(50)));
         assert!(new.set(&one, Some(20)));

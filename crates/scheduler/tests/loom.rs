@@ -1,8 +1,8 @@
-//! Every order in which callers, alarms and a worker that goes to sleep can take their steps.
+//! Every order in which callers, timers and a worker that goes to sleep can take their steps.
 #![cfg(loom)]
 #![forbid(unsafe_code)]
 
-use hypernic_roster::{Alarm, Alarms, Calls, HasAlarm, Roster};
+use hypernic_scheduler::{TaskTimer, TimerQueue, WakeFlags, HasTimer, ReadyList};
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -31,39 +31,39 @@ impl Eventfd {
 }
 
 struct Item {
-    calls: Calls,
+    calls: WakeFlags,
     /// What is published with a call.
     work: AtomicU32,
-    alarm: Alarm,
+    timer: TaskTimer,
 }
 
 #[derive(Clone)]
 struct Shown(Arc<Item>);
 
-impl HasAlarm for Shown {
-    fn alarm(&self) -> &Alarm {
-        &self.0.alarm
+impl HasTimer for Shown {
+    fn timer(&self) -> &TaskTimer {
+        &self.0.timer
     }
 }
 
 struct Worker {
-    roster: Roster<Shown>,
-    alarms: Alarms<Shown>,
+    ready_list: ReadyList<Shown>,
+    timers: TimerQueue<Shown>,
     bell: Eventfd,
 }
 
 impl Worker {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            roster: Roster::new(),
-            alarms: Alarms::new(),
+            ready_list: ReadyList::new(),
+            timers: TimerQueue::new(),
             bell: Eventfd::default(),
         })
     }
 
     fn call(&self, item: &Shown, bit: u32) {
         item.0.work.fetch_add(1, Ordering::Relaxed);
-        if item.0.calls.raise(bit) && self.roster.add(item.clone()) {
+        if item.0.wake_flags.raise(bit) && self.ready_list.add(item.clone()) {
             self.bell.write();
         }
     }
@@ -72,13 +72,13 @@ impl Worker {
     fn serve(&self, mut held: Vec<Shown>, wanted: u32) {
         let mut seen = 0;
         loop {
-            self.roster.take(&mut held);
+            self.ready_list.take(&mut held);
             for item in held.drain(..) {
                 loop {
-                    if item.0.calls.take() != 0 {
+                    if item.0.wake_flags.take() != 0 {
                         seen += item.0.work.swap(0, Ordering::Relaxed);
                     }
-                    if item.0.calls.rest() {
+                    if item.0.wake_flags.rest() {
                         break;
                     }
                 }
@@ -87,9 +87,9 @@ impl Worker {
                 assert_eq!(seen, wanted);
                 return;
             }
-            if self.roster.doze(|| true) {
+            if self.ready_list.doze(|| true) {
                 self.bell.sleep();
-                self.roster.rise();
+                self.ready_list.rise();
             }
         }
     }
@@ -97,9 +97,9 @@ impl Worker {
 
 fn item(id: u64) -> Shown {
     Shown(Arc::new(Item {
-        calls: Calls::held(),
+        calls: WakeFlags::held(),
         work: AtomicU32::new(0),
-        alarm: Alarm::new(id),
+        timer: TaskTimer::new(id),
     }))
 }
 
@@ -160,7 +160,7 @@ fn one_caller_that_calls_twice_is_heard_both_times() {
     });
 }
 
-/// A worker that sleeps until its soonest alarm must hear of one that is set meanwhile.
+/// A worker that sleeps until its soonest timer must hear of one that is set meanwhile.
 #[test]
 fn an_alarm_set_while_the_worker_falls_asleep_is_not_slept_through() {
     model(4, || {
@@ -169,22 +169,22 @@ fn an_alarm_set_while_the_worker_falls_asleep_is_not_slept_through() {
         let setter = {
             let (worker, one) = (worker.clone(), one.clone());
             thread::spawn(move || {
-                if worker.alarms.set(&one, Some(5)) && worker.roster.call() {
+                if worker.timers.set(&one, Some(5)) && worker.ready_list.call() {
                     worker.bell.write();
                 }
             })
         };
-        // Asleep without an alarm, only the bell can wake it.
-        while worker.alarms.soonest().is_none() {
-            if worker.roster.doze(|| worker.alarms.soonest().is_none()) {
+        // Asleep without an timer, only the bell can wake it.
+        while worker.timers.soonest().is_none() {
+            if worker.ready_list.doze(|| worker.timers.soonest().is_none()) {
                 worker.bell.sleep();
-                worker.roster.rise();
+                worker.ready_list.rise();
             }
         }
         let mut due = Vec::new();
-        worker.alarms.due(5, &mut due);
+        worker.timers.due(5, &mut due);
         assert_eq!(due.len(), 1);
-        assert!(due[0].0.alarm.take_due(5));
+        assert!(due[0].0.timer.take_due(5));
         setter.join().unwrap();
     });
 }
@@ -196,20 +196,20 @@ fn an_alarm_moved_while_it_comes_is_not_forgotten() {
     model(4, || {
         let worker = Worker::new();
         let one = item(1);
-        assert!(worker.alarms.set(&one, Some(5)));
+        assert!(worker.timers.set(&one, Some(5)));
         let setter = {
             let (worker, one) = (worker.clone(), one.clone());
             thread::spawn(move || {
-                let _ = worker.alarms.set(&one, Some(9));
+                let _ = worker.timers.set(&one, Some(9));
             })
         };
         let mut due = Vec::new();
-        worker.alarms.due(5, &mut due);
-        let early = due.iter().any(|i| i.0.alarm.take_due(5));
+        worker.timers.due(5, &mut due);
+        let early = due.iter().any(|i| i.0.timer.take_due(5));
         setter.join().unwrap();
         let mut due = Vec::new();
-        worker.alarms.due(9, &mut due);
-        let late = due.iter().any(|i| i.0.alarm.take_due(9));
+        worker.timers.due(9, &mut due);
+        let late = due.iter().any(|i| i.0.timer.take_due(9));
         // The move may come before, after or between; the last deadline set is always served.
         assert!(late, "deadline 9 was set and never came (5 came: {early})");
     });
@@ -226,9 +226,9 @@ fn a_call_finds_an_item_that_moves_to_another_worker() {
             let (workers, home, one) = (workers.clone(), home.clone(), one.clone());
             thread::spawn(move || {
                 one.0.work.fetch_add(1, Ordering::Relaxed);
-                if one.0.calls.raise(1) {
+                if one.0.wake_flags.raise(1) {
                     let at = home.load(Ordering::Acquire) as usize;
-                    if workers[at].roster.add(one.clone()) {
+                    if workers[at].ready_list.add(one.clone()) {
                         workers[at].bell.write();
                     }
                 }
@@ -239,7 +239,7 @@ fn a_call_finds_an_item_that_moves_to_another_worker() {
             let (workers, home, one) = (workers.clone(), home.clone(), one.clone());
             thread::spawn(move || {
                 home.store(1, Ordering::Release);
-                if workers[1].roster.add(one) {
+                if workers[1].ready_list.add(one) {
                     workers[1].bell.write();
                 }
             })
@@ -248,7 +248,7 @@ fn a_call_finds_an_item_that_moves_to_another_worker() {
         caller.join().unwrap();
         giver.join().unwrap();
         let mut left = Vec::new();
-        workers[0].roster.take(&mut left);
+        workers[0].ready_list.take(&mut left);
         assert!(left.is_empty(), "the old worker was told");
     });
 }
