@@ -49,9 +49,9 @@ enum Route {
     Several,
 }
 
-/// A frame of the batch as it was judged. Its index here is its position.
+/// A frame of the batch as it was classified. Its index here is its position.
 #[derive(Clone, Copy, Debug)]
-struct Judged {
+struct Classified {
     dst: Key,
     src: Key,
     /// Whether the source can be learned.
@@ -84,7 +84,7 @@ struct Tally {
 pub(crate) struct Scratch {
     known: direct::Known,
     finisher: Finisher,
-    frames: Vec<Judged>,
+    frames: Vec<Classified>,
     /// For each port in the list, one more than its place in `touched`; 0 when it gets nothing.
     place: Vec<u32>,
     touched: Vec<u32>,
@@ -129,7 +129,7 @@ impl Scratch {
         };
         let (picks, over) = picks.split_at(allowed);
         self.pools = shared.pools();
-        self.judge(shared, from, batch, picks);
+        self.classify(shared, from, batch, picks);
         if from.uplink && shared.has_private() {
             self.reflect(shared, &ports, now);
         }
@@ -172,28 +172,28 @@ impl Scratch {
             rate.refund(charged, costs(batch, dealt).sum());
         }
         if let Some(storm) = &bound.storm {
-            for judged in &self.frames[dealt.len()..] {
-                if let Route::Everywhere(kind) = judged.route {
+            for classified in &self.frames[dealt.len()..] {
+                if let Route::Everywhere(kind) = classified.route {
                     storm.refund(kind);
                 }
             }
         }
         if let Some(windows) = &bound.windows {
-            for judged in &self.frames[dealt.len()..] {
-                if let Route::Everywhere(kind) = judged.route {
-                    windows.refund(kind, judged.len);
+            for classified in &self.frames[dealt.len()..] {
+                if let Route::Everywhere(kind) = classified.route {
+                    windows.refund(kind, classified.len);
                 }
             }
         }
     }
 
     /// All decisions are on the batch's own copy of the header.
-    fn judge(&mut self, shared: &Shared, from: &Port, batch: &Batch<'_>, picks: &[u16]) {
+    fn classify(&mut self, shared: &Shared, from: &Port, batch: &Batch<'_>, picks: &[u16]) {
         let chip = self.pools.is_some();
         let vlans = shared.has_vlans();
         self.frames.clear();
         for pick in picks {
-            let mut judged = Judged {
+            let mut classified = Classified {
                 dst: Key::default(),
                 src: Key::default(),
                 station: false,
@@ -204,20 +204,20 @@ impl Scratch {
                 origin: None,
             };
             if let Some(frame) = batch.get((*pick).into()) {
-                judged.len = frame.len() as u32;
+                classified.len = frame.len() as u32;
                 let header = frame.head();
                 let whole = header.len() >= ETHERNET_HEADER;
                 if chip {
-                    judged.vlan = tag_of(header, frame.notes());
+                    classified.vlan = tag_of(header, frame.notes());
                 } else if vlans {
-                    judged.vlan = vlan_of(header, frame.notes());
+                    classified.vlan = vlan_of(header, frame.notes());
                 }
                 let [dst, src] =
                     [0, 6].map(|at| MacAddr::from_prefix(header.get(at..).unwrap_or(&[])));
                 if let (true, Some(dst), Some(src)) = (whole, dst, src) {
-                    judged.dst = Key::new(dst, ONE_DOMAIN);
-                    judged.src = Key::new(src, ONE_DOMAIN);
-                    judged.route = if frame.notes().check(frame.len()).is_err() {
+                    classified.dst = Key::new(dst, ONE_DOMAIN);
+                    classified.src = Key::new(src, ONE_DOMAIN);
+                    classified.route = if frame.notes().check(frame.len()).is_err() {
                         Route::Nowhere(Refusal::BadNotes)
                     } else if src.is_multicast() {
                         Route::Nowhere(Refusal::SourceIsGroup)
@@ -232,11 +232,11 @@ impl Scratch {
                     } else {
                         Route::Everywhere(Flood::Unknown)
                     };
-                    let refused = matches!(judged.route, Route::Nowhere(_));
-                    judged.station = src.is_unicast() && !refused;
+                    let refused = matches!(classified.route, Route::Nowhere(_));
+                    classified.station = src.is_unicast() && !refused;
                 }
             }
-            self.frames.push(judged);
+            self.frames.push(classified);
         }
     }
 
@@ -250,31 +250,31 @@ impl Scratch {
         if let Some(windows) = windows {
             windows.roll(now);
         }
-        for judged in &mut self.frames {
-            if matches!(judged.route, Route::Nowhere(_)) {
+        for classified in &mut self.frames {
+            if matches!(classified.route, Route::Nowhere(_)) {
                 continue;
             }
-            if !from.is_member(judged.vlan) {
-                judged.route = Route::Nowhere(Refusal::Vlan);
+            if !from.is_member(classified.vlan) {
+                classified.route = Route::Nowhere(Refusal::Vlan);
                 continue;
             }
-            judged.route = match judged.route {
+            classified.route = match classified.route {
                 Route::Port(at) => {
                     let to = &ports[at as usize];
                     if from.private && !to.uplink {
                         Route::Uplinks
                     } else if !from.may_reach(to) {
                         Route::Nowhere(Refusal::Private)
-                    } else if !to.is_member(judged.vlan) {
+                    } else if !to.is_member(classified.vlan) {
                         Route::Nowhere(Refusal::Vlan)
                     } else {
-                        judged.route
+                        classified.route
                     }
                 }
                 Route::Everywhere(kind) if storm.is_some_and(|s| !s.admit(kind)) => {
                     Route::Nowhere(Refusal::Storm)
                 }
-                Route::Everywhere(kind) if windows.is_some_and(|w| !w.admit(kind, judged.len)) => {
+                Route::Everywhere(kind) if windows.is_some_and(|w| !w.admit(kind, classified.len)) => {
                     Route::Nowhere(Refusal::Storm)
                 }
                 route => route,
@@ -291,9 +291,9 @@ impl Scratch {
         }
         self.place.resize(ports.len(), 0);
         self.flood.clear();
-        for (position, judged) in self.frames.iter().enumerate() {
+        for (position, classified) in self.frames.iter().enumerate() {
             let position = position as u16;
-            match judged.route {
+            match classified.route {
                 Route::Nowhere(_) => {}
                 Route::Everywhere(_) | Route::Uplinks | Route::Several => self.flood.push(position),
                 Route::Port(at) => {
@@ -395,13 +395,13 @@ impl Scratch {
             let all = self.flood.iter().copied();
             self.spread.clear();
             self.spread.extend(all.filter(|p| {
-                let judged = &frames[usize::from(*p)];
-                let reached = match (judged.route, pools) {
+                let classified = &frames[usize::from(*p)];
+                let reached = match (classified.route, pools) {
                     (Route::Uplinks, _) => to.uplink,
-                    (_, Some(pools)) => pools.gets(from, to, judged.dst.mac(), judged.vlan),
+                    (_, Some(pools)) => pools.gets(from, to, classified.dst.mac(), classified.vlan),
                     _ => from.may_reach(to),
                 };
-                reached && to.is_member(judged.vlan) && judged.origin != Some(at)
+                reached && to.is_member(classified.vlan) && classified.origin != Some(at)
             }));
             merge(alone, &self.spread, &mut self.merged);
         } else {
@@ -442,9 +442,9 @@ impl Scratch {
         to.note_progress(self.finisher.moved(), now, bound);
         let (mut bytes, mut flooded) = (0, 0);
         for position in sent {
-            let judged = &self.frames[usize::from(*position)];
-            bytes += u64::from(judged.len);
-            flooded += u64::from(!matches!(judged.route, Route::Port(_)));
+            let classified = &self.frames[usize::from(*position)];
+            bytes += u64::from(classified.len);
+            flooded += u64::from(!matches!(classified.route, Route::Port(_)));
         }
         let refused = bad.0 + bad.1;
         add(&to.counters.tx_frames, sent.len() as u64 - refused);
@@ -469,11 +469,11 @@ impl Scratch {
     /// Counts the frames that were dealt with; the others will come again.
     fn count(&self, counters: &Counters, dealt: usize) {
         let mut tally = Tally::default();
-        for judged in &self.frames[..dealt] {
+        for classified in &self.frames[..dealt] {
             tally.frames += 1;
-            tally.bytes += u64::from(judged.len);
-            tally.table_full += u64::from(judged.learn == Learn::Full);
-            match judged.route {
+            tally.bytes += u64::from(classified.len);
+            tally.table_full += u64::from(classified.learn == Learn::Full);
+            match classified.route {
                 Route::Nowhere(refusal) => tally.refused[refusal as usize] += 1,
                 Route::Port(_) | Route::Several => tally.unicast += 1,
                 Route::Uplinks => tally.to_uplink += 1,

@@ -1,7 +1,7 @@
 //! A learning switch in the manner of VALE (CoNEXT 2012): no thread of its own on the data path, frames
 //! are forwarded in the context of whoever sends them, batch by batch, in stages.
 //!
-//! 1. The header of every frame is copied once and judged.
+//! 1. The header of every frame is copied once and classified.
 //! 2. Sources are learned and destinations looked up under one lock for the whole batch.
 //! 3. Frames are listed per destination, and each destination is called once with its list, in
 //!    the order of the source. No lock of the switch is held meanwhile.

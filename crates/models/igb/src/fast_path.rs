@@ -4,7 +4,7 @@
 //! the second copies. What a frame needs beyond copy, checksum, padding and report (a tag,
 //! segmentation, a header apart, an FCS, a null buffer, one that crosses regions) ends the run, and
 //! the frame takes the general way ([`crate::place`]), which gives the same results for all; a test
-//! runs both. A PF's are judged before ([`crate::judge`]), and a run ends where another queue's begin.
+//! runs both. A PF's are classified before ([`crate::classify`]), and a run ends where another queue's begin.
 
 use frame::{Batch, Caps, Frame};
 use guest_mem::WriteSlice;
@@ -14,7 +14,7 @@ use wire::{ETHERNET_HEADER, EtherType};
 
 use crate::desc::ShapeKind;
 use crate::function::Kind;
-use crate::judge::Judged;
+use crate::classify::Classified;
 use crate::place::{LEAST_FETCH, Report, status, word};
 use crate::rss::{Headers, ptype, simple_v4};
 use crate::rules::{Rules, bits::rxcsum};
@@ -53,7 +53,7 @@ struct Same {
     look: Look,
     len: usize,
     /// Without headers they are the same to a PF's filters too.
-    judged: Option<Judged>,
+    classified: Option<Classified>,
 }
 
 impl<'v> Rx<'_, 'v> {
@@ -73,15 +73,15 @@ impl<'v> Rx<'_, 'v> {
         let Some(look) = look_at(rules, &first) else {
             return 0;
         };
-        let judged = match self.function.kind {
+        let classified = match self.function.kind {
             // All that a VF gets is for its first queue.
-            Kind::Vf(_) => Some(Judged::default()),
-            Kind::Pf => self.judge(&first),
+            Kind::Vf(_) => Some(Classified::default()),
+            Kind::Pf => self.classify(&first),
         };
-        let Some(judged) = judged else {
+        let Some(classified) = classified else {
             return 0;
         };
-        let Some(open) = self.open(judged.class.queue) else {
+        let Some(open) = self.open(classified.class.queue) else {
             // Counted.
             return 1;
         };
@@ -94,7 +94,7 @@ impl<'v> Rx<'_, 'v> {
             Some(Same {
                 look,
                 len: all.len?,
-                judged: Some(judged).filter(|_| look == Look::Bare),
+                classified: Some(classified).filter(|_| look == Look::Bare),
             })
         });
         let mut dealt = 0;
@@ -123,14 +123,14 @@ impl<'v> Rx<'_, 'v> {
         let planned = self.plan(batch, picks, same, expected, &mut places);
         if let Some(Same {
             len,
-            judged: Some(like),
+            classified: Some(like),
             ..
         }) = same
         {
             self.bare(batch, picks, &places[..planned], (len, like));
             return planned;
         }
-        let judged = std::mem::take(&mut self.scratch.judged);
+        let classified = std::mem::take(&mut self.scratch.classified);
         let (mut bytes, mut multicast) = (0, 0);
         // Those alike that follow each other are counted at once.
         let (mut dst, mut len, mut run) = ([0; 6], 0, 0);
@@ -139,17 +139,17 @@ impl<'v> Rx<'_, 'v> {
                 break;
             };
             fill(&frame, to);
-            if judged.get(i).is_some_and(|judged| judged.class.immediate) {
+            if classified.get(i).is_some_and(|classified| classified.class.immediate) {
                 self.hurry();
             }
             let quick = match look {
                 Look::Bare => Some(BARE),
                 Look::Ip => self.at_a_glance(&frame),
             };
-            let report = match (quick, judged.get(i)) {
+            let report = match (quick, classified.get(i)) {
                 (Some(report), None) => report,
-                (Some(report), Some(judged)) => self.judged(report, judged),
-                (None, judged) => self.at_length(&frame, judged),
+                (Some(report), Some(classified)) => self.classified(report, classified),
+                (None, classified) => self.at_length(&frame, classified),
             };
             let low = u64::from(report.info) | u64::from(report.value) << 32;
             self.scratch.first.push(low);
@@ -168,7 +168,7 @@ impl<'v> Rx<'_, 'v> {
             }
             (dst, len, run) = (own, frame.len(), run + 1);
         }
-        self.scratch.judged = judged;
+        self.scratch.classified = classified;
         self.tally.received(run, len.max(MIN_FRAME) + FCS, dst);
         self.own.frames += planned as u64;
         self.own.bytes += bytes + run * len as u64;
@@ -183,7 +183,7 @@ impl<'v> Rx<'_, 'v> {
         batch: &Batch<'_>,
         picks: &[u16],
         places: &[Option<(WriteSlice<'v>, Look)>],
-        (len, like): (usize, Judged),
+        (len, like): (usize, Classified),
     ) {
         let each = picks.iter().zip(places);
         let frames =
@@ -205,7 +205,7 @@ impl<'v> Rx<'_, 'v> {
         }
         let report = match self.function.kind {
             Kind::Vf(_) => BARE,
-            Kind::Pf => self.judged(BARE, &like),
+            Kind::Pf => self.classified(BARE, &like),
         };
         let all = word(ShapeKind::Whole, len.max(MIN_FRAME), status::EOP, &report);
         let Scratch { first, second, .. } = &mut *self.scratch;
@@ -222,21 +222,21 @@ impl<'v> Rx<'_, 'v> {
     /// Judges the first frames of a PF, as long as they are for the open queue. Returns how many; of a VF,
     /// and of those alike, all are.
     fn judge_all(&mut self, batch: &Batch<'_>, picks: &[u16], same: Option<Same>) -> usize {
-        let mut judged = std::mem::take(&mut self.scratch.judged);
-        judged.clear();
+        let mut classified = std::mem::take(&mut self.scratch.classified);
+        classified.clear();
         let all = matches!(self.function.kind, Kind::Vf(_))
-            || same.is_some_and(|same| same.judged.is_some());
+            || same.is_some_and(|same| same.classified.is_some());
         if let Some(queue) = self.open.as_ref().map(|open| open.queue).filter(|_| !all) {
             for pick in picks {
-                let found = batch.get(usize::from(*pick)).and_then(|f| self.judge(&f));
+                let found = batch.get(usize::from(*pick)).and_then(|f| self.classify(&f));
                 let Some(found) = found.filter(|found| found.class.queue == queue) else {
                     break;
                 };
-                judged.push(found);
+                classified.push(found);
             }
         }
-        let most = if all { picks.len() } else { judged.len() };
-        self.scratch.judged = judged;
+        let most = if all { picks.len() } else { classified.len() };
+        self.scratch.classified = classified;
         most
     }
 
@@ -261,14 +261,14 @@ impl<'v> Rx<'_, 'v> {
     }
 
     /// The same of any packet.
-    fn at_length(&mut self, frame: &Frame<'_>, judged: Option<&Judged>) -> Report {
+    fn at_length(&mut self, frame: &Frame<'_>, classified: Option<&Classified>) -> Report {
         let headers = Headers::of(frame);
-        let class = match judged {
-            Some(judged) => judged.class,
+        let class = match classified {
+            Some(classified) => classified.class,
             None => self.class(&headers, frame.len()),
         };
         let mut report = self.report(frame, &headers, &class);
-        if judged.is_some_and(|judged| judged.inexact) {
+        if classified.is_some_and(|classified| classified.inexact) {
             report.status |= status::PIF;
         }
         report
@@ -276,14 +276,14 @@ impl<'v> Rx<'_, 'v> {
 
     /// What a PF's descriptor says beside.
     #[inline]
-    fn judged(&self, report: Report, judged: &Judged) -> Report {
+    fn classified(&self, report: Report, classified: &Classified) -> Report {
         let hashed = self.rules.sums(rxcsum::PCSD);
-        let pif = if judged.inexact { status::PIF } else { 0 };
+        let pif = if classified.inexact { status::PIF } else { 0 };
         Report {
             status: report.status | pif,
             // Without a hash there is none whose type to tell.
-            info: judged.class.info & if hashed { !0 } else { !0xf },
-            value: if hashed { judged.class.hash } else { 0 },
+            info: classified.class.info & if hashed { !0 } else { !0xf },
+            value: if hashed { classified.class.hash } else { 0 },
             ..report
         }
     }

@@ -167,10 +167,10 @@ fn words() -> impl Strategy<Value = (u32, Words)> {
         2 => (1..3u32, fields).prop_map(|(vfs, fields)| (vfs, 5 | fields)),
         1 => (1..3u32).prop_map(|vfs| (vfs, 3)),
     ];
-    let judged = rxcsum::IPOFL | rxcsum::TUOFL;
+    let classified = rxcsum::IPOFL | rxcsum::TUOFL;
     let rxcsum = prop_oneof![
-        6 => Just(judged | rxcsum::PCSD),
-        2 => Just(judged),
+        6 => Just(classified | rxcsum::PCSD),
+        2 => Just(classified),
         1 => any::<u32>().prop_map(|bits| bits & 0x3b00),
     ];
     let filters = (

@@ -26,7 +26,7 @@ mod flow;
 mod function;
 mod io;
 mod irq;
-mod judge;
+mod classify;
 mod fast_path;
 #[cfg(test)]
 mod fast_path_pf_tests;

@@ -17,7 +17,7 @@ use crate::admit::Admitted;
 use crate::desc::Shape;
 use crate::function::{Function, Kind, count};
 use crate::irq::{Causes, Moved, cause};
-use crate::judge::{Destination, Judged};
+use crate::classify::{Destination, Classified};
 use crate::hub::pools;
 use crate::ptp::Ptp;
 use crate::rss::{self, Class, Hashed, Headers};
@@ -170,7 +170,7 @@ pub(crate) struct Scratch {
     pub first: Vec<u64>,
     pub second: Vec<u64>,
     /// What frames of a PF are that the fast path has places for.
-    pub judged: Vec<Judged>,
+    pub classified: Vec<Classified>,
     /// Room for the copy of a frame that something is computed of before it goes to the guest.
     pub copy: Vec<u8>,
     pub fetcher: Fetcher,
@@ -236,7 +236,7 @@ pub(crate) struct Rx<'a, 'v> {
     all: Account,
     pub hashed: Hashed,
     pub filters: Filters,
-    /// The destination judged last.
+    /// The destination classified last.
     pub known: Option<Destination>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Flood, Judged, Refusal, Route, Scratch};
+use super::{Flood, Classified, Refusal, Route, Scratch};
 use crate::Nanos;
 use crate::counters::add;
 use crate::pools::{self, Foul, Pools, Way};
@@ -15,12 +15,12 @@ impl Scratch {
     /// where they were.
     pub(super) fn reflect(&mut self, shared: &Shared, ports: &[Arc<Port>], now: Nanos) {
         let table = shared.table.read();
-        for judged in self.frames.iter_mut().filter(|judged| judged.station) {
-            let owner = table.lookup(judged.src, now);
+        for classified in self.frames.iter_mut().filter(|classified| classified.station) {
+            let owner = table.lookup(classified.src, now);
             let at = owner.and_then(|id| slot(ports, id));
             if let Some(at) = at.filter(|at| ports[*at].private) {
-                judged.origin = Some(at as u32);
-                judged.station = false;
+                classified.origin = Some(at as u32);
+                classified.station = false;
             }
         }
     }
@@ -35,14 +35,14 @@ impl Scratch {
         now: Nanos,
     ) {
         let mut last = (from.id, slot(ports, from.id));
-        let mut resolve = |judged: &mut Judged, found: Option<u32>| {
-            if judged.route == Route::Everywhere(Flood::Unknown)
+        let mut resolve = |classified: &mut Classified, found: Option<u32>| {
+            if classified.route == Route::Everywhere(Flood::Unknown)
                 && let Some(id) = found
             {
                 if id != last.0 {
                     last = (id, slot(ports, id));
                 }
-                judged.route = match last.1 {
+                classified.route = match last.1 {
                     _ if id == from.id => Route::Nowhere(Refusal::Hairpin),
                     Some(at) => Route::Port(at as u32),
                     None => Route::Nowhere(Refusal::PortGone),
@@ -55,23 +55,23 @@ impl Scratch {
             let table = shared.table.read();
             // Neighbours in a batch are most often of one flow: look up what differs.
             let (mut src, mut dst) = (None, (Key::default(), None));
-            for judged in rest.by_ref() {
-                if judged.station && table.is_foreign(judged.src, from.id) {
-                    judged.route = Route::Nowhere(Refusal::Spoofed);
-                    judged.station = false;
+            for classified in rest.by_ref() {
+                if classified.station && table.is_foreign(classified.src, from.id) {
+                    classified.route = Route::Nowhere(Refusal::Spoofed);
+                    classified.station = false;
                     continue;
                 }
-                if judged.station && src != Some(judged.src) {
-                    if !table.touch(judged.src, from.id, now) {
-                        first_new = Some(judged);
+                if classified.station && src != Some(classified.src) {
+                    if !table.touch(classified.src, from.id, now) {
+                        first_new = Some(classified);
                         break;
                     }
-                    src = Some(judged.src);
+                    src = Some(classified.src);
                 }
-                if judged.dst != dst.0 {
-                    dst = (judged.dst, table.lookup(judged.dst, now));
+                if classified.dst != dst.0 {
+                    dst = (classified.dst, table.lookup(classified.dst, now));
                 }
-                resolve(judged, dst.1);
+                resolve(classified, dst.1);
             }
         }
         let Some(first) = first_new else {
@@ -79,16 +79,16 @@ impl Scratch {
         };
         let (mut learned, mut moved) = (0, 0);
         shared.change_table(|table| {
-            for judged in std::iter::once(first).chain(rest) {
-                if judged.station {
-                    judged.learn = table.learn(judged.src, from.id, now);
-                    learned += u64::from(judged.learn == Learn::New);
-                    moved += u64::from(judged.learn == Learn::Moved);
-                    if judged.learn == Learn::Foreign {
-                        judged.route = Route::Nowhere(Refusal::Spoofed);
+            for classified in std::iter::once(first).chain(rest) {
+                if classified.station {
+                    classified.learn = table.learn(classified.src, from.id, now);
+                    learned += u64::from(classified.learn == Learn::New);
+                    moved += u64::from(classified.learn == Learn::Moved);
+                    if classified.learn == Learn::Foreign {
+                        classified.route = Route::Nowhere(Refusal::Spoofed);
                     }
                 }
-                resolve(judged, table.lookup(judged.dst, now));
+                resolve(classified, table.lookup(classified.dst, now));
             }
         });
         // Unlike the rest these are true at once, whether or not the frame is dealt with.
@@ -103,25 +103,25 @@ impl Scratch {
         // Neighbours in a batch are most often of one flow, and of one sender.
         let mut last_src = None;
         let mut last_port = (from.id, slot(ports, from.id));
-        for judged in &mut self.frames {
-            if matches!(judged.route, Route::Nowhere(_)) {
+        for classified in &mut self.frames {
+            if matches!(classified.route, Route::Nowhere(_)) {
                 continue;
             }
             let foul = match last_src {
-                Some((src, vlan, foul)) if (src, vlan) == (judged.src, judged.vlan) => foul,
-                _ => Pools::foul(own, judged.src.mac(), judged.vlan),
+                Some((src, vlan, foul)) if (src, vlan) == (classified.src, classified.vlan) => foul,
+                _ => Pools::foul(own, classified.src.mac(), classified.vlan),
             };
-            last_src = Some((judged.src, judged.vlan, foul));
+            last_src = Some((classified.src, classified.vlan, foul));
             if let Some(foul) = foul {
-                judged.route = Route::Nowhere(match foul {
+                classified.route = Route::Nowhere(match foul {
                     Foul::Disabled => Refusal::PoolOff,
                     Foul::Source => Refusal::Spoofed,
                     Foul::Vlan => Refusal::Vlan,
                 });
                 continue;
             }
-            if judged.route == Route::Everywhere(Flood::Unknown) {
-                judged.route = match pools.way(from, judged.dst.mac(), judged.vlan) {
+            if classified.route == Route::Everywhere(Flood::Unknown) {
+                classified.route = match pools.way(from, classified.dst.mac(), classified.vlan) {
                     Way::Port(id) => {
                         if last_port.0 != id {
                             last_port = (id, slot(ports, id));

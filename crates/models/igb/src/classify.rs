@@ -14,7 +14,7 @@ use crate::rx::Rx;
 
 /// What a frame is, that gets in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Judged {
+pub(crate) struct Classified {
     pub class: Class,
     /// Only the multicast table let it in.
     pub inexact: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Destination {
 impl Rx<'_, '_> {
     /// Judges a frame without a tag. `None`: what becomes of it is not for the fast path.
     #[inline]
-    pub(crate) fn judge(&mut self, frame: &Frame<'_>) -> Option<Judged> {
+    pub(crate) fn classify(&mut self, frame: &Frame<'_>) -> Option<Classified> {
         let file = &self.function.file;
         let head: &[u8; ETHERNET_HEADER] = frame.head().first_chunk()?;
         let kind = u16::from_be_bytes([head[12], head[13]]);
@@ -49,7 +49,7 @@ impl Rx<'_, '_> {
             false => None,
         };
         let class = quick.unwrap_or_else(|| self.class(&Headers::of(frame), frame.len()));
-        Some(Judged {
+        Some(Classified {
             class,
             inexact: to.inexact,
         })
