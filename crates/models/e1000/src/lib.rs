@@ -8,7 +8,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod admit;
+mod l2_filter;
 mod bits;
 mod complete;
 mod control;

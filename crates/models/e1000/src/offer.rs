@@ -5,7 +5,7 @@ use std::cell::Cell;
 use frame::{Batch, Caps, Frame, expand};
 use parts::{FCS, MIN_FRAME, possible};
 
-use crate::admit::Admitted;
+use crate::l2_filter::Accepted;
 use crate::fifo::Fifo;
 use crate::filter;
 use crate::rx::{Outcome, Rx, RxState, TAKES};
@@ -28,8 +28,8 @@ impl Rx<'_, '_> {
             let mut out = WAITING.take().recycle();
             fifo.front(&memory, &mut out);
             let placed = out.get(0).map_or(Outcome::Lost, |frame| {
-                let admitted = self.look(&frame);
-                self.put(&frame, &admitted)
+                let accepted = self.look(&frame);
+                self.put(&frame, &accepted)
             });
             WAITING.set(out.recycle());
             if let Outcome::NoRoom = placed {
@@ -70,8 +70,8 @@ impl Rx<'_, '_> {
     pub(crate) fn lose(&mut self, frame: &Frame<'_>) {
         let takes = Self::takes(frame);
         if takes.accepts(frame.notes()) {
-            if let Some(admitted) = self.admit(frame) {
-                self.miss(&admitted);
+            if let Some(accepted) = self.accept(frame) {
+                self.miss(&accepted);
             }
             return;
         }
@@ -122,19 +122,19 @@ impl Rx<'_, '_> {
 
     fn miss_all(&mut self, segments: &Batch<'_>) {
         for segment in segments.iter() {
-            if let Some(admitted) = self.admit(&segment) {
-                self.miss(&admitted);
+            if let Some(accepted) = self.accept(&segment) {
+                self.miss(&accepted);
             }
         }
     }
 
     /// One frame that needs no expansion.
     fn plain(&mut self, state: &mut RxState, frame: &Frame<'_>) -> Outcome {
-        let Some(admitted) = self.admit(frame) else {
+        let Some(accepted) = self.accept(frame) else {
             return Outcome::Lost;
         };
         if state.fifo.is_empty() {
-            match self.put(frame, &admitted) {
+            match self.put(frame, &accepted) {
                 Outcome::NoRoom => {}
                 done => return done,
             }
@@ -143,7 +143,7 @@ impl Rx<'_, '_> {
             return Outcome::Done;
         }
         if self.shared.drop_when_full {
-            self.miss(&admitted);
+            self.miss(&accepted);
             return Outcome::Lost;
         }
         Outcome::NoRoom
@@ -172,9 +172,9 @@ impl Rx<'_, '_> {
     }
 
     /// Counts a frame that found no descriptor and no room in the FIFO (manual §13.7.5, §13.7.33).
-    fn miss(&mut self, admitted: &Admitted) {
+    fn miss(&mut self, accepted: &Accepted) {
         self.account.missed += 1;
         self.account.tally.add(Stat::Rnbc, 1);
-        self.account.tally.missed(admitted.on_wire as u64);
+        self.account.tally.missed(accepted.on_wire as u64);
     }
 }

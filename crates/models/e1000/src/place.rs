@@ -4,7 +4,7 @@ use frame::Frame;
 use parts::{DD, FCS, Fetcher, Finish, Layout, MIN_FRAME, fcs_of, verdict};
 use wire::Sum;
 
-use crate::admit::Admitted;
+use crate::l2_filter::Accepted;
 use crate::bits::{rctl, rx_error, rx_status, rxcsum};
 use crate::filter;
 use crate::rx::{Outcome, Rx};
@@ -51,27 +51,27 @@ impl Rx<'_, '_> {
     }
 
     /// Copies a frame into buffers, if there are enough of them, and counts it.
-    pub(crate) fn put(&mut self, frame: &Frame<'_>, admitted: &Admitted) -> Outcome {
+    pub(crate) fn put(&mut self, frame: &Frame<'_>, accepted: &Accepted) -> Outcome {
         if self.free == 0 {
             return Outcome::NoRoom;
         }
         // Taken out, so that what is computed there can be placed from there.
         let mut copy = std::mem::take(&mut self.scratch.copy);
-        let placed = self.put_by(&mut copy, frame, admitted);
+        let placed = self.put_by(&mut copy, frame, accepted);
         self.scratch.copy = copy;
         placed
     }
 
     /// As [`Rx::put`], with room for a copy.
-    fn put_by(&mut self, copy: &mut Vec<u8>, frame: &Frame<'_>, admitted: &Admitted) -> Outcome {
+    fn put_by(&mut self, copy: &mut Vec<u8>, frame: &Frame<'_>, accepted: &Accepted) -> Outcome {
         // Padding, and four bytes for the FCS.
         let tail = [0u8; MIN_FRAME + FCS];
         let fcs = self.rctl & rctl::SECRC == 0;
         let mut layout = Layout {
-            head: admitted.head(),
+            head: accepted.head(),
             frame,
-            from: admitted.from,
-            tail: &tail[..admitted.pad + if fcs { FCS } else { 0 }],
+            from: accepted.from,
+            tail: &tail[..accepted.pad + if fcs { FCS } else { 0 }],
         };
         let mut finish = Finish::new(&layout);
         let start = (self.rxcsum & rxcsum::PCSS) as usize;
@@ -101,21 +101,21 @@ impl Rx<'_, '_> {
             // Of the whole (manual §3.2.9).
             report.checksum = Sum::of(layout.head.get(start..).unwrap_or(&[])).finish();
         }
-        if admitted.strip {
+        if accepted.strip {
             report.status |= rx_status::VP;
-            report.special = admitted.tag.unwrap_or(0);
+            report.special = accepted.tag.unwrap_or(0);
         }
-        if filter::inexact(&self.shared.file, self.rctl, admitted.dst) {
+        if filter::inexact(&self.shared.file, self.rctl, accepted.dst) {
             report.status |= rx_status::PIF;
         }
         let placed = self.place(&layout, finish, report);
         if let Outcome::Done = placed {
-            if admitted.bad || admitted.control.is_some() {
-                self.account.tally.total(admitted.on_wire as u64);
+            if accepted.bad || accepted.control.is_some() {
+                self.account.tally.total(accepted.on_wire as u64);
             } else {
                 self.account
                     .tally
-                    .received(admitted.on_wire as u64, &admitted.dst);
+                    .received(accepted.on_wire as u64, &accepted.dst);
             }
             self.account.frames += 1;
             self.account.bytes += frame.len() as u64;

@@ -1,6 +1,6 @@
 //! What a PF's registers say of a frame for the fast path: whether it gets in, and into which queue.
 //!
-//! The answers are those of the general way ([`crate::admit`], [`crate::rss`]). What of them follows
+//! The answers are those of the general way ([`crate::l2_filter`], [`crate::rss`]). What of them follows
 //! from the destination is remembered from frame to frame.
 
 use frame::Frame;

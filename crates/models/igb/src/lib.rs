@@ -13,7 +13,7 @@
 // The parts land one by one.
 #![allow(dead_code)]
 
-mod admit;
+mod l2_filter;
 mod bits;
 mod complete;
 mod control;

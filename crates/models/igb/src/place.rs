@@ -6,7 +6,7 @@ use parts::verdict::{rx_error, rx_status};
 use parts::{DD, FCS, Finish, Layout, MIN_FRAME, SIZE, fcs_of, verdict};
 use wire::{Crc32c, Fragment, L3Kind, L4Kind, Sum};
 
-use crate::admit::Admitted;
+use crate::l2_filter::Accepted;
 use crate::desc::{Shape, ShapeKind};
 use crate::function::count;
 use crate::ptp::{Carrier, Message};
@@ -117,7 +117,7 @@ impl Rx<'_, '_> {
     pub(crate) fn put(
         &mut self,
         frame: &Frame<'_>,
-        admitted: &Admitted,
+        accepted: &Accepted,
         headers: &Headers,
         class: &Class,
     ) -> Outcome {
@@ -126,7 +126,7 @@ impl Rx<'_, '_> {
         }
         // Taken out, so that what is computed there can be placed from there.
         let mut copy = std::mem::take(&mut self.scratch.copy);
-        let placed = self.put_by(&mut copy, frame, admitted, headers, class);
+        let placed = self.put_by(&mut copy, frame, accepted, headers, class);
         self.scratch.copy = copy;
         placed
     }
@@ -136,7 +136,7 @@ impl Rx<'_, '_> {
         &mut self,
         copy: &mut Vec<u8>,
         frame: &Frame<'_>,
-        admitted: &Admitted,
+        accepted: &Accepted,
         headers: &Headers,
         class: &Class,
     ) -> Outcome {
@@ -148,10 +148,10 @@ impl Rx<'_, '_> {
         let tail = [0u8; MIN_FRAME + FCS];
         let fcs = if rules.strip_crc { 0 } else { FCS };
         let mut layout = Layout {
-            head: admitted.head(),
+            head: accepted.head(),
             frame,
-            from: admitted.from,
-            tail: &tail[..admitted.pad + fcs],
+            from: accepted.from,
+            tail: &tail[..accepted.pad + fcs],
         };
         let mut finish = Finish::new(&layout);
         let start = (rules.rxcsum & rxcsum::PCSS) as usize;
@@ -176,17 +176,17 @@ impl Rx<'_, '_> {
         if summed {
             report.checksum = Sum::of(layout.head.get(start..).unwrap_or(&[])).finish();
         }
-        if admitted.strip {
+        if accepted.strip {
             report.status |= status::VP;
-            report.tag = admitted.tag.unwrap_or(0);
+            report.tag = accepted.tag.unwrap_or(0);
         }
-        if admitted.inexact {
+        if accepted.inexact {
             report.status |= status::PIF;
         }
         let mut split = Split::default();
         if shape.splits() {
             // The header in buffers is longer or shorter by the tag.
-            let moved = |len: usize| (len + admitted.head().len()).checked_sub(admitted.from);
+            let moved = |len: usize| (len + accepted.head().len()).checked_sub(accepted.from);
             let header = self.header(headers).and_then(moved);
             split = Split::of(&shape, layout.len(), header);
         }

@@ -13,7 +13,7 @@ use model::{Env, Receive};
 use parking_lot::MutexGuard;
 use parts::{FCS, Fetcher, MIN_FRAME, Ring, possible};
 
-use crate::admit::Admitted;
+use crate::l2_filter::Accepted;
 use crate::desc::Shape;
 use crate::function::{Function, Kind, count};
 use crate::irq::{Causes, Moved, cause};
@@ -388,18 +388,18 @@ impl<'a, 'v> Rx<'a, 'v> {
 
     /// The same by the rules that hold for it.
     fn put_through(&mut self, frame: &Frame<'_>) -> Outcome {
-        let Some(admitted) = self.admit(frame) else {
+        let Some(accepted) = self.accept(frame) else {
             return Outcome::Lost;
         };
         let headers = Headers::of(frame);
         let class = self.class(&headers, frame.len());
-        let placed = self.keep(frame, &admitted, &headers, &class);
+        let placed = self.keep(frame, &accepted, &headers, &class);
         match placed {
-            Outcome::Done => self.took(&admitted),
-            Outcome::Dropped => self.tally.total(admitted.on_wire),
+            Outcome::Done => self.took(&accepted),
+            Outcome::Dropped => self.tally.total(accepted.on_wire),
             // It was counted and heard, and so does not come again.
-            Outcome::NoRoom if admitted.control.is_some() => {
-                self.miss(admitted.on_wire);
+            Outcome::NoRoom if accepted.control.is_some() => {
+                self.miss(accepted.on_wire);
                 return Outcome::Lost;
             }
             Outcome::NoRoom | Outcome::Lost => {}
@@ -411,20 +411,20 @@ impl<'a, 'v> Rx<'a, 'v> {
     pub(crate) fn keep(
         &mut self,
         frame: &Frame<'_>,
-        admitted: &Admitted,
+        accepted: &Accepted,
         headers: &Headers,
         class: &Class,
     ) -> Outcome {
         if self.open(class.queue).is_none() {
             return Outcome::Lost;
         }
-        let placed = self.put(frame, admitted, headers, class);
+        let placed = self.put(frame, accepted, headers, class);
         match placed {
             Outcome::Done => {
                 self.own.frames += 1;
                 self.own.bytes += frame.len() as u64;
-                self.own.multicast += u64::from(for_group(admitted.dst));
-                if class.immediate || self.filters.hurries(admitted.tag) {
+                self.own.multicast += u64::from(for_group(accepted.dst));
+                if class.immediate || self.filters.hurries(accepted.tag) {
                     self.hurry();
                 }
             }
@@ -448,11 +448,11 @@ impl<'a, 'v> Rx<'a, 'v> {
     }
 
     /// Counts a frame that the wire brought and that was received.
-    pub(crate) fn took(&mut self, admitted: &Admitted) {
-        if admitted.bad || admitted.control.is_some() {
-            self.tally.total(admitted.on_wire);
+    pub(crate) fn took(&mut self, accepted: &Accepted) {
+        if accepted.bad || accepted.control.is_some() {
+            self.tally.total(accepted.on_wire);
         } else {
-            self.tally.received(1, admitted.on_wire, admitted.dst);
+            self.tally.received(1, accepted.on_wire, accepted.dst);
         }
     }
 

@@ -8,7 +8,7 @@ use model::Env;
 use parts::MIN_FRAME;
 use regs::File;
 
-use crate::admit::{has_address, has_header};
+use crate::l2_filter::{has_address, has_header};
 use crate::filter;
 use crate::function::{Function, count};
 use crate::hub::pools::{self, POOLS, vmolr, vt_ctl};
@@ -194,17 +194,17 @@ impl Rx<'_, '_> {
     /// Queues that get a frame, with what it is to each.
     fn places(&mut self, frame: &Frame<'_>) -> Places {
         let file = &self.function.file;
-        let admitted = self.look(frame);
+        let accepted = self.look(frame);
         let first = self.rules.pools.unwrap_or(0);
         let mut found = match self.inside {
             Some(pools) => pools,
-            None => of_frame(file, admitted.dst, admitted.tag) & (ALL >> first << first),
+            None => of_frame(file, accepted.dst, accepted.tag) & (ALL >> first << first),
         };
         if found == 0 && first > 0 {
             // The switch has let it in, for a reason that is none of a pool's: a copy.
-            found = 1 << pools::own_pool(file, first, admitted.dst);
+            found = 1 << pools::own_pool(file, first, accepted.dst);
         }
-        let special = admitted
+        let special = accepted
             .control
             .is_some_and(|c| c.is_passed(file.get(r::RCTL)));
         if special && found == 0 {
@@ -274,9 +274,9 @@ impl Rx<'_, '_> {
         let mut room = true;
         for (pool, class) in places.iter().flatten() {
             self.rules = all.of_pool(&self.function.file, *pool, for_many);
-            let admitted = self.look(frame);
-            let len = self.in_buffers(&admitted);
-            room &= admitted.bad || self.has_room(class.queue, |size| len.div_ceil(size));
+            let accepted = self.look(frame);
+            let len = self.in_buffers(&accepted);
+            room &= accepted.bad || self.has_room(class.queue, |size| len.div_ceil(size));
         }
         self.rules = all;
         if !room && looked.control.is_some() {
@@ -295,27 +295,27 @@ impl Rx<'_, '_> {
         let (mut kept, mut dropped, mut bad) = (None, None, None);
         for (pool, class) in places.into_iter().flatten() {
             self.rules = all.of_pool(&self.function.file, pool, for_many);
-            let admitted = self.look(frame);
-            let whole = admitted.on_wire <= Rules::LONGEST;
-            if admitted.bad && !(self.rules.store_bad && whole) {
-                bad = Some(admitted.on_wire);
+            let accepted = self.look(frame);
+            let whole = accepted.on_wire <= Rules::LONGEST;
+            if accepted.bad && !(self.rules.store_bad && whole) {
+                bad = Some(accepted.on_wire);
                 continue;
             }
-            match self.keep(frame, &admitted, &headers, &class) {
-                Outcome::Done => kept = Some(admitted),
-                Outcome::Dropped => dropped = Some(admitted.on_wire),
+            match self.keep(frame, &accepted, &headers, &class) {
+                Outcome::Done => kept = Some(accepted),
+                Outcome::Dropped => dropped = Some(accepted.on_wire),
                 Outcome::Lost => {}
                 Outcome::NoRoom => {
                     // Null buffers that were passed over.
                     count(&self.function.counters.rx_too_large, 1);
-                    self.miss(admitted.on_wire);
+                    self.miss(accepted.on_wire);
                 }
             }
         }
         (self.rules, self.timed) = (all, None);
         // The wire brought it once.
         let wrong = match &kept {
-            Some(admitted) => admitted.bad,
+            Some(accepted) => accepted.bad,
             None => dropped.is_none() && bad.is_some(),
         };
         if wrong {
@@ -323,8 +323,8 @@ impl Rx<'_, '_> {
             self.tally.add(if runt { Stat::Ruc } else { Stat::Roc }, 1);
             self.tally.add(Stat::Rlec, 1);
         }
-        if let Some(admitted) = kept {
-            self.took(&admitted);
+        if let Some(accepted) = kept {
+            self.took(&accepted);
         } else if let Some(on_wire) = dropped.or(bad) {
             self.tally.total(on_wire);
         }

@@ -19,7 +19,7 @@ const ADDRESS: usize = 6;
 
 impl Rx<'_, '_> {
     /// Looks at the first bytes of a frame, which are the batch's own copy.
-    pub(crate) fn look(&self, frame: &Frame<'_>) -> Admitted {
+    pub(crate) fn look(&self, frame: &Frame<'_>) -> Accepted {
         let rules = &self.rules;
         let mut head = [0u8; GLANCE + TAG];
         let n = frame.head().len().min(GLANCE);
@@ -61,7 +61,7 @@ impl Rx<'_, '_> {
             Some(_) => rules.max_tagged,
             None => rules.max_len,
         };
-        Admitted {
+        Accepted {
             head,
             head_len,
             from,
@@ -77,16 +77,16 @@ impl Rx<'_, '_> {
     }
 
     /// Bytes of a frame in its buffers.
-    pub(crate) fn in_buffers(&self, admitted: &Admitted) -> usize {
-        let tag = if admitted.strip { TAG } else { 0 };
+    pub(crate) fn in_buffers(&self, accepted: &Accepted) -> usize {
+        let tag = if accepted.strip { TAG } else { 0 };
         let fcs = if self.rules.strip_crc { FCS } else { 0 };
-        admitted.on_wire.saturating_sub(tag + fcs)
+        accepted.on_wire.saturating_sub(tag + fcs)
     }
 
     /// Passes a frame through the filters; counts it if it goes no further.
-    pub(crate) fn admit(&mut self, frame: &Frame<'_>) -> Option<Admitted> {
+    pub(crate) fn accept(&mut self, frame: &Frame<'_>) -> Option<Accepted> {
         let counters = &self.function.counters;
-        let mut admitted = self.look(frame);
+        let mut accepted = self.look(frame);
         let runt = !has_header(frame);
         count(&counters.rx_runt, runt.into());
         if !has_address(frame) {
@@ -95,31 +95,31 @@ impl Rx<'_, '_> {
         if let (Kind::Pf, None) = (&self.function.kind, self.rules.pools) {
             let file = &self.function.file;
             let rctl = file.get(r::RCTL);
-            let tag = admitted.tag;
-            if !self.heed(&admitted, rctl) {
+            let tag = accepted.tag;
+            if !self.heed(&accepted, rctl) {
                 return None;
             }
-            let special = admitted.control.is_some_and(|c| c.is_passed(rctl));
-            let passes = (special || filter::address(file, rctl, admitted.dst))
+            let special = accepted.control.is_some_and(|c| c.is_passed(rctl));
+            let passes = (special || filter::address(file, rctl, accepted.dst))
                 && tag.is_none_or(|tci| filter::vlan(file, rctl, tci));
             if !passes {
                 count(&counters.rx_filtered, 1);
                 return None;
             }
-            admitted.inexact = filter::inexact(file, rctl, admitted.dst);
+            accepted.inexact = filter::inexact(file, rctl, accepted.dst);
         }
-        if !admitted.bad {
-            return Some(admitted);
+        if !accepted.bad {
+            return Some(accepted);
         }
         count(&counters.rx_oversize, (!runt).into());
         let kind = if runt { Stat::Ruc } else { Stat::Roc };
         self.tally.add(kind, 1);
         self.tally.add(Stat::Rlec, 1);
         // "Bad packets that pass the filter function are stored", as far as the chip can hold them.
-        if self.rules.store_bad && admitted.on_wire <= Rules::LONGEST {
-            return Some(admitted);
+        if self.rules.store_bad && accepted.on_wire <= Rules::LONGEST {
+            return Some(accepted);
         }
-        self.tally.total(admitted.on_wire);
+        self.tally.total(accepted.on_wire);
         None
     }
 }
@@ -127,8 +127,8 @@ impl Rx<'_, '_> {
 impl Rx<'_, '_> {
     /// Counts a MAC control frame and notes what it asks for. `false`: it goes no further, and is
     /// counted.
-    pub(crate) fn heed(&mut self, admitted: &Admitted, rctl: u32) -> bool {
-        let Some(control) = admitted.control else {
+    pub(crate) fn heed(&mut self, accepted: &Accepted, rctl: u32) -> bool {
+        let Some(control) = accepted.control else {
             return true;
         };
         let kind = match control.quanta {
@@ -140,7 +140,7 @@ impl Rx<'_, '_> {
         self.pause = control.quanta.or(self.pause);
         let discarded = control.is_discarded(rctl);
         if discarded {
-            self.tally.total(admitted.on_wire);
+            self.tally.total(accepted.on_wire);
         }
         !discarded
     }
@@ -157,7 +157,7 @@ pub(crate) fn has_header(frame: &Frame<'_>) -> bool {
 }
 
 /// How a frame goes into the buffers.
-pub(crate) struct Admitted {
+pub(crate) struct Accepted {
     head: [u8; GLANCE + TAG],
     head_len: usize,
     /// Where the rest of the frame begins.
@@ -178,7 +178,7 @@ pub(crate) struct Admitted {
     pub inexact: bool,
 }
 
-impl Admitted {
+impl Accepted {
     /// What stands in front of the rest of the frame, with the tag put in or left out.
     pub(crate) fn head(&self) -> &[u8] {
         &self.head[..self.head_len]

@@ -18,7 +18,7 @@ const TAG: usize = 4;
 const ADDRESS: usize = 6;
 
 /// How a frame goes into the buffers.
-pub(crate) struct Admitted {
+pub(crate) struct Accepted {
     head: [u8; GLANCE + TAG],
     head_len: usize,
     /// Where the rest of the frame begins.
@@ -37,7 +37,7 @@ pub(crate) struct Admitted {
     pub control: Option<ControlFrame>,
 }
 
-impl Admitted {
+impl Accepted {
     /// What stands in front of the rest of the frame, with the tag put in or left out.
     pub(crate) fn head(&self) -> &[u8] {
         &self.head[..self.head_len]
@@ -46,7 +46,7 @@ impl Admitted {
 
 impl Rx<'_, '_> {
     /// Looks at the first bytes of a frame, which are the batch's own copy.
-    pub(crate) fn look(&self, frame: &Frame<'_>) -> Admitted {
+    pub(crate) fn look(&self, frame: &Frame<'_>) -> Accepted {
         let mut head = [0u8; GLANCE + TAG];
         let n = frame.head().len().min(GLANCE);
         head[..n].copy_from_slice(&frame.head()[..n]);
@@ -84,7 +84,7 @@ impl Rx<'_, '_> {
         let in_buffers = head_len + frame.len().saturating_sub(from);
         // The place of a tag that is taken out is not padded again.
         let taken_out = if strip { TAG } else { 0 };
-        Admitted {
+        Accepted {
             head,
             head_len,
             from,
@@ -99,9 +99,9 @@ impl Rx<'_, '_> {
     }
 
     /// Passes a frame that has just come through the filters; counts it if it goes no further.
-    pub(crate) fn admit(&mut self, frame: &Frame<'_>) -> Option<Admitted> {
+    pub(crate) fn accept(&mut self, frame: &Frame<'_>) -> Option<Accepted> {
         let counters = &self.shared.counters;
-        let admitted = self.look(frame);
+        let accepted = self.look(frame);
         let runt = frame.len() < ETHERNET_HEADER;
         count(&counters.rx_runt, runt.into());
         if frame.len() < ADDRESS {
@@ -109,7 +109,7 @@ impl Rx<'_, '_> {
         }
         let file = &self.shared.file;
         let mut special = false;
-        if let Some(control) = admitted.control {
+        if let Some(control) = accepted.control {
             let count = match control.quanta {
                 Some(0) => Stat::Xonrxc,
                 Some(_) => Stat::Xoffrxc,
@@ -118,21 +118,21 @@ impl Rx<'_, '_> {
             self.account.tally.add(count, 1);
             self.pause = control.quanta.or(self.pause);
             if control.is_discarded(self.rctl) {
-                self.account.tally.total(admitted.on_wire as u64);
+                self.account.tally.total(accepted.on_wire as u64);
                 return None;
             }
             special = control.is_passed(self.rctl);
         }
-        let passes = (special || filter::address(file, self.rctl, admitted.dst))
-            && admitted
+        let passes = (special || filter::address(file, self.rctl, accepted.dst))
+            && accepted
                 .tag
                 .is_none_or(|tci| filter::vlan(file, self.rctl, tci));
         if !passes {
             self.account.filtered += 1;
             return None;
         }
-        if !admitted.bad {
-            return Some(admitted);
+        if !accepted.bad {
+            return Some(accepted);
         }
         count(&counters.rx_oversize, (!runt).into());
         self.account
@@ -140,10 +140,10 @@ impl Rx<'_, '_> {
             .add(if runt { Stat::Ruc } else { Stat::Roc }, 1);
         self.account.tally.add(Stat::Rlec, 1);
         // "Bad packets that pass the filter function are stored", as far as the chip can hold them.
-        if self.rctl & rctl::SBP != 0 && admitted.on_wire <= filter::MAX_LONG {
-            return Some(admitted);
+        if self.rctl & rctl::SBP != 0 && accepted.on_wire <= filter::MAX_LONG {
+            return Some(accepted);
         }
-        self.account.tally.total(admitted.on_wire as u64);
+        self.account.tally.total(accepted.on_wire as u64);
         None
     }
 }
