@@ -3,7 +3,7 @@
 //! The first finds out where each frame goes, and has the processor fetch these places; the second
 //! copies. What a frame needs beyond filter, copy, checksum, padding, FCS and a verdict (a tag to put
 //! in or take out, segmentation, a packet checksum, a checksum in several buffers, a null buffer, one
-//! that crosses regions) ends the run, and the frame takes the general way ([`crate::place`]), which
+//! that crosses regions) ends the run, and the frame takes the general way ([`crate::rx_write`]), which
 //! gives the same results for all.
 
 use frame::{Alike, Batch, Caps, Frame};
@@ -12,7 +12,7 @@ use parts::{FCS, Fetcher, Finish, Layout, MIN_FRAME, fcs_of, possible, verdict};
 
 use crate::bits::{rctl, rx_status, rxcsum};
 use crate::filter;
-use crate::place::{LEAST_FETCH, Report};
+use crate::rx_write::{LEAST_FETCH, Report};
 use crate::regs as r;
 use crate::rx::{Rx, RxState, Scratch};
 use crate::stats::{Group, Received};

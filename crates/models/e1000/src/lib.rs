@@ -26,7 +26,7 @@ mod fast_path;
 mod fast_path_tests;
 mod offer;
 mod packet_buffer;
-mod place;
+mod rx_write;
 mod publish;
 mod ration;
 pub mod regs;

@@ -1,7 +1,7 @@
 //! The receive side: from frames to buffers and descriptors (manual §3.2).
 //!
 //! A call goes through its frames in order. Runs of plain ones are planned, filled and written back
-//! together ([`crate::fast path`]); the others go one by one ([`crate::place`]). While several senders
+//! together ([`crate::fast path`]); the others go one by one ([`crate::rx_write`]). While several senders
 //! are about, what was planned is leased and filled without the lock ([`lease`]).
 
 use std::cell::Cell;

@@ -3,7 +3,7 @@
 //! In two passes: the first finds out where each frame goes and has the processor fetch these places,
 //! the second copies. What a frame needs beyond copy, checksum, padding and report (a tag,
 //! segmentation, a header apart, an FCS, a null buffer, one that crosses regions) ends the run, and
-//! the frame takes the general way ([`crate::place`]), which gives the same results for all; a test
+//! the frame takes the general way ([`crate::rx_write`]), which gives the same results for all; a test
 //! runs both. A PF's are classified before ([`crate::classify`]), and a run ends where another queue's begin.
 
 use frame::{Batch, Caps, Frame};
@@ -15,7 +15,7 @@ use wire::{ETHERNET_HEADER, EtherType};
 use crate::desc::ShapeKind;
 use crate::function::Kind;
 use crate::classify::Classified;
-use crate::place::{LEAST_FETCH, Report, status, word};
+use crate::rx_write::{LEAST_FETCH, Report, status, word};
 use crate::rss::{Headers, ptype, simple_v4};
 use crate::rules::{Rules, bits::rxcsum};
 use crate::rx::{Rx, Scratch};

@@ -36,7 +36,7 @@ mod mailbox;
 mod nvm;
 mod hub;
 mod pf;
-mod place;
+mod rx_write;
 mod ptp;
 mod queue;
 mod reading;
