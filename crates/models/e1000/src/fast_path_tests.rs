@@ -11,7 +11,7 @@ use guest_mem::ReadSlice;
 use wire::{Csum, Offload};
 
 use self::common::*;
-use crate::publish::Filling;
+use crate::write_back::Filling;
 use crate::rx::Rx;
 use crate::shared::Shared;
 use crate::{Config, rx};

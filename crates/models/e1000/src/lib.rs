@@ -27,7 +27,7 @@ mod fast_path_tests;
 mod offer;
 mod packet_buffer;
 mod rx_write;
-mod publish;
+mod write_back;
 mod ration;
 pub mod regs;
 mod rx;

@@ -19,7 +19,7 @@ use crate::bits::ctrl;
 use crate::csb::{RxCsb, RxPage};
 use crate::fifo::Fifo;
 use crate::fast_path::{Piece, Run};
-use crate::publish::{Account, Done, Filling};
+use crate::write_back::{Account, Done, Filling};
 use crate::regs as r;
 use crate::shared::{Shared, count};
 

@@ -131,7 +131,7 @@ impl Rx<'_, '_> {
         state.close(ticket, done);
         let mut news = News::default();
         self.note(env, state, &mut news);
-        self.publish(state, &mut news);
+        self.write_back(state, &mut news);
         self.tell(env, news);
     }
 
@@ -187,7 +187,7 @@ impl Rx<'_, '_> {
     }
 
     /// Publishes leases from the front on.
-    fn publish(&mut self, state: &mut RxGuard<'_>, news: &mut News) {
+    fn write_back(&mut self, state: &mut RxGuard<'_>, news: &mut News) {
         while let Some(taken) = state.take() {
             let done = match taken {
                 Taken::Wanted(done) => done,
