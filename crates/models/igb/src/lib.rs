@@ -53,7 +53,7 @@ mod state_tests;
 mod stats;
 #[cfg(test)]
 mod testing;
-mod through;
+mod pf_alias;
 mod tuple;
 mod tx;
 mod tx_fast_path;
