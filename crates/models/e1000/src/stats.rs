@@ -259,12 +259,12 @@ fn bin(len: u64) -> usize {
 #[derive(Debug)]
 pub(crate) struct Stats {
     pub(crate) counts: [AtomicU64; COUNT],
-    pub(crate) reading: Mutex<Reading>,
+    pub(crate) reading: Mutex<StatRegs>,
 }
 
 /// What the register side knows of the counters.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct StatRegs {
     /// What has been read and cleared of each.
     pub(crate) past: [u64; COUNT],
     /// Per pair: the value whose low half has been read and whose high half is still to be. The
@@ -276,7 +276,7 @@ impl Default for Stats {
     fn default() -> Self {
         Self {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
-            reading: Mutex::new(Reading {
+            reading: Mutex::new(StatRegs {
                 past: [0; COUNT],
                 latched: Default::default(),
             }),
@@ -304,14 +304,14 @@ impl Stats {
     }
 
     /// What a register would show, without clearing it.
-    pub(crate) fn value(&self, reading: &Reading, stat: Stat) -> u64 {
+    pub(crate) fn value(&self, reading: &StatRegs, stat: Stat) -> u64 {
         let at = stat as usize;
         let count = self.counts[at].load(Ordering::Relaxed);
         count.wrapping_sub(reading.past[at])
     }
 
     /// Has a register show `value`.
-    pub(crate) fn put(&self, reading: &mut Reading, stat: Stat, value: u64) {
+    pub(crate) fn put(&self, reading: &mut StatRegs, stat: Stat, value: u64) {
         let at = stat as usize;
         let count = self.counts[at].load(Ordering::Relaxed);
         reading.past[at] = count.wrapping_sub(value);

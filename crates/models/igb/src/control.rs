@@ -22,7 +22,7 @@ use crate::irq::{Causes, Way, cause};
 use crate::nvm::Nvm;
 use crate::hub::Hub;
 use crate::queue::xdctl;
-use crate::reading::Reading;
+use crate::stat_regs::StatRegs;
 use crate::regs as r;
 use crate::vf_control::Due;
 use crate::state;
@@ -37,7 +37,7 @@ pub(crate) struct Registers {
     pub nvm: Nvm,
     pub phy: Phy,
     pub io: Window,
-    pub reading: Reading,
+    pub reading: StatRegs,
     pub work: Work,
     /// How long auto-negotiation takes.
     pub negotiation: Nanos,

@@ -39,7 +39,7 @@ mod pf;
 mod rx_write;
 mod ptp;
 mod queue;
-mod reading;
+mod stat_regs;
 pub mod regs;
 mod rss;
 mod rules;

@@ -9,7 +9,7 @@ use crate::function::{Function, Kind};
 use crate::irq::PF_MESSAGES;
 use crate::nvm::Nvm;
 use crate::hub::Hub;
-use crate::reading::Reading;
+use crate::stat_regs::StatRegs;
 use crate::regs::{self, QUEUES};
 use crate::vf_control::Due;
 use crate::{BAR_IO, BAR_MMIO, BAR_MSIX, Config, PF_QUEUES};
@@ -123,7 +123,7 @@ fn make(config: &Config, hub: Option<Arc<Hub>>) -> Nic {
         nvm,
         phy: gbe::phy::Phy::new(config.link, gbe::phy::Kind::Igp03, config.pause),
         io: gbe::io::Window::default(),
-        reading: Reading::default(),
+        reading: StatRegs::default(),
         work: Work::default(),
         negotiation: u64::try_from(config.negotiation.as_nanos()).unwrap_or(u64::MAX / 2),
         phy_was_reset: true,

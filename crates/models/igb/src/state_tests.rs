@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use crate::control::Registers;
 use crate::irq::{Causes, cause};
 use crate::nvm::Nvm;
-use crate::reading::Reading;
+use crate::stat_regs::StatRegs;
 use crate::regs as r;
 use crate::regs::QUEUES;
 use crate::state::{self, State, StateError};
@@ -26,7 +26,7 @@ fn control(guest: &Guest) -> Registers {
         nvm: Nvm::new([2, 0, 0, 0, 0, 1], 0x10c9, 0xa03c, false),
         phy: Phy::new(true, Kind::Igp03, false),
         io: gbe::io::Window { address: 0x1500 },
-        reading: Reading::default(),
+        reading: StatRegs::default(),
         work: Work::default(),
         negotiation: 0,
         phy_was_reset: false,

@@ -19,7 +19,7 @@ use crate::packet_buffer::PacketBuffer;
 use crate::regs as r;
 use crate::rx::RxState;
 use crate::shared::Shared;
-use crate::stats::{PAIRS, Reading, SINGLE, Stats};
+use crate::stats::{PAIRS, StatRegs, SINGLE, Stats};
 use crate::tx::{Contexts, TxState};
 use gbe::io::Window;
 use gbe::phy::Phy;
@@ -144,7 +144,7 @@ fn counts(file: &File, stats: &Stats) -> (Vec<v1::Count>, Vec<v1::Count>) {
         reading,
     } = stats;
     let reading = reading.lock();
-    let Reading { past: _, latched } = &*reading;
+    let StatRegs { past: _, latched } = &*reading;
     let registers = file.table().registers();
     let offset = |id: regs::Id| registers[id.index()].offset;
     let pairs = PAIRS.iter().map(|(low, _, stat)| (*low, *stat));

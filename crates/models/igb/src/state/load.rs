@@ -18,7 +18,7 @@ use crate::desc::Context;
 use crate::irq::Irq;
 use crate::nvm::Nvm;
 use crate::ptp::Ptp;
-use crate::reading::Reading;
+use crate::stat_regs::StatRegs;
 use crate::tx::{Memory, TxState};
 
 impl Registers {
@@ -52,7 +52,7 @@ impl Registers {
         }
         let function = Arc::clone(&self.function);
         let words = load_words(&function.file, registers, keeps)?;
-        let reading = Reading::check(&function.file, statistics, latched)?;
+        let reading = StatRegs::check(&function.file, statistics, latched)?;
         let nvm = Nvm::load(nvm)?;
         let phy = load_phy(phy, &self.phy)?;
         check(

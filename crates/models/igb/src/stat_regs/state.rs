@@ -2,7 +2,7 @@
 
 use regs::{File, Id};
 
-use super::{ORDER, PAIRS, Reading, SINGLE, of_queue};
+use super::{ORDER, PAIRS, StatRegs, SINGLE, of_queue};
 use crate::PF_QUEUES;
 use crate::function::Function;
 use crate::state::{Count, Queue, QueueCounts, StateError, check, field};
@@ -19,10 +19,10 @@ fn offset(file: &File, id: Id) -> u32 {
     file.table().register(id).offset
 }
 
-impl Reading {
+impl StatRegs {
     /// Counters, and values latched between the two reads of a pair.
     pub(crate) fn save(&self, function: &Function) -> (Vec<Count>, Vec<Count>) {
-        let Reading {
+        let StatRegs {
             single,
             pairs,
             latched,
@@ -113,7 +113,7 @@ impl Reading {
 
 impl Checked {
     /// What shows these values. Counters only grow, so as much is counted as is to be shown.
-    pub(crate) fn put(self, function: &Function, queues: &[Queue]) -> Reading {
+    pub(crate) fn put(self, function: &Function, queues: &[Queue]) -> StatRegs {
         let one = SINGLE.iter().zip(&self.single).map(|((_, s), v)| (*s, *v));
         let two = PAIRS.iter().zip(&self.pairs).map(|((_, _, s), v)| (*s, *v));
         let mut most = [0; crate::stats::COUNT];
@@ -125,7 +125,7 @@ impl Checked {
         }
         function.stats.add(&tally);
         let total = |stat| function.total(stat);
-        let mut reading = Reading {
+        let mut reading = StatRegs {
             single: std::array::from_fn(|i| total(SINGLE[i].1) - self.single[i]),
             pairs: std::array::from_fn(|i| total(PAIRS[i].2) - self.pairs[i]),
             latched: self.latched,

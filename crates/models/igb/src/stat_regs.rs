@@ -60,7 +60,7 @@ const PAIRS: [(Id, Id, Stat); 6] = [
 
 /// What the register side knows of the counters, which only grow.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct StatRegs {
     /// What has been read and cleared of each.
     single: [u64; SINGLE.len()],
     pairs: [u64; PAIRS.len()],
@@ -73,7 +73,7 @@ pub(crate) struct Reading {
     queues: [[u64; 5]; crate::PF_QUEUES],
 }
 
-impl Default for Reading {
+impl Default for StatRegs {
     fn default() -> Self {
         Self {
             single: [0; SINGLE.len()],
@@ -85,7 +85,7 @@ impl Default for Reading {
     }
 }
 
-impl Reading {
+impl StatRegs {
     /// CTRL.RST: everything shows 0.
     pub(crate) fn clear(&mut self, function: &Function) {
         for (past, (_, stat)) in self.single.iter_mut().zip(SINGLE) {
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn single_registers_clear_on_read_and_stick_at_their_maximum() {
-        let (function, mut reading) = (function(), Reading::default());
+        let (function, mut reading) = (function(), StatRegs::default());
         let mut tally = Tally::default();
         tally.add(Stat::Gprc, u64::from(u32::MAX) + 7);
         tally.add(Stat::Ruc, 3);
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn pairs_clear_when_the_high_half_is_read_and_lose_nothing() {
-        let (function, mut reading) = (function(), Reading::default());
+        let (function, mut reading) = (function(), StatRegs::default());
         let mut tally = Tally::default();
         tally.add(Stat::Tor, (7 << 32) + 5);
         function.stats.add(&tally);
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn the_port_counts_what_its_vfs_do() {
         let channel = crate::VfChannel::new();
-        let (mut function, mut reading) = (function(), Reading::default());
+        let (mut function, mut reading) = (function(), StatRegs::default());
         function.ruled = vec![channel.stats().clone()];
         let mut tally = Tally::default();
         tally.sent(3, 64, [2; 6]);
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn queues_are_counted_by_pool_and_their_losses_by_queue() {
-        let (function, mut reading) = (function(), Reading::default());
+        let (function, mut reading) = (function(), StatRegs::default());
         for (queue, n) in [(3, 5), (11, 7)] {
             let counts = &function.queues[queue].counts;
             counts.rx_packets.store(n, ORDER);
