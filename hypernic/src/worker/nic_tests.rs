@@ -180,14 +180,14 @@ impl Served for Guest {
     }
 }
 
-struct Town {
+struct Fleet {
     worker: Worker,
     tasks: Vec<Arc<Task>>,
     receivers: Vec<Arc<Receiver>>,
     _switch: Switch,
 }
 
-impl Town {
+impl Fleet {
     /// 64 senders, and as many receivers as are named in `to`, each with so much room.
     fn new(to: impl Fn(usize) -> u8, room: usize, little: Option<u32>) -> Self {
         let clock = Arc::new(Stopped::default());
@@ -266,40 +266,40 @@ impl Town {
 
 #[test]
 fn sixty_four_equal_senders_send_equally_much() {
-    let mut town = Town::new(|n| n as u8, usize::MAX, None);
+    let mut fleet = Fleet::new(|n| n as u8, usize::MAX, None);
     for _ in 0..SENDERS * 40 + 13 {
-        assert!(town.worker.step());
+        assert!(fleet.worker.step());
     }
-    let shares = town.counts();
+    let shares = fleet.counts();
     assert!(shares.iter().sum::<u64>() > 64 * 40 * 200, "{shares:?}");
     assert!(jain(&shares) > 0.99, "{shares:?}");
 }
 
 #[test]
 fn so_do_those_who_all_wait_for_one_receiver() {
-    let mut town = Town::new(|_| 0, 0, None);
+    let mut fleet = Fleet::new(|_| 0, 0, None);
     for _ in 0..SENDERS * 10 {
-        while town.worker.step() {}
+        while fleet.worker.step() {}
         // A ring of the receiver's, which one sender alone could fill.
-        town.receivers[0].make_room(RING as usize);
+        fleet.receivers[0].make_room(RING as usize);
     }
-    while town.worker.step() {}
-    let shares = town.counts();
+    while fleet.worker.step() {}
+    let shares = fleet.counts();
     assert!(shares.iter().sum::<u64>() >= 64 * 9 * 256, "{shares:?}");
     assert!(jain(&shares) >= 0.95, "{shares:?}");
 }
 
 #[test]
 fn a_frame_beside_sixty_three_floods_goes_with_the_next_turn() {
-    let mut town = Town::new(|n| n as u8, usize::MAX, Some(1));
-    town.counts();
+    let mut fleet = Fleet::new(|n| n as u8, usize::MAX, Some(1));
+    fleet.counts();
     for round in 0..100 {
-        town.tasks[0].call(WOKEN);
+        fleet.tasks[0].call(WOKEN);
         let mut turns = 0;
         let foreign = loop {
-            town.worker.step();
+            fleet.worker.step();
             turns += 1;
-            let counts = town.counts();
+            let counts = fleet.counts();
             if counts[0] > 0 {
                 break counts[1..].iter().sum::<u64>();
             }
@@ -310,8 +310,8 @@ fn a_frame_beside_sixty_three_floods_goes_with_the_next_turn() {
             "round {round}: {foreign} frames of others before its own"
         );
         for _ in 0..SENDERS {
-            town.worker.step();
+            fleet.worker.step();
         }
-        town.counts();
+        fleet.counts();
     }
 }

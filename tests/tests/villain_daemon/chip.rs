@@ -1,4 +1,4 @@
-//! The configuration of a town with an 82576: a chip with VFs, and one whose guest has the port
+//! The configuration of a fleet with an 82576: a chip with VFs, and one whose guest has the port
 //! itself.
 
 use std::fmt::Write as _;

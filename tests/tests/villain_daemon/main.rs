@@ -6,10 +6,10 @@
 mod chip;
 mod holdings;
 mod honest;
-mod town;
+mod fleet;
 mod watched;
 
-use town::{Deed, Town};
+use fleet::{Deed, Fleet};
 use villain::Villain;
 
 fn wanted(villain: &Villain) -> bool {
@@ -17,10 +17,10 @@ fn wanted(villain: &Villain) -> bool {
 }
 
 /// Has all of them do their worst, one after the other, to one daemon.
-fn suffer_all(mut town: Town, deeds: impl Iterator<Item = (&'static Villain, Deed)>) {
+fn suffer_all(mut fleet: Fleet, deeds: impl Iterator<Item = (&'static Villain, Deed)>) {
     let mut bad = Vec::new();
     for (villain, deed) in deeds.filter(|(villain, _)| wanted(villain)) {
-        if let Err(why) = town.suffer(villain, &deed) {
+        if let Err(why) = fleet.suffer(villain, &deed) {
             bad.push(why);
         }
     }
@@ -30,31 +30,31 @@ fn suffer_all(mut town: Town, deeds: impl Iterator<Item = (&'static Villain, Dee
 #[test]
 fn every_hostile_guest_is_survived_counted_and_unnoticed_by_others() {
     let deeds = villain::guests().map(|(villain, run)| (villain, Deed::Guest(run)));
-    suffer_all(Town::open(), deeds);
+    suffer_all(Fleet::open(), deeds);
 }
 
 #[test]
 fn every_hostile_vmm_is_survived_counted_and_unnoticed_by_others() {
     let deeds = villain::vmms().map(|(villain, run)| (villain, Deed::Vmm(run)));
-    suffer_all(Town::open(), deeds);
+    suffer_all(Fleet::open(), deeds);
 }
 
 #[test]
 fn every_hostile_port_is_survived_counted_and_unnoticed_by_others() {
     let deeds = villain::pfs().map(|(villain, run)| (villain, Deed::Pf(run)));
-    suffer_all(Town::with_chip(), deeds);
+    suffer_all(Fleet::with_chip(), deeds);
 }
 
 #[test]
 fn every_hostile_vf_is_survived_counted_and_unnoticed_by_its_neighbours_and_outside() {
     let deeds = villain::vfs().map(|(villain, deed)| (villain, Deed::Vf(deed)));
-    suffer_all(Town::with_chip(), deeds);
+    suffer_all(Fleet::with_chip(), deeds);
 }
 
 #[test]
 #[ignore = "minutes: make test-long"]
 fn long_ten_thousand_ends_in_the_middle_of_work() {
-    let mut town = Town::open();
+    let mut fleet = Fleet::open();
     // Three ends in each: of the memory, of the state, of the connection.
-    town.soak(3334).unwrap_or_else(|why| panic!("{why}"));
+    fleet.soak(3334).unwrap_or_else(|why| panic!("{why}"));
 }

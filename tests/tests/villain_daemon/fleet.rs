@@ -61,7 +61,7 @@ struct VillainNic {
     counted: Vec<(&'static str, String)>,
 }
 
-pub struct Town {
+pub struct Fleet {
     honest: Vec<Honest>,
     tester: Arc<Mutex<Nic>>,
     /// The tester's own VF, where there is a chip.
@@ -111,7 +111,7 @@ fn send_inside(inside: &Mutex<Vf<SocketBus>>, frame: &[u8]) {
     }
 }
 
-impl Town {
+impl Fleet {
     pub fn open() -> Self {
         Self::with(false)
     }
@@ -136,7 +136,7 @@ impl Town {
         if chip {
             toml += &chip::config(dir.path());
         }
-        let daemon = Daemon::serve(&dir.path().join("town.toml"), &toml).expect("it serves");
+        let daemon = Daemon::serve(&dir.path().join("fleet.toml"), &toml).expect("it serves");
         let config = Config {
             tx_buffer: 16384,
             tx_ring: 64,
@@ -157,15 +157,15 @@ impl Town {
             let inside = Vf::with_ring(vf(chip::TESTER), 1024).expect("the tester's VF comes up");
             Arc::new(Mutex::new(inside))
         });
-        let town = Self {
+        let fleet = Self {
             honest,
             tester: Arc::new(Mutex::new(tester)),
             inside,
             daemon,
             dir,
         };
-        town.goes_on(1000).expect("honest traffic");
-        town
+        fleet.goes_on(1000).expect("honest traffic");
+        fleet
     }
 
     /// Where a deed is done, in its `run`.
