@@ -258,7 +258,7 @@ pub struct ModelBus {
     waiting: bool,
     msix: bool,
     vfs: u16,
-    ruler: Option<Meanwhile>,
+    listener: Option<Meanwhile>,
 }
 
 /// What somebody else does while time passes, told the time it is.
@@ -302,7 +302,7 @@ impl ModelBus {
             waiting: false,
             msix: false,
             vfs: 0,
-            ruler: None,
+            listener: None,
         };
         bus.control.reset(&bus.env, ResetKind::Bus);
         bus.control.set_link(&bus.env, true);
@@ -331,10 +331,10 @@ impl ModelBus {
         })
     }
 
-    /// Names somebody who shares state with the model, as the ruler of a VF does: he has his turn
+    /// Names somebody who shares state with the model, as the PF of a VF does: he has his turn
     /// whenever time has passed, and then the model looks at what he has changed.
-    pub fn set_listener(&mut self, ruler: Meanwhile) {
-        self.ruler = Some(ruler);
+    pub fn set_listener(&mut self, listener: Meanwhile) {
+        self.listener = Some(listener);
     }
 
     /// Plugs another cable in.
@@ -612,8 +612,8 @@ impl Bus for ModelBus {
     fn delay(&mut self, time: Duration) -> Result<(), BusError> {
         self.advance_to(self.now().saturating_add(nanos(time)))?;
         let now = self.now();
-        if let Some(ruler) = &mut self.ruler {
-            ruler(now);
+        if let Some(listener) = &mut self.listener {
+            listener(now);
             self.control.attend(&self.env);
             self.pump()?;
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use guest_mem::Memory;
-use igb::{Config, VfChannel, Event, Grant};
+use igb::{Config, Event, Grant, VfChannel};
 use model::{Clock, Env, Nanos, Nic, PciState, ResetKind};
 use pf::{
     Change, Down, Effect, Groups, LinkState, Policy, PortVlan, Rules, SoftwarePf, Storm, VfId, What,
@@ -43,7 +43,7 @@ fn mac(n: u8) -> MacAddr {
 }
 
 /// The software PF, the channels of those it rules, and what was seen of its decisions.
-struct Chip {
+struct Hub {
     pf: SoftwarePf,
     channels: BTreeMap<VfId, Arc<VfChannel>>,
     /// Replies that refuse something, since the VF was added.
@@ -52,8 +52,8 @@ struct Chip {
     shut: Vec<VfId>,
 }
 
-impl Chip {
-    /// Does what the ruler has decided, as the daemon does.
+impl Hub {
+    /// Does what the software PF has decided, as the daemon does.
     fn carry_out(&mut self) {
         let mut done = 0;
         loop {
@@ -118,33 +118,33 @@ fn granted(rules: &Rules) -> Grant {
     }
 }
 
-fn lock(chip: &Mutex<Chip>) -> MutexGuard<'_, Chip> {
-    chip.lock().unwrap_or_else(|e| e.into_inner())
+fn lock(hub: &Mutex<Hub>) -> MutexGuard<'_, Hub> {
+    hub.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// A VF's word to its ruler.
-struct Ear {
-    chip: Arc<Mutex<Chip>>,
+/// A VF's word to its PF.
+struct Listener {
+    hub: Arc<Mutex<Hub>>,
     vf: VfId,
 }
 
-impl igb::VfListener for Ear {
+impl igb::VfListener for Listener {
     fn happened(&self, now: Nanos, event: Event) {
-        let mut chip = lock(&self.chip);
+        let mut hub = lock(&self.hub);
         match event {
-            Event::Reset => chip.pf.reset(self.vf),
-            Event::Request(words) => chip.pf.request(self.vf, &words, now),
-            Event::Acknowledged => chip.pf.acknowledged(self.vf, now),
-            Event::Freed => chip.pf.free(self.vf),
-            Event::Loaded(_) => chip.pf.loaded(self.vf),
+            Event::Reset => hub.pf.reset(self.vf),
+            Event::Request(words) => hub.pf.request(self.vf, &words, now),
+            Event::Acknowledged => hub.pf.acknowledged(self.vf, now),
+            Event::Freed => hub.pf.free(self.vf),
+            Event::Loaded(_) => hub.pf.loaded(self.vf),
         }
-        chip.carry_out();
+        hub.carry_out();
     }
 }
 
 /// The VFs, who rules them, and the time.
 struct Chip {
-    chip: Arc<Mutex<Chip>>,
+    hub: Arc<Mutex<Hub>>,
     vfs: BTreeMap<VfId, Nic>,
     env: Env,
     time: Arc<Time>,
@@ -183,7 +183,7 @@ impl Chip {
             timer: time.clone(),
         };
         let pf = SoftwarePf::new((setup & 1 != 0).then_some(1000));
-        let chip = Chip {
+        let hub = Hub {
             pf,
             channels: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -191,7 +191,7 @@ impl Chip {
         };
         let rates = [(1000, 256), (10, 2), (0, 0), (100, 40)];
         let mut chip = Chip {
-            chip: Arc::new(Mutex::new(chip)),
+            hub: Arc::new(Mutex::new(hub)),
             vfs: BTreeMap::new(),
             env,
             time,
@@ -210,12 +210,12 @@ impl Chip {
         self.time.now()
     }
 
-    /// The ruler decides something, and all VFs look at their channels.
+    /// the software PF decides something, and all VFs look at their channels.
     fn rule<R>(&mut self, decide: impl FnOnce(&mut SoftwarePf) -> R) -> R {
-        let mut chip = lock(&self.chip);
-        let result = decide(&mut chip.pf);
-        chip.carry_out();
-        drop(chip);
+        let mut hub = lock(&self.hub);
+        let result = decide(&mut hub.pf);
+        hub.carry_out();
+        drop(hub);
         for nic in self.vfs.values_mut() {
             nic.control.attend(&self.env);
         }
@@ -232,19 +232,19 @@ impl Chip {
             policy.vlan = Some(PortVlan { id: 7, qos: 3 });
         }
         let channel = VfChannel::new();
-        channel.rule(Some(Arc::new(Ear {
-            chip: Arc::clone(&self.chip),
+        channel.listen(Some(Arc::new(Listener {
+            hub: Arc::clone(&self.hub),
             vf,
         })));
         let now = self.now();
-        let mut chip = lock(&self.chip);
-        if chip.pf.add(vf, policy, now).is_err() {
+        let mut hub = lock(&self.hub);
+        if hub.pf.add(vf, policy, now).is_err() {
             return;
         }
-        chip.refused.insert(vf, 0);
-        chip.channels.insert(vf, Arc::clone(&channel));
-        chip.carry_out();
-        drop(chip);
+        hub.refused.insert(vf, 0);
+        hub.channels.insert(vf, Arc::clone(&channel));
+        hub.carry_out();
+        drop(hub);
         let mut nic = igb::vf(&Config::new(mac(vf as u8).0), channel);
         let pci = PciState {
             bus_master: true,
@@ -260,12 +260,12 @@ impl Chip {
 
     fn remove(&mut self, vf: VfId) {
         self.rule(|pf| pf.remove(vf));
-        let mut chip = lock(&self.chip);
-        if let Some(channel) = chip.channels.remove(&vf) {
-            channel.rule(None);
+        let mut hub = lock(&self.hub);
+        if let Some(channel) = hub.channels.remove(&vf) {
+            channel.listen(None);
         }
-        chip.refused.remove(&vf);
-        drop(chip);
+        hub.refused.remove(&vf);
+        drop(hub);
         self.vfs.remove(&vf);
         self.since.remove(&vf);
     }
@@ -338,11 +338,11 @@ impl Chip {
                 let passed = u64::from(input.u16()) << (input.u8() % 24);
                 let now = self.now() + passed;
                 self.time.now.store(now, Ordering::Relaxed);
-                let due = lock(&self.chip).pf.deadline();
+                let due = lock(&self.hub).pf.deadline();
                 if more & 4 == 0 || due.is_some_and(|due| due <= now) {
                     self.rule(|pf| pf.tick(now));
                 }
-                let left = lock(&self.chip).pf.deadline();
+                let left = lock(&self.hub).pf.deadline();
                 assert!(left.is_none_or(|left| left > now || more & 4 != 0));
             }
             10 => self.change(vf, input),
@@ -401,20 +401,16 @@ impl Chip {
             }),
             _ => Change::Interrupts(on.then_some(value.into())),
         };
-        let policy = |chip: &Chip| chip.pf.status(vf).map(|status| status.policy);
-        let before = policy(&lock(&self.chip));
+        let policy = |hub: &Hub| hub.pf.status(vf).map(|status| status.policy);
+        let before = policy(&lock(&self.hub));
         if self.rule(|pf| pf.set(vf, change)).is_err() {
-            assert_eq!(
-                policy(&lock(&self.chip)),
-                before,
-                "a refusal leaves a trace"
-            );
+            assert_eq!(policy(&lock(&self.hub)), before, "a refusal leaves a trace");
         }
     }
 
     /// The VF goes on as another.
     fn move_on(&mut self, vf: VfId) {
-        let channel = lock(&self.chip).channels.get(&vf).cloned();
+        let channel = lock(&self.hub).channels.get(&vf).cloned();
         let (Some(nic), Some(channel)) = (self.vfs.get_mut(&vf), channel) else {
             return;
         };
@@ -423,25 +419,29 @@ impl Chip {
         let loaded = other.control.load(&self.env, &blob);
         loaded.expect("its own state");
         *nic = other;
-        let ready = lock(&self.chip).pf.status(vf).is_some_and(|s| s.ready);
+        let ready = lock(&self.hub).pf.status(vf).is_some_and(|s| s.ready);
         assert!(!ready, "what another was granted");
     }
 
     fn check(&mut self) {
         let now = self.now();
-        let mut chip = lock(&self.chip);
-        let Chip {
+        let mut hub = lock(&self.hub);
+        let Hub {
             pf,
             channels,
             refused,
             shut,
-        } = &mut *chip;
+        } = &mut *hub;
         let mut macs: Vec<MacAddr> = Vec::new();
         for (vf, channel) in channels.iter() {
             let (rules, status) = (pf.rules(*vf).expect("rules"), pf.status(*vf));
             let status = status.expect("a VF");
             assert_eq!(rules.enabled, status.ready && status.down.is_none());
-            assert_eq!(channel.grant(), granted(rules), "what is granted is the rules");
+            assert_eq!(
+                channel.grant(),
+                granted(rules),
+                "what is granted is the rules"
+            );
             assert!(rules.macs.len() <= MACS && status.records.len() <= RECORDS);
             if let Groups::Hashes(hashes) = &rules.groups {
                 assert!(hashes.len() <= HASHES);

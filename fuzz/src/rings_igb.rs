@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use frame::{Batch, Caps, MAX_BATCH};
 use guest_mem::Memory;
-use igb::{Config, VfChannel, Grant};
+use igb::{Config, Grant, VfChannel};
 use model::{Clock, Env, Nic, PciState, Progress, ResetKind, TURN_BYTES};
 use wire::Offload;
 
@@ -228,7 +228,11 @@ impl Guest {
 
     /// Descriptors of all rings of a side together.
     fn rings(&mut self, of: fn(&Guest, u64) -> u64) -> u64 {
-        let queues = if self.channel.is_some() { 2 } else { ALL_QUEUES };
+        let queues = if self.channel.is_some() {
+            2
+        } else {
+            ALL_QUEUES
+        };
         let all = (0..queues).map(|queue| {
             let at = of(self, queue) + reg::LEN;
             u64::from(self.read(at)) / 16
@@ -549,7 +553,7 @@ impl Guest {
         self.work();
     }
 
-    /// The ruler of a VF changes its mind.
+    /// The PF of a VF changes its mind.
     fn rule(&mut self, more: u8, input: &mut Input<'_>) {
         let bits = input.u8();
         if let Some(channel) = &self.channel {

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use control::{MAX_REQUEST, Refusal, Reply, Request, Storm, Vf, VfChange, read_line, write_line};
 use frame::Counted;
-use rustix::event::{PollFd, PollFlags, poll};
 use pf::{Change, LinkState, PortVlan};
+use rustix::event::{PollFd, PollFlags, poll};
 use vfio_user::{EventFd, Listener};
 use wire::MacAddr;
 

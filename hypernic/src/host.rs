@@ -202,10 +202,10 @@ impl Host {
             let chip = self.chips.get(name);
             chip.ok_or_else(|| port_error(format!("there is no chip \"{name}\"")))
         };
-        let seat = if let Some(vf) = &config.vf {
+        let member = if let Some(vf) = &config.vf {
             let chip = chip(&vf.chip)?;
             let channel = chip.attach_vf(&config.name, vf).map_err(port_error)?;
-            Some(Attached::new(
+            Some(ChipMember::new(
                 chip,
                 config,
                 Owner::Vf(vf.index),
@@ -221,11 +221,11 @@ impl Host {
                 return Err(port_error(format!("\"{name}\" has its physical function")));
             }
             let hub = chip.hub().map_err(port_error)?;
-            Some(Attached::new(chip, config, Owner::Pf, Place::Hub(hub)))
+            Some(ChipMember::new(chip, config, Owner::Pf, Place::Hub(hub)))
         } else {
             None
         };
-        let place = seat.as_ref().map(|seat| seat.place.clone());
+        let place = member.as_ref().map(|member| member.place.clone());
         let (nic, nvm) = make(config, place.as_ref()).map_err(nvm_error)?;
         let listener = match &config.socket {
             SocketSpec::Path(path) => Listener::bind(path),
@@ -266,10 +266,10 @@ impl Host {
         };
         let mut attached_switch = None;
         let mut opened = None;
-        let toward_wire = match (&config.port, &seat) {
-            (_, Some(seat)) => {
+        let toward_wire = match (&config.port, &member) {
+            (_, Some(member)) => {
                 let to = Arc::clone(&toward_guest);
-                let entry = seat.chip.attach(&config.name, seat.owner, to);
+                let entry = member.chip.attach(&config.name, member.owner, to);
                 entry.map_err(port_error)?
             }
             (PortSpec::Switch(name), None) => {
@@ -307,16 +307,16 @@ impl Host {
             }
         });
         let nic = new.start(toward_wire, config.busy_poll, finished);
-        if let Some(seat) = seat {
-            match &seat.place {
+        if let Some(member) = member {
+            match &member.place {
                 Place::VfChannel(channel) => {
                     channel.set_bell(Some(nic.bell()));
                     // What was granted before there was somebody to tell.
                     channel.ring();
                 }
-                Place::Hub(_) => seat.chip.started(nic.bell(), nic.link_switch()),
+                Place::Hub(_) => member.chip.started(nic.bell(), nic.link_switch()),
             }
-            seat.stay();
+            member.stay();
         }
         let mut port_counters = None;
         let mut inlet = None;
@@ -538,7 +538,7 @@ impl Host {
 }
 
 /// A function that has a place at its chip, and gives it back when it does not come to be.
-struct Attached<'a> {
+struct ChipMember<'a> {
     chip: &'a RunningChip,
     config: &'a NicConfig,
     owner: Owner,
@@ -546,9 +546,9 @@ struct Attached<'a> {
     stays: bool,
 }
 
-impl<'a> Attached<'a> {
+impl<'a> ChipMember<'a> {
     fn new(chip: &'a RunningChip, config: &'a NicConfig, owner: Owner, place: Place) -> Self {
-        Attached {
+        ChipMember {
             chip,
             config,
             owner,
@@ -562,7 +562,7 @@ impl<'a> Attached<'a> {
     }
 }
 
-impl Drop for Attached<'_> {
+impl Drop for ChipMember<'_> {
     fn drop(&mut self) {
         if !self.stays {
             self.chip.remove(&self.config.name, self.owner);

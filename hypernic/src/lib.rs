@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod busy_poll;
 pub mod capture;
 pub mod chip;
 pub mod cli;
@@ -17,7 +18,6 @@ pub mod log;
 mod make;
 pub mod nic;
 mod nvm;
-mod busy_poll;
 pub mod pktgen;
 mod ports;
 pub mod report;

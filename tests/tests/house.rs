@@ -13,7 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("snapshot", &[]),
     ("pci", &["snapshot"]),
     ("guest-mem", &[]),
-    ("roster", &[]),
+    ("scheduler", &[]),
     ("lease", &[]),
     ("csb", &[]),
     ("rig", &[]),

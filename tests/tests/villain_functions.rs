@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use drivers::{Bus, BusError, ModelBus, Recorder};
-use igb::{VfChannel, Event, Grant};
+use igb::{Event, Grant, VfChannel};
 use pf::{Effect, Policy, PortVlan, SoftwarePf};
 use villain::functions::next_good_request;
 use villain::{GuestDeed, Moves, VfDeed, Villain};
@@ -42,7 +42,8 @@ impl Chip {
             channel,
             pf: Mutex::new(pf),
         });
-        chip.channel.rule(Some(Arc::new(Ear(Arc::downgrade(&chip)))));
+        chip.channel
+            .listen(Some(Arc::new(Ear(Arc::downgrade(&chip)))));
         chip.carry_out(&mut chip.pf());
         chip
     }
@@ -139,7 +140,7 @@ fn laid_down(last: u8, words: &str) -> Policy {
     policy
 }
 
-/// A function in its machine, and its ruler.
+/// A function in its machine, and its PF.
 struct Lab {
     bus: ModelBus,
     recorder: Arc<Recorder>,
@@ -182,7 +183,7 @@ impl Lab {
         }
     }
 
-    /// All counters of the model, of its memory and of its ruler.
+    /// All counters of the model, of its memory and of its PF.
     fn counters(&self) -> BTreeMap<&'static str, u64> {
         let mut all: BTreeMap<_, _> = self.bus.counters().into_iter().collect();
         self.bus.memory().counters(&mut |name, value| {

@@ -37,15 +37,15 @@ mod bucket;
 mod message;
 mod policy;
 mod record;
-mod software_pf;
 mod rules;
+mod software_pf;
 mod vf;
 
 pub use message::{Message, WORDS};
 pub use policy::{Change, LinkState, Misdeeds, Policy, PolicyError, PortVlan, Storm};
 pub use record::{Down, Record, What};
-pub use software_pf::{Effect, SoftwarePf, Status, VfId};
 pub use rules::{Groups, Rules, Vlans};
+pub use software_pf::{Effect, SoftwarePf, Status, VfId};
 
 /// Nanoseconds of a monotonic clock.
 pub type Nanos = u64;

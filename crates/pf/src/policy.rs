@@ -77,7 +77,7 @@ pub struct Policy {
 
 impl Policy {
     /// Spoof check, no trust, nothing limited but the mailbox: what Linux gives a VF, and a bound on
-    /// what a VF can have the ruler do.
+    /// what a VF can have the PF do.
     pub fn new(mac: MacAddr) -> Policy {
         Policy {
             mac,

@@ -78,7 +78,7 @@ pub struct Status {
     pub records: Vec<Record>,
 }
 
-/// The ruler of all VFs of a port.
+/// The PF of all VFs of a port.
 #[derive(Debug)]
 pub struct SoftwarePf {
     vfs: BTreeMap<VfId, Vf>,

@@ -1,4 +1,4 @@
-//! One VF, as its ruler knows it.
+//! One VF, as its PF knows it.
 
 use wire::MacAddr;
 

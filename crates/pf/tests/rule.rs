@@ -1,7 +1,8 @@
-//! The ruler, driven as igbvf and as nobody would.
+//! The PF, driven as igbvf and as nobody would.
 
 use hypernic_pf::{
-    Change, Down, Effect, Groups, LinkState, Misdeeds, Policy, PolicyError, PortVlan, SoftwarePf, What,
+    Change, Down, Effect, Groups, LinkState, Misdeeds, Policy, PolicyError, PortVlan, SoftwarePf,
+    What,
 };
 use proptest::prelude::*;
 use wire::MacAddr;
@@ -24,7 +25,7 @@ fn set_mac(info: u32, mac: MacAddr) -> [u32; 3] {
     ]
 }
 
-/// A ruler of VFs 0 and 1, and what its effects come to.
+/// A PF of VFs 0 and 1, and what its effects come to.
 struct Lab {
     pf: SoftwarePf,
     now: u64,
@@ -310,11 +311,7 @@ fn a_vf_that_goes_on_as_another_has_to_ask_for_everything_again() {
     assert!(without, "and a message without the right to send");
     let rules = lab.pf.rules(0).expect("a VF").clone();
     assert!(!rules.enabled && rules.link && rules.max_frame == 1522);
-    assert_eq!(
-        rules.tag.map(|tag| tag.id),
-        Some(5),
-        "policy is the ruler's"
-    );
+    assert_eq!(rules.tag.map(|tag| tag.id), Some(5), "policy is the PF's");
     lab.up(0);
     assert!(lab.pf.rules(0).is_some_and(|rules| rules.enabled));
     // Who was shut down or is to go stays so, and while the port is in reset nobody starts.

@@ -14,13 +14,13 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod ready_list;
 mod timer;
 mod wake_flags;
-mod ready_list;
 
-pub use timer::{TaskTimer, TimerQueue, HasTimer};
-pub use wake_flags::WakeFlags;
 pub use ready_list::ReadyList;
+pub use timer::{HasTimer, TaskTimer, TimerQueue};
+pub use wake_flags::WakeFlags;
 
 /// The primitives, or the ones whose orders a checker goes through.
 mod sync {

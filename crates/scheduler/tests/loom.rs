@@ -2,7 +2,7 @@
 #![cfg(loom)]
 #![forbid(unsafe_code)]
 
-use hypernic_scheduler::{TaskTimer, TimerQueue, WakeFlags, HasTimer, ReadyList};
+use hypernic_scheduler::{HasTimer, ReadyList, TaskTimer, TimerQueue, WakeFlags};
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;

@@ -274,7 +274,9 @@ impl Scratch {
                 Route::Everywhere(kind) if storm.is_some_and(|s| !s.admit(kind)) => {
                     Route::Nowhere(Refusal::Storm)
                 }
-                Route::Everywhere(kind) if windows.is_some_and(|w| !w.admit(kind, classified.len)) => {
+                Route::Everywhere(kind)
+                    if windows.is_some_and(|w| !w.admit(kind, classified.len)) =>
+                {
                     Route::Nowhere(Refusal::Storm)
                 }
                 route => route,

@@ -170,14 +170,15 @@ mod tests {
     fn a_thread_serves_one_server_after_the_other_and_none_waits_for_another() {
         // More servers than threads may stay, each with something that lasts, then all again.
         for _ in 0..50 {
-            let deferred closers: Vec<_> = (0..2 * MOST_IDLE)
+            let closers: Vec<_> = (0..2 * MOST_IDLE)
                 .map(|_| {
-                    let (deferred_closer, (go, wait)) = (DeferredCloser::default(), mpsc::channel());
+                    let (deferred_closer, (go, wait)) =
+                        (DeferredCloser::default(), mpsc::channel());
                     deferred_closer.bury(Slow(wait));
                     (deferred_closer, go)
                 })
                 .collect();
-            for (deferred_closer, go) in deferred closers.into_iter().rev() {
+            for (deferred_closer, go) in closers.into_iter().rev() {
                 assert_eq!(deferred_closer.left(), 1);
                 go.send(()).expect("it waits");
                 while deferred_closer.left() > 0 {

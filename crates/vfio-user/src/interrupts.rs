@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::codec::irq;
-use crate::poke::{self, poke};
 use crate::deferred_closer::PeerFd;
+use crate::poke::{self, poke};
 
 /// The pin.
 #[derive(Default)]

@@ -103,6 +103,7 @@
 
 pub mod client;
 pub mod codec;
+mod deferred_closer;
 mod description;
 mod device;
 mod dma;
@@ -114,7 +115,6 @@ mod poke;
 mod server;
 mod shared_mem;
 mod stream;
-mod deferred_closer;
 
 pub use client::{Client, ClientError, ClientOptions};
 pub use codec::SparseArea;

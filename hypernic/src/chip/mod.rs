@@ -1,7 +1,7 @@
-//! A chip with virtual functions: its on-chip switch, its wire, and the ruler of its VFs.
+//! A chip with virtual functions: its on-chip switch, its wire, and the PF of its VFs.
 
 mod registers;
-mod ruler;
+mod software_pf;
 mod wire;
 
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use ::wire::MacAddr;
 use frame::{Counted, Sink, Wake};
 use igb::{Hub, Owner};
 use model::Clock;
-use port::{InletEvent, InletThread};
 use pf::{Change, Status};
+use port::{InletEvent, InletThread};
 use vale::{Keeper, PortConfig, Switch};
 
 use crate::config::{ChipConfig, RuledBy, VfConfig};
@@ -22,7 +22,7 @@ use crate::ports;
 use crate::report::Section;
 use crate::spec::PortSpec;
 pub use registers::Registers;
-use ruler::VfListener;
+use software_pf::PfRunner;
 use wire::Late;
 
 /// The port of the on-chip switch that leads out.
@@ -44,7 +44,7 @@ pub(crate) struct RunningChip {
 #[derive(Clone)]
 enum Rule {
     /// The daemon, by policies.
-    Soft(Arc<VfListener>),
+    Software(Arc<PfRunner>),
     /// A guest, by the registers of the PF.
     Registers(Arc<Registers>),
 }
@@ -52,7 +52,7 @@ enum Rule {
 impl Rule {
     fn link(&self, up: bool) {
         match self {
-            Rule::Soft(ruler) => ruler.link(up),
+            Rule::Software(runner) => runner.link(up),
             Rule::Registers(registers) => registers.link(up),
         }
     }
@@ -88,8 +88,9 @@ impl RunningChip {
         let switch = Switch::on_chip(Default::default(), Arc::new(move || now.now()));
         let keeper = Keeper::start(&switch).map_err(thread)?;
         let rule = match config.pf {
-            RuledBy::Daemon => Rule::Soft(
-                VfListener::start(&config.name, config.rate, switch.clone(), clock).map_err(thread)?,
+            RuledBy::Daemon => Rule::Software(
+                PfRunner::start(&config.name, config.rate, switch.clone(), clock)
+                    .map_err(thread)?,
             ),
             RuledBy::Guest => Rule::Registers(Registers::new(config.vfs, switch.clone())),
         };
@@ -154,11 +155,15 @@ impl RunningChip {
     ///
     /// # Errors
     /// A policy or a VF that cannot be.
-    pub(crate) fn attach_vf(&self, nic: &str, vf: &VfConfig) -> Result<Arc<igb::VfChannel>, String> {
+    pub(crate) fn attach_vf(
+        &self,
+        nic: &str,
+        vf: &VfConfig,
+    ) -> Result<Arc<igb::VfChannel>, String> {
         match &self.rule {
-            Rule::Soft(ruler) => ruler.seat(nic, vf).map_err(|error| error.to_string()),
+            Rule::Software(runner) => runner.attach_vf(nic, vf).map_err(|error| error.to_string()),
             Rule::Registers(registers) => registers
-                .seat(vf.index)
+                .channel(vf.index)
                 .ok_or_else(|| format!("there is no VF {}", vf.index)),
         }
     }
@@ -169,7 +174,7 @@ impl RunningChip {
     /// The daemon rules.
     pub(crate) fn hub(&self) -> Result<Arc<Hub>, String> {
         match &self.rule {
-            Rule::Soft(_) => Err("the daemon rules its VFs: write pf = \"guest\"".into()),
+            Rule::Software(_) => Err("the daemon rules its VFs: write pf = \"guest\"".into()),
             Rule::Registers(registers) => Ok(Arc::clone(registers.hub())),
         }
     }
@@ -199,11 +204,11 @@ impl RunningChip {
         let port = port.map_err(|error| error.to_string())?;
         Ok(match (&self.rule, owner) {
             (Rule::Registers(registers), _) => registers.joined(owner, port),
-            (Rule::Soft(ruler), Owner::Vf(vf)) => {
-                ruler.joined(vf);
+            (Rule::Software(runner), Owner::Vf(vf)) => {
+                runner.joined(vf);
                 port
             }
-            (Rule::Soft(_), Owner::Pf) => port,
+            (Rule::Software(_), Owner::Pf) => port,
         })
     }
 
@@ -213,8 +218,8 @@ impl RunningChip {
     /// Its PF is a guest's, and so is the mailbox.
     pub(crate) fn leaving(&self, vf: u32) -> Result<(), String> {
         match &self.rule {
-            Rule::Soft(ruler) => {
-                ruler.leaving(vf);
+            Rule::Software(runner) => {
+                runner.leaving(vf);
                 Ok(())
             }
             Rule::Registers(_) => Err(not_ours()),
@@ -226,18 +231,18 @@ impl RunningChip {
         self.switch.detach(nic);
         match (&self.rule, owner) {
             (Rule::Registers(registers), _) => registers.remove(owner),
-            (Rule::Soft(ruler), Owner::Vf(vf)) => ruler.remove(vf),
-            (Rule::Soft(_), Owner::Pf) => {}
+            (Rule::Software(runner), Owner::Vf(vf)) => runner.remove(vf),
+            (Rule::Software(_), Owner::Pf) => {}
         }
     }
 
     /// Changes the policy of a VF.
     ///
     /// # Errors
-    /// As the ruler.
+    /// As the runner.
     pub(crate) fn set(&self, vf: u32, changes: &[Change]) -> Result<(), String> {
         match &self.rule {
-            Rule::Soft(ruler) => ruler.set(vf, changes).map_err(|error| error.to_string()),
+            Rule::Software(runner) => runner.set(vf, changes).map_err(|error| error.to_string()),
             Rule::Registers(_) => Err(not_ours()),
         }
     }
@@ -245,10 +250,10 @@ impl RunningChip {
     /// Lets a VF that was shut down try again.
     ///
     /// # Errors
-    /// As the ruler.
+    /// As the runner.
     pub(crate) fn revive(&self, vf: u32) -> Result<(), String> {
         match &self.rule {
-            Rule::Soft(ruler) => ruler.revive(vf).map_err(|error| error.to_string()),
+            Rule::Software(runner) => runner.revive(vf).map_err(|error| error.to_string()),
             Rule::Registers(_) => Err(not_ours()),
         }
     }
@@ -256,7 +261,7 @@ impl RunningChip {
     /// A VF, for display.
     pub(crate) fn status(&self, vf: u32) -> Option<Status> {
         match &self.rule {
-            Rule::Soft(ruler) => ruler.status(vf),
+            Rule::Software(runner) => runner.status(vf),
             Rule::Registers(_) => None,
         }
     }
@@ -267,15 +272,15 @@ impl RunningChip {
     /// Its PF is a guest's, and so is the reset.
     pub(crate) fn reset(&self) -> Result<(), String> {
         match &self.rule {
-            Rule::Soft(ruler) => {
-                ruler.reset();
+            Rule::Software(runner) => {
+                runner.reset();
                 Ok(())
             }
             Rule::Registers(_) => Err(not_ours()),
         }
     }
 
-    /// Counters of its switch, its wire and what its ruler keeps of each VF.
+    /// Counters of its switch, its wire and what its PF keeps of each VF.
     pub(crate) fn counters(&self, name: &str, sections: &mut Vec<Section>) {
         sections.extend(ports::switch_sections(name, &self.switch));
         if let Some((port, counters)) = &self.port {
@@ -285,8 +290,8 @@ impl RunningChip {
             let counters = inlet.counters();
             sections.push(Section::of("inlet", name.to_owned(), &*counters));
         }
-        if let Rule::Soft(ruler) = &self.rule {
-            ruler.counters(sections);
+        if let Rule::Software(runner) = &self.rule {
+            runner.counters(sections);
         }
     }
 }
@@ -294,8 +299,8 @@ impl RunningChip {
 impl Drop for RunningChip {
     fn drop(&mut self) {
         drop(self.inlet.take());
-        if let Rule::Soft(ruler) = &self.rule {
-            ruler.stop();
+        if let Rule::Software(runner) = &self.rule {
+            runner.stop();
         }
         if let Some((outer, _, own)) = self.outer.take() {
             outer.detach(&own);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use ::wire::MacAddr;
 use frame::{Batch, Caps, Sink, Wake};
-use igb::{VfChannel, Enforcer, Hub, Owner};
+use igb::{Enforcer, Hub, Owner, VfChannel};
 use parking_lot::Mutex;
 use vale::{
     DEFAULT_BURST_MS, Fabric, HashSet12, Mirror, Pool, Rate, Storm, Switch, SwitchPort, VlanSet,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use igb::{VfChannel, Event, Grant};
+use igb::{Event, Grant, VfChannel};
 use model::{Clock, Nanos};
 use parking_lot::{Condvar, Mutex};
 use pf::{Change, Down, Effect, PolicyError, SoftwarePf, Status, VfId, What};
@@ -271,7 +271,7 @@ impl PfRunner {
     }
 
     /// A new VF.
-    pub(super) fn entry(
+    pub(super) fn attach_vf(
         self: &Arc<Self>,
         nic: &str,
         vf: &VfConfig,

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use serde::Deserialize;
 use pf::{LinkState, Policy, PolicyError, PortVlan, SoftwarePf};
+use serde::Deserialize;
 use toml::Spanned;
 use wire::MacAddr;
 
@@ -271,7 +271,7 @@ pub(super) fn expand(
         }
     }
     // What one policy cannot be beside the others is found by who will rule them.
-    let mut ruler = SoftwarePf::new(rate);
+    let mut software_pf = SoftwarePf::new(rate);
     for (index, vf) in said.into_iter().enumerate() {
         let index = index as u32;
         let own = format!("{name}vf{index}");
@@ -291,7 +291,7 @@ pub(super) fn expand(
         }
         let mac = NicMac(policy.mac.0);
         taken.mac(mac, &own, at)?;
-        ruler
+        software_pf
             .add(index, policy.clone(), 0)
             .map_err(|error: PolicyError| Fault(Some(at), format!("VF {index}: {error}")))?;
         let socket = SocketSpec::Path(path(raw, vf, index, at)?);

@@ -295,7 +295,11 @@ mod tests {
         fake.ring();
         let (rung, _) = run(&mut doorbell_poller, &mut now, 2 * SECOND + 3_000_000, 100);
         assert_eq!(rung, [7]);
-        assert!(doorbell_poller.due().is_some_and(|due| due < now + 2 * FIRST));
+        assert!(
+            doorbell_poller
+                .due()
+                .is_some_and(|due| due < now + 2 * FIRST)
+        );
     }
 
     #[test]

@@ -17,8 +17,8 @@ use std::time::Duration;
 use frame::Wake;
 use model::{Clock, Nanos, Timer};
 use parking_lot::Mutex;
-use scheduler::{TaskTimer, TimerQueue, WakeFlags, HasTimer, ReadyList};
 use rustix::event::{EventfdFlags, epoll, eventfd};
+use scheduler::{HasTimer, ReadyList, TaskTimer, TimerQueue, WakeFlags};
 
 use crate::error::Error;
 use crate::report::Section;

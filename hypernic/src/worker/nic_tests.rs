@@ -15,7 +15,7 @@ use vale::{PortConfig, Switch, SwitchConfig, SwitchPort};
 
 use super::run::{FIRST_ID, Worker};
 use super::tests::{Stopped, jain};
-use super::{WorkerHandle, Served, Task, Turn, WOKEN, task};
+use super::{Served, Task, Turn, WOKEN, WorkerHandle, task};
 
 const SENDERS: usize = 64;
 const RING: u32 = 256;

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use super::doorbell_poller::DoorbellPoller;
 use super::turns::{MOST, Turns};
-use super::{ARRIVED, TimerFd, Counters, WorkerHandle, LEAVES, LOOK, Member, TRIED, Turn, watch};
+use super::{ARRIVED, Counters, LEAVES, LOOK, Member, TRIED, TimerFd, Turn, WorkerHandle, watch};
 use crate::busy_poll::BusyPollBackoff;
 
 const BELL: u64 = 0;
@@ -75,7 +75,11 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub fn new(handles: Arc<[WorkerHandle]>, at: usize, clock: Arc<dyn Clock>) -> rustix::io::Result<Self> {
+    pub fn new(
+        handles: Arc<[WorkerHandle]>,
+        at: usize,
+        clock: Arc<dyn Clock>,
+    ) -> rustix::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let timer_fd = TimerFd::new()?;
         watch(&epoll, handles[at].bell.as_fd(), BELL)?;
@@ -159,7 +163,11 @@ impl Worker {
             self.claim(member);
         }
         self.came = came;
-        if self.doorbell_poller.due().is_some_and(|due| due <= self.now) {
+        if self
+            .doorbell_poller
+            .due()
+            .is_some_and(|due| due <= self.now)
+        {
             self.look_out();
         }
         while let Some(at) = self.ill.iter().position(|(until, _)| *until <= self.now) {
@@ -175,7 +183,8 @@ impl Worker {
     fn look_out(&mut self) {
         let mut rung = std::mem::take(&mut self.rung);
         let clock = &self.clock;
-        self.doorbell_poller.look(self.now, || clock.now(), &mut rung);
+        self.doorbell_poller
+            .look(self.now, || clock.now(), &mut rung);
         self.count(|c| &c.looks);
         if !rung.is_empty() {
             self.woken();
@@ -428,7 +437,12 @@ impl Worker {
     /// Tries who was served last, without a look: the shortest way to an answer. `true` when there was
     /// something to do.
     fn try_last(&mut self) -> bool {
-        let Some(member) = self.warm.front().filter(|m| m.0.wake_flags.claim()).cloned() else {
+        let Some(member) = self
+            .warm
+            .front()
+            .filter(|m| m.0.wake_flags.claim())
+            .cloned()
+        else {
             return false;
         };
         self.count(|c| &c.active);

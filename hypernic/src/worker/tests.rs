@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::run::{FIRST_ID, Worker};
-use super::{WorkerHandle, Served, Task, Turn, WOKEN, Workers, task};
+use super::{Served, Task, Turn, WOKEN, WorkerHandle, Workers, task};
 use crate::time::MonotonicClock;
 
 /// How long a turn takes, in nanoseconds, unless a test says otherwise.

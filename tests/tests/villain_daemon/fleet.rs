@@ -181,7 +181,7 @@ impl Fleet {
             Deed::Guest(_) | Deed::Vmm(_) => own("bad", "lan"),
             Deed::Pf(_) => own("pf", "lan"),
             Deed::Vf(_) => {
-                let vf = chip::nic_of_villain(villain, run);
+                let vf = chip::vf_of(villain, run);
                 let name = format!("p0vf{vf}");
                 VillainNic {
                     socket: chip::socket(self.dir.path(), vf),
@@ -263,7 +263,7 @@ impl Fleet {
             Deed::Vf(VfDeed {
                 shut_down: true, ..
             }) => {
-                // What the switch has refused, its ruler holds against it when it is asked.
+                // What the switch has refused, its PF holds against it when it is asked.
                 self.counters();
                 let down = functions::stays_down(&mut bus).map_err(|e| failed(&e))?;
                 if !down {

@@ -4,9 +4,9 @@
 #![forbid(unsafe_code)]
 
 mod chip;
+mod fleet;
 mod holdings;
 mod honest;
-mod fleet;
 mod watched;
 
 use fleet::{Deed, Fleet};

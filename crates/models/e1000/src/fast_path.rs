@@ -12,9 +12,9 @@ use parts::{FCS, Fetcher, Finish, Layout, MIN_FRAME, fcs_of, possible, verdict};
 
 use crate::bits::{rctl, rx_status, rxcsum};
 use crate::filter;
-use crate::rx_write::{LEAST_FETCH, Report};
 use crate::regs as r;
 use crate::rx::{Rx, RxState, Scratch};
+use crate::rx_write::{LEAST_FETCH, Report};
 use crate::stats::{Group, Received};
 
 /// What may stay unfinished of a frame.

@@ -11,9 +11,9 @@ use guest_mem::ReadSlice;
 use wire::{Csum, Offload};
 
 use self::common::*;
-use crate::write_back::Filling;
 use crate::rx::Rx;
 use crate::shared::Shared;
+use crate::write_back::Filling;
 use crate::{Config, rx};
 
 #[path = "../tests/common/mod.rs"]

@@ -5,7 +5,7 @@
 //! MSI enabled the pin is silent, and what would raise it sends a message (manual §4.3.3).
 
 use model::{Env, Nanos};
-use parts::{Moderation, Adaptive};
+use parts::{Adaptive, Moderation};
 
 use crate::bits::cause;
 use crate::ration::Ration;

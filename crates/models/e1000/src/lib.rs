@@ -8,7 +8,6 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod l2_filter;
 mod bits;
 mod complete;
 mod control;
@@ -16,21 +15,21 @@ mod csb;
 mod desc;
 mod eeprom;
 mod eerd;
+mod fast_path;
+#[cfg(test)]
+mod fast_path_tests;
 mod fifo;
 mod filter;
 mod flow;
 mod io;
 mod irq;
-mod fast_path;
-#[cfg(test)]
-mod fast_path_tests;
+mod l2_filter;
 mod offer;
 mod packet_buffer;
-mod rx_write;
-mod write_back;
 mod ration;
 pub mod regs;
 mod rx;
+mod rx_write;
 mod shared;
 pub mod state;
 mod stats;
@@ -38,6 +37,7 @@ mod tx;
 mod tx_fast_path;
 mod variant;
 mod wake;
+mod write_back;
 
 // The tests in here share their guest with those that see the crate from outside.
 #[cfg(test)]

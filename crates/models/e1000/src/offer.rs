@@ -5,9 +5,9 @@ use std::cell::Cell;
 use frame::{Batch, Caps, Frame, expand};
 use parts::{FCS, MIN_FRAME, possible};
 
-use crate::l2_filter::Accepted;
 use crate::fifo::Fifo;
 use crate::filter;
+use crate::l2_filter::Accepted;
 use crate::rx::{Outcome, Rx, RxState, TAKES};
 use crate::shared::count;
 use crate::stats::Stat;

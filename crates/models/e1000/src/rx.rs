@@ -17,11 +17,11 @@ use parts::{Fetcher, Ring, RingIds};
 
 use crate::bits::ctrl;
 use crate::csb::{RxCsb, RxPage};
-use crate::fifo::Fifo;
 use crate::fast_path::{Piece, Run};
-use crate::write_back::{Account, Done, Filling};
+use crate::fifo::Fifo;
 use crate::regs as r;
 use crate::shared::{Shared, count};
+use crate::write_back::{Account, Done, Filling};
 
 pub(crate) const RING: RingIds = RingIds {
     base_low: r::RDBAL,

@@ -4,9 +4,9 @@ use frame::Frame;
 use parts::{DD, FCS, Fetcher, Finish, Layout, MIN_FRAME, fcs_of, verdict};
 use wire::Sum;
 
-use crate::l2_filter::Accepted;
 use crate::bits::{rctl, rx_error, rx_status, rxcsum};
 use crate::filter;
+use crate::l2_filter::Accepted;
 use crate::rx::{Outcome, Rx};
 use crate::shared::count;
 

@@ -11,7 +11,7 @@ use parts::SIZE;
 
 use crate::complete::Mark;
 use crate::desc::cmd;
-use crate::tx::{TxState, Parser};
+use crate::tx::{Parser, TxState};
 use parts::offload::{MAX_FRAME, MIN_FRAME};
 
 /// Packets whose memory is asked for before the first of them is looked at: about as many cache

@@ -131,7 +131,7 @@ impl Rx<'_, '_> {
         state.close(ticket, done);
         let mut news = News::default();
         self.note(env, state, &mut news);
-        self.write_back(state, &mut news);
+        self.complete_leases(state, &mut news);
         self.tell(env, news);
     }
 
@@ -186,8 +186,8 @@ impl Rx<'_, '_> {
         done
     }
 
-    /// Publishes leases from the front on.
-    fn write_back(&mut self, state: &mut RxGuard<'_>, news: &mut News) {
+    /// Writes back leases from the front on.
+    fn complete_leases(&mut self, state: &mut RxGuard<'_>, news: &mut News) {
         while let Some(taken) = state.take() {
             let done = match taken {
                 Taken::Wanted(done) => done,

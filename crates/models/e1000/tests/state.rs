@@ -388,7 +388,9 @@ fn every_impossible_field_is_refused_by_name() {
         }),
         ("adaptive.cost", |s| s.interrupts.adaptive.cost = u64::MAX),
         ("adaptive.paid", |s| s.interrupts.adaptive.paid = i64::MAX),
-        ("adaptive.raised", |s| s.interrupts.adaptive.raised = Some(1)),
+        ("adaptive.raised", |s| {
+            s.interrupts.adaptive.raised = Some(1)
+        }),
         ("adaptive.waiting", |s| {
             s.interrupts.adaptive.waiting = Some(i64::MIN);
         }),

@@ -18,14 +18,14 @@ use self::clock::CLOCK;
 use crate::bits::eitr::{CNT_INGR, CREDITS_SHIFT};
 use crate::bits::{RAH_AV, SWSM_SMBI, TCTL_SWXOFF, ctrl, ctrl_ext, rctl, status};
 use crate::function::{Function, count};
+use crate::hub::Hub;
 use crate::irq::{Causes, Way, cause};
 use crate::nvm::Nvm;
-use crate::hub::Hub;
 use crate::queue::xdctl;
-use crate::stat_regs::StatRegs;
 use crate::regs as r;
-use crate::vf_control::Due;
+use crate::stat_regs::StatRegs;
 use crate::state;
+use crate::vf_control::Due;
 use crate::{BAR_IO, BAR_MMIO};
 
 /// What CTRL.RST leaves as it is (§4.3, and what drivers rely on).

@@ -12,13 +12,13 @@ use parts::verdict::rx_status;
 use parts::{FCS, Finish, MIN_FRAME, possible, verdict};
 use wire::{ETHERNET_HEADER, EtherType};
 
+use crate::classify::Classified;
 use crate::desc::ShapeKind;
 use crate::function::Kind;
-use crate::classify::Classified;
-use crate::rx_write::{LEAST_FETCH, Report, status, word};
 use crate::rss::{Headers, ptype, simple_v4};
 use crate::rules::{Rules, bits::rxcsum};
 use crate::rx::{Rx, Scratch};
+use crate::rx_write::{LEAST_FETCH, Report, status, word};
 use crate::stats::for_group;
 
 /// Frames whose places are asked for before the first of them is copied: about as many cache misses as
@@ -139,7 +139,10 @@ impl<'v> Rx<'_, 'v> {
                 break;
             };
             fill(&frame, to);
-            if classified.get(i).is_some_and(|classified| classified.class.immediate) {
+            if classified
+                .get(i)
+                .is_some_and(|classified| classified.class.immediate)
+            {
                 self.hurry();
             }
             let quick = match look {
@@ -228,7 +231,9 @@ impl<'v> Rx<'_, 'v> {
             || same.is_some_and(|same| same.classified.is_some());
         if let Some(queue) = self.open.as_ref().map(|open| open.queue).filter(|_| !all) {
             for pick in picks {
-                let found = batch.get(usize::from(*pick)).and_then(|f| self.classify(&f));
+                let found = batch
+                    .get(usize::from(*pick))
+                    .and_then(|f| self.classify(&f));
                 let Some(found) = found.filter(|found| found.class.queue == queue) else {
                     break;
                 };

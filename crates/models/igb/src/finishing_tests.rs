@@ -38,16 +38,16 @@ fn setup() -> impl Strategy<Value = Setup> {
         1 => Just(5 << 25 | 1 << 8 | 1),
     ];
     let ways = any::<[bool; 4]>();
-    (rxcsum, srrctl, ways).prop_map(
-        |(rxcsum, srrctl, [vf, fast_path, strip_crc, strip_vlan])| Setup {
+    (rxcsum, srrctl, ways).prop_map(|(rxcsum, srrctl, [vf, fast_path, strip_crc, strip_vlan])| {
+        Setup {
             vf,
             fast_path,
             rxcsum,
             srrctl,
             strip_crc,
             strip_vlan,
-        },
-    )
+        }
+    })
 }
 
 impl Setup {

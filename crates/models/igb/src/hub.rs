@@ -19,7 +19,7 @@ use crate::bits::ctrl_ext;
 use crate::function::Function;
 use crate::regs as r;
 use crate::stats::Stats;
-use crate::vf::channel::{VfChannel, Event, Grant, VfListener};
+use crate::vf::channel::{Event, Grant, VfChannel, VfListener};
 pub use pools::{Fabric, Mirror, Pool, Storm, Wanted, Window};
 
 /// Most VFs of the chip: the eighth pool is the PF's.
@@ -286,7 +286,9 @@ impl Hub {
 
     /// What concerns one VF.
     fn carry_out_of(&self, pf: Option<&Function>, vf: u32, known: &mut Pool) {
-        let Some(channel) = self.channel(vf) else { return };
+        let Some(channel) = self.channel(vf) else {
+            return;
+        };
         let (mut grant, mut manner) = (Grant::default(), channel.manner());
         let mut pool = Pool::default();
         if let Some(pf) = pf.filter(|_| vf < self.there()) {
@@ -339,7 +341,9 @@ impl Hub {
     fn vf_loaded(&self, vf: u32) {
         let pf = self.in_force.lock().pf.upgrade();
         let ready = pf.is_some_and(|pf| pf.file.get(r::CTRL_EXT) & ctrl_ext::PFRSTD != 0);
-        let Some(channel) = self.channel(vf) else { return };
+        let Some(channel) = self.channel(vf) else {
+            return;
+        };
         let (mail, reset) = channel.mailbox(|mailbox| {
             mailbox.set_pf_reset(!ready);
             let (request, read) = mailbox.pf_causes();

@@ -118,7 +118,7 @@ pub(crate) struct Irq {
     timer: u8,
     other: u8,
     throttles: Throttles,
-    /// The shortest gap that a VF's ruler leaves it.
+    /// The shortest gap that a VF's PF leaves it.
     least: Nanos,
     /// Bits of EICR that were set because something was sent, and those set by anything else.
     of_sent: u32,

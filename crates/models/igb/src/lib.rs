@@ -13,58 +13,58 @@
 // The parts land one by one.
 #![allow(dead_code)]
 
-mod l2_filter;
 mod bits;
+mod classify;
 mod complete;
 mod control;
 mod desc;
 mod doorbell;
-mod filter;
-#[cfg(test)]
-mod finishing_tests;
-mod flow;
-mod function;
-mod io;
-mod irq;
-mod classify;
 mod fast_path;
 #[cfg(test)]
 mod fast_path_pf_tests;
 #[cfg(test)]
 mod fast_path_tests;
+mod filter;
+#[cfg(test)]
+mod finishing_tests;
+mod flow;
+mod function;
+mod hub;
+mod io;
+mod irq;
+mod l2_filter;
 mod mailbox;
 mod nvm;
-mod hub;
+mod parser;
 mod pf;
-mod rx_write;
+mod pf_alias;
 mod ptp;
 mod queue;
-mod stat_regs;
 pub mod regs;
 mod rss;
 mod rules;
-mod vf_control;
 mod rx;
 #[cfg(test)]
 mod rx_tests;
+mod rx_write;
+mod stat_regs;
 pub mod state;
 #[cfg(test)]
 mod state_tests;
 mod stats;
 #[cfg(test)]
 mod testing;
-mod pf_alias;
 mod tuple;
 mod tx;
 mod tx_fast_path;
 #[cfg(test)]
 mod tx_tests;
 mod vf;
+mod vf_control;
 mod vmdq;
 #[cfg(test)]
 mod vmdq_tests;
 mod wake;
-mod parser;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,12 +73,10 @@ use model::{Control, Identity, Nic};
 pub use parts::Moderation;
 
 use crate::function::Function;
+pub use crate::hub::{Enforcer, Fabric, Hub, MAX_VFS, Mirror, Owner, Pool, Storm, Wanted, Window};
 pub use crate::mailbox::Mailbox;
-pub use crate::hub::{
-    Enforcer, Fabric, MAX_VFS, Mirror, Hub, Owner, Pool, Storm, Wanted, Window,
-};
 pub use crate::pf::{pf, pf_with_vfs};
-pub use crate::vf::channel::{VfChannel, Event, Grant, VfListener};
+pub use crate::vf::channel::{Event, Grant, VfChannel, VfListener};
 pub use crate::vf::regs::{page as vf_registers, table as vf_table};
 pub use crate::vf::state as vf_state;
 pub use crate::vf::vf;

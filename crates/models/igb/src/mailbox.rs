@@ -196,18 +196,18 @@ impl Mailbox {
         self.reset = false;
     }
 
-    /// The ruler takes the message: all of it, copied once. The VF sees that it was read.
+    /// The PF takes the message: all of it, copied once. The VF sees that it was read.
     pub fn take(&mut self) -> [u32; WORDS] {
         self.request = false;
         self.memory
     }
 
-    /// The ruler has read the message.
+    /// The PF has read the message.
     pub fn acknowledge(&mut self) {
         self.pf_write(p2v::ACK | self.pf_read() & p2v::PFU);
     }
 
-    /// The ruler puts a message into the first words. `false` when the VF has the buffer.
+    /// The PF puts a message into the first words. `false` when the VF has the buffer.
     pub fn put(&mut self, words: &[u32]) -> bool {
         if self.bits & v2p::VFU != 0 {
             return false;

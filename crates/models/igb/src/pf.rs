@@ -6,11 +6,11 @@ use model::{Aer, Ari, Bar, Extended, Identity, Msix, Nic, Places, Serial, Space,
 
 use crate::control::Registers;
 use crate::function::{Function, Kind};
+use crate::hub::Hub;
 use crate::irq::PF_MESSAGES;
 use crate::nvm::Nvm;
-use crate::hub::Hub;
-use crate::stat_regs::StatRegs;
 use crate::regs::{self, QUEUES};
+use crate::stat_regs::StatRegs;
 use crate::vf_control::Due;
 use crate::{BAR_IO, BAR_MMIO, BAR_MSIX, Config, PF_QUEUES};
 
@@ -106,9 +106,7 @@ pub fn pf_with_vfs(config: &Config, hub: Arc<Hub>) -> Nic {
 fn make(config: &Config, hub: Option<Arc<Hub>>) -> Nic {
     let mut function = Function::new(Kind::Pf, regs::table(), &QUEUES, PF_QUEUES, config.true_fcs);
     function.moderate(config.moderation);
-    function.ruled = hub
-        .as_ref()
-        .map_or_else(Vec::new, |hub| hub.stats());
+    function.ruled = hub.as_ref().map_or_else(Vec::new, |hub| hub.stats());
     let function = Arc::new(function);
     if let Some(hub) = &hub {
         hub.occupy(&function);

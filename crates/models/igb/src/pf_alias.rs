@@ -9,8 +9,8 @@ use regs::Id;
 
 use crate::control::Registers;
 use crate::function::Function;
-use crate::irq::{Irq, VALID, VF_MESSAGES};
 use crate::hub::pools::POOLS;
+use crate::irq::{Irq, VALID, VF_MESSAGES};
 use crate::queue::QueueIds;
 use crate::regs as r;
 use crate::vf::channel::VfChannel;
@@ -212,7 +212,10 @@ impl Registers {
             _ => {
                 let (aliased, id, index) = self.aliased_by_queue(id, element)?;
                 let function = &aliased.function;
-                if function.write_queue(&aliased.env, id, index, value).is_none() {
+                if function
+                    .write_queue(&aliased.env, id, index, value)
+                    .is_none()
+                {
                     function.file.write(id, index, value);
                 }
                 // What follows is for its own thread to do.

@@ -13,12 +13,12 @@ use model::{Env, Receive};
 use parking_lot::MutexGuard;
 use parts::{FCS, Fetcher, MIN_FRAME, Ring, possible};
 
-use crate::l2_filter::Accepted;
+use crate::classify::{Classified, Destination};
 use crate::desc::Shape;
 use crate::function::{Function, Kind, count};
-use crate::irq::{Causes, Moved, cause};
-use crate::classify::{Destination, Classified};
 use crate::hub::pools;
+use crate::irq::{Causes, Moved, cause};
+use crate::l2_filter::Accepted;
 use crate::ptp::Ptp;
 use crate::rss::{self, Class, Hashed, Headers};
 use crate::rules::Rules;

@@ -6,9 +6,9 @@ use parts::verdict::{rx_error, rx_status};
 use parts::{DD, FCS, Finish, Layout, MIN_FRAME, SIZE, fcs_of, verdict};
 use wire::{Crc32c, Fragment, L3Kind, L4Kind, Sum};
 
-use crate::l2_filter::Accepted;
 use crate::desc::{Shape, ShapeKind};
 use crate::function::count;
+use crate::l2_filter::Accepted;
 use crate::ptp::{Carrier, Message};
 use crate::rss::{Class, Headers, is_sctp};
 use crate::rules::bits::{rfctl, rxcsum};

@@ -17,8 +17,8 @@ use crate::complete::{Mark, finish};
 use crate::desc::Context;
 use crate::function::{Function, Kind, count};
 use crate::irq::{Causes, Moved};
-use crate::rules::Rules;
 use crate::parser::{End, Packet, Parser};
+use crate::rules::Rules;
 
 /// Frames of one turn, where others wait for theirs or the sink has been short of room.
 const QUANTUM: usize = 64;

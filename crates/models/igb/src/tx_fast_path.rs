@@ -11,8 +11,8 @@ use parts::offload::{MAX_FRAME, MIN_FRAME};
 
 use crate::complete::{Before, Mark};
 use crate::desc::{DATA, STAMP, cmd};
-use crate::tx::Store;
 use crate::parser::{MOST_BYTES, Parser};
+use crate::tx::Store;
 
 /// Packets whose memory is asked for before the first of them is looked at: about as many cache
 /// misses as a processor keeps under way.

@@ -8,10 +8,10 @@ use model::Env;
 use parts::MIN_FRAME;
 use regs::File;
 
-use crate::l2_filter::{has_address, has_header};
 use crate::filter;
 use crate::function::{Function, count};
 use crate::hub::pools::{self, POOLS, vmolr, vt_ctl};
+use crate::l2_filter::{has_address, has_header};
 use crate::regs as r;
 use crate::rss::{self, Class, Headers};
 use crate::rules::{Rules, bits::rctl};

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::bits::rctl;
 use crate::desc::cmd;
-use crate::irq::cause;
 use crate::hub::pools::{vmolr, vt_ctl};
+use crate::irq::cause;
 use crate::regs as r;
 use crate::regs::QUEUES;
 use crate::rules::bits;

@@ -273,7 +273,7 @@ fn each_vector_is_moderated_by_itself() {
     }
 }
 
-/// A ruler's limit is a VF's most, whatever its operator and its driver say.
+/// A PF's limit is a VF's most, whatever its operator and its driver say.
 #[test]
 fn a_rulers_gap_holds_with_every_moderation() {
     use vf_common::{GRANT, reg as vf};

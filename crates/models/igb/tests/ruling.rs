@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use common::*;
 use hypernic_igb::{
-    Config, Enforcer, Fabric, Mirror, Hub, Owner, Pool, Storm, Wanted, Window, pf_with_vfs, vf,
+    Config, Enforcer, Fabric, Hub, Mirror, Owner, Pool, Storm, Wanted, Window, pf_with_vfs, vf,
 };
 use model::{PciState, ResetKind};
 use proptest::prelude::*;
@@ -93,12 +93,7 @@ impl Chip {
             machine
         };
         let vfs = (0..vfs).map(vf).collect();
-        Chip {
-            hub,
-            book,
-            pf,
-            vfs,
-        }
+        Chip { hub, book, pf, vfs }
     }
 
     /// With a PF whose driver has pools, and VFs that have completed their reset.

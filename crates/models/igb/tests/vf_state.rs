@@ -1,4 +1,4 @@
-//! A VF's state: what is in it, what is refused with which reason, and what is left to the ruler.
+//! A VF's state: what is in it, what is refused with which reason, and what is left to the PF.
 
 mod common;
 mod vf_common;
@@ -81,7 +81,7 @@ fn a_busy_vf_has_something_in_every_part_of_its_state() {
     }
     m.wire.room.store(2, SeqCst);
     m.send_tso(0);
-    // A message that the ruler has not taken, as a PF with registers would find it.
+    // A message that the PF has not taken, as a PF with registers would find it.
     let words = 1 << 31 | 1;
     m.channel.mailbox(|mailbox| mailbox.pf_write(words));
     let idle = fields(&Machine::default().saved());

@@ -1,5 +1,5 @@
 //! Running a VF, saving it, loading it elsewhere and going on is the same as never stopping, at any
-//! point of any script, where its ruler goes on too.
+//! point of any script, where its PF goes on too.
 
 mod common;
 mod vf_common;
@@ -33,7 +33,7 @@ enum Op {
     Room(usize),
     Budget(usize),
     Pass(u64),
-    /// The ruler's part.
+    /// The PF's part.
     Grant(Grant),
     Put(u32),
     Acknowledge,

@@ -303,7 +303,10 @@ mod tests {
         now = last + 110 * US;
         assert!(adaptive.until(now, Some(last), false) > Some(last + 500 * US));
         adaptive.received(80, 176);
-        assert_eq!(adaptive.until(now, Some(last), false), Some(last + 200 * US));
+        assert_eq!(
+            adaptive.until(now, Some(last), false),
+            Some(last + 200 * US)
+        );
         assert_eq!(adaptive.until(last + 200 * US, Some(last), false), None);
     }
 

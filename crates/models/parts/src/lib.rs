@@ -7,19 +7,19 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod adaptive;
 mod finish;
 pub mod flow;
 mod gather;
 mod layout;
 pub mod offload;
-pub mod adaptive;
 mod ring;
 pub mod verdict;
 pub mod wake;
 
+pub use adaptive::{Adaptive, Moderation};
 pub use finish::{Finish, possible};
 pub use gather::{Cursor, Gather};
 pub use layout::{FCS, GLANCE, Layout, MIN_FRAME, fcs_of};
-pub use adaptive::{Moderation, Adaptive};
 pub use ring::{DD, Fetcher, Ring, RingIds, SIZE};
 pub use verdict::verdict;

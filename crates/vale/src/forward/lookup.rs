@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Flood, Classified, Refusal, Route, Scratch};
+use super::{Classified, Flood, Refusal, Route, Scratch};
 use crate::Nanos;
 use crate::counters::add;
 use crate::pools::{self, Foul, Pools, Way};
@@ -15,7 +15,11 @@ impl Scratch {
     /// where they were.
     pub(super) fn reflect(&mut self, shared: &Shared, ports: &[Arc<Port>], now: Nanos) {
         let table = shared.table.read();
-        for classified in self.frames.iter_mut().filter(|classified| classified.station) {
+        for classified in self
+            .frames
+            .iter_mut()
+            .filter(|classified| classified.station)
+        {
             let owner = table.lookup(classified.src, now);
             let at = owner.and_then(|id| slot(ports, id));
             if let Some(at) = at.filter(|at| ports[*at].private) {

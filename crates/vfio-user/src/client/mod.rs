@@ -21,8 +21,8 @@ use self::served::Served;
 use crate::codec::{
     Capabilities, Command, HEADER_LEN, Header, Malformed, TwinSocket, Version, flags,
 };
-use crate::stream::{Filled, MAX_FDS, Receiver, Sender};
 use crate::deferred_closer::DeferredCloser;
+use crate::stream::{Filled, MAX_FDS, Receiver, Sender};
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]

@@ -9,9 +9,9 @@ use rustix::io::Errno;
 
 use super::session::{MAX_DATA, Todo};
 use super::{Connection, MAIN, REFUSED, Server, watch};
+use crate::deferred_closer::{MOST, PeerFd};
 use crate::device::{ClientEvent, Device, DmaChange, GoneReason};
 use crate::stream::{Filled, Receiver, Sender};
-use crate::deferred_closer::{MOST, PeerFd};
 
 /// Clients that are being sent away at once.
 const MAX_REFUSED: usize = 4;

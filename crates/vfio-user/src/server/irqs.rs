@@ -6,10 +6,10 @@ use rustix::io::Errno;
 
 use super::session::{Refusal, Session, Signal, SignalChange, Which};
 use crate::codec::{Header, IrqInfo, SetIrqs, irq, irq_set};
+use crate::deferred_closer::PeerFd;
 use crate::description::Shape;
 use crate::event;
 use crate::stream::Sender;
-use crate::deferred_closer::PeerFd;
 
 impl Session {
     pub(super) fn irq_info(
@@ -101,7 +101,9 @@ impl Session {
                     return Err(Errno::INVAL);
                 }
                 let mut adopted = Vec::with_capacity(fds.len());
-                let ours = fds.drain(..).map(|fd| PeerFd::new(fd, &self.deferred_closer));
+                let ours = fds
+                    .drain(..)
+                    .map(|fd| PeerFd::new(fd, &self.deferred_closer));
                 adopted.extend(ours);
                 for fd in &adopted {
                     event::adopt(fd.as_fd()).inspect_err(|_| {

@@ -23,6 +23,7 @@ use self::clients::Refused;
 use self::counters::Counters;
 use self::session::{MAX_DATA, Session, Signal, SignalChange, Todo};
 use self::twin::Twin;
+use crate::deferred_closer::{DeferredCloser, MOST, PeerFd};
 use crate::description::{DescriptionError, DeviceDescription};
 use crate::device::{Device, GoneReason, Work};
 use crate::dma::{Dma, Engine};
@@ -31,7 +32,6 @@ use crate::event::{self, EventFd};
 use crate::interrupts::Interrupts;
 use crate::msix::Table;
 use crate::stream::{Filled, Receiver, Sender};
-use crate::deferred_closer::{MOST, PeerFd, DeferredCloser};
 
 /// Replies that may wait for a client that does not read them; then it is not listened to.
 const MAX_BACKLOG: usize = 256 << 10;

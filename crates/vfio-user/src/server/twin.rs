@@ -5,9 +5,9 @@ use std::os::fd::AsFd;
 use rustix::event::epoll;
 
 use super::{MAIN, Server, TWIN, rewatch};
+use crate::deferred_closer::PeerFd;
 use crate::device::Device;
 use crate::stream::{Filled, Receiver, Sender};
-use crate::deferred_closer::PeerFd;
 
 /// The second socket, for our commands and their replies.
 pub(super) struct Twin {

@@ -1,4 +1,4 @@
-//! The mailbox between a VF and its ruler.
+//! The mailbox between a VF and its PF.
 
 use std::time::Duration;
 

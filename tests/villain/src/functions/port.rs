@@ -164,7 +164,7 @@ pub(crate) fn wild_accesses(bus: &mut dyn Bus) -> Done {
 pub(crate) fn registers_of_the_vfs(bus: &mut dyn Bus) -> Done {
     let mut dice = Dice::new(79);
     let mut stage = Stage::new(bus)?;
-    let rulers = [
+    let software_pf = [
         0x0c80, 0x0c84, 0x0c88, 0x0c8c, 0x0c90, 0x2408, 0x3500, 0x5af0, 0x5bbc, 0x581c,
     ];
     let buffer = stage.buffer.iova + 0x1_0000;
@@ -176,7 +176,7 @@ pub(crate) fn registers_of_the_vfs(bus: &mut dyn Bus) -> Done {
             stage.bus.write32(0x5ad0 + 4 * pool, dice.next() as u32)?;
             stage.bus.write32(VMBMEM + 64 * pool, 0x100)?;
         }
-        for register in rulers {
+        for register in software_pf {
             let value = if round % 2 == 0 { u32::MAX } else { 0 };
             stage.bus.write32(register, value)?;
             stage.bus.read32(register)?;

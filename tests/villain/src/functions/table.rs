@@ -135,7 +135,7 @@ virtual_ones! {
     vf_broadcast_storm_limited = neighbours::broadcast_storm("storm = \"broadcast=100\""): "isolation", "3100 frames for everybody, where 100 a second are allowed", Counters(&["drop_storm"]);
     vf_multicast_storm = neighbours::multicast_storm("storm = \"multicast=100\""): "isolation", "3100 frames for 100 groups, where 100 a second are allowed", Counters(&["drop_storm"]);
     vf_storm_strictly = neighbours::broadcast_storm("storm = \"broadcast=100\"\nstrict = true", shut_down): "isolation", "3100 frames for everybody, where it is held against it", Counters(&["drop_storm", "vf_refused_storm"]);
-    vf_interrupts_capped = port::interrupt_nonsense("interrupts = 100"): "isolation", "the same nonsense where 100 interrupts a second are allowed", Nothing("what its registers ask for is taken, and its ruler's gap is kept");
+    vf_interrupts_capped = port::interrupt_nonsense("interrupts = 100"): "isolation", "the same nonsense where 100 interrupts a second are allowed", Nothing("what its registers ask for is taken, and its PF's gap is kept");
     vf_ever_new_receivers = neighbours::ever_new_receivers(""): "switch", "3100 frames for stations that nobody knows", Nothing("nothing is learned: what is nobody's goes out by the wire");
     vf_to_itself = neighbours::to_itself(""): "switch", "1240 frames from and to itself", Counters(&["drop_hairpin"]);
     vf_bridge_and_pause_frames = neighbours::bridge_and_pause_frames(""): "switch", "frames for bridges, pause frames of the longest time among them", Counters(&["drop_reserved"]);

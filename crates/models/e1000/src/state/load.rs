@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use model::{Env, Nanos, Work};
-use parts::adaptive::{MOST_GAP, Adaptive};
+use parts::adaptive::{Adaptive, MOST_GAP};
 use regs::{Access, File, Found, Status};
 use wire::MAX_SEGMENTS;
 

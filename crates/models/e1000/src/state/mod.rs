@@ -22,7 +22,7 @@ mod v1;
 
 pub use snapshot::{Kind, StateError};
 pub use v1::{
-    Context, Count, Delay, Eeprom, Interrupts, Page, Phase, Phy, Receiver, Adaptive, Target,
+    Adaptive, Context, Count, Delay, Eeprom, Interrupts, Page, Phase, Phy, Receiver, Target,
     Transmitter, V1, Words,
 };
 

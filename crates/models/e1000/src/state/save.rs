@@ -19,7 +19,7 @@ use crate::packet_buffer::PacketBuffer;
 use crate::regs as r;
 use crate::rx::RxState;
 use crate::shared::Shared;
-use crate::stats::{PAIRS, StatRegs, SINGLE, Stats};
+use crate::stats::{PAIRS, SINGLE, StatRegs, Stats};
 use crate::tx::{Contexts, TxState};
 use gbe::io::Window;
 use gbe::phy::Phy;
@@ -58,7 +58,7 @@ impl Registers {
             waiters: _,        // the process's
             has_waiters: _,    // the process's
             true_fcs: _,       // configured
-            fast_path: _,           // the process's
+            fast_path: _,      // the process's
             drop_when_full: _, // configured
             obey_pause: _,     // configured
         } = &**shared;

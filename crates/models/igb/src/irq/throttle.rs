@@ -1,7 +1,7 @@
 //! What stands between a vector and its message: EITR (§8.8.12), and what the operator has chosen.
 
 use model::{Env, Nanos};
-use parts::{Moderation, Adaptive};
+use parts::{Adaptive, Moderation};
 
 use super::{Irq, VECTORS};
 
@@ -48,7 +48,7 @@ pub(super) struct Throttle {
 /// What holds for all vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pace {
-    /// The shortest gap that a VF's ruler leaves it.
+    /// The shortest gap that a VF's PF leaves it.
     pub least: Nanos,
     /// From one credit to the next; 0 where immediate interrupts cost none.
     pub credit: Nanos,

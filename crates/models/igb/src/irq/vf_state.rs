@@ -25,7 +25,7 @@ impl Irq {
             timer: _,   // a PF's
             other: _,   // a register
             throttles,  // with what the guest is spared: measured anew, as by a new device
-            least: _,   // its ruler's
+            least: _,   // its PF's
             of_sent: _, // only timing follows
             of_more: _,
             way: _,              // PCI's

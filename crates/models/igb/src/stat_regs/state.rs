@@ -2,7 +2,7 @@
 
 use regs::{File, Id};
 
-use super::{ORDER, PAIRS, StatRegs, SINGLE, of_queue};
+use super::{ORDER, PAIRS, SINGLE, StatRegs, of_queue};
 use crate::PF_QUEUES;
 use crate::function::Function;
 use crate::state::{Count, Queue, QueueCounts, StateError, check, field};

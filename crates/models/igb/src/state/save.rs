@@ -28,7 +28,7 @@ impl Registers {
             phy_was_reset,
             may_master,
             hub: _, // its VFs' mailboxes are in their states
-            due: _,    // whoever loads it carries out all of it
+            due: _, // whoever loads it carries out all of it
         } = self;
         let Function {
             file,

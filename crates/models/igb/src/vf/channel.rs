@@ -160,19 +160,19 @@ impl VfChannel {
         *self.past.lock() = std::array::from_fn(|at| now[at].wrapping_sub(values[at]));
     }
 
-    /// A VF sits down.
-    pub(crate) fn sit(&self, function: &Arc<Function>, env: &Env) {
+    /// Attaches the VF that runs.
+    pub(crate) fn attach(&self, function: &Arc<Function>, env: &Env) {
         *self.attached.lock() = Some((Arc::downgrade(function), env.clone()));
     }
 
-    /// It goes, and with it its guest's memory.
+    /// Detaches it, and with it its guest's memory.
     pub(crate) fn leave(&self, function: &Arc<Function>) {
         let own =
             |(current, _): &mut (Weak<Function>, Env)| current.as_ptr() == Arc::as_ptr(function);
         self.attached.lock().take_if(own);
     }
 
-    /// Who sits here.
+    /// The VF that is attached.
     pub(crate) fn attached(&self) -> Option<(Arc<Function>, Env)> {
         let attached = self.attached.lock();
         let (function, env) = attached.as_ref()?;
@@ -198,9 +198,9 @@ impl VfChannel {
         })
     }
 
-    /// Names the PF; `None` lets go of it.
-    pub fn listen(&self, PF: Option<Arc<dyn VfListener>>) {
-        *self.listener.lock() = PF;
+    /// Sets what the VF tells its PF; `None` leaves the VF without one.
+    pub fn listen(&self, listener: Option<Arc<dyn VfListener>>) {
+        *self.listener.lock() = listener;
     }
 
     /// Names who has the VF look at its channel.
@@ -247,9 +247,9 @@ impl VfChannel {
     }
 
     pub(crate) fn tell(&self, now: Nanos, event: Event) {
-        let PF = self.listener.lock().clone();
-        if let Some(PF) = PF {
-            PF.happened(now, event);
+        let listener = self.listener.lock().clone();
+        if let Some(listener) = listener {
+            listener.happened(now, event);
         }
     }
 }

@@ -9,11 +9,11 @@ use regs::{Access, Found};
 
 use crate::BAR_MMIO;
 use crate::function::{Function, Kind, count};
+use crate::hub::pools;
 use crate::irq::{Causes, VF_MAILBOX, VF_MESSAGES, Way};
 use crate::mailbox::v2p;
-use crate::hub::pools;
 use crate::rules::Rules;
-use crate::vf::channel::{VfChannel, Event, Grant, Manner};
+use crate::vf::channel::{Event, Grant, Manner, VfChannel};
 use crate::vf::regs as r;
 use crate::vf::state;
 
@@ -146,7 +146,7 @@ impl VfControl {
         self.look(env);
     }
 
-    /// VTCTRL.RST or the bus: queues, interrupts and mailbox as after power-up, and the ruler is told,
+    /// VTCTRL.RST or the bus: queues, interrupts and mailbox as after power-up, and the PF is told,
     /// who decides what is granted now.
     fn restart(&mut self, env: &Env) {
         self.put_in_force(Grant {
@@ -183,7 +183,7 @@ impl VfControl {
         }
     }
 
-    /// Has each vector keep the gap that its ruler wants, if its register does not ask for a longer one.
+    /// Has each vector keep the gap that its PF wants, if its register does not ask for a longer one.
     fn space_interrupts(&self, env: &Env) {
         let mut irq = self.function.irq.lock();
         for vector in 0..u32::from(VF_MESSAGES) {
@@ -319,7 +319,7 @@ impl Control for VfControl {
         if !may {
             self.function.settle();
         }
-        self.channel.sit(&self.function, env);
+        self.channel.attach(&self.function, env);
         let way = if state.msix { Way::Msix } else { Way::Pin };
         self.function.irq.lock().set_way(env, way);
         self.work = Work { tx: true, rx: true };
@@ -333,7 +333,7 @@ impl Control for VfControl {
         self.look(env);
     }
 
-    /// A VF's link is what its ruler says.
+    /// A VF's link is what its PF says.
     fn set_link(&mut self, _env: &Env, _up: bool) {}
 
     fn save(&self, env: &Env) -> Vec<u8> {

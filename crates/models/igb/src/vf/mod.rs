@@ -1,8 +1,8 @@
 //! A virtual function (datasheet §7.10.2 and §8.26): two queues, three interrupt vectors, a mailbox;
 //! everything else is granted to it.
 
-mod control;
 pub(crate) mod channel;
+mod control;
 pub(crate) mod regs;
 pub mod state;
 

@@ -96,7 +96,7 @@ vf_registers`; a test\nfails when this page is stale. Sections are those of Inte
 Controller Datasheet\",\n320961. \"Writable\" are the bits that keep what is written.\n\nThese are the registers in \
 the window of a virtual function. Everything the table does not name reads 0 and\nignores writes.\n\nWhat the \
 registers do not tell: VTCTRL.RST resets queues, interrupts and mailbox, and tells whoever rules the\nfunction; \
-reading V2PMAILBOX clears PFSTS, PFACK and RSTD; VTSTATUS shows a full-duplex gigabit link as its ruler\nhas it.";
+reading V2PMAILBOX clears PFSTS, PFACK and RSTD; VTSTATUS shows a full-duplex gigabit link as its PF\nhas it.";
     regs::render("82576 virtual function registers", preface, REGISTERS, &[])
 }
 

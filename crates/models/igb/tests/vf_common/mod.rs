@@ -1,4 +1,4 @@
-//! A guest, a wire, a clock and a ruler for a virtual function, all fake.
+//! A guest, a wire, a clock and a PF for a virtual function, all fake.
 #![allow(dead_code)]
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use frame::{Batch, Caps, Sink, Wake};
 use guest_mem::Memory;
 use hypernic_igb::vf_state::{self, State};
-use hypernic_igb::{Config, VfChannel, Event, Grant, Mailbox, VfListener, vf};
+use hypernic_igb::{Config, Event, Grant, Mailbox, VfChannel, VfListener, vf};
 use model::{Clock, Env, Interrupts, Nanos, Nic, PciState, Progress, Timer};
 
 use super::common::{Ears, MAC, Time};
@@ -173,7 +173,7 @@ impl Machine {
             channel: Arc::downgrade(&channel),
             heard: Mutex::default(),
         });
-        channel.rule(Some(Arc::clone(&clerk) as Arc<dyn VfListener>));
+        channel.listen(Some(Arc::clone(&clerk) as Arc<dyn VfListener>));
         Self {
             nic: vf(config, Arc::clone(&channel)),
             env,
@@ -211,7 +211,7 @@ impl Machine {
         m
     }
 
-    /// The same guest on another machine, whose clock shows `now`; the ruler goes on. Bus mastering
+    /// The same guest on another machine, whose clock shows `now`; the PF goes on. Bus mastering
     /// and MSI-X are told when it is loaded.
     pub fn move_to(self, now: Nanos) -> Self {
         let was = self.channel.grant();
@@ -224,7 +224,7 @@ impl Machine {
         loaded.expect("its own state");
         let heard = std::mem::take(&mut *other.clerk.heard.lock().expect("clerk"));
         let Some(Event::Loaded(grant)) = heard.first() else {
-            panic!("the ruler is told first: {heard:?}");
+            panic!("the PF is told first: {heard:?}");
         };
         assert_eq!(grant.enabled, claimed.enabled);
         assert!(other.vectors().is_empty(), "PCI has not said how");
@@ -401,7 +401,7 @@ impl Machine {
         vf_state::read(&self.nic.control.save(&self.env)).expect("just saved")
     }
 
-    /// What the channel and its ruler know.
+    /// What the channel and its PF know.
     pub fn hub(&self) -> (Mailbox, Grant, Vec<Event>) {
         let mailbox = self.channel.mailbox(|mailbox| mailbox.clone());
         let heard = self.clerk.heard.lock().expect("clerk").clone();

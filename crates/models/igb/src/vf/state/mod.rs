@@ -5,12 +5,12 @@
 //! and how far they are, interrupts that are pending, masked or held back, counters, and the mailbox:
 //! words, flags, and what neither side has been told of yet.
 //!
-//! What is *the ruler's*, and given anew by the ruler of whoever loads it: whether it may send and
+//! What is *the PF's*, and given anew by the PF of whoever loads it: whether it may send and
 //! receive, its link, longest frame, tag and least gap between interrupts. A state crosses hands that
 //! nobody rules (a VMM's, a file's), so what it says of [grants](Granted) is a claim: in force is what
-//! the [`VfChannel`](crate::VfChannel) of the one that loads grants, from the first moment on, and the ruler is
-//! told [what was claimed](crate::Event::Loaded). What a ruler remembers of a VF beside (its addresses,
-//! groups, VLANs, messages that wait, what it is blamed for) is in no state of the VF. A ruler that
+//! the [`VfChannel`](crate::VfChannel) of the one that loads grants, from the first moment on, and the PF is
+//! told [what was claimed](crate::Event::Loaded). What a PF remembers of a VF beside (its addresses,
+//! groups, VLANs, messages that wait, what it is blamed for) is in no state of the VF. A PF that
 //! goes on ruling the same VF may leave it at that, and nobody will notice that it was saved; one that
 //! knows nothing of it, as the software PF, has its driver start anew, as after a reset of the port.
 //!
@@ -93,7 +93,7 @@ impl VfControl {
             channel,
             work: _, // whoever loads it looks at everything
             granted,
-            manner: _, // its ruler's
+            manner: _, // its PF's
             ahead,
         } = self;
         let Function {
@@ -149,7 +149,7 @@ impl VfControl {
         }
     }
 
-    /// Becomes what `state` describes, as far as its own ruler lets it.
+    /// Becomes what `state` describes, as far as its own PF lets it.
     pub(super) fn become_state(&mut self, env: &Env, state: &V1) -> Result<(), StateError> {
         let V1 {
             registers,
@@ -217,7 +217,7 @@ impl VfControl {
             tag,
             interrupt_gap,
         };
-        // Its ruler has a say before anything moves.
+        // Its PF has a say before anything moves.
         self.channel.tell(now, Event::Loaded(claimed));
         self.look(env);
         Ok(())

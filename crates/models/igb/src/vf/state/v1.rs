@@ -23,7 +23,7 @@ pub struct V1 {
     pub interrupts: Interrupts,
     /// The mailbox.
     pub mailbox: Mailbox,
-    /// What was granted. It tells the ruler of whoever loads it what was, and gives nothing.
+    /// What was granted. It tells the PF of whoever loads it what was, and gives nothing.
     pub granted: Granted,
 }
 
