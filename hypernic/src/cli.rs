@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{
     DEFAULT_AGEING, DEFAULT_BUSY_POLL, HostConfig, MAX_BUSY_POLL, MAX_WORKERS, NicConfig,
-    SocketSpec, SwitchConfig,
+    SocketSpec, SwitchConfig, retired,
 };
 use crate::error::Error;
 use crate::guard::{Guard, GuardArgs};
@@ -105,10 +105,13 @@ pub struct Run {
     /// The other end of the cable offers pause frames.
     #[arg(long)]
     pub pause: bool,
-    /// For a guest with one processor that is sent more than it can read: frames in portions of 92, and time
-    /// for its programs between them, while it sends nothing itself.
+    /// Receive throttling, for a guest with one processor that is sent more than it can read: 92 frames
+    /// at a time and time for its programs in between, while it sends nothing itself.
     #[arg(long)]
-    pub portions: bool,
+    pub receive_throttling: bool,
+    /// The word of 0.1 for `receive-throttling`.
+    #[arg(long, hide = true)]
+    portions: bool,
     /// Offer a Communication Status Block (subsystem id 1101h) to drivers that know it: tails, heads and
     /// wishes for interrupts in shared memory in place of register accesses.
     #[arg(long)]
@@ -180,6 +183,10 @@ impl Run {
         if let Some(workers) = self.workers {
             host.workers = workers as usize;
         }
+        if self.portions {
+            host.hints
+                .push(retired("--portions", "--receive-throttling"));
+        }
         let guard = self.guard.into_guard();
         // Guards are the switch's: with any, even one NIC on one port has a switch between.
         let alone = sockets.len() == 1 && ports.len() == 1 && guard == Guard::default();
@@ -221,7 +228,7 @@ impl Run {
                 moderation: self.moderation.unwrap_or(self.model.moderation()),
                 eeprom: eeproms.next(),
                 pause: self.pause,
-                portions: self.portions,
+                receive_throttling: self.receive_throttling || self.portions,
                 csb: self.csb,
                 doorbell: self.doorbell,
                 mac_lock: self.mac_lock,

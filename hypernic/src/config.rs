@@ -28,6 +28,8 @@ pub struct HostConfig {
     pub nics: Vec<NicConfig>,
     /// Where operators reach it while it runs; nowhere without.
     pub control: Option<PathBuf>,
+    /// What the operator should change, though it still works: a line each.
+    pub hints: Vec<String>,
 }
 
 impl Default for HostConfig {
@@ -38,8 +40,14 @@ impl Default for HostConfig {
             chips: Vec::new(),
             nics: Vec::new(),
             control: None,
+            hints: Vec::new(),
         }
     }
+}
+
+/// The hint for a word that the next release no longer accepts.
+pub(crate) fn retired(old: &str, new: &str) -> String {
+    format!("{old} is now {new}; the next release no longer accepts {old}")
 }
 
 /// As many workers as there are processors, at most four: one carries thousands of NICs, and
@@ -90,8 +98,9 @@ pub struct NicConfig {
     pub eeprom: Option<PathBuf>,
     /// The partner at the other end of the NIC's cable offers pause frames.
     pub pause: bool,
-    /// A guest that only receives gets frames in portions, and its programs time between them.
-    pub portions: bool,
+    /// Receive throttling: a guest that only receives gets 92 frames at a time, and its programs time in
+    /// between.
+    pub receive_throttling: bool,
     /// The NIC offers a Communication Status Block to drivers that know it.
     pub csb: bool,
     /// How the guest tells it that a ring has changed.
@@ -162,6 +171,9 @@ struct RawNic {
     eeprom: Option<Spanned<PathBuf>>,
     #[serde(default)]
     pause: bool,
+    #[serde(default)]
+    receive_throttling: bool,
+    /// The word of 0.1 for `receive-throttling`.
     #[serde(default)]
     portions: bool,
     #[serde(default)]
@@ -350,6 +362,9 @@ impl RawHost {
                     format!("NIC \"{other}\" already has this EEPROM file; each NIC needs its own"),
                 ));
             }
+            if raw.portions {
+                host.hints.push(retired("portions", "receive-throttling"));
+            }
             let guard = checked(raw.guard, |_| {
                 (!on_switch).then(|| {
                     format!(
@@ -374,7 +389,7 @@ impl RawHost {
                 moderation: raw.moderation.unwrap_or(raw.model.moderation()),
                 eeprom: raw.eeprom.map(Spanned::into_inner),
                 pause: raw.pause,
-                portions: raw.portions,
+                receive_throttling: raw.receive_throttling || raw.portions,
                 csb: raw.csb,
                 doorbell: raw.doorbell,
                 mac_lock: raw.mac_lock,

@@ -37,6 +37,9 @@ fn serve(cli: Cli) -> Result<(), Error> {
         Command::PktGen(generator) => return generator.execute(),
         Command::Vf(vf) => return vf.execute(format).map(print),
     };
+    for hint in &config.hints {
+        tracing::warn!("{hint}");
+    }
     if only_check {
         print(hints::banner(&config));
         return Ok(());

@@ -26,7 +26,7 @@ pub(crate) fn make(
         (ModelName::E1000(variant), _) => {
             let chip = e1000::Config {
                 pause: config.pause,
-                portions: config.portions,
+                receive_throttling: config.receive_throttling,
                 csb: config.csb,
                 csb_poll: config.busy_poll,
                 moderation: moderation(config.moderation),
@@ -47,7 +47,7 @@ pub(crate) fn make(
             for (given, what) in [
                 (config.csb, "82576 has no csb"),
                 (config.pause && rules, "82576 with VFs has no pause"),
-                (config.portions, "82576 has no portions"),
+                (config.receive_throttling, "82576 has no receive throttling"),
             ] {
                 if given {
                     return Err(format!(

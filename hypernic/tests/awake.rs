@@ -33,7 +33,7 @@ fn config(socket: &Path) -> HostConfig {
         moderation: Moderation::Adaptive,
         eeprom: None,
         pause: false,
-        portions: false,
+        receive_throttling: false,
         csb: false,
         doorbell: hypernic::spec::Doorbell::Trap,
         mac_lock: false,

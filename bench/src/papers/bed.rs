@@ -546,7 +546,7 @@ fn serve(netns: &Netns, dir: &Path, hypernic: &Path, lan: Lan) -> Result<Daemon>
         };
         text.push_str(&format!(
             "[[nic]]\nname = \"n{guest}\"\nsocket-path = {:?}\nmac = \"{}\"\nport = \"{port}\"\n\
-             moderation = \"{moderation}\"\ncsb = true\nportions = {}\n\n",
+             moderation = \"{moderation}\"\ncsb = true\nreceive-throttling = {}\n\n",
             socket(dir, lan, guest),
             lan.mac(guest),
             lan == Lan::Switch

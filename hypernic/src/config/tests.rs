@@ -303,9 +303,9 @@ fn what_no_chip_can_be_is_refused_where_it_stands() {
         ("vfs = 3", "vfs = 3\npause = true", 2, "pause is for a NIC"),
         (
             "vfs = 3",
-            "vfs = 3\nportions = true",
+            "vfs = 3\nreceive-throttling = true",
             2,
-            "portions is for a NIC",
+            "receive-throttling is for a NIC",
         ),
         (
             "vfs = 3",
@@ -420,4 +420,24 @@ fn what_a_guests_physical_function_contradicts_is_refused_where_it_stands() {
     ] {
         refused(GUEST, old, new, line, words);
     }
+}
+
+#[test]
+fn a_word_of_the_release_before_still_works_and_names_its_successor() {
+    let config = |word: &str| {
+        let text = format!(
+            "[[nic]]\nname = \"a\"\nsocket-path = \"/run/a.sock\"\nport = \"null\"\n{word} = true\n"
+        );
+        HostConfig::parse(Path::new("host.toml"), &text).expect("good")
+    };
+    let (old, new) = (config("portions"), config("receive-throttling"));
+    assert_eq!(old.nics, new.nics);
+    assert!(new.nics[0].receive_throttling);
+    assert_eq!(new.hints, [""; 0]);
+    assert_eq!(old.hints.len(), 1, "{:?}", old.hints);
+    assert!(
+        old.hints[0].contains("receive-throttling"),
+        "{:?}",
+        old.hints
+    );
 }

@@ -8,7 +8,7 @@ use model::{Env, Nanos};
 use parts::{Adaptive, Moderation};
 
 use crate::bits::cause;
-use crate::ration::Ration;
+use crate::rx_throttle::RxThrottle;
 
 /// Unit of RDTR, RADV, TIDV and TADV (manual §13.4.30).
 const DELAY_UNIT: Nanos = 1024;
@@ -51,7 +51,7 @@ pub(crate) struct Irq {
     /// What the guest is spared.
     pub(crate) adaptive: Adaptive,
     /// How much it is given at once.
-    pub(crate) ration: Ration,
+    pub(crate) rx_throttle: RxThrottle,
     /// Times the line went up.
     pub(crate) raised: u64,
 }
@@ -121,9 +121,9 @@ pub(crate) struct Event {
 
 impl Irq {
     /// Interrupt logic that follows the chip to the letter, or takes liberties with its timing.
-    pub(crate) fn new(mode: Moderation, portions: bool) -> Self {
+    pub(crate) fn new(mode: Moderation, throttling: bool) -> Self {
         let mut irq = Self {
-            ration: Ration::new(portions),
+            rx_throttle: RxThrottle::new(throttling),
             ..Self::default()
         };
         irq.adaptive.mode = mode;
@@ -145,8 +145,8 @@ impl Irq {
         if self.adaptive.mode == Moderation::Adaptive {
             self.adaptive.acknowledged(env.clock.now());
         }
-        if self.line && self.ration.on {
-            self.ration.acknowledged(env.clock.now());
+        if self.line && self.rx_throttle.on {
+            self.rx_throttle.acknowledged(env.clock.now());
         }
         if value != 0 {
             self.apply(env);
@@ -187,8 +187,8 @@ impl Irq {
         let off = self.ims & RECEIVED == 0;
         self.ims |= bits & cause::ALL;
         self.adaptive.looked();
-        if off && self.ims & RECEIVED != 0 && self.ration.on {
-            self.ration.ended(env.clock.now());
+        if off && self.ims & RECEIVED != 0 && self.rx_throttle.on {
+            self.rx_throttle.ended(env.clock.now());
         }
         self.apply(env);
     }
@@ -196,7 +196,7 @@ impl Irq {
     pub(crate) fn mask_off(&mut self, env: &Env, bits: u32) {
         self.ims &= !bits;
         if bits & RECEIVED != 0 && self.ims & RECEIVED == 0 {
-            self.ration.masked();
+            self.rx_throttle.masked();
         }
         self.apply(env);
     }
@@ -214,8 +214,8 @@ impl Irq {
         self.adaptive.received(event.filled, event.left);
         self.batch(env, event, cause::RXT0, true);
         // A driver with a CSB knows better itself.
-        if self.ration.on && self.gate.is_none() && self.ration.received(event.filled) {
-            self.ration.begin(env.clock.now());
+        if self.rx_throttle.on && self.gate.is_none() && self.rx_throttle.received(event.filled) {
+            self.rx_throttle.begin(env.clock.now());
             self.arm(env);
         }
         self.icr
@@ -228,7 +228,7 @@ impl Irq {
         }
         self.adaptive.sent(event.sent, event.ring);
         if event.sent > 0 {
-            self.ration.sent();
+            self.rx_throttle.sent();
         }
         self.batch(env, event, cause::TXDW, false);
         self.icr
@@ -355,7 +355,7 @@ impl Irq {
         if csb {
             self.second = None;
         }
-        let rested = self.ration.tick(now);
+        let rested = self.rx_throttle.tick(now);
         self.apply(env);
         Due {
             link,
@@ -372,7 +372,7 @@ impl Irq {
         self.itr = 0;
         self.last = None;
         self.adaptive.reset();
-        self.ration = Ration::new(self.ration.on);
+        self.rx_throttle = RxThrottle::new(self.rx_throttle.on);
         self.rx.stop();
         self.tx.stop();
         self.look = None;
@@ -433,7 +433,7 @@ impl Irq {
             self.link,
             self.look,
             self.second,
-            self.ration.rest,
+            self.rx_throttle.rest,
         ];
         all.into_iter().flatten().min()
     }

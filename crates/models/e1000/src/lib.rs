@@ -26,9 +26,9 @@ mod irq;
 mod l2_filter;
 mod offer;
 mod packet_buffer;
-mod ration;
 pub mod regs;
 mod rx;
+mod rx_throttle;
 mod rx_write;
 mod shared;
 pub mod state;
@@ -86,9 +86,9 @@ pub struct Config {
     pub true_fcs: bool,
     /// When interrupts are raised.
     pub moderation: Moderation,
-    /// A guest that only receives, and whose driver polls without end, gets its frames in portions, and its
+    /// A guest that only receives, and whose driver polls without end, gets 92 frames at a time, and its
     /// programs time between them.
-    pub portions: bool,
+    pub receive_throttling: bool,
     /// What becomes of frames when the packet FIFO is full.
     pub full_fifo: FullFifo,
     /// Offer the Communication Status Block of the e1000 that netmap's authors extended: subsystem id
@@ -131,7 +131,7 @@ impl Config {
             true_fcs: true,
             moderation: Moderation::Guest,
             full_fifo: FullFifo::Wait,
-            portions: false,
+            receive_throttling: false,
             csb: false,
             csb_poll: Duration::ZERO,
             obey_pause: true,

@@ -168,7 +168,7 @@ impl Shared {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             file: File::new(r::table()),
-            irq: Mutex::new(Irq::new(config.moderation, config.portions)),
+            irq: Mutex::new(Irq::new(config.moderation, config.receive_throttling)),
             allowance: AtomicU32::new(u32::MAX),
             stats: Stats::default(),
             counters: Counters::default(),
@@ -248,7 +248,7 @@ impl Shared {
     #[inline]
     pub(crate) fn allow(&self, irq: &Irq) {
         self.allowance
-            .store(irq.ration.portion(), Ordering::Relaxed);
+            .store(irq.rx_throttle.allowed(), Ordering::Relaxed);
     }
 
     /// Wakes all who wait for room.

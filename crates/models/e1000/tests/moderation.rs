@@ -25,11 +25,11 @@ fn machine(moderation: Moderation) -> Machine {
     with(moderation, false)
 }
 
-fn with(moderation: Moderation, portions: bool) -> Machine {
+fn with(moderation: Moderation, throttling: bool) -> Machine {
     let mut config = Config::new(MAC);
     config.negotiation = std::time::Duration::from_millis(10);
     config.moderation = moderation;
-    config.portions = portions;
+    config.receive_throttling = throttling;
     let mut m = Machine::with(config, Wire::default());
     m.tx_on(RING);
     m.rx_on(RING, 0x8000);
@@ -261,8 +261,8 @@ fn a_guest_that_is_offered_ten_times_too_much_receives_as_ever() {
         let rates = [100_000, 200_000, 250_000, 300_000];
         let each = rates.map(|pps| received(&mut with(moderation, true), pps, false).0);
         let best = each.into_iter().max().unwrap_or(0);
-        let overload = |portions| {
-            let mut m = with(moderation, portions);
+        let overload = |throttling| {
+            let mut m = with(moderation, throttling);
             let (got, taken) = received(&mut m, 3_000_000, false);
             (got, taken, m.counter("rx_rationed"))
         };

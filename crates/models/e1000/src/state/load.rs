@@ -19,8 +19,8 @@ use crate::fifo::{Fifo, Held};
 use crate::flow::owed;
 use crate::irq::{Delay, Irq};
 use crate::packet_buffer;
-use crate::ration::Ration;
 use crate::regs as r;
+use crate::rx_throttle::RxThrottle;
 use crate::shared::Shared;
 use crate::stats::{PAIRS, SINGLE, Stat};
 use crate::tx::Contexts;
@@ -142,7 +142,7 @@ impl Registers {
         )?;
         let configured = {
             let irq = shared.irq.lock();
-            (irq.adaptive.mode, irq.ration.on)
+            (irq.adaptive.mode, irq.rx_throttle.on)
         };
         let negotiation = i64::try_from(self.negotiation).unwrap_or(i64::MAX);
         let most = negotiation.max(NEGOTIATION);
@@ -487,7 +487,7 @@ fn load_interrupts(
     state: &v1::Interrupts,
     words: &[(Found, u32)],
     now: Nanos,
-    (mode, portions): (Moderation, bool),
+    (mode, throttling): (Moderation, bool),
     negotiation_most: i64,
 ) -> Result<Irq, StateError> {
     let v1::Interrupts {
@@ -556,7 +556,7 @@ fn load_interrupts(
         gate: None,
         armed: None,
         adaptive,
-        ration: Ration::new(portions),
+        rx_throttle: RxThrottle::new(throttling),
         raised: 0,
     })
 }

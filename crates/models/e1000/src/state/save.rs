@@ -81,7 +81,7 @@ impl Registers {
             // What was begun is gone on with, and what was said in a CSB is said again.
             tx_work: *tx || transmitter.unfinished || csb.is_set(),
             // Nor is a guest's rest gone on with: what waits for it to end moves at once.
-            rx_work: *rx || csb.is_set() || irq.ration.rest.is_some(),
+            rx_work: *rx || csb.is_set() || irq.rx_throttle.rest.is_some(),
             eeprom: save_eeprom(eeprom),
             phy: save_phy(phy),
             transmitter: save_transmitter(&transmitter),
@@ -339,8 +339,8 @@ fn save_interrupts(irq: &Irq, now: Nanos) -> v1::Interrupts {
         gate: _,   // so it is asked anew
         armed: _,  // the first of the deadlines
         adaptive,
-        ration: _, // whoever loads it begins anew
-        raised: _, // a counter for people
+        rx_throttle: _, // whoever loads it begins anew
+        raised: _,      // a counter for people
     } = irq;
     let time = |t: &Option<Nanos>| t.map(|t| relative(t, now));
     let delay = |delay: &Delay| {

@@ -31,7 +31,7 @@ const MOST_WAIT: Nanos = 3_000_000;
 
 /// What is known of the guest's time.
 #[derive(Debug, Default)]
-pub(crate) struct Ration {
+pub(crate) struct RxThrottle {
     /// The operator has asked for it.
     pub on: bool,
     /// Frames since the guest last sent something.
@@ -46,7 +46,7 @@ pub(crate) struct Ration {
     pub rest: Option<Nanos>,
 }
 
-impl Ration {
+impl RxThrottle {
     pub fn new(on: bool) -> Self {
         Self {
             on,
@@ -55,7 +55,7 @@ impl Ration {
     }
 
     /// Frames that may be given at once.
-    pub fn portion(&self) -> u32 {
+    pub fn allowed(&self) -> u32 {
         if self.rest.is_some() {
             0
         } else if self.polls && self.silent >= SILENCE {
@@ -131,78 +131,78 @@ mod tests {
     const US: Nanos = 1000;
 
     /// A driver that polls, and a guest that has been silent for almost long enough.
-    fn silent() -> Ration {
-        let mut ration = Ration::new(true);
-        ration.acknowledged(0);
-        ration.masked();
-        ration.received(SILENCE - 1);
-        ration.ended(100 * US);
-        ration
+    fn silent() -> RxThrottle {
+        let mut rx_throttle = RxThrottle::new(true);
+        rx_throttle.acknowledged(0);
+        rx_throttle.masked();
+        rx_throttle.received(SILENCE - 1);
+        rx_throttle.ended(100 * US);
+        rx_throttle
     }
 
     #[test]
     fn a_silent_guest_gets_its_ration_and_one_and_a_half_times_its_poll() {
-        let mut ration = silent();
-        assert_eq!(ration.portion(), u32::MAX);
-        assert!(!ration.received(1));
-        assert_eq!(ration.portion(), APPLICATION);
-        ration.acknowledged(300 * US);
-        assert!(ration.received(APPLICATION - 1));
-        ration.begin(310 * US);
-        assert_eq!(ration.portion(), 0);
-        assert!(!ration.tick(900 * US), "its poll has not ended");
-        ration.ended(900 * US);
-        assert_eq!(ration.rest, Some(1800 * US));
-        assert!(!ration.tick(1799 * US));
-        assert!(ration.tick(1800 * US));
-        assert_eq!(ration.portion(), APPLICATION);
+        let mut rx_throttle = silent();
+        assert_eq!(rx_throttle.allowed(), u32::MAX);
+        assert!(!rx_throttle.received(1));
+        assert_eq!(rx_throttle.allowed(), APPLICATION);
+        rx_throttle.acknowledged(300 * US);
+        assert!(rx_throttle.received(APPLICATION - 1));
+        rx_throttle.begin(310 * US);
+        assert_eq!(rx_throttle.allowed(), 0);
+        assert!(!rx_throttle.tick(900 * US), "its poll has not ended");
+        rx_throttle.ended(900 * US);
+        assert_eq!(rx_throttle.rest, Some(1800 * US));
+        assert!(!rx_throttle.tick(1799 * US));
+        assert!(rx_throttle.tick(1800 * US));
+        assert_eq!(rx_throttle.allowed(), APPLICATION);
     }
 
     #[test]
     fn whoever_answers_is_let_alone() {
-        let mut ration = silent();
-        ration.received(1);
-        ration.sent();
-        assert_eq!(ration.portion(), u32::MAX);
+        let mut rx_throttle = silent();
+        rx_throttle.received(1);
+        rx_throttle.sent();
+        assert_eq!(rx_throttle.allowed(), u32::MAX);
         for _ in 0..1000 {
-            assert!(!ration.received(SILENCE - 1));
-            ration.sent();
+            assert!(!rx_throttle.received(SILENCE - 1));
+            rx_throttle.sent();
         }
     }
 
     #[test]
     fn whoever_takes_no_interrupts_or_leaves_them_on_is_let_alone() {
-        let mut ration = Ration::new(true);
-        assert!(!ration.received(100_000));
-        assert_eq!(ration.portion(), u32::MAX);
+        let mut rx_throttle = RxThrottle::new(true);
+        assert!(!rx_throttle.received(100_000));
+        assert_eq!(rx_throttle.allowed(), u32::MAX);
         // Interrupt after interrupt, which also ends what was begun for one that polls.
-        let mut ration = silent();
-        ration.acknowledged(200 * US);
-        assert!(ration.received(APPLICATION));
-        ration.begin(200 * US);
-        ration.acknowledged(300 * US);
-        assert!(ration.tick(300 * US));
-        assert!(!ration.received(100_000));
-        assert_eq!(ration.portion(), u32::MAX);
+        let mut rx_throttle = silent();
+        rx_throttle.acknowledged(200 * US);
+        assert!(rx_throttle.received(APPLICATION));
+        rx_throttle.begin(200 * US);
+        rx_throttle.acknowledged(300 * US);
+        assert!(rx_throttle.tick(300 * US));
+        assert!(!rx_throttle.received(100_000));
+        assert_eq!(rx_throttle.allowed(), u32::MAX);
     }
 
     #[test]
     fn a_poll_that_never_ends_is_not_waited_for_for_ever() {
-        let mut ration = silent();
-        ration.acknowledged(200 * US);
-        assert!(ration.received(APPLICATION));
-        ration.begin(300 * US);
-        assert!(!ration.tick(300 * US + MOST_WAIT - 1));
-        assert!(ration.tick(300 * US + MOST_WAIT));
-        assert!(!ration.received(APPLICATION), "nor again");
-        assert_eq!(ration.portion(), u32::MAX);
+        let mut rx_throttle = silent();
+        rx_throttle.acknowledged(200 * US);
+        assert!(rx_throttle.received(APPLICATION));
+        rx_throttle.begin(300 * US);
+        assert!(!rx_throttle.tick(300 * US + MOST_WAIT - 1));
+        assert!(rx_throttle.tick(300 * US + MOST_WAIT));
+        assert!(!rx_throttle.received(APPLICATION), "nor again");
+        assert_eq!(rx_throttle.allowed(), u32::MAX);
         // One that was long does not make the rest long.
-        let mut ration = silent();
-        ration.acknowledged(200 * US);
+        let mut rx_throttle = silent();
+        rx_throttle.acknowledged(200 * US);
         let now = 400 * US + MOST_WAIT;
-        assert!(ration.received(APPLICATION));
-        ration.begin(now);
-        ration.ended(now);
-        assert_eq!(ration.rest, Some(now + MOST_POLL * 3 / 2));
+        assert!(rx_throttle.received(APPLICATION));
+        rx_throttle.begin(now);
+        rx_throttle.ended(now);
+        assert_eq!(rx_throttle.rest, Some(now + MOST_POLL * 3 / 2));
     }
 }
