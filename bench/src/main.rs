@@ -14,6 +14,7 @@ mod fabric;
 mod guest_to_guest;
 mod guest_to_tap;
 mod inside;
+mod instructions;
 mod latency;
 mod lines;
 mod livelock;
@@ -259,6 +260,9 @@ fn main() -> ExitCode {
         load::run(&load::Load::parse_from(&words[1..]))
     } else if words.get(1).is_some_and(|w| w == lines::WORD) {
         lines::run(words.get(2).and_then(|w| w.to_str()))
+    } else if words.get(1).is_some_and(|w| w == instructions::WORD) {
+        let words: Vec<_> = words[2..].iter().filter_map(|w| w.to_str()).collect();
+        instructions::run(&words)
     } else if words.get(1).is_some_and(|w| w == "work") {
         papers::work::run(&papers::work::Work::parse_from(&words[1..]))
     } else if words.iter().any(|w| w == "--inside") {

@@ -1,0 +1,109 @@
+//! Instructions per frame between two guests in one process, as valgrind's `callgrind` counts them: the one figure of
+//! the data path that is the same on a busy machine and on an idle one.
+//!
+//! `hypernic-bench instructions` prints the table. Each case runs twice, with few and with many bursts; the difference
+//! leaves out set-up.
+
+use std::process::Command;
+
+use crate::error::{Error, Result};
+use crate::inside::{Pair, Spec};
+
+/// The word that prints the table; with a case and a number of bursts behind it, what is counted.
+pub const WORD: &str = "instructions";
+/// Bursts of the two runs of a case.
+const BURSTS: [u32; 2] = [50, 250];
+const RING: u32 = 256;
+
+fn cases() -> Vec<(&'static str, Spec)> {
+    let tso = Spec {
+        mss: Some(1460),
+        ..Spec::frames(65_000, RING, 1)
+    };
+    vec![
+        ("82540EM, 60 bytes, one by one", Spec::frames(60, RING, 1)),
+        (
+            "82540EM, 60 bytes, bursts of 32",
+            Spec::frames(60, RING, 32),
+        ),
+        (
+            "82540EM, 60 bytes, bursts of 128",
+            Spec::frames(60, RING, 128),
+        ),
+        (
+            "82540EM, 1514 bytes, bursts of 32",
+            Spec::frames(1514, RING, 32),
+        ),
+        ("82540EM, 64 KiB of TSO, per segment", tso),
+        (
+            "82576 VFs, 60 bytes, one by one",
+            Spec::frames(60, RING, 1).between_vfs(),
+        ),
+        (
+            "82576 VFs, 60 bytes, bursts of 32",
+            Spec::frames(60, RING, 32).between_vfs(),
+        ),
+        (
+            "82576 VFs, 60 bytes, bursts of 128",
+            Spec::frames(60, RING, 128).between_vfs(),
+        ),
+        (
+            "82576 VFs, 1514 bytes, bursts of 32",
+            Spec::frames(1514, RING, 32).between_vfs(),
+        ),
+    ]
+}
+
+/// The table, or with a case and a number of bursts what is counted for it.
+///
+/// # Errors
+/// No such case, or no valgrind.
+pub fn run(words: &[&str]) -> Result<()> {
+    if let [case, bursts] = words {
+        return bursts_of(case, bursts);
+    }
+    println!("{:<40} instructions per frame", "between two guests");
+    for (case, (name, _)) in cases().iter().enumerate() {
+        let [few, many] = BURSTS.map(|bursts| count(case, bursts));
+        let ((few, few_frames), (many, many_frames)) = (few?, many?);
+        let each = (many - few) as f64 / (many_frames - few_frames) as f64;
+        println!("{name:<40} {each:>8.1}");
+    }
+    Ok(())
+}
+
+fn bursts_of(case: &str, bursts: &str) -> Result<()> {
+    let spec = case
+        .parse()
+        .ok()
+        .and_then(|n: usize| Some(cases().get(n)?.1));
+    let (Some(spec), Ok(bursts)) = (spec, bursts.parse::<u32>()) else {
+        return Err(Error::Usage("no such case".to_owned()));
+    };
+    let mut pair = Pair::new(spec);
+    for _ in 0..bursts {
+        pair.burst();
+    }
+    println!("{}", pair.arrived());
+    Ok(())
+}
+
+/// Instructions of a run, and the frames that arrived in it.
+fn count(case: usize, bursts: u32) -> Result<(u64, u64)> {
+    let program = std::env::current_exe().map_err(Error::io("find this program"))?;
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(program)
+        .args([WORD, &case.to_string(), &bursts.to_string()])
+        .output()
+        .map_err(Error::io("run valgrind (Debian's package `valgrind`)"))?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    let collected = told
+        .lines()
+        .find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok());
+    let arrived = String::from_utf8_lossy(&output.stdout).trim().parse().ok();
+    match (collected, arrived) {
+        (Some(instructions), Some(frames)) => Ok((instructions, frames)),
+        _ => Err(Error::tool("valgrind", "it has counted nothing")),
+    }
+}
