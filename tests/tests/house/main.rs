@@ -2,6 +2,8 @@
 //! `unsafe` may live, and that the rooms stay small enough to read.
 #![forbid(unsafe_code)]
 
+mod layers;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
