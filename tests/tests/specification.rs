@@ -161,16 +161,15 @@ fn every_promise_names_a_test_that_exists() {
     let index = read(&root().join("SPECIFICATION.md"));
     let tree = Tree::read();
     let mut places = BTreeMap::new();
+    let mut wrong = Vec::new();
     for row in rows(&index, "place") {
         let name = quoted(&row[0])[0].to_owned();
         let path = row[1].split(' ').next().expect("a path").to_owned();
-        assert!(
-            tree.below(&path).next().is_some(),
-            "SPECIFICATION.md: there is nothing at {path}"
-        );
+        if tree.below(&path).next().is_none() {
+            wrong.push(format!("SPECIFICATION.md: there is nothing at {path}"));
+        }
         places.insert(name, path);
     }
-    let mut wrong = Vec::new();
     let mut pages = files(&root().join("docs/spec"), ".md");
     pages.sort();
     for page in pages {
