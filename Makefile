@@ -22,7 +22,7 @@ TSAN = RUSTFLAGS=-Zsanitizer=thread CARGO_PROFILE_DEV_OPT_LEVEL=1 HYPERNIC_SOAK_
     TSAN_OPTIONS=suppressions=$(CURDIR)/scripts/tsan-suppressions $(CARGO) +$(NIGHTLY)
 TSAN_FOR = -Zbuild-std --target $$(rustc -vV | sed -n 's/^host: //p') --target-dir target/tsan
 NIGHTLY ?= nightly
-# Crates with a test `loom` that goes through every order of their threads' steps.
+# Crates whose tests have a module `loom` that goes through every order of their threads' steps.
 LOOM := scheduler lease csb port
 
 .PHONY: all build demo test test-long lint fmt clippy deny docs bench fuzz fuzz-quick loom miri \
@@ -98,18 +98,20 @@ fuzz-quick: ## every fuzz target for 5 s with the same seed every time, as CI do
 
 loom: ## what threads do to each other in the lock-free parts, in every order it can happen in
 	RUSTFLAGS="--cfg loom" $(CARGO) test --target-dir $(or $(CARGO_TARGET_DIR),target)/loom \
-	    $(LOOM:%=-p hypernic-%) --test loom
+	    $(LOOM:%=-p hypernic-%) --test it
 
 miri: ## the pure crates under Miri, an hour or so (needs a nightly with the components miri and rust-src)
 	@sysroot=$$(rustc +$(NIGHTLY) --print sysroot 2>/dev/null) && $(CARGO) +$(NIGHTLY) miri --version >/dev/null 2>&1 \
 	    && [ -e "$$sysroot/lib/rustlib/src/rust/library/Cargo.lock" ] \
 	    || { echo "miri: not here; run: rustup +$(NIGHTLY) component add miri rust-src" >&2; exit 1; }
 	PROPTEST_CASES=4 MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +$(NIGHTLY) miri test $(PURE:%=-p hypernic-%)
-	PROPTEST_CASES=2 MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +$(NIGHTLY) miri test -p hypernic-e1000 --lib \
-	    $(MIRI_E1000:%=--test %)
+	PROPTEST_CASES=2 MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +$(NIGHTLY) miri test -p hypernic-e1000 --lib
+	PROPTEST_CASES=2 MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +$(NIGHTLY) miri test -p hypernic-e1000 --test it -- \
+	    $(MIRI_E1000:%=%::)
 
 tsan: ## threads under ThreadSanitizer: lock-free parts, workers, a daemon in use (needs a nightly with rust-src)
-	$(TSAN) test $(TSAN_FOR) --lib --test threads $(SHARED:%=-p hypernic-%)
+	$(TSAN) test $(TSAN_FOR) --lib $(SHARED:%=-p hypernic-%)
+	$(TSAN) test $(TSAN_FOR) --test it -p hypernic-vale -p hypernic-e1000 threads::
 	$(TSAN) test $(TSAN_FOR) -p hypernic --lib --tests
 	$(TSAN) build $(TSAN_FOR) -p hypernic
 	$(TSAN) test $(TSAN_FOR) -p hypernic-tests --test soak

@@ -1,7 +1,7 @@
 //! One function per hostile surface, each fed with bytes that mean a program.
 //!
 //! The same functions run under libFuzzer (`fuzz/libfuzzer`), under `make fuzz` and `make
-//! fuzz-quick`, and as an ordinary test that replays the kept inputs (`tests/replay.rs`). They
+//! fuzz-quick`, and as an ordinary test that replays the kept inputs (`src/tests/replay.rs`). They
 //! panic where a promise is broken: a crash, more work than a bound allows, an interrupt without a
 //! cause or one that is lost, a counter that falls, bytes of an earlier life in a frame.
 //!
@@ -23,6 +23,8 @@ mod registers;
 mod rings;
 mod rings_igb;
 mod state;
+#[cfg(test)]
+mod tests;
 
 pub use config_file::config_file;
 pub use config_space::config_space;

@@ -12,6 +12,8 @@ mod expand;
 mod finish;
 mod sink;
 mod sum;
+#[cfg(test)]
+mod tests;
 
 pub use alike::Alike;
 pub use batch::{Batch, Frame, HEAD, MAX_BATCH};

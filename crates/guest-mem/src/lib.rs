@@ -26,6 +26,8 @@ mod meter;
 mod slice;
 mod sum;
 mod table;
+#[cfg(test)]
+mod tests;
 mod view;
 mod window;
 mod words;

@@ -39,6 +39,8 @@ mod msix;
 mod space;
 pub mod sriov;
 pub mod state;
+#[cfg(test)]
+mod tests;
 
 pub use bar::{Bar, BarKind};
 pub use builder::{BuildError, ConfigBuilder};

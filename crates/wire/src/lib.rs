@@ -13,6 +13,8 @@ mod layers;
 mod mac;
 mod offload;
 mod segment;
+#[cfg(test)]
+mod tests;
 
 pub use checksum::{Sum, ipv4_header_intact, update};
 pub use crc32c::Crc32c;

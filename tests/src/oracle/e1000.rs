@@ -64,7 +64,7 @@ pub static E1000: Chip = Chip {
     generate: generate::generate,
     page: "oracle.md",
     preface: PREFACE,
-    folder: "oracle_e1000",
+    folder: "oracle/e1000",
 };
 
 /// QEMU's bus reset leaves half a packet and the contexts of packets behind: a frame ends the
@@ -126,7 +126,7 @@ fn parted(halves: Parted, at: u32) -> u64 {
 const PREFACE: &str = "# The oracle
 
 Written from the list in `tests/src/oracle/e1000/differences/` by `HYPERNIC_WRITE_DOCS=1 cargo test -p \
-hypernic-tests --test oracle_e1000`;\na test fails when this page is stale.
+hypernic-tests --test oracle the_page`;\na test fails when this page is stale.
 
 The same script goes through our 82540EM and through QEMU's `e1000` (QEMU 11, `-accel qtest`): \
 register accesses, guest\nmemory, frames from the wire. After each step the causes, the mask, ring \
@@ -135,7 +135,7 @@ all registers and all memory. Scripts are made from a seed: what a driver\nwould
 setting drawn, and now and then what no driver does. `make test` runs 3000, `make test-long`\n50 000; \
 `HYPERNIC_ORACLE_SCRIPTS` and `HYPERNIC_ORACLE_SEED` choose others. A script with a difference that is \
 not\non this list is cut down and printed, and becomes a file in \
-`tests/tests/oracle_e1000/regressions/` once its bug is\nmended.
+`tests/tests/oracle/e1000/regressions/` once its bug is\nmended.
 
 An entry explains only the bits and the case it names. Those marked * part the machines: a frame was \
 taken by one and\nnot by the other, say, and from there on that half (receive, transmit or both) of \

@@ -95,7 +95,7 @@ pub static IGB: Chip = Chip {
     generate: generate::generate,
     page: "oracle-igb.md",
     preface: PREFACE,
-    folder: "oracle_igb",
+    folder: "oracle/igb",
 };
 
 /// QEMU's link comes up with a negotiation and with nothing else.
@@ -111,7 +111,7 @@ fn link_up() -> Vec<Op> {
 const PREFACE: &str = "# The oracle of the 82576
 
 Written from the list in `tests/src/oracle/igb/differences/` by `HYPERNIC_WRITE_DOCS=1 cargo test -p \
-hypernic-tests --test oracle_igb`;\na test fails when this page is stale. How it works is told in \
+hypernic-tests --test oracle the_page`;\na test fails when this page is stale. How it works is told in \
 [oracle.md](oracle.md).
 
 The physical function of our 82576 against QEMU's `igb`. At each look: IMS, EIMS, STATUS, heads and \

@@ -3,7 +3,7 @@
 //! Each [`Villain`] is a few lines. Whatever it does may cost its own NIC until the next reset,
 //! and must cost nobody else anything: afterwards [`next_good_request`] must hold on the same
 //! NIC, others must not have noticed, the daemon's memory must be back where it was, and what was
-//! refused must be counted under its name. The runners are in `tests/tests/villain_*.rs`;
+//! refused must be counted under its name. The runners are in `tests/tests/villain/`;
 //! `docs/villains.md` is made from the table here ([`page`]).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

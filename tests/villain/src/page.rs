@@ -11,8 +11,8 @@ sockets, one small program each (`tests/villain/src/`). Made by `make docs` from
 test holds this page to it.
 
 Every *guest*, be its NIC an 82540EM or a *PF* or *VF* of the 82576, runs against the bare model
-(`tests/tests/villain_model.rs`, `villain_functions.rs`) and, through a real socket, against the
-`hypernic` process (`tests/tests/villain_daemon/`); every *VMM* runs against the process only, for
+(`tests/tests/villain/model.rs`, `functions.rs`) and, through a real socket, against the
+`hypernic` process (`tests/tests/villain/daemon/`); every *VMM* runs against the process only, for
 what it abuses is the socket. Each passes only if
 
 - the daemon lives, and none of its threads has panicked;

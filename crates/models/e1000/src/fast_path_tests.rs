@@ -16,7 +16,8 @@ use crate::shared::Shared;
 use crate::write_back::Filling;
 use crate::{Config, rx};
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/it/common.rs"]
+#[allow(dead_code, reason = "the tests outside use the rest")]
 mod common;
 
 /// How frames take their way.

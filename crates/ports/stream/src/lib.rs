@@ -10,6 +10,8 @@
 mod endpoint;
 mod inlet;
 mod sink;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::net::SocketAddr;

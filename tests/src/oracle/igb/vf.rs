@@ -93,7 +93,7 @@ pub static IGB_VF: Chip = Chip {
     generate: super::generate::with_vfs,
     page: "oracle-igbvf.md",
     preface: PREFACE,
-    folder: "oracle_igb/vf",
+    folder: "oracle/igb/vf",
     ..IGB
 };
 
@@ -111,7 +111,7 @@ fn prologue() -> Vec<Op> {
 const PREFACE: &str = "# The oracle of the 82576 with virtual functions
 
 Written from the list in `tests/src/oracle/igb/differences/vf.rs` by `HYPERNIC_WRITE_DOCS=1 cargo test -p \
-hypernic-tests --test oracle_igb`;\na test fails when this page is stale. How it works is told in \
+hypernic-tests --test oracle the_page`;\na test fails when this page is stale. How it works is told in \
 [oracle.md](oracle.md).
 
 Our 82576 with two virtual functions, joined by the on-chip switch as the daemon joins them, against QEMU's `igb` \

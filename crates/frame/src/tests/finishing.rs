@@ -1,0 +1,360 @@
+//! Frames finished for sinks of every ability.
+
+use std::sync::Arc;
+
+use crate::{Batch, Caps, ExpandError, Finisher, Sink, Wake, expand, l4_intact};
+use guest_mem::ReadSlice;
+use parking_lot::Mutex;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use wire::{Csum, Gso, Layers, MAX_HEADERS, NotesError, Offload, SegmentError, Sum};
+
+/// A TCP frame as a guest hands it over: pseudo-header sum in the field, nothing summed yet.
+fn tcp(v6: bool, payload: &[u8]) -> (Vec<u8>, Offload) {
+    let mut frame = vec![2; 12];
+    let ip_len = if v6 { 40 } else { 20 };
+    let l4_len = 20 + payload.len();
+    if v6 {
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+        frame.extend((l4_len as u16).to_be_bytes());
+        frame.extend([6, 64]);
+        frame.extend([0xfd; 32]);
+    } else {
+        frame.extend([0x08, 0x00, 0x45, 0]);
+        frame.extend(((20 + l4_len) as u16).to_be_bytes());
+        frame.extend([0, 9, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        let sum = Sum::of(&frame[14..34]).finish();
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    }
+    let l4 = 14 + ip_len;
+    frame.extend([
+        0, 80, 0, 90, 0, 0, 0, 7, 0, 0, 0, 0, 0x50, 0x19, 1, 0, 0, 0, 0, 0,
+    ]);
+    let layers = Layers::parse(&frame).expect("built");
+    let seed = layers.pseudo_sum(&frame, l4_len).expect("built").value();
+    frame[l4 + 16..l4 + 18].copy_from_slice(&seed.to_be_bytes());
+    frame.extend(payload);
+    let notes = Offload {
+        csum: Some(Csum {
+            start: l4 as u16,
+            offset: 16,
+        }),
+        hdr_len: (l4 + 20) as u16,
+        gso: if v6 { Gso::Tcp6 } else { Gso::Tcp4 },
+        ..Offload::NONE
+    };
+    (frame, notes)
+}
+
+/// `bytes` as slices cut at `cuts`.
+fn push<'v>(batch: &mut Batch<'v>, bytes: &'v [u8], cuts: &[usize], notes: Offload) {
+    let mut rest = bytes;
+    for (i, cut) in cuts.iter().enumerate() {
+        let (head, tail) = rest.split_at(cut % (rest.len() + 1));
+        if i % 2 == 0 {
+            batch.push_slice(ReadSlice::from_bytes(head));
+        } else {
+            batch.push_bytes(head);
+        }
+        rest = tail;
+    }
+    batch.push_slice(ReadSlice::from_bytes(rest));
+    batch.end(notes);
+}
+
+/// Takes the frame apart as a receiver would: no tag, payload, whether its checksum is right.
+fn receive(bytes: &[u8], notes: &Offload) -> (Option<u16>, Vec<u8>, bool) {
+    let mut bytes = bytes.to_vec();
+    if let Some(csum) = notes.csum {
+        let start = usize::from(csum.start);
+        let field = start + usize::from(csum.offset);
+        let sum = Sum::of(&bytes[start..]).finish();
+        bytes[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+    }
+    let layers = Layers::parse(&bytes).expect("whole");
+    let intact = layers.l4_intact(&bytes) == Some(true);
+    let header = wire::ipv4_header_intact(&bytes[layers.l2_len..layers.l2_len + 20]);
+    let right = intact && (header || layers.ether_type == wire::EtherType::IPV6);
+    let word = |at: usize| usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
+    let end = layers.l2_len
+        + match layers.ether_type {
+            wire::EtherType::IPV6 => 40 + word(layers.l2_len + 4),
+            _ => word(layers.l2_len + 2),
+        };
+    assert!(bytes[end..].iter().all(|byte| *byte == 0), "padding");
+    let payload = bytes[layers.headers_len()..end].to_vec();
+    (notes.vlan.or(layers.vlan), payload, right)
+}
+
+fn any_caps() -> impl Strategy<Value = Caps> {
+    any::<(bool, bool, bool, bool)>().prop_map(|(csum, tso4, tso6, vlan)| Caps {
+        csum,
+        tso4,
+        tso6,
+        vlan,
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_comes_out_is_accepted_and_says_the_same(
+        v6: bool,
+        payload in vec(any::<u8>(), 0..5000),
+        size in proptest::option::of(20u16..2000),
+        vlan in proptest::option::of(any::<u16>()),
+        cuts in vec(any::<usize>(), 0..6),
+        caps in any_caps(),
+    ) {
+        let (bytes, mut notes) = tcp(v6, &payload);
+        notes.vlan = vlan;
+        match size {
+            Some(size) => notes.gso_size = size,
+            None => notes.gso = Gso::None,
+        }
+        let mut source = Batch::new();
+        push(&mut source, &bytes, &cuts, notes);
+        let frame = source.get(0).expect("pushed");
+        let mut out = Batch::new();
+        let count = expand(&frame, caps, &mut out).expect("good");
+        prop_assert_eq!(count, out.len());
+        let mut whole = Vec::new();
+        for frame in out.iter() {
+            let left = *frame.notes();
+            prop_assert!(caps.accepts(&left), "{left:?}");
+            prop_assert_eq!(left.check(frame.len()), Ok(()));
+            let bytes = frame.to_vec();
+            prop_assert_eq!(bytes.len(), frame.len());
+            let (tag, part, right) = receive(&bytes, &left);
+            prop_assert!(right);
+            prop_assert_eq!(tag, vlan);
+            if left.gso == Gso::None && notes.gso != Gso::None {
+                prop_assert!(part.len() <= usize::from(notes.gso_size));
+                prop_assert!(bytes.len() >= 60, "the last one may have a byte");
+            }
+            if left.csum.is_none() {
+                prop_assert!(left.csum_valid);
+                let layers = Layers::parse(&bytes).expect("whole");
+                prop_assert_eq!(l4_intact(&frame, &bytes, &layers), Some(true));
+            }
+            whole.extend(part);
+        }
+        prop_assert_eq!(whole, payload);
+    }
+
+    #[test]
+    fn any_notes_on_any_bytes_are_answered(
+        bytes in vec(any::<u8>(), 0..200),
+        words: [u16; 4], small: bool, gso in 0..3, vlan: bool, with_csum: bool, caps in any_caps(),
+    ) {
+        let [start, offset, gso_size, hdr_len] = words.map(|w| if small { w % 100 } else { w });
+        let notes = Offload {
+            csum: with_csum.then_some(Csum { start, offset }),
+            gso: [Gso::None, Gso::Tcp4, Gso::Tcp6][gso as usize],
+            gso_size,
+            hdr_len,
+            vlan: vlan.then_some(1),
+            ..Offload::NONE
+        };
+        let mut source = Batch::new();
+        push(&mut source, &bytes, &[3, 5], notes);
+        let mut out = Batch::new();
+        let result = expand(&source.get(0).expect("pushed"), caps, &mut out);
+        prop_assert_eq!(out.len(), result.unwrap_or(0));
+        prop_assert_eq!(out.open_len(), 0);
+    }
+}
+
+#[test]
+fn lies_are_told_apart() {
+    let (bytes, notes) = tcp(false, &[1; 3000]);
+    let notes = Offload {
+        gso_size: 1000,
+        ..notes
+    };
+    let refuse = |bytes: &[u8], notes: Offload| {
+        let mut source = Batch::new();
+        push(&mut source, bytes, &[], notes);
+        let frame = source.get(0).expect("pushed");
+        expand(&frame, Caps::NONE, &mut Batch::new()).expect_err("a lie")
+    };
+    assert_eq!(refuse(&bytes[..13], notes), ExpandError::Runt);
+    let outside = Csum {
+        start: 3050,
+        offset: 16,
+    };
+    let outside = Offload {
+        csum: Some(outside),
+        ..notes
+    };
+    let lie = NotesError::CsumOutside;
+    assert_eq!(refuse(&bytes, outside), ExpandError::Notes(lie));
+    let far = Offload {
+        csum: Some(Csum {
+            start: MAX_HEADERS as u16,
+            offset: 0,
+        }),
+        ..Offload::NONE
+    };
+    assert_eq!(refuse(&bytes, far), ExpandError::HeadersTooLong);
+    let no_csum = Offload {
+        csum: None,
+        ..notes
+    };
+    let lie = NotesError::GsoWithoutCsum;
+    assert_eq!(refuse(&bytes, no_csum), ExpandError::Notes(lie));
+    let long = Offload {
+        hdr_len: 3055,
+        ..notes
+    };
+    let lie = NotesError::HeaderLength;
+    assert_eq!(refuse(&bytes, long), ExpandError::Notes(lie));
+    let other = Offload {
+        gso: Gso::Tcp6,
+        ..notes
+    };
+    let lie = SegmentError::Headers;
+    assert_eq!(refuse(&bytes, other), ExpandError::Segment(lie));
+}
+
+/// Takes `room` frames, then no more.
+struct Narrow {
+    caps: Caps,
+    room: Mutex<usize>,
+    got: Mutex<Vec<(Vec<u8>, Offload)>>,
+}
+
+impl Narrow {
+    fn new(caps: Caps, room: usize) -> Self {
+        Narrow {
+            caps,
+            room: Mutex::new(room),
+            got: Mutex::default(),
+        }
+    }
+}
+
+impl Sink for Narrow {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        let mut room = self.room.lock();
+        let n = picks.len().min(*room);
+        *room -= n;
+        for pick in &picks[..n] {
+            let frame = batch.get((*pick).into()).expect("a pick is a frame");
+            self.got.lock().push((frame.to_vec(), *frame.notes()));
+        }
+        n
+    }
+
+    fn caps(&self) -> Caps {
+        self.caps
+    }
+
+    fn want_room(&self, _: &Arc<dyn Wake>) {}
+}
+
+#[test]
+fn a_half_sent_frame_is_gone_on_with() {
+    let payload: Vec<u8> = (0..50u32).flat_map(|i| [i as u8; 100]).collect();
+    let (big, notes) = tcp(false, &payload);
+    let big_notes = Offload {
+        gso_size: 100,
+        ..notes
+    };
+    let plain = [5u8; 60];
+    let mut batch = Batch::new();
+    push(&mut batch, &plain, &[], Offload::NONE);
+    push(&mut batch, &big, &[], big_notes);
+    push(&mut batch, &plain, &[], Offload::NONE);
+    let sink = Narrow::new(Caps::NONE, 0);
+    let mut finisher = Finisher::new();
+    let mut left: &[u16] = &[0, 1, 2];
+    for _ in 0..8 {
+        *sink.room.lock() = 7;
+        let n = finisher.deliver(&sink, &batch, left, |_, e| panic!("{e}"));
+        left = &left[n..];
+    }
+    assert!(left.is_empty());
+    let got = sink.got.lock();
+    assert_eq!(got.len(), 52);
+    assert_eq!((&got[0].0[..], &got[51].0[..]), (&plain[..], &plain[..]));
+    let whole: Vec<u8> = got[1..51].iter().flat_map(|f| f.0[54..].to_vec()).collect();
+    assert_eq!(whole, payload);
+}
+
+#[test]
+fn a_frame_given_up_half_way_does_not_shorten_the_next() {
+    let (big, notes) = tcp(false, &[1; 1000]);
+    let (other, _) = tcp(false, &[2; 1000]);
+    let notes = Offload {
+        gso_size: 100,
+        ..notes
+    };
+    let mut batch = Batch::new();
+    push(&mut batch, &big, &[], notes);
+    push(&mut batch, &other, &[], notes);
+    let sink = Narrow::new(Caps::NONE, 4);
+    let mut finisher = Finisher::new();
+    assert_eq!(
+        finisher.deliver(&sink, &batch, &[0], |_, e| panic!("{e}")),
+        0
+    );
+    *sink.room.lock() = 100;
+    assert_eq!(
+        finisher.deliver(&sink, &batch, &[1], |_, e| panic!("{e}")),
+        1
+    );
+    assert_eq!(sink.got.lock().len(), 14);
+}
+
+#[test]
+fn bad_frames_are_dealt_with_and_told_once() {
+    let (big, notes) = tcp(false, &[1; 1000]);
+    let bad = Offload {
+        gso: Gso::Tcp6,
+        gso_size: 100,
+        ..notes
+    };
+    let good = Offload {
+        gso_size: 100,
+        ..notes
+    };
+    let mut batch = Batch::new();
+    push(&mut batch, &big, &[], bad);
+    push(&mut batch, &big, &[], good);
+    push(&mut batch, &big, &[], bad);
+    let sink = Narrow::new(Caps::NONE, 3);
+    let mut finisher = Finisher::new();
+    let mut told = Vec::new();
+    let mut tell = |pick, _| told.push(pick);
+    assert_eq!(finisher.deliver(&sink, &batch, &[0, 1, 2], &mut tell), 1);
+    *sink.room.lock() = 100;
+    assert_eq!(finisher.deliver(&sink, &batch, &[1, 2], &mut tell), 2);
+    assert_eq!(told, [0, 2]);
+    assert_eq!(sink.got.lock().len(), 10);
+}
+
+#[test]
+fn a_sink_that_can_gets_the_frame_whole() {
+    let (big, notes) = tcp(true, &[1; 5000]);
+    let notes = Offload {
+        gso_size: 1000,
+        vlan: Some(9),
+        ..notes
+    };
+    let mut batch = Batch::new();
+    push(&mut batch, &big, &[], notes);
+    let sink = Narrow::new(Caps::ALL, 9);
+    let n = Finisher::new().deliver(&sink, &batch, &[0], |_, e| panic!("{e}"));
+    assert_eq!(n, 1);
+    assert_eq!(*sink.got.lock(), [(big.clone(), notes)]);
+
+    let untagged = Caps {
+        vlan: false,
+        ..Caps::ALL
+    };
+    let sink = Narrow::new(untagged, 9);
+    Finisher::new().deliver(&sink, &batch, &[0], |_, e| panic!("{e}"));
+    let got = sink.got.lock();
+    assert_eq!(got[0].0[12..16], [0x81, 0, 0, 9]);
+    assert_eq!((got[0].0.len(), got[0].1.hdr_len), (big.len() + 4, 78));
+}

@@ -1,0 +1,3 @@
+//! What the crate does, seen from outside: one module for each subject.
+
+mod remote;

@@ -1,0 +1,13 @@
+//! What the crate does, seen from outside: one module for each subject.
+#![forbid(unsafe_code)]
+
+mod common;
+mod interrupts;
+mod moderation;
+mod pause;
+mod registers;
+mod ruling;
+mod vf_common;
+mod vf_state;
+mod vf_state_scripts;
+mod wake;

@@ -1,0 +1,1008 @@
+//! A PF that rules VFs by registers, and what its VFs and the switch hear of it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use crate::common::*;
+use hypernic_igb::{
+    Config, Enforcer, Fabric, Hub, Mirror, Owner, Pool, Storm, Wanted, Window, pf_with_vfs, vf,
+};
+use model::{PciState, ResetKind};
+use proptest::prelude::*;
+
+const CTRL_EXT: u64 = 0x18;
+const VMBMEM: u64 = 0x800;
+const P2VMAILBOX: u64 = 0xc00;
+const MBVFICR: u64 = 0xc80;
+const MBVFIMR: u64 = 0xc84;
+const VFLRE: u64 = 0xc88;
+const VFRE: u64 = 0xc8c;
+const VFTE: u64 = 0xc90;
+const QDE: u64 = 0x2408;
+const DTXSWC: u64 = 0x3500;
+const WVBR: u64 = 0x3554;
+const VMVIR: u64 = 0x3700;
+const RTTDQSEL: u64 = 0x3604;
+const RTTBCNRC: u64 = 0x36b0;
+const MTA: u64 = 0x5200;
+const VFTA: u64 = 0x5600;
+const RAL2: u64 = 0x54e0;
+const MRQC: u64 = 0x5818;
+const VT_CTL: u64 = 0x581c;
+const VMOLR: u64 = 0x5ad0;
+const VLVF: u64 = 0x5d00;
+const VMRCTL: u64 = 0x5d80;
+const VMRVLAN: u64 = 0x5d90;
+const VMRVM: u64 = 0x5da0;
+const SCCRL: u64 = 0x5db0;
+const BSCTRH: u64 = 0x5db8;
+const MSCTRH: u64 = 0x5dbc;
+const UTA: u64 = 0xa000;
+/// Of a VF's window.
+const V2PMAILBOX: u64 = 0xc40;
+
+const RST: u32 = 1 << 26;
+const PFRSTD: u32 = 1 << 14;
+const VMMB: u32 = 1 << 8;
+const DOUTSYNC: u32 = 1 << 28;
+const REPLICATE: u32 = 1 << 30;
+const BAM: u32 = 1 << 27;
+
+/// What the switch was told last.
+#[derive(Default)]
+struct Book(Mutex<BTreeMap<Owner, Pool>>, AtomicU64, Mutex<Fabric>);
+
+impl Enforcer for Book {
+    fn enforce(&self, owner: Owner, pool: &Pool) {
+        self.1.fetch_add(1, SeqCst);
+        self.0.lock().expect("book").insert(owner, pool.clone());
+    }
+
+    fn enforce_all(&self, fabric: &Fabric) {
+        self.1.fetch_add(1, SeqCst);
+        *self.2.lock().expect("book") = fabric.clone();
+    }
+}
+
+struct Chip {
+    hub: Arc<Hub>,
+    book: Arc<Book>,
+    pf: Machine,
+    vfs: Vec<Machine>,
+}
+
+impl Chip {
+    fn new(vfs: u32) -> Chip {
+        let book = Arc::new(Book::default());
+        let hub = Hub::new(vfs, Arc::clone(&book) as Arc<dyn Enforcer>);
+        let mut pf = Machine {
+            nic: pf_with_vfs(&Config::new(MAC), Arc::clone(&hub)),
+            ..Machine::default()
+        };
+        pf.pci(false, false);
+        let vf = |n| {
+            let channel = hub.channel(n).expect("a VF");
+            let mut machine = Machine {
+                nic: vf(&Config::new(MAC), Arc::clone(channel)),
+                ..Machine::default()
+            };
+            machine.pci(false, true);
+            machine
+        };
+        let vfs = (0..vfs).map(vf).collect();
+        Chip { hub, book, pf, vfs }
+    }
+
+    /// With a PF whose driver has pools, and VFs that have completed their reset.
+    fn up(vfs: u32) -> Chip {
+        let mut chip = Chip::new(vfs);
+        let pf = &mut chip.pf;
+        pf.w(reg::CTRL, 1 << 6);
+        pf.w(MRQC, 3);
+        pf.w(VT_CTL, REPLICATE | vfs << 7);
+        pf.w(reg::RCTL, 1 << 1 | 1 << 18);
+        pf.w(reg::TCTL, 1 << 1);
+        for n in 0..8 {
+            pf.w(VMOLR + 4 * n, BAM | 1 << 24);
+        }
+        pf.w(CTRL_EXT, PFRSTD);
+        for n in 0..vfs as usize {
+            chip.vfs[n].w(reg::CTRL, RST);
+            chip.vfs[n].r(V2PMAILBOX);
+            chip.give(n as u32);
+        }
+        chip.listen();
+        chip.pf.w(VFLRE, 0xff);
+        chip.pf.r(reg::ICR);
+        chip
+    }
+
+    /// What Linux's igb does when a VF asks for its address.
+    fn give(&mut self, vf: u32) {
+        let at = u64::from(15 - vf) * 8;
+        self.pf.w(reg::RAL + at, 0x7600_5452);
+        let high = 0x8000_0000 | 1 << (18 + vf) | (vf << 8);
+        self.pf.w(reg::RAH + at, high);
+        for which in [VFRE, VFTE] {
+            let bits = self.pf.r(which);
+            self.pf.w(which, bits | 1 << vf);
+        }
+        self.settle();
+    }
+
+    /// What is done behind accesses.
+    fn settle(&mut self) {
+        self.pf.nic.control.take_work();
+        self.listen();
+    }
+
+    fn listen(&mut self) {
+        for machine in self.vfs.iter_mut().chain([&mut self.pf]) {
+            machine.nic.control.attend(&machine.env);
+        }
+    }
+
+    fn pool(&self, owner: Owner) -> Pool {
+        let book = self.book.0.lock().expect("book");
+        book.get(&owner).cloned().unwrap_or_default()
+    }
+
+    fn fabric(&mut self) -> Fabric {
+        self.settle();
+        self.book.2.lock().expect("book").clone()
+    }
+
+    /// As driver `igb_set_vf_rate_limit` does: of a queue, so many Mbit/s at a link of so many.
+    fn limit(&mut self, queue: u32, link: u32, mbps: u32) {
+        let (whole, rest) = (link / mbps, link % mbps);
+        let factor = (whole << 14) | (((rest << 14) / mbps) & 0x3fff);
+        self.pf.w(RTTDQSEL, queue);
+        self.pf.w(RTTBCNRC, 1 << 31 | factor);
+    }
+
+    fn rate(&mut self, vf: u32) -> Option<u64> {
+        self.settle();
+        self.pool(Owner::Vf(vf)).rate
+    }
+
+    fn silent(&self, vf: u32) -> bool {
+        let pool = self.pool(Owner::Vf(vf));
+        let channel = self.hub.channel(vf).expect("a VF");
+        assert_eq!(channel.grant().enabled, pool.sends || pool.receives);
+        !pool.sends && !pool.receives
+    }
+}
+
+fn mac(vf: u8) -> [u8; 6] {
+    [0x52, 0x54, 0, 0x76, 0, vf]
+}
+
+/// A queue's registers are the same ones, whoever has the queue (§8.26: as of the PF).
+#[test]
+fn a_vf_and_its_pf_keep_the_same_bits_of_a_queue() {
+    let mut chip = Chip::new(1);
+    for (offset, mask) in [
+        (0x00, 0xffff_ff80),
+        (0x08, 0x000f_fff0),
+        (0x0c, 0x8ff0_3f7f),
+        (0x14, 0xff00_ffff),
+    ] {
+        for (of_pf, of_vf) in [(0xc000, 0x2800), (0xe000, 0x3800)] {
+            if (of_pf, offset) == (0xe000, 0x0c) {
+                continue;
+            }
+            chip.pf.w(of_pf + offset, u32::MAX);
+            chip.vfs[0].w(of_vf + offset, u32::MAX);
+            assert_eq!(chip.pf.r(of_pf + offset), mask, "{offset:#x}");
+            assert_eq!(chip.vfs[0].r(of_vf + offset), mask, "{offset:#x}");
+        }
+    }
+    chip.vfs[0].w(0x3838, u32::MAX);
+    assert_eq!(chip.vfs[0].r(0x3838), u32::MAX);
+    chip.vfs[0].w(0x1680, u32::MAX);
+    assert_eq!(chip.vfs[0].r(0x1680), 0xfffc);
+}
+
+/// Whoever may neither send nor receive has his stations: they do not become the default pool's.
+#[test]
+fn the_stations_of_a_vf_that_is_shut_stay_its_own() {
+    let mut chip = Chip::up(2);
+    let before = chip.pool(Owner::Vf(1)).macs;
+    assert_eq!(before, [mac(1)]);
+    chip.pf.w(VFRE, 0xfd);
+    chip.pf.w(VFTE, 0xfd);
+    chip.settle();
+    assert!(chip.silent(1));
+    assert_eq!(chip.pool(Owner::Vf(1)).macs, before);
+}
+
+/// What the PF says of the port's receiver holds for its VFs (§8.10): the longest frame, checksums.
+#[test]
+fn the_port_bounds_what_a_vf_receives() {
+    let mut chip = Chip::up(1);
+    let grant = |chip: &Chip| chip.hub.channel(0).expect("a VF").grant();
+    chip.pf.w(VMOLR, BAM | 1 << 24 | 1 << 16 | 0x2600);
+    chip.settle();
+    assert_eq!(grant(&chip).max_frame, 1518, "RCTL.LPE is off");
+    let rctl = chip.pf.r(reg::RCTL);
+    chip.pf.w(reg::RCTL, rctl | 1 << 5);
+    chip.pf.w(0x5004, 2000);
+    chip.settle();
+    assert_eq!(grant(&chip).max_frame, 2000);
+    chip.pf.w(0x5004, 0x3fff);
+    chip.settle();
+    assert_eq!(grant(&chip).max_frame, 0x2600);
+}
+
+/// VTSTATUS has the speed of the port (§8.26.2).
+#[test]
+fn a_vf_sees_how_fast_the_link_is() {
+    let mut chip = Chip::up(1);
+    assert_eq!(chip.vfs[0].r(0x8), 0x83);
+    for (speed, shown) in [(0, 0x03), (1, 0x43), (2, 0x83)] {
+        // CTRL.FRCSPD, SLU.
+        chip.pf.w(reg::CTRL, 1 << 11 | speed << 8 | 1 << 6 | 1);
+        chip.settle();
+        assert_eq!(chip.vfs[0].r(0x8), shown, "{speed}");
+    }
+}
+
+/// Who has no VF of that number has only the bit that is the PF's own.
+#[test]
+fn the_mailbox_of_a_vf_that_is_not_there_is_silent() {
+    let mut chip = Chip::new(2);
+    chip.pf.w(P2VMAILBOX + 4 * 7, 0x1f);
+    assert_eq!(chip.pf.r(P2VMAILBOX + 4 * 7), 8);
+    chip.pf.w(P2VMAILBOX + 4 * 7, 0);
+    assert_eq!(chip.pf.r(P2VMAILBOX + 4 * 7), 0);
+}
+
+#[test]
+fn messages_go_both_ways_by_registers_and_interrupt_who_is_to_read_them() {
+    let mut chip = Chip::up(3);
+    chip.pf.w(reg::IMS, VMMB);
+    assert!(!chip.pf.ears.level.load(SeqCst));
+    // VF 1 asks.
+    let vf = &mut chip.vfs[1];
+    vf.w(0x1740, 0x82);
+    vf.w(0x1524, 7);
+    vf.w(V2PMAILBOX, 4);
+    assert_eq!(vf.r(V2PMAILBOX), 4, "its buffer");
+    assert_eq!(chip.pf.r(P2VMAILBOX + 4), 4, "the PF sees whose it is");
+    for n in 0..16 {
+        chip.vfs[1].w(VMBMEM + 4 * n, 0x100 + n as u32);
+    }
+    chip.vfs[1].w(V2PMAILBOX, 1);
+    chip.listen();
+    assert!(chip.pf.ears.level.load(SeqCst), "VMMB");
+    assert_eq!(chip.pf.r(reg::ICR) & VMMB, VMMB);
+    assert_eq!(chip.pf.r(MBVFICR), 2);
+    assert_eq!(chip.pf.r(VFLRE), 0);
+    chip.pf.w(MBVFICR, 2);
+    assert_eq!(chip.pf.r(MBVFICR), 0);
+    // The PF reads, and says so.
+    chip.pf.w(P2VMAILBOX + 4, 8);
+    assert_eq!(chip.pf.r(P2VMAILBOX + 4), 8);
+    for n in 0..16 {
+        assert_eq!(chip.pf.r(VMBMEM + 64 + 4 * n), 0x100 + n as u32);
+        assert_eq!(chip.pf.r(VMBMEM + 4 * n), 0, "another's");
+    }
+    chip.pf.w(P2VMAILBOX + 4, 2);
+    chip.listen();
+    assert_eq!(*chip.vfs[1].ears.vectors.lock().expect("ears"), [2]);
+    assert_eq!(chip.vfs[1].r(V2PMAILBOX), 0x20, "PFACK");
+    // And answers, byte by byte.
+    chip.pf.w(P2VMAILBOX + 4, 8);
+    for (at, byte) in (0..).zip([0x11, 0x22, 0x33, 0x44]) {
+        let env = &chip.pf.env;
+        let at = VMBMEM + 64 + at;
+        chip.pf.nic.control.write(env, 0, at, &[byte]);
+    }
+    chip.pf.w(P2VMAILBOX + 4, 1);
+    chip.listen();
+    assert_eq!(chip.vfs[1].r(V2PMAILBOX), 0x10, "PFSTS");
+    assert_eq!(chip.vfs[1].r(VMBMEM), 0x4433_2211);
+    chip.vfs[1].w(V2PMAILBOX, 2);
+    chip.listen();
+    assert_eq!(chip.pf.r(MBVFICR), 1 << 17, "it has read");
+    assert_eq!(chip.pf.r(reg::ICR) & VMMB, VMMB);
+    chip.pf.w(MBVFICR, 1 << 17);
+    // Those whose messages are masked say nothing, and can be asked.
+    chip.pf.w(MBVFIMR, 0xfd);
+    chip.vfs[1].w(V2PMAILBOX, 1);
+    chip.listen();
+    assert_eq!((chip.pf.r(MBVFICR), chip.pf.r(reg::ICR) & VMMB), (2, 0));
+    chip.vfs[2].w(V2PMAILBOX, 1);
+    chip.listen();
+    assert_eq!((chip.pf.r(MBVFICR), chip.pf.r(reg::ICR) & VMMB), (6, VMMB));
+    // What belongs to VFs that are not there is kept, and leads nowhere.
+    chip.pf.w(VMBMEM + 64 * 5, 7);
+    chip.pf.w(P2VMAILBOX + 20, 9);
+    assert_eq!(chip.pf.r(VMBMEM + 64 * 5), 7);
+}
+
+#[test]
+fn a_reset_of_either_side_reaches_the_other_and_takes_what_was_allowed() {
+    let mut chip = Chip::up(2);
+    assert!(!chip.silent(0) && !chip.silent(1));
+    assert_eq!(chip.pool(Owner::Vf(1)).macs, [mac(1)]);
+    // VTCTRL.RST.
+    chip.vfs[1].w(reg::CTRL, RST);
+    assert!(chip.silent(1) && !chip.silent(0), "before anybody looks");
+    assert_eq!((chip.pf.r(VFRE), chip.pf.r(VFTE)), (0xfd, 0xfd));
+    chip.pf.w(reg::IMS, VMMB);
+    chip.listen();
+    assert!(chip.pf.ears.level.load(SeqCst));
+    assert_eq!((chip.pf.r(VFLRE), chip.pf.r(VFLRE)), (2, 2));
+    chip.pf.w(VFLRE, 1);
+    assert_eq!(chip.pf.r(VFLRE), 2);
+    chip.pf.w(VFLRE, 2);
+    assert_eq!(chip.pf.r(VFLRE), 0);
+    assert_eq!(chip.vfs[1].r(V2PMAILBOX), 0x80, "RSTD");
+    chip.give(1);
+    assert!(!chip.silent(1));
+    // The bus resets a VF as its driver does.
+    let Machine { nic, env, .. } = &mut chip.vfs[0];
+    nic.control.reset(env, ResetKind::Bus);
+    assert!(chip.silent(0));
+    assert_eq!(chip.pf.r(VFLRE), 1);
+    chip.give(0);
+    // The PF is reset: nobody moves, what was said is forgotten, and all are told.
+    chip.vfs[0].w(V2PMAILBOX, 1);
+    chip.pf.w(reg::CTRL, RST);
+    assert!(chip.silent(0) && chip.silent(1));
+    assert_eq!([MBVFICR, VFLRE].map(|at| chip.pf.r(at)), [0, 0]);
+    for vf in &mut chip.vfs {
+        assert_eq!([vf.r(V2PMAILBOX), vf.r(V2PMAILBOX)], [0x40; 2], "RSTI");
+    }
+    // Pools alone do not make it ready.
+    let on = [
+        (MRQC, 3),
+        (VT_CTL, REPLICATE),
+        (reg::RCTL, 2),
+        (reg::TCTL, 2),
+    ];
+    for (at, value) in on {
+        chip.pf.w(at, value);
+    }
+    chip.settle();
+    assert!(chip.silent(0));
+    chip.pf.w(CTRL_EXT, PFRSTD);
+    for vf in &mut chip.vfs {
+        assert_eq!([vf.r(V2PMAILBOX), vf.r(V2PMAILBOX)], [0x80, 0], "RSTD");
+    }
+    // A PF that is taken away is in reset for good.
+    chip.give(0);
+    assert!(!chip.silent(0));
+    chip.hub.vacate();
+    assert!(chip.silent(0) && chip.silent(1));
+    assert_eq!(chip.vfs[0].r(V2PMAILBOX), 0x40);
+}
+
+#[test]
+fn what_each_pool_gets_and_sends_is_what_the_registers_say() {
+    let mut chip = Chip::up(2);
+    let of = |chip: &mut Chip, owner| {
+        chip.settle();
+        chip.pool(owner)
+    };
+    let first = of(&mut chip, Owner::Vf(0));
+    assert_eq!(first.macs, [mac(0)]);
+    assert!(first.broadcast && first.untagged && first.outward && !first.default);
+    assert!(!first.check_mac && !first.check_vlan && first.tag.is_none());
+    assert_eq!((first.groups, first.stations), (Wanted::None, Wanted::None));
+    assert_eq!(first.vlans.as_deref(), Some(&[][..]));
+    let own = of(&mut chip, Owner::Pf);
+    assert!(own.default && own.receives && own.sends);
+    // An address of two pools, in the second array; one that compares the source; one that is off.
+    let entries = [0x8000_0002 | 3 << 18, 0x8001_0003 | 1 << 18, 4 | 1 << 18];
+    for (at, high) in (0..).zip(entries) {
+        chip.pf.w(RAL2 + 8 * at, 1);
+        chip.pf.w(RAL2 + 8 * at + 4, high);
+    }
+    let shared = [1, 0, 0, 0, 2, 0];
+    for vf in 0..2u8 {
+        let pool = of(&mut chip, Owner::Vf(vf.into()));
+        assert_eq!(pool.macs, [mac(vf), shared]);
+    }
+    chip.pf.w(DTXSWC, 1 << 31 | 1 << 8 | 2);
+    chip.pf.w(VMVIR, 1 << 30 | 3 << 13 | 100);
+    chip.pf.w(VMVIR + 4, 2 << 30);
+    chip.pf.w(VLVF + 4 * 31, 1 << 31 | 1 << 12 | 100);
+    chip.pf.w(VLVF + 4 * 7, 1 << 31 | 7 << 12 | 200);
+    chip.pf.w(VLVF, 1 << 12 | 300);
+    chip.pf.w(MTA + 4 * 9, 5);
+    chip.pf.w(UTA, 9);
+    chip.pf.w(VMOLR, 1 << 25 | 1 << 26 | 1 << 16 | 9000);
+    chip.pf.w(VMOLR + 4, 1 << 28 | 1 << 30);
+    chip.pf.w(reg::RCTL, 1 << 1 | 1 << 5 | 1 << 18 | 2 << 12);
+    let (a, b) = (of(&mut chip, Owner::Vf(0)), of(&mut chip, Owner::Vf(1)));
+    assert!(!a.outward && !a.check_mac && a.check_vlan && b.check_mac && !b.check_vlan);
+    assert_eq!((a.tag, b.tag), (Some(100), None));
+    assert_eq!(a.vlans.as_deref(), Some(&[200, 100][..]));
+    assert_eq!(b.vlans.as_deref(), Some(&[200][..]));
+    assert!(!a.broadcast && !a.untagged);
+    assert_eq!(b.groups, Wanted::All);
+    let table = |wanted: &Wanted| match wanted {
+        Wanted::Hashes { offset, table } => (*offset, table[0], table[9]),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(table(&a.groups), (2, 0, 5));
+    assert_eq!(table(&a.stations), (2, 9, 0));
+    let grant = |chip: &Chip, vf| chip.hub.channel(vf).expect("a VF").grant();
+    assert_eq!(grant(&chip, 0).max_frame, 9000);
+    assert_eq!(grant(&chip, 0).tag, Some(3 << 13 | 100));
+    assert_eq!(
+        (grant(&chip, 1).max_frame, grant(&chip, 1).tag),
+        (1518, None)
+    );
+    // Who only sends, only receives.
+    chip.pf.w(VFRE, 0xfe);
+    chip.pf.w(VFTE, 0xfd);
+    let (a, b) = (of(&mut chip, Owner::Vf(0)), of(&mut chip, Owner::Vf(1)));
+    assert_eq!(
+        (a.receives, a.sends, b.receives, b.sends),
+        (false, true, true, false)
+    );
+    // Without replication what is for many is the default pool's, what is for two the first one's.
+    chip.pf.w(VT_CTL, 1 << 7);
+    chip.pf.w(VMOLR, 1 << 28);
+    let (a, b) = (of(&mut chip, Owner::Vf(0)), of(&mut chip, Owner::Vf(1)));
+    assert_eq!((a.macs.len(), b.macs.len()), (2, 1));
+    assert_eq!(
+        (a.groups, b.groups, a.default, b.default),
+        (Wanted::None, Wanted::All, false, true)
+    );
+    chip.pf.w(VT_CTL, REPLICATE | 1 << 29 | 1 << 28);
+    let a = of(&mut chip, Owner::Vf(0));
+    assert!(
+        a.broadcast && a.stations == Wanted::All && !a.default,
+        "addresses ignored"
+    );
+    // The receiver as a whole, the transmitter, and no pools at all.
+    chip.pf.w(VFRE, 0xff);
+    chip.pf.w(VFTE, 0xff);
+    chip.pf.w(reg::RCTL, 0);
+    let a = of(&mut chip, Owner::Vf(0));
+    assert!(a.sends && !a.receives && a.vlans.is_none());
+    chip.pf.w(reg::TCTL, 0);
+    chip.settle();
+    assert!(chip.silent(0));
+    chip.pf.w(reg::RCTL, 2);
+    chip.pf.w(reg::TCTL, 2);
+    chip.pf.w(MRQC, 2);
+    chip.settle();
+    assert!(chip.silent(0) && chip.silent(1));
+    let own = of(&mut chip, Owner::Pf);
+    assert!(own.outward && own.groups == Wanted::All && own.vlans.is_none());
+}
+
+#[test]
+fn changes_without_end_are_carried_out_a_few_times_a_turn() {
+    let mut chip = Chip::up(7);
+    let told = |chip: &Chip| chip.book.1.load(SeqCst);
+    let before = told(&chip);
+    // One that reads after each of its writes finds each in force, if the bus takes turns.
+    for n in 0..5 {
+        chip.pf.w(DTXSWC, n % 2);
+        chip.pf.r(reg::STATUS);
+        assert_eq!(chip.pool(Owner::Vf(0)).check_mac, n % 2 == 1);
+        chip.settle();
+    }
+    assert_eq!(
+        told(&chip),
+        before + 4,
+        "nothing has changed the first time"
+    );
+    let before = told(&chip);
+    for n in 0..1000 {
+        chip.pf.w(DTXSWC, if n % 2 == 0 { 0 } else { 0x7f });
+        chip.pf.r(reg::STATUS);
+        chip.pf.w(P2VMAILBOX, 1);
+        chip.pf.w(CTRL_EXT, PFRSTD);
+    }
+    assert!(told(&chip) - before <= 2 * 8, "{}", told(&chip) - before);
+    chip.settle();
+    assert!(chip.pool(Owner::Vf(6)).check_mac, "the last one counts");
+    // Nor do resets of a VF that has nothing to lose cost the switch anything.
+    chip.vfs[0].w(reg::CTRL, RST);
+    let before = told(&chip);
+    for _ in 0..100 {
+        chip.vfs[0].w(reg::CTRL, RST);
+    }
+    assert_eq!(told(&chip), before);
+}
+
+#[test]
+fn frames_that_were_not_theirs_are_told_by_wvbr() {
+    let mut chip = Chip::up(2);
+    chip.pf.w(reg::IMS, DOUTSYNC);
+    chip.hub.spoofed(1, 3);
+    chip.hub.spoofed(0, 0);
+    chip.hub.spoofed(6, 1);
+    chip.listen();
+    assert!(chip.pf.ears.level.load(SeqCst));
+    assert_eq!(chip.pf.r(reg::ICR) & DOUTSYNC, DOUTSYNC);
+    assert_eq!(
+        [chip.pf.r(WVBR), chip.pf.r(WVBR)],
+        [2, 0],
+        "cleared by reading"
+    );
+    let mut fouls = None;
+    chip.pf.nic.control.counters(&mut |name, n| {
+        if name == "vf_spoofed" {
+            fouls = Some(n);
+        }
+    });
+    assert_eq!(fouls, Some(3));
+}
+
+#[test]
+fn what_rules_is_saved_and_holds_where_it_is_loaded() {
+    let mut chip = Chip::up(3);
+    for (at, value) in [
+        (MBVFIMR, 0x03),
+        (QDE, 0x1234),
+        (DTXSWC, 1 << 31 | 7),
+        (VMVIR + 8, 1 << 30 | 9),
+        (VMOLR + 8, 1 << 27 | 1 << 25 | 3),
+        (VLVF + 8, 1 << 31 | 5 << 12 | 77),
+        (UTA + 4 * 127, 0x8000_0000),
+        (MTA, 3),
+    ] {
+        chip.pf.w(at, value);
+    }
+    chip.hub.spoofed(2, 1);
+    chip.settle();
+    let places = [
+        MBVFIMR,
+        VFRE,
+        VFTE,
+        QDE,
+        DTXSWC,
+        VT_CTL,
+        MRQC,
+        VMVIR + 8,
+        VMOLR + 8,
+        VLVF + 8,
+        UTA + 4 * 127,
+        MTA,
+        reg::RAH + 8 * 13,
+        CTRL_EXT,
+    ];
+    let blob = chip.pf.nic.control.save(&chip.pf.env);
+    let mut other = Chip::new(3);
+    assert!(other.silent(2));
+    let Machine { nic, env, .. } = &mut other.pf;
+    nic.control.load(env, &blob).expect("its own state");
+    other.settle();
+    for at in places {
+        assert_eq!(other.pf.r(at), chip.pf.r(at), "{at:#x}");
+    }
+    assert_eq!(other.pf.r(WVBR), 4);
+    for owner in [Owner::Pf, Owner::Vf(0), Owner::Vf(1), Owner::Vf(2)] {
+        assert_eq!(other.pool(owner), chip.pool(owner), "{owner:?}");
+    }
+    assert!(!other.silent(2));
+    assert_eq!(other.vfs[2].r(V2PMAILBOX), 0x80, "its PF is there");
+    // A VF brings its mailbox along: what it had said is heard here.
+    chip.vfs[2].w(VMBMEM, 0x55);
+    chip.vfs[2].w(V2PMAILBOX, 1);
+    let blob = chip.vfs[2].nic.control.save(&chip.vfs[2].env);
+    let Machine { nic, env, .. } = &mut other.vfs[2];
+    nic.control.load(env, &blob).expect("its own state");
+    other.listen();
+    assert_eq!(other.pf.r(reg::ICR) & VMMB, 0, "masked");
+    assert_eq!((other.pf.r(MBVFICR), other.pf.r(VMBMEM + 128)), (4, 0x55));
+}
+
+#[test]
+fn rates_are_parts_of_the_links_and_each_queue_has_one() {
+    let mut chip = Chip::up(2);
+    assert_eq!(chip.rate(0), None);
+    chip.limit(1, 1000, 100);
+    assert_eq!((chip.rate(0), chip.rate(1)), (None, Some(100_000_000)));
+    chip.limit(0, 1000, 300);
+    let rate = chip.rate(0).expect("limited");
+    assert!((299_900_000..=300_100_000).contains(&rate), "{rate}");
+    // Each has a register of its own behind the one address.
+    assert_eq!(chip.pf.r(RTTBCNRC) >> 14, 1 << 17 | 3);
+    chip.pf.w(RTTDQSEL, 1);
+    assert_eq!(chip.pf.r(RTTBCNRC), 1 << 31 | 10 << 14);
+    chip.pf.w(RTTDQSEL, 7);
+    assert_eq!(chip.pf.r(RTTBCNRC), 0);
+    // Both of a VF's queues.
+    chip.limit(9, 1000, 50);
+    assert_eq!(chip.rate(1), Some(150_000_000));
+    // A part of nothing, and none.
+    chip.pf.w(RTTBCNRC, 1 << 31);
+    assert_eq!(chip.rate(1), Some(100_000_000));
+    // At a tenth of the speed (CTRL.FRCSPD) the same part is a tenth.
+    chip.pf.w(reg::CTRL, 1 << 6 | 1 << 11 | 1 << 8);
+    assert_eq!(chip.rate(1), Some(10_000_000));
+    // Whatever decides the speed (CTRL_EXT.SPD_BYPS), and with nothing else written.
+    chip.pf.w(reg::CTRL, 1 << 6 | 1 << 8);
+    assert_eq!(chip.rate(1), Some(100_000_000));
+    chip.pf.w(CTRL_EXT, PFRSTD | 1 << 15);
+    assert_eq!(chip.rate(1), Some(10_000_000));
+    // Saved with the rest, and gone with a reset.
+    let blob = chip.pf.nic.control.save(&chip.pf.env);
+    let mut other = Chip::new(2);
+    let Machine { nic, env, .. } = &mut other.pf;
+    nic.control.load(env, &blob).expect("its own state");
+    assert_eq!(other.rate(1), Some(10_000_000));
+    chip.pf.w(reg::CTRL, RST);
+    assert_eq!((chip.rate(1), chip.pf.r(RTTBCNRC)), (None, 0));
+}
+
+#[test]
+fn copies_local_vlans_loops_and_storms_are_what_the_registers_say() {
+    let mut chip = Chip::up(3);
+    let unfiltered = Fabric::default();
+    let of_nobody = Fabric {
+        known: Some(Box::new([0; 128])),
+        ..Fabric::default()
+    };
+    assert_eq!(chip.fabric(), of_nobody, "RCTL.VFE, and a table of zeros");
+    chip.pf.w(VFTA + 4 * 3, 1 << 4);
+    assert_eq!(chip.fabric().known.expect("a table")[3], 1 << 4);
+    chip.pf.w(reg::RCTL, 1 << 1);
+    assert_eq!(chip.fabric(), unfiltered);
+    chip.pf.w(VLVF, 1 << 31 | 1 << 20 | 7 << 12 | 100);
+    chip.pf.w(VLVF + 4 * 9, 1 << 31 | 7 << 12 | 200);
+    chip.pf.w(VLVF + 4 * 10, 1 << 20 | 7 << 12 | 300);
+    // VFs 0 and 1, and the PF by two of its pools, to VF 2.
+    chip.pf.w(VMRCTL, 1 | 2 << 8);
+    chip.pf.w(VMRVM, 0xf3);
+    // The wire both ways, to the PF.
+    chip.pf.w(VMRCTL + 4, 6 | 5 << 8);
+    // VLANs of entries that are on.
+    chip.pf.w(VMRCTL + 12, 8);
+    chip.pf.w(VMRVLAN + 12, 1 << 9 | 1 << 10);
+    chip.pf.w(SCCRL, 2 << 8 | 1 << 3 | 1);
+    chip.pf.w(BSCTRH, 1000);
+    chip.pf.w(MSCTRH, 0xffff_ffff);
+    let rule = |to| Mirror {
+        to,
+        of: Vec::new(),
+        incoming: false,
+        outgoing: false,
+        vlans: Vec::new(),
+    };
+    let window = |blocks, current| {
+        Some(Window {
+            blocks,
+            current,
+            previous: !current,
+        })
+    };
+    let fabric = chip.fabric();
+    assert_eq!(fabric.local, [100]);
+    let pools = Mirror {
+        of: vec![Owner::Vf(0), Owner::Vf(1), Owner::Pf],
+        ..rule(Owner::Vf(2))
+    };
+    let wire = Mirror {
+        incoming: true,
+        outgoing: true,
+        ..rule(Owner::Pf)
+    };
+    let vlans = Mirror {
+        vlans: vec![200],
+        ..rule(Owner::Vf(0))
+    };
+    assert_eq!(fabric.mirrors, [pools, wire, vlans]);
+    let storm = Storm {
+        interval: 200_000,
+        broadcast: window(1000, true),
+        multicast: window(0x7_ffff, false),
+    };
+    assert_eq!(fabric.storm, storm);
+    // Loops within a pool, pool by pool.
+    chip.pf.w(DTXSWC, 1 << 31 | 1 << 17);
+    chip.settle();
+    let own = |n| chip.pool(n).own;
+    let owns = [Owner::Vf(0), Owner::Vf(1), Owner::Pf].map(own);
+    assert_eq!(owns, [false, true, false]);
+    // Without pools nothing is copied, and what comes in is bounded all the same.
+    chip.pf.w(MRQC, 2);
+    let fabric = chip.fabric();
+    assert_eq!((fabric.storm, fabric.mirrors.len()), (storm, 0));
+    chip.pf.w(reg::CTRL, RST);
+    assert_eq!(chip.fabric(), unfiltered);
+}
+
+/// Behind the PF's addresses are the queues and vectors of its VFs, where there are VFs (§7.10.2).
+#[test]
+fn a_pf_finds_its_vfs_queues_and_vectors_behind_its_own_addresses() {
+    let [rdbal, tdlen, psrtype]: [u64; 3] = [0xc000, 0xe008, 0x5480];
+    let queue = |base: u64, n: u64| base + 0x40 * n;
+    let mut chip = Chip::up(2);
+    // Queue 1 of VF 1 is the chip's ninth.
+    chip.vfs[1].w(0x2900, 0x1_2380);
+    assert_eq!(chip.pf.r(queue(rdbal, 9)), 0x1_2380);
+    chip.pf.w(queue(tdlen, 8), 0x80);
+    chip.pf.w(queue(tdlen, 2), 0x100);
+    chip.pf.w(psrtype + 4, 6);
+    assert_eq!(chip.vfs[0].r(0x3908), 0x80);
+    assert_eq!(chip.vfs[1].r(0x0f0c), 6);
+    assert_eq!(chip.pf.r(queue(tdlen, 2)), 0x100, "its own");
+    assert_eq!([chip.vfs[0].r(0x3808), chip.vfs[1].r(0x3808)], [0; 2]);
+    // What a queue has dropped is read of all and written of none.
+    for n in 0..16 {
+        chip.pf.w(queue(rdbal, n) + 0x30, !0);
+        assert_eq!(chip.pf.r(queue(rdbal, n) + 0x30), 0);
+    }
+    assert_eq!([chip.vfs[0].r(0x0f0c), chip.vfs[1].r(0x0f0c)], [0, 6]);
+    // VF 0 has the vectors 22 to 24, VF 1 those before.
+    chip.vfs[0].w(reg::EIMS, 5);
+    chip.pf.w(reg::EIMS, 1 << 19 | 1);
+    assert_eq!(chip.pf.r(reg::EIMS), 5 << 22 | 1 << 19 | 1);
+    assert_eq!(chip.vfs[1].r(reg::EIMS), 1);
+    chip.pf.w(reg::EIMC, 1 << 22);
+    assert_eq!(chip.vfs[0].r(reg::EIMS), 4);
+    chip.pf.w(reg::EICS, 1 << 24 | 1 << 22);
+    assert_eq!(chip.vfs[0].vectors(), [2]);
+    assert!(chip.pf.vectors().is_empty() && chip.vfs[1].vectors().is_empty());
+    assert_eq!(chip.pf.r(reg::EICR), 5 << 22);
+    assert_eq!(chip.vfs[0].r(reg::EICR), 0, "reading clears");
+    chip.pf.w(reg::EIAM, !0);
+    chip.pf.w(reg::EIAC, 1 << 23 | 2);
+    assert_eq!([chip.vfs[0].r(reg::EIAM), chip.vfs[0].r(reg::EIAC)], [7, 2]);
+    assert_eq!(chip.pf.r(reg::EIAC), 1 << 23 | 2);
+    // Who writes a part leaves the rest, and zeros are zeros.
+    let part = |chip: &mut Chip, at, byte: u8| {
+        let Machine { nic, env, .. } = &mut chip.pf;
+        nic.control.write(env, 0, at, &[byte]);
+    };
+    part(&mut chip, reg::EIAC, 1);
+    assert_eq!(chip.pf.r(reg::EIAC), 1 << 23 | 1);
+    part(&mut chip, queue(tdlen, 8) + 1, 1);
+    assert_eq!(chip.vfs[0].r(0x3908), 0x180);
+    chip.pf.w(reg::EIAC, 0);
+    chip.pf.w(reg::EIAM, 0);
+    assert_eq!([chip.vfs[0].r(reg::EIAM), chip.vfs[0].r(reg::EIAC)], [0; 2]);
+    chip.vfs[1].w(0x1684, 0x40);
+    assert_eq!(chip.pf.r(reg::EITR + 4 * 20), 0x40);
+    chip.pf.w(reg::EITR + 4 * 22, 0x80);
+    assert_eq!(chip.vfs[0].r(0x1680), 0x80);
+    // A VF's queues have no vectors but its own.
+    chip.vfs[0].w(0x1700, 0x8180_0082);
+    assert_eq!(chip.pf.r(reg::IVAR), 0x9796_0098);
+    chip.pf.w(reg::IVAR + 4, 0x9394_8095);
+    assert_eq!(chip.vfs[1].r(0x1700), 0x8081_0082);
+    // Who takes the pools away has all of it for itself, and so has who takes a VF away.
+    chip.pf.w(MRQC, 0);
+    assert_eq!([chip.pf.r(queue(rdbal, 9)), chip.pf.r(reg::EIMS)], [0, 1]);
+    chip.pf.w(MRQC, 3);
+    chip.pf.w(queue(tdlen, 0), 0x80);
+    assert_eq!(chip.vfs[0].r(0x3808), 0x80);
+    drop(chip.vfs.remove(0));
+    assert_eq!(chip.pf.r(queue(tdlen, 0)), 0);
+    chip.pf.w(queue(tdlen, 0), 0x100);
+    assert_eq!(chip.pf.r(queue(tdlen, 0)), 0x100);
+}
+
+/// Has SR-IOV's registers enable so many VFs.
+fn enable(chip: &mut Chip, vfs: u16) {
+    let Machine { nic, env, .. } = &mut chip.pf;
+    let state = PciState {
+        bus_master: true,
+        vfs,
+        ..PciState::default()
+    };
+    nic.control.pci(env, state);
+}
+
+#[test]
+fn vfs_are_those_that_sriov_has_enabled_or_all_where_nobody_has_seen_it() {
+    let mut chip = Chip::up(3);
+    let iov = |chip: &mut Chip| chip.pf.r(reg::STATUS) >> 14 & 0x1f;
+    assert_eq!(iov(&mut chip), 0);
+    chip.vfs[2].w(V2PMAILBOX, 1);
+    assert_eq!(chip.pf.r(MBVFICR), 4);
+    enable(&mut chip, 2);
+    chip.settle();
+    assert_eq!(iov(&mut chip), 1 << 4 | 2);
+    assert!(!chip.silent(0) && !chip.silent(1), "they go on");
+    assert!(chip.silent(2), "there is none");
+    assert_eq!(chip.vfs[2].r(V2PMAILBOX) & 0x40, 0x40, "RSTI");
+    // Its pool is the PF's, and nothing that it does concerns it any more.
+    assert_eq!(chip.pool(Owner::Pf).macs, [mac(2)]);
+    chip.pf.r(reg::ICR);
+    chip.vfs[2].w(V2PMAILBOX, 1);
+    chip.vfs[2].w(reg::CTRL, RST);
+    chip.settle();
+    assert_eq!([MBVFICR, VFLRE].map(|at| chip.pf.r(at)), [0, 0]);
+    assert_eq!(chip.pf.r(VFRE), 0xff);
+    assert_eq!(chip.pf.r(reg::ICR) & VMMB, 0);
+    chip.pf.w(CTRL_EXT, PFRSTD);
+    assert_eq!(chip.vfs[2].r(V2PMAILBOX) & 0x40, 0x40, "for good");
+    // Ended: what was allowed is not any more, until they have started anew.
+    enable(&mut chip, 0);
+    chip.settle();
+    assert_eq!(
+        (iov(&mut chip), chip.pf.r(VFRE), chip.pf.r(VFTE)),
+        (0, 0xf8, 0xf8)
+    );
+    for vf in 0..3 {
+        assert!(chip.silent(vf));
+        assert_eq!(chip.vfs[vf as usize].r(V2PMAILBOX) & 0x40, 0x40);
+    }
+    assert!(chip.pool(Owner::Pf).macs.is_empty());
+    chip.pf.w(CTRL_EXT, PFRSTD);
+    chip.vfs[2].w(reg::CTRL, RST);
+    assert_eq!(chip.vfs[2].r(V2PMAILBOX), 0x80, "RSTD");
+    assert_eq!(chip.pf.r(VFLRE), 4);
+    chip.give(2);
+    assert!(!chip.silent(2));
+    // The bus takes them away as well, and more than there are is all of them.
+    enable(&mut chip, 9);
+    assert_eq!(iov(&mut chip), 1 << 4 | 3);
+    let Machine { nic, env, .. } = &mut chip.pf;
+    nic.control.reset(env, ResetKind::Bus);
+    assert_eq!(iov(&mut chip), 0);
+    chip.settle();
+    assert!(chip.silent(2));
+    // Going to and fro without end costs the switch no more than other changes.
+    let before = chip.book.1.load(SeqCst);
+    for n in 0..1000 {
+        enable(&mut chip, n % 4);
+    }
+    assert!(chip.book.1.load(SeqCst) - before <= 2 * 4);
+}
+
+/// One step of a script, of the PF or of a VF.
+#[derive(Clone, Debug)]
+enum Step {
+    Pf(u64, u32),
+    Vf(usize, u64, u32),
+    Reset(usize),
+    PfReset,
+    Enable(u16),
+    Settle,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let places = prop_oneof![
+        4 => prop::sample::select(vec![
+            CTRL_EXT, MRQC, VT_CTL, VFRE, VFTE, DTXSWC, QDE, reg::RCTL, reg::TCTL, MBVFICR, VFLRE,
+            MBVFIMR, RTTDQSEL, RTTBCNRC, SCCRL, BSCTRH, MSCTRH,
+        ]),
+        1 => (0..12u64).prop_map(|n| VMRCTL + 4 * n),
+        2 => (0..8u64).prop_map(|n| VMOLR + 4 * n),
+        1 => (0..8u64).prop_map(|n| VMVIR + 4 * n),
+        2 => (0..32u64).prop_map(|n| VLVF + 4 * n),
+        2 => (0..16u64).prop_map(|n| reg::RAL + 4 * n),
+        2 => (0..8u64).prop_map(|n| P2VMAILBOX + 4 * n),
+        1 => (0..128u64).prop_map(|n| VMBMEM + 4 * n),
+        1 => (0..0x8000u64).prop_map(|n| 4 * n),
+    ];
+    let values = prop_oneof![
+        any::<u32>(),
+        any::<u32>().prop_map(|n| n | 0x8000_4003),
+        prop::sample::select(vec![0, 3, 5, 2, 0xff, 0xffff_ffff]),
+    ];
+    prop_oneof![
+        8 => (places, values).prop_map(|(at, value)| Step::Pf(at, value)),
+        2 => (0..2usize, prop::sample::select(vec![V2PMAILBOX, VMBMEM, reg::CTRL]), any::<u32>())
+            .prop_map(|(n, at, value)| Step::Vf(n, at, value)),
+        1 => (0..2usize).prop_map(Step::Reset),
+        1 => Just(Step::PfReset),
+        1 => (0..4u16).prop_map(Step::Enable),
+        2 => Just(Step::Settle),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Whatever is written: a VF moves frames only where every register that has a say allows it, it
+    /// has the addresses and VLANs that stand beside its pool, and it is checked where they say so.
+    #[test]
+    fn no_script_gives_a_vf_what_its_registers_do_not(
+        steps in proptest::collection::vec(step(), 0..80)
+    ) {
+        let mut chip = Chip::up(2);
+        let mut there = 2;
+        for step in steps {
+            match step {
+                // The reset of the PF's own driver has a step of its own.
+                Step::Pf(reg::CTRL, value) => chip.pf.w(reg::CTRL, value & !RST),
+                Step::Pf(at, value) => chip.pf.w(at, value),
+                Step::Vf(n, at, value) => chip.vfs[n].w(at, value),
+                Step::Reset(n) => {
+                    chip.vfs[n].w(reg::CTRL, RST);
+                    prop_assert!(chip.silent(n as u32));
+                }
+                Step::PfReset => {
+                    chip.pf.w(reg::CTRL, RST);
+                    prop_assert!(chip.silent(0) && chip.silent(1));
+                }
+                Step::Enable(vfs) => {
+                    enable(&mut chip, vfs);
+                    there = if vfs == 0 { 2 } else { vfs.min(2).into() };
+                }
+                Step::Settle => chip.settle(),
+            }
+        }
+        // What was written before the turn ended holds.
+        chip.settle();
+        let pf = &mut chip.pf;
+        let ready = pf.r(CTRL_EXT) & PFRSTD != 0 && matches!(pf.r(MRQC) & 7, 3 | 5);
+        let (rctl, tctl) = (pf.r(reg::RCTL), pf.r(reg::TCTL));
+        let [vfre, vfte, checks] = [VFRE, VFTE, DTXSWC].map(|at| pf.r(at));
+        let vlvf: Vec<u32> = (0..32).map(|n| pf.r(VLVF + 4 * n)).collect();
+        let rar = |n: u64| if n < 16 { reg::RAL + 8 * n } else { RAL2 + 8 * (n - 16) };
+        let addresses: Vec<(u32, u32)> =
+            (0..24).map(|n| (pf.r(rar(n)), pf.r(rar(n) + 4))).collect();
+        let vmolr = [0, 1].map(|n| pf.r(VMOLR + 4 * n));
+        let vmvir = [0, 1].map(|n| pf.r(VMVIR + 4 * n));
+        for vf in 0..2u32 {
+            let pool = chip.pool(Owner::Vf(vf));
+            let on = |bits: u32| bits >> vf & 1 != 0;
+            prop_assert_eq!(pool.receives, ready && vf < there && on(vfre) && rctl & 2 != 0);
+            prop_assert_eq!(pool.sends, ready && vf < there && on(vfte) && tctl & 2 != 0);
+            chip.silent(vf);
+            if !pool.sends && !pool.receives {
+                // But for its stations it is nobody.
+                let there = ready && vf < there;
+                prop_assert!(there || pool.macs.is_empty());
+                let nobody = Pool {
+                    macs: pool.macs.clone(),
+                    vlans: pool.vlans.clone(),
+                    untagged: pool.untagged,
+                    ..Pool::default()
+                };
+                prop_assert_eq!(pool, nobody);
+                continue;
+            }
+            for mac in &pool.macs {
+                let stands = |(low, high): &(u32, u32)| {
+                    low.to_le_bytes() == mac[..4]
+                        && high.to_le_bytes()[..2] == mac[4..]
+                        && high >> 31 == 1
+                        && on(high >> 18)
+                };
+                prop_assert!(addresses.iter().any(stands), "{mac:x?}");
+            }
+            prop_assert_eq!(pool.vlans.is_some(), rctl >> 18 & 1 == 1);
+            for id in pool.vlans.iter().flatten() {
+                let stands = |entry: &u32| {
+                    entry >> 31 == 1 && on(entry >> 12) && entry & 0xfff == u32::from(*id)
+                };
+                prop_assert!(vlvf.iter().any(stands), "{id}");
+            }
+            prop_assert_eq!(pool.check_mac, on(checks));
+            prop_assert_eq!(pool.check_vlan, on(checks >> 8));
+            prop_assert_eq!(pool.outward, checks >> 31 == 0);
+            prop_assert_eq!(pool.own, on(checks >> 16));
+            let limited = [vf, vf + 8].map(|queue| {
+                chip.pf.w(RTTDQSEL, queue);
+                let value = chip.pf.r(RTTBCNRC);
+                value >> 31 == 1 && value & 0x0fff_ffff != 0
+            });
+            prop_assert_eq!(pool.rate.is_some(), pool.sends && limited != [false; 2]);
+            let vmolr = vmolr[vf as usize];
+            prop_assert_eq!(pool.untagged, vmolr >> 24 & 1 == 1);
+            let vmvir = vmvir[vf as usize];
+            let tag = (vmvir >> 30 == 1).then_some(vmvir as u16 & 0xfff);
+            prop_assert_eq!(pool.tag, tag);
+            let channel = chip.hub.channel(vf).expect("a VF");
+            prop_assert_eq!(channel.grant().tag.map(|tci| tci & 0xfff), tag);
+        }
+        for mirror in chip.fabric().mirrors {
+            let pf = &mut chip.pf;
+            prop_assert!((0..4).any(|n| pf.r(VMRCTL + 4 * n) & 0xf != 0), "{mirror:?}");
+        }
+        // And the chip still works.
+        let mut fresh = chip;
+        fresh.pf.w(reg::CTRL, RST);
+        fresh.pf.w(CTRL_EXT, PFRSTD);
+        fresh.vfs[0].r(V2PMAILBOX);
+        fresh.vfs[0].w(V2PMAILBOX, 4);
+        fresh.vfs[0].w(V2PMAILBOX, 1);
+        prop_assert_eq!(fresh.pf.r(MBVFICR) & 1, 1);
+    }
+}

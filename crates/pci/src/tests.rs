@@ -1,0 +1,6 @@
+//! What the crate does, seen from outside: one module for each subject.
+
+mod config;
+mod msix;
+mod sriov;
+mod state;

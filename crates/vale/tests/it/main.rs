@@ -1,0 +1,9 @@
+//! What the crate does, seen from outside: one module for each subject.
+#![forbid(unsafe_code)]
+
+mod common;
+mod guards;
+mod learning;
+mod pools;
+mod pressure;
+mod threads;

@@ -1,0 +1,8 @@
+//! What the crate does, seen from outside: one module for each subject.
+#![forbid(unsafe_code)]
+
+mod awake;
+mod common;
+mod control;
+mod pf;
+mod vf;

@@ -1,0 +1,11 @@
+//! The daemon as a process: its commands, and what fails around it.
+#![forbid(unsafe_code)]
+
+mod cli_errors;
+mod cli_fair;
+mod cli_guards;
+mod cli_life;
+mod cli_many;
+mod cli_pktgen;
+mod fault_ports;
+mod fault_vmm;

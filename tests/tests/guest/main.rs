@@ -1,0 +1,16 @@
+//! Real guests with the drivers they have.
+#![forbid(unsafe_code)]
+
+mod demo;
+mod dpdk;
+mod driver;
+mod igb;
+mod igbvf;
+mod ipxe;
+mod kernels;
+mod linux;
+mod patched;
+mod stream;
+mod tap;
+mod uboot;
+mod variants;

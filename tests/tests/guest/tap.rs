@@ -1,0 +1,57 @@
+//! A guest and the host through a TAP, in a network namespace of the test's own.
+
+use hypernic_tests::guests::{self, Direction};
+use hypernic_tests::measure::Ping;
+use hypernic_tests::{LONG, Lab, Launch, mac};
+use rig::{Error, Netns};
+
+#[test]
+fn guest_and_host_reach_each_other_through_a_tap() {
+    let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
+    let netns = match Netns::new(&lab.rig) {
+        Ok(netns) => netns,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    match netns.tap("t0", Some("10.9.0.1/24")) {
+        Ok(()) => {}
+        Err(Error::CannotRun(why)) => return eprintln!("skipped: {why}"),
+        Err(other) => panic!("{other}"),
+    }
+    let mut daemon = Launch::within(&netns)
+        .unwrap()
+        .args(lab.run_args("n0", "tap:t0"))
+        .start()
+        .unwrap();
+    let guest = lab.guest("n0").unwrap();
+    guests::bring_up_static(&guest, &mac("n0"), "10.9.0.2/24").unwrap();
+    println!(
+        "guest -> host: {:?}",
+        guests::ping_all(&guest, "10.9.0.1", 20).unwrap()
+    );
+    let mut ping = netns.tool(&lab.rig, "ping").unwrap();
+    let out = ping
+        .args(["-n", "-c", "20", "-i", "0.02", "-W", "5", "10.9.0.2"])
+        .output()
+        .unwrap();
+    let answers = Ping::parse(&String::from_utf8_lossy(&out.stdout)).unwrap();
+    println!("host -> guest: {answers:?}");
+    assert_eq!(answers.received, 20);
+
+    let mut server = netns.tool(&lab.rig, "iperf3").unwrap();
+    server.args(["--server", "--forceflush"]);
+    let mut server = rig::Daemon::start("iperf3", server, lab.path("iperf3.log")).unwrap();
+    server.expect("listening", LONG).unwrap();
+    for direction in [Direction::Out, Direction::In] {
+        let rate = guests::tcp(&guest, "10.9.0.1", 5201, 100, direction).unwrap();
+        println!("TCP {direction:?}: {rate:.0} Mbit/s");
+    }
+    let counters = daemon.counters().unwrap();
+    println!("{counters}");
+    assert!(
+        counters.nic("n0", "tx_tso_frames") > 0,
+        "big segments go to the TAP whole\n{counters}"
+    );
+    assert_eq!(guests::complaints(&guest).unwrap(), Vec::<String>::new());
+    drop(guest);
+    assert!(daemon.stop().unwrap().success());
+}

@@ -1,0 +1,80 @@
+//! U-Boot's own e1000 driver, of yet another family: it reads the EEPROM bit by bit, waits for the link, polls
+//! descriptors and never enables an interrupt. Times are printed, never asserted.
+
+use std::time::Instant;
+
+use hypernic_tests::guests::{self, GATEWAY};
+use hypernic_tests::{LONG, Lab, Launch, Result, mac};
+use rig::{Boot, Guest, GuestConfig};
+
+/// Types a command and returns all it printed.
+fn command(guest: &Guest, text: &str) -> Result<String> {
+    let start = Instant::now();
+    // The mark as typed is not the mark as printed, so the echo is not taken for the end.
+    guest.type_text(&format!("{text}; echo that was'' all\n"))?;
+    guest.expect_console("echo that was'' all", LONG)?;
+    let output = guest.expect_console("that was all", 2 * LONG)?;
+    guest.expect_console("=> ", LONG)?;
+    println!("{text}: {:.1} s", start.elapsed().as_secs_f64());
+    Ok(output.replace('\r', ""))
+}
+
+fn loads_a_file(model: &str, length: usize) {
+    let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
+    let tftp = lab.path("tftp");
+    std::fs::create_dir(&tftp).unwrap();
+    let content = guests::noise(length);
+    std::fs::write(tftp.join("blob"), &content).unwrap();
+    let mut args = lab.run_args("n0", &format!("user:tftp={}", tftp.display()));
+    let place = args.iter().position(|word| word == "--model").unwrap();
+    model.clone_into(&mut args[place + 1]);
+    let daemon = Launch::new().unwrap().args(args).start().unwrap();
+    let start = Instant::now();
+    let nic = lab.nic("n0").addr("5").rom("");
+    let config = GuestConfig::new("uboot").boot(Boot::UBoot).nic(nic);
+    let guest = lab.rig.start(config).unwrap();
+    guest.expect_console("Hit any key", LONG).unwrap();
+    guest.type_text(" ").unwrap();
+    guest.expect_console("=> ", LONG).unwrap();
+    println!("prompt: {:.1} s", start.elapsed().as_secs_f64());
+
+    let found = command(&guest, "pci enum; net list").unwrap();
+    assert!(found.contains("e1000#"), "{found}");
+    assert!(found.contains(&mac("n0")), "{found}");
+    let lease = command(&guest, "setenv autoload no; dhcp").unwrap();
+    assert!(
+        lease.contains("DHCP client bound to address 10.0.2.15"),
+        "{lease}"
+    );
+    let ping = command(&guest, &format!("ping {GATEWAY}")).unwrap();
+    assert!(ping.contains(&format!("host {GATEWAY} is alive")), "{ping}");
+    let loaded = command(&guest, &format!("tftpboot 0x2000000 {GATEWAY}:blob")).unwrap();
+    assert!(
+        loaded.contains(&format!("Bytes transferred = {}", content.len())),
+        "{loaded}"
+    );
+    let sum = command(&guest, "crc32 0x2000000 ${filesize}").unwrap();
+    let wanted = format!("==> {:08x}", crc32fast::hash(&content));
+    assert!(sum.contains(&wanted), "not {wanted}: {sum}");
+
+    let counters = daemon.counters().unwrap();
+    println!("{counters}\nall: {:.1} s", start.elapsed().as_secs_f64());
+    // A block of TFTP is a frame.
+    let frames = counters.nic("n0", "rx_frames");
+    assert!(frames > length as u64 / 1500, "{counters}");
+}
+
+#[test]
+fn u_boot_gets_an_address_pings_and_loads_a_file_whole() {
+    loads_a_file("e1000", 8_000_003);
+}
+
+#[test]
+fn u_boot_does_so_on_an_82545em() {
+    loads_a_file("82545em", 1_000_003);
+}
+
+#[test]
+fn u_boot_does_so_on_an_82544gc() {
+    loads_a_file("82544gc", 1_000_003);
+}
