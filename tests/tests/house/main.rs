@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod layers;
+mod specification;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
