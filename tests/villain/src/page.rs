@@ -22,7 +22,7 @@ what it abuses is the socket. Each passes only if
 - after the villain has left, the daemon's anonymous memory, mapped guest memory, descriptors and
   threads are what they were before it came;
 - the counters in the last column have grown: those of its own NIC or switch port, and what the
-  software_pf of its chip keeps of it.
+  software PF of its chip keeps of it.
 
 A VF that is *shut down* is one no more until its operator revives it: its registers answer, its link
 is down, its mailbox is not heard, and the counter `vf_shut_down` says so.
