@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use snapshot::{Kind, State, StateError};
 use wire::Offload;
 
-use crate::Host;
+use crate::host::Host;
 use crate::pins::{Pins, Route};
 
 /// What can go wrong while a NIC is made.

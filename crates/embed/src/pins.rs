@@ -6,7 +6,7 @@ use model::Interrupts;
 use parking_lot::Mutex;
 use pci::{ConfigSpace, Message, Msix, MsixTable};
 
-use crate::Host;
+use crate::host::Host;
 
 /// Capability id of MSI (PCI Local Bus 3.0 §6.8.1).
 const MSI: u8 = 0x05;

@@ -2,7 +2,7 @@
 
 use wire::ETHERNET_HEADER;
 
-use crate::HEAD;
+use crate::batch::HEAD;
 
 /// What all frames of a batch that begin alike have in common ([`Batch::alike`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,9 @@ use thiserror::Error;
 use wire::{Csum, ETHERNET_HEADER, EtherType, Gso, MAX_HEADERS, NotesError, Offload};
 use wire::{SegmentError, Segments, VLAN_TAG};
 
+use crate::batch::{Batch, Frame, HEAD};
+use crate::sink::Caps;
 use crate::sum::add_slice;
-use crate::{Batch, Caps, Frame, HEAD};
 
 /// Shortest frame on the wire, without FCS.
 const SHORTEST: usize = 60;

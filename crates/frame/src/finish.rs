@@ -2,7 +2,9 @@
 
 use wire::Offload;
 
-use crate::{Batch, ExpandError, Frame, MAX_BATCH, Sink, expand};
+use crate::batch::{Batch, Frame, MAX_BATCH};
+use crate::expand::{ExpandError, expand};
+use crate::sink::Sink;
 
 /// Bytes of a frame by which it is known again: Ethernet to TCP options with their sequence
 /// numbers.

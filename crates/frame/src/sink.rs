@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use wire::{Gso, Offload};
 
-use crate::Batch;
+use crate::batch::Batch;
 
 /// Takes frames: a NIC's receive side, a port's way out, a switch port.
 ///

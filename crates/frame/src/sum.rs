@@ -3,7 +3,7 @@
 use guest_mem::ReadSlice;
 use wire::{Layers, Sum};
 
-use crate::Frame;
+use crate::batch::Frame;
 
 /// Adds a slice to a sum.
 pub(crate) fn add_slice(sum: &mut Sum, slice: ReadSlice<'_>) {

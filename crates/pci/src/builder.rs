@@ -1,9 +1,13 @@
 //! Describes a configuration space.
 
+use crate::bar::{Bar, BarKind};
+use crate::caps::Capability;
 use crate::caps::Encoded;
+use crate::extended::{Extended, Serial};
+use crate::header::{offset, status};
+use crate::space::ConfigSpace;
 use crate::space::{Layout, PmLayout};
 use crate::sriov::Placed;
-use crate::{Bar, BarKind, Capability, ConfigSpace, Extended, Serial, offset, status};
 
 /// Why a description makes no configuration space.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -239,15 +243,15 @@ impl ConfigBuilder {
         );
 
         let has = |kind: fn(BarKind) -> bool| self.bars.iter().flatten().any(|b| kind(b.kind));
-        let mut writable: u16 = crate::command::MASTER | 0x0150;
+        let mut writable: u16 = crate::header::command::MASTER | 0x0150;
         if has(|k| k == BarKind::Io) {
-            writable |= crate::command::IO;
+            writable |= crate::header::command::IO;
         }
         if has(|k| k != BarKind::Io) || self.rom.is_some() {
-            writable |= crate::command::MEMORY;
+            writable |= crate::header::command::MEMORY;
         }
         if self.pin != 0 {
-            writable |= crate::command::INTX_DISABLE;
+            writable |= crate::header::command::INTX_DISABLE;
         }
         image.allow(offset::COMMAND, &writable.to_le_bytes());
         image.w1c[offset::STATUS..offset::STATUS + 2]

@@ -1,7 +1,7 @@
 //! The vector table and pending bits of MSI-X (PCI Local Bus 3.0 §6.8.2), for whoever sends the
 //! messages himself.
 
-use crate::Msix;
+use crate::caps::Msix;
 
 /// Bytes of a table entry: address, data, control.
 const ENTRY: usize = 16;

@@ -2,8 +2,10 @@
 
 use std::ops::Deref;
 
+use crate::bar::{Bar, BarKind};
+use crate::caps::Msi;
+use crate::header::{command, offset, status};
 use crate::sriov::{Held, Placed, Seen};
-use crate::{Bar, BarKind, Msi, command, offset, status};
 
 /// Power state of the function (PMCSR bits 1:0).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -162,6 +164,12 @@ pub struct ConfigSpace {
 }
 
 impl ConfigSpace {
+    /// What the SR-IOV capability shows, if there is one.
+    pub(crate) fn vfs_seen(&self) -> Seen {
+        let placed = self.layout.sriov.as_ref();
+        placed.map_or(Seen::default(), |placed| placed.seen(&self.bytes))
+    }
+
     pub(crate) fn new(
         bytes: Box<[u8]>,
         writable: Box<[u8]>,

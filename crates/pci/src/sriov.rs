@@ -12,7 +12,8 @@
 //! - A VF BAR decodes at least a page: sizing it gives the larger of the VF's size and the page
 //!   (§3.3.14), and what lies below goes when the page grows.
 
-use crate::{Bar, BarKind, ConfigSpace, ExtendedCapability};
+use crate::bar::{Bar, BarKind};
+use crate::ecap::ExtendedCapability;
 
 /// Extended capability id.
 const ID: u16 = 0x10;
@@ -81,7 +82,7 @@ pub struct Sriov {
 pub(crate) struct Held {
     control: u16,
     vfs: u16,
-    page: u32,
+    pub page: u32,
 }
 
 impl Held {
@@ -141,11 +142,11 @@ impl Sriov {
     }
 
     /// Bytes that a VF's BAR decodes with this system page size.
-    fn size(&self, bar: Bar, page: u32) -> u64 {
+    pub(crate) fn size(&self, bar: Bar, page: u32) -> u64 {
         bar.size.max(u64::from(page) << 12)
     }
 
-    fn mask(&self, bar: Bar, page: u32) -> u64 {
+    pub(crate) fn mask(&self, bar: Bar, page: u32) -> u64 {
         !(self.size(bar, page) - 1)
     }
 }
@@ -171,7 +172,7 @@ impl Placed {
         u16::from_le_bytes([bytes[at], bytes[at + 1]])
     }
 
-    fn u32(&self, bytes: &[u8], at: usize) -> u32 {
+    pub(crate) fn u32(&self, bytes: &[u8], at: usize) -> u32 {
         u32::from(self.u16(bytes, at)) | u32::from(self.u16(bytes, at + 2)) << 16
     }
 
@@ -228,43 +229,5 @@ impl Placed {
             memory: exist && control & control::MEMORY != 0,
             bars: std::array::from_fn(|index| self.u32(bytes, offset::BAR0 + 4 * index)),
         }
-    }
-}
-
-impl ConfigSpace {
-    /// The SR-IOV capability and its offset.
-    pub fn sriov(&self) -> Option<(usize, Sriov)> {
-        self.layout.sriov.map(|placed| (placed.at, placed.cap))
-    }
-
-    /// Virtual functions that exist: NumVFs while VF Enable is set.
-    pub fn vfs(&self) -> u16 {
-        self.vfs_seen().vfs
-    }
-
-    /// The VFs' memory BARs decode.
-    pub fn vf_memory(&self) -> bool {
-        self.vfs_seen().memory
-    }
-
-    /// Where the VF BAR in slot `index` decodes for the first VF, and bytes for each VF. They follow
-    /// each other without a gap.
-    pub fn vf_bar(&self, index: u8) -> Option<(u64, u64)> {
-        let placed = self.layout.sriov?;
-        let bar = (*placed.cap.bars.get(usize::from(index))?)?;
-        let at = offset::BAR0 + 4 * usize::from(index);
-        let page = placed.held(&self.bytes).page;
-        let low = u64::from(placed.u32(&self.bytes, at));
-        let high = match bar.kind {
-            BarKind::Memory64 => u64::from(placed.u32(&self.bytes, at + 4)) << 32,
-            _ => 0,
-        };
-        let address = (high | low) & placed.cap.mask(bar, page);
-        Some((address, placed.cap.size(bar, page)))
-    }
-
-    pub(crate) fn vfs_seen(&self) -> Seen {
-        let placed = self.layout.sriov.as_ref();
-        placed.map_or(Seen::default(), |placed| placed.seen(&self.bytes))
     }
 }

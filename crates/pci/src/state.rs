@@ -11,9 +11,11 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use snapshot::{Kind, State, StateError};
 
+use crate::extended::Serial;
+use crate::header::{offset, status};
 use crate::space::{ConfigEvents, ConfigSpace};
+use crate::sriov;
 use crate::sriov::Held;
-use crate::{Serial, offset, sriov, status};
 
 /// What the container calls it.
 pub const KIND: Kind = Kind::new("pci");

@@ -10,7 +10,9 @@ use std::time::Duration;
 use frame::{Counted, Sink, Wake};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::{Bell, Inlet, InletStatus, Tally};
+use crate::bell::Bell;
+use crate::inlet::{Inlet, InletStatus};
+use crate::tally::Tally;
 
 /// Frames per turn: one full batch, then others may run.
 const BUDGET: usize = frame::MAX_BATCH;

@@ -6,108 +6,18 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-use std::os::fd::BorrowedFd;
-use std::sync::Arc;
-use std::time::Duration;
-
-use frame::{Counted, Sink};
-
 mod backlog;
 mod bell;
 pub mod capture;
 mod driver;
+mod inlet;
+mod sync;
 mod tally;
 mod waiters;
-
-/// The primitives, or the ones whose orders a checker goes through.
-mod sync {
-    #[cfg(loom)]
-    pub use loom::sync::{
-        Mutex, MutexGuard,
-        atomic::{AtomicBool, Ordering},
-    };
-    #[cfg(not(loom))]
-    pub use parking_lot::{Mutex, MutexGuard};
-    #[cfg(not(loom))]
-    pub use std::sync::atomic::{AtomicBool, Ordering};
-
-    #[cfg(loom)]
-    pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-        mutex.lock().unwrap_or_else(|e| e.into_inner())
-    }
-    #[cfg(not(loom))]
-    pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-        mutex.lock()
-    }
-}
 
 pub use backlog::{Backlog, Flushed};
 pub use bell::{Bell, Rung};
 pub use driver::{InletEvent, InletThread};
+pub use inlet::{Inlet, InletStatus, Interest, Port};
 pub use tally::{Tally, counter};
 pub use waiters::Waiters;
-
-/// A port, opened.
-pub struct Port {
-    /// What it is, as the user wrote it ("tap:vm0").
-    pub name: String,
-    /// The way out.
-    pub sink: Arc<dyn Sink>,
-    /// The way in, for ports that have one.
-    pub inlet: Option<Box<dyn Inlet>>,
-    /// What it counts.
-    pub counters: Arc<dyn Counted>,
-}
-
-/// A descriptor an inlet waits for.
-#[derive(Clone, Copy, Debug)]
-pub struct Interest<'a> {
-    /// The descriptor.
-    pub fd: BorrowedFd<'a>,
-    /// Wake when readable.
-    pub read: bool,
-    /// Wake when writable.
-    pub write: bool,
-}
-
-/// How a call to [`Inlet::run`] ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InletStatus {
-    /// Nothing more now: wait for the descriptors.
-    Idle,
-    /// The budget ran out; call again after others had their turn.
-    More,
-    /// The sink had no room: wait for the sink's wake, not for descriptors to become readable
-    /// (those it wants to write to, [`Inlet::peer`] and [`Inlet::timeout`] still count).
-    Blocked,
-    /// The outside is gone for good, for this reason: the link goes down, the rest lives on.
-    Closed(String),
-}
-
-/// The way in. Owned and driven by one thread.
-pub trait Inlet: Send {
-    /// The descriptors to wait for now; may change after each [`Inlet::run`].
-    fn interests<'a>(&'a self, add: &mut dyn FnMut(Interest<'a>));
-    /// The descriptor of a peer that may leave, to be woken by that even while the sink has no room.
-    /// No longer given once the inlet has seen it.
-    fn peer(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-    /// Longest time to wait, if the port has timers of its own.
-    fn timeout(&self) -> Option<Duration> {
-        None
-    }
-    /// Whether the outside is there now. Looked at after each [`Inlet::run`]; a port whose peer
-    /// can come and go says so here, and the NIC's link follows.
-    fn link_up(&self) -> bool {
-        true
-    }
-    /// The port's other queues, each to be run by a thread of its own. Asked for once, before the
-    /// first [`Inlet::run`]. A flow of frames comes through one queue, so its order holds. What
-    /// becomes of the outside shows in this inlet: the others' link and end are not looked at.
-    fn split(&mut self) -> Vec<Box<dyn Inlet>> {
-        Vec::new()
-    }
-    /// Passes at most about `budget` frames to `to`. Never blocks.
-    fn run(&mut self, to: &dyn Sink, budget: usize) -> InletStatus;
-}

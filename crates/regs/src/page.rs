@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::{Alias, Register, Status};
+use crate::register::{Alias, Register, Status};
 
 /// A Markdown page: what is there, what is only stored and what is not there, each with its reason;
 /// then the second addresses.

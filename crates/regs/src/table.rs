@@ -4,23 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{Access, Alias, Register, Status};
-
-/// A register's place in its table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Id(u16);
-
-impl Id {
-    /// The register at `index` of the table.
-    pub const fn new(index: u16) -> Self {
-        Self(index)
-    }
-
-    /// Its place in the table.
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
+use crate::register::{Access, Alias, Id, Register, Status};
 
 /// What stands at an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

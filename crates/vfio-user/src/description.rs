@@ -2,9 +2,9 @@
 
 use pci::{Bar, BuildError, Capability, ConfigBuilder, ConfigSpace, Doorbells, Msi, Msix};
 
-use crate::SharedMem;
 use crate::codec::{SparseArea, irq, region, region_flags, sparse_capability};
 use crate::doorbell::Registers;
+use crate::shared_mem::SharedMem;
 
 /// Why a description makes no device.
 #[derive(Debug, thiserror::Error)]

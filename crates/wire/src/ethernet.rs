@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::MacAddr;
+use crate::mac::MacAddr;
 
 /// Bytes of an Ethernet header without tags.
 pub const ETHERNET_HEADER: usize = 14;

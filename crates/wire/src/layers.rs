@@ -2,7 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::{ETHERNET_HEADER, EtherType, Ethernet, Sum, VLAN_TAG};
+use crate::checksum::Sum;
+use crate::ethernet::{ETHERNET_HEADER, EtherType, Ethernet, VLAN_TAG};
 
 /// Bytes of headers that are ever looked at: Ethernet, two tags, IPv6 with extensions, TCP with
 /// options fit in the shapes any sender in earnest produces.

@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use crate::{Fragment, Gso, L3, L3Kind, L4, L4Kind, Layers, MAX_HEADERS, Offload, Sum};
+use crate::checksum::Sum;
+use crate::layers::{Fragment, L3, L3Kind, L4, L4Kind, Layers, MAX_HEADERS};
+use crate::offload::{Gso, Offload};
 
 /// Most segments one frame is cut into: 64 KiB at the smallest MSS in earnest use, 536, are 123; a
 /// sender that asks for thousands wants our time, not the network's.

@@ -12,7 +12,7 @@ use rustix::net::{
     socket_with, sockopt,
 };
 
-use crate::{Endpoint, StreamError};
+use crate::config::{Endpoint, StreamError};
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 

@@ -10,8 +10,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use wire::Offload;
 
+use crate::config::MAX_FRAME;
+use crate::connection::Connection;
+use crate::count;
 use crate::endpoint::{Attempt, Source, finish};
-use crate::{MAX_FRAME, Shared, count};
 
 const ETH_HLEN: usize = 14;
 /// Framed bytes read at once; holds the longest frame.
@@ -31,7 +33,7 @@ enum Link {
 pub struct StreamInlet {
     link: Link,
     source: Source,
-    shared: Arc<Shared>,
+    shared: Arc<Connection>,
     retry: (Duration, Duration),
     /// The next pause.
     pause: Duration,
@@ -49,7 +51,7 @@ pub struct StreamInlet {
 }
 
 impl StreamInlet {
-    pub fn new(source: Source, retry: (Duration, Duration), shared: Arc<Shared>) -> Self {
+    pub fn new(source: Source, retry: (Duration, Duration), shared: Arc<Connection>) -> Self {
         Self {
             link: Link::Waiting(Instant::now()),
             source,

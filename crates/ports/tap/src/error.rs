@@ -74,7 +74,7 @@ pub enum TapError {
         queues: usize,
     },
     /// No such number of queues.
-    #[error("a TAP has 1 to {max} queues here, not {queues}", max = crate::MAX_QUEUES)]
+    #[error("a TAP has 1 to {max} queues here, not {queues}", max = crate::queue::MAX_QUEUES)]
     QueueCount {
         /// As asked for.
         queues: usize,

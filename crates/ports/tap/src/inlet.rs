@@ -10,7 +10,8 @@ use port::{Backlog, Inlet, InletStatus, Interest};
 use rustix::io::Errno;
 use wire::Offload;
 
-use crate::{Queue, count, hdr};
+use crate::queue::Queue;
+use crate::{count, hdr};
 
 /// The largest thing a TAP hands over: a 64 KiB IP packet, its Ethernet and VLAN headers and the
 /// `virtio_net_hdr`, and one byte more so that a longer one is noticed.

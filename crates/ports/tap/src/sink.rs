@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use frame::{Batch, Caps, Frame, Sink, Wake};
 use guest_mem::ReadSlice;
 
-use crate::{Queue, count, flow, hdr, sys};
+use crate::queue::Queue;
+use crate::{count, flow, hdr, sys};
 
 pub struct TapSink {
     /// At least one.

@@ -9,9 +9,10 @@ use std::time::Duration;
 use frame::Sink;
 use port::{Inlet, InletStatus, Interest};
 
+use crate::count;
 use crate::poller::Poller;
+use crate::queue::{Queue, UserQueue};
 use crate::sys::Stack;
-use crate::{Queue, Shared, count};
 
 /// libslirp names this when it has no timer running.
 const NO_TIMER: u32 = 1000;
@@ -21,7 +22,7 @@ const IDLE: Duration = Duration::from_secs(30);
 pub struct UserInlet {
     stack: Stack,
     poller: Poller,
-    shared: Arc<Shared>,
+    shared: Arc<UserQueue>,
     /// Our half of the queue; swapped with the senders'.
     taken: Queue,
     /// What libslirp said last.
@@ -29,7 +30,7 @@ pub struct UserInlet {
 }
 
 impl UserInlet {
-    pub fn new(mut stack: Stack, shared: Arc<Shared>) -> io::Result<Self> {
+    pub fn new(mut stack: Stack, shared: Arc<UserQueue>) -> io::Result<Self> {
         let mut poller = Poller::new()?;
         let timeout_ms = poller.follow(&mut stack);
         Ok(Self {

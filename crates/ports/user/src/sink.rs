@@ -5,17 +5,19 @@ use std::sync::atomic::Ordering;
 
 use frame::{Batch, Caps, Sink, Wake};
 
-use crate::{MTU, QUEUE_FRAMES, Shared, count};
+use crate::config::MTU;
+use crate::count;
+use crate::queue::{QUEUE_FRAMES, UserQueue};
 
 /// An Ethernet header and one VLAN tag.
 const L2_MAX: usize = 18;
 
 pub struct UserSink {
-    shared: Arc<Shared>,
+    shared: Arc<UserQueue>,
 }
 
 impl UserSink {
-    pub fn new(shared: Arc<Shared>) -> Self {
+    pub fn new(shared: Arc<UserQueue>) -> Self {
         Self { shared }
     }
 }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use port::Backlog;
 use wire::Offload;
 
-use crate::{Protocol, UserConfig, UserError};
+use crate::config::{Forward, MTU, Protocol, UserConfig, UserError};
 
 static LIBRARY: Mutex<()> = Mutex::new(());
 
@@ -196,8 +196,8 @@ impl Stack {
             vnameserver6: Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 3).into(),
             vdnssearch: ptr::null(),
             vdomainname: ptr::null(),
-            if_mtu: crate::MTU,
-            if_mru: crate::MTU,
+            if_mtu: MTU,
+            if_mru: MTU,
             disable_host_loopback: false,
             enable_emu: false,
         };
@@ -241,7 +241,7 @@ impl Stack {
     }
 
     /// Lets the host's `host` reach the guest's `guest`.
-    pub fn forward(&mut self, f: &crate::Forward, guest: Ipv4Addr) -> std::io::Result<()> {
+    pub fn forward(&mut self, f: &Forward, guest: Ipv4Addr) -> std::io::Result<()> {
         let _one = LIBRARY.lock();
         // SAFETY: `slirp` is live; all arguments are by value.
         let result = unsafe {

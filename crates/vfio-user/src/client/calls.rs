@@ -4,13 +4,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use guest_mem::Prot;
 
-use super::{Client, ClientError};
+use super::connection::Client;
+use super::error::ClientError;
 use crate::codec::{
     Command, DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, Malformed, RegionAccess, RegionInfo,
     RegionIoFds, SetIrqs, SparseArea, WriteEntry, dma_flags, dma_unmap_flags, flags, irq, irq_set,
     sparse_areas,
 };
-use crate::{EventFd, SharedMem};
+use crate::event::EventFd;
+use crate::shared_mem::SharedMem;
 
 /// A region as the server describes it.
 #[derive(Debug)]

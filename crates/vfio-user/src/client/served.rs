@@ -2,8 +2,8 @@
 
 use rustix::io::Errno;
 
-use crate::SharedMem;
 use crate::codec::{Command, DmaAccess, Header};
+use crate::shared_mem::SharedMem;
 use crate::stream::Sender;
 
 struct Region {

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::io::Errno;
 
 use super::session::{MAX_DATA, Todo};
-use super::{Connection, MAIN, REFUSED, Server, watch};
+use super::state::{Connection, MAIN, REFUSED, Refused, Server, watch};
 use crate::deferred_closer::{MOST, PeerFd};
 use crate::device::{ClientEvent, Device, DmaChange, GoneReason};
 use crate::stream::{Filled, Receiver, Sender};
@@ -18,13 +18,6 @@ const MAX_REFUSED: usize = 4;
 
 /// A client that has said nothing for so long gives way to the next.
 const MUTE: Duration = Duration::from_secs(1);
-
-/// A client that came while the device was taken.
-pub(super) struct Refused {
-    socket: PeerFd,
-    rx: Receiver,
-    token: u64,
-}
 
 impl Server {
     /// The client has closed its end already, though we have not come to read that yet.

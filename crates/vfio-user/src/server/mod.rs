@@ -6,10 +6,11 @@ mod irqs;
 mod listener;
 mod regions;
 mod session;
+mod state;
 mod twin;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use guest_mem::Memory;
@@ -18,11 +19,11 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 pub use listener::{ListenError, Listener};
+pub use state::Server;
 
-use self::clients::Refused;
 use self::counters::Counters;
-use self::session::{MAX_DATA, Session, Signal, SignalChange, Todo};
-use self::twin::Twin;
+use self::session::{MAX_DATA, Session, SignalChange, Todo};
+use self::state::{LISTENER, MAIN, SIGNAL, STOP, TWIN, Twin, WAKE, rewatch, watch};
 use crate::deferred_closer::{DeferredCloser, MOST, PeerFd};
 use crate::description::{DescriptionError, DeviceDescription};
 use crate::device::{Device, GoneReason, Work};
@@ -46,14 +47,6 @@ const LONGEST_NAP: Duration = Duration::from_millis(2);
 
 /// How often, in calls, the rest is looked at while the client keeps us busy.
 const SCAN_EVERY: u32 = 8;
-
-const LISTENER: u64 = 0;
-const WAKE: u64 = 1;
-const MAIN: u64 = 2;
-const TWIN: u64 = 3;
-const STOP: u64 = 4;
-const REFUSED: u64 = 16;
-const SIGNAL: u64 = 1 << 32;
 
 /// Why a server cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -90,38 +83,6 @@ pub struct Progress {
     pub connected: bool,
     /// The one connection this server was made for is over.
     pub finished: bool,
-}
-
-struct Connection {
-    since: Instant,
-    socket: PeerFd,
-    rx: Receiver,
-    tx: Sender,
-    twin: Option<Twin>,
-    /// What epoll watches the socket for.
-    watching_out: bool,
-}
-
-/// Serves one device to one client after another.
-///
-/// Everything is behind one descriptor, [`as_fd`](Self::as_fd), which is readable when
-/// [`process`](Self::process) has something to do: an owner of many devices puts it into its own
-/// epoll set. [`run`](Self::run) is the loop for those who have nothing else to do.
-pub struct Server {
-    session: Session,
-    listener: Listener,
-    connection: Option<Connection>,
-    refused: Vec<Refused>,
-    signals: Vec<Signal>,
-    epoll: OwnedFd,
-    dma: Dma,
-    fds: Vec<OwnedFd>,
-    calls: u32,
-    served_one: bool,
-    /// Given up for a moment when descriptors run out; see `accept`.
-    spare: Option<OwnedFd>,
-    /// Since when too much of what clients gave has not ended.
-    choked: Option<Instant>,
 }
 
 impl Server {
@@ -539,20 +500,4 @@ fn socket_gone(errno: Errno) -> GoneReason {
         Errno::PIPE | Errno::CONNRESET => GoneReason::Closed,
         errno => GoneReason::Socket(io::Error::from(errno).kind()),
     }
-}
-
-fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
-    let data = epoll::EventData::new_u64(token);
-    Ok(epoll::add(epoll, fd, data, epoll::EventFlags::IN)?)
-}
-
-/// The main socket with replies that wait is watched for room only: its next messages wait too.
-/// The twin carries answers to us, which must be read for the peer to go on.
-fn rewatch(epoll: &OwnedFd, fd: BorrowedFd<'_>, token: u64, out: bool) -> Result<(), Errno> {
-    let flags = match (out, token) {
-        (false, _) => epoll::EventFlags::IN,
-        (true, TWIN) => epoll::EventFlags::IN | epoll::EventFlags::OUT,
-        (true, _) => epoll::EventFlags::OUT,
-    };
-    epoll::modify(epoll, fd, epoll::EventData::new_u64(token), flags)
 }

@@ -4,18 +4,9 @@ use std::os::fd::AsFd;
 
 use rustix::event::epoll;
 
-use super::{MAIN, Server, TWIN, rewatch};
-use crate::deferred_closer::PeerFd;
+use super::state::{MAIN, Server, TWIN, rewatch};
 use crate::device::Device;
-use crate::stream::{Filled, Receiver, Sender};
-
-/// The second socket, for our commands and their replies.
-pub(super) struct Twin {
-    pub socket: PeerFd,
-    pub rx: Receiver,
-    pub tx: Sender,
-    pub watching_out: bool,
-}
+use crate::stream::Filled;
 
 impl Server {
     pub(super) fn serve_twin(&mut self) {

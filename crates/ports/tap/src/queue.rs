@@ -1,0 +1,20 @@
+//! One queue of a TAP.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use port::Tally;
+
+/// Most queues of one TAP. The kernel has 256 for all who attach; each costs us a thread.
+pub const MAX_QUEUES: usize = 32;
+
+/// What the two directions of one queue share.
+pub(crate) struct Queue {
+    pub(crate) fd: OwnedFd,
+    /// Bytes of `virtio_net_hdr` before each frame; 0 without.
+    pub(crate) hdr_len: usize,
+    /// The interface has been deleted; no need to ask the kernel again.
+    pub(crate) gone: Arc<AtomicBool>,
+    pub(crate) tally: Tally<14>,
+}
