@@ -2,7 +2,9 @@
 
 use wire::ETHERNET_HEADER;
 
-use crate::batch::HEAD;
+/// Bytes of every frame that a batch holds as its own copy: what anybody decides upon, and short
+/// frames whole.
+pub const HEAD: usize = 64;
 
 /// What all frames of a batch that begin alike have in common ([`Batch::alike`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

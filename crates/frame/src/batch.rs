@@ -3,14 +3,10 @@
 use guest_mem::ReadSlice;
 use wire::Offload;
 
-use crate::alike::{Alike, Kin};
+use crate::alike::{Alike, HEAD, Kin};
 
 /// Most frames in one batch. More would not fit the caches of those who walk it twice.
 pub const MAX_BATCH: usize = 256;
-
-/// Bytes of every frame that a batch holds as its own copy: what anybody decides upon, and short
-/// frames whole.
-pub const HEAD: usize = 64;
 
 /// By how many heads the storage grows.
 const HEADS_AT_ONCE: usize = 32;

@@ -5,7 +5,8 @@ use thiserror::Error;
 use wire::{Csum, ETHERNET_HEADER, EtherType, Gso, MAX_HEADERS, NotesError, Offload};
 use wire::{SegmentError, Segments, VLAN_TAG};
 
-use crate::batch::{Batch, Frame, HEAD};
+use crate::alike::HEAD;
+use crate::batch::{Batch, Frame};
 use crate::sink::Caps;
 use crate::sum::add_slice;
 

@@ -15,8 +15,8 @@ mod sum;
 #[cfg(test)]
 mod tests;
 
-pub use alike::Alike;
-pub use batch::{Batch, Frame, HEAD, MAX_BATCH};
+pub use alike::{Alike, HEAD};
+pub use batch::{Batch, Frame, MAX_BATCH};
 pub use expand::{ExpandError, expand};
 pub use finish::Finisher;
 pub use sink::{Caps, Counted, Sink, Wake};

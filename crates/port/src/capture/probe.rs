@@ -7,8 +7,10 @@ use std::time::Duration;
 use frame::{Batch, Caps, Counted, Finisher, Sink, Wake};
 use parking_lot::{Mutex, RwLock};
 
-use super::{Capture, Direction};
-use crate::{Inlet, InletStatus, Interest, Port, Tally};
+use super::file::Capture;
+use super::pcapng::Direction;
+use crate::inlet::{Inlet, InletStatus, Interest, Port};
+use crate::tally::Tally;
 
 /// Watches both directions of one port.
 ///

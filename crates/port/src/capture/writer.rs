@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{EAGER, Shared, State, count, pcapng};
+use super::buffer::{Buffer, EAGER, Pending, count};
+use super::pcapng;
 
 /// Where the bytes go.
 pub enum Output {
@@ -32,7 +33,7 @@ impl Output {
 }
 
 pub struct Writer {
-    shared: Arc<Shared>,
+    shared: Arc<Buffer>,
     output: Output,
     name: String,
     on_failure: Box<dyn FnOnce(String) + Send>,
@@ -42,7 +43,7 @@ pub struct Writer {
 
 impl Writer {
     pub fn new(
-        shared: Arc<Shared>,
+        shared: Arc<Buffer>,
         output: Output,
         name: String,
         on_failure: Box<dyn FnOnce(String) + Send>,
@@ -92,7 +93,7 @@ impl Writer {
     }
 
     /// Until there is something to write and no reason to wait for more.
-    fn wait(&self, state: &mut parking_lot::MutexGuard<'_, State>) {
+    fn wait(&self, state: &mut parking_lot::MutexGuard<'_, Pending>) {
         while state.blocks.is_empty() && !state.closing {
             self.shared.work.wait(state);
         }

@@ -62,7 +62,7 @@ pub struct Reply {
 }
 
 /// One of the two sockets.
-struct Channel {
+pub(super) struct Channel {
     socket: OwnedFd,
     rx: Receiver,
     pub(super) tx: Sender,
@@ -110,7 +110,7 @@ impl Drop for Channel {
 }
 
 /// A command of the server's that waits to be served.
-struct Waiting {
+pub(super) struct Waiting {
     header: Header,
     payload: Vec<u8>,
     twin: bool,
@@ -311,7 +311,7 @@ impl Client {
 
     /// Sends a command and hands the payload of its reply to `take`, without copying it. For the
     /// register accesses, which are all a data path has.
-    fn call<T>(
+    pub(super) fn call<T>(
         &mut self,
         id: u16,
         take: impl FnOnce(&[u8]) -> Result<T, Malformed>,

@@ -6,9 +6,11 @@
 //! byte slice and either gives the whole structure or [`Malformed`]; it never looks past the slice
 //! and never trusts a length in it.
 
+mod malformed;
 mod payload;
 mod version;
 
+pub use malformed::Malformed;
 pub use payload::{
     DeviceFeature, DeviceInfo, DmaAccess, DmaMap, DmaUnmap, IrqInfo, MigrationData, RegionAccess,
     RegionInfo, RegionIoFds, SetIrqs, SparseArea, WriteEntry, dma_flags, dma_unmap_flags,
@@ -51,11 +53,6 @@ pub mod irq {
     /// How many there are.
     pub const COUNT: u32 = 5;
 }
-
-/// The bytes are not the message they claim to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("malformed vfio-user message: {0}")]
-pub struct Malformed(pub &'static str);
 
 /// What a message asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

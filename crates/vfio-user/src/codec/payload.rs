@@ -1,6 +1,6 @@
 //! The fixed parts of every command and reply.
 
-use super::Malformed;
+use super::malformed::Malformed;
 
 macro_rules! payload {
     ($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident: $ty:ty,)+ }) => {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Malformed;
+use super::malformed::Malformed;
 
 /// Longest JSON text accepted. Real ones have about 200 bytes.
 const MAX_JSON: usize = 64 << 10;
