@@ -12,7 +12,7 @@ FUZZ_TARGETS ?= registers rings rings_igb mailbox hub config_space messages fram
 # Which modules of the bench, and its options; `make bench BENCH=list` names them.
 BENCH ?= all
 # Crates that make no system call, and the one whose unsafe code they stand on: what Miri runs.
-PURE := guest-mem wire regs pci snapshot frame model gbe parts
+PURE := guest-mem wire regs pci snapshot frame model datapath intel
 # A model has no unsafe code; what Miri can find there is what it does to guest memory. So of its tests those
 # that move frames, and those whose threads meet; the others take Miri hours.
 MIRI_E1000 := smoke registers leases threads finishing segmentation receive loopback transmit

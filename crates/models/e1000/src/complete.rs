@@ -2,10 +2,11 @@
 //! (manual §3.3.1, §3.4.3).
 
 use csb::at;
+use datapath::FCS;
 use frame::Batch;
 use guest_mem::View;
+use intel::{DD, Ring, SIZE};
 use model::Env;
-use parts::{DD, FCS, Ring, SIZE};
 use wire::{Gso, VLAN_TAG};
 
 use crate::bits::cause;

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use csb::{Word, at};
 use guest_mem::{View, Words};
+use intel::{Ring, SIZE};
 use model::{Env, Nanos, Watch};
 use parking_lot::Mutex;
-use parts::{Ring, SIZE};
 
 use crate::regs as r;
 use crate::shared::{Shared, count, count_alone};

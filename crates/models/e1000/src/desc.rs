@@ -1,7 +1,7 @@
 //! Transmit descriptors (manual §3.3).
 
-use parts::SIZE;
-use parts::offload::{L4, Places};
+use datapath::offload::{L4, Places};
+use intel::SIZE;
 
 /// Command bits of transmit descriptors.
 pub(crate) mod cmd {

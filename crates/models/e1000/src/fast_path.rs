@@ -6,9 +6,10 @@
 //! that crosses regions) ends the run, and the frame takes the general way ([`crate::rx_write`]), which
 //! gives the same results for all.
 
+use datapath::{FCS, Finish, Layout, MIN_FRAME, fcs_of, possible};
 use frame::{Alike, Batch, Caps, Frame};
 use guest_mem::{WriteSlice, crc32_short};
-use parts::{FCS, Fetcher, Finish, Layout, MIN_FRAME, fcs_of, possible, verdict};
+use intel::{Fetcher, verdict};
 
 use crate::bits::{rctl, rx_status, rxcsum};
 use crate::filter;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use parts::Ring;
+use intel::Ring;
 use proptest::prelude::*;
 
 use frame::Batch;

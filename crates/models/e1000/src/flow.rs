@@ -5,10 +5,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
+use datapath::{FCS, MIN_FRAME};
 use frame::{Batch, Sink};
+use intel::flow::{self, ControlFrame, HEAD, Ids, RFCE, Silence, TFCE};
 use model::{Env, Nanos};
-use parts::flow::{self, ControlFrame, HEAD, Ids, RFCE, Silence, TFCE};
-use parts::{FCS, MIN_FRAME};
 use regs::File;
 use wire::Offload;
 

@@ -4,11 +4,11 @@
 //! cause and line stand the delay timers (RDTR, RADV, TIDV, TADV) and the minimum gap (ITR). With
 //! MSI enabled the pin is silent, and what would raise it sends a message (manual §4.3.3).
 
+use datapath::{Adaptive, Moderation};
 use model::{Env, Nanos};
-use parts::{Adaptive, Moderation};
 
 use crate::bits::cause;
-use crate::rx_throttle::RxThrottle;
+use datapath::RxThrottle;
 
 /// Unit of RDTR, RADV, TIDV and TADV (manual §13.4.30).
 const DELAY_UNIT: Nanos = 1024;

@@ -1,8 +1,8 @@
 //! What a frame is to the receiver, and whether it gets in (manual §3.2.1).
 
+use datapath::{FCS, GLANCE, MIN_FRAME};
 use frame::Frame;
-use parts::flow::ControlFrame;
-use parts::{FCS, GLANCE, MIN_FRAME};
+use intel::flow::ControlFrame;
 
 use crate::bits::rctl;
 use crate::filter;

@@ -28,7 +28,6 @@ mod offer;
 mod packet_buffer;
 pub mod regs;
 mod rx;
-mod rx_throttle;
 mod rx_write;
 mod shared;
 pub mod state;
@@ -46,8 +45,8 @@ extern crate self as hypernic_e1000;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use datapath::Moderation;
 use model::{Nic, Work};
-pub use parts::Moderation;
 
 use crate::control::Registers;
 use crate::shared::Shared;
@@ -153,8 +152,8 @@ fn with(config: &Config, shared: Arc<Shared>) -> Nic {
             Some(image) => eeprom::Eeprom::of_image(image),
             None => eeprom::Eeprom::new(config.variant, config.mac, config.pause),
         },
-        phy: gbe::phy::Phy::new(config.link, config.variant.phy(), config.pause),
-        io: gbe::io::Window::default(),
+        phy: intel::phy::Phy::new(config.link, config.variant.phy(), config.pause),
+        io: intel::io::Window::default(),
         work: Work::default(),
         negotiation: u64::try_from(config.negotiation.as_nanos()).unwrap_or(u64::MAX / 2),
     };

@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 
+use datapath::{FCS, MIN_FRAME, possible};
 use frame::{Batch, Caps, Frame, expand};
-use parts::{FCS, MIN_FRAME, possible};
 
 use crate::fifo::Fifo;
 use crate::filter;

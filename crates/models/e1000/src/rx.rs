@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering;
 
 use frame::{Batch, Caps, Wake};
 use guest_mem::{View, WriteWindow};
+use intel::flow::RFCE;
+use intel::{Fetcher, Ring, RingIds};
 use lease::{Guard, Lessor};
 use model::{Env, Receive};
-use parts::flow::RFCE;
-use parts::{Fetcher, Ring, RingIds};
 
 use crate::bits::ctrl;
 use crate::csb::{RxCsb, RxPage};

@@ -1,7 +1,8 @@
 //! Putting frames of any kind into the ring (manual §3.2.2–3.2.6).
 
+use datapath::{FCS, Finish, Layout, MIN_FRAME, fcs_of};
 use frame::Frame;
-use parts::{DD, FCS, Fetcher, Finish, Layout, MIN_FRAME, fcs_of, verdict};
+use intel::{DD, Fetcher, verdict};
 use wire::Sum;
 
 use crate::bits::{rctl, rx_error, rx_status, rxcsum};

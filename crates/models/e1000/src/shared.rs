@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use frame::Wake;
+use intel::wake::WakeUp;
 use model::Env;
 use parking_lot::Mutex;
-use parts::wake::WakeUp;
 use regs::File;
 
 use crate::bits::{rctl, tctl};

@@ -3,11 +3,12 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use datapath::offload::{self, MAX_TSO, Places, Refused, Request};
+use datapath::{FCS, Gather};
 use frame::{Batch, Caps, MAX_BATCH, Sink};
 use guest_mem::{ReadSlice, View};
+use intel::{Fetcher, Ring, RingIds};
 use model::{Env, Progress, TURN_BYTES, Transmit, Watch};
-use parts::offload::{self, MAX_TSO, Places, Refused, Request};
-use parts::{FCS, Fetcher, Gather, Ring, RingIds};
 
 use crate::bits::{ctrl, tctl};
 use crate::complete::{Mark, Tso, finish};

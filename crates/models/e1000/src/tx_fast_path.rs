@@ -7,12 +7,12 @@
 
 use frame::Batch;
 use guest_mem::ReadSlice;
-use parts::SIZE;
+use intel::SIZE;
 
 use crate::complete::Mark;
 use crate::desc::cmd;
 use crate::tx::{Parser, TxState};
-use parts::offload::{MAX_FRAME, MIN_FRAME};
+use datapath::offload::{MAX_FRAME, MIN_FRAME};
 
 /// Packets whose memory is asked for before the first of them is looked at: about as many cache
 /// misses as a processor keeps under way.

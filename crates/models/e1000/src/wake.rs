@@ -1,8 +1,8 @@
 //! Wake-up (manual §6.4, §13.6): what the 82540EM's registers say to what all chips have in common.
 
 use frame::Frame;
+use intel::wake::{At, Ids, REACH, Sieve};
 use model::Env;
-use parts::wake::{At, Ids, REACH, Sieve};
 use regs::File;
 
 use crate::bits::rctl;

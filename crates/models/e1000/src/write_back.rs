@@ -3,9 +3,9 @@
 
 use csb::at;
 use guest_mem::WriteWindow;
+use intel::{Ring, SIZE};
 use lease::{Taken, Ticket};
 use model::Env;
-use parts::{Ring, SIZE};
 
 use crate::bits::{cause, rctl};
 use crate::irq::Event;

@@ -2,9 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
+use datapath::FCS;
 use frame::Batch;
 use guest_mem::View;
-use parts::{DD, FCS, Ring, SIZE};
+use intel::{DD, Ring, SIZE};
 use wire::{Gso, VLAN_TAG};
 
 use crate::function::{Function, count};

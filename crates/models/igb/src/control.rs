@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use frame::Counted;
-use gbe::io::Window;
-use gbe::mdio;
-use gbe::phy::{Effect, Phy};
+use intel::flow::RFCE;
+use intel::io::Window;
+use intel::mdio;
+use intel::phy::{Effect, Phy};
+use intel::wake::wuc;
 use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
-use parts::flow::RFCE;
-use parts::wake::wuc;
 use regs::{Access, Found, Id};
 
 use self::clock::CLOCK;
@@ -475,7 +475,7 @@ impl Registers {
 
 /// Splits an access of any size and alignment into words of the register window.
 fn each_word(offset: u64, len: usize, visit: impl FnMut(u32, usize, std::ops::Range<usize>)) {
-    gbe::window::each_word(r::WINDOW, offset, len, visit);
+    intel::window::each_word(r::WINDOW, offset, len, visit);
 }
 
 impl Counted for Registers {

@@ -1,7 +1,7 @@
 //! Descriptors (§7.1.4, §7.1.5, §7.2.2).
 
-use parts::SIZE;
-use parts::offload::{L4, Places};
+use datapath::offload::{L4, Places};
+use intel::SIZE;
 
 /// Command bits of transmit descriptors.
 pub(crate) mod cmd {

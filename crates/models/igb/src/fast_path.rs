@@ -6,10 +6,11 @@
 //! the frame takes the general way ([`crate::rx_write`]), which gives the same results for all; a test
 //! runs both. A PF's are classified before ([`crate::classify`]), and a run ends where another queue's begin.
 
+use datapath::{FCS, Finish, MIN_FRAME, possible};
 use frame::{Batch, Caps, Frame};
 use guest_mem::WriteSlice;
-use parts::verdict::rx_status;
-use parts::{FCS, Finish, MIN_FRAME, possible, verdict};
+use intel::verdict;
+use intel::verdict::rx_status;
 use wire::{ETHERNET_HEADER, EtherType};
 
 use crate::classify::Classified;

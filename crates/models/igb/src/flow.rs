@@ -6,10 +6,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use datapath::{FCS, MIN_FRAME};
 use frame::{Batch, Sink};
+use intel::flow::{ControlFrame, HEAD, Ids, RFCE, Silence, control_frame, pause_frame};
 use model::{Env, Nanos};
-use parts::flow::{ControlFrame, HEAD, Ids, RFCE, Silence, control_frame, pause_frame};
-use parts::{FCS, MIN_FRAME};
 use wire::Offload;
 
 use crate::function::{Function, Kind};

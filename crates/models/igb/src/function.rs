@@ -6,11 +6,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use datapath::Moderation;
 use frame::Wake;
+use intel::wake::WakeUp;
 use model::{Env, Work};
 use parking_lot::Mutex;
-use parts::Moderation;
-use parts::wake::WakeUp;
 use regs::{File, Id, Table};
 
 use crate::flow::Flow;
@@ -148,7 +148,7 @@ pub(crate) struct Function {
     /// Those who found no room.
     pub waiters: Mutex<Vec<Arc<dyn Wake>>>,
     pub true_fcs: bool,
-    /// Its interrupts follow what is moved and how the driver answers ([`parts::Adaptive`]).
+    /// Its interrupts follow what is moved and how the driver answers ([`datapath::Adaptive`]).
     pub adapts: bool,
     /// What asks for nothing goes by the dozen ([`crate::fast path`], [`crate::tx_fast_path`]). Off where a
     /// test compares.

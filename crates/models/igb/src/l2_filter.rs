@@ -1,8 +1,8 @@
 //! Which frames get in, and how they go into buffers (§7.1.1, §7.1.2).
 
+use datapath::{FCS, GLANCE, MIN_FRAME};
 use frame::Frame;
-use parts::flow::ControlFrame;
-use parts::{FCS, GLANCE, MIN_FRAME};
+use intel::flow::ControlFrame;
 
 use crate::filter;
 use crate::function::{Kind, count};

@@ -69,8 +69,8 @@ mod wake;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use datapath::Moderation;
 use model::{Control, Identity, Nic};
-pub use parts::Moderation;
 
 use crate::function::Function;
 pub use crate::hub::{Enforcer, Fabric, Hub, MAX_VFS, Mirror, Owner, Pool, Storm, Wanted, Window};

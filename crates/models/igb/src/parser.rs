@@ -1,9 +1,10 @@
 //! From the descriptors of a ring to frames (§7.2.2, §7.2.4).
 
+use datapath::offload::{self, MAX_TSO, Places, Refused, Request};
+use datapath::{FCS, Gather};
 use frame::{Batch, Caps};
 use guest_mem::{ReadSlice, View};
-use parts::offload::{self, MAX_TSO, Places, Refused, Request};
-use parts::{FCS, Gather, Ring};
+use intel::Ring;
 
 use crate::complete::{Before, Mark, Tso};
 use crate::desc::{TxBody, TxDesc, cmd};

@@ -119,8 +119,8 @@ fn make(config: &Config, hub: Option<Arc<Hub>>) -> Nic {
     let mut control = Registers {
         function: Arc::clone(&function),
         nvm,
-        phy: gbe::phy::Phy::new(config.link, gbe::phy::Kind::Igp03, config.pause),
-        io: gbe::io::Window::default(),
+        phy: intel::phy::Phy::new(config.link, intel::phy::Kind::Igp03, config.pause),
+        io: intel::io::Window::default(),
         reading: StatRegs::default(),
         work: Work::default(),
         negotiation: u64::try_from(config.negotiation.as_nanos()).unwrap_or(u64::MAX / 2),

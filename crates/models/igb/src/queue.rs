@@ -2,8 +2,8 @@
 
 use std::sync::atomic::AtomicU64;
 
+use intel::RingIds;
 use parking_lot::Mutex;
-use parts::RingIds;
 use regs::Id;
 
 use crate::rx::RxState;

@@ -7,11 +7,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use datapath::{FCS, MIN_FRAME, possible};
 use frame::{Batch, Caps, Frame, Wake, expand};
 use guest_mem::{View, WriteWindow};
+use intel::{Fetcher, Ring};
 use model::{Env, Receive};
 use parking_lot::MutexGuard;
-use parts::{FCS, Fetcher, MIN_FRAME, Ring, possible};
 
 use crate::classify::{Classified, Destination};
 use crate::desc::Shape;

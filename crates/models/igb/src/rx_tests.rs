@@ -320,7 +320,7 @@ fn the_fcs_is_that_of_the_frame() {
     let frame = tcp();
     guest.receive(std::slice::from_ref(&frame));
     let mut want = frame.clone();
-    want.extend(parts::fcs_of(&frame));
+    want.extend(datapath::fcs_of(&frame));
     assert_eq!(guest.read(packet_buffer(0, 0), want.len()), want);
     assert_eq!(upper(guest.rx_desc(0, 0).1).1, want.len());
 }

@@ -1,9 +1,10 @@
 //! Putting frames into buffers, and what descriptors say about them (§7.1.4, §7.1.5, §7.1.10).
 
+use datapath::{FCS, Finish, Layout, MIN_FRAME, fcs_of};
 use frame::{Frame, sum_range};
 use guest_mem::WriteWindow;
-use parts::verdict::{rx_error, rx_status};
-use parts::{DD, FCS, Finish, Layout, MIN_FRAME, SIZE, fcs_of, verdict};
+use intel::verdict::{rx_error, rx_status};
+use intel::{DD, SIZE, verdict};
 use wire::{Crc32c, Fragment, L3Kind, L4Kind, Sum};
 
 use crate::desc::{Shape, ShapeKind};

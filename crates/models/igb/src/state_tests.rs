@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use gbe::phy::{Kind, Phy};
+use intel::phy::{Kind, Phy};
 use model::{Control, Progress, Work};
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn control(guest: &Guest) -> Registers {
         function: Arc::clone(&guest.function),
         nvm: Nvm::new([2, 0, 0, 0, 0, 1], 0x10c9, 0xa03c, false),
         phy: Phy::new(true, Kind::Igp03, false),
-        io: gbe::io::Window { address: 0x1500 },
+        io: intel::io::Window { address: 0x1500 },
         reading: StatRegs::default(),
         work: Work::default(),
         negotiation: 0,

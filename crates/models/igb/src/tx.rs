@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 
 use frame::{Batch, Caps, MAX_BATCH, Sink};
 use guest_mem::{ReadSlice, View};
+use intel::{Fetcher, Ring};
 use model::{Env, Progress, TURN_BYTES, Transmit};
-use parts::{Fetcher, Ring};
 
 use crate::complete::{Mark, finish};
 use crate::desc::Context;

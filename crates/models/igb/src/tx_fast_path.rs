@@ -4,10 +4,10 @@
 //! find all of them empty. The fast path does what the walk would have done, and leaves everything that is
 //! not exactly so to it; a test runs random rings through both.
 
+use datapath::offload::{MAX_FRAME, MIN_FRAME};
 use frame::Batch;
 use guest_mem::ReadSlice;
-use parts::SIZE;
-use parts::offload::{MAX_FRAME, MIN_FRAME};
+use intel::SIZE;
 
 use crate::complete::{Before, Mark};
 use crate::desc::{DATA, STAMP, cmd};

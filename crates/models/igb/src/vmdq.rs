@@ -3,9 +3,9 @@
 //! Where there are VFs, the switch between the functions has found out that the PF gets it. With one pool
 //! beside them that is all there is to know.
 
+use datapath::MIN_FRAME;
 use frame::{Batch, Frame, Sink};
 use model::Env;
-use parts::MIN_FRAME;
 use regs::File;
 
 use crate::filter;

@@ -1,8 +1,8 @@
 //! Wake-up (§5.6, §8.20): what the 82576's registers say to what all chips have in common.
 
 use frame::Frame;
+use intel::wake::{At, Ids, REACH, Sieve};
 use model::Env;
-use parts::wake::{At, Ids, REACH, Sieve};
 use regs::{File, Id};
 
 use crate::filter;

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use datapath::adaptive::{Adaptive, MOST_GAP};
 use model::{Env, Nanos, Work};
-use parts::adaptive::{Adaptive, MOST_GAP};
 use regs::{Access, File, Found, Status};
 use wire::MAX_SEGMENTS;
 
@@ -20,12 +20,12 @@ use crate::flow::owed;
 use crate::irq::{Delay, Irq};
 use crate::packet_buffer;
 use crate::regs as r;
-use crate::rx_throttle::RxThrottle;
 use crate::shared::Shared;
 use crate::stats::{PAIRS, SINGLE, Stat};
 use crate::tx::Contexts;
-use gbe::io::{ADDRESS_BITS, Window};
-use gbe::phy::{self, Phy};
+use datapath::RxThrottle;
+use intel::io::{ADDRESS_BITS, Window};
+use intel::phy::{self, Phy};
 
 /// No moderation deadline is further away: RADV and TADV reach 67 ms.
 const AHEAD: i64 = 1_000_000_000;

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
+use datapath::Adaptive;
 use model::{Env, Nanos, Work};
-use parts::Adaptive;
 use regs::{Access, File, Status};
 
 use super::{PAGE, v1};
@@ -21,8 +21,8 @@ use crate::rx::RxState;
 use crate::shared::Shared;
 use crate::stats::{PAIRS, SINGLE, StatRegs, Stats};
 use crate::tx::{Contexts, TxState};
-use gbe::io::Window;
-use gbe::phy::Phy;
+use intel::io::Window;
+use intel::phy::Phy;
 
 /// How far back the past is kept. Nothing looks further: the longest gap between interrupts is
 /// 17 ms, and deadlines are met at once when they are over.

@@ -1,7 +1,7 @@
 //! What stands between a vector and its message: EITR (§8.8.12), and what the operator has chosen.
 
+use datapath::{Adaptive, Moderation};
 use model::{Env, Nanos};
-use parts::{Adaptive, Moderation};
 
 use super::{Irq, VECTORS};
 

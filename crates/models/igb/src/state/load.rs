@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use gbe::io::{ADDRESS_BITS, Window};
-use gbe::phy::{self, Phy};
+use datapath::offload::L4;
+use intel::io::{ADDRESS_BITS, Window};
+use intel::phy::{self, Phy};
 use model::{Env, Work};
-use parts::offload::L4;
 use regs::{Access, File, Found, Register};
 use wire::MAX_SEGMENTS;
 

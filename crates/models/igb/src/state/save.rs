@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use gbe::phy::Phy;
+use datapath::offload::L4;
+use intel::phy::Phy;
 use model::{Env, Nanos};
-use parts::offload::L4;
 use regs::{Access, File, Register, Status};
 
 use super::{relative, v1};

@@ -106,6 +106,29 @@ impl Finish {
     }
 }
 
+impl Layout<'_, '_> {
+    /// Makes a copy of ours of all of it at the front of `copy`, which is scratch space, with the
+    /// checksum written that `finish` is for. Returns its length.
+    pub fn stage(&self, copy: &mut Vec<u8>, finish: Option<Finish>) -> usize {
+        let len = self.len();
+        if copy.len() < len {
+            copy.resize(len, 0);
+        }
+        let mut at = self.head.len();
+        copy[..at].copy_from_slice(self.head);
+        let mut skip = self.from;
+        for slice in self.frame.slices() {
+            at += slice.copy_to(skip, &mut copy[at..len]);
+            skip -= skip.min(slice.len());
+        }
+        if let Some(finish) = finish {
+            finish.write(&mut copy[..at]);
+        }
+        copy[len - self.tail.len()..len].copy_from_slice(self.tail);
+        len
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use frame::Batch;

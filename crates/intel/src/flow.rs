@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use regs::{File, Id};
 
-use crate::MIN_FRAME;
+use datapath::MIN_FRAME;
 
 /// The one opcode there is.
 const PAUSE: u16 = 1;

@@ -16,8 +16,7 @@
 //! Whether programs starve cannot be seen either: a guest that does all its work in the poll, or has other
 //! processors for its programs, only loses by it. So it is the operator who asks for it.
 
-use model::Nanos;
-use parts::adaptive::APPLICATION;
+use crate::adaptive::{APPLICATION, Nanos};
 
 /// Frames without a word from the guest after which it is taken for one that only receives: more than
 /// it leaves unanswered while there is a connection.
@@ -31,7 +30,7 @@ const MOST_WAIT: Nanos = 3_000_000;
 
 /// What is known of the guest's time.
 #[derive(Debug, Default)]
-pub(crate) struct RxThrottle {
+pub struct RxThrottle {
     /// The operator has asked for it.
     pub on: bool,
     /// Frames since the guest last sent something.
@@ -47,6 +46,7 @@ pub(crate) struct RxThrottle {
 }
 
 impl RxThrottle {
+    /// As it is at the start; `on`: the operator wants it.
     pub fn new(on: bool) -> Self {
         Self {
             on,

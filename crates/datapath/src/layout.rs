@@ -4,8 +4,6 @@ use frame::Frame;
 use guest_mem::{WriteSlice, crc32_short};
 use wire::Sum;
 
-use crate::finish::Finish;
-
 /// Shortest frame on the wire, without FCS.
 pub const MIN_FRAME: usize = 60;
 /// Bytes of the frame check sequence.
@@ -98,27 +96,6 @@ impl Layout<'_, '_> {
         if done < to.len() {
             self.copy(at + done, &to.sub(done, to.len()));
         }
-    }
-
-    /// Makes a copy of ours of all of it at the front of `copy`, which is scratch space, with the
-    /// checksum written that `finish` is for. Returns its length.
-    pub fn stage(&self, copy: &mut Vec<u8>, finish: Option<Finish>) -> usize {
-        let len = self.len();
-        if copy.len() < len {
-            copy.resize(len, 0);
-        }
-        let mut at = self.head.len();
-        copy[..at].copy_from_slice(self.head);
-        let mut skip = self.from;
-        for slice in self.frame.slices() {
-            at += slice.copy_to(skip, &mut copy[at..len]);
-            skip -= skip.min(slice.len());
-        }
-        if let Some(finish) = finish {
-            finish.write(&mut copy[..at]);
-        }
-        copy[len - self.tail.len()..len].copy_from_slice(self.tail);
-        len
     }
 }
 

@@ -29,7 +29,7 @@
 use std::num::NonZeroU32;
 
 /// Nanoseconds of the model's clock.
-type Nanos = u64;
+pub type Nanos = u64;
 
 /// When interrupts are raised. Nothing but their timing depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

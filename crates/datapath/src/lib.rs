@@ -1,0 +1,20 @@
+//! What any NIC with rings needs and no vendor owns.
+//!
+//! [`Gather`] is a packet on its way out, [`offload`] what becomes of it there; [`Layout`] is a frame on
+//! its way into buffers and [`Finish`] a checksum that is written on the way. [`Adaptive`] says when an
+//! interrupt pays, and [`RxThrottle`] when a guest needs time for what it has received.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod adaptive;
+mod finish;
+mod gather;
+mod layout;
+pub mod offload;
+mod rx_throttle;
+
+pub use adaptive::{Adaptive, Moderation, Nanos};
+pub use finish::{Finish, possible};
+pub use gather::{Cursor, Gather};
+pub use layout::{FCS, GLANCE, Layout, MIN_FRAME, fcs_of};
+pub use rx_throttle::RxThrottle;

@@ -1,0 +1,20 @@
+//! What Intel's NICs have in common, as parts of their models.
+//!
+//! [`Ring`] and [`Fetcher`] are rings of 16-byte descriptors as the guest places them, and [`verdict()`]
+//! what a receiver says about checksums. [`phy`] is the PHY, [`mdio`] the command register that leads to
+//! it; [`window`] and [`io`] are the ways into the registers. [`wake`] is what wakes a sleeping guest,
+//! [`flow`] what pause frames are.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod flow;
+pub mod io;
+pub mod mdio;
+pub mod phy;
+mod ring;
+pub mod verdict;
+pub mod wake;
+pub mod window;
+
+pub use ring::{DD, Fetcher, Ring, RingIds, SIZE};
+pub use verdict::verdict;
