@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// How the process ends; documented in the README and by `hypernic --help`.
+/// How the process ends; documented in docs/configuration.md and by `hypernic --help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
