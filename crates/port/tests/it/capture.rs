@@ -277,7 +277,10 @@ fn both_directions_of_two_ports_are_in_one_file() {
     drop(capture);
 
     let blocks = parse(&std::fs::read(&path).expect("file"));
-    assert_eq!(blocks[0], Block::Section("hypernic 0.1.0".into()));
+    assert_eq!(
+        blocks[0],
+        Block::Section(concat!("hypernic ", env!("CARGO_PKG_VERSION")).into())
+    );
     for (block, expected) in blocks[1..3].iter().zip(["tap:left", "rechts ü"]) {
         let expected = Block::Interface {
             name: expected.into(),
