@@ -1,6 +1,18 @@
 //! The register side of the physical function: accesses of any width, side effects, reset.
 
 mod clock;
+pub(crate) mod doorbell;
+mod io;
+mod load;
+pub(crate) mod nvm;
+pub(crate) mod pf;
+mod pf_alias;
+mod save;
+pub(crate) mod stat_regs;
+pub(crate) mod vf;
+mod vf_control;
+mod vf_registers;
+mod vf_state;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,17 +27,17 @@ use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
 use regs::{Access, Found, Id};
 
 use self::clock::CLOCK;
-use crate::bits::eitr::{CNT_INGR, CREDITS_SHIFT};
-use crate::bits::{RAH_AV, SWSM_SMBI, TCTL_SWXOFF, ctrl, ctrl_ext, rctl, status};
-use crate::function::{Function, count};
-use crate::hub::Hub;
+use crate::control::nvm::Nvm;
+use crate::control::stat_regs::StatRegs;
+use crate::control::vf_registers::Due;
+use crate::core::function::{Function, count};
+use crate::core::queue::xdctl;
 use crate::irq::{Causes, Way, cause};
-use crate::nvm::Nvm;
-use crate::queue::xdctl;
 use crate::regs as r;
-use crate::stat_regs::StatRegs;
+use crate::regs::bits::eitr::{CNT_INGR, CREDITS_SHIFT};
+use crate::regs::bits::{RAH_AV, SWSM_SMBI, TCTL_SWXOFF, ctrl, ctrl_ext, rctl, status};
+use crate::sriov::hub::Hub;
 use crate::state;
-use crate::vf_control::Due;
 use crate::{BAR_IO, BAR_MMIO};
 
 /// What CTRL.RST leaves as it is (§4.3, and what drivers rely on).
@@ -518,7 +530,7 @@ impl Control for Registers {
     }
 
     fn doorbells(&self) -> Option<model::Doorbells> {
-        Some(crate::doorbell::layout(&self.function))
+        Some(crate::control::doorbell::layout(&self.function))
     }
 
     fn reset(&mut self, env: &Env, kind: ResetKind) {

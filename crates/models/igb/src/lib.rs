@@ -13,58 +13,18 @@
 // The parts land one by one.
 #![allow(dead_code)]
 
-mod bits;
-mod classify;
-mod complete;
 mod control;
-mod desc;
-mod doorbell;
-mod fast_path;
-#[cfg(test)]
-mod fast_path_pf_tests;
-#[cfg(test)]
-mod fast_path_tests;
+mod core;
 mod filter;
-#[cfg(test)]
-mod finishing_tests;
-mod flow;
-mod function;
-mod hub;
-mod io;
 mod irq;
-mod l2_filter;
-mod mailbox;
-mod nvm;
-mod parser;
-mod pf;
-mod pf_alias;
 mod ptp;
-mod queue;
 pub mod regs;
-mod rss;
-mod rules;
 mod rx;
-#[cfg(test)]
-mod rx_tests;
-mod rx_write;
-mod stat_regs;
+mod sriov;
 pub mod state;
 #[cfg(test)]
-mod state_tests;
-mod stats;
-#[cfg(test)]
 mod testing;
-mod tuple;
 mod tx;
-mod tx_fast_path;
-#[cfg(test)]
-mod tx_tests;
-mod vf;
-mod vf_control;
-mod vmdq;
-#[cfg(test)]
-mod vmdq_tests;
-mod wake;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,14 +32,15 @@ use std::time::Duration;
 pub use datapath::Moderation;
 use model::{Control, Identity, Nic};
 
-use crate::function::Function;
-pub use crate::hub::{Enforcer, Fabric, Hub, MAX_VFS, Mirror, Owner, Pool, Storm, Wanted, Window};
-pub use crate::mailbox::Mailbox;
-pub use crate::pf::{pf, pf_with_vfs};
-pub use crate::vf::channel::{Event, Grant, VfChannel, VfListener};
-pub use crate::vf::regs::{page as vf_registers, table as vf_table};
-pub use crate::vf::state as vf_state;
-pub use crate::vf::vf;
+pub use crate::control::pf::{pf, pf_with_vfs};
+pub use crate::control::vf::vf;
+use crate::core::function::Function;
+pub use crate::regs::pools::{Fabric, Mirror, Owner, Pool, Storm, Wanted, Window};
+pub use crate::regs::vf::{page as vf_registers, table as vf_table};
+pub use crate::sriov::channel::{Event, Grant, VfChannel, VfListener};
+pub use crate::sriov::hub::{Enforcer, Hub, MAX_VFS};
+pub use crate::sriov::mailbox::Mailbox;
+pub use crate::state::vf as vf_state;
 
 /// BAR of the registers, of either kind of function.
 pub const BAR_MMIO: u8 = 0;
@@ -93,7 +54,7 @@ pub const PF_QUEUES: usize = 16;
 pub const VF_QUEUES: usize = 2;
 
 /// Bytes of an NVM image.
-pub const NVM_LEN: usize = 2 * nvm::WORDS;
+pub const NVM_LEN: usize = 2 * control::nvm::WORDS;
 
 /// What can be chosen of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

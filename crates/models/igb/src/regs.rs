@@ -3,11 +3,16 @@
 //! Sections are those of Intel's "82576EB Gigabit Ethernet Controller Datasheet", 320961; offsets
 //! and bits were checked against what drivers use.
 
+pub(crate) mod bits;
+pub(crate) mod pools;
+pub(crate) mod settings;
+pub(crate) mod vf;
+
 use std::sync::{Arc, LazyLock};
 
 use regs::{Access, Alias, Status, Table};
 
-use crate::queue::QueueIds;
+use crate::core::queue::QueueIds;
 
 /// Bytes of the register window, BAR 0.
 pub const WINDOW: u32 = 128 * 1024;

@@ -3,6 +3,15 @@
 //! A call goes through its frames in order. The lock of a queue is held as long as frames for it
 //! follow each other; what was put there is published before the lock is let go.
 
+mod classify;
+mod fast_path;
+pub(crate) mod flow;
+mod l2_filter;
+pub(crate) mod replicate;
+#[cfg(test)]
+mod tests;
+mod write;
+
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,17 +23,17 @@ use intel::{Fetcher, Ring};
 use model::{Env, Receive};
 use parking_lot::MutexGuard;
 
-use crate::classify::{Classified, Destination};
-use crate::desc::Shape;
-use crate::function::{Function, Kind, count};
-use crate::hub::pools;
+use crate::core::function::{Function, Kind, count};
+use crate::core::stats::{Stat, Tally, for_group};
+use crate::filter::rss::{self, Class, Hashed, Headers};
+use crate::filter::tuple::Filters;
 use crate::irq::{Causes, Moved, cause};
-use crate::l2_filter::Accepted;
 use crate::ptp::Ptp;
-use crate::rss::{self, Class, Hashed, Headers};
-use crate::rules::Rules;
-use crate::stats::{Stat, Tally, for_group};
-use crate::tuple::Filters;
+use crate::regs::pools;
+use crate::regs::settings::Rules;
+use crate::rx::classify::{Classified, Destination};
+use crate::rx::l2_filter::Accepted;
+use crate::tx::desc::Shape;
 
 /// What may stay unfinished of a frame: a sum is computed while the frame is copied, and a tag goes
 /// beside it or is put in then.

@@ -14,12 +14,10 @@
 //! two batches. A packet whose descriptors are not complete is still in the guest's ring, before the
 //! head; of one that was sent in part, the number of frames that left is known.
 
-mod load;
-mod save;
-mod v1;
-
-pub(crate) use load::{load_tx, load_words};
-pub(crate) use save::{save_contexts, save_words};
+#[cfg(test)]
+mod tests;
+pub(crate) mod v1;
+pub mod vf;
 
 use model::Nanos;
 pub use snapshot::{Kind, StateError};
@@ -36,13 +34,13 @@ pub const KIND: Kind = Kind::new("82576");
 pub const VERSION: u32 = 1;
 
 /// PCI device id of what is saved.
-const DEVICE: u16 = 0x10c9;
+pub(crate) const DEVICE: u16 = 0x10c9;
 /// How far back the past is kept, and how far it may reach: no moderation looks further.
 const PAST: i64 = 1_000_000_000;
 /// A pause lasts for 65535 quanta of 512 bits at 10 Mb/s at most: 3.4 s.
-const PAUSE: i64 = 4_000_000_000;
+pub(crate) const PAUSE: i64 = 4_000_000_000;
 /// Auto-negotiation ends within this, or within what is configured.
-const NEGOTIATION: i64 = 3600 * 1_000_000_000;
+pub(crate) const NEGOTIATION: i64 = 3600 * 1_000_000_000;
 
 /// Reads a state of any known version without loading it.
 ///

@@ -10,10 +10,10 @@ use model::{Clock, Env, Interrupts, Nanos, Receive, Timer, Transmit};
 use parking_lot::Mutex;
 use regs::Id;
 
-use crate::function::{Function, Kind};
-use crate::queue::xdctl;
+use crate::core::function::{Function, Kind};
+use crate::core::queue::xdctl;
 use crate::regs as r;
-use crate::rules::{Rules, bits};
+use crate::regs::settings::{Rules, bits};
 use crate::rx::Receiver;
 use crate::tx::Sender;
 

@@ -1,8 +1,15 @@
 //! The transmit side: whose turn it is, and what comes of it (§7.2). Descriptors are walked in
-//! [`crate::parser`].
+//! [`crate::tx::parser`].
 //!
 //! Queues take turns. A turn is at most [`QUANTUM`] frames (more for a queue that is alone) or
-//! [`crate::parser::MOST_BYTES`] of one queue, offered to the sink in one batch.
+//! [`crate::tx::parser::MOST_BYTES`] of one queue, offered to the sink in one batch.
+
+mod complete;
+pub(crate) mod desc;
+mod fast_path;
+mod parser;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,12 +20,12 @@ use guest_mem::{ReadSlice, View};
 use intel::{Fetcher, Ring};
 use model::{Env, Progress, TURN_BYTES, Transmit};
 
-use crate::complete::{Mark, finish};
-use crate::desc::Context;
-use crate::function::{Function, Kind, count};
+use crate::core::function::{Function, Kind, count};
 use crate::irq::{Causes, Moved};
-use crate::parser::{End, Packet, Parser};
-use crate::rules::Rules;
+use crate::regs::settings::Rules;
+use crate::tx::complete::{Mark, finish};
+use crate::tx::desc::Context;
+use crate::tx::parser::{End, Packet, Parser};
 
 /// Frames of one turn, where others wait for theirs or the sink has been short of room.
 const QUANTUM: usize = 64;
@@ -321,7 +328,7 @@ impl Sender {
             }
             offered
         } else if let Some(pool) = looks_inside {
-            crate::vmdq::send(function, call.env, pool, call.to, (batch, picks))
+            crate::rx::replicate::send(function, call.env, pool, call.to, (batch, picks))
         } else {
             call.to.deliver(batch, picks).min(offered)
         };

@@ -14,8 +14,8 @@ use model::{Doorbells, QueueDoorbell};
 use regs::{Access, Found};
 
 use crate::BAR_MMIO;
-use crate::function::Function;
-use crate::queue::xdctl;
+use crate::core::function::Function;
+use crate::core::queue::xdctl;
 
 const PAGES: [(u32, u32); 2] = [(0x2000, 0x1000), (0x3000, 0x1000)];
 
@@ -80,7 +80,7 @@ pub(crate) fn layout(function: &Function) -> Doorbells {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::function::Kind;
+    use crate::core::function::Kind;
     use crate::{PF_QUEUES, regs as r};
 
     #[test]

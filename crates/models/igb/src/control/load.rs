@@ -12,13 +12,13 @@ use regs::{Access, File, Found, Register};
 use wire::MAX_SEGMENTS;
 
 use super::save::keeps;
-use super::{NEGOTIATION, PAUSE, StateError, absolute, check, field, v1};
 use crate::control::Registers;
-use crate::desc::Context;
+use crate::control::nvm::Nvm;
+use crate::control::stat_regs::StatRegs;
 use crate::irq::Irq;
-use crate::nvm::Nvm;
 use crate::ptp::Ptp;
-use crate::stat_regs::StatRegs;
+use crate::state::{self, NEGOTIATION, PAUSE, StateError, absolute, check, field, v1};
+use crate::tx::desc::Context;
 use crate::tx::{Memory, TxState};
 
 impl Registers {
@@ -43,7 +43,7 @@ impl Registers {
             io,
             d3,
         } = state;
-        let ours = super::DEVICE;
+        let ours = state::DEVICE;
         if *device != ours {
             return Err(StateError::Device {
                 found: format!("8086:{device:04x}"),

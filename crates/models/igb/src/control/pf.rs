@@ -5,13 +5,13 @@ use std::sync::Arc;
 use model::{Aer, Ari, Bar, Extended, Identity, Msix, Nic, Places, Serial, Space, Sriov, Work};
 
 use crate::control::Registers;
-use crate::function::{Function, Kind};
-use crate::hub::Hub;
+use crate::control::nvm::Nvm;
+use crate::control::stat_regs::StatRegs;
+use crate::control::vf_registers::Due;
+use crate::core::function::{Function, Kind};
 use crate::irq::PF_MESSAGES;
-use crate::nvm::Nvm;
 use crate::regs::{self, QUEUES};
-use crate::stat_regs::StatRegs;
-use crate::vf_control::Due;
+use crate::sriov::hub::Hub;
 use crate::{BAR_IO, BAR_MMIO, BAR_MSIX, Config, PF_QUEUES};
 
 /// PCI device id (§9.4.2).
@@ -27,7 +27,7 @@ const PAGES: u32 = 0x553;
 fn extended(mac: [u8; 6], vfs: u32) -> Vec<(u16, Extended)> {
     let mut list = vec![(0x100, Aer.into()), (0x140, Serial::of_mac(mac).into())];
     if let total @ 1.. = vfs as u16 {
-        let bar = Some(pci::Bar::memory64(crate::vf::BAR_SIZE));
+        let bar = Some(pci::Bar::memory64(crate::control::vf::BAR_SIZE));
         let sriov = Sriov {
             total,
             // Without ARI behind all functions of the bus, with it behind those of the chip's ports
@@ -35,7 +35,7 @@ fn extended(mac: [u8; 6], vfs: u32) -> Vec<(u16, Extended)> {
             first_offset: 0x180,
             ari_offset: 0x80,
             stride: 2,
-            device: crate::vf::DEVICE,
+            device: crate::control::vf::DEVICE,
             page_sizes: PAGES,
             dependency: 0,
             bars: [bar, None, None, bar, None, None],

@@ -8,13 +8,13 @@ use model::Env;
 use regs::Id;
 
 use crate::control::Registers;
-use crate::function::Function;
-use crate::hub::pools::POOLS;
+use crate::core::function::Function;
+use crate::core::queue::QueueIds;
 use crate::irq::{Irq, VALID, VF_MESSAGES};
-use crate::queue::QueueIds;
 use crate::regs as r;
-use crate::vf::channel::VfChannel;
-use crate::vf::regs as v;
+use crate::regs::pools::POOLS;
+use crate::regs::vf as v;
+use crate::sriov::channel::VfChannel;
 
 /// Vectors of the chip.
 const VECTORS: u32 = 25;

@@ -7,11 +7,11 @@ use intel::phy::Phy;
 use model::{Env, Nanos};
 use regs::{Access, File, Register, Status};
 
-use super::{relative, v1};
 use crate::control::Registers;
-use crate::desc::Context;
-use crate::flow::Flow;
-use crate::function::Function;
+use crate::core::function::Function;
+use crate::rx::flow::Flow;
+use crate::state::{self, relative, v1};
+use crate::tx::desc::Context;
 use crate::tx::{Memory, TxState};
 
 impl Registers {
@@ -60,7 +60,7 @@ impl Registers {
         let now = env.clock.now();
         let (statistics, latched) = reading.save(function);
         v1::V1 {
-            device: super::DEVICE,
+            device: state::DEVICE,
             registers: save_words(file, keeps),
             statistics,
             latched,

@@ -4,10 +4,10 @@ mod state;
 
 use regs::Id;
 
-use crate::function::Function;
-use crate::queue::Queue;
+use crate::core::function::Function;
+use crate::core::queue::Queue;
+use crate::core::stats::Stat;
 use crate::regs as r;
-use crate::stats::Stat;
 
 const SINGLE: [(Id, Stat); 35] = [
     (r::MPC, Stat::Mpc),
@@ -169,8 +169,8 @@ fn of_queue(function: &Function, queue: usize) -> [u64; 5] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::function::Kind;
-    use crate::stats::Tally;
+    use crate::core::function::Kind;
+    use crate::core::stats::Tally;
 
     fn function() -> Function {
         Function::new(Kind::Pf, r::table(), &r::QUEUES, crate::PF_QUEUES, false)

@@ -1,21 +1,18 @@
 //! A virtual function (datasheet §7.10.2 and §8.26): two queues, three interrupt vectors, a mailbox;
 //! everything else is granted to it.
 
-pub(crate) mod channel;
-mod control;
-pub(crate) mod regs;
-pub mod state;
-
 use std::sync::Arc;
 
 use model::{Bar, Identity, Nic, Space};
 use parking_lot::Mutex;
 
-use crate::function::{Function, Kind};
+use super::vf_control::VfControl;
+use crate::core::function::{Function, Kind};
 use crate::irq::{Irq, VF_MESSAGES};
-use crate::rules::Rules;
+use crate::regs::settings::Rules;
+use crate::regs::vf as regs;
+use crate::sriov::channel::VfChannel;
 use crate::{BAR_MMIO, BAR_MSIX, Config, VF_QUEUES};
-use channel::VfChannel;
 
 /// Bytes of either BAR.
 pub(crate) const BAR_SIZE: u64 = 16 * 1024;
@@ -65,6 +62,6 @@ pub fn vf(config: &Config, channel: Arc<VfChannel>) -> Nic {
     *function.irq.lock() = Irq::vf();
     function.moderate(config.moderation);
     let function = Arc::new(function);
-    let control = control::VfControl::new(Arc::clone(&function), channel);
+    let control = VfControl::new(Arc::clone(&function), channel);
     crate::nic(identity(), Box::new(control), function)
 }

@@ -8,14 +8,14 @@ use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
 use regs::{Access, Found};
 
 use crate::BAR_MMIO;
-use crate::function::{Function, Kind, count};
-use crate::hub::pools;
+use crate::core::function::{Function, Kind, count};
 use crate::irq::{Causes, VF_MAILBOX, VF_MESSAGES, Way};
-use crate::mailbox::v2p;
-use crate::rules::Rules;
-use crate::vf::channel::{Event, Grant, Manner, VfChannel};
-use crate::vf::regs as r;
-use crate::vf::state;
+use crate::regs::pools;
+use crate::regs::settings::Rules;
+use crate::regs::vf as r;
+use crate::sriov::channel::{Event, Grant, Manner, VfChannel};
+use crate::sriov::mailbox::v2p;
+use crate::state::vf as state;
 
 /// VTCTRL.RST.
 const RST: u32 = 1 << 26;
@@ -303,7 +303,7 @@ impl Control for VfControl {
     }
 
     fn doorbells(&self) -> Option<model::Doorbells> {
-        Some(crate::doorbell::layout(&self.function))
+        Some(crate::control::doorbell::layout(&self.function))
     }
 
     fn reset(&mut self, env: &Env, _kind: ResetKind) {

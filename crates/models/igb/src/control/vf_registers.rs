@@ -4,11 +4,11 @@ use model::Env;
 use regs::Id;
 
 use crate::PF_QUEUES;
-use crate::bits::ctrl_ext;
 use crate::control::Registers;
 use crate::irq::{Causes, cause};
-use crate::mailbox::{WORDS, p2v};
 use crate::regs as r;
+use crate::regs::bits::ctrl_ext;
+use crate::sriov::mailbox::{WORDS, p2v};
 
 /// How often the rules are worked out before the accesses of a turn have ended. A driver reads, and
 /// so waits for its turn to end, more often than it needs them; for one that changes them without end

@@ -13,12 +13,12 @@ use model::{Env, Work};
 use parking_lot::Mutex;
 use regs::{File, Id, Table};
 
-use crate::flow::Flow;
+use crate::core::queue::{Queue, QueueIds, xdctl};
+use crate::core::stats::{Stat, Stats};
 use crate::irq::Irq;
 use crate::ptp::Ptp;
-use crate::queue::{Queue, QueueIds, xdctl};
-use crate::rules::Rules;
-use crate::stats::{Stat, Stats};
+use crate::regs::settings::Rules;
+use crate::rx::flow::Flow;
 use crate::tx::TxState;
 
 macro_rules! counters {
@@ -150,7 +150,7 @@ pub(crate) struct Function {
     pub true_fcs: bool,
     /// Its interrupts follow what is moved and how the driver answers ([`datapath::Adaptive`]).
     pub adapts: bool,
-    /// What asks for nothing goes by the dozen ([`crate::fast path`], [`crate::tx_fast_path`]). Off where a
+    /// What asks for nothing goes by the dozen ([`crate::rx::fast_path`], [`crate::tx::fast_path`]). Off where a
     /// test compares.
     pub fast_path: bool,
 }

@@ -4,7 +4,7 @@
 use regs::{File, Id};
 
 use crate::regs as r;
-use crate::rules::bits::rctl;
+use crate::regs::settings::bits::rctl;
 
 /// Receive addresses, low and high, in as many arrays as they lie in.
 pub(crate) const ADDRESSES: [(Id, Id); 2] = [(r::RAL, r::RAH), (r::RAL2, r::RAH2)];

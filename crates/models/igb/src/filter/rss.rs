@@ -4,10 +4,10 @@ use frame::Frame;
 use regs::File;
 use wire::{ETHERNET_HEADER, EtherType, Fragment, L3Kind, L4Kind, Layers};
 
-use crate::hub::pools;
+use crate::filter::tuple::Filters;
 use crate::regs as r;
-use crate::rules::bits::rfctl;
-use crate::tuple::Filters;
+use crate::regs::pools;
+use crate::regs::settings::bits::rfctl;
 
 /// Bytes of a frame in which headers are looked for.
 pub(crate) const HEADERS: usize = 256;

@@ -8,9 +8,9 @@
 use regs::File;
 use wire::{Fragment, L3Kind, L4Kind};
 
+use crate::filter::rss::{self, Headers};
 use crate::regs as r;
-use crate::rss::{self, Headers};
-use crate::rules::bits::rfctl;
+use crate::regs::settings::bits::rfctl;
 
 /// Filters there are.
 const COUNT: usize = 8;

@@ -5,10 +5,10 @@ use intel::wake::{At, Ids, REACH, Sieve};
 use model::Env;
 use regs::{File, Id};
 
-use crate::filter;
-use crate::function::{Function, count};
+use crate::core::function::{Function, count};
+use crate::filter::address as filter;
 use crate::regs as r;
-use crate::rules::bits::rctl;
+use crate::regs::settings::bits::rctl;
 
 static IDS: Ids = Ids {
     wuc: r::WUC,

@@ -5,9 +5,9 @@ use regs::Found;
 
 use super::throttle::least;
 use super::{Irq, VF_MESSAGES};
+use crate::regs::vf as r;
+use crate::state::vf::Interrupts;
 use crate::state::{StateError, absolute, check, relative};
-use crate::vf::regs as r;
-use crate::vf::state::Interrupts;
 
 impl Irq {
     pub(crate) fn save_vf(&self, now: Nanos) -> Interrupts {

@@ -7,14 +7,13 @@ use model::Nanos;
 use regs::File;
 use wire::VLAN_TAG;
 
-use super::Owner;
-use crate::bits::{ctrl_ext, rctl as receiver};
-use crate::filter::ADDRESSES;
-use crate::queue::xdctl;
+use crate::core::queue::xdctl;
+use crate::filter::address::ADDRESSES;
 use crate::regs as r;
-use crate::rules::bits::{TCTL_EN, rctl};
-use crate::rules::{Rules, Strips};
-use crate::vf::channel::Manner;
+use crate::regs::bits::{ctrl_ext, rctl as receiver};
+use crate::regs::settings::bits::{TCTL_EN, rctl};
+use crate::regs::settings::{Rules, Strips};
+use crate::sriov::channel::Manner;
 
 /// Pools of the chip. VF n has pool n; what is left is the PF's.
 pub(crate) const POOLS: u32 = 8;
@@ -107,6 +106,15 @@ const NEVER: u32 = 2;
 /// Longest frame without VMOLR.LPE, FCS included, tag not.
 const STANDARD: u16 = 1518;
 const LONGEST: u16 = 9728;
+
+/// Whose a pool is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Owner {
+    /// The PF's: all that no VF has.
+    Pf,
+    /// A VF's.
+    Vf(u32),
+}
 
 /// Which of many addresses a pool gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

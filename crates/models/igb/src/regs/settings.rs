@@ -3,8 +3,8 @@
 use regs::File;
 use wire::VLAN_TAG;
 
-use crate::hub::pools::{self, vmolr};
 use crate::regs as r;
+use crate::regs::pools::{self, vmolr};
 
 /// Bits of the registers of a PF (§8.2, §8.10, §8.11).
 pub(crate) mod bits {

@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use regs::{Access, Status, Table};
 
-use crate::queue::QueueIds;
+use crate::core::queue::QueueIds;
 
 /// Bytes of the window, BAR 0.
 pub(crate) const WINDOW: u32 = 16 * 1024;

@@ -1,15 +1,15 @@
 //! What a PF's registers say of a frame for the fast path: whether it gets in, and into which queue.
 //!
-//! The answers are those of the general way ([`crate::l2_filter`], [`crate::rss`]). What of them follows
+//! The answers are those of the general way ([`crate::rx::l2_filter`], [`crate::filter::rss`]). What of them follows
 //! from the destination is remembered from frame to frame.
 
 use frame::Frame;
 use wire::ETHERNET_HEADER;
 
-use crate::filter;
-use crate::hub::pools;
+use crate::filter::address as filter;
+use crate::filter::rss::{self, Class, Headers};
 use crate::regs as r;
-use crate::rss::{self, Class, Headers};
+use crate::regs::pools;
 use crate::rx::Rx;
 
 /// What a frame is, that gets in.

@@ -3,8 +3,13 @@
 //! In two passes: the first finds out where each frame goes and has the processor fetch these places,
 //! the second copies. What a frame needs beyond copy, checksum, padding and report (a tag,
 //! segmentation, a header apart, an FCS, a null buffer, one that crosses regions) ends the run, and
-//! the frame takes the general way ([`crate::rx_write`]), which gives the same results for all; a test
-//! runs both. A PF's are classified before ([`crate::classify`]), and a run ends where another queue's begin.
+//! the frame takes the general way ([`crate::rx::write`]), which gives the same results for all; a test
+//! runs both. A PF's are classified before ([`crate::rx::classify`]), and a run ends where another queue's begin.
+
+#[cfg(test)]
+mod pf_tests;
+#[cfg(test)]
+mod tests;
 
 use datapath::{FCS, Finish, MIN_FRAME, possible};
 use frame::{Batch, Caps, Frame};
@@ -13,14 +18,14 @@ use intel::verdict;
 use intel::verdict::rx_status;
 use wire::{ETHERNET_HEADER, EtherType};
 
-use crate::classify::Classified;
-use crate::desc::ShapeKind;
-use crate::function::Kind;
-use crate::rss::{Headers, ptype, simple_v4};
-use crate::rules::{Rules, bits::rxcsum};
+use crate::core::function::Kind;
+use crate::core::stats::for_group;
+use crate::filter::rss::{Headers, ptype, simple_v4};
+use crate::regs::settings::{Rules, bits::rxcsum};
+use crate::rx::classify::Classified;
+use crate::rx::write::{LEAST_FETCH, Report, status, word};
 use crate::rx::{Rx, Scratch};
-use crate::rx_write::{LEAST_FETCH, Report, status, word};
-use crate::stats::for_group;
+use crate::tx::desc::ShapeKind;
 
 /// Frames whose places are asked for before the first of them is copied: about as many cache misses as
 /// a processor keeps under way.

@@ -12,9 +12,9 @@ use intel::flow::{ControlFrame, HEAD, Ids, RFCE, Silence, control_frame, pause_f
 use model::{Env, Nanos};
 use wire::Offload;
 
-use crate::function::{Function, Kind};
+use crate::core::function::{Function, Kind};
+use crate::core::stats::{Stat, Tally};
 use crate::regs as r;
-use crate::stats::{Stat, Tally};
 
 static IDS: Ids = Ids {
     fcal: r::FCAL,

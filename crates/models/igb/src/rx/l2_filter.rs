@@ -4,12 +4,12 @@ use datapath::{FCS, GLANCE, MIN_FRAME};
 use frame::Frame;
 use intel::flow::ControlFrame;
 
-use crate::filter;
-use crate::function::{Kind, count};
+use crate::core::function::{Kind, count};
+use crate::core::stats::Stat;
+use crate::filter::address as filter;
 use crate::regs as r;
-use crate::rules::Rules;
+use crate::regs::settings::Rules;
 use crate::rx::Rx;
-use crate::stats::Stat;
 
 const ETHERNET_HEADER: usize = 14;
 const TAG_AT: usize = 12;

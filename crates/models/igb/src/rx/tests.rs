@@ -7,12 +7,12 @@ use model::Receive;
 use proptest::prelude::*;
 use wire::{Crc32c, Csum, Gso, Layers, Offload, Sum};
 
+use crate::core::queue::xdctl;
+use crate::core::stats::Stat;
 use crate::irq::{Way, cause};
-use crate::queue::xdctl;
 use crate::regs as r;
 use crate::regs::QUEUES;
-use crate::rules::{Rules, Strips, bits};
-use crate::stats::Stat;
+use crate::regs::settings::{Rules, Strips, bits};
 use crate::testing::{Guest, MEMORY, header_buffer, packet, packet_buffer};
 
 const LEGACY: u32 = 0;

@@ -1,5 +1,8 @@
 //! Putting frames into buffers, and what descriptors say about them (§7.1.4, §7.1.5, §7.1.10).
 
+#[cfg(test)]
+mod finishing_tests;
+
 use datapath::{FCS, Finish, Layout, MIN_FRAME, fcs_of};
 use frame::{Frame, sum_range};
 use guest_mem::WriteWindow;
@@ -7,13 +10,13 @@ use intel::verdict::{rx_error, rx_status};
 use intel::{DD, SIZE, verdict};
 use wire::{Crc32c, Fragment, L3Kind, L4Kind, Sum};
 
-use crate::desc::{Shape, ShapeKind};
-use crate::function::count;
-use crate::l2_filter::Accepted;
+use crate::core::function::count;
+use crate::filter::rss::{Class, Headers, is_sctp};
 use crate::ptp::{Carrier, Message};
-use crate::rss::{Class, Headers, is_sctp};
-use crate::rules::bits::{rfctl, rxcsum};
+use crate::regs::settings::bits::{rfctl, rxcsum};
+use crate::rx::l2_filter::Accepted;
 use crate::rx::{Open, Outcome, Rx};
+use crate::tx::desc::{Shape, ShapeKind};
 
 /// Descriptors read at once at least: a cache line of them.
 pub(crate) const LEAST_FETCH: u32 = 4;

@@ -7,10 +7,10 @@ use frame::Wake;
 use model::{Env, Nanos};
 use parking_lot::Mutex;
 
-use crate::function::Function;
-use crate::mailbox::{Mailbox, WORDS};
-use crate::rules::{Rules, Strips};
-use crate::stats::{Stat, Stats};
+use crate::core::function::Function;
+use crate::core::stats::{Stat, Stats};
+use crate::regs::settings::{Rules, Strips};
+use crate::sriov::mailbox::{Mailbox, WORDS};
 
 /// What a PF grants a VF.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,8 +5,6 @@
 //! What both change, VFRE and VFTE, is changed under the lock of the in_force, and so is what follows:
 //! the switch hears of every change, and in order.
 
-pub(crate) mod pools;
-
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -15,27 +13,18 @@ use model::Nanos;
 use parking_lot::Mutex;
 use regs::File;
 
-use crate::bits::ctrl_ext;
-use crate::function::Function;
+use crate::core::function::Function;
+use crate::core::stats::Stats;
 use crate::regs as r;
-use crate::stats::Stats;
-use crate::vf::channel::{Event, Grant, VfChannel, VfListener};
-pub use pools::{Fabric, Mirror, Pool, Storm, Wanted, Window};
+use crate::regs::bits::ctrl_ext;
+use crate::regs::pools::{self, Fabric, Owner, Pool};
+use crate::sriov::channel::{Event, Grant, VfChannel, VfListener};
 
 /// Most VFs of the chip: the eighth pool is the PF's.
 pub const MAX_VFS: u32 = pools::POOLS - 1;
 
 /// MBVFICR: messages, and behind them that some were read.
 const READ_SHIFT: u32 = 16;
-
-/// Whose a pool is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Owner {
-    /// The PF's: all that no VF has.
-    Pf,
-    /// A VF's.
-    Vf(u32),
-}
 
 /// Who carries out what the registers say, at the switch between the functions.
 pub trait Enforcer: Send + Sync {

@@ -8,14 +8,14 @@ use model::{Control, Progress, Work};
 use proptest::prelude::*;
 
 use crate::control::Registers;
+use crate::control::nvm::Nvm;
+use crate::control::stat_regs::StatRegs;
 use crate::irq::{Causes, cause};
-use crate::nvm::Nvm;
 use crate::regs as r;
 use crate::regs::QUEUES;
-use crate::stat_regs::StatRegs;
 use crate::state::{self, State, StateError};
 use crate::testing::{Guest, Wire, packet, packet_buffer};
-use crate::tx_tests::{TSO_SEGMENTS, send_tso};
+use crate::tx::tests::{TSO_SEGMENTS, send_tso};
 
 /// A field, and what makes it impossible.
 type Case = (&'static str, fn(&mut State));

@@ -8,8 +8,8 @@ use guest_mem::View;
 use intel::{DD, Ring, SIZE};
 use wire::{Gso, VLAN_TAG};
 
-use crate::function::{Function, count};
-use crate::stats::{Stat, Tally};
+use crate::core::function::{Function, count};
+use crate::core::stats::{Stat, Tally};
 use crate::tx::{Store, TxState};
 
 /// Where the status byte is in a descriptor, of either kind.

@@ -1,6 +1,6 @@
 //! The fast fast path of the transmit side: packets of one descriptor that ask for nothing.
 //!
-//! For them the general walk ([`crate::parser`]) would make a request, a gather list and a plan only to
+//! For them the general walk ([`crate::tx::parser`]) would make a request, a gather list and a plan only to
 //! find all of them empty. The fast path does what the walk would have done, and leaves everything that is
 //! not exactly so to it; a test runs random rings through both.
 
@@ -9,10 +9,10 @@ use frame::Batch;
 use guest_mem::ReadSlice;
 use intel::SIZE;
 
-use crate::complete::{Before, Mark};
-use crate::desc::{DATA, STAMP, cmd};
-use crate::parser::{MOST_BYTES, Parser};
 use crate::tx::Store;
+use crate::tx::complete::{Before, Mark};
+use crate::tx::desc::{DATA, STAMP, cmd};
+use crate::tx::parser::{MOST_BYTES, Parser};
 
 /// Packets whose memory is asked for before the first of them is looked at: about as many cache
 /// misses as a processor keeps under way.

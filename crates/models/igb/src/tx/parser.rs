@@ -6,10 +6,10 @@ use frame::{Batch, Caps};
 use guest_mem::{ReadSlice, View};
 use intel::Ring;
 
-use crate::complete::{Before, Mark, Tso};
-use crate::desc::{TxBody, TxDesc, cmd};
-use crate::function::{Function, count};
-use crate::rules::Rules;
+use crate::core::function::{Function, count};
+use crate::regs::settings::Rules;
+use crate::tx::complete::{Before, Mark, Tso};
+use crate::tx::desc::{TxBody, TxDesc, cmd};
 use crate::tx::{Memory, Store};
 
 /// Bytes copied of a packet that needs work: all that MACLEN, IPLEN and L4LEN reach, and a checksum

@@ -8,10 +8,10 @@ use model::{Progress, Transmit};
 use proptest::prelude::*;
 use wire::{Crc32c, Layers, Sum};
 
-use crate::desc::cmd;
+use crate::core::stats::Stat;
 use crate::regs::{self as r, QUEUES};
-use crate::stats::Stat;
 use crate::testing::{APART, Guest, MEMORY, TX_RINGS, Wire, packet};
+use crate::tx::desc::cmd;
 
 const BUFFER: u64 = 0x100_0000;
 
@@ -740,7 +740,7 @@ fn a_stopped_queue_sends_when_it_is_started() {
     let wire = Wire::default();
     assert_eq!(guest.run(&wire), Progress::Idle);
     assert!(wire.drain().is_empty());
-    guest.set(QUEUES.txdctl, 0, crate::queue::xdctl::ENABLE);
+    guest.set(QUEUES.txdctl, 0, crate::core::queue::xdctl::ENABLE);
     guest.run(&wire);
     assert_eq!(wire.drain().len(), 1);
 }

@@ -4,9 +4,9 @@ use regs::{File, Id};
 
 use super::{ORDER, PAIRS, SINGLE, StatRegs, of_queue};
 use crate::PF_QUEUES;
-use crate::function::Function;
+use crate::core::function::Function;
+use crate::core::stats::Tally;
 use crate::state::{Count, Queue, QueueCounts, StateError, check, field};
-use crate::stats::Tally;
 
 /// Statistics that were checked.
 pub(crate) struct Checked {
@@ -116,7 +116,7 @@ impl Checked {
     pub(crate) fn put(self, function: &Function, queues: &[Queue]) -> StatRegs {
         let one = SINGLE.iter().zip(&self.single).map(|((_, s), v)| (*s, *v));
         let two = PAIRS.iter().zip(&self.pairs).map(|((_, _, s), v)| (*s, *v));
-        let mut most = [0; crate::stats::COUNT];
+        let mut most = [0; crate::core::stats::COUNT];
         let mut tally = Tally::default();
         for (stat, value) in one.chain(two) {
             let so_far = &mut most[stat as usize];

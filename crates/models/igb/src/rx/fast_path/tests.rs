@@ -5,10 +5,10 @@ use guest_mem::ReadSlice;
 use proptest::prelude::*;
 use wire::{Csum, Offload};
 
-use crate::desc::cmd;
+use crate::regs::settings::Rules;
 use crate::regs::{self as r, QUEUES};
-use crate::rules::Rules;
 use crate::testing::{APART, Guest, MEMORY, RX_RINGS, TX_RINGS, Wire, packet, packet_buffer};
+use crate::tx::desc::cmd;
 
 const RING: u32 = 16;
 const WHOLE: u32 = 1 << 25;

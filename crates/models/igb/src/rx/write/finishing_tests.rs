@@ -8,8 +8,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use wire::{Csum, Gso, Layers, Offload, Sum};
 
+use crate::regs::settings::{Rules, bits};
 use crate::regs::{self as r, QUEUES};
-use crate::rules::{Rules, bits};
 use crate::testing::{Guest, RX_RINGS, packet, packet_buffer};
 
 /// Each segment has two buffers at most.

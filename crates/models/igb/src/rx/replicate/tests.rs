@@ -2,15 +2,15 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::bits::rctl;
-use crate::desc::cmd;
-use crate::hub::pools::{vmolr, vt_ctl};
+use crate::core::stats::Stat;
 use crate::irq::cause;
 use crate::regs as r;
 use crate::regs::QUEUES;
-use crate::rules::bits;
-use crate::stats::Stat;
+use crate::regs::bits::rctl;
+use crate::regs::pools::{vmolr, vt_ctl};
+use crate::regs::settings::bits;
 use crate::testing::{Guest, Wire, packet};
+use crate::tx::desc::cmd;
 
 const WHOLE: u32 = 1 << 25;
 const US: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];

@@ -3,20 +3,23 @@
 //! Where there are VFs, the switch between the functions has found out that the PF gets it. With one pool
 //! beside them that is all there is to know.
 
+#[cfg(test)]
+mod tests;
+
 use datapath::MIN_FRAME;
 use frame::{Batch, Frame, Sink};
 use model::Env;
 use regs::File;
 
-use crate::filter;
-use crate::function::{Function, count};
-use crate::hub::pools::{self, POOLS, vmolr, vt_ctl};
-use crate::l2_filter::{has_address, has_header};
+use crate::core::function::{Function, count};
+use crate::core::stats::Stat;
+use crate::filter::address as filter;
+use crate::filter::rss::{self, Class, Headers};
 use crate::regs as r;
-use crate::rss::{self, Class, Headers};
-use crate::rules::{Rules, bits::rctl};
+use crate::regs::pools::{self, POOLS, vmolr, vt_ctl};
+use crate::regs::settings::{Rules, bits::rctl};
+use crate::rx::l2_filter::{has_address, has_header};
 use crate::rx::{Outcome, Rx, deliver_inside};
-use crate::stats::Stat;
 
 /// For everybody.
 const BROADCAST: [u8; 6] = [0xff; 6];

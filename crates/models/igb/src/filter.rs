@@ -1,0 +1,6 @@
+//! Which frames a PF takes, and which queue each of them is for.
+
+pub(crate) mod address;
+pub(crate) mod rss;
+pub(crate) mod tuple;
+pub(crate) mod wake;
