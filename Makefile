@@ -25,7 +25,7 @@ NIGHTLY ?= nightly
 # Crates whose tests have a module `loom` that goes through every order of their threads' steps.
 LOOM := scheduler lease csb port
 
-.PHONY: all build demo test test-long lint fmt clippy deny docs bench fuzz fuzz-quick loom miri \
+.PHONY: all build demo test test-long lint check fmt clippy deny docs bench fuzz fuzz-quick loom miri \
     coverage clean help
 
 all: build
@@ -54,6 +54,9 @@ test-long: build ## the long tests: every setting of the stock drivers, enduranc
 	CARGO_PROFILE_RELEASE_LTO=off $(CARGO) test --release --workspace --no-fail-fast -- --ignored long_
 
 lint: fmt clippy deny ## formatting, clippy, licences
+
+check: ## one crate and what depends on it directly: formatting, clippy, tests (CRATE=igb)
+	@CARGO="$(CARGO)" scripts/check $(or $(CRATE),$(error which crate? such as: make check CRATE=igb))
 
 fmt:
 	$(CARGO) fmt --all --check

@@ -8,7 +8,6 @@
 //! The register layout here is written from the manual and shares nothing with the models, so
 //! that two readings of the same manual check each other.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod bus;
 pub mod e1000;

@@ -8,7 +8,6 @@
 //! An input is a list of operations of a byte and what belongs to it; behind its end everything
 //! is zero. No input is invalid, so every mutation is a new program.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod config_file;
 mod config_space;

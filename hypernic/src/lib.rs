@@ -1,6 +1,5 @@
 //! hypernic as a library: what the binary wires together, for the binary, benches and tests.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod busy_poll;
 pub mod capture;

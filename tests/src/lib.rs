@@ -2,7 +2,6 @@
 //! [`Daemon`] under test, a [`Lab`] with [`guests`] that use it, [`Slots`] that keep a small machine from running
 //! more guests than it can, and the host's side of a transfer.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod counters;
 mod daemon;

@@ -13,7 +13,6 @@
 //! # Ok::<(), hypernic_control::AskError>(())
 //! ```
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -11,7 +11,6 @@
 //! be called ([`wanted`]). One of the two sees the other; without either barrier neither may. `make
 //! loom` goes through every order of these steps, and shows that it fails without.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 #[cfg(loom)]
 use loom::sync::atomic::{Ordering, fence};

@@ -18,7 +18,6 @@
 //! end, and its work is bounded by the guest's rings. `examples/embed.rs` is a whole machine in 60
 //! lines; the crate `hypernic-embed-c` is the same for C.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod host;
 mod nic;

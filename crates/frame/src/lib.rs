@@ -4,7 +4,6 @@
 //! [`wire::Offload`] note. Batches are what moves between a NIC model, the switch and the ports: a
 //! sender fills one, a [`Sink`] copies what it wants out of it, once, into its own buffers.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod alike;
 mod batch;

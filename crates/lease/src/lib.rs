@@ -19,7 +19,6 @@
 //! for one lock. That there are others is noticed when one of them finds the lock taken, and
 //! believed for a while ([`Guard::crowded`]).
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod sync;
 

@@ -9,7 +9,6 @@
 //! Two rules keep a VMM alive: a register access is answered at once, and work that touches memory
 //! is only *noted* by the access ([`Control::take_work`]) and done after the answer has left.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 use std::sync::Arc;
 

@@ -31,7 +31,6 @@
 //! # Ok::<(), hypernic_pf::PolicyError>(())
 //! ```
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod bucket;
 mod message;

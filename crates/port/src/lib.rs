@@ -4,7 +4,6 @@
 //! one thread owns: it waits for the port's descriptors and passes what arrives to the sink on
 //! the other side. A switch port is the same pair.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod backlog;
 mod bell;

@@ -20,7 +20,6 @@
 //! assert!(file.table().find(0x44).is_none());
 //! ```
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod page;
 mod register;

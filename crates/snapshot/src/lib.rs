@@ -37,7 +37,6 @@
 //! assert!(matches!(open(Kind::new("fan"), &blob), Err(StateError::Kind { .. })));
 //! ```
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 use std::fmt;
 

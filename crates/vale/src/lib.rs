@@ -61,7 +61,6 @@
 //! # Ok::<(), hypernic_vale::AttachError>(())
 //! ```
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod counters;
 mod direct;

@@ -6,7 +6,6 @@
 //! Facts come from Intel's "PCI/PCI-X Family of Gigabit Ethernet Controllers Software Developer's
 //! Manual" (317453 revision 4.0) and from what drivers do.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod bits;
 mod complete;

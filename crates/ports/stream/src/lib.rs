@@ -5,7 +5,6 @@
 //! come back: meanwhile the link is down, frames are dropped and counted, and a port that connects
 //! tries again with growing pauses.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod config;
 mod connection;

@@ -9,7 +9,6 @@
 //!
 //! `unsafe` is here for the TUN ioctls and for a `writev` of guest memory, which no Rust reference
 //! may point to; all of it is in `sys`.
-#![warn(missing_docs)]
 #![deny(unsafe_code)]
 
 mod count;

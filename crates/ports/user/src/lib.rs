@@ -12,7 +12,6 @@
 //! `unsafe` is in `sys` only, which makes the C library safe. The `libslirp` crate would have
 //! spared it, but has no port forwarding, cannot be moved between threads, and changes its handler
 //! through a pointer made from a shared reference.
-#![warn(missing_docs)]
 #![deny(unsafe_code)]
 
 mod config;
