@@ -4,7 +4,6 @@
 //! its way into buffers and [`Finish`] a checksum that is written on the way. [`Adaptive`] says when an
 //! interrupt pays, and [`RxThrottle`] when a guest needs time for what it has received.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 pub mod adaptive;
 mod finish;
