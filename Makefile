@@ -11,6 +11,8 @@ FUZZ_SECONDS ?= 3600
 FUZZ_TARGETS ?= registers rings rings_igb mailbox hub config_space messages frames state config_file
 # Which modules of the bench, and its options; `make bench BENCH=list` names them.
 BENCH ?= all
+# The command, and the programs it runs as its commands.
+PROGRAMS := -p hypernic -p hypernic-pkt-gen
 # Crates that make no system call, and the one whose unsafe code they stand on: what Miri runs.
 PURE := guest-mem wire regs pci snapshot frame model datapath intel
 # A model has no unsafe code; what Miri can find there is what it does to guest memory. So of its tests those
@@ -33,9 +35,9 @@ all: build
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-build: ## build the release binary: target/release/hypernic
+build: ## build the release binaries: target/release/hypernic and what it runs
 	@scripts/setup build
-	$(CARGO) build --release -p hypernic
+	$(CARGO) build --release $(PROGRAMS)
 
 demo: build ## two real Linux guests on one hypernic: addresses, ping, TCP, a file, the host
 	$(CARGO) run --release -q -p hypernic-tests --bin demo
@@ -43,7 +45,7 @@ demo: build ## two real Linux guests on one hypernic: addresses, ping, TCP, a fi
 test: ## everything CI runs: lint, then all tests (real guests included)
 	@scripts/setup test
 	@$(MAKE) --no-print-directory lint
-	$(CARGO) build -p hypernic
+	$(CARGO) build $(PROGRAMS)
 	$(CARGO) test --workspace --no-fail-fast
 	@$(MAKE) --no-print-directory loom
 	@$(MAKE) --no-print-directory fuzz-quick
@@ -116,7 +118,7 @@ tsan: ## threads under ThreadSanitizer: lock-free parts, workers, a daemon in us
 	$(TSAN) test $(TSAN_FOR) --lib $(SHARED:%=-p hypernic-%)
 	$(TSAN) test $(TSAN_FOR) --test it -p hypernic-vale -p hypernic-e1000 threads::
 	$(TSAN) test $(TSAN_FOR) -p hypernic --lib --tests
-	$(TSAN) build $(TSAN_FOR) -p hypernic
+	$(TSAN) build $(TSAN_FOR) $(PROGRAMS)
 	$(TSAN) test $(TSAN_FOR) -p hypernic-tests --test soak
 
 $(COV):
@@ -126,7 +128,7 @@ $(COV):
 
 coverage: $(COV) ## lines run by the tests: a table per crate, HTML, and the thresholds
 	@scripts/setup coverage
-	$(CARGO) build -p hypernic
+	$(CARGO) build $(PROGRAMS)
 	COV=$(COV) scripts/coverage $(COVERAGE)
 
 clean: ## what cargo built; the rig's cache stays ($(CACHE))

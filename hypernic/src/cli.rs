@@ -1,9 +1,11 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
+pub use program::LogFormat;
 
 use crate::config::{
     DEFAULT_AGEING, DEFAULT_BUSY_POLL, HostConfig, MAX_BUSY_POLL, MAX_WORKERS, NicConfig,
@@ -11,7 +13,6 @@ use crate::config::{
 };
 use crate::error::Error;
 use crate::guard::{Guard, GuardArgs};
-use crate::pktgen::args::PktGen;
 use crate::spec::{Doorbell, ModelName, Moderation, NicMac, PortSpec};
 use crate::vf::VfCommand;
 
@@ -30,19 +31,12 @@ pub struct Cli {
     pub command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 ended by SIGINT or SIGTERM, all closed; 1 failure; \
+const EXIT_CODES: &str = "Programs beside it, found as hypernic-NAME beside hypernic or on PATH:\n  \
+pkt-gen  Generate and judge packets through NICs, as a guest would\n\n\
+Exit codes: 0 ended by SIGINT or SIGTERM, all closed; 1 failure; \
 2 the command line makes no sense; 3 the configuration file makes no sense; 4 the host does not \
 give what was asked for (socket in use, TAP, permission, file, no daemon there).\n\
 Signals: SIGUSR1 prints all counters; SIGINT and SIGTERM end cleanly and print them too.";
-
-/// Log formats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// For people.
-    Human,
-    /// One JSON object a line.
-    Json,
-}
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
@@ -57,10 +51,11 @@ pub enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// Generate and judge packets through NICs, as a guest would.
-    PktGen(Box<PktGen>),
     /// Change and show virtual functions of a running daemon.
     Vf(VfCommand),
+    /// A program of its own: `hypernic NAME` runs `hypernic-NAME`.
+    #[command(external_subcommand)]
+    External(Vec<OsString>),
 }
 
 /// `hypernic run`.

@@ -2,21 +2,7 @@
 
 use std::path::PathBuf;
 
-/// How the process ends; documented in docs/configuration.md and by `hypernic --help`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum ExitCode {
-    /// Ended by SIGINT or SIGTERM, everything closed.
-    Clean = 0,
-    /// Something failed that should not have.
-    Failure = 1,
-    /// The command line does not make sense (also clap's own code).
-    Usage = 2,
-    /// The configuration file does not make sense.
-    Config = 3,
-    /// The host does not give what was asked for: a socket in use, a TAP, a file, a permission.
-    Resource = 4,
-}
+pub use program::ExitCode;
 
 /// One clear line: what is wrong, where, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -70,14 +56,6 @@ pub enum Error {
         /// Cause and cure.
         message: String,
     },
-    /// There is no NIC to be driven at a socket.
-    #[error("{socket}: {message}", socket = .socket.display())]
-    Peer {
-        /// The socket.
-        socket: PathBuf,
-        /// Cause and cure.
-        message: String,
-    },
     /// The control socket is not to be had.
     #[error("control socket {path}: {message}", path = .path.display())]
     Control {
@@ -92,12 +70,14 @@ pub enum Error {
     /// A daemon will not do what it was asked.
     #[error("{0}")]
     Refused(String),
-    /// A NIC went away, or did what no NIC does, while it was driven.
-    #[error("the NIC failed: {0}")]
-    Device(String),
-    /// Frames were not received as they were sent.
-    #[error("{0}")]
-    Verdict(String),
+    /// A program that is run as a command does not start.
+    #[error("cannot run {program}: {source}", program = .program.display())]
+    Program {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// Anything else of the operating system.
     #[error("{what}: {source}")]
     Os {
@@ -117,12 +97,10 @@ impl Error {
             Error::Port { .. }
             | Error::Socket { .. }
             | Error::Nvm { .. }
-            | Error::Peer { .. }
             | Error::Control { .. }
+            | Error::Program { .. }
             | Error::Ask(_) => ExitCode::Resource,
-            Error::Device(_) | Error::Verdict(_) | Error::Refused(_) | Error::Os { .. } => {
-                ExitCode::Failure
-            }
+            Error::Refused(_) | Error::Os { .. } => ExitCode::Failure,
         }
     }
 

@@ -16,7 +16,6 @@ use crate::capture::NicCapture;
 use crate::chip::RunningChip;
 use crate::config::{ChipConfig, HostConfig, NicConfig, SocketSpec, SwitchConfig, VfConfig};
 use crate::error::Error;
-use crate::log::Limit;
 use crate::make::{Place, make};
 use crate::nic::{NewNic, RunningNic};
 use crate::ports::Behind;
@@ -25,6 +24,7 @@ use crate::spec::{Doorbell, PortSpec};
 use crate::time::MonotonicClock;
 use crate::worker::Workers;
 use crate::{fds, ports};
+use program::log::Limit;
 
 /// Everything that runs. NICs and ports may come and go while it does.
 pub struct Host {

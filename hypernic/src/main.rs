@@ -12,7 +12,8 @@ use hypernic::control::Server;
 use hypernic::error::Error;
 use hypernic::host::Host;
 use hypernic::report::Section;
-use hypernic::{fds, hints, log, report};
+use hypernic::{external, fds, hints, report};
+use program::log;
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -34,7 +35,7 @@ fn serve(cli: Cli) -> Result<(), Error> {
     let (config, only_check) = match cli.command {
         Command::Run(run) => (run.into_config()?, false),
         Command::Serve { file, check } => (HostConfig::load(&file)?, check),
-        Command::PktGen(generator) => return generator.execute(),
+        Command::External(words) => return Err(external::run(&words, format, cli.verbose)),
         Command::Vf(vf) => return vf.execute(format).map(print),
     };
     for hint in &config.hints {

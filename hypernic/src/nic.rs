@@ -19,10 +19,10 @@ use parking_lot::Mutex;
 use pci::{ConfigEvent, PowerState};
 use vfio_user::{ClientEvent, Device, DmaChange, Look, ResetCause, Server, Work as ServerWork};
 
-use crate::log::{Held, Limit};
 use crate::nvm::NvmFile;
 use crate::report::Section;
 use crate::worker::{ASKED, LOOK, Served, TRIED, Task, Turn, WOKEN, Workers};
+use program::log::{Held, Limit};
 
 /// Frames sent in one turn before the socket is looked at again.
 const TX_BUDGET: usize = frame::MAX_BATCH;

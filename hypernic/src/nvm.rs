@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use frame::Counted;
 use parking_lot::{Condvar, Mutex};
 
-use crate::log::Limit;
+use program::log::Limit;
 
 /// Between two writes of one file.
 const PACE: Duration = Duration::from_millis(200);

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use control::{Reply, Request, State, Storm, Vf, VfChange};
 
-use crate::cli::LogFormat;
 use crate::error::Error;
 use crate::guard;
+use program::LogFormat;
 
 /// `hypernic vf`.
 #[derive(Args, Debug)]

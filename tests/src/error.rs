@@ -9,7 +9,9 @@ pub enum Error {
     #[error(transparent)]
     Rig(#[from] rig::Error),
     /// There is no daemon to test.
-    #[error("no hypernic at {0}: run `cargo build -p hypernic`, or set HYPERNIC_BIN")]
+    #[error(
+        "no hypernic at {0}: run `cargo build -p hypernic -p hypernic-pkt-gen`, or set HYPERNIC_BIN"
+    )]
     NoBinary(PathBuf),
     /// The daemon did not do what was expected.
     #[error("hypernic: {what}\n  its log:\n{log}")]

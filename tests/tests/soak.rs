@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use drivers::{Bus, BusError, SocketBus};
 use hypernic::config::{HostConfig, NicConfig};
 use hypernic::host::Host;
-use hypernic::pktgen::check::Depth;
-use hypernic::pktgen::flows::{Flows, Sizes, Span};
-use hypernic::pktgen::pace::Rate;
-use hypernic::pktgen::{Function, Plan, Report, run};
 use hypernic_tests::{Daemon, Launch, scratch};
+use pkt_gen::check::Depth;
+use pkt_gen::flows::{Flows, Sizes, Span};
+use pkt_gen::pace::Rate;
+use pkt_gen::{Function, Plan, Report, run};
 use tempfile::TempDir;
 
 /// NICs that stay, and the one that only strangers use.
@@ -37,7 +37,7 @@ struct Choices(u64);
 impl Choices {
     fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        hypernic::pktgen::stamp::mix(self.0) % n
+        pkt_gen::stamp::mix(self.0) % n
     }
 
     fn one_in(&mut self, n: u64) -> bool {
@@ -51,7 +51,7 @@ impl Choices {
 
 fn seed() -> u64 {
     let given = std::env::var("HYPERNIC_SOAK_SEED").ok();
-    given.map_or_else(hypernic::pktgen::now, |s| {
+    given.map_or_else(pkt_gen::now, |s| {
         s.parse().expect("HYPERNIC_SOAK_SEED is a number")
     })
 }

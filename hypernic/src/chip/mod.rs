@@ -17,10 +17,10 @@ use vale::{Keeper, PortConfig, Switch};
 
 use crate::config::{ChipConfig, RuledBy, VfConfig};
 use crate::error::Error;
-use crate::log::Limit;
 use crate::ports;
 use crate::report::Section;
 use crate::spec::PortSpec;
+use program::log::Limit;
 pub use registers::Registers;
 use software_pf::PfRunner;
 use wire::Late;

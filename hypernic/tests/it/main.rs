@@ -4,5 +4,6 @@
 mod awake;
 mod common;
 mod control;
+mod fabric;
 mod pf;
 mod vf;

@@ -78,6 +78,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("vale", &["frame", "wire"]),
     ("pf", &["wire"]),
     ("control", &[]),
+    ("program", &[]),
     ("vfio-user", &["guest-mem", "pci"]),
     (
         "drivers",
@@ -87,6 +88,17 @@ const ARROWS: &[(&str, &[&str])] = &[
             "frame",
             "guest-mem",
             "model",
+            "vfio-user",
+            "wire",
+        ],
+    ),
+    (
+        "pkt-gen",
+        &[
+            "drivers",
+            "frame",
+            "guest-mem",
+            "program",
             "vfio-user",
             "wire",
         ],

@@ -8,11 +8,8 @@ use drivers::e1000::poll::{Buffer, Offload, TxFrame};
 
 use wire::Sum;
 
-use super::check::Depth;
-use super::stamp::{self, Stamp};
-
-/// The destination port of our frames unless told otherwise: discard.
-pub const PORT: u16 = 9;
+use crate::check::Depth;
+use crate::stamp::{self, Stamp};
 
 /// The shortest frame, without CRC.
 pub const SHORTEST: u32 = 60;
@@ -243,7 +240,7 @@ impl Default for Flows {
             dst_ip: Span::one(Ipv4Addr::new(10, 1, 0, 1)),
             ipv6: false,
             src_port: Span::one(4096),
-            dst_port: Span::one(PORT),
+            dst_port: Span::one(stamp::PORT),
             vlans: None,
             vlan_offload: false,
             checksum: false,

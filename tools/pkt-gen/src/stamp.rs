@@ -2,6 +2,8 @@
 //!
 //! 18 bytes, so that a frame of 60 holds Ethernet, IPv4, UDP and one of these to the byte.
 
+/// The destination port of our frames unless told otherwise: discard.
+pub const PORT: u16 = 9;
 /// Bytes of a stamp.
 pub const LEN: usize = 18;
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::hist::Histogram;
-use super::stamp::{self, Stamp};
+use crate::hist::Histogram;
+use crate::stamp::{self, Stamp};
 
 /// Gaps remembered per flow. What falls out of here and comes after all counts as stale.
 const GAPS: usize = 64;
@@ -285,7 +285,7 @@ impl Checker {
     #[cold]
     fn broken(&mut self, frame: &impl Received, l4: usize, raw: &[u8; stamp::LEN]) {
         let ours = u16::from_le_bytes([raw[0], raw[1]]) == self.run;
-        let discard = u16::from_be_bytes(frame.get(l4 + 2)) == super::flows::PORT;
+        let discard = u16::from_be_bytes(frame.get(l4 + 2)) == stamp::PORT;
         if ours || discard {
             self.corrupt += 1;
         } else {

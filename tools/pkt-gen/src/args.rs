@@ -10,13 +10,15 @@ use std::time::Duration;
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::check::Depth;
-use super::flows::{Flows, LONGEST, PORT, Sizes, Span};
-use super::pace::Rate;
-use super::run::{Function, Plan, run};
-use super::station::Progress;
-use super::{stamp, table};
+use crate::check::Depth;
 use crate::error::Error;
+use crate::flows::{Flows, LONGEST, Sizes, Span};
+use crate::pace::Rate;
+use crate::plan::{Function, Plan};
+use crate::run::run;
+use crate::stamp::PORT;
+use crate::station::Progress;
+use crate::{stamp, table};
 
 const EXAMPLES: &str = "Examples (a switch with two NICs: hypernic run --socket-path a --socket-path b --port switch:lan):
   hypernic pkt-gen -f tx --socket-path a --rx-socket-path b -n 10M

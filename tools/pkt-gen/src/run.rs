@@ -1,192 +1,21 @@
 //! From a plan to a report: connect, start threads, watch, end.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use drivers::e1000::Config;
 use drivers::e1000::poll::{Poll, PollConfig, TxFrame};
 use drivers::{BusError, SocketBus};
 
-use super::check::{Checker, Depth};
-use super::flows::{Flows, LONGEST, Maker, Sizes};
-use super::pace::{Pacer, Rate};
-use super::stamp;
-use super::station::{Echo, Outcome, Progress, Role, Sending, Station, now};
-use super::table::Report;
+use crate::check::{Checker, Depth};
 use crate::error::Error;
-
-/// What the NICs do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Function {
-    /// Send.
-    Tx,
-    /// Receive and judge.
-    Rx,
-    /// Send one frame at a time, wait for its answer, and take the time.
-    Ping,
-    /// Send back what comes, the addresses exchanged.
-    Pong,
-    /// Send and receive: each NIC to the next of those named, the last to the first.
-    Txrx,
-}
-
-/// Everything there is to say about a run.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// What the NICs at `sockets` do.
-    pub function: Function,
-    /// Their sockets.
-    pub sockets: Vec<PathBuf>,
-    /// Further NICs that only receive, in this process, so that sent and received are held against
-    /// each other. Sender `i` sends to receiver `i`, beginning anew when there are fewer.
-    pub receivers: Vec<PathBuf>,
-    /// Lengths of frames.
-    pub sizes: Sizes,
-    /// Flows.
-    pub flows: Flows,
-    /// Frames per burst, and most received in a turn.
-    pub burst: u32,
-    /// How fast each NIC sends.
-    pub rate: Rate,
-    /// Frames each NIC sends (or, of `rx` and `pong`, takes in all); 0: without end.
-    pub count: u64,
-    /// How long, when not until `count`.
-    pub duration: Option<Duration>,
-    /// Threads; the NICs are dealt out to them.
-    pub threads: usize,
-    /// Descriptors of each ring: transmit and receive.
-    pub rings: (u32, u32),
-    /// What the receiver looks at.
-    pub check: Depth,
-    /// Which run frames belong to.
-    pub run: u16,
-    /// The longest frame to be received.
-    pub longest_received: u32,
-    /// Sleep on interrupts instead of looking again and again.
-    pub interrupts: bool,
-    /// Take transmit descriptors back by TDH instead of by their status.
-    pub reclaim_by_head: bool,
-    /// Use a Communication Status Block.
-    pub csb: bool,
-    /// Map fresh memory and unmap older all the time, as firmware does with a guest's RAM.
-    pub remap: bool,
-    /// Random choices come from here.
-    pub seed: u64,
-    /// How long receivers go on after everything was sent and nothing comes any more.
-    pub settle: Duration,
-}
-
-impl Plan {
-    /// A plan for NICs at these sockets: 60 bytes, bursts of 256, one flow, until stopped.
-    pub fn new(function: Function, sockets: Vec<PathBuf>) -> Self {
-        Self {
-            function,
-            sockets,
-            receivers: Vec::new(),
-            sizes: Sizes::List(vec![60]),
-            flows: Flows::default(),
-            burst: 256,
-            rate: Rate::Unlimited,
-            count: 0,
-            duration: None,
-            threads: 1,
-            rings: (1024, 1024),
-            check: Depth::Head,
-            run: stamp::RUN,
-            longest_received: 1518,
-            interrupts: false,
-            reclaim_by_head: false,
-            csb: false,
-            remap: false,
-            seed: now(),
-            settle: Duration::from_millis(200),
-        }
-    }
-
-    /// # Errors
-    /// What contradicts itself, with the way out.
-    fn check(&self) -> Result<(), Error> {
-        let usage = |text: String| Err(Error::Usage(text));
-        let (first, last) = (self.sizes.shortest(), self.sizes.longest());
-        if first < self.flows.shortest() {
-            return usage(format!(
-                "a frame of {first} bytes has no room for these headers and the stamp; give \
-                 --size {} or more",
-                self.flows.shortest()
-            ));
-        }
-        if self.flows.tso.is_none() && last > LONGEST {
-            return usage(format!(
-                "the chip sends no frame of {last} bytes whole; give --size {LONGEST} or less, or \
-                 --tso 1448"
-            ));
-        }
-        if self.flows.count == 0 || self.flows.count > 1 << stamp::FLOW_BITS {
-            return usage(format!(
-                "there can be 1 to {} flows",
-                1u32 << stamp::FLOW_BITS
-            ));
-        }
-        if self.burst == 0 || self.threads == 0 {
-            return usage("neither --burst nor --threads can be 0".into());
-        }
-        for (ring, name) in [(self.rings.0, "--tx-ring"), (self.rings.1, "--rx-ring")] {
-            if !(80..=4096).contains(&ring) || ring % 8 != 0 {
-                return usage(format!("{name} is 80 to 4096, by eights, not {ring}"));
-            }
-        }
-        let all: Vec<&PathBuf> = self.sockets.iter().chain(&self.receivers).collect();
-        for (i, path) in all.iter().enumerate() {
-            if all[..i].contains(path) {
-                return usage(format!(
-                    "{} is given twice; a NIC has one driver",
-                    path.display()
-                ));
-            }
-        }
-        if !self.receivers.is_empty() && self.function != Function::Tx {
-            return usage("--rx-socket-path is for -f tx: the others receive anyhow".into());
-        }
-        if self.function == Function::Ping && self.flows.tso.is_some() {
-            return usage("a question is one frame; leave --tso away".into());
-        }
-        let per_thread = all.len().div_ceil(self.threads);
-        if self.interrupts && per_thread > 1 {
-            return usage(format!(
-                "a thread sleeps on the interrupts of one NIC; give --threads {}",
-                all.len()
-            ));
-        }
-        Ok(())
-    }
-
-    /// An answer is as long as its question.
-    fn longest_sent(&self) -> u32 {
-        match self.function {
-            Function::Pong => self.sizes.longest().max(self.longest_received),
-            _ => self.sizes.longest(),
-        }
-    }
-
-    fn device(&self) -> PollConfig {
-        let mut config = PollConfig::new()
-            .rings(self.rings.0, self.rings.1)
-            .frames(self.longest_sent(), self.longest_received);
-        config.reclaim_by_head = self.reclaim_by_head;
-        config.csb = self.csb;
-        config.device = Config {
-            // Frames to any address of any flow are for us.
-            promiscuous: true,
-            all_multicast: true,
-            rx_sums: true,
-            vlan: self.flows.vlan_offload,
-            ..config.device
-        };
-        config
-    }
-}
+use crate::flows::Maker;
+use crate::pace::Pacer;
+use crate::plan::{Function, Plan};
+use crate::stamp;
+use crate::station::{Echo, Outcome, Progress, Role, Sending, Station, now};
+use crate::table::Report;
 
 /// Brings up the NIC at a socket.
 ///
@@ -476,7 +305,7 @@ fn conclude(plan: &Plan, mut stations: Vec<Station>, nanoseconds: u64) -> Report
         .map(|s| (s.maker.sender(), s.maker.sent().to_vec()))
         .collect();
     let senders = plan.sockets.len();
-    let mut latency = super::hist::Histogram::default();
+    let mut latency = crate::hist::Histogram::default();
     for (i, (sender, numbers)) in sent.iter().enumerate() {
         let receiver = match plan.function {
             Function::Tx if plan.receivers.is_empty() => continue,

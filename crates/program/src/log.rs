@@ -2,11 +2,19 @@
 
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use parking_lot::Mutex;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::fmt;
 
-use crate::cli::LogFormat;
+/// Log formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Human,
+    /// One JSON object a line.
+    Json,
+}
 
 /// Starts logging to standard error.
 pub fn start(format: LogFormat, verbose: u8) {

@@ -8,10 +8,10 @@ use drivers::e1000::poll::{Poll, TxFrame};
 use drivers::e1000::{DriverError, RxSums};
 use drivers::{Bus, BusError, Costs, Dma, SocketBus};
 
-use super::check::{Checker, Verdict};
-use super::flows::Maker;
-use super::pace::Pacer;
-use super::stamp;
+use crate::check::{Checker, Verdict};
+use crate::flows::Maker;
+use crate::pace::Pacer;
+use crate::stamp;
 
 /// Turns between two remaps, and regions that are mapped for nothing.
 const REMAP_TURNS: u32 = 64;

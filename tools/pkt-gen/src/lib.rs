@@ -5,16 +5,23 @@
 //! ([`drivers::e1000::poll`]). Every frame carries a stamp with which the receiver tells loss,
 //! doubles, wrong order and wrong bytes apart, per flow, and measures how long frames take.
 
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
 pub mod args;
 pub mod check;
+pub mod error;
 pub mod flows;
 pub mod hist;
 pub mod pace;
+mod plan;
 mod run;
 pub mod stamp;
 mod station;
 mod table;
 
-pub use run::{Function, Plan, connect, run};
+pub use error::Error;
+pub use plan::{Function, Plan};
+pub use run::{connect, run};
 pub use station::{Outcome, Progress, now};
 pub use table::Report;

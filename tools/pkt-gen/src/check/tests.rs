@@ -1,5 +1,5 @@
 use super::*;
-use crate::pktgen::stamp::{FLOW_BITS, LEN, RUN};
+use crate::stamp::{FLOW_BITS, LEN, RUN};
 
 /// A frame as the generator makes it, without the generator.
 fn frame(flow: u32, number: u32, len: usize) -> Vec<u8> {

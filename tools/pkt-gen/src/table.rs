@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use drivers::Costs;
 use serde_json::{Value, json};
 
-use super::check::Verdict;
-use super::hist::Histogram;
-use super::run::{Function, Plan};
-use super::station::Outcome;
+use crate::check::Verdict;
+use crate::hist::Histogram;
+use crate::plan::{Function, Plan};
+use crate::station::Outcome;
 
 /// The result of a run.
 #[derive(Clone)]
