@@ -227,6 +227,52 @@ fn every_link_between_pages_leads_to_a_file() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Files and folders of the tree that a page names between backticks.
+fn paths(text: &str) -> Vec<&str> {
+    let tops = [
+        "crates/",
+        "hypernic/",
+        "tests/",
+        "fuzz/",
+        "bench/",
+        "drivers/",
+        "guest/",
+        "docs/",
+    ];
+    let named = quoted(text).into_iter();
+    let named = named.filter(|name| tops.iter().any(|top| name.starts_with(top)));
+    named
+        .filter(|name| !name.contains(['{', '*', '<', '…', ' ', '\n']))
+        .collect()
+}
+
+#[test]
+fn every_file_that_a_page_on_the_house_names_exists() {
+    let root = root();
+    let mut pages = files(&root.join("docs/design"), ".md");
+    pages.extend(
+        [
+            "README.md",
+            "ARCHITECTURE.md",
+            "CONTRIBUTING.md",
+            "SECURITY.md",
+        ]
+        .map(|p| root.join(p)),
+    );
+    let mut wrong = Vec::new();
+    for page in &pages {
+        let text = read(page);
+        let prose: Vec<_> = text.split("```").step_by(2).collect();
+        for path in prose.iter().flat_map(|part| paths(part)) {
+            if !root.join(path).exists() {
+                let name = page.strip_prefix(&root).expect("below the root");
+                wrong.push(format!("{}: there is no `{path}`", name.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn the_reader_notices_what_is_missing() {
     let tree = Tree::read();
@@ -245,6 +291,10 @@ fn the_reader_notices_what_is_missing() {
     assert!(why("`make no-such-target`").is_some());
     assert!(why("all of them").is_some());
     assert_eq!(links("[a](b.md#c), [d](https://e), [f](#g)"), ["b.md"]);
+    assert_eq!(
+        paths("`crates/wire` and `frame` of `crates/{a,b}`"),
+        ["crates/wire"]
+    );
     let table =
         "| promise | held by |\n|---|---|\n| a | b |\n\n| other | c |\n|---|---|\n| d | e |\n";
     assert_eq!(rows(table, "promise"), [["a", "b"]]);
