@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod adaptive;
+pub mod counters;
 mod finish;
 mod gather;
 mod layout;

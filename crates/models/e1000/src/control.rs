@@ -1,5 +1,11 @@
 //! The register side (manual §13.4): accesses of any width, side effects, reset.
 
+pub(crate) mod eeprom;
+mod eerd;
+mod io;
+mod load;
+mod save;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,19 +18,21 @@ use intel::wake::wuc;
 use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
 use regs::{Access, Found};
 
-use crate::bits::{RAH_AV, RDTR_FPD, SWSM_SMBI, cause, ctrl, ctrl_ext, rctl, status, tctl};
-use crate::eeprom::{Eeprom, eecd};
-use crate::eerd::eerd;
-use crate::flow::owed;
+use crate::control::eeprom::Eeprom;
+use crate::core::chip::Chip;
+use crate::core::flow::owed;
 use crate::regs as r;
-use crate::shared::{Shared, count, count_alone};
-use crate::variant::Variant;
-use crate::{BAR_MMIO, state};
+use crate::regs::bits::{
+    RAH_AV, RDTR_FPD, SWSM_SMBI, cause, ctrl, ctrl_ext, eecd, rctl, status, tctl,
+};
+use crate::regs::variant::{BAR_MMIO, Variant};
+use crate::state;
+use datapath::counters::{count, count_alone};
 
 /// The control part.
 pub(crate) struct Registers {
     pub variant: Variant,
-    pub shared: Arc<Shared>,
+    pub chip: Arc<Chip>,
     pub eeprom: Eeprom,
     pub phy: Phy,
     pub io: Window,
@@ -36,15 +44,15 @@ pub(crate) struct Registers {
 impl Registers {
     /// Reads the 32-bit word at `offset` (a multiple of 4), with its side effects.
     fn read_word(&mut self, env: &Env, offset: u32) -> u32 {
-        let Some(Found { id, element }) = self.shared.file.table().find(offset) else {
+        let Some(Found { id, element }) = self.chip.file.table().find(offset) else {
             return 0;
         };
         if (r::CRCERRS..=r::TSCTFC).contains(&id)
-            && let Some(value) = self.shared.stats.read(id)
+            && let Some(value) = self.chip.stats.read(id)
         {
             return value;
         }
-        let stored = self.shared.file.get_at(id, element);
+        let stored = self.chip.file.get_at(id, element);
         match id {
             r::STATUS => self.status(env),
             r::EECD => self.eecd(stored),
@@ -52,127 +60,127 @@ impl Registers {
                 let receive = stored & 0xffff;
                 64u32.saturating_sub(receive) << 16 | receive
             }
-            r::PBM => self.shared.packet_buffer.word(element),
+            r::PBM => self.chip.packet_buffer.word(element),
             r::SWSM => {
                 // Whoever reads it 0 has the semaphore, and everybody after him reads 1.
-                self.shared.file.set(id, stored | SWSM_SMBI);
+                self.chip.file.set(id, stored | SWSM_SMBI);
                 stored
             }
-            r::ICR => self.shared.irq.lock().read_icr(env),
-            r::ICS => self.shared.irq.lock().causes(),
-            r::IMS => self.shared.irq.lock().mask(),
-            r::CSBAL => self.shared.csb.place.lock().low,
-            r::CSBAH => self.shared.csb.place.lock().high,
+            r::ICR => self.chip.irq.lock().read_icr(env),
+            r::ICS => self.chip.irq.lock().causes(),
+            r::IMS => self.chip.irq.lock().mask(),
+            r::CSBAL => self.chip.csb.base.lock().low,
+            r::CSBAH => self.chip.csb.base.lock().high,
             _ => stored,
         }
     }
 
     /// Writes the 32-bit word at `offset` (a multiple of 4).
     fn write_word(&mut self, env: &Env, offset: u32, value: u32) {
-        let Some(Found { id, element }) = self.shared.file.table().find(offset) else {
+        let Some(Found { id, element }) = self.chip.file.table().find(offset) else {
             return;
         };
         // The two that matter for speed; the others may change the parts that are ours.
         if id == r::TDT || id == r::RDT {
             return self.ring_doorbell(id, value);
         }
-        let shared = Arc::clone(&self.shared);
+        let chip = Arc::clone(&self.chip);
         match id {
-            r::ICR => shared.irq.lock().clear(env, value),
-            r::ICS => shared.irq.lock().raise(env, value),
+            r::ICR => chip.irq.lock().clear(env, value),
+            r::ICS => chip.irq.lock().raise(env, value),
             r::IMS => {
-                shared.irq.lock().unmask(env, value);
-                self.work.tx |= shared.csb_unmasked();
+                chip.irq.lock().unmask(env, value);
+                self.work.tx |= chip.csb_unmasked();
             }
-            r::CSBAL | r::CSBAH if !shared.csb.offered => {}
-            r::CSBAH => shared.write_csbah(env, value),
+            r::CSBAL | r::CSBAH if !chip.csb.offered => {}
+            r::CSBAH => chip.write_csbah(env, value),
             r::CSBAL => {
-                shared.write_csbal(env, value);
+                chip.write_csbal(env, value);
                 self.work.tx = true;
                 self.work.rx = true;
             }
-            r::IMC => shared.irq.lock().mask_off(env, value),
+            r::IMC => chip.irq.lock().mask_off(env, value),
             r::CTRL => self.write_ctrl(env, value),
             r::EECD => {
-                let wires = shared.file.write(id, 0, value);
+                let wires = chip.file.write(id, 0, value);
                 self.eeprom.wires(wires);
             }
             r::EERD => {
-                let result = eerd(&self.eeprom, value);
-                shared.file.set(id, result);
+                let result = eerd::read(&self.eeprom, value);
+                chip.file.set(id, result);
             }
             r::MDIC => self.write_mdic(env, value),
             r::CTRL_EXT => {
-                shared.file.write(id, 0, value);
+                chip.file.write(id, 0, value);
                 if value & ctrl_ext::EE_RST != 0 {
                     self.load_eeprom();
                 }
             }
             r::ITR => {
-                let itr = shared.file.write(id, 0, value);
-                shared.irq.lock().set_itr(env, itr);
+                let itr = chip.file.write(id, 0, value);
+                chip.irq.lock().set_itr(env, itr);
             }
             r::RDTR => {
-                shared.file.write(id, 0, value);
+                chip.file.write(id, 0, value);
                 if value & RDTR_FPD != 0 {
-                    shared.irq.lock().flush_rx(env);
+                    chip.irq.lock().flush_rx(env);
                 }
             }
-            r::PBM => shared.packet_buffer.set_word(element, value),
+            r::PBM => chip.packet_buffer.set_word(element, value),
             r::TCTL => {
-                let new = shared.file.write(id, 0, value);
+                let new = chip.file.write(id, 0, value);
                 // It clears itself before anybody can read it.
                 if value & tctl::SWXOFF != 0 {
-                    shared.flow.owe(owed::SOFTWARE);
+                    chip.flow.owe(owed::SOFTWARE);
                 }
                 self.work.tx |= new & tctl::EN != 0;
             }
-            r::WUC | r::WUFC | r::WUS => shared.write_wake(env, id, value),
+            r::WUC | r::WUFC | r::WUS => chip.write_wake(env, id, value),
             r::RDBAL | r::RDBAH | r::RDLEN | r::RDH => {
                 // Those who fill buffers of the ring it was finish first.
-                let mut rx = shared.rx.settle();
-                shared.file.write(id, element, value);
+                let mut rx = chip.rx.settle();
+                chip.file.write(id, element, value);
                 self.work.rx |= rx.relieved();
             }
             r::RCTL => {
-                let old = shared.file.get(id);
-                let new = shared.file.write(id, 0, value);
+                let old = chip.file.get(id);
+                let new = chip.file.write(id, 0, value);
                 // Drivers free the buffers next.
                 if old & !new & rctl::EN != 0 {
-                    shared.stop_receiving();
+                    chip.stop_receiving();
                 }
                 self.work.rx = true;
                 self.work.tx |= (old ^ new) & rctl::LBM != 0;
             }
             _ => {
-                shared.file.write(id, element, value);
+                chip.file.write(id, element, value);
             }
         }
     }
 
     /// The guest has moved a tail.
     fn ring_doorbell(&mut self, id: regs::Id, value: u32) {
-        let shared = &self.shared;
-        shared.file.write(id, 0, value);
-        if shared.csb.is_on() {
-            count_alone(&shared.counters.csb_kicks, 1);
+        let chip = &self.chip;
+        chip.file.write(id, 0, value);
+        if chip.csb.is_on() {
+            count_alone(&chip.counters.csb_kicks, 1);
         }
         if id == r::TDT {
-            count_alone(&shared.counters.tx_doorbells, 1);
+            count_alone(&chip.counters.tx_doorbells, 1);
             self.work.tx = true;
         } else {
-            count_alone(&shared.counters.rx_doorbells, 1);
+            count_alone(&chip.counters.rx_doorbells, 1);
             self.work.rx = true;
         }
     }
 
     fn write_ctrl(&mut self, env: &Env, value: u32) {
-        let shared = Arc::clone(&self.shared);
+        let chip = Arc::clone(&self.chip);
         if value & ctrl::RST != 0 {
             self.reset_mac(env);
         } else {
-            let old = shared.file.get(r::CTRL);
-            let new = shared.file.write(r::CTRL, 0, value);
+            let old = chip.file.get(r::CTRL);
+            let new = chip.file.write(r::CTRL, 0, value);
             // Without RFCE no pause is obeyed, not even one that lasts.
             self.work.tx |= (old ^ new) & RFCE != 0;
         }
@@ -183,13 +191,13 @@ impl Registers {
         self.update_link(env);
         if value & ctrl::RST != 0 {
             // A reset leaves no cause behind, not even that of the link it took down.
-            shared.irq.lock().clear(env, cause::ALL);
+            chip.irq.lock().clear(env, cause::ALL);
         }
     }
 
     /// CTRL.RST: everything but PCI configuration, EEPROM and PHY (manual §13.4.1).
     fn reset_mac(&mut self, env: &Env) {
-        self.shared.reset(env);
+        self.chip.reset(env);
         self.eeprom.wires(0);
         self.load_eeprom();
         // Whoever waited for room finds the receiver off.
@@ -207,17 +215,17 @@ impl Registers {
             return;
         }
         let [a, b, c, d, e, f] = self.eeprom.mac();
-        let file = &self.shared.file;
+        let file = &self.chip.file;
         file.set_at(r::RAL, 0, u32::from_le_bytes([a, b, c, d]));
         file.set_at(r::RAH, 0, u32::from_le_bytes([e, f, 0, 0]) | RAH_AV);
         let (word, bit) = self.variant.apm();
         if self.eeprom.word(word) & bit != 0 {
-            self.shared.enable_apm();
+            self.chip.enable_apm();
         }
     }
 
     fn status(&self, env: &Env) -> u32 {
-        let value = self.shared.file.get(r::CTRL);
+        let value = self.chip.file.get(r::CTRL);
         let (detected, full) = self.phy.resolved();
         let (speed, detected) = (self.speed(), detected as u32);
         let full = if value & ctrl::FRCDPX != 0 {
@@ -227,11 +235,8 @@ impl Registers {
         };
         let flag = |on: bool, bit: u32| if on { bit } else { 0 };
         flag(full, status::FD)
-            | flag(self.shared.link_up.load(Ordering::Acquire), status::LU)
-            | flag(
-                self.shared.flow.paused(&self.shared.file, env),
-                status::TXOFF,
-            )
+            | flag(self.chip.link_up.load(Ordering::Acquire), status::LU)
+            | flag(self.chip.flow.paused(&self.chip.file, env), status::TXOFF)
             | speed << status::SPEED_SHIFT
             | detected << status::ASDV_SHIFT
             | status::MTXCKOK
@@ -240,7 +245,7 @@ impl Registers {
 
     /// The speed of the wire, forced or negotiated, as STATUS encodes it.
     pub(crate) fn speed(&self) -> u32 {
-        let value = self.shared.file.get(r::CTRL);
+        let value = self.chip.file.get(r::CTRL);
         if value & ctrl::FRCSPD != 0 {
             (value >> ctrl::SPD_SHIFT & 3).min(2)
         } else {
@@ -261,7 +266,7 @@ impl Registers {
 
     fn write_mdic(&mut self, env: &Env, value: u32) {
         let (result, effect) = mdio::mdic(&mut self.phy, value);
-        self.shared.file.set(r::MDIC, result);
+        self.chip.file.set(r::MDIC, result);
         match effect {
             Effect::None => {}
             Effect::Link => self.update_link(env),
@@ -271,7 +276,7 @@ impl Registers {
             }
         }
         if mdio::wants_interrupt(value) {
-            self.shared.irq.lock().raise(env, cause::MDAC);
+            self.chip.irq.lock().raise(env, cause::MDAC);
         }
     }
 
@@ -285,20 +290,20 @@ impl Registers {
             // No time passes, but drivers still see the link go and come.
             self.update_link(env);
             self.phy.negotiation_done();
-            self.shared.irq.lock().set_link_timer(env, None);
+            self.chip.irq.lock().set_link_timer(env, None);
         } else {
-            self.shared.irq.lock().set_link_timer(env, at);
+            self.chip.irq.lock().set_link_timer(env, at);
         }
     }
 
     /// Brings STATUS.LU in line with PHY and CTRL.SLU, and tells the guest of a change.
     fn update_link(&mut self, env: &Env) {
-        let shared = &self.shared;
-        let up = self.phy.link() && shared.file.get(r::CTRL) & ctrl::SLU != 0;
+        let chip = &self.chip;
+        let up = self.phy.link() && chip.file.get(r::CTRL) & ctrl::SLU != 0;
         let loopback = self.phy.loopback();
-        let was_loopback = shared.phy_loopback.swap(loopback, Ordering::AcqRel);
-        let was_up = shared.link_up.swap(up, Ordering::AcqRel);
-        shared.flow.set_speed(self.speed());
+        let was_loopback = chip.phy_loopback.swap(loopback, Ordering::AcqRel);
+        let was_up = chip.link_up.swap(up, Ordering::AcqRel);
+        chip.flow.set_speed(self.speed());
         if was_up != up || was_loopback != loopback {
             self.work.rx = true;
             self.work.tx = true;
@@ -306,28 +311,28 @@ impl Registers {
         let mut causes = 0;
         if was_up != up {
             causes |= cause::LSC;
-            shared.wake_by_link(env);
+            chip.wake_by_link(env);
         }
         if self.phy.interrupt() {
             causes |= cause::PHYINT;
         }
         if causes != 0 {
-            shared.irq.lock().raise(env, causes);
+            chip.irq.lock().raise(env, causes);
         }
     }
 
     /// Registers that can be written in part keep their other bytes; for those that act on ones,
     /// the other bytes are zeros.
     fn partial_base(&self, offset: u32) -> u32 {
-        let file = &self.shared.file;
+        let file = &self.chip.file;
         match file.table().find(offset) {
             // PME_Status is cleared by a 1 that is written, not by one that is kept.
             Some(found) if found.id == r::WUC => file.get(found.id) & !wuc::PME_STATUS,
-            Some(found) if found.id == r::CSBAL => self.shared.csb.place.lock().low,
-            Some(found) if found.id == r::CSBAH => self.shared.csb.place.lock().high,
+            Some(found) if found.id == r::CSBAL => self.chip.csb.base.lock().low,
+            Some(found) if found.id == r::CSBAH => self.chip.csb.base.lock().high,
             Some(found) => match file.table().register(found.id).access {
                 Access::ReadWrite | Access::Command => file.get_at(found.id, found.element),
-                Access::Memory => self.shared.packet_buffer.word(found.element),
+                Access::Memory => self.chip.packet_buffer.word(found.element),
                 _ => 0,
             },
             None => 0,
@@ -365,28 +370,28 @@ fn each_word(offset: u64, len: usize, visit: impl FnMut(u32, usize, std::ops::Ra
 
 impl Counted for Registers {
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        self.shared.counters.visit(visit);
-        visit("irq_raised", self.shared.irq.lock().raised);
+        self.chip.counters.visit(visit);
+        visit("irq_raised", self.chip.irq.lock().raised);
     }
 }
 
 impl Control for Registers {
     fn read(&mut self, env: &Env, bar: u8, offset: u64, data: &mut [u8]) {
-        count_alone(&self.shared.counters.reg_reads, 1);
+        count_alone(&self.chip.counters.reg_reads, 1);
         data.fill(0);
         match bar {
             BAR_MMIO => self.read_bytes(env, offset, data),
             bar if bar == self.variant.io_bar() => self.io_read(env, offset, data),
-            _ => count(&self.shared.counters.reg_bad_bar, 1),
+            _ => count(&self.chip.counters.reg_bad_bar, 1),
         }
     }
 
     fn write(&mut self, env: &Env, bar: u8, offset: u64, data: &[u8]) {
-        count_alone(&self.shared.counters.reg_writes, 1);
+        count_alone(&self.chip.counters.reg_writes, 1);
         match bar {
             BAR_MMIO => self.write_bytes(env, offset, data),
             bar if bar == self.variant.io_bar() => self.io_write(env, offset, data),
-            _ => count(&self.shared.counters.reg_bad_bar, 1),
+            _ => count(&self.chip.counters.reg_bad_bar, 1),
         }
     }
 
@@ -400,43 +405,43 @@ impl Control for Registers {
 
     fn reset(&mut self, env: &Env, kind: ResetKind) {
         if kind == ResetKind::Bus {
-            self.shared.forget_wake(env);
+            self.chip.forget_wake(env);
         }
-        self.shared.bus_master.store(false, Ordering::Release);
-        self.shared.set_csb(env, 0, 0);
+        self.chip.bus_master.store(false, Ordering::Release);
+        self.chip.set_csb(env, 0, 0);
         self.reset_mac(env);
-        self.shared.irq.lock().set_msi(env, false);
+        self.chip.irq.lock().set_msi(env, false);
         self.io = Window::default();
         self.phy.reset();
         self.negotiate(env);
         self.update_link(env);
         // The link change is older than the machine that boots now.
-        self.shared.irq.lock().clear(env, cause::ALL);
+        self.chip.irq.lock().clear(env, cause::ALL);
     }
 
     fn pci(&mut self, env: &Env, state: PciState) {
-        self.shared.irq.lock().set_msi(env, state.msi);
+        self.chip.irq.lock().set_msi(env, state.msi);
         // A function in D3 does no DMA.
         let may = state.bus_master && !state.d3;
-        if self.shared.bus_master.swap(may, Ordering::AcqRel) && !may {
-            self.shared.stop_receiving();
+        if self.chip.bus_master.swap(may, Ordering::AcqRel) && !may {
+            self.chip.stop_receiving();
         }
-        self.shared.set_power(env, state.d3, state.pme);
+        self.chip.set_power(env, state.d3, state.pme);
         self.work.tx = true;
         self.work.rx = true;
     }
 
     fn tick(&mut self, env: &Env) {
         let due = {
-            let mut irq = self.shared.irq.lock();
+            let mut irq = self.chip.irq.lock();
             let due = irq.tick(env);
             // It may have looked for another reason than the end of a pause, or a pause was renewed
             // as it ended.
-            let until = self.shared.flow.silence.until();
+            let until = self.chip.flow.silence.until();
             if let Some(until) = until.filter(|until| due.look && env.clock.now() < *until) {
                 irq.set_look(env, until);
             }
-            self.shared.allow(&irq);
+            self.chip.allow(&irq);
             due
         };
         self.work.tx |= due.look || due.csb;

@@ -4,11 +4,13 @@
 //! cause and line stand the delay timers (RDTR, RADV, TIDV, TADV) and the minimum gap (ITR). With
 //! MSI enabled the pin is silent, and what would raise it sends a message (manual §4.3.3).
 
-use datapath::{Adaptive, Moderation};
+mod csb;
+
+use datapath::{Moderation, RxThrottle};
 use model::{Env, Nanos};
 
-use crate::bits::cause;
-use datapath::RxThrottle;
+use crate::core::irq::{Delay, Irq};
+use crate::regs::bits::cause;
 
 /// Unit of RDTR, RADV, TIDV and TADV (manual §13.4.30).
 const DELAY_UNIT: Nanos = 1024;
@@ -19,49 +21,6 @@ const ITR_UNIT: Nanos = 256;
 const SENT: u32 = cause::TXDW | cause::TXQE | cause::TXD_LOW;
 /// Causes that only say that frames were received.
 const RECEIVED: u32 = cause::RXT0 | cause::RXDMT0 | cause::SRPD;
-
-/// The state of the interrupt logic. Always behind its lock, which is the innermost of the model:
-/// nothing is called under it but [`model::Interrupts`] and [`model::Timer`], so that the line and
-/// the timer follow the causes in order.
-#[derive(Debug, Default)]
-pub(crate) struct Irq {
-    pub(crate) icr: u32,
-    pub(crate) ims: u32,
-    pub(crate) itr: u32,
-    /// Whether the guest has been told: the level of INTx, or a message sent and not answered yet.
-    pub(crate) line: bool,
-    /// Messages take the place of the pin.
-    pub(crate) msi: bool,
-    /// When the line last went up.
-    pub(crate) last: Option<Nanos>,
-    /// When ITR lets it go up again, while something waits for that.
-    pub(crate) throttled: Option<Nanos>,
-    pub(crate) rx: Delay,
-    pub(crate) tx: Delay,
-    /// When auto-negotiation ends.
-    pub(crate) link: Option<Nanos>,
-    /// When the transmitter is to look again: a pause ends, or a pause frame is owed.
-    pub(crate) look: Option<Nanos>,
-    pub(crate) armed: Option<Nanos>,
-    /// When both sides are to look into the guest's CSB again.
-    pub(crate) second: Option<Nanos>,
-    /// With a CSB: which of [`SENT`] and [`RECEIVED`] the guest wanted to hear of when there was
-    /// something to tell.
-    pub(crate) gate: Option<u32>,
-    /// What the guest is spared.
-    pub(crate) adaptive: Adaptive,
-    /// How much it is given at once.
-    pub(crate) rx_throttle: RxThrottle,
-    /// Times the line went up.
-    pub(crate) raised: u64,
-}
-
-/// A packet timer and the absolute timer that caps it.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Delay {
-    pub(crate) packet: Option<Nanos>,
-    pub(crate) absolute: Option<Nanos>,
-}
 
 impl Delay {
     fn start(&mut self, now: Nanos, packet: u32, absolute: u32) {
@@ -120,16 +79,6 @@ pub(crate) struct Event {
 }
 
 impl Irq {
-    /// Interrupt logic that follows the chip to the letter, or takes liberties with its timing.
-    pub(crate) fn new(mode: Moderation, throttling: bool) -> Self {
-        let mut irq = Self {
-            rx_throttle: RxThrottle::new(throttling),
-            ..Self::default()
-        };
-        irq.adaptive.mode = mode;
-        irq
-    }
-
     /// ICR without clearing it.
     pub(crate) fn causes(&self) -> u32 {
         self.icr

@@ -3,6 +3,10 @@
 //! Sections are those of "PCI/PCI-X Family of Gigabit Ethernet Controllers Software Developer's
 //! Manual", 317453 revision 4.0.
 
+pub(crate) mod bits;
+pub(crate) mod eeprom;
+pub(crate) mod variant;
+
 use std::sync::{Arc, LazyLock};
 
 use regs::{Access, Alias, Status, Table};

@@ -3,7 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::KIND;
+use snapshot::Kind;
+
+/// What the container calls it.
+pub const KIND: Kind = Kind::new("e1000");
 
 /// The whole NIC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +50,7 @@ pub struct V1 {
 }
 
 impl snapshot::State for V1 {
-    const KIND: snapshot::Kind = KIND;
+    const KIND: Kind = KIND;
     const VERSION: u32 = 1;
 }
 

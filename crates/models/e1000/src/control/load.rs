@@ -9,20 +9,21 @@ use model::{Env, Nanos, Work};
 use regs::{Access, File, Found, Status};
 use wire::MAX_SEGMENTS;
 
-use super::{PAGE, StateError, v1};
-use crate::Moderation;
-use crate::bits::cause;
 use crate::control::Registers;
-use crate::desc::Context;
-use crate::eeprom::{self, Eeprom, Phase, Target};
-use crate::fifo::{Fifo, Held};
-use crate::flow::owed;
-use crate::irq::{Delay, Irq};
-use crate::packet_buffer;
+use crate::control::eeprom::{Eeprom, Phase, Target};
+use crate::core::chip::Chip;
+use crate::core::context::Context;
+use crate::core::fifo::{Fifo, Held};
+use crate::core::flow::owed;
+use crate::core::irq::{Delay, Irq};
+use crate::core::packet_buffer;
+use crate::core::stats::{PAIRS, SINGLE, Stat};
+use crate::core::tx_queue::Contexts;
 use crate::regs as r;
-use crate::shared::Shared;
-use crate::stats::{PAIRS, SINGLE, Stat};
-use crate::tx::Contexts;
+use crate::regs::bits::cause;
+use crate::regs::eeprom::WORDS;
+use crate::state::{PAGE, StateError, v1};
+use datapath::Moderation;
 use datapath::RxThrottle;
 use intel::io::{ADDRESS_BITS, Window};
 use intel::phy::{self, Phy};
@@ -82,19 +83,19 @@ impl Registers {
                 expected: format!("8086:{ours:04x}"),
             });
         }
-        let shared = Arc::clone(&self.shared);
-        let words = check_words(&shared.file, registers)?;
+        let chip = Arc::clone(&self.chip);
+        let words = check_words(&chip.file, registers)?;
         let csb = [r::CSBAL, r::CSBAH].map(|id| {
             let saved = words.iter().find(|(found, _)| found.id == id);
             saved.map_or(0, |(_, value)| *value)
         });
         check(
-            shared.csb.offered || csb == [0, 0],
+            chip.csb.offered || csb == [0, 0],
             "CSBAL",
             csb[0],
             "this NIC offers no CSB",
         )?;
-        let counts = check_counts(&shared.file, statistics, latched)?;
+        let counts = check_counts(&chip.file, statistics, latched)?;
         let packet_buffer = load_pages(packet_buffer)?;
         check(
             io_address & !ADDRESS_BITS == 0,
@@ -141,7 +142,7 @@ impl Registers {
             "no such speed",
         )?;
         let configured = {
-            let irq = shared.irq.lock();
+            let irq = chip.irq.lock();
             (irq.adaptive.mode, irq.rx_throttle.on)
         };
         let negotiation = i64::try_from(self.negotiation).unwrap_or(i64::MAX);
@@ -149,31 +150,31 @@ impl Registers {
         let irq = load_interrupts(interrupts, &words, env.clock.now(), configured, most)?;
 
         // Nothing fails from here on.
-        let mut tx = shared.tx.lock();
-        let mut rx = shared.rx.lock().revoke();
+        let mut tx = chip.tx.lock();
+        let mut rx = chip.rx.lock().revoke();
         tx.reset();
         rx.reset();
         tx.memory = memory;
         tx.taken = *taken as usize;
         tx.unfinished = *unfinished;
         rx.fifo = fifo;
-        shared.flow.silence.set(until);
-        shared.flow.owed.store(*owed, Ordering::Release);
-        shared.flow.high.store(*high, Ordering::Release);
-        shared.flow.ten_bits.store(*ten_bits, Ordering::Release);
-        shared.file.reset();
+        chip.flow.silence.set(until);
+        chip.flow.owed.store(*owed, Ordering::Release);
+        chip.flow.high.store(*high, Ordering::Release);
+        chip.flow.ten_bits.store(*ten_bits, Ordering::Release);
+        chip.file.reset();
         for (found, value) in words {
             if found.id != r::CSBAL && found.id != r::CSBAH {
-                shared.file.set_at(found.id, found.element, value);
+                chip.file.set_at(found.id, found.element, value);
             }
         }
-        shared.set_csb(env, csb[0], csb[1]);
-        counts.put(&shared);
-        *shared.packet_buffer.bytes.lock() = packet_buffer;
-        shared.link_up.store(*link_up, Ordering::Release);
-        shared.phy_loopback.store(*phy_loopback, Ordering::Release);
-        shared.bus_master.store(*bus_master, Ordering::Release);
-        shared.set_power(env, *d3, None);
+        chip.set_csb(env, csb[0], csb[1]);
+        counts.put(&chip);
+        *chip.packet_buffer.bytes.lock() = packet_buffer;
+        chip.link_up.store(*link_up, Ordering::Release);
+        chip.phy_loopback.store(*phy_loopback, Ordering::Release);
+        chip.bus_master.store(*bus_master, Ordering::Release);
+        chip.set_power(env, *d3, None);
         self.eeprom = eeprom;
         self.phy = phy;
         self.io = Window {
@@ -184,12 +185,12 @@ impl Registers {
             tx: *tx_work || *unfinished || csb[0] != 0,
             rx: *rx_work || csb[0] != 0,
         };
-        let mut old = shared.irq.lock();
+        let mut old = chip.irq.lock();
         irq.replace(&mut old, env);
-        shared.allow(&old);
+        chip.allow(&old);
         drop((old, tx, rx));
         // Whoever waited for room in what was there before asks again.
-        shared.wake_waiters();
+        chip.wake_waiters();
         Ok(())
     }
 }
@@ -267,13 +268,13 @@ struct Counts {
 }
 
 impl Counts {
-    fn put(&self, shared: &Shared) {
-        shared.stats.clear();
+    fn put(&self, chip: &Chip) {
+        chip.stats.clear();
         for (stat, value) in &self.values {
-            let reading = &mut *shared.stats.reading.lock();
-            shared.stats.put(reading, *stat, *value);
+            let reading = &mut *chip.stats.reading.lock();
+            chip.stats.put(reading, *stat, *value);
         }
-        shared.stats.reading.lock().latched = self.latched;
+        chip.stats.reading.lock().latched = self.latched;
     }
 }
 
@@ -336,12 +337,12 @@ fn load_eeprom(state: &v1::Eeprom) -> Result<Eeprom, StateError> {
         writable,
         phase,
     } = state;
-    let words = <[u16; eeprom::WORDS]>::try_from(words.as_slice()).map_err(|_| {
+    let words = <[u16; WORDS]>::try_from(words.as_slice()).map_err(|_| {
         let found = words.len() as u64;
         field("eeprom.words", found, "the EEPROM has another size")
     })?;
     let address = |at: u8| {
-        let inside = usize::from(at) < eeprom::WORDS;
+        let inside = usize::from(at) < WORDS;
         check(inside, "eeprom.phase", at, "beyond the EEPROM").map(|()| usize::from(at))
     };
     let target = |target: &v1::Target| {

@@ -5,11 +5,11 @@ use frame::Frame;
 use intel::{DD, Fetcher, verdict};
 use wire::Sum;
 
-use crate::bits::{rctl, rx_error, rx_status, rxcsum};
-use crate::filter;
-use crate::l2_filter::Accepted;
-use crate::rx::{Outcome, Rx};
-use crate::shared::count;
+use crate::filter::address as filter;
+use crate::regs::bits::{rctl, rx_error, rx_status, rxcsum};
+use crate::rx::call::{Outcome, Rx};
+use crate::rx::l2_filter::Accepted;
+use datapath::counters::count;
 
 /// Descriptors read at once at least: a cache line of them.
 pub(crate) const LEAST_FETCH: u32 = 4;
@@ -76,7 +76,7 @@ impl Rx<'_, '_> {
         };
         let mut finish = Finish::new(&layout);
         let start = (self.rxcsum & rxcsum::PCSS) as usize;
-        let true_fcs = fcs && self.shared.true_fcs;
+        let true_fcs = fcs && self.chip.true_fcs;
         if true_fcs || start != 0 {
             // What is computed over the whole frame goes to the guest with the bytes it was
             // computed from: a copy that fits the first-level cache.
@@ -106,7 +106,7 @@ impl Rx<'_, '_> {
             report.status |= rx_status::VP;
             report.special = accepted.tag.unwrap_or(0);
         }
-        if filter::inexact(&self.shared.file, self.rctl, accepted.dst) {
+        if filter::inexact(&self.chip.file, self.rctl, accepted.dst) {
             report.status |= rx_status::PIF;
         }
         let placed = self.place(&layout, finish, report);
@@ -133,7 +133,7 @@ impl Rx<'_, '_> {
         mut finish: Option<Finish>,
         report: Report,
     ) -> Outcome {
-        let counters = &self.shared.counters;
+        let counters = &self.chip.counters;
         let size = filter::buffer_size(self.rctl);
         let len = layout.len();
         // What frames like this one will take; more is not read ahead.

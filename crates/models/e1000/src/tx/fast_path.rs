@@ -1,18 +1,18 @@
-//! The fast fast path of the transmit side: packets of one descriptor that ask for nothing.
+//! The fast path of the transmit side: packets of one descriptor that ask for nothing.
 //!
 //! Most packets are such: one data (or legacy) descriptor with EOP and IFCS, of a length that needs no
-//! padding, in one piece of memory. For them the general walk ([`crate::tx`]) would make a request,
+//! padding, in one piece of memory. For them the general walk ([`crate::tx::parser`]) would make a request,
 //! a gather list and a plan only to find all of them empty. The fast path does what the walk would have
 //! done, and leaves everything that is not exactly so to it; a test runs random rings through both.
 
+use datapath::offload::{MAX_FRAME, MIN_FRAME};
 use frame::Batch;
 use guest_mem::ReadSlice;
 use intel::SIZE;
 
-use crate::complete::Mark;
-use crate::desc::cmd;
-use crate::tx::{Parser, TxState};
-use datapath::offload::{MAX_FRAME, MIN_FRAME};
+use crate::core::tx_queue::{Mark, TxState};
+use crate::tx::desc::cmd;
+use crate::tx::parser::Parser;
 
 /// Packets whose memory is asked for before the first of them is looked at: about as many cache
 /// misses as a processor keeps under way.
@@ -132,7 +132,7 @@ mod tests {
     use wire::Offload;
 
     use super::*;
-    use crate::shared::Shared;
+    use crate::core::chip::Chip;
     use crate::{Config, with};
 
     const RAM: u64 = 0x10_0000;
@@ -194,8 +194,8 @@ mod tests {
         fn new(fast_path: bool) -> Lab {
             let mut config = Config::new([0x52, 0x54, 0, 0, 0, 1]);
             config.negotiation = std::time::Duration::ZERO;
-            let mut shared = Shared::new(&config);
-            shared.fast_path = fast_path;
+            let mut chip = Chip::new(&config);
+            chip.fast_path = fast_path;
             let world = Arc::new(World::default());
             let memory = Memory::new();
             memory.map_anon(RAM, RAM_LEN).expect("map");
@@ -210,7 +210,7 @@ mod tests {
                 timer: world.clone(),
             };
             let mut lab = Lab {
-                nic: with(&config, Arc::new(shared)),
+                nic: with(&config, Arc::new(chip)),
                 env,
                 world,
             };

@@ -11,7 +11,7 @@ use guest_mem::ReadSlice;
 use regs::File;
 use wire::Offload;
 
-use crate::packet_buffer::SIZE;
+use crate::core::packet_buffer::SIZE;
 use crate::regs as r;
 
 /// The FIFO is made of 64-bit words (manual §13.8.1).

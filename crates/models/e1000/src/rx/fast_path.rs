@@ -1,9 +1,9 @@
-//! The fast fast path: runs of plain frames, in two passes.
+//! The fast path: runs of plain frames, in two passes.
 //!
 //! The first finds out where each frame goes, and has the processor fetch these places; the second
 //! copies. What a frame needs beyond filter, copy, checksum, padding, FCS and a verdict (a tag to put
 //! in or take out, segmentation, a packet checksum, a checksum in several buffers, a null buffer, one
-//! that crosses regions) ends the run, and the frame takes the general way ([`crate::rx_write`]), which
+//! that crosses regions) ends the run, and the frame takes the general way ([`crate::rx::write`]), which
 //! gives the same results for all.
 
 use datapath::{FCS, Finish, Layout, MIN_FRAME, fcs_of, possible};
@@ -11,12 +11,13 @@ use frame::{Alike, Batch, Caps, Frame};
 use guest_mem::{WriteSlice, crc32_short};
 use intel::{Fetcher, verdict};
 
-use crate::bits::{rctl, rx_status, rxcsum};
-use crate::filter;
+use crate::core::rx_queue::RxState;
+use crate::core::stats::{Group, Received};
+use crate::filter::address as filter;
 use crate::regs as r;
-use crate::rx::{Rx, RxState, Scratch};
-use crate::rx_write::{LEAST_FETCH, Report};
-use crate::stats::{Group, Received};
+use crate::regs::bits::{rctl, rx_status, rxcsum};
+use crate::rx::call::{Piece, Run, Rx, Scratch};
+use crate::rx::write::{LEAST_FETCH, Report};
 
 /// What may stay unfinished of a frame.
 const TAKES: Caps = Caps {
@@ -29,18 +30,6 @@ const HEADER: usize = 14;
 const CHUNK: usize = 2048;
 /// A frame with FCS that is no longer is put together before it is copied.
 const SHORT: usize = MIN_FRAME + FCS;
-
-/// A buffer, and what goes into it.
-#[derive(Clone, Copy)]
-pub(crate) struct Piece<'v> {
-    to: WriteSlice<'v>,
-    /// The frame's place in its batch.
-    pick: u16,
-    /// Status bits beside those of the verdict.
-    status: u8,
-    /// The frame goes on in the next one.
-    more: bool,
-}
 
 /// What a frame must not exceed to need one buffer.
 #[derive(Clone, Copy)]
@@ -75,16 +64,6 @@ impl Bounds {
     }
 }
 
-/// What the filters say of one destination.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Run {
-    /// `None`: of none yet.
-    dst: Option<[u8; 6]>,
-    passes: bool,
-    status: u8,
-    group: Group,
-}
-
 impl<'v> Rx<'_, 'v> {
     /// Plans frames for the fast path, at most `limit`, until one that is none. Returns how many were
     /// dealt with; those that passed the filters are then to be filled.
@@ -97,7 +76,7 @@ impl<'v> Rx<'_, 'v> {
     ) -> usize {
         self.scratch.pieces.clear();
         // What waits goes first, and a packet checksum needs a pass over the frame as it will be.
-        if !state.fifo.is_empty() || self.rxcsum & rxcsum::PCSS != 0 || !self.shared.fast_path {
+        if !state.fifo.is_empty() || self.rxcsum & rxcsum::PCSS != 0 || !self.chip.fast_path {
             return 0;
         }
         let size = filter::buffer_size(self.rctl);
@@ -106,7 +85,7 @@ impl<'v> Rx<'_, 'v> {
         let bounds = Bounds { size, longest, fcs };
         // The types that would make a frame another matter.
         let tagged = (self.vme || self.rctl & rctl::VFE != 0).then_some(self.vet);
-        let control = self.obeys.then(|| self.shared.file.get(r::FCT) as u16);
+        let control = self.obeys.then(|| self.chip.file.get(r::FCT) as u16);
         let special = tagged.is_some() || control.is_some();
         if let Some(all) = batch.alike() {
             let [.., a, b] = *all.header;
@@ -300,7 +279,7 @@ impl<'v> Rx<'_, 'v> {
 
     /// Asks the filters.
     fn judge(&self, dst: [u8; 6]) -> Run {
-        let file = &self.shared.file;
+        let file = &self.chip.file;
         let inexact = filter::inexact(file, self.rctl, dst);
         Run {
             dst: Some(dst),
@@ -431,7 +410,7 @@ impl<'v> Rx<'_, 'v> {
                 finish.write(&mut bytes[..len]);
             }
             let padded = to.len() - if fcs { FCS } else { 0 };
-            if fcs && self.shared.true_fcs {
+            if fcs && self.chip.true_fcs {
                 // Two stores: a load of both parts at once would wait for the later one.
                 let sum = fcs_of(&bytes[..padded]);
                 to.copy_short(&bytes[..padded]);
@@ -445,7 +424,7 @@ impl<'v> Rx<'_, 'v> {
             return self.finished(frame, finish, to);
         }
         let mut at = to.copy_short(head);
-        if !self.shared.true_fcs {
+        if !self.chip.true_fcs {
             for slice in frame.rest() {
                 at += to.copy_from_slice(at, slice);
             }
@@ -474,7 +453,7 @@ impl<'v> Rx<'_, 'v> {
 
     /// The same with a checksum that is owed, which the FCS covers.
     fn finished(&mut self, frame: &Frame<'_>, finish: Finish, to: &WriteSlice<'_>) {
-        if !self.shared.true_fcs {
+        if !self.chip.true_fcs {
             finish.fill(frame, to);
             to.copy_from(frame.len(), &[0; FCS]);
             return;
@@ -506,7 +485,7 @@ impl<'v> Rx<'_, 'v> {
             layout.tail = &[0; FCS];
         }
         let mut copy = std::mem::take(&mut self.scratch.copy);
-        if self.rctl & rctl::SECRC == 0 && self.shared.true_fcs {
+        if self.rctl & rctl::SECRC == 0 && self.chip.true_fcs {
             let len = layout.stage(&mut copy, None);
             let (data, at) = copy[..len].split_at_mut(len - FCS);
             at.copy_from_slice(&fcs_of(data));

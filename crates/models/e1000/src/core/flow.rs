@@ -5,19 +5,15 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
-use datapath::{FCS, MIN_FRAME};
-use frame::{Batch, Sink};
 use intel::flow::{self, ControlFrame, HEAD, Ids, RFCE, Silence, TFCE};
 use model::{Env, Nanos};
 use regs::File;
-use wire::Offload;
 
-use crate::fifo::Fifo;
+use crate::core::fifo::Fifo;
 use crate::regs as r;
-use crate::shared::Shared;
-use crate::stats::{Stat, Tally};
+use crate::regs::bits::fcrtl;
 
-static IDS: Ids = Ids {
+pub(crate) static IDS: Ids = Ids {
     fcal: r::FCAL,
     fcah: r::FCAH,
     fct: r::FCT,
@@ -86,7 +82,7 @@ impl Flow {
         let high = self.high.load(Ordering::Acquire);
         let owes = if high && fill <= bytes(file.get(r::FCRTL)) {
             self.high.store(false, Ordering::Release);
-            let xon = file.get(r::FCRTL) & XONE != 0;
+            let xon = file.get(r::FCRTL) & fcrtl::XONE != 0;
             if xon { owed::XON } else { 0 }
         } else if high && lost {
             // Once more, should the first not have got through (manual §8.7.5).
@@ -119,45 +115,7 @@ impl Flow {
     }
 }
 
-/// FCRTL.XONE.
-const XONE: u32 = 1 << 31;
-
 /// A threshold in bytes.
 fn bytes(register: u32) -> usize {
-    (register & 0xfff8) as usize
-}
-
-/// Sends the pause frames that are owed, at most `limit`. Returns how many, or `None` when the sink
-/// had no room; the others stay owed.
-pub(crate) fn settle(shared: &Shared, to: &dyn Sink, limit: usize) -> Option<usize> {
-    let flow = &shared.flow;
-    let mut sent = 0;
-    if flow.owed.load(Ordering::Acquire) == 0 {
-        return Some(sent);
-    }
-    let file = &shared.file;
-    for what in [owed::XOFF, owed::XON, owed::SOFTWARE] {
-        if sent == limit || flow.owed.fetch_and(!what, Ordering::AcqRel) & what == 0 {
-            continue;
-        }
-        let quanta = match what {
-            owed::XON => 0,
-            _ => file.get(r::FCTTV) as u16,
-        };
-        let mut batch = Batch::new();
-        batch.push_bytes(&flow::pause_frame(file, &IDS, quanta));
-        batch.end(Offload::NONE);
-        if to.deliver(&batch, &[0]) == 0 {
-            flow.owed.fetch_or(what, Ordering::AcqRel);
-            return None;
-        }
-        sent += 1;
-        let mut tally = Tally::new();
-        let xon = quanta == 0;
-        tally.add(if xon { Stat::Xontxc } else { Stat::Xofftxc }, 1);
-        tally.add(Stat::Tpt, 1);
-        tally.add(Stat::Tot, (MIN_FRAME + FCS) as u64);
-        shared.stats.add(&tally);
-    }
-    Some(sent)
+    (register & fcrtl::THRESHOLD) as usize
 }

@@ -90,3 +90,30 @@ pub const RDTR_FPD: u32 = 1 << 31;
 pub const RAH_AV: u32 = 1 << 31;
 /// SWSM.SMBI: the software semaphore, taken by reading it 0.
 pub const SWSM_SMBI: u32 = 1;
+
+/// EECD (manual §13.4.3).
+pub(crate) mod eecd {
+    pub const SK: u32 = 1;
+    pub const CS: u32 = 1 << 1;
+    pub const DI: u32 = 1 << 2;
+    pub const DO: u32 = 1 << 3;
+    pub const REQ: u32 = 1 << 6;
+    pub const GNT: u32 = 1 << 7;
+    pub const PRES: u32 = 1 << 8;
+}
+
+/// EERD (manual §13.4.4).
+pub mod eerd {
+    pub const START: u32 = 1;
+    pub const DONE: u32 = 1 << 4;
+    pub const ADDRESS: u32 = 0xff00;
+    pub const ADDRESS_SHIFT: u32 = 8;
+    pub const DATA_SHIFT: u32 = 16;
+}
+
+/// FCRTL and FCRTH (manual §13.4.23, §13.4.24).
+pub mod fcrtl {
+    pub const XONE: u32 = 1 << 31;
+    /// Bytes, in eights.
+    pub const THRESHOLD: u32 = 0xfff8;
+}

@@ -5,12 +5,13 @@ use std::cell::Cell;
 use datapath::{FCS, MIN_FRAME, possible};
 use frame::{Batch, Caps, Frame, expand};
 
-use crate::fifo::Fifo;
-use crate::filter;
-use crate::l2_filter::Accepted;
-use crate::rx::{Outcome, Rx, RxState, TAKES};
-use crate::shared::count;
-use crate::stats::Stat;
+use crate::core::fifo::Fifo;
+use crate::core::rx_queue::RxState;
+use crate::core::stats::Stat;
+use crate::filter::address as filter;
+use crate::rx::call::{Outcome, Rx, TAKES};
+use crate::rx::l2_filter::Accepted;
+use datapath::counters::count;
 
 thread_local! {
     /// Storage for expanded frames; batches are bound to a thread.
@@ -24,7 +25,7 @@ impl Rx<'_, '_> {
     pub(crate) fn drain(&mut self, state: &mut RxState) {
         let fifo = &mut state.fifo;
         while self.free > 0 && !fifo.is_empty() {
-            let memory = self.shared.packet_buffer.lock();
+            let memory = self.chip.packet_buffer.lock();
             let mut out = WAITING.take().recycle();
             fifo.front(&memory, &mut out);
             let placed = out.get(0).map_or(Outcome::Lost, |frame| {
@@ -50,7 +51,7 @@ impl Rx<'_, '_> {
         let outcome = match expand(frame, takes, &mut out) {
             Ok(_) => self.all(state, &out),
             Err(_) => {
-                count(&self.shared.counters.rx_bad_offload, 1);
+                count(&self.chip.counters.rx_bad_offload, 1);
                 Outcome::Lost
             }
         };
@@ -78,7 +79,7 @@ impl Rx<'_, '_> {
         let mut out = SPARE.take().recycle();
         match expand(frame, takes, &mut out) {
             Ok(_) => self.miss_all(&out),
-            Err(_) => count(&self.shared.counters.rx_bad_offload, 1),
+            Err(_) => count(&self.chip.counters.rx_bad_offload, 1),
         }
         SPARE.set(out.recycle());
     }
@@ -95,13 +96,13 @@ impl Rx<'_, '_> {
         }
         let fits = state.fifo.is_empty() && need <= self.free as usize;
         let lens = || segments.iter().map(|frame| frame.len() + 4);
-        if !fits && !state.fifo.has_room(&self.shared.file, lens()) && possible {
+        if !fits && !state.fifo.has_room(&self.chip.file, lens()) && possible {
             return self.refuse_or_miss(segments);
         }
         for segment in segments.iter() {
             if let Outcome::NoRoom = self.plain(state, &segment) {
                 // More than ring and FIFO can ever hold, or null buffers: the rest is lost.
-                count(&self.shared.counters.rx_too_large, 1);
+                count(&self.chip.counters.rx_too_large, 1);
                 self.account.missed += 1;
                 self.account
                     .tally
@@ -113,7 +114,7 @@ impl Rx<'_, '_> {
 
     /// What becomes of segments that find no room.
     fn refuse_or_miss(&mut self, segments: &Batch<'_>) -> Outcome {
-        if !self.shared.drop_when_full {
+        if !self.chip.drop_when_full {
             return Outcome::NoRoom;
         }
         self.miss_all(segments);
@@ -142,7 +143,7 @@ impl Rx<'_, '_> {
         if self.wait(&mut state.fifo, frame) {
             return Outcome::Done;
         }
-        if self.shared.drop_when_full {
+        if self.chip.drop_when_full {
             self.miss(&accepted);
             return Outcome::Lost;
         }
@@ -151,7 +152,7 @@ impl Rx<'_, '_> {
 
     /// Puts a frame into the FIFO, as it is on a wire.
     fn wait(&mut self, fifo: &mut Fifo, frame: &Frame<'_>) -> bool {
-        let file = &self.shared.file;
+        let file = &self.chip.file;
         let tag = if frame.notes().vlan.is_some() { 4 } else { 0 };
         if !fifo.has_room(file, std::iter::once(frame.len() + tag)) {
             return false;
@@ -159,9 +160,9 @@ impl Rx<'_, '_> {
         let mut out = WAITING.take().recycle();
         let finished = expand(frame, Caps::NONE, &mut out).is_ok();
         let taken = match out.get(0).filter(|_| finished) {
-            Some(whole) => fifo.push(file, &mut self.shared.packet_buffer.lock(), &whole),
+            Some(whole) => fifo.push(file, &mut self.chip.packet_buffer.lock(), &whole),
             // Too short to have a header: there is nothing to finish.
-            None => fifo.push(file, &mut self.shared.packet_buffer.lock(), frame),
+            None => fifo.push(file, &mut self.chip.packet_buffer.lock(), frame),
         };
         WAITING.set(out.recycle());
         if taken {

@@ -5,10 +5,11 @@ use intel::wake::{At, Ids, REACH, Sieve};
 use model::Env;
 use regs::File;
 
-use crate::bits::rctl;
-use crate::filter;
+use crate::core::chip::Chip;
+use crate::filter::address as filter;
 use crate::regs as r;
-use crate::shared::{Shared, count};
+use crate::regs::bits::rctl;
+use datapath::counters::count;
 
 static IDS: Ids = Ids {
     wuc: r::WUC,
@@ -58,7 +59,7 @@ impl Sieve for Ours<'_> {
     }
 }
 
-impl Shared {
+impl Chip {
     fn waking<T>(&self, env: &Env, act: impl FnOnce(At<'_>) -> T) -> T {
         act(At {
             file: &self.file,

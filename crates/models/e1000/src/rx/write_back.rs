@@ -7,41 +7,18 @@ use intel::{Ring, SIZE};
 use lease::{Taken, Ticket};
 use model::Env;
 
-use crate::bits::{cause, rctl};
+use crate::core::chip::Chip;
+use crate::core::rx_queue::{Account, Done, RxGuard};
+use crate::core::stats::Stat;
 use crate::irq::Event;
 use crate::regs as r;
-use crate::rx::{Rx, RxGuard};
-use crate::shared::{Shared, count, count_alone};
-use crate::stats::{Stat, Tally};
+use crate::regs::bits::{cause, rctl};
+use crate::rx::call::Rx;
+use datapath::counters::{count, count_alone};
 
 /// Lists of write-backs kept for the next leases, and how long one may be to be kept.
 const SPARE: usize = 8;
 const SPARE_LEN: usize = 1024;
-
-/// Counts gathered under way, which become true with the frames they are about.
-#[derive(Debug, Default)]
-pub(crate) struct Account {
-    pub tally: Tally,
-    pub frames: u64,
-    pub bytes: u64,
-    pub missed: u64,
-    /// Frames lost on the way into their buffers.
-    pub filtered: u64,
-    pub fetched: u64,
-    /// A frame not longer than RSRPD came.
-    pub small: bool,
-}
-
-/// Filled buffers that wait for older ones to be published.
-#[derive(Debug)]
-pub(crate) struct Done {
-    /// From its head on.
-    pub ring: Ring,
-    /// The second words of its descriptors.
-    pub words: Vec<u64>,
-    pub rctl: u32,
-    pub account: Account,
-}
 
 /// What is published at once, for one interrupt decision.
 #[derive(Debug, Default)]
@@ -55,7 +32,7 @@ pub(crate) struct News {
 /// would ever end. What was leased is void then, with all that others have out, for their buffers are
 /// behind a hole.
 pub(crate) struct Filling<'a> {
-    shared: &'a Shared,
+    chip: &'a Chip,
     ticket: Option<Ticket>,
     /// Frames that are lost with it.
     frames: u64,
@@ -64,14 +41,14 @@ pub(crate) struct Filling<'a> {
 impl<'a> Filling<'a> {
     pub(crate) fn new(rx: &Rx<'a, '_>, ticket: Ticket) -> Filling<'a> {
         Filling {
-            shared: rx.shared,
+            chip: rx.chip,
             ticket: Some(ticket),
             frames: rx.account.frames,
         }
     }
 
     pub(crate) fn is_wanted(&self) -> bool {
-        let wants = |ticket| self.shared.rx.wants(ticket);
+        let wants = |ticket| self.chip.rx.wants(ticket);
         self.ticket.as_ref().is_some_and(wants)
     }
 
@@ -86,7 +63,7 @@ impl Drop for Filling<'_> {
         let Some(ticket) = self.ticket.take() else {
             return;
         };
-        let mut state = self.shared.rx.lock();
+        let mut state = self.chip.rx.lock();
         state.void();
         let lost = Done {
             ring: Ring::NONE,
@@ -99,14 +76,14 @@ impl Drop for Filling<'_> {
         };
         state.close(ticket, lost);
         while let Some(Taken::Wanted(done) | Taken::Void(done)) = state.take() {
-            forget(self.shared, &mut state, &done);
+            forget(self.chip, &mut state, &done);
         }
     }
 }
 
 /// Counts what is void.
-fn forget(shared: &Shared, state: &mut RxGuard<'_>, done: &Done) {
-    count(&shared.counters.rx_disabled, done.account.frames);
+fn forget(chip: &Chip, state: &mut RxGuard<'_>, done: &Done) {
+    count(&chip.counters.rx_disabled, done.account.frames);
     if !state.is_out() {
         state.leased = 0;
     }
@@ -207,7 +184,7 @@ impl Rx<'_, '_> {
 
     /// Forgets what a reset, or a driver that stopped the receiver, made void.
     fn void(&mut self, state: &mut RxGuard<'_>, done: Done) {
-        forget(self.shared, state, &done);
+        forget(self.chip, state, &done);
         self.keep(state, done.words);
     }
 
@@ -246,16 +223,16 @@ impl Rx<'_, '_> {
         for (index, word) in (first..).zip(words) {
             let at = self.ring.address(index).wrapping_add(8);
             if self.view.write_release(at, &word.to_le_bytes()).is_err() {
-                count(&self.shared.counters.rx_dma_fault, 1);
+                count(&self.chip.counters.rx_dma_fault, 1);
             }
         }
     }
 
     /// Enters counts that have become true, and moves the head over `n` descriptors of `ring`.
     fn enter(&self, account: &Account, ring: Ring, n: u32, rctl: u32, news: &mut News) {
-        let shared = self.shared;
-        let counters = &shared.counters;
-        shared.stats.add(&account.tally);
+        let chip = self.chip;
+        let counters = &chip.counters;
+        chip.stats.add(&account.tally);
         count_alone(&counters.rx_desc_fetched, account.fetched);
         count_alone(&counters.rx_frames, account.frames);
         count_alone(&counters.rx_bytes, account.bytes);
@@ -267,7 +244,7 @@ impl Rx<'_, '_> {
         if n == 0 {
             return;
         }
-        shared.file.set(r::RDH, ring.behind(n));
+        chip.file.set(r::RDH, ring.behind(n));
         news.published = true;
         news.small |= account.small;
         // 1/2, 1/4 or 1/8 of the ring (manual §13.4.22); 11b is reserved.
@@ -282,29 +259,29 @@ impl Rx<'_, '_> {
 
     /// What this call did to the FIFO and to the sender of pause frames.
     fn note(&mut self, env: &Env, state: &mut RxGuard<'_>, news: &mut News) {
-        let shared = self.shared;
+        let chip = self.chip;
         let moved = std::mem::take(&mut self.moved);
         let missed = self.account.missed > 0;
         let waited = std::mem::take(&mut self.waited);
         if waited > 0 && self.rationed > 0 {
             // There are buffers: the guest is not told otherwise.
-            count_alone(&shared.counters.rx_rationed, waited);
+            count_alone(&chip.counters.rx_rationed, waited);
         } else if waited > 0 {
-            count_alone(&shared.counters.rx_no_buffer, waited);
+            count_alone(&chip.counters.rx_no_buffer, waited);
             self.account.tally.add(Stat::Rnbc, waited);
         }
         if moved {
-            state.fifo.show(&shared.file);
+            state.fifo.show(&chip.file);
         }
-        if (moved || missed) && shared.flow.watch(&shared.file, &state.fifo, missed) {
-            shared.irq.lock().set_look(env, env.clock.now());
+        if (moved || missed) && chip.flow.watch(&chip.file, &state.fifo, missed) {
+            chip.irq.lock().set_look(env, env.clock.now());
         }
-        if let Some(quanta) = self.pause.take().filter(|_| shared.obey_pause) {
-            let at = shared.flow.obey(env, quanta);
-            shared.irq.lock().set_look(env, at);
+        if let Some(quanta) = self.pause.take().filter(|_| chip.obey_pause) {
+            let at = chip.flow.obey(env, quanta);
+            chip.irq.lock().set_look(env, at);
         }
-        news.event.packet = shared.file.get(r::RDTR);
-        news.event.absolute = shared.file.get(r::RADV);
+        news.event.packet = chip.file.get(r::RDTR);
+        news.event.absolute = chip.file.get(r::RADV);
     }
 
     /// One interrupt decision.
@@ -312,7 +289,7 @@ impl Rx<'_, '_> {
         let mut event = news.event;
         if news.published {
             let page = self.page.as_ref().and_then(|page| page.wanted());
-            event.wanted = page.map(|page| page.received(self.shared));
+            event.wanted = page.map(|page| page.received(self.chip.file.get(r::RDH)));
             if event.packet == 0 || event.wanted == Some(false) {
                 event.now |= cause::RXT0;
             } else {
@@ -324,9 +301,9 @@ impl Rx<'_, '_> {
         }
         if event.now != 0 || event.delayed {
             let causes = {
-                let mut irq = self.shared.irq.lock();
+                let mut irq = self.chip.irq.lock();
                 let causes = irq.received(env, event);
-                self.shared.allow(&irq);
+                self.chip.allow(&irq);
                 causes
             };
             if let Some(page) = self.page.as_ref().and_then(|page| page.wanted()) {

@@ -1,4 +1,4 @@
-//! The fast fast path against the general way, and leases against the lock: the same frames and registers
+//! The fast path against the general way, and leases against the lock: the same frames and registers
 //! leave the same memory, registers, counters and interrupts.
 
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use guest_mem::ReadSlice;
 use wire::{Csum, Offload};
 
 use self::common::*;
-use crate::rx::Rx;
-use crate::shared::Shared;
-use crate::write_back::Filling;
+use crate::core::chip::Chip;
+use crate::rx::call::Rx;
+use crate::rx::write_back::Filling;
 use crate::{Config, rx};
 
-#[path = "../tests/it/common.rs"]
+#[path = "../../tests/it/common.rs"]
 #[allow(dead_code, reason = "the tests outside use the rest")]
 mod common;
 
@@ -202,18 +202,18 @@ struct Seen {
     interrupts: Vec<(bool, u64, Option<u64>)>,
 }
 
-fn machine(setting: &Setting, way: Way) -> (Machine, Arc<Shared>) {
+fn machine(setting: &Setting, way: Way) -> (Machine, Arc<Chip>) {
     let mut config = Config::new(MAC);
     config.true_fcs = setting.true_fcs;
-    let mut shared = Shared::new(&config);
-    shared.fast_path = way != Way::General;
-    let shared = Arc::new(shared);
-    let nic = crate::with(&config, Arc::clone(&shared));
-    (Machine::of(nic, Wire::default()), shared)
+    let mut chip = Chip::new(&config);
+    chip.fast_path = way != Way::General;
+    let chip = Arc::new(chip);
+    let nic = crate::with(&config, Arc::clone(&chip));
+    (Machine::of(nic, Wire::default()), chip)
 }
 
 fn run(setting: &Setting, batches: &[(Vec<Sent>, u8)], way: Way) -> Seen {
-    let (mut m, shared) = machine(setting, way);
+    let (mut m, chip) = machine(setting, way);
     m.w(reg::RXCSUM, setting.rxcsum);
     m.w(0x2c00, setting.rsrpd);
     m.w(reg::RDTR, setting.rdtr);
@@ -253,17 +253,17 @@ fn run(setting: &Setting, batches: &[(Vec<Sent>, u8)], way: Way) -> Seen {
             batch.end(notes(sent));
         }
         if way == Way::Leases {
-            shared.rx.lock().crowd();
+            chip.rx.lock().crowd();
         }
         let mut room = Vec::new();
         let picks = batch.all_picks(&mut room);
-        seen.dealt.push(rx::deliver(&shared, &m.env, &batch, picks));
+        seen.dealt.push(rx::deliver(&chip, &m.env, &batch, picks));
         seen.interrupts.push((
             m.line(),
             if way == Way::Leases { 0 } else { m.rises() },
             m.armed(),
         ));
-        assert!(!shared.rx.lock().is_out() && shared.rx.lock().leased == 0);
+        assert!(!chip.rx.lock().is_out() && chip.rx.lock().leased == 0);
         if give & 1 != 0 {
             seen.registers.push(m.r(reg::ICR));
         }
@@ -304,7 +304,7 @@ fn a_sender_that_dies_leaves_no_lease_behind() {
         odd: Vec::new(),
         true_fcs: false,
     };
-    let (mut m, shared) = machine(&setting, Way::Leases);
+    let (mut m, chip) = machine(&setting, Way::Leases);
     m.w(reg::CTRL, 0x40);
     m.rx_on(setting.ring, setting.rctl);
     let mut batch = Batch::new();
@@ -317,30 +317,30 @@ fn a_sender_that_dies_leaves_no_lease_behind() {
     {
         let view = m.env.memory.view();
         let open = || {
-            let mut rx = Rx::new(&shared, &view);
-            let mut state = shared.rx.lock();
-            let ring = Ring::read(&shared.file, &rx::RING).expect("a ring");
+            let mut rx = Rx::new(&chip, &view);
+            let mut state = chip.rx.lock();
+            let ring = Ring::read(&chip.file, &rx::RING).expect("a ring");
             rx.begin(&mut state, ring);
             assert_eq!(rx.plan(&state, &batch, &[0, 1, 2], 64), 3);
             let ticket = rx.lease(&mut state).expect("few are out");
             Filling::new(&rx, ticket)
         };
         let (first, second) = (open(), open());
-        assert_eq!(shared.rx.lock().leased, 6);
+        assert_eq!(chip.rx.lock().leased, 6);
         let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
             let _first = first;
             panic!("as a bug would");
         }));
         assert!(died.is_err() && !second.is_wanted());
-        assert!(shared.rx.lock().is_out());
+        assert!(chip.rx.lock().is_out());
         drop(second);
     }
-    assert!(!shared.rx.lock().is_out() && shared.rx.lock().leased == 0);
+    assert!(!chip.rx.lock().is_out() && chip.rx.lock().leased == 0);
     assert_eq!(m.r(reg::RDH), 0);
     assert_eq!(m.counter("rx_disabled"), 6);
     // Which would wait for them.
-    shared.stop_receiving();
-    assert_eq!(rx::deliver(&shared, &m.env, &batch, &[0, 1, 2]), 3);
+    chip.stop_receiving();
+    assert_eq!(rx::deliver(&chip, &m.env, &batch, &[0, 1, 2]), 3);
     assert_eq!(m.r(reg::RDH), 3);
 }
 

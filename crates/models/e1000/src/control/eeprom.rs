@@ -1,21 +1,12 @@
 //! The serial EEPROM, 64 words, read and written bit by bit through EECD (manual §5.3, §5.6,
 //! §13.4.3; the wire protocol is that of a 93C46).
 
-use crate::variant::Variant;
+use crate::regs::bits::eecd;
+use crate::regs::eeprom::WORDS;
+use crate::regs::variant::Variant;
 
-pub(crate) const WORDS: usize = 64;
 /// Words 0 to 0x3F sum to this (manual §5.6.35).
 const CHECKSUM: u16 = 0xbaba;
-
-pub(crate) mod eecd {
-    pub const SK: u32 = 1;
-    pub const CS: u32 = 1 << 1;
-    pub const DI: u32 = 1 << 2;
-    pub const DO: u32 = 1 << 3;
-    pub const REQ: u32 = 1 << 6;
-    pub const GNT: u32 = 1 << 7;
-    pub const PRES: u32 = 1 << 8;
-}
 
 /// The memory and the state of its wire.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use regs::Id;
 
 use crate::regs as r;
-use crate::shared::count_alone;
+use datapath::counters::count_alone;
 
 /// What is counted; each maps to one register or one 64-bit pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub(crate) const PAIRS: [(Id, Id, Stat); 4] = [
     (r::TOTL, r::TOTH, Stat::Tot),
 ];
 
-/// Counts gathered over one batch, added to the shared ones at its end.
+/// Counts gathered over one batch, added to the chip ones at its end.
 #[derive(Debug)]
 pub(crate) struct Tally {
     counts: [u64; COUNT],

@@ -16,21 +16,17 @@
 //! still in the guest's ring, before the head; of one that was sent in part, the number of frames
 //! that left is known.
 
-mod load;
-mod save;
-mod v1;
+pub(crate) mod v1;
 
 pub use snapshot::{Kind, StateError};
 pub use v1::{
-    Adaptive, Context, Count, Delay, Eeprom, Interrupts, Page, Phase, Phy, Receiver, Target,
+    Adaptive, Context, Count, Delay, Eeprom, Interrupts, KIND, Page, Phase, Phy, Receiver, Target,
     Transmitter, V1, Words,
 };
 
 /// The state as this program saves it.
 pub type State = V1;
 
-/// What the container calls it.
-pub const KIND: Kind = Kind::new("e1000");
 /// The version that is saved. Older ones are loaded, newer ones refused.
 pub const VERSION: u32 = 1;
 
@@ -51,7 +47,7 @@ pub fn read(blob: &[u8]) -> Result<State, StateError> {
 }
 
 /// Bytes of a [`Page`].
-const PAGE: usize = 1024;
+pub(crate) const PAGE: usize = 1024;
 
 /// Encodes a state as [`model::Control::save`] does.
 pub fn write(state: &State) -> Vec<u8> {

@@ -7,20 +7,20 @@ use datapath::Adaptive;
 use model::{Env, Nanos, Work};
 use regs::{Access, File, Status};
 
-use super::{PAGE, v1};
 use crate::control::Registers;
-use crate::csb::{Block, Place};
-use crate::desc::Context;
-use crate::eeprom::{Eeprom, Phase, Target};
-use crate::fifo::{Fifo, Held};
-use crate::flow::Flow;
-use crate::irq::{Delay, Irq};
-use crate::packet_buffer::PacketBuffer;
+use crate::control::eeprom::{Eeprom, Phase, Target};
+use crate::core::chip::Chip;
+use crate::core::context::Context;
+use crate::core::csb::{Block, CsbBase};
+use crate::core::fifo::{Fifo, Held};
+use crate::core::flow::Flow;
+use crate::core::irq::{Delay, Irq};
+use crate::core::packet_buffer::PacketBuffer;
+use crate::core::rx_queue::RxState;
+use crate::core::stats::{PAIRS, SINGLE, StatRegs, Stats};
+use crate::core::tx_queue::{Contexts, TxState};
 use crate::regs as r;
-use crate::rx::RxState;
-use crate::shared::Shared;
-use crate::stats::{PAIRS, SINGLE, StatRegs, Stats};
-use crate::tx::{Contexts, TxState};
+use crate::state::{PAGE, v1};
 use intel::io::Window;
 use intel::phy::Phy;
 
@@ -33,14 +33,14 @@ impl Registers {
     pub(crate) fn state(&self, env: &Env) -> v1::V1 {
         let Registers {
             variant,
-            shared,
+            chip,
             eeprom,
             phy,
             io: Window { address },
             work: Work { tx, rx },
             negotiation: _, // configured
         } = self;
-        let Shared {
+        let Chip {
             file,
             irq,
             allowance: _, // follows from what it waits for
@@ -61,7 +61,7 @@ impl Registers {
             fast_path: _,      // the process's
             drop_when_full: _, // configured
             obey_pause: _,     // configured
-        } = &**shared;
+        } = &**chip;
         let transmitter = transmitter.lock();
         // Nothing is under way into the guest's buffers.
         let receiver = receiver.settle();
@@ -94,11 +94,11 @@ impl Registers {
 
 fn words(file: &File, csb: &Block) -> Vec<v1::Words> {
     let mut list = Vec::new();
-    let Place {
+    let CsbBase {
         low,
         high,
         epoch: _, // of this life
-    } = *csb.place.lock();
+    } = *csb.base.lock();
     for register in file.table().registers() {
         let Some(found) = file.table().find(register.offset) else {
             continue;

@@ -4,12 +4,12 @@ use datapath::{FCS, GLANCE, MIN_FRAME};
 use frame::Frame;
 use intel::flow::ControlFrame;
 
-use crate::bits::rctl;
-use crate::filter;
-use crate::flow;
-use crate::rx::Rx;
-use crate::shared::count;
-use crate::stats::Stat;
+use crate::core::flow;
+use crate::core::stats::Stat;
+use crate::filter::address as filter;
+use crate::regs::bits::rctl;
+use crate::rx::call::Rx;
+use datapath::counters::count;
 
 const ETHERNET_HEADER: usize = 14;
 const TAG_AT: usize = 12;
@@ -74,7 +74,7 @@ impl Rx<'_, '_> {
             _ => (0, 0),
         };
         let control = (n == GLANCE && beside.is_none() && self.obeys)
-            .then(|| flow::control_frame(&self.shared.file, &first))
+            .then(|| flow::control_frame(&self.chip.file, &first))
             .flatten();
         let runt = frame.len() < ETHERNET_HEADER;
         let bytes = frame.len() + if beside.is_some() { TAG } else { 0 };
@@ -100,14 +100,14 @@ impl Rx<'_, '_> {
 
     /// Passes a frame that has just come through the filters; counts it if it goes no further.
     pub(crate) fn accept(&mut self, frame: &Frame<'_>) -> Option<Accepted> {
-        let counters = &self.shared.counters;
+        let counters = &self.chip.counters;
         let accepted = self.look(frame);
         let runt = frame.len() < ETHERNET_HEADER;
         count(&counters.rx_runt, runt.into());
         if frame.len() < ADDRESS {
             return None;
         }
-        let file = &self.shared.file;
+        let file = &self.chip.file;
         let mut special = false;
         if let Some(control) = accepted.control {
             let count = match control.quanta {

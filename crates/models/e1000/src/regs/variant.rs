@@ -4,7 +4,15 @@ use std::time::Duration;
 
 use model::{Bar, Identity, Space};
 
-use crate::{BAR_MMIO, IO_SIZE, regs};
+use crate::regs;
+
+/// BAR of the registers.
+pub const BAR_MMIO: u8 = 0;
+/// BAR of the I/O window of the 82540EM and 82544GC. The manual has it at 2 or 4; 1 is where most guests have met it, and
+/// drivers look for the first I/O BAR whatever its index.
+pub const BAR_IO: u8 = 1;
+/// Bytes of the I/O window.
+const IO_SIZE: u64 = 64;
 
 /// Which chip of the 8254x family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -83,7 +91,7 @@ impl Variant {
     pub(crate) const fn io_bar(self) -> u8 {
         match self {
             Variant::I82545Em => 4,
-            _ => crate::BAR_IO,
+            _ => BAR_IO,
         }
     }
 

@@ -1,0 +1,40 @@
+//! Counters by name, for people.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Makes the struct `Counters` with these fields, and its `visit`.
+#[macro_export]
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters by name, for people; the guest's statistics registers are apart from them.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $($(#[$doc])* pub $name: ::std::sync::atomic::AtomicU64,)*
+        }
+
+        impl Counters {
+            pub(crate) fn visit(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+                $(visit(
+                    stringify!($name),
+                    self.$name.load(::std::sync::atomic::Ordering::Relaxed),
+                );)*
+            }
+        }
+    };
+}
+
+/// Adds `n`, whoever else counts.
+#[inline]
+pub fn count(counter: &AtomicU64, n: u64) {
+    if n > 0 {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+/// As [`count`], where one lock (or one owner) keeps all who count apart: no locked instruction is
+/// needed.
+#[inline]
+pub fn count_alone(counter: &AtomicU64, n: u64) {
+    let sum = counter.load(Ordering::Relaxed).wrapping_add(n);
+    counter.store(sum, Ordering::Relaxed);
+}

@@ -1,0 +1,64 @@
+//! The receive queue: its ring, and what the receiver remembers from call to call.
+
+use intel::{Ring, RingIds};
+use lease::{Guard, Lessor};
+
+use crate::core::csb::RxCsb;
+use crate::core::fifo::Fifo;
+use crate::core::stats::Tally;
+use crate::regs as r;
+
+pub(crate) const RING: RingIds = RingIds {
+    base_low: r::RDBAL,
+    base_high: r::RDBAH,
+    len: r::RDLEN,
+    head: r::RDH,
+    tail: r::RDT,
+};
+
+/// What the receiver remembers from call to call.
+#[derive(Debug, Default)]
+pub(crate) struct RxState {
+    /// Frames that found no descriptor.
+    pub(crate) fifo: Fifo,
+    /// Descriptors from RDH on that are given out and not written back.
+    pub(crate) leased: u32,
+    /// Lists for those who wait with what they have to write back.
+    pub(crate) spare: Vec<Vec<u64>>,
+    /// The guest's CSB.
+    pub(crate) csb: RxCsb,
+}
+
+pub(crate) type RxLock = Lessor<RxState, Done>;
+pub(crate) type RxGuard<'a> = Guard<'a, RxState, Done>;
+
+impl RxState {
+    pub(crate) fn reset(&mut self) {
+        self.fifo.clear();
+    }
+}
+
+/// Counts gathered under way, which become true with the frames they are about.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    pub tally: Tally,
+    pub frames: u64,
+    pub bytes: u64,
+    pub missed: u64,
+    /// Frames lost on the way into their buffers.
+    pub filtered: u64,
+    pub fetched: u64,
+    /// A frame not longer than RSRPD came.
+    pub small: bool,
+}
+
+/// Filled buffers that wait for older ones to be published.
+#[derive(Debug)]
+pub(crate) struct Done {
+    /// From its head on.
+    pub ring: Ring,
+    /// The second words of its descriptors.
+    pub words: Vec<u64>,
+    pub rctl: u32,
+    pub account: Account,
+}
