@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ceiling::{Loop, Shape, thread_time};
+use eswitch::Pool;
 use frame::{Batch, Caps, Sink, Wake};
 use guest_mem::Memory;
 use model::{Clock, Env, Interrupts, Nanos, Nic, PciState, Progress, Receive, Timer};
-use vale::{Keeper, Pool, PortConfig, Switch, SwitchConfig, SwitchPort};
+use vale::{Keeper, PortConfig, Switch, SwitchConfig, SwitchPort};
 use wire::MacAddr;
 
 const RAM: u64 = 0x10_0000;
@@ -209,6 +210,8 @@ impl Guest {
             let channel = igb::VfChannel::new();
             channel.set_grant(igb::Grant {
                 enabled: true,
+                receives: true,
+                sends: true,
                 link: true,
                 max_frame: 1518,
                 ..igb::Grant::default()

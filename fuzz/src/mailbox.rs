@@ -1,16 +1,15 @@
-//! VFs of an 82576, their mailboxes, and the software PF that rules them: messages of any words, floods,
+//! VFs of an 82576, their mailboxes, and the software PF that answers: messages of any words, floods,
 //! resets of either side, and policies that change in between.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use eswitch::{AddressFilter, Storm};
 use guest_mem::Memory;
 use igb::{Config, Event, Grant, VfChannel};
 use model::{Clock, Env, Nanos, Nic, PciState, ResetKind};
-use pf::{
-    Change, Down, Effect, Groups, LinkState, Policy, PortVlan, Rules, SoftwarePf, Storm, VfId, What,
-};
+use pf::{Change, Down, Effect, LinkState, Policy, PortVlan, Settings, SoftwarePf, VfId, What};
 use wire::MacAddr;
 
 use crate::input::Input;
@@ -30,7 +29,7 @@ const RSTD: u32 = 0x80;
 const NACK: u32 = 0x4000_0000;
 /// VFs there are at most.
 const VFS: VfId = 3;
-/// What one thing that happens may lead to: for each VF it is told of a reset, its rules change, it
+/// What one thing that happens may lead to: for each VF it is told of a reset, its settings change, it
 /// hears of both, and is shut down; some more for whom it is about.
 const EFFECTS: usize = 4 * VFS as usize + 8;
 /// Addresses, groups and records that are kept of a VF, whatever it says.
@@ -42,7 +41,7 @@ fn mac(n: u8) -> MacAddr {
     MacAddr([0x52, 0x54, 0, 0, 0, n])
 }
 
-/// The software PF, the channels of those it rules, and what was seen of its decisions.
+/// The software PF, the channels of its VFs, and what was seen of its decisions.
 struct Hub {
     pf: SoftwarePf,
     channels: BTreeMap<VfId, Arc<VfChannel>>,
@@ -73,7 +72,7 @@ impl Hub {
         let (Effect::Reply { vf, .. }
         | Effect::Read { vf }
         | Effect::Notify { vf, .. }
-        | Effect::Rules { vf }
+        | Effect::Settings { vf }
         | Effect::Reset { vf, .. }
         | Effect::ShutDown { vf, .. }) = effect;
         let Some(channel) = self.channels.get(&vf) else {
@@ -96,9 +95,9 @@ impl Hub {
                 }
             }
             Effect::Reset { active, .. } => channel.mailbox(|mailbox| mailbox.set_pf_reset(active)),
-            Effect::Rules { .. } => {
-                if let Some(rules) = self.pf.rules(vf) {
-                    channel.set_grant(granted(rules));
+            Effect::Settings { .. } => {
+                if let Some(settings) = self.pf.settings(vf) {
+                    channel.set_grant(granted(settings));
                 }
             }
             Effect::ShutDown { .. } => self.shut.push(vf),
@@ -106,15 +105,15 @@ impl Hub {
     }
 }
 
-/// What the rules mean for the VF itself.
-fn granted(rules: &Rules) -> Grant {
+/// What the settings mean for the VF itself.
+fn granted(settings: &Settings) -> Grant {
     let gap = |rate: u32| 1_000_000_000 / u64::from(rate.max(1));
     Grant {
-        enabled: rules.enabled,
-        link: rules.link,
-        max_frame: rules.max_frame,
-        tag: rules.tag.map(|tag| tag.id | u16::from(tag.qos) << 13),
-        interrupt_gap: rules.interrupts.map_or(0, gap),
+        enabled: settings.enabled(),
+        link: settings.link,
+        max_frame: settings.max_frame,
+        tag: settings.tag.map(|tag| tag.id | u16::from(tag.qos) << 13),
+        interrupt_gap: settings.interrupts.map_or(0, gap),
     }
 }
 
@@ -142,7 +141,7 @@ impl igb::VfListener for Listener {
     }
 }
 
-/// The VFs, who rules them, and the time.
+/// The VFs, their PF, and the time.
 struct Chip {
     hub: Arc<Mutex<Hub>>,
     vfs: BTreeMap<VfId, Nic>,
@@ -434,25 +433,27 @@ impl Chip {
         } = &mut *hub;
         let mut macs: Vec<MacAddr> = Vec::new();
         for (vf, channel) in channels.iter() {
-            let (rules, status) = (pf.rules(*vf).expect("rules"), pf.status(*vf));
+            let (settings, status) = (pf.settings(*vf).expect("settings"), pf.status(*vf));
+            let pool = &settings.eswitch.pool;
             let status = status.expect("a VF");
-            assert_eq!(rules.enabled, status.ready && status.down.is_none());
+            assert_eq!(settings.enabled(), status.ready && status.down.is_none());
             assert_eq!(
                 channel.grant(),
-                granted(rules),
-                "what is granted is the rules"
+                granted(settings),
+                "what is granted is what is in force"
             );
-            assert!(rules.macs.len() <= MACS && status.records.len() <= RECORDS);
-            if let Groups::Hashes(hashes) = &rules.groups {
-                assert!(hashes.len() <= HASHES);
+            assert!(pool.macs.len() <= MACS && status.records.len() <= RECORDS);
+            if let AddressFilter::Hashes(hashes) = &pool.groups {
+                assert!(hashes.count() as usize <= HASHES);
             }
-            for mac in &rules.macs {
+            for mac in &pool.macs {
                 assert!(mac.is_unicast() && !macs.contains(mac), "{mac} twice");
             }
-            macs.extend(&rules.macs);
+            macs.extend(&pool.macs);
             if let Some(vlan) = status.policy.vlan {
-                assert_eq!(rules.tag, Some(vlan));
-                assert!(rules.vlans.iter().eq([vlan.id]));
+                assert_eq!(settings.tag, Some(vlan));
+                let vlans = pool.vlans.as_ref().expect("VLANs are filtered");
+                assert!(vlans.iter().eq([vlan.id]));
             }
             // A burst, and the rate ever since, both at least 1.
             let (rate, burst) = (self.rate.0.max(1), self.rate.1.max(1));

@@ -252,9 +252,10 @@ fn changes(change: &VfChange) -> Result<Vec<Change>, String> {
     all.extend(change.max_tx_rate.map(Change::MaxTxRate));
     all.extend(change.min_tx_rate.map(Change::MinTxRate));
     all.extend(change.storm.map(|storm| {
-        Change::Storm(pf::Storm {
+        Change::Storm(eswitch::Storm {
             broadcast: storm.broadcast,
             multicast: storm.multicast,
+            unknown: None,
         })
     }));
     let interrupts = change.interrupts.map(|n| (n != 0).then_some(n));
@@ -293,7 +294,14 @@ fn shown(name: &str, vf: &VfConfig, status: &pf::Status, now: model::Nanos) -> V
         nic: name.to_owned(),
         chip: vf.chip.clone(),
         index: vf.index,
-        address: status.rules.macs.first().unwrap_or(&policy.mac).to_string(),
+        address: status
+            .settings
+            .eswitch
+            .pool
+            .macs
+            .first()
+            .unwrap_or(&policy.mac)
+            .to_string(),
         ready: status.ready,
         down: status.down.map(|down| match down {
             pf::Down::Misbehaved(what) => format!("shut down: it {what}"),

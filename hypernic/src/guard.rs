@@ -4,9 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::Args;
+use eswitch::{DEFAULT_BURST_MS, VlanSet};
 use serde::Deserialize;
 use toml::Spanned;
-use vale::{DEFAULT_BURST_MS, PortConfig, VlanSet};
+use vale::PortConfig;
 
 use crate::spec::NicMac;
 
@@ -19,11 +20,11 @@ const MAX_NAMED: usize = 64;
 
 /// A rate as users write it: `1gbit`, `200kpps`, `500mbit,100kpps,burst=20ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate(pub vale::Rate);
+pub struct Rate(pub eswitch::Rate);
 
 /// Storm limits as users write them: `broadcast=100,multicast=1000,unknown=100`, in frames a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Storm(pub vale::Storm);
+pub struct Storm(pub eswitch::Storm);
 
 /// Everything a port of a switch may be kept from; nothing by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -181,7 +182,7 @@ impl FromStr for Rate {
                 "bad rate \"{part}\": {why}; write 1gbit, 200kpps or 500mbit,100kpps,burst=20ms"
             )
         };
-        let mut rate = vale::Rate {
+        let mut rate = eswitch::Rate {
             bits: None,
             packets: None,
             burst_ms: DEFAULT_BURST_MS,
@@ -224,7 +225,7 @@ impl FromStr for Storm {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut storm = vale::Storm::default();
+        let mut storm = eswitch::Storm::default();
         for part in text.split(',').map(str::trim) {
             let bad = || {
                 format!(
@@ -258,7 +259,7 @@ mod tests {
             ("64000bit, 1pps, burst=1000ms", Some(64_000), Some(1), 1000),
         ] {
             let rate: Rate = text.parse().expect(text);
-            let want = vale::Rate {
+            let want = eswitch::Rate {
                 bits,
                 packets,
                 burst_ms,
@@ -286,7 +287,7 @@ mod tests {
     #[test]
     fn storm_limits_are_read() {
         let storm: Storm = "broadcast=100,unknown=2k".parse().expect("good");
-        let want = vale::Storm {
+        let want = eswitch::Storm {
             broadcast: Some(100),
             multicast: None,
             unknown: Some(2000),

@@ -1,14 +1,14 @@
 //! The software PF of an 82576, where no driver runs on its physical function.
 //!
-//! SR-IOV splits the work between a driver of the physical function, which rules, and the I/O
+//! SR-IOV splits the work between the driver of the physical function (PF) and the I/O
 //! virtualization manager beside it ("High Performance Network Virtualization with SR-IOV",
-//! §III.A). In a daemon that owns the chip both are a policy somebody wrote down. [`SoftwarePf`] keeps
-//! it: it answers the mailbox of every VF as Linux's igb driver does, tells VFs what happens to the
+//! §III.A). In a daemon that owns the chip both are a policy that the operator has written.
+//! [`SoftwarePf`] keeps it: it answers the mailbox of every VF as Linux's igb driver does, tells VFs what happens to the
 //! port (§III.B), and keeps each of them within what it may do (§III.C).
 //!
 //! It is a pure state machine. It is told what happened and when, and [`SoftwarePf::drain`] says what is
-//! to be done: messages to put into mailboxes, rules that the on-chip switch must know
-//! ([`SoftwarePf::rules`]). Everything it keeps for a VF is bounded, whatever that VF sends.
+//! to be done: messages to put into mailboxes, settings to put in force at the on-chip
+//! switch and at the VF ([`SoftwarePf::settings`]). Everything it keeps for a VF is bounded, whatever that VF sends.
 //!
 //! ```
 //! use hypernic_pf::{Effect, Policy, SoftwarePf};
@@ -27,24 +27,20 @@
 //! let replied = pf.drain().any(|effect| matches!(effect, Effect::Reply { vf: 0, message }
 //!     if message.words()[0] == 0x8000_0001));
 //! assert!(replied);
-//! assert_eq!(pf.rules(0).map(|rules| rules.macs.clone()), Some(vec![mac]));
+//! assert_eq!(pf.settings(0).map(|settings| settings.eswitch.pool.macs.clone()), Some(vec![mac]));
 //! # Ok::<(), hypernic_pf::PolicyError>(())
 //! ```
 #![forbid(unsafe_code)]
 
-mod bucket;
 mod message;
 mod policy;
 mod record;
-mod rules;
+mod settings;
 mod software_pf;
 mod vf;
 
 pub use message::{Message, WORDS};
-pub use policy::{Change, LinkState, Misdeeds, Policy, PolicyError, PortVlan, Storm};
+pub use policy::{Change, LinkState, Misdeeds, Policy, PolicyError, PortVlan};
 pub use record::{Down, Record, What};
-pub use rules::{Groups, Rules, Vlans};
+pub use settings::Settings;
 pub use software_pf::{Effect, SoftwarePf, Status, VfId};
-
-/// Nanoseconds of a monotonic clock.
-pub type Nanos = u64;

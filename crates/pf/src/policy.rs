@@ -1,5 +1,6 @@
 //! What an operator lays down for a VF; the words of `ip link set … vf` where they exist.
 
+use eswitch::Storm;
 use thiserror::Error;
 use wire::MacAddr;
 
@@ -22,15 +23,6 @@ pub enum LinkState {
     Enable,
     /// Down.
     Disable,
-}
-
-/// Most frames a second of each kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Storm {
-    /// For everybody.
-    pub broadcast: Option<u64>,
-    /// For a group.
-    pub multicast: Option<u64>,
 }
 
 /// How much misbehaviour is borne.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use crate::Nanos;
+use eswitch::Nanos;
 
 /// Records kept for each VF; the oldest goes.
 const KEPT: usize = 16;

@@ -1,14 +1,14 @@
-//! All VFs of a port under one rule.
+//! All VFs of a port under one PF.
 
 use std::collections::{BTreeMap, VecDeque};
 
+use eswitch::Nanos;
 use wire::MacAddr;
 
-use crate::Nanos;
 use crate::message::{Message, WORDS};
 use crate::policy::{Change, Policy, PolicyError};
 use crate::record::{Down, Record, What};
-use crate::rules::Rules;
+use crate::settings::Settings;
 use crate::vf::{Answer, Vf};
 
 /// The number of a VF on its port.
@@ -38,8 +38,8 @@ pub enum Effect {
         /// What.
         message: Message,
     },
-    /// [`SoftwarePf::rules`] has changed.
-    Rules {
+    /// [`SoftwarePf::settings`] has changed.
+    Settings {
         /// For whom.
         vf: VfId,
     },
@@ -65,7 +65,7 @@ pub struct Status {
     /// What was laid down for it.
     pub policy: Policy,
     /// What follows from that and from what its driver asked.
-    pub rules: Rules,
+    pub settings: Settings,
     /// Why it does not work, if it does not.
     pub down: Option<Down>,
     /// Its driver has completed a reset.
@@ -108,9 +108,9 @@ impl SoftwarePf {
         self.out.drain(..)
     }
 
-    /// The rules of a VF.
-    pub fn rules(&self, vf: VfId) -> Option<&Rules> {
-        self.vfs.get(&vf).map(|vf| &vf.rules)
+    /// What is in force for a VF.
+    pub fn settings(&self, vf: VfId) -> Option<&Settings> {
+        self.vfs.get(&vf).map(|vf| &vf.settings)
     }
 
     /// A VF, for display.
@@ -118,7 +118,7 @@ impl SoftwarePf {
         let vf = self.vfs.get(&vf)?;
         Some(Status {
             policy: vf.policy.clone(),
-            rules: vf.rules.clone(),
+            settings: vf.settings.clone(),
             down: vf.down,
             ready: vf.clear_to_send,
             messages: vf.messages,
@@ -199,10 +199,10 @@ impl SoftwarePf {
             known.reset();
             self.tell(vf);
         }
-        let before = self.vfs.get(&vf).map(|vf| vf.rules.link);
+        let before = self.vfs.get(&vf).map(|vf| vf.settings.link);
         self.share();
         self.renew(vf, false);
-        if self.vfs.get(&vf).map(|vf| vf.rules.link) != before {
+        if self.vfs.get(&vf).map(|vf| vf.settings.link) != before {
             self.tell(vf);
         }
         Ok(())
@@ -431,7 +431,7 @@ impl SoftwarePf {
         }
     }
 
-    /// Brings the rules of a VF up to date, and says so when they have changed.
+    /// Brings the settings of a VF up to date, and says so when they have changed.
     fn renew(&mut self, vf: VfId, always: bool) -> bool {
         let up = self.link && !self.in_reset;
         let Some(known) = self.vfs.get_mut(&vf) else {
@@ -439,7 +439,7 @@ impl SoftwarePf {
         };
         let changed = known.renew(up) || always;
         if changed {
-            self.out.push_back(Effect::Rules { vf });
+            self.out.push_back(Effect::Settings { vf });
         }
         changed
     }
@@ -462,7 +462,7 @@ impl SoftwarePf {
         let answer = known.answer(words, taken);
         let nack = matches!(answer, Answer::NotReset(_)) && known.may_nack(now);
         self.vfs.insert(vf, known);
-        // Rules before the answer: whoever reads it may send at once.
+        // Settings before the answer: a driver that reads it may send at once.
         self.renew(vf, false);
         let (effect, refused) = match answer {
             Answer::Reply(message, refused) => (Effect::Reply { vf, message }, refused),

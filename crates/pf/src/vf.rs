@@ -1,13 +1,14 @@
 //! One VF, as its PF knows it.
 
+use eswitch::{
+    AddressFilter, Bucket, FunctionPolicy, HashSet12, Limit, Nanos, Pool, Rate, VlanSet,
+};
 use wire::MacAddr;
 
-use crate::Nanos;
-use crate::bucket::Bucket;
 use crate::message::{Message, Request, WORDS};
-use crate::policy::{LinkState, Policy};
+use crate::policy::{LinkState, Misdeeds, Policy};
 use crate::record::{Down, Log, What};
-use crate::rules::{Groups, Rules, Vlans};
+use crate::settings::Settings;
 
 /// Longest frame of a VF that has asked for nothing: 1500 bytes of payload, a tag, the FCS.
 const STANDARD_FRAME: u16 = 1522;
@@ -23,7 +24,7 @@ const NACK_GAP: Nanos = 2_000_000_000;
 #[derive(Debug)]
 pub(crate) struct Vf {
     pub(crate) policy: Policy,
-    pub(crate) rules: Rules,
+    pub(crate) settings: Settings,
     pub(crate) down: Option<Down>,
     /// It has completed a reset.
     pub(crate) clear_to_send: bool,
@@ -41,7 +42,7 @@ pub(crate) struct Vf {
     further: Vec<MacAddr>,
     hashes: Vec<u16>,
     all_groups: bool,
-    vlans: Vlans,
+    vlans: VlanSet,
     max_frame: u16,
     last_nack: Option<Nanos>,
     /// It has read its mailbox since, and is to be told again when the gap is over.
@@ -52,22 +53,17 @@ pub(crate) struct Vf {
 
 impl Vf {
     pub(crate) fn new(policy: Policy, now: Nanos) -> Vf {
-        let bucket = Bucket::new(policy.mailbox_rate, policy.mailbox_burst, now);
+        let bucket = bucket(policy.mailbox_rate, policy.mailbox_burst, now);
         let mac = policy.mac;
         let mut vf = Vf {
-            rules: Rules {
-                enabled: false,
+            settings: Settings {
+                eswitch: FunctionPolicy {
+                    storm: policy.storm,
+                    ..FunctionPolicy::default()
+                },
                 link: false,
-                macs: Vec::new(),
-                broadcast: false,
-                groups: Groups::Hashes(Vec::new()),
-                untagged: false,
-                vlans: Vlans::default(),
                 tag: None,
                 max_frame: STANDARD_FRAME,
-                spoof_check: true,
-                tx_rate: None,
-                storm: policy.storm,
                 interrupts: policy.interrupts,
             },
             policy,
@@ -84,7 +80,7 @@ impl Vf {
             further: Vec::new(),
             hashes: Vec::new(),
             all_groups: false,
-            vlans: Vlans::default(),
+            vlans: VlanSet::none(),
             max_frame: STANDARD_FRAME,
             last_nack: None,
             nack_due: false,
@@ -98,9 +94,9 @@ impl Vf {
     /// Nothing is held against it.
     pub(crate) fn forgive(&mut self, now: Nanos) {
         // The bucket counts in seconds, the policy in minutes: one token is a sixtieth of a misdeed.
-        let bucket = |m: crate::Misdeeds| {
+        let bucket = |m: Misdeeds| {
             let most = m.most.max(1).saturating_mul(60);
-            Bucket::new(m.per_minute.max(1), most, now)
+            bucket(m.per_minute, most, now)
         };
         self.misdeeds = self.policy.misdeeds.map(bucket);
     }
@@ -114,7 +110,7 @@ impl Vf {
         self.further.clear();
         self.hashes.clear();
         self.all_groups = false;
-        self.vlans = Vlans::default();
+        self.vlans = VlanSet::none();
         self.max_frame = STANDARD_FRAME;
         self.last_nack = None;
         self.nack_due = false;
@@ -125,56 +121,68 @@ impl Vf {
         self.mac == mac || self.policy.mac == mac || self.further.contains(&mac)
     }
 
-    /// Brings the rules up to date; `false` when they were.
+    /// Brings the settings up to date; `false` when they were.
     pub(crate) fn renew(&mut self, port_up: bool) -> bool {
-        let enabled = self.clear_to_send && self.down.is_none();
         let link = match self.policy.state {
             LinkState::Auto => port_up,
             LinkState::Enable => true,
             LinkState::Disable => false,
         };
+        let settings = Settings {
+            eswitch: FunctionPolicy {
+                pool: self.pool(),
+                rate: self.tx_rate.map(Rate::of_bits),
+                storm: self.policy.storm,
+            },
+            link: link && self.down.is_none(),
+            tag: self.policy.vlan,
+            max_frame: self.max_frame,
+            interrupts: self.policy.interrupts,
+        };
+        let changed = settings != self.settings;
+        self.settings = settings;
+        changed
+    }
+
+    /// What it receives and may send.
+    fn pool(&self) -> Pool {
+        let enabled = self.clear_to_send && self.down.is_none();
         let mut macs = Vec::with_capacity(1 + self.further.len());
         macs.push(self.mac);
         macs.extend_from_slice(&self.further);
-        let rules = Rules {
+        let groups = if self.all_groups {
+            AddressFilter::All
+        } else if self.hashes.is_empty() {
+            AddressFilter::None
+        } else {
+            AddressFilter::Hashes(HashSet12::of(self.hashes.iter().copied()))
+        };
+        let vlans = match self.policy.vlan {
+            Some(vlan) => VlanSet::none().with(vlan.id),
+            None => self.vlans.clone().with_untagged(),
+        };
+        Pool {
             enabled,
-            link: link && self.down.is_none(),
+            receives: enabled,
+            sends: enabled,
             macs,
             broadcast: true,
-            groups: if self.all_groups {
-                Groups::All
-            } else {
-                Groups::Hashes(self.hashes.clone())
-            },
-            untagged: self.policy.vlan.is_none(),
-            vlans: match self.policy.vlan {
-                Some(vlan) => {
-                    let mut only = Vlans::default();
-                    only.set(vlan.id, true);
-                    only
-                }
-                None => self.vlans.clone(),
-            },
-            tag: self.policy.vlan,
-            max_frame: self.max_frame,
-            spoof_check: self.policy.spoof_check,
-            tx_rate: self.tx_rate,
-            storm: self.policy.storm,
-            interrupts: self.policy.interrupts,
-        };
-        let changed = rules != self.rules;
-        self.rules = rules;
-        changed
+            groups,
+            vlans: Some(vlans),
+            check_mac: self.policy.spoof_check,
+            check_vlan: self.policy.spoof_check,
+            ..Pool::default()
+        }
     }
 
     /// Whether its next message may be answered.
     pub(crate) fn admit(&mut self, now: Nanos) -> bool {
-        self.bucket.take(now)
+        self.bucket.take(1, now)
     }
 
     /// When a message that waits will be, or when it is to be told again that it must reset.
     pub(crate) fn next(&self) -> Option<Nanos> {
-        let message = self.waiting.as_ref().map(|_| self.bucket.next());
+        let message = self.waiting.as_ref().map(|_| self.bucket.next_at());
         let last = self.last_nack.filter(|_| self.nack_due);
         let nack = last.map(|last| last.saturating_add(NACK_GAP + 1));
         message.into_iter().chain(nack).min()
@@ -196,7 +204,7 @@ impl Vf {
             return false;
         };
         // Frames are told of now and then, many at once: each of them counts.
-        let borne = bucket.take_all(count.saturating_mul(60), now);
+        let borne = bucket.take(count.saturating_mul(60), now);
         if !borne {
             self.down = Some(Down::Misbehaved(what));
             self.log.shut_down();
@@ -298,7 +306,11 @@ impl Vf {
                     Some(_) => None,
                     None => {
                         if wanted {
-                            self.vlans.set(id, join);
+                            let vlans = std::mem::replace(&mut self.vlans, VlanSet::none());
+                            self.vlans = match join {
+                                true => vlans.with(id),
+                                false => vlans.without(id),
+                            };
                         }
                         None
                     }
@@ -319,6 +331,15 @@ impl Vf {
             Request::Reset | Request::Echo => None,
         }
     }
+}
+
+/// A full bucket; both at least 1.
+fn bucket(per_second: u32, burst: u32, now: Nanos) -> Bucket {
+    let limit = Limit {
+        per_second: per_second.max(1).into(),
+        burst: burst.max(1).into(),
+    };
+    Bucket::new(limit, now)
 }
 
 /// What becomes of a message.

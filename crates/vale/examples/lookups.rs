@@ -5,8 +5,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use eswitch::{Pool, VlanSet};
 use frame::{Batch, Caps, MAX_BATCH, Sink, Wake};
-use hypernic_vale::{Pool, PortConfig, Switch, SwitchConfig, SwitchPort, VlanSet};
+use hypernic_vale::{PortConfig, Switch, SwitchConfig, SwitchPort};
 use wire::{MacAddr, Offload};
 
 const PORTS: u8 = 16;
@@ -50,6 +51,8 @@ fn ports(switch: &Switch, chip: bool) -> Vec<Arc<SwitchPort>> {
         if chip {
             let pool = Pool {
                 enabled: true,
+                receives: true,
+                sends: true,
                 macs: vec![mac(n)],
                 broadcast: true,
                 vlans: Some(VlanSet::none().with_untagged()),

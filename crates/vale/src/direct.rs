@@ -7,17 +7,16 @@
 
 use std::sync::{Arc, Weak};
 
+use eswitch::tag_of;
 use frame::{Batch, Caps};
 use wire::MacAddr;
 
-use crate::Nanos;
+use crate::config::Nanos;
 use crate::counters::{add, add_alone};
-use crate::forward::ONE_DOMAIN;
-use crate::guard::tag_of;
 use crate::pools::{Pools, only_port};
-use crate::port::{Blocked, Port};
-use crate::switch::{Shared, slot};
-use crate::table::Key;
+use crate::port::{Blocked, Port, slot};
+use crate::state::SwitchState;
+use crate::table::{Key, ONE_DOMAIN};
 
 /// Both addresses, as they stand in a frame.
 const ADDRESSES: usize = 12;
@@ -49,7 +48,7 @@ pub(crate) struct Known {
 impl Known {
     fn find(
         &self,
-        shared: &Shared,
+        state: &SwitchState,
         addresses: &[u8; ADDRESSES],
         vlan: u16,
         now: Nanos,
@@ -57,14 +56,14 @@ impl Known {
         let same = self.addresses == *addresses
             && self.vlan == vlan
             && now < self.until
-            && self.changes == shared.table_changes();
+            && self.changes == state.lookup_changes();
         same.then(|| self.to.upgrade()).flatten()
     }
 
     /// Asks the table.
     fn look_up(
         &mut self,
-        shared: &Shared,
+        state: &SwitchState,
         from: &Port,
         addresses: &[u8; ADDRESSES],
         now: Nanos,
@@ -76,14 +75,15 @@ impl Known {
         if dst.is_multicast() || !src.is_unicast() || !from.may_be(src) {
             return None;
         }
-        let changes = shared.table_changes();
+        let changes = state.lookup_changes();
         let (id, until) = {
             let (src, dst) = (Key::new(src, ONE_DOMAIN), Key::new(dst, ONE_DOMAIN));
-            let table = shared.table.read();
+            let lookup = state.lookup.read();
+            let table = &lookup.table;
             let touched = table.touched_until(src, from.id, now)?;
             (table.lookup(dst, now)?, touched.min(table.known_until(dst)))
         };
-        let ports = shared.ports();
+        let ports = state.ports();
         let to = &ports[slot(&ports, id)?];
         *self = Known {
             addresses: *addresses,
@@ -98,7 +98,7 @@ impl Known {
     /// Asks the pools of an on-chip switch, which know a station until they are changed.
     fn look_up_pools(
         &mut self,
-        shared: &Shared,
+        state: &SwitchState,
         from: &Port,
         addresses: &[u8; ADDRESSES],
         vlan: u16,
@@ -109,9 +109,9 @@ impl Known {
         if dst.is_multicast() || !src.is_unicast() {
             return None;
         }
-        let changes = shared.table_changes();
-        let pools = shared.pools()?;
-        let ports = shared.ports();
+        let changes = state.lookup_changes();
+        let pools = state.pools()?;
+        let ports = state.ports();
         if Pools::foul(pools.of(from.id), src, vlan).is_some() {
             return None;
         }
@@ -181,7 +181,7 @@ fn is_tag(header: &[u8; wire::ETHERNET_HEADER]) -> bool {
 /// Delivers the batch if it is one for the direct path. Returns what
 /// [`Scratch::forward`](crate::forward::Scratch::forward) does then.
 pub(crate) fn deliver(
-    shared: &Shared,
+    state: &SwitchState,
     from: &Port,
     known: &mut Known,
     batch: &Batch<'_>,
@@ -196,11 +196,11 @@ pub(crate) fn deliver(
         bytes,
         asks,
         vlan,
-    } = alike(batch, picks, shared.is_chip())?;
-    let to = match known.find(shared, addresses, vlan, now) {
+    } = alike(batch, picks, state.is_chip())?;
+    let to = match known.find(state, addresses, vlan, now) {
         Some(to) => to,
-        None if shared.is_chip() => known.look_up_pools(shared, from, addresses, vlan)?,
-        None => known.look_up(shared, from, addresses, now)?,
+        None if state.is_chip() => known.look_up_pools(state, from, addresses, vlan)?,
+        None => known.look_up(state, from, addresses, now)?,
     };
     // What the sink cannot take as it is has to be finished for it.
     let whole = asks == Caps::NONE || asks.and(to.sink.caps()) == asks;
@@ -208,7 +208,7 @@ pub(crate) fn deliver(
         return None;
     }
     let taken = to.sink.deliver(batch, picks).min(picks.len());
-    to.note_progress(taken, now, shared.stall_bound());
+    to.note_progress(taken, now, state.stall_bound());
     let left = &picks[taken..];
     let length = |pick: &u16| batch.get((*pick).into()).map_or(0, |f| f.len() as u64);
     let left_bytes: u64 = left.iter().map(length).sum();
@@ -217,8 +217,8 @@ pub(crate) fn deliver(
     let mut dealt = (picks.len() as u64, bytes);
     let mut held = None;
     if !left.is_empty() {
-        let waits = from.waits && shared.may_hold_up();
-        if waits && to.is_alive() && !to.is_stalled(now, shared.stall_bound()) {
+        let waits = from.waits && state.may_hold_up();
+        if waits && to.is_alive() && !to.is_stalled(now, state.stall_bound()) {
             add(&to.counters.held_up, 1);
             to.note_held(now);
             dealt = (taken as u64, bytes - left_bytes);
@@ -299,7 +299,7 @@ mod tests {
             };
             let mut switch = Switch::new(config, Arc::new(move || clock.load(Relaxed)));
             switch.set_direct(direct);
-            switch.set_alarm(Arc::new(Nobody));
+            switch.set_timer(Arc::new(Nobody));
             let caps = [
                 Caps::ALL,
                 Caps {

@@ -4,20 +4,20 @@ mod lookup;
 
 use std::sync::Arc;
 
+use eswitch::{tag_of, vlan_of};
 use frame::{Batch, ExpandError, Finisher};
 use wire::{ETHERNET_HEADER, MacAddr, SegmentError};
 
-use crate::Nanos;
+use crate::config::Nanos;
 use crate::counters::{Counters, add};
 use crate::direct;
-use crate::guard::{Bound, Cost, Kind as Flood, tag_of, vlan_of};
+use crate::guard::Bound;
+use crate::guard::rate::Cost;
+use crate::guard::storm::Flood;
 use crate::pools::Pools;
 use crate::port::{Blocked, Port};
-use crate::switch::Shared;
-use crate::table::{Key, Learn};
-
-/// The VLAN of every frame while the switch is one domain.
-pub(crate) const ONE_DOMAIN: u16 = 0;
+use crate::state::SwitchState;
+use crate::table::{Key, Learn, ONE_DOMAIN};
 
 /// Why a frame goes nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ struct Classified {
     origin: Option<u32>,
 }
 
-/// Counts of one batch, to touch shared counters once.
+/// Counts of one batch, to touch state counters once.
 #[derive(Debug, Default)]
 struct Tally {
     frames: u64,
@@ -108,19 +108,19 @@ impl Scratch {
     /// that is not all, the port that had no room for the first of the others.
     pub(crate) fn forward(
         &mut self,
-        shared: &Shared,
+        state: &SwitchState,
         from: &Arc<Port>,
         batch: &Batch<'_>,
         picks: &[u16],
     ) -> (usize, Option<Blocked>) {
-        let now = shared.now();
-        if shared.direct
-            && !shared.is_guarded()
-            && let Some(done) = direct::deliver(shared, from, &mut self.known, batch, picks, now)
+        let now = state.now();
+        if state.direct
+            && !state.is_guarded()
+            && let Some(done) = direct::deliver(state, from, &mut self.known, batch, picks, now)
         {
             return done;
         }
-        let ports = shared.ports();
+        let ports = state.ports();
         let bound = from.bounds.get();
         let bound = bound.as_deref();
         let (allowed, charged) = match bound.and_then(|bound| bound.rate.as_ref()) {
@@ -128,20 +128,20 @@ impl Scratch {
             None => (picks.len(), Cost::default()),
         };
         let (picks, over) = picks.split_at(allowed);
-        self.pools = shared.pools();
-        self.classify(shared, from, batch, picks);
-        if from.uplink && shared.has_private() {
-            self.reflect(shared, &ports, now);
+        self.pools = state.pools();
+        self.classify(state, from, batch, picks);
+        if from.uplink && state.has_private() {
+            self.reflect(state, &ports, now);
         }
         match self.pools.clone() {
             Some(pools) => self.look_up_pools(&pools, from, &ports),
-            None => self.look_up(shared, from, &ports, now),
+            None => self.look_up(state, from, &ports, now),
         }
-        if bound.is_some_and(Bound::floods) || shared.is_guarded() {
+        if bound.is_some_and(Bound::floods) || state.is_guarded() {
             self.police(bound, from, &ports, now);
         }
         self.list(&ports);
-        let held = self.deliver(shared, from, &ports, batch, picks, now);
+        let held = self.deliver(state, from, &ports, batch, picks, now);
         let dealt = held.map_or(picks.len(), |(_, at)| at.into());
         self.count(&from.counters, dealt);
         if dealt < picks.len() {
@@ -153,7 +153,7 @@ impl Scratch {
         if let Some(rate) = bound.and_then(|bound| bound.rate.as_ref())
             && !over.is_empty()
         {
-            if from.waits && shared.may_hold_up() {
+            if from.waits && state.may_hold_up() {
                 add(&from.counters.paced, 1);
                 return (dealt, Some(Blocked::Paced(rate.worthwhile_at())));
             }
@@ -188,9 +188,9 @@ impl Scratch {
     }
 
     /// All decisions are on the batch's own copy of the header.
-    fn classify(&mut self, shared: &Shared, from: &Port, batch: &Batch<'_>, picks: &[u16]) {
+    fn classify(&mut self, state: &SwitchState, from: &Port, batch: &Batch<'_>, picks: &[u16]) {
         let chip = self.pools.is_some();
-        let vlans = shared.has_vlans();
+        let vlans = state.has_vlans();
         self.frames.clear();
         for pick in picks {
             let mut classified = Classified {
@@ -318,7 +318,7 @@ impl Scratch {
     /// frames stay with the sender.
     fn deliver(
         &mut self,
-        shared: &Shared,
+        state: &SwitchState,
         from: &Arc<Port>,
         ports: &[Arc<Port>],
         batch: &Batch<'_>,
@@ -331,20 +331,20 @@ impl Scratch {
         for place in 0..self.touched.len() {
             let at = self.touched[place];
             gone =
-                gone.max(self.deliver_to(at, Some(place), shared, from, ports, batch, picks, now));
+                gone.max(self.deliver_to(at, Some(place), state, from, ports, batch, picks, now));
         }
         if !self.flood.is_empty() {
             let returns = self.pools.as_ref().is_some_and(|p| p.may_return(from));
             for (at, to) in ports.iter().enumerate() {
                 if self.place[at] == 0 && (to.id != from.id || returns) {
-                    self.deliver_to(at as u32, None, shared, from, ports, batch, picks, now);
+                    self.deliver_to(at as u32, None, state, from, ports, batch, picks, now);
                 }
             }
         }
-        let held = if from.waits && shared.may_hold_up() {
+        let held = if from.waits && state.may_hold_up() {
             let holds = |at: u32| {
                 let port = &ports[at as usize];
-                port.is_alive() && !port.is_stalled(now, shared.stall_bound())
+                port.is_alive() && !port.is_stalled(now, state.stall_bound())
             };
             let waiting = self.short.iter().copied();
             waiting
@@ -382,7 +382,7 @@ impl Scratch {
         &mut self,
         at: u32,
         place: Option<usize>,
-        shared: &Shared,
+        state: &SwitchState,
         from: &Port,
         ports: &[Arc<Port>],
         batch: &Batch<'_>,
@@ -391,7 +391,7 @@ impl Scratch {
     ) -> u16 {
         let to = &ports[at as usize];
         let alone = place.map_or(&[][..], |place| &self.lists[place]);
-        if self.pools.is_some() || shared.is_guarded() {
+        if self.pools.is_some() || state.is_guarded() {
             let frames = &self.frames;
             let pools = self.pools.as_deref();
             let all = self.flood.iter().copied();
@@ -440,7 +440,7 @@ impl Scratch {
         add(&from.counters.drop_too_many_segments, bad.0);
         add(&from.counters.drop_bad_notes, bad.1);
         let (sent, left) = self.merged.split_at(taken.min(self.merged.len()));
-        let bound = shared.stall_bound();
+        let bound = state.stall_bound();
         to.note_progress(self.finisher.moved(), now, bound);
         let (mut bytes, mut flooded) = (0, 0);
         for position in sent {

@@ -8,48 +8,48 @@ use std::time::Duration;
 use frame::Wake;
 use parking_lot::{Condvar, Mutex};
 
-use crate::Switch;
+use crate::switch::Switch;
 
 /// Calls [`Switch::tick`] when it is time, and sleeps while nobody waits. The switch's clock must
 /// run with real time. Dropping it stops it; from then on nothing is left with senders.
 #[derive(Debug)]
 pub struct Keeper {
     switch: Switch,
-    bell: Arc<Bell>,
+    signal: Arc<Signal>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Bell {
+struct Signal {
     state: Mutex<State>,
-    rung: Condvar,
+    given: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    ring: bool,
+    woken: bool,
     stop: bool,
 }
 
-impl Wake for Bell {
+impl Wake for Signal {
     fn wake(&self) {
-        self.state.lock().ring = true;
-        self.rung.notify_one();
+        self.state.lock().woken = true;
+        self.given.notify_one();
     }
 }
 
 impl Keeper {
-    /// Starts looking after `switch`, as its alarm.
+    /// Starts looking after `switch`, as the timer of those who wait.
     pub fn start(switch: &Switch) -> io::Result<Keeper> {
-        let bell = Arc::new(Bell::default());
+        let signal = Arc::new(Signal::default());
         let thread = thread::Builder::new().name("switch-keeper".into()).spawn({
-            let (switch, bell) = (switch.clone(), bell.clone());
-            move || keep(&switch, &bell)
+            let (switch, signal) = (switch.clone(), signal.clone());
+            move || keep(&switch, &signal)
         })?;
-        switch.set_alarm(bell.clone());
+        switch.set_timer(signal.clone());
         Ok(Keeper {
             switch: switch.clone(),
-            bell,
+            signal,
             thread: Some(thread),
         })
     }
@@ -57,9 +57,9 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.switch.clear_alarm();
-        self.bell.state.lock().stop = true;
-        self.bell.rung.notify_one();
+        self.switch.clear_timer();
+        self.signal.state.lock().stop = true;
+        self.signal.given.notify_one();
         if let Some(thread) = self.thread.take() {
             // A panic there has already been told on stderr, and there is nobody to pass it to.
             let _ = thread.join();
@@ -67,16 +67,16 @@ impl Drop for Keeper {
     }
 }
 
-fn keep(switch: &Switch, bell: &Bell) {
+fn keep(switch: &Switch, signal: &Signal) {
     loop {
         let next = switch.tick();
-        let mut state = bell.state.lock();
-        while !state.ring && !state.stop {
+        let mut state = signal.state.lock();
+        while !state.woken && !state.stop {
             match next {
-                None => bell.rung.wait(&mut state),
+                None => signal.given.wait(&mut state),
                 Some(deadline) => {
                     let left = Duration::from_nanos(deadline.saturating_sub(switch.now()));
-                    if bell.rung.wait_for(&mut state, left).timed_out() {
+                    if signal.given.wait_for(&mut state, left).timed_out() {
                         break;
                     }
                 }
@@ -85,6 +85,6 @@ fn keep(switch: &Switch, bell: &Bell) {
         if state.stop {
             return;
         }
-        state.ring = false;
+        state.woken = false;
     }
 }

@@ -24,7 +24,7 @@
 //! # On a chip
 //!
 //! [`Switch::on_chip`] is the same switch with another look-up: it learns nothing, and each port
-//! gets the addresses, groups and VLANs of its [`Pool`], as the functions of an 82576 do. What is
+//! gets the addresses, groups and VLANs of its [`eswitch::Pool`], as the functions of an 82576 do. What is
 //! nobody's is out on the wire, behind an uplink.
 //!
 //! # The table
@@ -62,6 +62,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod config;
 mod counters;
 mod direct;
 mod forward;
@@ -69,11 +70,12 @@ mod guard;
 mod keeper;
 mod pools;
 mod port;
+mod state;
 mod switch;
+mod switch_port;
 mod table;
 
-pub use guard::{BadVlan, DEFAULT_BURST_MS, Rate, Storm, VlanSet, Window, Windows};
+pub use config::{AttachError, Clock, MacInfo, Nanos, PortConfig, PortInfo, SwitchConfig};
 pub use keeper::Keeper;
-pub use pools::{Fabric, HashSet12, Mirror, Pool, Wanted};
-pub use port::SwitchPort;
-pub use switch::{AttachError, Clock, MacInfo, Nanos, PortConfig, PortInfo, Switch, SwitchConfig};
+pub use switch::Switch;
+pub use switch_port::SwitchPort;

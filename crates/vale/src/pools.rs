@@ -1,8 +1,8 @@
 //! The look-up of an on-chip switch: not where an address was seen, but who has been given it.
 //!
 //! As the 82576 forwards between its functions (datasheet §7.10.3.3 to §7.10.3.8): each function is
-//! a *pool* with station addresses (RAL, RAH), VLANs (VLVF) and groups (VMOLR, MTA, UTA) that
-//! whoever rules the port has granted; everything else is out on the wire, behind an uplink. Nothing
+//! a *pool* with station addresses (RAL, RAH), VLANs (VLVF) and groups (VMOLR, MTA, UTA) that its PF
+//! has granted; everything else is out on the wire, behind an uplink. Nothing
 //! is learned, so nothing a guest sends changes where others' frames go.
 //!
 //! A table is never changed: a new one takes its place, and a batch sees one or the other.
@@ -11,192 +11,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use eswitch::{AddressFilter, Fabric, Mirror, Pool, VlanSet};
 use wire::MacAddr;
 
-use crate::guard::VlanSet;
-use crate::port::Port;
-use crate::switch::slot;
+use crate::port::{Port, slot};
 use crate::table::{Key, PortId, Seed};
-
-/// A set of hashes of 12 bits, as the chip's tables of 4096 bits hold them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HashSet12 {
-    words: Box<[u64; 64]>,
-    /// How far the address is shifted for its hash.
-    shift: u8,
-}
-
-impl HashSet12 {
-    /// Of these hashes; more than 12 bits of one are not looked at.
-    pub fn of(hashes: impl IntoIterator<Item = u16>) -> HashSet12 {
-        let mut words = Box::new([0; 64]);
-        for hash in hashes {
-            words[usize::from(hash & 0xfff) / 64] |= 1u64 << (hash % 64);
-        }
-        HashSet12 { words, shift: 4 }
-    }
-
-    /// Of a table as the chip has it, 32 hashes in a word; `offset` (RCTL.MO, 0 to 3) chooses the bits
-    /// of the address.
-    pub fn of_table(table: &[u32; 128], offset: u8) -> HashSet12 {
-        let pairs = table.as_chunks::<2>().0;
-        let word = |n: usize| u64::from(pairs[n][0]) | u64::from(pairs[n][1]) << 32;
-        HashSet12 {
-            words: Box::new(std::array::from_fn(word)),
-            shift: [4, 3, 2, 0][usize::from(offset & 3)],
-        }
-    }
-
-    /// The hash that Linux's drivers and the chip after its reset use: bits 47 to 36 of the address
-    /// (RCTL.MO = 0).
-    pub fn hash(mac: MacAddr) -> u16 {
-        Self::shifted(mac, 4)
-    }
-
-    fn shifted(mac: MacAddr, shift: u8) -> u16 {
-        let [.., e, f] = mac.0;
-        u16::from_be_bytes([f, e]) >> shift & 0xfff
-    }
-
-    fn has(&self, mac: MacAddr) -> bool {
-        let hash = Self::shifted(mac, self.shift);
-        self.words[usize::from(hash) / 64] >> (hash % 64) & 1 != 0
-    }
-}
-
-/// Which of many addresses a pool gets.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Wanted {
-    /// None.
-    #[default]
-    None,
-    /// Those with one of these hashes.
-    Hashes(HashSet12),
-    /// All.
-    All,
-}
-
-impl Wanted {
-    fn has(&self, mac: MacAddr) -> bool {
-        match self {
-            Wanted::None => false,
-            Wanted::Hashes(set) => set.has(mac),
-            Wanted::All => true,
-        }
-    }
-}
-
-/// What a port of an on-chip switch gets, and what it may send.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pool {
-    /// It is there: it sends and receives.
-    pub enabled: bool,
-    /// It receives nothing all the same (VFRE); what is for its stations ends here.
-    pub deaf: bool,
-    /// It sends nothing all the same (VFTE).
-    pub mute: bool,
-    /// Its stations (RAL, RAH.POOLSEL).
-    pub macs: Vec<MacAddr>,
-    /// It gets frames for everybody (VMOLR.BAM).
-    pub broadcast: bool,
-    /// The groups it gets (VMOLR.ROMPE with the MTA, VMOLR.MPME).
-    pub groups: Wanted,
-    /// The stations it gets besides its own, which are on the wire all the same (VMOLR.ROPE with
-    /// the UTA).
-    pub stations: Wanted,
-    /// The VLANs it gets, and whether frames without one (VLVF, VMOLR.AUPE). `None`: all.
-    pub vlans: Option<VlanSet>,
-    /// It sends from its own stations only (DTXSWC, MAC anti-spoof).
-    pub check_mac: bool,
-    /// It sends into its own VLANs only (DTXSWC, VLAN anti-spoof).
-    pub check_vlan: bool,
-    /// All it sends has a tag of this VLAN (VMVIR).
-    pub only_vlan: Option<u16>,
-    /// What it sends goes to the wire alone, also what is for another pool (DTXSWC, loopback off).
-    pub outward: bool,
-    /// It gets what comes from the wire for nobody (VT_CTL.DEF_PL).
-    pub default: bool,
-    /// It gets what it has sent itself and is for it (DTXSWC.LLE).
-    pub own: bool,
-}
-
-impl Default for Pool {
-    /// Of nobody: it neither sends nor receives.
-    fn default() -> Pool {
-        Pool {
-            enabled: false,
-            deaf: false,
-            mute: false,
-            macs: Vec::new(),
-            broadcast: false,
-            groups: Wanted::None,
-            stations: Wanted::None,
-            vlans: Some(VlanSet::none()),
-            check_mac: true,
-            check_vlan: true,
-            only_vlan: None,
-            outward: false,
-            default: false,
-            own: false,
-        }
-    }
-}
-
-/// What holds for an on-chip switch as a whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fabric {
-    /// VLANs of which anybody inside gets anything (VFTA); what has no tag is of none. Where a chip's
-    /// registers say so, what is for a station inside stays there, though that is in no VLAN of it.
-    /// `None`: all, and each VLAN has its own stations.
-    pub known: Option<VlanSet>,
-    /// VLANs that never go out on the wire (VLVF.LVLAN).
-    pub local: VlanSet,
-    /// Who gets copies.
-    pub mirrors: Vec<Mirror>,
-}
-
-impl Default for Fabric {
-    /// All VLANs go everywhere, and nobody gets copies.
-    fn default() -> Fabric {
-        Fabric {
-            known: None,
-            local: VlanSet::none(),
-            mirrors: Vec::new(),
-        }
-    }
-}
-
-/// A port that gets copies of frames that are others' (VMRCTL): of all that one of these holds for,
-/// whatever the VLANs of its pool are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mirror {
-    /// The port's name.
-    pub to: String,
-    /// Frames that one of these ports gets.
-    pub of: Vec<String>,
-    /// Frames that come from the wire, also those for nobody.
-    pub incoming: bool,
-    /// Frames that go out on the wire.
-    pub outgoing: bool,
-    /// Frames of these VLANs.
-    pub vlans: VlanSet,
-}
-
-/// The same with ports instead of names.
-#[derive(Clone, Debug)]
-pub(crate) struct Copies {
-    pub to: PortId,
-    pub of: Vec<PortId>,
-    pub incoming: bool,
-    pub outgoing: bool,
-    pub vlans: VlanSet,
-}
-
-impl Pool {
-    fn in_vlan(&self, vlan: u16) -> bool {
-        self.vlans.as_ref().is_none_or(|set| set.contains(vlan))
-    }
-}
 
 /// Why a pool may not send a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,7 +74,7 @@ pub(crate) struct Pools {
     known: Option<VlanSet>,
     /// VLANs that stay inside, if there are some.
     local: Option<VlanSet>,
-    copies: Vec<Copies>,
+    mirrors: Vec<Mirror<PortId>>,
 }
 
 fn key(mac: MacAddr) -> Key {
@@ -276,7 +95,7 @@ impl Pools {
         let mut pools = Pools {
             known: self.known.clone(),
             local: self.local.clone(),
-            copies: self.copies.clone(),
+            mirrors: self.mirrors.clone(),
             ..Pools::default()
         };
         for (at, (id, pool)) in all.iter().enumerate().filter(|(_, (_, pool))| pool.enabled) {
@@ -296,20 +115,20 @@ impl Pools {
             if pool.default {
                 pools.default = Some(*id);
             }
-            pools.has_wanted |= pool.stations != Wanted::None;
+            pools.has_wanted |= pool.stations != AddressFilter::None;
             pools.has_outward |= pool.outward;
-            pools.has_deaf |= pool.deaf;
+            pools.has_deaf |= !pool.receives;
         }
         pools.all = all;
         pools
     }
 
     /// The same, but for what holds for all.
-    pub(crate) fn wired(&self, fabric: &Fabric, copies: Vec<Copies>) -> Pools {
+    pub(crate) fn wired(&self, fabric: Fabric<PortId>) -> Pools {
         Pools {
-            known: fabric.known.clone(),
-            local: Some(fabric.local.clone()).filter(|set| *set != VlanSet::none()),
-            copies,
+            known: fabric.known,
+            local: Some(fabric.local).filter(|set| *set != VlanSet::none()),
+            mirrors: fabric.mirrors,
             ..self.with(PortId::MAX, None)
         }
     }
@@ -324,7 +143,7 @@ impl Pools {
     /// are.
     pub(crate) fn foul(pool: Option<&Pool>, src: MacAddr, vlan: u16) -> Option<Foul> {
         let pool = pool?;
-        if !pool.enabled || pool.mute {
+        if !pool.enabled || !pool.sends {
             Some(Foul::Disabled)
         } else if pool.check_mac && !pool.macs.contains(&src) {
             Some(Foul::Source)
@@ -342,7 +161,7 @@ impl Pools {
     /// Where a frame for a station goes.
     pub(crate) fn way(&self, from: &Port, dst: MacAddr, vlan: u16) -> Way {
         if self
-            .copies
+            .mirrors
             .iter()
             .any(|to| self.copied(to, from, dst, vlan))
         {
@@ -350,7 +169,11 @@ impl Pools {
         }
         match self.plain_way(from, dst, vlan) {
             Way::Wire if self.is_local(vlan) => Way::Nobody,
-            Way::Back if self.of(from.id).is_some_and(|pool| pool.own && !pool.deaf) => {
+            Way::Back
+                if self
+                    .of(from.id)
+                    .is_some_and(|pool| pool.own && pool.receives) =>
+            {
                 Way::Port(from.id)
             }
             way => way,
@@ -374,7 +197,7 @@ impl Pools {
             (Some((id, _)), None) if !self.has_wanted => {
                 return if *id == from.id {
                     Way::Back
-                } else if self.has_deaf && self.of(*id).is_some_and(|pool| pool.deaf) {
+                } else if self.has_deaf && self.of(*id).is_some_and(|pool| !pool.receives) {
                     Way::Nobody
                 } else {
                     Way::Port(*id)
@@ -399,7 +222,7 @@ impl Pools {
         }
         // Whatever the VLANs of the default pool are.
         match self.default {
-            Some(id) if self.of(id).is_some_and(|pool| !pool.deaf) => Way::Port(id),
+            Some(id) if self.of(id).is_some_and(|pool| pool.receives) => Way::Port(id),
             _ => Way::Nobody,
         }
     }
@@ -412,8 +235,8 @@ impl Pools {
         if self.takes(from, to.id, pool, dst, vlan) {
             return true;
         }
-        let mut copies = self.copies.iter().filter(|copies| copies.to == to.id);
-        copies.any(|copies| self.copied(copies, from, dst, vlan))
+        let mut mirrors = self.mirrors.iter().filter(|mirror| mirror.to == to.id);
+        mirrors.any(|mirror| self.copied(mirror, from, dst, vlan))
     }
 
     /// Whether the sender may be among those who get it.
@@ -434,7 +257,7 @@ impl Pools {
 
     /// Whether a pool gets a frame for its own sake.
     fn takes(&self, from: &Port, id: PortId, pool: &Pool, dst: MacAddr, vlan: u16) -> bool {
-        if !pool.enabled || pool.deaf || self.is_outward(from) || !self.is_known(vlan) {
+        if !pool.enabled || !pool.receives || self.is_outward(from) || !self.is_known(vlan) {
             return false;
         }
         if id == from.id && !pool.own {
@@ -451,13 +274,13 @@ impl Pools {
             return true;
         }
         // The rest is the default pool's; where nobody gets copies that is a way of its own.
-        let rest = from.uplink && self.default == Some(id) && !self.copies.is_empty();
+        let rest = from.uplink && self.default == Some(id) && !self.mirrors.is_empty();
         rest && !dst.is_multicast() && !self.is_somebodys(dst, vlan)
     }
 
     /// Whether somebody gets a copy of a frame, who has to be there and to receive.
-    fn copied(&self, to: &Copies, from: &Port, dst: MacAddr, vlan: u16) -> bool {
-        let hears = |pool: &Pool| pool.enabled && !pool.deaf;
+    fn copied(&self, to: &Mirror<PortId>, from: &Port, dst: MacAddr, vlan: u16) -> bool {
+        let hears = |pool: &Pool| pool.enabled && pool.receives;
         if to.to == from.id || !self.of(to.to).is_some_and(hears) {
             return false;
         }

@@ -1,18 +1,17 @@
-//! One port: the way out that others use, and the way in that is handed out.
+//! What the switch keeps of a port.
 
-use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
-use frame::{Batch, Caps, Counted, MAX_BATCH, Sink, Wake};
+use eswitch::VlanSet;
+use frame::{Sink, Wake};
 use parking_lot::Mutex;
 use wire::MacAddr;
 
-use crate::Nanos;
-use crate::counters::{Counters, add};
-use crate::forward::Scratch;
-use crate::guard::{Bounds, Meter, VlanSet};
-use crate::switch::{PortConfig, Shared};
+use crate::config::{Nanos, PortConfig};
+use crate::counters::Counters;
+use crate::guard::Bounds;
+use crate::guard::rate::Meter;
 use crate::table::PortId;
 
 /// Frames that buy back the patience of a whole stall bound.
@@ -145,7 +144,7 @@ impl Port {
         self.patience(now, bound) == 0
     }
 
-    fn wait_until(&self, waker: &Arc<dyn Wake>, deadline: Nanos) {
+    pub(crate) fn wait_until(&self, waker: &Arc<dyn Wake>, deadline: Nanos) {
         let mut waiting = self.waiting.lock();
         match waiting.iter_mut().find(|(w, _)| Arc::ptr_eq(w, waker)) {
             Some(entry) => entry.1 = deadline,
@@ -173,19 +172,6 @@ impl Port {
     }
 }
 
-/// The way into the switch: deliver here what a NIC sends or an inlet receives.
-///
-/// Deliveries into one port are put in a row; those into different ports run in parallel.
-pub struct SwitchPort {
-    shared: Arc<Shared>,
-    port: Arc<Port>,
-    /// Belongs to the delivery under way. Held while other ports' sinks are called, which is safe
-    /// because sinks never call back into the sender.
-    scratch: Mutex<Scratch>,
-    /// What the last short delivery was short of.
-    blocked_on: Mutex<BlockedOn>,
-}
-
 /// Why frames stay with their sender.
 pub(crate) enum Blocked {
     /// This port has no room.
@@ -194,112 +180,7 @@ pub(crate) enum Blocked {
     Paced(Nanos),
 }
 
-#[derive(Clone, Debug, Default)]
-enum BlockedOn {
-    #[default]
-    Nothing,
-    Full(Weak<Port>),
-    Paced(Nanos),
-}
-
-impl SwitchPort {
-    pub(crate) fn new(shared: Arc<Shared>, port: Arc<Port>) -> SwitchPort {
-        SwitchPort {
-            shared,
-            port,
-            scratch: Mutex::default(),
-            blocked_on: Mutex::default(),
-        }
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.port.name
-    }
-
-    /// Frames that entered here and were refused for their source or their VLAN.
-    pub fn fouls(&self) -> u64 {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        of(&self.port.counters.drop_spoofed) + of(&self.port.counters.drop_vlan)
-    }
-
-    /// Whether it is still part of the switch.
-    pub fn is_attached(&self) -> bool {
-        self.port.is_alive()
-    }
-}
-
-impl fmt::Debug for SwitchPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SwitchPort")
-            .field("name", &self.port.name)
-            .field("attached", &self.is_attached())
-            .finish_non_exhaustive()
-    }
-}
-
-impl Sink for SwitchPort {
-    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
-        if !self.port.is_alive() {
-            add(&self.port.counters.drop_port_gone, picks.len() as u64);
-            return picks.len();
-        }
-        let mut scratch = self.scratch.lock();
-        let mut done = 0;
-        for chunk in picks.chunks(MAX_BATCH) {
-            let (dealt, blocked) = scratch.forward(&self.shared, &self.port, batch, chunk);
-            done += dealt;
-            if let Some(blocked) = blocked {
-                *self.blocked_on.lock() = match blocked {
-                    Blocked::Full(port) => BlockedOn::Full(Arc::downgrade(&port)),
-                    Blocked::Paced(until) => BlockedOn::Paced(until),
-                };
-                break;
-            }
-        }
-        done
-    }
-
-    /// Everything: what a destination cannot take is done for that destination alone.
-    fn caps(&self) -> Caps {
-        Caps::ALL
-    }
-
-    fn want_room(&self, waker: &Arc<dyn Wake>) {
-        let blocked_on = self.blocked_on.lock().clone();
-        let now = self.shared.now();
-        let (port, deadline) = match blocked_on {
-            BlockedOn::Nothing => return waker.wake(),
-            BlockedOn::Paced(until) => (None, until),
-            BlockedOn::Full(port) => {
-                let Some(port) = port.upgrade() else {
-                    return waker.wake();
-                };
-                let patience = port.patience(now, self.shared.stall_bound());
-                let mut deadline = now.saturating_add(patience);
-                if let Some(rate) = &port.rate_out {
-                    // Room that comes with time: its sink does not know of it.
-                    deadline = deadline.min(rate.worthwhile_at().max(now + 1));
-                }
-                (Some(port), deadline)
-            }
-        };
-        self.port.wait_until(waker, deadline);
-        // Only after that: a port detached before wakes here, one detached later wakes the waiters,
-        // and so does an alarm that is cleared.
-        let gone = port.as_ref().is_some_and(|port| !port.is_alive());
-        if gone || !self.port.is_alive() || !self.shared.may_hold_up() {
-            return waker.wake();
-        }
-        self.shared.sound_alarm(deadline);
-        if let Some(port) = port {
-            port.sink.want_room(waker);
-        }
-    }
-}
-
-impl Counted for SwitchPort {
-    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        self.port.counters.visit(visit);
-    }
+/// Where the port with this id is in the list.
+pub(crate) fn slot(ports: &[Arc<Port>], id: PortId) -> Option<usize> {
+    ports.binary_search_by_key(&id, |port| port.id).ok()
 }

@@ -2,13 +2,11 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use wire::MacAddr;
 
-use crate::Nanos;
-use crate::pools::Pools;
+use crate::config::Nanos;
 
 /// Full sweeps for aged entries are at least this far apart, however often there is no place.
 const SWEEP_GAP: Nanos = 1_000_000_000;
@@ -17,6 +15,9 @@ const TOUCH_GAP: Nanos = 10_000_000;
 
 /// Number of a port, never used again.
 pub(crate) type PortId = u32;
+
+/// The VLAN of every frame while the switch is one domain.
+pub(crate) const ONE_DOMAIN: u16 = 0;
 
 /// Address and VLAN in one word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -68,8 +69,6 @@ pub(crate) enum Learn {
 
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Who has been given which address, where nothing is learned.
-    pub(crate) pools: Option<Arc<Pools>>,
     entries: HashMap<Key, Entry, Seed>,
     ports: HashMap<PortId, Quota>,
     ageing: Nanos,
@@ -83,7 +82,6 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn new(ageing: Nanos, guaranteed: usize, common_max: usize) -> Table {
         Table {
-            pools: None,
             entries: HashMap::with_hasher(Seed::default()),
             ports: HashMap::new(),
             ageing,
@@ -100,9 +98,6 @@ impl Table {
 
     pub(crate) fn remove_port(&mut self, port: PortId) {
         self.entries.retain(|_, entry| entry.port != port);
-        if let Some(pools) = &mut self.pools {
-            *pools = Arc::new(pools.with(port, None));
-        }
         if let Some(quota) = self.ports.remove(&port) {
             self.common -= quota.used.saturating_sub(self.guaranteed);
         }

@@ -144,10 +144,7 @@ impl RawVf {
                                broadcast=N and multicast=N";
                 return Err(Fault::at(text, message.into()));
             }
-            policy.storm = pf::Storm {
-                broadcast: storm.0.broadcast,
-                multicast: storm.0.multicast,
-            };
+            policy.storm = storm.0;
         }
         let positive = |value: &Option<Spanned<u32>>, what: &str| match value {
             Some(n) if *n.get_ref() == 0 => {

@@ -200,7 +200,7 @@ impl Fleet {
             SwitchConfig::default(),
             Arc::new(move || ticking.0.load(Ordering::Relaxed)),
         );
-        switch.set_alarm(Arc::new(Nobody));
+        switch.set_timer(Arc::new(Nobody));
         let attach = |name: String, sink: Arc<dyn Sink>| {
             let config = PortConfig::default();
             switch.attach(&name, sink, config).expect("a port")

@@ -74,14 +74,14 @@ impl Chip {
                     Effect::Reset { vf: OURS, active } => {
                         self.channel.mailbox(|m| m.set_pf_reset(active));
                     }
-                    Effect::Rules { vf: OURS } => {
-                        let rules = pf.rules(OURS).expect("its rules");
+                    Effect::Settings { vf: OURS } => {
+                        let settings = pf.settings(OURS).expect("its settings");
                         self.channel.set_grant(Grant {
-                            enabled: rules.enabled,
-                            link: rules.link,
-                            max_frame: rules.max_frame,
-                            tag: rules.tag.map(|tag| tag.id | u16::from(tag.qos) << 13),
-                            interrupt_gap: rules.interrupts.map_or(0, |n| SECOND / u64::from(n)),
+                            enabled: settings.enabled(),
+                            link: settings.link,
+                            max_frame: settings.max_frame,
+                            tag: settings.tag.map(|tag| tag.id | u16::from(tag.qos) << 13),
+                            interrupt_gap: settings.interrupts.map_or(0, |n| SECOND / u64::from(n)),
                         });
                     }
                     _ => {}

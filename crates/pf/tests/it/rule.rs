@@ -1,7 +1,8 @@
 //! The PF, driven as igbvf and as nobody would.
 
+use eswitch::{AddressFilter, HashSet12};
 use hypernic_pf::{
-    Change, Down, Effect, Groups, LinkState, Misdeeds, Policy, PolicyError, PortVlan, SoftwarePf,
+    Change, Down, Effect, LinkState, Misdeeds, Policy, PolicyError, PortVlan, Settings, SoftwarePf,
     What,
 };
 use proptest::prelude::*;
@@ -80,6 +81,11 @@ impl Lab {
     }
 }
 
+fn vlans(settings: &Settings) -> Vec<u16> {
+    let vlans = settings.eswitch.pool.vlans.as_ref();
+    vlans.expect("VLANs are filtered").iter().collect()
+}
+
 #[test]
 fn a_driver_comes_up_as_with_igb() {
     let mut lab = Lab::new(|_| {});
@@ -89,15 +95,17 @@ fn a_driver_comes_up_as_with_igb() {
     assert_eq!(lab.effects, [Effect::Read { vf: 0 }]);
     lab.now += 2 * SECOND + 1;
     assert_eq!(lab.ask(0, &[5, 1522]), Some(5 | NACK));
-    assert!(!lab.pf.rules(0).expect("rules").enabled);
+    assert!(!lab.pf.settings(0).expect("settings").enabled());
 
     lab.up(0);
     let effects = lab.effects.clone();
-    let rules = lab.pf.rules(0).expect("rules").clone();
-    assert!(rules.enabled && rules.link && rules.broadcast && rules.untagged && rules.spoof_check);
-    assert_eq!(rules.macs, [mac(1)]);
-    // The rules are in force before the driver can know that it may send.
-    assert_eq!(effects[0], Effect::Rules { vf: 0 });
+    let settings = lab.pf.settings(0).expect("settings").clone();
+    let pool = &settings.eswitch.pool;
+    assert!(settings.enabled() && settings.link && pool.broadcast && pool.in_vlan(0));
+    assert!(pool.receives && pool.sends && pool.check_mac && pool.check_vlan);
+    assert_eq!(pool.macs, [mac(1)]);
+    // The settings are in force before the driver can know that it may send.
+    assert_eq!(effects[0], Effect::Settings { vf: 0 });
     assert!(matches!(&effects[1], Effect::Reply { message, .. }
         if message.words()[1..] == [0x0000_5452, 0x0100]));
 
@@ -108,21 +116,25 @@ fn a_driver_comes_up_as_with_igb() {
     );
     assert_eq!(lab.ask(0, &[4 | 1 << 16, 7]), Some(4 | 1 << 16 | CTS | ACK));
     assert_eq!(lab.ask(0, &[5, 9018]), Some(5 | CTS | ACK));
-    let rules = lab.pf.rules(0).expect("rules").clone();
-    assert_eq!(rules.groups, Groups::Hashes(vec![0x123, 0x234]));
-    assert_eq!(rules.vlans.iter().collect::<Vec<_>>(), [7]);
-    assert_eq!(rules.max_frame, 9018);
+    let settings = lab.pf.settings(0).expect("settings").clone();
+    let groups = HashSet12::of([0x123, 0x234]);
+    assert_eq!(settings.eswitch.pool.groups, AddressFilter::Hashes(groups));
+    assert_eq!(vlans(&settings), [7]);
+    assert_eq!(settings.max_frame, 9018);
     // Multicast promiscuous is taken out of the word; unicast is nobody's.
     assert_eq!(lab.ask(0, &[6 | 2 << 16]), Some(6 | CTS | ACK));
-    assert_eq!(lab.pf.rules(0).expect("rules").groups, Groups::All);
+    assert_eq!(
+        lab.pf.settings(0).expect("settings").eswitch.pool.groups,
+        AddressFilter::All
+    );
     assert_eq!(lab.ask(0, &[6 | 1 << 16]), Some(6 | 1 << 16 | CTS | NACK));
     // What it sends back is no question.
     assert_eq!(lab.ask(0, &[6 | CTS | ACK]), None);
     // All of it is gone with a reset.
     lab.pf.reset(0);
-    let rules = lab.pf.rules(0).expect("rules");
-    assert!(!rules.enabled && rules.vlans.iter().next().is_none());
-    assert_eq!(rules.max_frame, 1522);
+    let settings = lab.pf.settings(0).expect("settings");
+    assert!(!settings.enabled() && vlans(settings).is_empty());
+    assert_eq!(settings.max_frame, 1522);
 }
 
 #[test]
@@ -139,7 +151,10 @@ fn an_operators_address_is_kept_unless_the_vf_is_trusted() {
     lab.pf.set(0, Change::Trust(true)).expect("trusted");
     assert_eq!(lab.ask(0, &set_mac(0, mac(9))), Some(2 | CTS | ACK));
     assert_eq!(lab.ask(0, &set_mac(2, mac(8))), Some(add[0] | CTS | ACK));
-    assert_eq!(lab.pf.rules(0).expect("rules").macs, [mac(9), mac(8)]);
+    assert_eq!(
+        lab.pf.settings(0).expect("settings").eswitch.pool.macs,
+        [mac(9), mac(8)]
+    );
     // Trusted, and still no group, no neighbour's address, and no more than fifteen.
     let group = MacAddr([1, 0, 0x5e, 0, 0, 1]);
     for bad in [group, MacAddr::ZERO, mac(2)] {
@@ -152,7 +167,16 @@ fn an_operators_address_is_kept_unless_the_vf_is_trusted() {
     let (mac, vf) = (mac(8), 0);
     assert_eq!(taken, Err(PolicyError::MacTaken { mac, vf }));
     assert_eq!(lab.ask(0, &[2 | 1 << 16]), Some(2 | 1 << 16 | CTS | ACK));
-    assert_eq!(lab.pf.rules(0).expect("rules").macs.len(), 1);
+    assert_eq!(
+        lab.pf
+            .settings(0)
+            .expect("settings")
+            .eswitch
+            .pool
+            .macs
+            .len(),
+        1
+    );
 }
 
 #[test]
@@ -164,11 +188,12 @@ fn an_operators_vlan_is_put_on_and_no_other_joined() {
     lab.pf.set(0, Change::Vlan(Some(vlan))).expect("a VLAN");
     // Its driver has to start anew, and is told.
     assert_eq!(lab.told(0), Some(0x100));
-    assert!(!lab.pf.rules(0).expect("rules").enabled);
+    assert!(!lab.pf.settings(0).expect("settings").enabled());
     lab.up(0);
-    let rules = lab.pf.rules(0).expect("rules");
-    assert_eq!((rules.tag, rules.untagged), (Some(vlan), false));
-    assert_eq!(rules.vlans.iter().collect::<Vec<_>>(), [100]);
+    let settings = lab.pf.settings(0).expect("settings");
+    let untagged = settings.eswitch.pool.in_vlan(0);
+    assert_eq!((settings.tag, untagged), (Some(vlan), false));
+    assert_eq!(vlans(settings), [100]);
     let join = 4 | 1 << 16;
     assert_eq!(lab.ask(0, &[join, 7]), Some(join | CTS | NACK));
     assert_eq!(lab.ask(0, &[join, 0]), Some(join | CTS | ACK));
@@ -186,7 +211,7 @@ fn vfs_are_told_of_the_link_of_resets_and_of_their_removal() {
     lab.up(1);
     lab.pf.link(false);
     assert_eq!(lab.told(1), Some(0x100 | CTS));
-    assert!(!lab.pf.rules(0).expect("rules").link);
+    assert!(!lab.pf.settings(0).expect("settings").link);
     lab.pf.link(false);
     assert!(lab.effects().is_empty());
     // `state enable` is up without the port, `state disable` is down with it.
@@ -194,12 +219,12 @@ fn vfs_are_told_of_the_link_of_resets_and_of_their_removal() {
         .set(0, Change::State(LinkState::Enable))
         .expect("set");
     assert_eq!(lab.told(0), Some(0x100 | CTS));
-    assert!(lab.pf.rules(0).expect("rules").link);
+    assert!(lab.pf.settings(0).expect("settings").link);
     lab.pf
         .set(1, Change::State(LinkState::Disable))
         .expect("set");
     lab.pf.link(true);
-    assert!(!lab.pf.rules(1).expect("rules").link);
+    assert!(!lab.pf.settings(1).expect("settings").link);
     lab.effects();
     // A word that found the buffer taken comes when it is free.
     lab.pf.set(1, Change::State(LinkState::Auto)).expect("set");
@@ -216,7 +241,7 @@ fn vfs_are_told_of_the_link_of_resets_and_of_their_removal() {
         active: true
     }));
     assert_eq!(lab.ask(0, &[1]), None, "nobody answers meanwhile");
-    assert!(!lab.pf.rules(1).expect("rules").link);
+    assert!(!lab.pf.settings(1).expect("settings").link);
     lab.pf.reset(0);
     assert!(lab.effects().contains(&Effect::Reset {
         vf: 0,
@@ -225,7 +250,7 @@ fn vfs_are_told_of_the_link_of_resets_and_of_their_removal() {
     lab.pf.pf_ready();
     // igbvf looks at its mailbox only where there is a link.
     for vf in [0, 1] {
-        assert!(lab.pf.rules(vf).expect("rules").link);
+        assert!(lab.pf.settings(vf).expect("settings").link);
     }
     assert!(lab.effects().contains(&Effect::Reset {
         vf: 0,
@@ -238,10 +263,10 @@ fn vfs_are_told_of_the_link_of_resets_and_of_their_removal() {
         vf: 0,
         active: true
     }));
-    assert!(!lab.pf.rules(0).expect("rules").link);
+    assert!(!lab.pf.settings(0).expect("settings").link);
     assert_eq!(lab.ask(0, &[1]), None);
     assert!(lab.pf.remove(0) && !lab.pf.remove(0));
-    assert!(lab.pf.rules(0).is_none() && lab.pf.rules(1).is_some());
+    assert!(lab.pf.settings(0).is_none() && lab.pf.settings(1).is_some());
 }
 
 /// Linux's igbvf looks at its mailbox every 2 s and resets upon a NACK, but not within 10 s of its last reset.
@@ -309,11 +334,19 @@ fn a_vf_that_goes_on_as_another_has_to_ask_for_everything_again() {
         _ => false,
     });
     assert!(without, "and a message without the right to send");
-    let rules = lab.pf.rules(0).expect("a VF").clone();
-    assert!(!rules.enabled && rules.link && rules.max_frame == 1522);
-    assert_eq!(rules.tag.map(|tag| tag.id), Some(5), "policy is the PF's");
+    let settings = lab.pf.settings(0).expect("a VF").clone();
+    assert!(!settings.enabled() && settings.link && settings.max_frame == 1522);
+    assert_eq!(
+        settings.tag.map(|tag| tag.id),
+        Some(5),
+        "policy is the PF's"
+    );
     lab.up(0);
-    assert!(lab.pf.rules(0).is_some_and(|rules| rules.enabled));
+    assert!(
+        lab.pf
+            .settings(0)
+            .is_some_and(|settings| settings.enabled())
+    );
     // Who was shut down or is to go stays so, and while the port is in reset nobody starts.
     lab.pf.leaving(0);
     lab.effects();
@@ -357,7 +390,7 @@ fn a_flood_of_messages_waits_and_then_ends_the_vf_with_a_record() {
     lab.pf.tick(due - 1);
     assert!(lab.effects().is_empty());
     lab.pf.tick(due);
-    assert_eq!(lab.pf.rules(0).expect("rules").max_frame, 2000);
+    assert_eq!(lab.pf.settings(0).expect("settings").max_frame, 2000);
     assert_eq!(lab.pf.deadline(), None);
     // The neighbour has a budget of its own.
     lab.up(1);
@@ -374,7 +407,7 @@ fn a_flood_of_messages_waits_and_then_ends_the_vf_with_a_record() {
     }));
     let status = lab.pf.status(0).expect("a VF");
     assert_eq!(status.down, Some(Down::Misbehaved(What::Flood)));
-    assert!(!status.rules.enabled && !status.rules.link);
+    assert!(!status.settings.enabled() && !status.settings.link);
     assert!(
         status
             .records
@@ -388,11 +421,11 @@ fn a_flood_of_messages_waits_and_then_ends_the_vf_with_a_record() {
         active: true
     }));
     assert_eq!(lab.ask(0, &[1]), None);
-    assert!(lab.pf.rules(1).expect("rules").enabled);
+    assert!(lab.pf.settings(1).expect("settings").enabled());
     lab.pf.revive(0, 10 * SECOND).expect("revived");
     lab.now = 10 * SECOND;
     lab.up(0);
-    assert!(lab.pf.rules(0).expect("rules").enabled);
+    assert!(lab.pf.settings(0).expect("settings").enabled());
 }
 
 #[test]
@@ -439,7 +472,10 @@ fn what_one_is_promised_the_others_leave() {
         let policy = Policy::new(mac(vf as u8));
         pf.add(vf, policy, 0).expect("a VF");
     }
-    let rate = |pf: &SoftwarePf, vf| pf.rules(vf).and_then(|rules| rules.tx_rate);
+    let rate = |pf: &SoftwarePf, vf| {
+        pf.settings(vf)
+            .and_then(|settings| settings.eswitch.rate?.bits)
+    };
     assert_eq!(rate(&pf, 0), None);
     pf.set(0, Change::MinTxRate(300)).expect("promised");
     pf.set(1, Change::MinTxRate(600)).expect("promised");
@@ -519,15 +555,15 @@ proptest! {
                 }
             }
             prop_assert!(lab.effects().len() <= 8);
-            let rules = [0, 1].map(|vf| lab.pf.rules(vf).expect("rules").clone());
-            for own in &rules[0].macs {
+            let settings = [0, 1].map(|vf| lab.pf.settings(vf).expect("settings").clone());
+            for own in &settings[0].eswitch.pool.macs {
                 prop_assert!(own.is_unicast());
-                prop_assert!(!rules[1].macs.contains(own));
+                prop_assert!(!settings[1].eswitch.pool.macs.contains(own));
             }
-            for (vf, rules) in rules.iter().enumerate() {
+            for (vf, settings) in settings.iter().enumerate() {
                 let status = lab.pf.status(vf as u32).expect("a VF");
-                prop_assert_eq!(rules.enabled, status.ready && status.down.is_none());
-                prop_assert!(rules.macs.len() <= 16 && status.records.len() <= 16);
+                prop_assert_eq!(settings.enabled(), status.ready && status.down.is_none());
+                prop_assert!(settings.eswitch.pool.macs.len() <= 16 && status.records.len() <= 16);
             }
             let due = lab.pf.deadline();
             prop_assert!(due.is_none_or(|due| due <= lab.now + 2 * SECOND + 1));

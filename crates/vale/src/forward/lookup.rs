@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
-use super::{Classified, Flood, Refusal, Route, Scratch};
-use crate::Nanos;
+use super::{Classified, Refusal, Route, Scratch};
+use crate::config::Nanos;
 use crate::counters::add;
+use crate::guard::storm::Flood;
 use crate::pools::{self, Foul, Pools, Way};
-use crate::port::Port;
-use crate::switch::{Shared, slot};
+use crate::port::{Port, slot};
+use crate::state::SwitchState;
 use crate::table::{Key, Learn};
 
 impl Scratch {
     /// Tells frames of private ports that a switch outside has sent back: their sources are still
     /// where they were.
-    pub(super) fn reflect(&mut self, shared: &Shared, ports: &[Arc<Port>], now: Nanos) {
-        let table = shared.table.read();
+    pub(super) fn reflect(&mut self, state: &SwitchState, ports: &[Arc<Port>], now: Nanos) {
+        let lookup = state.lookup.read();
+        let table = &lookup.table;
         for classified in self
             .frames
             .iter_mut()
@@ -33,7 +35,7 @@ impl Scratch {
     /// nothing new and need only the read lock.
     pub(super) fn look_up(
         &mut self,
-        shared: &Shared,
+        state: &SwitchState,
         from: &Port,
         ports: &[Arc<Port>],
         now: Nanos,
@@ -56,7 +58,8 @@ impl Scratch {
         let mut rest = self.frames.iter_mut();
         let mut first_new = None;
         {
-            let table = shared.table.read();
+            let lookup = state.lookup.read();
+            let table = &lookup.table;
             // Neighbours in a batch are most often of one flow: look up what differs.
             let (mut src, mut dst) = (None, (Key::default(), None));
             for classified in rest.by_ref() {
@@ -82,7 +85,8 @@ impl Scratch {
             return;
         };
         let (mut learned, mut moved) = (0, 0);
-        shared.change_table(|table| {
+        state.change_lookup(|lookup| {
+            let table = &mut lookup.table;
             for classified in std::iter::once(first).chain(rest) {
                 if classified.station {
                     classified.learn = table.learn(classified.src, from.id, now);

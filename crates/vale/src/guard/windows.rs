@@ -1,37 +1,16 @@
 //! Storm control as the 82576 has it (datasheet §7.10.3, §8.14): what floods is counted in windows of
 //! time, in blocks of 64 bytes, and dropped in a window that has had too much, or that follows one.
 
+use eswitch::{StormWindow, StormWindows};
 use parking_lot::Mutex;
 
-use super::Kind;
-use crate::Nanos;
+use crate::config::Nanos;
+use crate::guard::storm::Flood;
 
 /// Bytes of a block.
 const BLOCK: u32 = 64;
 
-/// How much of one kind may come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// Blocks of 64 bytes in a window; what begins one counts whole.
-    pub blocks: u64,
-    /// What is more is dropped until the window ends.
-    pub current: bool,
-    /// A window that follows one with more has none at all.
-    pub previous: bool,
-}
-
-/// How much may flood in a window of time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Windows {
-    /// How long a window is; 0 switches all of it off.
-    pub interval: Nanos,
-    /// What is for everybody.
-    pub broadcast: Option<Window>,
-    /// What is for groups.
-    pub multicast: Option<Window>,
-}
-
-/// [`Windows`] at work.
+/// [`StormWindows`] at work.
 #[derive(Debug)]
 pub(crate) struct WindowMeter(Mutex<State>);
 
@@ -40,17 +19,17 @@ struct State {
     interval: Nanos,
     began: Nanos,
     /// By kind.
-    limits: [Option<Window>; 2],
+    limits: [Option<StormWindow>; 2],
     blocks: [u64; 2],
     /// There was too much in the last one.
     before: [bool; 2],
 }
 
-fn slot(kind: Kind) -> Option<usize> {
+fn slot(kind: Flood) -> Option<usize> {
     match kind {
-        Kind::Broadcast => Some(0),
-        Kind::Multicast => Some(1),
-        Kind::Unknown => None,
+        Flood::Broadcast => Some(0),
+        Flood::Multicast => Some(1),
+        Flood::Unknown => None,
     }
 }
 
@@ -66,8 +45,8 @@ impl State {
 
 impl WindowMeter {
     /// `None` where nothing is limited.
-    pub(crate) fn new(windows: Windows, now: Nanos) -> Option<WindowMeter> {
-        let acts = |window: &Window| window.current || window.previous;
+    pub(crate) fn new(windows: StormWindows, now: Nanos) -> Option<WindowMeter> {
+        let acts = |window: &StormWindow| window.current || window.previous;
         let limits = [windows.broadcast, windows.multicast].map(|window| window.filter(acts));
         let on = windows.interval > 0 && limits != [None; 2];
         on.then(|| {
@@ -94,7 +73,7 @@ impl WindowMeter {
     }
 
     /// Whether a frame may pass; it counts in any case.
-    pub(crate) fn admit(&self, kind: Kind, len: u32) -> bool {
+    pub(crate) fn admit(&self, kind: Flood, len: u32) -> bool {
         let mut state = self.0.lock();
         let Some((at, limit)) = slot(kind).and_then(|at| Some((at, state.limits[at]?))) else {
             return true;
@@ -104,7 +83,7 @@ impl WindowMeter {
     }
 
     /// One that was admitted will come again.
-    pub(crate) fn refund(&self, kind: Kind, len: u32) {
+    pub(crate) fn refund(&self, kind: Flood, len: u32) {
         if let Some(at) = slot(kind) {
             let mut state = self.0.lock();
             state.blocks[at] = state.blocks[at].saturating_sub(blocks(len));
@@ -119,12 +98,12 @@ mod tests {
     const MS: Nanos = 1_000_000;
 
     fn meter(current: bool, previous: bool) -> WindowMeter {
-        let window = Window {
+        let window = StormWindow {
             blocks: 4,
             current,
             previous,
         };
-        let windows = Windows {
+        let windows = StormWindows {
             interval: MS,
             broadcast: Some(window),
             multicast: None,
@@ -134,7 +113,7 @@ mod tests {
 
     fn passed(meter: &WindowMeter, now: Nanos, frames: usize) -> usize {
         meter.roll(now);
-        let one = |_: &usize| meter.admit(Kind::Broadcast, 65);
+        let one = |_: &usize| meter.admit(Flood::Broadcast, 65);
         (0..frames).filter(one).count()
     }
 
@@ -146,9 +125,9 @@ mod tests {
         assert_eq!(passed(&meter, 11 * MS - 1, 1), 0);
         assert_eq!(passed(&meter, 11 * MS, 5), 2);
         assert_eq!(passed(&meter, 40 * MS, 5), 2);
-        assert!(meter.admit(Kind::Multicast, 9000) && meter.admit(Kind::Unknown, 9000));
-        meter.refund(Kind::Broadcast, 10 * 65);
-        assert!(meter.admit(Kind::Broadcast, 64));
+        assert!(meter.admit(Flood::Multicast, 9000) && meter.admit(Flood::Unknown, 9000));
+        meter.refund(Flood::Broadcast, 10 * 65);
+        assert!(meter.admit(Flood::Broadcast, 64));
     }
 
     #[test]
@@ -168,19 +147,19 @@ mod tests {
 
     #[test]
     fn nothing_is_limited_where_nothing_acts() {
-        let idle = Window {
+        let idle = StormWindow {
             blocks: 0,
             current: false,
             previous: false,
         };
-        let windows = |interval| Windows {
+        let windows = |interval| StormWindows {
             interval,
             broadcast: Some(idle),
             multicast: Some(idle),
         };
         assert!(WindowMeter::new(windows(MS), 0).is_none());
-        let strict = Windows {
-            multicast: Some(Window {
+        let strict = StormWindows {
+            multicast: Some(StormWindow {
                 current: true,
                 ..idle
             }),

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::common::*;
+use eswitch::{Rate, Storm};
 use frame::{Batch, Sink, Wake};
-use hypernic_vale::{PortConfig, Rate, Storm, Switch, SwitchConfig, SwitchPort};
+use hypernic_vale::{PortConfig, Switch, SwitchConfig, SwitchPort};
 use proptest::prelude::*;
 use wire::{MacAddr, Offload};
 
@@ -24,7 +25,7 @@ fn plain() -> PortConfig {
 fn kept() -> (Switch, Hand, Arc<Bell>) {
     let (switch, hand) = switch(SwitchConfig::default());
     let alarm = Arc::new(Bell::default());
-    switch.set_alarm(alarm.clone());
+    switch.set_timer(alarm.clone());
     (switch, hand, alarm)
 }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::common::*;
-use frame::{Batch, Sink};
-use hypernic_vale::{
-    Fabric, HashSet12, Mirror, Pool, PortConfig, Rate, Storm, Switch, SwitchConfig, SwitchPort,
-    VlanSet, Wanted, Window, Windows,
+use eswitch::{
+    AddressFilter, Fabric, HashSet12, Mirror, Pool, Rate, Storm, StormWindow, StormWindows, VlanSet,
 };
+use frame::{Batch, Sink};
+use hypernic_vale::{PortConfig, Switch, SwitchConfig, SwitchPort};
 use proptest::prelude::*;
 use wire::{MacAddr, Offload};
 
@@ -48,6 +48,8 @@ fn lab(pools: u8) -> Lab {
 fn usual(n: u8) -> Pool {
     Pool {
         enabled: true,
+        receives: true,
+        sends: true,
         macs: vec![MacAddr(mac(n))],
         broadcast: true,
         vlans: Some(VlanSet::none().with_untagged()),
@@ -84,11 +86,11 @@ impl Lab {
 #[test]
 fn who_may_only_send_only_receive_or_only_to_the_wire_does_just_that() {
     let lab = lab(3);
-    lab.set(1, |pool| pool.mute = true);
+    lab.set(1, |pool| pool.sends = false);
     assert!(lab.who(1, mac(2), mac(1), None).is_empty());
     assert_eq!(lab.who(2, mac(1), mac(2), None), [1]);
     assert_eq!(count(&lab.switch, "1", "drop_pool_off"), 1);
-    lab.set(1, |pool| pool.deaf = true);
+    lab.set(1, |pool| pool.receives = false);
     assert!(
         lab.who(2, mac(1), mac(2), None).is_empty(),
         "and not on the wire"
@@ -121,7 +123,7 @@ fn a_table_as_the_chip_has_it_is_looked_up_by_its_offset() {
         let lab = lab(1);
         for chosen in 0..4 {
             lab.set(1, |pool| {
-                pool.groups = Wanted::Hashes(HashSet12::of_table(&table, chosen));
+                pool.groups = AddressFilter::Hashes(HashSet12::of_table(&table, chosen));
             });
             let got = lab.who(0, GROUP, mac(9), None);
             assert_eq!(!got.is_empty(), chosen == offset, "{offset} {chosen}");
@@ -129,7 +131,7 @@ fn a_table_as_the_chip_has_it_is_looked_up_by_its_offset() {
     }
 }
 
-fn mirror(to: &str) -> Mirror {
+fn mirror(to: &str) -> Mirror<String> {
     Mirror {
         to: to.into(),
         of: Vec::new(),
@@ -140,7 +142,7 @@ fn mirror(to: &str) -> Mirror {
 }
 
 impl Lab {
-    fn mirrors_beside(&self, fabric: &Fabric, mirror: Mirror) {
+    fn mirrors_beside(&self, fabric: &Fabric<String>, mirror: Mirror<String>) {
         let fabric = Fabric {
             mirrors: vec![mirror],
             ..fabric.clone()
@@ -148,7 +150,7 @@ impl Lab {
         assert!(self.switch.set_fabric(&fabric));
     }
 
-    fn mirrors(&self, mirrors: Vec<Mirror>) {
+    fn mirrors(&self, mirrors: Vec<Mirror<String>>) {
         let fabric = Fabric {
             mirrors,
             ..Fabric::default()
@@ -212,7 +214,7 @@ fn copies_go_where_a_rule_says_and_nobody_else_gets_less() {
     };
     lab.mirrors(vec![all("3"), all("4"), all("4")]);
     assert_eq!(lab.who(1, mac(2), mac(1), None), [2, 3, 4]);
-    lab.set(4, |pool| pool.deaf = true);
+    lab.set(4, |pool| pool.receives = false);
     lab.set(3, |pool| pool.enabled = false);
     assert_eq!(lab.who(1, mac(2), mac(1), None), [2]);
     lab.mirrors(Vec::new());
@@ -256,7 +258,7 @@ fn local_vlans_stay_inside_and_loops_come_back_where_that_is_allowed() {
     assert_eq!(lab.who(1, BROADCAST, mac(1), None), [0, 1, 2, 3]);
     assert_eq!(lab.who(1, mac(2), mac(1), None), [2]);
     assert!(lab.who(2, mac(2), mac(2), None).is_empty());
-    lab.set(1, |pool| (pool.own, pool.deaf) = (true, true));
+    lab.set(1, |pool| (pool.own, pool.receives) = (true, false));
     assert!(lab.who(1, mac(1), mac(1), None).is_empty());
     lab.set(1, |pool| (pool.own, pool.outward) = (true, true));
     assert_eq!(lab.who(1, mac(1), mac(1), None), [0]);
@@ -266,20 +268,20 @@ fn local_vlans_stay_inside_and_loops_come_back_where_that_is_allowed() {
 fn floods_from_the_wire_are_bounded_by_windows_and_counted() {
     let lab = lab(2);
     let window = |blocks| {
-        Some(Window {
+        Some(StormWindow {
             blocks,
             current: true,
             previous: false,
         })
     };
-    let windows = Windows {
+    let windows = StormWindows {
         interval: 1_000_000,
         broadcast: window(2),
         multicast: window(0),
     };
     assert!(lab.switch.set_windows("0", windows));
     assert!(!lab.switch.set_windows("none", windows));
-    lab.set(2, |pool| pool.groups = Wanted::All);
+    lab.set(2, |pool| pool.groups = AddressFilter::All);
     assert_eq!(lab.who(0, BROADCAST, mac(9), None), [1, 2]);
     assert_eq!(lab.who(0, BROADCAST, mac(9), None), [1, 2]);
     assert!(lab.who(0, BROADCAST, mac(9), None).is_empty());
@@ -296,7 +298,7 @@ fn floods_from_the_wire_are_bounded_by_windows_and_counted() {
     // Rates are another matter, and leave them as they are.
     assert!(lab.switch.set_bounds("0", None, Storm::default()));
     assert!(lab.who(0, GROUP, mac(9), None).is_empty());
-    assert!(lab.switch.set_windows("0", Windows::default()));
+    assert!(lab.switch.set_windows("0", StormWindows::default()));
     assert_eq!(lab.who(0, GROUP, mac(9), None), [2]);
 }
 
@@ -342,21 +344,23 @@ fn groups_go_to_those_who_want_them_and_always_out() {
     let hash = HashSet12::hash(MacAddr(GROUP));
     assert_eq!(hash, 0x071);
     lab.set(2, |pool| {
-        pool.groups = Wanted::Hashes(HashSet12::of([5, hash]))
+        pool.groups = AddressFilter::Hashes(HashSet12::of([5, hash]))
     });
-    lab.set(3, |pool| pool.groups = Wanted::Hashes(HashSet12::of([5])));
-    lab.set(4, |pool| pool.groups = Wanted::All);
+    lab.set(3, |pool| {
+        pool.groups = AddressFilter::Hashes(HashSet12::of([5]))
+    });
+    lab.set(4, |pool| pool.groups = AddressFilter::All);
     assert_eq!(lab.who(1, GROUP, mac(1), None), [0, 2, 4]);
     assert_eq!(lab.who(0, GROUP, mac(9), None), [2, 4]);
     assert_eq!(lab.who(2, GROUP, mac(2), None), [0, 4], "not back");
     // Stations by hash, as ROPE does: a copy, and the wire too.
     let other = HashSet12::hash(MacAddr(mac(9)));
     lab.set(3, |pool| {
-        pool.stations = Wanted::Hashes(HashSet12::of([other]))
+        pool.stations = AddressFilter::Hashes(HashSet12::of([other]))
     });
     assert_eq!(lab.who(1, mac(9), mac(1), None), [0, 3]);
     assert_eq!(lab.who(0, mac(9), mac(8), None), [3]);
-    lab.set(3, |pool| pool.stations = Wanted::All);
+    lab.set(3, |pool| pool.stations = AddressFilter::All);
     assert_eq!(lab.who(1, mac(2), mac(1), None), [2, 3]);
 }
 
@@ -478,7 +482,7 @@ fn a_pool_sends_as_itself_and_within_its_bounds() {
     assert!(lab.who(1, BROADCAST, mac(1), None).is_empty());
     assert_eq!(count(&lab.switch, "1", "drop_storm"), 1);
     let alarm = Arc::new(Bell::default());
-    lab.switch.set_alarm(alarm);
+    lab.switch.set_timer(alarm);
     assert_eq!(send(&lab.ports[1], 0, &[(mac(2), mac(1)); 20]), 8);
     lab.hand.advance(5 * MS);
     assert_eq!(send(&lab.ports[1], 0, &[(mac(2), mac(1)); 20]), 5);
@@ -541,11 +545,11 @@ fn spec() -> impl Strategy<Value = Spec> {
         )
 }
 
-fn wanted(n: u8, hash: u16) -> Wanted {
+fn wanted(n: u8, hash: u16) -> AddressFilter {
     match n {
-        0 => Wanted::None,
-        1 => Wanted::Hashes(HashSet12::of([hash])),
-        _ => Wanted::All,
+        0 => AddressFilter::None,
+        1 => AddressFilter::Hashes(HashSet12::of([hash])),
+        _ => AddressFilter::All,
     }
 }
 
@@ -570,8 +574,8 @@ impl Spec {
             check_mac: self.check,
             check_vlan: self.check,
             default: self.default,
-            deaf: self.deaf,
-            mute: self.mute,
+            receives: !self.deaf,
+            sends: !self.mute,
             outward: self.outward,
             only_vlan: self.only_vlan,
             own: false,

@@ -18,7 +18,7 @@ const MANY: usize = usize::MAX;
 fn kept() -> (Switch, Hand, Arc<Bell>) {
     let (switch, hand) = switch(SwitchConfig::default());
     let alarm = Arc::new(Bell::default());
-    switch.set_alarm(alarm.clone());
+    switch.set_timer(alarm.clone());
     (switch, hand, alarm)
 }
 
@@ -79,7 +79,7 @@ fn nobody_is_held_up_where_nobody_looks_after_the_bound() {
     for (config, alarm) in [(SwitchConfig::default(), false), (off, true)] {
         let (switch, _) = switch(config);
         if alarm {
-            switch.set_alarm(Arc::new(Bell::default()));
+            switch.set_timer(Arc::new(Bell::default()));
         }
         let [(a, _), (_, to_b), _] = three(&switch, 2);
         assert_eq!(send(&a, 0, &[(mac(2), mac(1)); 5]), 5);
@@ -201,7 +201,7 @@ fn who_waits_for_a_port_that_goes_is_woken() {
     send(&b, 5, &[(mac(2), mac(2))]);
     assert_eq!(send(&a, 0, &frame), 0);
     a.want_room(&waker);
-    switch.clear_alarm();
+    switch.clear_timer();
     assert_eq!(bell.rung(), 3);
     assert_eq!(send(&a, 0, &frame), 1);
 }

@@ -1,4 +1,4 @@
-//! A way out that is known only after those who use it.
+//! A sink that is known only after those that use it.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use parking_lot::RwLock;
 
 /// Passes on to a sink that is named later, and may be taken away; meanwhile frames end here.
 #[derive(Default)]
-pub(super) struct Late(RwLock<Option<Arc<dyn Sink>>>);
+pub(super) struct LateSink(RwLock<Option<Arc<dyn Sink>>>);
 
-impl Late {
+impl LateSink {
     /// Names it.
     pub(super) fn set(&self, sink: Option<Arc<dyn Sink>>) {
         // What was there ends without the lock: it may hold us.
@@ -22,7 +22,7 @@ impl Late {
     }
 }
 
-impl Sink for Late {
+impl Sink for LateSink {
     fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
         self.get()
             .map_or(picks.len(), |sink| sink.deliver(batch, picks))

@@ -1,13 +1,14 @@
 //! A chip with virtual functions: its on-chip switch, its wire, and the PF of its VFs.
 
-mod registers;
-mod software_pf;
-mod wire;
+mod eswitch_sync;
+mod function_port;
+mod guest_pf;
+mod late_sink;
+mod pf_runner;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use ::wire::MacAddr;
 use frame::{Counted, Sink, Wake};
 use igb::{Hub, Owner};
 use model::Clock;
@@ -20,10 +21,10 @@ use crate::error::Error;
 use crate::ports;
 use crate::report::Section;
 use crate::spec::PortSpec;
+pub use guest_pf::GuestPf;
+use late_sink::LateSink;
+use pf_runner::PfRunner;
 use program::log::Limit;
-pub use registers::Registers;
-use software_pf::PfRunner;
-use wire::Late;
 
 /// The port of the on-chip switch that leads out.
 pub const WIRE: &str = "wire";
@@ -31,34 +32,34 @@ pub const WIRE: &str = "wire";
 /// A running chip. The order of the fields is the order of their end: first what brings frames in.
 pub(crate) struct RunningChip {
     inlet: Option<InletThread>,
-    rule: Rule,
+    pf: Pf,
     switch: Switch,
     _keeper: Keeper,
     port: Option<(String, Arc<dyn Counted>)>,
     /// The switch of the host that it is a port of, that one's name, and its own.
     outer: Option<(Switch, String, String)>,
-    out: Arc<Late>,
+    out: Arc<LateSink>,
 }
 
-/// Who rules the VFs.
+/// The PF of the chip.
 #[derive(Clone)]
-enum Rule {
-    /// The daemon, by policies.
+enum Pf {
+    /// The software PF: the daemon's, by policies.
     Software(Arc<PfRunner>),
-    /// A guest, by the registers of the PF.
-    Registers(Arc<Registers>),
+    /// A guest's, by the registers of the PF.
+    Guest(Arc<GuestPf>),
 }
 
-impl Rule {
+impl Pf {
     fn link(&self, up: bool) {
         match self {
-            Rule::Software(runner) => runner.link(up),
-            Rule::Registers(registers) => registers.link(up),
+            Pf::Software(runner) => runner.link(up),
+            Pf::Guest(guest) => guest.link(up),
         }
     }
 }
 
-/// What an operator wants of VFs that a guest rules.
+/// The refusal of what an operator wants of VFs whose PF is a guest's.
 fn not_ours() -> String {
     "its physical function is a guest's (pf = \"guest\"), whose driver sets this; ask that guest, or \
      leave out pf"
@@ -87,14 +88,14 @@ impl RunningChip {
         let now = Arc::clone(clock);
         let switch = Switch::on_chip(Default::default(), Arc::new(move || now.now()));
         let keeper = Keeper::start(&switch).map_err(thread)?;
-        let rule = match config.pf {
-            RuledBy::Daemon => Rule::Software(
+        let pf = match config.pf {
+            RuledBy::Daemon => Pf::Software(
                 PfRunner::start(&config.name, config.rate, switch.clone(), clock)
                     .map_err(thread)?,
             ),
-            RuledBy::Guest => Rule::Registers(Registers::new(config.vfs, switch.clone())),
+            RuledBy::Guest => Pf::Guest(GuestPf::new(config.vfs, switch.clone())),
         };
-        let out = Arc::new(Late::default());
+        let out = Arc::new(LateSink::default());
         let uplink = PortConfig {
             waits: false,
             uplink: true,
@@ -105,7 +106,7 @@ impl RunningChip {
             .map_err(|error| failed(error.to_string()))?;
         let mut chip = RunningChip {
             inlet: None,
-            rule,
+            pf,
             switch,
             _keeper: keeper,
             port: None,
@@ -130,11 +131,11 @@ impl RunningChip {
             chip.out.set(Some(port.sink));
             chip.port = Some((port.name.clone(), port.counters));
             if let Some(source) = port.inlet {
-                let rule = chip.rule.clone();
+                let pf = chip.pf.clone();
                 let shown = format!("{}/{}", config.name, port.name);
                 let limit = Limit::default();
                 let events = move |event: InletEvent| {
-                    rule.link(matches!(event, InletEvent::LinkUp));
+                    pf.link(matches!(event, InletEvent::LinkUp));
                     log_event(&limit, &shown, event);
                 };
                 let name = format!("port {}", config.name);
@@ -142,7 +143,7 @@ impl RunningChip {
                 chip.inlet = Some(inlet);
             }
         }
-        chip.rule.link(true);
+        chip.pf.link(true);
         Ok(chip)
     }
 
@@ -151,7 +152,7 @@ impl RunningChip {
         self.outer.as_ref().map(|(_, name, _)| name.as_str())
     }
 
-    /// A channel for a VF, ruled from now on, by its policy or by the registers of its PF.
+    /// A channel for a VF, controlled from now on by its policy or by the registers of its PF.
     ///
     /// # Errors
     /// A policy or a VF that cannot be.
@@ -160,22 +161,22 @@ impl RunningChip {
         nic: &str,
         vf: &VfConfig,
     ) -> Result<Arc<igb::VfChannel>, String> {
-        match &self.rule {
-            Rule::Software(runner) => runner.attach_vf(nic, vf).map_err(|error| error.to_string()),
-            Rule::Registers(registers) => registers
+        match &self.pf {
+            Pf::Software(runner) => runner.attach_vf(nic, vf).map_err(|error| error.to_string()),
+            Pf::Guest(guest) => guest
                 .channel(vf.index)
                 .ok_or_else(|| format!("there is no VF {}", vf.index)),
         }
     }
 
-    /// The channels that a guest's PF rules.
+    /// The hub of a PF that a guest drives.
     ///
     /// # Errors
-    /// The daemon rules.
+    /// The PF is the daemon's.
     pub(crate) fn hub(&self) -> Result<Arc<Hub>, String> {
-        match &self.rule {
-            Rule::Software(_) => Err("the daemon rules its VFs: write pf = \"guest\"".into()),
-            Rule::Registers(registers) => Ok(Arc::clone(registers.hub())),
+        match &self.pf {
+            Pf::Software(_) => Err("the daemon rules its VFs: write pf = \"guest\"".into()),
+            Pf::Guest(guest) => Ok(Arc::clone(guest.hub())),
         }
     }
 
@@ -185,8 +186,8 @@ impl RunningChip {
         bell: Arc<dyn Wake>,
         cable: impl Fn(bool) + Send + Sync + 'static,
     ) {
-        if let Rule::Registers(registers) = &self.rule {
-            registers.started(bell, Box::new(cable));
+        if let Pf::Guest(guest) = &self.pf {
+            guest.started(bell, Box::new(cable));
         }
     }
 
@@ -202,13 +203,13 @@ impl RunningChip {
     ) -> Result<Arc<dyn Sink>, String> {
         let port = self.switch.attach(nic, to, PortConfig::default());
         let port = port.map_err(|error| error.to_string())?;
-        Ok(match (&self.rule, owner) {
-            (Rule::Registers(registers), _) => registers.joined(owner, port),
-            (Rule::Software(runner), Owner::Vf(vf)) => {
+        Ok(match (&self.pf, owner) {
+            (Pf::Guest(guest), _) => guest.joined(owner, port),
+            (Pf::Software(runner), Owner::Vf(vf)) => {
                 runner.joined(vf);
                 port
             }
-            (Rule::Software(_), Owner::Pf) => port,
+            (Pf::Software(_), Owner::Pf) => port,
         })
     }
 
@@ -217,22 +218,22 @@ impl RunningChip {
     /// # Errors
     /// Its PF is a guest's, and so is the mailbox.
     pub(crate) fn leaving(&self, vf: u32) -> Result<(), String> {
-        match &self.rule {
-            Rule::Software(runner) => {
+        match &self.pf {
+            Pf::Software(runner) => {
                 runner.leaving(vf);
                 Ok(())
             }
-            Rule::Registers(_) => Err(not_ours()),
+            Pf::Guest(_) => Err(not_ours()),
         }
     }
 
     /// Takes a function off the switch and forgets it.
     pub(crate) fn remove(&self, nic: &str, owner: Owner) {
         self.switch.detach(nic);
-        match (&self.rule, owner) {
-            (Rule::Registers(registers), _) => registers.remove(owner),
-            (Rule::Software(runner), Owner::Vf(vf)) => runner.remove(vf),
-            (Rule::Software(_), Owner::Pf) => {}
+        match (&self.pf, owner) {
+            (Pf::Guest(guest), _) => guest.remove(owner),
+            (Pf::Software(runner), Owner::Vf(vf)) => runner.remove(vf),
+            (Pf::Software(_), Owner::Pf) => {}
         }
     }
 
@@ -241,9 +242,9 @@ impl RunningChip {
     /// # Errors
     /// As the runner.
     pub(crate) fn set(&self, vf: u32, changes: &[Change]) -> Result<(), String> {
-        match &self.rule {
-            Rule::Software(runner) => runner.set(vf, changes).map_err(|error| error.to_string()),
-            Rule::Registers(_) => Err(not_ours()),
+        match &self.pf {
+            Pf::Software(runner) => runner.set(vf, changes).map_err(|error| error.to_string()),
+            Pf::Guest(_) => Err(not_ours()),
         }
     }
 
@@ -252,17 +253,17 @@ impl RunningChip {
     /// # Errors
     /// As the runner.
     pub(crate) fn revive(&self, vf: u32) -> Result<(), String> {
-        match &self.rule {
-            Rule::Software(runner) => runner.revive(vf).map_err(|error| error.to_string()),
-            Rule::Registers(_) => Err(not_ours()),
+        match &self.pf {
+            Pf::Software(runner) => runner.revive(vf).map_err(|error| error.to_string()),
+            Pf::Guest(_) => Err(not_ours()),
         }
     }
 
     /// A VF, for display.
     pub(crate) fn status(&self, vf: u32) -> Option<Status> {
-        match &self.rule {
-            Rule::Software(runner) => runner.status(vf),
-            Rule::Registers(_) => None,
+        match &self.pf {
+            Pf::Software(runner) => runner.status(vf),
+            Pf::Guest(_) => None,
         }
     }
 
@@ -271,12 +272,12 @@ impl RunningChip {
     /// # Errors
     /// Its PF is a guest's, and so is the reset.
     pub(crate) fn reset(&self) -> Result<(), String> {
-        match &self.rule {
-            Rule::Software(runner) => {
+        match &self.pf {
+            Pf::Software(runner) => {
                 runner.reset();
                 Ok(())
             }
-            Rule::Registers(_) => Err(not_ours()),
+            Pf::Guest(_) => Err(not_ours()),
         }
     }
 
@@ -290,7 +291,7 @@ impl RunningChip {
             let counters = inlet.counters();
             sections.push(Section::of("inlet", name.to_owned(), &*counters));
         }
-        if let Rule::Software(runner) = &self.rule {
+        if let Pf::Software(runner) = &self.pf {
             runner.counters(sections);
         }
     }
@@ -299,7 +300,7 @@ impl RunningChip {
 impl Drop for RunningChip {
     fn drop(&mut self) {
         drop(self.inlet.take());
-        if let Rule::Software(runner) = &self.rule {
+        if let Pf::Software(runner) = &self.pf {
             runner.stop();
         }
         if let Some((outer, _, own)) = self.outer.take() {
@@ -317,33 +318,5 @@ fn log_event(limit: &Limit, port: &str, event: InletEvent) {
     } else if let Some(held_back) = limit.pass(Instant::now()) {
         let up = event == InletEvent::LinkUp;
         tracing::info!(port, held_back, up, "link");
-    }
-}
-
-/// The rules of a VF as a pool of the on-chip switch.
-fn pool(rules: &pf::Rules) -> vale::Pool {
-    let mut vlans = rules
-        .vlans
-        .iter()
-        .fold(vale::VlanSet::none(), |set, id| set.with(id));
-    if rules.untagged {
-        vlans = vlans.with_untagged();
-    }
-    vale::Pool {
-        enabled: rules.enabled,
-        macs: rules.macs.iter().map(|mac| MacAddr(mac.0)).collect(),
-        broadcast: rules.broadcast,
-        groups: match &rules.groups {
-            pf::Groups::All => vale::Wanted::All,
-            pf::Groups::Hashes(list) if list.is_empty() => vale::Wanted::None,
-            pf::Groups::Hashes(list) => {
-                vale::Wanted::Hashes(vale::HashSet12::of(list.iter().copied()))
-            }
-        },
-        stations: vale::Wanted::None,
-        vlans: Some(vlans),
-        check_mac: rules.spoof_check,
-        check_vlan: rules.spoof_check,
-        ..vale::Pool::default()
     }
 }

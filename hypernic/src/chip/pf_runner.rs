@@ -1,4 +1,4 @@
-//! The software PF at work: between the VFs' channels, the on-chip switch, and time.
+//! The software PF at work: between the VFs' channels, the on-chip switch, and the clock.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use igb::{Event, Grant, VfChannel};
 use model::{Clock, Nanos};
 use parking_lot::{Condvar, Mutex};
-use pf::{Change, Down, Effect, PolicyError, SoftwarePf, Status, VfId, What};
-use vale::{DEFAULT_BURST_MS, Pool, PortInfo, Rate, Storm, Switch};
+use pf::{Change, Down, Effect, PolicyError, Settings, SoftwarePf, Status, VfId, What};
+use vale::{PortInfo, Switch};
 
-use super::pool;
+use super::function_port::FunctionPort;
 use crate::config::VfConfig;
 use crate::report::Section;
 
@@ -47,9 +47,7 @@ struct VfEntry {
     channel: Arc<VfChannel>,
     /// What of the switch's counters was told already.
     seen: [u64; WATCHED.len()],
-    /// What it is at the switch, as that one knows it.
-    pool: Option<Pool>,
-    bounds: (Option<Rate>, Storm),
+    port: FunctionPort,
 }
 
 /// A VF's word to its runner.
@@ -74,7 +72,7 @@ impl igb::VfListener for Listener {
 }
 
 impl PfRunner {
-    /// Rules nobody yet.
+    /// One without VFs yet.
     pub(super) fn start(
         chip: &str,
         rate: Option<u32>,
@@ -112,8 +110,7 @@ impl PfRunner {
         }
     }
 
-    /// Answers the messages that wait for their time, and looks after those VFs whose frames are held
-    /// against them.
+    /// Answers the messages that wait for their time, and watches VFs with a strict policy.
     fn run(&self) {
         let mut state = self.state.lock();
         while !state.stop {
@@ -138,8 +135,8 @@ impl PfRunner {
         }
     }
 
-    /// Tells the software PF what the switch has refused. Returns whether somebody's frames are held
-    /// against him.
+    /// Tells the software PF what the switch has refused. Returns whether any VF has a strict
+    /// policy, and is to be watched.
     fn watch(&self, state: &mut State, now: Nanos) -> bool {
         let State { pf, vfs, .. } = state;
         let strict = |vf: &VfId| pf.status(*vf).is_some_and(|status| status.policy.strict);
@@ -200,7 +197,7 @@ impl PfRunner {
         let (Effect::Reply { vf, .. }
         | Effect::Read { vf }
         | Effect::Notify { vf, .. }
-        | Effect::Rules { vf }
+        | Effect::Settings { vf }
         | Effect::Reset { vf, .. }
         | Effect::ShutDown { vf, .. }) = effect;
         let State { pf, vfs, .. } = state;
@@ -211,7 +208,7 @@ impl PfRunner {
         match effect {
             Effect::Reply { message, .. } => channel.mailbox(|mailbox| {
                 mailbox.acknowledge();
-                // Whoever asks and keeps the buffer has no use for an answer.
+                // A driver that asks and keeps the buffer has no use for an answer.
                 mailbox.put(message.words());
             }),
             Effect::Read { .. } => channel.mailbox(|mailbox| mailbox.acknowledge()),
@@ -221,9 +218,9 @@ impl PfRunner {
                 }
             }
             Effect::Reset { active, .. } => channel.mailbox(|mailbox| mailbox.set_pf_reset(active)),
-            Effect::Rules { .. } => {
-                if let Some(rules) = pf.rules(vf) {
-                    self.enforce(entry, rules);
+            Effect::Settings { .. } => {
+                if let Some(settings) = pf.settings(vf) {
+                    self.enforce(entry, settings);
                 }
             }
             Effect::ShutDown { what, .. } => {
@@ -235,38 +232,17 @@ impl PfRunner {
         }
     }
 
-    /// Puts rules in force, at the switch and at the VF.
-    fn enforce(&self, entry: &mut VfEntry, rules: &pf::Rules) {
-        // Each new pool is a new table for the switch.
-        let pool = Some(pool(rules));
-        if entry.pool != pool
-            && let Some(known) = pool.clone()
-            && self.switch.set_pool(&entry.nic, known)
-        {
-            entry.pool = pool;
-        }
-        let rate = rules.tx_rate.map(|bits| Rate {
-            bits: Some(bits),
-            packets: None,
-            burst_ms: DEFAULT_BURST_MS,
-        });
-        let storm = Storm {
-            broadcast: rules.storm.broadcast,
-            multicast: rules.storm.multicast,
-            unknown: None,
-        };
-        // New ones are full: a VF that changes its addresses would get a burst each time.
-        if entry.bounds != (rate, storm) && self.switch.set_bounds(&entry.nic, rate, storm) {
-            entry.bounds = (rate, storm);
-        }
-        let tag = rules.tag.map(|tag| tag.id | u16::from(tag.qos) << 13);
+    /// Puts settings in force, at the switch and at the VF.
+    fn enforce(&self, entry: &mut VfEntry, settings: &Settings) {
+        entry.port.enforce(&self.switch, &settings.eswitch);
+        let tag = settings.tag.map(|tag| tag.id | u16::from(tag.qos) << 13);
         let gap = |rate: u32| SECOND / u64::from(rate.max(1));
         entry.channel.set_grant(Grant {
-            enabled: rules.enabled,
-            link: rules.link,
-            max_frame: rules.max_frame,
+            enabled: settings.enabled(),
+            link: settings.link,
+            max_frame: settings.max_frame,
             tag,
-            interrupt_gap: rules.interrupts.map_or(0, gap),
+            interrupt_gap: settings.interrupts.map_or(0, gap),
         });
     }
 
@@ -288,8 +264,7 @@ impl PfRunner {
             nic: nic.to_owned(),
             channel: Arc::clone(&channel),
             seen: [0; WATCHED.len()],
-            pool: None,
-            bounds: (None, Storm::default()),
+            port: FunctionPort::new(Some(nic)),
         };
         state.vfs.insert(vf.index, entry);
         self.carry_out(&mut state, None);
@@ -301,12 +276,12 @@ impl PfRunner {
         Ok(channel)
     }
 
-    /// A VF has its port at the switch, which is to know its rules.
+    /// A VF has its port at the switch, which is to know its policy.
     pub(super) fn joined(&self, vf: VfId) {
         let mut state = self.state.lock();
         let State { pf, vfs, .. } = &mut *state;
-        if let (Some(entry), Some(rules)) = (vfs.get_mut(&vf), pf.rules(vf)) {
-            self.enforce(entry, rules);
+        if let (Some(entry), Some(settings)) = (vfs.get_mut(&vf), pf.settings(vf)) {
+            self.enforce(entry, settings);
             entry.channel.ring();
         }
     }

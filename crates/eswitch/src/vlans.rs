@@ -1,4 +1,4 @@
-//! Which VLANs a port is a member of.
+//! Which VLANs a port or a pool is a member of (IEEE 802.1Q).
 
 use std::fmt;
 use std::str::FromStr;
@@ -50,6 +50,16 @@ impl VlanSet {
         self
     }
 
+    /// Of a table as the chip has it (VFTA): a bit for each tag, 32 in a word.
+    pub fn of_table(table: &[u32; 128]) -> VlanSet {
+        let pairs = table.as_chunks::<2>().0;
+        let word = |n: usize| u64::from(pairs[n][0]) | u64::from(pairs[n][1]) << 32;
+        VlanSet {
+            untagged: false,
+            members: Box::new(std::array::from_fn(word)),
+        }
+    }
+
     /// Adds a VLAN; numbers beyond 4094 are none.
     pub fn with(self, vlan: u16) -> VlanSet {
         match vlan {
@@ -58,7 +68,22 @@ impl VlanSet {
         }
     }
 
-    /// Whether frames of this VLAN (0: without one) belong to it.
+    /// Takes a VLAN out; numbers beyond 4094 are none.
+    pub fn without(mut self, vlan: u16) -> VlanSet {
+        if let 1..=LAST = vlan {
+            self.members[usize::from(vlan / 64)] &= !(1 << (vlan % 64));
+        }
+        self
+    }
+
+    /// Its VLANs, 1 to 4094, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u16> {
+        (1..=LAST).filter(|vlan| self.contains(*vlan))
+    }
+
+    /// Whether frames of this VLAN (0: without one) belong to it. What [`tag_of`] says of a tag of
+    /// VLAN 0 is looked up as a tag.
+    #[inline]
     pub fn contains(&self, vlan: u16) -> bool {
         match vlan {
             0 => self.untagged,
@@ -69,7 +94,8 @@ impl VlanSet {
 
 /// The VLAN of a frame that begins with `head`: of the tag beside it, or of the outermost one in it
 /// (customer or service tag), or 0.
-pub(crate) fn vlan_of(head: &[u8], notes: &Offload) -> u16 {
+#[inline]
+pub fn vlan_of(head: &[u8], notes: &Offload) -> u16 {
     if let Some(tci) = notes.vlan {
         return tci & 0xfff;
     }
@@ -83,7 +109,8 @@ pub(crate) fn vlan_of(head: &[u8], notes: &Offload) -> u16 {
 }
 
 /// The same as a chip's filters look at it, to which a tag of VLAN 0 is a tag.
-pub(crate) fn tag_of(head: &[u8], notes: &Offload) -> u16 {
+#[inline]
+pub fn tag_of(head: &[u8], notes: &Offload) -> u16 {
     match vlan_of(head, notes) {
         0 if notes.vlan.is_some() || has_tag(head) => TAG_0,
         vlan => vlan,
@@ -219,6 +246,20 @@ mod tests {
         // Other tags are the same to both.
         assert_eq!(tag_of(&head, &beside(0x6fff)), 4095);
         assert!(tagged.with_tag(4095).contains(4095));
+    }
+
+    #[test]
+    fn a_table_is_the_set_of_its_tags() {
+        let mut table = [0; 128];
+        for vlan in [0u16, 7, 63, 64, 4095] {
+            table[usize::from(vlan / 32)] |= 1 << (vlan % 32);
+        }
+        let set = VlanSet::of_table(&table);
+        let tags = [0, 7, 63, 64, 4095].into_iter();
+        assert_eq!(set, tags.fold(VlanSet::none(), VlanSet::with_tag));
+        assert!(set.iter().eq([7, 63, 64]) && !set.contains(0) && set.contains(TAG_0));
+        let less = set.without(63).without(0).without(4095);
+        assert!(less.iter().eq([7, 64]) && less.contains(TAG_0) && less.contains(4095));
     }
 
     proptest! {

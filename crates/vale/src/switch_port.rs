@@ -1,0 +1,137 @@
+//! The way into the switch that each port is handed out as.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use frame::{Batch, Caps, Counted, MAX_BATCH, Sink, Wake};
+use parking_lot::Mutex;
+
+use crate::config::Nanos;
+use crate::counters::add;
+use crate::forward::Scratch;
+use crate::port::{Blocked, Port};
+use crate::state::SwitchState;
+
+/// The way into the switch: deliver here what a NIC sends or an inlet receives.
+///
+/// Deliveries into one port are put in a row; those into different ports run in parallel.
+pub struct SwitchPort {
+    state: Arc<SwitchState>,
+    port: Arc<Port>,
+    /// Belongs to the delivery under way. Held while other ports' sinks are called, which is safe
+    /// because sinks never call back into the sender.
+    scratch: Mutex<Scratch>,
+    /// What the last short delivery was short of.
+    blocked_on: Mutex<BlockedOn>,
+}
+
+#[derive(Clone, Debug, Default)]
+enum BlockedOn {
+    #[default]
+    Nothing,
+    Full(Weak<Port>),
+    Paced(Nanos),
+}
+
+impl SwitchPort {
+    pub(crate) fn new(state: Arc<SwitchState>, port: Arc<Port>) -> SwitchPort {
+        SwitchPort {
+            state,
+            port,
+            scratch: Mutex::default(),
+            blocked_on: Mutex::default(),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.port.name
+    }
+
+    /// Frames that entered here and were refused for their source or their VLAN.
+    pub fn fouls(&self) -> u64 {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        of(&self.port.counters.drop_spoofed) + of(&self.port.counters.drop_vlan)
+    }
+
+    /// Whether it is still part of the switch.
+    pub fn is_attached(&self) -> bool {
+        self.port.is_alive()
+    }
+}
+
+impl fmt::Debug for SwitchPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SwitchPort")
+            .field("name", &self.port.name)
+            .field("attached", &self.is_attached())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sink for SwitchPort {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        if !self.port.is_alive() {
+            add(&self.port.counters.drop_port_gone, picks.len() as u64);
+            return picks.len();
+        }
+        let mut scratch = self.scratch.lock();
+        let mut done = 0;
+        for chunk in picks.chunks(MAX_BATCH) {
+            let (dealt, blocked) = scratch.forward(&self.state, &self.port, batch, chunk);
+            done += dealt;
+            if let Some(blocked) = blocked {
+                *self.blocked_on.lock() = match blocked {
+                    Blocked::Full(port) => BlockedOn::Full(Arc::downgrade(&port)),
+                    Blocked::Paced(until) => BlockedOn::Paced(until),
+                };
+                break;
+            }
+        }
+        done
+    }
+
+    /// Everything: what a destination cannot take is done for that destination alone.
+    fn caps(&self) -> Caps {
+        Caps::ALL
+    }
+
+    fn want_room(&self, waker: &Arc<dyn Wake>) {
+        let blocked_on = self.blocked_on.lock().clone();
+        let now = self.state.now();
+        let (port, deadline) = match blocked_on {
+            BlockedOn::Nothing => return waker.wake(),
+            BlockedOn::Paced(until) => (None, until),
+            BlockedOn::Full(port) => {
+                let Some(port) = port.upgrade() else {
+                    return waker.wake();
+                };
+                let patience = port.patience(now, self.state.stall_bound());
+                let mut deadline = now.saturating_add(patience);
+                if let Some(rate) = &port.rate_out {
+                    // Room that comes with time: its sink does not know of it.
+                    deadline = deadline.min(rate.worthwhile_at().max(now + 1));
+                }
+                (Some(port), deadline)
+            }
+        };
+        self.port.wait_until(waker, deadline);
+        // Only after that: a port detached before wakes here, one detached later wakes the waiters,
+        // and so does a timer that is cleared.
+        let gone = port.as_ref().is_some_and(|port| !port.is_alive());
+        if gone || !self.port.is_alive() || !self.state.may_hold_up() {
+            return waker.wake();
+        }
+        self.state.arm_timer(deadline);
+        if let Some(port) = port {
+            port.sink.want_room(waker);
+        }
+    }
+}
+
+impl Counted for SwitchPort {
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        self.port.counters.visit(visit);
+    }
+}
