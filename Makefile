@@ -14,7 +14,7 @@ BENCH ?= all
 # The command, and the programs it runs as its commands.
 PROGRAMS := -p hypernic -p hypernic-pkt-gen
 # Crates that make no system call, and the one whose unsafe code they stand on: what Miri runs.
-PURE := guest-mem wire regs pci snapshot frame model datapath intel
+PURE := guest-mem wire regs pci snapshot frame model datapath intel eswitch
 # A model has no unsafe code; what Miri can find there is what it does to guest memory. So of its tests those
 # that move frames, and those whose threads meet; the others take Miri hours.
 MIRI_E1000 := smoke registers leases threads finishing segmentation receive loopback transmit

@@ -210,8 +210,6 @@ impl Guest {
             let channel = igb::VfChannel::new();
             channel.set_grant(igb::Grant {
                 enabled: true,
-                receives: true,
-                sends: true,
                 link: true,
                 max_frame: 1518,
                 ..igb::Grant::default()
@@ -234,6 +232,8 @@ impl Guest {
             .expect("a free port");
         let pool = Pool {
             enabled: true,
+            receives: true,
+            sends: true,
             macs: vec![MacAddr(mac(number))],
             vlans: None,
             ..Pool::default()

@@ -397,6 +397,7 @@ impl Chip {
             7 => Change::Storm(Storm {
                 broadcast: on.then_some(value.into()),
                 multicast: None,
+                unknown: None,
             }),
             _ => Change::Interrupts(on.then_some(value.into())),
         };

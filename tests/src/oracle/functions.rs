@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drivers::{Bus, BusError, ModelBus, Recorded, Recorder};
 use frame::{Batch, Caps, Sink};
-use hypernic::chip::{Registers, WIRE};
+use hypernic::chip::{GuestPf, WIRE};
 use igb::{Config, Owner};
 use model::Clock;
 use vale::{PortConfig, Switch, SwitchPort};
@@ -33,7 +33,7 @@ pub(super) struct Functions {
 struct Inside {
     switch: Switch,
     wire: Arc<SwitchPort>,
-    _registers: Arc<Registers>,
+    _registers: Arc<GuestPf>,
 }
 
 impl Functions {
@@ -158,7 +158,7 @@ fn joined(vfs: u32, out: Arc<Recorder>) -> (Vec<ModelBus>, Inside) {
     let clock = Arc::clone(&time);
     let now = move || clock.get().map_or(0, |clock| clock.now());
     let switch = Switch::on_chip(Default::default(), Arc::new(now));
-    let registers = Registers::new(vfs, switch.clone());
+    let registers = GuestPf::new(vfs, switch.clone());
     let uplink = PortConfig {
         waits: false,
         uplink: true,

@@ -223,7 +223,7 @@ fn suffer(lab: &mut Lab, villain: &Villain, run: GuestDeed, bad: &mut Vec<String
     let last = lab.recorder.take().pop().map(|frame| frame.bytes);
     let plain = |frame: Vec<u8>| match &lab.chip {
         // What its operator tags it never sees.
-        Some(chip) if chip.pf().rules(OURS).is_some_and(|r| r.tag.is_some()) => {
+        Some(chip) if chip.pf().settings(OURS).is_some_and(|r| r.tag.is_some()) => {
             [&frame[..12], &frame[16..]].concat()
         }
         _ => frame,
