@@ -78,12 +78,13 @@ deny: $(DENY) ## licences and sources of every dependency; advisories where thei
 	    then $(DENY) --offline --log-level error check advisories; \
 	    else echo "deny: the advisory list cannot be fetched from here; licences and sources are checked"; fi
 
-docs: ## write docs/registers/, docs/villains.md and the C header again from their sources
+docs: ## write docs/registers/, docs/villains.md, the C header and the crates of ARCHITECTURE.md again from their sources
 	$(CARGO) run -q -p hypernic-e1000 --example registers > docs/registers/e1000.md
 	$(CARGO) run -q -p hypernic-igb --example registers > docs/registers/igb.md
 	$(CARGO) run -q -p hypernic-igb --example vf_registers > docs/registers/igbvf.md
 	$(CARGO) run -q -p hypernic-villain --example villains > docs/villains.md
 	$(CARGO) run -q -p hypernic-embed-c --example header > crates/embed-c/include/hypernic_nic.h
+	HYPERNIC_WRITE=1 $(CARGO) test -q -p hypernic-tests --test house the_architecture_page_shows_the_table
 
 bench: build ## every figure again (BENCH="peers --quick" for less), in docs/report/; wants an idle machine
 	$(CARGO) run --release -q -p hypernic-bench -- $(BENCH)
