@@ -1,6 +1,6 @@
 //! A token bucket: the one behind rates, storm limits and mailboxes.
 
-use crate::Nanos;
+use crate::time::Nanos;
 
 const SECOND: i128 = 1_000_000_000;
 

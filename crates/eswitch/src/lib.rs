@@ -33,13 +33,12 @@ mod bucket;
 mod fabric;
 mod limits;
 mod pool;
+mod time;
 mod vlans;
 
 pub use bucket::{Bucket, Limit};
 pub use fabric::{Fabric, Mirror, Owner};
 pub use limits::{DEFAULT_BURST_MS, FunctionPolicy, Rate, Storm, StormWindow, StormWindows};
 pub use pool::{AddressFilter, HashSet12, Pool};
+pub use time::Nanos;
 pub use vlans::{BadVlan, VlanSet, tag_of, vlan_of};
-
-/// Nanoseconds of a monotonic clock.
-pub type Nanos = u64;

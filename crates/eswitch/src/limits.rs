@@ -1,7 +1,7 @@
 //! Rate and storm limits, and the policy of a function.
 
-use crate::Nanos;
 use crate::pool::Pool;
+use crate::time::Nanos;
 
 /// How long a silence is made up for at once, where nothing else is said: long enough for a batch
 /// at any rate worth limiting, short enough for shallow queues behind.
