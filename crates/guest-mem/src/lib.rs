@@ -21,6 +21,8 @@ mod mapping;
 mod memory;
 #[cfg(feature = "meter")]
 mod meter;
+mod region;
+mod remote;
 mod slice;
 mod sum;
 mod table;
@@ -32,11 +34,14 @@ mod words;
 
 pub use crc::crc32_short;
 pub use guard::install_sigbus_guard;
-pub use memory::{Memory, RegionInfo, Remote, UnmapError};
+pub use mapping::MapError;
+pub use memory::{Memory, RegionInfo, UnmapError};
 #[cfg(feature = "meter")]
 pub use meter::{Access, Meter, Totals};
+pub use region::Prot;
+pub use remote::Remote;
 pub use slice::{ReadSlice, WriteSlice};
-pub use table::{Leftovers, MAX_REGIONS, MapError, Prot};
+pub use table::{Leftovers, MAX_REGIONS};
 pub use view::{Fault, FaultKind, View};
 pub use window::WriteWindow;
 pub use words::Words;

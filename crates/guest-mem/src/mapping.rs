@@ -8,7 +8,40 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::guard;
-use crate::table::MapError;
+
+/// Why a region could not be mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// Another region already covers part of it.
+    #[error("the range overlaps a region that is already mapped")]
+    Exists,
+    /// Length zero, or the range passes the end of the address space or of the file offset.
+    #[error("the range is empty or wraps around")]
+    Wraps,
+    /// The file is shorter than the region.
+    #[error("the file has {file} bytes, the region needs {wanted}")]
+    BeyondFile {
+        /// Size of the file.
+        file: u64,
+        /// End of the region within it.
+        wanted: u64,
+    },
+    /// The file is not memory.
+    #[error("guest RAM must be a memfd, tmpfs or hugetlbfs file")]
+    NotMemory,
+    /// Write access asked for on a read-only descriptor.
+    #[error("write access asked for, but the descriptor is read-only")]
+    ReadOnlyFile,
+    /// More regions, files or bytes than one peer may have.
+    #[error("too many regions or files are mapped, or too large ones")]
+    TooMany,
+    /// `fstat` and friends failed.
+    #[error("the descriptor cannot be examined: {0}")]
+    Stat(rustix::io::Errno),
+    /// `mmap` failed.
+    #[error("mmap failed: {0}")]
+    Mmap(rustix::io::Errno),
+}
 
 /// Memory that stays mapped at one address as long as this lives.
 pub(crate) struct Mapping {

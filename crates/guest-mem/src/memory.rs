@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::mapping::{Mapping, must_be_memory};
-use crate::table::{Asked, Backing, KEPT_FILES, Leftovers, MapError, Prot, Region, Table};
-use crate::view::{Near, View};
+use crate::mapping::{MapError, Mapping, must_be_memory};
+use crate::region::{Backing, Near, Prot, Region};
+use crate::remote::{Asked, Remote};
+use crate::table::{KEPT_FILES, Leftovers, Table};
+use crate::view::View;
 
 /// Why an unmap was refused.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -30,17 +32,6 @@ pub struct RegionInfo {
     pub prot: Prot,
     /// Whether we can reach it.
     pub mapped: bool,
-}
-
-/// Guest memory that is reached by asking somebody: a simulator without shared memory, or a VMM
-/// that gave no descriptor.
-///
-/// Called while a [`View`] is held: an implementation must not map or unmap.
-pub trait Remote: Send + Sync {
-    /// Reads `out.len()` bytes at `iova`. `false`: out of reach (master abort).
-    fn read(&self, iova: u64, out: &mut [u8]) -> bool;
-    /// Writes `bytes` at `iova`. `false`: out of reach.
-    fn write(&self, iova: u64, bytes: &[u8]) -> bool;
 }
 
 /// One NIC's guest memory. Cheap to clone; all clones are the same map.

@@ -3,9 +3,9 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use crate::mapping::{Account, Mapping};
-use crate::memory::Remote;
-use crate::view::Near;
+use crate::mapping::{Account, MapError, Mapping};
+use crate::region::{Near, Region};
+use crate::remote::Asked;
 
 /// Most regions one peer may map; vfio-user's `max_dma_maps` (the default of the protocol).
 pub const MAX_REGIONS: usize = 65_535;
@@ -13,94 +13,6 @@ pub const MAX_REGIONS: usize = 65_535;
 /// Files kept mapped after their last region went, because firmware unmaps and remaps the same
 /// RAM in bursts (PAM shadowing) and a page-table storm each time would stall the guest.
 pub(crate) const KEPT_FILES: usize = 8;
-
-/// What the guest lets the device do with a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prot {
-    /// The device may read.
-    pub read: bool,
-    /// The device may write.
-    pub write: bool,
-}
-
-impl Prot {
-    /// Readable and writable.
-    pub const RW: Prot = Prot {
-        read: true,
-        write: true,
-    };
-    /// Read-only (ROM).
-    pub const RO: Prot = Prot {
-        read: true,
-        write: false,
-    };
-}
-
-/// Why a region could not be mapped.
-#[derive(Debug, thiserror::Error)]
-pub enum MapError {
-    /// Another region already covers part of it.
-    #[error("the range overlaps a region that is already mapped")]
-    Exists,
-    /// Length zero, or the range passes the end of the address space or of the file offset.
-    #[error("the range is empty or wraps around")]
-    Wraps,
-    /// The file is shorter than the region.
-    #[error("the file has {file} bytes, the region needs {wanted}")]
-    BeyondFile {
-        /// Size of the file.
-        file: u64,
-        /// End of the region within it.
-        wanted: u64,
-    },
-    /// The file is not memory.
-    #[error("guest RAM must be a memfd, tmpfs or hugetlbfs file")]
-    NotMemory,
-    /// Write access asked for on a read-only descriptor.
-    #[error("write access asked for, but the descriptor is read-only")]
-    ReadOnlyFile,
-    /// More regions, files or bytes than one peer may have.
-    #[error("too many regions or files are mapped, or too large ones")]
-    TooMany,
-    /// `fstat` and friends failed.
-    #[error("the descriptor cannot be examined: {0}")]
-    Stat(rustix::io::Errno),
-    /// `mmap` failed.
-    #[error("mmap failed: {0}")]
-    Mmap(rustix::io::Errno),
-}
-
-/// What is behind a region.
-#[derive(Debug)]
-pub(crate) enum Backing {
-    /// Nothing we can reach.
-    Absent,
-    /// Memory in our address space: the region starts at this byte of it.
-    Mapped(Arc<Mapping>, u64),
-}
-
-/// Whoever is asked for what is not mapped.
-pub(crate) struct Asked(pub(crate) Arc<dyn Remote>);
-
-impl std::fmt::Debug for Asked {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Remote")
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Region {
-    pub(crate) iova: u64,
-    pub(crate) len: u64,
-    pub(crate) prot: Prot,
-    pub(crate) backing: Backing,
-}
-
-impl Region {
-    pub(crate) fn last(&self) -> u64 {
-        self.iova + (self.len - 1)
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct Table {

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use parking_lot::RwLockReadGuard;
 
-use crate::memory::Remote;
+use crate::region::{Backing, Near, Region};
+use crate::remote::{Asked, Remote};
 use crate::slice::{ReadSlice, WriteSlice};
-use crate::table::{Asked, Backing, Region, Table};
+use crate::table::Table;
 use crate::window::WriteWindow;
 use crate::words::Words;
 
@@ -53,48 +54,6 @@ pub struct View<'m> {
     faults: &'m AtomicU64,
     #[cfg(feature = "meter")]
     meter: &'m crate::Meter,
-}
-
-/// A mapped region, ready for use. It stays what it is as long as the view holds the table.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Near {
-    pub(crate) iova: u64,
-    /// Bytes of it that may be read, and written: all or none.
-    read: u64,
-    write: u64,
-    base: NonNull<u8>,
-}
-
-// SAFETY: it says where memory is and touches none; who does, does so under a view, which keeps the
-// region mapped and may be used from any thread as the mapping itself may.
-unsafe impl Send for Near {}
-// SAFETY: as above; there is nothing in it to change.
-unsafe impl Sync for Near {}
-
-impl Near {
-    pub(crate) const NOTHING: Near = Near {
-        iova: 0,
-        read: 0,
-        write: 0,
-        base: NonNull::dangling(),
-    };
-
-    /// A region, if it is mapped.
-    pub(crate) fn of(region: &Region) -> Option<Near> {
-        let Backing::Mapped(mapping, offset) = &region.backing else {
-            return None;
-        };
-        Some(Near {
-            iova: region.iova,
-            read: if region.prot.read { region.len } else { 0 },
-            write: if region.prot.write { region.len } else { 0 },
-            base: mapping.at(*offset),
-        })
-    }
-
-    pub(crate) fn len(&self) -> u64 {
-        self.read.max(self.write)
-    }
 }
 
 impl<'m> View<'m> {

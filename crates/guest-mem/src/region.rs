@@ -1,0 +1,93 @@
+//! One region of a guest's memory: where it is, what may be done with it, and what is behind it.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::mapping::Mapping;
+
+/// What the guest lets the device do with a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prot {
+    /// The device may read.
+    pub read: bool,
+    /// The device may write.
+    pub write: bool,
+}
+
+impl Prot {
+    /// Readable and writable.
+    pub const RW: Prot = Prot {
+        read: true,
+        write: true,
+    };
+    /// Read-only (ROM).
+    pub const RO: Prot = Prot {
+        read: true,
+        write: false,
+    };
+}
+
+/// What is behind a region.
+#[derive(Debug)]
+pub(crate) enum Backing {
+    /// Nothing we can reach.
+    Absent,
+    /// Memory in our address space: the region starts at this byte of it.
+    Mapped(Arc<Mapping>, u64),
+}
+
+#[derive(Debug)]
+pub(crate) struct Region {
+    pub(crate) iova: u64,
+    pub(crate) len: u64,
+    pub(crate) prot: Prot,
+    pub(crate) backing: Backing,
+}
+
+impl Region {
+    pub(crate) fn last(&self) -> u64 {
+        self.iova + (self.len - 1)
+    }
+}
+
+/// A mapped region, ready for use. It stays what it is as long as the view holds the table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Near {
+    pub(crate) iova: u64,
+    /// Bytes of it that may be read, and written: all or none.
+    pub(crate) read: u64,
+    pub(crate) write: u64,
+    pub(crate) base: NonNull<u8>,
+}
+
+// SAFETY: it says where memory is and touches none; who does, does so under a view, which keeps the
+// region mapped and may be used from any thread as the mapping itself may.
+unsafe impl Send for Near {}
+// SAFETY: as above; there is nothing in it to change.
+unsafe impl Sync for Near {}
+
+impl Near {
+    pub(crate) const NOTHING: Near = Near {
+        iova: 0,
+        read: 0,
+        write: 0,
+        base: NonNull::dangling(),
+    };
+
+    /// A region, if it is mapped.
+    pub(crate) fn of(region: &Region) -> Option<Near> {
+        let Backing::Mapped(mapping, offset) = &region.backing else {
+            return None;
+        };
+        Some(Near {
+            iova: region.iova,
+            read: if region.prot.read { region.len } else { 0 },
+            write: if region.prot.write { region.len } else { 0 },
+            base: mapping.at(*offset),
+        })
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.read.max(self.write)
+    }
+}
