@@ -40,7 +40,7 @@ pub struct Memory {
     table: Arc<RwLock<Table>>,
     faults: Arc<AtomicU64>,
     #[cfg(feature = "meter")]
-    meter: Arc<crate::Meter>,
+    meter: Arc<crate::meter::Meter>,
 }
 
 impl Memory {
@@ -197,7 +197,7 @@ impl Memory {
 
     /// What went through all views so far.
     #[cfg(feature = "meter")]
-    pub fn meter(&self) -> &crate::Meter {
+    pub fn meter(&self) -> &crate::meter::Meter {
         &self.meter
     }
 
@@ -230,7 +230,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Fault, FaultKind};
+    use crate::view::{Fault, FaultKind};
     #[cfg(not(miri))]
     use std::os::fd::AsFd;
 
@@ -285,7 +285,7 @@ mod tests {
         view.write(0x1fff, &[1, 2]).expect("write");
         view.write(0x2fff, &[1, 2]).expect_err("beyond the end");
         view.read_slices(0x1ff0, 0x20, &mut |_| ()).expect("read");
-        let want = crate::Totals {
+        let want = crate::meter::Totals {
             reads: 1,
             read_bytes: 0x20,
             writes: 1,
@@ -296,7 +296,7 @@ mod tests {
         memory.meter().drain(&mut |access| written.push(access));
         assert_eq!(
             written,
-            [crate::Access {
+            [crate::meter::Access {
                 iova: 0x1fff,
                 len: 2
             }]
@@ -452,7 +452,7 @@ mod tests {
     #[test]
     #[cfg(not(miri))]
     fn a_truncated_file_costs_zeros_and_a_counter_not_the_process() {
-        crate::install_sigbus_guard();
+        crate::guard::install_sigbus_guard();
         let fd = memfd(0x4000);
         let memory = Memory::new();
         memory

@@ -26,7 +26,7 @@ pub struct Access {
     pub len: u64,
 }
 
-/// Counts the accesses through all views of one [`Memory`](crate::Memory).
+/// Counts the accesses through all views of one [`Memory`](crate::memory::Memory).
 #[derive(Debug, Default)]
 pub struct Meter {
     reads: AtomicU64,

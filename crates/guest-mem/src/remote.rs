@@ -5,7 +5,7 @@ use std::sync::Arc;
 /// Guest memory that is reached by asking: a simulator without shared memory, or a VMM
 /// that gave no descriptor.
 ///
-/// Called while a [`View`](crate::View) is held: an implementation must not map or unmap.
+/// Called while a [`View`](crate::view::View) is held: an implementation must not map or unmap.
 pub trait Remote: Send + Sync {
     /// Reads `out.len()` bytes at `iova`. `false`: out of reach (master abort).
     fn read(&self, iova: u64, out: &mut [u8]) -> bool;

@@ -8,7 +8,7 @@ use crate::sum;
 
 /// A run of bytes that can be read, in guest memory or in our own.
 ///
-/// It is `Copy` and as short-lived as the [`View`](crate::View) or slice it came from. Bytes may
+/// It is `Copy` and as short-lived as the [`View`](crate::view::View) or slice it came from. Bytes may
 /// change between two reads; copy once what you decide upon.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadSlice<'v> {
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn words_are_stored_whatever_their_size_and_place() {
-        let memory = crate::Memory::new();
+        let memory = crate::memory::Memory::new();
         memory.map_anon(0x1000, 0x1000).expect("map");
         let view = memory.view();
         for len in 0..=16 {
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn short_copies_move_exactly_what_is_there() {
-        let memory = crate::Memory::new();
+        let memory = crate::memory::Memory::new();
         memory.map_anon(0x1000, 0x1000).expect("map");
         let view = memory.view();
         let window = view.write_window(0x1800).expect("mapped");
@@ -398,7 +398,7 @@ mod tests {
 
     #[test]
     fn a_window_ends_where_its_region_does() {
-        let memory = crate::Memory::new();
+        let memory = crate::memory::Memory::new();
         memory.map_anon(0x1000, 0x1000).expect("map");
         memory.map_anon(0x2000, 0x1000).expect("map");
         let view = memory.view();

@@ -35,7 +35,7 @@ pub enum FaultKind {
     Protected,
     /// Mapped without a file descriptor: only the VMM can reach it.
     NoFd,
-    /// Whoever was asked for it refused ([`Remote`](crate::Remote)).
+    /// Whoever was asked for it refused ([`Remote`](crate::remote::Remote)).
     Refused,
     /// The range passes the end of the address space.
     Wraps,
@@ -53,14 +53,14 @@ pub struct View<'m> {
     bounced: RefCell<Vec<Arc<[AtomicU64]>>>,
     faults: &'m AtomicU64,
     #[cfg(feature = "meter")]
-    meter: &'m crate::Meter,
+    meter: &'m crate::meter::Meter,
 }
 
 impl<'m> View<'m> {
     pub(crate) fn new(
         table: RwLockReadGuard<'m, Table>,
         faults: &'m AtomicU64,
-        #[cfg(feature = "meter")] meter: &'m crate::Meter,
+        #[cfg(feature = "meter")] meter: &'m crate::meter::Meter,
     ) -> Self {
         let near = table.largest.map(Cell::new);
         Self {

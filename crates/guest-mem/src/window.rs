@@ -5,14 +5,14 @@ use std::ptr::NonNull;
 
 /// A region of guest memory that may be written, for as long as the view it came from.
 ///
-/// What does not lie in it whole is not there; ask the [`View`](crate::View) then, which knows all
+/// What does not lie in it whole is not there; ask the [`View`](crate::view::View) then, which knows all
 /// regions, or for another window.
 #[derive(Clone, Copy)]
 pub struct WriteWindow<'v> {
     first: u64,
     run: WriteSlice<'v>,
     #[cfg(feature = "meter")]
-    meter: &'v crate::Meter,
+    meter: &'v crate::meter::Meter,
 }
 
 impl<'v> WriteWindow<'v> {
@@ -22,7 +22,7 @@ impl<'v> WriteWindow<'v> {
         first: u64,
         ptr: NonNull<u8>,
         len: usize,
-        #[cfg(feature = "meter")] meter: &'v crate::Meter,
+        #[cfg(feature = "meter")] meter: &'v crate::meter::Meter,
     ) -> Self {
         Self {
             first,
@@ -43,7 +43,7 @@ impl<'v> WriteWindow<'v> {
     }
 
     /// Writes words `step` bytes apart, the first at `iova`, each after everything written before it,
-    /// as [`View::write_release`](crate::View). `false`, and nothing written, when they do not all lie
+    /// as [`View::write_release`](crate::view::View). `false`, and nothing written, when they do not all lie
     /// in the window, or are not aligned.
     #[inline]
     pub fn store_words(&self, iova: u64, step: usize, words: &[u64]) -> bool {

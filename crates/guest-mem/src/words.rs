@@ -13,7 +13,7 @@ pub struct Words<'v> {
     #[cfg(feature = "meter")]
     iova: u64,
     #[cfg(feature = "meter")]
-    meter: &'v crate::Meter,
+    meter: &'v crate::meter::Meter,
     life: PhantomData<&'v ()>,
 }
 
@@ -24,7 +24,7 @@ impl<'v> Words<'v> {
     pub(crate) unsafe fn new(
         base: NonNull<u8>,
         bytes: u32,
-        #[cfg(feature = "meter")] (iova, meter): (u64, &'v crate::Meter),
+        #[cfg(feature = "meter")] (iova, meter): (u64, &'v crate::meter::Meter),
     ) -> Self {
         Words {
             base,
