@@ -27,7 +27,6 @@
 //! assert_eq!(at_switch.mirrors[0].to, "p0vf2");
 //! ```
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod bucket;
 mod fabric;

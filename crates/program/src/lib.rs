@@ -1,6 +1,5 @@
 //! What every program of hypernic has: how it writes log lines, and how it ends.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod exit_code;
 pub mod log;

@@ -6,7 +6,6 @@
 //! doubles, wrong order and wrong bytes apart, per flow, and measures how long frames take.
 
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 pub mod args;
 pub mod check;
