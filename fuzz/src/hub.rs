@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use eswitch::{Fabric, FunctionPolicy, Owner, Pool, StormWindows, VlanSet};
 use guest_mem::Memory;
-use igb::{Config, Enforcer, Fabric, Hub, Owner, Pool};
+use igb::{Config, Enforcer, Hub};
 use model::{Env, Nic, PciState, ResetKind};
 
 use crate::input::Input;
@@ -94,11 +95,16 @@ const PLACES: [(u64, u64); 35] = [
     (0x1508, 0),
 ];
 
+/// The tags in a set, 0 to 4095.
+fn tags(set: &VlanSet) -> impl Iterator<Item = u16> {
+    (0..4096).filter(|id| set.contains(id | 0x1000))
+}
+
 /// What the switch was told.
 #[derive(Default)]
 struct Book {
-    pools: BTreeMap<Owner, Pool>,
-    fabric: Fabric,
+    policies: BTreeMap<Owner, FunctionPolicy>,
+    for_all: (Fabric<Owner>, StormWindows),
     told: u64,
 }
 
@@ -112,22 +118,23 @@ impl Clerk {
 }
 
 impl Enforcer for Clerk {
-    fn enforce(&self, owner: Owner, pool: &Pool) {
+    fn enforce(&self, owner: Owner, policy: &FunctionPolicy) {
         let mut book = self.book();
         book.told += 1;
-        let known = book.pools.insert(owner, pool.clone());
+        let known = book.policies.insert(owner, policy.clone());
         assert_ne!(
             known.as_ref(),
-            Some(pool),
+            Some(policy),
             "{owner:?} is told what it knows"
         );
     }
 
-    fn enforce_all(&self, fabric: &Fabric) {
+    fn enforce_all(&self, fabric: &Fabric<Owner>, storm: &StormWindows) {
         let mut book = self.book();
         book.told += 1;
-        assert_ne!(book.fabric, *fabric, "told what is known");
-        book.fabric = fabric.clone();
+        let for_all = (fabric.clone(), *storm);
+        assert_ne!(book.for_all, for_all, "told what is known");
+        book.for_all = for_all;
     }
 }
 
@@ -250,9 +257,14 @@ impl Chip {
         }
     }
 
-    fn pool(&self, vf: u32) -> Pool {
+    fn policy(&self, vf: u32) -> FunctionPolicy {
         let book = self.clerk.book();
-        book.pools.get(&Owner::Vf(vf)).cloned().unwrap_or_default()
+        let policy = book.policies.get(&Owner::Vf(vf));
+        policy.cloned().unwrap_or_default()
+    }
+
+    fn pool(&self, vf: u32) -> Pool {
+        self.policy(vf).pool
     }
 
     /// Turns end for all, and what the switch was told was not too much.
@@ -381,9 +393,9 @@ impl Chip {
     /// The PF is saved, and goes on as what was saved: nothing changes at the switch.
     fn go_on(&mut self) {
         self.settle(0);
-        let (pools, fabric) = {
+        let (policies, for_all) = {
             let book = self.clerk.book();
-            (book.pools.clone(), book.fabric.clone())
+            (book.policies.clone(), book.for_all.clone())
         };
         let Fixture { nic, env, .. } = &mut self.pf;
         let blob = nic.control.save(env);
@@ -391,8 +403,8 @@ impl Chip {
         assert_eq!(nic.control.save(env), blob, "saved, loaded and saved");
         self.settle(0);
         let book = self.clerk.book();
-        assert_eq!(book.fabric, fabric);
-        assert!(book.pools == pools, "other pools after a load");
+        assert_eq!(book.for_all, for_all);
+        assert!(book.policies == policies, "other pools after a load");
     }
 
     /// What holds at the end of a turn, read from the registers anew.
@@ -415,7 +427,8 @@ impl Chip {
             .collect();
         let chosen = pf.r(RTTDQSEL);
         for vf in 0..VFS {
-            let pool = self.pool(vf);
+            let FunctionPolicy { pool, rate, .. } = self.policy(vf);
+            assert!(pool.enabled || !pool.sends && !pool.receives);
             let on = |bits: u32| bits >> vf & 1 != 0;
             let may = ready && vf < there;
             assert_eq!(pool.receives, may && on(vfre) && rctl & 2 != 0);
@@ -427,27 +440,27 @@ impl Chip {
                 // But for its stations it is nobody.
                 assert!(may || pool.macs.is_empty());
                 let nobody = Pool {
+                    enabled: !pool.macs.is_empty(),
                     macs: pool.macs.clone(),
                     vlans: pool.vlans.clone(),
-                    untagged: pool.untagged,
                     ..Pool::default()
                 };
-                assert_eq!(pool, nobody);
+                assert_eq!((pool, rate), (nobody, None));
                 continue;
             }
             for mac in &pool.macs {
                 let stands = |(low, high): &(u32, u32)| {
-                    low.to_le_bytes() == mac[..4]
-                        && high.to_le_bytes()[..2] == mac[4..]
+                    low.to_le_bytes() == mac.0[..4]
+                        && high.to_le_bytes()[..2] == mac.0[4..]
                         && high >> 31 == 1
                         && on(high >> 18)
                 };
-                assert!(words.iter().any(stands), "{mac:x?} is not its own");
+                assert!(words.iter().any(stands), "{mac} is not its own");
             }
             assert_eq!(pool.vlans.is_some(), rctl >> 18 & 1 == 1);
-            for id in pool.vlans.iter().flatten() {
+            for id in pool.vlans.iter().flat_map(tags) {
                 let stands = |entry: &u32| {
-                    entry >> 31 == 1 && on(entry >> 12) && entry & 0xfff == u32::from(*id)
+                    entry >> 31 == 1 && on(entry >> 12) && entry & 0xfff == u32::from(id)
                 };
                 assert!(vlvf.iter().any(stands), "VLAN {id} is not its own");
             }
@@ -457,16 +470,21 @@ impl Chip {
             assert_eq!(pool.own, on(checks >> 16));
             assert_eq!(pool.outward, checks >> 31 == 0);
             let vmolr = pf.r(VMOLR + 4 * u64::from(vf));
-            assert_eq!(pool.untagged, vmolr >> 24 & 1 == 1);
+            if let Some(vlans) = &pool.vlans {
+                assert_eq!(vlans.contains(0), vmolr >> 24 & 1 == 1);
+            }
             let vmvir = pf.r(VMVIR + 4 * u64::from(vf));
             let tag = (vmvir >> 30 == 1).then_some(vmvir as u16);
-            assert_eq!((pool.tag, grant.tag), (tag.map(|tci| tci & 0xfff), tag));
+            assert_eq!(
+                (pool.only_vlan, grant.tag),
+                (tag.map(|tci| tci & 0xfff), tag)
+            );
             let limited = [vf, vf + 8].map(|queue| {
                 pf.w(RTTDQSEL, queue);
                 let value = pf.r(RTTBCNRC);
                 value >> 31 == 1 && value & 0x0fff_ffff != 0
             });
-            assert_eq!(pool.rate.is_some(), pool.sends && limited != [false; 2]);
+            assert_eq!(rate.is_some(), pool.sends && limited != [false; 2]);
         }
         self.pf.w(RTTDQSEL, chosen);
         self.check_windows(there);
@@ -492,17 +510,18 @@ impl Chip {
     }
 
     fn check_fabric(&mut self, vlvf: &[u32], there: u32) {
-        let fabric = self.clerk.book().fabric.clone();
+        let (fabric, _) = self.clerk.book().for_all.clone();
         let on = matches!(self.pf.r(MRQC) & 7, 3 | 5);
-        let local = |id: &u16| {
+        let local = |id: u16| {
             let mut entries = vlvf.iter();
-            entries.any(|e| e >> 31 == 1 && e >> 20 & 1 == 1 && e & 0xfff == u32::from(*id))
+            entries.any(|e| e >> 31 == 1 && e >> 20 & 1 == 1 && e & 0xfff == u32::from(id))
         };
-        assert!(fabric.local.iter().all(local));
+        assert!(tags(&fabric.local).all(local));
         let filters = on && self.pf.r(RCTL) >> 18 & 1 == 1;
         assert_eq!(fabric.known.is_some(), filters);
-        for (at, word) in (0..).zip(fabric.known.iter().flat_map(|table| table.iter())) {
-            assert_eq!(*word, self.pf.r(VFTA + 4 * at));
+        if let Some(known) = &fabric.known {
+            let table = std::array::from_fn(|at| self.pf.r(VFTA + 4 * at as u64));
+            assert_eq!(*known, VlanSet::of_table(&table));
         }
         let rules: Vec<_> = (0..4).map(|n| self.pf.r(VMRCTL + 4 * n)).collect();
         let active = rules.iter().filter(|rule| **rule & 0xf != 0).count();
@@ -534,7 +553,7 @@ impl Chip {
         self.pf.pci(0);
         self.may_tell += 2 * ALL;
         self.settle(0);
-        assert_eq!(self.clerk.book().fabric, Fabric::default());
+        assert_eq!(self.clerk.book().for_all, Default::default());
         assert!((0..VFS).all(|vf| self.is_silent(vf)), "the PF is in reset");
         for vf in 0..VFS {
             self.may_tell += 1;

@@ -9,8 +9,9 @@ mod pf_runner;
 use std::sync::Arc;
 use std::time::Instant;
 
+use eswitch::Owner;
 use frame::{Counted, Sink, Wake};
-use igb::{Hub, Owner};
+use igb::Hub;
 use model::Clock;
 use pf::{Change, Status};
 use port::{InletEvent, InletThread};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use eswitch::Owner;
 use frame::{Counted, Sink};
-use igb::Owner;
 use model::Clock;
 use port::{InletEvent, InletThread};
 use vale::{Keeper, Switch};

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use eswitch::Owner;
 use frame::{Batch, Caps, Sink, Wake};
-use igb::{Enforcer, Hub, Owner, VfChannel};
+use igb::{Enforcer, Hub, VfChannel};
 use parking_lot::Mutex;
 use vale::{Switch, SwitchPort};
 

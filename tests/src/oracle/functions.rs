@@ -5,9 +5,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use drivers::{Bus, BusError, ModelBus, Recorded, Recorder};
+use eswitch::Owner;
 use frame::{Batch, Caps, Sink};
 use hypernic::chip::{GuestPf, WIRE};
-use igb::{Config, Owner};
+use igb::Config;
 use model::Clock;
 use vale::{PortConfig, Switch, SwitchPort};
 

@@ -34,7 +34,6 @@ use model::{Control, Identity, Nic};
 pub use crate::control::pf::{pf, pf_with_vfs};
 pub use crate::control::vf::vf;
 use crate::core::function::Function;
-pub use crate::regs::pools::{Fabric, Mirror, Owner, Pool, Storm, Wanted, Window};
 pub use crate::regs::vf::{page as vf_registers, table as vf_table};
 pub use crate::sriov::channel::{Event, Grant, VfChannel, VfListener};
 pub use crate::sriov::hub::{Enforcer, Hub, MAX_VFS};

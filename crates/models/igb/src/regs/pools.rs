@@ -3,9 +3,13 @@
 
 use std::ops::Range;
 
+use eswitch::{
+    AddressFilter, Fabric, FunctionPolicy, HashSet12, Mirror, Owner, Pool, Rate, StormWindow,
+    StormWindows, VlanSet,
+};
 use model::Nanos;
 use regs::File;
-use wire::VLAN_TAG;
+use wire::{MacAddr, VLAN_TAG};
 
 use crate::core::queue::xdctl;
 use crate::filter::address::ADDRESSES;
@@ -106,118 +110,6 @@ const NEVER: u32 = 2;
 /// Longest frame without VMOLR.LPE, FCS included, tag not.
 const STANDARD: u16 = 1518;
 const LONGEST: u16 = 9728;
-
-/// Whose a pool is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Owner {
-    /// The PF's: all that no VF has.
-    Pf,
-    /// A VF's.
-    Vf(u32),
-}
-
-/// Which of many addresses a pool gets.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Wanted {
-    /// None.
-    #[default]
-    None,
-    /// Those whose bit is set in a table of 4096.
-    Hashes {
-        /// Which 12 bits of the address are its place in the table (RCTL.MO).
-        offset: u8,
-        /// The table: MTA or UTA.
-        table: Box<[u32; 128]>,
-    },
-    /// All.
-    All,
-}
-
-/// What the registers say of a pool, or of the PF's pools together. By default of one that neither
-/// sends nor receives.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pool {
-    /// VFRE, RCTL.RXEN.
-    pub receives: bool,
-    /// VFTE, TCTL.EN.
-    pub sends: bool,
-    /// Its addresses (RAL, RAH).
-    pub macs: Vec<[u8; 6]>,
-    /// VMOLR.BAM.
-    pub broadcast: bool,
-    /// VMOLR.MPME; VMOLR.ROMPE with the MTA.
-    pub groups: Wanted,
-    /// VMOLR.ROPE with the UTA.
-    pub stations: Wanted,
-    /// Its VLANs (VLVF). `None`: VLANs are not filtered (RCTL.VFE).
-    pub vlans: Option<Vec<u16>>,
-    /// VMOLR.AUPE.
-    pub untagged: bool,
-    /// DTXSWC, MAC anti-spoofing.
-    pub check_mac: bool,
-    /// DTXSWC, VLAN anti-spoofing.
-    pub check_vlan: bool,
-    /// The VLAN of all that it sends (VMVIR).
-    pub tag: Option<u16>,
-    /// What it sends reaches the wire alone (DTXSWC, loopback off).
-    pub outward: bool,
-    /// It gets what is for nobody, whatever its VLANs are (VT_CTL).
-    pub default: bool,
-    /// It gets what it sends to itself (DTXSWC, local loopback).
-    pub own: bool,
-    /// Most bits a second that it sends (RTTBCNRC).
-    pub rate: Option<u64>,
-}
-
-/// What the registers say of all pools together. By default nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fabric {
-    /// VLANs that come inside (RCTL.VFE, VFTA), a bit each. `None`: all.
-    pub known: Option<Box<[u32; 128]>>,
-    /// VLANs that never go out on the wire (VLVF.LVLAN).
-    pub local: Vec<u16>,
-    /// Who gets copies (VMRCTL, VMRVM, VMRVLAN).
-    pub mirrors: Vec<Mirror>,
-    /// What may flood in from the wire (SCCRL).
-    pub storm: Storm,
-}
-
-/// A rule by which a function gets copies of frames: all that one of these holds for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mirror {
-    /// Who gets them.
-    pub to: Owner,
-    /// What these get.
-    pub of: Vec<Owner>,
-    /// What comes in from the wire.
-    pub incoming: bool,
-    /// What goes out on the wire.
-    pub outgoing: bool,
-    /// What is of these VLANs.
-    pub vlans: Vec<u16>,
-}
-
-/// Bounds on what floods in, in windows of time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Storm {
-    /// How long a window is.
-    pub interval: Nanos,
-    /// On what is for everybody.
-    pub broadcast: Option<Window>,
-    /// On what is for groups.
-    pub multicast: Option<Window>,
-}
-
-/// A bound on one kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// Blocks of 64 bytes.
-    pub blocks: u32,
-    /// What is more is dropped until the window ends.
-    pub current: bool,
-    /// All is dropped in a window after one with more.
-    pub previous: bool,
-}
 
 /// Whether there are pools at all (MRQC).
 pub(crate) fn are_on(file: &File) -> bool {
@@ -325,32 +217,33 @@ fn rate(file: &File, vf: u32, mbps: u32) -> Option<u64> {
     limits.into_iter().flatten().reduce(u64::saturating_add)
 }
 
-/// What holds for all pools, the first `vfs` of which are VFs', on a link of `mbps`.
-pub(crate) fn fabric(file: &File, vfs: u32, mbps: u32) -> Fabric {
-    let storm = storm(file, mbps);
+/// What holds for all pools, the first `vfs` of which are VFs'. Nothing without pools.
+pub(crate) fn fabric(file: &File, vfs: u32) -> Fabric<Owner> {
     if !are_on(file) {
-        return Fabric {
-            storm,
-            ..Fabric::default()
-        };
+        return Fabric::default();
     }
     let local = vlans(file).filter(|entry| entry.1 & vlvf::LOCAL != 0);
     let filters = file.get(r::RCTL) & rctl::VFE != 0;
     Fabric {
-        known: filters.then(|| {
-            Box::new(std::array::from_fn(|word| {
-                file.get_at(r::VFTA, word as u32)
-            }))
-        }),
-        local: local.map(|(id, ..)| id).collect(),
+        known: filters.then(|| VlanSet::of_table(&words(file, r::VFTA))),
+        local: vlan_set(local.map(|(id, ..)| id)),
         mirrors: (0..file.table().register(r::VMRCTL).count)
             .filter_map(|rule| mirror(file, rule, vfs))
             .collect(),
-        storm,
     }
 }
 
-fn mirror(file: &File, rule: u32, vfs: u32) -> Option<Mirror> {
+/// A table of 4096 bits.
+fn words(file: &File, id: regs::Id) -> [u32; 128] {
+    std::array::from_fn(|word| file.get_at(id, word as u32))
+}
+
+/// What has a tag of one of these VLANs: to the chip 0 is one as others are.
+fn vlan_set(ids: impl Iterator<Item = u16>) -> VlanSet {
+    ids.fold(VlanSet::none(), VlanSet::with_tag)
+}
+
+fn mirror(file: &File, rule: u32, vfs: u32) -> Option<Mirror<Owner>> {
     let control = file.get_at(r::VMRCTL, rule);
     let has = |bit| control & bit != 0;
     if !has(vmrctl::ANY) {
@@ -374,16 +267,17 @@ fn mirror(file: &File, rule: u32, vfs: u32) -> Option<Mirror> {
         of,
         incoming: has(vmrctl::UPLINK),
         outgoing: has(vmrctl::DOWNLINK),
-        vlans: chosen.map(|(id, ..)| id).collect(),
+        vlans: vlan_set(chosen.map(|(id, ..)| id)),
     })
 }
 
-fn storm(file: &File, mbps: u32) -> Storm {
+/// What may flood in from the wire, on a link of `mbps` (SCCRL).
+pub(crate) fn storm(file: &File, mbps: u32) -> StormWindows {
     let control = file.get(r::SCCRL);
     let window = |shift: u32, id| {
         let has = |bit: u32| control >> shift & bit != 0;
-        let window = Window {
-            blocks: file.get(id) & sccrl::BLOCKS,
+        let window = StormWindow {
+            blocks: (file.get(id) & sccrl::BLOCKS).into(),
             current: has(sccrl::CURRENT),
             previous: has(sccrl::PREVIOUS),
         };
@@ -394,10 +288,10 @@ fn storm(file: &File, mbps: u32) -> Storm {
         window(0, r::MSCTRH),
     );
     if broadcast.is_none() && multicast.is_none() {
-        return Storm::default();
+        return StormWindows::default();
     }
     let units = (control >> sccrl::INTERVAL_SHIFT & sccrl::INTERVAL).max(1);
-    Storm {
+    StormWindows {
         interval: Nanos::from(units) * sccrl::UNIT * Nanos::from(1000 / mbps.max(1)),
         broadcast,
         multicast,
@@ -444,17 +338,22 @@ pub(crate) fn manner(file: &File, vf: u32, pool: &Pool, mbps: u32) -> Manner {
 }
 
 /// The pool of a VF, on a link of `mbps`: silent until the PF is ready for it.
-pub(crate) fn of_vf(file: &File, vf: u32, mbps: u32) -> Pool {
+pub(crate) fn of_vf(file: &File, vf: u32, mbps: u32) -> FunctionPolicy {
     let ready = file.get(r::CTRL_EXT) & ctrl_ext::PFRSTD != 0;
     if !are_on(file) || !ready {
-        return Pool::default();
+        return FunctionPolicy::default();
     }
     let pool = of(file, vf..vf + 1);
     let tag = tag(file, vf).filter(|_| pool.sends || pool.receives);
-    Pool {
-        tag: tag.map(|tci| tci & 0xfff),
-        rate: rate(file, vf, mbps).filter(|_| pool.sends),
-        ..pool
+    FunctionPolicy {
+        rate: rate(file, vf, mbps)
+            .filter(|_| pool.sends)
+            .map(Rate::of_bits),
+        pool: Pool {
+            only_vlan: tag.map(|tci| tci & 0xfff),
+            ..pool
+        },
+        ..FunctionPolicy::default()
     }
 }
 
@@ -468,11 +367,15 @@ pub(crate) fn of_pf(file: &File, vfs: u32) -> Pool {
         return Pool { own, ..pool };
     }
     Pool {
+        enabled: true,
         receives: true,
         sends: true,
         broadcast: true,
-        groups: Wanted::All,
-        stations: Wanted::All,
+        groups: AddressFilter::All,
+        stations: AddressFilter::All,
+        vlans: None,
+        check_mac: false,
+        check_vlan: false,
         outward: true,
         ..Pool::default()
     }
@@ -513,59 +416,57 @@ fn of(file: &File, pools: Range<u32>) -> Pool {
         false => pools & pools.wrapping_neg(),
     };
     let ignores = vt_ctl & vt_ctl::IGNORE_MAC != 0;
-    let hashes = |id| Wanted::Hashes {
-        offset: (rctl >> rctl::MO_SHIFT & 3) as u8,
-        table: Box::new(std::array::from_fn(|i| file.get_at(id, i as u32))),
-    };
+    let offset = (rctl >> rctl::MO_SHIFT & 3) as u8;
+    let hashes = |id| AddressFilter::Hashes(HashSet12::of_table(&words(file, id), offset));
     let macs = addresses(file)
         .filter(|(_, pools)| chosen(*pools) & mask != 0)
-        .map(|(mac, _)| mac)
-        .collect();
+        .map(|(mac, _)| MacAddr(mac))
+        .collect::<Vec<_>>();
+    let untagged = vmolr & vmolr::AUPE != 0;
     let own_vlans = (rctl & rctl::VFE != 0).then(|| {
         let ours = vlans(file).filter(|entry| entry.1 >> vlvf::POOLS_SHIFT & mask != 0);
-        ours.map(|(id, ..)| id).collect()
+        let set = vlan_set(ours.map(|(id, ..)| id));
+        if untagged { set.with_bare() } else { set }
     });
-    let untagged = vmolr & vmolr::AUPE != 0;
     if !receives && !sends {
         // Its stations are still its own: what is for them is nobody else's.
         return Pool {
+            enabled: !macs.is_empty(),
             macs,
             vlans: own_vlans,
-            untagged,
             ..Pool::default()
         };
     }
     Pool {
+        enabled: true,
         receives,
         sends,
         macs,
         broadcast: many && (ignores || vmolr & vmolr::BAM != 0),
         groups: if !many {
-            Wanted::None
+            AddressFilter::None
         } else if ignores || vmolr & vmolr::MPME != 0 {
-            Wanted::All
+            AddressFilter::All
         } else if vmolr & vmolr::ROMPE != 0 {
             hashes(r::MTA)
         } else {
-            Wanted::None
+            AddressFilter::None
         },
         stations: if !many {
-            Wanted::None
+            AddressFilter::None
         } else if ignores {
-            Wanted::All
+            AddressFilter::All
         } else if vmolr & vmolr::ROPE != 0 {
             hashes(r::UTA)
         } else {
-            Wanted::None
+            AddressFilter::None
         },
         vlans: own_vlans,
-        untagged,
         check_mac: switch >> first & 1 != 0,
         check_vlan: switch >> (CHECK_VLAN_SHIFT + first) & 1 != 0,
-        tag: None,
+        only_vlan: None,
         outward: switch & LOOPBACK == 0,
         default,
         own: switch >> OWN_SHIFT & mask != 0,
-        rate: None,
     }
 }

@@ -8,6 +8,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use eswitch::{Fabric, FunctionPolicy, Owner, StormWindows};
 use frame::Wake;
 use model::Nanos;
 use parking_lot::Mutex;
@@ -17,7 +18,7 @@ use crate::core::function::Function;
 use crate::core::stats::Stats;
 use crate::regs as r;
 use crate::regs::bits::ctrl_ext;
-use crate::regs::pools::{self, Fabric, Owner, Pool};
+use crate::regs::pools;
 use crate::sriov::channel::{Event, Grant, VfChannel, VfListener};
 
 /// Most VFs of the chip: the eighth pool is the PF's.
@@ -28,11 +29,12 @@ const READ_SHIFT: u32 = 16;
 
 /// Who carries out what the registers say, at the switch between the functions.
 pub trait Enforcer: Send + Sync {
-    /// From now on this holds for a pool. Called in order, with a lock held: it calls nothing of the
+    /// From now on this holds for a function. Called in order, with a lock held: it calls nothing of the
     /// model.
-    fn enforce(&self, owner: Owner, pool: &Pool);
-    /// From now on this holds for all pools together. Called as the other.
-    fn enforce_all(&self, fabric: &Fabric);
+    fn enforce(&self, owner: Owner, policy: &FunctionPolicy);
+    /// From now on this holds for all pools together, and for what floods in from the wire. Called as the
+    /// other.
+    fn enforce_all(&self, fabric: &Fabric<Owner>, storm: &StormWindows);
 }
 
 /// What has happened to VFs since a PF looked last, by their bits.
@@ -46,9 +48,9 @@ pub(crate) struct News {
 /// What holds now.
 struct InForce {
     pf: Weak<Function>,
-    own: Pool,
-    vfs: Vec<Pool>,
-    fabric: Fabric,
+    own: FunctionPolicy,
+    vfs: Vec<FunctionPolicy>,
+    for_all: (Fabric<Owner>, StormWindows),
 }
 
 /// The channels of a chip's VFs, and the PF whose registers rule them; without one they are silent.
@@ -112,9 +114,9 @@ impl Hub {
                 enforcer,
                 in_force: Mutex::new(InForce {
                     pf: Weak::new(),
-                    own: Pool::default(),
-                    vfs: vec![Pool::default(); vfs as usize],
-                    fabric: Fabric::default(),
+                    own: FunctionPolicy::default(),
+                    vfs: vec![FunctionPolicy::default(); vfs as usize],
+                    for_all: Default::default(),
                 }),
                 bell: Mutex::default(),
                 enabled: AtomicU32::new(0),
@@ -257,15 +259,21 @@ impl Hub {
 
     fn carry_out_in(&self, in_force: &mut InForce) {
         let pf = in_force.pf.upgrade();
-        let own = pf.as_ref().map(|pf| pools::of_pf(&pf.file, self.there()));
-        let fabric = pf.as_ref().map(|pf| {
-            let mbps = pf.mbps.load(Ordering::Acquire);
-            pools::fabric(&pf.file, self.there(), mbps)
+        let own = pf.as_ref().map(|pf| FunctionPolicy {
+            pool: pools::of_pf(&pf.file, self.there()),
+            ..FunctionPolicy::default()
         });
-        let fabric = fabric.unwrap_or_default();
-        if fabric != in_force.fabric {
-            self.enforcer.enforce_all(&fabric);
-            in_force.fabric = fabric;
+        let for_all = pf.as_ref().map(|pf| {
+            let mbps = pf.mbps.load(Ordering::Acquire);
+            (
+                pools::fabric(&pf.file, self.there()),
+                pools::storm(&pf.file, mbps),
+            )
+        });
+        let for_all = for_all.unwrap_or_default();
+        if for_all != in_force.for_all {
+            self.enforcer.enforce_all(&for_all.0, &for_all.1);
+            in_force.for_all = for_all;
         }
         self.tell(Owner::Pf, &mut in_force.own, own.unwrap_or_default());
         for (vf, known) in (0..).zip(&mut in_force.vfs) {
@@ -274,17 +282,18 @@ impl Hub {
     }
 
     /// What concerns one VF.
-    fn carry_out_of(&self, pf: Option<&Function>, vf: u32, known: &mut Pool) {
+    fn carry_out_of(&self, pf: Option<&Function>, vf: u32, known: &mut FunctionPolicy) {
         let Some(channel) = self.channel(vf) else {
             return;
         };
         let (mut grant, mut manner) = (Grant::default(), channel.manner());
-        let mut pool = Pool::default();
+        let mut policy = FunctionPolicy::default();
         if let Some(pf) = pf.filter(|_| vf < self.there()) {
             let file = &pf.file;
             let mbps = pf.mbps.load(Ordering::Acquire);
-            pool = pools::of_vf(file, vf, mbps);
-            manner = pools::manner(file, vf, &pool, mbps);
+            policy = pools::of_vf(file, vf, mbps);
+            let pool = &policy.pool;
+            manner = pools::manner(file, vf, pool, mbps);
             grant = Grant {
                 enabled: pool.receives || pool.sends,
                 link: pf.link_up.load(Ordering::Acquire),
@@ -293,16 +302,16 @@ impl Hub {
                 interrupt_gap: 0,
             };
         }
-        self.tell(Owner::Vf(vf), known, pool);
+        self.tell(Owner::Vf(vf), known, policy);
         if channel.set_granted(grant, manner) {
             channel.ring();
         }
     }
 
-    fn tell(&self, owner: Owner, known: &mut Pool, pool: Pool) {
-        if *known != pool {
-            self.enforcer.enforce(owner, &pool);
-            *known = pool;
+    fn tell(&self, owner: Owner, known: &mut FunctionPolicy, policy: FunctionPolicy) {
+        if *known != policy {
+            self.enforcer.enforce(owner, &policy);
+            *known = policy;
         }
     }
 

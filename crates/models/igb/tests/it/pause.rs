@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 
 use crate::common::*;
+use eswitch::{Fabric, FunctionPolicy, Owner, StormWindows};
 use frame::{Batch, Caps, Sink, Wake};
 use guest_mem::Memory;
-use hypernic_igb::{Config, Enforcer, Fabric, Hub, Owner, Pool, pf_with_vfs};
+use hypernic_igb::{Config, Enforcer, Hub, pf_with_vfs};
 use model::{Nanos, Progress};
 
 const RFCE: u32 = 1 << 27;
@@ -423,8 +424,8 @@ fn a_pause_is_saved_and_ends_where_it_is_loaded() {
 struct Nobody;
 
 impl Enforcer for Nobody {
-    fn enforce(&self, _: Owner, _: &Pool) {}
-    fn enforce_all(&self, _: &Fabric) {}
+    fn enforce(&self, _: Owner, _: &FunctionPolicy) {}
+    fn enforce_all(&self, _: &Fabric<Owner>, _: &StormWindows) {}
 }
 
 /// What comes to a PF that has VFs may be from one of them.

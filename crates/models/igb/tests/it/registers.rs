@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use crate::common::*;
+use eswitch::{Fabric, FunctionPolicy, Owner, StormWindows};
 use hypernic_igb::regs::{ALIASES, REGISTERS};
-use hypernic_igb::{Config, Enforcer, Fabric, Hub, Owner, Pool, pf, pf_with_vfs};
+use hypernic_igb::{Config, Enforcer, Hub, pf, pf_with_vfs};
 use model::{PciState, ResetKind};
 use regs::{Access, Status};
 
@@ -276,8 +277,8 @@ fn the_clock_of_1588_runs_with_ours() {
 fn a_bus_scan_finds_what_the_chip_has() {
     struct Nobody;
     impl Enforcer for Nobody {
-        fn enforce(&self, _: Owner, _: &Pool) {}
-        fn enforce_all(&self, _: &Fabric) {}
+        fn enforce(&self, _: Owner, _: &FunctionPolicy) {}
+        fn enforce_all(&self, _: &Fabric<Owner>, _: &StormWindows) {}
     }
     let chain = |nic: &model::Nic| {
         let space = nic.identity.config().build().expect("possible");

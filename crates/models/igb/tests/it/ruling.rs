@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use crate::common::*;
-use hypernic_igb::{
-    Config, Enforcer, Fabric, Hub, Mirror, Owner, Pool, Storm, Wanted, Window, pf_with_vfs, vf,
+use eswitch::{
+    AddressFilter, Fabric, FunctionPolicy, HashSet12, Mirror, Owner, Pool, StormWindow,
+    StormWindows, VlanSet,
 };
+use hypernic_igb::{Config, Enforcer, Hub, pf_with_vfs, vf};
 use model::{PciState, ResetKind};
 use proptest::prelude::*;
+use wire::MacAddr;
 
 const CTRL_EXT: u64 = 0x18;
 const VMBMEM: u64 = 0x800;
@@ -51,17 +54,21 @@ const BAM: u32 = 1 << 27;
 
 /// What the switch was told last.
 #[derive(Default)]
-struct Book(Mutex<BTreeMap<Owner, Pool>>, AtomicU64, Mutex<Fabric>);
+struct Book(
+    Mutex<BTreeMap<Owner, FunctionPolicy>>,
+    AtomicU64,
+    Mutex<(Fabric<Owner>, StormWindows)>,
+);
 
 impl Enforcer for Book {
-    fn enforce(&self, owner: Owner, pool: &Pool) {
+    fn enforce(&self, owner: Owner, policy: &FunctionPolicy) {
         self.1.fetch_add(1, SeqCst);
-        self.0.lock().expect("book").insert(owner, pool.clone());
+        self.0.lock().expect("book").insert(owner, policy.clone());
     }
 
-    fn enforce_all(&self, fabric: &Fabric) {
+    fn enforce_all(&self, fabric: &Fabric<Owner>, storm: &StormWindows) {
         self.1.fetch_add(1, SeqCst);
-        *self.2.lock().expect("book") = fabric.clone();
+        *self.2.lock().expect("book") = (fabric.clone(), *storm);
     }
 }
 
@@ -143,12 +150,17 @@ impl Chip {
         }
     }
 
-    fn pool(&self, owner: Owner) -> Pool {
+    fn policy(&self, owner: Owner) -> FunctionPolicy {
         let book = self.book.0.lock().expect("book");
         book.get(&owner).cloned().unwrap_or_default()
     }
 
-    fn fabric(&mut self) -> Fabric {
+    fn pool(&self, owner: Owner) -> Pool {
+        self.policy(owner).pool
+    }
+
+    /// What holds for all: the fabric, and the storm windows of the wire.
+    fn for_all(&mut self) -> (Fabric<Owner>, StormWindows) {
         self.settle();
         self.book.2.lock().expect("book").clone()
     }
@@ -163,7 +175,7 @@ impl Chip {
 
     fn rate(&mut self, vf: u32) -> Option<u64> {
         self.settle();
-        self.pool(Owner::Vf(vf)).rate
+        self.policy(Owner::Vf(vf)).rate.and_then(|rate| rate.bits)
     }
 
     fn silent(&self, vf: u32) -> bool {
@@ -174,8 +186,13 @@ impl Chip {
     }
 }
 
-fn mac(vf: u8) -> [u8; 6] {
-    [0x52, 0x54, 0, 0x76, 0, vf]
+fn mac(vf: u8) -> MacAddr {
+    MacAddr([0x52, 0x54, 0, 0x76, 0, vf])
+}
+
+/// The tags in a set, 0 to 4095.
+fn tags(set: &VlanSet) -> impl Iterator<Item = u16> {
+    (0..4096).filter(|id| set.contains(id | 0x1000))
 }
 
 /// A queue's registers are the same ones, whoever has the queue (§8.26: as of the PF).
@@ -389,10 +406,13 @@ fn what_each_pool_gets_and_sends_is_what_the_registers_say() {
     };
     let first = of(&mut chip, Owner::Vf(0));
     assert_eq!(first.macs, [mac(0)]);
-    assert!(first.broadcast && first.untagged && first.outward && !first.default);
-    assert!(!first.check_mac && !first.check_vlan && first.tag.is_none());
-    assert_eq!((first.groups, first.stations), (Wanted::None, Wanted::None));
-    assert_eq!(first.vlans.as_deref(), Some(&[][..]));
+    assert!(first.broadcast && first.in_vlan(0) && first.outward && !first.default);
+    assert!(!first.check_mac && !first.check_vlan && first.only_vlan.is_none());
+    assert_eq!(
+        (first.groups, first.stations),
+        (AddressFilter::None, AddressFilter::None)
+    );
+    assert_eq!(first.vlans, Some(VlanSet::none().with_bare()));
     let own = of(&mut chip, Owner::Pf);
     assert!(own.default && own.receives && own.sends);
     // An address of two pools, in the second array; one that compares the source; one that is off.
@@ -401,7 +421,7 @@ fn what_each_pool_gets_and_sends_is_what_the_registers_say() {
         chip.pf.w(RAL2 + 8 * at, 1);
         chip.pf.w(RAL2 + 8 * at + 4, high);
     }
-    let shared = [1, 0, 0, 0, 2, 0];
+    let shared = MacAddr([1, 0, 0, 0, 2, 0]);
     for vf in 0..2u8 {
         let pool = of(&mut chip, Owner::Vf(vf.into()));
         assert_eq!(pool.macs, [mac(vf), shared]);
@@ -419,17 +439,18 @@ fn what_each_pool_gets_and_sends_is_what_the_registers_say() {
     chip.pf.w(reg::RCTL, 1 << 1 | 1 << 5 | 1 << 18 | 2 << 12);
     let (a, b) = (of(&mut chip, Owner::Vf(0)), of(&mut chip, Owner::Vf(1)));
     assert!(!a.outward && !a.check_mac && a.check_vlan && b.check_mac && !b.check_vlan);
-    assert_eq!((a.tag, b.tag), (Some(100), None));
-    assert_eq!(a.vlans.as_deref(), Some(&[200, 100][..]));
-    assert_eq!(b.vlans.as_deref(), Some(&[200][..]));
-    assert!(!a.broadcast && !a.untagged);
-    assert_eq!(b.groups, Wanted::All);
-    let table = |wanted: &Wanted| match wanted {
-        Wanted::Hashes { offset, table } => (*offset, table[0], table[9]),
-        other => panic!("{other:?}"),
+    assert_eq!((a.only_vlan, b.only_vlan), (Some(100), None));
+    assert_eq!(a.vlans, Some(VlanSet::none().with(200).with(100)));
+    assert_eq!(b.vlans, Some(VlanSet::none().with(200)));
+    assert!(!a.broadcast && !a.in_vlan(0));
+    assert_eq!(b.groups, AddressFilter::All);
+    let table = |at: usize, word| {
+        let mut table = [0; 128];
+        table[at] = word;
+        AddressFilter::Hashes(HashSet12::of_table(&table, 2))
     };
-    assert_eq!(table(&a.groups), (2, 0, 5));
-    assert_eq!(table(&a.stations), (2, 9, 0));
+    assert_eq!(a.groups, table(9, 5));
+    assert_eq!(a.stations, table(0, 9));
     let grant = |chip: &Chip, vf| chip.hub.channel(vf).expect("a VF").grant();
     assert_eq!(grant(&chip, 0).max_frame, 9000);
     assert_eq!(grant(&chip, 0).tag, Some(3 << 13 | 100));
@@ -452,12 +473,12 @@ fn what_each_pool_gets_and_sends_is_what_the_registers_say() {
     assert_eq!((a.macs.len(), b.macs.len()), (2, 1));
     assert_eq!(
         (a.groups, b.groups, a.default, b.default),
-        (Wanted::None, Wanted::All, false, true)
+        (AddressFilter::None, AddressFilter::All, false, true)
     );
     chip.pf.w(VT_CTL, REPLICATE | 1 << 29 | 1 << 28);
     let a = of(&mut chip, Owner::Vf(0));
     assert!(
-        a.broadcast && a.stations == Wanted::All && !a.default,
+        a.broadcast && a.stations == AddressFilter::All && !a.default,
         "addresses ignored"
     );
     // The receiver as a whole, the transmitter, and no pools at all.
@@ -475,7 +496,7 @@ fn what_each_pool_gets_and_sends_is_what_the_registers_say() {
     chip.settle();
     assert!(chip.silent(0) && chip.silent(1));
     let own = of(&mut chip, Owner::Pf);
-    assert!(own.outward && own.groups == Wanted::All && own.vlans.is_none());
+    assert!(own.outward && own.groups == AddressFilter::All && own.vlans.is_none());
 }
 
 #[test]
@@ -639,16 +660,18 @@ fn rates_are_parts_of_the_links_and_each_queue_has_one() {
 #[test]
 fn copies_local_vlans_loops_and_storms_are_what_the_registers_say() {
     let mut chip = Chip::up(3);
-    let unfiltered = Fabric::default();
+    let unfiltered = (Fabric::default(), StormWindows::default());
     let of_nobody = Fabric {
-        known: Some(Box::new([0; 128])),
+        known: Some(VlanSet::none()),
         ..Fabric::default()
     };
-    assert_eq!(chip.fabric(), of_nobody, "RCTL.VFE, and a table of zeros");
+    let of_nobody = (of_nobody, StormWindows::default());
+    assert_eq!(chip.for_all(), of_nobody, "RCTL.VFE, and a table of zeros");
     chip.pf.w(VFTA + 4 * 3, 1 << 4);
-    assert_eq!(chip.fabric().known.expect("a table")[3], 1 << 4);
+    let known = VlanSet::none().with(3 * 32 + 4);
+    assert_eq!(chip.for_all().0.known, Some(known));
     chip.pf.w(reg::RCTL, 1 << 1);
-    assert_eq!(chip.fabric(), unfiltered);
+    assert_eq!(chip.for_all(), unfiltered);
     chip.pf.w(VLVF, 1 << 31 | 1 << 20 | 7 << 12 | 100);
     chip.pf.w(VLVF + 4 * 9, 1 << 31 | 7 << 12 | 200);
     chip.pf.w(VLVF + 4 * 10, 1 << 20 | 7 << 12 | 300);
@@ -663,22 +686,16 @@ fn copies_local_vlans_loops_and_storms_are_what_the_registers_say() {
     chip.pf.w(SCCRL, 2 << 8 | 1 << 3 | 1);
     chip.pf.w(BSCTRH, 1000);
     chip.pf.w(MSCTRH, 0xffff_ffff);
-    let rule = |to| Mirror {
-        to,
-        of: Vec::new(),
-        incoming: false,
-        outgoing: false,
-        vlans: Vec::new(),
-    };
+    let rule = Mirror::to;
     let window = |blocks, current| {
-        Some(Window {
+        Some(StormWindow {
             blocks,
             current,
             previous: !current,
         })
     };
-    let fabric = chip.fabric();
-    assert_eq!(fabric.local, [100]);
+    let (fabric, of_wire) = chip.for_all();
+    assert_eq!(fabric.local, VlanSet::none().with(100));
     let pools = Mirror {
         of: vec![Owner::Vf(0), Owner::Vf(1), Owner::Pf],
         ..rule(Owner::Vf(2))
@@ -689,16 +706,16 @@ fn copies_local_vlans_loops_and_storms_are_what_the_registers_say() {
         ..rule(Owner::Pf)
     };
     let vlans = Mirror {
-        vlans: vec![200],
+        vlans: VlanSet::none().with(200),
         ..rule(Owner::Vf(0))
     };
     assert_eq!(fabric.mirrors, [pools, wire, vlans]);
-    let storm = Storm {
+    let storm = StormWindows {
         interval: 200_000,
         broadcast: window(1000, true),
         multicast: window(0x7_ffff, false),
     };
-    assert_eq!(fabric.storm, storm);
+    assert_eq!(of_wire, storm);
     // Loops within a pool, pool by pool.
     chip.pf.w(DTXSWC, 1 << 31 | 1 << 17);
     chip.settle();
@@ -707,10 +724,10 @@ fn copies_local_vlans_loops_and_storms_are_what_the_registers_say() {
     assert_eq!(owns, [false, true, false]);
     // Without pools nothing is copied, and what comes in is bounded all the same.
     chip.pf.w(MRQC, 2);
-    let fabric = chip.fabric();
-    assert_eq!((fabric.storm, fabric.mirrors.len()), (storm, 0));
+    let (fabric, of_wire) = chip.for_all();
+    assert_eq!((of_wire, fabric.mirrors.len()), (storm, 0));
     chip.pf.w(reg::CTRL, RST);
-    assert_eq!(chip.fabric(), unfiltered);
+    assert_eq!(chip.for_all(), unfiltered);
 }
 
 /// Behind the PF's addresses are the queues and vectors of its VFs, where there are VFs (§7.10.2).
@@ -940,7 +957,9 @@ proptest! {
         let vmolr = [0, 1].map(|n| pf.r(VMOLR + 4 * n));
         let vmvir = [0, 1].map(|n| pf.r(VMVIR + 4 * n));
         for vf in 0..2u32 {
-            let pool = chip.pool(Owner::Vf(vf));
+            let FunctionPolicy { pool, rate, storm } = chip.policy(Owner::Vf(vf));
+            prop_assert_eq!(storm, eswitch::Storm::default());
+            prop_assert!(pool.enabled || !pool.sends && !pool.receives);
             let on = |bits: u32| bits >> vf & 1 != 0;
             prop_assert_eq!(pool.receives, ready && vf < there && on(vfre) && rctl & 2 != 0);
             prop_assert_eq!(pool.sends, ready && vf < there && on(vfte) && tctl & 2 != 0);
@@ -950,27 +969,27 @@ proptest! {
                 let there = ready && vf < there;
                 prop_assert!(there || pool.macs.is_empty());
                 let nobody = Pool {
+                    enabled: !pool.macs.is_empty(),
                     macs: pool.macs.clone(),
                     vlans: pool.vlans.clone(),
-                    untagged: pool.untagged,
                     ..Pool::default()
                 };
-                prop_assert_eq!(pool, nobody);
+                prop_assert_eq!((pool, rate), (nobody, None));
                 continue;
             }
             for mac in &pool.macs {
                 let stands = |(low, high): &(u32, u32)| {
-                    low.to_le_bytes() == mac[..4]
-                        && high.to_le_bytes()[..2] == mac[4..]
+                    low.to_le_bytes() == mac.0[..4]
+                        && high.to_le_bytes()[..2] == mac.0[4..]
                         && high >> 31 == 1
                         && on(high >> 18)
                 };
-                prop_assert!(addresses.iter().any(stands), "{mac:x?}");
+                prop_assert!(addresses.iter().any(stands), "{mac}");
             }
             prop_assert_eq!(pool.vlans.is_some(), rctl >> 18 & 1 == 1);
-            for id in pool.vlans.iter().flatten() {
+            for id in pool.vlans.iter().flat_map(tags) {
                 let stands = |entry: &u32| {
-                    entry >> 31 == 1 && on(entry >> 12) && entry & 0xfff == u32::from(*id)
+                    entry >> 31 == 1 && on(entry >> 12) && entry & 0xfff == u32::from(id)
                 };
                 prop_assert!(vlvf.iter().any(stands), "{id}");
             }
@@ -983,16 +1002,18 @@ proptest! {
                 let value = chip.pf.r(RTTBCNRC);
                 value >> 31 == 1 && value & 0x0fff_ffff != 0
             });
-            prop_assert_eq!(pool.rate.is_some(), pool.sends && limited != [false; 2]);
+            prop_assert_eq!(rate.is_some(), pool.sends && limited != [false; 2]);
             let vmolr = vmolr[vf as usize];
-            prop_assert_eq!(pool.untagged, vmolr >> 24 & 1 == 1);
+            if let Some(vlans) = &pool.vlans {
+                prop_assert_eq!(vlans.contains(0), vmolr >> 24 & 1 == 1);
+            }
             let vmvir = vmvir[vf as usize];
             let tag = (vmvir >> 30 == 1).then_some(vmvir as u16 & 0xfff);
-            prop_assert_eq!(pool.tag, tag);
+            prop_assert_eq!(pool.only_vlan, tag);
             let channel = chip.hub.channel(vf).expect("a VF");
             prop_assert_eq!(channel.grant().tag.map(|tci| tci & 0xfff), tag);
         }
-        for mirror in chip.fabric().mirrors {
+        for mirror in chip.for_all().0.mirrors {
             let pf = &mut chip.pf;
             prop_assert!((0..4).any(|n| pf.r(VMRCTL + 4 * n) & 0xf != 0), "{mirror:?}");
         }
