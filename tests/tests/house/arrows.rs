@@ -44,7 +44,7 @@ const ROOMS: &[Room] = &[
     room("intel", &["datapath", "frame", "guest-mem", "regs", "wire"], "what Intel's NICs share"),
     room("e1000", &["csb", "datapath", "frame", "guest-mem", "intel", "lease", "model", "regs", "snapshot", "wire"],
         "82540EM, 82545EM, 82544GC"),
-    room("igb", &["datapath", "frame", "guest-mem", "intel", "model", "pci", "regs", "snapshot", "wire"],
+    room("igb", &["datapath", "eswitch", "frame", "guest-mem", "intel", "model", "pci", "regs", "snapshot", "wire"],
         "82576: PF and VFs"),
     room("embed", &["e1000", "frame", "guest-mem", "model", "pci", "snapshot", "wire"], "a NIC in another program"),
     room("embed-c", &["embed", "guest-mem"], "the same for C"),
