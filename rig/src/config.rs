@@ -1,33 +1,12 @@
-//! How a guest is configured, and what that means for QEMU's command line.
+//! How a guest is configured.
 
 use std::ffi::OsString;
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::error::{Error, Result};
-use crate::initramfs;
+use crate::accel::Accel;
 use crate::kernel::Kernel;
 use crate::netns::Netns;
 use crate::nic::Nic;
-use crate::rig::Rig;
-
-/// How the guest's processor is run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Accel {
-    /// Hardware virtualisation.
-    Kvm,
-    /// QEMU's translator.
-    Tcg,
-}
-
-impl fmt::Display for Accel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Kvm => "kvm",
-            Self::Tcg => "tcg",
-        })
-    }
-}
 
 /// What a guest runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,13 +66,6 @@ pub struct GuestConfig {
     /// The namespace QEMU runs in.
     pub netns: Option<Netns>,
 }
-
-/// The kernel command line: silent, without self-tests and hardware the machine does not have. It halves the
-/// time a translated guest takes to boot.
-pub const CMDLINE: &str = "console=ttyS0 panic=-1 quiet mitigations=off lsm= audit=0 init_on_alloc=0 rodata=off \
-    tsc=reliable no_timer_check rcupdate.rcu_expedited=1 cryptomgr.notests i8042.nopnp i8042.noaux i8042.nokbd \
-    nowatchdog net.ifnames=0 initcall_blacklist=jent_mod_init,load_system_certificate_list,bpf_tcp_ca_kfunc_init,\
-    bpf_dummy_struct_ops_init,init_encrypted,cmos_init,bert_init";
 
 impl GuestConfig {
     /// A guest with 256 MiB, one processor, two ports for hot-plug and no NIC, running the rig's Linux on q35.
@@ -160,140 +132,4 @@ impl GuestConfig {
         self.netns = Some(netns.clone());
         self
     }
-}
-
-/// How many ports for hot-plug the machine has.
-pub(crate) fn ports(config: &GuestConfig) -> u8 {
-    if config.machine.starts_with("q35") {
-        config.hotplug_ports.min(8)
-    } else {
-        0
-    }
-}
-
-/// QEMU's arguments for a configuration.
-pub(crate) fn arguments(rig: &Rig, config: &GuestConfig, scratch: &Path) -> Result<Vec<OsString>> {
-    let mut args: Vec<OsString> = Vec::new();
-    let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
-    let socket = |name: &str| format!("unix:{},server=on,wait=off", scratch.join(name).display());
-    let mem = config.mem_mib;
-    add(&["-name", &format!("{},debug-threads=on", config.name)]);
-    add(&[
-        "-nodefaults",
-        "-no-user-config",
-        "-display",
-        "none",
-        "-serial",
-        "stdio",
-    ]);
-    add(&[
-        "-object",
-        &format!("memory-backend-memfd,id=ram,size={mem}M,share=on"),
-    ]);
-    let graphics = if config.boot == Boot::Firmware && !config.machine.contains("graphics=") {
-        ",graphics=off"
-    } else {
-        ""
-    };
-    add(&[
-        "-machine",
-        &format!("{},memory-backend=ram{graphics}", config.machine),
-    ]);
-    add(&["-m", &format!("{mem}M"), "-smp", &config.smp.to_string()]);
-    add(&["-qmp", &socket("qmp")]);
-    add(&["-action", "reboot=shutdown"]);
-    if config.boot == Boot::Qtest {
-        add(&[
-            "-accel",
-            "qtest",
-            "-qtest",
-            &socket("qtest"),
-            "-qtest-log",
-            "/dev/null",
-        ]);
-    } else {
-        let accel = match config.accel {
-            Some(accel) => accel,
-            None => rig.accel()?,
-        };
-        let default = if accel == Accel::Kvm {
-            "host"
-        } else {
-            "qemu64"
-        };
-        let cpu = config.cpu.as_deref().unwrap_or(default);
-        add(&["-accel", &accel.to_string(), "-cpu", cpu]);
-    }
-    // High slots, so that NICs get the low ones that QEMU hands out first.
-    for port in 0..ports(config) {
-        let place = format!(
-            "chassis={},slot={},addr=1c.{port},multifunction=on",
-            port + 1,
-            port + 1
-        );
-        add(&["-device", &format!("pcie-root-port,id=rp{port},{place}")]);
-    }
-    if let Boot::Linux { append } = &config.boot {
-        add(&["-device", "virtio-serial-pci,id=rig,addr=1d"]);
-        for port in ["ctl", "data"] {
-            let path = scratch.join(port);
-            let number = if port == "ctl" { 1 } else { 2 };
-            add(&[
-                "-chardev",
-                &format!(
-                    "socket,id={port},path={},server=on,wait=off",
-                    path.display()
-                ),
-            ]);
-            add(&[
-                "-device",
-                &format!("virtserialport,bus=rig.0,nr={number},chardev={port},name=rig.{port}"),
-            ]);
-        }
-        let image = rig.image(config.kernel)?;
-        let initrd = if config.files.is_empty() {
-            image.initramfs()
-        } else {
-            let path = scratch.join("initramfs.cpio");
-            let mut archive =
-                std::fs::read(image.initramfs()).map_err(Error::io("read the initramfs"))?;
-            archive.extend_from_slice(&initramfs::overlay(&config.files));
-            std::fs::write(&path, archive)
-                .map_err(Error::io(format!("write {}", path.display())))?;
-            path
-        };
-        let kernel = image.kernel();
-        add(&[
-            "-kernel",
-            &kernel.to_string_lossy(),
-            "-initrd",
-            &initrd.to_string_lossy(),
-        ]);
-        add(&["-append", format!("{CMDLINE} {append}").trim()]);
-    }
-    if config.boot == Boot::UBoot {
-        add(&["-bios", &rig.root().uboot().to_string_lossy()]);
-    }
-    if let Boot::Kernel {
-        kernel,
-        initrd,
-        append,
-    } = &config.boot
-    {
-        add(&["-kernel", &kernel.to_string_lossy()]);
-        if let Some(initrd) = initrd {
-            add(&["-initrd", &initrd.to_string_lossy()]);
-        }
-        if !append.is_empty() {
-            add(&["-append", append]);
-        }
-    }
-    for nic in &config.nics {
-        if let Some(netdev) = nic.netdev_json() {
-            add(&["-netdev", &netdev.to_string()]);
-        }
-        add(&["-device", &nic.device_json().to_string()]);
-    }
-    args.extend(config.extra_args.iter().cloned());
-    Ok(args)
 }

@@ -1,6 +1,6 @@
 //! A running guest.
 
-mod inside;
+pub(crate) mod inside;
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -13,10 +13,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-pub use inside::Job;
-
 use crate::agent::{Agent, Output};
-use crate::config::{Boot, GuestConfig, arguments, ports};
+use crate::arguments::{arguments, ports};
+use crate::config::{Boot, GuestConfig};
 use crate::console::Console;
 use crate::error::{Error, Result};
 use crate::netns::Netns;
@@ -24,7 +23,8 @@ use crate::nic::Nic;
 use crate::process;
 use crate::qmp::{Qmp, QmpError};
 use crate::qtest::Qtest;
-use crate::rig::{Rig, SCRATCH, scratch_parent};
+use crate::rig::Rig;
+use crate::scratch;
 
 /// How long a boot may take: 4 to 10 s under TCG on an idle machine, many times that on a busy one.
 const BOOT: Duration = Duration::from_secs(180);
@@ -73,8 +73,8 @@ impl Guest {
         let pid = std::process::id();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let scratch = tempfile::Builder::new()
-            .prefix(&format!("{SCRATCH}{pid}-"))
-            .tempdir_in(scratch_parent())
+            .prefix(&format!("{}{pid}-", scratch::PREFIX))
+            .tempdir_in(scratch::parent())
             .map_err(Error::io("make a scratch folder"))?;
         let log = rig
             .cache()

@@ -9,6 +9,7 @@ use crate::error::{CannotRun, Error, Result};
 use crate::initramfs;
 use crate::kernel::{self, Kernel};
 use crate::root::Root;
+use crate::stock;
 
 /// A kernel and its initramfs.
 #[derive(Debug, Clone)]
@@ -67,7 +68,7 @@ pub(crate) fn prepare(kernel: Kernel, cache: &Cache, root: &Root) -> Result<Imag
         fs::create_dir_all(scratch).map_err(io(scratch))?;
         let image = &stock.image;
         let bytes = fs::read(image).map_err(Error::io(format!("read {}", image.display())))?;
-        let elf = kernel::extract_vmlinux(&bytes)
+        let elf = stock::extract_vmlinux(&bytes)
             .map_err(|e| CannotRun::new(format!("{}: {e}", image.display())))?;
         let archive = initramfs::build(root, &stock.modules)?;
         let small = initramfs::build_small(root, &stock.modules)?;

@@ -7,9 +7,9 @@ use std::process::Command;
 
 use crate::cpio::Cpio;
 use crate::error::{Error, Result};
-use crate::kernel;
 use crate::process;
 use crate::root::Root;
+use crate::stock;
 
 /// Modules every guest can load by `mp NAME`.
 const MODULES: &[&str] = &[
@@ -196,7 +196,7 @@ fn archive(root: &Root, modules: &Path, contents: &Contents) -> Result<Vec<u8>> 
             cpio.symlink(&format!("usr/bin/{applet}"), "busybox");
         }
     }
-    for (name, (object, needs)) in kernel::collect(modules, contents.modules, &PORT_MODULES)? {
+    for (name, (object, needs)) in stock::collect(modules, contents.modules, &PORT_MODULES)? {
         cpio.file(&format!("mod/{name}.ko"), 0o644, &object);
         cpio.file(
             &format!("mod/{name}.dep"),

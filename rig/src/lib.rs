@@ -26,8 +26,10 @@
 //! Environment: `HYPERNIC_CACHE` (where things are kept), `HYPERNIC_ACCEL=kvm|tcg` (instead of trying),
 //! `HYPERNIC_QEMU=private` (not the one on PATH), `HYPERNIC_KEEP_LOGS` (logs of successes too).
 
+mod accel;
 mod agent;
 mod apt;
+mod arguments;
 mod cache;
 mod config;
 mod console;
@@ -49,16 +51,22 @@ mod qmp;
 mod qtest;
 mod rig;
 mod root;
+mod scratch;
 mod snapshot;
 mod sources;
+mod start;
+mod stock;
 mod workshop;
 
+pub use accel::Accel;
 pub use agent::Output;
+pub use arguments::CMDLINE;
 pub use cache::Cache;
-pub use config::{Accel, Boot, CMDLINE, GuestConfig};
+pub use config::{Boot, GuestConfig};
 pub use daemon::Daemon;
 pub use error::{CannotRun, Error, Result};
-pub use guest::{Guest, Job, ThreadCpu};
+pub use guest::inside::Job;
+pub use guest::{Guest, ThreadCpu};
 pub use image::Image;
 pub use kernel::Kernel;
 pub use netns::Netns;

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-/// What is behind a NIC.
+/// Who plays the NIC.
 #[derive(Debug, Clone)]
-enum Kind {
+enum Backend {
     VfioUser {
         socket: PathBuf,
     },
@@ -43,7 +43,7 @@ pub enum Netdev {
 /// One NIC of a guest: one of QEMU's own models, or a vfio-user device served by another process.
 #[derive(Debug, Clone)]
 pub struct Nic {
-    kind: Kind,
+    backend: Backend,
     id: String,
     mac: Option<String>,
     properties: Map<String, Value>,
@@ -55,7 +55,7 @@ impl Nic {
     pub fn vfio_user(id: &str, socket: impl AsRef<Path>) -> Self {
         Self::new(
             id,
-            Kind::VfioUser {
+            Backend::VfioUser {
                 socket: socket.as_ref().to_path_buf(),
             },
         )
@@ -66,16 +66,16 @@ impl Nic {
     pub fn qemu(id: &str, model: &str, netdev: Option<Netdev>) -> Self {
         Self::new(
             id,
-            Kind::Qemu {
+            Backend::Qemu {
                 model: model.to_owned(),
                 netdev,
             },
         )
     }
 
-    fn new(id: &str, kind: Kind) -> Self {
+    fn new(id: &str, backend: Backend) -> Self {
         Self {
-            kind,
+            backend,
             id: id.to_owned(),
             mac: None,
             properties: Map::new(),
@@ -137,10 +137,10 @@ impl Nic {
 
     /// The netdev as QEMU's JSON, if the NIC has one.
     pub(crate) fn netdev_json(&self) -> Option<Value> {
-        let Kind::Qemu {
+        let Backend::Qemu {
             netdev: Some(netdev),
             ..
-        } = &self.kind
+        } = &self.backend
         else {
             return None;
         };
@@ -160,11 +160,11 @@ impl Nic {
 
     /// The device as QEMU's JSON.
     pub(crate) fn device_json(&self) -> Value {
-        let mut value = match &self.kind {
-            Kind::VfioUser { socket } => json!({
+        let mut value = match &self.backend {
+            Backend::VfioUser { socket } => json!({
                 "driver": "vfio-user-pci", "socket": {"type": "unix", "path": socket}
             }),
-            Kind::Qemu { model, netdev } => {
+            Backend::Qemu { model, netdev } => {
                 let mut value = json!({"driver": model});
                 if netdev.is_some() {
                     value["netdev"] = json!(self.netdev_id());
@@ -173,7 +173,7 @@ impl Nic {
             }
         };
         value["id"] = json!(self.id);
-        if let (Some(mac), Kind::Qemu { .. }) = (&self.mac, &self.kind) {
+        if let (Some(mac), Backend::Qemu { .. }) = (&self.mac, &self.backend) {
             value["mac"] = json!(mac);
         }
         merge(value, &Value::Object(self.properties.clone()))

@@ -1,16 +1,11 @@
-//! Finds QEMU and decides how it runs guests: with KVM if a stock kernel really boots under it, else TCG.
+//! Finds QEMU.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
-use crate::cache::{Cache, content_key, say};
-use crate::config::{Accel, Boot, GuestConfig};
-use crate::error::{CannotRun, Error, Result};
-use crate::guest::Guest;
+use crate::error::{CannotRun, Result};
 use crate::process;
-use crate::rig::Rig;
 use crate::root::Root;
 
 /// The program's name.
@@ -113,63 +108,6 @@ fn parse_version(text: &str) -> Option<(u32, u32)> {
     let number = text.split("version ").nth(1)?;
     let mut parts = number.split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
-/// Whether stock kernels boot under KVM here, found by booting one; the verdict is kept per kernel, QEMU,
-/// machine and permission. `HYPERNIC_ACCEL=kvm|tcg` overrides it.
-pub(crate) fn choose_accel(rig: &Rig, cache: &Cache) -> Result<Accel> {
-    match std::env::var("HYPERNIC_ACCEL").as_deref() {
-        Ok("kvm") => return Ok(Accel::Kvm),
-        Ok("tcg") => return Ok(Accel::Tcg),
-        _ => {}
-    }
-    let node = Path::new("/dev/kvm");
-    let mut options = std::fs::OpenOptions::new();
-    if options.read(true).write(true).open(node).is_err() {
-        return Ok(Accel::Tcg);
-    }
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let cpu = read("/proc/cpuinfo");
-    let cpu: Vec<&str> = cpu
-        .lines()
-        .filter(|l| l.starts_with("model name") || l.starts_with("flags"))
-        .take(2)
-        .collect();
-    let kernel = rig.root().kernel()?.image;
-    let key = content_key([
-        kernel.file_name().unwrap_or_default().as_encoded_bytes(),
-        rig.qemu().version().as_bytes(),
-        read("/proc/version").as_bytes(),
-        cpu.join("\n").as_bytes(),
-    ]);
-    let path = cache.once(&format!("accel-{key}"), |scratch| {
-        say("trying whether KVM boots a stock kernel here");
-        let verdict = match kvm_boots(rig) {
-            Ok(()) => "kvm",
-            Err(_) => "tcg",
-        };
-        say(&format!("guests use {verdict}"));
-        std::fs::write(scratch, verdict).map_err(Error::io("write the accelerator's verdict"))
-    })?;
-    let verdict =
-        std::fs::read_to_string(&path).map_err(Error::io("read the accelerator's verdict"))?;
-    Ok(if verdict == "kvm" {
-        Accel::Kvm
-    } else {
-        Accel::Tcg
-    })
-}
-
-fn kvm_boots(rig: &Rig) -> Result<()> {
-    let mut config = GuestConfig::new("kvm-trial");
-    config.accel = Some(Accel::Kvm);
-    config.boot = Boot::Linux {
-        append: "loglevel=7 ignore_loglevel".into(),
-    };
-    let guest = Guest::launch(rig, config)?;
-    guest.expect_console("Linux version", Duration::from_secs(5))?;
-    guest.expect_console("RIG-UP", Duration::from_secs(20))?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,20 +1,18 @@
 //! The rig itself: QEMU, a kernel and an initramfs, ready to start guests.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::{fs, thread};
 
-use crate::cache::{self, Cache};
-use crate::config::{Accel, GuestConfig};
+use crate::accel::Accel;
+use crate::cache::Cache;
 use crate::dpdk;
 use crate::error::{CannotRun, Error, Result};
-use crate::guest::Guest;
 use crate::image::{self, Image};
 use crate::kernel::Kernel;
-use crate::qemu::{self, Qemu};
+use crate::qemu::Qemu;
 use crate::root::Root;
-use crate::snapshot;
+use crate::scratch;
 use crate::workshop;
 
 /// All that is needed to start guests. Cheap to clone.
@@ -55,7 +53,7 @@ impl Rig {
     }
 
     fn build(cache: Cache) -> Result<Self> {
-        sweep();
+        scratch::sweep();
         for program in ["setpriv", "unshare", "nsenter"] {
             if !crate::process::on_path(program) {
                 return Err(CannotRun::new(format!("no `{program}`: install util-linux")).into());
@@ -100,59 +98,6 @@ impl Rig {
         Ok(image)
     }
 
-    /// Starts a guest from nothing and waits until it takes commands (unless it boots something else than the
-    /// rig's Linux).
-    ///
-    /// # Errors
-    /// When it does not come up, with the end of its console.
-    pub fn start(&self, config: GuestConfig) -> Result<Guest> {
-        let guest = Guest::launch(self, config)?;
-        guest.wait_ready()?;
-        Ok(guest)
-    }
-
-    /// Starts a guest from the saved machine, in under a second: same kernel and user space as
-    /// [`Rig::start`], already booted. NICs and files of the configuration are brought in afterwards, by hot-plug.
-    /// The machine is booted and saved the first time for its memory, processors and extra arguments; arguments
-    /// that differ from run to run would save one each time.
-    ///
-    /// # Errors
-    /// When the machine cannot be saved, restored or plugged into.
-    pub fn resume(&self, config: GuestConfig) -> Result<Guest> {
-        snapshot::resume(self, config)
-    }
-
-    /// Starts several guests at once.
-    ///
-    /// # Errors
-    /// The first guest's error; the others are then ended.
-    pub fn start_all(&self, configs: Vec<GuestConfig>) -> Result<Vec<Guest>> {
-        thread::scope(|scope| {
-            let starting: Vec<_> = configs
-                .into_iter()
-                .map(|config| scope.spawn(|| self.start(config)))
-                .collect();
-            let ended = starting.into_iter().map(|t| match t.join() {
-                Ok(guest) => guest,
-                Err(panic) => std::panic::resume_unwind(panic),
-            });
-            ended.collect::<Vec<_>>().into_iter().collect()
-        })
-    }
-
-    /// The accelerator guests use by default: KVM if a stock kernel boots under it, else TCG. Decided by a trial
-    /// boot the first time on a machine.
-    ///
-    /// # Errors
-    /// When the verdict cannot be kept.
-    pub fn accel(&self) -> Result<Accel> {
-        if let Some(accel) = self.inner.accel.get() {
-            return Ok(*accel);
-        }
-        let accel = qemu::choose_accel(self, &self.inner.cache)?;
-        Ok(*self.inner.accel.get_or_init(|| accel))
-    }
-
     /// DPDK's `dpdk-testpmd` with its driver for the e1000 family, to be added to a guest's files (20 MB). It wants a
     /// processor with SSE 4.2 (`max`), huge pages, and the NIC bound to `uio_pci_generic`.
     ///
@@ -194,40 +139,14 @@ impl Rig {
         workshop::module(&self.inner.cache, &self.inner.root, kernel, recipe, name)
     }
 
+    /// The accelerator in use, once it is decided.
+    pub(crate) fn decided_accel(&self) -> &OnceLock<Accel> {
+        &self.inner.accel
+    }
+
     /// The cache folder.
     #[must_use]
     pub fn cache(&self) -> &Cache {
         &self.inner.cache
-    }
-}
-
-/// Scratch folders carry their process' id; those of processes that were killed are removed here.
-pub(crate) const SCRATCH: &str = "hypernic-rig-";
-
-fn sweep() {
-    for entry in fs::read_dir(scratch_parent())
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let pid = name
-            .strip_prefix(SCRATCH)
-            .and_then(|rest| rest.split('-').next());
-        if pid
-            .is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists())
-        {
-            cache::remove(&entry.path());
-        }
-    }
-}
-
-/// Where sockets go: their paths must fit in 107 bytes, which a long `$TMPDIR` would not leave room for.
-pub(crate) fn scratch_parent() -> PathBuf {
-    let dir = std::env::temp_dir();
-    if dir.as_os_str().len() > 50 {
-        "/tmp".into()
-    } else {
-        dir
     }
 }

@@ -8,8 +8,8 @@ use std::process::Command;
 
 use crate::cache::{Cache, content_key};
 use crate::error::{CannotRun, Error, Result};
-use crate::kernel::{self, Stock};
 use crate::packages::{self, KERNEL_PATHS};
+use crate::stock::{self, Stock};
 use crate::{apt, process};
 
 /// What every guest is made of, and the firmware and programs that drive NICs in their own ways.
@@ -172,6 +172,6 @@ impl Root {
 
     /// The kernel guests run unless they ask for another.
     pub(crate) fn kernel(&self) -> Result<Stock> {
-        kernel::find(&self.dir)
+        stock::find(&self.dir)
     }
 }

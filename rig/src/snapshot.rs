@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::arguments::arguments;
 use crate::cache::{content_key, say};
-use crate::config::{Boot, GuestConfig, arguments};
+use crate::config::{Boot, GuestConfig};
 use crate::error::{CannotRun, Error, Result};
 use crate::guest::Guest;
 use crate::rig::Rig;
@@ -46,7 +47,8 @@ fn saved(rig: &Rig, config: &GuestConfig) -> Result<std::path::PathBuf> {
     let key = content_key(parts.iter().map(|p| p.as_encoded_bytes()));
     rig.cache().once(&format!("saved-{key}"), |scratch| {
         let start = Instant::now();
-        let guest = rig.start(plain)?;
+        let guest = Guest::launch(rig, plain)?;
+        guest.wait_ready()?;
         let booted = start.elapsed();
         // Let the kernel finish what it put off during the boot, or every resumed guest would do it again.
         guest.run("sleep 0.5; sync")?;

@@ -9,10 +9,11 @@ use std::time::Instant;
 use crate::apt::Installed;
 use crate::cache::{Cache, content_key, remove, say};
 use crate::error::{CannotRun, Error, Result};
-use crate::kernel::{self, Kernel, Stock};
+use crate::kernel::{self, Kernel};
 use crate::packages;
 use crate::process;
 use crate::root::Root;
+use crate::stock::Stock;
 
 /// What a build calls besides the compiler, which comes with the headers.
 const TOOLS: [&str; 10] = [

@@ -280,6 +280,8 @@ fn roots() -> Vec<(String, PathBuf)> {
         if !ours.starts_with("crates")
             && !ours.starts_with("hypernic")
             && !ours.starts_with("tools")
+            && !ours.starts_with("rig")
+            && !ours.starts_with("bench")
         {
             continue;
         }
