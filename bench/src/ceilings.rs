@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 
 use crate::copies::{self, Copies, SETS};
 use crate::error::Result;
+use crate::machine;
+use crate::options::Options;
 use crate::page::Page;
 use crate::report::Report;
 use crate::stats::{Column, Reading, in_turns};
-use crate::{Options, machine};
 
 /// Frame size, descriptors of a ring, burst.
 const SHAPES: [(usize, u32, usize); 12] = [

@@ -8,9 +8,9 @@ use drivers::e1000::poll::TxFrame;
 use rig::Daemon;
 use serde_json::{Value, json};
 
-use crate::Options;
 use crate::error::{Error, Result};
-use crate::fabric::{Ends, Kind, Stream, delta, driver};
+use crate::fabric::{Ends, Stream, Traffic, delta, driver};
+use crate::options::Options;
 use crate::page::Page;
 use crate::report::Report;
 use crate::stats::{Column, Reading, Summary, figure, in_turns};
@@ -18,7 +18,7 @@ use crate::stats::{Column, Reading, Summary, figure, in_turns};
 /// One thing that is counted.
 struct Scene {
     title: &'static str,
-    kind: Kind,
+    kind: Traffic,
     burst: u32,
     interrupts: bool,
 }
@@ -26,43 +26,43 @@ struct Scene {
 const SCENES: [Scene; 7] = [
     Scene {
         title: "60 bytes, one by one",
-        kind: Kind::Plain(60),
+        kind: Traffic::Plain(60),
         burst: 1,
         interrupts: false,
     },
     Scene {
         title: "60 bytes, bursts of 32",
-        kind: Kind::Plain(60),
+        kind: Traffic::Plain(60),
         burst: 32,
         interrupts: false,
     },
     Scene {
         title: "60 bytes, bursts of 128",
-        kind: Kind::Plain(60),
+        kind: Traffic::Plain(60),
         burst: 128,
         interrupts: false,
     },
     Scene {
         title: "60 bytes, bursts of 32, received by interrupt",
-        kind: Kind::Plain(60),
+        kind: Traffic::Plain(60),
         burst: 32,
         interrupts: true,
     },
     Scene {
         title: "1514 bytes, bursts of 32",
-        kind: Kind::Plain(1514),
+        kind: Traffic::Plain(1514),
         burst: 32,
         interrupts: false,
     },
     Scene {
         title: "9014 bytes, bursts of 32",
-        kind: Kind::Plain(9014),
+        kind: Traffic::Plain(9014),
         burst: 32,
         interrupts: false,
     },
     Scene {
         title: "64 KiB of TCP for the NIC to cut (a frame is a segment)",
-        kind: Kind::Tso,
+        kind: Traffic::Tso,
         burst: 4,
         interrupts: false,
     },

@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::fabric::{Fabric, delta};
+use crate::machine;
+use crate::options::Options;
 use crate::page::Page;
 use crate::report::Report;
 use crate::stats::{Column, Reading, Summary, figure, in_turns};
-use crate::{Options, machine};
 
 /// How many functions are idle.
 const COUNTS: [usize; 3] = [1, 100, 1000];
@@ -83,21 +84,21 @@ pub fn run(options: &Options) -> Result<Report> {
     machine::more_files();
     let mut page = Page::new("doorbells", "Doorbells without messages");
     let mut quiet = options.quiet();
-    let mut towns = Vec::new();
+    let mut fleets = Vec::new();
     let mut columns = Vec::new();
     for way in WAYS {
         for burst in BURSTS {
             let fabric = fabric(options, way, 1)?;
             let igb = connect(&fabric, 0, way)?;
-            towns.push((fabric, igb, burst));
+            fleets.push((fabric, igb, burst));
             columns.push(Column::new(format!("{way}, bursts of {burst}")));
         }
     }
     in_turns(&mut quiet, options.rounds(), &mut columns, |i| {
-        let (fabric, igb, burst) = &mut towns[i];
+        let (fabric, igb, burst) = &mut fleets[i];
         busy(fabric, igb, *burst, seconds(options))
     })?;
-    drop(towns);
+    drop(fleets);
     let mut rest = Vec::new();
     for way in WAYS {
         for count in COUNTS {

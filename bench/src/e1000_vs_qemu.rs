@@ -3,17 +3,21 @@
 //! What the thesis of the nearest peer measured (its chapter 6: iperf3 both ways, latency distributions) and more:
 //! small packets both ways, and what each packet costs in register accesses, messages, system calls and interrupts.
 
+mod page;
+
 use std::time::Instant;
 
-use rig::paired::{Side, median};
+use rig::paired::median;
 use serde_json::{Value, json};
 
+use self::page::Point;
 use crate::audit;
 use crate::bed::{Bed, Candidate, Delta, End, SINK_PORT};
 use crate::error::{Error, Result};
+use crate::machine;
+use crate::options::Options;
 use crate::pairs::{self, Metric, Outcome, Plan, Scenario, Series, Target, since};
-use crate::report::{self, Report};
-use crate::{Options, machine};
+use crate::report::Report;
 
 /// Frames per second offered when as many as possible are wanted.
 const FLOOD: f64 = 150_000.0;
@@ -169,7 +173,7 @@ pub fn run(options: &Options) -> Result<Report> {
         "names": labels, "with_qemu": with_qemu,
         "environment": environment, "idle": idle, "audit": audit,
     });
-    Ok(report::build("e1000_vs_qemu", shared, &series, &curve))
+    Ok(page::build("e1000_vs_qemu", shared, &series, &curve))
 }
 
 fn describe(bed: &Bed, environment: &mut Value) -> Result<()> {
@@ -344,17 +348,6 @@ fn flood(bed: &Bed, end: &End, pps: f64, seconds: f64) -> Result<(f64, f64)> {
     ))
 }
 
-/// One point of the receive curve.
-#[derive(Debug, Clone, Default)]
-pub struct Point {
-    /// Datagrams offered per second.
-    pub offered: f64,
-    /// Received per second, by end and round.
-    pub received: [Vec<f64>; 2],
-    /// Frames per interrupt, by end and round.
-    pub per_interrupt: [Vec<f64>; 2],
-}
-
 fn curve(bed: &Bed, plan: Plan) -> Result<Vec<Point>> {
     eprint!("  udp_rx curve");
     let mut points = Vec::new();
@@ -453,11 +446,4 @@ fn audits(bed: &Bed, options: &Options, plan: Plan) -> Result<Value> {
         }
     }
     Ok(found)
-}
-
-/// Round trips of both sides from a series, for plots.
-pub fn round_trips(series: &Series) -> (Vec<f64>, Vec<f64>) {
-    let mut theirs = series.samples(Side::A);
-    theirs.extend(series.samples(Side::Control));
-    (theirs, series.samples(Side::B))
 }

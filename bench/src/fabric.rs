@@ -284,14 +284,14 @@ pub const TSO: usize = 54 + 44 * load::SEGMENT as usize;
 
 /// What a guest sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum Traffic {
     /// Frames of so many bytes, as they are.
     Plain(usize),
     /// Sends of [`TSO`] bytes for the NIC to cut into segments.
     Tso,
 }
 
-impl Kind {
+impl Traffic {
     /// Bytes handed over at once.
     pub fn bytes(self) -> usize {
         match self {
@@ -331,10 +331,10 @@ impl Kind {
 }
 
 /// Rings of so many descriptors and buffers that fit.
-pub fn config(kind: Kind, ring: u32) -> PollConfig {
+pub fn config(kind: Traffic, ring: u32) -> PollConfig {
     let received = match kind {
-        Kind::Plain(size) => size as u32,
-        Kind::Tso => 1514,
+        Traffic::Plain(size) => size as u32,
+        Traffic::Tso => 1514,
     };
     PollConfig::new()
         .rings(ring, ring)
@@ -345,7 +345,7 @@ pub fn config(kind: Kind, ring: u32) -> PollConfig {
 ///
 /// # Errors
 /// None but this program's own.
-pub fn aim(guest: &mut Guest, kind: Kind, from: [u8; 6], to: [u8; 6]) -> Result<()> {
+pub fn aim(guest: &mut Guest, kind: Traffic, from: [u8; 6], to: [u8; 6]) -> Result<()> {
     let (bytes, _) = kind.make(from, to)?;
     guest.prepare(|_, buffer| buffer.write(0, &bytes));
     Ok(())
@@ -387,7 +387,7 @@ impl Ends {
     ///
     /// # Errors
     /// When they do not come up.
-    pub fn start(hypernic: &Path, kind: Kind, ring: u32, options: &[String]) -> Result<Self> {
+    pub fn start(hypernic: &Path, kind: Traffic, ring: u32, options: &[String]) -> Result<Self> {
         Self::start_on(hypernic, kind, ring, options, true)
     }
 
@@ -397,7 +397,7 @@ impl Ends {
     /// When they do not come up.
     pub fn start_on(
         hypernic: &Path,
-        kind: Kind,
+        kind: Traffic,
         ring: u32,
         options: &[String],
         pinned: bool,
@@ -410,7 +410,12 @@ impl Ends {
     ///
     /// # Errors
     /// When they do not come up.
-    pub fn start_csb(hypernic: &Path, kind: Kind, ring: u32, options: &[String]) -> Result<Self> {
+    pub fn start_csb(
+        hypernic: &Path,
+        kind: Traffic,
+        ring: u32,
+        options: &[String],
+    ) -> Result<Self> {
         let mut options = options.to_vec();
         options.push("--csb".to_owned());
         let setup = PollConfig {
@@ -422,7 +427,7 @@ impl Ends {
 
     fn start_with(
         hypernic: &Path,
-        kind: Kind,
+        kind: Traffic,
         setup: PollConfig,
         options: &[String],
         core: Option<usize>,
@@ -514,9 +519,9 @@ mod tests {
     fn a_large_send_is_whole_segments_and_fits_ipv4() {
         assert_eq!((TSO - 54) % usize::from(load::SEGMENT), 0);
         const { assert!(TSO - 14 <= 65_535) };
-        let (bytes, frame) = Kind::Tso.make(mac(0), mac(1)).unwrap();
+        let (bytes, frame) = Traffic::Tso.make(mac(0), mac(1)).unwrap();
         assert!(bytes.len() == TSO && frame.offload.is_some());
-        assert!(Kind::Plain(60).frame().unwrap().offload.is_none());
+        assert!(Traffic::Plain(60).frame().unwrap().offload.is_none());
     }
 
     #[test]

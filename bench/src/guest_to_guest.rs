@@ -7,19 +7,21 @@ use serde_json::{Value, json};
 
 use crate::ceilings::beside_guest;
 use crate::error::Result;
-use crate::fabric::{Ends, Kind, Stream};
+use crate::fabric::{Ends, Stream, Traffic};
 use crate::inside::{self, Spec};
+use crate::machine;
+use crate::options::Options;
 use crate::page::Page;
+use crate::plot::{self, Scale, Whose};
 use crate::report::Report;
 use crate::stats::{Column, Reading, Summary, figure, in_turns};
-use crate::{Options, chart, machine};
 
-const KINDS: [Kind; 5] = [
-    Kind::Plain(60),
-    Kind::Plain(256),
-    Kind::Plain(1514),
-    Kind::Plain(9014),
-    Kind::Tso,
+const KINDS: [Traffic; 5] = [
+    Traffic::Plain(60),
+    Traffic::Plain(256),
+    Traffic::Plain(1514),
+    Traffic::Plain(9014),
+    Traffic::Tso,
 ];
 
 const RING: u32 = 256;
@@ -27,15 +29,15 @@ const RING: u32 = 256;
 /// One line of the table.
 #[derive(Debug, Clone, Copy)]
 struct Case {
-    kind: Kind,
+    kind: Traffic,
     burst: u32,
     workers: usize,
     both_ways: bool,
 }
 
-fn bursts(options: &Options, kind: Kind) -> Vec<u32> {
+fn bursts(options: &Options, kind: Traffic) -> Vec<u32> {
     match kind {
-        Kind::Tso => vec![1, 4],
+        Traffic::Tso => vec![1, 4],
         _ if options.quick => vec![1, 32, 128],
         _ => vec![1, 4, 32, 128, 256],
     }
@@ -85,10 +87,10 @@ pub fn estimate(options: &Options) -> f64 {
 }
 
 /// The loop moves what arrives: segments of a large send.
-fn arriving(kind: Kind) -> usize {
+fn arriving(kind: Traffic) -> usize {
     match kind {
-        Kind::Plain(size) => size,
-        Kind::Tso => 1514,
+        Traffic::Plain(size) => size,
+        Traffic::Tso => 1514,
     }
 }
 
@@ -259,27 +261,18 @@ fn write(page: &mut Page, specs: &[Spec], within: &[Column], cases: &[Case], col
         ],
         &rows,
     );
-    let sets: Vec<chart::Set> = KINDS
-        .iter()
-        .map(|kind| chart::Set {
-            name: kind.words(),
-            points: cases
-                .iter()
-                .zip(measured)
-                .filter(|(c, _)| c.kind == *kind && c.workers == 1 && !c.both_ways)
-                .map(|(c, column)| (f64::from(c.burst), column.median()))
-                .collect(),
-        })
-        .collect();
-    let scales = chart::Scales {
-        x: ("burst (log)", true),
-        y: ("Mpps (log)", true),
+    let set = |kind: &Traffic| {
+        let fits = |c: &Case| c.kind == *kind && c.workers == 1 && !c.both_ways;
+        let points = cases.iter().zip(measured).filter(|(c, _)| fits(c));
+        let points = points.map(|(c, column)| (f64::from(c.burst), column.median()));
+        plot::set(&kind.words(), Whose::Ours, points)
     };
-    page.plot(chart::lines(
+    page.plot(plot::lines(
         "bursts",
         "Over sockets, one worker, one way",
-        scales,
-        &sets,
+        Scale::log("burst (log)"),
+        Scale::log("Mpps (log)"),
+        KINDS.iter().map(set).collect(),
     ));
     let json = |of: &[Column]| of.iter().map(Column::json).collect::<Vec<Value>>();
     page.data("inside", json(within));

@@ -6,12 +6,14 @@ use rig::{Netns, Rig};
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::fabric::{Fabric, Guest, Kind, aim, config, driver};
+use crate::fabric::{Fabric, Guest, Traffic, aim, config, driver};
+use crate::options::Options;
 use crate::page::Page;
 use crate::peers::kernel::{load, mpps, myself};
+use crate::plot::{self, Bar, Whose};
 use crate::report::Report;
 use crate::stats::{Column, Reading, figure, in_turns};
-use crate::{Options, chart, load, machine};
+use crate::{load, machine};
 
 /// A direction and a kind of frames.
 #[derive(Debug, Clone, Copy)]
@@ -72,14 +74,14 @@ pub fn estimate(options: &Options) -> f64 {
 }
 
 /// A namespace with a bridge of two TAPs: one written by a generator, the other a guest's or a reader's.
-struct Place {
+struct BridgedTaps {
     netns: Netns,
 }
 
 /// The generator's TAP and the one that is measured.
 const TAPS: [&str; 2] = ["gen", "tap"];
 
-impl Place {
+impl BridgedTaps {
     fn new(rig: &Rig) -> Result<Self> {
         let netns = Netns::new(rig).map_err(rig::Error::from)?;
         for tap in TAPS {
@@ -114,16 +116,16 @@ impl Place {
 
 /// A guest of each kind at a daemon with a TAP.
 struct Ours {
-    place: Place,
+    taps: BridgedTaps,
     fabric: Fabric,
     guest: Guest,
-    kind: Kind,
+    kind: Traffic,
 }
 
 impl Ours {
-    fn start(options: &Options, rig: &Rig, kind: Kind) -> Result<Self> {
-        let place = Place::new(rig)?;
-        let command = place.netns.command(options.hypernic());
+    fn start(options: &Options, rig: &Rig, kind: Traffic) -> Result<Self> {
+        let taps = BridgedTaps::new(rig)?;
+        let command = taps.netns.command(options.hypernic());
         let port = format!("tap:{}", TAPS[1]);
         let fabric = Fabric::start_as(command, 1, &port, &options.daemon(), None)?;
         let mut setup = config(kind, 256);
@@ -133,7 +135,7 @@ impl Ours {
         // To nobody the kernel knows, so that it drops them at once, as it does what the bare writer sends.
         aim(&mut guest, kind, load::ENDS[1], load::ENDS[0])?;
         Ok(Self {
-            place,
+            taps,
             fabric,
             guest,
             kind,
@@ -142,7 +144,7 @@ impl Ours {
 
     fn send(&mut self, seconds: f64) -> Result<Reading> {
         machine::pin_process(self.fabric.id(), machine::cores().1);
-        let (cpu, before) = (self.fabric.cpu(), self.place.taken()?);
+        let (cpu, before) = (self.fabric.cpu(), self.taps.taken()?);
         let kind = self.kind;
         let guest = &mut self.guest;
         let start = Instant::now();
@@ -150,7 +152,7 @@ impl Ours {
             let work = scope.spawn(move || {
                 machine::pin(machine::cores().0);
                 let until = Instant::now() + Duration::from_secs_f64(seconds);
-                let burst = if kind == Kind::Tso { 4 } else { 64 };
+                let burst = if kind == Traffic::Tso { 4 } else { 64 };
                 let frame = kind.frame()?;
                 while Instant::now() < until {
                     if guest.send(burst, |_, _| frame).map_err(driver)? == 0 {
@@ -162,7 +164,7 @@ impl Ours {
             work.join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })?;
-        let after = self.place.taken()?;
+        let after = self.taps.taken()?;
         let took = start.elapsed().as_secs_f64();
         let (frames, bytes) = (after.0 - before.0, after.1 - before.1);
         Ok(self.reading(frames, bytes, took, cpu))
@@ -188,7 +190,7 @@ impl Ours {
         let hello = self.kind.frame()?;
         self.guest.send(1, |_, _| hello).map_err(driver)?;
         let cpu = self.fabric.cpu();
-        let command = self.place.netns.command(myself()?);
+        let command = self.taps.netns.command(myself()?);
         let guest = &mut self.guest;
         let (found, answer) = std::thread::scope(|scope| {
             let work = scope.spawn(move || {
@@ -231,8 +233,8 @@ impl Ours {
 }
 
 /// Bare writes or reads, by this program inside the namespace.
-fn bare(place: &Place, scene: Scene, seconds: f64) -> Result<Reading> {
-    let command = place.netns.command(myself()?);
+fn bare(taps: &BridgedTaps, scene: Scene, seconds: f64) -> Result<Reading> {
+    let command = taps.netns.command(myself()?);
     let mut words = if scene.back {
         vec!["read", TAPS[0], TAPS[1]]
     } else {
@@ -259,9 +261,9 @@ fn bare(place: &Place, scene: Scene, seconds: f64) -> Result<Reading> {
 pub fn run(options: &Options) -> Result<Report> {
     let mut page = Page::new("guest_to_tap", "Guest to TAP and back");
     let rig = Rig::prepare().map_err(rig::Error::from)?;
-    let raw = Place::new(&rig)?;
+    let raw = BridgedTaps::new(&rig)?;
     let mut ours = Vec::new();
-    for kind in [Kind::Plain(60), Kind::Plain(1514), Kind::Tso] {
+    for kind in [Traffic::Plain(60), Traffic::Plain(1514), Traffic::Tso] {
         ours.push(Ours::start(options, &rig, kind)?);
     }
     let mut quiet = options.quiet();
@@ -326,23 +328,20 @@ fn write(page: &mut Page, results: &[(Scene, [Column; 2])]) {
         ],
         &rows,
     );
-    let bars: Vec<chart::Bar> = results
-        .iter()
-        .filter_map(|(scene, [ours, bare])| {
-            let ratio = ours.over(bare)?;
-            Some((
-                scene.title.replace(" of TCP", ""),
-                ratio.median,
-                ratio.min,
-                ratio.max,
-            ))
+    let bars = results.iter().filter_map(|(scene, [ours, bare])| {
+        let ratio = ours.over(bare)?;
+        Some(Bar {
+            name: scene.title.replace(" of TCP", ""),
+            whose: Whose::Ours,
+            median: ratio.median,
+            spread: (ratio.min, ratio.max),
         })
-        .collect();
-    page.plot(chart::bars(
+    });
+    page.plot(plot::bars(
         "ratios",
         "Ours over bare writes and reads",
-        "ours / bare (log)",
-        &bars,
+        "ours / bare",
+        bars.collect(),
     ));
     let data: Vec<Value> = results
         .iter()

@@ -16,11 +16,13 @@ use rustix::event::{EventfdFlags, eventfd};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
-use crate::fabric::{Fabric, Guest, Kind, aim, config, driver, mac};
+use crate::fabric::{Fabric, Guest, Traffic, aim, config, driver, mac};
+use crate::machine;
+use crate::options::Options;
 use crate::page::Page;
+use crate::plot::{self, Whose};
 use crate::report::Report;
 use crate::stats::{Column, Reading, figure, in_turns};
-use crate::{Options, chart, machine};
 
 /// Frames a second.
 const RATES: [f64; 2] = [10_000.0, 100_000.0];
@@ -89,11 +91,16 @@ pub fn run(options: &Options) -> Result<Report> {
         &options.daemon(),
         Some(core),
     )?;
-    let setup = config(Kind::Plain(SIZE), 256);
+    let setup = config(Traffic::Plain(SIZE), 256);
     let mut guests = Vec::new();
     for number in 0..4 {
         let mut guest = fabric.guest(number, &setup)?;
-        aim(&mut guest, Kind::Plain(SIZE), mac(number), mac(number ^ 1))?;
+        aim(
+            &mut guest,
+            Traffic::Plain(SIZE),
+            mac(number),
+            mac(number ^ 1),
+        )?;
         guests.push(guest);
     }
     // The switch learns where each is.
@@ -113,9 +120,9 @@ pub fn run(options: &Options) -> Result<Report> {
             let found = on_core(machine::cores().0, || match CASES[i] {
                 Case::Alone => pings(&mut guests, rate, length, false),
                 Case::Flooded => pings(&mut guests, rate, length, true),
-                Case::Socket => bare(rate, length, Bell::socket()?),
-                Case::Event => bare(rate, length, Bell::event()?),
-                Case::Memory => bare(rate, length, Bell::Memory(AtomicU64::new(0))),
+                Case::Socket => bare(rate, length, WakeUp::socket()?),
+                Case::Event => bare(rate, length, WakeUp::event()?),
+                Case::Memory => bare(rate, length, WakeUp::Memory(AtomicU64::new(0))),
             })?;
             let at = |p| percentile(&found.times, p).unwrap_or(f64::NAN);
             let raw = json!({
@@ -235,14 +242,14 @@ fn pings(guests: &mut [Guest], rate: f64, seconds: f64, flood: bool) -> Result<F
 }
 
 /// What wakes the far thread.
-enum Bell {
+enum WakeUp {
     Socket(UnixStream, UnixStream),
     Event(OwnedFd),
     /// Nothing does: it looks how often it was rung, and never sleeps.
     Memory(AtomicU64),
 }
 
-impl Bell {
+impl WakeUp {
     fn socket() -> Result<Self> {
         let (a, b) = UnixStream::pair().map_err(Error::io("make a socket pair"))?;
         Ok(Self::Socket(a, b))
@@ -296,7 +303,7 @@ impl Bell {
 /// for each frame: what a frame there and back cannot be spared when the daemon sleeps between frames. As with the
 /// frames, the next one comes when it is due, whether the one before has been answered or not: who is held up for a
 /// millisecond is late for all that come meanwhile.
-fn bare(rate: f64, seconds: f64, bell: Bell) -> Result<Found> {
+fn bare(rate: f64, seconds: f64, wake_up: WakeUp) -> Result<Found> {
     let answered = AtomicU64::new(0);
     let mut found = Found::default();
     let total = (rate * seconds) as u64;
@@ -305,7 +312,7 @@ fn bare(rate: f64, seconds: f64, bell: Bell) -> Result<Found> {
             machine::pin(machine::cores().1);
             let mut left = total * 2;
             while left > 0 {
-                let rung = bell.wait();
+                let rung = wake_up.wait();
                 if rung == 0 {
                     break;
                 }
@@ -322,7 +329,7 @@ fn bare(rate: f64, seconds: f64, bell: Bell) -> Result<Found> {
             let now = Instant::now();
             idle += 1;
             if found.sent < total && now >= start + gap * found.sent as u32 {
-                if !bell.ring() {
+                if !wake_up.ring() {
                     return;
                 }
                 rung.push_back((now, false));
@@ -334,7 +341,7 @@ fn bare(rate: f64, seconds: f64, bell: Bell) -> Result<Found> {
                 idle = 0;
                 match rung.pop_front() {
                     Some((begun, false)) => {
-                        if !bell.ring() {
+                        if !wake_up.ring() {
                             return;
                         }
                         rung.push_back((begun, true));
@@ -409,12 +416,17 @@ fn write(page: &mut Page, results: &[AtRate]) {
                 ));
             }
         }
-        let sets: Vec<(String, Vec<f64>)> = columns
+        // The first two are ours; the others do nothing but wake each other.
+        let sets: Vec<_> = columns
             .iter()
             .zip(times)
-            .map(|(c, t)| (c.id.clone(), t.clone()))
+            .enumerate()
+            .map(|(i, (c, t))| {
+                let whose = if i < 2 { Whose::Ours } else { Whose::Bound };
+                (c.id.clone(), whose, t.clone())
+            })
             .collect();
-        page.plot(chart::distributions(
+        page.plot(plot::distributions(
             &format!("{rate:.0}"),
             &format!("Round trips at {rate:.0} frames/s"),
             "us (log)",
@@ -445,12 +457,12 @@ mod tests {
 
     #[test]
     fn bare_wake_ups_are_all_answered() {
-        for bell in [
-            Bell::socket().unwrap(),
-            Bell::event().unwrap(),
-            Bell::Memory(AtomicU64::new(0)),
+        for wake_up in [
+            WakeUp::socket().unwrap(),
+            WakeUp::event().unwrap(),
+            WakeUp::Memory(AtomicU64::new(0)),
         ] {
-            let found = bare(2000.0, 0.05, bell).unwrap();
+            let found = bare(2000.0, 0.05, wake_up).unwrap();
             assert_eq!((found.sent, found.times.len()), (100, 100));
         }
     }

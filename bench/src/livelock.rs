@@ -8,11 +8,13 @@ use drivers::e1000::poll::TxFrame;
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::fabric::{Fabric, Guest, Kind, aim, config, delta, driver, mac};
+use crate::fabric::{Fabric, Guest, Traffic, aim, config, delta, driver, mac};
+use crate::machine;
+use crate::options::Options;
 use crate::page::Page;
+use crate::plot::{self, Scale, Whose};
 use crate::report::Report;
 use crate::stats::{Column, Reading, figure, in_turns};
-use crate::{Options, chart, machine};
 
 /// What a received frame costs the receiving guest.
 const COST: Duration = Duration::from_micros(20);
@@ -52,7 +54,7 @@ pub fn run(options: &Options) -> Result<Report> {
         &options.daemon(),
         Some(core),
     )?;
-    let kind = Kind::Plain(SIZE);
+    let kind = Traffic::Plain(SIZE);
     let mut sender = fabric.guest(0, &config(kind, 256))?;
     let mut receiver = fabric.guest(1, &config(kind, 256))?;
     aim(&mut sender, kind, mac(0), mac(1))?;
@@ -225,29 +227,19 @@ fn write(page: &mut Page, columns: &[Column]) {
         .iter()
         .map(|c| (raw(c, "offered") / 1e3, c.median() / 1e3))
         .collect();
-    let ideal = points
+    let ideal: Vec<_> = points
         .iter()
         .map(|p| (p.0, p.0.min(capacity() / 1e3)))
         .collect();
-    let sets = [
-        chart::Set {
-            name: "delivered".to_owned(),
-            points,
-        },
-        chart::Set {
-            name: "what the receiver could do".to_owned(),
-            points: ideal,
-        },
-    ];
-    let scales = chart::Scales {
-        x: ("offered, k/s (log)", true),
-        y: ("delivered, k/s", false),
-    };
-    page.plot(chart::lines(
+    page.plot(plot::lines(
         "curve",
         "Delivered over offered load",
-        scales,
-        &sets,
+        Scale::log("offered, k/s (log)"),
+        Scale::linear("delivered, k/s"),
+        vec![
+            plot::set("delivered", Whose::Ours, points),
+            plot::set("what the receiver could do", Whose::Bound, ideal),
+        ],
     ));
     let data: Vec<Value> = columns.iter().map(Column::json).collect();
     page.data("offered", data);

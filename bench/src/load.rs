@@ -17,9 +17,9 @@ use crate::machine;
 /// Frames that may be under way: more would only be dropped by somebody's queue.
 const WINDOW: u64 = 256;
 
-/// What to do.
+/// What frames go through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
+pub enum Route {
     /// Write into one TAP, read from another.
     Taps,
     /// Write into a TAP; nobody reads.
@@ -33,9 +33,9 @@ pub enum Kind {
 /// `hypernic-bench load`.
 #[derive(Debug, Parser)]
 pub struct Load {
-    /// What to do.
+    /// What frames go through.
     #[arg(value_enum)]
-    pub kind: Kind,
+    pub kind: Route,
     /// The TAP that is written, or the vde switch's folder.
     pub from: String,
     /// The TAP that is read.
@@ -139,9 +139,9 @@ pub fn run(load: &Load) -> Result<()> {
     let counted = Counted::default();
     let start = Instant::now();
     match load.kind {
-        Kind::Taps | Kind::Read => taps(load, &counted)?,
-        Kind::Write => write_only(load, &counted)?,
-        Kind::Vde => vde(load, &counted)?,
+        Route::Taps | Route::Read => taps(load, &counted)?,
+        Route::Write => write_only(load, &counted)?,
+        Route::Vde => vde(load, &counted)?,
     }
     let line = json!({
         "sent": counted.sent.into_inner(), "received": counted.received.into_inner(),

@@ -100,7 +100,7 @@ impl Page {
         let _ = writeln!(
             text,
             "- Host: {}, {} CPUs{}, {} MiB, Linux {}, {}; load {} at start, {} at end\n- Source: {}; {seconds} s in all\n- {}\n- \
-             Raw data: `data/{}.json`. Run again: `hypernic-bench {}`.\n",
+             Raw data: `data/{}.json.gz`. Run again: `hypernic-bench {}`.\n",
             word("cpu"),
             e["cpus"],
             if e["virtual_machine"] == true {

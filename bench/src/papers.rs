@@ -4,7 +4,9 @@
 //! first row each other row is, and what a packet costs in things that can be counted.
 
 mod bed;
+mod found;
 mod lan;
+mod outcome;
 mod page;
 mod plan;
 mod plots;
@@ -17,29 +19,19 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::error::Result;
+use crate::options::Options;
+use crate::page::Page;
 use crate::pairs::since;
 use crate::quiet::Quiet;
 use crate::report::Report;
 use crate::stats::Reading;
-use crate::{Options, page::Page};
 
 use bed::Bed;
+use outcome::Outcomes;
 use plan::{Experiment, Job, Setting};
 
 /// How often a bed that died is made again.
 const BEDS: usize = 4;
-
-/// What a measurement gave.
-#[derive(Debug, Default)]
-pub struct Outcome {
-    /// A reading for each round, none where it was disturbed every time.
-    readings: Vec<Option<Reading>>,
-    /// Why a round failed.
-    failures: Vec<String>,
-}
-
-/// All outcomes by their measurements.
-type Outcomes = BTreeMap<Job, Outcome>;
 
 fn seconds(options: &Options) -> f64 {
     if options.quick { 0.6 } else { 2.0 }
@@ -134,7 +126,8 @@ pub fn run(options: &Options) -> Result<Report> {
         eprintln!(" {}", since(start));
     }
     state.describe(&mut page);
-    page::write(&mut page, &published, &experiments, &outcomes, options);
+    let how_long = (seconds(options), rounds(options));
+    page::write(&mut page, &published, &experiments, &outcomes, how_long);
     Ok(page.finish(&quiet))
 }
 

@@ -1,5 +1,6 @@
 //! Ours beside what else carries frames between two guests, in one run and in turns.
 
+mod contender;
 mod dpdk;
 pub mod kernel;
 mod ovs;
@@ -8,32 +9,25 @@ mod testpmd;
 use rig::Rig;
 use serde_json::{Value, json};
 
-use crate::chart;
+use self::contender::{Contender, Peer};
 use crate::error::{Error, Result};
-use crate::fabric::{Ends, Kind, Stream};
+use crate::fabric::{Ends, Stream, Traffic};
+use crate::machine;
+use crate::options::Options;
 use crate::page::Page;
+use crate::plot::{self, Bar, Whose};
 use crate::report::Report;
 use crate::stats::{Column, Reading, figure, in_turns};
-use crate::{Options, machine};
 
 /// Frame sizes compared.
 const SIZES: [usize; 2] = [60, 1514];
 
-/// Something that carries frames between two ends.
-pub trait Peer {
-    /// Millions of frames a second that came through, over some seconds.
-    ///
-    /// # Errors
-    /// When it is gone.
-    fn sample(&mut self, seconds: f64) -> Result<Reading>;
-}
-
-/// One of those that are compared, ready to be sampled.
-pub type Contender = Box<dyn Peer>;
-
 /// What is compared, with one contender for each size that it can do.
 struct Party {
     id: &'static str,
+    /// In plots.
+    name: &'static str,
+    ours: bool,
     title: &'static str,
     how: &'static str,
     ready: std::result::Result<Vec<Contender>, String>,
@@ -139,7 +133,7 @@ fn parties(options: &Options, rig: &Rig, scratch: &std::path::Path) -> Vec<Party
     let ours = |csb: bool, both_ways: bool| {
         each(&|size| {
             let start = if csb { Ends::start_csb } else { Ends::start };
-            let ends = start(&binary, Kind::Plain(size), 256, &words_for_it)?;
+            let ends = start(&binary, Traffic::Plain(size), 256, &words_for_it)?;
             Ok(Box::new(OverSockets { ends, both_ways }) as Contender)
         })
         .map_err(words)
@@ -159,6 +153,8 @@ fn parties(options: &Options, rig: &Rig, scratch: &std::path::Path) -> Vec<Party
     vec![
         Party {
             id: "hypernic",
+            name: "hypernic",
+            ours: true,
             title: "hypernic, over its sockets",
             how: "one daemon with two e1000 on its switch on one processor; both guests' poll-mode drivers, bursts of 64, on \
                   the other",
@@ -166,12 +162,16 @@ fn parties(options: &Options, rig: &Rig, scratch: &std::path::Path) -> Vec<Party
         },
         Party {
             id: "both-ways",
+            name: "hypernic, both ways",
+            ours: true,
             title: "the same, both ways",
             how: "each guest sends to the other, and both ways are counted, as with DPDK's",
             ready: ours(false, true),
         },
         Party {
             id: "csb",
+            name: "hypernic, CSB",
+            ours: true,
             title: "hypernic, drivers with a CSB",
             how: "as the first; the drivers have a Communication Status Block (`--csb`) in place of tail registers, so that a burst \
                   is no message, as with DPDK's",
@@ -179,12 +179,16 @@ fn parties(options: &Options, rig: &Rig, scratch: &std::path::Path) -> Vec<Party
         },
         Party {
             id: "csb-both-ways",
+            name: "hypernic, CSB, both ways",
+            ours: true,
             title: "the same, both ways",
             how: "as above, and both ways are counted",
             ready: ours(true, true),
         },
         Party {
             id: "memif",
+            name: "memif",
+            ours: false,
             title: "DPDK testpmd, memif",
             how: "io forwarding between two memif servers, 1024 slots; a second testpmd is both guests; frames go round in \
                   bursts of 64, and both ways are counted",
@@ -192,24 +196,32 @@ fn parties(options: &Options, rig: &Rig, scratch: &std::path::Path) -> Vec<Party
         },
         Party {
             id: "vhost-packed",
+            name: "vhost-packed",
+            ours: false,
             title: "DPDK testpmd, vhost-user, packed rings in order",
             how: "the same between two vhost-user servers; the guests are virtio-user with packed rings, in order, not mergeable",
             ready: dpdk("vhost-packed", dpdk::Wire::VhostPacked),
         },
         Party {
             id: "vhost-split",
+            name: "vhost-split",
+            ours: false,
             title: "DPDK testpmd, vhost-user, split rings",
             how: "the same with split rings and virtio-user's defaults",
             ready: dpdk("vhost-split", dpdk::Wire::VhostSplit),
         },
         Party {
             id: "ovs-dpdk",
+            name: "ovs-dpdk",
+            ours: false,
             title: "Open vSwitch with DPDK, vhost-user",
             how: "two vhost-user ports, explicit flows, one polling thread; guests as above with packed rings",
             ready: ovs,
         },
         Party {
             id: "bridge",
+            name: "bridge",
+            ours: false,
             title: "kernel bridge, two TAPs",
             how: "one write and one read for each frame; the writer, in whose time the bridge works, on one processor, the reader \
                   on the other; at most 256 frames under way",
@@ -217,6 +229,8 @@ fn parties(options: &Options, rig: &Rig, scratch: &std::path::Path) -> Vec<Party
         },
         Party {
             id: "vde",
+            name: "vde",
+            ours: false,
             title: "vde_switch",
             how: "one datagram in and one out for each frame; the switch on one processor, both ends on the other",
             ready: kernel::vde(rig, scratch, &SIZES).map_err(words),
@@ -254,19 +268,20 @@ fn write(page: &mut Page, parties: &[Party], results: &[(usize, Vec<Column>)]) {
             &["", "Mpps", "Gbit/s", "ours / this", "CSB both ways / this"],
             &rows,
         );
-        let bars: Vec<chart::Bar> = parties
-            .iter()
-            .zip(columns)
-            .filter_map(|(p, c)| {
-                let s = c.summary()?;
-                Some((p.id.to_owned(), s.median, s.min, s.max))
+        let bars = parties.iter().zip(columns).filter_map(|(party, c)| {
+            let s = c.summary()?;
+            Some(Bar {
+                name: party.name.to_owned(),
+                whose: Whose::ours(party.ours),
+                median: s.median,
+                spread: (s.min, s.max),
             })
-            .collect();
-        page.plot(chart::bars(
+        });
+        page.plot(plot::bars(
             &format!("{size}"),
             &format!("Frames of {size} bytes from guest to guest"),
-            "Mpps (log)",
-            &bars,
+            "Mpps",
+            bars.collect(),
         ));
     }
     page.heading("How each was run");

@@ -8,10 +8,10 @@ use rig::{Daemon, Guest, GuestConfig, Netdev, Netns, Nic, Rig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::Options;
-use crate::chart;
 use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::page::Page;
+use crate::plot::{self, Bar, Whose};
 use crate::report::Report;
 use crate::stats::{Column, Reading, in_turns};
 
@@ -273,22 +273,23 @@ pub fn run(options: &Options) -> Result<Report> {
             .collect();
         page.table(&["", "Gbit/s", "ours / this"], &rows);
     }
-    let bars: Vec<chart::Bar> = results
-        .iter()
-        .flat_map(|(title, columns)| {
-            columns.iter().skip(1).filter_map(|column| {
-                let ratio = columns[0].over(column)?;
-                let name = title.replace("TCP ", "").replace(", MTU", "");
-                let name = format!("{name}: {}", column.id);
-                Some((name, ratio.median, ratio.min, ratio.max))
+    let bars = results.iter().flat_map(|(title, columns)| {
+        columns.iter().skip(1).filter_map(|column| {
+            let ratio = columns[0].over(column)?;
+            let name = title.replace("TCP ", "").replace(", MTU", "");
+            Some(Bar {
+                name: format!("{name}: {}", column.id),
+                whose: Whose::Ours,
+                median: ratio.median,
+                spread: (ratio.min, ratio.max),
             })
         })
-        .collect();
-    page.plot(chart::bars(
+    });
+    page.plot(plot::bars(
         "ratios",
         "Our TCP over the others'",
-        "ours / other (log)",
-        &bars,
+        "ours / other",
+        bars.collect(),
     ));
     let data: Vec<Value> = results
         .iter()

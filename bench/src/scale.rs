@@ -8,11 +8,13 @@ use serde_json::{Value, json};
 
 use crate::ceilings::shape;
 use crate::error::Result;
-use crate::fabric::{Fabric, Guest, Kind, aim, config, driver, mac};
+use crate::fabric::{Fabric, Guest, Traffic, aim, config, driver, mac};
+use crate::machine;
+use crate::options::Options;
 use crate::page::Page;
+use crate::plot::{self, Scale, Whose};
 use crate::report::Report;
 use crate::stats::{Column, Reading, Summary, figure, in_turns};
-use crate::{Options, chart, machine};
 
 /// How many NICs.
 const COUNTS: [usize; 4] = [1, 10, 100, 1000];
@@ -41,7 +43,7 @@ fn idle(options: &Options) -> f64 {
 }
 
 /// One daemon with its guests.
-struct Town {
+struct Fleet {
     count: usize,
     fabric: Fabric,
     guests: Vec<Guest>,
@@ -57,28 +59,28 @@ struct Town {
 pub fn run(options: &Options) -> Result<Report> {
     machine::more_files();
     let mut page = Page::new("scale", "From one NIC to a thousand");
-    let mut towns = Vec::new();
+    let mut fleets = Vec::new();
     for count in COUNTS {
-        let town = settle(options, count)?;
+        let fleet = settle(options, count)?;
         eprintln!(
             "  {count} NICs: up in {:.2} s, guests connected in {:.2} s",
-            town.start,
-            town.connect.iter().sum::<f64>()
+            fleet.start,
+            fleet.connect.iter().sum::<f64>()
         );
-        towns.push(town);
+        fleets.push(fleet);
     }
     let mut quiet = options.quiet();
     // All of them send; then ten only, beside the others.
     let mut all: Vec<Column> = COUNTS.iter().map(|n| Column::new(format!("{n}"))).collect();
     eprint!("  all send");
     in_turns(&mut quiet, options.rounds(), &mut all, |i| {
-        towns[i].sample(COUNTS[i], seconds(options))
+        fleets[i].sample(COUNTS[i], seconds(options))
     })?;
     show(&all);
     let mut ten: Vec<Column> = COUNTS.iter().map(|n| Column::new(format!("{n}"))).collect();
     eprint!("  ten send");
     in_turns(&mut quiet, options.rounds(), &mut ten, |i| {
-        towns[i].sample(COUNTS[i].min(10), seconds(options))
+        fleets[i].sample(COUNTS[i].min(10), seconds(options))
     })?;
     show(&ten);
     // What is left of it when there is nothing but as many rings and buffers.
@@ -92,19 +94,19 @@ pub fn run(options: &Options) -> Result<Report> {
     let mut rest: Vec<Column> = COUNTS.iter().map(|n| Column::new(format!("{n}"))).collect();
     in_turns(&mut quiet, 1, &mut rest, |i| {
         std::thread::sleep(Duration::from_millis(300));
-        let before = towns[i].fabric.cpu();
+        let before = fleets[i].fabric.cpu();
         let start = Instant::now();
         std::thread::sleep(Duration::from_secs_f64(idle(options) * 0.75));
         let took = start.elapsed().as_secs_f64();
         Ok(Reading::bare(
-            (towns[i].fabric.cpu() - before) / took * 100.0,
+            (fleets[i].fabric.cpu() - before) / took * 100.0,
         ))
     })?;
     show(&rest);
-    for town in &mut towns {
-        town.memory.1 = town.fabric.memory();
+    for fleet in &mut fleets {
+        fleet.memory.1 = fleet.fabric.memory();
     }
-    write(&mut page, &towns, &all, &ten, &bare, &rest);
+    write(&mut page, &fleets, &all, &ten, &bare, &rest);
     Ok(page.finish(&quiet))
 }
 
@@ -115,7 +117,7 @@ fn show(columns: &[Column]) {
     eprintln!();
 }
 
-fn settle(options: &Options, count: usize) -> Result<Town> {
+fn settle(options: &Options, count: usize) -> Result<Fleet> {
     let port = if count == 1 { "loopback" } else { "switch:lan" };
     let start = Instant::now();
     let core = machine::cores().1;
@@ -127,7 +129,7 @@ fn settle(options: &Options, count: usize) -> Result<Town> {
         Some(core),
     )?;
     let start = start.elapsed().as_secs_f64();
-    let kind = Kind::Plain(SIZE);
+    let kind = Traffic::Plain(SIZE);
     let setup = config(kind, RING);
     let (mut guests, mut connect) = (Vec::new(), Vec::new());
     for number in 0..count {
@@ -144,7 +146,7 @@ fn settle(options: &Options, count: usize) -> Result<Town> {
             .map_err(driver)?;
     }
     let memory = fabric.memory();
-    let mut town = Town {
+    let mut fleet = Fleet {
         count,
         fabric,
         guests,
@@ -152,8 +154,8 @@ fn settle(options: &Options, count: usize) -> Result<Town> {
         connect,
         memory: (memory, memory),
     };
-    town.sample(count, 0.05)?;
-    Ok(town)
+    fleet.sample(count, 0.05)?;
+    Ok(fleet)
 }
 
 /// To whom a NIC sends: even ones to the next, odd ones to the one before, an only one to itself.
@@ -161,7 +163,7 @@ fn partner(number: usize, count: usize) -> usize {
     if count == 1 { number } else { number ^ 1 }
 }
 
-impl Town {
+impl Fleet {
     /// The first `active` NICs send to their partners, in turns, from one thread on the first processor.
     fn sample(&mut self, active: usize, seconds: f64) -> Result<Reading> {
         let cpu = self.fabric.cpu();
@@ -204,7 +206,7 @@ impl Town {
     }
 }
 
-impl Town {
+impl Fleet {
     /// Takes in what is still under way, so that it is neither the next sample's nor anybody's work while all are idle.
     fn settle(&mut self) -> Result<()> {
         let until = Instant::now() + Duration::from_secs(5);
@@ -255,7 +257,7 @@ fn raw_loops(nics: usize, seconds: f64) -> f64 {
 
 fn write(
     page: &mut Page,
-    towns: &[Town],
+    fleets: &[Fleet],
     all: &[Column],
     ten: &[Column],
     bare: &[Column],
@@ -275,17 +277,17 @@ fn write(
         rig::paired::median(&values).unwrap_or(f64::NAN)
     };
     let mut rows = Vec::new();
-    for (i, town) in towns.iter().enumerate() {
-        let connect = Summary::of(&town.connect);
+    for (i, fleet) in fleets.iter().enumerate() {
+        let connect = Summary::of(&fleet.connect);
         rows.push(vec![
-            town.count.to_string(),
+            fleet.count.to_string(),
             all[i].words(),
-            figure(all[i].median() * 1e3 / town.count as f64),
+            figure(all[i].median() * 1e3 / fleet.count as f64),
             figure(raw(&all[i], "fairness")),
             ten[i].words(),
             bare[i].words(),
             figure(rest[i].median()),
-            figure(town.start * 1e3 / town.count as f64),
+            figure(fleet.start * 1e3 / fleet.count as f64),
             connect.map_or("–".to_owned(), |c| figure(c.median * 1e3)),
         ]);
     }
@@ -311,7 +313,7 @@ fn write(
         ratio(bare)
     ));
     page.heading("Memory");
-    let rows: Vec<Vec<String>> = towns
+    let rows: Vec<Vec<String>> = fleets
         .iter()
         .map(|t| {
             vec![
@@ -327,7 +329,7 @@ fn write(
     );
     page.table(&["NICs", "KiB, connected", "KiB, at the end"], &rows);
     let slope = |pick: fn(&(u64, u64)) -> u64| {
-        let (few, many) = (&towns[1], &towns[3]);
+        let (few, many) = (&fleets[1], &fleets[3]);
         (pick(&many.memory) as f64 - pick(&few.memory) as f64) / (many.count - few.count) as f64
     };
     page.text(&format!(
@@ -335,28 +337,22 @@ fn write(
         figure(slope(|m| m.0)),
         figure(slope(|m| m.1))
     ));
-    let set = |name: &str, columns: &[Column]| chart::Set {
-        name: name.to_owned(),
-        points: COUNTS
-            .iter()
-            .zip(columns)
-            .map(|(n, c)| (*n as f64, c.median()))
-            .collect(),
+    let set = |name: &str, columns: &[Column]| {
+        let points = COUNTS.iter().zip(columns);
+        let points = points.map(|(n, c)| (*n as f64, c.median()));
+        plot::set(name, Whose::Ours, points)
     };
-    let scales = chart::Scales {
-        x: ("NICs (log)", true),
-        y: ("Mpps, all together", false),
-    };
-    page.plot(chart::lines(
+    page.plot(plot::lines(
         "total",
         "What all NICs carry together",
-        scales,
-        &[set("all send", all), set("ten of them send", ten)],
+        Scale::log("NICs (log)"),
+        Scale::linear("Mpps, all together"),
+        vec![set("all send", all), set("ten of them send", ten)],
     ));
     let columns = |of: &[Column]| of.iter().map(Column::json).collect::<Vec<Value>>();
     let data = json!({
         "all_send": columns(all), "ten_send": columns(ten), "raw_loops": columns(bare), "idle_percent": columns(rest),
-        "towns": towns.iter().map(|t| json!({
+        "fleets": fleets.iter().map(|t| json!({
             "nics": t.count, "start_s": t.start, "connect_s": t.connect,
             "memory_kib_connected": t.memory.0, "memory_kib_at_end": t.memory.1,
         })).collect::<Vec<_>>(),

@@ -3,76 +3,34 @@
 //! two of them.
 
 mod bridges;
+mod fleet;
 mod guests;
 mod machine;
 mod page;
 mod peer_page;
+mod plan;
 mod sums;
-mod town;
 mod virtio;
-
-use std::time::Duration;
 
 use drivers::igbvf::Masking;
 
 use rig::Rig;
 
 use self::bridges::Bridges;
-use self::machine::Kind;
+use self::fleet::{Fleet, Paced, Plan, Policy};
+use self::machine::VmNic;
+use self::plan::{
+    AGGREGATE, AWAKE, BEYOND, COUNTS, FEW, FULL, INSIDE, Interrupts, LINE, LOADS, MASKINGS,
+    MESSAGES, PAIRS, POLICIES, PORTS, Paravirtual, RINGS, SHARES, Scale, TICKS,
+};
 use self::sums::APPLICATION;
-use self::town::{Paced, Plan, Policy, Town};
 use crate::error::Result;
 use crate::inside::{Pair, Spec};
+use crate::machine as host;
+use crate::options::Options;
 use crate::page::Page;
 use crate::report::Report;
 use crate::stats::{Column, Reading, in_turns};
-use crate::{Options, machine as host};
-
-/// The paper's ports, and VFs of each that VMs have; one more is the sender's.
-const PORTS: usize = 10;
-/// VMs, as in figures 14 and 15.
-const COUNTS: [usize; 6] = [10, 20, 30, 40, 50, 60];
-/// Beyond the chip's seven VFs of a port.
-const BEYOND: [usize; 2] = [250, 1000];
-/// Bytes of the paper's frames, without their FCS.
-const FULL: u32 = 1514;
-/// Its aggregate load: 9.57 Gbit/s of such frames and what the wire puts around them.
-const AGGREGATE: f64 = 9.57e9 / 8.0 / 1514.0;
-/// One port's: 957 Mbit/s of datagrams of 1472 bytes.
-const LINE: f64 = 957e6 / 8.0 / 1472.0;
-/// A tick of senders where VMs are interrupted at 2 kHz, and where they are at 20 kHz.
-const TICKS: [Duration; 2] = [Duration::from_micros(500), Duration::from_micros(50)];
-/// Descriptors of each ring where there are many VMs, between two, and where the paper says so.
-const RINGS: [u32; 3] = [128, 256, 1024];
-
-/// How a guest keeps a second interrupt away, in words.
-const MASKINGS: [(Masking, &str); 3] = [
-    (Masking::Table, "masked and unmasked by the guest"),
-    (Masking::Device, "masked by the device"),
-    (Masking::None, "not masked"),
-];
-/// VMs of the one port of figure 6.
-const FEW: [usize; 4] = [1, 2, 4, 7];
-/// Policies of figures 8 to 10.
-const POLICIES: [(Policy, &str); 4] = [
-    (Policy::Hertz(20_000.0), "20 kHz"),
-    (Policy::Hertz(2000.0), "2 kHz"),
-    (Policy::Adaptive, "AIC"),
-    (Policy::Hertz(1000.0), "1 kHz"),
-];
-/// Loads of figure 10, in lines.
-const LOADS: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
-/// Frames of a sample inside one process.
-const INSIDE: usize = 100_000;
-/// Parts of the aggregate that a paravirtualized NIC is offered as well.
-const SHARES: [f64; 2] = [1.0, 0.25];
-/// Bytes between two VMs on VFs and on virtio-net, in bursts of 32.
-const MESSAGES: [u32; 2] = [60, FULL];
-/// Microseconds a worker stays awake where only the rate counts: the daemon's default. Elsewhere none, for
-/// that would be counted as work.
-const AWAKE: u32 = 100;
-/// Bytes and bursts between two VMs.
-const PAIRS: [(u32, u32); 3] = [(60, 32), (60, 128), (FULL, 32)];
 
 fn seconds(options: &Options) -> f64 {
     if options.quick { 0.3 } else { 1.0 }
@@ -142,14 +100,6 @@ pub fn run(options: &Options) -> Result<Report> {
     Ok(page.finish(&quiet))
 }
 
-/// What [`scale`] yields: for each of [`COUNTS`] a VF's column and an e1000's behind it, then for each of
-/// [`BEYOND`] a VF's.
-struct Scale {
-    fixed: Vec<Column>,
-    full: Vec<Column>,
-    idle: Column,
-}
-
 fn scale(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<Scale> {
     let plan = |kind, vms| Plan {
         kind,
@@ -160,31 +110,31 @@ fn scale(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<Scale> {
         awake: 0,
     };
     let most = COUNTS[COUNTS.len() - 1] / PORTS;
-    let mut towns = vec![
-        Town::start(options, plan(Kind::Vf, most))?,
-        Town::start(options, plan(Kind::E1000, most))?,
+    let mut fleets = vec![
+        Fleet::start(options, plan(VmNic::Vf, most))?,
+        Fleet::start(options, plan(VmNic::E1000, most))?,
     ];
     for count in BEYOND {
-        towns.push(Town::start(options, plan(Kind::Vf, count / PORTS))?);
+        fleets.push(Fleet::start(options, plan(VmNic::Vf, count / PORTS))?);
         eprintln!("  {count} VMs are up");
     }
-    // Which town, and how many of it take part.
+    // Which fleet, and how many of it take part.
     let mut runs = Vec::new();
     for count in COUNTS {
-        runs.extend([(0, count, Kind::Vf), (1, count, Kind::E1000)]);
+        runs.extend([(0, count, VmNic::Vf), (1, count, VmNic::E1000)]);
     }
     for (i, count) in BEYOND.into_iter().enumerate() {
-        runs.push((2 + i, count, Kind::Vf));
+        runs.push((2 + i, count, VmNic::Vf));
     }
     let columns = || -> Vec<Column> {
-        let name = |(_, count, kind): &(usize, usize, Kind)| format!("{} {count}", kind.words());
+        let name = |(_, count, kind): &(usize, usize, VmNic)| format!("{} {count}", kind.words());
         runs.iter().map(|run| Column::new(name(run))).collect()
     };
     let (mut fixed, mut full) = (columns(), columns());
     eprint!("  fixed load");
     in_turns(quiet, options.rounds(), &mut fixed, |i| {
-        let (town, active, _) = runs[i];
-        towns[town].paced(Paced {
+        let (fleet, active, _) = runs[i];
+        fleets[fleet].paced(Paced {
             active,
             pps: AGGREGATE,
             size: FULL,
@@ -197,15 +147,15 @@ fn scale(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<Scale> {
     })?;
     eprint!("\n  full load");
     in_turns(quiet, options.rounds(), &mut full, |i| {
-        let (town, active, _) = runs[i];
-        towns[town].flat_out(active, 32, FULL, seconds(options))
+        let (fleet, active, _) = runs[i];
+        fleets[fleet].flat_out(active, 32, FULL, seconds(options))
     })?;
     eprint!("\n  idle");
     let mut rest = Column::new("idle");
-    let last = towns.len() - 1;
-    towns[last].rest()?;
+    let last = fleets.len() - 1;
+    fleets[last].rest()?;
     in_turns(quiet, 1, std::slice::from_mut(&mut rest), |_| {
-        Ok(towns[last].idle(idle(options)))
+        Ok(fleets[last].idle(idle(options)))
     })?;
     eprintln!();
     Ok(Scale {
@@ -215,21 +165,11 @@ fn scale(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<Scale> {
     })
 }
 
-/// What [`interrupts`] yields.
-struct Interrupts {
-    /// For each of [`FEW`], each of [`MASKINGS`].
-    maskings: Vec<Column>,
-    /// Of each of [`POLICIES`].
-    policies: Vec<Column>,
-    /// For each of [`LOADS`], each of [`POLICIES`].
-    loads: Vec<Column>,
-}
-
 fn interrupts(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<Interrupts> {
-    let mut port = Town::start(
+    let mut port = Fleet::start(
         options,
         Plan {
-            kind: Kind::Vf,
+            kind: VmNic::Vf,
             ports: 1,
             vms: FEW[FEW.len() - 1],
             ring: RINGS[2],
@@ -289,8 +229,8 @@ fn interrupts(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<Inte
 
 /// For each of [`PAIRS`] a VF's column and an e1000's behind it: inside one process, and over sockets.
 fn pairs(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<[Vec<Column>; 2]> {
-    let kinds = [Kind::Vf, Kind::E1000];
-    let (mut towns, mut inside) = (Vec::new(), Vec::new());
+    let kinds = [VmNic::Vf, VmNic::E1000];
+    let (mut fleets, mut inside) = (Vec::new(), Vec::new());
     for kind in kinds {
         let plan = Plan {
             kind,
@@ -300,7 +240,7 @@ fn pairs(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<[Vec<Colu
             longest: FULL as usize,
             awake: AWAKE,
         };
-        towns.push(Town::start(options, plan)?);
+        fleets.push(Fleet::start(options, plan)?);
     }
     let mut columns = Vec::new();
     for (size, burst) in PAIRS {
@@ -319,40 +259,31 @@ fn pairs(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<[Vec<Colu
     eprint!("\n  over sockets");
     in_turns(quiet, options.rounds(), &mut columns, |i| {
         let (size, burst) = PAIRS[i / 2];
-        towns[i % 2].flat_out(1, burst, size, seconds(options))
+        fleets[i % 2].flat_out(1, burst, size, seconds(options))
     })?;
     eprintln!();
     Ok([times, columns])
 }
 
-/// What [`paravirtual`] yields.
-struct Paravirtual {
-    /// For each of [`MESSAGES`], VF to VF and virtio-net to virtio-net.
-    between: Vec<Column>,
-    /// For each of [`SHARES`] and of [`COUNTS`], VFs and virtio-nets.
-    scale: Vec<Column>,
-    qemu: String,
-}
-
 fn paravirtual(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<Paravirtual> {
     let rig = Rig::prepare().map_err(rig::Error::from)?;
-    let town = |ports, vms, ring| {
+    let fleet = |ports, vms, ring| {
         let plan = Plan {
-            kind: Kind::Vf,
+            kind: VmNic::Vf,
             ports,
             vms,
             ring,
             longest: FULL as usize,
             awake: 0,
         };
-        Town::start(options, plan)
+        Fleet::start(options, plan)
     };
     let kinds = ["VF", "virtio-net"];
     let mut between = Vec::new();
     for size in MESSAGES {
         between.extend(kinds.map(|kind| Column::new(format!("{kind}, {size}"))));
     }
-    let mut vfs = town(1, 1, RINGS[1])?;
+    let mut vfs = fleet(1, 1, RINGS[1])?;
     let mut peers = Bridges::start(&rig, 1, 2)?;
     eprint!("  VM to VM, VF and virtio-net");
     in_turns(quiet, options.rounds(), &mut between, |i| {
@@ -365,7 +296,7 @@ fn paravirtual(options: &Options, quiet: &mut crate::quiet::Quiet) -> Result<Par
     drop(vfs);
     drop(peers);
     let most = COUNTS[COUNTS.len() - 1] / PORTS;
-    let mut vfs = town(PORTS, most, RINGS[0])?;
+    let mut vfs = fleet(PORTS, most, RINGS[0])?;
     let mut peers = Bridges::start(&rig, PORTS, most)?;
     eprintln!("\n  {} VMs on virtio-net are up", peers.count());
     let mut scale = Vec::new();

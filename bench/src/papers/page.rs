@@ -1,124 +1,19 @@
 //! The page: each table of the papers beside ours.
 
-use rig::paired::median;
 use serde_json::{Value, json};
 
-use super::plan::{Experiment, Job, Line, Look, Stream};
+use super::found::Found;
+use super::outcome::{Outcome, Outcomes};
+use super::plan::{Experiment, Job, Look, Stream};
 use super::plots::{bars, curves, plain, sweep};
 use super::published::{COUNTS, Published, note};
-use super::{Outcome, Outcomes, rounds, seconds, targets};
+use super::targets;
 use crate::page::Page;
-use crate::stats::{Reading, Summary, figure};
-use crate::{Options, chart};
+use crate::plot::{self, Whose};
+use crate::stats::figure;
 
 /// A speed-up that differs by more than this factor from the paper's has another shape.
 const SHAPE: f64 = 2.0;
-
-/// What a line came to.
-pub struct Found<'a> {
-    /// The line.
-    pub line: &'a Line,
-    /// The measurement that counts: the only one, or the best of a curve.
-    pub best: Option<(&'a Job, &'a Outcome)>,
-    /// Why there is none.
-    why: String,
-}
-
-impl<'a> Found<'a> {
-    /// What was measured for a line.
-    pub fn of(line: &'a Line, outcomes: &'a Outcomes) -> Self {
-        let all = || line.jobs.iter().filter_map(|j| outcomes.get_key_value(j));
-        let best = all().filter(|(_, o)| o.value().is_some()).max_by(|a, b| {
-            let value = |o: &Outcome| o.value().unwrap_or(f64::MIN);
-            value(a.1).total_cmp(&value(b.1))
-        });
-        let why = match all().find_map(|(_, o)| o.failures.first()) {
-            Some(why) => format!("failed: {}", one_line(why)),
-            None if all().next().is_some() => "disturbed every time".to_owned(),
-            None => "not measured".to_owned(),
-        };
-        Self { line, best, why }
-    }
-
-    /// Its figure.
-    pub fn value(&self) -> Option<f64> {
-        self.best.and_then(|(_, o)| o.value())
-    }
-
-    /// A count for each packet.
-    pub fn count(&self, name: &str) -> Option<f64> {
-        self.best
-            .and_then(|(_, o)| o.field(&|r| r.raw["per"][name].as_f64()))
-    }
-
-    /// Something else that was noted.
-    pub fn raw(&self, name: &str) -> Option<f64> {
-        self.best
-            .and_then(|(_, o)| o.field(&|r| r.raw[name].as_f64()))
-    }
-
-    /// The line's name, with what sends where it is not a program.
-    fn name(&self) -> String {
-        match self.line.jobs.first() {
-            Some(job) if job.stream == Stream::Kernel => format!("{}, pktgen", self.line.label),
-            _ => self.line.label.clone(),
-        }
-    }
-
-    /// Processors of each guest.
-    pub fn vcpus(&self) -> u32 {
-        self.line.jobs.first().map_or(1, |j| j.vcpus)
-    }
-
-    /// The paper's figure.
-    pub fn theirs(&self, published: &Published, key: &str) -> Option<f64> {
-        let (table, row) = self.line.theirs;
-        published.figure(table, row, self.vcpus(), key)
-    }
-
-    /// Whether two lines can be compared.
-    pub fn beside(&self, other: &Self) -> bool {
-        let way = |f: &Self| {
-            let kind = |j: &Job| (j.vcpus, j.way, std::mem::discriminant(&j.stream));
-            f.line.jobs.first().map(kind)
-        };
-        self.line.metric == other.line.metric && way(self) == way(other)
-    }
-}
-
-impl Outcome {
-    fn readings(&self) -> impl Iterator<Item = &Reading> {
-        self.readings.iter().flatten()
-    }
-
-    /// The median of all rounds.
-    pub fn value(&self) -> Option<f64> {
-        self.field(&|r| Some(r.value))
-    }
-
-    /// The median of something in all rounds.
-    pub fn field(&self, pick: &dyn Fn(&Reading) -> Option<f64>) -> Option<f64> {
-        let values: Vec<f64> = self.readings().filter_map(pick).collect();
-        median(&values)
-    }
-
-    /// The middle and the spread of all rounds.
-    pub fn summary(&self) -> Option<Summary> {
-        let values: Vec<f64> = self.readings().map(|r| r.value).collect();
-        Summary::of(&values)
-    }
-}
-
-/// Messages of several lines fit into no table.
-fn one_line(text: &str) -> String {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let mut line = words.join(" ").replace('|', "/");
-    if let Some((at, _)) = line.char_indices().nth(160) {
-        line.truncate(at);
-        line.push('…');
-    }
-    line
-}
 
 fn shown(value: Option<f64>) -> String {
     value.map_or("–".to_owned(), small)
@@ -148,9 +43,9 @@ pub fn write(
     published: &Published,
     experiments: &[Experiment],
     outcomes: &Outcomes,
-    options: &Options,
+    how_long: (f64, usize),
 ) {
-    preface(page, published, options);
+    preface(page, published, how_long);
     targets::write(page, experiments, outcomes);
     for experiment in experiments {
         section(page, published, experiment, outcomes);
@@ -158,14 +53,13 @@ pub fn write(
     page.data("measurements", raw(outcomes));
 }
 
-fn preface(page: &mut Page, published: &Published, options: &Options) {
+fn preface(page: &mut Page, published: &Published, (seconds, rounds): (f64, usize)) {
     page.text(&format!(
         "Theirs / **ours** in each cell, ours alone where the paper has no such row; each measurement is {} s long and taken {} \
          time(s), medians. *× base* is the rate over that of the table's first row with the same way, figure and number of VCPUs, \
          theirs over theirs and ours over ours: with guests under translation this, and the counts for each packet, are the result, and \
          rates stand beside the papers' as context.",
-        seconds(options),
-        rounds(options)
+        seconds, rounds
     ));
     page.list(&[
         "*itr=N* is a moderation delay of N times 250 ns, *mair=N* the most interrupts a second that the driver asks for (the \
@@ -355,7 +249,7 @@ fn times(page: &mut Page, experiment: &Experiment, found: &[Found<'_>]) -> Vec<S
         ],
         &rows,
     );
-    let sets: Vec<(String, Vec<f64>)> = found
+    let sets: Vec<(String, Whose, Vec<f64>)> = found
         .iter()
         .filter_map(|f| {
             let (_, outcome) = f.best?;
@@ -363,11 +257,11 @@ fn times(page: &mut Page, experiment: &Experiment, found: &[Found<'_>]) -> Vec<S
                 .readings()
                 .flat_map(|r| r.raw["us"].as_array().into_iter().flatten())
                 .filter_map(Value::as_f64);
-            Some((f.line.label.clone(), all.collect()))
+            Some((f.line.label.clone(), f.line.whose(), all.collect()))
         })
         .collect();
     if !sets.is_empty() {
-        let plot = chart::distributions(&plain(experiment.id), experiment.title, "us (log)", &sets);
+        let plot = plot::distributions(&plain(experiment.id), experiment.title, "us (log)", &sets);
         page.plot(plot);
     }
     page.text(
@@ -421,6 +315,7 @@ mod tests {
     use super::super::plan::experiments;
     use super::*;
     use crate::quiet::Quiet;
+    use crate::stats::Reading;
 
     fn measured(value: f64) -> Outcome {
         let raw = json!({

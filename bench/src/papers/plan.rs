@@ -1,6 +1,7 @@
 //! What is measured: each table and figure of the papers as lines, each line as one or several measurements.
 
 use super::lan::{Driver, Lan, Load, Setup, Way};
+use crate::plot::Whose;
 
 /// How NIC and driver are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,6 +108,14 @@ pub struct Line {
     pub metric: &'static str,
     /// One measurement, or the points of a curve, of which the largest counts.
     pub jobs: Vec<Job>,
+}
+
+impl Line {
+    /// Whose NIC it measures.
+    pub fn whose(&self) -> Whose {
+        let first = self.jobs.first();
+        Whose::ours(first.is_none_or(|j| j.setting.lan.ours()))
+    }
 }
 
 /// How it is drawn.

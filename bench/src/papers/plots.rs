@@ -1,12 +1,12 @@
 //! The page's plots.
 
-use super::Outcomes;
+use super::found::Found;
 use super::lan::Way;
-use super::page::Found;
+use super::outcome::Outcomes;
 use super::plan::{Experiment, Stream};
 use super::published::Published;
-use crate::chart;
 use crate::page::Page;
+use crate::plot::{self, Bar, Scale, Whose};
 use crate::stats::figure;
 
 /// Speed-ups, theirs and ours in turn; a plot for each figure, sender, way and number of VCPUs.
@@ -35,8 +35,8 @@ pub fn bars(page: &mut Page, published: &Published, experiment: &Experiment, fou
         places.len() > 1
     };
     for (vcpus, metric, pktgen, place) in kinds {
-        let mut rows: Vec<chart::Bar> = Vec::new();
-        let mut ours = Vec::new();
+        let mut rows: Vec<Bar> = Vec::new();
+        let mut measured = false;
         for f in found
             .iter()
             .filter(drawn)
@@ -49,17 +49,26 @@ pub fn bars(page: &mut Page, published: &Published, experiment: &Experiment, fou
             );
             if let Some((value, base)) = theirs {
                 let up = value / base;
-                rows.push((format!("{}, paper", f.line.label), up, up, up));
-                ours.push(false);
+                rows.push(Bar {
+                    name: format!("{}, paper", f.line.label),
+                    whose: Whose::Peer,
+                    median: up,
+                    spread: (up, up),
+                });
             }
             let summary = f.best.and_then(|(_, o)| o.summary());
             if let Some((s, base)) = summary.zip(base.and_then(Found::value)) {
                 let up = |v: f64| v / base;
-                rows.push((f.line.label.clone(), up(s.median), up(s.min), up(s.max)));
-                ours.push(true);
+                rows.push(Bar {
+                    name: f.line.label.clone(),
+                    whose: f.line.whose(),
+                    median: up(s.median),
+                    spread: (up(s.min), up(s.max)),
+                });
+                measured = true;
             }
         }
-        if !ours.contains(&true) {
+        if !measured {
             continue;
         }
         let sender = if pktgen { "-pktgen" } else { "" };
@@ -77,8 +86,7 @@ pub fn bars(page: &mut Page, published: &Published, experiment: &Experiment, fou
             place.replace('-', ", "),
             if pktgen { " by pktgen" } else { "" },
         );
-        let plot = chart::bars_with(&name, &title, "times base (log)", &rows, |i| ours[i]);
-        page.plot(plot);
+        page.plot(plot::bars(&name, &title, "times base", rows));
     }
 }
 
@@ -96,19 +104,12 @@ pub fn sweep(page: &mut Page, experiment: &Experiment, found: &[Found<'_>]) {
     if points.is_empty() {
         return;
     }
-    let sets = [chart::Set {
-        name: "ours".to_owned(),
-        points,
-    }];
-    let scales = chart::Scales {
-        x: ("interrupts allowed, 1/s (log)", true),
-        y: ("kpps", false),
-    };
-    page.plot(chart::lines(
+    page.plot(plot::lines(
         &plain(experiment.id),
         experiment.title,
-        scales,
-        &sets,
+        Scale::log("interrupts allowed, 1/s (log)"),
+        Scale::linear("kpps"),
+        vec![plot::set("ours", Whose::Ours, points)],
     ));
 }
 
@@ -141,10 +142,7 @@ pub fn curves(page: &mut Page, experiment: &Experiment, outcomes: &Outcomes) {
                 format!("**{}**", figure(last.1 / peak)),
             ]);
         }
-        sets.push(chart::Set {
-            name: line.label.clone(),
-            points,
-        });
+        sets.push(plot::set(&line.label, line.whose(), points));
     }
     page.table(
         &[
@@ -159,15 +157,12 @@ pub fn curves(page: &mut Page, experiment: &Experiment, outcomes: &Outcomes) {
     if sets.iter().all(|s| s.points.is_empty()) {
         return;
     }
-    let scales = chart::Scales {
-        x: ("offered, kpps (log)", true),
-        y: ("received by the program, kpps", false),
-    };
-    page.plot(chart::lines(
+    page.plot(plot::lines(
         &plain(experiment.id),
         experiment.title,
-        scales,
-        &sets,
+        Scale::log("offered, kpps (log)"),
+        Scale::linear("received by the program, kpps"),
+        sets,
     ));
 }
 

@@ -1,7 +1,7 @@
 //! What was to be reached, from the same measurements.
 
-use super::Outcomes;
-use super::page::Found;
+use super::found::Found;
+use super::outcome::Outcomes;
 use super::plan::{Experiment, Line, Stream};
 use crate::page::Page;
 use crate::stats::figure;

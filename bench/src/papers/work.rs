@@ -38,11 +38,11 @@ const KEPT: usize = 2000;
 #[derive(Debug, Parser)]
 pub struct Work {
     #[command(subcommand)]
-    kind: Kind,
+    kind: Role,
 }
 
 #[derive(Debug, Subcommand)]
-enum Kind {
+enum Role {
     /// Waits for the others.
     Serve,
     /// Datagrams as fast as they go, or at a rate.
@@ -94,8 +94,8 @@ enum Kind {
 /// When a socket fails.
 pub fn run(work: &Work) -> Result<()> {
     let answer = match work.kind {
-        Kind::Serve => return listen(),
-        Kind::Blast {
+        Role::Serve => return listen(),
+        Role::Blast {
             to,
             payload,
             seconds,
@@ -107,10 +107,10 @@ pub fn run(work: &Work) -> Result<()> {
             seconds,
             pps,
         ),
-        Kind::Stream { to, write, seconds } => stream((to, CONTROL).into(), write, seconds),
-        Kind::Rr { to, seconds } => request_response((to, CONTROL).into(), seconds),
-        Kind::Echo { to, pps, seconds } => round_trips((to, ECHO).into(), pps, seconds),
-        Kind::Count { to } => count((to, CONTROL).into()).map(|n| json!({"received": n})),
+        Role::Stream { to, write, seconds } => stream((to, CONTROL).into(), write, seconds),
+        Role::Rr { to, seconds } => request_response((to, CONTROL).into(), seconds),
+        Role::Echo { to, pps, seconds } => round_trips((to, ECHO).into(), pps, seconds),
+        Role::Count { to } => count((to, CONTROL).into()).map(|n| json!({"received": n})),
     };
     println!("{}", answer.map_err(Error::io("exchange packets"))?);
     Ok(())

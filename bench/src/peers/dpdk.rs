@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use rig::Root;
 use serde_json::json;
 
+use super::contender::{Contender, Peer};
 use super::testpmd::{Setup, Testpmd};
-use super::{Contender, Peer};
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::stats::Reading;

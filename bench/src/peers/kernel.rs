@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rig::{Daemon, Netns, Rig};
 use serde_json::Value;
 
-use super::{Contender, Peer};
+use super::contender::{Contender, Peer};
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::stats::Reading;

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use rig::{Daemon, Rig, Root};
 
-use super::{Contender, Peer, dpdk};
+use super::contender::{Contender, Peer};
+use super::dpdk;
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::stats::Reading;

@@ -1,4 +1,4 @@
-//! The paravirtualized NICs' town: a bridge of the kernel's for each port, behind it VMs on QEMU's
+//! The paravirtualized NICs' fleet: a bridge of the kernel's for each port, behind it VMs on QEMU's
 //! virtio-net with a TAP each, and a sender on one more TAP, which is the port's cable.
 
 use std::os::fd::OwnedFd;
@@ -8,7 +8,7 @@ use rig::{Boot, GuestConfig, Netdev, Netns, Nic, Rig};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::json;
 
-use super::town::{LEAD, gigabits, on_the_first};
+use super::fleet::{LEAD, gigabits, on_the_first};
 use super::virtio::{MEMORY, SLOT, Vm};
 use crate::error::{Error, Result};
 use crate::fabric::{cpu, mac};
@@ -142,7 +142,7 @@ impl Bridges {
                 header,
             }
         });
-        let mut town = Self {
+        let mut fleet = Self {
             ports,
             clients: clients.collect(),
             vms: all,
@@ -150,11 +150,11 @@ impl Bridges {
             _netns: netns,
         };
         // A bridge learns where each is.
-        for (number, vm) in town.vms.iter_mut().enumerate() {
+        for (number, vm) in fleet.vms.iter_mut().enumerate() {
             vm.send(1, 60, client_mac(number % ports))?;
         }
-        town.settle()?;
-        Ok(town)
+        fleet.settle()?;
+        Ok(fleet)
     }
 
     /// How many VMs there are.
@@ -180,8 +180,8 @@ impl Bridges {
         seconds: f64,
     ) -> Result<Reading> {
         let ran = {
-            let town = &mut *self;
-            on_the_first(move || town.run(active, pps, tick, seconds))?
+            let fleet = &mut *self;
+            on_the_first(move || fleet.run(active, pps, tick, seconds))?
         };
         self.settle()?;
         Ok(Reading {

@@ -7,9 +7,9 @@ use rig::{Daemon, Guest, GuestConfig, Netdev, Netns, Nic, Rig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::Options;
 use crate::error::{Error, Result};
 use crate::fabric::cpu;
+use crate::options::Options;
 use crate::quiet::Quiet;
 use crate::stats::{Column, Reading, in_turns};
 

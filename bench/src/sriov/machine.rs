@@ -12,14 +12,14 @@ use crate::fabric::{Guest, driver};
 
 /// Which NIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum VmNic {
     /// A virtual function of an 82576.
     Vf,
     /// An 82540EM.
     E1000,
 }
 
-impl Kind {
+impl VmNic {
     /// In tables and raw data.
     pub fn words(self) -> &'static str {
         match self {

@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use super::sums::{APPLICATION, slope, spread};
-use super::{
+use super::plan::{
     AWAKE, BEYOND, COUNTS, FEW, Interrupts, LINE, LOADS, MASKINGS, PAIRS, POLICIES, PORTS, RINGS,
     Scale,
 };
-use crate::chart::{Scales, Set, lines};
+use super::sums::{APPLICATION, slope, spread};
 use crate::error::{Error, Result};
 use crate::page::Page;
+use crate::plot::{Scale as Axis, Whose, lines, set};
 use crate::stats::{Column, Summary, figure};
 
 /// The targets: how far throughput may spread from 10 to 60 VMs, percent of a core one more VM may cost,
@@ -242,33 +242,27 @@ pub fn scale(page: &mut Page, figures: &Scale) {
         .zip(&fixed[2 * COUNTS.len()..])
         .map(|(n, column)| (*n as f64, column.median()))
         .collect();
-    let set = |name: &str, points: &[(f64, f64)]| Set {
-        name: name.to_owned(),
-        points: points.to_vec(),
-    };
     let paper: Vec<_> = COUNTS.iter().map(|n| (*n as f64, 9.57)).collect();
     let more = |points: &[(f64, f64)], others: &[(f64, f64)]| [points, others].concat();
-    let scales = |title| Scales {
-        x: ("VMs (log)", true),
-        y: (title, false),
-    };
     page.plot(lines(
         "throughput",
         "Fixed load: throughput of all VMs (figures 14, 15)",
-        scales("Gbit/s"),
-        &[
-            set("VFs", &more(&vf_fixed, &beyond)),
-            set("e1000s", &e1000_fixed),
-            set("the paper's", &paper),
+        Axis::log("VMs (log)"),
+        Axis::linear("Gbit/s"),
+        vec![
+            set("VFs", Whose::Ours, more(&vf_fixed, &beyond)),
+            set("e1000s", Whose::Ours, e1000_fixed),
+            set("the paper's", Whose::Peer, paper),
         ],
     ));
     page.plot(lines(
         "cpu",
         "Fixed load: the daemon's processor time (figures 14, 15)",
-        scales("% of a core"),
-        &[
-            set("VFs", &more(&vf_cpu, &beyond_cpu)),
-            set("e1000s", &e1000_cpu),
+        Axis::log("VMs (log)"),
+        Axis::linear("% of a core"),
+        vec![
+            set("VFs", Whose::Ours, more(&vf_cpu, &beyond_cpu)),
+            set("e1000s", Whose::Ours, e1000_cpu),
         ],
     ));
     page.heading("Idle functions");
@@ -323,22 +317,18 @@ pub fn interrupts(page: &mut Page, figures: &Interrupts) {
         ],
         &rows,
     );
-    let masks = MASKINGS.iter().enumerate().map(|(k, masking)| Set {
-        name: masking.1.to_owned(),
-        points: FEW
-            .iter()
-            .zip(figures.maskings.iter().skip(k).step_by(MASKINGS.len()))
-            .map(|(n, column)| (*n as f64, column.median()))
-            .collect(),
+    let masks = MASKINGS.iter().enumerate().map(|(k, masking)| {
+        let columns = figures.maskings.iter().skip(k).step_by(MASKINGS.len());
+        let points = FEW.iter().zip(columns);
+        let points = points.map(|(n, column)| (*n as f64, column.median()));
+        set(masking.1, Whose::Ours, points)
     });
     page.plot(lines(
         "masks",
         "What masks cost the daemon (figure 6)",
-        Scales {
-            x: ("VMs of one port", false),
-            y: ("% of a core", false),
-        },
-        &masks.collect::<Vec<_>>(),
+        Axis::linear("VMs of one port"),
+        Axis::linear("% of a core"),
+        masks.collect(),
     ));
     page.heading("Coalescing (figures 8 and 9)");
     page.text(
@@ -400,22 +390,17 @@ pub fn interrupts(page: &mut Page, figures: &Interrupts) {
     let mut head = vec!["lines offered"];
     head.extend(POLICIES.iter().map(|p| p.1));
     page.table(&head, &rows);
-    let sets = POLICIES.iter().enumerate().map(|(k, policy)| Set {
-        name: policy.1.to_owned(),
-        points: figures.loads[k..]
-            .iter()
-            .step_by(POLICIES.len())
-            .map(|column| (raw(column, "gbit_sent"), raw(column, "gbit_taken")))
-            .collect(),
+    let sets = POLICIES.iter().enumerate().map(|(k, policy)| {
+        let columns = figures.loads[k..].iter().step_by(POLICIES.len());
+        let points = columns.map(|c| (raw(c, "gbit_sent"), raw(c, "gbit_taken")));
+        set(policy.1, Whose::Ours, points)
     });
     page.plot(lines(
         "losses",
         "Taken by the application over sent (figure 10)",
-        Scales {
-            x: ("Gbit/s sent", false),
-            y: ("Gbit/s taken", false),
-        },
-        &sets.collect::<Vec<_>>(),
+        Axis::linear("Gbit/s sent"),
+        Axis::linear("Gbit/s taken"),
+        sets.collect(),
     ));
     page.data("maskings", json(&figures.maskings));
     page.data("policies", json(&figures.policies));

@@ -2,11 +2,11 @@
 
 use super::guests::{ACTIVE, Guests, MEGABITS, MESSAGES as WRITES, PARTIES};
 use super::page::{json, raw};
+use super::plan::{COUNTS, MESSAGES, PORTS, Paravirtual, RINGS, SHARES};
 use super::sums::{slope, spread};
-use super::{COUNTS, MESSAGES, PORTS, Paravirtual, RINGS, SHARES};
-use crate::chart::{Scales, Set, lines};
 use crate::error::Error;
 use crate::page::Page;
+use crate::plot::{Scale, Set, Whose, lines, set};
 use crate::stats::{Column, figure};
 
 /// A part that could not be measured here, and why.
@@ -160,29 +160,26 @@ fn scale(page: &mut Page, figures: &Paravirtual) {
         let mut sets = Vec::new();
         for (share, part) in SHARES.into_iter().enumerate() {
             for (kind, name) in ["VFs", "virtio-nets"].into_iter().enumerate() {
-                sets.push(Set {
-                    name: format!("{name}, {} Gbit/s", figure(9.57 * part)),
-                    points: points(share, kind, what),
-                });
+                let name = format!("{name}, {} Gbit/s", figure(9.57 * part));
+                let whose = Whose::ours(kind == 0);
+                sets.push(set(&name, whose, points(share, kind, what)));
             }
         }
         sets
     };
-    let scales = |title| Scales {
-        x: ("VMs", false),
-        y: (title, false),
-    };
     page.plot(lines(
         "pv-throughput",
         "Fixed loads: throughput of all VMs (figures 16, 17)",
-        scales("Gbit/s"),
-        &sets(&gbit),
+        Scale::linear("VMs"),
+        Scale::linear("Gbit/s"),
+        sets(&gbit),
     ));
     page.plot(lines(
         "pv-cpu",
         "Fixed loads: processor time of the daemon and of QEMUs (figures 16, 17)",
-        scales("% of a core"),
-        &sets(&Column::median),
+        Scale::linear("VMs"),
+        Scale::linear("% of a core"),
+        sets(&Column::median),
     ));
 }
 
