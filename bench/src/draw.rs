@@ -181,8 +181,12 @@ fn lines(canvas: &Canvas<'_>, title: &str, (x, y): (&Scale, &Scale), sets: &[Set
         bottom: down.end,
     };
     let names: Vec<(u32, u32)> = sets.iter().map(|s| (width(&s.name), fine(16))).collect();
-    for (i, Label { at }) in labels::place(&area, &curves, &names, fine(6) as i32) {
+    for (i, Label { at, leader }) in labels::place(&area, &curves, &names, fine(6) as i32) {
         let words = letters(inks[i], Pos::new(HPos::Left, VPos::Center));
+        if let Some(from) = leader {
+            let to = (at.0 - fine(3) as i32, at.1);
+            canvas.draw(&PathElement::new([from, to], pen(inks[i], 7)))?;
+        }
         canvas.draw(&Text::new(sets[i].name.clone(), at, words))?;
     }
     Ok(())

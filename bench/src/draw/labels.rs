@@ -26,12 +26,17 @@ impl Area {
     }
 }
 
-/// A name's place: the middle of its left edge.
+/// A name's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Label {
-    /// That point.
+    /// The middle of its left edge.
     pub at: (i32, i32),
+    /// Where its curve is, when that is so far away that a line must lead there.
+    pub leader: Option<(i32, i32)>,
 }
+
+/// How far away, in gaps, a name may stand whose curve has no room beside it, and what that costs.
+const FAR: [(i32, usize); 4] = [(8, 900), (16, 1000), (26, 1100), (36, 1200)];
 
 /// Points along a curve, close together.
 fn along(curve: &[(i32, i32)], step: i32) -> Vec<(i32, i32)> {
@@ -88,17 +93,27 @@ pub fn place(
                 (x, y - half - gap),
                 (x, y + half + gap),
             ]
+            .map(|at| (at, 0, None))
+        };
+        let far = |&(x, y): &(i32, i32)| {
+            FAR.map(|(gaps, cost)| ((x + gaps * gap, y), cost, Some((x, y))))
         };
         let best = dense[i]
             .iter()
             .rev()
             .enumerate()
-            .flat_map(|(nth, point)| beside(point).map(|at| (at, nth)))
-            .filter_map(|(at, nth)| cost(at, nth).map(|(cost, around)| (cost, at, around)))
+            .flat_map(|(nth, point)| {
+                let places = beside(point).into_iter().chain(far(point));
+                places.map(move |(at, more, leader)| (Label { at, leader }, nth + more))
+            })
+            .filter_map(|(label, nth)| {
+                let (cost, around) = cost(label.at, nth)?;
+                Some((cost, label, around))
+            })
             .min_by_key(|(cost, _, _)| *cost);
-        if let Some((_, at, around)) = best {
+        if let Some((_, label, around)) = best {
             taken.push(around);
-            places.push((i, Label { at }));
+            places.push((i, label));
         }
     }
     places
