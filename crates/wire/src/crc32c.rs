@@ -1,35 +1,5 @@
 //! The checksum of SCTP (RFC 9260 appendix A): CRC-32 with Castagnoli's polynomial.
 
-/// Castagnoli's polynomial, bits reversed.
-const POLYNOMIAL: u32 = 0x82f6_3b78;
-
-/// What a byte does to the remainder when 0 to 7 more follow it.
-const TABLES: [[u32; 256]; 8] = {
-    let mut tables = [[0; 256]; 8];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut crc = byte as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = (crc >> 1) ^ if crc & 1 == 1 { POLYNOMIAL } else { 0 };
-            bit += 1;
-        }
-        tables[0][byte] = crc;
-        byte += 1;
-    }
-    let mut more = 1;
-    while more < 8 {
-        let mut byte = 0;
-        while byte < 256 {
-            let crc = tables[more - 1][byte];
-            tables[more][byte] = (crc >> 8) ^ tables[0][(crc & 0xff) as usize];
-            byte += 1;
-        }
-        more += 1;
-    }
-    tables
-};
-
 /// A CRC32c in the making.
 ///
 /// ```
@@ -51,29 +21,17 @@ impl Default for Crc32c {
 impl Crc32c {
     /// Of nothing.
     pub const fn new() -> Self {
-        Self(u32::MAX)
+        Self(0)
     }
 
     /// Adds the bytes that follow.
     pub fn add(&mut self, bytes: &[u8]) {
-        let (words, rest) = bytes.as_chunks::<8>();
-        for word in words {
-            let word = u64::from_le_bytes(*word) ^ u64::from(self.0);
-            self.0 = word
-                .to_le_bytes()
-                .iter()
-                .zip(TABLES.iter().rev())
-                .fold(0, |crc, (byte, table)| crc ^ table[usize::from(*byte)]);
-        }
-        for byte in rest {
-            let at = (self.0 ^ u32::from(*byte)) & 0xff;
-            self.0 = (self.0 >> 8) ^ TABLES[0][at as usize];
-        }
+        self.0 = crc32c::crc32c_append(self.0, bytes);
     }
 
     /// The checksum. SCTP sends its least significant byte first.
     pub const fn finish(self) -> u32 {
-        !self.0
+        self.0
     }
 }
 
@@ -82,6 +40,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// Castagnoli's polynomial, bits reversed.
+    const POLYNOMIAL: u32 = 0x82f6_3b78;
 
     #[test]
     fn it_is_that_of_the_standard() {

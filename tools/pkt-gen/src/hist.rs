@@ -1,17 +1,14 @@
-//! A histogram of times: exact to 1 part in 64, in constant space.
+//! A histogram of times: hdrhistogram's buckets, exact to 1 part in 100, in constant space.
 
 use serde_json::{Value, json};
 
-/// Buckets per power of two.
-const SUB: usize = 64;
-const SUB_BITS: u32 = SUB.trailing_zeros();
-const ROWS: usize = 64 - SUB_BITS as usize + 1;
+/// Digits that are exact: one part in 128 is what two need.
+const DIGITS: u8 = 2;
 
 /// Times in nanoseconds.
 #[derive(Clone)]
 pub struct Histogram {
-    buckets: Box<[u64]>,
-    count: u64,
+    buckets: hdrhistogram::Histogram<u64>,
     sum: u128,
     min: u64,
     max: u64,
@@ -19,9 +16,9 @@ pub struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
+        let buckets = hdrhistogram::Histogram::new_with_bounds(1, u64::MAX, DIGITS);
         Self {
-            buckets: vec![0; ROWS * SUB].into(),
-            count: 0,
+            buckets: buckets.expect("bounds that the crate takes"),
             sum: 0,
             min: u64::MAX,
             max: 0,
@@ -29,32 +26,11 @@ impl Default for Histogram {
     }
 }
 
-/// Where a value is counted: values below 64 have a bucket each, every power of two above has 64.
-#[inline]
-fn bucket(value: u64) -> usize {
-    let row = (64 - SUB_BITS).saturating_sub(value.leading_zeros()) as usize;
-    if row == 0 {
-        return value as usize;
-    }
-    (row << SUB_BITS) + ((value >> (row - 1)) as usize & (SUB - 1))
-}
-
-/// The largest value a bucket holds.
-fn top(bucket: usize) -> u64 {
-    let (row, sub) = (bucket >> SUB_BITS, (bucket & (SUB - 1)) as u64);
-    if row == 0 {
-        return sub;
-    }
-    let shift = row as u32 - 1;
-    (SUB as u64 + sub) << shift | ((1 << shift) - 1)
-}
-
 impl Histogram {
     /// Counts `times` of `value` ns.
     #[inline]
     pub fn add(&mut self, value: u64, times: u64) {
-        self.buckets[bucket(value)] += times;
-        self.count += times;
+        self.buckets.saturating_record_n(value, times);
         self.sum += u128::from(value) * u128::from(times);
         self.min = self.min.min(value);
         self.max = self.max.max(value);
@@ -62,10 +38,8 @@ impl Histogram {
 
     /// Adds all of another.
     pub fn merge(&mut self, other: &Self) {
-        for (a, b) in self.buckets.iter_mut().zip(&other.buckets) {
-            *a += b;
-        }
-        self.count += other.count;
+        let added = self.buckets.add(&other.buckets);
+        added.expect("both have the same bounds");
         self.sum += other.sum;
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
@@ -73,7 +47,7 @@ impl Histogram {
 
     /// How many values.
     pub fn count(&self) -> u64 {
-        self.count
+        self.buckets.len()
     }
 
     /// The longest, in ns.
@@ -83,32 +57,30 @@ impl Histogram {
 
     /// Mean in ns; 0 of none.
     pub fn mean(&self) -> u64 {
-        u64::try_from(self.sum / u128::from(self.count.max(1))).unwrap_or(u64::MAX)
+        u64::try_from(self.sum / u128::from(self.count().max(1))).unwrap_or(u64::MAX)
     }
 
     /// The value in ns that `share` (0 to 1) of all values do not exceed; 0 of none.
     pub fn quantile(&self, share: f64) -> u64 {
-        let wanted = ((self.count as f64 * share).ceil() as u64).clamp(1, self.count.max(1));
-        let mut seen = 0;
-        for (at, n) in self.buckets.iter().enumerate() {
-            seen += n;
-            if seen >= wanted {
-                return top(at).clamp(self.min, self.max);
-            }
+        if self.buckets.is_empty() {
+            return 0;
         }
-        0
+        let top = self.buckets.value_at_quantile(share);
+        top.clamp(self.min, self.max)
     }
 
     /// For programs: the usual quantiles, and every bucket that is not empty as
     /// `[upper bound in ns, count]`.
     pub fn json(&self) -> Value {
-        if self.count == 0 {
+        if self.buckets.is_empty() {
             return Value::Null;
         }
-        let filled = self.buckets.iter().enumerate().filter(|(_, n)| **n > 0);
-        let buckets: Vec<Value> = filled.map(|(at, n)| json!([top(at), n])).collect();
+        let filled = self.buckets.iter_recorded();
+        let buckets: Vec<Value> = filled
+            .map(|b| json!([b.value_iterated_to(), b.count_at_value()]))
+            .collect();
         json!({
-            "count": self.count,
+            "count": self.count(),
             "min_ns": self.min,
             "mean_ns": self.mean(),
             "p50_ns": self.quantile(0.5),
@@ -146,7 +118,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_bucket_holds_its_value_to_one_part_in_64(value in prop_oneof![0u64..200, any::<u64>()]) {
-            let upper = top(bucket(value));
+            let mut histogram = Histogram::default();
+            histogram.add(value, 1);
+            let upper = histogram.json()["buckets"][0][0].as_u64().unwrap();
             prop_assert!(upper >= value);
             prop_assert!(upper - value <= value / 64);
         }
