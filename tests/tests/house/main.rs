@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod arrows;
+mod dependencies;
 mod layers;
 mod specification;
 
