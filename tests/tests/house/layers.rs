@@ -280,8 +280,6 @@ fn roots() -> Vec<(String, PathBuf)> {
         if !ours.starts_with("crates")
             && !ours.starts_with("hypernic")
             && !ours.starts_with("tools")
-            && !ours.starts_with("rig")
-            && !ours.starts_with("bench")
         {
             continue;
         }
