@@ -115,6 +115,20 @@ impl Silence {
     }
 }
 
+/// The registers of flow control as all chips name them, in the module `$r`.
+#[macro_export]
+macro_rules! flow_ids {
+    ($r:ident) => {
+        $crate::flow::Ids {
+            fcal: $r::FCAL,
+            fcah: $r::FCAH,
+            fct: $r::FCT,
+            ral: $r::RAL,
+            rah: $r::RAH,
+        }
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

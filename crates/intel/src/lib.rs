@@ -8,9 +8,11 @@
 
 pub mod flow;
 pub mod io;
+pub mod link;
 pub mod mdio;
 pub mod phy;
 mod ring;
+pub mod saved;
 pub mod verdict;
 pub mod wake;
 pub mod window;

@@ -4,9 +4,11 @@
 //! function in D3, what WUFC enables does. The first match sets its bits in WUS, keeps the frame in
 //! WUPL and WUPM and sets PME_Status; until that is cleared, nothing more is taken.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use datapath::counters::count;
 use frame::Frame;
+use model::{Env, PmeWrite};
 use parking_lot::Mutex;
 use regs::{File, Id};
 
@@ -367,4 +369,99 @@ impl Seen<'_> {
                 ip.first().is_some_and(|b| b >> 4 == 6) && ip.get(24..40) == Some(&ours[..])
             })
     }
+}
+
+/// A NIC that wakes its guest.
+pub trait Wakes {
+    /// Its registers.
+    fn file(&self) -> &File;
+    /// Which of them wake-up has.
+    fn wake_ids(&self) -> &'static Ids;
+    /// What it knows of wake-up.
+    fn wake_up(&self) -> &WakeUp;
+    /// What is its own, as the registers say.
+    fn sieve(&self) -> impl Sieve + '_;
+    /// Times a filter matched.
+    fn wake_ups(&self) -> &AtomicU64;
+
+    /// Has `act` meet its registers; the bus hears of PME.
+    fn waking<T>(&self, env: &Env, act: impl FnOnce(At<'_>) -> T) -> T {
+        act(At {
+            file: self.file(),
+            ids: self.wake_ids(),
+            tell: &|enabled, status| env.irq.set_pme(enabled, status),
+        })
+    }
+
+    /// The power state, and what software wrote to PMCSR.
+    fn set_power(&self, env: &Env, d3: bool, pme: Option<PmeWrite>) {
+        let pme = pme.map(|pme| (pme.enable, pme.clear));
+        self.waking(env, |at| self.wake_up().set_power(at, d3, pme));
+    }
+
+    /// The NVM wants a magic packet to wake from power-up on.
+    fn enable_apm(&self) {
+        self.wake_up().enable_apm(At {
+            file: self.file(),
+            ids: self.wake_ids(),
+            tell: &|_, _| {},
+        });
+    }
+
+    /// A write of WUC, WUS or WUFC.
+    fn write_wake(&self, env: &Env, id: Id, value: u32) {
+        let ids = self.wake_ids();
+        self.waking(env, |at| {
+            if id == ids.wuc {
+                self.wake_up().write_wuc(at, value);
+            } else if id == ids.wus {
+                self.wake_up().write_wus(at, value);
+            } else {
+                self.wake_up().write_wufc(at, value);
+            }
+        });
+    }
+
+    /// Resets all registers but those of the last wake-up.
+    fn reset_file(&self, env: &Env) {
+        self.waking(env, |at| {
+            self.wake_up().over_reset(at, || self.file().reset());
+        });
+    }
+
+    /// Power-up: nothing is remembered.
+    fn forget_wake(&self, env: &Env) {
+        self.waking(env, |at| self.wake_up().forget(at));
+    }
+
+    /// Shows a frame to the filters.
+    fn wake_by(&self, env: &Env, frame: &Frame<'_>) {
+        let woken = self.waking(env, |at| self.wake_up().frame(at, &self.sieve(), frame));
+        count(self.wake_ups(), woken.into());
+    }
+
+    /// The link has changed.
+    fn wake_by_link(&self, env: &Env) {
+        let woken = self.waking(env, |at| self.wake_up().link(at));
+        count(self.wake_ups(), woken.into());
+    }
+}
+
+/// The registers of wake-up as all chips name them, in the module `$r`.
+#[macro_export]
+macro_rules! wake_ids {
+    ($r:ident) => {
+        $crate::wake::Ids {
+            wuc: $r::WUC,
+            wufc: $r::WUFC,
+            wus: $r::WUS,
+            wupl: $r::WUPL,
+            wupm: $r::WUPM,
+            ipav: $r::IPAV,
+            ip4at: $r::IP4AT,
+            ip6at: $r::IP6AT,
+            ral: $r::RAL,
+            rah: $r::RAH,
+        }
+    };
 }

@@ -2,6 +2,10 @@
 
 use std::ops::Range;
 
+use model::Env;
+
+use crate::io;
+
 /// Splits an access to a window of `span` bytes into words: offset of the word, first byte in it,
 /// range of the caller's bytes. Bytes beyond the window are left out.
 pub fn each_word(
@@ -22,6 +26,65 @@ pub fn each_word(
         let n = (4 - first).min(len - done);
         visit(at as u32 & !3, first, done..done + n);
         done += n;
+    }
+}
+
+/// The control part of a NIC, whose registers are a window of words.
+pub trait Window {
+    /// Bytes of the window.
+    const SPAN: u32;
+
+    /// Reads the word at `offset` (a multiple of 4), with its side effects.
+    fn read_word(&mut self, env: &Env, offset: u32) -> u32;
+    /// Writes the word at `offset` (a multiple of 4).
+    fn write_word(&mut self, env: &Env, offset: u32, value: u32);
+    /// What the bytes of a word are that a write does not reach: registers that can be written in part
+    /// keep them; for those that act on ones they are zeros.
+    fn partial_base(&self, offset: u32) -> u32;
+
+    /// Reads `data.len()` bytes.
+    fn read_bytes(&mut self, env: &Env, offset: u64, data: &mut [u8]) {
+        each_word(Self::SPAN, offset, data.len(), |word, first, range| {
+            let bytes = self.read_word(env, word).to_le_bytes();
+            let n = range.len();
+            data[range].copy_from_slice(&bytes[first..first + n]);
+        });
+    }
+
+    /// Writes `data`.
+    fn write_bytes(&mut self, env: &Env, offset: u64, data: &[u8]) {
+        each_word(Self::SPAN, offset, data.len(), |word, first, range| {
+            let n = range.len();
+            let mut bytes = if n == 4 {
+                [0; 4]
+            } else {
+                self.partial_base(word).to_le_bytes()
+            };
+            bytes[first..first + n].copy_from_slice(&data[range]);
+            self.write_word(env, word, u32::from_le_bytes(bytes));
+        });
+    }
+}
+
+/// One that is reached through an I/O BAR too.
+pub trait IoWindow: Window {
+    /// The state of that way.
+    fn io(&mut self) -> &mut io::Window;
+
+    /// Reads from the I/O BAR.
+    fn io_read(&mut self, env: &Env, offset: u64, data: &mut [u8]) {
+        match self.io().target(offset, data.len()) {
+            Some(at) => self.read_bytes(env, at, data),
+            None => self.io().read(offset, data),
+        }
+    }
+
+    /// Writes to it.
+    fn io_write(&mut self, env: &Env, offset: u64, data: &[u8]) {
+        match self.io().target(offset, data.len()) {
+            Some(at) => self.write_bytes(env, at, data),
+            None => self.io().write(offset, data),
+        }
     }
 }
 

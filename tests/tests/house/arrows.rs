@@ -41,7 +41,7 @@ const ROOMS: &[Room] = &[
     room("port-loopback", &["frame", "port"], "frames back to their sender"),
     room("model", &["frame", "guest-mem", "pci", "snapshot"], "what a NIC model is and may ask for"),
     room("datapath", &["frame", "guest-mem", "wire"], "what any NIC with rings needs and no vendor owns"),
-    room("intel", &["datapath", "frame", "guest-mem", "regs", "wire"], "what Intel's NICs share"),
+    room("intel", &["datapath", "frame", "guest-mem", "model", "regs", "snapshot", "wire"], "what Intel's NICs share"),
     room("e1000", &["csb", "datapath", "frame", "guest-mem", "intel", "lease", "model", "regs", "snapshot", "wire"],
         "82540EM, 82545EM, 82544GC"),
     room("igb", &["datapath", "eswitch", "frame", "guest-mem", "intel", "model", "pci", "regs", "snapshot", "wire"],

@@ -2,7 +2,6 @@
 
 pub(crate) mod eeprom;
 mod eerd;
-mod io;
 mod load;
 mod save;
 
@@ -11,10 +10,11 @@ use std::sync::atomic::Ordering;
 
 use frame::Counted;
 use intel::flow::RFCE;
-use intel::io::Window;
-use intel::mdio;
-use intel::phy::{Effect, Phy};
-use intel::wake::wuc;
+use intel::io;
+use intel::link::Link;
+use intel::phy::Phy;
+use intel::wake::{Wakes, wuc};
+use intel::window::{IoWindow, Window};
 use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
 use regs::{Access, Found};
 
@@ -35,129 +35,13 @@ pub(crate) struct Registers {
     pub chip: Arc<Chip>,
     pub eeprom: Eeprom,
     pub phy: Phy,
-    pub io: Window,
+    pub io: io::Window,
     pub work: Work,
     /// How long auto-negotiation takes.
     pub negotiation: Nanos,
 }
 
 impl Registers {
-    /// Reads the 32-bit word at `offset` (a multiple of 4), with its side effects.
-    fn read_word(&mut self, env: &Env, offset: u32) -> u32 {
-        let Some(Found { id, element }) = self.chip.file.table().find(offset) else {
-            return 0;
-        };
-        if (r::CRCERRS..=r::TSCTFC).contains(&id)
-            && let Some(value) = self.chip.stats.read(id)
-        {
-            return value;
-        }
-        let stored = self.chip.file.get_at(id, element);
-        match id {
-            r::STATUS => self.status(env),
-            r::EECD => self.eecd(stored),
-            r::PBA => {
-                let receive = stored & 0xffff;
-                64u32.saturating_sub(receive) << 16 | receive
-            }
-            r::PBM => self.chip.packet_buffer.word(element),
-            r::SWSM => {
-                // Whoever reads it 0 has the semaphore, and everybody after him reads 1.
-                self.chip.file.set(id, stored | SWSM_SMBI);
-                stored
-            }
-            r::ICR => self.chip.irq.lock().read_icr(env),
-            r::ICS => self.chip.irq.lock().causes(),
-            r::IMS => self.chip.irq.lock().mask(),
-            r::CSBAL => self.chip.csb.base.lock().low,
-            r::CSBAH => self.chip.csb.base.lock().high,
-            _ => stored,
-        }
-    }
-
-    /// Writes the 32-bit word at `offset` (a multiple of 4).
-    fn write_word(&mut self, env: &Env, offset: u32, value: u32) {
-        let Some(Found { id, element }) = self.chip.file.table().find(offset) else {
-            return;
-        };
-        // The two that matter for speed; the others may change the parts that are ours.
-        if id == r::TDT || id == r::RDT {
-            return self.ring_doorbell(id, value);
-        }
-        let chip = Arc::clone(&self.chip);
-        match id {
-            r::ICR => chip.irq.lock().clear(env, value),
-            r::ICS => chip.irq.lock().raise(env, value),
-            r::IMS => {
-                chip.irq.lock().unmask(env, value);
-                self.work.tx |= chip.csb_unmasked();
-            }
-            r::CSBAL | r::CSBAH if !chip.csb.offered => {}
-            r::CSBAH => chip.write_csbah(env, value),
-            r::CSBAL => {
-                chip.write_csbal(env, value);
-                self.work.tx = true;
-                self.work.rx = true;
-            }
-            r::IMC => chip.irq.lock().mask_off(env, value),
-            r::CTRL => self.write_ctrl(env, value),
-            r::EECD => {
-                let wires = chip.file.write(id, 0, value);
-                self.eeprom.wires(wires);
-            }
-            r::EERD => {
-                let result = eerd::read(&self.eeprom, value);
-                chip.file.set(id, result);
-            }
-            r::MDIC => self.write_mdic(env, value),
-            r::CTRL_EXT => {
-                chip.file.write(id, 0, value);
-                if value & ctrl_ext::EE_RST != 0 {
-                    self.load_eeprom();
-                }
-            }
-            r::ITR => {
-                let itr = chip.file.write(id, 0, value);
-                chip.irq.lock().set_itr(env, itr);
-            }
-            r::RDTR => {
-                chip.file.write(id, 0, value);
-                if value & RDTR_FPD != 0 {
-                    chip.irq.lock().flush_rx(env);
-                }
-            }
-            r::PBM => chip.packet_buffer.set_word(element, value),
-            r::TCTL => {
-                let new = chip.file.write(id, 0, value);
-                // It clears itself before anybody can read it.
-                if value & tctl::SWXOFF != 0 {
-                    chip.flow.owe(owed::SOFTWARE);
-                }
-                self.work.tx |= new & tctl::EN != 0;
-            }
-            r::WUC | r::WUFC | r::WUS => chip.write_wake(env, id, value),
-            r::RDBAL | r::RDBAH | r::RDLEN | r::RDH => {
-                // Those who fill buffers of the ring it was finish first.
-                let mut rx = chip.rx.settle();
-                chip.file.write(id, element, value);
-                self.work.rx |= rx.relieved();
-            }
-            r::RCTL => {
-                let old = chip.file.get(id);
-                let new = chip.file.write(id, 0, value);
-                // Drivers free the buffers next.
-                if old & !new & rctl::EN != 0 {
-                    chip.stop_receiving();
-                }
-                self.work.rx = true;
-                self.work.tx |= (old ^ new) & rctl::LBM != 0;
-            }
-            _ => {
-                chip.file.write(id, element, value);
-            }
-        }
-    }
-
     /// The guest has moved a tail.
     fn ring_doorbell(&mut self, id: regs::Id, value: u32) {
         let chip = &self.chip;
@@ -265,38 +149,166 @@ impl Registers {
     }
 
     fn write_mdic(&mut self, env: &Env, value: u32) {
-        let (result, effect) = mdio::mdic(&mut self.phy, value);
-        self.chip.file.set(r::MDIC, result);
-        match effect {
-            Effect::None => {}
-            Effect::Link => self.update_link(env),
-            Effect::Restart => {
-                self.negotiate(env);
-                self.update_link(env);
-            }
-        }
-        if mdio::wants_interrupt(value) {
+        let reads = |ours: &Self, value| ours.chip.file.set(r::MDIC, value);
+        if self.command_phy(env, value, reads) {
             self.chip.irq.lock().raise(env, cause::MDAC);
         }
     }
+}
 
-    /// Starts auto-negotiation, if there is somebody to talk to.
-    fn negotiate(&mut self, env: &Env) {
-        let at = self
-            .phy
-            .can_negotiate()
-            .then(|| env.clock.now() + self.negotiation);
-        if at.is_some() && self.negotiation == 0 {
-            // No time passes, but drivers still see the link go and come.
-            self.update_link(env);
-            self.phy.negotiation_done();
-            self.chip.irq.lock().set_link_timer(env, None);
-        } else {
-            self.chip.irq.lock().set_link_timer(env, at);
+impl Window for Registers {
+    const SPAN: u32 = r::WINDOW;
+
+    fn read_word(&mut self, env: &Env, offset: u32) -> u32 {
+        let Some(Found { id, element }) = self.chip.file.table().find(offset) else {
+            return 0;
+        };
+        if (r::CRCERRS..=r::TSCTFC).contains(&id)
+            && let Some(value) = self.chip.stats.read(id)
+        {
+            return value;
+        }
+        let stored = self.chip.file.get_at(id, element);
+        match id {
+            r::STATUS => self.status(env),
+            r::EECD => self.eecd(stored),
+            r::PBA => {
+                let receive = stored & 0xffff;
+                64u32.saturating_sub(receive) << 16 | receive
+            }
+            r::PBM => self.chip.packet_buffer.word(element),
+            r::SWSM => {
+                // Whoever reads it 0 has the semaphore, and everybody after him reads 1.
+                self.chip.file.set(id, stored | SWSM_SMBI);
+                stored
+            }
+            r::ICR => self.chip.irq.lock().read_icr(env),
+            r::ICS => self.chip.irq.lock().causes(),
+            r::IMS => self.chip.irq.lock().mask(),
+            r::CSBAL => self.chip.csb.base.lock().low,
+            r::CSBAH => self.chip.csb.base.lock().high,
+            _ => stored,
         }
     }
 
-    /// Brings STATUS.LU in line with PHY and CTRL.SLU, and tells the guest of a change.
+    fn write_word(&mut self, env: &Env, offset: u32, value: u32) {
+        let Some(Found { id, element }) = self.chip.file.table().find(offset) else {
+            return;
+        };
+        // The two that matter for speed; the others may change the parts that are ours.
+        if id == r::TDT || id == r::RDT {
+            return self.ring_doorbell(id, value);
+        }
+        let chip = Arc::clone(&self.chip);
+        match id {
+            r::ICR => chip.irq.lock().clear(env, value),
+            r::ICS => chip.irq.lock().raise(env, value),
+            r::IMS => {
+                chip.irq.lock().unmask(env, value);
+                self.work.tx |= chip.csb_unmasked();
+            }
+            r::CSBAL | r::CSBAH if !chip.csb.offered => {}
+            r::CSBAH => chip.write_csbah(env, value),
+            r::CSBAL => {
+                chip.write_csbal(env, value);
+                self.work.tx = true;
+                self.work.rx = true;
+            }
+            r::IMC => chip.irq.lock().mask_off(env, value),
+            r::CTRL => self.write_ctrl(env, value),
+            r::EECD => {
+                let wires = chip.file.write(id, 0, value);
+                self.eeprom.wires(wires);
+            }
+            r::EERD => {
+                let result = eerd::read(&self.eeprom, value);
+                chip.file.set(id, result);
+            }
+            r::MDIC => self.write_mdic(env, value),
+            r::CTRL_EXT => {
+                chip.file.write(id, 0, value);
+                if value & ctrl_ext::EE_RST != 0 {
+                    self.load_eeprom();
+                }
+            }
+            r::ITR => {
+                let itr = chip.file.write(id, 0, value);
+                chip.irq.lock().set_itr(env, itr);
+            }
+            r::RDTR => {
+                chip.file.write(id, 0, value);
+                if value & RDTR_FPD != 0 {
+                    chip.irq.lock().flush_rx(env);
+                }
+            }
+            r::PBM => chip.packet_buffer.set_word(element, value),
+            r::TCTL => {
+                let new = chip.file.write(id, 0, value);
+                // It clears itself before anybody can read it.
+                if value & tctl::SWXOFF != 0 {
+                    chip.flow.owe(owed::SOFTWARE);
+                }
+                self.work.tx |= new & tctl::EN != 0;
+            }
+            r::WUC | r::WUFC | r::WUS => chip.write_wake(env, id, value),
+            r::RDBAL | r::RDBAH | r::RDLEN | r::RDH => {
+                // Those who fill buffers of the ring it was finish first.
+                let mut rx = chip.rx.settle();
+                chip.file.write(id, element, value);
+                self.work.rx |= rx.relieved();
+            }
+            r::RCTL => {
+                let old = chip.file.get(id);
+                let new = chip.file.write(id, 0, value);
+                // Drivers free the buffers next.
+                if old & !new & rctl::EN != 0 {
+                    chip.stop_receiving();
+                }
+                self.work.rx = true;
+                self.work.tx |= (old ^ new) & rctl::LBM != 0;
+            }
+            _ => {
+                chip.file.write(id, element, value);
+            }
+        }
+    }
+
+    fn partial_base(&self, offset: u32) -> u32 {
+        let file = &self.chip.file;
+        match file.table().find(offset) {
+            // PME_Status is cleared by a 1 that is written, not by one that is kept.
+            Some(found) if found.id == r::WUC => file.get(found.id) & !wuc::PME_STATUS,
+            Some(found) if found.id == r::CSBAL => self.chip.csb.base.lock().low,
+            Some(found) if found.id == r::CSBAH => self.chip.csb.base.lock().high,
+            Some(found) => match file.table().register(found.id).access {
+                Access::ReadWrite | Access::Command => file.get_at(found.id, found.element),
+                Access::Memory => self.chip.packet_buffer.word(found.element),
+                _ => 0,
+            },
+            None => 0,
+        }
+    }
+}
+
+impl IoWindow for Registers {
+    fn io(&mut self) -> &mut io::Window {
+        &mut self.io
+    }
+}
+
+impl Link for Registers {
+    fn phy(&mut self) -> &mut Phy {
+        &mut self.phy
+    }
+
+    fn negotiation(&self) -> Nanos {
+        self.negotiation
+    }
+
+    fn set_link_timer(&self, env: &Env, at: Option<Nanos>) {
+        self.chip.irq.lock().set_link_timer(env, at);
+    }
+
     fn update_link(&mut self, env: &Env) {
         let chip = &self.chip;
         let up = self.phy.link() && chip.file.get(r::CTRL) & ctrl::SLU != 0;
@@ -320,52 +332,6 @@ impl Registers {
             chip.irq.lock().raise(env, causes);
         }
     }
-
-    /// Registers that can be written in part keep their other bytes; for those that act on ones,
-    /// the other bytes are zeros.
-    fn partial_base(&self, offset: u32) -> u32 {
-        let file = &self.chip.file;
-        match file.table().find(offset) {
-            // PME_Status is cleared by a 1 that is written, not by one that is kept.
-            Some(found) if found.id == r::WUC => file.get(found.id) & !wuc::PME_STATUS,
-            Some(found) if found.id == r::CSBAL => self.chip.csb.base.lock().low,
-            Some(found) if found.id == r::CSBAH => self.chip.csb.base.lock().high,
-            Some(found) => match file.table().register(found.id).access {
-                Access::ReadWrite | Access::Command => file.get_at(found.id, found.element),
-                Access::Memory => self.chip.packet_buffer.word(found.element),
-                _ => 0,
-            },
-            None => 0,
-        }
-    }
-
-    /// Reads `data.len()` bytes of the register window.
-    pub(crate) fn read_bytes(&mut self, env: &Env, offset: u64, data: &mut [u8]) {
-        each_word(offset, data.len(), |word, first, range| {
-            let bytes = self.read_word(env, word).to_le_bytes();
-            let n = range.len();
-            data[range].copy_from_slice(&bytes[first..first + n]);
-        });
-    }
-
-    /// Writes `data` into the register window.
-    pub(crate) fn write_bytes(&mut self, env: &Env, offset: u64, data: &[u8]) {
-        each_word(offset, data.len(), |word, first, range| {
-            let n = range.len();
-            let mut bytes = if n == 4 {
-                [0; 4]
-            } else {
-                self.partial_base(word).to_le_bytes()
-            };
-            bytes[first..first + n].copy_from_slice(&data[range]);
-            self.write_word(env, word, u32::from_le_bytes(bytes));
-        });
-    }
-}
-
-/// Splits an access of any size and alignment into words of the register window.
-fn each_word(offset: u64, len: usize, visit: impl FnMut(u32, usize, std::ops::Range<usize>)) {
-    intel::window::each_word(r::WINDOW, offset, len, visit);
 }
 
 impl Counted for Registers {
@@ -411,7 +377,7 @@ impl Control for Registers {
         self.chip.set_csb(env, 0, 0);
         self.reset_mac(env);
         self.chip.irq.lock().set_msi(env, false);
-        self.io = Window::default();
+        self.io = io::Window::default();
         self.phy.reset();
         self.negotiate(env);
         self.update_link(env);
@@ -447,18 +413,12 @@ impl Control for Registers {
         self.work.tx |= due.look || due.csb;
         self.work.rx |= due.csb || due.rested;
         if due.link {
-            self.phy.negotiation_done();
-            self.update_link(env);
+            self.negotiated(env);
         }
     }
 
     fn set_link(&mut self, env: &Env, up: bool) {
-        if self.phy.cable == up {
-            return;
-        }
-        self.phy.set_cable(up);
-        self.negotiate(env);
-        self.update_link(env);
+        self.plug(env, up);
     }
 
     fn save(&self, env: &Env) -> Vec<u8> {

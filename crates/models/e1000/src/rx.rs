@@ -20,6 +20,7 @@ use std::sync::atomic::Ordering;
 use datapath::counters::count;
 use frame::{Batch, Caps, Wake};
 use intel::Ring;
+use intel::wake::Wakes;
 use model::{Env, Receive};
 
 use crate::core::chip::Chip;

@@ -2,7 +2,6 @@
 
 mod clock;
 pub(crate) mod doorbell;
-mod io;
 mod load;
 pub(crate) mod nvm;
 pub(crate) mod pf;
@@ -19,10 +18,11 @@ use std::sync::atomic::Ordering;
 
 use frame::Counted;
 use intel::flow::RFCE;
-use intel::io::Window;
-use intel::mdio;
-use intel::phy::{Effect, Phy};
-use intel::wake::wuc;
+use intel::io;
+use intel::link::Link;
+use intel::phy::Phy;
+use intel::wake::{Wakes, wuc};
+use intel::window::{IoWindow, Window};
 use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
 use regs::{Access, Found, Id};
 
@@ -48,7 +48,7 @@ pub(crate) struct Registers {
     pub function: Arc<Function>,
     pub nvm: Nvm,
     pub phy: Phy,
-    pub io: Window,
+    pub io: io::Window,
     pub reading: StatRegs,
     pub work: Work,
     /// How long auto-negotiation takes.
@@ -79,7 +79,160 @@ impl Registers {
         self.work.rx |= work.rx;
     }
 
-    /// Reads the 32-bit word at `offset` (a multiple of 4), with its side effects.
+    fn write_ctrl(&mut self, env: &Env, value: u32) {
+        let function = Arc::clone(&self.function);
+        let old = function.file.get(r::CTRL);
+        if value & ctrl::RST != 0 {
+            self.reset_mac(env);
+        } else {
+            let new = function.file.write(r::CTRL, 0, value);
+            // Without RFCE no pause is obeyed, not even one that lasts.
+            self.work.tx |= (old ^ new) & RFCE != 0;
+        }
+        self.update_master();
+        if value & !old & ctrl::PHY_RST != 0 {
+            self.phy.reset();
+            self.phy_was_reset = true;
+            self.negotiate(env);
+        }
+        self.update_link(env);
+        if value & ctrl::RST != 0 {
+            // A reset leaves no cause behind, not even that of the link it took down.
+            function.irq.lock().write_icr(env, cause::ALL);
+        }
+    }
+
+    /// CTRL.RST: everything but PCI configuration, NVM and PHY (§4.3).
+    fn reset_mac(&mut self, env: &Env) {
+        let function = &self.function;
+        let file = &function.file;
+        let kept = KEPT.map(|id| (id, file.get(id)));
+        let throttles: [u32; crate::irq::VECTORS] =
+            std::array::from_fn(|at| file.get_at(r::EITR, at as u32));
+        self.change(|| function.reset_file(env));
+        for (id, value) in kept {
+            file.set(id, value);
+        }
+        for (at, value) in throttles.into_iter().enumerate() {
+            file.set_at(r::EITR, at as u32, value);
+        }
+        function.reset_queues();
+        function.irq.lock().reset(env);
+        function.flow.reset();
+        function.ptp.lock().reset(env.clock.now());
+        self.reading.clear(&self.function);
+        self.nvm.wires(0);
+        self.power_up();
+        self.reset_vf_control();
+        // Whoever waited for room finds the receiver off.
+        self.work.rx = true;
+    }
+
+    /// What the chip does before the first access after a reset.
+    pub(crate) fn power_up(&mut self) {
+        let file = &self.function.file;
+        for id in [r::RXDCTL, r::TXDCTL] {
+            file.set_at(id, 0, file.get_at(id, 0) | xdctl::ENABLE);
+        }
+        self.load_nvm();
+    }
+
+    /// What the NVM loads by itself after a reset: nothing, if it is not signed.
+    fn load_nvm(&self) {
+        if !self.nvm.signed() {
+            return;
+        }
+        let [a, b, c, d, e, f] = self.nvm.mac();
+        let file = &self.function.file;
+        file.set_at(r::RAL, 0, u32::from_le_bytes([a, b, c, d]));
+        file.set_at(r::RAH, 0, u32::from_le_bytes([e, f, 0, 0]) | RAH_AV);
+        if self.nvm.apm() {
+            self.function.enable_apm();
+        }
+    }
+
+    fn status(&self) -> u32 {
+        let value = self.function.file.get(r::CTRL);
+        let (detected, full) = self.phy.resolved();
+        let detected = detected as u32;
+        let bypassed = self.function.file.get(r::CTRL_EXT) & ctrl_ext::SPD_BYPS != 0;
+        let speed = if value & ctrl::FRCSPD != 0 || bypassed {
+            (value >> ctrl::SPD_SHIFT & 3).min(2)
+        } else {
+            detected
+        };
+        let full = if value & ctrl::FRCDPX != 0 {
+            value & ctrl::FD != 0
+        } else {
+            full
+        };
+        let flag = |on: bool, bit: u32| if on { bit } else { 0 };
+        flag(full, status::FD)
+            | flag(self.function.link_up.load(Ordering::Acquire), status::LU)
+            | self.iov()
+            | speed << status::SPEED_SHIFT
+            | detected << status::ASDV_SHIFT
+            | flag(self.phy_was_reset, status::PHYRA)
+            | flag(
+                value & ctrl::GIO_MASTER_DISABLE == 0,
+                status::GIO_MASTER_ENABLE,
+            )
+    }
+
+    /// What STATUS says of virtual functions.
+    fn iov(&self) -> u32 {
+        match self.hub.as_ref().map_or(0, |hub| hub.enabled()) {
+            0 => 0,
+            vfs => vfs << status::NUM_VFS_SHIFT | status::IOV_MODE,
+        }
+    }
+
+    fn write_mdic(&mut self, env: &Env, value: u32) {
+        let reads = |ours: &Self, value| ours.function.file.set(r::MDIC, value);
+        if self.command_phy(env, value, reads) {
+            self.raise(env, cause::MDAC);
+        }
+    }
+
+    fn raise(&self, env: &Env, other: u32) {
+        let causes = Causes {
+            other,
+            ..Causes::default()
+        };
+        self.function.irq.lock().raise(env, causes);
+    }
+
+    /// Brings what rates are parts of in line with STATUS.SPEED. Whether it was another.
+    pub(crate) fn note_speed(&self) -> bool {
+        let code = self.status() >> status::SPEED_SHIFT & 3;
+        let mbps = [10, 100, 1000, 1000][code as usize];
+        self.function.mbps.swap(mbps, Ordering::AcqRel) != mbps
+    }
+
+    /// Whether DMA is allowed, by PCI and by CTRL. When this returns with a no, the last is over.
+    pub(crate) fn update_master(&mut self) {
+        let function = &self.function;
+        let disabled = function.file.get(r::CTRL) & ctrl::GIO_MASTER_DISABLE != 0;
+        let may = self.may_master && !disabled;
+        let could = function.bus_master.swap(may, Ordering::AcqRel);
+        if could && !may {
+            function.settle();
+        }
+        if may && !could {
+            self.go_on();
+        }
+    }
+
+    /// What could not move may be able to.
+    fn go_on(&mut self) {
+        self.work.tx = true;
+        self.work.rx = true;
+    }
+}
+
+impl Window for Registers {
+    const SPAN: u32 = r::WINDOW;
+
     fn read_word(&mut self, env: &Env, offset: u32) -> u32 {
         let function = Arc::clone(&self.function);
         let Some(Found { id, element }) = self.found(offset) else {
@@ -129,7 +282,6 @@ impl Registers {
         }
     }
 
-    /// Writes the 32-bit word at `offset` (a multiple of 4).
     fn write_word(&mut self, env: &Env, offset: u32, value: u32) {
         let function = Arc::clone(&self.function);
         let Some(Found { id, element }) = self.found(offset) else {
@@ -243,201 +395,6 @@ impl Registers {
         }
     }
 
-    fn write_ctrl(&mut self, env: &Env, value: u32) {
-        let function = Arc::clone(&self.function);
-        let old = function.file.get(r::CTRL);
-        if value & ctrl::RST != 0 {
-            self.reset_mac(env);
-        } else {
-            let new = function.file.write(r::CTRL, 0, value);
-            // Without RFCE no pause is obeyed, not even one that lasts.
-            self.work.tx |= (old ^ new) & RFCE != 0;
-        }
-        self.update_master();
-        if value & !old & ctrl::PHY_RST != 0 {
-            self.phy.reset();
-            self.phy_was_reset = true;
-            self.negotiate(env);
-        }
-        self.update_link(env);
-        if value & ctrl::RST != 0 {
-            // A reset leaves no cause behind, not even that of the link it took down.
-            function.irq.lock().write_icr(env, cause::ALL);
-        }
-    }
-
-    /// CTRL.RST: everything but PCI configuration, NVM and PHY (§4.3).
-    fn reset_mac(&mut self, env: &Env) {
-        let function = &self.function;
-        let file = &function.file;
-        let kept = KEPT.map(|id| (id, file.get(id)));
-        let throttles: [u32; crate::irq::VECTORS] =
-            std::array::from_fn(|at| file.get_at(r::EITR, at as u32));
-        self.change(|| function.reset_file(env));
-        for (id, value) in kept {
-            file.set(id, value);
-        }
-        for (at, value) in throttles.into_iter().enumerate() {
-            file.set_at(r::EITR, at as u32, value);
-        }
-        function.reset_queues();
-        function.irq.lock().reset(env);
-        function.flow.reset();
-        function.ptp.lock().reset(env.clock.now());
-        self.reading.clear(&self.function);
-        self.nvm.wires(0);
-        self.power_up();
-        self.reset_vf_control();
-        // Whoever waited for room finds the receiver off.
-        self.work.rx = true;
-    }
-
-    /// What the chip does before the first access after a reset.
-    pub(crate) fn power_up(&mut self) {
-        let file = &self.function.file;
-        for id in [r::RXDCTL, r::TXDCTL] {
-            file.set_at(id, 0, file.get_at(id, 0) | xdctl::ENABLE);
-        }
-        self.load_nvm();
-    }
-
-    /// What the NVM loads by itself after a reset: nothing, if it is not signed.
-    fn load_nvm(&self) {
-        if !self.nvm.signed() {
-            return;
-        }
-        let [a, b, c, d, e, f] = self.nvm.mac();
-        let file = &self.function.file;
-        file.set_at(r::RAL, 0, u32::from_le_bytes([a, b, c, d]));
-        file.set_at(r::RAH, 0, u32::from_le_bytes([e, f, 0, 0]) | RAH_AV);
-        if self.nvm.apm() {
-            self.function.enable_apm();
-        }
-    }
-
-    fn status(&self) -> u32 {
-        let value = self.function.file.get(r::CTRL);
-        let (detected, full) = self.phy.resolved();
-        let detected = detected as u32;
-        let bypassed = self.function.file.get(r::CTRL_EXT) & ctrl_ext::SPD_BYPS != 0;
-        let speed = if value & ctrl::FRCSPD != 0 || bypassed {
-            (value >> ctrl::SPD_SHIFT & 3).min(2)
-        } else {
-            detected
-        };
-        let full = if value & ctrl::FRCDPX != 0 {
-            value & ctrl::FD != 0
-        } else {
-            full
-        };
-        let flag = |on: bool, bit: u32| if on { bit } else { 0 };
-        flag(full, status::FD)
-            | flag(self.function.link_up.load(Ordering::Acquire), status::LU)
-            | self.iov()
-            | speed << status::SPEED_SHIFT
-            | detected << status::ASDV_SHIFT
-            | flag(self.phy_was_reset, status::PHYRA)
-            | flag(
-                value & ctrl::GIO_MASTER_DISABLE == 0,
-                status::GIO_MASTER_ENABLE,
-            )
-    }
-
-    /// What STATUS says of virtual functions.
-    fn iov(&self) -> u32 {
-        match self.hub.as_ref().map_or(0, |hub| hub.enabled()) {
-            0 => 0,
-            vfs => vfs << status::NUM_VFS_SHIFT | status::IOV_MODE,
-        }
-    }
-
-    fn write_mdic(&mut self, env: &Env, value: u32) {
-        let (result, effect) = mdio::mdic(&mut self.phy, value);
-        self.function.file.set(r::MDIC, result);
-        match effect {
-            Effect::None => {}
-            Effect::Link => self.update_link(env),
-            Effect::Restart => {
-                self.negotiate(env);
-                self.update_link(env);
-            }
-        }
-        if mdio::wants_interrupt(value) {
-            self.raise(env, cause::MDAC);
-        }
-    }
-
-    fn raise(&self, env: &Env, other: u32) {
-        let causes = Causes {
-            other,
-            ..Causes::default()
-        };
-        self.function.irq.lock().raise(env, causes);
-    }
-
-    /// Starts auto-negotiation, if there is somebody to talk to.
-    fn negotiate(&mut self, env: &Env) {
-        let at = self
-            .phy
-            .can_negotiate()
-            .then(|| env.clock.now() + self.negotiation);
-        if at.is_some() && self.negotiation == 0 {
-            // No time passes, but drivers still see the link go and come.
-            self.update_link(env);
-            self.phy.negotiation_done();
-            self.function.irq.lock().set_link_timer(env, None);
-        } else {
-            self.function.irq.lock().set_link_timer(env, at);
-        }
-    }
-
-    /// Brings STATUS.LU and loopback in line with PHY, CTRL.SLU and RCTL.LBM, and tells the guest of
-    /// a change.
-    fn update_link(&mut self, env: &Env) {
-        let function = &self.function;
-        let up = self.phy.link() && function.file.get(r::CTRL) & ctrl::SLU != 0;
-        let loopback = self.phy.loopback() || function.file.get(r::RCTL) & rctl::LBM != 0;
-        let was_loopback = function.loopback.swap(loopback, Ordering::AcqRel);
-        let was_up = function.link_up.swap(up, Ordering::AcqRel);
-        if was_up != up || was_loopback != loopback {
-            self.go_on();
-        }
-        if was_up != up {
-            self.raise(env, cause::LSC);
-            self.function.wake_by_link(env);
-            self.due.changed = true;
-        }
-    }
-
-    /// Brings what rates are parts of in line with STATUS.SPEED. Whether it was another.
-    pub(crate) fn note_speed(&self) -> bool {
-        let code = self.status() >> status::SPEED_SHIFT & 3;
-        let mbps = [10, 100, 1000, 1000][code as usize];
-        self.function.mbps.swap(mbps, Ordering::AcqRel) != mbps
-    }
-
-    /// Whether DMA is allowed, by PCI and by CTRL. When this returns with a no, the last is over.
-    pub(crate) fn update_master(&mut self) {
-        let function = &self.function;
-        let disabled = function.file.get(r::CTRL) & ctrl::GIO_MASTER_DISABLE != 0;
-        let may = self.may_master && !disabled;
-        let could = function.bus_master.swap(may, Ordering::AcqRel);
-        if could && !may {
-            function.settle();
-        }
-        if may && !could {
-            self.go_on();
-        }
-    }
-
-    /// What could not move may be able to.
-    fn go_on(&mut self) {
-        self.work.tx = true;
-        self.work.rx = true;
-    }
-
-    /// Registers that can be written in part keep their other bytes; for those that act on ones,
-    /// the other bytes are zeros.
     fn partial_base(&self, offset: u32) -> u32 {
         let file = &self.function.file;
         let Some(found) = self.found(offset) else {
@@ -462,32 +419,42 @@ impl Registers {
             _ => 0,
         }
     }
+}
 
-    pub(crate) fn read_bytes(&mut self, env: &Env, offset: u64, data: &mut [u8]) {
-        each_word(offset, data.len(), |word, first, range| {
-            let bytes = self.read_word(env, word).to_le_bytes();
-            let n = range.len();
-            data[range].copy_from_slice(&bytes[first..first + n]);
-        });
-    }
-
-    pub(crate) fn write_bytes(&mut self, env: &Env, offset: u64, data: &[u8]) {
-        each_word(offset, data.len(), |word, first, range| {
-            let n = range.len();
-            let mut bytes = if n == 4 {
-                [0; 4]
-            } else {
-                self.partial_base(word).to_le_bytes()
-            };
-            bytes[first..first + n].copy_from_slice(&data[range]);
-            self.write_word(env, word, u32::from_le_bytes(bytes));
-        });
+impl IoWindow for Registers {
+    fn io(&mut self) -> &mut io::Window {
+        &mut self.io
     }
 }
 
-/// Splits an access of any size and alignment into words of the register window.
-fn each_word(offset: u64, len: usize, visit: impl FnMut(u32, usize, std::ops::Range<usize>)) {
-    intel::window::each_word(r::WINDOW, offset, len, visit);
+impl Link for Registers {
+    fn phy(&mut self) -> &mut Phy {
+        &mut self.phy
+    }
+
+    fn negotiation(&self) -> Nanos {
+        self.negotiation
+    }
+
+    fn set_link_timer(&self, env: &Env, at: Option<Nanos>) {
+        self.function.irq.lock().set_link_timer(env, at);
+    }
+
+    fn update_link(&mut self, env: &Env) {
+        let function = &self.function;
+        let up = self.phy.link() && function.file.get(r::CTRL) & ctrl::SLU != 0;
+        let loopback = self.phy.loopback() || function.file.get(r::RCTL) & rctl::LBM != 0;
+        let was_loopback = function.loopback.swap(loopback, Ordering::AcqRel);
+        let was_up = function.link_up.swap(up, Ordering::AcqRel);
+        if was_up != up || was_loopback != loopback {
+            self.go_on();
+        }
+        if was_up != up {
+            self.raise(env, cause::LSC);
+            self.function.wake_by_link(env);
+            self.due.changed = true;
+        }
+    }
 }
 
 impl Counted for Registers {
@@ -538,7 +505,7 @@ impl Control for Registers {
             self.function.forget_wake(env);
         }
         self.may_master = false;
-        self.io = Window::default();
+        self.io = io::Window::default();
         self.function.bus_master.store(false, Ordering::Release);
         self.enable_vfs(0);
         for id in KEPT {
@@ -578,8 +545,7 @@ impl Control for Registers {
         let due = self.function.irq.lock().tick(env);
         self.work.tx |= due.look;
         if due.link {
-            self.phy.negotiation_done();
-            self.update_link(env);
+            self.negotiated(env);
         }
         self.end_turn();
     }
@@ -589,13 +555,9 @@ impl Control for Registers {
     }
 
     fn set_link(&mut self, env: &Env, up: bool) {
-        if self.phy.cable == up {
-            return;
+        if self.plug(env, up) {
+            self.end_turn();
         }
-        self.phy.set_cable(up);
-        self.negotiate(env);
-        self.update_link(env);
-        self.end_turn();
     }
 
     fn save(&self, env: &Env) -> Vec<u8> {

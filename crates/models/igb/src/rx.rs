@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering;
 use datapath::{FCS, MIN_FRAME, possible};
 use frame::{Batch, Caps, Frame, Wake, expand};
 use guest_mem::{View, WriteWindow};
+use intel::wake::Wakes;
 use intel::{Fetcher, Ring};
 use model::{Env, Receive};
 use parking_lot::MutexGuard;

@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 
 use datapath::adaptive::{Adaptive, MOST_GAP};
 use model::{Env, Nanos, Work};
-use regs::{Access, File, Found, Status};
+use regs::{File, Found};
 use wire::MAX_SEGMENTS;
 
+use super::save::keeps;
 use crate::control::Registers;
 use crate::control::eeprom::{Eeprom, Phase, Target};
 use crate::core::chip::Chip;
@@ -26,32 +27,11 @@ use crate::state::{PAGE, StateError, v1};
 use datapath::Moderation;
 use datapath::RxThrottle;
 use intel::io::{ADDRESS_BITS, Window};
-use intel::phy::{self, Phy};
+use intel::saved::{NEGOTIATION, PAUSE, absolute, check, field, load_phy, load_words};
+use intel::wake::Wakes;
 
 /// No moderation deadline is further away: RADV and TADV reach 67 ms.
 const AHEAD: i64 = 1_000_000_000;
-/// A pause lasts for 65535 quanta of 512 bits at 10 Mb/s at most: 3.4 s.
-const PAUSE: i64 = 4 * AHEAD;
-/// Auto-negotiation ends within this, or within what is configured.
-const NEGOTIATION: i64 = 3600 * AHEAD;
-
-fn field(field: &'static str, value: impl Into<u64>, why: &'static str) -> StateError {
-    let value = value.into();
-    StateError::Field { field, value, why }
-}
-
-fn check(
-    ok: bool,
-    name: &'static str,
-    value: impl Into<u64>,
-    why: &'static str,
-) -> Result<(), StateError> {
-    if ok {
-        Ok(())
-    } else {
-        Err(field(name, value, why))
-    }
-}
 
 impl Registers {
     /// Becomes what `state` describes.
@@ -84,7 +64,7 @@ impl Registers {
             });
         }
         let chip = Arc::clone(&self.chip);
-        let words = check_words(&chip.file, registers)?;
+        let words = load_words(&chip.file, registers, keeps)?;
         let csb = [r::CSBAL, r::CSBAH].map(|id| {
             let saved = words.iter().find(|(found, _)| found.id == id);
             saved.map_or(0, |(_, value)| *value)
@@ -193,48 +173,6 @@ impl Registers {
         chip.wake_waiters();
         Ok(())
     }
-}
-
-/// Every register is one of ours, once, and holds what it can hold.
-fn check_words(file: &File, list: &[v1::Words]) -> Result<Vec<(Found, u32)>, StateError> {
-    let mut words = Vec::new();
-    let mut last = None;
-    for v1::Words { offset, values } in list {
-        check(
-            last.is_none_or(|last| last < *offset),
-            "registers.offset",
-            *offset,
-            "not in order",
-        )?;
-        last = Some(*offset);
-        let no_register = || field("registers.offset", *offset, "no register is there");
-        let found = file.table().find(*offset).ok_or_else(no_register)?;
-        let register = file.table().register(found.id);
-        let kept =
-            register.access != Access::Memory && !matches!(register.status, Status::Absent(_));
-        if register.offset != *offset || !kept {
-            return Err(no_register());
-        }
-        check(
-            values.len() == register.count as usize,
-            "registers.values",
-            values.len() as u64,
-            "not as many as there are registers",
-        )?;
-        for (element, &value) in (0..).zip(values) {
-            // What the device writes itself has other bits than what the guest may.
-            let strays = match register.access {
-                Access::ReadWrite | Access::Write1Set | Access::Write1Clear => {
-                    (value ^ register.reset) & !register.mask
-                }
-                _ => 0,
-            };
-            check(strays == 0, register.name, value, "bits that cannot change")?;
-            let id = found.id;
-            words.push((Found { id, element }, value));
-        }
-    }
-    Ok(words)
 }
 
 fn load_pages(pages: &[v1::Page]) -> Result<Box<[u8]>, StateError> {
@@ -396,35 +334,6 @@ fn load_eeprom(state: &v1::Eeprom) -> Result<Eeprom, StateError> {
     })
 }
 
-fn load_phy(state: &v1::Phy, ours: &Phy) -> Result<Phy, StateError> {
-    let v1::Phy {
-        regs,
-        cable,
-        negotiated,
-        link_lost,
-    } = state;
-    let regs = <[u16; 32]>::try_from(regs.as_slice())
-        .map_err(|_| field("phy.regs", regs.len() as u64, "the PHY has 32 registers"))?;
-    let fixed = ours.kind.reset_values().iter().zip(ours.kind.writable());
-    for (at, (value, (reset, mask))) in regs.iter().zip(fixed).enumerate() {
-        let own = match at {
-            phy::EVENTS => 0xffff,
-            phy::PSSR => phy::AGREED,
-            _ => 0,
-        };
-        let strays = (value ^ reset) & !mask & !own;
-        check(strays == 0, "phy.regs", *value, "bits that cannot change")?;
-    }
-    Ok(Phy {
-        regs,
-        cable: *cable,
-        negotiated: *negotiated,
-        link_lost: *link_lost,
-        kind: ours.kind,
-        pause: ours.pause,
-    })
-}
-
 fn load_context(state: &v1::Context) -> Result<Context, StateError> {
     let &v1::Context {
         ipcss,
@@ -471,17 +380,6 @@ fn load_fifo(state: &v1::Receiver) -> Result<Fifo, StateError> {
         let frames = waiting.len() as u64;
         field("receiver.waiting", frames, "not what a packet FIFO holds")
     })
-}
-
-/// A time on our clock. One before its beginning is at its beginning.
-fn absolute(name: &'static str, relative: i64, most: i64, now: Nanos) -> Result<Nanos, StateError> {
-    check(
-        (-AHEAD..=most).contains(&relative),
-        name,
-        relative.unsigned_abs(),
-        "too far from the moment of saving",
-    )?;
-    Ok(now.saturating_add_signed(relative))
 }
 
 fn load_interrupts(

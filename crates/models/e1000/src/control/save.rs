@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use datapath::Adaptive;
 use model::{Env, Nanos, Work};
-use regs::{Access, File, Status};
+use regs::{Access, File, Register, Status};
 
 use crate::control::Registers;
 use crate::control::eeprom::{Eeprom, Phase, Target};
@@ -22,11 +22,7 @@ use crate::core::tx_queue::{Contexts, TxState};
 use crate::regs as r;
 use crate::state::{PAGE, v1};
 use intel::io::Window;
-use intel::phy::Phy;
-
-/// How far back the past is kept. Nothing looks further: the longest gap between interrupts is
-/// 17 ms, and deadlines are met at once when they are over.
-const PAST: i64 = 1_000_000_000;
+use intel::saved::{relative, save_phy, save_words};
 
 impl Registers {
     /// The whole NIC, between two batches.
@@ -92,35 +88,25 @@ impl Registers {
     }
 }
 
+/// What has a value of its own, and not in the state of something else.
+pub(super) fn keeps(register: &Register) -> bool {
+    register.access != Access::Memory && !matches!(register.status, Status::Absent(_))
+}
+
+/// The registers; those of a CSB only of a NIC with one in use, others are saved as they always were.
 fn words(file: &File, csb: &Block) -> Vec<v1::Words> {
-    let mut list = Vec::new();
     let CsbBase {
         low,
         high,
         epoch: _, // of this life
     } = *csb.base.lock();
-    for register in file.table().registers() {
-        let Some(found) = file.table().find(register.offset) else {
-            continue;
-        };
-        if register.access == Access::Memory || matches!(register.status, Status::Absent(_)) {
-            continue;
-        }
-        // Only of a NIC with a CSB in use; others are saved as they always were.
-        let outside = match found.id {
-            r::CSBAL => Some(low),
-            r::CSBAH => Some(high),
-            _ => None,
-        };
-        if outside == Some(0) {
-            continue;
-        }
-        list.push(v1::Words {
-            offset: register.offset,
-            values: (0..register.count)
-                .map(|element| outside.unwrap_or_else(|| file.get_at(found.id, element)))
-                .collect(),
-        });
+    let outside = [(r::CSBAL, low), (r::CSBAH, high)]
+        .map(|(id, value)| (file.table().register(id).offset, value));
+    let inside = |register: &Register| outside.iter().all(|(at, _)| *at != register.offset);
+    let mut list = save_words(file, |register| keeps(register) && inside(register));
+    for (offset, value) in outside.into_iter().filter(|(_, value)| *value != 0) {
+        let values = vec![value];
+        list.push(v1::Words { offset, values });
     }
     list.sort_by_key(|words| words.offset);
     list
@@ -204,23 +190,6 @@ fn save_eeprom(eeprom: &Eeprom) -> v1::Eeprom {
             },
             Phase::Spent => v1::Phase::Spent,
         },
-    }
-}
-
-fn save_phy(phy: &Phy) -> v1::Phy {
-    let Phy {
-        regs,
-        cable,
-        negotiated,
-        link_lost,
-        kind: _,  // the variant's
-        pause: _, // configured
-    } = phy;
-    v1::Phy {
-        regs: regs.to_vec(),
-        cable: *cable,
-        negotiated: *negotiated,
-        link_lost: *link_lost,
     }
 }
 
@@ -313,13 +282,6 @@ fn save_receiver(rx: &RxState) -> v1::Receiver {
         fifo_head: *head,
         waiting: frames.iter().map(waiting).collect(),
     }
-}
-
-/// A time as it is seen from `now`.
-fn relative(time: Nanos, now: Nanos) -> i64 {
-    i64::try_from(i128::from(time) - i128::from(now))
-        .unwrap_or(i64::MAX)
-        .max(-PAST)
 }
 
 fn save_interrupts(irq: &Irq, now: Nanos) -> v1::Interrupts {

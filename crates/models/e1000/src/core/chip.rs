@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use frame::Wake;
-use intel::wake::WakeUp;
+use intel::wake::{WakeUp, Wakes};
 use model::Env;
 use parking_lot::Mutex;
 use regs::File;

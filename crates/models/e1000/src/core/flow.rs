@@ -13,13 +13,7 @@ use crate::core::fifo::Fifo;
 use crate::regs as r;
 use crate::regs::bits::fcrtl;
 
-pub(crate) static IDS: Ids = Ids {
-    fcal: r::FCAL,
-    fcah: r::FCAH,
-    fct: r::FCT,
-    ral: r::RAL,
-    rah: r::RAH,
-};
+pub(crate) static IDS: Ids = intel::flow_ids!(r);
 
 /// Pause frames that the transmitter owes the wire.
 pub(crate) mod owed {

@@ -1,28 +1,16 @@
 //! Wake-up (manual §6.4, §13.6): what the 82540EM's registers say to what all chips have in common.
 
-use frame::Frame;
-use intel::wake::{At, Ids, REACH, Sieve};
-use model::Env;
+use std::sync::atomic::AtomicU64;
+
+use intel::wake::{Ids, REACH, Sieve, WakeUp, Wakes};
 use regs::File;
 
 use crate::core::chip::Chip;
 use crate::filter::address as filter;
 use crate::regs as r;
 use crate::regs::bits::rctl;
-use datapath::counters::count;
 
-static IDS: Ids = Ids {
-    wuc: r::WUC,
-    wufc: r::WUFC,
-    wus: r::WUS,
-    wupl: r::WUPL,
-    wupm: r::WUPM,
-    ipav: r::IPAV,
-    ip4at: r::IP4AT,
-    ip6at: r::IP6AT,
-    ral: r::RAL,
-    rah: r::RAH,
-};
+static IDS: Ids = intel::wake_ids!(r);
 
 /// What is ours, as the registers say.
 struct Ours<'a>(&'a File);
@@ -59,59 +47,24 @@ impl Sieve for Ours<'_> {
     }
 }
 
-impl Chip {
-    fn waking<T>(&self, env: &Env, act: impl FnOnce(At<'_>) -> T) -> T {
-        act(At {
-            file: &self.file,
-            ids: &IDS,
-            tell: &|enabled, status| env.irq.set_pme(enabled, status),
-        })
+impl Wakes for Chip {
+    fn file(&self) -> &File {
+        &self.file
     }
 
-    /// The power state, and what software wrote to PMCSR.
-    pub(crate) fn set_power(&self, env: &Env, d3: bool, pme: Option<model::PmeWrite>) {
-        let pme = pme.map(|pme| (pme.enable, pme.clear));
-        self.waking(env, |at| self.wake.set_power(at, d3, pme));
+    fn wake_ids(&self) -> &'static Ids {
+        &IDS
     }
 
-    /// The EEPROM wants a magic packet to wake from power-up on.
-    pub(crate) fn enable_apm(&self) {
-        self.wake.enable_apm(At {
-            file: &self.file,
-            ids: &IDS,
-            tell: &|_, _| {},
-        });
+    fn wake_up(&self) -> &WakeUp {
+        &self.wake
     }
 
-    /// A write of WUC, WUS or WUFC.
-    pub(crate) fn write_wake(&self, env: &Env, id: regs::Id, value: u32) {
-        self.waking(env, |at| match id {
-            r::WUC => self.wake.write_wuc(at, value),
-            r::WUS => self.wake.write_wus(at, value),
-            _ => self.wake.write_wufc(at, value),
-        });
+    fn sieve(&self) -> impl Sieve + '_ {
+        Ours(&self.file)
     }
 
-    /// Resets all registers but those of the last wake-up.
-    pub(crate) fn reset_file(&self, env: &Env) {
-        self.waking(env, |at| self.wake.over_reset(at, || self.file.reset()));
-    }
-
-    /// Power-up: nothing is remembered.
-    pub(crate) fn forget_wake(&self, env: &Env) {
-        self.waking(env, |at| self.wake.forget(at));
-    }
-
-    /// Shows a frame to the filters.
-    pub(crate) fn wake_by(&self, env: &Env, frame: &Frame<'_>) {
-        let sieve = Ours(&self.file);
-        let woken = self.waking(env, |at| self.wake.frame(at, &sieve, frame));
-        count(&self.counters.wake_ups, woken.into());
-    }
-
-    /// The link has changed.
-    pub(crate) fn wake_by_link(&self, env: &Env) {
-        let woken = self.waking(env, |at| self.wake.link(at));
-        count(&self.counters.wake_ups, woken.into());
+    fn wake_ups(&self) -> &AtomicU64 {
+        &self.counters.wake_ups
     }
 }

@@ -1,6 +1,7 @@
 //! Version 1. Released versions never change: whoever needs another field makes version 2 and a
 //! conversion from this one.
 
+pub use intel::saved::{Count, Phy, Words};
 use serde::{Deserialize, Serialize};
 
 use snapshot::Kind;
@@ -54,15 +55,6 @@ impl snapshot::State for V1 {
     const VERSION: u32 = 1;
 }
 
-/// A register, or an array of equal ones.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Words {
-    /// Where the first one is.
-    pub offset: u32,
-    /// What they hold.
-    pub values: Vec<u32>,
-}
-
 /// A page of 1 KiB of the packet buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
@@ -70,15 +62,6 @@ pub struct Page {
     pub index: u32,
     /// What it holds.
     pub bytes: Vec<u8>,
-}
-
-/// One statistics counter.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Count {
-    /// Offset of its (low) register.
-    pub offset: u32,
-    /// Its value.
-    pub value: u64,
 }
 
 /// Contents and wire of the EEPROM.
@@ -144,19 +127,6 @@ pub enum Target {
     Word(u8),
     /// To all addresses.
     All,
-}
-
-/// The PHY.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Phy {
-    /// Its 32 registers.
-    pub regs: Vec<u16>,
-    /// The cable is in.
-    pub cable: bool,
-    /// Auto-negotiation has succeeded.
-    pub negotiated: bool,
-    /// A loss of link that has not been reported.
-    pub link_lost: bool,
 }
 
 /// The transmitter.

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 
 use datapath::offload::L4;
 use intel::io::{ADDRESS_BITS, Window};
-use intel::phy::{self, Phy};
+use intel::saved::{load_phy, load_words};
+use intel::wake::Wakes;
 use model::{Env, Work};
-use regs::{Access, File, Found, Register};
 use wire::MAX_SEGMENTS;
 
 use super::save::keeps;
@@ -117,81 +117,6 @@ impl Registers {
         self.work = Work { tx: true, rx: true };
         Ok(())
     }
-}
-
-/// Every register is one of ours, once, and holds what it can hold.
-pub(crate) fn load_words(
-    file: &File,
-    list: &[v1::Words],
-    keeps: fn(&Register) -> bool,
-) -> Result<Vec<(Found, u32)>, StateError> {
-    let mut words = Vec::new();
-    let mut last = None;
-    for v1::Words { offset, values } in list {
-        check(
-            last.is_none_or(|last| last < *offset),
-            "registers.offset",
-            *offset,
-            "not in order",
-        )?;
-        last = Some(*offset);
-        let no_register = || field("registers.offset", *offset, "no register is there");
-        let found = file.table().find(*offset).ok_or_else(no_register)?;
-        let register = file.table().register(found.id);
-        if register.offset != *offset || !keeps(register) {
-            return Err(no_register());
-        }
-        // Those behind one address were one in older states: the first.
-        let first = register.stride == 0 && values.len() == 1;
-        check(
-            first || values.len() == register.count as usize,
-            "registers.values",
-            values.len() as u64,
-            "not as many as there are registers",
-        )?;
-        for (element, &value) in (0..).zip(values) {
-            // What the device writes itself has other bits than what the guest may.
-            let strays = match register.access {
-                Access::ReadWrite | Access::Write1Set | Access::Write1Clear => {
-                    (value ^ register.reset) & !register.mask
-                }
-                _ => 0,
-            };
-            check(strays == 0, register.name, value, "bits that cannot change")?;
-            let id = found.id;
-            words.push((Found { id, element }, value));
-        }
-    }
-    Ok(words)
-}
-
-fn load_phy(state: &v1::Phy, ours: &Phy) -> Result<Phy, StateError> {
-    let v1::Phy {
-        regs,
-        cable,
-        negotiated,
-        link_lost,
-    } = state;
-    let regs = <[u16; 32]>::try_from(regs.as_slice())
-        .map_err(|_| field("phy.regs", regs.len() as u64, "the PHY has 32 registers"))?;
-    let fixed = ours.kind.reset_values().iter().zip(ours.kind.writable());
-    for (at, (value, (reset, mask))) in regs.iter().zip(fixed).enumerate() {
-        let own = match at {
-            phy::EVENTS => 0xffff,
-            phy::PSSR => phy::AGREED,
-            _ => 0,
-        };
-        let strays = (value ^ reset) & !mask & !own;
-        check(strays == 0, "phy.regs", *value, "bits that cannot change")?;
-    }
-    Ok(Phy {
-        regs,
-        cable: *cable,
-        negotiated: *negotiated,
-        link_lost: *link_lost,
-        kind: ours.kind,
-        pause: ours.pause,
-    })
 }
 
 fn load_queue(state: &v1::Queue) -> Result<TxState, StateError> {

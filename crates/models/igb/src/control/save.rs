@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use datapath::offload::L4;
-use intel::phy::Phy;
+use intel::saved::{save_phy, save_words};
 use model::{Env, Nanos};
-use regs::{Access, File, Register, Status};
+use regs::{Access, Register, Status};
 
 use crate::control::Registers;
 use crate::core::function::Function;
@@ -87,42 +87,6 @@ impl Registers {
 /// What has a value of its own, and not in the state of something else.
 pub(super) fn keeps(register: &Register) -> bool {
     register.access != Access::Memory && !matches!(register.status, Status::Absent(_))
-}
-
-/// The registers that `keeps` says, in the order of their offsets.
-pub(crate) fn save_words(file: &File, keeps: fn(&Register) -> bool) -> Vec<v1::Words> {
-    let mut list: Vec<_> = file
-        .table()
-        .registers()
-        .iter()
-        .filter(|register| keeps(register))
-        .filter_map(|register| {
-            let id = file.table().find(register.offset)?.id;
-            Some(v1::Words {
-                offset: register.offset,
-                values: (0..register.count).map(|i| file.get_at(id, i)).collect(),
-            })
-        })
-        .collect();
-    list.sort_by_key(|words| words.offset);
-    list
-}
-
-fn save_phy(phy: &Phy) -> v1::Phy {
-    let Phy {
-        regs,
-        cable,
-        negotiated,
-        link_lost,
-        kind: _,  // the chip's
-        pause: _, // configured
-    } = phy;
-    v1::Phy {
-        regs: regs.to_vec(),
-        cable: *cable,
-        negotiated: *negotiated,
-        link_lost: *link_lost,
-    }
 }
 
 fn save_flow(flow: &Flow, now: Nanos) -> v1::Flow {

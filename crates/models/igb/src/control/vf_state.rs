@@ -1,12 +1,13 @@
 //! A whole virtual function: saved, checked and loaded ([`crate::state::vf`]).
 
+use intel::saved::{load_words, save_words};
 use std::sync::atomic::Ordering;
 
 use model::Env;
 use regs::{Access, Register};
 
-use super::load::{load_tx, load_words};
-use super::save::{save_contexts, save_words};
+use super::load::load_tx;
+use super::save::save_contexts;
 use super::vf_control::VfControl;
 use crate::core::function::Function;
 use crate::irq::Irq;

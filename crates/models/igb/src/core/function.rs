@@ -4,9 +4,10 @@
 //! outside the model is called under `irq` but interrupts and the timer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use datapath::Moderation;
+pub(crate) use datapath::counters::count;
 use frame::Wake;
 use intel::wake::WakeUp;
 use model::{Env, Work};
@@ -21,23 +22,7 @@ use crate::regs::settings::Rules;
 use crate::rx::flow::Flow;
 use crate::tx::TxState;
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters by name, for people; the guest's statistics registers are apart from them.
-        #[derive(Debug, Default)]
-        pub(crate) struct Counters {
-            $($(#[$doc])* pub $name: AtomicU64,)*
-        }
-
-        impl Counters {
-            pub(crate) fn visit(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-                $(visit(stringify!($name), self.$name.load(Ordering::Relaxed));)*
-            }
-        }
-    };
-}
-
-counters! {
+datapath::counters! {
     /// Frames the sink took, each segment for itself where we segmented.
     tx_frames,
     tx_bytes,
@@ -97,12 +82,6 @@ counters! {
     tx_bad_desc,
     /// Accesses to other BARs than there are.
     reg_bad_bar,
-}
-
-pub(crate) fn count(counter: &AtomicU64, n: u64) {
-    if n > 0 {
-        counter.fetch_add(n, Ordering::Relaxed);
-    }
 }
 
 /// Which function it is.

@@ -16,13 +16,7 @@ use crate::core::function::{Function, Kind};
 use crate::core::stats::{Stat, Tally};
 use crate::regs as r;
 
-static IDS: Ids = Ids {
-    fcal: r::FCAL,
-    fcah: r::FCAH,
-    fct: r::FCT,
-    ral: r::RAL,
-    rah: r::RAH,
-};
+static IDS: Ids = intel::flow_ids!(r);
 
 /// What receive and transmit side share about it, of a PF.
 #[derive(Debug, Default)]

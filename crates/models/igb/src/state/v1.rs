@@ -1,6 +1,7 @@
 //! Version 1. Released versions never change: whoever needs another field makes version 2 and a
 //! conversion from this one.
 
+pub use intel::saved::{Count, Phy, Words};
 use serde::{Deserialize, Serialize};
 
 use super::KIND;
@@ -49,24 +50,6 @@ impl snapshot::State for V1 {
     const VERSION: u32 = 1;
 }
 
-/// A register, or an array of equal ones.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Words {
-    /// Where the first one is.
-    pub offset: u32,
-    /// What they hold.
-    pub values: Vec<u32>,
-}
-
-/// One statistics counter.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Count {
-    /// Offset of its (low) register.
-    pub offset: u32,
-    /// Its value.
-    pub value: u64,
-}
-
 /// The NVM, and the wires by which it is written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nvm {
@@ -110,19 +93,6 @@ pub enum Phase {
     Write(u16),
     /// Done, until it is deselected.
     Spent,
-}
-
-/// The PHY.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Phy {
-    /// Its 32 registers.
-    pub regs: Vec<u16>,
-    /// The cable is in.
-    pub cable: bool,
-    /// Auto-negotiation has succeeded.
-    pub negotiated: bool,
-    /// A loss of link that has not been reported.
-    pub link_lost: bool,
 }
 
 /// What a queue remembers beside its registers.

@@ -39,15 +39,7 @@ pub const VERSION: u32 = 1;
 /// # Errors
 /// When it is damaged, of something else, or from the future. The fields are not checked.
 pub fn read(blob: &[u8]) -> Result<State, StateError> {
-    let saved = snapshot::open(KIND, blob)?;
-    match saved.version {
-        1 => saved.decode::<V1>(),
-        found => Err(StateError::Version {
-            kind: KIND,
-            found,
-            newest: VERSION,
-        }),
-    }
+    intel::saved::decode(blob)
 }
 
 /// Encodes a state as [`model::Control::save`] does.

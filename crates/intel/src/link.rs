@@ -1,0 +1,69 @@
+//! The link as the control part sees it: auto-negotiation, the cable, commands to the PHY.
+
+use model::{Env, Nanos};
+
+use crate::mdio;
+use crate::phy::{Effect, Phy};
+
+/// The control part of a NIC with a PHY.
+pub trait Link {
+    /// Its PHY.
+    fn phy(&mut self) -> &mut Phy;
+    /// How long auto-negotiation takes.
+    fn negotiation(&self) -> Nanos;
+    /// Has the NIC's timer fire when auto-negotiation ends.
+    fn set_link_timer(&self, env: &Env, at: Option<Nanos>);
+    /// Brings STATUS.LU in line with PHY and CTRL.SLU, and tells the guest of a change.
+    fn update_link(&mut self, env: &Env);
+
+    /// Starts auto-negotiation, if there is somebody to talk to.
+    fn negotiate(&mut self, env: &Env) {
+        let takes = self.negotiation();
+        let can = self.phy().can_negotiate();
+        let at = can.then(|| env.clock.now() + takes);
+        if at.is_some() && takes == 0 {
+            // No time passes, but drivers still see the link go and come.
+            self.update_link(env);
+            self.phy().negotiation_done();
+            self.set_link_timer(env, None);
+        } else {
+            self.set_link_timer(env, at);
+        }
+    }
+
+    /// Auto-negotiation has ended.
+    fn negotiated(&mut self, env: &Env) {
+        self.phy().negotiation_done();
+        self.update_link(env);
+    }
+
+    /// The cable is plugged in or pulled out. Whether it was not so before.
+    fn plug(&mut self, env: &Env, cable: bool) -> bool {
+        if self.phy().cable == cable {
+            return false;
+        }
+        self.phy().set_cable(cable);
+        self.negotiate(env);
+        self.update_link(env);
+        true
+    }
+
+    /// Carries out an MDIC command; `reads` is told what MDIC reads afterwards. Whether it is to raise an
+    /// interrupt.
+    fn command_phy(&mut self, env: &Env, value: u32, reads: impl FnOnce(&Self, u32)) -> bool
+    where
+        Self: Sized,
+    {
+        let (result, effect) = mdio::mdic(self.phy(), value);
+        reads(self, result);
+        match effect {
+            Effect::None => {}
+            Effect::Link => self.update_link(env),
+            Effect::Restart => {
+                self.negotiate(env);
+                self.update_link(env);
+            }
+        }
+        mdio::wants_interrupt(value)
+    }
+}
