@@ -13,6 +13,7 @@ pub mod mdio;
 pub mod phy;
 mod ring;
 pub mod saved;
+pub mod stats;
 pub mod verdict;
 pub mod wake;
 pub mod window;

@@ -6,19 +6,18 @@ use std::sync::atomic::Ordering;
 
 use datapath::adaptive::{Adaptive, MOST_GAP};
 use model::{Env, Nanos, Work};
-use regs::{File, Found};
+use regs::Found;
 use wire::MAX_SEGMENTS;
 
 use super::save::keeps;
 use crate::control::Registers;
 use crate::control::eeprom::{Eeprom, Phase, Target};
-use crate::core::chip::Chip;
 use crate::core::context::Context;
 use crate::core::fifo::{Fifo, Held};
 use crate::core::flow::owed;
 use crate::core::irq::{Delay, Irq};
 use crate::core::packet_buffer;
-use crate::core::stats::{PAIRS, SINGLE, Stat};
+use crate::core::stats::TABLES;
 use crate::core::tx_queue::Contexts;
 use crate::regs as r;
 use crate::regs::bits::cause;
@@ -28,6 +27,7 @@ use datapath::Moderation;
 use datapath::RxThrottle;
 use intel::io::{ADDRESS_BITS, Window};
 use intel::saved::{NEGOTIATION, PAUSE, absolute, check, field, load_phy, load_words};
+use intel::stats::Checked;
 use intel::wake::Wakes;
 
 /// No moderation deadline is further away: RADV and TADV reach 67 ms.
@@ -75,7 +75,7 @@ impl Registers {
             csb[0],
             "this NIC offers no CSB",
         )?;
-        let counts = check_counts(&chip.file, statistics, latched)?;
+        let counts = Checked::new(&TABLES, &chip.file, (statistics, latched), u64::MAX)?;
         let packet_buffer = load_pages(packet_buffer)?;
         check(
             io_address & !ADDRESS_BITS == 0,
@@ -149,7 +149,7 @@ impl Registers {
             }
         }
         chip.set_csb(env, csb[0], csb[1]);
-        counts.put(&chip);
+        *chip.stats.reading.lock() = counts.put(|stat| chip.stats.counts.total(stat));
         *chip.packet_buffer.bytes.lock() = packet_buffer;
         chip.link_up.store(*link_up, Ordering::Release);
         chip.phy_loopback.store(*phy_loopback, Ordering::Release);
@@ -197,73 +197,6 @@ fn load_pages(pages: &[v1::Page]) -> Result<Box<[u8]>, StateError> {
         next = index + 1;
     }
     Ok(whole)
-}
-
-/// Statistics that were checked.
-struct Counts {
-    values: Vec<(Stat, u64)>,
-    latched: [Option<u64>; PAIRS.len()],
-}
-
-impl Counts {
-    fn put(&self, chip: &Chip) {
-        chip.stats.clear();
-        for (stat, value) in &self.values {
-            let reading = &mut *chip.stats.reading.lock();
-            chip.stats.put(reading, *stat, *value);
-        }
-        chip.stats.reading.lock().latched = self.latched;
-    }
-}
-
-fn check_counts(
-    file: &File,
-    statistics: &[v1::Count],
-    latched: &[v1::Count],
-) -> Result<Counts, StateError> {
-    let registers = file.table().registers();
-    let offset = |id: regs::Id| registers[id.index()].offset;
-    let pairs = || PAIRS.iter().map(|(low, _, stat)| (*low, *stat));
-    let mut counts = Counts {
-        values: Vec::new(),
-        latched: [None; PAIRS.len()],
-    };
-    let mut last = None;
-    for count in statistics {
-        check(
-            last.is_none_or(|last| last < count.offset),
-            "statistics.offset",
-            count.offset,
-            "not in order",
-        )?;
-        last = Some(count.offset);
-        let mut all = SINGLE.iter().copied().chain(pairs());
-        let (_, stat) = all
-            .find(|(id, _)| offset(*id) == count.offset)
-            .ok_or_else(|| {
-                field(
-                    "statistics.offset",
-                    count.offset,
-                    "nothing is counted there",
-                )
-            })?;
-        counts.values.push((stat, count.value));
-    }
-    for v1::Count { offset: at, value } in latched {
-        let (pair, (_, stat)) = pairs()
-            .enumerate()
-            .find(|(_, (id, _))| offset(*id) == *at)
-            .ok_or_else(|| field("latched.offset", *at, "no pair of registers is there"))?;
-        let counted = counts.values.iter().find(|(s, _)| *s == stat);
-        check(
-            *value <= counted.map_or(0, |(_, v)| *v) && counts.latched[pair].is_none(),
-            "latched.value",
-            *value,
-            "more than was counted",
-        )?;
-        counts.latched[pair] = Some(*value);
-    }
-    Ok(counts)
 }
 
 fn load_eeprom(state: &v1::Eeprom) -> Result<Eeprom, StateError> {

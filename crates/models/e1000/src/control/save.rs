@@ -17,7 +17,7 @@ use crate::core::flow::Flow;
 use crate::core::irq::{Delay, Irq};
 use crate::core::packet_buffer::PacketBuffer;
 use crate::core::rx_queue::RxState;
-use crate::core::stats::{PAIRS, SINGLE, StatRegs, Stats};
+use crate::core::stats::Stats;
 use crate::core::tx_queue::{Contexts, TxState};
 use crate::regs as r;
 use crate::state::{PAGE, v1};
@@ -62,7 +62,10 @@ impl Registers {
         // Nothing is under way into the guest's buffers.
         let receiver = receiver.settle();
         let irq = irq.lock();
-        let (statistics, latched) = counts(file, stats);
+        let (statistics, latched) = {
+            let Stats { counts, reading } = stats;
+            reading.lock().save(file, |stat| counts.total(stat))
+        };
         v1::V1 {
             device: variant.device(),
             registers: words(file, csb),
@@ -121,34 +124,6 @@ fn pages(bytes: &[u8]) -> Vec<v1::Page> {
             bytes: bytes.to_vec(),
         })
         .collect()
-}
-
-/// Counters, and values latched between the two reads of a pair.
-fn counts(file: &File, stats: &Stats) -> (Vec<v1::Count>, Vec<v1::Count>) {
-    let Stats {
-        counts: _, // only what has not been read
-        reading,
-    } = stats;
-    let reading = reading.lock();
-    let StatRegs { past: _, latched } = &*reading;
-    let registers = file.table().registers();
-    let offset = |id: regs::Id| registers[id.index()].offset;
-    let pairs = PAIRS.iter().map(|(low, _, stat)| (*low, *stat));
-    let all = SINGLE.iter().copied().chain(pairs.clone());
-    let mut values: Vec<_> = all
-        .map(|(id, stat)| v1::Count {
-            offset: offset(id),
-            value: stats.value(&reading, stat),
-        })
-        .filter(|count| count.value != 0)
-        .collect();
-    values.sort_by_key(|count| count.offset);
-    let held = pairs.zip(*latched).filter_map(|((id, _), v)| {
-        let value = v?;
-        let offset = offset(id);
-        Some(v1::Count { offset, value })
-    });
-    (values, held.collect())
 }
 
 fn save_eeprom(eeprom: &Eeprom) -> v1::Eeprom {

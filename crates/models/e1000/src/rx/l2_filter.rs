@@ -118,7 +118,7 @@ impl Rx<'_, '_> {
             self.account.tally.add(count, 1);
             self.pause = control.quanta.or(self.pause);
             if control.is_discarded(self.rctl) {
-                self.account.tally.total(accepted.on_wire as u64);
+                self.account.tally.total(accepted.on_wire);
                 return None;
             }
             special = control.is_passed(self.rctl);
@@ -143,7 +143,7 @@ impl Rx<'_, '_> {
         if self.rctl & rctl::SBP != 0 && accepted.on_wire <= filter::MAX_LONG {
             return Some(accepted);
         }
-        self.account.tally.total(accepted.on_wire as u64);
+        self.account.tally.total(accepted.on_wire);
         None
     }
 }

@@ -106,7 +106,7 @@ impl Rx<'_, '_> {
                 self.account.missed += 1;
                 self.account
                     .tally
-                    .missed((segment.len().max(MIN_FRAME) + FCS) as u64);
+                    .missed(segment.len().max(MIN_FRAME) + FCS);
             }
         }
         Outcome::Done
@@ -176,6 +176,6 @@ impl Rx<'_, '_> {
     fn miss(&mut self, accepted: &Accepted) {
         self.account.missed += 1;
         self.account.tally.add(Stat::Rnbc, 1);
-        self.account.tally.missed(accepted.on_wire as u64);
+        self.account.tally.missed(accepted.on_wire);
     }
 }

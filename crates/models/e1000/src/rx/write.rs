@@ -112,11 +112,11 @@ impl Rx<'_, '_> {
         let placed = self.place(&layout, finish, report);
         if let Outcome::Done = placed {
             if accepted.bad || accepted.control.is_some() {
-                self.account.tally.total(accepted.on_wire as u64);
+                self.account.tally.total(accepted.on_wire);
             } else {
                 self.account
                     .tally
-                    .received(accepted.on_wire as u64, &accepted.dst);
+                    .received(1, accepted.on_wire, accepted.dst);
             }
             self.account.frames += 1;
             self.account.bytes += frame.len() as u64;
@@ -155,7 +155,7 @@ impl Rx<'_, '_> {
                 // those behind it.
                 count(&counters.rx_too_large, 1);
                 self.account.missed += 1;
-                self.account.tally.missed(len as u64);
+                self.account.tally.missed(len);
                 lost = true;
                 break;
             }

@@ -32,7 +32,7 @@ pub(crate) fn finish(
     batch: &Batch<'_>,
     taken: usize,
 ) -> u32 {
-    let mut tally = Tally::new();
+    let mut tally = Tally::default();
     sent(chip, batch, taken, &mut tally);
     let within = |m: &Mark| m.frames as usize <= taken;
     let done = match state.marks.last() {
@@ -131,7 +131,7 @@ fn sent(chip: &Chip, batch: &Batch<'_>, taken: usize, tally: &mut Tally) {
         .filter(|all| all.plain && all.header[0] & 1 == 0)
         && let Some(len) = all.len
     {
-        tally.sent_alike(taken as u64, (len + FCS) as u64);
+        tally.sent(taken as u64, len + FCS, [0; 6]);
         count_alone(&chip.counters.tx_frames, taken as u64);
         count_alone(&chip.counters.tx_bytes, taken as u64 * len as u64);
         return;
@@ -146,7 +146,7 @@ fn sent(chip: &Chip, batch: &Batch<'_>, taken: usize, tally: &mut Tally) {
         let dst = frame.head().first_chunk::<6>().unwrap_or(&[0; 6]);
         if frame.is_plain() && dst[0] & 1 == 0 {
             if len != alike_len {
-                tally.sent_alike(alike, (alike_len + FCS) as u64);
+                tally.sent(alike, alike_len + FCS, [0; 6]);
                 (alike, alike_len) = (0, len);
             }
             alike += 1;
@@ -158,21 +158,21 @@ fn sent(chip: &Chip, batch: &Batch<'_>, taken: usize, tally: &mut Tally) {
         // A tag beside the frame is in it on the wire.
         let more = FCS + if notes.vlan.is_some() { VLAN_TAG } else { 0 };
         if notes.gso == Gso::None || mss == 0 || len <= hdr {
-            tally.sent((len + more) as u64, dst);
+            tally.sent(1, len + more, *dst);
         } else {
             let mut payload = len - hdr;
             if dst[0] & 1 == 0 {
-                tally.sent_alike((payload / mss) as u64, (hdr + mss + more) as u64);
+                tally.sent((payload / mss) as u64, hdr + mss + more, [0; 6]);
                 payload %= mss;
             }
             while payload > 0 {
                 let size = payload.min(mss);
-                tally.sent((hdr + size + more) as u64, dst);
+                tally.sent(1, hdr + size + more, *dst);
                 payload -= size;
             }
         }
     }
-    tally.sent_alike(alike, (alike_len + FCS) as u64);
+    tally.sent(alike, alike_len + FCS, [0; 6]);
     // Under the transmit lock.
     count_alone(&chip.counters.tx_frames, frames);
     count_alone(&chip.counters.tx_bytes, bytes);

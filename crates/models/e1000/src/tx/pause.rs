@@ -37,7 +37,7 @@ pub(crate) fn settle(chip: &Chip, to: &dyn Sink, limit: usize) -> Option<usize> 
             return None;
         }
         sent += 1;
-        let mut tally = Tally::new();
+        let mut tally = Tally::default();
         let xon = quanta == 0;
         tally.add(if xon { Stat::Xontxc } else { Stat::Xofftxc }, 1);
         tally.add(Stat::Tpt, 1);

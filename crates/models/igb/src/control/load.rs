@@ -90,7 +90,7 @@ impl Registers {
         for (live, state) in transmitters.iter_mut().zip(states) {
             **live = state;
         }
-        self.reading = reading.put(&function, queues);
+        self.reading = StatRegs::put(reading, &function, queues);
         function.set_power(env, *d3, None);
         function.link_up.store(*link_up, Ordering::Release);
         function.loopback.store(*loopback, Ordering::Release);

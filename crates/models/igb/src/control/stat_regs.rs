@@ -2,71 +2,34 @@
 
 mod state;
 
+use intel::stats::{self, Tables};
 use regs::Id;
 
 use crate::core::function::Function;
 use crate::core::queue::Queue;
-use crate::core::stats::Stat;
 use crate::regs as r;
 
-const SINGLE: [(Id, Stat); 35] = [
-    (r::MPC, Stat::Mpc),
-    (r::PRC64, Stat::Prc64),
-    (r::PRC127, Stat::Prc127),
-    (r::PRC255, Stat::Prc255),
-    (r::PRC511, Stat::Prc511),
-    (r::PRC1023, Stat::Prc1023),
-    (r::PRC1522, Stat::Prc1522),
-    (r::GPRC, Stat::Gprc),
-    (r::BPRC, Stat::Bprc),
-    (r::MPRC, Stat::Mprc),
-    (r::GPTC, Stat::Gptc),
-    (r::RNBC, Stat::Rnbc),
-    (r::RUC, Stat::Ruc),
-    (r::ROC, Stat::Roc),
-    (r::RLEC, Stat::Rlec),
-    (r::TPR, Stat::Tpr),
-    (r::TPT, Stat::Tpt),
-    (r::PTC64, Stat::Ptc64),
-    (r::PTC127, Stat::Ptc127),
-    (r::PTC255, Stat::Ptc255),
-    (r::PTC511, Stat::Ptc511),
-    (r::PTC1023, Stat::Ptc1023),
-    (r::PTC1522, Stat::Ptc1522),
-    (r::MPTC, Stat::Mptc),
-    (r::BPTC, Stat::Bptc),
-    (r::TSCTC, Stat::Tsctc),
-    (r::XONRXC, Stat::Xonrxc),
-    (r::XONTXC, Stat::Xontxc),
-    (r::XOFFRXC, Stat::Xoffrxc),
-    (r::XOFFTXC, Stat::Xofftxc),
-    (r::FCRUC, Stat::Fcruc),
-    // Without a management controller the host is the only one who sends and receives.
-    (r::RPTHC, Stat::Gprc),
-    (r::HGPTC, Stat::Gptc),
-    (r::HTDPMC, Stat::Tsctfc),
-    (r::LENERRS, Stat::Rlec),
-];
-
-/// Low register, high register.
-const PAIRS: [(Id, Id, Stat); 6] = [
-    (r::GORCL, r::GORCH, Stat::Gorc),
-    (r::GOTCL, r::GOTCH, Stat::Gotc),
-    (r::TORL, r::TORH, Stat::Tor),
-    (r::TOTL, r::TOTH, Stat::Tot),
-    (r::HGORCL, r::HGORCH, Stat::Gorc),
-    (r::HGOTCL, r::HGOTCH, Stat::Gotc),
-];
+/// Without a management controller the host is the only one who sends and receives: the registers that
+/// count for it alone show what the others do.
+static TABLES: Tables = Tables {
+    single: intel::single_stats!(
+        r,
+        (r::RPTHC, Stat::Gprc),
+        (r::HGPTC, Stat::Gptc),
+        (r::HTDPMC, Stat::Tsctfc),
+        (r::LENERRS, Stat::Rlec)
+    ),
+    pairs: intel::paired_stats!(
+        r,
+        (r::HGORCL, r::HGORCH, Stat::Gorc),
+        (r::HGOTCL, r::HGOTCH, Stat::Gotc)
+    ),
+};
 
 /// What the register side knows of the counters, which only grow.
 #[derive(Debug)]
 pub(crate) struct StatRegs {
-    /// What has been read and cleared of each.
-    single: [u64; SINGLE.len()],
-    pairs: [u64; PAIRS.len()],
-    /// Per pair: the value whose low half has been read and whose high half is still to be. The
-    /// two reads then belong together and nothing counted between them is lost.
-    latched: [Option<u64>; PAIRS.len()],
+    common: stats::StatRegs,
     dropped: [u64; crate::PF_QUEUES],
     /// Counters of queues when the last reset was: packets and octets received, multicast, packets
     /// and octets sent.
@@ -76,9 +39,7 @@ pub(crate) struct StatRegs {
 impl Default for StatRegs {
     fn default() -> Self {
         Self {
-            single: [0; SINGLE.len()],
-            pairs: [0; PAIRS.len()],
-            latched: [None; PAIRS.len()],
+            common: stats::StatRegs::new(&TABLES),
             dropped: Default::default(),
             queues: Default::default(),
         }
@@ -88,13 +49,7 @@ impl Default for StatRegs {
 impl StatRegs {
     /// CTRL.RST: everything shows 0.
     pub(crate) fn clear(&mut self, function: &Function) {
-        for (past, (_, stat)) in self.single.iter_mut().zip(SINGLE) {
-            *past = function.total(stat);
-        }
-        for (past, (_, _, stat)) in self.pairs.iter_mut().zip(PAIRS) {
-            *past = function.total(stat);
-        }
-        self.latched = Default::default();
+        self.common.clear(|stat| function.total(stat));
         for (at, queue) in function.queues.iter().enumerate() {
             self.dropped[at] = queue.counts.rx_dropped.load(ORDER);
             self.queues[at] = of_queue(function, at);
@@ -104,23 +59,9 @@ impl StatRegs {
     /// Reads a statistics register, with the clearing that belongs to it. `None` for registers that
     /// nothing counts into.
     pub(crate) fn read(&mut self, function: &Function, id: Id, element: u32) -> Option<u32> {
-        let total = |stat| function.total(stat);
-        if let Some(at) = SINGLE.iter().position(|(reg, _)| *reg == id) {
-            let now = total(SINGLE[at].1);
-            let value = now - std::mem::replace(&mut self.single[at], now);
-            return Some(u32::try_from(value).unwrap_or(u32::MAX));
-        }
-        if let Some(at) = PAIRS.iter().position(|(l, h, _)| *l == id || *h == id) {
-            let (low, _, stat) = PAIRS[at];
-            let now = total(stat) - self.pairs[at];
-            return Some(if id == low {
-                self.latched[at] = Some(now);
-                now as u32
-            } else {
-                let value = self.latched[at].take().unwrap_or(now);
-                self.pairs[at] += value;
-                (value >> 32) as u32
-            });
+        let common = self.common.read(|stat| function.total(stat), id);
+        if common.is_some() {
+            return common;
         }
         if id == r::RQDPC {
             let queue = function.queues.get(element as usize)?;
@@ -170,7 +111,7 @@ fn of_queue(function: &Function, queue: usize) -> [u64; 5] {
 mod tests {
     use super::*;
     use crate::core::function::Kind;
-    use crate::core::stats::Tally;
+    use crate::core::stats::{Stat, Tally};
 
     fn function() -> Function {
         Function::new(Kind::Pf, r::table(), &r::QUEUES, crate::PF_QUEUES, false)
