@@ -6,6 +6,7 @@
 //! [`flow`] what pause frames are.
 #![forbid(unsafe_code)]
 
+pub mod filter;
 pub mod flow;
 pub mod io;
 pub mod link;

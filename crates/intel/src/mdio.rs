@@ -37,11 +37,11 @@ pub fn mdic(phy: &mut Phy, value: u32) -> (u32, Effect) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::phy::Kind;
+    use crate::phy::PhyModel;
 
     #[test]
     fn only_the_phys_own_address_answers() {
-        let mut phy = Phy::new(true, Kind::Igp03, false);
+        let mut phy = Phy::new(true, PhyModel::Igp03, false);
         let read = OP_READ << 26 | 2 << 16;
         assert_eq!(
             mdic(&mut phy, read | ADDRESS << 21).0,

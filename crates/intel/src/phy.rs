@@ -39,7 +39,7 @@ const PARTNER_GIGABIT: u16 = 0x3c00;
 
 /// Whose PHY it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum PhyModel {
     /// Marvell's 88E1000 or 88E1011, by the low half of its id.
     M88 {
         /// PHY identifier 2, with the revision.
@@ -119,20 +119,20 @@ const IGP_RESET: [u16; 32] = {
     value
 };
 
-impl Kind {
+impl PhyModel {
     /// Bits per register that keep what is written; 0 for read-only and undefined registers.
     pub const fn writable(self) -> &'static [u16; 32] {
         match self {
-            Kind::M88 { .. } => &M88_WRITABLE,
-            Kind::Igp03 => &IGP_WRITABLE,
+            PhyModel::M88 { .. } => &M88_WRITABLE,
+            PhyModel::Igp03 => &IGP_WRITABLE,
         }
     }
 
     /// The registers after a reset.
     pub const fn reset_values(self) -> &'static [u16; 32] {
         match self {
-            Kind::M88 { .. } => &M88_RESET,
-            Kind::Igp03 => &IGP_RESET,
+            PhyModel::M88 { .. } => &M88_RESET,
+            PhyModel::Igp03 => &IGP_RESET,
         }
     }
 }
@@ -209,14 +209,14 @@ pub struct Phy {
     /// A link loss that BMSR has not reported yet.
     pub link_lost: bool,
     /// Whose it is.
-    pub kind: Kind,
+    pub kind: PhyModel,
     /// The partner offers pause.
     pub pause: bool,
 }
 
 impl Phy {
     /// Powered up a while ago: with a cable, the link stands.
-    pub fn new(cable: bool, kind: Kind, pause: bool) -> Self {
+    pub fn new(cable: bool, kind: PhyModel, pause: bool) -> Self {
         let mut phy = Self {
             regs: *kind.reset_values(),
             cable,
@@ -270,7 +270,7 @@ impl Phy {
 
     /// Events have a register in the 88E10xx alone.
     fn note(&mut self, events: u16) {
-        if let Kind::M88 { .. } = self.kind {
+        if let PhyModel::M88 { .. } = self.kind {
             self.regs[EVENTS] |= events;
         }
     }
@@ -414,7 +414,7 @@ impl Phy {
 
     /// Reads a register, with what reading it does.
     pub fn read(&mut self, reg: usize) -> u16 {
-        if self.kind == Kind::Igp03
+        if self.kind == PhyModel::Igp03
             && let Some(value) = self.igp_register(reg % 32)
         {
             return value;
@@ -431,8 +431,8 @@ impl Phy {
                     | if shown { BMSR_LINK } else { 0 }
             }
             ID => match self.kind {
-                Kind::M88 { id } => id,
-                Kind::Igp03 => self.regs[ID],
+                PhyModel::M88 { id } => id,
+                PhyModel::Igp03 => self.regs[ID],
             },
             EVENTS => std::mem::take(&mut self.regs[EVENTS]),
             5 if negotiated => self.partner(),
@@ -455,7 +455,7 @@ impl Phy {
     /// Writes a register. What it started is the caller's to carry on.
     pub fn write(&mut self, reg: usize, value: u16) -> Effect {
         let reg = reg % 32;
-        let paged = self.kind == Kind::Igp03 && (16..igp::PAGE).contains(&reg);
+        let paged = self.kind == PhyModel::Igp03 && (16..igp::PAGE).contains(&reg);
         if paged && self.regs[igp::PAGE] & !0x1f != 0 {
             return Effect::None;
         }
@@ -497,7 +497,7 @@ mod tests {
 
     #[test]
     fn is_the_phy_the_drivers_look_for() {
-        let mut phy = Phy::new(true, Kind::M88 { id: 0x0c20 }, false);
+        let mut phy = Phy::new(true, PhyModel::M88 { id: 0x0c20 }, false);
         assert_eq!(phy.read(2), 0x0141);
         assert_eq!(phy.read(3) & 0xfff0, 0x0c20);
         assert_eq!(phy.read(PSSR), 0xac00);
@@ -510,7 +510,7 @@ mod tests {
 
     #[test]
     fn the_igp03_shows_its_own_registers_by_page() {
-        let mut phy = Phy::new(true, Kind::Igp03, false);
+        let mut phy = Phy::new(true, PhyModel::Igp03, false);
         assert_eq!([2, 3].map(|reg| phy.read(reg)), [0x02a8, 0x0391]);
         assert_eq!(phy.read(igp::PORT_STATUS), 0xc600);
         phy.write(igp::PAGE, 0x11b1);
@@ -529,7 +529,7 @@ mod tests {
 
     #[test]
     fn link_loss_is_latched_until_read() {
-        let mut phy = Phy::new(true, Kind::M88 { id: 0x0c20 }, false);
+        let mut phy = Phy::new(true, PhyModel::M88 { id: 0x0c20 }, false);
         assert_eq!(phy.write(BMCR, 0x1340), Effect::Restart);
         assert!(!phy.link());
         phy.negotiation_done();
@@ -540,7 +540,7 @@ mod tests {
 
     #[test]
     fn the_loopback_test_of_the_drivers_finds_its_values() {
-        let mut phy = Phy::new(false, Kind::M88 { id: 0x0c20 }, false);
+        let mut phy = Phy::new(false, PhyModel::M88 { id: 0x0c20 }, false);
         phy.write(16, 0x0808);
         phy.write(BMCR, 0x9140);
         phy.write(BMCR, 0x8140);
@@ -553,7 +553,7 @@ mod tests {
 
     #[test]
     fn power_down_takes_the_link_and_power_up_negotiates_again() {
-        let mut phy = Phy::new(true, Kind::M88 { id: 0x0c20 }, false);
+        let mut phy = Phy::new(true, PhyModel::M88 { id: 0x0c20 }, false);
         assert_eq!(phy.write(BMCR, 0x1940), Effect::Link);
         assert!(!phy.link());
         assert_eq!(phy.write(BMCR, 0x1140), Effect::Restart);
@@ -564,7 +564,7 @@ mod tests {
 
     #[test]
     fn advertising_less_gives_less_from_the_next_negotiation_on() {
-        let mut phy = Phy::new(true, Kind::M88 { id: 0x0c20 }, false);
+        let mut phy = Phy::new(true, PhyModel::M88 { id: 0x0c20 }, false);
         let again = |phy: &mut Phy| {
             assert_eq!(phy.write(BMCR, 0x1340), Effect::Restart);
             phy.negotiation_done();
@@ -584,7 +584,7 @@ mod tests {
 
     #[test]
     fn pause_is_what_both_sides_offer() {
-        let mut phy = Phy::new(true, Kind::M88 { id: 0x0c20 }, true);
+        let mut phy = Phy::new(true, PhyModel::M88 { id: 0x0c20 }, true);
         assert_eq!(phy.read(5), 0x4de1);
         // (ours, may send, must obey)
         for (ours, send, obey) in [
@@ -603,7 +603,7 @@ mod tests {
                 "{ours:#x}"
             );
         }
-        let mut without = Phy::new(true, Kind::M88 { id: 0x0c20 }, false);
+        let mut without = Phy::new(true, PhyModel::M88 { id: 0x0c20 }, false);
         without.write(ANAR, 0x0de1);
         without.negotiation_done();
         assert_eq!(without.read(5), 0x41e1);
@@ -612,7 +612,7 @@ mod tests {
 
     #[test]
     fn events_are_told_once_and_interrupt_when_enabled() {
-        let mut phy = Phy::new(true, Kind::M88 { id: 0x0c30 }, false);
+        let mut phy = Phy::new(true, PhyModel::M88 { id: 0x0c30 }, false);
         assert_eq!(phy.read(ID), 0x0c30);
         phy.write(INTERRUPTS_ENABLED, event::LINK);
         phy.set_cable(false);
@@ -628,7 +628,7 @@ mod tests {
 
     #[test]
     fn who_offers_nothing_gets_no_link() {
-        let mut phy = Phy::new(true, Kind::M88 { id: 0x0c20 }, false);
+        let mut phy = Phy::new(true, PhyModel::M88 { id: 0x0c20 }, false);
         phy.write(GCTRL, 0);
         phy.write(ANAR, 1);
         assert_eq!(phy.write(BMCR, 0x1340), Effect::Link);

@@ -1,5 +1,6 @@
 //! Which frames the receiver lets in (manual §3.2.1, §13.5).
 
+use intel::filter;
 use regs::File;
 
 use crate::regs as r;
@@ -12,21 +13,13 @@ pub(crate) const MAX_LONG: usize = 16384;
 
 /// Whether a frame for `dst` passes the address filters.
 pub(crate) fn address(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
-    let multicast = dst[0] & 1 == 1;
-    if dst == [0xff; 6] && rctl & rctl::BAM != 0 {
-        return true;
-    }
-    if multicast && rctl & rctl::MPE != 0 || !multicast && rctl & rctl::UPE != 0 {
-        return true;
-    }
-    exact(file, dst) || (multicast && hashed(file, rctl, dst))
+    filter::address(rctl, dst, || exact(file, dst), || hashed(file, rctl, dst))
 }
 
 /// Whether a frame for `dst` that has passed owes it to the multicast table alone, so that software
 /// has to look at it (PIF, manual §3.2.3.1).
 pub(crate) fn inexact(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
-    let promiscuous = rctl & rctl::MPE != 0 || dst == [0xff; 6] && rctl & rctl::BAM != 0;
-    dst[0] & 1 == 1 && !promiscuous && !exact(file, dst)
+    filter::inexact(rctl, dst, || exact(file, dst))
 }
 
 /// One of the 16 receive addresses.
@@ -39,23 +32,12 @@ pub(crate) fn exact(file: &File, dst: [u8; 6]) -> bool {
 
 /// The 4096-bit multicast table; RCTL.MO chooses the 12 bits of the address that index it.
 pub(crate) fn hashed(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
-    let shift = [4, 3, 2, 0][(rctl >> rctl::MO_SHIFT & 3) as usize];
-    let upper = u32::from(dst[5]) << 8 | u32::from(dst[4]);
-    let index = upper >> shift & 0xfff;
-    file.get_at(r::MTA, index / 32) >> (index % 32) & 1 == 1
+    filter::hashed(file, r::MTA, rctl, dst)
 }
 
 /// Whether a frame with this tag passes the VLAN filter.
 pub(crate) fn vlan(file: &File, rctl: u32, tci: u16) -> bool {
-    if rctl & rctl::VFE == 0 {
-        return true;
-    }
-    let cfi = tci & 0x1000 != 0;
-    if rctl & rctl::CFIEN != 0 && cfi != (rctl & rctl::CFI != 0) {
-        return false;
-    }
-    let id = u32::from(tci & 0xfff);
-    file.get_at(r::VFTA, id / 32) >> (id % 32) & 1 == 1
+    filter::vlan(file, r::VFTA, rctl, tci)
 }
 
 /// Longest frame let in, FCS included.

@@ -105,12 +105,12 @@ impl Variant {
 
     /// Its PHY, by the low half of the id, revision 0 (driver `e1000_hw.h`, `M88E1011_I_PHY_ID`,
     /// `M88E1000_I_PHY_ID`).
-    pub(crate) const fn phy(self) -> intel::phy::Kind {
+    pub(crate) const fn phy(self) -> intel::phy::PhyModel {
         let id = match self {
             Variant::I82544Gc => 0x0c30,
             _ => 0x0c20,
         };
-        intel::phy::Kind::M88 { id }
+        intel::phy::PhyModel::M88 { id }
     }
 
     /// The EEPROM word and bit that enable wake-up by magic packet from power-up on (driver

@@ -119,7 +119,7 @@ fn make(config: &Config, hub: Option<Arc<Hub>>) -> Nic {
     let mut control = Registers {
         function: Arc::clone(&function),
         nvm,
-        phy: intel::phy::Phy::new(config.link, intel::phy::Kind::Igp03, config.pause),
+        phy: intel::phy::Phy::new(config.link, intel::phy::PhyModel::Igp03, config.pause),
         io: intel::io::Window::default(),
         reading: StatRegs::default(),
         work: Work::default(),

@@ -1,6 +1,8 @@
 //! Which frames a PF lets in (§7.1.2, §8.10.15–8.10.19). What comes to a VF has been let in by
 //! whoever rules it.
 
+use intel::filter;
+pub(crate) use intel::filter::hashed;
 use regs::{File, Id};
 
 use crate::regs as r;
@@ -15,21 +17,18 @@ const COMPARED: u32 = AV | 0x0003_ffff;
 
 /// Whether a frame for `dst` passes the address filters.
 pub(crate) fn address(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
-    let multicast = dst[0] & 1 == 1;
-    if dst == [0xff; 6] && rctl & rctl::BAM != 0 {
-        return true;
-    }
-    if multicast && rctl & rctl::MPE != 0 || !multicast && rctl & rctl::UPE != 0 {
-        return true;
-    }
-    exact(file, dst) || (multicast && hashed(file, r::MTA, rctl, dst))
+    filter::address(
+        rctl,
+        dst,
+        || exact(file, dst),
+        || hashed(file, r::MTA, rctl, dst),
+    )
 }
 
 /// Whether a frame for `dst` that has passed owes it to the multicast table alone, so that software
 /// has to look at it (PIF).
 pub(crate) fn inexact(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
-    let promiscuous = rctl & rctl::MPE != 0 || dst == [0xff; 6] && rctl & rctl::BAM != 0;
-    dst[0] & 1 == 1 && !promiscuous && !exact(file, dst)
+    filter::inexact(rctl, dst, || exact(file, dst))
 }
 
 /// One of the 24 receive addresses.
@@ -43,25 +42,9 @@ pub(crate) fn exact(file: &File, dst: [u8; 6]) -> bool {
     })
 }
 
-/// A table of 4096 bits (MTA, UTA); RCTL.MO chooses the 12 bits of the address that index it.
-pub(crate) fn hashed(file: &File, table: Id, rctl: u32, dst: [u8; 6]) -> bool {
-    let shift = [4, 3, 2, 0][(rctl >> rctl::MO_SHIFT & 3) as usize];
-    let upper = u32::from(dst[5]) << 8 | u32::from(dst[4]);
-    let index = upper >> shift & 0xfff;
-    file.get_at(table, index / 32) >> (index % 32) & 1 == 1
-}
-
 /// Whether a frame with this tag passes the VLAN filter.
 pub(crate) fn vlan(file: &File, rctl: u32, tci: u16) -> bool {
-    if rctl & rctl::VFE == 0 {
-        return true;
-    }
-    let cfi = tci & 0x1000 != 0;
-    if rctl & rctl::CFIEN != 0 && cfi != (rctl & rctl::CFI != 0) {
-        return false;
-    }
-    let id = u32::from(tci & 0xfff);
-    file.get_at(r::VFTA, id / 32) >> (id % 32) & 1 == 1
+    filter::vlan(file, r::VFTA, rctl, tci)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use intel::phy::{Kind, Phy};
+use intel::phy::{Phy, PhyModel};
 use model::{Control, Progress, Work};
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ fn control(guest: &Guest) -> Registers {
     Registers {
         function: Arc::clone(&guest.function),
         nvm: Nvm::new([2, 0, 0, 0, 0, 1], 0x10c9, 0xa03c, false),
-        phy: Phy::new(true, Kind::Igp03, false),
+        phy: Phy::new(true, PhyModel::Igp03, false),
         io: intel::io::Window { address: 0x1500 },
         reading: StatRegs::default(),
         work: Work::default(),
