@@ -42,19 +42,14 @@ pub mod cause {
 }
 
 pub mod rctl {
+    pub use intel::filter::rctl::*;
+
     pub const EN: u32 = 1 << 1;
     pub const SBP: u32 = 1 << 2;
-    pub const UPE: u32 = 1 << 3;
-    pub const MPE: u32 = 1 << 4;
     pub const LPE: u32 = 1 << 5;
     pub const LBM: u32 = 3 << 6;
     pub const RDMTS_SHIFT: u32 = 8;
-    pub const MO_SHIFT: u32 = 12;
-    pub const BAM: u32 = 1 << 15;
     pub const BSIZE_SHIFT: u32 = 16;
-    pub const VFE: u32 = 1 << 18;
-    pub const CFIEN: u32 = 1 << 19;
-    pub const CFI: u32 = 1 << 20;
     pub const BSEX: u32 = 1 << 25;
     pub const SECRC: u32 = 1 << 26;
 }

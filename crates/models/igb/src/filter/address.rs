@@ -6,7 +6,6 @@ pub(crate) use intel::filter::hashed;
 use regs::{File, Id};
 
 use crate::regs as r;
-use crate::regs::settings::bits::rctl;
 
 /// Receive addresses, low and high, in as many arrays as they lie in.
 pub(crate) const ADDRESSES: [(Id, Id); 2] = [(r::RAL, r::RAH), (r::RAL2, r::RAH2)];
@@ -50,6 +49,7 @@ pub(crate) fn vlan(file: &File, rctl: u32, tci: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::regs::settings::bits::rctl;
 
     const US: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
     const GROUP: [u8; 6] = [0x01, 0, 0x5e, 0x40, 0x30, 0x20];
