@@ -48,7 +48,7 @@ pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     writable: bool,
-    kind: Kind,
+    source: PageSource,
 }
 
 /// What one peer's files cost us, and what became of them.
@@ -88,7 +88,7 @@ impl Account {
     }
 }
 
-enum Kind {
+enum PageSource {
     /// A peer's file; `slot` watches it for `SIGBUS`.
     File {
         slot: guard::Slot,
@@ -157,7 +157,7 @@ impl Mapping {
             base,
             len,
             writable,
-            kind: Kind::File {
+            source: PageSource::File {
                 slot,
                 account: Arc::clone(account),
             },
@@ -182,7 +182,7 @@ impl Mapping {
             base: block.cast(),
             len: len as usize,
             writable: true,
-            kind: Kind::Heap { block },
+            source: PageSource::Heap { block },
         })
     }
 
@@ -196,7 +196,7 @@ impl Mapping {
             base,
             len,
             writable: true,
-            kind: Kind::Foreign,
+            source: PageSource::Foreign,
         })
     }
 
@@ -217,9 +217,9 @@ impl Mapping {
 
     /// How many times the peer took pages away under us.
     pub(crate) fn sigbus_hits(&self) -> u64 {
-        match &self.kind {
-            Kind::File { slot, .. } => slot.hits(),
-            Kind::Heap { .. } | Kind::Foreign => 0,
+        match &self.source {
+            PageSource::File { slot, .. } => slot.hits(),
+            PageSource::Heap { .. } | PageSource::Foreign => 0,
         }
     }
 }
@@ -237,8 +237,8 @@ pub(crate) fn must_be_memory(fd: BorrowedFd<'_>) -> Result<(), MapError> {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        match &self.kind {
-            Kind::File { slot, account } => {
+        match &self.source {
+            PageSource::File { slot, account } => {
                 account
                     .past_sigbus
                     .fetch_add(slot.hits(), Ordering::Relaxed);
@@ -248,12 +248,12 @@ impl Drop for Mapping {
                 // the table entry held an Arc to us.
                 let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
             }
-            Kind::Heap { block } => {
+            PageSource::Heap { block } => {
                 // SAFETY: leaked from a box by `heap`, and given back only here; no slice outlives
                 // us, as above.
                 drop(unsafe { Box::from_raw(block.as_ptr()) });
             }
-            Kind::Foreign => {}
+            PageSource::Foreign => {}
         }
     }
 }

@@ -86,7 +86,7 @@ struct Queue {
     connected: bool,
 }
 
-struct Shared {
+struct DmaState {
     memory: Memory,
     queue: Mutex<Queue>,
     filled: AtomicBool,
@@ -107,11 +107,11 @@ thread_local! {
 /// file descriptor, by asking the client; the answer comes later, through
 /// [`Device::dma_done`](crate::Device::dma_done).
 #[derive(Clone)]
-pub struct Dma(Arc<Shared>);
+pub struct Dma(Arc<DmaState>);
 
 impl Dma {
     pub(crate) fn new(memory: Memory) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(DmaState {
             memory,
             queue: Mutex::default(),
             filled: AtomicBool::new(false),

@@ -72,7 +72,7 @@ impl Bell {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum WordUse {
     Setup,
     Head,
     /// With the bits that enable the queue.
@@ -84,7 +84,7 @@ enum Kind {
 struct Word {
     offset: u32,
     queue: u32,
-    kind: Kind,
+    used_as: WordUse,
     /// What was last loaded from it or stored to it.
     seen: u32,
 }
@@ -99,7 +99,7 @@ pub(crate) struct Found {
 }
 
 /// The registers of one client's memory.
-struct Shared {
+struct SharedWords {
     memory: SharedMem,
     bell: Bell,
 }
@@ -109,7 +109,7 @@ pub(crate) struct Registers {
     layout: Doorbells,
     size: usize,
     words: Box<[Word]>,
-    shared: Option<Shared>,
+    shared: Option<SharedWords>,
 }
 
 impl Registers {
@@ -118,18 +118,18 @@ impl Registers {
         let mut words: Vec<_> = layout
             .others
             .iter()
-            .map(|&offset| Word::new(offset, 0, Kind::Setup))
+            .map(|&offset| Word::new(offset, 0, WordUse::Setup))
             .collect();
         for (queue, doorbell) in (0..).zip(&layout.queues) {
             for offset in doorbell.registers() {
                 let kind = if offset == doorbell.tail {
-                    Kind::Tail(queue as usize)
+                    WordUse::Tail(queue as usize)
                 } else if offset == doorbell.enable.0 {
-                    Kind::Enable(doorbell.enable.1)
+                    WordUse::Enable(doorbell.enable.1)
                 } else if offset == doorbell.head {
-                    Kind::Head
+                    WordUse::Head
                 } else {
-                    Kind::Setup
+                    WordUse::Setup
                 };
                 words.push(Word::new(offset, queue, kind));
             }
@@ -168,7 +168,7 @@ impl Registers {
             for word in &mut self.words {
                 word.seen = 0;
             }
-            self.shared = Some(Shared {
+            self.shared = Some(SharedWords {
                 memory,
                 bell: Bell(Arc::new(tails)),
             });
@@ -195,7 +195,7 @@ impl Registers {
     /// Tells the device what the guest has written.
     pub fn look(&mut self, device: &mut dyn Device) -> Found {
         let mut found = Found::default();
-        let Some(Shared { bell, .. }) = &self.shared else {
+        let Some(SharedWords { bell, .. }) = &self.shared else {
             return found;
         };
         let tails = &*bell.0;
@@ -206,11 +206,11 @@ impl Registers {
             if now == word.seen {
                 continue;
             }
-            match word.kind {
-                Kind::Tail(_) => found.tails += 1,
+            match word.used_as {
+                WordUse::Tail(_) => found.tails += 1,
                 _ => found.others += 1,
             }
-            enables |= matches!(word.kind, Kind::Enable(_));
+            enables |= matches!(word.used_as, WordUse::Enable(_));
             device.bar_write(self.layout.bar, word.offset.into(), &now.to_le_bytes());
             word.seen = now;
             word.show(&self.layout, tails, device);
@@ -224,7 +224,7 @@ impl Registers {
     /// Shows what the device has moved. If it has switched a queue off by itself, other registers may
     /// have changed with it.
     pub fn publish(&mut self, device: &mut dyn Device) {
-        let moves = |word: &Word| matches!(word.kind, Kind::Head | Kind::Enable(_));
+        let moves = |word: &Word| matches!(word.used_as, WordUse::Head | WordUse::Enable(_));
         if self.show(device, moves) {
             self.refresh(device);
         }
@@ -245,13 +245,13 @@ impl Registers {
 
     /// Shows some of it; `true` when a queue has been switched on or off.
     fn show(&mut self, device: &mut dyn Device, which: impl Fn(&Word) -> bool) -> bool {
-        let Some(Shared { bell, .. }) = &self.shared else {
+        let Some(SharedWords { bell, .. }) = &self.shared else {
             return false;
         };
         let mut enables = false;
         for word in self.words.iter_mut().filter(|word| which(word)) {
             let differs = word.show(&self.layout, &bell.0, device);
-            enables |= differs && matches!(word.kind, Kind::Enable(_));
+            enables |= differs && matches!(word.used_as, WordUse::Enable(_));
         }
         if enables {
             self.count_live();
@@ -260,7 +260,8 @@ impl Registers {
     }
 
     fn count_live(&self) {
-        let on = |word: &&Word| matches!(word.kind, Kind::Enable(bits) if word.seen & bits != 0);
+        let on =
+            |word: &&Word| matches!(word.used_as, WordUse::Enable(bits) if word.seen & bits != 0);
         let live = self.words.iter().filter(on);
         let live = live.fold(0, |live, word| live | 1u64 << word.queue);
         if let Some(shared) = &self.shared {
@@ -270,11 +271,11 @@ impl Registers {
 }
 
 impl Word {
-    fn new(offset: u32, queue: u32, kind: Kind) -> Self {
+    fn new(offset: u32, queue: u32, used_as: WordUse) -> Self {
         Self {
             offset,
             queue,
-            kind,
+            used_as,
             seen: 0,
         }
     }
@@ -289,7 +290,7 @@ impl Word {
         if differs && tails.area.replace_u32(self.offset as usize, self.seen, has) {
             self.seen = has;
         }
-        if let Kind::Tail(at) = self.kind {
+        if let WordUse::Tail(at) = self.used_as {
             tails.tails[at].seen.store(self.seen, Ordering::Relaxed);
         }
         differs

@@ -7,15 +7,15 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 /// A word as guest memory gives it: nothing stronger than what the crate asks for.
-struct Shared(AtomicU32);
+struct GuestWord(AtomicU32);
 
-impl Shared {
+impl GuestWord {
     fn new(value: u32) -> Self {
         Self(AtomicU32::new(value))
     }
 }
 
-impl Word for Shared {
+impl Word for GuestWord {
     fn load(&self) -> u32 {
         self.0.load(Ordering::Acquire)
     }
@@ -59,17 +59,17 @@ fn nothing() {}
 /// them. Transmission has the driver as the maker, TDT as the index and a register write as the call;
 /// reception has the NIC, what it wrote back, and the interrupt.
 struct Way {
-    index: Shared,
-    need: Shared,
+    index: GuestWord,
+    need: GuestWord,
     call: Call,
 }
 
 impl Way {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            index: Shared::new(0),
+            index: GuestWord::new(0),
             // As both are made: nobody is at work yet.
-            need: Shared::new(1),
+            need: GuestWord::new(1),
             call: Call::default(),
         })
     }
@@ -179,7 +179,7 @@ fn buffers(driver: Barrier, nic: Barrier) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(move || {
-        let way = Arc::new((Shared::new(0), Shared::new(NONE), Call::default()));
+        let way = Arc::new((GuestWord::new(0), GuestWord::new(NONE), Call::default()));
         let other = Arc::clone(&way);
         let giver = thread::spawn(move || {
             let (rdt, place, call) = &*other;

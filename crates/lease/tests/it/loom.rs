@@ -191,12 +191,12 @@ fn whoever_waits_for_quiet_gets_it_and_sees_all_that_was_given_out() {
 
 /// The eventfd a sender sleeps on.
 #[derive(Default)]
-struct Bell {
+struct EventFd {
     rung: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Bell {
+impl EventFd {
     fn ring(&self) {
         *self.rung.lock().unwrap() = true;
         self.changed.notify_one();
@@ -217,7 +217,7 @@ fn whoever_was_short_of_leases_is_woken() {
     explore(|| {
         let of = Arc::new(Ringed::new(Ring::default()));
         let waiting = Arc::new(Mutex::new(false));
-        let bell = Arc::new(Bell::default());
+        let bell = Arc::new(EventFd::default());
         // Two leases are all there are.
         let mut tickets = Vec::new();
         for sender in [1, 2] {

@@ -32,14 +32,14 @@ mod count {
     pub const CANNOT_FINISH: usize = 5;
 }
 
-struct Shared {
+struct Loop {
     queue: Mutex<Backlog>,
     bell: Bell,
     waiters: Waiters,
     tally: Tally<6>,
 }
 
-impl Sink for Shared {
+impl Sink for Loop {
     fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
         let (mut frames, mut bytes, mut done) = (0, 0, 0);
         let mut queue = self.queue.lock();
@@ -76,7 +76,7 @@ impl Sink for Shared {
     }
 }
 
-impl Counted for Shared {
+impl Counted for Loop {
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
         self.tally.counters(visit);
         visit("syscalls", self.bell.syscalls());
@@ -84,7 +84,7 @@ impl Counted for Shared {
 }
 
 struct LoopbackInlet {
-    shared: Arc<Shared>,
+    shared: Arc<Loop>,
     /// The half of the queue that is being handed over, so that senders do not wait for it.
     leaving: Backlog,
 }
@@ -125,7 +125,7 @@ impl Inlet for LoopbackInlet {
 /// When the process is out of descriptors.
 pub fn open() -> io::Result<Port> {
     let queue = || Backlog::new(BYTES, MAX_FRAME).with_frames(FRAMES);
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(Loop {
         queue: Mutex::new(queue()),
         bell: Bell::new()?,
         waiters: Waiters::new(),
