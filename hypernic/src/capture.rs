@@ -25,7 +25,7 @@ impl NicCapture {
         let clock = Arc::new(SystemClock);
         let capture =
             Capture::create(file, CaptureOptions::default(), clock, told).map_err(|error| {
-                format!("cannot write {shown}: {error}; choose a file that can be made")
+                format!("cannot write {shown}: {error}; choose a file that you can create")
             })?;
         let probe = Probe::new(nic);
         probe.attach(&capture);

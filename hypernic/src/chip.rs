@@ -62,8 +62,8 @@ impl Pf {
 
 /// The refusal of what an operator wants of VFs whose PF is a guest's.
 fn not_ours() -> String {
-    "its physical function is a guest's (pf = \"guest\"), whose driver sets this; ask that guest, or \
-     leave out pf"
+    "a guest controls it (pf = \"guest\"), and only that guest's driver can change this; ask that \
+     guest, or leave out pf"
         .into()
 }
 
@@ -116,7 +116,7 @@ impl RunningChip {
         };
         if let PortSpec::Switch(name) = &config.port {
             let outer = outer
-                .ok_or_else(|| failed(format!("there is no switch \"{name}\"; make it first")))?;
+                .ok_or_else(|| failed(format!("there is no switch \"{name}\"; add it first")))?;
             // Many are behind it, none of which may hold up the others.
             let config_out = PortConfig {
                 waits: false,
@@ -176,7 +176,7 @@ impl RunningChip {
     /// The PF is the daemon's.
     pub(crate) fn hub(&self) -> Result<Arc<Hub>, String> {
         match &self.pf {
-            Pf::Software(_) => Err("the daemon rules its VFs: write pf = \"guest\"".into()),
+            Pf::Software(_) => Err("the daemon controls its VFs: write pf = \"guest\"".into()),
             Pf::Guest(guest) => Ok(Arc::clone(guest.hub())),
         }
     }

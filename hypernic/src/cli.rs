@@ -16,14 +16,14 @@ use crate::guard::{Guard, GuardArgs};
 use crate::spec::{Doorbell, ModelName, Moderation, NicMac, PortSpec};
 use crate::vf::VfCommand;
 
-/// NICs for virtual machines, in a process of their own.
+/// Real NICs for virtual machines, served over vfio-user.
 #[derive(Debug, Parser)]
 #[command(name = "hypernic", version, about, after_help = EXIT_CODES)]
 pub struct Cli {
     /// How to write log lines and counters.
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Human)]
     pub log_format: LogFormat,
-    /// Say more (-v: debug, -vv: trace).
+    /// Log more (-v: debug, -vv: trace).
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// What to do.
@@ -31,27 +31,27 @@ pub struct Cli {
     pub command: Command,
 }
 
-const EXIT_CODES: &str = "Programs beside it, found as hypernic-NAME beside hypernic or on PATH:\n  \
-pkt-gen  Generate and judge packets through NICs, as a guest would\n\n\
-Exit codes: 0 ended by SIGINT or SIGTERM, all closed; 1 failure; \
-2 the command line makes no sense; 3 the configuration file makes no sense; 4 the host does not \
-give what was asked for (socket in use, TAP, permission, file, no daemon there).\n\
+const EXIT_CODES: &str = "Programs of their own, found as hypernic-NAME beside hypernic or on PATH:\n  \
+pkt-gen  Generate and check packets through NICs, as a guest would\n\n\
+Exit codes: 0 ended by SIGINT or SIGTERM, everything closed; 1 an unexpected failure; \
+2 a mistake on the command line; 3 a mistake in the configuration file; 4 the host refused something \
+(socket in use, TAP, permission, file, no daemon to ask).\n\
 Signals: SIGUSR1 prints all counters; SIGINT and SIGTERM end cleanly and print them too.";
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve one NIC (or a few alike) described on the command line.
+    /// Serve one NIC, or a few alike, described on the command line.
     Run(Box<Run>),
-    /// Serve all NICs and switches of a TOML file.
+    /// Serve the NICs and switches of a TOML file.
     Serve {
         /// The file.
         file: PathBuf,
-        /// Only check the file and say what it makes.
+        /// Check the file and print what it makes; start nothing.
         #[arg(long)]
         check: bool,
     },
-    /// Change and show virtual functions of a running daemon.
+    /// Show and change the virtual functions of a running daemon.
     Vf(VfCommand),
     /// A program of its own: `hypernic NAME` runs `hypernic-NAME`.
     #[command(external_subcommand)]
@@ -64,61 +64,61 @@ pub struct Run {
     /// Which chip: e1000 (82540EM), 82545em (64-bit DMA), 82544gc, 82576 (16 queues, MSI-X).
     #[arg(long, default_value = "e1000", value_parser = str::parse::<ModelName>)]
     pub model: ModelName,
-    /// Unix socket for the VMM. Repeat it for several NICs on one switch.
+    /// Unix socket for the VMM. Repeat the option for several NICs on one switch.
     #[arg(long, value_name = "PATH", required_unless_present = "fd")]
     pub socket_path: Vec<PathBuf>,
     /// Inherited socket (listening or connected) instead of a path.
     #[arg(long, value_name = "N")]
     pub fd: Vec<i32>,
-    /// Address, in the order of the sockets; made from the socket's name when absent.
+    /// MAC address, in the order of the sockets. By default it is made from the socket's path.
     #[arg(long, value_parser = str::parse::<NicMac>)]
     pub mac: Vec<NicMac>,
     /// Where frames go: user[:OPTIONS], tap:NAME[,queues=N], tap:fd=N, switch:NAME,
-    /// stream:PATH, stream:listen=PATH, stream:fd=N, null, loopback. Several ports, or several NICs, are
-    /// joined by a switch.
+    /// stream:PATH, stream:listen=PATH, stream:fd=N, null, loopback. A switch joins several ports or
+    /// several NICs.
     #[arg(long, required = true, value_parser = str::parse::<PortSpec>)]
     pub port: Vec<PortSpec>,
-    /// Write all frames of the first NIC to this pcapng file.
+    /// Record all frames of the first NIC in this pcapng file.
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
-    /// Microseconds a worker may stay awake for a NIC's next register access; 0 never.
+    /// Microseconds that a worker may stay awake for a NIC's next register access; 0: never.
     #[arg(long, value_name = "US", default_value_t = DEFAULT_BUSY_POLL.as_micros() as u64,
           value_parser = clap::value_parser!(u64).range(..=MAX_BUSY_POLL.as_micros() as u64))]
     pub busy_poll_us: u64,
-    /// Threads that serve the NICs, 1 to 64; when absent as many as processors, at most 4.
+    /// Threads that serve the NICs, 1 to 64. Default: one per processor, at most 4.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_WORKERS as u64))]
     pub workers: Option<u64>,
-    /// When interrupts are raised: as the driver says (guest), at most N a second (fixed:N), or not
-    /// more often than pays for the guest and at once where that matters (adaptive). When absent
-    /// adaptive, and guest for an 82576, whose drivers adapt by themselves.
+    /// When a NIC interrupts its guest: as the driver sets it (guest), at most N times a second (fixed:N),
+    /// or no more often than pays off, and at once where that matters (adaptive). Default: adaptive;
+    /// guest for an 82576, whose drivers adapt by themselves.
     #[arg(long, value_name = "MODE", value_parser = str::parse::<Moderation>)]
     pub moderation: Option<Moderation>,
-    /// File that keeps the EEPROM over restarts, in the order of the sockets. What it holds counts,
-    /// the address included; a new one is made if there is none.
+    /// File that keeps the EEPROM across restarts, in the order of the sockets. Its contents win over
+    /// other options, the MAC address included. A missing file is created.
     #[arg(long, value_name = "FILE")]
     pub eeprom: Vec<PathBuf>,
-    /// The other end of the cable offers pause frames.
+    /// The link partner offers pause frames.
     #[arg(long)]
     pub pause: bool,
-    /// Receive throttling, for a guest with one processor that is sent more than it can read: 92 frames
-    /// at a time and time for its programs in between, while it sends nothing itself.
+    /// Receive throttling, for a guest with one processor that receives more than it can read: while it
+    /// sends nothing, it gets 92 frames at a time, and time for its programs in between.
     #[arg(long)]
     pub receive_throttling: bool,
     /// The word of 0.1 for `receive-throttling`.
     #[arg(long, hide = true)]
     portions: bool,
     /// Offer a Communication Status Block (subsystem id 1101h) to drivers that know it: tails, heads and
-    /// wishes for interrupts in shared memory in place of register accesses.
+    /// interrupt requests go through shared memory instead of register accesses.
     #[arg(long)]
     pub csb: bool,
-    /// How the guest tells a NIC that a ring has changed: by register accesses (trap), or in memory
-    /// that it shares (page; models with MSI-X only).
+    /// How the guest tells a NIC that a ring has changed: by register accesses (trap), or in shared
+    /// memory (page; models with MSI-X only).
     #[arg(long, value_name = "HOW", default_value_t, value_parser = str::parse::<Doorbell>)]
     pub doorbell: Doorbell,
-    /// Frames of each NIC come from its own address only, and from no other port of the switch.
+    /// Lock each NIC to its MAC address: it sends from no other, and no other port sends from it.
     #[arg(long)]
     pub mac_lock: bool,
-    /// What each NIC may do on its switch.
+    /// Limits on what each NIC may do on its switch.
     #[command(flatten)]
     pub guard: GuardArgs,
 }
@@ -136,7 +136,7 @@ impl Run {
         for (i, socket) in sockets.iter().enumerate() {
             if sockets[..i].contains(socket) {
                 return Err(Error::Usage(
-                    "the same socket is given twice; each NIC needs its own".into(),
+                    "the same socket appears twice; each NIC needs its own".into(),
                 ));
             }
         }
@@ -157,7 +157,7 @@ impl Run {
         for (i, file) in self.eeprom.iter().enumerate() {
             if self.eeprom[..i].contains(file) {
                 return Err(Error::Usage(
-                    "the same --eeprom is given twice; each NIC needs its own".into(),
+                    "the same --eeprom appears twice; each NIC needs its own".into(),
                 ));
             }
         }
@@ -168,7 +168,7 @@ impl Run {
                 PortSpec::Switch(name) if switch_name.is_none() => switch_name = Some(name),
                 PortSpec::Switch(_) => {
                     return Err(Error::Usage(
-                        "two --port switch:…; a NIC has one switch".into(),
+                        "--port switch:… appears twice; a NIC has one switch".into(),
                     ));
                 }
                 port => ports.push(port),
@@ -208,7 +208,7 @@ impl Run {
             });
             if let Some(other) = host.nics.iter().find(|n| n.mac == mac) {
                 return Err(Error::Usage(format!(
-                    "{} would have the MAC {mac} too; give each NIC its own --mac",
+                    "{} has the MAC {mac} too; give each NIC its own --mac",
                     other.name
                 )));
             }

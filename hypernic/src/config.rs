@@ -247,7 +247,7 @@ impl RawHost {
             host.workers = Some(*workers.get_ref())
                 .filter(|n| (1..=MAX_WORKERS).contains(n))
                 .ok_or_else(|| {
-                    let message = format!("workers must lie between 1 and {MAX_WORKERS}");
+                    let message = format!("workers must be between 1 and {MAX_WORKERS}");
                     Fault::at(workers, message)
                 })?;
         }
@@ -277,13 +277,13 @@ impl RawHost {
                 Some(s) => {
                     return Err(Fault::at(
                         s,
-                        "ageing-seconds must lie between 10 and 1000000 (IEEE 802.1D)".into(),
+                        "ageing-seconds must be between 10 and 1000000 (IEEE 802.1D)".into(),
                     ));
                 }
             };
             let uplink_guard = checked(raw.uplink_guard, |guard| {
                 (guard.private || !guard.allow_macs.is_empty()).then(|| {
-                    "private and allow-macs are for NICs: an uplink brings frames of many".into()
+                    "private and allow-macs are for NICs only: an uplink carries frames of many stations".into()
                 })
             })?;
             let ports = raw.ports.into_iter().map(Spanned::into_inner).collect();
@@ -368,7 +368,7 @@ impl RawHost {
             let guard = checked(raw.guard, |_| {
                 (!on_switch).then(|| {
                     format!(
-                        "guards are kept by a switch: add [[switch]] name = \"…\" with ports = \
+                        "only a switch enforces guards: add [[switch]] name = \"…\" with ports = \
                          [\"{}\"], and give this NIC port = \"switch:…\"",
                         raw.port.get_ref()
                     )
@@ -515,7 +515,7 @@ fn busy_poll(us: Option<&Spanned<u64>>) -> Result<Duration, Fault> {
     };
     Some(Duration::from_micros(*us.get_ref()))
         .filter(|time| *time <= MAX_BUSY_POLL)
-        .ok_or_else(|| Fault::at(us, "busy-poll-us must lie between 0 (off) and 1000".into()))
+        .ok_or_else(|| Fault::at(us, "busy-poll-us must be between 0 (off) and 1000".into()))
 }
 
 #[cfg(test)]

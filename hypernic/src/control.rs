@@ -149,7 +149,7 @@ fn serve(listener: &Listener, stop: &EventFd, host: &Host, counters: &Counters) 
             Ok(Some(connection)) => answer(connection, host, counters),
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!("control: a connection is not accepted: {error}");
+                tracing::warn!("control: cannot accept a connection: {error}");
                 std::thread::sleep(BREATH);
             }
         }
@@ -168,7 +168,7 @@ fn answer(connection: OwnedFd, host: &Host, counters: &Counters) {
                 Ok(line) => line,
                 Err(error) => {
                     count(&counters.no_request);
-                    tracing::warn!("control: no request came: {error}");
+                    tracing::warn!("control: the client sent no request: {error}");
                     return;
                 }
             };
@@ -181,7 +181,7 @@ fn answer(connection: OwnedFd, host: &Host, counters: &Counters) {
             }
         }
         _ => {
-            let message = "the control socket is for the daemon's own user and for root".into();
+            let message = "only root and the daemon's own user may use the control socket".into();
             (Reply::Refused { message }, &counters.stranger)
         }
     };
@@ -191,7 +191,7 @@ fn answer(connection: OwnedFd, host: &Host, counters: &Counters) {
     }
     if let Err(error) = write_line(&mut stream, &reply, PATIENCE) {
         count(&counters.reply_not_taken);
-        tracing::warn!("control: a reply was not taken: {error}");
+        tracing::warn!("control: the client did not take the reply: {error}");
     }
 }
 
@@ -227,14 +227,16 @@ fn changes(change: &VfChange) -> Result<Vec<Change>, String> {
     if let Some(mac) = &change.mac {
         let mac: MacAddr = mac
             .parse()
-            .map_err(|_| format!("\"{mac}\" is no MAC address: write 02:00:00:00:00:01"))?;
+            .map_err(|_| format!("\"{mac}\" is not a MAC address: write 02:00:00:00:00:01"))?;
         all.push(Change::Mac(mac));
     }
     match (change.vlan, change.qos) {
         (None, None) => {}
-        (None, Some(_)) => return Err("qos is the priority of a VLAN: say which vlan".into()),
+        (None, Some(_)) => return Err("qos is the priority of a VLAN: add vlan".into()),
         (Some(0), None | Some(0)) => all.push(Change::Vlan(None)),
-        (Some(0), Some(_)) => return Err("vlan 0 is no VLAN, and has no qos".into()),
+        (Some(0), Some(_)) => {
+            return Err("vlan 0 means no VLAN, so it has no qos: leave out qos".into());
+        }
         (Some(id), qos) => all.push(Change::Vlan(Some(PortVlan {
             id,
             qos: qos.unwrap_or(0),
@@ -261,7 +263,7 @@ fn changes(change: &VfChange) -> Result<Vec<Change>, String> {
     let interrupts = change.interrupts.map(|n| (n != 0).then_some(n));
     all.extend(interrupts.map(Change::Interrupts));
     if all.is_empty() {
-        return Err("nothing is to be changed: say what, such as max-tx-rate".into());
+        return Err("the request changes nothing: name a change, such as max-tx-rate".into());
     }
     Ok(all)
 }
@@ -305,7 +307,7 @@ fn shown(name: &str, vf: &VfConfig, status: &pf::Status, now: model::Nanos) -> V
         ready: status.ready,
         down: status.down.map(|down| match down {
             pf::Down::Misbehaved(what) => format!("shut down: it {what}"),
-            pf::Down::Leaving => "it is being taken away".into(),
+            pf::Down::Leaving => "it is being removed".into(),
         }),
         refused: status.records.iter().map(refusal).collect(),
         policy: VfChange {

@@ -31,7 +31,7 @@ pub(crate) fn exhausted(error: &std::io::Error, nics: usize) -> Option<String> {
             None => "all".to_owned(),
         };
         format!(
-            "no file descriptor is left: {nics} NICs need about {wanted} and the limit is \
+            "too few file descriptors: {nics} NICs need about {wanted}, and the limit is \
              {granted}; raise it (ulimit -Hn {wanted}, or LimitNOFILE={wanted} in a systemd unit)"
         )
     })
@@ -51,8 +51,8 @@ pub fn inherited(number: i32) -> Result<OwnedFd, String> {
     };
     open().map_err(|errno| {
         format!(
-            "file descriptor {number} was not handed down ({errno}); the parent must leave it open \
-             across exec (no close-on-exec)"
+            "file descriptor {number} was not inherited ({errno}); the parent process must leave it \
+             open across exec (no close-on-exec)"
         )
     })
 }

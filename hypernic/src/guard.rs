@@ -61,26 +61,25 @@ impl Guard {
 
 /// The same on the command line, for every NIC of it.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Guards (for NICs on a switch; off by default)")]
+#[command(next_help_heading = "Guards: limits for NICs on a shared switch, off by default")]
 pub struct GuardArgs {
-    /// Most each NIC may send: bits and frames a second, and how long a silence is made up for
-    /// (1gbit, 200kpps, 500mbit,100kpps,burst=20ms). What is more waits in its ring.
+    /// The most each NIC sends: bits and frames per second, and the burst allowed after a silence
+    /// (1gbit, 200kpps, 500mbit,100kpps,burst=20ms). Excess frames wait in its ring.
     #[arg(long, value_name = "RATE", value_parser = str::parse::<Rate>)]
     pub tx_rate: Option<Rate>,
-    /// Most each NIC may receive.
+    /// The most each NIC receives.
     #[arg(long, value_name = "RATE", value_parser = str::parse::<Rate>)]
     pub rx_rate: Option<Rate>,
-    /// Most flooded frames a second from each NIC: broadcast=N,multicast=N,unknown=N.
+    /// The most flooded frames per second from each NIC: broadcast=N,multicast=N,unknown=N.
     #[arg(long, value_name = "LIMITS", value_parser = str::parse::<Storm>)]
     pub storm: Option<Storm>,
-    /// Most addresses learned on each NIC's port.
+    /// The most addresses the switch learns on each NIC's port.
     #[arg(long, value_name = "N", value_parser = max_macs)]
     pub max_macs: Option<usize>,
-    /// VLANs each NIC is a member of: untagged,10,20-29. Frames of others neither come nor go.
+    /// VLANs each NIC is a member of: untagged,10,20-29. Frames of other VLANs are dropped.
     #[arg(long, value_name = "VLANS", value_parser = str::parse::<VlanSet>)]
     pub vlans: Option<VlanSet>,
-    /// NICs have to do with uplinks (the switch's other ports) only, not with each other: all they
-    /// send goes there.
+    /// NICs exchange frames with uplinks (the switch's other ports) only, not with each other.
     #[arg(long)]
     pub private: bool,
 }
@@ -133,7 +132,7 @@ impl RawGuard {
             max_macs(&n.get_ref().to_string()).map_err(bad)
         });
         if let Some(mac) = self.allow_macs.get(MAX_NAMED) {
-            let why = format!("at most {MAX_NAMED} addresses may be named for a port");
+            let why = format!("allow-macs takes at most {MAX_NAMED} addresses");
             return Err((mac.span().start, why));
         }
         Ok(Guard {
@@ -150,7 +149,7 @@ impl RawGuard {
 
 fn max_macs(text: &str) -> Result<usize, String> {
     let n = text.parse().ok().filter(|n| (1..=MAX_MACS).contains(n));
-    n.ok_or_else(|| format!("max-macs must lie between 1 and {MAX_MACS}"))
+    n.ok_or_else(|| format!("max-macs must be between 1 and {MAX_MACS}"))
 }
 
 /// A number with a unit of thousands: `10`, `2.5k`, `1m`, `40g`.
@@ -193,17 +192,18 @@ impl FromStr for Rate {
                 let ms = burst.strip_suffix("ms").and_then(|ms| ms.parse().ok());
                 rate.burst_ms = ms
                     .filter(|ms| (1..=MAX_BURST_MS).contains(ms))
-                    .ok_or_else(|| bad(part, "the burst is from 1ms to 60000ms"))?;
+                    .ok_or_else(|| bad(part, "a burst is 1ms to 60000ms"))?;
             } else if let Some(bits) = small.strip_suffix("bit") {
-                rate.bits = Some(number(bits).ok_or_else(|| bad(part, "that is no number"))?);
+                rate.bits = Some(number(bits).ok_or_else(|| bad(part, "it is not a number"))?);
             } else if let Some(packets) = small.strip_suffix("pps") {
-                rate.packets = Some(number(packets).ok_or_else(|| bad(part, "that is no number"))?);
+                rate.packets =
+                    Some(number(packets).ok_or_else(|| bad(part, "it is not a number"))?);
             } else {
                 return Err(bad(part, "it has no unit (bit, pps)"));
             }
         }
         if rate.bits.is_none() && rate.packets.is_none() {
-            return Err(bad(text, "it limits nothing"));
+            return Err(bad(text, "it sets no limit"));
         }
         Ok(Rate(rate))
     }
@@ -269,14 +269,14 @@ mod tests {
         }
         for (bad, why) in [
             ("1g", "no unit"),
-            ("bit", "no number"),
-            ("-1bit", "no number"),
-            ("1.2.3bit", "no number"),
-            ("0bit", "no number"),
-            ("99999999gbit", "no number"),
-            ("burst=5ms", "limits nothing"),
-            ("1gbit,burst=5", "from 1ms"),
-            ("1gbit,burst=0ms", "from 1ms"),
+            ("bit", "not a number"),
+            ("-1bit", "not a number"),
+            ("1.2.3bit", "not a number"),
+            ("0bit", "not a number"),
+            ("99999999gbit", "not a number"),
+            ("burst=5ms", "sets no limit"),
+            ("1gbit,burst=5", "is 1ms to 60000ms"),
+            ("1gbit,burst=0ms", "is 1ms to 60000ms"),
             ("", "no unit"),
         ] {
             let error = bad.parse::<Rate>().expect_err(bad);

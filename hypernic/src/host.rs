@@ -218,7 +218,9 @@ impl Host {
                 .values()
                 .any(|nic| nic.rules.as_ref() == Some(name))
             {
-                return Err(port_error(format!("\"{name}\" has its physical function")));
+                return Err(port_error(format!(
+                    "\"{name}\" already has a physical function"
+                )));
             }
             let hub = chip.hub().map_err(port_error)?;
             Some(ChipMember::new(chip, config, Owner::Pf, Place::Hub(hub)))
@@ -236,8 +238,8 @@ impl Host {
         if config.doorbell == Doorbell::Page {
             let doorbells = nic.control.doorbells().ok_or_else(|| {
                 Error::Usage(format!(
-                    "{}: model \"{}\" has no doorbells for memory: it interrupts by INTx, at which \
-                     VMMs take such memory away; write doorbell = \"trap\"",
+                    "{}: model \"{}\" has no doorbell page: it interrupts by INTx, for which \
+                     VMMs unmap such pages; write doorbell = \"trap\"",
                     config.name, nic.identity.model
                 ))
             })?;
@@ -274,7 +276,7 @@ impl Host {
             }
             (PortSpec::Switch(name), None) => {
                 let running = self.switches.get(name).ok_or_else(|| {
-                    port_error(format!("there is no switch \"{name}\"; make it first"))
+                    port_error(format!("there is no switch \"{name}\"; add it first"))
                 })?;
                 attached_switch = Some(name.clone());
                 ports::attach(
@@ -464,7 +466,7 @@ impl Host {
             message,
         };
         let found = self.vf(nic);
-        let (chip, vf) = found.ok_or_else(|| failed("it is no virtual function".into()))?;
+        let (chip, vf) = found.ok_or_else(|| failed("it is not a virtual function".into()))?;
         does(chip, vf).map_err(failed)
     }
 

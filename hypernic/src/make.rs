@@ -92,8 +92,8 @@ fn with_eeprom<const LEN: usize>(
     if let Some(found) = NvmFile::read(path)? {
         let found = <[u8; LEN]>::try_from(found).map_err(|found| {
             format!(
-                "the EEPROM file {} has {} bytes and not {LEN}: it is none of this chip's; remove \
-                 it for a new one, or name another",
+                "the EEPROM file {} has {} bytes, this chip's EEPROM has {LEN}; remove the file for a \
+                 new one, or choose another",
                 path.display(),
                 found.len(),
             )
@@ -103,7 +103,7 @@ fn with_eeprom<const LEN: usize>(
             tracing::warn!(
                 nic = %config.name,
                 "the EEPROM file has the address \
-                 {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}, which counts, and not {}",
+                 {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}; it is used instead of {}",
                 config.mac
             );
         }

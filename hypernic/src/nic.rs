@@ -350,7 +350,7 @@ impl Served for NicBody {
         match self.server.process_after(look, board, MESSAGE_BUDGET) {
             Ok(progress) => {
                 if let Some(tell) = self.finished.take_if(|_| progress.finished) {
-                    tracing::info!(nic = %self.board.name, "its one connection is over");
+                    tracing::info!(nic = %self.board.name, "its inherited connection has ended");
                     tell();
                 }
                 let watch = self.board.transmit.watch();
@@ -477,10 +477,10 @@ impl Device for Board {
         match event {
             ClientEvent::Connected => tracing::info!(nic = %name, held_back, "VMM connected"),
             ClientEvent::Gone(why) => {
-                tracing::info!(nic = %name, held_back, "VMM gone: {why}; waiting for the next");
+                tracing::info!(nic = %name, held_back, "VMM disconnected: {why}; waiting for the next");
             }
             ClientEvent::Refused(why) => {
-                tracing::warn!(nic = %name, held_back, "another VMM turned away: {why}");
+                tracing::warn!(nic = %name, held_back, "refused another VMM: {why}");
             }
         }
     }
@@ -503,9 +503,9 @@ impl Device for Board {
             tracing::error!(
                 nic = %self.name,
                 held_back,
-                "the VMM's RAM ({} MiB) is not shared, so the NIC cannot reach it: start QEMU with \
+                "the VMM's RAM ({} MiB) is not shared, so the NIC cannot reach it. Start QEMU with \
                  -object memory-backend-memfd,id=ram0,size=…,share=on -machine memory-backend=ram0, \
-                 cloud-hypervisor with --memory shared=on",
+                 or cloud-hypervisor with --memory shared=on",
                 len >> 20
             );
         }

@@ -55,8 +55,8 @@ impl NvmFile {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => {
                 return Err(format!(
-                    "cannot read the EEPROM file {shown}: {error}; choose a file that can be read \
-                     and replaced"
+                    "cannot read the EEPROM file {shown}: {error}; choose a file that you can read \
+                     and replace"
                 ));
             }
         };
@@ -74,8 +74,8 @@ impl NvmFile {
         if let Some(image) = first {
             replace(path, image).map_err(|error| {
                 format!(
-                    "cannot write the EEPROM file {}: {error}; choose a file in a directory that \
-                     can be written",
+                    "cannot write the EEPROM file {}: {error}; choose a directory that you can \
+                     write to",
                     path.display()
                 )
             })?;
@@ -140,8 +140,8 @@ fn keep(shared: &Shared, path: &Path, nic: &str) {
                         tracing::error!(
                             nic,
                             held_back,
-                            "cannot write the EEPROM file {path}: {error}; what the guest wrote is \
-                             lost when the daemon ends"
+                            "cannot write the EEPROM file {path}: {error}; when the daemon \
+                             ends, the guest's changes are lost"
                         );
                     }
                 }

@@ -120,8 +120,10 @@ fn user_config(options: &[(String, String)]) -> Result<UserConfig, String> {
                     .ok_or_else(|| bad("write it as 10.0.2.0/24"))?;
                 config.network = network
                     .parse()
-                    .map_err(|_| bad("the address is no IPv4 address"))?;
-                config.prefix = prefix.parse().map_err(|_| bad("the prefix is no number"))?;
+                    .map_err(|_| bad("it is not an IPv4 address"))?;
+                config.prefix = prefix
+                    .parse()
+                    .map_err(|_| bad("the prefix is not a number"))?;
             }
             "ipv6" => config.ipv6 = switch()?,
             "restrict" => config.restrict = switch()?,

@@ -49,7 +49,7 @@ impl FromStr for NicMac {
             return Err(bad("it is a group address (the first byte must be even)"));
         }
         if mac == [0; 6] {
-            return Err(bad("all zero is nobody's address"));
+            return Err(bad("all zero is not a valid address"));
         }
         Ok(NicMac(mac))
     }
@@ -117,7 +117,7 @@ impl FromStr for ModelName {
         let e1000 = e1000::Variant::from_name(text).map(ModelName::E1000);
         e1000.ok_or_else(|| {
             format!(
-                "unknown model \"{text}\"; this build has: e1000 (Intel 82540EM), 82545em (Intel \
+                "unknown model \"{text}\"; write e1000 (Intel 82540EM), 82545em (Intel \
                  82545EM, which drivers let use 64-bit DMA), 82544gc (Intel 82544GC), 82576 (Intel \
                  82576)"
             )
@@ -157,14 +157,14 @@ impl FromStr for Moderation {
             ("adaptive", None) => Ok(Moderation::Adaptive),
             ("fixed", rate) => rate.and_then(fixed).ok_or_else(|| {
                 format!(
-                    "moderation \"{text}\" needs a number of interrupts a second, {} to {}, as \
+                    "moderation \"{text}\" needs a number of interrupts per second, {} to {}, as \
                      in fixed:8000",
                     INTERRUPTS.start(),
                     INTERRUPTS.end()
                 )
             }),
             _ => Err(format!(
-                "unknown moderation \"{text}\"; write guest, adaptive or fixed:N (interrupts a \
+                "unknown moderation \"{text}\"; write guest, adaptive or fixed:N (interrupts per \
                  second)"
             )),
         }

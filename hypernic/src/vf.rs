@@ -13,7 +13,7 @@ use program::LogFormat;
 /// `hypernic vf`.
 #[derive(Args, Debug)]
 pub struct VfCommand {
-    /// The daemon's control socket (control = "PATH" in its file).
+    /// The daemon's control socket (control = "PATH" in its configuration file).
     #[arg(
         long,
         value_name = "PATH",
@@ -29,34 +29,35 @@ pub struct VfCommand {
 /// Subcommands of `hypernic vf`.
 #[derive(Debug, Subcommand)]
 pub enum VfVerb {
-    /// Change the policy of a virtual function, in the words of `ip link set … vf`: all that is said, or
-    /// nothing.
+    /// Change the policy of a virtual function, in the words of `ip link set … vf`. Either everything
+    /// changes or nothing does.
     #[command(after_help = WORDS)]
     Set {
         /// The function's NIC, such as p0vf3.
         nic: String,
-        /// Such as: vlan 7 qos 2 max_tx_rate 100 spoofchk on.
+        /// For example: vlan 7 qos 2 max_tx_rate 100 spoofchk on.
         #[arg(required = true, value_name = "WORD VALUE")]
         words: Vec<String>,
     },
-    /// Let a virtual function that was shut down try again.
+    /// Restart a virtual function that was shut down.
     Revive {
         /// The function's NIC.
         nic: String,
     },
-    /// Tell a virtual function that it will be taken away: its link goes, and what it sends goes nowhere.
+    /// Tell the guest that you are about to remove a virtual function: its link goes down, and its frames are
+    /// dropped.
     Leave {
         /// The function's NIC.
         nic: String,
     },
-    /// Reset a chip: its virtual functions are told, and start anew.
+    /// Reset a chip: tell its virtual functions, and restart them.
     Reset {
         /// The chip, such as p0.
         chip: String,
     },
-    /// What is laid down for virtual functions, and what they were refused.
+    /// Show the policies of virtual functions, and what they were refused.
     Show {
-        /// One of them; all without a name.
+        /// One of them; without a name, all.
         nic: Option<String>,
     },
 }
@@ -128,10 +129,10 @@ fn change(words: &[String]) -> Result<VfChange, String> {
                 let rate = value.parse().map_err(bad)?;
                 change.interrupts.replace(rate).is_some()
             }
-            _ => return Err(format!("{word} is no word of hypernic vf set. {WORDS}")),
+            _ => return Err(format!("hypernic vf set does not know {word}. {WORDS}")),
         };
         if twice {
-            return Err(format!("{word} is said twice; say it once"));
+            return Err(format!("{word} appears twice; write it once"));
         }
     }
     Ok(change)
@@ -153,7 +154,7 @@ fn storm(value: &str) -> Result<Storm, String> {
     let storm: guard::Storm = value.parse()?;
     if storm.0.unknown.is_some() {
         return Err(format!(
-            "storm {value}: nothing is unknown to the switch of a chip; write broadcast=N or multicast=N"
+            "storm {value}: the switch of a chip knows all addresses; write broadcast=N or multicast=N"
         ));
     }
     Ok(Storm {
@@ -218,7 +219,7 @@ fn table(vfs: &[Vf]) -> String {
                 refusal.what,
                 refusal.count,
                 if refusal.shut_down {
-                    "; shut down for it"
+                    "; it was shut down for this"
                 } else {
                     ""
                 }
@@ -272,9 +273,9 @@ mod tests {
             ("vlan 70000", "vlan 70000"),
             ("trust yes", "trust yes: write on or off"),
             ("state up", "write auto, enable or disable"),
-            ("query_rss on", "query_rss is no word"),
-            ("vlan 1 vlan 2", "said twice"),
-            ("storm unknown=3", "nothing is unknown"),
+            ("query_rss on", "does not know query_rss"),
+            ("vlan 1 vlan 2", "appears twice"),
+            ("storm unknown=3", "knows all addresses"),
             ("storm often", "bad storm limit"),
         ] {
             let refused = said(words).expect_err(words);

@@ -180,7 +180,7 @@ pub struct Refusal {
 pub enum AskError {
     /// Nobody listens.
     #[error(
-        "no hypernic answers at {path}: {source}; give its control socket with --control, and the \
+        "no daemon answers at {path}: {source}; name its control socket with --control, and give the \
          daemon one with control = \"PATH\"",
         path = .path.display()
     )]
@@ -191,7 +191,7 @@ pub enum AskError {
         source: io::Error,
     },
     /// The connection failed on the way.
-    #[error("the hypernic at {path} does not answer: {source}", path = .path.display())]
+    #[error("the daemon at {path} does not answer: {source}", path = .path.display())]
     Lost {
         /// The socket.
         path: PathBuf,
@@ -200,8 +200,8 @@ pub enum AskError {
     },
     /// An answer nobody can read: another version, or another program.
     #[error(
-        "what listens at {path} answers in words this program does not know ({source}); use the \
-         hypernic of the same version",
+        "the daemon at {path} sent a reply that this program cannot read ({source}); use the \
+         daemon's version of hypernic",
         path = .path.display()
     )]
     Foreign {
@@ -239,7 +239,7 @@ pub fn ask(path: &Path, request: &Request) -> Result<Reply, AskError> {
 /// # Errors
 /// It says nothing of the kind.
 pub fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(line).map_err(|error| format!("cannot be understood: {error}"))
+    serde_json::from_slice(line).map_err(|error| format!("cannot parse the request: {error}"))
 }
 
 /// Reads a line of at most so many bytes, without its end, within this time: however the other end doles it out.

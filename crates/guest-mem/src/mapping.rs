@@ -30,10 +30,10 @@ pub enum MapError {
     #[error("guest RAM must be a memfd, tmpfs or hugetlbfs file")]
     NotMemory,
     /// Write access asked for on a read-only descriptor.
-    #[error("write access asked for, but the descriptor is read-only")]
+    #[error("the region needs write access, but the descriptor is read-only")]
     ReadOnlyFile,
     /// More regions, files or bytes than one peer may have.
-    #[error("too many regions or files are mapped, or too large ones")]
+    #[error("too many regions or files are mapped, or they are too large")]
     TooMany,
     /// `fstat` and friends failed.
     #[error("the descriptor cannot be examined: {0}")]

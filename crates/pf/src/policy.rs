@@ -167,7 +167,7 @@ pub enum PolicyError {
     #[error("there is already a VF {0}")]
     Taken(u32),
     /// No address of a station.
-    #[error("{0} is no address of a station; name one whose first byte is even, and not zero")]
+    #[error("{0} is not a unicast address; its first byte must be even, and not all bytes zero")]
     Mac(MacAddr),
     /// Another VF has the address.
     #[error("VF {vf} already has the address {mac}; each VF needs its own")]
@@ -178,7 +178,9 @@ pub enum PolicyError {
         vf: u32,
     },
     /// No VLAN.
-    #[error("VLAN {id} with priority {qos} cannot be; VLANs are 1 to 4094, priorities 0 to 7")]
+    #[error(
+        "VLAN {id} with priority {qos} is out of range; VLANs are 1 to 4094, priorities 0 to 7"
+    )]
     Vlan {
         /// The VLAN.
         id: u16,
@@ -195,7 +197,7 @@ pub enum PolicyError {
     },
     /// More is promised than there is.
     #[error(
-        "the VFs' min_tx_rate would be {sum} Mbit/s together, and the port has {port}; lower one, \
+        "the VFs' min_tx_rate would add up to {sum} Mbit/s, but the port has {port}; lower one, \
          or raise the port's rate"
     )]
     Oversold {
@@ -205,6 +207,6 @@ pub enum PolicyError {
         port: u64,
     },
     /// Nothing can be promised of what nobody knows.
-    #[error("min_tx_rate needs a rate for the port, of which it is a part")]
+    #[error("min_tx_rate is a part of port-rate: set port-rate")]
     NoPortRate,
 }

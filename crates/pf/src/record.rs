@@ -92,17 +92,17 @@ impl What {
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            What::MacOverride => "asked for another address than the operator gave it",
-            What::BadAddress => "asked for an address that is no station's",
-            What::AddressTaken => "asked for an address that another VF has",
+            What::MacOverride => "asked for an address other than the operator's",
+            What::BadAddress => "asked for a multicast or zero address",
+            What::AddressTaken => "asked for the address of another VF",
             What::TooManyAddresses => "asked for more addresses than it may have",
-            What::VlanOverride => "asked for a VLAN beside the one the operator gave it",
-            What::BadFrameSize => "asked for frames of a size that the chip does not take",
-            What::Promiscuous => "asked for a promiscuous mode that nobody is granted",
+            What::VlanOverride => "asked for a VLAN besides the operator's",
+            What::BadFrameSize => "asked for a frame size that the chip does not support",
+            What::Promiscuous => "asked for promiscuous mode, which VFs do not get",
             What::UnknownMessage => "sent a message that no driver sends",
             What::NotReset => "sent a message before it completed a reset",
-            What::Flood => "went on sending while its last message waited for its time",
-            What::Spoofed => "sent frames from addresses or of VLANs that are not its own",
+            What::Flood => "sent a message while its last one was delayed by the rate limit",
+            What::Spoofed => "sent frames from other addresses or VLANs than its own",
             What::Storm => "sent more flooded frames than it may",
         })
     }

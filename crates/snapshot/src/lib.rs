@@ -102,10 +102,10 @@ pub trait State: Serialize + DeserializeOwned {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StateError {
     /// It does not begin as a state does.
-    #[error("this is no saved state")]
+    #[error("this is not a saved state")]
     NoState,
     /// It ends before its end, or goes on behind it.
-    #[error("{found} bytes are there where {expected} should be")]
+    #[error("it has {found} bytes instead of {expected}")]
     Length {
         /// Bytes given.
         found: u64,
@@ -113,7 +113,7 @@ pub enum StateError {
         expected: u64,
     },
     /// It announces more than any state has.
-    #[error("a payload of {0} bytes is longer than any state")]
+    #[error("a payload of {0} bytes is too long for a state")]
     TooLong(u64),
     /// It is not as it was written.
     #[error("the checksum is wrong: the state was damaged")]
@@ -127,7 +127,9 @@ pub enum StateError {
         expected: Kind,
     },
     /// Another program wrote it, most likely a newer one.
-    #[error("version {found} of the state of a {kind} is not known here (1 to {newest} are)")]
+    #[error(
+        "this program does not know version {found} of the state of a {kind} (it knows 1 to {newest})"
+    )]
     Version {
         /// What it is of.
         kind: Kind,

@@ -96,7 +96,7 @@ pub enum AttachError {
     #[error("the switch already has a port named {0}; choose another name or detach that port")]
     NameTaken(String),
     /// There are as many as there may be.
-    #[error("the switch has {0} ports and may have no more; raise max_ports (and max_macs)")]
+    #[error("the switch has its maximum of {0} ports; raise max_ports (and max_macs)")]
     TooManyPorts(usize),
 }
 

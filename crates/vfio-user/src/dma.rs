@@ -56,10 +56,10 @@ pub enum DmaError {
     #[error("the client did not answer in time")]
     TimedOut,
     /// Too many requests wait, or one is too long.
-    #[error("too many requests wait, or one is longer than 64 MiB")]
+    #[error("too many requests are waiting, or one is longer than 64 MiB")]
     Busy,
     /// A blocking call on the thread that has to carry the answer.
-    #[error("a blocking DMA on the thread that serves the client would wait for itself")]
+    #[error("a blocking DMA on the thread that serves the client would never end")]
     WouldDeadlock,
 }
 

@@ -333,7 +333,7 @@ impl Server {
                 if since.elapsed() < PATIENCE {
                     break;
                 }
-                self.session.todo.close = Some("too much of what it gave does not end");
+                self.session.todo.close = Some("too many of its files cannot be closed");
             } else {
                 self.choked = None;
             }

@@ -138,7 +138,7 @@ fn every_mistake_names_its_place_and_its_cure() {
             "socket-path = \"/run/b.sock\"\nport = \"user\"",
             20,
             9,
-            &["guards are kept by a switch", "ports = [\"user\"]"],
+            &["only a switch enforces guards", "ports = [\"user\"]"],
         ),
         ("workers = 3", "workers = 0", 1, 11, &["between 1 and 64"]),
         ("[[nic]]\nname = \"a\"", "[[nic]\nname = \"a\"", 7, 7, &[]),
@@ -254,7 +254,7 @@ fn refused(good: &str, old: &str, new: &str, line: u32, words: &str) {
 fn what_no_chip_can_be_is_refused_where_it_stands() {
     for (old, new, line, words) in [
         ("vfs = 3", "vfs = 0", 4, "between 1 and 1000"),
-        ("vfs = 3\n", "", 2, "needs vfs = N"),
+        ("vfs = 3\n", "", 2, "add vfs = N"),
         ("vfs = 3", "vfs = 2", 23, "there is no VF 2"),
         ("index = 2", "index = 1", 23, "two [[nic.vf]]"),
         ("-vf{}.sock", ".sock", 5, "has no {}"),
@@ -265,7 +265,7 @@ fn what_no_chip_can_be_is_refused_where_it_stands() {
             8,
             "between 0 (off) and 1000",
         ),
-        ("port-rate = 1000", "port-rate = 5", 10, "Mbit/s together"),
+        ("port-rate = 1000", "port-rate = 5", 10, "add up to"),
         ("vlan = 100", "vlan = 4095", 10, "VLANs are 1 to 4094"),
         (
             "state = \"enable\"",
@@ -273,7 +273,7 @@ fn what_no_chip_can_be_is_refused_where_it_stands() {
             16,
             "auto, enable or disable",
         ),
-        ("broadcast=5", "unknown=5", 19, "nothing is unknown"),
+        ("broadcast=5", "unknown=5", 19, "knows all addresses"),
         ("interrupts = 8000", "interrupts = 0", 20, "at least 1"),
         (
             "\"/run/other.sock\"",
@@ -297,7 +297,7 @@ fn what_no_chip_can_be_is_refused_where_it_stands() {
             "vfs = 3",
             "socket-path = \"/run/p0.sock\"\nvfs = 3",
             2,
-            "physical function is the daemon's",
+            "the daemon controls the physical function",
         ),
         ("vfs = 3", "vfs = 3\ncsb = true", 2, "csb is for a NIC"),
         ("vfs = 3", "vfs = 3\npause = true", 2, "pause is for a NIC"),
@@ -384,7 +384,7 @@ fn a_guest_may_have_the_physical_function() {
 fn what_a_guests_physical_function_contradicts_is_refused_where_it_stands() {
     for (old, new, line, words) in [
         ("vfs = 3", "vfs = 8", 5, "at most 7 VFs"),
-        ("vfs = 3\n", "", 2, "needs vfs = N"),
+        ("vfs = 3\n", "", 2, "add vfs = N"),
         (
             "port =",
             "port-rate = 10\nport =",

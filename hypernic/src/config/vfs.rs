@@ -140,16 +140,17 @@ impl RawVf {
         if let Some(text) = &self.storm {
             let storm: Storm = text.get_ref().parse().map_err(|e| Fault::at(text, e))?;
             if storm.0.unknown.is_some() {
-                let message = "nothing is unknown to the switch of a chip: storm limits of a VF are \
+                let message = "the switch of a chip knows all addresses: storm limits of a VF are \
                                broadcast=N and multicast=N";
                 return Err(Fault::at(text, message.into()));
             }
             policy.storm = storm.0;
         }
         let positive = |value: &Option<Spanned<u32>>, what: &str| match value {
-            Some(n) if *n.get_ref() == 0 => {
-                Err(Fault::at(n, format!("{what} must be at least 1 a second")))
-            }
+            Some(n) if *n.get_ref() == 0 => Err(Fault::at(
+                n,
+                format!("{what} must be at least 1 per second"),
+            )),
             Some(n) => Ok(Some(*n.get_ref())),
             None => Ok(None),
         };
@@ -167,14 +168,14 @@ fn check_guest(raw: &RawNic, vfs: &Spanned<u32>) -> Result<(), Fault> {
     let most = igb::MAX_VFS;
     if *vfs.get_ref() > most {
         let message = format!(
-            "a guest rules at most {most} VFs, as its chip has: write vfs = {most}, or leave out pf"
+            "a guest controls at most {most} VFs, as on the chip: write vfs = {most}, or leave out pf"
         );
         return Err(Fault::at(vfs, message));
     }
     let refused = |word: &str| {
         format!(
-            "{word} is for VFs that the daemon rules; with pf = \"guest\" its driver does: leave \
-             out one of them"
+            "{word} is for VFs that the daemon controls; with pf = \"guest\" the guest's driver \
+             does: leave out one of them"
         )
     };
     if let Some(rate) = &raw.port_rate {
@@ -199,8 +200,8 @@ fn check_daemon(raw: &RawNic) -> Result<(), Fault> {
     let name = raw.name.get_ref();
     if raw.socket_path.is_some() || raw.fd.is_some() {
         let message = format!(
-            "NIC \"{name}\" has VFs, and its physical function is the daemon's: name their sockets, \
-             vf-socket-path = \"/run/{name}-vf{NUMBER}.sock\", or write pf = \"guest\""
+            "the daemon controls the physical function of \"{name}\", so it has no socket: name the VFs' \
+             sockets, vf-socket-path = \"/run/{name}-vf{NUMBER}.sock\", or write pf = \"guest\""
         );
         return Err(Fault::at(&raw.name, message));
     }
@@ -218,8 +219,8 @@ fn check_daemon(raw: &RawNic) -> Result<(), Fault> {
         return Ok(());
     };
     let message = format!(
-        "{word} is for a NIC that a guest has, and the physical function of \"{name}\" is the \
-         daemon's: say what each VF may in its [[nic.vf]], or leave it out"
+        "{word} is for a NIC of a guest, but the daemon controls the physical function of \"{name}\": \
+         set it for each VF in its [[nic.vf]], or leave it out"
     );
     Err(Fault::at(&raw.name, message))
 }
@@ -233,13 +234,13 @@ pub(super) fn expand(
 ) -> Result<RuledBy, Fault> {
     let name = raw.name.get_ref().clone();
     let Some(vfs) = raw.vfs.as_ref() else {
-        let message = format!("NIC \"{name}\" needs vfs = N: words about VFs stand without any");
+        let message = format!("NIC \"{name}\" has settings for VFs but no VFs: add vfs = N");
         return Err(Fault::at(&raw.name, message));
     };
     let pf = raw.pf.as_ref().map_or(RuledBy::Daemon, |pf| *pf.get_ref());
     let count = *vfs.get_ref();
     if !(1..=MAX_VFS).contains(&count) {
-        let message = format!("vfs must lie between 1 and {MAX_VFS}");
+        let message = format!("vfs must be between 1 and {MAX_VFS}");
         return Err(Fault::at(vfs, message));
     }
     match pf {

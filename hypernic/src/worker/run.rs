@@ -324,7 +324,7 @@ impl Worker {
     /// A task that panics costs itself and nobody else.
     fn fell(&mut self, member: &Member, body: Option<Box<dyn super::Served>>) -> Turn {
         self.count(|c| &c.fallen);
-        tracing::error!(nic = %member.0.name, "it failed and was taken off; its guest has no NIC now");
+        tracing::error!(nic = %member.0.name, "it failed and was removed; its guest has no NIC now");
         self.forget(member);
         if let Some(body) = body {
             let _ = epoll::delete(&self.epoll, body.fd());

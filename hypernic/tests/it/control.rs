@@ -146,9 +146,9 @@ fn words_reach_a_running_function() {
     lab.said("reset p0");
     assert!(!lab.said("show p0vf1").contains(", ready"));
     lab.said("leave p0vf0");
-    assert!(lab.said("show").contains("it is being taken away"));
+    assert!(lab.said("show").contains("it is being removed"));
     lab.said("revive p0vf0");
-    assert!(!lab.said("show p0vf0").contains("taken away"));
+    assert!(!lab.said("show p0vf0").contains("being removed"));
     let json = Command::new(HYPERNIC)
         .args(["--log-format", "json", "vf", "show", "--control"])
         .arg(lab.control())
@@ -168,14 +168,14 @@ fn what_is_refused_says_why_and_changes_nothing() {
         (
             "set p0vf1 trust on mac 01:00:00:00:00:01",
             1,
-            "no address of a station",
+            "not a unicast address",
         ),
-        ("set p0vf1 trust on mac here", 1, "no MAC address"),
-        ("set p0vf1 trust on qos 3", 1, "say which vlan"),
+        ("set p0vf1 trust on mac here", 1, "not a MAC address"),
+        ("set p0vf1 trust on qos 3", 1, "add vlan"),
         ("set p0vf1 trust on min_tx_rate 2000", 1, "port has 1000"),
         ("set p0vf1 trust perhaps", 2, "write on or off"),
         ("show p0", 1, "no virtual function"),
-        ("revive p0", 1, "no virtual function"),
+        ("revive p0", 1, "not a virtual function"),
         ("reset p0vf1", 1, "no chip p0vf1"),
     ] {
         let output = lab.say(words);
@@ -208,7 +208,7 @@ fn nonsense_and_silence_hold_up_nobody_for_long() {
         stream.write_all(line).expect("write");
         let mut reply = String::new();
         stream.read_to_string(&mut reply).expect("reply");
-        assert!(reply.contains("cannot be understood"), "{reply}");
+        assert!(reply.contains("cannot parse the request"), "{reply}");
     }
     // Some that say nothing, one that never ends and one that is gone: in the end we are answered.
     let mut silent: Vec<_> = (0..3)

@@ -87,7 +87,13 @@ fn the_file_of_an_eeprom() {
         refuses(&args, 4, words);
     };
     std::fs::write(&file, [0; 127]).unwrap();
-    run(&shown, &["a.nvm has 127 bytes and not 128", "remove it"]);
+    run(
+        &shown,
+        &[
+            "a.nvm has 127 bytes, this chip's EEPROM has 128",
+            "remove the file",
+        ],
+    );
     std::fs::remove_file(&file).unwrap();
     let nowhere = dir.path().join("none/a.nvm").display().to_string();
     run(&nowhere, &["cannot write the EEPROM file", "none/a.nvm"]);
@@ -394,9 +400,9 @@ fn the_help_documents_exit_codes_and_signals() {
     assert!(out.status.success());
     for word in [
         "Exit codes: 0",
-        "1 failure",
-        "2 the command line",
-        "3 the configuration file",
+        "1 an unexpected failure",
+        "2 a mistake on the command line",
+        "3 a mistake in the configuration file",
         "4 the host",
         "SIGUSR1",
     ] {

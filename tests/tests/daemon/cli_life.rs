@@ -73,7 +73,7 @@ fn json_is_one_object_a_line_on_both_streams() {
     let socket = dir.path().join("n0.sock");
     let mut daemon = run(&socket).start().unwrap();
     drop(Client::connect(&socket).unwrap());
-    daemon.wait_log("VMM gone").unwrap();
+    daemon.wait_log("VMM disconnected").unwrap();
     daemon.stop().unwrap();
     let log = daemon.log();
     assert!(log.lines().count() >= 4, "{log}");
@@ -104,7 +104,7 @@ fn people_get_a_banner_to_paste_and_a_table() {
     let socket = dir.path().join("n0.sock");
     let mut daemon = run(&socket).human().start().unwrap();
     Client::connect(&socket).unwrap().info().unwrap();
-    daemon.wait_log("VMM gone").unwrap();
+    daemon.wait_log("VMM disconnected").unwrap();
     assert!(daemon.stop().unwrap().success());
     let text = daemon.printed();
     let path = socket.display().to_string();
@@ -185,7 +185,9 @@ fn what_a_guest_writes_to_its_eeprom_outlives_the_daemon() {
         assert_eq!(client.read_u32(0, 0x5404).unwrap(), 0x8000_0b00, "RAH");
         let total = (0..64).fold(0u16, |n, at| n.wrapping_add(eeprom_word(&mut client, at)));
         assert_eq!(total, 0xbaba);
-        daemon.wait_log("52:54:00:00:00:0b, which counts").unwrap();
+        daemon
+            .wait_log("52:54:00:00:00:0b; it is used instead")
+            .unwrap();
         drop(client);
         daemon.stop().unwrap();
     }

@@ -67,7 +67,7 @@ fn vmm_killed_mid_transfer_and_the_nic_serves_the_next_while_others_see_nothing(
             start.elapsed().as_secs_f64()
         );
     }
-    daemon.wait_log("VMM gone").unwrap();
+    daemon.wait_log("VMM disconnected").unwrap();
     let next = lab.guest("a").unwrap();
     guests::bring_up(&next, &mac("a")).unwrap();
     guests::ping_all(&next, GATEWAY, 10).unwrap();
@@ -170,14 +170,14 @@ fn second_vmm_on_a_busy_socket_is_refused_at_once_with_a_reason() {
     println!("QEMU was refused after {:?}: {error}", start.elapsed());
     assert!(!error.contains("timed out"), "{error}");
     assert!(error.contains("busy") || error.contains("vfio"), "{error}");
-    daemon.wait_log("another VMM turned away").unwrap();
+    daemon.wait_log("refused another VMM").unwrap();
     assert_eq!(daemon.counters().unwrap().nic("n0", "refused_busy"), 2);
 
     // And the first one noticed nothing.
     let seen = guests::finish_pings(&first, &pings).unwrap();
     assert_eq!(seen.sent, seen.received, "{seen:?}");
     drop(first);
-    daemon.wait_log("VMM gone").unwrap();
+    daemon.wait_log("VMM disconnected").unwrap();
     let next = lab.guest("n0").unwrap();
     guests::bring_up(&next, &mac("n0")).unwrap();
 }

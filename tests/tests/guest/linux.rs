@@ -256,7 +256,7 @@ fn one_daemon_serves_one_vm_after_the_other() {
         let gone = |c: &Counters| c.nic("n0", "clients_gone") == round;
         daemon.wait_counters("the VMM is gone", gone).unwrap();
     }
-    daemon.wait_log("VMM gone").unwrap();
+    daemon.wait_log("VMM disconnected").unwrap();
     counters_are_sane(&daemon.counters().unwrap(), "n0");
     assert!(daemon.stop().unwrap().success());
     assert!(!lab.socket("n0").exists(), "the socket is left behind");

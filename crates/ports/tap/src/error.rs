@@ -64,8 +64,8 @@ pub enum TapError {
     },
     /// The kernel gives no more queues.
     #[error(
-        "the kernel gives TAP \"{name}\" no {queues} queues: others may be attached to it (ip -d link \
-         show {name}); ask for fewer"
+        "the kernel does not give TAP \"{name}\" {queues} queues: another process may have some (ip -d \
+         link show {name}); ask for fewer"
     )]
     NoMoreQueues {
         /// The interface.
@@ -74,7 +74,7 @@ pub enum TapError {
         queues: usize,
     },
     /// No such number of queues.
-    #[error("a TAP has 1 to {max} queues here, not {queues}", max = crate::queue::MAX_QUEUES)]
+    #[error("a TAP may have 1 to {max} queues, not {queues}", max = crate::queue::MAX_QUEUES)]
     QueueCount {
         /// As asked for.
         queues: usize,

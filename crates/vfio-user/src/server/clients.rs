@@ -41,7 +41,7 @@ impl Server {
             // It costs its guest this device, and nobody else anything.
             let _ = epoll::delete(&self.epoll, listener);
             device.client(ClientEvent::Refused(
-                "too much of what earlier ones gave does not end; the device is out of order",
+                "too many files of earlier clients cannot be closed; the device is out of service",
             ));
             return Ok(());
         }
@@ -72,7 +72,7 @@ impl Server {
                 }
                 self.spare = rustix::io::fcntl_dupfd_cloexec(&self.epoll, 0).ok();
                 device.client(ClientEvent::Refused(
-                    "it could not be accepted; raise the limit of open files (ulimit -n)",
+                    "its connection could not be accepted; raise the limit of open files (ulimit -n)",
                 ));
                 Ok(())
             }
