@@ -125,22 +125,19 @@ fn parted(halves: Parted, at: u32) -> u64 {
 
 const PREFACE: &str = "# The oracle
 
-Written from the list in `tests/src/oracle/e1000/differences/` by `HYPERNIC_WRITE_DOCS=1 cargo test -p \
-hypernic-tests --test oracle the_page`;\na test fails when this page is stale.
+`HYPERNIC_WRITE_DOCS=1 cargo test -p hypernic-tests --test oracle the_page` writes this page from the list in
+`tests/src/oracle/e1000/differences/`; a test fails when it is stale.
 
-The same script goes through our 82540EM and through QEMU's `e1000` (QEMU 11, `-accel qtest`): \
-register accesses, guest\nmemory, frames from the wire. After each step the causes, the mask, ring \
-heads and tails, STATUS, the level of INTx, both rings\nand every sent frame are compared; at the end \
-all registers and all memory. Scripts are made from a seed: what a driver\nwould do, with every \
-setting drawn, and now and then what no driver does. `make test` runs 3000, `make test-long`\n50 000; \
-`HYPERNIC_ORACLE_SCRIPTS` and `HYPERNIC_ORACLE_SEED` choose others. A script with a difference that is \
-not\non this list is cut down and printed, and becomes a file in \
-`tests/tests/oracle/e1000/regressions/` once its bug is\nmended.
+The same script runs on our 82540EM and on QEMU's `e1000` (QEMU 11, `-accel qtest`): register accesses, guest memory, frames from the
+wire. After each step the oracle compares causes, mask, ring heads and tails, STATUS, the level of INTx, both rings and every sent
+frame; at the end all registers and all memory. A seed determines a script: what a driver would do, with random settings, and now and
+then what no driver does. `make test` runs 3000 scripts, `make test-long` 50 000; `HYPERNIC_ORACLE_SCRIPTS` and
+`HYPERNIC_ORACLE_SEED` choose others. If a script shows a difference that is not on this list, the oracle shrinks and prints it. Once
+the bug is fixed, the script becomes a file in `tests/tests/oracle/e1000/regressions/`.
 
-An entry explains only the bits and the case it names. Those marked * part the machines: a frame was \
-taken by one and\nnot by the other, say, and from there on that half (receive, transmit or both) of \
-that script is not compared.\nWhere QEMU was right, our model was mended, so nobody else is in the \
-third column. Sections are those of Intel's\nmanual, 317453 rev. 4.0.
+An entry explains only the bits and the case it names. After an entry marked * the machines differ (for example, only one of them took
+a frame), and the oracle no longer compares that half (receive, transmit or both) of that script. Where QEMU was right, our model was
+fixed, so the third column names others only. Sections are those of Intel's manual, 317453 rev. 4.0.
 
 | id | difference | right | section |
 |---|---|---|---|

@@ -110,15 +110,13 @@ fn link_up() -> Vec<Op> {
 
 const PREFACE: &str = "# The oracle of the 82576
 
-Written from the list in `tests/src/oracle/igb/differences/` by `HYPERNIC_WRITE_DOCS=1 cargo test -p \
-hypernic-tests --test oracle the_page`;\na test fails when this page is stale. How it works is told in \
-[oracle.md](oracle.md).
+`HYPERNIC_WRITE_DOCS=1 cargo test -p hypernic-tests --test oracle the_page` writes this page from the list in
+`tests/src/oracle/igb/differences/`; a test fails when it is stale. [oracle.md](oracle.md) says how an oracle works.
 
-The physical function of our 82576 against QEMU's `igb`. At each look: IMS, EIMS, STATUS, heads and \
-tails of four queues,\nINTx, the vectors that sent a message, the rings and every sent frame; ICR and \
-EICR, which a read clears, where the\nscript reads them; at the end all registers and all memory. \
-`make test` walks through every register and runs 800 new\nscripts, `make test-long` 20 000. \
-Sections are those of Intel's \"82576EB Gigabit Ethernet Controller Datasheet\", 320961.
+This one compares the physical function of our 82576 with QEMU's `igb`. After each step: IMS, EIMS, STATUS, heads and tails of four
+queues, INTx, the vectors that sent a message, the rings and every sent frame; ICR and EICR, which a read clears, where the script
+reads them. At the end: all registers and all memory. `make test` checks every register and runs 800 new scripts, `make test-long`
+20 000. Sections are those of Intel's \"82576EB Gigabit Ethernet Controller Datasheet\", 320961.
 
 | id | difference | right | section |
 |---|---|---|---|

@@ -6,26 +6,22 @@ use crate::{Moves, Program, all, guests, pfs, vfs, vmms};
 
 const HEAD: &str = "# Villains
 
-What hostile guests and hostile VMMs do to the 82540EM, to functions of the 82576 and to their
-sockets, one small program each (`tests/villain/src/`). Made by `make docs` from the table there; a
-test holds this page to it.
+Each small program (`tests/villain/src/`) does what a hostile guest or VMM may do to the 82540EM, to functions of the 82576, or to
+their sockets. `make docs` writes this page from the table there; a test fails when it is stale.
 
-Every *guest*, be its NIC an 82540EM or a *PF* or *VF* of the 82576, runs against the bare model
-(`tests/tests/villain/model.rs`, `functions.rs`) and, through a real socket, against the
-`hypernic` process (`tests/tests/villain/daemon/`); every *VMM* runs against the process only, for
-what it abuses is the socket. Each passes only if
+Every *guest* (on an 82540EM, or on a *PF* or *VF* of the 82576) runs against the bare model (`tests/tests/villain/model.rs`,
+`functions.rs`) and, through a real socket, against the `hypernic` process (`tests/tests/villain/daemon/`). Every *VMM* runs against the
+process only, because it abuses the socket. A program passes only if
 
 - the daemon lives, and none of its threads has panicked;
 - the next good request is answered within 100 ms, and after a reset a driver comes up and sends;
-- two honest NICs on the same switch, exchanging numbered frames all the while, miss none; beside
-  functions these are two VFs of the villain's chip, and a third with an 82540EM outside of it;
-- after the villain has left, the daemon's anonymous memory, mapped guest memory, descriptors and
-  threads are what they were before it came;
-- the counters in the last column have grown: those of its own NIC or switch port, and what the
-  software PF of its chip keeps of it.
+- two honest NICs on the same switch, which exchange numbered frames meanwhile, miss none. Beside functions these are two VFs of the
+  villain's chip, and a third one with an 82540EM outside it;
+- after the villain has left, the daemon's anonymous memory, mapped guest memory, descriptors and threads are what they were before;
+- the counters in the last column have grown: those of the villain's NIC or switch port, or the software PF's records.
 
-A VF that is *shut down* is one no more until its operator revives it: its registers answer, its link
-is down, its mailbox is not heard, and the counter `vf_shut_down` says so.
+A VF that is *shut down* stays unusable until the operator revives it: its registers answer, its link is down, its mailbox is ignored, and
+the counter `vf_shut_down` counts it.
 
 ";
 

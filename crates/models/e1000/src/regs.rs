@@ -213,18 +213,23 @@ pub fn table() -> Arc<Table> {
 
 /// The text of `docs/registers/e1000.md`.
 pub fn page() -> String {
-    let preface = "Generated from the register table of the model by `cargo run -p hypernic-e1000 --example \
-registers`; a test\nfails when this page is stale. Sections are those of Intel's \"PCI/PCI-X Family of \
-Gigabit Ethernet Controllers\nSoftware Developer's Manual\", 317453 rev. 4.0. \"Writable\" are the bits \
-that keep what is written.\n\nEverything the manual does not name reads 0 and ignores writes.\n\n\
-What the registers do not tell: RCTL.LBM and PHY loopback send a frame back to the same NIC; the \
-PHY negotiates\nwith a partner that offers everything, pause if so configured; a frame waits in the packet FIFO \
-only when it finds no\nreceive descriptor, so RDFPC is 0 while there are any, and a new PBA counts once the FIFO is \
-empty; what is written to\nRDFH, RDFT, RDFHS, RDFTS and RDFPC stands until the next frame enters or leaves it. \
-RCTL.SBP stores frames of illegal\nlength up to 16384 bytes (nothing else can be wrong with a frame here). The \
-packet checksum is reported when RXCSUM.PCSS\nis not 0. Bits that are stored without effect: the thresholds \
-of TXDCTL other than LWTHRESH. Where a tag is stripped and SECRC is 0, the \
-FCS is that of the frame without the tag. CSBAL and CSBAH read 0 and ignore writes unless the \
-NIC was configured with a\nCommunication Status Block (docs/csb.md).";
+    let preface = "Generated from the register table of the model by `cargo run -p hypernic-e1000 --example registers`;
+a test fails when this page is stale. Sections are those of Intel's \"PCI/PCI-X Family of Gigabit Ethernet Controllers
+Software Developer's Manual\", 317453 rev. 4.0.
+\"Writable\" are the bits that keep what is written.
+
+Everything the manual does not name reads 0 and ignores writes.
+
+The table does not show the following:
+
+- RCTL.LBM and PHY loopback send a frame back to the same NIC.
+- The PHY negotiates with a partner that offers everything, including pause if configured.
+- A frame waits in the packet FIFO only if it finds no receive descriptor. So RDFPC is 0 while there are any, and a new PBA takes
+  effect once the FIFO is empty. Values written to RDFH, RDFT, RDFHS, RDFTS and RDFPC last until the next frame enters or leaves it.
+- RCTL.SBP stores frames of illegal length up to 16384 bytes; frames have no other errors here.
+- The packet checksum is reported if RXCSUM.PCSS is not 0.
+- The thresholds of TXDCTL other than LWTHRESH are stored without effect.
+- If a tag is stripped and SECRC is 0, the FCS is that of the frame without the tag.
+- CSBAL and CSBAH read 0 and ignore writes unless the NIC is configured with a Communication Status Block (docs/csb.md).";
     regs::render("82540EM registers", preface, REGISTERS, ALIASES)
 }

@@ -23,8 +23,8 @@ use Access::{
 };
 use Status::{Absent, Implemented as YES, Stored};
 
-const NO_DCA: Status = Stored("there is no cache to write into directly");
-const NO_DIAG: Status = Stored("frames do not wait in a packet buffer of the chip's own");
+const NO_DCA: Status = Stored("there is no cache for direct writes");
+const NO_DIAG: Status = Stored("frames do not wait in a packet buffer of the chip");
 const NO_EVENT: Status = Stored("stays 0: the event cannot happen on an emulated wire");
 const NO_FLASH: Status = Stored("there is no flash memory");
 const NO_FILL: Status = Stored("frames wait with their senders: the packet buffer never fills");
@@ -33,7 +33,7 @@ const NO_MANAGEMENT: Status = Stored("there is no management controller");
 const NO_SERDES: Status = Stored("the link is copper");
 const NO_SHAPING: Status = Stored("rates are exact over any time, without weights and windows");
 const NO_STORM_NEWS: Status =
-    Stored("the switch drops what is too much, and tells nobody but its counters");
+    Stored("the switch drops excess frames and reports them only in its counters");
 regs::registers! { pub,
     CTRL       0x00000 RW 0x0010_0201 0xd8ff_1bed "8.2.1" YES;
     STATUS     0x00008 RO 0x8000_0000 0x0000_0000 "8.2.2" YES;
@@ -139,7 +139,7 @@ regs::registers! { pub,
     TCTL       0x00400 RW 0xa404_00f8 0xfdbf_fffa "8.12.1" YES;
     TCTL_EXT   0x00404 RW 0x0001_0840 0x000f_ffff "8.12.2" Stored("an emulated wire has no collisions");
     TIPG       0x00410 RW 0x0060_1008 0x3fff_ffff "8.12.3" Stored("an emulated wire needs no gap between frames");
-    DTXCTL     0x03590 RW 0x0000_0044 0x0000_007f "8.12.5" Stored("sent frames are copied once, from where they lie");
+    DTXCTL     0x03590 RW 0x0000_0044 0x0000_007f "8.12.5" Stored("sent frames are copied once, from guest memory");
     DTXTCPFLGL 0x0359c RW 0x0ff6_0ff6 0x0fff_0fff "8.12.6" Stored("FIN and PSH go with the last segment, CWR with the first");
     DTXTCPFLGH 0x035a0 RW 0x0000_0f7f 0x0000_0fff "8.12.7" Stored("FIN and PSH go with the last segment, CWR with the first");
     DTXMXSZRQ  0x03540 RW 0x0000_0010 0x0000_0fff "8.12" Stored("no requests to limit");
@@ -170,7 +170,7 @@ regs::registers! { pub,
     VMVIR      0x03700 [8 * 4] RW 0x0000_0000 0xc000_ffff "8.14" YES;
     VMOLR      0x05ad0 [8 * 4] RW 0x8000_2600 0xdf03_3fff "8.14" YES;
     RPLOLR     0x05af0 RW 0x8000_0000 0xc000_0000 "8.14" YES;
-    IOVCTL     0x05bbc RW 0x0000_0000 0x0000_0001 "8.14" Stored("a queue is never another function's");
+    IOVCTL     0x05bbc RW 0x0000_0000 0x0000_0001 "8.14" Stored("a queue never belongs to another function");
     VLVF       0x05d00 [32 * 4] RW 0x0000_0000 0x801f_ffff "8.14" YES;
     UTA        0x0a000 [128 * 4] RW 0x0000_0000 0xffff_ffff "8.14" YES;
     VMRCTL     0x05d80 [4 * 4] RW 0x0000_0000 0x0000_070f "8.14" YES;
@@ -184,8 +184,8 @@ regs::registers! { pub,
     RTTDQSEL   0x03604 RW 0x0000_0000 0x0000_000f "8.15" YES;
     RTTBCNRM   0x03690 RW 0x0000_0000 0xffff_ffff "8.15" NO_SHAPING;
     RTTBCNRC   0x036b0 [16 * 0] RW 0x0000_0000 0xffff_ffff "8.15" YES;
-    WDSTP      0x01040 RW 0x0000_0000 0x00ff_0003 "8.16" Stored("nobody waits for a sign of life");
-    WDSWSTS    0x01044 RW 0x0000_0000 0xff00_0003 "8.16" Stored("nobody waits for a sign of life");
+    WDSTP      0x01040 RW 0x0000_0000 0x00ff_0003 "8.16" Stored("nothing waits for a keep-alive");
+    WDSWSTS    0x01044 RW 0x0000_0000 0xff00_0003 "8.16" Stored("nothing waits for a keep-alive");
     FRTIMER    0x01048 RO 0x0000_0000 0x0000_0000 "8.16" YES;
     TCPTIMER   0x0104c RW 0x0000_0000 0x0000_07ff "8.16" Stored("the timer does not run");
     SYSTIML    0x0b600 RW 0x0000_0000 0xffff_ffff "8.16" YES;
@@ -386,15 +386,23 @@ pub fn table() -> Arc<Table> {
 
 /// The text of `docs/registers/igb.md`.
 pub fn page() -> String {
-    let preface = "Generated from the register table of the model by `cargo run -p hypernic-igb --example \
-registers`; a test\nfails when this page is stale. Sections are those of Intel's \"82576EB Gigabit Ethernet Controller Datasheet\",\n\
-320961. \"Writable\" are the bits that keep what is written.\n\nThese are the registers of the physical function. \
-Everything the table does not name reads 0 and ignores writes.\n\nWhat the registers do not tell: after a reset queue 0 is \
-enabled in both directions (RXDCTL, TXDCTL) and RAL0, RAH0\nhold the address of the NVM; headers are looked for behind tags of the types 8100h and 88A8h, whatever VET says; RXPBS, TXPBS, SWPBS, EITR, \
-WUFC and what tells of the last wake-up keep their values over CTRL.RST; RCTL.LBM and PHY loopback\nsend a frame back to the same NIC; the PHY negotiates \
-with a partner that offers everything, pause if so configured; pause frames are obeyed where there are no VFs, and sent\nwhere software asks for one (TCTL.SWXOFF). The registers of VFs (8.14) rule VFs where the PF has some (`pf = \"guest\"`),\nand \
-keep what is written where it has none; P2VMAILBOX, VMBMEM, MBVFICR and VFLRE are then the VFs' mailboxes.\n\
-EITR shows in bits 20:16 the credits for immediate interrupts where LLI_EN is set; how they are earned and spent is \
-taken from\nthe data sheet of the I210 (333016, 7.3.6.1), which has the same fields.";
+    let preface = "Generated from the register table of the model by `cargo run -p hypernic-igb --example registers`;
+a test fails when this page is stale. Sections are those of Intel's \"82576EB Gigabit Ethernet Controller Datasheet\", 320961.
+\"Writable\" are the bits that keep what is written.
+
+These are the registers of the physical function. Everything the table does not name reads 0 and ignores writes.
+
+The table does not show the following:
+
+- After a reset, queue 0 is enabled in both directions (RXDCTL, TXDCTL), and RAL0 and RAH0 hold the address of the NVM.
+- Headers are parsed behind tags of the types 8100h and 88A8h, whatever VET says.
+- RXPBS, TXPBS, SWPBS, EITR, WUFC and the report of the last wake-up keep their values across CTRL.RST.
+- RCTL.LBM and PHY loopback send a frame back to the same NIC.
+- The PHY negotiates with a partner that offers everything, including pause if configured. Without VFs the NIC obeys pause frames. It
+  sends one if software requests it (TCTL.SWXOFF).
+- The registers of VFs (8.14) control VFs if the PF has some (`pf = \"guest\"`); P2VMAILBOX, VMBMEM, MBVFICR and VFLRE are then the VFs'
+  mailboxes. Otherwise they only keep what is written.
+- EITR shows the credits for immediate interrupts in bits 20:16 if LLI_EN is set. The NIC earns and spends them as in the data sheet of
+  the I210 (333016, 7.3.6.1), which has the same fields.";
     regs::render("82576 registers", preface, REGISTERS, ALIASES)
 }

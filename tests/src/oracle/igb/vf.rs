@@ -110,16 +110,15 @@ fn prologue() -> Vec<Op> {
 
 const PREFACE: &str = "# The oracle of the 82576 with virtual functions
 
-Written from the list in `tests/src/oracle/igb/differences/vf.rs` by `HYPERNIC_WRITE_DOCS=1 cargo test -p \
-hypernic-tests --test oracle the_page`;\na test fails when this page is stale. How it works is told in \
-[oracle.md](oracle.md).
+`HYPERNIC_WRITE_DOCS=1 cargo test -p hypernic-tests --test oracle the_page` writes this page from the list in
+`tests/src/oracle/igb/differences/vf.rs`; a test fails when it is stale. [oracle.md](oracle.md) says how an oracle works.
 
-Our 82576 with two virtual functions, joined by the on-chip switch as the daemon joins them, against QEMU's `igb` \
-with two. What stands on\n[oracle-igb.md](oracle-igb.md) holds here too; this is what there is besides. At each look: \
-masks and STATUS of the PF, heads of its\nqueue and of all of the VFs', VFRE, VFTE, VFLRE, MBVFICR, INTx, the vectors \
-of all functions that sent a message, the rings\nand every frame sent out; at the end all registers of all functions and \
-all memory. `make test` walks through every\nregister of all functions and runs 400 new scripts, `make test-long` 10 000. \
-Sections are those of Intel's \"82576EB Gigabit\nEthernet Controller Datasheet\", 320961.
+This one compares our 82576 with two virtual functions, joined by the on-chip switch as in the daemon, with QEMU's `igb` with two. The
+differences on [oracle-igb.md](oracle-igb.md) hold here too; this page has the others. After each step: masks and STATUS of the PF,
+heads of all queues of the PF and the VFs, VFRE, VFTE, VFLRE, MBVFICR, INTx, the vectors of all functions that sent a message, the
+rings and every frame sent out. At the end: all registers of all functions and all memory. `make test` checks every register of all
+functions and runs 400 new scripts, `make test-long` 10 000. Sections are those of Intel's \"82576EB Gigabit Ethernet Controller
+Datasheet\", 320961.
 
 | id | difference | right | section |
 |---|---|---|---|

@@ -91,12 +91,17 @@ pub fn table() -> Arc<Table> {
 
 /// The text of `docs/registers/igbvf.md`.
 pub fn page() -> String {
-    let preface = "Generated from the register table of the model by `cargo run -p hypernic-igb --example \
-vf_registers`; a test\nfails when this page is stale. Sections are those of Intel's \"82576EB Gigabit Ethernet \
-Controller Datasheet\",\n320961. \"Writable\" are the bits that keep what is written.\n\nThese are the registers in \
-the window of a virtual function. Everything the table does not name reads 0 and\nignores writes.\n\nWhat the \
-registers do not tell: VTCTRL.RST resets queues, interrupts and mailbox, and tells whoever rules the\nfunction; \
-reading V2PMAILBOX clears PFSTS, PFACK and RSTD; VTSTATUS shows a full-duplex gigabit link as its PF\nhas it.";
+    let preface = "Generated from the register table of the model by `cargo run -p hypernic-igb --example vf_registers`;
+a test fails when this page is stale. Sections are those of Intel's \"82576EB Gigabit Ethernet Controller Datasheet\", 320961.
+\"Writable\" are the bits that keep what is written.
+
+These are the registers in the window of a virtual function. Everything the table does not name reads 0 and ignores writes.
+
+The table does not show the following:
+
+- VTCTRL.RST resets queues, interrupts and mailbox, and tells the PF.
+- Reading V2PMAILBOX clears PFSTS, PFACK and RSTD.
+- VTSTATUS shows the PF's link as a full-duplex gigabit link.";
     regs::render("82576 virtual function registers", preface, REGISTERS, &[])
 }
 

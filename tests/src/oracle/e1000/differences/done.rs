@@ -17,7 +17,7 @@ pub(super) fn list() -> Vec<Difference> {
             "no-packet-fifo",
             Hypernic,
             "13.4.17",
-            "QEMU has no packet FIFO: a frame that finds too few descriptors is lost (RXO, MPC), or when the receiver is turned off before it finds one; in the chip it waits",
+            "QEMU has no packet FIFO: a frame is lost if it finds too few descriptors (RXO, MPC) or the receiver is turned off first; in the chip it waits",
             |step, _| {
                 let frames = |_: &Context, op: &Op| matches!(op, Op::Frames(_));
                 let missed = step.missed.1 > step.missed.0 && ever(step, frames);
@@ -28,7 +28,7 @@ pub(super) fn list() -> Vec<Difference> {
             "tx-head-written",
             Both,
             "13.4.39",
-            "TDH written while the transmitter is on: indeterminate by the manual",
+            "TDH written while the transmitter is on: the manual calls the result indeterminate",
             |step, _| {
                 let written = |context: &Context, op: &Op| {
                     context.has(reg::TCTL, 2) && matches!(op, Op::Write { at: reg::TDH, .. })
@@ -40,7 +40,7 @@ pub(super) fn list() -> Vec<Difference> {
             "rx-head-written",
             Both,
             "13.4.28",
-            "RDH written while the receiver is on: it may be confused by that, says the manual",
+            "RDH written while the receiver is on: the manual says that this may confuse it",
             |step, _| {
                 let written = |context: &Context, op: &Op| {
                     context.has(reg::RCTL, 2) && matches!(op, Op::Write { at: reg::RDH, .. })
@@ -52,7 +52,7 @@ pub(super) fn list() -> Vec<Difference> {
             "rx-while-off",
             Hypernic,
             "13.4.22",
-            "frames that come while the receiver is off are kept by QEMU and received later",
+            "QEMU keeps frames that arrive while the receiver is off, and receives them later",
             |step, _| {
                 let off = |context: &Context, op: &Op| {
                     matches!(op, Op::Frames(_)) && !context.has(reg::RCTL, 2)
@@ -67,14 +67,14 @@ pub(super) fn list() -> Vec<Difference> {
             "late-filter",
             Hypernic,
             "3.2",
-            "a frame that finds no descriptor waits outside of QEMU's NIC and is judged by the filters of the time when one comes; the chip judges it on arrival and keeps what passes in its packet FIFO",
+            "a frame that finds no descriptor waits outside of QEMU's NIC and is filtered when a descriptor comes; the chip filters it on arrival and keeps it in its packet FIFO",
             |step, _| judged_late(step).then_some(Parted::RX),
         ),
         parting(
             "rx-no-ring",
             Both,
             "3.2.6",
-            "RDLEN, RDH and RDT describe no ring: ours receives nothing, QEMU uses it as far as it goes",
+            "RDLEN, RDH and RDT describe no valid ring: ours receives nothing, QEMU uses what it can",
             |step, _| {
                 let head = step.last_ours.watched[RDH];
                 let none = |context: &Context, op: &Op| {
@@ -89,7 +89,7 @@ pub(super) fn list() -> Vec<Difference> {
             "rx-null-buffers",
             Both,
             "3.2.3",
-            "a ring with null buffers holds less than it seems: ours passes over them until none is left, QEMU beyond the tail",
+            "a ring with null buffers has fewer usable ones: ours skips null buffers up to the tail, QEMU beyond it",
             |step, _| {
                 let null = null_buffers(step);
                 (null && ever(step, |_, op| matches!(op, Op::Frames(_)))).then_some(Parted::RX)
@@ -99,7 +99,7 @@ pub(super) fn list() -> Vec<Difference> {
             "tx-no-ring",
             Both,
             "3.4",
-            "TDLEN, TDH and TDT describe no ring: ours sends nothing, QEMU uses it as far as it goes",
+            "TDLEN, TDH and TDT describe no valid ring: ours sends nothing, QEMU uses what it can",
             |step, _| {
                 let head = step.last_ours.watched[TDH];
                 let none = |context: &Context, op: &Op| {
@@ -170,7 +170,7 @@ pub(super) fn list() -> Vec<Difference> {
             "tx-incomplete",
             Both,
             "3.4",
-            "QEMU takes the descriptors of a packet whose end is not there yet; ours waits for it",
+            "QEMU takes the descriptors of a packet without its end; ours waits for the end",
             |step, _| {
                 let mut head = 0;
                 let open = |context: &Context, op: &Op| {
@@ -219,7 +219,7 @@ pub(super) fn list() -> Vec<Difference> {
             "software-xoff",
             Hypernic,
             "13.4.33",
-            "QEMU sends no pause frame when told to (TCTL.SWXOFF)",
+            "QEMU sends no pause frame on request (TCTL.SWXOFF)",
             |step, _| {
                 let told = |_: &Context, op: &Op| matches!(op, Op::Write { at: reg::TCTL, value, .. } if value & 1 << 22 != 0);
                 ever(step, told).then_some(Parted::TX)
@@ -229,14 +229,14 @@ pub(super) fn list() -> Vec<Difference> {
             "tx-mixed",
             Both,
             "3.3.1",
-            "a packet of legacy and data descriptors: for ours the first one says what is to be done, for QEMU the first with data",
+            "in a packet of legacy and data descriptors, the first one decides for ours, the first with data for QEMU",
             |step, _| mixed(&posted(step)).then_some(Parted::TX),
         ),
         parting(
             "outside-memory",
             Both,
             "3.4",
-            "rings outside of memory: ours stops and counts, QEMU reads what the machine answers there",
+            "rings outside memory: ours stops and counts, QEMU reads whatever the machine returns",
             |step, _| {
                 let outside = |low: u32, high: u32| {
                     let base =
@@ -292,7 +292,7 @@ pub(super) fn list() -> Vec<Difference> {
             "phy-control",
             Hypernic,
             "13.4.7.1",
-            "QEMU's PHY knows nothing of reset, power-down, isolation, forced speed and a link without negotiation",
+            "QEMU's PHY does not implement reset, power-down, isolation, forced speed, and links without negotiation",
             |step, _| {
                 let written = |_: &Context, op: &Op| {
                     matches!(op, Op::Write { at: reg::MDIC, value, .. }

@@ -20,7 +20,7 @@ pub(super) fn list() -> Vec<Difference> {
             "rx-short",
             Both,
             "3.2.1",
-            "no wire carries frames shorter than 64 bytes: where one is given anyway, ours pads it as its sender should have, QEMU stores it as it is",
+            "no wire carries frames shorter than 64 bytes: ours pads one as its sender should have, QEMU stores it unchanged",
             |step, diff| {
                 let short = |op: &Op| matches!(op, Op::Frames(frames) if frames.iter().any(|f| f.len() < 60));
                 let (ours, theirs) = (diff.ours & 0xffff, diff.theirs & 0xffff);
@@ -66,7 +66,7 @@ pub(super) fn list() -> Vec<Difference> {
             "rx-counted-on-arrival",
             Hypernic,
             "13.7.38",
-            "a frame that waits in the packet FIFO is counted in TPR and TOR already; QEMU has no FIFO",
+            "a frame is counted in TPR and TOR when it enters the packet FIFO; QEMU has no FIFO",
             |step, diff| match diff.register() {
                 Some(0x40c0 | 0x40d0) if diff.theirs < diff.ours && starved(step) => !0,
                 _ => 0,
@@ -90,7 +90,7 @@ pub(super) fn list() -> Vec<Difference> {
             "txqe-unsent",
             Hypernic,
             "13.4.17",
-            "QEMU raises TXQE at every write of TDT or TCTL, even if nothing was sent",
+            "QEMU raises TXQE at every write of TDT or TCTL, even if it sent nothing",
             |step, diff| {
                 let sent = matches!(diff.what, What::Watched(_))
                     && step.ops.iter().any(writes_tdt)
@@ -112,7 +112,7 @@ pub(super) fn list() -> Vec<Difference> {
             "rx-delayed",
             Hypernic,
             "13.4.30",
-            "QEMU's RXT0 does not wait for RDTR: written to ICR before the delay is over, it stays away",
+            "QEMU's RXT0 does not wait for RDTR: if the guest writes it to ICR before the delay ends, it never comes",
             |step, diff| {
                 if cause(diff) && cleared_before_delay(step) {
                     diff.ours & !diff.theirs & 0x80
@@ -201,7 +201,7 @@ pub(super) fn list() -> Vec<Difference> {
             "rx-before-eop",
             Both,
             "3.2.3.2",
-            "of descriptors before the last of a frame only length, DD and EOP are valid",
+            "only length, DD and EOP are valid in descriptors before the last of a frame",
             |_, diff| match diff.what {
                 What::RxDesc { upper: true, .. }
                     if diff.ours & diff.theirs & 1 << 32 != 0 && diff.ours & 2 << 32 == 0 =>
@@ -232,7 +232,7 @@ pub(super) fn list() -> Vec<Difference> {
             "rx-pif",
             Hypernic,
             "3.2.3.1",
-            "QEMU never tells a frame that passed by the multicast table only (PIF)",
+            "QEMU never marks a frame that passed only by the multicast table (PIF)",
             |step, diff| match diff.what {
                 What::RxDesc { upper: true, .. } if ever_frame(step, |to| to[0] & 1 == 1) => {
                     diff.ours & !diff.theirs & 1 << 39
@@ -293,7 +293,7 @@ pub(super) fn list() -> Vec<Difference> {
             "octets-between-halves",
             Both,
             "13.7.41",
-            "octets counted between the reading of a pair's low half and of its high half, which clears it: ours has them in the next reading, QEMU loses them",
+            "octets counted between the reading of a pair's low half and of its high half, which clears it: ours adds them to the next reading, QEMU loses them",
             |step, diff| match diff.register() {
                 Some(low @ (0x4088 | 0x4090 | 0x40c0 | 0x40c8))
                     if diff.theirs < diff.ours && counted_between(step, low) =>

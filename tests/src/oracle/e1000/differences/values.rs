@@ -68,7 +68,7 @@ pub(super) fn list() -> Vec<Difference> {
             "eeprom-words",
             Both,
             "5.6",
-            "but for the address and the checksum, the words of the EEPROM are the board maker's",
+            "the board maker chooses the words of the EEPROM, except the address and the checksum",
             |step, diff| match diff.register() {
                 Some(reg::EERD) if (then(step, diff).get(reg::EERD) >> 8 & 0xff) >= 3 => {
                     0xffff_0000
@@ -80,7 +80,7 @@ pub(super) fn list() -> Vec<Difference> {
             "mdic-nobody",
             Hypernic,
             "13.4.7",
-            "asked for a PHY that is not there, QEMU's MDIC shows the command before",
+            "for a PHY that does not exist, QEMU's MDIC shows the previous command",
             |step, diff| match diff.register() {
                 Some(reg::MDIC) if then(step, diff).get(reg::MDIC) >> 21 & 0x1f != 1 => {
                     !0x5000_0000
@@ -104,7 +104,7 @@ pub(super) fn list() -> Vec<Difference> {
             "phy-values",
             Both,
             "13.4.7.1",
-            "what the PHY offers and what its partner offers are the makers' choice; so is BMSR's negotiation complete bit before any was started",
+            "the makers choose what the PHY and its partner offer, and BMSR's negotiation complete bit before negotiation was started",
             |step, diff| {
                 let command = then(step, diff).get(reg::MDIC);
                 match diff.register() {
@@ -138,7 +138,7 @@ pub(super) fn list() -> Vec<Difference> {
             "mdic-error",
             Hypernic,
             "13.4.7",
-            "QEMU reports an error for PHY registers it does not have and for writes to read-only ones; E is for a PHY that does not answer",
+            "QEMU reports an error for PHY registers that it lacks and for writes to read-only ones; E means a PHY that does not answer",
             |step, diff| {
                 let command = then(step, diff).get(reg::MDIC);
                 let failed = diff.theirs & 0x4000_0000 != 0 && diff.ours & 0x4000_0000 == 0;
@@ -180,7 +180,7 @@ pub(super) fn list() -> Vec<Difference> {
             "board-values",
             Both,
             "5.6",
-            "what stands in CTRL, LEDCTL and MANC before the driver writes them comes from the board's EEPROM",
+            "the board's EEPROM sets CTRL, LEDCTL and MANC before the driver writes them",
             |step, diff| match diff.register() {
                 Some(at) if BOARD.contains(&at) && step.after.written(at).is_none() => !0,
                 _ => 0,
@@ -220,7 +220,7 @@ pub(super) fn list() -> Vec<Difference> {
             "eecd-idle",
             Hypernic,
             "13.4.3",
-            "QEMU grants the EEPROM unasked, drives DO while nothing is read, and starts with SK, CS and DI high",
+            "QEMU grants the EEPROM without a request, drives DO while nothing is read, and starts with SK, CS and DI high",
             |step, diff| {
                 if diff.register() != Some(reg::EECD) {
                     return 0;
@@ -240,7 +240,7 @@ pub(super) fn list() -> Vec<Difference> {
             "swsm",
             Both,
             "none",
-            "SWSM, which the 82540EM has not: ours takes the semaphore when read, as later chips do",
+            "the 82540EM has no SWSM: ours takes the semaphore when read, as later chips do",
             |_, diff| match diff.register() {
                 Some(0x5b50) => 1,
                 _ => 0,

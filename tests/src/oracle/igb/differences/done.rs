@@ -33,7 +33,7 @@ pub(super) fn list() -> Vec<Difference> {
             "phy-control",
             Hypernic,
             "8.25",
-            "QEMU's PHY knows nothing of reset, power-down, isolation, forced speed and a link without negotiation",
+            "QEMU's PHY does not implement reset, power-down, isolation, forced speed, and links without negotiation",
             |step, _| {
                 let written = step.past.iter().chain(step.ops).any(|op| {
                     let value = writes(step, op, reg::MDIC);
@@ -66,7 +66,7 @@ pub(super) fn list() -> Vec<Difference> {
             "rx-head-written",
             Both,
             "8.10.8",
-            "RDH written while the queue is on: it may be confused by that, says the manual",
+            "RDH written while the queue is on: the manual says that this may confuse it",
             |step, _| {
                 let mut queues = queues(step.after.chip).iter();
                 let any = queues.any(|queue| wrote(step, reg::RDH + reg::QUEUE * queue, !0));
@@ -77,7 +77,7 @@ pub(super) fn list() -> Vec<Difference> {
             "tx-head-written",
             Both,
             "8.12.12",
-            "TDH written while the queue is on: indeterminate by the manual",
+            "TDH written while the queue is on: the manual calls the result indeterminate",
             |step, _| {
                 let mut queues = queues(step.after.chip).iter();
                 let any = queues.any(|queue| wrote(step, reg::TDH + reg::QUEUE * queue, !0));
@@ -88,14 +88,14 @@ pub(super) fn list() -> Vec<Difference> {
             "tx-legacy",
             Hypernic,
             "7.2.2.1",
-            "QEMU takes legacy descriptors for advanced ones, with what the packet before had asked for",
+            "QEMU takes legacy descriptors for advanced ones, with the settings of the packet before",
             |step, _| sent(step, |desc| desc.is_legacy()).then_some(tx(step)),
         ),
         parting(
             "tx-incomplete",
             Both,
             "7.2.2",
-            "QEMU forgets the descriptors of a packet whose end is not there yet; ours waits for it",
+            "QEMU forgets the descriptors of a packet without its end; ours waits for the end",
             |step, _| {
                 let (all, before) = posted(step);
                 let open = queues(step.after.chip).iter().any(|queue| {
@@ -109,7 +109,7 @@ pub(super) fn list() -> Vec<Difference> {
             "tx-again",
             Both,
             "7.2.2.4",
-            "a descriptor that was written back and is handed over again means what its status left of it",
+            "a written-back descriptor that is given to the NIC again has parts overwritten by its status",
             |step, _| sent(step, |desc| desc.again).then_some(tx(step)),
         ),
         parting(
@@ -133,7 +133,7 @@ pub(super) fn list() -> Vec<Difference> {
             "software-xoff",
             Hypernic,
             "8.12.1",
-            "QEMU sends no pause frame when told to (TCTL.SWXOFF)",
+            "QEMU sends no pause frame on request (TCTL.SWXOFF)",
             |step, _| wrote(step, reg::TCTL, 1 << 22).then_some(Parted::TX),
         ),
         parting(
@@ -171,14 +171,14 @@ pub(super) fn list() -> Vec<Difference> {
             "header-types",
             Hypernic,
             "8.10.3",
-            "QEMU splits the headers of all IP packets, and not of those that PSRTYPE names",
+            "QEMU splits the headers of all IP packets, not only of those that PSRTYPE names",
             |step, _| frame(step, split_otherwise).then_some(Parted::RX),
         ),
         parting(
             "default-queue",
             Hypernic,
             "8.10.21",
-            "QEMU has no default queue (MRQC bits 5:3): what is not spread goes to queue 0",
+            "QEMU has no default queue (MRQC bits 5:3): frames that RSS does not spread go to queue 0",
             |step, _| {
                 let other = |c: &Context, _: &[u8]| c.get(reg::MRQC) & 0x38 != 0;
                 frame(step, other).then_some(Parted::RX)
@@ -200,7 +200,7 @@ pub(super) fn list() -> Vec<Difference> {
             "rss-fields",
             Hypernic,
             "8.10.21",
-            "of IPv6 QEMU knows the fields TcpIPv6Ex, IPv6Ex, IPv6 and UdpIPv6 of MRQC only",
+            "for IPv6 QEMU knows only the fields TcpIPv6Ex, IPv6Ex, IPv6 and UdpIPv6 of MRQC",
             |step, _| {
                 let six = |c: &Context, f: &[u8]| {
                     c.get(reg::MRQC) & 7 == 2 && f.windows(2).take(17).any(|w| w == [0x86, 0xdd])
@@ -222,7 +222,7 @@ pub(super) fn list() -> Vec<Difference> {
             "threshold-reached",
             Hypernic,
             "8.10.2",
-            "RXDMT0, as above, with its interrupt",
+            "RXDMT0 as in `rxdmt0`, with its interrupt",
             |step, _| {
                 let told = wrote(step, reg::IMS, 0x10) && frame(step, |_, _| true);
                 told.then_some(IRQ)
@@ -232,28 +232,28 @@ pub(super) fn list() -> Vec<Difference> {
             "no-descriptors",
             Hypernic,
             "7.1.9",
-            "a frame that finds too few descriptors waits in the chip's packet buffer unless its queue drops (DROP_EN); QEMU drops it, with RXO, or keeps it outside while no queue at all has one",
+            "a frame that finds too few descriptors waits in the chip's packet buffer unless its queue drops (DROP_EN); QEMU drops it with RXO, or keeps it outside while no queue has one",
             |step, _| starved(step).then_some(Parted::RX),
         ),
         parting(
             "rx-again",
             Both,
             "7.1.5",
-            "a descriptor that was written back and is handed over again has its report for an address",
+            "a written-back descriptor that is given to the NIC again has its report as the address",
             |step, _| RX.again(step).then_some(Parted::RX),
         ),
         parting(
             "rx-no-ring",
             Both,
             "8.10.9",
-            "RDLEN and RDT describe no ring: ours receives nothing, QEMU uses it as far as it goes",
+            "RDLEN and RDT describe no valid ring: ours receives nothing, QEMU uses what it can",
             |step, _| (RX.no_ring(step) && frame(step, |_, _| true)).then_some(Parted::RX),
         ),
         parting(
             "outside-memory",
             Both,
             "7.1.6",
-            "rings outside of memory: ours stops and counts, QEMU reads what the machine answers there",
+            "rings outside memory: ours stops and counts, QEMU reads whatever the machine returns",
             |step, _| {
                 let (rx, tx) = (RX.elsewhere(step), TX.elsewhere(step));
                 (rx || tx).then_some(Parted {
@@ -267,7 +267,7 @@ pub(super) fn list() -> Vec<Difference> {
             "rx-buffer-outside",
             Both,
             "7.1.5",
-            "a header buffer outside of memory: ours says that the frame is bad (RXE) and counts it as no good one, QEMU does not notice",
+            "a header buffer outside memory: ours marks the frame as bad (RXE) and does not count it as good, QEMU does not notice",
             |step, diffs| {
                 let noticed = diffs.iter().any(|diff| {
                     let (ours, theirs) = (diff.ours >> 31, diff.theirs >> 31);
@@ -280,7 +280,7 @@ pub(super) fn list() -> Vec<Difference> {
             "interrupts-unseen",
             Hypernic,
             "8.8.7",
-            "what was written to ICS, IMS, IMC or IAM at 1500h did not reach QEMU's",
+            "writes to ICS, IMS, IMC or IAM at 1500h have no effect in QEMU",
             |step, _| {
                 let written = step.past.iter().chain(step.ops).any(|op| {
                     matches!(
@@ -298,7 +298,7 @@ pub(super) fn list() -> Vec<Difference> {
             "device-reset-vector",
             Hypernic,
             "8.8.14",
-            "in QEMU cause 30 of ICR leads to the TCP timer's vector; it is one of the others",
+            "QEMU routes cause 30 of ICR to the TCP timer's vector; it belongs to the other causes",
             |step, _| {
                 let raised = wrote(step, reg::ICS, 1 << 30) && step.after.has(reg::GPIE, 0x10);
                 raised.then_some(IRQ)
@@ -308,7 +308,7 @@ pub(super) fn list() -> Vec<Difference> {
             "extended-line",
             Hypernic,
             "8.8.2",
-            "without GPIE.Multiple_MSIX what stands in EICR and is enabled in EIMS interrupts too; in QEMU only ICR does",
+            "without GPIE.Multiple_MSIX, causes in EICR that EIMS enables interrupt too; in QEMU only ICR's do",
             |step, _| {
                 let enabled = wrote(step, reg::EIMS, !0) && !step.after.has(reg::GPIE, 0x10);
                 enabled.then_some(IRQ)
@@ -318,14 +318,14 @@ pub(super) fn list() -> Vec<Difference> {
             "auto-mask",
             Hypernic,
             "8.8.11",
-            "IAM masks when ICR is read or written while an interrupt stands (INTA); in QEMU while any cause stands, and with GPIE.Multiple_MSIX never",
+            "IAM masks when ICR is read or written while an interrupt is pending (INTA); in QEMU with any cause, and never with GPIE.Multiple_MSIX",
             |step, _| wrote(step, reg::IAM, !0).then_some(IRQ),
         ),
         parting(
             "icr-unasserted",
             Hypernic,
             "8.8.7",
-            "a read of ICR clears nothing if something is enabled and nothing of it stands (INTA = 0); in QEMU it clears all",
+            "a read of ICR clears nothing if causes are enabled and none of them is pending (INTA = 0); in QEMU it clears all",
             |step, _| {
                 let read = step.past.iter().chain(step.ops).any(|op| {
                     matches!(op, Op::Read { at, .. } if step.after.chip.home(*at & !3) == reg::ICR)

@@ -40,7 +40,7 @@ pub(super) fn list() -> Vec<Difference> {
             "tx-status-rest",
             Both,
             "7.2.2.4",
-            "but for DD, QEMU leaves in a transmit status what the guest wrote; ours writes one byte",
+            "QEMU changes only DD in a transmit status and keeps what the guest wrote; ours writes one byte",
             |_, diff| match diff.what {
                 What::TxDesc { upper: true, .. } => 0xfe << 32,
                 _ => 0,
@@ -50,7 +50,7 @@ pub(super) fn list() -> Vec<Difference> {
             "head-later",
             Both,
             "7.2.3",
-            "the head that is written to memory for a descriptor is the one behind it in QEMU, and in ours the one then reached",
+            "the head written to memory for a descriptor is the next one in QEMU, and the one reached by then in ours",
             |_, diff| match diff.what {
                 What::Memory { at, .. } if (HEADS..HEADS + 0x40).contains(&at) => !0,
                 _ => 0,
@@ -86,7 +86,7 @@ pub(super) fn list() -> Vec<Difference> {
             "rx-fcs",
             Hypernic,
             "8.10.1",
-            "the FCS that QEMU puts behind frames is 0",
+            "QEMU appends 0 as the FCS",
             |step, diff| match diff.what {
                 What::Memory { at, len } if len <= 4 && at >= RX_BUFFERS => {
                     let from = (at - ARENA) as usize;
@@ -101,7 +101,7 @@ pub(super) fn list() -> Vec<Difference> {
             "fcs-across",
             Hypernic,
             "7.1.5",
-            "where the FCS does not fit behind the frame, it goes on in the next buffer; QEMU leaves it out and reports a buffer of 0 bytes",
+            "an FCS that does not fit behind the frame continues in the next buffer; QEMU leaves it out and reports a buffer of 0 bytes",
             |step, diff| {
                 let length = |value: u64| value >> 32 & 0xffff;
                 let (ours, theirs) = (length(diff.ours), length(diff.theirs));
@@ -116,7 +116,7 @@ pub(super) fn list() -> Vec<Difference> {
             "octets-between-halves",
             Both,
             "8.18",
-            "octets counted between the reading of a pair's low half and of its high half, which clears it: ours has them in the next reading, QEMU loses them",
+            "octets counted between the reading of a pair's low half and of its high half, which clears it: ours adds them to the next reading, QEMU loses them",
             |step, diff| match home(step, diff) {
                 Some(at @ (0x4088..=0x4094 | 0x40c0..=0x40cc))
                     if counted_between(step, at & !7) =>
@@ -130,7 +130,7 @@ pub(super) fn list() -> Vec<Difference> {
             "sent-as-given",
             Hypernic,
             "8.18",
-            "GOTC, TOT, GPTC, TPT and PTC count what is on the wire; QEMU counts a packet once, as it was handed over: no segments, no padding, no tag",
+            "GOTC, TOT, GPTC, TPT and PTC count what is on the wire; QEMU counts a packet once, as the driver gave it: no segments, no padding, no tag",
             |step, diff| match home(step, diff) {
                 Some(0x4080 | 0x4090..=0x4094 | 0x40c8..=0x40cc | 0x40d4..=0x40f4)
                     if unlike_given(step) =>
@@ -144,7 +144,7 @@ pub(super) fn list() -> Vec<Difference> {
             "sizes-without-fcs",
             Hypernic,
             "8.18",
-            "PRC64 and those behind it count lengths with the FCS; in QEMU without, where RCTL.SECRC strips it",
+            "PRC64 and the following count lengths with the FCS; QEMU without it, if RCTL.SECRC strips it",
             |step, diff| match home(step, diff) {
                 Some(0x405c..=0x4070) if frame(step, |c, _| c.has(reg::RCTL, 0x0400_0000)) => !0,
                 _ => 0,
@@ -154,7 +154,7 @@ pub(super) fn list() -> Vec<Difference> {
             "last-flags",
             Hypernic,
             "7.2.4.2",
-            "FIN and PSH of a segmented packet go with its last segment; QEMU clears them there too",
+            "FIN and PSH of a segmented packet go with its last segment; QEMU clears them in all segments",
             |step, diff| match diff.what {
                 What::Sent(i) if flags_alone(&step.ours.sent[i], &step.theirs.sent[i]) => !0,
                 _ => 0,
@@ -177,7 +177,7 @@ pub(super) fn list() -> Vec<Difference> {
             "rxdmt0",
             Hypernic,
             "8.10.2",
-            "QEMU raises RXDMT0 where exactly as many descriptors are left as SRRCTL.RDMTS says, none of them included; the manual has it when the threshold is reached",
+            "QEMU raises RXDMT0 only if exactly as many descriptors are left as SRRCTL.RDMTS says; the manual, when the threshold is reached",
             |step, diff| {
                 if home(step, diff) == Some(reg::ICR) && frame(step, |_, _| true) {
                     0x10
@@ -217,7 +217,7 @@ pub(super) fn list() -> Vec<Difference> {
             "undersize",
             Hypernic,
             "8.18.30",
-            "RUC counts what was too short on the wire; QEMU counts what it pads itself",
+            "RUC counts frames that were too short on the wire; QEMU counts frames that it pads itself",
             |step, diff| {
                 let short = frame(step, |_, f| f.len() < 60) || short_inside(step);
                 match home(step, diff) {
@@ -243,21 +243,21 @@ pub(super) fn list() -> Vec<Difference> {
             "rx-ignore-sum",
             Both,
             "7.1.5",
-            "where no checksum was looked at ours says so in bit 2 of the status (IXSM), which drivers look at and the manual has for legacy descriptors only",
+            "if no checksum was checked, ours sets bit 2 of the status (IXSM); drivers read it, but the manual has it for legacy descriptors only",
             |_, diff| rx(diff, true, (diff.ours & diff.theirs & 1) << 2),
         ),
         value(
             "rx-pif",
             Hypernic,
             "7.1.5",
-            "QEMU never tells a frame that passed by the multicast table only (PIF)",
+            "QEMU never marks a frame that passed only by the multicast table (PIF)",
             |_, diff| rx(diff, true, diff.ours & !diff.theirs & 0x80),
         ),
         value(
             "rx-before-eop",
             Both,
             "7.1.5",
-            "of descriptors before the last of a frame only lengths, DD and EOP are valid",
+            "only lengths, DD and EOP are valid in descriptors before the last of a frame",
             |step, diff| {
                 let more = other_half(step, diff) & 3 == 1 && rx(diff, false, 1) == 1;
                 // QEMU says of each that the header was too long (HBO).
@@ -287,7 +287,7 @@ pub(super) fn list() -> Vec<Difference> {
             "rss-type",
             Hypernic,
             "7.1.1.7",
-            "QEMU does not tell TcpIPv6 and IPv6 from the same with extensions",
+            "QEMU does not distinguish TcpIPv6 and IPv6 from the variants with extensions",
             |step, diff| {
                 let received = other_half(step, diff) & 3 == 3;
                 let same = diff.bits() & !0xf == 0 && diff.ours & 0xc0 != 0;

@@ -41,7 +41,7 @@ pub(super) fn values() -> Vec<Difference> {
             "pool-copies",
             Hypernic,
             "8.18",
-            "the port's statistics count what the wire brought, once; QEMU counts each pool's copy",
+            "the port's statistics count each frame from the wire once; QEMU counts each pool's copy",
             |step, diff| match home(step, diff) {
                 Some(0x405c..=0x407c | 0x4088..=0x408c | 0x40c0..=0x40c4 | 0x40d0)
                     if frame(step, |c, _| on(c)) =>
@@ -55,7 +55,7 @@ pub(super) fn values() -> Vec<Difference> {
             "pool-octets",
             Both,
             "8.18",
-            "octets of pools: with the FCS in QEMU, as the guest has and gives them in ours, segments each a packet",
+            "QEMU counts a pool's octets with the FCS; ours counts what the guest sends and receives, and each segment as a packet",
             |step, diff| match home(step, diff) {
                 Some(at @ 0x1_0010..0x1_0810) if had_pools(step, diff) => match at & 0xff {
                     0x14 | 0x18 | 0x34 => !0,
@@ -82,7 +82,7 @@ pub(super) fn values() -> Vec<Difference> {
             "pool-last-flags",
             Hypernic,
             "7.2.4.2",
-            "FIN and PSH of a segmented packet go with its last segment, also to another function",
+            "FIN and PSH of a segmented packet go with its last segment, also towards another function",
             |step, diff| match diff.what {
                 What::Memory { at, len } if at >= RX_BUFFERS && len <= 2 => {
                     let segmented = posted(step).0.iter().any(|d| d.command() & 0x80 != 0);
@@ -107,7 +107,7 @@ pub(super) fn values() -> Vec<Difference> {
             "vet-types",
             Qemu,
             "8.2.7",
-            "behind a tag of another type than 8100h and 88A8h (VET), which another function has sent, ours looks for no headers",
+            "ours does not parse headers behind a tag (VET) other than 8100h and 88A8h that another function has sent",
             |step, diff| {
                 let known = matches!(step.after.get(reg::VET) as u16, 0x8100 | 0x88a8);
                 if known || !is_inside(step.after) || !sent(step, |_, _, _| true) {
@@ -124,7 +124,7 @@ pub(super) fn values() -> Vec<Difference> {
             "pool-types",
             Hypernic,
             "7.1.5",
-            "of a tagged packet that another function has sent QEMU tells no type, and looks at no header",
+            "QEMU reports no type for a tagged packet of another function, and parses no header",
             |step, diff| {
                 let upper = match diff.what {
                     What::RxDesc { upper, .. } => upper,
@@ -159,14 +159,14 @@ pub(super) fn partings() -> Vec<Difference> {
             "pool-modes",
             Hypernic,
             "8.10.21",
-            "QEMU has pools in all modes of MRQC that are odd, and spreads over a pool's queues in none",
+            "QEMU has pools in all odd modes of MRQC, and never spreads over a pool's queues",
             |step, _| frame(step, |c, _| on(c) && c.get(reg::MRQC) & 7 != 3).then_some(Parted::RX),
         ),
         parting(
             "pool-tables",
             Hypernic,
             "7.10.3",
-            "a pool has frames by tables (VMOLR.ROMPE, ROPE) beside those by address, all groups (MPME) or all there is (VT_CTL.IGNORE_MAC); QEMU looks at tables for what no address names, at both by ROMPE, and knows nothing of the rest",
+            "a pool gets frames by address, by tables (VMOLR.ROMPE, ROPE), all groups (MPME) or all frames (VT_CTL.IGNORE_MAC); QEMU uses tables only if no address matches, both by ROMPE, and lacks the rest",
             |step, _| {
                 let other = |c: &Context, f: &[u8]| {
                     on(c)
@@ -191,7 +191,7 @@ pub(super) fn partings() -> Vec<Difference> {
             "pool-offloads",
             Hypernic,
             "8.14",
-            "of what is replicated RPLOLR says whether tags and FCS are taken out, and VMOLR of the rest; QEMU has RPLOLR for groups alone and the FCS by RCTL.SECRC",
+            "RPLOLR decides whether replicated frames lose tags and FCS, VMOLR for other frames; QEMU uses RPLOLR for groups only, and RCTL.SECRC for the FCS",
             |step, _| {
                 let other = |c: &Context, f: &[u8]| {
                     let strips = c.has(reg::RCTL, 0x0400_0000);
@@ -209,7 +209,7 @@ pub(super) fn partings() -> Vec<Difference> {
             "pool-own-copies",
             Hypernic,
             "7.10.3",
-            "who sends gets no copy himself, unless DTXSWC.LLE says so; in QEMU always",
+            "a sender gets no copy of its own frame unless DTXSWC.LLE is set; in QEMU it always does",
             |step, _| {
                 let own = |c: &Context, pool: u32, frame: &[u8]| {
                     let asked = c.get(reg::DTXSWC);
@@ -223,7 +223,7 @@ pub(super) fn partings() -> Vec<Difference> {
             "pool-too-long",
             Hypernic,
             "7.10.3",
-            "what is too long for a station inside, or finds the receiver off, ends there; QEMU sends it out",
+            "a frame that is too long for an internal station, or finds its receiver off, ends there; QEMU sends it out",
             |step, _| {
                 let lost = |c: &Context, _: u32, f: &[u8]| {
                     let long = f.len() > 1514 || !c.has(reg::RCTL, 2);

@@ -24,7 +24,7 @@ pub(super) fn values() -> Vec<Difference> {
             "rx-legacy",
             Hypernic,
             "7.1.4",
-            "QEMU writes advanced descriptors where SRRCTL asks for legacy ones; what they say is the same",
+            "QEMU writes advanced descriptors where SRRCTL asks for legacy ones; their content is the same",
             |step, diff| match diff.what {
                 What::RxDesc { index, upper: true } if half_written(step, diff, index) => {
                     // Length and checksum, or status and errors.
@@ -47,7 +47,7 @@ pub(super) fn values() -> Vec<Difference> {
             "sctp-offload",
             Hypernic,
             "8.10.14",
-            "SCTP's checksum is looked at if RXCSUM.CRCOFL is set; QEMU looks at it as at TCP's (TUOFLD)",
+            "RXCSUM.CRCOFL enables the check of SCTP's checksum; in QEMU TUOFLD does, as for TCP",
             |step, diff| {
                 let apart = |c: &Context, f: &[u8]| {
                     let rxcsum = c.get(reg::RXCSUM);
@@ -64,7 +64,7 @@ pub(super) fn values() -> Vec<Difference> {
             "sctp-padded",
             Hypernic,
             "7.1.11",
-            "QEMU takes the padding behind a short SCTP packet for a part of it",
+            "QEMU counts the padding behind a short SCTP packet as part of it",
             |step, diff| {
                 let short = |_: &Context, f: &[u8]| sctp(f).is_some() && f.len() < 60;
                 if frame(step, short) {
@@ -96,7 +96,7 @@ pub(super) fn values() -> Vec<Difference> {
             "ptp-messages",
             Both,
             "8.16",
-            "QEMU stamps messages of version 2 of the type in TSYNCRXCFG whatever TSYNCRXCTL asks for, also those that nobody gets, by the first filter of their type; ours as it says, of any version, by any filter",
+            "QEMU stamps messages of version 2 of the type in TSYNCRXCFG whatever TSYNCRXCTL asks for, also frames that nothing receives, by the first filter of their type; ours obeys it, for any version, by any filter",
             |step, diff| {
                 let apart = |c: &Context, f: &[u8]| match stamped(c, f) {
                     Some(alike) => !alike || f[..6] != MAC || c.get(reg::MRQC) & 1 == 1,
@@ -128,7 +128,7 @@ pub(super) fn values() -> Vec<Difference> {
             "stamps",
             Hypernic,
             "8.16",
-            "stamps are SYSTIM, which QEMU counts otherwise (see `clock`), and are gone once read",
+            "stamps are values of SYSTIM, which QEMU counts differently (see `clock`), and vanish once read",
             |step, diff| match home(step, diff) {
                 Some(at) if at & !4 == reg::RXSTMPL & !4 => !0,
                 Some(at) if (reg::RXSTMPL..reg::RXSTMPL + 8).contains(&at) => !0,
@@ -140,7 +140,7 @@ pub(super) fn values() -> Vec<Difference> {
             "header-fcs",
             Hypernic,
             "7.1.10",
-            "where the header's buffer takes a whole frame it takes the FCS too; QEMU puts that into the packet's",
+            "a header buffer that takes a whole frame takes the FCS too; QEMU puts the FCS into the packet buffer",
             |step, diff| match diff.what {
                 What::RxDesc { index, upper: true } => {
                     let at = reg::SRRCTL + reg::QUEUE * queue_of(step.after, index).0;
@@ -159,7 +159,7 @@ pub(super) fn values() -> Vec<Difference> {
             "header-each",
             Hypernic,
             "7.1.10",
-            "a header's length stands in the first descriptor of a frame; in QEMU in each",
+            "the first descriptor of a frame has the header's length; in QEMU each has it",
             |step, diff| match diff.what {
                 What::RxDesc {
                     index,
@@ -180,7 +180,7 @@ pub(super) fn partings() -> Vec<Difference> {
             "etqf-queue",
             Hypernic,
             "8.10.20",
-            "QEMU's Ethernet type filters choose no queue",
+            "QEMU's Ethernet type filters do not choose a queue",
             |step, _| {
                 frame(step, |c, f| filters(c, kind(f), FILTER | QUEUED)).then_some(Parted::RX)
             },
@@ -189,7 +189,7 @@ pub(super) fn partings() -> Vec<Difference> {
             "header-fits",
             Hypernic,
             "7.1.10",
-            "a frame that fits the header's buffer without its FCS alone is split; in QEMU it is put there whole",
+            "a frame that fits the header's buffer without its FCS alone is split; QEMU puts it there whole",
             |step, _| frame(step, fits_but_for_fcs).then_some(Parted::RX),
         ),
     ]

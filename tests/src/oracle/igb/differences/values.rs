@@ -62,7 +62,7 @@ pub(super) fn list() -> Vec<Difference> {
             "absent-registers",
             Hypernic,
             "8.1.3",
-            "QEMU lacks them, they read 0 there: SERDES, watchdog, firmware's and PCS registers, packet split types, immediate interrupts, queue filters, mirroring, storm control, rate limits, DCA for receive, what UTA holds, the statistics of host and management apart",
+            "QEMU lacks these registers, they read 0: SERDES, watchdog, firmware's and PCS registers, packet split types, immediate interrupts, queue filters, mirroring, storm control, rate limits, DCA for receive, what UTA holds, the statistics of host and management apart",
             |step, diff| match home(step, diff) {
                 Some(at) if absent(at) && diff.theirs == 0 => !0,
                 _ => 0,
@@ -108,7 +108,7 @@ pub(super) fn list() -> Vec<Difference> {
             "pf-reset-done",
             Both,
             "8.2.3",
-            "CTRL_EXT.PFRSTD once written stays set in ours and is as last written in QEMU",
+            "CTRL_EXT.PFRSTD stays set in ours once written; in QEMU it is as last written",
             |step, diff| {
                 let once = ever(step, diff, |_, op| {
                     writes(step, op, reg::CTRL_EXT).is_some_and(|value| value & 0x4000 != 0)
@@ -131,14 +131,14 @@ pub(super) fn list() -> Vec<Difference> {
             "nvm-wires",
             Both,
             "8.4.1",
-            "the size of the NVM (EECD) and what its output is while nothing is read are the board's; QEMU has no wires, and grants nobody access to them",
+            "the board decides the NVM's size (EECD) and its idle output; QEMU has no pins, and never grants access to them",
             |step, diff| of(step, diff, reg::EECD, 0x7c88),
         ),
         value(
             "nvm-words",
             Both,
             "6.2",
-            "but for the address, the words of the NVM are the board maker's; beyond its end ours reads ones and QEMU does not answer",
+            "the board maker chooses the words of the NVM, except the address; beyond its end ours reads ones and QEMU does not answer",
             |step, diff| {
                 let word = then(step, diff).get(reg::EERD) >> 2 & 0x3fff;
                 match word {
@@ -152,14 +152,14 @@ pub(super) fn list() -> Vec<Difference> {
             "nvm-configured",
             Hypernic,
             "8.4",
-            "QEMU's EEMNGCTL says that something else than the port is configured, and can be written",
+            "QEMU's EEMNGCTL reports another port as configured, and can be written",
             |step, diff| of(step, diff, 0x1010, !0),
         ),
         value(
             "extended-bits",
             Both,
             "8.8.1",
-            "which bits of EICR, EICS, EIMS and EIMC there are depends on GPIE in QEMU and on nothing in ours",
+            "which bits EICR, EICS, EIMS and EIMC have depends on GPIE in QEMU, but not in ours",
             |step, diff| {
                 let multiple = then(step, diff).has(reg::GPIE, 0x10);
                 let theirs: u64 = if multiple { 0x01ff_ffff } else { 0x4000_ffff };
@@ -173,7 +173,7 @@ pub(super) fn list() -> Vec<Difference> {
             "device-reset-cause",
             Hypernic,
             "8.8.7",
-            "QEMU takes ICR's cause 30 (device reset asserted) for the TCP timer's, which has a bit in EICR and an entry in IVAR_MISC of its own",
+            "QEMU takes ICR's cause 30 (device reset asserted) for the TCP timer, which has its own bit in EICR and entry in IVAR_MISC",
             |step, diff| {
                 let raised = ever(step, diff, |_, op| {
                     writes(step, op, reg::ICS).is_some_and(|value| value & 1 << 30 != 0)
@@ -189,7 +189,7 @@ pub(super) fn list() -> Vec<Difference> {
             "eimc-read",
             Both,
             "8.8.4",
-            "EIMC, which is there to be written, shows the mask when read; in QEMU it shows 0",
+            "EIMC, a register for writing, shows the mask when read; in QEMU it shows 0",
             |step, diff| {
                 let none = diff.theirs == 0;
                 if none {
@@ -203,7 +203,7 @@ pub(super) fn list() -> Vec<Difference> {
             "ics-read",
             Both,
             "8.8.8",
-            "ICS, which is there to be written, shows the causes when read; in QEMU it shows 0",
+            "ICS, a register for writing, shows the causes when read; in QEMU it shows 0",
             |step, diff| {
                 let none = diff.theirs == 0;
                 if none {
@@ -231,7 +231,7 @@ pub(super) fn list() -> Vec<Difference> {
             "icr-asserted",
             Hypernic,
             "8.8.7",
-            "ICR.INTA says that an interrupt stands; in QEMU that there is any cause, enabled or not, and with GPIE.Multiple_MSIX nothing",
+            "ICR.INTA shows a pending interrupt; in QEMU any cause, enabled or not, and nothing with GPIE.Multiple_MSIX",
             |step, diff| of(step, diff, reg::ICR, 0x8000_0000),
         ),
         value(
@@ -245,7 +245,7 @@ pub(super) fn list() -> Vec<Difference> {
             "flexible-filters",
             Hypernic,
             "8.20.13",
-            "of the wake-up filters QEMU keeps four bits a word, and lacks the last words of these and of the management's",
+            "QEMU keeps four bits per word of the wake-up filters, and lacks the last words of these and of the management filters",
             |step, diff| match home(step, diff) {
                 Some(0x9000..0x9800) => !0,
                 _ => 0,
@@ -255,7 +255,7 @@ pub(super) fn list() -> Vec<Difference> {
             "wake-up-written",
             Hypernic,
             "8.20",
-            "PME_Status (WUC) and WUS, which ones clear, keep in QEMU what is written",
+            "writing ones clears PME_Status (WUC) and WUS; in QEMU they keep what is written",
             |step, diff| {
                 let pme = of(step, diff, 0x5800, 4 & diff.theirs);
                 pme | of(step, diff, 0x5810, diff.theirs)
@@ -265,7 +265,7 @@ pub(super) fn list() -> Vec<Difference> {
             "gcr",
             Both,
             "8.6",
-            "the latencies in GCR are the board's, and the version of its capability (bit 18) cannot be written in ours",
+            "the board decides the latencies in GCR, and the version of its capability (bit 18) cannot be written in ours",
             |step, diff| of(step, diff, 0x5b00, 0x0684_0000),
         ),
         value(
@@ -317,7 +317,7 @@ pub(super) fn list() -> Vec<Difference> {
             "nvm-reloaded",
             Hypernic,
             "8.2.3",
-            "CTRL_EXT.EE_RST reads the NVM again, and the station's address from it; in QEMU it does nothing",
+            "CTRL_EXT.EE_RST reads the NVM and the station address again; in QEMU it does nothing",
             |step, diff| {
                 let again = ever(step, diff, |_, op| {
                     writes(step, op, reg::CTRL_EXT).is_some_and(|value| value & 0x2000 != 0)
@@ -339,7 +339,7 @@ pub(super) fn list() -> Vec<Difference> {
             "clock",
             Hypernic,
             "8.16",
-            "QEMU's SYSTIM cannot be set and keeps its adjustments over resets; it counts without residue",
+            "QEMU's SYSTIM cannot be set and keeps its adjustments over resets; it counts whole nanoseconds only",
             |step, diff| match home(step, diff) {
                 Some(0xb600 | 0xb604) => !0,
                 _ => 0,
@@ -368,7 +368,7 @@ pub(super) fn list() -> Vec<Difference> {
             "mdic-nobody",
             Hypernic,
             "8.2.4",
-            "asked for a PHY that is not there, QEMU's MDIC shows the command before",
+            "for a PHY that does not exist, QEMU's MDIC shows the previous command",
             |step, diff| {
                 let nobody = |value: u32| value >> 21 & 0x1f != 1;
                 match home(step, diff) {
@@ -402,7 +402,7 @@ pub(super) fn list() -> Vec<Difference> {
             "mdic-error",
             Hypernic,
             "8.2.4",
-            "QEMU reports an error for PHY registers it does not have and for writes to read-only ones; E is for a PHY that does not answer",
+            "QEMU reports an error for PHY registers that it lacks and for writes to read-only ones; E means a PHY that does not answer",
             |step, diff| {
                 if diff.theirs & 0x4000_0000 != 0 && diff.ours & 0x4000_0000 == 0 {
                     of(step, diff, reg::MDIC, 0x4000_ffff)
@@ -415,7 +415,7 @@ pub(super) fn list() -> Vec<Difference> {
             "phy-values",
             Both,
             "8.25",
-            "what the PHY offers and what its partner offers are the makers' choice",
+            "the makers choose what the PHY and its partner offer",
             |step, diff| {
                 let command = then(step, diff).get(reg::MDIC);
                 if command >> 26 & 3 != 2 || command >> 21 & 31 != 1 {

@@ -51,7 +51,7 @@ pub(super) fn list() -> Vec<Difference> {
             "vf-pending",
             Both,
             "8.26.10",
-            "PBACL, by which pending messages are forgotten, reads 0; in QEMU it is one for all functions and keeps what is written",
+            "PBACL, which clears pending messages, reads 0; in QEMU all functions share one, and it keeps what is written",
             |step, diff| match home(step, diff) {
                 Some(0x5b68) => diff.theirs,
                 _ => of(step, diff, vreg::PBACL, diff.theirs),
@@ -61,7 +61,7 @@ pub(super) fn list() -> Vec<Difference> {
             "vf-mask",
             Hypernic,
             "8.26.5",
-            "VTEIMS and VTEIMC show the mask, VTEIAC and VTEIAM what of a VF's vectors stands in EIAC and EIAM; in QEMU VTEIMC shows nothing, and the others what was last written to them",
+            "VTEIMS and VTEIMC show the mask, VTEIAC and VTEIAM the VF's vectors in EIAC and EIAM; in QEMU VTEIMC reads 0, the others what was last written",
             |step, diff| {
                 let masks = [vreg::VTEIMS, vreg::VTEIAC, vreg::VTEIAM];
                 let shown = masks.map(|at| of(step, diff, at, !0));
@@ -72,7 +72,7 @@ pub(super) fn list() -> Vec<Difference> {
             "vf-entries",
             Hypernic,
             "8.26.13",
-            "a VF's queues have no vectors but its own, wherever that is written; in QEMU IVAR takes any, and what is written to VTIVAR is added to it",
+            "a VF's queues use only its own vectors; in QEMU IVAR takes any, and values written to VTIVAR are added to it",
             |step, diff| match home(step, diff) {
                 Some(at @ reg::IVAR..0x1720) if (at - reg::IVAR) / 4 < VFS => 0x9f9f_9f9f,
                 _ => of(step, diff, vreg::VTIVAR, 0x8383_8383),
@@ -82,7 +82,7 @@ pub(super) fn list() -> Vec<Difference> {
             "vf-causes",
             Hypernic,
             "8.26.9",
-            "VTEICR shows what stands, and reading it clears that; in QEMU it shows what was last written to it",
+            "VTEICR shows pending causes, and reading clears them; in QEMU it shows what was last written",
             |step, diff| match diff.what {
                 // VTEICR is read before it.
                 What::Register {
@@ -96,7 +96,7 @@ pub(super) fn list() -> Vec<Difference> {
             "vf-reset",
             Both,
             "4.2.1",
-            "a VF's reset (VTCTRL.RST) takes all of its registers and its mailbox back; QEMU's switches its queues off and leaves the rest",
+            "a VF's reset (VTCTRL.RST) resets all of its registers and its mailbox; QEMU's only switches its queues off",
             |step, diff| {
                 let reset = |vf| {
                     ever(step, diff, |_, op| {
@@ -124,7 +124,7 @@ pub(super) fn list() -> Vec<Difference> {
             "vf-port-causes",
             Both,
             "8.8.7",
-            "in ICR (TXDW, RXDMT0, RXO, RXDW) are the queues of the PF; in QEMU also those of its VFs",
+            "ICR (TXDW, RXDMT0, RXO, RXDW) covers the PF's queues; in QEMU also those of its VFs",
             |step, diff| match home(step, diff) {
                 Some(reg::ICR) if frame(step, |_, _| true) => 0xd1,
                 _ => 0,
@@ -134,7 +134,7 @@ pub(super) fn list() -> Vec<Difference> {
             "vf-padded",
             Both,
             "8.12.1",
-            "a short frame is padded before the switch puts its tag in; QEMU does not pad at all",
+            "a short frame is padded before the switch inserts its tag; QEMU does not pad at all",
             |step, diff| match diff.what {
                 What::Sent(i) => {
                     let (ours, theirs) = (&step.ours.sent[i], &step.theirs.sent[i]);
@@ -160,7 +160,7 @@ pub(super) fn list() -> Vec<Difference> {
             "vf-taken",
             Hypernic,
             "8.14.3",
-            "the buffer that the PF takes from a VF (RVFU) is not the VF's any more; QEMU's P2VMAILBOX goes on saying so, and the PF cannot take it again",
+            "a VF loses the buffer that the PF takes (RVFU); QEMU's P2VMAILBOX still shows it as the VF's, and the PF cannot take it again",
             |step, diff| {
                 let vf = match diff.register() {
                     Some(at @ 0xc00..0xc20) => (at - 0xc00) / 4,
@@ -180,7 +180,7 @@ pub(super) fn list() -> Vec<Difference> {
             "vf-mailbox-mask",
             Hypernic,
             "8.14",
-            "MBVFIMR says which VFs' messages the PF hears of (VMMB); QEMU tells of all",
+            "MBVFIMR selects the VFs whose messages interrupt the PF (VMMB); in QEMU all do",
             |step, diff| match home(step, diff) {
                 Some(reg::ICR) if masked(step) => 0x100,
                 _ => 0,
@@ -190,7 +190,7 @@ pub(super) fn list() -> Vec<Difference> {
             "vf-mailbox-vector",
             Hypernic,
             "8.26.14",
-            "who tells a VF of a message, it hears of it by the vector in VTIVAR_MISC; QEMU takes the vector's number for a set of vectors and raises these",
+            "a message to a VF raises the vector in VTIVAR_MISC; QEMU takes the vector's number for a set of vectors and raises these",
             |step, diff| {
                 if diff.what != What::Messages {
                     return 0;
@@ -218,7 +218,7 @@ pub(super) fn partings() -> Vec<Difference> {
             "vf-mailbox-unmasked",
             Hypernic,
             "8.14",
-            "MBVFIMR, as above, with the PF's interrupt",
+            "MBVFIMR as in `vf-mailbox-mask`, with the PF's interrupt",
             |step, _| masked(step).then_some(IRQ),
         ),
         parting(
@@ -253,7 +253,7 @@ pub(super) fn partings() -> Vec<Difference> {
             "vf-not-ready",
             Both,
             "4.2.1",
-            "VFs neither send nor receive before the PF says that it is ready (CTRL_EXT.PFRSTD); QEMU's do",
+            "VFs neither send nor receive before the PF is ready (CTRL_EXT.PFRSTD); QEMU's do",
             |step, _| {
                 let mut all = step.past.iter().chain(step.ops);
                 let ready = all.any(|op| {
@@ -266,7 +266,7 @@ pub(super) fn partings() -> Vec<Difference> {
             "vf-spoofing",
             Hypernic,
             "8.14",
-            "frames from another's address or of another's VLAN are dropped and told of (WVBR, DOUTSYNC) where DTXSWC has them looked at; QEMU looks at none",
+            "DTXSWC enables checks that drop and report (WVBR, DOUTSYNC) frames with another VF's address or VLAN; QEMU checks none",
             |step, _| {
                 let looked =
                     |c: &Context, pool: u32, _: &[u8]| c.get(reg::DTXSWC) >> pool & 0x101 != 0;
@@ -277,7 +277,7 @@ pub(super) fn partings() -> Vec<Difference> {
             "vf-released",
             Hypernic,
             "8.14",
-            "what waits in a ring goes when VFTE allows it; in QEMU with the next tail",
+            "waiting frames leave when VFTE allows it; in QEMU with the next tail write",
             |step, _| {
                 let waits = |c: &Context, pool: u32, _: &[u8]| c.get(reg::VFTE) >> pool & 1 == 0;
                 sent(step, waits).then_some(BOTH)
