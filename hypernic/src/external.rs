@@ -21,7 +21,7 @@ fn places(program: &OsStr, beside: Option<&Path>, path: Option<&OsStr>) -> Vec<P
 /// Becomes `hypernic-NAME` with the other words, and what was said before them. Returns only when it cannot.
 pub fn run(words: &[OsString], format: LogFormat, verbose: u8) -> Error {
     let Some((name, rest)) = words.split_first() else {
-        return Error::Usage("no command was given".into());
+        return Error::Usage("there is no command".into());
     };
     let unknown =
         |why: &str| Error::Usage(format!("there is no command \"{}\": {why}", name.display()));
@@ -48,7 +48,7 @@ pub fn run(words: &[OsString], format: LogFormat, verbose: u8) -> Error {
         }
     }
     unknown(&format!(
-        "hypernic has none of that name, and no program {} lies beside hypernic or on PATH; see hypernic --help",
+        "hypernic has no such command, and there is no program {} beside hypernic or on PATH; see hypernic --help",
         program.display()
     ))
 }

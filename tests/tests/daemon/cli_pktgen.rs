@@ -347,7 +347,7 @@ fn every_mistake_names_its_cure() {
     refuses(
         "-i /nowhere/n0",
         4,
-        &["/nowhere/n0", "nobody serves it", "hypernic run"],
+        &["/nowhere/n0", "no NIC listens there", "hypernic run"],
     );
     refuses("", 2, &["--socket-path"]);
     refuses("-i x -l 59", 2, &["60 to"]);
@@ -362,6 +362,6 @@ fn every_mistake_names_its_cure() {
     let listener = UnixListener::bind(&path).unwrap();
     let hung_up = std::thread::spawn(move || drop(listener.accept()));
     let words = format!("-i {}", path.display());
-    refuses(&words, 4, &["vfio-user socket of a NIC of hypernic?"]);
+    refuses(&words, 4, &["vfio-user socket of a hypernic NIC?"]);
     hung_up.join().unwrap();
 }

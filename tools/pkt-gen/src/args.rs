@@ -22,39 +22,39 @@ use crate::{stamp, table};
 
 const EXAMPLES: &str = "Examples (a switch with two NICs: hypernic run --socket-path a --socket-path b --port switch:lan):
   hypernic pkt-gen -f tx --socket-path a --rx-socket-path b -n 10M
-      ten million frames of 60 bytes from one NIC to the other, held against each other
+      ten million frames of 60 bytes from one NIC to the other; sent and received frames are compared
   hypernic pkt-gen -f rx --socket-path b
-      receive and judge what another process sends, until Ctrl-C
+      receive and check what another process sends, until Ctrl-C
   hypernic pkt-gen -f tx --socket-path a -l imix -R 100k --flows 64 --src-port 1000-1063 -T 10
-      ten seconds of an Internet mix in 64 flows at 100 000 frames a second
+      ten seconds of an Internet mix in 64 flows at 100 000 frames per second
   hypernic pkt-gen -f pong --socket-path b  and  hypernic pkt-gen -f ping --socket-path a -R 10k -T 5
-      times there and back
+      round-trip times
   hypernic pkt-gen -f tx --socket-path a --rx-socket-path b -l 64000 --tso 1448 --check full
       segmentation, every byte compared
-Exit codes: 0 all well; 1 frames came twice, out of order or changed (or, with --no-loss, not at all), or the NIC \
-went away; 2 the command line makes no sense; 4 there is no NIC at a socket.";
+Exit codes: 0 success; 1 frames arrived twice, out of order or changed (or, with --no-loss, were lost), or the NIC \
+disappeared; 2 a mistake on the command line; 4 there is no NIC at a socket.";
 
-/// Generate and judge packets through NICs, as a guest would.
+/// Generate and check packets through NICs, as a guest would.
 ///
 /// Connects to the vfio-user sockets of NICs as a VMM does, drives each in poll mode with rings and buffers in
-/// shared memory, and moves frames that tell their receiver what became of them: each has the number of its flow, its
-/// own number, the time it left, and a sum over all that.
+/// shared memory, and checks each frame by its stamp: number of the flow, number of the frame, time of sending, and a
+/// checksum over them.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct PktGen {
     /// What the NICs do.
     #[arg(short, long, value_enum)]
     pub function: Function,
-    /// Socket of a NIC. Repeat it for several NICs that do the same.
+    /// Socket of a NIC. Repeat the option for several NICs that do the same.
     #[arg(short = 'i', long, value_name = "PATH", required = true)]
     pub socket_path: Vec<PathBuf>,
     /// Socket of a NIC that receives what `-f tx` sends, in this process.
     #[arg(long, value_name = "PATH")]
     pub rx_socket_path: Vec<PathBuf>,
-    /// Frames to send per NIC (rx, pong: to take in all), such as 1M; 0: no end.
+    /// Frames to send per NIC, such as 1M; 0: without end. For rx and pong: frames to receive in total.
     #[arg(short = 'n', long, default_value = "0", value_parser = count)]
     pub count: u64,
-    /// Seconds to go on.
+    /// Seconds to run.
     #[arg(short = 'T', long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<Duration>,
     /// Bytes of a frame without CRC: 60, a list 60,256,1514, a range 60-1514, or imix.
@@ -63,19 +63,19 @@ pub struct PktGen {
     /// Frames per burst: one tail register write.
     #[arg(short, long, default_value_t = 256)]
     pub burst: u32,
-    /// Frames a second (100k, 1.5M) or bits a second (10Mbit, 1Gbit) per NIC; 0: as many as go.
+    /// Frames per second (100k, 1.5M) or bits per second (10Mbit, 1Gbit) per NIC; 0: as fast as possible.
     #[arg(short = 'R', long, default_value = "0", value_parser = str::parse::<Rate>)]
     pub rate: Rate,
-    /// Number of flows. Flow n takes the n-th of every range below, beginning anew at its end.
+    /// Number of flows. Flow n takes the n-th value of every range below; a range repeats at its end.
     #[arg(long, default_value_t = 1)]
     pub flows: u32,
     /// Pick the flow of each frame at random instead of in turn.
     #[arg(long)]
     pub random_flows: bool,
-    /// Source MAC, or MAC/COUNT for so many from there on; the NIC's own otherwise.
+    /// Source MAC, or MAC/COUNT for that many from there on. Default: the NIC's own.
     #[arg(short = 'S', long, value_name = "MAC[/COUNT]", value_parser = str::parse::<Span<[u8; 6]>>)]
     pub src_mac: Option<Span<[u8; 6]>>,
-    /// Destination MAC, or MAC/COUNT; otherwise the receiving NIC's in the same process, else broadcast.
+    /// Destination MAC, or MAC/COUNT. Default: the receiving NIC's in the same process, else broadcast.
     #[arg(short = 'D', long, value_name = "MAC[/COUNT]", value_parser = str::parse::<Span<[u8; 6]>>)]
     pub dst_mac: Option<Span<[u8; 6]>>,
     /// Source address or range.
@@ -98,20 +98,20 @@ pub struct PktGen {
     /// 802.1Q tag or range of them.
     #[arg(long, value_name = "TAG[-TAG]", value_parser = str::parse::<Span<u16>>)]
     pub vlan: Option<Span<u16>>,
-    /// The NIC inserts the tags when sending and takes them out when receiving.
+    /// The NIC inserts tags when sending and strips them when receiving.
     #[arg(long)]
     pub vlan_offload: bool,
     /// The NIC computes IP and UDP checksums (with --ipv6 it always does).
     #[arg(long)]
     pub checksum: bool,
-    /// TCP instead of UDP, in frames of up to 65549 bytes that the NIC cuts into segments of so many bytes.
+    /// TCP instead of UDP, in frames of up to 65549 bytes that the NIC cuts into segments of MSS bytes.
     #[arg(long, value_name = "MSS", value_parser = clap::value_parser!(u16).range(64..=9000))]
     pub tso: Option<u16>,
-    /// What a receiver looks at: none, head (the stamp), full (and every byte of a payload that is different in
-    /// every frame; sender and receiver must agree).
+    /// What a receiver checks: none, head (the stamp), full (also every byte of the payload, which differs from
+    /// frame to frame; sender and receiver must agree).
     #[arg(long, value_enum, default_value_t = Depth::Head)]
     pub check: Depth,
-    /// Threads; the NICs are dealt out to them.
+    /// Threads, which share the NICs.
     #[arg(short = 'p', long, default_value_t = 1)]
     pub threads: usize,
     /// Transmit descriptors: 80 to 4096.
@@ -120,34 +120,34 @@ pub struct PktGen {
     /// Receive descriptors: 80 to 4096.
     #[arg(long, default_value_t = 1024)]
     pub rx_ring: u32,
-    /// The longest frame to be received whole: jumbo frames need it.
+    /// Longest frame to receive whole; needed for jumbo frames.
     #[arg(long, value_name = "BYTES")]
     pub rx_size: Option<u32>,
-    /// Sleep on interrupts when there is nothing to do, as a guest would, instead of looking again.
+    /// When idle, sleep until an interrupt, as a guest would, instead of polling.
     #[arg(long)]
     pub interrupts: bool,
-    /// Take transmit descriptors back by reading TDH instead of by their status.
+    /// Reclaim transmit descriptors by reading TDH instead of by their status.
     #[arg(long)]
     pub reclaim_by_head: bool,
-    /// Use a Communication Status Block in place of tail registers; the NICs must offer one (csb = true).
+    /// Use a Communication Status Block instead of tail registers; the NICs must offer one (csb = true).
     #[arg(long)]
     pub csb: bool,
-    /// Map and unmap memory all the time while frames move, as firmware does with a guest's RAM.
+    /// Map and unmap memory continuously while frames move, as firmware does with a guest's RAM.
     #[arg(long)]
     pub remap: bool,
-    /// Number of this run: frames of other runs are not judged.
+    /// Number of this run; frames of other runs are not checked.
     #[arg(long, default_value_t = stamp::RUN)]
     pub run: u16,
-    /// Where random choices come from.
+    /// Seed of all random choices.
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Loss is a failure too.
+    /// Count loss as a failure too.
     #[arg(long)]
     pub no_loss: bool,
-    /// One JSON object at the end instead of a table.
+    /// Print one JSON object at the end instead of a table.
     #[arg(long)]
     pub json: bool,
-    /// No progress line each second.
+    /// Print no progress line each second.
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -163,7 +163,7 @@ fn count(text: &str) -> Result<u64, String> {
         .parse::<u64>()
         .ok()
         .and_then(|n| n.checked_mul(factor));
-    number.ok_or_else(|| format!("\"{text}\" is no number: write 1000, 10k or 1M"))
+    number.ok_or_else(|| format!("\"{text}\" is not a number: write 1000, 10k or 1M"))
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -171,7 +171,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     number
         .ok()
         .and_then(|n| Duration::try_from_secs_f64(n).ok())
-        .ok_or_else(|| format!("\"{text}\" is no number of seconds"))
+        .ok_or_else(|| format!("\"{text}\" is not a number of seconds"))
 }
 
 impl PktGen {

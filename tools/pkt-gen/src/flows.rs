@@ -69,7 +69,7 @@ impl FromStr for Sizes {
             let n: u32 = word
                 .trim()
                 .parse()
-                .map_err(|_| format!("\"{word}\" is no length: give bytes, such as 60"))?;
+                .map_err(|_| format!("\"{word}\" is not a length: give bytes, such as 60"))?;
             if !(SHORTEST..=LONGEST_SEGMENTED).contains(&n) {
                 return Err(format!(
                     "a frame has {SHORTEST} to {LONGEST} bytes without its CRC \
@@ -85,7 +85,7 @@ impl FromStr for Sizes {
             let (first, last) = (number(first)?, number(last)?);
             if first > last {
                 return Err(format!(
-                    "{first} is more than {last}: write the lesser first"
+                    "{first} is more than {last}: write the smaller one first"
                 ));
             }
             return Ok(Self::Range(first, last));
@@ -129,7 +129,7 @@ impl FromStr for Span<u16> {
         let last = last.map_or(Ok(first), number)?;
         if last < first {
             return Err(format!(
-                "{first} is more than {last}: write the lesser first"
+                "{first} is more than {last}: write the smaller one first"
             ));
         }
         let count = u32::from(last - first) + 1;
@@ -151,7 +151,7 @@ impl FromStr for Span<Ipv4Addr> {
         let count = u32::from(last)
             .checked_sub(first.into())
             .and_then(|n| n.checked_add(1))
-            .ok_or_else(|| format!("{first} is more than {last}: write the lesser first"))?;
+            .ok_or_else(|| format!("{first} is more than {last}: write the smaller one first"))?;
         Ok(Self { first, count })
     }
 }
@@ -167,7 +167,7 @@ impl FromStr for Span<[u8; 6]> {
         };
         let first = any_mac(mac)?;
         if count == 0 {
-            return Err("a count of 0 addresses".into());
+            return Err("the count of addresses must be at least 1".into());
         }
         Ok(Self { first, count })
     }
@@ -180,7 +180,7 @@ fn any_mac(text: &str) -> Result<[u8; 6], String> {
     for byte in &mut mac {
         let word = words.next().unwrap_or_default();
         *byte = u8::from_str_radix(word, 16)
-            .map_err(|_| format!("\"{text}\" is no MAC address: write it as 52:54:00:12:34:56"))?;
+            .map_err(|_| format!("\"{text}\" is not a MAC address: write it as 52:54:00:12:34:56"))?;
     }
     match words.next() {
         None => Ok(mac),
@@ -554,7 +554,7 @@ mod tests {
         for (text, why) in [
             ("59", "60 to"),
             ("70000", "60 to"),
-            ("1514-60", "lesser first"),
+            ("1514-60", "smaller one first"),
             ("big", "no length"),
         ] {
             let error = text.parse::<Sizes>().expect_err(text);

@@ -108,50 +108,50 @@ impl Plan {
         let (first, last) = (self.sizes.shortest(), self.sizes.longest());
         if first < self.flows.shortest() {
             return usage(format!(
-                "a frame of {first} bytes has no room for these headers and the stamp; give \
+                "a frame of {first} bytes has no room for the headers and the stamp; give \
                  --size {} or more",
                 self.flows.shortest()
             ));
         }
         if self.flows.tso.is_none() && last > LONGEST {
             return usage(format!(
-                "the chip sends no frame of {last} bytes whole; give --size {LONGEST} or less, or \
+                "the chip cannot send a frame of {last} bytes whole; give --size {LONGEST} or less, or \
                  --tso 1448"
             ));
         }
         if self.flows.count == 0 || self.flows.count > 1 << stamp::FLOW_BITS {
             return usage(format!(
-                "there can be 1 to {} flows",
+                "--flows must be between 1 and {}",
                 1u32 << stamp::FLOW_BITS
             ));
         }
         if self.burst == 0 || self.threads == 0 {
-            return usage("neither --burst nor --threads can be 0".into());
+            return usage("--burst and --threads must be at least 1".into());
         }
         for (ring, name) in [(self.rings.0, "--tx-ring"), (self.rings.1, "--rx-ring")] {
             if !(80..=4096).contains(&ring) || ring % 8 != 0 {
-                return usage(format!("{name} is 80 to 4096, by eights, not {ring}"));
+                return usage(format!("{name} {ring}: write a multiple of 8 from 80 to 4096"));
             }
         }
         let all: Vec<&PathBuf> = self.sockets.iter().chain(&self.receivers).collect();
         for (i, path) in all.iter().enumerate() {
             if all[..i].contains(path) {
                 return usage(format!(
-                    "{} is given twice; a NIC has one driver",
+                    "{} appears twice; a NIC has one driver",
                     path.display()
                 ));
             }
         }
         if !self.receivers.is_empty() && self.function != Function::Tx {
-            return usage("--rx-socket-path is for -f tx: the others receive anyhow".into());
+            return usage("--rx-socket-path is for -f tx only: other functions receive anyway".into());
         }
         if self.function == Function::Ping && self.flows.tso.is_some() {
-            return usage("a question is one frame; leave --tso away".into());
+            return usage("a request is one frame; leave out --tso".into());
         }
         let per_thread = all.len().div_ceil(self.threads);
         if self.interrupts && per_thread > 1 {
             return usage(format!(
-                "a thread sleeps on the interrupts of one NIC; give --threads {}",
+                "with --interrupts each NIC needs a thread; give --threads {}",
                 all.len()
             ));
         }

@@ -28,7 +28,7 @@ pub fn connect(path: &Path, config: &PollConfig) -> Result<Poll<SocketBus>, Erro
     };
     let bus = SocketBus::connect(path).map_err(|error| match error {
         BusError::Gone(why) if why.contains("No such file") || why.contains("refused") => failed(
-            "nobody serves it".into(),
+            "no NIC listens there".into(),
             &format!(
                 "start a NIC there first, as in `hypernic run --socket-path {} --port switch:lan`",
                 path.display()
@@ -36,11 +36,11 @@ pub fn connect(path: &Path, config: &PollConfig) -> Result<Poll<SocketBus>, Erro
         ),
         BusError::Gone(why) if why.contains("in time") || why.contains("answer") => failed(
             why,
-            "a NIC has one VMM at a time: end the one that is connected, or use another NIC",
+            "a NIC has one VMM at a time: disconnect that VMM, or use another NIC",
         ),
         other => failed(
             other.to_string(),
-            "is this the vfio-user socket of a NIC of hypernic?",
+            "is this the vfio-user socket of a hypernic NIC?",
         ),
     })?;
     Poll::new(bus, config).map_err(|error| {

@@ -164,7 +164,7 @@ impl Report {
             let _ = writeln!(
                 text,
                 "checked       {:>14} frames of {} flows: {} lost, {} duplicates, {} reordered, {} \
-                 too late, {} corrupt, {} with a wrong checksum; {} of others",
+                 too late, {} corrupt, {} with a wrong checksum; {} foreign",
                 seen.frames,
                 verdict.flows,
                 seen.lost,
@@ -182,8 +182,8 @@ impl Report {
                 text,
                 "{}  p50 {}  p90 {}  p99 {}  p99.9 {}  max {}",
                 match self.function {
-                    Function::Ping => "there and back",
-                    _ => "on the way    ",
+                    Function::Ping => "round trip    ",
+                    _ => "one way       ",
                 },
                 time(h.quantile(0.5)),
                 time(h.quantile(0.9)),
