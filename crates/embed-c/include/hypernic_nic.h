@@ -32,13 +32,13 @@
 // There is no such model, memory overlaps what is mapped already, or a state cannot be loaded.
 #define HN_REFUSED -3
 
-// A defect in this library; the NIC is not to be used any more.
+// A bug in this library; do not use the NIC any more.
 #define HN_FAILED -4
 
 // A NIC. One thread at a time may use it.
 typedef struct hn_nic hn_nic;
 
-// What a NIC asks of the program around it. Every function gets `opaque`; none may call back into
+// What a NIC needs from the program around it. Every function gets `opaque`; none may call back into
 // the same NIC (it would get HN_BUSY). Those marked "may be NULL" may.
 typedef struct {
   // Passed to every function.
@@ -60,7 +60,7 @@ typedef struct {
   uint64_t (*now)(void *opaque);
   // There may be room for frames that hn_nic_receive refused. May be NULL.
   void (*room)(void *opaque);
-  // PME# is asserted or no more: a frame has come for which the machine is to be woken. May be
+  // PME# has changed to `asserted`: a frame has come that shall wake the machine. May be
   // NULL.
   void (*pme)(void *opaque, bool asserted);
 } hn_host;
@@ -81,18 +81,18 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// Makes a NIC: `model` is "e1000", `mac` six bytes, `host` what it asks of the program (copied).
-// On HN_OK, `*out` is the NIC, fresh from power-up with its cable in; free it with hn_nic_free.
+// Makes a NIC: `model` is "e1000", `mac` six bytes, `host` what it needs from the program (copied).
+// On HN_OK, `*out` is the NIC, just powered up with its link up; free it with hn_nic_free.
 //
 // # Safety
 // `model` is a C string, `mac` points to six bytes, `host` to a table whose functions may be called
 // with its `opaque` until the NIC is freed, `out` to a pointer.
 int hn_nic_new(const char *model, const uint8_t *mac, const hn_host *host, hn_nic **out);
 
-// Frees a NIC; NULL is allowed. Not from within a callback.
+// Frees a NIC; NULL is allowed. Do not call it from a callback.
 //
 // # Safety
-// `nic` came from hn_nic_new and is not used any more.
+// `nic` came from hn_nic_new and is not used afterwards.
 void hn_nic_free(hn_nic *nic);
 
 // Fills `*out` with what the bus needs to know.
@@ -125,8 +125,8 @@ int hn_nic_read(hn_nic *nic, uint8_t bar, uint64_t offset, uint8_t *data, size_t
 // `nic` is a living NIC, `data` points to `len` bytes.
 int hn_nic_write(hn_nic *nic, uint8_t bar, uint64_t offset, const uint8_t *data, size_t len);
 
-// Does what accesses asked for: sends at most about `budget` frames, and moves what waited for
-// buffers. HN_OK: nothing left. HN_MORE: call again soon. HN_BLOCKED: call again when send has room.
+// Does the work that accesses requested: sends at most about `budget` frames, and delivers those that
+// waited for buffers. HN_OK: nothing left. HN_MORE: call again soon. HN_BLOCKED: call again when send has room.
 //
 // # Safety
 // `nic` is a living NIC.
@@ -140,13 +140,13 @@ int hn_nic_run(hn_nic *nic,
 // `nic` is a living NIC, `frame` points to `len` bytes.
 int hn_nic_receive(hn_nic *nic, const uint8_t *frame, size_t len);
 
-// The time of set_timer has come. Follow with hn_nic_run.
+// The time given to set_timer has come. Follow with hn_nic_run.
 //
 // # Safety
 // `nic` is a living NIC.
 int hn_nic_tick(hn_nic *nic);
 
-// Pulls the cable or plugs it in. Follow with hn_nic_run.
+// Takes the link up or down, as a cable does. Follow with hn_nic_run.
 //
 // # Safety
 // `nic` is a living NIC.
@@ -159,28 +159,28 @@ int hn_nic_set_link(hn_nic *nic, bool up);
 int hn_nic_reset(hn_nic *nic);
 
 // Saves the whole NIC. `*len` is the room at `data` in bytes and becomes the length of the state;
-// HN_BLOCKED: it needs more room, `*len` says how much, nothing was written. Ask with `*len` 0.
+// HN_BLOCKED: the state needs `*len` bytes, and nothing was written. Call with `*len` 0 to ask.
 //
 // # Safety
 // `nic` is a living NIC, `len` points to a size, `data` to that many bytes.
 int hn_nic_save(hn_nic *nic, uint8_t *data, size_t *len);
 
-// Becomes what hn_nic_save saved, in this or another process. HN_REFUSED: the state is damaged,
-// impossible, of another NIC or from a newer library, and the NIC is as it was. Follow with
+// Loads what hn_nic_save saved, in this or another process. HN_REFUSED: the state is damaged,
+// impossible, of another NIC or from a newer library; the NIC stays unchanged. Follow with
 // hn_nic_run.
 //
 // # Safety
 // `nic` is a living NIC, `data` points to `len` bytes.
 int hn_nic_load(hn_nic *nic, const uint8_t *data, size_t len);
 
-// Maps `len` bytes of guest memory that lie at `memory`: reached without dma_read and dma_write.
+// Maps `len` bytes of guest memory at `memory`: the NIC uses them without dma_read and dma_write.
 // HN_REFUSED: the range is empty, wraps, or overlaps what is mapped.
 //
 // # Safety
 // `nic` is a living NIC; `memory` stays valid until hn_nic_unmap or hn_nic_free.
 int hn_nic_map(hn_nic *nic, uint64_t address, void *memory, uint64_t len, bool writable);
 
-// Unmaps exactly what hn_nic_map mapped; the memory is not touched any more once it returns.
+// Unmaps exactly what hn_nic_map mapped. Once it returns, the NIC no longer touches the memory.
 //
 // # Safety
 // `nic` is a living NIC.

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-/// What a NIC asks of the program around it. Every function gets `opaque`; none may call back into
+/// What a NIC needs from the program around it. Every function gets `opaque`; none may call back into
 /// the same NIC (it would get HN_BUSY). Those marked "may be NULL" may.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -37,7 +37,7 @@ pub struct hn_host {
     pub now: Option<unsafe extern "C" fn(opaque: *mut c_void) -> u64>,
     /// There may be room for frames that hn_nic_receive refused. May be NULL.
     pub room: Option<unsafe extern "C" fn(opaque: *mut c_void)>,
-    /// PME# is asserted or no more: a frame has come for which the machine is to be woken. May be
+    /// PME# has changed to `asserted`: a frame has come that shall wake the machine. May be
     /// NULL.
     pub pme: Option<unsafe extern "C" fn(opaque: *mut c_void, asserted: bool)>,
 }

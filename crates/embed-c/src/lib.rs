@@ -30,7 +30,7 @@ pub const HN_INVALID: c_int = -1;
 pub const HN_BUSY: c_int = -2;
 /// There is no such model, memory overlaps what is mapped already, or a state cannot be loaded.
 pub const HN_REFUSED: c_int = -3;
-/// A defect in this library; the NIC is not to be used any more.
+/// A bug in this library; do not use the NIC any more.
 pub const HN_FAILED: c_int = -4;
 
 /// A NIC. One thread at a time may use it.
@@ -103,8 +103,8 @@ unsafe fn bytes_mut<'a>(data: *mut u8, len: usize) -> Option<&'a mut [u8]> {
     }
 }
 
-/// Makes a NIC: `model` is "e1000", `mac` six bytes, `host` what it asks of the program (copied).
-/// On HN_OK, `*out` is the NIC, fresh from power-up with its cable in; free it with hn_nic_free.
+/// Makes a NIC: `model` is "e1000", `mac` six bytes, `host` what it needs from the program (copied).
+/// On HN_OK, `*out` is the NIC, just powered up with its link up; free it with hn_nic_free.
 ///
 /// # Safety
 /// `model` is a C string, `mac` points to six bytes, `host` to a table whose functions may be called
@@ -139,10 +139,10 @@ pub unsafe extern "C" fn hn_nic_new(
     HN_OK
 }
 
-/// Frees a NIC; NULL is allowed. Not from within a callback.
+/// Frees a NIC; NULL is allowed. Do not call it from a callback.
 ///
 /// # Safety
-/// `nic` came from hn_nic_new and is not used any more.
+/// `nic` came from hn_nic_new and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hn_nic_free(nic: *mut hn_nic) {
     if !nic.is_null() {
@@ -266,8 +266,8 @@ pub unsafe extern "C" fn hn_nic_write(
     unsafe { on(nic, body) }
 }
 
-/// Does what accesses asked for: sends at most about `budget` frames, and moves what waited for
-/// buffers. HN_OK: nothing left. HN_MORE: call again soon. HN_BLOCKED: call again when send has room.
+/// Does the work that accesses requested: sends at most about `budget` frames, and delivers those that
+/// waited for buffers. HN_OK: nothing left. HN_MORE: call again soon. HN_BLOCKED: call again when send has room.
 ///
 /// # Safety
 /// `nic` is a living NIC.
@@ -300,7 +300,7 @@ pub unsafe extern "C" fn hn_nic_receive(nic: *mut hn_nic, frame: *const u8, len:
     unsafe { on(nic, body) }
 }
 
-/// The time of set_timer has come. Follow with hn_nic_run.
+/// The time given to set_timer has come. Follow with hn_nic_run.
 ///
 /// # Safety
 /// `nic` is a living NIC.
@@ -314,7 +314,7 @@ pub unsafe extern "C" fn hn_nic_tick(nic: *mut hn_nic) -> c_int {
     unsafe { on(nic, body) }
 }
 
-/// Pulls the cable or plugs it in. Follow with hn_nic_run.
+/// Takes the link up or down, as a cable does. Follow with hn_nic_run.
 ///
 /// # Safety
 /// `nic` is a living NIC.
@@ -343,7 +343,7 @@ pub unsafe extern "C" fn hn_nic_reset(nic: *mut hn_nic) -> c_int {
 }
 
 /// Saves the whole NIC. `*len` is the room at `data` in bytes and becomes the length of the state;
-/// HN_BLOCKED: it needs more room, `*len` says how much, nothing was written. Ask with `*len` 0.
+/// HN_BLOCKED: the state needs `*len` bytes, and nothing was written. Call with `*len` 0 to ask.
 ///
 /// # Safety
 /// `nic` is a living NIC, `len` points to a size, `data` to that many bytes.
@@ -371,8 +371,8 @@ pub unsafe extern "C" fn hn_nic_save(nic: *mut hn_nic, data: *mut u8, len: *mut 
     unsafe { on(nic, body) }
 }
 
-/// Becomes what hn_nic_save saved, in this or another process. HN_REFUSED: the state is damaged,
-/// impossible, of another NIC or from a newer library, and the NIC is as it was. Follow with
+/// Loads what hn_nic_save saved, in this or another process. HN_REFUSED: the state is damaged,
+/// impossible, of another NIC or from a newer library; the NIC stays unchanged. Follow with
 /// hn_nic_run.
 ///
 /// # Safety
@@ -390,7 +390,7 @@ pub unsafe extern "C" fn hn_nic_load(nic: *mut hn_nic, data: *const u8, len: usi
     unsafe { on(nic, body) }
 }
 
-/// Maps `len` bytes of guest memory that lie at `memory`: reached without dma_read and dma_write.
+/// Maps `len` bytes of guest memory at `memory`: the NIC uses them without dma_read and dma_write.
 /// HN_REFUSED: the range is empty, wraps, or overlaps what is mapped.
 ///
 /// # Safety
@@ -418,7 +418,7 @@ pub unsafe extern "C" fn hn_nic_map(
     unsafe { on(nic, body) }
 }
 
-/// Unmaps exactly what hn_nic_map mapped; the memory is not touched any more once it returns.
+/// Unmaps exactly what hn_nic_map mapped. Once it returns, the NIC no longer touches the memory.
 ///
 /// # Safety
 /// `nic` is a living NIC.

@@ -179,8 +179,9 @@ fn any_mac(text: &str) -> Result<[u8; 6], String> {
     let mut words = text.split(':');
     for byte in &mut mac {
         let word = words.next().unwrap_or_default();
-        *byte = u8::from_str_radix(word, 16)
-            .map_err(|_| format!("\"{text}\" is not a MAC address: write it as 52:54:00:12:34:56"))?;
+        *byte = u8::from_str_radix(word, 16).map_err(|_| {
+            format!("\"{text}\" is not a MAC address: write it as 52:54:00:12:34:56")
+        })?;
     }
     match words.next() {
         None => Ok(mac),

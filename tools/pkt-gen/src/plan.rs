@@ -130,7 +130,9 @@ impl Plan {
         }
         for (ring, name) in [(self.rings.0, "--tx-ring"), (self.rings.1, "--rx-ring")] {
             if !(80..=4096).contains(&ring) || ring % 8 != 0 {
-                return usage(format!("{name} {ring}: write a multiple of 8 from 80 to 4096"));
+                return usage(format!(
+                    "{name} {ring}: write a multiple of 8 from 80 to 4096"
+                ));
             }
         }
         let all: Vec<&PathBuf> = self.sockets.iter().chain(&self.receivers).collect();
@@ -143,7 +145,9 @@ impl Plan {
             }
         }
         if !self.receivers.is_empty() && self.function != Function::Tx {
-            return usage("--rx-socket-path is for -f tx only: other functions receive anyway".into());
+            return usage(
+                "--rx-socket-path is for -f tx only: other functions receive anyway".into(),
+            );
         }
         if self.function == Function::Ping && self.flows.tso.is_some() {
             return usage("a request is one frame; leave out --tso".into());
