@@ -250,7 +250,7 @@ impl PktGen {
         let _ = std::io::stdout().write_all(text.as_bytes());
         match report.verdict() {
             Some(v) if !v.in_order() => Err(Error::Verdict(
-                "frames came twice, out of order or changed: see the line \"checked\"".into(),
+                "frames arrived twice, out of order or changed: see the line \"checked\"".into(),
             )),
             Some(v) if self.no_loss && !v.clean() => {
                 Err(Error::Verdict(format!("{} frames were lost", v.seen.lost)))

@@ -106,10 +106,10 @@ impl Stream {
 pub enum Depth {
     /// Frames are counted.
     None,
-    /// Each frame's stamp: its flow's numbers in order, each once; the stamp's own sum.
+    /// Each frame's stamp: the flow's numbers in order, each once, and the stamp's checksum.
     #[default]
     Head,
-    /// And every byte of the payload, which is different for every frame.
+    /// Also every byte of the payload, which differs from frame to frame.
     Full,
 }
 

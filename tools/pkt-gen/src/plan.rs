@@ -18,13 +18,13 @@ use crate::station::now;
 pub enum Function {
     /// Send.
     Tx,
-    /// Receive and judge.
+    /// Receive and check.
     Rx,
-    /// Send one frame at a time, wait for its answer, and take the time.
+    /// Send one frame at a time, wait for its reply, and measure the time.
     Ping,
-    /// Send back what comes, the addresses exchanged.
+    /// Send every frame back with its addresses swapped.
     Pong,
-    /// Send and receive: each NIC to the next of those named, the last to the first.
+    /// Send and receive: each NIC sends to the next one named, the last to the first.
     Txrx,
 }
 
