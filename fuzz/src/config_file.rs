@@ -6,7 +6,8 @@ use std::path::Path;
 use clap::Parser;
 use hypernic::cli::{Cli, Command};
 use hypernic::config::{HostConfig, MAX_BUSY_POLL, NicConfig};
-use hypernic::spec::{ModelName, Moderation, NicMac, PortSpec};
+use hypernic::spec::{Moderation, NicMac, PortSpec};
+use registry::MODELS;
 
 /// Text as a file, as words or as a command line; the first byte chooses.
 pub fn config_file(data: &[u8]) {
@@ -85,8 +86,8 @@ fn words(text: &str) {
     if let Ok(moderation) = text.parse::<Moderation>() {
         assert_eq!(moderation.to_string(), text);
     }
-    if let Ok(model) = text.parse::<ModelName>() {
-        assert_eq!(model.as_str(), text);
+    if let Ok(model) = MODELS.parse(text) {
+        assert!(model.name == text || model.aliases.contains(&text));
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 pub use program::LogFormat;
+use registry::{MODELS, Model};
 
 use crate::config::{
     DEFAULT_AGEING, DEFAULT_BUSY_POLL, HostConfig, MAX_BUSY_POLL, MAX_WORKERS, NicConfig,
@@ -13,7 +14,7 @@ use crate::config::{
 };
 use crate::error::Error;
 use crate::guard::{Guard, GuardArgs};
-use crate::spec::{Doorbell, ModelName, Moderation, NicMac, PortSpec};
+use crate::spec::{Doorbell, Moderation, NicMac, PortSpec};
 use crate::vf::VfCommand;
 
 /// Real NICs for virtual machines, served over vfio-user.
@@ -61,9 +62,10 @@ pub enum Command {
 /// `hypernic run`.
 #[derive(Args, Debug)]
 pub struct Run {
-    /// Which chip: e1000 (82540EM), 82545em (64-bit DMA), 82544gc, 82576 (16 queues, MSI-X).
-    #[arg(long, default_value = "e1000", value_parser = str::parse::<ModelName>)]
-    pub model: ModelName,
+    /// Which chip.
+    #[arg(long, default_value = MODELS.default_model().name, value_parser = |word: &str| MODELS.parse(word),
+          help = format!("Which chip: {}", MODELS.remarks()))]
+    pub model: &'static Model,
     /// Unix socket for the VMM. Repeat the option for several NICs on one switch.
     #[arg(long, value_name = "PATH", required_unless_present = "fd")]
     pub socket_path: Vec<PathBuf>,
@@ -220,7 +222,7 @@ impl Run {
                 port: port.clone(),
                 capture: capture.take(),
                 busy_poll: Duration::from_micros(self.busy_poll_us),
-                moderation: self.moderation.unwrap_or(self.model.moderation()),
+                moderation: self.moderation.unwrap_or(self.model.moderation.into()),
                 eeprom: eeproms.next(),
                 pause: self.pause,
                 receive_throttling: self.receive_throttling || self.portions,

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use registry::{MODELS, Model, Models};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -13,7 +14,7 @@ pub use self::vfs::{ChipConfig, RuledBy, VfConfig};
 use self::vfs::{RawVf, expand};
 use crate::error::Error;
 use crate::guard::{Guard, RawGuard};
-use crate::spec::{Doorbell, ModelName, Moderation, NicMac, PortSpec};
+use crate::spec::{Doorbell, Moderation, NicMac, PortSpec};
 
 /// A whole host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +81,7 @@ pub struct NicConfig {
     /// Its name in logs and counters.
     pub name: String,
     /// Which chip.
-    pub model: ModelName,
+    pub model: &'static Model,
     /// How the VMM reaches it.
     pub socket: SocketSpec,
     /// Its address.
@@ -159,8 +160,7 @@ struct RawSwitch {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct RawNic {
     name: Spanned<String>,
-    #[serde(default)]
-    model: ModelName,
+    model: Option<Spanned<String>>,
     socket_path: Option<Spanned<PathBuf>>,
     fd: Option<Spanned<i32>>,
     mac: Option<Spanned<NicMac>>,
@@ -218,27 +218,43 @@ impl HostConfig {
     /// # Errors
     /// As [`HostConfig::load`].
     pub fn parse(file: &Path, text: &str) -> Result<Self, Error> {
+        Self::parse_with(MODELS, file, text)
+    }
+
+    /// The same with the models of another table.
+    ///
+    /// # Errors
+    /// As [`HostConfig::load`].
+    pub fn parse_with(models: Models, file: &Path, text: &str) -> Result<Self, Error> {
         let raw: Result<RawHost, Fault> = toml::from_str(text).map_err(|error| {
             let message = error.message().trim_end().replace('\n', "; ");
             Fault(error.span().map(|span| span.start), message)
         });
-        raw.and_then(RawHost::check).map_err(|Fault(at, message)| {
-            let message = printable(&message);
-            let before = &text[..at.unwrap_or(0).min(text.len())];
-            let line = before.matches('\n').count() + 1;
-            let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-            Error::Config {
-                file: file.to_owned(),
-                line,
-                column,
-                message,
-            }
-        })
+        raw.and_then(|raw| raw.check(models))
+            .map_err(|Fault(at, message)| {
+                let message = printable(&message);
+                let before = &text[..at.unwrap_or(0).min(text.len())];
+                let line = before.matches('\n').count() + 1;
+                let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+                Error::Config {
+                    file: file.to_owned(),
+                    line,
+                    column,
+                    message,
+                }
+            })
     }
 }
 
 impl RawHost {
-    fn check(self) -> Result<HostConfig, Fault> {
+    fn check(self, models: Models) -> Result<HostConfig, Fault> {
+        let chosen = |raw: &RawNic| match &raw.model {
+            None => Ok(models.default_model()),
+            Some(word) => models
+                .parse(word.get_ref())
+                .map_err(|message| Fault::at(word, message)),
+        };
+        let chosen = self.nic.iter().map(chosen).collect::<Result<Vec<_>, _>>()?;
         let mut host = HostConfig {
             control: self.control,
             ..HostConfig::default()
@@ -303,7 +319,7 @@ impl RawHost {
         let mut nics: HashSet<String> = HashSet::new();
         let mut taken = Taken::default();
         let mut eeproms: HashMap<PathBuf, String> = HashMap::new();
-        for raw in self.nic {
+        for (raw, model) in self.nic.into_iter().zip(chosen) {
             let name = raw.name.get_ref().clone();
             check_name(&raw.name)?;
             if !nics.insert(name.clone()) {
@@ -314,16 +330,16 @@ impl RawHost {
             }
             let on_switch = on_switch(&raw.port, &names, &host)?;
             let mut rules = None;
-            if raw.model.has_vfs() && raw.vf_word().is_some() {
-                if expand(&raw, &mut host, &mut nics, &mut taken)? == RuledBy::Daemon {
+            if model.vfs.is_some() && raw.vf_word().is_some() {
+                if expand(&raw, model, &mut host, &mut nics, &mut taken)? == RuledBy::Daemon {
                     continue;
                 }
                 rules = Some(name.clone());
             } else if let Some(at) = raw.vf_word() {
-                let message = format!(
-                    "an {} has no virtual functions; give it model = \"82576\"",
-                    raw.model.as_str()
-                );
+                let able = models.with_vfs().map_or_else(String::new, |able| {
+                    format!("; give it model = \"{}\"", able.name)
+                });
+                let message = format!("the {} has no virtual functions{able}", model.name);
                 return Err(Fault(Some(at), message));
             }
             let (socket, at) = match (&raw.socket_path, &raw.fd) {
@@ -377,7 +393,7 @@ impl RawHost {
             let busy_poll = busy_poll(raw.busy_poll_us.as_ref())?;
             host.nics.push(NicConfig {
                 name,
-                model: raw.model,
+                model,
                 socket,
                 mac,
                 port: match &rules {
@@ -386,7 +402,7 @@ impl RawHost {
                 },
                 capture: raw.capture,
                 busy_poll,
-                moderation: raw.moderation.unwrap_or(raw.model.moderation()),
+                moderation: raw.moderation.unwrap_or(model.moderation.into()),
                 eeprom: raw.eeprom.map(Spanned::into_inner),
                 pause: raw.pause,
                 receive_throttling: raw.receive_throttling || raw.portions,

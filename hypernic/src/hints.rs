@@ -55,12 +55,7 @@ pub fn banner(host: &HostConfig) -> String {
         let hints = for_socket(path);
         text += &format!(
             "NIC {} ({}, {}, {})\n  QEMU >= 10.1:      {}\n  cloud-hypervisor:  {}\n",
-            nic.name,
-            nic.model.as_str(),
-            nic.mac,
-            nic.port,
-            hints.qemu,
-            hints.cloud_hypervisor
+            nic.name, nic.model.name, nic.mac, nic.port, hints.qemu, hints.cloud_hypervisor
         );
     }
     text
@@ -74,7 +69,7 @@ pub fn banner_json(host: &HostConfig) -> serde_json::Value {
         .map(|nic| {
             let mut value = serde_json::json!({
                 "name": nic.name,
-                "model": nic.model.as_str(),
+                "model": nic.model.name,
                 "mac": nic.mac.to_string(),
                 "port": nic.port.to_string(),
             });

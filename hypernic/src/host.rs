@@ -9,6 +9,7 @@ use eswitch::Owner;
 use frame::{Counted, Sink};
 use model::Clock;
 use port::{InletEvent, InletThread};
+use registry::Function;
 use vale::{Keeper, Switch};
 use vfio_user::{DeviceDescription, Listener, Server};
 
@@ -16,7 +17,7 @@ use crate::capture::NicCapture;
 use crate::chip::RunningChip;
 use crate::config::{ChipConfig, HostConfig, NicConfig, SocketSpec, SwitchConfig, VfConfig};
 use crate::error::Error;
-use crate::make::{Place, make};
+use crate::make::make;
 use crate::nic::{NewNic, RunningNic};
 use crate::ports::Behind;
 use crate::report::Section;
@@ -209,7 +210,7 @@ impl Host {
                 chip,
                 config,
                 Owner::Vf(vf.index),
-                Place::VfChannel(channel),
+                Function::Vf(channel),
             ))
         } else if let Some(name) = &config.rules {
             let chip = chip(name)?;
@@ -223,12 +224,17 @@ impl Host {
                 )));
             }
             let hub = chip.hub().map_err(port_error)?;
-            Some(ChipMember::new(chip, config, Owner::Pf, Place::Hub(hub)))
+            Some(ChipMember::new(
+                chip,
+                config,
+                Owner::Pf,
+                Function::PfWithVfs(hub),
+            ))
         } else {
             None
         };
-        let place = member.as_ref().map(|member| member.place.clone());
-        let (nic, nvm) = make(config, place.as_ref()).map_err(nvm_error)?;
+        let function = member.as_ref().map_or(&Function::Alone, |m| &m.function);
+        let (nic, nvm) = make(config, function).map_err(nvm_error)?;
         let listener = match &config.socket {
             SocketSpec::Path(path) => Listener::bind(path),
             SocketSpec::Fd(fd) => Listener::from_fd(fds::inherited(*fd).map_err(socket_error)?),
@@ -310,13 +316,14 @@ impl Host {
         });
         let nic = new.start(toward_wire, config.busy_poll, finished);
         if let Some(member) = member {
-            match &member.place {
-                Place::VfChannel(channel) => {
+            match &member.function {
+                Function::Vf(channel) => {
                     channel.set_bell(Some(nic.bell()));
                     // What was granted before there was somebody to tell.
                     channel.ring();
                 }
-                Place::Hub(_) => member.chip.started(nic.bell(), nic.link_switch()),
+                Function::PfWithVfs(_) => member.chip.started(nic.bell(), nic.link_switch()),
+                Function::Alone => {}
             }
             member.stay();
         }
@@ -544,17 +551,17 @@ struct ChipMember<'a> {
     chip: &'a RunningChip,
     config: &'a NicConfig,
     owner: Owner,
-    place: Place,
+    function: Function,
     stays: bool,
 }
 
 impl<'a> ChipMember<'a> {
-    fn new(chip: &'a RunningChip, config: &'a NicConfig, owner: Owner, place: Place) -> Self {
+    fn new(chip: &'a RunningChip, config: &'a NicConfig, owner: Owner, function: Function) -> Self {
         ChipMember {
             chip,
             config,
             owner,
-            place,
+            function,
             stays: false,
         }
     }

@@ -68,63 +68,6 @@ impl fmt::Debug for NicMac {
     }
 }
 
-/// Which chip.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModelName {
-    /// One of the 8254x family.
-    E1000(e1000::Variant),
-    /// The 82576: its physical function, or its virtual ones.
-    I82576,
-}
-
-impl Default for ModelName {
-    fn default() -> Self {
-        ModelName::E1000(e1000::Variant::default())
-    }
-}
-
-impl ModelName {
-    /// As users write it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ModelName::E1000(variant) => variant.name(),
-            ModelName::I82576 => "82576",
-        }
-    }
-
-    /// When it interrupts if nobody says. Drivers of the 82576 measure their traffic themselves and
-    /// set EITR by it; what those of the 8254x set was made for a bus.
-    pub fn moderation(self) -> Moderation {
-        match self {
-            ModelName::E1000(_) => Moderation::Adaptive,
-            ModelName::I82576 => Moderation::Guest,
-        }
-    }
-
-    /// Whether it may have virtual functions.
-    pub fn has_vfs(self) -> bool {
-        self == ModelName::I82576
-    }
-}
-
-impl FromStr for ModelName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "82576" {
-            return Ok(ModelName::I82576);
-        }
-        let e1000 = e1000::Variant::from_name(text).map(ModelName::E1000);
-        e1000.ok_or_else(|| {
-            format!(
-                "unknown model \"{text}\"; write e1000 (Intel 82540EM), 82545em (Intel \
-                 82545EM, which drivers let use 64-bit DMA), 82544gc (Intel 82544GC), 82576 (Intel \
-                 82576)"
-            )
-        })
-    }
-}
-
 /// When a NIC raises interrupts. Changes nothing but timing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moderation {
@@ -167,6 +110,26 @@ impl FromStr for Moderation {
                 "unknown moderation \"{text}\"; write guest, adaptive or fixed:N (interrupts per \
                  second)"
             )),
+        }
+    }
+}
+
+impl From<registry::Moderation> for Moderation {
+    fn from(how: registry::Moderation) -> Self {
+        match how {
+            registry::Moderation::Guest => Moderation::Guest,
+            registry::Moderation::Adaptive => Moderation::Adaptive,
+            registry::Moderation::Fixed(rate) => Moderation::Fixed(rate),
+        }
+    }
+}
+
+impl From<Moderation> for registry::Moderation {
+    fn from(how: Moderation) -> Self {
+        match how {
+            Moderation::Guest => registry::Moderation::Guest,
+            Moderation::Adaptive => registry::Moderation::Adaptive,
+            Moderation::Fixed(rate) => registry::Moderation::Fixed(rate),
         }
     }
 }
@@ -349,11 +312,12 @@ macro_rules! from_word {
         }
     )*};
 }
-from_word!(Doorbell, NicMac, ModelName, Moderation, PortSpec);
+from_word!(Doorbell, NicMac, Moderation, PortSpec);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use registry::MODELS;
 
     #[test]
     fn macs_are_checked_and_say_what_is_wrong() {
@@ -452,14 +416,16 @@ mod tests {
 
     #[test]
     fn an_unknown_model_lists_the_known_ones() {
-        let error = "e1001".parse::<ModelName>().expect_err("unknown");
+        let error = MODELS.parse("e1001").expect_err("unknown");
         assert!(error.contains("e1001") && error.contains("e1000 (Intel 82540EM)"));
-        for known in e1000::Variant::ALL {
-            assert!(error.contains(known.name()));
-            assert_eq!(known.name().parse(), Ok(ModelName::E1000(known)));
+        for known in MODELS.0 {
+            assert!(error.contains(known.name));
+            assert_eq!(MODELS.parse(known.name), Ok(*known));
         }
-        assert!(error.contains(ModelName::I82576.as_str()));
-        assert_eq!("82576".parse(), Ok(ModelName::I82576));
-        assert_eq!("82540em".parse(), Ok(ModelName::default()));
+        for name in ["82545em", "82544gc", "82576"] {
+            assert!(error.contains(name) && MODELS.find(name).is_some());
+        }
+        assert_eq!(MODELS.parse("82540em"), Ok(MODELS.default_model()));
+        assert_eq!(MODELS.parse("e1000"), Ok(MODELS.default_model()));
     }
 }

@@ -29,6 +29,7 @@ use std::time::Duration;
 pub use host::Host;
 pub use model::Progress;
 pub use nic::{Description, Error, Nic};
+use registry::{Function, MODELS, Settings};
 pub use snapshot::StateError;
 
 /// A NIC fresh from power-up, its cable in. Its link negotiates in no time, so that a host without a
@@ -37,11 +38,10 @@ pub use snapshot::StateError;
 /// # Errors
 /// [`Error::Model`] when there is no such model.
 pub fn new(model: &str, mac: [u8; 6], host: Arc<dyn Host>) -> Result<Nic, Error> {
-    let variant = e1000::Variant::from_name(model).ok_or_else(|| Error::Model(model.to_owned()))?;
-    let parts = e1000::new(e1000::Config {
-        variant,
-        negotiation: Duration::ZERO,
-        ..e1000::Config::new(mac)
-    });
+    let unknown = |_| Error::Model(model.to_owned());
+    let mut settings = Settings::new(mac);
+    settings.negotiation = Some(Duration::ZERO);
+    let entry = MODELS.parse(model).map_err(unknown)?;
+    let parts = entry.nic(&settings, &Function::Alone).map_err(unknown)?;
     Nic::of(parts, host)
 }

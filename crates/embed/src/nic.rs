@@ -21,7 +21,7 @@ use crate::pins::{Pins, Route};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no such model.
-    #[error("there is no NIC model \"{0}\"; there is \"e1000\"")]
+    #[error("there is no NIC model \"{0}\"; there are: {list}", list = registry::MODELS.list())]
     Model(String),
     /// The model cannot be described to a guest.
     #[error("the model describes no PCI function: {0}")]

@@ -4,13 +4,14 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use pf::{LinkState, Policy, PolicyError, PortVlan, SoftwarePf};
+use registry::Model;
 use serde::Deserialize;
 use toml::Spanned;
 use wire::MacAddr;
 
 use super::{Fault, HostConfig, NicConfig, RawNic, SocketSpec, Taken, busy_poll};
 use crate::guard::{Guard, Storm};
-use crate::spec::{ModelName, Moderation, NicMac, PortSpec};
+use crate::spec::{Moderation, NicMac, PortSpec};
 
 /// Most VFs of a chip. The real one has 7; nothing here is bound to that.
 pub const MAX_VFS: u32 = 1000;
@@ -164,8 +165,8 @@ impl RawVf {
 }
 
 /// What contradicts a PF of a guest's, which rules by registers and as many VFs as the chip has.
-fn check_guest(raw: &RawNic, vfs: &Spanned<u32>) -> Result<(), Fault> {
-    let most = igb::MAX_VFS;
+fn check_guest(raw: &RawNic, model: &Model, vfs: &Spanned<u32>) -> Result<(), Fault> {
+    let most = model.vfs.unwrap_or(0);
     if *vfs.get_ref() > most {
         let message = format!(
             "a guest controls at most {most} VFs, as on the chip: write vfs = {most}, or leave out pf"
@@ -228,6 +229,7 @@ fn check_daemon(raw: &RawNic) -> Result<(), Fault> {
 /// One `[[nic]]` with VFs as a chip and its NICs, the PF aside. Returns who has that.
 pub(super) fn expand(
     raw: &RawNic,
+    model: &'static Model,
     host: &mut HostConfig,
     names: &mut HashSet<String>,
     taken: &mut Taken,
@@ -244,7 +246,7 @@ pub(super) fn expand(
         return Err(Fault::at(vfs, message));
     }
     match pf {
-        RuledBy::Guest => check_guest(raw, vfs)?,
+        RuledBy::Guest => check_guest(raw, model, vfs)?,
         RuledBy::Daemon => check_daemon(raw)?,
     }
     if let Some(rate) = raw.port_rate.as_ref().filter(|rate| *rate.get_ref() == 0) {
@@ -280,7 +282,7 @@ pub(super) fn expand(
                 format!("\"{own}\" is already a NIC; names must differ"),
             ));
         }
-        let of_all = raw.moderation.unwrap_or(raw.model.moderation());
+        let of_all = raw.moderation.unwrap_or(model.moderation.into());
         let moderation = vf.and_then(|vf| vf.moderation).unwrap_or(of_all);
         let default = NicMac::from_name(&own);
         let mut policy = Policy::new(MacAddr(default.0));
@@ -296,7 +298,7 @@ pub(super) fn expand(
         taken.socket(&socket, &own, at)?;
         host.nics.push(NicConfig {
             name: own,
-            model: ModelName::I82576,
+            model,
             socket,
             mac,
             port: PortSpec::Switch(name.clone()),

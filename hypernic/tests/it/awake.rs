@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use hypernic::config::{HostConfig, MAX_BUSY_POLL, NicConfig, SocketSpec};
 use hypernic::guard::Guard;
 use hypernic::host::Host;
-use hypernic::spec::{ModelName, Moderation, NicMac, PortSpec};
+use hypernic::spec::{Moderation, NicMac, PortSpec};
+use registry::MODELS;
 use vfio_user::Client;
 
 const BAR0: u32 = 0;
@@ -23,7 +24,7 @@ const NEGOTIATE: u32 = 0x1340;
 fn config(socket: &Path) -> HostConfig {
     let nic = NicConfig {
         name: "n0".into(),
-        model: ModelName::default(),
+        model: MODELS.default_model(),
         socket: SocketSpec::Path(socket.to_owned()),
         mac: NicMac::from_name("n0"),
         port: PortSpec::Null,

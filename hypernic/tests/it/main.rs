@@ -6,4 +6,5 @@ mod common;
 mod control;
 mod fabric;
 mod pf;
+mod toy;
 mod vf;

@@ -5,6 +5,8 @@ mod differences;
 mod generate;
 mod registers;
 
+use registry::MODELS;
+
 use super::chip::{Chip, Line};
 use super::compare::{self, Parted};
 use super::script::{self, Op};
@@ -38,7 +40,7 @@ mod watched {
 pub static E1000: Chip = Chip {
     name: "82540EM",
     peer: "e1000",
-    nic: || e1000::new(e1000::Config::new(MAC)),
+    nic: || MODELS.usual("e1000", MAC).expect("an entry"),
     vfs: 0,
     id: 0x100e_8086,
     config: &[(0x10, super::BAR as u32), (0x14, 0xc000), (4, 7)],

@@ -8,6 +8,8 @@ mod vf;
 
 pub use vf::IGB_VF;
 
+use registry::MODELS;
+
 use super::chip::{Chip, Line};
 use super::compare::{self, Parted};
 use super::script::{self, Op};
@@ -62,7 +64,7 @@ const FORGOTTEN: [(u32, u32); 25] = {
 pub static IGB: Chip = Chip {
     name: "82576",
     peer: "igb",
-    nic: || igb::pf(&igb::Config::new(MAC)),
+    nic: || MODELS.usual("82576", MAC).expect("an entry"),
     vfs: 0,
     id: 0x10c9_8086,
     config: &[

@@ -1,0 +1,170 @@
+//! The entries.
+
+use std::sync::Arc;
+
+use e1000::Variant;
+use igb::Moderation;
+use model::Nic;
+
+use crate::entry::{Choice, Function, Model, Models, Refusal, Settings};
+
+/// The models of this build. The first is the default.
+pub const MODELS: Models = Models(&[&E1000, &I82545EM, &I82544GC, &I82576]);
+
+static E1000: Model = Model {
+    name: "e1000",
+    aliases: &["82540em"],
+    chip: "Intel 82540EM",
+    remark: "82540EM",
+    make: |settings, _| e1000(Variant::I82540Em, settings),
+    ..E1000_FAMILY
+};
+
+static I82545EM: Model = Model {
+    name: "82545em",
+    chip: "Intel 82545EM, which drivers let use 64-bit DMA",
+    remark: "64-bit DMA",
+    make: |settings, _| e1000(Variant::I82545Em, settings),
+    ..E1000_FAMILY
+};
+
+static I82544GC: Model = Model {
+    name: "82544gc",
+    chip: "Intel 82544GC",
+    make: |settings, _| e1000(Variant::I82544Gc, settings),
+    ..E1000_FAMILY
+};
+
+/// What the 8254x have in common.
+const E1000_FAMILY: Model = Model {
+    name: "",
+    aliases: &[],
+    chip: "",
+    remark: "",
+    nvm: e1000::NVM_LEN,
+    // What their drivers set was made for a bus.
+    moderation: Moderation::Adaptive,
+    vfs: None,
+    refuses: &[],
+    make: |settings, _| e1000(Variant::I82540Em, settings),
+};
+
+static I82576: Model = Model {
+    name: "82576",
+    aliases: &[],
+    chip: "Intel 82576",
+    remark: "16 queues, MSI-X",
+    nvm: igb::NVM_LEN,
+    // Its drivers measure their traffic themselves and set EITR by it.
+    moderation: Moderation::Guest,
+    vfs: Some(igb::MAX_VFS),
+    refuses: &[
+        Refusal {
+            choice: Choice::Csb,
+            with_vfs_only: false,
+            reason: "the 82576 has no csb: leave it out, or choose model = \"e1000\"",
+        },
+        Refusal {
+            choice: Choice::Pause,
+            // A PF with VFs obeys no pause frame: a VF may have sent it.
+            with_vfs_only: true,
+            reason: "the 82576 with VFs has no pause: leave it out, or choose model = \"e1000\"",
+        },
+        Refusal {
+            choice: Choice::ReceiveThrottling,
+            with_vfs_only: false,
+            reason: "the 82576 has no receive throttling: leave it out, or choose model = \"e1000\"",
+        },
+    ],
+    make: i82576,
+};
+
+fn image<const LEN: usize>(settings: &Settings) -> Option<[u8; LEN]> {
+    settings.nvm.as_deref()?.try_into().ok()
+}
+
+fn e1000(variant: Variant, settings: &Settings) -> Nic {
+    let mut config = e1000::Config {
+        nvm: image(settings),
+        pause: settings.pause,
+        receive_throttling: settings.receive_throttling,
+        csb: settings.csb,
+        csb_poll: settings.csb_poll,
+        moderation: settings.moderation,
+        ..e1000::Config::of(variant, settings.mac)
+    };
+    if let Some(negotiation) = settings.negotiation {
+        config.negotiation = negotiation;
+    }
+    e1000::new(config)
+}
+
+fn i82576(settings: &Settings, function: &Function) -> Nic {
+    let mut config = igb::Config {
+        moderation: settings.moderation,
+        ..igb::Config::new(settings.mac)
+    };
+    if let Some(negotiation) = settings.negotiation {
+        config.negotiation = negotiation;
+    }
+    // A VF has neither a cable nor an NVM of its own.
+    if let Function::Vf(channel) = function {
+        return igb::vf(&config, Arc::clone(channel));
+    }
+    config.nvm = image(settings);
+    config.pause = settings.pause;
+    match function {
+        Function::PfWithVfs(hub) => igb::pf_with_vfs(&config, Arc::clone(hub)),
+        _ => igb::pf(&config),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+    #[test]
+    fn every_model_is_found_by_its_names_and_made_as_the_table_says() {
+        for (at, model) in MODELS.0.iter().enumerate() {
+            for name in [model.name].iter().chain(model.aliases) {
+                assert_eq!(MODELS.parse(name), Ok(*model));
+                assert!(MODELS.0[..at].iter().all(|other| other.name != *name));
+            }
+            assert!(MODELS.list().contains(model.chip));
+            let nic = model.nic(&Settings::new(MAC), &Function::Alone);
+            let mut nic = nic.expect("it takes the defaults");
+            assert_eq!(nic.identity.model, model.name);
+            let new = nic.control.take_nvm().expect("a new image");
+            assert_eq!(new.len(), model.nvm);
+            assert_eq!(new[..6], MAC);
+            let mut settings = Settings::new([2; 6]);
+            settings.nvm = Some(new);
+            assert!(model.nic(&settings, &Function::Alone).is_ok());
+            settings.nvm = Some(vec![0; 7]);
+            assert!(model.nic(&settings, &Function::Alone).is_err());
+        }
+    }
+
+    #[test]
+    fn an_option_that_a_model_does_not_take_is_refused_with_the_reason() {
+        for model in MODELS.0 {
+            for refusal in model.refuses {
+                let mut settings = Settings::new(MAC);
+                match refusal.choice {
+                    Choice::Csb => settings.csb = true,
+                    Choice::Pause => settings.pause = true,
+                    Choice::ReceiveThrottling => settings.receive_throttling = true,
+                }
+                let made = model.nic(&settings, &Function::Alone);
+                if refusal.with_vfs_only {
+                    assert!(made.is_ok(), "{}", refusal.reason);
+                } else {
+                    assert_eq!(made.err().as_deref(), Some(refusal.reason));
+                }
+                assert!(refusal.reason.contains(model.name));
+            }
+        }
+    }
+}
