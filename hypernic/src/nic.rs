@@ -119,7 +119,7 @@ impl Sink for NicSink {
 type Values = Vec<(&'static str, u64)>;
 
 /// What other threads share with a NIC's worker.
-struct Shared {
+struct Inbox {
     link: AtomicBool,
     /// Who waits for counters.
     questions: Mutex<Vec<mpsc::Sender<Values>>>,
@@ -128,7 +128,7 @@ struct Shared {
 /// A running NIC.
 pub struct RunningNic {
     name: String,
-    shared: Arc<Shared>,
+    inbox: Arc<Inbox>,
     sink: Arc<NicSink>,
     task: Arc<Task>,
 }
@@ -195,7 +195,7 @@ impl NewNic {
         busy_poll: Duration,
         finished: Box<dyn FnOnce() + Send>,
     ) -> RunningNic {
-        let shared = Arc::new(Shared {
+        let inbox = Arc::new(Inbox {
             link: AtomicBool::new(true),
             questions: Mutex::default(),
         });
@@ -215,7 +215,7 @@ impl NewNic {
         self.task.start(Box::new(NicBody {
             server: self.server,
             board,
-            shared: Arc::clone(&shared),
+            inbox: Arc::clone(&inbox),
             finished: Some(finished),
             busy_poll,
             link_shown: true,
@@ -223,7 +223,7 @@ impl NewNic {
         }));
         RunningNic {
             name: self.name,
-            shared,
+            inbox,
             sink: self.sink,
             task: self.task,
         }
@@ -243,7 +243,7 @@ impl RunningNic {
 
     /// Pulls or plugs the cable.
     pub fn link_switch(&self) -> impl Fn(bool) + Send + Sync + use<> {
-        let (shared, task) = (Arc::clone(&self.shared), Arc::clone(&self.task));
+        let (shared, task) = (Arc::clone(&self.inbox), Arc::clone(&self.task));
         move |up| {
             shared.link.store(up, Ordering::Release);
             task.call(ASKED);
@@ -252,13 +252,13 @@ impl RunningNic {
 
     /// Has it look at what others share with it.
     pub(crate) fn bell(&self) -> Arc<dyn Wake> {
-        Arc::new(Bell(Arc::clone(&self.task)))
+        Arc::new(Attend(Arc::clone(&self.task)))
     }
 
     /// Its counters, asked of its worker.
     pub fn counters(&self) -> Section {
         let (answer, question) = mpsc::channel();
-        self.shared.questions.lock().push(answer);
+        self.inbox.questions.lock().push(answer);
         self.task.call(ASKED);
         let values = question.recv_timeout(PATIENCE).unwrap_or_default();
         Section {
@@ -277,9 +277,9 @@ impl Drop for RunningNic {
 }
 
 /// Has a NIC look at what others share with it.
-struct Bell(Arc<Task>);
+struct Attend(Arc<Task>);
 
-impl Wake for Bell {
+impl Wake for Attend {
     fn wake(&self) {
         self.0.call(ASKED);
     }
@@ -289,7 +289,7 @@ impl Wake for Bell {
 struct NicBody {
     server: Server,
     board: Board,
-    shared: Arc<Shared>,
+    inbox: Arc<Inbox>,
     finished: Option<Box<dyn FnOnce() + Send>>,
     busy_poll: Duration,
     link_shown: bool,
@@ -380,7 +380,7 @@ impl Served for NicBody {
 
 impl NicBody {
     fn answer(&mut self) {
-        for asker in std::mem::take(&mut *self.shared.questions.lock()) {
+        for asker in std::mem::take(&mut *self.inbox.questions.lock()) {
             let mut values = Vec::new();
             let mut visit = |name, value| values.push((name, value));
             self.board.control.counters(&mut visit);
@@ -395,7 +395,7 @@ impl NicBody {
     }
 
     fn follow_link(&mut self) {
-        let up = self.shared.link.load(Ordering::Acquire);
+        let up = self.inbox.link.load(Ordering::Acquire);
         if up != self.link_shown {
             self.link_shown = up;
             self.board.control.set_link(&self.board.env, up);

@@ -30,7 +30,7 @@ struct Todo {
 }
 
 #[derive(Default)]
-struct Shared {
+struct Writer {
     todo: Mutex<Todo>,
     changed: Condvar,
     written: AtomicU64,
@@ -39,7 +39,7 @@ struct Shared {
 
 /// The file of one NIC. Dropping it writes what is left.
 pub(crate) struct NvmFile {
-    shared: Arc<Shared>,
+    shared: Arc<Writer>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -80,7 +80,7 @@ impl NvmFile {
                 )
             })?;
         }
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Writer::default());
         let (theirs, to, name) = (Arc::clone(&shared), path.to_owned(), nic.to_owned());
         let thread = std::thread::Builder::new()
             .name(format!("nvm {nic}"))
@@ -118,7 +118,7 @@ impl Drop for NvmFile {
 }
 
 /// Writes what there is to write until told to quit.
-fn keep(shared: &Shared, path: &Path, nic: &str) {
+fn keep(shared: &Writer, path: &Path, nic: &str) {
     let limit = Limit::default();
     loop {
         let (image, quit) = {

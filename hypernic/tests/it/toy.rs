@@ -161,7 +161,10 @@ fn what_the_table_does_not_have_or_the_model_does_not_take_is_refused() {
         "{error}"
     );
     let error = configured("toy", socket, "vfs = 2").expect_err("it has no VFs");
-    assert!(error.contains("the toy has no virtual functions"), "{error}");
+    assert!(
+        error.contains("the toy has no virtual functions"),
+        "{error}"
+    );
     let config = configured("toy", socket, "csb = true").expect("known when it is made");
     let error = Host::start(&config).err().expect("refused").to_string();
     assert!(error.contains("the toy has no csb"), "{error}");

@@ -24,7 +24,7 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// Crates on their way here: taken off this list as soon as they hold.
-const CIRCLES_PENDING: &[&str] = &["igb", "hypernic"];
+const CIRCLES_PENDING: &[&str] = &["igb"];
 const ORDER_PENDING: &[&str] = &["igb"];
 
 /// A crate's files by their module paths, and which of them each one uses.
