@@ -43,7 +43,7 @@ pub(crate) fn make(
             tracing::warn!(
                 nic = %config.name,
                 "the EEPROM file has the address \
-                 {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}, which counts, and not {}",
+                 {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}; it is used instead of {}",
                 config.mac
             );
         }
