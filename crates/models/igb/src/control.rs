@@ -1,11 +1,15 @@
 //! The register side of the physical function: accesses of any width, side effects, reset.
 
 mod clock;
+pub(crate) mod config;
 pub(crate) mod doorbell;
+mod due;
 mod load;
+pub(crate) mod nic;
 pub(crate) mod nvm;
 pub(crate) mod pf;
 mod pf_alias;
+mod queues;
 mod save;
 pub(crate) mod stat_regs;
 pub(crate) mod vf;
@@ -26,19 +30,17 @@ use intel::window::{IoWindow, Window};
 use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
 use regs::{Access, Found, Id};
 
-use self::clock::CLOCK;
+use crate::control::due::Due;
 use crate::control::nvm::Nvm;
 use crate::control::stat_regs::StatRegs;
-use crate::control::vf_registers::Due;
 use crate::core::function::{Function, count};
-use crate::core::queue::xdctl;
-use crate::irq::{Causes, Way, cause};
-use crate::regs as r;
-use crate::regs::bits::eitr::{CNT_INGR, CREDITS_SHIFT};
-use crate::regs::bits::{RAH_AV, SWSM_SMBI, TCTL_SWXOFF, ctrl, ctrl_ext, rctl, status};
+use crate::core::irq::{Causes, Way};
+use crate::regs::bits::{
+    ctrl, ctrl_ext, eitr, icr, rah, rctl, rttdqsel, status, swsm, tctl, xdctl,
+};
+use crate::regs::{BAR_IO, BAR_MMIO};
 use crate::sriov::hub::Hub;
-use crate::state;
-use crate::{BAR_IO, BAR_MMIO};
+use crate::{regs as r, state};
 
 /// What CTRL.RST leaves as it is (§4.3, and what drivers rely on).
 const KEPT: [Id; 4] = [r::RXPBS, r::TXPBS, r::SWPBS, r::DCA_CTRL];
@@ -69,7 +71,7 @@ impl Registers {
         let file = &self.function.file;
         let mut found = file.table().find(offset)?;
         if found.id == r::RTTBCNRC {
-            found.element = file.get(r::RTTDQSEL) & 0xf;
+            found.element = file.get(r::RTTDQSEL) & rttdqsel::QUEUE;
         }
         Some(found)
     }
@@ -98,7 +100,7 @@ impl Registers {
         self.update_link(env);
         if value & ctrl::RST != 0 {
             // A reset leaves no cause behind, not even that of the link it took down.
-            function.irq.lock().write_icr(env, cause::ALL);
+            function.irq.lock().write_icr(env, icr::ALL);
         }
     }
 
@@ -107,7 +109,7 @@ impl Registers {
         let function = &self.function;
         let file = &function.file;
         let kept = KEPT.map(|id| (id, file.get(id)));
-        let throttles: [u32; crate::irq::VECTORS] =
+        let throttles: [u32; r::VECTORS] =
             std::array::from_fn(|at| file.get_at(r::EITR, at as u32));
         self.change(|| function.reset_file(env));
         for (id, value) in kept {
@@ -145,7 +147,7 @@ impl Registers {
         let [a, b, c, d, e, f] = self.nvm.mac();
         let file = &self.function.file;
         file.set_at(r::RAL, 0, u32::from_le_bytes([a, b, c, d]));
-        file.set_at(r::RAH, 0, u32::from_le_bytes([e, f, 0, 0]) | RAH_AV);
+        file.set_at(r::RAH, 0, u32::from_le_bytes([e, f, 0, 0]) | rah::AV);
         if self.nvm.apm() {
             self.function.enable_apm();
         }
@@ -190,7 +192,7 @@ impl Registers {
     fn write_mdic(&mut self, env: &Env, value: u32) {
         let reads = |ours: &Self, value| ours.function.file.set(r::MDIC, value);
         if self.command_phy(env, value, reads) {
-            self.raise(env, cause::MDAC);
+            self.raise(env, icr::MDAC);
         }
     }
 
@@ -254,10 +256,10 @@ impl Window for Registers {
             r::EECD => self.nvm.eecd(stored),
             r::SWSM => {
                 // Whoever reads it 0 has the semaphore, and everybody after him reads 1.
-                function.file.set(id, stored | SWSM_SMBI);
+                function.file.set(id, stored | swsm::SMBI);
                 stored
             }
-            r::EITR => stored | function.irq.lock().credits(env, element) << CREDITS_SHIFT,
+            r::EITR => stored | function.irq.lock().credits(env, element) << eitr::CREDITS_SHIFT,
             r::ICR => function.irq.lock().read_icr(env),
             r::ICS => function.irq.lock().causes(),
             r::IMS | r::IMC => function.irq.lock().mask(),
@@ -277,7 +279,7 @@ impl Window for Registers {
                 let (millis, seconds) = (micros / 1_000, micros / 1_000_000);
                 ((micros % 1_000) | (millis % 1_000) << 10 | (seconds % 4_096) << 20) as u32
             }
-            id if CLOCK.contains(&id) => self.read_clock(env, id, stored),
+            id if r::CLOCK.contains(&id) => self.read_clock(env, id, stored),
             _ => stored,
         }
     }
@@ -350,8 +352,8 @@ impl Window for Registers {
                 let bits = store();
                 let mut irq = function.irq.lock();
                 irq.set_eitr(env, element, bits);
-                if value & CNT_INGR == 0 {
-                    irq.set_credits(env, element, value >> CREDITS_SHIFT);
+                if value & eitr::CNT_INGR == 0 {
+                    irq.set_credits(env, element, value >> eitr::CREDITS_SHIFT);
                 }
             }
             r::IVAR => {
@@ -375,12 +377,12 @@ impl Window for Registers {
             r::TCTL => {
                 store();
                 // It clears itself before anybody can read it.
-                if value & TCTL_SWXOFF != 0 {
+                if value & tctl::SWXOFF != 0 {
                     function.flow.owed.store(true, Ordering::Release);
                 }
                 self.go_on();
             }
-            id if CLOCK.contains(&id) => {
+            id if r::CLOCK.contains(&id) => {
                 let bits = store();
                 self.write_clock(env, id, value, bits);
             }
@@ -450,7 +452,7 @@ impl Link for Registers {
             self.go_on();
         }
         if was_up != up {
-            self.raise(env, cause::LSC);
+            self.raise(env, icr::LSC);
             self.function.wake_by_link(env);
             self.due.changed = true;
         }
@@ -512,7 +514,7 @@ impl Control for Registers {
             let reset = self.function.file.table().register(id).reset;
             self.function.file.set(id, reset);
         }
-        for vector in 0..crate::irq::VECTORS as u32 {
+        for vector in 0..r::VECTORS as u32 {
             self.function.file.set_at(r::EITR, vector, 0);
             self.function.irq.lock().set_eitr(env, vector, 0);
         }
@@ -523,7 +525,7 @@ impl Control for Registers {
         self.negotiate(env);
         self.update_link(env);
         // The link change is older than the machine that boots now.
-        self.function.irq.lock().write_icr(env, cause::ALL);
+        self.function.irq.lock().write_icr(env, icr::ALL);
     }
 
     fn pci(&mut self, env: &Env, state: PciState) {

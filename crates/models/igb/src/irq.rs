@@ -6,89 +6,21 @@
 //! sends its message when bit v of `EICR & EIMS` appears. Between that and the message stands EITR.
 //! A VF knows the second way only.
 
-mod state;
-mod throttle;
-mod vf_state;
+pub(crate) mod throttle;
 
+use throttle::Tidings;
+
+use datapath::Moderation;
 use model::{Env, Nanos};
-pub(crate) use throttle::Moved;
-use throttle::{Throttle, Throttles, Tidings};
 
-/// Vectors that EICR has bits for.
-pub(crate) const VECTORS: usize = 25;
-/// Messages in the MSI-X table of a PF (EEPROM default of the chip).
-pub(crate) const PF_MESSAGES: u16 = 10;
-/// Messages in the MSI-X table of a VF.
-pub(crate) const VF_MESSAGES: u16 = 3;
-
-/// Causes in ICR (§8.8.7).
-pub(crate) mod cause {
-    pub const TXDW: u32 = 1;
-    pub const LSC: u32 = 1 << 2;
-    pub const RXDMT0: u32 = 1 << 4;
-    /// Frames were missed.
-    pub const RXO: u32 = 1 << 6;
-    pub const RXDW: u32 = 1 << 7;
-    /// A VF has sent a message, read one, or was reset.
-    pub const VMMB: u32 = 1 << 8;
-    pub const MDAC: u32 = 1 << 9;
-    /// A VF has sent what it may not.
-    pub const DOUTSYNC: u32 = 1 << 28;
-    /// Bits there are, as the drivers' self-test sets them.
-    pub const ALL: u32 = 0x77d4_fbfd;
-    /// An interrupt stands: not a cause, and not to be masked.
-    pub const INTA: u32 = 1 << 31;
-}
+use crate::core::function::Function;
+use crate::core::irq::{Causes, Irq, Way};
+use crate::regs::VF_MESSAGES;
+use crate::regs::bits::{eicr, gpie, icr, ivar};
 
 /// Of the causes that are of no queue, the one that a VF has: its mailbox. A PF has another there, which its
 /// queues raise by themselves.
 pub(crate) const VF_MAILBOX: u32 = 1;
-
-/// Bits of EICR beside the vectors.
-mod extended {
-    pub const VECTORS: u32 = (1 << super::VECTORS) - 1;
-    pub const OTHER: u32 = 1 << 31;
-    pub const ALL: u32 = VECTORS | 1 << 30 | OTHER;
-}
-
-/// Bits of GPIE (§8.8.15).
-mod gpie {
-    pub const NSICR: u32 = 1;
-    pub const MULTIPLE: u32 = 1 << 4;
-    pub const EIAME: u32 = 1 << 30;
-}
-
-/// The bit of an entry of IVAR that makes it count.
-pub(crate) const VALID: u8 = 1 << 7;
-
-/// What has happened, gathered over a batch for one decision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Causes {
-    /// Receive queues with something written back, bit by bit.
-    pub rx: u16,
-    /// Those of them whose interrupt does not wait for moderation, bit by bit.
-    pub now: u16,
-    /// Transmit queues with something written back that was to be reported, bit by bit.
-    pub tx: u16,
-    /// Causes that belong to no queue, as in ICR (§8.8.7). Of a VF, any: they are its mailbox's.
-    pub other: u32,
-}
-
-impl Causes {
-    pub(crate) fn is_empty(&self) -> bool {
-        *self == Causes::default()
-    }
-}
-
-/// How the guest is told, as PCI configuration says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// INTA#.
-    #[default]
-    Pin,
-    Msi,
-    Msix,
-}
 
 /// What came due beside interrupts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,123 +31,27 @@ pub(crate) struct Due {
     pub look: bool,
 }
 
-/// The interrupts of one function. Always behind its lock, which is the innermost of the model:
-/// nothing is called under it but [`model::Interrupts`] and [`model::Timer`], so that messages and
-/// the timer follow the causes in order.
-#[derive(Debug)]
-pub(crate) struct Irq {
-    icr: u32,
-    ims: u32,
-    iam: u32,
-    eicr: u32,
-    eims: u32,
-    eiac: u32,
-    eiam: u32,
-    gpie: u32,
-    /// Entries of IVAR, one per queue, and of IVAR_MISC.
-    rx: [u8; 16],
-    tx: [u8; 16],
-    timer: u8,
-    other: u8,
-    throttles: Throttles,
-    /// The shortest gap that a VF's PF leaves it.
-    least: Nanos,
-    /// Bits of EICR that were set because something was sent, and those set by anything else.
-    of_sent: u32,
-    of_more: u32,
-    way: Way,
-    /// Messages there are; a vector beyond sends none.
-    messages: u16,
-    /// Of a VF: GPIE is its PF's, and its extended causes are all there is.
-    virtual_function: bool,
-    /// What of `ICR & IMS` has set its vector's bit already.
-    reported: u32,
-    /// Vectors of `EICR & EIMS` whose message has been sent.
-    sent: u32,
-    /// One message or pin: it is up, and the guest has been told.
-    line: bool,
-    /// When moderation ends for what waits for it.
-    throttled: Option<Nanos>,
-    /// When auto-negotiation ends.
-    link: Option<Nanos>,
-    /// When the transmitter is to look again: a pause ends.
-    look: Option<Nanos>,
-    armed: Option<Nanos>,
-    /// Messages sent, and times the pin went up.
-    pub(crate) raised: u64,
-    /// As `raised`, for the guest: IAC.
-    asserted: u64,
-}
-
-impl Default for Irq {
-    fn default() -> Self {
-        Self::new(false)
-    }
-}
-
 impl Irq {
-    fn new(virtual_function: bool) -> Self {
-        Self {
-            icr: 0,
-            ims: 0,
-            iam: 0,
-            eicr: 0,
-            eims: 0,
-            eiac: 0,
-            eiam: 0,
-            gpie: 0,
-            rx: [0; 16],
-            tx: [0; 16],
-            timer: 0,
-            other: 0,
-            throttles: [Throttle::default(); VECTORS],
-            least: 0,
-            of_sent: 0,
-            of_more: 0,
-            way: Way::default(),
-            messages: if virtual_function {
-                VF_MESSAGES
-            } else {
-                PF_MESSAGES
-            },
-            virtual_function,
-            reported: 0,
-            sent: 0,
-            line: false,
-            throttled: None,
-            link: None,
-            look: None,
-            armed: None,
-            raised: 0,
-            asserted: 0,
-        }
-    }
-
-    /// Those of a VF.
-    pub(crate) fn vf() -> Self {
-        Self::new(true)
-    }
-
     /// Whether each vector has a message of its own.
     fn multiple(&self) -> bool {
         self.virtual_function || self.gpie & gpie::MULTIPLE != 0
     }
 
     /// Bits of EICR there are.
-    fn existing(&self) -> u32 {
+    pub(crate) fn existing(&self) -> u32 {
         if self.virtual_function {
             (1 << VF_MESSAGES) - 1
         } else {
-            extended::ALL
+            eicr::ALL
         }
     }
 
     /// The bit of EICR that an entry of IVAR leads to.
     fn vector(&self, entry: u8) -> u32 {
-        if entry & VALID == 0 {
+        if entry & ivar::VALID == 0 {
             return 0;
         }
-        (1 << (entry & 0x1f)) & extended::VECTORS & self.existing()
+        (1 << (entry & ivar::VECTOR)) & eicr::VECTORS & self.existing()
     }
 
     /// Enters causes, and raises what is enabled.
@@ -230,12 +66,12 @@ impl Irq {
                 bits |= self.vector(self.other);
             }
         } else {
-            self.icr |= causes.other & cause::ALL;
+            self.icr |= causes.other & icr::ALL;
             if causes.rx != 0 {
-                self.icr |= cause::RXDW;
+                self.icr |= icr::RXDW;
             }
             if causes.tx != 0 {
-                self.icr |= cause::TXDW;
+                self.icr |= icr::TXDW;
             }
         }
         self.of_more |= bits;
@@ -283,14 +119,14 @@ impl Irq {
     /// raised, if none is enabled, or if GPIE.NSICR says so.
     pub(crate) fn read_icr(&mut self, env: &Env) -> u32 {
         let asserted = self.icr & self.ims != 0;
-        let value = self.icr | if asserted { cause::INTA } else { 0 };
+        let value = self.icr | if asserted { icr::INTA } else { 0 };
         let always = self.gpie & gpie::NSICR != 0;
         if always || asserted {
             self.ims &= !self.iam;
         }
         if always || asserted || self.ims == 0 {
             self.icr = 0;
-            self.eicr &= !extended::OTHER;
+            self.eicr &= !eicr::OTHER;
         }
         self.answered(env, self.general());
         self.apply(env);
@@ -304,7 +140,7 @@ impl Irq {
         }
         self.icr &= !bits;
         if self.icr & self.ims == 0 {
-            self.eicr &= !extended::OTHER;
+            self.eicr &= !eicr::OTHER;
         }
         self.answered(env, self.general());
         self.apply(env);
@@ -333,7 +169,7 @@ impl Irq {
     }
 
     pub(crate) fn set_ims(&mut self, env: &Env, bits: u32) {
-        self.ims |= bits & cause::ALL;
+        self.ims |= bits & icr::ALL;
         if !self.multiple() {
             self.throttles[0].adaptive.looked();
         }
@@ -496,7 +332,7 @@ impl Irq {
     }
 
     /// Brings messages, pin and timer in line with causes and masks.
-    fn apply(&mut self, env: &Env) {
+    pub(crate) fn apply(&mut self, env: &Env) {
         self.throttled = None;
         let open = self.icr & self.ims;
         if self.multiple() {
@@ -535,7 +371,7 @@ impl Irq {
             return;
         }
         let pace = self.pace();
-        let mut pending = self.eicr & self.eims & !self.sent & extended::VECTORS;
+        let mut pending = self.eicr & self.eims & !self.sent & eicr::VECTORS;
         while pending != 0 {
             let vector = pending.trailing_zeros();
             pending &= pending - 1;
@@ -566,18 +402,17 @@ impl Irq {
     /// One message, or the pin, for everything.
     fn single(&mut self, env: &Env, open: u32) {
         if open != 0 {
-            self.eicr |= extended::OTHER;
+            self.eicr |= eicr::OTHER;
         }
-        let vectors = self.eicr & self.eims & !extended::OTHER;
+        let vectors = self.eicr & self.eims & !eicr::OTHER;
         let want = open != 0 || vectors != 0;
         if want == self.line {
             return;
         }
         if want {
             let tidings = Tidings {
-                sent: open & cause::TXDW != 0 || vectors & self.of_sent != 0,
-                only_sent: open & !cause::TXDW == 0
-                    && vectors & (self.of_more | !self.of_sent) == 0,
+                sent: open & icr::TXDW != 0 || vectors & self.of_sent != 0,
+                only_sent: open & !icr::TXDW == 0 && vectors & (self.of_more | !self.of_sent) == 0,
             };
             let pace = self.pace();
             let throttle = &mut self.throttles[0];
@@ -595,5 +430,14 @@ impl Irq {
             Way::Msix if want => env.irq.msix(0),
             _ => {}
         }
+    }
+}
+
+impl Function {
+    /// Chooses when it interrupts. Before it is used.
+    pub(crate) fn moderate(&mut self, how: Moderation) {
+        let irq = self.irq.get_mut();
+        irq.moderate(how);
+        self.adapts = irq.adapts();
     }
 }

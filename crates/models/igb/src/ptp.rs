@@ -1,48 +1,14 @@
 //! The clock of IEEE 1588 and its time stamps (§7.9, §8.16; driver `igb/igb_ptp.c`).
 
-mod state;
-
 use model::Nanos;
 use regs::File;
 
+use crate::core::ptp::{Ptp, Stamp};
 use crate::regs as r;
+use crate::regs::bits::{etqf, ftqf, imir, timinca, tsync};
 
 /// Nanoseconds of the unit in which TIMINCA counts its period.
-const TICK: Nanos = 16;
-
-/// Bits of TSYNCTXCTL and TSYNCRXCTL.
-pub(crate) const VALID: u32 = 1;
-const ENABLED: u32 = 1 << 4;
-/// The filters that mark PTP frames, in ETQF and FTQF.
-const ETQF_ENABLED: u32 = 1 << 26;
-const ETQF_1588: u32 = 1 << 30;
-const FTQF_1588: u32 = 1 << 27;
-
-/// The running clock, and what was stamped last.
-#[derive(Debug, Default)]
-pub(crate) struct Ptp {
-    /// SYSTIM when `since` was.
-    base: u64,
-    since: Nanos,
-    increment: u64,
-    /// Ticks from one increment to the next; 0: it stands.
-    period: u64,
-    /// SYSTIMH as it was when SYSTIML was read.
-    high: u32,
-    sent: Option<u64>,
-    received: Option<Stamp>,
-    /// TIMADJL, until TIMADJH follows.
-    adjust_low: u32,
-}
-
-/// What is kept of a received frame.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Stamp {
-    time: u64,
-    /// Its source, as RXSATRL and the low half of RXSATRH show it.
-    source: [u8; 6],
-    sequence: u16,
-}
+pub(crate) const TICK: Nanos = 16;
 
 /// A PTP message in a received frame, as whoever parsed it found it.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +27,7 @@ pub(crate) enum Carrier {
 
 impl Ptp {
     /// SYSTIM at `now`, moving the base along so that no fraction is lost.
-    fn time(&mut self, now: Nanos) -> u64 {
+    pub(crate) fn time(&mut self, now: Nanos) -> u64 {
         let unit = self.period * TICK;
         let elapsed = now.saturating_sub(self.since);
         if unit == 0 {
@@ -76,8 +42,8 @@ impl Ptp {
 
     pub(crate) fn set_timinca(&mut self, now: Nanos, value: u32) {
         self.time(now);
-        self.increment = u64::from(value & 0xff_ffff);
-        self.period = u64::from(value >> 24);
+        self.increment = u64::from(value & timinca::INCREMENT);
+        self.period = u64::from(value >> timinca::PERIOD_SHIFT);
         self.since = now;
     }
 
@@ -119,7 +85,7 @@ impl Ptp {
 
     /// A frame whose descriptor asks for a time stamp leaves. One is kept until it is read.
     pub(crate) fn sent(&mut self, file: &File, now: Nanos) {
-        if file.get(r::TSYNCTXCTL) & ENABLED != 0 && self.sent.is_none() {
+        if file.get(r::TSYNCTXCTL) & tsync::ENABLED != 0 && self.sent.is_none() {
             self.sent = Some(self.time(now));
         }
     }
@@ -138,17 +104,17 @@ impl Ptp {
 
     /// Whether any frame can be stamped, so that others need not be looked at.
     pub(crate) fn listens(file: &File) -> bool {
-        file.get(r::TSYNCRXCTL) & ENABLED != 0
+        file.get(r::TSYNCRXCTL) & tsync::ENABLED != 0
     }
 
     /// TSYNCTXCTL's valid bit.
     pub(crate) fn sent_valid(&self) -> u32 {
-        u32::from(self.sent.is_some()) * VALID
+        u32::from(self.sent.is_some()) * tsync::VALID
     }
 
     /// TSYNCRXCTL's valid bit.
     pub(crate) fn received_valid(&self) -> u32 {
-        u32::from(self.received.is_some()) * VALID
+        u32::from(self.received.is_some()) * tsync::VALID
     }
 
     pub(crate) fn sent_low(&self) -> u32 {
@@ -194,28 +160,29 @@ fn matches(file: &File, Message { carrier, bytes }: Message<'_>) -> bool {
     if !Ptp::listens(file) {
         return false;
     }
-    let (layer2, layer4, version1, event) = match file.get(r::TSYNCRXCTL) >> 1 & 7 {
-        0 => (true, false, false, false),
-        1 => (false, true, true, false),
-        2 => (true, true, false, false),
-        5 => (true, true, false, true),
-        _ => return false,
-    };
+    let (layer2, layer4, version1, event) =
+        match file.get(r::TSYNCRXCTL) >> tsync::TYPE_SHIFT & tsync::TYPE {
+            0 => (true, false, false, false),
+            1 => (false, true, true, false),
+            2 => (true, true, false, false),
+            5 => (true, true, false, true),
+            _ => return false,
+        };
     let filtered = match carrier {
         Carrier::Ethernet(kind) => {
-            let wanted = ETQF_ENABLED | ETQF_1588;
+            let wanted = etqf::FILTER | etqf::PTP;
             layer2
                 && (0..8).any(|i| {
                     let filter = file.get_at(r::ETQF, i);
-                    filter & wanted == wanted && filter & 0xffff == u32::from(kind)
+                    filter & wanted == wanted && filter & etqf::TYPE == u32::from(kind)
                 })
         }
         // The port stands in its register as it does in the frame.
         Carrier::Udp { to } => {
             layer4
                 && (0..8).any(|i| {
-                    file.get_at(r::FTQF, i) & FTQF_1588 != 0
-                        && file.get_at(r::IMIR, i) & 0xffff == u32::from(to.swap_bytes())
+                    file.get_at(r::FTQF, i) & ftqf::PTP != 0
+                        && file.get_at(r::IMIR, i) & imir::PORT == u32::from(to.swap_bytes())
                 })
         }
     };
@@ -239,7 +206,7 @@ fn matches(file: &File, Message { carrier, bytes }: Message<'_>) -> bool {
 /// Source and sequence number of a message: in version 1 at 22 and 30, in version 2 the clock
 /// identity's ends at 20 and the sequence at 30 (IEEE 1588 §13.3).
 fn identity(file: &File, bytes: &[u8]) -> Stamp {
-    let version1 = file.get(r::TSYNCRXCTL) >> 1 & 7 == 1;
+    let version1 = file.get(r::TSYNCRXCTL) >> tsync::TYPE_SHIFT & tsync::TYPE == 1;
     let mut source = [0; 6];
     let at: [usize; 6] = if version1 {
         [22, 23, 24, 25, 26, 27]
@@ -320,10 +287,10 @@ mod tests {
         ptp.set_timinca(0, NOMINAL);
         ptp.sent(&file, 16);
         assert_eq!(ptp.sent_valid(), 0);
-        file.set(r::TSYNCTXCTL, ENABLED);
+        file.set(r::TSYNCTXCTL, tsync::ENABLED);
         ptp.sent(&file, 16);
         ptp.sent(&file, 32);
-        assert_eq!(ptp.sent_valid(), VALID);
+        assert_eq!(ptp.sent_valid(), tsync::VALID);
         assert_eq!(ptp.sent_low(), 16 << 19);
         assert_eq!(ptp.take_sent_high(), 0);
         assert_eq!(ptp.sent_valid(), 0);
@@ -353,7 +320,7 @@ mod tests {
         let wire = Arc::new(Slow::default());
         let mut guest = Guest::pf();
         guest.env.clock = Arc::clone(&wire) as _;
-        guest.function.file.set(r::TSYNCTXCTL, ENABLED);
+        guest.function.file.set(r::TSYNCTXCTL, tsync::ENABLED);
         guest.function.ptp.lock().set_timinca(0, NOMINAL);
         guest.start_tx(0, 64);
         // Two frames before and one behind the one to be stamped; EOP, IFCS, RS, DEXT.
@@ -366,7 +333,7 @@ mod tests {
         guest.sender.run(&guest.env, &*wire, 256);
         assert_eq!(wire.now(), 1600, "one delivery");
         let ptp = guest.function.ptp.lock();
-        assert_eq!((ptp.sent_valid(), ptp.sent_low()), (VALID, 0));
+        assert_eq!((ptp.sent_valid(), ptp.sent_low()), (tsync::VALID, 0));
     }
 
     #[test]
@@ -381,14 +348,14 @@ mod tests {
             bytes,
         };
         assert!(!ptp.received(&file, 16, layer2(&sync)));
-        file.set(r::TSYNCRXCTL, ENABLED | 0x0a);
+        file.set(r::TSYNCRXCTL, tsync::ENABLED | 0x0a);
         assert!(!ptp.received(&file, 16, layer2(&sync)));
-        file.set_at(r::ETQF, 3, ETQF_ENABLED | ETQF_1588 | 0x88f7);
+        file.set_at(r::ETQF, 3, etqf::FILTER | etqf::PTP | 0x88f7);
         assert!(ptp.received(&file, 16, layer2(&sync)));
         assert!(!ptp.received(&file, 32, layer2(&sync)), "one at a time");
         assert_eq!(ptp.received_low(), 16 << 19);
         assert_eq!(ptp.attributes(), (0x0012_3456, 0x1234_5254));
-        assert_eq!(ptp.received_valid(), VALID);
+        assert_eq!(ptp.received_valid(), tsync::VALID);
         ptp.take_received_high();
         assert_eq!(ptp.received_valid(), 0);
         let mut announce = sync;
@@ -400,7 +367,7 @@ mod tests {
             bytes: &sync,
         };
         assert!(!ptp.received(&file, 48, udp));
-        file.set_at(r::FTQF, 3, FTQF_1588);
+        file.set_at(r::FTQF, 3, ftqf::PTP);
         file.set_at(r::IMIR, 3, u32::from(319u16.swap_bytes()));
         assert!(ptp.received(&file, 48, udp));
         assert!(!matches(&file, layer2(&[])));

@@ -4,15 +4,40 @@
 //! and bits were checked against what drivers use.
 
 pub(crate) mod bits;
+mod pool_settings;
 pub(crate) mod pools;
+pub(crate) mod queues;
 pub(crate) mod settings;
 pub(crate) mod vf;
 
+use std::ops::RangeInclusive;
 use std::sync::{Arc, LazyLock};
 
-use regs::{Access, Alias, Status, Table};
+use regs::{Access, Alias, Id, Status, Table};
 
-use crate::core::queue::QueueIds;
+use self::queues::QueueIds;
+
+/// BAR of the registers, of either kind of function.
+pub const BAR_MMIO: u8 = 0;
+/// BAR of the I/O window of a physical function.
+pub const BAR_IO: u8 = 2;
+/// BAR of the MSI-X table and its pending bits, of either kind of function.
+pub const BAR_MSIX: u8 = 3;
+/// Queues, in each direction, of the physical function.
+pub const PF_QUEUES: usize = 16;
+/// Queues, in each direction, of a virtual function.
+pub const VF_QUEUES: usize = 2;
+/// Vectors that EICR has bits for.
+pub(crate) const VECTORS: usize = 25;
+/// Messages in the MSI-X table of a PF (EEPROM default of the chip).
+pub(crate) const PF_MESSAGES: u16 = 10;
+/// Messages in the MSI-X table of a VF.
+pub(crate) const VF_MESSAGES: u16 = 3;
+/// The clock of IEEE 1588.
+pub(crate) const CLOCK: RangeInclusive<Id> = SYSTIML..=RXSATRH;
+
+/// Receive addresses, low and high, in as many arrays as they lie in.
+pub(crate) const ADDRESSES: [(Id, Id); 2] = [(RAL, RAH), (RAL2, RAH2)];
 
 /// Bytes of the register window, BAR 0.
 pub const WINDOW: u32 = 128 * 1024;
@@ -324,7 +349,6 @@ pub(crate) static QUEUES: QueueIds = QueueIds {
     rdt: RDT,
     rxdctl: RXDCTL,
     rxctl: DCA_RXCTRL,
-    rqdpc: Some(RQDPC),
     psrtype: PSRTYPE,
     tdbal: TDBAL,
     tdbah: TDBAH,

@@ -14,6 +14,8 @@
 //! two batches. A packet whose descriptors are not complete is still in the guest's ring, before the
 //! head; of one that was sent in part, the number of frames that left is known.
 
+mod irq;
+mod ptp;
 #[cfg(test)]
 mod tests;
 pub(crate) mod v1;
@@ -22,14 +24,13 @@ pub mod vf;
 pub(crate) use intel::saved::{NEGOTIATION, PAUSE, absolute, check, field, relative};
 pub use snapshot::{Kind, StateError};
 pub use v1::{
-    Clock, Context, Count, Flow, Interrupts, Nvm, Phase, Phy, Queue, QueueCounts, Stamp, V1, Words,
+    Clock, Context, Count, Flow, Interrupts, KIND, Nvm, Phase, Phy, Queue, QueueCounts, Stamp, V1,
+    Words,
 };
 
 /// The state as this program saves it.
 pub type State = V1;
 
-/// What the container calls it.
-pub const KIND: Kind = Kind::new("82576");
 /// The version that is saved. Older ones are loaded, newer ones refused.
 pub const VERSION: u32 = 1;
 

@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use regs::Id;
 
 use crate::core::function::{Function, Kind};
-use crate::core::queue::xdctl;
 use crate::regs as r;
-use crate::regs::settings::{Rules, bits};
+use crate::regs::bits::{ctrl, rctl, tctl, xdctl};
+use crate::regs::settings::Rules;
 use crate::rx::Receiver;
 use crate::tx::Sender;
 
@@ -91,8 +91,8 @@ pub(crate) const MEMORY: u64 = 0x200_0000;
 pub(crate) struct Guest {
     pub function: Arc<Function>,
     pub env: Env,
-    pub sender: Sender,
-    pub receiver: Receiver,
+    pub sender: Sender<Receiver>,
+    pub receiver: Arc<Receiver>,
 }
 
 impl Guest {
@@ -104,12 +104,12 @@ impl Guest {
     /// The same with or without its fast paths.
     pub(crate) fn pf_with(fast_path: bool) -> Guest {
         let guest = Self::with(Kind::Pf, 16, fast_path);
-        guest.function.file.set(
-            r::RCTL,
-            bits::rctl::EN | bits::rctl::UPE | bits::rctl::MPE | bits::rctl::SECRC,
-        );
-        guest.function.file.set(r::TCTL, bits::TCTL_EN);
-        guest.function.file.set(r::CTRL, bits::CTRL_VME);
+        guest
+            .function
+            .file
+            .set(r::RCTL, rctl::EN | rctl::UPE | rctl::MPE | rctl::SECRC);
+        guest.function.file.set(r::TCTL, tctl::EN);
+        guest.function.file.set(r::CTRL, ctrl::VME);
         guest.function.file.set(r::VET, 0x8100);
         guest
     }
@@ -133,9 +133,10 @@ impl Guest {
         let memory = Memory::new();
         memory.map_anon(0, MEMORY).expect("map");
         let quiet = Arc::new(Quiet);
+        let receiver = Arc::new(Receiver::new(Arc::clone(&function)));
         Guest {
-            sender: Sender::new(Arc::clone(&function)),
-            receiver: Receiver::new(Arc::clone(&function)),
+            sender: Sender::new(Arc::clone(&function), Arc::clone(&receiver)),
+            receiver,
             function,
             env: Env {
                 memory,

@@ -7,7 +7,10 @@
 mod complete;
 pub(crate) mod desc;
 mod fast_path;
+mod flow;
 mod parser;
+mod pools;
+mod store;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -17,15 +20,16 @@ use std::sync::atomic::Ordering;
 
 use frame::{Batch, Caps, MAX_BATCH, Sink};
 use guest_mem::{ReadSlice, View};
-use intel::{Fetcher, Ring};
+use intel::Ring;
 use model::{Env, Progress, TURN_BYTES, Transmit};
 
 use crate::core::function::{Function, Kind, count};
-use crate::irq::{Causes, Moved};
+use crate::core::inside::Inside;
+use crate::core::irq::{Causes, Moved};
 use crate::regs::settings::Rules;
-use crate::tx::complete::{Mark, finish};
-use crate::tx::desc::Context;
+use crate::tx::complete::finish;
 use crate::tx::parser::{End, Packet, Parser};
+use crate::tx::store::Store;
 
 /// Frames of one turn, where others wait for theirs or the sink has been short of room.
 const QUANTUM: usize = 64;
@@ -42,34 +46,6 @@ const EACH: [u16; MAX_BATCH] = {
     }
     each
 };
-
-/// What the transmit side of a queue remembers from call to call.
-#[derive(Debug, Default)]
-pub(crate) struct TxState {
-    pub memory: Memory,
-    /// Frames of the packet at the head that the sink has already taken.
-    pub taken: usize,
-}
-
-/// What the walk along a ring carries from descriptor to descriptor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Memory {
-    /// The two contexts of the queue.
-    pub contexts: [Context; 2],
-    /// In a packet that was given up; its remaining descriptors are passed over.
-    pub skipping: bool,
-}
-
-/// Storage of a turn, kept from call to call.
-#[derive(Debug, Default)]
-pub(crate) struct Store {
-    pub fetcher: Fetcher,
-    pub marks: Vec<Mark>,
-    /// What marks remember, the first from before the turn.
-    pub memories: Vec<Memory>,
-    /// Descriptors to be written back.
-    pub written: Vec<u32>,
-}
 
 /// Storage for borrowed slices. They are bound to a thread, so the storage is too.
 #[derive(Default)]
@@ -94,8 +70,10 @@ fn recycle<'n>(mut pieces: Vec<ReadSlice<'_>>) -> Vec<ReadSlice<'n>> {
 }
 
 /// The transmit part of a function.
-pub(crate) struct Sender {
+pub(crate) struct Sender<I> {
     function: Arc<Function>,
+    /// Its own receive side.
+    inside: Arc<I>,
     store: Store,
     /// Queues that may have something, bit by bit.
     waiting: u32,
@@ -103,10 +81,11 @@ pub(crate) struct Sender {
     short: bool,
 }
 
-impl Sender {
-    pub(crate) fn new(function: Arc<Function>) -> Self {
+impl<I: Inside> Sender<I> {
+    pub(crate) fn new(function: Arc<Function>, inside: Arc<I>) -> Self {
         Self {
             function,
+            inside,
             store: Store::default(),
             waiting: 0,
             short: false,
@@ -144,7 +123,7 @@ struct Call<'c, 'v> {
     moved: Moved,
 }
 
-impl Transmit for Sender {
+impl<I: Inside> Transmit for Sender<I> {
     fn run(&mut self, env: &Env, to: &dyn Sink, budget: usize) -> Progress {
         let function = Arc::clone(&self.function);
         let rules = function.rules();
@@ -204,7 +183,7 @@ impl Transmit for Sender {
     }
 }
 
-impl Sender {
+impl<I: Inside> Sender<I> {
     fn turns<'v>(
         &mut self,
         call: &mut Call<'_, 'v>,
@@ -321,14 +300,17 @@ impl Sender {
         let taken = if offered == 0 {
             0
         } else if loopback {
-            // What our own receiver has no room for is missed, as on a wire.
-            let kept = crate::rx::deliver(function, call.env, batch, picks);
-            if kept < offered {
-                crate::rx::give_up(function, call.env, &picks[kept..]);
-            }
+            self.inside.looped_back(call.env, batch, picks);
             offered
         } else if let Some(pool) = looks_inside {
-            crate::rx::replicate::send(function, call.env, pool, call.to, (batch, picks))
+            pools::send(
+                function,
+                &*self.inside,
+                call.env,
+                pool,
+                call.to,
+                (batch, picks),
+            )
         } else {
             call.to.deliver(batch, picks).min(offered)
         };

@@ -1,14 +1,10 @@
 //! The registers of the clock of IEEE 1588 (§8.16).
 
-use std::ops::RangeInclusive;
-
 use model::Env;
 use regs::Id;
 
-use super::Registers;
+use crate::control::Registers;
 use crate::regs as r;
-
-pub(super) const CLOCK: RangeInclusive<Id> = r::SYSTIML..=r::RXSATRH;
 
 impl Registers {
     pub(super) fn read_clock(&mut self, env: &Env, id: Id, stored: u32) -> u32 {

@@ -13,9 +13,9 @@ use std::ops::Range;
 use model::{Doorbells, QueueDoorbell};
 use regs::{Access, Found};
 
-use crate::BAR_MMIO;
 use crate::core::function::Function;
-use crate::core::queue::xdctl;
+use crate::regs::BAR_MMIO;
+use crate::regs::bits::xdctl;
 
 const PAGES: [(u32, u32); 2] = [(0x2000, 0x1000), (0x3000, 0x1000)];
 
@@ -81,7 +81,8 @@ pub(crate) fn layout(function: &Function) -> Doorbells {
 mod tests {
     use super::*;
     use crate::core::function::Kind;
-    use crate::{PF_QUEUES, regs as r};
+    use crate::regs as r;
+    use crate::regs::PF_QUEUES;
 
     #[test]
     fn the_pages_hold_what_a_driver_writes_of_four_queues() {

@@ -11,15 +11,16 @@ use intel::wake::Wakes;
 use model::{Env, Work};
 use wire::MAX_SEGMENTS;
 
-use super::save::keeps;
 use crate::control::Registers;
 use crate::control::nvm::Nvm;
+use crate::control::save::keeps;
 use crate::control::stat_regs::StatRegs;
-use crate::irq::Irq;
-use crate::ptp::Ptp;
-use crate::state::{self, NEGOTIATION, PAUSE, StateError, absolute, check, field, v1};
-use crate::tx::desc::Context;
-use crate::tx::{Memory, TxState};
+use crate::core::context::Context;
+use crate::core::irq::Irq;
+use crate::core::ptp::Ptp;
+use crate::core::queue::{TxMemory, TxState};
+use crate::state;
+use crate::state::{NEGOTIATION, PAUSE, StateError, absolute, check, field, v1};
 
 impl Registers {
     /// Becomes what `state` describes.
@@ -142,7 +143,7 @@ pub(crate) fn load_tx(
         "a packet has fewer frames",
     )?;
     Ok(TxState {
-        memory: Memory {
+        memory: TxMemory {
             contexts: [load_context(first)?, load_context(second)?],
             skipping,
         },

@@ -3,6 +3,8 @@
 
 mod state;
 
+use crate::regs::bits::{eecd, eerd};
+
 pub(crate) const WORDS: usize = 512;
 const BYTES: usize = 2 * WORDS;
 /// Words 0 to 0x3F sum to this (§6.4.7).
@@ -10,31 +12,6 @@ const CHECKSUM: u16 = 0xbaba;
 const CHECKSUM_AT: usize = 0x3f;
 /// A write wraps within so many bytes.
 const PAGE: usize = 32;
-
-/// Bits of EECD (§8.4.1).
-pub(crate) mod eecd {
-    pub const SK: u32 = 1;
-    /// The level of the wire, which selects when it is low.
-    pub const CS: u32 = 1 << 1;
-    pub const DI: u32 = 1 << 2;
-    pub const DO: u32 = 1 << 3;
-    pub const REQ: u32 = 1 << 6;
-    pub const GNT: u32 = 1 << 7;
-    pub const PRES: u32 = 1 << 8;
-    /// What is loaded from it after a reset has been loaded.
-    pub const AUTO_RD: u32 = 1 << 9;
-    /// Addresses of 16 bits.
-    pub const ADDR_BITS: u32 = 1 << 10;
-    /// Words as a power of two, less 6.
-    pub const SIZE: u32 = (super::WORDS.ilog2() - 6) << 11;
-}
-
-/// Bits of EERD (§8.4.2).
-mod eerd {
-    pub const START: u32 = 1;
-    pub const DONE: u32 = 1 << 1;
-    pub const ADDRESS: u32 = 0xfffc;
-}
 
 /// Commands of the memory.
 mod op {
@@ -187,7 +164,7 @@ impl Nvm {
             | eecd::PRES
             | eecd::AUTO_RD
             | eecd::ADDR_BITS
-            | eecd::SIZE
+            | (WORDS.ilog2() - 6) << eecd::SIZE_SHIFT
             | flag(wires & eecd::REQ != 0, eecd::GNT)
             | flag(self.data_out, eecd::DO)
     }

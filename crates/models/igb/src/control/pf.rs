@@ -1,18 +1,18 @@
 //! The physical function, put together.
 
+use crate::control::Registers;
+use crate::control::config::Config;
+use crate::control::due::Due;
+use crate::control::nic::nic;
+use crate::control::nvm::Nvm;
+use crate::control::stat_regs::StatRegs;
+use crate::core::function::{Function, Kind};
+use crate::regs;
+use crate::regs::{BAR_IO, BAR_MMIO, BAR_MSIX, PF_MESSAGES, PF_QUEUES, QUEUES};
+use crate::sriov::hub::Hub;
 use std::sync::Arc;
 
 use model::{Aer, Ari, Bar, Extended, Identity, Msix, Nic, Places, Serial, Space, Sriov, Work};
-
-use crate::control::Registers;
-use crate::control::nvm::Nvm;
-use crate::control::stat_regs::StatRegs;
-use crate::control::vf_registers::Due;
-use crate::core::function::{Function, Kind};
-use crate::irq::PF_MESSAGES;
-use crate::regs::{self, QUEUES};
-use crate::sriov::hub::Hub;
-use crate::{BAR_IO, BAR_MMIO, BAR_MSIX, Config, PF_QUEUES};
 
 /// PCI device id (§9.4.2).
 const DEVICE: u16 = 0x10c9;
@@ -131,5 +131,5 @@ fn make(config: &Config, hub: Option<Arc<Hub>>) -> Nic {
     };
     control.power_up();
     control.reset_vf_control();
-    crate::nic(identity, Box::new(control), function)
+    nic(identity, Box::new(control), function)
 }

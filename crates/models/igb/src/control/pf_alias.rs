@@ -9,11 +9,12 @@ use regs::Id;
 
 use crate::control::Registers;
 use crate::core::function::Function;
-use crate::core::queue::QueueIds;
-use crate::irq::{Irq, VALID, VF_MESSAGES};
+use crate::core::irq::Irq;
 use crate::regs as r;
+use crate::regs::bits::ivar;
 use crate::regs::pools::POOLS;
-use crate::regs::vf as v;
+use crate::regs::queues::QueueIds;
+use crate::regs::{VF_MESSAGES, vf as v};
 use crate::sriov::channel::VfChannel;
 
 /// Vectors of the chip.
@@ -21,9 +22,6 @@ const VECTORS: u32 = 25;
 /// Vectors of a VF, and their bits.
 const EACH: u32 = VF_MESSAGES as u32;
 const BITS: u32 = (1 << EACH) - 1;
-/// An entry of IVAR: its vector, of the chip and of a VF.
-const VECTOR: u8 = 0x1f;
-const OF_VF: u8 = 3;
 /// What a VF counts, as the PF finds it.
 const STATISTICS: [Id; 5] = [r::PVFGPRC, r::PVFGPTC, r::PVFGORC, r::PVFGOTC, r::PVFMPRC];
 
@@ -168,9 +166,9 @@ impl Registers {
                 let aliased = self.aliased(element)?;
                 let entries = aliased.function.file.get(v::VTIVAR).to_le_bytes();
                 let first = first_vector(aliased.vf) as u8;
-                let shown = entries.map(|entry| match entry & VALID {
+                let shown = entries.map(|entry| match entry & ivar::VALID {
                     0 => 0,
-                    _ => VALID | (first + (entry & OF_VF)),
+                    _ => ivar::VALID | (first + (entry & ivar::VF_VECTOR)),
                 });
                 Some(u32::from_le_bytes(shown))
             }
@@ -199,9 +197,9 @@ impl Registers {
                 let first = first_vector(aliased.vf) as u8;
                 // It can have no other vector than its own.
                 let entries = value.to_le_bytes().map(|entry| {
-                    let own = (entry & VECTOR).checked_sub(first);
-                    match own.filter(|own| entry & VALID != 0 && u32::from(*own) < EACH) {
-                        Some(own) => VALID | own,
+                    let own = (entry & ivar::VECTOR).checked_sub(first);
+                    match own.filter(|own| entry & ivar::VALID != 0 && u32::from(*own) < EACH) {
+                        Some(own) => ivar::VALID | own,
                         None => 0,
                     }
                 });

@@ -8,11 +8,12 @@ use model::{Env, Nanos};
 use regs::{Access, Register, Status};
 
 use crate::control::Registers;
+use crate::core::context::Context;
+use crate::core::flow::Flow;
 use crate::core::function::Function;
-use crate::rx::flow::Flow;
-use crate::state::{self, relative, v1};
-use crate::tx::desc::Context;
-use crate::tx::{Memory, TxState};
+use crate::core::queue::{TxMemory, TxState};
+use crate::state;
+use crate::state::{relative, v1};
 
 impl Registers {
     /// The whole function, between two batches.
@@ -103,7 +104,7 @@ fn save_flow(flow: &Flow, now: Nanos) -> v1::Flow {
 
 fn save_queue(tx: &TxState, counts: v1::QueueCounts) -> v1::Queue {
     let TxState {
-        memory: Memory { contexts, skipping },
+        memory: TxMemory { contexts, skipping },
         taken,
     } = tx;
     v1::Queue {

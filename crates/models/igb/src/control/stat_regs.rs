@@ -8,6 +8,7 @@ use regs::Id;
 use crate::core::function::Function;
 use crate::core::queue::Queue;
 use crate::regs as r;
+use crate::regs::bits::rqdpc;
 
 /// Without a management controller the host is the only one who sends and receives: the registers that
 /// count for it alone show what the others do.
@@ -30,10 +31,10 @@ static TABLES: Tables = Tables {
 #[derive(Debug)]
 pub(crate) struct StatRegs {
     common: stats::StatRegs,
-    dropped: [u64; crate::PF_QUEUES],
+    dropped: [u64; crate::regs::PF_QUEUES],
     /// Counters of queues when the last reset was: packets and octets received, multicast, packets
     /// and octets sent.
-    queues: [[u64; 5]; crate::PF_QUEUES],
+    queues: [[u64; 5]; crate::regs::PF_QUEUES],
 }
 
 impl Default for StatRegs {
@@ -78,7 +79,7 @@ impl StatRegs {
         };
         // Another VF may have it now, which begins anew.
         let value = now.saturating_sub(std::mem::replace(past, now));
-        value.min(0xfff) as u32
+        value.min(rqdpc::COUNT) as u32
     }
 
     /// Counters of a pool, which wrap and are never cleared by reading: queues n and n + 8.
@@ -114,7 +115,13 @@ mod tests {
     use crate::core::stats::{Stat, Tally};
 
     fn function() -> Function {
-        Function::new(Kind::Pf, r::table(), &r::QUEUES, crate::PF_QUEUES, false)
+        Function::new(
+            Kind::Pf,
+            r::table(),
+            &r::QUEUES,
+            crate::regs::PF_QUEUES,
+            false,
+        )
     }
 
     #[test]

@@ -1,18 +1,18 @@
 //! A virtual function (datasheet §7.10.2 and §8.26): two queues, three interrupt vectors, a mailbox;
 //! everything else is granted to it.
 
+use crate::control::config::Config;
+use crate::control::nic::nic;
+use crate::control::vf_control::VfControl;
+use crate::core::function::{Function, Kind};
+use crate::core::irq::Irq;
+use crate::regs::settings::Rules;
+use crate::regs::{BAR_MMIO, BAR_MSIX, VF_MESSAGES, VF_QUEUES, vf as regs};
+use crate::sriov::channel::VfChannel;
 use std::sync::Arc;
 
 use model::{Bar, Identity, Nic, Space};
 use parking_lot::Mutex;
-
-use super::vf_control::VfControl;
-use crate::core::function::{Function, Kind};
-use crate::irq::{Irq, VF_MESSAGES};
-use crate::regs::settings::Rules;
-use crate::regs::vf as regs;
-use crate::sriov::channel::VfChannel;
-use crate::{BAR_MMIO, BAR_MSIX, Config, VF_QUEUES};
 
 /// Bytes of either BAR.
 pub(crate) const BAR_SIZE: u64 = 16 * 1024;
@@ -63,5 +63,5 @@ pub fn vf(config: &Config, channel: Arc<VfChannel>) -> Nic {
     function.moderate(config.moderation);
     let function = Arc::new(function);
     let control = VfControl::new(Arc::clone(&function), channel);
-    crate::nic(identity(), Box::new(control), function)
+    nic(identity(), Box::new(control), function)
 }

@@ -7,13 +7,12 @@ use frame::Counted;
 use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
 use regs::{Access, Found};
 
-use crate::BAR_MMIO;
 use crate::core::function::{Function, Kind, count};
-use crate::irq::{Causes, VF_MAILBOX, VF_MESSAGES, Way};
-use crate::regs::pools;
-use crate::regs::settings::Rules;
-use crate::regs::vf as r;
-use crate::sriov::channel::{Event, Grant, Manner, VfChannel};
+use crate::core::irq::{Causes, Way};
+use crate::irq::VF_MAILBOX;
+use crate::regs::settings::{Manner, Rules};
+use crate::regs::{BAR_MMIO, VF_MESSAGES, pools, vf as r};
+use crate::sriov::channel::{Event, Grant, VfChannel};
 use crate::sriov::mailbox::v2p;
 use crate::state::vf as state;
 

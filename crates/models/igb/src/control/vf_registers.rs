@@ -3,28 +3,17 @@
 use model::Env;
 use regs::Id;
 
-use crate::PF_QUEUES;
 use crate::control::Registers;
-use crate::irq::{Causes, cause};
+use crate::core::irq::Causes;
 use crate::regs as r;
-use crate::regs::bits::ctrl_ext;
+use crate::regs::PF_QUEUES;
+use crate::regs::bits::{ctrl_ext, icr};
 use crate::sriov::mailbox::{WORDS, p2v};
 
 /// How often the rules are worked out before the accesses of a turn have ended. A driver reads, and
 /// so waits for its turn to end, more often than it needs them; for one that changes them without end
 /// they are worked out once more, at the end.
 const AT_ONCE: u32 = 2;
-
-/// What was written about VFs and is not in force yet.
-#[derive(Debug, Default)]
-pub(crate) struct Due {
-    /// Their rules may be others.
-    pub changed: bool,
-    /// They are to hear that their PF is there.
-    ready: bool,
-    /// How often rules were worked out in this turn.
-    spent: u32,
-}
 
 /// What the rules of VFs follow from.
 const RULES: [Id; 30] = [
@@ -245,11 +234,11 @@ impl Registers {
         let file = &self.function.file;
         let mut other = 0;
         if news.mail & file.get(r::MBVFIMR) != 0 || news.resets != 0 {
-            other |= cause::VMMB;
+            other |= icr::VMMB;
         }
         if news.spoofed != 0 {
             file.set(r::WVBR, file.get(r::WVBR) | news.spoofed);
-            other |= cause::DOUTSYNC;
+            other |= icr::DOUTSYNC;
         }
         if other != 0 {
             let causes = Causes {

@@ -1,22 +1,22 @@
 //! A whole virtual function: saved, checked and loaded ([`crate::state::vf`]).
 
-use intel::saved::{load_words, save_words};
 use std::sync::atomic::Ordering;
 
+use intel::saved::{load_words, save_words};
 use model::Env;
 use regs::{Access, Register};
 
-use super::load::load_tx;
-use super::save::save_contexts;
-use super::vf_control::VfControl;
+use crate::control::load::load_tx;
+use crate::control::save::save_contexts;
+use crate::control::vf_control::VfControl;
 use crate::core::function::Function;
-use crate::irq::Irq;
+use crate::core::irq::Irq;
+use crate::core::queue::{TxMemory, TxState};
 use crate::regs::vf as r;
 use crate::sriov::channel::{Event, Grant};
 use crate::sriov::mailbox;
 use crate::state::vf::{Granted, Queue, V1, Words};
 use crate::state::{StateError, check};
-use crate::tx::{Memory, TxState};
 
 /// Bits of VTEITR that were kept once.
 const OLD_VTEITR: u32 = 0x8000_7fff;
@@ -176,7 +176,7 @@ impl VfControl {
 
 fn save_queue(tx: &TxState) -> Queue {
     let TxState {
-        memory: Memory { contexts, skipping },
+        memory: TxMemory { contexts, skipping },
         taken,
     } = tx;
     Queue {

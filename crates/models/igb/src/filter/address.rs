@@ -6,13 +6,10 @@ pub(crate) use intel::filter::hashed;
 use regs::{File, Id};
 
 use crate::regs as r;
+use crate::regs::bits::rah;
 
-/// Receive addresses, low and high, in as many arrays as they lie in.
-pub(crate) const ADDRESSES: [(Id, Id); 2] = [(r::RAL, r::RAH), (r::RAL2, r::RAH2)];
-/// RAH.AV: the entry is valid.
-const AV: u32 = 1 << 31;
 /// RAH: the address, its selector and the valid bit; pools aside.
-const COMPARED: u32 = AV | 0x0003_ffff;
+const COMPARED: u32 = rah::AV | rah::ASEL | rah::ADDRESS;
 
 /// Whether a frame for `dst` passes the address filters.
 pub(crate) fn address(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
@@ -33,9 +30,9 @@ pub(crate) fn inexact(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
 /// One of the 24 receive addresses.
 pub(crate) fn exact(file: &File, dst: [u8; 6]) -> bool {
     let low = u32::from_le_bytes([dst[0], dst[1], dst[2], dst[3]]);
-    let high = u32::from_le_bytes([dst[4], dst[5], 0, 0]) | AV;
+    let high = u32::from_le_bytes([dst[4], dst[5], 0, 0]) | rah::AV;
     // RAH.ASEL chooses what is compared: 00 the destination.
-    ADDRESSES.iter().any(|(ral, rah)| {
+    r::ADDRESSES.iter().any(|(ral, rah)| {
         let count = file.table().register(*ral).count;
         (0..count).any(|i| file.get_at(*ral, i) == low && file.get_at(*rah, i) & COMPARED == high)
     })
@@ -49,7 +46,7 @@ pub(crate) fn vlan(file: &File, rctl: u32, tci: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::regs::settings::bits::rctl;
+    use crate::regs::bits::rctl;
 
     const US: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
     const GROUP: [u8; 6] = [0x01, 0, 0x5e, 0x40, 0x30, 0x20];
@@ -60,7 +57,7 @@ mod tests {
 
     #[test]
     fn exact_addresses_in_either_array_whatever_their_pools() {
-        for (ral, rah) in ADDRESSES {
+        for (ral, rah) in r::ADDRESSES {
             let file = File::new(r::table());
             file.set_at(ral, 3, 0x1200_5452);
             for (high, passes) in [

@@ -4,15 +4,12 @@ use frame::Frame;
 use regs::File;
 use wire::{ETHERNET_HEADER, EtherType, Fragment, L3Kind, L4Kind, Layers};
 
+use crate::filter::ether_type::ethernet_type;
+use crate::filter::headers::{Headers, is_sctp};
 use crate::filter::tuple::Filters;
 use crate::regs as r;
+use crate::regs::bits::{etqf, mrqc, reta, rfctl};
 use crate::regs::pools;
-use crate::regs::settings::bits::rfctl;
-
-/// Bytes of a frame in which headers are looked for.
-pub(crate) const HEADERS: usize = 256;
-/// IP's number of SCTP.
-const SCTP: u8 = 132;
 
 /// Packet types as descriptors report them.
 pub(crate) mod ptype {
@@ -27,59 +24,6 @@ pub(crate) mod ptype {
     pub const ETQF: u16 = 1 << 15;
 }
 
-/// MRQC (§8.10.8): which packets have which hash.
-mod mrqc {
-    /// Values of the field that chooses how queues are found: RSS.
-    pub const RSS: u32 = 2;
-    pub const TCP4: u32 = 1 << 16;
-    pub const IPV4: u32 = 1 << 17;
-    pub const TCP6_EX: u32 = 1 << 18;
-    pub const IPV6_EX: u32 = 1 << 19;
-    pub const IPV6: u32 = 1 << 20;
-    pub const TCP6: u32 = 1 << 21;
-    pub const UDP4: u32 = 1 << 22;
-    pub const UDP6: u32 = 1 << 23;
-    pub const UDP6_EX: u32 = 1 << 24;
-}
-
-/// ETQF (§8.10.20): Ethernet types with a queue of their own.
-mod etqf {
-    pub const QUEUE_SHIFT: u32 = 16;
-    pub const FILTER: u32 = 1 << 26;
-    pub const IMMEDIATE: u32 = 1 << 29;
-    pub const QUEUE: u32 = 1 << 31;
-}
-
-/// The first bytes of a frame, copied once, and what is found in them.
-pub(crate) struct Headers {
-    copy: [u8; HEADERS],
-    len: usize,
-    pub layers: Option<Layers>,
-}
-
-impl Headers {
-    pub(crate) fn of(frame: &Frame<'_>) -> Headers {
-        let mut copy = [0; HEADERS];
-        let len = frame.copy_to(0, &mut copy);
-        Headers {
-            layers: Layers::parse(&copy[..len]),
-            copy,
-            len,
-        }
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.copy[..self.len]
-    }
-
-    /// IPv4's identification, in the order of the host.
-    pub(crate) fn ip_id(&self) -> Option<u16> {
-        let l3 = self.layers?.l3.filter(|l3| l3.kind == L3Kind::V4)?;
-        let id = self.bytes().get(l3.offset + 4..)?.first_chunk::<2>()?;
-        Some(u16::from_be_bytes(*id))
-    }
-}
-
 /// What a frame is to the receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Class {
@@ -89,11 +33,6 @@ pub(crate) struct Class {
     pub hash: u32,
     /// Its interrupt does not wait for moderation.
     pub immediate: bool,
-}
-
-/// Whether a transport is SCTP.
-pub(crate) fn is_sctp(kind: L4Kind) -> bool {
-    kind == L4Kind::Other(SCTP)
 }
 
 /// The type of a packet, as descriptors report it.
@@ -136,7 +75,7 @@ pub(crate) fn classify(
     let mrqc = file.get(r::MRQC);
     let mut class = plain(headers, rfctl);
     let pool = pools.map(|(_, pool)| pool);
-    class.queue = pool.unwrap_or(mrqc >> 3 & 7);
+    class.queue = pool.unwrap_or(mrqc >> mrqc::DEF_Q_SHIFT & mrqc::DEF_Q);
     let Some(layers) = headers.layers else {
         return class;
     };
@@ -144,7 +83,7 @@ pub(crate) fn classify(
         class.info = ptype::ETQF | at << 4;
         class.immediate = filter & etqf::IMMEDIATE != 0;
         if filter & etqf::QUEUE != 0 {
-            class.queue = filter >> etqf::QUEUE_SHIFT & 7;
+            class.queue = filter >> etqf::QUEUE_SHIFT & etqf::QUEUES;
             return class;
         }
     }
@@ -175,7 +114,7 @@ pub(crate) fn at_a_glance(
 ) -> Option<Class> {
     let mrqc = file.get(r::MRQC);
     let mut class = Class {
-        queue: pool.unwrap_or(mrqc >> 3 & 7),
+        queue: pool.unwrap_or(mrqc >> mrqc::DEF_Q_SHIFT & mrqc::DEF_Q),
         ..Class::default()
     };
     let head: &[u8; ETHERNET_HEADER] = frame.head().first_chunk()?;
@@ -216,7 +155,7 @@ pub(crate) fn simple_v4<'f>(frame: &'f Frame<'_>) -> Option<(u16, &'f [u8; 54])>
 fn spreads(file: &File, mrqc: u32, pool: Option<u32>) -> bool {
     match pool {
         Some(pool) => pools::spreads(file, pool),
-        None => mrqc & 7 == mrqc::RSS,
+        None => mrqc & mrqc::MODE == mrqc::RSS,
     }
 }
 
@@ -224,26 +163,11 @@ impl Class {
     fn spread(&mut self, file: &File, pool: Option<u32>, input: Input, last: &mut Hashed) {
         self.info |= u16::from(input.kind);
         self.hash = last.hash(file, input);
-        let entry = self.hash & 0x7f;
-        let chosen = file.get_at(r::RETA, entry / 4) >> (8 * (entry % 4)) & 0xf;
+        let entry = self.hash & reta::INDEX;
+        let chosen = file.get_at(r::RETA, entry / 4) >> (8 * (entry % 4)) & reta::QUEUE;
         // A pool has queues n and n + 8.
         self.queue = pool.map_or(chosen, |pool| pool + 8 * (chosen & 1));
     }
-}
-
-/// The Ethernet type filter that matches.
-fn ethernet_type(file: &File, layers: &Layers) -> Option<(u16, u32)> {
-    (0..file.table().register(r::ETQF).count).find_map(|i| {
-        let filter = file.get_at(r::ETQF, i);
-        let matches = filter & etqf::FILTER != 0 && filter as u16 == layers.ether_type.0;
-        matches.then_some((i as u16, filter))
-    })
-}
-
-/// Whether some Ethernet type filter is on.
-pub(crate) fn filters_types(file: &File) -> bool {
-    let count = file.table().register(r::ETQF).count;
-    (0..count).any(|i| file.get_at(r::ETQF, i) & etqf::FILTER != 0)
 }
 
 /// What is hashed of a packet: addresses, and ports if both are there.

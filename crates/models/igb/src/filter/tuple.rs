@@ -8,58 +8,16 @@
 use regs::File;
 use wire::{Fragment, L3Kind, L4Kind};
 
-use crate::filter::rss::{self, Headers};
+use crate::filter::ether_type;
+use crate::filter::headers::Headers;
 use crate::regs as r;
-use crate::regs::settings::bits::rfctl;
+use crate::regs::bits::{ftqf, imir, imirext, imirvp, rfctl, synqf};
 
 /// Filters there are.
 const COUNT: usize = 8;
 
-/// Bits of FTQF (driver `igb_ptp.c`; DPDK `igb_inject_5tuple_filter_82576`). A mask bit: not compared.
-mod ftqf {
-    pub const PROTOCOL: u32 = 0xff;
-    pub const QUEUE_ENABLE: u32 = 1 << 8;
-    /// Of any pool. Drivers always say so; where there are pools no other filter matches here.
-    pub const ANY_POOL: u32 = 1 << 15;
-    pub const QUEUE_SHIFT: u32 = 16;
-    pub const ANY_PROTOCOL: u32 = 1 << 28;
-    pub const ANY_SOURCE: u32 = 1 << 29;
-    pub const ANY_DESTINATION: u32 = 1 << 30;
-    pub const ANY_SOURCE_PORT: u32 = 1 << 31;
-}
-
-/// Bits of IMIR.
-mod imir {
-    pub const IMMEDIATE: u32 = 1 << 16;
-    pub const ANY_PORT: u32 = 1 << 17;
-    pub const PRIORITY_SHIFT: u32 = 29;
-}
-
-/// Bits of IMIREXT.
-mod imirext {
-    pub const SIZE: u32 = 0xfff;
-    pub const ANY_SIZE: u32 = 1 << 12;
-    /// URG, ACK, PSH, RST, SYN, FIN: the order of the header turned round.
-    pub const FLAGS_SHIFT: u32 = 13;
-    pub const ANY_FLAGS: u32 = 1 << 19;
-}
-
-/// Bits of IMIRVP.
-mod imirvp {
-    pub const PRIORITY: u32 = 7;
-    pub const ON: u32 = 1 << 3;
-}
-
-/// Bits of SYNQF.
-mod synqf {
-    pub const ON: u32 = 1;
-    pub const QUEUE_SHIFT: u32 = 1;
-}
-
 /// The SYN bit of TCP's flags.
 const SYN: u8 = 2;
-/// A filter's queue has four bits here, there are sixteen.
-const QUEUES: u32 = 0xf;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Filter {
@@ -138,7 +96,7 @@ impl Filter {
                 .is_some_and(|known| known[from..from + 2] == bytes)
         };
         let pools = pool.is_none() || any(ftqf::ANY_POOL);
-        let wanted = self.ext >> imirext::FLAGS_SHIFT & 0x3f;
+        let wanted = self.ext >> imirext::FLAGS_SHIFT & imirext::FLAGS;
         // Bit 0 of the header is FIN, and of the register URG.
         let turned = |flags: u8| u32::from(flags.reverse_bits() >> 2);
         pools
@@ -156,7 +114,7 @@ impl Filter {
 
     fn queue(&self) -> Option<u32> {
         let on = self.ftqf & ftqf::QUEUE_ENABLE != 0;
-        on.then_some(self.ftqf >> ftqf::QUEUE_SHIFT & QUEUES)
+        on.then_some(self.ftqf >> ftqf::QUEUE_SHIFT & ftqf::QUEUE)
     }
 
     /// Whether a frame of this length has its interrupt at once.
@@ -203,9 +161,10 @@ impl Filters {
             filters.count += 1;
         }
         let synqf = file.get(r::SYNQF);
-        filters.syn = (synqf & synqf::ON != 0).then_some(synqf >> synqf::QUEUE_SHIFT & QUEUES);
+        filters.syn =
+            (synqf & synqf::ON != 0).then_some(synqf >> synqf::QUEUE_SHIFT & synqf::QUEUE);
         filters.syn_first = rfctl & rfctl::SYNQFP != 0;
-        filters.types = rss::filters_types(file);
+        filters.types = ether_type::filters_types(file);
         let imirvp = file.get(r::IMIRVP);
         filters.vlan = (imirvp & imirvp::ON != 0).then_some((imirvp & imirvp::PRIORITY) as u8);
         filters

@@ -8,7 +8,7 @@ use regs::File;
 use crate::core::function::Function;
 use crate::filter::address as filter;
 use crate::regs as r;
-use crate::regs::settings::bits::rctl;
+use crate::regs::bits::rctl;
 
 static IDS: Ids = intel::wake_ids!(r);
 

@@ -1,53 +1,21 @@
 //! What stands between a vector and its message: EITR (§8.8.12), and what the operator has chosen.
 
-use datapath::{Adaptive, Moderation};
+use datapath::Moderation;
 use model::{Env, Nanos};
 
-use super::{Irq, VECTORS};
+use crate::core::irq::{Irq, Moved, Throttle};
+use crate::regs::bits::{eitr, gpie};
 
 /// Unit of EITR's interval, which begins at bit 2.
 const EITR_UNIT: Nanos = 1_000;
-/// Bits of EITR's interval.
-const INTERVAL: u32 = 0x7ffc;
-/// EITR.LLI_EN: immediate interrupts cost credits.
-const LLI_EN: u32 = 1 << 15;
 /// The most credits there are, in EITR's bits 20:16.
-pub(super) const MOST_CREDITS: u32 = 31;
+pub(crate) const MOST_CREDITS: u32 = eitr::CREDITS;
 /// Unit of GPIE's interval from one credit to the next, which begins at bit 7.
 const CREDIT_UNIT: Nanos = 4_000;
 
-/// What queues have moved in one call, by their number.
-pub(crate) type Moved = [Move; 16];
-
-/// What a queue has moved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Move {
-    /// Descriptors done.
-    pub done: u32,
-    /// Of a receive queue: those that are left. Of a transmit queue: those that the ring has.
-    pub of: u32,
-}
-
-/// When a vector may speak.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Throttle {
-    /// EITR's interval in nanoseconds; 0 for none.
-    gap: Nanos,
-    /// When it last spoke.
-    pub last: Option<Nanos>,
-    /// Something is pending that no gap holds back.
-    hurried: bool,
-    /// Credits for that, as EITR.LLI_EN wants them, and since when the next one is on its way.
-    moderated: bool,
-    credits: u32,
-    since: Nanos,
-    /// What the guest is spared.
-    pub adaptive: Adaptive,
-}
-
 /// What holds for all vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     /// The shortest gap that a VF's PF leaves it.
     pub least: Nanos,
     /// From one credit to the next; 0 where immediate interrupts cost none.
@@ -56,7 +24,7 @@ pub(super) struct Pace {
 
 /// What a vector would say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tidings {
+pub(crate) struct Tidings {
     /// That frames were sent, among others.
     pub sent: bool,
     /// And nothing else.
@@ -66,8 +34,8 @@ pub(super) struct Tidings {
 impl Throttle {
     /// As EITR says.
     pub fn set(&mut self, eitr: u32) {
-        self.gap = Nanos::from((eitr & INTERVAL) >> 2) * EITR_UNIT;
-        self.moderated = eitr & LLI_EN != 0;
+        self.gap = Nanos::from((eitr & eitr::INTERVAL) >> eitr::INTERVAL_SHIFT) * EITR_UNIT;
+        self.moderated = eitr & eitr::LLI_EN != 0;
     }
 
     /// The credits it has at `now`.
@@ -173,10 +141,11 @@ impl Irq {
         self.throttles[0].adaptive.mode == Moderation::Adaptive
     }
 
-    pub(super) fn pace(&self) -> Pace {
+    pub(crate) fn pace(&self) -> Pace {
         Pace {
             least: self.least,
-            credit: Nanos::from(self.gpie >> 7 & 0x1f) * CREDIT_UNIT,
+            credit: Nanos::from(self.gpie >> gpie::LL_INTERVAL_SHIFT & gpie::LL_INTERVAL)
+                * CREDIT_UNIT,
         }
     }
 
@@ -190,7 +159,7 @@ impl Irq {
         }
     }
 
-    /// EITR was written without CNT_INGR: so many are left.
+    /// EITR was written without eitr::CNT_INGR: so many are left.
     pub(crate) fn set_credits(&mut self, env: &Env, vector: u32, credits: u32) {
         if let Some(throttle) = self.throttles.get_mut(vector as usize) {
             throttle.load_credits(env.clock.now(), credits & MOST_CREDITS);
@@ -285,9 +254,8 @@ impl Irq {
 }
 
 /// A gap as EITR could say it.
-pub(super) fn least(gap: Nanos) -> Nanos {
-    gap.div_ceil(EITR_UNIT).min(Nanos::from(INTERVAL >> 2)) * EITR_UNIT
+pub(crate) fn least(gap: Nanos) -> Nanos {
+    gap.div_ceil(EITR_UNIT)
+        .min(Nanos::from(eitr::INTERVAL >> eitr::INTERVAL_SHIFT))
+        * EITR_UNIT
 }
-
-/// Those of all vectors.
-pub(super) type Throttles = [Throttle; VECTORS];

@@ -11,102 +11,18 @@ use model::Nanos;
 use regs::File;
 use wire::{MacAddr, VLAN_TAG};
 
-use crate::core::queue::xdctl;
-use crate::filter::address::ADDRESSES;
 use crate::regs as r;
-use crate::regs::bits::{ctrl_ext, rctl as receiver};
-use crate::regs::settings::bits::{TCTL_EN, rctl};
-use crate::regs::settings::{Rules, Strips};
-use crate::sriov::channel::Manner;
+use crate::regs::bits::{
+    ctrl_ext, dtxswc, mrqc, rah, rctl, rttbcnrc, sccrl, tctl, vlvf, vmolr, vmrctl, vmvir, vt_ctl,
+    xdctl,
+};
+use crate::regs::settings::{Manner, Rules, Strips};
 
 /// Pools of the chip. VF n has pool n; what is left is the PF's.
 pub(crate) const POOLS: u32 = 8;
 
-/// Bits of MRQC (§8.10.21): how queues are found.
-mod mrqc {
-    pub const MODE: u32 = 7;
-    /// By pools.
-    pub const POOLS: u32 = 3;
-    /// By pools, and by RSS within them.
-    pub const POOLS_RSS: u32 = 5;
-}
-
-/// Bits of VT_CTL.
-pub(crate) mod vt_ctl {
-    pub const DEFAULT_SHIFT: u32 = 7;
-    pub const IGNORE_MAC: u32 = 1 << 28;
-    pub const NO_DEFAULT: u32 = 1 << 29;
-    pub const REPLICATE: u32 = 1 << 30;
-}
-
-/// Bits of VMOLR.
-pub(crate) mod vmolr {
-    pub const RLPML: u32 = 0x3fff;
-    pub const LPE: u32 = 1 << 16;
-    pub const RSSE: u32 = 1 << 17;
-    pub const AUPE: u32 = 1 << 24;
-    pub const ROMPE: u32 = 1 << 25;
-    pub const ROPE: u32 = 1 << 26;
-    pub const BAM: u32 = 1 << 27;
-    pub const MPME: u32 = 1 << 28;
-    pub const STRVLAN: u32 = 1 << 30;
-    pub const STRCRC: u32 = 1 << 31;
-}
-
-/// Bits of VLVF.
-mod vlvf {
-    pub const ID: u32 = 0xfff;
-    pub const POOLS_SHIFT: u32 = 12;
-    /// It stays inside.
-    pub const LOCAL: u32 = 1 << 20;
-    pub const ON: u32 = 1 << 31;
-}
-
-/// Bits of VMRCTL: what is copied, and the pool that it is copied to.
-mod vmrctl {
-    pub const POOLS: u32 = 1;
-    pub const UPLINK: u32 = 1 << 1;
-    pub const DOWNLINK: u32 = 1 << 2;
-    pub const VLANS: u32 = 1 << 3;
-    pub const ANY: u32 = 0xf;
-    pub const TO_SHIFT: u32 = 8;
-}
-
-/// Bits of SCCRL: what is dropped in a window after one with too much, or in one with too much, of
-/// groups and, two bits above, of what is for everybody; how long a window is.
-mod sccrl {
-    pub const PREVIOUS: u32 = 1;
-    pub const CURRENT: u32 = 1 << 1;
-    pub const BROADCAST_SHIFT: u32 = 2;
-    pub const INTERVAL_SHIFT: u32 = 8;
-    pub const INTERVAL: u32 = 0x3ff;
-    /// The unit at 1000 Mbit/s; ten times as long at a tenth of the speed.
-    pub const UNIT: super::Nanos = 100_000;
-    /// BSCTRH, MSCTRH: blocks of 64 bytes.
-    pub const BLOCKS: u32 = 0x7_ffff;
-}
-
-/// Bits of RTTBCNRC (driver `igb_set_vf_rate_limit`): whether there is a limit, and the link's speed
-/// divided by it, with 14 bits behind the point.
-mod rttbcnrc {
-    pub const ON: u32 = 1 << 31;
-    pub const FACTOR: u32 = 0x0fff_ffff;
-    pub const POINT: u32 = 14;
-}
-
-/// RAH: the valid bit, what is compared (0: the destination), and the pools.
-const AV: u32 = 1 << 31;
-const SELECT: u32 = 3 << 16;
-const RAH_POOLS_SHIFT: u32 = 18;
-/// DTXSWC: addresses are checked (8 bits), VLANs are (8 bits), frames of a pool reach others.
-const CHECK_VLAN_SHIFT: u32 = 8;
-/// DTXSWC: frames of a pool reach the pool itself (8 bits).
-const OWN_SHIFT: u32 = 16;
-const LOOPBACK: u32 = 1 << 31;
-/// VMVIR.VLANA.
-const ACTION_SHIFT: u32 = 30;
-const ALWAYS: u32 = 1;
-const NEVER: u32 = 2;
+/// The id in a tag.
+pub(crate) const VLAN_ID: u16 = 0xfff;
 /// Longest frame without VMOLR.LPE, FCS included, tag not.
 const STANDARD: u16 = 1518;
 const LONGEST: u16 = 9728;
@@ -128,12 +44,12 @@ pub(crate) fn are_several(file: &File, first: u32) -> bool {
 
 /// Whether what a pool sends may be for another one (DTXSWC.Loopback_en).
 pub(crate) fn reach_others(file: &File) -> bool {
-    file.get(r::DTXSWC) & LOOPBACK != 0
+    file.get(r::DTXSWC) & dtxswc::LOOPBACK != 0
 }
 
 /// Whether a pool gets what it has sent itself.
 pub(crate) fn gets_own(file: &File, pool: u32) -> bool {
-    file.get(r::DTXSWC) >> (OWN_SHIFT + pool) & 1 != 0
+    file.get(r::DTXSWC) >> (dtxswc::LOCAL_LOOPBACK_SHIFT + pool) & 1 != 0
 }
 
 /// What is taken out of frames that are replicated: whatever pool gets them, the same.
@@ -193,12 +109,12 @@ pub(crate) fn with_tag(plain: u16) -> usize {
 /// The tag that a VF's frames get, whatever its driver says (VMVIR): the TCI.
 pub(crate) fn tag(file: &File, vf: u32) -> Option<u16> {
     let vmvir = file.get_at(r::VMVIR, vf);
-    (vmvir >> ACTION_SHIFT == ALWAYS).then_some(vmvir as u16)
+    (vmvir >> vmvir::ACTION_SHIFT == vmvir::ALWAYS).then_some(vmvir as u16)
 }
 
 /// Whether a pool's frames may get the tags that its driver asks for (VMVIR).
 pub(crate) fn may_tag(file: &File, pool: u32) -> bool {
-    file.get_at(r::VMVIR, pool) >> ACTION_SHIFT != NEVER
+    file.get_at(r::VMVIR, pool) >> vmvir::ACTION_SHIFT != vmvir::NEVER
 }
 
 /// Most bits a second that a VF sends over a link of `mbps`. The chip limits queues, and drivers the
@@ -285,7 +201,7 @@ pub(crate) fn storm(file: &File, mbps: u32) -> StormWindows {
     };
     let (broadcast, multicast) = (
         window(sccrl::BROADCAST_SHIFT, r::BSCTRH),
-        window(0, r::MSCTRH),
+        window(sccrl::MULTICAST_SHIFT, r::MSCTRH),
     );
     if broadcast.is_none() && multicast.is_none() {
         return StormWindows::default();
@@ -311,7 +227,7 @@ fn vlans(file: &File) -> impl Iterator<Item = (u16, u32, u32)> {
 pub(crate) fn of_vlan(file: &File, id: u16) -> u32 {
     let entries = vlans(file).filter(|entry| entry.0 == id);
     entries.fold(0, |all, (_, entry, _)| {
-        all | entry >> vlvf::POOLS_SHIFT & 0xff
+        all | entry >> vlvf::POOLS_SHIFT & vlvf::POOLS
     })
 }
 
@@ -350,7 +266,7 @@ pub(crate) fn of_vf(file: &File, vf: u32, mbps: u32) -> FunctionPolicy {
             .filter(|_| pool.sends)
             .map(Rate::of_bits),
         pool: Pool {
-            only_vlan: tag.map(|tci| tci & 0xfff),
+            only_vlan: tag.map(|tci| tci & VLAN_ID),
             ..pool
         },
         ..FunctionPolicy::default()
@@ -384,19 +300,19 @@ pub(crate) fn of_pf(file: &File, vfs: u32) -> Pool {
 /// The pool of what is for nobody.
 pub(crate) fn default(file: &File) -> Option<u32> {
     let vt_ctl = file.get(r::VT_CTL);
-    (vt_ctl & vt_ctl::NO_DEFAULT == 0).then_some(vt_ctl >> vt_ctl::DEFAULT_SHIFT & 7)
+    (vt_ctl & vt_ctl::NO_DEFAULT == 0).then_some(vt_ctl >> vt_ctl::DEFAULT_SHIFT & vt_ctl::DEFAULT)
 }
 
 /// Valid entries of the address filter, each with its pools.
 pub(crate) fn addresses(file: &File) -> impl Iterator<Item = ([u8; 6], u32)> {
-    let entries = ADDRESSES.iter().flat_map(move |(ral, rah)| {
+    let entries = r::ADDRESSES.iter().flat_map(move |(ral, rah)| {
         let count = file.table().register(*ral).count;
         (0..count).map(move |i| (file.get_at(*ral, i), file.get_at(*rah, i)))
     });
-    let valid = entries.filter(|(_, high)| high & (AV | SELECT) == AV);
+    let valid = entries.filter(|(_, high)| high & (rah::AV | rah::ASEL) == rah::AV);
     valid.map(|(low, high)| {
         let ([a, b, c, d], [e, f, ..]) = (low.to_le_bytes(), high.to_le_bytes());
-        ([a, b, c, d, e, f], high >> RAH_POOLS_SHIFT & 0xff)
+        ([a, b, c, d, e, f], high >> rah::POOLS_SHIFT & rah::POOLS)
     })
 }
 
@@ -404,8 +320,8 @@ fn of(file: &File, pools: Range<u32>) -> Pool {
     let first = pools.start;
     let mask = (1u32 << pools.end) - (1 << first);
     let (rctl, vt_ctl, switch) = (file.get(r::RCTL), file.get(r::VT_CTL), file.get(r::DTXSWC));
-    let receives = file.get(r::VFRE) & mask != 0 && rctl & receiver::EN != 0;
-    let sends = file.get(r::VFTE) & mask != 0 && file.get(r::TCTL) & TCTL_EN != 0;
+    let receives = file.get(r::VFRE) & mask != 0 && rctl & rctl::EN != 0;
+    let sends = file.get(r::VFTE) & mask != 0 && file.get(r::TCTL) & tctl::EN != 0;
     let vmolr = pools.fold(0, |all, pool| all | file.get_at(r::VMOLR, pool));
     let default = default(file).is_some_and(|pool| mask >> pool & 1 != 0);
     // Without replication a frame for many is for the default pool, one for several for the first.
@@ -416,7 +332,7 @@ fn of(file: &File, pools: Range<u32>) -> Pool {
         false => pools & pools.wrapping_neg(),
     };
     let ignores = vt_ctl & vt_ctl::IGNORE_MAC != 0;
-    let offset = (rctl >> rctl::MO_SHIFT & 3) as u8;
+    let offset = (rctl >> rctl::MO_SHIFT & rctl::MO) as u8;
     let hashes = |id| AddressFilter::Hashes(HashSet12::of_table(&words(file, id), offset));
     let macs = addresses(file)
         .filter(|(_, pools)| chosen(*pools) & mask != 0)
@@ -462,11 +378,11 @@ fn of(file: &File, pools: Range<u32>) -> Pool {
             AddressFilter::None
         },
         vlans: own_vlans,
-        check_mac: switch >> first & 1 != 0,
-        check_vlan: switch >> (CHECK_VLAN_SHIFT + first) & 1 != 0,
+        check_mac: switch >> (dtxswc::CHECK_MAC_SHIFT + first) & 1 != 0,
+        check_vlan: switch >> (dtxswc::CHECK_VLAN_SHIFT + first) & 1 != 0,
         only_vlan: None,
-        outward: switch & LOOPBACK == 0,
+        outward: switch & dtxswc::LOOPBACK == 0,
         default,
-        own: switch >> OWN_SHIFT & mask != 0,
+        own: switch >> dtxswc::LOCAL_LOOPBACK_SHIFT & mask != 0,
     }
 }

@@ -4,47 +4,7 @@ use regs::File;
 use wire::VLAN_TAG;
 
 use crate::regs as r;
-use crate::regs::pools::{self, vmolr};
-
-/// Bits of the registers of a PF (§8.2, §8.10, §8.11).
-pub(crate) mod bits {
-    pub const CTRL_VME: u32 = 1 << 30;
-    pub const TCTL_EN: u32 = 1 << 1;
-    pub const TCTL_PSP: u32 = 1 << 3;
-
-    pub mod rctl {
-        pub const EN: u32 = 1 << 1;
-        pub const SBP: u32 = 1 << 2;
-        pub const UPE: u32 = 1 << 3;
-        pub const MPE: u32 = 1 << 4;
-        pub const LPE: u32 = 1 << 5;
-        pub const MO_SHIFT: u32 = 12;
-        pub const BAM: u32 = 1 << 15;
-        pub const BSIZE_SHIFT: u32 = 16;
-        pub const VFE: u32 = 1 << 18;
-        pub const CFIEN: u32 = 1 << 19;
-        pub const CFI: u32 = 1 << 20;
-        pub const SECRC: u32 = 1 << 26;
-    }
-
-    pub mod rxcsum {
-        pub const PCSS: u32 = 0xff;
-        pub const IPOFL: u32 = 1 << 8;
-        pub const TUOFL: u32 = 1 << 9;
-        pub const CRCOFL: u32 = 1 << 11;
-        pub const IPPCSE: u32 = 1 << 12;
-        pub const PCSD: u32 = 1 << 13;
-    }
-
-    pub mod rfctl {
-        pub const IPV6_DIS: u32 = 1 << 10;
-        pub const IPV6_XSUM_DIS: u32 = 1 << 11;
-        /// Fragments are not split.
-        pub const IPFRSP_DIS: u32 = 1 << 14;
-        /// SYN packets have their queue before other filters are looked at.
-        pub const SYNQFP: u32 = 1 << 19;
-    }
-}
+use crate::regs::bits::{ctrl, rctl, rlpml, rxcsum, tctl};
 
 /// Longest frame where none longer are asked for, FCS included, tags not.
 const STANDARD: usize = 1518;
@@ -115,10 +75,7 @@ impl Rules {
         replicas: None,
         insert_vlan: true,
         vet: 0x8100,
-        rxcsum: bits::rxcsum::IPOFL
-            | bits::rxcsum::TUOFL
-            | bits::rxcsum::CRCOFL
-            | bits::rxcsum::PCSD,
+        rxcsum: rxcsum::IPOFL | rxcsum::TUOFL | rxcsum::CRCOFL | rxcsum::PCSD,
         rfctl: 0,
         buffer: 2048,
         pad: true,
@@ -129,83 +86,32 @@ impl Rules {
         several: false,
     };
 
-    /// Those of a PF that rules `vfs` VFs.
-    pub(crate) fn of_pf(file: &File, vfs: u32) -> Rules {
-        let rules = Self::of_port(file);
-        if !pools::are_on(file) {
-            return rules;
-        }
-        if vfs == 0 {
-            return Rules {
-                several: true,
-                ..rules
-            };
-        }
-        let vmolr = file.get_at(r::VMOLR, vfs);
-        let (max_len, max_tagged) = pools::lengths(file, vfs);
-        Rules {
-            max_len,
-            max_tagged,
-            strip_crc: vmolr & vmolr::STRCRC != 0,
-            strip_vlan: vmolr & vmolr::STRVLAN != 0,
-            replicas: pools::replicas(file),
-            pools: Some(vfs),
-            several: pools::are_several(file, vfs),
-            ..rules
-        }
-    }
-
-    /// Those of one queue of a PF that has pools: the tag is its pool's (VMVIR).
-    pub(crate) fn of_queue(&self, file: &File, queue: u32) -> Rules {
-        if self.pools.is_none() && !self.several {
-            return *self;
-        }
-        let pool = queue % pools::POOLS;
-        Rules {
-            tag: pools::tag(file, pool),
-            insert_vlan: self.insert_vlan && pools::may_tag(file, pool),
-            ..*self
-        }
-    }
-
-    /// The pool of a queue of a PF, if what that sends may be for another one of them (DTXSWC).
-    pub(crate) fn looks_inside(&self, file: &File, queue: u32) -> Option<u32> {
-        let inside = self.several && pools::reach_others(file);
-        inside.then_some(queue % pools::POOLS)
-    }
-
-    /// Whether the pool of a queue may send (VFTE). Where there is but one beside VFs the switch sees to
-    /// it.
-    pub(crate) fn pool_sends(&self, file: &File, queue: u32) -> bool {
-        !self.several || file.get(r::VFTE) >> (queue % pools::POOLS) & 1 != 0
-    }
-
     /// Those of a port without pools.
     pub(crate) fn of_port(file: &File) -> Rules {
         let (ctrl, rctl, tctl) = (file.get(r::CTRL), file.get(r::RCTL), file.get(r::TCTL));
-        let vme = ctrl & bits::CTRL_VME != 0;
-        let long = rctl & bits::rctl::LPE != 0;
+        let vme = ctrl & ctrl::VME != 0;
+        let long = rctl & rctl::LPE != 0;
         let (max_len, max_tagged) = if long {
-            let most = Self::LONGEST.min((file.get(r::RLPML) & 0x3fff) as usize);
+            let most = Self::LONGEST.min((file.get(r::RLPML) & rlpml::LENGTH) as usize);
             (most, most)
         } else {
             (STANDARD, STANDARD + VLAN_TAG)
         };
         Rules {
-            rx_on: rctl & bits::rctl::EN != 0,
-            tx_on: tctl & bits::TCTL_EN != 0,
+            rx_on: rctl & rctl::EN != 0,
+            tx_on: tctl & tctl::EN != 0,
             max_len,
             max_tagged,
-            strip_crc: rctl & bits::rctl::SECRC != 0,
+            strip_crc: rctl & rctl::SECRC != 0,
             strip_vlan: vme,
             replicas: None,
             insert_vlan: vme,
             vet: file.get(r::VET) as u16,
             rxcsum: file.get(r::RXCSUM),
             rfctl: file.get(r::RFCTL),
-            buffer: [2048, 1024, 512, 256][(rctl >> bits::rctl::BSIZE_SHIFT & 3) as usize],
-            pad: tctl & bits::TCTL_PSP != 0,
-            store_bad: rctl & bits::rctl::SBP != 0,
+            buffer: [2048, 1024, 512, 256][(rctl >> rctl::BSIZE_SHIFT & rctl::BSIZE) as usize],
+            pad: tctl & tctl::PSP != 0,
+            store_bad: rctl & rctl::SBP != 0,
             tag: None,
             drop: file.get(r::QDE) as u16,
             pools: None,
@@ -229,5 +135,55 @@ impl Rules {
     /// Whether one of these bits of RXCSUM is set.
     pub(crate) fn sums(&self, bits: u32) -> bool {
         self.rxcsum & bits != 0
+    }
+}
+
+/// How a VF's queues are to work, beside what is granted: what the registers of a PF can say and no
+/// software PF does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Manner {
+    /// VFRE.
+    pub receives: bool,
+    /// VFTE.
+    pub sends: bool,
+    /// VMOLR.STRVLAN.
+    pub strip_vlan: bool,
+    /// VMOLR.STRCRC.
+    pub strip_crc: bool,
+    /// The same of what is for many (RPLOLR).
+    pub replicas: Option<Strips>,
+    /// It may put in tags (VMVIR).
+    pub insert_vlan: bool,
+    /// Its queues, bit by bit, that drop what finds no descriptor (QDE).
+    pub drop: u16,
+    /// The speed of the port's link, Mbit/s.
+    pub mbps: u32,
+    /// RXCSUM.
+    pub rxcsum: u32,
+    /// RFCTL.
+    pub rfctl: u32,
+    /// Bytes of a buffer where SRRCTL does not say (RCTL.BSIZE).
+    pub buffer: usize,
+    /// Short frames are padded on their way out (TCTL.PSP).
+    pub pad: bool,
+}
+
+impl Default for Manner {
+    /// As Linux's PF driver has it.
+    fn default() -> Manner {
+        Manner {
+            receives: true,
+            sends: true,
+            strip_vlan: true,
+            strip_crc: true,
+            replicas: None,
+            insert_vlan: true,
+            drop: 0,
+            mbps: 1000,
+            rxcsum: Rules::VF.rxcsum,
+            rfctl: Rules::VF.rfctl,
+            buffer: Rules::VF.buffer,
+            pad: Rules::VF.pad,
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use regs::{Access, Status, Table};
 
-use crate::core::queue::QueueIds;
+use crate::regs::queues::QueueIds;
 
 /// Bytes of the window, BAR 0.
 pub(crate) const WINDOW: u32 = 16 * 1024;
@@ -70,7 +70,6 @@ pub(crate) static QUEUES: QueueIds = QueueIds {
     rdt: RDT,
     rxdctl: RXDCTL,
     rxctl: DCA_RXCTRL,
-    rqdpc: None,
     psrtype: PSRTYPE,
     tdbal: TDBAL,
     tdbah: TDBAH,

@@ -6,11 +6,14 @@
 use frame::Frame;
 use wire::ETHERNET_HEADER;
 
-use crate::filter::address as filter;
-use crate::filter::rss::{self, Class, Headers};
+use crate::core::function::Kind;
+use crate::filter::headers::Headers;
+use crate::filter::rss::{Class, Hashed};
+use crate::filter::tuple::Filters;
+use crate::filter::{address as filter, rss};
 use crate::regs as r;
 use crate::regs::pools;
-use crate::rx::Rx;
+use crate::rx::call::Call;
 
 /// What a frame is, that gets in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,17 +33,52 @@ pub(crate) struct Destination {
     pool: Option<u32>,
 }
 
-impl Rx<'_, '_> {
-    /// Judges a frame without a tag. `None`: what becomes of it is not for the fast path.
+/// Classifies the frames of one call.
+pub(crate) struct Classifier {
+    pub hashed: Hashed,
+    pub filters: Filters,
+    /// The destination classified last.
+    known: Option<Destination>,
+}
+
+impl Classifier {
+    pub(crate) fn new(call: &Call<'_>) -> Self {
+        Classifier {
+            hashed: Hashed::default(),
+            known: None,
+            filters: match call.function.kind {
+                Kind::Pf => Filters::of(&call.function.file, call.rules.rfctl),
+                Kind::Vf(_) => Filters::default(),
+            },
+        }
+    }
+
+    pub(crate) fn class(&mut self, call: &Call<'_>, headers: &Headers, len: usize) -> Class {
+        let rfctl = call.rules.rfctl;
+        match &call.function.kind {
+            Kind::Pf => {
+                let (file, pools) = (&call.function.file, call.rules.pools);
+                let rules = (rfctl, &self.filters);
+                let pool = pools.map(|first| {
+                    let dst = headers.bytes().first_chunk().copied().unwrap_or_default();
+                    (first, pools::own_pool(file, first, dst))
+                });
+                rss::classify(file, rules, (headers, len), pool, &mut self.hashed)
+            }
+            Kind::Vf(_) => rss::plain(headers, rfctl),
+        }
+    }
+
+    /// Classifies a frame without a tag. `None`: what becomes of it is not for the fast path.
     #[inline]
-    pub(crate) fn classify(&mut self, frame: &Frame<'_>) -> Option<Classified> {
-        let file = &self.function.file;
+    pub(crate) fn classify(&mut self, call: &Call<'_>, frame: &Frame<'_>) -> Option<Classified> {
+        let file = &call.function.file;
         let head: &[u8; ETHERNET_HEADER] = frame.head().first_chunk()?;
         let kind = u16::from_be_bytes([head[12], head[13]]);
-        if self.obeys && u32::from(kind) == file.get(r::FCT) {
+        if call.obeys && u32::from(kind) == file.get(r::FCT) {
             return None;
         }
-        let to = self.destination(*head.first_chunk()?);
+        let to = self.destination(call, *head.first_chunk()?);
         if !to.passes {
             return None;
         }
@@ -48,20 +86,20 @@ impl Rx<'_, '_> {
             true => rss::at_a_glance(file, frame, to.pool, &mut self.hashed),
             false => None,
         };
-        let class = quick.unwrap_or_else(|| self.class(&Headers::of(frame), frame.len()));
+        let class = quick.unwrap_or_else(|| self.class(call, &Headers::of(frame), frame.len()));
         Some(Classified {
             class,
             inexact: to.inexact,
         })
     }
 
-    fn destination(&mut self, address: [u8; 6]) -> Destination {
+    fn destination(&mut self, call: &Call<'_>, address: [u8; 6]) -> Destination {
         if let Some(known) = self.known.filter(|known| known.address == address) {
             return known;
         }
-        let file = &self.function.file;
+        let file = &call.function.file;
         let rctl = file.get(r::RCTL);
-        let found = match self.rules.pools {
+        let found = match call.rules.pools {
             // The switch has let it in.
             Some(first) => Destination {
                 address,

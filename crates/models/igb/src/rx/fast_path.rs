@@ -20,12 +20,16 @@ use wire::{ETHERNET_HEADER, EtherType};
 
 use crate::core::function::Kind;
 use crate::core::stats::for_group;
-use crate::filter::rss::{Headers, ptype, simple_v4};
-use crate::regs::settings::{Rules, bits::rxcsum};
+use crate::filter::headers::Headers;
+use crate::filter::rss::{ptype, simple_v4};
+use crate::regs::bits::rxcsum;
+use crate::regs::settings::Rules;
 use crate::rx::classify::Classified;
-use crate::rx::write::{LEAST_FETCH, Report, status, word};
-use crate::rx::{Rx, Scratch};
-use crate::tx::desc::ShapeKind;
+use crate::rx::enqueue::Rx;
+use crate::rx::report::{Report, desc_status, word};
+use crate::rx::shape::ShapeKind;
+use crate::rx::write::LEAST_FETCH;
+use crate::rx::writer::Scratch;
 
 /// Frames whose places are asked for before the first of them is copied: about as many cache misses as
 /// a processor keeps under way.
@@ -66,10 +70,10 @@ impl<'v> Rx<'_, 'v> {
     /// Takes frames from the front of `picks` as long as they are for the fast path and there are buffers
     /// for them. Returns how many.
     pub(crate) fn fast_path(&mut self, batch: &Batch<'_>, picks: &[u16]) -> usize {
-        let rules = &self.rules;
-        let for_us = self.function.fast_path
+        let rules = &self.call.rules;
+        let for_us = self.call.function.fast_path
             && !rules.several
-            && !self.listens
+            && !self.call.listens
             && rules.strip_crc
             && rules.replicas.is_none_or(|strips| strips.crc);
         let first = picks.first().and_then(|pick| batch.get((*pick).into()));
@@ -79,10 +83,10 @@ impl<'v> Rx<'_, 'v> {
         let Some(look) = look_at(rules, &first) else {
             return 0;
         };
-        let classified = match self.function.kind {
+        let classified = match self.call.function.kind {
             // All that a VF gets is for its first queue.
             Kind::Vf(_) => Some(Classified::default()),
-            Kind::Pf => self.classify(&first),
+            Kind::Pf => self.classifier.classify(&self.call, &first),
         };
         let Some(classified) = classified else {
             return 0;
@@ -124,7 +128,7 @@ impl<'v> Rx<'_, 'v> {
         same: Option<Same>,
         expected: usize,
     ) -> usize {
-        let picks = &picks[..self.judge_all(batch, picks, same)];
+        let picks = &picks[..self.classify_all(batch, picks, same)];
         let mut places: [Option<(WriteSlice<'v>, Look)>; AHEAD] = [None; AHEAD];
         let planned = self.plan(batch, picks, same, expected, &mut places);
         if let Some(Same {
@@ -136,7 +140,7 @@ impl<'v> Rx<'_, 'v> {
             self.bare(batch, picks, &places[..planned], (len, like));
             return planned;
         }
-        let classified = std::mem::take(&mut self.scratch.classified);
+        let classified = std::mem::take(&mut self.writer.scratch.classified);
         let (mut bytes, mut multicast) = (0, 0);
         // Those alike that follow each other are counted at once.
         let (mut dst, mut len, mut run) = ([0; 6], 0, 0);
@@ -161,27 +165,31 @@ impl<'v> Rx<'_, 'v> {
                 (None, classified) => self.at_length(&frame, classified),
             };
             let low = u64::from(report.info) | u64::from(report.value) << 32;
-            self.scratch.first.push(low);
-            let second = word(ShapeKind::Whole, to.len(), status::EOP, &report);
-            self.scratch.second.push(second);
+            self.writer.scratch.first.push(low);
+            let second = word(ShapeKind::Whole, to.len(), desc_status::EOP, &report);
+            self.writer.scratch.second.push(second);
             if same.is_some() && run > 0 {
                 run += 1;
                 continue;
             }
             let own = *frame.head().first_chunk::<6>().unwrap_or(&[0; 6]);
             if run > 0 && (own != dst || frame.len() != len) {
-                self.tally.received(run, len.max(MIN_FRAME) + FCS, dst);
+                self.counts
+                    .tally
+                    .received(run, len.max(MIN_FRAME) + FCS, dst);
                 bytes += run * len as u64;
                 multicast += run * u64::from(for_group(dst));
                 run = 0;
             }
             (dst, len, run) = (own, frame.len(), run + 1);
         }
-        self.scratch.classified = classified;
-        self.tally.received(run, len.max(MIN_FRAME) + FCS, dst);
-        self.own.frames += planned as u64;
-        self.own.bytes += bytes + run * len as u64;
-        self.own.multicast += multicast + run * u64::from(for_group(dst));
+        self.writer.scratch.classified = classified;
+        self.counts
+            .tally
+            .received(run, len.max(MIN_FRAME) + FCS, dst);
+        self.counts.own.frames += planned as u64;
+        self.counts.own.bytes += bytes + run * len as u64;
+        self.counts.own.multicast += multicast + run * u64::from(for_group(dst));
         planned
     }
 
@@ -212,34 +220,45 @@ impl<'v> Rx<'_, 'v> {
         if n > 0 && like.class.immediate {
             self.hurry();
         }
-        let report = match self.function.kind {
+        let report = match self.call.function.kind {
             Kind::Vf(_) => BARE,
             Kind::Pf => self.classified(BARE, &like),
         };
-        let all = word(ShapeKind::Whole, len.max(MIN_FRAME), status::EOP, &report);
-        let Scratch { first, second, .. } = &mut *self.scratch;
+        let all = word(
+            ShapeKind::Whole,
+            len.max(MIN_FRAME),
+            desc_status::EOP,
+            &report,
+        );
+        let Scratch { first, second, .. } = &mut *self.writer.scratch;
         let low = u64::from(report.info) | u64::from(report.value) << 32;
         first.resize(first.len() + n, low);
         second.resize(second.len() + n, all);
         let n = n as u64;
-        self.tally.received(n, len.max(MIN_FRAME) + FCS, dst);
-        self.own.frames += n;
-        self.own.bytes += n * len as u64;
-        self.own.multicast += n * u64::from(for_group(dst));
+        self.counts.tally.received(n, len.max(MIN_FRAME) + FCS, dst);
+        self.counts.own.frames += n;
+        self.counts.own.bytes += n * len as u64;
+        self.counts.own.multicast += n * u64::from(for_group(dst));
     }
 
-    /// Judges the first frames of a PF, as long as they are for the open queue. Returns how many; of a VF,
+    /// Classifies the first frames of a PF, as long as they are for the open queue. Returns how many; of a VF,
     /// and of those alike, all are.
-    fn judge_all(&mut self, batch: &Batch<'_>, picks: &[u16], same: Option<Same>) -> usize {
-        let mut classified = std::mem::take(&mut self.scratch.classified);
+    fn classify_all(&mut self, batch: &Batch<'_>, picks: &[u16], same: Option<Same>) -> usize {
+        let mut classified = std::mem::take(&mut self.writer.scratch.classified);
         classified.clear();
-        let all = matches!(self.function.kind, Kind::Vf(_))
+        let all = matches!(self.call.function.kind, Kind::Vf(_))
             || same.is_some_and(|same| same.classified.is_some());
-        if let Some(queue) = self.open.as_ref().map(|open| open.queue).filter(|_| !all) {
+        if let Some(queue) = self
+            .writer
+            .open
+            .as_ref()
+            .map(|open| open.queue)
+            .filter(|_| !all)
+        {
             for pick in picks {
                 let found = batch
                     .get(usize::from(*pick))
-                    .and_then(|f| self.classify(&f));
+                    .and_then(|f| self.classifier.classify(&self.call, &f));
                 let Some(found) = found.filter(|found| found.class.queue == queue) else {
                     break;
                 };
@@ -247,7 +266,7 @@ impl<'v> Rx<'_, 'v> {
             }
         }
         let most = if all { picks.len() } else { classified.len() };
-        self.scratch.classified = classified;
+        self.writer.scratch.classified = classified;
         most
     }
 
@@ -255,14 +274,14 @@ impl<'v> Rx<'_, 'v> {
     #[inline]
     fn at_a_glance(&self, frame: &Frame<'_>) -> Option<Report> {
         // With the hash there is no identification to tell.
-        if !self.rules.sums(rxcsum::PCSD) {
+        if !self.call.rules.sums(rxcsum::PCSD) {
             return None;
         }
         let (kind, _) = simple_v4(frame)?;
-        let (status, errors) = verdict(self.rules.rxcsum, frame);
+        let (status, errors) = verdict(self.call.rules.rxcsum, frame);
         let mut status = u32::from(status) | u32::from(errors) << 24;
         if kind == ptype::UDP && status & u32::from(rx_status::TCPCS) != 0 {
-            status |= status::UDPCS;
+            status |= desc_status::UDPCS;
         }
         Some(Report {
             status,
@@ -276,11 +295,11 @@ impl<'v> Rx<'_, 'v> {
         let headers = Headers::of(frame);
         let class = match classified {
             Some(classified) => classified.class,
-            None => self.class(&headers, frame.len()),
+            None => self.classifier.class(&self.call, &headers, frame.len()),
         };
-        let mut report = self.report(frame, &headers, &class);
+        let mut report = self.call.report(frame, &headers, &class, None);
         if classified.is_some_and(|classified| classified.inexact) {
-            report.status |= status::PIF;
+            report.status |= desc_status::PIF;
         }
         report
     }
@@ -288,8 +307,12 @@ impl<'v> Rx<'_, 'v> {
     /// What a PF's descriptor says beside.
     #[inline]
     fn classified(&self, report: Report, classified: &Classified) -> Report {
-        let hashed = self.rules.sums(rxcsum::PCSD);
-        let pif = if classified.inexact { status::PIF } else { 0 };
+        let hashed = self.call.rules.sums(rxcsum::PCSD);
+        let pif = if classified.inexact {
+            desc_status::PIF
+        } else {
+            0
+        };
         Report {
             status: report.status | pif,
             // Without a hash there is none whose type to tell.
@@ -308,7 +331,7 @@ impl<'v> Rx<'_, 'v> {
         expected: usize,
         places: &mut [Option<(WriteSlice<'v>, Look)>; AHEAD],
     ) -> usize {
-        let Some(open) = &self.open else {
+        let Some(open) = &self.writer.open else {
             return 0;
         };
         let (mut ring, mut free, size) = (open.ring, open.free, open.shape.packet);
@@ -316,8 +339,14 @@ impl<'v> Rx<'_, 'v> {
         'all: while planned < picks.len() && free > 0 {
             let ahead = u32::try_from(expected - planned).unwrap_or(u32::MAX);
             let ready = free.min(ahead.max(LEAST_FETCH));
-            let fetcher = &mut self.scratch.fetcher;
-            let got = fetcher.get(self.view, &ring, ring.head, ready, &mut self.fetched);
+            let fetcher = &mut self.writer.scratch.fetcher;
+            let got = fetcher.get(
+                self.writer.view,
+                &ring,
+                ring.head,
+                ready,
+                &mut self.counts.fetched,
+            );
             let Ok(descs) = got else {
                 break;
             };
@@ -329,16 +358,16 @@ impl<'v> Rx<'_, 'v> {
                     Some(same) => Some((same.look, same.len)),
                     None => batch
                         .get(usize::from(*pick))
-                        .and_then(|frame| Some((look_at(&self.rules, &frame)?, frame.len()))),
+                        .and_then(|frame| Some((look_at(&self.call.rules, &frame)?, frame.len()))),
                 };
                 let addr = u128::from_le_bytes(*raw) as u64;
                 let total = found.map_or(0, |(_, len)| len.max(MIN_FRAME));
                 // A place is asked for when it will be written to, and not before.
                 let found = found.filter(|_| addr != 0 && total <= size);
-                let mut to = found.and_then(|_| self.window?.at(addr, total));
+                let mut to = found.and_then(|_| self.writer.window?.at(addr, total));
                 if to.is_none() && found.is_some() {
-                    self.window = self.view.write_window(addr);
-                    to = self.window.and_then(|window| window.at(addr, total));
+                    self.writer.window = self.writer.view.write_window(addr);
+                    to = self.writer.window.and_then(|window| window.at(addr, total));
                 }
                 let (Some(to), Some((look, _))) = (to, found) else {
                     ring.head = ring.behind(used);
@@ -352,7 +381,7 @@ impl<'v> Rx<'_, 'v> {
             }
             ring.head = ring.behind(used);
         }
-        if let Some(open) = &mut self.open {
+        if let Some(open) = &mut self.writer.open {
             open.ring.head = ring.head;
             open.free = free;
         }

@@ -9,7 +9,8 @@ use crate::core::stats::Stat;
 use crate::filter::address as filter;
 use crate::regs as r;
 use crate::regs::settings::Rules;
-use crate::rx::Rx;
+use crate::rx::call::Call;
+use crate::rx::counts::Counts;
 
 const ETHERNET_HEADER: usize = 14;
 const TAG_AT: usize = 12;
@@ -17,7 +18,55 @@ const TAG: usize = 4;
 /// The shortest thing that has a destination to filter by.
 const ADDRESS: usize = 6;
 
-impl Rx<'_, '_> {
+/// Whether a frame has a destination to filter by.
+pub(crate) fn has_address(frame: &Frame<'_>) -> bool {
+    frame.len() >= ADDRESS
+}
+
+/// Whether a frame has what every frame has.
+pub(crate) fn has_header(frame: &Frame<'_>) -> bool {
+    frame.len() >= ETHERNET_HEADER
+}
+
+/// How a frame goes into the buffers.
+pub(crate) struct Accepted {
+    head: [u8; GLANCE + TAG],
+    head_len: usize,
+    /// Where the rest of the frame begins.
+    pub from: usize,
+    pub dst: [u8; 6],
+    pub tag: Option<u16>,
+    /// The tag is taken out and reported beside the frame.
+    pub strip: bool,
+    /// Zeros missing to the shortest frame.
+    pub pad: usize,
+    /// Length on the wire, with FCS.
+    pub on_wire: usize,
+    /// Of a length that is not legal.
+    pub bad: bool,
+    /// A MAC control frame, while CTRL.RFCE has us look for them.
+    pub control: Option<ControlFrame>,
+    /// Only the multicast table let it in.
+    pub inexact: bool,
+    /// Whether its time of arrival was taken, where it is for several queues.
+    pub timed: Option<bool>,
+}
+
+impl Accepted {
+    /// What stands in front of the rest of the frame, with the tag put in or left out.
+    pub(crate) fn head(&self) -> &[u8] {
+        &self.head[..self.head_len]
+    }
+
+    /// Bytes of a frame in its buffers.
+    pub(crate) fn in_buffers(&self, strip_crc: bool) -> usize {
+        let tag = if self.strip { TAG } else { 0 };
+        let fcs = if strip_crc { FCS } else { 0 };
+        self.on_wire.saturating_sub(tag + fcs)
+    }
+}
+
+impl Call<'_> {
     /// Looks at the first bytes of a frame, which are the batch's own copy.
     pub(crate) fn look(&self, frame: &Frame<'_>) -> Accepted {
         let rules = &self.rules;
@@ -73,27 +122,23 @@ impl Rx<'_, '_> {
             bad: runt || on_wire > longest,
             inexact: false,
             control,
+            timed: None,
         }
     }
+}
 
-    /// Bytes of a frame in its buffers.
-    pub(crate) fn in_buffers(&self, accepted: &Accepted) -> usize {
-        let tag = if accepted.strip { TAG } else { 0 };
-        let fcs = if self.rules.strip_crc { FCS } else { 0 };
-        accepted.on_wire.saturating_sub(tag + fcs)
-    }
-
+impl Counts {
     /// Passes a frame through the filters; counts it if it goes no further.
-    pub(crate) fn accept(&mut self, frame: &Frame<'_>) -> Option<Accepted> {
-        let counters = &self.function.counters;
-        let mut accepted = self.look(frame);
+    pub(crate) fn accept(&mut self, call: &Call<'_>, frame: &Frame<'_>) -> Option<Accepted> {
+        let counters = &call.function.counters;
+        let mut accepted = call.look(frame);
         let runt = !has_header(frame);
         count(&counters.rx_runt, runt.into());
         if !has_address(frame) {
             return None;
         }
-        if let (Kind::Pf, None) = (&self.function.kind, self.rules.pools) {
-            let file = &self.function.file;
+        if let (Kind::Pf, None) = (&call.function.kind, call.rules.pools) {
+            let file = &call.function.file;
             let rctl = file.get(r::RCTL);
             let tag = accepted.tag;
             if !self.heed(&accepted, rctl) {
@@ -116,15 +161,13 @@ impl Rx<'_, '_> {
         self.tally.add(kind, 1);
         self.tally.add(Stat::Rlec, 1);
         // "Bad packets that pass the filter function are stored", as far as the chip can hold them.
-        if self.rules.store_bad && accepted.on_wire <= Rules::LONGEST {
+        if call.rules.store_bad && accepted.on_wire <= Rules::LONGEST {
             return Some(accepted);
         }
         self.tally.total(accepted.on_wire);
         None
     }
-}
 
-impl Rx<'_, '_> {
     /// Counts a MAC control frame and notes what it asks for. `false`: it goes no further, and is
     /// counted.
     pub(crate) fn heed(&mut self, accepted: &Accepted, rctl: u32) -> bool {
@@ -144,43 +187,13 @@ impl Rx<'_, '_> {
         }
         !discarded
     }
-}
 
-/// Whether a frame has a destination to filter by.
-pub(crate) fn has_address(frame: &Frame<'_>) -> bool {
-    frame.len() >= ADDRESS
-}
-
-/// Whether a frame has what every frame has.
-pub(crate) fn has_header(frame: &Frame<'_>) -> bool {
-    frame.len() >= ETHERNET_HEADER
-}
-
-/// How a frame goes into the buffers.
-pub(crate) struct Accepted {
-    head: [u8; GLANCE + TAG],
-    head_len: usize,
-    /// Where the rest of the frame begins.
-    pub from: usize,
-    pub dst: [u8; 6],
-    pub tag: Option<u16>,
-    /// The tag is taken out and reported beside the frame.
-    pub strip: bool,
-    /// Zeros missing to the shortest frame.
-    pub pad: usize,
-    /// Length on the wire, with FCS.
-    pub on_wire: usize,
-    /// Of a length that is not legal.
-    pub bad: bool,
-    /// A MAC control frame, while CTRL.RFCE has us look for them.
-    pub control: Option<ControlFrame>,
-    /// Only the multicast table let it in.
-    pub inexact: bool,
-}
-
-impl Accepted {
-    /// What stands in front of the rest of the frame, with the tag put in or left out.
-    pub(crate) fn head(&self) -> &[u8] {
-        &self.head[..self.head_len]
+    /// Counts a frame that the wire brought and that was received.
+    pub(crate) fn took(&mut self, accepted: &Accepted) {
+        if accepted.bad || accepted.control.is_some() {
+            self.tally.total(accepted.on_wire);
+        } else {
+            self.tally.received(1, accepted.on_wire, accepted.dst);
+        }
     }
 }

@@ -7,12 +7,12 @@ use model::Receive;
 use proptest::prelude::*;
 use wire::{Crc32c, Csum, Gso, Layers, Offload, Sum};
 
-use crate::core::queue::xdctl;
+use crate::core::irq::Way;
 use crate::core::stats::Stat;
-use crate::irq::{Way, cause};
 use crate::regs as r;
 use crate::regs::QUEUES;
-use crate::regs::settings::{Rules, Strips, bits};
+use crate::regs::bits::{ctrl, icr, rctl, rxcsum, xdctl};
+use crate::regs::settings::{Rules, Strips};
 use crate::testing::{Guest, MEMORY, header_buffer, packet, packet_buffer};
 
 const LEGACY: u32 = 0;
@@ -105,7 +105,7 @@ fn sctp_is_judged_by_its_crc() {
     guest
         .function
         .file
-        .set(r::RXCSUM, ALL_SUMS & !bits::rxcsum::CRCOFL);
+        .set(r::RXCSUM, ALL_SUMS & !rxcsum::CRCOFL);
     guest.receive(&[good]);
     assert_eq!(said(2), (0x410, 0x43));
 }
@@ -253,7 +253,7 @@ fn a_short_frame_is_all_header_where_the_buffer_is_always_used() {
 fn long_frames_take_descriptors_and_only_the_last_ends_them() {
     let guest = Guest::pf();
     let file = &guest.function.file;
-    file.set(r::RCTL, file.get(r::RCTL) | bits::rctl::LPE);
+    file.set(r::RCTL, file.get(r::RCTL) | rctl::LPE);
     file.set(r::RLPML, 9018);
     guest.start_rx(0, 32, WHOLE | 2);
     let frame = packet::v4_with([1; 4], [2; 4], true, 5, 6, 8900);
@@ -297,7 +297,7 @@ fn without_long_packets_a_tag_may_make_a_frame_longer() {
 fn long_packets_are_so_long_with_their_tags() {
     let guest = Guest::pf();
     let file = &guest.function.file;
-    file.set(r::RCTL, file.get(r::RCTL) | bits::rctl::LPE);
+    file.set(r::RCTL, file.get(r::RCTL) | rctl::LPE);
     file.set(r::RLPML, 1518);
     guest.start_rx(0, 32, WHOLE | 2);
     let frame = packet::v4_with([1; 4], [2; 4], true, 5, 6, 1460);
@@ -315,7 +315,7 @@ fn long_packets_are_so_long_with_their_tags() {
 fn the_fcs_is_that_of_the_frame() {
     let guest = Guest::pf();
     let file = &guest.function.file;
-    file.set(r::RCTL, file.get(r::RCTL) & !bits::rctl::SECRC);
+    file.set(r::RCTL, file.get(r::RCTL) & !rctl::SECRC);
     guest.start_rx(0, 8, WHOLE);
     let frame = tcp();
     guest.receive(std::slice::from_ref(&frame));
@@ -351,8 +351,8 @@ fn few_descriptors_left_are_told_once() {
     let told = || {
         let mut irq = guest.function.irq.lock();
         let causes = irq.causes();
-        irq.write_icr(&guest.env, cause::ALL);
-        causes & cause::RXDMT0 != 0
+        irq.write_icr(&guest.env, icr::ALL);
+        causes & icr::RXDMT0 != 0
     };
     guest.receive(&vec![tcp(); 46]);
     assert!(!told(), "17 are left");
@@ -497,9 +497,7 @@ fn rings_and_buffers_that_are_none_are_counted() {
         ("rx_bad_type", |g| g.set(QUEUES.srrctl, 0, 7 << 25)),
         ("rx_disabled", |g| g.set(QUEUES.rxdctl, 0, 0)),
         ("rx_disabled", |g| g.function.file.set(r::RCTL, 0)),
-        ("rx_filtered", |g| {
-            g.function.file.set(r::RCTL, bits::rctl::EN)
-        }),
+        ("rx_filtered", |g| g.function.file.set(r::RCTL, rctl::EN)),
         ("rx_dma_fault", |g| g.set(QUEUES.rdbah, 0, 1)),
         ("rx_dma_fault", |g| {
             g.write(crate::testing::RX_RINGS, &(MEMORY - 8).to_le_bytes())
@@ -554,7 +552,7 @@ fn null_buffers_are_passed_over_and_no_frame_walks_for_ever() {
         assert_eq!(guest.counter("rx_too_large"), 1);
         assert_eq!(guest.get(QUEUES.rdh, 0), tail);
         let causes = guest.function.irq.lock().causes();
-        assert_ne!(causes & cause::RXO, 0);
+        assert_ne!(causes & icr::RXO, 0);
     }
 }
 
@@ -564,7 +562,7 @@ fn frames_given_up_are_missed() {
     crate::rx::give_up(&guest.function, &guest.env, &[0, 1, 2]);
     assert_eq!(guest.function.stats.total(Stat::Mpc), 3);
     let causes = guest.function.irq.lock().causes();
-    assert_ne!(causes & cause::RXO, 0);
+    assert_ne!(causes & icr::RXO, 0);
 }
 
 #[test]
@@ -706,11 +704,11 @@ proptest! {
     ) {
         let guest = Guest::pf();
         let file = &guest.function.file;
-        let rctl = bits::rctl::EN | bits::rctl::UPE | bits::rctl::MPE | bits::rctl::SECRC
-            | bits::rctl::LPE | 3 << bits::rctl::BSIZE_SHIFT;
+        let rctl = rctl::EN | rctl::UPE | rctl::MPE | rctl::SECRC
+            | rctl::LPE | 3 << rctl::BSIZE_SHIFT;
         file.set(r::RCTL, rctl);
         file.set(r::RLPML, 0x3fff);
-        file.set(r::CTRL, if keep_tags { 0 } else { bits::CTRL_VME });
+        file.set(r::CTRL, if keep_tags { 0 } else { ctrl::VME });
         file.set(r::RXCSUM, rxcsum & 0x3bff);
         file.set_at(r::PSRTYPE, 0, types);
         guest.start_rx(0, 256, kind | header << 8 | size);
@@ -772,7 +770,7 @@ proptest! {
     ) {
         let guest = Guest::pf();
         let file = &guest.function.file;
-        file.set(r::RCTL, rctl | bits::rctl::EN | bits::rctl::UPE);
+        file.set(r::RCTL, rctl | rctl::EN | rctl::UPE);
         file.set(r::MRQC, mrqc);
         file.set(r::RXCSUM, rxcsum);
         for i in 0..32 {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::core::function::Function;
 use crate::core::stats::{Stat, Stats};
-use crate::regs::settings::{Rules, Strips};
+use crate::regs::settings::Manner;
 use crate::sriov::mailbox::{Mailbox, WORDS};
 
 /// What a PF grants a VF.
@@ -25,56 +25,6 @@ pub struct Grant {
     pub tag: Option<u16>,
     /// Least time between two interrupts of a vector, whatever VTEITR says; zero for none.
     pub interrupt_gap: Nanos,
-}
-
-/// How a VF's queues are to work, beside what is granted: what the registers of a PF can say and no
-/// software PF does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Manner {
-    /// VFRE.
-    pub receives: bool,
-    /// VFTE.
-    pub sends: bool,
-    /// VMOLR.STRVLAN.
-    pub strip_vlan: bool,
-    /// VMOLR.STRCRC.
-    pub strip_crc: bool,
-    /// The same of what is for many (RPLOLR).
-    pub replicas: Option<Strips>,
-    /// It may put in tags (VMVIR).
-    pub insert_vlan: bool,
-    /// Its queues, bit by bit, that drop what finds no descriptor (QDE).
-    pub drop: u16,
-    /// The speed of the port's link, Mbit/s.
-    pub mbps: u32,
-    /// RXCSUM.
-    pub rxcsum: u32,
-    /// RFCTL.
-    pub rfctl: u32,
-    /// Bytes of a buffer where SRRCTL does not say (RCTL.BSIZE).
-    pub buffer: usize,
-    /// Short frames are padded on their way out (TCTL.PSP).
-    pub pad: bool,
-}
-
-impl Default for Manner {
-    /// As Linux's PF driver has it.
-    fn default() -> Manner {
-        Manner {
-            receives: true,
-            sends: true,
-            strip_vlan: true,
-            strip_crc: true,
-            replicas: None,
-            insert_vlan: true,
-            drop: 0,
-            mbps: 1000,
-            rxcsum: Rules::VF.rxcsum,
-            rfctl: Rules::VF.rfctl,
-            buffer: Rules::VF.buffer,
-            pad: Rules::VF.pad,
-        }
-    }
 }
 
 /// What a VF tells its PF.

@@ -4,8 +4,6 @@
 //! side tells the other. Ownership is advice, as in the chip: a VF that writes without it harms only
 //! its own messages.
 
-mod state;
-
 /// Words of VMBMEM.
 pub const WORDS: usize = 16;
 
@@ -57,15 +55,15 @@ pub struct Rung {
 /// The mailbox of one VF.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mailbox {
-    memory: [u32; WORDS],
+    pub(crate) memory: [u32; WORDS],
     /// VFU, PFU, PFSTS, PFACK, RSTI, RSTD, where V2PMAILBOX has them.
-    bits: u32,
+    pub(crate) bits: u32,
     /// What the PF has not been told of: the VF's bit of MBVFICR's two halves, and of VFLRE.
-    request: bool,
-    acknowledged: bool,
-    reset: bool,
+    pub(crate) request: bool,
+    pub(crate) acknowledged: bool,
+    pub(crate) reset: bool,
     /// The VF has not been told of PFSTS or PFACK.
-    interrupt: bool,
+    pub(crate) interrupt: bool,
 }
 
 impl Mailbox {

@@ -10,12 +10,13 @@ use proptest::prelude::*;
 use crate::control::Registers;
 use crate::control::nvm::Nvm;
 use crate::control::stat_regs::StatRegs;
-use crate::irq::{Causes, cause};
-use crate::regs as r;
+use crate::core::irq::Causes;
 use crate::regs::QUEUES;
-use crate::state::{self, State, StateError};
+use crate::regs::bits::icr;
+use crate::state::{State, StateError};
 use crate::testing::{Guest, Wire, packet, packet_buffer};
 use crate::tx::tests::{TSO_SEGMENTS, send_tso};
+use crate::{regs as r, state};
 
 /// A field, and what makes it impossible.
 type Case = (&'static str, fn(&mut State));
@@ -53,7 +54,7 @@ fn busy() -> (Guest, Registers) {
     irq.set_eims(&guest.env, 0x1f);
     let causes = Causes {
         rx: 1,
-        other: cause::LSC,
+        other: icr::LSC,
         ..Causes::default()
     };
     irq.raise(&guest.env, causes);
@@ -99,7 +100,7 @@ fn another_goes_on_where_one_was_saved() {
     assert_eq!(read(r::GPRC), Some(3));
     assert_eq!(read(r::RPTHC), Some(8));
     let irq = second.function.irq.lock();
-    assert_ne!(irq.causes() & cause::LSC, 0);
+    assert_ne!(irq.causes() & icr::LSC, 0);
 }
 
 #[test]
@@ -107,9 +108,9 @@ fn interrupts_told_before_a_load_are_counted_behind_it() {
     let guest = Guest::pf();
     let first = control(&guest);
     let mut irq = guest.function.irq.lock();
-    irq.set_ims(&guest.env, cause::LSC);
+    irq.set_ims(&guest.env, icr::LSC);
     let causes = Causes {
-        other: cause::LSC,
+        other: icr::LSC,
         ..Causes::default()
     };
     irq.raise(&guest.env, causes);
@@ -131,9 +132,9 @@ fn what_is_told_again_moves_no_gap() {
     let guest = Guest::pf();
     let first = control(&guest);
     let mut irq = guest.function.irq.lock();
-    irq.set_ims(&guest.env, cause::LSC);
+    irq.set_ims(&guest.env, icr::LSC);
     let causes = Causes {
-        other: cause::LSC,
+        other: icr::LSC,
         ..Causes::default()
     };
     irq.raise(&guest.env, causes);

@@ -3,8 +3,10 @@
 
 pub use intel::saved::{Count, Phy, Words};
 use serde::{Deserialize, Serialize};
+use snapshot::Kind;
 
-use super::KIND;
+/// What the container calls it.
+pub const KIND: Kind = Kind::new("82576");
 
 /// The whole function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -21,16 +21,16 @@
 //!
 //! *Time* and *consistency* are those of [`crate::state`].
 
+mod irq;
+mod mailbox;
 mod v1;
 
 pub use snapshot::{Kind, StateError};
-pub use v1::{Context, Granted, Interrupts, Mailbox, Queue, V1, Words};
+pub use v1::{Context, Granted, Interrupts, KIND, Mailbox, Queue, V1, Words};
 
 /// The state as this program saves it.
 pub type State = V1;
 
-/// What the container calls it.
-pub const KIND: Kind = Kind::new("82576vf");
 /// The version that is saved. Older ones are loaded, newer ones refused.
 pub const VERSION: u32 = 1;
 

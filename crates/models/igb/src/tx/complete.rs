@@ -9,74 +9,13 @@ use intel::{DD, Ring, SIZE};
 use wire::{Gso, VLAN_TAG};
 
 use crate::core::function::{Function, count};
+use crate::core::queue::TxState;
 use crate::core::stats::{Stat, Tally};
-use crate::tx::{Store, TxState};
+use crate::regs::bits::tdwbal;
+use crate::tx::store::{Mark, Store, Tso};
 
 /// Where the status byte is in a descriptor, of either kind.
 const STATUS_AT: u64 = 12;
-/// TDWBAL: the head is written to memory, and no descriptor is.
-const HEAD_WB: u32 = 1;
-
-/// A place up to which the ring is done once `frames` of the batch are taken.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark {
-    pub frames: u32,
-    /// The next descriptor.
-    pub next: u32,
-    /// What the walk carried there, in the list of memories.
-    pub memory: u32,
-    /// Descriptors to write back up to here, in the list of them.
-    pub written: u32,
-    /// A descriptor to be reported was passed.
-    pub report: bool,
-    /// A packet with segmentation ends here.
-    pub tso: Option<Tso>,
-    /// The time at which the packet that ends here leaves is wanted.
-    pub stamp: bool,
-    /// It ends so many packets of one descriptor and one frame each, without marks of their own; what
-    /// was there before the first of them.
-    pub run: u32,
-    pub before: Before,
-}
-
-/// What a run of packets begins with.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Before {
-    pub written: u32,
-    pub report: bool,
-}
-
-impl Mark {
-    /// The place inside of the run where `taken` frames are through.
-    fn cut(&self, taken: usize, ring: &Ring, written: &[u32]) -> Option<Mark> {
-        let back = self.frames.checked_sub(taken as u32)?;
-        if back >= self.run {
-            return None;
-        }
-        let next = ring.before(self.next, back);
-        let behind = |index: u32| ring.distance(next, index) < back;
-        let left = written.get(..self.written as usize).unwrap_or(&[]);
-        let own = left.get(self.before.written as usize..).unwrap_or(&[]);
-        let gone = own.iter().filter(|index| behind(**index)).count() as u32;
-        let written = self.written - gone;
-        Some(Mark {
-            frames: taken as u32,
-            next,
-            written,
-            report: self.before.report || written > self.before.written,
-            run: self.run - back,
-            ..*self
-        })
-    }
-}
-
-/// How a packet with segmentation ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tso {
-    Sent,
-    /// Its length was not the one announced, or it could not be cut.
-    Failed,
-}
 
 /// What a turn has completed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -133,7 +72,7 @@ pub(crate) fn finish(
     let written = &store.written[..last.written as usize];
     let ids = function.ids;
     let low = function.file.get_at(ids.tdwbal, queue);
-    if low & HEAD_WB == 0 {
+    if low & tdwbal::HEAD_WB == 0 {
         write_back(function, view, ring, written);
     } else if !written.is_empty() {
         let high = function.file.get_at(ids.tdwbah, queue);

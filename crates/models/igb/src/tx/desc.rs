@@ -1,7 +1,9 @@
 //! Descriptors (§7.1.4, §7.1.5, §7.2.2).
 
-use datapath::offload::{L4, Places};
+use datapath::offload::L4;
 use intel::SIZE;
+
+use crate::core::context::Context;
 
 /// Command bits of transmit descriptors.
 pub(crate) mod cmd {
@@ -21,49 +23,6 @@ const CONTEXT: u8 = 2;
 pub(crate) const DATA: u8 = 3;
 /// MAC field of a data descriptor: take the time at which it leaves.
 pub(crate) const STAMP: u8 = 1 << 3;
-
-/// What a context descriptor says (§7.2.2.2).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Context {
-    /// Bytes of the Ethernet header with tags in the packet, 7 bits.
-    pub maclen: u8,
-    /// Bytes from there to the transport, 9 bits.
-    pub iplen: u16,
-    /// Bytes of the transport's header.
-    pub l4len: u8,
-    pub mss: u16,
-    /// Tag of packets with VLE.
-    pub vlan: u16,
-    pub l4: L4,
-    pub ipv4: bool,
-}
-
-impl Context {
-    /// Where headers and checksums of a packet with `paylen` bytes behind its headers are. Nothing of
-    /// it is looked up in the packet.
-    pub(crate) fn places(&self, paylen: u32) -> Places {
-        let ip = u16::from(self.maclen);
-        let l4 = ip + self.iplen;
-        Places {
-            ipcss: ip,
-            ipcso: ip + 10,
-            ipcse: l4.saturating_sub(1),
-            tucss: l4,
-            tucso: l4
-                + match self.l4 {
-                    L4::Tcp => 16,
-                    L4::Udp => 6,
-                    L4::Sctp => 8,
-                },
-            tucse: 0,
-            hdrlen: l4 + u16::from(self.l4len),
-            mss: self.mss,
-            paylen,
-            l4: self.l4,
-            ipv4: self.ipv4,
-        }
-    }
-}
 
 /// A transmit descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,61 +106,6 @@ impl TxDesc {
     }
 }
 
-/// How received frames go into buffers (SRRCTL, §8.10.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
-    pub kind: ShapeKind,
-    /// Bytes of a packet buffer.
-    pub packet: usize,
-    /// Bytes of a header buffer.
-    pub header: usize,
-    /// Descriptors of which, once only so many are left, an interrupt tells (RDMTS).
-    pub threshold: u32,
-    /// What finds no descriptor is dropped, and does not wait.
-    pub drop: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ShapeKind {
-    Legacy,
-    /// Advanced, one buffer.
-    Whole,
-    /// Advanced, the header apart where there is one of the types asked for.
-    Split,
-    /// As before, and the header buffer is used for other packets too.
-    SplitAlways,
-}
-
-impl Shape {
-    /// As SRRCTL says; `default` bytes where it leaves the size to RCTL. `None`: of a reserved type.
-    pub(crate) fn of(srrctl: u32, default: usize) -> Option<Shape> {
-        let kind = match srrctl >> 25 & 7 {
-            0 => ShapeKind::Legacy,
-            1 => ShapeKind::Whole,
-            2 => ShapeKind::Split,
-            5 => ShapeKind::SplitAlways,
-            _ => return None,
-        };
-        let packet = match (srrctl & 0x7f) as usize * 1024 {
-            0 => default,
-            size => size,
-        };
-        Some(Shape {
-            kind,
-            packet,
-            // HDR_LEN has ten bits.
-            header: ((srrctl >> 8 & 0x3f) as usize * 64).min(1023),
-            threshold: (srrctl >> 20 & 0x1f) * 16,
-            drop: srrctl >> 31 == 1,
-        })
-    }
-
-    /// Whether there is a header buffer.
-    pub(crate) fn splits(&self) -> bool {
-        matches!(self.kind, ShapeKind::Split | ShapeKind::SplitAlways)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,22 +159,5 @@ mod tests {
             panic!("a context");
         };
         assert_eq!(context.places(u32::MAX).hdrlen, 127 + 511 + 255);
-    }
-
-    #[test]
-    fn shapes() {
-        let of = |srrctl| Shape::of(srrctl, 2048);
-        // As igb and igbvf write it: 2 KiB, header 256, always split, drop.
-        let shape = of(0x8a00_0402).expect("known");
-        assert_eq!(shape.kind, ShapeKind::SplitAlways);
-        assert_eq!((shape.packet, shape.header, shape.drop), (2048, 256, true));
-        assert_eq!(of(0).map(|s| s.packet), Some(2048));
-        assert_eq!(
-            of(0x0210_0010).map(|s| (s.packet, s.threshold)),
-            Some((16384, 16))
-        );
-        for kind in [3, 4, 6, 7] {
-            assert_eq!(of(kind << 25), None);
-        }
     }
 }

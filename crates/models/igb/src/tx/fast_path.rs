@@ -9,10 +9,9 @@ use frame::Batch;
 use guest_mem::ReadSlice;
 use intel::SIZE;
 
-use crate::tx::Store;
-use crate::tx::complete::{Before, Mark};
 use crate::tx::desc::{DATA, STAMP, cmd};
 use crate::tx::parser::{MOST_BYTES, Parser};
+use crate::tx::store::{Before, Mark, Store};
 
 /// Packets whose memory is asked for before the first of them is looked at: about as many cache
 /// misses as a processor keeps under way.

@@ -7,10 +7,10 @@ use guest_mem::{ReadSlice, View};
 use intel::Ring;
 
 use crate::core::function::{Function, count};
+use crate::core::queue::TxMemory;
 use crate::regs::settings::Rules;
-use crate::tx::complete::{Before, Mark, Tso};
 use crate::tx::desc::{TxBody, TxDesc, cmd};
-use crate::tx::{Memory, Store};
+use crate::tx::store::{Before, Mark, Store, Tso};
 
 /// Bytes copied of a packet that needs work: all that MACLEN, IPLEN and L4LEN reach, and a checksum
 /// field behind them.
@@ -53,7 +53,7 @@ pub(crate) struct Parser<'a, 'v> {
     pub caps: Caps,
     pub at: u32,
     pub left: u32,
-    pub memory: Memory,
+    pub memory: TxMemory,
     pub packet: Packet,
     /// Bytes of the packets so far.
     pub bytes: usize,

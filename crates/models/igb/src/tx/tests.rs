@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use wire::{Crc32c, Layers, Sum};
 
 use crate::core::stats::Stat;
-use crate::regs::{self as r, QUEUES};
+use crate::regs as r;
+use crate::regs::QUEUES;
 use crate::testing::{APART, Guest, MEMORY, TX_RINGS, Wire, packet};
 use crate::tx::desc::cmd;
 
@@ -740,7 +741,7 @@ fn a_stopped_queue_sends_when_it_is_started() {
     let wire = Wire::default();
     assert_eq!(guest.run(&wire), Progress::Idle);
     assert!(wire.drain().is_empty());
-    guest.set(QUEUES.txdctl, 0, crate::core::queue::xdctl::ENABLE);
+    guest.set(QUEUES.txdctl, 0, crate::regs::bits::xdctl::ENABLE);
     guest.run(&wire);
     assert_eq!(wire.drain().len(), 1);
 }

@@ -1,7 +1,8 @@
 //! The NVM as plain data.
 
-use super::{BYTES, Nvm, Phase};
-use crate::state::{self, StateError, check, field};
+use crate::control::nvm::{BYTES, Nvm, Phase};
+use crate::state;
+use crate::state::{StateError, check, field};
 
 impl Nvm {
     pub(crate) fn save(&self) -> state::Nvm {

@@ -3,9 +3,9 @@
 use intel::stats::Checked;
 use regs::File;
 
-use super::{ORDER, StatRegs, TABLES, of_queue};
-use crate::PF_QUEUES;
+use crate::control::stat_regs::{ORDER, StatRegs, TABLES, of_queue};
 use crate::core::function::Function;
+use crate::regs::PF_QUEUES;
 use crate::state::{Count, Queue, QueueCounts, StateError};
 
 /// No counter shows more: they are added up.

@@ -7,10 +7,10 @@ use guest_mem::ReadSlice;
 use proptest::prelude::*;
 use wire::{Csum, Offload};
 
+use crate::core::irq::Way;
 use crate::core::stats::Stat;
-use crate::irq::Way;
 use crate::regs as r;
-use crate::regs::settings::bits::{rctl, rfctl, rxcsum};
+use crate::regs::bits::{rctl, rfctl, rxcsum};
 use crate::testing::{APART, Guest, MEMORY, RX_RINGS, packet, packet_buffer};
 
 const RING: u32 = 16;

@@ -5,8 +5,9 @@ use guest_mem::ReadSlice;
 use proptest::prelude::*;
 use wire::{Csum, Offload};
 
+use crate::regs as r;
+use crate::regs::QUEUES;
 use crate::regs::settings::Rules;
-use crate::regs::{self as r, QUEUES};
 use crate::testing::{APART, Guest, MEMORY, RX_RINGS, TX_RINGS, Wire, packet, packet_buffer};
 use crate::tx::desc::cmd;
 

@@ -3,12 +3,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::core::stats::Stat;
-use crate::irq::cause;
 use crate::regs as r;
 use crate::regs::QUEUES;
-use crate::regs::bits::rctl;
-use crate::regs::pools::{vmolr, vt_ctl};
-use crate::regs::settings::bits;
+use crate::regs::bits::{icr, rctl, vmolr, vt_ctl};
 use crate::testing::{Guest, Wire, packet};
 use crate::tx::desc::cmd;
 
@@ -164,7 +161,7 @@ fn tags_and_lengths_are_each_pools_own() {
     assert_eq!(taken(&guest, &tagged(GROUP, 0x2005)), [1, 1, 0, 0]);
     assert_eq!(of(2).map(reported), [(1, 0x2005, len - 4); 2]);
     // Longer ones only for pools that want them.
-    file.set(r::RCTL, file.get(r::RCTL) | bits::rctl::LPE);
+    file.set(r::RCTL, file.get(r::RCTL) | rctl::LPE);
     file.set(r::RLPML, 9728);
     file.set_at(r::VMOLR, 1, USUAL & !0x3fff | vmolr::LPE | 1800);
     assert_eq!(taken(&guest, &frame(US, 1600)), [0, 1, 0, 0]);
@@ -198,7 +195,7 @@ fn all_pools_get_a_frame_or_none() {
     assert_eq!(guest.counter("rx_dropped"), 3);
     assert_eq!(guest.function.stats.total(Stat::Gprc), 8);
     let raised = guest.function.irq.lock().causes();
-    assert_eq!(raised & cause::RXO, 0);
+    assert_eq!(raised & icr::RXO, 0);
 }
 
 #[test]

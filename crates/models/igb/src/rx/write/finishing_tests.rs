@@ -8,8 +8,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use wire::{Csum, Gso, Layers, Offload, Sum};
 
-use crate::regs::settings::{Rules, bits};
-use crate::regs::{self as r, QUEUES};
+use crate::regs as r;
+use crate::regs::QUEUES;
+use crate::regs::bits::{ctrl, rctl};
+use crate::regs::settings::Rules;
 use crate::testing::{Guest, RX_RINGS, packet, packet_buffer};
 
 /// Each segment has two buffers at most.
@@ -64,10 +66,10 @@ impl Setup {
         } else {
             let guest = Guest::pf_with(self.fast_path);
             let file = &guest.function.file;
-            let vme = if self.strip_vlan { bits::CTRL_VME } else { 0 };
-            let secrc = if self.strip_crc { bits::rctl::SECRC } else { 0 };
+            let vme = if self.strip_vlan { ctrl::VME } else { 0 };
+            let secrc = if self.strip_crc { rctl::SECRC } else { 0 };
             file.set(r::CTRL, vme);
-            file.set(r::RCTL, bits::rctl::EN | bits::rctl::UPE | secrc);
+            file.set(r::RCTL, rctl::EN | rctl::UPE | secrc);
             file.set(r::RXCSUM, self.rxcsum);
             file.set_at(r::PSRTYPE, 0, u32::MAX);
             guest

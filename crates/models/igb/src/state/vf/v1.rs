@@ -2,9 +2,12 @@
 //! conversion from this one.
 
 use serde::{Deserialize, Serialize};
+use snapshot::Kind;
 
-use super::KIND;
-pub use crate::state::{Context, Words};
+pub use crate::state::v1::{Context, Words};
+
+/// What the container calls it.
+pub const KIND: Kind = Kind::new("82576vf");
 
 /// The whole function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,9 +3,9 @@
 use model::Nanos;
 use regs::Found;
 
-use super::throttle::least;
-use super::{Irq, VF_MESSAGES};
-use crate::regs::vf as r;
+use crate::core::irq::Irq;
+use crate::irq::throttle::least;
+use crate::regs::{VF_MESSAGES, vf as r};
 use crate::state::vf::Interrupts;
 use crate::state::{StateError, absolute, check, relative};
 

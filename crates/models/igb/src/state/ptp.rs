@@ -3,9 +3,10 @@
 use model::Nanos;
 use regs::Found;
 
-use super::{Ptp, Stamp, TICK};
-use crate::regs as r;
-use crate::state::{self, Clock, StateError, check};
+use crate::core::ptp::{Ptp, Stamp};
+use crate::ptp::TICK;
+use crate::state::{Clock, StateError, check};
+use crate::{regs as r, state};
 
 /// Longest that the clock stands between two steps: its period has eight bits.
 const LONGEST: u64 = 255 * TICK;

@@ -1,8 +1,7 @@
 //! The mailbox as plain data.
 
-use super::{Mailbox, v2p};
-use crate::state::vf as state;
-use crate::state::{StateError, check};
+use crate::sriov::mailbox::{Mailbox, v2p};
+use crate::state::{StateError, check, vf as state};
 
 /// Bits of V2PMAILBOX that are kept.
 const KEPT: u32 = v2p::VFU | v2p::PFU | v2p::PFSTS | v2p::PFACK | v2p::RSTI | v2p::RSTD;

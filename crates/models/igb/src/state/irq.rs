@@ -3,9 +3,11 @@
 use model::{Env, Nanos};
 use regs::Found;
 
-use super::throttle::MOST_CREDITS;
-use super::{Irq, Throttle, VECTORS, Way, cause, extended};
+use crate::core::irq::{Irq, Throttle, Way};
+use crate::irq::throttle::MOST_CREDITS;
 use crate::regs as r;
+use crate::regs::VECTORS;
+use crate::regs::bits::{eicr, icr};
 use crate::state::{Interrupts, StateError, absolute, check, relative};
 
 impl Irq {
@@ -81,14 +83,14 @@ impl Irq {
             ("interrupts.mask", mask),
             ("interrupts.reported", reported),
         ] {
-            check(*bits & !cause::ALL == 0, name, *bits, "no such cause")?;
+            check(*bits & !icr::ALL == 0, name, *bits, "no such cause")?;
         }
         for (name, bits) in [
             ("interrupts.extended", bits),
             ("interrupts.extended_mask", extended_mask),
             ("interrupts.sent", sent),
         ] {
-            check(*bits & !extended::ALL == 0, name, *bits, "no such vector")?;
+            check(*bits & !eicr::ALL == 0, name, *bits, "no such vector")?;
         }
         check(
             last.len() == VECTORS,

@@ -1,0 +1,107 @@
+//! Pools of a PF (§7.10.3): which of them get a frame that came in or that another one has sent.
+//!
+//! Where there are VFs, the switch between the functions has found out that the PF gets it. With one pool
+//! beside them that is all there is to know.
+
+use regs::File;
+
+use crate::filter::address as filter;
+use crate::regs as r;
+use crate::regs::bits::{rctl, vmolr, vt_ctl};
+use crate::regs::pools;
+use crate::regs::pools::POOLS;
+
+/// For everybody.
+const BROADCAST: [u8; 6] = [0xff; 6];
+
+/// All pools.
+pub(crate) const ALL: u32 = (1 << POOLS) - 1;
+
+/// Who gets a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Found {
+    /// Pools, bit by bit.
+    pools: u32,
+    /// Those whose station it is for, whatever its VLAN is.
+    exact: u32,
+}
+
+/// Pools that get a frame by address and VLAN.
+fn by_filters(file: &File, dst: [u8; 6], tag: Option<u16>) -> Found {
+    let (rctl, vt_ctl) = (file.get(r::RCTL), file.get(r::VT_CTL));
+    if tag.is_some_and(|tci| !filter::vlan(file, rctl, tci)) {
+        return Found::default();
+    }
+    let with = |bits: u32| {
+        let wants = |pool: &u32| file.get_at(r::VMOLR, *pool) & bits != 0;
+        (0..POOLS)
+            .filter(wants)
+            .fold(0, |all, pool| all | 1 << pool)
+    };
+    let default = pools::default(file).map_or(0, |pool| 1 << pool);
+    let exact = pools::addresses(file).filter(|(mac, _)| *mac == dst);
+    let exact = exact.fold(0, |all, (_, pools)| all | pools);
+    let for_many = dst[0] & 1 == 1;
+    let mut found = 0;
+    if dst == BROADCAST {
+        found |= with(vmolr::BAM);
+    } else if for_many {
+        found |= with(vmolr::MPME);
+    }
+    let (table, by_table) = match for_many {
+        true => (r::MTA, vmolr::ROMPE),
+        false => (r::UTA, vmolr::ROPE),
+    };
+    if filter::hashed(file, table, rctl, dst) {
+        found |= with(by_table);
+    }
+    if vt_ctl & vt_ctl::IGNORE_MAC != 0 {
+        found = ALL;
+    }
+    found = match vt_ctl & vt_ctl::REPLICATE != 0 {
+        true => exact | found,
+        // Without replication a frame for many is for the default pool, one for several for the first.
+        false if exact != 0 => exact & exact.wrapping_neg(),
+        false => found & default,
+    };
+    if rctl & rctl::VFE != 0 {
+        found &= match tag {
+            Some(tci) => pools::of_vlan(file, tci & 0xfff),
+            None => with(vmolr::AUPE),
+        };
+    }
+    Found {
+        pools: found,
+        exact,
+    }
+}
+
+/// Pools that get a frame from the wire, bit by bit.
+pub(crate) fn of_frame(file: &File, dst: [u8; 6], tag: Option<u16>) -> u32 {
+    let known = tag.is_none_or(|tci| filter::vlan(file, file.get(r::RCTL), tci));
+    let found = match by_filters(file, dst, tag).pools {
+        // Whatever its VLANs are.
+        0 if known && dst[0] & 1 == 0 => pools::default(file).map_or(0, |pool| 1 << pool),
+        found => found,
+    };
+    found & file.get(r::VFRE)
+}
+
+/// What becomes of a frame that a pool has sent, whose others may get it: those of them that do, and
+/// whether it goes out, too.
+pub(crate) fn from_inside(
+    file: &File,
+    (first, from): (u32, u32),
+    dst: [u8; 6],
+    tag: Option<u16>,
+) -> (u32, bool) {
+    let own = ALL >> first << first;
+    let found = by_filters(file, dst, tag);
+    let mut to = found.pools & own & file.get(r::VFRE);
+    if !pools::gets_own(file, from) {
+        to &= !(1 << from);
+    }
+    // What is for a station inside stays there; with VFs it may be one of theirs, which the switch knows.
+    let stays = dst[0] & 1 == 0 && found.exact & own != 0 && found.exact & !own == 0;
+    (to, !stays)
+}

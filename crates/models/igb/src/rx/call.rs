@@ -1,0 +1,36 @@
+//! What holds for one call of the receive side.
+
+use model::Env;
+
+use crate::core::function::{Function, Kind};
+use crate::core::ptp::Ptp;
+use crate::regs::settings::Rules;
+
+/// What registers and sender say, read once.
+pub(crate) struct Call<'a> {
+    pub function: &'a Function,
+    pub env: &'a Env,
+    pub rules: Rules,
+    /// Frames may have to be timed.
+    pub listens: bool,
+    /// The pools that a frame is for, where another one of them has sent it.
+    pub inside: Option<u32>,
+    /// Pause frames are told from others.
+    pub obeys: bool,
+    /// Frames still to come.
+    pub expected: usize,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(function: &'a Function, env: &'a Env, rules: Rules) -> Self {
+        Call {
+            function,
+            env,
+            rules,
+            listens: matches!(function.kind, Kind::Pf) && Ptp::listens(&function.file),
+            inside: None,
+            obeys: function.obeys_pause(),
+            expected: 1,
+        }
+    }
+}

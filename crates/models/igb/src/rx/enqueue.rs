@@ -1,0 +1,136 @@
+//! One frame on its way into one queue.
+
+use frame::Frame;
+use guest_mem::View;
+use model::Env;
+
+use crate::core::function::{Function, count};
+use crate::core::stats::for_group;
+use crate::filter::headers::Headers;
+use crate::filter::rss::Class;
+use crate::regs::settings::Rules;
+use crate::rx::call::Call;
+use crate::rx::classify::Classifier;
+use crate::rx::counts::Counts;
+use crate::rx::l2_filter::Accepted;
+use crate::rx::writer::{Open, Writer};
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    /// Lost and counted.
+    Lost,
+    /// Found no room in a queue that does not wait; its bytes are not counted yet.
+    Dropped,
+    NoRoom,
+}
+
+/// One call's worth of receiving.
+pub(crate) struct Rx<'a, 'v> {
+    pub call: Call<'a>,
+    pub classifier: Classifier,
+    pub writer: Writer<'a, 'v>,
+    pub counts: Counts,
+}
+
+impl<'a, 'v> Rx<'a, 'v> {
+    pub(crate) fn new(
+        function: &'a Function,
+        env: &'a Env,
+        view: &'v View<'v>,
+        rules: Rules,
+    ) -> Self {
+        let call = Call::new(function, env, rules);
+        Rx {
+            classifier: Classifier::new(&call),
+            call,
+            writer: Writer::new(view),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Writes back what is left, enters the counts, raises interrupts, and gives the storage back.
+    pub(crate) fn end(mut self) {
+        self.writer.close(self.call.function, &mut self.counts);
+        self.counts.enter(self.call.function, self.call.env);
+        self.writer.end();
+    }
+
+    /// Makes `queue` the one that is open. `None`: it takes nothing, which is counted.
+    pub(crate) fn open(&mut self, queue: u32) -> Option<&Open<'a>> {
+        self.writer.open(&self.call, &mut self.counts, queue)
+    }
+
+    /// The interrupt of the open queue does not wait for moderation.
+    pub(crate) fn hurry(&mut self) {
+        let queue = self.writer.open.as_ref().map(|open| open.queue);
+        self.counts.hurry(queue);
+    }
+
+    /// Filters a frame and puts it into its queue, by the rules that hold for it.
+    pub(crate) fn put_through(&mut self, frame: &Frame<'_>) -> Outcome {
+        let Some(accepted) = self.counts.accept(&self.call, frame) else {
+            return Outcome::Lost;
+        };
+        let headers = Headers::of(frame);
+        let class = self.classifier.class(&self.call, &headers, frame.len());
+        let placed = self.keep(frame, &accepted, &headers, &class);
+        match placed {
+            Outcome::Done => self.counts.took(&accepted),
+            Outcome::Dropped => self.counts.tally.total(accepted.on_wire),
+            // It was counted and heard, and so does not come again.
+            Outcome::NoRoom if accepted.control.is_some() => {
+                self.counts.miss(accepted.on_wire);
+                return Outcome::Lost;
+            }
+            Outcome::NoRoom | Outcome::Lost => {}
+        }
+        placed
+    }
+
+    /// Puts a frame into its queue. What the wire brought is counted by whoever asks for it.
+    pub(crate) fn keep(
+        &mut self,
+        frame: &Frame<'_>,
+        accepted: &Accepted,
+        headers: &Headers,
+        class: &Class,
+    ) -> Outcome {
+        if self.open(class.queue).is_none() {
+            return Outcome::Lost;
+        }
+        let placed = self.writer.put(
+            (&self.call, &mut self.counts),
+            frame,
+            accepted,
+            headers,
+            class,
+        );
+        match placed {
+            Outcome::Done => {
+                self.counts.own.frames += 1;
+                self.counts.own.bytes += frame.len() as u64;
+                self.counts.own.multicast += u64::from(for_group(accepted.dst));
+                if class.immediate || self.classifier.filters.hurries(accepted.tag) {
+                    self.hurry();
+                }
+            }
+            Outcome::NoRoom
+                if self
+                    .writer
+                    .open
+                    .as_ref()
+                    .is_some_and(|open| open.shape.drop) =>
+            {
+                count(&self.call.function.counters.rx_dropped, 1);
+                if let Some(own) = self.call.function.queues.get(class.queue as usize) {
+                    count(&own.counts.rx_dropped, 1);
+                }
+                return Outcome::Dropped;
+            }
+            Outcome::NoRoom | Outcome::Dropped | Outcome::Lost => {}
+        }
+        placed
+    }
+}

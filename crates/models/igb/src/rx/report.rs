@@ -1,0 +1,222 @@
+//! What the descriptors of a received frame say (§7.1.4, §7.1.5, §7.1.11).
+
+use frame::{Frame, sum_range};
+use intel::verdict::{rx_error, rx_status};
+use intel::{DD, verdict};
+use wire::{Crc32c, Fragment, L3Kind, L4Kind};
+
+use crate::filter::headers::{Headers, is_sctp};
+use crate::filter::rss::Class;
+use crate::ptp::{Carrier, Message};
+use crate::regs::bits::{psrtype, rfctl, rxcsum};
+use crate::rx::call::Call;
+use crate::rx::shape::{Shape, ShapeKind};
+
+/// Status and errors beside those that [`verdict`] knows, as the second word of a descriptor has
+/// them. Bits 20 on exist in advanced descriptors only.
+pub(crate) mod desc_status {
+    pub const EOP: u32 = 1 << 1;
+    pub const VP: u32 = 1 << 3;
+    pub const UDPCS: u32 = 1 << 4;
+    pub const PIF: u32 = 1 << 7;
+    /// The identification of an IPv4 packet is reported.
+    pub const IPIDV: u32 = 1 << 9;
+    /// The checksum of a fragment of UDP is reported.
+    pub const UDPV: u32 = 1 << 10;
+    /// The time of arrival was taken.
+    pub const TS: u32 = 1 << 16;
+    /// The header was longer than its buffer.
+    pub const HBO: u32 = 1 << 23;
+    /// Bit 7 of the errors of a legacy descriptor.
+    pub const RXE: u32 = 1 << 31;
+}
+
+/// Of a legacy descriptor's status there are eight bits, and eight errors.
+const LEGACY: u32 = 0xff00_00ff;
+
+/// What the descriptors of a frame say.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Report {
+    /// Status and errors, DD and EOP aside.
+    pub status: u32,
+    /// Types of hash and packet.
+    pub info: u16,
+    /// Hash, or identification and checksum.
+    pub value: u32,
+    /// The checksum a legacy descriptor reports.
+    pub checksum: u16,
+    pub tag: u16,
+}
+
+impl Call<'_> {
+    /// Checksums, types and hash of a frame.
+    pub(crate) fn report(
+        &self,
+        frame: &Frame<'_>,
+        headers: &Headers,
+        class: &Class,
+        timed: Option<bool>,
+    ) -> Report {
+        let rules = &self.rules;
+        let mut report = Report {
+            info: class.info,
+            ..Report::default()
+        };
+        let (low, errors) = self.sums(frame, headers);
+        report.status = low | u32::from(errors) << 24;
+        if timed.unwrap_or_else(|| self.timed(headers)) {
+            report.status |= desc_status::TS;
+        }
+        if rules.sums(rxcsum::PCSD) {
+            report.value = class.hash;
+            return report;
+        }
+        // Without a hash there is none whose type to tell.
+        report.info &= !0xf;
+        if let Some(id) = headers.ip_id() {
+            report.value = u32::from(id);
+            report.status |= desc_status::IPIDV;
+        }
+        if let Some(sum) = self.fragment_sum(frame, headers) {
+            report.value |= u32::from(sum) << 16;
+            report.status |= desc_status::UDPV;
+        }
+        report
+    }
+
+    /// Status and error bits of checksums (§7.1.11).
+    fn sums(&self, frame: &Frame<'_>, headers: &Headers) -> (u32, u8) {
+        let rules = &self.rules;
+        let layers = headers.layers.as_ref();
+        let l3 = layers.and_then(|l| l.l3);
+        let l4 = layers.and_then(|l| l.l4).map(|l4| l4.kind);
+        let six = l3.is_some_and(|l3| l3.kind == L3Kind::V6);
+        let skipped = rfctl::IPV6_DIS | rfctl::IPV6_XSUM_DIS;
+        if six && rules.rfctl & skipped != 0 {
+            return (rx_status::IXSM.into(), 0);
+        }
+        let (mut status, mut errors) = verdict(rules.rxcsum, frame);
+        if status & rx_status::TCPCS != 0 && l4 == Some(L4Kind::Udp) {
+            return (u32::from(status) | desc_status::UDPCS, errors);
+        }
+        if rules.sums(rxcsum::CRCOFL)
+            && l4.is_some_and(is_sctp)
+            && let Some(intact) = sctp_intact(frame, headers)
+        {
+            status = status & !rx_status::IXSM | rx_status::TCPCS;
+            if !intact {
+                errors |= rx_error::TCPE;
+            }
+        }
+        (status.into(), errors)
+    }
+
+    /// The sum over what a fragment of UDP over IPv4 carries (§7.1.11.2).
+    fn fragment_sum(&self, frame: &Frame<'_>, headers: &Headers) -> Option<u16> {
+        if !self.rules.sums(rxcsum::IPPCSE) || !self.rules.sums(rxcsum::TUOFL) {
+            return None;
+        }
+        let l3 = headers.layers?.l3?;
+        let udp = headers.bytes().get(l3.offset + 9) == Some(&17);
+        if l3.kind != L3Kind::V4 || l3.fragment == Fragment::Whole || !udp {
+            return None;
+        }
+        let carried = l3.total.checked_sub(l3.len)?;
+        Some(sum_range(frame, l3.offset + l3.len, carried).finish())
+    }
+
+    /// Whether the frame is a PTP message whose time of arrival has been taken (§7.9).
+    pub(crate) fn timed(&self, headers: &Headers) -> bool {
+        let Some(layers) = headers.layers.filter(|_| self.listens) else {
+            return false;
+        };
+        let bytes = headers.bytes();
+        let (carrier, at) = match layers.l4 {
+            Some(l4) if l4.kind == L4Kind::Udp => {
+                let port = bytes.get(l4.offset + 2..).and_then(<[u8]>::first_chunk);
+                let to = port.map_or(0, |port| u16::from_be_bytes(*port));
+                (Carrier::Udp { to }, l4.offset + l4.len)
+            }
+            _ => (Carrier::Ethernet(layers.ether_type.0), layers.l2_len),
+        };
+        let message = Message {
+            carrier,
+            bytes: bytes.get(at..).unwrap_or(&[]),
+        };
+        let now = self.env.clock.now();
+        let function = self.function;
+        function.ptp.lock().received(&function.file, now, message)
+    }
+
+    /// Bytes of the headers of the frame, if PSRTYPE asks for packets of its kind (§7.1.10).
+    pub(crate) fn header(&self, queue: u32, headers: &Headers) -> Option<usize> {
+        let function = self.function;
+        let id = function.ids.psrtype;
+        let pools = function.file.table().register(id).count;
+        let types = function.file.get_at(id, queue % pools);
+        let layers = headers.layers?;
+        let l3 = layers.l3?;
+        let [ip, tcp, udp] = match l3.kind {
+            L3Kind::V4 => [psrtype::IPV4, psrtype::IPV4_TCP, psrtype::IPV4_UDP],
+            L3Kind::V6 => [psrtype::IPV6, psrtype::IPV6_TCP, psrtype::IPV6_UDP],
+        };
+        if l3.fragment != Fragment::Whole {
+            let wanted = types & ip != 0 && self.rules.rfctl & rfctl::IPFRSP_DIS == 0;
+            return wanted.then_some(l3.offset + l3.len);
+        }
+        let l4 = layers.l4?;
+        let bit = match l4.kind {
+            L4Kind::Tcp => tcp,
+            L4Kind::Udp => udp,
+            L4Kind::Other(_) => return None,
+        };
+        (types & bit != 0).then_some(l4.offset + l4.len)
+    }
+}
+
+/// The second word of a descriptor whose packet buffer holds `len` bytes.
+pub(crate) fn word(kind: ShapeKind, len: usize, more: u32, report: &Report) -> u64 {
+    let status = u32::from(DD) | more | report.status;
+    let (len, tag) = (u64::from(len as u16), u64::from(report.tag) << 48);
+    if kind != ShapeKind::Legacy {
+        return u64::from(status) | len << 32 | tag;
+    }
+    let status = status & LEGACY;
+    let errors = u64::from(status >> 24) << 40;
+    len | u64::from(report.checksum) << 16 | u64::from(status as u8) << 32 | errors | tag
+}
+
+impl Shape {
+    /// The length in such a word.
+    pub(crate) fn len_of(&self, word: u64) -> usize {
+        let at = if self.kind == ShapeKind::Legacy {
+            0
+        } else {
+            32
+        };
+        usize::from((word >> at) as u16)
+    }
+}
+
+/// Whether the CRC32c of an SCTP packet that is here in full is right (RFC 9260 §6.8).
+fn sctp_intact(frame: &Frame<'_>, headers: &Headers) -> Option<bool> {
+    let layers = headers.layers?;
+    let l4 = layers.l4?;
+    let len = layers.l4_span(frame.len())?;
+    let given = headers.bytes().get(l4.offset + 8..)?.first_chunk::<4>()?;
+    let mut crc = Crc32c::new();
+    let (mut done, mut copy) = (0, [0; 512]);
+    while done < len {
+        let most = copy.len().min(len - done);
+        let n = frame.copy_to(l4.offset + done, &mut copy[..most]);
+        if n == 0 {
+            return None;
+        }
+        if done == 0 {
+            copy.get_mut(8..12)?.fill(0);
+        }
+        crc.add(&copy[..n]);
+        done += n;
+    }
+    Some(crc.finish() == u32::from_le_bytes(*given))
+}
