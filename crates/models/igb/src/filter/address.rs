@@ -3,7 +3,7 @@
 
 use intel::filter;
 pub(crate) use intel::filter::hashed;
-use regs::{File, Id};
+use regs::File;
 
 use crate::regs as r;
 use crate::regs::bits::rah;
