@@ -556,7 +556,7 @@ mod tests {
             ("59", "60 to"),
             ("70000", "60 to"),
             ("1514-60", "smaller one first"),
-            ("big", "no length"),
+            ("big", "not a length"),
         ] {
             let error = text.parse::<Sizes>().expect_err(text);
             assert!(error.contains(why), "{error}");
