@@ -17,7 +17,7 @@ use pf::{Change, Status};
 use port::{InletEvent, InletThread};
 use vale::{Keeper, PortConfig, Switch};
 
-use crate::config::{ChipConfig, RuledBy, VfConfig};
+use crate::config::{ChipConfig, PfOwner, VfConfig};
 use crate::error::Error;
 use crate::ports;
 use crate::report::Section;
@@ -90,11 +90,11 @@ impl RunningChip {
         let switch = Switch::on_chip(Default::default(), Arc::new(move || now.now()));
         let keeper = Keeper::start(&switch).map_err(thread)?;
         let pf = match config.pf {
-            RuledBy::Daemon => Pf::Software(
+            PfOwner::Daemon => Pf::Software(
                 PfRunner::start(&config.name, config.rate, switch.clone(), clock)
                     .map_err(thread)?,
             ),
-            RuledBy::Guest => Pf::Guest(GuestPf::new(config.vfs, switch.clone())),
+            PfOwner::Guest => Pf::Guest(GuestPf::new(config.vfs, switch.clone())),
         };
         let out = Arc::new(LateSink::default());
         let uplink = PortConfig {

@@ -10,7 +10,7 @@ use registry::{MODELS, Model, Models};
 use serde::Deserialize;
 use toml::Spanned;
 
-pub use self::vfs::{ChipConfig, RuledBy, VfConfig};
+pub use self::vfs::{ChipConfig, PfOwner, VfConfig};
 use self::vfs::{RawVf, expand};
 use crate::error::Error;
 use crate::guard::{Guard, RawGuard};
@@ -184,7 +184,7 @@ struct RawNic {
     mac_lock: bool,
     guard: Option<Spanned<RawGuard>>,
     vfs: Option<Spanned<u32>>,
-    pf: Option<Spanned<RuledBy>>,
+    pf: Option<Spanned<PfOwner>>,
     vf_socket_path: Option<Spanned<String>>,
     port_rate: Option<Spanned<u32>>,
     #[serde(default)]
@@ -331,7 +331,7 @@ impl RawHost {
             let on_switch = on_switch(&raw.port, &names, &host)?;
             let mut rules = None;
             if model.vfs.is_some() && raw.vf_word().is_some() {
-                if expand(&raw, model, &mut host, &mut nics, &mut taken)? == RuledBy::Daemon {
+                if expand(&raw, model, &mut host, &mut nics, &mut taken)? == PfOwner::Daemon {
                     continue;
                 }
                 rules = Some(name.clone());

@@ -327,7 +327,7 @@ impl Served for NicBody {
         self.busy_poll
     }
 
-    fn bell(&self) -> Option<&vfio_user::Bell> {
+    fn bell(&self) -> Option<&vfio_user::MappedDoorbells> {
         self.server.bell()
     }
 

@@ -58,7 +58,7 @@ pub(crate) trait Served: Send {
     /// How long its worker may stay awake for its sake.
     fn busy_poll(&self) -> Duration;
     /// Doorbells that ring without telling, looked at for it between its turns.
-    fn bell(&self) -> Option<&vfio_user::Bell> {
+    fn bell(&self) -> Option<&vfio_user::MappedDoorbells> {
         None
     }
     /// The deadline that was set has come.
@@ -321,7 +321,7 @@ fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, id: u64) -> rustix::io::Result<()>
 }
 
 #[cfg(test)]
-mod bell_tests;
+mod doorbell_tests;
 #[cfg(test)]
 mod nic_tests;
 #[cfg(test)]

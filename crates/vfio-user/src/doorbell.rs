@@ -4,7 +4,7 @@
 //! Nobody is woken by a store into shared memory, so the server looks. It looks at all of the
 //! registers before it acts on a message and after the last one of a batch: what the guest stored
 //! before it sent the message is then applied before it, as on a bus. Between messages its owner
-//! looks at the tails only, through [`Bell`], which needs no server.
+//! looks at the tails only, through [`MappedDoorbells`], which needs no server.
 //!
 //! The memory is hostile: it may change at any time, to anything. Each look loads each word once,
 //! what was loaded goes through the device like any write, and what the device makes of it is stored
@@ -37,17 +37,17 @@ struct Tails {
 ///
 /// Any thread may look; a look is one load for each queue that is enabled.
 #[derive(Clone)]
-pub struct Bell(Arc<Tails>);
+pub struct MappedDoorbells(Arc<Tails>);
 
-impl std::fmt::Debug for Bell {
+impl std::fmt::Debug for MappedDoorbells {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bell")
+        f.debug_struct("MappedDoorbells")
             .field("live", &self.is_live())
             .finish_non_exhaustive()
     }
 }
 
-impl Bell {
+impl MappedDoorbells {
     /// Whether some queue is enabled: only then is a look worth anything.
     pub fn is_live(&self) -> bool {
         self.0.live.load(Ordering::Acquire) != 0
@@ -101,7 +101,7 @@ pub(crate) struct Found {
 /// The registers of one client's memory.
 struct SharedWords {
     memory: SharedMem,
-    bell: Bell,
+    bell: MappedDoorbells,
 }
 
 /// The registers that are memory, as the server keeps them.
@@ -170,7 +170,7 @@ impl Registers {
             }
             self.shared = Some(SharedWords {
                 memory,
-                bell: Bell(Arc::new(tails)),
+                bell: MappedDoorbells(Arc::new(tails)),
             });
             self.show(device, |_| true);
         }
@@ -188,7 +188,7 @@ impl Registers {
     }
 
     /// The tails, while a client has them.
-    pub fn bell(&self) -> Option<&Bell> {
+    pub fn bell(&self) -> Option<&MappedDoorbells> {
         self.shared.as_ref().map(|shared| &shared.bell)
     }
 

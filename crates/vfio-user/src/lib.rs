@@ -120,7 +120,7 @@ pub use codec::SparseArea;
 pub use description::{DescriptionError, DeviceDescription};
 pub use device::{ClientEvent, Device, DmaChange, GoneReason, ResetCause, Work};
 pub use dma::{Dma, DmaError, DmaToken};
-pub use doorbell::Bell;
+pub use doorbell::MappedDoorbells;
 pub use event::EventFd;
 pub use interrupts::Interrupts;
 pub use server::{ListenError, Listener, Look, Progress, Server, ServerError};

@@ -28,7 +28,7 @@ use crate::deferred_closer::{DeferredCloser, MOST, PeerFd};
 use crate::description::{DescriptionError, DeviceDescription};
 use crate::device::{Device, GoneReason, Work};
 use crate::dma::{Dma, Engine};
-use crate::doorbell::Bell;
+use crate::doorbell::MappedDoorbells;
 use crate::event::{self, EventFd};
 use crate::interrupts::Interrupts;
 use crate::msix::Table;
@@ -156,7 +156,7 @@ impl Server {
 
     /// The doorbells in memory, while a client has them: another one for each client. Whoever calls
     /// [`process`](Self::process) only when there is something to do looks here too, now and then.
-    pub fn bell(&self) -> Option<&Bell> {
+    pub fn bell(&self) -> Option<&MappedDoorbells> {
         self.session.shape.doorbells.as_ref()?.bell()
     }
 
@@ -215,7 +215,7 @@ impl Server {
         if let Some(doorbells) = &mut self.session.shape.doorbells {
             doorbells.publish(device);
             // Rung while the device worked: nobody else would notice soon.
-            rung = doorbells.bell().is_some_and(Bell::rung);
+            rung = doorbells.bell().is_some_and(MappedDoorbells::rung);
         }
         // The device may have asked for DMA from its work, and what that brings may be new work.
         let delivered = self.session.engine.has_new() && self.pump_dma(device);
@@ -266,7 +266,7 @@ impl Server {
             if progress.more {
                 continue;
             }
-            let timeout = if self.bell().is_some_and(Bell::is_live) {
+            let timeout = if self.bell().is_some_and(MappedDoorbells::is_live) {
                 nap
             } else {
                 Duration::MAX

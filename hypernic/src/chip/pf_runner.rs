@@ -91,7 +91,7 @@ impl PfRunner {
             changed: Condvar::new(),
             thread: Mutex::new(None),
         });
-        let name = format!("soft-pf {chip}");
+        let name = format!("software-pf {chip}");
         let thread = thread::Builder::new().name(name).spawn({
             let runner = Arc::clone(&runner);
             move || runner.run()

@@ -366,7 +366,7 @@ socket-path = "/run/other.sock"
 fn a_guest_may_have_the_physical_function() {
     let host = HostConfig::parse(Path::new("h.toml"), GUEST).expect("good");
     let chip = &host.chips[0];
-    assert_eq!((chip.vfs, chip.pf), (3, RuledBy::Guest));
+    assert_eq!((chip.vfs, chip.pf), (3, PfOwner::Guest));
     let names: Vec<_> = host.nics.iter().map(|nic| nic.name.as_str()).collect();
     assert_eq!(names, ["p0vf0", "p0vf1", "p0vf2", "p0"]);
     let own = &host.nics[3];

@@ -21,7 +21,7 @@ const NUMBER: &str = "{}";
 /// Who rules the VFs of a chip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum RuledBy {
+pub enum PfOwner {
     /// The daemon, in place of a driver for the PF, by what is laid down here.
     #[default]
     Daemon,
@@ -39,7 +39,7 @@ pub struct ChipConfig {
     /// VFs there are.
     pub vfs: u32,
     /// Who rules them.
-    pub pf: RuledBy,
+    pub pf: PfOwner,
     /// What the VFs share of the wire, in megabits a second, if anybody says.
     pub rate: Option<u32>,
 }
@@ -233,21 +233,21 @@ pub(super) fn expand(
     host: &mut HostConfig,
     names: &mut HashSet<String>,
     taken: &mut Taken,
-) -> Result<RuledBy, Fault> {
+) -> Result<PfOwner, Fault> {
     let name = raw.name.get_ref().clone();
     let Some(vfs) = raw.vfs.as_ref() else {
         let message = format!("NIC \"{name}\" has settings for VFs but no VFs: add vfs = N");
         return Err(Fault::at(&raw.name, message));
     };
-    let pf = raw.pf.as_ref().map_or(RuledBy::Daemon, |pf| *pf.get_ref());
+    let pf = raw.pf.as_ref().map_or(PfOwner::Daemon, |pf| *pf.get_ref());
     let count = *vfs.get_ref();
     if !(1..=MAX_VFS).contains(&count) {
         let message = format!("vfs must be between 1 and {MAX_VFS}");
         return Err(Fault::at(vfs, message));
     }
     match pf {
-        RuledBy::Guest => check_guest(raw, model, vfs)?,
-        RuledBy::Daemon => check_daemon(raw)?,
+        PfOwner::Guest => check_guest(raw, model, vfs)?,
+        PfOwner::Daemon => check_daemon(raw)?,
     }
     if let Some(rate) = raw.port_rate.as_ref().filter(|rate| *rate.get_ref() == 0) {
         return Err(Fault::at(

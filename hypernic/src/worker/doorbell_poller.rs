@@ -35,15 +35,15 @@ pub(super) trait Looked {
     fn same(&self, other: &Self) -> bool;
 }
 
-impl Looked for vfio_user::Bell {
+impl Looked for vfio_user::MappedDoorbells {
     fn is_live(&self) -> bool {
-        vfio_user::Bell::is_live(self)
+        vfio_user::MappedDoorbells::is_live(self)
     }
     fn rung(&self) -> bool {
-        vfio_user::Bell::rung(self)
+        vfio_user::MappedDoorbells::rung(self)
     }
     fn same(&self, other: &Self) -> bool {
-        vfio_user::Bell::same(self, other)
+        vfio_user::MappedDoorbells::same(self, other)
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) struct Worker {
     /// Left alone until then.
     ill: Vec<(Nanos, Member)>,
     /// Those with doorbells in memory.
-    doorbell_poller: DoorbellPoller<vfio_user::Bell>,
+    doorbell_poller: DoorbellPoller<vfio_user::MappedDoorbells>,
     /// Asleep since then, but for looks in vain.
     asleep: Option<Instant>,
     backoff: BusyPollBackoff,

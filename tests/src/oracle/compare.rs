@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::chip::{Chip, Line};
 use super::context::Context;
-use super::difference::{Difference, Kind};
+use super::difference::{Difference, DifferenceKind};
 use super::script::{Op, Script};
 use super::trace::{Look, Trace};
 use super::{ARENA, RX_RING, TX_RING};
@@ -269,7 +269,7 @@ fn explain(
         };
         bits &= !parted.covers(chip, &diff);
         for entry in list {
-            let Kind::Value(explains) = entry.kind else {
+            let DifferenceKind::Value(explains) = entry.kind else {
                 continue;
             };
             let explained = if bits == 0 {
@@ -287,7 +287,7 @@ fn explain(
         }
     }
     for entry in list {
-        let Kind::Parting(parts) = entry.kind else {
+        let DifferenceKind::Parting(parts) = entry.kind else {
             continue;
         };
         if open.is_empty() {

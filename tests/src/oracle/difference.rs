@@ -15,7 +15,7 @@ pub enum Right {
 
 /// How an entry explains.
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum DifferenceKind {
     /// A value reads differently and nothing follows from it: gives the bits it explains.
     Value(fn(&Step<'_>, &Diff) -> u64),
     /// The machines did different things, and from here on some halves of them cannot be compared
@@ -33,13 +33,13 @@ pub struct Difference {
     pub right: Right,
     /// By which section of the chip's manual.
     pub section: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: DifferenceKind,
 }
 
 impl Difference {
     /// Whether a part of the script cannot be compared after it.
     pub(super) fn parts(&self) -> bool {
-        matches!(self.kind, Kind::Parting(_))
+        matches!(self.kind, DifferenceKind::Parting(_))
     }
 
     pub(super) const fn value(
@@ -49,7 +49,7 @@ impl Difference {
         what: &'static str,
         explains: fn(&Step<'_>, &Diff) -> u64,
     ) -> Self {
-        let kind = Kind::Value(explains);
+        let kind = DifferenceKind::Value(explains);
         Self {
             id,
             what,
@@ -66,7 +66,7 @@ impl Difference {
         what: &'static str,
         parts: fn(&Step<'_>, &[Diff]) -> Option<Parted>,
     ) -> Self {
-        let kind = Kind::Parting(parts);
+        let kind = DifferenceKind::Parting(parts);
         Self {
             id,
             what,

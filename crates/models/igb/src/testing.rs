@@ -10,7 +10,7 @@ use model::{Clock, Env, Interrupts, Nanos, Receive, Timer, Transmit};
 use parking_lot::Mutex;
 use regs::Id;
 
-use crate::core::function::{Function, Kind};
+use crate::core::function::{Function, FunctionKind};
 use crate::regs as r;
 use crate::regs::bits::{ctrl, rctl, tctl, xdctl};
 use crate::regs::settings::Rules;
@@ -103,7 +103,7 @@ impl Guest {
 
     /// The same with or without its fast paths.
     pub(crate) fn pf_with(fast_path: bool) -> Guest {
-        let guest = Self::with(Kind::Pf, 16, fast_path);
+        let guest = Self::with(FunctionKind::Pf, 16, fast_path);
         guest
             .function
             .file
@@ -121,10 +121,10 @@ impl Guest {
 
     /// The same with or without its fast paths.
     pub(crate) fn vf_with(rules: Rules, fast_path: bool) -> Guest {
-        Self::with(Kind::Vf(Mutex::new(rules)), 2, fast_path)
+        Self::with(FunctionKind::Vf(Mutex::new(rules)), 2, fast_path)
     }
 
-    fn with(kind: Kind, queues: usize, fast_path: bool) -> Guest {
+    fn with(kind: FunctionKind, queues: usize, fast_path: bool) -> Guest {
         let mut function = Function::new(kind, r::table(), &r::QUEUES, queues, true);
         function.fast_path = fast_path;
         let function = Arc::new(function);

@@ -23,7 +23,7 @@ use guest_mem::{ReadSlice, View};
 use intel::Ring;
 use model::{Env, Progress, TURN_BYTES, Transmit};
 
-use crate::core::function::{Function, Kind, count};
+use crate::core::function::{Function, FunctionKind, count};
 use crate::core::inside::Inside;
 use crate::core::irq::{Causes, Moved};
 use crate::regs::settings::Rules;
@@ -270,8 +270,8 @@ impl<I: Inside> Sender<I> {
         let limit = call.budget.min(quantum);
         let rules = call.rules.of_queue(&function.file, queue);
         let looks_inside = match function.kind {
-            Kind::Pf => call.rules.looks_inside(&function.file, queue),
-            Kind::Vf(_) => None,
+            FunctionKind::Pf => call.rules.looks_inside(&function.file, queue),
+            FunctionKind::Vf(_) => None,
         };
         batch.clear();
         let mut parser = Parser {
@@ -294,8 +294,8 @@ impl<I: Inside> Sender<I> {
         let offered = batch.len();
         let picks = &EACH[..offered];
         // Before it can have come anywhere: no frame arrives before it left.
-        let timed =
-            matches!(function.kind, Kind::Pf) && self.store.marks.iter().any(|mark| mark.stamp);
+        let timed = matches!(function.kind, FunctionKind::Pf)
+            && self.store.marks.iter().any(|mark| mark.stamp);
         let leaving = timed.then(|| call.env.clock.now());
         let taken = if offered == 0 {
             0

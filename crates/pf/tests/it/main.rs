@@ -1,4 +1,4 @@
 //! What the crate does, seen from outside: one module for each subject.
 #![forbid(unsafe_code)]
 
-mod rule;
+mod policy;

@@ -93,15 +93,15 @@ impl Sink for Recorder {
 
 /// Counts how often it was woken.
 #[derive(Default)]
-pub struct Bell(AtomicUsize);
+pub struct CountedWake(AtomicUsize);
 
-impl Bell {
+impl CountedWake {
     pub fn rung(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
 }
 
-impl Wake for Bell {
+impl Wake for CountedWake {
     fn wake(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }

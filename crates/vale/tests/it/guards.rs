@@ -22,9 +22,9 @@ fn plain() -> PortConfig {
 }
 
 /// A switch somebody looks after.
-fn kept() -> (Switch, Hand, Arc<Bell>) {
+fn kept() -> (Switch, Hand, Arc<CountedWake>) {
     let (switch, hand) = switch(SwitchConfig::default());
-    let alarm = Arc::new(Bell::default());
+    let alarm = Arc::new(CountedWake::default());
     switch.set_timer(alarm.clone());
     (switch, hand, alarm)
 }
@@ -50,7 +50,7 @@ fn who_sends_more_than_its_rate_waits_exactly_as_long_as_that_takes() {
     let frames = [(mac(2), mac(1)); 256];
     // The burst, then what the time brings.
     assert_eq!(send(&a, 0, &frames), 100);
-    let bell = Arc::new(Bell::default());
+    let bell = Arc::new(CountedWake::default());
     let waker: Arc<dyn Wake> = bell.clone();
     a.want_room(&waker);
     assert_eq!((alarm.rung(), bell.rung()), (1, 0));
@@ -126,7 +126,7 @@ fn a_port_over_its_rate_is_full_to_its_senders_until_time_makes_room() {
     send(&b, 0, &[(mac(9), mac(2))]);
     let frames = [(mac(2), mac(1)); 50];
     assert_eq!(send(&a, 0, &frames), 20);
-    let bell = Arc::new(Bell::default());
+    let bell = Arc::new(CountedWake::default());
     let waker: Arc<dyn Wake> = bell.clone();
     a.want_room(&waker);
     assert_eq!(switch.tick(), Some(5 * MS));

@@ -137,7 +137,7 @@ fn a_flood_of_addresses_is_bounded_and_harms_nobody_else() {
 #[test]
 fn more_than_a_batch_is_taken_in_parts() {
     let (switch, _) = switch(SwitchConfig::default());
-    switch.set_timer(Arc::new(Bell::default()));
+    switch.set_timer(Arc::new(CountedWake::default()));
     let (a, _) = attach(&switch, "a", MANY);
     let (b, to_b) = attach(&switch, "b", 301);
     send(&b, 0, &[(BROADCAST, mac(2))]);

@@ -481,7 +481,7 @@ fn a_pool_sends_as_itself_and_within_its_bounds() {
     assert_eq!(lab.who(1, BROADCAST, mac(1), None), [0, 2]);
     assert!(lab.who(1, BROADCAST, mac(1), None).is_empty());
     assert_eq!(count(&lab.switch, "1", "drop_storm"), 1);
-    let alarm = Arc::new(Bell::default());
+    let alarm = Arc::new(CountedWake::default());
     lab.switch.set_timer(alarm);
     assert_eq!(send(&lab.ports[1], 0, &[(mac(2), mac(1)); 20]), 8);
     lab.hand.advance(5 * MS);

@@ -15,9 +15,9 @@ use wire::{Csum, Gso, Offload};
 const MANY: usize = usize::MAX;
 
 /// A switch somebody looks after.
-fn kept() -> (Switch, Hand, Arc<Bell>) {
+fn kept() -> (Switch, Hand, Arc<CountedWake>) {
     let (switch, hand) = switch(SwitchConfig::default());
-    let alarm = Arc::new(Bell::default());
+    let alarm = Arc::new(CountedWake::default());
     switch.set_timer(alarm.clone());
     (switch, hand, alarm)
 }
@@ -38,7 +38,7 @@ fn the_batch_is_cut_where_the_only_destination_is_full() {
     let [(a, _), (_, to_b), _] = three(&switch, 2);
     let frames = [(mac(2), mac(1)); 5];
     assert_eq!(send(&a, 0, &frames), 2);
-    let bell = Arc::new(Bell::default());
+    let bell = Arc::new(CountedWake::default());
     let waker: Arc<dyn Wake> = bell.clone();
     a.want_room(&waker);
     assert_eq!((alarm.rung(), bell.rung()), (1, 0));
@@ -79,7 +79,7 @@ fn nobody_is_held_up_where_nobody_looks_after_the_bound() {
     for (config, alarm) in [(SwitchConfig::default(), false), (off, true)] {
         let (switch, _) = switch(config);
         if alarm {
-            switch.set_timer(Arc::new(Bell::default()));
+            switch.set_timer(Arc::new(CountedWake::default()));
         }
         let [(a, _), (_, to_b), _] = three(&switch, 2);
         assert_eq!(send(&a, 0, &[(mac(2), mac(1)); 5]), 5);
@@ -111,7 +111,7 @@ fn a_stalled_port_holds_up_nobody_until_it_takes_frames_again() {
     let frames = [(mac(2), mac(1)); 3];
     assert_eq!(switch.tick(), None);
     assert_eq!(send(&a, 0, &frames), 0);
-    let bell = Arc::new(Bell::default());
+    let bell = Arc::new(CountedWake::default());
     let waker: Arc<dyn Wake> = bell.clone();
     a.want_room(&waker);
     assert_eq!(alarm.rung(), 1);
@@ -185,7 +185,7 @@ fn a_port_that_is_slow_but_steady_is_waited_for_for_ever() {
 fn who_waits_for_a_port_that_goes_is_woken() {
     let (switch, ..) = kept();
     let [(a, _), (_old_b, _), _] = three(&switch, 0);
-    let bell = Arc::new(Bell::default());
+    let bell = Arc::new(CountedWake::default());
     let waker: Arc<dyn Wake> = bell.clone();
     let frame = [(mac(2), mac(1))];
     assert_eq!(send(&a, 0, &frame), 0);

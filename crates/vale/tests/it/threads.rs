@@ -51,7 +51,7 @@ fn in_order(numbers: &[u64]) {
 #[test]
 fn senders_in_parallel_keep_order_and_lose_nothing_uncounted() {
     let (switch, _) = switch(SwitchConfig::default());
-    switch.set_timer(Arc::new(Bell::default()));
+    switch.set_timer(Arc::new(CountedWake::default()));
     let ports: Vec<_> = (1..=SENDERS)
         .map(|n| attach(&switch, &n.to_string(), usize::MAX))
         .collect();

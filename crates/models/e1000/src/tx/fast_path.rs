@@ -358,7 +358,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lane_and_walk_do_the_same(steps in proptest::collection::vec(step(), 1..12)) {
+        fn fast_path_and_parser_do_the_same(steps in proptest::collection::vec(step(), 1..12)) {
             let mut labs = [Lab::new(true), Lab::new(false)];
             for step in &steps {
                 for lab in &mut labs {

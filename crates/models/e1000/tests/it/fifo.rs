@@ -96,9 +96,9 @@ fn what_comes_later_does_not_overtake() {
 }
 
 #[derive(Default)]
-struct Bell(AtomicU64);
+struct CountedWake(AtomicU64);
 
-impl Wake for Bell {
+impl Wake for CountedWake {
     fn wake(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
@@ -121,7 +121,7 @@ fn when_it_is_full_senders_wait_and_are_woken() {
     assert_eq!(m.offer(&many), 0);
     assert_eq!(m.counter("rx_back_pressure"), 2);
     assert_eq!(m.r(MPC), 0, "nothing is lost while a sender keeps it");
-    let bell = Arc::new(Bell::default());
+    let bell = Arc::new(CountedWake::default());
     let waker: Arc<dyn Wake> = bell.clone();
     m.nic.receive.want_room(&waker);
     m.nic.receive.want_room(&waker);

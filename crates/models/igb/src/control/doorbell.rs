@@ -80,13 +80,13 @@ pub(crate) fn layout(function: &Function) -> Doorbells {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::function::Kind;
+    use crate::core::function::FunctionKind;
     use crate::regs as r;
     use crate::regs::PF_QUEUES;
 
     #[test]
     fn the_pages_hold_what_a_driver_writes_of_four_queues() {
-        let function = Function::new(Kind::Pf, r::table(), &r::QUEUES, PF_QUEUES, true);
+        let function = Function::new(FunctionKind::Pf, r::table(), &r::QUEUES, PF_QUEUES, true);
         let layout = layout(&function);
         assert!(layout.valid());
         assert_eq!(layout.queues.len(), 8);

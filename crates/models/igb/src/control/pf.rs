@@ -6,7 +6,7 @@ use crate::control::due::Due;
 use crate::control::nic::nic;
 use crate::control::nvm::Nvm;
 use crate::control::stat_regs::StatRegs;
-use crate::core::function::{Function, Kind};
+use crate::core::function::{Function, FunctionKind};
 use crate::regs;
 use crate::regs::{BAR_IO, BAR_MMIO, BAR_MSIX, PF_MESSAGES, PF_QUEUES, QUEUES};
 use crate::sriov::hub::Hub;
@@ -104,7 +104,13 @@ pub fn pf_with_vfs(config: &Config, hub: Arc<Hub>) -> Nic {
 }
 
 fn make(config: &Config, hub: Option<Arc<Hub>>) -> Nic {
-    let mut function = Function::new(Kind::Pf, regs::table(), &QUEUES, PF_QUEUES, config.true_fcs);
+    let mut function = Function::new(
+        FunctionKind::Pf,
+        regs::table(),
+        &QUEUES,
+        PF_QUEUES,
+        config.true_fcs,
+    );
     function.moderate(config.moderation);
     function.ruled = hub.as_ref().map_or_else(Vec::new, |hub| hub.stats());
     let function = Arc::new(function);

@@ -111,12 +111,12 @@ fn of_queue(function: &Function, queue: usize) -> [u64; 5] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::function::Kind;
+    use crate::core::function::FunctionKind;
     use crate::core::stats::{Stat, Tally};
 
     fn function() -> Function {
         Function::new(
-            Kind::Pf,
+            FunctionKind::Pf,
             r::table(),
             &r::QUEUES,
             crate::regs::PF_QUEUES,

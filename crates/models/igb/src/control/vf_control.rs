@@ -7,7 +7,7 @@ use frame::Counted;
 use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
 use regs::{Access, Found};
 
-use crate::core::function::{Function, Kind, count};
+use crate::core::function::{Function, FunctionKind, count};
 use crate::core::irq::{Causes, Way};
 use crate::irq::VF_MAILBOX;
 use crate::regs::settings::{Manner, Rules};
@@ -193,7 +193,7 @@ impl VfControl {
 
     pub(super) fn put_in_force(&mut self, grant: Grant) {
         let function = &self.function;
-        if let Kind::Vf(rules) = &function.kind {
+        if let FunctionKind::Vf(rules) = &function.kind {
             *rules.lock() = Rules {
                 rx_on: grant.enabled && self.manner.receives,
                 tx_on: grant.enabled && self.manner.sends,

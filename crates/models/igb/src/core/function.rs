@@ -85,7 +85,7 @@ datapath::counters! {
 
 /// Which function it is.
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub(crate) enum FunctionKind {
     /// The physical one: its own registers say what holds for its queues.
     Pf,
     /// A virtual one: whoever rules it says so.
@@ -96,7 +96,7 @@ pub(crate) enum Kind {
 pub(crate) struct Function {
     pub file: File,
     pub ids: &'static QueueIds,
-    pub kind: Kind,
+    pub kind: FunctionKind,
     /// VFs whose rules its registers are, of a PF; the pools behind them are its own.
     pub vfs: AtomicU32,
     /// The link's speed, of a PF: what rates of VFs are parts of, in Mbit/s.
@@ -136,7 +136,7 @@ pub(crate) struct Function {
 impl Function {
     /// One of `kind` with `queues` queues in each direction, which `ids` names in `table`.
     pub(crate) fn new(
-        kind: Kind,
+        kind: FunctionKind,
         table: Arc<Table>,
         ids: &'static QueueIds,
         queues: usize,
@@ -182,8 +182,8 @@ impl Function {
     /// What holds for all queues now.
     pub(crate) fn rules(&self) -> Rules {
         match &self.kind {
-            Kind::Pf => Rules::of_pf(&self.file, self.vfs.load(Ordering::Acquire)),
-            Kind::Vf(rules) => *rules.lock(),
+            FunctionKind::Pf => Rules::of_pf(&self.file, self.vfs.load(Ordering::Acquire)),
+            FunctionKind::Vf(rules) => *rules.lock(),
         }
     }
 

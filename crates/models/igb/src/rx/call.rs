@@ -2,7 +2,7 @@
 
 use model::Env;
 
-use crate::core::function::{Function, Kind};
+use crate::core::function::{Function, FunctionKind};
 use crate::core::ptp::Ptp;
 use crate::regs::settings::Rules;
 
@@ -27,7 +27,7 @@ impl<'a> Call<'a> {
             function,
             env,
             rules,
-            listens: matches!(function.kind, Kind::Pf) && Ptp::listens(&function.file),
+            listens: matches!(function.kind, FunctionKind::Pf) && Ptp::listens(&function.file),
             inside: None,
             obeys: function.obeys_pause(),
             expected: 1,

@@ -6,7 +6,7 @@
 use frame::Frame;
 use wire::ETHERNET_HEADER;
 
-use crate::core::function::Kind;
+use crate::core::function::FunctionKind;
 use crate::filter::headers::Headers;
 use crate::filter::rss::{Class, Hashed};
 use crate::filter::tuple::Filters;
@@ -47,8 +47,8 @@ impl Classifier {
             hashed: Hashed::default(),
             known: None,
             filters: match call.function.kind {
-                Kind::Pf => Filters::of(&call.function.file, call.rules.rfctl),
-                Kind::Vf(_) => Filters::default(),
+                FunctionKind::Pf => Filters::of(&call.function.file, call.rules.rfctl),
+                FunctionKind::Vf(_) => Filters::default(),
             },
         }
     }
@@ -56,7 +56,7 @@ impl Classifier {
     pub(crate) fn class(&mut self, call: &Call<'_>, headers: &Headers, len: usize) -> Class {
         let rfctl = call.rules.rfctl;
         match &call.function.kind {
-            Kind::Pf => {
+            FunctionKind::Pf => {
                 let (file, pools) = (&call.function.file, call.rules.pools);
                 let rules = (rfctl, &self.filters);
                 let pool = pools.map(|first| {
@@ -65,7 +65,7 @@ impl Classifier {
                 });
                 rss::classify(file, rules, (headers, len), pool, &mut self.hashed)
             }
-            Kind::Vf(_) => rss::plain(headers, rfctl),
+            FunctionKind::Vf(_) => rss::plain(headers, rfctl),
         }
     }
 

@@ -18,7 +18,7 @@ use intel::verdict;
 use intel::verdict::rx_status;
 use wire::{ETHERNET_HEADER, EtherType};
 
-use crate::core::function::Kind;
+use crate::core::function::FunctionKind;
 use crate::core::stats::for_group;
 use crate::filter::headers::Headers;
 use crate::filter::rss::{ptype, simple_v4};
@@ -85,8 +85,8 @@ impl<'v> Rx<'_, 'v> {
         };
         let classified = match self.call.function.kind {
             // All that a VF gets is for its first queue.
-            Kind::Vf(_) => Some(Classified::default()),
-            Kind::Pf => self.classifier.classify(&self.call, &first),
+            FunctionKind::Vf(_) => Some(Classified::default()),
+            FunctionKind::Pf => self.classifier.classify(&self.call, &first),
         };
         let Some(classified) = classified else {
             return 0;
@@ -221,8 +221,8 @@ impl<'v> Rx<'_, 'v> {
             self.hurry();
         }
         let report = match self.call.function.kind {
-            Kind::Vf(_) => BARE,
-            Kind::Pf => self.classified(BARE, &like),
+            FunctionKind::Vf(_) => BARE,
+            FunctionKind::Pf => self.classified(BARE, &like),
         };
         let all = word(
             ShapeKind::Whole,
@@ -246,7 +246,7 @@ impl<'v> Rx<'_, 'v> {
     fn classify_all(&mut self, batch: &Batch<'_>, picks: &[u16], same: Option<Same>) -> usize {
         let mut classified = std::mem::take(&mut self.writer.scratch.classified);
         classified.clear();
-        let all = matches!(self.call.function.kind, Kind::Vf(_))
+        let all = matches!(self.call.function.kind, FunctionKind::Vf(_))
             || same.is_some_and(|same| same.classified.is_some());
         if let Some(queue) = self
             .writer

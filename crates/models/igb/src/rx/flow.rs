@@ -4,7 +4,7 @@
 //! the port's wire.
 
 use crate::core::flow::IDS;
-use crate::core::function::{Function, Kind};
+use crate::core::function::{Function, FunctionKind};
 use crate::regs as r;
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ impl Function {
     /// Whether pause frames are told from others, and obeyed.
     pub(crate) fn obeys_pause(&self) -> bool {
         let alone = self.vfs.load(Ordering::Acquire) == 0;
-        matches!(self.kind, Kind::Pf) && alone && self.file.get(r::CTRL) & RFCE != 0
+        matches!(self.kind, FunctionKind::Pf) && alone && self.file.get(r::CTRL) & RFCE != 0
     }
 
     /// What a frame is to flow control, by its first bytes.

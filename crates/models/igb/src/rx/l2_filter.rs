@@ -4,7 +4,7 @@ use datapath::{FCS, GLANCE, MIN_FRAME};
 use frame::Frame;
 use intel::flow::ControlFrame;
 
-use crate::core::function::{Kind, count};
+use crate::core::function::{FunctionKind, count};
 use crate::core::stats::Stat;
 use crate::filter::address as filter;
 use crate::regs as r;
@@ -137,7 +137,7 @@ impl Counts {
         if !has_address(frame) {
             return None;
         }
-        if let (Kind::Pf, None) = (&call.function.kind, call.rules.pools) {
+        if let (FunctionKind::Pf, None) = (&call.function.kind, call.rules.pools) {
             let file = &call.function.file;
             let rctl = file.get(r::RCTL);
             let tag = accepted.tag;

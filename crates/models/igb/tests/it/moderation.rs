@@ -272,7 +272,7 @@ fn each_vector_is_moderated_by_itself() {
 
 /// A PF's limit is a VF's most, whatever its operator and its driver say.
 #[test]
-fn a_rulers_gap_holds_with_every_moderation() {
+fn a_pfs_gap_holds_with_every_moderation() {
     use crate::vf_common::{GRANT, reg as vf};
     for moderation in [Moderation::Guest, Moderation::Adaptive, fixed(100_000)] {
         let mut m = crate::vf_common::Machine::up_with(&Config {

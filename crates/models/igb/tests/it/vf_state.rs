@@ -282,14 +282,14 @@ fn what_was_held_back_comes_on_another_clock() {
 
 #[test]
 fn whoever_waits_for_room_is_woken_by_a_load() {
-    struct Bell(std::sync::atomic::AtomicBool);
-    impl frame::Wake for Bell {
+    struct WakeFlag(std::sync::atomic::AtomicBool);
+    impl frame::Wake for WakeFlag {
         fn wake(&self) {
             self.0.store(true, SeqCst);
         }
     }
     let mut m = Machine::default();
-    let bell = std::sync::Arc::new(Bell(false.into()));
+    let bell = std::sync::Arc::new(WakeFlag(false.into()));
     let wake: std::sync::Arc<dyn frame::Wake> = bell.clone();
     m.nic.receive.want_room(&wake);
     let blob = m.nic.control.save(&m.env);

@@ -203,7 +203,7 @@ proptest! {
     })]
 
     #[test]
-    fn frames_end_up_as_without_the_lane(
+    fn frames_end_up_as_without_the_fast_path(
         steps in proptest::collection::vec(given(), 1..8),
         srrctl in prop_oneof![6 => Just(WHOLE | 2), 1 => Just(WHOLE | 1), 1 => Just(2), 1 => Just(5 << 25 | 2 << 8 | 2)],
         strip in any::<bool>(),
@@ -249,7 +249,7 @@ proptest! {
     }
 
     #[test]
-    fn packets_leave_as_without_the_lane(
+    fn packets_leave_as_without_the_fast_path(
         steps in proptest::collection::vec(sent(), 1..8),
         tag in proptest::option::weighted(0.2, any::<u16>()),
         pad in any::<bool>(),

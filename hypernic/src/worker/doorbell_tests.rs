@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use model::Clock;
 use pci::{Bar, Doorbells, QueueDoorbell};
 use vfio_user::{
-    Bell, Client, Device, DeviceDescription, Listener, ResetCause, Server, SharedMem, SparseArea,
+    Client, Device, DeviceDescription, Listener, MappedDoorbells, ResetCause, Server, SharedMem,
+    SparseArea,
 };
 
 use super::{Served, Task, Turn, Workers};
@@ -63,7 +64,7 @@ impl Served for Body {
     fn busy_poll(&self) -> Duration {
         Duration::from_micros(50)
     }
-    fn bell(&self) -> Option<&Bell> {
+    fn bell(&self) -> Option<&MappedDoorbells> {
         self.server.bell()
     }
     fn tick(&mut self) {}
