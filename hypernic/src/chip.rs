@@ -22,13 +22,11 @@ use crate::error::Error;
 use crate::ports;
 use crate::report::Section;
 use crate::spec::PortSpec;
+pub use function_port::WIRE;
 pub use guest_pf::GuestPf;
 use late_sink::LateSink;
 use pf_runner::PfRunner;
 use program::log::Limit;
-
-/// The port of the on-chip switch that leads out.
-pub const WIRE: &str = "wire";
 
 /// A running chip. The order of the fields is the order of their end: first what brings frames in.
 pub(crate) struct RunningChip {

@@ -1,203 +1,29 @@
 //! What a host shall have: NICs and switches, from a TOML file or the command line.
 
+mod raw;
+mod types;
 mod vfs;
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use registry::{MODELS, Model, Models};
-use serde::Deserialize;
+use registry::{MODELS, Models};
 use toml::Spanned;
 
-pub use self::vfs::{ChipConfig, PfOwner, VfConfig};
-use self::vfs::{RawVf, expand};
+use self::raw::{Fault, RawHost, RawNic, Taken, busy_poll};
+pub use self::types::{
+    ChipConfig, DEFAULT_AGEING, DEFAULT_BUSY_POLL, HostConfig, MAX_BUSY_POLL, MAX_WORKERS,
+    NicConfig, PfOwner, SocketSpec, SwitchConfig, VfConfig, default_workers,
+};
+use self::vfs::expand;
 use crate::error::Error;
 use crate::guard::{Guard, RawGuard};
-use crate::spec::{Doorbell, Moderation, NicMac, PortSpec};
-
-/// A whole host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostConfig {
-    /// Threads that serve all NICs.
-    pub workers: usize,
-    /// Its switches.
-    pub switches: Vec<SwitchConfig>,
-    /// Its chips with virtual functions.
-    pub chips: Vec<ChipConfig>,
-    /// Its NICs.
-    pub nics: Vec<NicConfig>,
-    /// Where operators reach it while it runs; nowhere without.
-    pub control: Option<PathBuf>,
-    /// What the operator should change, though it still works: a line each.
-    pub hints: Vec<String>,
-}
-
-impl Default for HostConfig {
-    fn default() -> Self {
-        Self {
-            workers: default_workers(),
-            switches: Vec::new(),
-            chips: Vec::new(),
-            nics: Vec::new(),
-            control: None,
-            hints: Vec::new(),
-        }
-    }
-}
+use crate::spec::{NicMac, PortSpec};
 
 /// The hint for a word that the next release no longer accepts.
 pub(crate) fn retired(old: &str, new: &str) -> String {
     format!("{old} is now {new}; the next release no longer accepts {old}")
-}
-
-/// As many workers as there are processors, at most four: one carries thousands of NICs, and
-/// guests need processors too.
-pub fn default_workers() -> usize {
-    std::thread::available_parallelism()
-        .map_or(1, usize::from)
-        .min(4)
-}
-
-/// The most workers that may be asked for.
-pub const MAX_WORKERS: usize = 64;
-
-/// One switch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SwitchConfig {
-    /// Its name.
-    pub name: String,
-    /// Ports besides NICs: a TAP, the user network …
-    pub ports: Vec<PortSpec>,
-    /// How long an address is remembered.
-    pub ageing: Duration,
-    /// What each of `ports` may do.
-    pub uplink_guard: Guard,
-}
-
-/// One NIC.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NicConfig {
-    /// Its name in logs and counters.
-    pub name: String,
-    /// Which chip.
-    pub model: &'static Model,
-    /// How the VMM reaches it.
-    pub socket: SocketSpec,
-    /// Its address.
-    pub mac: NicMac,
-    /// Where its frames go.
-    pub port: PortSpec,
-    /// A pcapng file of all its frames.
-    pub capture: Option<PathBuf>,
-    /// How long its worker may stay awake for its next register access; zero never.
-    pub busy_poll: Duration,
-    /// When interrupts are raised.
-    pub moderation: Moderation,
-    /// A file that keeps the EEPROM over restarts; what it holds counts, its address included.
-    /// Without one, nothing is written to disk.
-    pub eeprom: Option<PathBuf>,
-    /// The partner at the other end of the NIC's cable offers pause frames.
-    pub pause: bool,
-    /// Receive throttling: a guest that only receives gets 92 frames at a time, and its programs time in
-    /// between.
-    pub receive_throttling: bool,
-    /// The NIC offers a Communication Status Block to drivers that know it.
-    pub csb: bool,
-    /// How the guest tells it that a ring has changed.
-    pub doorbell: Doorbell,
-    /// On a switch: frames come from `mac` and no other address, and from no other port.
-    pub mac_lock: bool,
-    /// On a switch: what else the NIC may do there.
-    pub guard: Guard,
-    /// It is a virtual function.
-    pub vf: Option<VfConfig>,
-    /// It is the physical function of this chip, and rules its virtual functions.
-    pub rules: Option<String>,
-}
-
-/// How a VMM reaches a NIC.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SocketSpec {
-    /// A Unix socket made at this path.
-    Path(PathBuf),
-    /// An inherited descriptor: listening, or already connected.
-    Fd(i32),
-}
-
-/// Long enough for the next register access of a driver that is at work, short enough to cost an
-/// idle host nothing.
-pub const DEFAULT_BUSY_POLL: Duration = Duration::from_micros(100);
-
-/// The longest that may be asked for: beyond it a thread would only burn a processor.
-pub const MAX_BUSY_POLL: Duration = Duration::from_micros(1000);
-
-/// IEEE 802.1D's default for the filtering database.
-pub const DEFAULT_AGEING: Duration = Duration::from_secs(300);
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct RawHost {
-    workers: Option<Spanned<usize>>,
-    control: Option<PathBuf>,
-    #[serde(default)]
-    switch: Vec<RawSwitch>,
-    #[serde(default)]
-    nic: Vec<RawNic>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct RawSwitch {
-    name: Spanned<String>,
-    #[serde(default)]
-    ports: Vec<Spanned<PortSpec>>,
-    ageing_seconds: Option<Spanned<u64>>,
-    uplink_guard: Option<Spanned<RawGuard>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct RawNic {
-    name: Spanned<String>,
-    model: Option<Spanned<String>>,
-    socket_path: Option<Spanned<PathBuf>>,
-    fd: Option<Spanned<i32>>,
-    mac: Option<Spanned<NicMac>>,
-    port: Spanned<PortSpec>,
-    capture: Option<PathBuf>,
-    busy_poll_us: Option<Spanned<u64>>,
-    moderation: Option<Moderation>,
-    eeprom: Option<Spanned<PathBuf>>,
-    #[serde(default)]
-    pause: bool,
-    #[serde(default)]
-    receive_throttling: bool,
-    /// The word of 0.1 for `receive-throttling`.
-    #[serde(default)]
-    portions: bool,
-    #[serde(default)]
-    csb: bool,
-    #[serde(default)]
-    doorbell: Doorbell,
-    #[serde(default)]
-    mac_lock: bool,
-    guard: Option<Spanned<RawGuard>>,
-    vfs: Option<Spanned<u32>>,
-    pf: Option<Spanned<PfOwner>>,
-    vf_socket_path: Option<Spanned<String>>,
-    port_rate: Option<Spanned<u32>>,
-    #[serde(default)]
-    vf: Vec<Spanned<RawVf>>,
-}
-
-/// What is wrong and at which byte of the text.
-struct Fault(Option<usize>, String);
-
-impl Fault {
-    fn at<T>(value: &Spanned<T>, message: String) -> Self {
-        Fault(Some(value.span().start), message)
-    }
 }
 
 impl HostConfig {
@@ -444,39 +270,6 @@ fn on_switch(
     ))
 }
 
-/// What each NIC has for itself, and whose it is.
-#[derive(Default)]
-struct Taken {
-    sockets: HashMap<SocketKey, String>,
-    macs: HashMap<NicMac, String>,
-}
-
-impl Taken {
-    fn socket(&mut self, socket: &SocketSpec, name: &str, at: usize) -> Result<(), Fault> {
-        let key = match socket {
-            SocketSpec::Path(path) => SocketKey::Path(path.clone()),
-            SocketSpec::Fd(fd) => SocketKey::Fd(*fd),
-        };
-        match self.sockets.insert(key, name.to_owned()) {
-            None => Ok(()),
-            Some(other) => Err(Fault(
-                Some(at),
-                format!("NIC \"{other}\" already has this socket; each NIC needs its own"),
-            )),
-        }
-    }
-
-    fn mac(&mut self, mac: NicMac, name: &str, at: usize) -> Result<(), Fault> {
-        match self.macs.insert(mac, name.to_owned()) {
-            None => Ok(()),
-            Some(other) => Err(Fault(
-                Some(at),
-                format!("NIC \"{other}\" already has the MAC {mac}; each NIC needs its own"),
-            )),
-        }
-    }
-}
-
 /// A guard, if what it says can be and `refuse` has nothing against it.
 fn checked(
     raw: Option<Spanned<RawGuard>>,
@@ -492,12 +285,6 @@ fn checked(
         Some(message) => Err(Fault(Some(at), message)),
         None => Ok(guard),
     }
-}
-
-#[derive(PartialEq, Eq, Hash)]
-enum SocketKey {
-    Path(PathBuf),
-    Fd(i32),
 }
 
 /// Names and words that cannot be used come with the message, and they may hold line ends and what
@@ -522,16 +309,6 @@ fn check_name(name: &Spanned<String>) -> Result<(), Fault> {
         return Err(Fault::at(name, message));
     }
     Ok(())
-}
-
-/// How long to stay awake for a NIC's next register access.
-fn busy_poll(us: Option<&Spanned<u64>>) -> Result<Duration, Fault> {
-    let Some(us) = us else {
-        return Ok(DEFAULT_BUSY_POLL);
-    };
-    Some(Duration::from_micros(*us.get_ref()))
-        .filter(|time| *time <= MAX_BUSY_POLL)
-        .ok_or_else(|| Fault::at(us, "busy-poll-us must be between 0 (off) and 1000".into()))
 }
 
 #[cfg(test)]

@@ -7,8 +7,7 @@ use igb::Enforcer;
 use parking_lot::Mutex;
 use vale::Switch;
 
-use super::WIRE;
-use super::function_port::FunctionPort;
+use super::function_port::{FunctionPort, WIRE};
 
 /// Carries out at the switch what registers say of functions.
 pub(super) struct EswitchSync {

@@ -3,6 +3,9 @@
 use eswitch::{FunctionPolicy, Pool, Rate, Storm};
 use vale::Switch;
 
+/// The port of the on-chip switch that leads out.
+pub const WIRE: &str = "wire";
+
 /// A function and its port, so far as the switch has heard of it.
 #[derive(Debug, Default)]
 pub(super) struct FunctionPort {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::spec::Moderation;
 
 const GOOD: &str = r#"workers = 3
 [[switch]]

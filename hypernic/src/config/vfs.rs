@@ -5,82 +5,18 @@ use std::path::PathBuf;
 
 use pf::{LinkState, Policy, PolicyError, PortVlan, SoftwarePf};
 use registry::Model;
-use serde::Deserialize;
 use toml::Spanned;
 use wire::MacAddr;
 
-use super::{Fault, HostConfig, NicConfig, RawNic, SocketSpec, Taken, busy_poll};
+use super::raw::{Fault, RawNic, RawVf, Taken, busy_poll};
+use super::types::{ChipConfig, HostConfig, NicConfig, PfOwner, SocketSpec, VfConfig};
 use crate::guard::{Guard, Storm};
-use crate::spec::{Moderation, NicMac, PortSpec};
+use crate::spec::{NicMac, PortSpec};
 
 /// Most VFs of a chip. The real one has 7; nothing here is bound to that.
 pub const MAX_VFS: u32 = 1000;
 /// Where the number stands in `vf-socket-path`.
 const NUMBER: &str = "{}";
-
-/// Who rules the VFs of a chip.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PfOwner {
-    /// The daemon, in place of a driver for the PF, by what is laid down here.
-    #[default]
-    Daemon,
-    /// A guest, whose driver has the PF on a socket of its own, by registers.
-    Guest,
-}
-
-/// A chip: its VFs, what joins them, and the way out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChipConfig {
-    /// Its name. VF 3 of `p0` is `p0vf3`.
-    pub name: String,
-    /// Where its wire leads.
-    pub port: PortSpec,
-    /// VFs there are.
-    pub vfs: u32,
-    /// Who rules them.
-    pub pf: PfOwner,
-    /// What the VFs share of the wire, in megabits a second, if anybody says.
-    pub rate: Option<u32>,
-}
-
-/// What a NIC is as a virtual function.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VfConfig {
-    /// The name of its chip.
-    pub chip: String,
-    /// Its number there.
-    pub index: u32,
-    /// What is laid down for it.
-    pub policy: Policy,
-}
-
-/// `[[nic.vf]]`: one VF, in the words of `ip link set … vf`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct RawVf {
-    index: Spanned<u32>,
-    socket_path: Option<Spanned<PathBuf>>,
-    capture: Option<PathBuf>,
-    mac: Option<Spanned<NicMac>>,
-    vlan: Option<Spanned<u16>>,
-    #[serde(default)]
-    qos: u8,
-    #[serde(default)]
-    trust: bool,
-    spoofchk: Option<bool>,
-    state: Option<Spanned<String>>,
-    #[serde(default)]
-    max_tx_rate: u32,
-    #[serde(default)]
-    min_tx_rate: u32,
-    storm: Option<Spanned<String>>,
-    interrupts: Option<Spanned<u32>>,
-    moderation: Option<Moderation>,
-    mailbox_rate: Option<Spanned<u32>>,
-    #[serde(default)]
-    strict: bool,
-}
 
 impl RawNic {
     /// Where a word stands that only a chip with VFs understands.

@@ -164,7 +164,7 @@ impl<B: Looked + Clone> DoorbellPoller<B> {
             let before = clock();
             self.look_at(at, before, rung);
             let after = clock();
-            let took = after.saturating_sub(before).min(super::turns::MOST);
+            let took = after.saturating_sub(before).min(super::spent::MOST);
             let level = &mut self.levels[at];
             level.gap = (FIRST << at).max(took * SHARE);
             if at == LEVELS - 1 {

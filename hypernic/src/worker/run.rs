@@ -11,9 +11,13 @@ use model::{Clock, Nanos};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use super::doorbell_poller::DoorbellPoller;
-use super::turns::{MOST, Turns};
-use super::{ARRIVED, Counters, LEAVES, LOOK, Member, TRIED, TimerFd, Turn, WorkerHandle, watch};
+use super::spent::MOST;
+use super::task::{
+    ARRIVED, Counters, LEAVES, LOOK, Member, Served, TRIED, Turn, WorkerHandle, watch,
+};
+use super::turns::Turns;
 use crate::busy_poll::BusyPollBackoff;
+use crate::time::TimerFd;
 
 const BELL: u64 = 0;
 const CLOCK: u64 = 1;
@@ -298,7 +302,7 @@ impl Worker {
     }
 
     /// Gives a task back to its owner, or what is left of it. Nobody lists it any more.
-    fn dismiss(&mut self, member: &Member, body: Option<Box<dyn super::Served>>) -> Turn {
+    fn dismiss(&mut self, member: &Member, body: Option<Box<dyn Served>>) -> Turn {
         self.forget(member);
         if let Some(body) = &body {
             let _ = epoll::delete(&self.epoll, body.fd());
@@ -322,7 +326,7 @@ impl Worker {
     }
 
     /// A task that panics costs itself and nobody else.
-    fn fell(&mut self, member: &Member, body: Option<Box<dyn super::Served>>) -> Turn {
+    fn fell(&mut self, member: &Member, body: Option<Box<dyn Served>>) -> Turn {
         self.count(|c| &c.fallen);
         tracing::error!(nic = %member.0.name, "it failed and was removed; its guest has no NIC now");
         self.forget(member);

@@ -9,32 +9,15 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
-use std::sync::atomic::{AtomicU64, Ordering as Atomic};
+use std::sync::atomic::Ordering as Atomic;
 
 use model::Nanos;
 
-use super::Member;
+use super::task::Member;
 
 /// The most that one who comes anew is ahead of those who are busy: some turns of a small flow,
 /// about one of a flood.
 pub(super) const LEAD: Nanos = 20_000;
-
-/// The most that one turn counts. Turns are bounded and shorter than this; what takes longer is a
-/// thread that was not running, which is not the NIC's fault.
-pub(super) const MOST: Nanos = 200_000;
-
-/// What a task has had, in nanoseconds of its worker's account. Written by whoever has the task in
-/// hand.
-#[derive(Debug, Default)]
-pub(super) struct Spent(AtomicU64);
-
-impl Spent {
-    /// A turn took so long.
-    pub fn charge(&self, time: Nanos) {
-        let had = self.0.load(Atomic::Relaxed);
-        self.0.store(had + time.min(MOST), Atomic::Relaxed);
-    }
-}
 
 struct Entry {
     /// What it has had so far, and when it came among equals.

@@ -1,0 +1,158 @@
+//! The file as it is written, and what is wrong where.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::types::{DEFAULT_BUSY_POLL, MAX_BUSY_POLL, PfOwner, SocketSpec};
+use crate::guard::RawGuard;
+use crate::spec::{Doorbell, Moderation, NicMac, PortSpec};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct RawHost {
+    pub(super) workers: Option<Spanned<usize>>,
+    pub(super) control: Option<PathBuf>,
+    #[serde(default)]
+    pub(super) switch: Vec<RawSwitch>,
+    #[serde(default)]
+    pub(super) nic: Vec<RawNic>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct RawSwitch {
+    pub(super) name: Spanned<String>,
+    #[serde(default)]
+    pub(super) ports: Vec<Spanned<PortSpec>>,
+    pub(super) ageing_seconds: Option<Spanned<u64>>,
+    pub(super) uplink_guard: Option<Spanned<RawGuard>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct RawNic {
+    pub(super) name: Spanned<String>,
+    pub(super) model: Option<Spanned<String>>,
+    pub(super) socket_path: Option<Spanned<PathBuf>>,
+    pub(super) fd: Option<Spanned<i32>>,
+    pub(super) mac: Option<Spanned<NicMac>>,
+    pub(super) port: Spanned<PortSpec>,
+    pub(super) capture: Option<PathBuf>,
+    pub(super) busy_poll_us: Option<Spanned<u64>>,
+    pub(super) moderation: Option<Moderation>,
+    pub(super) eeprom: Option<Spanned<PathBuf>>,
+    #[serde(default)]
+    pub(super) pause: bool,
+    #[serde(default)]
+    pub(super) receive_throttling: bool,
+    /// The word of 0.1 for `receive-throttling`.
+    #[serde(default)]
+    pub(super) portions: bool,
+    #[serde(default)]
+    pub(super) csb: bool,
+    #[serde(default)]
+    pub(super) doorbell: Doorbell,
+    #[serde(default)]
+    pub(super) mac_lock: bool,
+    pub(super) guard: Option<Spanned<RawGuard>>,
+    pub(super) vfs: Option<Spanned<u32>>,
+    pub(super) pf: Option<Spanned<PfOwner>>,
+    pub(super) vf_socket_path: Option<Spanned<String>>,
+    pub(super) port_rate: Option<Spanned<u32>>,
+    #[serde(default)]
+    pub(super) vf: Vec<Spanned<RawVf>>,
+}
+
+/// `[[nic.vf]]`: one VF, in the words of `ip link set … vf`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct RawVf {
+    pub(super) index: Spanned<u32>,
+    pub(super) socket_path: Option<Spanned<PathBuf>>,
+    pub(super) capture: Option<PathBuf>,
+    pub(super) mac: Option<Spanned<NicMac>>,
+    pub(super) vlan: Option<Spanned<u16>>,
+    #[serde(default)]
+    pub(super) qos: u8,
+    #[serde(default)]
+    pub(super) trust: bool,
+    pub(super) spoofchk: Option<bool>,
+    pub(super) state: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) max_tx_rate: u32,
+    #[serde(default)]
+    pub(super) min_tx_rate: u32,
+    pub(super) storm: Option<Spanned<String>>,
+    pub(super) interrupts: Option<Spanned<u32>>,
+    pub(super) moderation: Option<Moderation>,
+    pub(super) mailbox_rate: Option<Spanned<u32>>,
+    #[serde(default)]
+    pub(super) strict: bool,
+}
+
+/// What is wrong and at which byte of the text.
+pub(super) struct Fault(pub(super) Option<usize>, pub(super) String);
+
+impl Fault {
+    pub(super) fn at<T>(value: &Spanned<T>, message: String) -> Self {
+        Fault(Some(value.span().start), message)
+    }
+}
+
+/// What each NIC has for itself, and whose it is.
+#[derive(Default)]
+pub(super) struct Taken {
+    pub(super) sockets: HashMap<SocketKey, String>,
+    pub(super) macs: HashMap<NicMac, String>,
+}
+
+impl Taken {
+    pub(super) fn socket(
+        &mut self,
+        socket: &SocketSpec,
+        name: &str,
+        at: usize,
+    ) -> Result<(), Fault> {
+        let key = match socket {
+            SocketSpec::Path(path) => SocketKey::Path(path.clone()),
+            SocketSpec::Fd(fd) => SocketKey::Fd(*fd),
+        };
+        match self.sockets.insert(key, name.to_owned()) {
+            None => Ok(()),
+            Some(other) => Err(Fault(
+                Some(at),
+                format!("NIC \"{other}\" already has this socket; each NIC needs its own"),
+            )),
+        }
+    }
+
+    pub(super) fn mac(&mut self, mac: NicMac, name: &str, at: usize) -> Result<(), Fault> {
+        match self.macs.insert(mac, name.to_owned()) {
+            None => Ok(()),
+            Some(other) => Err(Fault(
+                Some(at),
+                format!("NIC \"{other}\" already has the MAC {mac}; each NIC needs its own"),
+            )),
+        }
+    }
+}
+
+#[derive(PartialEq, Eq, Hash)]
+pub(super) enum SocketKey {
+    Path(PathBuf),
+    Fd(i32),
+}
+
+/// How long to stay awake for a NIC's next register access.
+pub(super) fn busy_poll(us: Option<&Spanned<u64>>) -> Result<Duration, Fault> {
+    let Some(us) = us else {
+        return Ok(DEFAULT_BUSY_POLL);
+    };
+    Some(Duration::from_micros(*us.get_ref()))
+        .filter(|time| *time <= MAX_BUSY_POLL)
+        .ok_or_else(|| Fault::at(us, "busy-poll-us must be between 0 (off) and 1000".into()))
+}

@@ -1,0 +1,162 @@
+//! What a host is to be, checked.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pf::Policy;
+use registry::Model;
+use serde::Deserialize;
+
+use crate::guard::Guard;
+use crate::spec::{Doorbell, Moderation, NicMac, PortSpec};
+
+/// A whole host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostConfig {
+    /// Threads that serve all NICs.
+    pub workers: usize,
+    /// Its switches.
+    pub switches: Vec<SwitchConfig>,
+    /// Its chips with virtual functions.
+    pub chips: Vec<ChipConfig>,
+    /// Its NICs.
+    pub nics: Vec<NicConfig>,
+    /// Where operators reach it while it runs; nowhere without.
+    pub control: Option<PathBuf>,
+    /// What the operator should change, though it still works: a line each.
+    pub hints: Vec<String>,
+}
+
+impl Default for HostConfig {
+    fn default() -> Self {
+        Self {
+            workers: default_workers(),
+            switches: Vec::new(),
+            chips: Vec::new(),
+            nics: Vec::new(),
+            control: None,
+            hints: Vec::new(),
+        }
+    }
+}
+
+/// As many workers as there are processors, at most four: one carries thousands of NICs, and
+/// guests need processors too.
+pub fn default_workers() -> usize {
+    std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(4)
+}
+
+/// The most workers that may be asked for.
+pub const MAX_WORKERS: usize = 64;
+
+/// One switch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwitchConfig {
+    /// Its name.
+    pub name: String,
+    /// Ports besides NICs: a TAP, the user network …
+    pub ports: Vec<PortSpec>,
+    /// How long an address is remembered.
+    pub ageing: Duration,
+    /// What each of `ports` may do.
+    pub uplink_guard: Guard,
+}
+
+/// One NIC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NicConfig {
+    /// Its name in logs and counters.
+    pub name: String,
+    /// Which chip.
+    pub model: &'static Model,
+    /// How the VMM reaches it.
+    pub socket: SocketSpec,
+    /// Its address.
+    pub mac: NicMac,
+    /// Where its frames go.
+    pub port: PortSpec,
+    /// A pcapng file of all its frames.
+    pub capture: Option<PathBuf>,
+    /// How long its worker may stay awake for its next register access; zero never.
+    pub busy_poll: Duration,
+    /// When interrupts are raised.
+    pub moderation: Moderation,
+    /// A file that keeps the EEPROM over restarts; what it holds counts, its address included.
+    /// Without one, nothing is written to disk.
+    pub eeprom: Option<PathBuf>,
+    /// The partner at the other end of the NIC's cable offers pause frames.
+    pub pause: bool,
+    /// Receive throttling: a guest that only receives gets 92 frames at a time, and its programs time in
+    /// between.
+    pub receive_throttling: bool,
+    /// The NIC offers a Communication Status Block to drivers that know it.
+    pub csb: bool,
+    /// How the guest tells it that a ring has changed.
+    pub doorbell: Doorbell,
+    /// On a switch: frames come from `mac` and no other address, and from no other port.
+    pub mac_lock: bool,
+    /// On a switch: what else the NIC may do there.
+    pub guard: Guard,
+    /// It is a virtual function.
+    pub vf: Option<VfConfig>,
+    /// It is the physical function of this chip, and rules its virtual functions.
+    pub rules: Option<String>,
+}
+
+/// How a VMM reaches a NIC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SocketSpec {
+    /// A Unix socket made at this path.
+    Path(PathBuf),
+    /// An inherited descriptor: listening, or already connected.
+    Fd(i32),
+}
+
+/// Long enough for the next register access of a driver that is at work, short enough to cost an
+/// idle host nothing.
+pub const DEFAULT_BUSY_POLL: Duration = Duration::from_micros(100);
+
+/// The longest that may be asked for: beyond it a thread would only burn a processor.
+pub const MAX_BUSY_POLL: Duration = Duration::from_micros(1000);
+
+/// IEEE 802.1D's default for the filtering database.
+pub const DEFAULT_AGEING: Duration = Duration::from_secs(300);
+
+/// Who rules the VFs of a chip.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PfOwner {
+    /// The daemon, in place of a driver for the PF, by what is laid down here.
+    #[default]
+    Daemon,
+    /// A guest, whose driver has the PF on a socket of its own, by registers.
+    Guest,
+}
+
+/// A chip: its VFs, what joins them, and the way out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChipConfig {
+    /// Its name. VF 3 of `p0` is `p0vf3`.
+    pub name: String,
+    /// Where its wire leads.
+    pub port: PortSpec,
+    /// VFs there are.
+    pub vfs: u32,
+    /// Who rules them.
+    pub pf: PfOwner,
+    /// What the VFs share of the wire, in megabits a second, if anybody says.
+    pub rate: Option<u32>,
+}
+
+/// What a NIC is as a virtual function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VfConfig {
+    /// The name of its chip.
+    pub chip: String,
+    /// Its number there.
+    pub index: u32,
+    /// What is laid down for it.
+    pub policy: Policy,
+}
