@@ -29,7 +29,7 @@ impl Eventfd {
 }
 
 struct Item {
-    calls: WakeFlags,
+    wake_flags: WakeFlags,
     /// What is published with a call.
     work: AtomicU32,
     timer: TaskTimer,
@@ -95,7 +95,7 @@ impl Worker {
 
 fn item(id: u64) -> Shown {
     Shown(Arc::new(Item {
-        calls: WakeFlags::held(),
+        wake_flags: WakeFlags::held(),
         work: AtomicU32::new(0),
         timer: TaskTimer::new(id),
     }))
