@@ -1,4 +1,4 @@
-//! The daemon as a process: its commands, and what fails around it.
+//! The daemon as a process: its commands.
 #![forbid(unsafe_code)]
 
 mod cli_errors;
@@ -7,5 +7,3 @@ mod cli_guards;
 mod cli_life;
 mod cli_many;
 mod cli_pktgen;
-mod fault_ports;
-mod fault_vmm;
