@@ -1,7 +1,6 @@
 //! Programs of their own that are run as commands: `hypernic NAME` is `hypernic-NAME`, as git finds its own.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -33,19 +32,19 @@ pub fn run(words: &[OsString], format: LogFormat, verbose: u8) -> Error {
     let own = std::env::current_exe().ok();
     let beside = own.as_deref().and_then(Path::parent);
     let path = std::env::var_os("PATH");
-    for place in places(&program, beside, path.as_deref()) {
+    let places = places(&program, beside, path.as_deref());
+    // A folder of PATH that cannot be searched is passed over, as a shell does.
+    if let Some(place) = places.into_iter().find(|place| place.is_file()) {
         let mut command = Command::new(&place);
         if format == LogFormat::Json {
             command.args(["--log-format", "json"]);
         }
         command.args((0..verbose).map(|_| "-v")).args(rest);
         let source = command.exec();
-        if source.kind() != io::ErrorKind::NotFound {
-            return Error::Program {
-                program: place,
-                source,
-            };
-        }
+        return Error::Program {
+            program: place,
+            source,
+        };
     }
     unknown(&format!(
         "hypernic has no such command, and there is no program {} beside hypernic or on PATH; see hypernic --help",

@@ -83,8 +83,8 @@ fn a_busy_vf_has_something_in_every_part_of_its_state() {
     m.channel.mailbox(|mailbox| mailbox.pf_write(words));
     let idle = fields(&Machine::default().saved());
     for ((name, busy), (_, idle)) in fields(&m.saved()).into_iter().zip(idle) {
-        let ruler_took_it = name == "request";
-        assert!(busy != idle || ruler_took_it, "{name} is {busy} in both");
+        let pf_took_it = name == "request";
+        assert!(busy != idle || pf_took_it, "{name} is {busy} in both");
     }
 }
 
