@@ -4,7 +4,6 @@
 //! rings by whoever has them (an inlet's thread, another worker through the switch), so receiving
 //! goes on beside transmitting and register accesses.
 
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -17,7 +16,9 @@ use model::{
 };
 use parking_lot::Mutex;
 use pci::{ConfigEvent, PowerState};
-use vfio_user::{ClientEvent, Device, DmaChange, Look, ResetCause, Server, Work as ServerWork};
+use vfio_user::{
+    ClientEvent, Device, DmaChange, EventSet, Look, ResetCause, Server, Work as ServerWork,
+};
 
 use crate::nvm::NvmFile;
 use crate::report::Section;
@@ -319,8 +320,12 @@ impl Looks {
 }
 
 impl Served for NicBody {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.server.as_fd()
+    fn watch(&mut self, set: &EventSet) -> std::io::Result<()> {
+        self.server.watch(set)
+    }
+
+    fn unwatch(&mut self) {
+        self.server.unwatch();
     }
 
     fn busy_poll(&self) -> Duration {

@@ -43,8 +43,12 @@ impl Workers {
             next_id: AtomicU64::new(run::FIRST_ID),
         };
         for at in 0..workers.handles.len() {
-            let worker = Worker::new(Arc::clone(&workers.handles), at, Arc::clone(clock))
-                .map_err(Error::os("cannot start a worker"))?;
+            let worker = Worker::new(Arc::clone(&workers.handles), at, Arc::clone(clock)).map_err(
+                |source| Error::Os {
+                    what: "cannot start a worker",
+                    source,
+                },
+            )?;
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{at}"))
                 .spawn(move || worker.run())

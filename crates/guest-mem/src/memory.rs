@@ -19,6 +19,12 @@ pub enum UnmapError {
     /// No region has exactly this start and length.
     #[error("no region has exactly this start and length")]
     NoSuchRegion,
+    /// The range begins or ends inside a region.
+    #[error("the range begins or ends inside a region")]
+    CutsRegion,
+    /// The range is empty, or goes beyond 2^64.
+    #[error("the range is empty or goes beyond 2^64")]
+    Wraps,
 }
 
 /// One mapped region, for display and diagnosis.
@@ -167,6 +173,45 @@ impl Memory {
         }
         left.files.extend(table.forget_idle_files(KEPT_FILES));
         Ok(left)
+    }
+
+    /// Removes all regions inside a range, as the kernel's VFIO does (`vfio_dma_do_unmap`, type 1 version 2), after the
+    /// last view in flight. Returns what is to be unmapped from our own address space, and how many bytes and regions
+    /// were removed: both may be 0.
+    ///
+    /// # Errors
+    /// [`UnmapError::CutsRegion`] when it would take a part of a region, [`UnmapError::Wraps`] when it is no range; then
+    /// nothing is removed.
+    pub fn unmap_range(&self, iova: u64, len: u64) -> Result<(Leftovers, u64, usize), UnmapError> {
+        let last = len
+            .checked_sub(1)
+            .and_then(|rest| iova.checked_add(rest))
+            .ok_or(UnmapError::Wraps)?;
+        let mut table = self.table.write();
+        let from = table.regions.partition_point(|r| r.last() < iova);
+        let to = table.regions.partition_point(|r| r.iova <= last);
+        let found = &table.regions[from..to];
+        if found.first().is_some_and(|r| r.iova < iova)
+            || found.last().is_some_and(|r| r.last() > last)
+        {
+            return Err(UnmapError::CutsRegion);
+        }
+        let bytes = found.iter().map(|r| r.len).sum();
+        let mut left = Leftovers {
+            regions: table.regions.drain(from..to).collect(),
+            ..Leftovers::default()
+        };
+        for region in &left.regions {
+            table.forget_large(region);
+        }
+        let removed = left.regions.len();
+        // A region of a file that stays holds nothing of its own.
+        left.regions.retain(|region| match &region.backing {
+            Backing::Mapped(file, _) => Arc::strong_count(file) == 1,
+            Backing::Absent => false,
+        });
+        left.files = table.forget_idle_files(KEPT_FILES);
+        Ok((left, bytes, removed))
     }
 
     /// Removes everything, after the last view in flight. What is to be unmapped from our own
@@ -370,6 +415,31 @@ mod tests {
         );
         memory.unmap(0x2000, 0x2000).expect("unmap");
         assert_eq!(memory.regions().len(), 2);
+    }
+
+    #[test]
+    fn a_range_takes_whole_regions_or_nothing() {
+        let memory = Memory::new();
+        for iova in [0x2000, 0x4000, 0x8000] {
+            memory.map_anon(iova, 0x2000).expect("map");
+        }
+        let taken = |iova, len| {
+            memory
+                .unmap_range(iova, len)
+                .map(|(_, bytes, regions)| (bytes, regions))
+        };
+        for (iova, len) in [(0, 0x2000), (0x6000, 0x2000), (0xa000, u64::MAX - 0xa000)] {
+            assert_eq!(taken(iova, len), Ok((0, 0)), "nothing at {iova:#x}");
+        }
+        for (iova, len) in [(0x2001, 0x5000), (0, 0x2001), (0, 0x5fff), (0x9fff, 1)] {
+            assert_eq!(taken(iova, len), Err(UnmapError::CutsRegion), "{iova:#x}");
+        }
+        for (iova, len) in [(0, 0), (2, u64::MAX)] {
+            assert_eq!(taken(iova, len), Err(UnmapError::Wraps), "{iova:#x}");
+        }
+        assert_eq!(taken(0, 0x6000), Ok((0x4000, 2)));
+        assert_eq!(memory.regions().len(), 1);
+        assert_eq!(taken(0, u64::MAX), Ok((0x2000, 1)));
     }
 
     #[cfg(not(miri))]

@@ -19,8 +19,14 @@ pub enum ResetCause {
 /// How a client left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GoneReason {
-    /// It closed its socket.
+    /// It closed its socket, and its process is ending or is not known.
     Closed,
+    /// It closed its socket, and the process that had connected lives on: it gave up waiting for an answer, or its VM
+    /// let the device go.
+    LetGo {
+        /// That process.
+        pid: i32,
+    },
     /// It broke the protocol; the text says how.
     Protocol(&'static str),
     /// Its socket failed.
@@ -31,6 +37,10 @@ impl std::fmt::Display for GoneReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Closed => f.write_str("it closed its socket"),
+            Self::LetGo { pid } => write!(
+                f,
+                "it closed its socket but runs on (process {pid}): its device was unplugged, or it gave up waiting for an answer"
+            ),
             Self::Protocol(what) => write!(f, "it broke the protocol: {what}"),
             Self::Socket(kind) => write!(f, "its socket failed: {kind}"),
         }

@@ -1,10 +1,11 @@
 //! Eventfds: ours, and those a peer gave us.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
-use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 /// A counter that can be waited for: what interrupts arrive on.
@@ -92,17 +93,11 @@ pub(crate) fn try_take(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
 /// Accepts a descriptor from a peer as an eventfd, and makes it non-blocking, which is a courtesy:
 /// the peer can undo it, and nothing here relies on it.
 ///
-/// A pipe or a socket in its place is refused here. Whatever else lives among the kernel's
-/// anonymous inodes is found out when it is used, which fails at once.
+/// Everything else among the kernel's anonymous inodes may make its reader, writer or poller wait: an epoll set takes a
+/// lock that its owner may hold. So the kernel is asked what it is, by the one question that takes no lock of the file's
+/// own: what the link in `/proc` says. (`fdinfo` would ask the epoll set.)
 pub(crate) fn adopt(fd: BorrowedFd<'_>) -> Result<(), Errno> {
-    // A file system of the peer's own (FUSE) may take for ever to answer an ordinary `stat`.
-    let place = |fd: BorrowedFd<'_>| {
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let stat = rustix::fs::statx(fd, "", flags, StatxFlags::empty())?;
-        Ok((stat.stx_dev_major, stat.stx_dev_minor))
-    };
-    let ours = EventFd::new().map_err(|_| Errno::MFILE)?;
-    if place(fd)? != place(ours.as_fd())? {
+    if !is_eventfd(fd)? {
         return Err(Errno::INVAL);
     }
     let flags = rustix::fs::fcntl_getfl(fd)?;
@@ -110,4 +105,30 @@ pub(crate) fn adopt(fd: BorrowedFd<'_>) -> Result<(), Errno> {
         rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)?;
     }
     Ok(())
+}
+
+/// What `/proc` calls an eventfd. A path begins with `/` and cannot look like it.
+const EVENTFD: &[u8] = b"anon_inode:[eventfd]";
+
+fn is_eventfd(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let mut path = [0u8; 32];
+    let mut rest = &mut path[..];
+    let _ = write!(rest, "/proc/self/fd/{}", fd.as_raw_fd());
+    let left = rest.len();
+    let path = &path[..32 - left];
+    let mut name = [0u8; EVENTFD.len() + 1];
+    let len = rustix::fs::readlinkat_raw(rustix::fs::CWD, path, &mut name[..])?;
+    Ok(name[..len] == *EVENTFD)
+}
+
+/// Says at start what would otherwise be refused to every VMM.
+///
+/// # Errors
+/// There is no `/proc`, or it does not show this process.
+pub(crate) fn can_tell() -> std::io::Result<()> {
+    if is_eventfd(EventFd::new()?.as_fd())? {
+        Ok(())
+    } else {
+        Err(std::io::Error::other("/proc does not name eventfds"))
+    }
 }

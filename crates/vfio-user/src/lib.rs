@@ -108,6 +108,7 @@ mod device;
 mod dma;
 mod doorbell;
 mod event;
+mod event_set;
 mod interrupts;
 mod msix;
 mod poke;
@@ -122,8 +123,9 @@ pub use device::{ClientEvent, Device, DmaChange, GoneReason, ResetCause, Work};
 pub use dma::{Dma, DmaError, DmaToken};
 pub use doorbell::MappedDoorbells;
 pub use event::EventFd;
+pub use event_set::EventSet;
 pub use interrupts::Interrupts;
-pub use server::{ListenError, Listener, Look, Progress, Server, ServerError};
+pub use server::{ListenError, Listener, Look, MAX_SOCKET_PATH, Progress, Server, ServerError};
 pub use shared_mem::{Area, SharedMem};
 
 pub use guest_mem;

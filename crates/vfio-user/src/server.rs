@@ -8,28 +8,30 @@ mod regions;
 mod session;
 mod state;
 mod twin;
+mod watched;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use guest_mem::Memory;
 use pci::ConfigSpace;
-use rustix::event::epoll;
 use rustix::io::Errno;
 
-pub use listener::{ListenError, Listener};
+pub use listener::{ListenError, Listener, MAX_SOCKET_PATH};
 pub use state::Server;
 
 use self::counters::Counters;
 use self::session::{MAX_DATA, Session, SignalChange, Todo};
-use self::state::{LISTENER, MAIN, SIGNAL, STOP, TWIN, Twin, WAKE, rewatch, watch};
+use self::state::{MAX_SIGNALS, SIGNAL, Twin};
+use self::watched::Source;
 use crate::deferred_closer::{DeferredCloser, MOST, PeerFd};
 use crate::description::{DescriptionError, DeviceDescription};
 use crate::device::{Device, GoneReason, Work};
 use crate::dma::{Dma, Engine};
 use crate::doorbell::MappedDoorbells;
 use crate::event::{self, EventFd};
+use crate::event_set::EventSet;
 use crate::interrupts::Interrupts;
 use crate::msix::Table;
 use crate::stream::{Filled, Receiver, Sender};
@@ -94,10 +96,8 @@ impl Server {
         let (shape, config) = description.build()?;
         let memory = Memory::new();
         let dma = Dma::new(memory.clone());
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
-        if let Some(fd) = listener.as_fd() {
-            watch(&epoll, fd, LISTENER)?;
-        }
+        event::can_tell()?;
+        let spare = listener.as_fd().map(|_| listener.spare()).transpose()?;
         let vectors = shape.msix.map_or(0, |m| usize::from(m.vectors));
         let session = Session {
             irq: Interrupts::new(shape.intx, shape.msi, vectors),
@@ -119,15 +119,15 @@ impl Server {
             connection: None,
             refused: Vec::new(),
             signals: Vec::new(),
-            epoll,
+            set: None,
             dma,
             fds: Vec::new(),
             calls: 0,
             served_one: false,
-            spare: None,
+            spare,
+            out_of_service: false,
             choked: None,
         };
-        server.spare = rustix::io::fcntl_dupfd_cloexec(&server.epoll, 0).ok();
         if let Some(fd) = server.listener.connected.take() {
             let fd = PeerFd::new(fd, &server.session.deferred_closer);
             server.connect(fd)?;
@@ -145,7 +145,7 @@ impl Server {
     /// # Errors
     /// Descriptors ran out: whoever asks from other threads has to wake the server.
     pub fn dma(&self) -> io::Result<Dma> {
-        self.dma.make_wake(|fd| watch(&self.epoll, fd, WAKE))?;
+        self.dma.make_wake(|fd| self.begin(fd))?;
         Ok(self.dma.clone())
     }
 
@@ -243,13 +243,20 @@ impl Server {
     /// # Errors
     /// The server's own descriptors failed.
     pub fn run(&mut self, device: &mut dyn Device, stop: &EventFd) -> io::Result<()> {
-        watch(&self.epoll, stop.as_fd(), STOP)?;
-        let result = self.run_until(device, stop);
-        let _ = epoll::delete(&self.epoll, stop);
+        let set = EventSet::new()?;
+        set.add(stop.as_fd())?;
+        self.watch(&set)?;
+        let result = self.run_until(device, stop, &set);
+        self.unwatch();
         result
     }
 
-    fn run_until(&mut self, device: &mut dyn Device, stop: &EventFd) -> io::Result<()> {
+    fn run_until(
+        &mut self,
+        device: &mut dyn Device,
+        stop: &EventFd,
+        set: &EventSet,
+    ) -> io::Result<()> {
         let mut round = 0u32;
         let mut nap = FIRST_NAP;
         loop {
@@ -271,7 +278,7 @@ impl Server {
             } else {
                 Duration::MAX
             };
-            if !event::wait_readable(self.epoll.as_fd(), timeout) {
+            if !event::wait_readable(set.as_fd(), timeout) {
                 nap = (2 * nap).min(LONGEST_NAP);
             }
         }
@@ -394,30 +401,33 @@ impl Server {
 
     /// Does what the messages asked of the sockets.
     fn settle(&mut self, device: &mut dyn Device) {
-        let todo = &mut self.session.todo;
-        for change in todo.signals.drain(..) {
+        for change in std::mem::take(&mut self.session.todo.signals) {
             match change {
                 SignalChange::Add(signal) => {
-                    if watch(&self.epoll, signal.fd.as_fd(), signal.token).is_ok() {
+                    if self.signals.len() < MAX_SIGNALS && self.begin(signal.fd.as_fd()).is_ok() {
                         self.signals.push(signal);
+                    } else {
+                        self.session.counters.bad_eventfd += 1;
                     }
                 }
-                // Explicitly: the client holds the same open file, so closing ours is not enough
-                // for epoll to forget it.
-                SignalChange::Remove(which) => self.signals.retain(|signal| {
-                    let goes = which.covers(signal);
-                    if goes {
-                        let _ = epoll::delete(&self.epoll, &signal.fd);
-                    }
-                    !goes
-                }),
+                SignalChange::Remove(which) => {
+                    let set = &self.set;
+                    self.signals.retain(|signal| {
+                        let goes = which.covers(signal);
+                        if let Some(set) = set.as_ref().filter(|_| goes) {
+                            set.delete(signal.fd.as_fd());
+                        }
+                        !goes
+                    });
+                }
             }
         }
-        let Some(connection) = &mut self.connection else {
+        if self.connection.is_none() {
             return;
-        };
-        if let Some(socket) = todo.twin.take()
-            && watch(&self.epoll, socket.as_fd(), TWIN).is_ok()
+        }
+        if let Some(socket) = self.session.todo.twin.take()
+            && self.begin(socket.as_fd()).is_ok()
+            && let Some(connection) = &mut self.connection
         {
             connection.twin = Some(Twin {
                 socket,
@@ -426,10 +436,11 @@ impl Server {
                 watching_out: false,
             });
         }
-        let out = connection.tx.backlog() > 0;
-        if out != connection.watching_out {
-            connection.watching_out = out;
-            if let Err(errno) = rewatch(&self.epoll, connection.socket.as_fd(), MAIN, out) {
+        if let Some(connection) = &mut self.connection {
+            let out = connection.tx.backlog() > 0;
+            if out != std::mem::replace(&mut connection.watching_out, out)
+                && let Err(errno) = self.rewatch(Source::Main)
+            {
                 self.disconnect(device, socket_gone(errno));
             }
         }
@@ -450,48 +461,31 @@ impl Server {
             // Somebody else has taken it.
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => {
-                // No eventfd after all; it would wake us without end.
+                // It would wake us without end.
                 self.session.counters.bad_eventfd += 1;
-                let _ = epoll::delete(&self.epoll, &signal.fd);
-                self.signals.swap_remove(at);
+                let signal = self.signals.swap_remove(at);
+                self.end(signal.fd.as_fd());
             }
         }
     }
 
     /// Looks at everything but the client's own messages.
     fn scan(&mut self, device: &mut dyn Device) -> io::Result<()> {
-        let mut events = [epoll::Event {
-            flags: epoll::EventFlags::empty(),
-            data: epoll::EventData::new_u64(0),
-        }; 16];
-        let timeout = rustix::event::Timespec::default();
-        let n = match epoll::wait(&self.epoll, &mut events[..], Some(&timeout)) {
-            Ok(n) => n,
-            Err(Errno::INTR) => 0,
-            Err(errno) => return Err(errno.into()),
-        };
-        for event in &events[..n] {
-            match event.data.u64() {
-                LISTENER => self.accept(device)?,
-                WAKE => {
+        for source in self.readable()? {
+            match source {
+                Source::Listener => self.accept(device)?,
+                Source::Wake => {
                     if let Some(fd) = self.dma.wake_fd() {
                         event::take(fd);
                     }
                 }
-                TWIN => self.serve_twin(),
-                MAIN | STOP => {}
-                token if token >= SIGNAL => self.serve_signal(token),
-                token => self.serve_refused(token),
+                Source::Twin => self.serve_twin(),
+                Source::Main => {}
+                Source::Signal(token) => self.serve_signal(token),
+                Source::Refused(token) => self.serve_refused(token),
             }
         }
         Ok(())
-    }
-}
-
-impl AsFd for Server {
-    /// Readable when [`process`](Server::process) has something to do.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
     }
 }
 

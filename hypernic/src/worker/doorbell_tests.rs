@@ -1,6 +1,5 @@
 //! Doorbells in memory: a worker that sleeps hears them, and looks at none that cannot ring.
 
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -8,8 +7,8 @@ use std::time::{Duration, Instant};
 use model::Clock;
 use pci::{Bar, Doorbells, QueueDoorbell};
 use vfio_user::{
-    Client, Device, DeviceDescription, Listener, MappedDoorbells, ResetCause, Server, SharedMem,
-    SparseArea,
+    Client, Device, DeviceDescription, EventSet, Listener, MappedDoorbells, ResetCause, Server,
+    SharedMem, SparseArea,
 };
 
 use super::{Served, Task, Turn, Workers};
@@ -58,8 +57,11 @@ struct Body {
 }
 
 impl Served for Body {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.server.as_fd()
+    fn watch(&mut self, set: &EventSet) -> std::io::Result<()> {
+        self.server.watch(set)
+    }
+    fn unwatch(&mut self) {
+        self.server.unwatch();
     }
     fn busy_poll(&self) -> Duration {
         Duration::from_micros(50)

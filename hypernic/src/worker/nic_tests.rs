@@ -1,7 +1,7 @@
 //! NICs on a switch, all of one worker, with guests that always have more to send. Frames are counted
 //! and turns; the clock stands but for what a turn is said to cost.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use model::{Clock, Env, Interrupts, Nanos, Nic, PciState, Progress, Timer};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use vale::{PortConfig, Switch, SwitchConfig, SwitchPort};
+use vfio_user::EventSet;
 
 use super::run::{FIRST_ID, Worker};
 use super::tests::{Stopped, jain};
@@ -99,6 +100,7 @@ struct Guest {
     /// Frames it sends in one go when it is called; `None` for as many as there is room for.
     little: Option<u32>,
     fd: OwnedFd,
+    set: Option<EventSet>,
 }
 
 impl Guest {
@@ -145,8 +147,15 @@ impl Guest {
 }
 
 impl Served for Guest {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+    fn watch(&mut self, set: &EventSet) -> std::io::Result<()> {
+        set.add(self.fd.as_fd())?;
+        self.set = Some(set.clone());
+        Ok(())
+    }
+    fn unwatch(&mut self) {
+        if let Some(set) = self.set.take() {
+            set.delete(self.fd.as_fd());
+        }
     }
     fn busy_poll(&self) -> Duration {
         Duration::ZERO
@@ -237,6 +246,7 @@ impl Fleet {
                 clock: Arc::clone(&clock),
                 little: little.filter(|_| n == 0),
                 fd: eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd"),
+                set: None,
             };
             guest.start(n as u8, to(n));
             task.start(Box::new(guest));

@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 
 use model::{Clock, Nanos};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use vfio_user::EventSet;
 
 use super::doorbell_poller::DoorbellPoller;
 use super::spent::MOST;
-use super::task::{
-    ARRIVED, Counters, LEAVES, LOOK, Member, Served, TRIED, Turn, WorkerHandle, watch,
-};
+use super::task::{ARRIVED, Counters, LEAVES, LOOK, Member, Served, TRIED, Turn, WorkerHandle};
 use super::turns::Turns;
 use crate::busy_poll::BusyPollBackoff;
 use crate::time::TimerFd;
@@ -55,7 +54,7 @@ pub(super) struct Worker {
     handles: Arc<[WorkerHandle]>,
     at: usize,
     clock: Arc<dyn Clock>,
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
     timer_fd: TimerFd,
     /// All tasks that live here, by what their events carry.
     members: HashMap<u64, Member>,
@@ -83,11 +82,11 @@ impl Worker {
         handles: Arc<[WorkerHandle]>,
         at: usize,
         clock: Arc<dyn Clock>,
-    ) -> rustix::io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    ) -> std::io::Result<Self> {
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let timer_fd = TimerFd::new()?;
-        watch(&epoll, handles[at].bell.as_fd(), BELL)?;
-        watch(&epoll, timer_fd.as_fd(), CLOCK)?;
+        EventSet::within(Arc::clone(&epoll), BELL).add(handles[at].bell.as_fd())?;
+        EventSet::within(Arc::clone(&epoll), CLOCK).add(timer_fd.as_fd())?;
         Ok(Self {
             handles,
             at,
@@ -235,7 +234,7 @@ impl Worker {
             if let Some(body) = &mut *slot {
                 if calls & ARRIVED != 0 {
                     self.members.insert(member.0.id, member.clone());
-                    let _ = watch(&self.epoll, body.fd(), member.0.id);
+                    self.watch_body(&member, &mut **body);
                 }
                 let due = member.0.timer.take_due(self.now);
                 let done = catch_unwind(AssertUnwindSafe(|| {
@@ -258,7 +257,7 @@ impl Worker {
                     self.doorbell_poller.stir(member.0.id, bell, busy, self.now);
                 }
                 if turn.ill {
-                    let _ = epoll::delete(&self.epoll, body.fd());
+                    body.unwatch();
                     self.ill.push((self.now + ILL, member.clone()));
                 }
             }
@@ -295,17 +294,22 @@ impl Worker {
     }
 
     fn watch(&self, member: &Member) {
-        if let Some(body) = &*member.0.body.lock() {
-            // It can fail only for want of memory; its calls and its timer still reach it.
-            let _ = watch(&self.epoll, body.fd(), member.0.id);
+        if let Some(body) = &mut *member.0.body.lock() {
+            self.watch_body(member, &mut **body);
         }
     }
 
+    fn watch_body(&self, member: &Member, body: &mut dyn Served) {
+        let set = EventSet::within(Arc::clone(&self.epoll), member.0.id);
+        // It can fail only for want of memory; its calls and its timer still reach it.
+        let _ = body.watch(&set);
+    }
+
     /// Gives a task back to its owner, or what is left of it. Nobody lists it any more.
-    fn dismiss(&mut self, member: &Member, body: Option<Box<dyn Served>>) -> Turn {
+    fn dismiss(&mut self, member: &Member, mut body: Option<Box<dyn Served>>) -> Turn {
         self.forget(member);
-        if let Some(body) = &body {
-            let _ = epoll::delete(&self.epoll, body.fd());
+        if let Some(body) = &mut body {
+            body.unwatch();
         }
         let owner = member.0.owner.lock().take();
         if let (Some(owner), Some(body)) = (owner, body) {
@@ -330,8 +334,9 @@ impl Worker {
         self.count(|c| &c.fallen);
         tracing::error!(nic = %member.0.name, "it failed and was removed; its guest has no NIC now");
         self.forget(member);
-        if let Some(body) = body {
-            let _ = epoll::delete(&self.epoll, body.fd());
+        if let Some(mut body) = body {
+            // Descriptors that its VMM holds too would wake this worker for ever.
+            let _ = catch_unwind(AssertUnwindSafe(|| body.unwatch()));
             // To end it may take a while (a file to write).
             let ended = std::thread::Builder::new().spawn(move || drop(body));
             drop(ended);

@@ -1,6 +1,6 @@
 //! One thing that is served, its worker as others see it, and why it is called.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
@@ -8,8 +8,9 @@ use std::time::Duration;
 use frame::Wake;
 use model::{Nanos, Timer};
 use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::{EventfdFlags, eventfd};
 use scheduler::{HasTimer, ReadyList, TaskTimer, TimerQueue, WakeFlags};
+use vfio_user::EventSet;
 
 use super::spent::Spent;
 
@@ -40,8 +41,10 @@ pub(crate) struct Turn {
 
 /// What a worker serves.
 pub(crate) trait Served: Send {
-    /// Readable when there is something to do.
-    fn fd(&self) -> BorrowedFd<'_>;
+    /// Puts its descriptors into `set`, where an event means that there is something to do; out of an earlier one.
+    fn watch(&mut self, set: &EventSet) -> std::io::Result<()>;
+    /// Takes its descriptors out of the set they are in.
+    fn unwatch(&mut self);
     /// How long its worker may stay awake for its sake.
     fn busy_poll(&self) -> Duration;
     /// Doorbells that ring without telling, looked at for it between its turns.
@@ -232,9 +235,4 @@ pub(super) fn task(
         owner: Mutex::default(),
         this: Weak::clone(this),
     })
-}
-
-pub(super) fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, id: u64) -> rustix::io::Result<()> {
-    let data = epoll::EventData::new_u64(id);
-    epoll::add(epoll, fd.as_fd(), data, epoll::EventFlags::IN)
 }

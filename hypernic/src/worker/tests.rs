@@ -1,4 +1,4 @@
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use model::{Clock, Nanos, Timer};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
+use vfio_user::EventSet;
 
 use super::run::{FIRST_ID, Worker};
 use super::{Served, Task, Turn, WOKEN, WorkerHandle, Workers, task};
@@ -17,8 +18,9 @@ const TURN: u64 = 8_000;
 const LONG: Duration = Duration::from_secs(20);
 
 /// What a fake was asked to do, and what it shall say.
-#[derive(Default)]
 struct Script {
+    /// What its worker watches.
+    fd: OwnedFd,
     turns: AtomicU64,
     ticks: AtomicU64,
     /// Pieces of work left; one a turn.
@@ -43,12 +45,19 @@ impl Clock for Stopped {
 struct Fake {
     script: Arc<Script>,
     clock: Arc<Stopped>,
-    fd: OwnedFd,
+    set: Option<EventSet>,
 }
 
 impl Served for Fake {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+    fn watch(&mut self, set: &EventSet) -> std::io::Result<()> {
+        set.add(self.script.fd.as_fd())?;
+        self.set = Some(set.clone());
+        Ok(())
+    }
+    fn unwatch(&mut self) {
+        if let Some(set) = self.set.take() {
+            set.delete(self.script.fd.as_fd());
+        }
     }
     fn busy_poll(&self) -> Duration {
         Duration::ZERO
@@ -85,15 +94,20 @@ struct Bench {
 }
 
 fn fake(clock: &Arc<Stopped>) -> (Arc<Script>, Box<dyn Served>) {
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     let script = Arc::new(Script {
+        fd: eventfd(0, flags).expect("eventfd"),
+        turns: AtomicU64::default(),
+        ticks: AtomicU64::default(),
+        work: AtomicU64::default(),
+        panics: AtomicU64::default(),
         cost: AtomicU64::new(TURN),
-        ..Script::default()
+        crossed: Mutex::default(),
     });
-    let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("eventfd");
     let body = Fake {
         script: Arc::clone(&script),
         clock: Arc::clone(clock),
-        fd,
+        set: None,
     };
     (script, Box::new(body))
 }
@@ -282,11 +296,9 @@ fn those_whose_turn_it_often_is_do_not_keep_the_worker_from_hearing_the_others()
     let mut bench = Bench::new(64);
     (0..BUSY).for_each(|at| bench.work(at, 1));
     while bench.worker.step() {}
-    for (task, _) in &bench.tasks {
+    for (_, script) in &bench.tasks {
         // All have sent something; the worker has to look to know it.
-        let body = task.body.lock();
-        let fd = body.as_ref().expect("a body").fd();
-        rustix::io::write(fd, &1u64.to_ne_bytes()).expect("write");
+        rustix::io::write(&script.fd, &1u64.to_ne_bytes()).expect("write");
     }
     // Those who are served last always have a little more whenever they are tried, so that no try
     // is in vain.
@@ -308,24 +320,19 @@ fn of_those_served_last_one_that_always_has_more_does_not_keep_the_others_waitin
     let mut bench = Bench::new(3);
     (0..3).for_each(|at| bench.work(at, 1));
     while bench.worker.step() {}
-    let fds = [0, 1, 2].map(|at| {
-        let body = bench.tasks[at].0.body.lock();
-        let fd = body.as_ref().expect("a body").fd();
-        fd.try_clone_to_owned().expect("duplicate")
-    });
     for _ in 0..100 {
         served(&bench);
         // Each has a message.
-        for (fd, (_, script)) in fds.iter().zip(&bench.tasks) {
+        for (_, script) in &bench.tasks {
             script.work.store(1, Ordering::Relaxed);
-            rustix::io::write(fd, &1u64.to_ne_bytes()).expect("write");
+            rustix::io::write(&script.fd, &1u64.to_ne_bytes()).expect("write");
         }
         assert!(bench.worker.stay_awake(Duration::from_secs(60)));
         while bench.worker.step() {
             // Read, as whoever is served does.
-            for (fd, (_, script)) in fds.iter().zip(&bench.tasks) {
+            for (_, script) in &bench.tasks {
                 if script.work.load(Ordering::Relaxed) == 0 {
-                    let _ = rustix::io::read(fd, &mut [0; 8]);
+                    let _ = rustix::io::read(&script.fd, &mut [0; 8]);
                 }
             }
         }
@@ -406,7 +413,6 @@ fn an_idle_one_is_woken_by_its_descriptor_and_by_its_alarm() {
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
     let workers = Workers::start(1, &clock).expect("workers");
     let (script, body) = fake(&Arc::default());
-    let fd = body.fd().try_clone_to_owned().expect("duplicate");
     let task = workers.task("fake");
     // Before its worker knows it, too.
     task.arm(Some(clock.now() + 1_000_000));
@@ -415,11 +421,11 @@ fn an_idle_one_is_woken_by_its_descriptor_and_by_its_alarm() {
         script.ticks.load(Ordering::Relaxed) == 1
     });
     let turns = script.turns.load(Ordering::Relaxed);
-    rustix::io::write(&fd, &1u64.to_ne_bytes()).expect("write");
+    rustix::io::write(&script.fd, &1u64.to_ne_bytes()).expect("write");
     wait_for("its descriptor", || {
         script.turns.load(Ordering::Relaxed) > turns
     });
-    rustix::io::read(&fd, &mut [0u8; 8]).expect("read");
+    rustix::io::read(&script.fd, &mut [0u8; 8]).expect("read");
     for n in 2..50 {
         task.arm(Some(clock.now() + 3_600_000_000_000));
         task.arm(Some(clock.now() + 100_000));

@@ -4,17 +4,16 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, epoll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use rustix::process::Pid;
 
 use super::session::{MAX_DATA, Todo};
-use super::state::{Connection, MAIN, REFUSED, Refused, Server, watch};
+use super::state::{Connection, MAX_REFUSED, REFUSED, Refused, Server};
+use super::watched::Source;
 use crate::deferred_closer::{MOST, PeerFd};
 use crate::device::{ClientEvent, Device, DmaChange, GoneReason};
 use crate::stream::{Filled, Receiver, Sender};
-
-/// Clients that are being sent away at once.
-const MAX_REFUSED: usize = 4;
 
 /// A client that has said nothing for so long gives way to the next.
 const MUTE: Duration = Duration::from_secs(1);
@@ -39,7 +38,8 @@ impl Server {
             && let Some(listener) = self.listener.as_fd()
         {
             // It costs its guest this device, and nobody else anything.
-            let _ = epoll::delete(&self.epoll, listener);
+            self.end(listener);
+            self.out_of_service = true;
             device.client(ClientEvent::Refused(
                 "too many files of earlier clients cannot be closed; the device is out of service",
             ));
@@ -66,11 +66,16 @@ impl Server {
                 // Usually no descriptor is left. Left in the backlog, the client would wake the
                 // owner without end; the spare descriptor is there to take it and hang up.
                 self.session.counters.accept_errors += 1;
-                self.spare = None;
+                let had = self.spare.take().is_some();
                 if let Ok(Some(socket)) = self.listener.accept() {
-                    self.session.deferred_closer.bury(socket);
+                    // Here: what another thread closes later would leave nothing for the next spare one. Nothing was
+                    // sent to it, so to close it is nothing.
+                    drop(socket);
                 }
-                self.spare = rustix::io::fcntl_dupfd_cloexec(&self.epoll, 0).ok();
+                self.spare = self.listener.spare().ok();
+                if self.spare.is_some() != had {
+                    self.rewatch(Source::Listener)?;
+                }
                 device.client(ClientEvent::Refused(
                     "its connection could not be accepted; raise the limit of open files (ulimit -n)",
                 ));
@@ -86,12 +91,15 @@ impl Server {
     }
 
     pub(super) fn connect(&mut self, socket: PeerFd) -> io::Result<()> {
-        watch(&self.epoll, socket.as_fd(), MAIN)?;
+        self.begin(socket.as_fd())?;
         self.served_one = true;
         self.session.ready = false;
         self.session.max_data = MAX_DATA;
         self.connection = Some(Connection {
             since: Instant::now(),
+            pid: rustix::net::sockopt::socket_peercred(&socket)
+                .ok()
+                .map(|peer| peer.pid),
             socket,
             rx: Receiver::new(MAX_DATA, self.session.deferred_closer.clone()),
             tx: Sender::new(),
@@ -114,11 +122,11 @@ impl Server {
     fn refuse(&mut self, socket: PeerFd) {
         if self.refused.len() >= MAX_REFUSED {
             let oldest = self.refused.remove(0);
-            let _ = epoll::delete(&self.epoll, &oldest.socket);
+            self.end(oldest.socket.as_fd());
         }
         let token = (REFUSED..).find(|t| self.refused.iter().all(|r| r.token != *t));
         let Some(token) = token else { return };
-        if watch(&self.epoll, socket.as_fd(), token).is_ok() {
+        if self.begin(socket.as_fd()).is_ok() {
             self.refused.push(Refused {
                 socket,
                 rx: Receiver::new(0, self.session.deferred_closer.clone()),
@@ -152,15 +160,15 @@ impl Server {
         self.bury_fds();
         if over {
             let refused = self.refused.remove(at);
-            let _ = epoll::delete(&self.epoll, &refused.socket);
+            self.end(refused.socket.as_fd());
         }
     }
 
     /// The client is gone: its memory and its descriptors go, the device's state stays.
     pub(super) fn disconnect(&mut self, device: &mut dyn Device, reason: GoneReason) {
         self.drop_twin();
-        for signal in self.signals.drain(..) {
-            let _ = epoll::delete(&self.epoll, &signal.fd);
+        for signal in std::mem::take(&mut self.signals) {
+            self.end(signal.fd.as_fd());
         }
         let session = &mut self.session;
         session.todo = Todo::default();
@@ -170,8 +178,11 @@ impl Server {
         }
         session.engine.disconnect();
         session.deferred_closer.bury(session.memory.unmap_all());
+        let pid = self.connection.as_ref().and_then(|c| c.pid);
         if let Some(connection) = self.connection.take() {
-            let _ = epoll::delete(&self.epoll, &connection.socket);
+            if let Some(set) = &self.set {
+                set.delete(connection.socket.as_fd());
+            }
             let c = &mut session.counters;
             c.recv_calls += connection.rx.calls;
             c.send_calls += connection.tx.calls;
@@ -182,6 +193,12 @@ impl Server {
         }
         let was_ready = std::mem::take(&mut session.ready);
         self.deliver_dma(device);
+        let reason = match pid.filter(|pid| was_ready && runs(*pid)) {
+            Some(pid) if reason == GoneReason::Closed => GoneReason::LetGo {
+                pid: pid.as_raw_nonzero().get(),
+            },
+            _ => reason,
+        };
         match reason {
             reason if was_ready => {
                 device.dma_map_changed(DmaChange::Cleared);
@@ -189,7 +206,24 @@ impl Server {
             }
             GoneReason::Protocol(what) => device.client(ClientEvent::Refused(what)),
             // Somebody only looked whether the socket is alive.
-            GoneReason::Closed | GoneReason::Socket(_) => {}
+            GoneReason::Closed | GoneReason::LetGo { .. } | GoneReason::Socket(_) => {}
         }
     }
+}
+
+/// Whether a process is neither gone nor about to be: all that ends its threads is marked before their files close.
+fn runs(pid: Pid) -> bool {
+    /// `PF_EXITING` of `linux/sched.h`.
+    const EXITING: u64 = 0x4;
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) else {
+        return false;
+    };
+    // `proc_pid_stat(5)`: the name, in brackets, may hold anything; state and flags are words 3 and 9.
+    let mut words = stat
+        .rsplit_once(')')
+        .map_or("", |(_, rest)| rest)
+        .split_whitespace();
+    let zombie = words.next().is_none_or(|state| matches!(state, "Z" | "X"));
+    let flags = words.nth(5).and_then(|word| word.parse::<u64>().ok());
+    !zombie && flags.is_some_and(|flags| flags & EXITING == 0)
 }

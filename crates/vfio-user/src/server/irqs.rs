@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 
 use super::session::{Refusal, Session, Signal, SignalChange, Which};
+use super::state::MAX_SIGNALS;
 use crate::codec::{Header, IrqInfo, SetIrqs, irq, irq_set};
 use crate::deferred_closer::PeerFd;
 use crate::description::Shape;
@@ -116,6 +117,9 @@ impl Session {
                         self.irq.0.arm(set.index, vector, adopted.next());
                     }
                     return Ok(());
+                }
+                if adopted.len() > MAX_SIGNALS {
+                    return Err(Errno::NOSPC);
                 }
                 let mask = action == irq_set::ACTION_MASK;
                 self.todo.signals.push(SignalChange::Remove(Which {

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
+/// Bytes that the path of a Unix socket may have at most (`sun_path` of `unix(7)`, without its final zero).
+pub const MAX_SOCKET_PATH: usize = 107;
+
 /// Why a socket cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
@@ -20,7 +23,7 @@ pub enum ListenError {
     #[error("{0}: the path exists and is not a socket; remove it or choose another path")]
     NotASocket(PathBuf),
     /// The path is longer than a socket address can be.
-    #[error("{0}: a socket path has at most 107 bytes; choose a shorter one")]
+    #[error("{path}: a socket path has at most {MAX_SOCKET_PATH} bytes; choose a shorter one", path = .0.display())]
     TooLong(PathBuf),
     /// Anything else about the path.
     #[error("{path}: cannot listen: {error}")]
@@ -56,7 +59,7 @@ impl Listener {
             path: path.to_owned(),
             error,
         };
-        if path.as_os_str().len() > 107 {
+        if path.as_os_str().len() > MAX_SOCKET_PATH {
             return Err(ListenError::TooLong(path.to_owned()));
         }
         let listening = match UnixListener::bind(path) {
@@ -118,6 +121,15 @@ impl Listener {
             Err(e) if is_transient(&e) => Ok(None),
             Err(e) => Err(e),
         }
+    }
+
+    /// A descriptor to give up when the process has no other left.
+    ///
+    /// # Errors
+    /// It has none left now.
+    pub(super) fn spare(&self) -> io::Result<OwnedFd> {
+        let listening = self.listening.as_ref().ok_or(rustix::io::Errno::BADF)?;
+        Ok(rustix::io::fcntl_dupfd_cloexec(listening, 0)?)
     }
 
     /// What is readable when a connection waits; `None` without a listening socket.

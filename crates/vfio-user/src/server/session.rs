@@ -180,7 +180,7 @@ impl Session {
             }
             Command::DmaUnmap => {
                 *cost += MAP_COST;
-                self.dma_unmap(device, header, payload, tx)
+                self.dma_unmap(device, header, payload, tx, cost)
             }
             Command::GetInfo => self.info(header, payload, tx),
             Command::GetRegionInfo => self.region_info(device, header, payload, tx),
@@ -355,8 +355,9 @@ impl Session {
         header: &Header,
         payload: &[u8],
         tx: &mut Sender,
+        cost: &mut usize,
     ) -> Result<(), Refusal> {
-        let unmap = self.parse(DmaUnmap::parse(payload))?;
+        let mut unmap = self.parse(DmaUnmap::parse(payload))?;
         // The `vfio_user` crate's ALL is shifted by one bit.
         let all = dma_unmap_flags::ALL | dma_unmap_flags::ALL << 1;
         let result = if unmap.flags & dma_unmap_flags::GET_DIRTY_BITMAP != 0 {
@@ -373,18 +374,26 @@ impl Session {
                 device.dma_map_changed(DmaChange::Cleared);
                 Ok(())
             }
-        } else if let Ok(left) = self.memory.unmap(unmap.iova, unmap.size) {
-            if !left.is_empty() {
-                self.deferred_closer.bury(left);
-            }
-            self.engine.unmapped(unmap.iova, unmap.size);
-            device.dma_map_changed(DmaChange::Unmapped {
-                iova: unmap.iova,
-                len: unmap.size,
-            });
-            Ok(())
         } else {
-            Err(Errno::NOENT)
+            // As the kernel's VFIO has it: all regions inside the range go, and none is a success of size 0.
+            match self.memory.unmap_range(unmap.iova, unmap.size) {
+                Ok((left, bytes, regions)) => {
+                    *cost += regions;
+                    if !left.is_empty() {
+                        self.deferred_closer.bury(left);
+                    }
+                    if regions > 0 {
+                        self.engine.unmapped(unmap.iova, unmap.size);
+                        device.dma_map_changed(DmaChange::Unmapped {
+                            iova: unmap.iova,
+                            len: unmap.size,
+                        });
+                    }
+                    unmap.size = bytes;
+                    Ok(())
+                }
+                Err(_) => Err(Errno::INVAL),
+            }
         };
         // The reply has its full size even when it is an error: the `vfio_user` crate's client
         // waits for all 40 bytes without a look at the header.

@@ -1,28 +1,31 @@
 //! What a server holds, and what its descriptor watches.
 
-use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use rustix::event::epoll;
-use rustix::io::Errno;
+use rustix::process::Pid;
 
 use super::listener::Listener;
 use super::session::{Session, Signal};
 use crate::deferred_closer::PeerFd;
 use crate::dma::Dma;
+use crate::event_set::EventSet;
 use crate::stream::{Receiver, Sender};
 
-pub(super) const LISTENER: u64 = 0;
-pub(super) const WAKE: u64 = 1;
-pub(super) const MAIN: u64 = 2;
-pub(super) const TWIN: u64 = 3;
-pub(super) const STOP: u64 = 4;
+/// Clients that are sent away are told apart by numbers from here on, signals by those from [`SIGNAL`] on.
 pub(super) const REFUSED: u64 = 16;
 pub(super) const SIGNAL: u64 = 1 << 32;
 
+/// Eventfds that mask or unmask vectors. VFIO's own devices have two, of INTx.
+pub(super) const MAX_SIGNALS: usize = 8;
+
+/// Clients that are being sent away at once.
+pub(super) const MAX_REFUSED: usize = 4;
+
 pub(super) struct Connection {
     pub(super) since: Instant,
+    /// The process that connected, where the kernel says.
+    pub(super) pid: Option<Pid>,
     pub(super) socket: PeerFd,
     pub(super) rx: Receiver,
     pub(super) tx: Sender,
@@ -48,43 +51,25 @@ pub(super) struct Refused {
 
 /// Serves one device to one client after another.
 ///
-/// Everything is behind one descriptor, [`as_fd`](Self::as_fd), which is readable when
-/// [`process`](Self::process) has something to do: an owner of many devices puts it into its own
-/// epoll set. [`run`](Self::run) is the loop for those who have nothing else to do.
+/// [`watch`](Self::watch) puts its descriptors into the owner's epoll set, which an owner of many devices has for all of
+/// them; an event says that [`process`](Self::process) has something to do. [`run`](Self::run) is the loop for those who
+/// have nothing else to do.
 pub struct Server {
     pub(super) session: Session,
     pub(super) listener: Listener,
     pub(super) connection: Option<Connection>,
     pub(super) refused: Vec<Refused>,
     pub(super) signals: Vec<Signal>,
-    pub(super) epoll: OwnedFd,
+    /// Where its descriptors are watched.
+    pub(super) set: Option<EventSet>,
     pub(super) dma: Dma,
     pub(super) fds: Vec<OwnedFd>,
     pub(super) calls: u32,
     pub(super) served_one: bool,
     /// Given up for a moment when descriptors run out; see `accept`.
     pub(super) spare: Option<OwnedFd>,
+    /// What earlier clients gave does not end, so no other is let in.
+    pub(super) out_of_service: bool,
     /// Since when too much of what clients gave has not ended.
     pub(super) choked: Option<Instant>,
-}
-
-pub(super) fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
-    let data = epoll::EventData::new_u64(token);
-    Ok(epoll::add(epoll, fd, data, epoll::EventFlags::IN)?)
-}
-
-/// The main socket with replies that wait is watched for room only: its next messages wait too.
-/// The twin carries answers to us, which must be read for the peer to go on.
-pub(super) fn rewatch(
-    epoll: &OwnedFd,
-    fd: BorrowedFd<'_>,
-    token: u64,
-    out: bool,
-) -> Result<(), Errno> {
-    let flags = match (out, token) {
-        (false, _) => epoll::EventFlags::IN,
-        (true, TWIN) => epoll::EventFlags::IN | epoll::EventFlags::OUT,
-        (true, _) => epoll::EventFlags::OUT,
-    };
-    epoll::modify(epoll, fd, epoll::EventData::new_u64(token), flags)
 }

@@ -2,9 +2,8 @@
 
 use std::os::fd::AsFd;
 
-use rustix::event::epoll;
-
-use super::state::{MAIN, Server, TWIN, rewatch};
+use super::state::Server;
+use super::watched::Source;
 use crate::device::Device;
 use crate::stream::Filled;
 
@@ -41,10 +40,8 @@ impl Server {
     }
 
     pub(super) fn drop_twin(&mut self) {
-        if let Some(connection) = &mut self.connection
-            && let Some(twin) = connection.twin.take()
-        {
-            let _ = epoll::delete(&self.epoll, &twin.socket);
+        if let Some(twin) = self.connection.as_mut().and_then(|c| c.twin.take()) {
+            self.end(twin.socket.as_fd());
             let c = &mut self.session.counters;
             c.recv_calls += twin.rx.calls;
             c.send_calls += twin.tx.calls;
@@ -59,13 +56,18 @@ impl Server {
         if self.session.ready
             && let Some(connection) = &mut self.connection
         {
-            let (socket, tx, out, token) = match &mut connection.twin {
-                Some(twin) => (&twin.socket, &mut twin.tx, &mut twin.watching_out, TWIN),
+            let (socket, tx, out, source) = match &mut connection.twin {
+                Some(twin) => (
+                    &twin.socket,
+                    &mut twin.tx,
+                    &mut twin.watching_out,
+                    Source::Twin,
+                ),
                 None => (
                     &connection.socket,
                     &mut connection.tx,
                     &mut connection.watching_out,
-                    MAIN,
+                    Source::Main,
                 ),
             };
             self.session.engine.pump(tx);
@@ -73,7 +75,7 @@ impl Server {
             let done = tx.backlog() == 0 || tx.flush(socket.as_fd()).unwrap_or(true);
             if *out == done {
                 *out = !done;
-                let _ = rewatch(&self.epoll, socket.as_fd(), token, !done);
+                let _ = self.rewatch(source);
             }
         }
         self.deliver_dma(device)

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use hypernic_vfio_user::codec::{Command, Header, RegionAccess, Version};
-use hypernic_vfio_user::{Device, Listener, Look, Progress, ResetCause, Server, Work};
+use hypernic_vfio_user::{Device, EventSet, Listener, Look, Progress, ResetCause, Server, Work};
 
 #[derive(Default)]
 struct Silent {
@@ -151,31 +151,35 @@ fn a_client_cannot_take_more_than_its_budget_per_call() {
 }
 
 #[test]
-fn one_descriptor_says_when_there_is_something_to_do() {
+fn the_owners_set_says_when_there_is_something_to_do() {
     use rustix::event::{PollFd, PollFlags, Timespec};
-    let ready = |server: &Server| {
-        let mut fds = [PollFd::from_borrowed_fd(server.as_fd(), PollFlags::IN)];
+    let (mut server, mut device, mut ours) = pair();
+    let set = EventSet::new().unwrap();
+    server.watch(&set).unwrap();
+    let ready = || {
+        let mut fds = [PollFd::from_borrowed_fd(set.as_fd(), PollFlags::IN)];
         let now = Timespec::default();
         rustix::event::poll(&mut fds, Some(&now)).unwrap() == 1
     };
-    let (mut server, mut device, mut ours) = pair();
-    assert!(!ready(&server));
+    assert!(!ready());
     ours.write_all(&access(0, Command::RegionRead, &[]))
         .unwrap();
-    assert!(ready(&server));
+    assert!(ready());
     server.process(&mut device, 16).unwrap();
-    assert!(!ready(&server));
+    assert!(!ready());
     drop(ours);
-    assert!(ready(&server));
+    assert!(ready());
     let progress = server.process(&mut device, 16).unwrap();
     assert!(progress.finished && !progress.connected);
-    assert!(!ready(&server));
+    assert!(!ready());
 }
 
 #[test]
 fn replies_that_do_not_fit_wait_without_keeping_the_owner_awake() {
     use rustix::event::{PollFd, PollFlags, Timespec};
     let (mut server, mut device, mut ours) = pair();
+    let set = EventSet::new().unwrap();
+    server.watch(&set).unwrap();
     let big = message(
         Command::RegionRead,
         0,
@@ -192,7 +196,7 @@ fn replies_that_do_not_fit_wait_without_keeping_the_owner_awake() {
             break;
         }
     }
-    let mut fds = [PollFd::from_borrowed_fd(server.as_fd(), PollFlags::IN)];
+    let mut fds = [PollFd::from_borrowed_fd(set.as_fd(), PollFlags::IN)];
     let now = Timespec::default();
     assert_eq!(rustix::event::poll(&mut fds, Some(&now)).unwrap(), 0);
     // Once the client reads, all of it comes.

@@ -460,28 +460,44 @@ fn fact_6_3_requests_of_one_batch_take_effect_in_order() {
 }
 
 #[test]
-fn fact_6_3_what_is_no_eventfd_cannot_keep_the_server_awake() {
+fn fact_6_3_what_is_no_eventfd_is_refused_before_it_is_used() {
+    use rustix::event::{EventfdFlags, epoll};
     let rig = Rig::new();
     let mut c = rig.client();
-    // An epoll descriptor is anonymous like an eventfd, and this one is always ready.
-    let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
-    let e = EventFd::new().unwrap();
-    e.signal();
-    rustix::event::epoll::add(
-        &epoll,
-        &e,
-        rustix::event::epoll::EventData::new_u64(0),
-        rustix::event::epoll::EventFlags::IN,
+    // All of them are anonymous, as an eventfd is, and to read or to poll some of them is to take a lock that their
+    // owner may hold.
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let timer = rustix::time::timerfd_create(
+        rustix::time::TimerfdClockId::Monotonic,
+        rustix::time::TimerfdFlags::CLOEXEC,
     )
     .unwrap();
-    let flags = irq_set::DATA_EVENTFD | irq_set::ACTION_UNMASK;
-    c.set_irqs(flags, irq::INTX, 0, 1, &[], &[epoll.as_fd()])
-        .unwrap();
-    for _ in 0..100 {
-        c.info().unwrap();
+    let process = rustix::process::pidfd_open(
+        rustix::process::getpid(),
+        rustix::process::PidfdFlags::empty(),
+    )
+    .unwrap();
+    let named = SharedMem::new("anon_inode:[eventfd]", 4096).unwrap();
+    let none = [set.as_fd(), timer.as_fd(), process.as_fd(), named.as_fd()];
+    let actions = [
+        irq_set::ACTION_TRIGGER,
+        irq_set::ACTION_MASK,
+        irq_set::ACTION_UNMASK,
+    ];
+    for (fd, action) in none.iter().flat_map(|fd| actions.map(|a| (*fd, a))) {
+        let result = c.set_irqs(irq_set::DATA_EVENTFD | action, irq::INTX, 0, 1, &[], &[fd]);
+        assert!(
+            matches!(result, Err(ClientError::Refused { errno: 22, .. })),
+            "{result:?}"
+        );
     }
-    let count = rig.stop();
-    assert_eq!(count("refused_bad_eventfd"), 1);
+    // A semaphore is an eventfd, and a counter of the peer's is too.
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE;
+    let semaphore = rustix::event::eventfd(0, flags).unwrap();
+    let flags = irq_set::DATA_EVENTFD | irq_set::ACTION_TRIGGER;
+    c.set_irqs(flags, irq::INTX, 0, 1, &[], &[semaphore.as_fd()])
+        .unwrap();
+    assert_eq!(rig.stop()("refused_bad_eventfd"), 12);
 }
 
 #[test]
@@ -623,21 +639,24 @@ fn fact_6_5_the_unmap_reply_has_its_full_size_always() {
         raw(Command::DmaUnmap, 0, &unmap.to_bytes())
     };
     let cases = [
-        (unmap(0, 0x1000, 0x800), 2),
-        (unmap(0, 0x2000, 0x1000), 2),
-        (unmap(1, 0x1000, 0x1000), 95),
-        (unmap(0x80, 0x1000, 0x1000), 22),
-        (unmap(2, 0x1000, 0x1000), 22),
-        (unmap(0, 0x1000, 0x1000), 0),
-        (unmap(2, 0, 0), 0),
+        (unmap(0, 0x1000, 0x800), 22, 0x800),
+        (unmap(0, 0x2000, 0x1000), 0, 0),
+        (unmap(0, 0, 0), 22, 0),
+        (unmap(1, 0x1000, 0x1000), 95, 0x1000),
+        (unmap(0x80, 0x1000, 0x1000), 22, 0x1000),
+        (unmap(2, 0x1000, 0x1000), 22, 0x1000),
+        (unmap(0, 0, 0x10000), 0, 0x1000),
+        (unmap(2, 0, 0), 0, 0),
     ];
-    for (i, (message, errno)) in cases.iter().enumerate() {
+    for (i, (message, errno, size)) in cases.iter().enumerate() {
         c.send_raw(message, &[]).unwrap();
         let reply = c.next_reply().unwrap();
         assert_eq!(reply.header.size, 40, "case {i}");
         assert_eq!(reply.header.error, *errno, "case {i}");
         assert_eq!(reply.header.is_error(), *errno != 0, "case {i}");
-        assert_eq!(reply.payload[8..24], message[24..40], "the entry is echoed");
+        assert_eq!(reply.payload[8..16], message[24..32], "the entry is echoed");
+        // As the kernel's VFIO has it: what was unmapped, be it nothing.
+        assert_eq!(reply.payload[16..24], u64::to_le_bytes(*size), "case {i}");
     }
 }
 
@@ -867,7 +886,7 @@ fn fact_6_6_device_state_outlives_the_client_and_its_memory_does_not() {
     c.region_write(region::CONFIG, 4, &[6, 0]).unwrap();
     assert!(rig.dma.memory().view().read(0, &mut [0; 4]).is_ok());
     drop(c);
-    rig.wait_seen(|s| *s == Seen::Client(ClientEvent::Gone(GoneReason::Closed)));
+    rig.wait_seen(|s| *s == Seen::Client(ClientEvent::Gone(let_go())));
     assert!(rig.dma.memory().regions().is_empty());
     rig.irq.msix(0);
     assert!(silent(&e), "the old client's eventfd is gone");
@@ -962,6 +981,13 @@ fn fact_6_6_a_client_that_says_nothing_does_not_hold_the_device_for_ever() {
     rig.wait_seen(|s| *s == Seen::Client(ClientEvent::Refused("it said nothing")));
 }
 
+/// The client is this very process, which runs on.
+fn let_go() -> GoneReason {
+    GoneReason::LetGo {
+        pid: rustix::process::getpid().as_raw_nonzero().get(),
+    }
+}
+
 #[test]
 fn fact_6_6_a_look_at_the_socket_is_no_client() {
     let rig = Rig::new();
@@ -980,7 +1006,7 @@ fn fact_6_6_a_look_at_the_socket_is_no_client() {
         clients,
         [
             Seen::Client(ClientEvent::Connected),
-            Seen::Client(ClientEvent::Gone(GoneReason::Closed))
+            Seen::Client(ClientEvent::Gone(let_go()))
         ]
     );
 }
