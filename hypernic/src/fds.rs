@@ -1,11 +1,13 @@
 //! Descriptors: those inherited from whoever started us, and how many there may be.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::process::{
     PidfdFlags, PidfdGetfdFlags, Resource, getpid, getrlimit, pidfd_getfd, pidfd_open, setrlimit,
 };
+use vfio_user::{ListenError, Listener};
 
 /// What a NIC takes while a VMM is connected: its socket's listener, its epoll set, the
 /// connection, an interrupt's eventfd and the one that unmasks it.
@@ -35,6 +37,19 @@ pub(crate) fn exhausted(error: &std::io::Error, nics: usize) -> Option<String> {
              {granted}; raise it (ulimit -Hn {wanted}, or LimitNOFILE={wanted} in a systemd unit)"
         )
     })
+}
+
+/// Listens at `path`, if VMMs can connect there. They start elsewhere, so they need the absolute path that the hints
+/// print.
+///
+/// # Errors
+/// As [`Listener::bind`]; also where only the relative path would be short enough.
+pub(crate) fn listen(path: &Path) -> Result<Listener, ListenError> {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    if whole.as_os_str().len() > vfio_user::MAX_SOCKET_PATH {
+        return Err(ListenError::TooLong(whole));
+    }
+    Listener::bind(path)
 }
 
 /// A duplicate of inherited descriptor `number`.

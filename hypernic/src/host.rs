@@ -236,7 +236,7 @@ impl Host {
         let function = member.as_ref().map_or(&Function::Alone, |m| &m.function);
         let (nic, nvm) = make(config, function).map_err(nvm_error)?;
         let listener = match &config.socket {
-            SocketSpec::Path(path) => Listener::bind(path),
+            SocketSpec::Path(path) => fds::listen(path),
             SocketSpec::Fd(fd) => Listener::from_fd(fds::inherited(*fd).map_err(socket_error)?),
         }
         .map_err(|error| socket_error(self.cause(&error)))?;

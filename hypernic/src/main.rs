@@ -15,7 +15,7 @@ use hypernic::report::Section;
 use hypernic::{external, fds, hints, report};
 use program::log;
 use rustix::process::{Signal, getpid, kill_process};
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 fn main() -> ExitCode {
@@ -46,10 +46,11 @@ fn serve(cli: Cli) -> Result<(), Error> {
         return Ok(());
     }
     // Before any thread starts, so that every thread has them blocked or handled alike.
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1]).map_err(|source| Error::Os {
-        what: "cannot wait for signals",
-        source,
-    })?;
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGUSR2]).map_err(|source| Error::Os {
+            what: "cannot wait for signals",
+            source,
+        })?;
     guest_mem::install_sigbus_guard();
     fds::raise_limit();
     // A process whose every NIC was handed one connection has nothing left to serve after them.
@@ -71,12 +72,16 @@ fn serve(cli: Cli) -> Result<(), Error> {
         "serving"
     );
     for signal in signals.forever() {
-        if signal == SIGUSR1 {
-            print_counters(&host, control.as_ref().map(Server::counters), format);
-            continue;
+        match signal {
+            SIGUSR1 => print_counters(&host, control.as_ref().map(Server::counters), format),
+            // A terminal that closes must not take every guest's NIC with it.
+            SIGHUP => tracing::info!("SIGHUP: ignored; configuration is read at start only"),
+            SIGUSR2 => tracing::info!("SIGUSR2: ignored"),
+            _ => {
+                tracing::info!("signal {signal}: closing");
+                break;
+            }
         }
-        tracing::info!("signal {signal}: closing");
-        break;
     }
     // Whoever still asks something is answered first.
     let asked = control.map(Server::stop);

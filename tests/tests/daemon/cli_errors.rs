@@ -199,6 +199,16 @@ fn the_socket_path() {
         4,
         &["at most 107 bytes", "shorter"],
     );
+    // One that is short enough from here, but not for a VMM that starts elsewhere.
+    let deep = dir.path().join("x".repeat(90));
+    std::fs::create_dir(&deep).unwrap();
+    let mut far = Launch::under(&["env", "-C", deep.to_str().unwrap()])
+        .unwrap()
+        .args(["run", "--socket-path", "n0.sock", "--port", "null"])
+        .spawn()
+        .unwrap();
+    assert_eq!(far.wait_exit().unwrap().code(), Some(4));
+    assert!(far.log().contains("at most 107 bytes"), "{}", far.log());
     run(
         &path("no/such/folder.sock"),
         4,

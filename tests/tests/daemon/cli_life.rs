@@ -68,6 +68,130 @@ fn counters_come_on_sigusr1_as_often_as_asked_and_do_not_end_it() {
 }
 
 #[test]
+fn a_terminal_that_closes_takes_no_nic_down() {
+    let dir = scratch().unwrap();
+    let socket = dir.path().join("n0.sock");
+    let mut daemon = run(&socket).start().unwrap();
+    let mut client = Client::connect(&socket).unwrap();
+    for (signal, line) in [
+        (Signal::HUP, "SIGHUP: ignored"),
+        (Signal::USR2, "SIGUSR2: ignored"),
+    ] {
+        daemon.signal(signal).unwrap();
+        daemon.wait_log(line).unwrap();
+        client.info().unwrap();
+    }
+    assert_eq!(daemon.stop().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_vmm_that_ends_and_one_that_lets_its_device_go_are_told_apart() {
+    let dir = scratch().unwrap();
+    let socket = dir.path().join("n0.sock");
+    let mut daemon = run(&socket).start().unwrap();
+    drop(Client::connect(&socket).unwrap());
+    let line = daemon.wait_log("VMM disconnected").unwrap();
+    assert!(
+        line.contains("runs on") && line.contains("gave up waiting"),
+        "{line}"
+    );
+    // A process that negotiates, and is killed.
+    let seen = daemon.log_position();
+    let mut other = Launch::of(&binary().unwrap().with_file_name("hypernic-pkt-gen"))
+        .args(["-f", "tx", "--socket-path"])
+        .arg(&socket)
+        .spawn()
+        .unwrap();
+    daemon.wait_log_after(seen, "VMM connected").unwrap();
+    other.kill();
+    let line = daemon.wait_log_after(seen, "VMM disconnected").unwrap();
+    assert!(
+        line.contains("closed its socket") && !line.contains("runs on"),
+        "{line}"
+    );
+}
+
+/// What `/proc` calls a descriptor of a process.
+fn name(pid: u32, fd: &str) -> String {
+    let link = std::fs::read_link(format!("/proc/{pid}/fd/{fd}"));
+    link.map_or_else(|_| String::new(), |link| link.display().to_string())
+}
+
+#[test]
+fn no_epoll_set_is_inside_another() {
+    // They share a lock of the whole kernel, which any local process can hold for as long as it likes.
+    let dir = scratch().unwrap();
+    let sockets = ["a", "b"].map(|name| dir.path().join(name));
+    let mut launch = Launch::new().unwrap().args(["run", "--port", "user"]);
+    for socket in &sockets {
+        launch = launch.arg("--socket-path").arg(socket);
+    }
+    let daemon = launch.start().unwrap();
+    let mut clients = sockets
+        .each_ref()
+        .map(|socket| Client::connect(socket).unwrap());
+    clients
+        .iter_mut()
+        .for_each(|client| assert!(client.info().is_ok()));
+    let mut watched = 0;
+    for fd in std::fs::read_dir(format!("/proc/{}/fdinfo", daemon.id())).unwrap() {
+        let fd = fd.unwrap().file_name().into_string().unwrap();
+        if name(daemon.id(), &fd) != "anon_inode:[eventpoll]" {
+            continue;
+        }
+        let info = std::fs::read_to_string(format!("/proc/{}/fdinfo/{fd}", daemon.id())).unwrap();
+        for line in info.lines().filter_map(|line| line.strip_prefix("tfd:")) {
+            let target = line.split_whitespace().next().unwrap();
+            assert_ne!(
+                name(daemon.id(), target),
+                "anon_inode:[eventpoll]",
+                "{line}"
+            );
+            watched += 1;
+        }
+    }
+    // A listener and a connection each, at least: the workers' sets hold them themselves.
+    assert!(watched >= 4, "{watched}");
+}
+
+#[test]
+fn too_few_descriptors_are_refused_at_start_or_enough() {
+    let dir = scratch().unwrap();
+    let (mut refused, mut served) = (0, 0);
+    for limit in 10..40 {
+        let socket = dir.path().join(limit.to_string());
+        let shell = format!("ulimit -n {limit}; exec \"$0\" \"$@\"");
+        let launch = Launch::under(&["sh", "-c", &shell]).unwrap();
+        let mut daemon = launch
+            .args(["run", "--port", "null", "--socket-path"])
+            .arg(&socket)
+            .spawn()
+            .unwrap();
+        if daemon.wait_log("serving").is_err() {
+            let code = daemon.wait_exit().unwrap().code();
+            // Where it cannot even wait for signals or load its libraries, it says so in other words.
+            assert_ne!(code, Some(0), "{limit}: {}", daemon.log());
+            refused += 1;
+            continue;
+        }
+        // More clients than there are descriptors for: each is served or sent away, and then there is nothing to do.
+        let clients: Vec<_> = (0..4).map(|_| UnixStream::connect(&socket)).collect();
+        let polls = || daemon.counters().unwrap().total("worker", "poll_calls");
+        let before = polls();
+        std::thread::sleep(Duration::from_millis(100));
+        let looks = polls() - before;
+        assert!(
+            looks < 1000,
+            "{limit}: {looks} looks at the descriptors in 0.1 s"
+        );
+        drop(clients);
+        daemon.stop().unwrap();
+        served += 1;
+    }
+    assert!(refused > 0 && served > 0, "{refused} {served}");
+}
+
+#[test]
 fn json_is_one_object_a_line_on_both_streams() {
     let dir = scratch().unwrap();
     let socket = dir.path().join("n0.sock");

@@ -1,6 +1,7 @@
 //! VMMs that come, go, and hold on.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use drivers::Bus;
@@ -72,7 +73,12 @@ pub(crate) fn eventfds_that_are_none(vmm: &mut Vmm) -> Done {
     let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC);
     let epoll = epoll.map_err(own)?;
     let socket = vmm.socket()?;
-    for fd in [&read, &write, &memory, &epoll, &socket] {
+    let timer = rustix::time::timerfd_create(
+        rustix::time::TimerfdClockId::Monotonic,
+        rustix::time::TimerfdFlags::CLOEXEC,
+    );
+    let timer = timer.map_err(own)?;
+    for fd in [&read, &write, &memory, &epoll, &socket, &timer] {
         for action in [
             irq_set::ACTION_TRIGGER,
             irq_set::ACTION_MASK,
@@ -84,6 +90,46 @@ pub(crate) fn eventfds_that_are_none(vmm: &mut Vmm) -> Done {
         raise(&mut client)?;
     }
     Ok(())
+}
+
+/// Sets in a set, and descriptors in each of them: so many entries the kernel goes through, with its lock of nested
+/// sets held, whenever the outer set goes into another.
+const NEST: usize = 250;
+
+pub(crate) fn epoll_sets_in_epoll_sets(vmm: &mut Vmm) -> Done {
+    use rustix::event::epoll;
+    let new = || epoll::create(epoll::CreateFlags::CLOEXEC).map_err(own);
+    let put = |set: &OwnedFd, fd: &OwnedFd| {
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(set, fd, data, epoll::EventFlags::IN).map_err(own)
+    };
+    let leaves: Vec<_> = (0..NEST)
+        .map(|_| rustix::event::eventfd(0, EventfdFlags::CLOEXEC).map_err(own))
+        .collect::<Result<_, _>>()?;
+    let middle = new()?;
+    let mut sets = Vec::new();
+    for _ in 0..NEST {
+        let set = new()?;
+        leaves.iter().try_for_each(|leaf| put(&set, leaf))?;
+        put(&middle, &set)?;
+        sets.push(set);
+    }
+    let outer = [new()?, new()?];
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for outer in &outer {
+            let (middle, stop, put) = (&middle, &stop, &put);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let _ = put(outer, middle);
+                    let _ = epoll::delete(outer, middle);
+                }
+            });
+        }
+        let done = (0..5).try_for_each(|_| signals_come_and_go(vmm));
+        stop.store(true, Ordering::Relaxed);
+        done
+    })
 }
 
 /// Has the device raise its pin some times.

@@ -191,7 +191,8 @@ villains! {
     Vmm connections {
         interrupts_that_are_not: "ours", "SET_IRQS with every wrong index, range and flag", Counters(&["refused_bad_irq"]);
         wrong_number_of_eventfds: "ours", "SET_IRQS with more and with fewer eventfds than vectors", Counters(&["refused_bad_irq"]);
-        eventfds_that_are_none: "ours", "pipes, sockets, memory and epoll sets as eventfds", Counters(&["refused_bad_eventfd"]);
+        eventfds_that_are_none: "ours", "pipes, sockets, memory, epoll sets and timers as eventfds", Counters(&["refused_bad_eventfd"]);
+        epoll_sets_in_epoll_sets: "ours", "the kernel's lock of nested epoll sets held, while eventfds and connections change", Nothing("the daemon nests no epoll sets");
         eventfd_filled_up: "ours", "an eventfd whose count is at its maximum", Nothing("the count stays at its maximum");
         eventfd_that_blocks: "ours", "the same, made blocking behind the server's back", Nothing("the count stays at its maximum, and the server does not block");
         signals_come_and_go: "ours", "eventfds to trigger, mask and unmask, replaced a hundred times", Nothing("all of this is legal");
