@@ -3,7 +3,8 @@
 
 use std::io::Write;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use clap::Parser;
 use hypernic::cli::{Cli, Command, LogFormat};
@@ -20,7 +21,7 @@ use signal_hook::iterator::Signals;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    log::start(cli.log_format, cli.verbose);
+    let _log = log::start(cli.log_format, cli.verbose);
     match serve(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -95,13 +96,28 @@ fn serve(cli: Cli) -> Result<(), Error> {
 fn print_counters(host: &Host, control: Option<Section>, format: LogFormat) {
     let mut sections = host.counters();
     sections.extend(control);
+    sections.push(Section {
+        kind: "process",
+        name: "hypernic".into(),
+        values: vec![("log_lines_lost", log::lost())],
+    });
     print(match format {
         LogFormat::Human => report::human(&sections),
         LogFormat::Json => format!("{}\n", report::json(&sections)),
     });
 }
 
-/// Writes to standard output. Whether anybody reads there is no reason to end guests' NICs.
+/// How long a reader of standard output may take.
+const READER: Duration = Duration::from_secs(1);
+
+/// Writes to standard output. That nobody reads there is no reason to end guests' NICs, nor to be deaf to SIGTERM.
 fn print(text: String) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let (done, ended) = mpsc::channel();
+    let writer = std::thread::Builder::new().spawn(move || {
+        let _ = std::io::stdout().write_all(text.as_bytes());
+        let _ = done.send(());
+    });
+    if writer.is_ok() {
+        let _ = ended.recv_timeout(READER);
+    }
 }

@@ -1,10 +1,13 @@
 //! Log lines, and a cap on those a guest can cause.
 
+use std::backtrace::BacktraceStatus;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use parking_lot::Mutex;
 use tracing::level_filters::LevelFilter;
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::fmt;
 
 /// Log formats.
@@ -16,15 +19,38 @@ pub enum LogFormat {
     Json,
 }
 
-/// Starts logging to standard error.
-pub fn start(format: LogFormat, verbose: u8) {
+/// Lines that wait for a reader of standard error; more are lost, and counted.
+const QUEUE: usize = 4096;
+
+static LOST: OnceLock<ErrorCounter> = OnceLock::new();
+
+/// Lines that were lost, because nobody reads standard error or reads it too slowly.
+pub fn lost() -> u64 {
+    LOST.get().map_or(0, |lost| lost.dropped_lines() as u64)
+}
+
+/// Logging. Dropped, it waits about a second at most for the last lines to be written.
+#[must_use = "the last lines are lost without it"]
+pub struct Log(#[expect(dead_code, reason = "held for its end")] WorkerGuard);
+
+/// Starts logging to standard error, panics included.
+///
+/// A line never waits for standard error, which may be a pipe that nobody reads: whoever writes it may serve a hundred
+/// guests. Another thread writes.
+pub fn start(format: LogFormat, verbose: u8) -> Log {
+    let (writer, guard) = NonBlockingBuilder::default()
+        .buffered_lines_limit(QUEUE)
+        .lossy(true)
+        .thread_name("log")
+        .finish(std::io::stderr());
+    let _ = LOST.set(writer.error_counter());
     let level = match verbose {
         0 => LevelFilter::INFO,
         1 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
     let base = fmt()
-        .with_writer(std::io::stderr)
+        .with_writer(writer)
         .with_max_level(level)
         .with_target(false)
         // It would say on standard error that it cannot write to standard error, and panic.
@@ -39,6 +65,16 @@ pub fn start(format: LogFormat, verbose: u8) {
             tracing::subscriber::set_global_default(base.json().flatten_event(true).finish())
         }
     };
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or("unnamed").to_owned();
+        let trace = std::backtrace::Backtrace::capture();
+        match trace.status() {
+            BacktraceStatus::Captured => tracing::error!("thread {name} {panic}\n{trace}"),
+            _ => tracing::error!("thread {name} {panic}"),
+        }
+    }));
+    Log(guard)
 }
 
 /// Lines held back before one that passes; a field of that line, absent when there were none.

@@ -422,6 +422,39 @@ fn something_else_than_a_socket_is_refused() {
 }
 
 #[test]
+fn log_lines_that_nobody_reads_hold_up_nobody() {
+    const NICS: usize = 8;
+    let dir = scratch().unwrap();
+    let sockets: Vec<_> = (0..NICS).map(|n| dir.path().join(n.to_string())).collect();
+    // Pipes that hold one page, and whose other ends are open but not read.
+    let pipes = [(); 2].map(|()| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap();
+        (reader, writer)
+    });
+    let mut command = Command::new(binary().unwrap());
+    command.args(["run", "--port", "null"]);
+    for socket in &sockets {
+        command.arg("--socket-path").arg(socket);
+    }
+    let [(_printed, stdout), (_logged, stderr)] = pipes;
+    let mut child = command.stdout(stdout).stderr(stderr).spawn().unwrap();
+    let deadline = Instant::now() + LONG;
+    while Client::connect(&sockets[NICS - 1]).is_err() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Some 160 lines of a hundred bytes each.
+    for socket in sockets.iter().cycle().take(10 * NICS) {
+        Client::connect(socket).unwrap().info().unwrap();
+    }
+    let id = rustix::process::Pid::from_child(&child);
+    for signal in [Signal::USR1, Signal::TERM] {
+        rustix::process::kill_process(id, signal).unwrap();
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn nobody_reading_what_it_prints_does_not_end_it() {
     let dir = scratch().unwrap();
     let socket = dir.path().join("n0.sock");

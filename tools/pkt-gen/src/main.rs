@@ -23,7 +23,7 @@ struct Cli {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    program::log::start(cli.log_format, cli.verbose);
+    let _log = program::log::start(cli.log_format, cli.verbose);
     match cli.generator.execute() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
