@@ -22,30 +22,80 @@ pub mod rctl {
 
 const BROADCAST: [u8; 6] = [0xff; 6];
 
-/// Whether a frame for `dst` passes: promiscuity, then `exact` and, for a group, `hashed`.
-#[inline]
-pub fn address(
-    rctl: u32,
-    dst: [u8; 6],
-    exact: impl FnOnce() -> bool,
-    hashed: impl FnOnce() -> bool,
-) -> bool {
-    let multicast = dst[0] & 1 == 1;
-    if dst == BROADCAST && rctl & rctl::BAM != 0 {
-        return true;
-    }
-    if multicast && rctl & rctl::MPE != 0 || !multicast && rctl & rctl::UPE != 0 {
-        return true;
-    }
-    exact() || (multicast && hashed())
+/// Where a chip has its address and VLAN filters.
+#[derive(Debug)]
+pub struct Filters {
+    /// What is filtered at all.
+    pub rctl: Id,
+    /// The type that makes a VLAN tag.
+    pub vet: Id,
+    /// Receive addresses: RAL and RAH, one array or several.
+    pub addresses: &'static [(Id, Id)],
+    /// Bits of RAH that are compared, among them AV, the valid bit.
+    pub compared: u32,
+    /// The multicast table.
+    pub mta: Id,
+    /// The VLAN table.
+    pub vfta: Id,
 }
 
-/// Whether a frame for `dst` that has passed owes it to the multicast table alone, so that software
-/// has to look at it (PIF).
-#[inline]
-pub fn inexact(rctl: u32, dst: [u8; 6], exact: impl FnOnce() -> bool) -> bool {
-    let promiscuous = rctl & rctl::MPE != 0 || dst == BROADCAST && rctl & rctl::BAM != 0;
-    dst[0] & 1 == 1 && !promiscuous && !exact()
+impl Filters {
+    /// RAH.AV: the address is valid.
+    const VALID: u32 = 1 << 31;
+
+    /// Whether a frame for `dst` passes the address filters: promiscuity, then the receive addresses
+    /// and, for a group, the multicast table.
+    #[inline]
+    pub fn address(&self, file: &File, rctl: u32, dst: [u8; 6]) -> bool {
+        let multicast = dst[0] & 1 == 1;
+        if dst == BROADCAST && rctl & rctl::BAM != 0 {
+            return true;
+        }
+        if multicast && rctl & rctl::MPE != 0 || !multicast && rctl & rctl::UPE != 0 {
+            return true;
+        }
+        self.exact(file, dst) || (multicast && self.hashed(file, rctl, dst))
+    }
+
+    /// Whether a frame for `dst` that has passed owes it to the multicast table alone, so that software
+    /// has to look at it (PIF; 8254x manual §3.2.3.1).
+    #[inline]
+    pub fn inexact(&self, file: &File, rctl: u32, dst: [u8; 6]) -> bool {
+        let promiscuous = rctl & rctl::MPE != 0 || dst == BROADCAST && rctl & rctl::BAM != 0;
+        dst[0] & 1 == 1 && !promiscuous && !self.exact(file, dst)
+    }
+
+    /// Whether `dst` is one of the receive addresses.
+    #[inline]
+    pub fn exact(&self, file: &File, dst: [u8; 6]) -> bool {
+        let low = u32::from_le_bytes([dst[0], dst[1], dst[2], dst[3]]);
+        let high = u32::from_le_bytes([dst[4], dst[5], 0, 0]) | Self::VALID;
+        self.addresses.iter().any(|(ral, rah)| {
+            let count = file.table().register(*ral).count;
+            let high_of = |i| file.get_at(*rah, i) & self.compared;
+            (0..count).any(|i| file.get_at(*ral, i) == low && high_of(i) == high)
+        })
+    }
+
+    /// Whether the multicast table lets the group `dst` in.
+    #[inline]
+    pub fn hashed(&self, file: &File, rctl: u32, dst: [u8; 6]) -> bool {
+        hashed(file, self.mta, rctl, dst)
+    }
+
+    /// Whether a frame with this tag passes the VLAN filter.
+    #[inline]
+    pub fn vlan(&self, file: &File, rctl: u32, tci: u16) -> bool {
+        if rctl & rctl::VFE == 0 {
+            return true;
+        }
+        let cfi = tci & 0x1000 != 0;
+        if rctl & rctl::CFIEN != 0 && cfi != (rctl & rctl::CFI != 0) {
+            return false;
+        }
+        let id = u32::from(tci & 0xfff);
+        file.get_at(self.vfta, id / 32) >> (id % 32) & 1 == 1
+    }
 }
 
 /// A table of 4096 bits; RCTL.MO chooses the 12 bits of the address that index it.
@@ -55,18 +105,4 @@ pub fn hashed(file: &File, table: Id, rctl: u32, dst: [u8; 6]) -> bool {
     let upper = u32::from(dst[5]) << 8 | u32::from(dst[4]);
     let index = upper >> shift & 0xfff;
     file.get_at(table, index / 32) >> (index % 32) & 1 == 1
-}
-
-/// Whether a frame with this tag passes the VLAN filter, whose table is `vfta`.
-#[inline]
-pub fn vlan(file: &File, vfta: Id, rctl: u32, tci: u16) -> bool {
-    if rctl & rctl::VFE == 0 {
-        return true;
-    }
-    let cfi = tci & 0x1000 != 0;
-    if rctl & rctl::CFIEN != 0 && cfi != (rctl & rctl::CFI != 0) {
-        return false;
-    }
-    let id = u32::from(tci & 0xfff);
-    file.get_at(vfta, id / 32) >> (id % 32) & 1 == 1
 }

@@ -12,6 +12,8 @@ use model::{Env, PmeWrite};
 use parking_lot::Mutex;
 use regs::{File, Id};
 
+use crate::filter::{Filters, rctl};
+
 /// Bits of WUC.
 pub mod wuc {
     /// A magic packet wakes, whatever else is set.
@@ -61,20 +63,6 @@ pub struct Ids {
     pub rah: Id,
 }
 
-/// What chips decide each in their way.
-pub trait Sieve {
-    /// Whether a frame for `dst` passes the address filters.
-    fn address(&self, dst: [u8; 6]) -> bool;
-    /// Whether `dst` is a receive address.
-    fn exact(&self, dst: [u8; 6]) -> bool;
-    /// Whether the group `dst` is one of ours.
-    fn group(&self, dst: [u8; 6]) -> bool;
-    /// The type by which a VLAN tag is known.
-    fn tag(&self) -> u16;
-    /// Whether flexible filter `n` matches.
-    fn flexible(&self, n: u32, bytes: &[u8]) -> bool;
-}
-
 /// The registers, and whom to tell what PMCSR shows: whether PME is enabled, and asserted.
 #[derive(Clone, Copy)]
 pub struct At<'a> {
@@ -82,6 +70,8 @@ pub struct At<'a> {
     pub file: &'a File,
     /// Which they are.
     pub ids: &'a Ids,
+    /// The address filters among them.
+    pub filters: &'a Filters,
     /// Called under the lock of [`WakeUp`].
     pub tell: &'a dyn Fn(bool, bool),
 }
@@ -204,8 +194,14 @@ impl WakeUp {
         self.armed.store(armed, Ordering::Release);
     }
 
-    /// Shows a frame to the filters. Whether it woke somebody.
-    pub fn frame(&self, at: At<'_>, sieve: &dyn Sieve, frame: &Frame<'_>) -> bool {
+    /// Shows a frame to the filters. Whether it woke the guest.
+    /// `flexible` says whether the flexible filter with this number matches these bytes.
+    pub fn frame(
+        &self,
+        at: At<'_>,
+        flexible: &dyn Fn(u32, &[u8]) -> bool,
+        frame: &Frame<'_>,
+    ) -> bool {
         let mut bytes = [0u8; WINDOW + 4];
         let mut n = frame.copy_to(0, &mut bytes[..WINDOW]);
         let mut len = frame.len();
@@ -220,7 +216,7 @@ impl WakeUp {
         }
         let seen = Seen {
             at,
-            sieve,
+            flexible,
             bytes: &bytes[..n],
         };
         let d3 = self.d3.lock();
@@ -228,7 +224,7 @@ impl WakeUp {
         matched != 0 && self.woken(at, *d3, matched, Some((seen.bytes, len)))
     }
 
-    /// The link has changed. Whether that woke somebody.
+    /// The link has changed. Whether that woke the guest.
     pub fn link(&self, at: At<'_>) -> bool {
         let d3 = self.d3.lock();
         filters(at, *d3) & wufc::LNKC != 0 && self.woken(at, *d3, wufc::LNKC, None)
@@ -271,7 +267,7 @@ fn filters(at: At<'_>, d3: bool) -> u32 {
 /// A frame in front of the filters.
 struct Seen<'a> {
     at: At<'a>,
-    sieve: &'a dyn Sieve,
+    flexible: &'a dyn Fn(u32, &[u8]) -> bool,
     bytes: &'a [u8],
 }
 
@@ -282,13 +278,14 @@ impl Seen<'_> {
             return 0;
         };
         let broadcast = *dst == [0xff; 6];
-        let ours = broadcast || self.sieve.address(*dst);
+        let (file, lists) = (self.at.file, self.at.filters);
+        let rctl = file.get(lists.rctl);
+        let ours = broadcast || lists.address(file, rctl, *dst);
+        let group = || rctl & rctl::MPE != 0 || lists.hashed(file, rctl, *dst);
         let tests: [(u32, &dyn Fn() -> bool); 7] = [
             (wufc::MAG, &|| ours && self.magic()),
-            (wufc::EX, &|| self.sieve.exact(*dst)),
-            (wufc::MC, &|| {
-                dst[0] & 1 == 1 && !broadcast && self.sieve.group(*dst)
-            }),
+            (wufc::EX, &|| lists.exact(file, *dst)),
+            (wufc::MC, &|| dst[0] & 1 == 1 && !broadcast && group()),
             (wufc::BC, &|| broadcast),
             (wufc::ARP, &|| ours && self.arp()),
             (wufc::IPV4, &|| ours && self.ipv4()),
@@ -301,7 +298,7 @@ impl Seen<'_> {
             }
         }
         for n in 0..FLEXIBLE {
-            if filters & wufc::FLX0 << n != 0 && self.sieve.flexible(n, self.bytes) {
+            if filters & wufc::FLX0 << n != 0 && (self.flexible)(n, self.bytes) {
                 matched |= wufc::FLX0 << n;
             }
         }
@@ -327,11 +324,8 @@ impl Seen<'_> {
             let bytes = self.bytes.get(at..at + 2)?;
             Some(u16::from_be_bytes([bytes[0], bytes[1]]))
         };
-        let at = if word(12)? == self.sieve.tag() {
-            16
-        } else {
-            12
-        };
+        let tagged = word(12)? == self.at.get(self.at.filters.vet) as u16;
+        let at = if tagged { 16 } else { 12 };
         (word(at)? == kind).then(|| &self.bytes[at + 2..])
     }
 
@@ -371,79 +365,91 @@ impl Seen<'_> {
     }
 }
 
+/// The parts of a NIC that wake-up needs.
+#[derive(Clone, Copy)]
+pub struct Parts<'a> {
+    /// Its registers.
+    pub file: &'a File,
+    /// Which of them wake-up has.
+    pub ids: &'static Ids,
+    /// The address filters among them.
+    pub filters: &'static Filters,
+    /// What it remembers.
+    pub wake: &'a WakeUp,
+    /// Times a filter matched.
+    pub count: &'a AtomicU64,
+}
+
 /// A NIC that wakes its guest.
 pub trait Wakes {
-    /// Its registers.
-    fn file(&self) -> &File;
-    /// Which of them wake-up has.
-    fn wake_ids(&self) -> &'static Ids;
-    /// What it knows of wake-up.
-    fn wake_up(&self) -> &WakeUp;
-    /// What is its own, as the registers say.
-    fn sieve(&self) -> impl Sieve + '_;
-    /// Times a filter matched.
-    fn wake_ups(&self) -> &AtomicU64;
+    /// Its parts.
+    fn parts(&self) -> Parts<'_>;
+    /// Whether flexible filter `n` matches the first bytes of a frame.
+    fn flexible(&self, n: u32, bytes: &[u8]) -> bool;
 
-    /// Has `act` meet its registers; the bus hears of PME.
-    fn waking<T>(&self, env: &Env, act: impl FnOnce(At<'_>) -> T) -> T {
-        act(At {
-            file: self.file(),
-            ids: self.wake_ids(),
+    /// Calls `act` with its registers; the bus hears of PME.
+    fn waking<T>(&self, env: &Env, act: impl FnOnce(&WakeUp, At<'_>) -> T) -> T {
+        let parts = self.parts();
+        let at = At {
+            file: parts.file,
+            ids: parts.ids,
+            filters: parts.filters,
             tell: &|enabled, status| env.irq.set_pme(enabled, status),
-        })
+        };
+        act(parts.wake, at)
     }
 
     /// The power state, and what software wrote to PMCSR.
     fn set_power(&self, env: &Env, d3: bool, pme: Option<PmeWrite>) {
         let pme = pme.map(|pme| (pme.enable, pme.clear));
-        self.waking(env, |at| self.wake_up().set_power(at, d3, pme));
+        self.waking(env, |wake, at| wake.set_power(at, d3, pme));
     }
 
     /// The NVM wants a magic packet to wake from power-up on.
     fn enable_apm(&self) {
-        self.wake_up().enable_apm(At {
-            file: self.file(),
-            ids: self.wake_ids(),
+        let parts = self.parts();
+        parts.wake.enable_apm(At {
+            file: parts.file,
+            ids: parts.ids,
+            filters: parts.filters,
             tell: &|_, _| {},
         });
     }
 
     /// A write of WUC, WUS or WUFC.
     fn write_wake(&self, env: &Env, id: Id, value: u32) {
-        let ids = self.wake_ids();
-        self.waking(env, |at| {
-            if id == ids.wuc {
-                self.wake_up().write_wuc(at, value);
-            } else if id == ids.wus {
-                self.wake_up().write_wus(at, value);
+        self.waking(env, |wake, at| {
+            if id == at.ids.wuc {
+                wake.write_wuc(at, value);
+            } else if id == at.ids.wus {
+                wake.write_wus(at, value);
             } else {
-                self.wake_up().write_wufc(at, value);
+                wake.write_wufc(at, value);
             }
         });
     }
 
     /// Resets all registers but those of the last wake-up.
     fn reset_file(&self, env: &Env) {
-        self.waking(env, |at| {
-            self.wake_up().over_reset(at, || self.file().reset());
-        });
+        self.waking(env, |wake, at| wake.over_reset(at, || at.file.reset()));
     }
 
     /// Power-up: nothing is remembered.
     fn forget_wake(&self, env: &Env) {
-        self.waking(env, |at| self.wake_up().forget(at));
+        self.waking(env, |wake, at| wake.forget(at));
     }
 
     /// Shows a frame to the filters.
     fn wake_by(&self, env: &Env, frame: &Frame<'_>) {
-        let woken = self.waking(env, |at| self.wake_up().frame(at, &self.sieve(), frame));
-        count(self.wake_ups(), woken.into());
+        let flexible = |n, bytes: &[u8]| self.flexible(n, bytes);
+        let woken = self.waking(env, |wake, at| wake.frame(at, &flexible, frame));
+        count(self.parts().count, woken.into());
     }
 
     /// The link has changed.
     fn wake_by_link(&self, env: &Env) {
-        let woken = self.waking(env, |at| self.wake_up().link(at));
-        count(self.wake_ups(), woken.into());
+        let woken = self.waking(env, |wake, at| wake.link(at));
+        count(self.parts().count, woken.into());
     }
 }
 

@@ -1,44 +1,25 @@
 //! Which frames the receiver lets in (manual §3.2.1, §13.5).
 
-use intel::filter;
-use regs::File;
+use intel::filter::Filters;
 
 use crate::regs as r;
-use crate::regs::bits::{RAH_AV, rctl};
+use crate::regs::bits::rctl;
 
 /// Longest frame without LPE, FCS included (manual §13.4.22).
 const MAX_STANDARD: usize = 1522;
 /// Longest frame with LPE, FCS included.
 pub(crate) const MAX_LONG: usize = 16384;
 
-/// Whether a frame for `dst` passes the address filters.
-pub(crate) fn address(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
-    filter::address(rctl, dst, || exact(file, dst), || hashed(file, rctl, dst))
-}
-
-/// Whether a frame for `dst` that has passed owes it to the multicast table alone, so that software
-/// has to look at it (PIF, manual §3.2.3.1).
-pub(crate) fn inexact(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
-    filter::inexact(rctl, dst, || exact(file, dst))
-}
-
-/// One of the 16 receive addresses.
-pub(crate) fn exact(file: &File, dst: [u8; 6]) -> bool {
-    let low = u32::from_le_bytes([dst[0], dst[1], dst[2], dst[3]]);
-    let high = u32::from_le_bytes([dst[4], dst[5], 0, 0]) | RAH_AV;
-    // RAH.AS chooses what is compared: 00 the destination, others are reserved.
-    (0..16).any(|i| file.get_at(r::RAL, i) == low && file.get_at(r::RAH, i) == high)
-}
-
-/// The 4096-bit multicast table; RCTL.MO chooses the 12 bits of the address that index it.
-pub(crate) fn hashed(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
-    filter::hashed(file, r::MTA, rctl, dst)
-}
-
-/// Whether a frame with this tag passes the VLAN filter.
-pub(crate) fn vlan(file: &File, rctl: u32, tci: u16) -> bool {
-    filter::vlan(file, r::VFTA, rctl, tci)
-}
+/// The 16 receive addresses and the two tables. RAH.AS chooses what is compared: 00 the destination, others
+/// are reserved.
+pub(crate) static FILTERS: Filters = Filters {
+    rctl: r::RCTL,
+    vet: r::VET,
+    addresses: &[(r::RAL, r::RAH)],
+    compared: !0,
+    mta: r::MTA,
+    vfta: r::VFTA,
+};
 
 /// Longest frame let in, FCS included.
 pub(crate) fn max_len(rctl: u32) -> usize {
@@ -65,7 +46,10 @@ pub(crate) fn buffer_size(rctl: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use regs::File;
+
     use super::*;
+    use crate::regs::bits::RAH_AV;
 
     const US: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
     const GROUP: [u8; 6] = [0x01, 0, 0x5e, 0x40, 0x30, 0x20];
@@ -80,18 +64,18 @@ mod tests {
     #[test]
     fn exact_addresses_need_the_valid_bit_and_selector_0() {
         let file = file();
-        assert!(address(&file, 0, US));
+        assert!(FILTERS.address(&file, 0, US));
         file.set_at(r::RAH, 3, 0x5634);
-        assert!(!address(&file, 0, US));
+        assert!(!FILTERS.address(&file, 0, US));
         file.set_at(r::RAH, 3, 0x8001_5634);
-        assert!(!address(&file, 0, US));
+        assert!(!FILTERS.address(&file, 0, US));
     }
 
     #[test]
     fn promiscuity_is_per_kind() {
         let file = File::new(r::table());
         let pass = |rctl| {
-            let of = |dst| address(&file, rctl, dst);
+            let of = |dst| FILTERS.address(&file, rctl, dst);
             (of(US), of(GROUP), of([0xff; 6]))
         };
         assert_eq!(pass(0), (false, false, false));
@@ -103,16 +87,16 @@ mod tests {
     #[test]
     fn only_what_the_table_alone_lets_in_is_inexact() {
         let file = file();
-        assert!(inexact(&file, 0, GROUP));
-        assert!(inexact(&file, rctl::BAM, GROUP));
-        assert!(!inexact(&file, rctl::MPE, GROUP));
-        assert!(inexact(&file, 0, [0xff; 6]));
-        assert!(!inexact(&file, rctl::BAM, [0xff; 6]));
-        assert!(!inexact(&file, rctl::UPE, US));
+        assert!(FILTERS.inexact(&file, 0, GROUP));
+        assert!(FILTERS.inexact(&file, rctl::BAM, GROUP));
+        assert!(!FILTERS.inexact(&file, rctl::MPE, GROUP));
+        assert!(FILTERS.inexact(&file, 0, [0xff; 6]));
+        assert!(!FILTERS.inexact(&file, rctl::BAM, [0xff; 6]));
+        assert!(!FILTERS.inexact(&file, rctl::UPE, US));
         let [a, b, c, d, e, f] = GROUP;
         file.set_at(r::RAL, 5, u32::from_le_bytes([a, b, c, d]));
         file.set_at(r::RAH, 5, u32::from_le_bytes([e, f, 0, 0]) | RAH_AV);
-        assert!(!inexact(&file, 0, GROUP));
+        assert!(!FILTERS.inexact(&file, 0, GROUP));
     }
 
     #[test]
@@ -121,7 +105,7 @@ mod tests {
             let file = File::new(r::table());
             file.set_at(r::MTA, index / 32, 1 << (index % 32));
             for other in 0..4 {
-                let passes = address(&file, other << rctl::MO_SHIFT, GROUP);
+                let passes = FILTERS.address(&file, other << rctl::MO_SHIFT, GROUP);
                 assert_eq!(passes, other == mo, "MO {other}, table of {mo}");
             }
         }
@@ -131,14 +115,14 @@ mod tests {
     fn vlan_filter_by_table_and_cfi() {
         let file = File::new(r::table());
         file.set_at(r::VFTA, 3, 1 << 4);
-        assert!(vlan(&file, 0, 5));
-        assert!(vlan(&file, rctl::VFE, 100));
-        assert!(!vlan(&file, rctl::VFE, 101));
-        assert!(vlan(&file, rctl::VFE, 0x1000 | 100));
+        assert!(FILTERS.vlan(&file, 0, 5));
+        assert!(FILTERS.vlan(&file, rctl::VFE, 100));
+        assert!(!FILTERS.vlan(&file, rctl::VFE, 101));
+        assert!(FILTERS.vlan(&file, rctl::VFE, 0x1000 | 100));
         let strict = rctl::VFE | rctl::CFIEN;
-        assert!(!vlan(&file, strict, 0x1000 | 100));
-        assert!(vlan(&file, strict | rctl::CFI, 0x1000 | 100));
-        assert!(!vlan(&file, strict | rctl::CFI, 100));
+        assert!(!FILTERS.vlan(&file, strict, 0x1000 | 100));
+        assert!(FILTERS.vlan(&file, strict | rctl::CFI, 0x1000 | 100));
+        assert!(!FILTERS.vlan(&file, strict | rctl::CFI, 100));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use intel::{Fetcher, verdict};
 use crate::core::rx_queue::RxState;
 use crate::core::stats::{Group, Received};
 use crate::filter::address as filter;
+use crate::filter::address::FILTERS;
 use crate::regs as r;
 use crate::regs::bits::{rctl, rx_status, rxcsum};
 use crate::rx::call::{Piece, Run, Rx, Scratch};
@@ -280,10 +281,10 @@ impl<'v> Rx<'_, 'v> {
     /// Asks the filters.
     fn judge(&self, dst: [u8; 6]) -> Run {
         let file = &self.chip.file;
-        let inexact = filter::inexact(file, self.rctl, dst);
+        let inexact = FILTERS.inexact(file, self.rctl, dst);
         Run {
             dst: Some(dst),
-            passes: filter::address(file, self.rctl, dst),
+            passes: FILTERS.address(file, self.rctl, dst),
             status: if inexact { rx_status::PIF } else { 0 },
             group: match dst {
                 [0xff, 0xff, 0xff, 0xff, 0xff, 0xff] => Group::Broadcast,

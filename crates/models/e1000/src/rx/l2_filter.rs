@@ -7,6 +7,7 @@ use intel::flow::ControlFrame;
 use crate::core::flow;
 use crate::core::stats::Stat;
 use crate::filter::address as filter;
+use crate::filter::address::FILTERS;
 use crate::regs::bits::rctl;
 use crate::rx::call::Rx;
 use datapath::counters::count;
@@ -123,10 +124,10 @@ impl Rx<'_, '_> {
             }
             special = control.is_passed(self.rctl);
         }
-        let passes = (special || filter::address(file, self.rctl, accepted.dst))
+        let passes = (special || FILTERS.address(file, self.rctl, accepted.dst))
             && accepted
                 .tag
-                .is_none_or(|tci| filter::vlan(file, self.rctl, tci));
+                .is_none_or(|tci| FILTERS.vlan(file, self.rctl, tci));
         if !passes {
             self.account.filtered += 1;
             return None;

@@ -6,6 +6,7 @@ use intel::{DD, Fetcher, verdict};
 use wire::Sum;
 
 use crate::filter::address as filter;
+use crate::filter::address::FILTERS;
 use crate::regs::bits::{rctl, rx_error, rx_status, rxcsum};
 use crate::rx::call::{Outcome, Rx};
 use crate::rx::l2_filter::Accepted;
@@ -106,7 +107,7 @@ impl Rx<'_, '_> {
             report.status |= rx_status::VP;
             report.special = accepted.tag.unwrap_or(0);
         }
-        if filter::inexact(&self.chip.file, self.rctl, accepted.dst) {
+        if FILTERS.inexact(&self.chip.file, self.rctl, accepted.dst) {
             report.status |= rx_status::PIF;
         }
         let placed = self.place(&layout, finish, report);

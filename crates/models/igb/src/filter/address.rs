@@ -1,50 +1,26 @@
-//! Which frames a PF lets in (§7.1.2, §8.10.15–8.10.19). What comes to a VF has been let in by
-//! whoever rules it.
+//! Which frames a PF lets in (§7.1.2, §8.10.15–8.10.19). What comes to a VF has passed its PF's filters.
 
-use intel::filter;
+use intel::filter::Filters;
 pub(crate) use intel::filter::hashed;
-use regs::File;
 
 use crate::regs as r;
 use crate::regs::bits::rah;
 
-/// RAH: the address, its selector and the valid bit; pools aside.
-const COMPARED: u32 = rah::AV | rah::ASEL | rah::ADDRESS;
-
-/// Whether a frame for `dst` passes the address filters.
-pub(crate) fn address(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
-    filter::address(
-        rctl,
-        dst,
-        || exact(file, dst),
-        || hashed(file, r::MTA, rctl, dst),
-    )
-}
-
-/// Whether a frame for `dst` that has passed owes it to the multicast table alone, so that software
-/// has to look at it (PIF).
-pub(crate) fn inexact(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
-    filter::inexact(rctl, dst, || exact(file, dst))
-}
-
-/// One of the 24 receive addresses.
-pub(crate) fn exact(file: &File, dst: [u8; 6]) -> bool {
-    let low = u32::from_le_bytes([dst[0], dst[1], dst[2], dst[3]]);
-    let high = u32::from_le_bytes([dst[4], dst[5], 0, 0]) | rah::AV;
-    // RAH.ASEL chooses what is compared: 00 the destination.
-    r::ADDRESSES.iter().any(|(ral, rah)| {
-        let count = file.table().register(*ral).count;
-        (0..count).any(|i| file.get_at(*ral, i) == low && file.get_at(*rah, i) & COMPARED == high)
-    })
-}
-
-/// Whether a frame with this tag passes the VLAN filter.
-pub(crate) fn vlan(file: &File, rctl: u32, tci: u16) -> bool {
-    filter::vlan(file, r::VFTA, rctl, tci)
-}
+/// The 24 receive addresses and the two tables. RAH.ASEL chooses what is compared: 00 the destination. Pools
+/// are not.
+pub(crate) static FILTERS: Filters = Filters {
+    rctl: r::RCTL,
+    vet: r::VET,
+    addresses: &r::ADDRESSES,
+    compared: rah::AV | rah::ASEL | rah::ADDRESS,
+    mta: r::MTA,
+    vfta: r::VFTA,
+};
 
 #[cfg(test)]
 mod tests {
+    use regs::File;
+
     use super::*;
     use crate::regs::bits::rctl;
 
@@ -52,7 +28,7 @@ mod tests {
     const GROUP: [u8; 6] = [0x01, 0, 0x5e, 0x40, 0x30, 0x20];
 
     fn pass(file: &File, rctl: u32, dst: [u8; 6]) -> bool {
-        address(file, rctl, dst)
+        FILTERS.address(file, rctl, dst)
     }
 
     #[test]
@@ -90,9 +66,9 @@ mod tests {
             for other in 0..4 {
                 let rctl = other << rctl::MO_SHIFT;
                 assert_eq!(pass(&file, rctl, GROUP), other == mo, "MO {other}");
-                assert!(inexact(&file, rctl, GROUP));
+                assert!(FILTERS.inexact(&file, rctl, GROUP));
             }
-            assert!(!inexact(&file, rctl::MPE, GROUP));
+            assert!(!FILTERS.inexact(&file, rctl::MPE, GROUP));
         }
     }
 
@@ -100,7 +76,7 @@ mod tests {
     fn vlan_filter_by_table_and_cfi() {
         let file = File::new(r::table());
         file.set_at(r::VFTA, 3, 1 << 4);
-        let of = |rctl, tci| vlan(&file, rctl, tci);
+        let of = |rctl, tci| FILTERS.vlan(&file, rctl, tci);
         assert!(of(0, 5) && of(rctl::VFE, 100) && of(rctl::VFE, 0x1000 | 100));
         assert!(!of(rctl::VFE, 101));
         let strict = rctl::VFE | rctl::CFIEN;

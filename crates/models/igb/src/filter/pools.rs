@@ -6,6 +6,7 @@
 use regs::File;
 
 use crate::filter::address as filter;
+use crate::filter::address::FILTERS;
 use crate::regs as r;
 use crate::regs::bits::{rctl, vmolr, vt_ctl};
 use crate::regs::pools;
@@ -29,7 +30,7 @@ struct Found {
 /// Pools that get a frame by address and VLAN.
 fn by_filters(file: &File, dst: [u8; 6], tag: Option<u16>) -> Found {
     let (rctl, vt_ctl) = (file.get(r::RCTL), file.get(r::VT_CTL));
-    if tag.is_some_and(|tci| !filter::vlan(file, rctl, tci)) {
+    if tag.is_some_and(|tci| !FILTERS.vlan(file, rctl, tci)) {
         return Found::default();
     }
     let with = |bits: u32| {
@@ -78,7 +79,7 @@ fn by_filters(file: &File, dst: [u8; 6], tag: Option<u16>) -> Found {
 
 /// Pools that get a frame from the wire, bit by bit.
 pub(crate) fn of_frame(file: &File, dst: [u8; 6], tag: Option<u16>) -> u32 {
-    let known = tag.is_none_or(|tci| filter::vlan(file, file.get(r::RCTL), tci));
+    let known = tag.is_none_or(|tci| FILTERS.vlan(file, file.get(r::RCTL), tci));
     let found = match by_filters(file, dst, tag).pools {
         // Whatever its VLANs are.
         0 if known && dst[0] & 1 == 0 => pools::default(file).map_or(0, |pool| 1 << pool),

@@ -7,10 +7,11 @@ use frame::Frame;
 use wire::ETHERNET_HEADER;
 
 use crate::core::function::FunctionKind;
+use crate::filter::address::FILTERS;
 use crate::filter::headers::Headers;
+use crate::filter::rss;
 use crate::filter::rss::{Class, Hashed};
 use crate::filter::tuple::Filters;
-use crate::filter::{address as filter, rss};
 use crate::regs as r;
 use crate::regs::pools;
 use crate::rx::call::Call;
@@ -109,8 +110,8 @@ impl Classifier {
             },
             None => Destination {
                 address,
-                passes: filter::address(file, rctl, address),
-                inexact: filter::inexact(file, rctl, address),
+                passes: FILTERS.address(file, rctl, address),
+                inexact: FILTERS.inexact(file, rctl, address),
                 pool: None,
             },
         };

@@ -6,7 +6,7 @@ use intel::flow::ControlFrame;
 
 use crate::core::function::{FunctionKind, count};
 use crate::core::stats::Stat;
-use crate::filter::address as filter;
+use crate::filter::address::FILTERS;
 use crate::regs as r;
 use crate::regs::settings::Rules;
 use crate::rx::call::Call;
@@ -145,13 +145,13 @@ impl Counts {
                 return None;
             }
             let special = accepted.control.is_some_and(|c| c.is_passed(rctl));
-            let passes = (special || filter::address(file, rctl, accepted.dst))
-                && tag.is_none_or(|tci| filter::vlan(file, rctl, tci));
+            let passes = (special || FILTERS.address(file, rctl, accepted.dst))
+                && tag.is_none_or(|tci| FILTERS.vlan(file, rctl, tci));
             if !passes {
                 count(&counters.rx_filtered, 1);
                 return None;
             }
-            accepted.inexact = filter::inexact(file, rctl, accepted.dst);
+            accepted.inexact = FILTERS.inexact(file, rctl, accepted.dst);
         }
         if !accepted.bad {
             return Some(accepted);
