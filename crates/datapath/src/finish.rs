@@ -25,6 +25,16 @@ pub fn possible(frame: &Frame<'_>) -> bool {
     })
 }
 
+/// Copies a frame to the front of its one buffer; returns its length.
+#[inline(always)]
+pub fn copy_whole(frame: &Frame<'_>, to: &WriteSlice<'_>) -> usize {
+    let mut at = to.copy_short(frame.head());
+    for slice in frame.rest() {
+        at += to.copy_from_slice(at, slice);
+    }
+    at
+}
+
 impl Finish {
     /// For a frame with a checksum noted and [`possible`].
     pub fn new(layout: &Layout<'_, '_>) -> Option<Finish> {

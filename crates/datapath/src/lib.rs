@@ -1,12 +1,14 @@
 //! What any NIC with rings needs and no vendor owns.
 //!
 //! [`Gather`] is a packet on its way out, [`offload`] what becomes of it there; [`Layout`] is a frame on
-//! its way into buffers and [`Finish`] a checksum that is written on the way. [`Adaptive`] says when an
+//! its way into buffers and [`Finish`] a checksum that is written on the way; [`with_expanded`] makes frames
+//! of what is more than that. [`Adaptive`] says when an
 //! interrupt pays, and [`RxThrottle`] when a guest needs time for what it has received.
 #![forbid(unsafe_code)]
 
 pub mod adaptive;
 pub mod counters;
+mod expand;
 mod finish;
 mod gather;
 mod layout;
@@ -14,7 +16,8 @@ pub mod offload;
 mod rx_throttle;
 
 pub use adaptive::{Adaptive, Moderation, Nanos};
-pub use finish::{Finish, possible};
+pub use expand::{Offered, RECEIVED, buffers_for, with_expanded};
+pub use finish::{Finish, copy_whole, possible};
 pub use gather::{Cursor, Gather};
 pub use layout::{FCS, GLANCE, Layout, MIN_FRAME, fcs_of};
 pub use rx_throttle::RxThrottle;

@@ -3,7 +3,7 @@
 //! [`Ring`] and [`Fetcher`] are rings of 16-byte descriptors as the guest places them, and [`verdict()`]
 //! what a receiver says about checksums. [`phy`] is the PHY, [`mdio`] the command register that leads to
 //! it; [`window`] and [`io`] are the ways into the registers. [`wake`] is what wakes a sleeping guest,
-//! [`flow`] what pause frames are.
+//! [`flow`] what pause frames are. [`rx`] puts frames into the buffers of a ring.
 #![forbid(unsafe_code)]
 
 pub mod filter;
@@ -13,6 +13,7 @@ pub mod link;
 pub mod mdio;
 pub mod phy;
 mod ring;
+pub mod rx;
 pub mod saved;
 pub mod stats;
 pub mod verdict;

@@ -5,18 +5,23 @@
 //! are about, what was planned is leased and filled without the lock ([`lease`]).
 
 mod call;
+mod counts;
 mod csb;
 mod fast_path;
 #[cfg(test)]
 mod fast_path_tests;
+mod fill;
 mod l2_filter;
 mod offer;
+mod plan;
 mod write;
 mod write_back;
+mod writer;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use datapath::RECEIVED;
 use datapath::counters::count;
 use frame::{Batch, Caps, Wake};
 use intel::Ring;
@@ -25,7 +30,7 @@ use model::{Env, Receive};
 
 use crate::core::chip::Chip;
 use crate::core::rx_queue::RING;
-use crate::rx::call::{Outcome, Rx, TAKES, unused};
+use crate::rx::call::{Outcome, Rx, unused};
 use crate::rx::write_back::Filling;
 
 /// Most frames planned at once: what is fetched ahead of them stays in the nearest cache.
@@ -50,7 +55,7 @@ impl Receive for Receiver {
     }
 
     fn caps(&self) -> Caps {
-        TAKES
+        RECEIVED
     }
 
     fn want_room(&self, waker: &Arc<dyn Wake>) {
@@ -65,7 +70,7 @@ impl Receive for Receiver {
         let chip = &*self.chip;
         let mut state = chip.rx.lock();
         if state.fifo.is_empty() && !chip.csb.is_set() {
-            // Nothing waits here; somebody may wait for room.
+            // Nothing waits here; senders may wait for room.
             let ring = Ring::read(&chip.file, &RING);
             let room = ring.is_none_or(|ring| unused(&mut state, &ring).min(chip.allowance()) > 0);
             drop(state);
@@ -77,8 +82,7 @@ impl Receive for Receiver {
         // The view first, as everywhere.
         drop(state);
         let view = env.memory.view();
-        let mut rx = Rx::new(chip, &view);
-        rx.page = chip.rx_page(env, &view);
+        let mut rx = Rx::new(chip, &view, chip.rx_page(env, &view));
         let mut state = chip.rx.lock();
         let mut free = 1;
         for _ in 0..ROUNDS {
@@ -88,10 +92,10 @@ impl Receive for Receiver {
             free = 1;
             if let Some(ring) = ring {
                 rx.begin(&mut state, ring);
-                free = rx.free;
+                free = rx.writer.room.free;
                 if free > 0 && !state.fifo.is_empty() && chip.rx_may_write() {
                     rx.drain(&mut state);
-                    free = rx.free;
+                    free = rx.writer.room.free;
                     rx.finish(env, &mut state);
                 }
             }
@@ -123,7 +127,7 @@ impl Receive for Receiver {
 /// Counts frames as missed that found no room and whose sender does not keep them.
 pub(crate) fn give_up(chip: &Chip, env: &Env, batch: &Batch<'_>, picks: &[u16]) {
     let view = env.memory.view();
-    let mut rx = Rx::new(chip, &view);
+    let mut rx = Rx::new(chip, &view, None);
     let mut state = chip.rx.lock();
     if let Some(ring) = Ring::read(&chip.file, &RING).filter(|_| chip.rx_enabled()) {
         rx.begin(&mut state, ring);
@@ -140,8 +144,7 @@ pub(crate) fn give_up(chip: &Chip, env: &Env, batch: &Batch<'_>, picks: &[u16]) 
 pub(crate) fn deliver(chip: &Chip, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
     let counters = &chip.counters;
     let view = env.memory.view();
-    let mut rx = Rx::new(chip, &view);
-    rx.page = chip.rx_page(env, &view);
+    let mut rx = Rx::new(chip, &view, chip.rx_page(env, &view));
     let mut rounds = 0;
     let mut state = chip.rx.lock();
     if chip.wake.armed() {
@@ -171,16 +174,16 @@ pub(crate) fn deliver(chip: &Chip, env: &Env, batch: &Batch<'_>, picks: &[u16]) 
         rx.begin(&mut state, ring);
         rx.drain(&mut state);
         while dealt < picks.len() {
-            rx.expected = picks.len() - dealt;
-            let planned = rx.plan(&state, batch, &picks[dealt..], CHUNK);
+            rx.call.expected = picks.len() - dealt;
+            let planned = rx.plan_run(&state, batch, &picks[dealt..], CHUNK);
             if planned > 0 {
                 dealt += planned;
-                if rx.scratch.pieces.is_empty() {
+                if rx.plan.pieces.is_empty() {
                     continue;
                 }
                 // Not behind what this call has already written back and RDH does not say yet: with
                 // the lock free, others would begin from there.
-                let ticket = if rx.flushed == 0 && state.crowded() {
+                let ticket = if rx.writer.flushed == 0 && state.crowded() {
                     rx.lease(&mut state)
                 } else {
                     None
@@ -217,7 +220,7 @@ pub(crate) fn deliver(chip: &Chip, env: &Env, batch: &Batch<'_>, picks: &[u16]) 
             break;
         }
     }
-    // Whoever found no room because of our lease waits for this.
+    // Senders that found no room because of this lease wait for it.
     let relieved = leased && state.relieved();
     drop(state);
     rx.end();

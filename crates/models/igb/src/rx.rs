@@ -22,6 +22,7 @@ mod writer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use datapath::RECEIVED;
 use frame::{Batch, Caps, Frame, Wake};
 use intel::wake::Wakes;
 use model::{Env, Receive};
@@ -32,7 +33,6 @@ use crate::core::irq::Causes;
 use crate::core::stats::{Stat, Tally};
 use crate::regs::bits::icr;
 use crate::rx::enqueue::{Outcome, Rx};
-use crate::rx::offer::TAKES;
 
 /// The receive part of a function.
 pub(crate) struct Receiver {
@@ -56,7 +56,7 @@ impl Receive for Receiver {
     }
 
     fn caps(&self) -> Caps {
-        TAKES
+        RECEIVED
     }
 
     fn want_room(&self, waker: &Arc<dyn Wake>) {

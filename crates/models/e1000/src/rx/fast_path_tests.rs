@@ -317,11 +317,11 @@ fn a_sender_that_dies_leaves_no_lease_behind() {
     {
         let view = m.env.memory.view();
         let open = || {
-            let mut rx = Rx::new(&chip, &view);
+            let mut rx = Rx::new(&chip, &view, None);
             let mut state = chip.rx.lock();
             let ring = Ring::read(&chip.file, &rx::RING).expect("a ring");
             rx.begin(&mut state, ring);
-            assert_eq!(rx.plan(&state, &batch, &[0, 1, 2], 64), 3);
+            assert_eq!(rx.plan_run(&state, &batch, &[0, 1, 2], 64), 3);
             let ticket = rx.lease(&mut state).expect("few are out");
             Filling::new(&rx, ticket)
         };

@@ -2,8 +2,8 @@
 //! interrupt decision (manual §3.2.6, §3.2.7).
 
 use csb::at;
-use guest_mem::WriteWindow;
-use intel::{Ring, SIZE};
+use datapath::counters::{count, count_alone};
+use intel::Ring;
 use lease::{Taken, Ticket};
 use model::Env;
 
@@ -13,8 +13,8 @@ use crate::core::stats::Stat;
 use crate::irq::Event;
 use crate::regs as r;
 use crate::regs::bits::{cause, rctl};
-use crate::rx::call::Rx;
-use datapath::counters::{count, count_alone};
+use crate::rx::call::{Call, Rx};
+use crate::rx::writer::Writer;
 
 /// Lists of write-backs kept for the next leases, and how long one may be to be kept.
 const SPARE: usize = 8;
@@ -28,7 +28,7 @@ pub(crate) struct News {
     small: bool,
 }
 
-/// A lease being filled. Whoever panics while it copies must not leave it open: no reset of the NIC
+/// A lease being filled. A thread that panics while it copies must not leave it open: no reset of the NIC
 /// would ever end. What was leased is void then, with all that others have out, for their buffers are
 /// behind a hole.
 pub(crate) struct Filling<'a> {
@@ -41,9 +41,9 @@ pub(crate) struct Filling<'a> {
 impl<'a> Filling<'a> {
     pub(crate) fn new(rx: &Rx<'a, '_>, ticket: Ticket) -> Filling<'a> {
         Filling {
-            chip: rx.chip,
+            chip: rx.call.chip,
             ticket: Some(ticket),
-            frames: rx.account.frames,
+            frames: rx.counts.account.frames,
         }
     }
 
@@ -90,15 +90,10 @@ fn forget(chip: &Chip, state: &mut RxGuard<'_>, done: &Done) {
 }
 
 impl Rx<'_, '_> {
-    /// Descriptors taken in this call whose write-backs are still here.
-    fn held(&self) -> u32 {
-        self.scratch.words.len() as u32
-    }
-
     /// Leases what was planned. `None` when it has to be filled under the lock.
     pub(crate) fn lease(&mut self, state: &mut RxGuard<'_>) -> Option<Ticket> {
         let ticket = state.open()?;
-        state.leased += self.held() + self.scratch.pieces.len() as u32;
+        state.leased += self.writer.held() + self.plan.pieces.len() as u32;
         Some(ticket)
     }
 
@@ -109,7 +104,7 @@ impl Rx<'_, '_> {
         let mut news = News::default();
         self.note(env, state, &mut news);
         self.complete_leases(state, &mut news);
-        self.tell(env, news);
+        self.call.raise(env, news);
     }
 
     /// Writes back what has been filled under the lock, if nothing older is out.
@@ -117,12 +112,15 @@ impl Rx<'_, '_> {
         if state.is_out() {
             return;
         }
-        let words = std::mem::take(&mut self.scratch.words);
-        self.write_back(self.first, &words);
-        self.first = self.ring.head;
-        self.flushed += words.len() as u32;
-        self.scratch.words = words;
-        self.scratch.words.clear();
+        let Writer {
+            descs,
+            room,
+            flushed,
+            ..
+        } = &mut self.writer;
+        *flushed += descs.storage.second.len() as u32;
+        let faults = descs.flush(room);
+        count(&self.call.chip.counters.rx_dma_fault, faults);
     }
 
     /// Publishes what this call has done under the lock. Once, at the end: what was counted is not
@@ -131,7 +129,7 @@ impl Rx<'_, '_> {
         let mut news = News::default();
         self.note(env, state, &mut news);
         self.flush(state);
-        if self.held() > 0 {
+        if self.writer.held() > 0 {
             let done = self.take_done(state);
             let n = done.words.len() as u32;
             match state.append(done) {
@@ -140,26 +138,27 @@ impl Rx<'_, '_> {
                 Err(done) => self.void(state, done),
             }
         } else {
-            let n = std::mem::take(&mut self.flushed);
-            let ring = self.ring_from(self.begun);
-            self.enter(&self.account, ring, n, self.rctl, &mut news);
+            let n = std::mem::take(&mut self.writer.flushed);
+            let ring = self.writer.ring_from(self.writer.begun);
+            self.counts.account.fetched += std::mem::take(&mut self.writer.descs.fetched);
+            let call = &self.call;
+            call.enter(&self.counts.account, ring, n, call.rctl, &mut news);
         }
-        self.tell(env, news);
-    }
-
-    fn ring_from(&self, head: u32) -> Ring {
-        Ring { head, ..self.ring }
+        self.call.raise(env, news);
     }
 
     fn take_done(&mut self, state: &mut RxGuard<'_>) -> Done {
         let spare = state.spare.pop().unwrap_or_default();
+        let writer = &mut self.writer;
+        let mut account = std::mem::take(&mut self.counts.account);
+        account.fetched += std::mem::take(&mut writer.descs.fetched);
         let done = Done {
-            ring: self.ring_from(self.first),
-            words: std::mem::replace(&mut self.scratch.words, spare),
-            rctl: self.rctl,
-            account: std::mem::take(&mut self.account),
+            ring: writer.ring_from(writer.room.first),
+            words: std::mem::replace(&mut writer.descs.storage.second, spare),
+            rctl: self.call.rctl,
+            account,
         };
-        self.first = self.ring.head;
+        writer.room.first = writer.room.ring.head;
         done
     }
 
@@ -174,17 +173,21 @@ impl Rx<'_, '_> {
                     continue;
                 }
             };
-            self.write_back(done.ring.head, &done.words);
+            let descs = &mut self.writer.descs;
+            let ring = &self.writer.room.ring;
+            let faults = descs.write_back(ring, done.ring.head, &[], &done.words);
+            count(&self.call.chip.counters.rx_dma_fault, faults);
             let n = done.words.len() as u32;
             state.leased = state.leased.saturating_sub(n);
-            self.enter(&done.account, done.ring, n, done.rctl, news);
+            self.call
+                .enter(&done.account, done.ring, n, done.rctl, news);
             self.keep(state, done.words);
         }
     }
 
     /// Forgets what a reset, or a driver that stopped the receiver, made void.
     fn void(&mut self, state: &mut RxGuard<'_>, done: Done) {
-        forget(self.chip, state, &done);
+        forget(self.call.chip, state, &done);
         self.keep(state, done.words);
     }
 
@@ -195,39 +198,35 @@ impl Rx<'_, '_> {
         }
     }
 
-    /// One aligned word each, so that the guest sees all of it or nothing, in the ring's order.
-    fn write_back(&mut self, first: u32, words: &[u64]) {
-        let (mut index, mut words) = (first, words);
-        while !words.is_empty() {
-            // Up to the end of the ring at once.
-            let n = words
-                .len()
-                .min(self.ring.len.saturating_sub(index).max(1) as usize);
-            let (run, rest) = words.split_at(n);
-            let at = self.ring.address(index).wrapping_add(8);
-            let all = |w: WriteWindow<'_>| w.store_words(at, SIZE as usize, run);
-            if !self.ring_window.is_some_and(all) {
-                self.ring_window = self.view.write_window(at);
-                if !self.ring_window.is_some_and(all) {
-                    self.write_each(index, run);
-                }
-            }
-            words = rest;
-            index = 0;
+    /// What this call did to the FIFO and to the sender of pause frames.
+    fn note(&mut self, env: &Env, state: &mut RxGuard<'_>, news: &mut News) {
+        let chip = self.call.chip;
+        let moved = std::mem::take(&mut self.counts.moved);
+        let missed = self.counts.account.missed > 0;
+        let waited = std::mem::take(&mut self.counts.waited);
+        if waited > 0 && self.writer.rationed > 0 {
+            // There are buffers: the guest does not hear otherwise.
+            count_alone(&chip.counters.rx_rationed, waited);
+        } else if waited > 0 {
+            count_alone(&chip.counters.rx_no_buffer, waited);
+            self.counts.account.tally.add(Stat::Rnbc, waited);
         }
-    }
-
-    /// As [`Rx::write_back`], wherever they are.
-    #[cold]
-    fn write_each(&self, first: u32, words: &[u64]) {
-        for (index, word) in (first..).zip(words) {
-            let at = self.ring.address(index).wrapping_add(8);
-            if self.view.write_release(at, &word.to_le_bytes()).is_err() {
-                count(&self.chip.counters.rx_dma_fault, 1);
-            }
+        if moved {
+            state.fifo.show(&chip.file);
         }
+        if (moved || missed) && chip.flow.watch(&chip.file, &state.fifo, missed) {
+            chip.irq.lock().set_look(env, env.clock.now());
+        }
+        if let Some(quanta) = self.counts.pause.take().filter(|_| chip.obey_pause) {
+            let at = chip.flow.obey(env, quanta);
+            chip.irq.lock().set_look(env, at);
+        }
+        news.event.packet = chip.file.get(r::RDTR);
+        news.event.absolute = chip.file.get(r::RADV);
     }
+}
 
+impl Call<'_, '_> {
     /// Enters counts that have become true, and moves the head over `n` descriptors of `ring`.
     fn enter(&self, account: &Account, ring: Ring, n: u32, rctl: u32, news: &mut News) {
         let chip = self.chip;
@@ -257,35 +256,8 @@ impl Rx<'_, '_> {
         }
     }
 
-    /// What this call did to the FIFO and to the sender of pause frames.
-    fn note(&mut self, env: &Env, state: &mut RxGuard<'_>, news: &mut News) {
-        let chip = self.chip;
-        let moved = std::mem::take(&mut self.moved);
-        let missed = self.account.missed > 0;
-        let waited = std::mem::take(&mut self.waited);
-        if waited > 0 && self.rationed > 0 {
-            // There are buffers: the guest is not told otherwise.
-            count_alone(&chip.counters.rx_rationed, waited);
-        } else if waited > 0 {
-            count_alone(&chip.counters.rx_no_buffer, waited);
-            self.account.tally.add(Stat::Rnbc, waited);
-        }
-        if moved {
-            state.fifo.show(&chip.file);
-        }
-        if (moved || missed) && chip.flow.watch(&chip.file, &state.fifo, missed) {
-            chip.irq.lock().set_look(env, env.clock.now());
-        }
-        if let Some(quanta) = self.pause.take().filter(|_| chip.obey_pause) {
-            let at = chip.flow.obey(env, quanta);
-            chip.irq.lock().set_look(env, at);
-        }
-        news.event.packet = chip.file.get(r::RDTR);
-        news.event.absolute = chip.file.get(r::RADV);
-    }
-
     /// One interrupt decision.
-    fn tell(&self, env: &Env, news: News) {
+    fn raise(&self, env: &Env, news: News) {
         let mut event = news.event;
         if news.published {
             let page = self.page.as_ref().and_then(|page| page.wanted());

@@ -3,6 +3,8 @@
 //! The answers are those of the general way ([`crate::rx::l2_filter`], [`crate::filter::rss`]). What of them follows
 //! from the destination is remembered from frame to frame.
 
+use std::cell::Cell;
+
 use frame::Frame;
 use wire::ETHERNET_HEADER;
 
@@ -40,17 +42,36 @@ pub(crate) struct Classifier {
     pub filters: Filters,
     /// The destination classified last.
     known: Option<Destination>,
+    /// What frames of a PF are that the fast path has places for.
+    pub classified: Vec<Classified>,
+}
+
+thread_local! {
+    /// Storage of the last that ended.
+    static CLASSIFIED: Cell<Vec<Classified>> = const { Cell::new(Vec::new()) };
 }
 
 impl Classifier {
     pub(crate) fn new(call: &Call<'_>) -> Self {
+        let (filters, classified) = match call.function.kind {
+            FunctionKind::Pf => {
+                let filters = Filters::of(&call.function.file, call.rules.rfctl);
+                (filters, CLASSIFIED.take())
+            }
+            FunctionKind::Vf(_) => (Filters::default(), Vec::new()),
+        };
         Classifier {
             hashed: Hashed::default(),
             known: None,
-            filters: match call.function.kind {
-                FunctionKind::Pf => Filters::of(&call.function.file, call.rules.rfctl),
-                FunctionKind::Vf(_) => Filters::default(),
-            },
+            filters,
+            classified,
+        }
+    }
+
+    /// Gives the storage back.
+    pub(crate) fn end(self) {
+        if self.classified.capacity() > 0 {
+            CLASSIFIED.set(self.classified);
         }
     }
 

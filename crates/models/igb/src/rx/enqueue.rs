@@ -7,12 +7,11 @@ use model::Env;
 use crate::core::function::{Function, count};
 use crate::core::stats::for_group;
 use crate::filter::headers::Headers;
-use crate::filter::rss::Class;
 use crate::regs::settings::Rules;
 use crate::rx::call::Call;
 use crate::rx::classify::Classifier;
 use crate::rx::counts::Counts;
-use crate::rx::l2_filter::Accepted;
+use crate::rx::write::Packet;
 use crate::rx::writer::{Open, Writer};
 
 /// What became of a frame.
@@ -53,8 +52,10 @@ impl<'a, 'v> Rx<'a, 'v> {
     /// Writes back what is left, enters the counts, raises interrupts, and gives the storage back.
     pub(crate) fn end(mut self) {
         self.writer.close(self.call.function, &mut self.counts);
+        self.counts.fetched = self.writer.descs.fetched;
         self.counts.enter(self.call.function, self.call.env);
-        self.writer.end();
+        self.writer.descs.end();
+        self.classifier.end();
     }
 
     /// Makes `queue` the one that is open. `None`: it takes nothing, which is counted.
@@ -75,9 +76,15 @@ impl<'a, 'v> Rx<'a, 'v> {
         };
         let headers = Headers::of(frame);
         let class = self.classifier.class(&self.call, &headers, frame.len());
-        let placed = self.keep(frame, &accepted, &headers, &class);
+        let placed = self.keep(&Packet {
+            frame,
+            accepted: &accepted,
+            headers: &headers,
+            class: &class,
+            timed: None,
+        });
         match placed {
-            Outcome::Done => self.counts.took(&accepted),
+            Outcome::Done => accepted.count_received(&mut self.counts.tally),
             Outcome::Dropped => self.counts.tally.total(accepted.on_wire),
             // It was counted and heard, and so does not come again.
             Outcome::NoRoom if accepted.control.is_some() => {
@@ -89,30 +96,19 @@ impl<'a, 'v> Rx<'a, 'v> {
         placed
     }
 
-    /// Puts a frame into its queue. What the wire brought is counted by whoever asks for it.
-    pub(crate) fn keep(
-        &mut self,
-        frame: &Frame<'_>,
-        accepted: &Accepted,
-        headers: &Headers,
-        class: &Class,
-    ) -> Outcome {
+    /// Puts a frame into its queue. The caller counts what the wire brought.
+    pub(crate) fn keep(&mut self, packet: &Packet<'_, '_>) -> Outcome {
+        let class = packet.class;
         if self.open(class.queue).is_none() {
             return Outcome::Lost;
         }
-        let placed = self.writer.put(
-            (&self.call, &mut self.counts),
-            frame,
-            accepted,
-            headers,
-            class,
-        );
+        let placed = self.writer.put((&self.call, &mut self.counts), packet);
         match placed {
             Outcome::Done => {
                 self.counts.own.frames += 1;
-                self.counts.own.bytes += frame.len() as u64;
-                self.counts.own.multicast += u64::from(for_group(accepted.dst));
-                if class.immediate || self.classifier.filters.hurries(accepted.tag) {
+                self.counts.own.bytes += packet.frame.len() as u64;
+                self.counts.own.multicast += u64::from(for_group(packet.accepted.dst));
+                if class.immediate || self.classifier.filters.hurries(packet.accepted.tag) {
                     self.hurry();
                 }
             }

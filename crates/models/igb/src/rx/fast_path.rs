@@ -1,4 +1,4 @@
-//! The fast fast path of the receive side: frames that need one buffer each and nothing else.
+//! The fast path of the receive side: frames that need one buffer each and nothing else.
 //!
 //! In two passes: the first finds out where each frame goes and has the processor fetch these places,
 //! the second copies. What a frame needs beyond copy, checksum, padding and report (a tag,
@@ -11,9 +11,10 @@ mod pf_tests;
 #[cfg(test)]
 mod tests;
 
-use datapath::{FCS, Finish, MIN_FRAME, possible};
+use datapath::{FCS, Finish, MIN_FRAME, copy_whole, possible};
 use frame::{Batch, Caps, Frame};
 use guest_mem::WriteSlice;
+use intel::rx::Storage;
 use intel::verdict;
 use intel::verdict::rx_status;
 use wire::{ETHERNET_HEADER, EtherType};
@@ -28,8 +29,7 @@ use crate::rx::classify::Classified;
 use crate::rx::enqueue::Rx;
 use crate::rx::report::{Report, desc_status, word};
 use crate::rx::shape::ShapeKind;
-use crate::rx::write::LEAST_FETCH;
-use crate::rx::writer::Scratch;
+use crate::rx::writer::Writer;
 
 /// Frames whose places are asked for before the first of them is copied: about as many cache misses as
 /// a processor keeps under way.
@@ -140,7 +140,7 @@ impl<'v> Rx<'_, 'v> {
             self.bare(batch, picks, &places[..planned], (len, like));
             return planned;
         }
-        let classified = std::mem::take(&mut self.writer.scratch.classified);
+        let classified = std::mem::take(&mut self.classifier.classified);
         let (mut bytes, mut multicast) = (0, 0);
         // Those alike that follow each other are counted at once.
         let (mut dst, mut len, mut run) = ([0; 6], 0, 0);
@@ -165,9 +165,9 @@ impl<'v> Rx<'_, 'v> {
                 (None, classified) => self.at_length(&frame, classified),
             };
             let low = u64::from(report.info) | u64::from(report.value) << 32;
-            self.writer.scratch.first.push(low);
+            self.writer.descs.storage.first.push(low);
             let second = word(ShapeKind::Whole, to.len(), desc_status::EOP, &report);
-            self.writer.scratch.second.push(second);
+            self.writer.descs.storage.second.push(second);
             if same.is_some() && run > 0 {
                 run += 1;
                 continue;
@@ -183,7 +183,7 @@ impl<'v> Rx<'_, 'v> {
             }
             (dst, len, run) = (own, frame.len(), run + 1);
         }
-        self.writer.scratch.classified = classified;
+        self.classifier.classified = classified;
         self.counts
             .tally
             .received(run, len.max(MIN_FRAME) + FCS, dst);
@@ -209,7 +209,7 @@ impl<'v> Rx<'_, 'v> {
             if len < MIN_FRAME {
                 fill(&frame, to);
             } else {
-                fill_whole(&frame, to);
+                copy_whole(&frame, to);
             }
         }
         let n = places.len();
@@ -230,7 +230,7 @@ impl<'v> Rx<'_, 'v> {
             desc_status::EOP,
             &report,
         );
-        let Scratch { first, second, .. } = &mut *self.writer.scratch;
+        let Storage { first, second, .. } = &mut *self.writer.descs.storage;
         let low = u64::from(report.info) | u64::from(report.value) << 32;
         first.resize(first.len() + n, low);
         second.resize(second.len() + n, all);
@@ -244,7 +244,7 @@ impl<'v> Rx<'_, 'v> {
     /// Classifies the first frames of a PF, as long as they are for the open queue. Returns how many; of a VF,
     /// and of those alike, all are.
     fn classify_all(&mut self, batch: &Batch<'_>, picks: &[u16], same: Option<Same>) -> usize {
-        let mut classified = std::mem::take(&mut self.writer.scratch.classified);
+        let mut classified = std::mem::take(&mut self.classifier.classified);
         classified.clear();
         let all = matches!(self.call.function.kind, FunctionKind::Vf(_))
             || same.is_some_and(|same| same.classified.is_some());
@@ -266,7 +266,7 @@ impl<'v> Rx<'_, 'v> {
             }
         }
         let most = if all { picks.len() } else { classified.len() };
-        self.writer.scratch.classified = classified;
+        self.classifier.classified = classified;
         most
     }
 
@@ -331,61 +331,33 @@ impl<'v> Rx<'_, 'v> {
         expected: usize,
         places: &mut [Option<(WriteSlice<'v>, Look)>; AHEAD],
     ) -> usize {
-        let Some(open) = &self.writer.open else {
+        let Writer { descs, open } = &mut self.writer;
+        let Some(open) = open else {
             return 0;
         };
-        let (mut ring, mut free, size) = (open.ring, open.free, open.shape.packet);
-        let mut planned = 0;
-        'all: while planned < picks.len() && free > 0 {
-            let ahead = u32::try_from(expected - planned).unwrap_or(u32::MAX);
-            let ready = free.min(ahead.max(LEAST_FETCH));
-            let fetcher = &mut self.writer.scratch.fetcher;
-            let got = fetcher.get(
-                self.writer.view,
-                &ring,
-                ring.head,
-                ready,
-                &mut self.counts.fetched,
-            );
-            let Ok(descs) = got else {
-                break;
-            };
-            // Not more than is ours, should the guest's tail have moved back.
-            let descs = &descs[..descs.len().min(free as usize)];
-            let mut used = 0;
-            for (raw, pick) in descs.iter().zip(&picks[planned..]) {
-                let found = match same {
-                    Some(same) => Some((same.look, same.len)),
-                    None => batch
-                        .get(usize::from(*pick))
-                        .and_then(|frame| Some((look_at(&self.call.rules, &frame)?, frame.len()))),
-                };
-                let addr = u128::from_le_bytes(*raw) as u64;
-                let total = found.map_or(0, |(_, len)| len.max(MIN_FRAME));
-                // A place is asked for when it will be written to, and not before.
-                let found = found.filter(|_| addr != 0 && total <= size);
-                let mut to = found.and_then(|_| self.writer.window?.at(addr, total));
-                if to.is_none() && found.is_some() {
-                    self.writer.window = self.writer.view.write_window(addr);
-                    to = self.writer.window.and_then(|window| window.at(addr, total));
-                }
-                let (Some(to), Some((look, _))) = (to, found) else {
-                    ring.head = ring.behind(used);
-                    break 'all;
-                };
-                to.prefetch();
-                places[planned] = Some((to, look));
-                used += 1;
-                free -= 1;
-                planned += 1;
+        let size = open.shape.packet;
+        let rules = &self.call.rules;
+        let look = |i: usize| match same {
+            Some(same) => Some((same.look, same.len)),
+            None => {
+                let frame = batch.get(usize::from(*picks.get(i)?))?;
+                Some((look_at(rules, &frame)?, frame.len()))
             }
-            ring.head = ring.behind(used);
-        }
-        if let Some(open) = &mut self.writer.open {
-            open.ring.head = ring.head;
-            open.free = free;
-        }
-        planned
+        };
+        descs.take(
+            &mut open.room,
+            (picks.len(), expected),
+            |i| {
+                let (look, len) = look(i)?;
+                let total = len.max(MIN_FRAME);
+                (total <= size).then_some((total, look))
+            },
+            |i, to, look| {
+                if let Some(place) = places.get_mut(i) {
+                    *place = Some((to, look));
+                }
+            },
+        )
     }
 }
 
@@ -421,16 +393,9 @@ fn fill(frame: &Frame<'_>, to: &WriteSlice<'_>) {
         return;
     }
     match finish {
-        None => fill_whole(frame, to),
+        None => {
+            copy_whole(frame, to);
+        }
         Some(finish) => finish.fill(frame, to),
-    }
-}
-
-/// The same of one that is long enough.
-#[inline(always)]
-fn fill_whole(frame: &Frame<'_>, to: &WriteSlice<'_>) {
-    let mut at = to.copy_short(frame.head());
-    for slice in frame.rest() {
-        at += to.copy_from_slice(at, slice);
     }
 }

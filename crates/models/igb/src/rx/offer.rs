@@ -1,52 +1,23 @@
 //! A frame that is offered: expanded where it has to be, and put into its queue or queues.
 
-use std::cell::Cell;
-
-use datapath::{FCS, MIN_FRAME, possible};
-use frame::{Batch, Caps, Frame, expand};
+use datapath::{FCS, MIN_FRAME, Offered, buffers_for, with_expanded};
+use frame::{Batch, Frame};
 
 use crate::core::function::count;
 use crate::filter::headers::Headers;
 use crate::rx::enqueue::{Outcome, Rx};
 
-/// What may stay unfinished of a frame: a sum is computed while the frame is copied, and a tag goes
-/// beside it or is put in then.
-pub(crate) const TAKES: Caps = Caps {
-    csum: true,
-    vlan: true,
-    ..Caps::NONE
-};
-
-thread_local! {
-    /// Storage for expanded frames; batches are bound to a thread.
-    static SPARE: Cell<Batch<'static>> = Cell::default();
-}
-
 impl Rx<'_, '_> {
     /// Filters a frame and puts it into its queue.
     pub(crate) fn offer(&mut self, frame: &Frame<'_>) -> Outcome {
-        let takes = Self::takes(frame);
-        if takes.accepts(frame.notes()) {
-            return self.plain(frame);
-        }
-        let mut out = SPARE.take().recycle();
-        let outcome = match expand(frame, takes, &mut out) {
-            Ok(_) => self.all(&out),
-            Err(_) => {
+        with_expanded(frame, |offered| match offered {
+            Offered::Whole => self.plain(frame),
+            Offered::Expanded(frames) => self.all(frames),
+            Offered::Invalid => {
                 count(&self.call.function.counters.rx_bad_offload, 1);
                 Outcome::Lost
             }
-        };
-        SPARE.set(out.recycle());
-        outcome
-    }
-
-    /// What may stay unfinished of this frame.
-    fn takes(frame: &Frame<'_>) -> Caps {
-        Caps {
-            csum: possible(frame),
-            ..TAKES
-        }
+        })
     }
 
     /// All segments of a frame, or none, so that the sender can offer it again.
@@ -65,11 +36,9 @@ impl Rx<'_, '_> {
             .classifier
             .class(&self.call, &Headers::of(&first), first.len());
         if let Some(open) = self.open(class.queue) {
-            let size = open.shape.packet;
-            let each = |frame: Frame<'_>| (frame.len().max(MIN_FRAME) + 8).div_ceil(size);
-            let need: usize = segments.iter().map(each).sum();
-            let possible = need < open.ring.len as usize;
-            if need > open.free as usize && possible && !open.shape.drop {
+            let need = buffers_for(segments, open.shape.packet);
+            let possible = need < open.room.ring.len as usize;
+            if need > open.room.free as usize && possible && !open.shape.drop {
                 return Outcome::NoRoom;
             }
         }

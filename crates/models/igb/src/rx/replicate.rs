@@ -6,11 +6,11 @@
 #[cfg(test)]
 mod tests;
 
-use datapath::MIN_FRAME;
+use datapath::buffers_for;
 use frame::{Batch, Frame};
+use intel::rx::Accepted;
 
 use crate::core::function::count;
-use crate::core::stats::Stat;
 use crate::filter::headers::Headers;
 use crate::filter::pools::{ALL, of_frame};
 use crate::filter::rss;
@@ -20,7 +20,7 @@ use crate::regs::pools;
 use crate::regs::pools::POOLS;
 use crate::regs::settings::Rules;
 use crate::rx::enqueue::{Outcome, Rx};
-use crate::rx::l2_filter::{has_address, has_header};
+use crate::rx::write::Packet;
 
 /// Queues of a frame, one a pool at most, with what it is to each.
 type Places = [Option<(u32, Class)>; POOLS as usize];
@@ -78,7 +78,9 @@ impl Rx<'_, '_> {
     fn has_room(&mut self, queue: u32, need: impl Fn(usize) -> usize) -> bool {
         self.open(queue).is_none_or(|open| {
             let need = need(open.shape.packet);
-            need <= open.free as usize || need >= open.ring.len as usize || open.shape.drop
+            need <= open.room.free as usize
+                || need >= open.room.ring.len as usize
+                || open.shape.drop
         })
     }
 
@@ -87,29 +89,22 @@ impl Rx<'_, '_> {
         let Some(first) = segments.get(0) else {
             return true;
         };
-        // A tag and the FCS more, whether they will be there or not.
-        let each = |frame: Frame<'_>, size| (frame.len().max(MIN_FRAME) + 8).div_ceil(size);
-        self.places(&first).into_iter().flatten().all(|(_, class)| {
-            let need = |size| segments.iter().map(|frame| each(frame, size)).sum();
-            self.has_room(class.queue, need)
-        })
+        let mut places = self.places(&first).into_iter().flatten();
+        places.all(|(_, class)| self.has_room(class.queue, |size| buffers_for(segments, size)))
     }
 
     /// Puts a frame into a queue of each pool that gets it: into all of them, or into none, so that
     /// the sender can offer it again.
     pub(crate) fn replicate(&mut self, frame: &Frame<'_>) -> Outcome {
         let counters = &self.call.function.counters;
-        let runt = !has_header(frame);
-        count(&counters.rx_runt, runt.into());
-        if !has_address(frame) {
+        let looked = self.call.look(frame);
+        count(&counters.rx_runt, looked.runt.into());
+        if !Accepted::has_address(frame) {
             return Outcome::Lost;
         }
         let all = self.call.rules;
-        let looked = self.call.look(frame);
-        if !self
-            .counts
-            .heed(&looked, self.call.function.file.get(r::RCTL))
-        {
+        let rctl = self.call.function.file.get(r::RCTL);
+        if !looked.obey(rctl, &mut self.counts.tally, &mut self.counts.pause) {
             return Outcome::Lost;
         }
         let headers = Headers::of(frame);
@@ -139,14 +134,20 @@ impl Rx<'_, '_> {
         let (mut kept, mut dropped, mut bad) = (None, None, None);
         for (pool, class) in places.into_iter().flatten() {
             self.call.rules = all.of_pool(&self.call.function.file, pool, for_many);
-            let mut accepted = self.call.look(frame);
-            accepted.timed = timed;
+            let accepted = self.call.look(frame);
             let whole = accepted.on_wire <= Rules::LONGEST;
             if accepted.bad && !(self.call.rules.store_bad && whole) {
                 bad = Some(accepted.on_wire);
                 continue;
             }
-            match self.keep(frame, &accepted, &headers, &class) {
+            let packet = Packet {
+                frame,
+                accepted: &accepted,
+                headers: &headers,
+                class: &class,
+                timed,
+            };
+            match self.keep(&packet) {
                 Outcome::Done => kept = Some(accepted),
                 Outcome::Dropped => dropped = Some(accepted.on_wire),
                 Outcome::Lost => {}
@@ -164,14 +165,14 @@ impl Rx<'_, '_> {
             None => dropped.is_none() && bad.is_some(),
         };
         if wrong {
-            count(&self.call.function.counters.rx_oversize, (!runt).into());
-            self.counts
-                .tally
-                .add(if runt { Stat::Ruc } else { Stat::Roc }, 1);
-            self.counts.tally.add(Stat::Rlec, 1);
+            count(
+                &self.call.function.counters.rx_oversize,
+                (!looked.runt).into(),
+            );
+            looked.count_bad(&mut self.counts.tally);
         }
         if let Some(accepted) = kept {
-            self.counts.took(&accepted);
+            accepted.count_received(&mut self.counts.tally);
         } else if let Some(on_wire) = dropped.or(bad) {
             self.counts.tally.total(on_wire);
         }

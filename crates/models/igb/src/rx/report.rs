@@ -10,7 +10,7 @@ use crate::filter::rss::Class;
 use crate::ptp::{Carrier, Message};
 use crate::regs::bits::{psrtype, rfctl, rxcsum};
 use crate::rx::call::Call;
-use crate::rx::shape::{Shape, ShapeKind};
+use crate::rx::shape::ShapeKind;
 
 /// Status and errors beside those that [`verdict`] knows, as the second word of a descriptor has
 /// them. Bits 20 on exist in advanced descriptors only.
@@ -46,6 +46,17 @@ pub(crate) struct Report {
     /// The checksum a legacy descriptor reports.
     pub checksum: u16,
     pub tag: u16,
+}
+
+impl Report {
+    /// Of a frame of which something is lost.
+    pub(crate) const LOST: Report = Report {
+        status: rx_status::IXSM as u32 | desc_status::RXE,
+        info: 0,
+        value: 0,
+        checksum: 0,
+        tag: 0,
+    };
 }
 
 impl Call<'_> {
@@ -184,18 +195,6 @@ pub(crate) fn word(kind: ShapeKind, len: usize, more: u32, report: &Report) -> u
     let status = status & LEGACY;
     let errors = u64::from(status >> 24) << 40;
     len | u64::from(report.checksum) << 16 | u64::from(status as u8) << 32 | errors | tag
-}
-
-impl Shape {
-    /// The length in such a word.
-    pub(crate) fn len_of(&self, word: u64) -> usize {
-        let at = if self.kind == ShapeKind::Legacy {
-            0
-        } else {
-            32
-        };
-        usize::from((word >> at) as u16)
-    }
 }
 
 /// Whether the CRC32c of an SCTP packet that is here in full is right (RFC 9260 §6.8).

@@ -3,10 +3,8 @@
 #[cfg(test)]
 mod finishing_tests;
 
-use datapath::{FCS, Finish, Layout, MIN_FRAME, fcs_of};
 use frame::Frame;
-use intel::verdict::rx_status;
-use wire::Sum;
+use intel::rx::{self, Accepted, Done, End, Fcs, Format, Laid, Put};
 
 use crate::core::function::count;
 use crate::filter::headers::Headers;
@@ -15,16 +13,15 @@ use crate::regs::bits::rxcsum;
 use crate::rx::call::Call;
 use crate::rx::counts::Counts;
 use crate::rx::enqueue::Outcome;
-use crate::rx::l2_filter::Accepted;
 use crate::rx::report::{Report, desc_status, word};
 use crate::rx::shape::{Shape, ShapeKind};
 use crate::rx::writer::Writer;
 
-/// Descriptors read at once at least: a cache line of them.
-pub(crate) const LEAST_FETCH: u32 = 4;
-
-/// The header was found.
+/// SPH of a descriptor's first word: the header was found (§7.1.5.2).
 const SPH: u64 = 1 << 31;
+/// HDR_LEN there, ten bits.
+const HDR_LEN: u64 = 0x3ff;
+const HDR_LEN_SHIFT: u32 = 21;
 
 /// How much goes into the header buffer, and what is said about it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,72 +71,55 @@ impl Split {
     }
 }
 
-impl<'a, 'v> Writer<'a, 'v> {
-    /// Copies a frame into buffers of the open queue, if there are enough of them.
-    pub(crate) fn put(
-        &mut self,
-        (call, counts): (&Call<'_>, &mut Counts),
-        frame: &Frame<'_>,
-        accepted: &Accepted,
-        headers: &Headers,
-        class: &Class,
-    ) -> Outcome {
-        if self.open.as_ref().is_none_or(|open| open.free == 0) {
-            return Outcome::NoRoom;
-        }
-        // Taken out, so that what is computed there can be placed from there.
-        let mut copy = std::mem::take(&mut self.scratch.copy);
-        let placed = self.put_by((call, counts), &mut copy, frame, accepted, headers, class);
-        self.scratch.copy = copy;
-        placed
-    }
+/// A frame on its way into a queue, and what is known of it.
+pub(crate) struct Packet<'p, 'b> {
+    pub frame: &'p Frame<'b>,
+    pub accepted: &'p Accepted,
+    pub headers: &'p Headers,
+    pub class: &'p Class,
+    /// Whether its time of arrival was taken, where it is for several queues.
+    pub timed: Option<bool>,
+}
 
-    /// As [`Rx::put`], with room for a copy.
-    fn put_by(
-        &mut self,
-        (call, counts): (&Call<'_>, &mut Counts),
-        copy: &mut Vec<u8>,
-        frame: &Frame<'_>,
-        accepted: &Accepted,
-        headers: &Headers,
-        class: &Class,
-    ) -> Outcome {
-        let Some(shape) = self.open.as_ref().map(|open| open.shape) else {
-            return Outcome::NoRoom;
+/// What the descriptors of a frame say, in their format.
+struct Described {
+    kind: ShapeKind,
+    split: Split,
+    report: Report,
+}
+
+impl Format for Described {
+    fn done(&self, done: Done) -> (Option<u64>, u64) {
+        let (eop, report) = match done.end {
+            End::No => (0, Report::default()),
+            End::Whole => (desc_status::EOP, self.report),
+            End::Lost => (desc_status::EOP, Report::LOST),
         };
-        let rules = call.rules;
-        // Padding, and four bytes for the FCS.
-        let tail = [0u8; MIN_FRAME + FCS];
-        let fcs = if rules.strip_crc { 0 } else { FCS };
-        let mut layout = Layout {
-            head: accepted.head(),
-            frame,
-            from: accepted.from,
-            tail: &tail[..accepted.pad + fcs],
-        };
-        let mut finish = Finish::new(&layout);
-        let start = (rules.rxcsum & rxcsum::PCSS) as usize;
-        let summed = start != 0 && shape.kind == ShapeKind::Legacy;
-        let true_fcs = fcs > 0 && call.function.true_fcs;
-        if true_fcs || summed {
-            // What is computed over the whole frame goes to the guest with the bytes it was
-            // computed from.
-            let len = layout.stage(copy, finish.take());
-            if true_fcs {
-                let (data, at) = copy[..len].split_at_mut(len - FCS);
-                at.copy_from_slice(&fcs_of(data));
-            }
-            layout = Layout {
-                head: &copy[..len],
-                frame,
-                from: frame.len(),
-                tail: &[],
-            };
+        let second = word(self.kind, done.len, eop, &report);
+        if self.kind == ShapeKind::Legacy {
+            // The address stays.
+            return (None, second);
         }
-        let mut report = call.report(frame, headers, class, accepted.timed);
-        if summed {
-            report.checksum = Sum::of(layout.head.get(start..).unwrap_or(&[])).finish();
+        // The types stand in every descriptor, what is known of the whole in the last.
+        let mut first = u64::from(self.report.info) | u64::from(report.value) << 32;
+        if done.first {
+            let sph = if self.split.found { SPH } else { 0 };
+            first |= (self.split.len as u64 & HDR_LEN) << HDR_LEN_SHIFT | sph;
         }
+        (Some(first), second)
+    }
+}
+
+impl Described {
+    fn of(
+        call: &Call<'_>,
+        packet: &Packet<'_, '_>,
+        (queue, shape): (u32, &Shape),
+        laid: Laid,
+    ) -> Self {
+        let accepted = packet.accepted;
+        let mut report = call.report(packet.frame, packet.headers, packet.class, packet.timed);
+        report.checksum = laid.checksum;
         if accepted.strip {
             report.status |= desc_status::VP;
             report.tag = accepted.tag.unwrap_or(0);
@@ -151,158 +131,64 @@ impl<'a, 'v> Writer<'a, 'v> {
         if shape.splits() {
             // The header in buffers is longer or shorter by the tag.
             let moved = |len: usize| (len + accepted.head().len()).checked_sub(accepted.from);
-            let header = self
-                .open
-                .as_ref()
-                .and_then(|open| call.header(open.queue, headers))
-                .and_then(moved);
-            split = Split::of(&shape, layout.len(), header);
+            let header = call.header(queue, packet.headers).and_then(moved);
+            split = Split::of(shape, laid.len, header);
         }
         if split.overflow {
             report.status |= desc_status::HBO;
         }
-        self.place((call, counts), &layout, finish, &shape, split, report)
+        Described {
+            kind: shape.kind,
+            split,
+            report,
+        }
     }
+}
 
-    /// Addresses of the packet and the header buffer at `index` of the open queue. `None` when the
-    /// descriptor cannot be read.
-    fn buffers(&mut self, fetched: &mut u64, index: u32, ready: u32) -> Option<(u64, u64)> {
-        let ring = self.open.as_ref()?.ring;
-        let got = self
-            .scratch
-            .fetcher
-            .get(self.view, &ring, index, ready, fetched);
-        let raw = u128::from_le_bytes(*got.ok()?.first()?);
-        Some((raw as u64, (raw >> 64) as u64))
-    }
-
-    /// Copies a frame into the buffers of the next descriptors, which will be written back.
-    fn place(
+impl Writer<'_, '_> {
+    /// Copies a frame into buffers of the open queue, if there are enough of them.
+    pub(crate) fn put(
         &mut self,
         (call, counts): (&Call<'_>, &mut Counts),
-        layout: &Layout<'_, '_>,
-        mut finish: Option<Finish>,
-        shape: &Shape,
-        split: Split,
-        report: Report,
+        packet: &Packet<'_, '_>,
     ) -> Outcome {
-        let counters = &call.function.counters;
-        let size = shape.packet;
-        let len = layout.len();
-        let Some(open) = &self.open else {
+        let Some(open) = &mut self.open else {
             return Outcome::NoRoom;
         };
-        let (ring, all) = (open.ring, open.free);
-        // What frames like this one will take; more is not read ahead.
-        let ahead = len.div_ceil(size).saturating_mul(call.expected);
-        let ahead = u32::try_from(ahead).unwrap_or(u32::MAX).max(LEAST_FETCH);
-        let begun = self.scratch.second.len();
-        let (mut index, mut free, mut at) = (ring.head, all, 0);
-        // Where in guest memory the checksum goes.
-        let mut field = [0u64; 2];
-        let (mut lost, mut null) = (false, false);
-        while at < len && !lost {
-            if free == 0 {
-                let fits = len.div_ceil(size) < ring.len as usize;
-                if fits && all + 1 < ring.len && !null {
-                    self.scratch.first.truncate(begun);
-                    self.scratch.second.truncate(begun);
-                    return Outcome::NoRoom;
-                }
-                // It would not fit a ring full of buffers, and must not block those behind it. Null
-                // buffers are used up, or every frame would walk them again.
-                count(&counters.rx_too_large, 1);
-                counts.miss(len);
-                lost = true;
-                break;
-            }
-            let Some((packet, header)) = self.buffers(&mut counts.fetched, index, free.min(ahead))
-            else {
-                count(&counters.rx_dma_fault, 1);
-                if index == ring.head {
-                    // The ring itself is out of reach: nothing can be written back.
-                    return Outcome::Lost;
-                }
-                // What was passed over on the way is used up, or every frame would walk it again.
-                lost = true;
-                break;
-            };
-            let first = index == ring.head;
-            let into_header = if first { split.take.min(len) } else { 0 };
-            // A null buffer is written back and passed over.
-            null |= packet == 0;
-            let into_packet = if packet == 0 {
-                0
-            } else {
-                size.min(len - at - into_header)
-            };
-            for (addr, n) in [(header, into_header), (packet, into_packet)] {
-                if n == 0 {
-                    continue;
-                }
-                let mut done = at;
-                let written = self.view.write_slices(addr, n as u64, &mut |to| {
-                    match &mut finish {
-                        None => layout.copy(done, &to),
-                        Some(finish) => finish.copy(layout, done, &to),
-                    }
-                    done += to.len();
-                });
-                if let Some(finish) = &finish {
-                    let here = at..at + n;
-                    for (byte, place) in field.iter_mut().zip(finish.field()..) {
-                        if here.contains(&place) {
-                            *byte = addr.wrapping_add((place - here.start) as u64);
-                        }
-                    }
-                }
-                if written.is_err() {
-                    count(&counters.rx_dma_fault, 1);
-                    lost = true;
-                }
-                at += n;
-            }
-            // The types stand in every descriptor, what is known of the whole in the last.
-            let mut low = u64::from(report.info);
-            if first {
-                low |= (split.len as u64 & 0x3ff) << 21 | if split.found { SPH } else { 0 };
-            }
-            self.scratch.first.push(low);
-            self.scratch
-                .second
-                .push(word(shape.kind, into_packet, 0, &Report::default()));
-            index = ring.next(index);
-            free -= 1;
-        }
-        if let Some(finish) = finish.filter(|_| !lost) {
-            // In the guest's buffers is the seed so far. Nothing is reported before this is done.
-            let value = finish.value();
-            for (byte, at) in value.chunks(1).zip(field) {
-                if self.view.write(at, byte).is_err() {
-                    count(&counters.rx_dma_fault, 1);
-                }
-            }
-        }
-        let report = if lost {
-            Report {
-                status: u32::from(rx_status::IXSM) | desc_status::RXE,
-                ..Report::default()
-            }
-        } else {
-            report
+        let (rules, shape, queue) = (&call.rules, open.shape, open.queue);
+        let put = Put {
+            buffer: shape.packet,
+            fcs: match (rules.strip_crc, call.function.true_fcs) {
+                (true, _) => Fcs::Stripped,
+                (false, true) => Fcs::True,
+                (false, false) => Fcs::Zero,
+            },
+            sum_from: match shape.kind {
+                ShapeKind::Legacy => (rules.rxcsum & rxcsum::PCSS) as usize,
+                _ => 0,
+            },
+            expected: call.expected,
+            null_is_used: true,
         };
-        if let Some(last) = self.scratch.first[begun..].last_mut() {
-            *last |= u64::from(report.value) << 32;
+        let (frame, accepted) = (packet.frame, packet.accepted);
+        let placed = self
+            .descs
+            .put(&mut open.room, &put, (frame, accepted), |laid| {
+                let described = Described::of(call, packet, (queue, &shape), laid);
+                let header = described.split.take;
+                (described, header)
+            });
+        let counters = &call.function.counters;
+        count(&counters.rx_dma_fault, placed.faults);
+        if placed.too_large {
+            count(&counters.rx_too_large, 1);
+            counts.miss(placed.len);
         }
-        if let Some(last) = self.scratch.second[begun..].last_mut() {
-            let n = shape.len_of(*last);
-            *last = word(shape.kind, n, desc_status::EOP, &report);
+        match placed.outcome {
+            rx::Outcome::Done => Outcome::Done,
+            rx::Outcome::Lost => Outcome::Lost,
+            rx::Outcome::NoRoom => Outcome::NoRoom,
         }
-        if let Some(open) = &mut self.open {
-            open.ring.head = index;
-            open.free = free;
-        }
-        if lost { Outcome::Lost } else { Outcome::Done }
     }
 }
 

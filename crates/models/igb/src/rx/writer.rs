@@ -1,74 +1,39 @@
 //! The queue that is open, and its descriptors' write-back.
 
-use std::cell::Cell;
-
-use guest_mem::{View, WriteWindow};
-use intel::{Fetcher, Ring, SIZE};
+use guest_mem::View;
+use intel::Ring;
+use intel::rx::{self, Room};
 use parking_lot::MutexGuard;
 
 use crate::core::function::{Function, count};
 use crate::core::queue::RxState;
 use crate::regs::bits::icr;
 use crate::rx::call::Call;
-use crate::rx::classify::Classified;
 use crate::rx::counts::Counts;
-use crate::rx::shape::{Shape, ShapeKind};
-
-/// Storage kept from call to call.
-#[derive(Default)]
-pub(crate) struct Scratch {
-    /// First and second words of descriptors filled and not written back yet.
-    pub first: Vec<u64>,
-    pub second: Vec<u64>,
-    /// What frames of a PF are that the fast path has places for.
-    pub classified: Vec<Classified>,
-    /// Room for the copy of a frame that something is computed of before it goes to the guest.
-    pub copy: Vec<u8>,
-    pub fetcher: Fetcher,
-}
+use crate::rx::shape::Shape;
 
 /// A queue whose lock is held.
 pub(crate) struct Open<'a> {
     pub queue: u32,
     _lock: MutexGuard<'a, RxState>,
-    /// Its head is the next descriptor to be filled.
-    pub ring: Ring,
+    pub room: Room,
     pub shape: Shape,
-    /// The first descriptor not written back, and how many the guest had given when we came.
-    pub first: u32,
+    /// Descriptors that the guest had given when it was opened.
     given: u32,
-    /// Descriptors left.
-    pub free: u32,
 }
 
-thread_local! {
-    static SCRATCH: Cell<Option<Box<Scratch>>> = Cell::default();
-}
-
-/// Who writes: into the buffers of one queue after the other.
+/// Writes into the buffers of one queue after the other.
 pub(crate) struct Writer<'a, 'v> {
-    pub view: &'v View<'v>,
-    pub scratch: Box<Scratch>,
-    /// Where the last buffer was, and the last descriptor.
-    pub window: Option<WriteWindow<'v>>,
-    ring_window: Option<WriteWindow<'v>>,
+    pub descs: rx::Writer<'v>,
     pub open: Option<Open<'a>>,
 }
 
 impl<'a, 'v> Writer<'a, 'v> {
     pub(crate) fn new(view: &'v View<'v>) -> Self {
         Writer {
-            view,
-            scratch: SCRATCH.take().unwrap_or_default(),
-            window: None,
-            ring_window: None,
+            descs: rx::Writer::new(view),
             open: None,
         }
-    }
-
-    /// Gives the storage back.
-    pub(crate) fn end(self) {
-        SCRATCH.set(Some(self.scratch));
     }
 
     /// Makes `queue` the one that is open. `None`: it takes nothing, which is counted.
@@ -108,29 +73,33 @@ impl<'a, 'v> Writer<'a, 'v> {
             count(&counters.rx_bad_ring, 1);
             return None;
         };
-        self.scratch.fetcher.forget();
+        self.descs.forget();
         let given = ring.available();
         Some(Open {
             queue,
             _lock: lock,
-            ring,
+            room: Room {
+                ring,
+                first: ring.head,
+                free: given,
+            },
             shape,
-            first: ring.head,
             given,
-            free: given,
         })
     }
 
     /// Publishes what was put into the open queue: write-back, head, causes.
     pub(crate) fn close(&mut self, function: &Function, counts: &mut Counts) {
-        let Some(open) = self.open.take() else {
+        let Some(mut open) = self.open.take() else {
             return;
         };
-        self.write_back(function, &open);
+        let faults = self.descs.flush(&mut open.room);
+        count(&function.counters.rx_dma_fault, faults);
         let own = std::mem::take(&mut counts.own);
         counts.all.frames += own.frames;
         counts.all.bytes += own.bytes;
-        let used = open.given - open.free;
+        let free = open.room.free;
+        let used = open.given - free;
         if used == 0 {
             return;
         }
@@ -139,70 +108,16 @@ impl<'a, 'v> Writer<'a, 'v> {
             count(&queue.counts.rx_octets, own.bytes);
             count(&queue.counts.rx_multicast, own.multicast);
         }
-        let head = open.ring.head;
+        let head = open.room.ring.head;
         function.file.set_at(function.ids.rdh, open.queue, head);
         counts.causes.rx |= 1 << open.queue;
         if let Some(moved) = counts.moved.get_mut(open.queue as usize) {
             moved.done += used;
-            moved.of = open.free;
+            moved.of = free;
         }
         let threshold = open.shape.threshold;
-        if threshold > 0 && open.free <= threshold && open.given > threshold {
+        if threshold > 0 && free <= threshold && open.given > threshold {
             counts.causes.other |= icr::RXDMT0;
-        }
-    }
-
-    /// Writes back what was filled, in the ring's order: each descriptor's second word, with DD in
-    /// it, after its first.
-    fn write_back(&mut self, function: &Function, open: &Open<'_>) {
-        let first = std::mem::take(&mut self.scratch.first);
-        let second = std::mem::take(&mut self.scratch.second);
-        let ring = &open.ring;
-        let (mut index, mut done) = (open.first, 0);
-        while done < second.len() {
-            // Up to the end of the ring at once.
-            let left = ring.len.saturating_sub(index).max(1) as usize;
-            let run = done..second.len().min(done + left);
-            let second = &second[run.clone()];
-            // A legacy descriptor's address stays.
-            let first = match open.shape.kind {
-                ShapeKind::Legacy => None,
-                _ => first.get(run.clone()),
-            };
-            let at = ring.address(index);
-            let all = |w: WriteWindow<'_>| match first {
-                Some(first) => w.store_pairs(at, SIZE as usize, first, second),
-                None => w.store_words(at.wrapping_add(8), SIZE as usize, second),
-            };
-            if !self.ring_window.is_some_and(all) {
-                self.ring_window = self.view.write_window(at);
-                if !self.ring_window.is_some_and(all) {
-                    self.write_each(function, at, first, second);
-                }
-            }
-            done = run.end;
-            index = 0;
-        }
-        self.scratch.first = first;
-        self.scratch.second = second;
-        self.scratch.first.clear();
-        self.scratch.second.clear();
-    }
-
-    /// The same for descriptors from `at` on, wherever they are: one aligned word each, so that the guest
-    /// sees all of it or nothing.
-    #[cold]
-    fn write_each(&self, function: &Function, at: u64, first: Option<&[u64]>, second: &[u64]) {
-        for (i, word) in (0u64..).zip(second) {
-            let at = at.wrapping_add(i * SIZE);
-            let both = [(0, first.and_then(|f| f.get(i as usize))), (8, Some(word))];
-            for (inside, word) in both {
-                let Some(word) = word else { continue };
-                let to = at.wrapping_add(inside);
-                if self.view.write_release(to, &word.to_le_bytes()).is_err() {
-                    count(&function.counters.rx_dma_fault, 1);
-                }
-            }
         }
     }
 }

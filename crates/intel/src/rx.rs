@@ -1,0 +1,10 @@
+//! The receive side: what a frame is to a receiver, and its way into the buffers of a ring, for chips of all
+//! descriptor formats.
+
+mod accepted;
+mod place;
+mod writer;
+
+pub use accepted::{Accepted, ETHERNET_HEADER, FrameSettings};
+pub use place::{Done, End, Fcs, Format, Laid, Outcome, Placed, Put};
+pub use writer::{Room, Storage, Writer};

@@ -1,0 +1,278 @@
+//! Putting frames of any kind into buffers (8254x manual §3.2.2–3.2.6, 82576 datasheet §7.1.4–7.1.10).
+
+use datapath::{FCS, Finish, Layout, MIN_FRAME, fcs_of};
+use frame::Frame;
+use wire::Sum;
+
+use crate::rx::accepted::Accepted;
+use crate::rx::writer::{Room, Writer};
+
+/// A descriptor that is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Bytes in its packet buffer.
+    pub len: usize,
+    /// It is the first of its frame.
+    pub first: bool,
+    /// Whether it is the last.
+    pub end: End,
+}
+
+/// Whether a frame ends with a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It goes on in the next one.
+    No,
+    /// All of it is in its buffers.
+    Whole,
+    /// Some of it is not.
+    Lost,
+}
+
+/// The format of a done descriptor; a value describes one frame. What the guest gives is the same in all
+/// formats: the address of the packet buffer, then that of the header buffer.
+pub trait Format {
+    /// The first word, where it does not stay as it is, and the second.
+    fn done(&self, done: Done) -> (Option<u64>, u64);
+}
+
+/// What becomes of a frame's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fcs {
+    /// It does not go into the buffers.
+    Stripped,
+    /// Zeros stand for it.
+    Zero,
+    /// It is computed.
+    True,
+}
+
+/// How frames are put into buffers.
+#[derive(Clone, Copy, Debug)]
+pub struct Put {
+    /// Bytes of a packet buffer.
+    pub buffer: usize,
+    /// What stands behind the frame.
+    pub fcs: Fcs,
+    /// The packet checksum covers all from this byte on; 0: there is none.
+    pub sum_from: usize,
+    /// Frames like this one that are expected, for reading ahead.
+    pub expected: usize,
+    /// A frame that finds no room behind null buffers uses them up, and is lost.
+    pub null_is_used: bool,
+}
+
+/// A frame as it goes into buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Laid {
+    /// Its bytes there.
+    pub len: usize,
+    /// The packet checksum, or 0.
+    pub checksum: u16,
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is in its buffers.
+    Done,
+    /// It is lost.
+    Lost,
+    /// It found no room, and nothing was taken.
+    NoRoom,
+}
+
+/// What became of a frame, and what is to be counted of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Bytes that go into buffers.
+    pub len: usize,
+    /// Descriptors and buffers that were not in reach.
+    pub faults: u64,
+    /// It was lost because no ring has room for it.
+    pub too_large: bool,
+}
+
+impl Placed {
+    const NO_ROOM: Placed = Placed {
+        outcome: Outcome::NoRoom,
+        len: 0,
+        faults: 0,
+        too_large: false,
+    };
+}
+
+impl Writer<'_> {
+    /// Copies a frame into buffers, if there are enough of them. `describe` returns what descriptors are to say,
+    /// and how many bytes are for the header buffer.
+    #[inline]
+    pub fn put<F: Format>(
+        &mut self,
+        room: &mut Room,
+        put: &Put,
+        (frame, accepted): (&Frame<'_>, &Accepted),
+        describe: impl FnOnce(Laid) -> (F, usize),
+    ) -> Placed {
+        if room.free == 0 {
+            return Placed::NO_ROOM;
+        }
+        // Taken out, so that what is computed there can be placed from there.
+        let mut copy = std::mem::take(&mut self.storage.copy);
+        // Padding, and four bytes for the FCS.
+        let tail = [0u8; MIN_FRAME + FCS];
+        let fcs = if put.fcs == Fcs::Stripped { 0 } else { FCS };
+        let mut layout = Layout {
+            head: accepted.head(),
+            frame,
+            from: accepted.from,
+            tail: &tail[..accepted.pad + fcs],
+        };
+        let mut finish = Finish::new(&layout);
+        let mut checksum = 0;
+        if put.fcs == Fcs::True || put.sum_from != 0 {
+            // What is computed over the whole frame goes to the guest with the bytes it was computed
+            // from: a copy that fits the first-level cache.
+            let len = layout.stage(&mut copy, finish.take());
+            if put.fcs == Fcs::True {
+                let (data, at) = copy[..len].split_at_mut(len - FCS);
+                at.copy_from_slice(&fcs_of(data));
+            }
+            layout = Layout {
+                head: &copy[..len],
+                frame,
+                from: frame.len(),
+                tail: &[],
+            };
+            if put.sum_from != 0 {
+                // Of the whole (8254x manual §3.2.9).
+                checksum = Sum::of(layout.head.get(put.sum_from..).unwrap_or(&[])).finish();
+            }
+        }
+        let (format, header) = describe(Laid {
+            len: layout.len(),
+            checksum,
+        });
+        let placed = self.place(room, put, (&layout, finish), (&format, header));
+        self.storage.copy = copy;
+        placed
+    }
+
+    /// Copies a frame into the buffers of the next descriptors, which will be written back.
+    fn place<F: Format>(
+        &mut self,
+        room: &mut Room,
+        put: &Put,
+        (layout, mut finish): (&Layout<'_, '_>, Option<Finish>),
+        (format, header): (&F, usize),
+    ) -> Placed {
+        let (ring, all, size) = (room.ring, room.free, put.buffer);
+        let len = layout.len();
+        let mut placed = Placed {
+            outcome: Outcome::Done,
+            len,
+            faults: 0,
+            too_large: false,
+        };
+        // What frames like this one will take; more is not read ahead.
+        let ahead = len.div_ceil(size).saturating_mul(put.expected);
+        let (first_words, begun) = (self.storage.first.len(), self.storage.second.len());
+        let (mut index, mut free, mut at) = (ring.head, all, 0);
+        // Where in guest memory the checksum goes.
+        let mut field = [0u64; 2];
+        let (mut lost, mut null) = (false, false);
+        let mut done = Done {
+            len: 0,
+            first: true,
+            end: End::No,
+        };
+        while at < len && !lost {
+            if free == 0 {
+                let fits = len.div_ceil(size) < ring.len as usize;
+                if fits && all + 1 < ring.len && !(null && put.null_is_used) {
+                    self.storage.first.truncate(first_words);
+                    self.storage.second.truncate(begun);
+                    return Placed {
+                        faults: placed.faults,
+                        ..Placed::NO_ROOM
+                    };
+                }
+                // It would not fit a ring full of buffers (or these are null), and must not block those
+                // behind it. Null buffers are used up, or every frame would walk them again.
+                placed.too_large = true;
+                lost = true;
+                break;
+            }
+            let ready = room.ready(ahead).min(free);
+            let Some((packet, to_header)) = self.buffers(&ring, index, ready) else {
+                // What was passed over on the way is used up, or every frame would walk it again. If there
+                // is nothing, the ring itself is out of reach, and nothing can be written back.
+                placed.faults += 1;
+                lost = true;
+                break;
+            };
+            done.first = index == ring.head;
+            let into_header = if done.first { header.min(len) } else { 0 };
+            // A null buffer is written back and passed over (8254x manual §3.2.3).
+            null |= packet == 0;
+            done.len = match packet {
+                0 => 0,
+                _ => size.min(len - at - into_header),
+            };
+            for (addr, n) in [(to_header, into_header), (packet, done.len)] {
+                if n == 0 {
+                    continue;
+                }
+                let mut from = at;
+                let written = self.view.write_slices(addr, n as u64, &mut |to| {
+                    match &mut finish {
+                        None => layout.copy(from, &to),
+                        Some(finish) => finish.copy(layout, from, &to),
+                    }
+                    from += to.len();
+                });
+                if let Some(finish) = &finish {
+                    let here = at..at + n;
+                    for (byte, place) in field.iter_mut().zip(finish.field()..) {
+                        if here.contains(&place) {
+                            *byte = addr.wrapping_add((place - here.start) as u64);
+                        }
+                    }
+                }
+                if written.is_err() {
+                    placed.faults += 1;
+                    lost = true;
+                }
+                at += n;
+            }
+            self.storage.push(format.done(done));
+            index = ring.next(index);
+            free -= 1;
+        }
+        if let Some(finish) = finish.filter(|_| !lost) {
+            // In the guest's buffers is the seed so far. Nothing is reported before this is done.
+            let value = finish.value();
+            let whole = field[1] == field[0].wrapping_add(1);
+            for (part, at) in value.chunks(if whole { 2 } else { 1 }).zip(field) {
+                placed.faults += u64::from(self.view.write(at, part).is_err());
+            }
+        }
+        if self.storage.second.len() > begun {
+            done.end = if lost { End::Lost } else { End::Whole };
+            let (first, second) = format.done(done);
+            if let (Some(word), Some(last)) = (first, self.storage.first.last_mut()) {
+                *last = word;
+            }
+            if let Some(last) = self.storage.second.last_mut() {
+                *last = second;
+            }
+        }
+        room.ring.head = index;
+        room.free = free;
+        if lost {
+            placed.outcome = Outcome::Lost;
+        }
+        placed
+    }
+}
