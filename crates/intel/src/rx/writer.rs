@@ -78,6 +78,7 @@ pub struct Writer<'v> {
 
 impl<'v> Writer<'v> {
     /// One with the storage of the last that ended in this thread.
+    #[inline]
     pub fn new(view: &'v View<'v>) -> Self {
         Writer {
             view,
@@ -89,6 +90,7 @@ impl<'v> Writer<'v> {
     }
 
     /// Gives the storage back. What is not written back is forgotten.
+    #[inline]
     pub fn end(mut self) {
         self.storage.first.clear();
         self.storage.second.clear();
@@ -179,59 +181,74 @@ impl<'v> Writer<'v> {
     }
 
     /// Writes back all that was filled. Returns how many words were not in reach.
+    #[inline]
     pub fn flush(&mut self, room: &mut Room) -> u64 {
-        let first = std::mem::take(&mut self.storage.first);
-        let second = std::mem::take(&mut self.storage.second);
-        let faults = self.write_back(&room.ring, room.first, &first, &second);
+        if self.storage.second.is_empty() {
+            return 0;
+        }
+        let Storage { first, second, .. } = &mut *self.storage;
+        let to = (self.view, &mut self.ring_window);
+        let faults = write_back(to, &room.ring, room.first, first, second);
         room.first = room.ring.head;
-        self.storage.first = first;
-        self.storage.second = second;
-        self.storage.first.clear();
-        self.storage.second.clear();
+        first.clear();
+        second.clear();
         faults
     }
 
     /// Writes back descriptors from `index` on, in the ring's order: each one's second word, with DD in it,
     /// after its first, where there are first words. Returns how many words were not in reach.
+    #[inline]
     pub fn write_back(&mut self, ring: &Ring, index: u32, first: &[u64], second: &[u64]) -> u64 {
-        let (mut index, mut done, mut faults) = (index, 0, 0);
-        while done < second.len() {
-            // Up to the end of the ring at once.
-            let left = ring.len.saturating_sub(index).max(1) as usize;
-            let run = done..second.len().min(done + left);
-            let first = first.get(run.clone()).unwrap_or(&[]);
-            let second = &second[run.clone()];
-            let at = ring.address(index);
-            let all = |window: WriteWindow<'_>| match first {
-                [] => window.store_words(at.wrapping_add(8), SIZE as usize, second),
-                _ => window.store_pairs(at, SIZE as usize, first, second),
-            };
-            if !self.ring_window.is_some_and(all) {
-                self.ring_window = self.view.write_window(at);
-                if !self.ring_window.is_some_and(all) {
-                    faults += self.write_each(at, first, second);
-                }
-            }
-            done = run.end;
-            index = 0;
-        }
-        faults
+        let to = (self.view, &mut self.ring_window);
+        write_back(to, ring, index, first, second)
     }
+}
 
-    /// The same for descriptors from `at` on, wherever they are: one aligned word each, so that the guest
-    /// sees all of it or nothing.
-    #[cold]
-    fn write_each(&self, at: u64, first: &[u64], second: &[u64]) -> u64 {
-        let mut faults = 0;
-        for (i, word) in second.iter().enumerate() {
-            let at = at.wrapping_add(i as u64 * SIZE);
-            for (inside, word) in [(0, first.get(i)), (8, Some(word))] {
-                let Some(word) = word else { continue };
-                let to = at.wrapping_add(inside);
-                let written = self.view.write_release(to, &word.to_le_bytes());
-                faults += u64::from(written.is_err());
+/// As [`Writer::write_back`], with the window of the last descriptor.
+fn write_back<'v>(
+    (view, known): (&'v View<'v>, &mut Option<WriteWindow<'v>>),
+    ring: &Ring,
+    index: u32,
+    first: &[u64],
+    second: &[u64],
+) -> u64 {
+    let (mut index, mut done, mut faults) = (index, 0, 0);
+    while done < second.len() {
+        // Up to the end of the ring at once.
+        let left = ring.len.saturating_sub(index).max(1) as usize;
+        let run = done..second.len().min(done + left);
+        let first = first.get(run.clone()).unwrap_or(&[]);
+        let second = &second[run.clone()];
+        let at = ring.address(index);
+        let all = |window: WriteWindow<'_>| match first {
+            [] => window.store_words(at.wrapping_add(8), SIZE as usize, second),
+            _ => window.store_pairs(at, SIZE as usize, first, second),
+        };
+        if !known.is_some_and(all) {
+            *known = view.write_window(at);
+            if !known.is_some_and(all) {
+                faults += write_each(view, at, first, second);
             }
         }
-        faults
+        done = run.end;
+        index = 0;
     }
+    faults
+}
+
+/// The same for descriptors from `at` on, wherever they are: one aligned word each, so that the guest
+/// sees all of it or nothing.
+#[cold]
+fn write_each(view: &View<'_>, at: u64, first: &[u64], second: &[u64]) -> u64 {
+    let mut faults = 0;
+    for (i, word) in second.iter().enumerate() {
+        let at = at.wrapping_add(i as u64 * SIZE);
+        for (inside, word) in [(0, first.get(i)), (8, Some(word))] {
+            let Some(word) = word else { continue };
+            let to = at.wrapping_add(inside);
+            let written = view.write_release(to, &word.to_le_bytes());
+            faults += u64::from(written.is_err());
+        }
+    }
+    faults
 }

@@ -111,7 +111,7 @@ fn missed(function: &Function, env: &Env, frames: u64) {
 
 /// Takes as many frames as there are descriptors for.
 fn deliver(function: &Function, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
-    let rules = function.rules();
+    let settings = function.settings();
     if function.wake.armed() {
         for pick in picks {
             if let Some(frame) = batch.get(usize::from(*pick)) {
@@ -119,12 +119,12 @@ fn deliver(function: &Function, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> 
             }
         }
     }
-    if !rules.rx_on || !function.moves() {
+    if !settings.rx_on || !function.moves() {
         count(&function.counters.rx_disabled, picks.len() as u64);
         return picks.len();
     }
     let view = env.memory.view();
-    let mut rx = Rx::new(function, env, &view, rules);
+    let mut rx = Rx::new(function, env, &view, settings);
     let mut dealt = 0;
     while let Some(pick) = picks.get(dealt) {
         let quick = rx.fast_path(batch, &picks[dealt..]);
@@ -147,13 +147,13 @@ fn deliver(function: &Function, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> 
 /// Takes a frame that a pool has sent, for these others. What they have no room for is missed, as on a
 /// wire.
 fn deliver_inside(function: &Function, env: &Env, frame: &Frame<'_>, pools: u32) {
-    let rules = function.rules();
-    if !rules.rx_on {
+    let settings = function.settings();
+    if !settings.rx_on {
         count(&function.counters.rx_disabled, 1);
         return;
     }
     let view = env.memory.view();
-    let mut rx = Rx::new(function, env, &view, rules);
+    let mut rx = Rx::new(function, env, &view, settings);
     rx.call.inside = Some(pools);
     let outcome = rx.offer(frame);
     rx.end();

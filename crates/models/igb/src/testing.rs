@@ -13,7 +13,7 @@ use regs::Id;
 use crate::core::function::{Function, FunctionKind};
 use crate::regs as r;
 use crate::regs::bits::{ctrl, rctl, tctl, xdctl};
-use crate::regs::settings::Rules;
+use crate::regs::settings::Settings;
 use crate::rx::Receiver;
 use crate::tx::Sender;
 
@@ -115,13 +115,13 @@ impl Guest {
     }
 
     /// A VF with these rules.
-    pub(crate) fn vf(rules: Rules) -> Guest {
-        Self::vf_with(rules, true)
+    pub(crate) fn vf(settings: Settings) -> Guest {
+        Self::vf_with(settings, true)
     }
 
     /// The same with or without its fast paths.
-    pub(crate) fn vf_with(rules: Rules, fast_path: bool) -> Guest {
-        Self::with(FunctionKind::Vf(Mutex::new(rules)), 2, fast_path)
+    pub(crate) fn vf_with(settings: Settings, fast_path: bool) -> Guest {
+        Self::with(FunctionKind::Vf(Mutex::new(settings)), 2, fast_path)
     }
 
     fn with(kind: FunctionKind, queues: usize, fast_path: bool) -> Guest {

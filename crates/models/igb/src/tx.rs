@@ -26,7 +26,7 @@ use model::{Env, Progress, TURN_BYTES, Transmit};
 use crate::core::function::{Function, FunctionKind, count};
 use crate::core::inside::Inside;
 use crate::core::irq::{Causes, Moved};
-use crate::regs::settings::Rules;
+use crate::regs::settings::Settings;
 use crate::tx::complete::finish;
 use crate::tx::parser::{End, Packet, Parser};
 use crate::tx::store::Store;
@@ -112,7 +112,7 @@ struct Call<'c, 'v> {
     env: &'c Env,
     view: &'v View<'v>,
     to: &'c dyn Sink,
-    rules: Rules,
+    settings: Settings,
     /// Frames and bytes that may still be sent.
     budget: usize,
     room: usize,
@@ -126,8 +126,8 @@ struct Call<'c, 'v> {
 impl<I: Inside> Transmit for Sender<I> {
     fn run(&mut self, env: &Env, to: &dyn Sink, budget: usize) -> Progress {
         let function = Arc::clone(&self.function);
-        let rules = function.rules();
-        if !rules.tx_on || !function.moves() {
+        let settings = function.settings();
+        if !settings.tx_on || !function.moves() {
             // Once it may go on, any queue may have something.
             self.waiting = (1 << function.queues.len()) - 1;
             return Progress::Idle;
@@ -161,7 +161,7 @@ impl<I: Inside> Transmit for Sender<I> {
             env,
             view: &view,
             to,
-            rules,
+            settings,
             budget,
             room: TURN_BYTES,
             walked: 0,
@@ -241,7 +241,7 @@ impl<I: Inside> Sender<I> {
             return Turn::Idle;
         };
         let mut state = own.tx.lock();
-        if !function.tx_enabled(queue) || !call.rules.pool_sends(&function.file, queue) {
+        if !function.tx_enabled(queue) || !call.settings.pool_sends(&function.file, queue) {
             return Turn::Idle;
         }
         let ids = function.ids;
@@ -268,16 +268,16 @@ impl<I: Inside> Sender<I> {
             QUANTUM
         };
         let limit = call.budget.min(quantum);
-        let rules = call.rules.of_queue(&function.file, queue);
+        let settings = call.settings.of_queue(&function.file, queue);
         let looks_inside = match function.kind {
-            FunctionKind::Pf => call.rules.looks_inside(&function.file, queue),
+            FunctionKind::Pf => call.settings.looks_inside(&function.file, queue),
             FunctionKind::Vf(_) => None,
         };
         batch.clear();
         let mut parser = Parser {
             function,
             view: call.view,
-            rules: &rules,
+            settings: &settings,
             ring,
             caps: if loopback { Caps::NONE } else { call.to.caps() },
             at: ring.head,

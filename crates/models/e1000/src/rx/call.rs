@@ -51,6 +51,7 @@ pub(crate) fn unused(state: &mut RxGuard<'_>, ring: &Ring) -> u32 {
 }
 
 impl<'a, 'v> Call<'a, 'v> {
+    #[inline]
     fn new(chip: &'a Chip, page: Option<RxPage<'v>>) -> Self {
         Call {
             chip,
@@ -89,6 +90,7 @@ impl<'a, 'v> Call<'a, 'v> {
 
 impl<'a, 'v> Rx<'a, 'v> {
     /// One whose descriptors are wherever [`Rx::begin`] finds them.
+    #[inline(always)]
     pub(crate) fn new(chip: &'a Chip, view: &'v View<'v>, page: Option<RxPage<'v>>) -> Self {
         Rx {
             call: Call::new(chip, page),
@@ -132,9 +134,11 @@ impl<'a, 'v> Rx<'a, 'v> {
         self.plan.run = Run::default();
     }
 
-    /// Gives the storage back.
+    /// Gives the storage back. Inlined, or all of it would be copied to its end.
+    #[inline(always)]
     pub(crate) fn end(self) {
-        self.plan.end();
-        self.writer.descs.end();
+        let Rx { plan, writer, .. } = self;
+        plan.end();
+        writer.descs.end();
     }
 }

@@ -51,6 +51,7 @@ pub(crate) struct Plan<'v> {
 }
 
 impl Plan<'_> {
+    #[inline]
     pub(crate) fn new() -> Self {
         Plan {
             pieces: recycle(PIECES.take()),
@@ -59,6 +60,7 @@ impl Plan<'_> {
     }
 
     /// Gives the storage back.
+    #[inline]
     pub(crate) fn end(self) {
         PIECES.set(recycle(self.pieces));
     }

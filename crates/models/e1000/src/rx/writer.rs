@@ -17,6 +17,7 @@ pub(crate) struct Writer<'v> {
 }
 
 impl<'v> Writer<'v> {
+    #[inline]
     pub(crate) fn new(view: &'v View<'v>) -> Self {
         Writer {
             descs: rx::Writer::new(view),
@@ -28,6 +29,7 @@ impl<'v> Writer<'v> {
     }
 
     /// Begins with the head of `ring`, with the lock just taken.
+    #[inline]
     pub(crate) fn begin(&mut self, ring: Ring, free: u32, rationed: u32) {
         self.room = Room {
             ring,

@@ -112,7 +112,7 @@ fn make(config: &Config, hub: Option<Arc<Hub>>) -> Nic {
         config.true_fcs,
     );
     function.moderate(config.moderation);
-    function.ruled = hub.as_ref().map_or_else(Vec::new, |hub| hub.stats());
+    function.vf_stats = hub.as_ref().map_or_else(Vec::new, |hub| hub.stats());
     let function = Arc::new(function);
     if let Some(hub) = &hub {
         hub.occupy(&function);

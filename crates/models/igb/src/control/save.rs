@@ -42,7 +42,7 @@ impl Registers {
             ptp,
             flow,
             stats: _,    // by what is read of them
-            ruled: _,    // its VFs'
+            vf_stats: _, // its VFs'
             counters: _, // the process's
             wake,
             bus_master: _, // follows from `may_master` and CTRL

@@ -164,7 +164,7 @@ mod tests {
     fn the_port_counts_what_its_vfs_do() {
         let channel = crate::VfChannel::new();
         let (mut function, mut reading) = (function(), StatRegs::default());
-        function.ruled = vec![channel.stats().clone()];
+        function.vf_stats = vec![channel.stats().clone()];
         let mut tally = Tally::default();
         tally.sent(3, 64, [2; 6]);
         channel.stats().add(&tally);

@@ -6,7 +6,7 @@ use crate::control::nic::nic;
 use crate::control::vf_control::VfControl;
 use crate::core::function::{Function, FunctionKind};
 use crate::core::irq::Irq;
-use crate::regs::settings::Rules;
+use crate::regs::settings::Settings;
 use crate::regs::{BAR_MMIO, BAR_MSIX, VF_MESSAGES, VF_QUEUES, vf as regs};
 use crate::sriov::channel::VfChannel;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ fn identity() -> Identity {
 /// A VF fresh from power-up, ruled through `channel`.
 pub fn vf(config: &Config, channel: Arc<VfChannel>) -> Nic {
     let mut function = Function::new(
-        FunctionKind::Vf(Mutex::new(Rules::VF)),
+        FunctionKind::Vf(Mutex::new(Settings::VF)),
         regs::table(),
         &regs::QUEUES,
         VF_QUEUES,

@@ -10,7 +10,7 @@ use regs::{Access, Found};
 use crate::core::function::{Function, FunctionKind, count};
 use crate::core::irq::{Causes, Way};
 use crate::irq::VF_MAILBOX;
-use crate::regs::settings::{Manner, Rules};
+use crate::regs::settings::{Settings, VfSettings};
 use crate::regs::{BAR_MMIO, VF_MESSAGES, pools, vf as r};
 use crate::sriov::channel::{Event, Grant, VfChannel};
 use crate::sriov::mailbox::v2p;
@@ -35,7 +35,7 @@ pub(crate) struct VfControl {
     pub(super) work: Work,
     /// What is in force.
     pub(super) granted: Grant,
-    pub(super) manner: Manner,
+    pub(super) settings: VfSettings,
     /// How far VTFRTIMER is ahead of the clock.
     pub(super) ahead: Nanos,
 }
@@ -49,7 +49,7 @@ impl VfControl {
             channel,
             work: Work::default(),
             granted: Grant::default(),
-            manner: Manner::default(),
+            settings: VfSettings::default(),
             ahead: 0,
         }
     }
@@ -77,7 +77,7 @@ impl VfControl {
 
     /// The speed as VTSTATUS has it.
     fn speed(&self) -> u32 {
-        let speed = match self.manner.mbps {
+        let speed = match self.settings.mbps {
             10 => 0,
             100 => 1,
             _ => 2,
@@ -164,9 +164,9 @@ impl VfControl {
 
     /// Takes from the channel what has changed there.
     pub(super) fn look(&mut self, env: &Env) {
-        let (grant, manner) = self.channel.granted();
-        if (grant, manner) != (self.granted, self.manner) {
-            self.manner = manner;
+        let (grant, settings) = self.channel.granted();
+        if (grant, settings) != (self.granted, self.settings) {
+            self.settings = settings;
             self.put_in_force(grant);
             self.space_interrupts(env);
         }
@@ -193,23 +193,23 @@ impl VfControl {
 
     pub(super) fn put_in_force(&mut self, grant: Grant) {
         let function = &self.function;
-        if let FunctionKind::Vf(rules) = &function.kind {
-            *rules.lock() = Rules {
-                rx_on: grant.enabled && self.manner.receives,
-                tx_on: grant.enabled && self.manner.sends,
+        if let FunctionKind::Vf(settings) = &function.kind {
+            *settings.lock() = Settings {
+                rx_on: grant.enabled && self.settings.receives,
+                tx_on: grant.enabled && self.settings.sends,
                 max_len: usize::from(grant.max_frame),
                 max_tagged: pools::with_tag(grant.max_frame),
                 tag: grant.tag,
-                strip_vlan: self.manner.strip_vlan,
-                strip_crc: self.manner.strip_crc,
-                replicas: self.manner.replicas,
-                insert_vlan: self.manner.insert_vlan,
-                drop: self.manner.drop,
-                rxcsum: self.manner.rxcsum,
-                rfctl: self.manner.rfctl,
-                buffer: self.manner.buffer,
-                pad: self.manner.pad,
-                ..Rules::VF
+                strip_vlan: self.settings.strip_vlan,
+                strip_crc: self.settings.strip_crc,
+                replicas: self.settings.replicas,
+                insert_vlan: self.settings.insert_vlan,
+                drop: self.settings.drop,
+                rxcsum: self.settings.rxcsum,
+                rfctl: self.settings.rfctl,
+                buffer: self.settings.buffer,
+                pad: self.settings.pad,
+                ..Settings::VF
             };
         }
         function.link_up.store(grant.link, Ordering::Release);

@@ -43,7 +43,7 @@ impl VfControl {
             channel,
             work: _, // whoever loads it looks at everything
             granted,
-            manner: _, // its PF's
+            settings: _, // its PF's
             ahead,
         } = self;
         let Function {
@@ -56,7 +56,7 @@ impl VfControl {
             irq,
             ptp: _,        // a PF's
             stats: _,      // by what is read of them
-            ruled: _,      // a PF's
+            vf_stats: _,   // a PF's
             flow: _,       // a PF's
             counters: _,   // the process's
             wake: _,       // a PF's

@@ -19,7 +19,7 @@ use crate::core::queue::Queue;
 use crate::core::stats::{Stat, Stats};
 use crate::regs::bits::xdctl;
 use crate::regs::queues::QueueIds;
-use crate::regs::settings::Rules;
+use crate::regs::settings::Settings;
 
 datapath::counters! {
     /// Frames the sink took, each segment for itself where we segmented.
@@ -89,7 +89,7 @@ pub(crate) enum FunctionKind {
     /// The physical one: its own registers say what holds for its queues.
     Pf,
     /// A virtual one: whoever rules it says so.
-    Vf(Mutex<Rules>),
+    Vf(Mutex<Settings>),
 }
 
 /// One function: its queues, its registers, its interrupts.
@@ -105,7 +105,7 @@ pub(crate) struct Function {
     pub irq: Mutex<Irq>,
     pub stats: Arc<Stats>,
     /// Those of a PF's VFs, which its port counts too.
-    pub ruled: Vec<Arc<Stats>>,
+    pub vf_stats: Vec<Arc<Stats>>,
     /// The clock of IEEE 1588, of a PF; innermost, as `irq` is.
     pub ptp: Mutex<Ptp>,
     /// Pauses of a PF's wire.
@@ -151,7 +151,7 @@ impl Function {
             queues: (0..queues).map(|_| Queue::default()).collect(),
             irq: Mutex::default(),
             stats: Arc::default(),
-            ruled: Vec::new(),
+            vf_stats: Vec::new(),
             ptp: Mutex::default(),
             flow: Flow::default(),
             counters: Counters::default(),
@@ -175,15 +175,15 @@ impl Function {
 
     /// All that was counted so far, of a PF also by its VFs.
     pub(crate) fn total(&self, stat: Stat) -> u64 {
-        let ruled = self.ruled.iter().map(|stats| stats.total(stat));
-        self.stats.total(stat) + ruled.sum::<u64>()
+        let of_vfs = self.vf_stats.iter().map(|stats| stats.total(stat));
+        self.stats.total(stat) + of_vfs.sum::<u64>()
     }
 
     /// What holds for all queues now.
-    pub(crate) fn rules(&self) -> Rules {
+    pub(crate) fn settings(&self) -> Settings {
         match &self.kind {
-            FunctionKind::Pf => Rules::of_pf(&self.file, self.vfs.load(Ordering::Acquire)),
-            FunctionKind::Vf(rules) => *rules.lock(),
+            FunctionKind::Pf => Settings::of_pf(&self.file, self.vfs.load(Ordering::Acquire)),
+            FunctionKind::Vf(settings) => *settings.lock(),
         }
     }
 

@@ -5,24 +5,24 @@ use regs::File;
 use crate::regs as r;
 use crate::regs::bits::vmolr;
 use crate::regs::pools;
-use crate::regs::settings::Rules;
+use crate::regs::settings::Settings;
 
-impl Rules {
+impl Settings {
     /// Those of a PF that rules `vfs` VFs.
-    pub(crate) fn of_pf(file: &File, vfs: u32) -> Rules {
-        let rules = Self::of_port(file);
+    pub(crate) fn of_pf(file: &File, vfs: u32) -> Settings {
+        let settings = Self::of_port(file);
         if !pools::are_on(file) {
-            return rules;
+            return settings;
         }
         if vfs == 0 {
-            return Rules {
+            return Settings {
                 several: true,
-                ..rules
+                ..settings
             };
         }
         let vmolr = file.get_at(r::VMOLR, vfs);
         let (max_len, max_tagged) = pools::lengths(file, vfs);
-        Rules {
+        Settings {
             max_len,
             max_tagged,
             strip_crc: vmolr & vmolr::STRCRC != 0,
@@ -30,17 +30,17 @@ impl Rules {
             replicas: pools::replicas(file),
             pools: Some(vfs),
             several: pools::are_several(file, vfs),
-            ..rules
+            ..settings
         }
     }
 
     /// Those of one queue of a PF that has pools: the tag is its pool's (VMVIR).
-    pub(crate) fn of_queue(&self, file: &File, queue: u32) -> Rules {
+    pub(crate) fn of_queue(&self, file: &File, queue: u32) -> Settings {
         if self.pools.is_none() && !self.several {
             return *self;
         }
         let pool = queue % pools::POOLS;
-        Rules {
+        Settings {
             tag: pools::tag(file, pool),
             insert_vlan: self.insert_vlan && pools::may_tag(file, pool),
             ..*self
@@ -60,10 +60,10 @@ impl Rules {
     }
 
     /// Those of one pool, for a frame that may be for several.
-    pub(crate) fn of_pool(&self, file: &File, pool: u32, for_many: bool) -> Rules {
+    pub(crate) fn of_pool(&self, file: &File, pool: u32, for_many: bool) -> Settings {
         let has = file.get_at(r::VMOLR, pool);
         let (max_len, max_tagged) = pools::lengths(file, pool);
-        let rules = Rules {
+        let settings = Settings {
             max_len,
             max_tagged,
             strip_crc: has & vmolr::STRCRC != 0,
@@ -72,8 +72,8 @@ impl Rules {
             ..*self
         };
         match for_many {
-            true => rules.of_many(),
-            false => rules,
+            true => settings.of_many(),
+            false => settings,
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::regs::bits::{
     ctrl_ext, dtxswc, mrqc, rah, rctl, rttbcnrc, sccrl, tctl, vlvf, vmolr, vmrctl, vmvir, vt_ctl,
     xdctl,
 };
-use crate::regs::settings::{Manner, Rules, Strips};
+use crate::regs::settings::{Settings, Strips, VfSettings};
 
 /// Pools of the chip. VF n has pool n; what is left is the PF's.
 pub(crate) const POOLS: u32 = 8;
@@ -89,7 +89,7 @@ pub(crate) fn lengths(file: &File, pool: u32) -> (usize, usize) {
     } else {
         (usize::from(STANDARD), with_tag(STANDARD))
     };
-    let port = Rules::of_port(file);
+    let port = Settings::of_port(file);
     (plain.min(port.max_len), tagged.min(port.max_tagged))
 }
 
@@ -232,12 +232,12 @@ pub(crate) fn of_vlan(file: &File, id: u16) -> u32 {
 }
 
 /// How a VF's queues are to work, on a link of `mbps`.
-pub(crate) fn manner(file: &File, vf: u32, pool: &Pool, mbps: u32) -> Manner {
+pub(crate) fn vf_settings(file: &File, vf: u32, pool: &Pool, mbps: u32) -> VfSettings {
     let vmolr = file.get_at(r::VMOLR, vf);
     let drop = file.get(r::QDE);
-    let port = Rules::of_port(file);
+    let port = Settings::of_port(file);
     let bit = |queue: u32| (drop >> queue & 1) as u16;
-    Manner {
+    VfSettings {
         receives: pool.receives,
         sends: pool.sends,
         strip_vlan: vmolr & vmolr::STRVLAN != 0,

@@ -17,7 +17,7 @@ pub(crate) struct Strips {
 
 /// Read once per call of the data path, never in the midst of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rules {
+pub(crate) struct Settings {
     /// The receiver as a whole: RCTL.RXEN; of a VF its bit of VFRE.
     pub rx_on: bool,
     /// The transmitter as a whole: TCTL.EN; of a VF its bit of VFTE.
@@ -59,13 +59,13 @@ pub(crate) struct Rules {
     pub several: bool,
 }
 
-impl Rules {
+impl Settings {
     /// Longest frame the chip receives at all, FCS included (§7.1.1.4).
     pub(crate) const LONGEST: usize = 9728;
 
     /// Those of a VF that nobody has allowed anything yet. What a VF cannot choose itself is as
     /// Linux's PF driver has it.
-    pub(crate) const VF: Rules = Rules {
+    pub(crate) const VF: Settings = Settings {
         rx_on: false,
         tx_on: false,
         max_len: STANDARD,
@@ -87,7 +87,7 @@ impl Rules {
     };
 
     /// Those of a port without pools.
-    pub(crate) fn of_port(file: &File) -> Rules {
+    pub(crate) fn of_port(file: &File) -> Settings {
         let (ctrl, rctl, tctl) = (file.get(r::CTRL), file.get(r::RCTL), file.get(r::TCTL));
         let vme = ctrl & ctrl::VME != 0;
         let long = rctl & rctl::LPE != 0;
@@ -97,7 +97,7 @@ impl Rules {
         } else {
             (STANDARD, STANDARD + VLAN_TAG)
         };
-        Rules {
+        Settings {
             rx_on: rctl & rctl::EN != 0,
             tx_on: tctl & tctl::EN != 0,
             max_len,
@@ -120,12 +120,12 @@ impl Rules {
     }
 
     /// Those for a frame for many.
-    pub(crate) fn of_many(&self) -> Rules {
+    pub(crate) fn of_many(&self) -> Settings {
         let strips = self.replicas.unwrap_or(Strips {
             crc: self.strip_crc,
             vlan: self.strip_vlan,
         });
-        Rules {
+        Settings {
             strip_crc: strips.crc,
             strip_vlan: strips.vlan,
             ..*self
@@ -141,7 +141,7 @@ impl Rules {
 /// How a VF's queues are to work, beside what is granted: what the registers of a PF can say and no
 /// software PF does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Manner {
+pub(crate) struct VfSettings {
     /// VFRE.
     pub receives: bool,
     /// VFTE.
@@ -168,10 +168,10 @@ pub(crate) struct Manner {
     pub pad: bool,
 }
 
-impl Default for Manner {
+impl Default for VfSettings {
     /// As Linux's PF driver has it.
-    fn default() -> Manner {
-        Manner {
+    fn default() -> VfSettings {
+        VfSettings {
             receives: true,
             sends: true,
             strip_vlan: true,
@@ -180,10 +180,10 @@ impl Default for Manner {
             insert_vlan: true,
             drop: 0,
             mbps: 1000,
-            rxcsum: Rules::VF.rxcsum,
-            rfctl: Rules::VF.rfctl,
-            buffer: Rules::VF.buffer,
-            pad: Rules::VF.pad,
+            rxcsum: Settings::VF.rxcsum,
+            rfctl: Settings::VF.rfctl,
+            buffer: Settings::VF.buffer,
+            pad: Settings::VF.pad,
         }
     }
 }

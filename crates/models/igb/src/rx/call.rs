@@ -4,13 +4,13 @@ use model::Env;
 
 use crate::core::function::{Function, FunctionKind};
 use crate::core::ptp::Ptp;
-use crate::regs::settings::Rules;
+use crate::regs::settings::Settings;
 
 /// What registers and sender say, read once.
 pub(crate) struct Call<'a> {
     pub function: &'a Function,
     pub env: &'a Env,
-    pub rules: Rules,
+    pub settings: Settings,
     /// Frames may have to be timed.
     pub listens: bool,
     /// The pools that a frame is for, where another one of them has sent it.
@@ -22,11 +22,11 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    pub(crate) fn new(function: &'a Function, env: &'a Env, rules: Rules) -> Self {
+    pub(crate) fn new(function: &'a Function, env: &'a Env, settings: Settings) -> Self {
         Call {
             function,
             env,
-            rules,
+            settings,
             listens: matches!(function.kind, FunctionKind::Pf) && Ptp::listens(&function.file),
             inside: None,
             obeys: function.obeys_pause(),

@@ -55,7 +55,7 @@ impl Classifier {
     pub(crate) fn new(call: &Call<'_>) -> Self {
         let (filters, classified) = match call.function.kind {
             FunctionKind::Pf => {
-                let filters = Filters::of(&call.function.file, call.rules.rfctl);
+                let filters = Filters::of(&call.function.file, call.settings.rfctl);
                 (filters, CLASSIFIED.take())
             }
             FunctionKind::Vf(_) => (Filters::default(), Vec::new()),
@@ -76,16 +76,16 @@ impl Classifier {
     }
 
     pub(crate) fn class(&mut self, call: &Call<'_>, headers: &Headers, len: usize) -> Class {
-        let rfctl = call.rules.rfctl;
+        let rfctl = call.settings.rfctl;
         match &call.function.kind {
             FunctionKind::Pf => {
-                let (file, pools) = (&call.function.file, call.rules.pools);
-                let rules = (rfctl, &self.filters);
+                let (file, pools) = (&call.function.file, call.settings.pools);
+                let settings = (rfctl, &self.filters);
                 let pool = pools.map(|first| {
                     let dst = headers.bytes().first_chunk().copied().unwrap_or_default();
                     (first, pools::own_pool(file, first, dst))
                 });
-                rss::classify(file, rules, (headers, len), pool, &mut self.hashed)
+                rss::classify(file, settings, (headers, len), pool, &mut self.hashed)
             }
             FunctionKind::Vf(_) => rss::plain(headers, rfctl),
         }
@@ -121,7 +121,7 @@ impl Classifier {
         }
         let file = &call.function.file;
         let rctl = file.get(r::RCTL);
-        let found = match call.rules.pools {
+        let found = match call.settings.pools {
             // The switch has let it in.
             Some(first) => Destination {
                 address,

@@ -7,7 +7,7 @@ use model::Env;
 use crate::core::function::{Function, count};
 use crate::core::stats::for_group;
 use crate::filter::headers::Headers;
-use crate::regs::settings::Rules;
+use crate::regs::settings::Settings;
 use crate::rx::call::Call;
 use crate::rx::classify::Classifier;
 use crate::rx::counts::Counts;
@@ -38,9 +38,9 @@ impl<'a, 'v> Rx<'a, 'v> {
         function: &'a Function,
         env: &'a Env,
         view: &'v View<'v>,
-        rules: Rules,
+        settings: Settings,
     ) -> Self {
-        let call = Call::new(function, env, rules);
+        let call = Call::new(function, env, settings);
         Rx {
             classifier: Classifier::new(&call),
             call,

@@ -24,7 +24,7 @@ use crate::core::stats::for_group;
 use crate::filter::headers::Headers;
 use crate::filter::rss::{ptype, simple_v4};
 use crate::regs::bits::rxcsum;
-use crate::regs::settings::Rules;
+use crate::regs::settings::Settings;
 use crate::rx::classify::Classified;
 use crate::rx::enqueue::Rx;
 use crate::rx::report::{Report, desc_status, word};
@@ -70,17 +70,17 @@ impl<'v> Rx<'_, 'v> {
     /// Takes frames from the front of `picks` as long as they are for the fast path and there are buffers
     /// for them. Returns how many.
     pub(crate) fn fast_path(&mut self, batch: &Batch<'_>, picks: &[u16]) -> usize {
-        let rules = &self.call.rules;
+        let settings = &self.call.settings;
         let for_us = self.call.function.fast_path
-            && !rules.several
+            && !settings.several
             && !self.call.listens
-            && rules.strip_crc
-            && rules.replicas.is_none_or(|strips| strips.crc);
+            && settings.strip_crc
+            && settings.replicas.is_none_or(|strips| strips.crc);
         let first = picks.first().and_then(|pick| batch.get((*pick).into()));
         let Some(first) = first.filter(|_| for_us) else {
             return 0;
         };
-        let Some(look) = look_at(rules, &first) else {
+        let Some(look) = look_at(settings, &first) else {
             return 0;
         };
         let classified = match self.call.function.kind {
@@ -274,11 +274,11 @@ impl<'v> Rx<'_, 'v> {
     #[inline]
     fn at_a_glance(&self, frame: &Frame<'_>) -> Option<Report> {
         // With the hash there is no identification to tell.
-        if !self.call.rules.sums(rxcsum::PCSD) {
+        if !self.call.settings.sums(rxcsum::PCSD) {
             return None;
         }
         let (kind, _) = simple_v4(frame)?;
-        let (status, errors) = verdict(self.call.rules.rxcsum, frame);
+        let (status, errors) = verdict(self.call.settings.rxcsum, frame);
         let mut status = u32::from(status) | u32::from(errors) << 24;
         if kind == ptype::UDP && status & u32::from(rx_status::TCPCS) != 0 {
             status |= desc_status::UDPCS;
@@ -307,7 +307,7 @@ impl<'v> Rx<'_, 'v> {
     /// What a PF's descriptor says beside.
     #[inline]
     fn classified(&self, report: Report, classified: &Classified) -> Report {
-        let hashed = self.call.rules.sums(rxcsum::PCSD);
+        let hashed = self.call.settings.sums(rxcsum::PCSD);
         let pif = if classified.inexact {
             desc_status::PIF
         } else {
@@ -336,12 +336,12 @@ impl<'v> Rx<'_, 'v> {
             return 0;
         };
         let size = open.shape.packet;
-        let rules = &self.call.rules;
+        let settings = &self.call.settings;
         let look = |i: usize| match same {
             Some(same) => Some((same.look, same.len)),
             None => {
                 let frame = batch.get(usize::from(*picks.get(i)?))?;
-                Some((look_at(rules, &frame)?, frame.len()))
+                Some((look_at(settings, &frame)?, frame.len()))
             }
         };
         descs.take(
@@ -363,12 +363,12 @@ impl<'v> Rx<'_, 'v> {
 
 /// Whether a frame is for the fast path.
 #[inline]
-fn look_at(rules: &Rules, frame: &Frame<'_>) -> Option<Look> {
+fn look_at(settings: &Settings, frame: &Frame<'_>) -> Option<Look> {
     let head: &[u8; ETHERNET_HEADER] = frame.head().first_chunk()?;
     let kind = EtherType(u16::from_be_bytes([head[12], head[13]]));
     let plain = frame.is_plain() || TAKES.accepts(frame.notes()) && possible(frame);
-    let fits = frame.len().max(MIN_FRAME) + FCS <= rules.max_len;
-    if !plain || !fits || kind.is_tag() || kind.0 == rules.vet {
+    let fits = frame.len().max(MIN_FRAME) + FCS <= settings.max_len;
+    if !plain || !fits || kind.is_tag() || kind.0 == settings.vet {
         return None;
     }
     Some(match kind {

@@ -6,7 +6,7 @@ use intel::rx::{Accepted, FrameSettings};
 use crate::core::function::{FunctionKind, count};
 use crate::filter::address::FILTERS;
 use crate::regs as r;
-use crate::regs::settings::Rules;
+use crate::regs::settings::Settings;
 use crate::rx::call::Call;
 use crate::rx::counts::Counts;
 
@@ -14,10 +14,10 @@ impl Call<'_> {
     /// Looks at the first bytes of a frame.
     pub(crate) fn look(&self, frame: &Frame<'_>) -> Accepted {
         let settings = FrameSettings {
-            vet: self.rules.vet,
-            strip_vlan: self.rules.strip_vlan,
-            max_len: self.rules.max_len,
-            max_tagged: self.rules.max_tagged,
+            vet: self.settings.vet,
+            strip_vlan: self.settings.strip_vlan,
+            max_len: self.settings.max_len,
+            max_tagged: self.settings.max_tagged,
         };
         Accepted::of(frame, &settings, |head| match self.obeys {
             true => self.function.control_frame(head),
@@ -35,7 +35,7 @@ impl Counts {
         if !Accepted::has_address(frame) {
             return None;
         }
-        if let (FunctionKind::Pf, None) = (&call.function.kind, call.rules.pools) {
+        if let (FunctionKind::Pf, None) = (&call.function.kind, call.settings.pools) {
             let file = &call.function.file;
             let rctl = file.get(r::RCTL);
             if !accepted.obey(rctl, &mut self.tally, &mut self.pause) {
@@ -54,7 +54,7 @@ impl Counts {
         count(&counters.rx_oversize, (!accepted.runt).into());
         accepted.count_bad(&mut self.tally);
         // "Bad packets that pass the filter function are stored", as far as the chip can hold them.
-        if call.rules.store_bad && accepted.on_wire <= Rules::LONGEST {
+        if call.settings.store_bad && accepted.on_wire <= Settings::LONGEST {
             return Some(accepted);
         }
         self.tally.total(accepted.on_wire);

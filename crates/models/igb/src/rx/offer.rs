@@ -25,7 +25,7 @@ impl Rx<'_, '_> {
         let Some(first) = segments.get(0) else {
             return Outcome::Lost;
         };
-        if self.call.rules.several {
+        if self.call.settings.several {
             if !self.roomy(segments) {
                 return Outcome::NoRoom;
             }
@@ -58,16 +58,16 @@ impl Rx<'_, '_> {
 
     /// One frame that needs no expansion.
     fn plain(&mut self, frame: &Frame<'_>) -> Outcome {
-        if self.call.rules.several {
+        if self.call.settings.several {
             return self.replicate(frame);
         }
-        if self.call.rules.replicas.is_some()
+        if self.call.settings.replicas.is_some()
             && frame.head().first().is_some_and(|dst| dst & 1 == 1)
         {
-            let many = self.call.rules.of_many();
-            let all = std::mem::replace(&mut self.call.rules, many);
+            let many = self.call.settings.of_many();
+            let all = std::mem::replace(&mut self.call.settings, many);
             let outcome = self.put_through(frame);
-            self.call.rules = all;
+            self.call.settings = all;
             return outcome;
         }
         self.put_through(frame)

@@ -18,7 +18,7 @@ use crate::filter::rss::Class;
 use crate::regs as r;
 use crate::regs::pools;
 use crate::regs::pools::POOLS;
-use crate::regs::settings::Rules;
+use crate::regs::settings::Settings;
 use crate::rx::enqueue::{Outcome, Rx};
 use crate::rx::write::Packet;
 
@@ -30,7 +30,7 @@ impl Rx<'_, '_> {
     fn places(&mut self, frame: &Frame<'_>) -> Places {
         let file = &self.call.function.file;
         let accepted = self.call.look(frame);
-        let first = self.call.rules.pools.unwrap_or(0);
+        let first = self.call.settings.pools.unwrap_or(0);
         let mut found = match self.call.inside {
             Some(pools) => pools,
             None => of_frame(file, accepted.dst, accepted.tag) & (ALL >> first << first),
@@ -52,11 +52,11 @@ impl Rx<'_, '_> {
             if found >> pool & 1 == 0 || chosen {
                 continue;
             }
-            let rules = (self.call.rules.rfctl, &self.classifier.filters);
+            let settings = (self.call.settings.rfctl, &self.classifier.filters);
             let of = Some((0, pool));
             let class = rss::classify(
                 file,
-                rules,
+                settings,
                 (&headers, frame.len()),
                 of,
                 &mut self.classifier.hashed,
@@ -102,7 +102,7 @@ impl Rx<'_, '_> {
         if !Accepted::has_address(frame) {
             return Outcome::Lost;
         }
-        let all = self.call.rules;
+        let all = self.call.settings;
         let rctl = self.call.function.file.get(r::RCTL);
         if !looked.obey(rctl, &mut self.counts.tally, &mut self.counts.pause) {
             return Outcome::Lost;
@@ -112,12 +112,12 @@ impl Rx<'_, '_> {
         let places = self.places(frame);
         let mut room = true;
         for (pool, class) in places.iter().flatten() {
-            self.call.rules = all.of_pool(&self.call.function.file, *pool, for_many);
+            self.call.settings = all.of_pool(&self.call.function.file, *pool, for_many);
             let accepted = self.call.look(frame);
-            let len = accepted.in_buffers(self.call.rules.strip_crc);
+            let len = accepted.in_buffers(self.call.settings.strip_crc);
             room &= accepted.bad || self.has_room(class.queue, |size| len.div_ceil(size));
         }
-        self.call.rules = all;
+        self.call.settings = all;
         if !room && looked.control.is_some() {
             // It was counted and heard, and so does not come again.
             self.counts.miss(looked.on_wire);
@@ -133,10 +133,10 @@ impl Rx<'_, '_> {
         let timed = Some(self.call.timed(&headers));
         let (mut kept, mut dropped, mut bad) = (None, None, None);
         for (pool, class) in places.into_iter().flatten() {
-            self.call.rules = all.of_pool(&self.call.function.file, pool, for_many);
+            self.call.settings = all.of_pool(&self.call.function.file, pool, for_many);
             let accepted = self.call.look(frame);
-            let whole = accepted.on_wire <= Rules::LONGEST;
-            if accepted.bad && !(self.call.rules.store_bad && whole) {
+            let whole = accepted.on_wire <= Settings::LONGEST;
+            if accepted.bad && !(self.call.settings.store_bad && whole) {
                 bad = Some(accepted.on_wire);
                 continue;
             }
@@ -158,7 +158,7 @@ impl Rx<'_, '_> {
                 }
             }
         }
-        self.call.rules = all;
+        self.call.settings = all;
         // The wire brought it once.
         let wrong = match &kept {
             Some(accepted) => accepted.bad,

@@ -68,7 +68,7 @@ impl Call<'_> {
         class: &Class,
         timed: Option<bool>,
     ) -> Report {
-        let rules = &self.rules;
+        let settings = &self.settings;
         let mut report = Report {
             info: class.info,
             ..Report::default()
@@ -78,7 +78,7 @@ impl Call<'_> {
         if timed.unwrap_or_else(|| self.timed(headers)) {
             report.status |= desc_status::TS;
         }
-        if rules.sums(rxcsum::PCSD) {
+        if settings.sums(rxcsum::PCSD) {
             report.value = class.hash;
             return report;
         }
@@ -97,20 +97,20 @@ impl Call<'_> {
 
     /// Status and error bits of checksums (§7.1.11).
     fn sums(&self, frame: &Frame<'_>, headers: &Headers) -> (u32, u8) {
-        let rules = &self.rules;
+        let settings = &self.settings;
         let layers = headers.layers.as_ref();
         let l3 = layers.and_then(|l| l.l3);
         let l4 = layers.and_then(|l| l.l4).map(|l4| l4.kind);
         let six = l3.is_some_and(|l3| l3.kind == L3Kind::V6);
         let skipped = rfctl::IPV6_DIS | rfctl::IPV6_XSUM_DIS;
-        if six && rules.rfctl & skipped != 0 {
+        if six && settings.rfctl & skipped != 0 {
             return (rx_status::IXSM.into(), 0);
         }
-        let (mut status, mut errors) = verdict(rules.rxcsum, frame);
+        let (mut status, mut errors) = verdict(settings.rxcsum, frame);
         if status & rx_status::TCPCS != 0 && l4 == Some(L4Kind::Udp) {
             return (u32::from(status) | desc_status::UDPCS, errors);
         }
-        if rules.sums(rxcsum::CRCOFL)
+        if settings.sums(rxcsum::CRCOFL)
             && l4.is_some_and(is_sctp)
             && let Some(intact) = sctp_intact(frame, headers)
         {
@@ -124,7 +124,7 @@ impl Call<'_> {
 
     /// The sum over what a fragment of UDP over IPv4 carries (§7.1.11.2).
     fn fragment_sum(&self, frame: &Frame<'_>, headers: &Headers) -> Option<u16> {
-        if !self.rules.sums(rxcsum::IPPCSE) || !self.rules.sums(rxcsum::TUOFL) {
+        if !self.settings.sums(rxcsum::IPPCSE) || !self.settings.sums(rxcsum::TUOFL) {
             return None;
         }
         let l3 = headers.layers?.l3?;
@@ -172,7 +172,7 @@ impl Call<'_> {
             L3Kind::V6 => [psrtype::IPV6, psrtype::IPV6_TCP, psrtype::IPV6_UDP],
         };
         if l3.fragment != Fragment::Whole {
-            let wanted = types & ip != 0 && self.rules.rfctl & rfctl::IPFRSP_DIS == 0;
+            let wanted = types & ip != 0 && self.settings.rfctl & rfctl::IPFRSP_DIS == 0;
             return wanted.then_some(l3.offset + l3.len);
         }
         let l4 = layers.l4?;

@@ -12,7 +12,7 @@ use crate::core::stats::Stat;
 use crate::regs as r;
 use crate::regs::QUEUES;
 use crate::regs::bits::{ctrl, icr, rctl, rxcsum, xdctl};
-use crate::regs::settings::{Rules, Strips};
+use crate::regs::settings::{Settings, Strips};
 use crate::testing::{Guest, MEMORY, header_buffer, packet, packet_buffer};
 
 const LEGACY: u32 = 0;
@@ -603,10 +603,10 @@ fn what_is_replicated_is_treated_alike_by_vfs() {
         frame.splice(12..12, [0x81, 0, 0x20, 5]);
     }
     let lens = frames.each_ref().map(Vec::len);
-    let on = Rules {
+    let on = Settings {
         rx_on: true,
         tx_on: true,
-        ..Rules::VF
+        ..Settings::VF
     };
     for fast_path in [false, true] {
         for (own, many) in [
@@ -614,13 +614,13 @@ fn what_is_replicated_is_treated_alike_by_vfs() {
             ((false, true), (true, false)),
         ] {
             let strips = |(crc, vlan)| Strips { crc, vlan };
-            let rules = Rules {
+            let settings = Settings {
                 strip_crc: own.0,
                 strip_vlan: own.1,
                 replicas: Some(strips(many)),
                 ..on
             };
-            let guest = Guest::vf_with(rules, fast_path);
+            let guest = Guest::vf_with(settings, fast_path);
             guest.start_rx(0, 8, WHOLE);
             assert_eq!(guest.receive(&frames), 4);
             for (at, len) in (0..).zip(lens) {
@@ -637,10 +637,10 @@ fn what_is_replicated_is_treated_alike_by_vfs() {
 
 #[test]
 fn a_vf_takes_what_its_rules_let_in_and_sees_no_other_memory() {
-    let on = Rules {
+    let on = Settings {
         rx_on: true,
         tx_on: true,
-        ..Rules::VF
+        ..Settings::VF
     };
     let (one, other) = (Guest::vf(on), Guest::vf(on));
     for guest in [&one, &other] {
@@ -655,11 +655,11 @@ fn a_vf_takes_what_its_rules_let_in_and_sees_no_other_memory() {
         vec![0; frame.len()]
     );
     assert_eq!(other.get(QUEUES.rdh, 0), 0);
-    let off = Guest::vf(Rules::VF);
+    let off = Guest::vf(Settings::VF);
     off.start_rx(0, 8, WHOLE);
     off.receive(&[frame]);
     assert_eq!(off.counter("rx_disabled"), 1);
-    let long = Guest::vf(Rules {
+    let long = Guest::vf(Settings {
         max_len: 9000,
         ..on
     });

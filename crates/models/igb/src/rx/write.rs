@@ -155,16 +155,16 @@ impl Writer<'_, '_> {
         let Some(open) = &mut self.open else {
             return Outcome::NoRoom;
         };
-        let (rules, shape, queue) = (&call.rules, open.shape, open.queue);
+        let (settings, shape, queue) = (&call.settings, open.shape, open.queue);
         let put = Put {
             buffer: shape.packet,
-            fcs: match (rules.strip_crc, call.function.true_fcs) {
+            fcs: match (settings.strip_crc, call.function.true_fcs) {
                 (true, _) => Fcs::Stripped,
                 (false, true) => Fcs::True,
                 (false, false) => Fcs::Zero,
             },
             sum_from: match shape.kind {
-                ShapeKind::Legacy => (rules.rxcsum & rxcsum::PCSS) as usize,
+                ShapeKind::Legacy => (settings.rxcsum & rxcsum::PCSS) as usize,
                 _ => 0,
             },
             expected: call.expected,

@@ -64,11 +64,11 @@ impl<'a, 'v> Writer<'a, 'v> {
             return None;
         }
         let srrctl = function.file.get_at(ids.srrctl, queue);
-        let Some(mut shape) = Shape::of(srrctl, call.rules.buffer) else {
+        let Some(mut shape) = Shape::of(srrctl, call.settings.buffer) else {
             count(&counters.rx_bad_type, 1);
             return None;
         };
-        shape.drop |= call.rules.drop >> queue & 1 != 0;
+        shape.drop |= call.settings.drop >> queue & 1 != 0;
         let Some(ring) = Ring::read_at(&function.file, &ids.rx_ring(), queue) else {
             count(&counters.rx_bad_ring, 1);
             return None;

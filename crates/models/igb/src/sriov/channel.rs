@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::core::function::Function;
 use crate::core::stats::{Stat, Stats};
-use crate::regs::settings::Manner;
+use crate::regs::settings::VfSettings;
 use crate::sriov::mailbox::{Mailbox, WORDS};
 
 /// What a PF grants a VF.
@@ -60,7 +60,7 @@ const COUNTED: [Stat; 5] = [Stat::Gprc, Stat::Gptc, Stat::Gorc, Stat::Gotc, Stat
 #[derive(Default)]
 pub struct VfChannel {
     mailbox: Mutex<Mailbox>,
-    grant: Mutex<(Grant, Manner)>,
+    grant: Mutex<(Grant, VfSettings)>,
     listener: Mutex<Option<Arc<dyn VfListener>>>,
     bell: Mutex<Option<Arc<dyn Wake>>>,
     /// What VFs that were attached here have counted: their port's statistics go on when they are gone.
@@ -182,18 +182,18 @@ impl VfChannel {
     }
 
     /// What is granted, and in which manner.
-    pub(crate) fn granted(&self) -> (Grant, Manner) {
+    pub(crate) fn granted(&self) -> (Grant, VfSettings) {
         *self.grant.lock()
     }
 
-    pub(crate) fn manner(&self) -> Manner {
+    pub(crate) fn vf_settings(&self) -> VfSettings {
         self.grant.lock().1
     }
 
     /// As [`VfChannel::set_grant`]. Whether it is something else than before.
-    pub(crate) fn set_granted(&self, grant: Grant, manner: Manner) -> bool {
-        let old = std::mem::replace(&mut *self.grant.lock(), (grant, manner));
-        old != (grant, manner)
+    pub(crate) fn set_granted(&self, grant: Grant, settings: VfSettings) -> bool {
+        let old = std::mem::replace(&mut *self.grant.lock(), (grant, settings));
+        old != (grant, settings)
     }
 
     pub(crate) fn tell(&self, now: Nanos, event: Event) {

@@ -286,14 +286,14 @@ impl Hub {
         let Some(channel) = self.channel(vf) else {
             return;
         };
-        let (mut grant, mut manner) = (Grant::default(), channel.manner());
+        let (mut grant, mut settings) = (Grant::default(), channel.vf_settings());
         let mut policy = FunctionPolicy::default();
         if let Some(pf) = pf.filter(|_| vf < self.there()) {
             let file = &pf.file;
             let mbps = pf.mbps.load(Ordering::Acquire);
             policy = pools::of_vf(file, vf, mbps);
             let pool = &policy.pool;
-            manner = pools::manner(file, vf, pool, mbps);
+            settings = pools::vf_settings(file, vf, pool, mbps);
             grant = Grant {
                 enabled: pool.receives || pool.sends,
                 link: pf.link_up.load(Ordering::Acquire),
@@ -303,7 +303,7 @@ impl Hub {
             };
         }
         self.tell(Owner::Vf(vf), known, policy);
-        if channel.set_granted(grant, manner) {
+        if channel.set_granted(grant, settings) {
             channel.ring();
         }
     }

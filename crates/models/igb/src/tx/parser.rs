@@ -8,7 +8,7 @@ use intel::Ring;
 
 use crate::core::function::{Function, count};
 use crate::core::queue::TxMemory;
-use crate::regs::settings::Rules;
+use crate::regs::settings::Settings;
 use crate::tx::desc::{TxBody, TxDesc, cmd};
 use crate::tx::store::{Before, Mark, Store, Tso};
 
@@ -48,7 +48,7 @@ pub(crate) struct Packet {
 pub(crate) struct Parser<'a, 'v> {
     pub function: &'a Function,
     pub view: &'v View<'v>,
-    pub rules: &'a Rules,
+    pub settings: &'a Settings,
     pub ring: Ring,
     pub caps: Caps,
     pub at: u32,
@@ -89,7 +89,7 @@ impl<'v> Parser<'_, 'v> {
                 break self.out_of_descs(store, batch, pieces);
             }
             let between = self.packet.request.is_none() && !self.memory.skipping;
-            let plain = self.function.fast_path && self.rules.tag.is_none();
+            let plain = self.function.fast_path && self.settings.tag.is_none();
             if plain && between && skip == 0 {
                 let most = (limit - batch.len()).min(self.left as usize);
                 if self.fast_path(store, batch, pieces, most, &mut fetched) {
@@ -197,12 +197,12 @@ impl<'v> Parser<'_, 'v> {
 
     /// What a descriptor asks for.
     fn request(&self, desc: &TxDesc) -> Request {
-        let rules = self.rules;
-        let tagged = desc.cmd & cmd::VLE != 0 && rules.insert_vlan;
-        let forced = rules.tag.map(|tci| (rules.vet, tci));
-        let tag = |tci| forced.or(tagged.then_some((rules.vet, tci)));
+        let settings = self.settings;
+        let tagged = desc.cmd & cmd::VLE != 0 && settings.insert_vlan;
+        let forced = settings.tag.map(|tci| (settings.vet, tci));
+        let tag = |tci| forced.or(tagged.then_some((settings.vet, tci)));
         let common = Request {
-            pad: rules.pad,
+            pad: settings.pad,
             cwr_once: true,
             ..Request::default()
         };

@@ -19,7 +19,7 @@ pub(crate) fn send(
     (batch, picks): (&Batch<'_>, &[u16]),
 ) -> usize {
     let file = &function.file;
-    let first = function.rules().pools.unwrap_or(0);
+    let first = function.settings().pools.unwrap_or(0);
     let vet = file.get(r::VET) as u16;
     let routed = |pick: u16| {
         let frame = batch.get(pick.into())?;

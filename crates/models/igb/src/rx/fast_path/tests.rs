@@ -7,7 +7,7 @@ use wire::{Csum, Offload};
 
 use crate::regs as r;
 use crate::regs::QUEUES;
-use crate::regs::settings::Rules;
+use crate::regs::settings::Settings;
 use crate::testing::{APART, Guest, MEMORY, RX_RINGS, TX_RINGS, Wire, packet, packet_buffer};
 use crate::tx::desc::cmd;
 
@@ -15,14 +15,14 @@ const RING: u32 = 16;
 const WHOLE: u32 = 1 << 25;
 
 /// Two guests alike, with fast paths and without.
-fn both(rules: Rules) -> [Guest; 2] {
-    [true, false].map(|fast_path| Guest::vf_with(rules, fast_path))
+fn both(settings: Settings) -> [Guest; 2] {
+    [true, false].map(|fast_path| Guest::vf_with(settings, fast_path))
 }
 
-const OPEN: Rules = Rules {
+const OPEN: Settings = Settings {
     rx_on: true,
     tx_on: true,
-    ..Rules::VF
+    ..Settings::VF
 };
 
 /// All counters, statistics and heads of a guest. How far descriptors were read ahead is each way's own.
@@ -210,7 +210,7 @@ proptest! {
         drop in any::<bool>(),
         rxcsum in prop_oneof![1 => Just(OPEN.rxcsum), 1 => any::<u32>().prop_map(|bits| bits & 0x3b00)],
     ) {
-        let guests = both(Rules { strip_crc: strip || srrctl != WHOLE | 2, rxcsum, ..OPEN });
+        let guests = both(Settings { strip_crc: strip || srrctl != WHOLE | 2, rxcsum, ..OPEN });
         let drop = u32::from(drop) << 31;
         guests.iter().for_each(|guest| guest.start_rx(0, RING, srrctl | drop));
         for step in &steps {
@@ -254,7 +254,7 @@ proptest! {
         tag in proptest::option::weighted(0.2, any::<u16>()),
         pad in any::<bool>(),
     ) {
-        let mut guests = both(Rules { tag, pad, ..OPEN });
+        let mut guests = both(Settings { tag, pad, ..OPEN });
         let wires = [0, 1].map(|_| Wire { caps: Caps::ALL, ..Wire::default() });
         let noise: Vec<u8> = (0..0x20_0000u32).map(|i| (i / 7) as u8).collect();
         for guest in &guests {

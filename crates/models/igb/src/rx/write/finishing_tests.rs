@@ -11,7 +11,7 @@ use wire::{Csum, Gso, Layers, Offload, Sum};
 use crate::regs as r;
 use crate::regs::QUEUES;
 use crate::regs::bits::{ctrl, rctl};
-use crate::regs::settings::Rules;
+use crate::regs::settings::Settings;
 use crate::testing::{Guest, RX_RINGS, packet, packet_buffer};
 
 /// Each segment has two buffers at most.
@@ -55,14 +55,14 @@ fn setup() -> impl Strategy<Value = Setup> {
 impl Setup {
     fn guest(&self) -> Guest {
         let guest = if self.vf {
-            let rules = Rules {
+            let settings = Settings {
                 rx_on: true,
                 rxcsum: self.rxcsum,
                 strip_crc: self.strip_crc,
                 strip_vlan: self.strip_vlan,
-                ..Rules::VF
+                ..Settings::VF
             };
-            Guest::vf_with(rules, self.fast_path)
+            Guest::vf_with(settings, self.fast_path)
         } else {
             let guest = Guest::pf_with(self.fast_path);
             let file = &guest.function.file;
