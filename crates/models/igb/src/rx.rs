@@ -32,7 +32,8 @@ use crate::core::inside::Inside;
 use crate::core::irq::Causes;
 use crate::core::stats::{Stat, Tally};
 use crate::regs::bits::icr;
-use crate::rx::enqueue::{Outcome, Rx};
+use crate::rx::enqueue::Rx;
+use crate::rx::writer::Outcome;
 
 /// The receive part of a function.
 pub(crate) struct Receiver {

@@ -12,18 +12,7 @@ use crate::rx::call::Call;
 use crate::rx::classify::Classifier;
 use crate::rx::counts::Counts;
 use crate::rx::write::Packet;
-use crate::rx::writer::{Open, Writer};
-
-/// What became of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Done,
-    /// Lost and counted.
-    Lost,
-    /// Found no room in a queue that does not wait; its bytes are not counted yet.
-    Dropped,
-    NoRoom,
-}
+use crate::rx::writer::{Open, Outcome, Writer};
 
 /// One call's worth of receiving.
 pub(crate) struct Rx<'a, 'v> {

@@ -5,7 +5,8 @@ use frame::{Batch, Frame};
 
 use crate::core::function::count;
 use crate::filter::headers::Headers;
-use crate::rx::enqueue::{Outcome, Rx};
+use crate::rx::enqueue::Rx;
+use crate::rx::writer::Outcome;
 
 impl Rx<'_, '_> {
     /// Filters a frame and puts it into its queue.

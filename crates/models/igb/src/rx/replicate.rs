@@ -19,8 +19,9 @@ use crate::regs as r;
 use crate::regs::pools;
 use crate::regs::pools::POOLS;
 use crate::regs::settings::Settings;
-use crate::rx::enqueue::{Outcome, Rx};
+use crate::rx::enqueue::Rx;
 use crate::rx::write::Packet;
+use crate::rx::writer::Outcome;
 
 /// Queues of a frame, one a pool at most, with what it is to each.
 type Places = [Option<(u32, Class)>; POOLS as usize];

@@ -12,10 +12,9 @@ use crate::filter::rss::Class;
 use crate::regs::bits::rxcsum;
 use crate::rx::call::Call;
 use crate::rx::counts::Counts;
-use crate::rx::enqueue::Outcome;
 use crate::rx::report::{Report, desc_status, word};
 use crate::rx::shape::{Shape, ShapeKind};
-use crate::rx::writer::Writer;
+use crate::rx::writer::{Outcome, Writer};
 
 /// SPH of a descriptor's first word: the header was found (§7.1.5.2).
 const SPH: u64 = 1 << 31;

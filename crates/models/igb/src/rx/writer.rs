@@ -12,6 +12,17 @@ use crate::rx::call::Call;
 use crate::rx::counts::Counts;
 use crate::rx::shape::Shape;
 
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    /// Lost and counted.
+    Lost,
+    /// Found no room in a queue that does not wait; its bytes are not counted yet.
+    Dropped,
+    NoRoom,
+}
+
 /// A queue whose lock is held.
 pub(crate) struct Open<'a> {
     pub queue: u32,
