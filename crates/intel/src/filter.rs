@@ -1,6 +1,7 @@
 //! Which frames the address and VLAN filters let in (8254x manual §3.2.1, §13.5; 82576 datasheet §7.1.2).
 
 use regs::{File, Id};
+use wire::tci;
 
 /// Bits of RCTL that filter (8254x manual §13.4.22, 82576 datasheet §8.10.1).
 pub mod rctl {
@@ -20,6 +21,8 @@ pub mod rctl {
     pub const CFI: u32 = 1 << 20;
 }
 
+/// Bits of an address that index a table.
+const HASH: u32 = 0xfff;
 const BROADCAST: [u8; 6] = [0xff; 6];
 
 /// Where a chip has its address and VLAN filters.
@@ -89,11 +92,11 @@ impl Filters {
         if rctl & rctl::VFE == 0 {
             return true;
         }
-        let cfi = tci & 0x1000 != 0;
+        let cfi = tci & tci::CFI != 0;
         if rctl & rctl::CFIEN != 0 && cfi != (rctl & rctl::CFI != 0) {
             return false;
         }
-        let id = u32::from(tci & 0xfff);
+        let id = u32::from(tci & tci::VLAN_ID);
         file.get_at(self.vfta, id / 32) >> (id % 32) & 1 == 1
     }
 }
@@ -103,6 +106,6 @@ impl Filters {
 pub fn hashed(file: &File, table: Id, rctl: u32, dst: [u8; 6]) -> bool {
     let shift = [4, 3, 2, 0][(rctl >> rctl::MO_SHIFT & 3) as usize];
     let upper = u32::from(dst[5]) << 8 | u32::from(dst[4]);
-    let index = upper >> shift & 0xfff;
+    let index = upper >> shift & HASH;
     file.get_at(table, index / 32) >> (index % 32) & 1 == 1
 }

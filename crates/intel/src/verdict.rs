@@ -1,7 +1,7 @@
 //! What the receiver says about checksums (manual §3.2.9, §13.4.47).
 
 use frame::{Frame, l4_intact, sum_range};
-use wire::{Fragment, L3Kind, L4Kind, Layers, Sum};
+use wire::{Fragment, L3Kind, L4Kind, Layers, SimpleV4, Sum};
 
 /// Bits of RXCSUM that have checksums judged.
 pub mod rxcsum {
@@ -46,35 +46,21 @@ pub fn verdict(rxcsum: u32, frame: &Frame<'_>) -> (u8, u8) {
 /// for all else.
 #[inline]
 fn at_a_glance(rxcsum: u32, frame: &Frame<'_>) -> Option<(u8, u8)> {
-    let head = frame.head().first_chunk::<54>()?;
+    let packet = SimpleV4::of(frame.head().first_chunk()?, frame.len())?;
     let notes = frame.notes();
     let vouched = notes.csum.is_some() || notes.csum_valid;
-    let fragment = u16::from_be_bytes([head[20], head[21]]) & 0x3fff != 0;
-    if fragment || head[12..15] != [0x08, 0x00, 0x45] {
-        return None;
-    }
-    let l4 = match (head[23], usize::from(head[46] >> 4) * 4) {
-        (6, len) if len >= 20 => len,
-        (17, _) => 8,
-        _ => return None,
-    };
-    if 34 + l4 > frame.len() {
-        return None;
-    }
     let judged = rxcsum & rxcsum::TUOFL != 0;
-    // UDP may come without.
-    let without = head[23] == 17 && head[40..42] == [0, 0];
     let intact = match judged {
         true if vouched => Some(true),
-        true if without => None,
-        true => Some(l4_intact_behind(head, l4, frame)?),
+        true if packet.is_unsummed() => None,
+        true => Some(l4_intact_behind(&packet, frame)?),
         false => None,
     };
     let (mut status, mut errors) = (0, 0);
     if rxcsum & rxcsum::IPOFL != 0 {
         status |= rx_status::IPCS;
         // Ten words in either byte order (RFC 1071 §2 (B)).
-        let (words, _) = head[14..34].as_chunks::<4>();
+        let (words, _) = packet.ip().as_chunks::<4>();
         let sum: u64 = words
             .iter()
             .map(|w| u64::from(u32::from_ne_bytes(*w)))
@@ -95,19 +81,19 @@ fn at_a_glance(rxcsum: u32, frame: &Frame<'_>) -> Option<(u8, u8)> {
     Some((status, errors))
 }
 
-/// Whether the checksum behind an IPv4 header without options is right. `None` where `head` alone does not
-/// tell what it covers.
+/// Whether the checksum behind an IPv4 header without options is right. `None` where the header alone does
+/// not say what it covers.
 #[inline]
-fn l4_intact_behind(head: &[u8; 54], l4_header: usize, frame: &Frame<'_>) -> Option<bool> {
-    let span = usize::from(u16::from_be_bytes([head[16], head[17]])).checked_sub(20)?;
-    if span < l4_header || 34 + span > frame.len() {
+fn l4_intact_behind(packet: &SimpleV4<'_>, frame: &Frame<'_>) -> Option<bool> {
+    let span = packet.l4_span()?;
+    if span < packet.l4_len || SimpleV4::L4 + span > frame.len() {
         return None;
     }
     // The pseudo-header (RFC 9293 §3.1).
-    let mut sum = Sum::of(&head[26..34]);
-    sum.add_word(u16::from(head[23]));
+    let mut sum = Sum::of(packet.addresses());
+    sum.add_word(u16::from(packet.kind.number()));
     sum.add_word(span as u16);
-    sum.add_word(sum_range(frame, 34, span).value());
+    sum.add_word(sum_range(frame, SimpleV4::L4, span).value());
     Some(sum.is_intact())
 }
 

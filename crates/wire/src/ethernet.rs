@@ -9,6 +9,16 @@ pub const ETHERNET_HEADER: usize = 14;
 /// Bytes of one 802.1Q tag.
 pub const VLAN_TAG: usize = 4;
 
+/// A tag's control information (IEEE 802.1Q §9.6).
+pub mod tci {
+    /// The VLAN.
+    pub const VLAN_ID: u16 = 0xfff;
+    /// The bit between VLAN and priority: CFI, later DEI.
+    pub const CFI: u16 = 1 << 12;
+    /// The priority is above.
+    pub const PRIORITY_SHIFT: u32 = 13;
+}
+
 /// The type field of a frame (or its length, below 0x600).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EtherType(pub u16);

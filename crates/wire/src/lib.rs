@@ -12,13 +12,15 @@ mod layers;
 mod mac;
 mod offload;
 mod segment;
+mod simple;
 #[cfg(test)]
 mod tests;
 
 pub use checksum::{Sum, ipv4_header_intact, update};
 pub use crc32c::Crc32c;
-pub use ethernet::{ETHERNET_HEADER, EtherType, Ethernet, Truncated, VLAN_TAG};
+pub use ethernet::{ETHERNET_HEADER, EtherType, Ethernet, Truncated, VLAN_TAG, tci};
 pub use layers::{Fragment, L3, L3Kind, L4, L4Kind, Layers, MAX_HEADERS};
 pub use mac::{MacAddr, MacParseError};
 pub use offload::{Csum, Gso, NotesError, Offload};
 pub use segment::{MAX_SEGMENTS, SegmentError, Segments};
+pub use simple::{SIMPLE, SimpleV4};

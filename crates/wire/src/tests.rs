@@ -2,3 +2,4 @@
 
 mod against_etherparse;
 mod hostile;
+mod simple;

@@ -1,7 +1,7 @@
 //! The receive side: which frames get in, and into which queue (§7.1).
 //!
 //! A call goes through its frames in order. The lock of a queue is held as long as frames for it
-//! follow each other; what was put there is published before the lock is let go.
+//! follow each other; its descriptors are written back before the lock is released.
 
 mod call;
 mod classify;
@@ -49,7 +49,7 @@ impl Receiver {
 impl Receive for Receiver {
     fn deliver(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
         if self.function.loopback.load(Ordering::Acquire) {
-            // The wire is cut off.
+            // In loopback nothing comes from the wire.
             count(&self.function.counters.rx_disabled, picks.len() as u64);
             return picks.len();
         }
@@ -68,8 +68,8 @@ impl Receive for Receiver {
     }
 
     fn poll(&self, _env: &Env) {
-        // Under the lock of the waiters: one who registers too late to be woken here tries once more
-        // after that, and sees the tail that brought us here.
+        // Under the lock of the waiters: a sender that registers too late to be woken here tries once
+        // more after that, and sees the new tail.
         self.function.wake_waiters();
     }
 
@@ -93,7 +93,7 @@ impl Inside for Receiver {
     }
 }
 
-/// Counts frames as missed that found no room and whose sender does not keep them.
+/// Counts frames as missed that found no room and that their sender does not keep.
 fn give_up(function: &Function, env: &Env, picks: &[u16]) {
     missed(function, env, picks.len() as u64);
 }
@@ -145,8 +145,8 @@ fn deliver(function: &Function, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> 
     dealt
 }
 
-/// Takes a frame that a pool has sent, for these others. What they have no room for is missed, as on a
-/// wire.
+/// Delivers a frame that one pool has sent to these other pools. If they have no room it is missed, as on
+/// a wire.
 fn deliver_inside(function: &Function, env: &Env, frame: &Frame<'_>, pools: u32) {
     let settings = function.settings();
     if !settings.rx_on {

@@ -96,7 +96,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// A PF with all rules open, no queue running.
+    /// A PF that receives and sends everything, no queue running.
     pub(crate) fn pf() -> Guest {
         Self::pf_with(true)
     }
@@ -114,7 +114,7 @@ impl Guest {
         guest
     }
 
-    /// A VF with these rules.
+    /// A VF with these settings.
     pub(crate) fn vf(settings: Settings) -> Guest {
         Self::vf_with(settings, true)
     }

@@ -49,7 +49,7 @@ impl VfControl {
         let Function {
             file,
             ids: _,  // the model's
-            kind: _, // its rules follow from what is granted
+            kind: _, // its settings follow from what is granted
             vfs: _,  // a PF's
             mbps: _, // a PF's
             queues,
@@ -130,7 +130,7 @@ impl VfControl {
         let irq = Irq::load_vf(interrupts, &words, grant.interrupt_gap, now)?;
         let mailbox = mailbox::Mailbox::load(mailbox)?;
 
-        // Nothing fails from here on, and nothing moves before it may by the rules there are now.
+        // Nothing fails from here on, and nothing moves before it may by the settings there are now.
         self.put_in_force(Grant {
             enabled: false,
             ..self.granted

@@ -1,6 +1,6 @@
 //! What a PF and a VF have in common.
 //!
-//! Locks, outermost first: a queue's `tx`, a queue's `rx`, then `rules`, `waiters` or `irq`. Nothing
+//! Locks, outermost first: a queue's `tx`, a queue's `rx`, then a VF's settings, `waiters` or `irq`. Nothing
 //! outside the model is called under `irq` but interrupts and the timer.
 
 use std::sync::Arc;
@@ -86,9 +86,9 @@ datapath::counters! {
 /// Which function it is.
 #[derive(Debug)]
 pub(crate) enum FunctionKind {
-    /// The physical one: its own registers say what holds for its queues.
+    /// The physical one: its own registers have the settings of its queues.
     Pf,
-    /// A virtual one: whoever rules it says so.
+    /// A virtual one: its PF sets them.
     Vf(Mutex<Settings>),
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Function {
     pub file: File,
     pub ids: &'static QueueIds,
     pub kind: FunctionKind,
-    /// VFs whose rules its registers are, of a PF; the pools behind them are its own.
+    /// VFs that a PF's registers control; the pools behind them are its own.
     pub vfs: AtomicU32,
     /// The link's speed, of a PF: what rates of VFs are parts of, in Mbit/s.
     pub mbps: AtomicU32,
@@ -123,12 +123,12 @@ pub(crate) struct Function {
     pub tx_rung: AtomicU32,
     /// The transmit queue whose turn is next.
     pub tx_next: AtomicU32,
-    /// Those who found no room.
+    /// Senders that found no room.
     pub waiters: Mutex<Vec<Arc<dyn Wake>>>,
     pub true_fcs: bool,
     /// Its interrupts follow what is moved and how the driver answers ([`datapath::Adaptive`]).
     pub adapts: bool,
-    /// What asks for nothing goes by the dozen ([`crate::rx::fast_path`], [`crate::tx::fast_path`]). Off where a
+    /// Plain frames go in runs ([`crate::rx::fast_path`], [`crate::tx::fast_path`]). Off where a
     /// test compares.
     pub fast_path: bool,
 }
@@ -179,7 +179,7 @@ impl Function {
         self.stats.total(stat) + of_vfs.sum::<u64>()
     }
 
-    /// What holds for all queues now.
+    /// The settings of all queues now.
     pub(crate) fn settings(&self) -> Settings {
         match &self.kind {
             FunctionKind::Pf => Settings::of_pf(&self.file, self.vfs.load(Ordering::Acquire)),

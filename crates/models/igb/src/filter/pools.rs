@@ -1,9 +1,10 @@
 //! Pools of a PF (§7.10.3): which of them get a frame that came in or that another one has sent.
 //!
-//! Where there are VFs, the switch between the functions has found out that the PF gets it. With one pool
-//! beside them that is all there is to know.
+//! If there are VFs, the switch between the functions has already decided that the PF gets the frame. If the
+//! PF then has one pool only, no pool is looked for.
 
 use regs::File;
+use wire::tci;
 
 use crate::filter::address as filter;
 use crate::filter::address::FILTERS;
@@ -12,18 +13,18 @@ use crate::regs::bits::{rctl, vmolr, vt_ctl};
 use crate::regs::pools;
 use crate::regs::pools::POOLS;
 
-/// For everybody.
+/// To all stations.
 const BROADCAST: [u8; 6] = [0xff; 6];
 
 /// All pools.
 pub(crate) const ALL: u32 = (1 << POOLS) - 1;
 
-/// Who gets a frame.
+/// The pools that get a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Found {
     /// Pools, bit by bit.
     pools: u32,
-    /// Those whose station it is for, whatever its VLAN is.
+    /// Pools that have its destination as a station address, whatever its VLAN is.
     exact: u32,
 }
 
@@ -61,13 +62,14 @@ fn by_filters(file: &File, dst: [u8; 6], tag: Option<u16>) -> Found {
     }
     found = match vt_ctl & vt_ctl::REPLICATE != 0 {
         true => exact | found,
-        // Without replication a frame for many is for the default pool, one for several for the first.
+        // Without replication a group frame is for the default pool, and one that several pools match for the
+        // first of them.
         false if exact != 0 => exact & exact.wrapping_neg(),
         false => found & default,
     };
     if rctl & rctl::VFE != 0 {
         found &= match tag {
-            Some(tci) => pools::of_vlan(file, tci & 0xfff),
+            Some(tag) => pools::of_vlan(file, tag & tci::VLAN_ID),
             None => with(vmolr::AUPE),
         };
     }
@@ -81,15 +83,15 @@ fn by_filters(file: &File, dst: [u8; 6], tag: Option<u16>) -> Found {
 pub(crate) fn of_frame(file: &File, dst: [u8; 6], tag: Option<u16>) -> u32 {
     let known = tag.is_none_or(|tci| FILTERS.vlan(file, file.get(r::RCTL), tci));
     let found = match by_filters(file, dst, tag).pools {
-        // Whatever its VLANs are.
+        // The default pool, whatever its VLANs are.
         0 if known && dst[0] & 1 == 0 => pools::default(file).map_or(0, |pool| 1 << pool),
         found => found,
     };
     found & file.get(r::VFRE)
 }
 
-/// What becomes of a frame that a pool has sent, whose others may get it: those of them that do, and
-/// whether it goes out, too.
+/// Where a frame goes that pool `from` has sent: to which of the pools from `first` on, and whether to the
+/// wire too.
 pub(crate) fn from_inside(
     file: &File,
     (first, from): (u32, u32),
@@ -102,7 +104,7 @@ pub(crate) fn from_inside(
     if !pools::gets_own(file, from) {
         to &= !(1 << from);
     }
-    // What is for a station inside stays there; with VFs it may be one of theirs, which the switch knows.
+    // A frame for a station of these pools only does not leave; the switch knows those of VFs.
     let stays = dst[0] & 1 == 0 && found.exact & own != 0 && found.exact & !own == 0;
     (to, !stays)
 }

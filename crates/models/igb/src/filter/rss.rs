@@ -1,8 +1,10 @@
 //! What kind of packet a frame is, and which queue it is for (§7.1.1.5, §7.1.1.7, §7.1.4.2).
 
+use std::ops::Range;
+
 use frame::Frame;
 use regs::File;
-use wire::{ETHERNET_HEADER, EtherType, Fragment, L3Kind, L4Kind, Layers};
+use wire::{ETHERNET_HEADER, EtherType, Fragment, L3Kind, L4Kind, Layers, SimpleV4};
 
 use crate::filter::ether_type::ethernet_type;
 use crate::filter::headers::{Headers, is_sctp};
@@ -11,7 +13,7 @@ use crate::regs as r;
 use crate::regs::bits::{etqf, mrqc, reta, rfctl};
 use crate::regs::pools;
 
-/// Packet types as descriptors report them.
+/// Packet types as descriptors report them (§7.1.5).
 pub(crate) mod ptype {
     pub const IPV4: u16 = 1 << 4;
     pub const IPV6: u16 = 1 << 6;
@@ -20,11 +22,37 @@ pub(crate) mod ptype {
     pub const TCP: u16 = 1 << 8;
     pub const UDP: u16 = 1 << 9;
     pub const SCTP: u16 = 1 << 10;
-    /// An Ethernet type filter has matched; its number stands above bit 4.
+    /// An Ethernet type filter has matched; its number is at bit 4.
     pub const ETQF: u16 = 1 << 15;
+    pub const ETQF_SHIFT: u32 = 4;
+    /// Below is the type of the hash.
+    pub const RSS_TYPE: u16 = 0xf;
 }
 
-/// What a frame is to the receiver.
+/// Types of hash as descriptors report them (§7.1.5).
+mod rss_type {
+    pub const TCP4: u8 = 1;
+    pub const IPV4: u8 = 2;
+    pub const TCP6: u8 = 3;
+    pub const IPV6_EX: u8 = 4;
+    pub const IPV6: u8 = 5;
+    pub const TCP6_EX: u8 = 6;
+    pub const UDP4: u8 = 7;
+    pub const UDP6: u8 = 8;
+    pub const UDP6_EX: u8 = 9;
+}
+
+/// Source and destination in an IPv4 header (RFC 791 §3.1).
+const ADDRESSES_V4: Range<usize> = 12..20;
+/// The same in one of IPv6 (RFC 8200 §3), and its length without extension headers.
+const ADDRESSES_V6: Range<usize> = 8..40;
+const IPV6_HEADER: usize = 40;
+/// Bytes of source and destination port.
+const PORTS: usize = 4;
+/// Bytes hashed at most: two IPv6 addresses and the ports.
+const INPUT: usize = 36;
+
+/// The class of a frame: its queue, types and hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Class {
     pub queue: u32,
@@ -43,7 +71,7 @@ fn packet_type(layers: &Layers, rfctl: u32) -> u16 {
     let ip = match l3.kind {
         L3Kind::V4 => ptype::IPV4,
         L3Kind::V6 if rfctl & rfctl::IPV6_DIS != 0 => return 0,
-        L3Kind::V6 if l3.len > 40 => ptype::IPV6E,
+        L3Kind::V6 if l3.len > IPV6_HEADER => ptype::IPV6E,
         L3Kind::V6 => ptype::IPV6,
     };
     let whole = l3.fragment == Fragment::Whole;
@@ -55,7 +83,7 @@ fn packet_type(layers: &Layers, rfctl: u32) -> u16 {
     }
 }
 
-/// As a VF has it: all for its first queue.
+/// The class of a frame of a VF: all of them are for its first queue.
 pub(crate) fn plain(headers: &Headers, rfctl: u32) -> Class {
     Class {
         info: headers.layers.map_or(0, |l| packet_type(&l, rfctl)),
@@ -63,8 +91,8 @@ pub(crate) fn plain(headers: &Headers, rfctl: u32) -> Class {
     }
 }
 
-/// As a PF's registers and its filters say, of a frame of `len` bytes. Of one that has pools `pools` is
-/// its first, and the one that the frame is for; `last` is the hash computed last.
+/// The class of a frame of `len` bytes, by a PF's registers and `filters`. If the PF has pools, `pools` is its
+/// first one and the one that the frame is for; `last` is the hash computed last.
 pub(crate) fn classify(
     file: &File,
     (rfctl, filters): (u32, &Filters),
@@ -80,7 +108,7 @@ pub(crate) fn classify(
         return class;
     };
     if let Some((at, filter)) = ethernet_type(file, &layers) {
-        class.info = ptype::ETQF | at << 4;
+        class.info = ptype::ETQF | at << ptype::ETQF_SHIFT;
         class.immediate = filter & etqf::IMMEDIATE != 0;
         if filter & etqf::QUEUE != 0 {
             class.queue = filter >> etqf::QUEUE_SHIFT & etqf::QUEUES;
@@ -89,7 +117,7 @@ pub(crate) fn classify(
     }
     let verdict = filters.find(headers, rfctl, len, pool);
     class.immediate |= verdict.immediate;
-    // The queues of VFs are not the PF's to fill.
+    // The PF does not fill the queues of VFs.
     let own = |queue: &u32| pools.is_none_or(|(first, _)| queue % pools::POOLS >= first);
     if let Some(queue) = verdict.queue.filter(own) {
         class.queue = queue;
@@ -103,7 +131,7 @@ pub(crate) fn classify(
     class
 }
 
-/// As [`classify`] where no filter is on, of what comes by the dozen: whole TCP or UDP over IPv4
+/// As [`classify`] where no filter is on, for the most frequent packets: whole TCP or UDP over IPv4
 /// without options or tag, and what is not IP. `None` for all else.
 #[inline]
 pub(crate) fn at_a_glance(
@@ -125,10 +153,10 @@ pub(crate) fn at_a_glance(
     if ether_type != EtherType::IPV4 {
         return Some(class);
     }
-    let (kind, head) = simple_v4(frame)?;
+    let (kind, packet) = simple_v4(frame)?;
     class.info = ptype::IPV4 | kind;
     if spreads(file, mrqc, pool)
-        && let Some(input) = Input::of_simple(mrqc, kind, head)
+        && let Some(input) = Input::of_simple(mrqc, &packet)
     {
         class.spread(file, pool, input, last);
     }
@@ -137,18 +165,14 @@ pub(crate) fn at_a_glance(
 
 /// The packet type and the headers of whole TCP or UDP over IPv4 without options or tag.
 #[inline]
-pub(crate) fn simple_v4<'f>(frame: &'f Frame<'_>) -> Option<(u16, &'f [u8; 54])> {
-    let head = frame.head().first_chunk::<54>()?;
-    let fragment = u16::from_be_bytes([head[20], head[21]]) & 0x3fff != 0;
-    if fragment || head[12..15] != [8, 0, 0x45] {
-        return None;
-    }
-    let (kind, len) = match (head[23], usize::from(head[46] >> 4) * 4) {
-        (6, len) if len >= 20 => (ptype::TCP, len),
-        (17, _) => (ptype::UDP, 8),
-        _ => return None,
+pub(crate) fn simple_v4<'f>(frame: &'f Frame<'_>) -> Option<(u16, SimpleV4<'f>)> {
+    let packet = SimpleV4::of(frame.head().first_chunk()?, frame.len())?;
+    let kind = if packet.kind == L4Kind::Tcp {
+        ptype::TCP
+    } else {
+        ptype::UDP
     };
-    (34 + len <= frame.len()).then_some((kind, head))
+    Some((kind, packet))
 }
 
 /// Whether frames are spread over queues by their hash.
@@ -164,16 +188,19 @@ impl Class {
         self.info |= u16::from(input.kind);
         self.hash = last.hash(file, input);
         let entry = self.hash & reta::INDEX;
-        let chosen = file.get_at(r::RETA, entry / 4) >> (8 * (entry % 4)) & reta::QUEUE;
-        // A pool has queues n and n + 8.
-        self.queue = pool.map_or(chosen, |pool| pool + 8 * (chosen & 1));
+        let row = file.get_at(r::RETA, entry / reta::ENTRIES);
+        let entry = row >> (reta::BITS * (entry % reta::ENTRIES));
+        let chosen = entry & reta::QUEUE;
+        // Pool n has queues n and n + 8.
+        let second = entry & reta::POOL_QUEUE;
+        self.queue = pool.map_or(chosen, |pool| pool + pools::POOLS * second);
     }
 }
 
 /// What is hashed of a packet: addresses, and ports if both are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Input {
-    bytes: [u8; 36],
+    bytes: [u8; INPUT],
     len: u8,
     /// As descriptors report it.
     kind: u8,
@@ -186,19 +213,23 @@ impl Input {
         let whole = l3.fragment == Fragment::Whole;
         let l4 = layers.l4.filter(|_| whole);
         let kind = l4.map(|l4| l4.kind);
-        let extended = l3.len > 40;
+        let extended = l3.len > IPV6_HEADER;
         let (addresses, of_l4, of_ip) = match l3.kind {
             L3Kind::V4 => {
                 let of_l4 = match kind {
-                    Some(L4Kind::Tcp) if on(mrqc::TCP4) => Some(1),
-                    Some(L4Kind::Udp) if on(mrqc::UDP4) => Some(7),
+                    Some(L4Kind::Tcp) if on(mrqc::TCP4) => Some(rss_type::TCP4),
+                    Some(L4Kind::Udp) if on(mrqc::UDP4) => Some(rss_type::UDP4),
                     _ => None,
                 };
-                (12..20, of_l4, on(mrqc::IPV4).then_some(2))
+                (
+                    ADDRESSES_V4,
+                    of_l4,
+                    on(mrqc::IPV4).then_some(rss_type::IPV4),
+                )
             }
             L3Kind::V6 => {
-                // The types with extensions are those of packets that have some, where both are
-                // asked for.
+                // If both types are enabled, the one with extensions is for packets that have
+                // some.
                 let either = |ex, ex_kind, plain, plain_kind| match (on(ex), on(plain)) {
                     (true, true) if extended => Some(ex_kind),
                     (_, true) => Some(plain_kind),
@@ -206,15 +237,23 @@ impl Input {
                     (false, false) => None,
                 };
                 let of_l4 = match kind {
-                    Some(L4Kind::Tcp) => either(mrqc::TCP6_EX, 6, mrqc::TCP6, 3),
-                    Some(L4Kind::Udp) => either(mrqc::UDP6_EX, 9, mrqc::UDP6, 8),
+                    Some(L4Kind::Tcp) => {
+                        either(mrqc::TCP6_EX, rss_type::TCP6_EX, mrqc::TCP6, rss_type::TCP6)
+                    }
+                    Some(L4Kind::Udp) => {
+                        either(mrqc::UDP6_EX, rss_type::UDP6_EX, mrqc::UDP6, rss_type::UDP6)
+                    }
                     _ => None,
                 };
-                (8..40, of_l4, either(mrqc::IPV6_EX, 4, mrqc::IPV6, 5))
+                (
+                    ADDRESSES_V6,
+                    of_l4,
+                    either(mrqc::IPV6_EX, rss_type::IPV6_EX, mrqc::IPV6, rss_type::IPV6),
+                )
             }
         };
         let mut input = Input {
-            bytes: [0; 36],
+            bytes: [0; INPUT],
             len: 0,
             kind: of_l4.or(of_ip)?,
         };
@@ -223,34 +262,33 @@ impl Input {
         input.bytes[..n].copy_from_slice(head.get(from..from + n)?);
         input.len = n as u8;
         if let Some(l4) = l4.filter(|_| of_l4.is_some()) {
-            let ports = head.get(l4.offset..l4.offset + 4)?;
-            input.bytes[n..n + 4].copy_from_slice(ports);
-            input.len += 4;
+            let ports = head.get(l4.offset..l4.offset + PORTS)?;
+            input.bytes[n..n + PORTS].copy_from_slice(ports);
+            input.len += PORTS as u8;
         }
         Some(input)
     }
 
     /// The same of what [`simple_v4`] has found.
-    fn of_simple(mrqc: u32, kind: u16, head: &[u8; 54]) -> Option<Input> {
+    fn of_simple(mrqc: u32, packet: &SimpleV4<'_>) -> Option<Input> {
         let on = |bit| mrqc & bit != 0;
-        let (kind, len) = match kind {
-            ptype::TCP if on(mrqc::TCP4) => (1, 12),
-            ptype::UDP if on(mrqc::UDP4) => (7, 12),
-            _ if on(mrqc::IPV4) => (2, 8),
+        let (kind, hashed) = match packet.kind {
+            L4Kind::Tcp if on(mrqc::TCP4) => (rss_type::TCP4, packet.addresses_and_ports()),
+            L4Kind::Udp if on(mrqc::UDP4) => (rss_type::UDP4, packet.addresses_and_ports()),
+            _ if on(mrqc::IPV4) => (rss_type::IPV4, packet.addresses()),
             _ => return None,
         };
-        let mut bytes = [0; 36];
-        // The ports follow the addresses.
-        bytes[..len].copy_from_slice(&head[26..26 + len]);
+        let mut bytes = [0; INPUT];
+        bytes[..hashed.len()].copy_from_slice(hashed);
         Some(Input {
             bytes,
-            len: len as u8,
+            len: hashed.len() as u8,
             kind,
         })
     }
 }
 
-/// The hash of the packet before: most often that of the next one too.
+/// The hash of the last packet: most often it is that of the next one too.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hashed {
     last: Option<(Input, u32)>,
@@ -274,7 +312,7 @@ impl Hashed {
     }
 }
 
-/// The hash that Microsoft's RSS specifies.
+/// The Toeplitz hash, as Microsoft's RSS specifies it.
 fn toeplitz(key: &[u8; 40], input: &[u8]) -> u32 {
     let mut window = u32::from_be_bytes([key[0], key[1], key[2], key[3]]);
     let mut hash = 0;
@@ -347,7 +385,7 @@ mod tests {
         let v4 = packet::v4([1, 2, 3, 4], [5, 6, 7, 8], true, 9, 10);
         let none = class(&file(mrqc::TCP4 | 5 << 3), &v4);
         assert_eq!((none.queue, none.hash, none.info), (5, 0, 0x110));
-        // ARP has nothing to hash.
+        // ARP is not hashed.
         let mut arp = v4.clone();
         arp[12..14].copy_from_slice(&[8, 6]);
         assert_eq!(class(&file(0x0037_0002), &arp), Class::default());

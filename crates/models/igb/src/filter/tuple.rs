@@ -1,23 +1,27 @@
-//! Filters of a PF by addresses, ports and flags (§7.1.1.5, §8.11): which packets have a queue of
-//! their own, and which have their interrupt at once.
+//! Five-tuple filters of a PF (§7.1.1.5, §8.11): they choose queues, and packets that interrupt at once.
 //!
-//! A packet goes to the queue of the first filter that matches, by priority (IMIR), and of equal ones
-//! by number; it has its interrupt at once if any filter that matches says so. Addresses are those of
-//! IPv4: a filter that compares some matches no other packet.
+//! A packet goes to the queue of the matching filter with the highest priority (IMIR), of equal ones to that
+//! with the lowest number. It interrupts at once if any matching filter asks for it. Addresses are those of
+//! IPv4: a filter that compares one matches no other packet.
 
 use regs::File;
-use wire::{Fragment, L3Kind, L4Kind};
+use wire::{Fragment, L3Kind, L4Kind, tci};
 
 use crate::filter::ether_type;
 use crate::filter::headers::Headers;
 use crate::regs as r;
 use crate::regs::bits::{ftqf, imir, imirext, imirvp, rfctl, synqf};
 
-/// Filters there are.
+/// Filters of the chip.
 const COUNT: usize = 8;
 
-/// The SYN bit of TCP's flags.
+/// The SYN bit of TCP's flags, and where they are in its header (RFC 9293 §3.1).
 const SYN: u8 = 2;
+const TCP_FLAGS: usize = 13;
+/// Where source and destination are in an IPv4 header (RFC 791 §3.1).
+const ADDRESSES_V4: usize = 12;
+/// Flags that can be compared: the lower six, of which bit 0 is FIN in the header and URG in the register.
+const FLAGS: u32 = 6;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Filter {
@@ -29,7 +33,7 @@ struct Filter {
     source_port: [u8; 2],
 }
 
-/// What of a packet is compared.
+/// The fields of a packet that are compared.
 struct Packet<'p> {
     protocol: Option<u8>,
     /// Of IPv4: source, then destination.
@@ -40,7 +44,7 @@ struct Packet<'p> {
     flags: Option<u8>,
 }
 
-/// What filters say of a packet.
+/// The result for a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub queue: Option<u32>,
@@ -48,7 +52,7 @@ pub(crate) struct Verdict {
     pub immediate: bool,
 }
 
-/// The filters that are on, as they are for one batch.
+/// The enabled filters, read once per batch.
 #[derive(Debug, Default)]
 pub(crate) struct Filters {
     /// By priority.
@@ -56,11 +60,11 @@ pub(crate) struct Filters {
     count: usize,
     /// The queue of SYN packets.
     syn: Option<u32>,
-    /// They are looked at before the others (RFCTL.SYNQFP).
+    /// The SYN filter has priority over the others (RFCTL.SYNQFP).
     syn_first: bool,
-    /// Least priority of a tag that has its interrupt at once (IMIRVP).
+    /// Lowest priority of a tag that interrupts at once (IMIRVP).
     vlan: Option<u8>,
-    /// Some look for Ethernet types (ETQF).
+    /// Some filters are by Ethernet type (ETQF).
     types: bool,
 }
 
@@ -97,8 +101,7 @@ impl Filter {
         };
         let pools = pool.is_none() || any(ftqf::ANY_POOL);
         let wanted = self.ext >> imirext::FLAGS_SHIFT & imirext::FLAGS;
-        // Bit 0 of the header is FIN, and of the register URG.
-        let turned = |flags: u8| u32::from(flags.reverse_bits() >> 2);
+        let turned = |flags: u8| u32::from(flags.reverse_bits() >> (u8::BITS - FLAGS));
         pools
             && (any(ftqf::ANY_PROTOCOL)
                 || packet.protocol == Some((self.ftqf & ftqf::PROTOCOL) as u8))
@@ -117,7 +120,7 @@ impl Filter {
         on.then_some(self.ftqf >> ftqf::QUEUE_SHIFT & ftqf::QUEUE)
     }
 
-    /// Whether a frame of this length has its interrupt at once.
+    /// Whether a frame of this length interrupts at once.
     fn is_immediate(&self, len: usize) -> bool {
         let short = self.ext & imirext::ANY_SIZE != 0 || len < (self.ext & imirext::SIZE) as usize;
         self.imir & imir::IMMEDIATE != 0 && short
@@ -137,22 +140,22 @@ impl<'p> Packet<'p> {
         Some(Packet {
             protocol: layers.l4.map(|l4| l4.kind.number()),
             addresses: (l3.kind == L3Kind::V4)
-                .then(|| at(l3.offset + 12)?.first_chunk())
+                .then(|| at(l3.offset + ADDRESSES_V4)?.first_chunk())
                 .flatten(),
             ports: l4.and_then(|l4| at(l4.offset)?.first_chunk()),
             flags: l4
                 .filter(|l4| l4.kind == L4Kind::Tcp)
-                .and_then(|l4| bytes.get(l4.offset + 13).copied()),
+                .and_then(|l4| bytes.get(l4.offset + TCP_FLAGS).copied()),
         })
     }
 }
 
 impl Filters {
-    /// As the registers say now.
+    /// The filters that the registers describe now.
     pub(crate) fn of(file: &File, rfctl: u32) -> Filters {
         let mut filters = Filters::default();
         for filter in (0..COUNT as u32).filter_map(|at| Filter::of(file, at)) {
-            // Behind all that have its priority or a higher one.
+            // After all of the same or a higher priority.
             let priority = |filter: &Filter| filter.imir >> imir::PRIORITY_SHIFT;
             let known = &filters.list[..filters.count];
             let place = known.partition_point(|other| priority(other) >= priority(&filter));
@@ -170,18 +173,19 @@ impl Filters {
         filters
     }
 
-    /// Whether none looks at frames without a tag.
+    /// Whether no filter can match a frame without a tag.
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0 && self.syn.is_none() && !self.types
     }
 
-    /// Whether a tag has its interrupt at once.
+    /// Whether a tag interrupts at once.
     pub(crate) fn hurries(&self, tag: Option<u16>) -> bool {
-        let priority = tag.map(|tci| (tci >> 13) as u8);
+        let priority = tag.map(|tag| (tag >> tci::PRIORITY_SHIFT) as u8);
         self.vlan.is_some_and(|least| priority >= Some(least))
     }
 
-    /// What is to be done with a frame of `len` bytes, of the pool `pool` where there are pools.
+    /// The queue of a frame of `len` bytes, and whether it interrupts at once. `pool` is the one it is for, if
+    /// there are pools.
     pub(crate) fn find(
         &self,
         headers: &Headers,
@@ -341,9 +345,9 @@ mod tests {
     }
 
     #[test]
-    fn flags_and_lengths_and_tags_choose_what_is_told_at_once() {
+    fn flags_lengths_and_tags_choose_what_interrupts_at_once() {
         let lab = Lab::new();
-        // Told at once, to whichever queue.
+        // Interrupts at once, whatever the queue.
         lab.0.set_at(r::FTQF, 0, ANY);
         lab.0.set_at(r::IMIR, 0, imir::IMMEDIATE | imir::ANY_PORT);
         lab.0.set_at(r::IMIREXT, 0, ANY_EXT);

@@ -228,7 +228,7 @@ pub(crate) mod mrqc {
     pub const POOLS: u32 = 3;
     /// By pools, and by RSS within them.
     pub const POOLS_RSS: u32 = 5;
-    /// The queue of what no other rule assigns.
+    /// The queue of what nothing else assigns to one.
     pub const DEF_Q_SHIFT: u32 = 3;
     pub const DEF_Q: u32 = 7;
     pub const TCP4: u32 = 1 << 16;
@@ -246,7 +246,25 @@ pub(crate) mod mrqc {
 pub(crate) mod reta {
     /// The bits of a hash that choose the entry.
     pub const INDEX: u32 = 0x7f;
+    /// Entries of a register, and bits of each.
+    pub const ENTRIES: u32 = 4;
+    pub const BITS: u32 = 8;
     pub const QUEUE: u32 = 0xf;
+    /// Which of a pool's two queues.
+    pub const POOL_QUEUE: u32 = 1;
+}
+
+/// Flexible Host Filter Table (§8.20.13): each row of eight bytes and their mask has four words.
+pub(crate) mod fhft {
+    /// Words of a filter.
+    pub const FILTER: usize = 64;
+    /// Bytes and words of a row, and which word of it has the mask.
+    pub const BYTES: usize = 8;
+    pub const ROW: usize = 4;
+    pub const MASK: usize = 2;
+    /// The word of a filter that has its length, and the length in it.
+    pub const LENGTH_WORD: usize = 63;
+    pub const LENGTH: u32 = 0xff;
 }
 
 /// Immediate Interrupt Receive (§8.11).

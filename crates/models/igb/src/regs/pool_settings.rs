@@ -8,7 +8,7 @@ use crate::regs::pools;
 use crate::regs::settings::Settings;
 
 impl Settings {
-    /// Those of a PF that rules `vfs` VFs.
+    /// Those of a PF with `vfs` VFs.
     pub(crate) fn of_pf(file: &File, vfs: u32) -> Settings {
         let settings = Self::of_port(file);
         if !pools::are_on(file) {
@@ -72,7 +72,7 @@ impl Settings {
             ..*self
         };
         match for_many {
-            true => settings.of_many(),
+            true => settings.of_replicas(),
             false => settings,
         }
     }

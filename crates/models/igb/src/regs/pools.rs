@@ -9,7 +9,7 @@ use eswitch::{
 };
 use model::Nanos;
 use regs::File;
-use wire::{MacAddr, VLAN_TAG};
+use wire::{MacAddr, VLAN_TAG, tci};
 
 use crate::regs as r;
 use crate::regs::bits::{
@@ -21,8 +21,6 @@ use crate::regs::settings::{Settings, Strips, VfSettings};
 /// Pools of the chip. VF n has pool n; what is left is the PF's.
 pub(crate) const POOLS: u32 = 8;
 
-/// The id in a tag.
-pub(crate) const VLAN_ID: u16 = 0xfff;
 /// Longest frame without VMOLR.LPE, FCS included, tag not.
 const STANDARD: u16 = 1518;
 const LONGEST: u16 = 9728;
@@ -266,7 +264,7 @@ pub(crate) fn of_vf(file: &File, vf: u32, mbps: u32) -> FunctionPolicy {
             .filter(|_| pool.sends)
             .map(Rate::of_bits),
         pool: Pool {
-            only_vlan: tag.map(|tci| tci & VLAN_ID),
+            only_vlan: tag.map(|tag| tag & tci::VLAN_ID),
             ..pool
         },
         ..FunctionPolicy::default()

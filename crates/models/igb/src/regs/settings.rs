@@ -1,4 +1,4 @@
-//! What holds for all queues of a function, whoever has decided it.
+//! The settings of all queues of a function, from its own registers or from its PF.
 
 use regs::File;
 use wire::VLAN_TAG;
@@ -8,6 +8,7 @@ use crate::regs::bits::{ctrl, rctl, rlpml, rxcsum, tctl};
 
 /// Longest frame where none longer are asked for, FCS included, tags not.
 const STANDARD: usize = 1518;
+
 /// What is taken out of received frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Strips {
@@ -15,7 +16,7 @@ pub(crate) struct Strips {
     pub vlan: bool,
 }
 
-/// Read once per call of the data path, never in the midst of it.
+/// The settings of all queues of a function. Read once per call of the data path, never in the midst of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// The receiver as a whole: RCTL.RXEN; of a VF its bit of VFRE.
@@ -55,7 +56,7 @@ pub(crate) struct Settings {
     /// The first pool of a PF that has pools beside those of its VFs: what comes has passed their
     /// filters, at the switch, and is for a queue of a pool.
     pub pools: Option<u32>,
-    /// A PF has several pools, or no VFs: nobody has looked yet for which of its pools a frame is.
+    /// A PF has several pools, or no VFs: the pools of a frame are still to be found.
     pub several: bool,
 }
 
@@ -63,8 +64,8 @@ impl Settings {
     /// Longest frame the chip receives at all, FCS included (§7.1.1.4).
     pub(crate) const LONGEST: usize = 9728;
 
-    /// Those of a VF that nobody has allowed anything yet. What a VF cannot choose itself is as
-    /// Linux's PF driver has it.
+    /// Those of a VF before its PF grants anything. What a VF cannot choose itself is as Linux's PF driver
+    /// sets it.
     pub(crate) const VF: Settings = Settings {
         rx_on: false,
         tx_on: false,
@@ -119,8 +120,8 @@ impl Settings {
         }
     }
 
-    /// Those for a frame for many.
-    pub(crate) fn of_many(&self) -> Settings {
+    /// Those for a group frame (RPLOLR).
+    pub(crate) fn of_replicas(&self) -> Settings {
         let strips = self.replicas.unwrap_or(Strips {
             crc: self.strip_crc,
             vlan: self.strip_vlan,
@@ -138,8 +139,8 @@ impl Settings {
     }
 }
 
-/// How a VF's queues are to work, beside what is granted: what the registers of a PF can say and no
-/// software PF does.
+/// The settings of a VF's queues beside what is granted: those that a PF's registers have and a software
+/// PF lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VfSettings {
     /// VFRE.
@@ -169,7 +170,7 @@ pub(crate) struct VfSettings {
 }
 
 impl Default for VfSettings {
-    /// As Linux's PF driver has it.
+    /// As Linux's PF driver sets them.
     fn default() -> VfSettings {
         VfSettings {
             receives: true,

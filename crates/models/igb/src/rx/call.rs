@@ -1,4 +1,4 @@
-//! What holds for one call of the receive side.
+//! The state of one call of the receive side that does not change from frame to frame.
 
 use model::Env;
 
@@ -6,16 +6,16 @@ use crate::core::function::{Function, FunctionKind};
 use crate::core::ptp::Ptp;
 use crate::regs::settings::Settings;
 
-/// What registers and sender say, read once.
+/// Settings and sender, read once.
 pub(crate) struct Call<'a> {
     pub function: &'a Function,
     pub env: &'a Env,
     pub settings: Settings,
     /// Frames may have to be timed.
     pub listens: bool,
-    /// The pools that a frame is for, where another one of them has sent it.
+    /// The pools that a frame is for, if a pool of this function has sent it.
     pub inside: Option<u32>,
-    /// Pause frames are told from others.
+    /// Pause frames are recognised.
     pub obeys: bool,
     /// Frames still to come.
     pub expected: usize,

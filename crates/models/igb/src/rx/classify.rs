@@ -1,7 +1,7 @@
-//! What a PF's registers say of a frame for the fast path: whether it gets in, and into which queue.
+//! Classifies frames of a PF for the fast path: whether a frame gets in, and into which queue.
 //!
-//! The answers are those of the general way ([`crate::rx::l2_filter`], [`crate::filter::rss`]). What of them follows
-//! from the destination is remembered from frame to frame.
+//! The results are those of the general way ([`crate::rx::l2_filter`], [`crate::filter::rss`]). What depends on the
+//! destination only is cached from frame to frame.
 
 use std::cell::Cell;
 
@@ -18,7 +18,7 @@ use crate::regs as r;
 use crate::regs::pools;
 use crate::rx::call::Call;
 
-/// What a frame is, that gets in.
+/// The class of a frame that gets in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Classified {
     pub class: Class,
@@ -26,13 +26,13 @@ pub(crate) struct Classified {
     pub inexact: bool,
 }
 
-/// What follows from a destination.
+/// What depends on the destination only.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Destination {
     address: [u8; 6],
     passes: bool,
     inexact: bool,
-    /// Of a PF that has pools the one it is for.
+    /// If the PF has pools, the one it is for.
     pool: Option<u32>,
 }
 
@@ -42,12 +42,12 @@ pub(crate) struct Classifier {
     pub filters: Filters,
     /// The destination classified last.
     known: Option<Destination>,
-    /// What frames of a PF are that the fast path has places for.
+    /// The classes of the frames that the fast path has buffers for.
     pub classified: Vec<Classified>,
 }
 
 thread_local! {
-    /// Storage of the last that ended.
+    /// Storage kept from call to call.
     static CLASSIFIED: Cell<Vec<Classified>> = const { Cell::new(Vec::new()) };
 }
 
@@ -91,7 +91,7 @@ impl Classifier {
         }
     }
 
-    /// Classifies a frame without a tag. `None`: what becomes of it is not for the fast path.
+    /// Classifies a frame without a tag. `None`: it is not for the fast path.
     #[inline]
     pub(crate) fn classify(&mut self, call: &Call<'_>, frame: &Frame<'_>) -> Option<Classified> {
         let file = &call.function.file;

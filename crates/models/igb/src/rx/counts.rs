@@ -1,4 +1,4 @@
-//! What one call of the receive side counts, and what it raises.
+//! What one call of the receive side counts, and the interrupts it raises.
 
 use crate::core::function::{Function, count};
 use crate::core::irq::{Causes, Moved};
@@ -14,11 +14,11 @@ pub(crate) struct Account {
     pub multicast: u64,
 }
 
-/// Counted under way, entered at the end.
+/// Counted during the call, added to the counters at its end.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub tally: Tally,
-    /// Of the queue that is open; of all.
+    /// Of the open queue; of all queues.
     pub own: Account,
     pub all: Account,
     pub causes: Causes,
@@ -44,7 +44,7 @@ impl Counts {
         }
     }
 
-    /// Enters all of it, and raises what there is to raise.
+    /// Adds all of it to the counters, and raises the interrupts.
     pub(crate) fn enter(&self, function: &Function, env: &Env) {
         let counters = &function.counters;
         count(&counters.rx_desc_fetched, self.fetched);

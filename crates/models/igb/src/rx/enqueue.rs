@@ -38,7 +38,7 @@ impl<'a, 'v> Rx<'a, 'v> {
         }
     }
 
-    /// Writes back what is left, enters the counts, raises interrupts, and gives the storage back.
+    /// Writes back what is left, adds up the counts, raises interrupts, and gives the storage back.
     pub(crate) fn end(mut self) {
         self.writer.close(self.call.function, &mut self.counts);
         self.counts.fetched = self.writer.descs.fetched;
@@ -47,7 +47,7 @@ impl<'a, 'v> Rx<'a, 'v> {
         self.classifier.end();
     }
 
-    /// Makes `queue` the one that is open. `None`: it takes nothing, which is counted.
+    /// Opens `queue`, and closes the one that was open. `None`: it takes no frames, which is counted.
     pub(crate) fn open(&mut self, queue: u32) -> Option<&Open<'a>> {
         self.writer.open(&self.call, &mut self.counts, queue)
     }
@@ -58,7 +58,7 @@ impl<'a, 'v> Rx<'a, 'v> {
         self.counts.hurry(queue);
     }
 
-    /// Filters a frame and puts it into its queue, by the rules that hold for it.
+    /// Filters a frame and puts it into its queue.
     pub(crate) fn put_through(&mut self, frame: &Frame<'_>) -> Outcome {
         let Some(accepted) = self.counts.accept(&self.call, frame) else {
             return Outcome::Lost;
@@ -75,7 +75,7 @@ impl<'a, 'v> Rx<'a, 'v> {
         match placed {
             Outcome::Done => accepted.count_received(&mut self.counts.tally),
             Outcome::Dropped => self.counts.tally.total(accepted.on_wire),
-            // It was counted and heard, and so does not come again.
+            // A control frame was counted and obeyed, and must not be offered again.
             Outcome::NoRoom if accepted.control.is_some() => {
                 self.counts.miss(accepted.on_wire);
                 return Outcome::Lost;

@@ -1,10 +1,10 @@
 //! The fast path of the receive side: frames that need one buffer each and nothing else.
 //!
-//! In two passes: the first finds out where each frame goes and has the processor fetch these places,
-//! the second copies. What a frame needs beyond copy, checksum, padding and report (a tag,
-//! segmentation, a header apart, an FCS, a null buffer, one that crosses regions) ends the run, and
-//! the frame takes the general way ([`crate::rx::write`]), which gives the same results for all; a test
-//! runs both. A PF's are classified before ([`crate::rx::classify`]), and a run ends where another queue's begin.
+//! It has two passes: the first finds the buffer of each frame and prefetches it, the second copies. A
+//! frame that needs more than copy, checksum, padding and report (a tag, segmentation, a split header, an
+//! FCS, a null buffer, one that crosses regions) ends the run. It takes the general way
+//! ([`crate::rx::write`]), which gives the same results for all frames; a test runs both. Frames of a PF
+//! are classified first ([`crate::rx::classify`]); a run ends at a frame for another queue.
 
 #[cfg(test)]
 mod pf_tests;
@@ -31,16 +31,16 @@ use crate::rx::report::{Report, desc_status, word};
 use crate::rx::shape::ShapeKind;
 use crate::rx::writer::Writer;
 
-/// Frames whose places are asked for before the first of them is copied: about as many cache misses as
-/// a processor keeps under way.
+/// Frames whose buffers are prefetched before the first is copied: about as many cache misses as a
+/// processor has in flight.
 const AHEAD: usize = 32;
-/// A sum that is owed is computed during the copy.
+/// A checksum that the sender left to us is computed during the copy.
 const TAKES: Caps = Caps {
     csum: true,
     ..Caps::NONE
 };
 
-/// Of a frame without headers that a descriptor tells of.
+/// The report of a frame without headers that a descriptor describes.
 const BARE: Report = Report {
     status: rx_status::IXSM as u32,
     info: 0,
@@ -52,23 +52,23 @@ const BARE: Report = Report {
 /// What has to be looked up of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
-    /// No headers that a descriptor tells of.
+    /// No headers that a descriptor describes.
     Bare,
     Ip,
 }
 
-/// What all frames of a batch are, where they are the same to the fast path.
+/// What the frames of a batch have in common, if the fast path treats them alike.
 #[derive(Clone, Copy, Debug)]
 struct Same {
     look: Look,
     len: usize,
-    /// Without headers they are the same to a PF's filters too.
+    /// Set for frames without headers: a PF's filters treat them alike too.
     classified: Option<Classified>,
 }
 
 impl<'v> Rx<'_, 'v> {
-    /// Takes frames from the front of `picks` as long as they are for the fast path and there are buffers
-    /// for them. Returns how many.
+    /// Takes frames from the front of `picks`, until one is not for the fast path or there are no more
+    /// buffers. Returns how many.
     pub(crate) fn fast_path(&mut self, batch: &Batch<'_>, picks: &[u16]) -> usize {
         let settings = &self.call.settings;
         let for_us = self.call.function.fast_path
@@ -84,7 +84,7 @@ impl<'v> Rx<'_, 'v> {
             return 0;
         };
         let classified = match self.call.function.kind {
-            // All that a VF gets is for its first queue.
+            // A VF has all frames in its first queue.
             FunctionKind::Vf(_) => Some(Classified::default()),
             FunctionKind::Pf => self.classifier.classify(&self.call, &first),
         };
@@ -98,7 +98,7 @@ impl<'v> Rx<'_, 'v> {
         if open.shape.kind != ShapeKind::Whole {
             return 0;
         }
-        // Of those that begin as the first does and are as long, none needs another look.
+        // Frames with the header and the length of the first need no look of their own.
         let alike = batch.alike().filter(|all| all.plain);
         let same = alike.and_then(|all| {
             Some(Same {
@@ -142,7 +142,7 @@ impl<'v> Rx<'_, 'v> {
         }
         let classified = std::mem::take(&mut self.classifier.classified);
         let (mut bytes, mut multicast) = (0, 0);
-        // Those alike that follow each other are counted at once.
+        // A run of frames that are alike is counted at once.
         let (mut dst, mut len, mut run) = ([0; 6], 0, 0);
         for (i, (pick, place)) in picks.iter().zip(&places[..planned]).enumerate() {
             let (Some(frame), Some((to, look))) = (batch.get(usize::from(*pick)), place) else {
@@ -193,8 +193,7 @@ impl<'v> Rx<'_, 'v> {
         planned
     }
 
-    /// The second pass over frames that differ in nothing a descriptor tells of: their length, and what
-    /// they are.
+    /// The second pass over frames whose descriptors are all the same.
     fn bare(
         &mut self,
         batch: &Batch<'_>,
@@ -241,8 +240,8 @@ impl<'v> Rx<'_, 'v> {
         self.counts.own.multicast += n * u64::from(for_group(dst));
     }
 
-    /// Classifies the first frames of a PF, as long as they are for the open queue. Returns how many; of a VF,
-    /// and of those alike, all are.
+    /// Classifies frames of a PF until one is for another queue. Returns how many are for the open one: all
+    /// of a VF, and all if they are alike.
     fn classify_all(&mut self, batch: &Batch<'_>, picks: &[u16], same: Option<Same>) -> usize {
         let mut classified = std::mem::take(&mut self.classifier.classified);
         classified.clear();
@@ -270,10 +269,10 @@ impl<'v> Rx<'_, 'v> {
         most
     }
 
-    /// What a descriptor says of what comes by the dozen: whole TCP or UDP over IPv4 without options.
+    /// The report of the most frequent packets: whole TCP or UDP over IPv4 without options.
     #[inline]
     fn at_a_glance(&self, frame: &Frame<'_>) -> Option<Report> {
-        // With the hash there is no identification to tell.
+        // The identification is reported only without the hash.
         if !self.call.settings.sums(rxcsum::PCSD) {
             return None;
         }
@@ -290,7 +289,7 @@ impl<'v> Rx<'_, 'v> {
         })
     }
 
-    /// The same of any packet.
+    /// The report of any packet.
     fn at_length(&mut self, frame: &Frame<'_>, classified: Option<&Classified>) -> Report {
         let headers = Headers::of(frame);
         let class = match classified {
@@ -304,7 +303,7 @@ impl<'v> Rx<'_, 'v> {
         report
     }
 
-    /// What a PF's descriptor says beside.
+    /// Adds what a PF's descriptors report beside.
     #[inline]
     fn classified(&self, report: Report, classified: &Classified) -> Report {
         let hashed = self.call.settings.sums(rxcsum::PCSD);
@@ -315,8 +314,8 @@ impl<'v> Rx<'_, 'v> {
         };
         Report {
             status: report.status | pif,
-            // Without a hash there is none whose type to tell.
-            info: classified.class.info & if hashed { !0 } else { !0xf },
+            // No hash is reported, so it has no type.
+            info: classified.class.info & if hashed { !0 } else { !ptype::RSS_TYPE },
             value: if hashed { classified.class.hash } else { 0 },
             ..report
         }

@@ -1,4 +1,4 @@
-//! A frame that is offered: expanded where it has to be, and put into its queue or queues.
+//! Takes a frame that is offered: expands it if necessary, and puts it into its queue or queues.
 
 use datapath::{FCS, MIN_FRAME, Offered, buffers_for, with_expanded};
 use frame::{Batch, Frame};
@@ -32,7 +32,7 @@ impl Rx<'_, '_> {
             }
             return self.each(segments);
         }
-        // They are of one flow, and so for one queue.
+        // Segments of one flow are for one queue.
         let class = self
             .classifier
             .class(&self.call, &Headers::of(&first), first.len());
@@ -65,7 +65,7 @@ impl Rx<'_, '_> {
         if self.call.settings.replicas.is_some()
             && frame.head().first().is_some_and(|dst| dst & 1 == 1)
         {
-            let many = self.call.settings.of_many();
+            let many = self.call.settings.of_replicas();
             let all = std::mem::replace(&mut self.call.settings, many);
             let outcome = self.put_through(frame);
             self.call.settings = all;

@@ -1,7 +1,7 @@
-//! Pools of a PF (§7.10.3): which of them get a frame that came in or that another one has sent, and how.
+//! Puts a frame into the queues of all pools of a PF that get it (§7.10.3), from the wire or from another pool.
 //!
-//! Where there are VFs, the switch between the functions has found out that the PF gets it. With one pool
-//! beside them that is all there is to know.
+//! If there are VFs, the switch between the functions has already decided that the PF gets the frame. If the
+//! PF then has one pool only, no pool is looked for.
 
 #[cfg(test)]
 mod tests;
@@ -23,11 +23,11 @@ use crate::rx::enqueue::Rx;
 use crate::rx::write::Packet;
 use crate::rx::writer::Outcome;
 
-/// Queues of a frame, one a pool at most, with what it is to each.
+/// Queues that get a frame, one per pool at most, with its class there.
 type Places = [Option<(u32, Class)>; POOLS as usize];
 
 impl Rx<'_, '_> {
-    /// Queues that get a frame, with what it is to each.
+    /// Queues that get a frame, with its class there.
     fn places(&mut self, frame: &Frame<'_>) -> Places {
         let file = &self.call.function.file;
         let accepted = self.call.look(frame);
@@ -37,7 +37,7 @@ impl Rx<'_, '_> {
             None => of_frame(file, accepted.dst, accepted.tag) & (ALL >> first << first),
         };
         if found == 0 && first > 0 {
-            // The switch has let it in, for a reason that is none of a pool's: a copy.
+            // The switch has let it in although no pool asks for it: it is a mirrored copy.
             found = 1 << pools::own_pool(file, first, accepted.dst);
         }
         let special = accepted
@@ -62,12 +62,12 @@ impl Rx<'_, '_> {
                 of,
                 &mut self.classifier.hashed,
             );
-            // A filter that names a queue names all that get it.
+            // If a filter names a queue, no other queue gets the frame.
             chosen = class.queue % POOLS != pool;
             *place = Some((pool, class));
         }
         if chosen {
-            // Whatever pools were found before.
+            // Pools found before lose it.
             let last = places.iter().flatten().last().copied();
             places = [None; POOLS as usize];
             places[0] = last.map(|(_, class)| (class.queue % POOLS, class));
@@ -75,7 +75,7 @@ impl Rx<'_, '_> {
         places
     }
 
-    /// Whether a queue has room for what needs so many buffers of a size, or would not wait for it.
+    /// Whether a queue has room for a frame that needs so many buffers of a size, or does not wait for room.
     fn has_room(&mut self, queue: u32, need: impl Fn(usize) -> usize) -> bool {
         self.open(queue).is_none_or(|open| {
             let need = need(open.shape.packet);
@@ -120,7 +120,7 @@ impl Rx<'_, '_> {
         }
         self.call.settings = all;
         if !room && looked.control.is_some() {
-            // It was counted and heard, and so does not come again.
+            // A control frame was counted and obeyed, and must not be offered again.
             self.counts.miss(looked.on_wire);
             return Outcome::Lost;
         }
@@ -160,7 +160,7 @@ impl Rx<'_, '_> {
             }
         }
         self.call.settings = all;
-        // The wire brought it once.
+        // It came once, so it is counted once.
         let wrong = match &kept {
             Some(accepted) => accepted.bad,
             None => dropped.is_none() && bad.is_some(),

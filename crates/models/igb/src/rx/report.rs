@@ -1,4 +1,4 @@
-//! What the descriptors of a received frame say (§7.1.4, §7.1.5, §7.1.11).
+//! What the descriptors of a received frame report (§7.1.4, §7.1.5, §7.1.11).
 
 use frame::{Frame, sum_range};
 use intel::verdict::{rx_error, rx_status};
@@ -6,7 +6,7 @@ use intel::{DD, verdict};
 use wire::{Crc32c, Fragment, L3Kind, L4Kind};
 
 use crate::filter::headers::{Headers, is_sctp};
-use crate::filter::rss::Class;
+use crate::filter::rss::{Class, ptype};
 use crate::ptp::{Carrier, Message};
 use crate::regs::bits::{psrtype, rfctl, rxcsum};
 use crate::rx::call::Call;
@@ -31,13 +31,13 @@ pub(crate) mod desc_status {
     pub const RXE: u32 = 1 << 31;
 }
 
-/// Of a legacy descriptor's status there are eight bits, and eight errors.
+/// A legacy descriptor has eight status bits, and eight error bits.
 const LEGACY: u32 = 0xff00_00ff;
 
-/// What the descriptors of a frame say.
+/// What the descriptors of a frame report.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Report {
-    /// Status and errors, DD and EOP aside.
+    /// Status and errors, without DD and EOP.
     pub status: u32,
     /// Types of hash and packet.
     pub info: u16,
@@ -49,7 +49,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Of a frame of which something is lost.
+    /// The report of a frame that was lost in part.
     pub(crate) const LOST: Report = Report {
         status: rx_status::IXSM as u32 | desc_status::RXE,
         info: 0,
@@ -82,8 +82,8 @@ impl Call<'_> {
             report.value = class.hash;
             return report;
         }
-        // Without a hash there is none whose type to tell.
-        report.info &= !0xf;
+        // No hash is reported, so it has no type.
+        report.info &= !ptype::RSS_TYPE;
         if let Some(id) = headers.ip_id() {
             report.value = u32::from(id);
             report.status |= desc_status::IPIDV;
@@ -122,7 +122,7 @@ impl Call<'_> {
         (status.into(), errors)
     }
 
-    /// The sum over what a fragment of UDP over IPv4 carries (§7.1.11.2).
+    /// The sum over the payload of a UDP fragment over IPv4 (§7.1.11.2).
     fn fragment_sum(&self, frame: &Frame<'_>, headers: &Headers) -> Option<u16> {
         if !self.settings.sums(rxcsum::IPPCSE) || !self.settings.sums(rxcsum::TUOFL) {
             return None;
@@ -197,7 +197,7 @@ pub(crate) fn word(kind: ShapeKind, len: usize, more: u32, report: &Report) -> u
     len | u64::from(report.checksum) << 16 | u64::from(status as u8) << 32 | errors | tag
 }
 
-/// Whether the CRC32c of an SCTP packet that is here in full is right (RFC 9260 §6.8).
+/// Whether the CRC32c of an SCTP packet is right; `None` if not all of it is here (RFC 9260 §6.8).
 fn sctp_intact(frame: &Frame<'_>, headers: &Headers) -> Option<bool> {
     let layers = headers.layers?;
     let l4 = layers.l4?;

@@ -10,9 +10,9 @@ pub(crate) struct Shape {
     pub packet: usize,
     /// Bytes of a header buffer.
     pub header: usize,
-    /// Descriptors of which, once only so many are left, an interrupt tells (RDMTS).
+    /// When no more descriptors than these are left, an interrupt reports it (RDMTS); 0: none does.
     pub threshold: u32,
-    /// What finds no descriptor is dropped, and does not wait.
+    /// A frame that finds no descriptor is dropped, and does not wait (DROP_EN).
     pub drop: bool,
 }
 
@@ -21,14 +21,15 @@ pub(crate) enum ShapeKind {
     Legacy,
     /// Advanced, one buffer.
     Whole,
-    /// Advanced, the header apart where there is one of the types asked for.
+    /// Advanced, the header split off if PSRTYPE asks for its type.
     Split,
-    /// As before, and the header buffer is used for other packets too.
+    /// The same, and the header buffer is used for all other packets too.
     SplitAlways,
 }
 
 impl Shape {
-    /// As SRRCTL says; `default` bytes where it leaves the size to RCTL. `None`: of a reserved type.
+    /// The shape that SRRCTL sets; buffers of `default` bytes if it leaves the size to RCTL. `None`: the type is
+    /// reserved.
     pub(crate) fn of(srrctl: u32, default: usize) -> Option<Shape> {
         let kind = match srrctl >> srrctl::DESCTYPE_SHIFT & srrctl::DESCTYPE {
             0 => ShapeKind::Legacy,

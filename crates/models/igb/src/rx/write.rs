@@ -1,4 +1,4 @@
-//! Putting frames into buffers, and what descriptors say about them (§7.1.4, §7.1.5, §7.1.10).
+//! Puts frames into buffers, and describes them (§7.1.4, §7.1.5, §7.1.10).
 
 #[cfg(test)]
 mod finishing_tests;
@@ -16,13 +16,13 @@ use crate::rx::report::{Report, desc_status, word};
 use crate::rx::shape::{Shape, ShapeKind};
 use crate::rx::writer::{Outcome, Writer};
 
-/// SPH of a descriptor's first word: the header was found (§7.1.5.2).
+/// SPH of a descriptor's first word: the header was found (§7.1.5).
 const SPH: u64 = 1 << 31;
 /// HDR_LEN there, ten bits.
 const HDR_LEN: u64 = 0x3ff;
 const HDR_LEN_SHIFT: u32 = 21;
 
-/// How much goes into the header buffer, and what is said about it.
+/// How much goes into the header buffer, and what is reported of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Split {
     /// Bytes for the header buffer of the first descriptor.
@@ -36,7 +36,7 @@ struct Split {
 }
 
 impl Split {
-    /// Of a frame of `len` bytes in buffers with a header of `header`, if one is to be split off
+    /// How a frame of `len` bytes is split; `header` bytes are its header, if one is to be split off
     /// (§7.1.10, the table of header splitting).
     fn of(shape: &Shape, len: usize, header: Option<usize>) -> Split {
         let always = shape.kind == ShapeKind::SplitAlways;
@@ -76,11 +76,11 @@ pub(crate) struct Packet<'p, 'b> {
     pub accepted: &'p Accepted,
     pub headers: &'p Headers,
     pub class: &'p Class,
-    /// Whether its time of arrival was taken, where it is for several queues.
+    /// Whether its time of arrival was taken; `None` if that is not decided yet.
     pub timed: Option<bool>,
 }
 
-/// What the descriptors of a frame say, in their format.
+/// The descriptors of a frame.
 struct Described {
     kind: ShapeKind,
     split: Split,
@@ -99,7 +99,7 @@ impl Format for Described {
             // The address stays.
             return (None, second);
         }
-        // The types stand in every descriptor, what is known of the whole in the last.
+        // Every descriptor has the types; only the last has what is known of the whole frame.
         let mut first = u64::from(self.report.info) | u64::from(report.value) << 32;
         if done.first {
             let sph = if self.split.found { SPH } else { 0 };
@@ -128,7 +128,7 @@ impl Described {
         }
         let mut split = Split::default();
         if shape.splits() {
-            // The header in buffers is longer or shorter by the tag.
+            // In buffers the header is longer or shorter by the tag.
             let moved = |len: usize| (len + accepted.head().len()).checked_sub(accepted.from);
             let header = call.header(queue, packet.headers).and_then(moved);
             split = Split::of(shape, laid.len, header);

@@ -1,4 +1,4 @@
-//! The queue that is open, and its descriptors' write-back.
+//! The open queue, and the write-back of its descriptors.
 
 use guest_mem::View;
 use intel::Ring;
@@ -18,7 +18,7 @@ pub(crate) enum Outcome {
     Done,
     /// Lost and counted.
     Lost,
-    /// Found no room in a queue that does not wait; its bytes are not counted yet.
+    /// Found no descriptor in a queue that drops (SRRCTL.DROP_EN); its bytes are not counted yet.
     Dropped,
     NoRoom,
 }
@@ -29,11 +29,11 @@ pub(crate) struct Open<'a> {
     _lock: MutexGuard<'a, RxState>,
     pub room: Room,
     pub shape: Shape,
-    /// Descriptors that the guest had given when it was opened.
+    /// Descriptors that the guest had handed over when the queue was opened.
     given: u32,
 }
 
-/// Writes into the buffers of one queue after the other.
+/// Writes into buffers, of one queue at a time.
 pub(crate) struct Writer<'a, 'v> {
     pub descs: rx::Writer<'v>,
     pub open: Option<Open<'a>>,
@@ -47,7 +47,7 @@ impl<'a, 'v> Writer<'a, 'v> {
         }
     }
 
-    /// Makes `queue` the one that is open. `None`: it takes nothing, which is counted.
+    /// Opens `queue`, and closes the one that was open. `None`: it takes no frames, which is counted.
     pub(crate) fn open(
         &mut self,
         call: &Call<'a>,
@@ -99,7 +99,7 @@ impl<'a, 'v> Writer<'a, 'v> {
         })
     }
 
-    /// Publishes what was put into the open queue: write-back, head, causes.
+    /// Closes the open queue: writes back its descriptors, moves its head, notes its interrupt causes.
     pub(crate) fn close(&mut self, function: &Function, counts: &mut Counts) {
         let Some(mut open) = self.open.take() else {
             return;

@@ -232,8 +232,8 @@ fn words() -> impl Strategy<Value = (u32, Words)> {
     )
 }
 
-/// All that a guest, or whoever looks after it, can tell.
-fn told(guest: &Guest) -> Vec<(String, u64)> {
+/// All that a guest or its operator can see.
+fn visible(guest: &Guest) -> Vec<(String, u64)> {
     let mut all = Vec::new();
     let function = &guest.function;
     function.counters.visit(&mut |n, v| {
@@ -337,7 +337,7 @@ proptest! {
             };
             prop_assert_eq!(dealt, general);
             let [a, b] = &guests;
-            for (a, b) in told(a).into_iter().zip(told(b)) {
+            for (a, b) in visible(a).into_iter().zip(visible(b)) {
                 prop_assert_eq!(a, b);
             }
             for queue in RUNNING {

@@ -69,7 +69,7 @@ fn each_pool_has_what_is_for_its_addresses() {
     assert_eq!(taken(&guest, &frame(US, 100)), [0, 0, 1, 0]);
     assert_eq!(taken(&guest, &frame(GROUP, 100)), [0, 1, 0, 1]);
     assert_eq!(taken(&guest, &frame(BROADCAST, 100)), [1, 1, 1, 1]);
-    // What is for nobody is for the default pool, unless there is none; a group is for nobody.
+    // A frame that no pool asks for is for the default pool, if there is one; a group frame is for none.
     let other = [2, 0, 0, 0, 0, 7];
     assert_eq!(taken(&guest, &frame(other, 100)), [0, 1, 0, 0]);
     assert_eq!(taken(&guest, &frame([1, 0, 0, 0, 0, 7], 100)), [0; 4]);
@@ -186,7 +186,7 @@ fn all_pools_get_a_frame_or_none() {
     assert_eq!(guest.receive(&many[..1]), 0);
     let heads = [0, 1, 2, 3].map(|queue| guest.get(QUEUES.rdh, queue));
     assert_eq!(heads, [7; 4]);
-    // Those that drop wait for nobody.
+    // Queues that drop do not wait.
     let file = &guest.function.file;
     file.set(r::QDE, 0b1011);
     assert_eq!(guest.receive(&many[..1]), 1);
@@ -352,7 +352,7 @@ fn vlans_part_pools_that_send_to_each_other() {
     };
     assert_eq!(one(OTHER, 5), ([0, 1, 0, 0], 0));
     assert_eq!(one(OTHER, 6), ([0; 4], 0), "of a VLAN that it is not in");
-    assert_eq!(one(OTHER, 7), ([0; 4], 1), "of one that nobody knows");
+    assert_eq!(one(OTHER, 7), ([0; 4], 1), "an unknown one");
     assert_eq!(one(BROADCAST, 5), ([0, 1, 0, 0], 1));
 }
 
@@ -368,7 +368,7 @@ fn what_finds_no_room_on_the_wire_is_not_inside_either() {
     wire.room.store(1, Relaxed);
     let (taken, out) = sent(&mut guest, 0, &[], &wire);
     assert_eq!((taken, out), ([0, 2, 1, 1], vec![frames[3].clone()]));
-    // But who has no buffers holds nobody up.
+    // But a queue without buffers delays no other.
     let many = vec![frame(OTHER, 100); 5];
     let (taken, _) = sent(&mut guest, 0, &many, &wire);
     assert_eq!(taken, [0, 3, 0, 0]);

@@ -28,7 +28,7 @@ struct Setup {
 }
 
 fn setup() -> impl Strategy<Value = Setup> {
-    // Packet checksum, and all that is classified or told instead of a hash.
+    // Packet checksum, and all that is classified or reported instead of a hash.
     let pcss = prop_oneof![3 => Just(0u32), 1 => 0..60u32];
     let rxcsum = (pcss, any::<u32>()).prop_map(|(pcss, bits)| pcss | bits & 0x3b00);
     // Whole in 2 KiB or 1 KiB, legacy, with headers apart where there are some or always.
