@@ -12,8 +12,8 @@ use std::time::Instant;
 use ceiling::{Loop, Shape, thread_time};
 use eswitch::Pool;
 use frame::{Batch, Caps, Sink, Wake};
-use guest_mem::Memory;
-use model::{Clock, Env, Interrupts, Nanos, Nic, PciState, Progress, Receive, Timer};
+use model::{Clock, Env, Nanos, Nic, PciState, Progress, Receive};
+use model_testkit::{Silent, memory};
 use vale::{Keeper, PortConfig, Switch, SwitchConfig, SwitchPort};
 use wire::MacAddr;
 
@@ -133,18 +133,6 @@ impl Spec {
     }
 }
 
-struct Silent;
-
-impl Interrupts for Silent {
-    fn set_line(&self, _: bool) {}
-    fn msi(&self, _: u16) {}
-    fn msix(&self, _: u16) {}
-}
-
-impl Timer for Silent {
-    fn arm(&self, _: Option<Nanos>) {}
-}
-
 struct RealTime(Instant);
 
 impl Clock for RealTime {
@@ -196,12 +184,8 @@ fn memory_len(spec: &Spec) -> u64 {
 
 impl Guest {
     fn new(switch: &Switch, number: u8, spec: &Spec) -> Guest {
-        let memory = Memory::new();
-        memory
-            .map_anon(RAM, memory_len(spec))
-            .expect("memory of a guest");
         let env = Env {
-            memory,
+            memory: memory(RAM, memory_len(spec)),
             irq: Arc::new(Silent),
             clock: Arc::new(RealTime(Instant::now())),
             timer: Arc::new(Silent),

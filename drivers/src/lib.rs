@@ -19,5 +19,5 @@ mod socket_bus;
 pub mod sriov;
 
 pub use bus::{Bus, BusError, Costs, Dma};
-pub use model_bus::{Automask, FakeClock, FakeTimer, Meanwhile, ModelBus, Recorded, Recorder};
+pub use model_bus::{Automask, Meanwhile, ModelBus, Recorded, Recorder};
 pub use socket_bus::{FarEnd, SocketBus};

@@ -1,6 +1,6 @@
 //! A bare model behind [`Bus`]: one thread, one clock that moves only by hand.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -8,8 +8,9 @@ use frame::{Batch, Caps, Counted, MAX_BATCH, Sink, Wake};
 use guest_mem::Memory;
 use model::{
     Clock, Env, Identity, Interrupts, Nanos, Nic, PciState, Progress, Receive, ResetKind, Space,
-    Timer, Transmit,
+    Transmit,
 };
+use model_testkit::Time;
 use wire::Offload;
 
 use crate::bus::{Bus, BusError, Dma};
@@ -22,42 +23,6 @@ const PAGE: u64 = 0x1000;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A clock moved by hand.
-#[derive(Debug, Default)]
-pub struct FakeClock(AtomicU64);
-
-impl Clock for FakeClock {
-    fn now(&self) -> Nanos {
-        self.0.load(Ordering::SeqCst)
-    }
-}
-
-/// Holds the model's deadline until the clock is moved past it.
-#[derive(Debug, Default)]
-pub struct FakeTimer(Mutex<Option<Nanos>>);
-
-impl FakeTimer {
-    /// The deadline, if one is armed.
-    pub fn deadline(&self) -> Option<Nanos> {
-        *lock(&self.0)
-    }
-
-    fn take_due(&self, now: Nanos) -> bool {
-        let mut armed = lock(&self.0);
-        let due = armed.is_some_and(|at| at <= now);
-        if due {
-            *armed = None;
-        }
-        due
-    }
-}
-
-impl Timer for FakeTimer {
-    fn arm(&self, deadline: Option<Nanos>) {
-        *lock(&self.0) = deadline;
-    }
 }
 
 /// An interrupt pin as VFIO shows it: one signal when the line is up, then silence until
@@ -248,8 +213,8 @@ pub struct ModelBus {
     transmit: Box<dyn Transmit>,
     receive: Arc<dyn Receive>,
     env: Env,
-    clock: Arc<FakeClock>,
-    timer: Arc<FakeTimer>,
+    clock: Arc<Time>,
+    timer: Arc<Time>,
     irq: Arc<Automask>,
     cable: Arc<dyn Sink>,
     config: [u8; 256],
@@ -276,8 +241,8 @@ impl ModelBus {
         Self::within(self.memory(), self.clock.clone(), nic, cable)
     }
 
-    fn within(memory: Memory, clock: Arc<FakeClock>, nic: Nic, cable: Arc<dyn Sink>) -> Self {
-        let timer = Arc::new(FakeTimer::default());
+    fn within(memory: Memory, clock: Arc<Time>, nic: Nic, cable: Arc<dyn Sink>) -> Self {
+        let timer = Arc::new(Time::default());
         let irq = Arc::new(Automask::default());
         let env = Env {
             memory,
@@ -353,7 +318,7 @@ impl ModelBus {
     }
 
     /// The model's deadline.
-    pub fn timer(&self) -> &FakeTimer {
+    pub fn timer(&self) -> &Time {
         &self.timer
     }
 
@@ -491,7 +456,7 @@ impl ModelBus {
     fn advance_to(&mut self, at: Nanos) -> Result<(), BusError> {
         for _ in 0..MAX_ROUNDS {
             let stop = self.timer.deadline().map_or(at, |d| d.min(at));
-            self.clock.0.fetch_max(stop, Ordering::SeqCst);
+            self.clock.now.fetch_max(stop, Ordering::SeqCst);
             if self.timer.take_due(stop) {
                 self.control.tick(&self.env);
                 self.pump()?;

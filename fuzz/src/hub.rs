@@ -9,9 +9,9 @@ use eswitch::{Fabric, FunctionPolicy, Owner, Pool, StormWindows, VlanSet};
 use guest_mem::Memory;
 use igb::{Config, Enforcer, Hub};
 use model::{Env, Nic, PciState, ResetKind};
+use model_testkit::{Silent, Time};
 
 use crate::input::Input;
-use crate::outside::{Pin, Time};
 
 const CTRL: u64 = 0;
 const STATUS: u64 = 0x8;
@@ -147,11 +147,10 @@ struct Fixture {
 
 impl Fixture {
     fn new(nic: Nic) -> Fixture {
-        let time = Arc::new(Time::default());
-        time.now.store(2_000_000_000, Ordering::Relaxed);
+        let time = Arc::new(Time::at(2_000_000_000));
         let env = Env {
             memory: Memory::new(),
-            irq: Arc::new(Pin::default()),
+            irq: Arc::new(Silent),
             clock: time.clone(),
             timer: time.clone(),
         };
@@ -184,8 +183,7 @@ impl Fixture {
     /// The end of a turn.
     fn settle(&mut self, pass: u64) {
         let now = self.time.now.fetch_add(pass, Ordering::Relaxed) + pass;
-        let due = self.time.armed().take_if(|at| *at <= now);
-        if due.is_some() {
+        if self.time.take_due(now) {
             self.nic.control.tick(&self.env);
         }
         self.nic.control.attend(&self.env);

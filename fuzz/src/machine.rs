@@ -11,10 +11,11 @@ use e1000::{Config, new};
 use frame::{Batch, Caps, MAX_BATCH, Wake};
 use guest_mem::{Access, Memory, Totals};
 use model::{Clock, Env, Nanos, Nic, PciState, Progress, ResetKind};
+use model_testkit::{CountedWake, Pin, Time};
 use wire::Offload;
 
 use crate::input::Input;
-use crate::outside::{Nobody, Pin, Time, Wire};
+use crate::outside::{MAX_FRAME, Wire};
 
 pub(crate) const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 pub(crate) const PEER: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x57];
@@ -28,10 +29,6 @@ pub(crate) const HIGH_LEN: u64 = 0x1000;
 pub(crate) const TX_RING: u64 = RAM;
 pub(crate) const RX_RING: u64 = RAM + 0x1000;
 pub(crate) const BUFFERS: u64 = RAM + 0x2000;
-/// The longest frame the chip sends in one piece, and the longest packet it cuts: 20 bits of
-/// payload behind 8 bits of header.
-pub(crate) const MAX_FRAME: u64 = 16288;
-pub(crate) const MAX_PACKET: u64 = 0xf_ffff + 0xff;
 /// Where frames wait for descriptors.
 const PACKET_BUFFER: u64 = 64 << 10;
 /// Descriptors of one packet beyond which the chip gives it up.
@@ -228,7 +225,7 @@ impl Machine {
             pin,
             time,
             wire: Wire::default(),
-            waker: Arc::new(Nobody),
+            waker: Arc::new(CountedWake::default()),
             pci: PciState::default(),
             counters,
             checks: used,
@@ -260,11 +257,11 @@ impl Machine {
         self.said_again |= self.quiet(reg::CSBAL) != 0;
         let blob = self.nic.control.save(&self.env);
         let mut nic = new(config());
-        let edges = self.pin.edges.load(Ordering::Relaxed);
+        let edges = self.pin.signals.load(Ordering::Relaxed);
         let loaded = nic.control.load(&self.env, &blob);
         loaded.expect("a NIC's own state is one");
         // A message that may have been lost on the way is sent again, which a guest must bear.
-        self.pin.edges.store(edges, Ordering::Relaxed);
+        self.pin.signals.store(edges, Ordering::Relaxed);
         if save_again {
             assert_eq!(nic.control.save(&self.env), blob, "saved, loaded and saved");
         }
@@ -323,14 +320,14 @@ impl Machine {
             (&stale[..64], Offload::NONE),
         ]);
         self.dirt.clean(&self.env.memory);
-        self.pin.edges.store(0, Ordering::Relaxed);
+        self.pin.signals.store(0, Ordering::Relaxed);
     }
 
     /// Starts the record of what can be seen anew.
     fn forget(&mut self) {
         self.seen = Hasher::new();
         *self.wire.hash.lock().unwrap_or_else(|e| e.into_inner()) = Hasher::new();
-        self.pin.edges.store(0, Ordering::Relaxed);
+        self.pin.signals.store(0, Ordering::Relaxed);
         self.time.now.store(1_000_000_000, Ordering::Relaxed);
     }
 
@@ -360,8 +357,8 @@ impl Machine {
         });
         self.seen.update(&registers);
         self.bytes = registers;
-        let edges = self.pin.edges.load(Ordering::Relaxed);
-        let armed = self.time.armed().unwrap_or(u64::MAX);
+        let edges = self.pin.signals.load(Ordering::Relaxed);
+        let armed = self.time.deadline().unwrap_or(u64::MAX);
         let wire = std::mem::take(&mut *self.wire.hash.lock().unwrap_or_else(|e| e.into_inner()));
         for word in [edges, armed, wire.finalize().into()] {
             self.seen.update(&word.to_le_bytes());
@@ -604,16 +601,11 @@ impl Machine {
         // outside starts one again.
         for round in 0.. {
             assert!(round < 64, "the timer never rests");
-            let due = {
-                let mut armed = self.time.armed();
-                armed.filter(|t| *t <= end).inspect(|_| *armed = None)
-            };
-            let Some(due) = due else { break };
-            let now = self.time.now().max(due);
-            self.time.now.store(now, Ordering::Relaxed);
+            if !self.time.step_to(end) {
+                break;
+            }
             self.tick();
         }
-        self.time.now.store(end, Ordering::Relaxed);
     }
 
     /// How many frames the wire takes from now on.
@@ -731,7 +723,7 @@ impl Machine {
         let level = self.pin.level.load(Ordering::Relaxed);
         assert!(pending || !level, "an interrupt without a cause");
         // What a guest with a CSB does not want to hear of it is not told.
-        let waits = self.time.armed().is_some() || self.quiet(reg::CSBAL) != 0;
+        let waits = self.time.deadline().is_some() || self.quiet(reg::CSBAL) != 0;
         assert!(level || !pending || waits, "an interrupt that never comes");
     }
 

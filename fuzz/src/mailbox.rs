@@ -9,11 +9,11 @@ use eswitch::{AddressFilter, Storm};
 use guest_mem::Memory;
 use igb::{Config, Event, Grant, VfChannel};
 use model::{Clock, Env, Nanos, Nic, PciState, ResetKind};
+use model_testkit::{Silent, Time};
 use pf::{Change, Down, Effect, LinkState, Policy, PortVlan, Settings, SoftwarePf, VfId, What};
 use wire::MacAddr;
 
 use crate::input::Input;
-use crate::outside::{Pin, Time};
 
 const VTCTRL: u64 = 0;
 const VMBMEM: u64 = 0x800;
@@ -173,11 +173,10 @@ pub fn mailbox(data: &[u8]) {
 
 impl Chip {
     fn new(setup: u8) -> Chip {
-        let time = Arc::new(Time::default());
-        time.now.store(2_000_000_000, Ordering::Relaxed);
+        let time = Arc::new(Time::at(2_000_000_000));
         let env = Env {
             memory: Memory::new(),
-            irq: Arc::new(Pin::default()),
+            irq: Arc::new(Silent),
             clock: time.clone(),
             timer: time.clone(),
         };

@@ -1,56 +1,16 @@
-//! What is outside of the NIC: pin, clock, timer and a wire that checks what it gets.
+//! A wire that checks what it gets.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crc32fast::Hasher;
 use frame::{Batch, Caps, Sink, Wake};
-use model::{Clock, Interrupts, Nanos, Timer};
 use wire::Offload;
 
-use crate::machine::{MAX_FRAME, MAX_PACKET};
-
-#[derive(Default)]
-pub(crate) struct Pin {
-    pub level: AtomicBool,
-    pub edges: AtomicU64,
-}
-
-impl Interrupts for Pin {
-    fn set_line(&self, level: bool) {
-        if self.level.swap(level, Ordering::Relaxed) != level {
-            self.edges.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-    fn msi(&self, _: u16) {
-        self.edges.fetch_add(1, Ordering::Relaxed);
-    }
-    fn msix(&self, _: u16) {}
-}
-
-#[derive(Default)]
-pub(crate) struct Time {
-    pub now: AtomicU64,
-    pub armed: Mutex<Option<Nanos>>,
-}
-
-impl Time {
-    pub fn armed(&self) -> std::sync::MutexGuard<'_, Option<Nanos>> {
-        self.armed.lock().unwrap_or_else(|e| e.into_inner())
-    }
-}
-
-impl Clock for Time {
-    fn now(&self) -> Nanos {
-        self.now.load(Ordering::Relaxed)
-    }
-}
-
-impl Timer for Time {
-    fn arm(&self, deadline: Option<Nanos>) {
-        *self.armed() = deadline;
-    }
-}
+/// The longest frame the chip sends in one piece, and the longest packet it cuts: 20 bits of
+/// payload behind 8 bits of header.
+pub(crate) const MAX_FRAME: u64 = 16288;
+pub(crate) const MAX_PACKET: u64 = 0xf_ffff + 0xff;
 
 /// Takes what is sent, looks at both ends of it, and keeps a hash.
 #[derive(Default)]
@@ -117,10 +77,4 @@ fn notes_word(notes: &Offload) -> [u8; 12] {
         .iter()
         .fold(notes.gso as u8, |w, b| w << 1 | u8::from(*b));
     [a, b, c, d, e, f, g, h, i, j, bits, 0]
-}
-
-pub(crate) struct Nobody;
-
-impl Wake for Nobody {
-    fn wake(&self) {}
 }

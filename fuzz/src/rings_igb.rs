@@ -8,12 +8,13 @@ use std::sync::atomic::Ordering;
 use frame::{Batch, Caps, MAX_BATCH};
 use guest_mem::Memory;
 use igb::{Config, Grant, VfChannel};
-use model::{Clock, Env, Nic, PciState, Progress, ResetKind, TURN_BYTES};
+use model::{Clock, Env, Nic, PciState, Progress, ResetKind, TURN_BYTES, Timer};
+use model_testkit::{Pin, Time};
 use wire::Offload;
 
 use crate::input::Input;
 use crate::machine::{HIGH, HIGH_LEN, MAC, RAM, RAM_LEN, some_frame};
-use crate::outside::{Pin, Time, Wire};
+use crate::outside::Wire;
 
 mod reg {
     pub const CTRL: u64 = 0x0;
@@ -140,8 +141,7 @@ fn function(grant: Option<Grant>) -> (Nic, Option<Arc<VfChannel>>) {
 
 impl Guest {
     fn new(setup: u8, shape: u8) -> Guest {
-        let (pin, time) = (Arc::new(Pin::default()), Arc::new(Time::default()));
-        time.now.store(2_000_000_000, Ordering::Relaxed);
+        let (pin, time) = (Arc::new(Pin::default()), Arc::new(Time::at(2_000_000_000)));
         let env = Env {
             memory: memory(),
             irq: pin.clone(),
@@ -536,7 +536,7 @@ impl Guest {
             14 => {
                 let now = self.time.now() + u64::from(input.u16()) * 1_000;
                 self.time.now.store(now, Ordering::Relaxed);
-                self.time.armed().take();
+                self.time.arm(None);
                 self.access(|g| g.nic.control.tick(&g.env));
             }
             _ => match more {
@@ -624,7 +624,7 @@ impl Guest {
         }
         let pending = self.read(reg::ICS) & self.read(reg::IMS) != 0;
         let extended = self.read(reg::EIMS) << 1 != 0;
-        let waits = self.time.armed().is_some();
+        let waits = self.time.deadline().is_some();
         assert!(level || !pending || waits, "an interrupt that never comes");
         assert!(pending || extended || !level, "one without a cause");
     }

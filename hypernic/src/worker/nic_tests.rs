@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use frame::{Batch, Caps, Sink, Wake};
-use guest_mem::Memory;
-use model::{Clock, Env, Interrupts, Nanos, Nic, PciState, Progress, Timer};
+use model::{Clock, Env, Nanos, Nic, PciState, Progress};
+use model_testkit::{CountedWake, Silent, Time, memory};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use vale::{PortConfig, Switch, SwitchConfig, SwitchPort};
 use vfio_user::EventSet;
 
 use super::run::{FIRST_ID, Worker};
-use super::tests::{Stopped, jain};
+use super::tests::jain;
 use super::{Served, Task, Turn, WOKEN, WorkerHandle, task};
 
 const SENDERS: usize = 64;
@@ -24,23 +24,6 @@ const BASE: u64 = 0x10_0000;
 const BUFFER: u64 = BASE + 16 * RING as u64;
 const TDH: u64 = 0x3810;
 const TDT: u64 = 0x3818;
-
-struct Nobody;
-
-impl Interrupts for Nobody {
-    fn set_line(&self, _: bool) {}
-    fn msi(&self, _: u16) {}
-    fn msix(&self, _: u16) {}
-    fn set_pme(&self, _: bool, _: bool) {}
-}
-
-impl Timer for Nobody {
-    fn arm(&self, _: Option<Nanos>) {}
-}
-
-impl Wake for Nobody {
-    fn wake(&self) {}
-}
 
 /// A receiver that counts by sender, as far as it has room.
 struct Receiver {
@@ -96,7 +79,7 @@ struct Guest {
     env: Env,
     port: Arc<SwitchPort>,
     task: Arc<Task>,
-    clock: Arc<Stopped>,
+    clock: Arc<Time>,
     /// Frames it sends in one go when it is called; `None` for as many as there is room for.
     little: Option<u32>,
     fd: OwnedFd,
@@ -179,7 +162,7 @@ impl Served for Guest {
         }
         let sent = (self.read(TDH) + RING - head) % RING;
         self.clock
-            .0
+            .now
             .fetch_add(500 + 30 * u64::from(sent), Ordering::Relaxed);
         Turn {
             served: sent > 0,
@@ -199,7 +182,7 @@ struct Fleet {
 impl Fleet {
     /// 64 senders, and as many receivers as are named in `to`, each with so much room.
     fn new(to: impl Fn(usize) -> u8, room: usize, little: Option<u32>) -> Self {
-        let clock = Arc::new(Stopped::default());
+        let clock = Arc::new(Time::default());
         let seen = Arc::clone(&clock) as Arc<dyn Clock>;
         let handles: Arc<[WorkerHandle]> = vec![WorkerHandle::new().expect("eventfd")].into();
         let mut worker = Worker::new(Arc::clone(&handles), 0, Arc::clone(&seen)).expect("worker");
@@ -209,7 +192,7 @@ impl Fleet {
             SwitchConfig::default(),
             Arc::new(move || ticking.0.load(Ordering::Relaxed)),
         );
-        switch.set_timer(Arc::new(Nobody));
+        switch.set_timer(Arc::new(CountedWake::default()));
         let attach = |name: String, sink: Arc<dyn Sink>| {
             let config = PortConfig::default();
             switch.attach(&name, sink, config).expect("a port")
@@ -229,13 +212,12 @@ impl Fleet {
         for n in 0..SENDERS {
             let mut config = e1000::Config::new([2, 0, 0, 0, 0, n as u8]);
             config.negotiation = Duration::ZERO;
-            let memory = Memory::new();
-            memory.map_anon(BASE, 0x2000).expect("memory");
+            let memory = memory(BASE, 0x2000);
             let env = Env {
                 memory,
-                irq: Arc::new(Nobody),
+                irq: Arc::new(Silent),
                 clock: Arc::clone(&seen),
-                timer: Arc::new(Nobody),
+                timer: Arc::new(Silent),
             };
             let task = task(&handles, 0, &ids, "nic");
             let mut guest = Guest {

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use model::{Clock, Nanos, Timer};
+use model::{Clock, Timer};
+use model_testkit::Time;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use vfio_user::EventSet;
@@ -32,19 +33,9 @@ struct Script {
     crossed: Mutex<Option<Arc<Task>>>,
 }
 
-/// A clock that stands while nobody has a turn.
-#[derive(Default)]
-pub(super) struct Stopped(pub AtomicU64);
-
-impl Clock for Stopped {
-    fn now(&self) -> Nanos {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
 struct Fake {
     script: Arc<Script>,
-    clock: Arc<Stopped>,
+    clock: Arc<Time>,
     set: Option<EventSet>,
 }
 
@@ -68,7 +59,7 @@ impl Served for Fake {
     fn turn(&mut self, _calls: u32) -> Turn {
         self.script.turns.fetch_add(1, Ordering::Relaxed);
         let cost = self.script.cost.load(Ordering::Relaxed);
-        self.clock.0.fetch_add(cost, Ordering::Relaxed);
+        self.clock.now.fetch_add(cost, Ordering::Relaxed);
         if let Some(task) = self.script.crossed.lock().take() {
             task.call(WOKEN);
         }
@@ -87,13 +78,13 @@ impl Served for Fake {
 
 struct Bench {
     worker: Worker,
-    clock: Arc<Stopped>,
+    clock: Arc<Time>,
     handles: Arc<[WorkerHandle]>,
     ids: AtomicU64,
     tasks: Vec<(Arc<Task>, Arc<Script>)>,
 }
 
-fn fake(clock: &Arc<Stopped>) -> (Arc<Script>, Box<dyn Served>) {
+fn fake(clock: &Arc<Time>) -> (Arc<Script>, Box<dyn Served>) {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     let script = Arc::new(Script {
         fd: eventfd(0, flags).expect("eventfd"),
@@ -116,7 +107,7 @@ impl Bench {
     /// A worker that does nothing but what the test makes it do, with idle tasks.
     fn new(count: usize) -> Self {
         let handles: Arc<[WorkerHandle]> = vec![WorkerHandle::new().expect("eventfd")].into();
-        let clock = Arc::new(Stopped::default());
+        let clock = Arc::new(Time::default());
         let seen = Arc::clone(&clock) as Arc<dyn Clock>;
         let mut bench = Self {
             worker: Worker::new(Arc::clone(&handles), 0, seen).expect("worker"),

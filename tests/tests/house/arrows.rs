@@ -40,6 +40,7 @@ const ROOMS: &[Room] = &[
     room("port-null", &["frame", "port"], "frames to nowhere"),
     room("port-loopback", &["frame", "port"], "frames back to their sender"),
     room("model", &["frame", "guest-mem", "pci", "snapshot"], "what a NIC model is and may ask for"),
+    room("model-testkit", &["frame", "guest-mem", "model", "wire"], "what is around a model in tests, all fake; scripts for several models"),
     room("datapath", &["frame", "guest-mem", "wire"], "what any NIC with rings needs and no vendor owns"),
     room("intel", &["datapath", "frame", "guest-mem", "model", "regs", "snapshot", "wire"], "what Intel's NICs share"),
     room("e1000", &["csb", "datapath", "frame", "guest-mem", "intel", "lease", "model", "regs", "snapshot", "wire"],
@@ -50,7 +51,7 @@ const ROOMS: &[Room] = &[
     room("embed", &["frame", "guest-mem", "model", "pci", "registry", "snapshot", "wire"], "a NIC in another program"),
     room("embed-c", &["embed", "guest-mem"], "the same for C"),
     room("vfio-user", &["guest-mem", "pci"], "codec, server, client"),
-    room("drivers", &["csb", "frame", "guest-mem", "model", "vfio-user", "wire"], "the guest side of each NIC"),
+    room("drivers", &["csb", "frame", "guest-mem", "model", "model-testkit", "vfio-user", "wire"], "the guest side of each NIC"),
     room("villain", &["csb", "drivers", "guest-mem", "vfio-user"], "hostile guests and VMMs"),
     room("pkt-gen", &["drivers", "frame", "guest-mem", "program", "vfio-user", "wire"], "packet generator, a program of its own"),
 ];

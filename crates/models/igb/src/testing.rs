@@ -1,12 +1,11 @@
-//! A function, a guest's memory, and what the tests of the data path need
-//! beside: packets, a sink, descriptors.
+//! A function and what the tests of the data path need beside it: rings and descriptors.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex as StdMutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use frame::{Batch, Caps, Sink, Wake};
-use guest_mem::Memory;
-use model::{Clock, Env, Interrupts, Nanos, Receive, Timer, Transmit};
+use frame::Batch;
+use model::{Env, Receive, Transmit};
+use model_testkit::{Silent, Time, counter, memory};
 use parking_lot::Mutex;
 use regs::Id;
 
@@ -17,67 +16,7 @@ use crate::regs::settings::Settings;
 use crate::rx::Receiver;
 use crate::tx::Sender;
 
-struct Quiet;
-
-impl Interrupts for Quiet {
-    fn set_line(&self, _level: bool) {}
-    fn msi(&self, _vector: u16) {}
-    fn msix(&self, _vector: u16) {}
-}
-
-impl Timer for Quiet {
-    fn arm(&self, _deadline: Option<Nanos>) {}
-}
-
-impl Clock for Quiet {
-    fn now(&self) -> Nanos {
-        1_000_000_000
-    }
-}
-
-/// Takes what it has room for, and remembers it.
-pub(crate) struct Wire {
-    pub frames: StdMutex<Vec<Vec<u8>>>,
-    pub room: AtomicU64,
-    pub caps: Caps,
-}
-
-impl Default for Wire {
-    fn default() -> Self {
-        Self {
-            frames: StdMutex::default(),
-            room: AtomicU64::new(u64::MAX),
-            caps: Caps::NONE,
-        }
-    }
-}
-
-impl Wire {
-    pub(crate) fn drain(&self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut *self.frames.lock().expect("no poison"))
-    }
-}
-
-impl Sink for Wire {
-    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
-        let room = self.room.load(Ordering::Relaxed);
-        let taken = picks.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-        self.room.fetch_sub(taken as u64, Ordering::Relaxed);
-        let mut frames = self.frames.lock().expect("no poison");
-        for pick in &picks[..taken] {
-            let frame = batch.get(usize::from(*pick)).expect("picked");
-            assert!(self.caps.accepts(frame.notes()), "{:?}", frame.notes());
-            frames.push(frame.to_vec());
-        }
-        taken
-    }
-
-    fn caps(&self) -> Caps {
-        self.caps
-    }
-
-    fn want_room(&self, _waker: &Arc<dyn Wake>) {}
-}
+pub(crate) use model_testkit::{Wire, packet};
 
 /// Where the rings of a queue are.
 pub(crate) const RX_RINGS: u64 = 0x1_0000;
@@ -130,19 +69,16 @@ impl Guest {
         let function = Arc::new(function);
         function.bus_master.store(true, Ordering::Relaxed);
         function.link_up.store(true, Ordering::Relaxed);
-        let memory = Memory::new();
-        memory.map_anon(0, MEMORY).expect("map");
-        let quiet = Arc::new(Quiet);
         let receiver = Arc::new(Receiver::new(Arc::clone(&function)));
         Guest {
             sender: Sender::new(Arc::clone(&function), Arc::clone(&receiver)),
             receiver,
             function,
             env: Env {
-                memory,
-                irq: Arc::clone(&quiet) as _,
-                clock: Arc::clone(&quiet) as _,
-                timer: quiet,
+                memory: memory(0, MEMORY),
+                irq: Arc::new(Silent),
+                clock: Arc::new(Time::at(1_000_000_000)),
+                timer: Arc::new(Silent),
             },
         }
     }
@@ -246,13 +182,7 @@ impl Guest {
     }
 
     pub(crate) fn counter(&self, name: &str) -> u64 {
-        let mut found = None;
-        self.function.counters.visit(&mut |n, value| {
-            if n == name {
-                found = Some(value);
-            }
-        });
-        found.expect("a counter")
+        counter(|each| self.function.counters.visit(each), name)
     }
 }
 
@@ -262,85 +192,4 @@ pub(crate) fn packet_buffer(queue: u32, index: u32) -> u64 {
 
 pub(crate) fn header_buffer(queue: u32, index: u32) -> u64 {
     packet_buffer(queue, index) + 0x800
-}
-
-/// Packets.
-pub(crate) mod packet {
-    use std::net::Ipv6Addr;
-
-    use wire::{Layers, Sum};
-
-    /// TCP or UDP over IPv4 with 20 bytes behind it, all checksums right.
-    pub(crate) fn v4(src: [u8; 4], dst: [u8; 4], tcp: bool, sport: u16, dport: u16) -> Vec<u8> {
-        v4_with(src, dst, tcp, sport, dport, 20)
-    }
-
-    /// As [`v4`], with `len` bytes behind it.
-    pub(crate) fn v4_with(
-        src: [u8; 4],
-        dst: [u8; 4],
-        tcp: bool,
-        sport: u16,
-        dport: u16,
-        len: usize,
-    ) -> Vec<u8> {
-        let l4 = if tcp { 20 } else { 8 };
-        let mut bytes = vec![0; 34 + l4 + len];
-        bytes[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
-        bytes[14] = 0x45;
-        bytes[16..18].copy_from_slice(&((20 + l4 + len) as u16).to_be_bytes());
-        bytes[18..20].copy_from_slice(&[0x12, 0x34]);
-        bytes[22..24].copy_from_slice(&[64, if tcp { 6 } else { 17 }]);
-        bytes[26..30].copy_from_slice(&src);
-        bytes[30..34].copy_from_slice(&dst);
-        transport(&mut bytes, 34, tcp, sport, dport);
-        sums(&mut bytes);
-        bytes
-    }
-
-    pub(crate) fn v6_tcp(src: Ipv6Addr, dst: Ipv6Addr, sport: u16, dport: u16) -> Vec<u8> {
-        let mut bytes = vec![0; 54 + 20 + 20];
-        bytes[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd]);
-        bytes[14] = 0x60;
-        bytes[18..22].copy_from_slice(&[0, 40, 6, 64]);
-        bytes[22..38].copy_from_slice(&src.octets());
-        bytes[38..54].copy_from_slice(&dst.octets());
-        transport(&mut bytes, 54, true, sport, dport);
-        sums(&mut bytes);
-        bytes
-    }
-
-    fn transport(bytes: &mut [u8], at: usize, tcp: bool, sport: u16, dport: u16) {
-        bytes[at..at + 2].copy_from_slice(&sport.to_be_bytes());
-        bytes[at + 2..at + 4].copy_from_slice(&dport.to_be_bytes());
-        if tcp {
-            bytes[at + 12] = 0x50;
-            bytes[at + 13] = 0x18;
-        } else {
-            let len = (bytes.len() - at) as u16;
-            bytes[at + 4..at + 6].copy_from_slice(&len.to_be_bytes());
-        }
-        let head = at + if tcp { 20 } else { 8 };
-        for (i, byte) in bytes[head..].iter_mut().enumerate() {
-            *byte = i as u8;
-        }
-    }
-
-    /// Writes the checksums of IPv4 and transport.
-    pub(crate) fn sums(bytes: &mut [u8]) {
-        let layers = Layers::parse(bytes).expect("headers");
-        let (l3, l4) = (layers.l3.expect("IP"), layers.l4.expect("transport"));
-        if l3.kind == wire::L3Kind::V4 {
-            bytes[l3.offset + 10..l3.offset + 12].fill(0);
-            let sum = Sum::of(&bytes[l3.offset..l3.offset + l3.len]).finish();
-            bytes[l3.offset + 10..l3.offset + 12].copy_from_slice(&sum.to_be_bytes());
-        }
-        let field = l4.offset + l4.kind.checksum_offset().expect("a checksum");
-        bytes[field..field + 2].fill(0);
-        let mut sum = layers
-            .pseudo_sum(bytes, bytes.len() - l4.offset)
-            .expect("IP");
-        sum.add(&bytes[l4.offset..]);
-        bytes[field..field + 2].copy_from_slice(&sum.finish_nonzero().to_be_bytes());
-    }
 }

@@ -17,7 +17,7 @@ use crate::rx::write_back::Filling;
 use crate::{Config, rx};
 
 #[path = "../../tests/it/common.rs"]
-#[allow(dead_code, reason = "the tests outside use the rest")]
+#[allow(dead_code, unused_imports, reason = "the tests outside use the rest")]
 mod common;
 
 /// How frames take their way.
@@ -209,7 +209,7 @@ fn machine(setting: &Setting, way: Way) -> (Machine, Arc<Chip>) {
     chip.fast_path = way != Way::General;
     let chip = Arc::new(chip);
     let nic = crate::with(&config, Arc::clone(&chip));
-    (Machine::of(nic, Wire::default()), chip)
+    (Machine::around(nic, Wire::default()), chip)
 }
 
 fn run(setting: &Setting, batches: &[(Vec<Sent>, u8)], way: Way) -> Seen {

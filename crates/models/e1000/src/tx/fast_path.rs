@@ -122,14 +122,13 @@ impl<'v> Parser<'_, 'v> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+    use std::sync::atomic::Ordering::Relaxed;
 
-    use frame::{Caps, Sink, Wake};
-    use guest_mem::Memory;
-    use model::{Clock, Env, Interrupts, Nanos, Nic, PciState, Timer};
+    use frame::Caps;
+    use model::{Env, Interrupts, Nanos, Nic, PciState, Timer};
+    use model_testkit::{Time, Wire, memory};
     use parking_lot::Mutex;
     use proptest::prelude::*;
-    use wire::Offload;
 
     use super::*;
     use crate::core::chip::Chip;
@@ -144,9 +143,6 @@ mod tests {
     #[derive(Default)]
     struct World {
         seen: Mutex<Vec<String>>,
-        frames: Mutex<Vec<(Vec<u8>, Offload)>>,
-        room: AtomicUsize,
-        now: AtomicU64,
     }
 
     impl Interrupts for World {
@@ -163,31 +159,12 @@ mod tests {
         }
     }
 
-    impl Clock for World {
-        fn now(&self) -> Nanos {
-            self.now.load(Relaxed)
-        }
-    }
-
-    impl Sink for World {
-        fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
-            let n = self.room.load(Relaxed).min(picks.len());
-            self.room.fetch_sub(n, Relaxed);
-            let frames = picks[..n].iter().filter_map(|p| batch.get((*p).into()));
-            let frames = frames.map(|f| (f.to_vec(), *f.notes()));
-            self.frames.lock().extend(frames);
-            n
-        }
-        fn caps(&self) -> Caps {
-            Caps::ALL
-        }
-        fn want_room(&self, _: &Arc<dyn Wake>) {}
-    }
-
     struct Lab {
         nic: Nic,
         env: Env,
         world: Arc<World>,
+        time: Arc<Time>,
+        wire: Wire,
     }
 
     impl Lab {
@@ -197,8 +174,10 @@ mod tests {
             let mut chip = Chip::new(&config);
             chip.fast_path = fast_path;
             let world = Arc::new(World::default());
-            let memory = Memory::new();
-            memory.map_anon(RAM, RAM_LEN).expect("map");
+            let time = Arc::new(Time::default());
+            let wire = Wire::with(Caps::ALL);
+            wire.set_room(0);
+            let memory = memory(RAM, RAM_LEN);
             // Byte by byte takes Miri long.
             let filled = if cfg!(miri) { 0x1000 } else { RAM_LEN - 0x1000 };
             let bytes: Vec<u8> = (0..filled).map(|i| (i / 7) as u8).collect();
@@ -206,13 +185,15 @@ mod tests {
             let env = Env {
                 memory,
                 irq: world.clone(),
-                clock: world.clone(),
+                clock: time.clone(),
                 timer: world.clone(),
             };
             let mut lab = Lab {
                 nic: with(&config, Arc::new(chip)),
                 env,
                 world,
+                time,
+                wire,
             };
             let on = PciState {
                 bus_master: true,
@@ -245,13 +226,13 @@ mod tests {
                 view.write(at, &desc.raw().to_le_bytes()).expect("inside");
             }
             drop(view);
-            self.world.room.fetch_add(step.room, Relaxed);
-            self.world.now.fetch_add(1000, Relaxed);
+            self.wire.room.fetch_add(step.room, Relaxed);
+            self.time.now.fetch_add(1000, Relaxed);
             // TCTL with and without padding, CTRL with and without tags.
             self.write(0x400, 2 | u32::from(step.pad) << 3);
             self.write(0, 1 << 6 | u32::from(step.tags) << 30);
             self.write(0x3818, step.tail);
-            let end = self.nic.transmit.run(&self.env, &*self.world, step.budget);
+            let end = self.nic.transmit.run(&self.env, &self.wire, step.budget);
             self.world.seen.lock().push(format!("{end:?}"));
         }
 
@@ -366,7 +347,7 @@ mod tests {
                 }
             }
             let [a, b] = &labs;
-            prop_assert_eq!(&*a.world.frames.lock(), &*b.world.frames.lock());
+            prop_assert_eq!(a.wire.take_notes(), b.wire.take_notes());
             prop_assert_eq!(&*a.world.seen.lock(), &*b.world.seen.lock());
             prop_assert_eq!(a.counters(), b.counters());
             prop_assert!(a.nic.control.save(&a.env) == b.nic.control.save(&b.env), "registers or state");

@@ -1,11 +1,9 @@
 //! What a frame costs: no allocation, and one copy into the guest's memory.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::common::*;
-use frame::{Batch, Caps, Sink, Wake};
+use frame::Batch;
 use model::Progress;
+use model_testkit::Hole;
 use wire::Offload;
 
 const LEN: u64 = 1000;
@@ -73,20 +71,6 @@ fn the_fifo_allocates_nothing_and_writes_a_frame_once() {
     assert_eq!(written(&mut m, round), 47 * (LEN + WRITE_BACK));
 }
 
-/// Takes everything and keeps nothing.
-struct Hole(AtomicU64);
-
-impl Sink for Hole {
-    fn deliver(&self, _: &Batch<'_>, picks: &[u16]) -> usize {
-        self.0.fetch_add(picks.len() as u64, Ordering::Relaxed);
-        picks.len()
-    }
-    fn caps(&self) -> Caps {
-        Caps::NONE
-    }
-    fn want_room(&self, _: &Arc<dyn Wake>) {}
-}
-
 #[test]
 fn sending_allocates_nothing_and_writes_only_status() {
     let mut m = Machine::default();
@@ -95,7 +79,7 @@ fn sending_allocates_nothing_and_writes_only_status() {
     for i in 0..128 {
         m.tx_desc(i, TX_BUFFERS, legacy(LEN as u16, EOP | IFCS | RS));
     }
-    let hole = Hole(AtomicU64::new(0));
+    let hole = Hole::default();
     let round = |m: &mut Machine| {
         let tail = (m.r(reg::TDH) + 100) % 128;
         m.nic
@@ -107,5 +91,5 @@ fn sending_allocates_nothing_and_writes_only_status() {
     round(&mut m);
     assert_eq!(allocations(|| (0..20).for_each(|_| round(&mut m))), 0);
     assert_eq!(written(&mut m, round), 100);
-    assert_eq!(hole.0.load(Ordering::Relaxed), 2200);
+    assert_eq!(hole.frames(), 2200);
 }

@@ -1,11 +1,11 @@
 //! The packet FIFO in front of the receive ring.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::*;
 use frame::{Batch, Wake};
 use hypernic_e1000::{Config, FullFifo};
+use model_testkit::CountedWake;
 use proptest::prelude::*;
 use wire::Offload;
 
@@ -95,15 +95,6 @@ fn what_comes_later_does_not_overtake() {
     assert_eq!(m.r(RDFPC), 8);
 }
 
-#[derive(Default)]
-struct CountedWake(AtomicU64);
-
-impl Wake for CountedWake {
-    fn wake(&self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
 #[test]
 fn when_it_is_full_senders_wait_and_are_woken() {
     let mut m = machine(8, FullFifo::Wait);
@@ -126,10 +117,10 @@ fn when_it_is_full_senders_wait_and_are_woken() {
     m.nic.receive.want_room(&waker);
     m.nic.receive.want_room(&waker);
     m.nic.receive.poll(&m.env);
-    assert_eq!(bell.0.load(Ordering::SeqCst), 0, "still no room");
+    assert_eq!(bell.rung(), 0, "still no room");
     // Once it is worth while: when half of it is empty.
     let mut tail = 7;
-    while bell.0.load(Ordering::SeqCst) == 0 {
+    while bell.rung() == 0 {
         m.w(reg::RDT, (tail + 7) % 8);
         tail = (tail + 7) % 8;
     }
@@ -139,7 +130,7 @@ fn when_it_is_full_senders_wait_and_are_woken() {
     // A receiver that goes away keeps nobody waiting.
     m.nic.receive.want_room(&waker);
     m.w(reg::RCTL, 0);
-    assert_eq!(bell.0.load(Ordering::SeqCst), 2);
+    assert_eq!(bell.rung(), 2);
     assert_eq!(m.offer(&many), 200);
     assert_eq!(m.counter("rx_disabled"), 200);
 }

@@ -529,7 +529,7 @@ proptest! {
                 }
                 Step::Sleep(ns) => m.sleep(ns),
                 Step::Room(room) => {
-                    *m.wire.room.lock().expect("room") = Some(room);
+                    m.wire.set_room(room);
                     m.run();
                 }
                 Step::Cable(up) => {
@@ -549,7 +549,7 @@ proptest! {
                 prop_assert!(frame.len() >= 14 && frame.len() <= 0x10_0200);
             }
         }
-        *m.wire.room.lock().expect("room") = None;
+        m.wire.unlimit();
         m.nic.control.set_link(&m.env, true);
         assert_serves(&mut m);
     }

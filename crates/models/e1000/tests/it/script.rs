@@ -1,12 +1,12 @@
 //! A NIC in surroundings in which everything that can be seen of it is recorded.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use frame::{Batch, Caps, Sink, Wake};
 use guest_mem::Memory;
 use hypernic_e1000::{Config, new, regs, state};
-use model::{Clock, Env, Interrupts, Nanos, Nic, PciState, Progress, ResetKind, Space, Timer};
+use model::{Clock, Env, Interrupts, Nanos, Nic, PciState, Progress, ResetKind, Space};
+use model_testkit::Time;
 use wire::Offload;
 
 use super::common::*;
@@ -24,11 +24,10 @@ pub enum Seen {
     Dealt(usize),
 }
 
-/// The interrupt pin, the clock and the timer: when what happened.
+/// The interrupt pin, and when what happened.
 pub struct Host {
     origin: Nanos,
-    now: AtomicU64,
-    armed: Mutex<Option<Nanos>>,
+    time: Arc<Time>,
     level: Mutex<bool>,
     seen: Mutex<Vec<Seen>>,
 }
@@ -37,31 +36,18 @@ impl Host {
     fn new(origin: Nanos, elapsed: Nanos) -> Self {
         Self {
             origin,
-            now: AtomicU64::new(origin + elapsed),
-            armed: Mutex::default(),
+            time: Arc::new(Time::at(origin + elapsed)),
             level: Mutex::default(),
             seen: Mutex::default(),
         }
     }
 
     fn elapsed(&self) -> Nanos {
-        self.now() - self.origin
+        self.time.now() - self.origin
     }
 
     fn push(&self, seen: Seen) {
         self.seen.lock().expect("seen").push(seen);
-    }
-}
-
-impl Clock for Host {
-    fn now(&self) -> Nanos {
-        self.now.load(Ordering::SeqCst)
-    }
-}
-
-impl Timer for Host {
-    fn arm(&self, deadline: Option<Nanos>) {
-        *self.armed.lock().expect("armed") = deadline;
     }
 }
 
@@ -225,20 +211,11 @@ impl Rig {
     }
 
     fn sleep(&mut self, ns: Nanos) {
-        let end = self.host.now() + ns;
-        loop {
-            let due = {
-                let mut armed = self.host.armed.lock().expect("armed");
-                armed.filter(|t| *t <= end).inspect(|_| *armed = None)
-            };
-            let Some(due) = due else { break };
-            self.host
-                .now
-                .store(due.max(self.host.now()), Ordering::SeqCst);
+        let end = self.host.time.now() + ns;
+        while self.host.time.step_to(end) {
             self.nic.control.tick(&self.env);
             self.work();
         }
-        self.host.now.store(end, Ordering::SeqCst);
     }
 
     fn poke(&self, at: u64, bytes: &[u8]) {
@@ -460,8 +437,8 @@ impl Rig {
 
     /// Level of the line, and how long until the timer fires.
     pub fn pins(&self) -> (bool, Option<i64>) {
-        let armed = *self.host.armed.lock().expect("armed");
-        let left = armed.map(|t| t as i64 - self.host.now() as i64);
+        let armed = self.host.time.deadline();
+        let left = armed.map(|t| t as i64 - self.host.time.now() as i64);
         (*self.host.level.lock().expect("level"), left)
     }
 
@@ -491,8 +468,8 @@ fn env(memory: Memory, host: &Arc<Host>) -> Env {
     Env {
         memory,
         irq: host.clone(),
-        clock: host.clone(),
-        timer: host.clone(),
+        clock: host.time.clone(),
+        timer: host.time.clone(),
     }
 }
 

@@ -202,13 +202,13 @@ fn tags_go_into_every_segment() {
 fn a_packet_cut_short_by_the_sink_goes_on_where_it_was() {
     for step in [1, 3, 7] {
         let mut m = machine(Caps::NONE);
-        *m.wire.room.lock().expect("room") = Some(0);
+        m.wire.set_room(0);
         let first = tso4(20_000, 0x18);
         let next = put(&m, 0, Some(&tso_ctx4(1000)), &first, &[54], SEGMENT);
         let next = put(&m, next, Some(&tso_ctx4(700)), &first, &[], SEGMENT);
         m.w(reg::TDT, next);
         for _ in 0..100 {
-            *m.wire.room.lock().expect("room") = Some(step);
+            m.wire.set_room(step);
             if m.run() == Progress::Idle {
                 break;
             }

@@ -43,7 +43,7 @@ fn busy() -> Machine {
     let (low, high) = context.words();
     m.tx_desc(0, low, high);
     m.tx_desc(1, TX_BUFFERS, data(400, EOP | IFCS | RS | IDE | TSE, 0, 0));
-    *m.wire.room.lock().expect("room") = Some(2);
+    m.wire.set_room(2);
     m.w(reg::TDT, 2);
     // The low half of a pair; an EEPROM command begun; one register named by I/O.
     m.r(0x40c0);
@@ -233,19 +233,13 @@ fn what_is_spared_a_guest_stays_so() {
 
 #[test]
 fn whoever_waits_for_room_is_woken_by_a_load() {
-    struct WakeFlag(std::sync::atomic::AtomicBool);
-    impl frame::Wake for WakeFlag {
-        fn wake(&self) {
-            self.0.store(true, std::sync::atomic::Ordering::SeqCst);
-        }
-    }
     let mut m = Machine::default();
-    let bell = std::sync::Arc::new(WakeFlag(false.into()));
+    let bell = std::sync::Arc::new(model_testkit::CountedWake::default());
     let wake: std::sync::Arc<dyn frame::Wake> = bell.clone();
     m.nic.receive.want_room(&wake);
     let blob = m.nic.control.save(&m.env);
     m.nic.control.load(&m.env, &blob).expect("loads");
-    assert!(bell.0.load(std::sync::atomic::Ordering::SeqCst));
+    assert!(bell.rung() > 0);
 }
 
 /// Loads into a busy NIC what must be refused, and returns why.
@@ -427,7 +421,7 @@ fn a_damaged_state_is_refused_wherever_it_is_damaged() {
 fn what_was_left_undone_is_saved_the_same_again() {
     let mut m = Machine::default();
     m.tx_on(8);
-    *m.wire.room.lock().expect("room") = Some(0);
+    m.wire.set_room(0);
     m.poke(TX_BUFFERS, &plain(PEER, 60));
     m.tx_desc(0, TX_BUFFERS, legacy(60, EOP));
     m.w(reg::TDT, 1);

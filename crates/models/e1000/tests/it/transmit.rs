@@ -306,7 +306,7 @@ fn the_ring_wraps() {
 fn what_the_sink_does_not_take_is_not_done() {
     let mut m = machine(Caps::NONE);
     m.r(reg::ICR);
-    *m.wire.room.lock().expect("room") = Some(2);
+    m.wire.set_room(2);
     for i in 0..5u32 {
         let at = TX_BUFFERS + u64::from(i) * 256;
         m.poke(at, &plain(PEER, 60 + i as usize));
@@ -318,7 +318,7 @@ fn what_the_sink_does_not_take_is_not_done() {
     assert_eq!(done, [true, true, false, false, false]);
     assert_eq!(m.run(), Progress::Blocked);
     assert_eq!(m.r(reg::ICR) & 3, 1, "TXDW but not TXQE");
-    *m.wire.room.lock().expect("room") = None;
+    m.wire.unlimit();
     assert_eq!(m.run(), Progress::Idle);
     assert_eq!(m.r(reg::TDH), 5);
     assert_eq!(m.r(reg::ICR) & 3, 3);
@@ -340,11 +340,11 @@ fn a_sink_that_is_short_of_room_is_not_offered_a_whole_ring_again_and_again() {
         m.tx_desc(i, TX_BUFFERS, legacy(LEN as u16, EOP | IFCS | RS));
     }
     let fetched = m.counter("tx_desc_fetched");
-    *m.wire.room.lock().expect("room") = Some(20);
+    m.wire.set_room(20);
     m.w(reg::TDT, FRAMES);
     let mut sent = m.wire.take().len();
     for _ in 1..TURNS {
-        *m.wire.room.lock().expect("room") = Some(20);
+        m.wire.set_room(20);
         m.run();
         sent += m.wire.take().len();
     }
@@ -356,7 +356,7 @@ fn a_sink_that_is_short_of_room_is_not_offered_a_whole_ring_again_and_again() {
         "{fetched} descriptors read"
     );
     // With room again, batches are soon whole ones.
-    *m.wire.room.lock().expect("room") = None;
+    m.wire.unlimit();
     let before = m.counter("tx_desc_fetched");
     m.w(reg::TDT, FRAMES - 1);
     assert_eq!(m.wire.take().len() as u32, RING - 1);

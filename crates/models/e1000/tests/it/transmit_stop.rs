@@ -118,7 +118,7 @@ proptest! {
     ) {
         let mut m = Machine::default();
         m.tx_on(RING);
-        *m.wire.room.lock().expect("room") = Some(0);
+        m.wire.set_room(0);
         let mut d = Driver {
             m,
             tail: 0,
@@ -140,7 +140,7 @@ proptest! {
                     d.m.w(reg::TCTL, if on { 2 } else { 0 });
                 }
                 Step::Room(room) => {
-                    *d.m.wire.room.lock().expect("room") = Some(room);
+                    d.m.wire.set_room(room);
                     let before = d.m.r(reg::TDH);
                     let had = d.m.wire.frames.lock().expect("frames").len();
                     d.m.run();
@@ -156,7 +156,7 @@ proptest! {
                 }
             }
         }
-        *d.m.wire.room.lock().expect("room") = None;
+        d.m.wire.unlimit();
         d.m.nic.control.set_link(&d.m.env, true);
         d.m.sleep(20_000_000);
         d.m.w(reg::TCTL, 2);
@@ -184,12 +184,12 @@ fn low_and_empty_are_told_when_they_are_reached() {
     for i in 0..40 {
         m.tx_desc(i, TX_BUFFERS, legacy(60, EOP | IFCS));
     }
-    *m.wire.room.lock().expect("room") = Some(0);
+    m.wire.set_room(0);
     m.w(reg::TDT, 40);
     m.r(reg::ICR);
     let mut seen = Vec::new();
     for left in (0..40).rev() {
-        *m.wire.room.lock().expect("room") = Some(1);
+        m.wire.set_room(1);
         m.run();
         assert_eq!(40 - m.r(reg::TDH), left);
         let causes = m.r(reg::ICR) & (TXD_LOW | TXQE);

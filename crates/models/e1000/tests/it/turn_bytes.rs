@@ -1,6 +1,6 @@
 //! What one turn of the transmitter may take is bounded in bytes too.
 
-use crate::common::{Machine, PEER, TX_BUFFERS, reg};
+use crate::common::{Machine, MachineExt, PEER, TX_BUFFERS, reg};
 use model::{Progress, TURN_BYTES};
 
 #[test]

@@ -1,7 +1,6 @@
 //! A function that is saved, and another that goes on.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use intel::phy::{Phy, PhyModel};
 use model::{Control, Progress, Work};
@@ -61,7 +60,7 @@ fn busy() -> (Guest, Registers) {
     drop(irq);
     send_tso(&guest, 3);
     let wire = Wire::default();
-    wire.room.store(4, Ordering::Relaxed);
+    wire.set_room(4);
     assert_eq!(guest.run(&wire), Progress::Blocked);
     (guest, control)
 }
@@ -87,7 +86,7 @@ fn another_goes_on_where_one_was_saved() {
     // What was sent is not sent again, and what was not is.
     let wire = Wire::default();
     assert_eq!(second.run(&wire), Progress::Idle);
-    let frames = wire.drain();
+    let frames = wire.take();
     assert_eq!(frames.len(), TSO_SEGMENTS - 4);
     assert_eq!(frames[0][38..42], 400u32.to_be_bytes());
     assert_eq!(second.get(QUEUES.tdh, 3), second.get(QUEUES.tdt, 3));

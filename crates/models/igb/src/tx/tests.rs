@@ -1,10 +1,10 @@
 //! What the transmit side does with rings in earnest and in malice.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use frame::{Batch, Caps, Sink, Wake};
+use frame::Caps;
 use model::{Progress, Transmit};
+use model_testkit::Hole;
 use proptest::prelude::*;
 use wire::{Crc32c, Layers, Sum};
 
@@ -121,7 +121,7 @@ fn legacy_and_advanced_descriptors_are_sent_and_written_back() {
     );
     let wire = Wire::default();
     assert_eq!(guest.run(&wire), Progress::Idle);
-    assert_eq!(wire.drain(), frames);
+    assert_eq!(wire.take(), frames);
     let ring = TX_RINGS + 3 * APART;
     let done: Vec<_> = (0..4)
         .map(|i| guest.word(ring + 16 * i + 8) >> 32 & 1)
@@ -135,7 +135,7 @@ fn legacy_and_advanced_descriptors_are_sent_and_written_back() {
     assert_eq!((sent, guest.function.stats.total(Stat::Gptc)), (3, 3));
     // Nothing more is said to be there.
     assert_eq!(guest.run(&wire), Progress::Idle);
-    assert!(wire.drain().is_empty());
+    assert!(wire.take().is_empty());
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn segments_are_what_tcp_wants() {
         );
         let wire = Wire::default();
         guest.run(&wire);
-        let frames = wire.drain();
+        let frames = wire.take();
         assert_eq!(frames.len(), payload.div_ceil(mss as usize));
         let mut whole = Vec::new();
         for (i, frame) in frames.iter().enumerate() {
@@ -225,7 +225,7 @@ fn cwr_is_in_the_first_segment_only() {
     );
     let wire = Wire::default();
     guest.run(&wire);
-    let flags: Vec<_> = wire.drain().iter().map(|frame| frame[47]).collect();
+    let flags: Vec<_> = wire.take().iter().map(|frame| frame[47]).collect();
     assert_eq!(flags, [0x90, 0x10, 0x10]);
 }
 
@@ -253,7 +253,7 @@ fn segments_of_udp_have_lengths_and_sums_of_their_own() {
     );
     let wire = Wire::default();
     guest.run(&wire);
-    let frames = wire.drain();
+    let frames = wire.take();
     let lens: Vec<_> = frames
         .iter()
         .map(|f| u16::from_be_bytes([f[38], f[39]]))
@@ -293,7 +293,7 @@ fn what_is_given_counts_and_not_what_the_packet_looks_like() {
     );
     let wire = Wire::default();
     guest.run(&wire);
-    let frames = wire.drain();
+    let frames = wire.take();
     assert_eq!(frames.len(), 3);
     for (i, frame) in frames.iter().enumerate() {
         // The outer header has the whole length and a right sum, the inner sequence number moves.
@@ -360,7 +360,7 @@ fn a_queue_keeps_two_contexts() {
     );
     let wire = Wire::default();
     guest.run(&wire);
-    let frames = wire.drain();
+    let frames = wire.take();
     assert!(intact(&frames[0]));
     assert_eq!(frames[1][12..16], [0x81, 0, 0, 9]);
     assert_eq!(frames[1][16..], bytes[12..]);
@@ -444,7 +444,7 @@ fn each_pool_of_a_pf_has_its_tag() {
             [first, 0, high, low] if first == kind.get() => Some(u16::from_be_bytes([high, low])),
             _ => None,
         };
-        wire.drain().iter().map(tag).collect::<Vec<_>>()
+        wire.take().iter().map(tag).collect::<Vec<_>>()
     };
     // Without pools VMVIR says nothing.
     assert_eq!(tags(&mut guest, 3), [None, Some(9)]);
@@ -481,25 +481,12 @@ fn sctp_has_its_crc() {
         ..Wire::default()
     };
     guest.run(&wire);
-    let frame = &wire.drain()[0];
+    let frame = &wire.take()[0];
     let mut want = Crc32c::new();
     bytes[42..46].fill(0);
     want.add(&bytes[34..]);
     assert_eq!(frame[42..46], want.finish().to_le_bytes());
     assert_eq!(frame[46..], bytes[46..]);
-}
-
-/// Takes everything, and looks at nothing.
-struct Nowhere;
-
-impl Sink for Nowhere {
-    fn deliver(&self, _batch: &Batch<'_>, picks: &[u16]) -> usize {
-        picks.len()
-    }
-    fn caps(&self) -> Caps {
-        Caps::NONE
-    }
-    fn want_room(&self, _waker: &Arc<dyn Wake>) {}
 }
 
 #[test]
@@ -535,7 +522,7 @@ fn sending_allocates_nothing() {
         for queue in 0..3 {
             guest.send(queue, &all);
         }
-        guest.sender.run(&guest.env, &Nowhere, 256);
+        guest.sender.run(&guest.env, &Hole::default(), 256);
     };
     round(&mut guest);
     let again = || (0..10).for_each(|_| round(&mut guest));
@@ -555,13 +542,13 @@ fn queues_take_turns() {
     }
     let wire = Wire::default();
     assert_eq!(guest.run_some(&wire, 192), Progress::More);
-    let frames = wire.drain();
+    let frames = wire.take();
     for queue in [0, 5, 15] {
         let n = frames.iter().filter(|f| f[0] == queue).count();
         assert_eq!(n, 64, "queue {queue}");
     }
     while guest.run(&wire) == Progress::More {}
-    assert_eq!(wire.drain().len(), 3 * 255 - 192);
+    assert_eq!(wire.take().len(), 3 * 255 - 192);
 }
 
 #[test]
@@ -584,14 +571,14 @@ fn what_the_sink_has_no_room_for_is_sent_later_and_once() {
     let wire = Wire::default();
     let mut frames = Vec::new();
     for room in [3, 0, 9, 1, 100] {
-        wire.room.store(room, Ordering::Relaxed);
+        wire.set_room(room);
         let want = if room == 100 {
             Progress::Idle
         } else {
             Progress::Blocked
         };
         assert_eq!(guest.run(&wire), want, "room for {room}");
-        frames.extend(wire.drain());
+        frames.extend(wire.take());
         let head = guest.get(QUEUES.tdh, 0);
         assert_eq!(head as usize, [1, 2, 3][frames.len() / 10].min(3));
     }
@@ -729,7 +716,7 @@ fn a_packet_without_an_end_is_given_up() {
         ],
     );
     guest.run(&wire);
-    assert_eq!(wire.drain(), [frame]);
+    assert_eq!(wire.take(), [frame]);
 }
 
 #[test]
@@ -740,10 +727,10 @@ fn a_stopped_queue_sends_when_it_is_started() {
     guest.send(0, &[legacy(BUFFER, 60, ALL)]);
     let wire = Wire::default();
     assert_eq!(guest.run(&wire), Progress::Idle);
-    assert!(wire.drain().is_empty());
+    assert!(wire.take().is_empty());
     guest.set(QUEUES.txdctl, 0, crate::regs::bits::xdctl::ENABLE);
     guest.run(&wire);
-    assert_eq!(wire.drain().len(), 1);
+    assert_eq!(wire.take().len(), 1);
 }
 
 #[test]
@@ -758,7 +745,7 @@ fn looped_back_frames_come_to_our_own_receiver() {
     guest.send(0, &[legacy(BUFFER, frame.len(), ALL); 7]);
     let wire = Wire::default();
     guest.run(&wire);
-    assert!(wire.drain().is_empty());
+    assert!(wire.take().is_empty());
     assert_eq!(guest.get(QUEUES.rdh, 0), 7);
     assert_eq!(
         guest.read(crate::testing::packet_buffer(0, 6), frame.len()),
@@ -807,14 +794,14 @@ proptest! {
         descs in proptest::collection::vec(any_desc(), 1..31),
         queue in 0..16u32,
         all_caps: bool,
-        room in 0..40u64,
+        room in 0..40usize,
     ) {
         let mut guest = Guest::pf();
         guest.start_tx(queue, 32);
         guest.send(queue, &descs);
         let caps = if all_caps { Caps::ALL } else { Caps::NONE };
         let wire = Wire { caps, ..Wire::default() };
-        wire.room.store(room, Ordering::Relaxed);
+        wire.set_room(room);
         let mut calls = 0;
         loop {
             let progress = guest.run(&wire);
@@ -822,13 +809,13 @@ proptest! {
                 break;
             }
             if progress == Progress::Blocked {
-                wire.room.store(1000, Ordering::Relaxed);
+                wire.set_room(1000);
             }
             calls += 1;
             prop_assert!(calls < 4000, "it goes on for ever");
         }
         prop_assert!(guest.get(QUEUES.tdh, queue) < 32);
-        for frame in wire.drain() {
+        for frame in wire.take() {
             prop_assert!(frame.len() >= 14);
         }
     }

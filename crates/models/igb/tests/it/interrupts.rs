@@ -1,8 +1,6 @@
 //! Interrupts as drivers meet them: the interrupt test of `ethtool -t` in each way there is, vectors
 //! with automatic masks, moderation; and that nothing pending is ever forgotten.
 
-use std::sync::atomic::Ordering::SeqCst;
-
 use crate::common::*;
 use proptest::prelude::*;
 
@@ -28,8 +26,8 @@ fn machine(way: Way) -> Machine {
 /// Runs the handler of the self-test if the guest was interrupted. Returns what it read of ICR.
 fn handle(m: &mut Machine, way: Way) -> u32 {
     let told = match way {
-        Way::Pin => m.ears.level.load(SeqCst),
-        Way::Msi => m.ears.messages.swap(0, SeqCst) > 0,
+        Way::Pin => m.line(),
+        Way::Msi => m.messages() > 0,
         Way::Msix => {
             let vectors = m.vectors();
             assert!(vectors.iter().all(|v| *v == 0));
@@ -64,7 +62,7 @@ fn the_drivers_interrupt_test_passes_in_every_way() {
         }
         m.w(reg::IMC, !0);
         m.w(reg::ICR, !0);
-        assert!(!m.ears.level.load(SeqCst));
+        assert!(!m.line());
     }
 }
 
@@ -75,7 +73,7 @@ fn causes_the_chip_has_not_are_neither_set_nor_enabled() {
     m.w(reg::ICS, !TESTED);
     m.w(reg::IMS, !TESTED);
     assert_eq!((m.r(reg::ICS), m.r(reg::IMS)), (0, 0));
-    assert!(!m.ears.level.load(SeqCst));
+    assert!(!m.line());
 }
 
 /// GPIE, IVAR, EIAC, EIAM and EIMS as `igb_configure_msix` and `igb_irq_enable` set them: vector 0
@@ -127,7 +125,7 @@ fn link_changes_come_by_the_other_vector() {
     m.w(reg::EIMS, 1);
     assert_eq!(m.vectors(), [], "it has");
     m.nic.control.set_link(&m.env, true);
-    m.pass(10_000_000);
+    m.sleep(10_000_000);
     assert_eq!(m.vectors(), [0]);
     assert_eq!(m.r(0x4100), 2, "IAC");
 }
@@ -144,9 +142,9 @@ fn moderation_keeps_a_gap_and_forgets_nothing() {
     m.w(reg::EICS, 4);
     m.w(reg::EICS, 2);
     assert_eq!(m.vectors(), [1], "another vector has a gap of its own");
-    m.pass(48_999);
+    m.sleep(48_999);
     assert_eq!(m.vectors(), []);
-    m.pass(1);
+    m.sleep(1);
     assert_eq!(m.vectors(), [2]);
 }
 
@@ -156,13 +154,13 @@ fn reading_icr_masks_what_iam_says() {
     m.w(reg::IMS, 0x94);
     m.w(reg::IAM, 0x94);
     m.w(reg::ICS, 0x80);
-    assert_eq!(m.ears.messages.swap(0, SeqCst), 1);
+    assert_eq!(m.messages(), 1);
     assert_eq!(m.r(reg::ICR), 0x80 | INTA);
     assert_eq!(m.r(reg::IMS), 0);
     m.w(reg::ICS, 0x80);
-    assert_eq!(m.ears.messages.swap(0, SeqCst), 0);
+    assert_eq!(m.messages(), 0);
     m.w(reg::IMS, 0x94);
-    assert_eq!(m.ears.messages.swap(0, SeqCst), 1);
+    assert_eq!(m.messages(), 1);
     // Nothing asserted: nothing cleared, nothing masked.
     m.w(reg::ICR, !0);
     m.w(reg::IMS, 4);
@@ -177,10 +175,10 @@ fn the_old_addresses_are_the_same_registers() {
     let mut m = machine(Way::Pin);
     m.w(0xd0, 0x10);
     m.w(0xc8, 0x10);
-    assert!(m.ears.level.load(SeqCst));
+    assert!(m.line());
     assert_eq!(m.r(reg::IMS), 0x10);
     assert_eq!(m.r(0xc0), 0x10 | INTA);
-    assert!(!m.ears.level.load(SeqCst));
+    assert!(!m.line());
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -232,23 +230,23 @@ proptest! {
             match step {
                 Step::Write(at, value) => m.w(at, value),
                 Step::Read(at) => { m.r(at); }
-                Step::Pass(nanos) => m.pass(nanos),
+                Step::Pass(nanos) => m.sleep(nanos),
                 Step::Pci(msi, msix) => m.pci(msi, msix),
             }
         }
-        m.pass(20_000_000);
+        m.sleep(20_000_000);
         m.vectors();
-        m.ears.messages.store(0, SeqCst);
-        m.pass(20_000_000);
+        m.messages();
+        m.sleep(20_000_000);
         prop_assert_eq!(m.vectors(), Vec::<u16>::new());
-        prop_assert_eq!(m.ears.messages.load(SeqCst), 0);
+        prop_assert_eq!(m.messages(), 0);
         // The driver starts anew.
         for (at, value) in [(reg::IAM, 0), (reg::IMC, !0), (reg::EIMC, !0), (reg::ICR, !0), (reg::EICR, !0)] {
             m.w(at, value);
         }
         m.pci(false, true);
         vectors(&mut m);
-        m.pass(20_000_000);
+        m.sleep(20_000_000);
         m.vectors();
         for vector in [0u16, 1] {
             if vector == 0 {
@@ -258,7 +256,7 @@ proptest! {
             } else {
                 m.w(reg::EICS, 2);
             }
-            m.pass(20_000_000);
+            m.sleep(20_000_000);
             prop_assert_eq!(m.vectors(), vec![vector]);
         }
     }

@@ -2,13 +2,9 @@
 //! a fake clock, and that nothing but their timing depends on it.
 
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex};
 
 use crate::common::*;
-use frame::{Batch, Caps, Sink, Wake};
-use guest_mem::Memory;
 use hypernic_igb::{Config, Grant, Moderation};
-use model::Progress;
 use proptest::prelude::*;
 
 const RING: u32 = 256;
@@ -39,20 +35,6 @@ fn fixed(rate: u32) -> Moderation {
     Moderation::Fixed(NonZeroU32::new(rate).expect("a rate"))
 }
 
-#[derive(Default)]
-struct Wire(Mutex<usize>);
-
-impl Sink for Wire {
-    fn deliver(&self, _: &Batch<'_>, picks: &[u16]) -> usize {
-        *self.0.lock().expect("wire") += picks.len();
-        picks.len()
-    }
-    fn caps(&self) -> Caps {
-        Caps::NONE
-    }
-    fn want_room(&self, _: &Arc<dyn Wake>) {}
-}
-
 /// A PF with one queue in each direction, both at vector 1, as Linux sets it up. `auto`: what its
 /// message clears and masks by itself.
 fn machine(moderation: Moderation, auto: bool) -> Machine {
@@ -61,9 +43,7 @@ fn machine(moderation: Moderation, auto: bool) -> Machine {
         ..Config::new(MAC)
     };
     let mut m = Machine::new(&config);
-    let memory = Memory::new();
-    memory.map_anon(RAM, RAM_LEN).expect("map");
-    m.env.memory = memory;
+    m.env.memory = memory(RAM, RAM_LEN);
     m.pci(false, true);
     m.w(reg::CTRL, 1 << 6);
     m.w(reg::GPIE, 1 << 31 | 1 << 30 | 1 << 4 | 1);
@@ -87,7 +67,7 @@ fn machine(moderation: Moderation, auto: bool) -> Machine {
     m.w(reg::TXDCTL, 1 << 25);
     m.w(reg::RCTL, 1 << 1 | 1 << 15);
     m.w(reg::TCTL, 1 << 1);
-    m.pass(20 * MS);
+    m.sleep(20 * MS);
     m.r(reg::ICR);
     m.w(reg::EIMS, 2);
     m.vectors();
@@ -102,14 +82,7 @@ fn offer_of(m: &Machine, ether_type: u16, count: usize) -> usize {
     let mut frame = [0; 60];
     frame[..6].copy_from_slice(&MAC);
     frame[12..14].copy_from_slice(&ether_type.to_be_bytes());
-    let mut batch = Batch::new();
-    for _ in 0..count {
-        batch.push_bytes(&frame);
-        batch.end(wire::Offload::NONE);
-    }
-    let mut picks = Vec::new();
-    let picks = batch.all_picks(&mut picks);
-    m.nic.receive.deliver(&m.env, &batch, picks)
+    m.offer(&vec![&frame[..]; count])
 }
 
 /// Writes a packet at `tail` and has it sent.
@@ -123,9 +96,7 @@ fn send(m: &mut Machine, tail: u32) -> usize {
     view.write(at + 8, &high).expect("RAM");
     drop(view);
     m.w(TDT, (tail + 1) % RING);
-    let wire = Wire::default();
-    while m.nic.transmit.run(&m.env, &wire, 256) == Progress::More {}
-    *wire.0.lock().expect("wire")
+    m.wire.take().len()
 }
 
 /// The driver's poll: takes all there is, gives the buffers back, opens the mask.
@@ -156,10 +127,10 @@ fn stream(m: &mut Machine, cost: u64, pps: u64) -> (u64, u64) {
             (told, since) = (None, None);
             poll(m);
         }
-        m.pass(US);
+        m.sleep(US);
         now += US;
     }
-    m.pass(cost);
+    m.sleep(cost);
     m.w(reg::EIMC, 2);
     m.w(reg::EICR, 2);
     m.vectors();
@@ -189,7 +160,7 @@ fn how_often_a_guest_is_interrupted() {
         let mut m = machine(moderation, true);
         // The way to the poll is known after a while.
         stream(&mut m, cost * US, pps);
-        m.pass(50 * MS);
+        m.sleep(50 * MS);
         let (count, waited) = stream(&mut m, cost * US, pps);
         let rate = count * 25;
         assert!(
@@ -222,7 +193,7 @@ fn transactions(moderation: Moderation) -> u64 {
             poll(&mut m);
             if head != seen {
                 seen = head;
-                m.pass(20 * US);
+                m.sleep(20 * US);
                 now += 20 * US;
                 assert_eq!(send(&mut m, tail), 1);
                 tail = (tail + 1) % RING;
@@ -230,7 +201,7 @@ fn transactions(moderation: Moderation) -> u64 {
                 request = Some(now + 130 * US);
             }
         }
-        m.pass(US);
+        m.sleep(US);
         now += US;
     }
     count
@@ -261,7 +232,7 @@ fn each_vector_is_moderated_by_itself() {
         for _ in 0..8 {
             m.w(reg::EICS, 2);
             spoke += m.vectors().len();
-            m.pass(100 * US);
+            m.sleep(100 * US);
             m.w(reg::EIMS, 2);
         }
         assert!(spoke < 8, "{moderation:?}: it was not held back");
@@ -324,13 +295,13 @@ fn immediate_interrupts_are_moderated_by_credits() {
     let now = [told(&mut m), told(&mut m), told(&mut m)];
     assert_eq!(now, [1, 1, 0], "as many as there are credits");
     assert_eq!(m.r(EITR1) >> 16 & 0x1f, 0);
-    m.pass(39 * US);
+    m.sleep(39 * US);
     assert_eq!(m.vectors(), []);
-    m.pass(US);
+    m.sleep(US);
     assert_eq!(m.vectors(), [1], "with the next credit");
     poll(&mut m);
     // 31 are the most, a write with CNT_INGR leaves them, and another rate does.
-    m.pass(10 * MS);
+    m.sleep(10 * MS);
     m.w(EITR1, 1000 << 2 | LLI_EN | CNT_INGR);
     m.w(reg::GPIE, 1 << 31 | 1 << 30 | 1 << 4 | 1 | 31 << 7);
     assert_eq!(m.r(EITR1) >> 16, 31);
@@ -342,7 +313,7 @@ fn immediate_interrupts_are_moderated_by_credits() {
     // The gap's end may come first.
     m.w(EITR1, 100 << 2 | LLI_EN);
     m.w(reg::EICS, 2);
-    m.pass(MS);
+    m.sleep(MS);
     m.vectors();
     poll(&mut m);
     m.w(reg::EICS, 2);
@@ -350,9 +321,9 @@ fn immediate_interrupts_are_moderated_by_credits() {
     poll(&mut m);
     m.w(EITR1, 100 << 2 | LLI_EN);
     offer_of(&m, 0x88b5, 1);
-    m.pass(99 * US);
+    m.sleep(99 * US);
     assert_eq!(m.vectors(), []);
-    m.pass(US);
+    m.sleep(US);
     assert_eq!(m.vectors(), [1]);
     // Without LLI_EN, or without a rate, they cost nothing.
     let mut m = machine(0);
@@ -439,11 +410,11 @@ proptest! {
                     Step::Read(at) => answer.0 = m.r(at),
                     Step::Receive(n) => answer.1 = offer(m, n.into()),
                     Step::Send => answer.1 = send(m, tail),
-                    Step::Sleep(ns) => m.pass(ns),
+                    Step::Sleep(ns) => m.sleep(ns),
                     // EITR reaches 8.2 ms, 200 a second are 5 ms.
                     Step::Settle => {
-                        m.pass(20 * MS);
-                        assert_eq!(*m.time.deadline.lock().expect("time"), None);
+                        m.sleep(20 * MS);
+                        assert_eq!(m.armed(), None);
                     }
                 }
                 answer

@@ -88,7 +88,7 @@ fn the_phy_is_an_igp03_with_a_link() {
     assert_eq!(m.r(reg::STATUS) & 2, 0);
     m.nic.control.set_link(&m.env, true);
     assert_eq!(m.r(reg::STATUS) & 2, 0, "it negotiates");
-    m.pass(10_000_000);
+    m.sleep(10_000_000);
     assert_eq!(m.r(reg::STATUS) & 2, 2);
     assert_eq!(m.r(reg::ICR) & 4, 4);
 }
@@ -264,11 +264,11 @@ fn the_clock_of_1588_runs_with_ours() {
         (u64::from(m.r(reg::SYSTIMH)) << 32 | u64::from(low)) >> 19
     };
     let start = time(&mut m);
-    m.pass(1_000_000_000);
+    m.sleep(1_000_000_000);
     assert_eq!(time(&mut m) - start, 1_000_000_000);
     let ctrl = m.r(reg::CTRL);
     m.w(reg::CTRL, ctrl | 1 << 26);
-    m.pass(1_000_000_000);
+    m.sleep(1_000_000_000);
     assert_eq!(time(&mut m), 0, "it stands after a reset");
 }
 

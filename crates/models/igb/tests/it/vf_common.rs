@@ -1,15 +1,15 @@
-//! A guest, a wire, a clock and a PF for a virtual function, all fake.
+//! A guest with a virtual function, and a PF for it.
 
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 
-use frame::{Batch, Caps, Sink, Wake};
+use frame::Batch;
 use guest_mem::Memory;
 use hypernic_igb::vf_state::{self, State};
 use hypernic_igb::{Config, Event, Grant, Mailbox, VfChannel, VfListener, vf};
 use model::{Clock, Env, Interrupts, Nanos, Nic, PciState, Progress, Timer};
+use model_testkit::{Pin, Time, Wire, memory};
 
-use super::common::{Ears, MAC, Time};
+use super::common::MAC;
 
 pub const RAM: u64 = 0x10_0000;
 pub const RAM_LEN: u64 = 0x8000;
@@ -59,38 +59,6 @@ pub const GRANT: Grant = Grant {
     interrupt_gap: 0,
 };
 
-/// Takes what it has room for, and remembers it.
-pub struct Wire {
-    pub frames: Mutex<Vec<Vec<u8>>>,
-    pub room: AtomicUsize,
-}
-
-impl Wire {
-    pub fn take(&self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut *self.frames.lock().expect("wire"))
-    }
-}
-
-impl Sink for Wire {
-    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
-        let room = self.room.load(SeqCst);
-        let taken = picks.len().min(room);
-        self.room.store(room - taken, SeqCst);
-        let mut frames = self.frames.lock().expect("wire");
-        for pick in &picks[..taken] {
-            let frame = batch.get((*pick).into()).expect("a pick");
-            frames.push(frame.to_vec());
-        }
-        taken
-    }
-
-    fn caps(&self) -> Caps {
-        Caps::NONE
-    }
-
-    fn want_room(&self, _: &Arc<dyn Wake>) {}
-}
-
 /// Grants what a driver asks for by a message 1, answers others but those that begin with 2, and
 /// remembers everything.
 pub struct Clerk {
@@ -126,7 +94,7 @@ impl VfListener for Clerk {
 pub struct Machine {
     pub nic: Nic,
     pub env: Env,
-    pub ears: Arc<Ears>,
+    pub pin: Arc<Pin>,
     pub time: Arc<Time>,
     pub channel: Arc<VfChannel>,
     pub clerk: Arc<Clerk>,
@@ -143,23 +111,17 @@ impl Default for Machine {
 
 impl Machine {
     pub fn with(config: &Config) -> Self {
-        let memory = Memory::new();
-        memory.map_anon(RAM, RAM_LEN).expect("map");
-        let wire = Wire {
-            frames: Mutex::default(),
-            room: AtomicUsize::new(usize::MAX),
-        };
-        let mut machine = Self::around(config, memory, wire, 5_000_000_000);
+        let memory = memory(RAM, RAM_LEN);
+        let mut machine = Self::around(config, memory, Wire::default(), 5_000_000_000);
         machine.set_pci(true, true);
         machine
     }
 
     fn around(config: &Config, memory: Memory, wire: Wire, now: Nanos) -> Self {
-        let (ears, time) = (Arc::new(Ears::default()), Arc::new(Time::default()));
-        time.now.store(now, SeqCst);
+        let (pin, time) = (Arc::new(Pin::default()), Arc::new(Time::at(now)));
         let env = Env {
             memory,
-            irq: Arc::clone(&ears) as Arc<dyn Interrupts>,
+            irq: Arc::clone(&pin) as Arc<dyn Interrupts>,
             clock: Arc::clone(&time) as Arc<dyn Clock>,
             timer: Arc::clone(&time) as Arc<dyn Timer>,
         };
@@ -172,7 +134,7 @@ impl Machine {
         Self {
             nic: vf(config, Arc::clone(&channel)),
             env,
-            ears,
+            pin,
             time,
             channel,
             clerk,
@@ -368,27 +330,19 @@ impl Machine {
 
     /// Lets time pass, in steps of the timer's deadlines.
     pub fn pass(&mut self, nanos: Nanos) {
-        let end = self.time.now.load(SeqCst) + nanos;
-        loop {
-            let due = *self.time.deadline.lock().expect("time");
-            let Some(due) = due.filter(|due| *due <= end) else {
-                break;
-            };
-            let now = self.time.now.load(SeqCst).max(due);
-            self.time.now.store(now, SeqCst);
-            *self.time.deadline.lock().expect("time") = None;
+        let end = self.time.now() + nanos;
+        while self.time.step_to(end) {
             self.nic.control.tick(&self.env);
         }
-        self.time.now.store(end, SeqCst);
     }
 
     pub fn vectors(&self) -> Vec<u16> {
-        std::mem::take(&mut *self.ears.vectors.lock().expect("ears"))
+        self.pin.take_vectors()
     }
 
     /// How long until the timer fires.
     pub fn armed(&self) -> Option<i128> {
-        let due = *self.time.deadline.lock().expect("time");
+        let due = self.time.deadline();
         due.map(|due| i128::from(due) - i128::from(self.env.clock.now()))
     }
 
@@ -415,7 +369,7 @@ pub fn busy() -> Machine {
     m.w(reg::VTEIMS, 7);
     m.offer(&frame(90), 2);
     m.pass(20_000);
-    m.wire.room.store(2, SeqCst);
+    m.wire.set_room(2);
     m.send_tso(1);
     m.send_tso(0);
     m.w(reg::VTEIAC, 0);

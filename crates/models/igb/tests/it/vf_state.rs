@@ -1,7 +1,5 @@
 //! A VF's state: what is in it, what is refused with which reason, and what is left to the PF.
 
-use std::sync::atomic::Ordering::SeqCst;
-
 use crate::vf_common::*;
 use hypernic_igb::vf_state::{self, Granted, Interrupts, Mailbox, Queue, State, StateError};
 use hypernic_igb::{Event, Grant};
@@ -69,14 +67,14 @@ fn fields(state: &State) -> Vec<(&'static str, String)> {
 fn a_busy_vf_has_something_in_every_part_of_its_state() {
     let mut m = busy();
     // A ring full of a packet without an end, on the other queue.
-    m.wire.room.store(usize::MAX, SeqCst);
+    m.wire.unlimit();
     m.turns();
     let high = 60 | 3 << 20 | 1 << 29;
     for _ in 1..RING {
         let tail = m.tx_desc(1, 0, TX_DATA, high);
         m.w(reg::TDT + 0x100, tail);
     }
-    m.wire.room.store(2, SeqCst);
+    m.wire.set_room(2);
     m.send_tso(0);
     // A message that the PF has not taken, as a PF with registers would find it.
     let words = 1 << 31 | 1;
@@ -182,7 +180,7 @@ fn another_goes_on_where_one_was_saved() {
     let received = m.offer(&frame(90), 0);
     assert_eq!(received, 0);
     let mut m = m.move_to(99_000_000_000);
-    m.wire.room.store(usize::MAX, SeqCst);
+    m.wire.unlimit();
     m.turns();
     // Two packets of four segments, none twice.
     assert_eq!(sent + m.wire.take().len(), 8);
@@ -228,7 +226,7 @@ fn what_was_granted_elsewhere_is_not_granted_here() {
     loaded.expect("a state");
     let heard = std::mem::take(&mut *m.clerk.heard.lock().expect("clerk"));
     assert_eq!(heard, [Event::Loaded(claimed)]);
-    m.wire.room.store(usize::MAX, SeqCst);
+    m.wire.unlimit();
     m.turns();
     assert!(m.wire.take().is_empty(), "it may not send");
     let now = m.saved().granted;
@@ -282,19 +280,13 @@ fn what_was_held_back_comes_on_another_clock() {
 
 #[test]
 fn whoever_waits_for_room_is_woken_by_a_load() {
-    struct WakeFlag(std::sync::atomic::AtomicBool);
-    impl frame::Wake for WakeFlag {
-        fn wake(&self) {
-            self.0.store(true, SeqCst);
-        }
-    }
     let mut m = Machine::default();
-    let bell = std::sync::Arc::new(WakeFlag(false.into()));
+    let bell = std::sync::Arc::new(model_testkit::CountedWake::default());
     let wake: std::sync::Arc<dyn frame::Wake> = bell.clone();
     m.nic.receive.want_room(&wake);
     let blob = m.nic.control.save(&m.env);
     m.nic.control.load(&m.env, &blob).expect("loads");
-    assert!(bell.0.load(SeqCst));
+    assert!(bell.rung() > 0);
 }
 
 /// Loads into a busy VF what must be refused, and returns why.
@@ -369,7 +361,7 @@ fn other_devices_and_versions_from_the_future_are_refused_by_name() {
         let why = refusal(&snapshot::wrap(vf_state::KIND, version, payload));
         assert!(matches!(why, StateError::Version { .. }), "{why}");
     }
-    let pf = crate::common::Machine::default();
+    let pf = <crate::common::Machine as crate::common::MachineExt>::default();
     assert_eq!(
         refusal(&pf.nic.control.save(&pf.env)).to_string(),
         "this is the state of a 82576, not of a 82576vf"

@@ -2,7 +2,6 @@
 //! point of any script, where its PF goes on too.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering::SeqCst;
 
 use crate::common::MAC;
 use crate::vf_common::*;
@@ -177,7 +176,7 @@ fn apply(m: &mut Machine, op: &Op) -> Vec<u8> {
         Op::RxOn(queue, srrctl) => m.rx_on(queue, srrctl),
         Op::TxOn(queue) => m.tx_on(queue),
         Op::Room(frames) => {
-            m.wire.room.store(frames, SeqCst);
+            m.wire.set_room(frames);
             m.turns();
         }
         Op::Budget(frames) => m.budget = frames,

@@ -150,7 +150,7 @@ fn given() -> impl Strategy<Value = Given> {
 struct Sent {
     descs: Vec<(u64, u64)>,
     tail: u32,
-    room: u64,
+    room: usize,
     budget: usize,
 }
 
@@ -184,7 +184,7 @@ fn desc() -> impl Strategy<Value = (u64, u64)> {
 }
 
 fn sent() -> impl Strategy<Value = Sent> {
-    let room = prop_oneof![3 => Just(1000u64), 1 => 0..10u64];
+    let room = prop_oneof![3 => Just(1000), 1 => 0..10usize];
     let budget = prop_oneof![3 => Just(256usize), 1 => 1..10usize];
     let descs = proptest::collection::vec(desc(), RING as usize);
     (descs, 0..RING, room, budget).prop_map(|(descs, tail, room, budget)| Sent {
@@ -269,11 +269,11 @@ proptest! {
                     guest.write(at, &low.to_le_bytes());
                     guest.write(at + 8, &high.to_le_bytes());
                 }
-                wire.room.store(step.room, std::sync::atomic::Ordering::Relaxed);
+                wire.set_room(step.room);
                 guest.set(QUEUES.tdt, 0, step.tail);
                 let end = guest.run_some(wire, step.budget);
-                ends.push((format!("{end:?}"), wire.drain(), counted(guest)));
-                ends.last_mut().unwrap().2.push(("room", wire.room.load(std::sync::atomic::Ordering::Relaxed)));
+                ends.push((format!("{end:?}"), wire.take(), counted(guest)));
+                ends.last_mut().unwrap().2.push(("room", wire.room.load(std::sync::atomic::Ordering::Relaxed) as u64));
             }
             prop_assert_eq!(&ends[0], &ends[1]);
             let [a, b] = &guests;

@@ -214,7 +214,7 @@ fn pools_that_are_off_neither_receive_nor_send() {
         let command = u64::from(cmd::EOP | cmd::IFCS | cmd::RS) << 24;
         guest.send(queue, &[(0x100_0000, bytes.len() as u64 | command)]);
         guest.run(&wire);
-        assert_eq!(wire.drain().len(), sent, "queue {queue}");
+        assert_eq!(wire.take().len(), sent, "queue {queue}");
     }
 }
 
@@ -277,7 +277,7 @@ fn sent(
     guest.run(wire);
     let after = heads(guest);
     let taken = [0, 1, 2, 3].map(|i| (after[i] + 8 - before[i]) % 8);
-    (taken, wire.drain())
+    (taken, wire.take())
 }
 
 /// Pools 0 to 3 with a station for each of the first two, whose frames reach others.
@@ -360,12 +360,12 @@ fn vlans_part_pools_that_send_to_each_other() {
 fn what_finds_no_room_on_the_wire_is_not_inside_either() {
     let mut guest = switching();
     let wire = Wire::default();
-    wire.room.store(1, Relaxed);
+    wire.set_room(1);
     let frames = [OTHER, WIRES, OTHER, BROADCAST, OTHER].map(|dst| frame(dst, 100));
     let (taken, out) = sent(&mut guest, 0, &frames, &wire);
     assert_eq!((taken, out.len()), ([0, 2, 0, 0], 1));
     assert_eq!(guest.get(QUEUES.tdh, 0), 3);
-    wire.room.store(1, Relaxed);
+    wire.set_room(1);
     let (taken, out) = sent(&mut guest, 0, &[], &wire);
     assert_eq!((taken, out), ([0, 2, 1, 1], vec![frames[3].clone()]));
     // But a queue without buffers delays no other.

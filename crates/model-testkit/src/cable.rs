@@ -1,0 +1,121 @@
+//! The other end of the cable.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use frame::{Batch, Caps, Sink, Wake};
+use wire::Offload;
+
+/// Takes the frames that it has room for, and keeps them. A frame that leaves more to do than its abilities
+/// allow fails the test.
+#[derive(Debug)]
+pub struct Wire {
+    /// What it does for the sender.
+    pub caps: Caps,
+    /// Frames that it still takes.
+    pub room: AtomicUsize,
+    /// What it has taken, with its notes.
+    pub frames: Mutex<Vec<(Vec<u8>, Offload)>>,
+}
+
+impl Default for Wire {
+    fn default() -> Self {
+        Self::with(Caps::NONE)
+    }
+}
+
+impl Wire {
+    /// One with these abilities and room for all.
+    pub fn with(caps: Caps) -> Self {
+        Self {
+            caps,
+            room: AtomicUsize::new(usize::MAX),
+            frames: Mutex::default(),
+        }
+    }
+
+    /// Takes so many frames from now on.
+    pub fn set_room(&self, frames: usize) {
+        self.room.store(frames, SeqCst);
+    }
+
+    /// Takes all frames from now on.
+    pub fn unlimit(&self) {
+        self.set_room(usize::MAX);
+    }
+
+    /// The frames that have come since the last call.
+    pub fn take(&self) -> Vec<Vec<u8>> {
+        self.take_notes()
+            .into_iter()
+            .map(|(bytes, _)| bytes)
+            .collect()
+    }
+
+    /// As [`Wire::take`], with what is left to do.
+    pub fn take_notes(&self) -> Vec<(Vec<u8>, Offload)> {
+        std::mem::take(&mut *self.frames.lock().expect("frames"))
+    }
+}
+
+impl Sink for Wire {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        let room = self.room.load(SeqCst);
+        let n = picks.len().min(room);
+        self.room.store(room - n, SeqCst);
+        let mut frames = self.frames.lock().expect("frames");
+        for &pick in &picks[..n] {
+            let frame = batch.get(pick.into()).expect("picked");
+            assert!(self.caps.accepts(frame.notes()), "{:?}", frame.notes());
+            frames.push((frame.to_vec(), *frame.notes()));
+        }
+        n
+    }
+
+    fn caps(&self) -> Caps {
+        self.caps
+    }
+
+    fn want_room(&self, _: &Arc<dyn Wake>) {}
+}
+
+/// Takes every frame, and keeps and allocates nothing.
+#[derive(Debug, Default)]
+pub struct Hole(AtomicU64);
+
+impl Hole {
+    /// Frames that it has taken.
+    pub fn frames(&self) -> u64 {
+        self.0.load(SeqCst)
+    }
+}
+
+impl Sink for Hole {
+    fn deliver(&self, _: &Batch<'_>, picks: &[u16]) -> usize {
+        self.0.fetch_add(picks.len() as u64, SeqCst);
+        picks.len()
+    }
+
+    fn caps(&self) -> Caps {
+        Caps::NONE
+    }
+
+    fn want_room(&self, _: &Arc<dyn Wake>) {}
+}
+
+/// Counts how often it is woken.
+#[derive(Debug, Default)]
+pub struct CountedWake(AtomicU64);
+
+impl CountedWake {
+    /// How often it has been woken.
+    pub fn rung(&self) -> u64 {
+        self.0.load(SeqCst)
+    }
+}
+
+impl Wake for CountedWake {
+    fn wake(&self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}

@@ -1,0 +1,17 @@
+//! What is around a NIC model in tests, all fake: a clock moved by hand, a timer that is held, interrupts that
+//! are recorded, a wire that keeps frames, a guest's memory. [`Machine`] joins them to a model.
+//!
+//! [`scripts`] are tests that hold for more than one model. A model's own tests run them.
+#![forbid(unsafe_code)]
+
+mod cable;
+mod machine;
+pub mod packet;
+mod pin;
+pub mod scripts;
+mod time;
+
+pub use cable::{CountedWake, Hole, Wire};
+pub use machine::{Machine, counter, memory};
+pub use pin::{Pin, Silent};
+pub use time::Time;

@@ -1,0 +1,192 @@
+//! A NIC in a machine of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use frame::Batch;
+use guest_mem::Memory;
+use model::{Clock, Env, Nanos, Nic, PciState, Progress};
+use wire::Offload;
+
+use crate::{Pin, Time, Wire};
+
+/// Calls of [`model::Transmit::run`] after which a model is taken to run for ever.
+const MOST_TURNS: usize = 10_000;
+
+/// Memory of a guest: `len` bytes from `at` on, all zero.
+pub fn memory(at: u64, len: u64) -> Memory {
+    let memory = Memory::new();
+    memory.map_anon(at, len).expect("map");
+    memory
+}
+
+/// The value of the counter `name` among those that `visit` shows.
+pub fn counter(visit: impl FnOnce(&mut dyn FnMut(&'static str, u64)), name: &str) -> u64 {
+    let mut found = None;
+    visit(&mut |n, value| {
+        if n == name {
+            found = Some(value);
+        }
+    });
+    found.unwrap_or_else(|| panic!("no counter {name}"))
+}
+
+/// A NIC, and all that it reaches. The work that a register access notes is done at once.
+pub struct Machine {
+    /// The NIC.
+    pub nic: Nic,
+    /// What it is handed.
+    pub env: Env,
+    /// Its interrupts.
+    pub pin: Arc<Pin>,
+    /// Its clock and its timer.
+    pub time: Arc<Time>,
+    /// Its cable.
+    pub wire: Wire,
+}
+
+impl Machine {
+    /// Plugs `nic` in. Its guest has `memory`, and the clock shows `now`.
+    pub fn of(nic: Nic, memory: Memory, wire: Wire, now: Nanos) -> Self {
+        let (pin, time) = (Arc::new(Pin::default()), Arc::new(Time::at(now)));
+        let env = Env {
+            memory,
+            irq: pin.clone(),
+            clock: time.clone(),
+            timer: time.clone(),
+        };
+        Self {
+            nic,
+            env,
+            pin,
+            time,
+            wire,
+        }
+    }
+
+    /// Tells the NIC what PCI knows.
+    pub fn set_pci(&mut self, state: PciState) {
+        self.nic.control.pci(&self.env, state);
+        self.work();
+    }
+
+    /// Reads a register of BAR 0.
+    pub fn r(&mut self, offset: u64) -> u32 {
+        let mut data = [0; 4];
+        self.nic.control.read(&self.env, 0, offset, &mut data);
+        u32::from_le_bytes(data)
+    }
+
+    /// Writes a register of BAR 0 and does the work that it notes.
+    pub fn w(&mut self, offset: u64, value: u32) {
+        self.note(offset, value);
+        self.work();
+    }
+
+    /// Writes a register of BAR 0, and leaves the work.
+    pub fn note(&mut self, offset: u64, value: u32) {
+        let data = value.to_le_bytes();
+        self.nic.control.write(&self.env, 0, offset, &data);
+    }
+
+    /// Does the work that was noted.
+    pub fn work(&mut self) {
+        let work = self.nic.control.take_work();
+        if work.tx {
+            self.run();
+        }
+        if work.rx {
+            self.nic.receive.poll(&self.env);
+        }
+    }
+
+    /// Sends until nothing is left or the wire is full.
+    pub fn run(&mut self) -> Progress {
+        for _ in 0..MOST_TURNS {
+            match self.nic.transmit.run(&self.env, &self.wire, 256) {
+                Progress::More => {}
+                other => return other,
+            }
+        }
+        panic!("transmit never ends");
+    }
+
+    /// The level of INTx.
+    pub fn line(&self) -> bool {
+        self.pin.level()
+    }
+
+    /// How often INTx has risen.
+    pub fn rises(&self) -> u64 {
+        self.pin.rises.load(SeqCst)
+    }
+
+    /// Messages by MSI since the last call.
+    pub fn messages(&self) -> u64 {
+        self.pin.take_messages()
+    }
+
+    /// Vectors of messages by MSI-X since the last call.
+    pub fn vectors(&self) -> Vec<u16> {
+        self.pin.take_vectors()
+    }
+
+    /// PME_En and PME_Status.
+    pub fn pme(&self) -> (bool, bool) {
+        self.pin.pme()
+    }
+
+    /// The NIC's deadline.
+    pub fn armed(&self) -> Option<Nanos> {
+        self.time.deadline()
+    }
+
+    /// Moves the clock by so many nanoseconds, and lets the timer fire on the way.
+    pub fn sleep(&mut self, nanos: Nanos) {
+        let end = self.time.now() + nanos;
+        while self.time.step_to(end) {
+            self.nic.control.tick(&self.env);
+            self.work();
+        }
+    }
+
+    /// The value of a counter of the NIC.
+    pub fn counter(&self, name: &str) -> u64 {
+        counter(|each| self.nic.control.counters(each), name)
+    }
+
+    /// Writes guest memory.
+    pub fn poke(&self, at: u64, bytes: &[u8]) {
+        self.env.memory.view().write(at, bytes).expect("poke");
+    }
+
+    /// Reads guest memory.
+    pub fn peek(&self, at: u64, len: usize) -> Vec<u8> {
+        let mut out = vec![0; len];
+        self.env.memory.view().read(at, &mut out).expect("peek");
+        out
+    }
+
+    /// Offers frames to the receiver; returns how many were dealt with.
+    pub fn offer(&self, frames: &[&[u8]]) -> usize {
+        let noted: Vec<_> = frames.iter().map(|f| (*f, Offload::NONE)).collect();
+        self.offer_notes(&noted)
+    }
+
+    /// As [`Machine::offer`], with what is left to do for each frame.
+    pub fn offer_notes(&self, frames: &[(&[u8], Offload)]) -> usize {
+        let mut batch = Batch::new();
+        for (bytes, notes) in frames {
+            batch.push_bytes(bytes);
+            batch.end(*notes);
+        }
+        let mut room = Vec::new();
+        let picks = batch.all_picks(&mut room);
+        self.nic.receive.deliver(&self.env, &batch, picks)
+    }
+
+    /// Saves the NIC.
+    pub fn save(&self) -> Vec<u8> {
+        self.nic.control.save(&self.env)
+    }
+}
