@@ -20,8 +20,8 @@ use vfio_user::codec::{
 };
 use vfio_user::pci::{Bar, Capability, Msi, Msix, PowerManagement};
 use vfio_user::{
-    Device, DeviceDescription, Dma, DmaError, DmaToken, Interrupts, Listener, ResetCause, Server,
-    Work,
+    Device, DeviceDescription, Dma, DmaError, DmaToken, EventSet, Interrupts, Listener, ResetCause,
+    Server, Work,
 };
 
 use crate::input::Input;
@@ -157,6 +157,8 @@ impl Device for Registers {
 struct Peer {
     socket: OwnedFd,
     server: Server,
+    /// Where its descriptors are watched.
+    set: EventSet,
     device: Registers,
     /// Messages not sent yet.
     out: Vec<u8>,
@@ -191,9 +193,13 @@ fn serve(setup: u8, input: &mut Input<'_>) {
         return;
     };
     let Ok(end) = theirs.try_clone() else { return };
-    let Ok(server) = Server::new(description, Listener::from_connected(end)) else {
+    let Ok(mut server) = Server::new(description, Listener::from_connected(end)) else {
         return;
     };
+    let Ok(set) = EventSet::new() else { return };
+    if server.watch(&set).is_err() {
+        return;
+    }
     let Ok(dma) = server.dma() else { return };
     let device = Registers {
         dma,
@@ -205,6 +211,7 @@ fn serve(setup: u8, input: &mut Input<'_>) {
     let mut peer = Peer {
         socket: ours,
         server,
+        set,
         device,
         out: Vec::new(),
         room: ROOM.take().unwrap_or_else(|| vec![0; 16 << 10]),
@@ -618,9 +625,9 @@ impl Peer {
         }
     }
 
-    /// Whether the server's descriptor says that there is something to do.
+    /// Whether the server's descriptors say that there is something to do.
     fn is_called(&self) -> bool {
-        let mut fds = [PollFd::new(&self.server, PollFlags::IN)];
+        let mut fds = [PollFd::new(&self.set, PollFlags::IN)];
         // A client that is gone leaves a server of one connection nothing to wait for.
         !self.lost && poll(&mut fds, Some(&Timespec::default())).is_ok_and(|n| n > 0)
     }

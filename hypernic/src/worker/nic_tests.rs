@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use frame::{Batch, Caps, Sink, Wake};
-use model::{Clock, Env, Nanos, Nic, PciState, Progress};
+use model::{Clock, Env, Nic, PciState, Progress};
 use model_testkit::{CountedWake, Silent, Time, memory};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
@@ -190,7 +190,7 @@ impl Fleet {
         let ticking = Arc::clone(&clock);
         let switch = Switch::new(
             SwitchConfig::default(),
-            Arc::new(move || ticking.0.load(Ordering::Relaxed)),
+            Arc::new(move || ticking.now.load(Ordering::Relaxed)),
         );
         switch.set_timer(Arc::new(CountedWake::default()));
         let attach = |name: String, sink: Arc<dyn Sink>| {
