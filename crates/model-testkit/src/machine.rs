@@ -8,7 +8,9 @@ use guest_mem::Memory;
 use model::{Clock, Env, Nanos, Nic, PciState, Progress};
 use wire::Offload;
 
-use crate::{Pin, Time, Wire};
+use crate::cable::Wire;
+use crate::pin::Pin;
+use crate::time::Time;
 
 /// Calls of [`model::Transmit::run`] after which a model is taken to run for ever.
 const MOST_TURNS: usize = 10_000;

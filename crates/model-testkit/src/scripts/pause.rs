@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use model::Progress;
 
 use super::reg;
-use crate::Machine;
+use crate::machine::Machine;
 use crate::packet::{MAC, PAUSE_GROUP, PEER, control, pause, plain};
 
 /// CTRL: receive and transmit flow control.

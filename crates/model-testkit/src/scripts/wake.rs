@@ -3,7 +3,7 @@
 use model::{PciState, PmeWrite, ResetKind};
 
 use super::reg;
-use crate::Machine;
+use crate::machine::Machine;
 use crate::packet::{MAC, PEER, magic, plain, tagged, typed};
 
 /// How a chip differs.
