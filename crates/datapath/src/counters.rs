@@ -23,7 +23,7 @@ macro_rules! counters {
     };
 }
 
-/// Adds `n`, whoever else counts.
+/// Adds `n`; other threads may count at the same time.
 #[inline]
 pub fn count(counter: &AtomicU64, n: u64) {
     if n > 0 {

@@ -1,7 +1,7 @@
 //! A checksum that the sender left to its NIC, written while the frame is copied.
 //!
-//! Always: a receiver that is told that the sum is right passes the frame on without another look
-//! (it routes, bridges or captures it), and nobody behind would write what is missing.
+//! Always: a receiver whose descriptor says that the sum is right passes the frame on without another look
+//! (it routes, bridges or captures it), and the sum would stay missing.
 
 use frame::Frame;
 use guest_mem::{ReadSlice, WriteSlice};

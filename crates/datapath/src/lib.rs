@@ -3,7 +3,8 @@
 //! [`Gather`] is a packet on its way out, [`offload`] what becomes of it there; [`Layout`] is a frame on
 //! its way into buffers and [`Finish`] a checksum that is written on the way; [`with_expanded`] makes frames
 //! of what is more than that. [`Adaptive`] says when an
-//! interrupt pays, and [`RxThrottle`] when a guest needs time for what it has received.
+//! interrupt pays, [`RxThrottle`] when a guest needs time for what it
+//! has received. [`Waiters`] are senders that found no room.
 #![forbid(unsafe_code)]
 
 pub mod adaptive;
@@ -14,6 +15,7 @@ mod gather;
 mod layout;
 pub mod offload;
 mod rx_throttle;
+mod waiters;
 
 pub use adaptive::{Adaptive, Moderation, Nanos};
 pub use expand::{Offered, RECEIVED, buffers_for, with_expanded};
@@ -21,3 +23,4 @@ pub use finish::{Finish, copy_whole, possible};
 pub use gather::{Cursor, Gather};
 pub use layout::{FCS, GLANCE, Layout, MIN_FRAME, fcs_of};
 pub use rx_throttle::RxThrottle;
+pub use waiters::Waiters;

@@ -1,4 +1,4 @@
-//! Pause frames (IEEE 802.3 annex 31B): how they are told from others, how they are made, and the
+//! Pause frames (IEEE 802.3 annex 31B): how they are recognised, how they are made, and the
 //! silence that one asks for.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use datapath::MIN_FRAME;
 const PAUSE: u16 = 1;
 /// Bits that a quantum of pause time lasts.
 const QUANTUM_BITS: u64 = 512;
-/// Bytes that tell what a frame is to flow control.
+/// Bytes by which a control frame is recognised.
 pub const HEAD: usize = 18;
 
-/// CTRL.RFCE: pause frames are told from others, and obeyed.
+/// CTRL.RFCE: pause frames are recognised and obeyed.
 pub const RFCE: u32 = 1 << 27;
 /// CTRL.TFCE: pause frames are sent as the packet buffer fills and empties.
 pub const TFCE: u32 = 1 << 28;
@@ -59,7 +59,7 @@ impl ControlFrame {
     }
 }
 
-/// Tells such frames from others, by their first bytes.
+/// Recognises such frames by their first bytes.
 pub fn control_frame(file: &File, ids: &Ids, head: &[u8; HEAD]) -> Option<ControlFrame> {
     let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
     if u32::from(half(12)) != file.get(ids.fct) {

@@ -3,6 +3,8 @@
 
 mod accepted;
 mod place;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 pub use accepted::{Accepted, ETHERNET_HEADER, FrameSettings};

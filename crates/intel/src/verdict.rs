@@ -33,7 +33,7 @@ pub mod rx_error {
 const HEADERS: usize = 256;
 
 /// Status and error bits of the checksum offload. One pass over the frame, if TUOFL is set and
-/// nobody has vouched for the checksum.
+/// the frame's sender does not vouch for the checksum.
 #[inline]
 pub fn verdict(rxcsum: u32, frame: &Frame<'_>) -> (u8, u8) {
     if rxcsum & (rxcsum::IPOFL | rxcsum::TUOFL) == 0 {
@@ -42,7 +42,7 @@ pub fn verdict(rxcsum: u32, frame: &Frame<'_>) -> (u8, u8) {
     at_a_glance(rxcsum, frame).unwrap_or_else(|| at_length(rxcsum, frame))
 }
 
-/// As [`at_length`], for what comes by the dozen: whole TCP or UDP over IPv4 without options or tag. `None`
+/// As [`at_length`], for the most frequent packets: whole TCP or UDP over IPv4 without options or tag. `None`
 /// for all else.
 #[inline]
 fn at_a_glance(rxcsum: u32, frame: &Frame<'_>) -> Option<(u8, u8)> {

@@ -2,6 +2,7 @@
 
 use datapath::{FCS, Finish, Layout, MIN_FRAME, fcs_of};
 use frame::Frame;
+use guest_mem::{Fault, View};
 use wire::Sum;
 
 use crate::rx::accepted::Accepted;
@@ -104,6 +105,61 @@ impl Placed {
     };
 }
 
+/// A frame on its way into the buffers, part by part.
+struct Copying<'l, 'b> {
+    layout: &'l Layout<'l, 'b>,
+    finish: Option<Finish>,
+    /// Bytes that are there.
+    at: usize,
+    /// Where in guest memory the checksum goes.
+    field: [u64; 2],
+}
+
+impl Copying<'_, '_> {
+    /// Copies the next `n` bytes to `addr`.
+    #[inline]
+    fn part(&mut self, view: &View<'_>, addr: u64, n: usize) -> Result<(), Fault> {
+        let here = self.at..self.at + n;
+        let (layout, finish) = (self.layout, &mut self.finish);
+        let mut from = here.start;
+        let written = view.write_slices(addr, n as u64, &mut |to| {
+            match finish {
+                None => layout.copy(from, &to),
+                Some(finish) => finish.copy(layout, from, &to),
+            }
+            from += to.len();
+        });
+        if let Some(finish) = finish {
+            for (byte, place) in self.field.iter_mut().zip(finish.field()..) {
+                if here.contains(&place) {
+                    *byte = addr.wrapping_add((place - here.start) as u64);
+                }
+            }
+        }
+        self.at = here.end;
+        written
+    }
+
+    /// Writes the checksum, once all is copied: until then its seed is in the guest's buffers. Returns how many
+    /// writes were out of reach.
+    #[inline]
+    fn finish(&self, view: &View<'_>) -> u64 {
+        let Some(finish) = &self.finish else {
+            return 0;
+        };
+        let [first, second] = self.field;
+        let size = if second == first.wrapping_add(1) {
+            2
+        } else {
+            1
+        };
+        let value = finish.value();
+        let writes = value.chunks(size).zip(self.field);
+        let failed = |(part, at): (&[u8], u64)| view.write(at, part).is_err();
+        writes.map(|write| u64::from(failed(write))).sum()
+    }
+}
+
 impl Writer<'_> {
     /// Copies a frame into buffers, if there are enough of them. `describe` returns what descriptors are to say,
     /// and how many bytes are for the header buffer.
@@ -154,7 +210,13 @@ impl Writer<'_> {
             len: layout.len(),
             checksum,
         });
-        let placed = self.place(room, put, (&layout, finish), (&format, header));
+        let parts = Copying {
+            layout: &layout,
+            finish,
+            at: 0,
+            field: [0; 2],
+        };
+        let placed = self.place(room, put, parts, (&format, header));
         self.storage.copy = copy;
         placed
     }
@@ -164,11 +226,11 @@ impl Writer<'_> {
         &mut self,
         room: &mut Room,
         put: &Put,
-        (layout, mut finish): (&Layout<'_, '_>, Option<Finish>),
+        mut copy: Copying<'_, '_>,
         (format, header): (&F, usize),
     ) -> Placed {
         let (ring, all, size) = (room.ring, room.free, put.buffer);
-        let len = layout.len();
+        let len = copy.layout.len();
         let mut placed = Placed {
             outcome: Outcome::Done,
             len,
@@ -178,16 +240,14 @@ impl Writer<'_> {
         // What frames like this one will take; more is not read ahead.
         let ahead = len.div_ceil(size).saturating_mul(put.expected);
         let (first_words, begun) = (self.storage.first.len(), self.storage.second.len());
-        let (mut index, mut free, mut at) = (ring.head, all, 0);
-        // Where in guest memory the checksum goes.
-        let mut field = [0u64; 2];
+        let (mut index, mut free) = (ring.head, all);
         let (mut lost, mut null) = (false, false);
         let mut done = Done {
             len: 0,
             first: true,
             end: End::No,
         };
-        while at < len && !lost {
+        while copy.at < len && !lost {
             if free == 0 {
                 let fits = len.div_ceil(size) < ring.len as usize;
                 if fits && all + 1 < ring.len && !(null && put.null_is_used) {
@@ -218,45 +278,20 @@ impl Writer<'_> {
             null |= packet == 0;
             done.len = match packet {
                 0 => 0,
-                _ => size.min(len - at - into_header),
+                _ => size.min(len - copy.at - into_header),
             };
             for (addr, n) in [(to_header, into_header), (packet, done.len)] {
-                if n == 0 {
-                    continue;
-                }
-                let mut from = at;
-                let written = self.view.write_slices(addr, n as u64, &mut |to| {
-                    match &mut finish {
-                        None => layout.copy(from, &to),
-                        Some(finish) => finish.copy(layout, from, &to),
-                    }
-                    from += to.len();
-                });
-                if let Some(finish) = &finish {
-                    let here = at..at + n;
-                    for (byte, place) in field.iter_mut().zip(finish.field()..) {
-                        if here.contains(&place) {
-                            *byte = addr.wrapping_add((place - here.start) as u64);
-                        }
-                    }
-                }
-                if written.is_err() {
+                if n > 0 && copy.part(self.view, addr, n).is_err() {
                     placed.faults += 1;
                     lost = true;
                 }
-                at += n;
             }
             self.storage.push(format.done(done));
             index = ring.next(index);
             free -= 1;
         }
-        if let Some(finish) = finish.filter(|_| !lost) {
-            // In the guest's buffers is the seed so far. Nothing is reported before this is done.
-            let value = finish.value();
-            let whole = field[1] == field[0].wrapping_add(1);
-            for (part, at) in value.chunks(if whole { 2 } else { 1 }).zip(field) {
-                placed.faults += u64::from(self.view.write(at, part).is_err());
-            }
+        if !lost {
+            placed.faults += copy.finish(self.view);
         }
         if self.storage.second.len() > begun {
             done.end = if lost { End::Lost } else { End::Whole };

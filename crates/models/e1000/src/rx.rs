@@ -19,7 +19,6 @@ mod write_back;
 mod writer;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use datapath::RECEIVED;
 use datapath::counters::count;
@@ -59,11 +58,7 @@ impl Receive for Receiver {
     }
 
     fn want_room(&self, waker: &Arc<dyn Wake>) {
-        let mut waiters = self.chip.waiters.lock();
-        if !waiters.iter().any(|w| Arc::ptr_eq(w, waker)) {
-            waiters.push(Arc::clone(waker));
-        }
-        self.chip.has_waiters.store(true, Ordering::Release);
+        self.chip.waiters.add(waker);
     }
 
     fn poll(&self, env: &Env) {
@@ -75,7 +70,7 @@ impl Receive for Receiver {
             let room = ring.is_none_or(|ring| unused(&mut state, &ring).min(chip.allowance()) > 0);
             drop(state);
             if room || !chip.rx_enabled() {
-                chip.wake_any_waiters();
+                chip.waiters.wake_any();
             }
             return;
         }
@@ -99,8 +94,7 @@ impl Receive for Receiver {
                     rx.finish(env, &mut state);
                 }
             }
-            let short =
-                !state.fifo.is_empty() || free == 0 && chip.has_waiters.load(Ordering::Acquire);
+            let short = !state.fifo.is_empty() || free == 0 && chip.waiters.any();
             if !rx.settle(env, &mut state, short) {
                 break;
             }
@@ -113,7 +107,7 @@ impl Receive for Receiver {
         drop(state);
         rx.end();
         if room || !chip.rx_enabled() {
-            chip.wake_waiters();
+            chip.waiters.wake();
         }
     }
 
@@ -225,7 +219,7 @@ pub(crate) fn deliver(chip: &Chip, env: &Env, batch: &Batch<'_>, picks: &[u16]) 
     drop(state);
     rx.end();
     if relieved {
-        chip.wake_waiters();
+        chip.waiters.wake();
     }
     dealt
 }

@@ -61,16 +61,13 @@ impl Receive for Receiver {
     }
 
     fn want_room(&self, waker: &Arc<dyn Wake>) {
-        let mut waiters = self.function.waiters.lock();
-        if !waiters.iter().any(|w| Arc::ptr_eq(w, waker)) {
-            waiters.push(Arc::clone(waker));
-        }
+        self.function.waiters.add(waker);
     }
 
     fn poll(&self, _env: &Env) {
         // Under the lock of the waiters: a sender that registers too late to be woken here tries once
         // more after that, and sees the new tail.
-        self.function.wake_waiters();
+        self.function.waiters.wake();
     }
 
     fn give_up(&self, env: &Env, _batch: &Batch<'_>, picks: &[u16]) {

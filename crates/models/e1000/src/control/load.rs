@@ -170,7 +170,7 @@ impl Registers {
         chip.allow(&old);
         drop((old, tx, rx));
         // Whoever waited for room in what was there before asks again.
-        chip.wake_waiters();
+        chip.waiters.wake();
         Ok(())
     }
 }

@@ -52,7 +52,6 @@ impl Registers {
             bus_master,
             csb,
             waiters: _,        // the process's
-            has_waiters: _,    // the process's
             true_fcs: _,       // configured
             fast_path: _,      // the process's
             drop_when_full: _, // configured

@@ -3,10 +3,9 @@
 //! Locks, outermost first: `tx`, `rx`, then `waiters`, `csb.place` or `irq`. Nothing outside the model is called
 //! under `irq` but the interrupt pin and the timer, and nothing that could call back into it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use frame::Wake;
+use datapath::Waiters;
 use intel::wake::{WakeUp, Wakes};
 use model::Env;
 use parking_lot::Mutex;
@@ -47,12 +46,10 @@ pub(crate) struct Chip {
     pub bus_master: AtomicBool,
     /// The communication status block.
     pub csb: Block,
-    /// Those who found no room.
-    pub waiters: Mutex<Vec<Arc<dyn Wake>>>,
-    /// There are some, or were a moment ago. Changed under their lock.
-    pub has_waiters: AtomicBool,
+    /// Senders that found no room.
+    pub waiters: Waiters,
     pub true_fcs: bool,
-    /// Plain frames may take the fast fast path. Always, but in tests that compare.
+    /// Plain frames may take the fast path. Always, but in tests that compare.
     pub fast_path: bool,
     /// A full packet FIFO loses frames at once instead of leaving them with their sender.
     pub drop_when_full: bool,
@@ -80,8 +77,7 @@ impl Chip {
                 config.csb,
                 u64::try_from(config.csb_poll.as_nanos()).unwrap_or(u64::MAX),
             ),
-            waiters: Mutex::default(),
-            has_waiters: AtomicBool::new(false),
+            waiters: Waiters::default(),
             true_fcs: config.true_fcs,
             fast_path: true,
             drop_when_full: config.full_fifo == FullFifo::Drop,
@@ -145,26 +141,5 @@ impl Chip {
     pub(crate) fn allow(&self, irq: &Irq) {
         self.allowance
             .store(irq.rx_throttle.allowed(), Ordering::Relaxed);
-    }
-
-    /// Wakes all who wait for room.
-    pub(crate) fn wake_waiters(&self) {
-        let waiters = {
-            let mut waiters = self.waiters.lock();
-            self.has_waiters.store(false, Ordering::Release);
-            std::mem::take(&mut *waiters)
-        };
-        for waker in waiters {
-            waker.wake();
-        }
-    }
-
-    /// As [`Chip::wake_waiters`], for whoever has held the receive lock since there is room. No
-    /// lock is taken when nobody waits: one who registers too late to be seen here tries once more
-    /// ([`frame::Sink::want_room`]), takes the receive lock for that after us, and finds the room.
-    pub(crate) fn wake_any_waiters(&self) {
-        if self.has_waiters.load(Ordering::Acquire) {
-            self.wake_waiters();
-        }
     }
 }

@@ -217,7 +217,7 @@ impl VfControl {
         function.settle();
         self.granted = grant;
         self.work = Work { tx: true, rx: true };
-        function.wake_waiters();
+        function.waiters.wake();
     }
 
     /// What stays of a register of which only a part is written.

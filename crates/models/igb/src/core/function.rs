@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use datapath::Waiters;
 pub(crate) use datapath::counters::count;
-use frame::Wake;
 use intel::wake::WakeUp;
 use parking_lot::Mutex;
 use regs::{File, Table};
@@ -124,7 +124,7 @@ pub(crate) struct Function {
     /// The transmit queue whose turn is next.
     pub tx_next: AtomicU32,
     /// Senders that found no room.
-    pub waiters: Mutex<Vec<Arc<dyn Wake>>>,
+    pub waiters: Waiters,
     pub true_fcs: bool,
     /// Its interrupts follow what is moved and how the driver answers ([`datapath::Adaptive`]).
     pub adapts: bool,
@@ -161,7 +161,7 @@ impl Function {
             loopback: AtomicBool::new(false),
             tx_rung: AtomicU32::new(0),
             tx_next: AtomicU32::new(0),
-            waiters: Mutex::default(),
+            waiters: Waiters::default(),
             true_fcs,
             adapts: false,
             fast_path: true,
@@ -217,14 +217,6 @@ impl Function {
         for queue in &self.queues {
             *queue.tx.lock() = Default::default();
             *queue.rx.lock() = Default::default();
-        }
-    }
-
-    /// Wakes all who wait for room.
-    pub(crate) fn wake_waiters(&self) {
-        let waiters = std::mem::take(&mut *self.waiters.lock());
-        for waker in waiters {
-            waker.wake();
         }
     }
 }
