@@ -135,47 +135,11 @@ impl Run {
         let sockets: Vec<_> = by_path
             .chain(self.fd.into_iter().map(SocketSpec::Fd))
             .collect();
-        for (i, socket) in sockets.iter().enumerate() {
-            if sockets[..i].contains(socket) {
-                return Err(Error::Usage(
-                    "the same socket appears twice; each NIC needs its own".into(),
-                ));
-            }
-        }
-        if self.mac.len() > sockets.len() {
-            return Err(Error::Usage(format!(
-                "{} --mac for {} NIC(s); give at most one per socket",
-                self.mac.len(),
-                sockets.len()
-            )));
-        }
-        if self.eeprom.len() > sockets.len() {
-            return Err(Error::Usage(format!(
-                "{} --eeprom for {} NIC(s); give at most one per socket",
-                self.eeprom.len(),
-                sockets.len()
-            )));
-        }
-        for (i, file) in self.eeprom.iter().enumerate() {
-            if self.eeprom[..i].contains(file) {
-                return Err(Error::Usage(
-                    "the same --eeprom appears twice; each NIC needs its own".into(),
-                ));
-            }
-        }
-        let mut switch_name = None;
-        let mut ports = Vec::new();
-        for port in self.port {
-            match port {
-                PortSpec::Switch(name) if switch_name.is_none() => switch_name = Some(name),
-                PortSpec::Switch(_) => {
-                    return Err(Error::Usage(
-                        "--port switch:… appears twice; a NIC has one switch".into(),
-                    ));
-                }
-                port => ports.push(port),
-            }
-        }
+        all_differ("socket", &sockets)?;
+        at_most_one_each("--mac", self.mac.len(), sockets.len())?;
+        at_most_one_each("--eeprom", self.eeprom.len(), sockets.len())?;
+        all_differ("--eeprom", &self.eeprom)?;
+        let (switch_name, mut ports) = switch_and_ports(self.port)?;
         let mut host = HostConfig::default();
         if let Some(workers) = self.workers {
             host.workers = workers as usize;
@@ -236,6 +200,44 @@ impl Run {
         }
         Ok(host)
     }
+}
+
+/// Refuses a word that has one value twice.
+fn all_differ<T: PartialEq>(word: &str, values: &[T]) -> Result<(), Error> {
+    for (i, value) in values.iter().enumerate() {
+        if values[..i].contains(value) {
+            let message = format!("the same {word} appears twice; each NIC needs its own");
+            return Err(Error::Usage(message));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses more values of an option than there are NICs.
+fn at_most_one_each(option: &str, values: usize, nics: usize) -> Result<(), Error> {
+    if values > nics {
+        let message = format!("{values} {option} for {nics} NIC(s); give at most one per socket");
+        return Err(Error::Usage(message));
+    }
+    Ok(())
+}
+
+/// The switch that `--port` names, if it names one, and the ports.
+fn switch_and_ports(words: Vec<PortSpec>) -> Result<(Option<String>, Vec<PortSpec>), Error> {
+    let mut switch = None;
+    let mut ports = Vec::new();
+    for word in words {
+        match word {
+            PortSpec::Switch(name) if switch.is_none() => switch = Some(name),
+            PortSpec::Switch(_) => {
+                return Err(Error::Usage(
+                    "--port switch:… appears twice; a NIC has one switch".into(),
+                ));
+            }
+            port => ports.push(port),
+        }
+    }
+    Ok((switch, ports))
 }
 
 #[cfg(test)]

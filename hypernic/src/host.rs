@@ -1,18 +1,22 @@
 //! A whole host: switches, ports and NICs, wired as the configuration says.
 
+mod inlets;
+mod member;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use eswitch::Owner;
 use frame::{Counted, Sink};
-use model::Clock;
-use port::{InletEvent, InletThread};
+use model::{Clock, Nic};
+use port::{InletThread, Port};
 use registry::Function;
 use vale::{Keeper, Switch};
 use vfio_user::{DeviceDescription, Listener, Server};
 
+use self::inlets::inlet;
+use self::member::{ChipMember, port_error};
 use crate::capture::NicCapture;
 use crate::chip::RunningChip;
 use crate::config::{ChipConfig, HostConfig, NicConfig, SocketSpec, SwitchConfig, VfConfig};
@@ -25,7 +29,6 @@ use crate::spec::{Doorbell, PortSpec};
 use crate::time::MonotonicClock;
 use crate::worker::Workers;
 use crate::{fds, ports};
-use program::log::Limit;
 
 /// Everything that runs. NICs and ports may come and go while it does.
 pub struct Host {
@@ -62,6 +65,13 @@ struct Attached {
     /// The chip whose virtual functions it rules.
     rules: Option<String>,
     capture: Option<NicCapture>,
+}
+
+/// Where a NIC sends to: a place on its chip or switch, or a port of its own.
+struct Wire {
+    sink: Arc<dyn Sink>,
+    switch: Option<String>,
+    opened: Option<Port>,
 }
 
 struct RunningPort {
@@ -144,16 +154,9 @@ impl Host {
             )
             .map_err(failed)?;
             let inlet = match port.inlet {
-                Some(inlet) => {
-                    let shown = name.clone();
-                    let limit = Limit::default();
-                    let events = move |event| log_port_event(&limit, &shown, event);
-                    let thread = InletThread::spawn(&format!("port {name}"), inlet, entry, events)
-                        .map_err(|source| Error::Os {
-                            what: "cannot start a thread",
-                            source,
-                        })?;
-                    Some(thread)
+                Some(source) => {
+                    let thread = format!("port {name}");
+                    Some(inlet(&thread, source, entry, name.clone(), |_| {})?)
                 }
                 None => None,
             };
@@ -186,73 +189,17 @@ impl Host {
     /// # Errors
     /// A socket, port or capture file that cannot be had, with its cure.
     pub fn add_nic(&mut self, config: &NicConfig) -> Result<(), Error> {
-        let port_error = |message| Error::Port {
-            owner: config.name.clone(),
-            port: config.port.to_string(),
-            message,
+        let ruled = |chip: &str| {
+            let mut nics = self.nics.values();
+            nics.any(|nic| nic.rules.as_deref() == Some(chip))
         };
-        let socket_error = |message: String| Error::Socket {
-            nic: config.name.clone(),
-            message,
-        };
-        let nvm_error = |message| Error::Nvm {
-            nic: config.name.clone(),
-            message,
-        };
-        let chip = |name: &str| {
-            let chip = self.chips.get(name);
-            chip.ok_or_else(|| port_error(format!("there is no chip \"{name}\"")))
-        };
-        let member = if let Some(vf) = &config.vf {
-            let chip = chip(&vf.chip)?;
-            let channel = chip.attach_vf(&config.name, vf).map_err(port_error)?;
-            Some(ChipMember::new(
-                chip,
-                config,
-                Owner::Vf(vf.index),
-                Function::Vf(channel),
-            ))
-        } else if let Some(name) = &config.rules {
-            let chip = chip(name)?;
-            if self
-                .nics
-                .values()
-                .any(|nic| nic.rules.as_ref() == Some(name))
-            {
-                return Err(port_error(format!(
-                    "\"{name}\" already has a physical function"
-                )));
-            }
-            let hub = chip.hub().map_err(port_error)?;
-            Some(ChipMember::new(
-                chip,
-                config,
-                Owner::Pf,
-                Function::PfWithVfs(hub),
-            ))
-        } else {
-            None
-        };
+        let member = ChipMember::find(&self.chips, config, ruled)?;
         let function = member.as_ref().map_or(&Function::Alone, |m| &m.function);
-        let (nic, nvm) = make(config, function).map_err(nvm_error)?;
-        let listener = match &config.socket {
-            SocketSpec::Path(path) => fds::listen(path),
-            SocketSpec::Fd(fd) => Listener::from_fd(fds::inherited(*fd).map_err(socket_error)?),
-        }
-        .map_err(|error| socket_error(self.cause(&error)))?;
-        let mut description = DeviceDescription::from_config(nic.identity.config());
-        if config.doorbell == Doorbell::Page {
-            let doorbells = nic.control.doorbells().ok_or_else(|| {
-                Error::Usage(format!(
-                    "{}: model \"{}\" has no doorbell page: it interrupts by INTx, for which \
-                     VMMs unmap such pages; write doorbell = \"trap\"",
-                    config.name, nic.identity.model
-                ))
-            })?;
-            description = description.doorbells(doorbells);
-        }
-        let server =
-            Server::new(description, listener).map_err(|error| socket_error(self.cause(&error)))?;
+        let (nic, nvm) = make(config, function).map_err(|message| Error::Nvm {
+            nic: config.name.clone(),
+            message,
+        })?;
+        let server = self.serve(config, &nic)?;
         let clock = Arc::clone(&self.clock);
         let new = NewNic::new(&config.name, nic, nvm, server, clock, &self.workers);
 
@@ -272,39 +219,12 @@ impl Host {
             Some(capture) => capture.toward_guest(new.sink()),
             None => new.sink(),
         };
-        let mut attached_switch = None;
-        let mut opened = None;
-        let toward_wire = match (&config.port, &member) {
-            (_, Some(member)) => {
-                let to = Arc::clone(&toward_guest);
-                let entry = member.chip.attach(&config.name, member.owner, to);
-                entry.map_err(port_error)?
-            }
-            (PortSpec::Switch(name), None) => {
-                let running = self.switches.get(name).ok_or_else(|| {
-                    port_error(format!("there is no switch \"{name}\"; add it first"))
-                })?;
-                attached_switch = Some(name.clone());
-                ports::attach(
-                    &running.switch,
-                    &config.name,
-                    Arc::clone(&toward_guest),
-                    Behind::Nic,
-                    config.mac_lock.then_some(wire::MacAddr(config.mac.0)),
-                    &config.guard,
-                )
-                .map_err(port_error)?
-            }
-            (spec, None) => {
-                let port = ports::open(spec).map_err(port_error)?;
-                let sink = Arc::clone(&port.sink);
-                opened = Some(port);
-                sink
-            }
-        };
+        let wire = self
+            .wire(config, member.as_ref(), &toward_guest)
+            .map_err(|message| port_error(config, message))?;
         let toward_wire = match &capture {
-            Some(capture) => capture.toward_wire(toward_wire),
-            None => toward_wire,
+            Some(capture) => capture.toward_wire(wire.sink),
+            None => wire.sink,
         };
 
         let live = Arc::clone(&self.live);
@@ -316,51 +236,98 @@ impl Host {
         });
         let nic = new.start(toward_wire, config.busy_poll, finished);
         if let Some(member) = member {
-            match &member.function {
-                Function::Vf(channel) => {
-                    channel.set_bell(Some(nic.bell()));
-                    // What was granted before there was somebody to tell.
-                    channel.ring();
-                }
-                Function::PfWithVfs(_) => member.chip.started(nic.bell(), nic.link_switch()),
-                Function::Alone => {}
-            }
-            member.stay();
+            member.stay(&nic);
         }
-        let mut port_counters = None;
-        let mut inlet = None;
-        if let Some(port) = opened {
-            port_counters = Some((port.name.clone(), port.counters));
-            if let Some(source) = port.inlet {
-                let link = nic.link_switch();
-                let shown = format!("{}/{}", config.name, port.name);
-                let limit = Limit::default();
-                let events = move |event: InletEvent| {
-                    link(matches!(event, InletEvent::LinkUp));
-                    log_port_event(&limit, &shown, event);
-                };
-                let name = format!("port {}", config.name);
-                let thread =
-                    InletThread::spawn(&name, source, toward_guest, events).map_err(|source| {
-                        Error::Os {
-                            what: "cannot start a thread",
-                            source,
-                        }
-                    })?;
-                inlet = Some(thread);
-            }
-        }
-        let attached = Attached {
-            inlet,
+        let mut attached = Attached {
+            inlet: None,
             nic,
-            port: port_counters,
-            switch: attached_switch,
+            port: None,
+            switch: wire.switch,
             vf: config.vf.clone(),
             rules: config.rules.clone(),
             capture,
         };
+        if let Some(port) = wire.opened {
+            if let Some(source) = port.inlet {
+                let link = attached.nic.link_switch();
+                let thread = format!("port {}", config.name);
+                let shown = format!("{}/{}", config.name, port.name);
+                let linked = move |up| link(up);
+                attached.inlet = Some(inlet(&thread, source, toward_guest, shown, linked)?);
+            }
+            attached.port = Some((port.name, port.counters));
+        }
         self.nics.insert(config.name.clone(), attached);
         Ok(())
+    }
+
+    /// The socket of a NIC, and the device behind it.
+    fn serve(&self, config: &NicConfig, nic: &Nic) -> Result<Server, Error> {
+        let failed = |message: String| Error::Socket {
+            nic: config.name.clone(),
+            message,
+        };
+        let listener = match &config.socket {
+            SocketSpec::Path(path) => fds::listen(path),
+            SocketSpec::Fd(fd) => Listener::from_fd(fds::inherited(*fd).map_err(failed)?),
+        }
+        .map_err(|error| failed(self.cause(&error)))?;
+        let mut description = DeviceDescription::from_config(nic.identity.config());
+        if config.doorbell == Doorbell::Page {
+            let doorbells = nic.control.doorbells().ok_or_else(|| {
+                Error::Usage(format!(
+                    "{}: model \"{}\" has no doorbell page: it interrupts by INTx, for which \
+                     VMMs unmap such pages; write doorbell = \"trap\"",
+                    config.name, nic.identity.model
+                ))
+            })?;
+            description = description.doorbells(doorbells);
+        }
+        Server::new(description, listener).map_err(|error| failed(self.cause(&error)))
+    }
+
+    /// Connects a NIC to its chip, its switch or a port of its own.
+    fn wire(
+        &self,
+        config: &NicConfig,
+        member: Option<&ChipMember<'_>>,
+        toward_guest: &Arc<dyn Sink>,
+    ) -> Result<Wire, String> {
+        let toward_guest = Arc::clone(toward_guest);
+        match (&config.port, member) {
+            (_, Some(member)) => Ok(Wire {
+                sink: member.attach(toward_guest)?,
+                switch: None,
+                opened: None,
+            }),
+            (PortSpec::Switch(name), None) => {
+                let running = self
+                    .switches
+                    .get(name)
+                    .ok_or_else(|| format!("there is no switch \"{name}\"; add it first"))?;
+                let sink = ports::attach(
+                    &running.switch,
+                    &config.name,
+                    toward_guest,
+                    Behind::Nic,
+                    config.mac_lock.then_some(wire::MacAddr(config.mac.0)),
+                    &config.guard,
+                )?;
+                Ok(Wire {
+                    sink,
+                    switch: Some(name.clone()),
+                    opened: None,
+                })
+            }
+            (spec, None) => {
+                let port = ports::open(spec)?;
+                Ok(Wire {
+                    sink: Arc::clone(&port.sink),
+                    switch: None,
+                    opened: Some(port),
+                })
+            }
+        }
     }
 
     /// The cause and cure of an error; the want of descriptors is seldom the fault of the NIC that
@@ -543,54 +510,5 @@ impl Host {
         for name in names {
             self.remove_nic(&name);
         }
-    }
-}
-
-/// A function that has a place at its chip, and gives it back when it does not come to be.
-struct ChipMember<'a> {
-    chip: &'a RunningChip,
-    config: &'a NicConfig,
-    owner: Owner,
-    function: Function,
-    stays: bool,
-}
-
-impl<'a> ChipMember<'a> {
-    fn new(chip: &'a RunningChip, config: &'a NicConfig, owner: Owner, function: Function) -> Self {
-        ChipMember {
-            chip,
-            config,
-            owner,
-            function,
-            stays: false,
-        }
-    }
-
-    fn stay(mut self) {
-        self.stays = true;
-    }
-}
-
-impl Drop for ChipMember<'_> {
-    fn drop(&mut self) {
-        if !self.stays {
-            self.chip.remove(&self.config.name, self.owner);
-        }
-    }
-}
-
-fn log_port_event(limit: &Limit, port: &str, event: InletEvent) {
-    // It comes once; a link goes up and down as often as a peer likes.
-    if let InletEvent::Closed(why) = event {
-        tracing::error!(port, "closed: {why}");
-        return;
-    }
-    let Some(held_back) = limit.pass(Instant::now()) else {
-        return;
-    };
-    if event == InletEvent::LinkUp {
-        tracing::info!(port, held_back, "link up");
-    } else {
-        tracing::warn!(port, held_back, "link down; waiting for the other side");
     }
 }

@@ -94,6 +94,11 @@ pub(super) struct RawVf {
     pub(super) strict: bool,
 }
 
+/// The hint for a word that the next release no longer accepts.
+pub(crate) fn retired(old: &str, new: &str) -> String {
+    format!("{old} is now {new}; the next release no longer accepts {old}")
+}
+
 /// What is wrong and at which byte of the text.
 pub(super) struct Fault(pub(super) Option<usize>, pub(super) String);
 

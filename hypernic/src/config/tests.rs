@@ -1,5 +1,9 @@
+use std::time::Duration;
+
 use super::*;
+use crate::guard::Guard;
 use crate::spec::Moderation;
+use crate::spec::{NicMac, PortSpec};
 
 const GOOD: &str = r#"workers = 3
 [[switch]]
