@@ -8,14 +8,14 @@
 
 use datapath::{FCS, MIN_FRAME, possible};
 use frame::{Alike, Batch, Caps, Frame};
-use intel::rx::ETHERNET_HEADER;
+use intel::rx::{ETHERNET_HEADER, Fcs};
 
 use crate::core::rx_queue::RxState;
 use crate::core::stats::{Group, Received};
 use crate::filter::address::{FILTERS, buffer_size};
 use crate::regs as r;
 use crate::regs::bits::{rctl, rx_status, rxcsum};
-use crate::rx::call::Rx;
+use crate::rx::call::{Call, Rx};
 use crate::rx::plan::{Piece, Run};
 use crate::rx::writer::Writer;
 
@@ -33,9 +33,31 @@ struct Bounds {
     longest: usize,
     /// Bytes of the FCS that go into the buffer.
     fcs: usize,
+    /// Types that need the general way: of tags that are filtered or taken out, of control frames.
+    tagged: Option<u16>,
+    control: Option<u16>,
 }
 
 impl Bounds {
+    #[inline]
+    fn of(call: &Call<'_, '_>) -> Bounds {
+        let tags = call.frames.strip_vlan || call.rctl & rctl::VFE != 0;
+        Bounds {
+            size: buffer_size(call.rctl),
+            longest: call.frames.max_len,
+            fcs: if call.fcs() == Fcs::Stripped { 0 } else { FCS },
+            tagged: tags.then_some(call.frames.vet),
+            control: call.obeys.then(|| call.chip.file.get(r::FCT) as u16),
+        }
+    }
+
+    /// Whether frames of this type need the general way.
+    #[inline]
+    fn exclude(&self, kind: [u8; 2]) -> bool {
+        let kind = Some(u16::from_be_bytes(kind));
+        kind == self.tagged || kind == self.control
+    }
+
     /// Bytes that a frame of `len` has in its buffer.
     #[inline]
     fn in_buffer(&self, len: usize) -> usize {
@@ -75,27 +97,11 @@ impl Rx<'_, '_> {
         {
             return 0;
         }
-        let size = buffer_size(self.call.rctl);
-        let longest = self.call.frames.max_len;
-        let fcs = if self.call.rctl & rctl::SECRC == 0 {
-            FCS
-        } else {
-            0
-        };
-        let bounds = Bounds { size, longest, fcs };
-        // The types that would make a frame another matter.
-        let tagged = (self.call.frames.strip_vlan || self.call.rctl & rctl::VFE != 0)
-            .then_some(self.call.frames.vet);
-        let control = self
-            .call
-            .obeys
-            .then(|| self.call.chip.file.get(r::FCT) as u16);
-        let special = tagged.is_some() || control.is_some();
+        let bounds = Bounds::of(&self.call);
         if let Some(all) = batch.alike() {
             let [.., a, b] = *all.header;
-            let kind = Some(u16::from_be_bytes([a, b]));
             let most = &picks[..picks.len().min(limit)];
-            let n = if special && (kind == tagged || kind == control) {
+            let n = if bounds.exclude([a, b]) {
                 0
             } else if all.plain {
                 let last = most.iter().fold(0, |last, pick| last.max(*pick));
@@ -118,34 +124,32 @@ impl Rx<'_, '_> {
                 }
             }
         }
+        self.plan_each(batch, &picks[..picks.len().min(limit)], bounds)
+    }
+
+    /// As [`Rx::plan_run`], frame by frame.
+    #[inline]
+    fn plan_each(&mut self, batch: &Batch<'_>, picks: &[u16], bounds: Bounds) -> usize {
         let mut received = Received::default();
         let mut bytes = 0;
         let mut dealt = 0;
-        for pick in picks.iter().take(limit) {
+        for pick in picks {
             let Some(frame) = batch.get(usize::from(*pick)) else {
                 break;
             };
             let len = frame.len();
-            let (Some(dst), Some(kind)) = (
-                frame.head().first_chunk::<6>(),
-                frame.head().get(ETHERNET_HEADER - 2..ETHERNET_HEADER),
-            ) else {
+            let Some(header) = frame.head().first_chunk::<ETHERNET_HEADER>() else {
                 break;
             };
-            if !bounds.take(&frame) {
+            let [dst @ .., _, _, _, _, _, _, a, b] = *header;
+            if !bounds.take(&frame) || bounds.exclude([a, b]) {
                 break;
             }
-            if special {
-                let kind = Some(u16::from_be_bytes([kind[0], kind[1]]));
-                if kind == tagged || kind == control {
-                    break;
-                }
-            }
-            if self.plan.run.dst != Some(*dst) {
-                self.plan.run = self.judge(*dst);
+            if self.plan.run.dst != Some(dst) {
+                self.plan.run = self.judge(dst);
             }
             let on_wire = len.max(MIN_FRAME) + FCS;
-            if on_wire > longest {
+            if on_wire > bounds.longest {
                 break;
             }
             if !self.plan.run.passes {
@@ -153,8 +157,8 @@ impl Rx<'_, '_> {
                 dealt += 1;
                 continue;
             }
-            let total = len.max(MIN_FRAME) + fcs;
-            if !self.reserve(*pick, total, size) {
+            let total = bounds.in_buffer(len);
+            if !self.reserve(*pick, total, bounds.size) {
                 break;
             }
             received.add(on_wire, self.plan.run.group);
