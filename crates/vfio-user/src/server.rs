@@ -111,6 +111,7 @@ impl Server {
             todo: Todo::default(),
             ready: false,
             max_data: MAX_DATA,
+            write_multiple: false,
             next_token: SIGNAL,
         };
         let mut server = Self {

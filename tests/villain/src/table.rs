@@ -162,6 +162,7 @@ villains! {
         accesses_beyond_every_region: "ours", "accesses beyond the end of every region, up to 2^64-1", Counters(&["beyond_region"]);
         largest_accesses: "ours", "reads and writes of 1 MiB to every kind of region", Counters(&["beyond_region"]);
         write_multi_lies: "ours", "REGION_WRITE_MULTI with counts that lie", Counters(&["malformed_payload"]);
+        write_multi_of_resets: "ours", "43,000 device resets in one REGION_WRITE_MULTI, and 256", Counters(&["malformed_payload"]);
         one_byte_at_a_time: "slow loris", "messages one byte at a time", Nothing("a slow client is legal and delays no other");
         half_a_message: "ours", "half of every message, then the end", Counters(&["clients_gone"]);
         never_reads_a_reply: "ours", "128,000 reads of 64 KiB, without taking a reply", Counters(&["clients_gone"]);

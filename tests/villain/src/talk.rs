@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use drivers::e1000::regs;
 use vfio_user::codec::{
     Command, DeviceInfo, DmaMap, DmaUnmap, HEADER_LEN, Header, IrqInfo, RegionAccess, RegionInfo,
-    RegionIoFds, SetIrqs, flags, irq, irq_set, region,
+    RegionIoFds, SetIrqs, WriteEntry, flags, irq, irq_set, region,
 };
 use vfio_user::{Client, ClientOptions};
 
@@ -331,6 +332,27 @@ pub(crate) fn write_multi_lies(vmm: &mut Vmm) -> Done {
                 &mut client,
                 &message(command, 0, &payload[..payload.len() - 1]),
             )?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn write_multi_of_resets(vmm: &mut Vmm) -> Done {
+    let mut client = vmm.client()?;
+    let reset = WriteEntry {
+        offset: regs::CTRL.into(),
+        region: region::BAR0,
+        count: 4,
+        data: 1 << 26,
+    };
+    for count in [43_000u64, 256] {
+        let payload = [
+            &count.to_ne_bytes()[..],
+            &reset.to_bytes().repeat(count as usize),
+        ]
+        .concat();
+        for _ in 0..50 {
+            refused(client.request(Command::RegionWriteMulti, &payload, &[]))?;
         }
     }
     Ok(())

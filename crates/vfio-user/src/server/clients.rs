@@ -95,6 +95,7 @@ impl Server {
         self.served_one = true;
         self.session.ready = false;
         self.session.max_data = MAX_DATA;
+        self.session.write_multiple = false;
         self.connection = Some(Connection {
             since: Instant::now(),
             pid: rustix::net::sockopt::socket_peercred(&socket)

@@ -8,6 +8,10 @@ use crate::codec::{Header, RegionAccess, WriteEntry, irq, region};
 use crate::device::{Device, ResetCause};
 use crate::stream::Sender;
 
+/// Writes that one REGION_WRITE_MULTI may carry. They are made in one piece, whatever the budget has left; QEMU sends up
+/// to 200.
+pub(super) const MAX_WRITES: usize = 256;
+
 impl Session {
     pub(super) fn region_read(
         &mut self,
@@ -104,11 +108,18 @@ impl Session {
         device: &mut dyn Device,
         payload: &[u8],
     ) -> Result<usize, Refusal> {
+        if !self.write_multiple {
+            self.counters.unsupported += 1;
+            return Err(Errno::NOTSUP);
+        }
         let Some((count, entries)) = payload.split_first_chunk::<8>() else {
             return self.malformed();
         };
         let (entries, rest) = entries.as_chunks::<{ WriteEntry::LEN }>();
-        if u64::from_ne_bytes(*count) != entries.len() as u64 || !rest.is_empty() {
+        if u64::from_ne_bytes(*count) != entries.len() as u64
+            || !rest.is_empty()
+            || entries.len() > MAX_WRITES
+        {
             return self.malformed();
         }
         let parsed = |bytes: &[u8]| WriteEntry::parse(bytes).unwrap_or_default();

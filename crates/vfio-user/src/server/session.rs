@@ -28,6 +28,11 @@ const PAGE_SIZES: u64 = 4096;
 /// `mmap`, and it waits for the batches in flight.
 const MAP_COST: usize = 16;
 
+/// What a long access counts beside 1, which is what one of up to 8 bytes counts: it is passed on as registers are wide.
+fn more(len: usize) -> usize {
+    len.saturating_sub(1) / 8
+}
+
 /// An errno for an error reply.
 pub(super) type Refusal = Errno;
 
@@ -85,6 +90,8 @@ pub(super) struct Session {
     /// The client has negotiated.
     pub ready: bool,
     pub max_data: usize,
+    /// The client and we have agreed on REGION_WRITE_MULTI.
+    pub write_multiple: bool,
     pub next_token: u64,
 }
 
@@ -160,11 +167,11 @@ impl Session {
         self.counters.command(command);
         match command {
             Command::RegionRead => {
-                *cost += RegionAccess::parse(payload).map_or(0, |a| a.count as usize / 64);
+                *cost += RegionAccess::parse(payload).map_or(0, |a| more(a.count as usize));
                 self.region_read(device, header, payload, tx)
             }
             Command::RegionWrite => {
-                *cost += payload.len() / 64;
+                *cost += more(payload.len().saturating_sub(RegionAccess::LEN));
                 self.region_write(device, header, payload, tx)
             }
             Command::RegionWriteMulti => {
@@ -253,6 +260,7 @@ impl Session {
             }
         };
         let theirs = offer.capabilities;
+        self.write_multiple = theirs.write_multiple == Some(true);
         self.max_data = theirs
             .max_data_xfer_size
             .map_or(MAX_DATA, |n| (n as usize).clamp(1, MAX_DATA));

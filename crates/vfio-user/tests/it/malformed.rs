@@ -215,6 +215,27 @@ fn what_is_not_supported_is_refused_by_name() {
 }
 
 #[test]
+fn a_write_multi_that_was_not_agreed_upon_is_refused() {
+    let rig = Rig::new();
+    let options = ClientOptions {
+        write_multiple: false,
+        ..ClientOptions::default()
+    };
+    let mut c = Client::connect_with(&rig.path, options).unwrap();
+    let entry = WriteEntry {
+        offset: 0,
+        region: 0,
+        count: 4,
+        data: u64::MAX,
+    };
+    let payload = [&1u64.to_ne_bytes()[..], &entry.to_bytes()].concat();
+    c.send_raw(&message(15, 0, &payload), &[]).unwrap();
+    assert_eq!(c.next_reply().unwrap().header.error, 95);
+    assert_eq!(c.read_u64(0, 0).unwrap(), 0);
+    assert_eq!(rig.stop()("refused_unsupported"), 1);
+}
+
+#[test]
 fn a_write_multi_that_is_wrong_in_one_entry_changes_nothing() {
     let rig = Rig::new();
     let mut c = rig.client();
@@ -235,6 +256,8 @@ fn a_write_multi_that_is_wrong_in_one_entry_changes_nothing() {
         [2u64.to_ne_bytes().to_vec(), entry(0, 4), entry(0, 9)].concat(),
         [2u64.to_ne_bytes().to_vec(), entry(0, 4), entry(9, 4)].concat(),
         [1u64.to_ne_bytes().to_vec(), entry(0, 4)[..23].to_vec()].concat(),
+        // More than are made in one turn.
+        [257u64.to_ne_bytes().to_vec(), entry(0, 4).repeat(257)].concat(),
     ];
     for payload in &cases {
         c.send_raw(&message(15, 0, payload), &[]).unwrap();
