@@ -28,7 +28,7 @@ use crate::report::Section;
 
 /// How long a client may take for its line, and for ours.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long nobody is accepted after the host had no descriptor left for one.
+/// How long no client is accepted after the host had no descriptor left for one.
 const BREATH: Duration = Duration::from_millis(100);
 
 /// The thread behind the socket. It ends when this is dropped.
@@ -39,7 +39,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `path`, for whoever this process is and for root.
+    /// Listens at `path`, for the user of this process and for root.
     ///
     /// # Errors
     /// The path is not to be had.

@@ -110,7 +110,7 @@ fn print_counters(host: &Host, control: Option<Section>, format: LogFormat) {
 /// How long a reader of standard output may take.
 const READER: Duration = Duration::from_secs(1);
 
-/// Writes to standard output. That nobody reads there is no reason to end guests' NICs, nor to be deaf to SIGTERM.
+/// Writes to standard output. A closed pipe there is no reason to end guests' NICs, nor to be deaf to SIGTERM.
 fn print(text: String) {
     let (done, ended) = mpsc::channel();
     let writer = std::thread::Builder::new().spawn(move || {

@@ -28,7 +28,7 @@ use program::log::{Held, Limit};
 /// Frames sent in one turn before the socket is looked at again.
 const TX_BUDGET: usize = frame::MAX_BATCH;
 
-/// Turns in a row of a transmitter that watches its guest's memory in which nobody looks for messages.
+/// Turns in a row of a transmitter that watches its guest's memory, before the worker looks for messages again.
 const SPARED: u32 = 3;
 
 /// Messages answered in one turn.
@@ -56,7 +56,7 @@ impl Interrupts for Wires {
 }
 
 /// Frames a guest is given before its doorbells are looked at: the driver gives buffers back in
-/// memory, where nobody tells, and a ring that seems empty would cost frames.
+/// memory, which sends no notice, and a ring that seems empty would cost frames.
 const OWED: u32 = 32;
 
 /// Calls a worker to look at doorbells in memory.

@@ -14,7 +14,7 @@ pub struct NicMac(pub [u8; 6]);
 
 impl NicMac {
     /// A stable, locally administered address made from a name: the same NIC keeps its address
-    /// from run to run without anybody writing it down.
+    /// from run to run without being written down.
     pub fn from_name(name: &str) -> Self {
         // FNV-1a; any spread will do.
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
@@ -74,7 +74,7 @@ pub enum Moderation {
     /// As the guest's driver has set the chip's registers, to the letter.
     Guest,
     /// Not more often than pays for this guest; sooner where buffers could run out, and at once
-    /// where traffic is sparse or somebody waits for an answer.
+    /// where traffic is sparse or a program waits for an answer.
     Adaptive,
     /// At most so many a second, whatever the driver has set; [`INTERRUPTS`] says how many.
     Fixed(NonZeroU32),

@@ -99,7 +99,7 @@ fn unpack_one(archive: &Path, into: &Path, kernel: bool) -> Result<()> {
     if kernel {
         tar.arg("--wildcards").args(KERNEL_PATHS);
         // A pattern that matches nothing in this kernel's package makes tar exit with 2; what must be there is
-        // checked by whoever uses it.
+        // checked by its users.
         tar.stderr(Stdio::null());
     }
     let stdout = dpkg.stdout.take().map_or_else(Stdio::null, Stdio::from);

@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Qtest {
     stream: BufReader<UnixStream>,
-    /// Answers that nobody has waited for yet.
+    /// Answers that no caller has waited for yet.
     owed: usize,
 }
 

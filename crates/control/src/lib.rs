@@ -116,10 +116,10 @@ pub enum State {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Storm {
-    /// For everybody.
+    /// Broadcast frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broadcast: Option<u64>,
-    /// For a group.
+    /// Multicast frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multicast: Option<u64>,
 }
@@ -178,7 +178,7 @@ pub struct Refusal {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// Nobody listens.
+    /// No daemon listens.
     #[error(
         "no daemon answers at {path}: {source}; name its control socket with --control, and give the \
          daemon one with control = \"PATH\"",
@@ -198,7 +198,7 @@ pub enum AskError {
         /// Why.
         source: io::Error,
     },
-    /// An answer nobody can read: another version, or another program.
+    /// An answer that cannot be read: another version, or another program.
     #[error(
         "the daemon at {path} sent a reply that this program cannot read ({source}); use the \
          daemon's version of hypernic",

@@ -35,7 +35,7 @@ pub trait Sink: Send + Sync {
     }
 }
 
-/// Wakes somebody who waits, from any thread, without blocking.
+/// Wakes a waiting thread or task, from any thread, without blocking.
 pub trait Wake: Send + Sync {
     /// Wakes. More calls than sleeps are harmless.
     fn wake(&self);
@@ -107,7 +107,7 @@ impl Caps {
     }
 }
 
-/// Whoever counts, by name. Names are `snake_case`, values only grow.
+/// Counters, by name. Names are `snake_case`, values only grow.
 pub trait Counted: Send + Sync {
     /// Visits every counter, zero or not, always in the same order.
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64));

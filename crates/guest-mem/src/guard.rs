@@ -31,7 +31,7 @@ impl Watched {
         }
     }
 
-    /// Only whoever holds `used` may call this.
+    /// Only the holder of `used` may call this.
     fn set(&self, start: usize, len: usize) {
         self.begin();
         self.start.store(start, Ordering::Relaxed);

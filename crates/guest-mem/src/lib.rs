@@ -3,7 +3,7 @@
 //! A [`Memory`] is one NIC's view of its guest: the regions the VMM has mapped for DMA, by I/O
 //! virtual address (IOVA). Models and the switch take a [`View`] for the length of one batch and
 //! read, write or borrow slices through it; an unmap waits for the views in flight and for nothing
-//! else, so a reply to `DMA_UNMAP` means that nobody touches the memory any more.
+//! else, so a reply to `DMA_UNMAP` means that no thread touches the memory any more.
 //!
 //! The guest may change any byte at any time, so nothing here ever hands out a Rust reference to
 //! guest memory: [`ReadSlice`] and [`WriteSlice`] only copy. What must be decided upon is copied

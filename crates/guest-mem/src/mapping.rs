@@ -186,7 +186,7 @@ impl Mapping {
         })
     }
 
-    /// Memory that somebody else keeps.
+    /// Memory that its owner keeps alive.
     ///
     /// # Safety
     /// `base..base + len` must stay mapped, readable and (if written to) writable for the life of

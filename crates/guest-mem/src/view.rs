@@ -35,7 +35,7 @@ pub enum FaultKind {
     Protected,
     /// Mapped without a file descriptor: only the VMM can reach it.
     NoFd,
-    /// Whoever was asked for it refused ([`Remote`](crate::remote::Remote)).
+    /// The peer that was asked for it refused ([`Remote`](crate::remote::Remote)).
     Refused,
     /// The range passes the end of the address space.
     Wraps,

@@ -9,9 +9,9 @@
 //!    ([`Lessor::wants`]).
 //! 3. Under the lock it closes the lease ([`Guard::close`]) and publishes whatever is complete at
 //!    the front ([`Guard::take`]): its own lease, those of others, or nothing, when an older one is
-//!    still open; then the owner of that one publishes for it. Nobody waits for anybody.
+//!    still open; then the owner of that one publishes for it. No sender waits for another.
 //!
-//! Whoever changes what leases stand on (reset, another ring, a saved state) waits until none is out
+//! A thread that changes what leases stand on (reset, another ring, a saved state) waits until none is out
 //! ([`Lessor::settle`]), which is bounded: no lease is opened meanwhile, and filling never waits.
 //! [`Guard::revoke`] makes those that are out void, so that they also end early.
 //!
@@ -28,7 +28,7 @@ use crate::sync::{
     AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, Ordering, lock, try_lock, wait,
 };
 
-/// Most leases given out and not published. Whoever comes then finds no room.
+/// Most leases given out and not published. The next sender finds no room.
 pub const MAX_LEASES: usize = if cfg!(loom) { 2 } else { 16 };
 
 /// Leases in a row that met no other before a crowd is taken to be gone.
@@ -41,7 +41,7 @@ pub struct Lessor<S, D> {
     quiet: Condvar,
     /// Changes when what was leased is not wanted any more.
     epoch: AtomicU32,
-    /// Somebody found the lock taken.
+    /// A sender found the lock taken.
     crowd: AtomicBool,
 }
 
@@ -53,7 +53,7 @@ struct Inner<S, D> {
     next: u32,
     /// By number: what closed leases have to publish, and the epoch they are of.
     closed: [Option<(u32, D)>; MAX_LEASES],
-    /// Somebody found no room because of leases.
+    /// A sender found no room because of leases.
     short: bool,
     /// How many wait until no lease is out.
     settling: u32,
@@ -92,7 +92,7 @@ impl<S, D> Inner<S, D> {
 }
 
 impl<S, D> Lessor<S, D> {
-    /// A state that nobody has a lease on.
+    /// A state without leases.
     pub fn new(own: S) -> Self {
         Self {
             inner: Mutex::new(Inner {
@@ -174,7 +174,7 @@ impl<'a, S, D> Guard<'a, S, D> {
         full
     }
 
-    /// Whether somebody was short of leases and need not be now. Says so once.
+    /// Whether a sender was short of leases and need not be now. Says so once.
     pub fn relieved(&mut self) -> bool {
         let full = self.inner.full();
         let short = &mut self.inner.short;

@@ -35,7 +35,7 @@ pub trait Interrupts: Send + Sync {
     /// The level of INTx. Idempotent; may be called from any thread.
     fn set_line(&self, level: bool);
     /// What PMCSR shows: whether PME is enabled, and whether the NIC asserts it. Idempotent. A bus
-    /// that cannot wake anybody ignores it.
+    /// that cannot wake a thread ignores it.
     fn set_pme(&self, _enabled: bool, _status: bool) {}
     /// Sends MSI message `vector`, when the guest has enabled MSI.
     fn msi(&self, vector: u16);
@@ -133,7 +133,7 @@ pub trait Control: Send + Counted {
     /// Work noted since the last call.
     fn take_work(&mut self) -> Work;
     /// The image of the NIC's non-volatile memory, if it is another than at the last call (or, at
-    /// the first, than the one it was made with). Whoever keeps it gives it back when the NIC is
+    /// the first, than the one it was made with). Its keeper gives it back when the NIC is
     /// made again.
     fn take_nvm(&mut self) -> Option<Vec<u8>> {
         None
@@ -150,7 +150,7 @@ pub trait Control: Send + Counted {
     fn pci(&mut self, env: &Env, state: PciState);
     /// The armed deadline has come.
     fn tick(&mut self, env: &Env);
-    /// Somebody who shares something with this NIC has changed it: looks there.
+    /// A function that shares something with this NIC has changed it: looks there.
     fn attend(&mut self, env: &Env) {
         let _ = env;
     }
@@ -172,7 +172,7 @@ pub trait Control: Send + Counted {
     fn load(&mut self, env: &Env, blob: &[u8]) -> Result<(), StateError>;
 }
 
-/// The transmit side of the NIC. Owned by whoever works for it, one thread at a time.
+/// The transmit side of the NIC. Used by one thread at a time.
 pub trait Transmit: Send {
     /// Sends at most about `budget` frames and [`TURN_BYTES`] bytes into `to`, and never walks a
     /// ring more than once.
@@ -196,7 +196,7 @@ pub enum Watch {
     Vain,
 }
 
-/// The receive side of the NIC: called by whoever has frames for it, from any thread.
+/// The receive side of the NIC: called by any thread that has frames for it.
 pub trait Receive: Send + Sync {
     /// As [`Sink::deliver`].
     fn deliver(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize;

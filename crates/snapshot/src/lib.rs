@@ -11,7 +11,7 @@
 //! | … | payload: the type in the postcard format 1 (varints, fields in order) |
 //! | 4 | CRC-32 (IEEE) of everything before |
 //!
-//! Numbers are little-endian. The checksum finds accidents, not attackers: whoever loads a state
+//! Numbers are little-endian. The checksum finds accidents, not attackers: the loader of a state
 //! checks every field of it.
 //!
 //! *Policy.* A change of a type makes a new version; the old type stays, with a conversion to the

@@ -146,7 +146,7 @@ pub struct ChipConfig {
     pub vfs: u32,
     /// Who rules them.
     pub pf: PfOwner,
-    /// What the VFs share of the wire, in megabits a second, if anybody says.
+    /// What the VFs share of the wire, in megabits a second, if the operator limits it.
     pub rate: Option<u32>,
 }
 

@@ -162,7 +162,7 @@ fn check_daemon(raw: &RawNic) -> Result<(), Fault> {
     Err(Fault::at(&raw.name, message))
 }
 
-/// One `[[nic]]` with VFs as a chip and its NICs, the PF aside. Returns who has that.
+/// One `[[nic]]` with VFs as a chip and its NICs, without the PF. Returns the owner of the PF.
 pub(super) fn expand(
     raw: &RawNic,
     model: &'static Model,
@@ -206,7 +206,7 @@ pub(super) fn expand(
             return Err(Fault::at(&vf.index, message));
         }
     }
-    // What one policy cannot be beside the others is found by who will rule them.
+    // The software PF, which will apply the policies, finds those that contradict each other.
     let mut software_pf = SoftwarePf::new(rate);
     for (index, vf) in said.into_iter().enumerate() {
         let index = index as u32;

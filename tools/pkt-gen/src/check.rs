@@ -23,7 +23,7 @@ pub struct Seen {
     pub duplicates: u64,
     /// Frames that came after a later one.
     pub reordered: u64,
-    /// Frames so late that nobody remembers whether they were missing.
+    /// Frames so late that it is no longer known whether they were missing.
     pub stale: u64,
 }
 

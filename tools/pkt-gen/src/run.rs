@@ -51,7 +51,7 @@ pub fn connect(path: &Path, config: &PollConfig) -> Result<Poll<SocketBus>, Erro
     })
 }
 
-/// A frame that tells a learning switch where this NIC is: to a group that nobody listens to, with
+/// A frame that tells a learning switch where this NIC is: to a group without listeners, with
 /// the type that is for local use (IEEE 802, local experimental).
 fn announce(nic: &mut Poll<SocketBus>) -> Result<(), drivers::e1000::DriverError> {
     let mac = nic.mac();

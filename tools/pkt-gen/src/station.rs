@@ -379,7 +379,7 @@ impl Station {
     }
 }
 
-/// Makes a frame one to its sender. False for frames that nobody shall answer.
+/// Makes a frame one to its sender. False for frames that must not be answered.
 fn turn_round(frame: &mut [u8]) -> bool {
     // Not to groups: two that answer broadcasts would never end.
     if frame.len() < 60 || frame[0] & 1 != 0 {
@@ -421,7 +421,7 @@ pub struct Outcome {
     pub rx_bytes: u64,
     /// From the first frame to the last.
     pub rx_nanoseconds: u64,
-    /// What was found wrong; none where nobody looked.
+    /// What was found wrong; none where frames were not checked.
     pub verdict: Option<Verdict>,
     /// What the words with the device cost, since it was up.
     pub costs: Costs,

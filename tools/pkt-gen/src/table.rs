@@ -73,7 +73,7 @@ impl Report {
         }
     }
 
-    /// The verdicts of all receivers together; none where nobody received.
+    /// The verdicts of all receivers together; none without receivers.
     pub fn verdict(&self) -> Option<Verdict> {
         let mut verdicts = self.stations.iter().filter_map(|s| s.verdict);
         let mut sum = verdicts.next()?;

@@ -1,4 +1,4 @@
-//! Memory that is reached by asking somebody, beside memory that is mapped.
+//! Memory that is reached by asking a peer, beside memory that is mapped.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
