@@ -10,6 +10,7 @@ use super::Difference;
 use super::Right::{Both, Hypernic};
 use super::arrival::{hashed, judged_late, tagged, turned_off};
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn list() -> Vec<Difference> {
     let parting = Difference::parting;
     vec![

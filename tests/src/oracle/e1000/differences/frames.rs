@@ -13,6 +13,7 @@ use super::evidence::{
     moved, padding, since_clear, starved, upper, writes, writes_bits, writes_tdt,
 };
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn list() -> Vec<Difference> {
     let value = Difference::value;
     vec![

@@ -26,6 +26,7 @@ fn lost(at: u32) -> bool {
 /// Values before anything is written that come from the board's EEPROM or are undefined.
 const BOARD: [u32; 2] = [reg::CTRL, 0x0e00];
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn list() -> Vec<Difference> {
     let value = Difference::value;
     vec![

@@ -19,6 +19,7 @@ pub(super) const IRQ: Parted = Parted {
     irq: true,
 };
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn list() -> Vec<Difference> {
     let parting = Difference::parting;
     vec![

@@ -33,6 +33,7 @@ fn other_half(step: &Step<'_>, diff: &Diff) -> u64 {
     half.iter().rev().fold(0, |all, b| all << 8 | u64::from(*b))
 }
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn list() -> Vec<Difference> {
     let value = Difference::value;
     vec![

@@ -34,6 +34,7 @@ fn any_vmolr(c: &Context, bits: u32) -> bool {
     (0..8).any(|pool| c.get(reg::VMOLR + 4 * pool) & bits != 0)
 }
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn values() -> Vec<Difference> {
     let value = Difference::value;
     vec![

@@ -17,6 +17,7 @@ const STAMPED: u32 = 1 << 30;
 const QUEUED: u32 = 1 << 31;
 
 /// What comes before those that explain more.
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn values() -> Vec<Difference> {
     let value = Difference::value;
     vec![

@@ -40,6 +40,7 @@ fn touched(step: &Step<'_>, diff: &Diff, at: u32) -> bool {
     ever(step, diff, |_, op| writes(step, op, at).is_some())
 }
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn list() -> Vec<Difference> {
     let value = Difference::value;
     vec![

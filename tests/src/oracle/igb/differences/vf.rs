@@ -27,6 +27,7 @@ fn of(step: &Step<'_>, diff: &Diff, at: u32, bits: u64) -> u64 {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn list() -> Vec<Difference> {
     let value = Difference::value;
     vec![
