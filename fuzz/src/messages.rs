@@ -349,22 +349,7 @@ impl Peer {
                 self.command(Command::RegionWrite as u16, quiet, &payload);
             }
             3 => {
-                let entries = u64::from(more) + 1;
-                let told = if input.u8() == 0 {
-                    input.u64()
-                } else {
-                    entries
-                };
-                let mut payload = told.to_ne_bytes().to_vec();
-                for _ in 0..entries {
-                    let entry = WriteEntry {
-                        offset: self.offset(input),
-                        region: region_of(input),
-                        count: u32::from(input.u8() & 15),
-                        data: input.u64(),
-                    };
-                    payload.extend_from_slice(&entry.to_bytes());
-                }
+                let payload = self.writes(more, input);
                 self.command(Command::RegionWriteMulti as u16, quiet, &payload);
             }
             4 => {
@@ -388,82 +373,14 @@ impl Peer {
                 self.command(Command::DmaUnmap as u16, quiet, &unmap.to_bytes());
             }
             6 => {
-                let set = SetIrqs {
-                    argsz,
-                    flags: [
-                        irq_set::DATA_EVENTFD | irq_set::ACTION_TRIGGER,
-                        irq_set::DATA_EVENTFD | irq_set::ACTION_UNMASK,
-                        irq_set::DATA_NONE | irq_set::ACTION_UNMASK,
-                        irq_set::DATA_NONE | irq_set::ACTION_MASK,
-                        irq_set::DATA_BOOL | irq_set::ACTION_TRIGGER,
-                        irq_set::DATA_NONE | irq_set::ACTION_TRIGGER,
-                        u32::from(input.u8()),
-                    ][usize::from(input.u8() % 7)],
-                    index: input.value() % (irq::COUNT + 1),
-                    start: u32::from(input.u8() & 31),
-                    count: if more == 7 {
-                        input.u32()
-                    } else {
-                        u32::from(input.u8() & 31)
-                    },
-                };
+                let set = set_irqs(more, argsz, input);
                 let mut payload = set.to_bytes().to_vec();
                 payload.extend_from_slice(input.bytes(usize::from(more)));
                 self.command(Command::SetIrqs as u16, quiet, &payload);
                 self.with_fds(input);
             }
             7 => {
-                let (command, bytes) = match more {
-                    0 | 1 => (
-                        Command::GetInfo,
-                        DeviceInfo {
-                            argsz,
-                            ..Default::default()
-                        }
-                        .to_bytes()
-                        .to_vec(),
-                    ),
-                    2 | 3 => {
-                        let index = input.value();
-                        (
-                            Command::GetRegionInfo,
-                            RegionInfo {
-                                argsz,
-                                index,
-                                ..Default::default()
-                            }
-                            .to_bytes()
-                            .to_vec(),
-                        )
-                    }
-                    4 => {
-                        let index = input.value();
-                        (
-                            Command::GetRegionIoFds,
-                            RegionIoFds {
-                                argsz,
-                                index,
-                                ..Default::default()
-                            }
-                            .to_bytes()
-                            .to_vec(),
-                        )
-                    }
-                    5 => (Command::DeviceFeature, input.bytes(8).to_vec()),
-                    _ => {
-                        let index = input.value();
-                        (
-                            Command::GetIrqInfo,
-                            IrqInfo {
-                                argsz,
-                                index,
-                                ..Default::default()
-                            }
-                            .to_bytes()
-                            .to_vec(),
-                        )
-                    }
-                };
+                let (command, bytes) = question(more, argsz, input);
                 self.command(command as u16, quiet, &bytes);
             }
             8 => self.command(Command::Reset as u16, quiet, &[]),
@@ -478,19 +395,7 @@ impl Peer {
                 self.out.extend_from_slice(input.bytes(len));
             }
             11 => {
-                // Asks the device to work its pins or to do DMA.
-                let at = [ASK_READ, ASK_WRITE, PINS][usize::from(more % 3)];
-                let access = RegionAccess {
-                    offset: at,
-                    region: region::BAR0,
-                    count: 8,
-                };
-                let value = if more < 4 {
-                    address(input)
-                } else {
-                    input.u64()
-                };
-                let payload = [&access.to_bytes()[..], &value.to_ne_bytes()].concat();
+                let payload = ask(more, input);
                 self.command(Command::RegionWrite as u16, quiet, &payload);
             }
             12 => self.answer(input),
@@ -504,6 +409,27 @@ impl Peer {
             }
             _ => self.exchange(&[]),
         }
+    }
+
+    /// Several writes in one message, whose number may be a lie.
+    fn writes(&mut self, more: u8, input: &mut Input<'_>) -> Vec<u8> {
+        let entries = u64::from(more) + 1;
+        let told = if input.u8() == 0 {
+            input.u64()
+        } else {
+            entries
+        };
+        let mut payload = told.to_ne_bytes().to_vec();
+        for _ in 0..entries {
+            let entry = WriteEntry {
+                offset: self.offset(input),
+                region: region_of(input),
+                count: u32::from(input.u8() & 15),
+                data: input.u64(),
+            };
+            payload.extend_from_slice(&entry.to_bytes());
+        }
+        payload
     }
 
     fn offset(&mut self, input: &mut Input<'_>) -> u64 {
@@ -680,6 +606,99 @@ impl Peer {
         }
         self.got.drain(..at);
     }
+}
+
+/// One of the questions that a client asks before it uses a device.
+fn question(more: u8, argsz: u32, input: &mut Input<'_>) -> (Command, Vec<u8>) {
+    match more {
+        0 | 1 => (
+            Command::GetInfo,
+            DeviceInfo {
+                argsz,
+                ..Default::default()
+            }
+            .to_bytes()
+            .to_vec(),
+        ),
+        2 | 3 => {
+            let index = input.value();
+            (
+                Command::GetRegionInfo,
+                RegionInfo {
+                    argsz,
+                    index,
+                    ..Default::default()
+                }
+                .to_bytes()
+                .to_vec(),
+            )
+        }
+        4 => {
+            let index = input.value();
+            (
+                Command::GetRegionIoFds,
+                RegionIoFds {
+                    argsz,
+                    index,
+                    ..Default::default()
+                }
+                .to_bytes()
+                .to_vec(),
+            )
+        }
+        5 => (Command::DeviceFeature, input.bytes(8).to_vec()),
+        _ => {
+            let index = input.value();
+            (
+                Command::GetIrqInfo,
+                IrqInfo {
+                    argsz,
+                    index,
+                    ..Default::default()
+                }
+                .to_bytes()
+                .to_vec(),
+            )
+        }
+    }
+}
+
+fn set_irqs(more: u8, argsz: u32, input: &mut Input<'_>) -> SetIrqs {
+    SetIrqs {
+        argsz,
+        flags: [
+            irq_set::DATA_EVENTFD | irq_set::ACTION_TRIGGER,
+            irq_set::DATA_EVENTFD | irq_set::ACTION_UNMASK,
+            irq_set::DATA_NONE | irq_set::ACTION_UNMASK,
+            irq_set::DATA_NONE | irq_set::ACTION_MASK,
+            irq_set::DATA_BOOL | irq_set::ACTION_TRIGGER,
+            irq_set::DATA_NONE | irq_set::ACTION_TRIGGER,
+            u32::from(input.u8()),
+        ][usize::from(input.u8() % 7)],
+        index: input.value() % (irq::COUNT + 1),
+        start: u32::from(input.u8() & 31),
+        count: if more == 7 {
+            input.u32()
+        } else {
+            u32::from(input.u8() & 31)
+        },
+    }
+}
+
+/// A register write that asks the device to work its pins or to do DMA.
+fn ask(more: u8, input: &mut Input<'_>) -> Vec<u8> {
+    let at = [ASK_READ, ASK_WRITE, PINS][usize::from(more % 3)];
+    let access = RegionAccess {
+        offset: at,
+        region: region::BAR0,
+        count: 8,
+    };
+    let value = if more < 4 {
+        address(input)
+    } else {
+        input.u64()
+    };
+    [&access.to_bytes()[..], &value.to_ne_bytes()].concat()
 }
 
 fn region_of(input: &mut Input<'_>) -> u32 {

@@ -110,44 +110,8 @@ impl Guest {
                 let at = self.address(input);
                 self.m.desc(RX_RING, index, at, input.u64());
             }
-            8 => {
-                const PLACES: [u64; 10] = [
-                    reg::TDBAL,
-                    reg::TDBAH,
-                    reg::TDLEN,
-                    reg::TDH,
-                    reg::RDBAL,
-                    reg::RDBAH,
-                    reg::RDLEN,
-                    reg::RDH,
-                    reg::RDT,
-                    reg::TDT,
-                ];
-                let at = PLACES[usize::from(more) % PLACES.len()];
-                let value = if at == reg::TDBAL || at == reg::RDBAL {
-                    RAM as u32 + u32::from(input.u16())
-                } else {
-                    input.value()
-                };
-                self.m.write(at, value);
-            }
-            9 => {
-                const SWITCHES: [u64; 8] = [
-                    reg::CTRL,
-                    reg::RCTL,
-                    reg::TCTL,
-                    reg::RXCSUM,
-                    reg::VET,
-                    reg::RAL,
-                    reg::RAH,
-                    reg::IMS,
-                ];
-                let at = SWITCHES[usize::from(more) % SWITCHES.len()];
-                let flip = 1 << (input.u8() & 31);
-                let old = self.m.read(at);
-                // Not CTRL.RST and PHY_RST every time: they end most programs.
-                self.m.write(at, old ^ flip);
-            }
+            8 => self.place(more, input),
+            9 => self.switch(more, input),
             10 => {
                 const DELAYS: [u64; 4] = [reg::TIDV, reg::TADV, reg::RDTR, reg::RADV];
                 self.m
@@ -188,6 +152,48 @@ impl Guest {
             },
             _ => self.kept_to_its_buffers(more, input),
         }
+    }
+
+    /// Writes a register that says where a ring is.
+    fn place(&mut self, more: u8, input: &mut Input<'_>) {
+        const PLACES: [u64; 10] = [
+            reg::TDBAL,
+            reg::TDBAH,
+            reg::TDLEN,
+            reg::TDH,
+            reg::RDBAL,
+            reg::RDBAH,
+            reg::RDLEN,
+            reg::RDH,
+            reg::RDT,
+            reg::TDT,
+        ];
+        let at = PLACES[usize::from(more) % PLACES.len()];
+        let value = if at == reg::TDBAL || at == reg::RDBAL {
+            RAM as u32 + u32::from(input.u16())
+        } else {
+            input.value()
+        };
+        self.m.write(at, value);
+    }
+
+    /// Flips a bit of a register that says how the NIC works.
+    fn switch(&mut self, more: u8, input: &mut Input<'_>) {
+        const SWITCHES: [u64; 8] = [
+            reg::CTRL,
+            reg::RCTL,
+            reg::TCTL,
+            reg::RXCSUM,
+            reg::VET,
+            reg::RAL,
+            reg::RAH,
+            reg::IMS,
+        ];
+        let at = SWITCHES[usize::from(more) % SWITCHES.len()];
+        let flip = 1 << (input.u8() & 31);
+        let old = self.m.read(at);
+        // Not CTRL.RST and PHY_RST every time: they end most programs.
+        self.m.write(at, old ^ flip);
     }
 
     fn turn(&mut self) {

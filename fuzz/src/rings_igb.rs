@@ -431,19 +431,7 @@ impl Guest {
                 let last = (sta & 0x10) | (sta & 3) << 8 | paylen << 14;
                 self.put(queue, at, len | cmd << 24 | kind | last << 32);
             }
-            3 => {
-                let mut low: u64 = 14 << 9 | 20 | u64::from(input.u8()) << 16;
-                let kind = u64::from(input.u8());
-                let mss = [1460, 1, 8, u64::from(input.u16())][usize::from(kind as u8 >> 6)];
-                let high = 2 << 20 | 1 << 29 | (kind & 7) << 10;
-                let mut last = (kind & 8) << 1 | 20 << 8 | mss << 16;
-                match kind >> 4 & 3 {
-                    0 | 1 => {}
-                    2 => low ^= 1 << (input.u8() & 31),
-                    _ => last ^= 1 << (input.u8() & 31),
-                }
-                self.put(queue, low, high | last << 32);
-            }
+            3 => self.context(queue, input),
             4 | 5 => {
                 let next = self.next[queue as usize];
                 self.write(self.tx(queue) + reg::TDT, next);
@@ -502,32 +490,7 @@ impl Guest {
                 let old = self.read(at);
                 self.write(at, old ^ flip);
             }
-            12 => match more {
-                0..4 => self.start_tx(queue),
-                4..8 => {
-                    let srrctl = input.u32();
-                    self.start_rx(queue, srrctl);
-                }
-                8 => self.wire.room.store(usize::MAX, Ordering::Relaxed),
-                9 | 10 => {
-                    let frames = input.u8();
-                    self.wire.room.store(frames.into(), Ordering::Relaxed);
-                }
-                11 => self.set_caps(input.u8()),
-                12 => self.budget = [1, 2, 64, 256][usize::from(input.u8() & 3)],
-                13 => match input.u8() & 3 {
-                    0 => self.access(|g| g.nic.control.reset(&g.env, ResetKind::Bus)),
-                    _ => self.reborn(),
-                },
-                14 => {
-                    let up = input.u8() & 1 == 0;
-                    self.access(|g| g.nic.control.set_link(&g.env, up));
-                }
-                _ => {
-                    let bits = input.u8();
-                    self.set_pci(bits & 3 != 0, bits & 4 != 0);
-                }
-            },
+            12 => self.surroundings(more, queue, input),
             13 => {
                 let at = RAM + u64::from(input.u16()) % RAM_LEN;
                 let len = usize::from(input.u8() % 64);
@@ -551,6 +514,51 @@ impl Guest {
             },
         }
         self.work();
+    }
+
+    /// A context descriptor.
+    fn context(&mut self, queue: u64, input: &mut Input<'_>) {
+        let mut low: u64 = 14 << 9 | 20 | u64::from(input.u8()) << 16;
+        let kind = u64::from(input.u8());
+        let mss = [1460, 1, 8, u64::from(input.u16())][usize::from(kind as u8 >> 6)];
+        let high = 2 << 20 | 1 << 29 | (kind & 7) << 10;
+        let mut last = (kind & 8) << 1 | 20 << 8 | mss << 16;
+        match kind >> 4 & 3 {
+            0 | 1 => {}
+            2 => low ^= 1 << (input.u8() & 31),
+            _ => last ^= 1 << (input.u8() & 31),
+        }
+        self.put(queue, low, high | last << 32);
+    }
+
+    /// Starts a queue, or changes what is around the NIC: its wire, link, bus and budget.
+    fn surroundings(&mut self, more: u8, queue: u64, input: &mut Input<'_>) {
+        match more {
+            0..4 => self.start_tx(queue),
+            4..8 => {
+                let srrctl = input.u32();
+                self.start_rx(queue, srrctl);
+            }
+            8 => self.wire.room.store(usize::MAX, Ordering::Relaxed),
+            9 | 10 => {
+                let frames = input.u8();
+                self.wire.room.store(frames.into(), Ordering::Relaxed);
+            }
+            11 => self.set_caps(input.u8()),
+            12 => self.budget = [1, 2, 64, 256][usize::from(input.u8() & 3)],
+            13 => match input.u8() & 3 {
+                0 => self.access(|g| g.nic.control.reset(&g.env, ResetKind::Bus)),
+                _ => self.reborn(),
+            },
+            14 => {
+                let up = input.u8() & 1 == 0;
+                self.access(|g| g.nic.control.set_link(&g.env, up));
+            }
+            _ => {
+                let bits = input.u8();
+                self.set_pci(bits & 3 != 0, bits & 4 != 0);
+            }
+        }
     }
 
     /// The PF of a VF changes its mind.

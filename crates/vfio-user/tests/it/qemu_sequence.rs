@@ -50,11 +50,8 @@ fn pipelined(c: &mut Client, messages: &[(Command, Vec<u8>, Option<&SharedMem>)]
     }
 }
 
-#[test]
-fn qemu_from_its_start_to_a_booting_firmware() {
-    let rig = Rig::new();
-    let mut c = rig.silent();
-    // 1. Version 0.0 with QEMU's capabilities, the old migration object among them.
+/// Version 0.0 with QEMU's capabilities, the old migration object among them.
+fn greet(c: &mut Client) {
     let mut version = vec![0; 4];
     version.extend_from_slice(
         b"{\"capabilities\": {\"migration\": {\"pgsize\": 4096, \"max_bitmap_size\": 268435456}, \
@@ -75,6 +72,59 @@ fn qemu_from_its_start_to_a_booting_firmware() {
             write_multiple: Some(true),
         }
     );
+}
+
+/// RAM goes and comes back in pieces, pipelined, as a firmware shadows the BIOS.
+fn shadow(rig: &Rig, c: &mut Client, ram: &SharedMem, round: u64) {
+    ram.write(MIB as usize, &round.to_le_bytes());
+    pipelined(
+        c,
+        &[
+            (Command::DmaUnmap, unmap(0, 256 * MIB), None),
+            (Command::DmaMap, map(0, 0xc0000, 0, Prot::RW), Some(ram)),
+            (Command::DmaMap, map(0xc0000, 0x40000, 0, Prot::RO), None),
+            (
+                Command::DmaMap,
+                map(MIB, 255 * MIB, MIB, Prot::RW),
+                Some(ram),
+            ),
+        ],
+    );
+    let mut word = [0; 8];
+    let memory = rig.dma.memory();
+    memory.view().read(MIB, &mut word).unwrap();
+    assert_eq!(u64::from_le_bytes(word), round);
+    let shape: Vec<(u64, bool)> = memory
+        .regions()
+        .iter()
+        .map(|r| (r.iova, r.mapped))
+        .collect();
+    assert_eq!(
+        shape,
+        [
+            (0, true),
+            (0xc0000, false),
+            (MIB, true),
+            (0xfffc_0000, false)
+        ]
+    );
+    pipelined(
+        c,
+        &[
+            (Command::DmaUnmap, unmap(0, 0xc0000), None),
+            (Command::DmaUnmap, unmap(0xc0000, 0x40000), None),
+            (Command::DmaUnmap, unmap(MIB, 255 * MIB), None),
+            (Command::DmaMap, map(0, 256 * MIB, 0, Prot::RW), Some(ram)),
+        ],
+    );
+}
+
+#[test]
+fn qemu_from_its_start_to_a_booting_firmware() {
+    let rig = Rig::new();
+    let mut c = rig.silent();
+    // 1. Versions.
+    greet(&mut c);
     // 2. RAM with a descriptor, the BIOS without, before anything else is known.
     let ram = SharedMem::new("ram", 256 << 20).unwrap();
     pipelined(
@@ -128,48 +178,8 @@ fn qemu_from_its_start_to_a_booting_firmware() {
     rig.wait_seen(|s| *s == Seen::Reset(ResetCause::Client));
     assert!(silent(&intx));
     // 7. The firmware shadows the BIOS: RAM goes and comes back in pieces, pipelined, again and again.
-    for round in 0..20u64 {
-        ram.write(MIB as usize, &round.to_le_bytes());
-        pipelined(
-            &mut c,
-            &[
-                (Command::DmaUnmap, unmap(0, 256 * MIB), None),
-                (Command::DmaMap, map(0, 0xc0000, 0, Prot::RW), Some(&ram)),
-                (Command::DmaMap, map(0xc0000, 0x40000, 0, Prot::RO), None),
-                (
-                    Command::DmaMap,
-                    map(MIB, 255 * MIB, MIB, Prot::RW),
-                    Some(&ram),
-                ),
-            ],
-        );
-        let mut word = [0; 8];
-        let memory = rig.dma.memory();
-        memory.view().read(MIB, &mut word).unwrap();
-        assert_eq!(u64::from_le_bytes(word), round);
-        let shape: Vec<(u64, bool)> = memory
-            .regions()
-            .iter()
-            .map(|r| (r.iova, r.mapped))
-            .collect();
-        assert_eq!(
-            shape,
-            [
-                (0, true),
-                (0xc0000, false),
-                (MIB, true),
-                (0xfffc_0000, false)
-            ]
-        );
-        pipelined(
-            &mut c,
-            &[
-                (Command::DmaUnmap, unmap(0, 0xc0000), None),
-                (Command::DmaUnmap, unmap(0xc0000, 0x40000), None),
-                (Command::DmaUnmap, unmap(MIB, 255 * MIB), None),
-                (Command::DmaMap, map(0, 256 * MIB, 0, Prot::RW), Some(&ram)),
-            ],
-        );
+    for round in 0..20 {
+        shadow(&rig, &mut c, &ram, round);
     }
     // 8. Enumeration: BARs are sized, placed and enabled.
     for (bar, size) in [(0u64, 0xffff_e000u32), (1, 0xffff_ffc1), (2, 0)] {

@@ -296,31 +296,7 @@ impl Fleet {
         })?;
         let counters = self.counters();
         let moved = counters.since(&before);
-        // Of hundreds of VFs, its own.
-        let own = |line: &&str| {
-            let mut places = nic_of_villain.counted.iter();
-            places.any(|(kind, of)| line.starts_with(&format!("{kind} {of}:")))
-        };
-        let shown = moved.to_string();
-        let shown = shown.lines().filter(own).collect::<Vec<_>>().join("\n");
-        let find = |name: &str| {
-            let mut places = nic_of_villain.counted.iter();
-            places.find_map(|(kind, of)| moved.find(kind, of, name))
-        };
-        if matches!(deed, Deed::Vf(deed) if deed.shut_down) != (find("vf_shut_down") == Some(1)) {
-            return Err(sure(format!(
-                "shut down and not counted, or the reverse:\n{shown}"
-            )));
-        }
-        if let Moves::Counters(names) = villain.moves {
-            for name in names {
-                match find(name) {
-                    None => return Err(sure(format!("no counter {name} in:\n{shown}"))),
-                    Some(0) => return Err(sure(format!("{name} did not move:\n{shown}"))),
-                    Some(_) => {}
-                }
-            }
-        }
+        counted(villain, deed, &nic_of_villain, &moved).map_err(sure)?;
         println!(
             "{}: {took:?}, answer {answered:?}, silence {silence:?}, heap {} -> {}",
             villain.id, held.heap, after.heap
@@ -437,4 +413,39 @@ impl Fleet {
     fn counters(&self) -> Counters {
         self.daemon.counters().expect("counters")
     }
+}
+
+/// Whether the villain's own counters say what it did.
+fn counted(
+    villain: &Villain,
+    deed: &Deed,
+    nic: &VillainNic,
+    moved: &Counters,
+) -> Result<(), String> {
+    // Of hundreds of VFs, its own.
+    let own = |line: &&str| {
+        let mut places = nic.counted.iter();
+        places.any(|(kind, of)| line.starts_with(&format!("{kind} {of}:")))
+    };
+    let shown = moved.to_string();
+    let shown = shown.lines().filter(own).collect::<Vec<_>>().join("\n");
+    let find = |name: &str| {
+        let mut places = nic.counted.iter();
+        places.find_map(|(kind, of)| moved.find(kind, of, name))
+    };
+    if matches!(deed, Deed::Vf(deed) if deed.shut_down) != (find("vf_shut_down") == Some(1)) {
+        return Err(format!(
+            "shut down and not counted, or the reverse:\n{shown}"
+        ));
+    }
+    if let Moves::Counters(names) = villain.moves {
+        for name in names {
+            match find(name) {
+                None => return Err(format!("no counter {name} in:\n{shown}")),
+                Some(0) => return Err(format!("{name} did not move:\n{shown}")),
+                Some(_) => {}
+            }
+        }
+    }
+    Ok(())
 }
