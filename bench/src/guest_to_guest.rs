@@ -175,13 +175,23 @@ pub fn run(options: &Options) -> Result<Report> {
 }
 
 fn write(page: &mut Page, specs: &[Spec], within: &[Column], cases: &[Case], columns: &[Column]) {
-    let middle = |column: &Column, name: &str| {
-        let values: Vec<f64> = column
-            .readings()
-            .filter_map(|r| r.raw[name].as_f64())
-            .collect();
-        Summary::of(&values).map_or(f64::NAN, |s| s.median)
-    };
+    inside(page, specs, within);
+    over_sockets(page, cases, columns);
+    let json = |of: &[Column]| of.iter().map(Column::json).collect::<Vec<Value>>();
+    page.data("inside", json(within));
+    page.data("sockets", json(columns));
+}
+
+/// The median of a figure that each reading has beside its value.
+fn middle(column: &Column, name: &str) -> f64 {
+    let values: Vec<f64> = column
+        .readings()
+        .filter_map(|r| r.raw[name].as_f64())
+        .collect();
+    Summary::of(&values).map_or(f64::NAN, |s| s.median)
+}
+
+fn inside(page: &mut Page, specs: &[Spec], within: &[Column]) {
     page.heading("Inside one process");
     page.text(
         "Models, switch and both guests' memories driven by one thread as the daemon drives them, without sockets; processor time, the \
@@ -220,6 +230,9 @@ fn write(page: &mut Page, specs: &[Spec], within: &[Column], cases: &[Case], col
         ],
         &rows,
     );
+}
+
+fn over_sockets(page: &mut Page, cases: &[Case], columns: &[Column]) {
     page.heading("Over sockets");
     page.text(
         "Two poll-mode guests on one processor; the daemon on the other with one worker, or with two workers wherever the kernel puts \
@@ -274,7 +287,4 @@ fn write(page: &mut Page, specs: &[Spec], within: &[Column], cases: &[Case], col
         Scale::log("Mpps (log)"),
         KINDS.iter().map(set).collect(),
     ));
-    let json = |of: &[Column]| of.iter().map(Column::json).collect::<Vec<Value>>();
-    page.data("inside", json(within));
-    page.data("sockets", json(columns));
 }

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::error::{Error, Result};
 use crate::machine;
 
-/// Frames that may be under way: more would only be dropped by somebody's queue.
+/// Frames that may be under way: more would only be dropped by a queue on the way.
 const WINDOW: u64 = 256;
 
 /// What frames go through.
@@ -22,7 +22,7 @@ const WINDOW: u64 = 256;
 pub enum Route {
     /// Write into one TAP, read from another.
     Taps,
-    /// Write into a TAP; nobody reads.
+    /// Write into a TAP that is not read.
     Write,
     /// Read from a TAP into which the kernel is made to send by writes into another.
     Read,
@@ -46,7 +46,7 @@ pub struct Load {
     /// How long.
     #[arg(long)]
     pub seconds: f64,
-    /// Frames are TCP to be cut into MTU-size ones by whoever cannot take them.
+    /// Frames are TCP to be cut into MTU-size ones for receivers that cannot take them.
     #[arg(long)]
     pub gso: bool,
 }

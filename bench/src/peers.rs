@@ -117,26 +117,73 @@ pub fn run(options: &Options) -> Result<Report> {
 }
 
 fn parties(options: &Options, rig: &Rig, scratch: &std::path::Path) -> Vec<Party> {
-    let words = |e: Error| e.to_string();
-    let two = machine::cores().0 != machine::cores().1;
-    let pollers = |found: Result<Vec<Contender>>| {
-        if two {
-            found.map_err(words)
-        } else {
-            Err("it polls on two processors, and there is one".to_owned())
-        }
-    };
-    let each = |start: &dyn Fn(usize) -> Result<Contender>| -> Result<Vec<Contender>> {
-        SIZES.into_iter().map(start).collect()
-    };
+    let mut all = ours(options);
+    all.extend(of_dpdk(rig, scratch));
+    all.extend(of_the_kernel(rig, scratch));
+    all
+}
+
+/// A contender for each size.
+fn each(start: &dyn Fn(usize) -> Result<Contender>) -> Result<Vec<Contender>> {
+    SIZES.into_iter().map(start).collect()
+}
+
+fn ours(options: &Options) -> Vec<Party> {
     let (binary, words_for_it) = (options.hypernic(), options.daemon());
-    let ours = |csb: bool, both_ways: bool| {
+    let ready = |csb: bool, both_ways: bool| {
         each(&|size| {
             let start = if csb { Ends::start_csb } else { Ends::start };
             let ends = start(&binary, Traffic::Plain(size), 256, &words_for_it)?;
             Ok(Box::new(OverSockets { ends, both_ways }) as Contender)
         })
-        .map_err(words)
+        .map_err(|e| e.to_string())
+    };
+    vec![
+        Party {
+            id: "hypernic",
+            name: "hypernic",
+            ours: true,
+            title: "hypernic, over its sockets",
+            how: "one daemon with two e1000 on its switch on one processor; both guests' poll-mode drivers, bursts of 64, on \
+                  the other",
+            ready: ready(false, false),
+        },
+        Party {
+            id: "both-ways",
+            name: "hypernic, both ways",
+            ours: true,
+            title: "the same, both ways",
+            how: "each guest sends to the other, and both ways are counted, as with DPDK's",
+            ready: ready(false, true),
+        },
+        Party {
+            id: "csb",
+            name: "hypernic, CSB",
+            ours: true,
+            title: "hypernic, drivers with a CSB",
+            how: "as the first; the drivers have a Communication Status Block (`--csb`) in place of tail registers, so that a burst \
+                  is no message, as with DPDK's",
+            ready: ready(true, false),
+        },
+        Party {
+            id: "csb-both-ways",
+            name: "hypernic, CSB, both ways",
+            ours: true,
+            title: "the same, both ways",
+            how: "as above, and both ways are counted",
+            ready: ready(true, true),
+        },
+    ]
+}
+
+fn of_dpdk(rig: &Rig, scratch: &std::path::Path) -> Vec<Party> {
+    let two = machine::cores().0 != machine::cores().1;
+    let pollers = |found: Result<Vec<Contender>>| {
+        if two {
+            found.map_err(|e| e.to_string())
+        } else {
+            Err("it polls on two processors, and there is one".to_owned())
+        }
     };
     let root = rig.packages("dpdk", &testpmd::PACKAGES);
     let dpdk = |id: &str, wire| {
@@ -151,40 +198,6 @@ fn parties(options: &Options, rig: &Rig, scratch: &std::path::Path) -> Vec<Party
         Err(e) => Err(e.to_string()),
     };
     vec![
-        Party {
-            id: "hypernic",
-            name: "hypernic",
-            ours: true,
-            title: "hypernic, over its sockets",
-            how: "one daemon with two e1000 on its switch on one processor; both guests' poll-mode drivers, bursts of 64, on \
-                  the other",
-            ready: ours(false, false),
-        },
-        Party {
-            id: "both-ways",
-            name: "hypernic, both ways",
-            ours: true,
-            title: "the same, both ways",
-            how: "each guest sends to the other, and both ways are counted, as with DPDK's",
-            ready: ours(false, true),
-        },
-        Party {
-            id: "csb",
-            name: "hypernic, CSB",
-            ours: true,
-            title: "hypernic, drivers with a CSB",
-            how: "as the first; the drivers have a Communication Status Block (`--csb`) in place of tail registers, so that a burst \
-                  is no message, as with DPDK's",
-            ready: ours(true, false),
-        },
-        Party {
-            id: "csb-both-ways",
-            name: "hypernic, CSB, both ways",
-            ours: true,
-            title: "the same, both ways",
-            how: "as above, and both ways are counted",
-            ready: ours(true, true),
-        },
         Party {
             id: "memif",
             name: "memif",
@@ -218,6 +231,12 @@ fn parties(options: &Options, rig: &Rig, scratch: &std::path::Path) -> Vec<Party
             how: "two vhost-user ports, explicit flows, one polling thread; guests as above with packed rings",
             ready: ovs,
         },
+    ]
+}
+
+fn of_the_kernel(rig: &Rig, scratch: &std::path::Path) -> Vec<Party> {
+    let words = |e: Error| e.to_string();
+    vec![
         Party {
             id: "bridge",
             name: "bridge",

@@ -1,6 +1,6 @@
 //! Plots as data: what is shown and whose it is. Raw data keeps them, so that `replot` draws them again.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Whose figures they are, which decides their colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +88,7 @@ impl Scale {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Set {
     /// What it is; written beside it.
+    #[serde(deserialize_with = "name_of_today")]
     pub name: String,
     /// Whose it is.
     pub whose: Whose,
@@ -95,6 +96,15 @@ pub struct Set {
     pub points: Vec<(f64, f64)>,
     /// Whether each point is marked with a dot.
     pub dots: bool,
+}
+
+/// Raw data of November 2026 and before calls receive throttling *portions*.
+fn name_of_today<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let name = String::deserialize(from)?;
+    Ok(match name.as_str() {
+        "portions" => "receive-throttling".to_owned(),
+        _ => name,
+    })
 }
 
 /// One bar.

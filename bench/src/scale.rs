@@ -312,6 +312,31 @@ fn write(
         ratio(ten),
         ratio(bare)
     ));
+    memory(page, fleets);
+    let set = |name: &str, columns: &[Column]| {
+        let points = COUNTS.iter().zip(columns);
+        let points = points.map(|(n, c)| (*n as f64, c.median()));
+        plot::set(name, Whose::Ours, points)
+    };
+    page.plot(plot::lines(
+        "total",
+        "What all NICs carry together",
+        Scale::log("NICs (log)"),
+        Scale::linear("Mpps, all together"),
+        vec![set("all send", all), set("ten of them send", ten)],
+    ));
+    let columns = |of: &[Column]| of.iter().map(Column::json).collect::<Vec<Value>>();
+    let data = json!({
+        "all_send": columns(all), "ten_send": columns(ten), "raw_loops": columns(bare), "idle_percent": columns(rest),
+        "fleets": fleets.iter().map(|t| json!({
+            "nics": t.count, "start_s": t.start, "connect_s": t.connect,
+            "memory_kib_connected": t.memory.0, "memory_kib_at_end": t.memory.1,
+        })).collect::<Vec<_>>(),
+    });
+    page.data("scale", data);
+}
+
+fn memory(page: &mut Page, fleets: &[Fleet]) {
     page.heading("Memory");
     let rows: Vec<Vec<String>> = fleets
         .iter()
@@ -337,27 +362,6 @@ fn write(
         figure(slope(|m| m.0)),
         figure(slope(|m| m.1))
     ));
-    let set = |name: &str, columns: &[Column]| {
-        let points = COUNTS.iter().zip(columns);
-        let points = points.map(|(n, c)| (*n as f64, c.median()));
-        plot::set(name, Whose::Ours, points)
-    };
-    page.plot(plot::lines(
-        "total",
-        "What all NICs carry together",
-        Scale::log("NICs (log)"),
-        Scale::linear("Mpps, all together"),
-        vec![set("all send", all), set("ten of them send", ten)],
-    ));
-    let columns = |of: &[Column]| of.iter().map(Column::json).collect::<Vec<Value>>();
-    let data = json!({
-        "all_send": columns(all), "ten_send": columns(ten), "raw_loops": columns(bare), "idle_percent": columns(rest),
-        "fleets": fleets.iter().map(|t| json!({
-            "nics": t.count, "start_s": t.start, "connect_s": t.connect,
-            "memory_kib_connected": t.memory.0, "memory_kib_at_end": t.memory.1,
-        })).collect::<Vec<_>>(),
-    });
-    page.data("scale", data);
 }
 
 #[cfg(test)]

@@ -169,7 +169,7 @@ impl Column {
     }
 }
 
-/// Fills columns in turns: round by round, every second one backwards, so that a drift favours nobody. `run` is told
+/// Fills columns in turns: round by round, every second one backwards, so that a drift favours no column. `run` is told
 /// which column.
 ///
 /// # Errors

@@ -11,7 +11,7 @@ pub enum Lan {
     Fixed,
     /// Ours on the built-in switch, otherwise as `Tap`.
     Vale,
-    /// Ours on the built-in switch, as the daemon is by default but for `portions`.
+    /// Ours on the built-in switch, as the daemon is by default but for `receive-throttling`.
     Switch,
     /// QEMU's e1000.
     Qemu,

@@ -270,24 +270,6 @@ fn thesis(quick: bool) -> Vec<Experiment> {
     }
     let mut t42 = small(&[VIRTIO], 1, "t4.1");
     t42.extend(small(&[NO_EVENT_IDX], 1, "t4.2"));
-    let sweep = |id: &'static str| {
-        let chosen = SWEEP
-            .iter()
-            .filter(|(_, rate)| !quick || [1000, 4000, 16_000].contains(rate));
-        let setting =
-            |&(name, rate): &(&'static str, u32)| set(name, Lan::Tap, Load::Plain, Some(rate));
-        let some = if quick { &rates[1..] } else { &rates[2..] };
-        chosen
-            .map(|pair| match id {
-                "f3.4" => line(setting(pair), 1, Way::Out, Stream::Kernel, "f3.4"),
-                _ => curve(setting(pair), 1, some, "f3.5"),
-            })
-            .map(|line| Line {
-                metric: "kpps",
-                ..line
-            })
-            .collect::<Vec<_>>()
-    };
     let f33 = [TAP, RING, M4000, M4000_CSB, ADAPTIVE, QEMU, VIRTIO];
     vec![
         experiment("t3.1", "Guest to host", Look::Bars, t31),
@@ -313,13 +295,13 @@ fn thesis(quick: bool) -> Vec<Experiment> {
             "f3.4",
             "Rate sent over interrupts allowed",
             Look::Sweep,
-            sweep("f3.4"),
+            sweep("f3.4", quick, rates),
         ),
         experiment(
             "f3.5",
             "Critical rate over interrupts allowed",
             Look::Sweep,
-            sweep("f3.5"),
+            sweep("f3.5", quick, rates),
         ),
         experiment("t4.1", "Guest to host, paravirtualized", Look::Bars, t41),
         experiment(
@@ -335,6 +317,26 @@ fn thesis(quick: bool) -> Vec<Experiment> {
             t43,
         ),
     ]
+}
+
+/// Rates over the number of interrupts that are allowed.
+fn sweep(id: &'static str, quick: bool, rates: &[u32]) -> Vec<Line> {
+    let chosen = SWEEP
+        .iter()
+        .filter(|(_, rate)| !quick || [1000, 4000, 16_000].contains(rate));
+    let setting =
+        |&(name, rate): &(&'static str, u32)| set(name, Lan::Tap, Load::Plain, Some(rate));
+    let some = if quick { &rates[1..] } else { &rates[2..] };
+    chosen
+        .map(|pair| match id {
+            "f3.4" => line(setting(pair), 1, Way::Out, Stream::Kernel, "f3.4"),
+            _ => curve(setting(pair), 1, some, "f3.5"),
+        })
+        .map(|line| Line {
+            metric: "kpps",
+            ..line
+        })
+        .collect()
 }
 
 fn experiment(id: &'static str, title: &'static str, look: Look, lines: Vec<Line>) -> Experiment {
@@ -431,50 +433,8 @@ fn ancs(quick: bool) -> Vec<Experiment> {
     };
     let tap = ("a4.tap", Lan::Tap, Way::Across);
     let vale = ("a4.vale", Lan::Vale, Way::Across);
-    let offered: &[u32] = if quick {
-        &[20_000, 60_000, 200_000, 600_000]
-    } else {
-        &[
-            10_000, 20_000, 40_000, 80_000, 150_000, 300_000, 600_000, 1_000_000, 2_000_000,
-        ]
-    };
-    let livelock = |setting: Setting| {
-        let job = |pps: &u32| Job::new(setting, 1, Way::In, Stream::Generated(*pps));
-        Line {
-            label: setting.name.to_owned(),
-            theirs: ("a3", setting.name),
-            metric: "kpps",
-            jobs: offered.iter().map(job).collect(),
-        }
-    };
-    let itr250 = set("itr=250", Lan::Vale, Load::Plain, ITR250);
-    let hosts: &[u32] = if quick {
-        &[60_000, 400_000]
-    } else {
-        &[20_000, 60_000, 140_000, 400_000]
-    };
     vec![
-        experiment(
-            "a3",
-            "Received of what is offered, in bursts of 100, up to livelock, one VCPU",
-            Look::Curves,
-            vec![
-                livelock(base(Lan::Vale)),
-                livelock(itr250),
-                livelock(with(
-                    Setup::Threaded,
-                    Setting {
-                        name: "itr=250 threaded",
-                        ..itr250
-                    },
-                )),
-                livelock(set("portions", Lan::Switch, Load::Stock, None)),
-                livelock(set("itr=0 CSB", Lan::Vale, Load::Csb, Some(0))),
-                livelock(set("mair=4000 CSB", Lan::Vale, Load::Csb, MAIR)),
-                curve(QEMU, 1, hosts, "a3"),
-                curve(VIRTIO, 1, hosts, "a3"),
-            ],
-        ),
+        overload(quick),
         table("a4.out", "Guest to host over TAP", Lan::Tap, Way::Out),
         table("a4.in", "Host to guest over TAP", Lan::Tap, Way::In),
         table("a4.tap", "Guest to guest over TAP", Lan::Tap, Way::Across),
@@ -513,6 +473,53 @@ fn ancs(quick: bool) -> Vec<Experiment> {
             ],
         ),
     ]
+}
+
+/// Figure 3: up to livelock.
+fn overload(quick: bool) -> Experiment {
+    let offered: &[u32] = if quick {
+        &[20_000, 60_000, 200_000, 600_000]
+    } else {
+        &[
+            10_000, 20_000, 40_000, 80_000, 150_000, 300_000, 600_000, 1_000_000, 2_000_000,
+        ]
+    };
+    let livelock = |setting: Setting| {
+        let job = |pps: &u32| Job::new(setting, 1, Way::In, Stream::Generated(*pps));
+        Line {
+            label: setting.name.to_owned(),
+            theirs: ("a3", setting.name),
+            metric: "kpps",
+            jobs: offered.iter().map(job).collect(),
+        }
+    };
+    let itr250 = set("itr=250", Lan::Vale, Load::Plain, ITR250);
+    let hosts: &[u32] = if quick {
+        &[60_000, 400_000]
+    } else {
+        &[20_000, 60_000, 140_000, 400_000]
+    };
+    experiment(
+        "a3",
+        "Received of what is offered, in bursts of 100, up to livelock, one VCPU",
+        Look::Curves,
+        vec![
+            livelock(base(Lan::Vale)),
+            livelock(itr250),
+            livelock(with(
+                Setup::Threaded,
+                Setting {
+                    name: "itr=250 threaded",
+                    ..itr250
+                },
+            )),
+            livelock(set("receive-throttling", Lan::Switch, Load::Stock, None)),
+            livelock(set("itr=0 CSB", Lan::Vale, Load::Csb, Some(0))),
+            livelock(set("mair=4000 CSB", Lan::Vale, Load::Csb, MAIR)),
+            curve(QEMU, 1, hosts, "a3"),
+            curve(VIRTIO, 1, hosts, "a3"),
+        ],
+    )
 }
 
 /// Where packets go, in a label.

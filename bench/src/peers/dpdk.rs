@@ -80,7 +80,7 @@ pub fn start(root: &Root, dir: &Path, id: &str, wire: Wire, size: usize) -> Resu
     finish(guests, Some(switch), size)
 }
 
-/// Two guests at somebody else's vhost-user server.
+/// Two guests at another program's vhost-user server.
 ///
 /// # Errors
 /// As [`start`].

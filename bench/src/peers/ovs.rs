@@ -71,7 +71,7 @@ struct Ovs {
 struct Running {
     switch: Daemon,
     _database: Daemon,
-    // Given back when nobody has them mapped any more, so last.
+    // Given back when no process has them mapped any more, so last.
     _pages: Pages,
 }
 
@@ -133,20 +133,8 @@ pub fn start(rig: &Rig, dpdk: &Root, scratch: &Path, sizes: &[usize]) -> Result<
     };
     let pages = Pages::reserve()?;
     let (guest_core, core) = machine::cores();
-    let extra = format!("-d {} --no-pci", root.dir().join(POOL).display());
-    set(&["--no-wait", "init"])?;
-    set(&[
-        "--no-wait",
-        "set",
-        "Open_vSwitch",
-        ".",
-        "other_config:dpdk-init=true",
-        "other_config:dpdk-socket-mem=900",
-        "other_config:per-port-memory=false",
-        &format!("other_config:dpdk-lcore-mask={:#x}", 1_u64 << guest_core),
-        &format!("other_config:pmd-cpu-mask={:#x}", 1_u64 << core),
-        &format!("other_config:dpdk-extra=\"{extra}\""),
-    ])?;
+    let pool = root.dir().join(POOL);
+    configure(&set, &pool, guest_core, core)?;
     let switch = {
         let mut switch = command(root.program_at(Path::new(SWITCH)));
         switch.arg(format!("unix:{}", path("db.sock")));
@@ -181,27 +169,7 @@ pub fn start(rig: &Rig, dpdk: &Root, scratch: &Path, sizes: &[usize]) -> Result<
     .map_err(said)?;
     let mut all: Vec<Contender> = Vec::new();
     for (n, &size) in sizes.iter().enumerate() {
-        let names = [format!("p{n}a"), format!("p{n}b")];
-        for (i, name) in names.iter().enumerate() {
-            set(&[
-                "add-port",
-                "b",
-                name,
-                "--",
-                "set",
-                "Interface",
-                name,
-                "type=dpdkvhostuserclient",
-                &format!("options:vhost-server-path={}", path(name)),
-                &format!("ofport_request={}", 10 * (n + 1) + i),
-            ])?;
-        }
-        let ports = [10 * (n + 1), 10 * (n + 1) + 1];
-        for (a, b) in [(ports[0], ports[1]), (ports[1], ports[0])] {
-            let flow = format!("in_port={a},actions=output:{b}");
-            let bridge = format!("unix:{}", path("b.mgmt"));
-            tool("ovs-ofctl", &["add-flow", &bridge, &flow])?;
-        }
+        let names = pair(n, &set, &tool, &path)?;
         let home = dir.join(format!("guests{size}"));
         fs::create_dir_all(&home).map_err(Error::io(format!("make {}", home.display())))?;
         let sockets = [dir.join(&names[0]), dir.join(&names[1])];
@@ -213,6 +181,59 @@ pub fn start(rig: &Rig, dpdk: &Root, scratch: &Path, sizes: &[usize]) -> Result<
     }
     running.hold(true);
     Ok(all)
+}
+
+/// Runs a program with these arguments; gives what it prints.
+type Run<'a> = &'a dyn Fn(&[&str]) -> Result<String>;
+
+/// Has the switch begin with DPDK, its poller on `core`.
+fn configure(set: Run<'_>, pool: &Path, guest_core: usize, core: usize) -> Result<()> {
+    let extra = format!("-d {} --no-pci", pool.display());
+    set(&["--no-wait", "init"])?;
+    set(&[
+        "--no-wait",
+        "set",
+        "Open_vSwitch",
+        ".",
+        "other_config:dpdk-init=true",
+        "other_config:dpdk-socket-mem=900",
+        "other_config:per-port-memory=false",
+        &format!("other_config:dpdk-lcore-mask={:#x}", 1_u64 << guest_core),
+        &format!("other_config:pmd-cpu-mask={:#x}", 1_u64 << core),
+        &format!("other_config:dpdk-extra=\"{extra}\""),
+    ])?;
+    Ok(())
+}
+
+/// Adds a pair of ports that send to each other; gives their names.
+fn pair(
+    n: usize,
+    set: Run<'_>,
+    tool: &dyn Fn(&str, &[&str]) -> Result<String>,
+    path: &dyn Fn(&str) -> String,
+) -> Result<[String; 2]> {
+    let names = [format!("p{n}a"), format!("p{n}b")];
+    for (i, name) in names.iter().enumerate() {
+        set(&[
+            "add-port",
+            "b",
+            name,
+            "--",
+            "set",
+            "Interface",
+            name,
+            "type=dpdkvhostuserclient",
+            &format!("options:vhost-server-path={}", path(name)),
+            &format!("ofport_request={}", 10 * (n + 1) + i),
+        ])?;
+    }
+    let ports = [10 * (n + 1), 10 * (n + 1) + 1];
+    for (a, b) in [(ports[0], ports[1]), (ports[1], ports[0])] {
+        let flow = format!("in_port={a},actions=output:{b}");
+        let bridge = format!("unix:{}", path("b.mgmt"));
+        tool("ovs-ofctl", &["add-flow", &bridge, &flow])?;
+    }
+    Ok(names)
 }
 
 impl Running {

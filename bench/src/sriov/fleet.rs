@@ -137,7 +137,7 @@ fn up(fabric: &Fabric, plan: Plan, port: usize, number: usize) -> Result<Machine
 }
 
 impl Fleet {
-    /// Starts a daemon on the second processor and connects everybody.
+    /// Starts a daemon on the second processor and connects all guests.
     ///
     /// # Errors
     /// When they do not come up.
@@ -278,7 +278,7 @@ impl Fleet {
         })
     }
 
-    /// What the daemon uses while nobody does anything, in percent of a core.
+    /// What the daemon uses while all guests are idle, in percent of a core.
     pub fn idle(&self, seconds: f64) -> Reading {
         std::thread::sleep(Duration::from_millis(500));
         let cpu = self.fabric.cpu();
@@ -367,6 +367,32 @@ fn sum(vms: &mut [Machine]) -> Costs {
 /// The timer's mark among the VMs' numbers.
 const TIMER: u64 = u64::MAX;
 
+/// Sends `due` frames, from each port its share of them. Gives how many could be sent.
+fn send(
+    paced: Paced,
+    plan: Plan,
+    due: u64,
+    clients: &mut [Machine],
+    vms: &[Machine],
+    turns: &mut [u32],
+) -> Result<u64> {
+    let ports = plan.ports.min(paced.active);
+    let each = (paced.active / ports) as u32;
+    let mut sent = 0;
+    for port in 0..ports {
+        let share = (due / ports as u64 + u64::from((port as u64) < due % ports as u64)) as u32;
+        if share == 0 {
+            continue;
+        }
+        // One run of frames for each VM, as segments of a stream come.
+        let (from, run) = (turns[port], share.div_ceil(each));
+        let to = |n: u32| vms[((from + n / run) % each) as usize * plan.ports + port].mac;
+        sent += u64::from(clients[port].send(share, paced.size, to)?);
+        turns[port] = (from + share.div_ceil(run)) % each;
+    }
+    Ok(sent)
+}
+
 fn run(
     fabric: &Fabric,
     plan: Plan,
@@ -395,7 +421,6 @@ fn run(
         add(rustix::fd::AsFd::as_fd(vm.event()), number as u64)?;
     }
     let ports = plan.ports.min(paced.active);
-    let each = (paced.active / ports) as u32;
     let mut events: Vec<epoll::Event> = Vec::with_capacity(256);
     let mut ran = Ran::default();
     let mut begun = Instant::now();
@@ -456,20 +481,9 @@ fn run(
             }
         }
         let due = ((now - due_since).as_secs_f64() * paced.pps) as u64;
-        // Who was held up for long does not make up for it in one burst.
+        // A sender that was delayed for long does not make up for it in one burst.
         let due = (due - offered).min(u64::from(plan.ring) * ports as u64);
-        for port in 0..ports {
-            let share = (due / ports as u64 + u64::from((port as u64) < due % ports as u64)) as u32;
-            if share == 0 {
-                continue;
-            }
-            // One run of frames for each VM, as segments of a stream come.
-            let (from, run) = (turns[port], share.div_ceil(each));
-            let vms = &*vms;
-            let to = |n: u32| vms[((from + n / run) % each) as usize * plan.ports + port].mac;
-            ran.sent += u64::from(clients[port].send(share, paced.size, to)?);
-            turns[port] = (from + share.div_ceil(run)) % each;
-        }
+        ran.sent += send(paced, plan, due, clients, &*vms, turns)?;
         offered += due;
     }
     ran.seconds = begun.elapsed().as_secs_f64();

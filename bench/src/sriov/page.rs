@@ -160,6 +160,15 @@ pub fn pairs(page: &mut Page, inside: &[Column], columns: &[Column]) {
 /// From ten VMs to a thousand.
 pub fn scale(page: &mut Page, figures: &Scale) {
     let Scale { fixed, full, idle } = figures;
+    loads(page, fixed, full);
+    growth(page, fixed, full);
+    idle_functions(page, idle);
+    page.data("fixed_load", json(fixed));
+    page.data("full_load", json(full));
+    page.data("idle", idle.json());
+}
+
+fn loads(page: &mut Page, fixed: &[Column], full: &[Column]) {
     page.heading("From 10 to 60 VMs, and beyond (figures 14 and 15)");
     page.text(&format!(
         "{PORTS} ports, each with the VFs its VMs need and one for the sender; VM n is at port n modulo {PORTS}. All VFs \
@@ -192,6 +201,10 @@ pub fn scale(page: &mut Page, figures: &Scale) {
         ],
         &rows.collect::<Vec<_>>(),
     );
+}
+
+/// What more VMs cost, in words and plots.
+fn growth(page: &mut Page, fixed: &[Column], full: &[Column]) {
     let points = |of: &[Column], first: usize, what: &dyn Fn(&Column) -> f64| -> Vec<(f64, f64)> {
         let chosen = of[first..2 * COUNTS.len()].iter().step_by(2);
         let counts = COUNTS.iter().map(|n| *n as f64);
@@ -265,6 +278,9 @@ pub fn scale(page: &mut Page, figures: &Scale) {
             set("e1000s", Whose::Ours, e1000_cpu),
         ],
     ));
+}
+
+fn idle_functions(page: &mut Page, idle: &Column) {
     page.heading("Idle functions");
     let (share, each) = (idle.median(), raw(idle, "kib_each"));
     page.text(&format!(
@@ -276,13 +292,19 @@ pub fn scale(page: &mut Page, figures: &Scale) {
         figure(each),
         verdict(each <= MEMORY)
     ));
-    page.data("fixed_load", json(fixed));
-    page.data("full_load", json(full));
-    page.data("idle", idle.json());
 }
 
 /// Figures 6 to 10.
 pub fn interrupts(page: &mut Page, figures: &Interrupts) {
+    masks(page, &figures.maskings);
+    coalescing(page, &figures.policies);
+    losses(page, &figures.loads);
+    page.data("maskings", json(&figures.maskings));
+    page.data("policies", json(&figures.policies));
+    page.data("loads", json(&figures.loads));
+}
+
+fn masks(page: &mut Page, maskings: &[Column]) {
     page.heading("Masks (figure 6)");
     page.text(&format!(
         "One port at its line's rate, {} frames of 1514 bytes a second, 2 kHz. *Masked and unmasked by the guest*: in the \
@@ -292,7 +314,7 @@ pub fn interrupts(page: &mut Page, figures: &Interrupts) {
         figure(LINE)
     ));
     let mut rows = Vec::new();
-    for (i, column) in figures.maskings.iter().enumerate() {
+    for (i, column) in maskings.iter().enumerate() {
         rows.push(vec![
             FEW[i / MASKINGS.len()].to_string(),
             MASKINGS[i % MASKINGS.len()].1.to_owned(),
@@ -318,7 +340,7 @@ pub fn interrupts(page: &mut Page, figures: &Interrupts) {
         &rows,
     );
     let masks = MASKINGS.iter().enumerate().map(|(k, masking)| {
-        let columns = figures.maskings.iter().skip(k).step_by(MASKINGS.len());
+        let columns = maskings.iter().skip(k).step_by(MASKINGS.len());
         let points = FEW.iter().zip(columns);
         let points = points.map(|(n, column)| (*n as f64, column.median()));
         set(masking.1, Whose::Ours, points)
@@ -330,12 +352,15 @@ pub fn interrupts(page: &mut Page, figures: &Interrupts) {
         Axis::linear("% of a core"),
         masks.collect(),
     ));
+}
+
+fn coalescing(page: &mut Page, policies: &[Column]) {
     page.heading("Coalescing (figures 8 and 9)");
     page.text(
         "One VM at the line's rate; the gap is EITR's, and with AIC the driver sets it 20 times a second by the paper's \
          equations 1 and 2. Moderation is the guest's here, as an 82576 has it by default.",
     );
-    let rows = figures.policies.iter().map(|column| {
+    let rows = policies.iter().map(|column| {
         vec![
             column.id.clone(),
             figure(raw(column, "gbit")),
@@ -356,8 +381,8 @@ pub fn interrupts(page: &mut Page, figures: &Interrupts) {
         ],
         &rows.collect::<Vec<_>>(),
     );
-    let saved = figures.policies[1].over(&figures.policies[0]);
-    let adaptive = figures.policies[2].over(&figures.policies[0]);
+    let saved = policies[1].over(&policies[0]);
+    let adaptive = policies[2].over(&policies[0]);
     let percent =
         |s: Option<Summary>| s.map_or("–".to_owned(), |s| figure((1.0 - s.median) * 100.0));
     page.text(&format!(
@@ -366,6 +391,9 @@ pub fn interrupts(page: &mut Page, figures: &Interrupts) {
         percent(saved),
         percent(adaptive)
     ));
+}
+
+fn losses(page: &mut Page, loads: &[Column]) {
     page.heading("Frames lost for want of buffers (figure 10)");
     page.text(&format!(
         "One VM whose application takes {APPLICATION} frames of an interrupt and loses the rest, as the paper's socket buffer \
@@ -374,7 +402,7 @@ pub fn interrupts(page: &mut Page, figures: &Interrupts) {
     ));
     let mut rows = Vec::new();
     for (i, load) in LOADS.into_iter().enumerate() {
-        let of = &figures.loads[i * POLICIES.len()..][..POLICIES.len()];
+        let of = &loads[i * POLICIES.len()..][..POLICIES.len()];
         let mut row = vec![format!("{load}")];
         for column in of {
             let (taken, sent) = (raw(column, "gbit_taken"), raw(column, "gbit_sent"));
@@ -391,7 +419,7 @@ pub fn interrupts(page: &mut Page, figures: &Interrupts) {
     head.extend(POLICIES.iter().map(|p| p.1));
     page.table(&head, &rows);
     let sets = POLICIES.iter().enumerate().map(|(k, policy)| {
-        let columns = figures.loads[k..].iter().step_by(POLICIES.len());
+        let columns = loads[k..].iter().step_by(POLICIES.len());
         let points = columns.map(|c| (raw(c, "gbit_sent"), raw(c, "gbit_taken")));
         set(policy.1, Whose::Ours, points)
     });
@@ -402,9 +430,6 @@ pub fn interrupts(page: &mut Page, figures: &Interrupts) {
         Axis::linear("Gbit/s taken"),
         sets.collect(),
     ));
-    page.data("maskings", json(&figures.maskings));
-    page.data("policies", json(&figures.policies));
-    page.data("loads", json(&figures.loads));
 }
 
 #[cfg(test)]

@@ -86,14 +86,8 @@ fn scale(page: &mut Page, figures: &Paravirtual) {
          figure here for both. The paper's processor time is of domain 0: 431 % with 60 HVMs, 324 % with PVMs; with one \
          thread that copies, as here, 3.6 Gbit/s with 10 VMs, less with more.",
     ));
-    let of = |share: usize, kind: usize| -> Vec<&Column> {
-        let columns = figures.scale[2 * COUNTS.len() * share..].iter();
-        columns.skip(kind).step_by(2).take(COUNTS.len()).collect()
-    };
-    let points = |share, kind, what: &dyn Fn(&Column) -> f64| -> Vec<(f64, f64)> {
-        let counts = COUNTS.iter().map(|n| *n as f64);
-        counts.zip(of(share, kind).into_iter().map(what)).collect()
-    };
+    let of = |share, kind| of(figures, share, kind);
+    let points = |share, kind, what: &dyn Fn(&Column) -> f64| points(figures, share, kind, what);
     let gbit = |column: &Column| raw(column, "gbit");
     let mut rows = Vec::new();
     for (share, part) in SHARES.into_iter().enumerate() {
@@ -156,13 +150,36 @@ fn scale(page: &mut Page, figures: &Paravirtual) {
         frames(1).join(", ")
     ));
     page.list(&says);
+    plots(page, figures);
+}
+
+/// The columns of a share of the load: VFs (0) or virtio-nets (1).
+fn of(figures: &Paravirtual, share: usize, kind: usize) -> Vec<&Column> {
+    let columns = figures.scale[2 * COUNTS.len() * share..].iter();
+    columns.skip(kind).step_by(2).take(COUNTS.len()).collect()
+}
+
+/// A figure of theirs over the number of VMs.
+fn points(
+    figures: &Paravirtual,
+    share: usize,
+    kind: usize,
+    what: &dyn Fn(&Column) -> f64,
+) -> Vec<(f64, f64)> {
+    let counts = COUNTS.iter().map(|n| *n as f64);
+    let columns = of(figures, share, kind);
+    counts.zip(columns.into_iter().map(what)).collect()
+}
+
+fn plots(page: &mut Page, figures: &Paravirtual) {
+    let gbit = |column: &Column| raw(column, "gbit");
     let sets = |what: &dyn Fn(&Column) -> f64| -> Vec<Set> {
         let mut sets = Vec::new();
         for (share, part) in SHARES.into_iter().enumerate() {
             for (kind, name) in ["VFs", "virtio-nets"].into_iter().enumerate() {
                 let name = format!("{name}, {} Gbit/s", figure(9.57 * part));
                 let whose = Whose::ours(kind == 0);
-                sets.push(set(&name, whose, points(share, kind, what)));
+                sets.push(set(&name, whose, points(figures, share, kind, what)));
             }
         }
         sets
