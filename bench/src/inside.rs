@@ -12,6 +12,9 @@ use std::time::Instant;
 use ceiling::{Loop, Shape, thread_time};
 use eswitch::Pool;
 use frame::{Batch, Caps, Sink, Wake};
+use intel_offsets::e1000::long::{
+    CTRL, RAL, RCTL, RDBAL, RDLEN, RDT, RXCSUM, RXDCTL, TCTL, TDBAL, TDLEN, TDT, TXDCTL,
+};
 use model::{Clock, Env, Nanos, Nic, PciState, Progress, Receive};
 use model_testkit::{Silent, memory};
 use vale::{Keeper, PortConfig, Switch, SwitchConfig, SwitchPort};
@@ -22,21 +25,8 @@ const TX_RING: u64 = RAM;
 const RX_RING: u64 = RAM + 0x2_0000;
 const BUFFERS: u64 = RAM + 0x10_0000;
 
-const CTRL: u64 = 0x0;
-const RCTL: u64 = 0x100;
-const TCTL: u64 = 0x400;
-const RDBAL: u64 = 0x2800;
-const RDLEN: u64 = 0x2808;
-const RDT: u64 = 0x2818;
-const TDBAL: u64 = 0x3800;
-const TDLEN: u64 = 0x3808;
-const TDT: u64 = 0x3818;
-const RXCSUM: u64 = 0x5000;
-const RAL: u64 = 0x5400;
 /// Of a VF: how buffers are filled, and what switches a queue on.
 const SRRCTL: u64 = 0x280c;
-const RXDCTL: u64 = 0x2828;
-const TXDCTL: u64 = 0x3828;
 const ENABLE: u32 = 1 << 25;
 
 const EOP: u64 = 1 << 24;

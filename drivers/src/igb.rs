@@ -9,6 +9,10 @@ use guest_mem::Prot;
 use vfio_user::codec::region;
 use vfio_user::{Client, SharedMem};
 
+use intel_offsets::igb::legacy::long::{RDBAL as RX, TDBAL as TX};
+use intel_offsets::igb::long::{CTRL, RCTL, STATUS, TCTL};
+use intel_offsets::igb::queue::long::{BASE, BASE_HIGH, HEAD, LEN, SRRCTL, TAIL, XDCTL};
+
 use crate::BusError;
 
 /// Descriptors of each ring.
@@ -25,21 +29,6 @@ const RAM: usize = RX_BUFFERS + RING as usize * BUFFER;
 const LINK: Duration = Duration::from_secs(10);
 /// Buffers given back at once.
 const REFILL: u32 = 16;
-
-const CTRL: u64 = 0x0;
-const STATUS: u64 = 0x8;
-const RCTL: u64 = 0x100;
-const TCTL: u64 = 0x400;
-const RX: u64 = 0x2800;
-const TX: u64 = 0x3800;
-/// Registers of a queue, from its first on.
-const BASE: u64 = 0x0;
-const BASE_HIGH: u64 = 0x4;
-const LEN: u64 = 0x8;
-const SRRCTL: u64 = 0xc;
-const HEAD: u64 = 0x10;
-const TAIL: u64 = 0x18;
-const XDCTL: u64 = 0x28;
 
 const SET_LINK_UP: u32 = 1 << 6;
 const LINK_UP: u32 = 1 << 1;

@@ -7,115 +7,8 @@ use std::time::Duration;
 use crate::bus::{Bus, BusError, Dma};
 use crate::igbvf::mailbox::{CTS, DONE, REFUSED};
 
-/// Offsets in BAR 0 (82576 datasheet §8.2, §8.10, §8.14).
-pub mod regs {
-    /// Device control: SLU is bit 6, RST bit 26.
-    pub const CTRL: u32 = 0x0000;
-    /// Device status: LU is bit 1.
-    pub const STATUS: u32 = 0x0008;
-    /// PFRSTD is bit 14.
-    pub const CTRL_EXT: u32 = 0x0018;
-    /// Receive control.
-    pub const RCTL: u32 = 0x0100;
-    /// Transmit control.
-    pub const TCTL: u32 = 0x0400;
-    /// The VFs' mailboxes, 64 bytes each.
-    pub const VMBMEM: u32 = 0x0800;
-    /// Who has the buffer of a mailbox, one word for each VF.
-    pub const P2VMAILBOX: u32 = 0x0c00;
-    /// VFs that have sent a message, and behind bit 16 that have read one.
-    pub const MBVFICR: u32 = 0x0c80;
-    /// VFs whose messages interrupt.
-    pub const MBVFIMR: u32 = 0x0c84;
-    /// VFs that were reset.
-    pub const VFLRE: u32 = 0x0c88;
-    /// Pools that receive.
-    pub const VFRE: u32 = 0x0c8c;
-    /// Pools that send.
-    pub const VFTE: u32 = 0x0c90;
-    /// Causes; VMMB is bit 8, DOUTSYNC bit 28.
-    pub const ICR: u32 = 0x1500;
-    /// Causes that interrupt, set.
-    pub const IMS: u32 = 0x1508;
-    /// Queues that drop what finds no descriptor.
-    pub const QDE: u32 = 0x2408;
-    /// Anti-spoofing, loopback.
-    pub const DTXSWC: u32 = 0x3500;
-    /// Queues that have sent what they may not; cleared by reading.
-    pub const WVBR: u32 = 0x3554;
-    /// The queue that RTTBCNRC is of.
-    pub const RTTDQSEL: u32 = 0x3604;
-    /// The link's speed divided by a queue's most, 14 bits behind the point; bit 31: there is a limit.
-    pub const RTTBCNRC: u32 = 0x36b0;
-    /// The tag of what a pool sends.
-    pub const VMVIR: u32 = 0x3700;
-    /// The table of groups.
-    pub const MTA: u32 = 0x5200;
-    /// Addresses: 16, low and high, the pools from bit 18 of the high half on.
-    pub const RAL: u32 = 0x5400;
-    /// How queues are found.
-    pub const MRQC: u32 = 0x5818;
-    /// Default pool and replication.
-    pub const VT_CTL: u32 = 0x581c;
-    /// What a pool gets.
-    pub const VMOLR: u32 = 0x5ad0;
-    /// VLANs and their pools.
-    pub const VLVF: u32 = 0x5d00;
-    /// VLANs that come inside, 32 a register.
-    pub const VFTA: u32 = 0x5600;
-    /// Rules for copies: four, what is copied and to which pool.
-    pub const VMRCTL: u32 = 0x5d80;
-    /// The pools whose frames a rule copies.
-    pub const VMRVM: u32 = 0x5da0;
-    /// Storm control: the window, and what is dropped.
-    pub const SCCRL: u32 = 0x5db0;
-    /// Blocks of 64 bytes for everybody that may come in a window.
-    pub const BSCTRH: u32 = 0x5db8;
-    /// The table of stations that nobody has.
-    pub const UTA: u32 = 0xa000;
-    /// Receive queues, 64 bytes each.
-    pub const RX: u32 = 0xc000;
-    /// Transmit queues, 64 bytes each.
-    pub const TX: u32 = 0xe000;
-}
-
-/// Registers of a queue.
-mod queue {
-    pub const BASE: u32 = 0x0;
-    pub const BASE_HIGH: u32 = 0x4;
-    pub const LEN: u32 = 0x8;
-    pub const SRRCTL: u32 = 0xc;
-    pub const HEAD: u32 = 0x10;
-    pub const TAIL: u32 = 0x18;
-    pub const XDCTL: u32 = 0x28;
-}
-
-/// Bits of P2VMAILBOX.
-mod p2v {
-    pub const STS: u32 = 1 << 0;
-    pub const ACK: u32 = 1 << 1;
-    pub const PFU: u32 = 1 << 3;
-}
-
-/// Bits of VMOLR.
-pub mod vmolr {
-    /// Frames longer than usual, up to what the low bits say.
-    pub const LPE: u32 = 1 << 16;
-    /// Frames without a tag.
-    pub const AUPE: u32 = 1 << 24;
-    /// Groups of the table.
-    pub const ROMPE: u32 = 1 << 25;
-    /// Stations of the table.
-    pub const ROPE: u32 = 1 << 26;
-    /// Frames for everybody.
-    pub const BAM: u32 = 1 << 27;
-    /// All groups.
-    pub const MPME: u32 = 1 << 28;
-    /// Tags are taken out.
-    pub const STRVLAN: u32 = 1 << 30;
-    /// No frame check sequence.
-    pub const STRCRC: u32 = 1 << 31;
-}
+pub use intel_offsets::igb::{self as regs, vmolr};
+use intel_offsets::igb::{p2v, queue};
 
 const RST: u32 = 1 << 26;
 const SLU: u32 = 1 << 6;
@@ -249,7 +142,7 @@ impl<B: Bus> Pf<B> {
         for n in 0..RING {
             self.give(n)?;
         }
-        for (queue, ring) in [(regs::RX, self.rx), (regs::TX, self.tx)] {
+        for (queue, ring) in [(regs::RDBAL, self.rx), (regs::TDBAL, self.tx)] {
             let queue = queue + 0x40 * self.vfs;
             for (register, value) in [
                 (queue::BASE, ring.iova as u32),
@@ -262,7 +155,7 @@ impl<B: Bus> Pf<B> {
                 self.w(queue + register, value)?;
             }
         }
-        let rx = regs::RX + 0x40 * self.vfs;
+        let rx = regs::RDBAL + 0x40 * self.vfs;
         // One buffer of 2 KiB, advanced descriptors.
         self.w(rx + queue::SRRCTL, 1 << 25 | 2)?;
         self.w(rx + queue::TAIL, RING - 1)
@@ -444,7 +337,7 @@ impl<B: Bus> Pf<B> {
             .dma_write(self.tx.iova + slot * DESC, &descriptor)?;
         self.tx_tail += 1;
         let tail = self.tx_tail % RING;
-        self.w(regs::TX + 0x40 * self.vfs + queue::TAIL, tail)
+        self.w(regs::TDBAL + 0x40 * self.vfs + queue::TAIL, tail)
     }
 
     /// What has come for it.
@@ -471,7 +364,7 @@ impl<B: Bus> Pf<B> {
         }
         if !frames.is_empty() {
             let tail = self.rx_next.wrapping_sub(1) % RING;
-            self.w(regs::RX + 0x40 * self.vfs + queue::TAIL, tail)?;
+            self.w(regs::RDBAL + 0x40 * self.vfs + queue::TAIL, tail)?;
         }
         Ok(frames)
     }

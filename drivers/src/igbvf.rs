@@ -8,93 +8,11 @@ use crate::bus::{Bus, BusError, Dma};
 
 pub use poll::{Masking, Poll};
 
-/// Offsets in the window of a VF (82576 datasheet §8.26).
-pub mod regs {
-    /// Device control: RST is bit 26.
-    pub const CTRL: u32 = 0x0000;
-    /// Device status: LU is bit 1.
-    pub const STATUS: u32 = 0x0008;
-    /// Mailbox memory, sixteen words.
-    pub const VMBMEM: u32 = 0x0800;
-    /// Mailbox control.
-    pub const V2PMAILBOX: u32 = 0x0c40;
-    /// Causes, set.
-    pub const EICS: u32 = 0x1520;
-    /// Causes that interrupt, set.
-    pub const EIMS: u32 = 0x1524;
-    /// Causes that interrupt, cleared.
-    pub const EIMC: u32 = 0x1528;
-    /// Causes cleared by their message.
-    pub const EIAC: u32 = 0x152c;
-    /// Causes masked by their message.
-    pub const EIAM: u32 = 0x1530;
-    /// Causes.
-    pub const EICR: u32 = 0x1580;
-    /// Least time between two interrupts, a register for each vector; microseconds from bit 2 on.
-    pub const EITR: u32 = 0x1680;
-    /// Vectors of the queues.
-    pub const IVAR: u32 = 0x1700;
-    /// Vector of the mailbox.
-    pub const IVAR_MISC: u32 = 0x1740;
-    /// Receive queue 0: base low, high, length, control, head, tail, enable.
-    pub const RDBAL: u32 = 0x2800;
-    /// High half of the base.
-    pub const RDBAH: u32 = 0x2804;
-    /// Bytes of the ring.
-    pub const RDLEN: u32 = 0x2808;
-    /// Split and replication control.
-    pub const SRRCTL: u32 = 0x280c;
-    /// Head.
-    pub const RDH: u32 = 0x2810;
-    /// Tail.
-    pub const RDT: u32 = 0x2818;
-    /// Enable is bit 25.
-    pub const RXDCTL: u32 = 0x2828;
-    /// Transmit queue 0.
-    pub const TDBAL: u32 = 0x3800;
-    /// High half of the base.
-    pub const TDBAH: u32 = 0x3804;
-    /// Bytes of the ring.
-    pub const TDLEN: u32 = 0x3808;
-    /// Head.
-    pub const TDH: u32 = 0x3810;
-    /// Tail.
-    pub const TDT: u32 = 0x3818;
-    /// Enable is bit 25.
-    pub const TXDCTL: u32 = 0x3828;
-    /// Good packets received, sent; octets; multicasts.
-    pub const VFGPRC: u32 = 0x0f10;
-    /// Good packets sent.
-    pub const VFGPTC: u32 = 0x0f14;
-}
+pub use intel_offsets::igbvf::{self as regs, mailbox};
 
 const RST: u32 = 1 << 26;
 const LU: u32 = 1 << 1;
 const ENABLE: u32 = 1 << 25;
-
-/// Bits of V2PMAILBOX.
-pub mod mailbox {
-    /// There is a message.
-    pub const REQ: u32 = 1 << 0;
-    /// The other's message was read.
-    pub const ACK: u32 = 1 << 1;
-    /// The buffer is ours.
-    pub const VFU: u32 = 1 << 2;
-    /// The PF has written; cleared by reading.
-    pub const PFSTS: u32 = 1 << 4;
-    /// The PF has read; cleared by reading.
-    pub const PFACK: u32 = 1 << 5;
-    /// The PF is in reset.
-    pub const RSTI: u32 = 1 << 6;
-    /// The PF has come out of reset; cleared by reading.
-    pub const RSTD: u32 = 1 << 7;
-    /// In a message: done.
-    pub const DONE: u32 = 0x8000_0000;
-    /// In a message: refused.
-    pub const REFUSED: u32 = 0x4000_0000;
-    /// In a message: we may go on sending.
-    pub const CTS: u32 = 0x2000_0000;
-}
 
 use mailbox::{ACK, CTS, DONE, PFACK, PFSTS, REQ, RSTD, RSTI, VFU};
 
@@ -221,7 +139,7 @@ impl<B: Bus> Vf<B> {
     /// # Errors
     /// As [`Vf::new`].
     pub fn reset(&mut self) -> Result<(), VfError> {
-        self.bus.write32(regs::CTRL, RST)?;
+        self.bus.write32(regs::VTCTRL, RST)?;
         self.seen = 0;
         for look in 0.. {
             let bits = self.bus.read32(regs::V2PMAILBOX)?;
@@ -276,7 +194,7 @@ impl<B: Bus> Vf<B> {
     /// # Errors
     /// When the machine fails.
     pub fn flush(&mut self) -> Result<(), VfError> {
-        self.bus.read32(regs::STATUS)?;
+        self.bus.read32(regs::VTSTATUS)?;
         Ok(())
     }
 
@@ -379,7 +297,7 @@ impl<B: Bus> Vf<B> {
     /// # Errors
     /// When the machine fails.
     pub fn link(&mut self) -> Result<bool, VfError> {
-        Ok(self.bus.read32(regs::STATUS)? & LU != 0)
+        Ok(self.bus.read32(regs::VTSTATUS)? & LU != 0)
     }
 
     /// Queues frames of at most 2048 bytes, and rings the doorbell once. Returns how many found

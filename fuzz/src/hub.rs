@@ -8,47 +8,19 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use eswitch::{Fabric, FunctionPolicy, Owner, Pool, StormWindows, VlanSet};
 use guest_mem::Memory;
 use igb::{Config, Enforcer, Hub};
+use intel_offsets::igb::long::{
+    CTRL, CTRL_EXT, DTXSWC, MBVFICR, MRQC, P2VMAILBOX, RAL, RAL2, RCTL, RPLOLR, RTTBCNRC, RTTDQSEL,
+    STATUS, TCTL, VFLRE, VFRE, VFTA, VFTE, VLVF, VMBMEM, VMOLR, VMRCTL, VMVIR, VT_CTL, WVBR,
+};
+use intel_offsets::igbvf::long::V2PMAILBOX;
+use intel_offsets::igbvf::mailbox::{PFU, REQ, RSTD, RSTI, VFU};
 use model::{Env, Nic, PciState, ResetKind};
 use model_testkit::{Silent, Time};
 
 use crate::input::Input;
 
-const CTRL: u64 = 0;
-const STATUS: u64 = 0x8;
-const CTRL_EXT: u64 = 0x18;
-const RCTL: u64 = 0x100;
-const TCTL: u64 = 0x400;
-const VMBMEM: u64 = 0x800;
-const P2VMAILBOX: u64 = 0xc00;
-const MBVFICR: u64 = 0xc80;
-const VFLRE: u64 = 0xc88;
-const VFRE: u64 = 0xc8c;
-const VFTE: u64 = 0xc90;
-const DTXSWC: u64 = 0x3500;
-const WVBR: u64 = 0x3554;
-const RTTDQSEL: u64 = 0x3604;
-const RTTBCNRC: u64 = 0x36b0;
-const VMVIR: u64 = 0x3700;
-const RAL: u64 = 0x5400;
-const RAL2: u64 = 0x54e0;
-const MRQC: u64 = 0x5818;
-const VT_CTL: u64 = 0x581c;
-const VMOLR: u64 = 0x5ad0;
-const VLVF: u64 = 0x5d00;
-const VFTA: u64 = 0x5600;
-const RPLOLR: u64 = 0x5af0;
-const VMRCTL: u64 = 0x5d80;
-/// Of a VF's window.
-const V2PMAILBOX: u64 = 0xc40;
-
 const RST: u32 = 1 << 26;
 const PFRSTD: u32 = 1 << 14;
-/// Bits of V2PMAILBOX.
-const REQ: u32 = 1;
-const VFU: u32 = 4;
-const PFU: u32 = 8;
-const RSTI: u32 = 0x40;
-const RSTD: u32 = 0x80;
 
 /// VFs of the chip.
 const VFS: u32 = 3;

@@ -40,31 +40,10 @@ const CSB_WRITES: u64 = 16;
 const FETCH: u64 = 64;
 
 pub(crate) mod reg {
-    pub const CTRL: u64 = 0x0;
-    pub const VET: u64 = 0x38;
-    pub const ICS: u64 = 0xc8;
-    pub const IMS: u64 = 0xd0;
-    pub const RCTL: u64 = 0x100;
-    pub const TCTL: u64 = 0x400;
-    pub const RDBAL: u64 = 0x2800;
-    pub const RDBAH: u64 = 0x2804;
-    pub const RDLEN: u64 = 0x2808;
-    pub const RDH: u64 = 0x2810;
-    pub const RDT: u64 = 0x2818;
-    pub const RDTR: u64 = 0x2820;
-    pub const RADV: u64 = 0x282c;
-    pub const TDBAL: u64 = 0x3800;
-    pub const TDBAH: u64 = 0x3804;
-    pub const TDLEN: u64 = 0x3808;
-    pub const TDH: u64 = 0x3810;
-    pub const TDT: u64 = 0x3818;
+    pub use intel_offsets::e1000::long::*;
+
     pub const CSBAL: u64 = csb::CSBAL as u64;
     pub const CSBAH: u64 = csb::CSBAH as u64;
-    pub const TIDV: u64 = 0x3820;
-    pub const TADV: u64 = 0x382c;
-    pub const RXCSUM: u64 = 0x5000;
-    pub const RAL: u64 = 0x5400;
-    pub const RAH: u64 = 0x5404;
 }
 
 thread_local! {

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use eswitch::{AddressFilter, Storm};
 use guest_mem::Memory;
 use igb::{Config, Event, Grant, VfChannel};
+use intel_offsets::igbvf::long::{V2PMAILBOX, VMBMEM, VTCTRL, VTEICR};
+use intel_offsets::igbvf::mailbox::{PFU, REQ, RSTD, RSTI, VFU};
 use model::{Clock, Env, Nanos, Nic, PciState, ResetKind};
 use model_testkit::{Silent, Time};
 use pf::{Change, Down, Effect, LinkState, Policy, PortVlan, Settings, SoftwarePf, VfId, What};
@@ -15,16 +17,6 @@ use wire::MacAddr;
 
 use crate::input::Input;
 
-const VTCTRL: u64 = 0;
-const VMBMEM: u64 = 0x800;
-const V2PMAILBOX: u64 = 0xc40;
-const VTEICR: u64 = 0x1580;
-/// Bits of V2PMAILBOX.
-const REQ: u32 = 1;
-const VFU: u32 = 4;
-const PFU: u32 = 8;
-const RSTI: u32 = 0x40;
-const RSTD: u32 = 0x80;
 /// A message that was refused.
 const NACK: u32 = 0x4000_0000;
 /// VFs there are at most.

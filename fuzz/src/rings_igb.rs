@@ -17,33 +17,9 @@ use crate::machine::{HIGH, HIGH_LEN, MAC, RAM, RAM_LEN, some_frame};
 use crate::outside::Wire;
 
 mod reg {
-    pub const CTRL: u64 = 0x0;
-    pub const VET: u64 = 0x38;
-    pub const RCTL: u64 = 0x100;
-    pub const TCTL: u64 = 0x400;
-    pub const RXCSUM: u64 = 0x5000;
-    pub const RLPML: u64 = 0x5004;
-    pub const RFCTL: u64 = 0x5008;
-    pub const PSRTYPE: u64 = 0x5480;
-    pub const MRQC: u64 = 0x5818;
-    pub const RETA: u64 = 0x5c00;
-    pub const ETQF: u64 = 0x5cb0;
-    pub const RSSRK: u64 = 0x5c80;
-    pub const ICS: u64 = 0x1504;
-    pub const IMS: u64 = 0x1508;
-    pub const GPIE: u64 = 0x1514;
-    pub const EIMS: u64 = 0x1524;
-    pub const EITR: u64 = 0x1680;
-    pub const IVAR: u64 = 0x1700;
-    /// Of queue 0; 0x40 apart in a PF, 0x100 in a VF.
-    pub const RX: u64 = 0xc000;
-    pub const TX: u64 = 0xe000;
-    pub const VF_RX: u64 = 0x2800;
-    pub const VF_TX: u64 = 0x3800;
-    pub const LEN: u64 = 0x8;
-    pub const RDT: u64 = 0x18;
-    pub const TDT: u64 = 0x18;
-    pub const XDCTL: u64 = 0x28;
+    pub use intel_offsets::igb::legacy::long::{RDBAL as VF_RX, TDBAL as VF_TX};
+    pub use intel_offsets::igb::long::{RDBAL as RX, TDBAL as TX, *};
+    pub use intel_offsets::igb::queue::long::{LEN, TAIL as RDT, TAIL as TDT, XDCTL};
 }
 
 /// Queues that are used of a PF, and those there are.

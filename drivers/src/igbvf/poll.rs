@@ -220,7 +220,7 @@ impl<B: Bus> Poll<B> {
     /// When the device is gone.
     pub fn set_gap(&mut self, microseconds: u32) -> Result<(), VfError> {
         let value = microseconds.min(0x1fff) << 2;
-        let at = regs::EITR + 4 * RX_VECTOR;
+        let at = regs::VTEITR + 4 * RX_VECTOR;
         Ok(self.vf.bus.write32(at, value)?)
     }
 
@@ -242,7 +242,7 @@ impl<B: Bus> Poll<B> {
     pub fn unmask(&mut self) -> Result<(), VfError> {
         match self.masking {
             Masking::Table => self.mask_vector(false),
-            Masking::Device => Ok(self.vf.bus.write32(regs::EIMS, 1 << RX_VECTOR)?),
+            Masking::Device => Ok(self.vf.bus.write32(regs::VTEIMS, 1 << RX_VECTOR)?),
             Masking::None => Ok(()),
         }
     }
@@ -295,10 +295,10 @@ impl Poll<SocketBus> {
         let bus = self.vf.bus();
         for (register, value) in [
             // Valid is bit 7.
-            (regs::IVAR, 0x80 | RX_VECTOR),
-            (regs::EIAC, bit),
-            (regs::EIAM, masks),
-            (regs::EIMS, bit),
+            (regs::VTIVAR, 0x80 | RX_VECTOR),
+            (regs::VTEIAC, bit),
+            (regs::VTEIAM, masks),
+            (regs::VTEIMS, bit),
         ] {
             bus.write32(register, value)?;
         }
@@ -310,7 +310,7 @@ impl Poll<SocketBus> {
     /// # Errors
     /// When the device is gone.
     pub fn quiet(&mut self) -> Result<(), VfError> {
-        self.vf.bus.write32(regs::EIMC, u32::MAX)?;
+        self.vf.bus.write32(regs::VTEIMC, u32::MAX)?;
         self.vf.flush()
     }
 }

@@ -417,18 +417,18 @@ fn interrupts_come_by_the_vector_they_were_given() {
     }
     // Transmit 0, receive 1, mailbox 2, as igbvf has them.
     for (reg, value) in [
-        (regs::IVAR, 0x8081),
-        (regs::IVAR_MISC, 0x82),
-        (regs::EIAC, 7),
-        (regs::EIAM, 7),
-        (regs::EIMS, 7),
+        (regs::VTIVAR, 0x8081),
+        (regs::VTIVAR_MISC, 0x82),
+        (regs::VTEIAC, 7),
+        (regs::VTEIAM, 7),
+        (regs::VTEIMS, 7),
     ] {
         a.bus().write32(reg, value).expect("write");
     }
     a.flush().expect("flushed");
     b.send(&[&frame(mac(0), mac(1), 1)]).expect("send");
     assert!(events[1].wait(LONG).is_some(), "receive");
-    a.bus().write32(regs::EIMS, 7).expect("unmask");
+    a.bus().write32(regs::VTEIMS, 7).expect("unmask");
     a.flush().expect("flushed");
     a.send(&[&frame(mac(1), mac(0), 1)]).expect("send");
     assert!(events[0].wait(LONG).is_some(), "transmit");
@@ -437,8 +437,8 @@ fn interrupts_come_by_the_vector_they_were_given() {
         .expect("state");
     assert!(events[2].wait(LONG).is_some(), "mailbox");
     // Nothing is left, and software can ask for one.
-    assert_eq!(a.bus().read32(regs::EICR).expect("EICR"), 0);
-    a.bus().write32(regs::EIMS, 7).expect("unmask");
-    a.bus().write32(regs::EICS, 1 << 1).expect("EICS");
+    assert_eq!(a.bus().read32(regs::VTEICR).expect("EICR"), 0);
+    a.bus().write32(regs::VTEIMS, 7).expect("unmask");
+    a.bus().write32(regs::VTEICS, 1 << 1).expect("EICS");
     assert!(events[1].wait(LONG).is_some(), "asked for");
 }

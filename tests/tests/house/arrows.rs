@@ -26,6 +26,7 @@ const ROOMS: &[Room] = &[
     room("scheduler", &[], "ready list, wake flags, timers"),
     room("control", &[], "what a daemon can be asked, and the client"),
     room("program", &[], "what every program has: log lines, exit codes"),
+    room("intel-offsets", &[], "where registers are, for drivers, fuzzers and oracles"),
     room("rig", &[], "real guests"),
     room("ceiling", &[], "the raw copy loop that bench compares with"),
     room("pci", &["snapshot"], "configuration space as data"),
@@ -40,7 +41,7 @@ const ROOMS: &[Room] = &[
     room("port-null", &["frame", "port"], "frames to nowhere"),
     room("port-loopback", &["frame", "port"], "frames back to their sender"),
     room("model", &["frame", "guest-mem", "pci", "snapshot"], "what a NIC model is and may ask for"),
-    room("model-testkit", &["frame", "guest-mem", "model", "wire"], "what is around a model in tests, all fake; scripts for several models"),
+    room("model-testkit", &["frame", "guest-mem", "intel-offsets", "model", "wire"], "what is around a model in tests, all fake; scripts for several models"),
     room("datapath", &["frame", "guest-mem", "wire"], "what any NIC with rings needs and no vendor owns"),
     room("intel", &["datapath", "frame", "guest-mem", "model", "regs", "snapshot", "wire"], "what Intel's NICs share"),
     room("e1000", &["csb", "datapath", "frame", "guest-mem", "intel", "lease", "model", "regs", "snapshot", "wire"],
@@ -51,8 +52,8 @@ const ROOMS: &[Room] = &[
     room("embed", &["frame", "guest-mem", "model", "pci", "registry", "snapshot", "wire"], "a NIC in another program"),
     room("embed-c", &["embed", "guest-mem"], "the same for C"),
     room("vfio-user", &["guest-mem", "pci"], "codec, server, client"),
-    room("drivers", &["csb", "frame", "guest-mem", "model", "model-testkit", "vfio-user", "wire"], "the guest side of each NIC"),
-    room("villain", &["csb", "drivers", "guest-mem", "vfio-user"], "hostile guests and VMMs"),
+    room("drivers", &["csb", "frame", "guest-mem", "intel-offsets", "model", "model-testkit", "vfio-user", "wire"], "the guest side of each NIC"),
+    room("villain", &["csb", "drivers", "guest-mem", "intel-offsets", "vfio-user"], "hostile guests and VMMs"),
     room("pkt-gen", &["drivers", "frame", "guest-mem", "program", "vfio-user", "wire"], "packet generator, a program of its own"),
 ];
 

@@ -2,41 +2,7 @@
 
 pub(super) use crate::oracle::context::Context;
 
-/// Registers by their offset.
-pub(super) mod reg {
-    pub const CTRL: u32 = 0x0;
-    pub const STATUS: u32 = 0x8;
-    pub const EECD: u32 = 0x10;
-    pub const EERD: u32 = 0x14;
-    pub const MDIC: u32 = 0x20;
-    pub const VET: u32 = 0x38;
-    pub const ICR: u32 = 0xc0;
-    pub const ITR: u32 = 0xc4;
-    pub const ICS: u32 = 0xc8;
-    pub const IMS: u32 = 0xd0;
-    pub const IMC: u32 = 0xd8;
-    pub const RCTL: u32 = 0x100;
-    pub const TCTL: u32 = 0x400;
-    pub const RDBAL: u32 = 0x2800;
-    pub const RDBAH: u32 = 0x2804;
-    pub const RDLEN: u32 = 0x2808;
-    pub const RDH: u32 = 0x2810;
-    pub const RDT: u32 = 0x2818;
-    pub const RDTR: u32 = 0x2820;
-    pub const RADV: u32 = 0x282c;
-    pub const TDBAL: u32 = 0x3800;
-    pub const TDBAH: u32 = 0x3804;
-    pub const TDLEN: u32 = 0x3808;
-    pub const TDH: u32 = 0x3810;
-    pub const TDT: u32 = 0x3818;
-    pub const TIDV: u32 = 0x3820;
-    pub const TADV: u32 = 0x382c;
-    pub const RXCSUM: u32 = 0x5000;
-    pub const MTA: u32 = 0x5200;
-    pub const RAL: u32 = 0x5400;
-    pub const RAH: u32 = 0x5404;
-    pub const VFTA: u32 = 0x5600;
-}
+pub(super) use intel_offsets::e1000 as reg;
 
 impl Context {
     /// VLAN ether type.

@@ -21,35 +21,7 @@ pub(super) const RING: u32 = 8;
 pub(super) const PF_POOL: u32 = VFS;
 
 /// Registers of a VF, in its window.
-pub(super) mod vreg {
-    pub const VTCTRL: u32 = 0;
-    pub const VTSTATUS: u32 = 8;
-    pub const VMBMEM: u32 = 0x800;
-    pub const PBACL: u32 = 0xf04;
-    pub const PSRTYPE: u32 = 0xf0c;
-    pub const V2PMAILBOX: u32 = 0xc40;
-    pub const VFGPRC: u32 = 0xf10;
-    pub const VFGPTC: u32 = 0xf14;
-    pub const VFGORC: u32 = 0xf18;
-    pub const VFGOTC: u32 = 0xf34;
-    pub const VFMPRC: u32 = 0xf3c;
-    pub const VTFRTIMER: u32 = 0x1048;
-    pub const VTEICS: u32 = 0x1520;
-    pub const VTEIMS: u32 = 0x1524;
-    pub const VTEIMC: u32 = 0x1528;
-    pub const VTEIAC: u32 = 0x152c;
-    pub const VTEIAM: u32 = 0x1530;
-    pub const VTEICR: u32 = 0x1580;
-    pub const VTIVAR: u32 = 0x1700;
-    pub const VTIVAR_MISC: u32 = 0x1740;
-    pub const RDBAL: u32 = 0x2800;
-    pub const RDH: u32 = 0x2810;
-    pub const TDBAL: u32 = 0x3800;
-    pub const TDH: u32 = 0x3810;
-
-    /// Bytes from a register of a queue to that of the next.
-    pub const QUEUE: u32 = 0x100;
-}
+pub(super) use intel_offsets::igbvf as vreg;
 
 /// Where scripts find a VF's register.
 pub(super) const fn of(vf: u32, offset: u32) -> u32 {

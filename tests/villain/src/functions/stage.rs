@@ -11,44 +11,19 @@ pub(super) const LEN: u32 = RING * 16;
 /// Bytes of the villain's buffer; frames start at its beginning.
 pub(super) const BUFFER: u64 = 0x2_0000;
 
-// Of both kinds.
-pub(super) const CTRL: u32 = 0x0;
-pub(super) const STATUS: u32 = 0x8;
-pub(super) const RST: u32 = 1 << 26;
-/// EICS; EIMS, EIMC, EIAC and EIAM follow it.
-pub(super) const EICS: u32 = 0x1520;
-pub(super) const EICR: u32 = 0x1580;
-pub(super) const EITR: u32 = 0x1680;
-pub(super) const IVAR: u32 = 0x1700;
-pub(super) const IVAR_MISC: u32 = 0x1740;
-pub(super) const VMBMEM: u32 = 0x800;
+pub(super) use intel_offsets::igb::queue::{
+    BASE, BASE_HIGH, HEAD, HEAD_WB, LEN as SIZE, SRRCTL, TAIL, XDCTL,
+};
+pub(super) use intel_offsets::igb::{
+    CTRL, EICR, EICS, EITR, IVAR, IVAR_MISC, RAL, RCTL, STATUS, TCTL, VMBMEM,
+};
+pub(super) use intel_offsets::igbvf::V2PMAILBOX;
+pub(super) use intel_offsets::igbvf::mailbox::{ACK, PFSTS, REQ, RSTD, RSTI, VFU};
 
-// Of a queue, from its base on.
-pub(super) const BASE: u32 = 0;
-pub(super) const BASE_HIGH: u32 = 4;
-pub(super) const SIZE: u32 = 8;
-pub(super) const SRRCTL: u32 = 0xc;
-pub(super) const HEAD: u32 = 0x10;
-pub(super) const TAIL: u32 = 0x18;
-pub(super) const XDCTL: u32 = 0x28;
-pub(super) const HEAD_WB: u32 = 0x38;
+pub(super) const RST: u32 = 1 << 26;
 pub(super) const ENABLE: u32 = 1 << 25;
 /// SRRCTL: advanced descriptors of one buffer of 2 KiB.
 pub(super) const ONE_BUFFER: u32 = 1 << 25 | 2;
-
-// Of the mailbox.
-pub(super) const V2PMAILBOX: u32 = 0xc40;
-pub(super) const REQ: u32 = 1;
-pub(super) const ACK: u32 = 1 << 1;
-pub(super) const VFU: u32 = 1 << 2;
-pub(super) const PFSTS: u32 = 1 << 4;
-pub(super) const RSTI: u32 = 1 << 6;
-const RSTD: u32 = 1 << 7;
-
-// Of the physical function.
-const RCTL: u32 = 0x100;
-const TCTL: u32 = 0x400;
-const RAL: u32 = 0x5400;
 
 /// Bits of a descriptor's command.
 pub(super) mod cmd {

@@ -15,39 +15,7 @@ pub const RX_RING: u64 = RAM + 0x1_0000;
 pub const TX_BUFFERS: u64 = RAM + 0x2_0000;
 pub const RX_BUFFERS: u64 = RAM + 0x20_0000;
 
-pub mod reg {
-    pub const CTRL: u64 = 0x0;
-    pub const STATUS: u64 = 0x8;
-    pub const EECD: u64 = 0x10;
-    pub const EERD: u64 = 0x14;
-    pub const MDIC: u64 = 0x20;
-    pub const VET: u64 = 0x38;
-    pub const ICR: u64 = 0xc0;
-    pub const ITR: u64 = 0xc4;
-    pub const ICS: u64 = 0xc8;
-    pub const IMS: u64 = 0xd0;
-    pub const IMC: u64 = 0xd8;
-    pub const RCTL: u64 = 0x100;
-    pub const TCTL: u64 = 0x400;
-    pub const RDBAL: u64 = 0x2800;
-    pub const RDBAH: u64 = 0x2804;
-    pub const RDLEN: u64 = 0x2808;
-    pub const RDH: u64 = 0x2810;
-    pub const RDT: u64 = 0x2818;
-    pub const RDTR: u64 = 0x2820;
-    pub const RADV: u64 = 0x282c;
-    pub const TDBAL: u64 = 0x3800;
-    pub const TDBAH: u64 = 0x3804;
-    pub const TDLEN: u64 = 0x3808;
-    pub const TDH: u64 = 0x3810;
-    pub const TDT: u64 = 0x3818;
-    pub const TIDV: u64 = 0x3820;
-    pub const TADV: u64 = 0x382c;
-    pub const RXCSUM: u64 = 0x5000;
-    pub const RAL: u64 = 0x5400;
-    pub const RAH: u64 = 0x5404;
-    pub const VFTA: u64 = 0x5600;
-}
+pub use intel_offsets::e1000::long as reg;
 
 /// A guest of this chip. The machine is of every model.
 pub trait MachineExt: Sized {

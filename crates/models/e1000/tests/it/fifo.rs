@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::common::*;
 use frame::{Batch, Wake};
 use hypernic_e1000::{Config, FullFifo};
+use intel_offsets::e1000::long::{GPRC, MPC, PBA, RDFH, RDFPC, RDFT, RNBC, TORH, TORL, TPR};
 use model_testkit::CountedWake;
 use proptest::prelude::*;
 use wire::Offload;
@@ -12,16 +13,6 @@ use wire::Offload;
 const BAM: u32 = 0x8000;
 const SECRC: u32 = 1 << 26;
 const VME: u32 = 1 << 30;
-const PBA: u64 = 0x1000;
-const MPC: u64 = 0x4010;
-const RNBC: u64 = 0x40a0;
-const GPRC: u64 = 0x4074;
-const TPR: u64 = 0x40d0;
-const TORL: u64 = 0x40c0;
-const TORH: u64 = 0x40c4;
-const RDFH: u64 = 0x2410;
-const RDFT: u64 = 0x2418;
-const RDFPC: u64 = 0x2430;
 const RXO: u32 = 0x40;
 
 /// Bytes that a frame of 60 takes in the FIFO, and how many of them 48 KiB hold.

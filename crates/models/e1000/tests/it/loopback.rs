@@ -1,10 +1,10 @@
 //! What is sent comes back: by RCTL.LBM, by the PHY, and wherever the guest wants it.
 
 use crate::common::*;
+use intel_offsets::e1000::long::MPC;
 use proptest::prelude::*;
 
 const SECRC: u32 = 1 << 26;
-const MPC: u64 = 0x4010;
 const RXO: u32 = 0x40;
 
 fn send(m: &mut Machine, index: u32, bytes: &[u8]) {

@@ -5,12 +5,8 @@ use crate::common::*;
 use crate::packet::*;
 use frame::Batch;
 use hypernic_e1000::{Config, FullFifo};
+use intel_offsets::e1000::long::{MPC, PBA, RNBC, TORL};
 use wire::{Csum, Gso, Offload};
-
-const PBA: u64 = 0x1000;
-const MPC: u64 = 0x4010;
-const RNBC: u64 = 0x40a0;
-const TORL: u64 = 0x40c0;
 
 /// A TCP segment of `len` bytes, to be cut at 1000.
 fn large(len: usize) -> (Vec<u8>, Offload) {

@@ -2,23 +2,14 @@
 
 use crate::common::*;
 use hypernic_e1000::Config;
+use intel_offsets::e1000::long::{
+    FCAH, FCAL, FCRTH, FCRTL, FCT, FCTTV, GPTC, RDFPC, TPT, XOFFRXC, XOFFTXC, XONTXC,
+};
 use model_testkit::packet::{PAUSE_GROUP, pause};
 use model_testkit::scripts::pause::{self as script, RFCE, SWXOFF, TFCE, txoff};
 
 const BAM: u32 = 0x8000;
 const SECRC: u32 = 1 << 26;
-const FCAL: u64 = 0x28;
-const FCAH: u64 = 0x2c;
-const FCT: u64 = 0x30;
-const FCTTV: u64 = 0x170;
-const FCRTL: u64 = 0x2160;
-const FCRTH: u64 = 0x2168;
-const XONTXC: u64 = 0x404c;
-const XOFFRXC: u64 = 0x4050;
-const XOFFTXC: u64 = 0x4054;
-const GPTC: u64 = 0x4080;
-const TPT: u64 = 0x40d4;
-const RDFPC: u64 = 0x2430;
 
 /// The 82540EM, for what holds for every chip.
 struct Chip;

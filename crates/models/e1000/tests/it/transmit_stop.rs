@@ -2,9 +2,9 @@
 
 use crate::common::*;
 use crate::packet::*;
+use intel_offsets::e1000::long::TXDCTL;
 use proptest::prelude::*;
 
-const TXDCTL: u64 = 0x3828;
 const TXD_LOW: u32 = 0x8000;
 const TXQE: u32 = 2;
 const RING: u32 = 64;

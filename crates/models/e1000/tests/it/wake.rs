@@ -1,12 +1,9 @@
 //! Wake-up: each filter, what the guest finds afterwards, and that nothing wakes who has not asked.
 
 use crate::common::*;
+use intel_offsets::e1000::long::{FFLT, FFMT, FFVT};
 use model::PciState;
 use model_testkit::scripts::wake as script;
-
-const FFLT: u64 = 0x5f00;
-const FFMT: u64 = 0x9000;
-const FFVT: u64 = 0x9800;
 
 /// The 82540EM, for what holds for every chip.
 struct Chip;

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 
 use crate::common::*;
 use hypernic_igb::{Config, Grant, Moderation};
+use intel_offsets::igb::long::{RDBAL, RDH, RDLEN, RDT, TDBAL, TDH, TDLEN, TDT};
 use proptest::prelude::*;
 
 const RING: u32 = 256;
@@ -18,16 +19,6 @@ const RAM_LEN: u64 = 0x6000;
 const EITR: u32 = 196;
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
-
-/// Registers of queue 0.
-const RDBAL: u64 = 0xc000;
-const RDLEN: u64 = 0xc008;
-const RDH: u64 = 0xc010;
-const RDT: u64 = 0xc018;
-const TDBAL: u64 = 0xe000;
-const TDLEN: u64 = 0xe008;
-const TDH: u64 = 0xe010;
-const TDT: u64 = 0xe018;
 
 const VALID: u32 = 0x80;
 

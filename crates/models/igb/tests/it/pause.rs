@@ -6,14 +6,11 @@ use std::sync::atomic::Ordering::SeqCst;
 use crate::common::*;
 use eswitch::{Fabric, FunctionPolicy, Owner, StormWindows};
 use hypernic_igb::{Config, Enforcer, Hub, pf_with_vfs};
+use intel_offsets::igb::long::{
+    FCRTH0, FCTTV, MPC, RDBAL, RDH, RDLEN, RDT, TDBAL, TDH, TDLEN, TDT, XOFFRXC, XOFFTXC,
+};
 use model::Nanos;
 use model_testkit::scripts::pause::{self as script, MPE, PMCF, RFCE, SWXOFF, TFCE, UPE, txoff};
-
-const FCTTV: u64 = 0x170;
-const FCRTH0: u64 = 0x2168;
-const XOFFRXC: u64 = 0x4050;
-const XOFFTXC: u64 = 0x4054;
-const MPC: u64 = 0x4010;
 
 const RAM: u64 = 0x10_0000;
 const RX: u64 = RAM;
@@ -21,15 +18,6 @@ const TX: u64 = RAM + 0x1000;
 const BUFFER: u64 = RAM + 0x2000;
 const RX_RING: u32 = 16;
 const TX_RING: u32 = 64;
-/// Registers of queues.
-const RDBAL: u64 = 0xc000;
-const RDLEN: u64 = 0xc008;
-const RDH: u64 = 0xc010;
-const RDT: u64 = 0xc018;
-const TDBAL: u64 = 0xe000;
-const TDLEN: u64 = 0xe008;
-const TDH: u64 = 0xe010;
-const TDT: u64 = 0xe018;
 /// Bytes between the registers of queues.
 const APART: u64 = 64;
 

@@ -10,40 +10,15 @@ use eswitch::{
     StormWindows, VlanSet,
 };
 use hypernic_igb::{Config, Enforcer, Hub, pf_with_vfs, vf};
+use intel_offsets::igb::long::{
+    BSCTRH, CTRL_EXT, DTXSWC, MBVFICR, MBVFIMR, MRQC, MSCTRH, MTA, P2VMAILBOX, QDE, RAL2, RTTBCNRC,
+    RTTDQSEL, SCCRL, UTA, VFLRE, VFRE, VFTA, VFTE, VLVF, VMBMEM, VMOLR, VMRCTL, VMRVLAN, VMRVM,
+    VMVIR, VT_CTL, WVBR,
+};
+use intel_offsets::igbvf::long::V2PMAILBOX;
 use model::{PciState, ResetKind};
 use proptest::prelude::*;
 use wire::MacAddr;
-
-const CTRL_EXT: u64 = 0x18;
-const VMBMEM: u64 = 0x800;
-const P2VMAILBOX: u64 = 0xc00;
-const MBVFICR: u64 = 0xc80;
-const MBVFIMR: u64 = 0xc84;
-const VFLRE: u64 = 0xc88;
-const VFRE: u64 = 0xc8c;
-const VFTE: u64 = 0xc90;
-const QDE: u64 = 0x2408;
-const DTXSWC: u64 = 0x3500;
-const WVBR: u64 = 0x3554;
-const VMVIR: u64 = 0x3700;
-const RTTDQSEL: u64 = 0x3604;
-const RTTBCNRC: u64 = 0x36b0;
-const MTA: u64 = 0x5200;
-const VFTA: u64 = 0x5600;
-const RAL2: u64 = 0x54e0;
-const MRQC: u64 = 0x5818;
-const VT_CTL: u64 = 0x581c;
-const VMOLR: u64 = 0x5ad0;
-const VLVF: u64 = 0x5d00;
-const VMRCTL: u64 = 0x5d80;
-const VMRVLAN: u64 = 0x5d90;
-const VMRVM: u64 = 0x5da0;
-const SCCRL: u64 = 0x5db0;
-const BSCTRH: u64 = 0x5db8;
-const MSCTRH: u64 = 0x5dbc;
-const UTA: u64 = 0xa000;
-/// Of a VF's window.
-const V2PMAILBOX: u64 = 0xc40;
 
 const RST: u32 = 1 << 26;
 const PFRSTD: u32 = 1 << 14;

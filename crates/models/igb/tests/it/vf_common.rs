@@ -22,33 +22,7 @@ pub const RX_DATA: u64 = RAM + 0x4000;
 /// Descriptors of a ring.
 pub const RING: u32 = 8;
 
-pub mod reg {
-    pub const VTCTRL: u64 = 0;
-    pub const VMBMEM: u64 = 0x800;
-    pub const V2PMAILBOX: u64 = 0xc40;
-    pub const VFGPRC: u64 = 0xf10;
-    pub const VFGPTC: u64 = 0xf14;
-    pub const VTEICS: u64 = 0x1520;
-    pub const VTEIMS: u64 = 0x1524;
-    pub const VTEIAC: u64 = 0x152c;
-    pub const VTEIAM: u64 = 0x1530;
-    pub const VTEICR: u64 = 0x1580;
-    pub const VTEITR: u64 = 0x1680;
-    pub const VTIVAR: u64 = 0x1700;
-    pub const VTIVAR_MISC: u64 = 0x1740;
-    /// Of queue 0; queue 1 is 0x100 behind.
-    pub const RDBAL: u64 = 0x2800;
-    pub const RDLEN: u64 = 0x2808;
-    pub const SRRCTL: u64 = 0x280c;
-    pub const RDH: u64 = 0x2810;
-    pub const RDT: u64 = 0x2818;
-    pub const RXDCTL: u64 = 0x2828;
-    pub const TDBAL: u64 = 0x3800;
-    pub const TDLEN: u64 = 0x3808;
-    pub const TDH: u64 = 0x3810;
-    pub const TDT: u64 = 0x3818;
-    pub const TXDCTL: u64 = 0x3828;
-}
+pub use intel_offsets::igbvf::long as reg;
 
 /// What a driver that has completed its reset is granted.
 pub const GRANT: Grant = Grant {

@@ -2,13 +2,9 @@
 
 use crate::common::*;
 use hypernic_igb::Config;
+use intel_offsets::igb::long::{FHFT, WUC, WUPL, WUS};
 use model_testkit::packet::magic;
 use model_testkit::scripts::wake::{self as script, EX, MAG};
-
-const WUC: u64 = 0x5800;
-const WUS: u64 = 0x5810;
-const WUPL: u64 = 0x5900;
-const FHFT: u64 = 0x9000;
 
 /// The 82576, for what holds for every chip.
 struct Chip;
