@@ -1,8 +1,50 @@
 //! Where the headers of a frame are, and what a driver puts into them before it asks for offload.
 
-use super::DriverError;
+use super::config::DriverError;
 use super::desc::{Context, popts, tucmd};
-use super::tx::TxOffload;
+
+/// What the device shall do to a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TxOffload {
+    /// Nothing: legacy descriptors.
+    #[default]
+    None,
+    /// Nothing, but data descriptors.
+    Extended,
+    /// A legacy descriptor's checksum: the sum from byte `start` to the end, stored at `store`.
+    LegacySum {
+        /// CSS.
+        start: u8,
+        /// CSO.
+        store: u8,
+    },
+    /// Checksums by context.
+    Sums {
+        /// The IPv4 header's; IPv6 has none.
+        ip: bool,
+        /// TCP's or UDP's.
+        l4: bool,
+    },
+    /// TCP segmentation.
+    Tso {
+        /// Payload bytes per segment.
+        mss: u16,
+    },
+}
+
+impl TxOffload {
+    pub(super) fn ip_sum(self) -> bool {
+        matches!(self, Self::Sums { ip: true, .. } | Self::Tso { .. })
+    }
+
+    pub(super) fn l4_sum(self) -> bool {
+        matches!(self, Self::Sums { l4: true, .. } | Self::Tso { .. })
+    }
+
+    pub(super) fn wants_context(self) -> bool {
+        self.ip_sum() || self.l4_sum()
+    }
+}
 
 /// Longest headers a driver patches: Ethernet, two tags, IPv4 and TCP with all options.
 pub(super) const MAX_HEADERS: usize = 14 + 8 + 60 + 60;

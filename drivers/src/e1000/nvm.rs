@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::DriverError;
+use super::config::DriverError;
 use super::regs::{self, eecd, eerd, mdic};
 use crate::bus::{Bus, BusError};
 

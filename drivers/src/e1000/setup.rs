@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use super::config::{Config, DriverError, Eeprom, Reset};
+use super::driver::Driver;
 use super::nvm::{Microwire, read_eerd, read_phy, write_phy};
-use super::regs::{self, ctrl, phy, rctl, status, tctl};
-use super::{Config, Driver, DriverError, Eeprom, Reset, rx, tx};
+use super::regs::{self, ctrl, phy, status, tctl};
 use crate::bus::Bus;
 
 /// Linux driver's list has 29 ids; this driver knows the one the model has.
@@ -27,8 +28,8 @@ impl<B: Bus> Driver<B> {
         clear_filters(&mut bus)?;
         bring_up_link(&mut bus, &config)?;
         let memory = bus.memory();
-        let tx = tx::Ring::new(&mut bus, &config)?;
-        let rx = rx::Ring::new(&mut bus, &config)?;
+        let tx = super::tx::ring::Ring::new(&mut bus, &config)?;
+        let rx = super::rx::ring::Ring::new(&mut bus, &config)?;
         let totals = [0; regs::STATISTICS.len()];
         let mut driver = Self {
             bus,
@@ -287,31 +288,4 @@ fn poll_phy(
         what,
         value: value.into(),
     })
-}
-
-/// The RCTL value for a configuration, without EN.
-pub(super) fn receive_control(config: &Config) -> Result<u32, DriverError> {
-    let size = match config.rx_buffer {
-        2048 => 0,
-        1024 => 1 << rctl::BSIZE_SHIFT,
-        512 => 2 << rctl::BSIZE_SHIFT,
-        256 => 3 << rctl::BSIZE_SHIFT,
-        16384 => rctl::BSEX | 1 << rctl::BSIZE_SHIFT,
-        8192 => rctl::BSEX | 2 << rctl::BSIZE_SHIFT,
-        4096 => rctl::BSEX | 3 << rctl::BSIZE_SHIFT,
-        _ => return Err(DriverError::Config("no such receive buffer size")),
-    };
-    let mut value = size | rctl::BAM;
-    for (wanted, bit) in [
-        (config.long_packets, rctl::LPE),
-        (config.strip_crc, rctl::SECRC),
-        (config.promiscuous, rctl::UPE),
-        (config.all_multicast, rctl::MPE),
-        (config.vlan_filter.is_some(), rctl::VFE),
-    ] {
-        if wanted {
-            value |= bit;
-        }
-    }
-    Ok(value)
 }

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use vfio_user::codec::irq;
 use vfio_user::{Area, EventFd};
 
-use super::{Vf, VfError, regs};
+use intel_offsets::igbvf as regs;
+
+use super::vf::{Vf, VfError};
 use crate::bus::{Bus, BusError, Costs, Dma};
 use crate::socket_bus::SocketBus;
 

@@ -6,7 +6,7 @@ use csb::{CSBAH, CSBAL, PAGE, SUBSYSTEM, Word, at};
 use vfio_user::Area;
 
 use crate::bus::{Bus, BusError, Dma};
-use crate::e1000::DriverError;
+use crate::e1000::config::DriverError;
 
 pub(super) struct Block {
     area: Area,

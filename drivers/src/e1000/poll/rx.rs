@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 
 use vfio_user::Area;
 
+use crate::e1000::config::{Config, DriverError};
 use crate::e1000::desc::{self, Raw, Receive, rx_status};
-use crate::e1000::{Config, DriverError, RxSums};
+use crate::e1000::rx::ring::RxSums;
 
 const DESC: usize = desc::SIZE as usize;
 

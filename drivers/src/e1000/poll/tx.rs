@@ -5,13 +5,10 @@ use std::sync::atomic::Ordering;
 
 use vfio_user::Area;
 
-use super::PollConfig;
+use super::config::{LONGEST_PIECE, PollConfig};
+use crate::e1000::config::DriverError;
 use crate::e1000::desc::{self, Data, Raw, cmd};
-use crate::e1000::headers::{self, MAX_HEADERS};
-use crate::e1000::{DriverError, TxOffload};
-
-/// Most bytes one descriptor is given. The chip takes 16288 (manual 3.3.3).
-pub(super) const LONGEST_PIECE: u32 = 16128;
+use crate::e1000::headers::{self, MAX_HEADERS, TxOffload};
 
 const DESC: usize = desc::SIZE as usize;
 
