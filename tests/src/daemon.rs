@@ -14,9 +14,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::LONG;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
+use crate::patience::LONG;
 
 /// The daemon to test: `$HYPERNIC_BIN`, else the one in the same target folder as this program.
 ///

@@ -2,10 +2,10 @@
 
 use rig::{Guest, Job};
 
-use crate::LONG;
 use crate::error::{Error, Result};
 use crate::host::{Http, Inbox};
 use crate::measure::{self, Ping, iperf3_mbits};
+use crate::patience::LONG;
 
 /// The user network's host (libslirp's default).
 pub const GATEWAY: &str = "10.0.2.2";

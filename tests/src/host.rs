@@ -6,8 +6,8 @@ use std::path::Path;
 
 use rig::Rig;
 
-use crate::LONG;
 use crate::error::{Error, Result};
+use crate::patience::LONG;
 
 /// An HTTP server on the host's loopback address that answers every request with one content. It lives as long as
 /// the process.

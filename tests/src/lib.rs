@@ -12,6 +12,7 @@ mod lab;
 pub mod measure;
 pub mod offloads;
 pub mod oracle;
+mod patience;
 pub mod peer;
 mod slots;
 pub mod torture;
@@ -21,11 +22,6 @@ pub use counters::Counters;
 pub use daemon::{Daemon, Launch, LogLine, binary, scratch};
 pub use error::{Error, Result};
 pub use lab::{Lab, mac};
+pub use patience::LONG;
 pub use slots::Slots;
 pub use wired::{Card, Wired, Wiring};
-
-use std::time::Duration;
-
-/// How long anything may take before it counts as stuck: generous, since two translated guests may
-/// share two busy processors. Nothing is asserted about how long it really takes.
-pub const LONG: Duration = Duration::from_secs(60);

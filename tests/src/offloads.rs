@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use crate::{Result, Wired};
+use crate::error::Result;
+use crate::wired::Wired;
 
 /// The features that can be changed, by the names that `ethtool -K` takes, and whether each is on.
 ///

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use rig::Job;
 
-use crate::{LONG, Wired, peer};
+use crate::patience::LONG;
+use crate::peer;
+use crate::wired::Wired;
 
 /// How often the far end sends a frame while the driver is tortured.
 pub const PAUSE: Duration = Duration::from_millis(1);

@@ -191,7 +191,7 @@ impl Wired {
         ))?;
         let [a, b, c, d, e, f] = self.mac;
         let mac = format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}");
-        let interface = self.guest.interface(&mac, crate::LONG)?;
+        let interface = self.guest.interface(&mac, crate::patience::LONG)?;
         if interface != self.interface {
             return Err(Error::check(format!("{mac} is {interface} now")));
         }
@@ -325,7 +325,11 @@ impl Wired {
     pub fn settled(&self) -> Result<()> {
         guests::wait_carrier(&self.guest, &self.interface, true)?;
         let ping = format!("ping -n -c 1 -W 1 {} >/dev/null", peer::IP);
-        if self.guest.wait_for(&ping, crate::LONG / 3).is_ok() {
+        if self
+            .guest
+            .wait_for(&ping, crate::patience::LONG / 3)
+            .is_ok()
+        {
             return Ok(());
         }
         // A race of the driver's own that e1000_down speaks of: its watchdog, running while the chip is reset, puts
@@ -340,7 +344,7 @@ impl Wired {
             ))?;
             guests::wait_carrier(&self.guest, interface, true)?;
         }
-        let answered = self.guest.wait_for(&ping, crate::LONG);
+        let answered = self.guest.wait_for(&ping, crate::patience::LONG);
         answered.map_err(|e| Error::check(format!("{e}\n{}", self.diagnosis())))
     }
 

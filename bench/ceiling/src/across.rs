@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::{DESC, Loop, MOST, Shape};
+use crate::raw::{BASE, DESC, Loop, MOST, Shape};
 
 #[repr(align(128))]
 #[derive(Default)]
@@ -76,7 +76,7 @@ struct Guest {
 
 fn view(it: &Loop, port: usize) -> Guest {
     let side = &it.sides[port];
-    let offset = |at: u64| (at - crate::BASE) as usize;
+    let offset = |at: u64| (at - BASE) as usize;
     let receives = port == 1;
     Guest {
         memory: side.memory.as_ptr().expose_provenance(),

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use regs::{Register, Table};
 
-use super::compare::Parted;
 use super::difference::Difference;
-use super::script::{Op, Script};
-use super::trace::Look;
-use super::{VF_WINDOW, VF_WINDOWS};
+use crate::oracle::compare::Parted;
+use crate::oracle::layout::{VF_WINDOW, VF_WINDOWS};
+use crate::oracle::script::{Op, Script};
+use crate::oracle::trace::Look;
 
 /// What the interrupt line can be judged by.
 #[derive(Clone, Copy)]

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::chip::{Chip, Line};
 use super::context::Context;
 use super::difference::{Difference, DifferenceKind};
-use super::script::{Op, Script};
-use super::trace::{Look, Trace};
-use super::{ARENA, RX_RING, TX_RING};
+use crate::oracle::chip::{Chip, Line};
+use crate::oracle::layout::{ARENA, RX_RING, TX_RING};
+use crate::oracle::script::{Op, Script};
+use crate::oracle::trace::{Look, Trace};
 
 /// Missed packets count, which all chips have there.
 const MPC: u32 = 0x4010;

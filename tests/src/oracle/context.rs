@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::chip::Chip;
-use super::script::Op;
-use super::{RX_RING, TX_RING};
+use crate::oracle::chip::Chip;
+use crate::oracle::layout::{RX_RING, TX_RING};
+use crate::oracle::script::Op;
 
 /// Register values as last written.
 #[derive(Clone, Debug)]

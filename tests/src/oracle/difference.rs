@@ -1,6 +1,6 @@
 //! A known difference: who is right, by which section of the manual, and exactly when.
 
-use super::compare::{Diff, Parted, Step};
+use crate::oracle::compare::{Diff, Parted, Step};
 
 /// Who does what the manual says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

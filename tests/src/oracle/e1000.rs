@@ -7,11 +7,10 @@ mod registers;
 
 use registry::MODELS;
 
-use super::chip::{Chip, Line};
-use super::compare::{self, Parted};
-use super::script::{self, Op};
-use super::trace;
-use super::{ARENA, ARENA_LEN, LOW_ZEROS, MAC, RX_BUFFERS, RX_RING, TX_BUFFERS, TX_RING};
+use crate::oracle::chip::{Chip, Line};
+use crate::oracle::compare::Parted;
+use crate::oracle::layout::{BAR, MAC, TX_BUFFERS, TX_RING};
+use crate::oracle::script::Op;
 use context::reg;
 
 /// What both machines' CTRL holds when a script begins: link up (SLU), full duplex.
@@ -43,7 +42,7 @@ pub static E1000: Chip = Chip {
     nic: || MODELS.usual("e1000", MAC).expect("an entry"),
     vfs: 0,
     id: 0x100e_8086,
-    config: &[(0x10, super::BAR as u32), (0x14, 0xc000), (4, 7)],
+    config: &[(0x10, BAR as u32), (0x14, 0xc000), (4, 7)],
     // What the EEPROM was told; selecting it does.
     forgotten: &[(reg::EECD, 2), (reg::EECD, 0)],
     table: e1000::regs::table,

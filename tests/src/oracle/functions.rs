@@ -12,9 +12,9 @@ use igb::Config;
 use model::Clock;
 use vale::{PortConfig, Switch, SwitchPort};
 
-use super::MAC;
-use super::chip::Chip;
-use super::{VECTORS, VF_VECTORS};
+use crate::oracle::chip::Chip;
+use crate::oracle::layout::MAC;
+use crate::oracle::layout::{VECTORS, VF_VECTORS};
 
 /// COMMAND: memory is decoded, and the bus mastered.
 const COMMAND: [u8; 2] = [7, 0];

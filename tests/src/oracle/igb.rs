@@ -10,11 +10,10 @@ pub use vf::IGB_VF;
 
 use registry::MODELS;
 
-use super::chip::{Chip, Line};
-use super::compare::{self, Parted};
-use super::script::{self, Op};
-use super::trace;
-use super::{ARENA, BAR, MAC, RX_BUFFERS, RX_RING, TX_BUFFERS, TX_RING};
+use crate::oracle::chip::{Chip, Line};
+use crate::oracle::compare::Parted;
+use crate::oracle::layout::{BAR, MAC, MSIX_TABLE};
+use crate::oracle::script::Op;
 use context::reg;
 
 /// What both machines' CTRL holds when a script begins: link up (SLU), full duplex.
@@ -71,7 +70,7 @@ pub static IGB: Chip = Chip {
         (0x10, BAR as u32),
         (0x14, BAR as u32 + 0x2_0000),
         (0x18, 0xc000),
-        (0x1c, super::MSIX_TABLE as u32),
+        (0x1c, MSIX_TABLE as u32),
         (4, 7),
     ],
     forgotten: &FORGOTTEN,

@@ -6,11 +6,11 @@ use std::time::Duration;
 use drivers::{Bus, BusError, Recorded, Recorder};
 use wire::Offload;
 
-use super::chip::Chip;
 use super::functions::Functions;
-use super::script::{Op, Script};
-use super::trace::{End, Look, Trace};
-use super::{ARENA, ARENA_LEN, RING_LEN, RX_RING, SETTLE, TX_RING};
+use crate::oracle::chip::Chip;
+use crate::oracle::layout::{ARENA, ARENA_LEN, RING_LEN, RX_RING, SETTLE, TX_RING};
+use crate::oracle::script::{Op, Script};
+use crate::oracle::trace::{End, Look, Trace};
 
 /// RAM from address 0, as a PC has it.
 const LOW_RAM: u64 = 0xa_0000;

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::chip::Chip;
 use super::difference::Right;
+use crate::oracle::chip::Chip;
 
 /// The page of a chip, generated from its list.
 #[must_use]

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Instant;
 
-use super::chip::Chip;
 use super::{Op, Ours, Script, Theirs, Trace, Verdict, compare, page, shrink};
-use super::{VF_WINDOW, VF_WINDOWS};
+use crate::oracle::chip::Chip;
+use crate::oracle::layout::{VF_WINDOW, VF_WINDOWS};
 
 /// Failing scripts that are cut down and shown before the run ends.
 const SHOWN: usize = 5;

@@ -1,6 +1,6 @@
 //! Cuts a script down to what still shows its difference.
 
-use super::script::{Op, Script};
+use crate::oracle::script::{Op, Script};
 
 /// The smallest script found for which `fails` holds, starting from one for which it does.
 pub fn shrink(script: &Script, fails: &mut dyn FnMut(&Script) -> bool) -> Script {

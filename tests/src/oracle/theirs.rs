@@ -11,13 +11,13 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::base64;
-use super::chip::Chip;
-use super::script::{Op, Script};
-use super::trace::{End, Look, Trace};
-use super::{
+use crate::oracle::chip::Chip;
+use crate::oracle::layout::{
     ARENA, ARENA_LEN, BAR, LOW_ZEROS, MAC, MESSAGE_LEN, MESSAGES, MSIX_TABLE, RING_LEN, RX_BUFFERS,
     RX_RING, SETTLE, TX_RING, VECTORS, VF_TABLES, VF_VECTORS, VF_WINDOW, VF_WINDOWS,
 };
+use crate::oracle::script::{Op, Script};
+use crate::oracle::trace::{End, Look, Trace};
 
 /// The capability of MSI-X in configuration space.
 const MSIX: u32 = 0x70;

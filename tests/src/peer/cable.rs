@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::LONG;
 use crate::error::{Error, Result};
+use crate::patience::LONG;
 
 /// Longer than any frame; what says it is longer is not in step.
 const MOST: usize = 70_000;

@@ -9,7 +9,7 @@ use smoltcp::wire::{
 };
 
 use super::inspect::{tag, untagged};
-use super::{MAC, Target, address};
+use super::target::{MAC, Target, address};
 
 /// The protocol number of UDP in an IPv4 header, for [`fragments`].
 pub const UDP: IpProtocol = IpProtocol::Udp;

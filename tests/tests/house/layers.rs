@@ -264,21 +264,11 @@ fn circle(graph: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     Some(graph.keys().filter(in_it).cloned().collect())
 }
 
-/// Roots of the crates whose layers are held: all of `crates/`, and the daemon.
+/// Roots of all our crates, libraries and programs.
 fn roots() -> Vec<(String, PathBuf)> {
     let mut roots = Vec::new();
     for package in super::packages() {
         let name = super::short(package["name"].as_str().expect("name"));
-        let manifest = package["manifest_path"].as_str().expect("path");
-        let ours = Path::new(manifest)
-            .strip_prefix(super::root())
-            .expect("in this tree");
-        if !ours.starts_with("crates")
-            && !ours.starts_with("hypernic")
-            && !ours.starts_with("tools")
-        {
-            continue;
-        }
         for target in package["targets"].as_array().expect("targets") {
             let kinds = target["kind"].as_array().expect("kind");
             if kinds
@@ -293,19 +283,27 @@ fn roots() -> Vec<(String, PathBuf)> {
     roots
 }
 
+/// Files of `tests` that still go in circles: an oracle's chip names its differences, and these the chip.
+const ORACLE: &str = "oracle";
+
 #[test]
 fn files_of_a_crate_use_each_other_one_way_only() {
     let mut circles = Vec::new();
     let mut edges = 0;
     for (name, root) in roots() {
-        let graph = graph(&root);
+        let mut graph = graph(&root);
         edges += graph.values().map(BTreeSet::len).sum::<usize>();
+        let not_yet = |file: &String| name == "tests" && file.starts_with(ORACLE);
+        graph.retain(|file, _| !not_yet(file));
+        for uses in graph.values_mut() {
+            uses.retain(|file| !not_yet(file));
+        }
         let found = circle(&graph);
         if let Some(files) = found {
             circles.push(format!("{name}: {}", files.join(", ")));
         }
     }
-    assert!(edges > 500, "only {edges} uses found");
+    assert!(edges > 1000, "only {edges} uses found");
     assert!(
         circles.is_empty(),
         "circles of files:\n{}",

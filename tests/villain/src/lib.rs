@@ -7,6 +7,7 @@
 //! `docs/villains.md` is made from the table here ([`page`]).
 #![forbid(unsafe_code)]
 
+mod catalogue;
 mod config;
 mod connections;
 mod csb;
@@ -21,113 +22,19 @@ mod rings;
 mod stage;
 mod table;
 mod talk;
+mod villain;
 mod vmm;
 mod wire;
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use drivers::e1000::{Config, Driver, DriverError, TxOpts, regs};
 use drivers::{Bus, BusError};
 
+pub use catalogue::{all, guests, pfs, vfs, vmms};
 pub use page::page;
+pub use villain::{GuestDeed, Moves, Program, VfDeed, Villain, VmmDeed};
 pub use vmm::Vmm;
-
-/// One misdeed.
-#[derive(Clone, Copy, Debug)]
-pub struct Villain {
-    /// Stable name for reports and filters.
-    pub id: &'static str,
-    /// Where it comes from: the peers' kill table, a CVE or commit, or our own mind.
-    pub class: &'static str,
-    /// What it does, in one line.
-    pub name: &'static str,
-    /// What must show afterwards.
-    pub moves: Moves,
-    /// Does it.
-    pub program: Program,
-}
-
-/// A guest's misdeed.
-pub type GuestDeed = fn(&mut dyn Bus) -> Result<(), BusError>;
-
-/// A VMM's misdeed.
-pub type VmmDeed = fn(&mut Vmm) -> Result<(), BusError>;
-
-/// What the guest of a virtual function does.
-#[derive(Clone, Copy, Debug)]
-pub struct VfDeed {
-    /// Does it.
-    pub run: GuestDeed,
-    /// What its operator has laid down for it, in the words of `[[nic.vf]]`, beside its address.
-    pub policy: &'static str,
-    /// It is shut down for it, and stays so until its operator revives it.
-    pub shut_down: bool,
-}
-
-/// How a misdeed is done. An error is the bus's or the socket's: that the device does not like
-/// what it sees is no error.
-#[derive(Clone, Copy, Debug)]
-pub enum Program {
-    /// By a guest: runs against the bare model and through a socket.
-    Guest(GuestDeed),
-    /// By the guest of an 82576's physical function.
-    Pf(GuestDeed),
-    /// By the guest of a virtual function, beside others on the same chip.
-    Vf(VfDeed),
-    /// By a VMM, in ways no guest can: needs a socket to say it to.
-    Vmm(VmmDeed),
-}
-
-/// The counters of the villain's own NIC or switch port that a misdeed moves.
-#[derive(Clone, Copy, Debug)]
-pub enum Moves {
-    /// Each of these grows.
-    Counters(&'static [&'static str]),
-    /// Nothing is refused, and why that is right.
-    Nothing(&'static str),
-}
-
-/// All villains, in the order of the page.
-pub fn all() -> &'static [Villain] {
-    static ALL: LazyLock<Vec<Villain>> = LazyLock::new(|| {
-        use functions::{BOTH, PORT, VIRTUAL};
-        [table::ALL, BOTH, PORT, VIRTUAL].concat()
-    });
-    &ALL
-}
-
-/// Those that are guests.
-pub fn guests() -> impl Iterator<Item = (&'static Villain, GuestDeed)> {
-    all().iter().filter_map(|v| match v.program {
-        Program::Guest(run) => Some((v, run)),
-        _ => None,
-    })
-}
-
-/// Those that have a physical function of the 82576.
-pub fn pfs() -> impl Iterator<Item = (&'static Villain, GuestDeed)> {
-    all().iter().filter_map(|v| match v.program {
-        Program::Pf(run) => Some((v, run)),
-        _ => None,
-    })
-}
-
-/// Those that have a virtual function of the 82576.
-pub fn vfs() -> impl Iterator<Item = (&'static Villain, VfDeed)> {
-    all().iter().filter_map(|v| match v.program {
-        Program::Vf(deed) => Some((v, deed)),
-        _ => None,
-    })
-}
-
-/// Those that are VMMs.
-pub fn vmms() -> impl Iterator<Item = (&'static Villain, VmmDeed)> {
-    all().iter().filter_map(|v| match v.program {
-        Program::Vmm(run) => Some((v, run)),
-        _ => None,
-    })
-}
 
 /// One round of the soak: memory, state and connection each end in the middle of work.
 ///

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::{Moves, Program, all, guests, pfs, vfs, vmms};
+use crate::catalogue::{all, guests, pfs, vfs, vmms};
+use crate::villain::{Moves, Program};
 
 const HEAD: &str = "# Villains
 

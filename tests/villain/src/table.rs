@@ -1,9 +1,9 @@
 //! The table: every villain, where it comes from, what it does, what it moves.
 
-use crate::Moves::{Counters, Nothing};
+use crate::villain::Moves::{Counters, Nothing};
+use crate::villain::{Program, Villain};
 use crate::{
-    Program, Villain, config, connections, csb, history, kill_table, maps, races, registers, rings,
-    talk, wire,
+    config, connections, csb, history, kill_table, maps, races, registers, rings, talk, wire,
 };
 
 macro_rules! villains {

@@ -6,7 +6,7 @@ mod evidence;
 mod frames;
 mod values;
 
-use crate::oracle::difference::{Difference, Right};
+use crate::oracle::difference::Difference;
 
 /// The list: first what only reads differently, then what is done differently.
 pub(super) fn list() -> Vec<Difference> {

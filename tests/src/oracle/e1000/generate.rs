@@ -6,10 +6,10 @@ mod wild;
 
 use super::context::reg;
 use super::registers;
-use super::script::{Op, Script};
-use super::{MAC, RX_BUFFERS, RX_RING, TX_BUFFERS, TX_RING};
 use crate::oracle::dice::Dice;
+use crate::oracle::layout::{MAC, RX_BUFFERS, RX_RING, TX_BUFFERS, TX_RING};
 use crate::oracle::packet::Packet;
+use crate::oracle::script::{Op, Script};
 
 /// Multicast and other addresses that scripts meet.
 const GROUPS: [[u8; 6]; 4] = [

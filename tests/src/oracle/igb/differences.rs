@@ -8,7 +8,7 @@ mod seldom;
 mod values;
 mod vf;
 
-use crate::oracle::difference::{Difference, Right};
+use crate::oracle::difference::Difference;
 
 /// The list: first what only reads differently, then what is done differently.
 pub(super) fn list() -> Vec<Difference> {

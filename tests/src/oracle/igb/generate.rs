@@ -12,9 +12,10 @@ pub(super) use vf::generate as with_vfs;
 
 use super::context::reg;
 use super::registers;
-use super::script::{Op, Script};
-use super::{MAC, QUEUES, RING, RX_BUFFERS, RX_RING, TX_BUFFERS, TX_RING};
+use super::{QUEUES, RING};
 use crate::oracle::dice::Dice;
+use crate::oracle::layout::{RX_BUFFERS, RX_RING, TX_BUFFERS, TX_RING};
+use crate::oracle::script::{Op, Script};
 use seldom::Seldom;
 
 /// Bytes of the place of a receive descriptor's buffers: packet and, from the middle on, header.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::Parted;
 use super::context::reg;
-use super::script::{Op, Script};
 use super::{IGB, LINK_UP};
+use crate::oracle::script::{Op, Script};
 
 /// The free running timer tells the time that each machine has run.
 const FRTIMER: u32 = 0x1048;

@@ -4,11 +4,11 @@ mod registers;
 
 pub(super) use registers::sweep;
 
-use super::super::chip::Chip;
 use super::context::reg;
-use super::script::Op;
 use super::{IGB, differences};
-use crate::oracle::{VF_WINDOW, VF_WINDOWS};
+use crate::oracle::chip::Chip;
+use crate::oracle::layout::{VF_WINDOW, VF_WINDOWS};
+use crate::oracle::script::Op;
 
 /// Virtual functions.
 pub(super) const VFS: u32 = 2;

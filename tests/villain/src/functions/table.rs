@@ -1,7 +1,7 @@
 //! The table of those who misuse functions.
 
-use crate::Moves::{Counters, Nothing};
-use crate::{Program, VfDeed, Villain};
+use crate::villain::Moves::{Counters, Nothing};
+use crate::villain::{Program, VfDeed, Villain};
 
 use super::{capabilities, mailbox, neighbours, port, queues, races};
 

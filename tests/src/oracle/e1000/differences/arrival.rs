@@ -1,11 +1,11 @@
 //! Which frames pass the receive filters, and when they are asked.
 
 use super::super::E1000;
-use super::super::MAC;
-use super::super::compare::Step;
 use super::super::context::{Context, reg};
-use super::super::script::Op;
 use super::super::watched::RDH;
+use crate::oracle::compare::Step;
+use crate::oracle::layout::MAC;
+use crate::oracle::script::Op;
 
 const SBP: u32 = 1 << 2;
 const UPE: u32 = 1 << 3;

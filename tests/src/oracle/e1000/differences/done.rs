@@ -1,14 +1,14 @@
 //! Differences in what is done: from there on, a part of the script cannot be compared.
 
 use super::super::E1000;
-use super::super::compare::{Parted, Step, What};
 use super::super::context::{Context, reg};
-use super::super::script::Op;
 use super::super::watched::{ICS, RDH, TDH};
-use super::super::{ARENA, ARENA_LEN, LOW_ZEROS, RX_RING, TX_RING};
-use super::Difference;
-use super::Right::{Both, Hypernic};
 use super::arrival::{hashed, judged_late, tagged, turned_off};
+use crate::oracle::compare::{Parted, Step, What};
+use crate::oracle::difference::Difference;
+use crate::oracle::difference::Right::{Both, Hypernic};
+use crate::oracle::layout::{ARENA, ARENA_LEN, LOW_ZEROS, RX_RING, TX_RING};
+use crate::oracle::script::Op;
 
 #[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn list() -> Vec<Difference> {

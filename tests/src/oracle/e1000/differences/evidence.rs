@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::super::compare::{Diff, Step, What};
 use super::super::context::{Context, reg};
-use super::super::script::Op;
-use super::super::trace::Look;
 use super::super::watched::RDH;
+use crate::oracle::compare::{Diff, Step, What};
+use crate::oracle::script::Op;
+use crate::oracle::trace::Look;
 
 /// What the script had written when a difference was seen.
 pub(super) fn then(step: &Step<'_>, diff: &Diff) -> Context {

@@ -1,17 +1,17 @@
 //! Differences in frames, descriptors and causes, from which nothing follows.
 
-use super::super::RX_RING;
-use super::super::compare::What;
 use super::super::context::reg;
-use super::super::script::Op;
 use super::super::watched::TDH;
-use super::Difference;
-use super::Right::{Both, Hypernic};
 use super::arrival::cleared_before_arrival;
 use super::evidence::{
     cause, check_sequences, cleared_before_delay, clears_icr, counted_between, ever, ever_frame,
     moved, padding, since_clear, starved, upper, writes, writes_bits, writes_tdt,
 };
+use crate::oracle::compare::What;
+use crate::oracle::difference::Difference;
+use crate::oracle::difference::Right::{Both, Hypernic};
+use crate::oracle::layout::RX_RING;
+use crate::oracle::script::Op;
 
 #[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn list() -> Vec<Difference> {

@@ -1,10 +1,10 @@
 //! Differences in what registers read, from which nothing follows.
 
 use super::super::context::reg;
-use super::super::script::Op;
-use super::Difference;
-use super::Right::{Both, Hypernic};
 use super::evidence::{eeprom_reading, ever, since_clear, then, writes_bits, written};
+use crate::oracle::difference::Difference;
+use crate::oracle::difference::Right::{Both, Hypernic};
+use crate::oracle::script::Op;
 
 /// Registers of the manual that QEMU does not have: they read 0 there.
 const ABSENT: [u32; 19] = [

@@ -2,9 +2,9 @@
 
 use super::super::context::reg;
 use super::super::registers;
-use super::super::script::{Op, Script};
-use super::super::{RX_RING, TX_BUFFERS, TX_RING};
 use super::Generator;
+use crate::oracle::layout::{RX_RING, TX_BUFFERS, TX_RING};
+use crate::oracle::script::{Op, Script};
 
 impl Generator {
     pub(super) fn wild(&mut self) {

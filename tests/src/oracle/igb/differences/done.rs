@@ -1,15 +1,16 @@
 //! Differences in what is done: from there on, a part of the script cannot be compared.
 
 use super::super::ALL_QUEUES;
-use super::super::compare::{Parted, Step, What};
+use super::super::RING;
 use super::super::context::{Context, reg};
-use super::super::script::Op;
-use super::super::{ARENA, RING, RX_BUFFERS, TX_BUFFERS};
-use super::Difference;
-use super::Right::{Both, Hypernic};
 use super::evidence::{Posted, RX, TX, frame, is_inside, posted, queues, writes};
 use super::seldom::split_otherwise;
-use crate::oracle::ARENA_LEN;
+use crate::oracle::compare::{Parted, Step, What};
+use crate::oracle::difference::Difference;
+use crate::oracle::difference::Right::{Both, Hypernic};
+use crate::oracle::layout::ARENA_LEN;
+use crate::oracle::layout::{ARENA, RX_BUFFERS, TX_BUFFERS};
+use crate::oracle::script::Op;
 
 /// The interrupts part.
 pub(super) const IRQ: Parted = Parted {

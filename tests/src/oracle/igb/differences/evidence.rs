@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::ALL_QUEUES;
-use super::super::compare::{Diff, Step, What};
 use super::super::context::{Context, reg};
-use super::super::script::Op;
 use super::super::{RING, vf};
-use super::super::{RX_BUFFERS, RX_RING, TX_BUFFERS, TX_RING};
 use crate::oracle::chip::Chip;
+use crate::oracle::compare::{Diff, Step, What};
+use crate::oracle::layout::{RX_BUFFERS, RX_RING, TX_BUFFERS, TX_RING};
+use crate::oracle::script::Op;
 
 /// Queues that scripts for a chip use, by the chip's numbers.
 pub(super) fn queues(chip: &Chip) -> &'static [u32] {

@@ -1,16 +1,16 @@
 //! Differences in what is said about frames, in descriptors, counters and buffers, from which nothing
 //! follows.
 
-use super::super::compare::{Diff, Step, What};
 use super::super::context::reg;
-use super::super::script::Op;
-use super::super::trace::Look;
-use super::super::{ARENA, RX_BUFFERS, TX_BUFFERS, TX_RING};
-use super::Difference;
-use super::Right::{Both, Hypernic};
 use super::evidence::{Posted, frame, is_inside, posted};
 use super::pools::{had_pools, on};
 use super::values::home;
+use crate::oracle::compare::{Diff, Step, What};
+use crate::oracle::difference::Difference;
+use crate::oracle::difference::Right::{Both, Hypernic};
+use crate::oracle::layout::{ARENA, RX_BUFFERS, TX_BUFFERS, TX_RING};
+use crate::oracle::script::Op;
+use crate::oracle::trace::Look;
 
 /// Where scripts have heads written to memory.
 const HEADS: u64 = TX_RING + 0x800;

@@ -1,16 +1,16 @@
 //! Differences in pools.
 
 use super::super::QUEUES;
-use super::super::compare::{Diff, Parted, Step, What};
 use super::super::context::{Context, reg};
-use super::Difference;
-use super::Right::{Both, Hypernic, Qemu};
 use super::done::hashed;
 use super::evidence::{ever, frame, is_inside, posted};
 use super::values::home;
 use super::vf::{BOTH, sent, stations};
-use crate::oracle::RX_BUFFERS;
+use crate::oracle::compare::{Diff, Parted, Step, What};
+use crate::oracle::difference::Difference;
+use crate::oracle::difference::Right::{Both, Hypernic, Qemu};
 use crate::oracle::igb::generate::SLOT;
+use crate::oracle::layout::RX_BUFFERS;
 
 /// Bits of VMOLR: by the unicast table, all of all groups, tags taken out.
 const ROPE: u32 = 1 << 26;

@@ -1,15 +1,15 @@
 //! Differences in what few drivers use: legacy receive descriptors, SCTP, Ethernet type filters, time
 //! stamps, header buffers.
 
-use super::super::compare::{Diff, Parted, Step, What};
 use super::super::context::{Context, reg};
-use super::super::{MAC, RX_RING};
-use super::Difference;
-use super::Right::{Both, Hypernic};
 use super::evidence::{frame, is_inside, posted, queue_of, queues};
 use super::frames::{padded_inside, rx};
 use super::pools::tagged_inside;
 use super::values::home;
+use crate::oracle::compare::{Diff, Parted, Step, What};
+use crate::oracle::difference::Difference;
+use crate::oracle::difference::Right::{Both, Hypernic};
+use crate::oracle::layout::{MAC, RX_RING};
 
 /// ETQF: it filters; its frames are stamped; they have a queue.
 const FILTER: u32 = 1 << 26;

@@ -1,12 +1,12 @@
 //! Differences in what registers read, from which nothing follows.
 
-use super::super::MAC;
-use super::super::compare::{Diff, Step};
 use super::super::context::reg;
-use super::super::script::Op;
-use super::Difference;
-use super::Right::{Both, Hypernic};
 use super::evidence::{ever, then, writes, written};
+use crate::oracle::compare::{Diff, Step};
+use crate::oracle::difference::Difference;
+use crate::oracle::difference::Right::{Both, Hypernic};
+use crate::oracle::layout::MAC;
+use crate::oracle::script::Op;
 
 /// The second half of the first station's address.
 const RAH: u32 = reg::RAL + 4;

@@ -1,16 +1,16 @@
 //! Differences in virtual functions and in how the PF rules them.
 
-use super::super::compare::{Diff, Parted, Step, What};
 use super::super::context::{Context, reg};
-use super::super::script::Op;
 use super::super::vf::{IGB_VF, VFS, of as vf_at, vreg};
-use super::Difference;
-use super::Right::{Both, Hypernic};
 use super::done::IRQ;
 use super::evidence::{Pieces, ever, frame, writes};
 use super::frames::padded_inside;
 use super::values::home;
-use crate::oracle::{RX_BUFFERS, TX_BUFFERS, VECTORS};
+use crate::oracle::compare::{Diff, Parted, Step, What};
+use crate::oracle::difference::Difference;
+use crate::oracle::difference::Right::{Both, Hypernic};
+use crate::oracle::layout::{RX_BUFFERS, TX_BUFFERS, VECTORS};
+use crate::oracle::script::Op;
 
 /// The register of a VF that a difference is about: its place in the window.
 fn register(step: &Step<'_>, diff: &Diff) -> Option<u32> {

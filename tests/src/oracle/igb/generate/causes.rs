@@ -1,8 +1,8 @@
 //! Interrupts: causes, masks, vectors.
 
 use super::super::context::reg;
-use super::super::script::Op;
 use super::{Generator, QUEUES};
+use crate::oracle::script::Op;
 
 /// Interrupt causes the chip has (manual §8.8.7).
 const CAUSES: u32 = 0x77d4_fbfd;

@@ -1,8 +1,9 @@
 //! Frames from the wire.
 
-use super::super::script::Op;
-use super::{Generator, MAC};
+use super::Generator;
+use crate::oracle::layout::MAC;
 use crate::oracle::packet::Packet;
+use crate::oracle::script::Op;
 
 /// Multicast and other addresses that scripts meet.
 pub(super) const GROUPS: [[u8; 6]; 4] = [

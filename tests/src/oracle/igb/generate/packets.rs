@@ -1,9 +1,10 @@
 //! How a driver hands packets over.
 
 use super::super::context::reg;
-use super::super::script::Op;
-use super::{Generator, RING, TX_BUFFERS, TX_RING};
+use super::{Generator, RING};
+use crate::oracle::layout::{TX_BUFFERS, TX_RING};
 use crate::oracle::packet::Packet;
+use crate::oracle::script::Op;
 
 /// Command bits of transmit descriptors.
 const EOP: u8 = 1;

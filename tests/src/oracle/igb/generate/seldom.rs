@@ -7,8 +7,9 @@ use wire::Crc32c;
 
 use super::super::context::reg;
 use super::frames::{BROADCAST, GROUPS, OTHERS, VLANS};
-use super::{Generator, MAC, QUEUES};
+use super::{Generator, QUEUES};
 use crate::oracle::dice::Dice;
+use crate::oracle::layout::MAC;
 
 /// The Ethernet type of PTP.
 const PTP: u16 = 0x88f7;

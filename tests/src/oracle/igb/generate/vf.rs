@@ -4,14 +4,14 @@
 mod talk;
 
 use super::super::context::reg;
-use super::super::script::{Op, Script};
 use super::super::vf::{PF_POOL, QUEUES, RING, VFS, of, sweep, vreg};
-use super::super::{MAC, RX_BUFFERS, RX_RING, TX_RING};
 use super::frames::{BROADCAST, GROUPS, OTHERS, VLANS};
 use super::packets::Asked;
 use super::seldom::Seldom;
 use super::{Generator, ONE_BUFFER, Ring, SLOT};
 use crate::oracle::dice::Dice;
+use crate::oracle::layout::{MAC, RX_BUFFERS, RX_RING, TX_RING};
+use crate::oracle::script::{Op, Script};
 
 /// Addresses of the first VF, the second, and the PF.
 const STATIONS: [[u8; 6]; 3] = [OTHERS[0], OTHERS[1], MAC];

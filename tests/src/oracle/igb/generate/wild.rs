@@ -2,8 +2,9 @@
 
 use super::super::context::reg;
 use super::super::registers;
-use super::super::script::{Op, Script};
-use super::{Generator, RING, RX_RING, TX_BUFFERS, TX_RING};
+use super::{Generator, RING};
+use crate::oracle::layout::{RX_RING, TX_BUFFERS, TX_RING};
+use crate::oracle::script::{Op, Script};
 
 impl Generator {
     pub(super) fn wild(&mut self) {

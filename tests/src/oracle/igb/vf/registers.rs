@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::super::registers as of_pf;
-use super::super::script::{Op, Script};
 use super::super::{IGB, Parted};
 use super::{VFS, of, vreg};
 use crate::oracle::chip::Chip;
+use crate::oracle::script::{Op, Script};
 
 /// What is read at the end: of the PF as without VFs, of VFs every register. What causes there are
 /// comes last.
@@ -38,7 +38,7 @@ pub(in crate::oracle::igb) fn sweep(script: &Script) -> Vec<u32> {
 }
 
 fn is_of_pf(op: &Op) -> bool {
-    !matches!(op, Op::Write { at, .. } if *at >= crate::oracle::VF_WINDOWS)
+    !matches!(op, Op::Write { at, .. } if *at >= crate::oracle::layout::VF_WINDOWS)
 }
 
 /// Bits of a register that belong to halves that have parted.

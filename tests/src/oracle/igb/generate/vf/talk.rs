@@ -1,9 +1,9 @@
 //! Messages between VFs and their PF, and interrupts.
 
 use super::super::super::context::reg;
-use super::super::super::script::Op;
 use super::super::super::vf::{of, vreg};
 use super::{MBVFICR, P2VMAILBOX, VFLRE, VMBMEM, Vfs};
+use crate::oracle::script::Op;
 
 /// Bits of V2PMAILBOX that a VF writes: a message, one was read, the buffer is mine.
 const REQ: u32 = 1;
