@@ -4,6 +4,7 @@
 //! rings by whoever has them (an inlet's thread, another worker through the switch), so receiving
 //! goes on beside transmitting and register accesses.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -81,9 +82,25 @@ pub struct NicSink {
     receive: Arc<dyn Receive>,
     env: Env,
     attached: AtomicBool,
+    /// It panicked while another NIC or a port gave it frames; its worker takes it off.
+    failed: AtomicBool,
+    task: Arc<Task>,
     no_client: AtomicU64,
     /// With doorbells in memory.
     hint: Option<Hint>,
+}
+
+impl NicSink {
+    /// Runs a part of the NIC on the thread of another one. What fails there is this NIC's fault and costs only it.
+    fn guarded<T>(&self, part: impl FnOnce() -> T) -> Option<T> {
+        let done = catch_unwind(AssertUnwindSafe(part)).ok();
+        if done.is_none() {
+            self.attached.store(false, Ordering::Release);
+            self.failed.store(true, Ordering::Release);
+            self.task.call(ASKED);
+        }
+        done
+    }
 }
 
 impl Sink for NicSink {
@@ -93,7 +110,10 @@ impl Sink for NicSink {
                 .fetch_add(picks.len() as u64, Ordering::Relaxed);
             return picks.len();
         }
-        let taken = self.receive.deliver(&self.env, batch, picks);
+        let deliver = || self.receive.deliver(&self.env, batch, picks);
+        let Some(taken) = self.guarded(deliver) else {
+            return picks.len();
+        };
         if let Some(hint) = &self.hint {
             hint.given(taken);
         }
@@ -112,7 +132,7 @@ impl Sink for NicSink {
     }
 
     fn give_up(&self, batch: &Batch<'_>, picks: &[u16]) {
-        self.receive.give_up(&self.env, batch, picks);
+        let _ = self.guarded(|| self.receive.give_up(&self.env, batch, picks));
     }
 }
 
@@ -166,6 +186,8 @@ impl NewNic {
             receive: Arc::clone(&nic.receive),
             env: env.clone(),
             attached: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            task: Arc::clone(&task),
             no_client: AtomicU64::new(0),
             hint: server.has_doorbells().then(|| Hint {
                 task: Arc::clone(&task),
@@ -261,7 +283,11 @@ impl RunningNic {
         let (answer, question) = mpsc::channel();
         self.inbox.questions.lock().push(answer);
         self.task.call(ASKED);
-        let values = question.recv_timeout(PATIENCE).unwrap_or_default();
+        let values = if self.task.has_fallen() {
+            vec![("failed", 1)]
+        } else {
+            question.recv_timeout(PATIENCE).unwrap_or_default()
+        };
         Section {
             kind: "nic",
             name: self.name.clone(),
@@ -341,6 +367,10 @@ impl Served for NicBody {
     }
 
     fn turn(&mut self, calls: u32) -> Turn {
+        assert!(
+            !self.board.sink.failed.load(Ordering::Acquire),
+            "its receive side failed while others gave it frames"
+        );
         self.board.tx_ready |= calls & WOKEN != 0;
         if calls & ASKED != 0 {
             self.answer();

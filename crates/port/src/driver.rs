@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -149,7 +150,10 @@ impl<F: FnMut(InletEvent)> Driver<F> {
         let mut errors = 0;
         while !self.quit.load(Ordering::Acquire) {
             self.counters.add(TURNS, 1);
-            let status = self.inlet.run(&*self.to, BUDGET);
+            let run = AssertUnwindSafe(|| self.inlet.run(&*self.to, BUDGET));
+            // Its owner hears of it, rather than of nothing any more.
+            let status = catch_unwind(run)
+                .unwrap_or_else(|_| InletStatus::Closed("it failed, which is a bug".into()));
             if let InletStatus::Closed(reason) = status {
                 (self.on_event)(InletEvent::Closed(reason));
                 return;

@@ -332,6 +332,7 @@ impl Worker {
     /// A task that panics costs itself and nobody else.
     fn fell(&mut self, member: &Member, body: Option<Box<dyn Served>>) -> Turn {
         self.count(|c| &c.fallen);
+        member.0.fallen.store(true, Ordering::Release);
         tracing::error!(nic = %member.0.name, "it failed and was removed; its guest has no NIC now");
         self.forget(member);
         if let Some(mut body) = body {

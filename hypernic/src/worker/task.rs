@@ -69,6 +69,8 @@ pub(crate) struct Task {
     /// Its worker. Changed by whoever has the task in hand only (see [`WakeFlags`]).
     pub(super) home: AtomicUsize,
     pub(super) body: Mutex<Option<Box<dyn Served>>>,
+    /// It panicked and was taken off.
+    pub(super) fallen: AtomicBool,
     /// Where it goes when it leaves.
     pub(super) owner: Mutex<Option<mpsc::Sender<Box<dyn Served>>>>,
     pub(super) this: Weak<Task>,
@@ -92,6 +94,11 @@ impl Task {
         {
             self.handle().list(Member(this));
         }
+    }
+
+    /// It panicked and was taken off: nobody answers for it.
+    pub fn has_fallen(&self) -> bool {
+        self.fallen.load(Ordering::Acquire)
     }
 
     pub(super) fn handle(&self) -> &WorkerHandle {
@@ -232,6 +239,7 @@ pub(super) fn task(
         handles: Arc::clone(handles),
         home: AtomicUsize::new(home),
         body: Mutex::default(),
+        fallen: AtomicBool::new(false),
         owner: Mutex::default(),
         this: Weak::clone(this),
     })

@@ -5,6 +5,7 @@ mod awake;
 mod common;
 mod control;
 mod fabric;
+mod failing;
 mod pf;
 mod toy;
 mod vf;

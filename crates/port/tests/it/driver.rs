@@ -242,3 +242,20 @@ fn a_descriptor_in_an_error_state_does_not_make_it_spin() {
     std::thread::sleep(Duration::from_millis(300));
     assert!(turns(&thread) < 40, "{}", turns(&thread));
 }
+
+/// Panics when it is run.
+struct Bug;
+
+impl Inlet for Bug {
+    fn interests<'a>(&'a self, _: &mut dyn FnMut(Interest<'a>)) {}
+    fn run(&mut self, _: &dyn Sink, _: usize) -> InletStatus {
+        panic!("a bug, for the test");
+    }
+}
+
+#[test]
+fn the_owner_hears_of_an_inlet_that_panics() {
+    let (_thread, events) = spawn(Bug, &Arc::default());
+    let event = events.recv_timeout(PATIENCE).expect("an event");
+    assert!(matches!(event, InletEvent::Closed(why) if why.contains("bug")));
+}
