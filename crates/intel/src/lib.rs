@@ -3,7 +3,8 @@
 //! [`Ring`] and [`Fetcher`] are rings of 16-byte descriptors as the guest places them, and [`verdict()`]
 //! what a receiver says about checksums. [`phy`] is the PHY, [`mdio`] the command register that leads to
 //! it; [`window`] and [`io`] are the ways into the registers. [`wake`] is what wakes a sleeping guest,
-//! [`flow`] what pause frames are. [`rx`] puts frames into the buffers of a ring.
+//! [`flow`] what pause frames are. [`rx`] puts frames into the buffers of a ring, [`tx`]
+//! makes frames of its descriptors.
 #![forbid(unsafe_code)]
 
 pub mod filter;
@@ -16,6 +17,7 @@ mod ring;
 pub mod rx;
 pub mod saved;
 pub mod stats;
+pub mod tx;
 pub mod verdict;
 pub mod wake;
 pub mod window;

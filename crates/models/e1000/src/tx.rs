@@ -3,57 +3,24 @@
 mod complete;
 mod csb;
 pub(crate) mod desc;
-mod fast_path;
-mod parser;
 mod pause;
+#[cfg(test)]
+mod tests;
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use datapath::counters::count;
-use frame::{Batch, Caps, MAX_BATCH, Sink};
-use guest_mem::ReadSlice;
+use frame::{Caps, Sink};
 use intel::Ring;
+use intel::tx::{EACH, End, Parser, Scratch, Settings};
 use model::{Env, Progress, TURN_BYTES, Transmit, Watch};
 
 use crate::core::chip::Chip;
-use crate::core::tx_queue::RING;
+use crate::core::tx_queue::{RING, TxState};
 use crate::regs as r;
+use crate::regs::bits::{ctrl, tctl};
 use crate::tx::complete::finish;
-use crate::tx::parser::{End, Parser};
-
-/// The picks of a batch that is offered whole.
-const EACH: [u16; MAX_BATCH] = {
-    let mut each = [0; MAX_BATCH];
-    let mut i = 0;
-    while i < MAX_BATCH {
-        each[i] = i as u16;
-        i += 1;
-    }
-    each
-};
-
-/// Storage for borrowed slices. They are bound to a thread, so the storage is too.
-#[derive(Default)]
-struct Scratch {
-    batch: Batch<'static>,
-    pieces: Vec<ReadSlice<'static>>,
-}
-
-thread_local! {
-    /// In a box: taking it and giving it back moves a pointer.
-    static SCRATCH: Cell<Option<Box<Scratch>>> = Cell::default();
-}
-
-/// Empties a list of slices for use with another lifetime, keeping its storage.
-fn recycle<'n>(mut pieces: Vec<ReadSlice<'_>>) -> Vec<ReadSlice<'n>> {
-    pieces.clear();
-    // Collecting an emptied Vec in place keeps its allocation.
-    pieces
-        .into_iter()
-        .map(|_| unreachable!("emptied above"))
-        .collect()
-}
+use crate::tx::desc::Descs;
 
 /// The transmit part.
 pub(crate) struct Sender {
@@ -70,9 +37,7 @@ impl Transmit for Sender {
         let chip = &*self.chip;
         let mut state = chip.tx.lock();
         let view = env.memory.view();
-        let mut scratch = SCRATCH.take().unwrap_or_default();
-        let mut batch = std::mem::take(&mut scratch.batch).recycle();
-        let mut pieces = recycle(std::mem::take(&mut scratch.pieces));
+        let mut scratch = Scratch::take();
         let mut budget = budget.max(1);
         let mut room = TURN_BYTES;
         state.stride.taken = 0;
@@ -120,29 +85,39 @@ impl Transmit for Sender {
                 };
             }
             let caps = if loopback { Caps::NONE } else { to.caps() };
-            let mut parser = Parser::new(chip, &view, (ring, left), caps, state.memory, room);
             let limit = budget.min(state.stride.frames);
-            let end = parser.fill(&mut state, &mut batch, &mut pieces, limit);
-            room = parser.room;
+            let TxState {
+                store, position, ..
+            } = &mut *state;
+            let mut parser = Parser::<Descs>::new(
+                &view,
+                (ring, left, room),
+                position.memory,
+                chip.tx_settings(caps),
+                intel::tx_counters!(chip.counters),
+            );
+            let end = parser.fill(store, &mut scratch, position.taken, limit);
+            (_, room) = parser.left();
+            let batch = &scratch.batch;
             let offered = batch.len();
             let picks = &EACH[..offered];
             let taken = if offered == 0 {
                 0
             } else if loopback {
                 // What our own receiver has no room for is missed, as on a wire.
-                let kept = crate::rx::deliver(chip, env, &batch, picks);
+                let kept = crate::rx::deliver(chip, env, batch, picks);
                 if kept < offered {
-                    crate::rx::give_up(chip, env, &batch, &picks[kept..]);
+                    crate::rx::give_up(chip, env, batch, &picks[kept..]);
                 }
                 offered
             } else {
-                to.deliver(&batch, picks).min(offered)
+                to.deliver(batch, picks).min(offered)
             };
-            let moved = finish(chip, env, (&view, page), &mut state, &ring, &batch, taken);
+            let moved = finish(chip, env, (&view, page), &mut state, &ring, batch, taken);
             *steps = steps.saturating_sub(moved);
             budget = budget.saturating_sub(taken);
             state.stride.learn(taken, offered);
-            batch.clear();
+            scratch.batch.clear();
             if taken < offered {
                 break Progress::Blocked;
             }
@@ -169,9 +144,22 @@ impl Transmit for Sender {
         }
         self.watch = state.csb.watch;
         state.unfinished = progress != Progress::Idle;
-        scratch.batch = batch.recycle();
-        scratch.pieces = recycle(pieces);
-        SCRATCH.set(Some(scratch));
+        scratch.end();
         progress
+    }
+}
+
+impl Chip {
+    /// What the registers say about all packets of a batch.
+    fn tx_settings(&self, caps: Caps) -> Settings {
+        let file = &self.file;
+        let tags = file.get(r::CTRL) & ctrl::VME != 0;
+        Settings {
+            caps,
+            pad: file.get(r::TCTL) & tctl::PSP != 0,
+            vlan: tags.then(|| file.get(r::VET) as u16),
+            tag: None,
+            fast_path: self.fast_path,
+        }
     }
 }

@@ -1,26 +1,23 @@
-//! The transmit side: whose turn it is, and what comes of it (§7.2). Descriptors are walked in
-//! [`crate::tx::parser`].
+//! The transmit side: whose turn it is, and what comes of it (§7.2). [`intel::tx::Parser`] makes frames of
+//! descriptors.
 //!
 //! Queues take turns. A turn is at most [`QUANTUM`] frames (more for a queue that is alone) or
-//! [`crate::tx::parser::MOST_BYTES`] of one queue, offered to the sink in one batch.
+//! as many bytes as fit into a processor's cache of one queue, offered to the sink in one batch.
 
 mod complete;
 pub(crate) mod desc;
-mod fast_path;
 mod flow;
-mod parser;
 mod pools;
-mod store;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use frame::{Batch, Caps, MAX_BATCH, Sink};
-use guest_mem::{ReadSlice, View};
+use frame::{Caps, MAX_BATCH, Sink};
+use guest_mem::View;
 use intel::Ring;
+use intel::tx::{EACH, End, Parser, Scratch, Store};
 use model::{Env, Progress, TURN_BYTES, Transmit};
 
 use crate::core::function::{Function, FunctionKind, count};
@@ -28,53 +25,19 @@ use crate::core::inside::Inside;
 use crate::core::irq::{Causes, Moved};
 use crate::regs::settings::Settings;
 use crate::tx::complete::finish;
-use crate::tx::parser::{End, Packet, Parser};
-use crate::tx::store::Store;
+use crate::tx::desc::{Contexts, Descs};
 
 /// Frames of one turn, where others wait for theirs or the sink has been short of room.
 const QUANTUM: usize = 64;
 /// Descriptors after which no other queue has its turn in the same call: those that make no frame cost
 /// time too, and sixteen rings may be full of them.
 const MOST_DESCS: u32 = 4096;
-/// The picks of a batch that is offered whole.
-const EACH: [u16; MAX_BATCH] = {
-    let mut each = [0; MAX_BATCH];
-    let mut i = 0;
-    while i < MAX_BATCH {
-        each[i] = i as u16;
-        i += 1;
-    }
-    each
-};
-
-/// Storage for borrowed slices. They are bound to a thread, so the storage is too.
-#[derive(Default)]
-struct Scratch {
-    batch: Batch<'static>,
-    pieces: Vec<ReadSlice<'static>>,
-}
-
-thread_local! {
-    /// In a box: taking it and giving it back moves a pointer.
-    static SCRATCH: Cell<Option<Box<Scratch>>> = Cell::default();
-}
-
-/// Empties a list of slices for use with another lifetime, keeping its storage.
-fn recycle<'n>(mut pieces: Vec<ReadSlice<'_>>) -> Vec<ReadSlice<'n>> {
-    pieces.clear();
-    // Collecting an emptied Vec in place keeps its allocation.
-    pieces
-        .into_iter()
-        .map(|_| unreachable!("emptied above"))
-        .collect()
-}
-
 /// The transmit part of a function.
 pub(crate) struct Sender<I> {
     function: Arc<Function>,
     /// Its own receive side.
     inside: Arc<I>,
-    store: Store,
+    store: Store<Contexts>,
     /// Queues that may have something, bit by bit.
     waiting: u32,
     /// The sink has not taken all of the last turn: what it leaves is gathered again.
@@ -153,9 +116,7 @@ impl<I: Inside> Transmit for Sender<I> {
             return Progress::Idle;
         }
         let view = env.memory.view();
-        let mut scratch = SCRATCH.take().unwrap_or_default();
-        let mut batch = std::mem::take(&mut scratch.batch).recycle();
-        let mut pieces = recycle(std::mem::take(&mut scratch.pieces));
+        let mut scratch = Scratch::take();
         let mut call = Call {
             function: &function,
             env,
@@ -168,7 +129,7 @@ impl<I: Inside> Transmit for Sender<I> {
             causes: Causes::default(),
             moved: Moved::default(),
         };
-        let progress = self.turns(&mut call, &mut batch, &mut pieces);
+        let progress = self.turns(&mut call, &mut scratch);
         if !call.causes.is_empty() {
             let mut irq = function.irq.lock();
             if function.adapts {
@@ -176,20 +137,13 @@ impl<I: Inside> Transmit for Sender<I> {
             }
             irq.raise(env, call.causes);
         }
-        scratch.batch = batch.recycle();
-        scratch.pieces = recycle(pieces);
-        SCRATCH.set(Some(scratch));
+        scratch.end();
         progress
     }
 }
 
 impl<I: Inside> Sender<I> {
-    fn turns<'v>(
-        &mut self,
-        call: &mut Call<'_, 'v>,
-        batch: &mut Batch<'v>,
-        pieces: &mut Vec<ReadSlice<'v>>,
-    ) -> Progress {
+    fn turns<'v>(&mut self, call: &mut Call<'_, 'v>, scratch: &mut Scratch<'v>) -> Progress {
         let queues = call.function.queues.len() as u32;
         let mut walked = [0; 16];
         // Queues that have had enough in this call.
@@ -213,7 +167,7 @@ impl<I: Inside> Sender<I> {
             call.function.tx_next.store(next, Ordering::Relaxed);
             let bit = 1 << queue;
             let steps = &mut walked[queue as usize];
-            match self.turn(call, queue, steps, batch, pieces) {
+            match self.turn(call, queue, steps, scratch) {
                 Turn::Idle => self.waiting &= !bit,
                 Turn::Moved => {}
                 Turn::Enough => enough |= bit,
@@ -233,8 +187,7 @@ impl<I: Inside> Sender<I> {
         call: &mut Call<'_, 'v>,
         queue: u32,
         walked: &mut u32,
-        batch: &mut Batch<'v>,
-        pieces: &mut Vec<ReadSlice<'v>>,
+        scratch: &mut Scratch<'v>,
     ) -> Turn {
         let function = call.function;
         let Some(own) = function.queues.get(queue as usize) else {
@@ -273,29 +226,24 @@ impl<I: Inside> Sender<I> {
             FunctionKind::Pf => call.settings.looks_inside(&function.file, queue),
             FunctionKind::Vf(_) => None,
         };
-        batch.clear();
-        let mut parser = Parser {
-            function,
-            view: call.view,
-            settings: &settings,
-            ring,
-            caps: if loopback { Caps::NONE } else { call.to.caps() },
-            at: ring.head,
-            left,
-            memory: state.memory,
-            packet: Packet::default(),
-            bytes: 0,
-            report: false,
-            room: call.room,
-        };
-        let end = parser.fill(&mut self.store, state.taken, batch, pieces, limit);
-        call.room = parser.room;
-        call.walked = call.walked.saturating_add(left - parser.left);
+        scratch.batch.clear();
+        let caps = if loopback { Caps::NONE } else { call.to.caps() };
+        let mut parser = Parser::<Descs>::new(
+            call.view,
+            (ring, left, call.room),
+            state.memory,
+            function.tx_settings(&settings, caps),
+            intel::tx_counters!(function.counters),
+        );
+        let end = parser.fill(&mut self.store, scratch, state.taken, limit);
+        let (unread, room) = parser.left();
+        call.room = room;
+        call.walked = call.walked.saturating_add(left - unread);
+        let batch = &scratch.batch;
         let offered = batch.len();
         let picks = &EACH[..offered];
         // Before it can have come anywhere: no frame arrives before it left.
-        let timed = matches!(function.kind, FunctionKind::Pf)
-            && self.store.marks.iter().any(|mark| mark.stamp);
+        let timed = matches!(function.kind, FunctionKind::Pf) && self.store.is_timed();
         let leaving = timed.then(|| call.env.clock.now());
         let taken = if offered == 0 {
             0
@@ -350,6 +298,20 @@ impl<I: Inside> Sender<I> {
             // Parsed in full in vain, or some is left: once more.
             End::Tail if done.moved == 0 => Turn::Enough,
             End::Tail => Turn::Moved,
+        }
+    }
+}
+
+impl Function {
+    /// What the settings of a queue say about all packets of a batch.
+    fn tx_settings(&self, settings: &Settings, caps: Caps) -> intel::tx::Settings {
+        intel::tx::Settings {
+            caps,
+            pad: settings.pad,
+            vlan: settings.insert_vlan.then_some(settings.vet),
+            tag: settings.tag.map(|tci| (settings.vet, tci)),
+            // Those that get a tag are not plain.
+            fast_path: self.fast_path && settings.tag.is_none(),
         }
     }
 }

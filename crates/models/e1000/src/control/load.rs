@@ -12,13 +12,12 @@ use wire::MAX_SEGMENTS;
 use super::save::keeps;
 use crate::control::Registers;
 use crate::control::eeprom::{Eeprom, Phase, Target};
-use crate::core::context::Context;
+use crate::core::context::{Context, Contexts};
 use crate::core::fifo::{Fifo, Held};
 use crate::core::flow::owed;
 use crate::core::irq::{Delay, Irq};
 use crate::core::packet_buffer;
 use crate::core::stats::TABLES;
-use crate::core::tx_queue::Contexts;
 use crate::regs as r;
 use crate::regs::bits::cause;
 use crate::regs::eeprom::WORDS;
@@ -28,6 +27,7 @@ use datapath::RxThrottle;
 use intel::io::{ADDRESS_BITS, Window};
 use intel::saved::{NEGOTIATION, PAUSE, absolute, check, field, load_phy, load_words};
 use intel::stats::Checked;
+use intel::tx::{Memory, Position};
 use intel::wake::Wakes;
 
 /// No moderation deadline is further away: RADV and TADV reach 67 ms.
@@ -92,9 +92,11 @@ impl Registers {
             taken,
             unfinished,
         } = transmitter;
-        let memory = Contexts {
-            segmenting: load_context(segmenting)?,
-            plain: load_context(plain)?,
+        let memory = Memory {
+            contexts: Contexts {
+                segmenting: load_context(segmenting)?,
+                plain: load_context(plain)?,
+            },
             skipping: *skipping,
         };
         check(
@@ -134,8 +136,10 @@ impl Registers {
         let mut rx = chip.rx.lock().revoke();
         tx.reset();
         rx.reset();
-        tx.memory = memory;
-        tx.taken = *taken as usize;
+        tx.position = Position {
+            memory,
+            taken: *taken as usize,
+        };
         tx.unfinished = *unfinished;
         rx.fifo = fifo;
         chip.flow.silence.set(until);

@@ -10,7 +10,7 @@ use regs::{Access, File, Register, Status};
 use crate::control::Registers;
 use crate::control::eeprom::{Eeprom, Phase, Target};
 use crate::core::chip::Chip;
-use crate::core::context::Context;
+use crate::core::context::{Context, Contexts};
 use crate::core::csb::{Block, CsbBase};
 use crate::core::fifo::{Fifo, Held};
 use crate::core::flow::Flow;
@@ -18,11 +18,12 @@ use crate::core::irq::{Delay, Irq};
 use crate::core::packet_buffer::PacketBuffer;
 use crate::core::rx_queue::RxState;
 use crate::core::stats::Stats;
-use crate::core::tx_queue::{Contexts, TxState};
+use crate::core::tx_queue::TxState;
 use crate::regs as r;
 use crate::state::{PAGE, v1};
 use intel::io::Window;
 use intel::saved::{relative, save_phy, save_words};
+use intel::tx::{Memory, Position};
 
 impl Registers {
     /// The whole NIC, between two batches.
@@ -169,21 +170,16 @@ fn save_eeprom(eeprom: &Eeprom) -> v1::Eeprom {
 
 fn save_transmitter(tx: &TxState) -> v1::Transmitter {
     let TxState {
-        memory:
-            Contexts {
-                segmenting,
-                plain,
-                skipping,
-            },
-        taken,
+        position: Position { memory, taken },
         unfinished,
-        csb: _,      // found again in the page
-        stride: _,   // learned again
-        marks: _,    // one call's
-        written: _,  // one call's
-        fetcher: _,  // one call's
-        contexts: _, // one call's
+        csb: _,    // found again in the page
+        stride: _, // learned again
+        store: _,  // one call's
     } = tx;
+    let Memory {
+        contexts: Contexts { segmenting, plain },
+        skipping,
+    } = memory;
     v1::Transmitter {
         segmenting: save_context(segmenting),
         plain: save_context(plain),

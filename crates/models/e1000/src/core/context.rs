@@ -21,6 +21,14 @@ pub(crate) struct Context {
     pub ipv4: bool,
 }
 
+/// What is kept of the context descriptors that have come by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Contexts {
+    /// The last with TSE and the last without: the chip keeps both.
+    pub segmenting: Context,
+    pub plain: Context,
+}
+
 impl Context {
     /// What it says about the packets that follow.
     #[inline]

@@ -1,9 +1,10 @@
 //! The transmit queue: its ring, and what the transmitter remembers from call to call.
 
 use frame::MAX_BATCH;
-use intel::{Fetcher, Ring, RingIds};
+use intel::RingIds;
+use intel::tx::{Position, Store};
 
-use crate::core::context::Context;
+use crate::core::context::Contexts;
 use crate::core::csb::TxCsb;
 use crate::regs as r;
 
@@ -21,31 +22,13 @@ const FEWEST: usize = 16;
 /// What the transmitter remembers from call to call.
 #[derive(Debug, Default)]
 pub(crate) struct TxState {
-    pub(crate) memory: Contexts,
-    /// Frames of the packet at the head that the sink has already taken.
-    pub(crate) taken: usize,
-    /// The last run ended before its work did: somebody owes it another.
+    pub(crate) position: Position<Contexts>,
+    /// The last run ended before its work did: it is owed another.
     pub(crate) unfinished: bool,
     pub(crate) stride: Stride,
     /// The guest's CSB.
     pub(crate) csb: TxCsb,
-    /// Storage of a batch.
-    pub(crate) fetcher: Fetcher,
-    pub(crate) marks: Vec<Mark>,
-    /// What marks remember, the first from before the batch.
-    pub(crate) contexts: Vec<Contexts>,
-    /// Descriptors to be written back.
-    pub(crate) written: Vec<u32>,
-}
-
-/// What the walk along the ring carries from descriptor to descriptor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Contexts {
-    /// The last context descriptor with TSE and the last without: the chip keeps both.
-    pub(crate) segmenting: Context,
-    pub(crate) plain: Context,
-    /// In a packet that was given up; its remaining descriptors are passed over.
-    pub(crate) skipping: bool,
+    pub(crate) store: Store<Contexts>,
 }
 
 /// How many frames are gathered at once: what a sink has no room for is gathered again later, so it is
@@ -80,52 +63,8 @@ impl Stride {
 
 impl TxState {
     pub(crate) fn reset(&mut self) {
-        self.memory = Contexts::default();
-        self.taken = 0;
+        self.position = Position::default();
         self.unfinished = false;
         self.csb.reset();
     }
-}
-
-/// A place up to which the ring is done once `frames` of the batch are taken.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark {
-    pub(crate) frames: u32,
-    /// That many frames before it are of one descriptor each, and places like it are behind them too.
-    pub(crate) run: u32,
-    /// Each descriptor of the run is written back; else none.
-    pub(crate) reported: bool,
-    /// The next descriptor.
-    pub(crate) next: u32,
-    /// What the walk carried there, in the list of contexts.
-    pub(crate) memory: u32,
-    /// Descriptors to write back up to here, in the list of them.
-    pub(crate) written: u32,
-    /// An RS descriptor without IDE was passed; one with IDE.
-    pub(crate) now: bool,
-    pub(crate) delayed: bool,
-    /// A packet with segmentation ends here.
-    pub(crate) tso: Option<Tso>,
-}
-
-impl Mark {
-    /// The place inside of its run where `taken` frames of the batch are done; fewer than its own.
-    pub(crate) fn cut(&self, taken: usize, ring: &Ring) -> Option<Mark> {
-        let back = self.frames.checked_sub(taken as u32)?;
-        (back < self.run).then(|| Mark {
-            frames: taken as u32,
-            run: self.run - back,
-            next: ring.before(self.next, back),
-            written: self.written - if self.reported { back } else { 0 },
-            ..*self
-        })
-    }
-}
-
-/// How a packet with segmentation ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tso {
-    Sent,
-    /// Its length was not the one its context announced (manual §3.3.7.1), or it could not be cut.
-    Failed,
 }

@@ -10,8 +10,7 @@ use crate::core::context::Context;
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pub tx: Mutex<TxState>,
-    /// Held while frames are copied: whoever gets it knows that nobody writes into the ring's
-    /// buffers any more.
+    /// Held while frames are copied: with it nothing writes into the ring's buffers any more.
     pub rx: Mutex<RxState>,
     pub counts: QueueCounts,
 }
@@ -29,22 +28,12 @@ pub(crate) struct QueueCounts {
     pub tx_octets: AtomicU64,
 }
 
-/// What the transmit side of a queue remembers from call to call.
-#[derive(Debug, Default)]
-pub(crate) struct TxState {
-    pub memory: TxMemory,
-    /// Frames of the packet at the head that the sink has already taken.
-    pub taken: usize,
-}
+/// What the transmit side of a queue remembers from call to call: the two contexts of the queue, and how far
+/// it is.
+pub(crate) type TxState = intel::tx::Position<[Context; 2]>;
 
-/// What the walk along a ring carries from descriptor to descriptor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TxMemory {
-    /// The two contexts of the queue.
-    pub contexts: [Context; 2],
-    /// In a packet that was given up; its remaining descriptors are passed over.
-    pub skipping: bool,
-}
+/// What is carried from descriptor to descriptor.
+pub(crate) type TxMemory = intel::tx::Memory<[Context; 2]>;
 
 /// What the receive side of a queue remembers from call to call: nothing but its registers.
 #[derive(Debug, Default)]

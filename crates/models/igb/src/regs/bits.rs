@@ -340,6 +340,8 @@ pub(crate) mod tctl {
 pub(crate) mod tdwbal {
     /// The head is written to memory, and no descriptor is.
     pub const HEAD_WB: u32 = 1;
+    /// The low half of where: in words.
+    pub const ADDRESS: u32 = !3;
 }
 
 /// VMDq Control (§8.14).

@@ -1,108 +1,169 @@
-//! Descriptors (§7.1.4, §7.1.5, §7.2.2).
+//! Transmit descriptors (§7.2.2).
 
-use datapath::offload::L4;
+use datapath::Gather;
+use datapath::offload::{self, L4, Made, Refused, Request};
+use frame::{Batch, Caps};
 use intel::SIZE;
+use intel::tx::{Body, Format};
 
 use crate::core::context::Context;
 
 /// Command bits of transmit descriptors.
 pub(crate) mod cmd {
-    pub const EOP: u8 = 1;
-    pub const IFCS: u8 = 1 << 1;
-    /// Legacy descriptors: insert a checksum.
-    pub const IC: u8 = 1 << 2;
-    pub const RS: u8 = 1 << 3;
-    pub const DEXT: u8 = 1 << 5;
-    pub const VLE: u8 = 1 << 6;
-    /// Advanced descriptors: segment.
+    pub use intel::tx::cmd::*;
+
+    /// Data descriptors: segment.
     pub const TSE: u8 = 1 << 7;
 }
 
 /// Types of extended transmit descriptors (DTYP).
-const CONTEXT: u8 = 2;
-pub(crate) const DATA: u8 = 3;
-/// MAC field of a data descriptor: take the time at which it leaves.
-pub(crate) const STAMP: u8 = 1 << 3;
-
-/// A transmit descriptor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TxDesc {
-    pub cmd: u8,
-    pub body: TxBody,
+mod dtyp {
+    pub const CONTEXT: u8 = 2;
+    pub const DATA: u8 = 3;
 }
 
+/// Fields of a context descriptor (§7.2.2.2).
+mod context {
+    /// First word: IPLEN, MACLEN, VLAN.
+    pub const IPLEN: u32 = 0x1ff;
+    pub const MACLEN_AT: u32 = 9;
+    pub const MACLEN: u32 = 0x7f;
+    pub const VLAN_AT: u32 = 16;
+    /// Third word: IPV4 and L4T of TUCMD.
+    pub const IPV4: u32 = 1 << 10;
+    pub const L4T_AT: u32 = 11;
+    pub const L4T: u32 = 3;
+    pub const L4T_TCP: u32 = 1;
+    pub const L4T_SCTP: u32 = 2;
+    /// Last word: L4LEN, MSS.
+    pub const L4LEN_AT: u32 = 8;
+    pub const MSS_AT: u32 = 16;
+}
+
+/// Fields of a data descriptor (§7.2.2.3).
+mod data {
+    /// Third word: DTALEN.
+    pub const DTALEN: u32 = 0xffff;
+    /// MAC field: take the time at which it leaves.
+    pub const TSTAMP: u8 = 1 << 3;
+    /// Last word: POPTS, PAYLEN.
+    pub const IXSM: u32 = 1 << 8;
+    pub const TXSM: u32 = 1 << 9;
+    pub const PAYLEN_AT: u32 = 14;
+}
+
+/// IDX, in the last word of both: it has three bits, the chip two contexts.
+const IDX_AT: u32 = 4;
+
+/// Bytes copied of a packet that needs work: all that MACLEN, IPLEN and L4LEN reach, and a checksum
+/// field behind them.
+const HEADERS: usize = 127 + 511 + 256;
+
+/// The descriptors of the 82576.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Descs;
+
+/// What a data descriptor asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TxBody {
-    Legacy {
-        addr: u64,
-        len: u32,
-        cso: u8,
-        css: u8,
-        special: u16,
-    },
+pub(crate) struct Asks {
+    /// The slot of the context it means.
+    pub slot: usize,
+    pub ip_sum: bool,
+    pub l4_sum: bool,
+    pub paylen: u32,
+    /// The time at which it leaves is wanted.
+    pub stamp: bool,
+}
+
+/// The two contexts of a queue.
+pub(crate) type Contexts = [Context; 2];
+
+impl Format for Descs {
     /// The slot, and what it shall hold.
-    Context(usize, Context),
-    Data {
-        addr: u64,
-        len: u32,
-        /// The slot of the context it means.
-        slot: usize,
-        ip_sum: bool,
-        l4_sum: bool,
-        paylen: u32,
-        /// The time at which it leaves is wanted.
-        stamp: bool,
-    },
-    /// An extended descriptor of a type the chip does not have.
-    Unknown,
-}
+    type Context = (usize, Context);
+    type Asks = Asks;
+    type Contexts = Contexts;
 
-impl TxDesc {
-    pub(crate) fn parse(raw: &[u8; SIZE as usize]) -> TxDesc {
+    const REPORT: u8 = cmd::RS;
+    const DELAY: u8 = 0;
+    const TSE: u8 = cmd::TSE;
+    const LAST_DECIDES: bool = false;
+    const PAYLEN_CUTS: bool = true;
+
+    fn extended(raw: &[u8; SIZE as usize]) -> (u64, u32, Body<(usize, Context), Asks>) {
         let word = |at: usize| u32::from_le_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
         let addr = u64::from(word(4)) << 32 | u64::from(word(0));
-        let len = word(8) & 0xffff;
-        let cmd = raw[11];
         let last = word(12);
-        // IDX has three bits; the chip has two contexts.
-        let slot = (last >> 4 & 1) as usize;
-        let body = match (cmd & cmd::DEXT != 0, raw[10] >> 4) {
-            (false, _) => TxBody::Legacy {
-                addr,
-                len,
-                cso: raw[10],
-                css: raw[13],
-                special: (last >> 16) as u16,
-            },
-            (true, CONTEXT) => {
-                let first = word(0);
+        let slot = (last >> IDX_AT & 1) as usize;
+        match raw[10] >> 4 {
+            dtyp::CONTEXT => {
+                let (first, third) = (word(0), word(8));
                 let context = Context {
-                    maclen: (first >> 9 & 0x7f) as u8,
-                    iplen: (first & 0x1ff) as u16,
-                    l4len: (last >> 8) as u8,
-                    mss: (last >> 16) as u16,
-                    vlan: (first >> 16) as u16,
-                    l4: match word(8) >> 11 & 3 {
-                        1 => L4::Tcp,
-                        2 => L4::Sctp,
+                    maclen: (first >> context::MACLEN_AT & context::MACLEN) as u8,
+                    iplen: (first & context::IPLEN) as u16,
+                    l4len: (last >> context::L4LEN_AT) as u8,
+                    mss: (last >> context::MSS_AT) as u16,
+                    vlan: (first >> context::VLAN_AT) as u16,
+                    l4: match third >> context::L4T_AT & context::L4T {
+                        context::L4T_TCP => L4::Tcp,
+                        context::L4T_SCTP => L4::Sctp,
                         _ => L4::Udp,
                     },
-                    ipv4: word(8) >> 10 & 1 == 1,
+                    ipv4: third & context::IPV4 != 0,
                 };
-                TxBody::Context(slot, context)
+                (0, 0, Body::Context((slot, context)))
             }
-            (true, DATA) => TxBody::Data {
-                addr,
-                len,
-                slot,
-                ip_sum: last >> 8 & 1 == 1,
-                l4_sum: last >> 9 & 1 == 1,
-                paylen: last >> 14,
-                stamp: raw[10] & STAMP != 0,
-            },
-            _ => TxBody::Unknown,
+            dtyp::DATA => {
+                let asks = Asks {
+                    slot,
+                    ip_sum: last & data::IXSM != 0,
+                    l4_sum: last & data::TXSM != 0,
+                    paylen: last >> data::PAYLEN_AT,
+                    stamp: raw[10] & data::TSTAMP != 0,
+                };
+                (addr, word(8) & data::DTALEN, Body::Data(asks))
+            }
+            _ => (0, 0, Body::Unknown),
+        }
+    }
+
+    #[inline]
+    fn plain(second: u64) -> Option<u32> {
+        let kind = (second >> 16) as u8;
+        let asks = (second >> 32) as u32 & (data::IXSM | data::TXSM);
+        let plain = kind >> 4 == dtyp::DATA && kind & data::TSTAMP == 0 && asks == 0;
+        plain.then_some(second as u32 & data::DTALEN)
+    }
+
+    fn keep(contexts: &mut Contexts, _: u8, (slot, context): (usize, Context)) {
+        contexts[slot] = context;
+    }
+
+    fn request(contexts: &Contexts, cmd: u8, asks: &Asks) -> (Request, u16) {
+        let context = &contexts[asks.slot];
+        let request = Request {
+            segment: cmd & cmd::TSE != 0,
+            ip_sum: asks.ip_sum,
+            l4_sum: asks.l4_sum,
+            places: context.places(asks.paylen),
+            cwr_once: true,
+            ..Request::default()
         };
-        TxDesc { cmd, body }
+        (request, context.vlan)
+    }
+
+    fn stamped(asks: &Asks) -> bool {
+        asks.stamp
+    }
+
+    fn make<'v>(
+        packet: &Gather<'_, 'v>,
+        request: &Request,
+        caps: Caps,
+        skip: usize,
+        batch: &mut Batch<'v>,
+    ) -> Result<Made, Refused> {
+        offload::make::<HEADERS>(packet, request, caps, skip, batch)
     }
 }
 
@@ -120,7 +181,7 @@ mod tests {
         // MSS 1448, slot 1.
         let low = 5 << 16 | 18 << 9 | 20;
         let high = (0x2020_0000u64 | 0x800 | 0x400) | (1448u64 << 16 | 32 << 8 | 1 << 4) << 32;
-        let TxBody::Context(slot, context) = TxDesc::parse(&raw(low, high)).body else {
+        let (_, _, Body::Context((slot, context))) = Descs::extended(&raw(low, high)) else {
             panic!("a context");
         };
         let places = context.places(4000);
@@ -134,28 +195,25 @@ mod tests {
     #[test]
     fn a_data_descriptor_is_where_its_fields_are() {
         let high = 0x2b38_1234u64 | (70_000u64 << 14 | 0x300 | 0x10) << 32;
-        let desc = TxDesc::parse(&raw(0x1_2345_6789, high));
-        let want = TxBody::Data {
-            addr: 0x1_2345_6789,
-            len: 0x1234,
+        let want = Asks {
             slot: 1,
             ip_sum: true,
             l4_sum: true,
             paylen: 70_000,
             stamp: true,
         };
-        assert_eq!(desc.body, want);
-        assert_eq!(desc.cmd, cmd::EOP | cmd::IFCS | cmd::RS | cmd::DEXT);
+        let got = Descs::extended(&raw(0x1_2345_6789, high));
+        assert_eq!(got, (0x1_2345_6789, 0x1234, Body::Data(want)));
         for kind in [0, 1, 4, 15] {
             let high = u64::from(cmd::DEXT) << 24 | kind << 20;
-            assert_eq!(TxDesc::parse(&raw(0, high)).body, TxBody::Unknown);
+            assert_eq!(Descs::extended(&raw(0, high)).2, Body::Unknown);
         }
     }
 
     #[test]
     fn the_largest_lengths_do_not_overflow() {
-        let all = TxDesc::parse(&raw(u64::MAX, !(0xd0 << 16)));
-        let TxBody::Context(_, context) = all.body else {
+        let all = Descs::extended(&raw(u64::MAX, !(0xd0 << 16)));
+        let (_, _, Body::Context((_, context))) = all else {
             panic!("a context");
         };
         assert_eq!(context.places(u32::MAX).hdrlen, 127 + 511 + 255);

@@ -1,60 +1,56 @@
-//! The fast fast path of the transmit side: packets of one descriptor that ask for nothing.
+//! The fast path of the transmit side: packets of one descriptor that ask for nothing.
 //!
-//! For them the general walk ([`crate::tx::parser`]) would make a request, a gather list and a plan only to
-//! find all of them empty. The fast path does what the walk would have done, and leaves everything that is
-//! not exactly so to it; a test runs random rings through both.
+//! Most packets are such: one data (or legacy) descriptor with EOP and IFCS, of a length that needs no
+//! padding, in one piece of memory. For them the descriptor parser ([`crate::tx::parser`]) would make a
+//! request, a gather list and a plan only to find all of them empty. The fast path does what the parser would
+//! have done, and leaves everything that is not exactly so to it; both models' tests run random rings through
+//! both.
 
 use datapath::offload::{MAX_FRAME, MIN_FRAME};
-use frame::Batch;
-use guest_mem::ReadSlice;
-use intel::SIZE;
 
-use crate::tx::desc::{DATA, STAMP, cmd};
+use crate::ring::SIZE;
+use crate::tx::desc::{Format, cmd};
+use crate::tx::mark::{Before, Mark, Store};
 use crate::tx::parser::{MOST_BYTES, Parser};
-use crate::tx::store::{Before, Mark, Store};
+use crate::tx::scratch::Scratch;
 
 /// Packets whose memory is asked for before the first of them is looked at: about as many cache
 /// misses as a processor keeps under way.
 const AHEAD: usize = 32;
-/// Checksums a data descriptor asks for, in its last word.
-const SUMS: u32 = 3 << 8;
 
 /// A descriptor for the fast path: address, length, whether it is to be reported.
 #[inline]
-fn simple(raw: &[u8; SIZE as usize]) -> Option<(u64, u32, bool)> {
+fn simple<F: Format>(raw: &[u8; SIZE as usize]) -> Option<(u64, u32, bool)> {
     let both = u128::from_le_bytes(*raw);
-    let (addr, rest) = (both as u64, (both >> 64) as u64);
-    let command = (rest >> 24) as u8;
-    let asks = if command & cmd::DEXT == 0 {
-        cmd::IC | cmd::VLE
-    } else {
-        let kind = (rest >> 16) as u8;
-        if kind >> 4 != DATA || kind & STAMP != 0 || (rest >> 32) as u32 & SUMS != 0 {
-            return None;
-        }
-        cmd::TSE | cmd::VLE
-    };
+    let (addr, second) = (both as u64, (both >> 64) as u64);
+    let command = (second >> 24) as u8;
+    let legacy = command & cmd::DEXT == 0;
+    let asks = F::DELAY | cmd::VLE | if legacy { cmd::IC } else { F::TSE };
     if command & (cmd::EOP | cmd::IFCS | asks) != cmd::EOP | cmd::IFCS {
         return None;
     }
-    // A null address of a legacy descriptor transfers no data.
-    if addr == 0 && command & cmd::DEXT == 0 {
-        return None;
-    }
-    let len = rest as u32 & 0xffff;
+    let len = if legacy {
+        // A null address of a legacy descriptor transfers no data.
+        if addr == 0 {
+            return None;
+        }
+        second as u32 & 0xffff
+    } else {
+        F::plain(second)?
+    };
     let fits = (MIN_FRAME..=MAX_FRAME).contains(&(len as usize));
-    fits.then_some((addr, len, command & cmd::RS != 0))
+    fits.then_some((addr, len, command & F::REPORT != 0))
 }
 
-impl<'v> Parser<'_, 'v> {
+impl<'v, F: Format> Parser<'_, 'v, F> {
     /// Takes packets from the ring as long as they are for the fast path, at most `room` and no further
-    /// than is fetched at once. Returns whether there was one. Between packets only; `pieces` is
+    /// than is fetched at once. Returns whether there was one. Between packets only; the list of pieces is
     /// empty, and is again afterwards.
+    #[inline]
     pub(crate) fn fast_path(
         &mut self,
-        store: &mut Store,
-        batch: &mut Batch<'v>,
-        pieces: &mut Vec<ReadSlice<'v>>,
+        store: &mut Store<F::Contexts>,
+        scratch: &mut Scratch<'v>,
         room: usize,
         fetched: &mut u64,
     ) -> bool {
@@ -64,15 +60,16 @@ impl<'v> Parser<'_, 'v> {
             memories,
             written,
         } = store;
+        let Scratch { batch, pieces, .. } = scratch;
         let ready = fetcher.get(self.view, &self.ring, self.at, self.left, fetched);
         let Ok(descs) = ready else {
-            // The walk meets it too, and counts it.
+            // The parser meets it too, and counts it.
             return false;
         };
         let memory = memories.len() as u32 - 1;
         let before = Before {
             written: written.len() as u32,
-            report: self.report,
+            now: self.now,
         };
         let (mut bytes, mut left) = (self.bytes, self.room);
         // What is fetched at once does not go around the ring.
@@ -80,7 +77,7 @@ impl<'v> Parser<'_, 'v> {
             if left == 0 || bytes >= MOST_BYTES {
                 break;
             }
-            let Some((addr, len, reported)) = simple(raw) else {
+            let Some((addr, len, reported)) = simple::<F>(raw) else {
                 break;
             };
             let Some(slice) = self.view.read_run(addr, len.into()) else {
@@ -99,7 +96,7 @@ impl<'v> Parser<'_, 'v> {
             return false;
         }
         (self.bytes, self.room) = (bytes, left);
-        self.report |= written.len() as u32 > before.written;
+        self.now |= written.len() as u32 > before.written;
         self.at = self.ring.next(self.at + run - 1);
         self.left -= run;
         marks.push(Mark {
@@ -107,7 +104,8 @@ impl<'v> Parser<'_, 'v> {
             next: self.at,
             memory,
             written: written.len() as u32,
-            report: self.report,
+            now: self.now,
+            delayed: self.delayed,
             tso: None,
             stamp: false,
             run,

@@ -1,0 +1,15 @@
+//! The transmit side: from the descriptors of a ring to frames, and what follows from those that are sent, for
+//! chips of all descriptor formats.
+
+mod complete;
+mod desc;
+mod fast_path;
+mod mark;
+mod parser;
+mod scratch;
+
+pub use complete::{Completed, Sent, sent, write_back};
+pub use desc::{Body, Desc, Format, cmd};
+pub use mark::{Memory, Position, Store};
+pub use parser::{Counters, End, Parser, Settings};
+pub use scratch::{EACH, Scratch};

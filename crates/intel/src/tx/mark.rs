@@ -1,0 +1,168 @@
+//! What is remembered of the packets of a batch until it is known how many of them were taken.
+
+use std::sync::atomic::AtomicU64;
+
+use datapath::counters::count;
+
+use crate::ring::{Fetcher, Ring};
+use crate::stats::{Stat, Tally};
+use crate::tx::complete::Completed;
+
+/// What the transmit side of a ring remembers from call to call; `C` are its contexts.
+#[derive(Debug, Default)]
+pub struct Position<C> {
+    /// What the descriptors up to the head have set up.
+    pub memory: Memory<C>,
+    /// Frames of the packet at the head that the sink has already taken.
+    pub taken: usize,
+}
+
+/// What is carried from descriptor to descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory<C> {
+    /// What context descriptors have set up.
+    pub contexts: C,
+    /// In a packet that was given up; its remaining descriptors are passed over.
+    pub skipping: bool,
+}
+
+/// Storage of a batch, kept from call to call.
+#[derive(Debug, Default)]
+pub struct Store<C> {
+    pub(crate) fetcher: Fetcher,
+    pub(crate) marks: Vec<Mark>,
+    /// What marks remember, the first from before the batch.
+    pub(crate) memories: Vec<Memory<C>>,
+    /// Descriptors to be written back.
+    pub(crate) written: Vec<u32>,
+}
+
+/// A place up to which the ring is done once `frames` of the batch are taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    pub frames: u32,
+    /// The next descriptor.
+    pub next: u32,
+    /// What was carried there, in the list of memories.
+    pub memory: u32,
+    /// Descriptors to write back up to here, in the list of them.
+    pub written: u32,
+    /// A descriptor to be reported was passed; one whose interrupt may be delayed.
+    pub now: bool,
+    pub delayed: bool,
+    /// A packet with segmentation ends here.
+    pub tso: Option<Tso>,
+    /// The time at which the packet that ends here leaves is wanted.
+    pub stamp: bool,
+    /// It ends so many packets of one descriptor and one frame each, without marks of their own; what
+    /// was there before the first of them.
+    pub run: u32,
+    pub before: Before,
+}
+
+/// What a run of packets begins with.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Before {
+    pub written: u32,
+    pub now: bool,
+}
+
+/// How a packet with segmentation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tso {
+    Sent,
+    /// Its length was not the one its context announced (8254x manual §3.3.7.1), or it could not be cut.
+    Failed,
+}
+
+impl Mark {
+    /// The place inside of the run where `taken` frames are through.
+    fn cut(&self, taken: usize, ring: &Ring, written: &[u32]) -> Option<Mark> {
+        let back = self.frames.checked_sub(taken as u32)?;
+        if back >= self.run {
+            return None;
+        }
+        let next = ring.before(self.next, back);
+        let behind = |index: u32| ring.distance(next, index) < back;
+        let left = written.get(..self.written as usize).unwrap_or(&[]);
+        let own = left.get(self.before.written as usize..).unwrap_or(&[]);
+        let gone = own.iter().filter(|index| behind(**index)).count() as u32;
+        let written = self.written - gone;
+        Some(Mark {
+            frames: taken as u32,
+            next,
+            written,
+            now: self.before.now || written > self.before.written,
+            run: self.run - back,
+            ..*self
+        })
+    }
+}
+
+impl<C: Copy> Store<C> {
+    pub(crate) fn begin(&mut self, memory: Memory<C>) {
+        self.fetcher.forget();
+        self.marks.clear();
+        self.written.clear();
+        self.memories.clear();
+        self.memories.push(memory);
+    }
+
+    /// Whether the time is wanted at which a packet of the batch leaves.
+    pub fn is_timed(&self) -> bool {
+        self.marks.iter().any(|mark| mark.stamp)
+    }
+
+    /// What the first `taken` frames of the batch complete; `position` goes on behind it. `None` when no
+    /// descriptor is done. Packets with segmentation are counted.
+    pub fn complete(
+        &self,
+        position: &mut Position<C>,
+        ring: &Ring,
+        taken: usize,
+        tally: &mut Tally,
+        tso_frames: &AtomicU64,
+    ) -> Option<Completed<'_>> {
+        let marks = &self.marks;
+        let within = |mark: &Mark| mark.frames as usize <= taken;
+        let done = match marks.last() {
+            Some(last) if within(last) => marks.len(),
+            _ => marks.partition_point(within),
+        };
+        let before = || done.checked_sub(1).map(|i| marks[i]);
+        let cut = |mark: &Mark| mark.cut(taken, ring, &self.written);
+        let Some(last) = marks.get(done).and_then(cut).or_else(before) else {
+            position.taken += taken;
+            return None;
+        };
+        let mut stamp = false;
+        for mark in &marks[..done] {
+            stamp |= mark.stamp;
+            if let Some(tso) = mark.tso {
+                count(tso_frames, 1);
+                tally.add(Stat::Tsctc, 1);
+                tally.add(Stat::Tsctfc, (tso == Tso::Failed).into());
+            }
+        }
+        // Frames of the next packet that went out before the sink was full. Those of the packet at the
+        // head that went out before this batch are behind us with it.
+        position.taken = taken - last.frames as usize;
+        if let Some(memory) = self.memories.get(last.memory as usize) {
+            position.memory = *memory;
+        }
+        let after = Ring {
+            head: last.next,
+            ..*ring
+        };
+        let left = after.available();
+        Some(Completed {
+            next: last.next,
+            moved: ring.available().saturating_sub(left),
+            left,
+            written: &self.written[..last.written as usize],
+            now: last.now,
+            delayed: last.delayed,
+            stamp,
+        })
+    }
+}

@@ -1,0 +1,431 @@
+//! The descriptor parser: from the descriptors of a ring to frames (8254x manual §3.3, 82576 datasheet §7.2.2,
+//! §7.2.4).
+
+use std::sync::atomic::AtomicU64;
+
+use datapath::counters::{count, count_alone};
+use datapath::offload::{MAX_TSO, Refused, Request};
+use datapath::{FCS, Gather};
+use frame::{Batch, Caps};
+use guest_mem::{ReadSlice, View};
+
+use crate::ring::Ring;
+use crate::tx::desc::{Body, Desc, Format, cmd, legacy_places, parse};
+use crate::tx::mark::{Before, Mark, Memory, Store, Tso};
+use crate::tx::scratch::Scratch;
+
+/// Descriptors one packet may have. Drivers use some dozens; a chain without an end stops here.
+const MAX_DESCS: u32 = 1024;
+/// Bytes gathered for one batch, about a quarter of a processor's own cache: what is prefetched, and
+/// what the receiver is about to read, shall still be there when it is copied.
+pub(crate) const MOST_BYTES: usize = 256 << 10;
+
+/// How a batch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// At the tail, or at a packet whose end is not there yet.
+    Tail,
+    /// The batch or the budget is full.
+    Full,
+    /// A descriptor could not be read.
+    Fault,
+}
+
+/// What registers say about all packets of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// What the sink can do for us.
+    pub caps: Caps,
+    /// TCTL.PSP: short packets are padded.
+    pub pad: bool,
+    /// The type of tags (VET) that descriptors with VLE get; `None`: they get none.
+    pub vlan: Option<u16>,
+    /// The tag that every packet gets whatever its descriptors say: type and control information.
+    pub tag: Option<(u16, u16)>,
+    /// Whether plain packets go in runs. Off where a test compares.
+    pub fast_path: bool,
+}
+
+/// What is counted on the way.
+#[derive(Clone, Copy, Debug)]
+pub struct Counters<'a> {
+    /// Descriptors read. Under the lock of the transmit side.
+    pub fetched: &'a AtomicU64,
+    /// Packets or batches that ended because a descriptor or buffer was not in reach.
+    pub dma_fault: &'a AtomicU64,
+    /// Descriptors of an unknown type.
+    pub bad_desc: &'a AtomicU64,
+    /// Packets of more descriptors than any driver uses, or a ring full without an end.
+    pub too_many_descs: &'a AtomicU64,
+    /// Checksum insertion outside of the packet.
+    pub bad_checksum: &'a AtomicU64,
+    /// As [`Refused`].
+    pub runt: &'a AtomicU64,
+    /// As [`Refused`].
+    pub too_long: &'a AtomicU64,
+    /// As [`Refused`].
+    pub bad_tso: &'a AtomicU64,
+}
+
+/// The counters of a model whose list has them under their usual names.
+#[macro_export]
+macro_rules! tx_counters {
+    ($counters:expr) => {
+        $crate::tx::Counters {
+            fetched: &$counters.tx_desc_fetched,
+            dma_fault: &$counters.tx_dma_fault,
+            bad_desc: &$counters.tx_bad_desc,
+            too_many_descs: &$counters.tx_too_many_descs,
+            bad_checksum: &$counters.tx_bad_checksum,
+            runt: &$counters.tx_runt,
+            too_long: &$counters.tx_too_long,
+            bad_tso: &$counters.tx_bad_tso,
+        }
+    };
+}
+
+/// The packet being gathered.
+#[derive(Clone, Copy, Default)]
+struct Packet {
+    /// What it asks for; `None` before its first data descriptor.
+    request: Option<Request>,
+    len: usize,
+    descs: u32,
+    /// Bytes of FCS that the guest has written itself.
+    fcs: usize,
+    fault: bool,
+    legacy: bool,
+    stamp: bool,
+}
+
+/// The way along a ring, from its head on.
+pub struct Parser<'a, 'v, F: Format> {
+    pub(crate) view: &'v View<'v>,
+    pub(crate) ring: Ring,
+    settings: Settings,
+    counters: Counters<'a>,
+    pub(crate) at: u32,
+    pub(crate) left: u32,
+    memory: Memory<F::Contexts>,
+    packet: Packet,
+    /// Bytes of the packets so far.
+    pub(crate) bytes: usize,
+    /// A descriptor to be reported was passed; one whose interrupt may be delayed.
+    pub(crate) now: bool,
+    pub(crate) delayed: bool,
+    /// Bytes that may still be gathered in this turn.
+    pub(crate) room: usize,
+}
+
+impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
+    /// One that begins at the head of `ring`, with `left` descriptors and `room` bytes to go.
+    #[inline]
+    pub fn new(
+        view: &'v View<'v>,
+        (ring, left, room): (Ring, u32, usize),
+        memory: Memory<F::Contexts>,
+        settings: Settings,
+        counters: Counters<'a>,
+    ) -> Self {
+        Parser {
+            view,
+            ring,
+            settings,
+            counters,
+            at: ring.head,
+            left,
+            memory,
+            packet: Packet::default(),
+            bytes: 0,
+            now: false,
+            delayed: false,
+            room,
+        }
+    }
+
+    /// Descriptors and bytes that are still to go.
+    #[inline]
+    pub fn left(&self) -> (u32, usize) {
+        (self.left, self.room)
+    }
+
+    /// Makes frames of the descriptors until `limit` frames, the tail or a fault. `skip` frames of the first
+    /// packet have been sent before.
+    pub fn fill(
+        &mut self,
+        store: &mut Store<F::Contexts>,
+        scratch: &mut Scratch<'v>,
+        mut skip: usize,
+        limit: usize,
+    ) -> End {
+        let mut fetched = 0;
+        store.begin(self.memory);
+        scratch.pieces.clear();
+        let end = loop {
+            let frames = scratch.batch.len();
+            if frames >= limit || self.room == 0 || self.bytes >= MOST_BYTES {
+                break End::Full;
+            }
+            if self.left == 0 {
+                break self.out_of_descs(store, scratch);
+            }
+            let between = self.packet.request.is_none() && !self.memory.skipping;
+            if self.settings.fast_path && between && skip == 0 {
+                let most = (limit - frames).min(self.left as usize);
+                if self.fast_path(store, scratch, most, &mut fetched) {
+                    continue;
+                }
+            }
+            let got = store
+                .fetcher
+                .get(self.view, &self.ring, self.at, self.left, &mut fetched);
+            let Some(raw) = got.ok().and_then(<[_]>::first) else {
+                count(self.counters.dma_fault, 1);
+                break End::Fault;
+            };
+            let desc = parse::<F>(raw);
+            if desc.cmd & F::REPORT != 0 {
+                store.written.push(self.at);
+                if desc.cmd & F::DELAY != 0 {
+                    self.delayed = true;
+                } else {
+                    self.now = true;
+                }
+            }
+            self.at = self.ring.next(self.at);
+            self.left -= 1;
+            if !self.take(&desc, &mut scratch.pieces) {
+                // Not (yet) the end of a packet. Between packets the ring is done up to here.
+                if self.packet.request.is_none() {
+                    self.mark(store, frames, None, false);
+                }
+                continue;
+            }
+            let len = self.packet.len;
+            self.bytes = self.bytes.saturating_add(len);
+            self.room = self.room.saturating_sub(len);
+            if !self.emit(store, scratch, skip) {
+                break End::Full;
+            }
+            skip = 0;
+        };
+        count_alone(self.counters.fetched, fetched);
+        end
+    }
+
+    /// Adds a descriptor to the packet. Returns whether the packet is complete.
+    fn take(&mut self, desc: &Desc<F::Context, F::Asks>, pieces: &mut Vec<ReadSlice<'v>>) -> bool {
+        let eop = desc.cmd & cmd::EOP != 0;
+        match desc.body {
+            Body::Context(context) => {
+                // A packet under way keeps the context it began with.
+                F::keep(&mut self.memory.contexts, desc.cmd, context);
+                return false;
+            }
+            Body::Unknown => {
+                count(self.counters.bad_desc, 1);
+                return false;
+            }
+            Body::Legacy { .. } | Body::Data(_) => {}
+        }
+        if self.memory.skipping {
+            self.memory.skipping = !eop;
+            return false;
+        }
+        if self.packet.request.is_none() {
+            self.packet.request = Some(self.request(desc));
+            self.packet.legacy = desc.body.is_legacy();
+            self.packet.stamp = matches!(&desc.body, Body::Data(asks) if F::stamped(asks));
+            if !F::LAST_DECIDES {
+                self.packet.fcs = own_fcs(desc.cmd);
+            }
+        }
+        if eop {
+            self.last(desc);
+        }
+        let packet = &mut self.packet;
+        packet.descs += 1;
+        packet.len = packet.len.saturating_add(desc.len as usize);
+        // What will be refused for its size need not be gathered.
+        if !packet.fault && packet.len <= MAX_TSO {
+            let found = self
+                .view
+                .read_slices(desc.addr, desc.len.into(), &mut |s| pieces.push(s));
+            packet.fault = found.is_err();
+        }
+        if !eop && packet.descs >= MAX_DESCS {
+            self.give_up(pieces);
+            return false;
+        }
+        eop
+    }
+
+    /// Drops the packet under way and all descriptors up to its end.
+    fn give_up(&mut self, pieces: &mut Vec<ReadSlice<'v>>) {
+        count(self.counters.too_many_descs, 1);
+        self.memory.skipping = true;
+        self.packet = Packet::default();
+        pieces.clear();
+    }
+
+    /// What the last descriptor of a packet decides: of legacy descriptors tag, FCS and checksum (8254x manual
+    /// §3.3.3, 82576 datasheet §7.2.2.1), of others what the format says.
+    fn last(&mut self, desc: &Desc<F::Context, F::Asks>) {
+        let Some(mut request) = self.packet.request else {
+            return;
+        };
+        let decides = F::LAST_DECIDES && !request.segment;
+        if !self.packet.legacy && !decides {
+            return;
+        }
+        let last = self.request(desc);
+        request.tag = last.tag;
+        if self.packet.legacy {
+            request.l4_sum = last.l4_sum && desc.body.is_legacy();
+            request.places = last.places;
+        }
+        self.packet.request = Some(request);
+        self.packet.fcs = own_fcs(desc.cmd);
+    }
+
+    /// What a descriptor asks for.
+    fn request(&self, desc: &Desc<F::Context, F::Asks>) -> Request {
+        let (asked, tci) = match &desc.body {
+            &Body::Legacy { cso, css, special } => {
+                let request = Request {
+                    l4_sum: desc.cmd & cmd::IC != 0,
+                    places: legacy_places(cso, css),
+                    ..Request::default()
+                };
+                (request, special)
+            }
+            Body::Data(asks) => F::request(&self.memory.contexts, desc.cmd, asks),
+            Body::Context(_) | Body::Unknown => return Request::default(),
+        };
+        let settings = &self.settings;
+        let vlan = settings.vlan.filter(|_| desc.cmd & cmd::VLE != 0);
+        Request {
+            tag: settings.tag.or(vlan.map(|vet| (vet, tci))),
+            pad: settings.pad,
+            ..asked
+        }
+    }
+
+    /// Turns the complete packet into frames. Returns false when the batch was full before its
+    /// last segment.
+    fn emit(
+        &mut self,
+        store: &mut Store<F::Contexts>,
+        scratch: &mut Scratch<'v>,
+        skip: usize,
+    ) -> bool {
+        let packet = std::mem::take(&mut self.packet);
+        let request = packet.request.unwrap_or_default();
+        // The chip appends the FCS to what it has tagged.
+        let fcs = if request.tag.is_none() { packet.fcs } else { 0 };
+        let mut len = packet.len.saturating_sub(fcs);
+        let announced = request.places.paylen as usize + usize::from(request.places.hdrlen);
+        let whole = announced == len;
+        if request.segment && F::PAYLEN_CUTS {
+            len = len.min(announced);
+        }
+        let made = if packet.fault {
+            count(self.counters.dma_fault, 1);
+            false
+        } else {
+            let gather = Gather::new(&scratch.pieces, len);
+            match F::make(
+                &gather,
+                &request,
+                self.settings.caps,
+                skip,
+                &mut scratch.batch,
+            ) {
+                Ok(made) => {
+                    count(self.counters.bad_checksum, made.bad_checksum.into());
+                    if made.cut_short {
+                        return false;
+                    }
+                    true
+                }
+                Err(why) => {
+                    count(self.counters.refused(why), 1);
+                    false
+                }
+            }
+        };
+        let end = if made && whole {
+            Tso::Sent
+        } else {
+            Tso::Failed
+        };
+        scratch.pieces.clear();
+        let tso = request.segment.then_some(end);
+        self.mark(store, scratch.batch.len(), tso, packet.stamp);
+        true
+    }
+
+    /// The guest has handed over no more. A ring that is full of a packet without an end would
+    /// stay so for ever.
+    fn out_of_descs(
+        &mut self,
+        store: &mut Store<F::Contexts>,
+        Scratch { batch, pieces, .. }: &mut Scratch<'v>,
+    ) -> End {
+        let whole_ring = self.packet.descs > 0
+            && self.at == self.ring.tail
+            && self.ring.available() + 1 >= self.ring.len;
+        if whole_ring && store.marks.is_empty() {
+            self.give_up(pieces);
+            self.mark(store, Batch::len(batch), None, false);
+        }
+        End::Tail
+    }
+
+    fn mark(
+        &mut self,
+        store: &mut Store<F::Contexts>,
+        frames: usize,
+        tso: Option<Tso>,
+        stamp: bool,
+    ) {
+        if store.memories.last() != Some(&self.memory) {
+            store.memories.push(self.memory);
+        }
+        let mark = Mark {
+            frames: frames as u32,
+            next: self.at,
+            memory: store.memories.len() as u32 - 1,
+            written: store.written.len() as u32,
+            now: self.now,
+            delayed: self.delayed,
+            tso,
+            stamp,
+            run: 0,
+            before: Before::default(),
+        };
+        // Of places with nothing between them the last one counts: a ring may be all contexts.
+        let replaced = |last: &Mark| {
+            last.frames == mark.frames && last.tso.is_none() && !last.stamp && last.run == 0
+        };
+        match store.marks.last_mut() {
+            Some(last) if replaced(last) => *last = mark,
+            _ => store.marks.push(mark),
+        }
+    }
+}
+
+impl Counters<'_> {
+    fn refused(&self, why: Refused) -> &AtomicU64 {
+        match why {
+            Refused::Runt => self.runt,
+            Refused::TooLong => self.too_long,
+            Refused::BadTso => self.bad_tso,
+        }
+    }
+}
+
+/// Bytes of FCS that a descriptor with this command byte brings itself.
+fn own_fcs(cmd: u8) -> usize {
+    if cmd & cmd::IFCS == 0 { FCS } else { 0 }
+}
