@@ -3,9 +3,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use datapath::{FCS, MIN_FRAME};
+use frame::{Batch, Sink};
 use regs::{File, Id};
+use wire::Offload;
 
-use datapath::MIN_FRAME;
+use crate::stats::{Stat, Tally};
 
 /// The one opcode there is.
 const PAUSE: u16 = 1;
@@ -76,7 +79,7 @@ pub fn control_frame(file: &File, ids: &Ids, head: &[u8; HEAD]) -> Option<Contro
 }
 
 /// The frame that asks for so many quanta of silence: XOFF, or XON for none.
-pub fn pause_frame(file: &File, ids: &Ids, quanta: u16) -> [u8; MIN_FRAME] {
+fn pause_frame(file: &File, ids: &Ids, quanta: u16) -> [u8; MIN_FRAME] {
     let mut frame = [0; MIN_FRAME];
     frame[..4].copy_from_slice(&file.get(ids.fcal).to_le_bytes());
     frame[4..6].copy_from_slice(&(file.get(ids.fcah) as u16).to_le_bytes());
@@ -86,6 +89,27 @@ pub fn pause_frame(file: &File, ids: &Ids, quanta: u16) -> [u8; MIN_FRAME] {
     frame[14..16].copy_from_slice(&PAUSE.to_be_bytes());
     frame[16..HEAD].copy_from_slice(&quanta.to_be_bytes());
     frame
+}
+
+/// Sends the frame that asks for so many quanta of silence. Returns what it adds to the statistics, or `None`
+/// when the sink had no room.
+pub fn send_pause(to: &dyn Sink, file: &File, ids: &Ids, quanta: u16) -> Option<Tally> {
+    let mut batch = Batch::new();
+    batch.push_bytes(&pause_frame(file, ids, quanta));
+    batch.end(Offload::NONE);
+    if to.deliver(&batch, &[0]) == 0 {
+        return None;
+    }
+    let kind = if quanta == 0 {
+        Stat::Xontxc
+    } else {
+        Stat::Xofftxc
+    };
+    let mut tally = Tally::default();
+    tally.add(kind, 1);
+    tally.add(Stat::Tpt, 1);
+    tally.add(Stat::Tot, (MIN_FRAME + FCS) as u64);
+    Some(tally)
 }
 
 /// The silence that the partner has asked for. Times are nanoseconds of the NIC's clock.

@@ -66,6 +66,15 @@ impl<C, A> Body<C, A> {
     }
 }
 
+/// A function that makes frames of a packet, as [`datapath::offload::make`].
+pub type Make = for<'v> fn(
+    &Gather<'_, 'v>,
+    &Request,
+    Caps,
+    usize,
+    &mut Batch<'v>,
+) -> Result<Made, Refused>;
+
 /// How the extended descriptors of a chip read, and what follows from them.
 pub trait Format {
     /// What a context descriptor sets up.
@@ -87,6 +96,9 @@ pub trait Format {
     /// A packet that is segmented ends where its context announces, even if more is there.
     const PAYLEN_CUTS: bool;
 
+    /// [`datapath::offload::make`] with the room that this chip's offsets need.
+    const MAKE: Make;
+
     /// An extended descriptor: buffer, bytes there, and the rest.
     fn extended(raw: &[u8; SIZE as usize]) -> (u64, u32, Body<Self::Context, Self::Asks>);
 
@@ -105,18 +117,6 @@ pub trait Format {
     fn stamped(_: &Self::Asks) -> bool {
         false
     }
-
-    /// [`datapath::offload::make`] with the room that this chip's offsets need.
-    ///
-    /// # Errors
-    /// As there.
-    fn make<'v>(
-        packet: &Gather<'_, 'v>,
-        request: &Request,
-        caps: Caps,
-        skip: usize,
-        batch: &mut Batch<'v>,
-    ) -> Result<Made, Refused>;
 }
 
 /// A descriptor as the guest wrote it.

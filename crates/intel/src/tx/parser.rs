@@ -334,7 +334,7 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
             false
         } else {
             let gather = Gather::new(&scratch.pieces, len);
-            match F::make(
+            match F::MAKE(
                 &gather,
                 &request,
                 self.settings.caps,

@@ -1,10 +1,8 @@
 //! Transmit descriptors (manual §3.3).
 
-use datapath::Gather;
-use datapath::offload::{self, Made, Refused, Request};
-use frame::{Batch, Caps};
+use datapath::offload::{self, Request};
 use intel::SIZE;
-use intel::tx::{Body, Format};
+use intel::tx::{Body, Format, Make};
 
 use crate::core::context::{Context, Contexts};
 
@@ -59,6 +57,7 @@ impl Format for Descs {
     const TSE: u8 = cmd::TSE;
     const LAST_DECIDES: bool = true;
     const PAYLEN_CUTS: bool = false;
+    const MAKE: Make = offload::make::<HEADERS>;
 
     fn extended(raw: &[u8; SIZE as usize]) -> (u64, u32, Body<Context, Asks>) {
         let half = |at: usize| u16::from_le_bytes([raw[at], raw[at + 1]]);
@@ -121,16 +120,6 @@ impl Format for Descs {
             ..Request::default()
         };
         (request, asks.special)
-    }
-
-    fn make<'v>(
-        packet: &Gather<'_, 'v>,
-        request: &Request,
-        caps: Caps,
-        skip: usize,
-        batch: &mut Batch<'v>,
-    ) -> Result<Made, Refused> {
-        offload::make::<HEADERS>(packet, request, caps, skip, batch)
     }
 }
 

@@ -2,14 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use datapath::{FCS, MIN_FRAME};
-use frame::{Batch, Sink};
+use frame::Sink;
 use intel::flow;
-use wire::Offload;
 
 use crate::core::chip::Chip;
 use crate::core::flow::{IDS, owed};
-use crate::core::stats::{Stat, Tally};
 use crate::regs as r;
 
 /// Sends the pause frames that are owed, at most `limit`. Returns how many, or `None` when the sink
@@ -29,19 +26,11 @@ pub(crate) fn settle(chip: &Chip, to: &dyn Sink, limit: usize) -> Option<usize> 
             owed::XON => 0,
             _ => file.get(r::FCTTV) as u16,
         };
-        let mut batch = Batch::new();
-        batch.push_bytes(&flow::pause_frame(file, &IDS, quanta));
-        batch.end(Offload::NONE);
-        if to.deliver(&batch, &[0]) == 0 {
+        let Some(tally) = flow::send_pause(to, file, &IDS, quanta) else {
             flow.owed.fetch_or(what, Ordering::AcqRel);
             return None;
-        }
+        };
         sent += 1;
-        let mut tally = Tally::default();
-        let xon = quanta == 0;
-        tally.add(if xon { Stat::Xontxc } else { Stat::Xofftxc }, 1);
-        tally.add(Stat::Tpt, 1);
-        tally.add(Stat::Tot, (MIN_FRAME + FCS) as u64);
         chip.stats.add(&tally);
     }
     Some(sent)

@@ -14,7 +14,7 @@ use crate::regs::QUEUES;
 use crate::regs::bits::icr;
 use crate::state::{State, StateError};
 use crate::testing::{Guest, Wire, packet, packet_buffer};
-use crate::tx::tests::{TSO_SEGMENTS, send_tso};
+use crate::tx::tests::descs::{TSO_SEGMENTS, send_tso};
 use crate::{regs as r, state};
 
 /// A field, and what makes it impossible.

@@ -1,10 +1,8 @@
 //! Transmit descriptors (§7.2.2).
 
-use datapath::Gather;
-use datapath::offload::{self, L4, Made, Refused, Request};
-use frame::{Batch, Caps};
+use datapath::offload::{self, L4, Request};
 use intel::SIZE;
-use intel::tx::{Body, Format};
+use intel::tx::{Body, Format, Make};
 
 use crate::core::context::Context;
 
@@ -89,6 +87,7 @@ impl Format for Descs {
     const TSE: u8 = cmd::TSE;
     const LAST_DECIDES: bool = false;
     const PAYLEN_CUTS: bool = true;
+    const MAKE: Make = offload::make::<HEADERS>;
 
     fn extended(raw: &[u8; SIZE as usize]) -> (u64, u32, Body<(usize, Context), Asks>) {
         let word = |at: usize| u32::from_le_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
@@ -154,16 +153,6 @@ impl Format for Descs {
 
     fn stamped(asks: &Asks) -> bool {
         asks.stamp
-    }
-
-    fn make<'v>(
-        packet: &Gather<'_, 'v>,
-        request: &Request,
-        caps: Caps,
-        skip: usize,
-        batch: &mut Batch<'v>,
-    ) -> Result<Made, Refused> {
-        offload::make::<HEADERS>(packet, request, caps, skip, batch)
     }
 }
 

@@ -1,17 +1,15 @@
 //! Flow control of the transmit side (§3.5.5, §8.5): pauses are kept, and announced where software asks
 //! for one. None is sent because the packet buffer fills: frames wait with their senders and never there.
 
-use crate::core::flow::IDS;
-use crate::core::function::Function;
-use crate::core::stats::{Stat, Tally};
-use crate::regs as r;
 use std::sync::atomic::Ordering;
 
-use datapath::{FCS, MIN_FRAME};
-use frame::{Batch, Sink};
-use intel::flow::{RFCE, pause_frame};
+use frame::Sink;
+use intel::flow::{RFCE, send_pause};
 use model::Env;
-use wire::Offload;
+
+use crate::core::flow::IDS;
+use crate::core::function::Function;
+use crate::regs as r;
 
 impl Function {
     /// Whether the transmitter is silent at the partner's wish (STATUS.TXOFF).
@@ -29,22 +27,10 @@ impl Function {
             return Some(false);
         }
         let quanta = self.file.get(r::FCTTV) as u16;
-        let mut batch = Batch::new();
-        batch.push_bytes(&pause_frame(&self.file, &IDS, quanta));
-        batch.end(Offload::NONE);
-        if to.deliver(&batch, &[0]) == 0 {
+        let Some(tally) = send_pause(to, &self.file, &IDS, quanta) else {
             self.flow.owed.store(true, Ordering::Release);
             return None;
-        }
-        let mut tally = Tally::default();
-        let kind = if quanta == 0 {
-            Stat::Xontxc
-        } else {
-            Stat::Xofftxc
         };
-        tally.add(kind, 1);
-        tally.add(Stat::Tpt, 1);
-        tally.add(Stat::Tot, (MIN_FRAME + FCS) as u64);
         self.stats.add(&tally);
         Some(true)
     }

@@ -2,6 +2,7 @@
 
 use frame::{Batch, Sink};
 use model::Env;
+use wire::VLAN_TAG;
 
 use crate::core::function::Function;
 use crate::core::inside::Inside;
@@ -24,15 +25,7 @@ pub(crate) fn send(
     let routed = |pick: u16| {
         let frame = batch.get(pick.into())?;
         let dst = *frame.head().first_chunk()?;
-        let inside = frame
-            .head()
-            .get(12..16)
-            .map(|tag| [tag[0], tag[1], tag[2], tag[3]]);
-        let inside = inside.filter(|[a, b, ..]| u16::from_be_bytes([*a, *b]) == vet);
-        let tag = frame
-            .notes()
-            .vlan
-            .or(inside.map(|[.., a, b]| u16::from_be_bytes([a, b])));
+        let tag = frame.notes().vlan.or(tag_in(frame.head(), vet));
         let (pools, out) = from_inside(file, (first, from), dst, tag);
         Some((frame, pools, out))
     };
@@ -62,4 +55,11 @@ fn offer(to: &dyn Sink, batch: &Batch<'_>, picks: &[u16]) -> usize {
         [] => 0,
         _ => to.deliver(batch, picks).min(picks.len()),
     }
+}
+
+/// The control information of a tag of this type in a frame.
+fn tag_in(frame: &[u8], vet: u16) -> Option<u16> {
+    // Behind the two addresses.
+    let &[a, b, tci @ ..] = frame.get(12..)?.first_chunk::<VLAN_TAG>()?;
+    (u16::from_be_bytes([a, b]) == vet).then(|| u16::from_be_bytes(tci))
 }
