@@ -67,13 +67,8 @@ impl<C, A> Body<C, A> {
 }
 
 /// A function that makes frames of a packet, as [`datapath::offload::make`].
-pub type Make = for<'v> fn(
-    &Gather<'_, 'v>,
-    &Request,
-    Caps,
-    usize,
-    &mut Batch<'v>,
-) -> Result<Made, Refused>;
+pub type Make =
+    for<'v> fn(&Gather<'_, 'v>, &Request, Caps, usize, &mut Batch<'v>) -> Result<Made, Refused>;
 
 /// How the extended descriptors of a chip read, and what follows from them.
 pub trait Format {
