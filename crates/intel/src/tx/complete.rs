@@ -35,6 +35,7 @@ pub struct Completed<'s> {
 }
 
 /// Sets "done" in these descriptors, in order. Those out of reach are counted in `faults`.
+#[inline]
 pub fn write_back(view: &View<'_>, ring: &Ring, indices: &[u32], faults: &AtomicU64) {
     // Most often all are, or a part of the ring in a row is, in one region.
     for run in indices.chunk_by(|a, b| *b == *a + 1) {
@@ -64,6 +65,7 @@ pub struct Sent {
 }
 
 /// Counts the first `taken` frames of a batch as they are on the wire.
+#[inline]
 pub fn sent(batch: &Batch<'_>, taken: usize, tally: &mut Tally) -> Sent {
     // Most batches are of one kind.
     let alike = batch.alike().filter(|all| all.plain);

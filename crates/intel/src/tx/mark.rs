@@ -100,6 +100,7 @@ impl Mark {
 }
 
 impl<C: Copy> Store<C> {
+    #[inline]
     pub(crate) fn begin(&mut self, memory: Memory<C>) {
         self.fetcher.forget();
         self.marks.clear();
@@ -115,6 +116,7 @@ impl<C: Copy> Store<C> {
 
     /// What the first `taken` frames of the batch complete; `position` goes on behind it. `None` when no
     /// descriptor is done. Packets with segmentation are counted.
+    #[inline]
     pub fn complete(
         &self,
         position: &mut Position<C>,

@@ -63,6 +63,8 @@ pub(crate) struct Registers {
     pub hub: Option<Arc<Hub>>,
     /// What of their rules is not in force yet.
     pub due: Due,
+    /// Its driver may say where the rings of its VFs are.
+    pub places_vf_rings: bool,
 }
 
 impl Registers {

@@ -28,11 +28,14 @@ pub struct Config {
     pub true_fcs: bool,
     /// When interrupts are raised, by each vector.
     pub moderation: Moderation,
+    /// Whether a PF may say where the rings of its VFs are, as on the chip (§7.10.2). Each VF has the memory
+    /// of another guest, which a PF could so have read and written.
+    pub pf_places_vf_rings: bool,
 }
 
 impl Config {
     /// The usual function with this address: cable in, no pause frames offered, 10 ms of
-    /// negotiation, true FCS.
+    /// negotiation, true FCS, VFs' rings their own.
     pub const fn new(mac: [u8; 6]) -> Self {
         Self {
             mac,
@@ -42,6 +45,7 @@ impl Config {
             negotiation: Duration::from_millis(10),
             true_fcs: true,
             moderation: Moderation::Guest,
+            pf_places_vf_rings: false,
         }
     }
 }

@@ -134,6 +134,7 @@ fn make(config: &Config, hub: Option<Arc<Hub>>) -> Nic {
         may_master: false,
         hub,
         due: Due::default(),
+        places_vf_rings: config.pf_places_vf_rings,
     };
     control.power_up();
     control.reset_vf_control();

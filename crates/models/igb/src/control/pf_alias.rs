@@ -8,10 +8,10 @@ use model::Env;
 use regs::Id;
 
 use crate::control::Registers;
-use crate::core::function::Function;
+use crate::core::function::{Function, count};
 use crate::core::irq::Irq;
 use crate::regs as r;
-use crate::regs::bits::ivar;
+use crate::regs::bits::{ivar, xdctl};
 use crate::regs::pools::POOLS;
 use crate::regs::queues::QueueIds;
 use crate::regs::{VF_MESSAGES, vf as v};
@@ -66,6 +66,20 @@ impl AliasedVf {
     fn irq<T>(&self, does: impl FnOnce(&mut Irq, &Env) -> T) -> T {
         does(&mut self.function.irq.lock(), &self.env)
     }
+}
+
+/// What a PF may write into a register of a VF's queue: it may stop the queue, but neither start it nor say
+/// where its rings are. Both would have the chip read and write memory of another guest at the PF's will. `None`:
+/// nothing.
+fn left_to_pf(function: &Function, id: Id, index: u32, value: u32) -> Option<u32> {
+    let ids = function.ids;
+    if ids.says_where(id) {
+        return None;
+    }
+    if id == ids.rxdctl || id == ids.txdctl {
+        return Some(value & (function.file.get_at(id, index) | !xdctl::ENABLE));
+    }
+    Some(value)
 }
 
 impl Registers {
@@ -210,6 +224,18 @@ impl Registers {
             _ => {
                 let (aliased, id, index) = self.aliased_by_queue(id, element)?;
                 let function = &aliased.function;
+                let value = if self.places_vf_rings {
+                    value
+                } else {
+                    let left = left_to_pf(function, id, index, value);
+                    if left != Some(value) {
+                        count(&self.function.counters.vf_ring_refused, 1);
+                    }
+                    let Some(left) = left else {
+                        return Some(());
+                    };
+                    left
+                };
                 if function
                     .write_queue(&aliased.env, id, index, value)
                     .is_none()

@@ -28,8 +28,9 @@ impl Registers {
             negotiation: _, // configured
             phy_was_reset,
             may_master,
-            hub: _, // its VFs' mailboxes are in their states
-            due: _, // whoever loads it carries out all of it
+            hub: _,             // its VFs' mailboxes are in their states
+            places_vf_rings: _, // configured
+            due: _,             // whoever loads it carries out all of it
         } = self;
         let Function {
             file,

@@ -79,6 +79,8 @@ datapath::counters! {
     tx_bad_checksum,
     /// Descriptors of an unknown type; skipped.
     tx_bad_desc,
+    /// Writes of a PF to where its VFs' rings are, or that would start a VF's queue.
+    vf_ring_refused,
     /// Accesses to other BARs than there are.
     reg_bad_bar,
 }

@@ -45,6 +45,26 @@ impl QueueIds {
         }
     }
 
+    /// Whether a register says where in memory a queue reads and writes, and how far.
+    pub(crate) fn says_where(&self, id: Id) -> bool {
+        [
+            self.rdbal,
+            self.rdbah,
+            self.rdlen,
+            self.srrctl,
+            self.rdh,
+            self.rdt,
+            self.tdbal,
+            self.tdbah,
+            self.tdlen,
+            self.tdh,
+            self.tdt,
+            self.tdwbal,
+            self.tdwbah,
+        ]
+        .contains(&id)
+    }
+
     /// What places a transmit ring.
     #[inline]
     pub(crate) fn tx_ring(&self) -> RingIds {

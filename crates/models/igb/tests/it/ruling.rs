@@ -56,10 +56,14 @@ struct Chip {
 
 impl Chip {
     fn new(vfs: u32) -> Chip {
+        Chip::with(vfs, &Config::new(MAC))
+    }
+
+    fn with(vfs: u32, config: &Config) -> Chip {
         let book = Arc::new(Book::default());
         let hub = Hub::new(vfs, Arc::clone(&book) as Arc<dyn Enforcer>);
         let mut pf = Machine {
-            nic: pf_with_vfs(&Config::new(MAC), Arc::clone(&hub)),
+            nic: pf_with_vfs(config, Arc::clone(&hub)),
             ..Machine::default()
         };
         pf.pci(false, false);
@@ -78,7 +82,12 @@ impl Chip {
 
     /// With a PF whose driver has pools, and VFs that have completed their reset.
     fn up(vfs: u32) -> Chip {
-        let mut chip = Chip::new(vfs);
+        Chip::new(vfs).set_up()
+    }
+
+    fn set_up(self) -> Chip {
+        let mut chip = self;
+        let vfs = chip.vfs.len() as u32;
         let pf = &mut chip.pf;
         pf.note(reg::CTRL, 1 << 6);
         pf.note(MRQC, 3);
@@ -710,7 +719,11 @@ fn copies_local_vlans_loops_and_storms_are_what_the_registers_say() {
 fn a_pf_finds_its_vfs_queues_and_vectors_behind_its_own_addresses() {
     let [rdbal, tdlen, psrtype]: [u64; 3] = [0xc000, 0xe008, 0x5480];
     let queue = |base: u64, n: u64| base + 0x40 * n;
-    let mut chip = Chip::up(2);
+    let to_the_letter = Config {
+        pf_places_vf_rings: true,
+        ..Config::new(MAC)
+    };
+    let mut chip = Chip::with(2, &to_the_letter).set_up();
     // Queue 1 of VF 1 is the chip's ninth.
     chip.vfs[1].note(0x2900, 0x1_2380);
     assert_eq!(chip.pf.r(queue(rdbal, 9)), 0x1_2380);
@@ -774,6 +787,57 @@ fn a_pf_finds_its_vfs_queues_and_vectors_behind_its_own_addresses() {
     assert_eq!(chip.pf.r(queue(tdlen, 0)), 0);
     chip.pf.note(queue(tdlen, 0), 0x100);
     assert_eq!(chip.pf.r(queue(tdlen, 0)), 0x100);
+}
+
+/// A PF reads where its VFs' rings are, and may stop a queue. It neither moves a ring nor starts a queue.
+#[test]
+fn a_pf_does_not_place_its_vfs_rings() {
+    let queue = |base: u64, n: u64| base + 0x40 * n;
+    let mut chip = Chip::up(2);
+    // Base, length, SRRCTL, head, tail and head write-back of queue 0 of VF 0, as it has them and as the PF has.
+    let (rx, tx) = (queue(0xc000, 0), queue(0xe000, 0));
+    let places = [(0x00, 0x80), (0x04, 1), (0x08, 0x80), (0x10, 2), (0x18, 3)];
+    let own = [(0x0c, 4), (0x28, 1 << 25)];
+    let written = [(0x38, 0x100), (0x3c, 1), (0x28, 1 << 25)];
+    for (at, value) in places.into_iter().chain(own) {
+        chip.vfs[0].note(0x2800 + at, value);
+    }
+    for (at, value) in places.into_iter().chain(written) {
+        chip.vfs[0].note(0x3800 + at, value);
+    }
+    let all = |chip: &mut Chip| {
+        let places = places.map(|(at, _)| [chip.pf.r(rx + at), chip.pf.r(tx + at)]);
+        let rest = [
+            chip.pf.r(rx + 0xc),
+            chip.pf.r(tx + 0x38),
+            chip.pf.r(tx + 0x3c),
+        ];
+        (places, rest)
+    };
+    let before = all(&mut chip);
+    assert_eq!(before.0[0], [0x80; 2]);
+    let refused = |chip: &Chip| chip.pf.counter("vf_ring_refused");
+    for (at, _) in places {
+        chip.pf.note(rx + at, 0x1000);
+        chip.pf.note(tx + at, 0x1000);
+    }
+    for at in [rx + 0xc, tx + 0x38, tx + 0x3c] {
+        chip.pf.note(at, 0x1001);
+    }
+    assert_eq!(all(&mut chip), before);
+    assert_eq!(refused(&chip), 13);
+    for at in [rx + 0x28, tx + 0x28] {
+        assert_ne!(chip.pf.r(at) & 1 << 25, 0);
+        chip.pf.note(at, 0);
+        assert_eq!(chip.pf.r(at) & 1 << 25, 0, "it may stop a queue");
+        chip.pf.note(at, 1 << 25);
+        assert_eq!(chip.pf.r(at) & 1 << 25, 0, "and not start it");
+    }
+    assert_eq!(refused(&chip), 15);
+    // The PF's own queues are its own.
+    chip.pf.note(queue(0xe008, 2), 0x100);
+    assert_eq!(chip.pf.r(queue(0xe008, 2)), 0x100);
+    assert_eq!(refused(&chip), 15);
 }
 
 /// Has SR-IOV's registers enable so many VFs.
