@@ -2,22 +2,45 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Makes the struct `Counters` with these fields, and its `visit`.
+/// Makes the struct `Counters` with these fields, and its `visit`. With `all of TYPE;` before them it has those
+/// of another such struct too, under their own names.
 #[macro_export]
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
+    (all of $common:ty; $($(#[$doc:meta])* $name:ident,)*) => {
         /// Counters by name, for people; the guest's statistics registers are apart from them.
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
+            common: $common,
             $($(#[$doc])* pub $name: ::std::sync::atomic::AtomicU64,)*
         }
 
         impl Counters {
             pub(crate) fn visit(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-                $(visit(
-                    stringify!($name),
-                    self.$name.load(::std::sync::atomic::Ordering::Relaxed),
-                );)*
+                self.common.visit(visit);
+                $(visit(stringify!($name), self.$name.load(::std::sync::atomic::Ordering::Relaxed));)*
+            }
+        }
+
+        impl ::std::ops::Deref for Counters {
+            type Target = $common;
+
+            #[inline]
+            fn deref(&self) -> &$common {
+                &self.common
+            }
+        }
+    };
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters by name, for people; the guest's statistics registers are apart from them.
+        #[derive(Debug, Default)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: ::std::sync::atomic::AtomicU64,)*
+        }
+
+        impl Counters {
+            /// Calls `visit` with each name and what it has counted.
+            pub fn visit(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+                $(visit(stringify!($name), self.$name.load(::std::sync::atomic::Ordering::Relaxed));)*
             }
         }
     };

@@ -7,6 +7,7 @@
 //! makes frames of its descriptors.
 #![forbid(unsafe_code)]
 
+mod counters;
 pub mod filter;
 pub mod flow;
 pub mod io;
@@ -22,5 +23,6 @@ pub mod verdict;
 pub mod wake;
 pub mod window;
 
+pub use counters::Counters;
 pub use ring::{DD, Fetcher, Ring, RingIds, SIZE};
 pub use verdict::verdict;

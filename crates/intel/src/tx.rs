@@ -11,5 +11,5 @@ mod scratch;
 pub use complete::{Completed, Sent, sent, write_back};
 pub use desc::{Body, Desc, Format, Make, cmd};
 pub use mark::{Memory, Position, Store};
-pub use parser::{Counters, End, Parser, Settings};
+pub use parser::{End, Parser, Settings};
 pub use scratch::{EACH, Scratch};

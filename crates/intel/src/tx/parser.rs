@@ -1,14 +1,13 @@
 //! The descriptor parser: from the descriptors of a ring to frames (8254x manual §3.3, 82576 datasheet §7.2.2,
 //! §7.2.4).
 
-use std::sync::atomic::AtomicU64;
-
 use datapath::counters::{count, count_alone};
 use datapath::offload::{MAX_TSO, Refused, Request};
 use datapath::{FCS, Gather};
 use frame::{Batch, Caps};
 use guest_mem::{ReadSlice, View};
 
+use crate::counters::Counters;
 use crate::ring::Ring;
 use crate::tx::desc::{Body, Desc, Format, cmd, legacy_places, parse};
 use crate::tx::mark::{Before, Mark, Memory, Store, Tso};
@@ -46,44 +45,6 @@ pub struct Settings {
     pub fast_path: bool,
 }
 
-/// What is counted on the way.
-#[derive(Clone, Copy, Debug)]
-pub struct Counters<'a> {
-    /// Descriptors read. Under the lock of the transmit side.
-    pub fetched: &'a AtomicU64,
-    /// Packets or batches that ended because a descriptor or buffer was not in reach.
-    pub dma_fault: &'a AtomicU64,
-    /// Descriptors of an unknown type.
-    pub bad_desc: &'a AtomicU64,
-    /// Packets of more descriptors than any driver uses, or a ring full without an end.
-    pub too_many_descs: &'a AtomicU64,
-    /// Checksum insertion outside of the packet.
-    pub bad_checksum: &'a AtomicU64,
-    /// As [`Refused`].
-    pub runt: &'a AtomicU64,
-    /// As [`Refused`].
-    pub too_long: &'a AtomicU64,
-    /// As [`Refused`].
-    pub bad_tso: &'a AtomicU64,
-}
-
-/// The counters of a model whose list has them under their usual names.
-#[macro_export]
-macro_rules! tx_counters {
-    ($counters:expr) => {
-        $crate::tx::Counters {
-            fetched: &$counters.tx_desc_fetched,
-            dma_fault: &$counters.tx_dma_fault,
-            bad_desc: &$counters.tx_bad_desc,
-            too_many_descs: &$counters.tx_too_many_descs,
-            bad_checksum: &$counters.tx_bad_checksum,
-            runt: &$counters.tx_runt,
-            too_long: &$counters.tx_too_long,
-            bad_tso: &$counters.tx_bad_tso,
-        }
-    };
-}
-
 /// The packet being gathered.
 #[derive(Clone, Copy, Default)]
 struct Packet {
@@ -103,7 +64,7 @@ pub struct Parser<'a, 'v, F: Format> {
     pub(crate) view: &'v View<'v>,
     pub(crate) ring: Ring,
     settings: Settings,
-    counters: Counters<'a>,
+    counters: &'a Counters,
     pub(crate) at: u32,
     pub(crate) left: u32,
     memory: Memory<F::Contexts>,
@@ -125,7 +86,7 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
         (ring, left, room): (Ring, u32, usize),
         memory: Memory<F::Contexts>,
         settings: Settings,
-        counters: Counters<'a>,
+        counters: &'a Counters,
     ) -> Self {
         Parser {
             view,
@@ -180,7 +141,7 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
                 .fetcher
                 .get(self.view, &self.ring, self.at, self.left, &mut fetched);
             let Some(raw) = got.ok().and_then(<[_]>::first) else {
-                count(self.counters.dma_fault, 1);
+                count(&self.counters.tx_dma_fault, 1);
                 break End::Fault;
             };
             let desc = parse::<F>(raw);
@@ -209,7 +170,7 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
             }
             skip = 0;
         };
-        count_alone(self.counters.fetched, fetched);
+        count_alone(&self.counters.tx_desc_fetched, fetched);
         end
     }
 
@@ -223,7 +184,7 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
                 return false;
             }
             Body::Unknown => {
-                count(self.counters.bad_desc, 1);
+                count(&self.counters.tx_bad_desc, 1);
                 return false;
             }
             Body::Legacy { .. } | Body::Data(_) => {}
@@ -262,7 +223,7 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
 
     /// Drops the packet under way and all descriptors up to its end.
     fn give_up(&mut self, pieces: &mut Vec<ReadSlice<'v>>) {
-        count(self.counters.too_many_descs, 1);
+        count(&self.counters.tx_too_many_descs, 1);
         self.memory.skipping = true;
         self.packet = Packet::default();
         pieces.clear();
@@ -330,7 +291,7 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
             len = len.min(announced);
         }
         let made = if packet.fault {
-            count(self.counters.dma_fault, 1);
+            count(&self.counters.tx_dma_fault, 1);
             false
         } else {
             let gather = Gather::new(&scratch.pieces, len);
@@ -342,14 +303,19 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
                 &mut scratch.batch,
             ) {
                 Ok(made) => {
-                    count(self.counters.bad_checksum, made.bad_checksum.into());
+                    count(&self.counters.tx_bad_checksum, made.bad_checksum.into());
                     if made.cut_short {
                         return false;
                     }
                     true
                 }
                 Err(why) => {
-                    count(self.counters.refused(why), 1);
+                    let counter = match why {
+                        Refused::Runt => &self.counters.tx_runt,
+                        Refused::TooLong => &self.counters.tx_too_long,
+                        Refused::BadTso => &self.counters.tx_bad_tso,
+                    };
+                    count(counter, 1);
                     false
                 }
             }
@@ -411,16 +377,6 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
         match store.marks.last_mut() {
             Some(last) if replaced(last) => *last = mark,
             _ => store.marks.push(mark),
-        }
-    }
-}
-
-impl Counters<'_> {
-    fn refused(&self, why: Refused) -> &AtomicU64 {
-        match why {
-            Refused::Runt => self.runt,
-            Refused::TooLong => self.too_long,
-            Refused::BadTso => self.bad_tso,
         }
     }
 }

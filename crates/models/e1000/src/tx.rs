@@ -94,7 +94,7 @@ impl Transmit for Sender {
                 (ring, left, room),
                 position.memory,
                 chip.tx_settings(caps),
-                intel::tx_counters!(chip.counters),
+                &chip.counters,
             );
             let end = parser.fill(store, &mut scratch, position.taken, limit);
             (_, room) = parser.left();

@@ -233,7 +233,7 @@ impl<I: Inside> Sender<I> {
             (ring, left, call.room),
             state.memory,
             function.tx_settings(&settings, caps),
-            intel::tx_counters!(function.counters),
+            &function.counters,
         );
         let end = parser.fill(&mut self.store, scratch, state.taken, limit);
         let (unread, room) = parser.left();

@@ -22,67 +22,13 @@ use crate::regs::queues::QueueIds;
 use crate::regs::settings::Settings;
 
 datapath::counters! {
-    /// Frames the sink took, each segment for itself where we segmented.
-    tx_frames,
-    tx_bytes,
-    /// Packets with segmentation offload.
-    tx_tso_frames,
-    rx_frames,
-    rx_bytes,
-    reg_reads,
-    reg_writes,
-    tx_doorbells,
-    rx_doorbells,
-    /// Transmit descriptors read from guest memory.
-    tx_desc_fetched,
-    /// Receive descriptors read from guest memory.
-    rx_desc_fetched,
-    /// Times a queue had no descriptor and a sender had to keep its frames.
-    rx_back_pressure,
+    all of intel::Counters;
     /// Frames dropped because their queue had no descriptor (SRRCTL.DROP_EN).
     rx_dropped,
-    /// Frames whose sender gave them up.
-    rx_missed,
-    /// Times a wake-up filter matched and PME was asserted.
-    wake_ups,
-    /// Frames for others.
-    rx_filtered,
-    /// Frames longer than allowed.
-    rx_oversize,
-    /// Frames shorter than an Ethernet header.
-    rx_runt,
-    /// Frames that came while receiver or queue were off, the link down or bus mastering disabled.
-    rx_disabled,
-    /// Frames that came while RDLEN, RDH or RDT described no ring.
-    rx_bad_ring,
     /// Frames for a queue whose SRRCTL has a reserved type.
     rx_bad_type,
-    /// Frames with offload notes that contradict them.
-    rx_bad_offload,
-    /// Frames that need more descriptors than the ring can ever hold.
-    rx_too_large,
-    /// Frames lost because a descriptor or buffer was not in reach.
-    rx_dma_fault,
-    /// Times TDLEN, TDH or TDT described no ring.
-    tx_bad_ring,
-    /// Packets or ring walks lost because a descriptor or buffer was not in reach.
-    tx_dma_fault,
-    /// Packets beyond the size the chip can send.
-    tx_too_long,
-    /// Packets of more descriptors than any driver uses, or a ring full without an end.
-    tx_too_many_descs,
-    /// Packets too short for an Ethernet header.
-    tx_runt,
-    /// Segmentation without header length, MSS or payload, or into too many frames.
-    tx_bad_tso,
-    /// Checksum insertion outside of the packet; it is sent without.
-    tx_bad_checksum,
-    /// Descriptors of an unknown type; skipped.
-    tx_bad_desc,
     /// Writes of a PF to where its VFs' rings are, or that would start a VF's queue.
     vf_ring_refused,
-    /// Accesses to other BARs than there are.
-    reg_bad_bar,
 }
 
 /// Which function it is.
