@@ -151,6 +151,7 @@ impl Transmit for Sender {
 
 impl Chip {
     /// What the registers say about all packets of a batch.
+    #[inline]
     fn tx_settings(&self, caps: Caps) -> Settings {
         let file = &self.file;
         let tags = file.get(r::CTRL) & ctrl::VME != 0;

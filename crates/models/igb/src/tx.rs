@@ -304,6 +304,7 @@ impl<I: Inside> Sender<I> {
 
 impl Function {
     /// What the settings of a queue say about all packets of a batch.
+    #[inline]
     fn tx_settings(&self, settings: &Settings, caps: Caps) -> intel::tx::Settings {
         intel::tx::Settings {
             caps,

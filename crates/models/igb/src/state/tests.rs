@@ -33,6 +33,7 @@ fn control(guest: &Guest) -> Registers {
         may_master: true,
         hub: None,
         due: Default::default(),
+        places_vf_rings: false,
     }
 }
 
