@@ -196,6 +196,7 @@ impl Run {
                 guard: guard.clone(),
                 vf: None,
                 rules: None,
+                pf_places_vf_rings: false,
             });
         }
         Ok(host)

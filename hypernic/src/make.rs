@@ -17,6 +17,7 @@ pub(crate) fn make(
         receive_throttling: config.receive_throttling,
         csb: config.csb,
         csb_poll: config.busy_poll,
+        pf_places_vf_rings: config.pf_places_vf_rings,
         ..Settings::new(config.mac.0)
     };
     let file = match function {

@@ -80,6 +80,9 @@ pub struct Settings {
     pub csb: bool,
     /// With a CSB: how long the transmitter looks for new tails before it sleeps.
     pub csb_poll: Duration,
+    /// A PF may say where the rings of its VFs are, as on the chip, and so have the chip read and write memory of
+    /// their guests.
+    pub pf_places_vf_rings: bool,
     /// How long the link negotiates; as long as the chip's usual if `None`.
     pub negotiation: Option<Duration>,
 }
@@ -95,6 +98,7 @@ impl Settings {
             receive_throttling: false,
             csb: false,
             csb_poll: Duration::ZERO,
+            pf_places_vf_rings: false,
             negotiation: None,
         }
     }

@@ -102,6 +102,7 @@ fn e1000(variant: Variant, settings: &Settings) -> Nic {
 fn i82576(settings: &Settings, function: &Function) -> Nic {
     let mut config = igb::Config {
         moderation: settings.moderation,
+        pf_places_vf_rings: settings.pf_places_vf_rings,
         ..igb::Config::new(settings.mac)
     };
     if let Some(negotiation) = settings.negotiation {

@@ -164,6 +164,7 @@ impl SoFar {
             guard,
             vf: None,
             rules,
+            pf_places_vf_rings: raw.pf_places_vf_rings.is_some_and(Spanned::into_inner),
         });
         Ok(())
     }

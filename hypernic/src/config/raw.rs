@@ -61,6 +61,7 @@ pub(super) struct RawNic {
     pub(super) guard: Option<Spanned<RawGuard>>,
     pub(super) vfs: Option<Spanned<u32>>,
     pub(super) pf: Option<Spanned<PfOwner>>,
+    pub(super) pf_places_vf_rings: Option<Spanned<bool>>,
     pub(super) vf_socket_path: Option<Spanned<String>>,
     pub(super) port_rate: Option<Spanned<u32>>,
     #[serde(default)]

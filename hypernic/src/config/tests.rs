@@ -348,6 +348,12 @@ fn what_no_chip_can_be_is_refused_where_it_stands() {
             5,
             "`daemon` or `guest`",
         ),
+        (
+            "vfs = 3",
+            "vfs = 3\npf-places-vf-rings = false",
+            5,
+            "for a physical function that a guest has",
+        ),
     ] {
         refused(CHIP, old, new, line, words);
     }
@@ -378,6 +384,10 @@ fn a_guest_may_have_the_physical_function() {
     assert_eq!(own.rules.as_deref(), Some("p0"));
     assert_eq!(own.mac.to_string(), "52:54:00:00:00:0a");
     assert!(own.vf.is_none() && host.nics[0].rules.is_none());
+    assert!(!own.pf_places_vf_rings);
+    let text = GUEST.replacen("vfs = 3", "vfs = 3\npf-places-vf-rings = true", 1);
+    let placing = HostConfig::parse(Path::new("h.toml"), &text).expect("good");
+    assert!(placing.nics[3].pf_places_vf_rings && !placing.nics[0].pf_places_vf_rings);
     // The daemon's is the same as saying nothing.
     let text = CHIP.replacen("vfs = 3", "vfs = 3\npf = \"daemon\"", 1);
     let said = HostConfig::parse(Path::new("h.toml"), &text).expect("good");

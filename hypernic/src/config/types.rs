@@ -103,6 +103,8 @@ pub struct NicConfig {
     pub vf: Option<VfConfig>,
     /// It is the physical function of this chip, and rules its virtual functions.
     pub rules: Option<String>,
+    /// As such it may say where the rings of its virtual functions are ([`registry::Settings`]).
+    pub pf_places_vf_rings: bool,
 }
 
 /// How a VMM reaches a NIC.

@@ -23,10 +23,14 @@ impl RawNic {
     pub(super) fn vf_word(&self) -> Option<usize> {
         let vfs = self.vfs.as_ref().map(|s| s.span().start);
         let pf = self.pf.as_ref().map(|s| s.span().start);
+        let places = self.pf_places_vf_rings.as_ref().map(|s| s.span().start);
         let path = self.vf_socket_path.as_ref().map(|s| s.span().start);
         let rate = self.port_rate.as_ref().map(|s| s.span().start);
         let vf = self.vf.first().map(|s| s.span().start);
-        [vfs, pf, path, rate, vf].into_iter().flatten().min()
+        [vfs, pf, places, path, rate, vf]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 
@@ -142,6 +146,11 @@ fn check_daemon(raw: &RawNic) -> Result<(), Fault> {
         );
         return Err(Fault::at(&raw.name, message));
     }
+    if let Some(places) = &raw.pf_places_vf_rings {
+        let message = "pf-places-vf-rings is for a physical function that a guest has: write pf = \"guest\", or \
+                       leave it out";
+        return Err(Fault::at(places, message.into()));
+    }
     let said = [
         ("mac", raw.mac.is_some()),
         ("capture", raw.capture.is_some()),
@@ -254,6 +263,7 @@ pub(super) fn expand(
                 policy,
             }),
             rules: None,
+            pf_places_vf_rings: false,
         });
     }
     host.chips.push(ChipConfig {

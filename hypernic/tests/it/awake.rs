@@ -40,6 +40,7 @@ fn config(socket: &Path) -> HostConfig {
         guard: Guard::default(),
         vf: None,
         rules: None,
+        pf_places_vf_rings: false,
     };
     HostConfig {
         nics: vec![nic],
