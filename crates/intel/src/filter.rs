@@ -3,23 +3,7 @@
 use regs::{File, Id};
 use wire::tci;
 
-/// Bits of RCTL that filter (8254x manual §13.4.22, 82576 datasheet §8.10.1).
-pub mod rctl {
-    /// All that is for one station.
-    pub const UPE: u32 = 1 << 3;
-    /// All that is for a group.
-    pub const MPE: u32 = 1 << 4;
-    /// Which 12 bits of a group's address index the multicast table.
-    pub const MO_SHIFT: u32 = 12;
-    /// Broadcasts.
-    pub const BAM: u32 = 1 << 15;
-    /// Tags are filtered by VFTA.
-    pub const VFE: u32 = 1 << 18;
-    /// And by their CFI bit,
-    pub const CFIEN: u32 = 1 << 19;
-    /// which is to be this.
-    pub const CFI: u32 = 1 << 20;
-}
+use crate::bits::{rah, rctl};
 
 /// Bits of an address that index a table.
 const HASH: u32 = 0xfff;
@@ -43,8 +27,14 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// RAH.AV: the address is valid.
-    const VALID: u32 = 1 << 31;
+    /// Makes `mac` the station's address, as the EEPROM does after a reset.
+    pub fn set_station(&self, file: &File, mac: [u8; 6]) {
+        let [a, b, c, d, e, f] = mac;
+        if let Some((ral, rah)) = self.addresses.first() {
+            file.set_at(*ral, 0, u32::from_le_bytes([a, b, c, d]));
+            file.set_at(*rah, 0, u32::from_le_bytes([e, f, 0, 0]) | rah::AV);
+        }
+    }
 
     /// Whether a frame for `dst` passes the address filters: promiscuity, then the receive addresses
     /// and, for a group, the multicast table.
@@ -72,7 +62,7 @@ impl Filters {
     #[inline]
     pub fn exact(&self, file: &File, dst: [u8; 6]) -> bool {
         let low = u32::from_le_bytes([dst[0], dst[1], dst[2], dst[3]]);
-        let high = u32::from_le_bytes([dst[4], dst[5], 0, 0]) | Self::VALID;
+        let high = u32::from_le_bytes([dst[4], dst[5], 0, 0]) | rah::AV;
         self.addresses.iter().any(|(ral, rah)| {
             let count = file.table().register(*ral).count;
             let high_of = |i| file.get_at(*rah, i) & self.compared;

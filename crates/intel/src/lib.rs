@@ -7,12 +7,14 @@
 //! makes frames of its descriptors.
 #![forbid(unsafe_code)]
 
+pub mod bits;
 mod counters;
 pub mod filter;
 pub mod flow;
 pub mod io;
 pub mod link;
 pub mod mdio;
+pub mod nvm;
 pub mod phy;
 mod ring;
 pub mod rx;

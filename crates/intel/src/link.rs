@@ -2,8 +2,33 @@
 
 use model::{Env, Nanos};
 
+use crate::bits::{ctrl, status};
 use crate::mdio;
-use crate::phy::{Effect, Phy};
+use crate::phy::{Effect, Phy, Speed};
+
+/// The speed of the wire as STATUS encodes it: forced by CTRL, or `detected`.
+pub fn speed(ctrl: u32, forced: bool, detected: Speed) -> u32 {
+    if forced || ctrl & ctrl::FRCSPD != 0 {
+        (ctrl >> ctrl::SPD_SHIFT & ctrl::SPD).min(Speed::M1000 as u32)
+    } else {
+        detected as u32
+    }
+}
+
+/// The bits of STATUS that are about the link: FD, LU, SPEED and ASDV. `forced`: the speed is what CTRL says.
+pub fn status(ctrl: u32, forced: bool, phy: &Phy, up: bool) -> u32 {
+    let (detected, full) = phy.resolved();
+    let full = if ctrl & ctrl::FRCDPX != 0 {
+        ctrl & ctrl::FD != 0
+    } else {
+        full
+    };
+    let flag = |on: bool, bit: u32| if on { bit } else { 0 };
+    flag(full, status::FD)
+        | flag(up, status::LU)
+        | speed(ctrl, forced, detected) << status::SPEED_SHIFT
+        | (detected as u32) << status::ASDV_SHIFT
+}
 
 /// The control part of a NIC with a PHY.
 pub trait Link {

@@ -8,5 +8,5 @@ mod tests;
 mod writer;
 
 pub use accepted::{Accepted, ETHERNET_HEADER, FrameSettings};
-pub use place::{Done, End, Fcs, Format, Laid, Outcome, Placed, Put};
+pub use place::{Done, End, Fcs, Format, Laid, Legacy, Outcome, Placed, Put};
 pub use writer::{Room, Storage, Writer};

@@ -12,7 +12,8 @@ use model::{Env, PmeWrite};
 use parking_lot::Mutex;
 use regs::{File, Id};
 
-use crate::filter::{Filters, rctl};
+use crate::bits::rctl;
+use crate::filter::Filters;
 
 /// Bits of WUC.
 pub mod wuc {

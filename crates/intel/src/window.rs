@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
+use datapath::counters::{count, count_alone};
 use model::Env;
 
+use crate::counters::Counters;
 use crate::io;
 
 /// Splits an access to a window of `span` bytes into words: offset of the word, first byte in it,
@@ -84,6 +86,39 @@ pub trait IoWindow: Window {
         match self.io().target(offset, data.len()) {
             Some(at) => self.write_bytes(env, at, data),
             None => self.io().write(offset, data),
+        }
+    }
+}
+
+/// One whose accesses are counted, by BAR.
+pub trait Bars: IoWindow {
+    /// The BAR of the window.
+    const MMIO: u8;
+
+    /// The BAR of the way through I/O.
+    fn io_bar(&self) -> u8;
+
+    /// Where accesses are counted; by nothing else.
+    fn counted(&self) -> &Counters;
+
+    /// Reads from a BAR; where there is none, zeros.
+    fn read_bar(&mut self, env: &Env, bar: u8, offset: u64, data: &mut [u8]) {
+        count_alone(&self.counted().reg_reads, 1);
+        data.fill(0);
+        match bar {
+            _ if bar == Self::MMIO => self.read_bytes(env, offset, data),
+            _ if bar == self.io_bar() => self.io_read(env, offset, data),
+            _ => count(&self.counted().reg_bad_bar, 1),
+        }
+    }
+
+    /// Writes to a BAR.
+    fn write_bar(&mut self, env: &Env, bar: u8, offset: u64, data: &[u8]) {
+        count_alone(&self.counted().reg_writes, 1);
+        match bar {
+            _ if bar == Self::MMIO => self.write_bytes(env, offset, data),
+            _ if bar == self.io_bar() => self.io_write(env, offset, data),
+            _ => count(&self.counted().reg_bad_bar, 1),
         }
     }
 }

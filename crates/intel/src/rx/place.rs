@@ -37,6 +37,37 @@ pub trait Format {
     fn done(&self, done: Done) -> (Option<u64>, u64);
 }
 
+/// What the second word of a legacy descriptor says when it is done (8254x manual §3.2.3, 82576 datasheet §7.1.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Legacy {
+    /// Bytes in the buffer.
+    pub len: u16,
+    /// The packet checksum.
+    pub checksum: u16,
+    /// Status bits.
+    pub status: u8,
+    /// Error bits.
+    pub errors: u8,
+    /// The VLAN tag.
+    pub special: u16,
+}
+
+impl Legacy {
+    /// The word.
+    #[inline]
+    pub fn word(self) -> u64 {
+        const CHECKSUM_AT: u32 = 16;
+        const STATUS_AT: u32 = 32;
+        const ERRORS_AT: u32 = 40;
+        const SPECIAL_AT: u32 = 48;
+        u64::from(self.len)
+            | u64::from(self.checksum) << CHECKSUM_AT
+            | u64::from(self.status) << STATUS_AT
+            | u64::from(self.errors) << ERRORS_AT
+            | u64::from(self.special) << SPECIAL_AT
+    }
+}
+
 /// What becomes of a frame's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fcs {

@@ -11,23 +11,22 @@ use std::sync::atomic::Ordering;
 use frame::Counted;
 use intel::flow::RFCE;
 use intel::io;
-use intel::link::Link;
+use intel::link::{self, Link};
 use intel::phy::Phy;
 use intel::wake::{Wakes, wuc};
-use intel::window::{IoWindow, Window};
+use intel::window::{Bars, IoWindow, Window};
 use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
 use regs::{Access, Found};
 
 use crate::control::eeprom::Eeprom;
 use crate::core::chip::Chip;
 use crate::core::flow::owed;
+use crate::filter::address::FILTERS;
 use crate::regs as r;
-use crate::regs::bits::{
-    RAH_AV, RDTR_FPD, SWSM_SMBI, cause, ctrl, ctrl_ext, eecd, rctl, status, tctl,
-};
+use crate::regs::bits::{cause, ctrl, ctrl_ext, eecd, pba, rctl, rdtr, status, swsm, tctl};
 use crate::regs::variant::{BAR_MMIO, Variant};
 use crate::state;
-use datapath::counters::{count, count_alone};
+use datapath::counters::count_alone;
 
 /// The control part.
 pub(crate) struct Registers {
@@ -98,10 +97,7 @@ impl Registers {
         if !self.eeprom.signed() {
             return;
         }
-        let [a, b, c, d, e, f] = self.eeprom.mac();
-        let file = &self.chip.file;
-        file.set_at(r::RAL, 0, u32::from_le_bytes([a, b, c, d]));
-        file.set_at(r::RAH, 0, u32::from_le_bytes([e, f, 0, 0]) | RAH_AV);
+        FILTERS.set_station(&self.chip.file, self.eeprom.mac());
         let (word, bit) = self.variant.apm();
         if self.eeprom.word(word) & bit != 0 {
             self.chip.enable_apm();
@@ -109,32 +105,22 @@ impl Registers {
     }
 
     fn status(&self, env: &Env) -> u32 {
-        let value = self.chip.file.get(r::CTRL);
-        let (detected, full) = self.phy.resolved();
-        let (speed, detected) = (self.speed(), detected as u32);
-        let full = if value & ctrl::FRCDPX != 0 {
-            value & ctrl::FD != 0
+        let chip = &self.chip;
+        let up = chip.link_up.load(Ordering::Acquire);
+        let paused = if chip.flow.paused(&chip.file, env) {
+            status::TXOFF
         } else {
-            full
+            0
         };
-        let flag = |on: bool, bit: u32| if on { bit } else { 0 };
-        flag(full, status::FD)
-            | flag(self.chip.link_up.load(Ordering::Acquire), status::LU)
-            | flag(self.chip.flow.paused(&self.chip.file, env), status::TXOFF)
-            | speed << status::SPEED_SHIFT
-            | detected << status::ASDV_SHIFT
+        link::status(chip.file.get(r::CTRL), false, &self.phy, up)
+            | paused
             | status::MTXCKOK
             | self.variant.bus_status()
     }
 
     /// The speed of the wire, forced or negotiated, as STATUS encodes it.
     pub(crate) fn speed(&self) -> u32 {
-        let value = self.chip.file.get(r::CTRL);
-        if value & ctrl::FRCSPD != 0 {
-            (value >> ctrl::SPD_SHIFT & 3).min(2)
-        } else {
-            self.phy.resolved().0 as u32
-        }
+        link::speed(self.chip.file.get(r::CTRL), false, self.phy.resolved().0)
     }
 
     /// Request is granted at once: there is no other user of the EEPROM.
@@ -173,13 +159,13 @@ impl Window for Registers {
             r::STATUS => self.status(env),
             r::EECD => self.eecd(stored),
             r::PBA => {
-                let receive = stored & 0xffff;
-                64u32.saturating_sub(receive) << 16 | receive
+                let receive = stored & pba::RXA;
+                pba::BOTH.saturating_sub(receive) << pba::TXA_SHIFT | receive
             }
             r::PBM => self.chip.packet_buffer.word(element),
             r::SWSM => {
-                // Whoever reads it 0 has the semaphore, and everybody after him reads 1.
-                self.chip.file.set(id, stored | SWSM_SMBI);
+                // A driver that reads it 0 has the semaphore; all others read 1.
+                self.chip.file.set(id, stored | swsm::SMBI);
                 stored
             }
             r::ICR => self.chip.irq.lock().read_icr(env),
@@ -237,7 +223,7 @@ impl Window for Registers {
             }
             r::RDTR => {
                 chip.file.write(id, 0, value);
-                if value & RDTR_FPD != 0 {
+                if value & rdtr::FPD != 0 {
                     chip.irq.lock().flush_rx(env);
                 }
             }
@@ -296,6 +282,18 @@ impl IoWindow for Registers {
     }
 }
 
+impl Bars for Registers {
+    const MMIO: u8 = BAR_MMIO;
+
+    fn io_bar(&self) -> u8 {
+        self.variant.io_bar()
+    }
+
+    fn counted(&self) -> &intel::Counters {
+        &self.chip.counters
+    }
+}
+
 impl Link for Registers {
     fn phy(&mut self) -> &mut Phy {
         &mut self.phy
@@ -343,22 +341,11 @@ impl Counted for Registers {
 
 impl Control for Registers {
     fn read(&mut self, env: &Env, bar: u8, offset: u64, data: &mut [u8]) {
-        count_alone(&self.chip.counters.reg_reads, 1);
-        data.fill(0);
-        match bar {
-            BAR_MMIO => self.read_bytes(env, offset, data),
-            bar if bar == self.variant.io_bar() => self.io_read(env, offset, data),
-            _ => count(&self.chip.counters.reg_bad_bar, 1),
-        }
+        self.read_bar(env, bar, offset, data);
     }
 
     fn write(&mut self, env: &Env, bar: u8, offset: u64, data: &[u8]) {
-        count_alone(&self.chip.counters.reg_writes, 1);
-        match bar {
-            BAR_MMIO => self.write_bytes(env, offset, data),
-            bar if bar == self.variant.io_bar() => self.io_write(env, offset, data),
-            _ => count(&self.chip.counters.reg_bad_bar, 1),
-        }
+        self.write_bar(env, bar, offset, data);
     }
 
     fn take_nvm(&mut self) -> Option<Vec<u8>> {

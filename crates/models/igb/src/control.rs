@@ -23,20 +23,21 @@ use std::sync::atomic::Ordering;
 use frame::Counted;
 use intel::flow::RFCE;
 use intel::io;
-use intel::link::Link;
+use intel::link::{self, Link};
 use intel::phy::Phy;
 use intel::wake::{Wakes, wuc};
-use intel::window::{IoWindow, Window};
+use intel::window::{Bars, IoWindow, Window};
 use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
 use regs::{Access, Found, Id};
 
 use crate::control::due::Due;
 use crate::control::nvm::Nvm;
 use crate::control::stat_regs::StatRegs;
-use crate::core::function::{Function, count};
+use crate::core::function::Function;
 use crate::core::irq::{Causes, Way};
+use crate::filter::address::FILTERS;
 use crate::regs::bits::{
-    ctrl, ctrl_ext, eitr, icr, rah, rctl, rttdqsel, status, swsm, tctl, xdctl,
+    ctrl, ctrl_ext, eitr, frtimer, icr, rctl, rttdqsel, status, swsm, tctl, xdctl,
 };
 use crate::regs::{BAR_IO, BAR_MMIO};
 use crate::sriov::hub::Hub;
@@ -146,10 +147,7 @@ impl Registers {
         if !self.nvm.signed() {
             return;
         }
-        let [a, b, c, d, e, f] = self.nvm.mac();
-        let file = &self.function.file;
-        file.set_at(r::RAL, 0, u32::from_le_bytes([a, b, c, d]));
-        file.set_at(r::RAH, 0, u32::from_le_bytes([e, f, 0, 0]) | rah::AV);
+        FILTERS.set_station(&self.function.file, self.nvm.mac());
         if self.nvm.apm() {
             self.function.enable_apm();
         }
@@ -157,25 +155,11 @@ impl Registers {
 
     fn status(&self) -> u32 {
         let value = self.function.file.get(r::CTRL);
-        let (detected, full) = self.phy.resolved();
-        let detected = detected as u32;
         let bypassed = self.function.file.get(r::CTRL_EXT) & ctrl_ext::SPD_BYPS != 0;
-        let speed = if value & ctrl::FRCSPD != 0 || bypassed {
-            (value >> ctrl::SPD_SHIFT & 3).min(2)
-        } else {
-            detected
-        };
-        let full = if value & ctrl::FRCDPX != 0 {
-            value & ctrl::FD != 0
-        } else {
-            full
-        };
+        let up = self.function.link_up.load(Ordering::Acquire);
         let flag = |on: bool, bit: u32| if on { bit } else { 0 };
-        flag(full, status::FD)
-            | flag(self.function.link_up.load(Ordering::Acquire), status::LU)
+        link::status(value, bypassed, &self.phy, up)
             | self.iov()
-            | speed << status::SPEED_SHIFT
-            | detected << status::ASDV_SHIFT
             | flag(self.phy_was_reset, status::PHYRA)
             | flag(
                 value & ctrl::GIO_MASTER_DISABLE == 0,
@@ -208,7 +192,7 @@ impl Registers {
 
     /// Brings what rates are parts of in line with STATUS.SPEED. Whether it was another.
     pub(crate) fn note_speed(&self) -> bool {
-        let code = self.status() >> status::SPEED_SHIFT & 3;
+        let code = self.status() >> status::SPEED_SHIFT & status::SPEED;
         let mbps = [10, 100, 1000, 1000][code as usize];
         self.function.mbps.swap(mbps, Ordering::AcqRel) != mbps
     }
@@ -257,7 +241,7 @@ impl Window for Registers {
             r::STATUS => stored | self.status(),
             r::EECD => self.nvm.eecd(stored),
             r::SWSM => {
-                // Whoever reads it 0 has the semaphore, and everybody after him reads 1.
+                // A driver that reads it 0 has the semaphore; all others read 1.
                 function.file.set(id, stored | swsm::SMBI);
                 stored
             }
@@ -279,7 +263,10 @@ impl Window for Registers {
             r::FRTIMER => {
                 let micros = env.clock.now() / 1_000;
                 let (millis, seconds) = (micros / 1_000, micros / 1_000_000);
-                ((micros % 1_000) | (millis % 1_000) << 10 | (seconds % 4_096) << 20) as u32
+                let seconds = seconds & frtimer::SECONDS;
+                ((micros % 1_000)
+                    | (millis % 1_000) << frtimer::MILLIS_SHIFT
+                    | seconds << frtimer::SECONDS_SHIFT) as u32
             }
             id if r::CLOCK.contains(&id) => self.read_clock(env, id, stored),
             _ => stored,
@@ -431,6 +418,18 @@ impl IoWindow for Registers {
     }
 }
 
+impl Bars for Registers {
+    const MMIO: u8 = BAR_MMIO;
+
+    fn io_bar(&self) -> u8 {
+        BAR_IO
+    }
+
+    fn counted(&self) -> &intel::Counters {
+        &self.function.counters
+    }
+}
+
 impl Link for Registers {
     fn phy(&mut self) -> &mut Phy {
         &mut self.phy
@@ -473,22 +472,11 @@ impl Counted for Registers {
 
 impl Control for Registers {
     fn read(&mut self, env: &Env, bar: u8, offset: u64, data: &mut [u8]) {
-        count(&self.function.counters.reg_reads, 1);
-        data.fill(0);
-        match bar {
-            BAR_MMIO => self.read_bytes(env, offset, data),
-            BAR_IO => self.io_read(env, offset, data),
-            _ => count(&self.function.counters.reg_bad_bar, 1),
-        }
+        self.read_bar(env, bar, offset, data);
     }
 
     fn write(&mut self, env: &Env, bar: u8, offset: u64, data: &[u8]) {
-        count(&self.function.counters.reg_writes, 1);
-        match bar {
-            BAR_MMIO => self.write_bytes(env, offset, data),
-            BAR_IO => self.io_write(env, offset, data),
-            _ => count(&self.function.counters.reg_bad_bar, 1),
-        }
+        self.write_bar(env, bar, offset, data);
     }
 
     fn take_nvm(&mut self) -> Option<Vec<u8>> {

@@ -5,7 +5,7 @@ use regs::File;
 
 use crate::core::ptp::{Ptp, Stamp};
 use crate::regs as r;
-use crate::regs::bits::{etqf, ftqf, imir, timinca, tsync};
+use crate::regs::bits::{etqf, ftqf, imir, timadjh, timinca, tsync, tsyncrxcfg};
 
 /// Nanoseconds of the unit in which TIMINCA counts its period.
 pub(crate) const TICK: Nanos = 16;
@@ -74,9 +74,9 @@ impl Ptp {
 
     /// TIMADJH was written, which adjusts: bit 31 is the sign.
     pub(crate) fn adjust(&mut self, now: Nanos, high: u32) {
-        let amount = u64::from(high & 0x7fff_ffff) << 32 | u64::from(self.adjust_low);
+        let amount = u64::from(high & timadjh::AMOUNT) << 32 | u64::from(self.adjust_low);
         let time = self.time(now);
-        self.base = if high >> 31 == 1 {
+        self.base = if high & timadjh::NEGATIVE != 0 {
             time.wrapping_sub(amount)
         } else {
             time.wrapping_add(amount)
@@ -155,6 +155,13 @@ impl Ptp {
     }
 }
 
+/// Where a message of version 1 has its kind (IEEE 1588-2002 §8.2).
+const V1_CONTROL_AT: usize = 32;
+/// The bits of the first byte of version 2 that are its kind, and the first kind that is no event (IEEE 1588-2008
+/// §13.3.2.2).
+const V2_MESSAGE: u8 = 0xf;
+const V2_GENERAL: u8 = 4;
+
 /// Whether TSYNCRXCTL, its configuration and the filters want this message stamped.
 fn matches(file: &File, Message { carrier, bytes }: Message<'_>) -> bool {
     if !Ptp::listens(file) {
@@ -162,10 +169,10 @@ fn matches(file: &File, Message { carrier, bytes }: Message<'_>) -> bool {
     }
     let (layer2, layer4, version1, event) =
         match file.get(r::TSYNCRXCTL) >> tsync::TYPE_SHIFT & tsync::TYPE {
-            0 => (true, false, false, false),
-            1 => (false, true, true, false),
-            2 => (true, true, false, false),
-            5 => (true, true, false, true),
+            tsync::V2_L2 => (true, false, false, false),
+            tsync::V1_L4 => (false, true, true, false),
+            tsync::V2 => (true, true, false, false),
+            tsync::V2_EVENTS => (true, true, false, true),
             _ => return false,
         };
     let filtered = match carrier {
@@ -191,15 +198,16 @@ fn matches(file: &File, Message { carrier, bytes }: Message<'_>) -> bool {
     }
     let wanted = file.get(r::TSYNCRXCFG);
     if version1 {
-        return bytes.get(32) == Some(&(wanted as u8));
+        return bytes.get(V1_CONTROL_AT).map(|kind| u32::from(*kind))
+            == Some(wanted & tsyncrxcfg::V1);
     }
-    let Some(kind) = bytes.first().map(|byte| byte & 0x0f) else {
+    let Some(kind) = bytes.first().map(|byte| byte & V2_MESSAGE) else {
         return false;
     };
     if event {
-        kind < 4
+        kind < V2_GENERAL
     } else {
-        u32::from(kind) == wanted >> 8 & 0x0f
+        u32::from(kind) == wanted >> tsyncrxcfg::V2_SHIFT & tsyncrxcfg::V2
     }
 }
 

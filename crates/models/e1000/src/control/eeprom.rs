@@ -1,12 +1,18 @@
 //! The serial EEPROM, 64 words, read and written bit by bit through EECD (manual §5.3, §5.6,
 //! §13.4.3; the wire protocol is that of a 93C46).
 
+use intel::nvm::{self, ERASED, Image, word};
+
 use crate::regs::bits::eecd;
 use crate::regs::eeprom::WORDS;
 use crate::regs::variant::Variant;
 
-/// Words 0 to 0x3F sum to this (manual §5.6.35).
-const CHECKSUM: u16 = 0xbaba;
+/// Bits of a command: two of opcode, six of address.
+const COMMAND: u8 = 8;
+const ADDRESS_BITS: u16 = 6;
+const ADDRESS: u16 = 0x3f;
+/// Bits of a word.
+const WORD: u8 = 16;
 
 /// The memory and the state of its wire.
 #[derive(Debug)]
@@ -50,32 +56,16 @@ pub(crate) enum Target {
 impl Eeprom {
     /// A new one, of a NIC with this MAC address.
     pub(crate) fn new(variant: Variant, mac: [u8; 6], pause: bool) -> Self {
-        // What is not set is as erased.
-        let mut words = [0xffff; WORDS];
-        for (word, pair) in words.iter_mut().zip(mac.chunks_exact(2)) {
-            *word = u16::from_le_bytes([pair[0], pair[1]]);
-        }
-        let fixed = [
-            (0x03, 0x0000), // compatibility: LOM off
-            (0x05, 0x0100), // image version 1.0
-            (0x08, 0x0000), // PBA number
-            (0x09, 0x0000),
-            (0x0a, 0x4003), // init control 1: signature, ids are loaded from here
-            (0x0b, variant.subsystem()),
-            (0x0c, 0x8086), // subsystem vendor
-            (0x0d, variant.device()),
-            (0x0e, 0x8086), // vendor id
-            // init control 2: pause both ways, or none
-            (0x0f, if pause { 0x3000 } else { 0 }),
-            (0x24, 0x0000), // init control 3: no wake-up by magic packet
-        ];
-        for (at, value) in fixed {
-            words[at] = value;
-        }
-        let sum = words[..WORDS - 1]
-            .iter()
-            .fold(0u16, |sum, w| sum.wrapping_add(*w));
-        words[WORDS - 1] = CHECKSUM.wrapping_sub(sum);
+        let image = Image {
+            mac,
+            device: variant.device(),
+            subsystem: variant.subsystem(),
+            version: 0x0100, // 1.0
+            init_1: 0x4003,  // signature; ids are loaded from here
+            pause,
+        };
+        let mut words = image.words();
+        nvm::sign(&mut words);
         Self::of_words(words, true)
     }
 
@@ -108,7 +98,7 @@ impl Eeprom {
 
     /// Whether the chip believes the contents: the signature of word 0x0A (manual §5.6.10).
     pub(crate) fn signed(&self) -> bool {
-        self.words[0x0a] >> 14 == 0b01
+        nvm::is_signed(self.words[word::INIT_1])
     }
 
     /// The word at `at`, as EERD sees it; beyond the end the address wraps.
@@ -118,11 +108,8 @@ impl Eeprom {
 
     /// The station address (words 0 to 2).
     pub(crate) fn mac(&self) -> [u8; 6] {
-        let mut mac = [0; 6];
-        for (pair, word) in mac.chunks_exact_mut(2).zip(self.words) {
-            pair.copy_from_slice(&word.to_le_bytes());
-        }
-        mac
+        let [a, b, c, ..] = self.words;
+        nvm::mac([a, b, c])
     }
 
     /// EECD was written: the three wires have these levels now.
@@ -156,7 +143,7 @@ impl Eeprom {
             Phase::Idle => Phase::Idle,
             Phase::Command { bits, value } => {
                 let value = value << 1 | u16::from(di);
-                if bits + 1 < 8 {
+                if bits + 1 < COMMAND {
                     Phase::Command {
                         bits: bits + 1,
                         value,
@@ -167,7 +154,7 @@ impl Eeprom {
             }
             Phase::Read { at, left } => {
                 let (at, left) = if left == 0 {
-                    ((at + 1) % WORDS, 16)
+                    ((at + 1) % WORDS, WORD)
                 } else {
                     (at, left)
                 };
@@ -180,7 +167,7 @@ impl Eeprom {
                 target,
             } => {
                 let value = value << 1 | u16::from(di);
-                if bits + 1 < 16 {
+                if bits + 1 < WORD {
                     Phase::Data {
                         bits: bits + 1,
                         value,
@@ -195,21 +182,21 @@ impl Eeprom {
     }
 
     fn decode(&mut self, command: u16) -> Phase {
-        let at = usize::from(command & 0x3f);
+        let at = usize::from(command & ADDRESS);
         let data = |target| Phase::Data {
             bits: 0,
             value: 0,
             target,
         };
-        match (command >> 6, at >> 4) {
+        match (command >> ADDRESS_BITS, at >> 4) {
             (0b10, _) => {
                 // A 0 bit goes before the data.
                 self.data_out = false;
-                Phase::Read { at, left: 16 }
+                Phase::Read { at, left: WORD }
             }
             (0b01, _) => data(Target::Word(at)),
             (0b11, _) => Phase::Commit {
-                value: 0xffff,
+                value: ERASED,
                 target: Target::Word(at),
             },
             (_, 0b11) => {
@@ -221,7 +208,7 @@ impl Eeprom {
                 Phase::Spent
             }
             (_, 0b10) => Phase::Commit {
-                value: 0xffff,
+                value: ERASED,
                 target: Target::All,
             },
             (_, _) => data(Target::All),

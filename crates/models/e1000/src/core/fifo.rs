@@ -13,6 +13,7 @@ use wire::Offload;
 
 use crate::core::packet_buffer::SIZE;
 use crate::regs as r;
+use crate::regs::bits::pba;
 
 /// The FIFO is made of 64-bit words (manual §13.8.1).
 const WORD: usize = 8;
@@ -60,7 +61,7 @@ fn words(len: usize) -> u32 {
 
 /// Bytes of the FIFO: PBA.RXA in KiB (manual §13.4.16), and never more than there are.
 pub(crate) fn capacity(file: &File) -> usize {
-    ((file.get(r::PBA) & 0xffff) as usize * 1024).min(SIZE)
+    ((file.get(r::PBA) & pba::RXA) as usize * 1024).min(SIZE)
 }
 
 impl Fifo {

@@ -32,7 +32,7 @@ pub(crate) fn max_len(rctl: u32) -> usize {
 
 /// Bytes of one receive buffer. BSEX with size 00 is reserved and taken as 2048.
 pub(crate) fn buffer_size(rctl: u32) -> usize {
-    let size = rctl >> rctl::BSIZE_SHIFT & 3;
+    let size = rctl >> rctl::BSIZE_SHIFT & rctl::BSIZE;
     match (rctl & rctl::BSEX != 0, size) {
         (true, 1) => 16384,
         (true, 2) => 8192,
@@ -49,7 +49,7 @@ mod tests {
     use regs::File;
 
     use super::*;
-    use crate::regs::bits::RAH_AV;
+    use intel::bits::rah;
 
     const US: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
     const GROUP: [u8; 6] = [0x01, 0, 0x5e, 0x40, 0x30, 0x20];
@@ -95,7 +95,7 @@ mod tests {
         assert!(!FILTERS.inexact(&file, rctl::UPE, US));
         let [a, b, c, d, e, f] = GROUP;
         file.set_at(r::RAL, 5, u32::from_le_bytes([a, b, c, d]));
-        file.set_at(r::RAH, 5, u32::from_le_bytes([e, f, 0, 0]) | RAH_AV);
+        file.set_at(r::RAH, 5, u32::from_le_bytes([e, f, 0, 0]) | rah::AV);
         assert!(!FILTERS.inexact(&file, 0, GROUP));
     }
 

@@ -1,30 +1,15 @@
 //! Names for the bits that the model looks at (manual §13.4, §3.2, §3.3).
 
-pub mod ctrl {
-    pub const FD: u32 = 1;
-    pub const SLU: u32 = 1 << 6;
-    pub const SPD_SHIFT: u32 = 8;
-    pub const FRCSPD: u32 = 1 << 11;
-    pub const FRCDPX: u32 = 1 << 12;
-    pub const RST: u32 = 1 << 26;
-    pub const VME: u32 = 1 << 30;
-    pub const PHY_RST: u32 = 1 << 31;
-}
+pub use intel::bits::{ctrl, ctrl_ext, eecd, rxcsum, swsm, tctl};
 
-pub mod ctrl_ext {
-    pub const EE_RST: u32 = 1 << 13;
-}
-
+/// Device Status (§13.4.2).
 pub mod status {
-    pub const FD: u32 = 1;
-    pub const LU: u32 = 1 << 1;
-    pub const TXOFF: u32 = 1 << 4;
-    pub const SPEED_SHIFT: u32 = 6;
-    pub const ASDV_SHIFT: u32 = 8;
+    pub use intel::bits::status::*;
+
     pub const MTXCKOK: u32 = 1 << 10;
 }
 
-/// Interrupt causes.
+/// Interrupt causes (§13.4.17).
 pub mod cause {
     pub const TXDW: u32 = 1;
     pub const TXQE: u32 = 1 << 1;
@@ -41,29 +26,14 @@ pub mod cause {
     pub const ALL: u32 = 0x0001_ffff;
 }
 
+/// Receive Control (§13.4.22).
 pub mod rctl {
-    pub use intel::filter::rctl::*;
+    pub use intel::bits::rctl::*;
 
-    pub const EN: u32 = 1 << 1;
-    pub const SBP: u32 = 1 << 2;
-    pub const LPE: u32 = 1 << 5;
-    pub const LBM: u32 = 3 << 6;
     pub const RDMTS_SHIFT: u32 = 8;
-    pub const BSIZE_SHIFT: u32 = 16;
+    /// Its two bits, behind the shift: a half, a quarter, an eighth of the ring.
+    pub const RDMTS: u32 = 3;
     pub const BSEX: u32 = 1 << 25;
-    pub const SECRC: u32 = 1 << 26;
-}
-
-pub mod rxcsum {
-    pub const PCSS: u32 = 0xff;
-    pub const IPOFL: u32 = 1 << 8;
-    pub const TUOFL: u32 = 1 << 9;
-}
-
-pub mod tctl {
-    pub const EN: u32 = 1 << 1;
-    pub const PSP: u32 = 1 << 3;
-    pub const SWXOFF: u32 = 1 << 22;
 }
 
 /// Status bits of a receive descriptor beside DD (manual §3.2.3.1).
@@ -79,22 +49,24 @@ pub mod rx_error {
     pub const RXE: u8 = 1 << 7;
 }
 
-/// RDTR.FPD: flush partial descriptor block, which fires the timer now.
-pub const RDTR_FPD: u32 = 1 << 31;
-/// RAH.AV: the entry is valid.
-pub const RAH_AV: u32 = 1 << 31;
-/// SWSM.SMBI: the software semaphore, taken by reading it 0.
-pub const SWSM_SMBI: u32 = 1;
+/// Receive Delay Timer (§13.4.30).
+pub mod rdtr {
+    /// Flush partial descriptor block, which fires the timer now.
+    pub const FPD: u32 = 1 << 31;
+}
 
-/// EECD (manual §13.4.3).
-pub(crate) mod eecd {
-    pub const SK: u32 = 1;
-    pub const CS: u32 = 1 << 1;
-    pub const DI: u32 = 1 << 2;
-    pub const DO: u32 = 1 << 3;
-    pub const REQ: u32 = 1 << 6;
-    pub const GNT: u32 = 1 << 7;
-    pub const PRES: u32 = 1 << 8;
+/// Transmit Descriptor Control (§13.4.43).
+pub mod txdctl {
+    /// Descriptors left, in units, at which an interrupt says so.
+    pub const LWTHRESH_SHIFT: u32 = 25;
+    pub const LWTHRESH_UNIT: u32 = 8;
+}
+
+/// Packet Buffer Allocation (§13.4.16): KiB of the receiver; the transmitter has the rest.
+pub mod pba {
+    pub const RXA: u32 = 0xffff;
+    pub const TXA_SHIFT: u32 = 16;
+    pub const BOTH: u32 = 64;
 }
 
 /// EERD (manual §13.4.4).

@@ -37,9 +37,6 @@ mod bus {
 }
 
 impl Variant {
-    /// All of them.
-    pub const ALL: [Variant; 3] = [Variant::I82540Em, Variant::I82545Em, Variant::I82544Gc];
-
     /// As users write it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -47,14 +44,6 @@ impl Variant {
             Variant::I82545Em => "82545em",
             Variant::I82544Gc => "82544gc",
         }
-    }
-
-    /// The variant of a name; "82540em" and "e1000" are the same.
-    pub fn from_name(name: &str) -> Option<Self> {
-        if name == "82540em" {
-            return Some(Variant::I82540Em);
-        }
-        Self::ALL.into_iter().find(|variant| variant.name() == name)
     }
 
     /// PCI device id.

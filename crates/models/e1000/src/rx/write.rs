@@ -2,7 +2,7 @@
 
 use datapath::counters::count;
 use frame::Frame;
-use intel::rx::{Accepted, Done, End, Fcs, Format, Put};
+use intel::rx::{Accepted, Done, End, Fcs, Format, Legacy, Put};
 use intel::{DD, verdict};
 
 use crate::filter::address::{FILTERS, buffer_size};
@@ -30,11 +30,14 @@ impl Report {
     /// The second word of a descriptor whose buffer holds `len` bytes (manual §3.2.3).
     #[inline]
     pub(crate) fn word(&self, len: usize, status: u8) -> u64 {
-        u64::from(len as u16)
-            | u64::from(self.checksum) << 16
-            | u64::from(DD | status | self.status) << 32
-            | u64::from(self.errors) << 40
-            | u64::from(self.special) << 48
+        let done = Legacy {
+            len: len as u16,
+            checksum: self.checksum,
+            status: DD | status | self.status,
+            errors: self.errors,
+            special: self.special,
+        };
+        done.word()
     }
 }
 

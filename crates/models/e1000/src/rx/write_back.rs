@@ -247,7 +247,7 @@ impl Call<'_, '_> {
         news.published = true;
         news.small |= account.small;
         // 1/2, 1/4 or 1/8 of the ring (manual §13.4.22); 11b is reserved.
-        let threshold = ring.len >> ((rctl >> rctl::RDMTS_SHIFT & 3) + 1);
+        let threshold = ring.len >> ((rctl >> rctl::RDMTS_SHIFT & rctl::RDMTS) + 1);
         let before = ring.available();
         news.event.filled += n;
         news.event.left = before.saturating_sub(n);

@@ -15,7 +15,7 @@ use crate::core::stats::Tally;
 use crate::core::tx_queue::TxState;
 use crate::irq::Event;
 use crate::regs as r;
-use crate::regs::bits::cause;
+use crate::regs::bits::{cause, txdctl};
 
 /// Completes what the first `taken` frames of the batch stand for: write-back, head, statistics and
 /// one interrupt decision. Returns how many descriptors that were.
@@ -73,7 +73,7 @@ pub(crate) fn finish(
         event.now |= cause::TXQE;
     }
     let before = ring.available();
-    let low = (chip.file.get(r::TXDCTL) >> 25) * 8;
+    let low = (chip.file.get(r::TXDCTL) >> txdctl::LWTHRESH_SHIFT) * txdctl::LWTHRESH_UNIT;
     if before > low && left <= low {
         event.now |= cause::TXD_LOW;
     }

@@ -30,10 +30,11 @@ fn no_link_comes_up_while_a_driver_tests_registers() {
 
 #[test]
 fn each_has_its_identity() {
-    let seen = Variant::ALL.map(|variant| {
+    let all = [Variant::I82540Em, Variant::I82545Em, Variant::I82544Gc];
+    let seen = all.map(|variant| {
         let identity = machine(variant).nic.identity;
         assert_eq!(identity.vendor, 0x8086);
-        assert_eq!(Variant::from_name(identity.model), Some(variant));
+        assert_eq!(identity.model, variant.name());
         let bars: Vec<_> = identity.bars.iter().map(|b| (b.index, b.space)).collect();
         (identity.device, bars)
     });
@@ -45,8 +46,6 @@ fn each_has_its_identity() {
             (0x100c, vec![(0, Space::Memory32), (1, Space::Io)]),
         ]
     );
-    assert_eq!(Variant::from_name("82540em"), Some(Variant::I82540Em));
-    assert_eq!(Variant::from_name("82543gc"), None);
 }
 
 #[test]

@@ -3,13 +3,14 @@
 
 mod state;
 
+use intel::nvm::{self, ERASED, Image, word};
+
 use crate::regs::bits::{eecd, eerd};
 
 pub(crate) const WORDS: usize = 512;
 const BYTES: usize = 2 * WORDS;
-/// Words 0 to 0x3F sum to this (§6.4.7).
-const CHECKSUM: u16 = 0xbaba;
-const CHECKSUM_AT: usize = 0x3f;
+/// Init control 3: a magic packet wakes (§6.2.19).
+const APM: u16 = 1 << 10;
 /// A write wraps within so many bytes.
 const PAGE: usize = 32;
 
@@ -63,33 +64,17 @@ enum Phase {
 impl Nvm {
     /// A new one, of a NIC with this MAC address and these PCI ids.
     pub(crate) fn new(mac: [u8; 6], device: u16, subsystem: u16, pause: bool) -> Self {
-        // What is not set is as erased.
-        let mut words = [0xffff; WORDS];
-        for (word, pair) in words.iter_mut().zip(mac.chunks_exact(2)) {
-            *word = u16::from_le_bytes([pair[0], pair[1]]);
-        }
-        let fixed = [
-            (0x03, 0x0000), // compatibility
-            (0x05, 0x2010), // image version 2.1.0
-            (0x08, 0x0000), // PBA number
-            (0x09, 0x0000),
-            (0x0a, 0x4002), // init control 1: signature, ids are loaded from here
-            (0x0b, subsystem),
-            (0x0c, 0x8086), // subsystem vendor
-            (0x0d, device),
-            (0x0e, 0x8086), // vendor
-            // init control 2: pause both ways, or none
-            (0x0f, if pause { 0x3000 } else { 0 }),
-            (0x14, 0x0000), // init control 3 of LAN 1
-            (0x24, 0x0000), // init control 3 of LAN 0: no wake-up by magic packet
-        ];
-        for (at, value) in fixed {
-            words[at] = value;
-        }
-        let sum = words[..CHECKSUM_AT]
-            .iter()
-            .fold(0u16, |sum, w| sum.wrapping_add(*w));
-        words[CHECKSUM_AT] = CHECKSUM.wrapping_sub(sum);
+        let image = Image {
+            mac,
+            device,
+            subsystem,
+            version: 0x2010, // 2.1.0
+            init_1: 0x4002,  // signature; ids are loaded from here
+            pause,
+        };
+        let mut words: [u16; WORDS] = image.words();
+        words[word::INIT_3_SECOND] = 0;
+        nvm::sign(&mut words);
         let mut bytes = Box::new([0; BYTES]);
         for (pair, word) in bytes.chunks_exact_mut(2).zip(words) {
             pair.copy_from_slice(&word.to_le_bytes());
@@ -123,7 +108,7 @@ impl Nvm {
 
     /// Whether the chip believes the contents: the signature of word 0x0A (§6.2.2).
     pub(crate) fn signed(&self) -> bool {
-        self.word(0x0a) >> 14 == 0b01
+        nvm::is_signed(self.word(word::INIT_1))
     }
 
     /// The word at `at`; beyond the end the address wraps.
@@ -134,14 +119,12 @@ impl Nvm {
 
     /// Init control 3: a magic packet wakes from power-up on.
     pub(crate) fn apm(&self) -> bool {
-        self.word(0x24) & 0x0400 != 0
+        self.word(word::INIT_3) & APM != 0
     }
 
     /// The station address (words 0 to 2).
     pub(crate) fn mac(&self) -> [u8; 6] {
-        let mut mac = [0; 6];
-        mac.copy_from_slice(&self.bytes[..6]);
-        mac
+        nvm::mac([0, 1, 2].map(|at| self.word(word::MAC + at)))
     }
 
     /// Carries out an EERD read at once. Returns what EERD reads afterwards.
@@ -150,10 +133,10 @@ impl Nvm {
         if value & eerd::START == 0 {
             return address;
         }
-        let at = (address >> 2) as usize;
-        // Beyond the memory nobody drives the wire.
-        let data = if at < WORDS { self.word(at) } else { 0xffff };
-        u32::from(data) << 16 | address | eerd::DONE
+        let at = (address >> eerd::ADDRESS_SHIFT) as usize;
+        // Beyond the memory nothing drives the wire.
+        let data = if at < WORDS { self.word(at) } else { ERASED };
+        u32::from(data) << eerd::DATA_SHIFT | address | eerd::DONE
     }
 
     /// What EECD reads when `wires` was written to it. Access is granted at once: there is no other

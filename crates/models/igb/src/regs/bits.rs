@@ -2,27 +2,16 @@
 
 /// Device Control (§8.2.1).
 pub(crate) mod ctrl {
-    pub const FD: u32 = 1;
+    pub use intel::bits::ctrl::*;
+
     /// No new requests on the bus.
     pub const GIO_MASTER_DISABLE: u32 = 1 << 2;
-    pub const SLU: u32 = 1 << 6;
-    pub const SPD_SHIFT: u32 = 8;
-    pub const FRCSPD: u32 = 1 << 11;
-    pub const FRCDPX: u32 = 1 << 12;
-    pub const RST: u32 = 1 << 26;
-    /// VLAN tags are stripped and inserted.
-    pub const VME: u32 = 1 << 30;
-    pub const PHY_RST: u32 = 1 << 31;
 }
 
 /// Device Status (§8.2.2).
 pub(crate) mod status {
-    pub const FD: u32 = 1;
-    pub const LU: u32 = 1 << 1;
-    /// The partner's pause frames stop the transmitter.
-    pub const TXOFF: u32 = 1 << 4;
-    pub const SPEED_SHIFT: u32 = 6;
-    pub const ASDV_SHIFT: u32 = 8;
+    pub use intel::bits::status::*;
+
     /// The PHY was reset; cleared by writing 0.
     pub const PHYRA: u32 = 1 << 10;
     /// VFs that the SR-IOV capability has enabled.
@@ -33,23 +22,18 @@ pub(crate) mod status {
 
 /// Extended Device Control (§8.2.3).
 pub(crate) mod ctrl_ext {
-    pub const EE_RST: u32 = 1 << 13;
+    pub use intel::bits::ctrl_ext::*;
+
     /// Written: the PF has come out of reset, and its VFs may go on.
     pub const PFRSTD: u32 = 1 << 14;
     /// The speed is what CTRL says, whatever was detected.
     pub const SPD_BYPS: u32 = 1 << 15;
 }
 
-/// EEPROM/Flash Control (§8.4.1).
+/// EEPROM/Flash Control (§8.4.1). The level of CS selects when it is low.
 pub(crate) mod eecd {
-    pub const SK: u32 = 1;
-    /// The level of the wire, which selects when it is low.
-    pub const CS: u32 = 1 << 1;
-    pub const DI: u32 = 1 << 2;
-    pub const DO: u32 = 1 << 3;
-    pub const REQ: u32 = 1 << 6;
-    pub const GNT: u32 = 1 << 7;
-    pub const PRES: u32 = 1 << 8;
+    pub use intel::bits::eecd::*;
+
     /// What is loaded from it after a reset has been loaded.
     pub const AUTO_RD: u32 = 1 << 9;
     /// Addresses of 16 bits.
@@ -63,13 +47,11 @@ pub(crate) mod eerd {
     pub const START: u32 = 1;
     pub const DONE: u32 = 1 << 1;
     pub const ADDRESS: u32 = 0xfffc;
+    pub const ADDRESS_SHIFT: u32 = 2;
+    pub const DATA_SHIFT: u32 = 16;
 }
 
-/// Software Semaphore (§8.7.1).
-pub(crate) mod swsm {
-    /// Taken by reading it 0.
-    pub const SMBI: u32 = 1;
-}
+pub(crate) use intel::bits::swsm;
 
 /// Extended Interrupt Cause, and those with the same bits (§8.8.1 to §8.8.6).
 pub(crate) mod eicr {
@@ -133,16 +115,10 @@ pub(crate) mod gpie {
 
 /// Receive Control (§8.10.1).
 pub(crate) mod rctl {
-    pub use intel::filter::rctl::*;
+    pub use intel::bits::rctl::*;
 
-    pub const EN: u32 = 1 << 1;
-    pub const SBP: u32 = 1 << 2;
-    pub const LPE: u32 = 1 << 5;
-    pub const LBM: u32 = 3 << 6;
+    /// MO, behind its shift.
     pub const MO: u32 = 3;
-    pub const BSIZE_SHIFT: u32 = 16;
-    pub const BSIZE: u32 = 3;
-    pub const SECRC: u32 = 1 << 26;
 }
 
 /// Split and Replication Receive Control (§8.10.2).
@@ -185,9 +161,8 @@ pub(crate) mod rqdpc {
 
 /// Receive Checksum Control (§8.10.14).
 pub(crate) mod rxcsum {
-    pub const PCSS: u32 = 0xff;
-    pub const IPOFL: u32 = 1 << 8;
-    pub const TUOFL: u32 = 1 << 9;
+    pub use intel::bits::rxcsum::*;
+
     pub const CRCOFL: u32 = 1 << 11;
     pub const IPPCSE: u32 = 1 << 12;
     pub const PCSD: u32 = 1 << 13;
@@ -210,14 +185,12 @@ pub(crate) mod rfctl {
 
 /// Receive Address High (§8.10.19).
 pub(crate) mod rah {
-    /// The last two bytes of the address.
-    pub const ADDRESS: u32 = 0xffff;
+    pub use intel::bits::rah::*;
+
     /// What is compared; 0: the destination.
     pub const ASEL: u32 = 3 << 16;
     pub const POOLS_SHIFT: u32 = 18;
     pub const POOLS: u32 = 0xff;
-    /// The entry is valid.
-    pub const AV: u32 = 1 << 31;
 }
 
 /// Multiple Receive Queues Command (§8.10.21).
@@ -328,13 +301,7 @@ pub(crate) mod etqf {
     pub const QUEUE: u32 = 1 << 31;
 }
 
-/// Transmit Control (§8.12.1).
-pub(crate) mod tctl {
-    pub const EN: u32 = 1 << 1;
-    pub const PSP: u32 = 1 << 3;
-    /// Send a pause frame.
-    pub const SWXOFF: u32 = 1 << 22;
-}
+pub(crate) use intel::bits::tctl;
 
 /// Transmit Descriptor Write-back Address Low (§8.12.15).
 pub(crate) mod tdwbal {
@@ -441,7 +408,32 @@ pub(crate) mod tsync {
     /// TSYNCRXCTL: which messages are stamped.
     pub const TYPE_SHIFT: u32 = 1;
     pub const TYPE: u32 = 7;
+    /// Messages of version 2 on layer 2, version 1 on layer 4, version 2 on both, and its event messages.
+    pub const V2_L2: u32 = 0;
+    pub const V1_L4: u32 = 1;
+    pub const V2: u32 = 2;
+    pub const V2_EVENTS: u32 = 5;
     pub const ENABLED: u32 = 1 << 4;
+}
+
+/// TSYNCRXCFG: the message type that is stamped, of version 1 and 2 (§8.16).
+pub(crate) mod tsyncrxcfg {
+    pub const V1: u32 = 0xff;
+    pub const V2_SHIFT: u32 = 8;
+    pub const V2: u32 = 0xf;
+}
+
+/// Time Adjustment High (§8.16).
+pub(crate) mod timadjh {
+    pub const AMOUNT: u32 = 0x7fff_ffff;
+    pub const NEGATIVE: u32 = 1 << 31;
+}
+
+/// Free Running Timer (§8.16): microseconds within a millisecond, milliseconds within a second, seconds.
+pub(crate) mod frtimer {
+    pub const MILLIS_SHIFT: u32 = 10;
+    pub const SECONDS_SHIFT: u32 = 20;
+    pub const SECONDS: u64 = 0xfff;
 }
 
 /// Time Increment (§8.16).

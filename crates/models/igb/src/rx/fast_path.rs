@@ -27,7 +27,7 @@ use crate::regs::bits::rxcsum;
 use crate::regs::settings::Settings;
 use crate::rx::classify::Classified;
 use crate::rx::enqueue::Rx;
-use crate::rx::report::{Report, desc_status, word};
+use crate::rx::report::{ERRORS_AT, Report, desc_status, word};
 use crate::rx::shape::ShapeKind;
 use crate::rx::writer::Writer;
 
@@ -164,7 +164,7 @@ impl<'v> Rx<'_, 'v> {
                 (Some(report), Some(classified)) => self.classified(report, classified),
                 (None, classified) => self.at_length(&frame, classified),
             };
-            let low = u64::from(report.info) | u64::from(report.value) << 32;
+            let low = report.first_word();
             self.writer.descs.storage.first.push(low);
             let second = word(ShapeKind::Whole, to.len(), desc_status::EOP, &report);
             self.writer.descs.storage.second.push(second);
@@ -230,7 +230,7 @@ impl<'v> Rx<'_, 'v> {
             &report,
         );
         let Storage { first, second, .. } = &mut *self.writer.descs.storage;
-        let low = u64::from(report.info) | u64::from(report.value) << 32;
+        let low = report.first_word();
         first.resize(first.len() + n, low);
         second.resize(second.len() + n, all);
         let n = n as u64;
@@ -278,7 +278,7 @@ impl<'v> Rx<'_, 'v> {
         }
         let (kind, _) = simple_v4(frame)?;
         let (status, errors) = verdict(self.call.settings.rxcsum, frame);
-        let mut status = u32::from(status) | u32::from(errors) << 24;
+        let mut status = u32::from(status) | u32::from(errors) << ERRORS_AT;
         if kind == ptype::UDP && status & u32::from(rx_status::TCPCS) != 0 {
             status |= desc_status::UDPCS;
         }

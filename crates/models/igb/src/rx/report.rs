@@ -1,6 +1,7 @@
 //! What the descriptors of a received frame report (§7.1.4, §7.1.5, §7.1.11).
 
 use frame::{Frame, sum_range};
+use intel::rx::Legacy;
 use intel::verdict::{rx_error, rx_status};
 use intel::{DD, verdict};
 use wire::{Crc32c, Fragment, L3Kind, L4Kind};
@@ -31,6 +32,12 @@ pub(crate) mod desc_status {
     pub const RXE: u32 = 1 << 31;
 }
 
+/// Where the errors are in status and errors, and the checksum of a fragment in the value.
+pub(crate) const ERRORS_AT: u32 = 24;
+const CHECKSUM_AT: u32 = 16;
+/// The second word of an advanced descriptor: PKT_LEN and VLAN behind the status (§7.1.5.2).
+const PKT_LEN_AT: u32 = 32;
+const VLAN_AT: u32 = 48;
 /// A legacy descriptor has eight status bits, and eight error bits.
 const LEGACY: u32 = 0xff00_00ff;
 
@@ -57,6 +64,13 @@ impl Report {
         checksum: 0,
         tag: 0,
     };
+
+    /// The first word of an advanced descriptor, without what is said of its header: types, then hash or
+    /// identification and checksum (§7.1.5.2).
+    #[inline]
+    pub(crate) fn first_word(&self) -> u64 {
+        u64::from(self.info) | u64::from(self.value) << 32
+    }
 }
 
 impl Call<'_> {
@@ -74,7 +88,7 @@ impl Call<'_> {
             ..Report::default()
         };
         let (low, errors) = self.sums(frame, headers);
-        report.status = low | u32::from(errors) << 24;
+        report.status = low | u32::from(errors) << ERRORS_AT;
         if timed.unwrap_or_else(|| self.timed(headers)) {
             report.status |= desc_status::TS;
         }
@@ -89,7 +103,7 @@ impl Call<'_> {
             report.status |= desc_status::IPIDV;
         }
         if let Some(sum) = self.fragment_sum(frame, headers) {
-            report.value |= u32::from(sum) << 16;
+            report.value |= u32::from(sum) << CHECKSUM_AT;
             report.status |= desc_status::UDPV;
         }
         report
@@ -188,13 +202,19 @@ impl Call<'_> {
 /// The second word of a descriptor whose packet buffer holds `len` bytes.
 pub(crate) fn word(kind: ShapeKind, len: usize, more: u32, report: &Report) -> u64 {
     let status = u32::from(DD) | more | report.status;
-    let (len, tag) = (u64::from(len as u16), u64::from(report.tag) << 48);
     if kind != ShapeKind::Legacy {
-        return u64::from(status) | len << 32 | tag;
+        let (len, tag) = (u64::from(len as u16), u64::from(report.tag));
+        return u64::from(status) | len << PKT_LEN_AT | tag << VLAN_AT;
     }
     let status = status & LEGACY;
-    let errors = u64::from(status >> 24) << 40;
-    len | u64::from(report.checksum) << 16 | u64::from(status as u8) << 32 | errors | tag
+    let done = Legacy {
+        len: len as u16,
+        checksum: report.checksum,
+        status: status as u8,
+        errors: (status >> ERRORS_AT) as u8,
+        special: report.tag,
+    };
+    done.word()
 }
 
 /// Whether the CRC32c of an SCTP packet is right; `None` if not all of it is here (RFC 9260 §6.8).

@@ -100,7 +100,11 @@ impl Format for Described {
             return (None, second);
         }
         // Every descriptor has the types; only the last has what is known of the whole frame.
-        let mut first = u64::from(self.report.info) | u64::from(report.value) << 32;
+        let types = Report {
+            value: report.value,
+            ..self.report
+        };
+        let mut first = types.first_word();
         if done.first {
             let sph = if self.split.found { SPH } else { 0 };
             first |= (self.split.len as u64 & HDR_LEN) << HDR_LEN_SHIFT | sph;
