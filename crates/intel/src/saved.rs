@@ -6,6 +6,7 @@ use datapath::Nanos;
 use regs::{Access, File, Found, Register};
 use serde::{Deserialize, Serialize};
 use snapshot::{State, StateError};
+use wire::MAX_SEGMENTS;
 
 use crate::phy;
 
@@ -85,6 +86,36 @@ pub fn check(
     } else {
         Err(field(name, value, why))
     }
+}
+
+/// Makes `saved` and `of_saved` of a live struct and its plain data, which have these same fields: no more and no
+/// fewer, or it does not compile.
+#[macro_export]
+macro_rules! mirrored {
+    ($live:ident as $($plain:ident)::+ { $($field:ident),* $(,)? }) => {
+        impl $live {
+            /// As plain data.
+            pub(crate) fn saved(&self) -> $($plain)::+ {
+                let &$live { $($field),* } = self;
+                $($plain)::+ { $($field),* }
+            }
+
+            /// From plain data. Its values are the caller's to check.
+            pub(crate) fn of_saved(state: &$($plain)::+) -> $live {
+                let &$($plain)::+ { $($field),* } = state;
+                $live { $($field),* }
+            }
+        }
+    };
+}
+
+/// Frames of the packet at the head of a ring that have left, as they were saved.
+///
+/// # Errors
+/// More than a packet has.
+pub fn frames_taken(name: &'static str, taken: u32) -> Result<usize, StateError> {
+    let fits = taken as usize <= MAX_SEGMENTS;
+    check(fits, name, taken, "a packet has fewer frames").map(|()| taken as usize)
 }
 
 /// A time as it is seen from `now`.

@@ -7,12 +7,11 @@ use std::sync::atomic::Ordering;
 use datapath::adaptive::{Adaptive, MOST_GAP};
 use model::{Env, Nanos, Work};
 use regs::Found;
-use wire::MAX_SEGMENTS;
 
 use super::save::keeps;
 use crate::control::Registers;
 use crate::control::eeprom::{Eeprom, Phase, Target};
-use crate::core::context::{Context, Contexts};
+use crate::core::context::{Context, Contexts, PAYLEN};
 use crate::core::fifo::{Fifo, Held};
 use crate::core::flow::owed;
 use crate::core::irq::{Delay, Irq};
@@ -25,7 +24,9 @@ use crate::state::{PAGE, StateError, v1};
 use datapath::Moderation;
 use datapath::RxThrottle;
 use intel::io::{ADDRESS_BITS, Window};
-use intel::saved::{NEGOTIATION, PAUSE, absolute, check, field, load_phy, load_words};
+use intel::saved::{
+    NEGOTIATION, PAUSE, absolute, check, field, frames_taken, load_phy, load_words,
+};
 use intel::stats::Checked;
 use intel::tx::{Memory, Position};
 use intel::wake::Wakes;
@@ -99,12 +100,7 @@ impl Registers {
             },
             skipping: *skipping,
         };
-        check(
-            *taken as usize <= MAX_SEGMENTS,
-            "transmitter.taken",
-            *taken,
-            "a packet has fewer frames",
-        )?;
+        let taken = frames_taken("transmitter.taken", *taken)?;
         let fifo = load_fifo(receiver)?;
         let v1::Flow {
             until,
@@ -136,10 +132,7 @@ impl Registers {
         let mut rx = chip.rx.lock().revoke();
         tx.reset();
         rx.reset();
-        tx.position = Position {
-            memory,
-            taken: *taken as usize,
-        };
+        tx.position = Position { memory, taken };
         tx.unfinished = *unfinished;
         rx.fifo = fifo;
         chip.flow.silence.set(until);
@@ -272,38 +265,14 @@ fn load_eeprom(state: &v1::Eeprom) -> Result<Eeprom, StateError> {
 }
 
 fn load_context(state: &v1::Context) -> Result<Context, StateError> {
-    let &v1::Context {
-        ipcss,
-        ipcso,
-        ipcse,
-        tucss,
-        tucso,
-        tucse,
-        hdrlen,
-        mss,
-        paylen,
-        tcp,
-        ipv4,
-    } = state;
+    let paylen = state.paylen;
     check(
-        paylen <= 0xf_ffff,
+        paylen <= PAYLEN,
         "transmitter.paylen",
         paylen,
         "PAYLEN has 20 bits",
     )?;
-    Ok(Context {
-        ipcss,
-        ipcso,
-        ipcse,
-        tucss,
-        tucso,
-        tucse,
-        hdrlen,
-        mss,
-        paylen,
-        tcp,
-        ipv4,
-    })
+    Ok(Context::of_saved(state))
 }
 
 fn load_fifo(state: &v1::Receiver) -> Result<Fifo, StateError> {

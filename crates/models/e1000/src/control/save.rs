@@ -181,42 +181,17 @@ fn save_transmitter(tx: &TxState) -> v1::Transmitter {
         skipping,
     } = memory;
     v1::Transmitter {
-        segmenting: save_context(segmenting),
-        plain: save_context(plain),
+        segmenting: segmenting.saved(),
+        plain: plain.saved(),
         skipping: *skipping,
         taken: *taken as u32,
         unfinished: *unfinished,
     }
 }
 
-fn save_context(context: &Context) -> v1::Context {
-    let &Context {
-        ipcss,
-        ipcso,
-        ipcse,
-        tucss,
-        tucso,
-        tucse,
-        hdrlen,
-        mss,
-        paylen,
-        tcp,
-        ipv4,
-    } = context;
-    v1::Context {
-        ipcss,
-        ipcso,
-        ipcse,
-        tucss,
-        tucso,
-        tucse,
-        hdrlen,
-        mss,
-        paylen,
-        tcp,
-        ipv4,
-    }
-}
+intel::mirrored!(Context as v1::Context {
+    ipcss, ipcso, ipcse, tucss, tucso, tucse, hdrlen, mss, paylen, tcp, ipv4,
+});
 
 fn save_flow(flow: &Flow, now: Nanos) -> v1::Flow {
     let Flow {

@@ -2,6 +2,9 @@
 
 use datapath::offload::{L4, Places};
 
+/// PAYLEN has 20 bits.
+pub(crate) const PAYLEN: u32 = 0xf_ffff;
+
 /// What a context descriptor sets up (manual §3.3.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Context {

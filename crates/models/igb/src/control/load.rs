@@ -6,10 +6,9 @@ use std::sync::atomic::Ordering;
 
 use datapath::offload::L4;
 use intel::io::{ADDRESS_BITS, Window};
-use intel::saved::{load_phy, load_words};
+use intel::saved::{frames_taken, load_phy, load_words};
 use intel::wake::Wakes;
 use model::{Env, Work};
-use wire::MAX_SEGMENTS;
 
 use crate::control::Registers;
 use crate::control::nvm::Nvm;
@@ -136,18 +135,12 @@ pub(crate) fn load_tx(
     skipping: bool,
     taken: u32,
 ) -> Result<TxState, StateError> {
-    check(
-        taken as usize <= MAX_SEGMENTS,
-        "queues.taken",
-        taken,
-        "a packet has fewer frames",
-    )?;
     Ok(TxState {
         memory: TxMemory {
             contexts: [load_context(first)?, load_context(second)?],
             skipping,
         },
-        taken: taken as usize,
+        taken: frames_taken("queues.taken", taken)?,
     })
 }
 

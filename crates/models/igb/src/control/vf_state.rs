@@ -35,6 +35,10 @@ fn forgive(registers: &mut [Words]) {
     }
 }
 
+intel::mirrored!(Grant as Granted {
+    enabled, link, max_frame, tag, interrupt_gap,
+});
+
 impl VfControl {
     /// The whole function, between two batches.
     pub(super) fn state(&self, env: &Env) -> V1 {
@@ -74,13 +78,6 @@ impl VfControl {
         // Nothing is under way into the guest's buffers.
         let _receivers: Vec<_> = queues.iter().map(|queue| queue.rx.lock()).collect();
         let now = env.clock.now();
-        let &Grant {
-            enabled,
-            link,
-            max_frame,
-            tag,
-            interrupt_gap,
-        } = granted;
         V1 {
             registers: save_words(file, keeps),
             statistics: self.channel.statistics(),
@@ -88,14 +85,8 @@ impl VfControl {
             queues: transmitters.iter().map(|tx| save_queue(tx)).collect(),
             turn: tx_next.load(Ordering::Relaxed),
             interrupts: irq.lock().save_vf(now),
-            mailbox: channel.mailbox(|mailbox| mailbox.save()),
-            granted: Granted {
-                enabled,
-                link,
-                max_frame,
-                tag,
-                interrupt_gap,
-            },
+            mailbox: channel.mailbox(|mailbox| mailbox.saved()),
+            granted: granted.saved(),
         }
     }
 
@@ -153,20 +144,7 @@ impl VfControl {
         let all = (1 << function.queues.len()) - 1;
         function.tx_rung.store(all, Ordering::Release);
         function.tx_next.store(*turn, Ordering::Relaxed);
-        let &Granted {
-            enabled,
-            link,
-            max_frame,
-            tag,
-            interrupt_gap,
-        } = granted;
-        let claimed = Grant {
-            enabled,
-            link,
-            max_frame,
-            tag,
-            interrupt_gap,
-        };
+        let claimed = Grant::of_saved(granted);
         // Its PF has a say before anything moves.
         self.channel.tell(now, Event::Loaded(claimed));
         self.look(env);

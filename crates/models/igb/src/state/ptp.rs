@@ -11,6 +11,8 @@ use crate::{regs as r, state};
 /// Longest that the clock stands between two steps: its period has eight bits.
 const LONGEST: u64 = 255 * TICK;
 
+intel::mirrored!(Stamp as state::Stamp { time, source, sequence });
+
 impl Ptp {
     pub(crate) fn save(&self, now: Nanos) -> Clock {
         let mut copy = Ptp { ..*self };
@@ -30,18 +32,7 @@ impl Ptp {
             since: now.saturating_sub(since),
             high,
             sent,
-            received: received.map(|stamp| {
-                let Stamp {
-                    time,
-                    source,
-                    sequence,
-                } = stamp;
-                state::Stamp {
-                    time,
-                    source,
-                    sequence,
-                }
-            }),
+            received: received.map(|stamp| stamp.saved()),
             adjust_low,
         }
     }
@@ -73,11 +64,7 @@ impl Ptp {
         ptp.since = now.saturating_sub(*since);
         ptp.high = *high;
         ptp.sent = *sent;
-        ptp.received = received.map(|stamp| Stamp {
-            time: stamp.time,
-            source: stamp.source,
-            sequence: stamp.sequence,
-        });
+        ptp.received = received.map(|stamp| Stamp::of_saved(&stamp));
         ptp.adjust_low = *adjust_low;
         Ok(ptp)
     }

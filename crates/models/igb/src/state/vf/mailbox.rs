@@ -6,35 +6,13 @@ use crate::state::{StateError, check, vf as state};
 /// Bits of V2PMAILBOX that are kept.
 const KEPT: u32 = v2p::VFU | v2p::PFU | v2p::PFSTS | v2p::PFACK | v2p::RSTI | v2p::RSTD;
 
-impl Mailbox {
-    pub(crate) fn save(&self) -> state::Mailbox {
-        let &Mailbox {
-            memory,
-            bits,
-            request,
-            acknowledged,
-            reset,
-            interrupt,
-        } = self;
-        state::Mailbox {
-            memory,
-            bits,
-            request,
-            acknowledged,
-            reset,
-            interrupt,
-        }
-    }
+intel::mirrored!(Mailbox as state::Mailbox {
+    memory, bits, request, acknowledged, reset, interrupt,
+});
 
+impl Mailbox {
     pub(crate) fn load(state: &state::Mailbox) -> Result<Mailbox, StateError> {
-        let &state::Mailbox {
-            memory,
-            bits,
-            request,
-            acknowledged,
-            reset,
-            interrupt,
-        } = state;
+        let bits = state.bits;
         check(bits & !KEPT == 0, "mailbox.bits", bits, "no such bits")?;
         for (both, why) in [
             (v2p::VFU | v2p::PFU, "the buffer is of one side only"),
@@ -42,13 +20,6 @@ impl Mailbox {
         ] {
             check(bits & both != both, "mailbox.bits", bits, why)?;
         }
-        Ok(Mailbox {
-            memory,
-            bits,
-            request,
-            acknowledged,
-            reset,
-            interrupt,
-        })
+        Ok(Mailbox::of_saved(state))
     }
 }
