@@ -45,7 +45,7 @@ impl SocketBus {
     /// Connects to the server at `path` and arms INTx.
     ///
     /// # Errors
-    /// Nobody listens, or the server refuses.
+    /// No server listens, or it refuses.
     pub fn connect(path: impl AsRef<Path>) -> Result<Self, BusError> {
         Self::with_client(Client::connect(path)?)
     }
@@ -53,7 +53,7 @@ impl SocketBus {
     /// As [`SocketBus::connect`], with options.
     ///
     /// # Errors
-    /// Nobody listens, or the server refuses.
+    /// No server listens, or it refuses.
     pub fn connect_with(path: impl AsRef<Path>, options: ClientOptions) -> Result<Self, BusError> {
         Self::with_client(Client::connect_with(path, options)?)
     }

@@ -258,7 +258,7 @@ pub fn read_line(stream: &mut UnixStream, most: usize, patience: Duration) -> io
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(in_time(error)),
         };
-        // One line is all there is on a connection: what follows is nobody's.
+        // One line is all there is on a connection: what follows is ignored.
         let end = part[..n].iter().position(|byte| *byte == b'\n');
         line.extend_from_slice(&part[..end.unwrap_or(n)]);
         if line.len() > most {

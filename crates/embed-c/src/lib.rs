@@ -69,7 +69,7 @@ unsafe fn on(nic: *mut hn_nic, body: impl FnOnce(&mut Nic) -> c_int) -> c_int {
     }
     // SAFETY: `busy` lets one in at a time.
     let inner = unsafe { &mut *handle.nic.get() };
-    // After a panic the NIC stays busy for ever: nobody gets to see half a change.
+    // After a panic the NIC stays busy for ever: half a change is never seen.
     let Ok(status) = catch_unwind(AssertUnwindSafe(|| body(inner))) else {
         return HN_FAILED;
     };
@@ -93,7 +93,7 @@ unsafe fn bytes<'a>(data: *const u8, len: usize) -> Option<&'a [u8]> {
 /// As [`bytes`], to be written.
 ///
 /// # Safety
-/// Unless NULL, `data` points to `len` writable bytes for `'a` that nobody else uses meanwhile.
+/// Unless NULL, `data` points to `len` writable bytes for `'a` that nothing else uses meanwhile.
 unsafe fn bytes_mut<'a>(data: *mut u8, len: usize) -> Option<&'a mut [u8]> {
     match len {
         0 => Some(&mut []),

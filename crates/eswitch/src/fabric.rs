@@ -26,7 +26,7 @@ pub struct Fabric<P> {
 }
 
 impl<P> Default for Fabric<P> {
-    /// All VLANs go everywhere, and nobody gets copies.
+    /// All VLANs go everywhere, and no pool gets copies.
     fn default() -> Fabric<P> {
         Fabric {
             known: None,
@@ -65,7 +65,7 @@ pub struct Mirror<P> {
     pub to: P,
     /// Frames that one of these gets (VMRVM).
     pub of: Vec<P>,
-    /// Frames that come from the wire (VMRCTL.UPME), also those for nobody.
+    /// Frames that come from the wire (VMRCTL.UPME), also those for no pool.
     pub incoming: bool,
     /// Frames that go out on the wire (VMRCTL.DPME).
     pub outgoing: bool,

@@ -109,14 +109,14 @@ pub struct Pool {
     pub only_vlan: Option<u16>,
     /// What it sends goes to the wire alone, also what is for another pool (DTXSWC, loopback off).
     pub outward: bool,
-    /// It gets what comes from the wire for nobody, whatever its VLANs are (VT_CTL.DEF_PL).
+    /// It gets what comes from the wire for no other pool, whatever its VLANs are (VT_CTL.DEF_PL).
     pub default: bool,
     /// It gets what it has sent itself and is for it (DTXSWC.LLE).
     pub own: bool,
 }
 
 impl Default for Pool {
-    /// Of nobody: it neither sends nor receives.
+    /// Of no pool: it neither sends nor receives.
     fn default() -> Pool {
         Pool {
             enabled: false,

@@ -2,7 +2,7 @@
 
 use wire::ETHERNET_HEADER;
 
-/// Bytes of every frame that a batch holds as its own copy: what anybody decides upon, and short
+/// Bytes of every frame that a batch holds as its own copy: what decisions are made upon, and short
 /// frames whole.
 pub const HEAD: usize = 64;
 
@@ -18,7 +18,7 @@ pub struct Alike<'b> {
 }
 
 /// In what the frames so far differ from the first. Gathered while their heads are at hand, so that
-/// nobody has to go through a batch for it.
+/// no receiver has to go through a batch for it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Kin {
     /// Bytes 0 to 7 and 6 to 13 of the first, and its length.

@@ -16,14 +16,14 @@ const NO_NOTES: &Offload = &Offload::NONE;
 
 /// Frames on their way, in order.
 ///
-/// The first [`HEAD`] bytes of each frame are the batch's own copy, made once: whoever looks at
+/// The first [`HEAD`] bytes of each frame are the batch's own copy, made once: code that looks at
 /// them, counts by them, filters by them or delivers them sees the same bytes, whatever a guest
 /// writes meanwhile. What lies behind stays where it is until a sink copies it. The storage is
 /// reused from batch to batch by [`Batch::recycle`], so steady state allocates nothing.
 #[derive(Debug, Default)]
 pub struct Batch<'v> {
     /// One for each frame, and one for the frame being built. Never shortened: what is behind the
-    /// frames of now is of frames gone by, and shown to nobody.
+    /// frames of now is of frames gone by, and never shown.
     heads: Vec<Head>,
     frames: Vec<Meta<'v>>,
     /// Runs of the frames that have more than one behind their head.
@@ -411,7 +411,7 @@ impl<'b> Frame<'b> {
         self.meta.notes == 0
     }
 
-    /// Its first bytes, [`HEAD`] of them or all: the batch's own copy, which nobody changes.
+    /// Its first bytes, [`HEAD`] of them or all: the batch's own copy, which nothing changes.
     #[inline]
     pub fn head(&self) -> &'b [u8] {
         self.head

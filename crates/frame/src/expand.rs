@@ -138,7 +138,7 @@ fn one<'b>(
 }
 
 /// The segments of a frame, each with its tag and, if wanted, its checksum; the last may be short, and
-/// is padded, as nobody behind us knows that it has to be.
+/// is padded: the receiver does not know that it has to be.
 fn many<'b>(
     frame: &Frame<'b>,
     sum_it: bool,

@@ -3,7 +3,7 @@
 //! The kernel answers an access beyond the end of a mapped file with `SIGBUS`. The handler here
 //! looks the address up in a fixed table of the mappings we watch, puts zero pages of our own
 //! under the rest of that mapping, counts, and returns: the peer reads and writes nothing from
-//! then on, and nobody else notices. An address that is not ours gets the default action.
+//! then on, and no other peer notices. An address that is not ours gets the default action.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};

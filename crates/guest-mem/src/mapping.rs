@@ -100,7 +100,7 @@ enum PageSource {
     Foreign,
 }
 
-// SAFETY: the mapping is shared memory that anybody may touch from any thread; all access goes
+// SAFETY: the mapping is shared memory that any process may touch from any thread; all access goes
 // through raw copies, and the pointer is valid until drop.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; `Mapping` has no interior state of its own beyond atomics.
@@ -149,7 +149,7 @@ impl Mapping {
         .map_err(|errno| close(MapError::Mmap(errno)))?;
         let base: NonNull<u8> = NonNull::new(base.cast()).ok_or_else(|| close(MapError::Wraps))?;
         let Some(slot) = guard::watch(base.as_ptr() as usize, len) else {
-            // SAFETY: just mapped by us with this length and handed to nobody.
+            // SAFETY: just mapped by us with this length and handed out to no one yet.
             let _ = unsafe { rustix::mm::munmap(base.as_ptr().cast(), len) };
             return Err(close(MapError::TooMany));
         };
@@ -176,7 +176,7 @@ impl Mapping {
             // Written to, so that none of it becomes resident later, when a test counts what does.
             (0..words).map(|_| AtomicU64::new(0)).collect()
         };
-        // Out of the box until drop: to move a box is to claim that nobody else points into it.
+        // Out of the box until drop: to move a box is to claim that nothing else points into it.
         let block = NonNull::from(Box::leak(block));
         Arc::new(Self {
             base: block.cast(),
@@ -226,7 +226,7 @@ impl Mapping {
 
 /// Whether the pages of a file are memory: memfd, tmpfs and hugetlbfs files have seals, and no
 /// others. A page fault on any other (FUSE above all) may take as long as a peer likes, and so may
-/// asking it for its size or its file system; seals are asked of nobody but the kernel.
+/// asking it for its size or its file system; seals are asked of the kernel alone.
 pub(crate) fn must_be_memory(fd: BorrowedFd<'_>) -> Result<(), MapError> {
     match rustix::fs::fcntl_get_seals(fd) {
         Ok(_) => Ok(()),

@@ -100,7 +100,7 @@ impl Memory {
     ///
     /// # Safety
     /// `memory..memory + len` must stay mapped and readable (and writable if `prot` says so) until
-    /// the region has been unmapped, and be no Rust object: anybody may write to it at any time.
+    /// the region has been unmapped, and be no Rust object: any process may write to it at any time.
     pub unsafe fn map_raw(
         &self,
         iova: u64,

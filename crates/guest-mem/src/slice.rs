@@ -234,7 +234,7 @@ impl<'v> WriteSlice<'v> {
             return;
         }
         // SAFETY: `at` is writable for `bytes.len()` bytes (promise of `new`, checked above) and
-        // aligned for a word of that size; whoever else uses the memory sees single stores.
+        // aligned for a word of that size; other users of the memory see single stores.
         unsafe {
             match *bytes {
                 [a] => at.write_volatile(a),
@@ -271,7 +271,7 @@ impl<'v> WriteSlice<'v> {
             for (j, word) in row.into_iter().enumerate() {
                 fence(Ordering::Release);
                 // SAFETY: row `i` is one of `n`, so its words are inside of the slice, writable (promise
-                // of `new`) and aligned (both checked above); whoever else uses the memory sees single
+                // of `new`) and aligned (both checked above); other users of the memory see single
                 // stores.
                 unsafe { at.add(i * step + 8 * j).cast::<u64>().write_volatile(word) };
             }

@@ -162,7 +162,7 @@ pub mod vmolr {
     pub const ROMPE: u32 = 1 << 25;
     /// Stations of the table.
     pub const ROPE: u32 = 1 << 26;
-    /// Frames for everybody.
+    /// Broadcasts.
     pub const BAM: u32 = 1 << 27;
     /// All groups.
     pub const MPME: u32 = 1 << 28;

@@ -1,4 +1,4 @@
-//! Register offsets and bits of the modelled NICs, for whoever is outside of a model: drivers, fuzzers, oracles and
+//! Register offsets and bits of the modelled NICs, for all outside of a model: drivers, fuzzers, oracles and
 //! the models' tests.
 //!
 //! They were written from the manuals and from what drivers do, and not from the models' tables: so a test that uses

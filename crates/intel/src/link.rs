@@ -41,7 +41,7 @@ pub trait Link {
     /// Brings STATUS.LU in line with PHY and CTRL.SLU, and tells the guest of a change.
     fn update_link(&mut self, env: &Env);
 
-    /// Starts auto-negotiation, if there is somebody to talk to.
+    /// Starts auto-negotiation, if there is a partner.
     fn negotiate(&mut self, env: &Env) {
         let takes = self.negotiation();
         let can = self.phy().can_negotiate();

@@ -29,7 +29,7 @@ pub fn mdic(phy: &mut Phy, value: u32) -> (u32, Effect) {
             let data = u32::from(phy.read(reg));
             ((value & !0xffff) | data | READY, Effect::None)
         }
-        // Nobody answers at another address, or to another opcode.
+        // No PHY answers at another address, or to another opcode.
         _ => (value | READY | ERROR, Effect::None),
     }
 }

@@ -202,7 +202,7 @@ pub enum Speed {
 pub struct Phy {
     /// As stored; some are made from other things when they are read.
     pub regs: [u16; 32],
-    /// Whether the cable leads to somebody.
+    /// Whether the cable leads to a partner.
     pub cable: bool,
     /// Whether the last negotiation came to an end.
     pub negotiated: bool,
@@ -280,7 +280,7 @@ impl Phy {
         self.regs[EVENTS] & self.regs[INTERRUPTS_ENABLED] != 0
     }
 
-    /// Whether auto-negotiation has somebody to talk to.
+    /// Whether auto-negotiation has a partner.
     pub fn can_negotiate(&self) -> bool {
         let bmcr = self.regs[BMCR];
         let offers = self.regs[ANAR] & 0x01e0 != 0 || self.regs[GCTRL] & 0x0300 != 0;

@@ -146,7 +146,7 @@ impl Tally {
         self.total(len);
     }
 
-    /// Good frames received, gathered by whoever saw many alike.
+    /// Good frames received, gathered where many alike were seen.
     pub fn received_many(&mut self, many: &Received) {
         let frames = many.bins.iter().sum();
         if frames == 0 {

@@ -177,7 +177,7 @@ pub trait Transmit: Send {
     /// Sends at most about `budget` frames and [`TURN_BYTES`] bytes into `to`, and never walks a
     /// ring more than once.
     fn run(&mut self, env: &Env, to: &dyn Sink, budget: usize) -> Progress;
-    /// Whether the last run ended with [`Progress::More`] because something may come soon that nobody
+    /// Whether the last run ended with [`Progress::More`] because something may come soon that no call
     /// would tell of.
     fn watch(&self) -> Watch {
         Watch::Off

@@ -45,7 +45,7 @@ pub(crate) enum Request {
     Vlan { id: u16, join: bool },
     /// The longest frame it wants, in bytes, FCS included.
     MaxFrame(u32),
-    /// It wants all groups, or no longer; and what else its driver set, which is granted to nobody.
+    /// It wants all groups, or no longer; and what else its driver set, which is never granted.
     Promisc { multicast: bool, other: bool },
     /// What no driver sends.
     Unknown,
@@ -202,7 +202,7 @@ mod tests {
                 other: false
             }
         );
-        // A reset with anything beside it, and what nobody knows.
+        // A reset with anything beside it, and unknown messages.
         assert_eq!(decode(&[1 | 1 << 16]), Request::Unknown);
         assert_eq!(decode(&[0]), Request::Unknown);
         assert_eq!(decode(&[1 | ACK]), Request::Echo);

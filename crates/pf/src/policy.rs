@@ -206,7 +206,7 @@ pub enum PolicyError {
         /// Megabits a second of the port.
         port: u64,
     },
-    /// Nothing can be promised of what nobody knows.
+    /// Nothing can be promised of an unknown speed.
     #[error("min_tx_rate is a part of port-rate: set port-rate")]
     NoPortRate,
 }

@@ -23,7 +23,7 @@ pub enum What {
     VlanOverride,
     /// A longest frame that the chip does not take.
     BadFrameSize,
-    /// A promiscuous mode that nobody is granted.
+    /// A promiscuous mode that is never granted.
     Promiscuous,
     /// A message that no driver sends.
     UnknownMessage,

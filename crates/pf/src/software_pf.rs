@@ -83,7 +83,7 @@ pub struct Status {
 pub struct SoftwarePf {
     vfs: BTreeMap<VfId, Vf>,
     out: VecDeque<Effect>,
-    /// Megabits a second that the VFs share, if anybody said.
+    /// Megabits a second that the VFs share, if it is configured.
     port_rate: Option<u32>,
     link: bool,
     in_reset: bool,
@@ -282,7 +282,7 @@ impl SoftwarePf {
         if known.down.is_some() || in_reset {
             return;
         }
-        // igb: whoever has not completed a reset shall not read either.
+        // igb: a VF that has not completed a reset shall not read either.
         if !known.clear_to_send && known.may_nack(now) {
             let message = Message::nack();
             self.out.push_back(Effect::Notify { vf, message });

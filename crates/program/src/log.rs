@@ -24,7 +24,7 @@ const QUEUE: usize = 4096;
 
 static LOST: OnceLock<ErrorCounter> = OnceLock::new();
 
-/// Lines that were lost, because nobody reads standard error or reads it too slowly.
+/// Lines that were lost, because standard error is not read, or too slowly.
 pub fn lost() -> u64 {
     LOST.get().map_or(0, |lost| lost.dropped_lines() as u64)
 }
@@ -35,8 +35,8 @@ pub struct Log(#[expect(dead_code, reason = "held for its end")] WorkerGuard);
 
 /// Starts logging to standard error, panics included.
 ///
-/// A line never waits for standard error, which may be a pipe that nobody reads: whoever writes it may serve a hundred
-/// guests. Another thread writes.
+/// A line never waits for standard error, which may be a pipe without a reader: the thread that writes it may serve a
+/// hundred guests. Another thread writes.
 pub fn start(format: LogFormat, verbose: u8) -> Log {
     let (writer, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(QUEUE)

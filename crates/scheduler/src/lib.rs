@@ -2,7 +2,7 @@
 //!
 //! A worker serves many items (NICs). Any thread may *call* an item: raise a bit for it. The first
 //! bit puts the item on its worker's [`ReadyList`]; further ones until its turn cost one atomic
-//! operation. A worker that finds its ready_list empty goes to sleep by a rule that loses no call: it
+//! operation. A worker that finds its ready_list empty goes to sleep in a way that loses no call: it
 //! says that it sleeps, then a full barrier, then it looks once more; a caller lists its item, then
 //! a full barrier, then looks whether the worker sleeps. One of the two sees the other. Only a
 //! caller that finds the worker asleep has to wake it by a system call.

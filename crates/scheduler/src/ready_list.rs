@@ -22,7 +22,7 @@ impl<T> Default for ReadyList<T> {
 }
 
 impl<T> ReadyList<T> {
-    /// Nobody wants anything, and the worker is awake.
+    /// No item is listed, and the worker is awake.
     pub fn new() -> Self {
         Self::default()
     }
@@ -72,7 +72,7 @@ impl<T> ReadyList<T> {
         may
     }
 
-    /// The worker is awake again, whoever woke it.
+    /// The worker is awake again, whatever woke it.
     pub fn rise(&self) {
         self.asleep.swap(false, Ordering::AcqRel);
     }

@@ -1,4 +1,4 @@
-//! Ends what a peer gave us, where nobody waits for it.
+//! Ends what a peer gave us, where no worker waits for it.
 //!
 //! To close a descriptor is to run its last owner's code in the kernel, and what a peer sends may
 //! be anything: a TCP socket that lingers over unsent data for hours, a file of a FUSE server that
@@ -27,7 +27,7 @@ const MOST_IDLE: usize = 4;
 
 type Thing = Box<dyn Send>;
 
-/// Threads without work, of the whole process. Whoever takes one out has it for itself.
+/// Threads without work, of the whole process. A thread taken out is its taker's alone.
 static IDLE: Mutex<Vec<(ThreadId, Sender<DeferredCloser>)>> = Mutex::new(Vec::new());
 
 #[derive(Default)]
@@ -80,14 +80,14 @@ impl DeferredCloser {
                 }
                 idle.push((me, ours));
             }
-            // It belongs to nobody meanwhile: a server's last things end with it.
+            // It belongs to no server meanwhile: a server's last things end with it.
             drop(next);
             let called = calls.recv_timeout(STAY).or_else(|_| {
                 let mut idle = IDLE.lock();
                 let place = idle.iter().position(|(thread, _)| *thread == me);
                 let forgotten = place.map(|place| idle.swap_remove(place));
                 drop(idle);
-                // Whoever has taken it out meanwhile is about to call.
+                // The server that has taken it out meanwhile is about to call.
                 drop(forgotten);
                 calls.recv()
             });

@@ -90,7 +90,7 @@ struct DmaState {
     memory: Memory,
     queue: Mutex<Queue>,
     filled: AtomicBool,
-    /// Made when somebody wants to ask for memory: most devices never do, and a descriptor for each
+    /// Made when a device wants to ask for memory: most devices never do, and a descriptor for each
     /// of a thousand of them is a thousand.
     wake: OnceLock<OwnedFd>,
 }
@@ -128,7 +128,7 @@ impl Dma {
             let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
             let fd = rustix::event::eventfd(0, flags)?;
             watch(fd.as_fd())?;
-            // A second one, of another thread's, is closed, and nobody watches what is closed.
+            // A second one, of another thread's, is closed, and what is closed is not watched.
             let _ = self.0.wake.set(fd);
         }
         Ok(())
@@ -463,7 +463,7 @@ impl Engine {
         });
     }
 
-    /// Takes a reply. False when nobody has asked for it.
+    /// Takes a reply. False when there is no request for it.
     pub fn reply(&mut self, header: &Header, payload: &[u8]) -> bool {
         let Some(at) = self.chunks.iter().position(|c| c.id == header.id) else {
             return false;
@@ -505,7 +505,7 @@ impl Engine {
         true
     }
 
-    /// Ends a request. Replies to its other messages will find nobody.
+    /// Ends a request. Replies to its other messages will find no request.
     fn finish(&mut self, at: usize, outcome: Result<(), DmaError>) {
         if let Some(active) = self.active.remove(at) {
             let request = active.request;

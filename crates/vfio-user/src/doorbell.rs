@@ -1,7 +1,7 @@
 //! Doorbells in memory: registers of a BAR that the client maps, so that a guest writes them without
 //! telling.
 //!
-//! Nobody is woken by a store into shared memory, so the server looks. It looks at all of the
+//! A store into shared memory wakes no one, so the server looks. It looks at all of the
 //! registers before it acts on a message and after the last one of a batch: what the guest stored
 //! before it sent the message is then applied before it, as on a bus. Between messages its owner
 //! looks at the tails only, through [`MappedDoorbells`], which needs no server.
@@ -180,7 +180,7 @@ impl Registers {
         }
     }
 
-    /// The client is gone; what it still does to its memory concerns nobody.
+    /// The client is gone; what it still does to its memory has no effect here.
     pub fn unshare(&mut self) {
         if let Some(shared) = self.shared.take() {
             shared.bell.0.live.store(0, Ordering::Release);

@@ -2,7 +2,7 @@
 //!
 //! `write` to an eventfd waits while its count is at its most, unless the open file is
 //! non-blocking. But the open file is the peer's too: it may fill the count and clear that flag at
-//! any moment, however often we look. Whoever raises an interrupt may be another guest's thread
+//! any moment, however often we look. The thread that raises an interrupt may be another guest's
 //! that delivers a frame, and must not wait. The kernel's own signals never wait (they saturate),
 //! and asynchronous I/O asks for one: an operation may name an eventfd that is signalled at its
 //! end (`IOCB_FLAG_RESFD`, `io_submit(2)`). So we read nothing, from an empty file of our own.
@@ -73,7 +73,7 @@ pub(crate) fn poke(fd: BorrowedFd<'_>) -> Result<(), Errno> {
 }
 
 impl Pool {
-    /// A context that nobody uses just now, if there is one.
+    /// A context that is not in use, if there is one.
     fn take(&self) -> MutexGuard<'_, Context> {
         let free = self.contexts.iter().find_map(Mutex::try_lock);
         free.unwrap_or_else(|| self.contexts[0].lock())

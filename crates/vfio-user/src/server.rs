@@ -68,7 +68,7 @@ pub enum Look {
     All,
     /// At the client's messages, and seldom at the rest: the owner watches [`Server::as_fd`].
     Messages,
-    /// Nowhere: the device has more to do, and it is not long since somebody looked.
+    /// Nowhere: the device has more to do, and it is not long since it was looked at.
     Nowhere,
 }
 
@@ -144,7 +144,7 @@ impl Server {
     /// The device's way to guest memory.
     ///
     /// # Errors
-    /// Descriptors ran out: whoever asks from other threads has to wake the server.
+    /// Descriptors ran out: other threads that ask have to wake the server.
     pub fn dma(&self) -> io::Result<Dma> {
         self.dma.make_wake(|fd| self.begin(fd))?;
         Ok(self.dma.clone())
@@ -215,7 +215,7 @@ impl Server {
         let mut rung = false;
         if let Some(doorbells) = &mut self.session.shape.doorbells {
             doorbells.publish(device);
-            // Rung while the device worked: nobody else would notice soon.
+            // Rung while the device worked: nothing else would notice soon.
             rung = doorbells.bell().is_some_and(MappedDoorbells::rung);
         }
         // The device may have asked for DMA from its work, and what that brings may be new work.
@@ -459,7 +459,7 @@ impl Server {
                 .irq
                 .0
                 .mask(signal.index, signal.vector, signal.mask),
-            // Somebody else has taken it.
+            // Another thread has taken it.
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => {
                 // It would wake us without end.

@@ -27,7 +27,7 @@ unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: `ptr` and `len` are what `mmap` gave, and nobody else unmaps them.
+        // SAFETY: `ptr` and `len` are what `mmap` gave, and nothing else unmaps them.
         let result = unsafe { rustix::mm::munmap(self.ptr.as_ptr().cast(), self.len) };
         debug_assert!(result.is_ok());
     }

@@ -22,7 +22,7 @@ use crate::deferred_closer::DeferredCloser;
 const READ_SIZE: usize = 32 << 10;
 
 /// Descriptors taken from one read: all that one can bring (the kernel's `SCM_MAX_FD`). What is beyond
-/// would be closed in the middle of the read, by whoever reads.
+/// would be closed in the middle of the read, by the reader.
 const FDS_PER_READ: usize = 253;
 
 /// Descriptors one message may have in the end; more are closed.
@@ -54,13 +54,13 @@ pub(crate) struct Receiver {
     fds: Vec<(usize, OwnedFd)>,
     pub calls: u64,
     pub bytes: u64,
-    /// Descriptors closed because nobody asked for them.
+    /// Descriptors closed because no message asks for them.
     pub surplus_fds: u64,
     deferred_closer: DeferredCloser,
 }
 
 impl Receiver {
-    /// Messages of at most `max_data` bytes of data. Descriptors that nobody wants are
+    /// Messages of at most `max_data` bytes of data. Descriptors that no message asks for are
     /// `deferred closer`'s.
     pub fn new(max_data: usize, deferred_closer: DeferredCloser) -> Self {
         Self {
@@ -178,7 +178,7 @@ impl Receiver {
     }
 
     /// Takes the next complete message: header, payload, and its descriptors in `fds`. What is still in
-    /// there nobody wanted.
+    /// there no message asks for.
     pub fn next(&mut self, fds: &mut Vec<OwnedFd>) -> Result<Option<(Header, &[u8])>, BadSize> {
         for fd in fds.drain(..) {
             self.surplus_fds += 1;

@@ -167,7 +167,11 @@ fn joined(vfs: u32, out: Arc<Recorder>) -> (Vec<ModelBus>, Inside) {
     };
     let wire = switch.attach(WIRE, out, uplink).expect("the first port");
     let nowhere = || Recorder::new(Caps::NONE);
-    let config = Config::new(MAC);
+    // As on the chip, and in QEMU, a PF says where its VFs' rings are.
+    let config = Config {
+        pf_places_vf_rings: true,
+        ..Config::new(MAC)
+    };
     let hub = registers.hub();
     let pf = ModelBus::new(igb::pf_with_vfs(&config, Arc::clone(hub)), nowhere());
     let _ = time.set(pf.clock());

@@ -83,7 +83,7 @@ impl Registers {
         self.chip.reset(env);
         self.eeprom.wires(0);
         self.load_eeprom();
-        // Whoever waited for room finds the receiver off.
+        // A sender that waited for room finds the receiver off.
         self.work.rx = true;
     }
 
@@ -230,7 +230,7 @@ impl Window for Registers {
             r::PBM => chip.packet_buffer.set_word(element, value),
             r::TCTL => {
                 let new = chip.file.write(id, 0, value);
-                // It clears itself before anybody can read it.
+                // It clears itself before it can be read.
                 if value & tctl::SWXOFF != 0 {
                     chip.flow.owe(owed::SOFTWARE);
                 }

@@ -199,7 +199,7 @@ impl Irq {
                 *gate & !about
             };
         }
-        // Most often nothing is new: what would be told is told already, or nobody wants to hear it.
+        // Most often nothing is new: what would be signalled has been, or is masked.
         let told = (self.icr & self.ims != 0) == self.line && self.throttled.is_none();
         if delayed || !told {
             self.apply(env);

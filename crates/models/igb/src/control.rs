@@ -60,9 +60,9 @@ pub(crate) struct Registers {
     pub phy_was_reset: bool,
     /// PCI allows it to master the bus.
     pub may_master: bool,
-    /// Its VFs, if it rules some.
+    /// Its VFs, if it controls some.
     pub hub: Option<Arc<Hub>>,
-    /// What of their rules is not in force yet.
+    /// What of their settings is not in force yet.
     pub due: Due,
     /// Its driver may say where the rings of its VFs are.
     pub places_vf_rings: bool,
@@ -129,7 +129,7 @@ impl Registers {
         self.nvm.wires(0);
         self.power_up();
         self.reset_vf_control();
-        // Whoever waited for room finds the receiver off.
+        // A sender that waited for room finds the receiver off.
         self.work.rx = true;
     }
 
@@ -365,7 +365,7 @@ impl Window for Registers {
             }
             r::TCTL => {
                 store();
-                // It clears itself before anybody can read it.
+                // It clears itself before it can be read.
                 if value & tctl::SWXOFF != 0 {
                     function.flow.owed.store(true, Ordering::Release);
                 }

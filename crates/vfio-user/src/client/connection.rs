@@ -137,7 +137,7 @@ impl Client {
     /// Connects and negotiates.
     ///
     /// # Errors
-    /// Nobody listens, or the server refuses.
+    /// No server listens, or it refuses.
     pub fn connect(path: impl AsRef<Path>) -> Result<Self, ClientError> {
         Self::connect_with(path, ClientOptions::default())
     }
@@ -145,7 +145,7 @@ impl Client {
     /// As [`connect`](Self::connect), with options.
     ///
     /// # Errors
-    /// Nobody listens, or the server refuses.
+    /// No server listens, or it refuses.
     pub fn connect_with(
         path: impl AsRef<Path>,
         options: ClientOptions,

@@ -37,7 +37,7 @@ impl Server {
         if self.session.deferred_closer.left() > MOST
             && let Some(listener) = self.listener.as_fd()
         {
-            // It costs its guest this device, and nobody else anything.
+            // It costs its guest this device, and no other guest anything.
             self.end(listener);
             self.out_of_service = true;
             device.client(ClientEvent::Refused(
@@ -110,7 +110,7 @@ impl Server {
         Ok(())
     }
 
-    /// Descriptors that nobody wanted.
+    /// Descriptors that no message asks for.
     pub(super) fn bury_fds(&mut self) {
         self.session.counters.surplus_fds += self.fds.len() as u64;
         for fd in self.fds.drain(..) {
@@ -206,7 +206,7 @@ impl Server {
                 device.client(ClientEvent::Gone(reason));
             }
             GoneReason::Protocol(what) => device.client(ClientEvent::Refused(what)),
-            // Somebody only looked whether the socket is alive.
+            // A client only looked whether the socket is alive.
             GoneReason::Closed | GoneReason::LetGo { .. } | GoneReason::Socket(_) => {}
         }
     }

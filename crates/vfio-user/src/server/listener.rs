@@ -14,7 +14,7 @@ pub const MAX_SOCKET_PATH: usize = 107;
 /// Why a socket cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Somebody answers on the path.
+    /// A server answers on the path.
     #[error(
         "{0}: the socket is in use by another process; stop that process or choose another path"
     )]
@@ -49,7 +49,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on `path`. A socket file that nobody listens on any more is replaced.
+    /// Listens on `path`. A socket file without a listener is replaced.
     ///
     /// # Errors
     /// Another process listens there, the path is no socket, or the system refuses.
@@ -161,7 +161,7 @@ fn remove_stale(path: &Path) -> Result<(), ListenError> {
         }
         // Gone in the meantime.
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        // Connected, or its backlog is full: somebody is there.
+        // Connected, or its backlog is full: a server is there.
         Ok(_) => Err(ListenError::InUse(path.to_owned())),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(ListenError::InUse(path.to_owned())),
         Err(e) => Err(fail(e)),

@@ -216,7 +216,7 @@ impl Session {
         }
     }
 
-    /// Tells the device what the guest has written where nobody is told.
+    /// Tells the device what the guest has written without a message.
     pub(super) fn look_at_doorbells(&mut self, device: &mut dyn Device) -> u64 {
         let Some(doorbells) = &mut self.shape.doorbells else {
             return 0;

@@ -90,7 +90,7 @@ impl Eeprom {
         }
     }
 
-    /// The contents, if nobody has asked for them since they changed.
+    /// The contents, if they have changed since they were last taken.
     pub(crate) fn take_changed(&mut self) -> Option<Vec<u8>> {
         let changed = std::mem::take(&mut self.changed);
         changed.then(|| self.words.iter().flat_map(|w| w.to_le_bytes()).collect())

@@ -166,7 +166,7 @@ impl Registers {
         irq.replace(&mut old, env);
         chip.allow(&old);
         drop((old, tx, rx));
-        // Whoever waited for room in what was there before asks again.
+        // A sender that waited for room in what was there before asks again.
         chip.waiters.wake();
         Ok(())
     }

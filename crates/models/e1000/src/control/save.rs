@@ -1,5 +1,5 @@
 //! From the live NIC to plain data. Live types are taken apart without `..`: a field that is added
-//! to one of them stops this file from compiling until somebody has said what becomes of it.
+//! to one of them stops this file from compiling until it says what becomes of it.
 
 use std::sync::atomic::Ordering;
 
@@ -242,11 +242,11 @@ fn save_interrupts(irq: &Irq, now: Nanos) -> v1::Interrupts {
         tx,
         link,
         look,
-        second: _, // whoever loads it looks at once
+        second: _, // a loaded NIC looks at once
         gate: _,   // so it is asked anew
         armed: _,  // the first of the deadlines
         adaptive,
-        rx_throttle: _, // whoever loads it begins anew
+        rx_throttle: _, // a loaded NIC begins anew
         raised: _,      // a counter for people
     } = irq;
     let time = |t: &Option<Nanos>| t.map(|t| relative(t, now));

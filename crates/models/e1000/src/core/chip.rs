@@ -110,8 +110,8 @@ impl Chip {
         self.phy_loopback.load(Ordering::Acquire) || self.file.get(r::RCTL) & rctl::LBM != 0
     }
 
-    /// Waits until nobody writes into the guest's buffers any more; what was on its way is lost. The
-    /// caller has seen to it that nobody begins.
+    /// Waits until nothing writes into the guest's buffers any more; what was on its way is lost. The
+    /// caller has seen to it that no sender begins.
     pub(crate) fn stop_receiving(&self) {
         drop(self.rx.lock().revoke());
     }

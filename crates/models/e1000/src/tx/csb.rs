@@ -42,7 +42,7 @@ impl TxCsb {
             self.reset();
         }
         if !chip.csb_wants(env, &page) {
-            // Whoever switches it on calls the first time.
+            // The guest that switches it on calls the first time.
             if self.awake || self.slept.is_none() {
                 page.store(at::HOST_NEED_TXKICK, 1);
             }

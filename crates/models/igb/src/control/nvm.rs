@@ -101,7 +101,7 @@ impl Nvm {
         }
     }
 
-    /// The contents, if nobody has asked for them since they changed.
+    /// The contents, if they have changed since they were last taken.
     pub(crate) fn take_changed(&mut self) -> Option<Vec<u8>> {
         std::mem::take(&mut self.changed).then(|| self.bytes.to_vec())
     }

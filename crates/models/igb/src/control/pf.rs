@@ -98,7 +98,7 @@ pub fn pf(config: &Config) -> Nic {
     make(config, None)
 }
 
-/// The same, whose registers rule the VFs of an hub. There is one for each hub at a time.
+/// The same, whose registers control the VFs of a hub. There is one for each hub at a time.
 pub fn pf_with_vfs(config: &Config, hub: Arc<Hub>) -> Nic {
     make(config, Some(hub))
 }

@@ -24,13 +24,13 @@ impl Registers {
             phy,
             io,
             reading,
-            work: _,        // whoever loads it looks at everything
+            work: _,        // a loaded NIC looks at everything
             negotiation: _, // configured
             phy_was_reset,
             may_master,
             hub: _,             // its VFs' mailboxes are in their states
             places_vf_rings: _, // configured
-            due: _,             // whoever loads it carries out all of it
+            due: _,             // a loaded NIC carries out all of it
         } = self;
         let Function {
             file,
@@ -49,7 +49,7 @@ impl Registers {
             bus_master: _, // follows from `may_master` and CTRL
             link_up,
             loopback,
-            tx_rung: _, // whoever loads it looks at everything
+            tx_rung: _, // a loaded NIC looks at everything
             tx_next,
             waiters: _, // the process's
             true_fcs: _,

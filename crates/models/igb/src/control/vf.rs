@@ -19,7 +19,7 @@ pub(crate) const BAR_SIZE: u64 = 16 * 1024;
 /// PCI device id (§9.7).
 pub(crate) const DEVICE: u16 = 0x10ca;
 
-/// What a guest's bus scan finds: a function of its own, not the virtual function of anybody, since no
+/// What a guest's bus scan finds: a function of its own, not the virtual function of another, since no
 /// VMM shows a device's SR-IOV capability to its guest.
 fn identity() -> Identity {
     let bar = |index| Bar {

@@ -213,7 +213,7 @@ impl VfControl {
             };
         }
         function.link_up.store(grant.link, Ordering::Release);
-        // Whoever is at it with the old rules finishes first: drivers free buffers next.
+        // A receive call under the old settings finishes first: drivers free buffers next.
         function.settle();
         self.granted = grant;
         self.work = Work { tx: true, rx: true };

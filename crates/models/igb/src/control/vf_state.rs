@@ -45,7 +45,7 @@ impl VfControl {
         let VfControl {
             function,
             channel,
-            work: _, // whoever loads it looks at everything
+            work: _, // a loaded NIC looks at everything
             granted,
             settings: _, // its PF's
             ahead,
@@ -67,7 +67,7 @@ impl VfControl {
             bus_master: _, // PCI's
             link_up: _,    // granted
             loopback: _,   // a PF's
-            tx_rung: _,    // whoever loads it looks at everything
+            tx_rung: _,    // a loaded NIC looks at everything
             tx_next,
             waiters: _, // the process's
             true_fcs: _,

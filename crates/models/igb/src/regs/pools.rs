@@ -295,7 +295,7 @@ pub(crate) fn of_pf(file: &File, vfs: u32) -> Pool {
     }
 }
 
-/// The pool of what is for nobody.
+/// The pool of frames for no station.
 pub(crate) fn default(file: &File) -> Option<u32> {
     let vt_ctl = file.get(r::VT_CTL);
     (vt_ctl & vt_ctl::NO_DEFAULT == 0).then_some(vt_ctl >> vt_ctl::DEFAULT_SHIFT & vt_ctl::DEFAULT)
@@ -343,7 +343,7 @@ fn of(file: &File, pools: Range<u32>) -> Pool {
         if untagged { set.with_bare() } else { set }
     });
     if !receives && !sends {
-        // Its stations are still its own: what is for them is nobody else's.
+        // Its stations are still its own: what is for them is for no other pool.
         return Pool {
             enabled: !macs.is_empty(),
             macs,

@@ -1,4 +1,4 @@
-//! What lies between a VF and whoever rules it.
+//! What lies between a VF and its PF.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -43,7 +43,7 @@ pub enum Event {
     Loaded(Grant),
 }
 
-/// Who rules a VF. Called from the VF's register accesses, with no lock of the channel held: it may use
+/// The PF of a VF. Called from the VF's register accesses, with no lock of the channel held: it may use
 /// the channel at once, and the VF looks at it before the access is answered.
 pub trait VfListener: Send + Sync {
     /// Something has happened.
@@ -53,7 +53,7 @@ pub trait VfListener: Send + Sync {
 /// What the statistics registers of a VF count.
 const COUNTED: [Stat; 5] = [Stat::Gprc, Stat::Gptc, Stat::Gorc, Stat::Gotc, Stat::Mprc];
 
-/// The channel of one VF: its mailbox, what is granted to it, and who rules it.
+/// The channel of one VF: its mailbox, what is granted to it, and its PF.
 ///
 /// The PF changes it whenever it likes, from any thread, and then has the VF's
 /// [`attend`](model::Control::attend) called.
@@ -76,7 +76,7 @@ pub struct VfChannel {
 }
 
 impl VfChannel {
-    /// One that nobody rules yet.
+    /// One without a PF yet.
     pub fn new() -> Arc<VfChannel> {
         Arc::default()
     }
@@ -153,7 +153,7 @@ impl VfChannel {
         *self.listener.lock() = listener;
     }
 
-    /// Names who has the VF look at its channel.
+    /// Sets what has the VF look at its channel.
     pub fn set_bell(&self, bell: Option<Arc<dyn Wake>>) {
         *self.bell.lock() = bell;
     }

@@ -1,4 +1,4 @@
-//! Where a PF rules its VFs by registers (datasheet §7.10.2, §8.14): the channels of all of them, and
+//! Where a PF controls its VFs by registers (datasheet §7.10.2, §8.14): the channels of all of them, and
 //! what follows for the on-chip switch.
 //!
 //! Registers are written by the PF's thread, VFs are reset and write to their mailboxes in theirs.
@@ -53,7 +53,7 @@ struct InForce {
     for_all: (Fabric<Owner>, StormWindows),
 }
 
-/// The channels of a chip's VFs, and the PF whose registers rule them; without one they are silent.
+/// The channels of a chip's VFs, and the PF whose registers control them; without one they are silent.
 pub struct Hub {
     channels: Vec<Arc<VfChannel>>,
     enforcer: Arc<dyn Enforcer>,
@@ -135,7 +135,7 @@ impl Hub {
         self.channels.get(vf as usize)
     }
 
-    /// Names who has the PF look at what its VFs did ([`model::Control::attend`]).
+    /// Sets what has the PF look at what its VFs did ([`model::Control::attend`]).
     pub fn set_bell(&self, bell: Option<Arc<dyn Wake>>) {
         *self.bell.lock() = bell;
     }
@@ -182,8 +182,8 @@ impl Hub {
         self.enabled.load(Ordering::Acquire)
     }
 
-    /// VFs that there are. Where nobody has enabled any there are all: nearly every VMM hides SR-IOV,
-    /// and a driver that rules by registers alone shall have them.
+    /// VFs that there are. Where none is enabled there are all: nearly every VMM hides SR-IOV,
+    /// and a driver that controls VFs by registers alone shall have them.
     fn there(&self) -> u32 {
         match self.enabled() {
             0 => self.vfs(),

@@ -1,6 +1,6 @@
-//! The mailbox between a VF and whoever rules it (datasheet §7.10.2.9.1, §8.14.2 to §8.14.6).
+//! The mailbox between a VF and its PF (datasheet §7.10.2.9.1, §8.14.2 to §8.14.6).
 //!
-//! Sixteen words that both sides may write, two bits that say who has them, and bits by which each
+//! Sixteen words that both sides may write, two bits that say which side has them, and bits by which each
 //! side tells the other. Ownership is advice, as in the chip: a VF that writes without it harms only
 //! its own messages.
 

@@ -1,4 +1,4 @@
-//! Version 1. Released versions never change: whoever needs another field makes version 2 and a
+//! Version 1. Released versions never change: another field takes version 2 and a
 //! conversion from this one.
 
 pub use intel::saved::{Count, Phy, Words};
