@@ -2,11 +2,11 @@
 #![forbid(unsafe_code)]
 
 mod common;
+mod hub;
 mod interrupts;
 mod moderation;
 mod pause;
 mod registers;
-mod ruling;
 mod vf_common;
 mod vf_state;
 mod vf_state_scripts;
