@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ceiling::{Loop, Shape, thread_time};
-use eswitch::Pool;
+use eswitch::{Pool, VlanSet};
 use frame::{Batch, Caps, Sink, Wake};
 use intel_offsets::e1000::long::{
     CTRL, RAL, RCTL, RDBAL, RDLEN, RDT, RXCSUM, RXDCTL, TCTL, TDBAL, TDLEN, TDT, TXDCTL,
@@ -209,7 +209,8 @@ impl Guest {
             receives: true,
             sends: true,
             macs: vec![MacAddr(mac(number))],
-            vlans: None,
+            filters_vlans: false,
+            vlans: VlanSet::none(),
             ..Pool::default()
         };
         assert!(!spec.vf || switch.set_pool(&name, pool), "it has a pool");

@@ -412,6 +412,7 @@ impl Chip {
                 let nobody = Pool {
                     enabled: !pool.macs.is_empty(),
                     macs: pool.macs.clone(),
+                    filters_vlans: pool.filters_vlans,
                     vlans: pool.vlans.clone(),
                     ..Pool::default()
                 };
@@ -427,8 +428,8 @@ impl Chip {
                 };
                 assert!(words.iter().any(stands), "{mac} is not its own");
             }
-            assert_eq!(pool.vlans.is_some(), rctl >> 18 & 1 == 1);
-            for id in pool.vlans.iter().flat_map(tags) {
+            assert_eq!(pool.filters_vlans, rctl >> 18 & 1 == 1);
+            for id in tags(&pool.vlans) {
                 let stands = |entry: &u32| {
                     entry >> 31 == 1 && on(entry >> 12) && entry & 0xfff == u32::from(id)
                 };
@@ -440,9 +441,7 @@ impl Chip {
             assert_eq!(pool.own, on(checks >> 16));
             assert_eq!(pool.outward, checks >> 31 == 0);
             let vmolr = pf.r(VMOLR + 4 * u64::from(vf));
-            if let Some(vlans) = &pool.vlans {
-                assert_eq!(vlans.contains(0), vmolr >> 24 & 1 == 1);
-            }
+            assert_eq!(pool.vlans.contains(0), vmolr >> 24 & 1 == 1);
             let vmvir = pf.r(VMVIR + 4 * u64::from(vf));
             let tag = (vmvir >> 30 == 1).then_some(vmvir as u16);
             assert_eq!(

@@ -444,8 +444,7 @@ impl Chip {
             macs.extend(&pool.macs);
             if let Some(vlan) = status.policy.vlan {
                 assert_eq!(settings.tag, Some(vlan));
-                let vlans = pool.vlans.as_ref().expect("VLANs are filtered");
-                assert!(vlans.iter().eq([vlan.id]));
+                assert!(pool.filters_vlans && pool.vlans.iter().eq([vlan.id]));
             }
             // A burst, and the rate ever since, both at least 1.
             let (rate, burst) = (self.rate.0.max(1), self.rate.1.max(1));

@@ -15,7 +15,7 @@
 //! ```
 //! use hypernic_eswitch::{Fabric, Mirror, Owner, Pool, VlanSet};
 //!
-//! let pool = Pool { vlans: Some(VlanSet::none().with(7).with_bare()), ..Pool::default() };
+//! let pool = Pool { vlans: VlanSet::none().with(7).with_bare(), ..Pool::default() };
 //! assert!(pool.in_vlan(7) && pool.in_vlan(0) && !pool.in_vlan(8));
 //!
 //! // Registers speak of functions, a switch of its ports.

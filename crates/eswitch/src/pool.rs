@@ -98,9 +98,10 @@ pub struct Pool {
     /// The stations it gets besides its own, which are on the wire all the same (VMOLR.ROPE with
     /// the UTA).
     pub stations: AddressFilter,
-    /// The VLANs it gets, and whether frames without a tag (VLVF, VMOLR.AUPE). `None`: all, VLANs
-    /// are not filtered (RCTL.VFE).
-    pub vlans: Option<VlanSet>,
+    /// VLANs are filtered (RCTL.VFE). If not, it gets all of them.
+    pub filters_vlans: bool,
+    /// Its VLANs, and whether frames without a tag are its own (VLVF, VMOLR.AUPE).
+    pub vlans: VlanSet,
     /// It sends from its own stations only (DTXSWC, MAC anti-spoofing).
     pub check_mac: bool,
     /// It sends into its own VLANs only (DTXSWC, VLAN anti-spoofing).
@@ -126,7 +127,8 @@ impl Default for Pool {
             broadcast: false,
             groups: AddressFilter::None,
             stations: AddressFilter::None,
-            vlans: Some(VlanSet::none()),
+            filters_vlans: true,
+            vlans: VlanSet::none(),
             check_mac: true,
             check_vlan: true,
             only_vlan: None,
@@ -141,7 +143,7 @@ impl Pool {
     /// Whether it gets frames of this VLAN (0: without a tag), so far as VLANs go.
     #[inline]
     pub fn in_vlan(&self, vlan: u16) -> bool {
-        self.vlans.as_ref().is_none_or(|set| set.contains(vlan))
+        !self.filters_vlans || self.vlans.contains(vlan)
     }
 }
 

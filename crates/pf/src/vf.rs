@@ -168,7 +168,8 @@ impl Vf {
             macs,
             broadcast: true,
             groups,
-            vlans: Some(vlans),
+            filters_vlans: true,
+            vlans,
             check_mac: self.policy.spoof_check,
             check_vlan: self.policy.spoof_check,
             ..Pool::default()

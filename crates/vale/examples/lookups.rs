@@ -55,7 +55,7 @@ fn ports(switch: &Switch, chip: bool) -> Vec<Arc<SwitchPort>> {
                 sends: true,
                 macs: vec![mac(n)],
                 broadcast: true,
-                vlans: Some(VlanSet::none().with_untagged()),
+                vlans: VlanSet::none().with_untagged(),
                 ..Pool::default()
             };
             assert!(switch.set_pool(&name, pool));

@@ -55,8 +55,9 @@ impl Lab {
 }
 
 fn vlans(status: &pf::Status) -> Vec<u16> {
-    let vlans = status.settings.eswitch.pool.vlans.as_ref();
-    vlans.expect("VLANs are filtered").iter().collect()
+    let pool = &status.settings.eswitch.pool;
+    assert!(pool.filters_vlans);
+    pool.vlans.iter().collect()
 }
 
 #[test]

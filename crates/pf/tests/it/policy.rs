@@ -82,8 +82,9 @@ impl Lab {
 }
 
 fn vlans(settings: &Settings) -> Vec<u16> {
-    let vlans = settings.eswitch.pool.vlans.as_ref();
-    vlans.expect("VLANs are filtered").iter().collect()
+    let pool = &settings.eswitch.pool;
+    assert!(pool.filters_vlans);
+    pool.vlans.iter().collect()
 }
 
 #[test]

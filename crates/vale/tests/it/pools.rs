@@ -52,7 +52,7 @@ fn usual(n: u8) -> Pool {
         sends: true,
         macs: vec![MacAddr(mac(n))],
         broadcast: true,
-        vlans: Some(VlanSet::none().with_untagged()),
+        vlans: VlanSet::none().with_untagged(),
         ..Pool::default()
     }
 }
@@ -105,10 +105,10 @@ fn who_may_only_send_only_receive_or_only_to_the_wire_does_just_that() {
     // All of one VLAN, whatever is checked beside.
     lab.set(1, |pool| {
         pool.only_vlan = Some(7);
-        pool.vlans = None;
+        pool.filters_vlans = false;
         pool.check_vlan = false;
     });
-    lab.set(2, |pool| pool.vlans = None);
+    lab.set(2, |pool| pool.filters_vlans = false);
     assert!(lab.who(1, mac(2), mac(1), None).is_empty());
     assert!(lab.who(1, mac(2), mac(1), Some(8)).is_empty());
     assert_eq!(lab.who(1, mac(2), mac(1), Some(7)), [2]);
@@ -198,7 +198,7 @@ fn copies_go_where_a_rule_says_and_nobody_else_gets_less() {
     assert_eq!(lab.who(1, mac(2), mac(1), None), [0, 4]);
     // Of VLANs, which the one who gets copies need not be in.
     for n in 1..=2 {
-        lab.set(n, |pool| pool.vlans = None);
+        lab.set(n, |pool| pool.filters_vlans = false);
     }
     lab.mirrors(vec![Mirror {
         vlans: VlanSet::none().with(7).with_untagged(),
@@ -230,7 +230,7 @@ fn local_vlans_stay_inside_and_loops_come_back_where_that_is_allowed() {
     let lab = lab(3);
     for n in 1..=3 {
         lab.set(n, |pool| {
-            pool.vlans = None;
+            pool.filters_vlans = false;
             pool.check_vlan = false;
         });
     }
@@ -370,12 +370,12 @@ fn vlans_part_pools_that_have_the_same_address() {
     let member = |vlan| {
         move |pool: &mut Pool| {
             pool.macs.push(MacAddr(mac(7)));
-            pool.vlans = Some(VlanSet::none().with(vlan));
+            (pool.filters_vlans, pool.vlans) = (true, VlanSet::none().with(vlan));
         }
     };
     lab.set(1, member(10));
     lab.set(2, member(20));
-    lab.set(3, |pool| pool.vlans = None);
+    lab.set(3, |pool| pool.filters_vlans = false);
     assert_eq!(lab.who(0, mac(7), mac(9), Some(10)), [1]);
     assert_eq!(
         lab.who(0, mac(7), mac(9), Some(0x6014)),
@@ -411,7 +411,7 @@ fn a_chips_filters_come_first_and_keep_what_is_for_a_station_inside() {
     assert!(lab.switch.set_fabric(&fabric));
     let in_vlans = |set: VlanSet| {
         move |pool: &mut Pool| {
-            pool.vlans = Some(set.clone());
+            (pool.filters_vlans, pool.vlans) = (true, set.clone());
             pool.check_vlan = false;
         }
     };
@@ -561,7 +561,8 @@ impl Spec {
             broadcast: self.broadcast,
             groups: wanted(self.groups, HashSet12::hash(MacAddr(GROUP))),
             stations: wanted(self.stations, HashSet12::hash(MacAddr(mac(5)))),
-            vlans: self.vlans.as_ref().map(|vlans| {
+            filters_vlans: self.vlans.is_some(),
+            vlans: self.vlans.iter().fold(VlanSet::none(), |_, vlans| {
                 let mut set = VlanSet::none();
                 if self.untagged {
                     set = set.with_bare();

@@ -287,7 +287,8 @@ pub(crate) fn of_pf(file: &File, vfs: u32) -> Pool {
         broadcast: true,
         groups: AddressFilter::All,
         stations: AddressFilter::All,
-        vlans: None,
+        filters_vlans: false,
+        vlans: VlanSet::none(),
         check_mac: false,
         check_vlan: false,
         outward: true,
@@ -337,16 +338,18 @@ fn of(file: &File, pools: Range<u32>) -> Pool {
         .map(|(mac, _)| MacAddr(mac))
         .collect::<Vec<_>>();
     let untagged = vmolr & vmolr::AUPE != 0;
-    let own_vlans = (rctl & rctl::VFE != 0).then(|| {
+    let filters_vlans = rctl & rctl::VFE != 0;
+    let own_vlans = {
         let ours = vlans(file).filter(|entry| entry.1 >> vlvf::POOLS_SHIFT & mask != 0);
         let set = vlan_set(ours.map(|(id, ..)| id));
         if untagged { set.with_bare() } else { set }
-    });
+    };
     if !receives && !sends {
         // Its stations are still its own: what is for them is for no other pool.
         return Pool {
             enabled: !macs.is_empty(),
             macs,
+            filters_vlans,
             vlans: own_vlans,
             ..Pool::default()
         };
@@ -375,6 +378,7 @@ fn of(file: &File, pools: Range<u32>) -> Pool {
         } else {
             AddressFilter::None
         },
+        filters_vlans,
         vlans: own_vlans,
         check_mac: switch >> (dtxswc::CHECK_MAC_SHIFT + first) & 1 != 0,
         check_vlan: switch >> (dtxswc::CHECK_VLAN_SHIFT + first) & 1 != 0,

@@ -41,7 +41,7 @@ fn what_each_pool_gets_and_sends_is_what_the_registers_say() {
         (first.groups, first.stations),
         (AddressFilter::None, AddressFilter::None)
     );
-    assert_eq!(first.vlans, Some(VlanSet::none().with_bare()));
+    assert_eq!(first.vlans, VlanSet::none().with_bare());
     let own = of(&mut chip, Owner::Pf);
     assert!(own.default && own.receives && own.sends);
     // An address of two pools, in the second array; one that compares the source; one that is off.
@@ -69,8 +69,8 @@ fn what_each_pool_gets_and_sends_is_what_the_registers_say() {
     let (a, b) = (of(&mut chip, Owner::Vf(0)), of(&mut chip, Owner::Vf(1)));
     assert!(!a.outward && !a.check_mac && a.check_vlan && b.check_mac && !b.check_vlan);
     assert_eq!((a.only_vlan, b.only_vlan), (Some(100), None));
-    assert_eq!(a.vlans, Some(VlanSet::none().with(200).with(100)));
-    assert_eq!(b.vlans, Some(VlanSet::none().with(200)));
+    assert_eq!(a.vlans, VlanSet::none().with(200).with(100));
+    assert_eq!(b.vlans, VlanSet::none().with(200));
     assert!(!a.broadcast && !a.in_vlan(0));
     assert_eq!(b.groups, AddressFilter::All);
     let table = |at: usize, word| {
@@ -115,7 +115,7 @@ fn what_each_pool_gets_and_sends_is_what_the_registers_say() {
     chip.pf.note(VFTE, 0xff);
     chip.pf.note(reg::RCTL, 0);
     let a = of(&mut chip, Owner::Vf(0));
-    assert!(a.sends && !a.receives && a.vlans.is_none());
+    assert!(a.sends && !a.receives && !a.filters_vlans);
     chip.pf.note(reg::TCTL, 0);
     chip.settle();
     assert!(chip.silent(0));
@@ -125,7 +125,7 @@ fn what_each_pool_gets_and_sends_is_what_the_registers_say() {
     chip.settle();
     assert!(chip.silent(0) && chip.silent(1));
     let own = of(&mut chip, Owner::Pf);
-    assert!(own.outward && own.groups == AddressFilter::All && own.vlans.is_none());
+    assert!(own.outward && own.groups == AddressFilter::All && !own.filters_vlans);
 }
 
 #[test]

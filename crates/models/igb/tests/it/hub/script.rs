@@ -111,6 +111,7 @@ proptest! {
                 let nobody = Pool {
                     enabled: !pool.macs.is_empty(),
                     macs: pool.macs.clone(),
+                    filters_vlans: pool.filters_vlans,
                     vlans: pool.vlans.clone(),
                     ..Pool::default()
                 };
@@ -126,8 +127,8 @@ proptest! {
                 };
                 prop_assert!(addresses.iter().any(stands), "{mac}");
             }
-            prop_assert_eq!(pool.vlans.is_some(), rctl >> 18 & 1 == 1);
-            for id in pool.vlans.iter().flat_map(tags) {
+            prop_assert_eq!(pool.filters_vlans, rctl >> 18 & 1 == 1);
+            for id in tags(&pool.vlans) {
                 let stands = |entry: &u32| {
                     entry >> 31 == 1 && on(entry >> 12) && entry & 0xfff == u32::from(id)
                 };
@@ -144,9 +145,7 @@ proptest! {
             });
             prop_assert_eq!(rate.is_some(), pool.sends && limited != [false; 2]);
             let vmolr = vmolr[vf as usize];
-            if let Some(vlans) = &pool.vlans {
-                prop_assert_eq!(vlans.contains(0), vmolr >> 24 & 1 == 1);
-            }
+            prop_assert_eq!(pool.vlans.contains(0), vmolr >> 24 & 1 == 1);
             let vmvir = vmvir[vf as usize];
             let tag = (vmvir >> 30 == 1).then_some(vmvir as u16 & 0xfff);
             prop_assert_eq!(pool.only_vlan, tag);
