@@ -39,7 +39,7 @@ datapath::counters! {
     rx_bad_ring,
     /// Frames with offload notes that contradict them.
     rx_bad_offload,
-    /// Frames that need more descriptors than the ring can ever hold.
+    /// Frames that need more descriptors than the ring can ever hold, or whose buffers are null.
     rx_too_large,
     /// Frames lost because a descriptor or buffer was not in reach.
     rx_dma_fault,

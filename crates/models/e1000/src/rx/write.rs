@@ -92,7 +92,6 @@ impl Rx<'_, '_> {
             fcs: call.fcs(),
             sum_from: (call.rxcsum & rxcsum::PCSS) as usize,
             expected: call.expected,
-            null_is_used: false,
         };
         let placed = writer
             .descs

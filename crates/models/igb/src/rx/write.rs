@@ -171,7 +171,6 @@ impl Writer<'_, '_> {
                 _ => 0,
             },
             expected: call.expected,
-            null_is_used: true,
         };
         let (frame, accepted) = (packet.frame, packet.accepted);
         let placed = self
