@@ -18,6 +18,10 @@ pub const MAX_FRAME: usize = 16288;
 pub const MAX_TSO: usize = 0xf_ffff + 0xff;
 /// Shortest frame on the wire, without FCS; what TCTL.PSP pads to.
 pub const MIN_FRAME: usize = 60;
+/// Segmentation into smaller segments is done here, not left to the sink: each is a frame then, counted and limited
+/// as such wherever it goes. No network is so narrow (RFC 791 wants 576 bytes), and thousands of segments in one
+/// frame would cost each receiver of a flood as many copies at once.
+const LEAST_LEFT_MSS: u16 = 256;
 const TAG_AT: usize = 12;
 const ETHERNET_HEADER: usize = 14;
 const FIN_PSH: u8 = 0x09;
@@ -460,6 +464,9 @@ fn leaves_segmentation(
     count: usize,
 ) -> Option<Offload> {
     let places = &request.places;
+    if count > 1 && places.mss < LEAST_LEFT_MSS {
+        return None;
+    }
     let layers = Layers::parse(head)?;
     let (l3, l4) = (layers.l3?, layers.l4?);
     let (gso, can) = match l3.kind {

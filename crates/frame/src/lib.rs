@@ -13,6 +13,7 @@ mod sink;
 mod sum;
 #[cfg(test)]
 mod tests;
+pub mod work;
 
 pub use alike::{Alike, HEAD};
 pub use batch::{Batch, Frame, MAX_BATCH};

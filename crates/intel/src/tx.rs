@@ -3,6 +3,7 @@
 
 mod complete;
 mod desc;
+mod fan_out;
 mod fast_path;
 mod mark;
 mod parser;
@@ -10,6 +11,7 @@ mod scratch;
 
 pub use complete::{Completed, Sent, sent, write_back};
 pub use desc::{Body, Desc, Format, Make, cmd};
+pub use fan_out::FanOut;
 pub use mark::{Memory, Position, Store};
 pub use parser::{End, Parser, Settings};
 pub use scratch::{EACH, Scratch};

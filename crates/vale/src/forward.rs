@@ -5,7 +5,7 @@ mod lookup;
 use std::sync::Arc;
 
 use eswitch::{tag_of, vlan_of};
-use frame::{Batch, ExpandError, Finisher};
+use frame::{Batch, ExpandError, Finisher, work};
 use wire::{ETHERNET_HEADER, MacAddr, SegmentError};
 
 use crate::config::Nanos;
@@ -57,6 +57,8 @@ struct Classified {
     /// Whether the source can be learned.
     station: bool,
     len: u32,
+    /// Frames on the wire that it becomes.
+    segments: u32,
     learn: Learn,
     route: Route,
     /// Its VLAN, where a port of the switch asks for it.
@@ -174,7 +176,7 @@ impl Scratch {
         if let Some(storm) = &bound.storm {
             for classified in &self.frames[dealt.len()..] {
                 if let Route::Everywhere(kind) = classified.route {
-                    storm.refund(kind);
+                    storm.refund(kind, classified.segments);
                 }
             }
         }
@@ -198,6 +200,7 @@ impl Scratch {
                 src: Key::default(),
                 station: false,
                 len: 0,
+                segments: 1,
                 learn: Learn::Known,
                 route: Route::Nowhere(Refusal::Runt),
                 vlan: 0,
@@ -205,6 +208,7 @@ impl Scratch {
             };
             if let Some(frame) = batch.get((*pick).into()) {
                 classified.len = frame.len() as u32;
+                classified.segments = frame.notes().segments(frame.len()) as u32;
                 let header = frame.head();
                 let whole = header.len() >= ETHERNET_HEADER;
                 if chip {
@@ -271,7 +275,9 @@ impl Scratch {
                         classified.route
                     }
                 }
-                Route::Everywhere(kind) if storm.is_some_and(|s| !s.admit(kind)) => {
+                Route::Everywhere(kind)
+                    if storm.is_some_and(|s| !s.admit(kind, classified.segments)) =>
+                {
                     Route::Nowhere(Refusal::Storm)
                 }
                 Route::Everywhere(kind)
@@ -424,6 +430,9 @@ impl Scratch {
             None => (self.picks.len(), Cost::default()),
         };
         let picks_now = &self.picks[..allowed];
+        let copies = self.merged[..allowed].iter();
+        let copies = copies.map(|p| u64::from(self.frames[usize::from(*p)].segments));
+        work::add(copies.sum());
         let mut bad = (0, 0, 0);
         let taken = self
             .finisher

@@ -64,6 +64,17 @@ impl Offload {
         vlan: None,
     };
 
+    /// Frames on the wire that a frame of `len` bytes with this note becomes; a contradictory note is one.
+    #[inline]
+    pub fn segments(&self, len: usize) -> usize {
+        let (header, size) = (usize::from(self.hdr_len), usize::from(self.gso_size));
+        match self.gso {
+            Gso::None => 1,
+            _ if size == 0 || len <= header => 1,
+            _ => (len - header).div_ceil(size),
+        }
+    }
+
     /// Whether the bytes of the frame are already what goes on the wire.
     pub fn is_plain(&self) -> bool {
         self.csum.is_none() && self.gso == Gso::None && self.vlan.is_none()

@@ -267,7 +267,10 @@ impl Worker {
         let took = self.now.saturating_sub(before);
         let longest = &self.handle().counters.longest;
         longest.fetch_max(took, Ordering::Relaxed);
-        member.0.spent.charge(took);
+        let copies = frame::work::take_turn();
+        let most = &self.handle().counters.most_copies;
+        most.fetch_max(copies, Ordering::Relaxed);
+        member.0.spent.charge(took, copies);
         if turn.served {
             self.warm_up(&member);
         }

@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::Nanos;
 
-/// The most that one turn counts. Turns are bounded and shorter than this; what takes longer is a
-/// thread that was not running, which is not the NIC's fault.
+/// The most that one turn counts if nothing says why it took longer. Turns are bounded and shorter than this; what
+/// takes longer is a thread that was not running, which is not the NIC's fault.
 pub(super) const MOST: Nanos = 200_000;
+/// What a copy of a frame that floods takes at most. A turn of many counts so much longer.
+const COPY: Nanos = 2_000;
 
 /// What a task has had, in nanoseconds of its worker's account. Written by whoever has the task in
 /// hand.
@@ -14,9 +16,12 @@ pub(super) const MOST: Nanos = 200_000;
 pub(super) struct Spent(pub(super) AtomicU64);
 
 impl Spent {
-    /// A turn took so long.
-    pub fn charge(&self, time: Nanos) {
+    /// A turn took so long, in which receivers made so many copies of its frames.
+    pub fn charge(&self, time: Nanos, copies: u64) {
         let had = self.0.load(Ordering::Relaxed);
-        self.0.store(had + time.min(MOST), Ordering::Relaxed);
+        self.0.store(
+            had + time.min(MOST.max(copies.saturating_mul(COPY))),
+            Ordering::Relaxed,
+        );
     }
 }

@@ -185,6 +185,8 @@ counters! {
     saved "polls_saved",
     /// The longest turn so far, in nanoseconds.
     longest "longest_turn_ns",
+    /// The most copies that other guests made of one turn's frames: floods, and segments of them.
+    most_copies "most_copies_in_a_turn",
     /// Tasks that panicked.
     fallen "fallen",
 }

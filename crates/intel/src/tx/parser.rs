@@ -6,6 +6,7 @@ use datapath::offload::{MAX_TSO, Refused, Request};
 use datapath::{FCS, Gather};
 use frame::{Batch, Caps};
 use guest_mem::{ReadSlice, View};
+use wire::MAX_SEGMENTS;
 
 use crate::counters::Counters;
 use crate::ring::Ring;
@@ -18,6 +19,9 @@ const MAX_DESCS: u32 = 1024;
 /// Bytes gathered for one batch, about a quarter of a processor's own cache: what is prefetched, and
 /// what the receiver is about to read, shall still be there when it is copied.
 pub(crate) const MOST_BYTES: usize = 256 << 10;
+
+/// What a segment costs at least, in bytes: about those of a full frame.
+const SEGMENT: usize = 1400;
 
 /// How a batch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +61,24 @@ struct Packet {
     fault: bool,
     legacy: bool,
     stamp: bool,
+}
+
+impl Packet {
+    /// What it takes of a turn, in bytes: those it has, or those of as many full frames as it becomes.
+    fn cost(&self) -> usize {
+        let Some(request) = self.request.filter(|request| request.segment) else {
+            return self.len;
+        };
+        let places = &request.places;
+        let payload = self.len.saturating_sub(places.hdrlen.into());
+        let segments = match places.mss {
+            0 => 0,
+            mss => payload.div_ceil(mss.into()),
+        };
+        // A refused one makes none.
+        let made = if segments > MAX_SEGMENTS { 0 } else { segments };
+        self.len.max(made * SEGMENT)
+    }
 }
 
 /// The way along a ring, from its head on.
@@ -162,9 +184,9 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
                 }
                 continue;
             }
-            let len = self.packet.len;
-            self.bytes = self.bytes.saturating_add(len);
-            self.room = self.room.saturating_sub(len);
+            let cost = self.packet.cost();
+            self.bytes = self.bytes.saturating_add(cost);
+            self.room = self.room.saturating_sub(cost);
             if !self.emit(store, scratch, skip) {
                 break End::Full;
             }

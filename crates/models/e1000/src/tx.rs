@@ -85,7 +85,7 @@ impl Transmit for Sender {
                 };
             }
             let caps = if loopback { Caps::NONE } else { to.caps() };
-            let limit = budget.min(state.stride.frames);
+            let limit = state.fan_out.frames(budget).min(state.stride.frames);
             let TxState {
                 store, position, ..
             } = &mut *state;
@@ -115,7 +115,8 @@ impl Transmit for Sender {
             };
             let moved = finish(chip, env, (&view, page), &mut state, &ring, batch, taken);
             *steps = steps.saturating_sub(moved);
-            budget = budget.saturating_sub(taken);
+            let cost = state.fan_out.learn(taken);
+            budget = budget.saturating_sub(cost);
             state.stride.learn(taken, offered);
             scratch.batch.clear();
             if taken < offered {

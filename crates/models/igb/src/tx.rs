@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use frame::{Caps, MAX_BATCH, Sink};
 use guest_mem::View;
 use intel::Ring;
-use intel::tx::{EACH, End, Parser, Scratch, Store};
+use intel::tx::{EACH, End, FanOut, Parser, Scratch, Store};
 use model::{Env, Progress, TURN_BYTES, Transmit};
 
 use crate::core::function::{Function, FunctionKind, count};
@@ -40,6 +40,7 @@ pub(crate) struct Sender<I> {
     store: Store<Contexts>,
     /// Queues that may have something, bit by bit.
     waiting: u32,
+    fan_out: FanOut,
     /// The sink has not taken all of the last turn: what it leaves is gathered again.
     short: bool,
 }
@@ -51,6 +52,7 @@ impl<I: Inside> Sender<I> {
             inside,
             store: Store::default(),
             waiting: 0,
+            fan_out: FanOut::default(),
             short: false,
         }
     }
@@ -220,7 +222,7 @@ impl<I: Inside> Sender<I> {
         } else {
             QUANTUM
         };
-        let limit = call.budget.min(quantum);
+        let limit = self.fan_out.frames(call.budget).min(quantum);
         let settings = call.settings.of_queue(&function.file, queue);
         let looks_inside = match function.kind {
             FunctionKind::Pf => call.settings.looks_inside(&function.file, queue),
@@ -281,7 +283,8 @@ impl<I: Inside> Sender<I> {
             moved.of = ring.len;
         }
         *walked = walked.saturating_add(done.moved);
-        call.budget = call.budget.saturating_sub(taken);
+        let cost = self.fan_out.learn(taken);
+        call.budget = call.budget.saturating_sub(cost);
         self.short = taken < offered;
         if self.short {
             return Turn::Blocked;

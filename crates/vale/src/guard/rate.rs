@@ -2,7 +2,7 @@
 
 use eswitch::{Bucket, Limit, Rate};
 use parking_lot::Mutex;
-use wire::{Gso, Offload};
+use wire::Offload;
 
 use crate::config::Nanos;
 
@@ -19,17 +19,12 @@ pub(crate) struct Cost {
 impl Cost {
     /// Of one frame.
     pub(crate) fn of(len: usize, notes: &Offload) -> Cost {
-        let (header, size) = (usize::from(notes.hdr_len), usize::from(notes.gso_size));
-        let mut cost = Cost {
-            bits: len as u64 * 8,
-            packets: 1,
-        };
-        if notes.gso != Gso::None && size > 0 && len > header {
-            let segments = (len - header).div_ceil(size) as u64;
-            cost.packets = segments;
-            cost.bits += (segments - 1) * header as u64 * 8;
+        let segments = notes.segments(len) as u64;
+        let headers = (segments - 1) * u64::from(notes.hdr_len);
+        Cost {
+            bits: (len as u64 + headers) * 8,
+            packets: segments,
         }
-        cost
     }
 
     fn add(&mut self, other: Cost) {
@@ -149,6 +144,8 @@ impl std::iter::Sum for Cost {
 
 #[cfg(test)]
 mod tests {
+    use wire::Gso;
+
     use super::*;
 
     const MS: Nanos = 1_000_000;

@@ -37,12 +37,12 @@ impl StormMeter {
         }
     }
 
-    /// Whether one more of this kind may pass; it is charged.
-    pub(crate) fn admit(&self, kind: Flood) -> bool {
+    /// Whether one more of this kind may pass; it is charged, each of its segments as a frame.
+    pub(crate) fn admit(&self, kind: Flood, segments: u32) -> bool {
         match &mut self.0.lock()[kind as usize] {
             Some(bucket) if !bucket.is_open() => false,
             Some(bucket) => {
-                bucket.charge(1);
+                bucket.charge(segments.into());
                 true
             }
             None => true,
@@ -50,9 +50,9 @@ impl StormMeter {
     }
 
     /// One that was admitted will come again.
-    pub(crate) fn refund(&self, kind: Flood) {
+    pub(crate) fn refund(&self, kind: Flood, segments: u32) {
         if let Some(bucket) = &mut self.0.lock()[kind as usize] {
-            bucket.give_back(1);
+            bucket.give_back(segments.into());
         }
     }
 }
@@ -71,14 +71,28 @@ mod tests {
             unknown: Some(1),
         };
         let meter = StormMeter::new(storm, 0).expect("limited");
-        let passed = |kind| (0..10).filter(|_| meter.admit(kind)).count();
+        let passed = |kind| (0..10).filter(|_| meter.admit(kind, 1)).count();
         assert_eq!(passed(Flood::Broadcast), 2);
         assert_eq!(passed(Flood::Unknown), 1);
         assert_eq!(passed(Flood::Multicast), 10);
-        meter.refund(Flood::Unknown);
+        meter.refund(Flood::Unknown, 1);
         assert_eq!(passed(Flood::Unknown), 1);
         meter.refill(501 * MS);
         assert_eq!(passed(Flood::Broadcast), 2, "begun ones count whole");
         assert!(StormMeter::new(Storm::default(), 0).is_none());
+    }
+
+    #[test]
+    fn segments_count_as_the_frames_they_become() {
+        let storm = Storm {
+            broadcast: Some(100),
+            ..Storm::default()
+        };
+        let meter = StormMeter::new(storm, 0).expect("limited");
+        assert!(meter.admit(Flood::Broadcast, 2000));
+        meter.refill(500 * MS);
+        assert!(!meter.admit(Flood::Broadcast, 1), "it is in debt");
+        meter.refund(Flood::Broadcast, 2000);
+        assert!(meter.admit(Flood::Broadcast, 1));
     }
 }

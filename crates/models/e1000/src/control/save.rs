@@ -174,7 +174,8 @@ fn save_transmitter(tx: &TxState) -> v1::Transmitter {
         unfinished,
         csb: _,    // found again in the page
         stride: _, // learned again
-        store: _,  // one call's
+        fan_out: _,
+        store: _, // one call's
     } = tx;
     let Memory {
         contexts: Contexts { segmenting, plain },

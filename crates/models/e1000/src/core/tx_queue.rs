@@ -2,7 +2,7 @@
 
 use frame::MAX_BATCH;
 use intel::RingIds;
-use intel::tx::{Position, Store};
+use intel::tx::{FanOut, Position, Store};
 
 use crate::core::context::Contexts;
 use crate::core::csb::TxCsb;
@@ -26,6 +26,7 @@ pub(crate) struct TxState {
     /// The last run ended before its work did: it is owed another.
     pub(crate) unfinished: bool,
     pub(crate) stride: Stride,
+    pub(crate) fan_out: FanOut,
     /// The guest's CSB.
     pub(crate) csb: TxCsb,
     pub(crate) store: Store<Contexts>,

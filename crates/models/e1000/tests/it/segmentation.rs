@@ -7,7 +7,7 @@ use frame::Caps;
 use model::Progress;
 use wire::Gso;
 
-fn tso4(len: usize, flags: u8) -> Vec<u8> {
+pub fn tso4(len: usize, flags: u8) -> Vec<u8> {
     let mut frame = ethernet(0x0800);
     frame.extend(ipv4(6, 0));
     frame.extend(tcp(flags, pseudo4(6, 0)));
@@ -15,7 +15,7 @@ fn tso4(len: usize, flags: u8) -> Vec<u8> {
     frame
 }
 
-fn tso_ctx4(mss: u16) -> Ctx {
+pub fn tso_ctx4(mss: u16) -> Ctx {
     Ctx {
         cmd: 1 | 2 | 4,
         hdrlen: 54,

@@ -1,6 +1,6 @@
 //! What a pool of a PF sends: to its other pools, and out.
 
-use frame::{Batch, Sink};
+use frame::{Batch, Sink, work};
 use model::Env;
 use wire::VLAN_TAG;
 
@@ -43,6 +43,7 @@ pub(crate) fn send(
             return waiting + taken;
         }
         if pools != 0 {
+            work::add(pools.count_ones().into());
             inside.pool_sent(env, &frame, pools);
         }
         waiting = at + 1;
