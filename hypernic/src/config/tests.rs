@@ -43,112 +43,113 @@ fn a_good_file_is_a_host() {
     assert_eq!(host.nics[1].port, PortSpec::Switch("lan".into()));
 }
 
+/// What to replace, by what; line and column of the message, and words that must be in it.
+const MISTAKES: &[(&str, &str, usize, usize, &[&str])] = &[
+    (
+        "mac = \"52:54:00:00:00:0a\"",
+        "mac = \"52:54\"",
+        11,
+        7,
+        &["bad MAC", "six bytes"],
+    ),
+    ("\"e1000\"", "\"ne2000\"", 9, 9, &["unknown model", "e1000"]),
+    ("model = ", "modle = ", 9, 1, &["unknown field", "modle"]),
+    (
+        "\"switch:lan\"\ncapture",
+        "\"switch:wan\"\ncapture",
+        12,
+        8,
+        &["no switch \"wan\"", "lan", "[[switch]]"],
+    ),
+    (
+        "\"user\", ",
+        "\"usr\", ",
+        4,
+        9,
+        &["no port \"usr\"", "tap:NAME"],
+    ),
+    (
+        "\"user\", ",
+        "\"switch:x\", ",
+        4,
+        10,
+        &["cannot be a port of a switch"],
+    ),
+    ("name = \"b\"", "name = \"a\"", 17, 8, &["already a NIC"]),
+    (
+        "/run/b.sock",
+        "/run/a.sock",
+        18,
+        15,
+        &["\"a\" already has this socket"],
+    ),
+    (
+        "socket-path = \"/run/b.sock\"\n",
+        "",
+        17,
+        8,
+        &["no socket", "socket-path ="],
+    ),
+    ("name = \"b\"", "name = \"b c\"", 17, 8, &["bad name"]),
+    (
+        "name = \"b\"",
+        "name = \"b\\n\\u001b[2J\"",
+        17,
+        8,
+        &[r#"bad name "b\n\u{1b}[2J""#],
+    ),
+    (
+        "ageing-seconds = 60",
+        "ageing-seconds = 1",
+        5,
+        18,
+        &["between 10"],
+    ),
+    (
+        "name = \"b\"\n",
+        "name = \"b\"\nbusy-poll-us = 5000\n",
+        18,
+        16,
+        &["between 0 (off) and 1000"],
+    ),
+    (
+        "name = \"b\"\n",
+        "name = \"b\"\neeprom = \"/var/lib/a.nvm\"\n",
+        18,
+        10,
+        &["\"a\" already has this EEPROM file"],
+    ),
+    ("\"1gbit\"", "\"1g\"", 20, 21, &["bad rate", "no unit"]),
+    (
+        "untagged,10",
+        "untagged,4095",
+        20,
+        63,
+        &["bad VLAN \"4095\""],
+    ),
+    ("max-macs = 8", "max-macs = 0", 20, 89, &["between 1 and"]),
+    ("tx-rate", "tx-rat", 20, 11, &["unknown field"]),
+    (
+        "ageing-seconds = 60",
+        "uplink-guard = { private = true }",
+        5,
+        16,
+        &["for NICs"],
+    ),
+    (
+        "socket-path = \"/run/b.sock\"\nport = \"switch:lan\"",
+        "socket-path = \"/run/b.sock\"\nport = \"user\"",
+        20,
+        9,
+        &["only a switch enforces guards", "ports = [\"user\"]"],
+    ),
+    ("workers = 3", "workers = 0", 1, 11, &["between 1 and 64"]),
+    ("[[nic]]\nname = \"a\"", "[[nic]\nname = \"a\"", 7, 7, &[]),
+];
+
 #[test]
 fn every_mistake_names_its_place_and_its_cure() {
-    // (what to replace, by what, line, column, words that must be in the message)
-    let cases: &[(&str, &str, usize, usize, &[&str])] = &[
-        (
-            "mac = \"52:54:00:00:00:0a\"",
-            "mac = \"52:54\"",
-            11,
-            7,
-            &["bad MAC", "six bytes"],
-        ),
-        ("\"e1000\"", "\"ne2000\"", 9, 9, &["unknown model", "e1000"]),
-        ("model = ", "modle = ", 9, 1, &["unknown field", "modle"]),
-        (
-            "\"switch:lan\"\ncapture",
-            "\"switch:wan\"\ncapture",
-            12,
-            8,
-            &["no switch \"wan\"", "lan", "[[switch]]"],
-        ),
-        (
-            "\"user\", ",
-            "\"usr\", ",
-            4,
-            9,
-            &["no port \"usr\"", "tap:NAME"],
-        ),
-        (
-            "\"user\", ",
-            "\"switch:x\", ",
-            4,
-            10,
-            &["cannot be a port of a switch"],
-        ),
-        ("name = \"b\"", "name = \"a\"", 17, 8, &["already a NIC"]),
-        (
-            "/run/b.sock",
-            "/run/a.sock",
-            18,
-            15,
-            &["\"a\" already has this socket"],
-        ),
-        (
-            "socket-path = \"/run/b.sock\"\n",
-            "",
-            17,
-            8,
-            &["no socket", "socket-path ="],
-        ),
-        ("name = \"b\"", "name = \"b c\"", 17, 8, &["bad name"]),
-        (
-            "name = \"b\"",
-            "name = \"b\\n\\u001b[2J\"",
-            17,
-            8,
-            &[r#"bad name "b\n\u{1b}[2J""#],
-        ),
-        (
-            "ageing-seconds = 60",
-            "ageing-seconds = 1",
-            5,
-            18,
-            &["between 10"],
-        ),
-        (
-            "name = \"b\"\n",
-            "name = \"b\"\nbusy-poll-us = 5000\n",
-            18,
-            16,
-            &["between 0 (off) and 1000"],
-        ),
-        (
-            "name = \"b\"\n",
-            "name = \"b\"\neeprom = \"/var/lib/a.nvm\"\n",
-            18,
-            10,
-            &["\"a\" already has this EEPROM file"],
-        ),
-        ("\"1gbit\"", "\"1g\"", 20, 21, &["bad rate", "no unit"]),
-        (
-            "untagged,10",
-            "untagged,4095",
-            20,
-            63,
-            &["bad VLAN \"4095\""],
-        ),
-        ("max-macs = 8", "max-macs = 0", 20, 89, &["between 1 and"]),
-        ("tx-rate", "tx-rat", 20, 11, &["unknown field"]),
-        (
-            "ageing-seconds = 60",
-            "uplink-guard = { private = true }",
-            5,
-            16,
-            &["for NICs"],
-        ),
-        (
-            "socket-path = \"/run/b.sock\"\nport = \"switch:lan\"",
-            "socket-path = \"/run/b.sock\"\nport = \"user\"",
-            20,
-            9,
-            &["only a switch enforces guards", "ports = [\"user\"]"],
-        ),
-        ("workers = 3", "workers = 0", 1, 11, &["between 1 and 64"]),
-        ("[[nic]]\nname = \"a\"", "[[nic]\nname = \"a\"", 7, 7, &[]),
-    ];
-    for (old, new, line, column, words) in cases {
+    for (old, new, line, column, words) in MISTAKES {
         assert!(GOOD.contains(old), "{old}");
         let text = GOOD.replacen(old, new, 1);
         let error = HostConfig::parse(Path::new("h.toml"), &text)

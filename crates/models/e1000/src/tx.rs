@@ -10,7 +10,7 @@ mod tests;
 use std::sync::Arc;
 
 use datapath::counters::count;
-use frame::{Caps, Sink};
+use frame::{Batch, Caps, Sink};
 use intel::Ring;
 use intel::tx::{EACH, End, Parser, Scratch, Settings};
 use model::{Env, Progress, TURN_BYTES, Transmit, Watch};
@@ -100,19 +100,7 @@ impl Transmit for Sender {
             (_, room) = parser.left();
             let batch = &scratch.batch;
             let offered = batch.len();
-            let picks = &EACH[..offered];
-            let taken = if offered == 0 {
-                0
-            } else if loopback {
-                // What our own receiver has no room for is missed, as on a wire.
-                let kept = crate::rx::deliver(chip, env, batch, picks);
-                if kept < offered {
-                    crate::rx::give_up(chip, env, batch, &picks[kept..]);
-                }
-                offered
-            } else {
-                to.deliver(batch, picks).min(offered)
-            };
+            let taken = offer(chip, env, to, loopback, batch);
             let moved = finish(chip, env, (&view, page), &mut state, &ring, batch, taken);
             *steps = steps.saturating_sub(moved);
             let cost = state.fan_out.learn(taken);
@@ -148,6 +136,24 @@ impl Transmit for Sender {
         scratch.end();
         progress
     }
+}
+
+/// Offers a batch to the sink, or in loopback to our own receiver. Returns how many frames were taken.
+fn offer(chip: &Chip, env: &Env, to: &dyn Sink, loopback: bool, batch: &Batch<'_>) -> usize {
+    let offered = batch.len();
+    let picks = &EACH[..offered];
+    if offered == 0 {
+        return 0;
+    }
+    if !loopback {
+        return to.deliver(batch, picks).min(offered);
+    }
+    // What our own receiver has no room for is missed, as on a wire.
+    let kept = crate::rx::deliver(chip, env, batch, picks);
+    if kept < offered {
+        crate::rx::give_up(chip, env, batch, &picks[kept..]);
+    }
+    offered
 }
 
 impl Chip {

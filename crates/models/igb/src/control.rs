@@ -190,6 +190,62 @@ impl Registers {
         self.function.irq.lock().raise(env, causes);
     }
 
+    /// Writes a register of the interrupt logic. `false`: it is none.
+    fn write_irq(&self, env: &Env, id: Id, element: u32, value: u32) -> bool {
+        let function = &self.function;
+        let store = || function.file.write(id, element, value);
+        match id {
+            r::ICR => function.irq.lock().write_icr(env, value),
+            r::ICS => {
+                let causes = Causes {
+                    other: value,
+                    ..Causes::default()
+                };
+                function.irq.lock().raise(env, causes);
+            }
+            r::IMS => function.irq.lock().set_ims(env, value),
+            r::IMC => function.irq.lock().clear_ims(env, value),
+            r::IAM => {
+                let bits = store();
+                function.irq.lock().set_iam(bits);
+            }
+            r::GPIE => {
+                let bits = store();
+                function.irq.lock().set_gpie(env, bits);
+            }
+            r::EICR | r::EICS | r::EIMS | r::EIMC | r::EIAC | r::EIAM => {
+                let own = self.to_vfs(id, value);
+                let mut irq = function.irq.lock();
+                match id {
+                    r::EICR => irq.clear_eicr(env, own),
+                    r::EICS => irq.set_eicr(env, own),
+                    r::EIMS => irq.set_eims(env, own),
+                    r::EIMC => irq.clear_eims(env, own),
+                    r::EIAC => irq.set_eiac(function.file.write(id, 0, own)),
+                    _ => irq.set_eiam(function.file.write(id, 0, own)),
+                }
+            }
+            r::EITR => {
+                let bits = store();
+                let mut irq = function.irq.lock();
+                irq.set_eitr(env, element, bits);
+                if value & eitr::CNT_INGR == 0 {
+                    irq.set_credits(env, element, value >> eitr::CREDITS_SHIFT);
+                }
+            }
+            r::IVAR => {
+                let entries = store();
+                function.irq.lock().set_ivar(element, entries);
+            }
+            r::IVAR_MISC => {
+                let entries = store();
+                function.irq.lock().set_ivar_misc(entries);
+            }
+            _ => return false,
+        }
+        true
+    }
+
     /// Brings what rates are parts of in line with STATUS.SPEED. Whether it was another.
     pub(crate) fn note_speed(&self) -> bool {
         let code = self.status() >> status::SPEED_SHIFT & status::SPEED;
@@ -286,7 +342,7 @@ impl Window for Registers {
             self.due.changed |= id == r::RXDCTL;
             return self.merge(work);
         }
-        if self.write_vf_control(id, element, value) {
+        if self.write_vf_control(id, element, value) || self.write_irq(env, id, element, value) {
             return;
         }
         let store = || function.file.write(id, element, value);
@@ -307,52 +363,6 @@ impl Window for Registers {
                 self.nvm.wires(wires);
             }
             r::EERD => function.file.set(id, self.nvm.eerd(value)),
-            r::ICR => function.irq.lock().write_icr(env, value),
-            r::ICS => {
-                let causes = Causes {
-                    other: value,
-                    ..Causes::default()
-                };
-                function.irq.lock().raise(env, causes);
-            }
-            r::IMS => function.irq.lock().set_ims(env, value),
-            r::IMC => function.irq.lock().clear_ims(env, value),
-            r::IAM => {
-                let bits = store();
-                function.irq.lock().set_iam(bits);
-            }
-            r::GPIE => {
-                let bits = store();
-                function.irq.lock().set_gpie(env, bits);
-            }
-            r::EICR | r::EICS | r::EIMS | r::EIMC | r::EIAC | r::EIAM => {
-                let own = self.to_vfs(id, value);
-                let mut irq = function.irq.lock();
-                match id {
-                    r::EICR => irq.clear_eicr(env, own),
-                    r::EICS => irq.set_eicr(env, own),
-                    r::EIMS => irq.set_eims(env, own),
-                    r::EIMC => irq.clear_eims(env, own),
-                    r::EIAC => irq.set_eiac(function.file.write(id, 0, own)),
-                    _ => irq.set_eiam(function.file.write(id, 0, own)),
-                }
-            }
-            r::EITR => {
-                let bits = store();
-                let mut irq = function.irq.lock();
-                irq.set_eitr(env, element, bits);
-                if value & eitr::CNT_INGR == 0 {
-                    irq.set_credits(env, element, value >> eitr::CREDITS_SHIFT);
-                }
-            }
-            r::IVAR => {
-                let entries = store();
-                function.irq.lock().set_ivar(element, entries);
-            }
-            r::IVAR_MISC => {
-                let entries = store();
-                function.irq.lock().set_ivar_misc(entries);
-            }
             r::RCTL => {
                 let old = function.file.get(id);
                 let new = store();

@@ -290,18 +290,24 @@ impl<I: Inside> Sender<I> {
             return Turn::Blocked;
         }
         let tail = function.file.get_at(ids.tdt, queue);
-        match end {
-            End::Full => Turn::Moved,
-            End::Fault => Turn::Idle,
-            // Nothing complete was left: what is there waits for its end.
-            End::Tail if done.moved == 0 && ring.available() > left => Turn::Enough,
-            End::Tail if done.moved == 0 && tail == ring.tail => Turn::Idle,
-            // All of it is done, and nothing has come since.
-            End::Tail if done.moved == ring.available() && tail == ring.tail => Turn::Idle,
-            // Parsed in full in vain, or some is left: once more.
-            End::Tail if done.moved == 0 => Turn::Enough,
-            End::Tail => Turn::Moved,
-        }
+        outcome(end, (&ring, left, tail), done.moved)
+    }
+}
+
+/// How a turn ends in which `moved` descriptors of a ring were done, of `left` that it could have been: `tail` is
+/// where the ring ends now.
+fn outcome(end: End, (ring, left, tail): (&Ring, u32, u32), moved: u32) -> Turn {
+    match end {
+        End::Full => Turn::Moved,
+        End::Fault => Turn::Idle,
+        // Nothing complete was left: what is there waits for its end.
+        End::Tail if moved == 0 && ring.available() > left => Turn::Enough,
+        End::Tail if moved == 0 && tail == ring.tail => Turn::Idle,
+        // All of it is done, and nothing has come since.
+        End::Tail if moved == ring.available() && tail == ring.tail => Turn::Idle,
+        // Parsed in full in vain, or some is left: once more.
+        End::Tail if moved == 0 => Turn::Enough,
+        End::Tail => Turn::Moved,
     }
 }
 

@@ -86,39 +86,9 @@ impl Registers {
         )?;
         let eeprom = load_eeprom(eeprom)?;
         let phy = load_phy(phy, &self.phy)?;
-        let v1::Transmitter {
-            segmenting,
-            plain,
-            skipping,
-            taken,
-            unfinished,
-        } = transmitter;
-        let memory = Memory {
-            contexts: Contexts {
-                segmenting: load_context(segmenting)?,
-                plain: load_context(plain)?,
-            },
-            skipping: *skipping,
-        };
-        let taken = frames_taken("transmitter.taken", *taken)?;
+        let position = load_transmitter(transmitter)?;
         let fifo = load_fifo(receiver)?;
-        let v1::Flow {
-            until,
-            owed,
-            high,
-            ten_bits,
-        } = flow;
-        let until = until
-            .map(|t| absolute("flow.until", t, PAUSE, env.clock.now()))
-            .transpose()?;
-        let known = owed & !owed::ALL == 0;
-        check(known, "flow.owed", *owed, "no such pause frame")?;
-        check(
-            [0, 10, 100, 1000].contains(ten_bits),
-            "flow.ten_bits",
-            *ten_bits,
-            "no such speed",
-        )?;
+        let until = check_flow(flow, env.clock.now())?;
         let configured = {
             let irq = chip.irq.lock();
             (irq.adaptive.mode, irq.rx_throttle.on)
@@ -132,13 +102,13 @@ impl Registers {
         let mut rx = chip.rx.lock().revoke();
         tx.reset();
         rx.reset();
-        tx.position = Position { memory, taken };
-        tx.unfinished = *unfinished;
+        tx.position = position;
+        tx.unfinished = transmitter.unfinished;
         rx.fifo = fifo;
         chip.flow.silence.set(until);
-        chip.flow.owed.store(*owed, Ordering::Release);
-        chip.flow.high.store(*high, Ordering::Release);
-        chip.flow.ten_bits.store(*ten_bits, Ordering::Release);
+        chip.flow.owed.store(flow.owed, Ordering::Release);
+        chip.flow.high.store(flow.high, Ordering::Release);
+        chip.flow.ten_bits.store(flow.ten_bits, Ordering::Release);
         chip.file.reset();
         for (found, value) in words {
             if found.id != r::CSBAL && found.id != r::CSBAH {
@@ -159,7 +129,7 @@ impl Registers {
         };
         // What it said in a CSB, it says again, whatever the state asks for.
         self.work = Work {
-            tx: *tx_work || *unfinished || csb[0] != 0,
+            tx: *tx_work || transmitter.unfinished || csb[0] != 0,
             rx: *rx_work || csb[0] != 0,
         };
         let mut old = chip.irq.lock();
@@ -262,6 +232,47 @@ fn load_eeprom(state: &v1::Eeprom) -> Result<Eeprom, StateError> {
         phase,
         changed: true,
     })
+}
+
+fn load_transmitter(state: &v1::Transmitter) -> Result<Position<Contexts>, StateError> {
+    let v1::Transmitter {
+        segmenting,
+        plain,
+        skipping,
+        taken,
+        unfinished: _, // noted as work
+    } = state;
+    let memory = Memory {
+        contexts: Contexts {
+            segmenting: load_context(segmenting)?,
+            plain: load_context(plain)?,
+        },
+        skipping: *skipping,
+    };
+    let taken = frames_taken("transmitter.taken", *taken)?;
+    Ok(Position { memory, taken })
+}
+
+/// Whether flow control can be in this state. Returns when the silence ends that the partner asked for.
+fn check_flow(state: &v1::Flow, now: Nanos) -> Result<Option<Nanos>, StateError> {
+    let v1::Flow {
+        until,
+        owed,
+        high: _, // either
+        ten_bits,
+    } = state;
+    let until = until
+        .map(|t| absolute("flow.until", t, PAUSE, now))
+        .transpose()?;
+    let known = owed & !owed::ALL == 0;
+    check(known, "flow.owed", *owed, "no such pause frame")?;
+    check(
+        [0, 10, 100, 1000].contains(ten_bits),
+        "flow.ten_bits",
+        *ten_bits,
+        "no such speed",
+    )?;
+    Ok(until)
 }
 
 fn load_context(state: &v1::Context) -> Result<Context, StateError> {

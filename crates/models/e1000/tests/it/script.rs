@@ -272,6 +272,70 @@ impl Rig {
         }
     }
 
+    /// Sends one packet to be segmented.
+    fn segments(&mut self, len: u32, mss: u16, room: usize) {
+        self.make_room(room);
+        let mut tail = self.peek_register(reg::TDT) % RING;
+        let context = Ctx {
+            ip: (14, 24, 33),
+            tu: (34, 50, 0),
+            paylen: len - 54,
+            cmd: TSE | 3,
+            hdrlen: 54,
+            mss,
+        };
+        let (low, high) = context.words();
+        let last = (TX_DATA, data(len, EOP | IFCS | RS | TSE, 3, 0));
+        for (low, high) in [(low, high), last] {
+            self.desc(TX, tail, low, high);
+            tail = (tail + 1) % RING;
+        }
+        self.write(reg::TDT, tail);
+        self.work();
+    }
+
+    /// Hands over a ring full of a packet without an end.
+    fn endless(&mut self) {
+        let head = self.peek_register(reg::TDH) % RING;
+        for index in 0..RING {
+            self.desc(TX, index, TX_DATA, legacy(60, IFCS));
+        }
+        self.write(reg::TDT, (head + RING - 1) % RING);
+        self.work();
+    }
+
+    /// The partner sends a pause frame.
+    fn pause(&self, quanta: u16) -> usize {
+        let mut frame = plain([1, 0x80, 0xc2, 0, 0, 1], 60);
+        frame[12..16].copy_from_slice(&[0x88, 0x08, 0, 1]);
+        frame[16..18].copy_from_slice(&quanta.to_be_bytes());
+        let mut batch = Batch::new();
+        batch.push_bytes(&frame);
+        batch.end(Offload::NONE);
+        self.nic.receive.deliver(&self.env, &batch, &[0])
+    }
+
+    /// Offers frames: destination, length, tagged. Returns how many were dealt with.
+    fn receive(&self, frames: &[(u8, usize, bool)]) -> usize {
+        let mut batch = Batch::new();
+        for &(dst, len, tagged) in frames {
+            let dst = match dst {
+                0 | 1 => MAC,
+                2 => [0xff; 6],
+                _ => [1, 0, 0x5e, 0, 0, 1],
+            };
+            let mut frame = plain(dst, len);
+            if tagged && len >= 18 {
+                frame[12..16].copy_from_slice(&[0x81, 0, 0, 5]);
+            }
+            batch.push_bytes(&frame);
+            batch.end(Offload::NONE);
+        }
+        let mut room = Vec::new();
+        let picks = batch.all_picks(&mut room);
+        self.nic.receive.deliver(&self.env, &batch, picks)
+    }
+
     /// Does it, and tells all that was seen meanwhile.
     pub fn apply(&mut self, op: &Op) -> Vec<Seen> {
         let mut seen = None;
@@ -315,34 +379,8 @@ impl Rig {
                     self.work();
                 }
             }
-            Op::Segments { len, mss, room } => {
-                self.make_room(*room);
-                let mut tail = self.peek_register(reg::TDT) % RING;
-                let context = Ctx {
-                    ip: (14, 24, 33),
-                    tu: (34, 50, 0),
-                    paylen: len - 54,
-                    cmd: TSE | 3,
-                    hdrlen: 54,
-                    mss: *mss,
-                };
-                let (low, high) = context.words();
-                let last = (TX_DATA, data(*len, EOP | IFCS | RS | TSE, 3, 0));
-                for (low, high) in [(low, high), last] {
-                    self.desc(TX, tail, low, high);
-                    tail = (tail + 1) % RING;
-                }
-                self.write(reg::TDT, tail);
-                self.work();
-            }
-            Op::Endless => {
-                let head = self.peek_register(reg::TDH) % RING;
-                for index in 0..RING {
-                    self.desc(TX, index, TX_DATA, legacy(60, IFCS));
-                }
-                self.write(reg::TDT, (head + RING - 1) % RING);
-                self.work();
-            }
+            Op::Segments { len, mss, room } => self.segments(*len, *mss, *room),
+            Op::Endless => self.endless(),
             Op::Handle => {
                 let causes = self.peek_register(reg::ICR);
                 let rings = [reg::TDH, reg::RDH].map(|at| self.peek_register(at) as u8);
@@ -362,36 +400,8 @@ impl Rig {
                     self.work();
                 }
             }
-            Op::Pause(quanta) => {
-                let mut frame = plain([1, 0x80, 0xc2, 0, 0, 1], 60);
-                frame[12..16].copy_from_slice(&[0x88, 0x08, 0, 1]);
-                frame[16..18].copy_from_slice(&quanta.to_be_bytes());
-                let mut batch = Batch::new();
-                batch.push_bytes(&frame);
-                batch.end(Offload::NONE);
-                let dealt = self.nic.receive.deliver(&self.env, &batch, &[0]);
-                seen = Some(Seen::Dealt(dealt));
-            }
-            Op::Receive(frames) => {
-                let mut batch = Batch::new();
-                for &(dst, len, tagged) in frames {
-                    let dst = match dst {
-                        0 | 1 => MAC,
-                        2 => [0xff; 6],
-                        _ => [1, 0, 0x5e, 0, 0, 1],
-                    };
-                    let mut frame = plain(dst, len);
-                    if tagged && len >= 18 {
-                        frame[12..16].copy_from_slice(&[0x81, 0, 0, 5]);
-                    }
-                    batch.push_bytes(&frame);
-                    batch.end(Offload::NONE);
-                }
-                let mut room = Vec::new();
-                let picks = batch.all_picks(&mut room);
-                let dealt = self.nic.receive.deliver(&self.env, &batch, picks);
-                seen = Some(Seen::Dealt(dealt));
-            }
+            Op::Pause(quanta) => seen = Some(Seen::Dealt(self.pause(*quanta))),
+            Op::Receive(frames) => seen = Some(Seen::Dealt(self.receive(frames))),
             Op::Room(frames) => self.make_room(*frames),
             Op::Sleep(ns) => self.sleep(*ns),
             Op::Cable(up) => self.nic.control.set_link(&self.env, *up),

@@ -278,112 +278,115 @@ fn other_devices_and_versions_from_the_future_are_refused_by_name() {
     );
 }
 
+type Spoil = fn(&mut State);
+
+/// What is spoiled, and under which name it is refused.
+const IMPOSSIBLE: &[(&str, Spoil)] = &[
+    ("registers.offset", |s| s.registers[3].offset += 1),
+    ("registers.offset", |s| s.registers[3].offset = 0x5f00_0000),
+    ("registers.offset", |s| s.registers[0].offset = 0x8fff),
+    ("registers.offset", |s| s.registers.swap(1, 2)),
+    ("registers.offset", |s| {
+        let twice = s.registers[4].clone();
+        s.registers.insert(4, twice);
+    }),
+    // A second address is no place of its own.
+    ("registers.offset", |s| s.registers[1].offset = 4),
+    ("registers.values", |s| s.registers[0].values.push(0)),
+    ("registers.values", |s| s.registers[7].values.clear()),
+    ("RDLEN", |s| register(s, 0x2808)[0] |= 8),
+    ("TDLEN", |s| register(s, 0x3808)[0] |= 1 << 31),
+    ("TDH", |s| register(s, 0x3810)[0] = 0x1_0000),
+    ("RDT", |s| register(s, 0x2818)[0] = u32::MAX),
+    ("RCTL", |s| register(s, 0x100)[0] |= 1),
+    ("RAH", |s| register(s, 0x5404)[15] |= 1 << 30),
+    ("packet_buffer.index", |s| s.packet_buffer[0].index = 64),
+    ("packet_buffer.index", |s| s.packet_buffer[0].bytes.push(0)),
+    ("packet_buffer.index", |s| {
+        let twice = s.packet_buffer[0].clone();
+        s.packet_buffer.push(twice);
+    }),
+    ("statistics.offset", |s| s.statistics[0].offset = 0x4001),
+    ("statistics.offset", |s| s.statistics.swap(0, 1)),
+    ("latched.offset", |s| s.latched[0].offset = 0x40c4),
+    ("latched.value", |s| s.latched[0].value = u64::MAX),
+    ("latched.value", |s| s.latched.push(s.latched[0].clone())),
+    ("io_address", |s| s.io_address = 1 << 20),
+    ("eeprom.words", |s| s.eeprom.words.push(0)),
+    ("eeprom.words", |s| s.eeprom.words.clear()),
+    ("eeprom.phase", |s| {
+        s.eeprom.phase = Phase::Command { bits: 8, value: 0 };
+    }),
+    ("eeprom.phase", |s| {
+        s.eeprom.phase = Phase::Command { bits: 2, value: 4 };
+    }),
+    ("eeprom.phase", |s| {
+        s.eeprom.phase = Phase::Read { at: 64, left: 0 };
+    }),
+    ("eeprom.phase", |s| {
+        s.eeprom.phase = Phase::Read { at: 1, left: 17 };
+    }),
+    ("eeprom.phase", |s| {
+        s.eeprom.phase = Phase::Data {
+            bits: 16,
+            value: 0,
+            target: Target::All,
+        };
+    }),
+    ("eeprom.phase", |s| {
+        s.eeprom.phase = Phase::Data {
+            bits: 1,
+            value: 0,
+            target: Target::Word(64),
+        };
+    }),
+    ("eeprom.phase", |s| {
+        s.eeprom.phase = Phase::Commit {
+            value: 0,
+            target: Target::Word(255),
+        };
+    }),
+    ("phy.regs", |s| s.phy.regs.push(0)),
+    ("phy.regs", |s| s.phy.regs[2] = 0),
+    ("transmitter.paylen", |s| {
+        s.transmitter.plain.paylen = 1 << 20;
+    }),
+    ("transmitter.taken", |s| s.transmitter.taken = u32::MAX),
+    ("flow.owed", |s| s.flow.owed = 8),
+    ("flow.until", |s| s.flow.until = Some(i64::MAX)),
+    ("receiver.waiting", |s| s.receiver.fifo_head = u32::MAX),
+    ("receiver.waiting", |s| s.receiver.fifo_size = u32::MAX),
+    ("receiver.waiting", |s| s.receiver.fifo_size = 1),
+    ("flow.ten_bits", |s| s.flow.ten_bits = u32::MAX),
+    ("interrupts.causes", |s| s.interrupts.causes = 1 << 31),
+    ("interrupts.mask", |s| s.interrupts.mask = 1 << 17),
+    ("interrupts.last", |s| s.interrupts.last = Some(1)),
+    ("interrupts.last", |s| s.interrupts.last = Some(i64::MIN)),
+    ("interrupts.throttled", |s| {
+        s.interrupts.throttled = Some(i64::MAX);
+    }),
+    ("interrupts.packet", |s| {
+        s.interrupts.receive.packet = Some(i64::MAX);
+    }),
+    ("interrupts.absolute", |s| {
+        s.interrupts.transmit.absolute = Some(1 << 40);
+    }),
+    ("interrupts.negotiation", |s| {
+        s.interrupts.negotiation = Some(i64::MAX);
+    }),
+    ("adaptive.cost", |s| s.interrupts.adaptive.cost = u64::MAX),
+    ("adaptive.paid", |s| s.interrupts.adaptive.paid = i64::MAX),
+    ("adaptive.raised", |s| {
+        s.interrupts.adaptive.raised = Some(1)
+    }),
+    ("adaptive.waiting", |s| {
+        s.interrupts.adaptive.waiting = Some(i64::MIN);
+    }),
+];
+
 #[test]
 fn every_impossible_field_is_refused_by_name() {
-    type Spoil = fn(&mut State);
-    let cases: &[(&str, Spoil)] = &[
-        ("registers.offset", |s| s.registers[3].offset += 1),
-        ("registers.offset", |s| s.registers[3].offset = 0x5f00_0000),
-        ("registers.offset", |s| s.registers[0].offset = 0x8fff),
-        ("registers.offset", |s| s.registers.swap(1, 2)),
-        ("registers.offset", |s| {
-            let twice = s.registers[4].clone();
-            s.registers.insert(4, twice);
-        }),
-        // A second address is no place of its own.
-        ("registers.offset", |s| s.registers[1].offset = 4),
-        ("registers.values", |s| s.registers[0].values.push(0)),
-        ("registers.values", |s| s.registers[7].values.clear()),
-        ("RDLEN", |s| register(s, 0x2808)[0] |= 8),
-        ("TDLEN", |s| register(s, 0x3808)[0] |= 1 << 31),
-        ("TDH", |s| register(s, 0x3810)[0] = 0x1_0000),
-        ("RDT", |s| register(s, 0x2818)[0] = u32::MAX),
-        ("RCTL", |s| register(s, 0x100)[0] |= 1),
-        ("RAH", |s| register(s, 0x5404)[15] |= 1 << 30),
-        ("packet_buffer.index", |s| s.packet_buffer[0].index = 64),
-        ("packet_buffer.index", |s| s.packet_buffer[0].bytes.push(0)),
-        ("packet_buffer.index", |s| {
-            let twice = s.packet_buffer[0].clone();
-            s.packet_buffer.push(twice);
-        }),
-        ("statistics.offset", |s| s.statistics[0].offset = 0x4001),
-        ("statistics.offset", |s| s.statistics.swap(0, 1)),
-        ("latched.offset", |s| s.latched[0].offset = 0x40c4),
-        ("latched.value", |s| s.latched[0].value = u64::MAX),
-        ("latched.value", |s| s.latched.push(s.latched[0].clone())),
-        ("io_address", |s| s.io_address = 1 << 20),
-        ("eeprom.words", |s| s.eeprom.words.push(0)),
-        ("eeprom.words", |s| s.eeprom.words.clear()),
-        ("eeprom.phase", |s| {
-            s.eeprom.phase = Phase::Command { bits: 8, value: 0 };
-        }),
-        ("eeprom.phase", |s| {
-            s.eeprom.phase = Phase::Command { bits: 2, value: 4 };
-        }),
-        ("eeprom.phase", |s| {
-            s.eeprom.phase = Phase::Read { at: 64, left: 0 };
-        }),
-        ("eeprom.phase", |s| {
-            s.eeprom.phase = Phase::Read { at: 1, left: 17 };
-        }),
-        ("eeprom.phase", |s| {
-            s.eeprom.phase = Phase::Data {
-                bits: 16,
-                value: 0,
-                target: Target::All,
-            };
-        }),
-        ("eeprom.phase", |s| {
-            s.eeprom.phase = Phase::Data {
-                bits: 1,
-                value: 0,
-                target: Target::Word(64),
-            };
-        }),
-        ("eeprom.phase", |s| {
-            s.eeprom.phase = Phase::Commit {
-                value: 0,
-                target: Target::Word(255),
-            };
-        }),
-        ("phy.regs", |s| s.phy.regs.push(0)),
-        ("phy.regs", |s| s.phy.regs[2] = 0),
-        ("transmitter.paylen", |s| {
-            s.transmitter.plain.paylen = 1 << 20;
-        }),
-        ("transmitter.taken", |s| s.transmitter.taken = u32::MAX),
-        ("flow.owed", |s| s.flow.owed = 8),
-        ("flow.until", |s| s.flow.until = Some(i64::MAX)),
-        ("receiver.waiting", |s| s.receiver.fifo_head = u32::MAX),
-        ("receiver.waiting", |s| s.receiver.fifo_size = u32::MAX),
-        ("receiver.waiting", |s| s.receiver.fifo_size = 1),
-        ("flow.ten_bits", |s| s.flow.ten_bits = u32::MAX),
-        ("interrupts.causes", |s| s.interrupts.causes = 1 << 31),
-        ("interrupts.mask", |s| s.interrupts.mask = 1 << 17),
-        ("interrupts.last", |s| s.interrupts.last = Some(1)),
-        ("interrupts.last", |s| s.interrupts.last = Some(i64::MIN)),
-        ("interrupts.throttled", |s| {
-            s.interrupts.throttled = Some(i64::MAX);
-        }),
-        ("interrupts.packet", |s| {
-            s.interrupts.receive.packet = Some(i64::MAX);
-        }),
-        ("interrupts.absolute", |s| {
-            s.interrupts.transmit.absolute = Some(1 << 40);
-        }),
-        ("interrupts.negotiation", |s| {
-            s.interrupts.negotiation = Some(i64::MAX);
-        }),
-        ("adaptive.cost", |s| s.interrupts.adaptive.cost = u64::MAX),
-        ("adaptive.paid", |s| s.interrupts.adaptive.paid = i64::MAX),
-        ("adaptive.raised", |s| {
-            s.interrupts.adaptive.raised = Some(1)
-        }),
-        ("adaptive.waiting", |s| {
-            s.interrupts.adaptive.waiting = Some(i64::MIN);
-        }),
-    ];
-    for (name, spoil) in cases {
+    for (name, spoil) in IMPOSSIBLE {
         let mut state = saved(&busy());
         spoil(&mut state);
         match refusal(&state::write(&state)) {
