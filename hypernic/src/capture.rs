@@ -13,20 +13,23 @@ pub struct NicCapture {
 }
 
 impl NicCapture {
-    /// Starts a capture of NIC `nic` into `file`, replacing an old one.
+    /// Starts a capture of NIC `nic` into `file`, replacing an old one, and begins anew after so many MiB.
     ///
     /// # Errors
     /// Cause and cure, when the file cannot be made.
-    pub fn create(file: &Path, nic: &str) -> Result<Self, String> {
+    pub fn create(file: &Path, mib: u64, nic: &str) -> Result<Self, String> {
         let (name, shown) = (nic.to_owned(), file.display().to_string());
         let told = move |why: String| {
             tracing::error!(nic = %name, "{why}");
         };
         let clock = Arc::new(SystemClock);
-        let capture =
-            Capture::create(file, CaptureOptions::default(), clock, told).map_err(|error| {
-                format!("cannot write {shown}: {error}; choose a file that you can create")
-            })?;
+        let options = CaptureOptions {
+            file_bytes: mib << 20,
+            ..CaptureOptions::default()
+        };
+        let capture = Capture::create(file, options, clock, told).map_err(|error| {
+            format!("cannot write {shown}: {error}; choose a file that you can create, not a link")
+        })?;
         let probe = Probe::new(nic);
         probe.attach(&capture);
         Ok(Self { capture, probe })

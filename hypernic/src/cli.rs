@@ -9,8 +9,8 @@ pub use program::LogFormat;
 use registry::{MODELS, Model};
 
 use crate::config::{
-    DEFAULT_AGEING, DEFAULT_BUSY_POLL, HostConfig, MAX_BUSY_POLL, MAX_WORKERS, NicConfig,
-    SocketSpec, SwitchConfig, retired,
+    CAPTURE_MIB, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig, MAX_BUSY_POLL,
+    MAX_WORKERS, NicConfig, SocketSpec, SwitchConfig, retired,
 };
 use crate::error::Error;
 use crate::guard::{Guard, GuardArgs};
@@ -83,6 +83,10 @@ pub struct Run {
     /// Record all frames of the first NIC in this pcapng file.
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
+    /// MiB of the capture file, at which it becomes FILE.1 and a new one begins.
+    #[arg(long, value_name = "MIB", requires = "capture", default_value_t = DEFAULT_CAPTURE_MIB,
+          value_parser = clap::value_parser!(u64).range(CAPTURE_MIB))]
+    pub capture_mib: u64,
     /// Microseconds that a worker may stay awake for a NIC's next register access; 0: never.
     #[arg(long, value_name = "US", default_value_t = DEFAULT_BUSY_POLL.as_micros() as u64,
           value_parser = clap::value_parser!(u64).range(..=MAX_BUSY_POLL.as_micros() as u64))]
@@ -185,6 +189,7 @@ impl Run {
                 mac,
                 port: port.clone(),
                 capture: capture.take(),
+                capture_mib: self.capture_mib,
                 busy_poll: Duration::from_micros(self.busy_poll_us),
                 moderation: self.moderation.unwrap_or(self.model.moderation.into()),
                 eeprom: eeproms.next(),

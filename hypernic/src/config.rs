@@ -12,8 +12,9 @@ use registry::{MODELS, Models};
 pub(crate) use self::raw::retired;
 use self::raw::{Fault, RawHost};
 pub use self::types::{
-    ChipConfig, DEFAULT_AGEING, DEFAULT_BUSY_POLL, HostConfig, MAX_BUSY_POLL, MAX_WORKERS,
-    NicConfig, PfOwner, SocketSpec, SwitchConfig, VfConfig, default_workers,
+    CAPTURE_MIB, ChipConfig, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig,
+    MAX_BUSY_POLL, MAX_WORKERS, NicConfig, PfOwner, SocketSpec, SwitchConfig, VfConfig,
+    default_workers,
 };
 use crate::error::Error;
 

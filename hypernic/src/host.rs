@@ -205,12 +205,13 @@ impl Host {
 
         let capture = match &config.capture {
             Some(file) => {
-                let capture =
-                    NicCapture::create(file, &config.name).map_err(|message| Error::Port {
+                let capture = NicCapture::create(file, config.capture_mib, &config.name).map_err(
+                    |message| Error::Port {
                         owner: config.name.clone(),
                         port: format!("capture {}", file.display()),
                         message,
-                    })?;
+                    },
+                )?;
                 Some(capture)
             }
             None => None,

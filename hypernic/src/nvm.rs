@@ -4,8 +4,9 @@
 //! a few times a second, and nobody else waits for the disk. The file is replaced, never changed
 //! in place, so it is whole at any moment.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +15,8 @@ use std::time::{Duration, Instant};
 
 use frame::Counted;
 use parking_lot::{Condvar, Mutex};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use program::log::Limit;
 
@@ -50,9 +53,19 @@ impl NvmFile {
     /// Cause and cure, when there is something that cannot be read.
     pub fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
         let shown = path.display();
-        let mut file = match File::open(path) {
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+            .open(path);
+        let mut file = match opened {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+                return Err(format!(
+                    "the EEPROM file {shown} is a symbolic link, which the daemon does not follow; name the \
+                     file itself"
+                ));
+            }
             Err(error) => {
                 return Err(format!(
                     "cannot read the EEPROM file {shown}: {error}; choose a file that you can read \
@@ -163,7 +176,15 @@ fn replace(path: &Path, image: &[u8]) -> std::io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let beside = path.with_file_name(name);
-    let mut file = File::create(&beside)?;
+    // One that was left behind, or a link that another has put there, is not written through.
+    match std::fs::remove_file(&beside) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&beside)?;
     file.write_all(image)?;
     file.sync_all()?;
     std::fs::rename(&beside, path)
@@ -189,6 +210,21 @@ mod tests {
         let written = counted.written.load(Ordering::Relaxed);
         assert!(written < 100, "many changes are one write: {written}");
         assert_eq!(std::fs::read_dir(dir.path()).expect("list").count(), 1);
+    }
+
+    #[test]
+    fn no_link_is_followed_and_none_is_written_through() {
+        let dir = tempfile::tempdir().expect("directory");
+        let (path, victim) = (dir.path().join("n0.nvm"), dir.path().join("victim"));
+        std::fs::write(&victim, "precious").expect("written");
+        std::os::unix::fs::symlink(&victim, dir.path().join("n0.nvm.new")).expect("link");
+        drop(NvmFile::start(&path, "n0", Some(&[7; 128])).expect("starts"));
+        assert_eq!(std::fs::read(&victim).expect("read"), b"precious");
+        assert_eq!(NvmFile::read(&path), Ok(Some(vec![7; 128])));
+        std::fs::remove_file(&path).expect("removed");
+        std::os::unix::fs::symlink(&victim, &path).expect("link");
+        let error = NvmFile::read(&path).expect_err("a link");
+        assert!(error.contains("symbolic link"), "{error}");
     }
 
     #[test]

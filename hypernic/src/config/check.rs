@@ -7,7 +7,7 @@ use std::time::Duration;
 use registry::{Model, Models};
 use toml::Spanned;
 
-use super::raw::{Fault, RawHost, RawNic, RawSwitch, Taken, busy_poll, retired};
+use super::raw::{Fault, RawHost, RawNic, RawSwitch, Taken, busy_poll, capture_mib, retired};
 use super::types::{
     DEFAULT_AGEING, HostConfig, MAX_WORKERS, NicConfig, PfOwner, SocketSpec, SwitchConfig,
 };
@@ -153,6 +153,7 @@ impl SoFar {
                 None => raw.port.into_inner(),
             },
             capture: raw.capture,
+            capture_mib: capture_mib(raw.capture_mib.as_ref())?,
             busy_poll,
             moderation: raw.moderation.unwrap_or(model.moderation.into()),
             eeprom: raw.eeprom.map(Spanned::into_inner),

@@ -7,7 +7,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::types::{DEFAULT_BUSY_POLL, MAX_BUSY_POLL, PfOwner, SocketSpec};
+use super::types::{
+    CAPTURE_MIB, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, MAX_BUSY_POLL, PfOwner, SocketSpec,
+};
 use crate::guard::RawGuard;
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec};
 
@@ -42,6 +44,7 @@ pub(super) struct RawNic {
     pub(super) mac: Option<Spanned<NicMac>>,
     pub(super) port: Spanned<PortSpec>,
     pub(super) capture: Option<PathBuf>,
+    pub(super) capture_mib: Option<Spanned<u64>>,
     pub(super) busy_poll_us: Option<Spanned<u64>>,
     pub(super) moderation: Option<Moderation>,
     pub(super) eeprom: Option<Spanned<PathBuf>>,
@@ -154,6 +157,21 @@ pub(super) enum SocketKey {
 }
 
 /// How long to stay awake for a NIC's next register access.
+pub(super) fn capture_mib(mib: Option<&Spanned<u64>>) -> Result<u64, Fault> {
+    let Some(mib) = mib else {
+        return Ok(DEFAULT_CAPTURE_MIB);
+    };
+    Some(*mib.get_ref())
+        .filter(|n| CAPTURE_MIB.contains(n))
+        .ok_or_else(|| {
+            let (least, most) = CAPTURE_MIB.into_inner();
+            Fault::at(
+                mib,
+                format!("capture-mib must be between {least} and {most}"),
+            )
+        })
+}
+
 pub(super) fn busy_poll(us: Option<&Spanned<u64>>) -> Result<Duration, Fault> {
     let Some(us) = us else {
         return Ok(DEFAULT_BUSY_POLL);

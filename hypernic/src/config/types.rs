@@ -79,6 +79,8 @@ pub struct NicConfig {
     pub port: PortSpec,
     /// A pcapng file of all its frames.
     pub capture: Option<PathBuf>,
+    /// MiB of that file, at which it is moved aside and a new one begins.
+    pub capture_mib: u64,
     /// How long its worker may stay awake for its next register access; zero never.
     pub busy_poll: Duration,
     /// When interrupts are raised.
@@ -119,6 +121,12 @@ pub enum SocketSpec {
 /// Long enough for the next register access of a driver that is at work, short enough to cost an
 /// idle host nothing.
 pub const DEFAULT_BUSY_POLL: Duration = Duration::from_micros(100);
+
+/// MiB of a capture file unless said otherwise.
+pub const DEFAULT_CAPTURE_MIB: u64 = 1024;
+
+/// MiB of a capture file that may be asked for. Less would be moved aside all the time.
+pub const CAPTURE_MIB: std::ops::RangeInclusive<u64> = 16..=1 << 20;
 
 /// The longest that may be asked for: beyond it a thread would only burn a processor.
 pub const MAX_BUSY_POLL: Duration = Duration::from_micros(1000);

@@ -8,7 +8,7 @@ use registry::Model;
 use toml::Spanned;
 use wire::MacAddr;
 
-use super::raw::{Fault, RawNic, RawVf, Taken, busy_poll};
+use super::raw::{Fault, RawNic, RawVf, Taken, busy_poll, capture_mib};
 use super::types::{ChipConfig, HostConfig, NicConfig, PfOwner, SocketSpec, VfConfig};
 use crate::guard::{Guard, Storm};
 use crate::spec::{NicMac, PortSpec};
@@ -201,6 +201,7 @@ pub(super) fn expand(
         ));
     }
     let busy_poll = busy_poll(raw.busy_poll_us.as_ref())?;
+    let capture_mib = capture_mib(raw.capture_mib.as_ref())?;
     let rate = raw.port_rate.as_ref().map(|rate| *rate.get_ref());
     let mut said: Vec<Option<&RawVf>> = vec![None; count as usize];
     for vf in &raw.vf {
@@ -248,6 +249,7 @@ pub(super) fn expand(
             mac,
             port: PortSpec::Switch(name.clone()),
             capture: vf.and_then(|vf| vf.capture.clone()),
+            capture_mib,
             busy_poll,
             moderation,
             eeprom: None,

@@ -29,6 +29,7 @@ fn config(socket: &Path) -> HostConfig {
         mac: NicMac::from_name("n0"),
         port: PortSpec::Null,
         capture: None,
+        capture_mib: hypernic::config::DEFAULT_CAPTURE_MIB,
         busy_poll: MAX_BUSY_POLL,
         moderation: Moderation::Adaptive,
         eeprom: None,

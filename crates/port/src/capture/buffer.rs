@@ -35,6 +35,13 @@ pub struct CaptureOptions {
     pub buffer: usize,
     /// How long a frame waits at most before it is written.
     pub flush_every: Duration,
+    /// Bytes of a file, at which it is full.
+    pub file_bytes: u64,
+}
+
+impl CaptureOptions {
+    /// Bytes of a file unless said otherwise.
+    pub const FILE_BYTES: u64 = 1 << 30;
 }
 
 impl Default for CaptureOptions {
@@ -44,17 +51,19 @@ impl Default for CaptureOptions {
             snaplen: 0,
             buffer: 8 * 1024 * 1024,
             flush_every: Duration::from_millis(200),
+            file_bytes: Self::FILE_BYTES,
         }
     }
 }
 
 /// Counters, by index.
 pub(super) mod count {
-    pub const NAMES: [&str; 4] = [
+    pub const NAMES: [&str; 5] = [
         "capture_frames",
         "capture_bytes",
         "capture_missed",
         "capture_failed",
+        "capture_rotated",
     ];
     /// Put into the buffer.
     pub const FRAMES: usize = 0;
@@ -64,6 +73,8 @@ pub(super) mod count {
     pub const MISSED: usize = 2;
     /// 1 once the file has failed.
     pub const FAILED: usize = 3;
+    /// Files that were full.
+    pub const ROTATED: usize = 4;
 }
 
 /// Bytes at which the writer is woken before its time.
@@ -75,7 +86,7 @@ pub(super) struct Buffer {
     pub(super) work: Condvar,
     /// The writer has done it.
     pub(super) done: Condvar,
-    pub(super) tally: Tally<4>,
+    pub(super) tally: Tally<5>,
     pub(super) options: CaptureOptions,
     pub(super) clock: Arc<dyn Clock>,
 }
@@ -84,6 +95,8 @@ pub(super) struct Pending {
     /// Whole blocks, not yet with the writer.
     pub(super) blocks: Vec<u8>,
     pub(super) interfaces: Vec<Interface>,
+    /// How many of them are in what the writer has taken.
+    pub(super) defined: usize,
     /// The writer has a buffer in its hands.
     pub(super) writing: bool,
     /// Buffers written.

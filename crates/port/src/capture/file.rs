@@ -1,6 +1,5 @@
 //! A capture file being written.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::buffer::{Buffer, CaptureOptions, Clock, EAGER, Interface, Pending, count};
 use super::pcapng::{self, Direction};
-use super::writer::{Output, Writer};
+use super::writer::{CaptureFile, Output, Writer};
 use crate::tally::Tally;
 
 /// A capture file being written.
@@ -20,7 +19,8 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Starts a capture into a new file, replacing an old one.
+    /// Starts a capture into a new file, replacing an old one. Only its owner can read it, and a symbolic link is not
+    /// followed: what is captured is a guest's. A file that is full becomes `path.1`, and a new one begins.
     ///
     /// `on_failure` is called once, from the writing thread, with a sentence for people if the
     /// file can no longer be written; the capture is over then.
@@ -33,8 +33,8 @@ impl Capture {
         clock: Arc<dyn Clock>,
         on_failure: impl FnOnce(String) + Send + 'static,
     ) -> io::Result<Arc<Self>> {
-        let file = File::create(path)?;
         let name = path.display().to_string();
+        let file = CaptureFile::create(path)?;
         Self::begin(Output::File(file), name, options, clock, on_failure)
     }
 
@@ -66,6 +66,7 @@ impl Capture {
             state: Mutex::new(Pending {
                 blocks,
                 interfaces: Vec::new(),
+                defined: 0,
                 writing: false,
                 turns: 0,
                 hurry: false,

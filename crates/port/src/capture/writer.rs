@@ -1,17 +1,66 @@
 //! The thread that owns the file.
 
-use std::fs::File;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::buffer::{Buffer, EAGER, Pending, count};
 use super::pcapng;
 
+/// Read and written by its owner alone.
+const MODE: u32 = 0o600;
+
+/// A file of ours.
+pub struct CaptureFile {
+    file: File,
+    path: PathBuf,
+    /// It can be cut back, and followed by another; a device or a pipe cannot.
+    regular: bool,
+}
+
+impl CaptureFile {
+    /// A new one, or an old one emptied. Of a symbolic link, nothing.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(MODE)
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+            .open(path)?;
+        let regular = file.metadata()?.is_file();
+        if regular {
+            file.set_permissions(Permissions::from_mode(MODE))?;
+        }
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            regular,
+        })
+    }
+
+    /// Moves it out of the way, in the place of the one before, and begins anew.
+    fn rotate(&mut self) -> io::Result<()> {
+        let mut full = OsString::from(&self.path);
+        full.push(".1");
+        fs::rename(&self.path, full)?;
+        self.file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(MODE)
+            .open(&self.path)?;
+        Ok(())
+    }
+}
+
 /// Where the bytes go.
 pub enum Output {
     /// A file of ours, which can be cut back to its last whole block.
-    File(File),
+    File(CaptureFile),
     /// Anything else.
     Other(Box<dyn Write + Send>),
 }
@@ -19,14 +68,14 @@ pub enum Output {
 impl Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::File(file) => file.write(bytes),
+            Self::File(file) => file.file.write(bytes),
             Self::Other(writer) => writer.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Self::File(file) => file.flush(),
+            Self::File(file) => file.file.flush(),
             Self::Other(writer) => writer.flush(),
         }
     }
@@ -65,9 +114,14 @@ impl Writer {
             self.wait(&mut state);
             let closing = state.closing;
             std::mem::swap(&mut state.blocks, &mut taken);
+            let begin = self.is_full(taken.len()).then(|| self.begin(&state));
+            state.defined = state.interfaces.len();
             state.hurry = false;
             state.writing = true;
-            let result = parking_lot::MutexGuard::unlocked(&mut state, || self.write(&taken));
+            let result = parking_lot::MutexGuard::unlocked(&mut state, || {
+                begin.map_or(Ok(()), |begin| self.rotate(&begin))?;
+                self.write(&taken)
+            });
             taken.clear();
             state.writing = false;
             state.turns += 1;
@@ -90,6 +144,33 @@ impl Writer {
                 return;
             }
         }
+    }
+
+    /// Whether so many bytes more do not fit into the file.
+    fn is_full(&self, more: usize) -> bool {
+        let regular = matches!(&self.output, Output::File(file) if file.regular);
+        let all = self.written.saturating_add(more as u64);
+        regular && self.written > 0 && all > self.shared.options.file_bytes
+    }
+
+    /// What a new file begins with: the interfaces that the old one has.
+    fn begin(&self, state: &Pending) -> Vec<u8> {
+        let options = &self.shared.options;
+        let mut blocks = Vec::new();
+        pcapng::section(&mut blocks, &options.application);
+        for interface in &state.interfaces[..state.defined] {
+            pcapng::interface(&mut blocks, &interface.name, options.snaplen);
+        }
+        blocks
+    }
+
+    fn rotate(&mut self, begin: &[u8]) -> io::Result<()> {
+        if let Output::File(file) = &mut self.output {
+            file.rotate()?;
+            self.written = 0;
+            self.shared.tally.add(count::ROTATED, 1);
+        }
+        self.write(begin)
     }
 
     /// Until there is something to write and no reason to wait for more.
@@ -132,7 +213,7 @@ impl Writer {
             && let Output::File(file) = &mut self.output
         {
             // So that what is there can be read without complaints. If not, so be it.
-            let _ = file.set_len(self.written);
+            let _ = file.file.set_len(self.written);
         }
         result
     }

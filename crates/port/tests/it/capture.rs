@@ -507,6 +507,65 @@ fn a_full_disk_ends_the_capture_with_one_message_and_no_traffic() {
 }
 
 #[test]
+fn a_full_file_is_moved_aside_and_the_next_can_be_read_by_itself() {
+    let dir = tempfile::tempdir().expect("directory");
+    let path = dir.path().join("c.pcapng");
+    let options = CaptureOptions {
+        file_bytes: 8000,
+        ..options()
+    };
+    let capture = Capture::create(&path, options, clock(), never).expect("file");
+    let sink = Take::new(1000, Caps::ALL);
+    let (port, probe) = Probe::wrap(port("p", &sink, None));
+    probe.attach(&capture);
+    let frames = plain(&[&ethernet(1000, 7)]);
+    let mut rotated = 0;
+    for sent in 1..=40 {
+        assert_eq!(port.sink.deliver(&batch(&frames), &[0]), 1);
+        assert!(capture.flush());
+        let count = counter(&*capture, "capture_rotated").expect("counter");
+        assert!(count == rotated || count == rotated + 1);
+        rotated = count;
+        for name in ["c.pcapng", "c.pcapng.1"] {
+            let len = std::fs::metadata(dir.path().join(name)).map_or(0, |m| m.len());
+            assert!(len <= 8000, "{name} after {sent}: {len}");
+        }
+    }
+    assert!(rotated >= 4);
+    probe.detach();
+    drop(capture);
+    assert_eq!(std::fs::read_dir(dir.path()).expect("list").count(), 2);
+    for name in ["c.pcapng", "c.pcapng.1"] {
+        let path = dir.path().join(name);
+        let blocks = parse(&std::fs::read(&path).expect("file"));
+        assert!(matches!(blocks[0], Block::Section(_)), "{name}");
+        assert!(matches!(&blocks[1], Block::Interface { name, .. } if name == "p"));
+        tshark_agrees(&path, &vec!["1000"; packets(&blocks).len()]);
+    }
+}
+
+/// What is captured is a guest's: no other user reads it, and no link sends it elsewhere.
+#[test]
+fn only_its_owner_reads_a_capture_and_no_link_is_followed() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let dir = tempfile::tempdir().expect("directory");
+    let (path, link) = (dir.path().join("c.pcapng"), dir.path().join("link"));
+    std::fs::write(&path, "old").expect("written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("set");
+    drop(Capture::create(&path, options(), clock(), never).expect("file"));
+    let mode = std::fs::metadata(&path)
+        .expect("there")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    std::fs::write(&path, "precious").expect("written");
+    symlink(&path, &link).expect("link");
+    let refused = Capture::create(&link, options(), clock(), never).map(drop);
+    assert!(refused.is_err());
+    assert_eq!(std::fs::read(&path).expect("file"), b"precious");
+}
+
+#[test]
 fn dev_full_is_a_full_disk() {
     let (tell, told) = channel();
     let failure = move |why| tell.send(why).expect("told once");
