@@ -13,11 +13,11 @@ mod sink;
 mod sum;
 #[cfg(test)]
 mod tests;
-pub mod work;
 
 pub use alike::{Alike, HEAD};
 pub use batch::{Batch, Frame, MAX_BATCH};
 pub use expand::{ExpandError, expand};
 pub use finish::Finisher;
+pub use guest_mem::work;
 pub use sink::{Caps, Counted, Sink, Wake};
 pub use sum::{l4_intact, sum_range};

@@ -31,6 +31,7 @@ mod tests;
 mod view;
 mod window;
 mod words;
+pub mod work;
 
 pub use crc::crc32_short;
 pub use guard::install_sigbus_guard;
@@ -42,6 +43,6 @@ pub use region::Prot;
 pub use remote::Remote;
 pub use slice::{ReadSlice, WriteSlice};
 pub use table::{Leftovers, MAX_REGIONS};
-pub use view::{Fault, FaultKind, View};
+pub use view::{Fault, FaultKind, MAX_RUNS, View};
 pub use window::WriteWindow;
 pub use words::Words;

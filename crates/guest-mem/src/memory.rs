@@ -1,5 +1,6 @@
 //! One guest's memory, as its NIC sees it.
 
+use std::collections::btree_map::Entry;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -136,7 +137,7 @@ impl Memory {
         backing: impl FnOnce(&mut Table) -> Result<Backing, MapError>,
     ) -> Result<(), MapError> {
         let mut table = self.table.write();
-        let at = table.place(iova, len)?;
+        table.check(iova, len)?;
         let backing = backing(&mut table)?;
         let region = Region {
             iova,
@@ -145,7 +146,7 @@ impl Memory {
             backing,
         };
         table.note_large(&region);
-        table.regions.insert(at, region);
+        table.regions.insert(iova, region);
         Ok(())
     }
 
@@ -156,14 +157,13 @@ impl Memory {
     /// [`UnmapError::NoSuchRegion`] when none matches.
     pub fn unmap(&self, iova: u64, len: u64) -> Result<Leftovers, UnmapError> {
         let mut table = self.table.write();
-        let at = table
-            .regions
-            .binary_search_by_key(&iova, |r| r.iova)
-            .map_err(|_| UnmapError::NoSuchRegion)?;
-        if table.regions[at].len != len {
+        let Entry::Occupied(found) = table.regions.entry(iova) else {
+            return Err(UnmapError::NoSuchRegion);
+        };
+        if found.get().len != len {
             return Err(UnmapError::NoSuchRegion);
         }
-        let region = table.regions.remove(at);
+        let region = found.remove();
         table.forget_large(&region);
         let mut left = Leftovers::default();
         match region.backing {
@@ -188,17 +188,22 @@ impl Memory {
             .and_then(|rest| iova.checked_add(rest))
             .ok_or(UnmapError::Wraps)?;
         let mut table = self.table.write();
-        let from = table.regions.partition_point(|r| r.last() < iova);
-        let to = table.regions.partition_point(|r| r.iova <= last);
-        let found = &table.regions[from..to];
-        if found.first().is_some_and(|r| r.iova < iova)
-            || found.last().is_some_and(|r| r.last() > last)
-        {
+        let cuts_first = iova
+            .checked_sub(1)
+            .and_then(|before| table.at_or_before(before))
+            .is_some_and(|r| r.last() >= iova);
+        let cuts_last = table.at_or_before(last).is_some_and(|r| r.last() > last);
+        if cuts_first || cuts_last {
             return Err(UnmapError::CutsRegion);
         }
-        let bytes = found.iter().map(|r| r.len).sum();
+        let regions: Vec<_> = table
+            .regions
+            .extract_if(iova..=last, |_, _| true)
+            .map(|(_, region)| region)
+            .collect();
+        let bytes = regions.iter().map(|r| r.len).sum();
         let mut left = Leftovers {
-            regions: table.regions.drain(from..to).collect(),
+            regions,
             ..Leftovers::default()
         };
         for region in &left.regions {
@@ -219,12 +224,13 @@ impl Memory {
     pub fn unmap_all(&self) -> Leftovers {
         let mut table = self.table.write();
         // With their storage: 65,535 regions have some megabytes.
-        let regions = std::mem::take(&mut table.regions);
+        let all = std::mem::take(&mut table.regions);
         table.largest = [Near::NOTHING; 2];
         let files = std::mem::take(&mut table.files);
         Leftovers {
             files: files.into_iter().map(|(_, file)| file).collect(),
-            regions,
+            all,
+            ..Leftovers::default()
         }
     }
 
@@ -255,7 +261,7 @@ impl Memory {
             prot: r.prot,
             mapped: !matches!(r.backing, Backing::Absent),
         };
-        table.regions.iter().map(info).collect()
+        table.regions.values().map(info).collect()
     }
 
     /// Counters by name: `dma_faults` (refused accesses), `dma_sigbus` (pages a peer took away).
@@ -276,6 +282,7 @@ mod tests {
 
     use super::*;
     use crate::view::{Fault, FaultKind};
+    use crate::work;
     #[cfg(not(miri))]
     use std::os::fd::AsFd;
 
@@ -298,6 +305,40 @@ mod tests {
         view.read_slices(0x1f80, 256, &mut |s| runs.push(s.len()))
             .expect("slices");
         assert_eq!(runs, [0x80, 0x80]);
+    }
+
+    /// Each before all others, in both orders: no map or unmap moves what is there.
+    #[test]
+    fn as_many_regions_as_one_peer_may_have_are_added_and_removed_at_the_front() {
+        let memory = Memory::new();
+        let at = |n: usize| (crate::MAX_REGIONS - n) as u64 * 0x10;
+        for n in 0..crate::MAX_REGIONS {
+            memory.map_absent(at(n), 1, Prot::RW).expect("map");
+        }
+        let one_more = memory.map_absent(0, 1, Prot::RW);
+        assert!(matches!(one_more, Err(MapError::TooMany)));
+        for n in (0..crate::MAX_REGIONS).rev() {
+            memory.unmap(at(n), 1).expect("unmap");
+        }
+        assert!(memory.regions().is_empty());
+    }
+
+    #[test]
+    fn an_access_spans_some_hundred_regions_and_no_more_and_costs_their_lookups() {
+        let memory = Memory::new();
+        for n in 0..=crate::MAX_RUNS as u64 {
+            memory.map_anon(n, 1).expect("map");
+        }
+        let view = memory.view();
+        work::take();
+        let mut all = vec![0; crate::MAX_RUNS];
+        view.read(0, &mut all).expect("so many");
+        assert_eq!(work::take(), crate::MAX_RUNS as u64 / 4);
+        all.push(0);
+        assert_eq!(kind(view.read(0, &mut all)), FaultKind::Scattered);
+        assert_eq!(work::take(), (crate::MAX_RUNS as u64 + 1) / 4);
+        view.read(0, &mut [0; 3]).expect("three");
+        assert_eq!(work::take(), 0);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The DMA map: which IOVA is which memory, and which files that takes.
 
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -16,8 +18,8 @@ pub(crate) const KEPT_FILES: usize = 8;
 
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Sorted by `iova`, never overlapping.
-    pub(crate) regions: Vec<Region>,
+    /// By `iova`, never overlapping. A tree: a peer may add each of its 65,535 before all others.
+    pub(crate) regions: BTreeMap<u64, Region>,
     /// Two large ones of them (most guests have their memory in two), where views look first.
     pub(crate) largest: [Near; 2],
     /// Asked for everything else.
@@ -31,7 +33,7 @@ pub(crate) struct Table {
 impl Default for Table {
     fn default() -> Self {
         Table {
-            regions: Vec::new(),
+            regions: BTreeMap::new(),
             largest: [Near::NOTHING; 2],
             remote: None,
             files: Vec::new(),
@@ -46,12 +48,14 @@ impl Default for Table {
 pub struct Leftovers {
     pub(crate) files: Vec<Arc<Mapping>>,
     pub(crate) regions: Vec<Region>,
+    /// All of a map, with their storage.
+    pub(crate) all: BTreeMap<u64, Region>,
 }
 
 impl Leftovers {
     /// Nothing is left: to drop it is nothing.
     pub fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.regions.is_empty()
+        self.files.is_empty() && self.regions.is_empty() && self.all.is_empty()
     }
 }
 
@@ -76,25 +80,31 @@ impl Table {
         }
     }
 
-    /// Where a region would go, if nothing is in its way.
-    pub(crate) fn place(&self, iova: u64, len: u64) -> Result<usize, MapError> {
-        if len == 0 || iova.checked_add(len - 1).is_none() {
+    /// The region at `iova`, or the last one before it.
+    pub(crate) fn at_or_before(&self, iova: u64) -> Option<&Region> {
+        self.regions
+            .range(..=iova)
+            .next_back()
+            .map(|(_, region)| region)
+    }
+
+    /// The first region behind `iova`.
+    pub(crate) fn behind(&self, iova: u64) -> Option<&Region> {
+        let behind = (Bound::Excluded(iova), Bound::Unbounded);
+        self.regions.range(behind).next().map(|(_, region)| region)
+    }
+
+    /// Whether a region may be added: nothing is in its way.
+    pub(crate) fn check(&self, iova: u64, len: u64) -> Result<(), MapError> {
+        let Some(last) = len.checked_sub(1).and_then(|rest| iova.checked_add(rest)) else {
             return Err(MapError::Wraps);
-        }
+        };
         if self.regions.len() >= MAX_REGIONS {
             return Err(MapError::TooMany);
         }
-        let at = self.regions.partition_point(|r| r.iova < iova);
-        let before = at.checked_sub(1).map(|i| self.regions[i].last());
-        let clash_before = before.is_some_and(|last| last >= iova);
-        let clash_after = self
-            .regions
-            .get(at)
-            .is_some_and(|r| r.iova <= iova + (len - 1));
-        if clash_before || clash_after {
-            Err(MapError::Exists)
-        } else {
-            Ok(at)
+        match self.at_or_before(last) {
+            Some(before) if before.last() >= iova => Err(MapError::Exists),
+            _ => Ok(()),
         }
     }
 

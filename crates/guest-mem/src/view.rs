@@ -13,6 +13,7 @@ use crate::slice::{ReadSlice, WriteSlice};
 use crate::table::Table;
 use crate::window::WriteWindow;
 use crate::words::Words;
+use crate::work;
 
 /// An access that hardware would have aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,7 +40,15 @@ pub enum FaultKind {
     Refused,
     /// The range passes the end of the address space.
     Wraps,
+    /// The range spans more than [`MAX_RUNS`] regions.
+    Scattered,
 }
+
+/// Most regions that one access may span. A buffer of 64 KiB behind an IOMMU has 17; thousands would cost a sender,
+/// which is another guest, as many lookups for each frame.
+pub const MAX_RUNS: usize = 512;
+/// Regions of one access whose lookups cost about as much as the copy of a frame.
+const RUNS_PER_COPY: usize = 4;
 
 /// A pinned map. Hold it for one batch, not longer: unmap waits for it.
 pub struct View<'m> {
@@ -108,9 +117,7 @@ impl<'m> View<'m> {
 
     /// The region that holds `iova`, and the bytes left in it from there.
     fn find(&self, iova: u64) -> Option<(&Region, u64)> {
-        let regions = &self.table.regions;
-        let at = regions.partition_point(|r| r.iova <= iova).checked_sub(1)?;
-        let r = &regions[at];
+        let r = self.table.at_or_before(iova)?;
         if iova > r.last() {
             return None;
         }
@@ -126,9 +133,8 @@ impl<'m> View<'m> {
 
     /// Bytes from `iova`, which is not mapped, to the next region.
     fn gap(&self, iova: u64) -> u64 {
-        let regions = &self.table.regions;
-        let next = regions.partition_point(|r| r.iova <= iova);
-        regions.get(next).map_or(u64::MAX, |r| r.iova - iova)
+        let next = self.table.behind(iova);
+        next.map_or(u64::MAX, |r| r.iova - iova)
     }
 
     /// Calls `each` for every contiguous run of `iova..iova+len`, in order. Nothing is called
@@ -149,9 +155,17 @@ impl<'m> View<'m> {
         }
         // One region holds nearly every access: one lookup, no second pass.
         let mut whole = false;
+        let mut runs = 0;
         for pass in 0..2 {
             let (mut at, mut left) = (iova, len);
             while left > 0 {
+                if pass == 0 {
+                    runs += 1;
+                    if runs > MAX_RUNS {
+                        work::add((runs / RUNS_PER_COPY) as u64);
+                        return self.fault(iova, len, FaultKind::Scattered);
+                    }
+                }
                 let n = match self.find(at) {
                     Some((region, room)) => {
                         if (write && !region.prot.write) || (!write && !region.prot.read) {
@@ -187,6 +201,7 @@ impl<'m> View<'m> {
                 break;
             }
         }
+        work::add((runs / RUNS_PER_COPY) as u64);
         #[cfg(feature = "meter")]
         self.meter.note(iova, len, write);
         Ok(())

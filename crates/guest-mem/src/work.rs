@@ -1,8 +1,9 @@
-//! What a sender's frames cost beside being sent: copies that others make of them, in the sender's thread.
+//! What a sender's frames cost beside being sent, in the sender's thread.
 //!
-//! A frame for one receiver costs one copy, which its sender has counted as a frame. One that floods costs as many
-//! as there are receivers, and each segment of an unsegmented frame is one. Sinks that copy for several add what
-//! they copied; senders take it after each batch and send less in a turn, and a worker charges it to the turn.
+//! The unit is the copy of a frame. A frame for one receiver costs one, which its sender has counted as a frame. One
+//! that floods costs as many as there are receivers, and each segment of an unsegmented frame is one. Buffers that lie
+//! in many regions cost lookups, some of which are as dear as a copy. Those that do the work add it; senders take it
+//! after each batch and send less in a turn, and a worker charges it to the turn.
 
 use std::cell::Cell;
 
