@@ -4,6 +4,10 @@ use std::path::Path;
 
 use crate::config::{HostConfig, SocketSpec};
 
+/// Milliseconds that QEMU waits for an answer. After its own five seconds it would give the NIC up for good, though the
+/// daemon may only have been stopped or swapped out.
+const QEMU_PATIENCE_MS: u32 = 60_000;
+
 /// The arguments that connect a VMM to one NIC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hints {
@@ -22,6 +26,7 @@ pub fn for_socket(socket: &Path) -> Hints {
     let json = serde_json::json!({
         "driver": "vfio-user-pci",
         "socket": { "type": "unix", "path": path.to_string_lossy() },
+        "x-msg-timeout": QEMU_PATIENCE_MS,
     });
     Hints {
         qemu: format!(
@@ -92,7 +97,7 @@ mod tests {
     fn hints_are_absolute_shared_and_quoted() {
         let hints = for_socket(Path::new("/run/it's n0.sock"));
         assert!(hints.qemu.contains("share=on"));
-        assert!(hints.qemu.contains(r#"'{"driver":"vfio-user-pci","socket":{"path":"/run/it'\''s n0.sock","type":"unix"}}'"#), "{}", hints.qemu);
+        assert!(hints.qemu.contains(r#"'{"driver":"vfio-user-pci","socket":{"path":"/run/it'\''s n0.sock","type":"unix"},"x-msg-timeout":60000}'"#), "{}", hints.qemu);
         assert!(
             hints
                 .cloud_hypervisor

@@ -66,6 +66,10 @@ const WORDS: &str = "Words: mac ADDRESS; vlan N (0: none) [qos 0-7]; trust on|of
 auto|enable|disable; max_tx_rate and min_tx_rate in Mbit/s (0: none); storm broadcast=N,multicast=N in frames a \
 second (none: no limit); interrupts a second (0: any number).";
 
+/// After `leave`, an operator unplugs.
+const UNPLUG: &str = "The guest knows. Do not unplug the device from QEMU up to 11.1.3, which aborts then: shut the VM down \
+instead (docs/known-client-faults.md).\n";
+
 impl VfCommand {
     /// Asks the daemon. Returns what there is to be read.
     ///
@@ -82,6 +86,7 @@ impl VfCommand {
             VfVerb::Reset { chip } => Request::VfReset { chip },
             VfVerb::Show { nic } => Request::VfShow { nic },
         };
+        let leaves = matches!(request, Request::VfLeave { .. });
         let reply = control::ask(&self.control, &request)?;
         match (&reply, format) {
             (Reply::Refused { message }, _) => Err(Error::Refused(message.clone())),
@@ -89,6 +94,7 @@ impl VfCommand {
                 "{}\n",
                 serde_json::to_string(&reply).unwrap_or_default()
             )),
+            (Reply::Done {}, _) if leaves => Ok(UNPLUG.to_owned()),
             (Reply::Done {}, _) => Ok(String::new()),
             (Reply::Vfs(vfs), _) => Ok(table(vfs)),
         }
