@@ -9,8 +9,8 @@ pub use program::LogFormat;
 use registry::{MODELS, Model};
 
 use crate::config::{
-    CAPTURE_MIB, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig, MAX_BUSY_POLL,
-    MAX_WORKERS, NicConfig, SocketSpec, SwitchConfig, retired,
+    CAPTURE_MIB, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig, LinkLocal,
+    MAX_BUSY_POLL, MAX_WORKERS, NicConfig, SocketSpec, SwitchConfig, retired,
 };
 use crate::error::Error;
 use crate::guard::{Guard, GuardArgs};
@@ -164,6 +164,7 @@ impl Run {
                 ports,
                 ageing: DEFAULT_AGEING,
                 uplink_guard: Guard::default(),
+                link_local: LinkLocal::Drop,
             };
             host.switches.push(switch);
             PortSpec::Switch(name)
@@ -198,6 +199,7 @@ impl Run {
                 csb: self.csb,
                 doorbell: self.doorbell,
                 mac_lock: self.mac_lock,
+                back_pressure: true,
                 guard: guard.clone(),
                 vf: None,
                 rules: None,

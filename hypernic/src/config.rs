@@ -13,7 +13,7 @@ pub(crate) use self::raw::retired;
 use self::raw::{Fault, RawHost};
 pub use self::types::{
     CAPTURE_MIB, ChipConfig, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig,
-    MAX_BUSY_POLL, MAX_WORKERS, NicConfig, PfOwner, SocketSpec, SwitchConfig, VfConfig,
+    LinkLocal, MAX_BUSY_POLL, MAX_WORKERS, NicConfig, PfOwner, SocketSpec, SwitchConfig, VfConfig,
     default_workers,
 };
 use crate::error::Error;

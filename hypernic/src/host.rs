@@ -310,7 +310,11 @@ impl Host {
                     &running.switch,
                     &config.name,
                     toward_guest,
-                    Behind::Nic,
+                    if config.back_pressure {
+                        Behind::Nic
+                    } else {
+                        Behind::NicWithoutPatience
+                    },
                     config.mac_lock.then_some(wire::MacAddr(config.mac.0)),
                     &config.guard,
                 )?;

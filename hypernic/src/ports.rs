@@ -11,7 +11,7 @@ use port_user::{Forward, Protocol, UserConfig};
 use vale::{Keeper, PortConfig, Switch, SwitchConfig as ValeConfig};
 use wire::MacAddr;
 
-use crate::config::SwitchConfig;
+use crate::config::{LinkLocal, SwitchConfig};
 use crate::fds;
 use crate::guard::Guard;
 use crate::report::Section;
@@ -55,6 +55,7 @@ pub(crate) fn new_switch(
 ) -> std::io::Result<(Switch, Keeper)> {
     let vale = ValeConfig {
         ageing: config.ageing,
+        link_local: config.link_local == LinkLocal::Pass,
         ..ValeConfig::default()
     };
     let switch = Switch::new(vale, Arc::new(move || clock.now()));
@@ -67,6 +68,8 @@ pub(crate) fn new_switch(
 pub(crate) enum Behind {
     /// One guest: its sender may be left to wait for room.
     Nic,
+    /// One guest whose frames are dropped where there is no room, as it wants.
+    NicWithoutPatience,
     /// Many: an uplink that waited for one slow guest would hold up the others' frames.
     Uplink,
 }

@@ -28,11 +28,14 @@ pub struct SwitchConfig {
     pub backpressure: bool,
     /// How long a port that takes nothing may hold up senders.
     pub stall_bound: Duration,
+    /// Frames for groups that no bridge forwards (01-80-C2-00-00-0X: LACP, LLDP, 802.1X, STP) flood, so that guests can
+    /// speak these protocols with each other and with the outside. Pause frames never do: they would stop neighbours.
+    pub link_local: bool,
 }
 
 impl Default for SwitchConfig {
     /// 16384 addresses, 4 guaranteed to each of at most 1024 ports, 300 s, back-pressure for at
-    /// most 20 ms.
+    /// most 20 ms, no link-local groups.
     fn default() -> Self {
         SwitchConfig {
             max_macs: 16384,
@@ -41,6 +44,7 @@ impl Default for SwitchConfig {
             ageing: Duration::from_secs(300),
             backpressure: true,
             stall_bound: Duration::from_millis(20),
+            link_local: false,
         }
     }
 }

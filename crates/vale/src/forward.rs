@@ -19,6 +19,9 @@ use crate::port::{Blocked, Port};
 use crate::state::SwitchState;
 use crate::table::{Key, Learn, ONE_DOMAIN};
 
+/// Where pause frames go (IEEE 802.3 annex 31B).
+const PAUSE: MacAddr = MacAddr([0x01, 0x80, 0xc2, 0, 0, 1]);
+
 /// Why a frame goes nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
@@ -227,7 +230,7 @@ impl Scratch {
                         Route::Nowhere(Refusal::SourceIsGroup)
                     } else if !from.may_be(src) {
                         Route::Nowhere(Refusal::Spoofed)
-                    } else if dst.is_bridge_reserved() {
+                    } else if dst.is_bridge_reserved() && !(state.link_local && dst != PAUSE) {
                         Route::Nowhere(Refusal::Reserved)
                     } else if dst.is_broadcast() {
                         Route::Everywhere(Flood::Broadcast)

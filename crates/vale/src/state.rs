@@ -40,6 +40,7 @@ pub(crate) struct SwitchState {
     pub(crate) next_id: AtomicU32,
     pub(crate) backpressure: bool,
     pub(crate) stall_bound: Nanos,
+    pub(crate) link_local: bool,
     /// It is an on-chip switch, and asks its pools.
     pub(crate) is_chip: bool,
     /// Batches between two stations take the direct path. Always, but in tests that compare.

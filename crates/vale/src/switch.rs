@@ -58,6 +58,7 @@ impl Switch {
             next_id: AtomicU32::new(0),
             backpressure: config.backpressure,
             stall_bound: nanos(config.stall_bound),
+            link_local: config.link_local,
             is_chip,
             direct: true,
             timer: RwLock::new(None),

@@ -99,6 +99,7 @@ impl SoFar {
             ports,
             ageing,
             uplink_guard,
+            link_local: raw.link_local,
         });
         Ok(())
     }
@@ -162,6 +163,7 @@ impl SoFar {
             csb: raw.csb,
             doorbell: raw.doorbell,
             mac_lock: raw.mac_lock,
+            back_pressure: raw.back_pressure.unwrap_or(true),
             guard,
             vf: None,
             rules,

@@ -8,7 +8,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::types::{
-    CAPTURE_MIB, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, MAX_BUSY_POLL, PfOwner, SocketSpec,
+    CAPTURE_MIB, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, LinkLocal, MAX_BUSY_POLL, PfOwner,
+    SocketSpec,
 };
 use crate::guard::RawGuard;
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec};
@@ -32,6 +33,8 @@ pub(super) struct RawSwitch {
     pub(super) ports: Vec<Spanned<PortSpec>>,
     pub(super) ageing_seconds: Option<Spanned<u64>>,
     pub(super) uplink_guard: Option<Spanned<RawGuard>>,
+    #[serde(default)]
+    pub(super) link_local: LinkLocal,
 }
 
 #[derive(Deserialize)]
@@ -61,6 +64,7 @@ pub(super) struct RawNic {
     pub(super) doorbell: Doorbell,
     #[serde(default)]
     pub(super) mac_lock: bool,
+    pub(super) back_pressure: Option<bool>,
     pub(super) guard: Option<Spanned<RawGuard>>,
     pub(super) vfs: Option<Spanned<u32>>,
     pub(super) pf: Option<Spanned<PfOwner>>,

@@ -43,6 +43,25 @@ fn a_good_file_is_a_host() {
     assert_eq!(host.nics[1].port, PortSpec::Switch("lan".into()));
 }
 
+#[test]
+fn a_switch_passes_link_local_groups_and_a_nic_does_without_back_pressure_where_it_is_said() {
+    let usual = HostConfig::parse(Path::new("h.toml"), GOOD).expect("good");
+    assert_eq!(usual.switches[0].link_local, LinkLocal::Drop);
+    assert!(usual.nics.iter().all(|nic| nic.back_pressure));
+    let text = GOOD
+        .replacen("ageing-seconds = 60", "link-local = \"pass\"", 1)
+        .replacen("name = \"b\"\n", "name = \"b\"\nback-pressure = false\n", 1);
+    let host = HostConfig::parse(Path::new("h.toml"), &text).expect("good");
+    assert_eq!(host.switches[0].link_local, LinkLocal::Pass);
+    assert_eq!(
+        host.nics
+            .iter()
+            .map(|nic| nic.back_pressure)
+            .collect::<Vec<_>>(),
+        [true, false]
+    );
+}
+
 /// What to replace, by what; line and column of the message, and words that must be in it.
 const MISTAKES: &[(&str, &str, usize, usize, &[&str])] = &[
     (

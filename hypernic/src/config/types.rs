@@ -51,6 +51,17 @@ pub fn default_workers() -> usize {
 /// The most workers that may be asked for.
 pub const MAX_WORKERS: usize = 64;
 
+/// What becomes of frames for 01-80-C2-00-00-0X.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LinkLocal {
+    /// They go no further, as in a bridge.
+    #[default]
+    Drop,
+    /// They flood, but for pause frames.
+    Pass,
+}
+
 /// One switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwitchConfig {
@@ -62,6 +73,8 @@ pub struct SwitchConfig {
     pub ageing: Duration,
     /// What each of `ports` may do.
     pub uplink_guard: Guard,
+    /// What becomes of frames for groups that no bridge forwards (LACP, LLDP).
+    pub link_local: LinkLocal,
 }
 
 /// One NIC.
@@ -99,6 +112,8 @@ pub struct NicConfig {
     pub doorbell: Doorbell,
     /// On a switch: frames come from `mac` and no other address, and from no other port.
     pub mac_lock: bool,
+    /// On a switch: its frames wait where a receiver has no room, else they are dropped.
+    pub back_pressure: bool,
     /// On a switch: what else the NIC may do there.
     pub guard: Guard,
     /// It is a virtual function.

@@ -258,6 +258,7 @@ pub(super) fn expand(
             csb: false,
             doorbell: raw.doorbell,
             mac_lock: false,
+            back_pressure: true,
             guard: Guard::default(),
             vf: Some(VfConfig {
                 chip: name.clone(),

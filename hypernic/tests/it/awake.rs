@@ -38,6 +38,7 @@ fn config(socket: &Path) -> HostConfig {
         csb: false,
         doorbell: hypernic::spec::Doorbell::Trap,
         mac_lock: false,
+        back_pressure: true,
         guard: Guard::default(),
         vf: None,
         rules: None,

@@ -295,3 +295,27 @@ fn a_locked_port_sends_from_its_address_only_and_nobody_else_does() {
     assert_eq!(send(&b, 8, &[(mac(1), mac(2))]), 1);
     assert_eq!(to_a.numbers(), [0, 8]);
 }
+
+/// LACP, LLDP and STP cross the switch where it is told so, as other groups do; pause frames never.
+#[test]
+fn link_local_groups_flood_by_option_but_for_pause_frames() {
+    let group = |last| [0x01, 0x80, 0xc2, 0, 0, last];
+    let us = [0x52, 0x54, 0, 0, 0, 1];
+    for link_local in [false, true] {
+        let config = SwitchConfig {
+            link_local,
+            ..SwitchConfig::default()
+        };
+        let (switch, _hand) = switch(config);
+        let (a, _) = attach(&switch, "a", 100);
+        let (_b, to_b) = attach(&switch, "b", 100);
+        let frames = [0x0, 0x1, 0x2, 0xe].map(|last| (group(last), us));
+        assert_eq!(send(&a, 0, &frames), 4);
+        let (passed, dropped): (&[u64], u64) = match link_local {
+            true => (&[0, 2, 3], 1),
+            false => (&[], 4),
+        };
+        assert_eq!(to_b.numbers(), passed);
+        assert_eq!(count(&switch, "a", "drop_reserved"), dropped);
+    }
+}
