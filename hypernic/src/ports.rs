@@ -130,6 +130,11 @@ fn user_config(options: &[(String, String)]) -> Result<UserConfig, String> {
             }
             "ipv6" => config.ipv6 = switch()?,
             "restrict" => config.restrict = switch()?,
+            "host-loopback" => config.host_loopback = switch()?,
+            "flows" => {
+                let flows = value.parse().ok().filter(|n| (1..=65_536).contains(n));
+                config.flows = flows.ok_or_else(|| bad("write a number from 1 to 65536"))?;
+            }
             "hostname" => config.hostname = Some(value.clone()),
             "tftp" => config.tftp = Some(value.into()),
             "bootfile" => config.bootfile = Some(value.clone()),
@@ -138,7 +143,7 @@ fn user_config(options: &[(String, String)]) -> Result<UserConfig, String> {
             })?),
             _ => {
                 return Err(format!(
-                    "there is no option \"{key}\"; known: net, ipv6, restrict, hostname, tftp, bootfile, hostfwd"
+                    "there is no option \"{key}\"; known: net, ipv6, restrict, host-loopback, flows, hostname, tftp, bootfile, hostfwd"
                 ));
             }
         }

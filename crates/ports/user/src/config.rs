@@ -22,6 +22,10 @@ pub struct UserConfig {
     /// Whether guests are kept from everything but the DHCP, DNS and TFTP here and the forwarded
     /// ports.
     pub restrict: bool,
+    /// Whether the host's address leads to the host's own loopback services.
+    pub host_loopback: bool,
+    /// Most connections, UDP and ping flows at once: each is a socket of this process.
+    pub flows: usize,
     /// Name the DHCP server gives to guests.
     pub hostname: Option<String>,
     /// Directory served read-only by TFTP at the host address.
@@ -39,6 +43,8 @@ impl Default for UserConfig {
             prefix: 24,
             ipv6: true,
             restrict: false,
+            host_loopback: true,
+            flows: 512,
             hostname: None,
             tftp: None,
             bootfile: None,

@@ -1,6 +1,6 @@
 //! Names and places of the counters.
 
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 13] = [
     "frames_out",
     "bytes_out",
     "frames_in",
@@ -13,6 +13,7 @@ pub const NAMES: [&str; 12] = [
     "user_out_full",
     "user_sink_cannot_take",
     "user_guest_errors",
+    "user_flow_refused",
 ];
 pub const FRAMES_OUT: usize = 0;
 pub const BYTES_OUT: usize = 1;
@@ -34,3 +35,5 @@ pub const OUT_FULL: usize = 9;
 pub const SINK_CANNOT_TAKE: usize = 10;
 /// Not a drop: mistakes of guests that libslirp reported.
 pub const GUEST_ERRORS: usize = 11;
+/// From a guest: it would open a flow, and there are as many as there may be.
+pub const FLOW_REFUSED: usize = 12;

@@ -4,12 +4,13 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use frame::Sink;
 use port::{Inlet, InletStatus, Interest};
 
 use crate::count;
+use crate::flows::Flows;
 use crate::poller::Poller;
 use crate::queue::{Queue, UserQueue};
 use crate::sys::Stack;
@@ -25,12 +26,13 @@ pub struct UserInlet {
     shared: Arc<UserQueue>,
     /// Our half of the queue; swapped with the senders'.
     taken: Queue,
+    flows: Flows,
     /// What libslirp said last.
     timeout_ms: u32,
 }
 
 impl UserInlet {
-    pub fn new(mut stack: Stack, shared: Arc<UserQueue>) -> io::Result<Self> {
+    pub fn new(mut stack: Stack, shared: Arc<UserQueue>, flows: usize) -> io::Result<Self> {
         let mut poller = Poller::new()?;
         let timeout_ms = poller.follow(&mut stack);
         Ok(Self {
@@ -38,6 +40,7 @@ impl UserInlet {
             poller,
             shared,
             taken: Queue::default(),
+            flows: Flows::new(flows),
             timeout_ms,
         })
     }
@@ -62,11 +65,16 @@ impl UserInlet {
         self.taken.lens.clear();
         std::mem::swap(&mut *self.shared.queue.lock(), &mut self.taken);
         self.shared.waiters.wake_all();
+        let (mut open, now) = (self.poller.descriptors(), Instant::now());
         let mut rest = &self.taken.bytes[..];
         for &len in &self.taken.lens {
             let (frame, behind) = rest.split_at(len.into());
-            self.stack.input(frame);
             rest = behind;
+            if self.flows.admit(frame, &mut open, now) {
+                self.stack.input(frame);
+            } else {
+                self.shared.tally.add(count::FLOW_REFUSED, 1);
+            }
         }
     }
 }

@@ -16,6 +16,7 @@
 
 mod config;
 mod count;
+mod flows;
 mod inlet;
 mod poller;
 mod queue;
@@ -68,7 +69,7 @@ pub fn open(config: &UserConfig) -> Result<Port, UserError> {
         closed: AtomicBool::new(false),
         tally: Tally::new(count::NAMES),
     });
-    let inlet = inlet::UserInlet::new(stack, Arc::clone(&shared))?;
+    let inlet = inlet::UserInlet::new(stack, Arc::clone(&shared), config.flows)?;
     Ok(Port {
         name: "user".into(),
         sink: Arc::new(sink::UserSink::new(Arc::clone(&shared))),

@@ -77,6 +77,11 @@ impl Poller {
         ms
     }
 
+    /// Descriptors that libslirp has.
+    pub fn descriptors(&self) -> usize {
+        self.known.len()
+    }
+
     /// What is ready now, sorted by descriptor.
     pub fn ready(&mut self) -> &Vec<(RawFd, c_int)> {
         self.syscalls += 1;

@@ -198,7 +198,7 @@ impl Stack {
             vdomainname: ptr::null(),
             if_mtu: MTU,
             if_mru: MTU,
-            disable_host_loopback: false,
+            disable_host_loopback: !config.host_loopback,
             enable_emu: false,
         };
         let callbacks = Box::new(Callbacks {

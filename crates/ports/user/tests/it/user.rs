@@ -397,3 +397,56 @@ fn an_idle_network_sleeps() {
     let spent = turns() - before;
     assert!(spent < 20, "{spent} turns with nothing to do");
 }
+
+/// A guest that opens flows without end takes its own places, and not all descriptors of the host.
+#[test]
+fn flows_are_limited_and_those_that_are_open_go_on() {
+    let service = UdpSocket::bind(loopback()).expect("socket");
+    service.set_read_timeout(Some(PATIENCE)).expect("timeout");
+    let port = service.local_addr().expect("address").port();
+    let config = UserConfig {
+        flows: 8,
+        ..UserConfig::default()
+    };
+    let Net {
+        guests: [g],
+        counters,
+        thread: _thread,
+    } = net(&config);
+    let mut buffer = [0; 16];
+    g.udp(3000, HOST, port, b"first");
+    assert_eq!(service.recv(&mut buffer).expect("arrives"), 5);
+    for from in 4000..4100 {
+        g.udp(from, HOST, port, b"more");
+    }
+    let refused = || counter(&*counters, "user_flow_refused").expect("counter");
+    let mut arrived = 0;
+    while refused() + arrived < 100 {
+        service.recv(&mut buffer).expect("arrives");
+        arrived += 1;
+    }
+    assert_eq!(arrived, 7);
+    g.udp(3000, HOST, port, b"again!");
+    assert_eq!(service.recv(&mut buffer).expect("arrives"), 6);
+}
+
+#[test]
+fn the_hosts_loopback_is_out_of_reach_where_it_is_said() {
+    let service = UdpSocket::bind(loopback()).expect("socket");
+    let soon = std::time::Duration::from_millis(300);
+    service.set_read_timeout(Some(soon)).expect("timeout");
+    let port = service.local_addr().expect("address").port();
+    for (host_loopback, arrives) in [(true, true), (false, false)] {
+        let config = UserConfig {
+            host_loopback,
+            ..UserConfig::default()
+        };
+        let Net {
+            guests: [g],
+            thread: _thread,
+            ..
+        } = net(&config);
+        g.udp(3000, HOST, port, b"hello");
+        assert_eq!(service.recv(&mut [0; 16]).is_ok(), arrives);
+    }
+}
