@@ -1,5 +1,7 @@
 //! The Communication Status Block: what a driver written for it finds, and what a hostile one.
 
+mod driver;
+
 use std::sync::Mutex;
 
 use crate::common::*;
@@ -7,7 +9,6 @@ use csb::{CSBAH, CSBAL, NONE, at, passes, rx_kick_at};
 use frame::{Batch, Caps, Sink, Wake};
 use hypernic_e1000::{Config, new};
 use model::{Progress, ResetKind, Watch};
-use proptest::prelude::*;
 use std::sync::Arc;
 
 const BLOCK: u64 = RAM + 0x1_8000;
@@ -490,159 +491,4 @@ fn the_block_goes_along_with_a_saved_nic() {
     m.work();
     assert_eq!(m.wire.take().len(), 2);
     assert_eq!(get(&m, at::HOST_NEED_TXKICK), 1);
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Send(u32),
-    Turn,
-    Frames(usize),
-    Refill(u32),
-    Flip,
-    Limit(u32),
-    Tx(bool),
-    Rx(bool),
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        4 => (1..LEN).prop_map(Step::Send),
-        4 => Just(Step::Turn),
-        4 => (1..40usize).prop_map(Step::Frames),
-        4 => (1..LEN).prop_map(Step::Refill),
-        1 => Just(Step::Flip),
-        1 => (0..4u32).prop_map(Step::Limit),
-        1 => any::<bool>().prop_map(Step::Tx),
-        1 => any::<bool>().prop_map(Step::Rx),
-    ]
-}
-
-/// The driver's receive ring: its tail, the next descriptor to look at, and frames taken so far.
-struct Given {
-    rdt: u32,
-    seen: u32,
-    received: u32,
-}
-
-impl Given {
-    /// Takes up to `most` frames, each the one that was due, and gives their buffers back. Whether the
-    /// NIC asks to be called for that.
-    fn refill(&mut self, m: &mut Machine, on: bool, most: u32) -> Result<bool, TestCaseError> {
-        let old = self.rdt;
-        for _ in 0..most {
-            if m.rx_status(self.seen).1 & 1 == 0 {
-                break;
-            }
-            let at = RX_BUFFERS + u64::from(self.seen) * 0x4000;
-            prop_assert_eq!(m.peek(at + 14, 4), self.received.to_be_bytes());
-            self.received += 1;
-            m.rx_desc(self.seen, at);
-            self.rdt = self.seen;
-            self.seen = (self.seen + 1) % LEN;
-        }
-        put(m, at::GUEST_RDT, self.rdt);
-        Ok(!on || passes(old, self.rdt, get(m, at::HOST_RXKICK_AT), LEN))
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 4 } else { 400 },
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
-
-    /// A driver that keeps to the protocol, calls only when it is asked to and switches the block on and
-    /// off: all it sends goes out once and in order, all that is sent to it comes, and nothing hangs,
-    /// without any help from the clock.
-    #[test]
-    fn nothing_is_lost_doubled_or_left(steps in prop::collection::vec(step(), 1..80)) {
-        let mut m = at_work();
-        let (mut on, mut tail, mut clean, mut sent) = (true, 0u32, 0u32, 0u32);
-        let mut given = Given { rdt: LEN - 1, seen: 0, received: 0 };
-        let mut offered = 0u32;
-        let mut number = 0u32;
-        // The device's turn is taken by `Turn` alone: calls only note work.
-        let write = |m: &mut Machine, register: u64, value: u32| {
-            m.nic.control.write(&m.env, 0, register, &value.to_le_bytes());
-        };
-        let turn = |m: &mut Machine| {
-            let work = m.nic.control.take_work();
-            if work.rx {
-                m.nic.receive.poll(&m.env);
-            }
-            work.tx
-        };
-        let mut awake = true;
-        let last = [Step::Refill(LEN), Step::Turn, Step::Refill(LEN), Step::Turn, Step::Turn];
-        for step in steps.into_iter().chain(last) {
-            match step {
-                Step::Send(n) => {
-                    for _ in 0..n {
-                        if (tail + 1) % LEN == clean {
-                            break;
-                        }
-                        let buffer = TX_BUFFERS + u64::from(tail) * 64;
-                        let mut frame = plain(PEER, 60);
-                        frame[14..18].copy_from_slice(&number.to_be_bytes());
-                        number += 1;
-                        m.poke(buffer, &frame);
-                        m.tx_desc(tail, buffer, legacy(60, EOP | RS));
-                        tail = (tail + 1) % LEN;
-                    }
-                    put(&m, at::GUEST_TDT, tail);
-                    if !on || get(&m, at::HOST_NEED_TXKICK) != 0 {
-                        write(&mut m, reg::TDT, tail);
-                    }
-                }
-                Step::Turn => {
-                    if turn(&mut m) || awake {
-                        awake = m.nic.transmit.run(&m.env, &m.wire, 256) != Progress::Idle;
-                    }
-                    for frame in m.wire.take() {
-                        prop_assert_eq!(&frame[14..18], &sent.to_be_bytes());
-                        sent += 1;
-                    }
-                    while clean != tail && m.tx_done(clean) {
-                        clean = (clean + 1) % LEN;
-                    }
-                }
-                Step::Frames(n) => {
-                    for _ in 0..n {
-                        let mut frame = plain(MAC, 60);
-                        frame[14..18].copy_from_slice(&offered.to_be_bytes());
-                        offered += m.offer(&[&frame]) as u32;
-                    }
-                }
-                Step::Refill(n) => {
-                    if given.refill(&mut m, on, n)? {
-                        write(&mut m, reg::RDT, given.rdt);
-                    }
-                }
-                Step::Flip => {
-                    on = !on;
-                    put(&m, at::GUEST_CSB_ON, on.into());
-                    // Both ways the driver says by register where it is.
-                    write(&mut m, reg::TDT, tail);
-                    write(&mut m, reg::RDT, given.rdt);
-                }
-                Step::Limit(n) => put(&m, at::HOST_TXCYCLES_LIM, n),
-                Step::Tx(need) => put(&m, at::GUEST_NEED_TXKICK, need.into()),
-                Step::Rx(need) => put(&m, at::GUEST_NEED_RXKICK, need.into()),
-            }
-        }
-        for _ in 0..200 {
-            if turn(&mut m) || awake {
-                awake = m.nic.transmit.run(&m.env, &m.wire, 256) != Progress::Idle;
-            }
-            if given.refill(&mut m, on, LEN)? {
-                write(&mut m, reg::RDT, given.rdt);
-            }
-        }
-        sent += m.wire.take().len() as u32;
-        prop_assert_eq!(sent, number);
-        prop_assert_eq!(given.received, offered);
-        prop_assert_eq!(m.counter("csb_bad_tail"), 0);
-        prop_assert!(!awake);
-    }
 }
