@@ -1,186 +1,31 @@
 //! A bare model behind [`Bus`]: one thread, one clock that moves only by hand.
 
+mod lock;
+mod pin;
+mod recorder;
+
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use frame::{Batch, Caps, Counted, MAX_BATCH, Sink, Wake};
 use guest_mem::Memory;
 use model::{
-    Clock, Env, Identity, Interrupts, Nanos, Nic, PciState, Progress, Receive, ResetKind, Space,
-    Transmit,
+    Clock, Env, Identity, Nanos, Nic, PciState, Progress, Receive, ResetKind, Space, Transmit,
 };
 use model_testkit::Time;
 use wire::Offload;
 
 use crate::bus::{Bus, BusError, Dma};
 
+pub use pin::Automask;
+pub use recorder::{Recorded, Recorder};
+
 /// Rounds of [`Transmit::run`] after which the model is taken to run for ever. Each is a budget
 /// of [`MAX_BATCH`] frames, so a full ring needs about sixteen.
 const MAX_ROUNDS: u32 = 4096;
 
 const PAGE: u64 = 0x1000;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// An interrupt pin as VFIO shows it: one signal when the line is up, then silence until
-/// unmasked, then another if it is still up.
-#[derive(Debug, Default)]
-pub struct Automask(Mutex<Pin>);
-
-#[derive(Debug, Default)]
-struct Pin {
-    level: bool,
-    masked: bool,
-    pending: bool,
-    rises: u64,
-    signals: u64,
-    messages: u64,
-    /// Vectors of MSI-X that have sent one, bit by bit.
-    vectors: u32,
-}
-
-impl Pin {
-    fn signal_if_due(&mut self) {
-        if self.level && !self.masked {
-            self.masked = true;
-            self.pending = true;
-            self.signals += 1;
-        }
-    }
-}
-
-impl Automask {
-    /// The level of INTx.
-    pub fn level(&self) -> bool {
-        lock(&self.0).level
-    }
-
-    /// How often the line went from low to high.
-    pub fn rises(&self) -> u64 {
-        lock(&self.0).rises
-    }
-
-    /// Interrupts the guest got: INTx signals and messages.
-    pub fn delivered(&self) -> u64 {
-        let pin = lock(&self.0);
-        pin.signals + pin.messages
-    }
-
-    /// The vectors of MSI-X, bit by bit, that have sent a message since the last call.
-    pub fn take_vectors(&self) -> u32 {
-        std::mem::take(&mut lock(&self.0).vectors)
-    }
-
-    fn take(&self) -> bool {
-        std::mem::take(&mut lock(&self.0).pending)
-    }
-
-    fn unmask(&self) {
-        let mut pin = lock(&self.0);
-        pin.masked = false;
-        pin.signal_if_due();
-    }
-
-    fn message(&self) {
-        let mut pin = lock(&self.0);
-        pin.messages += 1;
-        pin.pending = true;
-    }
-}
-
-impl Interrupts for Automask {
-    fn set_line(&self, level: bool) {
-        let mut pin = lock(&self.0);
-        if level && !pin.level {
-            pin.rises += 1;
-        }
-        pin.level = level;
-        pin.signal_if_due();
-    }
-
-    fn msi(&self, _vector: u16) {
-        self.message();
-    }
-
-    fn msix(&self, vector: u16) {
-        lock(&self.0).vectors |= 1u32.checked_shl(vector.into()).unwrap_or(0);
-        self.message();
-    }
-}
-
-/// A frame the model sent, and what it left to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recorded {
-    /// Its bytes.
-    pub bytes: Vec<u8>,
-    /// Its notes.
-    pub notes: Offload,
-}
-
-/// A sink that keeps what it gets, up to a limit.
-#[derive(Debug)]
-pub struct Recorder {
-    caps: Caps,
-    state: Mutex<RecorderState>,
-}
-
-#[derive(Debug)]
-struct RecorderState {
-    frames: Vec<Recorded>,
-    room: usize,
-}
-
-impl Recorder {
-    /// Records all frames, with these abilities.
-    pub fn new(caps: Caps) -> Arc<Self> {
-        let state = RecorderState {
-            frames: Vec::new(),
-            room: usize::MAX,
-        };
-        Arc::new(Self {
-            caps,
-            state: Mutex::new(state),
-        })
-    }
-
-    /// Takes no more than `room` frames from now on; the sender has to keep the rest.
-    pub fn set_room(&self, room: usize) {
-        lock(&self.state).room = room;
-    }
-
-    /// What has come since the last call.
-    pub fn take(&self) -> Vec<Recorded> {
-        std::mem::take(&mut lock(&self.state).frames)
-    }
-}
-
-impl Sink for Recorder {
-    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
-        let mut state = lock(&self.state);
-        let mut taken = 0;
-        for frame in picks.iter().filter_map(|&i| batch.get(i.into())) {
-            if state.room == 0 {
-                break;
-            }
-            state.room -= 1;
-            state.frames.push(Recorded {
-                bytes: frame.to_vec(),
-                notes: *frame.notes(),
-            });
-            taken += 1;
-        }
-        taken
-    }
-
-    fn caps(&self) -> Caps {
-        self.caps
-    }
-
-    fn want_room(&self, _waker: &Arc<dyn Wake>) {}
-}
 
 /// The receive side of a model, as a sink for whoever is at the other end of its cable.
 struct Socket {
