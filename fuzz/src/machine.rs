@@ -1,6 +1,10 @@
 //! A guest, a wire and a clock for the e1000, all fake, and the promises that hold after every
 //! step whatever the guest does.
 
+mod bounds;
+mod frames;
+mod memory;
+
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
@@ -14,30 +18,16 @@ use model::{Clock, Env, Nanos, Nic, PciState, Progress, ResetKind};
 use model_testkit::{CountedWake, Pin, Time};
 use wire::Offload;
 
-use crate::input::Input;
-use crate::outside::{MAX_FRAME, Wire};
+use crate::outside::Wire;
 
-pub(crate) const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
-pub(crate) const PEER: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x57];
+pub(crate) use frames::{MAC, PEER, some_frame, some_notes};
+pub(crate) use memory::{HIGH, HIGH_LEN, RAM, RAM_LEN};
 
-/// The guest's memory. Nothing is mapped in front of it, and nothing behind.
-pub(crate) const RAM: u64 = 0x10_0000;
-pub(crate) const RAM_LEN: u64 = 0x1_0000;
-/// A page above 4 GiB, so that the high halves of addresses matter.
-pub(crate) const HIGH: u64 = 0x2_0000_0000;
-pub(crate) const HIGH_LEN: u64 = 0x1000;
+use memory::{BLOCK, Dirt, guest};
+
 pub(crate) const TX_RING: u64 = RAM;
 pub(crate) const RX_RING: u64 = RAM + 0x1000;
 pub(crate) const BUFFERS: u64 = RAM + 0x2000;
-/// Where frames wait for descriptors.
-const PACKET_BUFFER: u64 = 64 << 10;
-/// Descriptors of one packet beyond which the chip gives it up.
-const MAX_DESCS: u64 = 1024;
-/// Words of a CSB that are read and written in one call, beyond those that go with a batch.
-const CSB_READS: u64 = 24;
-const CSB_WRITES: u64 = 16;
-/// Descriptors fetched with one read.
-const FETCH: u64 = 64;
 
 pub(crate) mod reg {
     pub use intel_offsets::e1000::long::*;
@@ -54,14 +44,6 @@ thread_local! {
     static COUNTERS: Cell<Vec<u64>> = const { Cell::new(Vec::new()) };
 }
 
-fn guest() -> Memory {
-    let memory = Memory::new();
-    memory.map_anon(RAM, RAM_LEN).expect("map");
-    memory.map_anon(HIGH, HIGH_LEN).expect("map");
-    memory.meter().record(true);
-    memory
-}
-
 impl Drop for Machine {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -74,83 +56,6 @@ impl Drop for Machine {
         COUNTERS.set(std::mem::take(&mut self.counters));
     }
 }
-
-/// Bytes of guest memory that are clean or dirty together.
-const BLOCK: u64 = 256;
-
-/// What has been written to the guest's memory, in blocks: first those of [`RAM`], then those at
-/// [`HIGH`].
-#[derive(Default)]
-struct Dirt([u64; ((RAM_LEN + HIGH_LEN) / BLOCK).div_ceil(64) as usize]);
-
-impl Dirt {
-    fn note(&mut self, access: Access) {
-        let at = if access.iova >= HIGH {
-            access.iova - HIGH + RAM_LEN
-        } else {
-            access.iova - RAM
-        };
-        for block in at / BLOCK..(at + access.len).div_ceil(BLOCK) {
-            self.0[block as usize / 64] |= 1 << (block % 64);
-        }
-    }
-
-    /// Takes over what has been recorded.
-    fn take(&mut self, memory: &Memory) {
-        memory.meter().drain(&mut |access| self.note(access));
-    }
-
-    /// The addresses of what is dirty.
-    fn blocks(&self) -> impl Iterator<Item = u64> {
-        let words = (0..).zip(&self.0);
-        let blocks = words.flat_map(|(at, word)| {
-            let mut left = *word;
-            std::iter::from_fn(move || {
-                let bit = left.trailing_zeros();
-                left &= left.checked_sub(1)?;
-                Some((at * 64 + u64::from(bit)) * BLOCK)
-            })
-        });
-        blocks.map(|at| {
-            if at >= RAM_LEN {
-                at - RAM_LEN + HIGH
-            } else {
-                at + RAM
-            }
-        })
-    }
-
-    /// Makes everything zero again.
-    fn clean(&mut self, memory: &Memory) {
-        self.take(memory);
-        // Nobody records the cleaning itself.
-        memory.meter().record(false);
-        let view = memory.view();
-        for at in self.blocks() {
-            let zeros = [0; BLOCK as usize];
-            view.write(at, &zeros).expect("was there");
-        }
-        memory.meter().record(true);
-        *self = Self::default();
-    }
-}
-
-/// Where the counters that bounds are about stand among all.
-struct Places {
-    fetched: usize,
-    received: usize,
-}
-
-static PLACES: LazyLock<Places> = LazyLock::new(|| {
-    let mut names = Vec::new();
-    let nic = new(config());
-    nic.control.counters(&mut |name, _| names.push(name));
-    let place = |name| names.iter().position(|n| *n == name).expect(name);
-    Places {
-        fetched: place("tx_desc_fetched"),
-        received: place("rx_frames"),
-    }
-});
 
 fn config() -> Config {
     let mut config = Config::new(MAC);
@@ -428,69 +333,6 @@ impl Machine {
         u32::from_le_bytes(data)
     }
 
-    /// Transmit descriptors fetched and frames received so far.
-    fn progress(&self) -> (u64, u64) {
-        let places = &*PLACES;
-        let (mut at, mut fetched, mut received) = (0, 0, 0);
-        self.nic.control.counters(&mut |_, value| {
-            if at == places.fetched {
-                fetched = value;
-            } else if at == places.received {
-                received = value;
-            }
-            at += 1;
-        });
-        (fetched, received)
-    }
-
-    /// One turn of the transmitter, within its bounds.
-    ///
-    /// - Frames: the budget, and not more than what was left of a batch when it ran out.
-    /// - Descriptors: a turn moves over at most one ring's worth. A descriptor is fetched again
-    ///   only at the head of the next walk, which begins with what the one before left: a packet
-    ///   without its end (up to [`MAX_DESCS`]) and what was fetched with the last one.
-    /// - Bytes: no packet gathers more than [`MAX_PACKET`] and what crosses that line, once per
-    ///   fetch of its last descriptor.
-    pub fn transmit(&mut self, budget: usize) -> Progress {
-        let ring = self.tx_ring();
-        let before = self.totals();
-        let (fetched, received) = self.progress();
-        let sent = self.wire.frames.load(Ordering::Relaxed);
-        let progress = self.nic.transmit.run(&self.env, &self.wire, budget);
-        let sent = self.wire.frames.load(Ordering::Relaxed) - sent;
-        // A packet is cut whole, as far as the batch reaches.
-        let most = budget.next_multiple_of(MAX_BATCH) as u64;
-        assert!(sent <= most, "{sent} frames for {budget}");
-        let (fetched_now, received_now) = self.progress();
-        let fetched = fetched_now - fetched;
-        let walks = budget as u64 / MAX_BATCH as u64 + 3;
-        let most = ring + walks * (ring.min(MAX_DESCS) + FETCH);
-        assert!(fetched <= most, "{fetched} descriptors of a ring of {ring}");
-        let after = self.totals();
-        let reads = after.reads - before.reads;
-        // One read per fetch of some descriptors and one per descriptor for its buffer.
-        assert!(
-            reads <= 2 * most + 2 + 4 * walks + CSB_READS,
-            "{reads} reads for {fetched} descriptors"
-        );
-        let writes = after.writes - before.writes;
-        if received_now == received {
-            let bytes = after.write_bytes - before.write_bytes;
-            // Only status bytes, or what the receiver was given by loopback (and had to refuse).
-            let most = ring + self.rx_ring() * 8 + budget as u64 * (MAX_FRAME + 8) + PACKET_BUFFER;
-            let most = most + 8 * walks + 4 * CSB_WRITES;
-            assert!(bytes <= most, "{bytes} bytes in {writes} writes");
-        }
-        progress
-    }
-
-    /// The guest may have given buffers.
-    pub fn poll(&mut self) {
-        let before = self.totals();
-        self.nic.receive.poll(&self.env);
-        self.bounded_receive(before, 0, false);
-    }
-
     /// Offers frames to the receiver and returns how many were dealt with.
     pub fn receive(&mut self, frames: &[(&[u8], Offload)]) -> usize {
         let mut batch = Batch::new();
@@ -502,52 +344,6 @@ impl Machine {
             batch.end(*notes);
         }
         self.receive_batch(&batch)
-    }
-
-    pub fn receive_batch(&mut self, batch: &Batch<'_>) -> usize {
-        let mut picks = std::mem::take(&mut self.picks);
-        batch.all_picks(&mut picks);
-        let before = self.totals();
-        let dealt = self.nic.receive.deliver(&self.env, batch, &picks);
-        assert!(dealt <= picks.len(), "{dealt} of {}", picks.len());
-        let bytes = batch.iter().map(|f| f.len() as u64 + 68).sum::<u64>();
-        // Cut into segments of one byte, a frame can become that many and as many headers.
-        let cut = batch.iter().any(|f| f.notes().gso != wire::Gso::None);
-        let most = if cut {
-            bytes + wire::MAX_SEGMENTS as u64 * batch.len() as u64 * 400
-        } else {
-            bytes
-        };
-        let sums = cut || batch.iter().any(|f| f.notes().csum.is_some());
-        self.bounded_receive(before, most, sums);
-        if dealt < picks.len() {
-            self.nic.receive.want_room(&self.waker);
-        }
-        self.picks = picks;
-        self.seen.update(&dealt.to_le_bytes());
-        self.check();
-        dealt
-    }
-
-    /// A receiver writes what came and what waited in the packet buffer, once, and one word per
-    /// descriptor, each once; where a checksum was left to it (`sums`), that too, in one piece for
-    /// each buffer it lies in. A buffer counts again when it was found for a plan that was given up
-    /// (a null buffer further on) before anything was written. It reads nothing but descriptors,
-    /// some more than once when a frame had to wait.
-    fn bounded_receive(&mut self, before: Totals, bytes: u64, sums: bool) {
-        // With a CSB the guest may give buffers in the last moment of a call, some times.
-        let rounds = if self.quiet(reg::CSBAL) != 0 { 4 } else { 1 };
-        let ring = self.rx_ring().max(1) * rounds;
-        let after = self.totals();
-        let written = after.write_bytes - before.write_bytes;
-        let most = 2 * bytes + PACKET_BUFFER + ring * 8 + 4 * CSB_WRITES;
-        assert!(written <= most, "{written} bytes written for {bytes}");
-        let writes = after.writes - before.writes;
-        let most = (3 + u64::from(sums)) * ring + CSB_WRITES;
-        assert!(writes <= most, "{writes} writes, a ring of {ring}");
-        let read = after.read_bytes - before.read_bytes;
-        let most = (2 * ring + FETCH * rounds) * 16 + 4 * CSB_READS;
-        assert!(read <= most, "{read} bytes read, {ring}");
     }
 
     pub fn set_pci(&mut self, state: PciState) {
@@ -679,46 +475,6 @@ impl Machine {
             (reg::RCTL, rctl | 0x2),
         ]);
     }
-
-    /// What holds after every step.
-    pub fn check(&mut self) {
-        if !self.checks {
-            return;
-        }
-        self.check_line();
-        // In the long runs at the end only, see `Drop`.
-        if !cfg!(feature = "sample") {
-            self.check_counters();
-        }
-    }
-
-    /// The line is up only for a cause that is not masked; such a cause with the line down waits
-    /// for the timer, or the interrupt would be lost.
-    fn check_line(&mut self) {
-        if self.pci.msi {
-            return;
-        }
-        let pending = self.quiet(reg::ICS) & self.quiet(reg::IMS) != 0;
-        let level = self.pin.level.load(Ordering::Relaxed);
-        assert!(pending || !level, "an interrupt without a cause");
-        // What a guest with a CSB does not want to hear of it is not told.
-        let waits = self.time.deadline().is_some() || self.quiet(reg::CSBAL) != 0;
-        assert!(level || !pending || waits, "an interrupt that never comes");
-    }
-
-    /// What is counted never falls.
-    fn check_counters(&mut self) {
-        let counters = &mut self.counters;
-        let (mut at, mut fallen) = (0, false);
-        self.nic.control.counters(&mut |_, now| {
-            match counters.get_mut(at) {
-                Some(old) => fallen |= now < std::mem::replace(old, now),
-                None => counters.push(now),
-            }
-            at += 1;
-        });
-        assert!(!fallen, "a counter has fallen");
-    }
 }
 
 /// Offset of every register; of arrays, of the first two.
@@ -744,58 +500,5 @@ impl Life {
         if self.reborn >> (operation % 64) & 1 == 1 {
             m.reborn(self.save_again);
         }
-    }
-}
-
-/// A frame for the receiver, made of a few bytes of input.
-pub(crate) fn some_frame(input: &mut Input<'_>, room: &mut Vec<u8>) -> Offload {
-    room.clear();
-    let shape = input.u8();
-    let len = match shape >> 6 {
-        0 => usize::from(shape & 0x3f),
-        1 => 60 + usize::from(input.u8()),
-        2 => usize::from(input.u16() % 1600),
-        _ => usize::from(input.u16() % 17_000),
-    };
-    match shape & 3 {
-        0 => room.extend_from_slice(&MAC),
-        1 => room.extend_from_slice(&[0xff; 6]),
-        2 => room.extend_from_slice(&[1, 0, 0x5e, 0, 0, input.u8()]),
-        _ => room.extend_from_slice(&PEER),
-    }
-    room.extend_from_slice(&PEER);
-    match shape >> 2 & 3 {
-        0 => room.extend_from_slice(&[0x08, 0x00, 0x45]),
-        1 => room.extend_from_slice(&[0x81, 0x00, input.u8(), input.u8(), 0x08, 0x00]),
-        2 => room.extend_from_slice(&[0x86, 0xdd, 0x60]),
-        _ => room.extend_from_slice(&[0x88, 0xb5]),
-    }
-    let n = usize::from(input.u8() % 80);
-    room.extend_from_slice(input.bytes(n));
-    room.resize(len, 0x5a);
-    if shape & 0x10 == 0 {
-        return Offload::NONE;
-    }
-    some_notes(input)
-}
-
-/// Notes as a careless peer might make them.
-pub(crate) fn some_notes(input: &mut Input<'_>) -> Offload {
-    let bits = input.u8();
-    Offload {
-        csum: (bits & 1 != 0).then(|| wire::Csum {
-            start: u16::from(input.u8()),
-            offset: u16::from(input.u8()),
-        }),
-        gso: match bits >> 1 & 3 {
-            1 => wire::Gso::Tcp4,
-            2 => wire::Gso::Tcp6,
-            _ => wire::Gso::None,
-        },
-        gso_size: if bits & 6 != 0 { input.u16() } else { 0 },
-        hdr_len: if bits & 6 != 0 { input.u8().into() } else { 0 },
-        ecn: bits & 8 != 0,
-        csum_valid: bits & 16 != 0,
-        vlan: (bits & 32 != 0).then(|| input.u16()),
     }
 }
