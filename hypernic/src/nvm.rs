@@ -184,7 +184,14 @@ fn replace(path: &Path, image: &[u8]) -> std::io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
+        .mode(0o600)
         .open(&beside)?;
+    // The operator may have let others read it.
+    if let Ok(old) = path.symlink_metadata()
+        && old.is_file()
+    {
+        file.set_permissions(old.permissions())?;
+    }
     file.write_all(image)?;
     file.sync_all()?;
     std::fs::rename(&beside, path)
@@ -225,6 +232,25 @@ mod tests {
         std::os::unix::fs::symlink(&victim, &path).expect("link");
         let error = NvmFile::read(&path).expect_err("a link");
         assert!(error.contains("symbolic link"), "{error}");
+    }
+
+    #[test]
+    fn a_new_file_is_its_owners_alone_and_an_old_one_keeps_its_mode() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("n0.nvm");
+        let mode = || {
+            std::fs::metadata(&path)
+                .expect("there")
+                .permissions()
+                .mode()
+                & 0o777
+        };
+        drop(NvmFile::start(&path, "n0", Some(&[7; 128])).expect("starts"));
+        assert_eq!(mode(), 0o600);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).expect("set");
+        drop(NvmFile::start(&path, "n0", Some(&[8; 128])).expect("starts"));
+        assert_eq!(mode(), 0o640);
     }
 
     #[test]

@@ -3,10 +3,13 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 
 use super::buffer::{Buffer, EAGER, Pending, count};
 use super::pcapng;
@@ -23,23 +26,37 @@ pub struct CaptureFile {
 }
 
 impl CaptureFile {
-    /// A new one, or an old one emptied. Of a symbolic link, nothing.
+    /// A new one, or an old one emptied. Of a link, symbolic or hard, nothing.
     pub fn create(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = OpenOptions::new()
             .write(true)
             .create(true)
-            .truncate(true)
+            .truncate(false)
             .mode(MODE)
-            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-            .open(path)?;
-        let regular = file.metadata()?.is_file();
-        if regular {
+            .custom_flags(flags.bits() as i32)
+            .open(path)
+            .map_err(|error| match error.raw_os_error() {
+                Some(code) if code == Errno::NXIO.raw_os_error() => {
+                    io::Error::other("nothing reads this pipe; start its reader first")
+                }
+                _ => error,
+            })?;
+        let found = file.metadata()?;
+        if found.is_file() {
+            if found.nlink() > 1 {
+                return Err(io::Error::other("the file has another name (a hard link)"));
+            }
             file.set_permissions(Permissions::from_mode(MODE))?;
+            file.set_len(0)?;
+        } else {
+            // A reader of a pipe may be slow; the writer's thread waits for it.
+            fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
         }
         Ok(Self {
             file,
             path: path.to_owned(),
-            regular,
+            regular: found.is_file(),
         })
     }
 

@@ -35,5 +35,5 @@ pub const OUT_FULL: usize = 9;
 pub const SINK_CANNOT_TAKE: usize = 10;
 /// Not a drop: mistakes of guests that libslirp reported.
 pub const GUEST_ERRORS: usize = 11;
-/// From a guest: it would open a flow, and there are as many as there may be.
+/// From a guest: it would open a flow, and there are as many as there may be; or a fragment hides whether it would.
 pub const FLOW_REFUSED: usize = 12;

@@ -32,7 +32,7 @@ pub struct UserInlet {
 }
 
 impl UserInlet {
-    pub fn new(mut stack: Stack, shared: Arc<UserQueue>, flows: usize) -> io::Result<Self> {
+    pub fn new(mut stack: Stack, shared: Arc<UserQueue>, flows: Flows) -> io::Result<Self> {
         let mut poller = Poller::new()?;
         let timeout_ms = poller.follow(&mut stack);
         Ok(Self {
@@ -40,7 +40,7 @@ impl UserInlet {
             poller,
             shared,
             taken: Queue::default(),
-            flows: Flows::new(flows),
+            flows,
             timeout_ms,
         })
     }

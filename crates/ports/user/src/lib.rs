@@ -69,7 +69,8 @@ pub fn open(config: &UserConfig) -> Result<Port, UserError> {
         closed: AtomicBool::new(false),
         tally: Tally::new(count::NAMES),
     });
-    let inlet = inlet::UserInlet::new(stack, Arc::clone(&shared), config.flows)?;
+    let flows = flows::Flows::new(config.flows, addresses.host);
+    let inlet = inlet::UserInlet::new(stack, Arc::clone(&shared), flows)?;
     Ok(Port {
         name: "user".into(),
         sink: Arc::new(sink::UserSink::new(Arc::clone(&shared))),

@@ -11,6 +11,7 @@ use super::{Take, batch, clock, ethernet, never, options, plain, port};
 use frame::Caps;
 use hypernic_port::capture::{Capture, CaptureOptions, Probe};
 use hypernic_port::counter;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 /// A file that fails after so many bytes, as a full disk does, and may be slow.
 struct Small {
@@ -128,9 +129,39 @@ fn only_its_owner_reads_a_capture_and_no_link_is_followed() {
     assert_eq!(mode & 0o777, 0o600);
     std::fs::write(&path, "precious").expect("written");
     symlink(&path, &link).expect("link");
-    let refused = Capture::create(&link, options(), clock(), never).map(drop);
-    assert!(refused.is_err());
+    let hard = dir.path().join("hard");
+    std::fs::hard_link(&path, &hard).expect("link");
+    for link in [&link, &hard] {
+        let refused = Capture::create(link, options(), clock(), never).map(drop);
+        assert!(refused.is_err(), "{}", link.display());
+    }
     assert_eq!(std::fs::read(&path).expect("file"), b"precious");
+}
+
+/// The daemon must not wait for a reader that may never come.
+#[test]
+fn a_pipe_without_a_reader_is_refused_at_once() {
+    let dir = tempfile::tempdir().expect("directory");
+    let path = dir.path().join("pipe");
+    mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).expect("pipe");
+    let refused = Capture::create(&path, options(), clock(), never).map(drop);
+    let error = refused.expect_err("nothing reads it").to_string();
+    assert!(error.contains("start its reader first"), "{error}");
+    let reader = std::thread::spawn({
+        let path = path.clone();
+        move || std::fs::read(path).expect("read")
+    });
+    let capture = loop {
+        match Capture::create(&path, options(), clock(), never) {
+            Ok(capture) => break capture,
+            Err(_) => std::thread::yield_now(),
+        }
+    };
+    drop(capture);
+    assert_eq!(
+        reader.join().expect("reader")[..4],
+        [0x0a, 0x0d, 0x0d, 0x0a]
+    );
 }
 
 #[test]
