@@ -259,8 +259,8 @@ impl Bed {
         for end in &ends {
             guest.wait_for(&format!("ping -c 1 -W 1 {} >/dev/null", end.host), MOMENT)?;
         }
-        // Sockets that nobody reads: datagrams for them go all the way up and are dropped there, with no answer. A
-        // DHCP server that is stopped as soon as it listens is the one program of the guest that has such a socket.
+        // Sockets that no program reads: datagrams for them go all the way up and are dropped there, with no answer.
+        // The guest's one program with such a socket is a DHCP server that is stopped as soon as it listens.
         for end in &ends {
             let (interface, address) = (&end.interface, end.guest);
             guest.run(&format!(

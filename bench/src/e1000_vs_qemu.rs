@@ -270,7 +270,7 @@ fn tcp(bed: &Bed, end: &End, plan: Plan, receive: bool) -> Result<Outcome> {
 }
 
 /// The kernel's packet generator: what the driver and the NIC do without sockets. Its frames go to an address that
-/// nobody has, so that the host drops them at once.
+/// no host has, so that the host drops them at once.
 fn pktgen(bed: &Bed, end: &End, plan: Plan) -> Result<Outcome> {
     let interface = &end.interface;
     let count = (30_000.0 * plan.scale) as u64;

@@ -493,7 +493,7 @@ fn flow(guests: &mut [Guest; 2], frame: TxFrame, stream: Stream) -> Result<Strea
         done.received += received;
         idle = if sent + received == 0 { idle + 1 } else { 0 };
         if idle > 32 {
-            // Whoever shares this processor may have what we wait for.
+            // Another thread on this processor may hold what we wait for.
             std::thread::yield_now();
         }
     }

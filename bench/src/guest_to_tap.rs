@@ -132,7 +132,7 @@ impl Ours {
         // The generator's frames go to an address that both ways of receiving share.
         setup.device.promiscuous = true;
         let mut guest = fabric.guest(0, &setup)?;
-        // To nobody the kernel knows, so that it drops them at once, as it does what the bare writer sends.
+        // To an address the kernel does not know, so that it drops them at once, as it does the bare writer's frames.
         aim(&mut guest, kind, load::ENDS[1], load::ENDS[0])?;
         Ok(Self {
             taps,

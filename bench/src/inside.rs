@@ -3,7 +3,7 @@
 //!
 //! How to call it: [`measure`] gives nanoseconds of processor time per frame of ours and of the
 //! ceiling for one [`Spec`], their samples taken in turn; [`Pair`] alone is ours, with
-//! [`Pair::burst`] for whoever wants to profile or count. `hypernic-bench guest_to_guest --inside`
+//! [`Pair::burst`] to call from a profiler or a counter. `hypernic-bench guest_to_guest --inside`
 //! prints the table ([`print`]).
 
 use std::sync::Arc;

@@ -63,7 +63,7 @@ pub fn frame(header: usize, size: usize, gso: bool, from: [u8; 6], to: [u8; 6]) 
     let (note, frame) = bytes.split_at_mut(header);
     frame[..6].copy_from_slice(&to);
     frame[6..12].copy_from_slice(&from);
-    // Local experiments (IEEE 802): nobody's protocol takes it up.
+    // Local experiments (IEEE 802): no protocol handles it.
     frame[12..14].copy_from_slice(&[0x88, 0xb5]);
     if gso && note.len() >= 10 {
         // VIRTIO_NET_HDR_F_NEEDS_CSUM, VIRTIO_NET_HDR_GSO_TCPV4; header length, segment, checksum start and offset.

@@ -1,7 +1,7 @@
-//! Refusing samples that somebody else disturbed.
+//! Refusing samples that other processes disturbed.
 //!
-//! What counts as ours is this process, its descendants, and the kernel's own softirq threads (which run for whoever
-//! sends packets). Everything else that was not idle, the hypervisor's steal included, is foreign.
+//! What counts as ours is this process, its descendants, and the kernel's own softirq threads (which run for the
+//! senders of packets). Everything else that was not idle, the hypervisor's steal included, is foreign.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -186,7 +186,7 @@ impl Quiet {
             }
             self.refused += 1;
             if attempt + 1 < self.tries {
-                // Whoever disturbs may be done in a moment.
+                // The other processes may be done in a moment.
                 std::thread::sleep(Duration::from_millis(100 << attempt.min(3)));
             }
         }

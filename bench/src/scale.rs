@@ -207,7 +207,7 @@ impl Fleet {
 }
 
 impl Fleet {
-    /// Takes in what is still under way, so that it is neither the next sample's nor anybody's work while all are idle.
+    /// Takes in what is still under way, so that it counts neither for the next sample nor for the idle guests.
     fn settle(&mut self) -> Result<()> {
         let until = Instant::now() + Duration::from_secs(5);
         let mut quiet = 0;

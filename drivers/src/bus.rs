@@ -137,7 +137,7 @@ pub trait Bus {
         Err(BusError::Unsupported("give memory out as an area"))
     }
 
-    /// What went over the bus so far; zeros where nobody counts.
+    /// What went over the bus so far; zeros where the bus does not count.
     fn costs(&self) -> Costs {
         Costs::default()
     }

@@ -53,7 +53,7 @@ impl Igb {
     /// Takes the NIC at `path` and brings it up. With `memory` its doorbells are rung in memory.
     ///
     /// # Errors
-    /// Nobody listens there, the NIC shares no doorbells, or the link does not come up.
+    /// No daemon listens there, the NIC shares no doorbells, or the link does not come up.
     pub fn connect(path: impl AsRef<Path>, memory: bool) -> Result<Self, BusError> {
         let mut client = Client::connect(path)?;
         let registers = client.region_info(0)?;

@@ -119,7 +119,7 @@ impl<B: Bus> Pf<B> {
         self.w(regs::VFRE, 1 << own)?;
         self.w(regs::VFTE, 1 << own)?;
         self.w(regs::MRQC, 3)?;
-        // Replication; the PF takes what is nobody's.
+        // Replication; the PF's is the default pool.
         self.w(regs::VT_CTL, 1 << 30 | own << 7)?;
         let vfs = (1 << self.vfs) - 1;
         self.w(regs::DTXSWC, 1 << 31 | vfs | vfs << 8)?;

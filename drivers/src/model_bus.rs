@@ -27,7 +27,7 @@ const MAX_ROUNDS: u32 = 4096;
 
 const PAGE: u64 = 0x1000;
 
-/// The receive side of a model, as a sink for whoever is at the other end of its cable.
+/// The receive side of a model, as a sink for the NIC at the other end of its cable.
 struct Socket {
     receive: Arc<dyn Receive>,
     env: Env,
@@ -71,7 +71,7 @@ pub struct ModelBus {
     listener: Option<Meanwhile>,
 }
 
-/// What somebody else does while time passes, told the time it is.
+/// What another function does while time passes; it receives the current time.
 pub type Meanwhile = Box<dyn FnMut(Nanos) + Send>;
 
 impl ModelBus {
@@ -141,8 +141,8 @@ impl ModelBus {
         })
     }
 
-    /// Names somebody who shares state with the model, as the PF of a VF does: he has his turn
-    /// whenever time has passed, and then the model looks at what he has changed.
+    /// Names a function that shares state with the model, as the PF of a VF does. It has its turn
+    /// whenever time has passed; then the model looks at what it has changed.
     pub fn set_listener(&mut self, listener: Meanwhile) {
         self.listener = Some(listener);
     }
@@ -227,7 +227,7 @@ impl ModelBus {
         self.pump()
     }
 
-    /// The clock, for whoever shares it.
+    /// The clock, for another function to share.
     pub fn clock(&self) -> Arc<dyn Clock> {
         self.clock.clone()
     }

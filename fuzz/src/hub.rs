@@ -407,7 +407,7 @@ impl Chip {
             assert_eq!(grant.enabled, pool.sends || pool.receives);
             assert!(grant.max_frame <= 9728);
             if !grant.enabled {
-                // But for its stations it is nobody.
+                // It has its addresses and nothing else.
                 assert!(may || pool.macs.is_empty());
                 let nobody = Pool {
                     enabled: !pool.macs.is_empty(),

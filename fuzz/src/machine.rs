@@ -223,7 +223,7 @@ impl Machine {
         for at in self.dirt.blocks() {
             let mut block = [0; BLOCK as usize];
             view.read(at, &mut block).expect("mapped");
-            // Zeros upon zeros nobody can see.
+            // Zeros written over zeros change nothing that the guest sees.
             if block != [0; BLOCK as usize] {
                 self.seen.update(&at.to_le_bytes());
                 self.seen.update(&block);
@@ -487,7 +487,7 @@ pub(crate) static OFFSETS: LazyLock<Vec<u64>> = LazyLock::new(|| {
 /// What happens to a NIC beside its script.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Life {
-    /// It has been in use before, by somebody else.
+    /// Another driver has used it before.
     pub used: bool,
     /// After which operations (modulo 64) it is saved and another goes on.
     pub reborn: u64,

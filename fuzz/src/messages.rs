@@ -146,7 +146,7 @@ fn serve(setup: u8, input: &mut Input<'_>) {
 }
 
 thread_local! {
-    /// The sockets of the last run, if nobody has hung up on them: to make and to close them takes
+    /// The sockets of the last run, if both ends are still open: to make and to close them takes
     /// longer than a short run.
     static PAIR: Cell<Option<(OwnedFd, OwnedFd)>> = const { Cell::new(None) };
     static ROOM: Cell<Option<Vec<u8>>> = const { Cell::new(None) };

@@ -134,7 +134,7 @@ pub(crate) fn go_on(m: &mut Machine, data: &[u8], life: Life) {
     }
 }
 
-/// BAR, offset and length of an access that nobody in their right mind would make.
+/// BAR, offset and length of an access that no sane driver would make.
 fn place(input: &mut Input<'_>) -> (u8, u64, usize) {
     let shape = input.u8();
     let at = match shape >> 6 {

@@ -1,4 +1,4 @@
-//! Saved state: a NIC that is saved and goes on as another, and states that nobody saved.
+//! Saved state: a NIC that is saved and goes on as another, and states that no NIC saved.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use crate::machine::{Life, Machine, reg};
 use crate::{registers, rings};
 
 /// The first byte chooses: a script of `registers` or `rings` in which the NIC is saved and loaded
-/// into a fresh one at any points and nobody may notice, or a state that was tampered with.
+/// into a fresh one at any points, and the guest may not notice; or a state that was tampered with.
 pub fn state(data: &[u8]) {
     let mut input = Input::new(data);
     let kind = input.u8();

@@ -161,7 +161,7 @@ impl Bed {
             for lan in lans(index) {
                 let far = match lan {
                     Lan::Vale => lan.address(1 - index),
-                    // Nobody is there yet.
+                    // No host is there yet.
                     Lan::Switch => continue,
                     _ => lan.host(),
                 };

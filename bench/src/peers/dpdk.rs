@@ -156,7 +156,7 @@ impl Peer for Pair {
         std::thread::sleep(Duration::from_millis(30));
         let mut reading = self.rate(seconds)?;
         if reading.value < 1e-3 {
-            // Everything was lost while somebody stood still: begin again.
+            // All frames were lost while a peer was held: begin again.
             self.guests.ask("stop")?;
             self.fill()?;
             reading = self.rate(seconds)?;

@@ -124,7 +124,7 @@ pub fn vde(rig: &Rig, scratch: &Path, sizes: &[usize]) -> Result<Vec<Contender>>
         .arg(&dir)
         .arg("-M")
         .arg(scratch.join("vde.mgmt"));
-    // Without a terminal it ends at once unless told that it is a daemon; then it would be nobody's child.
+    // Without a terminal it ends at once unless `-d` makes it a daemon; then it would not stay our child.
     let switch = Daemon::start("vde_switch", keep_open(command), scratch.join("vde.log"))?;
     let until = Instant::now() + Duration::from_secs(10);
     while !dir.join("ctl").exists() {

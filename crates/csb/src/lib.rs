@@ -1,15 +1,15 @@
-//! The Communication Status Block (CSB): a page of the guest's memory through which driver and NIC
-//! tell each other what registers and interrupts would, at the price of a store.
+//! The Communication Status Block (CSB): a page of the guest's memory. Driver and NIC exchange
+//! through it what registers and interrupts would carry, at the price of a store.
 //!
 //! The layout is the one published with netmap (`net/paravirt.h`, 2014; FreeBSD `dev/e1000/if_lem.c`
 //! speaks it), the reasons are in Maffione's thesis on it, §4.4. The page consists of little-endian words of 32
 //! bits ([`at`]); the guest writes the first 64 bytes, the host the ones behind.
 //!
-//! Both directions follow one rule, NAPI's: whoever works asks not to be called; whoever has found
-//! nothing to do asks to be called, then a full barrier, then looks once more ([`sleep`]). Whoever has
-//! made something new available does that, then a full barrier, then looks whether the other asks to
-//! be called ([`wanted`]). One of the two sees the other; without either barrier neither may. `make
-//! loom` goes through every order of these steps, and shows that it fails without.
+//! Both directions follow NAPI's rule. A consumer at work disables notifications. A consumer that
+//! finds nothing to do enables them, issues a full barrier, and looks once more ([`sleep`]). A
+//! producer makes its work available, issues a full barrier, and looks whether the consumer wants
+//! a notification ([`wanted`]). One of the two sees the other; without either barrier neither may.
+//! `make loom` tries every order of these steps, and shows that the rule fails without the barriers.
 #![forbid(unsafe_code)]
 
 #[cfg(loom)]
@@ -66,9 +66,9 @@ pub mod at {
 
 /// A word that both sides see.
 pub trait Word {
-    /// Reads it; what the other side did before it wrote that is seen by what follows.
+    /// Reads it; what follows sees what the other side did before it wrote that value.
     fn load(&self) -> u32;
-    /// Writes it; what this side did before is seen by whoever reads it.
+    /// Writes it; the side that reads the value sees what this side did before.
     fn store(&self, value: u32);
 }
 

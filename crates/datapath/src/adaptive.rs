@@ -38,8 +38,8 @@ pub enum Moderation {
     #[default]
     Guest,
     /// Not more often than pays for the guest, as measured by how long it takes to acknowledge
-    /// one; sooner where buffers could run out; and at once where traffic is sparse or somebody
-    /// waits for an answer.
+    /// one; sooner where buffers could run out; and at once where traffic is sparse or a peer waits
+    /// for an answer.
     Adaptive,
     /// At most so many a second, whatever the registers say: from one to the next at least the part
     /// of a second that is each one's. The first after a pause comes at once.

@@ -165,9 +165,9 @@ impl<'a, S, D> Guard<'a, S, D> {
         self.inner.first != self.inner.next
     }
 
-    /// Whether nothing can be given out behind those that are out: there are too many, or somebody
-    /// waits for them to end. Whoever asks and hears so is `short`, which the next
-    /// [`Guard::relieved`] tells.
+    /// Whether no further lease can be given out: there are too many, or a caller of
+    /// [`Guard::settled`] waits for them to end. If so, the sender that asks counts as short of
+    /// leases, until [`Guard::relieved`] reports that it need not be.
     pub fn is_full(&mut self) -> bool {
         let full = self.inner.full();
         self.inner.short |= full;

@@ -139,8 +139,8 @@ pub trait Control: Send + Counted {
         None
     }
     /// The registers that may be memory shared with the guest instead of being written by access.
-    /// Changes are still told by [`Control::write`], later, and only the last of several; what reads
-    /// back is asked by [`Control::read`].
+    /// [`Control::write`] still receives changes, later, and only the last of several;
+    /// [`Control::read`] gives the value to read back.
     fn doorbells(&self) -> Option<Doorbells> {
         None
     }
@@ -156,8 +156,8 @@ pub trait Control: Send + Counted {
     }
     /// The cable (what the port's other side is): in or out.
     fn set_link(&mut self, env: &Env, up: bool);
-    /// The whole NIC, all three parts, as it is between two batches. Whoever wants to go on
-    /// elsewhere stops driving this one before: what it did afterwards would be done twice.
+    /// The whole NIC, all three parts, as it is between two batches. A caller that moves the NIC
+    /// elsewhere stops driving this one first: what it did afterwards would be done twice.
     ///
     /// Times in it are relative, so another clock may go on. Not in it: what was configured,
     /// counters, PCI configuration space (its owner saves that), frames that wait with others.

@@ -1,5 +1,5 @@
-//! The vector table and pending bits of MSI-X (PCI Local Bus 3.0 §6.8.2), for whoever sends the
-//! messages himself.
+//! The vector table and pending bits of MSI-X (PCI Local Bus 3.0 §6.8.2), for a host program that
+//! sends the messages itself.
 
 use crate::caps::Msix;
 

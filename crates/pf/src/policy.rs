@@ -174,7 +174,7 @@ pub enum PolicyError {
     MacTaken {
         /// The address.
         mac: MacAddr,
-        /// Who has it.
+        /// The VF that has it.
         vf: u32,
     },
     /// No VLAN.

@@ -9,15 +9,15 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::sync::{AtomicBool, Ordering};
 
-/// Whether somebody has rung: the rule of a [`Bell`] without its descriptor.
+/// Whether a thread has rung: the rule of a [`Bell`] without its descriptor.
 ///
-/// A ringer sets the flag, and whoever set it signals. The sleeper takes the signal first and the
-/// flag after it. All orders of these steps are gone through by `make loom`.
+/// A ringer sets the flag; the one that changes it from clear to set signals. The sleeper takes the
+/// signal first and the flag after it. `make loom` tries all orders of these steps.
 #[derive(Debug, Default)]
 pub struct Rung(AtomicBool);
 
 impl Rung {
-    /// Nobody has.
+    /// Not rung.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -37,7 +37,7 @@ impl Rung {
             return false;
         }
         if !take() {
-            // Somebody is between setting the flag and signalling. The signal will wake us once
+            // Another thread is between setting the flag and signalling. The signal will wake us once
             // more; until then the flag has to stay, or that wake would find nothing to clear.
             return true;
         }

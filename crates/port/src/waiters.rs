@@ -26,7 +26,7 @@ impl Default for Waiters {
 }
 
 impl Waiters {
-    /// Nobody.
+    /// No sender waits.
     pub fn new() -> Self {
         Self::default()
     }
@@ -42,10 +42,10 @@ impl Waiters {
         self.any.swap(true, Ordering::SeqCst);
     }
 
-    /// Wakes all of them, once. Call it after making room; nearly free when nobody waits.
+    /// Wakes all of them, once. Call it after making room; nearly free when no sender waits.
     pub fn wake_all(&self) {
         if self.any.swap(false, Ordering::SeqCst) {
-            // Nobody who wants to wait meanwhile has to wait for this.
+            // Wakes without the lock, so that a sender that adds itself meanwhile is not held up.
             let woken = std::mem::take(&mut *lock(&self.list));
             woken.iter().for_each(|waker| waker.wake());
         }

@@ -19,7 +19,7 @@ pub struct Model {
     pub remark: &'static str,
     /// Bytes of its non-volatile memory, the EEPROM of configuration files.
     pub nvm: usize,
-    /// When it interrupts if nobody says.
+    /// When it interrupts if the operator does not say.
     pub moderation: Moderation,
     /// The most VFs that a guest's PF controls; `None` where the model has no VFs at all.
     pub vfs: Option<u32>,

@@ -2,19 +2,19 @@
 
 use crate::sync::{AtomicU32, Ordering};
 
-/// Set while the item is on a list, or in its owner's hands: its owner looks at the bits again
-/// before it lets go of it, so nobody else needs to list it.
+/// Set while the item is on a list, or a worker holds it: the worker looks at the bits again before
+/// it releases the item, so no other thread needs to list it.
 const LISTED: u32 = 1 << 31;
 
-/// The calls of one item: a set of bits, and whether somebody will look at them.
+/// The calls of one item: a set of bits, and whether a worker will look at them.
 ///
-/// Whoever turns "nobody will" into "somebody will" ([`raise`](Self::raise) or
-/// [`claim`](Self::claim) returns `true`) must list the item or take it, and nobody else may.
+/// The thread that sets that flag ([`raise`](Self::raise) or [`claim`](Self::claim) returns `true`)
+/// must list the item or take it, and no other thread may.
 #[derive(Debug)]
 pub struct WakeFlags(AtomicU32);
 
 impl WakeFlags {
-    /// No call; the item is in the hands of whoever makes this.
+    /// No call; the creator holds the item.
     pub fn held() -> Self {
         Self(AtomicU32::new(LISTED))
     }
@@ -24,18 +24,18 @@ impl WakeFlags {
         self.0.fetch_or(bits | LISTED, Ordering::AcqRel) & LISTED == 0
     }
 
-    /// Takes the item without calling it. `true`: it is in the caller's hands now.
+    /// Takes the item without calling it. `true`: the caller holds it now.
     pub fn claim(&self) -> bool {
         self.raise(0)
     }
 
     /// The bits raised since the last time. What a caller did before it raised one is done. Only
-    /// for the one who has the item.
+    /// for the thread that holds the item.
     pub fn take(&self) -> u32 {
         self.0.fetch_and(LISTED, Ordering::AcqRel) & !LISTED
     }
 
-    /// Lets go of the item, unless it was called meanwhile (`false`).
+    /// Releases the item, unless it was called meanwhile (`false`).
     pub fn rest(&self) -> bool {
         self.0
             .compare_exchange(LISTED, 0, Ordering::AcqRel, Ordering::Acquire)

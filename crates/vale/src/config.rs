@@ -63,8 +63,8 @@ pub struct PortConfig {
     pub only: Vec<MacAddr>,
     /// It leads out, to many, rather than to one guest.
     pub uplink: bool,
-    /// It has to do with uplinks only: all its frames go there, also those for a neighbour, and it
-    /// hears of nobody else. So a switch outside sees, and may refuse, whatever goes between guests.
+    /// It exchanges frames with uplinks only: all its frames go there, also those for a neighbour, and
+    /// it receives from no other port. So a switch outside sees, and may refuse, all traffic between guests.
     pub private: bool,
     /// The VLANs it is a member of; frames of others neither enter nor leave here. `None`: all.
     pub vlans: Option<VlanSet>,

@@ -29,7 +29,7 @@ counters! {
     tx_bytes,
     /// Frames that came in for one known port.
     rx_unicast,
-    /// Frames that came in for an address nobody has been seen with; flooded.
+    /// Frames that came in for an unknown unicast address; flooded.
     rx_unknown_unicast,
     /// Frames that came in for a group; flooded.
     rx_multicast,
@@ -51,7 +51,7 @@ counters! {
     drop_runt,
     /// Frames that came in with offload notes that cannot be true.
     drop_bad_notes,
-    /// Frames that came in asking for more segments than anybody makes.
+    /// Frames that came in asking for more segments than any NIC makes.
     drop_too_many_segments,
     /// Frames that came in from a group address.
     drop_source_is_group,
@@ -69,7 +69,7 @@ counters! {
     drop_storm,
     /// Frames that came in beyond this port's rate, and could not wait.
     drop_rate_in,
-    /// Frames for this port beyond its rate that nobody kept.
+    /// Frames for this port beyond its rate that could not wait.
     drop_rate_out,
     /// Times a sender waited for its own rate.
     paced,

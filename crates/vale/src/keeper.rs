@@ -1,4 +1,4 @@
-//! A thread that looks after the bound on holding up senders.
+//! A thread that enforces the bound on holding up senders.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::switch::Switch;
 
-/// Calls [`Switch::tick`] when it is time, and sleeps while nobody waits. The switch's clock must
+/// Calls [`Switch::tick`] when it is time, and sleeps while no sender waits. The switch's clock must
 /// run with real time. Dropping it stops it; from then on nothing is left with senders.
 #[derive(Debug)]
 pub struct Keeper {
@@ -39,7 +39,7 @@ impl Wake for Signal {
 }
 
 impl Keeper {
-    /// Starts looking after `switch`, as the timer of those who wait.
+    /// Starts the thread for `switch`, as the timer of the senders that wait.
     pub fn start(switch: &Switch) -> io::Result<Keeper> {
         let signal = Arc::new(Signal::default());
         let thread = thread::Builder::new().name("switch-keeper".into()).spawn({
@@ -61,7 +61,7 @@ impl Drop for Keeper {
         self.signal.state.lock().stop = true;
         self.signal.given.notify_one();
         if let Some(thread) = self.thread.take() {
-            // A panic there has already been told on stderr, and there is nobody to pass it to.
+            // A panic there has already been printed on stderr, and `drop` cannot return it.
             let _ = thread.join();
         }
     }

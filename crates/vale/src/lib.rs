@@ -1,5 +1,5 @@
-//! A learning switch in the manner of VALE (CoNEXT 2012): no thread of its own on the data path, frames
-//! are forwarded in the context of whoever sends them, batch by batch, in stages.
+//! A learning switch in the manner of VALE (CoNEXT 2012). It has no thread of its own on the data path:
+//! the sender's thread forwards the frames, batch by batch, in stages.
 //!
 //! 1. The header of every frame is copied once and classified.
 //! 2. Sources are learned and destinations looked up under one lock for the whole batch.
@@ -15,17 +15,18 @@
 //! A frame for one destination that has no room is left with the sender ([`frame::Sink::deliver`]
 //! returns short), unless frames behind it have already gone elsewhere: a slow destination must not
 //! hold up traffic to others, and a frame must not be delivered twice. Then, and for copies of
-//! flooded frames, it is dropped and counted. A destination for which others have waited
-//! [`SwitchConfig::stall_bound`] holds up nobody until it takes frames again, of which each buys it
-//! a tenth of that bound: one that takes a frame now and then is not waited for. Somebody must look after
-//! that bound: a [`Keeper`], or a loop of the caller's that calls [`Switch::tick`]. Without either,
-//! nothing is left with senders, nor ever with a port that shall not wait ([`PortConfig::waits`]).
+//! flooded frames, it is dropped and counted. A destination for which senders have waited
+//! [`SwitchConfig::stall_bound`] holds up no sender until it takes frames again. Each frame taken
+//! buys it a tenth of that bound: senders do not wait for one that takes a frame now and then. A timer
+//! must enforce the bound: a [`Keeper`], or a loop of the caller's that calls [`Switch::tick`].
+//! Without either, nothing is left with senders, nor ever with a port that shall not wait
+//! ([`PortConfig::waits`]).
 //!
 //! # On a chip
 //!
 //! [`Switch::on_chip`] is the same switch with another look-up: it learns nothing, and each port
-//! gets the addresses, groups and VLANs of its [`eswitch::Pool`], as the functions of an 82576 do. What is
-//! nobody's is out on the wire, behind an uplink.
+//! gets the addresses, groups and VLANs of its [`eswitch::Pool`], as the functions of an 82576 do. An
+//! address of no pool is out on the wire, behind an uplink.
 //!
 //! # The table
 //!

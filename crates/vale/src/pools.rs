@@ -1,4 +1,4 @@
-//! The look-up of an on-chip switch: not where an address was seen, but who has been given it.
+//! The look-up of an on-chip switch: not where an address was seen, but which pool was given it.
 //!
 //! As the 82576 forwards between its functions (datasheet §7.10.3.3 to §7.10.3.8): each function is
 //! a *pool* with station addresses (RAL, RAH), VLANs (VLVF) and groups (VMOLR, MTA, UTA) that its PF
@@ -39,11 +39,11 @@ pub(crate) enum Way {
     Several,
     /// To the wire.
     Wire,
-    /// To nobody.
+    /// To no port.
     Nobody,
 }
 
-/// Whose an address is: nearly always one's; several's, where VLANs tell them apart.
+/// The pools that own an address: nearly always one; several, where VLANs tell them apart.
 #[derive(Debug)]
 struct Owners {
     first: usize,
@@ -61,14 +61,14 @@ impl Owners {
 pub(crate) struct Pools {
     /// Ascending.
     all: Vec<(PortId, Arc<Pool>)>,
-    /// Whose an address is, by places in `all`.
+    /// The owners of each address, by places in `all`.
     stations: HashMap<Key, Owners, Seed>,
     default: Option<PortId>,
-    /// Somebody wants stations that are not its own.
+    /// A pool takes unicast frames for addresses that are not its own.
     has_wanted: bool,
-    /// Somebody sends to the wire alone.
+    /// A pool sends to the wire only.
     has_outward: bool,
-    /// Somebody has stations and receives nothing.
+    /// A pool has addresses and receives nothing.
     has_deaf: bool,
     /// VLANs that come inside, if not all do.
     known: Option<VlanSet>,
@@ -227,7 +227,7 @@ impl Pools {
         }
     }
 
-    /// Whether `to` is one of those who get a frame that several may get.
+    /// Whether `to` gets a frame that several ports may get.
     pub(crate) fn gets(&self, from: &Port, to: &Port, dst: MacAddr, vlan: u16) -> bool {
         let Some(pool) = self.of(to.id) else {
             return to.uplink && self.leaves(from, dst, vlan);
@@ -273,12 +273,12 @@ impl Pools {
         if wanted && pool.in_vlan(vlan) {
             return true;
         }
-        // The rest is the default pool's; where nobody gets copies that is a way of its own.
+        // The rest is the default pool's; without mirrors `plain_way` handles that.
         let rest = from.uplink && self.default == Some(id) && !self.mirrors.is_empty();
         rest && !dst.is_multicast() && !self.is_somebodys(dst, vlan)
     }
 
-    /// Whether somebody gets a copy of a frame, who has to be there and to receive.
+    /// Whether a mirror's destination gets a copy of a frame; it must be there and receive.
     fn copied(&self, to: &Mirror<PortId>, from: &Port, dst: MacAddr, vlan: u16) -> bool {
         let hears = |pool: &Pool| pool.enabled && pool.receives;
         if to.to == from.id || !self.of(to.to).is_some_and(hears) {

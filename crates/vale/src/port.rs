@@ -120,7 +120,7 @@ impl Port {
         let owed = owed.saturating_add(waited(since, now)).min(bound);
         self.owed
             .store(owed.saturating_sub(bought), Ordering::Relaxed);
-        // While nothing moves, whoever waits still does.
+        // While nothing moves, the senders still wait.
         let since = if since == 0 || moved > 0 { 0 } else { now + 1 };
         self.held_since.store(since, Ordering::Relaxed);
     }
@@ -139,7 +139,7 @@ impl Port {
         bound.saturating_sub(owed.saturating_add(waited))
     }
 
-    /// Whether it has used up all patience, so that nobody waits for it.
+    /// Whether it has used up all patience, so that no sender waits for it.
     pub(crate) fn is_stalled(&self, now: Nanos, bound: Nanos) -> bool {
         self.patience(now, bound) == 0
     }
@@ -160,7 +160,7 @@ impl Port {
     /// Wakes those whose deadline has come; returns the earliest of the others.
     pub(crate) fn wake_due(&self, now: Nanos) -> Option<Nanos> {
         let mut waiting = self.waiting.lock();
-        // `Wake::wake` never blocks and calls nobody back, so the lock may be held.
+        // `Wake::wake` never blocks and never calls back, so the lock may be held.
         waiting.retain(|(waker, deadline)| {
             let due = *deadline <= now;
             if due {

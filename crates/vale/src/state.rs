@@ -47,7 +47,7 @@ pub(crate) struct SwitchState {
     pub(crate) direct: bool,
     pub(crate) timer: RwLock<Option<Arc<dyn Wake>>>,
     pub(crate) has_timer: AtomicBool,
-    /// When somebody will call `tick`.
+    /// When the timer will call `tick`.
     pub(crate) armed: AtomicU64,
     /// There is a port that not every other may reach.
     pub(crate) has_private: AtomicBool,
@@ -60,7 +60,7 @@ impl SwitchState {
         self.ports.read().clone()
     }
 
-    /// Changes what is looked up, and has everybody look anew.
+    /// Changes what is looked up, and makes every sender look anew.
     pub(crate) fn change_lookup<R>(&self, change: impl FnOnce(&mut Lookup) -> R) -> R {
         let mut lookup = self.lookup.write();
         let result = change(&mut lookup);

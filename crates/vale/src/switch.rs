@@ -132,7 +132,7 @@ impl Switch {
             *ports = Arc::new(list);
             (gone, ports.clone())
         };
-        // Whoever waited for room there must look again, and the gone port's own sender too.
+        // The senders that waited for room there must look again, and the gone port's own sender too.
         gone.wake_waiting();
         rest.iter().for_each(|port| port.wake_waiting());
         true
@@ -247,7 +247,7 @@ impl Switch {
         self.state.has_timer.store(true, Ordering::Release);
     }
 
-    /// Nobody calls [`Switch::tick`] any more. Senders that wait are woken; none is held up from now on.
+    /// No timer calls [`Switch::tick`] any more. Senders that wait are woken; none is held up from now on.
     pub fn clear_timer(&self) {
         self.state.has_timer.store(false, Ordering::Release);
         *self.state.timer.write() = None;
@@ -259,7 +259,7 @@ impl Switch {
     /// Wakes the senders that have waited for room as long as they may. Returns when to call again,
     /// or `None` to wait for the timer to be armed.
     pub fn tick(&self) -> Option<Nanos> {
-        // First, so that whoever begins to wait meanwhile arms the timer again.
+        // First, so that a sender that begins to wait meanwhile arms the timer again.
         self.state.armed.store(Nanos::MAX, Ordering::SeqCst);
         let now = self.state.now();
         let ports = self.state.ports();

@@ -155,8 +155,8 @@ impl Server {
         self.session.shape.doorbells.is_some()
     }
 
-    /// The doorbells in memory, while a client has them: another one for each client. Whoever calls
-    /// [`process`](Self::process) only when there is something to do looks here too, now and then.
+    /// The doorbells in memory, while a client has them: another one for each client. A caller that
+    /// calls [`process`](Self::process) only when there is work polls these too, now and then.
     pub fn bell(&self) -> Option<&MappedDoorbells> {
         self.session.shape.doorbells.as_ref()?.bell()
     }

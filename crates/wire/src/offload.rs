@@ -7,8 +7,8 @@ use thiserror::Error;
 
 /// One checksum still to be written into the frame.
 ///
-/// The 16 bits at `start + offset` hold the pseudo-header sum (not complemented); whoever finishes
-/// the frame sums from `start` to its end and stores the complement there.
+/// The 16 bits at `start + offset` hold the pseudo-header sum (not complemented). The NIC or kernel
+/// that finishes the frame sums from `start` to its end and stores the complement there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Csum {
     /// Byte of the frame where the sum starts (the L4 header).
@@ -80,8 +80,8 @@ impl Offload {
         self.csum.is_none() && self.gso == Gso::None && self.vlan.is_none()
     }
 
-    /// Whether the notes make sense for a frame of `frame_len` bytes: whoever lets frames of a
-    /// guest in asks this once, so that nobody behind has to fear them.
+    /// Whether the notes make sense for a frame of `frame_len` bytes. The first consumer of a guest's
+    /// frame checks them once, so that code behind it can rely on them.
     pub fn check(&self, frame_len: usize) -> Result<(), NotesError> {
         if let Some(csum) = self.csum
             && usize::from(csum.start) + usize::from(csum.offset) + 2 > frame_len

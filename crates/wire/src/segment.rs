@@ -140,7 +140,7 @@ impl<'h> Segments<'h> {
     /// there is no such segment or `out` is shorter than [`Segments::header_len`].
     ///
     /// Only the last keeps FIN and PSH, only the first CWR (RFC 3168 §6.1.2). The TCP checksum
-    /// field holds the pseudo-header sum, ready for whoever sums the payload.
+    /// field holds the pseudo-header sum, ready for the caller to add the payload.
     pub fn segment(&self, index: usize, out: &mut [u8]) -> Option<Range<usize>> {
         if index >= self.count {
             return None;

@@ -53,8 +53,8 @@ impl<B: Bus> Driver<B> {
     }
 
     /// Waits for an interrupt and handles it as NAPI does: read the causes, mask, receive until
-    /// nothing is left, reclaim, unmask. Returns the causes (0 when the interrupt was somebody
-    /// else's), or nothing when `timeout` passed.
+    /// nothing is left, reclaim, unmask. Returns the causes (0 when the interrupt was another
+    /// device's), or nothing when `timeout` passed.
     ///
     /// # Errors
     /// When the device is gone or writes back nonsense.

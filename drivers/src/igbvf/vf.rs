@@ -12,7 +12,7 @@ const ENABLE: u32 = 1 << 25;
 
 use mailbox::{ACK, CTS, DONE, PFACK, PFSTS, REQ, RSTD, RSTI, VFU};
 
-/// Descriptors of either ring, if nobody says otherwise.
+/// Descriptors of either ring, if the caller does not say otherwise.
 pub const RING: u32 = 256;
 /// A frame, and its tag if it was taken out.
 pub type Tagged = (Vec<u8>, Option<u16>);
@@ -34,7 +34,7 @@ pub enum VfError {
     /// The physical function is in reset.
     #[error("the PF is in reset")]
     InReset,
-    /// Nobody answered.
+    /// The PF did not answer.
     #[error("no answer from the PF")]
     Silence,
     /// The answer was no.
@@ -234,7 +234,7 @@ impl<B: Bus> Vf<B> {
     /// Sends a message, and returns the first three words of the answer.
     ///
     /// # Errors
-    /// When nobody answers, or the machine fails.
+    /// When the PF does not answer, or the machine fails.
     pub fn ask(&mut self, words: &[u32]) -> Result<[u32; 3], VfError> {
         self.post(words)?;
         self.wait(PFACK)?;

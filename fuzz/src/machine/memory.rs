@@ -65,7 +65,7 @@ impl Dirt {
     /// Makes everything zero again.
     pub(super) fn clean(&mut self, memory: &Memory) {
         self.take(memory);
-        // Nobody records the cleaning itself.
+        // The meter does not record the cleaning itself.
         memory.meter().record(false);
         let view = memory.view();
         for at in self.blocks() {

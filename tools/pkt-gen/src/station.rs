@@ -355,7 +355,7 @@ impl Station {
     /// What it did.
     pub fn result(&self) -> Outcome {
         let mut costs = self.nic.costs() - self.costs;
-        // Frames are what a cost is divided by; whoever sends and receives pays for both.
+        // Costs are divided by frames; a station that sends and receives counts both directions.
         let verdict = self.checker.as_ref().map(Checker::verdict);
         let mut outcome = Outcome {
             name: self.name.clone(),

@@ -37,7 +37,7 @@ impl Call {
         self.changed.notify_one();
     }
 
-    /// A checker that finds nobody left to call reports a deadlock: the lost call.
+    /// The checker reports a deadlock when no thread is left to call: the lost call.
     fn wait(&self) {
         let mut came = self.came.lock().unwrap();
         while !*came {
@@ -55,9 +55,9 @@ fn full() {
 
 fn nothing() {}
 
-/// One direction: whoever makes things available, an index that says how far, and whoever takes
-/// them. Transmission has the driver as the maker, TDT as the index and a register write as the call;
-/// reception has the NIC, what it wrote back, and the interrupt.
+/// One direction: a producer, an index that says how far it is, and a consumer. In transmission the
+/// driver is the producer, TDT the index and a register write the call. In reception these are the
+/// NIC, its write-back and the interrupt.
 struct Way {
     index: GuestWord,
     need: GuestWord,
@@ -68,7 +68,7 @@ impl Way {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             index: GuestWord::new(0),
-            // As both are made: nobody is at work yet.
+            // The initial values: neither side is at work yet.
             need: GuestWord::new(1),
             call: Call::default(),
         })

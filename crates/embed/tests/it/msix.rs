@@ -1,4 +1,4 @@
-//! A model with MSI-X in somebody else's program: messages, masks, pending bits, saved state.
+//! A model with MSI-X in another project's program: messages, masks, pending bits, saved state.
 
 use std::sync::{Arc, Mutex};
 

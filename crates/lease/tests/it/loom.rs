@@ -202,7 +202,7 @@ impl EventFd {
         self.changed.notify_one();
     }
 
-    /// A checker that finds nobody left to ring reports a deadlock: the lost wake.
+    /// The checker reports a deadlock when no thread is left to ring: the lost wake.
     fn sleep(&self) {
         let mut rung = self.rung.lock().unwrap();
         while !*rung {

@@ -1,4 +1,5 @@
-//! Wake-up: each filter, what the guest finds afterwards, and that nothing wakes who has not asked.
+//! Wake-up: each filter, what the guest finds afterwards, and that nothing wakes a guest that did
+//! not enable it.
 
 use model::{PciState, PmeWrite, ResetKind};
 

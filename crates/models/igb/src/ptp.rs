@@ -10,7 +10,7 @@ use crate::regs::bits::{etqf, ftqf, imir, timadjh, timinca, tsync, tsyncrxcfg};
 /// Nanoseconds of the unit in which TIMINCA counts its period.
 pub(crate) const TICK: Nanos = 16;
 
-/// A PTP message in a received frame, as whoever parsed it found it.
+/// A PTP message in a received frame, as the parser found it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message<'a> {
     /// EtherType, or the UDP port it was sent to.
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(ptp.sent_valid(), 0);
     }
 
-    /// Whoever subtracts the stamps of both ends must not find that a frame came before it went.
+    /// The guest that subtracts both ends' stamps must not find that a frame came before it went.
     #[test]
     fn a_frame_is_stamped_before_it_can_have_arrived() {
         /// A wire that takes its time, by the clock that it is.

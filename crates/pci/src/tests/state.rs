@@ -77,8 +77,8 @@ fn all_that_software_wrote_is_there_again_and_the_changes_are_told() {
     assert_eq!(fresh.bytes(), nic(0x100e).bytes());
 }
 
-/// What a program of version 1 saved, once and for all: whoever changes the type so that this no
-/// longer loads makes a new version, and a conversion from the old one.
+/// What a program of version 1 saved, once and for all. If you change the type so that this no
+/// longer loads, add a new version, and a conversion from the old one.
 #[test]
 fn a_state_of_version_1_is_loaded_by_every_later_program() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tests/golden/state-v1.bin");

@@ -1,4 +1,4 @@
-//! The PF, driven as igbvf and as nobody would.
+//! The PF, driven as igbvf does it and as no real driver would.
 
 use eswitch::{AddressFilter, HashSet12};
 use hypernic_pf::{
@@ -122,7 +122,7 @@ fn a_driver_comes_up_as_with_igb() {
     assert_eq!(settings.eswitch.pool.groups, AddressFilter::Hashes(groups));
     assert_eq!(vlans(&settings), [7]);
     assert_eq!(settings.max_frame, 9018);
-    // Multicast promiscuous is taken out of the word; unicast is nobody's.
+    // Multicast promiscuous is taken out of the word; no VF may have unicast promiscuous.
     assert_eq!(lab.ask(0, &[6 | 2 << 16]), Some(6 | CTS | ACK));
     assert_eq!(
         lab.pf.settings(0).expect("settings").eswitch.pool.groups,
@@ -348,7 +348,7 @@ fn a_vf_that_goes_on_as_another_has_to_ask_for_everything_again() {
             .settings(0)
             .is_some_and(|settings| settings.enabled())
     );
-    // Who was shut down or is to go stays so, and while the port is in reset nobody starts.
+    // A VF that was shut down or is leaving stays so, and no VF starts while the port is in reset.
     lab.pf.leaving(0);
     lab.effects();
     lab.pf.loaded(0);
@@ -395,7 +395,7 @@ fn a_flood_of_messages_waits_and_then_ends_the_vf_with_a_record() {
     assert_eq!(lab.pf.deadline(), None);
     // The neighbour has a budget of its own.
     lab.up(1);
-    // Whoever goes on meanwhile is borne three times.
+    // A VF that goes on meanwhile is tolerated three times.
     assert_eq!(lab.ask(0, &[5, 1522]), None);
     for _ in 0..3 {
         assert_eq!(lab.ask(0, &[5, 1522]), None);
@@ -535,8 +535,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever two VFs send: nobody has an address of the other's, nobody who has not completed a
-    /// reset may send, what a message leads to is little, and a deadline is always ahead.
+    /// Whatever two VFs send: neither has an address of the other's, a VF that has not completed a
+    /// reset may not send, a message has at most eight effects, and a deadline is always ahead.
     #[test]
     fn nothing_a_vf_sends_gives_it_what_is_not_its_own(
         steps in proptest::collection::vec(step(), 1..200)

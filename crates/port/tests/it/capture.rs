@@ -248,7 +248,7 @@ fn large_frames_are_kept_whole_though_the_guest_gets_them_cut() {
     tshark_agrees(&path, &["60054", "60"]);
 }
 
-/// Whoever reads the file cannot know that a NIC was to write them.
+/// A reader of the file cannot know that a NIC was to write them.
 #[test]
 fn checksums_left_to_a_nic_are_right_in_the_file() {
     let dir = tempfile::tempdir().expect("directory");

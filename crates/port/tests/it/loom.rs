@@ -25,7 +25,7 @@ impl Eventfd {
         std::mem::take(&mut *self.count.lock().unwrap()) > 0
     }
 
-    /// A checker that finds nobody left to write reports a deadlock: the lost wake.
+    /// The checker reports a deadlock when no thread is left to write: the lost wake.
     fn poll(&self) {
         let mut count = self.count.lock().unwrap();
         while *count == 0 {

@@ -63,7 +63,7 @@ pub enum StreamError {
         /// As given.
         path: PathBuf,
     },
-    /// Somebody listens there.
+    /// Another process listens there.
     #[error(
         "{} is in use: another process listens on it; stop that one or choose another path",
         path.display()

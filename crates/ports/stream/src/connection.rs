@@ -16,7 +16,7 @@ pub(crate) const LIMIT: usize = 256 * 1024;
 /// The sending half of the connection.
 #[derive(Default)]
 pub struct Out {
-    /// The socket; `None` while nobody is connected.
+    /// The socket; `None` while no peer is connected.
     pub(crate) fd: Option<Arc<OwnedFd>>,
     /// Framed bytes not yet sent, from `start` on.
     pub(crate) bytes: Vec<u8>,

@@ -22,7 +22,7 @@ pub const BYTES_OUT: usize = 1;
 pub const FRAMES_IN: usize = 2;
 pub const BYTES_IN: usize = 3;
 pub const SYSCALLS: usize = 4;
-/// Out: nobody is connected.
+/// Out: no peer is connected.
 pub const DOWN: usize = 5;
 /// Out: the peer has not read for longer than we wait.
 pub const STALLED: usize = 6;

@@ -31,7 +31,7 @@ pub enum TapError {
         /// The interface.
         name: String,
     },
-    /// Somebody else holds it.
+    /// Another process holds it.
     #[error(
         "TAP \"{name}\" is busy: another process is attached to it; stop that one (ip -d link \
          show {name}) or choose another name"

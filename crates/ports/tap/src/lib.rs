@@ -44,7 +44,7 @@ pub enum Source {
         /// How many, at most [`MAX_QUEUES`].
         queues: usize,
     },
-    /// A descriptor somebody else has set up (`IFF_TAP | IFF_NO_PI`, with or without
+    /// A descriptor that the caller has set up (`IFF_TAP | IFF_NO_PI`, with or without
     /// `IFF_VNET_HDR`); a macvtap device works as well. A missing `IFF_NO_PI` cannot be noticed:
     /// `TUNGETIFF` reports `IFF_NOFILTER` in the same bit.
     Fd(OwnedFd),

@@ -32,7 +32,7 @@ pub fn open_tun() -> io::Result<OwnedFd> {
     // SAFETY: a constant, NUL-terminated path.
     let fd = unsafe { libc::open(c"/dev/net/tun".as_ptr(), flags) };
     check(fd)?;
-    // SAFETY: just opened, owned by nobody else.
+    // SAFETY: just opened, and no other owner has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

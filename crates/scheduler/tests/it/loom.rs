@@ -18,7 +18,7 @@ impl Eventfd {
         self.changed.notify_one();
     }
 
-    /// A checker that finds nobody left to write reports a deadlock: the lost wake.
+    /// The checker reports a deadlock when no thread is left to write: the lost wake.
     fn sleep(&self) {
         let mut count = self.count.lock().unwrap();
         while !*count {
@@ -213,7 +213,7 @@ fn an_alarm_moved_while_it_comes_is_not_forgotten() {
     });
 }
 
-/// An item is given to another worker while somebody calls it: exactly one of them serves it.
+/// An item moves to another worker while a thread calls it: exactly one worker serves it.
 #[test]
 fn a_call_finds_an_item_that_moves_to_another_worker() {
     model(3, || {

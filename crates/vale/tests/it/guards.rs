@@ -21,7 +21,7 @@ fn plain() -> PortConfig {
     PortConfig::default()
 }
 
-/// A switch somebody looks after.
+/// A switch with a timer.
 fn kept() -> (Switch, Hand, Arc<CountedWake>) {
     let (switch, hand) = switch(SwitchConfig::default());
     let alarm = Arc::new(CountedWake::default());

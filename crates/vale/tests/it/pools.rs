@@ -164,7 +164,7 @@ impl Lab {
 fn copies_go_where_a_rule_says_and_nobody_else_gets_less() {
     let lab = lab(4);
     lab.set(3, |pool| pool.default = true);
-    // Of what a pool gets, whoever sends it.
+    // Of what a pool gets, from any sender.
     lab.mirrors(vec![Mirror {
         of: vec!["2".into(), "gone".into()],
         ..mirror("4")
@@ -176,7 +176,7 @@ fn copies_go_where_a_rule_says_and_nobody_else_gets_less() {
     assert_eq!(lab.who(4, mac(2), mac(4), None), [2], "its own is none");
     assert_eq!(lab.who(1, BROADCAST, mac(1), None), [0, 2, 3, 4]);
     assert_eq!(lab.who(0, mac(8), mac(9), None), [3], "nobody's");
-    // Of all that comes in, also for nobody and for the default pool.
+    // Of all that comes in, also for no pool and for the default pool.
     lab.mirrors(vec![Mirror {
         incoming: true,
         ..mirror("4")
@@ -422,7 +422,7 @@ fn a_chips_filters_come_first_and_keep_what_is_for_a_station_inside() {
         in_vlans(VlanSet::none().with_bare())(pool);
         pool.default = true;
     });
-    // A VLAN that the table does not name comes to nobody, and what is sent goes out.
+    // A VLAN that the table does not name reaches no pool, and what is sent goes out.
     assert!(lab.who(0, mac(1), mac(9), Some(30)).is_empty());
     assert!(lab.who(0, BROADCAST, mac(9), Some(30)).is_empty());
     assert_eq!(lab.who(2, mac(1), mac(2), Some(30)), [0]);
@@ -435,7 +435,7 @@ fn a_chips_filters_come_first_and_keep_what_is_for_a_station_inside() {
     assert_eq!(lab.who(0, mac(1), mac(9), Some(20)), [3]);
     assert_eq!(lab.who(0, mac(8), mac(9), Some(10)), [3]);
     assert_eq!(lab.who(0, mac(1), mac(9), None), [3]);
-    // But from inside, to a station of another VLAN: to nobody, and not out.
+    // But from inside, to a station of another VLAN: to no pool, and not out.
     assert!(lab.who(2, mac(1), mac(2), Some(20)).is_empty());
     assert_eq!(lab.who(2, mac(8), mac(2), Some(20)), [0]);
     assert_eq!(lab.who(2, mac(1), mac(2), Some(10)), [1]);

@@ -14,7 +14,7 @@ use wire::{Csum, Gso, Offload};
 
 const MANY: usize = usize::MAX;
 
-/// A switch somebody looks after.
+/// A switch with a timer.
 fn kept() -> (Switch, Hand, Arc<CountedWake>) {
     let (switch, hand) = switch(SwitchConfig::default());
     let alarm = Arc::new(CountedWake::default());
@@ -132,7 +132,7 @@ fn a_stalled_port_holds_up_nobody_until_it_takes_frames_again() {
     assert_eq!(send(&a, 6, &frames), 1);
     assert_eq!(to_b.numbers(), [6]);
     assert_eq!(send(&a, 7, &frames[1..]), 0);
-    // The alarm sounds anew too, for whoever waits now.
+    // The alarm sounds anew too, for the sender that waits now.
     a.want_room(&waker);
     assert_eq!(alarm.rung(), 2);
 }

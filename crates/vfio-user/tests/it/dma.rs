@@ -119,7 +119,7 @@ fn a_client_that_does_not_answer_costs_a_time_out() {
         .dma
         .read_blocking(0, &mut data, Duration::from_millis(30));
     assert_eq!(result, Err(DmaError::TimedOut));
-    // The late answer finds nobody and harms nobody.
+    // The late answer matches no request and does no harm.
     assert_eq!(c.serve_dma(WAIT).unwrap(), 1);
     let result = serving(&mut c, || rig.dma.read_blocking(0, &mut data, WAIT));
     assert_eq!(result, Ok(()));

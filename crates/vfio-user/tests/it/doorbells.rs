@@ -381,7 +381,7 @@ fn impossible_descriptions_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// A guest that stores anything anywhere keeps nobody busy and gets no further than by messages.
+    /// A guest that stores anything anywhere keeps no thread busy, and can do no more than by messages.
     #[test]
     fn anything_may_be_stored(
         words in prop::collection::vec((0u32..0x400, any::<u32>()), 1..64),

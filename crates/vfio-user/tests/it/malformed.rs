@@ -188,7 +188,7 @@ fn unknown_commands_and_types_are_refused() {
         c.send_raw(&message(9, kind, &[0; 16]), &[]).unwrap();
         assert_eq!(c.next_reply().unwrap().header.error, 22);
     }
-    // A reply nobody asked for is dropped without an answer.
+    // A reply to no request is dropped without an answer.
     c.send_raw(&message(11, flags::REPLY, &[0; 64]), &[])
         .unwrap();
     assert!(still_answers(&mut c));

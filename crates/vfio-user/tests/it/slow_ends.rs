@@ -1,5 +1,5 @@
-//! What a peer gives may take for ever to close. Whoever serves the peer does not wait for that:
-//! it serves others too.
+//! A descriptor from a peer may take for ever to close. The server does not wait for that: it serves
+//! others too.
 
 use std::io::{IoSlice, Write};
 use std::mem::MaybeUninit;

@@ -374,7 +374,7 @@ fn whoever_unmasks_hears_of_what_was_held_back() {
     assert!(!m.line());
     m.w(reg::IMS, RXT0);
     assert!(m.line());
-    // And whoever switches the block off, or takes it away.
+    // The same when the driver switches the block off, or unmaps it.
     for off in [0, 1] {
         m.r(reg::ICR);
         put(&m, at::GUEST_NEED_RXKICK, 0);
@@ -402,7 +402,7 @@ fn a_receiver_without_buffers_names_the_place_where_it_wants_to_be_called() {
     let place = rx_kick_at(LEN - 1, 0, LEN);
     assert_eq!(place, 11);
     assert_eq!(get(&m, at::HOST_RXKICK_AT), place);
-    // Given back without passing the place: no call, but whoever comes next finds them.
+    // Buffers returned without passing the place: no call, but the next frame finds them.
     let given = |m: &Machine, tail: u32| put(m, at::GUEST_RDT, tail);
     given(&m, 2);
     assert!(!passes(LEN - 1, 2, place, LEN));

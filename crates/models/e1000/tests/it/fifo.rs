@@ -75,7 +75,7 @@ fn what_comes_later_does_not_overtake() {
     for i in 0..20 {
         assert_eq!(m.offer(&[&numbered(i)]), 1);
     }
-    // Buffers come, but nobody has told the receiver yet.
+    // Buffers come, but the receiver is not notified yet.
     let bytes = 5u32.to_le_bytes();
     m.nic.control.write(&m.env, 0, reg::RDT, &bytes);
     assert_eq!(m.offer(&[&numbered(20)]), 1);
@@ -118,7 +118,7 @@ fn when_it_is_full_senders_wait_and_are_woken() {
     let left = m.r(RDFPC) as usize;
     assert!(left <= HOLDS / 2 && left + 7 > HOLDS / 2, "{left}");
     assert!(m.offer(&many) > 0);
-    // A receiver that goes away keeps nobody waiting.
+    // A receiver that is switched off wakes the senders that wait.
     m.nic.receive.want_room(&waker);
     m.w(reg::RCTL, 0);
     assert_eq!(bell.rung(), 2);

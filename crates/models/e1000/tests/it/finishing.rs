@@ -187,7 +187,7 @@ proptest! {
         prop_assert!(seen(&mut left) == seen(&mut written), "{:?}", setup);
     }
 
-    /// Nobody sends such notes in earnest; the field may be in the middle of a tag, or in two
+    /// No real sender writes such notes; the field may be in the middle of a tag, or in two
     /// buffers.
     #[test]
     fn odd_notes_come_to_the_same(

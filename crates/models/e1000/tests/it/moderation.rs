@@ -312,7 +312,7 @@ fn what_was_kept_back_comes_when_the_guest_has_had_its_time() {
     m.sleep(US);
     assert_eq!(given(&mut m), 184);
     assert!(m.armed().is_some());
-    // Nobody is waited for for ever.
+    // The NIC does not wait for the guest for ever.
     m.sleep(3 * MS);
     assert_eq!(given(&mut m), 200);
 }

@@ -129,8 +129,8 @@ impl Rig {
         let env = env(self.env.memory.clone(), &host);
         let mut nic = new(self.config);
         nic.control.load(&env, &blob).expect("what was saved loads");
-        // What the pin told at loading is no history; what was seen since the last step, before the
-        // second of two moves, is.
+        // What the pin signalled at loading is no history; what was seen since the last step, before
+        // the second of two moves, is.
         let seen = std::mem::take(&mut *self.host.seen.lock().expect("seen"));
         *host.seen.lock().expect("seen") = seen;
         let again = difference(&blob, &nic.control.save(&env));
@@ -142,7 +142,7 @@ impl Rig {
             config: self.config,
             caps: self.caps,
             room: self.room,
-            // The cable knows nobody here yet.
+            // No sender waits for room here yet.
             blocked: false,
         }
     }
@@ -187,7 +187,7 @@ impl Rig {
         self.try_again();
     }
 
-    /// Whoever waits for room looks for it, as one that has just been loaded does.
+    /// A transmitter that waits for room tries again, as one does that was just loaded.
     pub fn try_again(&mut self) {
         if self.blocked {
             self.run();

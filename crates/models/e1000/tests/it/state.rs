@@ -82,9 +82,9 @@ fn a_busy_nic_has_something_in_every_part_of_its_state() {
     assert!(irq.last.is_some_and(|t| t < 0));
 }
 
-/// What a program of version 1 saved, once and for all: whoever changes the type so that this no
-/// longer loads makes a new version, and a conversion from the old one. (Until a release has
-/// carried version 1 to somebody, writing it anew is the other way: `HYPERNIC_GOLDEN=write`.)
+/// What a program of version 1 saved, once and for all. If you change the type so that this no
+/// longer loads, add a new version, and a conversion from the old one. (Until a release contains
+/// version 1, you may write it anew instead: `HYPERNIC_GOLDEN=write`.)
 #[test]
 fn a_state_of_version_1_is_loaded_by_every_later_program() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/golden/state-v1.bin");
@@ -180,7 +180,7 @@ fn work_that_was_noted_is_done_elsewhere() {
     let out = plain(PEER, 100);
     m.poke(TX_BUFFERS, &out);
     m.tx_desc(0, TX_BUFFERS, legacy(100, EOP | IFCS | RS));
-    // The guest has written both tails, and nobody has looked yet.
+    // The guest has written both tails, and neither ring was polled yet.
     for (at, value) in [(reg::TDT, 1u32), (reg::RDT, 0)] {
         m.nic.control.write(&m.env, 0, at, &value.to_le_bytes());
     }

@@ -167,7 +167,7 @@ fn all_come_in_order(ring: u32, burst: u32, every: u32) {
                 control.write(&env, 0, reg::RDT, &(at as u32).to_le_bytes());
                 control.take_work();
             }
-            // More often than there is reason to, so that the sender meets somebody.
+            // More often than needed, so that it contends with the sender.
             receive.poll(&env);
             at = (at + 1) % u64::from(ring);
         }

@@ -135,7 +135,7 @@ impl Registers {
 
     /// Writes such a register: to each VF its bits. Returns the PF's.
     pub(crate) fn to_vfs(&self, id: Id, value: u32) -> u32 {
-        // Where ones act, zeros concern nobody.
+        // Where ones act, a VF whose bits are all 0 is left alone.
         let kept = id == r::EIAC || id == r::EIAM;
         let touched = (0..POOLS).filter(|vf| kept || value >> first_vector(*vf) & BITS != 0);
         let vfs = touched.filter_map(|vf| self.aliased(vf));

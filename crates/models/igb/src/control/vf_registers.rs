@@ -50,8 +50,8 @@ const RULES: [Id; 30] = [
 ];
 
 impl Registers {
-    /// Changes registers as one: whoever rules by them, or whose VF is reset meanwhile, finds all of
-    /// it changed or nothing.
+    /// Changes registers as one: a thread that applies them, or resets a VF meanwhile, finds all of
+    /// them changed or none.
     pub(crate) fn change(&self, change: impl FnOnce()) {
         match &self.hub {
             Some(hub) => hub.change(change),
@@ -117,7 +117,7 @@ impl Registers {
                 channel.mailbox(|mailbox| mailbox.set_word(element % WORDS as u32, value));
             }
             r::P2VMAILBOX => {
-                // Whoever hears of it acts upon what was granted before.
+                // The VF that is notified relies on what was granted before.
                 self.carry_out();
                 let Some(channel) = hub.channel(element) else {
                     // The other bits are signals to a VF, or a VF's own.

@@ -144,7 +144,7 @@ impl Irq {
         Ok(irq)
     }
 
-    /// Takes the place of another, and has the guest told of what stands.
+    /// Takes the place of another, and notifies the guest of pending causes.
     pub(crate) fn replace(self, live: &mut Irq, env: &Env) {
         if live.line && live.way == Way::Pin {
             env.irq.set_line(false);
@@ -158,11 +158,11 @@ impl Irq {
             ..self
         };
         live.moderate(moderation);
-        // A message may have been lost on the way: who has not answered is told again.
+        // A message may have been lost on the way: a guest that has not acknowledged is notified again.
         live.sent = 0;
         let times = live.throttles;
         live.apply(env);
-        // What is told again has been counted, and has had its gap and its credit.
+        // What is sent again was counted before, and has used its gap and its credit.
         for (throttle, before) in live.throttles.iter_mut().zip(times) {
             throttle.keep_times(&before);
         }

@@ -3,21 +3,22 @@
 //!
 //! What is in it: everything the guest can find out, now or later. That is its registers, its rings
 //! and how far they are, interrupts that are pending, masked or held back, counters, and the mailbox:
-//! words, flags, and what neither side has been told of yet.
+//! words, flags, and notifications that neither side has received yet.
 //!
-//! What is *the PF's*, and given anew by the PF of whoever loads it: whether it may send and
-//! receive, its link, longest frame, tag and least gap between interrupts. A state crosses hands that
-//! nobody rules (a VMM's, a file's), so what it says of [grants](Granted) is a claim: in force is what
-//! the [`VfChannel`](crate::VfChannel) of the one that loads grants, from the first moment on, and the PF is
-//! told [what was claimed](crate::Event::Loaded). What a PF remembers of a VF beside (its addresses,
-//! groups, VLANs, messages that wait, what it is blamed for) is in no state of the VF. A PF that
-//! goes on ruling the same VF may leave it at that, and nobody will notice that it was saved; one that
-//! knows nothing of it, as the software PF, has its driver start anew, as after a reset of the port.
+//! What is *the PF's*, and granted anew by the PF of the host that loads the state: whether the VF
+//! may send and receive, its link, longest frame, tag and least gap between interrupts. A state
+//! passes through untrusted places (a VMM, a file), so what it says of [grants](Granted) is a claim.
+//! In force, from the first moment on, is what the [`VfChannel`](crate::VfChannel) of the loading host
+//! grants; the PF receives [what was claimed](crate::Event::Loaded). No state of a VF contains
+//! what a PF remembers of it (its addresses, groups, VLANs, messages that wait, its record of
+//! misbehaviour). A PF that keeps controlling the same VF need do nothing: the guest does not notice that
+//! the VF was saved. A PF that knows nothing of the VF, as the software PF, makes the VF's driver start
+//! anew, as after a reset of the port.
 //!
-//! What is not in it either: what PCI configuration says (bus mastering, the way of interrupts; its
-//! owner saves that), counters for people, who waits for room. Which messages were sent and not
-//! answered is not kept: what stands when it is loaded is told again, since a message may have been lost
-//! on the way.
+//! Not in it either: what PCI configuration says (bus mastering, the way of interrupts; its owner
+//! saves that), counters for people, the senders that wait for room. Nor which messages were sent and not
+//! acknowledged: the guest is notified again of causes that are pending at loading, since a message may
+//! have been lost on the way.
 //!
 //! *Time* and *consistency* are those of [`crate::state`].
 

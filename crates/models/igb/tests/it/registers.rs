@@ -158,7 +158,7 @@ fn speed_is_what_ctrl_says_where_detection_is_bypassed() {
     assert_eq!(m.r(reg::STATUS) >> 6 & 3, 1);
 }
 
-/// The mailbox of a PF whose VFs are somebody else's: all but "mine" is a signal, and reads 0 (§8.14).
+/// The mailbox register of a VF that is not there: all bits but PFU are signals, and read 0 (§8.14).
 #[test]
 fn a_mailbox_without_a_vf_keeps_nothing_but_who_has_it() {
     let mut m = Machine::default();

@@ -62,7 +62,7 @@ fn fields(state: &State) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The whole of it differs from that of a VF nobody has used.
+/// Every part of it differs from that of an unused VF.
 #[test]
 fn a_busy_vf_has_something_in_every_part_of_its_state() {
     let mut m = busy();

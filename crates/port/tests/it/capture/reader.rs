@@ -122,7 +122,7 @@ pub fn tshark_agrees(path: &Path, lengths: &[&str]) {
     let out = Command::new("tshark")
         .args(["-n", "-T", "fields", "-e", "frame.len", "-r"])
         .arg(path)
-        // Nobody's settings, and none it may not read.
+        // An empty HOME: no user's settings, and none it may not read.
         .env("HOME", path.parent().expect("directory"))
         .env_remove("XDG_CONFIG_HOME")
         .output();

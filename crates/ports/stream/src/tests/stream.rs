@@ -244,7 +244,7 @@ fn hostile_lengths_end_the_connection_and_the_next_peer_is_served() {
         assert_eq!(peer.read(&mut rest).expect("closed"), 0);
         assert_eq!(port.count("stream_bad_length"), i as u64 + 1);
     }
-    // Runts do not put anybody out of step.
+    // Runts do not break the framing.
     let mut peer = UnixStream::connect(&path).expect("connect");
     for frame in [&[][..], &[1; 13], &[6; 14]] {
         peer.write_all(&framed(frame)).expect("write");
@@ -366,7 +366,7 @@ fn a_peer_that_leaves_is_noticed_while_there_is_no_room() {
     drop(peer);
     assert_eq!(events.recv_timeout(PATIENCE), Ok(InletEvent::LinkDown));
     assert_eq!(counter(&*port.counters, "stream_disconnects"), Some(1));
-    // Nobody is there any more to send to.
+    // There is no peer any more to send to.
     assert_eq!(send(&*port.sink, &[&[1; 60]]), 1);
     assert_eq!(counter(&*port.counters, "stream_down"), Some(1));
     let turns = counter(&*thread.counters(), "inlet_turns").expect("counter");
@@ -384,7 +384,7 @@ fn refusals_name_the_cause() {
         StreamError::InUse { .. }
     ));
     drop(live);
-    // Now it is a stale file, which is nobody's.
+    // Now it is a stale file, on which no process listens.
     assert!(path.exists());
     // A child that another test is just starting may hold the listener until its exec.
     let patience = Instant::now() + Duration::from_secs(20);
@@ -419,7 +419,7 @@ fn refusals_name_the_cause() {
 #[test]
 fn passt_answers_where_it_runs() {
     let dir = tempfile::tempdir().expect("directory");
-    // Started by root it becomes "nobody", who has to find the socket.
+    // Started by root it drops to an unprivileged user, which must reach the socket.
     let open_to_all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(dir.path(), open_to_all).expect("permissions");
     let path = dir.path().join("passt.sock");
@@ -446,7 +446,7 @@ fn passt_answers_where_it_runs() {
     }
     let port = Running::new(StreamConfig::new(Endpoint::Connect(path)));
     port.wait_for("stream_connects", 1);
-    // Who has 169.254.77.77? passt answers for every address but the guest's.
+    // An ARP request for 169.254.77.77. passt answers for every address but the guest's.
     let mut arp = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1, 8, 6]].concat();
     arp.extend([0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1, 169, 254, 77, 1]);
     arp.extend([0, 0, 0, 0, 0, 0, 169, 254, 77, 77]);

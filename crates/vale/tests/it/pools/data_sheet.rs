@@ -157,7 +157,7 @@ fn expected(
             .filter(|(_, spec)| on(spec) && wants(spec) && !spec.deaf)
             .map(|(at, _)| at + 1),
     );
-    // What was for somebody who is deaf is nobody else's.
+    // A frame for a pool that receives nothing goes to no other pool.
     let nobody = !specs.iter().any(|spec| on(&spec) && wants(spec));
     if nobody && from == 0 && dst < 8 {
         // The last one that said so is the default.

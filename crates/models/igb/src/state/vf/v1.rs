@@ -26,7 +26,7 @@ pub struct V1 {
     pub interrupts: Interrupts,
     /// The mailbox.
     pub mailbox: Mailbox,
-    /// What was granted. It tells the PF of whoever loads it what was, and gives nothing.
+    /// What was granted. It informs the PF of the loading host, and grants nothing.
     pub granted: Granted,
 }
 
@@ -64,13 +64,13 @@ pub struct Mailbox {
     pub memory: [u32; 16],
     /// V2PMAILBOX, with nothing cleared by reading it.
     pub bits: u32,
-    /// The PF has not been told of a message.
+    /// The PF has not been notified of a message.
     pub request: bool,
     /// Nor of one that was read.
     pub acknowledged: bool,
     /// Nor of a reset.
     pub reset: bool,
-    /// The VF has not been told of PFSTS or PFACK.
+    /// The VF has not been notified of PFSTS or PFACK.
     pub interrupt: bool,
 }
 

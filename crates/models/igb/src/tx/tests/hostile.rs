@@ -204,8 +204,8 @@ proptest! {
     }
 }
 
-/// One call is one ring's worth of descriptors and the rest of a turn, not that of sixteen rings: whoever
-/// shares the worker would wait for it.
+/// One call handles one ring's worth of descriptors and the rest of a turn, not sixteen rings': the other
+/// NICs of the worker would wait for it.
 #[test]
 #[cfg_attr(miri, ignore = "a million descriptors")]
 fn the_largest_rings_of_all_queues_are_not_one_calls_work() {

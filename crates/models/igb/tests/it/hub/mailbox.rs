@@ -9,7 +9,7 @@ use intel_offsets::igb::long::{
 use intel_offsets::igbvf::long::V2PMAILBOX;
 use model::ResetKind;
 
-/// Who has no VF of that number has only the bit that is the PF's own.
+/// Without a VF of that number, the mailbox register has only the PF's own bit.
 #[test]
 fn the_mailbox_of_a_vf_that_is_not_there_is_silent() {
     let mut chip = Chip::new(2);
@@ -109,7 +109,7 @@ fn a_reset_of_either_side_reaches_the_other_and_takes_what_was_allowed() {
     assert!(chip.silent(0));
     assert_eq!(chip.pf.r(VFLRE), 1);
     chip.give(0);
-    // The PF is reset: nobody moves, what was said is forgotten, and all are told.
+    // The PF is reset: no VF may send or receive, messages are dropped, and all VFs are notified.
     chip.vfs[0].note(V2PMAILBOX, 1);
     chip.pf.note(reg::CTRL, RST);
     assert!(chip.silent(0) && chip.silent(1));

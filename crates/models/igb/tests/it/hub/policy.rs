@@ -13,7 +13,7 @@ use intel_offsets::igb::long::{
 };
 use wire::MacAddr;
 
-/// Whoever may neither send nor receive has his stations: they do not become the default pool's.
+/// A VF that may neither send nor receive keeps its addresses: they do not become the default pool's.
 #[test]
 fn the_stations_of_a_vf_that_is_shut_stay_its_own() {
     let mut chip = Chip::up(2);

@@ -5,7 +5,7 @@ use crate::hub::chip::*;
 use hypernic_igb::Config;
 use intel_offsets::igb::long::{MRQC, VMOLR};
 
-/// A queue's registers are the same ones, whoever has the queue (§8.26: as of the PF).
+/// A queue has the same registers whether the PF or a VF owns it (§8.26: as of the PF).
 #[test]
 fn a_vf_and_its_pf_keep_the_same_bits_of_a_queue() {
     let mut chip = Chip::new(1);

@@ -105,7 +105,7 @@ proptest! {
             prop_assert_eq!(pool.sends, ready && vf < there && on(vfte) && tctl & 2 != 0);
             chip.silent(vf);
             if !pool.sends && !pool.receives {
-                // But for its stations it is nobody.
+                // It has its addresses and nothing else.
                 let there = ready && vf < there;
                 prop_assert!(there || pool.macs.is_empty());
                 let nobody = Pool {
