@@ -1,8 +1,8 @@
 //! The control socket: what operators ask of a running daemon.
 //!
-//! One thread, one connection at a time, one line each way, each within its time: whoever connects can make others
-//! wait for that long and no longer, and never a NIC. The socket is its owner's alone, and who else
-//! gets hold of it is refused by the identity the kernel tells.
+//! One thread, one connection at a time, one line each way, each within its time: a client can make other
+//! clients wait for that long and no longer, and never a NIC. Only the daemon's user and root may use
+//! the socket: the server refuses any other peer, by the identity that the kernel reports.
 
 use std::io;
 use std::os::fd::OwnedFd;

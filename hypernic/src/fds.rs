@@ -1,4 +1,4 @@
-//! Descriptors: those inherited from whoever started us, and how many there may be.
+//! Descriptors: those inherited from the process that started us, and how many there may be.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -19,7 +19,7 @@ const BESIDES: usize = 100;
 pub fn raise_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Whoever may not have more goes on with what there is.
+    // If the system grants no more, the daemon goes on with the limit it has.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 

@@ -84,7 +84,7 @@ fn serve(cli: Cli) -> Result<(), Error> {
             }
         }
     }
-    // Whoever still asks something is answered first.
+    // A control client that waits for an answer gets it first.
     let asked = control.map(Server::stop);
     print_counters(&host, asked, format);
     if let Some(host) = Arc::into_inner(host) {

@@ -1,8 +1,8 @@
 //! One NIC at work: a model, its vfio-user server, its timer and its place on a wire.
 //!
-//! A NIC's worker answers register accesses and transmits; frames for the NIC are put into its
-//! rings by whoever has them (an inlet's thread, another worker through the switch), so receiving
-//! goes on beside transmitting and register accesses.
+//! A NIC's worker answers register accesses and transmits. The thread that has frames for the NIC (an
+//! inlet's, or another worker's through the switch) writes them into its rings, so receiving goes on
+//! beside transmitting and register accesses.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -298,12 +298,12 @@ impl RunningNic {
 
 impl Drop for RunningNic {
     fn drop(&mut self) {
-        // Ended here, where it holds up nobody: a file may have to be written.
+        // Ended here, where it holds up no worker: it may have to write a file.
         drop(self.task.stop());
     }
 }
 
-/// Has a NIC look at what others share with it.
+/// Makes a NIC look at what other functions share with it.
 struct Attend(Arc<Task>);
 
 impl Wake for Attend {
@@ -390,7 +390,7 @@ impl Served for NicBody {
                 }
                 let watch = self.board.transmit.watch();
                 self.looks.watching = progress.more && watch != Watch::Off;
-                // A look in vain serves nobody.
+                // A look that found nothing does not count as served.
                 let sent = progress.more && watch != Watch::Vain;
                 Turn {
                     served: progress.messages > 0 || progress.doorbells > 0 || sent,

@@ -97,7 +97,7 @@ impl Inbox {
     /// All that came, once the sender has closed the connection.
     ///
     /// # Errors
-    /// When nobody connects, or the connection breaks.
+    /// When no client connects, or the connection breaks.
     pub fn content(&self) -> Result<Vec<u8>> {
         self.content
             .recv_timeout(LONG)
@@ -105,8 +105,8 @@ impl Inbox {
     }
 }
 
-/// Endless TCP on the host's loopback address, for any number of clients: whoever connects to `source` is sent bytes
-/// for as long as it takes them, and `sink` takes all it is sent. No client can hold up the next one by dying.
+/// Endless TCP on the host's loopback address, for any number of clients. A client of `source` receives bytes for as
+/// long as it takes them, and `sink` takes all that a client sends. No client can hold up the next one by dying.
 #[derive(Debug)]
 pub struct Pump {
     /// The port that sends.

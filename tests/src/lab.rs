@@ -19,8 +19,8 @@ pub struct Lab {
     _slots: Slots,
 }
 
-/// The MAC address that [`Lab`]'s daemons give the NIC of this name: its letters, after two bytes that say that nobody
-/// else has it.
+/// The MAC address that [`Lab`]'s daemons give the NIC of this name: its letters, after two bytes that make the address
+/// a locally administered one.
 #[must_use]
 pub fn mac(name: &str) -> String {
     let mut bytes = [0u8; 4];

@@ -2,8 +2,8 @@
 //! and through QEMU's of the same kind, and everything a guest or a wire could see is compared.
 //!
 //! Both machines get the same [`Script`] and give back a [`Trace`] each. [`compare`] explains every
-//! difference by an entry of the list of its [`Chip`], which says who is right and by which section of
-//! the manual; a difference that no entry explains is a failure of the test and a bug of somebody's.
+//! difference by an entry of the list of its [`Chip`], which says which of the two is right and by which section
+//! of the manual; a difference that no entry explains fails the test and is a bug of ours or of QEMU's.
 
 mod base64;
 mod chip;

@@ -47,7 +47,7 @@ struct Seen {
     sent: Traffic,
     received: Traffic,
     faults: Vec<String>,
-    /// Where frames are copied to, while somebody wants them.
+    /// Where frames are copied to, while a test records them.
     recorder: Option<Sender<Vec<u8>>>,
     /// The cable behind which each station was last heard.
     places: HashMap<[u8; 6], usize>,
@@ -79,7 +79,7 @@ impl Peer {
     /// Plugs the cables of ports `stream:listen=SOCKET`.
     ///
     /// # Errors
-    /// When nobody listens.
+    /// When no port listens.
     pub fn plug<P: AsRef<Path>>(sockets: &[P]) -> Result<Self> {
         let (to_thread, inbox) = channel();
         let seen = Arc::new(Mutex::new(Seen::default()));
@@ -118,7 +118,7 @@ impl Peer {
     /// Plugs a cable again.
     ///
     /// # Errors
-    /// When nobody listens at the other end.
+    /// When no port listens at the other end.
     pub fn insert(&self, number: usize) -> Result<()> {
         let to_thread = self.to_thread.clone();
         let seen = Arc::clone(&self.seen);

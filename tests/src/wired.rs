@@ -100,8 +100,8 @@ pub struct Wiring<'a> {
     pub nics: &'a [&'a str],
     /// NICs that the daemon has for one more guest, which the test starts itself.
     pub spare: &'a [&'a str],
-    /// Whether a switch has the cable of the only NIC. It waits for nobody, where a cable of one's own is only as fast as
-    /// the NIC takes frames.
+    /// Whether a switch has the cable of the only NIC. A switch does not wait for the NIC; a cable without one is
+    /// only as fast as the NIC takes frames.
     pub switched: bool,
     /// More lines about each NIC, or the chip, in the daemon's configuration.
     pub lines: &'a str,
@@ -333,7 +333,7 @@ impl Wired {
             return Ok(());
         }
         // A race of the driver's own that e1000_down speaks of: its watchdog, running while the chip is reset, puts
-        // the carrier back, and then nobody enables the transmitter "until the next IFF_DOWN+IFF_UP cycle".
+        // the carrier back, and then nothing enables the transmitter "until the next IFF_DOWN+IFF_UP cycle".
         if self.card == Card::E1000 && !self.transmitter_is_on()? {
             let interface = &self.interface;
             println!("the driver has left {interface} with a carrier and no transmitter");

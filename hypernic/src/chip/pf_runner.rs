@@ -105,7 +105,7 @@ impl PfRunner {
         self.state.lock().stop = true;
         self.changed.notify_one();
         if let Some(thread) = self.thread.lock().take() {
-            // A panic there has already been told on stderr, and there is nobody to pass it to.
+            // A panic there has already been printed on stderr, and the caller can do nothing about it.
             let _ = thread.join();
         }
     }
@@ -135,7 +135,7 @@ impl PfRunner {
         }
     }
 
-    /// Tells the software PF what the switch has refused. Returns whether any VF has a strict
+    /// Reports to the software PF what the switch has refused. Returns whether any VF has a strict
     /// policy, and is to be watched.
     fn watch(&self, state: &mut State, now: Nanos) -> bool {
         let State { pf, vfs, .. } = state;

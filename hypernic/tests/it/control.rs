@@ -1,4 +1,4 @@
-//! A running daemon and those who ask it: by the library, by the command, and by nobody's friend.
+//! A running daemon and its control clients: the library, the command, and hostile ones.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -141,7 +141,7 @@ fn words_reach_a_running_function() {
     let vf = lab.vf(1);
     assert_ne!(vf.mac(), before);
     assert_eq!(vf.mac(), [2, 0, 0, 0, 0, 0x77]);
-    // Until it has reset itself too, it is nobody.
+    // Until its driver has reset it too, it neither sends nor receives.
     assert!(lab.said("show p0vf1").contains(", ready"));
     lab.said("reset p0");
     assert!(!lab.said("show p0vf1").contains(", ready"));

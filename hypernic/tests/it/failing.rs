@@ -1,4 +1,4 @@
-//! A model with a bug costs its own guest the NIC, and nobody else anything.
+//! A model with a bug costs its own guest the NIC, and no other guest anything.
 
 use std::sync::Arc;
 

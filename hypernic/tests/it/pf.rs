@@ -64,7 +64,7 @@ impl Lab {
         SocketBus::connect(self.path(n)).expect("connect")
     }
 
-    /// A driver for the PF, and somebody who has it answer.
+    /// A driver for the PF, with a thread that makes it answer.
     fn pf(&self, vfs: u8) -> Driver {
         let macs: Vec<_> = (0..vfs).map(mac).collect();
         Driver::new(Pf::new(self.bus(PF), mac(PF), &macs).expect("a PF"))
@@ -238,7 +238,7 @@ fn resets_of_the_pf_reach_vfs_and_they_come_back() {
     driver.with(|pf| pf.reset().expect("reset"));
     let seen = a.bus().read32(drivers::igbvf::regs::V2PMAILBOX);
     assert!(seen.expect("mailbox") & (mailbox::RSTD | mailbox::RSTI) != 0);
-    // Until they have reset they are nobody.
+    // Until the VFs have reset, they neither send nor receive.
     a.send(&[&frame(mac(1), mac(0), 2)]).expect("send");
     a.reset().expect("reset");
     b.reset().expect("reset");
@@ -447,7 +447,8 @@ fn what_floods_from_the_wire_is_bounded_as_a_pf_says() {
     assert!(a.receive().expect("receive").is_empty());
 }
 
-/// Noise in all that rules: nobody dies, and a driver that starts anew rules as ever.
+/// Random values in all registers that set policy: no NIC fails, and a driver that starts anew sets
+/// policy as before.
 #[test]
 fn nonsense_in_what_rules_ends_with_the_next_reset() {
     let lab = Lab::new(2);

@@ -152,7 +152,7 @@ fn vfs_hear_of_link_and_resets_and_live_on() {
     assert!(lab.host.reset_chip("p1").is_err());
     let word = until("a word", || b.heard().expect("mailbox"));
     assert_eq!(word & 0xffff, 0x100);
-    // Until they have reset they are nobody.
+    // Until the VFs have reset, they neither send nor receive.
     assert!(
         !lab.host
             .vf_status("p0vf0")
@@ -203,7 +203,7 @@ fn a_vf_comes_goes_and_is_attached_again_while_others_go_on() {
 fn policy_is_enforced_as_it_is_changed() {
     let lab = Lab::new(2, "");
     let [mut a, mut b] = [0, 1].map(|n| lab.vf(n));
-    // Another's address leaves nobody.
+    // No VF can send from another's address.
     a.send(&[&frame(mac(1), mac(9), 1)]).expect("send");
     nothing_but(&mut b, &mut a, &frame(mac(1), mac(0), 2));
     assert_eq!(lab.count("vf", "p0vf0", "vf_refused_spoofed"), 1);

@@ -188,7 +188,7 @@ pub(super) struct Step<'a> {
 pub struct Verdict {
     /// Entries of the list that explained something, and how often.
     pub known: BTreeMap<&'static str, u64>,
-    /// Differences nobody explains, in words, with the look they were seen at.
+    /// Differences that no entry explains, in words, with the look they were seen at.
     pub unknown: Vec<String>,
     /// Values compared.
     pub compared: u64,

@@ -2,7 +2,7 @@
 
 use super::dice::Dice;
 
-/// A TCP or UDP packet over IP, with sums left to whoever sends it.
+/// A TCP or UDP packet over IP, with sums left to the NIC that sends it.
 pub(super) struct Packet {
     pub v6: bool,
     pub tcp: bool,

@@ -48,7 +48,7 @@ impl Cable {
         Ok(Self { stream })
     }
 
-    /// Sends a frame. A cable that nobody holds at the other end any more loses it.
+    /// Sends a frame. A cable whose other end is gone loses it.
     pub(super) fn send(&mut self, frame: &[u8]) {
         let Ok(length) = u32::try_from(frame.len()) else {
             return;

@@ -215,7 +215,7 @@ fn the_socket_path() {
         &["folder.sock", "cannot listen", "No such file"],
     );
 
-    // What a dead process left behind is in nobody's way.
+    // A socket that a dead process left behind does not stop the daemon from listening there.
     drop(UnixListener::bind(&socket).unwrap());
     assert!(Path::new(&socket).exists());
     Launch::new()
@@ -239,7 +239,7 @@ fn a_tap_without_permission() {
         "tap:nobodys",
     ];
     let mut command = if rustix::process::geteuid().is_root() {
-        // As nobody, who must be able to reach the program and the folder.
+        // As an unprivileged user, who must be able to reach the program and the folder.
         use std::os::unix::fs::PermissionsExt;
         let copy = dir.path().join("hypernic");
         std::fs::copy(binary().unwrap(), &copy).unwrap();

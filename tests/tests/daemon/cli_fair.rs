@@ -41,7 +41,7 @@ fn town() -> (Daemon, Vec<Guest>, TempDir) {
         let header = [mac(n ^ 1), mac(n)].concat();
         guest.prepare(|_, buffer| {
             buffer.write(0, &header);
-            // Local experiments (IEEE 802): nobody's protocol takes it up.
+            // Local experiments (IEEE 802): no protocol handles it.
             buffer.write(12, &[0x88, 0xb5]);
         });
     }

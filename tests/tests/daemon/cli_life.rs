@@ -467,7 +467,7 @@ fn nobody_reading_what_it_prints_does_not_end_it() {
         .spawn()
         .unwrap();
     drop((child.stdout.take(), child.stderr.take()));
-    // It is bound before it listens, so that it is there does not say that anybody answers.
+    // The daemon binds the socket before it listens, so that the file exists does not mean that it answers.
     let deadline = Instant::now() + LONG;
     while Client::connect(&socket).is_err() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));

@@ -64,7 +64,8 @@ fn idle(nics: u64) {
     );
     assert!(fds - alone.1 <= 4 * nics, "{fds} descriptors");
     assert_eq!(threads, alone.2);
-    // Nothing is looked at while nothing happens (and nobody was told to stay awake). Asking costs a turn of each, and no other.
+    // The workers look at nothing while nothing happens (and none is set to stay awake). Asking costs a turn of each
+    // NIC, and no other.
     let turns = |c: &Counters| (c.total("worker", "turns"), c.total("worker", "poll_calls"));
     daemon.counters().unwrap();
     let (before, looked) = turns(&daemon.counters().unwrap());

@@ -108,14 +108,14 @@ fn peer_behind_the_user_network_gone_mid_transfer() {
         server.expect("connected to", LONG).unwrap();
         server.expect("MBytes", LONG).unwrap();
         server.kill();
-        // The guest is told: its program ends by itself.
+        // The guest is notified: its program ends by itself.
         let ended = guest.finish(&transfer, LONG).unwrap();
         println!(
             "iperf3 {reverse}: {}",
             ended.text.lines().last().unwrap_or_default()
         );
         assert_ne!(ended.code, 0, "{}", ended.text);
-        // Nobody listens any more, which is said at once and not by silence.
+        // No program listens any more: the network refuses at once instead of staying silent.
         let refused = guest
             .sh(&format!("iperf3 -c {GATEWAY} -p {port} -t 1"))
             .unwrap();

@@ -156,7 +156,7 @@ fn lan(lab: &Lab, device: Device) -> (Daemon, TestPmd, Peer) {
         ..Config::poll()
     };
     let mut peer = Driver::new(bus, config).unwrap();
-    // The switch learns where this address is: a flooded frame waits for nobody.
+    // The switch learns where this address is: a flooded frame waits for no receiver.
     let hello = numbered([0xff; 6], peer.mac(), 0);
     peer.send(&[&hello], &TxOpts::default()).unwrap();
     let pmd = TestPmd::start(lab, device, peer.mac());

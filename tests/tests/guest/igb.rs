@@ -132,7 +132,7 @@ fn rom(stock: &[u8]) -> Vec<u8> {
     let before = sum(&rom[device.clone()]);
     rom[device.clone()].copy_from_slice(&0x10c9u16.to_le_bytes());
     let after = sum(&rom[device]);
-    // Byte 6 is nobody's, and has the sum of all come to 0.
+    // Byte 6 has no other use, and makes the sum of all bytes 0.
     rom[6] = rom[6].wrapping_add(before).wrapping_sub(after);
     rom
 }

@@ -246,7 +246,7 @@ fn a_vm_killed_in_mid_traffic_costs_its_neighbour_nothing() {
             let talk = scope.spawn(|| {
                 let mut exchanges = 0u32;
                 while !over.load(Ordering::Relaxed) {
-                    // None of these may be lost: nobody asks again.
+                    // None of these may be lost: the peer does not ask again.
                     let lengths = wired::payloads(1500, 8000);
                     wired.peer.ping(wired.target(None), 1500, &lengths)?;
                     exchanges += 1;

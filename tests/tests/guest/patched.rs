@@ -82,8 +82,8 @@ fn stream(wired: &Wired, count: u64) -> Result<Cost> {
     Cost::since(&before, wired, "tx_frames")
 }
 
-/// Sends the guest `count` short frames of a kind that nobody in it wants, as fast as the NIC takes them, and waits until
-/// its kernel has had them all: on a cable of one's own none is lost.
+/// Sends the guest `count` short frames of a kind that no program in it receives, as fast as the NIC takes them, and
+/// waits until its kernel has had them all: on a cable without a switch none is lost.
 fn shower(wired: &Wired, count: u64) -> Result<Cost> {
     let interface = &wired.interface;
     let packets = format!("$(cat /sys/class/net/{interface}/statistics/rx_packets)");

@@ -114,8 +114,8 @@ fn every_unsafe_block_says_why_it_is_sound() {
 
 #[test]
 fn files_stay_readable() {
-    // Long is not forbidden, but must be looked at: whoever passes this asks what second thing
-    // the file does.
+    // A long file is not forbidden, but must be looked at: if yours passes this limit, ask what second
+    // thing it does.
     const LIMIT: usize = 900;
     for package in packages() {
         let dir = Path::new(package["manifest_path"].as_str().expect("path"))

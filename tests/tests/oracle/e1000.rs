@@ -20,7 +20,7 @@ fn new_scripts_differ_only_as_the_list_says() {
     }
 }
 
-/// From a seed of its own, unless another is given: whoever looks for new differences gives one.
+/// From a seed of its own, unless you give another: give one to look for new differences.
 #[test]
 #[ignore = "long: make test-long"]
 fn long_very_many_scripts_differ_only_as_the_list_says() {

@@ -292,7 +292,7 @@ fn one_function_survives_all_villains_in_a_row() {
     }
 }
 
-/// Whoever is at the other end of the cable has come up before, and works afterwards.
+/// The driver at the other end of the cable has come up before, and works afterwards.
 #[test]
 fn the_neighbour_of_a_villain_keeps_its_frames() {
     let good = |bus: &mut ModelBus, after: &str| -> Result<(), BusError> {

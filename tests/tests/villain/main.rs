@@ -1,4 +1,4 @@
-//! Hostile guests and VMMs: each costs nobody but itself.
+//! Hostile guests and VMMs: each harms only itself.
 #![forbid(unsafe_code)]
 
 mod daemon;

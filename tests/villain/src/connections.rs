@@ -404,7 +404,7 @@ pub(crate) fn slow_to_finish(vmm: &mut Vmm) -> Done {
 }
 
 /// One round of the soak: memory, state and connection each end while frames are sent and, if
-/// somebody sends any, received (class 19 of the list: teardown while the backend runs).
+/// a neighbour sends any, received (class 19 of the list: teardown while the backend runs).
 pub(crate) fn ends_in_the_middle(vmm: &mut Vmm, round: u32) -> Done {
     let mut bus = vmm.machine()?;
     let mut stage = Stage::new(&mut bus)?;

@@ -18,7 +18,7 @@ use stage::Stage;
 pub(crate) use table::{BOTH, PORT, VIRTUAL};
 
 /// The next good request of a function of either kind: registers answer, and after a reset it
-/// comes up, its frame is sent and reported. Returns the frame, for whoever watches the other end.
+/// comes up, its frame is sent and reported. Returns the frame, to be compared at the other end.
 ///
 /// # Errors
 /// Says what did not work.

@@ -1,7 +1,7 @@
 //! What hostile guests and hostile VMMs do: a catalogue of small programs with ids.
 //!
 //! Each [`Villain`] is a few lines. Whatever it does may cost its own NIC until the next reset,
-//! and must cost nobody else anything: afterwards [`next_good_request`] must hold on the same
+//! and must cost no other guest anything: afterwards [`next_good_request`] must hold on the same
 //! NIC, others must not have noticed, the daemon's memory must be back where it was, and what was
 //! refused must be counted under its name. The runners are in `tests/tests/villain/`;
 //! `docs/villains.md` is made from the table here ([`page`]).
@@ -45,7 +45,7 @@ pub fn ends_in_the_middle(vmm: &mut Vmm, round: u32) -> Result<(), BusError> {
 }
 
 /// The next good request: registers answer, and after a reset a driver comes up, its frame is
-/// sent and reported. Returns the frame, for whoever watches the other end.
+/// sent and reported. Returns the frame, to be compared at the other end.
 ///
 /// # Errors
 /// Says what did not work.

@@ -37,7 +37,7 @@ fn every_offload_on_and_off_moves_every_byte(kernel: Kernel) {
     wired.assert_quiet();
 }
 
-/// `rx-fcs on` leaves the check sequence in the packets, for whoever looks.
+/// `rx-fcs on` leaves the check sequence in the packets, for programs that capture them.
 fn check_sequences_that_are_kept_are_right(kernel: Kernel) {
     let wired = Wired::new(GuestConfig::new("fcs").kernel(kernel)).unwrap();
     let interface = &wired.interface;

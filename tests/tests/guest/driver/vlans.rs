@@ -72,7 +72,7 @@ fn vlans_are_tagged_stripped_and_filtered(kernel: Kernel) {
         for id in VLANS {
             assert_eq!(wired.passed(&on(id)).unwrap(), 8, "VLAN {id}, {offload}");
         }
-        // A tag with a priority alone is for nobody's VLAN, and the kernel lets it in.
+        // A priority tag (VLAN 0) belongs to no VLAN, and the kernel lets it in.
         assert_eq!(wired.passed(&on(0)).unwrap(), 8, "{offload}");
         // In the same word of the filter table, in others, and at its ends.
         for id in [4, 6, 37, 101, 1, 4093] {

@@ -18,7 +18,7 @@ pub fn socket(dir: &Path, vf: u32) -> std::path::PathBuf {
     dir.join(format!("vf{vf}.sock"))
 }
 
-/// The VF of a villain's run, which nobody has had before: what is held against one is not held
+/// The VF of a villain's run. No run before has used it: one villain's misbehaviour does not count
 /// against the next.
 pub fn vf_of(villain: &Villain, run: u32) -> u32 {
     let place = villain::vfs().position(|(v, _)| v.id == villain.id);

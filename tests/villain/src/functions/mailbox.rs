@@ -190,7 +190,7 @@ pub(crate) fn counts_that_lie(bus: &mut dyn Bus) -> Done {
     Ok(())
 }
 
-/// Addresses of others, of groups, of nobody. It is trusted, so its own choice counts.
+/// Addresses of others, of groups, and zero. The VF is trusted, so its own choice counts.
 pub(crate) fn addresses_of_others(bus: &mut dyn Bus) -> Done {
     let [a, b, c, d, e, _] = up(bus)?;
     for last in 0..24 {
@@ -243,7 +243,7 @@ pub(crate) fn vlans_and_sizes(bus: &mut dyn Bus) -> Done {
     Ok(())
 }
 
-/// All of every promiscuous mode, which nobody is granted.
+/// All promiscuous modes, which no VF is granted.
 pub(crate) fn promiscuous_wishes(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     for info in [1u32, 3, 4, 0x7f, 0x81, 0xff] {

@@ -16,7 +16,7 @@ fn with(mut frame: Vec<u8>, dst: [u8; 6], src: [u8; 6]) -> Vec<u8> {
     frame
 }
 
-/// From the addresses of all its neighbours, inside and outside, from groups and from nobody.
+/// From the addresses of all its neighbours, inside and outside, of groups and of no NIC.
 pub(crate) fn forged_senders(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     let (own, frame) = (stage.mac, stage.frame(200));
