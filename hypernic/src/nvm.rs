@@ -1,8 +1,8 @@
 //! The EEPROM of a NIC in a file, so that what a guest writes outlives the daemon.
 //!
 //! A guest may write its EEPROM as often as it likes: a thread of its own writes the file, at most
-//! a few times a second, and nobody else waits for the disk. The file is replaced, never changed
-//! in place, so it is whole at any moment.
+//! a few times a second, and no other thread waits for the disk. It replaces the file, and never
+//! changes it in place, so the file is whole at any moment.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read, Write};

@@ -1,6 +1,6 @@
 //! Registers that may be plain memory, shared with the guest.
 //!
-//! A write to such memory completes at once and notifies no one: the host polls it now and then. That
+//! A write to such memory completes at once and sends no message: the host polls it now and then. That
 //! changes what the registers are. The last value wins, the host may miss values in between, and no
 //! bit clears itself under the guest's eyes. Ring bases, lengths and tails bear that; a register
 //! whose read has an effect does not, and must lie on another page.

@@ -1,12 +1,12 @@
-//! Whose doorbells in memory to look at, and when.
+//! Which NICs' doorbells in memory to poll, and when.
 //!
-//! Nobody is told when a guest writes memory, so a worker that would sleep wakes up now and then and
-//! looks. Whoever was busy a moment ago is looked at every 50 us, and half as often after some looks
-//! in vain, down to one look in a millisecond or more. Those looked at equally often are looked at
+//! No event tells the daemon when a guest writes memory, so a worker that would sleep wakes up now and
+//! then and polls. It polls a NIC that was busy a moment ago every 50 us, and half as often after some
+//! polls in vain, down to one poll in a millisecond or more. It polls NICs of equal frequency
 //! together: a thousand idle NICs cost one wake-up, not a thousand.
 //!
-//! Looks are bounded: those of one kind may take one part in [`SHARE`] of the time, and where there
-//! are many to look at they are looked at less often.
+//! Polls are bounded: those of one frequency may take one part in [`SHARE`] of the time, and the worker
+//! polls many NICs less often.
 
 use std::collections::HashMap;
 
@@ -205,7 +205,7 @@ impl<B: Looked + Clone> DoorbellPoller<B> {
             }
             false
         });
-        // Nobody was put here meanwhile: whoever is moved goes elsewhere.
+        // Nothing was added here meanwhile: an entry that moves goes to another level.
         self.levels[at].slots = slots;
     }
 }

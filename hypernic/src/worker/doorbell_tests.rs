@@ -166,7 +166,7 @@ fn a_sleeping_worker_hears_what_nobody_tells() {
         until("it is heard", || bench.tail.load(Ordering::SeqCst) == round);
     }
     assert!(bench.looks() > 0);
-    // Off again: nobody looks any more, nor when the client has gone.
+    // Off again: the worker looks no more, nor when the client has gone.
     page.store_u32(ENABLE, 0, Ordering::Release);
     client.read_u32(0, PAGE).expect("an answer");
     until("it is left alone", || {

@@ -123,7 +123,7 @@ impl Worker {
         }
     }
 
-    /// Gives one turn. `false` when nobody wants one.
+    /// Gives one turn. `false` when no task wants one.
     pub fn step(&mut self) -> bool {
         self.gather();
         if self.is_busy() {
@@ -182,7 +182,7 @@ impl Worker {
         }
     }
 
-    /// Looks for doorbells that nobody tells of.
+    /// Polls the doorbells in memory, which send no event.
     fn look_out(&mut self) {
         let mut rung = std::mem::take(&mut self.rung);
         let clock = &self.clock;
@@ -275,10 +275,10 @@ impl Worker {
             self.warm_up(&member);
         }
         if turn.more && !turn.served && !self.is_busy() {
-            // It looks for what nobody tells of, and only it: others may have the processor.
+            // It alone is active, and polls for what sends no event: other threads may have the processor.
             std::thread::yield_now();
         }
-        // Whoever was called meanwhile, and whoever has more to do, goes on; others rest.
+        // A task that was called meanwhile, or has more to do, stays active; others rest.
         if turn.more || !member.0.wake_flags.rest() {
             self.active.push(member);
         } else {
@@ -308,7 +308,7 @@ impl Worker {
         let _ = body.watch(&set);
     }
 
-    /// Gives a task back to its owner, or what is left of it. Nobody lists it any more.
+    /// Gives a task back to its owner, or what is left of it. No thread lists it any more.
     fn dismiss(&mut self, member: &Member, mut body: Option<Box<dyn Served>>) -> Turn {
         self.forget(member);
         if let Some(body) = &mut body {
@@ -332,7 +332,7 @@ impl Worker {
         self.handle().timers.forget(member);
     }
 
-    /// A task that panics costs itself and nobody else.
+    /// A task that panics costs no other task anything.
     fn fell(&mut self, member: &Member, body: Option<Box<dyn Served>>) -> Turn {
         self.count(|c| &c.fallen);
         member.0.fallen.store(true, Ordering::Release);
@@ -418,12 +418,12 @@ impl Worker {
         ill.chain(self.handle().timers.soonest()).min()
     }
 
-    /// Tries who was served last again and again, and listens for all others. `true` when there was
-    /// something to do for anybody.
+    /// Tries the task that was served last again and again, and listens for all others. `true` when
+    /// there was something to do for any task.
     pub(super) fn stay_awake(&mut self, window: Duration) -> bool {
         let start = Instant::now();
         while start.elapsed() < window {
-            // Whoever else wants this processor (the VMM's own threads above all) goes first.
+            // Other threads that want this processor (the VMM's own above all) go first.
             std::thread::yield_now();
             for _ in 0..PAUSES_PER_TRY {
                 std::hint::spin_loop();

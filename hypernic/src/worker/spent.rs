@@ -10,8 +10,8 @@ pub(super) const MOST: Nanos = 200_000;
 /// What a copy of a frame that floods takes at most. A turn of many counts so much longer.
 const COPY: Nanos = 2_000;
 
-/// What a task has had, in nanoseconds of its worker's account. Written by whoever has the task in
-/// hand.
+/// What a task has had, in nanoseconds of its worker's account. Only the thread that holds the task
+/// writes it.
 #[derive(Debug, Default)]
 pub(super) struct Spent(pub(super) AtomicU64);
 

@@ -14,12 +14,12 @@ use vfio_user::EventSet;
 
 use super::spent::Spent;
 
-/// Called by whoever has made room for its frames.
+/// Called by a receiver that has made room for its frames.
 pub(crate) const WOKEN: u32 = 1 << 0;
 /// Called by its owner, for anything.
 pub(crate) const ASKED: u32 = 1 << 1;
-/// Called by whoever has given it much to do whose end nobody tells: its doorbells are to be looked
-/// at.
+/// Called by a sender of frames: its guest returns buffers by writing memory, which sends no event, so its
+/// doorbells are to be polled.
 pub(crate) const LOOK: u32 = 1 << 2;
 /// Tried without a sign of news: others look at all its descriptors.
 pub(crate) const TRIED: u32 = 1 << 3;
@@ -31,7 +31,7 @@ pub(super) const LEAVES: u32 = 1 << 9;
 /// How a turn ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Turn {
-    /// Somebody was served: it may pay to stay awake for the next.
+    /// A guest was served: it may pay to stay awake for the next.
     pub served: bool,
     /// There is more to do now.
     pub more: bool,
@@ -58,7 +58,7 @@ pub(crate) trait Served: Send {
     fn turn(&mut self, calls: u32) -> Turn;
 }
 
-/// One thing that is served, as everybody else sees it: to be called, and with an timer.
+/// One thing that is served, as other threads see it: they call it and set its timer.
 pub(crate) struct Task {
     pub(super) id: u64,
     pub(super) name: String,
@@ -66,7 +66,7 @@ pub(crate) struct Task {
     pub(super) timer: TaskTimer,
     pub(super) spent: Spent,
     pub(super) handles: Arc<[WorkerHandle]>,
-    /// Its worker. Changed by whoever has the task in hand only (see [`WakeFlags`]).
+    /// Its worker. Only the thread that holds the task changes it (see [`WakeFlags`]).
     pub(super) home: AtomicUsize,
     pub(super) body: Mutex<Option<Box<dyn Served>>>,
     /// It panicked and was taken off.
@@ -76,7 +76,7 @@ pub(crate) struct Task {
     pub(super) this: Weak<Task>,
 }
 
-/// A task on somebody's list.
+/// A task on a worker's list.
 #[derive(Clone)]
 pub(super) struct Member(pub(super) Arc<Task>);
 
@@ -96,7 +96,7 @@ impl Task {
         }
     }
 
-    /// It panicked and was taken off: nobody answers for it.
+    /// It panicked and was taken off: no thread serves its guest any more.
     pub fn has_fallen(&self) -> bool {
         self.fallen.load(Ordering::Acquire)
     }
@@ -170,7 +170,7 @@ counters! {
     turns "turns",
     /// Times the worker slept.
     sleeps "sleeps",
-    /// Times somebody had to ring for it.
+    /// Times a thread had to ring for it.
     rings "rings",
     /// Times a task became active, and idle again.
     active "became_active",

@@ -29,7 +29,7 @@ struct Script {
     panics: AtomicU64,
     /// How long a turn takes.
     cost: AtomicU64,
-    /// It is called by somebody during its next turn, in which it finds nothing to do.
+    /// Another thread calls it during its next turn, in which it finds nothing to do.
     crossed: Mutex<Option<Arc<Task>>>,
 }
 
@@ -320,7 +320,7 @@ fn of_those_served_last_one_that_always_has_more_does_not_keep_the_others_waitin
         }
         assert!(bench.worker.stay_awake(Duration::from_secs(60)));
         while bench.worker.step() {
-            // Read, as whoever is served does.
+            // Read, as a task that is served does.
             for (_, script) in &bench.tasks {
                 if script.work.load(Ordering::Relaxed) == 0 {
                     let _ = rustix::io::read(&script.fd, &mut [0; 8]);

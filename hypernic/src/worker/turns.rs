@@ -1,11 +1,11 @@
-//! Who is next.
+//! Which task is next.
 //!
 //! What NICs of one worker share is its time, so that is what they are given equal parts of,
 //! whatever they do with it: many small frames, few large ones, register accesses. Each NIC's past
-//! turns are added up, and whoever has had least goes first (start-time fair queueing, with time
+//! turns are added up, and the NIC that has had least goes first (start-time fair queueing, with time
 //! in place of bytes). A NIC that had little to do for a while comes with a small lead and so
 //! before all that are busy: it waits for the turn under way and not for a round of turns. The lead
-//! is bounded, so that nobody saves up for a time in which he has the worker for himself.
+//! is bounded, so that no NIC saves up time and then has the worker for itself.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;

@@ -120,7 +120,7 @@ pub fn packet(
                 frame.copy_to(0, data);
             }
         }
-        // The file cannot say that a sum is still owed. In what was cut nobody can check it.
+        // The file cannot say that a sum is still to be written. In a cut frame no reader can check it.
         if let Some(csum) = frame.notes().csum.filter(|_| kept == len) {
             finish(data, csum, tag.is_some());
         }

@@ -35,8 +35,8 @@ impl Probe {
         })
     }
 
-    /// Watches one sink, for whoever has two of them rather than a port: a NIC on a switch. The
-    /// sink that comes back is used in its place.
+    /// Watches one sink, for a NIC on a switch, which has two sinks rather than a port. The caller
+    /// uses the returned sink in its place.
     pub fn watch(self: &Arc<Self>, sink: Arc<dyn Sink>, direction: Direction) -> Arc<dyn Sink> {
         Arc::new(ProbedSink {
             inner: sink,

@@ -9,7 +9,7 @@ use thiserror::Error;
 /// Largest IP packet in either direction, in bytes.
 pub const MTU: usize = 1500;
 
-/// A user-mode network. [`UserConfig::default`] needs nothing from anybody.
+/// A user-mode network. [`UserConfig::default`] needs no set-up by the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserConfig {
     /// The network's address: 10.0.2.0. The host is at `.2`, the name server at `.3`, guests from

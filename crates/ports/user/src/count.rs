@@ -21,7 +21,7 @@ pub const FRAMES_IN: usize = 2;
 pub const BYTES_IN: usize = 3;
 /// Ours; libslirp's own are not seen.
 pub const SYSCALLS: usize = 4;
-/// From a guest: the queue is full and nobody takes what we have to say.
+/// From a guest: the queue is full while the guests take no frames of ours.
 pub const IN_FULL: usize = 5;
 /// From a guest: longer than the MTU.
 pub const TOO_LONG: usize = 6;

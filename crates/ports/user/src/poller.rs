@@ -9,7 +9,7 @@ use rustix::event::{Timespec, epoll};
 
 use crate::sys::{self, Stack, events};
 
-/// An epoll set that follows what libslirp waits for, so that whoever drives the inlet sees one
+/// An epoll set that follows what libslirp waits for, so that the inlet's thread sees one
 /// descriptor instead of hundreds that come and go.
 pub struct Poller {
     epoll: OwnedFd,

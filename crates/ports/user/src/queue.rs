@@ -21,7 +21,7 @@ pub(crate) struct UserQueue {
     pub(crate) queue: Mutex<Queue>,
     pub(crate) bell: Bell,
     pub(crate) waiters: Waiters,
-    /// Nobody takes our frames just now, so the queue will not move either.
+    /// The guests take no frames of ours just now, so the queue will not move either.
     pub(crate) stalled: AtomicBool,
     /// The inlet is no more.
     pub(crate) closed: AtomicBool,

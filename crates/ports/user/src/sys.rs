@@ -229,7 +229,7 @@ impl Stack {
             unsafe { slirp_new(&cfg, &*callbacks, state.as_ptr().cast()) }
         };
         let Some(slirp) = NonNull::new(made) else {
-            // SAFETY: leaked just above, and nobody else has it.
+            // SAFETY: leaked just above, and no other pointer to it exists.
             drop(unsafe { Box::from_raw(state.as_ptr()) });
             return Err(UserError::Library);
         };
@@ -293,7 +293,7 @@ impl Stack {
 
     /// Milliseconds until the next timer of [`Stack::run_timers`].
     pub fn next_timer(&self) -> Option<u64> {
-        // SAFETY: no call into libslirp is in flight, so nobody else has the state.
+        // SAFETY: no call into libslirp is in flight, so no other reference to the state exists.
         let state = unsafe { self.state.as_ref() };
         let now = state.now_ns() / 1_000_000;
         let due = state.timers.iter().filter_map(|t| t.due).min()?;

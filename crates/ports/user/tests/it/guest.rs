@@ -338,7 +338,7 @@ impl<'g> Tcp<'g> {
         Some(tcp)
     }
 
-    /// Waits for somebody to call our port.
+    /// Waits for a client to connect to our port.
     pub fn accept(guest: &'g mut Guest, local: u16) -> Self {
         let syn = guest.wait("SYN", |f| segment(f, local).filter(|s| s.flags & SYN != 0));
         let mut tcp = Self {

@@ -159,7 +159,7 @@ fn a_server_that_dies_ends_its_connection_and_nothing_else() {
     let mut tcp = Tcp::connect(&mut g, 40000, HOST, port);
     let (stream, _) = listener.accept().expect("accept");
     tcp.send(b"unread");
-    // Closing with unread bytes is a reset; so is anybody who calls afterwards.
+    // Closing with unread bytes sends a reset; a connection attempt afterwards is reset too.
     let mut one = [0; 1];
     stream.peek(&mut one).expect("came");
     drop((stream, listener));
