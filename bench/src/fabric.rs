@@ -95,7 +95,7 @@ impl Fabric {
         Self::await_it(command, dir, &last, core)
     }
 
-    /// Waits for a daemon that has been told what to do.
+    /// Waits for a daemon that was started with this command.
     fn await_it(
         command: std::process::Command,
         dir: TempDir,
@@ -308,7 +308,7 @@ impl Traffic {
         }
     }
 
-    /// Its bytes, and what the device is told of it.
+    /// Its bytes, and what its descriptor says.
     fn make(self, from: [u8; 6], to: [u8; 6]) -> Result<(Vec<u8>, TxFrame)> {
         let mut bytes = load::frame(0, self.bytes(), false, from, to);
         let mut frame = TxFrame::plain(self.bytes() as u32);
@@ -321,7 +321,7 @@ impl Traffic {
         Ok((bytes, frame))
     }
 
-    /// What the device is told of each.
+    /// What the descriptor of each says.
     ///
     /// # Errors
     /// None but this program's own.
@@ -363,7 +363,7 @@ pub struct Ends {
 /// How a stream runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Stream {
-    /// Frames queued before the device is told.
+    /// Frames queued before the tail is written.
     pub burst: u32,
     /// The other way at the same time.
     pub both_ways: bool,

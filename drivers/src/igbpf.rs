@@ -99,7 +99,7 @@ impl<B: Bus> Pf<B> {
         self.w(at, value & !clear | set)
     }
 
-    /// As after a new start: all VFs are told, and have to come back.
+    /// As after a new start: all VFs are notified, and have to reset.
     ///
     /// # Errors
     /// As [`Pf::new`].

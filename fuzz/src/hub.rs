@@ -1,5 +1,5 @@
 //! A PF of the 82576 whose registers rule VFs: any accesses of either side, resets, SR-IOV, saved
-//! states, and what the switch is told of it all.
+//! states, and what the switch receives of it all.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -72,7 +72,7 @@ fn tags(set: &VlanSet) -> impl Iterator<Item = u16> {
     (0..4096).filter(|id| set.contains(id | 0x1000))
 }
 
-/// What the switch was told.
+/// The policies that the switch received.
 #[derive(Default)]
 struct Book {
     policies: BTreeMap<Owner, FunctionPolicy>,
@@ -170,7 +170,7 @@ struct Chip {
     vfs: Vec<Fixture>,
     /// VFs that SR-IOV's registers have enabled.
     enabled: u32,
-    /// What the switch may have been told since the last turn ended.
+    /// How many changes the switch may have received since the last turn ended.
     may_tell: u64,
     told: u64,
     counters: Vec<u64>,
@@ -180,8 +180,9 @@ struct Chip {
 ///
 /// A VF moves frames only where all registers that have a say allow it, with the addresses, VLANs,
 /// tag, rate and checks that stand beside its pool; its own reset silences it at once; a mailbox's
-/// buffer is never both sides'; the PF finds a VF's queues behind its own addresses; the switch is told only what is new, and a bounded number of times a
-/// turn; a saved PF goes on as it was; after a reset of the PF everything works.
+/// buffer is never both sides'; the PF finds a VF's queues behind its own addresses; the switch receives
+/// only what is new, and a bounded number of times a turn; a saved PF goes on as it was; after a reset of
+/// the PF everything works.
 pub fn hub(data: &[u8]) {
     let mut input = Input::new(data);
     let mut chip = Chip::new();
@@ -214,7 +215,7 @@ impl Chip {
             told: 0,
             counters: Vec::new(),
         };
-        // What was told while it was made is another turn's.
+        // What the switch received while the chip was made belongs to another turn.
         chip.may_tell = 10 * ALL;
         chip.settle(0);
         chip
@@ -237,7 +238,7 @@ impl Chip {
         self.policy(vf).pool
     }
 
-    /// Turns end for all, and what the switch was told was not too much.
+    /// Turns end for all, and the switch has not received too many changes.
     fn settle(&mut self, pass: u64) {
         for fixture in self.vfs.iter_mut().chain([&mut self.pf]) {
             fixture.settle(pass);

@@ -73,7 +73,7 @@ pub(crate) struct Machine {
     time: Arc<Time>,
     wire: Wire,
     waker: Arc<dyn Wake>,
-    /// PCI state as last told.
+    /// PCI state as the model received it last.
     pci: PciState,
     /// The counters as last seen.
     counters: Vec<u64>,

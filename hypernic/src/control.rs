@@ -70,7 +70,7 @@ impl Server {
         self.counters.section()
     }
 
-    /// Answers who still asks something, and ends.
+    /// Answers a client that still waits, and ends.
     pub fn stop(self) -> Section {
         let counters = Arc::clone(&self.counters);
         drop(self);

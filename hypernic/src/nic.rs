@@ -327,7 +327,7 @@ struct NicBody {
 /// small frames.
 #[derive(Debug, Default)]
 struct Looks {
-    /// The transmitter watches the guest's memory, and goes on without being told.
+    /// The transmitter watches the guest's memory, and goes on without a message.
     watching: bool,
     /// Turns in a row that did not look.
     spared: u32,

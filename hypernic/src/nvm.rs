@@ -130,7 +130,7 @@ impl Drop for NvmFile {
     }
 }
 
-/// Writes what there is to write until told to quit.
+/// Writes what there is to write until `shared` says quit.
 fn keep(shared: &Writer, path: &Path, nic: &str) {
     let limit = Limit::default();
     loop {

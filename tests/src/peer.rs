@@ -28,7 +28,7 @@ use crate::patience::LONG;
 /// How many pings are on their way at once: fewer than the smallest ring has buffers, at any MTU.
 const FLIGHT: usize = 8;
 
-/// What the peer's thread is told.
+/// What the peer's thread receives.
 enum Message {
     /// A frame came.
     Frame(Vec<u8>),
@@ -256,7 +256,7 @@ impl Peer {
     }
 
     fn tell(&self, message: Message) {
-        // The thread ends only when told to.
+        // The thread ends only on request.
         let _ = self.to_thread.send(message);
     }
 }

@@ -77,8 +77,8 @@ fn full() {
     fence(Ordering::SeqCst);
 }
 
-/// About to sleep: `ask` in `flag` asks to be called, and `news` looks once more whether that is
-/// needed. Returns whether the caller may sleep; if not, `awake` has taken the place of `ask`.
+/// About to sleep: writes `ask` to `flag`, which enables notifications, and `news` looks once more
+/// whether work has come. Returns whether the caller may sleep; if not, `awake` has replaced `ask`.
 pub fn sleep(flag: &impl Word, ask: u32, awake: u32, news: impl FnOnce() -> bool) -> bool {
     sleep_behind(full, flag, ask, awake, news)
 }
@@ -102,7 +102,7 @@ pub fn sleep_behind(
 }
 
 /// What was just made available must be seen before `flag` is read: the value by which the other side
-/// asks to be called, or does not.
+/// enables notifications, or does not.
 pub fn wanted(flag: &impl Word) -> u32 {
     wanted_behind(full, flag)
 }
@@ -114,7 +114,7 @@ pub fn wanted_behind(barrier: impl FnOnce(), flag: &impl Word) -> u32 {
     flag.load()
 }
 
-/// Where in a receive ring of `len` the host wants to hear of new buffers, when the guest has given
+/// Where in a receive ring of `len` the host wants a notification of new buffers, when the guest has given
 /// those before `tail`, `available` of which are left: three quarters of the others further on.
 pub fn rx_kick_at(tail: u32, available: u32, len: u32) -> u32 {
     let rest = len.saturating_sub(available).saturating_sub(1);

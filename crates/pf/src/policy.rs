@@ -13,7 +13,7 @@ pub struct PortVlan {
     pub qos: u8,
 }
 
-/// What a VF is told of the link.
+/// The link state that a VF sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkState {
     /// As the port's is.
@@ -47,7 +47,7 @@ pub struct Policy {
     pub trust: bool,
     /// What it sends has its own addresses and VLANs.
     pub spoof_check: bool,
-    /// What it is told of the link.
+    /// The link state that it sees.
     pub state: LinkState,
     /// Most it may send, in megabits a second; 0 for any amount.
     pub max_tx_rate: u32,

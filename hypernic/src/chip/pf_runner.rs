@@ -45,7 +45,7 @@ struct State {
 struct VfEntry {
     nic: String,
     channel: Arc<VfChannel>,
-    /// What of the switch's counters was told already.
+    /// The switch's counters as last reported to the software PF.
     seen: [u64; WATCHED.len()],
     port: FunctionPort,
 }
@@ -166,8 +166,8 @@ impl PfRunner {
         }
     }
 
-    /// Has the software PF decide, and does what follows. `asker` is the VF that asks: it looks at its
-    /// channel by itself.
+    /// Lets the software PF decide, and does what follows. `asker` is the VF that sent a request: it
+    /// looks at its channel by itself.
     fn with<R>(&self, asker: Option<VfId>, decide: impl FnOnce(&mut SoftwarePf) -> R) -> R {
         let mut state = self.state.lock();
         let before = state.pf.deadline();
@@ -208,7 +208,7 @@ impl PfRunner {
         match effect {
             Effect::Reply { message, .. } => channel.mailbox(|mailbox| {
                 mailbox.acknowledge();
-                // A driver that asks and keeps the buffer has no use for an answer.
+                // A driver that sends a request and keeps the buffer has no use for an answer.
                 mailbox.put(message.words());
             }),
             Effect::Read { .. } => channel.mailbox(|mailbox| mailbox.acknowledge()),

@@ -154,7 +154,7 @@ impl<B: Looked + Clone> DoorbellPoller<B> {
         waiting.map(|level| level.due).min()
     }
 
-    /// Looks at those whose time has come; those who have rung are put into `rung`. `clock` tells
+    /// Polls those whose time has come, and puts those that have rung into `rung`. `clock` measures
     /// what it takes.
     pub fn look(&mut self, now: Nanos, clock: impl Fn() -> Nanos, rung: &mut Vec<u64>) {
         for at in 0..LEVELS {

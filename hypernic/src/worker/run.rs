@@ -31,7 +31,7 @@ const LOOK_GAP: Nanos = 20_000;
 /// takes longer, and is made less often.
 const LOOK_SHARE: Nanos = 16;
 
-/// Descriptors one look tells of; more come with the next.
+/// Descriptors that one look reports; more come with the next.
 const EVENTS: usize = 64;
 
 /// Tasks for whose sake the worker stays awake: those served last.
@@ -435,7 +435,7 @@ impl Worker {
             }
             let served = self.try_last();
             if self.warm.len() > 1 {
-                // One look tells of all others.
+                // One look reports all others.
                 self.next_look = self.now;
             }
             self.hear(1);

@@ -173,7 +173,7 @@ fn a_guests_driver_rules_its_vfs_by_registers() {
     c.send(&[&to_group]).expect("send");
     assert_eq!(next(&mut a).0, to_group);
     nothing_but(&mut b, &mut c, &frame(mac(1), mac(2), 6));
-    // Anti-spoofing: dropped, counted, and told.
+    // Anti-spoofing: dropped, counted, and reported in WVBR.
     a.send(&[&frame(mac(1), mac(2), 7)]).expect("send");
     nothing_but(&mut b, &mut a, &frame(mac(1), mac(0), 8));
     assert_eq!(lab.count("switch-port", "p0/p0vf0", "drop_spoofed"), 1);
@@ -215,7 +215,7 @@ fn a_guests_driver_rules_its_vfs_by_registers() {
     until("the reset", || {
         driver.heard.lock().contains(&Heard::Reset(0)).then_some(())
     });
-    // The operator has nothing to say, and is told so.
+    // The operator cannot set policy here, and gets an error.
     let error = lab.host.set_vf("p0vf0", Change::Trust(true));
     assert!(
         error

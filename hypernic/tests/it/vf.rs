@@ -381,7 +381,7 @@ fn lab_sender(lab: &Lab, mut a: Vf<SocketBus>) -> Vf<SocketBus> {
     a
 }
 
-/// Three vectors: what each queue and the mailbox say comes where they were told to say it.
+/// Three vectors: each queue and the mailbox interrupt by the vector that the driver assigned.
 #[test]
 fn interrupts_come_by_the_vector_they_were_given() {
     let lab = Lab::new(2, "");

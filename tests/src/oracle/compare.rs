@@ -104,7 +104,7 @@ pub(super) struct Parted {
     pub rx: bool,
     pub tx: bool,
     pub link: bool,
-    /// Which causes stand and who was told, by itself.
+    /// Which causes are pending and which interrupts were sent, by itself.
     pub irq: bool,
 }
 

@@ -197,7 +197,7 @@ fn is_blameless(wired: &Wired) {
     wired.assert_quiet();
 }
 
-/// How the driver has told the chip to spread what it receives.
+/// How the driver has set the chip to spread what it receives.
 struct Spread {
     /// What the kernel gave the driver as key (`netdev_rss_key_fill`).
     key: Vec<u8>,

@@ -147,8 +147,8 @@ fn is_blameless(wired: &Wired) {
     wired.assert_quiet();
 }
 
-/// What the driver hears of its chip, and what an operator does to it: each time it goes on, without a hand laid on the
-/// guest.
+/// What the chip signals to the driver, and what an operator does to it: each time the driver goes on, without a
+/// change in the guest.
 #[test]
 fn the_stock_vf_driver_hears_of_links_and_lives_through_resets_and_removal() {
     let wired = plugged("events");

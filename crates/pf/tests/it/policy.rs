@@ -90,7 +90,7 @@ fn vlans(settings: &Settings) -> Vec<u16> {
 #[test]
 fn a_driver_comes_up_as_with_igb() {
     let mut lab = Lab::new(|_| {});
-    // Before its reset it may not ask for anything, and is told so once in two seconds.
+    // Before its reset it may not request anything, and gets a NACK once in two seconds.
     assert_eq!(lab.ask(0, &set_mac(0, mac(9))), Some(2 | NACK));
     assert_eq!(lab.ask(0, &[5, 1522]), None);
     assert_eq!(lab.effects, [Effect::Read { vf: 0 }]);
@@ -187,7 +187,7 @@ fn an_operators_vlan_is_put_on_and_no_other_joined() {
     assert_eq!(lab.ask(0, &[4 | 1 << 16, 7]), Some(4 | 1 << 16 | CTS | ACK));
     let vlan = PortVlan { id: 100, qos: 3 };
     lab.pf.set(0, Change::Vlan(Some(vlan))).expect("a VLAN");
-    // Its driver has to start anew, and is told.
+    // Its driver has to start anew, and is notified.
     assert_eq!(lab.told(0), Some(0x100));
     assert!(!lab.pf.settings(0).expect("settings").enabled());
     lab.up(0);
@@ -302,7 +302,7 @@ fn a_driver_is_told_that_it_must_reset_until_it_has() {
     assert_eq!(lab.pf.deadline_of(0), None);
     lab.pf.tick(at + 9 * SECOND);
     assert!(!nacked(&mut lab), "it has reset");
-    // Nor is one told that is to go.
+    // Nor does one that is leaving get a NACK.
     lab.pf.pf_reset();
     lab.pf.pf_ready();
     lab.pf.acknowledged(0, at);

@@ -23,7 +23,7 @@ pub struct Out {
     start: usize,
     /// The socket failed; the inlet takes it from here.
     pub(crate) broken: bool,
-    /// The inlet waits for the socket to become writable, so it need not be told.
+    /// The inlet waits for the socket to become writable, so senders need not ring it.
     pub(crate) watched: bool,
     /// Since when nothing has moved although there was no room.
     pub(crate) full_since: Option<Instant>,

@@ -158,7 +158,7 @@ fn one_caller_that_calls_twice_is_heard_both_times() {
     });
 }
 
-/// A worker that sleeps until its soonest timer must hear of one that is set meanwhile.
+/// A worker that sleeps until its soonest timer must notice one that is set meanwhile.
 #[test]
 fn an_alarm_set_while_the_worker_falls_asleep_is_not_slept_through() {
     model(4, || {

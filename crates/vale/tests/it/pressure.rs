@@ -336,7 +336,7 @@ proptest! {
             let lost = sum(&|n| n == 0 || n == 4);
             prop_assert_eq!(lost, count(&switch, name, "drop_flood_no_room"));
             prop_assert_eq!(got.len() as u64, count(&switch, name, "tx_frames"));
-            // What it did not get it was told of, so that a NIC can count it as missed.
+            // `give_up` reported what it did not get, so that a NIC can count it as missed.
             let mut all = got.clone();
             all.extend(to.given_up.lock().iter());
             all.sort_unstable();

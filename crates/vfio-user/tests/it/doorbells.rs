@@ -60,7 +60,7 @@ fn description() -> DeviceDescription {
         .doorbells(layout())
 }
 
-/// A ring of 256 for each queue, whose head follows its tail. What it was told, in order.
+/// A ring of 256 for each queue, whose head follows its tail. The writes it received, in order.
 struct Rings {
     irq: Interrupts,
     words: Box<[u32]>,
@@ -308,7 +308,7 @@ fn both_ways_lead_to_the_same_register() {
     store(&page, 1, BASE, 7);
     c.write_u32(0, RESET.into(), 0).unwrap();
     assert_eq!(load(&page, 1, BASE), 0, "it was told first");
-    // Not enabled, it is told and does nothing.
+    // A queue that is not enabled receives the write and does nothing.
     store(&page, 1, TAIL, 5);
     assert_eq!(c.read_u32(0, (PAGE + 0x40 + TAIL).into()).unwrap(), 5);
     assert_eq!(rig.moved(), 9 + 249);

@@ -108,7 +108,7 @@ fn every_mixture_of_offloads_moves_every_byte(kernel: Kernel) {
                 })
                 .collect();
             let words = words.join(" ");
-            // What depends on what is off is told, not refused.
+            // ethtool reports, and does not refuse, what depends on a feature that is off.
             let set = format!("ethtool -K {interface} {words}");
             wired.guest.sh(&set).unwrap();
             wired

@@ -138,7 +138,7 @@ pub(crate) fn reset_in_mid_message(bus: &mut dyn Bus) -> Done {
     Ok(())
 }
 
-/// Takes the buffer and never gives it back, whatever it asks and is told.
+/// Takes the buffer and never gives it back, whatever it requests and receives.
 pub(crate) fn keeps_the_buffer(bus: &mut dyn Bus) -> Done {
     up(bus)?;
     for round in 0..100u32 {

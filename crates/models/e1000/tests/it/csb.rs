@@ -351,7 +351,7 @@ fn interrupts_come_only_when_they_are_wanted() {
     assert!(m.line(), "a line that is up stays until it is answered");
     assert_eq!(m.r(reg::ICR) & (RXT0 | TXDW), RXT0 | TXDW);
     assert!(!m.line());
-    // Sent: told when the guest wants to know, even where no descriptor asks for a report.
+    // Sent: the NIC interrupts when the guest wants it, even where no descriptor has RS.
     put(&m, at::GUEST_NEED_TXKICK, 1);
     m.tx_desc(1, TX_BUFFERS, legacy(60, EOP));
     send(&mut m, 2);

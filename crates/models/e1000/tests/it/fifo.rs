@@ -285,8 +285,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Whatever the ring, the FIFO, and the order of senders and buffers: nothing is lost that a
-    /// sender was told is taken, nothing is doubled, and order is kept.
+    /// Whatever the ring, the FIFO, and the order of senders and buffers: no frame that was taken from a
+    /// sender is lost, nothing is doubled, and order is kept.
     #[test]
     fn nothing_is_lost_doubled_or_reordered(
         kib in 0u32..20,

@@ -142,7 +142,7 @@ fn no_buffer_is_wanting_where_the_guest_is_quick_enough_to_empty_them() {
         let mut m = machine(Moderation::Adaptive);
         for _ in 0..3 {
             let seen = stream(&mut m, 100 * US, pps);
-            // 77 until it is told, and what comes until it looks.
+            // 77 until the interrupt, and what comes until the guest looks.
             let most = 77 + 1 + 101 * pps as u32 / 10_000;
             assert!(seen.most <= most, "{pps}: {seen:?}");
         }

@@ -93,7 +93,7 @@ fn parts_work_side_by_side_through_resets_and_unmaps() {
     });
 }
 
-/// A sender, and a guest that gives buffers one at a time: every frame the sender was told is taken
+/// A sender, and a guest that gives buffers one at a time: every frame that was taken from the sender
 /// comes out, in order, though most went through the packet FIFO.
 #[test]
 fn no_frame_stays_in_the_fifo_while_there_are_buffers() {

@@ -224,8 +224,8 @@ impl Registers {
         }
     }
 
-    /// What VFs have done is told: a message or a reset by VMMB, frames that were not theirs by
-    /// DOUTSYNC and WVBR (as the chip tells, and driver `igb_check_wvbr` asks).
+    /// Interrupts the PF for what VFs have done: a message or a reset by VMMB, spoofed frames by
+    /// DOUTSYNC and WVBR (as the chip does; driver `igb_check_wvbr` reads them).
     pub(crate) fn hear(&mut self, env: &Env) {
         let Some(hub) = &self.hub else {
             return;

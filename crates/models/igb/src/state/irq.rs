@@ -1,4 +1,4 @@
-//! The interrupt logic as plain data. What its registers say it is told by them.
+//! The interrupt logic as plain data. What its registers hold is restored from them.
 
 use model::{Env, Nanos};
 use regs::Found;

@@ -86,7 +86,7 @@ fn a_busy_vf_has_something_in_every_part_of_its_state() {
     }
 }
 
-/// A VF has no ICR: that frames found no buffer is not told by the vector of its mailbox.
+/// A VF has no ICR: the vector of its mailbox does not signal that frames found no buffer.
 #[test]
 fn frames_that_find_no_buffer_are_no_message() {
     let mut m = Machine::up();
@@ -142,7 +142,7 @@ fn no_field_is_forgotten() {
     for (name, change) in cases {
         let mut state = busy().saved();
         let before = fields(&state);
-        // What is told when it is loaded has been told.
+        // Loading would send a pending notification, so none is pending.
         state.mailbox.interrupt = false;
         change(&mut state);
         let changed = fields(&state);
@@ -156,7 +156,7 @@ fn no_field_is_forgotten() {
         let differs = |at: &usize| before[*at].1 != changed[*at].1 && before[*at].0 == *name;
         assert!((0..before.len()).any(|at| differs(&at)), "{name} unchanged");
     }
-    // And what is told is told: the mailbox's bit is set instead.
+    // A notification that was pending is sent at loading: the mailbox's cause is set instead.
     let mut state = busy().saved();
     state.interrupts.causes = 0;
     state.mailbox.interrupt = true;

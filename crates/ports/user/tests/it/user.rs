@@ -375,7 +375,7 @@ fn a_guest_without_room_stops_the_network_and_loses_nothing() {
     assert_eq!(slow.got.load(Ordering::SeqCst), 100 + 1024);
     assert_eq!(count("user_out_full"), 0);
 
-    // With a receiver that moves, a full queue is told and waited for.
+    // With a receiver that moves, a full queue leaves frames with the sender, which waits.
     let taken: usize = (0..20).map(|_| sink.deliver(&batch, &picks)).sum();
     assert_eq!(taken, 1024);
     let bell = Arc::new(port::Bell::new().expect("bell"));

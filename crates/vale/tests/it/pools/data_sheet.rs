@@ -108,10 +108,10 @@ impl Spec {
     }
 }
 
-/// How a tag of VLAN 0 is told from none.
+/// Distinguishes a tag of VLAN 0 from no tag.
 const TAG_0: u16 = 0x1000;
 
-/// What the data sheet says of one frame, told once more and slowly. `from` and the result count
+/// What the data sheet says of one frame, computed once more and slowly. `from` and the result count
 /// the wire as 0. VLANs are `known`, if not all are.
 fn expected(
     (specs, known): (&[Spec], Option<&[u16]>),

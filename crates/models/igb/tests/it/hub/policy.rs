@@ -1,4 +1,4 @@
-//! What the switch is told of pools, rates, copies and storms.
+//! What the switch receives of pools, rates, mirrors and storm limits.
 
 use std::sync::atomic::Ordering::SeqCst;
 
