@@ -2,11 +2,14 @@
 //!
 //! The kernel answers an access beyond the end of a mapped file with `SIGBUS`. The handler here
 //! looks the address up in a fixed table of the mappings we watch, puts zero pages of our own
-//! under the rest of that mapping, counts, and returns: the peer reads and writes nothing from
-//! then on, and no other peer notices. An address that is not ours gets the default action.
+//! under the rest of that mapping, counts, and returns: the access underway ends, later ones find
+//! the mapping spoiled and fault, and no other peer notices. So a peer costs us the pages of one
+//! access, not of its file. An address that is not ours gets the default action.
 
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Once};
+
+use crate::mapping::Account;
 
 /// Mappings watched at once in one process; one per guest memory file.
 const SLOTS: usize = 16 * 1024;
@@ -18,6 +21,8 @@ struct Watched {
     start: AtomicUsize,
     len: AtomicUsize,
     hits: AtomicU64,
+    /// Whose mapping it is; the mapping keeps it alive.
+    account: AtomicPtr<Account>,
 }
 
 impl Watched {
@@ -28,6 +33,7 @@ impl Watched {
             start: AtomicUsize::new(0),
             len: AtomicUsize::new(0),
             hits: AtomicU64::new(0),
+            account: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
 
@@ -79,10 +85,13 @@ impl Slot {
     }
 }
 
-pub(crate) fn watch(start: usize, len: usize) -> Option<Slot> {
+/// The mapping must keep `account` until it has released the slot.
+pub(crate) fn watch(start: usize, len: usize, account: &Arc<Account>) -> Option<Slot> {
     for (i, slot) in TABLE.iter().enumerate() {
         if !slot.used.swap(true, Ordering::AcqRel) {
             slot.hits.store(0, Ordering::Relaxed);
+            let account = Arc::as_ptr(account).cast_mut();
+            slot.account.store(account, Ordering::Relaxed);
             slot.set(start, len);
             return Some(Slot(i));
         }
@@ -121,7 +130,11 @@ extern "C" fn on_sigbus(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc
         // From the page that is gone to the end; a huge-page mapping can only be replaced whole.
         let done = zero_pages(page, start + len - page) || zero_pages(start, len);
         if done {
-            slot.hits.fetch_add(1, Ordering::Relaxed);
+            if slot.hits.fetch_add(1, Ordering::Relaxed) == 0 {
+                // SAFETY: this thread is just touching the mapping, which therefore lives, and with
+                // it the account (promise of `watch`). Only an atomic in it is used.
+                unsafe { &*slot.account.load(Ordering::Relaxed) }.spoil();
+            }
             return;
         }
     }

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -54,12 +54,39 @@ pub(crate) struct Mapping {
 /// What one peer's files cost us, and what became of them.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
-    /// Mappings there are.
-    files: AtomicU64,
-    /// Their bytes.
-    bytes: AtomicU64,
+    /// Mappings in use, or kept for later.
+    kept: Share,
+    /// All mappings, with those that are about to be unmapped.
+    all: Share,
+    /// Mappings whose files were truncated, and that are still there.
+    spoiled: AtomicU64,
     /// What `SIGBUS` counted in mappings that are gone.
     pub(crate) past_sigbus: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Share {
+    files: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Share {
+    /// Whether another file of so many bytes is within `times` what a peer may have.
+    fn has_room(&self, len: u64, times: u64) -> bool {
+        let files = self.files.load(Ordering::Relaxed) + 1;
+        let bytes = self.bytes.load(Ordering::Relaxed).saturating_add(len);
+        files <= times * MAX_FILES && bytes <= times * MAX_BYTES
+    }
+
+    fn add(&self, len: u64) {
+        self.files.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(len, Ordering::Relaxed);
+    }
+
+    fn sub(&self, len: u64) {
+        self.files.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(len, Ordering::Relaxed);
+    }
 }
 
 /// Most files of one peer at once. A process has some 65,000 mappings for all its peers; a VMM
@@ -70,21 +97,25 @@ pub(crate) const MAX_FILES: u64 = 256;
 pub(crate) const MAX_BYTES: u64 = 4 << 40;
 
 impl Account {
-    /// Notes a mapping of so many bytes, if the peer may have it. Called under the table's lock.
+    /// Notes a mapping of so many bytes, if the peer may have it. What is about to be unmapped may be as much again:
+    /// a peer cannot pile up what the closing thread has not reached.
     fn open(&self, len: u64) -> Result<(), MapError> {
-        let files = self.files.load(Ordering::Relaxed) + 1;
-        let bytes = self.bytes.load(Ordering::Relaxed).saturating_add(len);
-        if files > MAX_FILES || bytes > MAX_BYTES {
+        if !(self.kept.has_room(len, 1) && self.all.has_room(len, 2)) {
             return Err(MapError::TooMany);
         }
-        self.files.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(len, Ordering::Relaxed);
+        self.kept.add(len);
+        self.all.add(len);
         Ok(())
     }
 
-    fn close(&self, len: u64) {
-        self.files.fetch_sub(1, Ordering::Relaxed);
-        self.bytes.fetch_sub(len, Ordering::Relaxed);
+    /// Whether a mapping that is still there lost pages.
+    pub(crate) fn is_spoiled(&self) -> bool {
+        self.spoiled.load(Ordering::Relaxed) > 0
+    }
+
+    /// A mapping has lost pages for the first time. Called by the signal's handler.
+    pub(crate) fn spoil(&self) {
+        self.spoiled.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -93,6 +124,8 @@ enum PageSource {
     File {
         slot: guard::Slot,
         account: Arc<Account>,
+        /// It is no more counted as the peer's.
+        leaving: AtomicBool,
     },
     /// Ours; the box keeps the allocation.
     Heap { block: NonNull<[AtomicU64]> },
@@ -132,7 +165,8 @@ impl Mapping {
         let len = usize::try_from(size).map_err(|_| MapError::Wraps)?;
         account.open(size)?;
         let close = |error| {
-            account.close(size);
+            account.kept.sub(size);
+            account.all.sub(size);
             error
         };
         // SAFETY: a fresh mapping at an address of the kernel's choice; it aliases no Rust object.
@@ -148,7 +182,7 @@ impl Mapping {
         }
         .map_err(|errno| close(MapError::Mmap(errno)))?;
         let base: NonNull<u8> = NonNull::new(base.cast()).ok_or_else(|| close(MapError::Wraps))?;
-        let Some(slot) = guard::watch(base.as_ptr() as usize, len) else {
+        let Some(slot) = guard::watch(base.as_ptr() as usize, len, account) else {
             // SAFETY: just mapped by us with this length and handed out to no one yet.
             let _ = unsafe { rustix::mm::munmap(base.as_ptr().cast(), len) };
             return Err(close(MapError::TooMany));
@@ -160,6 +194,7 @@ impl Mapping {
             source: PageSource::File {
                 slot,
                 account: Arc::clone(account),
+                leaving: AtomicBool::new(false),
             },
         }))
     }
@@ -222,6 +257,17 @@ impl Mapping {
             PageSource::Heap { .. } | PageSource::Foreign => 0,
         }
     }
+
+    /// The peer has lost it, and gets its place back before it is unmapped.
+    pub(crate) fn leave(&self) {
+        if let PageSource::File {
+            account, leaving, ..
+        } = &self.source
+            && !leaving.swap(true, Ordering::Relaxed)
+        {
+            account.kept.sub(self.len as u64);
+        }
+    }
 }
 
 /// Whether the pages of a file are memory: memfd, tmpfs and hugetlbfs files have seals, and no
@@ -237,12 +283,15 @@ pub(crate) fn must_be_memory(fd: BorrowedFd<'_>) -> Result<(), MapError> {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        self.leave();
         match &self.source {
-            PageSource::File { slot, account } => {
+            PageSource::File { slot, account, .. } => {
+                let hits = slot.hits();
+                account.past_sigbus.fetch_add(hits, Ordering::Relaxed);
                 account
-                    .past_sigbus
-                    .fetch_add(slot.hits(), Ordering::Relaxed);
-                account.close(self.len as u64);
+                    .spoiled
+                    .fetch_sub(u64::from(hits > 0), Ordering::Relaxed);
+                account.all.sub(self.len as u64);
                 slot.release();
                 // SAFETY: mapped by us with this length; no slice outlives the table entry, and
                 // the table entry held an Arc to us.

@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 use crate::mapping::{MapError, Mapping, must_be_memory};
 use crate::region::{Backing, Near, Prot, Region};
 use crate::remote::{Asked, Remote};
-use crate::table::{KEPT_FILES, Leftovers, Table};
+use crate::table::{FileKey, KEPT_FILES, Leftovers, Table};
 use crate::view::View;
 
 /// Why an unmap was refused.
@@ -70,15 +70,43 @@ impl Memory {
         prot: Prot,
     ) -> Result<(), MapError> {
         let end = file_offset.checked_add(len).ok_or(MapError::Wraps)?;
-        // Before the table is locked: senders to this guest wait for that lock.
+        // All of this before the table is locked: senders to this guest wait for that lock.
         must_be_memory(fd)?;
+        let key = FileKey::of(fd)?;
+        let mapping = self.mapping_of(fd, &key, iova, len, end)?;
+        if prot.write && !mapping.writable() {
+            return Err(MapError::ReadOnlyFile);
+        }
         self.insert(iova, len, prot, |table| {
-            let mapping = table.file(fd, end)?;
-            if prot.write && !mapping.writable() {
-                return Err(MapError::ReadOnlyFile);
-            }
-            Ok(Backing::Mapped(mapping, file_offset))
+            table.keep(&key, &mapping);
+            Backing::Mapped(mapping, file_offset)
         })
+    }
+
+    /// The mapping of a file, made once and made anew when the file has grown.
+    fn mapping_of(
+        &self,
+        fd: BorrowedFd<'_>,
+        key: &FileKey,
+        iova: u64,
+        len: u64,
+        end: u64,
+    ) -> Result<Arc<Mapping>, MapError> {
+        let account = {
+            let table = self.table.read();
+            table.check(iova, len)?;
+            if let Some(known) = table.known(key, end) {
+                return Ok(known);
+            }
+            Arc::clone(&table.account)
+        };
+        match Mapping::file(fd, end, &account) {
+            Err(MapError::TooMany | MapError::Mmap(_)) => {
+                self.table.write().displace_idle();
+                Mapping::file(fd, end, &account)
+            }
+            result => result,
+        }
     }
 
     /// Notes a region the VMM gave no descriptor for: known, but out of reach ([`FaultKind::NoFd`]).
@@ -86,7 +114,7 @@ impl Memory {
     /// # Errors
     /// Refuses overlaps and empty or wrapping ranges.
     pub fn map_absent(&self, iova: u64, len: u64, prot: Prot) -> Result<(), MapError> {
-        self.insert(iova, len, prot, |_| Ok(Backing::Absent))
+        self.insert(iova, len, prot, |_| Backing::Absent)
     }
 
     /// Asks `remote` for everything that is not mapped, by copies; `None` makes that a fault again.
@@ -112,10 +140,7 @@ impl Memory {
         let bytes = usize::try_from(len).map_err(|_| MapError::Wraps)?;
         self.insert(iova, len, prot, |_| {
             // SAFETY: the caller's promise, word for word.
-            Ok(Backing::Mapped(
-                unsafe { Mapping::foreign(memory, bytes) },
-                0,
-            ))
+            Backing::Mapped(unsafe { Mapping::foreign(memory, bytes) }, 0)
         })
     }
 
@@ -125,7 +150,7 @@ impl Memory {
     /// Refuses overlaps and empty or wrapping ranges.
     pub fn map_anon(&self, iova: u64, len: u64) -> Result<(), MapError> {
         self.insert(iova, len, Prot::RW, |_| {
-            Ok(Backing::Mapped(Mapping::heap(len), 0))
+            Backing::Mapped(Mapping::heap(len), 0)
         })
     }
 
@@ -134,11 +159,11 @@ impl Memory {
         iova: u64,
         len: u64,
         prot: Prot,
-        backing: impl FnOnce(&mut Table) -> Result<Backing, MapError>,
+        backing: impl FnOnce(&mut Table) -> Backing,
     ) -> Result<(), MapError> {
         let mut table = self.table.write();
         table.check(iova, len)?;
-        let backing = backing(&mut table)?;
+        let backing = backing(&mut table);
         let region = Region {
             iova,
             len,
@@ -172,6 +197,8 @@ impl Memory {
             _ => {}
         }
         left.files.extend(table.forget_idle_files(KEPT_FILES));
+        left.files.append(&mut table.displaced);
+        left.leave();
         Ok(left)
     }
 
@@ -216,6 +243,8 @@ impl Memory {
             Backing::Absent => false,
         });
         left.files = table.forget_idle_files(KEPT_FILES);
+        left.files.append(&mut table.displaced);
+        left.leave();
         Ok((left, bytes, removed))
     }
 
@@ -226,10 +255,22 @@ impl Memory {
         // With their storage: 65,535 regions have some megabytes.
         let all = std::mem::take(&mut table.regions);
         table.largest = [Near::NOTHING; 2];
-        let files = std::mem::take(&mut table.files);
-        Leftovers {
-            files: files.into_iter().map(|(_, file)| file).collect(),
+        let mut files = std::mem::take(&mut table.displaced);
+        files.extend(table.files.drain(..).map(|(_, file)| file));
+        let left = Leftovers {
+            files,
             all,
+            ..Leftovers::default()
+        };
+        left.leave();
+        left
+    }
+
+    /// Files that later ones took the place of, when they were mapped. They are still mapped in our own address space
+    /// until the caller drops them, which may take long.
+    pub fn displaced(&self) -> Leftovers {
+        Leftovers {
+            files: std::mem::take(&mut self.table.write().displaced),
             ..Leftovers::default()
         }
     }

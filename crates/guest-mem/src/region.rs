@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::mapping::Mapping;
+use crate::view::FaultKind;
 
 /// What the guest lets the device do with a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +49,15 @@ impl Region {
     pub(crate) fn last(&self) -> u64 {
         self.iova + (self.len - 1)
     }
+
+    /// Our memory behind it and where in it the region starts, or why there is none.
+    pub(crate) fn reach(&self) -> Result<(&Mapping, u64), FaultKind> {
+        match &self.backing {
+            Backing::Absent => Err(FaultKind::NoFd),
+            Backing::Mapped(mapping, _) if mapping.sigbus_hits() > 0 => Err(FaultKind::Truncated),
+            Backing::Mapped(mapping, offset) => Ok((mapping, *offset)),
+        }
+    }
 }
 
 /// A mapped region, ready for use. It stays what it is as long as the view holds the table.
@@ -76,14 +86,12 @@ impl Near {
 
     /// A region, if it is mapped.
     pub(crate) fn of(region: &Region) -> Option<Near> {
-        let Backing::Mapped(mapping, offset) = &region.backing else {
-            return None;
-        };
+        let (mapping, offset) = region.reach().ok()?;
         Some(Near {
             iova: region.iova,
             read: if region.prot.read { region.len } else { 0 },
             write: if region.prot.write { region.len } else { 0 },
-            base: mapping.at(*offset),
+            base: mapping.at(offset),
         })
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::mapping::{Account, MapError, Mapping};
-use crate::region::{Near, Region};
+use crate::region::{Backing, Near, Region};
 use crate::remote::Asked;
 
 /// Most regions one peer may map; vfio-user's `max_dma_maps` (the default of the protocol).
@@ -26,8 +26,27 @@ pub(crate) struct Table {
     pub(crate) remote: Option<Asked>,
     /// Files by (device, inode), most recently used last.
     pub(crate) files: Vec<((u64, u64), Arc<Mapping>)>,
+    /// Files that others took the place of. To unmap them may take long, so others do.
+    pub(crate) displaced: Vec<Arc<Mapping>>,
     /// What the peer's files cost.
     pub(crate) account: Arc<Account>,
+}
+
+/// Which file a descriptor is of, and what it allows.
+pub(crate) struct FileKey {
+    inode: (u64, u64),
+    writable: bool,
+}
+
+impl FileKey {
+    pub(crate) fn of(fd: BorrowedFd<'_>) -> Result<Self, MapError> {
+        let stat = rustix::fs::fstat(fd).map_err(MapError::Stat)?;
+        let flags = rustix::fs::fcntl_getfl(fd).map_err(MapError::Stat)?;
+        Ok(Self {
+            inode: (stat.st_dev, stat.st_ino),
+            writable: flags.contains(rustix::fs::OFlags::RDWR),
+        })
+    }
 }
 
 impl Default for Table {
@@ -37,6 +56,7 @@ impl Default for Table {
             largest: [Near::NOTHING; 2],
             remote: None,
             files: Vec::new(),
+            displaced: Vec::new(),
             account: Arc::default(),
         }
     }
@@ -53,6 +73,18 @@ pub struct Leftovers {
 }
 
 impl Leftovers {
+    /// Gives their places back to the peer.
+    pub(crate) fn leave(&self) {
+        for file in &self.files {
+            file.leave();
+        }
+        for region in &self.regions {
+            if let Backing::Mapped(file, _) = &region.backing {
+                file.leave();
+            }
+        }
+    }
+
     /// Nothing is left: to drop it is nothing.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty() && self.regions.is_empty() && self.all.is_empty()
@@ -108,45 +140,50 @@ impl Table {
         }
     }
 
-    /// The mapping of a file, made once and grown when the file has grown.
-    pub(crate) fn file(&mut self, fd: BorrowedFd<'_>, end: u64) -> Result<Arc<Mapping>, MapError> {
-        let stat = rustix::fs::fstat(fd).map_err(MapError::Stat)?;
-        let key = (stat.st_dev, stat.st_ino);
-        let wants_write = rustix::fs::fcntl_getfl(fd)
-            .map_err(MapError::Stat)?
-            .contains(rustix::fs::OFlags::RDWR);
-        if let Some(at) = self.files.iter().position(|(k, _)| *k == key) {
-            let (_, mapping) = self.files.remove(at);
-            if mapping.len() >= end && (mapping.writable() || !wants_write) {
-                self.files.push((key, Arc::clone(&mapping)));
-                return Ok(mapping);
-            }
-        }
-        let mapping = match Mapping::file(fd, end, &self.account) {
-            // What is kept for later makes room for what is needed now.
-            Err(MapError::TooMany | MapError::Mmap(_)) => {
-                drop(self.forget_idle_files(0));
-                Mapping::file(fd, end, &self.account)?
-            }
-            result => result?,
-        };
-        self.files.push((key, Arc::clone(&mapping)));
-        Ok(mapping)
+    /// The mapping there is of a file, if it reaches `end` and may be written where `file` may.
+    pub(crate) fn known(&self, file: &FileKey, end: u64) -> Option<Arc<Mapping>> {
+        let (_, mapping) = self.files.iter().find(|(key, _)| *key == file.inode)?;
+        let fits = mapping.len() >= end && (mapping.writable() || !file.writable);
+        (fits && mapping.sigbus_hits() == 0).then(|| Arc::clone(mapping))
     }
 
-    /// Takes unused files out, oldest first, until at most `keep` unused ones are left.
+    /// Remembers a file's mapping as the one used last.
+    pub(crate) fn keep(&mut self, file: &FileKey, mapping: &Arc<Mapping>) {
+        if let Some(at) = self.files.iter().position(|(key, _)| *key == file.inode) {
+            let (_, old) = self.files.remove(at);
+            if !Arc::ptr_eq(&old, mapping) {
+                self.displace(old);
+            }
+        }
+        self.files.push((file.inode, Arc::clone(mapping)));
+    }
+
+    /// What is kept for later makes room for what is needed now.
+    pub(crate) fn displace_idle(&mut self) {
+        for file in self.forget_idle_files(0) {
+            self.displace(file);
+        }
+    }
+
+    /// Of a file that regions use, the last of them lets go.
+    fn displace(&mut self, file: Arc<Mapping>) {
+        if Arc::strong_count(&file) == 1 {
+            file.leave();
+            self.displaced.push(file);
+        }
+    }
+
+    /// Takes unused files out, oldest first, until at most `keep` unused ones are left, none of them truncated.
     pub(crate) fn forget_idle_files(&mut self, keep: usize) -> Vec<Arc<Mapping>> {
-        let idle = self
-            .files
-            .iter()
-            .filter(|(_, m)| Arc::strong_count(m) == 1)
-            .count();
-        let mut surplus = idle.saturating_sub(keep);
-        let idle = self.files.extract_if(.., |(_, m)| {
-            let go = surplus > 0 && Arc::strong_count(m) == 1;
-            surplus -= usize::from(go);
-            go
+        let idle = |m: &Arc<Mapping>| Arc::strong_count(m) == 1;
+        let sound = |m: &Arc<Mapping>| m.sigbus_hits() == 0;
+        let count = self.files.iter().filter(|(_, m)| idle(m) && sound(m));
+        let mut surplus = count.count().saturating_sub(keep);
+        let gone = self.files.extract_if(.., |(_, m)| {
+            let old = idle(m) && sound(m) && surplus > 0;
+            surplus -= usize::from(old);
+            old || idle(m) && !sound(m)
         });
-        idle.map(|(_, file)| file).collect()
+        gone.map(|(_, file)| file).collect()
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use parking_lot::RwLockReadGuard;
 
-use crate::region::{Backing, Near, Region};
+use crate::region::{Near, Region};
 use crate::remote::{Asked, Remote};
 use crate::slice::{ReadSlice, WriteSlice};
 use crate::table::Table;
@@ -36,6 +36,8 @@ pub enum FaultKind {
     Protected,
     /// Mapped without a file descriptor: only the VMM can reach it.
     NoFd,
+    /// The peer has truncated the file behind it, or the file system has no page for it.
+    Truncated,
     /// The peer that was asked for it refused ([`Remote`](crate::remote::Remote)).
     Refused,
     /// The range passes the end of the address space.
@@ -71,7 +73,12 @@ impl<'m> View<'m> {
         faults: &'m AtomicU64,
         #[cfg(feature = "meter")] meter: &'m crate::meter::Meter,
     ) -> Self {
-        let near = table.largest.map(Cell::new);
+        let mut near = table.largest;
+        if table.account.is_spoiled() {
+            // One of them may be what is spoiled; `find` knows.
+            near = [Near::NOTHING; 2];
+        }
+        let near = near.map(Cell::new);
         Self {
             table,
             near,
@@ -171,8 +178,9 @@ impl<'m> View<'m> {
                         if (write && !region.prot.write) || (!write && !region.prot.read) {
                             return self.fault(iova, len, FaultKind::Protected);
                         }
-                        let Backing::Mapped(mapping, offset) = &region.backing else {
-                            return self.fault(iova, len, FaultKind::NoFd);
+                        let (mapping, offset) = match region.reach() {
+                            Ok(reached) => reached,
+                            Err(kind) => return self.fault(iova, len, kind),
                         };
                         let n = left.min(room);
                         whole |= n == len;
@@ -269,15 +277,13 @@ impl<'m> View<'m> {
     #[cold]
     fn find_window(&self, iova: u64) -> Option<WriteWindow<'_>> {
         let (region, _) = self.find(iova)?;
-        let Backing::Mapped(mapping, offset) = &region.backing else {
-            return None;
-        };
+        let (mapping, offset) = region.reach().ok()?;
         let len = usize::try_from(region.len).ok()?;
         // SAFETY: the whole region lies inside a live mapping, pinned by this view.
         let window = || unsafe {
             WriteWindow::new(
                 region.iova,
-                mapping.at(*offset),
+                mapping.at(offset),
                 len,
                 #[cfg(feature = "meter")]
                 self.meter,
@@ -290,9 +296,7 @@ impl<'m> View<'m> {
     /// be read and written. Both are multiples of 4.
     pub fn words(&self, iova: u64, bytes: u32) -> Option<Words<'_>> {
         let (region, room) = self.find(iova)?;
-        let Backing::Mapped(mapping, offset) = &region.backing else {
-            return None;
-        };
+        let (mapping, offset) = region.reach().ok()?;
         let base = mapping.at(offset + (iova - region.iova));
         let fits = u64::from(bytes) <= room && bytes.is_multiple_of(4);
         let aligned = (base.as_ptr() as usize).is_multiple_of(4);

@@ -280,6 +280,16 @@ fn only_memory_files_are_accepted() {
     assert!(matches!(refused, Err(MapError::NotMemory)), "{refused:?}");
 }
 
+fn sigbus(memory: &Memory) -> u64 {
+    let mut hits = 0;
+    memory.counters(&mut |name, n| {
+        if name == "dma_sigbus" {
+            hits = n;
+        }
+    });
+    hits
+}
+
 #[test]
 #[cfg(not(miri))]
 fn a_truncated_file_costs_zeros_and_a_counter_not_the_process() {
@@ -292,28 +302,34 @@ fn a_truncated_file_costs_zeros_and_a_counter_not_the_process() {
     memory.view().write(0x3000, b"here").expect("write");
     rustix::fs::ftruncate(&fd, 0x1000).expect("shrink");
     let mut back = [9u8; 4];
-    memory
-        .view()
-        .read(0x3000, &mut back)
-        .expect("mapped, though gone");
+    let view = memory.view();
+    view.read(0x3000, &mut back).expect("mapped, though gone");
     assert_eq!(back, [0; 4]);
-    memory
-        .view()
-        .write(0x3ff0, b"lost")
-        .expect("write to nowhere");
-    let mut hits = 0;
-    memory.counters(&mut |name, n| {
-        if name == "dma_sigbus" {
-            hits = n;
-        }
-    });
+    view.write(0x3ff0, b"lost").expect("write to nowhere");
+    drop(view);
+    let hits = sigbus(&memory);
     assert!(hits >= 1);
+
+    // From the next batch on the file is out of reach, and nothing of ours grows under it.
+    assert_eq!(
+        kind(memory.view().write(0x2000, b"x")),
+        FaultKind::Truncated
+    );
+    assert_eq!(kind(memory.view().read(0, &mut back)), FaultKind::Truncated);
+    assert!(memory.view().write_window(0).is_none() && memory.view().words(0, 4).is_none());
+    assert_eq!(sigbus(&memory), hits);
+
+    // Other files are not, and neither is this one where the peer maps it anew.
+    let other = memfd(0x1000);
+    let map =
+        |iova, fd: &std::os::fd::OwnedFd| memory.map_fd(iova, 0x1000, fd.as_fd(), 0, Prot::RW);
+    map(0x10_0000, &other).expect("map");
+    memory.view().write(0x10_0000, b"fine").expect("write");
+    memory.unmap(0, 0x4000).expect("unmap");
+    map(0, &fd).expect("map");
+    memory.view().write(0, b"back").expect("write");
     memory.unmap_all();
-    memory.counters(&mut |name, n| {
-        if name == "dma_sigbus" {
-            assert_eq!(n, hits, "a counter never falls");
-        }
-    });
+    assert_eq!(sigbus(&memory), hits, "a counter never falls");
 }
 
 #[test]

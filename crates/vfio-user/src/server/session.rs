@@ -331,6 +331,10 @@ impl Session {
             shared = false;
             result = self.memory.map_absent(map.iova, map.size, prot);
         }
+        let displaced = self.memory.displaced();
+        if !displaced.is_empty() {
+            self.deferred_closer.bury(displaced);
+        }
         match fd {
             // Its file stays with the mapping: to close this is nothing.
             Some(fd) if shared && result.is_ok() => drop(fd),
