@@ -47,6 +47,8 @@ counters! {
     table_full,
     /// Times senders were held up because this port had no room.
     held_up,
+    /// Times frames from here did not wait for a port without room, because others had waited with them long enough.
+    patience_spent,
     /// Frames that came in too short for an Ethernet header.
     drop_runt,
     /// Frames that came in with offload notes that cannot be true.

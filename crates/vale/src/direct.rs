@@ -13,6 +13,7 @@ use wire::MacAddr;
 
 use crate::config::Nanos;
 use crate::counters::{add, add_alone};
+use crate::patience::Patience;
 use crate::pools::{Pools, only_port};
 use crate::port::{Blocked, Port, slot};
 use crate::state::SwitchState;
@@ -183,7 +184,7 @@ fn is_tag(header: &[u8; wire::ETHERNET_HEADER]) -> bool {
 pub(crate) fn deliver(
     state: &SwitchState,
     from: &Port,
-    known: &mut Known,
+    (known, patience): (&mut Known, &mut Patience),
     batch: &Batch<'_>,
     picks: &[u16],
     now: Nanos,
@@ -207,6 +208,7 @@ pub(crate) fn deliver(
     if to.id == from.id || !to.is_alive() || to.rate_out.is_some() || !whole {
         return None;
     }
+    patience.serves(to.id, true, now);
     let taken = to.sink.deliver(batch, picks).min(picks.len());
     to.note_progress(taken, now, state.stall_bound());
     let left = &picks[taken..];
@@ -217,10 +219,14 @@ pub(crate) fn deliver(
     let mut dealt = (picks.len() as u64, bytes);
     let mut held = None;
     if !left.is_empty() {
-        let waits = from.waits && state.may_hold_up();
-        if waits && to.is_alive() && !to.is_stalled(now, state.stall_bound()) {
+        let may = from.waits && state.may_hold_up();
+        let may = may && to.is_alive() && !to.is_stalled(now, state.stall_bound());
+        let waits = may && patience.has_left(to.id, now);
+        add(&from.counters.patience_spent, u64::from(may && !waits));
+        if waits {
             add(&to.counters.held_up, 1);
             to.note_held(now);
+            patience.wait(to.id, now);
             dealt = (taken as u64, bytes - left_bytes);
             held = Some(Blocked::Full(to.clone()));
         } else {

@@ -14,6 +14,7 @@ use crate::direct;
 use crate::guard::Bound;
 use crate::guard::rate::Cost;
 use crate::guard::storm::Flood;
+use crate::patience::Patience;
 use crate::pools::Pools;
 use crate::port::{Blocked, Port};
 use crate::state::SwitchState;
@@ -106,6 +107,7 @@ pub(crate) struct Scratch {
     short: Vec<(u32, u16)>,
     /// The pools of an on-chip switch, as they are for the batch at hand.
     pools: Option<Arc<Pools>>,
+    patience: Patience,
 }
 
 impl Scratch {
@@ -119,9 +121,11 @@ impl Scratch {
         picks: &[u16],
     ) -> (usize, Option<Blocked>) {
         let now = state.now();
+        self.patience.resume(now, state.stall_bound());
+        let known = (&mut self.known, &mut self.patience);
         if state.direct
             && !state.is_guarded()
-            && let Some(done) = direct::deliver(state, from, &mut self.known, batch, picks, now)
+            && let Some(done) = direct::deliver(state, from, known, batch, picks, now)
         {
             return done;
         }
@@ -335,6 +339,10 @@ impl Scratch {
         now: Nanos,
     ) -> Option<(u32, u16)> {
         self.short.clear();
+        if let Some(at) = self.touched.first().or(self.flood.first().map(|_| &0)) {
+            let alone = self.touched.len() == 1 && self.flood.is_empty();
+            self.patience.serves(ports[*at as usize].id, alone, now);
+        }
         // One more than the last position that has gone anywhere.
         let mut gone = self.flood.last().map_or(0, |last| last + 1);
         for place in 0..self.touched.len() {
@@ -353,7 +361,12 @@ impl Scratch {
         let held = if from.waits && state.may_hold_up() {
             let holds = |at: u32| {
                 let port = &ports[at as usize];
-                port.is_alive() && !port.is_stalled(now, state.stall_bound())
+                if !port.is_alive() || port.is_stalled(now, state.stall_bound()) {
+                    return false;
+                }
+                let waits = self.patience.has_left(port.id, now);
+                add(&from.counters.patience_spent, u64::from(!waits));
+                waits
             };
             let waiting = self.short.iter().copied();
             waiting
@@ -378,8 +391,10 @@ impl Scratch {
             }
         }
         if let Some((at, _)) = held {
-            add(&ports[at as usize].counters.held_up, 1);
-            ports[at as usize].note_held(now);
+            let to = &ports[at as usize];
+            add(&to.counters.held_up, 1);
+            to.note_held(now);
+            self.patience.wait(to.id, now);
         }
         held
     }

@@ -164,6 +164,29 @@ fn a_port_that_takes_a_frame_just_before_the_bound_is_not_waited_for_each_time()
     assert_eq!(to_c.numbers().len(), 200, "c gets all of its own");
 }
 
+/// A receiver that buys back patience as fast as it spends it still does not set the pace of all that its sender sends.
+#[test]
+fn a_port_that_is_slow_by_design_takes_a_tenth_of_its_senders_time_and_no_more() {
+    let (switch, hand, _) = kept();
+    let [(a, _), (_, to_b), (_, to_c)] = three(&switch, 0);
+    let (mut sent, mut waited) = (0, 0);
+    for _ in 0..4000 {
+        let to = if sent % 2 == 0 { mac(2) } else { mac(3) };
+        if send(&a, sent, &[(to, mac(1))]) == 1 {
+            sent += 1;
+        } else {
+            waited += 1;
+            to_b.make_room(1);
+        }
+        hand.advance(MS);
+    }
+    assert!((300..=4 * 101).contains(&waited), "{waited} of 4000 ms");
+    assert!(to_c.numbers().len() >= 1790, "{}", to_c.numbers().len());
+    assert!(count(&switch, "a", "patience_spent") > 0);
+    let got = to_b.numbers().len() as u64;
+    assert_eq!(count(&switch, "b", "drop_no_room") + got, sent.div_ceil(2));
+}
+
 #[test]
 fn a_port_that_is_slow_but_steady_is_waited_for_for_ever() {
     let (switch, hand, _) = kept();
