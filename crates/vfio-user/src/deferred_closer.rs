@@ -4,7 +4,8 @@
 //! be anything: a TCP socket that lingers over unsent data for hours, a file of a FUSE server that
 //! does not answer, a Unix socket with more such descriptors in its queue. To unmap a peer's memory
 //! may be to free all of it. The thread that serves a peer serves others too, so another one does
-//! this, for each server its own: what does not end holds up nothing but its like.
+//! this, for each server its own: what does not end holds up nothing but its like. Writes to eventfds that take long are
+//! made there too.
 //!
 //! A thread that has ended everything stays for a moment and serves whichever server needs one
 //! next: a driver that exchanges its eventfds one by one would make and end a thread for each.
@@ -133,6 +134,11 @@ impl PeerFd {
             fd: Some(fd),
             deferred_closer: deferred_closer.clone(),
         }
+    }
+
+    /// Does what dropping `work` does, soon, where the descriptor would be closed.
+    pub fn later(&self, work: impl Send + 'static) {
+        self.deferred_closer.bury(work);
     }
 }
 

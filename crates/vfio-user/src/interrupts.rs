@@ -3,21 +3,22 @@
 //! A device calls [`Interrupts`] from any thread. What the client armed, masked or took back
 //! decides whether that becomes a write to an eventfd now, later, or never.
 
-use std::os::fd::{AsFd, BorrowedFd};
+mod signal;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use rustix::io::Errno;
 
 use crate::codec::irq;
 use crate::deferred_closer::PeerFd;
-use crate::poke::{self, poke};
+use crate::poke;
+use signal::{Line, SLOW, Signaller, count};
 
 /// The pin.
 #[derive(Default)]
 struct Intx {
-    fd: Option<PeerFd>,
+    fd: Option<Arc<Line>>,
     /// What the device drives.
     asserted: bool,
     /// Set by a trigger and by MASK, cleared by UNMASK.
@@ -29,35 +30,12 @@ struct Intx {
 /// One message.
 #[derive(Default)]
 struct Vector {
-    fd: Option<PeerFd>,
+    fd: Option<Arc<Line>>,
     /// Masked by SET_IRQS.
     masked: bool,
     /// Masked in the vector table or the MSI mask bits.
     guest_masked: bool,
     pending: bool,
-}
-
-#[derive(Default)]
-struct Counters {
-    triggers: AtomicU64,
-    suppressed: AtomicU64,
-    latched: AtomicU64,
-    failed: AtomicU64,
-}
-
-impl Counters {
-    fn add(counter: &AtomicU64) {
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn signal(&self, fd: BorrowedFd<'_>) {
-        match poke(fd) {
-            Ok(()) => Self::add(&self.triggers),
-            // Its counter is full: the client has not looked at it for 2^64 triggers.
-            Err(Errno::AGAIN) => Self::add(&self.suppressed),
-            Err(_) => Self::add(&self.failed),
-        }
-    }
 }
 
 pub(crate) struct State {
@@ -75,7 +53,7 @@ pub(crate) struct State {
     msi_pending: AtomicU32,
     /// PME_En, PME_Status.
     pme: [AtomicBool; 2],
-    counters: Counters,
+    signaller: Signaller,
 }
 
 /// A device's interrupts. Clones are the same; any thread may use them.
@@ -95,6 +73,10 @@ impl std::fmt::Debug for Interrupts {
 
 impl Interrupts {
     pub(crate) fn new(has_intx: bool, msi: usize, msix: usize) -> Self {
+        Self::with(Signaller::new(SLOW), has_intx, msi, msix)
+    }
+
+    fn with(signaller: Signaller, has_intx: bool, msi: usize, msix: usize) -> Self {
         poke::prepare();
         let vectors = |n| (0..n).map(|_| Mutex::default()).collect();
         Self(Arc::new(State {
@@ -109,7 +91,7 @@ impl Interrupts {
             pba: (0..msix.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             msi_pending: AtomicU32::new(0),
             pme: Default::default(),
-            counters: Counters::default(),
+            signaller,
         }))
     }
 
@@ -172,12 +154,13 @@ impl Interrupts {
 
     /// Counters by name.
     pub fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        let c = &self.0.counters;
+        let c = &self.0.signaller;
         let load = |a: &AtomicU64| a.load(Ordering::Relaxed);
         visit("irq_triggers", load(&c.triggers));
         visit("irq_suppressed", load(&c.suppressed));
         visit("irq_latched", load(&c.latched));
         visit("irq_failed", load(&c.failed));
+        visit("irq_deferred", load(&c.deferred));
     }
 }
 
@@ -199,10 +182,10 @@ impl State {
         }
         match &intx.fd {
             Some(fd) if !intx.masked && !intx.disabled => {
-                self.counters.signal(fd.as_fd());
+                self.signaller.signal(fd);
                 intx.masked = true;
             }
-            _ => Counters::add(&self.counters.suppressed),
+            _ => count(&self.signaller.suppressed),
         }
     }
 
@@ -224,10 +207,10 @@ impl State {
 
     fn send(&self, cell: &mut Vector, index: u32, vector: u32) {
         match &cell.fd {
-            Some(fd) if !self.held(cell, index) => self.counters.signal(fd.as_fd()),
-            _ if cell.pending => Counters::add(&self.counters.suppressed),
+            Some(fd) if !self.held(cell, index) => self.signaller.signal(fd),
+            _ if cell.pending => count(&self.signaller.suppressed),
             _ => {
-                Counters::add(&self.counters.latched);
+                count(&self.signaller.latched);
                 self.set_pending(cell, index, vector, true);
             }
         }
@@ -261,7 +244,7 @@ impl State {
     fn release(&self, cell: &mut Vector, index: u32, vector: u32) {
         if cell.pending && !self.held(cell, index) {
             if let Some(fd) = &cell.fd {
-                self.counters.signal(fd.as_fd());
+                self.signaller.signal(fd);
             } else {
                 return;
             }
@@ -271,19 +254,20 @@ impl State {
 
     /// Arms a vector with an eventfd, or takes it back.
     pub fn arm(&self, index: u32, vector: u32, fd: Option<PeerFd>) {
+        let fd = fd.map(Line::new);
         if index == irq::INTX {
             let mut intx = self.intx.lock();
             if intx.fd.is_none() || fd.is_none() {
                 // A new owner of the pin has seen no trigger that it would unmask.
                 intx.masked = false;
             }
-            intx.fd = fd;
+            replace(&mut intx.fd, fd);
             if intx.fd.is_some() {
                 self.evaluate(&mut intx);
             }
         } else if let Some(cell) = self.vector(index, vector) {
             let mut cell = cell.lock();
-            cell.fd = fd;
+            replace(&mut cell.fd, fd);
             self.release(&mut cell, index, vector);
         }
     }
@@ -307,12 +291,12 @@ impl State {
     pub fn loopback(&self, index: u32, vector: u32) {
         if index == irq::INTX {
             if let Some(fd) = &self.intx.lock().fd {
-                self.counters.signal(fd.as_fd());
+                self.signaller.signal(fd);
             }
         } else if let Some(cell) = self.vector(index, vector)
             && let Some(fd) = &cell.lock().fd
         {
-            self.counters.signal(fd.as_fd());
+            self.signaller.signal(fd);
         }
     }
 
@@ -418,8 +402,17 @@ impl State {
     }
 }
 
+fn replace(line: &mut Option<Arc<Line>>, by: Option<Arc<Line>>) {
+    if let Some(old) = std::mem::replace(line, by) {
+        old.take_back();
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -485,14 +478,14 @@ mod tests {
     proptest! {
         #[test]
         fn no_interrupt_is_lost_or_invented(ops in prop::collection::vec(op(), 1..60)) {
-            let irq = Interrupts::new(true, 0, 3);
+            let irq = Interrupts::with(Signaller::new(Duration::MAX), true, 0, 3);
             let fd = EventFd::new().unwrap();
             let mut sent = 0u64;
             let mut due = 0u64;
             for op in &ops {
-                let before = irq.0.counters.triggers.load(Ordering::Relaxed);
+                let before = irq.0.signaller.triggers.load(Ordering::Relaxed);
                 apply(&irq, op, &fd);
-                let triggers = irq.0.counters.triggers.load(Ordering::Relaxed) - before;
+                let triggers = irq.0.signaller.triggers.load(Ordering::Relaxed) - before;
                 sent += triggers;
                 due += fd.take();
                 let intx = irq.0.intx.lock();

@@ -38,6 +38,8 @@ struct Context {
 
 struct Pool {
     contexts: Vec<Mutex<Context>>,
+    /// For those who may be slow, so that no other waits for them.
+    slow: Mutex<Context>,
     /// An empty file.
     nothing: OwnedFd,
 }
@@ -46,11 +48,16 @@ fn pool() -> Option<&'static Pool> {
     static POOL: OnceLock<Option<Pool>> = OnceLock::new();
     POOL.get_or_init(|| {
         let nothing = rustix::fs::memfd_create("nothing", MemfdFlags::CLOEXEC).ok()?;
+        let slow = Mutex::new(Context::new().ok()?);
         let contexts: Vec<_> = std::iter::repeat_with(Context::new)
             .take(CONTEXTS)
             .map_while(|context| context.ok().map(Mutex::new))
             .collect();
-        (!contexts.is_empty()).then_some(Pool { contexts, nothing })
+        (!contexts.is_empty()).then_some(Pool {
+            contexts,
+            slow,
+            nothing,
+        })
     })
     .as_ref()
 }
@@ -70,6 +77,14 @@ pub(crate) fn poke(fd: BorrowedFd<'_>) -> Result<(), Errno> {
         return crate::event::signal(fd);
     };
     pool.take().submit(pool.nothing.as_fd(), fd)
+}
+
+/// The same, where waking the eventfd's readers may take long.
+pub(crate) fn poke_slowly(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    let Some(pool) = pool() else {
+        return crate::event::signal(fd);
+    };
+    pool.slow.lock().submit(pool.nothing.as_fd(), fd)
 }
 
 impl Pool {

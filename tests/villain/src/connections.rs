@@ -178,6 +178,28 @@ pub(crate) fn eventfd_that_blocks(vmm: &mut Vmm) -> Done {
     raise(&mut client)
 }
 
+pub(crate) fn crowd_behind_an_eventfd(vmm: &mut Vmm) -> Done {
+    use rustix::event::epoll;
+    // Each set watches the same eventfd by each of its descriptors.
+    const SETS: usize = 200;
+    const NAMES: usize = 200;
+    let event = event()?;
+    let name = |_| rustix::io::dup(&event).map_err(own);
+    let names: Vec<_> = (0..NAMES).map(name).collect::<Result<_, _>>()?;
+    let mut sets = Vec::new();
+    for _ in 0..SETS {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(own)?;
+        for name in &names {
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&set, name, data, epoll::EventFlags::IN).map_err(own)?;
+        }
+        sets.push(set);
+    }
+    let mut client = vmm.client()?;
+    client.arm(irq::INTX, 0, &[&event]).map_err(own)?;
+    (0..20).try_for_each(|_| raise(&mut client))
+}
+
 pub(crate) fn signals_come_and_go(vmm: &mut Vmm) -> Done {
     let mut client = vmm.client()?;
     for _ in 0..100 {

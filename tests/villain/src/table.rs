@@ -196,6 +196,7 @@ villains! {
         epoll_sets_in_epoll_sets: "ours", "the kernel's lock of nested epoll sets held, while eventfds and connections change", Nothing("the daemon nests no epoll sets");
         eventfd_filled_up: "ours", "an eventfd whose count is at its maximum", Nothing("the count stays at its maximum");
         eventfd_that_blocks: "ours", "the same, made blocking behind the server's back", Nothing("the count stays at its maximum, and the server does not block");
+        crowd_behind_an_eventfd: "ours", "interrupts by an eventfd that has 40,000 watchers", Counters(&["irq_deferred"]);
         signals_come_and_go: "ours", "eventfds to trigger, mask and unmask, replaced a hundred times", Nothing("all of this is legal");
         connect_storm: "ours", "600 connections, most of them while one is served", Counters(&["refused_busy"]);
         crowd_at_the_door: "ours", "64 connections that stay silent", Counters(&["refused_busy"]);
