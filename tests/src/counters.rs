@@ -53,6 +53,14 @@ impl Counters {
         of_kind.filter_map(|(_, values)| values.get(counter)).sum()
     }
 
+    /// The highest of one counter over all things of a kind.
+    #[must_use]
+    pub fn highest(&self, kind: &str, counter: &str) -> u64 {
+        let of_kind = self.sections.iter().filter(|((k, _), _)| k == kind);
+        let values = of_kind.filter_map(|(_, values)| values.get(counter));
+        values.copied().max().unwrap_or(0)
+    }
+
     /// The names of all things of a kind.
     pub fn names<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a str> {
         let of_kind = self.sections.keys().filter(move |(k, _)| k == kind);

@@ -14,7 +14,7 @@ use villain::{GuestDeed, Moves, VfDeed, Villain, Vmm, VmmDeed, functions};
 
 use super::chip;
 use super::holdings::Holdings;
-use super::honest::{self, Honest};
+use super::honest::{self, Honest, Service};
 use super::watched::Watched;
 
 /// In how much time every register read is answered, the next good request above all.
@@ -22,6 +22,14 @@ const ANSWER: Duration = Duration::from_millis(100);
 
 /// The longest that honest traffic may stand still.
 const SILENCE: Duration = Duration::from_secs(1);
+
+/// How much slower honest traffic may be while a villain is at work than right after it: its 99th percentile of latency,
+/// and its rate. The villain's own threads take processors from all, so it is not 1; what others' time and memory can be
+/// had for is seen in factors of hundreds.
+const SLOWER: f64 = 50.0;
+
+/// Frames that honest traffic is measured by in peace.
+const PEACE: u64 = 500;
 
 /// KiB of heap that a run may leave behind: what an allocator keeps, not what leaks.
 const SLACK: u64 = 512;
@@ -206,6 +214,12 @@ impl Fleet {
         silences.max().unwrap_or_default()
     }
 
+    /// How each pair did since the last call, which was `time` ago.
+    fn service(&self, time: Duration) -> Vec<Option<Service>> {
+        let pairs = self.honest.iter();
+        pairs.map(|pair| pair.service(time)).collect()
+    }
+
     /// Has a villain do its deed, and looks at everything that must hold.
     pub fn suffer(&mut self, villain: &Villain, deed: &Deed) -> Result<(), String> {
         let mut maybe = Vec::new();
@@ -229,6 +243,7 @@ impl Fleet {
         let before = self.counters();
         let held = Holdings::of(self.daemon.id());
         self.longest_silence();
+        self.service(Duration::ZERO);
 
         let start = Instant::now();
         let mut worst = Duration::ZERO;
@@ -282,7 +297,10 @@ impl Fleet {
         drop(bus);
 
         let silence = self.longest_silence();
-        self.goes_on(100).map_err(sure)?;
+        let during = self.service(start.elapsed());
+        let peace = Instant::now();
+        self.goes_on(PEACE).map_err(sure)?;
+        let slower = slower(&during, &self.service(peace.elapsed()));
         if !self.daemon.is_alive() {
             return Err(sure("the daemon is dead".into()));
         }
@@ -298,9 +316,17 @@ impl Fleet {
         let moved = counters.since(&before);
         counted(villain, deed, &nic_of_villain, &moved).map_err(sure)?;
         println!(
-            "{}: {took:?}, answer {answered:?}, silence {silence:?}, heap {} -> {}",
-            villain.id, held.heap, after.heap
+            "{}: {took:?}, answer {answered:?}, silence {silence:?}, heap {} -> {}, honest {slower:.1?}, copies {}",
+            villain.id,
+            held.heap,
+            after.heap,
+            counters.highest("worker", "most_copies_in_a_turn"),
         );
+        if slower.iter().any(|times| *times > SLOWER) {
+            return Err(Flaw::Maybe(format!(
+                "honest traffic was {slower:.1?} times slower (latency, rate)"
+            )));
+        }
         if answered > ANSWER {
             return Err(Flaw::Maybe(format!("an answer took {answered:?}")));
         }
@@ -413,6 +439,18 @@ impl Fleet {
     fn counters(&self) -> Counters {
         self.daemon.counters().expect("counters")
     }
+}
+
+/// How many times worse the worst pair did than in peace: latency, and rate.
+fn slower(during: &[Option<Service>], peace: &[Option<Service>]) -> [f64; 2] {
+    let mut worst = [0.0f64; 2];
+    for pair in during.iter().zip(peace) {
+        if let (Some(during), Some(peace)) = pair {
+            let times = [during.p99 / peace.p99.max(1.0), peace.rate / during.rate];
+            worst = [worst[0].max(times[0]), worst[1].max(times[1])];
+        }
+    }
+    worst
 }
 
 /// Whether the villain's own counters say what it did.

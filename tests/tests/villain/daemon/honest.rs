@@ -1,5 +1,6 @@
 //! Two honest NICs that exchange numbered frames through the switch all the while.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -30,8 +31,21 @@ struct Watch {
     foreign: AtomicU64,
     /// The longest time without a frame since it was last asked for, in microseconds.
     longest: AtomicU64,
+    /// How long frames were on their way since it was last asked for, in microseconds.
+    latencies: Mutex<Vec<u32>>,
     failed: Mutex<Option<String>>,
 }
+
+/// How a pair did for a while.
+pub struct Service {
+    /// Frames a second that came, both ways.
+    pub rate: f64,
+    /// How long 99 of 100 frames were on their way at most, in microseconds.
+    pub p99: f64,
+}
+
+/// Frames below which a 99th percentile says nothing.
+const ENOUGH: usize = 100;
 
 /// An honest NIC with its driver.
 pub enum Nic {
@@ -145,6 +159,22 @@ impl Honest {
         }
     }
 
+    /// How it did in the time since the last call, which was `time`. Nothing if too little came to say.
+    pub fn service(&self, time: Duration) -> Option<Service> {
+        let latencies = self.watch.latencies.lock();
+        let mut latencies = std::mem::take(&mut *latencies.unwrap_or_else(PoisonError::into_inner));
+        if latencies.len() < ENOUGH {
+            return None;
+        }
+        let at = latencies.len() * 99 / 100;
+        let (_, p99, _) = latencies.select_nth_unstable(at);
+        let p99 = f64::from(*p99);
+        Some(Service {
+            rate: latencies.len() as f64 / time.as_secs_f64(),
+            p99,
+        })
+    }
+
     /// The longest time without a frame since the last call.
     pub fn longest_silence(&self) -> Duration {
         Duration::from_micros(self.watch.longest.swap(0, Ordering::Relaxed))
@@ -177,6 +207,8 @@ fn run(mut pair: [Nic; 2], watch: &Watch) -> Result<(), String> {
     let (mut sent, mut got) = ([0u64; 2], [0u64; 2]);
     let mut frames: [Vec<u8>; 8] = Default::default();
     let mut expected = Vec::new();
+    // When the frames on their way to each were sent.
+    let mut away = [VecDeque::new(), VecDeque::new()];
     let mut last = Instant::now();
     while !watch.stop.load(Ordering::Relaxed) {
         for from in 0..2 {
@@ -186,7 +218,10 @@ fn run(mut pair: [Nic; 2], watch: &Watch) -> Result<(), String> {
                 write(frame, macs[to], macs[from], number);
             }
             let slices: Vec<&[u8]> = frames[..more].iter().map(Vec::as_slice).collect();
-            sent[from] += pair[from].send(&slices)? as u64;
+            let now = Instant::now();
+            let done = pair[from].send(&slices)?;
+            sent[from] += done as u64;
+            away[to].extend(std::iter::repeat_n(now, done));
         }
         let mut came = 0;
         for to in 0..2 {
@@ -210,6 +245,13 @@ fn run(mut pair: [Nic; 2], watch: &Watch) -> Result<(), String> {
             if let Some(wrong) = wrong {
                 return Err(wrong);
             }
+            let now = Instant::now();
+            let arrived = away[to].len() - (sent[1 - to] - got[to]) as usize;
+            let latencies = away[to].drain(..arrived);
+            let latencies = latencies.map(|sent| (now - sent).as_micros() as u32);
+            let all = watch.latencies.lock();
+            let mut all = all.unwrap_or_else(PoisonError::into_inner);
+            all.extend(latencies);
         }
         let silent = last.elapsed();
         if came > 0 {
