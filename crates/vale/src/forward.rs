@@ -71,6 +71,9 @@ struct Classified {
     origin: Option<u32>,
 }
 
+/// Copies of flooded frames that one call makes; a sender with more comes again, when others had their turn.
+const MOST_COPIES: usize = 1024;
+
 /// Counts of one batch, to touch state counters once.
 #[derive(Debug, Default)]
 struct Tally {
@@ -112,7 +115,7 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     /// Takes frames of `from` to where they belong. Returns how many were dealt with and, when
-    /// that is not all, the port that had no room for the first of the others.
+    /// that is not all, the port that had no room for the first of the others; or none, if the sender has had its share.
     pub(crate) fn forward(
         &mut self,
         state: &SwitchState,
@@ -149,15 +152,23 @@ impl Scratch {
         if bound.is_some_and(Bound::floods) || state.is_guarded() {
             self.police(bound, from, &ports, now);
         }
-        self.list(&ports);
-        let held = self.deliver(state, from, &ports, batch, picks, now);
-        let dealt = held.map_or(picks.len(), |(_, at)| at.into());
+        let now_many = if from.waits {
+            self.at_once(ports.len())
+        } else {
+            picks.len()
+        };
+        self.list(&ports, now_many);
+        let held = self.deliver(state, from, &ports, batch, &picks[..now_many], now);
+        let dealt = held.map_or(now_many, |(_, at)| at.into());
         self.count(&from.counters, dealt);
         if dealt < picks.len() {
             self.refund(bound, batch, &picks[..dealt], charged);
         }
         if let Some((at, _)) = held {
             return (dealt, Some(Blocked::Full(ports[at as usize].clone())));
+        }
+        if dealt < picks.len() {
+            return (dealt, None);
         }
         if let Some(rate) = bound.and_then(|bound| bound.rate.as_ref())
             && !over.is_empty()
@@ -172,6 +183,22 @@ impl Scratch {
             add(&from.counters.drop_rate_in, over.len() as u64);
         }
         (dealt + over.len(), None)
+    }
+
+    /// How many frames are dealt with in one call, so that what floods makes no more than so many copies. One is, whatever
+    /// it costs.
+    fn at_once(&self, ports: usize) -> usize {
+        let mut copies = 0;
+        let fits = |classified: &&Classified| {
+            let receivers = match classified.route {
+                Route::Nowhere(_) | Route::Port(_) => 0,
+                Route::Everywhere(_) | Route::Uplinks | Route::Several => ports,
+            };
+            copies += receivers * classified.segments as usize;
+            copies <= MOST_COPIES
+        };
+        let fitting = self.frames.iter().take_while(fits).count();
+        fitting.max(1).min(self.frames.len())
     }
 
     /// Gives back what was charged for the frames behind `dealt`, which come again.
@@ -298,7 +325,7 @@ impl Scratch {
     }
 
     /// Sorts positions by destination.
-    fn list(&mut self, ports: &[Arc<Port>]) {
+    fn list(&mut self, ports: &[Arc<Port>], now_many: usize) {
         for at in self.touched.drain(..) {
             if let Some(place) = self.place.get_mut(at as usize) {
                 *place = 0;
@@ -306,7 +333,7 @@ impl Scratch {
         }
         self.place.resize(ports.len(), 0);
         self.flood.clear();
-        for (position, classified) in self.frames.iter().enumerate() {
+        for (position, classified) in self.frames[..now_many].iter().enumerate() {
             let position = position as u16;
             match classified.route {
                 Route::Nowhere(_) => {}

@@ -22,7 +22,7 @@ pub struct SwitchPort {
     /// Belongs to the delivery under way. Held while other ports' sinks are called, which is safe
     /// because sinks never call back into the sender.
     scratch: Mutex<Scratch>,
-    /// What the last short delivery was short of.
+    /// What the last short delivery was short of; nothing, if it may go on at once.
     blocked_on: Mutex<BlockedOn>,
 }
 
@@ -81,10 +81,11 @@ impl Sink for SwitchPort {
         for chunk in picks.chunks(MAX_BATCH) {
             let (dealt, blocked) = scratch.forward(&self.state, &self.port, batch, chunk);
             done += dealt;
-            if let Some(blocked) = blocked {
+            if dealt < chunk.len() {
                 *self.blocked_on.lock() = match blocked {
-                    Blocked::Full(port) => BlockedOn::Full(Arc::downgrade(&port)),
-                    Blocked::Paced(until) => BlockedOn::Paced(until),
+                    None => BlockedOn::Nothing,
+                    Some(Blocked::Full(port)) => BlockedOn::Full(Arc::downgrade(&port)),
+                    Some(Blocked::Paced(until)) => BlockedOn::Paced(until),
                 };
                 break;
             }

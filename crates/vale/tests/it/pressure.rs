@@ -309,11 +309,43 @@ fn frames_are_finished_only_for_those_who_need_it() {
     };
     bad.end(notes);
     large(&mut bad, BROADCAST, mac(1), 1);
-    assert_eq!(a.deliver(&bad, &[0, 1]), 2);
+    // A frame that claims so many segments has a call of its own.
+    assert_eq!(a.deliver(&bad, &[0, 1]), 1);
+    assert_eq!(a.deliver(&bad, &[1]), 1);
     assert_eq!(count(&switch, "a", "drop_too_many_segments"), 1);
     assert_eq!(count(&switch, "a", "drop_bad_notes"), 1);
     assert_eq!(count(&switch, "plain", "tx_frames"), 2);
     assert_eq!(count(&switch, "able", "tx_frames"), 4);
+}
+
+/// A sender has its share of a flood at once, and the rest when others have had their turn.
+#[test]
+fn a_flood_to_many_is_made_in_parts() {
+    let config = SwitchConfig {
+        max_ports: 200,
+        ..SwitchConfig::default()
+    };
+    let (switch, _) = switch(config);
+    switch.set_timer(Arc::new(CountedWake::default()));
+    let names: Vec<_> = (0..128).map(|n| format!("p{n}")).collect();
+    let ports: Vec<_> = names
+        .iter()
+        .map(|name| attach(&switch, name, MANY))
+        .collect();
+    let (a, _) = &ports[0];
+    let bell = Arc::new(CountedWake::default());
+    let waker: Arc<dyn Wake> = bell.clone();
+    let frames = [(BROADCAST, mac(1)); 20];
+    for (done, at_once) in [(0, 8), (8, 8), (16, 4)] {
+        assert_eq!(send(a, done as u64, &frames[done..]), at_once);
+        a.want_room(&waker);
+    }
+    assert_eq!(bell.rung(), 3, "it may go on at once");
+    let want: Vec<u64> = (0..20).collect();
+    for (_, to) in &ports[1..] {
+        assert_eq!(to.numbers(), want);
+    }
+    assert_eq!(count(&switch, "p0", "rx_broadcast"), 20);
 }
 
 proptest! {
