@@ -18,6 +18,8 @@ process only, because it abuses the socket. A program passes only if
 - the next good request is answered within 100 ms, and after a reset a driver comes up and sends;
 - two honest NICs on the same switch, which exchange numbered frames meanwhile, miss none. Beside functions these are two VFs of the
   villain's chip, and a third one with an 82540EM outside it;
+- their frames are no more than 50 times slower than right after it, in the same run, by the 99th percentile of latency and by rate;
+- no turn of a worker made more than 4096 copies of frames;
 - after the villain has left, the daemon's anonymous memory, mapped guest memory, descriptors and threads are what they were before;
 - the counters in the last column have grown: those of the villain's NIC or switch port, or the software PF's records.
 

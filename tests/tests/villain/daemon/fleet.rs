@@ -28,6 +28,10 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// had for is seen in factors of hundreds.
 const SLOWER: f64 = 50.0;
 
+/// Copies of frames that the longest turn of a worker may have made: its sender's budget (256), what a switch makes of
+/// floods at once (1024), and the last frame, which may be cut into 256 segments for each of some ten receivers.
+const COPIES: u64 = 4096;
+
 /// Frames that honest traffic is measured by in peace.
 const PEACE: u64 = 500;
 
@@ -315,13 +319,14 @@ impl Fleet {
         let counters = self.counters();
         let moved = counters.since(&before);
         counted(villain, deed, &nic_of_villain, &moved).map_err(sure)?;
+        let copies = counters.highest("worker", "most_copies_in_a_turn");
         println!(
-            "{}: {took:?}, answer {answered:?}, silence {silence:?}, heap {} -> {}, honest {slower:.1?}, copies {}",
-            villain.id,
-            held.heap,
-            after.heap,
-            counters.highest("worker", "most_copies_in_a_turn"),
+            "{}: {took:?}, answer {answered:?}, silence {silence:?}, heap {} -> {}, honest {slower:.1?}, copies {copies}",
+            villain.id, held.heap, after.heap,
         );
+        if copies > COPIES {
+            return Err(sure(format!("a turn of a worker made {copies} copies")));
+        }
         if slower.iter().any(|times| *times > SLOWER) {
             return Err(Flaw::Maybe(format!(
                 "honest traffic was {slower:.1?} times slower (latency, rate)"
