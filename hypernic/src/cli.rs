@@ -185,6 +185,7 @@ impl Run {
             }
             host.nics.push(NicConfig {
                 name: format!("n{i}"),
+                tenant: format!("n{i}"),
                 model: self.model,
                 socket,
                 mac,

@@ -1,6 +1,7 @@
 //! What a host shall have: NICs and switches, from a TOML file or the command line.
 
 mod check;
+mod profile;
 mod raw;
 mod types;
 mod vfs;
@@ -9,6 +10,7 @@ use std::path::Path;
 
 use registry::{MODELS, Models};
 
+pub use self::profile::Profile;
 pub(crate) use self::raw::retired;
 use self::raw::{Fault, RawHost};
 pub use self::types::{

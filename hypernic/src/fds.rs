@@ -23,6 +23,12 @@ pub fn raise_limit() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
+/// Descriptors that are left for what peers send, when so many NICs have theirs.
+pub(crate) fn for_peers(nics: usize) -> u64 {
+    let granted = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
+    granted.saturating_sub((nics * PER_NIC + BESIDES) as u64)
+}
+
 /// Whether this is the want of descriptors, and then what to do about it, for so many NICs.
 pub(crate) fn exhausted(error: &std::io::Error, nics: usize) -> Option<String> {
     let out = [Errno::MFILE, Errno::NFILE].map(|e| Some(e.raw_os_error()));

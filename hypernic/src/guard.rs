@@ -246,6 +246,22 @@ impl FromStr for Storm {
     }
 }
 
+impl fmt::Display for Storm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds = [
+            ("broadcast", self.0.broadcast),
+            ("multicast", self.0.multicast),
+            ("unknown", self.0.unknown),
+        ];
+        let mut limits = kinds.iter().filter_map(|(kind, n)| Some((kind, (*n)?)));
+        let Some((kind, n)) = limits.next() else {
+            return f.write_str("none");
+        };
+        write!(f, "{kind}={n}")?;
+        limits.try_for_each(|(kind, n)| write!(f, ",{kind}={n}"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

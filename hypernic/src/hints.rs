@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use crate::config::{HostConfig, SocketSpec};
+use crate::config::{HostConfig, Profile, SocketSpec};
+use crate::guard::Storm;
 
 /// Milliseconds that QEMU waits for an answer. After its own five seconds it would give the NIC up for good, though the
 /// daemon may only have been stopped or swapped out.
@@ -52,7 +53,7 @@ fn quoted(word: &str) -> String {
 
 /// The lines printed on start.
 pub fn banner(host: &HostConfig) -> String {
-    let mut text = String::new();
+    let mut text = profile(host);
     for nic in &host.nics {
         let SocketSpec::Path(path) = &nic.socket else {
             continue;
@@ -62,6 +63,38 @@ pub fn banner(host: &HostConfig) -> String {
             "NIC {} ({}, {}, {})\n  QEMU >= 10.1:      {}\n  cloud-hypervisor:  {}\n",
             nic.name, nic.model.name, nic.mac, nic.port, hints.qemu, hints.cloud_hypervisor
         );
+    }
+    text
+}
+
+/// What a profile has made of NICs whose file says less.
+fn profile(host: &HostConfig) -> String {
+    if host.profile == Profile::SingleTenant {
+        return String::new();
+    }
+    let mut text = format!("profile multi-tenant, {} tenants:\n", host.tenants());
+    for nic in &host.nics {
+        let storm = match &nic.vf {
+            Some(vf) => Storm(vf.policy.storm),
+            None => nic.guard.storm,
+        };
+        let rate = nic.guard.tx_rate;
+        let rate = rate.map_or_else(|| "as its chip says".to_owned(), |rate| rate.to_string());
+        let lock = if nic.vf.is_some() || nic.rules.is_some() {
+            "by its chip"
+        } else if nic.mac_lock {
+            "on"
+        } else {
+            "OFF"
+        };
+        text += &format!(
+            "  {}: tenant {}, port {}, mac-lock {lock}, tx-rate {rate}, storm {storm}\n",
+            nic.name, nic.tenant, nic.port
+        );
+    }
+    for switch in &host.switches {
+        let ports: Vec<_> = switch.ports.iter().map(ToString::to_string).collect();
+        text += &format!("  switch {}: ports {}\n", switch.name, ports.join(", "));
     }
     text
 }

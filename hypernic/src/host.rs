@@ -26,6 +26,7 @@ use crate::nic::{NewNic, RunningNic};
 use crate::ports::Behind;
 use crate::report::Section;
 use crate::spec::{Doorbell, PortSpec};
+use crate::tenants::Tenants;
 use crate::time::MonotonicClock;
 use crate::worker::Workers;
 use crate::{fds, ports};
@@ -37,6 +38,7 @@ pub struct Host {
     /// Its chips with virtual functions.
     chips: BTreeMap<String, RunningChip>,
     nics: BTreeMap<String, Attached>,
+    tenants: Tenants,
     /// After the NICs, which have to leave them first.
     workers: Workers,
     /// NICs there are to be.
@@ -105,6 +107,7 @@ impl Host {
             switches: BTreeMap::new(),
             chips: BTreeMap::new(),
             nics: BTreeMap::new(),
+            tenants: Tenants::new(config.tenants(), config.nics.len()),
             planned: config.nics.len(),
             live: Arc::new(AtomicUsize::new(config.nics.len())),
             all_finished: Arc::new(all_finished),
@@ -284,7 +287,9 @@ impl Host {
             })?;
             description = description.doorbells(doorbells);
         }
-        Server::new(description, listener).map_err(|error| failed(self.cause(&error)))
+        let tenant = self.tenants.get(&config.tenant);
+        Server::of_tenant(description, listener, &tenant)
+            .map_err(|error| failed(self.cause(&error)))
     }
 
     /// Connects a NIC to its chip, its switch or a port of its own.
@@ -497,6 +502,7 @@ impl Host {
                 sections.push(Section::of("capture", name.clone(), &*capture.counters()));
             }
         }
+        sections.extend(self.tenants.sections());
         for (name, chip) in &self.chips {
             chip.counters(name, &mut sections);
         }

@@ -19,6 +19,7 @@ mod nvm;
 mod ports;
 pub mod report;
 pub mod spec;
+mod tenants;
 pub mod time;
 pub mod vf;
 mod worker;

@@ -11,8 +11,8 @@ use std::sync::{Arc, Once};
 
 use crate::mapping::Account;
 
-/// Mappings watched at once in one process; one per guest memory file.
-const SLOTS: usize = 16 * 1024;
+/// Memory files that one process can have mapped for all its peers.
+pub const MAX_MAPPINGS: usize = 16 * 1024;
 
 struct Watched {
     used: AtomicBool,
@@ -68,7 +68,7 @@ impl Watched {
     }
 }
 
-static TABLE: [Watched; SLOTS] = [const { Watched::free() }; SLOTS];
+static TABLE: [Watched; MAX_MAPPINGS] = [const { Watched::free() }; MAX_MAPPINGS];
 
 /// A place in the table; released by its mapping before it unmaps.
 pub(crate) struct Slot(usize);

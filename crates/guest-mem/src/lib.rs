@@ -10,7 +10,7 @@
 //! out once and decided on the copy.
 //!
 //! A peer that shrinks the file behind a mapping would make the next access raise `SIGBUS`;
-//! [`install_sigbus_guard`] turns that into zero pages for that peer and a counter.
+//! [`install_sigbus_guard`] turns that into faults for that peer and a counter.
 //!
 //! `unsafe` lives here because mapping and copying shared memory cannot be done without it. Each
 //! block says what keeps it sound.
@@ -21,6 +21,7 @@ mod mapping;
 mod memory;
 #[cfg(feature = "meter")]
 mod meter;
+pub mod quota;
 mod region;
 mod remote;
 mod slice;
@@ -34,7 +35,7 @@ mod words;
 pub mod work;
 
 pub use crc::crc32_short;
-pub use guard::install_sigbus_guard;
+pub use guard::{MAX_MAPPINGS, install_sigbus_guard};
 pub use mapping::MapError;
 pub use memory::{Memory, RegionInfo, UnmapError};
 #[cfg(feature = "meter")]

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::guard;
+use crate::quota::Tenant;
 
 /// Why a region could not be mapped.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +61,8 @@ pub(crate) struct Account {
     all: Share,
     /// Mappings whose files were truncated, and that are still there.
     spoiled: AtomicU64,
+    /// Whose peer it is; no one's in tests and in programs that have one peer.
+    tenant: Option<Arc<Tenant>>,
     /// What `SIGBUS` counted in mappings that are gone.
     pub(crate) past_sigbus: AtomicU64,
 }
@@ -97,15 +100,40 @@ pub(crate) const MAX_FILES: u64 = 256;
 pub(crate) const MAX_BYTES: u64 = 4 << 40;
 
 impl Account {
+    pub(crate) fn of(tenant: Arc<Tenant>) -> Self {
+        Self {
+            tenant: Some(tenant),
+            ..Self::default()
+        }
+    }
+
     /// Notes a mapping of so many bytes, if the peer may have it. What is about to be unmapped may be as much again:
     /// a peer cannot pile up what the closing thread has not reached.
     fn open(&self, len: u64) -> Result<(), MapError> {
         if !(self.kept.has_room(len, 1) && self.all.has_room(len, 2)) {
             return Err(MapError::TooMany);
         }
+        if let Some(tenant) = &self.tenant {
+            if !tenant.files.take(1) {
+                return Err(MapError::TooMany);
+            }
+            if !tenant.bytes.take(len) {
+                tenant.files.give(1);
+                return Err(MapError::TooMany);
+            }
+        }
         self.kept.add(len);
         self.all.add(len);
         Ok(())
+    }
+
+    /// It is unmapped.
+    fn close(&self, len: u64) {
+        self.all.sub(len);
+        if let Some(tenant) = &self.tenant {
+            tenant.files.give(1);
+            tenant.bytes.give(len);
+        }
     }
 
     /// Whether a mapping that is still there lost pages.
@@ -166,7 +194,7 @@ impl Mapping {
         account.open(size)?;
         let close = |error| {
             account.kept.sub(size);
-            account.all.sub(size);
+            account.close(size);
             error
         };
         // SAFETY: a fresh mapping at an address of the kernel's choice; it aliases no Rust object.
@@ -291,11 +319,11 @@ impl Drop for Mapping {
                 account
                     .spoiled
                     .fetch_sub(u64::from(hits > 0), Ordering::Relaxed);
-                account.all.sub(self.len as u64);
                 slot.release();
                 // SAFETY: mapped by us with this length; no slice outlives the table entry, and
                 // the table entry held an Arc to us.
                 let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+                account.close(self.len as u64);
             }
             PageSource::Heap { block } => {
                 // SAFETY: leaked from a box by `heap`, and given back only here; no slice outlives

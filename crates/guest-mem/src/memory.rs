@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::mapping::{MapError, Mapping, must_be_memory};
+use crate::mapping::{Account, MapError, Mapping, must_be_memory};
+use crate::quota::Tenant;
 use crate::region::{Backing, Near, Prot, Region};
 use crate::remote::{Asked, Remote};
 use crate::table::{FileKey, KEPT_FILES, Leftovers, Table};
@@ -54,6 +55,13 @@ impl Memory {
     /// An empty map: every access faults.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// As [`Memory::new`]; what is mapped counts as this tenant's.
+    pub fn of_tenant(tenant: &Arc<Tenant>) -> Self {
+        let memory = Self::default();
+        memory.table.write().account = Arc::new(Account::of(Arc::clone(tenant)));
+        memory
     }
 
     /// Maps `len` bytes of the file behind `fd` from `file_offset` on at `iova`.

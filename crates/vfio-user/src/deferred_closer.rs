@@ -16,6 +16,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use guest_mem::quota::Tenant;
 use parking_lot::Mutex;
 
 /// Things of one peer that have not ended; a device with more is out of order until they have.
@@ -42,13 +43,39 @@ struct State {
 
 /// Ends the things of one server's peers. Clones are the same.
 #[derive(Clone, Default)]
-pub(crate) struct DeferredCloser(Arc<Mutex<State>>);
+pub(crate) struct DeferredCloser {
+    state: Arc<Mutex<State>>,
+    tenant: Option<Arc<Tenant>>,
+}
 
 impl DeferredCloser {
+    /// What has not ended counts as this tenant's descriptors.
+    pub fn of_tenant(tenant: Option<Arc<Tenant>>) -> Self {
+        Self {
+            state: Arc::default(),
+            tenant,
+        }
+    }
+
+    fn note(&self, one_more: bool) {
+        match &self.tenant {
+            Some(tenant) if one_more => tenant.descriptors.note(1),
+            Some(tenant) => tenant.descriptors.give(1),
+            None => {}
+        }
+    }
+
+    /// The tenant has as many open descriptors as it may have.
+    pub fn is_used_up(&self) -> bool {
+        let tenant = self.tenant.as_ref();
+        tenant.is_some_and(|tenant| tenant.descriptors.is_used_up())
+    }
+
     /// Ends a thing soon, on another thread.
     pub fn bury(&self, thing: impl Send + 'static) {
+        self.note(true);
         {
-            let mut state = self.0.lock();
+            let mut state = self.state.lock();
             state.waiting.push(Box::new(thing));
             state.left += 1;
             if std::mem::replace(&mut state.at_work, true) {
@@ -102,7 +129,7 @@ impl DeferredCloser {
     fn work(&self) {
         loop {
             let things = {
-                let mut state = self.0.lock();
+                let mut state = self.state.lock();
                 if state.waiting.is_empty() {
                     state.at_work = false;
                     return;
@@ -111,14 +138,15 @@ impl DeferredCloser {
             };
             for thing in things {
                 drop(thing);
-                self.0.lock().left -= 1;
+                self.state.lock().left -= 1;
+                self.note(false);
             }
         }
     }
 
     /// Things that have not ended.
     pub fn left(&self) -> usize {
-        self.0.lock().left
+        self.state.lock().left
     }
 }
 
@@ -130,6 +158,7 @@ pub(crate) struct PeerFd {
 
 impl PeerFd {
     pub fn new(fd: OwnedFd, deferred_closer: &DeferredCloser) -> Self {
+        deferred_closer.note(true);
         Self {
             fd: Some(fd),
             deferred_closer: deferred_closer.clone(),
@@ -153,6 +182,7 @@ impl Drop for PeerFd {
     fn drop(&mut self) {
         if let Some(fd) = self.fd.take() {
             self.deferred_closer.bury(fd);
+            self.deferred_closer.note(false);
         }
     }
 }
@@ -200,7 +230,7 @@ mod tests {
         let deferred_closer = DeferredCloser::default();
         let (read, write) = rustix::pipe::pipe().expect("pipe");
         deferred_closer.bury((read, write));
-        while deferred_closer.left() > 0 || Arc::strong_count(&deferred_closer.0) > 1 {
+        while deferred_closer.left() > 0 || Arc::strong_count(&deferred_closer.state) > 1 {
             std::thread::sleep(Duration::from_millis(1));
         }
     }

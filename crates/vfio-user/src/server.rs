@@ -12,9 +12,11 @@ mod watched;
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guest_mem::Memory;
+use guest_mem::quota::Tenant;
 use pci::ConfigSpace;
 use rustix::io::Errno;
 
@@ -93,8 +95,29 @@ impl Server {
     /// # Errors
     /// The description is impossible, or descriptors ran out.
     pub fn new(description: DeviceDescription, listener: Listener) -> Result<Self, ServerError> {
+        Self::make(description, listener, None)
+    }
+
+    /// As [`Server::new`], for clients of a tenant, which share what is theirs of the process with those of the tenant's
+    /// other devices.
+    ///
+    /// # Errors
+    /// As [`Server::new`].
+    pub fn of_tenant(
+        description: DeviceDescription,
+        listener: Listener,
+        tenant: &Arc<Tenant>,
+    ) -> Result<Self, ServerError> {
+        Self::make(description, listener, Some(Arc::clone(tenant)))
+    }
+
+    fn make(
+        description: DeviceDescription,
+        listener: Listener,
+        tenant: Option<Arc<Tenant>>,
+    ) -> Result<Self, ServerError> {
         let (shape, config) = description.build()?;
-        let memory = Memory::new();
+        let memory = tenant.as_ref().map_or_else(Memory::new, Memory::of_tenant);
         let dma = Dma::new(memory.clone());
         event::can_tell()?;
         let spare = listener.as_fd().map(|_| listener.spare()).transpose()?;
@@ -103,7 +126,7 @@ impl Server {
             irq: Interrupts::new(shape.intx, shape.msi, vectors),
             table: shape.msix.map(Table::new),
             engine: Engine::new(dma.clone()),
-            deferred_closer: DeferredCloser::default(),
+            deferred_closer: DeferredCloser::of_tenant(tenant),
             shape,
             config,
             memory,
@@ -336,7 +359,8 @@ impl Server {
             }
             // Nor one whose descriptors come faster than they are closed; those that do not close at
             // all are the end of it.
-            if self.session.deferred_closer.left() > MOST {
+            let closer = &self.session.deferred_closer;
+            if closer.left() > MOST || closer.left() > 0 && closer.is_used_up() {
                 let since = *self.choked.get_or_insert_with(Instant::now);
                 if since.elapsed() < PATIENCE {
                     break;

@@ -7,7 +7,9 @@ use std::time::Duration;
 use registry::{Model, Models};
 use toml::Spanned;
 
-use super::raw::{Fault, RawHost, RawNic, RawSwitch, Taken, busy_poll, capture_mib, retired};
+use super::raw::{
+    Fault, RawHost, RawNic, RawSwitch, Taken, busy_poll, capture_mib, check_name, retired, tenant,
+};
 use super::types::{
     DEFAULT_AGEING, HostConfig, MAX_WORKERS, NicConfig, PfOwner, SocketSpec, SwitchConfig,
 };
@@ -34,6 +36,11 @@ impl RawHost {
                     Fault::at(workers, message)
                 })?;
         }
+        let locks: HashMap<_, _> = self
+            .nic
+            .iter()
+            .map(|nic| (nic.name.get_ref().clone(), nic.mac_lock))
+            .collect();
         for raw in self.switch {
             so_far.add_switch(raw)?;
         }
@@ -46,6 +53,8 @@ impl RawHost {
         for (raw, model) in self.nic.into_iter().zip(chosen) {
             so_far.add_nic(raw, model, models)?;
         }
+        let locks = |nic: &str| locks.get(nic).copied().flatten();
+        self.profile.apply(&mut so_far.host, &locks)?;
         Ok(so_far.host)
     }
 }
@@ -145,6 +154,7 @@ impl SoFar {
         })?;
         let busy_poll = busy_poll(raw.busy_poll_us.as_ref())?;
         self.host.nics.push(NicConfig {
+            tenant: tenant(raw.tenant.as_ref(), &name)?,
             name,
             model,
             socket,
@@ -162,7 +172,7 @@ impl SoFar {
             receive_throttling: raw.receive_throttling || raw.portions,
             csb: raw.csb,
             doorbell: raw.doorbell,
-            mac_lock: raw.mac_lock,
+            mac_lock: raw.mac_lock.unwrap_or(false),
             back_pressure: raw.back_pressure.unwrap_or(true),
             guard,
             vf: None,
@@ -249,14 +259,4 @@ fn checked(
         Some(message) => Err(Fault(Some(at), message)),
         None => Ok(guard),
     }
-}
-
-fn check_name(name: &Spanned<String>) -> Result<(), Fault> {
-    let text = name.get_ref();
-    let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if text.is_empty() || text.len() > 64 || !text.chars().all(fine) {
-        let message = format!("bad name \"{text}\": use 1 to 64 letters, digits, '-', '_' or '.'");
-        return Err(Fault::at(name, message));
-    }
-    Ok(())
 }

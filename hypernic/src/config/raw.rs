@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::profile::Profile;
 use super::types::{
     CAPTURE_MIB, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, LinkLocal, MAX_BUSY_POLL, PfOwner,
     SocketSpec,
@@ -18,6 +19,8 @@ use crate::spec::{Doorbell, Moderation, NicMac, PortSpec};
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct RawHost {
     pub(super) workers: Option<Spanned<usize>>,
+    #[serde(default)]
+    pub(super) profile: Profile,
     pub(super) control: Option<PathBuf>,
     #[serde(default)]
     pub(super) switch: Vec<RawSwitch>,
@@ -41,6 +44,7 @@ pub(super) struct RawSwitch {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct RawNic {
     pub(super) name: Spanned<String>,
+    pub(super) tenant: Option<Spanned<String>>,
     pub(super) model: Option<Spanned<String>>,
     pub(super) socket_path: Option<Spanned<PathBuf>>,
     pub(super) fd: Option<Spanned<i32>>,
@@ -62,8 +66,7 @@ pub(super) struct RawNic {
     pub(super) csb: bool,
     #[serde(default)]
     pub(super) doorbell: Doorbell,
-    #[serde(default)]
-    pub(super) mac_lock: bool,
+    pub(super) mac_lock: Option<bool>,
     pub(super) back_pressure: Option<bool>,
     pub(super) guard: Option<Spanned<RawGuard>>,
     pub(super) vfs: Option<Spanned<u32>>,
@@ -80,6 +83,7 @@ pub(super) struct RawNic {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct RawVf {
     pub(super) index: Spanned<u32>,
+    pub(super) tenant: Option<Spanned<String>>,
     pub(super) socket_path: Option<Spanned<PathBuf>>,
     pub(super) capture: Option<PathBuf>,
     pub(super) mac: Option<Spanned<NicMac>>,
@@ -183,4 +187,23 @@ pub(super) fn busy_poll(us: Option<&Spanned<u64>>) -> Result<Duration, Fault> {
     Some(Duration::from_micros(*us.get_ref()))
         .filter(|time| *time <= MAX_BUSY_POLL)
         .ok_or_else(|| Fault::at(us, "busy-poll-us must be between 0 (off) and 1000".into()))
+}
+
+/// Whose a NIC is: what the file says, else its own name.
+pub(super) fn tenant(word: Option<&Spanned<String>>, nic: &str) -> Result<String, Fault> {
+    let Some(word) = word else {
+        return Ok(nic.to_owned());
+    };
+    check_name(word)?;
+    Ok(word.get_ref().clone())
+}
+
+pub(super) fn check_name(name: &Spanned<String>) -> Result<(), Fault> {
+    let text = name.get_ref();
+    let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if text.is_empty() || text.len() > 64 || !text.chars().all(fine) {
+        let message = format!("bad name \"{text}\": use 1 to 64 letters, digits, '-', '_' or '.'");
+        return Err(Fault::at(name, message));
+    }
+    Ok(())
 }

@@ -476,3 +476,110 @@ fn a_word_of_the_release_before_still_works_and_names_its_successor() {
         old.hints
     );
 }
+
+const TENANTS: &str = r#"profile = "multi-tenant"
+[[switch]]
+name = "red"
+ports = ["user:flows=100"]
+[[switch]]
+name = "blue"
+ports = ["user:host-loopback=on", "tap:up0"]
+[[nic]]
+name = "r0"
+tenant = "red"
+socket-path = "/run/r0.sock"
+port = "switch:red"
+[[nic]]
+name = "r1"
+tenant = "red"
+socket-path = "/run/r1.sock"
+port = "switch:red"
+guard = { tx-rate = "1gbit", storm = "broadcast=7" }
+mac-lock = false
+[[nic]]
+name = "b0"
+socket-path = "/run/b0.sock"
+port = "switch:blue"
+[[nic]]
+name = "alone"
+socket-path = "/run/alone.sock"
+port = "user"
+[[nic]]
+name = "chip"
+model = "82576"
+vfs = 2
+port = "switch:blue"
+vf-socket-path = "/run/vf{}.sock"
+vf = [{ index = 1, tenant = "red", storm = "broadcast=9" }]
+tenant = "blue"
+"#;
+
+#[test]
+fn a_profile_for_several_tenants_switches_the_guards_on() {
+    let text = TENANTS.replace("port = \"switch:blue\"\nvf-", "port = \"null\"\nvf-");
+    let host = HostConfig::parse(Path::new("h.toml"), &text).expect("good");
+    assert_eq!(host.profile, Profile::MultiTenant);
+    let ports = |at: usize| host.switches[at].ports[0].to_string();
+    assert_eq!(ports(0), "user:flows=100,host-loopback=off");
+    assert_eq!(ports(1), "user:host-loopback=on");
+    let nic = |name: &str| {
+        let found = host.nics.iter().find(|nic| nic.name == name);
+        found.expect(name)
+    };
+    assert_eq!(nic("alone").port.to_string(), "user:host-loopback=off");
+    let shown = |name: &str| {
+        let guard = &nic(name).guard;
+        let rate = guard.tx_rate.map(|rate| rate.to_string());
+        (nic(name).mac_lock, rate, guard.storm.to_string())
+    };
+    let rate = |text: &str| Some(text.to_owned());
+    let storm = "broadcast=500,multicast=500,unknown=500";
+    let usual = rate("10000000000bit,1500000pps,burst=10ms");
+    assert_eq!(shown("r0"), (true, usual, storm.into()));
+    let own = rate("1000000000bit,burst=10ms");
+    assert_eq!(shown("r1"), (false, own, "broadcast=7".into()));
+    assert_eq!(shown("alone"), (false, None, "none".into()));
+    let vf = |at: usize| {
+        let vf = nic(&format!("chip{}", format_args!("vf{at}"))).vf.as_ref();
+        vf.expect("a VF").policy.storm
+    };
+    assert_eq!((vf(0).broadcast, vf(1).broadcast), (Some(500), Some(9)));
+    let tenants: Vec<_> = host.nics.iter().map(|nic| nic.tenant.as_str()).collect();
+    assert_eq!(tenants, ["red", "red", "b0", "alone", "blue", "red"]);
+    assert_eq!(host.tenants(), 4);
+    let banner = crate::hints::banner(&host);
+    for line in [
+        "profile multi-tenant, 4 tenants",
+        "r1: tenant red, port switch:red, mac-lock OFF",
+        "switch blue: ports user:host-loopback=on, tap:up0",
+    ] {
+        assert!(banner.contains(line), "{line} in:\n{banner}");
+    }
+    let single = HostConfig::parse(Path::new("h.toml"), GOOD).expect("good");
+    assert!(!crate::hints::banner(&single).contains("profile"));
+}
+
+#[test]
+fn tenants_do_not_share_a_user_network_in_that_profile() {
+    let text = TENANTS.replace(
+        "port = \"switch:blue\"\n[[nic]]\nname = \"alone\"",
+        "port = \"switch:red\"\n[[nic]]\nname = \"alone\"",
+    );
+    let error = HostConfig::parse(Path::new("h.toml"), &text).expect_err("shared");
+    let error = error.to_string();
+    assert!(
+        error.contains("\"red\" has a user network for several tenants (b0, red)"),
+        "{error}"
+    );
+    let error = HostConfig::parse(Path::new("h.toml"), TENANTS).expect_err("by a chip");
+    let error = error.to_string();
+    assert!(
+        error.contains("\"blue\" has a user network for several tenants (b0, blue, red)"),
+        "{error}"
+    );
+    let single = text.replace("profile = \"multi-tenant\"\n", "");
+    HostConfig::parse(Path::new("h.toml"), &single).expect("theirs to decide");
+    let bad = TENANTS.replacen("tenant = \"red\"", "tenant = \"r e d\"", 1);
+    let error = HostConfig::parse(Path::new("h.toml"), &bad).expect_err("a bad name");
+    assert!(error.to_string().contains("bad name"), "{error}");
+}

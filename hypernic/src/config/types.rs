@@ -1,5 +1,6 @@
 //! What a host is to be, checked.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use pf::Policy;
 use registry::Model;
 use serde::Deserialize;
 
+use super::profile::Profile;
 use crate::guard::Guard;
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec};
 
@@ -21,6 +23,8 @@ pub struct HostConfig {
     pub chips: Vec<ChipConfig>,
     /// Its NICs.
     pub nics: Vec<NicConfig>,
+    /// For whom its defaults are.
+    pub profile: Profile,
     /// Where operators reach it while it runs; nowhere without.
     pub control: Option<PathBuf>,
     /// What the operator should change, though it still works: a line each.
@@ -34,9 +38,18 @@ impl Default for HostConfig {
             switches: Vec::new(),
             chips: Vec::new(),
             nics: Vec::new(),
+            profile: Profile::default(),
             control: None,
             hints: Vec::new(),
         }
+    }
+}
+
+impl HostConfig {
+    /// How many tenants its NICs have.
+    pub fn tenants(&self) -> usize {
+        let names: BTreeSet<_> = self.nics.iter().map(|nic| &nic.tenant).collect();
+        names.len()
     }
 }
 
@@ -82,6 +95,8 @@ pub struct SwitchConfig {
 pub struct NicConfig {
     /// Its name in logs and counters.
     pub name: String,
+    /// Whose it is: NICs of one tenant share what a process has only so much of.
+    pub tenant: String,
     /// Which chip.
     pub model: &'static Model,
     /// How the VMM reaches it.

@@ -8,7 +8,7 @@ use registry::Model;
 use toml::Spanned;
 use wire::MacAddr;
 
-use super::raw::{Fault, RawNic, RawVf, Taken, busy_poll, capture_mib};
+use super::raw::{Fault, RawNic, RawVf, Taken, busy_poll, capture_mib, tenant};
 use super::types::{ChipConfig, HostConfig, NicConfig, PfOwner, SocketSpec, VfConfig};
 use crate::guard::{Guard, Storm};
 use crate::spec::{NicMac, PortSpec};
@@ -125,7 +125,7 @@ fn check_guest(raw: &RawNic, model: &Model, vfs: &Spanned<u32>) -> Result<(), Fa
     if let Some(guard) = &raw.guard {
         return Err(Fault::at(guard, refused("guard")));
     }
-    if raw.mac_lock {
+    if raw.mac_lock == Some(true) {
         return Err(Fault::at(&raw.name, refused("mac-lock")));
     }
     for vf in &raw.vf {
@@ -158,7 +158,7 @@ fn check_daemon(raw: &RawNic) -> Result<(), Fault> {
         ("pause", raw.pause),
         ("receive-throttling", raw.receive_throttling || raw.portions),
         ("csb", raw.csb),
-        ("mac-lock", raw.mac_lock),
+        ("mac-lock", raw.mac_lock == Some(true)),
         ("guard", raw.guard.is_some()),
     ];
     let Some((word, _)) = said.iter().find(|(_, is)| *is) else {
@@ -243,6 +243,10 @@ pub(super) fn expand(
         let socket = SocketSpec::Path(path(raw, vf, index, at)?);
         taken.socket(&socket, &own, at)?;
         host.nics.push(NicConfig {
+            tenant: tenant(
+                vf.and_then(|vf| vf.tenant.as_ref()).or(raw.tenant.as_ref()),
+                &own,
+            )?,
             name: own,
             model,
             socket,

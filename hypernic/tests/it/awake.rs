@@ -24,6 +24,7 @@ const NEGOTIATE: u32 = 0x1340;
 fn config(socket: &Path) -> HostConfig {
     let nic = NicConfig {
         name: "n0".into(),
+        tenant: "n0".into(),
         model: MODELS.default_model(),
         socket: SocketSpec::Path(socket.to_owned()),
         mac: NicMac::from_name("n0"),

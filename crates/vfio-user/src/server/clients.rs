@@ -45,10 +45,18 @@ impl Server {
             ));
             return Ok(());
         }
+        let used_up = self.session.deferred_closer.is_used_up();
         let accepted = self.listener.accept();
         let accepted = accepted.map(|s| s.map(|s| PeerFd::new(s, &self.session.deferred_closer)));
         match accepted {
             Ok(None) => Ok(()),
+            Ok(Some(_)) if used_up => {
+                self.session.counters.refused_quota += 1;
+                device.client(ClientEvent::Refused(
+                    "clients of its tenant keep too many files open",
+                ));
+                Ok(())
+            }
             Ok(Some(socket)) if self.connection.is_none() => self.connect(socket),
             Ok(Some(socket)) if self.is_mute() => {
                 self.disconnect(device, GoneReason::Protocol("it said nothing"));

@@ -16,6 +16,7 @@ pub(super) struct Counters {
     pub clients: u64,
     pub clients_gone: u64,
     pub refused_busy: u64,
+    pub refused_quota: u64,
     pub accept_errors: u64,
     pub malformed_size: u64,
     pub malformed_payload: u64,
@@ -76,6 +77,7 @@ impl Counters {
         visit("clients", self.clients);
         visit("clients_gone", self.clients_gone);
         visit("refused_busy", self.refused_busy);
+        visit("refused_quota", self.refused_quota);
         visit("accept_errors", self.accept_errors);
         visit("malformed_size", self.malformed_size);
         visit("malformed_payload", self.malformed_payload);

@@ -101,6 +101,10 @@ impl Session {
                 if !fds.is_empty() && fds.len() != set.count as usize {
                     return Err(Errno::INVAL);
                 }
+                if !fds.is_empty() && self.deferred_closer.is_used_up() {
+                    self.counters.refused_quota += 1;
+                    return Err(Errno::NOSPC);
+                }
                 let mut adopted = Vec::with_capacity(fds.len());
                 let ours = fds
                     .drain(..)

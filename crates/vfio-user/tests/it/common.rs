@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use guest_mem::quota::Tenant;
 use hypernic_vfio_user::pci::{Bar, ConfigEvent, Msi, Msix};
 use hypernic_vfio_user::{
     Client, ClientError, ClientEvent, ClientOptions, Device, DeviceDescription, Dma, DmaChange,
-    DmaError, DmaToken, EventFd, Interrupts, Listener, ResetCause, Server, SharedMem, SparseArea,
-    Work,
+    DmaError, DmaToken, EventFd, Interrupts, Listener, ResetCause, Server, ServerError, SharedMem,
+    SparseArea, Work,
 };
 use parking_lot::Mutex;
 
@@ -187,11 +188,25 @@ impl Rig {
     }
 
     pub fn start(describe: impl FnOnce(&SharedMem) -> DeviceDescription) -> Self {
+        Self::make(describe, Server::new)
+    }
+
+    pub fn of_tenant(tenant: &Arc<Tenant>) -> Self {
+        Self::make(
+            |page| description(page, false),
+            |description, listener| Server::of_tenant(description, listener, tenant),
+        )
+    }
+
+    fn make(
+        describe: impl FnOnce(&SharedMem) -> DeviceDescription,
+        server: impl FnOnce(DeviceDescription, Listener) -> Result<Server, ServerError>,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("nic.sock");
         let page = page();
         let listener = Listener::bind(&path).unwrap();
-        let mut server = Server::new(describe(&page), listener).unwrap();
+        let mut server = server(describe(&page), listener).unwrap();
         let (irq, dma) = (server.interrupts(), server.dma().unwrap());
         let (seen, worked) = (Arc::new(Mutex::new(Vec::new())), Arc::default());
         let mut device = Notebook {

@@ -15,3 +15,4 @@ mod qemu_qtest;
 mod qemu_sequence;
 mod slow_ends;
 mod sriov;
+mod tenants;
