@@ -10,13 +10,12 @@ use std::path::Path;
 
 use registry::{MODELS, Models};
 
-pub use self::profile::Profile;
 pub(crate) use self::raw::retired;
 use self::raw::{Fault, RawHost};
 pub use self::types::{
     CAPTURE_MIB, ChipConfig, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig,
-    LinkLocal, MAX_BUSY_POLL, MAX_WORKERS, NicConfig, PfOwner, SocketSpec, SwitchConfig, VfConfig,
-    default_workers,
+    LinkLocal, MAX_BUSY_POLL, MAX_WORKERS, NicConfig, PfOwner, Profile, SocketSpec, SwitchConfig,
+    VfConfig, default_workers,
 };
 use crate::error::Error;
 

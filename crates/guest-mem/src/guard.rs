@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Once};
 
-use crate::mapping::Account;
+use crate::account::Account;
 
 /// Memory files that one process can have mapped for all its peers.
 pub const MAX_MAPPINGS: usize = 16 * 1024;

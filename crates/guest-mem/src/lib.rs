@@ -15,6 +15,7 @@
 //! `unsafe` lives here because mapping and copying shared memory cannot be done without it. Each
 //! block says what keeps it sound.
 
+mod account;
 mod crc;
 mod guard;
 mod mapping;

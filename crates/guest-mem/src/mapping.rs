@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::account::Account;
 use crate::guard;
-use crate::quota::Tenant;
 
 /// Why a region could not be mapped.
 #[derive(Debug, thiserror::Error)]
@@ -50,101 +50,6 @@ pub(crate) struct Mapping {
     len: usize,
     writable: bool,
     source: PageSource,
-}
-
-/// What one peer's files cost us, and what became of them.
-#[derive(Debug, Default)]
-pub(crate) struct Account {
-    /// Mappings in use, or kept for later.
-    kept: Share,
-    /// All mappings, with those that are about to be unmapped.
-    all: Share,
-    /// Mappings whose files were truncated, and that are still there.
-    spoiled: AtomicU64,
-    /// Whose peer it is; no one's in tests and in programs that have one peer.
-    tenant: Option<Arc<Tenant>>,
-    /// What `SIGBUS` counted in mappings that are gone.
-    pub(crate) past_sigbus: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct Share {
-    files: AtomicU64,
-    bytes: AtomicU64,
-}
-
-impl Share {
-    /// Whether another file of so many bytes is within `times` what a peer may have.
-    fn has_room(&self, len: u64, times: u64) -> bool {
-        let files = self.files.load(Ordering::Relaxed) + 1;
-        let bytes = self.bytes.load(Ordering::Relaxed).saturating_add(len);
-        files <= times * MAX_FILES && bytes <= times * MAX_BYTES
-    }
-
-    fn add(&self, len: u64) {
-        self.files.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(len, Ordering::Relaxed);
-    }
-
-    fn sub(&self, len: u64) {
-        self.files.fetch_sub(1, Ordering::Relaxed);
-        self.bytes.fetch_sub(len, Ordering::Relaxed);
-    }
-}
-
-/// Most files of one peer at once. A process has some 65,000 mappings for all its peers; a VMM
-/// needs one file per piece of RAM.
-pub(crate) const MAX_FILES: u64 = 256;
-
-/// Most bytes of one peer's files: a process has an address space of 128 TiB for all its peers.
-pub(crate) const MAX_BYTES: u64 = 4 << 40;
-
-impl Account {
-    pub(crate) fn of(tenant: Arc<Tenant>) -> Self {
-        Self {
-            tenant: Some(tenant),
-            ..Self::default()
-        }
-    }
-
-    /// Notes a mapping of so many bytes, if the peer may have it. What is about to be unmapped may be as much again:
-    /// a peer cannot pile up what the closing thread has not reached.
-    fn open(&self, len: u64) -> Result<(), MapError> {
-        if !(self.kept.has_room(len, 1) && self.all.has_room(len, 2)) {
-            return Err(MapError::TooMany);
-        }
-        if let Some(tenant) = &self.tenant {
-            if !tenant.files.take(1) {
-                return Err(MapError::TooMany);
-            }
-            if !tenant.bytes.take(len) {
-                tenant.files.give(1);
-                return Err(MapError::TooMany);
-            }
-        }
-        self.kept.add(len);
-        self.all.add(len);
-        Ok(())
-    }
-
-    /// It is unmapped.
-    fn close(&self, len: u64) {
-        self.all.sub(len);
-        if let Some(tenant) = &self.tenant {
-            tenant.files.give(1);
-            tenant.bytes.give(len);
-        }
-    }
-
-    /// Whether a mapping that is still there lost pages.
-    pub(crate) fn is_spoiled(&self) -> bool {
-        self.spoiled.load(Ordering::Relaxed) > 0
-    }
-
-    /// A mapping has lost pages for the first time. Called by the signal's handler.
-    pub(crate) fn spoil(&self) {
-        self.spoiled.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 enum PageSource {
@@ -191,9 +96,11 @@ impl Mapping {
             prot |= ProtFlags::WRITE;
         }
         let len = usize::try_from(size).map_err(|_| MapError::Wraps)?;
-        account.open(size)?;
+        if !account.open(size) {
+            return Err(MapError::TooMany);
+        }
         let close = |error| {
-            account.kept.sub(size);
+            account.leave(size);
             account.close(size);
             error
         };
@@ -293,7 +200,7 @@ impl Mapping {
         } = &self.source
             && !leaving.swap(true, Ordering::Relaxed)
         {
-            account.kept.sub(self.len as u64);
+            account.leave(self.len as u64);
         }
     }
 }
@@ -314,11 +221,7 @@ impl Drop for Mapping {
         self.leave();
         match &self.source {
             PageSource::File { slot, account, .. } => {
-                let hits = slot.hits();
-                account.past_sigbus.fetch_add(hits, Ordering::Relaxed);
-                account
-                    .spoiled
-                    .fetch_sub(u64::from(hits > 0), Ordering::Relaxed);
+                account.forget_hits(slot.hits());
                 slot.release();
                 // SAFETY: mapped by us with this length; no slice outlives the table entry, and
                 // the table entry held an Arc to us.

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::mapping::{Account, MapError, Mapping, must_be_memory};
+use crate::account::Account;
+use crate::mapping::{MapError, Mapping, must_be_memory};
 use crate::quota::Tenant;
 use crate::region::{Backing, Near, Prot, Region};
 use crate::remote::{Asked, Remote};

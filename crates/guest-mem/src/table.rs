@@ -5,7 +5,8 @@ use std::ops::Bound;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use crate::mapping::{Account, MapError, Mapping};
+use crate::account::Account;
+use crate::mapping::{MapError, Mapping};
 use crate::region::{Backing, Near, Region};
 use crate::remote::Asked;
 

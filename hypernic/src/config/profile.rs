@@ -2,23 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
-
 use super::raw::Fault;
-use super::types::{HostConfig, NicConfig};
+use super::types::{HostConfig, NicConfig, Profile};
 use crate::guard::{Rate, Storm};
 use crate::spec::PortSpec;
-
-/// For whom a host's defaults are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Profile {
-    /// Guests of one owner: nothing is limited that the file does not limit.
-    #[default]
-    SingleTenant,
-    /// Guests that need not trust each other: the guards are on.
-    MultiTenant,
-}
 
 /// What a NIC may send in [`Profile::MultiTenant`]: what no guest gets near by honest work, and what a flood does not
 /// exceed.

@@ -7,10 +7,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::profile::Profile;
 use super::types::{
     CAPTURE_MIB, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, LinkLocal, MAX_BUSY_POLL, PfOwner,
-    SocketSpec,
+    Profile, SocketSpec,
 };
 use crate::guard::RawGuard;
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec};

@@ -8,9 +8,19 @@ use pf::Policy;
 use registry::Model;
 use serde::Deserialize;
 
-use super::profile::Profile;
 use crate::guard::Guard;
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec};
+
+/// For whom a host's defaults are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Profile {
+    /// Guests of one owner: nothing is limited that the file does not limit.
+    #[default]
+    SingleTenant,
+    /// Guests that need not trust each other: the guards are on.
+    MultiTenant,
+}
 
 /// A whole host.
 #[derive(Clone, Debug, PartialEq, Eq)]

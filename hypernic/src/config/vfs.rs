@@ -35,6 +35,10 @@ impl RawNic {
 }
 
 impl RawVf {
+    fn tenant(&self) -> Option<&Spanned<String>> {
+        self.tenant.as_ref()
+    }
+
     /// A word that lays something down for the VF.
     fn policy_word(&self) -> Option<&'static str> {
         let said = [
@@ -243,10 +247,7 @@ pub(super) fn expand(
         let socket = SocketSpec::Path(path(raw, vf, index, at)?);
         taken.socket(&socket, &own, at)?;
         host.nics.push(NicConfig {
-            tenant: tenant(
-                vf.and_then(|vf| vf.tenant.as_ref()).or(raw.tenant.as_ref()),
-                &own,
-            )?,
+            tenant: tenant(vf.and_then(RawVf::tenant).or(raw.tenant.as_ref()), &own)?,
             name: own,
             model,
             socket,

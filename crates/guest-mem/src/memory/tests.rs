@@ -244,7 +244,7 @@ fn one_file_is_mapped_once_and_bothregions_see_the_same_bytes() {
 #[test]
 #[cfg(not(miri))]
 fn one_peer_cannot_have_all_mappings_and_all_addresses_of_the_process() {
-    use crate::mapping::{MAX_BYTES, MAX_FILES};
+    use crate::account::{MAX_BYTES, MAX_FILES};
     let memory = Memory::new();
     let map = |n: u64, len: u64| {
         let fd = memfd(len);
