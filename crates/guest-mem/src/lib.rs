@@ -17,6 +17,7 @@
 
 mod account;
 mod crc;
+mod fault;
 mod guard;
 mod mapping;
 mod memory;
@@ -36,6 +37,7 @@ mod words;
 pub mod work;
 
 pub use crc::crc32_short;
+pub use fault::{Fault, FaultKind};
 pub use guard::{MAX_MAPPINGS, install_sigbus_guard};
 pub use mapping::MapError;
 pub use memory::{Memory, RegionInfo, UnmapError};
@@ -45,6 +47,6 @@ pub use region::Prot;
 pub use remote::Remote;
 pub use slice::{ReadSlice, WriteSlice};
 pub use table::{Leftovers, MAX_REGIONS};
-pub use view::{Fault, FaultKind, MAX_RUNS, View};
+pub use view::{MAX_RUNS, View};
 pub use window::WriteWindow;
 pub use words::Words;

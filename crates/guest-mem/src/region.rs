@@ -3,8 +3,8 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::fault::FaultKind;
 use crate::mapping::Mapping;
-use crate::view::FaultKind;
 
 /// What the guest lets the device do with a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

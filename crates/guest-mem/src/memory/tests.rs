@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::view::{Fault, FaultKind};
+use crate::fault::{Fault, FaultKind};
 use crate::work;
 #[cfg(not(miri))]
 use std::os::fd::AsFd;
