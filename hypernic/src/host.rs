@@ -515,6 +515,21 @@ impl Host {
         sections
     }
 
+    /// Pulls the cables of all NICs that VMMs have, so that guests stop sending, and asks the VMMs to unplug them.
+    /// Returns how many NICs that are.
+    pub fn let_go(&self) -> usize {
+        let attached = self.nics.values().map(|attached| &attached.nic);
+        let attached = attached.filter(|nic| nic.is_attached());
+        attached.inspect(|nic| nic.let_go()).count()
+    }
+
+    /// How often guests had something to do for the NICs that VMMs still have. `None` when they have none.
+    pub fn activity(&self) -> Option<u64> {
+        let nics = self.nics.values().map(|attached| &attached.nic);
+        let attached = nics.filter(|nic| nic.is_attached());
+        attached.map(RunningNic::served).reduce(u64::wrapping_add)
+    }
+
     /// Ends everything: no frame in flight is touched after this returns.
     pub fn stop(mut self) {
         let names: Vec<_> = self.nics.keys().cloned().collect();

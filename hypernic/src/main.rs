@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use hypernic::cli::{Cli, Command, LogFormat};
@@ -84,6 +84,7 @@ fn serve(cli: Cli) -> Result<(), Error> {
             }
         }
     }
+    let_go(&host, &mut signals);
     // A control client that waits for an answer gets it first.
     let asked = control.map(Server::stop);
     print_counters(&host, asked, format);
@@ -91,6 +92,31 @@ fn serve(cli: Cli) -> Result<(), Error> {
         host.stop();
     }
     Ok(())
+}
+
+/// Has guests stop using their NICs before the sockets close: a VMM whose NIC goes away under traffic may abort. A second
+/// signal ends that.
+fn let_go(host: &Host, signals: &mut Signals) {
+    let nics = host.let_go();
+    if nics == 0 {
+        return;
+    }
+    tracing::info!(nics, "pulled the cables, and wait until guests are quiet");
+    let end = Instant::now() + LET_GO;
+    let mut last = None;
+    let mut since = Instant::now();
+    let ends = |signal| signal == SIGINT || signal == SIGTERM;
+    while Instant::now() < end && since.elapsed() < QUIET && !signals.pending().any(ends) {
+        std::thread::sleep(QUIET / 10);
+        let activity = host.activity();
+        if activity.is_none() {
+            return;
+        }
+        if activity != last {
+            last = activity;
+            since = Instant::now();
+        }
+    }
 }
 
 fn print_counters(host: &Host, control: Option<Section>, format: LogFormat) {
@@ -106,6 +132,13 @@ fn print_counters(host: &Host, control: Option<Section>, format: LogFormat) {
         LogFormat::Json => format!("{}\n", report::json(&sections)),
     });
 }
+
+/// How long guests may take to become quiet.
+const LET_GO: Duration = Duration::from_secs(3);
+
+/// A guest that has asked for nothing for so long sends no more. (Linux sees the cable within two seconds, but nothing it
+/// sends is answered.)
+const QUIET: Duration = Duration::from_millis(250);
 
 /// How long a reader of standard output may take.
 const READER: Duration = Duration::from_secs(1);

@@ -142,6 +142,8 @@ type Values = Vec<(&'static str, u64)>;
 /// What other threads share with a NIC's worker.
 struct Inbox {
     link: AtomicBool,
+    /// Turns that had something to do.
+    served: AtomicU64,
     /// Who waits for counters.
     questions: Mutex<Vec<mpsc::Sender<Values>>>,
 }
@@ -152,6 +154,7 @@ pub struct RunningNic {
     inbox: Arc<Inbox>,
     sink: Arc<NicSink>,
     task: Arc<Task>,
+    irq: vfio_user::Interrupts,
 }
 
 /// A NIC made, but not yet wired to a port.
@@ -220,6 +223,7 @@ impl NewNic {
     ) -> RunningNic {
         let inbox = Arc::new(Inbox {
             link: AtomicBool::new(true),
+            served: AtomicU64::new(0),
             questions: Mutex::default(),
         });
         let board = Board {
@@ -235,6 +239,7 @@ impl NewNic {
             tx_ready: false,
             limit: Limit::default(),
         };
+        let irq = self.server.interrupts();
         self.task.start(Box::new(NicBody {
             server: self.server,
             board,
@@ -249,6 +254,7 @@ impl NewNic {
             inbox,
             sink: self.sink,
             task: self.task,
+            irq,
         }
     }
 }
@@ -276,6 +282,26 @@ impl RunningNic {
     /// Has it look at what others share with it.
     pub(crate) fn bell(&self) -> Arc<dyn Wake> {
         Arc::new(Attend(Arc::clone(&self.task)))
+    }
+
+    /// Whether a VMM has it.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.sink.attached.load(Ordering::Acquire)
+    }
+
+    /// Turns in which its guest had something to do.
+    pub(crate) fn served(&self) -> u64 {
+        self.inbox.served.load(Ordering::Relaxed)
+    }
+
+    /// Pulls its cable, and asks the VMM that has it to unplug it, if that listens.
+    ///
+    /// A device with MSI-X is not asked back: QEMU up to 11.1.3 aborts when it unplugs one.
+    pub(crate) fn let_go(&self) {
+        self.link_switch()(false);
+        if !self.irq.has_msix() {
+            self.irq.request();
+        }
     }
 
     /// Its counters, asked of its worker.
@@ -392,8 +418,12 @@ impl Served for NicBody {
                 self.looks.watching = progress.more && watch != Watch::Off;
                 // A look that found nothing does not count as served.
                 let sent = progress.more && watch != Watch::Vain;
+                let served = progress.messages > 0 || progress.doorbells > 0 || sent;
+                if served {
+                    self.inbox.served.fetch_add(1, Ordering::Relaxed);
+                }
                 Turn {
-                    served: progress.messages > 0 || progress.doorbells > 0 || sent,
+                    served,
                     more: progress.more,
                     ill: false,
                 }

@@ -147,9 +147,19 @@ impl Interrupts {
         self.0.send(&mut self.0.err.lock(), irq::ERR, 0);
     }
 
-    /// Asks the client to give the device back.
-    pub fn request(&self) {
-        self.0.send(&mut self.0.req.lock(), irq::REQ, 0);
+    /// Asks the client to give the device back (QEMU unplugs it). Returns whether it listens.
+    pub fn request(&self) -> bool {
+        let mut req = self.0.req.lock();
+        let listens = req.fd.is_some();
+        if listens {
+            self.0.send(&mut req, irq::REQ, 0);
+        }
+        listens
+    }
+
+    /// Whether the device has MSI-X.
+    pub fn has_msix(&self) -> bool {
+        !self.0.msix.is_empty()
     }
 
     /// Counters by name.

@@ -4,6 +4,7 @@
 mod demo;
 mod dpdk;
 mod driver;
+mod ending;
 mod igb;
 mod igbvf;
 mod ipxe;
