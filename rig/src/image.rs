@@ -45,6 +45,17 @@ impl Image {
         self.dir.join("small.cpio")
     }
 
+    /// The small initramfs with more files: path, permissions, content. One of them may be another `init`.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn small_initramfs_with(&self, files: &[(String, u32, Vec<u8>)]) -> Result<Vec<u8>> {
+        let path = self.small_initramfs();
+        let mut archive = fs::read(&path).map_err(Error::io(format!("read {}", path.display())))?;
+        archive.extend_from_slice(&initramfs::overlay(files));
+        Ok(archive)
+    }
+
     /// A name for the content of all.
     pub(crate) fn key(&self) -> &str {
         &self.key

@@ -197,12 +197,9 @@ fn archive(root: &Root, modules: &Path, contents: &Contents) -> Result<Vec<u8>> 
         }
     }
     for (name, (object, needs)) in stock::collect(modules, contents.modules, &PORT_MODULES)? {
-        cpio.file(&format!("mod/{name}.ko"), 0o644, &object);
-        cpio.file(
-            &format!("mod/{name}.dep"),
-            0o644,
-            needs.join(" ").as_bytes(),
-        );
+        for (path, mode, content) in module(&name, object, &needs) {
+            cpio.file(&path, mode, &content);
+        }
     }
     for (path, script) in [
         ("usr/bin/mp", MP),
@@ -213,6 +210,14 @@ fn archive(root: &Root, modules: &Path, contents: &Contents) -> Result<Vec<u8>> 
         cpio.file(path, 0o755, script.as_bytes());
     }
     Ok(cpio.finish())
+}
+
+/// A module as `mp` finds it: its object file, and the names of what must be loaded before it.
+pub(crate) fn module(name: &str, object: Vec<u8>, needs: &[String]) -> [(String, u32, Vec<u8>); 2] {
+    [
+        (format!("mod/{name}.ko"), 0o644, object),
+        (format!("mod/{name}.dep"), 0o644, needs.join(" ").into()),
+    ]
 }
 
 /// A small archive that is appended to the built one: more files for one guest.

@@ -17,13 +17,15 @@ pub enum Kernel {
     Stable,
     /// The newest that Debian's archive has, from unstable or else from backports (135 MB to download).
     Newest,
+    /// [`Kernel::Stable`] with all its modules, KVM among them, for a guest that runs guests (100 MB to download).
+    Host,
 }
 
 /// Where the packages of a kernel may come from, best first.
 pub(crate) fn sources(kernel: Kernel) -> &'static [Source] {
     match kernel {
         Kernel::Oldest => &[apt::OLD],
-        Kernel::Stable => &[apt::GUEST],
+        Kernel::Stable | Kernel::Host => &[apt::GUEST],
         Kernel::Newest => &apt::NEW,
     }
 }
@@ -35,16 +37,23 @@ pub(crate) fn prepare(kernel: Kernel, cache: &Cache, root: &Root) -> Result<Stoc
         Kernel::Stable => return root.kernel(),
         Kernel::Oldest => "kernel_oldest",
         Kernel::Newest => "kernel_newest",
+        Kernel::Host => "kernel_host",
     };
     let sources = sources(kernel);
-    let mut text: Vec<&str> = KERNEL_PATHS.to_vec();
+    let whole = kernel == Kernel::Host;
+    let mut text = if whole {
+        Vec::new()
+    } else {
+        KERNEL_PATHS.to_vec()
+    };
     text.extend(sources.iter().flat_map(|s| s.suites));
     let key = content_key(text.iter().map(|t| t.as_bytes()));
     let dir = cache.once(&format!("{name}-{}", &key[..8]), |scratch| {
         let apt_dir = cache.dir().join(format!("apt-{name}"));
         let mut last = CannotRun::new("no suite to take a kernel from").into();
         for source in sources {
-            match packages::unpack(scratch, &apt_dir, *source, &PACKAGES) {
+            let in_full = |name: &str| whole || !name.starts_with("linux-");
+            match packages::unpack_beside(scratch, &apt_dir, *source, &PACKAGES, &[], in_full) {
                 Ok(()) => return Ok(()),
                 Err(why) => last = why,
             }

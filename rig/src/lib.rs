@@ -41,6 +41,7 @@ mod guest;
 mod image;
 mod initramfs;
 mod kernel;
+mod nested;
 mod netns;
 mod nic;
 mod packages;

@@ -9,7 +9,8 @@ use crate::cache::Cache;
 use crate::dpdk;
 use crate::error::{CannotRun, Error, Result};
 use crate::image::{self, Image};
-use crate::kernel::Kernel;
+use crate::kernel::{self, Kernel};
+use crate::nested;
 use crate::qemu::Qemu;
 use crate::root::Root;
 use crate::scratch;
@@ -105,6 +106,27 @@ impl Rig {
     /// When the root lacks a part of it.
     pub fn testpmd(&self) -> Result<Vec<(String, u32, Vec<u8>)>> {
         dpdk::testpmd(&self.inner.root)
+    }
+
+    /// QEMU with its libraries and firmware, to be added to the files of a guest that runs guests (60 MB).
+    ///
+    /// # Errors
+    /// When there is none in a root, and the archive has none.
+    pub fn qemu_files(&self) -> Result<Vec<(String, u32, Vec<u8>)>> {
+        if self.inner.root.find(nested::QEMU).is_some() {
+            return nested::qemu(&self.inner.root);
+        }
+        nested::qemu(&self.packages("qemu", &["qemu-system-x86"])?)
+    }
+
+    /// Modules of a kernel with what they need, to be added to the files of a guest that runs it; it loads them by
+    /// `mp NAME`.
+    ///
+    /// # Errors
+    /// When the kernel's folder lacks one: only [`Kernel::Host`] has all.
+    pub fn modules(&self, kernel: Kernel, names: &[&str]) -> Result<Vec<(String, u32, Vec<u8>)>> {
+        let stock = kernel::prepare(kernel, &self.inner.cache, &self.inner.root)?;
+        nested::modules(&stock, names)
     }
 
     /// The QEMU in use.
