@@ -48,6 +48,65 @@ unsafe fn ends<const N: usize>(from: *const u8, to: *mut u8, n: usize) {
     }
 }
 
+/// Longest copy that is read word by word: descriptors and headers, which are decided upon.
+const DECIDED: usize = 128;
+
+/// What one instruction reads.
+#[cfg(target_arch = "x86_64")]
+type Wide = std::arch::x86_64::__m128i;
+#[cfg(not(target_arch = "x86_64"))]
+type Wide = u128;
+
+/// A word at any address.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct At<T>(T);
+
+/// Copies the word at `offset`, read once: the compiler may neither repeat the read nor assume that the memory stays as
+/// it is.
+///
+/// # Safety
+/// The word must be readable in `from` and writable in `to`; any bits must be a value of `T`.
+#[inline(always)]
+unsafe fn copy_word<T: Copy>(from: *const u8, to: *mut u8, offset: usize) {
+    // SAFETY: the caller's promise; the type has no alignment.
+    unsafe {
+        let word = ptr::read_volatile(from.add(offset).cast::<At<T>>());
+        to.add(offset).cast::<At<T>>().write(word);
+    }
+}
+
+/// Copies out of memory that others may write meanwhile, each byte as it was at one moment.
+///
+/// # Safety
+/// `from` must be readable and `to` writable for `n` bytes; they must not overlap.
+#[inline(always)]
+unsafe fn copy_out(from: *const u8, to: *mut u8, n: usize) {
+    // SAFETY: the caller's promise; no access passes `n`. What is read twice is taken from the second time.
+    unsafe {
+        if n > DECIDED {
+            return ptr::copy_nonoverlapping(from, to, n);
+        }
+        if n < 8 {
+            for at in 0..n {
+                copy_word::<u8>(from, to, at);
+            }
+        } else if n < 16 {
+            copy_word::<u64>(from, to, 0);
+            copy_word::<u64>(from, to, n - 8);
+        } else {
+            let mut at = 0;
+            while at + 16 <= n {
+                copy_word::<Wide>(from, to, at);
+                at += 16;
+            }
+            if at < n {
+                copy_word::<Wide>(from, to, n - 16);
+            }
+        }
+    }
+}
+
 impl<'v> ReadSlice<'v> {
     /// # Safety
     /// `ptr..ptr+len` must stay mapped and readable for `'v`. Others may write to it meanwhile.
@@ -99,7 +158,7 @@ impl<'v> ReadSlice<'v> {
         let part = self.sub(start, out.len());
         // SAFETY: `part` is readable for its length (promise of `new`), `out` is ours and at least
         // as long; our own exclusive buffer cannot overlap guest memory.
-        unsafe { ptr::copy_nonoverlapping(part.ptr.as_ptr(), out.as_mut_ptr(), part.len) };
+        unsafe { copy_out(part.ptr.as_ptr(), out.as_mut_ptr(), part.len) };
         part.len
     }
 
@@ -123,10 +182,9 @@ impl<'v> ReadSlice<'v> {
         // first and last 32 of them are all of them, and none beyond. Our own exclusive buffer cannot
         // overlap guest memory.
         unsafe {
-            let first = from.cast::<[u8; 32]>().read();
-            let last = from.add(n - 32).cast::<[u8; 32]>().read();
-            to.cast::<[u8; 32]>().write(first);
-            to.add(n - 32).cast::<[u8; 32]>().write(last);
+            for at in [0, 16, n - 32, n - 16] {
+                copy_word::<Wide>(from, to, at);
+            }
         }
         n
     }
