@@ -349,6 +349,49 @@ fn a_flood_to_many_is_made_in_parts() {
 }
 
 proptest! {
+    /// However many receivers there are and however frames are cut, one call makes its share of copies and one frame more.
+    #[test]
+    fn no_call_makes_more_copies_than_its_share(
+        ports in 2..150usize,
+        frames in vec((0..4u8, prop_oneof![Just(0u16), 20..5000u16]), 1..64),
+    ) {
+        let (switch, ..) = kept();
+        let names: Vec<_> = (0..ports).map(|n| format!("p{n}")).collect();
+        let ports: Vec<_> = names.iter().map(|name| attach(&switch, name, MANY)).collect();
+        let (a, _) = &ports[0];
+        send(&ports[1].0, 0, &[(mac(2), mac(2))]);
+        let mut batch = Batch::new();
+        let (mut costs, mut unicast) = (Vec::new(), 0);
+        for (to, gso_size) in &frames {
+            // Everybody, a group, a stranger, and the station on the second port.
+            let dst = [BROADCAST, [1, 0, 0x5e, 0, 0, 1], mac(99), mac(2)][usize::from(*to)];
+            let segments = match gso_size {
+                0 => 1,
+                size => 5000usize.div_ceil((*size).into()),
+            };
+            match gso_size {
+                0 => push(&mut batch, dst, mac(1), 0),
+                size => large(&mut batch, dst, mac(1), *size),
+            }
+            if *to == 3 {
+                unicast += segments;
+            } else {
+                costs.push(segments * ports.len());
+            }
+        }
+        let dearest = costs.iter().copied().max().unwrap_or(0);
+        let mut left: Vec<u16> = (0..frames.len() as u16).collect();
+        while !left.is_empty() {
+            frame::work::take();
+            let taken = a.deliver(&batch, &left);
+            let made = frame::work::take() as usize;
+            prop_assert!(taken > 0);
+            prop_assert!(made <= 1024.max(dearest) + unicast, "{made} copies");
+            left.drain(..taken);
+        }
+        prop_assert_eq!(count(&switch, "p1", "drop_no_room"), 0);
+    }
+
     /// Whatever the room, nothing arrives twice, late or unaccounted for.
     #[test]
     fn no_frame_is_lost_uncounted_or_doubled(
