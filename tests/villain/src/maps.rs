@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use drivers::e1000::desc::{self, Legacy, cmd};
-use drivers::e1000::regs::{self, rctl, tctl};
+use drivers::e1000::regs::{self, ctrl, rctl, tctl};
 use drivers::{Bus, BusError};
 use rustix::fs::{Mode, OFlags, SealFlags};
 use vfio_user::Client;
@@ -148,6 +148,48 @@ pub(crate) fn every_region_there_may_be(vmm: &mut Vmm) -> Done {
         }
     }
     run_into(&mut client, 77 * 2 * PAGE)?;
+    refused(client.dma_unmap_all())
+}
+
+pub(crate) fn frame_over_all_regions(vmm: &mut Vmm) -> Done {
+    /// As long as a frame of the 82540EM can be.
+    const BYTES: u64 = 16_000;
+    const FRAME: u64 = 1 << 20;
+    let mut client = vmm.client()?;
+    let file = memfd(PAGE)?;
+    map(&mut client, (0, PAGE, 0), RW, Some(file.as_fd()))?;
+    let raw = Legacy {
+        addr: FRAME,
+        len: BYTES as u16,
+        cmd: cmd::EOP | cmd::IFCS | cmd::RS,
+        ..Legacy::default()
+    };
+    let ring = [raw.raw(); RING as usize].concat();
+    rustix::io::pwrite(&file, &ring, 0).map_err(own)?;
+    let crumbs = memfd(PAGE)?;
+    for n in 0..BYTES {
+        map(
+            &mut client,
+            (FRAME + n, 1, n % PAGE),
+            RW,
+            Some(crumbs.as_fd()),
+        )?;
+    }
+    // Nothing is sent before the link is up.
+    register(&mut client, regs::CTRL, ctrl::SLU | ctrl::ASDE | ctrl::FD)?;
+    let mut status = [0; 4];
+    for _ in 0..500 {
+        client
+            .region_read(region::BAR0, regs::STATUS.into(), &mut status)
+            .map_err(own)?;
+        if u32::from_le_bytes(status) & regs::status::LU != 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    for _ in 0..5 {
+        run_into(&mut client, 0)?;
+    }
     refused(client.dma_unmap_all())
 }
 

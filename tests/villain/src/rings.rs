@@ -401,6 +401,32 @@ pub(crate) fn no_buffer_ever(bus: &mut dyn Bus) -> Done {
     stage.leave()
 }
 
+pub(crate) fn largest_ring_of_null_buffers(bus: &mut dyn Bus) -> Done {
+    let mut stage = Stage::new(bus)?;
+    // Fresh memory is zeros: 65,528 descriptors whose buffers are null.
+    let ring = stage.bus.alloc(0xf_ff80)?;
+    stage.rx_ring(ring.iova, 0xf_ff80)?;
+    for round in 0..10 {
+        let tail = if round % 2 == 0 { 65_527 } else { 65_000 };
+        stage.bus.write32(regs::RDT, tail)?;
+        stage.traffic()?;
+    }
+    stage.bus.free(ring)?;
+    stage.leave()
+}
+
+pub(crate) fn a_buffer_now_and_then(bus: &mut dyn Bus) -> Done {
+    let mut stage = Stage::new(bus)?;
+    stage.post(stage.buffer.iova)?;
+    for round in 0..40 {
+        stage.bus.write32(regs::RDT, (RING - 1 + round) % RING)?;
+        for _ in 0..10 {
+            stage.bus.inject(&tcp_frame(60))?;
+        }
+    }
+    stage.leave()
+}
+
 pub(crate) fn receiver_on_and_off(bus: &mut dyn Bus) -> Done {
     let mut stage = Stage::new(bus)?;
     for round in 0..100 {

@@ -98,6 +98,8 @@ villains! {
         every_buffer_size_and_frame: "CVE-2012-0029, CVE-2012-6075", "every buffer size, LPE, SBP and SECRC with every length of frame", Counters(&["rx_oversize"]);
         every_other_buffer_null: "CVE-2020-28916", "null, unmapped and wrapping buffers among good ones", Counters(&["rx_dma_fault"]);
         frames_rewrite_their_ring: "CVE-2021-3416", "received frames that are the next descriptors", Counters(&["rx_dma_fault"]);
+        largest_ring_of_null_buffers: "ours", "65,527 null receive buffers, and frames for them", Counters(&["rx_too_large"]);
+        a_buffer_now_and_then: "ours", "one receive buffer for ten frames, again and again", Counters(&["rx_frames"]);
         no_buffer_ever: "ours", "frames, but never a buffer for them", Counters(&["rx_no_buffer"]);
         receiver_on_and_off: "CVE-2020-16092", "the receiver switched on and off among frames", Counters(&["rx_disabled"]);
         looped_frames_are_descriptors: "CVE-2021-3416", "looped frames that are the descriptors they were sent by", Nothing("a guest may corrupt its own memory");
@@ -173,6 +175,7 @@ villains! {
         impossible_ranges: "ours", "DMA regions that are empty, wrap, or pass the end of their file", Counters(&["dma_maps_refused"]);
         odd_flags: "ours", "DMA regions with every flag, and with none", Counters(&["malformed_payload", "dma_faults"]);
         every_region_there_may_be: "ours", "65,536 DMA regions and one more", Counters(&["dma_maps_refused", "dma_faults"]);
+        frame_over_all_regions: "ours", "frames that lie in 16,000 DMA regions of one byte", Counters(&["dma_faults", "tx_dma_fault"]);
         ever_more_files: "ours", "600 memory files, each mapped", Counters(&["dma_maps_refused"]);
         largest_files: "ours", "memory files of 100 TiB, more than an address space", Counters(&["dma_maps_refused"]);
         what_is_not_memory: "ours", "devices, pipes, sockets, folders and paths as guest RAM", Counters(&["dma_maps_without_fd", "dma_faults"]);
