@@ -77,7 +77,7 @@ impl Qtest {
     }
 
     /// Writes an I/O port, `size` bytes wide (1, 2 or 4), without waiting until it is done: as a
-    /// processor does whose writes nobody answers.
+    /// processor does whose writes get no answer.
     ///
     /// # Errors
     /// When QEMU has ended or has refused an earlier one.
