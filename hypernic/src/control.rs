@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use control::{MAX_REQUEST, Refusal, Reply, Request, Storm, Vf, VfChange, read_line, write_line};
+use control::{Fate, Refusal, Reply, Request, Storm, Vf, VfChange, write_line};
 use frame::Counted;
 use pf::{Change, LinkState, PortVlan};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -164,20 +164,15 @@ fn answer(connection: OwnedFd, host: &Host, counters: &Counters) {
     let mut stream = UnixStream::from(connection);
     let (reply, outcome) = match peer {
         Ok(uid) if uid.is_root() || uid == rustix::process::geteuid() => {
-            let line = match read_line(&mut stream, MAX_REQUEST, PATIENCE) {
-                Ok(line) => line,
+            match control::hear(&mut stream, PATIENCE, |request| carry_out(request, host)) {
+                Ok((reply, Fate::Done)) => (reply, &counters.done),
+                Ok((reply, Fate::Refused)) => (reply, &counters.refused),
+                Ok((reply, Fate::Malformed)) => (reply, &counters.malformed),
                 Err(error) => {
                     count(&counters.no_request);
                     tracing::warn!("control: the client sent no request: {error}");
                     return;
                 }
-            };
-            match control::parse(&line) {
-                Ok(request) => match carry_out(&request, host) {
-                    reply @ Reply::Refused { .. } => (reply, &counters.refused),
-                    reply => (reply, &counters.done),
-                },
-                Err(message) => (Reply::Refused { message }, &counters.malformed),
             }
         }
         _ => {
@@ -222,7 +217,10 @@ fn told(request: &Request) -> String {
 }
 
 /// A change of a policy, one by one.
-fn changes(change: &VfChange) -> Result<Vec<Change>, String> {
+///
+/// # Errors
+/// Words that mean nothing, or no change at all.
+pub fn changes(change: &VfChange) -> Result<Vec<Change>, String> {
     let mut all = Vec::new();
     if let Some(mac) = &change.mac {
         let mac: MacAddr = mac

@@ -234,6 +234,37 @@ pub fn ask(path: &Path, request: &Request) -> Result<Reply, AskError> {
     })
 }
 
+/// How a request has fared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Carried out.
+    Done,
+    /// It cannot be.
+    Refused,
+    /// The line is no request.
+    Malformed,
+}
+
+/// The server's part of a connection, but for [`write_line`]: reads the one request and has it carried out.
+/// What is no request is refused without.
+///
+/// # Errors
+/// There is no whole line, see [`read_line`]: nothing is to be answered.
+pub fn hear(
+    stream: &mut UnixStream,
+    patience: Duration,
+    carry_out: impl FnOnce(&Request) -> Reply,
+) -> io::Result<(Reply, Fate)> {
+    let line = read_line(stream, MAX_REQUEST, patience)?;
+    Ok(match parse(&line) {
+        Ok(request) => match carry_out(&request) {
+            reply @ Reply::Refused { .. } => (reply, Fate::Refused),
+            reply => (reply, Fate::Done),
+        },
+        Err(message) => (Reply::Refused { message }, Fate::Malformed),
+    })
+}
+
 /// What a line says.
 ///
 /// # Errors
@@ -390,6 +421,29 @@ mod tests {
         let long = "x".repeat(4 << 20);
         let error = write_line(&mut ours, &long, Duration::from_millis(20)).expect_err("full");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn a_whole_line_is_carried_out_and_any_other_is_not() {
+        let heard = |sent: &[u8]| {
+            let (mut ours, mut theirs) = UnixStream::pair().expect("pair");
+            theirs.write_all(sent).expect("write");
+            drop(theirs);
+            let mut done = 0;
+            let heard = hear(&mut ours, PATIENCE, |_| {
+                done += 1;
+                Reply::Done {}
+            });
+            (heard.ok().map(|(_, fate)| fate), done)
+        };
+        let show = "{\"do\":\"vf-show\",\"nic\":null}";
+        assert_eq!(heard(format!("{show}\n").as_bytes()), (Some(Fate::Done), 1));
+        assert_eq!(
+            heard(format!("{show}\n{show}\n").as_bytes()),
+            (Some(Fate::Done), 1)
+        );
+        assert_eq!(heard(b"show\n"), (Some(Fate::Malformed), 0));
+        assert_eq!(heard(show.as_bytes()), (None, 0));
     }
 
     #[test]
