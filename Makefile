@@ -8,7 +8,8 @@ COV_VERSION := 0.9.1
 COV := $(CACHE)/tools/bin/cargo-llvm-cov
 # Seconds for each fuzz target, and which.
 FUZZ_SECONDS ?= 3600
-FUZZ_TARGETS ?= registers rings rings_igb mailbox hub config_space messages frames state config_file
+FUZZ_TARGETS ?= registers rings rings_igb mailbox hub config_space messages frames state config_file \
+    stream_framing tap_headers control_lines doorbell_pages several_nics
 # Which modules of the bench, and its options; `make bench BENCH=list` names them.
 BENCH ?= all
 # The command, and the programs it runs as its commands.
@@ -98,9 +99,9 @@ fuzz: ## every fuzz target for an hour (FUZZ_SECONDS=600 for less, FUZZ_TARGETS=
 	        fuzz/run $$(($(FUZZ_SECONDS) / 6)) rings messages frames; \
 	else echo "fuzz: no $(NIGHTLY) toolchain, so nothing was run with the address sanitizer"; fi
 
-fuzz-quick: ## every fuzz target for 5 s with the same seed every time, as CI does
+fuzz-quick: ## every fuzz target for 3 s with the same seed every time, as CI does
 	@scripts/setup fuzz
-	@CACHE=$(CACHE) SEED=1 fuzz/run 5 $(FUZZ_TARGETS)
+	@CACHE=$(CACHE) SEED=1 fuzz/run 3 $(FUZZ_TARGETS)
 
 loom: ## what threads do to each other in the lock-free parts, in every order it can happen in
 	RUSTFLAGS="--cfg loom" $(CARGO) test --target-dir $(or $(CARGO_TARGET_DIR),target)/loom \

@@ -11,6 +11,8 @@
 
 mod config_file;
 mod config_space;
+mod control_lines;
+mod doorbell_pages;
 mod frames;
 mod hub;
 mod input;
@@ -21,12 +23,18 @@ mod outside;
 mod registers;
 mod rings;
 mod rings_igb;
+mod several_nics;
 mod state;
+mod stream_framing;
+mod taker;
+mod tap_headers;
 #[cfg(test)]
 mod tests;
 
 pub use config_file::config_file;
 pub use config_space::config_space;
+pub use control_lines::control_lines;
+pub use doorbell_pages::doorbell_pages;
 pub use frames::frames;
 pub use hub::hub;
 pub use mailbox::mailbox;
@@ -34,7 +42,10 @@ pub use messages::messages;
 pub use registers::registers;
 pub use rings::rings;
 pub use rings_igb::rings_igb;
+pub use several_nics::several_nics;
 pub use state::state;
+pub use stream_framing::stream_framing;
+pub use tap_headers::tap_headers;
 
 /// A function that takes any bytes and panics only where something is broken.
 pub type Target = fn(&[u8]);
@@ -51,4 +62,9 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("frames", frames),
     ("state", state),
     ("config_file", config_file),
+    ("stream_framing", stream_framing),
+    ("tap_headers", tap_headers),
+    ("control_lines", control_lines),
+    ("doorbell_pages", doorbell_pages),
+    ("several_nics", several_nics),
 ];
