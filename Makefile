@@ -4,6 +4,8 @@ CARGO ?= cargo
 CACHE ?= $(or $(HYPERNIC_CACHE),$(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME)/hypernic,$(HOME)/.cache/hypernic))
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/bin/cargo-deny
+CYCLONEDX_VERSION := 0.5.9
+CYCLONEDX := $(CACHE)/tools/bin/cargo-cyclonedx
 COV_VERSION := 0.9.1
 COV := $(CACHE)/tools/bin/cargo-llvm-cov
 # Seconds for each fuzz target, and which.
@@ -28,7 +30,7 @@ NIGHTLY ?= nightly
 # Crates whose tests have a module `loom` that goes through every order of their threads' steps.
 LOOM := scheduler lease csb port
 
-.PHONY: all build demo test test-long lint check fmt clippy deny docs bench fuzz fuzz-quick loom miri \
+.PHONY: all build demo test test-long lint check fmt clippy deny docs sbom bench fuzz fuzz-quick loom miri \
     coverage clean help
 
 all: build
@@ -78,6 +80,14 @@ deny: $(DENY) ## licences and sources of every dependency; advisories where thei
 	@if $(DENY) --log-level off fetch db >/dev/null 2>&1; \
 	    then $(DENY) --offline --log-level error check advisories; \
 	    else echo "deny: the advisory list cannot be fetched from here; licences and sources are checked"; fi
+
+$(CYCLONEDX):
+	@echo "sbom: building cargo-cyclonedx $(CYCLONEDX_VERSION) into $(CACHE)/tools"
+	$(CARGO) install cargo-cyclonedx --version $(CYCLONEDX_VERSION) --locked --root $(CACHE)/tools -q \
+	    --config profile.release.opt-level=0 --config profile.release.lto=false
+
+sbom: $(CYCLONEDX) ## what is linked into each program, as CycloneDX: target/sbom
+	@CYCLONEDX=$(CYCLONEDX) scripts/sbom target/sbom
 
 docs: ## write docs/registers/, docs/villains.md, the C header and the crates of ARCHITECTURE.md again from their sources
 	$(CARGO) run -q -p hypernic-e1000 --example registers > docs/registers/e1000.md
