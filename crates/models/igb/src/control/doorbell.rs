@@ -5,7 +5,9 @@
 //!
 //! What a driver loses with it: a register that cuts what is written (RDBAL, RDLEN) reads back cut
 //! only when the device has looked, so that the register test of `ethtool -t` finds it wrong; and
-//! what clears by reading (RQDPC, WVBR, LVMMC) reads 0.
+//! what clears by reading (RQDPC, WVBR, LVMMC) reads 0. RTTBCNRC stands for the queue in RTTDQSEL, but
+//! of rates stored for several queues between two looks only the last arrives, and it reads back as
+//! it was stored.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
