@@ -21,6 +21,8 @@ PURE := guest-mem wire regs pci snapshot frame model datapath intel eswitch
 # A model has no unsafe code; what Miri can find there is what it does to guest memory. So of its tests those
 # that move frames, and those whose threads meet; the others take Miri hours.
 MIRI_E1000 := smoke registers leases threads finishing segmentation receive loopback transmit
+# Likewise of an 82576, by the beginning of their names.
+MIRI_IGB := tx::tests::offloads rx::tests::descriptors rx::replicate
 # Crates whose tests run several threads against each other: what ThreadSanitizer runs.
 SHARED := guest-mem port vale e1000
 TSAN = RUSTFLAGS=-Zsanitizer=thread CARGO_PROFILE_DEV_OPT_LEVEL=1 HYPERNIC_SOAK_SECONDS=30 \
@@ -125,6 +127,7 @@ miri: ## the pure crates under Miri, an hour or so (needs a nightly with the com
 	PROPTEST_CASES=2 MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +$(NIGHTLY) miri test -p hypernic-e1000 --lib
 	PROPTEST_CASES=2 MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +$(NIGHTLY) miri test -p hypernic-e1000 --test it -- \
 	    $(MIRI_E1000:%=%::)
+	PROPTEST_CASES=2 MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +$(NIGHTLY) miri test -p hypernic-igb --lib -- $(MIRI_IGB)
 
 tsan: ## threads under ThreadSanitizer: lock-free parts, workers, a daemon in use (needs a nightly with rust-src)
 	$(TSAN) test $(TSAN_FOR) --lib $(SHARED:%=-p hypernic-%)
