@@ -9,6 +9,7 @@ mod igb;
 mod igbvf;
 mod ipxe;
 mod kernels;
+mod known_faults;
 mod kvm;
 mod linux;
 mod patched;
