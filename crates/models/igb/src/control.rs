@@ -499,7 +499,8 @@ impl Control for Registers {
     }
 
     fn doorbells(&self) -> Option<model::Doorbells> {
-        Some(crate::control::doorbell::layout(&self.function))
+        let controls_vfs = self.hub.is_some();
+        Some(doorbell::layout(&self.function, controls_vfs))
     }
 
     fn reset(&mut self, env: &Env, kind: ResetKind) {

@@ -5,9 +5,10 @@
 //!
 //! What a driver loses with it: a register that cuts what is written (RDBAL, RDLEN) reads back cut
 //! only when the device has looked, so that the register test of `ethtool -t` finds it wrong; and
-//! what clears by reading (RQDPC, WVBR, LVMMC) reads 0. RTTBCNRC stands for the queue in RTTDQSEL, but
-//! of rates stored for several queues between two looks only the last arrives, and it reads back as
-//! it was stored.
+//! what clears by reading (RQDPC, WVBR, LVMMC) reads 0. RTTBCNRC stands for the queue in RTTDQSEL: of
+//! rates stored for several queues between two looks only the last would arrive. A PF's driver sets the
+//! rates of its VFs so (driver `igb_set_vf_rate_limit`), and for such a PF the page at 3000h stays
+//! accesses.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,17 +20,22 @@ use crate::core::function::Function;
 use crate::regs::BAR_MMIO;
 use crate::regs::bits::xdctl;
 
-const PAGES: [(u32, u32); 2] = [(0x2000, 0x1000), (0x3000, 0x1000)];
+const RECEIVE: (u32, u32) = (0x2000, 0x1000);
+const TRANSMIT: (u32, u32) = (0x3000, 0x1000);
 
 /// CTRL and its second address: their RST bit resets the queues.
 const CTRL: Range<u32> = 0..8;
 
-/// The registers of `function` on the two pages.
-pub(crate) fn layout(function: &Function) -> Doorbells {
+/// The registers of `function` on the two pages, or on the first if it `controls_vfs`.
+pub(crate) fn layout(function: &Function, controls_vfs: bool) -> Doorbells {
+    let mut pages = vec![RECEIVE];
+    if !controls_vfs {
+        pages.push(TRANSMIT);
+    }
     let (table, ids) = (function.file.table(), function.ids);
     let mut queues: BTreeMap<(bool, u32), QueueDoorbell> = BTreeMap::new();
     let (mut others, mut touched_by) = (Vec::new(), vec![CTRL]);
-    for at in PAGES
+    for at in pages
         .iter()
         .flat_map(|&(page, len)| (page..page + len).step_by(4))
     {
@@ -72,7 +78,7 @@ pub(crate) fn layout(function: &Function) -> Doorbells {
     }
     Doorbells {
         bar: BAR_MMIO,
-        pages: PAGES.to_vec(),
+        pages,
         queues: queues.into_values().collect(),
         others,
         touched_by,
@@ -89,7 +95,7 @@ mod tests {
     #[test]
     fn the_pages_hold_what_a_driver_writes_of_four_queues() {
         let function = Function::new(FunctionKind::Pf, r::table(), &r::QUEUES, PF_QUEUES, true);
-        let layout = layout(&function);
+        let layout = layout(&function, false);
         assert!(layout.valid());
         assert_eq!(layout.queues.len(), 8);
         let (rx, tx) = (&layout.queues[1], &layout.queues[4 + 3]);
@@ -115,5 +121,15 @@ mod tests {
         for at in [0x1524, 0xc118, 0xe3d8] {
             assert!(!layout.touches(at), "{at:#x}");
         }
+    }
+    #[test]
+    fn a_pf_with_vfs_sets_their_rates_by_accesses() {
+        let function = Function::new(FunctionKind::Pf, r::table(), &r::QUEUES, PF_QUEUES, true);
+        let layout = layout(&function, true);
+        assert!(layout.valid());
+        assert_eq!(layout.pages, [RECEIVE]);
+        assert_eq!(layout.queues.len(), 4);
+        let rates = [r::RTTDQSEL, r::RTTBCNRC].map(|id| r::table().register(id).offset);
+        assert!(layout.registers().all(|at| !rates.contains(&at)));
     }
 }

@@ -302,7 +302,7 @@ impl Control for VfControl {
     }
 
     fn doorbells(&self) -> Option<model::Doorbells> {
-        Some(crate::control::doorbell::layout(&self.function))
+        Some(crate::control::doorbell::layout(&self.function, false))
     }
 
     fn reset(&mut self, env: &Env, _kind: ResetKind) {
