@@ -20,11 +20,14 @@ mod ring;
 pub mod rx;
 pub mod saved;
 pub mod stats;
+mod table;
 pub mod tx;
 pub mod verdict;
 pub mod wake;
 pub mod window;
 
 pub use counters::Counters;
+#[doc(hidden)]
+pub use regs;
 pub use ring::{DD, Fetcher, Ring, RingIds, SIZE};
 pub use verdict::verdict;

@@ -149,7 +149,7 @@ impl Window for Registers {
         let Some(Found { id, element }) = self.chip.file.table().find(offset) else {
             return 0;
         };
-        if (r::CRCERRS..=r::TSCTFC).contains(&id)
+        if r::STATISTICS.contains(&offset)
             && let Some(value) = self.chip.stats.read(id)
         {
             return value;
