@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use eswitch::{Fabric, FunctionPolicy, Owner, Pool, StormWindows, VlanSet};
 use guest_mem::Memory;
-use igb::{Config, Enforcer, Hub};
+use igb::{Enforcer, Hub};
 use intel_offsets::igb::long::{
     CTRL, CTRL_EXT, DTXSWC, MBVFICR, MRQC, P2VMAILBOX, RAL, RAL2, RCTL, RPLOLR, RTTBCNRC, RTTDQSEL,
     STATUS, TCTL, VFLRE, VFRE, VFTA, VFTE, VLVF, VMBMEM, VMOLR, VMRCTL, VMVIR, VT_CTL, WVBR,
@@ -16,8 +16,10 @@ use intel_offsets::igbvf::long::V2PMAILBOX;
 use intel_offsets::igbvf::mailbox::{PFU, REQ, RSTD, RSTI, VFU};
 use model::{Env, Nic, PciState, ResetKind};
 use model_testkit::{Silent, Time};
+use registry::{Function, Settings};
 
 use crate::input::Input;
+use crate::nic::nic;
 
 const RST: u32 = 1 << 26;
 const PFRSTD: u32 = 1 << 14;
@@ -118,7 +120,8 @@ struct Fixture {
 }
 
 impl Fixture {
-    fn new(nic: Nic) -> Fixture {
+    fn of(last: u8, function: &Function) -> Fixture {
+        let nic = nic("82576", &Settings::new(mac(last)), function);
         let time = Arc::new(Time::at(2_000_000_000));
         let env = Env {
             memory: Memory::new(),
@@ -199,10 +202,10 @@ impl Chip {
     fn new() -> Chip {
         let clerk = Arc::new(Clerk::default());
         let hub = Hub::new(VFS, Arc::clone(&clerk) as Arc<dyn Enforcer>);
-        let pf = Fixture::new(igb::pf_with_vfs(&Config::new(mac(9)), Arc::clone(&hub)));
+        let pf = Fixture::of(9, &Function::PfWithVfs(Arc::clone(&hub)));
         let vf = |n| {
             let channel = hub.channel(n).expect("there are so many");
-            Fixture::new(igb::vf(&Config::new(mac(n as u8)), Arc::clone(channel)))
+            Fixture::of(n as u8, &Function::Vf(Arc::clone(channel)))
         };
         let vfs = (0..VFS).map(vf).collect();
         let mut chip = Chip {

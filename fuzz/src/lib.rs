@@ -19,6 +19,7 @@ mod input;
 mod machine;
 mod mailbox;
 mod messages;
+mod nic;
 mod outside;
 mod registers;
 mod rings;

@@ -11,13 +11,14 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use crc32fast::Hasher;
-use e1000::{Config, new};
 use frame::{Batch, Caps, MAX_BATCH, Wake};
 use guest_mem::{Access, Memory, Totals};
 use model::{Clock, Env, Nanos, Nic, PciState, Progress, ResetKind};
 use model_testkit::{CountedWake, Pin, Time};
+use registry::{Function, Settings};
 use wire::Offload;
 
+use crate::nic::nic;
 use crate::outside::Wire;
 
 pub(crate) use frames::{MAC, PEER, some_frame, some_notes};
@@ -57,12 +58,14 @@ impl Drop for Machine {
     }
 }
 
-fn config() -> Config {
-    let mut config = Config::new(MAC);
-    config.negotiation = Duration::from_millis(10);
-    // Changes nothing until a guest uses it.
-    config.csb = true;
-    config
+fn new() -> Nic {
+    let settings = Settings {
+        negotiation: Some(Duration::from_millis(10)),
+        // Changes nothing until a guest uses it.
+        csb: true,
+        ..Settings::new(MAC)
+    };
+    nic("e1000", &settings, &Function::Alone)
 }
 
 /// A NIC with everything around it.
@@ -104,7 +107,7 @@ impl Machine {
         let mut counters = COUNTERS.take();
         counters.clear();
         let mut machine = Self {
-            nic: new(config()),
+            nic: new(),
             env,
             pin,
             time,
@@ -140,7 +143,7 @@ impl Machine {
     pub fn reborn(&mut self, save_again: bool) {
         self.said_again |= self.quiet(reg::CSBAL) != 0;
         let blob = self.nic.control.save(&self.env);
-        let mut nic = new(config());
+        let mut nic = new();
         let edges = self.pin.signals.load(Ordering::Relaxed);
         let loaded = nic.control.load(&self.env, &blob);
         loaded.expect("a NIC's own state is one");
@@ -169,7 +172,7 @@ impl Machine {
             Ok(()) if !another => {}
             Ok(()) => {
                 let again = self.saved();
-                let mut other = new(config());
+                let mut other = new();
                 let loaded = other.control.load(&self.env, &again);
                 loaded.expect("what was taken is a state");
                 assert_eq!(other.control.save(&self.env), again, "taken and saved");

@@ -7,15 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use eswitch::{AddressFilter, Storm};
 use guest_mem::Memory;
-use igb::{Config, Event, Grant, VfChannel};
+use igb::{Event, Grant, VfChannel};
 use intel_offsets::igbvf::long::{V2PMAILBOX, VMBMEM, VTCTRL, VTEICR};
 use intel_offsets::igbvf::mailbox::{PFU, REQ, RSTD, RSTI, VFU};
 use model::{Clock, Env, Nanos, Nic, PciState, ResetKind};
 use model_testkit::{Silent, Time};
 use pf::{Change, Down, Effect, LinkState, Policy, PortVlan, Settings, SoftwarePf, VfId, What};
+use registry::Function;
 use wire::MacAddr;
 
 use crate::input::Input;
+use crate::nic::nic;
 
 /// A message that was refused.
 const NACK: u32 = 0x4000_0000;
@@ -117,6 +119,12 @@ fn lock(hub: &Mutex<Hub>) -> MutexGuard<'_, Hub> {
 struct Listener {
     hub: Arc<Mutex<Hub>>,
     vf: VfId,
+}
+
+/// The VF behind this channel.
+fn function(vf: VfId, channel: Arc<VfChannel>) -> Nic {
+    let settings = registry::Settings::new(mac(vf as u8).0);
+    nic("82576", &settings, &Function::Vf(channel))
 }
 
 impl igb::VfListener for Listener {
@@ -235,7 +243,7 @@ impl Chip {
         hub.channels.insert(vf, Arc::clone(&channel));
         hub.carry_out();
         drop(hub);
-        let mut nic = igb::vf(&Config::new(mac(vf as u8).0), channel);
+        let mut nic = function(vf, channel);
         let pci = PciState {
             bus_master: true,
             msix: true,
@@ -406,7 +414,7 @@ impl Chip {
             return;
         };
         let blob = nic.control.save(&self.env);
-        let mut other = igb::vf(&Config::new(mac(vf as u8).0), channel);
+        let mut other = function(vf, channel);
         let loaded = other.control.load(&self.env, &blob);
         loaded.expect("its own state");
         *nic = other;

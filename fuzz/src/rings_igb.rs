@@ -9,13 +9,15 @@ use std::sync::atomic::Ordering;
 
 use frame::{Batch, Caps, MAX_BATCH};
 use guest_mem::Memory;
-use igb::{Config, Grant, VfChannel};
+use igb::{Grant, VfChannel};
 use model::{Env, Nic, PciState, Progress, ResetKind, TURN_BYTES};
 use model_testkit::{Pin, Time};
+use registry::{Function, Settings};
 use wire::Offload;
 
 use crate::input::Input;
 use crate::machine::{HIGH, HIGH_LEN, MAC, RAM, RAM_LEN};
+use crate::nic::nic;
 use crate::outside::Wire;
 
 mod reg {
@@ -100,21 +102,14 @@ pub fn rings_igb(data: &[u8]) {
     MEMORY.set(Some(std::mem::take(&mut g.env.memory)));
 }
 
-fn config() -> Config {
-    let mut config = Config::new(MAC);
-    config.negotiation = std::time::Duration::ZERO;
-    config
-}
-
 fn function(grant: Option<Grant>) -> (Nic, Option<Arc<VfChannel>>) {
-    match grant {
-        None => (igb::pf(&config()), None),
-        Some(grant) => {
-            let channel = VfChannel::new();
-            channel.set_grant(grant);
-            (igb::vf(&config(), Arc::clone(&channel)), Some(channel))
-        }
-    }
+    let channel = grant.map(|grant| {
+        let channel = VfChannel::new();
+        channel.set_grant(grant);
+        channel
+    });
+    let function = channel.clone().map_or(Function::Alone, Function::Vf);
+    (nic("82576", &Settings::ready(MAC), &function), channel)
 }
 
 impl Guest {

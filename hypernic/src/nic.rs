@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 
 use frame::{Batch, Caps, Counted, Sink, Wake};
 use model::{
-    Control, Env, Interrupts, Nic, PciState, PmeWrite, Progress, Receive, ResetKind, Transmit,
-    Watch,
+    Control, Env, Interrupts, Nic, PciState, Pme, Progress, Receive, ResetKind, Transmit, Watch,
 };
 use parking_lot::Mutex;
 use pci::{ConfigEvent, PowerState};
@@ -51,8 +50,8 @@ impl Interrupts for Wires {
     fn msix(&self, vector: u16) {
         self.0.msix(vector);
     }
-    fn set_pme(&self, enabled: bool, status: bool) {
-        self.0.set_pme(enabled, status);
+    fn set_pme(&self, pme: Pme) {
+        self.0.set_pme(pme);
     }
 }
 
@@ -507,12 +506,7 @@ impl Device for Board {
             ConfigEvent::MsixEnable(on) => self.pci.msix = on,
             ConfigEvent::Vfs { count, .. } => self.pci.vfs = count,
             ConfigEvent::PowerState(state) => self.pci.d3 = state == PowerState::D3Hot,
-            ConfigEvent::Pme { enable, cleared } => {
-                self.pci.pme = Some(PmeWrite {
-                    enable,
-                    clear: cleared,
-                });
-            }
+            ConfigEvent::Pme(write) => self.pci.pme = Some(write),
             _ => return,
         }
         self.control.pci(&self.env, self.pci);

@@ -227,12 +227,7 @@ impl Nic {
         for event in events.iter() {
             match *event {
                 ConfigEvent::FunctionReset => return self.reset(),
-                ConfigEvent::Pme { enable, cleared } => {
-                    pme = Some(PmeWrite {
-                        enable,
-                        clear: cleared,
-                    });
-                }
+                ConfigEvent::Pme(write) => pme = Some(write),
                 _ => {}
             }
         }
@@ -332,8 +327,7 @@ impl Nic {
 
     /// PMCSR shows what the model has.
     fn show_pme(&mut self) {
-        let (enabled, asserted) = self.pins.pme();
-        self.config.set_pme(enabled, asserted);
+        self.config.set_pme(self.pins.pme());
     }
 
     /// The whole NIC as bytes, between two calls: configuration space, registers, what is under way.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use model::Interrupts;
+use model::{Interrupts, Pme};
 use parking_lot::Mutex;
-use pci::{ConfigSpace, Message, Msix, MsixTable};
+use pci::{ConfigSpace, Delivery, Message, Msix, MsixTable};
 
 use crate::host::Host;
 
@@ -20,10 +20,8 @@ pub(crate) struct Route {
     pub silent: bool,
     /// Where messages go, when MSI is enabled.
     pub msi: Option<(u64, u32)>,
-    /// MSI-X is enabled.
-    pub msix: bool,
-    /// All of its vectors are masked at once.
-    pub masked: bool,
+    /// What MSI-X lets through.
+    pub msix: Delivery,
 }
 
 impl Route {
@@ -34,8 +32,7 @@ impl Route {
         Self {
             silent: off || config.msi_enabled() || config.msix_enabled(),
             msi,
-            msix: config.msix_enabled(),
-            masked: config.msix_masked(),
+            msix: config.msix_delivery(),
         }
     }
 }
@@ -77,7 +74,7 @@ struct State {
     /// What the host has been told.
     shown: bool,
     /// PME_En and PME_Status.
-    pme: (bool, bool),
+    pme: Pme,
 }
 
 /// The pins of one NIC.
@@ -101,7 +98,7 @@ impl Pins {
     /// The guest has routed interrupts differently.
     pub(crate) fn route(&self, route: Route) {
         self.change(|state| state.route = route);
-        self.with_table(|table, send| table.route(route.msix, route.masked, send));
+        self.with_table(|table, send| table.route(route.msix, send));
     }
 
     /// The vector table as after a reset.
@@ -161,7 +158,7 @@ impl Pins {
     }
 
     /// PME_En and PME_Status, as the model has them.
-    pub(crate) fn pme(&self) -> (bool, bool) {
+    pub(crate) fn pme(&self) -> Pme {
         self.state.lock().pme
     }
 
@@ -181,11 +178,11 @@ impl Interrupts for Pins {
         self.change(|state| state.level = level);
     }
 
-    fn set_pme(&self, enabled: bool, status: bool) {
+    fn set_pme(&self, pme: Pme) {
         let mut state = self.state.lock();
-        let before = state.pme.0 && state.pme.1;
-        state.pme = (enabled, status);
-        let now = enabled && status;
+        let asserted = |pme: Pme| pme.enabled && pme.status;
+        let before = asserted(std::mem::replace(&mut state.pme, pme));
+        let now = asserted(pme);
         if now != before {
             self.host.pme(now);
         }

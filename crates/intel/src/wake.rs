@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use datapath::counters::count;
 use frame::Frame;
-use model::{Env, PmeWrite};
+use model::{Env, Pme, PmeWrite};
 use parking_lot::Mutex;
 use regs::{File, Id};
 
@@ -64,7 +64,7 @@ pub struct Ids {
     pub rah: Id,
 }
 
-/// The registers, and whom to tell what PMCSR shows: whether PME is enabled, and asserted.
+/// The registers, and whom to tell what PMCSR shows.
 #[derive(Clone, Copy)]
 pub struct At<'a> {
     /// Where they are.
@@ -74,7 +74,7 @@ pub struct At<'a> {
     /// The address filters among them.
     pub filters: &'a Filters,
     /// Called under the lock of [`WakeUp`].
-    pub tell: &'a dyn Fn(bool, bool),
+    pub tell: &'a dyn Fn(Pme),
 }
 
 impl At<'_> {
@@ -104,11 +104,11 @@ impl WakeUp {
         *self.d3.lock()
     }
 
-    /// The power state, and what software wrote to PMCSR: PME_En, and whether it cleared PME_Status.
-    pub fn set_power(&self, at: At<'_>, d3: bool, pme: Option<(bool, bool)>) {
+    /// The power state, and what software wrote to PMCSR.
+    pub fn set_power(&self, at: At<'_>, d3: bool, pme: Option<PmeWrite>) {
         let mut state = self.d3.lock();
         *state = d3;
-        if let Some((enable, clear)) = pme {
+        if let Some(PmeWrite { enable, clear }) = pme {
             let mut value = at.get(at.ids.wuc) & !wuc::PME_EN;
             if enable {
                 value |= wuc::PME_EN;
@@ -186,7 +186,10 @@ impl WakeUp {
     fn settle(&self, at: At<'_>, d3: bool) {
         self.arm(at, d3);
         let value = at.get(at.ids.wuc);
-        (at.tell)(value & wuc::PME_EN != 0, value & wuc::PME_STATUS != 0);
+        (at.tell)(Pme {
+            enabled: value & wuc::PME_EN != 0,
+            status: value & wuc::PME_STATUS != 0,
+        });
     }
 
     fn arm(&self, at: At<'_>, d3: bool) {
@@ -395,14 +398,13 @@ pub trait Wakes {
             file: parts.file,
             ids: parts.ids,
             filters: parts.filters,
-            tell: &|enabled, status| env.irq.set_pme(enabled, status),
+            tell: &|pme| env.irq.set_pme(pme),
         };
         act(parts.wake, at)
     }
 
     /// The power state, and what software wrote to PMCSR.
     fn set_power(&self, env: &Env, d3: bool, pme: Option<PmeWrite>) {
-        let pme = pme.map(|pme| (pme.enable, pme.clear));
         self.waking(env, |wake, at| wake.set_power(at, d3, pme));
     }
 
@@ -413,7 +415,7 @@ pub trait Wakes {
             file: parts.file,
             ids: parts.ids,
             filters: parts.filters,
-            tell: &|_, _| {},
+            tell: &|_| {},
         });
     }
 

@@ -52,8 +52,8 @@ impl Interrupts for Pin {
         }
     }
 
-    fn set_pme(&self, enabled: bool, status: bool) {
-        *self.pme.lock().expect("pme") = (enabled, status);
+    fn set_pme(&self, pme: model::Pme) {
+        *self.pme.lock().expect("pme") = (pme.enabled, pme.status);
     }
 
     fn msi(&self, vector: u16) {

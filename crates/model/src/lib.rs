@@ -16,7 +16,7 @@ use frame::{Batch, Caps, Counted, Sink, Wake};
 use guest_mem::Memory;
 use pci::{Capability, ConfigBuilder, Msi, Pcie, PowerManagement};
 
-pub use pci::{Aer, Ari, Doorbells, Extended, Msix, QueueDoorbell, Serial, Sriov};
+pub use pci::{Aer, Ari, Doorbells, Extended, Msix, Pme, PmeWrite, QueueDoorbell, Serial, Sriov};
 
 pub use snapshot::StateError;
 
@@ -34,9 +34,8 @@ pub trait Clock: Send + Sync {
 pub trait Interrupts: Send + Sync {
     /// The level of INTx. Idempotent; may be called from any thread.
     fn set_line(&self, level: bool);
-    /// What PMCSR shows: whether PME is enabled, and whether the NIC asserts it. Idempotent. A bus
-    /// that cannot wake a thread ignores it.
-    fn set_pme(&self, _enabled: bool, _status: bool) {}
+    /// What PMCSR shows. Idempotent. A bus that cannot wake a guest ignores it.
+    fn set_pme(&self, _pme: Pme) {}
     /// Sends MSI message `vector`, when the guest has enabled MSI.
     fn msi(&self, vector: u16);
     /// Sends MSI-X message `vector`; latched while masked.
@@ -96,15 +95,6 @@ pub enum ResetKind {
     /// The function was moved from D3 to D0. As [`ResetKind::Bus`], but what the guest must know
     /// of its awakening stays.
     PowerUp,
-}
-
-/// What software has just written to PMCSR (PCI PM 1.2 §3.2.4).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PmeWrite {
-    /// PME_En as it is now.
-    pub enable: bool,
-    /// PME_Status was cleared.
-    pub clear: bool,
 }
 
 /// What of PCI a model must know, changed by a configuration write.

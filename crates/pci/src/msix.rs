@@ -17,14 +17,25 @@ pub struct Message {
     pub data: u32,
 }
 
+/// What Message Control lets through (§6.8.2.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delivery {
+    /// MSI-X is off: nothing is sent or remembered.
+    #[default]
+    Off,
+    /// It is on, and the function mask holds all messages back.
+    Masked,
+    /// Messages go, each as its own mask says.
+    On,
+}
+
 /// Table and pending bits. A vector that may not be sent now is remembered, and sent when it may.
 #[derive(Clone, Debug)]
 pub struct MsixTable {
     layout: Msix,
     entries: Box<[u8]>,
     pending: Box<[u8]>,
-    enabled: bool,
-    masked: bool,
+    delivery: Delivery,
 }
 
 impl MsixTable {
@@ -34,8 +45,7 @@ impl MsixTable {
             layout,
             entries: vec![0; layout.table_len() as usize].into_boxed_slice(),
             pending: vec![0; layout.pba_len() as usize].into_boxed_slice(),
-            enabled: false,
-            masked: false,
+            delivery: Delivery::Off,
         };
         table.reset();
         table
@@ -48,7 +58,7 @@ impl MsixTable {
             entry[CONTROL] = 1;
         }
         self.pending.fill(0);
-        (self.enabled, self.masked) = (false, false);
+        self.delivery = Delivery::Off;
     }
 
     /// Bytes of the structure that holds this address, and the offset in it.
@@ -111,9 +121,9 @@ impl MsixTable {
 
     /// The capability was enabled or disabled, or its function mask changed. What waited and may go
     /// now goes to `send`; disabling forgets what waits.
-    pub fn route(&mut self, enabled: bool, masked: bool, send: &mut dyn FnMut(Message)) {
-        (self.enabled, self.masked) = (enabled, masked);
-        if !enabled {
+    pub fn route(&mut self, delivery: Delivery, send: &mut dyn FnMut(Message)) {
+        self.delivery = delivery;
+        if delivery == Delivery::Off {
             self.pending.fill(0);
         }
         for vector in 0..usize::from(self.layout.vectors) {
@@ -125,7 +135,7 @@ impl MsixTable {
     /// the capability is off or for a vector that does not exist.
     pub fn raise(&mut self, vector: u16) -> Option<Message> {
         let vector = usize::from(vector);
-        if !self.enabled || vector >= usize::from(self.layout.vectors) {
+        if self.delivery == Delivery::Off || vector >= usize::from(self.layout.vectors) {
             return None;
         }
         let message = self.open(vector);
@@ -144,7 +154,7 @@ impl MsixTable {
                 .rev()
                 .fold(0, |word, byte| word << 8 | u32::from(*byte))
         };
-        let open = self.enabled && !self.masked && entry[CONTROL] & 1 == 0;
+        let open = self.delivery == Delivery::On && entry[CONTROL] & 1 == 0;
         open.then(|| Message {
             address: u64::from(word(4)) << 32 | u64::from(word(0)),
             data: word(8),

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use crate::bar::{Bar, BarKind};
 use crate::caps::Msi;
 use crate::header::{command, offset, status};
+use crate::msix::Delivery;
 use crate::sriov::{Held, Placed, Seen};
 
 /// Power state of the function (PMCSR bits 1:0).
@@ -30,6 +31,24 @@ impl PowerState {
             _ => Self::D3Hot,
         }
     }
+}
+
+/// The PME bits of PMCSR (PCI PM 1.2 §3.2.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pme {
+    /// PME_En: the function may assert PME.
+    pub enabled: bool,
+    /// PME_Status: it does, or would.
+    pub status: bool,
+}
+
+/// What software has just written to them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PmeWrite {
+    /// PME_En as it is now.
+    pub enable: bool,
+    /// PME_Status was cleared.
+    pub clear: bool,
 }
 
 /// What a write changed.
@@ -59,12 +78,7 @@ pub enum ConfigEvent {
     /// The function moved to another power state.
     PowerState(PowerState),
     /// PME_En was changed or PME_Status cleared (PMCSR bits 8 and 15).
-    Pme {
-        /// PME_En as it is now.
-        enable: bool,
-        /// PME_Status was cleared by this write.
-        cleared: bool,
-    },
+    Pme(PmeWrite),
     /// The expansion ROM's address or enable bit changed.
     Rom,
     /// Virtual functions came or went, or their memory BARs decode or no more.
@@ -247,10 +261,10 @@ impl ConfigSpace {
         self.compare(&before, &mut events);
         let now = self.pme();
         if now != pme {
-            events.push(ConfigEvent::Pme {
-                enable: now.0,
-                cleared: pme.1 && !now.1,
-            });
+            events.push(ConfigEvent::Pme(PmeWrite {
+                enable: now.enabled,
+                clear: pme.status && !now.status,
+            }));
         }
         // Initiate-FLR (device control bit 15) always reads 0, so it is seen in the data.
         if let Some((at, true)) = self.layout.pcie {
@@ -342,6 +356,15 @@ impl ConfigSpace {
         self.watched().msix & 0x8000 != 0
     }
 
+    /// What MSI-X lets through.
+    pub fn msix_delivery(&self) -> Delivery {
+        match (self.msix_enabled(), self.msix_masked()) {
+            (false, _) => Delivery::Off,
+            (true, true) => Delivery::Masked,
+            (true, false) => Delivery::On,
+        }
+    }
+
     /// MSI-X is enabled with the function mask set.
     pub fn msix_masked(&self) -> bool {
         self.watched().msix & 0xc000 == 0xc000
@@ -353,20 +376,21 @@ impl ConfigSpace {
     }
 
     /// PME_En and PME_Status; off without the capability.
-    pub fn pme(&self) -> (bool, bool) {
-        self.layout.pm.map_or((false, false), |pm| {
-            let byte = self.bytes[pm.at + 5];
-            (byte & 1 != 0, byte & 0x80 != 0)
-        })
+    pub fn pme(&self) -> Pme {
+        let byte = self.layout.pm.map_or(0, |pm| self.bytes[pm.at + 5]);
+        Pme {
+            enabled: byte & 1 != 0,
+            status: byte & 0x80 != 0,
+        }
     }
 
     /// Makes PME_En and PME_Status show what the device has, where the function can assert PME.
-    pub fn set_pme(&mut self, enable: bool, status: bool) {
+    pub fn set_pme(&mut self, pme: Pme) {
         if let Some(pm) = self.layout.pm
             && self.w1c[pm.at + 5] & 0x80 != 0
         {
             let byte = &mut self.bytes[pm.at + 5];
-            *byte = *byte & !0x81 | u8::from(enable) | u8::from(status) << 7;
+            *byte = *byte & !0x81 | u8::from(pme.enabled) | u8::from(pme.status) << 7;
         }
     }
 

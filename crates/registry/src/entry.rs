@@ -103,6 +103,14 @@ impl Settings {
         }
     }
 
+    /// The same, whose link is up at once: what fuzzers, tests and benches start from.
+    pub fn ready(mac: [u8; 6]) -> Self {
+        Self {
+            negotiation: Some(Duration::ZERO),
+            ..Self::new(mac)
+        }
+    }
+
     fn asks(&self, choice: Choice) -> bool {
         match choice {
             Choice::Csb => self.csb,
@@ -191,7 +199,15 @@ impl Models {
     /// # Errors
     /// There is no such model.
     pub fn usual(self, name: &str, mac: [u8; 6]) -> Result<Nic, String> {
-        self.parse(name)?.nic(&Settings::new(mac), &Function::Alone)
+        self.nic(name, &Settings::new(mac), &Function::Alone)
+    }
+
+    /// A NIC of a model by its name.
+    ///
+    /// # Errors
+    /// There is no such model, or [`Model::nic`]'s.
+    pub fn nic(self, name: &str, settings: &Settings, function: &Function) -> Result<Nic, String> {
+        self.parse(name)?.nic(settings, function)
     }
 
     /// The models with their chips, for an error.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use pci::{Pme, PmeWrite};
 
 use crate::codec::irq;
 use crate::deferred_closer::PeerFd;
@@ -137,9 +138,9 @@ impl Interrupts {
 
     /// What PMCSR shows: PME_En and PME_Status. There is no message that would carry PME to the
     /// client: one that wants to wake its guest looks at PMCSR.
-    pub fn set_pme(&self, enable: bool, status: bool) {
-        self.0.pme[0].store(enable, Ordering::Release);
-        self.0.pme[1].store(status, Ordering::Release);
+    pub fn set_pme(&self, pme: Pme) {
+        self.0.pme[0].store(pme.enabled, Ordering::Release);
+        self.0.pme[1].store(pme.status, Ordering::Release);
     }
 
     /// Reports an uncorrectable error to the client (QEMU stops the VM).
@@ -390,18 +391,18 @@ impl State {
     }
 
     /// PME_En and PME_Status.
-    pub fn pme(&self) -> (bool, bool) {
-        let [enable, status] = &self.pme;
-        (
-            enable.load(Ordering::Acquire),
-            status.load(Ordering::Acquire),
-        )
+    pub fn pme(&self) -> Pme {
+        let [enabled, status] = &self.pme;
+        Pme {
+            enabled: enabled.load(Ordering::Acquire),
+            status: status.load(Ordering::Acquire),
+        }
     }
 
     /// Software wrote PMCSR.
-    pub fn pme_written(&self, enable: bool, cleared: bool) {
-        self.pme[0].store(enable, Ordering::Release);
-        if cleared {
+    pub fn pme_written(&self, write: PmeWrite) {
+        self.pme[0].store(write.enable, Ordering::Release);
+        if write.clear {
             self.pme[1].store(false, Ordering::Release);
         }
     }

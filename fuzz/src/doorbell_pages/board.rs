@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use guest_mem::Memory;
-use igb::{Config, Grant, VfChannel};
+use igb::{Grant, VfChannel};
 use model::{Env, Nic, PciState, Progress, ResetKind};
 use model_testkit::{Silent, Time};
+use registry::{Function, Settings};
 use vfio_user::{Device, ResetCause, Work};
 
 use crate::machine::{MAC, RAM, RAM_LEN};
+use crate::nic::nic;
 use crate::outside::Wire;
 
 /// Descriptors of a ring, and bytes.
@@ -47,10 +48,8 @@ impl Board {
             clock: time.clone(),
             timer: time,
         };
-        let mut config = Config::new(MAC);
-        config.negotiation = Duration::ZERO;
         let is_vf = setup & 1 == 0;
-        let nic = if is_vf {
+        let function = if is_vf {
             let channel = VfChannel::new();
             channel.set_grant(Grant {
                 enabled: true,
@@ -59,10 +58,11 @@ impl Board {
                 tag: None,
                 interrupt_gap: 0,
             });
-            igb::vf(&config, channel)
+            Function::Vf(channel)
         } else {
-            igb::pf(&config)
+            Function::Alone
         };
+        let nic = nic("82576", &Settings::ready(MAC), &function);
         let mut board = Board {
             nic,
             env,

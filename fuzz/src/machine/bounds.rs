@@ -3,12 +3,11 @@
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 
-use e1000::new;
 use frame::{Batch, MAX_BATCH};
 use guest_mem::Totals;
 use model::Progress;
 
-use super::{Machine, config, reg};
+use super::{Machine, new, reg};
 use crate::outside::MAX_FRAME;
 
 /// Where frames wait for descriptors.
@@ -29,7 +28,7 @@ struct Places {
 
 static PLACES: LazyLock<Places> = LazyLock::new(|| {
     let mut names = Vec::new();
-    let nic = new(config());
+    let nic = new();
     nic.control.counters(&mut |name, _| names.push(name));
     let place = |name| names.iter().position(|n| *n == name).expect(name);
     Places {

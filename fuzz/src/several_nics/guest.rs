@@ -3,16 +3,17 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use guest_mem::Memory;
 use igb::{Grant, VfChannel};
 use intel_offsets::igb::legacy::long::{RDBAL as VF_RX, TDBAL as VF_TX};
 use model::{Env, Nic, PciState, ResetKind};
 use model_testkit::{Silent, Time};
+use registry::{Function, Settings};
 
 use crate::input::Input;
 use crate::machine::{OFFSETS, RAM, RAM_LEN, reg};
+use crate::nic::nic;
 
 /// Descriptors of a ring.
 const LEN: u32 = 256;
@@ -68,9 +69,8 @@ impl Guest {
             clock: time.clone(),
             timer: time.clone(),
         };
+        let settings = Settings::ready(mac(at));
         let (nic, channel) = if is_vf {
-            let mut config = igb::Config::new(mac(at));
-            config.negotiation = Duration::ZERO;
             let channel = VfChannel::new();
             channel.set_grant(Grant {
                 enabled: true,
@@ -79,12 +79,10 @@ impl Guest {
                 tag: None,
                 interrupt_gap: 0,
             });
-            let nic = igb::vf(&config, Arc::clone(&channel));
-            (nic, Some(channel))
+            let function = Function::Vf(Arc::clone(&channel));
+            (nic("82576", &settings, &function), Some(channel))
         } else {
-            let mut config = e1000::Config::new(mac(at));
-            config.negotiation = Duration::ZERO;
-            (e1000::new(config), None)
+            (nic("e1000", &settings, &Function::Alone), None)
         };
         let mut guest = Guest {
             nic,

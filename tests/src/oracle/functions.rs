@@ -8,8 +8,8 @@ use drivers::{Bus, BusError, ModelBus, Recorded, Recorder};
 use eswitch::Owner;
 use frame::{Batch, Caps, Sink};
 use hypernic::chip::{GuestPf, WIRE};
-use igb::Config;
 use model::Clock;
+use registry::{Function, MODELS, Settings};
 use vale::{PortConfig, Switch, SwitchPort};
 
 use crate::oracle::chip::Chip;
@@ -168,16 +168,20 @@ fn joined(vfs: u32, out: Arc<Recorder>) -> (Vec<ModelBus>, Inside) {
     let wire = switch.attach(WIRE, out, uplink).expect("the first port");
     let nowhere = || Recorder::new(Caps::NONE);
     // As on the chip, and in QEMU, a PF says where its VFs' rings are.
-    let config = Config {
+    let settings = Settings {
         pf_places_vf_rings: true,
-        ..Config::new(MAC)
+        ..Settings::new(MAC)
+    };
+    let nic = |function| {
+        let nic = MODELS.nic("82576", &settings, &function);
+        nic.expect("an entry that takes it")
     };
     let hub = registers.hub();
-    let pf = ModelBus::new(igb::pf_with_vfs(&config, Arc::clone(hub)), nowhere());
+    let pf = ModelBus::new(nic(Function::PfWithVfs(Arc::clone(hub))), nowhere());
     let _ = time.set(pf.clock());
     let channels = (0..vfs).filter_map(|vf| hub.channel(vf));
     let others: Vec<_> = channels
-        .map(|channel| pf.beside(igb::vf(&config, Arc::clone(channel)), nowhere()))
+        .map(|channel| pf.beside(nic(Function::Vf(Arc::clone(channel))), nowhere()))
         .collect();
     let mut all = vec![pf];
     all.extend(others);

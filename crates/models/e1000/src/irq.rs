@@ -18,9 +18,9 @@ const DELAY_UNIT: Nanos = 1024;
 const ITR_UNIT: Nanos = 256;
 
 /// Causes that only say that frames were sent.
-const SENT: u32 = cause::TXDW | cause::TXQE | cause::TXD_LOW;
+pub(crate) const SENT: u32 = cause::TXDW | cause::TXQE | cause::TXD_LOW;
 /// Causes that only say that frames were received.
-const RECEIVED: u32 = cause::RXT0 | cause::RXDMT0 | cause::SRPD;
+pub(crate) const RECEIVED: u32 = cause::RXT0 | cause::RXDMT0 | cause::SRPD;
 
 impl Delay {
     fn start(&mut self, now: Nanos, packet: u32, absolute: u32) {
@@ -258,9 +258,10 @@ impl Irq {
     }
 
     /// What the guest wants to hear of now, whatever it said before.
-    pub(crate) fn regate(&mut self, env: &Env, tx: bool, rx: bool) {
+    /// `wanted` has bits of [`SENT`] and [`RECEIVED`].
+    pub(crate) fn regate(&mut self, env: &Env, wanted: u32) {
         if self.gate.is_some() {
-            self.gate = Some(if tx { SENT } else { 0 } | if rx { RECEIVED } else { 0 });
+            self.gate = Some(wanted);
             self.apply(env);
         }
     }

@@ -1,6 +1,6 @@
 //! The MSI-X table of those who send messages themselves.
 
-use crate::{Message, Msix, MsixTable};
+use crate::{Delivery, Message, Msix, MsixTable};
 use proptest::prelude::*;
 
 const LAYOUT: Msix = Msix {
@@ -43,7 +43,7 @@ fn a_vector_fires_when_nothing_masks_it_and_waits_else() {
     entry(&mut table, 9, 0, &mut nowhere);
     assert_eq!(table.raise(9), None, "MSI-X is off");
     assert_eq!(pending(&table), 0, "and remembers nothing");
-    table.route(true, false, &mut nowhere);
+    table.route(Delivery::On, &mut nowhere);
     assert_eq!(table.raise(9), Some(message(9)));
     assert_eq!(table.raise(10), None, "there is no such vector");
     // Its own mask, from power-up on.
@@ -55,17 +55,17 @@ fn a_vector_fires_when_nothing_masks_it_and_waits_else() {
     assert_eq!(sent, [message(2)], "once");
     assert_eq!(pending(&table), 0);
     // The mask of all.
-    table.route(true, true, &mut nowhere);
+    table.route(Delivery::Masked, &mut nowhere);
     assert_eq!(table.raise(9), None);
     assert_eq!(pending(&table), 1 << 9);
     let mut sent = Vec::new();
-    table.route(true, false, &mut |m| sent.push(m));
+    table.route(Delivery::On, &mut |m| sent.push(m));
     assert_eq!(sent, [message(9)]);
     // Turned off, it forgets.
-    table.route(true, true, &mut nowhere);
+    table.route(Delivery::Masked, &mut nowhere);
     assert_eq!(table.raise(9), None);
-    table.route(false, false, &mut nowhere);
-    table.route(true, false, &mut nowhere);
+    table.route(Delivery::Off, &mut nowhere);
+    table.route(Delivery::On, &mut nowhere);
     assert_eq!(pending(&table), 0);
 }
 
@@ -95,13 +95,13 @@ fn reserved_bits_stay_zero_and_pending_bits_are_read_only() {
 fn saved_tables_are_checked() {
     let mut table = MsixTable::new(LAYOUT);
     entry(&mut table, 3, 1, &mut nowhere);
-    table.route(true, false, &mut nowhere);
+    table.route(Delivery::On, &mut nowhere);
     table.raise(3);
     let (entries, bits) = table.save();
     let (entries, bits) = (entries.to_vec(), bits.to_vec());
     let mut other = MsixTable::new(LAYOUT);
     assert!(other.load(&entries, &bits));
-    other.route(true, false, &mut nowhere);
+    other.route(Delivery::On, &mut nowhere);
     let mut sent = Vec::new();
     other.write(3, TABLE + 16 * 3 + 12, &[0; 4], &mut |m| sent.push(m));
     assert_eq!(sent, [message(3)]);
@@ -155,7 +155,12 @@ proptest! {
                 }
                 Op::Route(on, all) => {
                     (enabled, masked) = (on, all);
-                    table.route(on, all, &mut |_| sent += 1);
+                    let delivery = match (on, all) {
+                        (false, _) => Delivery::Off,
+                        (true, true) => Delivery::Masked,
+                        (true, false) => Delivery::On,
+                    };
+                    table.route(delivery, &mut |_| sent += 1);
                 }
             }
             let after = pending(&table);

@@ -174,8 +174,7 @@ impl Session {
 
     /// PMCSR shows what the device has.
     fn show_pme(&mut self) {
-        let (enable, status) = self.irq.0.pme();
-        self.config.set_pme(enable, status);
+        self.config.set_pme(self.irq.0.pme());
     }
 
     fn config_write(&mut self, device: &mut dyn Device, offset: u64, data: &[u8]) {
@@ -193,7 +192,7 @@ impl Session {
                 {
                     reset = Some(ResetCause::PowerUp);
                 }
-                ConfigEvent::Pme { enable, cleared } => state.pme_written(enable, cleared),
+                ConfigEvent::Pme(write) => state.pme_written(write),
                 ConfigEvent::FunctionReset => reset = Some(ResetCause::FunctionLevel),
                 _ => {}
             }

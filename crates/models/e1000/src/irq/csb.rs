@@ -10,6 +10,7 @@ use model::Env;
 
 use crate::core::chip::Chip;
 use crate::core::csb::CsbPage;
+use crate::irq::{RECEIVED, SENT};
 
 impl Chip {
     /// CSBAL was written.
@@ -112,9 +113,14 @@ impl Chip {
 
     pub(crate) fn csb_ask(&self, env: &Env, page: &CsbPage<'_>) {
         if self.csb.ask.load(Ordering::Relaxed) && self.csb.ask.swap(false, Ordering::AcqRel) {
-            let tx = page.wanted(at::GUEST_NEED_TXKICK);
-            let rx = page.load(at::GUEST_NEED_RXKICK) != 0;
-            self.irq.lock().regate(env, tx, rx);
+            let mut wanted = 0;
+            if page.wanted(at::GUEST_NEED_TXKICK) {
+                wanted |= SENT;
+            }
+            if page.load(at::GUEST_NEED_RXKICK) != 0 {
+                wanted |= RECEIVED;
+            }
+            self.irq.lock().regate(env, wanted);
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::regs as r;
 use crate::regs::bits::ctrl_ext;
 use crate::regs::pools;
 use crate::sriov::channel::{Event, Grant, VfChannel, VfListener};
+use crate::sriov::mailbox::Causes;
 
 /// Most VFs of the chip: the eighth pool is the PF's.
 pub const MAX_VFS: u32 = pools::POOLS - 1;
@@ -344,8 +345,9 @@ impl Hub {
         };
         let (mail, reset) = channel.mailbox(|mailbox| {
             mailbox.set_pf_reset(!ready);
-            let (request, read) = mailbox.pf_causes();
-            (request || read, mailbox.pf_reset_seen())
+            let causes = mailbox.pf_causes();
+            let mail = causes.request || causes.acknowledged;
+            (mail, mailbox.pf_reset_seen())
         });
         self.mail.fetch_or(u32::from(mail) << vf, Ordering::AcqRel);
         self.resets
@@ -377,8 +379,8 @@ impl Hub {
     /// MBVFICR.
     pub(crate) fn causes(&self) -> u32 {
         (0..).zip(self.present()).fold(0, |bits, (vf, channel)| {
-            let (request, read) = channel.mailbox(|mailbox| mailbox.pf_causes());
-            bits | (u32::from(request) | u32::from(read) << READ_SHIFT) << vf
+            let causes = channel.mailbox(|mailbox| mailbox.pf_causes());
+            bits | (u32::from(causes.request) | u32::from(causes.acknowledged) << READ_SHIFT) << vf
         })
     }
 
@@ -386,7 +388,11 @@ impl Hub {
     pub(crate) fn clear_causes(&self, bits: u32) {
         for (vf, channel) in (0..).zip(&self.channels) {
             let bit = |shift: u32| bits >> (shift + vf) & 1 != 0;
-            channel.mailbox(|mailbox| mailbox.pf_clear(bit(0), bit(READ_SHIFT)));
+            let causes = Causes {
+                request: bit(0),
+                acknowledged: bit(READ_SHIFT),
+            };
+            channel.mailbox(|mailbox| mailbox.pf_clear(causes));
         }
     }
 

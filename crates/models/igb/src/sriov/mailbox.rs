@@ -52,6 +52,15 @@ pub struct Rung {
     pub freed: bool,
 }
 
+/// Bits of one VF in MBVFICR (§8.14).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Causes {
+    /// VFREQ: the VF has sent a message.
+    pub request: bool,
+    /// VFACK: it has read one.
+    pub acknowledged: bool,
+}
+
 /// The mailbox of one VF.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mailbox {
@@ -173,15 +182,18 @@ impl Mailbox {
         self.memory
     }
 
-    /// This VF's bits of MBVFICR: a message, and that one was read.
-    pub fn pf_causes(&self) -> (bool, bool) {
-        (self.request, self.acknowledged)
+    /// This VF's bits of MBVFICR.
+    pub fn pf_causes(&self) -> Causes {
+        Causes {
+            request: self.request,
+            acknowledged: self.acknowledged,
+        }
     }
 
     /// MBVFICR is written with ones for this VF.
-    pub fn pf_clear(&mut self, request: bool, acknowledged: bool) {
-        self.request &= !request;
-        self.acknowledged &= !acknowledged;
+    pub fn pf_clear(&mut self, causes: Causes) {
+        self.request &= !causes.request;
+        self.acknowledged &= !causes.acknowledged;
     }
 
     /// This VF's bit of VFLRE: it was reset.
@@ -234,9 +246,13 @@ mod tests {
         mailbox.set_word(0, 1);
         let rung = mailbox.vf_write(v2p::REQ);
         assert!(rung.request && rung.freed && !rung.acknowledged);
-        assert_eq!(mailbox.pf_causes(), (true, false));
+        let request = Causes {
+            request: true,
+            ..Causes::default()
+        };
+        assert_eq!(mailbox.pf_causes(), request);
         // The PF reads.
-        mailbox.pf_clear(true, false);
+        mailbox.pf_clear(request);
         mailbox.pf_write(p2v::PFU);
         assert_eq!(mailbox.pf_read(), p2v::PFU);
         mailbox.vf_write(v2p::VFU);
@@ -252,13 +268,17 @@ mod tests {
         assert_eq!(mailbox.vf_read(), v2p::PFSTS);
         assert_eq!((mailbox.word(1), mailbox.word(99)), (8, 0));
         assert!(mailbox.vf_write(v2p::ACK).acknowledged);
-        assert_eq!(mailbox.pf_causes(), (false, true));
+        let acknowledged = Causes {
+            acknowledged: true,
+            ..Causes::default()
+        };
+        assert_eq!(mailbox.pf_causes(), acknowledged);
         // The PF takes the buffer from a VF that keeps it.
         mailbox.vf_write(v2p::VFU);
         mailbox.pf_write(p2v::RVFU);
         assert_eq!(
             (mailbox.pf_read(), mailbox.pf_causes()),
-            (0, (false, false))
+            (0, Causes::default())
         );
     }
 
@@ -267,7 +287,7 @@ mod tests {
         let mut mailbox = Mailbox::default();
         mailbox.vf_write(v2p::VFU | v2p::REQ);
         mailbox.vf_reset();
-        assert!(mailbox.pf_reset_seen() && mailbox.pf_causes() == (false, false));
+        assert!(mailbox.pf_reset_seen() && mailbox.pf_causes() == Causes::default());
         assert_eq!(mailbox.vf_read(), v2p::RSTD);
         assert_eq!(mailbox.vf_read(), 0);
         mailbox.pf_clear_reset();
