@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use frame::Counted;
+use intel::bits::{ctrl, status};
+use intel::window::Window;
 use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
 use regs::{Access, Found};
 
@@ -16,12 +18,6 @@ use crate::sriov::channel::{Event, Grant, VfChannel};
 use crate::sriov::mailbox::v2p;
 use crate::state::vf as state;
 
-/// VTCTRL.RST.
-const RST: u32 = 1 << 26;
-/// VTSTATUS: full duplex, link up, and where its speed begins.
-const FD: u32 = 1 << 0;
-const LU: u32 = 1 << 1;
-const SPEED_SHIFT: u32 = 6;
 /// VTFRTIMER counts microseconds.
 const NANOS_PER_COUNT: u64 = 1000;
 
@@ -54,27 +50,6 @@ impl VfControl {
         }
     }
 
-    fn read_word(&mut self, env: &Env, offset: u32) -> u32 {
-        let function = &self.function;
-        let Some(Found { id, element }) = function.file.table().find(offset) else {
-            return 0;
-        };
-        if let Some(at) = STATISTICS.iter().position(|of| *of == id) {
-            return self.channel.statistics()[at];
-        }
-        match id {
-            r::VTSTATUS if function.link_up.load(Ordering::Acquire) => FD | LU | self.speed(),
-            r::VTSTATUS => FD | self.speed(),
-            r::VTFRTIMER => (env.clock.now().wrapping_add(self.ahead) / NANOS_PER_COUNT) as u32,
-            r::V2PMAILBOX => self.channel.mailbox(|mailbox| mailbox.vf_read()),
-            r::VMBMEM => self.channel.mailbox(|mailbox| mailbox.word(element)),
-            r::VTEICR => function.irq.lock().read_eicr(env),
-            r::VTEIMS | r::VTEIMC => function.irq.lock().extended_mask(),
-            r::VTEICS | r::VTCTRL => 0,
-            _ => function.file.get_at(id, element),
-        }
-    }
-
     /// The speed as VTSTATUS has it.
     fn speed(&self) -> u32 {
         let speed = match self.settings.mbps {
@@ -82,43 +57,12 @@ impl VfControl {
             100 => 1,
             _ => 2,
         };
-        speed << SPEED_SHIFT
-    }
-
-    fn write_word(&mut self, env: &Env, offset: u32, value: u32) {
-        let function = &self.function;
-        let Some(Found { id, element }) = function.file.table().find(offset) else {
-            return;
-        };
-        if let Some(work) = function.write_queue(env, id, element, value) {
-            self.work.tx |= work.tx;
-            self.work.rx |= work.rx;
-            return;
-        }
-        let mut irq = function.irq.lock();
-        match id {
-            r::VTEICR => irq.clear_eicr(env, value),
-            r::VTEICS => irq.set_eicr(env, value),
-            r::VTEIMS => irq.set_eims(env, value),
-            r::VTEIMC => irq.clear_eims(env, value),
-            r::VTEIAC => irq.set_eiac(function.file.write(id, 0, value)),
-            r::VTEIAM => irq.set_eiam(function.file.write(id, 0, value)),
-            r::VTEITR => {
-                let kept = function.file.write(id, element, value);
-                irq.set_eitr(env, element, kept);
-            }
-            r::VTIVAR => irq.set_ivar(0, function.file.write(id, 0, value)),
-            r::VTIVAR_MISC => irq.set_ivar_misc(function.file.write(id, 0, value)),
-            _ => {
-                drop(irq);
-                self.write_other(env, id, element, value);
-            }
-        }
+        speed << status::SPEED_SHIFT
     }
 
     fn write_other(&mut self, env: &Env, id: regs::Id, element: u32, value: u32) {
         match id {
-            r::VTCTRL if value & RST != 0 => self.restart(env),
+            r::VTCTRL if value & ctrl::RST != 0 => self.restart(env),
             r::VTCTRL | r::PBACL => {}
             r::VMBMEM => self
                 .channel
@@ -219,8 +163,65 @@ impl VfControl {
         self.work = Work { tx: true, rx: true };
         function.waiters.wake();
     }
+}
 
-    /// What stays of a register of which only a part is written.
+impl Window for VfControl {
+    const SPAN: u32 = r::WINDOW;
+
+    fn read_word(&mut self, env: &Env, offset: u32) -> u32 {
+        let function = &self.function;
+        let Some(Found { id, element }) = function.file.table().find(offset) else {
+            return 0;
+        };
+        if let Some(at) = STATISTICS.iter().position(|of| *of == id) {
+            return self.channel.statistics()[at];
+        }
+        match id {
+            r::VTSTATUS if function.link_up.load(Ordering::Acquire) => {
+                status::FD | status::LU | self.speed()
+            }
+            r::VTSTATUS => status::FD | self.speed(),
+            r::VTFRTIMER => (env.clock.now().wrapping_add(self.ahead) / NANOS_PER_COUNT) as u32,
+            r::V2PMAILBOX => self.channel.mailbox(|mailbox| mailbox.vf_read()),
+            r::VMBMEM => self.channel.mailbox(|mailbox| mailbox.word(element)),
+            r::VTEICR => function.irq.lock().read_eicr(env),
+            r::VTEIMS | r::VTEIMC => function.irq.lock().extended_mask(),
+            r::VTEICS | r::VTCTRL => 0,
+            _ => function.file.get_at(id, element),
+        }
+    }
+
+    fn write_word(&mut self, env: &Env, offset: u32, value: u32) {
+        let function = &self.function;
+        let Some(Found { id, element }) = function.file.table().find(offset) else {
+            return;
+        };
+        if let Some(work) = function.write_queue(env, id, element, value) {
+            self.work.tx |= work.tx;
+            self.work.rx |= work.rx;
+            return;
+        }
+        let mut irq = function.irq.lock();
+        match id {
+            r::VTEICR => irq.clear_eicr(env, value),
+            r::VTEICS => irq.set_eicr(env, value),
+            r::VTEIMS => irq.set_eims(env, value),
+            r::VTEIMC => irq.clear_eims(env, value),
+            r::VTEIAC => irq.set_eiac(function.file.write(id, 0, value)),
+            r::VTEIAM => irq.set_eiam(function.file.write(id, 0, value)),
+            r::VTEITR => {
+                let kept = function.file.write(id, element, value);
+                irq.set_eitr(env, element, kept);
+            }
+            r::VTIVAR => irq.set_ivar(0, function.file.write(id, 0, value)),
+            r::VTIVAR_MISC => irq.set_ivar_misc(function.file.write(id, 0, value)),
+            _ => {
+                drop(irq);
+                self.write_other(env, id, element, value);
+            }
+        }
+    }
+
     fn partial_base(&self, offset: u32) -> u32 {
         let file = &self.function.file;
         let Some(Found { id, element }) = file.table().find(offset) else {
@@ -235,24 +236,6 @@ impl VfControl {
             }
             _ => 0,
         }
-    }
-}
-
-/// Splits an access of any size and alignment into words of the window: offset of the word, first
-/// byte in it, range of the caller's bytes. What lies beyond is left out.
-fn each_word(offset: u64, len: usize, mut visit: impl FnMut(u32, usize, std::ops::Range<usize>)) {
-    let mut done = 0;
-    while done < len {
-        let Some(at) = offset.checked_add(done as u64) else {
-            return;
-        };
-        if at >= u64::from(r::WINDOW) {
-            return;
-        }
-        let first = (at % 4) as usize;
-        let n = (4 - first).min(len - done);
-        visit(at as u32 & !3, first, done..done + n);
-        done += n;
     }
 }
 
@@ -273,27 +256,17 @@ impl Control for VfControl {
     fn read(&mut self, env: &Env, bar: u8, offset: u64, data: &mut [u8]) {
         count(&self.function.counters.reg_reads, 1);
         data.fill(0);
-        if bar == BAR_MMIO {
-            each_word(offset, data.len(), |word, first, range| {
-                let bytes = self.read_word(env, word).to_le_bytes();
-                let n = range.len();
-                data[range].copy_from_slice(&bytes[first..first + n]);
-            });
+        match bar {
+            BAR_MMIO => self.read_bytes(env, offset, data),
+            _ => count(&self.function.counters.reg_bad_bar, 1),
         }
     }
 
     fn write(&mut self, env: &Env, bar: u8, offset: u64, data: &[u8]) {
         count(&self.function.counters.reg_writes, 1);
-        if bar == BAR_MMIO {
-            each_word(offset, data.len(), |word, first, range| {
-                let n = range.len();
-                let mut bytes = match n {
-                    4 => [0; 4],
-                    _ => self.partial_base(word).to_le_bytes(),
-                };
-                bytes[first..first + n].copy_from_slice(&data[range]);
-                self.write_word(env, word, u32::from_le_bytes(bytes));
-            });
+        match bar {
+            BAR_MMIO => self.write_bytes(env, offset, data),
+            _ => count(&self.function.counters.reg_bad_bar, 1),
         }
     }
 

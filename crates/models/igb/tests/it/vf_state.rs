@@ -475,3 +475,19 @@ proptest! {
         prop_assert!(m.nic.control.load(&m.env, &blob).is_err());
     }
 }
+
+/// Only BAR 0 has registers; the table of MSI-X behind BAR 3 is the VMM's.
+#[test]
+fn an_access_to_a_bar_without_registers_reads_zeros_and_is_counted() {
+    let mut m = Machine::up();
+    let mut bytes = [0xff; 8];
+    m.nic.control.read(&m.env, 3, 0, &mut bytes);
+    assert_eq!(bytes, [0; 8]);
+    m.nic.control.write(&m.env, 2, 0, &[1; 4]);
+    let counters = |visit: &mut dyn FnMut(&'static str, u64)| m.nic.control.counters(visit);
+    assert_eq!(model_testkit::counter(counters, "reg_bad_bar"), 2);
+    // Bytes of a word that a write does not reach stay.
+    m.w(0x0800, 0x0403_0201);
+    m.nic.control.write(&m.env, 0, 0x0801, &[9]);
+    assert_eq!(m.r(0x0800), 0x0403_0901);
+}
