@@ -161,8 +161,17 @@ impl Guest {
     /// # Errors
     /// When it does not come up, or was not allowed to reboot.
     pub fn reboot(&self) -> Result<()> {
+        self.restart_by("reboot -f")
+    }
+
+    /// Runs a command that ends in another boot of the rig's Linux (`kexec -e`), and waits until the guest takes
+    /// commands again.
+    ///
+    /// # Errors
+    /// As for [`Guest::reboot`].
+    pub fn restart_by(&self, command: &str) -> Result<()> {
         self.console.skip();
-        self.run("(usleep 50000; reboot -f) >/dev/null 2>&1 &")?;
+        self.run(&format!("(usleep 50000; {command}) >/dev/null 2>&1 &"))?;
         let up = self.console.expect("RIG-UP", BOOT);
         up.ok_or_else(|| self.fail("it did not come up again".to_owned()))?;
         self.wait_ready()

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use drivers::SocketBus;
 use drivers::e1000::{Config, Driver, TxOpts};
 
-use hypernic_tests::{Counters, Daemon, LONG, Lab, Launch, mac};
+use hypernic_tests::{Counters, Daemon, LONG, Lab, mac};
 use rig::{Guest, GuestConfig};
 
 /// Frames that may be on their way at once: far less than any ring or FIFO on it holds.
@@ -17,11 +17,11 @@ const WINDOW: usize = 64;
 const PACE: usize = 2000;
 
 /// The NIC at the other end.
-type Peer = Driver<SocketBus>;
+pub(crate) type Peer = Driver<SocketBus>;
 
 /// What the guest gets.
 #[derive(Debug, Clone, Copy)]
-enum Device {
+pub(crate) enum Device {
     /// A NIC of this model, on the switch.
     Nic(&'static str),
     /// The only virtual function of an 82576 that is on the switch.
@@ -63,8 +63,8 @@ impl Device {
 }
 
 /// A guest with testpmd's prompt on its console.
-struct TestPmd {
-    guest: Guest,
+pub(crate) struct TestPmd {
+    pub(crate) guest: Guest,
     device: Device,
 }
 
@@ -77,28 +77,48 @@ struct Forwarded {
 
 impl TestPmd {
     fn start(lab: &Lab, on: Device, peer: [u8; 6]) -> Self {
-        let mut config = GuestConfig::new("dpdk").nic(lab.nic("n0").rom(""));
-        config.cpu = Some("max".to_owned());
-        config.mem_mib = 512;
-        config.files = lab.rig.testpmd().unwrap();
-        let guest = lab.rig.start(config).unwrap();
+        let guest = lab.rig.start(Self::guest(lab)).unwrap();
         let device = guest
             .run("lspci -Dn -d 8086::0200 | cut -d' ' -f1")
             .unwrap();
         let device = device.trim();
         guest
             .run(&format!(
-                "chmod 755 / && mkdir -p /var/run && mp uio_pci_generic && mkdir /dev/huge && mount -t hugetlbfs h /dev/huge && \
-                 echo 64 > /proc/sys/vm/nr_hugepages && [ $(cat /proc/sys/vm/nr_hugepages) = 64 ] && \
-                 echo uio_pci_generic > /sys/bus/pci/devices/{device}/driver_override && \
+                "mp uio_pci_generic && echo uio_pci_generic > /sys/bus/pci/devices/{device}/driver_override && \
                  echo {device} > /sys/bus/pci/drivers_probe && ls /dev/uio0"
             ))
+            .unwrap();
+        Self::prompt(guest, on, &format!("-a {device}"), "", peer)
+    }
+
+    /// A guest that has what testpmd needs.
+    pub(crate) fn guest(lab: &Lab) -> GuestConfig {
+        let mut config = GuestConfig::new("dpdk").nic(lab.nic("n0").rom(""));
+        config.cpu = Some("max".to_owned());
+        config.mem_mib = 512;
+        config.files = lab.rig.testpmd().unwrap();
+        config
+    }
+
+    /// Starts it on the NIC that `ports` names, with more options.
+    pub(crate) fn prompt(
+        guest: Guest,
+        on: Device,
+        ports: &str,
+        options: &str,
+        peer: [u8; 6],
+    ) -> Self {
+        guest
+            .run(
+                "chmod 755 / && mkdir -p /var/run && mkdir /dev/huge && mount -t hugetlbfs h /dev/huge && \
+                 echo 64 > /proc/sys/vm/nr_hugepages && [ $(cat /proc/sys/vm/nr_hugepages) = 64 ]",
+            )
             .unwrap();
         let [a, b, c, d, e, f] = peer;
         guest
             .type_text(&format!(
-                "dpdk-testpmd --lcores 0@0,1@0 --in-memory --no-telemetry -a {device} -- -i --nb-cores=1 --mask-event=intr_lsc \
-                 --total-num-mbufs=4096 --rxd=1024 --txd=1024 \
+                "dpdk-testpmd --lcores 0@0,1@0 --in-memory --no-telemetry {ports} -- -i --nb-cores=1 --mask-event=intr_lsc \
+                 --total-num-mbufs=4096 --rxd=1024 --txd=1024 {options} \
                  --eth-peer=0,{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}\n"
             ))
             .unwrap();
@@ -139,17 +159,11 @@ impl TestPmd {
     }
 }
 
-/// A daemon with two NICs on a switch and nothing else, a guest on one and the test on the other.
-fn lan(lab: &Lab, device: Device) -> (Daemon, TestPmd, Peer) {
+/// A daemon with two NICs on a switch and nothing else, and the test on one.
+pub(crate) fn lan(lab: &Lab, device: Device) -> (Daemon, Peer) {
     let file = lab.config(&[("n1", "switch:lan")], &[]).unwrap();
     let text = std::fs::read_to_string(&file).unwrap() + &device.toml(lab);
-    std::fs::write(&file, text).unwrap();
-    let daemon = Launch::new()
-        .unwrap()
-        .arg("serve")
-        .arg(file)
-        .start()
-        .unwrap();
+    let daemon = Daemon::serve(&file, &text).unwrap();
     let bus = SocketBus::connect(lab.socket("n1")).unwrap();
     let config = Config {
         rx_ring: 4096,
@@ -159,6 +173,12 @@ fn lan(lab: &Lab, device: Device) -> (Daemon, TestPmd, Peer) {
     // The switch learns where this address is: a flooded frame waits for no receiver.
     let hello = numbered([0xff; 6], peer.mac(), 0);
     peer.send(&[&hello], &TxOpts::default()).unwrap();
+    (daemon, peer)
+}
+
+/// The same with a guest on the other.
+fn with_guest(lab: &Lab, device: Device) -> (Daemon, TestPmd, Peer) {
+    let (daemon, peer) = lan(lab, device);
     let pmd = TestPmd::start(lab, device, peer.mac());
     (daemon, pmd, peer)
 }
@@ -195,7 +215,7 @@ fn drain(
 }
 
 /// A frame of the peer for the guest's NIC: its number, and bytes that follow from it.
-fn numbered(to: [u8; 6], from: [u8; 6], number: usize) -> Vec<u8> {
+pub(crate) fn numbered(to: [u8; 6], from: [u8; 6], number: usize) -> Vec<u8> {
     // Every length from 60 to 1514, in no regular order.
     let length = 60 + number * 7919 % 1455;
     let mut frame = vec![number as u8; length];
@@ -259,7 +279,7 @@ fn lost(counters: &Counters, ports: &[&str]) -> u64 {
 }
 
 /// Every frame that is sent to testpmd at a modest pace is received by it.
-fn receives(daemon: &Daemon, pmd: &TestPmd, peer: &mut Peer, frames: usize) {
+pub(crate) fn receives(daemon: &Daemon, pmd: &TestPmd, peer: &mut Peer, frames: usize) {
     pmd.command("clear port stats 0");
     let before = daemon.counters().unwrap();
     let guest = guest_mac();
@@ -293,10 +313,19 @@ fn receives(daemon: &Daemon, pmd: &TestPmd, peer: &mut Peer, frames: usize) {
 }
 
 /// Every frame that is sent to testpmd comes back from it, in order, unchanged but for its addresses.
-fn swaps(daemon: &Daemon, pmd: &TestPmd, peer: &mut Peer, frames: usize) {
+pub(crate) fn swaps(daemon: &Daemon, pmd: &TestPmd, peer: &mut Peer, frames: usize) {
+    pmd.forward("macswap");
+    let rate = come_back(daemon, peer, frames);
+    let said = pmd.stop();
+    println!("macswap: {said:?}, {rate:.0}/s");
+    let all = frames as u64;
+    assert_eq!((said.received, said.sent), (all, all));
+}
+
+/// Sends frames to the guest, which come back in order, unchanged but for their addresses; so many a second.
+pub(crate) fn come_back(daemon: &Daemon, peer: &mut Peer, frames: usize) -> f64 {
     let before = daemon.counters().unwrap();
     let (ours, guest) = (peer.mac(), guest_mac());
-    pmd.forward("macswap");
     let start = Instant::now();
     let (mut sent, mut back, mut last) = (0, 0, Instant::now());
     while back < frames {
@@ -328,11 +357,7 @@ fn swaps(daemon: &Daemon, pmd: &TestPmd, peer: &mut Peer, frames: usize) {
             std::thread::yield_now();
         }
     }
-    let rate = frames as f64 / start.elapsed().as_secs_f64();
-    let said = pmd.stop();
-    println!("macswap: {said:?}, {rate:.0}/s");
-    let all = frames as u64;
-    assert_eq!((said.received, said.sent), (all, all));
+    frames as f64 / start.elapsed().as_secs_f64()
 }
 
 /// The address of the guest's NIC.
@@ -365,7 +390,7 @@ fn is_content(counters: &Counters, device: Device) {
 fn a_little(device: Device) {
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
     let start = Instant::now();
-    let (daemon, pmd, mut peer) = lan(&lab, device);
+    let (daemon, pmd, mut peer) = with_guest(&lab, device);
     println!("prompt: {:.1} s", start.elapsed().as_secs_f64());
     sends(&daemon, &pmd, &mut peer, 30_000, "64");
     receives(&daemon, &pmd, &mut peer, 6000);
@@ -378,7 +403,7 @@ fn a_little(device: Device) {
 /// Much of it.
 fn millions(device: Device) {
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
-    let (daemon, pmd, mut peer) = lan(&lab, device);
+    let (daemon, pmd, mut peer) = with_guest(&lab, device);
     for lengths in ["64", "1514", "40,20,4", "64,700,750"] {
         // Several lengths are as many buffers of one frame, each with a descriptor of its own.
         sends(&daemon, &pmd, &mut peer, 500_000, lengths);
@@ -433,7 +458,7 @@ fn long_testpmds_igb_vf_driver_moves_millions_and_no_frame_is_lost() {
 #[ignore = "a minute: `make test-long`"]
 fn long_testpmd_drives_an_82545em_as_well() {
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
-    let (daemon, pmd, mut peer) = lan(&lab, Device::Nic("82545em"));
+    let (daemon, pmd, mut peer) = with_guest(&lab, Device::Nic("82545em"));
     sends(&daemon, &pmd, &mut peer, 100_000, "64,700,750");
     receives(&daemon, &pmd, &mut peer, 10_000);
     swaps(&daemon, &pmd, &mut peer, 50_000);
