@@ -18,14 +18,17 @@ use crate::sources::{self, Mirror};
 pub(crate) struct Source {
     /// The suites by their code names; the archive has them all or the source cannot be used.
     pub(crate) suites: &'static [&'static str],
+    /// The architecture, as Debian calls it.
+    pub(crate) arch: &'static str,
     /// What to prefer where several suites have a package (apt_preferences(5)), each tried until one can be satisfied.
-    pins: &'static [&'static str],
+    pub(crate) pins: &'static [&'static str],
 }
 
 /// What guests are made of: a stable Debian, and a QEMU that is new enough from its backports. Where only that much
 /// does not fit together, everything comes from backports.
 pub(crate) const GUEST: Source = Source {
     suites: &["trixie", "trixie-backports"],
+    arch: "amd64",
     pins: &[
         "Package: *\nPin: release n=trixie-backports\nPin-Priority: 100\n\n\
          Package: qemu-system-* seabios ipxe-qemu\nPin: release n=trixie-backports\nPin-Priority: 900\n\n\
@@ -38,6 +41,7 @@ pub(crate) const GUEST: Source = Source {
 /// The oldest kernel guests run: that of the release before.
 pub(crate) const OLD: Source = Source {
     suites: &["bookworm"],
+    arch: "amd64",
     pins: &[""],
 };
 
@@ -45,10 +49,12 @@ pub(crate) const OLD: Source = Source {
 pub(crate) const NEW: [Source; 2] = [
     Source {
         suites: &["sid"],
+        arch: "amd64",
         pins: &[""],
     },
     Source {
         suites: &["trixie-backports"],
+        arch: "amd64",
         pins: &[""],
     },
 ];
@@ -142,14 +148,16 @@ impl Apt {
             fs::write(&path, text).map_err(Error::io(format!("write {}", path.display())))
         };
         let mut source = format!(
-            "Types: deb\nURIs: {}\nSuites: {}\nComponents: main\nArchitectures: amd64\n",
+            "Types: deb\nURIs: {}\nSuites: {}\nComponents: main\nArchitectures: {}\n",
             self.mirror.uri,
-            self.source.suites.join(" ")
+            self.source.suites.join(" "),
+            self.source.arch
         );
         if let Some(key) = &self.mirror.signed_by {
             let _ = writeln!(source, "Signed-By: {key}");
         }
         write("rig.sources", source)?;
+        let arch = self.source.arch;
         let mut status = String::new();
         for package in PRETENDED {
             // An interpreter is depended on as `:any`, which only "allowed" satisfies.
@@ -160,14 +168,14 @@ impl Apt {
             };
             let _ = write!(
                 status,
-                "Package: {package}\nStatus: install ok installed\nArchitecture: amd64\n\
+                "Package: {package}\nStatus: install ok installed\nArchitecture: {arch}\n\
                  Multi-Arch: {multi}\nMaintainer: none\nVersion: 99:99\nDescription: not needed here\n\n"
             );
         }
         for (package, version) in &self.installed {
             let _ = write!(
                 status,
-                "Package: {package}\nStatus: install ok installed\nArchitecture: amd64\n\
+                "Package: {package}\nStatus: install ok installed\nArchitecture: {arch}\n\
                  Maintainer: none\nVersion: {version}\nDescription: elsewhere\n\n"
             );
         }
@@ -186,7 +194,7 @@ impl Apt {
                  Dir::Cache \"{d}/cache\";\nDir::Cache::archives \"{d}/cache/archives\";\n\
                  Dir::Log \"{d}\";\nDir::Etc::sourcelist \"{d}/rig.sources\";\nDir::Etc::sourceparts \"/dev/null\";\n\
                  Dir::Etc::preferences \"{d}/preferences\";\nDir::Etc::preferencesparts \"/dev/null\";\n\
-                 APT::Architecture \"amd64\";\nAPT::Architectures {{ \"amd64\"; }};\n\
+                 APT::Architecture \"{arch}\";\nAPT::Architectures {{ \"{arch}\"; }};\n\
                  APT::Sandbox::User \"root\";\nAPT::Install-Recommends \"false\";\nAPT::Install-Suggests \"false\";\n\
                  Acquire::Languages \"none\";\nAPT::Update::Error-Mode \"any\";\nAcquire::Retries \"4\";\nAcquire::http::Timeout \"30\";\n\
                  APT::Get::Assume-Yes \"true\";\n"

@@ -73,8 +73,11 @@ pub(crate) fn arguments(rig: &Rig, config: &GuestConfig, scratch: &Path) -> Resu
         } else {
             "qemu64"
         };
-        let cpu = config.cpu.as_deref().unwrap_or(default);
-        add(&["-accel", &accel.to_string(), "-cpu", cpu]);
+        add(&["-accel", &accel.to_string()]);
+        let default = config.qemu.is_none().then_some(default);
+        if let Some(cpu) = config.cpu.as_deref().or(default) {
+            add(&["-cpu", cpu]);
+        }
     }
     // High slots, so that NICs get the low ones that QEMU hands out first.
     for port in 0..ports(config) {
@@ -89,6 +92,9 @@ pub(crate) fn arguments(rig: &Rig, config: &GuestConfig, scratch: &Path) -> Resu
         args.extend(linux(rig, config, append, scratch)?);
     }
     let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
+    if let Boot::Rom(rom) = &config.boot {
+        add(&["-bios", &rom.to_string_lossy()]);
+    }
     if config.boot == Boot::UBoot {
         add(&["-bios", &rig.root().uboot().to_string_lossy()]);
     }

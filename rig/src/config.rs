@@ -7,6 +7,7 @@ use crate::accel::Accel;
 use crate::kernel::Kernel;
 use crate::netns::Netns;
 use crate::nic::Nic;
+use crate::qemu::Qemu;
 
 /// What a guest runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub enum Boot {
     },
     /// The machine's firmware, which then boots what it finds (a NIC's option ROM). Its output is on the console.
     Firmware,
+    /// Other firmware in place of the machine's. Its output is on the console.
+    Rom(PathBuf),
     /// U-Boot in place of the firmware, which takes commands on the console. It finds NICs outside root ports, and slot
     /// 1 is not theirs: give them an address.
     UBoot,
@@ -43,6 +46,8 @@ pub struct GuestConfig {
     pub mem_mib: u32,
     /// Number of processors.
     pub smp: u32,
+    /// Another QEMU than the rig's, for a machine that is no PC.
+    pub qemu: Option<Qemu>,
     /// QEMU's `-cpu`; by default `host` under KVM and `qemu64` under TCG (the quickest to boot).
     pub cpu: Option<String>,
     /// QEMU's machine type and options.
@@ -75,6 +80,7 @@ impl GuestConfig {
             name: name.to_owned(),
             mem_mib: 256,
             smp: 1,
+            qemu: None,
             cpu: None,
             machine: "q35".to_owned(),
             accel: None,

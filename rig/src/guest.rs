@@ -82,9 +82,10 @@ impl Guest {
             .join(format!("{}-{pid}-{number}.log", config.name));
         let console = Console::new(&log)?;
 
+        let qemu = config.qemu.as_ref().unwrap_or(rig.qemu());
         let mut command = match &config.netns {
             Some(netns) => {
-                let inner = rig.qemu().command(false);
+                let inner = qemu.command(false);
                 let mut outer = netns.command(inner.get_program());
                 outer.args(inner.get_args());
                 for (key, value) in inner.get_envs() {
@@ -92,7 +93,7 @@ impl Guest {
                 }
                 outer
             }
-            None => rig.qemu().command(true),
+            None => qemu.command(true),
         };
         command.args(arguments(rig, &config, scratch.path())?);
         command.args(incoming);

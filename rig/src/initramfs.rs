@@ -212,6 +212,28 @@ fn archive(root: &Root, modules: &Path, contents: &Contents) -> Result<Vec<u8>> 
     Ok(cpio.finish())
 }
 
+/// An archive around a busybox of another architecture, which makes its own links (`busybox --install`).
+pub(crate) fn foreign(busybox: &[u8], modules: &[(String, u32, Vec<u8>)], init: &str) -> Vec<u8> {
+    let mut cpio = Cpio::new();
+    for dir in ["dev", "proc", "sys", "tmp", "run", "etc", "mod", "bin"] {
+        cpio.dir(dir);
+    }
+    cpio.file("bin/busybox", 0o755, busybox);
+    cpio.symlink("bin/sh", "busybox");
+    for (path, mode, content) in modules {
+        cpio.file(path, *mode, content);
+    }
+    for (path, script) in [
+        ("bin/mp", MP),
+        ("bin/dhcp", DHCP),
+        ("bin/dhcp-event", DHCP_EVENT),
+        ("init", init),
+    ] {
+        cpio.file(path, 0o755, script.as_bytes());
+    }
+    cpio.finish()
+}
+
 /// A module as `mp` finds it: its object file, and the names of what must be loaded before it.
 pub(crate) fn module(name: &str, object: Vec<u8>, needs: &[String]) -> [(String, u32, Vec<u8>); 2] {
     [

@@ -37,7 +37,12 @@ impl Qemu {
 
     /// The QEMU of a private root.
     pub(crate) fn in_root(root: &Root) -> Result<Self> {
-        let mut words: Vec<OsString> = root.program(PROGRAM)?.into_iter().map(Into::into).collect();
+        Self::program_in(root, PROGRAM)
+    }
+
+    /// One for another architecture.
+    pub(crate) fn program_in(root: &Root, program: &str) -> Result<Self> {
+        let mut words: Vec<OsString> = root.program(program)?.into_iter().map(Into::into).collect();
         // The program looks for its data beside itself, which is the loader here.
         for data in ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"] {
             words.push("-L".into());

@@ -1,13 +1,14 @@
 //! The rig itself: QEMU, a kernel and an initramfs, ready to start guests.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::accel::Accel;
 use crate::cache::Cache;
 use crate::dpdk;
 use crate::error::{CannotRun, Error, Result};
+use crate::foreign::{self, Foreign};
 use crate::image::{self, Image};
 use crate::kernel::{self, Kernel};
 use crate::nested;
@@ -148,6 +149,29 @@ impl Rig {
     /// [`CannotRun`] when this machine's archive cannot provide them.
     pub fn packages(&self, name: &str, packages: &[&str]) -> Result<Root> {
         Root::of(&self.inner.cache, name, packages)
+    }
+
+    /// QEMU for the machines of another architecture (`ppc`, `aarch64`), from `package`; downloaded the first time.
+    ///
+    /// # Errors
+    /// [`CannotRun`] when this machine's archive cannot provide it, or it has no vfio-user client.
+    pub fn qemu_for(&self, arch: &str, package: &str) -> Result<Qemu> {
+        let root = self.packages(package, &[package])?;
+        Qemu::program_in(&root, &format!("qemu-system-{arch}"))
+    }
+
+    /// The kernel of another architecture and an initial RAM disk for it, which has busybox, `mp`, `dhcp`, these modules
+    /// and this `init`; downloaded the first time.
+    ///
+    /// # Errors
+    /// [`CannotRun`] when this machine's archive cannot provide them.
+    pub fn foreign(
+        &self,
+        which: Foreign,
+        modules: &[&str],
+        init: &str,
+    ) -> Result<(PathBuf, Vec<u8>)> {
+        foreign::image(&self.inner.cache, which, modules, init)
     }
 
     /// A driver's module for a kernel, made by `make` in a copy of the folder `recipe`: it is given the kernel's headers

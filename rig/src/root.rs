@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::apt::Source;
 use crate::cache::{Cache, content_key};
 use crate::error::{CannotRun, Error, Result};
 use crate::packages::{self, KERNEL_PATHS};
@@ -66,12 +67,20 @@ impl Root {
     /// A root of other packages, for programs of the host side that guests have no use for; downloaded and unpacked the
     /// first time.
     pub(crate) fn of(cache: &Cache, name: &str, wanted: &[&str]) -> Result<Self> {
+        Self::from(cache, name, apt::GUEST, wanted)
+    }
+
+    /// The same from other suites, or of another architecture.
+    pub(crate) fn from(cache: &Cache, name: &str, source: Source, wanted: &[&str]) -> Result<Self> {
         let text = wanted.join(" ");
-        let suite = apt::GUEST.suites[0];
-        let key = content_key([LAYOUT.as_bytes(), suite.as_bytes(), text.as_bytes()]);
+        let mut parts = vec![LAYOUT, source.suites[0], &text];
+        if source.arch != apt::GUEST.arch {
+            parts.push(source.arch);
+        }
+        let key = content_key(parts.iter().map(|part| part.as_bytes()));
         let dir = cache.once(&format!("{name}-{}", &key[..8]), |scratch| {
             let apt = cache.dir().join(format!("apt-{name}"));
-            packages::unpack(scratch, &apt, apt::GUEST, wanted)
+            packages::unpack(scratch, &apt, source, wanted)
         })?;
         Ok(Self { dir })
     }

@@ -98,3 +98,37 @@ fn ipxe_boots_linux_over_dhcp_and_tftp_and_linux_takes_the_nic_over() {
         "iPXE polls, Linux is interrupted"
     );
 }
+
+/// UEFI: OVMF gets its driver from the NIC's option ROM, boots from the network, and what it loads drives the NIC by itself.
+#[test]
+#[ignore = "long: other firmware"]
+fn long_ovmf_boots_from_the_network() {
+    let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
+    let firmware = lab.rig.packages("ovmf", &["ovmf", "ipxe"]).unwrap();
+    let tftp = lab.path("tftp");
+    std::fs::create_dir(&tftp).unwrap();
+    let program = firmware.dir().join("usr/lib/ipxe/ipxe.efi");
+    let length = std::fs::copy(program, tftp.join("ipxe.efi")).unwrap();
+    let port = format!("user:tftp={},bootfile=ipxe.efi", tftp.display());
+    let daemon = lab.run("n0", &port).unwrap();
+    let nic = lab.nic("n0").rom("efi-e1000.rom").boot_index(0);
+    let rom = firmware.dir().join("usr/share/ovmf/OVMF.fd");
+    let mut config = GuestConfig::new("ovmf")
+        .boot(Boot::Rom(rom))
+        .nic(nic)
+        // Without random numbers OVMF does without the network.
+        .args(["-device", "virtio-rng-pci"]);
+    config.cpu = Some("max".into());
+    let guest = lab.rig.start(config).unwrap();
+    guest.expect_console("iPXE", 4 * LONG).unwrap();
+    let by_firmware = daemon.counters().unwrap();
+    let bytes = by_firmware.nic("n0", "rx_bytes");
+    assert!(bytes > length, "{by_firmware}");
+    // iPXE runs now, with a driver of its own, and is told to load the same file.
+    guest
+        .expect_console(&format!("net0: {}", mac("n0")), LONG)
+        .unwrap();
+    guest.expect_console("ipxe.efi... ok", 4 * LONG).unwrap();
+    let by_ipxe = daemon.counters().unwrap().since(&by_firmware);
+    assert!(by_ipxe.nic("n0", "rx_bytes") > length, "{by_ipxe}");
+}

@@ -1,6 +1,7 @@
 //! Real guests with the drivers they have.
 #![forbid(unsafe_code)]
 
+mod architectures;
 mod demo;
 mod dpdk;
 mod driver;
