@@ -102,14 +102,14 @@ impl NicSink {
     }
 }
 
-impl Sink for NicSink {
-    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+impl NicSink {
+    #[inline]
+    fn take(&self, picks: &[u16], deliver: impl FnOnce() -> usize) -> usize {
         if !self.attached.load(Ordering::Acquire) {
             self.no_client
                 .fetch_add(picks.len() as u64, Ordering::Relaxed);
             return picks.len();
         }
-        let deliver = || self.receive.deliver(&self.env, batch, picks);
         let Some(taken) = self.guarded(deliver) else {
             return picks.len();
         };
@@ -117,6 +117,17 @@ impl Sink for NicSink {
             hint.given(taken);
         }
         taken
+    }
+}
+
+impl Sink for NicSink {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        self.take(picks, || self.receive.deliver(&self.env, batch, picks))
+    }
+
+    fn deliver_or_leave(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        let receive = &self.receive;
+        self.take(picks, || receive.deliver_or_leave(&self.env, batch, picks))
     }
 
     fn caps(&self) -> Caps {

@@ -18,6 +18,12 @@ pub trait Sink: Send + Sync {
     /// [`Sink::want_room`]), or drops and counts them itself.
     fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize;
 
+    /// As [`Sink::deliver`], for a caller that keeps what finds no room. A sink that could store frames
+    /// until there is room leaves them with such a caller, and so copies none twice.
+    fn deliver_or_leave(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        self.deliver(batch, picks)
+    }
+
     /// Which unfinished frames it can take as they are. Senders finish the others first
     /// ([`Caps::accepts`]).
     fn caps(&self) -> Caps;

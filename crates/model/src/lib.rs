@@ -190,6 +190,10 @@ pub enum Watch {
 pub trait Receive: Send + Sync {
     /// As [`Sink::deliver`].
     fn deliver(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize;
+    /// As [`Sink::deliver_or_leave`].
+    fn deliver_or_leave(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        self.deliver(env, batch, picks)
+    }
     /// As [`Sink::caps`].
     fn caps(&self) -> Caps;
     /// As [`Sink::want_room`].

@@ -209,7 +209,16 @@ pub(crate) fn deliver(
         return None;
     }
     patience.serves(to.id, true, now);
-    let taken = to.sink.deliver(batch, picks).min(picks.len());
+    let may_wait = |to: &Port| {
+        let may = from.waits && state.may_hold_up();
+        may && to.is_alive() && !to.is_stalled(now, state.stall_bound())
+    };
+    let taken = if may_wait(&to) && patience.has_left(to.id, now) {
+        to.sink.deliver_or_leave(batch, picks)
+    } else {
+        to.sink.deliver(batch, picks)
+    };
+    let taken = taken.min(picks.len());
     to.note_progress(taken, now, state.stall_bound());
     let left = &picks[taken..];
     let length = |pick: &u16| batch.get((*pick).into()).map_or(0, |f| f.len() as u64);
@@ -219,8 +228,7 @@ pub(crate) fn deliver(
     let mut dealt = (picks.len() as u64, bytes);
     let mut held = None;
     if !left.is_empty() {
-        let may = from.waits && state.may_hold_up();
-        let may = may && to.is_alive() && !to.is_stalled(now, state.stall_bound());
+        let may = may_wait(&to);
         let waits = may && patience.has_left(to.id, now);
         add(&from.counters.patience_spent, u64::from(may && !waits));
         if waits {

@@ -29,6 +29,7 @@ use model::{Env, Receive};
 
 use crate::core::chip::Chip;
 use crate::core::rx_queue::RING;
+pub(crate) use crate::rx::call::Excess;
 use crate::rx::call::{Outcome, Rx, unused};
 use crate::rx::write_back::Filling;
 
@@ -45,12 +46,11 @@ pub(crate) struct Receiver {
 
 impl Receive for Receiver {
     fn deliver(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
-        if self.chip.loopback() {
-            // The wire is cut off.
-            count(&self.chip.counters.rx_disabled, picks.len() as u64);
-            return picks.len();
-        }
-        deliver(&self.chip, env, batch, picks)
+        self.receive(env, batch, picks, Excess::IntoFifo)
+    }
+
+    fn deliver_or_leave(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        self.receive(env, batch, picks, Excess::Left)
     }
 
     fn caps(&self) -> Caps {
@@ -118,6 +118,18 @@ impl Receive for Receiver {
     }
 }
 
+impl Receiver {
+    #[inline]
+    fn receive(&self, env: &Env, batch: &Batch<'_>, picks: &[u16], excess: Excess) -> usize {
+        if self.chip.loopback() {
+            // The wire is cut off.
+            count(&self.chip.counters.rx_disabled, picks.len() as u64);
+            return picks.len();
+        }
+        deliver(&self.chip, env, batch, picks, excess)
+    }
+}
+
 /// Counts frames as missed that found no room and whose sender does not keep them.
 pub(crate) fn give_up(chip: &Chip, env: &Env, batch: &Batch<'_>, picks: &[u16]) {
     let view = env.memory.view();
@@ -134,11 +146,19 @@ pub(crate) fn give_up(chip: &Chip, env: &Env, batch: &Batch<'_>, picks: &[u16]) 
     rx.end();
 }
 
-/// Takes as many frames as there are descriptors for, and as many more as the FIFO holds.
-pub(crate) fn deliver(chip: &Chip, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
+/// Takes as many frames as there are descriptors for, and of the `excess` as many as the FIFO holds, if they may
+/// go there.
+pub(crate) fn deliver(
+    chip: &Chip,
+    env: &Env,
+    batch: &Batch<'_>,
+    picks: &[u16],
+    excess: Excess,
+) -> usize {
     let counters = &chip.counters;
     let view = env.memory.view();
     let mut rx = Rx::new(chip, &view, chip.rx_page(env, &view));
+    rx.call.excess = excess;
     let mut rounds = 0;
     let mut state = chip.rx.lock();
     if chip.wake.armed() {

@@ -19,6 +19,7 @@ use crate::core::chip::Chip;
 use crate::core::tx_queue::{RING, TxState};
 use crate::regs as r;
 use crate::regs::bits::{ctrl, tctl};
+use crate::rx::Excess;
 use crate::tx::complete::finish;
 use crate::tx::desc::Descs;
 
@@ -149,7 +150,7 @@ fn offer(chip: &Chip, env: &Env, to: &dyn Sink, loopback: bool, batch: &Batch<'_
         return to.deliver(batch, picks).min(offered);
     }
     // What our own receiver has no room for is missed, as on a wire.
-    let kept = crate::rx::deliver(chip, env, batch, picks);
+    let kept = crate::rx::deliver(chip, env, batch, picks, Excess::IntoFifo);
     if kept < offered {
         crate::rx::give_up(chip, env, batch, &picks[kept..]);
     }

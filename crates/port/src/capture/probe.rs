@@ -110,6 +110,13 @@ impl Sink for ProbedSink {
         n
     }
 
+    fn deliver_or_leave(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        let n = self.inner.deliver_or_leave(batch, picks);
+        let n = n.min(picks.len());
+        self.probe.record(self.direction, batch, &picks[..n]);
+        n
+    }
+
     fn caps(&self) -> Caps {
         self.inner.caps()
     }

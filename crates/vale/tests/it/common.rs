@@ -34,6 +34,8 @@ pub struct Recorder {
     pub wakers: Mutex<Vec<Arc<dyn Wake>>>,
     /// The numbers of the frames it was told it would never get.
     pub given_up: Mutex<Vec<u64>>,
+    /// Calls by senders that keep what it has no room for.
+    pub by_keepers: AtomicUsize,
 }
 
 impl Recorder {
@@ -48,6 +50,7 @@ impl Recorder {
             got: Mutex::default(),
             wakers: Mutex::default(),
             given_up: Mutex::default(),
+            by_keepers: AtomicUsize::new(0),
         })
     }
 
@@ -74,6 +77,11 @@ impl Sink for Recorder {
             self.got.lock().push(frame.to_vec());
         }
         n
+    }
+
+    fn deliver_or_leave(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        self.by_keepers.fetch_add(1, Ordering::SeqCst);
+        self.deliver(batch, picks)
     }
 
     fn caps(&self) -> Caps {

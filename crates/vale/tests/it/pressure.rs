@@ -104,6 +104,38 @@ fn an_uplink_is_not_held_up_by_one_of_many_guests() {
     assert_eq!(count(&switch, "b", "drop_no_room"), 3);
 }
 
+/// A sink that can store frames is asked to where they would be lost, or hold up others.
+#[test]
+fn a_sink_leaves_frames_with_a_sender_that_may_wait_for_it_alone() {
+    let (switch, hand, _) = kept();
+    let [(a, _), (b, to_b), (c, _)] = three(&switch, 1);
+    let by_keepers = || to_b.by_keepers.swap(0, std::sync::atomic::Ordering::SeqCst);
+    let (to_2, to_3) = ((mac(2), mac(1)), (mac(3), mac(1)));
+    assert_eq!(send(&a, 0, &[to_2; 3]), 1);
+    assert_eq!(by_keepers(), 1, "of one receiver");
+    to_b.make_room(9);
+    assert_eq!(send(&a, 1, &[to_2, to_3, to_2]), 3);
+    assert_eq!(send(&a, 4, &[(BROADCAST, mac(1))]), 1);
+    assert_eq!(by_keepers(), 0, "of several");
+    let uplink = PortConfig {
+        waits: false,
+        ..PortConfig::default()
+    };
+    let uplink = switch.attach("uplink", Recorder::new(0), uplink);
+    let uplink = uplink.expect("free");
+    assert_eq!(send(&uplink, 5, &[(mac(2), mac(9)); 2]), 2);
+    assert_eq!(by_keepers(), 0, "an uplink keeps nothing");
+    // One that has waited as long as it may.
+    *to_b.room.lock() = 0;
+    assert_eq!(send(&a, 7, &[to_2]), 0);
+    assert_eq!(by_keepers(), 1);
+    hand.advance(20 * MS);
+    switch.tick();
+    assert_eq!(send(&a, 7, &[to_2]), 1);
+    assert_eq!(by_keepers(), 0, "it is stalled");
+    drop((b, c));
+}
+
 #[test]
 fn a_stalled_port_holds_up_nobody_until_it_takes_frames_again() {
     let (switch, hand, alarm) = kept();

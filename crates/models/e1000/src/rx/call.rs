@@ -17,11 +17,21 @@ use crate::rx::csb::RxPage;
 use crate::rx::plan::{Plan, Run};
 use crate::rx::writer::Writer;
 
+/// Where frames go that find no descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Excess {
+    /// Into the packet FIFO, as on a wire, which keeps nothing.
+    IntoFifo,
+    /// Nowhere: their sender keeps them.
+    Left,
+}
+
 /// What registers and sender say, read once each time the lock is taken.
 pub(crate) struct Call<'a, 'v> {
     pub chip: &'a Chip,
     /// The guest's CSB.
     pub page: Option<RxPage<'v>>,
+    pub excess: Excess,
     /// Frames still to come in this call.
     pub expected: usize,
     pub rctl: u32,
@@ -56,6 +66,7 @@ impl<'a, 'v> Call<'a, 'v> {
         Call {
             chip,
             page,
+            excess: Excess::IntoFifo,
             expected: 1,
             rctl: 0,
             rxcsum: 0,

@@ -257,7 +257,12 @@ fn run(setting: &Setting, batches: &[(Vec<Sent>, u8)], way: Way) -> Seen {
         }
         let mut room = Vec::new();
         let picks = batch.all_picks(&mut room);
-        seen.dealt.push(rx::deliver(&chip, &m.env, &batch, picks));
+        let excess = match picks.len() % 2 {
+            0 => rx::Excess::Left,
+            _ => rx::Excess::IntoFifo,
+        };
+        let dealt = rx::deliver(&chip, &m.env, &batch, picks, excess);
+        seen.dealt.push(dealt);
         seen.interrupts.push((
             m.line(),
             if way == Way::Leases { 0 } else { m.rises() },
@@ -340,7 +345,10 @@ fn a_sender_that_dies_leaves_no_lease_behind() {
     assert_eq!(m.counter("rx_disabled"), 6);
     // Which would wait for them.
     chip.stop_receiving();
-    assert_eq!(rx::deliver(&chip, &m.env, &batch, &[0, 1, 2]), 3);
+    assert_eq!(
+        rx::deliver(&chip, &m.env, &batch, &[0, 1, 2], rx::Excess::IntoFifo),
+        3
+    );
     assert_eq!(m.r(reg::RDH), 3);
 }
 

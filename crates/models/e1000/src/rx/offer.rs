@@ -9,7 +9,7 @@ use frame::{Batch, Caps, Frame, expand};
 use crate::core::fifo::Fifo;
 use crate::core::rx_queue::RxState;
 use crate::filter::address::buffer_size;
-use crate::rx::call::{Outcome, Rx};
+use crate::rx::call::{Excess, Outcome, Rx};
 use crate::rx::writer::Writer;
 
 thread_local! {
@@ -69,8 +69,9 @@ impl Rx<'_, '_> {
             room.free += std::mem::take(rationed);
         }
         let fits = state.fifo.is_empty() && need <= room.free as usize;
-        let lens = || segments.iter().map(|frame| frame.len() + 4);
-        if !fits && !state.fifo.has_room(&self.call.chip.file, lens()) && possible {
+        let lens = segments.iter().map(|frame| frame.len() + 4);
+        let stored = || state.fifo.has_room(&self.call.chip.file, lens);
+        if !fits && possible && (self.leaves() || !stored()) {
             return self.refuse_or_miss(segments);
         }
         for segment in segments.iter() {
@@ -81,6 +82,11 @@ impl Rx<'_, '_> {
             }
         }
         Outcome::Done
+    }
+
+    /// Whether what finds no room stays with its sender.
+    fn leaves(&self) -> bool {
+        self.call.excess == Excess::Left && !self.call.chip.drop_when_full
     }
 
     /// What becomes of segments that find no room.
@@ -116,7 +122,10 @@ impl Rx<'_, '_> {
                 done => return done,
             }
         }
-        if self.wait(&mut state.fifo, frame) {
+        // What the ring never holds goes the way it goes on a wire, or its sender would wait for nothing.
+        let buffers = accepted.on_wire.div_ceil(buffer_size(self.call.rctl));
+        let possible = buffers < self.writer.room.ring.len as usize;
+        if !(possible && self.leaves()) && self.wait(&mut state.fifo, frame) {
             return Outcome::Done;
         }
         if self.call.chip.drop_when_full {

@@ -321,3 +321,63 @@ proptest! {
         prop_assert_eq!(m.r(MPC), 0);
     }
 }
+
+/// As [`Machine::offer`], by a sender that keeps what is not taken.
+fn offer_kept(m: &Machine, frames: &[&[u8]]) -> usize {
+    let mut batch = Batch::new();
+    for frame in frames {
+        batch.push_bytes(frame);
+        batch.end(Offload::NONE);
+    }
+    let mut room = Vec::new();
+    let picks = batch.all_picks(&mut room);
+    m.nic.receive.deliver_or_leave(&m.env, &batch, picks)
+}
+
+#[test]
+fn a_sender_that_keeps_its_frames_keeps_those_without_a_descriptor() {
+    let mut m = machine(8, FullFifo::Wait);
+    let frames: Vec<_> = (0..20).map(numbered).collect();
+    let refs: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
+    assert_eq!(offer_kept(&m, &refs), 7);
+    assert_eq!((m.r(RDFPC), m.r(RNBC), m.r(MPC)), (0, 0, 0));
+    assert_eq!(m.counter("rx_back_pressure"), 1);
+    // It is woken as soon as there is room, and tries again.
+    let bell = Arc::new(CountedWake::default());
+    let waker: Arc<dyn Wake> = bell.clone();
+    m.nic.receive.want_room(&waker);
+    let mut got = collect(&mut m, 8, 7);
+    assert!(bell.rung() > 0);
+    assert_eq!(offer_kept(&m, &refs[7..]), 7);
+    got.extend((0..7u64).map(|i| {
+        let at = RX_BUFFERS + (7 + i) % 8 * 0x4000 + 20;
+        let number = m.peek(at, 2);
+        u16::from_be_bytes([number[0], number[1]])
+    }));
+    assert_eq!(got, (0..14).collect::<Vec<u16>>());
+}
+
+#[test]
+fn what_waits_in_it_goes_before_a_sender_that_keeps_its_frames() {
+    let mut m = machine(8, FullFifo::Wait);
+    for i in 0..9 {
+        assert_eq!(m.offer(&[&numbered(i)]), 1);
+    }
+    assert_eq!(m.r(RDFPC), 2);
+    assert_eq!(offer_kept(&m, &[&numbered(9)]), 0);
+    assert_eq!(collect(&mut m, 8, 9), (0..9).collect::<Vec<u16>>());
+    assert_eq!(offer_kept(&m, &[&numbered(9)]), 1);
+    assert_eq!(m.r(RDFPC), 0);
+}
+
+/// Its sender would wait for nothing.
+#[test]
+fn what_the_ring_never_holds_is_not_kept_waiting() {
+    const LPE: u32 = 1 << 5;
+    // Eight buffers of 256 bytes.
+    let mut m = machine(8, FullFifo::Wait);
+    let rctl = m.r(reg::RCTL);
+    m.w(reg::RCTL, rctl | LPE | 3 << 16);
+    let long = plain(MAC, 4000);
+    assert_eq!(offer_kept(&m, &[&long]), m.offer(&[&long]));
+}
