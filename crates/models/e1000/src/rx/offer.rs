@@ -74,6 +74,8 @@ impl Rx<'_, '_> {
         if !fits && possible && (self.leaves() || !stored()) {
             return self.refuse_or_miss(segments);
         }
+        // The frame is taken: none of its segments stays with the sender.
+        let excess = std::mem::replace(&mut self.call.excess, Excess::IntoFifo);
         for segment in segments.iter() {
             if let Outcome::NoRoom = self.plain(state, &segment) {
                 // More than ring and FIFO can ever hold, or null buffers: the rest is lost.
@@ -81,6 +83,7 @@ impl Rx<'_, '_> {
                 self.counts.miss(segment.len().max(MIN_FRAME) + FCS);
             }
         }
+        self.call.excess = excess;
         Outcome::Done
     }
 

@@ -5,7 +5,7 @@ use crate::common::*;
 use crate::packet::*;
 use frame::Batch;
 use hypernic_e1000::{Config, FullFifo};
-use intel_offsets::e1000::long::{MPC, PBA, RNBC, TORL};
+use intel_offsets::e1000::long::{MPC, PBA, RDFPC, RNBC, TORL};
 use wire::{Csum, Gso, Offload};
 
 /// A TCP segment of `len` bytes, to be cut at 1000.
@@ -70,4 +70,18 @@ fn a_large_frame_that_its_sender_gives_up_counts_as_its_segments() {
     m.nic.receive.give_up(&m.env, &batch, &[0]);
     assert_eq!((m.r(MPC), m.r(RNBC)), (6, 6));
     assert_eq!(m.r(TORL), 5 * (54 + 1000 + 4) + (54 + 500 + 4));
+}
+
+/// More segments than the ring ever holds: what the FIFO holds of them is not lost, whoever sends them.
+#[test]
+fn segments_beyond_the_ring_go_into_the_fifo_of_a_sender_that_keeps_frames_too() {
+    let (frame, notes) = large(20_000);
+    let mut m = machine(8, FullFifo::Wait);
+    m.w(PBA, 48);
+    let mut batch = Batch::new();
+    batch.push_bytes(&frame);
+    batch.end(notes);
+    assert_eq!(m.nic.receive.deliver_or_leave(&m.env, &batch, &[0]), 1);
+    assert_eq!((m.r(reg::RDH), m.r(RDFPC), m.r(MPC)), (7, 13, 0));
+    assert_eq!(m.counter("rx_too_large"), 0);
 }
