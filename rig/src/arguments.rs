@@ -95,9 +95,6 @@ pub(crate) fn arguments(rig: &Rig, config: &GuestConfig, scratch: &Path) -> Resu
     if let Boot::Rom(rom) = &config.boot {
         add(&["-bios", &rom.to_string_lossy()]);
     }
-    if config.boot == Boot::UBoot {
-        add(&["-bios", &rig.root().uboot().to_string_lossy()]);
-    }
     if let Boot::Kernel {
         kernel,
         initrd,

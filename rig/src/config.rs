@@ -19,11 +19,8 @@ pub enum Boot {
     },
     /// The machine's firmware, which then boots what it finds (a NIC's option ROM). Its output is on the console.
     Firmware,
-    /// Other firmware in place of the machine's. Its output is on the console.
+    /// Other firmware in place of the machine's. Its output is on the console, and what is typed there goes to it.
     Rom(PathBuf),
-    /// U-Boot in place of the firmware, which takes commands on the console. It finds NICs outside root ports, and slot
-    /// 1 is not theirs: give them an address.
-    UBoot,
     /// Another kernel.
     Kernel {
         /// Anything QEMU's `-kernel` takes.
@@ -46,7 +43,7 @@ pub struct GuestConfig {
     pub mem_mib: u32,
     /// Number of processors.
     pub smp: u32,
-    /// Another QEMU than the rig's, for a machine that is no PC.
+    /// Another QEMU than the rig's, for a machine that is no PC ([`crate::Rig::start`] only).
     pub qemu: Option<Qemu>,
     /// QEMU's `-cpu`; by default `host` under KVM and `qemu64` under TCG (the quickest to boot).
     pub cpu: Option<String>,

@@ -109,6 +109,13 @@ impl Rig {
         dpdk::testpmd(&self.inner.root)
     }
 
+    /// U-Boot for [`crate::Boot::Rom`], by its board and file in Debian's package (`qemu-x86/u-boot.rom`). On a PC it finds
+    /// NICs outside root ports, and slot 1 is not theirs: give them an address.
+    #[must_use]
+    pub fn uboot(&self, file: &str) -> PathBuf {
+        self.inner.root.uboot(file)
+    }
+
     /// QEMU with its libraries and firmware, to be added to the files of a guest that runs guests (60 MB).
     ///
     /// # Errors

@@ -174,9 +174,9 @@ impl Root {
         Ok(files)
     }
 
-    /// U-Boot as the firmware of a PC.
-    pub(crate) fn uboot(&self) -> PathBuf {
-        self.dir.join("usr/lib/u-boot/qemu-x86/u-boot.rom")
+    /// U-Boot as firmware, by its board and file.
+    pub(crate) fn uboot(&self, file: &str) -> PathBuf {
+        self.dir.join("usr/lib/u-boot").join(file)
     }
 
     /// The kernel guests run unless they ask for another.

@@ -69,7 +69,7 @@ impl Rig {
     /// The configuration with an accelerator, where what it boots needs one.
     fn decided(&self, mut config: GuestConfig) -> Result<GuestConfig> {
         if config.qemu.is_some() {
-            config.accel = Some(Accel::Tcg);
+            config.accel.get_or_insert(Accel::Tcg);
         }
         if config.accel.is_none() && config.boot != Boot::Qtest {
             config.accel = Some(self.accel()?);

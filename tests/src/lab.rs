@@ -61,11 +61,17 @@ impl Lab {
     /// Arguments of `hypernic run` for one NIC on one port.
     #[must_use]
     pub fn run_args(&self, nic: &str, port: &str) -> Vec<String> {
+        self.run_args_of("e1000", nic, port)
+    }
+
+    /// The same for a NIC of this model.
+    #[must_use]
+    pub fn run_args_of(&self, model: &str, nic: &str, port: &str) -> Vec<String> {
         let socket = self.socket(nic).display().to_string();
         let words = [
             "run",
             "--model",
-            "e1000",
+            model,
             "--socket-path",
             &socket,
             "--mac",
@@ -81,7 +87,16 @@ impl Lab {
     /// # Errors
     /// When it does not serve.
     pub fn run(&self, nic: &str, port: &str) -> Result<Daemon> {
-        Launch::new()?.args(self.run_args(nic, port)).start()
+        self.run_of("e1000", nic, port)
+    }
+
+    /// The same for a NIC of this model.
+    ///
+    /// # Errors
+    /// When it does not serve.
+    pub fn run_of(&self, model: &str, nic: &str, port: &str) -> Result<Daemon> {
+        let args = self.run_args_of(model, nic, port);
+        Launch::new()?.args(args).start()
     }
 
     /// A configuration file with these NICs, each on its port, and one switch `lan` with these ports.

@@ -103,7 +103,7 @@ impl Settings {
         }
     }
 
-    /// The same, whose link is up at once: what fuzzers, tests and benches start from.
+    /// The same, whose link is up at once: what fuzzers start from.
     pub fn ready(mac: [u8; 6]) -> Self {
         Self {
             negotiation: Some(Duration::ZERO),

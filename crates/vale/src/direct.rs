@@ -209,11 +209,11 @@ pub(crate) fn deliver(
         return None;
     }
     patience.serves(to.id, true, now);
-    let may_wait = |to: &Port| {
+    let may_wait = || {
         let may = from.waits && state.may_hold_up();
-        may && to.is_alive() && !to.is_stalled(now, state.stall_bound())
+        may && to.may_be_waited_for(now, state.stall_bound())
     };
-    let taken = if may_wait(&to) && patience.has_left(to.id, now) {
+    let taken = if may_wait() && patience.has_left(to.id, now) {
         to.sink.deliver_or_leave(batch, picks)
     } else {
         to.sink.deliver(batch, picks)
@@ -228,7 +228,7 @@ pub(crate) fn deliver(
     let mut dealt = (picks.len() as u64, bytes);
     let mut held = None;
     if !left.is_empty() {
-        let may = may_wait(&to);
+        let may = may_wait();
         let waits = may && patience.has_left(to.id, now);
         add(&from.counters.patience_spent, u64::from(may && !waits));
         if waits {

@@ -388,7 +388,7 @@ impl Scratch {
         let held = if from.waits && state.may_hold_up() {
             let holds = |at: u32| {
                 let port = &ports[at as usize];
-                if !port.is_alive() || port.is_stalled(now, state.stall_bound()) {
+                if !port.may_be_waited_for(now, state.stall_bound()) {
                     return false;
                 }
                 let waits = self.patience.has_left(port.id, now);

@@ -144,6 +144,11 @@ impl Port {
         self.patience(now, bound) == 0
     }
 
+    /// Whether a sender may wait for it.
+    pub(crate) fn may_be_waited_for(&self, now: Nanos, bound: Nanos) -> bool {
+        self.is_alive() && !self.is_stalled(now, bound)
+    }
+
     pub(crate) fn wait_until(&self, waker: &Arc<dyn Wake>, deadline: Nanos) {
         let mut waiting = self.waiting.lock();
         match waiting.iter_mut().find(|(w, _)| Arc::ptr_eq(w, waker)) {

@@ -1,11 +1,10 @@
-//! Stock drivers of other architectures: words of 32 bits with more memory than they reach, pages of 16 KiB, the other
-//! byte order. Times are printed, never asserted.
+//! Stock drivers of other architectures: 32 bits with more than 4 GiB, pages of 16 KiB. Times are printed, never asserted.
 
 use std::time::{Duration, Instant};
 
+use hypernic_tests::Lab;
 use hypernic_tests::guests::{self, GATEWAY};
 use hypernic_tests::host::{Http, Inbox};
-use hypernic_tests::{Daemon, Lab, Launch};
 use rig::{Boot, Foreign, GuestConfig, Qemu};
 
 /// How long a guest may take from its start to its last word, under translation.
@@ -30,12 +29,6 @@ echo ALL-DONE
 while :; do sleep 1000; done
 "#;
 
-fn daemon(lab: &Lab, model: &str) -> Daemon {
-    let words = lab.run_args("n0", "user").into_iter();
-    let words = words.map(|word| if word == "e1000" { model.into() } else { word });
-    Launch::new().unwrap().args(words).start().unwrap()
-}
-
 /// A machine for a kernel.
 struct Machine {
     kernel: Foreign,
@@ -58,7 +51,7 @@ fn does_the_basics(lab: &Lab, machine: Machine, model: &str, driver: &str) {
     let (kernel, initrd) = lab.rig.foreign(machine.kernel, &[driver], INIT).unwrap();
     let path = lab.path("initrd");
     std::fs::write(&path, initrd).unwrap();
-    let daemon = daemon(lab, model);
+    let daemon = lab.run_of(model, "n0", "user").unwrap();
     let mut config = GuestConfig::new("foreign")
         .nic(lab.nic("n0").rom(""))
         .boot(Boot::Kernel {
@@ -105,13 +98,13 @@ fn i386() -> Machine {
 
 #[test]
 #[ignore = "long: another architecture"]
-fn long_a_guest_of_32_bits_with_5_gigabytes_drives_the_82540em() {
+fn long_a_32_bit_guest_with_5_gb_drives_the_82540em() {
     does_the_basics(&lab(), i386(), "e1000", "e1000");
 }
 
 #[test]
 #[ignore = "long: another architecture"]
-fn long_a_guest_of_32_bits_with_5_gigabytes_drives_the_82576() {
+fn long_a_32_bit_guest_with_5_gb_drives_the_82576() {
     does_the_basics(&lab(), i386(), "82576", "igb");
 }
 

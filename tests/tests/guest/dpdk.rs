@@ -215,7 +215,7 @@ fn drain(
 }
 
 /// A frame of the peer for the guest's NIC: its number, and bytes that follow from it.
-pub(crate) fn numbered(to: [u8; 6], from: [u8; 6], number: usize) -> Vec<u8> {
+fn numbered(to: [u8; 6], from: [u8; 6], number: usize) -> Vec<u8> {
     // Every length from 60 to 1514, in no regular order.
     let length = 60 + number * 7919 % 1455;
     let mut frame = vec![number as u8; length];

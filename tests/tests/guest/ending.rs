@@ -2,7 +2,7 @@
 //! guests quiet first.
 
 use hypernic_tests::guests::{self, GATEWAY};
-use hypernic_tests::{Lab, Launch, mac};
+use hypernic_tests::{Lab, mac};
 use rig::GuestConfig;
 
 /// Times that QEMU has to live through it. Without the pulled cable it lives through one in five.
@@ -11,9 +11,7 @@ const TIMES: usize = 3;
 fn ends_under_traffic(model: &str, driver: &str) {
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
     for _ in 0..TIMES {
-        let words = lab.run_args("n0", "user").into_iter();
-        let words = words.map(|word| if word == "e1000" { model.into() } else { word });
-        let mut daemon = Launch::new().unwrap().args(words).start().unwrap();
+        let mut daemon = lab.run_of(model, "n0", "user").unwrap();
         let nic = GuestConfig::new(driver).nic(lab.nic("n0"));
         let guest = lab.rig.resume(nic).unwrap();
         guests::bring_up_with(&guest, driver, &mac("n0")).unwrap();

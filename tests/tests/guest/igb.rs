@@ -14,15 +14,7 @@ fn lab() -> Lab {
 }
 
 fn serve(lab: &Lab, port: &str) -> Daemon {
-    let words = lab.run_args("n0", port).into_iter();
-    let words = words.map(|word| {
-        if word == "e1000" {
-            "82576".into()
-        } else {
-            word
-        }
-    });
-    Launch::new().unwrap().args(words).start().unwrap()
+    lab.run_of("82576", "n0", port).unwrap()
 }
 
 fn boot(lab: &Lab) -> (Guest, Link) {

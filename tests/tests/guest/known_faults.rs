@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use hypernic_tests::guests::{self, GATEWAY};
-use hypernic_tests::{Daemon, LONG, Lab, Launch, mac};
+use hypernic_tests::{Daemon, LONG, Lab, mac};
 use rig::{Guest, GuestConfig, Nic};
 use rustix::process::Signal;
 use serde_json::json;
@@ -20,12 +20,6 @@ const VF_MAC: &str = "52:54:00:76:00:0a";
 
 fn lab() -> Lab {
     Lab::open(1).unwrap_or_else(|why| panic!("{why}"))
-}
-
-fn daemon(lab: &Lab, model: &str) -> Daemon {
-    let words = lab.run_args("n0", "user").into_iter();
-    let words = words.map(|word| if word == "e1000" { model.into() } else { word });
-    Launch::new().unwrap().args(words).start().unwrap()
 }
 
 fn guest(lab: &Lab, driver: &str, nic: Nic) -> Guest {
@@ -56,7 +50,7 @@ fn aborts_when_unplugged(guest: &Guest, nic: &Nic) {
 #[test]
 fn qemu_aborts_when_an_82576_is_unplugged() {
     let lab = lab();
-    let mut daemon = daemon(&lab, "82576");
+    let mut daemon = lab.run_of("82576", "n0", "user").unwrap();
     let guest = guest(&lab, "igb", lab.nic("n0"));
     guests::bring_up_with(&guest, "igb", &mac("n0")).unwrap();
     aborts_when_unplugged(&guest, &lab.nic("n0"));
@@ -85,7 +79,7 @@ fn qemu_aborts_when_a_vf_is_unplugged() {
 fn qemu_aborts_when_the_daemon_is_killed_under_traffic() {
     let lab = lab();
     for _ in 0..TIMES {
-        let mut daemon = daemon(&lab, "e1000");
+        let mut daemon = lab.run_of("e1000", "n0", "user").unwrap();
         let guest = guest(&lab, "e1000", lab.nic("n0"));
         guests::bring_up(&guest, &mac("n0")).unwrap();
         guest
@@ -105,7 +99,7 @@ fn qemu_aborts_when_the_daemon_is_killed_under_traffic() {
 
 /// A daemon that does not run for a while, and its guest afterwards.
 fn after_a_standstill(lab: &Lab, nic: Nic) -> (Daemon, Guest) {
-    let daemon = daemon(lab, "e1000");
+    let daemon = lab.run_of("e1000", "n0", "user").unwrap();
     let guest = guest(lab, "e1000", nic);
     guests::bring_up(&guest, &mac("n0")).unwrap();
     guest

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Instant;
 
 use hypernic_tests::guests::{self, GATEWAY};
-use hypernic_tests::{Daemon, LONG, Lab, Launch, mac};
+use hypernic_tests::{Daemon, LONG, Lab, mac};
 use rig::{Boot, Guest, GuestConfig, Kernel};
 use serde_json::json;
 
@@ -16,12 +16,6 @@ const CRASH: &str = "crashkernel=256M";
 
 fn lab() -> Lab {
     Lab::open(1).unwrap_or_else(|why| panic!("{why}"))
-}
-
-fn daemon(lab: &Lab, model: &str) -> Daemon {
-    let words = lab.run_args("n0", "user").into_iter();
-    let words = words.map(|word| if word == "e1000" { model.into() } else { word });
-    Launch::new().unwrap().args(words).start().unwrap()
 }
 
 fn linux(append: &str) -> Boot {
@@ -63,7 +57,7 @@ fn another_kernel_takes_the_nic_over(model: &str, driver: &str, how: How) {
         .boot(linux(CRASH));
     config.mem_mib = 1024;
     config.files.extend(tools.files(&[kexec]).unwrap());
-    let daemon = daemon(&lab, model);
+    let daemon = lab.run_of(model, "n0", "user").unwrap();
     let guest = lab.rig.start(config).unwrap();
     works(&guest, driver);
     let kexec = format!("/{}", kexec.display());
@@ -114,7 +108,7 @@ fn long_a_kernel_started_by_kexec_takes_the_82576_over() {
 /// each.
 fn works_behind_a_strict_iommu(model: &str, driver: &str) {
     let lab = lab();
-    let daemon = daemon(&lab, model);
+    let daemon = lab.run_of(model, "n0", "user").unwrap();
     let mut config = GuestConfig::new("viommu")
         .args(["-device", "intel-iommu,caching-mode=on"])
         .boot(linux("intel_iommu=on iommu.passthrough=0 iommu.strict=1"));
@@ -152,7 +146,7 @@ fn long_the_82576_works_behind_a_strict_iommu() {
 fn long_memory_plugged_into_the_guest_is_the_nics_too() {
     const PLUGGED: u64 = 512 << 20;
     let lab = lab();
-    let daemon = daemon(&lab, "82576");
+    let daemon = lab.run_of("82576", "n0", "user").unwrap();
     let config = GuestConfig::new("dimm")
         .nic(lab.nic("n0").rom(""))
         .args(["-m", "256M,slots=2,maxmem=2G"])

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use hypernic_tests::guests::{self, GATEWAY};
-use hypernic_tests::{LONG, Lab, Launch, Result, mac};
+use hypernic_tests::{LONG, Lab, Result, mac};
 use rig::{Boot, Guest, GuestConfig};
 
 /// Types a command and returns all it printed.
@@ -26,7 +26,9 @@ fn lab() -> Lab {
 fn loads_a_file(model: &str, length: usize) {
     let lab = lab();
     let nic = lab.nic("n0").addr("5").rom("");
-    let config = GuestConfig::new("uboot").boot(Boot::UBoot).nic(nic);
+    let config = GuestConfig::new("uboot")
+        .boot(Boot::Rom(lab.rig.uboot("qemu-x86/u-boot.rom")))
+        .nic(nic);
     loads_a_file_on(&lab, config, model, length);
 }
 
@@ -35,10 +37,8 @@ fn loads_a_file_on(lab: &Lab, config: GuestConfig, model: &str, length: usize) {
     std::fs::create_dir(&tftp).unwrap();
     let content = guests::noise(length);
     std::fs::write(tftp.join("blob"), &content).unwrap();
-    let mut args = lab.run_args("n0", &format!("user:tftp={}", tftp.display()));
-    let place = args.iter().position(|word| word == "--model").unwrap();
-    model.clone_into(&mut args[place + 1]);
-    let daemon = Launch::new().unwrap().args(args).start().unwrap();
+    let port = format!("user:tftp={}", tftp.display());
+    let daemon = lab.run_of(model, "n0", &port).unwrap();
     let start = Instant::now();
     let guest = lab.rig.start(config).unwrap();
     guest.expect_console("Hit any key", LONG).unwrap();
@@ -87,13 +87,12 @@ fn u_boot_does_so_on_an_82544gc() {
     loads_a_file("82544gc", 1_000_003);
 }
 
-/// The other byte order: a PowerPC, whose driver swaps every register and descriptor.
+/// On a PowerPC the driver swaps every register and descriptor.
 #[test]
 #[ignore = "long: another architecture"]
-fn long_u_boot_of_the_other_byte_order_loads_a_file_whole() {
+fn long_big_endian_u_boot_loads_a_file_whole() {
     let lab = lab();
-    let rom = lab.rig.root().dir();
-    let rom = rom.join("usr/lib/u-boot/qemu-ppce500/uboot.elf");
+    let rom = lab.rig.uboot("qemu-ppce500/uboot.elf");
     let mut config = GuestConfig::new("ppc").boot(Boot::Rom(rom));
     config.qemu = Some(lab.rig.qemu_for("ppc", "qemu-system-ppc").unwrap());
     config.machine = "ppce500".into();

@@ -1,15 +1,13 @@
 //! Stock Linux on the other chips of the family: its e1000 driver takes each for what it is.
 
 use hypernic_tests::guests::{self, GATEWAY};
-use hypernic_tests::{Lab, Launch, mac};
+use hypernic_tests::{Lab, mac};
 use rig::GuestConfig;
 
 /// Boots a guest on a NIC of this model and moves some traffic. Returns what the driver said of it.
 fn boot(model: &str, device: &str) -> String {
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
-    let words = lab.run_args("n0", "user").into_iter();
-    let words = words.map(|word| if word == "e1000" { model.into() } else { word });
-    let daemon = Launch::new().unwrap().args(words).start().unwrap();
+    let daemon = lab.run_of(model, "n0", "user").unwrap();
     let guest = lab
         .rig
         .start(GuestConfig::new(model).nic(lab.nic("n0")))

@@ -9,7 +9,7 @@ use rig::{GuestConfig, Kernel, Root};
 
 use super::dpdk::{Device, TestPmd, come_back, lan, receives, swaps};
 
-/// DPDK's driver of AF_XDP sockets, what loads programs of XDP, and a program that sends everything back.
+/// DPDK's driver of AF_XDP sockets, what loads XDP programs, and a program that sends everything back.
 const PACKAGES: [&str; 2] = ["librte-net-af-xdp25", "xdp-tools"];
 const DRIVER: &str = "usr/lib/x86_64-linux-gnu/dpdk/pmds-25.0/librte_net_af_xdp.so.25.0";
 /// What the loader puts in front of programs, and the one that leads into a socket.
@@ -42,7 +42,7 @@ fn add(config: &mut GuestConfig, tools: &Root, program: &str) {
 }
 
 /// testpmd on a socket in front of the stock igb.
-fn a_socket_of_xdp(kernel: Kernel, copies: Copies) {
+fn af_xdp(kernel: Kernel, copies: Copies) {
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
     let device = Device::Nic("82576");
     let (daemon, mut peer) = lan(&lab, device);
@@ -79,18 +79,18 @@ fn a_socket_of_xdp(kernel: Kernel, copies: Copies) {
 
 #[test]
 #[ignore = "long: more packages"]
-fn long_sockets_of_xdp_work_on_the_82576() {
-    a_socket_of_xdp(Kernel::Stable, Copies::One);
+fn long_af_xdp_in_copy_mode_works_on_the_82576() {
+    af_xdp(Kernel::Stable, Copies::One);
 }
 
 #[test]
 #[ignore = "long: more packages, another kernel"]
-fn long_the_82576_writes_into_the_memory_of_a_socket_of_xdp() {
-    a_socket_of_xdp(Kernel::Newest, Copies::Zero);
+fn long_af_xdp_in_zero_copy_mode_works_on_the_82576() {
+    af_xdp(Kernel::Newest, Copies::Zero);
 }
 
 /// A program in the driver's receive path sends each frame back (XDP_TX).
-fn a_program_of_xdp_sends_back(model: &'static str, driver: &str, mode: &str) {
+fn an_xdp_program_sends_back(model: &'static str, driver: &str, mode: &str) {
     let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
     let (daemon, mut peer) = lan(&lab, Device::Nic(model));
     let tools = lab.rig.packages("xdp", &PACKAGES).unwrap();
@@ -121,13 +121,13 @@ fn a_program_of_xdp_sends_back(model: &'static str, driver: &str, mode: &str) {
 
 #[test]
 #[ignore = "long: more packages"]
-fn long_a_program_of_xdp_sends_every_frame_back_on_the_82576() {
-    a_program_of_xdp_sends_back("82576", "igb", "native");
+fn long_an_xdp_program_sends_every_frame_back_on_the_82576() {
+    an_xdp_program_sends_back("82576", "igb", "native");
 }
 
 /// The stock e1000 driver knows no XDP: the kernel runs the program on what the driver hands up.
 #[test]
 #[ignore = "long: more packages"]
-fn long_a_program_of_xdp_sends_every_frame_back_on_the_82540em() {
-    a_program_of_xdp_sends_back("e1000", "e1000", "skb");
+fn long_an_xdp_program_sends_every_frame_back_on_the_82540em() {
+    an_xdp_program_sends_back("e1000", "e1000", "skb");
 }
