@@ -23,6 +23,7 @@ mod mapping;
 mod memory;
 #[cfg(feature = "meter")]
 mod meter;
+mod places;
 pub mod quota;
 mod region;
 mod remote;
@@ -43,6 +44,7 @@ pub use mapping::MapError;
 pub use memory::{Memory, RegionInfo, UnmapError};
 #[cfg(feature = "meter")]
 pub use meter::{Access, Meter, Totals};
+pub use places::{Head, ReadPlaces, WritePlaces, copy_run};
 pub use region::Prot;
 pub use remote::Remote;
 pub use slice::{ReadSlice, WriteSlice};

@@ -354,7 +354,7 @@ impl<'v> WriteSlice<'v> {
 
     /// Whether `n` rows of `len` bytes, `step` bytes apart, lie in the slice.
     #[inline]
-    fn has_rows(&self, n: usize, step: usize, len: usize) -> bool {
+    pub(crate) fn has_rows(&self, n: usize, step: usize, len: usize) -> bool {
         let Some(last) = n.checked_sub(1) else {
             return true;
         };

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use parking_lot::RwLockReadGuard;
 
 use crate::fault::{Fault, FaultKind};
+use crate::places::{ReadPlaces, WritePlaces};
 use crate::region::{Near, Region};
 use crate::remote::{Asked, Remote};
 use crate::slice::{ReadSlice, WriteSlice};
@@ -217,6 +218,42 @@ impl<'m> View<'m> {
             return remote.write(iova, &bytes);
         }
         true
+    }
+
+    /// Places of `len` bytes in the region that holds `iova`, if that was used just before and may be read. `None`
+    /// says nothing: ask [`View::read_slices`].
+    #[inline]
+    pub fn read_places(&self, iova: u64, len: usize) -> Option<ReadPlaces<'_>> {
+        let mut near = self.near.iter().map(Cell::get);
+        let near = near.find(|near| iova.wrapping_sub(near.iova) < near.read)?;
+        // SAFETY: the whole region may be read, and lies inside a live mapping, pinned by this view.
+        unsafe {
+            ReadPlaces::new(
+                near.iova,
+                (near.base, near.read),
+                len,
+                #[cfg(feature = "meter")]
+                self.meter,
+            )
+        }
+    }
+
+    /// Places of `len` bytes in the region that holds `iova`, if that was used just before and may be written.
+    /// `None` says nothing: ask [`View::write_window`].
+    #[inline]
+    pub fn write_places(&self, iova: u64, len: usize) -> Option<WritePlaces<'_>> {
+        let mut near = self.near.iter().map(Cell::get);
+        let near = near.find(|near| iova.wrapping_sub(near.iova) < near.write)?;
+        // SAFETY: as above, and it may be written.
+        unsafe {
+            WritePlaces::new(
+                near.iova,
+                (near.base, near.write),
+                len,
+                #[cfg(feature = "meter")]
+                self.meter,
+            )
+        }
     }
 
     /// The region that holds `iova`, if it is mapped and may be written.

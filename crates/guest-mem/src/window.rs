@@ -74,6 +74,30 @@ impl<'v> WriteWindow<'v> {
         done
     }
 
+    /// Stores the same words in `n` rows, a row every `step` bytes, the first at `iova`: the first row after everything
+    /// written before it, and in each row a word after the one before it. `false`, and nothing written, when they do
+    /// not all lie in the window, or are not aligned.
+    #[inline]
+    pub fn store_same<const W: usize>(
+        &self,
+        iova: u64,
+        step: usize,
+        n: usize,
+        words: [u64; W],
+    ) -> bool {
+        if n == 0 {
+            return true;
+        }
+        let done = self
+            .behind(iova)
+            .is_some_and(|to| to.store_same(step, n, words));
+        #[cfg(feature = "meter")]
+        if done {
+            self.note_rows(iova, step, n, 8 * W as u64);
+        }
+        done
+    }
+
     #[inline]
     fn store_rows<const W: usize>(
         &self,

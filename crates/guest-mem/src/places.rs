@@ -1,0 +1,372 @@
+//! Places of one length in one region, for frames and buffers that come in runs: a subtraction and a comparison find
+//! each, and a place is no more than its offset.
+
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+use crate::slice::{ReadSlice, WriteSlice};
+
+/// Bytes at the start of each frame of a run that its sender has read already, as two words.
+pub type Head = [u64; 2];
+
+/// Bytes of a [`Head`].
+const HEAD: usize = 16;
+/// Frames that are copied by moves of this size, twice at most.
+const HALF: usize = 32;
+
+/// A word at any address.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct Word(u64);
+
+/// Where places are.
+#[derive(Clone, Copy, Debug)]
+struct Region<'v> {
+    /// The IOVA of the region's first byte, and where that is.
+    first: u64,
+    base: NonNull<u8>,
+    /// The last offset at which a place begins.
+    most: u64,
+    len: usize,
+    _life: PhantomData<&'v ()>,
+    #[cfg(feature = "meter")]
+    meter: &'v crate::meter::Meter,
+}
+
+// SAFETY: as for `ReadSlice`: it borrows memory that stays mapped for `'v`, which others may access meanwhile from any
+// thread as it is.
+unsafe impl Send for Region<'_> {}
+// SAFETY: as above; it has no interior state.
+unsafe impl Sync for Region<'_> {}
+
+impl<'v> Region<'v> {
+    #[inline(always)]
+    fn find(&self, iova: u64) -> Option<u64> {
+        let at = iova.wrapping_sub(self.first);
+        (at <= self.most).then_some(at)
+    }
+
+    /// Where the place at this offset is.
+    #[inline(always)]
+    fn place(&self, at: u64) -> Option<*mut u8> {
+        // SAFETY: `at + len` is inside of the region, which is mapped whole (promise of `View::read_places` and
+        // `View::write_places`); mappings are not longer than an address is.
+        (at <= self.most).then(|| unsafe { self.base.as_ptr().add(at as usize) })
+    }
+
+    #[inline(always)]
+    fn note(&self, at: u64, write: bool) {
+        #[cfg(feature = "meter")]
+        self.meter.note(self.first + at, self.len as u64, write);
+        let _ = (at, write);
+    }
+}
+
+/// Places to read from.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadPlaces<'v>(Region<'v>);
+
+/// Places to write to.
+#[derive(Clone, Copy, Debug)]
+pub struct WritePlaces<'v>(Region<'v>);
+
+macro_rules! places {
+    ($places:ident, $hint:ident) => {
+        impl<'v> $places<'v> {
+            /// Places of `len` bytes in `room` bytes from `base` on, which `first` is the IOVA of. `None` when the
+            /// region is too short for one.
+            ///
+            /// # Safety
+            /// `base..base + room` must stay mapped for `'v`, and may be accessed for what these places are for.
+            #[inline(always)]
+            pub(crate) unsafe fn new(
+                first: u64,
+                (base, room): (NonNull<u8>, u64),
+                len: usize,
+                #[cfg(feature = "meter")] meter: &'v crate::meter::Meter,
+            ) -> Option<Self> {
+                Some(Self(Region {
+                    first,
+                    base,
+                    most: room.checked_sub(len as u64)?,
+                    len,
+                    _life: PhantomData,
+                    #[cfg(feature = "meter")]
+                    meter,
+                }))
+            }
+
+            /// The offset of the place at `iova`, if all of it is in the region.
+            #[inline(always)]
+            pub fn find(&self, iova: u64) -> Option<u64> {
+                self.0.find(iova)
+            }
+
+            /// Has the processor fetch the first cache line of a place. Only a hint.
+            #[inline(always)]
+            pub fn prefetch(&self, at: u64) {
+                #[cfg(all(target_arch = "x86_64", not(miri)))]
+                // SAFETY: a prefetch reads and writes nothing, whatever the address is.
+                unsafe {
+                    use std::arch::x86_64::{$hint, _mm_prefetch};
+                    let base = self.0.base.as_ptr().cast_const();
+                    _mm_prefetch::<$hint>(base.wrapping_add(at as usize).cast());
+                }
+                let _ = at;
+            }
+        }
+    };
+}
+
+places!(ReadPlaces, _MM_HINT_T0);
+places!(WritePlaces, _MM_HINT_ET0);
+
+impl<'v> ReadPlaces<'v> {
+    /// Bytes of each.
+    #[inline(always)]
+    pub fn bytes(&self) -> usize {
+        self.0.len
+    }
+
+    /// The first 16 bytes of a place, each read once. `None` where no place is, or a shorter one.
+    #[inline(always)]
+    pub fn head(&self, at: u64) -> Option<Head> {
+        let place = self.0.place(at).filter(|_| self.0.len >= HEAD)?;
+        let word = place.cast_const().cast::<Word>();
+        // SAFETY: 16 bytes of the place are readable (promise of `new`); the type has no alignment.
+        let head = unsafe { [word.read_volatile().0, word.add(1).read_volatile().0] };
+        Some(head)
+    }
+
+    /// A place as a slice.
+    #[inline(always)]
+    pub fn get(&self, at: u64) -> Option<ReadSlice<'v>> {
+        let place = NonNull::new(self.0.place(at)?)?;
+        // SAFETY: the promise of `new`, for the place.
+        Some(unsafe { ReadSlice::new(place, self.0.len) })
+    }
+}
+
+/// Copies frames of one length, each from a place of `from` to a place of `to`: its first 16 bytes are those of its
+/// head, the others are read once. Zeros fill what a place to write to has more. Returns how many were copied: it ends
+/// at an offset where no place is, and copies none when the places do not fit each other.
+#[inline(always)]
+pub fn copy_run(
+    (from, from_at): (&ReadPlaces<'_>, &[u64]),
+    heads: &[Head],
+    (to, to_at): (&WritePlaces<'_>, &[u64]),
+) -> usize {
+    let len = from.0.len;
+    let Some(more) = to.0.len.checked_sub(len) else {
+        return 0;
+    };
+    if len < HEAD || more > size_of::<u32>() && more > len {
+        return 0;
+    }
+    let mut done = 0;
+    for ((a, head), b) in from_at.iter().zip(heads).zip(to_at) {
+        let (Some(read), Some(write)) = (from.0.place(*a), to.0.place(*b)) else {
+            break;
+        };
+        // SAFETY: `len` bytes are readable at `read`, `len + more` writable at `write` (promises of `new`), and no
+        // access passes them. Two NICs may share one guest's memory, so the two may overlap: short frames are read
+        // whole before they are written, and `copy` allows it for the others. The types have no alignment.
+        unsafe {
+            let word = write.cast::<Word>();
+            if (HEAD + HALF..=2 * HALF).contains(&len) {
+                let middle = read.add(HEAD).cast::<[u8; HEAD]>().read_volatile();
+                let last = read.add(len - HALF).cast::<[u8; HALF]>().read_volatile();
+                write.add(HEAD).cast::<[u8; HEAD]>().write(middle);
+                write.add(len - HALF).cast::<[u8; HALF]>().write(last);
+            } else {
+                ptr::copy(read.add(HEAD), write.add(HEAD), len - HEAD);
+            }
+            word.write(Word(head[0]));
+            word.add(1).write(Word(head[1]));
+            if more == size_of::<u32>() {
+                write.add(len).cast::<[u8; 4]>().write([0; 4]);
+            } else if more > 0 {
+                write.add(len).write_bytes(0, more);
+            }
+        }
+        from.0.note(*a, false);
+        to.0.note(*b, true);
+        done += 1;
+    }
+    done
+}
+
+impl<'v> ReadSlice<'v> {
+    /// Pairs of words, one every 16 bytes: descriptors. Each word is read once, whatever the guest does meanwhile.
+    #[inline(always)]
+    pub fn pairs(&self) -> impl ExactSizeIterator<Item = Head> + use<'v> {
+        let (at, len) = self.as_raw();
+        let _life: PhantomData<&'v ()> = PhantomData;
+        (0..len / HEAD).map(move |i| {
+            // SAFETY: pair `i` lies inside of the slice, which is readable for `'v` (promise of its `new`).
+            unsafe {
+                let word = at.add(i * HEAD).cast::<Word>();
+                [word.read_volatile().0, word.add(1).read_volatile().0]
+            }
+        })
+    }
+
+    /// The first word of each pair.
+    #[inline(always)]
+    pub fn firsts(&self) -> impl ExactSizeIterator<Item = u64> + use<'v> {
+        let (at, len) = self.as_raw();
+        let _life: PhantomData<&'v ()> = PhantomData;
+        // SAFETY: as above.
+        (0..len / HEAD).map(move |i| unsafe { at.add(i * HEAD).cast::<Word>().read_volatile().0 })
+    }
+}
+
+impl WriteSlice<'_> {
+    /// Stores the same words in `n` rows, a row every `step` bytes: the first row after everything written before it,
+    /// and in each row a word after the one before it. `false`, and nothing stored, when they do not all lie in the
+    /// slice or are not aligned.
+    #[inline(always)]
+    pub(crate) fn store_same<const W: usize>(&self, step: usize, n: usize, words: [u64; W]) -> bool {
+        let (at, _) = self.as_raw();
+        if !self.has_rows(n, step, 8 * W) || !(at.addr() | step).is_multiple_of(8) {
+            return false;
+        }
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+        for i in 0..n {
+            for (j, word) in words.into_iter().enumerate() {
+                if j > 0 {
+                    std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+                }
+                // SAFETY: row `i` is one of `n`, so its words are inside of the slice, writable (promise of its
+                // `new`) and aligned (both checked above); other users of the memory see single stores.
+                unsafe { at.add(i * step + 8 * j).cast::<u64>().write_volatile(word) };
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::memory::Memory;
+
+    const BASE: u64 = 0x1_0000;
+    const SIZE: u64 = 0x4000;
+
+    fn filled() -> Memory {
+        let memory = Memory::new();
+        memory.map_anon(BASE, SIZE).expect("map");
+        let bytes: Vec<u8> = (0..SIZE).map(|i| (i * 7 + i / 256) as u8).collect();
+        memory.view().write(BASE, &bytes).expect("write");
+        memory
+    }
+
+    #[test]
+    fn a_place_is_whole_or_not_there() {
+        let memory = filled();
+        let view = memory.view();
+        let from = view.read_places(BASE + 5, 100).expect("mapped");
+        assert_eq!(from.find(BASE), Some(0));
+        assert_eq!(from.find(BASE + SIZE - 100), Some(SIZE - 100));
+        for none in [BASE - 1, BASE + SIZE - 99, BASE + SIZE, 0, u64::MAX] {
+            assert_eq!(from.find(none), None);
+        }
+        assert!(from.head(SIZE - 100).is_some() && from.head(SIZE - 99).is_none());
+        assert!(from.get(u64::MAX).is_none());
+        let short = view.read_places(BASE, 15).expect("mapped");
+        assert_eq!(short.head(0), None, "shorter than a head");
+        assert!(view.read_places(BASE, SIZE as usize + 1).is_none());
+        assert!(view.read_places(BASE + SIZE, 1).is_none());
+        assert!(view.write_places(BASE + SIZE, 1).is_none());
+    }
+
+    #[test]
+    fn rows_of_the_same_words() {
+        let memory = filled();
+        let view = memory.view();
+        let window = view.write_window(BASE).expect("mapped");
+        let word = |at: u64| {
+            let mut out = [0; 8];
+            view.read(at, &mut out).expect("read");
+            u64::from_le_bytes(out)
+        };
+        let before = word(BASE + 0x10);
+        assert!(window.store_same(BASE + 8, 16, 3, [0x11]));
+        assert!(window.store_same(BASE + SIZE - 32, 16, 2, [0x22, 0x33]));
+        assert!(!window.store_same(BASE + SIZE - 32, 16, 3, [0x44, 0x55]));
+        assert!(!window.store_same(BASE + 4, 16, 1, [0x44]), "not aligned");
+        assert!(window.store_same(BASE + 4, 16, 0, [0x44]), "none");
+        let seen = [8, 0x18, 0x28].map(|at| word(BASE + at));
+        assert_eq!((seen, word(BASE + 0x10)), ([0x11; 3], before));
+        let last = [32, 24, 16, 8].map(|back| word(BASE + SIZE - back));
+        assert_eq!(last, [0x22, 0x33, 0x22, 0x33]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_copied_is_the_head_and_the_rest(
+            len in 0usize..300,
+            more in 0usize..9,
+            at in proptest::collection::vec((0u64..SIZE / 2, 0u64..SIZE / 2), 0..6),
+        ) {
+            let (source, sink) = (filled(), filled());
+            let (a, b) = (source.view(), sink.view());
+            let from = a.read_places(BASE, len).expect("mapped");
+            let to = b.write_places(BASE, len + more).expect("mapped");
+            let (from_at, to_at): (Vec<_>, Vec<_>) = at.into_iter().unzip();
+            let heads: Vec<Head> = (0..from_at.len() as u64).map(|i| [i, !i]).collect();
+            let mut want = vec![0; SIZE as usize];
+            b.read(BASE, &mut want).expect("read");
+            let n = copy_run((&from, &from_at), &heads, (&to, &to_at));
+            if len < HEAD || more > 4 && more > len {
+                prop_assert_eq!(n, 0);
+            } else {
+                prop_assert_eq!(n, from_at.len());
+                for i in 0..n {
+                    let mut frame = vec![0; len];
+                    a.read(BASE + from_at[i], &mut frame).expect("read");
+                    frame[..8].copy_from_slice(&heads[i][0].to_le_bytes());
+                    frame[8..16].copy_from_slice(&heads[i][1].to_le_bytes());
+                    frame.resize(len + more, 0);
+                    want[to_at[i] as usize..][..len + more].copy_from_slice(&frame);
+                }
+            }
+            let mut seen = vec![0; SIZE as usize];
+            b.read(BASE, &mut seen).expect("read");
+            prop_assert_eq!(seen, want);
+        }
+
+        #[test]
+        fn places_that_are_not_there_end_a_run(len in 16usize..200, bad in 0usize..3) {
+            let memory = filled();
+            let view = memory.view();
+            let from = view.read_places(BASE, len).expect("mapped");
+            let to = view.write_places(BASE, len).expect("mapped");
+            let mut from_at = [0; 3];
+            from_at[bad] = SIZE - len as u64 + 1;
+            prop_assert_eq!(copy_run((&from, &from_at), &[[0; 2]; 3], (&to, &[0; 3])), bad);
+            prop_assert_eq!(copy_run((&from, &[0; 3]), &[[0; 2]; 3], (&to, &from_at)), bad);
+        }
+    }
+
+    #[test]
+    fn words_of_descriptors_are_read_in_pairs() {
+        let memory = filled();
+        let view = memory.view();
+        let slice = view.read_run(BASE, 47).expect("mapped");
+        let mut bytes = [0; 32];
+        slice.copy_to(0, &mut bytes);
+        let words: Vec<u64> = bytes
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|word| u64::from_le_bytes(*word))
+            .collect();
+        let pairs: Vec<_> = slice.pairs().collect();
+        assert_eq!(pairs, [[words[0], words[1]], [words[2], words[3]]]);
+        assert_eq!(slice.firsts().collect::<Vec<_>>(), [words[0], words[2]]);
+    }
+}
