@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use ceiling::{Loop, Shape, thread_time};
 use eswitch::{Pool, VlanSet};
-use frame::{Batch, Caps, Sink, Wake};
+use frame::{Batch, Caps, Run, Sink, Wake};
 use intel_offsets::e1000::long::{
     CTRL, RAL, RCTL, RDBAL, RDLEN, RDT, RXCSUM, RXDCTL, TCTL, TDBAL, TDLEN, TDT, TXDCTL,
 };
@@ -140,6 +140,9 @@ struct NicSink {
 impl Sink for NicSink {
     fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
         self.receive.deliver(&self.env, batch, picks)
+    }
+    fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
+        self.receive.deliver_run(&self.env, run)
     }
     fn caps(&self) -> Caps {
         self.receive.caps()

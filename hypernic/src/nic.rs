@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use frame::{Batch, Caps, Counted, Sink, Wake};
+use frame::{Batch, Caps, Counted, Run, Sink, Wake};
 use model::{
     Control, Env, Interrupts, Nic, PciState, Pme, Progress, Receive, ResetKind, Transmit, Watch,
 };
@@ -128,6 +128,18 @@ impl Sink for NicSink {
     fn deliver_or_leave(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
         let receive = &self.receive;
         self.take(picks, || receive.deliver_or_leave(&self.env, batch, picks))
+    }
+
+    fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
+        if !self.attached.load(Ordering::Acquire) {
+            return None;
+        }
+        let taken = self.guarded(|| self.receive.deliver_run(&self.env, run));
+        let taken = taken.flatten()?;
+        if let Some(hint) = &self.hint {
+            hint.given(taken);
+        }
+        Some(taken)
     }
 
     fn caps(&self) -> Caps {

@@ -2,7 +2,7 @@
 //!
 //! [`Gather`] is a packet on its way out, [`offload`] what becomes of it there; [`Layout`] is a frame on
 //! its way into buffers and [`Finish`] a checksum that is written on the way; [`with_expanded`] makes frames
-//! of what is more than that. [`Adaptive`] says when an
+//! of what is more than that. [`Generation`] counts changes of a set-up. [`Adaptive`] says when an
 //! interrupt pays, [`RxThrottle`] when a guest needs time for what it
 //! has received. [`Waiters`] are senders that found no room.
 #![forbid(unsafe_code)]
@@ -12,6 +12,7 @@ pub mod counters;
 mod expand;
 mod finish;
 mod gather;
+mod generation;
 mod layout;
 pub mod offload;
 mod rx_throttle;
@@ -21,6 +22,7 @@ pub use adaptive::{Adaptive, Moderation, Nanos};
 pub use expand::{Offered, RECEIVED, buffers_for, with_expanded};
 pub use finish::{Finish, copy_whole, possible};
 pub use gather::{Cursor, Gather};
+pub use generation::Generation;
 pub use layout::{FCS, GLANCE, Layout, MIN_FRAME, fcs_of};
 pub use rx_throttle::RxThrottle;
 pub use waiters::Waiters;

@@ -9,6 +9,7 @@ mod alike;
 mod batch;
 mod expand;
 mod finish;
+mod run;
 mod sink;
 mod sum;
 #[cfg(test)]
@@ -19,5 +20,6 @@ pub use batch::{Batch, Frame, MAX_BATCH};
 pub use expand::{ExpandError, expand};
 pub use finish::Finisher;
 pub use guest_mem::work;
+pub use run::{Run, same_header};
 pub use sink::{Caps, Counted, Sink, Wake};
 pub use sum::{l4_intact, sum_range};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use wire::{Gso, Offload};
 
 use crate::batch::Batch;
+use crate::run::Run;
 
 /// Takes frames: a NIC's receive side, a port's way out, a switch port.
 ///
@@ -22,6 +23,14 @@ pub trait Sink: Send + Sync {
     /// until there is room leaves them with such a caller, and so copies none twice.
     fn deliver_or_leave(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
         self.deliver(batch, picks)
+    }
+
+    /// Offers a run, in the short way: only what needs no more than a copy is dealt with, from the front on. Returns
+    /// how many frames were. `None`, or less than all: the caller offers the others as a [`Batch`], which has every
+    /// frame dealt with as it should be; nothing has been counted of them.
+    fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
+        let _ = run;
+        None
     }
 
     /// Which unfinished frames it can take as they are. Senders finish the others first

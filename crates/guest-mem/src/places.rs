@@ -4,20 +4,15 @@
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-use crate::slice::{ReadSlice, WriteSlice};
+use crate::slice::{At, ReadSlice, Wide, WriteSlice};
 
 /// Bytes at the start of each frame of a run that its sender has read already, as two words.
 pub type Head = [u64; 2];
 
 /// Bytes of a [`Head`].
 const HEAD: usize = 16;
-/// Frames that are copied by moves of this size, twice at most.
-const HALF: usize = 32;
-
-/// A word at any address.
-#[derive(Clone, Copy)]
-#[repr(C, packed)]
-struct Word(u64);
+/// Frames of this length are copied by moves of 16 bytes: the shortest there are, with and without tag.
+const SHORT: std::ops::RangeInclusive<usize> = 48..=64;
 
 /// Where places are.
 #[derive(Clone, Copy, Debug)]
@@ -132,7 +127,7 @@ impl<'v> ReadPlaces<'v> {
     #[inline(always)]
     pub fn head(&self, at: u64) -> Option<Head> {
         let place = self.0.place(at).filter(|_| self.0.len >= HEAD)?;
-        let word = place.cast_const().cast::<Word>();
+        let word = place.cast_const().cast::<At<u64>>();
         // SAFETY: 16 bytes of the place are readable (promise of `new`); the type has no alignment.
         let head = unsafe { [word.read_volatile().0, word.add(1).read_volatile().0] };
         Some(head)
@@ -172,17 +167,18 @@ pub fn copy_run(
         // access passes them. Two NICs may share one guest's memory, so the two may overlap: short frames are read
         // whole before they are written, and `copy` allows it for the others. The types have no alignment.
         unsafe {
-            let word = write.cast::<Word>();
-            if (HEAD + HALF..=2 * HALF).contains(&len) {
-                let middle = read.add(HEAD).cast::<[u8; HEAD]>().read_volatile();
-                let last = read.add(len - HALF).cast::<[u8; HALF]>().read_volatile();
-                write.add(HEAD).cast::<[u8; HEAD]>().write(middle);
-                write.add(len - HALF).cast::<[u8; HALF]>().write(last);
+            let words = write.cast::<At<u64>>();
+            if SHORT.contains(&len) {
+                let places = [HEAD, len - 2 * HEAD, len - HEAD];
+                let parts = places.map(|at| read.add(at).cast::<At<Wide>>().read_volatile());
+                for (part, at) in parts.into_iter().zip(places) {
+                    write.add(at).cast::<At<Wide>>().write(part);
+                }
             } else {
                 ptr::copy(read.add(HEAD), write.add(HEAD), len - HEAD);
             }
-            word.write(Word(head[0]));
-            word.add(1).write(Word(head[1]));
+            words.write(At(head[0]));
+            words.add(1).write(At(head[1]));
             if more == size_of::<u32>() {
                 write.add(len).cast::<[u8; 4]>().write([0; 4]);
             } else if more > 0 {
@@ -205,7 +201,7 @@ impl<'v> ReadSlice<'v> {
         (0..len / HEAD).map(move |i| {
             // SAFETY: pair `i` lies inside of the slice, which is readable for `'v` (promise of its `new`).
             unsafe {
-                let word = at.add(i * HEAD).cast::<Word>();
+                let word = at.add(i * HEAD).cast::<At<u64>>();
                 [word.read_volatile().0, word.add(1).read_volatile().0]
             }
         })
@@ -217,7 +213,7 @@ impl<'v> ReadSlice<'v> {
         let (at, len) = self.as_raw();
         let _life: PhantomData<&'v ()> = PhantomData;
         // SAFETY: as above.
-        (0..len / HEAD).map(move |i| unsafe { at.add(i * HEAD).cast::<Word>().read_volatile().0 })
+        (0..len / HEAD).map(move |i| unsafe { at.add(i * HEAD).cast::<At<u64>>().read_volatile().0 })
     }
 }
 

@@ -53,14 +53,14 @@ const DECIDED: usize = 128;
 
 /// What one instruction reads.
 #[cfg(target_arch = "x86_64")]
-type Wide = std::arch::x86_64::__m128i;
+pub(crate) type Wide = std::arch::x86_64::__m128i;
 #[cfg(not(target_arch = "x86_64"))]
-type Wide = u128;
+pub(crate) type Wide = u128;
 
 /// A word at any address.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
-struct At<T>(T);
+pub(crate) struct At<T>(pub(crate) T);
 
 /// Copies the word at `offset`, read once: the compiler may neither repeat the read nor assume that the memory stays as
 /// it is.

@@ -3,10 +3,12 @@
 
 mod accepted;
 mod place;
+mod run;
 #[cfg(test)]
 mod tests;
 mod writer;
 
 pub use accepted::{Accepted, ETHERNET_HEADER, FrameSettings};
 pub use place::{Done, End, Fcs, Format, Laid, Legacy, Outcome, Placed, Put};
+pub use run::{Filled, Words, fill_run};
 pub use writer::{Room, Storage, Writer};

@@ -185,6 +185,18 @@ pub enum Group {
     Broadcast,
 }
 
+impl Group {
+    /// Of a frame's destination.
+    #[inline]
+    pub fn of(dst: [u8; 6]) -> Group {
+        match dst {
+            [0xff, 0xff, 0xff, 0xff, 0xff, 0xff] => Group::Broadcast,
+            [first, ..] if first & 1 == 1 => Group::Multicast,
+            _ => Group::Station,
+        }
+    }
+}
+
 /// Good frames received, before they are spread over the registers.
 #[derive(Debug, Default)]
 pub struct Received {
@@ -242,6 +254,44 @@ impl Stats {
     /// who count on one.
     pub fn add_alone(&self, tally: &Tally) {
         self.each(tally, count_alone);
+    }
+
+    /// Counts `n` good frames received, each of `len` bytes with FCS. As [`Stats::add_alone`].
+    #[inline]
+    pub fn received_alone(&self, n: u64, len: usize, group: Group) {
+        let of = [Stat::Tpr, Stat::Tor, Stat::Gprc, Stat::Gorc];
+        self.alike(of, Stat::Prc64, (n, len));
+        match group {
+            Group::Station => {}
+            Group::Multicast => count_alone(&self.counts[Stat::Mprc as usize], n),
+            Group::Broadcast => count_alone(&self.counts[Stat::Bprc as usize], n),
+        }
+    }
+
+    /// The same of frames sent.
+    #[inline]
+    pub fn sent_alone(&self, n: u64, len: usize, group: Group) {
+        let of = [Stat::Tpt, Stat::Tot, Stat::Gptc, Stat::Gotc];
+        self.alike(of, Stat::Ptc64, (n, len));
+        match group {
+            Group::Station => {}
+            Group::Multicast => count_alone(&self.counts[Stat::Mptc as usize], n),
+            Group::Broadcast => count_alone(&self.counts[Stat::Bptc as usize], n),
+        }
+    }
+
+    /// Counts frames alike: all of them and their bytes, good ones and theirs, and by length.
+    #[inline]
+    fn alike(&self, [all, bytes, good, good_bytes]: [Stat; 4], bins: Stat, (n, len): (u64, usize)) {
+        for (stat, n) in [
+            (all as usize, n),
+            (bytes as usize, n * len as u64),
+            (good as usize, n),
+            (good_bytes as usize, n * len as u64),
+            (bins as usize + bin(len), n),
+        ] {
+            count_alone(&self.counts[stat], n);
+        }
     }
 
     #[inline]

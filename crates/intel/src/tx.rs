@@ -7,6 +7,7 @@ mod fan_out;
 mod fast_path;
 mod mark;
 mod parser;
+mod run;
 mod scratch;
 
 pub use complete::{Completed, Sent, sent, write_back};
@@ -14,4 +15,5 @@ pub use desc::{Body, Desc, Format, Make, cmd};
 pub use fan_out::FanOut;
 pub use mark::{Memory, Position, Store};
 pub use parser::{End, Parser, Settings};
+pub use run::{Gathering, Habit, Reported};
 pub use scratch::{EACH, Scratch};

@@ -1,7 +1,7 @@
 //! What the receiver says about checksums (manual §3.2.9, §13.4.47).
 
 use frame::{Frame, l4_intact, sum_range};
-use wire::{Fragment, L3Kind, L4Kind, Layers, SimpleV4, Sum};
+use wire::{EtherType, Fragment, L3Kind, L4Kind, Layers, SimpleV4, Sum};
 
 /// Bits of RXCSUM that have checksums judged.
 pub mod rxcsum {
@@ -40,6 +40,15 @@ pub fn verdict(rxcsum: u32, frame: &Frame<'_>) -> (u8, u8) {
         return (rx_status::IXSM, 0);
     }
     at_a_glance(rxcsum, frame).unwrap_or_else(|| at_length(rxcsum, frame))
+}
+
+/// As [`verdict`], of frames with this type that ask for nothing. `None` where more than the type decides.
+#[inline]
+pub fn verdict_of_type(rxcsum: u32, kind: u16) -> Option<(u8, u8)> {
+    let judged = rxcsum & (rxcsum::IPOFL | rxcsum::TUOFL) != 0;
+    let kind = EtherType(kind);
+    let decides = !judged || !(kind.is_tag() || kind == EtherType::IPV4 || kind == EtherType::IPV6);
+    decides.then_some((rx_status::IXSM, 0))
 }
 
 /// As [`at_length`], for the most frequent packets: whole TCP or UDP over IPv4 without options or tag. `None`

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use frame::{Batch, Caps, Sink, Wake};
+use frame::{Batch, Caps, Run, Sink, Wake};
 use wire::Offload;
 
 /// Takes the frames that it has room for, and keeps them. A frame that leaves more to do than its abilities
@@ -16,6 +16,8 @@ pub struct Wire {
     pub room: AtomicUsize,
     /// What it has taken, with its notes.
     pub frames: Mutex<Vec<(Vec<u8>, Offload)>>,
+    /// How many of them came in runs.
+    pub in_runs: AtomicUsize,
 }
 
 impl Default for Wire {
@@ -31,7 +33,16 @@ impl Wire {
             caps,
             room: AtomicUsize::new(usize::MAX),
             frames: Mutex::default(),
+            in_runs: AtomicUsize::new(0),
         }
+    }
+
+    /// Takes note of `wanted` frames, as far as there is room for them. Returns for how many there is.
+    fn admit(&self, wanted: usize) -> usize {
+        let room = self.room.load(SeqCst);
+        let n = wanted.min(room);
+        self.room.store(room - n, SeqCst);
+        n
     }
 
     /// Takes so many frames from now on.
@@ -60,9 +71,7 @@ impl Wire {
 
 impl Sink for Wire {
     fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
-        let room = self.room.load(SeqCst);
-        let n = picks.len().min(room);
-        self.room.store(room - n, SeqCst);
+        let n = self.admit(picks.len());
         let mut frames = self.frames.lock().expect("frames");
         for &pick in &picks[..n] {
             let frame = batch.get(pick.into()).expect("picked");
@@ -70,6 +79,22 @@ impl Sink for Wire {
             frames.push((frame.to_vec(), *frame.notes()));
         }
         n
+    }
+
+    fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
+        let n = self.admit(run.count());
+        self.in_runs.fetch_add(n, SeqCst);
+        let (from, at, heads) = run.frames();
+        let mut frames = self.frames.lock().expect("frames");
+        for (at, head) in at.iter().zip(heads).take(n) {
+            let mut bytes = vec![0; run.frame_len()];
+            from.get(*at).expect("there").copy_to(0, &mut bytes);
+            for (to, word) in bytes.chunks_mut(8).zip(head) {
+                to.copy_from_slice(&word.to_le_bytes());
+            }
+            frames.push((bytes, Offload::NONE));
+        }
+        Some(n)
     }
 
     fn caps(&self) -> Caps {

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use frame::{Batch, Caps, Counted, Sink, Wake};
+use frame::{Batch, Caps, Counted, Run, Sink, Wake};
 use guest_mem::Memory;
 use pci::{Capability, ConfigBuilder, Msi, Pcie, PowerManagement};
 
@@ -193,6 +193,11 @@ pub trait Receive: Send + Sync {
     /// As [`Sink::deliver_or_leave`].
     fn deliver_or_leave(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
         self.deliver(env, batch, picks)
+    }
+    /// As [`Sink::deliver_run`].
+    fn deliver_run(&self, env: &Env, run: &Run<'_>) -> Option<usize> {
+        let _ = (env, run);
+        None
     }
     /// As [`Sink::caps`].
     fn caps(&self) -> Caps;

@@ -8,7 +8,7 @@
 use std::sync::{Arc, Weak};
 
 use eswitch::tag_of;
-use frame::{Batch, Caps};
+use frame::{Batch, Caps, Run};
 use wire::MacAddr;
 
 use crate::config::Nanos;
@@ -59,6 +59,22 @@ impl Known {
             && now < self.until
             && self.changes == state.lookup_changes();
         same.then(|| self.to.upgrade()).flatten()
+    }
+
+    /// The same, or what the table or the pools say now.
+    #[inline]
+    fn find_anew(
+        &mut self,
+        state: &SwitchState,
+        from: &Port,
+        (addresses, vlan): (&[u8; ADDRESSES], u16),
+        now: Nanos,
+    ) -> Option<Arc<Port>> {
+        match self.find(state, addresses, vlan, now) {
+            Some(to) => Some(to),
+            None if state.is_chip() => self.look_up_pools(state, from, addresses, vlan),
+            None => self.look_up(state, from, addresses, now),
+        }
     }
 
     /// Asks the table.
@@ -198,11 +214,7 @@ pub(crate) fn deliver(
         asks,
         vlan,
     } = alike(batch, picks, state.is_chip())?;
-    let to = match known.find(state, addresses, vlan, now) {
-        Some(to) => to,
-        None if state.is_chip() => known.look_up_pools(state, from, addresses, vlan)?,
-        None => known.look_up(state, from, addresses, now)?,
-    };
+    let to = known.find_anew(state, from, (addresses, vlan), now)?;
     // What the sink cannot take as it is has to be finished for it.
     let whole = asks == Caps::NONE || asks.and(to.sink.caps()) == asks;
     if to.id == from.id || !to.is_alive() || to.rate_out.is_some() || !whole {
@@ -246,6 +258,38 @@ pub(crate) fn deliver(
     add_alone(&from.counters.rx_bytes, dealt.1);
     add_alone(&from.counters.rx_unicast, dealt.0);
     Some((dealt.0 as usize, held))
+}
+
+/// Delivers frames of a run, if it is one for the direct path. What finds no room is left to [`deliver`], with all that
+/// follows from it.
+pub(crate) fn deliver_run(
+    state: &SwitchState,
+    from: &Port,
+    (known, patience): (&mut Known, &mut Patience),
+    run: &Run<'_>,
+    now: Nanos,
+) -> Option<usize> {
+    let header = run.header();
+    if from.bounds.is_rated() || state.is_chip() && is_tag(&header) {
+        return None;
+    }
+    let to = known.find_anew(state, from, (header.first_chunk()?, 0), now)?;
+    if to.id == from.id || !to.is_alive() || to.rate_out.is_some() {
+        return None;
+    }
+    let taken = to.sink.deliver_run(run)?.min(run.count());
+    if taken == 0 {
+        return None;
+    }
+    patience.serves(to.id, true, now);
+    to.note_progress(taken, now, state.stall_bound());
+    let (frames, bytes) = (taken as u64, (taken * run.frame_len()) as u64);
+    add(&to.counters.tx_frames, frames);
+    add(&to.counters.tx_bytes, bytes);
+    add_alone(&from.counters.rx_frames, frames);
+    add_alone(&from.counters.rx_bytes, bytes);
+    add_alone(&from.counters.rx_unicast, frames);
+    Some(taken)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use frame::{Batch, Caps, Counted, MAX_BATCH, Sink, Wake};
+use frame::{Batch, Caps, Counted, MAX_BATCH, Run, Sink, Wake};
 use parking_lot::Mutex;
 
 use crate::config::Nanos;
@@ -91,6 +91,13 @@ impl Sink for SwitchPort {
             }
         }
         done
+    }
+
+    fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
+        if !self.port.is_alive() {
+            return None;
+        }
+        self.scratch.lock().run(&self.state, &self.port, run)
     }
 
     /// Everything: what a destination cannot take is done for that destination alone.

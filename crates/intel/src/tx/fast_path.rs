@@ -8,7 +8,6 @@
 
 use datapath::offload::{MAX_FRAME, MIN_FRAME};
 
-use crate::ring::SIZE;
 use crate::tx::desc::{Format, cmd};
 use crate::tx::mark::{Before, Mark, Store};
 use crate::tx::parser::{MOST_BYTES, Parser};
@@ -18,11 +17,9 @@ use crate::tx::scratch::Scratch;
 /// misses as a processor keeps under way.
 const AHEAD: usize = 32;
 
-/// A descriptor for the fast path: address, length, whether it is to be reported.
+/// The length of a packet for the fast path, by the two words of its descriptor, and whether it is to be reported.
 #[inline]
-fn simple<F: Format>(raw: &[u8; SIZE as usize]) -> Option<(u64, u32, bool)> {
-    let both = u128::from_le_bytes(*raw);
-    let (addr, second) = (both as u64, (both >> 64) as u64);
+pub(crate) fn simple<F: Format>(addr: u64, second: u64) -> Option<(u32, bool)> {
     let command = (second >> 24) as u8;
     let legacy = command & cmd::DEXT == 0;
     let asks = F::DELAY | cmd::VLE | if legacy { cmd::IC } else { F::TSE };
@@ -39,7 +36,7 @@ fn simple<F: Format>(raw: &[u8; SIZE as usize]) -> Option<(u64, u32, bool)> {
         F::plain(second)?
     };
     let fits = (MIN_FRAME..=MAX_FRAME).contains(&(len as usize));
-    fits.then_some((addr, len, command & F::REPORT != 0))
+    fits.then_some((len, command & F::REPORT != 0))
 }
 
 impl<'v, F: Format> Parser<'_, 'v, F> {
@@ -77,7 +74,9 @@ impl<'v, F: Format> Parser<'_, 'v, F> {
             if left == 0 || bytes >= MOST_BYTES {
                 break;
             }
-            let Some((addr, len, reported)) = simple::<F>(raw) else {
+            let both = u128::from_le_bytes(*raw);
+            let addr = both as u64;
+            let Some((len, reported)) = simple::<F>(addr, (both >> 64) as u64) else {
                 break;
             };
             let Some(slice) = self.view.read_run(addr, len.into()) else {

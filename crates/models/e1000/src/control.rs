@@ -241,11 +241,13 @@ impl Window for Registers {
                 // Those who fill buffers of the ring it was finish first.
                 let mut rx = chip.rx.settle();
                 chip.file.write(id, element, value);
+                chip.setup.changed();
                 self.work.rx |= rx.relieved();
             }
             r::RCTL => {
                 let old = chip.file.get(id);
                 let new = chip.file.write(id, 0, value);
+                chip.setup.changed();
                 // Drivers free the buffers next.
                 if old & !new & rctl::EN != 0 {
                     chip.stop_receiving();
@@ -257,6 +259,7 @@ impl Window for Registers {
                 chip.file.write(id, element, value);
             }
         }
+        chip.setup.changed();
     }
 
     fn partial_base(&self, offset: u32) -> u32 {
@@ -370,6 +373,7 @@ impl Control for Registers {
         self.update_link(env);
         // The link change is older than the machine that boots now.
         self.chip.irq.lock().clear(env, cause::ALL);
+        self.chip.setup.changed();
     }
 
     fn pci(&mut self, env: &Env, state: PciState) {

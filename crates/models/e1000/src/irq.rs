@@ -175,12 +175,17 @@ impl Irq {
         if event.delayed {
             self.tx.start(env.clock.now(), event.packet, event.absolute);
         }
+        self.passed(event);
+        self.batch(env, event, cause::TXDW, false);
+        self.icr
+    }
+
+    /// Frames were sent of which nothing is reported.
+    pub(crate) fn passed(&mut self, event: Event) {
         self.adaptive.sent(event.sent, event.ring);
         if event.sent > 0 {
             self.rx_throttle.sent();
         }
-        self.batch(env, event, cause::TXDW, false);
-        self.icr
     }
 
     fn batch(&mut self, env: &Env, event: Event, ends_delay: u32, rx: bool) {

@@ -14,6 +14,7 @@ mod fill;
 mod l2_filter;
 mod offer;
 mod plan;
+mod run;
 mod write;
 mod write_back;
 mod writer;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 
 use datapath::RECEIVED;
 use datapath::counters::count;
-use frame::{Batch, Caps, Wake};
+use frame::{Batch, Caps, Run, Wake};
 use intel::Ring;
 use intel::wake::Wakes;
 use model::{Env, Receive};
@@ -51,6 +52,10 @@ impl Receive for Receiver {
 
     fn deliver_or_leave(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
         self.receive(env, batch, picks, Excess::Left)
+    }
+
+    fn deliver_run(&self, env: &Env, run: &Run<'_>) -> Option<usize> {
+        run::deliver(&self.chip, env, run)
     }
 
     fn caps(&self) -> Caps {

@@ -4,6 +4,7 @@ mod complete;
 mod csb;
 pub(crate) mod desc;
 mod pause;
+mod run;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,9 @@ use crate::regs::bits::{ctrl, tctl};
 use crate::rx::Excess;
 use crate::tx::complete::finish;
 use crate::tx::desc::Descs;
+
+/// Descriptors that are read to learn what becomes of the rest of a run.
+const PROBE: u32 = 16;
 
 /// The transmit part.
 pub(crate) struct Sender {
@@ -42,6 +46,8 @@ impl Transmit for Sender {
         let mut budget = budget.max(1);
         let mut room = TURN_BYTES;
         state.stride.taken = 0;
+        // Descriptors to look at: few behind a run that the sink was short of room for.
+        let mut most = u32::MAX;
         // A guest that keeps the tail moving is served one ring's worth, then others are.
         let mut steps = None;
         let page = state.csb.begin(chip, env, &view);
@@ -77,7 +83,8 @@ impl Transmit for Sender {
                 break Progress::Idle;
             };
             let steps = steps.get_or_insert(ring.len);
-            let left = ring.available().min(*steps);
+            let left = ring.available().min(*steps).min(most);
+            let probes = std::mem::replace(&mut most, u32::MAX) != u32::MAX;
             if left == 0 {
                 break if ring.available() == 0 {
                     Progress::Idle
@@ -87,6 +94,29 @@ impl Transmit for Sender {
             }
             let caps = if loopback { Caps::NONE } else { to.caps() };
             let limit = state.fan_out.frames(budget).min(state.stride.frames);
+            if self.chip.fast_path && !loopback && state.is_between() && state.runs.tries() {
+                let limits = (limit, room);
+                let sent = run::send((chip, env, to), (&view, page), (&ring, left), limits);
+                let Some(sent) = sent else {
+                    state.runs.failed();
+                    continue;
+                };
+                state.runs.worked();
+                *steps = steps.saturating_sub(sent.packets as u32);
+                let cost = state.fan_out.learn(sent.packets);
+                budget = budget.saturating_sub(cost);
+                room = room.saturating_sub(sent.bytes);
+                state.stride.learn(sent.packets, sent.offered);
+                if sent.packets < sent.offered {
+                    // What is left of it waits, or is lost, as the general way has it.
+                    state.runs.failed();
+                    most = PROBE;
+                }
+                if budget == 0 || room == 0 {
+                    break Progress::More;
+                }
+                continue;
+            }
             let TxState {
                 store, position, ..
             } = &mut *state;
@@ -115,6 +145,7 @@ impl Transmit for Sender {
                 End::Full if budget == 0 || room == 0 => break Progress::More,
                 End::Full => {}
                 End::Fault => break Progress::Idle,
+                End::Tail if moved == 0 && probes => {}
                 // Nothing complete was left: what is there waits for its end.
                 End::Tail if moved == 0 && ring.available() > left => break Progress::More,
                 End::Tail if moved == 0 => break Progress::Idle,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use frame::{Batch, Caps, Counted, Finisher, Sink, Wake};
+use frame::{Batch, Caps, Counted, Finisher, Run, Sink, Wake};
 use parking_lot::{Mutex, RwLock};
 
 use super::file::Capture;
@@ -115,6 +115,15 @@ impl Sink for ProbedSink {
         let n = n.min(picks.len());
         self.probe.record(self.direction, batch, &picks[..n]);
         n
+    }
+
+    /// A capture takes batches.
+    fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
+        let records = self.probe.active.load(Ordering::Acquire);
+        if records {
+            return None;
+        }
+        self.inner.deliver_run(run)
     }
 
     fn caps(&self) -> Caps {

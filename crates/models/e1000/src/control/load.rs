@@ -115,6 +115,7 @@ impl Registers {
                 chip.file.set_at(found.id, found.element, value);
             }
         }
+        chip.setup.changed();
         chip.set_csb(env, csb[0], csb[1]);
         *chip.stats.reading.lock() = counts.put(|stat| chip.stats.counts.total(stat));
         *chip.packet_buffer.bytes.lock() = packet_buffer;

@@ -39,6 +39,7 @@ impl Registers {
         } = self;
         let Chip {
             file,
+            setup: _, // counts changes
             irq,
             allowance: _, // follows from what it waits for
             stats,
@@ -175,6 +176,7 @@ fn save_transmitter(tx: &TxState) -> v1::Transmitter {
         csb: _,    // found again in the page
         stride: _, // learned again
         fan_out: _,
+        runs: _,
         store: _, // one call's
     } = tx;
     let Memory {
@@ -221,6 +223,7 @@ fn save_receiver(rx: &RxState) -> v1::Receiver {
         leased: _, // nothing is
         csb: _,    // found again in the page
         spare: _,  // empty lists
+        run: _,    // follows from the registers
     } = rx;
     let waiting = |&Held { len, csum_valid }: &Held| v1::Waiting { len, csum_valid };
     v1::Receiver {

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use datapath::Waiters;
+use datapath::{Generation, Waiters};
 use intel::wake::{WakeUp, Wakes};
 use model::Env;
 use parking_lot::Mutex;
@@ -26,6 +26,8 @@ use crate::regs::bits::{rctl, tctl};
 /// The NIC's common state.
 pub(crate) struct Chip {
     pub file: File,
+    /// Of all that is neither a ring's tail nor its head.
+    pub setup: Generation,
     pub irq: Mutex<Irq>,
     /// Frames that the guest may be given at once. Changed under the lock of `irq`.
     pub allowance: AtomicU32,
@@ -61,6 +63,7 @@ impl Chip {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             file: File::new(r::table()),
+            setup: Generation::default(),
             irq: Mutex::new(Irq::new(config.moderation, config.receive_throttling)),
             allowance: AtomicU32::new(u32::MAX),
             stats: Stats::default(),
@@ -121,6 +124,7 @@ impl Chip {
         let mut tx = self.tx.lock();
         let mut rx = self.rx.lock().revoke();
         self.reset_file(env);
+        self.setup.changed();
         self.stats.clear();
         tx.reset();
         rx.reset();

@@ -1,11 +1,12 @@
 //! The receive queue: its ring, and what the receiver remembers from call to call.
 
+use guest_mem::Head;
 use intel::{Ring, RingIds};
 use lease::{Guard, Lessor};
 
 use crate::core::csb::RxCsb;
 use crate::core::fifo::Fifo;
-use crate::core::stats::Tally;
+use crate::core::stats::{Group, Tally};
 use crate::regs as r;
 
 pub(crate) const RING: RingIds = RingIds {
@@ -15,6 +16,30 @@ pub(crate) const RING: RingIds = RingIds {
     head: r::RDH,
     tail: r::RDT,
 };
+
+/// What the registers say about runs of frames, as long as the set-up is the same.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RunPlan {
+    /// The generation of the set-up, and the frames that it is about.
+    pub(crate) generation: u32,
+    pub(crate) head: Head,
+    pub(crate) len: usize,
+    /// `None`: such frames take the general way.
+    pub(crate) way: Option<RunWay>,
+}
+
+/// How such frames are received.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunWay {
+    /// The second word of a done descriptor.
+    pub(crate) word: u64,
+    /// Bytes in a buffer.
+    pub(crate) in_buffer: usize,
+    pub(crate) group: Group,
+    /// Not longer than RSRPD.
+    pub(crate) small: bool,
+    pub(crate) rctl: u32,
+}
 
 /// What the receiver remembers from call to call.
 #[derive(Debug, Default)]
@@ -27,6 +52,7 @@ pub(crate) struct RxState {
     pub(crate) spare: Vec<Vec<u64>>,
     /// The guest's CSB.
     pub(crate) csb: RxCsb,
+    pub(crate) run: RunPlan,
 }
 
 pub(crate) type RxLock = Lessor<RxState, Done>;

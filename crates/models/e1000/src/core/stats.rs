@@ -38,6 +38,16 @@ impl Stats {
         self.counts.add_alone(tally);
     }
 
+    /// Counts `n` good frames received, each of `len` bytes with FCS. Under the lock of that side.
+    pub(crate) fn received(&self, n: u64, len: usize, group: Group) {
+        self.counts.received_alone(n, len, group);
+    }
+
+    /// The same of frames sent.
+    pub(crate) fn sent(&self, n: u64, len: usize, group: Group) {
+        self.counts.sent_alone(n, len, group);
+    }
+
     pub(crate) fn clear(&self) {
         self.reading.lock().clear(|stat| self.counts.total(stat));
     }

@@ -2,7 +2,7 @@
 
 use frame::MAX_BATCH;
 use intel::RingIds;
-use intel::tx::{FanOut, Position, Store};
+use intel::tx::{FanOut, Habit, Position, Store};
 
 use crate::core::context::Contexts;
 use crate::core::csb::TxCsb;
@@ -27,6 +27,7 @@ pub(crate) struct TxState {
     pub(crate) unfinished: bool,
     pub(crate) stride: Stride,
     pub(crate) fan_out: FanOut,
+    pub(crate) runs: Habit,
     /// The guest's CSB.
     pub(crate) csb: TxCsb,
     pub(crate) store: Store<Contexts>,

@@ -62,7 +62,7 @@ pub(crate) fn unused(state: &mut RxGuard<'_>, ring: &Ring) -> u32 {
 
 impl<'a, 'v> Call<'a, 'v> {
     #[inline]
-    fn new(chip: &'a Chip, page: Option<RxPage<'v>>) -> Self {
+    pub(crate) fn new(chip: &'a Chip, page: Option<RxPage<'v>>) -> Self {
         Call {
             chip,
             page,
@@ -82,7 +82,7 @@ impl<'a, 'v> Call<'a, 'v> {
     }
 
     /// Looks at the registers, with the lock just taken.
-    fn read(&mut self) {
+    pub(crate) fn read(&mut self) {
         let file = &self.chip.file;
         let ctrl = file.get(r::CTRL);
         self.rctl = file.get(r::RCTL);

@@ -26,7 +26,7 @@ const TAKES: Caps = Caps {
 };
 /// What a frame must not exceed to need one buffer.
 #[derive(Clone, Copy)]
-struct Bounds {
+pub(crate) struct Bounds {
     /// Bytes of a buffer.
     size: usize,
     /// Longest frame let in, FCS included.
@@ -40,7 +40,7 @@ struct Bounds {
 
 impl Bounds {
     #[inline]
-    fn of(call: &Call<'_, '_>) -> Bounds {
+    pub(crate) fn of(call: &Call<'_, '_>) -> Bounds {
         let tags = call.frames.strip_vlan || call.rctl & rctl::VFE != 0;
         Bounds {
             size: buffer_size(call.rctl),
@@ -53,19 +53,19 @@ impl Bounds {
 
     /// Whether frames of this type need the general way.
     #[inline]
-    fn exclude(&self, kind: [u8; 2]) -> bool {
+    pub(crate) fn exclude(&self, kind: [u8; 2]) -> bool {
         let kind = Some(u16::from_be_bytes(kind));
         kind == self.tagged || kind == self.control
     }
 
     /// Bytes that a frame of `len` has in its buffer.
     #[inline]
-    fn in_buffer(&self, len: usize) -> usize {
+    pub(crate) fn in_buffer(&self, len: usize) -> usize {
         len.max(MIN_FRAME) + self.fcs
     }
 
     #[inline]
-    fn fit(&self, len: usize) -> bool {
+    pub(crate) fn fit(&self, len: usize) -> bool {
         len.max(MIN_FRAME) + FCS <= self.longest && self.in_buffer(len) <= self.size
     }
 
@@ -76,6 +76,23 @@ impl Bounds {
         let notes = frame.notes();
         let finishes = || notes.csum.is_none() || self.fit(frame.len()) && possible(frame);
         frame.is_plain() || TAKES.accepts(notes) && finishes()
+    }
+}
+
+impl Call<'_, '_> {
+    /// Asks the filters.
+    pub(crate) fn judge(&self, dst: [u8; 6]) -> Run {
+        let file = &self.chip.file;
+        Run {
+            dst: Some(dst),
+            passes: FILTERS.address(file, self.rctl, dst),
+            status: if FILTERS.inexact(file, self.rctl, dst) {
+                rx_status::PIF
+            } else {
+                0
+            },
+            group: Group::of(dst),
+        }
     }
 }
 
@@ -146,7 +163,7 @@ impl Rx<'_, '_> {
                 break;
             }
             if self.plan.run.dst != Some(dst) {
-                self.plan.run = self.judge(dst);
+                self.plan.run = self.call.judge(dst);
             }
             let on_wire = len.max(MIN_FRAME) + FCS;
             if on_wire > bounds.longest {
@@ -183,7 +200,7 @@ impl Rx<'_, '_> {
     ) -> usize {
         let [dst @ .., _, _, _, _, _, _, _, _] = *all.header;
         if self.plan.run.dst != Some(dst) {
-            self.plan.run = self.judge(dst);
+            self.plan.run = self.call.judge(dst);
         }
         let len_of = |pick: u16| batch.get(usize::from(pick)).map_or(0, |frame| frame.len());
         if !self.plan.run.passes {
@@ -248,22 +265,6 @@ impl Rx<'_, '_> {
                 more: false,
             });
         })
-    }
-
-    /// Asks the filters.
-    fn judge(&self, dst: [u8; 6]) -> Run {
-        let file = &self.call.chip.file;
-        let inexact = FILTERS.inexact(file, self.call.rctl, dst);
-        Run {
-            dst: Some(dst),
-            passes: FILTERS.address(file, self.call.rctl, dst),
-            status: if inexact { rx_status::PIF } else { 0 },
-            group: match dst {
-                [0xff, 0xff, 0xff, 0xff, 0xff, 0xff] => Group::Broadcast,
-                [first, ..] if first & 1 == 1 => Group::Multicast,
-                _ => Group::Station,
-            },
-        }
     }
 
     /// Takes the descriptors for `total` bytes, if there are enough and their buffers are in reach.

@@ -221,8 +221,16 @@ impl Rx<'_, '_> {
             let at = chip.flow.obey(env, quanta);
             chip.irq.lock().set_look(env, at);
         }
-        news.event.packet = chip.file.get(r::RDTR);
-        news.event.absolute = chip.file.get(r::RADV);
+        news.look(chip);
+    }
+}
+
+impl News {
+    /// Looks at the delay timers.
+    #[inline]
+    pub(crate) fn look(&mut self, chip: &Chip) {
+        self.event.packet = chip.file.get(r::RDTR);
+        self.event.absolute = chip.file.get(r::RADV);
     }
 }
 
@@ -240,12 +248,17 @@ impl Call<'_, '_> {
         if account.missed > 0 {
             news.event.now |= cause::RXO;
         }
-        if n == 0 {
-            return;
+        if n > 0 {
+            self.publish((ring, n), rctl, account.small, news);
         }
-        chip.file.set(r::RDH, ring.behind(n));
+    }
+
+    /// Moves the head over `n` descriptors of `ring`.
+    #[inline]
+    pub(crate) fn publish(&self, (ring, n): (Ring, u32), rctl: u32, small: bool, news: &mut News) {
+        self.chip.file.set(r::RDH, ring.behind(n));
         news.published = true;
-        news.small |= account.small;
+        news.small |= small;
         // 1/2, 1/4 or 1/8 of the ring (manual §13.4.22); 11b is reserved.
         let threshold = ring.len >> ((rctl >> rctl::RDMTS_SHIFT & rctl::RDMTS) + 1);
         let before = ring.available();
@@ -257,7 +270,7 @@ impl Call<'_, '_> {
     }
 
     /// One interrupt decision.
-    fn raise(&self, env: &Env, news: News) {
+    pub(crate) fn raise(&self, env: &Env, news: News) {
         let mut event = news.event;
         if news.published {
             let page = self.page.as_ref().and_then(|page| page.wanted());

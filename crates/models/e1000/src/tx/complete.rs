@@ -43,25 +43,45 @@ pub(crate) fn finish(
         return 0;
     };
     write_back(view, ring, done.written, &counters.tx_dma_fault);
-    let mut left = done.left;
+    moved((chip, env), page, ring, done.next, (done.now, done.delayed));
+    done.moved
+}
+
+/// The head is at `next` now; descriptors to be reported were passed, some of whose interrupt is due `now`, or may
+/// be `delayed`.
+#[inline]
+pub(crate) fn moved(
+    (chip, env): (&Chip, &Env),
+    page: Option<CsbPage<'_>>,
+    ring: &Ring,
+    next: u32,
+    (now, delayed): (bool, bool),
+) {
+    let before = ring.available();
+    let after = Ring {
+        head: next,
+        ..*ring
+    };
+    let mut left = after.available();
+    let sent = before.saturating_sub(left);
     // A guest may move the tail while we work; a ring left empty is one only if it still is.
     if chip.file.get(r::TDT) != ring.tail {
         left = left.max(1);
     }
-    chip.file.set(r::TDH, done.next);
+    chip.file.set(r::TDH, next);
     let mut event = Event {
-        now: if done.now { cause::TXDW } else { 0 },
+        now: if now { cause::TXDW } else { 0 },
         delayed: false,
         packet: chip.file.get(r::TIDV),
         absolute: chip.file.get(r::TADV),
-        sent: done.moved,
+        sent,
         ring: ring.len,
-        wanted: page.map(|page| page.sent(done.next)),
+        wanted: page.map(|page| page.sent(next)),
         ..Event::default()
     };
     if event.wanted == Some(true) {
         event.now |= cause::TXDW;
-    } else if done.delayed && !done.now {
+    } else if delayed && !now {
         // TIDV 0 is not allowed (§13.4.41); without a delay there is nothing to wait for.
         if event.packet == 0 || event.wanted.is_some() {
             event.now |= cause::TXDW;
@@ -72,7 +92,6 @@ pub(crate) fn finish(
     if left == 0 {
         event.now |= cause::TXQE;
     }
-    let before = ring.available();
     let low = (chip.file.get(r::TXDCTL) >> txdctl::LWTHRESH_SHIFT) * txdctl::LWTHRESH_UNIT;
     if before > low && left <= low {
         event.now |= cause::TXD_LOW;
@@ -82,6 +101,8 @@ pub(crate) fn finish(
         if let Some(page) = page {
             page.store(at::HOST_ISR, causes);
         }
+    } else {
+        // However the packets are cut into batches, moderation counts all of them.
+        chip.irq.lock().passed(event);
     }
-    done.moved
 }

@@ -118,9 +118,12 @@ impl Lab {
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut all = Vec::new();
-        self.nic
-            .control
-            .counters(&mut |name, n| all.push((name, n)));
+        self.nic.control.counters(&mut |name, n| {
+            // How far descriptors are read ahead is free.
+            if name != "tx_desc_fetched" {
+                all.push((name, n));
+            }
+        });
         all
     }
 }
@@ -203,6 +206,18 @@ struct Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let descs = proptest::collection::vec((0..RING, desc()), 0..40);
+    // Packets alike, most of whose frames begin with the same bytes: those of the buffers repeat.
+    let alike = (0..RING, 0..RING, desc(), 0..2u64).prop_map(|(from, n, desc, shift)| {
+        let each = |i: u32| {
+            let far = u64::from(i) * (7 * 256 + if i % 11 == 10 { shift * 7 } else { 0 });
+            let addr = if desc.addr == 0 { 0 } else { desc.addr.wrapping_add(far) };
+            let rs = if i % 3 == 0 { cmd::RS } else { 0 };
+            let cmd = desc.cmd | rs;
+            ((from + i) % RING, Desc { addr, cmd, ..desc.clone() })
+        };
+        (0..n).map(each).collect::<Vec<_>>()
+    });
+    let descs = prop_oneof![2 => descs, 1 => alike];
     let often = prop_oneof![3 => Just(40usize), 1 => 0..10usize];
     let budget = prop_oneof![3 => Just(256usize), 1 => 1..10usize];
     (descs, 0..RING, often, budget, any::<bool>(), any::<bool>()).prop_map(
@@ -229,6 +244,7 @@ proptest! {
         let [a, b] = &labs;
         prop_assert_eq!(a.wire.take_notes(), b.wire.take_notes());
         prop_assert_eq!(&*a.world.seen.lock(), &*b.world.seen.lock());
+        prop_assert_eq!(b.wire.in_runs.load(Relaxed), 0);
         prop_assert_eq!(a.counters(), b.counters());
         prop_assert!(a.nic.control.save(&a.env) == b.nic.control.save(&b.env), "registers or state");
         let ring = |lab: &Lab| {

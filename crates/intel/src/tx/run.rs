@@ -1,0 +1,213 @@
+//! The short way of the transmit side: runs of packets that are alike.
+//!
+//! Descriptors that are the same but for the address of their buffer, whose frames begin with the same Ethernet header,
+//! become a [`Run`]: it is the ring itself, read once, with a place and 16 bytes for each frame. The first descriptor
+//! that is not so ends it. What is no run, and what a sink does not take as one, goes through the descriptor parser
+//! ([`crate::tx::parser`]); both models' tests send random rings both ways.
+
+use std::cell::Cell;
+use std::sync::atomic::AtomicU64;
+
+use datapath::counters::count;
+use frame::{MAX_BATCH, Run, same_header};
+use guest_mem::{Head, View};
+
+use crate::ring::{DD, Ring, SIZE};
+use crate::tx::complete::STATUS_AT;
+use crate::tx::desc::Format;
+use crate::tx::fast_path::simple;
+use crate::tx::parser::MOST_BYTES;
+
+/// Packets whose memory is asked for before the first of them is looked at: about as many cache misses as a processor
+/// keeps under way.
+const AHEAD: usize = 32;
+/// Packets of a run for which it is remembered whether they are to be reported, in words.
+const WORDS: usize = MAX_BATCH / 64;
+/// Bits of the second word of a descriptor that may differ within a run: the status, which the guest may have left
+/// there, and (apart) the bits that ask for a report.
+const STATUS: u64 = 0xf << 32;
+/// Where command bits are in the second word.
+const CMD_AT: u32 = 24;
+
+/// Which packets of a run are to be reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reported([u64; WORDS]);
+
+impl Reported {
+    /// Of the first `n` packets.
+    #[inline]
+    fn cut(mut self, n: usize) -> Reported {
+        for (i, word) in self.0.iter_mut().enumerate() {
+            match n.saturating_sub(64 * i) {
+                64.. => {}
+                left => *word &= (1 << left) - 1,
+            }
+        }
+        self
+    }
+
+    #[inline]
+    fn count(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Sets "done" in the descriptors of the first `n` packets of a run that began at the head of `ring`, where that was
+    /// asked for. Those out of reach are counted in `faults`. Returns whether it was asked for at all.
+    #[inline]
+    pub fn write_back(self, view: &View<'_>, ring: &Ring, n: usize, faults: &AtomicU64) -> bool {
+        let asked = self.cut(n);
+        let all = asked.count();
+        if all == n {
+            report(view, ring, 0, n, faults);
+            return n > 0;
+        }
+        for (i, mut word) in asked.0.into_iter().enumerate() {
+            while word != 0 {
+                let at = 64 * i as u32 + word.trailing_zeros();
+                report(view, ring, at, 1, faults);
+                word &= word - 1;
+            }
+        }
+        all > 0
+    }
+}
+
+/// Sets "done" in `n` descriptors, the first `from` behind the head; none is around the ring's end.
+#[inline]
+fn report(view: &View<'_>, ring: &Ring, from: u32, n: usize, faults: &AtomicU64) {
+    let first = ring.address(ring.head + from).wrapping_add(STATUS_AT);
+    let window = view.write_window(first);
+    if window.is_some_and(|w| w.store_bytes(first, SIZE as usize, n, DD)) {
+        return;
+    }
+    for i in 0..n as u64 {
+        let at = first.wrapping_add(i * SIZE);
+        if view.write_release(at, &[DD]).is_err() {
+            count(faults, 1);
+        }
+    }
+}
+
+/// What is kept of the packets of a run.
+struct Kept {
+    at: [u64; MAX_BATCH],
+    heads: [Head; MAX_BATCH],
+}
+
+thread_local! {
+    static KEPT: Cell<Option<Box<Kept>>> = const { Cell::new(None) };
+}
+
+/// Room for a run, kept by the thread from call to call.
+pub struct Gathering(Box<Kept>);
+
+impl Gathering {
+    /// With the storage of the last that ended in this thread.
+    #[inline]
+    pub fn take() -> Gathering {
+        let new = || {
+            Box::new(Kept {
+                at: [0; MAX_BATCH],
+                heads: [[0; 2]; MAX_BATCH],
+            })
+        };
+        Gathering(KEPT.take().unwrap_or_else(new))
+    }
+
+    /// Gives the storage back.
+    #[inline]
+    pub fn end(self) {
+        KEPT.set(Some(self.0));
+    }
+
+    /// The run that begins at the head of `ring`, of at most `limit` packets and about `room` bytes; `left` descriptors
+    /// are ours. `None` when the first packet is none for it. Between packets only.
+    #[inline]
+    pub fn gather<'r, F: Format>(
+        &'r mut self,
+        view: &'r View<'_>,
+        ring: &Ring,
+        left: u32,
+        (limit, room): (usize, usize),
+    ) -> Option<(Run<'r>, Reported)> {
+        let straight = left.min(ring.len - ring.head);
+        let most = limit.min(straight as usize).min(MAX_BATCH);
+        let descs = view.read_run(ring.address(ring.head), most as u64 * SIZE)?;
+        let mut pairs = descs.pairs();
+        let [addr, second] = pairs.next()?;
+        let (len, _) = simple::<F>(addr, second)?;
+        let from = view.read_places(addr, len as usize)?;
+        let Kept { at, heads } = &mut *self.0;
+        let mut reported = Reported::default();
+        let report = u64::from(F::REPORT) << CMD_AT;
+        let same = !(STATUS | report);
+        let bytes = room.min(MOST_BYTES);
+        let most = most.min(bytes.div_ceil(len as usize)).max(1);
+        at[0] = from.find(addr)?;
+        reported.0[0] = u64::from(second & report != 0);
+        let first = from.head(at[0])?;
+        heads[0] = first;
+        let mut n = 1;
+        while n < most {
+            let begun = n;
+            let end = most.min(begun + AHEAD);
+            // In this order: what is taken of the descriptors has a place.
+            for (i, [addr, word]) in (begun..end).zip(pairs.by_ref()) {
+                let Some(place) = from.find(addr) else {
+                    break;
+                };
+                if (word ^ second) & same != 0 || addr == 0 {
+                    break;
+                }
+                from.prefetch(place);
+                at[i] = place;
+                reported.0[i / 64] |= u64::from(word & report != 0) << (i % 64);
+                n += 1;
+            }
+            let mut alike = begun;
+            for (place, head) in at[begun..n].iter().zip(&mut heads[begun..n]) {
+                let Some(this) = from.head(*place).filter(|this| same_header(*this, first)) else {
+                    break;
+                };
+                *head = this;
+                alike += 1;
+            }
+            if alike < end {
+                n = alike;
+                break;
+            }
+        }
+        let run = Run::new(from, &at[..n], &heads[..n])?;
+        Some((run, reported))
+    }
+}
+
+/// Whether a sender tries runs: not for a while, where none was found or taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Habit {
+    wait: u8,
+    skip: u8,
+}
+
+/// Most batches in a row without a try.
+const MOST_SKIPPED: u8 = 31;
+
+impl Habit {
+    /// Whether to try now.
+    pub fn tries(&mut self) -> bool {
+        let skips = self.skip > 0;
+        self.skip = self.skip.saturating_sub(1);
+        !skips
+    }
+
+    /// No run was found, or the sink took none.
+    pub fn failed(&mut self) {
+        self.wait = (2 * self.wait + 1).min(MOST_SKIPPED);
+        self.skip = self.wait;
+    }
+
+    /// One was sent.
+    pub fn worked(&mut self) {
+        self.wait = 0;
+    }
+}

@@ -1,0 +1,81 @@
+//! The short way: runs of packets that are alike, without a batch.
+
+use datapath::FCS;
+use datapath::counters::count_alone;
+use frame::{Run, Sink};
+use guest_mem::View;
+use intel::Ring;
+use intel::tx::{Gathering, Reported};
+use model::Env;
+
+use crate::core::chip::Chip;
+use crate::core::csb::CsbPage;
+use crate::core::stats::Group;
+use crate::core::tx_queue::TxState;
+use crate::tx::complete::moved;
+use crate::tx::desc::Descs;
+
+/// Fewest packets of a run that does not end at the tail. Shorter ones are mixed traffic, which costs less in a batch.
+const FEWEST: usize = 8;
+
+/// What became of a run.
+pub(crate) struct Sent {
+    /// Packets that were sent.
+    pub packets: usize,
+    pub bytes: usize,
+    /// Those it was offered.
+    pub offered: usize,
+}
+
+/// Sends the run that begins at the head of `ring`, of at most `limit` packets and about `room` bytes; `left` descriptors
+/// are ours. `None`: no run begins there, or the sink takes none.
+pub(crate) fn send(
+    (chip, env, to): (&Chip, &Env, &dyn Sink),
+    (view, page): (&View<'_>, Option<CsbPage<'_>>),
+    (ring, left): (&Ring, u32),
+    limits: (usize, usize),
+) -> Option<Sent> {
+    let mut gathering = Gathering::take();
+    let offered = gathering
+        .gather::<Descs>(view, ring, left, limits)
+        .filter(|(run, _)| run.count() >= FEWEST || run.count() == left as usize)
+        .and_then(|(run, reported)| {
+            count_alone(&chip.counters.tx_desc_fetched, run.count() as u64);
+            let taken = to.deliver_run(&run)?.min(run.count());
+            if taken > 0 {
+                complete((chip, env), (view, page), ring, (&run, taken), reported);
+            }
+            Some(Sent {
+                packets: taken,
+                bytes: taken * run.frame_len(),
+                offered: run.count(),
+            })
+        });
+    gathering.end();
+    offered.filter(|sent| sent.packets > 0)
+}
+
+/// Completes the first `taken` packets: write-back, head, statistics and one interrupt decision.
+fn complete(
+    (chip, env): (&Chip, &Env),
+    (view, page): (&View<'_>, Option<CsbPage<'_>>),
+    ring: &Ring,
+    (run, taken): (&Run<'_>, usize),
+    reported: Reported,
+) {
+    let (frames, len) = (taken as u64, run.frame_len());
+    let [dst @ .., _, _, _, _, _, _, _, _] = run.header();
+    chip.stats.sent(frames, len + FCS, Group::of(dst));
+    let counters = &chip.counters;
+    count_alone(&counters.tx_frames, frames);
+    count_alone(&counters.tx_bytes, frames * len as u64);
+    let now = reported.write_back(view, ring, taken, &counters.tx_dma_fault);
+    moved((chip, env), page, ring, ring.behind(taken as u32), (now, false));
+}
+
+impl TxState {
+    /// Whether a run may begin at the head: no packet is under way there.
+    pub(crate) fn is_between(&self) -> bool {
+        self.position.taken == 0 && !self.position.memory.skipping
+    }
+}
