@@ -70,7 +70,13 @@ fn complete(
     count_alone(&counters.tx_frames, frames);
     count_alone(&counters.tx_bytes, frames * len as u64);
     let now = reported.write_back(view, ring, taken, &counters.tx_dma_fault);
-    moved((chip, env), page, ring, ring.behind(taken as u32), (now, false));
+    moved(
+        (chip, env),
+        page,
+        ring,
+        ring.behind(taken as u32),
+        (now, false),
+    );
 }
 
 impl TxState {

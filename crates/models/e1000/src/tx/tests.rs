@@ -210,10 +210,21 @@ fn step() -> impl Strategy<Value = Step> {
     let alike = (0..RING, 0..RING, desc(), 0..2u64).prop_map(|(from, n, desc, shift)| {
         let each = |i: u32| {
             let far = u64::from(i) * (7 * 256 + if i % 11 == 10 { shift * 7 } else { 0 });
-            let addr = if desc.addr == 0 { 0 } else { desc.addr.wrapping_add(far) };
+            let addr = if desc.addr == 0 {
+                0
+            } else {
+                desc.addr.wrapping_add(far)
+            };
             let rs = if i % 3 == 0 { cmd::RS } else { 0 };
             let cmd = desc.cmd | rs;
-            ((from + i) % RING, Desc { addr, cmd, ..desc.clone() })
+            (
+                (from + i) % RING,
+                Desc {
+                    addr,
+                    cmd,
+                    ..desc.clone()
+                },
+            )
         };
         (0..n).map(each).collect::<Vec<_>>()
     });
