@@ -242,6 +242,30 @@ impl Default for Stats {
     }
 }
 
+/// What a good frame counts as.
+struct Direction {
+    /// All frames, their bytes, good frames, theirs.
+    frames: [Stat; 4],
+    /// The first of six, by length.
+    bins: Stat,
+    multicast: Stat,
+    broadcast: Stat,
+}
+
+const IN: Direction = Direction {
+    frames: [Stat::Tpr, Stat::Tor, Stat::Gprc, Stat::Gorc],
+    bins: Stat::Prc64,
+    multicast: Stat::Mprc,
+    broadcast: Stat::Bprc,
+};
+
+const OUT: Direction = Direction {
+    frames: [Stat::Tpt, Stat::Tot, Stat::Gptc, Stat::Gotc],
+    bins: Stat::Ptc64,
+    multicast: Stat::Mptc,
+    broadcast: Stat::Bptc,
+};
+
 impl Stats {
     /// Adds what a batch counted. Queues may do so side by side.
     pub fn add(&self, tally: &Tally) {
@@ -256,41 +280,50 @@ impl Stats {
         self.each(tally, count_alone);
     }
 
-    /// Counts `n` good frames received, each of `len` bytes with FCS. As [`Stats::add_alone`].
+    /// Counts `n` good frames received, each of `len` bytes with FCS. As [`Stats::add`].
     #[inline]
-    pub fn received_alone(&self, n: u64, len: usize, group: Group) {
-        let of = [Stat::Tpr, Stat::Tor, Stat::Gprc, Stat::Gorc];
-        self.alike(of, Stat::Prc64, (n, len));
-        match group {
-            Group::Station => {}
-            Group::Multicast => count_alone(&self.counts[Stat::Mprc as usize], n),
-            Group::Broadcast => count_alone(&self.counts[Stat::Bprc as usize], n),
-        }
+    pub fn received(&self, n: u64, len: usize, group: Group) {
+        self.alike(&IN, (n, len, group), |count, n| {
+            count.fetch_add(n, Ordering::Relaxed);
+        });
     }
 
     /// The same of frames sent.
     #[inline]
-    pub fn sent_alone(&self, n: u64, len: usize, group: Group) {
-        let of = [Stat::Tpt, Stat::Tot, Stat::Gptc, Stat::Gotc];
-        self.alike(of, Stat::Ptc64, (n, len));
-        match group {
-            Group::Station => {}
-            Group::Multicast => count_alone(&self.counts[Stat::Mptc as usize], n),
-            Group::Broadcast => count_alone(&self.counts[Stat::Bptc as usize], n),
-        }
+    pub fn sent(&self, n: u64, len: usize, group: Group) {
+        self.alike(&OUT, (n, len, group), |count, n| {
+            count.fetch_add(n, Ordering::Relaxed);
+        });
     }
 
-    /// Counts frames alike: all of them and their bytes, good ones and theirs, and by length.
+    /// As [`Stats::received`], and as [`Stats::add_alone`].
     #[inline]
-    fn alike(&self, [all, bytes, good, good_bytes]: [Stat; 4], bins: Stat, (n, len): (u64, usize)) {
-        for (stat, n) in [
-            (all as usize, n),
-            (bytes as usize, n * len as u64),
-            (good as usize, n),
-            (good_bytes as usize, n * len as u64),
-            (bins as usize + bin(len), n),
-        ] {
-            count_alone(&self.counts[stat], n);
+    pub fn received_alone(&self, n: u64, len: usize, group: Group) {
+        self.alike(&IN, (n, len, group), count_alone);
+    }
+
+    /// As [`Stats::sent`], and as [`Stats::add_alone`].
+    #[inline]
+    pub fn sent_alone(&self, n: u64, len: usize, group: Group) {
+        self.alike(&OUT, (n, len, group), count_alone);
+    }
+
+    #[inline(always)]
+    fn alike(
+        &self,
+        of: &Direction,
+        (n, len, group): (u64, usize, Group),
+        add: impl Fn(&AtomicU64, u64),
+    ) {
+        let bytes = n * len as u64;
+        for (stat, n) in of.frames.iter().zip([n, bytes, n, bytes]) {
+            add(&self.counts[*stat as usize], n);
+        }
+        add(&self.counts[of.bins as usize + bin(len)], n);
+        match group {
+            Group::Station => {}
+            Group::Multicast => add(&self.counts[of.multicast as usize], n),
+            Group::Broadcast => add(&self.counts[of.broadcast as usize], n),
         }
     }
 

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod cable;
+mod groups;
 mod machine;
 pub mod packet;
 mod pin;
@@ -12,6 +13,7 @@ pub mod scripts;
 mod time;
 
 pub use cable::{CountedWake, Hole, Wire};
+pub use groups::in_groups;
 pub use machine::{Machine, counter, memory};
 pub use pin::{Pin, Silent};
 pub use time::Time;

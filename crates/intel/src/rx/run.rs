@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use frame::Run;
-use guest_mem::{View, WritePlaces, WriteWindow, copy_run};
+use frame::{Run, same_header};
+use guest_mem::{Head, View, WritePlaces, WriteWindow, copy_run};
 
 use crate::ring::{Ring, SIZE};
 
@@ -31,6 +31,51 @@ impl Words {
             Words::Both(words) => to.store_same(at, SIZE as usize, n, words),
         };
         view.write_window(at).is_some_and(write)
+    }
+}
+
+/// What a set-up says about the frames of a run, as long as it is the same; `W` is how they are received.
+#[derive(Clone, Copy, Debug)]
+pub struct RunPlan<W> {
+    generation: u32,
+    head: Head,
+    len: usize,
+    way: Option<W>,
+}
+
+impl<W> Default for RunPlan<W> {
+    fn default() -> Self {
+        RunPlan {
+            generation: 0,
+            head: Head::default(),
+            len: 0,
+            way: None,
+        }
+    }
+}
+
+impl<W: Copy> RunPlan<W> {
+    /// How the frames of this run are received by the set-up of this generation; `make` finds it out, unless it is
+    /// known. `None`: they take the general way.
+    #[inline]
+    pub fn way(
+        &mut self,
+        generation: u32,
+        run: &Run<'_>,
+        make: impl FnOnce() -> Option<W>,
+    ) -> Option<W> {
+        let known = self.generation == generation
+            && self.len == run.frame_len()
+            && same_header(self.head, run.head());
+        if !known {
+            *self = RunPlan {
+                generation,
+                head: run.head(),
+                len: run.frame_len(),
+                way: make(),
+            };
+        }
+        self.way
     }
 }
 

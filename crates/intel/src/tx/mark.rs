@@ -17,6 +17,14 @@ pub struct Position<C> {
     pub taken: usize,
 }
 
+impl<C> Position<C> {
+    /// Whether a run may begin here: no packet is under way.
+    #[inline]
+    pub fn is_between(&self) -> bool {
+        self.taken == 0 && !self.memory.skipping
+    }
+}
+
 /// What is carried from descriptor to descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory<C> {

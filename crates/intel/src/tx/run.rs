@@ -51,6 +51,12 @@ impl Reported {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
+    /// Whether one of the first `n` packets is to be reported.
+    #[inline]
+    pub fn asks(self, n: usize) -> bool {
+        self.cut(n).count() > 0
+    }
+
     /// Sets "done" in the descriptors of the first `n` packets of a run that began at the head of `ring`, where that was
     /// asked for. Those out of reach are counted in `faults`. Returns whether it was asked for at all.
     #[inline]

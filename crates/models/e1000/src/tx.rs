@@ -94,7 +94,8 @@ impl Transmit for Sender {
             }
             let caps = if loopback { Caps::NONE } else { to.caps() };
             let limit = state.fan_out.frames(budget).min(state.stride.frames);
-            if self.chip.fast_path && !loopback && state.is_between() && state.runs.tries() {
+            if self.chip.fast_path && !loopback && state.position.is_between() && state.runs.tries()
+            {
                 let limits = (limit, room);
                 let sent = run::send((chip, env, to), (&view, page), (&ring, left), limits);
                 let Some(sent) = sent else {

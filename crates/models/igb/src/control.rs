@@ -115,6 +115,7 @@ impl Registers {
         let throttles: [u32; r::VECTORS] =
             std::array::from_fn(|at| file.get_at(r::EITR, at as u32));
         self.change(|| function.reset_file(env));
+        function.setup.changed();
         for (id, value) in kept {
             file.set(id, value);
         }
@@ -246,6 +247,64 @@ impl Registers {
         true
     }
 
+    /// Writes a register that is no queue's.
+    fn write_other(&mut self, env: &Env, (id, element): (Id, u32), value: u32) {
+        if self.write_vf_control(id, element, value) || self.write_irq(env, id, element, value) {
+            return;
+        }
+        let function = Arc::clone(&self.function);
+        let store = || function.file.write(id, element, value);
+        match id {
+            r::CTRL => self.write_ctrl(env, value),
+            r::STATUS => self.phy_was_reset &= value & status::PHYRA != 0,
+            r::CTRL_EXT => {
+                let done = function.file.get(id) & ctrl_ext::PFRSTD;
+                function.file.set(id, store() | done);
+                if value & ctrl_ext::EE_RST != 0 {
+                    self.load_nvm();
+                }
+                self.pf_reset_done(value);
+            }
+            r::MDIC => self.write_mdic(env, value),
+            r::EECD => {
+                let wires = store();
+                self.nvm.wires(wires);
+            }
+            r::EERD => function.file.set(id, self.nvm.eerd(value)),
+            r::RCTL => {
+                let old = function.file.get(id);
+                let new = store();
+                // Drivers free the buffers next.
+                function.setup.changed();
+                if old & !new & rctl::EN != 0 {
+                    function.settle();
+                }
+                self.update_link(env);
+                self.work.rx = true;
+            }
+            r::TCTL => {
+                store();
+                // It clears itself before it can be read.
+                if value & tctl::SWXOFF != 0 {
+                    function.flow.owed.store(true, Ordering::Release);
+                }
+                self.go_on();
+            }
+            id if r::CLOCK.contains(&id) => {
+                let bits = store();
+                self.write_clock(env, id, value, bits);
+            }
+            r::WUC | r::WUS | r::WUFC => function.write_wake(env, id, value),
+            r::VFLRE | r::MBVFICR => {
+                let kept = function.file.get(id) & !value;
+                function.file.set(id, kept);
+            }
+            _ => {
+                store();
+            }
+        }
+    }
+
     /// Brings what rates are parts of in line with STATUS.SPEED. Whether it was another.
     pub(crate) fn note_speed(&self) -> bool {
         let code = self.status() >> status::SPEED_SHIFT & status::SPEED;
@@ -342,58 +401,8 @@ impl Window for Registers {
             self.due.changed |= id == r::RXDCTL;
             return self.merge(work);
         }
-        if self.write_vf_control(id, element, value) || self.write_irq(env, id, element, value) {
-            return;
-        }
-        let store = || function.file.write(id, element, value);
-        match id {
-            r::CTRL => self.write_ctrl(env, value),
-            r::STATUS => self.phy_was_reset &= value & status::PHYRA != 0,
-            r::CTRL_EXT => {
-                let done = function.file.get(id) & ctrl_ext::PFRSTD;
-                function.file.set(id, store() | done);
-                if value & ctrl_ext::EE_RST != 0 {
-                    self.load_nvm();
-                }
-                self.pf_reset_done(value);
-            }
-            r::MDIC => self.write_mdic(env, value),
-            r::EECD => {
-                let wires = store();
-                self.nvm.wires(wires);
-            }
-            r::EERD => function.file.set(id, self.nvm.eerd(value)),
-            r::RCTL => {
-                let old = function.file.get(id);
-                let new = store();
-                // Drivers free the buffers next.
-                if old & !new & rctl::EN != 0 {
-                    function.settle();
-                }
-                self.update_link(env);
-                self.work.rx = true;
-            }
-            r::TCTL => {
-                store();
-                // It clears itself before it can be read.
-                if value & tctl::SWXOFF != 0 {
-                    function.flow.owed.store(true, Ordering::Release);
-                }
-                self.go_on();
-            }
-            id if r::CLOCK.contains(&id) => {
-                let bits = store();
-                self.write_clock(env, id, value, bits);
-            }
-            r::WUC | r::WUS | r::WUFC => function.write_wake(env, id, value),
-            r::VFLRE | r::MBVFICR => {
-                let kept = function.file.get(id) & !value;
-                function.file.set(id, kept);
-            }
-            _ => {
-                store();
-            }
-        }
+        self.write_other(env, (id, element), value);
+        function.setup.changed();
     }
 
     fn partial_base(&self, offset: u32) -> u32 {
@@ -460,6 +469,7 @@ impl Link for Registers {
         let was_loopback = function.loopback.swap(loopback, Ordering::AcqRel);
         let was_up = function.link_up.swap(up, Ordering::AcqRel);
         if was_up != up || was_loopback != loopback {
+            function.setup.changed();
             self.go_on();
         }
         if was_up != up {
@@ -527,6 +537,7 @@ impl Control for Registers {
         self.update_link(env);
         // The link change is older than the machine that boots now.
         self.function.irq.lock().write_icr(env, icr::ALL);
+        self.function.setup.changed();
     }
 
     fn pci(&mut self, env: &Env, state: PciState) {

@@ -13,6 +13,7 @@ mod l2_filter;
 mod offer;
 mod replicate;
 mod report;
+mod run;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use datapath::RECEIVED;
-use frame::{Batch, Caps, Frame, Wake};
+use frame::{Batch, Caps, Frame, Run, Wake};
 use intel::wake::Wakes;
 use model::{Env, Receive};
 
@@ -54,6 +55,13 @@ impl Receive for Receiver {
             return picks.len();
         }
         deliver(&self.function, env, batch, picks)
+    }
+
+    fn deliver_run(&self, env: &Env, run: &Run<'_>) -> Option<usize> {
+        if self.function.loopback.load(Ordering::Acquire) {
+            return None;
+        }
+        run::deliver(&self.function, env, run)
     }
 
     fn caps(&self) -> Caps {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use frame::Batch;
+use frame::{Batch, Run};
 use model::{Env, Receive, Transmit};
-use model_testkit::{Silent, Time, counter, memory};
+use model_testkit::{Silent, Time, counter, in_groups, memory};
 use parking_lot::Mutex;
 use regs::Id;
 
@@ -179,6 +179,14 @@ impl Guest {
         let mut picks = Vec::new();
         let picks = batch.all_picks(&mut picks);
         self.receiver.deliver(&self.env, batch, picks)
+    }
+
+    /// The same for frames that are alike together, in runs first if it shall be.
+    pub(crate) fn receive_grouped(&self, batch: &Batch<'_>, runs: bool) -> usize {
+        let deliver = |picks: &[u16]| self.receiver.deliver(&self.env, batch, picks);
+        let run = |run: &Run<'_>| self.receiver.deliver_run(&self.env, run);
+        let run: &dyn Fn(&Run<'_>) -> Option<usize> = &run;
+        in_groups(batch, deliver, runs.then_some(run))
     }
 
     pub(crate) fn counter(&self, name: &str) -> u64 {

@@ -8,6 +8,7 @@ mod complete;
 pub(crate) mod desc;
 mod flow;
 mod pools;
+mod run;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -17,14 +18,14 @@ use std::sync::atomic::Ordering;
 use frame::{Caps, MAX_BATCH, Sink};
 use guest_mem::View;
 use intel::Ring;
-use intel::tx::{EACH, End, FanOut, Parser, Scratch, Store};
+use intel::tx::{EACH, End, FanOut, Habit, Parser, Scratch, Store};
 use model::{Env, Progress, TURN_BYTES, Transmit};
 
 use crate::core::function::{Function, FunctionKind, count};
 use crate::core::inside::Inside;
 use crate::core::irq::{Causes, Moved};
 use crate::regs::settings::Settings;
-use crate::tx::complete::finish;
+use crate::tx::complete::{Done, finish};
 use crate::tx::desc::{Contexts, Descs};
 
 /// Frames of one turn, where others wait for theirs or the sink has been short of room.
@@ -41,6 +42,7 @@ pub(crate) struct Sender<I> {
     /// Queues that may have something, bit by bit.
     waiting: u32,
     fan_out: FanOut,
+    runs: Habit,
     /// The sink has not taken all of the last turn: what it leaves is gathered again.
     short: bool,
 }
@@ -53,6 +55,7 @@ impl<I: Inside> Sender<I> {
             store: Store::default(),
             waiting: 0,
             fan_out: FanOut::default(),
+            runs: Habit::default(),
             short: false,
         }
     }
@@ -86,6 +89,19 @@ struct Call<'c, 'v> {
     causes: Causes,
     /// What the queues have moved.
     moved: Moved,
+}
+
+impl Call<'_, '_> {
+    /// Descriptors of a queue are done.
+    fn finished(&mut self, queue: u32, ring: &Ring, done: Done) {
+        if done.report {
+            self.causes.tx |= 1 << queue;
+        }
+        if let Some(moved) = self.moved.get_mut(queue as usize) {
+            moved.done += done.moved;
+            moved.of = ring.len;
+        }
+    }
 }
 
 impl<I: Inside> Transmit for Sender<I> {
@@ -228,6 +244,16 @@ impl<I: Inside> Sender<I> {
             FunctionKind::Pf => call.settings.looks_inside(&function.file, queue),
             FunctionKind::Vf(_) => None,
         };
+        let plain =
+            function.fast_path && !loopback && looks_inside.is_none() && settings.tag.is_none();
+        if plain && state.is_between() && self.runs.tries() {
+            let limits = (limit, call.room);
+            let from = (call.view, call.to);
+            if let Some(sent) = run::send((function, queue), from, (&ring, left), limits) {
+                return self.sent_run(call, (queue, &ring, walked), &sent);
+            }
+            self.runs.failed();
+        }
         scratch.batch.clear();
         let caps = if loopback { Caps::NONE } else { call.to.caps() };
         let mut parser = Parser::<Descs>::new(
@@ -275,13 +301,7 @@ impl<I: Inside> Sender<I> {
         if let Some(leaving) = leaving.filter(|_| done.stamp) {
             function.ptp.lock().sent(&function.file, leaving);
         }
-        if done.report {
-            call.causes.tx |= 1 << queue;
-        }
-        if let Some(moved) = call.moved.get_mut(queue as usize) {
-            moved.done += done.moved;
-            moved.of = ring.len;
-        }
+        call.finished(queue, &ring, done);
         *walked = walked.saturating_add(done.moved);
         let cost = self.fan_out.learn(taken);
         call.budget = call.budget.saturating_sub(cost);
@@ -291,6 +311,34 @@ impl<I: Inside> Sender<I> {
         }
         let tail = function.file.get_at(ids.tdt, queue);
         outcome(end, (&ring, left, tail), done.moved)
+    }
+}
+
+impl<I> Sender<I> {
+    /// Ends a turn with a run.
+    fn sent_run(
+        &mut self,
+        call: &mut Call<'_, '_>,
+        (queue, ring, walked): (u32, &Ring, &mut u32),
+        sent: &run::Sent,
+    ) -> Turn {
+        let moved = sent.done.moved;
+        self.runs.worked();
+        call.room = call.room.saturating_sub(sent.bytes);
+        call.walked = call.walked.saturating_add(moved);
+        call.finished(queue, ring, sent.done);
+        *walked = walked.saturating_add(moved);
+        let cost = self.fan_out.learn(moved as usize);
+        call.budget = call.budget.saturating_sub(cost);
+        self.short = false;
+        if !sent.all {
+            // What is left of it waits, or is lost, as the general way has it.
+            self.runs.failed();
+            return Turn::Moved;
+        }
+        let function = call.function;
+        let tail = function.file.get_at(function.ids.tdt, queue);
+        outcome(End::Tail, (ring, moved, tail), moved)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The receive queue: its ring, and what the receiver remembers from call to call.
 
-use guest_mem::Head;
+use intel::rx::RunPlan;
 use intel::{Ring, RingIds};
 use lease::{Guard, Lessor};
 
@@ -17,18 +17,7 @@ pub(crate) const RING: RingIds = RingIds {
     tail: r::RDT,
 };
 
-/// What the registers say about runs of frames, as long as the set-up is the same.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RunPlan {
-    /// The generation of the set-up, and the frames that it is about.
-    pub(crate) generation: u32,
-    pub(crate) head: Head,
-    pub(crate) len: usize,
-    /// `None`: such frames take the general way.
-    pub(crate) way: Option<RunWay>,
-}
-
-/// How such frames are received.
+/// How the frames of a run are received.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunWay {
     /// The second word of a done descriptor.
@@ -52,7 +41,8 @@ pub(crate) struct RxState {
     pub(crate) spare: Vec<Vec<u64>>,
     /// The guest's CSB.
     pub(crate) csb: RxCsb,
-    pub(crate) run: RunPlan,
+    /// What the registers say about runs.
+    pub(crate) run: RunPlan<RunWay>,
 }
 
 pub(crate) type RxLock = Lessor<RxState, Done>;

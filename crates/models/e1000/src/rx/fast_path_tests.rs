@@ -16,6 +16,7 @@ use crate::core::chip::Chip;
 use crate::rx::call::Rx;
 use crate::rx::write_back::Filling;
 use crate::{Config, rx};
+use model_testkit::in_groups;
 
 #[path = "../../tests/it/common.rs"]
 #[allow(dead_code, unused_imports, reason = "the tests outside use the rest")]
@@ -302,60 +303,6 @@ fn machine(setting: &Setting, way: Way) -> (Machine, Arc<Chip>) {
     (Machine::around(nic, Wire::default()), chip)
 }
 
-/// Offers frames as a receiver finds them in runs: those alike together. Returns how many were dealt with.
-fn in_groups(
-    (m, chip): (&Machine, &Chip),
-    batch: &Batch<'_>,
-    excess: rx::Excess,
-    runs: bool,
-) -> usize {
-    let mut at = 0;
-    while at < batch.len() {
-        let frame = |i: usize| batch.get(i).expect("there");
-        let like = |i: &usize| {
-            let (a, b) = (frame(at), frame(*i));
-            a.len() == b.len()
-                && a.is_plain()
-                && b.is_plain()
-                && a.head().first_chunk::<14>() == b.head().first_chunk::<14>()
-        };
-        let n = (at..batch.len()).take_while(like).count().max(1);
-        let mut taken = 0;
-        if runs && frame(at).is_plain() && frame(at).len() >= 60 {
-            taken = as_run(m, batch, at..at + n).unwrap_or(0);
-        }
-        let picks: Vec<u16> = (at + taken..at + n).map(|i| i as u16).collect();
-        if !picks.is_empty() {
-            taken += rx::deliver(chip, &m.env, batch, &picks, excess);
-        }
-        at += taken;
-        if taken < n {
-            break;
-        }
-    }
-    at
-}
-
-/// Offers these frames of a batch as a run.
-fn as_run(m: &Machine, batch: &Batch<'_>, frames: std::ops::Range<usize>) -> Option<usize> {
-    const STRIDE: u64 = 0x2000;
-    let sender = memory(RAM, frames.len() as u64 * STRIDE);
-    let view = sender.view();
-    let len = batch.get(frames.start)?.len();
-    let from = view.read_places(RAM, len)?;
-    let (mut at, mut heads) = (Vec::new(), Vec::new());
-    for (i, place) in frames.zip((RAM..).step_by(STRIDE as usize)) {
-        view.write(place, &batch.get(i)?.to_vec()).expect("inside");
-        let found = from.find(place).expect("inside");
-        heads.push(from.head(found).expect("long enough"));
-        at.push(found);
-        // What the sender does later counts for all but the head.
-        view.write(place, &[0xee; 16]).expect("inside");
-    }
-    let run = Run::new(from, &at, &heads)?;
-    m.nic.receive.deliver_run(&m.env, &run)
-}
-
 type Batches = [(Vec<Sent>, u8, Option<Change>)];
 
 fn run(setting: &Setting, batches: &Batches, way: Way) -> Seen {
@@ -412,7 +359,12 @@ fn run(setting: &Setting, batches: &Batches, way: Way) -> Seen {
             _ => rx::Excess::IntoFifo,
         };
         let dealt = match way {
-            Way::Runs | Way::Grouped => in_groups((&m, &chip), &batch, excess, way == Way::Runs),
+            Way::Runs | Way::Grouped => {
+                let deliver = |picks: &[u16]| rx::deliver(&chip, &m.env, &batch, picks, excess);
+                let run = |run: &Run<'_>| m.nic.receive.deliver_run(&m.env, run);
+                let run: &dyn Fn(&Run<'_>) -> Option<usize> = &run;
+                in_groups(&batch, deliver, (way == Way::Runs).then_some(run))
+            }
             _ => rx::deliver(&chip, &m.env, &batch, picks, excess),
         };
         seen.dealt.push(dealt);

@@ -1,46 +1,26 @@
 //! The short way: runs of frames that need a buffer each and nothing else.
 //!
-//! What registers say about such frames is worked out once per generation of the set-up ([`RunPlan`]). What needs more
+//! What registers say about such frames is worked out once per generation of the set-up ([`intel::rx::RunPlan`]). What needs more
 //! (a verdict on checksums, a tag, a true FCS, several buffers), and frames that wait in the FIFO or for a lease, leave
 //! the run to the general way, which gives the same results for all.
 
 use datapath::FCS;
 use datapath::counters::count_alone;
 use frame::Run;
-use guest_mem::Head;
 use intel::rx::{ETHERNET_HEADER, Fcs, Words, fill_run};
 use intel::{Ring, verdict_of_type};
 use model::Env;
 
 use crate::core::chip::Chip;
-use crate::core::rx_queue::{RING, RunPlan, RunWay};
+use crate::core::rx_queue::{RING, RunWay};
 use crate::regs::bits::{rx_status, rxcsum};
 use crate::rx::call::Call;
 use crate::rx::fast_path::Bounds;
 use crate::rx::write::Report;
 use crate::rx::write_back::News;
 
-impl RunPlan {
-    #[inline]
-    fn is_of(&self, generation: u32, run: &Run<'_>) -> bool {
-        self.generation == generation
-            && self.len == run.frame_len()
-            && frame::same_header(self.head, run.head())
-    }
-
-    #[cold]
-    fn make(chip: &Chip, generation: u32, run: &Run<'_>) -> RunPlan {
-        let head: Head = run.head();
-        RunPlan {
-            generation,
-            head,
-            len: run.frame_len(),
-            way: way(chip, run.header(), run.frame_len()),
-        }
-    }
-}
-
 /// How frames of `len` bytes with this header are received, if that is all that decides.
+#[cold]
 fn way(chip: &Chip, header: [u8; ETHERNET_HEADER], len: usize) -> Option<RunWay> {
     let mut call = Call::new(chip, None);
     call.read();
@@ -82,11 +62,8 @@ pub(crate) fn deliver(chip: &Chip, env: &Env, run: &Run<'_>) -> Option<usize> {
     if !chip.rx_enabled() || state.crowded() || !state.fifo.is_empty() {
         return None;
     }
-    let generation = chip.setup.get();
-    if !state.run.is_of(generation, run) {
-        state.run = RunPlan::make(chip, generation, run);
-    }
-    let way = state.run.way?;
+    let find = || way(chip, run.header(), run.frame_len());
+    let way = state.run.way(chip.setup.get(), run, find)?;
     if let Some(page) = &page {
         page.take_tail(chip);
     }

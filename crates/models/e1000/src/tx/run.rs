@@ -11,7 +11,6 @@ use model::Env;
 use crate::core::chip::Chip;
 use crate::core::csb::CsbPage;
 use crate::core::stats::Group;
-use crate::core::tx_queue::TxState;
 use crate::tx::complete::moved;
 use crate::tx::desc::Descs;
 
@@ -77,11 +76,4 @@ fn complete(
         ring.behind(taken as u32),
         (now, false),
     );
-}
-
-impl TxState {
-    /// Whether a run may begin at the head: no packet is under way there.
-    pub(crate) fn is_between(&self) -> bool {
-        self.position.taken == 0 && !self.position.memory.skipping
-    }
 }

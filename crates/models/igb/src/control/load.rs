@@ -87,6 +87,7 @@ impl Registers {
                 function.file.set_at(found.id, found.element, value);
             }
         });
+        function.setup.changed();
         for (live, state) in transmitters.iter_mut().zip(states) {
             **live = state;
         }

@@ -241,6 +241,7 @@ impl Registers {
                     .is_none()
                 {
                     function.file.write(id, index, value);
+                    function.setup.changed();
                 }
                 // What follows is for its own thread to do.
                 aliased.channel.poke();

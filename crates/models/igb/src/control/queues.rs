@@ -29,10 +29,12 @@ impl Function {
             // Those who fill buffers of the ring it was finish first.
             let _rx = queue.rx.lock();
             self.file.write(id, element, value);
+            self.setup.changed();
             work.rx = true;
         } else if id == ids.rxdctl {
             let _rx = queue.rx.lock();
             self.file.write(id, element, value & !xdctl::SWFLSH);
+            self.setup.changed();
             work.rx = true;
         } else if [
             ids.tdbal, ids.tdbah, ids.tdlen, ids.tdh, ids.tdwbal, ids.tdwbah,
@@ -40,6 +42,7 @@ impl Function {
         .contains(&id)
         {
             self.file.write(id, element, value);
+            self.setup.changed();
         } else if id == ids.txdctl {
             // What is under way ends before the driver reads that the queue is off.
             let mut tx = queue.tx.lock();
@@ -49,6 +52,7 @@ impl Function {
                 *tx = TxState::default();
             }
             drop(tx);
+            self.setup.changed();
             self.ring(element);
             work.tx = true;
         } else {

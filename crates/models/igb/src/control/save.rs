@@ -34,10 +34,12 @@ impl Registers {
         } = self;
         let Function {
             file,
-            ids: _,  // the model's
-            kind: _, // a PF
-            vfs: _,  // configured, or PCI's
-            mbps: _, // follows from PHY and CTRL
+            setup: _, // counts changes
+            run: _,   // follows from the registers
+            ids: _,   // the model's
+            kind: _,  // a PF
+            vfs: _,   // configured, or PCI's
+            mbps: _,  // follows from PHY and CTRL
             queues,
             irq,
             ptp,

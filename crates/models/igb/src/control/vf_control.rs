@@ -98,6 +98,7 @@ impl VfControl {
         });
         let function = &self.function;
         function.file.reset();
+        function.setup.changed();
         function.reset_queues();
         function.irq.lock().reset(env);
         self.space_interrupts(env);
@@ -157,6 +158,7 @@ impl VfControl {
             };
         }
         function.link_up.store(grant.link, Ordering::Release);
+        function.setup.changed();
         // A receive call under the old settings finishes first: drivers free buffers next.
         function.settle();
         self.granted = grant;
@@ -220,6 +222,7 @@ impl Window for VfControl {
                 self.write_other(env, id, element, value);
             }
         }
+        self.function.setup.changed();
     }
 
     fn partial_base(&self, offset: u32) -> u32 {

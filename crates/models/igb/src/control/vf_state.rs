@@ -52,10 +52,12 @@ impl VfControl {
         } = self;
         let Function {
             file,
-            ids: _,  // the model's
-            kind: _, // its settings follow from what is granted
-            vfs: _,  // a PF's
-            mbps: _, // a PF's
+            setup: _, // counts changes
+            run: _,   // follows from the registers
+            ids: _,   // the model's
+            kind: _,  // its settings follow from what is granted
+            vfs: _,   // a PF's
+            mbps: _,  // a PF's
             queues,
             irq,
             ptp: _,        // a PF's
@@ -132,6 +134,7 @@ impl VfControl {
         for (found, value) in words {
             function.file.set_at(found.id, found.element, value);
         }
+        function.setup.changed();
         for (live, state) in transmitters.iter_mut().zip(states) {
             **live = state;
         }

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use datapath::Waiters;
 pub(crate) use datapath::counters::count;
+use datapath::{Generation, Waiters};
+use intel::rx::RunPlan;
 use intel::wake::WakeUp;
 use parking_lot::Mutex;
 use regs::{File, Table};
@@ -16,7 +17,7 @@ use crate::core::flow::Flow;
 use crate::core::irq::Irq;
 use crate::core::ptp::Ptp;
 use crate::core::queue::Queue;
-use crate::core::stats::{Stat, Stats};
+use crate::core::stats::{Group, Stat, Stats};
 use crate::regs::bits::xdctl;
 use crate::regs::queues::QueueIds;
 use crate::regs::settings::Settings;
@@ -40,9 +41,26 @@ pub(crate) enum FunctionKind {
     Vf(Mutex<Settings>),
 }
 
+/// How the frames of a run are received.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunWay {
+    pub queue: u32,
+    /// Both words of a done descriptor.
+    pub words: [u64; 2],
+    pub group: Group,
+    /// Their interrupt does not wait for moderation.
+    pub immediate: bool,
+    /// When no more descriptors than these are left, an interrupt reports it; 0: none does.
+    pub threshold: u32,
+}
+
 /// One function: its queues, its registers, its interrupts.
 pub(crate) struct Function {
     pub file: File,
+    /// Of all that is neither a ring's tail nor its head.
+    pub setup: Generation,
+    /// What it says about runs of received frames. Its lock is a leaf.
+    pub run: Mutex<RunPlan<RunWay>>,
     pub ids: &'static QueueIds,
     pub kind: FunctionKind,
     /// VFs that a PF's registers control; the pools behind them are its own.
@@ -92,6 +110,8 @@ impl Function {
     ) -> Self {
         Self {
             file: File::new(table),
+            setup: Generation::default(),
+            run: Mutex::default(),
             ids,
             kind,
             vfs: AtomicU32::new(0),

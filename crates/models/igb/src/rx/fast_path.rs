@@ -25,6 +25,7 @@ use crate::filter::headers::Headers;
 use crate::filter::rss::{ptype, simple_v4};
 use crate::regs::bits::rxcsum;
 use crate::regs::settings::Settings;
+use crate::rx::call::Call;
 use crate::rx::classify::Classified;
 use crate::rx::enqueue::Rx;
 use crate::rx::report::{ERRORS_AT, Report, desc_status, word};
@@ -41,7 +42,7 @@ const TAKES: Caps = Caps {
 };
 
 /// The report of a frame without headers that a descriptor describes.
-const BARE: Report = Report {
+pub(crate) const BARE: Report = Report {
     status: rx_status::IXSM as u32,
     info: 0,
     value: 0,
@@ -51,7 +52,7 @@ const BARE: Report = Report {
 
 /// What has to be looked up of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+pub(crate) enum Look {
     /// No headers that a descriptor describes.
     Bare,
     Ip,
@@ -64,6 +65,26 @@ struct Same {
     len: usize,
     /// Set for frames without headers: a PF's filters treat them alike too.
     classified: Option<Classified>,
+}
+
+impl Call<'_> {
+    /// Adds what a PF's descriptors report beside.
+    #[inline]
+    pub(crate) fn classified(&self, report: Report, classified: &Classified) -> Report {
+        let hashed = self.settings.sums(rxcsum::PCSD);
+        let pif = if classified.inexact {
+            desc_status::PIF
+        } else {
+            0
+        };
+        Report {
+            status: report.status | pif,
+            // No hash is reported, so it has no type.
+            info: classified.class.info & if hashed { !0 } else { !ptype::RSS_TYPE },
+            value: if hashed { classified.class.hash } else { 0 },
+            ..report
+        }
+    }
 }
 
 impl<'v> Rx<'_, 'v> {
@@ -161,7 +182,7 @@ impl<'v> Rx<'_, 'v> {
             };
             let report = match (quick, classified.get(i)) {
                 (Some(report), None) => report,
-                (Some(report), Some(classified)) => self.classified(report, classified),
+                (Some(report), Some(classified)) => self.call.classified(report, classified),
                 (None, classified) => self.at_length(&frame, classified),
             };
             let low = report.first_word();
@@ -221,7 +242,7 @@ impl<'v> Rx<'_, 'v> {
         }
         let report = match self.call.function.kind {
             FunctionKind::Vf(_) => BARE,
-            FunctionKind::Pf => self.classified(BARE, &like),
+            FunctionKind::Pf => self.call.classified(BARE, &like),
         };
         let all = word(
             ShapeKind::Whole,
@@ -303,24 +324,6 @@ impl<'v> Rx<'_, 'v> {
         report
     }
 
-    /// Adds what a PF's descriptors report beside.
-    #[inline]
-    fn classified(&self, report: Report, classified: &Classified) -> Report {
-        let hashed = self.call.settings.sums(rxcsum::PCSD);
-        let pif = if classified.inexact {
-            desc_status::PIF
-        } else {
-            0
-        };
-        Report {
-            status: report.status | pif,
-            // No hash is reported, so it has no type.
-            info: classified.class.info & if hashed { !0 } else { !ptype::RSS_TYPE },
-            value: if hashed { classified.class.hash } else { 0 },
-            ..report
-        }
-    }
-
     /// The first pass: takes a descriptor for each frame.
     fn plan(
         &mut self,
@@ -362,7 +365,7 @@ impl<'v> Rx<'_, 'v> {
 
 /// Whether a frame is for the fast path.
 #[inline]
-fn look_at(settings: &Settings, frame: &Frame<'_>) -> Option<Look> {
+pub(crate) fn look_at(settings: &Settings, frame: &Frame<'_>) -> Option<Look> {
     let head: &[u8; ETHERNET_HEADER] = frame.head().first_chunk()?;
     let kind = EtherType(u16::from_be_bytes([head[12], head[13]]));
     let plain = frame.is_plain() || TAKES.accepts(frame.notes()) && possible(frame);

@@ -163,6 +163,7 @@ impl Hub {
         let mut in_force = self.in_force.lock();
         in_force.pf = Arc::downgrade(pf);
         pf.vfs.store(self.there(), Ordering::Release);
+        pf.setup.changed();
     }
 
     /// What all VFs count.
@@ -220,6 +221,9 @@ impl Hub {
                     pf.file.set(id, pf.file.get(id) & !bits);
                 }
             }
+        }
+        if let Some(pf) = &pf {
+            pf.setup.changed();
         }
         for channel in &self.channels[gone.start as usize..] {
             channel.mailbox(|mailbox| mailbox.pf_restart());

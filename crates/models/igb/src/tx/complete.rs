@@ -52,21 +52,35 @@ pub(crate) fn finish(
     let Some(done) = done else {
         return Done::default();
     };
-    let ids = function.ids;
-    let low = function.file.get_at(ids.tdwbal, queue);
-    if low & tdwbal::HEAD_WB == 0 {
-        write_back(view, ring, done.written, &counters.tx_dma_fault);
-    } else if !done.written.is_empty() {
-        let high = function.file.get_at(ids.tdwbah, queue);
-        let at = u64::from(high) << 32 | u64::from(low & tdwbal::ADDRESS);
-        if view.write_release(at, &done.next.to_le_bytes()).is_err() {
-            count(&counters.tx_dma_fault, 1);
-        }
-    }
-    function.file.set_at(ids.tdh, queue, done.next);
+    let report = !done.written.is_empty();
+    let write = || write_back(view, ring, done.written, &counters.tx_dma_fault);
+    moved((function, queue), view, (done.next, report), write);
     Done {
         moved: done.moved,
         report: done.now,
         stamp: done.stamp,
     }
+}
+
+/// Moves the head of a queue to `next`. Where descriptors that were done are to be reported, `write` does that in each of
+/// them, unless the head is written to memory in place of it (TDWBAL).
+#[inline]
+pub(crate) fn moved(
+    (function, queue): (&Function, u32),
+    view: &View<'_>,
+    (next, report): (u32, bool),
+    write: impl FnOnce(),
+) {
+    let ids = function.ids;
+    let low = function.file.get_at(ids.tdwbal, queue);
+    if low & tdwbal::HEAD_WB == 0 {
+        write();
+    } else if report {
+        let high = function.file.get_at(ids.tdwbah, queue);
+        let at = u64::from(high) << 32 | u64::from(low & tdwbal::ADDRESS);
+        if view.write_release(at, &next.to_le_bytes()).is_err() {
+            count(&function.counters.tx_dma_fault, 1);
+        }
+    }
+    function.file.set_at(ids.tdh, queue, next);
 }

@@ -7,6 +7,7 @@ mod interrupts;
 mod moderation;
 mod pause;
 mod registers;
+mod runs;
 mod vf_common;
 mod vf_state;
 mod vf_state_scripts;

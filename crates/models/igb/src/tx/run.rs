@@ -1,0 +1,87 @@
+//! The short way: runs of packets that are alike, without a batch.
+
+use std::sync::atomic::Ordering;
+
+use datapath::FCS;
+use datapath::counters::count_alone;
+use frame::{Run, Sink};
+use guest_mem::View;
+use intel::Ring;
+use intel::tx::{Gathering, Reported};
+
+use crate::core::function::Function;
+use crate::core::stats::Group;
+use crate::tx::complete::{Done, moved};
+use crate::tx::desc::Descs;
+
+/// Fewest packets of a run that does not end at the tail. Shorter ones are mixed traffic, which costs less in a batch.
+const FEWEST: usize = 8;
+
+/// What became of a run.
+pub(crate) struct Sent {
+    pub done: Done,
+    pub bytes: usize,
+    /// The sink took all of it.
+    pub all: bool,
+}
+
+/// Sends the run that begins at the head of `ring`, the one of `queue`, of at most `limit` packets and about `room` bytes;
+/// `left` descriptors are ours. `None`: no run begins there, or the sink takes none.
+pub(crate) fn send(
+    (function, queue): (&Function, u32),
+    (view, to): (&View<'_>, &dyn Sink),
+    (ring, left): (&Ring, u32),
+    limits: (usize, usize),
+) -> Option<Sent> {
+    let mut gathering = Gathering::take();
+    let sent = gathering
+        .gather::<Descs>(view, ring, left, limits)
+        .filter(|(run, _)| run.count() >= FEWEST || run.count() == left as usize)
+        .and_then(|(run, reported)| {
+            let counters = &function.counters;
+            count_alone(&counters.tx_desc_fetched, run.count() as u64);
+            let taken = to.deliver_run(&run)?.min(run.count());
+            if taken == 0 {
+                return None;
+            }
+            Some(Sent {
+                done: complete((function, queue), view, ring, (&run, taken), reported),
+                bytes: taken * run.frame_len(),
+                all: taken == run.count(),
+            })
+        });
+    gathering.end();
+    sent
+}
+
+/// Completes the first `taken` packets.
+fn complete(
+    (function, queue): (&Function, u32),
+    view: &View<'_>,
+    ring: &Ring,
+    (run, taken): (&Run<'_>, usize),
+    reported: Reported,
+) -> Done {
+    let (frames, len) = (taken as u64, run.frame_len());
+    let bytes = frames * len as u64;
+    let [dst @ .., _, _, _, _, _, _, _, _] = run.header();
+    function.stats.sent(frames, len + FCS, Group::of(dst));
+    let counters = &function.counters;
+    count_alone(&counters.tx_frames, frames);
+    count_alone(&counters.tx_bytes, bytes);
+    if let Some(own) = function.queues.get(queue as usize) {
+        own.counts.tx_packets.fetch_add(frames, Ordering::Relaxed);
+        own.counts.tx_octets.fetch_add(bytes, Ordering::Relaxed);
+    }
+    let next = ring.behind(taken as u32);
+    let write = || {
+        reported.write_back(view, ring, taken, &counters.tx_dma_fault);
+    };
+    let report = reported.asks(taken);
+    moved((function, queue), view, (next, report), write);
+    Done {
+        moved: taken as u32,
+        report,
+        stamp: false,
+    }
+}
