@@ -62,6 +62,16 @@ impl<'r> Run<'r> {
         header
     }
 
+    /// A copy of one frame; `None` beyond the end. For tests and slow paths.
+    pub fn to_vec(&self, index: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; self.frame_len()];
+        self.from.get(*self.at.get(index)?)?.copy_to(0, &mut bytes);
+        let [first, second] = self.heads[index].map(u64::to_le_bytes);
+        bytes[..8].copy_from_slice(&first);
+        bytes[8..16].copy_from_slice(&second);
+        Some(bytes)
+    }
+
     /// Where the frames are, and how each begins.
     #[inline]
     pub fn frames(&self) -> (&ReadPlaces<'r>, &'r [u64], &'r [Head]) {
@@ -88,6 +98,9 @@ mod tests {
         let run = Run::new(from, &[0x100, 0x200], &heads).expect("two frames");
         assert_eq!((run.count(), run.frame_len()), (2, 60));
         assert_eq!(run.header()[..], header[..14]);
+        let second = run.to_vec(1).expect("two frames");
+        assert_eq!((&second[..16], &second[16..]), (&header[..], &[0; 44][..]));
+        assert!(run.to_vec(2).is_none());
         assert!(Run::new(from, &[], &[]).is_none(), "no frame");
         assert!(
             Run::new(from, &[0; 2], &[head]).is_none(),

@@ -84,16 +84,8 @@ impl Sink for Wire {
     fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
         let n = self.admit(run.count());
         self.in_runs.fetch_add(n, SeqCst);
-        let (from, at, heads) = run.frames();
-        let mut frames = self.frames.lock().expect("frames");
-        for (at, head) in at.iter().zip(heads).take(n) {
-            let mut bytes = vec![0; run.frame_len()];
-            from.get(*at).expect("there").copy_to(0, &mut bytes);
-            for (to, word) in bytes.chunks_mut(8).zip(head) {
-                to.copy_from_slice(&word.to_le_bytes());
-            }
-            frames.push((bytes, Offload::NONE));
-        }
+        let frames = (0..n).filter_map(|i| Some((run.to_vec(i)?, Offload::NONE)));
+        self.frames.lock().expect("frames").extend(frames);
         Some(n)
     }
 

@@ -297,6 +297,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     use frame::{Sink, Wake};
+    use model_testkit::in_groups;
     use parking_lot::Mutex;
     use proptest::prelude::*;
     use wire::{Csum, Gso, Offload};
@@ -322,6 +323,17 @@ mod tests {
             self.got.lock().extend(seen);
             n
         }
+        fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
+            // Some take none.
+            if !self.caps.csum {
+                return None;
+            }
+            let n = self.left.load(Relaxed).min(run.count());
+            self.left.fetch_sub(n, Relaxed);
+            let frames = (0..n).filter_map(|i| Some((run.to_vec(i)?, Offload::NONE)));
+            self.got.lock().extend(frames);
+            Some(n)
+        }
         fn caps(&self) -> Caps {
             self.caps
         }
@@ -344,6 +356,8 @@ mod tests {
         now: Arc<std::sync::atomic::AtomicU64>,
         sinks: Vec<Arc<Room>>,
         ports: Vec<Arc<SwitchPort>>,
+        /// Frames that are alike are offered as runs.
+        runs: bool,
     }
 
     impl Lab {
@@ -387,6 +401,7 @@ mod tests {
                 now,
                 sinks,
                 ports,
+                runs: direct,
             }
         }
 
@@ -407,8 +422,15 @@ mod tests {
                 batch.push_bytes(&vec![frame.dst as u8; frame.len]);
                 batch.end(frame.notes());
             }
+            let port = &self.ports[step.from];
+            let deliver = |picks: &[u16]| port.deliver(&batch, picks);
+            let run = |run: &Run<'_>| port.deliver_run(run);
+            let run: &dyn Fn(&Run<'_>) -> Option<usize> = &run;
+            if step.grouped {
+                return in_groups(&batch, deliver, self.runs.then_some(run));
+            }
             let mut picks = Vec::new();
-            self.ports[step.from].deliver(&batch, batch.all_picks(&mut picks))
+            deliver(batch.all_picks(&mut picks))
         }
     }
 
@@ -458,6 +480,8 @@ mod tests {
         from: usize,
         room: (usize, usize),
         passed: u64,
+        /// Frames alike come together.
+        grouped: bool,
         frames: Vec<One>,
     }
 
@@ -476,11 +500,13 @@ mod tests {
         });
         let alike = (one.clone(), 1..6usize).prop_map(|(one, n)| vec![one; n]);
         let frames = prop_oneof![3 => alike, 1 => proptest::collection::vec(one, 0..6)];
-        (0..PORTS, (0..PORTS, 0..6usize), 0..4_000_000u64, frames).prop_map(
-            |(from, room, passed, frames)| Step {
+        let room = (0..PORTS, 0..6usize);
+        (0..PORTS, room, 0..4_000_000u64, any::<bool>(), frames).prop_map(
+            |(from, room, passed, grouped, frames)| Step {
                 from,
                 room,
                 passed,
+                grouped,
                 frames,
             },
         )
@@ -499,6 +525,7 @@ mod tests {
             from,
             room: (1 - from, 4),
             passed: 1,
+            grouped: false,
             frames: vec![frame],
         };
         lab.step(&step(1, one(1, 0)));

@@ -5,7 +5,7 @@ mod lookup;
 use std::sync::Arc;
 
 use eswitch::{tag_of, vlan_of};
-use frame::{Batch, ExpandError, Finisher, Run, work};
+use frame::{Batch, ExpandError, Finisher, work};
 use wire::{ETHERNET_HEADER, MacAddr, SegmentError};
 
 use crate::config::Nanos;
@@ -183,17 +183,6 @@ impl Scratch {
             add(&from.counters.drop_rate_in, over.len() as u64);
         }
         (dealt + over.len(), None)
-    }
-
-    /// Takes frames of a run to the one station that they are for, as [`frame::Sink::deliver_run`].
-    pub(crate) fn run(&mut self, state: &SwitchState, from: &Port, run: &Run<'_>) -> Option<usize> {
-        if !state.direct || state.is_guarded() {
-            return None;
-        }
-        let now = state.now();
-        self.patience.resume(now, state.stall_bound());
-        let known = (&mut self.known, &mut self.patience);
-        direct::deliver_run(state, from, known, run, now)
     }
 
     /// How many frames are dealt with in one call, so that what floods makes no more than so many copies. One is, whatever

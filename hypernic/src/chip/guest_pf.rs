@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use eswitch::Owner;
-use frame::{Batch, Caps, Sink, Wake};
+use frame::{Batch, Caps, Run, Sink, Wake};
 use igb::{Enforcer, Hub, VfChannel};
 use parking_lot::Mutex;
 use vale::{Switch, SwitchPort};
@@ -112,6 +112,11 @@ impl Sink for SpoofWatch {
             hub.spoofed(self.vf, fouls.saturating_sub(seen));
         }
         dealt
+    }
+
+    /// What is refused is in no run.
+    fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
+        self.port.deliver_run(run)
     }
 
     fn caps(&self) -> Caps {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use frame::{Batch, Caps, Sink, Wake};
+use frame::{Batch, Caps, Run, Sink, Wake};
 use parking_lot::RwLock;
 
 /// Passes on to a sink that is named later, and may be taken away; meanwhile frames end here.
@@ -26,6 +26,15 @@ impl Sink for LateSink {
     fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
         self.get()
             .map_or(picks.len(), |sink| sink.deliver(batch, picks))
+    }
+
+    fn deliver_or_leave(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        self.get()
+            .map_or(picks.len(), |sink| sink.deliver_or_leave(batch, picks))
+    }
+
+    fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
+        self.get()?.deliver_run(run)
     }
 
     fn caps(&self) -> Caps {

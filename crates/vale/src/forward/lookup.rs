@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use frame::Run;
+
 use super::{Classified, Refusal, Route, Scratch};
 use crate::config::Nanos;
 use crate::counters::add;
+use crate::direct;
 use crate::guard::storm::Flood;
 use crate::pools::{self, Foul, Pools, Way};
 use crate::port::{Port, slot};
@@ -12,6 +15,17 @@ use crate::state::SwitchState;
 use crate::table::{Key, Learn};
 
 impl Scratch {
+    /// Takes frames of a run to the one station that they are for, as [`frame::Sink::deliver_run`].
+    pub(crate) fn run(&mut self, state: &SwitchState, from: &Port, run: &Run<'_>) -> Option<usize> {
+        if !state.direct || state.is_guarded() {
+            return None;
+        }
+        let now = state.now();
+        self.patience.resume(now, state.stall_bound());
+        let known = (&mut self.known, &mut self.patience);
+        direct::deliver_run(state, from, known, run, now)
+    }
+
     /// Tells frames of private ports that a switch outside has sent back: their sources are still
     /// where they were.
     pub(super) fn reflect(&mut self, state: &SwitchState, ports: &[Arc<Port>], now: Nanos) {

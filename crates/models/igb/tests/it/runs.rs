@@ -327,7 +327,7 @@ fn same(make: fn() -> Rig, steps: &[Step]) -> Result<u64, TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 128 }))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 600 }))]
 
     #[test]
     fn a_pf_receives_runs_as_batches(steps in steps(change_of_pf())) {
