@@ -62,6 +62,22 @@ pub mod eecd {
     pub const PRES: u32 = 1 << 8;
 }
 
+/// Interrupt Cause, and the registers with the same bits (§13.4.17, §8.8.7).
+pub mod cause {
+    /// A transmit descriptor that asked for a report has one.
+    pub const TXDW: u32 = 1;
+    /// The link has come or gone.
+    pub const LSC: u32 = 1 << 2;
+    /// Few receive descriptors are left.
+    pub const RXDMT0: u32 = 1 << 4;
+    /// Frames were missed.
+    pub const RXO: u32 = 1 << 6;
+    /// Frames were received: the receive timer of the one manual, RXDW of the other.
+    pub const RXT0: u32 = 1 << 7;
+    /// A command to the PHY is done.
+    pub const MDAC: u32 = 1 << 9;
+}
+
 /// Receive Control (§13.4.22, §8.10.1).
 pub mod rctl {
     /// All that is for one station.

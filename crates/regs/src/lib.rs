@@ -33,6 +33,9 @@ pub use table::{File, Found, Table};
 /// the list of all. A row is name, offset, `[count * stride]` for an array, access, reset value,
 /// writable mask, section and status; access and status are names the caller has in scope.
 ///
+/// Before the rows, `differs` says in which fields of [`Register`] a chip has registers other than the rows do: rows of
+/// several chips are written once.
+///
 /// ```
 /// use hypernic_regs::Access::ReadWrite as RW;
 /// use hypernic_regs::Status::Implemented as YES;
@@ -42,12 +45,23 @@ pub use table::{File, Found, Table};
 ///     RA   0x40 [16 * 8] RW 0x0 0xffff_ffff "13.5.2" YES;
 /// }
 /// assert_eq!((RA.index(), REGISTERS[1].stride), (1, 8));
+///
+/// mod next {
+///     # use hypernic_regs::{Access::ReadWrite as RW, Status::Implemented as YES};
+///     hypernic_regs::registers! { pub,
+///         differs { RA { offset: 0x80, count: 24 } }
+///         RA   0x40 [16 * 8] RW 0x0 0xffff_ffff "13.5.2" YES;
+///     }
+/// }
+/// let ra = next::REGISTERS[0];
+/// assert_eq!((ra.offset, ra.count, ra.stride), (0x80, 24, 8));
 /// ```
 #[macro_export]
 macro_rules! registers {
     (@or $default:literal) => { $default };
     (@or $default:literal $given:literal) => { $given };
-    ($vis:vis, $($id:ident $offset:literal $([$count:literal * $stride:literal])? $access:ident
+    ($vis:vis, differs { $($changed:ident { $($field:ident: $value:expr),* $(,)? })* }
+     $($id:ident $offset:literal $([$count:literal * $stride:literal])? $access:ident
        $reset:literal $mask:literal $section:literal $status:ident $(($why:literal))?;)*) => {
         #[repr(u16)]
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
@@ -57,18 +71,27 @@ macro_rules! registers {
             $vis const $id: $crate::Id = $crate::Id::new(Index::$id as u16);
         )*
         /// The table.
-        $vis static REGISTERS: &[$crate::Register] = &[$($crate::Register {
-            name: stringify!($id),
-            offset: $offset,
-            count: $crate::registers!(@or 1 $($count)?),
-            stride: $crate::registers!(@or 4 $($stride)?),
-            access: $access,
-            reset: $reset,
-            mask: $mask,
-            section: $section,
-            status: $status $(($why))?,
-        }),*];
+        $vis static REGISTERS: &[$crate::Register] = &{
+            #[allow(unused_mut)] // where nothing differs
+            let mut all = [$($crate::Register {
+                name: stringify!($id),
+                offset: $offset,
+                count: $crate::registers!(@or 1 $($count)?),
+                stride: $crate::registers!(@or 4 $($stride)?),
+                access: $access,
+                reset: $reset,
+                mask: $mask,
+                section: $section,
+                status: $status $(($why))?,
+            }),*];
+            $({
+                let at = Index::$changed as usize;
+                all[at] = $crate::Register { $($field: $value,)* ..all[at] };
+            })*
+            all
+        };
     };
+    ($vis:vis, $($rows:tt)*) => { $crate::registers! { $vis, differs {} $($rows)* } };
 }
 
 #[cfg(test)]

@@ -9,10 +9,11 @@ use crate::register::{Alias, Register, Status};
 pub fn render(title: &str, preface: &str, registers: &[Register], aliases: &[Alias]) -> String {
     let mut out = format!("# {title}\n\n{preface}\n");
     for heading in ["Implemented", "Stored without effect", "Absent"] {
-        let members: Vec<_> = registers
+        let mut members: Vec<_> = registers
             .iter()
             .filter(|r| self::heading(&r.status) == heading)
             .collect();
+        members.sort_by_key(|r| (numbers(r.section), r.offset));
         // Writing to a String cannot fail.
         let _ = writeln!(out, "\n## {heading}: {}\n", members.len());
         if members.is_empty() {
@@ -61,6 +62,12 @@ pub fn render(title: &str, preface: &str, registers: &[Register], aliases: &[Ali
         );
     }
     out
+}
+
+/// A section's numbers, which are its place in the manual; what is not in the manual comes last.
+fn numbers(section: &str) -> Vec<u32> {
+    let number = |part: &str| part.parse().unwrap_or(u32::MAX);
+    section.split('.').map(number).collect()
 }
 
 /// Where a register, or each element of an array, lies when the first is at `offset`.

@@ -1,4 +1,4 @@
-//! Every register of the chip, in the order of the manual.
+//! Every register of the chip: those of `intel`'s table, and here those of its own, by address.
 //!
 //! Sections are those of "PCI/PCI-X Family of Gigabit Ethernet Controllers Software Developer's
 //! Manual", 317453 revision 4.0.
@@ -19,7 +19,7 @@ pub(crate) const STATISTICS: Range<u32> = 0x4000..0x4100;
 
 use Access::{
     Command, Memory, ReadClear as RC, ReadClearWrite1Clear, ReadOnly as RO, ReadWrite as RW,
-    ReadWrite1Clear, Write1Clear, Write1Set,
+    ReadWrite1Clear as W1C, Write1Clear, Write1Set,
 };
 use Status::{Implemented as YES, Stored};
 
@@ -28,90 +28,29 @@ const NO_TBI: Status = Stored("the chip has an internal PHY; TBI mode is not sel
 const NO_MANAGEMENT: Status = Stored("there is no management controller");
 const NO_EVENT: Status = Stored("stays 0: the event cannot happen on an emulated wire");
 
-intel::registers! { pub, statistics "13.7",
-    CTRL     0x0000 RW 0x0000_0201 0xdbfc_3bed "13.4.1" YES;
-    STATUS   0x0008 RO 0x0000_0000 0x0000_0000 "13.4.2" YES;
-    EECD     0x0010 RW 0x0000_0100 0x0000_0077 "13.4.3" YES;
-    EERD     0x0014 Command 0x0000_0000 0x0000_0000 "13.4.4" YES;
-    CTRL_EXT 0x0018 RW 0x0000_0000 0x00c2_8fff "13.4.6" Stored("no software-definable pins; EE_RST does reload the EEPROM");
-    FLA      0x001c RW 0x0000_0000 0x0000_003f "13.4.5" Stored("there is no flash memory");
-    MDIC     0x0020 Command 0x0000_0000 0x0000_0000 "13.4.7" YES;
-    FCAL     0x0028 RW 0x0000_0000 0xffff_ffff "13.4.8" YES;
-    FCAH     0x002c RW 0x0000_0000 0x0000_ffff "13.4.9" YES;
-    FCT      0x0030 RW 0x0000_0000 0x0000_ffff "13.4.10" YES;
-    VET      0x0038 RW 0x0000_8100 0x0000_ffff "13.4.11" YES;
-    FCTTV    0x0170 RW 0x0000_0000 0x0000_ffff "13.4.12" YES;
+intel::registers! { pub, "8254x",
+    ITR      0x00c4 RW 0x0000_0000 0x0000_ffff "13.4.18" YES;
     TXCW     0x0178 RW 0x0000_0000 0xc000_ffff "13.4.13" NO_TBI;
     RXCW     0x0180 RO 0x0000_0000 0x0000_0000 "13.4.14" NO_TBI;
-    LEDCTL   0x0e00 RW 0x0706_1302 0xcfcf_cfcf "13.4.15" Stored("there is no LED to light");
-    PBA      0x1000 RW 0x0010_0030 0x0000_ffff "13.4.16" YES;
-    ICR      0x00c0 ReadClearWrite1Clear 0x0000_0000 0x0001_ffff "13.4.17" YES;
-    ITR      0x00c4 RW 0x0000_0000 0x0000_ffff "13.4.18" YES;
-    ICS      0x00c8 Write1Set 0x0000_0000 0x0001_ffff "13.4.19" YES;
-    IMS      0x00d0 Write1Set 0x0000_0000 0x0001_ffff "13.4.20" YES;
-    IMC      0x00d8 Write1Clear 0x0000_0000 0x0001_ffff "13.4.21" YES;
-    RCTL     0x0100 RW 0x0000_0000 0x06df_b3fe "13.4.22" YES;
-    FCRTL    0x2160 RW 0x0000_0000 0x8000_fff8 "13.4.23" YES;
-    FCRTH    0x2168 RW 0x0000_0000 0x8000_fff8 "13.4.24" YES;
-    RDBAL    0x2800 RW 0x0000_0000 0xffff_fff0 "13.4.25" YES;
-    RDBAH    0x2804 RW 0x0000_0000 0xffff_ffff "13.4.26" YES;
-    RDLEN    0x2808 RW 0x0000_0000 0x000f_ff80 "13.4.27" YES;
-    RDH      0x2810 RW 0x0000_0000 0x0000_ffff "13.4.28" YES;
-    RDT      0x2818 RW 0x0000_0000 0x0000_ffff "13.4.29" YES;
-    RDTR     0x2820 RW 0x0000_0000 0x0000_ffff "13.4.30" YES;
-    RXDCTL   0x2828 RW 0x0101_0000 0x013f_3f3f "13.4.46" Stored("descriptors are fetched and written back per batch");
-    RADV     0x282c RW 0x0000_0000 0x0000_ffff "13.4.31" YES;
-    CSBAL    0x2830 RW 0x0000_0000 0xffff_ffff "not Intel's; netmap net/paravirt.h" YES;
-    CSBAH    0x2834 RW 0x0000_0000 0xffff_ffff "not Intel's; netmap net/paravirt.h" YES;
-    RSRPD    0x2c00 RW 0x0000_0000 0x0000_0fff "13.4.32" YES;
-    TCTL     0x0400 RW 0x0000_0000 0x03bf_fffa "13.4.33" YES;
-    TIPG     0x0410 RW 0x0060_2008 0x3fff_ffff "13.4.34" Stored("an emulated wire needs no gap between frames");
     AIFS     0x0458 RW 0x0000_0000 0x0000_ffff "13.4.35" Stored("an emulated wire has no collisions");
+    PBA      0x1000 RW 0x0010_0030 0x0000_ffff "13.4.16" YES;
+    RDTR     0x2820 RW 0x0000_0000 0x0000_ffff "13.4.30" YES;
+    RADV     0x282c RW 0x0000_0000 0x0000_ffff "13.4.31" YES;
+    RSRPD    0x2c00 RW 0x0000_0000 0x0000_0fff "13.4.32" YES;
     TXDMAC   0x3000 RW 0x0000_0000 0x0000_0001 "13.4.42" Stored("no prefetch to restrain");
-    TDBAL    0x3800 RW 0x0000_0000 0xffff_fff0 "13.4.36" YES;
-    TDBAH    0x3804 RW 0x0000_0000 0xffff_ffff "13.4.37" YES;
-    TDLEN    0x3808 RW 0x0000_0000 0x000f_ff80 "13.4.38" YES;
-    TDH      0x3810 RW 0x0000_0000 0x0000_ffff "13.4.39" YES;
-    TDT      0x3818 RW 0x0000_0000 0x0000_ffff "13.4.40" YES;
     TIDV     0x3820 RW 0x0000_0000 0x0000_ffff "13.4.41" YES;
-    TXDCTL   0x3828 RW 0x0000_0000 0xff3f_3f3f "13.4.43" YES;
     TADV     0x382c RW 0x0000_0000 0x0000_ffff "13.4.44" YES;
     TSPMT    0x3830 RW 0x0100_0400 0xffff_ffff "13.4.45" Stored("segmented frames need no room in a packet FIFO");
-    RXCSUM   0x5000 RW 0x0000_0000 0x0000_07ff "13.4.47" YES;
-    MTA      0x5200 [128 * 4] RW 0x0000_0000 0xffff_ffff "13.5.1" YES;
-    RAL      0x5400 [16 * 8] RW 0x0000_0000 0xffff_ffff "13.5.2" YES;
-    RAH      0x5404 [16 * 8] RW 0x0000_0000 0x8003_ffff "13.5.3" YES;
-    VFTA     0x5600 [128 * 4] RW 0x0000_0000 0xffff_ffff "13.5.4" YES;
-    WUC      0x5800 RW 0x0000_0000 0x8000_000f "13.6.1" YES;
-    WUFC     0x5808 RW 0x0000_0000 0x000f_80ff "13.6.2" YES;
-    WUS      0x5810 ReadWrite1Clear 0x0000_0000 0x000f_00ff "13.6.3" YES;
-    IPAV     0x5838 RW 0x0000_0000 0x0001_000f "13.6.4" YES;
-    IP4AT    0x5840 [4 * 8] RW 0x0000_0000 0xffff_ffff "13.6.5" YES;
-    IP6AT    0x5880 [4 * 4] RW 0x0000_0000 0xffff_ffff "13.6.6" YES;
-    WUPL     0x5900 RO 0x0000_0000 0x0000_0000 "13.6.7" YES;
-    WUPM     0x5a00 [32 * 4] RO 0x0000_0000 0x0000_0000 "13.6.8" YES;
+    SEC      0x4038 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
+    CEXTERR  0x403c RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
+    TSCTFC   0x40fc RC 0x0000_0000 0x0000_0000 "13.7" YES;
     FFLT     0x5f00 [4 * 8] RW 0x0000_0000 0x0000_07ff "13.6.9" YES;
     FFMT     0x9000 [128 * 8] RW 0x0000_0000 0x0000_000f "13.6.10" YES;
     FFVT     0x9800 [128 * 8] RW 0x0000_0000 0xffff_ffff "13.6.11" YES;
-    SEC      0x4038 RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
-    CEXTERR  0x403c RC 0x0000_0000 0x0000_0000 "13.7" NO_EVENT;
-    MGTPRC   0x40b4 RC 0x0000_0000 0x0000_0000 "13.7" NO_MANAGEMENT;
-    MGTPDC   0x40b8 RC 0x0000_0000 0x0000_0000 "13.7" NO_MANAGEMENT;
-    MGTPTC   0x40bc RC 0x0000_0000 0x0000_0000 "13.7" NO_MANAGEMENT;
-    TSCTFC   0x40fc RC 0x0000_0000 0x0000_0000 "13.7" YES;
-    RDFH     0x2410 RW 0x0000_0000 0x0000_1fff "13.8.1" YES;
-    RDFT     0x2418 RW 0x0000_0000 0x0000_1fff "13.8.2" YES;
-    RDFHS    0x2420 RW 0x0000_0000 0x0000_1fff "13.8.3" YES;
-    RDFTS    0x2428 RW 0x0000_0000 0x0000_1fff "13.8.4" YES;
-    RDFPC    0x2430 RW 0x0000_0000 0x0000_1fff "13.8.5" YES;
-    TDFH     0x3410 RW 0x0000_0000 0x0000_07ff "13.8.6" NO_DIAG;
-    TDFT     0x3418 RW 0x0000_0000 0x0000_07ff "13.8.7" NO_DIAG;
-    TDFHS    0x3420 RW 0x0000_0000 0x0000_1fff "13.8.8" NO_DIAG;
-    TDFTS    0x3428 RW 0x0000_0000 0x0000_1fff "13.8.9" NO_DIAG;
-    TDFPC    0x3430 RW 0x0000_0000 0x0000_1fff "13.8.10" NO_DIAG;
     PBM      0x10000 [16384 * 4] Memory 0x0000_0000 0xffff_ffff "13.8.11" YES;
-    MANC     0x5820 RW 0x0000_0000 0xffff_ffff "not in the summary; driver e1000_hw.h, E1000_MANC" NO_MANAGEMENT;
-    SWSM     0x5b50 RW 0x0000_0000 0x0000_000f "not in the summary; driver e1000_hw.c, e1000_get_software_semaphore" YES;
+
+    CSBAL    0x2830 RW 0x0000_0000 0xffff_ffff "not Intel's; netmap net/paravirt.h" YES;
+    CSBAH    0x2834 RW 0x0000_0000 0xffff_ffff "not Intel's; netmap net/paravirt.h" YES;
 }
 
 macro_rules! aliases {

@@ -1,4 +1,5 @@
-//! Every register of the physical function, by subject as in chapter 8 of the datasheet.
+//! Every register of the physical function: those of `intel`'s table, with what differs in them, and here those of its own,
+//! by subject as in chapter 8 of the datasheet.
 //!
 //! Sections are those of Intel's "82576EB Gigabit Ethernet Controller Datasheet", 320961; offsets
 //! and bits were checked against what drivers use.
@@ -59,21 +60,57 @@ const NO_SERDES: Status = Stored("the link is copper");
 const NO_SHAPING: Status = Stored("rates are exact over any time, without weights and windows");
 const NO_STORM_NEWS: Status =
     Stored("the switch drops excess frames and reports them only in its counters");
-intel::registers! { pub, statistics "8.18",
-    CTRL       0x00000 RW 0x0010_0201 0xd8ff_1bed "8.2.1" YES;
-    STATUS     0x00008 RO 0x8000_0000 0x0000_0000 "8.2.2" YES;
-    CTRL_EXT   0x00018 RW 0x0000_0000 0x161f_cccc "8.2.3" YES;
-    MDIC       0x00020 Command 0x0000_0000 0x0000_0000 "8.2.4" YES;
+intel::registers! { pub, "82576",
+    differs {
+        CTRL { reset: 0x0010_0201, mask: 0xd8ff_1bed }
+        STATUS { reset: 0x8000_0000 }
+        EECD { reset: 0x0000_0010 }
+        CTRL_EXT { mask: 0x161f_cccc, status: YES }
+        FCAL { reset: 0x00c2_8001 }
+        FCAH { reset: 0x0000_0100 }
+        FCT { reset: 0x0000_8808 }
+        VET { reset: 0x8100_8100, mask: 0xffff_ffff }
+        LEDCTL { reset: 0x0706_8302, mask: 0xefcf_cfef }
+        ICR { offset: 0x01500, mask: 0x77d4_fbfd }
+        ICS { offset: 0x01504, mask: 0x77d4_fbfd }
+        IMS { offset: 0x01508, mask: 0x77d4_fbfd }
+        IMC { offset: 0x0150c, mask: 0x77d4_fbfd }
+        RCTL { mask: 0x04ff_b0fe }
+        FCRTL { name: "FCRTL0", mask: 0x8000_fff0, status: NO_FILL }
+        FCRTH { name: "FCRTH0", mask: 0x0000_fff0, status: NO_FILL }
+        RDBAL { offset: 0x0c000, count: 16, stride: 64, mask: 0xffff_ff80 }
+        RDBAH { offset: 0x0c004, count: 16, stride: 64 }
+        RDLEN { offset: 0x0c008, count: 16, stride: 64, mask: 0x000f_fff0 }
+        RDH { offset: 0x0c010, count: 16, stride: 64 }
+        RDT { offset: 0x0c018, count: 16, stride: 64 }
+        RXDCTL { offset: 0x0c028, count: 16, stride: 64, reset: 0x0001_0000, mask: 0x061f_1f1f, status: YES }
+        TCTL { reset: 0xa404_00f8, mask: 0xfdbf_fffa }
+        TIPG { reset: 0x0060_1008 }
+        TDBAL { offset: 0x0e000, count: 16, stride: 64, mask: 0xffff_ff80 }
+        TDBAH { offset: 0x0e004, count: 16, stride: 64 }
+        TDLEN { offset: 0x0e008, count: 16, stride: 64, mask: 0x000f_fff0 }
+        TDH { offset: 0x0e010, count: 16, stride: 64 }
+        TDT { offset: 0x0e018, count: 16, stride: 64 }
+        TXDCTL { offset: 0x0e028, count: 16, stride: 64, mask: 0x0e1f_1f1f }
+        RXCSUM { reset: 0x0000_0300, mask: 0x0000_3bff }
+        RAH { mask: 0x83ff_ffff }
+        WUC { mask: 0x0000_001f }
+        MGTPRC { name: "MNGPRC" }
+        MGTPDC { name: "MPDC" }
+        MGTPTC { name: "MNGPTC" }
+        RDFH { status: NO_DIAG }
+        RDFT { status: NO_DIAG }
+        RDFHS { status: NO_DIAG }
+        RDFTS { status: NO_DIAG }
+        RDFPC { status: NO_DIAG }
+        TDFH { mask: 0x0000_1fff }
+        TDFT { mask: 0x0000_1fff }
+    }
     SERDESCTL  0x00024 RW 0x0000_0000 0x0000_ffff "8.2.5" NO_SERDES;
     CONNSW     0x00034 RW 0x0000_0000 0x0000_0007 "8.2.6" NO_SERDES;
-    VET        0x00038 RW 0x8100_8100 0xffff_ffff "8.2.7" YES;
-    LEDCTL     0x00e00 RW 0x0706_8302 0xefcf_cfef "8.2.8" Stored("there is no LED to light");
     SWPBS      0x03004 RW 0x0000_0014 0x0000_003f "8.3" NO_DIAG;
     RXPBS      0x02404 RW 0x0000_0040 0x0000_007f "8.3" NO_DIAG;
     TXPBS      0x03404 RW 0x0000_0028 0x0000_003f "8.3" NO_DIAG;
-    EECD       0x00010 RW 0x0000_0010 0x0000_0077 "8.4.1" YES;
-    EERD       0x00014 Command 0x0000_0000 0x0000_0000 "8.4.2" YES;
-    FLA        0x0001c RW 0x0000_0000 0x0000_003f "8.4.3" NO_FLASH;
     EEMNGCTL   0x01010 RO 0x0004_0000 0x0000_0000 "8.4" YES;
     EEMNGDATA  0x01014 RW 0x0000_0000 0xffff_ffff "8.4" NO_MANAGEMENT;
     FLMNGCTL   0x01018 RW 0x0000_0000 0xffff_ffff "8.4" NO_MANAGEMENT;
@@ -83,12 +120,6 @@ intel::registers! { pub, statistics "8.18",
     I2CCMD     0x01028 RW 0x0000_0000 0x0fff_ffff "8.17" NO_SERDES;
     I2CPARAMS  0x0102c RW 0x0000_0000 0x0000_ff07 "8.17" NO_SERDES;
     FLASHOP    0x0103c RW 0x0000_0000 0x0000_ffff "8.4" NO_FLASH;
-    FCAL       0x00028 RW 0x00c2_8001 0xffff_ffff "8.5.1" YES;
-    FCAH       0x0002c RW 0x0000_0100 0x0000_ffff "8.5.2" YES;
-    FCT        0x00030 RW 0x0000_8808 0x0000_ffff "8.5.3" YES;
-    FCTTV      0x00170 RW 0x0000_0000 0x0000_ffff "8.5.4" YES;
-    FCRTL0     0x02160 RW 0x0000_0000 0x8000_fff0 "8.5.5" NO_FILL;
-    FCRTH0     0x02168 RW 0x0000_0000 0x0000_fff0 "8.5.6" NO_FILL;
     FCRTV      0x02460 RW 0x0000_0000 0x0000_ffff "8.5.7" NO_FILL;
     FCSTS0     0x02464 RO 0x0000_0000 0x0000_0000 "8.5.8" NO_FILL;
     GCR        0x05b00 RW 0x0005_0200 0x0001_fe3f "8.6" Stored("the bus is not emulated below configuration space");
@@ -100,7 +131,6 @@ intel::registers! { pub, statistics "8.18",
     CCMCTL     0x05b48 RW 0x0000_0000 0x0000_ffff "8.6" Stored("the bus has no analog side");
     SCCTL      0x05b4c RW 0x0000_0000 0x0000_ffff "8.6" Stored("the bus has no analog side");
     MREVID     0x05b64 RO 0x0000_0001 0x0000_0000 "8.6" YES;
-    SWSM       0x05b50 RW 0x0000_0000 0x0000_000f "8.7.1" YES;
     FWSM       0x05b54 RO 0x0000_0000 0x0000_0000 "8.7.2" NO_MANAGEMENT;
     SW_FW_SYNC 0x05b5c RW 0x0000_0000 0x0000_ffff "8.7.3" YES;
     EICR       0x01580 ReadClearWrite1Clear 0x0000_0000 0xc1ff_ffff "8.8.1" YES;
@@ -109,49 +139,23 @@ intel::registers! { pub, statistics "8.18",
     EIMC       0x01528 Write1Clear 0x0000_0000 0xc1ff_ffff "8.8.4" YES;
     EIAC       0x0152c RW 0x0000_0000 0x01ff_ffff "8.8.5" YES;
     EIAM       0x01530 RW 0x0000_0000 0xc1ff_ffff "8.8.6" YES;
-    ICR        0x01500 ReadClearWrite1Clear 0x0000_0000 0x77d4_fbfd "8.8.7" YES;
-    ICS        0x01504 Write1Set 0x0000_0000 0x77d4_fbfd "8.8.8" YES;
-    IMS        0x01508 Write1Set 0x0000_0000 0x77d4_fbfd "8.8.9" YES;
-    IMC        0x0150c Write1Clear 0x0000_0000 0x77d4_fbfd "8.8.10" YES;
     IAM        0x01510 RW 0x0000_0000 0x77d4_fbfd "8.8.11" YES;
     EITR       0x01680 [25 * 4] RW 0x0000_0000 0x0000_fffc "8.8.12" YES;
     IVAR       0x01700 [8 * 4] RW 0x0000_0000 0x9f9f_9f9f "8.8.13" YES;
     IVAR_MISC  0x01740 RW 0x0000_0000 0x0000_9f9f "8.8.14" YES;
     GPIE       0x01514 RW 0x0000_0000 0xc000_0f91 "8.8.15" YES;
     PBACL      0x05b68 W1C 0x0000_0000 0x0000_0000 "8.9" Stored("pending bits clear themselves when their message is sent");
-    RCTL       0x00100 RW 0x0000_0000 0x04ff_b0fe "8.10.1" YES;
     SRRCTL     0x0c00c [16 * 64] RW 0x0000_0400 0x8ff0_3f7f "8.10.2" YES;
     PSRTYPE    0x05480 [8 * 4] RW 0x0000_0000 0xe007_ffff "8.10.3" YES;
     RPLPSRTYPE 0x054c0 RW 0x0000_0000 0x0007_ffff "8.10.4" Stored("replicated frames are split as their pool says");
-    RDBAL      0x0c000 [16 * 64] RW 0x0000_0000 0xffff_ff80 "8.10.5" YES;
-    RDBAH      0x0c004 [16 * 64] RW 0x0000_0000 0xffff_ffff "8.10.6" YES;
-    RDLEN      0x0c008 [16 * 64] RW 0x0000_0000 0x000f_fff0 "8.10.7" YES;
-    RDH        0x0c010 [16 * 64] RW 0x0000_0000 0x0000_ffff "8.10.8" YES;
-    RDT        0x0c018 [16 * 64] RW 0x0000_0000 0x0000_ffff "8.10.9" YES;
-    RXDCTL     0x0c028 [16 * 64] RW 0x0001_0000 0x061f_1f1f "8.10.10" YES;
     RQDPC      0x0c030 [16 * 64] RC 0x0000_0000 0x0000_0fff "8.10.11" YES;
-    RXCSUM     0x05000 RW 0x0000_0300 0x0000_3bff "8.10.14" YES;
     RLPML      0x05004 RW 0x0000_2600 0x0000_3fff "8.10.15" YES;
     RFCTL      0x05008 RW 0x0000_0000 0x000f_ffff "8.10.16" YES;
-    MTA        0x05200 [128 * 4] RW 0x0000_0000 0xffff_ffff "8.10.17" YES;
-    RAL        0x05400 [16 * 8] RW 0x0000_0000 0xffff_ffff "8.10.18" YES;
-    RAH        0x05404 [16 * 8] RW 0x0000_0000 0x83ff_ffff "8.10.19" YES;
     RAL2       0x054e0 [8 * 8] RW 0x0000_0000 0xffff_ffff "8.10.18" YES;
     RAH2       0x054e4 [8 * 8] RW 0x0000_0000 0x83ff_ffff "8.10.19" YES;
-    VFTA       0x05600 [128 * 4] RW 0x0000_0000 0xffff_ffff "8.10.20" YES;
     MRQC       0x05818 RW 0x0000_0000 0xffff_003f "8.10.21" YES;
     RETA       0x05c00 [32 * 4] RW 0x0000_0000 0xffff_ffff "8.10.22" YES;
     RSSRK      0x05c80 [10 * 4] RW 0x0000_0000 0xffff_ffff "8.10.23" YES;
-    RDFH       0x02410 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
-    RDFT       0x02418 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
-    RDFHS      0x02420 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
-    RDFTS      0x02428 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
-    RDFPC      0x02430 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
-    TDFH       0x03410 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
-    TDFT       0x03418 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
-    TDFHS      0x03420 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
-    TDFTS      0x03428 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
-    TDFPC      0x03430 RW 0x0000_0000 0x0000_1fff "8.24" NO_DIAG;
     IMIR       0x05a80 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.11" YES;
     IMIREXT    0x05aa0 [8 * 4] RW 0x0000_0000 0x000f_ffff "8.11" YES;
     IMIRVP     0x05ac0 RW 0x0000_0000 0x0000_000f "8.11" YES;
@@ -161,19 +165,11 @@ intel::registers! { pub, statistics "8.18",
     FTQF       0x059e0 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.11" YES;
     SYNQF      0x055fc RW 0x0000_0000 0x0000_001f "8.11" YES;
     ETQF       0x05cb0 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.11" YES;
-    TCTL       0x00400 RW 0xa404_00f8 0xfdbf_fffa "8.12.1" YES;
     TCTL_EXT   0x00404 RW 0x0001_0840 0x000f_ffff "8.12.2" Stored("an emulated wire has no collisions");
-    TIPG       0x00410 RW 0x0060_1008 0x3fff_ffff "8.12.3" Stored("an emulated wire needs no gap between frames");
     DTXCTL     0x03590 RW 0x0000_0044 0x0000_007f "8.12.5" Stored("sent frames are copied once, from guest memory");
     DTXTCPFLGL 0x0359c RW 0x0ff6_0ff6 0x0fff_0fff "8.12.6" Stored("FIN and PSH go with the last segment, CWR with the first");
     DTXTCPFLGH 0x035a0 RW 0x0000_0f7f 0x0000_0fff "8.12.7" Stored("FIN and PSH go with the last segment, CWR with the first");
     DTXMXSZRQ  0x03540 RW 0x0000_0010 0x0000_0fff "8.12" Stored("no requests to limit");
-    TDBAL      0x0e000 [16 * 64] RW 0x0000_0000 0xffff_ff80 "8.12.9" YES;
-    TDBAH      0x0e004 [16 * 64] RW 0x0000_0000 0xffff_ffff "8.12.10" YES;
-    TDLEN      0x0e008 [16 * 64] RW 0x0000_0000 0x000f_fff0 "8.12.11" YES;
-    TDH        0x0e010 [16 * 64] RW 0x0000_0000 0x0000_ffff "8.12.12" YES;
-    TDT        0x0e018 [16 * 64] RW 0x0000_0000 0x0000_ffff "8.12.13" YES;
-    TXDCTL     0x0e028 [16 * 64] RW 0x0000_0000 0x0e1f_1f1f "8.12.14" YES;
     TDWBAL     0x0e038 [16 * 64] RW 0x0000_0000 0xffff_ffff "8.12.15" YES;
     TDWBAH     0x0e03c [16 * 64] RW 0x0000_0000 0xffff_ffff "8.12.16" YES;
     DCA_RXCTRL 0x0c014 [16 * 64] RW 0x0000_a200 0xff00_ffff "8.13.1" NO_DCA;
@@ -237,9 +233,6 @@ intel::registers! { pub, statistics "8.18",
     CBTMPC     0x0402c RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
     HTDPMC     0x0403c RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
     CBRDPC     0x04044 RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
-    MNGPRC     0x040b4 RC 0x0000_0000 0x0000_0000 "8.18" NO_MANAGEMENT;
-    MPDC       0x040b8 RC 0x0000_0000 0x0000_0000 "8.18" NO_MANAGEMENT;
-    MNGPTC     0x040bc RC 0x0000_0000 0x0000_0000 "8.18" NO_MANAGEMENT;
     CBRMPC     0x040fc RC 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
     IAC        0x04100 RC 0x0000_0000 0x0000_0000 "8.18" YES;
     RPTHC      0x04104 RC 0x0000_0000 0x0000_0000 "8.18" YES;
@@ -266,16 +259,7 @@ intel::registers! { pub, statistics "8.18",
     PVFGPTLBC  0x10044 [8 * 256] RO 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
     PVFGORLBC  0x10048 [8 * 256] RO 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
     PVFGOTLBC  0x10050 [8 * 256] RO 0x0000_0000 0x0000_0000 "8.18" NO_EVENT;
-    WUC        0x05800 RW 0x0000_0000 0x0000_001f "8.20" YES;
-    WUFC       0x05808 RW 0x0000_0000 0x000f_80ff "8.20" YES;
-    WUS        0x05810 W1C 0x0000_0000 0x000f_00ff "8.20" YES;
-    IPAV       0x05838 RW 0x0000_0000 0x0001_000f "8.20" YES;
-    IP4AT      0x05840 [4 * 8] RW 0x0000_0000 0xffff_ffff "8.20" YES;
-    IP6AT      0x05880 [4 * 4] RW 0x0000_0000 0xffff_ffff "8.20" YES;
-    WUPL       0x05900 RO 0x0000_0000 0x0000_0000 "8.20" YES;
-    WUPM       0x05a00 [32 * 4] RO 0x0000_0000 0x0000_0000 "8.20" YES;
     FHFT       0x09000 [256 * 4] RW 0x0000_0000 0xffff_ffff "8.20" YES;
-    MANC       0x05820 RW 0x0000_0000 0xffff_ffff "8.21" NO_MANAGEMENT;
     MANC2H     0x05860 RW 0x0000_0000 0xffff_ffff "8.21" NO_MANAGEMENT;
     MFVAL      0x05824 RW 0x0000_0000 0xffff_ffff "8.21" NO_MANAGEMENT;
     MDEF       0x05890 [8 * 4] RW 0x0000_0000 0xffff_ffff "8.21" NO_MANAGEMENT;

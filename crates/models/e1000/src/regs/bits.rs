@@ -11,13 +11,9 @@ pub mod status {
 
 /// Interrupt causes (§13.4.17).
 pub mod cause {
-    pub const TXDW: u32 = 1;
+    pub use intel::bits::cause::*;
+
     pub const TXQE: u32 = 1 << 1;
-    pub const LSC: u32 = 1 << 2;
-    pub const RXDMT0: u32 = 1 << 4;
-    pub const RXO: u32 = 1 << 6;
-    pub const RXT0: u32 = 1 << 7;
-    pub const MDAC: u32 = 1 << 9;
     pub const PHYINT: u32 = 1 << 12;
     pub const TXD_LOW: u32 = 1 << 15;
     pub const SRPD: u32 = 1 << 16;

@@ -63,15 +63,10 @@ pub(crate) mod eicr {
 
 /// Interrupt Cause, and those with the same bits (§8.8.7 to §8.8.11).
 pub(crate) mod icr {
-    pub const TXDW: u32 = 1;
-    pub const LSC: u32 = 1 << 2;
-    pub const RXDMT0: u32 = 1 << 4;
-    /// Frames were missed.
-    pub const RXO: u32 = 1 << 6;
-    pub const RXDW: u32 = 1 << 7;
+    pub use intel::bits::cause::{LSC, MDAC, RXDMT0, RXO, RXT0 as RXDW, TXDW};
+
     /// A VF has sent a message, read one, or was reset.
     pub const VMMB: u32 = 1 << 8;
-    pub const MDAC: u32 = 1 << 9;
     /// A VF has sent what it may not.
     pub const DOUTSYNC: u32 = 1 << 28;
     /// All causes, as the drivers' self-test sets them.
