@@ -1,6 +1,8 @@
 //! What the EEPROMs of all chips hold in their first 64 words (8254x manual §5.6, 82576 datasheet §6). How they
 //! are read and written on the wire differs.
 
+use crate::bits::eecd;
+
 /// Addresses of words.
 pub mod word {
     /// The station address, three words.
@@ -42,6 +44,69 @@ const PAUSE: u16 = 0x3000;
 /// Init control 1: where the signature is, and what it is.
 const SIGNATURE_SHIFT: u32 = 14;
 const SIGNATURE: u16 = 0b01;
+
+/// The wires of an EEPROM: two that EECD drives, as they are, and the one that the EEPROM drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wires {
+    /// The level of the clock.
+    pub sk: bool,
+    /// The EEPROM is selected.
+    pub selected: bool,
+    /// What it shows.
+    pub data_out: bool,
+}
+
+impl Default for Wires {
+    fn default() -> Self {
+        Self {
+            sk: false,
+            selected: false,
+            data_out: true,
+        }
+    }
+}
+
+/// What new levels are to an EEPROM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edge {
+    /// Nothing.
+    None,
+    /// It is selected, or is so no more; it shows nothing yet.
+    Select,
+    /// The clock rises: it takes a bit.
+    Rise,
+    /// The clock falls.
+    Fall,
+}
+
+impl Wires {
+    /// EECD has been written: these are the levels. The clock of an EEPROM that is not selected means nothing.
+    pub fn set(&mut self, selected: bool, eecd: u32) -> Edge {
+        let sk = eecd & eecd::SK != 0;
+        let edge = match (self.selected, selected) {
+            (true, true) if sk && !self.sk => Edge::Rise,
+            (true, true) if !sk && self.sk => Edge::Fall,
+            (was, is) if was != is => Edge::Select,
+            _ => Edge::None,
+        };
+        if edge == Edge::Select {
+            self.data_out = true;
+        }
+        self.sk = sk;
+        self.selected = selected;
+        edge
+    }
+
+    /// What EECD reads when `stored` was written to it. Access is granted at once: there is no other user of
+    /// the memory.
+    pub fn eecd(&self, stored: u32) -> u32 {
+        let flag = |on: bool, bit: u32| if on { bit } else { 0 };
+        stored
+            | eecd::PRES
+            | flag(stored & eecd::REQ != 0, eecd::GNT)
+            | flag(self.data_out, eecd::DO)
+    }
+}
 
 /// What is a chip's own in a new image.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +172,21 @@ pub fn mac(words: [u16; 3]) -> [u8; 6] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_counts_while_the_memory_stays_selected() {
+        let mut wires = Wires::default();
+        assert_eq!(wires.set(false, eecd::SK), Edge::None);
+        assert_eq!(wires.set(true, 0), Edge::Select);
+        wires.data_out = false;
+        assert_eq!(wires.set(true, eecd::SK), Edge::Rise);
+        assert_eq!(wires.set(true, eecd::SK), Edge::None);
+        assert_eq!(wires.set(true, 0), Edge::Fall);
+        assert_eq!(wires.eecd(0), eecd::PRES);
+        assert_eq!(wires.set(false, eecd::SK), Edge::Select);
+        let granted = eecd::REQ | eecd::GNT;
+        assert_eq!(wires.eecd(eecd::REQ), granted | eecd::PRES | eecd::DO);
+    }
 
     #[test]
     fn a_new_image_is_signed_and_sums_up() {

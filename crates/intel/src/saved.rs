@@ -88,6 +88,20 @@ pub fn check(
     }
 }
 
+/// The state is of a chip with this device id.
+///
+/// # Errors
+/// It is of another.
+pub fn check_device(found: u16, ours: u16) -> Result<(), StateError> {
+    if found == ours {
+        return Ok(());
+    }
+    Err(StateError::Device {
+        found: format!("8086:{found:04x}"),
+        expected: format!("8086:{ours:04x}"),
+    })
+}
+
 /// Makes `saved` and `of_saved` of a live struct and its plain data, which have these same fields: no more and no
 /// fewer, or it does not compile.
 #[macro_export]

@@ -68,10 +68,19 @@ pub trait Window {
     }
 }
 
-/// One that is reached through an I/O BAR too.
-pub trait IoWindow: Window {
+/// One that is reached through an I/O BAR too, and whose accesses are counted.
+pub trait Bars: Window {
+    /// The BAR of the window.
+    const MMIO: u8;
+
+    /// The BAR of the way through I/O.
+    fn io_bar(&self) -> u8;
+
     /// The state of that way.
     fn io(&mut self) -> &mut io::Window;
+
+    /// Where accesses are counted; by nothing else.
+    fn counted(&self) -> &Counters;
 
     /// Reads from the I/O BAR.
     fn io_read(&mut self, env: &Env, offset: u64, data: &mut [u8]) {
@@ -88,18 +97,6 @@ pub trait IoWindow: Window {
             None => self.io().write(offset, data),
         }
     }
-}
-
-/// One whose accesses are counted, by BAR.
-pub trait Bars: IoWindow {
-    /// The BAR of the window.
-    const MMIO: u8;
-
-    /// The BAR of the way through I/O.
-    fn io_bar(&self) -> u8;
-
-    /// Where accesses are counted; by nothing else.
-    fn counted(&self) -> &Counters;
 
     /// Reads from a BAR; where there is none, zeros.
     fn read_bar(&mut self, env: &Env, bar: u8, offset: u64, data: &mut [u8]) {

@@ -1,8 +1,8 @@
 //! Look-up by offset, and the storage.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::register::{Access, Alias, Id, Register, Status};
 
@@ -33,6 +33,34 @@ pub struct Table {
 }
 
 const NONE: u32 = u32::MAX;
+
+/// A table that all NICs of the process share, indexed when the first asks: the index has a word for each of the
+/// window.
+#[derive(Debug)]
+pub struct Shared {
+    registers: &'static [Register],
+    aliases: &'static [Alias],
+    span: u32,
+    table: OnceLock<Arc<Table>>,
+}
+
+impl Shared {
+    /// One of what [`Table::with_aliases`] takes.
+    pub const fn new(registers: &'static [Register], aliases: &'static [Alias], span: u32) -> Self {
+        Self {
+            registers,
+            aliases,
+            span,
+            table: OnceLock::new(),
+        }
+    }
+
+    /// The table.
+    pub fn get(&self) -> Arc<Table> {
+        let index = || Arc::new(Table::with_aliases(self.registers, self.aliases, self.span));
+        Arc::clone(self.table.get_or_init(index))
+    }
+}
 
 impl Table {
     /// Indexes `registers`, which lie in a window of `span` bytes.

@@ -11,10 +11,9 @@ use std::sync::atomic::Ordering;
 use frame::Counted;
 use intel::flow::RFCE;
 use intel::io;
-use intel::link::{self, Link};
-use intel::phy::Phy;
+use intel::link::{Link, Port};
 use intel::wake::{Wakes, wuc};
-use intel::window::{Bars, IoWindow, Window};
+use intel::window::{Bars, Window};
 use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
 use regs::{Access, Found};
 
@@ -23,7 +22,7 @@ use crate::core::chip::Chip;
 use crate::core::flow::owed;
 use crate::filter::address::FILTERS;
 use crate::regs as r;
-use crate::regs::bits::{cause, ctrl, ctrl_ext, eecd, pba, rctl, rdtr, status, swsm, tctl};
+use crate::regs::bits::{cause, ctrl, ctrl_ext, pba, rctl, rdtr, status, swsm, tctl};
 use crate::regs::variant::{BAR_MMIO, Variant};
 use crate::state;
 use datapath::counters::count_alone;
@@ -33,11 +32,9 @@ pub(crate) struct Registers {
     pub variant: Variant,
     pub chip: Arc<Chip>,
     pub eeprom: Eeprom,
-    pub phy: Phy,
+    pub port: Port,
     pub io: io::Window,
     pub work: Work,
-    /// How long auto-negotiation takes.
-    pub negotiation: Nanos,
 }
 
 impl Registers {
@@ -68,7 +65,7 @@ impl Registers {
             self.work.tx |= (old ^ new) & RFCE != 0;
         }
         if value & ctrl::PHY_RST != 0 {
-            self.phy.reset();
+            self.port.phy.reset();
             self.negotiate(env);
         }
         self.update_link(env);
@@ -112,7 +109,7 @@ impl Registers {
         } else {
             0
         };
-        link::status(chip.file.get(r::CTRL), false, &self.phy, up)
+        self.port.status(chip.file.get(r::CTRL), false, up)
             | paused
             | status::MTXCKOK
             | self.variant.bus_status()
@@ -120,18 +117,7 @@ impl Registers {
 
     /// The speed of the wire, forced or negotiated, as STATUS encodes it.
     pub(crate) fn speed(&self) -> u32 {
-        link::speed(self.chip.file.get(r::CTRL), false, self.phy.resolved().0)
-    }
-
-    /// Request is granted at once: there is no other user of the EEPROM.
-    fn eecd(&self, stored: u32) -> u32 {
-        let grant = if stored & eecd::REQ != 0 {
-            eecd::GNT
-        } else {
-            0
-        };
-        let out = if self.eeprom.data_out() { eecd::DO } else { 0 };
-        stored | eecd::PRES | grant | out
+        self.port.speed(self.chip.file.get(r::CTRL), false)
     }
 
     fn write_mdic(&mut self, env: &Env, value: u32) {
@@ -157,7 +143,7 @@ impl Window for Registers {
         let stored = self.chip.file.get_at(id, element);
         match id {
             r::STATUS => self.status(env),
-            r::EECD => self.eecd(stored),
+            r::EECD => self.eeprom.wires.eecd(stored),
             r::PBA => {
                 let receive = stored & pba::RXA;
                 pba::BOTH.saturating_sub(receive) << pba::TXA_SHIFT | receive
@@ -279,17 +265,15 @@ impl Window for Registers {
     }
 }
 
-impl IoWindow for Registers {
-    fn io(&mut self) -> &mut io::Window {
-        &mut self.io
-    }
-}
-
 impl Bars for Registers {
     const MMIO: u8 = BAR_MMIO;
 
     fn io_bar(&self) -> u8 {
         self.variant.io_bar()
+    }
+
+    fn io(&mut self) -> &mut io::Window {
+        &mut self.io
     }
 
     fn counted(&self) -> &intel::Counters {
@@ -298,12 +282,8 @@ impl Bars for Registers {
 }
 
 impl Link for Registers {
-    fn phy(&mut self) -> &mut Phy {
-        &mut self.phy
-    }
-
-    fn negotiation(&self) -> Nanos {
-        self.negotiation
+    fn port(&mut self) -> &mut Port {
+        &mut self.port
     }
 
     fn set_link_timer(&self, env: &Env, at: Option<Nanos>) {
@@ -312,8 +292,8 @@ impl Link for Registers {
 
     fn update_link(&mut self, env: &Env) {
         let chip = &self.chip;
-        let up = self.phy.link() && chip.file.get(r::CTRL) & ctrl::SLU != 0;
-        let loopback = self.phy.loopback();
+        let up = self.port.phy.link() && chip.file.get(r::CTRL) & ctrl::SLU != 0;
+        let loopback = self.port.phy.loopback();
         let was_loopback = chip.phy_loopback.swap(loopback, Ordering::AcqRel);
         let was_up = chip.link_up.swap(up, Ordering::AcqRel);
         chip.flow.set_speed(self.speed());
@@ -326,7 +306,7 @@ impl Link for Registers {
             causes |= cause::LSC;
             chip.wake_by_link(env);
         }
-        if self.phy.interrupt() {
+        if self.port.phy.interrupt() {
             causes |= cause::PHYINT;
         }
         if causes != 0 {
@@ -368,7 +348,7 @@ impl Control for Registers {
         self.reset_mac(env);
         self.chip.irq.lock().set_msi(env, false);
         self.io = io::Window::default();
-        self.phy.reset();
+        self.port.phy.reset();
         self.negotiate(env);
         self.update_link(env);
         // The link change is older than the machine that boots now.

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 pub use datapath::Moderation;
 use intel::io::Window;
-use intel::phy::Phy;
+use intel::link::Port;
 use model::{Nic, Watch, Work};
 
 use crate::control::Registers;
@@ -48,10 +48,14 @@ fn with(config: &Config, chip: Arc<Chip>) -> Nic {
             Some(image) => Eeprom::of_image(image),
             None => Eeprom::new(config.variant, config.mac, config.pause),
         },
-        phy: Phy::new(config.link, config.variant.phy(), config.pause),
+        port: Port::new(
+            config.variant.phy(),
+            config.link,
+            config.pause,
+            config.negotiation,
+        ),
         io: Window::default(),
         work: Work::default(),
-        negotiation: u64::try_from(config.negotiation.as_nanos()).unwrap_or(u64::MAX / 2),
     };
     control.power_up();
     let mut identity = config.variant.identity();

@@ -8,9 +8,9 @@ pub(crate) mod eeprom;
 pub(crate) mod variant;
 
 use std::ops::Range;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use regs::{Access, Alias, Status, Table};
+use regs::{Access, Alias, Shared, Status, Table};
 
 /// Bytes of the register window, BAR 0 (manual §4.1).
 pub const WINDOW: u32 = 128 * 1024;
@@ -94,11 +94,10 @@ aliases! {
     "TDFT (82542)"  0x8018 TDFT;
 }
 
-/// The table, indexed once for all NICs of the process: the index alone is 128 KiB.
+/// The table of all NICs of the process.
 pub fn table() -> Arc<Table> {
-    static TABLE: LazyLock<Arc<Table>> =
-        LazyLock::new(|| Arc::new(Table::with_aliases(REGISTERS, ALIASES, WINDOW)));
-    Arc::clone(&TABLE)
+    static TABLE: Shared = Shared::new(REGISTERS, ALIASES, WINDOW);
+    TABLE.get()
 }
 
 /// The text of `docs/registers/e1000.md`.

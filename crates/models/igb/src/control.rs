@@ -23,10 +23,9 @@ use std::sync::atomic::Ordering;
 use frame::Counted;
 use intel::flow::RFCE;
 use intel::io;
-use intel::link::{self, Link};
-use intel::phy::Phy;
+use intel::link::{Link, Port};
 use intel::wake::{Wakes, wuc};
-use intel::window::{Bars, IoWindow, Window};
+use intel::window::{Bars, Window};
 use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
 use regs::{Access, Found, Id};
 
@@ -50,12 +49,10 @@ const KEPT: [Id; 4] = [r::RXPBS, r::TXPBS, r::SWPBS, r::DCA_CTRL];
 pub(crate) struct Registers {
     pub function: Arc<Function>,
     pub nvm: Nvm,
-    pub phy: Phy,
+    pub port: Port,
     pub io: io::Window,
     pub reading: StatRegs,
     pub work: Work,
-    /// How long auto-negotiation takes.
-    pub negotiation: Nanos,
     /// STATUS.PHYRA.
     pub phy_was_reset: bool,
     /// PCI allows it to master the bus.
@@ -96,7 +93,7 @@ impl Registers {
         }
         self.update_master();
         if value & !old & ctrl::PHY_RST != 0 {
-            self.phy.reset();
+            self.port.phy.reset();
             self.phy_was_reset = true;
             self.negotiate(env);
         }
@@ -159,7 +156,7 @@ impl Registers {
         let bypassed = self.function.file.get(r::CTRL_EXT) & ctrl_ext::SPD_BYPS != 0;
         let up = self.function.link_up.load(Ordering::Acquire);
         let flag = |on: bool, bit: u32| if on { bit } else { 0 };
-        link::status(value, bypassed, &self.phy, up)
+        self.port.status(value, bypassed, up)
             | self.iov()
             | flag(self.phy_was_reset, status::PHYRA)
             | flag(
@@ -431,17 +428,15 @@ impl Window for Registers {
     }
 }
 
-impl IoWindow for Registers {
-    fn io(&mut self) -> &mut io::Window {
-        &mut self.io
-    }
-}
-
 impl Bars for Registers {
     const MMIO: u8 = BAR_MMIO;
 
     fn io_bar(&self) -> u8 {
         BAR_IO
+    }
+
+    fn io(&mut self) -> &mut io::Window {
+        &mut self.io
     }
 
     fn counted(&self) -> &intel::Counters {
@@ -450,12 +445,8 @@ impl Bars for Registers {
 }
 
 impl Link for Registers {
-    fn phy(&mut self) -> &mut Phy {
-        &mut self.phy
-    }
-
-    fn negotiation(&self) -> Nanos {
-        self.negotiation
+    fn port(&mut self) -> &mut Port {
+        &mut self.port
     }
 
     fn set_link_timer(&self, env: &Env, at: Option<Nanos>) {
@@ -464,8 +455,8 @@ impl Link for Registers {
 
     fn update_link(&mut self, env: &Env) {
         let function = &self.function;
-        let up = self.phy.link() && function.file.get(r::CTRL) & ctrl::SLU != 0;
-        let loopback = self.phy.loopback() || function.file.get(r::RCTL) & rctl::LBM != 0;
+        let up = self.port.phy.link() && function.file.get(r::CTRL) & ctrl::SLU != 0;
+        let loopback = self.port.phy.loopback() || function.file.get(r::RCTL) & rctl::LBM != 0;
         let was_loopback = function.loopback.swap(loopback, Ordering::AcqRel);
         let was_up = function.link_up.swap(up, Ordering::AcqRel);
         if was_up != up || was_loopback != loopback {
@@ -531,7 +522,7 @@ impl Control for Registers {
         }
         self.reset_mac(env);
         self.function.irq.lock().set_way(env, Way::Pin);
-        self.phy.reset();
+        self.port.phy.reset();
         self.phy_was_reset = true;
         self.negotiate(env);
         self.update_link(env);

@@ -12,9 +12,9 @@ pub(crate) mod settings;
 pub(crate) mod vf;
 
 use std::ops::RangeInclusive;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use regs::{Access, Alias, Id, Status, Table};
+use regs::{Access, Alias, Id, Shared, Status, Table};
 
 use self::queues::QueueIds;
 
@@ -333,11 +333,10 @@ aliases! {
     "TDWBAH_A"     0x383c [4 * 256] TDWBAH;
 }
 
-/// The table, indexed once for all NICs of the process: the index alone is 128 KiB.
+/// The table of all NICs of the process.
 pub fn table() -> Arc<Table> {
-    static TABLE: LazyLock<Arc<Table>> =
-        LazyLock::new(|| Arc::new(Table::with_aliases(REGISTERS, ALIASES, WINDOW)));
-    Arc::clone(&TABLE)
+    static TABLE: Shared = Shared::new(REGISTERS, ALIASES, WINDOW);
+    TABLE.get()
 }
 
 /// The text of `docs/registers/igb.md`.

@@ -21,7 +21,7 @@ mod tests;
 pub(crate) mod v1;
 pub mod vf;
 
-pub(crate) use intel::saved::{NEGOTIATION, PAUSE, absolute, check, field, relative};
+pub(crate) use intel::saved::{PAUSE, absolute, check, field, relative};
 pub use snapshot::{Kind, StateError};
 pub use v1::{
     Clock, Context, Count, Flow, Interrupts, KIND, Nvm, Phase, Phy, Queue, QueueCounts, Stamp, V1,

@@ -1,7 +1,7 @@
 //! The serial EEPROM, 64 words, read and written bit by bit through EECD (manual §5.3, §5.6,
 //! §13.4.3; the wire protocol is that of a 93C46).
 
-use intel::nvm::{self, ERASED, Image, word};
+use intel::nvm::{self, ERASED, Edge, Image, Wires, word};
 
 use crate::regs::bits::eecd;
 use crate::regs::eeprom::WORDS;
@@ -18,9 +18,7 @@ const WORD: u8 = 16;
 #[derive(Debug)]
 pub(crate) struct Eeprom {
     pub(crate) words: [u16; WORDS],
-    pub(crate) sk: bool,
-    pub(crate) cs: bool,
-    pub(crate) data_out: bool,
+    pub(crate) wires: Wires,
     pub(crate) writable: bool,
     pub(crate) phase: Phase,
     /// Its owner does not know these contents yet.
@@ -81,9 +79,7 @@ impl Eeprom {
     fn of_words(words: [u16; WORDS], changed: bool) -> Self {
         Self {
             words,
-            sk: false,
-            cs: false,
-            data_out: true,
+            wires: Wires::default(),
             writable: false,
             phase: Phase::Idle,
             changed,
@@ -112,29 +108,18 @@ impl Eeprom {
         nvm::mac([a, b, c])
     }
 
-    /// EECD was written: the three wires have these levels now.
+    /// EECD was written: the wires have these levels now.
     pub(crate) fn wires(&mut self, value: u32) {
-        let (sk, cs, di) = (
-            value & eecd::SK != 0,
-            value & eecd::CS != 0,
-            value & eecd::DI != 0,
-        );
-        if !cs {
-            if let Phase::Commit { value, target } = self.phase {
-                self.commit(target, value);
+        match self.wires.set(value & eecd::CS != 0, value) {
+            Edge::None | Edge::Fall => {}
+            Edge::Select => {
+                if let Phase::Commit { value, target } = self.phase {
+                    self.commit(target, value);
+                }
+                self.phase = Phase::Idle;
             }
-            self.phase = Phase::Idle;
-            self.data_out = true;
-        } else if sk && !self.sk && self.cs {
-            self.clock(di);
+            Edge::Rise => self.clock(value & eecd::DI != 0),
         }
-        self.sk = sk;
-        self.cs = cs;
-    }
-
-    /// The level of the EEPROM's output.
-    pub(crate) fn data_out(&self) -> bool {
-        self.data_out
     }
 
     fn clock(&mut self, di: bool) {
@@ -158,7 +143,7 @@ impl Eeprom {
                 } else {
                     (at, left)
                 };
-                self.data_out = self.words[at] >> (left - 1) & 1 == 1;
+                self.wires.data_out = self.words[at] >> (left - 1) & 1 == 1;
                 Phase::Read { at, left: left - 1 }
             }
             Phase::Data {
@@ -191,7 +176,7 @@ impl Eeprom {
         match (command >> ADDRESS_BITS, at >> 4) {
             (0b10, _) => {
                 // A 0 bit goes before the data.
-                self.data_out = false;
+                self.wires.data_out = false;
                 Phase::Read { at, left: WORD }
             }
             (0b01, _) => data(Target::Word(at)),
@@ -255,7 +240,7 @@ mod tests {
             let mut value = 0;
             for _ in 0..16 {
                 self.0.wires(eecd::CS | eecd::SK);
-                value = value << 1 | u16::from(self.0.data_out());
+                value = value << 1 | u16::from(self.0.wires.data_out);
                 self.0.wires(eecd::CS);
             }
             value
@@ -265,7 +250,7 @@ mod tests {
             self.0.wires(eecd::CS);
             self.bits(0b110, 3);
             self.bits(at, 6);
-            assert!(!self.0.data_out(), "a 0 goes before the data");
+            assert!(!self.0.wires.data_out, "a 0 goes before the data");
             let value = self.read_bits();
             self.0.wires(0);
             value

@@ -24,8 +24,9 @@ use crate::state::{PAGE, StateError, v1};
 use datapath::Moderation;
 use datapath::RxThrottle;
 use intel::io::{ADDRESS_BITS, Window};
+use intel::nvm::Wires;
 use intel::saved::{
-    NEGOTIATION, PAUSE, absolute, check, field, frames_taken, load_phy, load_words,
+    PAUSE, absolute, check, check_device, field, frames_taken, load_phy, load_words,
 };
 use intel::stats::Checked;
 use intel::tx::{Memory, Position};
@@ -57,13 +58,7 @@ impl Registers {
             flow,
             interrupts,
         } = state;
-        let ours = self.variant.device();
-        if *device != ours {
-            return Err(StateError::Device {
-                found: format!("8086:{device:04x}"),
-                expected: format!("8086:{ours:04x}"),
-            });
-        }
+        check_device(*device, self.variant.device())?;
         let chip = Arc::clone(&self.chip);
         let words = load_words(&chip.file, registers, keeps)?;
         let csb = [r::CSBAL, r::CSBAH].map(|id| {
@@ -85,7 +80,7 @@ impl Registers {
             "IOADDR has 20 bits",
         )?;
         let eeprom = load_eeprom(eeprom)?;
-        let phy = load_phy(phy, &self.phy)?;
+        let phy = load_phy(phy, &self.port.phy)?;
         let position = load_transmitter(transmitter)?;
         let fifo = load_fifo(receiver)?;
         let until = check_flow(flow, env.clock.now())?;
@@ -93,8 +88,7 @@ impl Registers {
             let irq = chip.irq.lock();
             (irq.adaptive.mode, irq.rx_throttle.on)
         };
-        let negotiation = i64::try_from(self.negotiation).unwrap_or(i64::MAX);
-        let most = negotiation.max(NEGOTIATION);
+        let most = self.port.longest_negotiation();
         let irq = load_interrupts(interrupts, &words, env.clock.now(), configured, most)?;
 
         // Nothing fails from here on.
@@ -124,7 +118,7 @@ impl Registers {
         chip.bus_master.store(*bus_master, Ordering::Release);
         chip.set_power(env, *d3, None);
         self.eeprom = eeprom;
-        self.phy = phy;
+        self.port.phy = phy;
         self.io = Window {
             address: *io_address,
         };
@@ -226,9 +220,11 @@ fn load_eeprom(state: &v1::Eeprom) -> Result<Eeprom, StateError> {
     };
     Ok(Eeprom {
         words,
-        sk: *sk,
-        cs: *cs,
-        data_out: *data_out,
+        wires: Wires {
+            sk: *sk,
+            selected: *cs,
+            data_out: *data_out,
+        },
         writable: *writable,
         phase,
         changed: true,

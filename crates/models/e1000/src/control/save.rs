@@ -22,6 +22,7 @@ use crate::core::tx_queue::TxState;
 use crate::regs as r;
 use crate::state::{PAGE, v1};
 use intel::io::Window;
+use intel::link::Port;
 use intel::saved::{relative, save_phy, save_words};
 use intel::tx::{Memory, Position};
 
@@ -32,10 +33,13 @@ impl Registers {
             variant,
             chip,
             eeprom,
-            phy,
+            port:
+                Port {
+                    phy,
+                    negotiation: _, // configured
+                },
             io: Window { address },
             work: Work { tx, rx },
-            negotiation: _, // configured
         } = self;
         let Chip {
             file,
@@ -130,9 +134,7 @@ fn pages(bytes: &[u8]) -> Vec<v1::Page> {
 fn save_eeprom(eeprom: &Eeprom) -> v1::Eeprom {
     let Eeprom {
         words,
-        sk,
-        cs,
-        data_out,
+        wires,
         writable,
         phase,
         changed: _, // who loads it is told of all of it
@@ -143,9 +145,9 @@ fn save_eeprom(eeprom: &Eeprom) -> v1::Eeprom {
     };
     v1::Eeprom {
         words: words.to_vec(),
-        sk: *sk,
-        cs: *cs,
-        data_out: *data_out,
+        sk: wires.sk,
+        cs: wires.selected,
+        data_out: wires.data_out,
         writable: *writable,
         phase: match *phase {
             Phase::Idle => v1::Phase::Idle,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use datapath::offload::L4;
 use intel::io::{ADDRESS_BITS, Window};
-use intel::saved::{frames_taken, load_phy, load_words};
+use intel::saved::{check_device, frames_taken, load_phy, load_words};
 use intel::wake::Wakes;
 use model::{Env, Work};
 
@@ -19,7 +19,7 @@ use crate::core::irq::Irq;
 use crate::core::ptp::Ptp;
 use crate::core::queue::{TxMemory, TxState};
 use crate::state;
-use crate::state::{NEGOTIATION, PAUSE, StateError, absolute, check, field, v1};
+use crate::state::{PAUSE, StateError, absolute, check, field, v1};
 
 impl Registers {
     /// Becomes what `state` describes.
@@ -43,18 +43,12 @@ impl Registers {
             io,
             d3,
         } = state;
-        let ours = state::DEVICE;
-        if *device != ours {
-            return Err(StateError::Device {
-                found: format!("8086:{device:04x}"),
-                expected: format!("8086:{ours:04x}"),
-            });
-        }
+        check_device(*device, state::DEVICE)?;
         let function = Arc::clone(&self.function);
         let words = load_words(&function.file, registers, keeps)?;
         let reading = StatRegs::check(&function.file, statistics, latched)?;
         let nvm = Nvm::load(nvm)?;
-        let phy = load_phy(phy, &self.phy)?;
+        let phy = load_phy(phy, &self.port.phy)?;
         check(
             queues.len() == function.queues.len(),
             "queues",
@@ -68,8 +62,7 @@ impl Registers {
         let there = (*turn as usize) < queues.len();
         check(there, "turn", *turn, "no such queue")?;
         let now = env.clock.now();
-        let most = i64::try_from(self.negotiation).unwrap_or(i64::MAX);
-        let irq = Irq::load(interrupts, &words, now, most.max(NEGOTIATION))?;
+        let irq = Irq::load(interrupts, &words, now, self.port.longest_negotiation())?;
         let clock = Ptp::load(clock, &words, now)?;
         let v1::Flow { until, owed } = flow;
         let until = until
@@ -96,7 +89,7 @@ impl Registers {
         function.link_up.store(*link_up, Ordering::Release);
         function.loopback.store(*loopback, Ordering::Release);
         self.nvm = nvm;
-        self.phy = phy;
+        self.port.phy = phy;
         self.io = Window { address: *io };
         self.phy_was_reset = *phy_was_reset;
         self.may_master = *may_master;

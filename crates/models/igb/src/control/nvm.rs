@@ -3,7 +3,7 @@
 
 mod state;
 
-use intel::nvm::{self, ERASED, Image, word};
+use intel::nvm::{self, ERASED, Edge, Image, Wires, word};
 
 use crate::regs::bits::{eecd, eerd};
 
@@ -27,9 +27,7 @@ mod op {
 #[derive(Debug)]
 pub(crate) struct Nvm {
     bytes: Box<[u8; BYTES]>,
-    sk: bool,
-    selected: bool,
-    data_out: bool,
+    wires: Wires,
     writable: bool,
     phase: Phase,
     /// Bits of the byte under way, and how many.
@@ -90,9 +88,7 @@ impl Nvm {
     fn with(bytes: Box<[u8; BYTES]>, changed: bool) -> Self {
         Self {
             bytes,
-            sk: false,
-            selected: false,
-            data_out: true,
+            wires: Wires::default(),
             writable: false,
             phase: Phase::Command,
             shift: 0,
@@ -139,32 +135,26 @@ impl Nvm {
         u32::from(data) << eerd::DATA_SHIFT | address | eerd::DONE
     }
 
-    /// What EECD reads when `wires` was written to it. Access is granted at once: there is no other
-    /// user of the memory.
-    pub(crate) fn eecd(&self, wires: u32) -> u32 {
-        let flag = |on: bool, bit: u32| if on { bit } else { 0 };
-        wires
-            | eecd::PRES
+    /// What EECD reads when `stored` was written to it.
+    pub(crate) fn eecd(&self, stored: u32) -> u32 {
+        self.wires.eecd(stored)
             | eecd::AUTO_RD
             | eecd::ADDR_BITS
             | (WORDS.ilog2() - 6) << eecd::SIZE_SHIFT
-            | flag(wires & eecd::REQ != 0, eecd::GNT)
-            | flag(self.data_out, eecd::DO)
     }
 
     /// EECD was written: the wires have these levels now. Without REQ they are not connected.
     pub(crate) fn wires(&mut self, value: u32) {
-        let (sk, di) = (value & eecd::SK != 0, value & eecd::DI != 0);
         let selected = value & (eecd::CS | eecd::REQ) == eecd::REQ;
-        if selected != self.selected {
-            self.phase = Phase::Command;
-            (self.shift, self.bits) = (0, 0);
-            self.data_out = true;
-        } else if selected && sk != self.sk {
-            if sk { self.sample(di) } else { self.present() }
+        match self.wires.set(selected, value) {
+            Edge::None => {}
+            Edge::Select => {
+                self.phase = Phase::Command;
+                (self.shift, self.bits) = (0, 0);
+            }
+            Edge::Rise => self.sample(value & eecd::DI != 0),
+            Edge::Fall => self.present(),
         }
-        self.sk = sk;
-        self.selected = selected;
     }
 
     /// The clock has risen: the memory takes a bit.
@@ -214,7 +204,7 @@ impl Nvm {
             Phase::Status => u8::from(self.writable) << 1,
             _ => return,
         };
-        self.data_out = byte >> (7 - self.bits) & 1 == 1;
+        self.wires.data_out = byte >> (7 - self.bits) & 1 == 1;
     }
 
     fn command(&mut self, byte: u8) -> Phase {

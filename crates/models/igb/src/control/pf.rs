@@ -12,6 +12,8 @@ use crate::regs::{BAR_IO, BAR_MMIO, BAR_MSIX, PF_MESSAGES, PF_QUEUES, QUEUES};
 use crate::sriov::hub::Hub;
 use std::sync::Arc;
 
+use intel::link::Port;
+use intel::phy::PhyModel;
 use model::{Aer, Ari, Bar, Extended, Identity, Msix, Nic, Places, Serial, Space, Sriov, Work};
 
 /// PCI device id (§9.4.2).
@@ -125,11 +127,15 @@ fn make(config: &Config, hub: Option<Arc<Hub>>) -> Nic {
     let mut control = Registers {
         function: Arc::clone(&function),
         nvm,
-        phy: intel::phy::Phy::new(config.link, intel::phy::PhyModel::Igp03, config.pause),
+        port: Port::new(
+            PhyModel::Igp03,
+            config.link,
+            config.pause,
+            config.negotiation,
+        ),
         io: intel::io::Window::default(),
         reading: StatRegs::default(),
         work: Work::default(),
-        negotiation: u64::try_from(config.negotiation.as_nanos()).unwrap_or(u64::MAX / 2),
         phy_was_reset: true,
         may_master: false,
         hub,

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use datapath::offload::L4;
+use intel::link::Port;
 use intel::saved::{save_phy, save_words};
 use model::{Env, Nanos};
 use regs::{Access, Register, Status};
@@ -21,11 +22,14 @@ impl Registers {
         let Registers {
             function,
             nvm,
-            phy,
+            port:
+                Port {
+                    phy,
+                    negotiation: _, // configured
+                },
             io,
             reading,
-            work: _,        // a loaded NIC looks at everything
-            negotiation: _, // configured
+            work: _, // a loaded NIC looks at everything
             phy_was_reset,
             may_master,
             hub: _,             // its VFs' mailboxes are in their states

@@ -1,8 +1,8 @@
 //! Every register in a VF's window (datasheet §8.26).
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use regs::{Access, Status, Table};
+use regs::{Access, Shared, Status, Table};
 
 use crate::regs::queues::QueueIds;
 
@@ -84,8 +84,8 @@ pub(crate) static QUEUES: QueueIds = QueueIds {
 
 /// The look-up of the registers of every VF.
 pub fn table() -> Arc<Table> {
-    static TABLE: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(Table::new(REGISTERS, WINDOW)));
-    Arc::clone(&TABLE)
+    static TABLE: Shared = Shared::new(REGISTERS, &[], WINDOW);
+    TABLE.get()
 }
 
 /// The text of `docs/registers/igbvf.md`.

@@ -1,8 +1,10 @@
 //! A function that is saved, and another that goes on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use intel::phy::{Phy, PhyModel};
+use intel::link::Port;
+use intel::phy::PhyModel;
 use model::{Control, Progress, Work};
 use proptest::prelude::*;
 
@@ -24,11 +26,10 @@ fn control(guest: &Guest) -> Registers {
     Registers {
         function: Arc::clone(&guest.function),
         nvm: Nvm::new([2, 0, 0, 0, 0, 1], 0x10c9, 0xa03c, false),
-        phy: Phy::new(true, PhyModel::Igp03, false),
+        port: Port::new(PhyModel::Igp03, true, false, Duration::ZERO),
         io: intel::io::Window { address: 0x1500 },
         reading: StatRegs::default(),
         work: Work::default(),
-        negotiation: 0,
         phy_was_reset: false,
         may_master: true,
         hub: None,

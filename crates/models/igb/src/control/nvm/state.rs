@@ -1,5 +1,7 @@
 //! The NVM as plain data.
 
+use intel::nvm::Wires;
+
 use crate::control::nvm::{BYTES, Nvm, Phase};
 use crate::state;
 use crate::state::{StateError, check, field};
@@ -8,9 +10,7 @@ impl Nvm {
     pub(crate) fn save(&self) -> state::Nvm {
         let Nvm {
             bytes,
-            sk,
-            selected,
-            data_out,
+            wires,
             writable,
             phase,
             shift,
@@ -19,9 +19,9 @@ impl Nvm {
         } = self;
         state::Nvm {
             bytes: bytes.to_vec(),
-            sk: *sk,
-            selected: *selected,
-            data_out: *data_out,
+            sk: wires.sk,
+            selected: wires.selected,
+            data_out: wires.data_out,
             writable: *writable,
             phase: match *phase {
                 Phase::Command => state::Phase::Command,
@@ -61,9 +61,11 @@ impl Nvm {
             check(at < BYTES, "nvm.phase", at as u64, "beyond the NVM").map(|()| at)
         };
         Ok(Nvm {
-            sk: *sk,
-            selected: *selected,
-            data_out: *data_out,
+            wires: Wires {
+                sk: *sk,
+                selected: *selected,
+                data_out: *data_out,
+            },
             writable: *writable,
             phase: match *phase {
                 state::Phase::Command => Phase::Command,
