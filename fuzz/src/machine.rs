@@ -4,10 +4,11 @@
 mod bounds;
 mod frames;
 mod memory;
+mod offsets;
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use crc32fast::Hasher;
@@ -23,6 +24,7 @@ use crate::outside::Wire;
 
 pub(crate) use frames::{MAC, PEER, some_frame, some_notes};
 pub(crate) use memory::{HIGH, HIGH_LEN, RAM, RAM_LEN};
+pub(crate) use offsets::OFFSETS;
 
 use memory::{BLOCK, Dirt, guest};
 
@@ -479,13 +481,6 @@ impl Machine {
         ]);
     }
 }
-
-/// Offset of every register; of arrays, of the first two.
-pub(crate) static OFFSETS: LazyLock<Vec<u64>> = LazyLock::new(|| {
-    let all = e1000::regs::REGISTERS.iter();
-    all.flat_map(|r| (0..r.count.min(2)).map(|i| u64::from(r.offset + i * r.stride)))
-        .collect()
-});
 
 /// What happens to a NIC beside its script.
 #[derive(Clone, Copy, Default)]

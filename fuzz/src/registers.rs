@@ -39,7 +39,7 @@ pub(crate) fn script(data: &[u8], life: Life) -> Machine {
 
 pub(crate) fn go_on(m: &mut Machine, data: &[u8], life: Life) {
     let input = &mut Input::new(data);
-    let offsets = &*OFFSETS;
+    let offsets = &OFFSETS;
     let mut room = Vec::new();
     // Longer programs find nothing that these do not.
     for operation in 0..256 {
