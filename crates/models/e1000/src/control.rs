@@ -41,7 +41,7 @@ impl Registers {
     /// The guest has moved a tail.
     fn ring_doorbell(&mut self, id: regs::Id, value: u32) {
         let chip = &self.chip;
-        chip.file.write(id, 0, value);
+        chip.file.set(id, value & r::TAIL);
         if chip.csb.is_on() {
             count_alone(&chip.counters.csb_kicks, 1);
         }
@@ -167,7 +167,7 @@ impl Window for Registers {
         let Some(Found { id, element }) = self.chip.file.table().find(offset) else {
             return;
         };
-        // The two that matter for speed; the others may change the parts that are ours.
+        // The others may change the parts that are ours.
         if id == r::TDT || id == r::RDT {
             return self.ring_doorbell(id, value);
         }
@@ -298,6 +298,7 @@ impl Link for Registers {
         let was_up = chip.link_up.swap(up, Ordering::AcqRel);
         chip.flow.set_speed(self.speed());
         if was_up != up || was_loopback != loopback {
+            chip.setup.changed();
             self.work.rx = true;
             self.work.tx = true;
         }
@@ -328,6 +329,16 @@ impl Control for Registers {
     }
 
     fn write(&mut self, env: &Env, bar: u8, offset: u64, data: &[u8]) {
+        // The two that matter for speed.
+        let tail = match offset {
+            r::TDT_AT => Some(r::TDT),
+            r::RDT_AT => Some(r::RDT),
+            _ => None,
+        };
+        if let (Some(id), BAR_MMIO, &[a, b, c, d]) = (tail, bar, data) {
+            count_alone(&self.chip.counters.reg_writes, 1);
+            return self.ring_doorbell(id, u32::from_le_bytes([a, b, c, d]));
+        }
         self.write_bar(env, bar, offset, data);
     }
 
@@ -344,6 +355,7 @@ impl Control for Registers {
             self.chip.forget_wake(env);
         }
         self.chip.bus_master.store(false, Ordering::Release);
+        self.chip.setup.changed();
         self.chip.set_csb(env, 0, 0);
         self.reset_mac(env);
         self.chip.irq.lock().set_msi(env, false);
@@ -360,10 +372,13 @@ impl Control for Registers {
         self.chip.irq.lock().set_msi(env, state.msi);
         // A function in D3 does no DMA.
         let may = state.bus_master && !state.d3;
-        if self.chip.bus_master.swap(may, Ordering::AcqRel) && !may {
+        let could = self.chip.bus_master.swap(may, Ordering::AcqRel);
+        self.chip.setup.changed();
+        if could && !may {
             self.chip.stop_receiving();
         }
         self.chip.set_power(env, state.d3, state.pme);
+        self.chip.setup.changed();
         self.work.tx = true;
         self.work.rx = true;
     }

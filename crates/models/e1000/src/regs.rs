@@ -94,6 +94,12 @@ aliases! {
     "TDFT (82542)"  0x8018 TDFT;
 }
 
+/// Where the tails are, which are written more often than all others, and their bits.
+pub(crate) const TDT_AT: u64 = REGISTERS[TDT.index()].offset as u64;
+pub(crate) const RDT_AT: u64 = REGISTERS[RDT.index()].offset as u64;
+pub(crate) const TAIL: u32 = REGISTERS[TDT.index()].mask;
+const _: () = assert!(REGISTERS[RDT.index()].mask == TAIL);
+
 /// The table of all NICs of the process.
 pub fn table() -> Arc<Table> {
     static TABLE: Shared = Shared::new(REGISTERS, ALIASES, WINDOW);

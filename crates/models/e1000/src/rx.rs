@@ -70,7 +70,10 @@ impl Receive for Receiver {
         let chip = &*self.chip;
         let mut state = chip.rx.lock();
         if state.fifo.is_empty() && !chip.csb.is_set() {
-            // Nothing waits here; senders may wait for room.
+            // Nothing waits here; senders may wait for room. As in `wake_any`: those that come later see the tail.
+            if !chip.waiters.any() {
+                return;
+            }
             let ring = Ring::read(&chip.file, &RING);
             let room = ring.is_none_or(|ring| unused(&mut state, &ring).min(chip.allowance()) > 0);
             drop(state);

@@ -4,6 +4,7 @@ mod complete;
 mod csb;
 pub(crate) mod desc;
 mod pause;
+mod plan;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -12,14 +13,12 @@ use std::sync::Arc;
 
 use datapath::counters::count;
 use frame::{Batch, Caps, Sink};
-use intel::Ring;
-use intel::tx::{EACH, End, Parser, Scratch, Settings};
+use intel::tx::{EACH, End, Parser, Scratch};
 use model::{Env, Progress, TURN_BYTES, Transmit, Watch};
 
 use crate::core::chip::Chip;
-use crate::core::tx_queue::{RING, TxState};
+use crate::core::tx_queue::TxState;
 use crate::regs as r;
-use crate::regs::bits::{ctrl, tctl};
 use crate::rx::Excess;
 use crate::tx::complete::finish;
 use crate::tx::desc::Descs;
@@ -42,7 +41,8 @@ impl Transmit for Sender {
         let chip = &*self.chip;
         let mut state = chip.tx.lock();
         let view = env.memory.view();
-        let mut scratch = Scratch::take();
+        // Taken when something needs it.
+        let mut scratch = None;
         let mut budget = budget.max(1);
         let mut room = TURN_BYTES;
         state.stride.taken = 0;
@@ -54,11 +54,12 @@ impl Transmit for Sender {
         // Without more to do, and not because something is off that will be noted when it goes on.
         let mut done = true;
         let mut progress = loop {
-            if !chip.tx_enabled() {
+            let plan = state.plan.of_now(chip);
+            if !plan.on {
                 done = false;
                 break Progress::Idle;
             }
-            let loopback = chip.loopback();
+            let loopback = plan.loopback;
             if !loopback {
                 let Some(settled) = pause::settle(chip, to, budget) else {
                     break Progress::Blocked;
@@ -76,7 +77,7 @@ impl Transmit for Sender {
             if let Some(page) = &page {
                 state.csb.take_tail(chip, page);
             }
-            let Some(ring) = Ring::read(&chip.file, &RING) else {
+            let Some(ring) = plan.ring(&chip.file) else {
                 if chip.file.get(r::TDT) != chip.file.get(r::TDH) {
                     count(&chip.counters.tx_bad_ring, 1);
                 }
@@ -92,12 +93,16 @@ impl Transmit for Sender {
                     Progress::More
                 };
             }
-            let caps = if loopback { Caps::NONE } else { to.caps() };
             let limit = state.fan_out.frames(budget).min(state.stride.frames);
             if self.chip.fast_path && !loopback && state.position.is_between() && state.runs.tries()
             {
                 let limits = (limit, room);
-                let sent = run::send((chip, env, to), (&view, page), (&ring, left), limits);
+                let sent = run::send(
+                    (chip, env, to),
+                    (&view, page),
+                    (&ring, left, plan.low),
+                    limits,
+                );
                 let Some(sent) = sent else {
                     state.runs.failed();
                     continue;
@@ -116,8 +121,14 @@ impl Transmit for Sender {
                 if budget == 0 || room == 0 {
                     break Progress::More;
                 }
+                // All of it is done, and nothing has come since.
+                if sent.packets == ring.available() as usize && chip.file.get(r::TDT) == ring.tail {
+                    break Progress::Idle;
+                }
                 continue;
             }
+            let caps = if loopback { Caps::NONE } else { to.caps() };
+            let scratch = scratch.get_or_insert_with(Scratch::take);
             let TxState {
                 store, position, ..
             } = &mut *state;
@@ -125,10 +136,10 @@ impl Transmit for Sender {
                 &view,
                 (ring, left, room),
                 position.memory,
-                chip.tx_settings(caps),
+                plan.settings(caps, chip.fast_path),
                 &chip.counters,
             );
-            let end = parser.fill(store, &mut scratch, position.taken, limit);
+            let end = parser.fill(store, scratch, position.taken, limit);
             (_, room) = parser.left();
             let batch = &scratch.batch;
             let offered = batch.len();
@@ -166,7 +177,9 @@ impl Transmit for Sender {
         }
         self.watch = state.csb.watch;
         state.unfinished = progress != Progress::Idle;
-        scratch.end();
+        if let Some(scratch) = scratch {
+            scratch.end();
+        }
         progress
     }
 }
@@ -187,20 +200,4 @@ fn offer(chip: &Chip, env: &Env, to: &dyn Sink, loopback: bool, batch: &Batch<'_
         crate::rx::give_up(chip, env, batch, &picks[kept..]);
     }
     offered
-}
-
-impl Chip {
-    /// What the registers say about all packets of a batch.
-    #[inline]
-    fn tx_settings(&self, caps: Caps) -> Settings {
-        let file = &self.file;
-        let tags = file.get(r::CTRL) & ctrl::VME != 0;
-        Settings {
-            caps,
-            pad: file.get(r::TCTL) & tctl::PSP != 0,
-            vlan: tags.then(|| file.get(r::VET) as u16),
-            tag: None,
-            fast_path: self.fast_path,
-        }
-    }
 }

@@ -117,6 +117,7 @@ impl Registers {
         chip.phy_loopback.store(*phy_loopback, Ordering::Release);
         chip.bus_master.store(*bus_master, Ordering::Release);
         chip.set_power(env, *d3, None);
+        chip.setup.changed();
         self.eeprom = eeprom;
         self.port.phy = phy;
         self.io = Window {

@@ -179,6 +179,7 @@ fn save_transmitter(tx: &TxState) -> v1::Transmitter {
         stride: _, // learned again
         fan_out: _,
         runs: _,
+        plan: _,  // follows from the registers
         store: _, // one call's
     } = tx;
     let Memory {

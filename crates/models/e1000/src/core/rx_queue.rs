@@ -27,7 +27,12 @@ pub(crate) struct RunWay {
     pub(crate) group: Group,
     /// Not longer than RSRPD.
     pub(crate) small: bool,
+    /// Where the ring is, and how many descriptors it has.
+    pub(crate) base: u64,
+    pub(crate) ring: u32,
     pub(crate) rctl: u32,
+    /// RDTR and RADV.
+    pub(crate) delays: (u32, u32),
 }
 
 /// What the receiver remembers from call to call.

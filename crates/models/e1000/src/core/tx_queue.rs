@@ -1,8 +1,10 @@
 //! The transmit queue: its ring, and what the transmitter remembers from call to call.
 
 use frame::MAX_BATCH;
-use intel::RingIds;
 use intel::tx::{FanOut, Habit, Position, Store};
+use intel::{Ring, RingIds};
+
+use regs::File;
 
 use crate::core::context::Contexts;
 use crate::core::csb::TxCsb;
@@ -28,9 +30,42 @@ pub(crate) struct TxState {
     pub(crate) stride: Stride,
     pub(crate) fan_out: FanOut,
     pub(crate) runs: Habit,
+    pub(crate) plan: TxPlan,
     /// The guest's CSB.
     pub(crate) csb: TxCsb,
     pub(crate) store: Store<Contexts>,
+}
+
+/// What the registers say, as long as the set-up is the same.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TxPlan {
+    pub(crate) generation: u32,
+    /// The transmitter may send.
+    pub(crate) on: bool,
+    /// What it sends comes straight back.
+    pub(crate) loopback: bool,
+    /// TCTL.PSP.
+    pub(crate) pad: bool,
+    /// The type of tags that descriptors may ask for.
+    pub(crate) vlan: Option<u16>,
+    pub(crate) base: u64,
+    pub(crate) len: u32,
+    /// Descriptors left at which an interrupt says so (TXDCTL.LWTHRESH).
+    pub(crate) low: u32,
+}
+
+impl TxPlan {
+    /// The ring with its head and its tail as they are now. `None`: there is none.
+    #[inline]
+    pub(crate) fn ring(&self, file: &File) -> Option<Ring> {
+        let ring = Ring {
+            base: self.base,
+            len: self.len,
+            head: file.get(r::TDH),
+            tail: file.get(r::TDT),
+        };
+        (ring.head < ring.len && ring.tail < ring.len).then_some(ring)
+    }
 }
 
 /// How many frames are gathered at once: what a sink has no room for is gathered again later, so it is

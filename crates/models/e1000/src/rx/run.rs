@@ -13,6 +13,7 @@ use model::Env;
 
 use crate::core::chip::Chip;
 use crate::core::rx_queue::{RING, RunWay};
+use crate::regs as r;
 use crate::regs::bits::{rx_status, rxcsum};
 use crate::rx::call::Call;
 use crate::rx::fast_path::Bounds;
@@ -22,6 +23,9 @@ use crate::rx::write_back::News;
 /// How frames of `len` bytes with this header are received, if that is all that decides.
 #[cold]
 fn way(chip: &Chip, header: [u8; ETHERNET_HEADER], len: usize) -> Option<RunWay> {
+    let off = !chip.fast_path || chip.wake.armed() || chip.loopback() || !chip.rx_enabled();
+    let file = &chip.file;
+    let ring = Ring::read(file, &RING).filter(|_| !off)?;
     let mut call = Call::new(chip, None);
     call.read();
     let [dst @ .., _, _, _, _, _, _, a, b] = header;
@@ -47,19 +51,19 @@ fn way(chip: &Chip, header: [u8; ETHERNET_HEADER], len: usize) -> Option<RunWay>
         in_buffer,
         group: judged.group,
         small: in_buffer <= call.rsrpd,
+        base: ring.base,
+        ring: ring.len,
         rctl: call.rctl,
+        delays: (file.get(r::RDTR), file.get(r::RADV)),
     })
 }
 
 /// Takes frames of a run as long as there are buffers for them. `None` when they are not for this way.
 pub(crate) fn deliver(chip: &Chip, env: &Env, run: &Run<'_>) -> Option<usize> {
-    if !chip.fast_path || chip.wake.armed() || chip.loopback() {
-        return None;
-    }
     let view = env.memory.view();
     let page = chip.rx_page(env, &view);
     let mut state = chip.rx.lock();
-    if !chip.rx_enabled() || state.crowded() || !state.fifo.is_empty() {
+    if state.crowded() || !state.fifo.is_empty() {
         return None;
     }
     let find = || way(chip, run.header(), run.frame_len());
@@ -67,7 +71,15 @@ pub(crate) fn deliver(chip: &Chip, env: &Env, run: &Run<'_>) -> Option<usize> {
     if let Some(page) = &page {
         page.take_tail(chip);
     }
-    let ring = Ring::read(&chip.file, &RING)?;
+    let ring = Ring {
+        base: way.base,
+        len: way.ring,
+        head: chip.file.get(r::RDH),
+        tail: chip.file.get(r::RDT),
+    };
+    if ring.head >= ring.len || ring.tail >= ring.len {
+        return None;
+    }
     let free = ring.available().min(chip.allowance());
     let words = Words::Second(way.word);
     let filled = fill_run(&view, (&ring, free), run, way.in_buffer, words);
@@ -82,8 +94,7 @@ pub(crate) fn deliver(chip: &Chip, env: &Env, run: &Run<'_>) -> Option<usize> {
     count_alone(&counters.rx_frames, frames);
     count_alone(&counters.rx_bytes, frames * len as u64);
     let call = Call::new(chip, page);
-    let mut news = News::default();
-    news.look(chip);
+    let mut news = News::with_delays(way.delays);
     call.publish((ring, n), way.rctl, way.small, &mut news);
     call.raise(env, news);
     if let Some(page) = &call.page

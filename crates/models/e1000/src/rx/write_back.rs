@@ -226,6 +226,19 @@ impl Rx<'_, '_> {
 }
 
 impl News {
+    /// With these delays, RDTR's and RADV's.
+    #[inline]
+    pub(crate) fn with_delays((packet, absolute): (u32, u32)) -> News {
+        News {
+            event: Event {
+                packet,
+                absolute,
+                ..Event::default()
+            },
+            ..News::default()
+        }
+    }
+
     /// Looks at the delay timers.
     #[inline]
     pub(crate) fn look(&mut self, chip: &Chip) {

@@ -15,7 +15,7 @@ use crate::core::stats::Tally;
 use crate::core::tx_queue::TxState;
 use crate::irq::Event;
 use crate::regs as r;
-use crate::regs::bits::{cause, txdctl};
+use crate::regs::bits::cause;
 
 /// Completes what the first `taken` frames of the batch stand for: write-back, head, statistics and
 /// one interrupt decision. Returns how many descriptors that were.
@@ -43,17 +43,18 @@ pub(crate) fn finish(
         return 0;
     };
     write_back(view, ring, done.written, &counters.tx_dma_fault);
-    moved((chip, env), page, ring, done.next, (done.now, done.delayed));
+    let plan = (ring, state.plan.low);
+    moved((chip, env), page, plan, done.next, (done.now, done.delayed));
     done.moved
 }
 
-/// The head is at `next` now; descriptors to be reported were passed, some of whose interrupt is due `now`, or may
+/// The head of `ring` is at `next` now; an interrupt says so when no more than `low` descriptors are left. Descriptors to be reported were passed, some of whose interrupt is due `now`, or may
 /// be `delayed`.
 #[inline]
 pub(crate) fn moved(
     (chip, env): (&Chip, &Env),
     page: Option<CsbPage<'_>>,
-    ring: &Ring,
+    (ring, low): (&Ring, u32),
     next: u32,
     (now, delayed): (bool, bool),
 ) {
@@ -72,8 +73,6 @@ pub(crate) fn moved(
     let mut event = Event {
         now: if now { cause::TXDW } else { 0 },
         delayed: false,
-        packet: chip.file.get(r::TIDV),
-        absolute: chip.file.get(r::TADV),
         sent,
         ring: ring.len,
         wanted: page.map(|page| page.sent(next)),
@@ -82,6 +81,8 @@ pub(crate) fn moved(
     if event.wanted == Some(true) {
         event.now |= cause::TXDW;
     } else if delayed && !now {
+        event.packet = chip.file.get(r::TIDV);
+        event.absolute = chip.file.get(r::TADV);
         // TIDV 0 is not allowed (§13.4.41); without a delay there is nothing to wait for.
         if event.packet == 0 || event.wanted.is_some() {
             event.now |= cause::TXDW;
@@ -92,7 +93,6 @@ pub(crate) fn moved(
     if left == 0 {
         event.now |= cause::TXQE;
     }
-    let low = (chip.file.get(r::TXDCTL) >> txdctl::LWTHRESH_SHIFT) * txdctl::LWTHRESH_UNIT;
     if before > low && left <= low {
         event.now |= cause::TXD_LOW;
     }

@@ -27,11 +27,11 @@ pub(crate) struct Sent {
 }
 
 /// Sends the run that begins at the head of `ring`, of at most `limit` packets and about `room` bytes; `left` descriptors
-/// are ours. `None`: no run begins there, or the sink takes none.
+/// are ours, and an interrupt says when no more than `low` are left. `None`: no run begins there, or the sink takes none.
 pub(crate) fn send(
     (chip, env, to): (&Chip, &Env, &dyn Sink),
     (view, page): (&View<'_>, Option<CsbPage<'_>>),
-    (ring, left): (&Ring, u32),
+    (ring, left, low): (&Ring, u32, u32),
     limits: (usize, usize),
 ) -> Option<Sent> {
     let mut gathering = Gathering::take();
@@ -42,7 +42,13 @@ pub(crate) fn send(
             count_alone(&chip.counters.tx_desc_fetched, run.count() as u64);
             let taken = to.deliver_run(&run)?.min(run.count());
             if taken > 0 {
-                complete((chip, env), (view, page), ring, (&run, taken), reported);
+                complete(
+                    (chip, env),
+                    (view, page),
+                    (ring, low),
+                    (&run, taken),
+                    reported,
+                );
             }
             Some(Sent {
                 packets: taken,
@@ -58,7 +64,7 @@ pub(crate) fn send(
 fn complete(
     (chip, env): (&Chip, &Env),
     (view, page): (&View<'_>, Option<CsbPage<'_>>),
-    ring: &Ring,
+    (ring, low): (&Ring, u32),
     (run, taken): (&Run<'_>, usize),
     reported: Reported,
 ) {
@@ -69,11 +75,6 @@ fn complete(
     count_alone(&counters.tx_frames, frames);
     count_alone(&counters.tx_bytes, frames * len as u64);
     let now = reported.write_back(view, ring, taken, &counters.tx_dma_fault);
-    moved(
-        (chip, env),
-        page,
-        ring,
-        ring.behind(taken as u32),
-        (now, false),
-    );
+    let next = ring.behind(taken as u32);
+    moved((chip, env), page, (ring, low), next, (now, false));
 }

@@ -1,0 +1,50 @@
+//! What the registers say to the transmitter, worked out once per generation of the set-up.
+
+use frame::Caps;
+use intel::SIZE;
+use intel::tx::Settings;
+
+use crate::core::chip::Chip;
+use crate::core::tx_queue::TxPlan;
+use crate::regs as r;
+use crate::regs::bits::{ctrl, tctl, txdctl};
+
+impl TxPlan {
+    /// The plan of the set-up as it is now.
+    #[inline]
+    pub(crate) fn of_now(&mut self, chip: &Chip) -> TxPlan {
+        let generation = chip.setup.get();
+        if self.generation != generation {
+            *self = TxPlan::make(chip, generation);
+        }
+        *self
+    }
+
+    #[cold]
+    fn make(chip: &Chip, generation: u32) -> TxPlan {
+        let file = &chip.file;
+        let tags = file.get(r::CTRL) & ctrl::VME != 0;
+        TxPlan {
+            generation,
+            on: chip.tx_enabled(),
+            loopback: chip.loopback(),
+            pad: file.get(r::TCTL) & tctl::PSP != 0,
+            vlan: tags.then(|| file.get(r::VET) as u16),
+            base: u64::from(file.get(r::TDBAH)) << 32 | u64::from(file.get(r::TDBAL)),
+            len: file.get(r::TDLEN) / SIZE as u32,
+            low: (file.get(r::TXDCTL) >> txdctl::LWTHRESH_SHIFT) * txdctl::LWTHRESH_UNIT,
+        }
+    }
+
+    /// What it says about all packets of a batch for a sink of these abilities.
+    #[inline]
+    pub(crate) fn settings(&self, caps: Caps, fast_path: bool) -> Settings {
+        Settings {
+            caps,
+            pad: self.pad,
+            vlan: self.vlan,
+            tag: None,
+            fast_path,
+        }
+    }
+}
