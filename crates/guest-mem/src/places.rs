@@ -137,8 +137,20 @@ impl<'v> ReadPlaces<'v> {
     #[inline(always)]
     pub fn get(&self, at: u64) -> Option<ReadSlice<'v>> {
         let place = NonNull::new(self.0.place(at)?)?;
+        self.0.note(at, false);
         // SAFETY: the promise of `new`, for the place.
         Some(unsafe { ReadSlice::new(place, self.0.len) })
+    }
+}
+
+impl<'v> WritePlaces<'v> {
+    /// A place as a slice.
+    #[inline(always)]
+    pub fn get(&self, at: u64) -> Option<WriteSlice<'v>> {
+        let place = NonNull::new(self.0.place(at)?)?;
+        self.0.note(at, true);
+        // SAFETY: the promise of `new`, for the place.
+        Some(unsafe { WriteSlice::new(place, self.0.len) })
     }
 }
 
