@@ -131,9 +131,14 @@ fn user_config(options: &[(String, String)]) -> Result<UserConfig, String> {
             "ipv6" => config.ipv6 = switch()?,
             "restrict" => config.restrict = switch()?,
             "host-loopback" => config.host_loopback = switch()?,
-            "flows" => {
+            "flows" | "nic-flows" => {
                 let flows = value.parse().ok().filter(|n| (1..=65_536).contains(n));
-                config.flows = flows.ok_or_else(|| bad("write a number from 1 to 65536"))?;
+                let flows = flows.ok_or_else(|| bad("write a number from 1 to 65536"))?;
+                if key == "flows" {
+                    config.flows = flows;
+                } else {
+                    config.nic_flows = flows;
+                }
             }
             "hostname" => config.hostname = Some(value.clone()),
             "tftp" => config.tftp = Some(value.into()),
@@ -143,7 +148,7 @@ fn user_config(options: &[(String, String)]) -> Result<UserConfig, String> {
             })?),
             _ => {
                 return Err(format!(
-                    "there is no option \"{key}\"; known: net, ipv6, restrict, host-loopback, flows, hostname, tftp, bootfile, hostfwd"
+                    "there is no option \"{key}\"; known: net, ipv6, restrict, host-loopback, flows, nic-flows, hostname, tftp, bootfile, hostfwd"
                 ));
             }
         }
