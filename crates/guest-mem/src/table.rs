@@ -34,6 +34,7 @@ pub(crate) struct Table {
 }
 
 /// Which file a descriptor is of, and what it allows.
+#[derive(Debug)]
 pub(crate) struct FileKey {
     inode: (u64, u64),
     writable: bool,
@@ -48,6 +49,13 @@ impl FileKey {
             writable: flags.contains(rustix::fs::OFlags::RDWR),
         })
     }
+}
+
+/// A peer's file in our address space, for regions of it.
+#[derive(Debug)]
+pub struct MappedFile {
+    pub(crate) key: FileKey,
+    pub(crate) mapping: Arc<Mapping>,
 }
 
 impl Default for Table {
@@ -167,7 +175,7 @@ impl Table {
     }
 
     /// Of a file that regions use, the last of them lets go.
-    fn displace(&mut self, file: Arc<Mapping>) {
+    pub(crate) fn displace(&mut self, file: Arc<Mapping>) {
         if Arc::strong_count(&file) == 1 {
             file.leave();
             self.displaced.push(file);

@@ -4,9 +4,12 @@ mod clients;
 mod counters;
 mod irqs;
 mod listener;
+mod pending_map;
 mod regions;
 mod session;
 mod state;
+#[cfg(test)]
+mod tests;
 mod twin;
 mod watched;
 
@@ -24,6 +27,7 @@ pub use listener::{ListenError, Listener, MAX_SOCKET_PATH};
 pub use state::Server;
 
 use self::counters::Counters;
+use self::pending_map::PendingMap;
 use self::session::{MAX_DATA, Session, SignalChange, Todo};
 use self::state::{MAX_SIGNALS, SIGNAL, Twin};
 use self::watched::Source;
@@ -127,6 +131,8 @@ impl Server {
             table: shape.msix.map(Table::new),
             engine: Engine::new(dma.clone()),
             deferred_closer: DeferredCloser::of_tenant(tenant),
+            mapper: DeferredCloser::default(),
+            pending_map: None,
             shape,
             config,
             memory,
@@ -247,6 +253,8 @@ impl Server {
             .connection
             .as_ref()
             .is_some_and(|c| !c.watching_out && c.rx.has_message());
+        let pending = self.session.pending_map.as_ref();
+        let waiting = pending.map_or(waiting, PendingMap::is_done);
         Ok(Progress {
             more: work == Work::More
                 || rung
@@ -346,6 +354,9 @@ impl Server {
         let mut used = 0;
         let mut read = !may_read;
         loop {
+            if !self.session.resume_map(device, &mut connection.tx) {
+                break;
+            }
             // A client that does not read its replies is not listened to until it does.
             if connection.tx.backlog() >= MAX_BACKLOG || connection.watching_out {
                 match connection.tx.flush(connection.socket.as_fd()) {
@@ -419,9 +430,25 @@ impl Server {
         }
         match gone {
             Some(reason) => self.disconnect(device, reason),
-            None => self.settle(device),
+            None => {
+                self.begin_map();
+                self.settle(device);
+            }
         }
         used
+    }
+
+    /// Has a thread do what a DMA_MAP waits for.
+    fn begin_map(&mut self) {
+        if self.session.pending_map.is_none() {
+            return;
+        }
+        // Without one, the owner's next look finds the end.
+        let _ = self.dma.make_wake(|fd| self.begin(fd));
+        let session = &mut self.session;
+        if let Some(pending) = &mut session.pending_map {
+            pending.begin(&session.mapper, &self.dma);
+        }
     }
 
     /// Does what the messages asked of the sockets.
@@ -463,7 +490,10 @@ impl Server {
         }
         if let Some(connection) = &mut self.connection {
             let out = connection.tx.backlog() > 0;
-            if out != std::mem::replace(&mut connection.watching_out, out)
+            let paused = self.session.pending_map.is_some();
+            let before = (connection.watching_out, connection.paused);
+            (connection.watching_out, connection.paused) = (out, paused);
+            if before != (out, paused)
                 && let Err(errno) = self.rewatch(Source::Main)
             {
                 self.disconnect(device, socket_gone(errno));

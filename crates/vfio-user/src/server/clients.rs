@@ -114,6 +114,7 @@ impl Server {
             tx: Sender::new(),
             twin: None,
             watching_out: false,
+            paused: false,
         });
         Ok(())
     }
@@ -186,6 +187,9 @@ impl Server {
             doorbells.unshare();
         }
         session.engine.disconnect();
+        if let Some(pending) = session.pending_map.take() {
+            session.deferred_closer.bury(pending);
+        }
         session.deferred_closer.bury(session.memory.unmap_all());
         let pid = self.connection.as_ref().and_then(|c| c.pid);
         if let Some(connection) = self.connection.take() {

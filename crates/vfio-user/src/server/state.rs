@@ -32,6 +32,8 @@ pub(super) struct Connection {
     pub(super) twin: Option<Twin>,
     /// What epoll watches the socket for.
     pub(super) watching_out: bool,
+    /// It is not listened to: an answer waits for another thread.
+    pub(super) paused: bool,
 }
 
 /// The second socket, for our commands and their replies.

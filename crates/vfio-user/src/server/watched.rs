@@ -98,7 +98,10 @@ impl Server {
         }
         if let Some(connection) = &self.connection {
             // With replies that wait, the main socket is watched for room only: its next messages wait too.
-            let flags = if connection.watching_out {
+            let flags = if connection.paused {
+                // Once, should it hang up.
+                EventFlags::ET
+            } else if connection.watching_out {
                 EventFlags::OUT
             } else {
                 EventFlags::IN
