@@ -89,7 +89,10 @@ mod tests {
         assert_eq!((run.count(), run.frame_len()), (2, 60));
         assert_eq!(run.header()[..], header[..14]);
         assert!(Run::new(from, &[], &[]).is_none(), "no frame");
-        assert!(Run::new(from, &[0; 2], &[head]).is_none(), "a head is missing");
+        assert!(
+            Run::new(from, &[0; 2], &[head]).is_none(),
+            "a head is missing"
+        );
         let short = view.read_places(0, 15).expect("mapped");
         assert!(Run::new(short, &[0], &[head]).is_none());
         let other = |word: usize, bit: u32| {

@@ -103,7 +103,7 @@ macro_rules! places {
                 #[cfg(all(target_arch = "x86_64", not(miri)))]
                 // SAFETY: a prefetch reads and writes nothing, whatever the address is.
                 unsafe {
-                    use std::arch::x86_64::{$hint, _mm_prefetch};
+                    use std::arch::x86_64::{_mm_prefetch, $hint};
                     let base = self.0.base.as_ptr().cast_const();
                     _mm_prefetch::<$hint>(base.wrapping_add(at as usize).cast());
                 }
@@ -213,7 +213,8 @@ impl<'v> ReadSlice<'v> {
         let (at, len) = self.as_raw();
         let _life: PhantomData<&'v ()> = PhantomData;
         // SAFETY: as above.
-        (0..len / HEAD).map(move |i| unsafe { at.add(i * HEAD).cast::<At<u64>>().read_volatile().0 })
+        (0..len / HEAD)
+            .map(move |i| unsafe { at.add(i * HEAD).cast::<At<u64>>().read_volatile().0 })
     }
 }
 
@@ -222,7 +223,12 @@ impl WriteSlice<'_> {
     /// and in each row a word after the one before it. `false`, and nothing stored, when they do not all lie in the
     /// slice or are not aligned.
     #[inline(always)]
-    pub(crate) fn store_same<const W: usize>(&self, step: usize, n: usize, words: [u64; W]) -> bool {
+    pub(crate) fn store_same<const W: usize>(
+        &self,
+        step: usize,
+        n: usize,
+        words: [u64; W],
+    ) -> bool {
         let (at, _) = self.as_raw();
         if !self.has_rows(n, step, 8 * W) || !(at.addr() | step).is_multiple_of(8) {
             return false;
