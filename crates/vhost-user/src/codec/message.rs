@@ -20,6 +20,10 @@ pub enum Descriptors {
 /// A request with what it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "see `Request`")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one at a time, on the stack; a box would be an allocation"
+)]
 pub enum Message<'a> {
     GetFeatures,
     SetFeatures(u64),

@@ -320,7 +320,7 @@ pub struct Serving {
     pub memory: Memory,
     stop: Arc<EventFd>,
     thread: Option<JoinHandle<Server>>,
-    _dir: tempfile::TempDir,
+    pub dir: Arc<tempfile::TempDir>,
 }
 
 /// The device and its server, with nothing around them.
@@ -342,7 +342,11 @@ pub fn device(listener: Listener) -> (Echo, Server) {
 }
 
 pub fn serve() -> Serving {
-    let dir = tempfile::tempdir().expect("a folder");
+    serve_in(Arc::new(tempfile::tempdir().expect("a folder")))
+}
+
+/// A server, perhaps after another one in the same place.
+pub fn serve_in(dir: Arc<tempfile::TempDir>) -> Serving {
     let path = dir.path().join("socket");
     let (mut echo, mut server) = device(Listener::bind(&path).expect("bound"));
     let stop = Arc::new(EventFd::new().expect("an eventfd"));
@@ -359,7 +363,7 @@ pub fn serve() -> Serving {
         memory,
         stop,
         thread: Some(thread),
-        _dir: dir,
+        dir,
     }
 }
 

@@ -6,5 +6,6 @@ mod common;
 mod hostile;
 mod migration;
 mod peer_crate;
+mod qemu;
 mod rings;
 mod session;
