@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,9 @@ pub enum Seen {
     Client(ClientEvent),
 }
 
+/// A buffer: its address, its bytes, and whether it is the device's to write.
+type Part = (u64, u32, bool);
+
 /// A started split ring, from the device's side.
 struct Running {
     ring: Ring,
@@ -60,7 +64,13 @@ pub struct Echo {
     config: [u8; 16],
     state: Vec<u8>,
     broken: bool,
+    /// Where pages are that only the device writes, while it is logged and has work; 0 if there are none.
+    scribble: Arc<AtomicU64>,
+    scribbled: u64,
 }
+
+/// Pages that the device scribbles on.
+pub const SCRIBBLED: u64 = 64;
 
 impl Echo {
     fn note(&self, seen: Seen) {
@@ -95,8 +105,8 @@ impl Echo {
         }
     }
 
-    /// The next chain of a ring: its head, and its parts with whether they are the device's to write.
-    fn chain(&self, running: &Running) -> Option<(u16, Vec<(u64, u32, bool)>)> {
+    /// The next chain of a ring: its head and its parts.
+    fn chain(&self, running: &Running) -> Option<(u16, Vec<Part>)> {
         let (view, ring) = (self.memory.view(), &running.ring);
         let word = |at: u64| {
             let mut bytes = [0; 2];
@@ -126,6 +136,21 @@ impl Echo {
             at = u16::from_le_bytes(bytes[14..].try_into().ok()?);
         }
         Some((head, parts))
+    }
+
+    /// Writes to a page that nothing else writes, and marks it.
+    fn scribble(&mut self) {
+        let at = self.scribble.load(Ordering::Relaxed);
+        if at != 0 && self.log.is_some() && self.running[1].is_some() {
+            self.scribbled += 1;
+            let page = at + self.scribbled % SCRIBBLED * 4096;
+            let written = self
+                .memory
+                .view()
+                .write(page, &self.scribbled.to_le_bytes());
+            written.expect("guest memory");
+            self.mark(page, 8);
+        }
     }
 
     fn complete(&mut self, queue: usize, head: u16, len: u32) {
@@ -299,6 +324,7 @@ impl Backend for Echo {
     }
 
     fn work(&mut self) -> Work {
+        self.scribble();
         // Drivers that poll do not kick, so it looks at each call.
         if std::mem::take(&mut self.work) || self.running.iter().flatten().count() > 0 {
             for tx in [1, 3] {
@@ -318,6 +344,7 @@ pub struct Serving {
     pub path: PathBuf,
     pub seen: Arc<Mutex<Vec<Seen>>>,
     pub memory: Memory,
+    pub scribble: Arc<AtomicU64>,
     stop: Arc<EventFd>,
     thread: Option<JoinHandle<Server>>,
     pub dir: Arc<tempfile::TempDir>,
@@ -337,6 +364,8 @@ pub fn device(listener: Listener) -> (Echo, Server) {
         config: *b"configuration 16",
         state: vec![7; 100_000],
         broken: false,
+        scribble: Arc::default(),
+        scribbled: 0,
     };
     (echo, server)
 }
@@ -352,6 +381,7 @@ pub fn serve_in(dir: Arc<tempfile::TempDir>) -> Serving {
     let stop = Arc::new(EventFd::new().expect("an eventfd"));
     let seen = Arc::clone(&echo.seen);
     let memory = server.memory();
+    let scribble = Arc::clone(&echo.scribble);
     let until = Arc::clone(&stop);
     let thread = std::thread::spawn(move || {
         server.run(&mut echo, &until).expect("served");
@@ -361,6 +391,7 @@ pub fn serve_in(dir: Arc<tempfile::TempDir>) -> Serving {
         path,
         seen,
         memory,
+        scribble,
         stop,
         thread: Some(thread),
         dir,

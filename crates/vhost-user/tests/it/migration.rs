@@ -60,7 +60,7 @@ fn what_is_written_while_logging_is_on_is_marked_and_nothing_else() {
         client.set_vring_addr(&addr).expect("taken");
     }
     guest.round_trip(0, b"while");
-    let used = |queue| Guest::addr(queue).used - USER + GUEST & !(LOG_PAGE - 1);
+    let used = |queue| (Guest::addr(queue).used - USER + GUEST) & !(LOG_PAGE - 1);
     assert_eq!(dirty(&log), [used(0), Guest::buffer(0, 3), used(1)]);
     assert!(
         !serving

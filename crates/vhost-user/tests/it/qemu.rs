@@ -2,13 +2,14 @@
 
 use std::path::Path;
 use std::sync::LazyLock;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use hypernic_vhost_user::ClientEvent;
 use rig::{Boot, Guest, GuestConfig, Kernel, Netdev, Nic};
 use serde_json::{Value, json};
 
-use crate::common::{Seen, WAIT, serve, serve_in};
+use crate::common::{SCRIBBLED, Seen, WAIT, serve, serve_in};
 
 static RIG: LazyLock<rig::Rig> =
     LazyLock::new(|| rig::Rig::prepare().unwrap_or_else(|why| panic!("{why}")));
@@ -152,10 +153,17 @@ fn ram(guest: &Guest, file: &Path, bytes: usize) -> Vec<u8> {
 
 #[test]
 fn a_guest_moves_under_traffic_and_no_page_is_stale() {
-    const MIB: usize = 128;
+    const MIB: usize = 144;
+    /// What Linux is told that there is. The device writes to pages beyond it, which nothing else does.
+    const LINUX: &str = "mem=128M";
+    const BEYOND: usize = 130 << 20;
     let (from, to) = (serve(), serve());
     let mut here = config(&from.path);
     here.mem_mib = MIB as u32;
+    here.boot = Boot::Linux {
+        append: LINUX.to_owned(),
+    };
+    from.scribble.store(BEYOND as u64, Ordering::Relaxed);
     let here = RIG.start(here).expect("started");
     let incoming = format!("unix:{}", to.dir.path().join("incoming").display());
     let mut there = destination(&to.path, &incoming);
@@ -186,6 +194,12 @@ fn a_guest_moves_under_traffic_and_no_page_is_stale() {
     let file = to.dir.path().join("ram");
     let before = ram(&here, &file, MIB << 20);
     let after = ram(&there, &file, MIB << 20);
+    let scribbles = &before[BEYOND..BEYOND + SCRIBBLED as usize * 4096];
+    assert!(
+        scribbles
+            .chunks(4096)
+            .all(|page| page[0] != 0 || page[1] != 0)
+    );
     let pages = before.chunks(4096).zip(after.chunks(4096));
     let stale: Vec<_> = (0..)
         .zip(pages)
