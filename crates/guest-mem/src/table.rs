@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::account::Account;
-use crate::mapping::{MapError, Mapping};
+use crate::mapping::{MapError, Mapping, must_be_memory};
 use crate::region::{Backing, Near, Region};
 use crate::remote::Asked;
 
@@ -31,6 +31,25 @@ pub(crate) struct Table {
     pub(crate) displaced: Vec<Arc<Mapping>>,
     /// What the peer's files cost.
     pub(crate) account: Arc<Account>,
+}
+
+/// Which memory file a descriptor is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    inode: (u64, u64),
+}
+
+impl FileId {
+    /// The file's identity, once it has been proven to be memory.
+    ///
+    /// # Errors
+    /// It is no memfd, tmpfs or hugetlbfs file, or cannot be examined.
+    pub fn of(fd: BorrowedFd<'_>) -> Result<Self, MapError> {
+        must_be_memory(fd)?;
+        Ok(Self {
+            inode: FileKey::of(fd)?.inode,
+        })
+    }
 }
 
 /// Which file a descriptor is of, and what it allows.

@@ -3,7 +3,6 @@
 mod clients;
 mod counters;
 mod irqs;
-mod listener;
 mod pending_map;
 mod regions;
 mod session;
@@ -23,7 +22,6 @@ use guest_mem::quota::Tenant;
 use pci::ConfigSpace;
 use rustix::io::Errno;
 
-pub use listener::{ListenError, Listener, MAX_SOCKET_PATH};
 pub use state::Server;
 
 use self::counters::Counters;
@@ -31,16 +29,16 @@ use self::pending_map::PendingMap;
 use self::session::{MAX_DATA, Session, SignalChange, Todo};
 use self::state::{MAX_SIGNALS, SIGNAL, Twin};
 use self::watched::Source;
-use crate::deferred_closer::{DeferredCloser, MOST, PeerFd};
 use crate::description::{DescriptionError, DeviceDescription};
 use crate::device::{Device, GoneReason, Work};
 use crate::dma::{Dma, Engine};
 use crate::doorbell::MappedDoorbells;
-use crate::event::{self, EventFd};
-use crate::event_set::EventSet;
 use crate::interrupts::Interrupts;
 use crate::msix::Table;
-use crate::stream::{Filled, Receiver, Sender};
+use crate::stream::{Filled, Receiver, Sender, message};
+use peer::deferred_closer::{DeferredCloser, MOST, PeerFd};
+use peer::event::{self, EventFd};
+use peer::{EventSet, Listener};
 
 /// Replies that may wait for a client that does not read them; then it is not listened to.
 const MAX_BACKLOG: usize = 256 << 10;
@@ -158,7 +156,7 @@ impl Server {
             out_of_service: false,
             choked: None,
         };
-        if let Some(fd) = server.listener.connected.take() {
+        if let Some(fd) = server.listener.take_connected() {
             let fd = PeerFd::new(fd, &server.session.deferred_closer);
             server.connect(fd)?;
         }
@@ -266,7 +264,7 @@ impl Server {
             connected: self.connected(),
             finished: self.served_one
                 && self.connection.is_none()
-                && self.listener.listening.is_none(),
+                && self.listener.as_fd().is_none(),
         })
     }
 
@@ -392,7 +390,9 @@ impl Server {
                         &mut self.fds,
                         &mut connection.tx,
                     );
-                    connection.rx.set_max_data(self.session.max_data);
+                    connection
+                        .rx
+                        .set_max_message(message(self.session.max_data));
                     continue;
                 }
                 Ok(None) => {}
@@ -483,7 +483,10 @@ impl Server {
         {
             connection.twin = Some(Twin {
                 socket,
-                rx: Receiver::new(self.session.max_data, self.session.deferred_closer.clone()),
+                rx: Receiver::new(
+                    message(self.session.max_data),
+                    self.session.deferred_closer.clone(),
+                ),
                 tx: Sender::new(),
                 watching_out: false,
             });

@@ -11,9 +11,9 @@ use rustix::process::Pid;
 use super::session::{MAX_DATA, Todo};
 use super::state::{Connection, MAX_REFUSED, REFUSED, Refused, Server};
 use super::watched::Source;
-use crate::deferred_closer::{MOST, PeerFd};
 use crate::device::{ClientEvent, Device, DmaChange, GoneReason};
-use crate::stream::{Filled, Receiver, Sender};
+use crate::stream::{Filled, Receiver, Sender, message};
+use peer::deferred_closer::{MOST, PeerFd};
 
 /// A client that has said nothing for so long gives way to the next.
 const MUTE: Duration = Duration::from_secs(1);
@@ -110,7 +110,7 @@ impl Server {
                 .ok()
                 .map(|peer| peer.pid),
             socket,
-            rx: Receiver::new(MAX_DATA, self.session.deferred_closer.clone()),
+            rx: Receiver::new(message(MAX_DATA), self.session.deferred_closer.clone()),
             tx: Sender::new(),
             twin: None,
             watching_out: false,
@@ -139,7 +139,7 @@ impl Server {
         if self.begin(socket.as_fd()).is_ok() {
             self.refused.push(Refused {
                 socket,
-                rx: Receiver::new(0, self.session.deferred_closer.clone()),
+                rx: Receiver::new(message(0), self.session.deferred_closer.clone()),
                 token,
             });
             self.serve_refused(token);

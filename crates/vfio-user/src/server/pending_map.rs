@@ -8,8 +8,8 @@ use guest_mem::{MapError, MappedFile, Memory};
 use parking_lot::Mutex;
 
 use crate::codec::{DmaMap, Header};
-use crate::deferred_closer::DeferredCloser;
 use crate::dma::Dma;
+use peer::deferred_closer::DeferredCloser;
 
 type Outcome = Mutex<Option<Result<MappedFile, MapError>>>;
 

@@ -14,13 +14,13 @@ use crate::codec::{
     MigrationData, RegionAccess, RegionInfo, RegionIoFds, TwinSocket, Version, dma_flags,
     dma_unmap_flags, info_flags, irq, region,
 };
-use crate::deferred_closer::{DeferredCloser, PeerFd};
 use crate::description::Shape;
 use crate::device::{ClientEvent, Device, DmaChange, ResetCause};
 use crate::dma::Engine;
 use crate::interrupts::Interrupts;
 use crate::msix::Table;
 use crate::stream::{MAX_FDS, Sender};
+use peer::deferred_closer::{DeferredCloser, PeerFd};
 
 /// What one side may ask of the other at most.
 pub(super) const MAX_DATA: usize = 1 << 20;

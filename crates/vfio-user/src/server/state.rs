@@ -5,12 +5,11 @@ use std::time::Instant;
 
 use rustix::process::Pid;
 
-use super::listener::Listener;
 use super::session::{Session, Signal};
-use crate::deferred_closer::PeerFd;
 use crate::dma::Dma;
-use crate::event_set::EventSet;
 use crate::stream::{Receiver, Sender};
+use peer::deferred_closer::PeerFd;
+use peer::{EventSet, Listener};
 
 /// Clients that are sent away are told apart by numbers from here on, signals by those from [`SIGNAL`] on.
 pub(super) const REFUSED: u64 = 16;

@@ -9,7 +9,7 @@ use rustix::fs::CWD;
 use rustix::io::Errno;
 
 use super::state::{MAX_REFUSED, MAX_SIGNALS, Server};
-use crate::event_set::EventSet;
+use peer::EventSet;
 
 /// One of the server's descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
