@@ -27,10 +27,14 @@ pub struct Receiver {
 impl Receive for Receiver {
     fn deliver(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
         let device = &*self.device;
+        if !device.has_link() {
+            count(&device.counters.rx_no_link, picks.len() as u64);
+            return picks.len();
+        }
         let view = env.memory.view();
         let mut queue = device.rx.lock();
-        let ring = queue.ring.take().filter(|_| device.is_live());
-        let Some(mut ring) = ring else {
+        let live = device.is_live();
+        let Some(mut ring) = queue.ring.take_if(|_| live) else {
             count(&device.counters.rx_disabled, picks.len() as u64);
             return picks.len();
         };
@@ -96,8 +100,25 @@ impl Receive for Receiver {
         count(&self.device.counters.rx_missed, picks.len() as u64);
     }
 
-    fn poll(&self, _: &Env) {
-        self.device.waiters.wake_any();
+    fn poll(&self, env: &Env) {
+        let device = &*self.device;
+        let view = env.memory.view();
+        let mut queue = device.rx.lock();
+        // After a state was loaded the driver is called once.
+        let told = match &mut queue.ring {
+            Some(ring) if device.is_live() => ring.publish(&view),
+            _ => Ok(false),
+        };
+        if told.is_err() {
+            queue.ring = None;
+        }
+        drop(queue);
+        match told {
+            Ok(true) => irq::queue(device, env, RX),
+            Ok(false) => {}
+            Err(why) => irq::broken(device, env, why),
+        }
+        device.waiters.wake_any();
     }
 }
 

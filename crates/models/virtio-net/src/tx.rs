@@ -134,7 +134,7 @@ fn fill<'v>(
 ) -> End {
     queue.taken.clear();
     let mut chain: Chain = std::mem::take(&mut queue.chain);
-    let features = device.features();
+    let (features, link) = (device.features(), device.has_link());
     let end = loop {
         if batch.is_full() || limits.spent() {
             break End::Limit;
@@ -146,7 +146,12 @@ fn fill<'v>(
         }
         limits.chains -= 1;
         limits.descs = limits.descs.saturating_sub(ring.take_read());
-        match packet::add(view, &chain, features, pieces, batch) {
+        let fate = if link {
+            packet::add(view, &chain, features, pieces, batch)
+        } else {
+            Ok(Fate::Dropped(Bad::NoLink))
+        };
+        match fate {
             Ok(fate) => {
                 if let Fate::Frame(len) | Fate::Segments(len) = fate {
                     limits.frames -= 1;
@@ -179,7 +184,9 @@ fn offer(
     if offered > 0 {
         let mut unfinished = 0;
         let count_one = |_, _| unfinished += 1;
-        dealt = queue.finisher.deliver(to, batch, &EACH[..offered], count_one);
+        dealt = queue
+            .finisher
+            .deliver(to, batch, &EACH[..offered], count_one);
         count(&counters.tx_unfinished, unfinished);
     }
     let mut left = dealt;
@@ -214,6 +221,7 @@ fn count_bad(device: &Device, why: Bad) {
         Bad::NotAgreed => &counters.tx_not_agreed,
         Bad::Csum => &counters.tx_bad_csum,
         Bad::Gso => &counters.tx_bad_gso,
+        Bad::NoLink => &counters.tx_no_link,
     };
     count_alone(counter, 1);
 }

@@ -21,6 +21,8 @@ datapath::counters! {
     rx_filtered,
     /// Frames that came while the driver did not receive.
     rx_disabled,
+    /// Frames that came while the cable is out.
+    rx_no_link,
     /// Times a sender found no buffer.
     rx_back_pressure,
     /// Frames longer than the driver's buffers.
@@ -39,6 +41,8 @@ datapath::counters! {
     tx_bad_csum,
     /// Headers that ask for a segmentation that cannot be.
     tx_bad_gso,
+    /// Packets sent while the cable is out.
+    tx_no_link,
     /// Frames that the sink could not finish.
     tx_unfinished,
     /// Commands done.

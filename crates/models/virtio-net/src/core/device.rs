@@ -48,6 +48,8 @@ pub enum Bad {
     Csum,
     /// A segmentation that cannot be.
     Gso,
+    /// The cable is out.
+    NoLink,
 }
 
 /// The transmit queue with its storage.
@@ -106,13 +108,6 @@ pub struct Lines {
     pub queues: [AtomicU16; QUEUES],
 }
 
-/// What the configuration shows beside the address.
-#[derive(Clone, Copy, Debug)]
-pub struct Net {
-    /// The link is up, the driver shall announce itself.
-    pub status: u16,
-}
-
 /// A virtio-net device. Register accesses, transmitter, receivers and the control queue share it; it owns no thread and
 /// knows no transport.
 pub struct Device {
@@ -132,7 +127,8 @@ pub struct Device {
     generation: AtomicU8,
     /// It may reach the guest's memory.
     master: AtomicBool,
-    net: Mutex<Net>,
+    /// The link is up, the driver shall announce itself.
+    net: AtomicU16,
 }
 
 impl Device {
@@ -161,7 +157,7 @@ impl Device {
             status: AtomicU8::new(0),
             generation: AtomicU8::new(0),
             master: AtomicBool::new(false),
-            net: Mutex::new(Net { status: link }),
+            net: AtomicU16::new(link),
             config,
         }
     }
@@ -185,7 +181,8 @@ impl Device {
 
     /// Agrees upon `features`. `false`: they are not possible.
     pub fn agree(&self, features: u64) -> bool {
-        let needs = |(feature, one_of): &(u64, u64)| features & feature == 0 || features & one_of != 0;
+        let needs =
+            |(feature, one_of): &(u64, u64)| features & feature == 0 || features & one_of != 0;
         let possible = features & !self.offered() == 0
             && features & feature::VERSION_1 != 0
             && feature::NEEDS.iter().all(needs);
@@ -205,7 +202,8 @@ impl Device {
 
     /// Switches receive offloads. `false`: some were not agreed upon, or need others.
     pub fn set_offloads(&self, offloads: u64) -> bool {
-        let needs = |(feature, one_of): &(u64, u64)| offloads & feature == 0 || offloads & one_of != 0;
+        let needs =
+            |(feature, one_of): &(u64, u64)| offloads & feature == 0 || offloads & one_of != 0;
         let possible = offloads & !(self.features() & feature::GUEST_OFFLOADS) == 0
             && feature::NEEDS.iter().all(needs);
         if possible {
@@ -232,6 +230,11 @@ impl Device {
         }
     }
 
+    /// Whether the bus lets it reach the guest's memory.
+    pub fn is_master(&self) -> bool {
+        self.master.load(Ordering::Acquire)
+    }
+
     /// Whether queues are served.
     #[inline]
     pub fn is_live(&self) -> bool {
@@ -248,16 +251,26 @@ impl Device {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Link and announcement.
-    pub fn net(&self) -> Net {
-        *self.net.lock()
+    /// The network status.
+    #[inline]
+    pub fn net_status(&self) -> u16 {
+        self.net.load(Ordering::Acquire)
     }
 
     /// Changes the network status; `false` when it was so.
     pub fn set_net_status(&self, bits: u16, on: bool) -> bool {
-        let mut net = self.net.lock();
-        let new = if on { net.status | bits } else { net.status & !bits };
-        std::mem::replace(&mut net.status, new) != new
+        let before = if on {
+            self.net.fetch_or(bits, Ordering::AcqRel)
+        } else {
+            self.net.fetch_and(!bits, Ordering::AcqRel)
+        };
+        (before & bits != 0) != on
+    }
+
+    /// The cable is in.
+    #[inline]
+    pub fn has_link(&self) -> bool {
+        self.net_status() & net_status::LINK_UP != 0
     }
 
     /// How rings are used by what was agreed upon.
@@ -343,11 +356,30 @@ impl Device {
         self.status.store(0, Ordering::Release);
     }
 
-    /// Takes over what was saved.
-    pub(crate) fn restore(&self, features: u64, offloads: u64, status: u8, generation: u8) {
-        self.features.store(features, Ordering::Release);
-        self.offloads.store(offloads, Ordering::Release);
-        self.status.store(status, Ordering::Release);
-        self.generation.store(generation, Ordering::Release);
+    /// Takes over what was saved, when all of it has been checked.
+    pub(crate) fn restore(&self, saved: Saved) {
+        self.features.store(saved.features, Ordering::Release);
+        self.offloads.store(saved.offloads, Ordering::Release);
+        self.status.store(saved.status, Ordering::Release);
+        self.generation.store(saved.generation, Ordering::Release);
+        self.master.store(saved.master, Ordering::Release);
+        self.lines.msix.store(saved.msix, Ordering::Release);
+        self.lines.config.store(saved.config, Ordering::Release);
+        for (vector, saved) in self.lines.queues.iter().zip(saved.queues) {
+            vector.store(saved, Ordering::Release);
+        }
     }
+}
+
+/// What [`Device::restore`] takes over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Saved {
+    pub features: u64,
+    pub offloads: u64,
+    pub status: u8,
+    pub generation: u8,
+    pub master: bool,
+    pub msix: bool,
+    pub config: u16,
+    pub queues: [u16; QUEUES],
 }
