@@ -5,8 +5,7 @@ use hypernic_virtio_net::{CTRL, RX, TX};
 use proptest::prelude::*;
 
 use crate::driver::{
-    BUFFERS, Driver, INDIRECT, MAC, MEMORY, NEXT, OTHER, PLAIN, USUAL, WRITE, avail, desc, frame,
-    used,
+    BUFFERS, Driver, INDIRECT, MAC, MEMORY, NEXT, OTHER, PLAIN, USUAL, avail, desc, frame, used,
 };
 
 const RINGS: u64 = USUAL | feature::INDIRECT_DESC | feature::CTRL_VQ;
@@ -84,7 +83,11 @@ fn indirect_tables_that_cannot_be() {
     breaks(TX, "broken_indirect_length", indirect(32, 0, u64::MAX - 16));
     // The last entry goes on.
     breaks(TX, "broken_next", indirect(16, 0, table));
-    breaks(TX, "broken_unmapped", indirect(32, 0, MEMORY - 16));
+    breaks(TX, "broken_unmapped", |d| {
+        d.desc_at(MEMORY - 16, 0, (BUFFERS, 80, NEXT), 1);
+        d.desc_at(desc(TX), 0, (MEMORY - 16, 32, INDIRECT), 0);
+        d.offer(TX, 0);
+    });
     breaks(TX, "broken_nested", |d| {
         d.desc_at(table, 0, (table, 16, INDIRECT), 0);
         d.desc_at(desc(TX), 0, (table, 16, INDIRECT), 0);
@@ -123,7 +126,7 @@ fn parts_in_the_wrong_order_or_direction() {
 
 #[test]
 fn buffers_that_are_not_mapped() {
-    for at in [MEMORY - 10, MEMORY, u64::MAX - 5] {
+    for at in [MEMORY - 10, MEMORY, u64::MAX - 30] {
         breaks(TX, "broken_unmapped", |d| {
             d.give(TX, &[(at, 80, false)]);
         });
@@ -134,7 +137,7 @@ fn buffers_that_are_not_mapped() {
             d.give(CTRL, &[(at, 80, false), (BUFFERS, 1, true)]);
         });
         breaks(CTRL, "broken_unmapped", |d| {
-            d.give(CTRL, &[(BUFFERS, 3, false), (at + 20, 1, true)]);
+            d.give(CTRL, &[(BUFFERS, 3, false), (at.wrapping_add(20), 1, true)]);
         });
     }
 }

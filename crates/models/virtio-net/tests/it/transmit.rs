@@ -231,7 +231,7 @@ fn sending_and_receiving_allocate_nothing_once_they_run() {
     for queue in [TX, RX] {
         d.m.poke(avail(queue), &[1, 0]);
     }
-    let mut round = |d: &mut Driver| {
+    let round = |d: &mut Driver| {
         for _ in 0..32 {
             d.give(TX, &[(BUFFERS, sent.len() as u32, false)]);
             d.receive_at(BUFFERS + 0x2_0000, 2048);
