@@ -14,9 +14,9 @@ use crate::client::{Client, ClientOptions};
 use crate::codec::{Command, DeviceInfo, DmaMap, dma_flags};
 use crate::description::DeviceDescription;
 use crate::device::{Device, ResetCause};
+use peer::EventSet;
+use peer::SharedMem;
 use peer::event;
-use peer::event_set::EventSet;
-use peer::shared_mem::SharedMem;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const LEN: usize = 0x10000;
