@@ -1,6 +1,7 @@
 //! What a server holds, and what its descriptor watches.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::process::Pid;
@@ -9,6 +10,7 @@ use super::listener::Listener;
 use super::session::{Session, Signal};
 use crate::deferred_closer::PeerFd;
 use crate::dma::Dma;
+use crate::event::EventFd;
 use crate::event_set::EventSet;
 use crate::stream::{Receiver, Sender};
 
@@ -34,6 +36,8 @@ pub(super) struct Connection {
     pub(super) watching_out: bool,
     /// It is not listened to: an answer waits for another thread.
     pub(super) paused: bool,
+    /// Rung by that thread.
+    pub(super) map_bell: Option<Arc<EventFd>>,
 }
 
 /// The second socket, for our commands and their replies.
