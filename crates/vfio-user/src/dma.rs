@@ -253,7 +253,7 @@ impl Dma {
         self.0.wake.get().map(AsFd::as_fd)
     }
 
-    pub(crate) fn wake(&self) {
+    fn wake(&self) {
         if let Some(fd) = self.wake_fd() {
             let _ = event::signal(fd);
         }

@@ -443,12 +443,24 @@ impl Server {
         if self.session.pending_map.is_none() {
             return;
         }
-        // Without one, the owner's next look finds the end.
-        let _ = self.dma.make_wake(|fd| self.begin(fd));
+        let had = self.connection.as_mut().and_then(|c| c.map_bell.take());
+        let made = had.map_or_else(|| self.make_map_bell().ok(), Some);
         let session = &mut self.session;
         if let Some(pending) = &mut session.pending_map {
-            pending.begin(&session.mapper, &self.dma);
+            match &made {
+                Some(bell) => pending.begin(&session.mapper, &session.memory, bell),
+                None => pending.do_now(&session.memory),
+            }
         }
+        if let Some(connection) = &mut self.connection {
+            connection.map_bell = made;
+        }
+    }
+
+    fn make_map_bell(&self) -> io::Result<Arc<EventFd>> {
+        let bell = EventFd::new()?;
+        self.begin(bell.as_fd())?;
+        Ok(Arc::new(bell))
     }
 
     /// Does what the messages asked of the sockets.
@@ -494,6 +506,11 @@ impl Server {
         if let Some(connection) = &mut self.connection {
             let out = connection.tx.backlog() > 0;
             let paused = self.session.pending_map.is_some();
+            if let Some(bell) = connection.map_bell.take_if(|_| !paused)
+                && let Some(set) = &self.set
+            {
+                set.delete(bell.as_fd());
+            }
             let before = (connection.watching_out, connection.paused);
             (connection.watching_out, connection.paused) = (out, paused);
             if before != (out, paused)
@@ -535,6 +552,12 @@ impl Server {
                 Source::Wake => {
                     if let Some(fd) = self.dma.wake_fd() {
                         event::take(fd);
+                    }
+                }
+                Source::Map => {
+                    let connection = self.connection.as_ref();
+                    if let Some(bell) = connection.and_then(|c| c.map_bell.as_ref()) {
+                        bell.take();
                     }
                 }
                 Source::Twin => self.serve_twin(),

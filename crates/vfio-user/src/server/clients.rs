@@ -115,6 +115,7 @@ impl Server {
             twin: None,
             watching_out: false,
             paused: false,
+            map_bell: None,
         });
         Ok(())
     }
@@ -195,6 +196,9 @@ impl Server {
         if let Some(connection) = self.connection.take() {
             if let Some(set) = &self.set {
                 set.delete(connection.socket.as_fd());
+                if let Some(bell) = &connection.map_bell {
+                    set.delete(bell.as_fd());
+                }
             }
             let c = &mut session.counters;
             c.recv_calls += connection.rx.calls;

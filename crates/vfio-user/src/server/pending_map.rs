@@ -8,7 +8,7 @@ use guest_mem::{MapError, MappedFile, Memory};
 use parking_lot::Mutex;
 
 use crate::codec::{DmaMap, Header};
-use crate::dma::Dma;
+use peer::EventFd;
 use peer::deferred_closer::DeferredCloser;
 
 type Outcome = Mutex<Option<Result<MappedFile, MapError>>>;
@@ -28,7 +28,8 @@ struct Work {
     map: DmaMap,
     file: OwnedFd,
     outcome: Arc<Outcome>,
-    server: Dma,
+    /// Wakes the server.
+    bell: Arc<EventFd>,
 }
 
 impl Drop for Work {
@@ -36,7 +37,7 @@ impl Drop for Work {
         let DmaMap { size, offset, .. } = self.map;
         let result = self.memory.open_file(size, self.file.as_fd(), offset);
         *self.outcome.lock() = Some(result);
-        self.server.wake();
+        self.bell.signal();
     }
 }
 
@@ -50,16 +51,24 @@ impl PendingMap {
         }
     }
 
-    /// Has the file mapped, unless it is being mapped already. `server` is woken at the end.
-    pub fn begin(&mut self, mapper: &DeferredCloser, server: &Dma) {
+    /// Has the file mapped, unless it is being mapped already, and `bell` rung at the end.
+    pub fn begin(&mut self, mapper: &DeferredCloser, memory: &Memory, bell: &Arc<EventFd>) {
         if let Some(file) = self.file.take() {
             mapper.bury(Work {
-                memory: server.memory().clone(),
+                memory: memory.clone(),
                 map: self.map,
                 file,
                 outcome: Arc::clone(&self.outcome),
-                server: server.clone(),
+                bell: Arc::clone(bell),
             });
+        }
+    }
+
+    /// Maps the file here and now: no descriptor is left to be woken by.
+    pub fn do_now(&mut self, memory: &Memory) {
+        if let Some(file) = self.file.take() {
+            let result = memory.open_file(self.map.size, file.as_fd(), self.map.offset);
+            *self.outcome.lock() = Some(result);
         }
     }
 

@@ -156,6 +156,8 @@ fn a_file_that_is_slow_to_map_holds_up_its_own_client_only() {
     go.send(()).expect("it waits");
     assert!(event::wait_readable(set.as_fd(), PATIENCE), "woken");
     until(&mut server, &set, |s| !mapped(&s.memory()).is_empty());
+    let bell = |s: &Server| s.connection.as_ref().is_some_and(|c| c.map_bell.is_some());
+    assert!(!bell(&server), "no descriptor stays for the next file");
     assert_eq!(mapped(&server.memory()), [(0x4_0000, LEN as u64, true)]);
     let memory = server.memory();
     until(&mut server, &set, |_| client.is_finished());

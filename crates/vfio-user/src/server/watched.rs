@@ -18,6 +18,8 @@ pub(super) enum Source {
     /// Rung by threads that ask for DMA.
     Wake,
     Main,
+    /// Rung by the thread that maps a file.
+    Map,
     Twin,
     /// An eventfd that masks or unmasks the interrupt, by its token.
     Signal(u64),
@@ -25,8 +27,9 @@ pub(super) enum Source {
     Refused(u64),
 }
 
-/// All that a server has but for the client's main socket: listener, wake and twin, eventfds and clients sent away.
-const MOST: usize = 3 + MAX_SIGNALS + MAX_REFUSED;
+/// All that a server has but for the client's main socket: listener, wake, twin and the mapping thread's, eventfds and
+/// clients sent away.
+const MOST: usize = 4 + MAX_SIGNALS + MAX_REFUSED;
 
 impl Server {
     /// Puts all its descriptors into `set`, and those that come later; takes them out of an earlier set. An event in
@@ -107,6 +110,9 @@ impl Server {
                 EventFlags::IN
             };
             visit(Source::Main, connection.socket.as_fd(), flags);
+            if let Some(bell) = &connection.map_bell {
+                visit(Source::Map, bell.as_fd(), EventFlags::IN);
+            }
             if let Some(twin) = &connection.twin {
                 // The twin carries answers to us, which must be read for the peer to go on.
                 let out = if twin.watching_out {
