@@ -137,8 +137,20 @@ impl<'v> ReadPlaces<'v> {
     #[inline(always)]
     pub fn get(&self, at: u64) -> Option<ReadSlice<'v>> {
         let place = NonNull::new(self.0.place(at)?)?;
+        self.0.note(at, false);
         // SAFETY: the promise of `new`, for the place.
         Some(unsafe { ReadSlice::new(place, self.0.len) })
+    }
+}
+
+impl<'v> WritePlaces<'v> {
+    /// A place as a slice.
+    #[inline(always)]
+    pub fn get(&self, at: u64) -> Option<WriteSlice<'v>> {
+        let place = NonNull::new(self.0.place(at)?)?;
+        self.0.note(at, true);
+        // SAFETY: the promise of `new`, for the place.
+        Some(unsafe { WriteSlice::new(place, self.0.len) })
     }
 }
 
@@ -146,10 +158,10 @@ impl<'v> ReadPlaces<'v> {
 /// head, the others are read once. Zeros fill what a place to write to has more. Returns how many were copied: it ends
 /// at an offset where no place is, and copies none when the places do not fit each other.
 #[inline(always)]
-pub fn copy_run(
-    (from, from_at): (&ReadPlaces<'_>, &[u64]),
-    heads: &[Head],
-    (to, to_at): (&WritePlaces<'_>, &[u64]),
+pub fn copy_run<'r>(
+    (from, from_at): (&'r ReadPlaces<'r>, &'r [u64]),
+    heads: &'r [Head],
+    (to, to_at): (&'r WritePlaces<'r>, &'r [u64]),
 ) -> usize {
     let len = from.0.len;
     let Some(more) = to.0.len.checked_sub(len) else {
@@ -158,32 +170,72 @@ pub fn copy_run(
     if len < HEAD || more > size_of::<u32>() && more > len {
         return 0;
     }
+    // One loop for each kind, so that none decides for each frame.
+    let places = ((from, from_at), heads, (to, to_at));
+    match (SHORT.contains(&len), more) {
+        (true, 0) => copy_each(places, |read, write| {
+            // SAFETY: the promise of `copy_each`.
+            unsafe { copy_short(read, write, len) }
+        }),
+        (false, 0) => copy_each(places, |read, write| {
+            // SAFETY: as above; frames may overlap.
+            unsafe { ptr::copy(read.add(HEAD), write.add(HEAD), len - HEAD) }
+        }),
+        (short, _) => copy_each(places, |read, write| {
+            // SAFETY: as above; `more` bytes are writable behind the frame.
+            unsafe {
+                if short {
+                    copy_short(read, write, len);
+                } else {
+                    ptr::copy(read.add(HEAD), write.add(HEAD), len - HEAD);
+                }
+                if more == size_of::<u32>() {
+                    write.add(len).cast::<At<u32>>().write(At(0));
+                } else {
+                    write.add(len).write_bytes(0, more);
+                }
+            }
+        }),
+    }
+}
+
+/// Copies all of a short frame but its head.
+///
+/// # Safety
+/// `len` bytes, as many as [`SHORT`] has it, must be readable at `read` and writable at `write`.
+#[inline(always)]
+unsafe fn copy_short(read: *const u8, write: *mut u8, len: usize) {
+    let places = [HEAD, len - 2 * HEAD, len - HEAD];
+    // SAFETY: no access passes `len`. All is read before any is written, so the two may overlap. The type has no
+    // alignment.
+    unsafe {
+        let parts = places.map(|at| read.add(at).cast::<At<Wide>>().read_volatile());
+        for (part, at) in parts.into_iter().zip(places) {
+            write.add(at).cast::<At<Wide>>().write(part);
+        }
+    }
+}
+
+/// Writes the head of each frame, and has `rest` copy what is behind it: from its first argument, where all bytes of a
+/// place of `from` are readable, to the second, where those of a place of `to` are writable. Returns how many frames there
+/// were.
+#[inline(always)]
+fn copy_each(
+    ((from, from_at), heads, (to, to_at)): Places<'_>,
+    rest: impl Fn(*const u8, *mut u8),
+) -> usize {
     let mut done = 0;
     for ((a, head), b) in from_at.iter().zip(heads).zip(to_at) {
         let (Some(read), Some(write)) = (from.0.place(*a), to.0.place(*b)) else {
             break;
         };
-        // SAFETY: `len` bytes are readable at `read`, `len + more` writable at `write` (promises of `new`), and no
-        // access passes them. Two NICs may share one guest's memory, so the two may overlap: short frames are read
-        // whole before they are written, and `copy` allows it for the others. The types have no alignment.
+        // The rest first: the two may overlap, and the head is our own copy.
+        rest(read, write);
+        let words = write.cast::<At<u64>>();
+        // SAFETY: a place is at least as long as a head (checked by the caller) and writable; the type has no alignment.
         unsafe {
-            let words = write.cast::<At<u64>>();
-            if SHORT.contains(&len) {
-                let places = [HEAD, len - 2 * HEAD, len - HEAD];
-                let parts = places.map(|at| read.add(at).cast::<At<Wide>>().read_volatile());
-                for (part, at) in parts.into_iter().zip(places) {
-                    write.add(at).cast::<At<Wide>>().write(part);
-                }
-            } else {
-                ptr::copy(read.add(HEAD), write.add(HEAD), len - HEAD);
-            }
             words.write(At(head[0]));
             words.add(1).write(At(head[1]));
-            if more == size_of::<u32>() {
-                write.add(len).cast::<[u8; 4]>().write([0; 4]);
-            } else if more > 0 {
-                write.add(len).write_bytes(0, more);
-            }
         }
         from.0.note(*a, false);
         to.0.note(*b, true);
@@ -191,6 +243,13 @@ pub fn copy_run(
     }
     done
 }
+
+/// What a run is copied from, its heads, and what to.
+type Places<'r> = (
+    (&'r ReadPlaces<'r>, &'r [u64]),
+    &'r [Head],
+    (&'r WritePlaces<'r>, &'r [u64]),
+);
 
 impl<'v> ReadSlice<'v> {
     /// Pairs of words, one every 16 bytes: descriptors. Each word is read once, whatever the guest does meanwhile.

@@ -58,11 +58,24 @@ fn at_a_glance(rxcsum: u32, frame: &Frame<'_>) -> Option<(u8, u8)> {
     let packet = SimpleV4::of(frame.head().first_chunk()?, frame.len())?;
     let notes = frame.notes();
     let vouched = notes.csum.is_some() || notes.csum_valid;
+    let sum = |len| sum_range(frame, SimpleV4::ADDRESSES, len).value();
+    verdict_of(rxcsum, (&packet, frame.len()), vouched, sum)
+}
+
+/// The verdict on a packet of `len` bytes whose sender vouches for its transport checksum or not; `sum` is that of so many
+/// bytes from the addresses on. `None` where the headers alone do not say what is covered.
+#[inline]
+pub fn verdict_of(
+    rxcsum: u32,
+    (packet, len): (&SimpleV4<'_>, usize),
+    vouched: bool,
+    sum: impl FnOnce(usize) -> u16,
+) -> Option<(u8, u8)> {
     let judged = rxcsum & rxcsum::TUOFL != 0;
     let intact = match judged {
         true if vouched => Some(true),
         true if packet.is_unsummed() => None,
-        true => Some(l4_intact_behind(&packet, frame)?),
+        true => Some(l4_intact_behind(packet, len, sum)?),
         false => None,
     };
     let (mut status, mut errors) = (0, 0);
@@ -93,16 +106,20 @@ fn at_a_glance(rxcsum: u32, frame: &Frame<'_>) -> Option<(u8, u8)> {
 /// Whether the checksum behind an IPv4 header without options is right. `None` where the header alone does
 /// not say what it covers.
 #[inline]
-fn l4_intact_behind(packet: &SimpleV4<'_>, frame: &Frame<'_>) -> Option<bool> {
+fn l4_intact_behind(
+    packet: &SimpleV4<'_>,
+    len: usize,
+    covered: impl FnOnce(usize) -> u16,
+) -> Option<bool> {
     let span = packet.l4_span()?;
-    if span < packet.l4_len || SimpleV4::L4 + span > frame.len() {
+    if span < packet.l4_len || SimpleV4::L4 + span > len {
         return None;
     }
-    // The pseudo-header (RFC 9293 §3.1).
-    let mut sum = Sum::of(packet.addresses());
+    // The pseudo-header (RFC 9293 §3.1); its addresses stand before the transport's header.
+    let mut sum = Sum::ZERO;
     sum.add_word(u16::from(packet.kind.number()));
     sum.add_word(span as u16);
-    sum.add_word(sum_range(frame, SimpleV4::L4, span).value());
+    sum.add_word(covered(SimpleV4::L4 - SimpleV4::ADDRESSES + span));
     Some(sum.is_intact())
 }
 

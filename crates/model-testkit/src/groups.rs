@@ -12,12 +12,15 @@ const STRIDE: u64 = 0x2000;
 /// Shorter frames come in no run.
 const LEAST: usize = 60;
 
+/// Takes a run as [`frame::Sink::deliver_run`] does.
+pub type DeliverRun<'d> = &'d dyn Fn(&Run<'_>) -> Option<usize>;
+
 /// Offers the frames of a batch to `deliver`, those alike together and, if there is a `deliver_run`, first to that. Returns
 /// how many were dealt with.
 pub fn in_groups(
     batch: &Batch<'_>,
     deliver: impl Fn(&[u16]) -> usize,
-    deliver_run: Option<&dyn Fn(&Run<'_>) -> Option<usize>>,
+    deliver_run: Option<DeliverRun<'_>>,
 ) -> usize {
     let frame = |i: usize| batch.get(i).expect("in the batch");
     let mut at = 0;
@@ -47,11 +50,7 @@ pub fn in_groups(
 }
 
 /// Offers frames of a batch as a run. Returns how many were taken.
-fn as_run(
-    batch: &Batch<'_>,
-    frames: Range<usize>,
-    deliver: &dyn Fn(&Run<'_>) -> Option<usize>,
-) -> usize {
+fn as_run(batch: &Batch<'_>, frames: Range<usize>, deliver: DeliverRun<'_>) -> usize {
     let sender = memory(RAM, frames.len() as u64 * STRIDE);
     let view = sender.view();
     let len = batch.get(frames.start).expect("in the batch").len();

@@ -1,18 +1,43 @@
-//! The short way of the receive side: frames that are alike, a buffer each, the same words in each descriptor.
+//! The short way of the receive side: frames that are alike, and a buffer each. Their descriptors all say the same
+//! ([`Words`]), or what the verdict on each frame's checksums is ([`Judged`]).
 
 use std::sync::atomic::{Ordering, fence};
 
-use frame::{Run, same_header};
-use guest_mem::{Head, View, WritePlaces, WriteWindow, copy_run};
+use datapath::FCS;
+use frame::{HEAD, Run, same_header};
+use guest_mem::{
+    Head, ReadPlaces, ReadSlice, View, WritePlaces, WriteSlice, WriteWindow, copy_run,
+};
+use wire::{SimpleV4, Sum};
 
 use crate::ring::{Ring, SIZE};
+use crate::verdict::verdict_of;
 
 /// Descriptors read ahead of the copies, so that their buffers' first lines are under way.
 const AHEAD: usize = 64;
 /// The same for runs that are short.
 const FEW: usize = 4;
 
-/// What a done descriptor of a run says.
+/// How frames are copied into the places of their buffers, and what their descriptors say.
+pub trait Filler {
+    /// Copies frames, each from a place to a place. Returns how many from the front were; it ends at one that is not for
+    /// this.
+    fn copy(&mut self, from: Frames<'_>, to: &WritePlaces<'_>, to_at: &[u64]) -> usize;
+
+    /// Writes back the descriptors of the frames just copied, all that were or the first `n`; the first descriptor is at
+    /// `at`.
+    fn write_back(&self, to: &WriteWindow<'_>, at: u64, n: usize) -> bool;
+}
+
+/// Frames of a run: where they are, and how each begins.
+#[derive(Clone, Copy)]
+pub struct Frames<'r> {
+    from: &'r ReadPlaces<'r>,
+    at: &'r [u64],
+    heads: &'r [Head],
+}
+
+/// What a done descriptor of a run says, where all say the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Words {
     /// The address stays; this is the second word.
@@ -21,16 +46,128 @@ pub enum Words {
     Both([u64; 2]),
 }
 
-impl Words {
-    /// Writes back `n` descriptors from the head of `ring` on.
+impl Filler for Words {
     #[inline(always)]
-    fn write(self, view: &View<'_>, ring: &Ring, n: usize) -> bool {
-        let at = ring.address(ring.head);
-        let write = |to: WriteWindow<'_>| match self {
+    fn copy(&mut self, from: Frames<'_>, to: &WritePlaces<'_>, to_at: &[u64]) -> usize {
+        copy_run((from.from, from.at), from.heads, (to, to_at))
+    }
+
+    #[inline(always)]
+    fn write_back(&self, to: &WriteWindow<'_>, at: u64, n: usize) -> bool {
+        match *self {
             Words::Second(word) => to.store_same(at.wrapping_add(8), SIZE as usize, n, [word]),
             Words::Both(words) => to.store_same(at, SIZE as usize, n, words),
+        }
+    }
+}
+
+/// Judges the checksums of whole TCP or UDP over IPv4 without options or tag, as [`crate::verdict()`] does. All other
+/// frames end it.
+pub struct Judged<D> {
+    /// RXCSUM.
+    rxcsum: u32,
+    /// Whether the first word of a descriptor is written too.
+    both: bool,
+    /// What a descriptor says about a packet with this status and these errors.
+    describe: D,
+    first: [u64; AHEAD],
+    second: [u64; AHEAD],
+}
+
+impl<D: Fn(&SimpleV4<'_>, (u8, u8)) -> [u64; 2]> Judged<D> {
+    /// One that judges as RXCSUM says. `describe` gives the words of a descriptor by the packet, its status and its errors;
+    /// the first word is written only if `both` are.
+    #[inline]
+    pub fn new(rxcsum: u32, both: bool, describe: D) -> Self {
+        Judged {
+            rxcsum,
+            both,
+            describe,
+            first: [0; AHEAD],
+            second: [0; AHEAD],
+        }
+    }
+
+    /// Copies a frame and returns the words of its descriptor. `None`: it is not for this, and must be copied again.
+    #[inline(always)]
+    fn one(&self, from: ReadSlice<'_>, head: Head, to: &WriteSlice<'_>) -> Option<[u64; 2]> {
+        let len = from.len();
+        // What is judged is what is delivered: a copy of the headers, and the sum of the rest from the pass that copies.
+        let mut bytes = [0; HEAD];
+        let n = from.copy_head(&mut bytes);
+        for (to, word) in bytes.as_chunks_mut().0.iter_mut().zip(head) {
+            *to = word.to_le_bytes();
+        }
+        let packet = SimpleV4::of(bytes.first_chunk()?, len)?;
+        let end = SimpleV4::L4 + packet.l4_span()?;
+        // Padding behind a packet longer than the head is too rare to be told from it here.
+        if end > len || end < len && end > n {
+            return None;
+        }
+        let rest = match len > n {
+            true => to.copy_summed(n, from.sub(n, len - n)).1,
+            false => 0,
         };
-        view.write_window(at).is_some_and(write)
+        to.copy_short(&bytes[..n]);
+        if to.len() > len {
+            to.copy_from(len, &[0; FCS]);
+        }
+        let sum = |_| {
+            if end < n {
+                // Padding counts for nothing.
+                return Sum::of(&bytes[SimpleV4::ADDRESSES..end]).value();
+            }
+            // All of the head, which has zeros behind a short frame, and of the rest: it begins at an even offset.
+            let mut sum = Sum::ZERO;
+            sum.add_word(sum_of_head(&bytes));
+            sum.add_word(rest);
+            sum.value()
+        };
+        let verdict = verdict_of(self.rxcsum, (&packet, len), false, sum)?;
+        Some((self.describe)(&packet, verdict))
+    }
+}
+
+/// The sum of a head from the addresses of IPv4 on.
+#[inline(always)]
+fn sum_of_head(bytes: &[u8; HEAD]) -> u16 {
+    // In words of four bytes, in whichever order they are (RFC 1071 §2 (B)).
+    let (words, _) = bytes[SimpleV4::ADDRESSES - 2..].as_chunks::<4>();
+    let first = u32::from_ne_bytes([0, 0, words[0][2], words[0][3]]);
+    let rest = words[1..].iter().map(|word| u32::from_ne_bytes(*word));
+    let sum: u64 = rest.map(u64::from).sum::<u64>() + u64::from(first);
+    let folded = (sum & 0xffff_ffff) + (sum >> 32);
+    let folded = (folded & 0xffff) + (folded >> 16 & 0xffff) + (folded >> 32);
+    let folded = (folded & 0xffff) + (folded >> 16);
+    let folded = (folded & 0xffff) + (folded >> 16);
+    u16::from_be_bytes((folded as u16).to_ne_bytes())
+}
+
+impl<D: Fn(&SimpleV4<'_>, (u8, u8)) -> [u64; 2]> Filler for Judged<D> {
+    #[inline(always)]
+    fn copy(&mut self, from: Frames<'_>, to: &WritePlaces<'_>, to_at: &[u64]) -> usize {
+        let mut done = 0;
+        let each = from.at.iter().zip(from.heads).zip(to_at);
+        for (((a, head), b), at) in each.zip(0..AHEAD) {
+            let (Some(read), Some(write)) = (from.from.get(*a), to.get(*b)) else {
+                break;
+            };
+            let Some([first, second]) = self.one(read, *head, &write) else {
+                break;
+            };
+            (self.first[at], self.second[at]) = (first, second);
+            done += 1;
+        }
+        done
+    }
+
+    #[inline(always)]
+    fn write_back(&self, to: &WriteWindow<'_>, at: u64, n: usize) -> bool {
+        let second = &self.second[..n];
+        match self.both {
+            true => to.store_pairs(at, SIZE as usize, &self.first[..n], second),
+            false => to.store_words(at.wrapping_add(8), SIZE as usize, second),
+        }
     }
 }
 
@@ -88,21 +225,21 @@ pub struct Filled {
     pub fetched: u64,
 }
 
-/// Copies frames of a run into the buffers of `ring` from its head on, of which `free` are ours, with zeros behind them
-/// up to `len` bytes, and writes their descriptors back. It ends where a buffer is null, or not in the region of the one
-/// before, or not in reach.
+/// Copies frames of a run into the buffers of `ring` from its head on, of which `free` are ours, `len` bytes each with the
+/// zeros behind them, and writes their descriptors back. It ends where a buffer is null, or not in the region of the one
+/// before, or not in reach, or where the filler does.
 #[inline]
 pub fn fill_run(
     view: &View<'_>,
     (ring, free): (&Ring, u32),
     run: &Run<'_>,
     len: usize,
-    words: Words,
+    filler: impl Filler,
 ) -> Filled {
     if run.count().min(free as usize) <= FEW {
-        return fill::<FEW>(view, (ring, free), run, len, words);
+        return fill::<FEW>(view, (ring, free), run, len, filler);
     }
-    fill::<AHEAD>(view, (ring, free), run, len, words)
+    fill::<AHEAD>(view, (ring, free), run, len, filler)
 }
 
 #[inline(always)]
@@ -111,26 +248,28 @@ fn fill<const N: usize>(
     (ring, mut free): (&Ring, u32),
     run: &Run<'_>,
     len: usize,
-    words: Words,
+    mut filler: impl Filler,
 ) -> Filled {
     let mut ring = *ring;
     let mut filled = Filled::default();
     let mut places = [0; N];
-    let (from, mut at, mut heads) = run.frames();
-    while !at.is_empty() && free > 0 {
+    let (from, at, heads) = run.frames();
+    let mut frames = Frames { from, at, heads };
+    while !frames.at.is_empty() && free > 0 {
         let straight = free.min(ring.len - ring.head) as usize;
-        let most = N.min(at.len()).min(straight);
-        let descs = view.read_run(ring.address(ring.head), most as u64 * SIZE);
-        let Some(descs) = descs else {
+        let most = N.min(frames.at.len()).min(straight);
+        let first = ring.address(ring.head);
+        let Some(descs) = view.read_run(first, most as u64 * SIZE) else {
             break;
         };
         fence(Ordering::Acquire);
-        let mut buffers = descs.firsts();
-        let Some(to) = descs.firsts().next().and_then(|addr| near(view, addr, len)) else {
+        let mut buffers = descs.firsts().peekable();
+        let near = buffers.peek().and_then(|addr| near(view, *addr, len));
+        let Some(to) = near else {
             break;
         };
         let mut planned = 0;
-        for (place, addr) in places.iter_mut().zip(&mut buffers) {
+        for (place, addr) in places.iter_mut().zip(buffers) {
             // Address 0 is a null buffer.
             let Some(found) = to.find(addr).filter(|_| addr != 0) else {
                 break;
@@ -140,14 +279,19 @@ fn fill<const N: usize>(
             planned += 1;
         }
         filled.fetched += most as u64;
-        let copied = copy_run((from, at), heads, (&to, &places[..planned]));
-        if copied == 0 || !words.write(view, &ring, copied) {
+        let copied = filler.copy(frames, &to, &places[..planned]);
+        let write = |window: WriteWindow<'_>| filler.write_back(&window, first, copied);
+        if copied == 0 || !view.write_window(first).is_some_and(write) {
             break;
         }
         filled.frames += copied as u32;
         free -= copied as u32;
         ring.head = ring.behind(copied as u32);
-        (at, heads) = (&at[copied..], &heads[copied..]);
+        frames = Frames {
+            from,
+            at: &frames.at[copied..],
+            heads: &frames.heads[copied..],
+        };
         if copied < most {
             break;
         }

@@ -31,50 +31,70 @@ const CMD_AT: u32 = 24;
 
 /// Which packets of a run are to be reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reported([u64; WORDS]);
+pub struct Reported {
+    /// Whether the first is.
+    first: bool,
+    /// Those of which that is not true which is true of the first.
+    others: [u64; WORDS],
+    /// There are some.
+    mixed: bool,
+}
 
 impl Reported {
-    /// Of the first `n` packets.
     #[inline]
-    fn cut(mut self, n: usize) -> Reported {
-        for (i, word) in self.0.iter_mut().enumerate() {
-            match n.saturating_sub(64 * i) {
-                64.. => {}
-                left => *word &= (1 << left) - 1,
-            }
-        }
-        self
+    fn note_other(&mut self, at: usize) {
+        self.others[at / 64] |= 1 << (at % 64);
+        self.mixed = true;
     }
 
-    #[inline]
-    fn count(&self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    /// The first `n` packets, bit by bit.
+    fn bits(&self, n: usize) -> [u64; WORDS] {
+        let mut bits = self.others;
+        for (i, word) in bits.iter_mut().enumerate() {
+            let of = match n.saturating_sub(64 * i) {
+                64.. => u64::MAX,
+                left => (1 << left) - 1,
+            };
+            *word = (*word ^ if self.first { u64::MAX } else { 0 }) & of;
+        }
+        bits
     }
 
     /// Whether one of the first `n` packets is to be reported.
     #[inline]
-    pub fn asks(self, n: usize) -> bool {
-        self.cut(n).count() > 0
+    pub fn asks(&self, n: usize) -> bool {
+        match self.mixed {
+            true => self.bits(n).iter().any(|word| *word != 0),
+            false => self.first && n > 0,
+        }
     }
 
     /// Sets "done" in the descriptors of the first `n` packets of a run that began at the head of `ring`, where that was
     /// asked for. Those out of reach are counted in `faults`. Returns whether it was asked for at all.
     #[inline]
-    pub fn write_back(self, view: &View<'_>, ring: &Ring, n: usize, faults: &AtomicU64) -> bool {
-        let asked = self.cut(n);
-        let all = asked.count();
-        if all == n {
-            report(view, ring, 0, n, faults);
-            return n > 0;
+    pub fn write_back(&self, view: &View<'_>, ring: &Ring, n: usize, faults: &AtomicU64) -> bool {
+        if self.mixed {
+            return self.write_back_some(view, ring, n, faults);
         }
-        for (i, mut word) in asked.0.into_iter().enumerate() {
+        if self.first {
+            report(view, ring, 0, n, faults);
+        }
+        self.first && n > 0
+    }
+
+    fn write_back_some(&self, view: &View<'_>, ring: &Ring, n: usize, faults: &AtomicU64) -> bool {
+        let mut any = false;
+        for (i, mut word) in self.bits(n).into_iter().enumerate() {
+            any |= word != 0;
             while word != 0 {
-                let at = 64 * i as u32 + word.trailing_zeros();
-                report(view, ring, at, 1, faults);
-                word &= word - 1;
+                // Those that stand in a row are written at once.
+                let at = word.trailing_zeros();
+                let row = (word >> at).trailing_ones();
+                report(view, ring, 64 * i as u32 + at, row as usize, faults);
+                word &= u64::MAX.checked_shl(at + row).unwrap_or(0);
             }
         }
-        all > 0
+        any
     }
 }
 
@@ -144,42 +164,48 @@ impl Gathering {
         let (len, _) = simple::<F>(addr, second)?;
         let from = view.read_places(addr, len as usize)?;
         let Kept { at, heads } = &mut *self.0;
-        let mut reported = Reported::default();
-        let report = u64::from(F::REPORT) << CMD_AT;
-        let same = !(STATUS | report);
         let bytes = room.min(MOST_BYTES);
         let most = most.min(bytes.div_ceil(len as usize)).max(1);
-        at[0] = from.find(addr)?;
-        reported.0[0] = u64::from(second & report != 0);
-        let first = from.head(at[0])?;
-        heads[0] = first;
+        let begun = from.find(addr)?;
+        let first = from.head(begun)?;
+        let report = u64::from(F::REPORT) << CMD_AT;
+        let asks = second & report != 0;
+        let mut reported = Reported {
+            first: asks,
+            ..Reported::default()
+        };
+        (at[0], heads[0]) = (begun, first);
         let mut n = 1;
         while n < most {
-            let begun = n;
-            let end = most.min(begun + AHEAD);
-            // In this order: what is taken of the descriptors has a place.
-            for (i, [addr, word]) in (begun..end).zip(pairs.by_ref()) {
-                let Some(place) = from.find(addr) else {
+            let end = most.min(n + AHEAD);
+            let mut found = n;
+            for (place, [addr, word]) in at[n..end].iter_mut().zip(&mut pairs) {
+                let Some(at) = from.find(addr).filter(|_| addr != 0) else {
                     break;
                 };
-                if (word ^ second) & same != 0 || addr == 0 {
-                    break;
+                let differs = (word ^ second) & !STATUS;
+                if differs != 0 {
+                    if differs & !report != 0 {
+                        break;
+                    }
+                    if (word & report != 0) != asks {
+                        reported.note_other(found);
+                    }
                 }
-                from.prefetch(place);
-                at[i] = place;
-                reported.0[i / 64] |= u64::from(word & report != 0) << (i % 64);
-                n += 1;
+                from.prefetch(at);
+                *place = at;
+                found += 1;
             }
-            let mut alike = begun;
-            for (place, head) in at[begun..n].iter().zip(&mut heads[begun..n]) {
+            let mut alike = n;
+            for (place, head) in at[n..found].iter().zip(&mut heads[n..found]) {
                 let Some(this) = from.head(*place).filter(|this| same_header(*this, first)) else {
                     break;
                 };
                 *head = this;
                 alike += 1;
             }
-            if alike < end {
-                n = alike;
+            n = alike;
+            if n < end {
                 break;
             }
         }

@@ -20,6 +20,7 @@ mod vf_state;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use datapath::counters::count_alone;
 use frame::Counted;
 use intel::flow::RFCE;
 use intel::io;
@@ -487,6 +488,14 @@ impl Control for Registers {
     }
 
     fn write(&mut self, env: &Env, bar: u8, offset: u64, data: &[u8]) {
+        // Where VFs are controlled, queues may be theirs.
+        if bar == BAR_MMIO
+            && self.hub.is_none()
+            && let Some(work) = self.function.write_tail(env, offset, data)
+        {
+            count_alone(&self.function.counters.reg_writes, 1);
+            return self.merge(work);
+        }
         self.write_bar(env, bar, offset, data);
     }
 

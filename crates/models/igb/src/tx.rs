@@ -24,6 +24,7 @@ use model::{Env, Progress, TURN_BYTES, Transmit};
 use crate::core::function::{Function, FunctionKind, count};
 use crate::core::inside::Inside;
 use crate::core::irq::{Causes, Moved};
+use crate::core::queue::TxState;
 use crate::regs::settings::Settings;
 use crate::tx::complete::{Done, finish};
 use crate::tx::desc::{Contexts, Descs};
@@ -91,6 +92,16 @@ struct Call<'c, 'v> {
     moved: Moved,
 }
 
+/// What a queue's packets are sent with.
+struct Sends {
+    settings: Settings,
+    loopback: bool,
+    /// The pool that has sent them, if others of the PF may want them.
+    looks_inside: Option<u32>,
+    /// Frames of a batch.
+    limit: usize,
+}
+
 impl Call<'_, '_> {
     /// Descriptors of a queue are done.
     fn finished(&mut self, queue: u32, ring: &Ring, done: Done) {
@@ -134,7 +145,8 @@ impl<I: Inside> Transmit for Sender<I> {
             return Progress::Idle;
         }
         let view = env.memory.view();
-        let mut scratch = Scratch::take();
+        // Taken when something needs it.
+        let mut scratch = None;
         let mut call = Call {
             function: &function,
             env,
@@ -155,13 +167,19 @@ impl<I: Inside> Transmit for Sender<I> {
             }
             irq.raise(env, call.causes);
         }
-        scratch.end();
+        if let Some(scratch) = scratch {
+            Scratch::end(scratch);
+        }
         progress
     }
 }
 
 impl<I: Inside> Sender<I> {
-    fn turns<'v>(&mut self, call: &mut Call<'_, 'v>, scratch: &mut Scratch<'v>) -> Progress {
+    fn turns<'v>(
+        &mut self,
+        call: &mut Call<'_, 'v>,
+        scratch: &mut Option<Scratch<'v>>,
+    ) -> Progress {
         let queues = call.function.queues.len() as u32;
         let mut walked = [0; 16];
         // Queues that have had enough in this call.
@@ -205,7 +223,7 @@ impl<I: Inside> Sender<I> {
         call: &mut Call<'_, 'v>,
         queue: u32,
         walked: &mut u32,
-        scratch: &mut Scratch<'v>,
+        scratch: &mut Option<Scratch<'v>>,
     ) -> Turn {
         let function = call.function;
         let Some(own) = function.queues.get(queue as usize) else {
@@ -254,13 +272,46 @@ impl<I: Inside> Sender<I> {
             }
             self.runs.failed();
         }
+        let sends = Sends {
+            settings,
+            loopback,
+            looks_inside,
+            limit,
+        };
+        let scratch = scratch.get_or_insert_with(Scratch::take);
+        self.batch(
+            call,
+            (queue, walked),
+            (&mut state, &ring, left),
+            &sends,
+            scratch,
+        )
+    }
+
+    /// A turn with a batch.
+    fn batch<'v>(
+        &mut self,
+        call: &mut Call<'_, 'v>,
+        (queue, walked): (u32, &mut u32),
+        (state, ring, left): (&mut TxState, &Ring, u32),
+        sends: &Sends,
+        scratch: &mut Scratch<'v>,
+    ) -> Turn {
+        let function = call.function;
+        let ids = function.ids;
+        let &Sends {
+            ref settings,
+            loopback,
+            looks_inside,
+            limit,
+        } = sends;
         scratch.batch.clear();
         let caps = if loopback { Caps::NONE } else { call.to.caps() };
         let mut parser = Parser::<Descs>::new(
             call.view,
-            (ring, left, call.room),
+            (*ring, left, call.room),
             state.memory,
-            function.tx_settings(&settings, caps),
+            function.tx_settings(settings, caps),
             &function.counters,
         );
         let end = parser.fill(&mut self.store, scratch, state.taken, limit);
@@ -294,14 +345,14 @@ impl<I: Inside> Sender<I> {
             function,
             call.view,
             queue,
-            (&mut *state, &self.store),
-            &ring,
+            (state, &self.store),
+            ring,
             (batch, taken),
         );
         if let Some(leaving) = leaving.filter(|_| done.stamp) {
             function.ptp.lock().sent(&function.file, leaving);
         }
-        call.finished(queue, &ring, done);
+        call.finished(queue, ring, done);
         *walked = walked.saturating_add(done.moved);
         let cost = self.fan_out.learn(taken);
         call.budget = call.budget.saturating_sub(cost);
@@ -310,7 +361,7 @@ impl<I: Inside> Sender<I> {
             return Turn::Blocked;
         }
         let tail = function.file.get_at(ids.tdt, queue);
-        outcome(end, (&ring, left, tail), done.moved)
+        outcome(end, (ring, left, tail), done.moved)
     }
 }
 

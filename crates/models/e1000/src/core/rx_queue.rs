@@ -20,8 +20,10 @@ pub(crate) const RING: RingIds = RingIds {
 /// How the frames of a run are received.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunWay {
-    /// The second word of a done descriptor.
+    /// The second word of a done descriptor, but for the verdict if there is one.
     pub(crate) word: u64,
+    /// RXCSUM, by which checksums are judged; `None`: these frames have none.
+    pub(crate) judged: Option<u32>,
     /// Bytes in a buffer.
     pub(crate) in_buffer: usize,
     pub(crate) group: Group,

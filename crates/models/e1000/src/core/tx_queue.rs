@@ -1,22 +1,14 @@
 //! The transmit queue: its ring, and what the transmitter remembers from call to call.
 
 use frame::MAX_BATCH;
+use intel::Ring;
 use intel::tx::{FanOut, Habit, Position, Store};
-use intel::{Ring, RingIds};
 
 use regs::File;
 
 use crate::core::context::Contexts;
 use crate::core::csb::TxCsb;
 use crate::regs as r;
-
-pub(crate) const RING: RingIds = RingIds {
-    base_low: r::TDBAL,
-    base_high: r::TDBAH,
-    len: r::TDLEN,
-    head: r::TDH,
-    tail: r::TDT,
-};
 
 /// Fewest frames gathered at once for a sink that was short of room.
 const FEWEST: usize = 16;

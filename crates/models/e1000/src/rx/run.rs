@@ -7,9 +7,10 @@
 use datapath::FCS;
 use datapath::counters::count_alone;
 use frame::Run;
-use intel::rx::{ETHERNET_HEADER, Fcs, Words, fill_run};
+use intel::rx::{ETHERNET_HEADER, Fcs, Judged, Legacy, Words, fill_run};
 use intel::{Ring, verdict_of_type};
 use model::Env;
+use wire::{EtherType, SimpleV4};
 
 use crate::core::chip::Chip;
 use crate::core::rx_queue::{RING, RunWay};
@@ -31,8 +32,11 @@ fn way(chip: &Chip, header: [u8; ETHERNET_HEADER], len: usize) -> Option<RunWay>
     let [dst @ .., _, _, _, _, _, _, a, b] = header;
     let bounds = Bounds::of(&call);
     let judged = call.judge(dst);
-    let (status, errors) = verdict_of_type(call.rxcsum, u16::from_be_bytes([a, b]))?;
+    let kind = u16::from_be_bytes([a, b]);
+    let bare = verdict_of_type(call.rxcsum, kind);
+    let (status, errors) = bare.unwrap_or_default();
     let needs_more = !judged.passes
+        || bare.is_none() && EtherType(kind) != EtherType::IPV4
         || call.rxcsum & rxcsum::PCSS != 0
         || call.fcs() == Fcs::True
         || bounds.exclude([a, b])
@@ -48,6 +52,7 @@ fn way(chip: &Chip, header: [u8; ETHERNET_HEADER], len: usize) -> Option<RunWay>
     };
     Some(RunWay {
         word: report.word(in_buffer, rx_status::EOP),
+        judged: bare.is_none().then_some(call.rxcsum),
         in_buffer,
         group: judged.group,
         small: in_buffer <= call.rsrpd,
@@ -81,8 +86,21 @@ pub(crate) fn deliver(chip: &Chip, env: &Env, run: &Run<'_>) -> Option<usize> {
         return None;
     }
     let free = ring.available().min(chip.allowance());
-    let words = Words::Second(way.word);
-    let filled = fill_run(&view, (&ring, free), run, way.in_buffer, words);
+    let (ours, len) = ((&ring, free), way.in_buffer);
+    let filled = match way.judged {
+        None => fill_run(&view, ours, run, len, Words::Second(way.word)),
+        Some(rxcsum) => {
+            let word = |_: &SimpleV4<'_>, (status, errors)| {
+                let verdict = Legacy {
+                    status,
+                    errors,
+                    ..Legacy::default()
+                };
+                [0, way.word | verdict.word()]
+            };
+            fill_run(&view, ours, run, len, Judged::new(rxcsum, false, word))
+        }
+    };
     let (n, frames) = (filled.frames, u64::from(filled.frames));
     if n == 0 {
         return Some(0);

@@ -215,7 +215,7 @@ fn step() -> impl Strategy<Value = Step> {
             } else {
                 desc.addr.wrapping_add(far)
             };
-            let rs = if i % 3 == 0 { cmd::RS } else { 0 };
+            let rs = if i.is_multiple_of(3) { cmd::RS } else { 0 };
             let cmd = desc.cmd | rs;
             (
                 (from + i) % RING,

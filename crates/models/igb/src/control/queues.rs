@@ -7,6 +7,21 @@ use model::{Env, Work};
 use regs::Id;
 
 impl Function {
+    /// Takes a write of a tail, which is written more often than all else. `None`: it is none, of a register of its own
+    /// width.
+    #[inline]
+    pub(crate) fn write_tail(&self, env: &Env, offset: u64, data: &[u8]) -> Option<Work> {
+        let &[a, b, c, d] = data else {
+            return None;
+        };
+        let found = self.file.table().find(u32::try_from(offset).ok()?)?;
+        if found.id != self.ids.tdt && found.id != self.ids.rdt {
+            return None;
+        }
+        let value = u32::from_le_bytes([a, b, c, d]);
+        self.write_queue(env, found.id, found.element, value)
+    }
+
     /// Takes a write to a register of a queue. `None`: it is none. The caller has found `id` and
     /// `element` in the table; aliases are the register itself.
     pub(crate) fn write_queue(&self, env: &Env, id: Id, element: u32, value: u32) -> Option<Work> {

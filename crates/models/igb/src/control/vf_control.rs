@@ -267,6 +267,13 @@ impl Control for VfControl {
 
     fn write(&mut self, env: &Env, bar: u8, offset: u64, data: &[u8]) {
         count(&self.function.counters.reg_writes, 1);
+        if bar == BAR_MMIO
+            && let Some(work) = self.function.write_tail(env, offset, data)
+        {
+            self.work.tx |= work.tx;
+            self.work.rx |= work.rx;
+            return;
+        }
         match bar {
             BAR_MMIO => self.write_bytes(env, offset, data),
             _ => count(&self.function.counters.reg_bad_bar, 1),

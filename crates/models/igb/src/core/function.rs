@@ -45,8 +45,10 @@ pub(crate) enum FunctionKind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunWay {
     pub queue: u32,
-    /// Both words of a done descriptor.
+    /// Both words of a done descriptor, but for the verdict if there is one.
     pub words: [u64; 2],
+    /// RXCSUM, by which checksums are judged; `None`: no descriptor describes the headers of these frames.
+    pub judged: Option<u32>,
     pub group: Group,
     /// Their interrupt does not wait for moderation.
     pub immediate: bool,

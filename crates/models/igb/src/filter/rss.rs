@@ -167,16 +167,21 @@ pub(crate) fn at_a_glance(
 #[inline]
 pub(crate) fn simple_v4<'f>(frame: &'f Frame<'_>) -> Option<(u16, SimpleV4<'f>)> {
     let packet = SimpleV4::of(frame.head().first_chunk()?, frame.len())?;
-    let kind = if packet.kind == L4Kind::Tcp {
+    Some((kind_of(&packet), packet))
+}
+
+/// The packet type of the transport.
+#[inline]
+pub(crate) fn kind_of(packet: &SimpleV4<'_>) -> u16 {
+    if packet.kind == L4Kind::Tcp {
         ptype::TCP
     } else {
         ptype::UDP
-    };
-    Some((kind, packet))
+    }
 }
 
 /// Whether frames are spread over queues by their hash.
-fn spreads(file: &File, mrqc: u32, pool: Option<u32>) -> bool {
+pub(crate) fn spreads(file: &File, mrqc: u32, pool: Option<u32>) -> bool {
     match pool {
         Some(pool) => pools::spreads(file, pool),
         None => mrqc & mrqc::MODE == mrqc::RSS,

@@ -115,6 +115,13 @@ impl Classifier {
         })
     }
 
+    /// Whether all IP packets to the last destination are for one queue.
+    pub(crate) fn is_the_same_for_ip(&self, call: &Call<'_>) -> bool {
+        let file = &call.function.file;
+        let pool = self.known.and_then(|known| known.pool);
+        self.filters.is_empty() && !rss::spreads(file, file.get(r::MRQC), pool)
+    }
+
     fn destination(&mut self, call: &Call<'_>, address: [u8; 6]) -> Destination {
         if let Some(known) = self.known.filter(|known| known.address == address) {
             return known;

@@ -1,4 +1,5 @@
-//! The short way: runs of frames that need a buffer each, and whose headers no descriptor describes.
+//! The short way: runs of frames that need a buffer each: those whose headers no descriptor describes, and whole TCP or UDP
+//! over IPv4, where flows do not decide about queues.
 //!
 //! What registers and filters say about such frames is worked out once per generation of the set-up
 //! ([`intel::rx::RunPlan`]), by the code that the fast path asks: for a frame with this header and zeros behind it, which
@@ -7,18 +8,20 @@
 use datapath::FCS;
 use frame::{Batch, Run};
 use intel::Ring;
-use intel::rx::{Words, fill_run};
+use intel::rx::{Judged, Words, fill_run};
+use intel::verdict::rx_status;
 use model::Env;
-use wire::Offload;
+use wire::{EtherType, Offload, SimpleV4};
 
 use crate::core::function::{Function, FunctionKind, RunWay, count};
 use crate::core::irq::{Causes, Moved};
 use crate::core::stats::Group;
-use crate::regs::bits::icr;
+use crate::filter::rss::{kind_of, ptype};
+use crate::regs::bits::{icr, rxcsum};
 use crate::rx::call::Call;
 use crate::rx::classify::{Classified, Classifier};
 use crate::rx::fast_path::{BARE, Look, look_at};
-use crate::rx::report::{desc_status, word};
+use crate::rx::report::{ERRORS_AT, Report, desc_status, word};
 use crate::rx::shape::{Shape, ShapeKind};
 
 /// How frames of a run are received, if its header and length are all that decides.
@@ -40,18 +43,34 @@ fn way(function: &Function, env: &Env, run: &Run<'_>) -> Option<RunWay> {
     batch.push_bytes(&vec![0; run.frame_len() - header.len()]);
     batch.end(Offload::NONE);
     let frame = batch.get(0)?;
-    if look_at(&settings, &frame)? != Look::Bare {
-        return None;
-    }
+    let ip = look_at(&settings, &frame)? == Look::Ip;
     let mut report = BARE;
+    if ip {
+        // The identification is reported only without the hash.
+        if EtherType(u16::from_be_bytes([header[12], header[13]])) != EtherType::IPV4
+            || !settings.sums(rxcsum::PCSD)
+        {
+            return None;
+        }
+        report = Report {
+            info: ptype::IPV4,
+            ..Report::default()
+        };
+    }
     let classified = match function.kind {
         FunctionKind::Vf(_) => Classified::default(),
         FunctionKind::Pf => {
             let mut classifier = Classifier::new(&call);
             let classified = classifier.classify(&call, &frame);
+            // Packets of a flow may have a queue of their own, by their hash or by a filter.
+            let by_flow = ip && !classifier.is_the_same_for_ip(&call);
             classifier.end();
-            let classified = classified?;
+            let classified = classified.filter(|_| !by_flow)?;
+            let info = report.info;
             report = call.classified(report, &classified);
+            if ip {
+                report.info = info;
+            }
             classified
         }
     };
@@ -66,10 +85,23 @@ fn way(function: &Function, env: &Env, run: &Run<'_>) -> Option<RunWay> {
     Some(RunWay {
         queue,
         words: [report.first_word(), second],
+        judged: ip.then_some(settings.rxcsum),
         group: Group::of(dst),
         immediate: classified.class.immediate,
         threshold: shape.threshold,
     })
+}
+
+/// The words of a descriptor, of which `words` are what is the same for all: with the kind of this packet, and the status
+/// and the errors that its checksums have.
+#[inline]
+fn described(words: [u64; 2], packet: &SimpleV4<'_>, (status, errors): (u8, u8)) -> [u64; 2] {
+    let kind = kind_of(packet);
+    let mut verdict = u32::from(status) | u32::from(errors) << ERRORS_AT;
+    if kind == ptype::UDP && status & rx_status::TCPCS != 0 {
+        verdict |= desc_status::UDPCS;
+    }
+    [words[0] | u64::from(kind), words[1] | u64::from(verdict)]
 }
 
 /// Takes frames of a run as long as there are buffers for them. `None` when they are not for this way.
@@ -91,7 +123,14 @@ pub(crate) fn deliver(function: &Function, env: &Env, run: &Run<'_>) -> Option<u
     let ring = Ring::read_at(&function.file, &ids.rx_ring(), way.queue)?;
     let given = ring.available();
     let len = run.frame_len();
-    let filled = fill_run(&view, (&ring, given), run, len, Words::Both(way.words));
+    let ours = (&ring, given);
+    let filled = match way.judged {
+        None => fill_run(&view, ours, run, len, Words::Both(way.words)),
+        Some(rxcsum) => {
+            let words = |packet: &SimpleV4<'_>, verdict| described(way.words, packet, verdict);
+            fill_run(&view, ours, run, len, Judged::new(rxcsum, true, words))
+        }
+    };
     let n = filled.frames;
     if n == 0 {
         return Some(0);

@@ -188,7 +188,7 @@ fn alike() -> impl Strategy<Value = Vec<(u64, u64)>> {
     (desc(), 0..2u64).prop_map(|((addr, rest), shift)| {
         let each = |i: u64| {
             let far = i * (7 * 256) + if i % 11 == 10 { shift * 7 } else { 0 };
-            let rs = if i % 3 == 0 {
+            let rs = if i.is_multiple_of(3) {
                 u64::from(cmd::RS) << 24
             } else {
                 0
