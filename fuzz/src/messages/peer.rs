@@ -325,8 +325,14 @@ impl Peer {
     /// Whether the server's descriptors say that there is something to do.
     fn is_called(&self) -> bool {
         let mut fds = [PollFd::new(&self.set, PollFlags::IN)];
+        // Another thread maps a file; nothing else keeps an answer waiting but a question of the server's.
+        let maps = !self.due.is_empty() && self.asked.is_empty();
+        let wait = Timespec {
+            tv_sec: i64::from(maps),
+            tv_nsec: 0,
+        };
         // A client that is gone leaves a server of one connection nothing to wait for.
-        !self.lost && poll(&mut fds, Some(&Timespec::default())).is_ok_and(|n| n > 0)
+        !self.lost && poll(&mut fds, Some(&wait)).is_ok_and(|n| n > 0)
     }
 
     /// Reads what the server says and holds it to the protocol.
