@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use frame::{Batch, Caps, Counted, Run, Sink, Wake};
 use guest_mem::Memory;
-use pci::{Capability, ConfigBuilder, Msi, Pcie, PowerManagement};
+use pci::{ConfigBuilder, Msi, Pcie, PowerManagement};
 
-pub use pci::{Aer, Ari, Doorbells, Extended, Msix, Pme, PmeWrite, QueueDoorbell, Serial, Sriov};
+pub use pci::{Aer, Ari, Capability, Doorbells, Extended, Msix, Pme, PmeWrite, QueueDoorbell, Raw, Serial, Sriov, Window};
 
 pub use snapshot::StateError;
 
@@ -284,6 +284,8 @@ pub struct Identity {
     pub extended: Vec<(u16, Extended)>,
     /// Where the capabilities stand that have a place of their own in the real chip.
     pub places: Places,
+    /// Capabilities of its own, behind the others.
+    pub others: Vec<Capability>,
 }
 
 impl Identity {
@@ -308,6 +310,9 @@ impl Identity {
                 0 => config.capability(capability),
                 at => config.capability_at(at, capability),
             };
+        }
+        for capability in &self.others {
+            config = config.capability(capability.clone());
         }
         if self.pcie {
             config = config.express();

@@ -326,6 +326,7 @@ impl ConfigBuilder {
                 Capability::Msi(msi) => layout.msi.replace((at, *msi)).is_some(),
                 Capability::Msix(_) => layout.msix.replace(at).is_some(),
                 Capability::Pcie(pcie) => layout.pcie.replace((at, pcie.flr)).is_some(),
+                Capability::Window(_) => layout.window.replace(at).is_some(),
                 Capability::Raw(_) => false,
             };
             if slot {
@@ -408,6 +409,7 @@ impl Capability {
             Self::Msi(_) => crate::caps::id::MSI,
             Self::Msix(_) => crate::caps::id::MSIX,
             Self::Pcie(_) => crate::caps::id::PCIE,
+            Self::Window(_) => crate::caps::id::VENDOR,
             Self::Raw(raw) => raw.id,
         };
         Err(BuildError::Capability(id.into()))

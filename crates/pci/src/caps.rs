@@ -33,6 +33,7 @@ impl Encoded {
 pub(crate) mod id {
     pub const PM: u8 = 0x01;
     pub const MSI: u8 = 0x05;
+    pub const VENDOR: u8 = 0x09;
     pub const PCIE: u8 = 0x10;
     pub const MSIX: u8 = 0x11;
 }
@@ -48,6 +49,8 @@ pub enum Capability {
     Msix(Msix),
     /// PCI Express (PCI Express Base 3.0 §7.8).
     Pcie(Pcie),
+    /// A vendor-specific one through which software without memory accesses reaches the BARs (virtio 1.4 §4.1.4.9).
+    Window(Window),
     /// Anything else, vendor-specific ones included.
     Raw(Raw),
 }
@@ -59,6 +62,7 @@ impl Capability {
             Self::Msi(c) => c.encode(),
             Self::Msix(c) => c.encode(),
             Self::Pcie(c) => c.encode(),
+            Self::Window(_) => Window::encode(),
             Self::Raw(c) => c.encode(),
         }
     }
@@ -74,7 +78,7 @@ impl Capability {
                     && c.pba_offset.is_multiple_of(8)
             }
             Self::Raw(c) => c.masks_fit(),
-            Self::PowerManagement(_) | Self::Pcie(_) => true,
+            Self::PowerManagement(_) | Self::Pcie(_) | Self::Window(_) => true,
         }
     }
 }
@@ -261,6 +265,31 @@ impl Pcie {
         cap.u16(0x28, 0, 0x001f);
         cap.u32(0x2c, 1 << u32::from(self.link_speed & 0x7), 0);
         cap.u16(0x30, u16::from(self.link_speed & 0xf), 0x00ff);
+        cap
+    }
+}
+
+/// A window to the BARs: software writes which BAR, where and how many bytes, then reads or writes the data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window;
+
+impl Window {
+    /// Bytes of the capability.
+    const LEN: usize = 20;
+    /// The kind of a virtio capability that it is.
+    const KIND: u8 = 5;
+    /// Where its fields are.
+    pub(crate) const BAR: usize = 4;
+    pub(crate) const OFFSET: usize = 8;
+    pub(crate) const LENGTH: usize = 12;
+    pub(crate) const DATA: usize = 16;
+
+    fn encode() -> Encoded {
+        let mut cap = Encoded::new(id::VENDOR, Self::LEN);
+        cap.bytes[2] = Self::LEN as u8;
+        cap.bytes[3] = Self::KIND;
+        cap.writable[Self::BAR] = 0xff;
+        cap.writable[Self::OFFSET..].fill(0xff);
         cap
     }
 }

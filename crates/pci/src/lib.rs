@@ -47,12 +47,12 @@ mod vfs;
 
 pub use bar::{Bar, BarKind};
 pub use builder::{BuildError, ConfigBuilder};
-pub use caps::{Capability, Msi, Msix, Pcie, PowerManagement, Raw};
+pub use caps::{Capability, Msi, Msix, Pcie, PowerManagement, Raw, Window};
 pub use doorbell::{Doorbells, QueueDoorbell};
 pub use ecap::ExtendedCapability;
 pub use extended::{Aer, Ari, Extended, Serial};
 pub use header::{command, offset, status};
 pub use msix::{Delivery, Message, MsixTable};
 pub use snapshot::StateError;
-pub use space::{ConfigEvent, ConfigEvents, ConfigSpace, Pme, PmeWrite, PowerState};
+pub use space::{ConfigEvent, ConfigEvents, ConfigSpace, Pme, PmeWrite, PowerState, WindowAccess};
 pub use sriov::Sriov;

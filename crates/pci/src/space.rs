@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use crate::bar::{Bar, BarKind};
-use crate::caps::Msi;
+use crate::caps::{Msi, Window};
 use crate::header::{command, offset, status};
 use crate::msix::Delivery;
 use crate::sriov::{Held, Placed, Seen};
@@ -149,6 +149,18 @@ pub(crate) struct Layout {
     pub sriov: Option<Placed>,
     /// Where the bytes of the serial number begin.
     pub serial: Option<usize>,
+    pub window: Option<usize>,
+}
+
+/// An access to a BAR that software makes through the configuration space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowAccess {
+    /// The BAR, 0 to 5.
+    pub bar: u8,
+    /// Where in it.
+    pub offset: u64,
+    /// 1, 2 or 4 bytes.
+    pub len: usize,
 }
 
 /// The values whose change is an event.
@@ -220,6 +232,31 @@ impl ConfigSpace {
             let n = rest.len().min(data.len());
             data[..n].copy_from_slice(&rest[..n]);
         }
+    }
+
+    /// What an access of `len` bytes at `offset` of the configuration space asks of a BAR, if it touches the data of a
+    /// [`Window`] that has been set to a possible place.
+    pub fn window(&self, offset: u64, len: usize) -> Option<WindowAccess> {
+        let at = self.layout.window? as u64;
+        let data = at + Window::DATA as u64;
+        if offset >= data + 4 || offset.saturating_add(len as u64) <= data {
+            return None;
+        }
+        let bar = self.bytes[self.layout.window? + Window::BAR];
+        let offset = self.read_u32(at + Window::OFFSET as u64);
+        let len = self.read_u32(at + Window::LENGTH as u64);
+        let possible = bar < 6 && matches!(len, 1 | 2 | 4) && offset.is_multiple_of(len);
+        possible.then_some(WindowAccess {
+            bar,
+            offset: offset.into(),
+            len: len as usize,
+        })
+    }
+
+    /// The data of the window.
+    pub fn window_data(&mut self) -> Option<&mut [u8]> {
+        let data = self.layout.window? + Window::DATA;
+        self.bytes.get_mut(data..data + 4)
     }
 
     /// Reads 16 bits.

@@ -51,6 +51,7 @@ impl Session {
             self.config.set_interrupt_status(self.irq.line());
             self.config.set_msi_pending(self.irq.0.msi_pending());
             self.show_pme();
+            self.window_read(device, offset, data.len());
             self.config.read(offset, data);
             return;
         }
@@ -177,10 +178,45 @@ impl Session {
         self.config.set_pme(self.irq.0.pme());
     }
 
+    /// Before the data of a window is read it is read from the BAR.
+    fn window_read(&mut self, device: &mut dyn Device, offset: u64, len: usize) {
+        let Some(access) = self.config.window(offset, len) else {
+            return;
+        };
+        let mut data = [0; 4];
+        self.read_region(
+            device,
+            access.bar.into(),
+            access.offset,
+            &mut data[..access.len],
+        );
+        if let Some(shown) = self.config.window_data() {
+            shown.copy_from_slice(&data);
+        }
+    }
+
+    /// After the data of a window was written it is written to the BAR.
+    fn window_write(&mut self, device: &mut dyn Device, offset: u64, len: usize) {
+        let Some(access) = self.config.window(offset, len) else {
+            return;
+        };
+        let mut data = [0; 4];
+        if let Some(shown) = self.config.window_data() {
+            data.copy_from_slice(shown);
+        }
+        self.write_region(
+            device,
+            access.bar.into(),
+            access.offset,
+            &data[..access.len],
+        );
+    }
+
     fn config_write(&mut self, device: &mut dyn Device, offset: u64, data: &[u8]) {
         let before = self.config.power_state();
         self.show_pme();
         let events = self.config.write(offset, data);
+        self.window_write(device, offset, data.len());
         let mut reset = None;
         for event in events.iter() {
             let state = &*self.irq.0;

@@ -1,0 +1,169 @@
+//! The PCI transport: configuration structures in one BAR, a page each (virtio 1.4 §4.1).
+
+mod common;
+mod identity;
+mod load;
+mod save;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use datapath::counters::count;
+use frame::Counted;
+use model::{Control, Env, PciState, ResetKind, StateError, Work};
+
+use crate::control::common::Common;
+pub(crate) use crate::control::identity::identity;
+use crate::core::device::{CTRL, Device, QUEUES, RX, TX};
+use crate::irq;
+use crate::regs::{feature, net_status, page};
+
+/// Speed in Mb/s, as the configuration says it.
+const SPEED: u32 = 10_000;
+
+/// The register part.
+pub(crate) struct Registers {
+    pub device: Arc<Device>,
+    pub common: Common,
+    pub work: Work,
+}
+
+impl Registers {
+    pub fn new(device: Arc<Device>) -> Self {
+        let common = Common::new(&device);
+        Self {
+            device,
+            common,
+            work: Work::default(),
+        }
+    }
+
+    fn reset_all(&mut self, env: &Env) {
+        self.device.reset();
+        self.common = Common::new(&self.device);
+        self.work = Work::default();
+        irq::settle(&self.device, env, Some(0));
+    }
+
+    /// The device's configuration (§5.1.4), as far as it has fields that are offered.
+    fn net_config(&self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        bytes[..6].copy_from_slice(&self.device.rx.lock().station.mac);
+        bytes[6..8].copy_from_slice(&self.device.net_status().to_le_bytes());
+        bytes[8..10].copy_from_slice(&1u16.to_le_bytes());
+        let mtu = self.device.config.mtu.unwrap_or(0);
+        bytes[10..12].copy_from_slice(&mtu.to_le_bytes());
+        bytes[12..16].copy_from_slice(&SPEED.to_le_bytes());
+        // Full duplex, as drivers have it.
+        bytes[16] = 1;
+        bytes
+    }
+
+    fn notify(&mut self, queue: u64) {
+        match usize::try_from(queue) {
+            Ok(RX) => self.work.rx = true,
+            Ok(TX) => self.work.tx = true,
+            Ok(CTRL) => {
+                self.device.ctrl_kicked.store(true, Ordering::Release);
+                self.work.tx = true;
+            }
+            _ => count(&self.device.counters.bad_notify, 1),
+        }
+    }
+
+    /// Notes everything that may be to do.
+    fn note_all(&mut self) {
+        (0..QUEUES as u64).for_each(|queue| self.notify(queue));
+    }
+
+    fn refuse_access(&self) {
+        count(&self.device.counters.bad_register_access, 1);
+    }
+}
+
+impl Counted for Registers {
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        self.device.counters.visit(visit);
+    }
+}
+
+impl Control for Registers {
+    fn read(&mut self, env: &Env, bar: u8, offset: u64, data: &mut [u8]) {
+        data.fill(0);
+        if bar != identity::BAR {
+            return;
+        }
+        let inside = offset % page::LEN;
+        match offset - inside {
+            page::COMMON => {
+                if !self.common.read(&self.device, inside, data) {
+                    self.refuse_access();
+                }
+            }
+            page::ISR => {
+                if let Some(first) = data.first_mut().filter(|_| inside == 0) {
+                    *first = irq::take_isr(&self.device, env);
+                }
+            }
+            page::DEVICE => {
+                let config = self.net_config();
+                let rest = config.get(inside as usize..).unwrap_or(&[]);
+                let n = rest.len().min(data.len());
+                data[..n].copy_from_slice(&rest[..n]);
+            }
+            _ => {}
+        }
+    }
+
+    fn write(&mut self, env: &Env, bar: u8, offset: u64, data: &[u8]) {
+        if bar != identity::BAR {
+            return;
+        }
+        let inside = offset % page::LEN;
+        match offset - inside {
+            page::COMMON => self.write_common(env, inside, data),
+            page::NOTIFY => {
+                // The address says which queue, the value too; with NOTIFICATION_DATA the rest of it is news that the
+                // ring tells better.
+                let step = u64::from(page::NOTIFY_STEP);
+                if inside.is_multiple_of(step) && matches!(data.len(), 2 | 4) {
+                    self.notify(inside / step);
+                } else {
+                    count(&self.device.counters.bad_notify, 1);
+                }
+            }
+            _ => self.refuse_access(),
+        }
+    }
+
+    fn take_work(&mut self) -> Work {
+        std::mem::take(&mut self.work)
+    }
+
+    fn reset(&mut self, env: &Env, _: ResetKind) {
+        self.reset_all(env);
+    }
+
+    fn pci(&mut self, env: &Env, state: PciState) {
+        self.device.set_master(state.bus_master && !state.d3);
+        self.device.lines.msix.store(state.msix, Ordering::Release);
+        irq::settle(&self.device, env, None);
+        self.note_all();
+    }
+
+    fn tick(&mut self, _: &Env) {}
+
+    fn set_link(&mut self, env: &Env, up: bool) {
+        if self.device.set_net_status(net_status::LINK_UP, up) && self.device.has(feature::STATUS) {
+            irq::config(&self.device, env);
+        }
+    }
+
+    fn save(&self, _: &Env) -> Vec<u8> {
+        snapshot::seal(&self.state())
+    }
+
+    fn load(&mut self, env: &Env, blob: &[u8]) -> Result<(), StateError> {
+        self.become_state(env, &load::decode(blob)?)
+    }
+}

@@ -1,0 +1,178 @@
+//! From plain data to the live device: first every field is checked, then all of it takes the place of what was there.
+
+use std::sync::atomic::Ordering;
+
+use model::{Env, StateError};
+use snapshot::State;
+
+use crate::control::Registers;
+use crate::control::common::{Common, QueueRegisters};
+use crate::core::device::{QUEUES, Saved, VECTORS};
+use crate::core::ring::{Place, Position, Ring};
+use crate::core::station::TABLE;
+use crate::irq;
+use crate::regs::{NO_VECTOR, feature, net_status, status};
+use crate::state::V1;
+
+/// Reads a state of any known version without loading it.
+pub(super) fn decode(blob: &[u8]) -> Result<V1, StateError> {
+    let saved = snapshot::open(V1::KIND, blob)?;
+    if saved.version != V1::VERSION {
+        return Err(StateError::Version {
+            kind: V1::KIND,
+            found: saved.version,
+            newest: V1::VERSION,
+        });
+    }
+    saved.decode()
+}
+
+fn check(ok: bool, field: &'static str, value: u64, why: &'static str) -> Result<(), StateError> {
+    ok.then_some(())
+        .ok_or(StateError::Field { field, value, why })
+}
+
+/// Most that the loaded device may say of its status.
+const STATUS: u8 =
+    1 | status::DRIVER | status::DRIVER_OK | status::FEATURES_OK | status::NEEDS_RESET | 0x80;
+
+impl Registers {
+    pub(super) fn become_state(&mut self, env: &Env, state: &V1) -> Result<(), StateError> {
+        self.check_numbers(state)?;
+        let device = &*self.device;
+        let queues: &[_; QUEUES] =
+            (&state.queues[..])
+                .try_into()
+                .map_err(|_| StateError::Field {
+                    field: "queues",
+                    value: state.queues.len() as u64,
+                    why: "this device has another number of queues",
+                })?;
+        let mut common = Common::new(device);
+        let mut rings: [Option<Position>; QUEUES] = [None; QUEUES];
+        for (at, queue) in queues.iter().enumerate() {
+            let place = Place {
+                size: queue.size,
+                desc: queue.desc,
+                driver: queue.driver,
+                device: queue.device,
+            };
+            let fits = queue.size.is_power_of_two() && queue.size <= device.most(at);
+            check(
+                fits,
+                "size",
+                queue.size.into(),
+                "no ring has so many entries",
+            )?;
+            let vector = queue.vector < VECTORS || queue.vector == NO_VECTOR;
+            check(
+                vector,
+                "vector",
+                queue.vector.into(),
+                "there is no such vector",
+            )?;
+            common.queues[at] = QueueRegisters {
+                place,
+                enabled: queue.enabled,
+            };
+            if !queue.followed {
+                continue;
+            }
+            check(queue.enabled, "followed", 1, "the queue is not enabled")?;
+            let position = Position {
+                next: queue.next,
+                used: queue.used,
+                told: queue.told,
+            };
+            let made = Ring::new(place, device.format(), position);
+            check(made.is_ok(), "desc", queue.desc, "no ring can be there")?;
+            rings[at] = Some(position);
+        }
+        (
+            common.device_select,
+            common.driver_select,
+            common.queue_select,
+        ) = state.selects;
+        common.driver = state.driver;
+        device.reset();
+        device.restore(Saved {
+            features: state.features,
+            offloads: state.offloads,
+            status: state.status,
+            generation: state.generation,
+            master: state.bus_master,
+            msix: state.msix,
+            config: state.config_vector,
+            queues: [0, 1, 2].map(|at| queues[at].vector),
+        });
+        device.rx.lock().station = state.station.clone();
+        for (at, position) in rings.into_iter().enumerate() {
+            if let Some(position) = position {
+                // Checked above.
+                let _ = device.enable(at, common.queues[at].place, position);
+            }
+        }
+        let up = state.net_status & net_status::LINK_UP != 0;
+        device.set_net_status(net_status::LINK_UP, up);
+        self.common = common;
+        irq::settle(&self.device, env, Some(state.isr));
+        if up && self.device.has(feature::GUEST_ANNOUNCE | feature::STATUS) {
+            // It may be behind another port of its network now.
+            self.device.set_net_status(net_status::ANNOUNCE, true);
+            irq::config(&self.device, env);
+        }
+        self.note_all();
+        let kicked = state.ctrl_kicked;
+        self.device.ctrl_kicked.fetch_or(kicked, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn check_numbers(&self, state: &V1) -> Result<(), StateError> {
+        let device = &*self.device;
+        let (features, station) = (state.features, &state.station);
+        let foreign = features & !device.offered();
+        check(
+            foreign == 0,
+            "features",
+            foreign,
+            "this device does not offer them",
+        )?;
+        let offloads = state.offloads & !(features & feature::GUEST_OFFLOADS);
+        check(
+            offloads == 0,
+            "offloads",
+            offloads,
+            "they were not agreed upon",
+        )?;
+        let unknown = state.status & !STATUS;
+        check(
+            unknown == 0,
+            "status",
+            unknown.into(),
+            "there is no such bit",
+        )?;
+        let ok = state.status & status::DRIVER_OK == 0 || state.status & status::FEATURES_OK != 0;
+        check(
+            ok,
+            "status",
+            state.status.into(),
+            "a driver without features",
+        )?;
+        let vector = state.config_vector < VECTORS || state.config_vector == NO_VECTOR;
+        let why = "there is no such vector";
+        check(vector, "config_vector", state.config_vector.into(), why)?;
+        check(
+            state.isr < 4,
+            "isr",
+            state.isr.into(),
+            "there is no such bit",
+        )?;
+        let vlans = station.vlans.len();
+        check(vlans == 4096 / 64, "vlans", vlans as u64, "there are 4096")?;
+        for table in [&station.unicast, &station.multicast] {
+            let len = table.list.len();
+            check(len <= TABLE, "list", len as u64, "the table is shorter")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,57 @@
+//! From the live device to plain data.
+
+use std::sync::atomic::Ordering;
+
+use crate::control::Registers;
+use crate::core::device::{CTRL, RX, TX};
+use crate::core::ring::Ring;
+use crate::state::V1;
+use crate::state::v1::Queue;
+
+impl Registers {
+    pub(super) fn state(&self) -> V1 {
+        let device = &*self.device;
+        // All queues at once: the state lies between two batches.
+        let (ctrl, tx, rx) = (device.ctrl.lock(), device.tx.lock(), device.rx.lock());
+        let queue = |at: usize, ring: &Option<Ring>| {
+            let registers = self.common.queues[at];
+            let position = ring.as_ref().map(Ring::position).unwrap_or_default();
+            Queue {
+                size: registers.place.size,
+                vector: device.lines.queues[at].load(Ordering::Acquire),
+                enabled: registers.enabled,
+                followed: ring.is_some(),
+                desc: registers.place.desc,
+                driver: registers.place.driver,
+                device: registers.place.device,
+                next: position.next,
+                used: position.used,
+                told: position.told,
+            }
+        };
+        V1 {
+            features: device.features(),
+            offloads: device.offloads(),
+            status: device.status(),
+            generation: device.generation(),
+            isr: *device.lines.isr.lock(),
+            net_status: device.net_status(),
+            bus_master: device.is_master(),
+            msix: device.lines.msix.load(Ordering::Acquire),
+            config_vector: device.lines.config.load(Ordering::Acquire),
+            selects: (
+                self.common.device_select,
+                self.common.driver_select,
+                self.common.queue_select,
+            ),
+            driver: self.common.driver,
+            queues: vec![
+                queue(RX, &rx.ring),
+                queue(TX, &tx.ring),
+                queue(CTRL, &ctrl.ring),
+            ],
+            ctrl_kicked: device.ctrl_kicked.load(Ordering::Acquire),
+            station: rx.station.clone(),
+        }
+    }
+}

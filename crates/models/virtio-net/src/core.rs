@@ -1,0 +1,11 @@
+//! What the device is made of: rings, queues, what was agreed upon, counters.
+
+pub mod chain;
+pub mod config;
+pub mod counters;
+pub mod device;
+pub mod recycle;
+pub mod ring;
+pub mod split;
+pub mod station;
+pub mod words;

@@ -1,0 +1,283 @@
+//! The split ring (virtio 1.4 §2.7).
+
+use std::sync::atomic::{Ordering, fence};
+
+use guest_mem::{Fault, View};
+
+use crate::core::chain::{Chain, Part};
+use crate::core::ring::{Broken, Format, MAX_SIZE, Place, Position, Refused};
+use crate::core::words;
+
+/// Bytes of a descriptor.
+const DESC: u64 = 16;
+/// Another descriptor follows.
+const NEXT: u16 = 1;
+/// The part is to be written.
+const WRITE: u16 = 2;
+/// The part is a table of descriptors.
+const INDIRECT: u16 = 4;
+/// The driver wants no call, or the device no notification.
+const QUIET: u16 = 1;
+
+impl From<Fault> for Broken {
+    fn from(_: Fault) -> Self {
+        Broken::Unmapped
+    }
+}
+
+/// A descriptor.
+struct Desc {
+    at: u64,
+    len: u32,
+    flags: u16,
+    next: u16,
+}
+
+/// A split ring. It never reads back what it has written: its indices are its own.
+#[derive(Debug)]
+pub struct Split {
+    place: Place,
+    format: Format,
+    position: Position,
+    /// The driver's index as last seen.
+    avail: u16,
+    /// What the driver sees of `position.used`.
+    shown: u16,
+    /// The driver is told not to notify.
+    quiet: bool,
+    /// The next decision is to call.
+    force: bool,
+    read: u32,
+}
+
+impl Split {
+    /// A ring at this place. One that has been used before calls its driver once, whatever that asked for: the call before
+    /// may have been lost.
+    pub fn new(place: Place, format: Format, position: Position) -> Result<Split, Refused> {
+        let Place {
+            size,
+            desc,
+            driver,
+            device,
+        } = place;
+        if !size.is_power_of_two() || size > MAX_SIZE {
+            return Err(Refused::Size);
+        }
+        let entries = u64::from(size);
+        // Alignment and length of each area (§2.7).
+        let areas = [
+            (desc, 16, DESC * entries),
+            (driver, 2, 6 + 2 * entries),
+            (device, 4, 6 + 8 * entries),
+        ];
+        for (at, align, len) in areas {
+            // A word is loaded with the eight bytes around it.
+            if !at.is_multiple_of(align) || at.checked_add(len + 8).is_none() {
+                return Err(Refused::Address);
+            }
+        }
+        Ok(Split {
+            place,
+            format,
+            position,
+            avail: position.next,
+            shown: position.used,
+            quiet: false,
+            force: position != Position::default(),
+            read: 0,
+        })
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Where both sides are.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Buffers that are known to be available.
+    pub fn known(&self) -> u16 {
+        self.avail.wrapping_sub(self.position.next)
+    }
+
+    fn slot(&self, index: u16) -> u64 {
+        u64::from(index & (self.place.size - 1))
+    }
+
+    /// Looks how far the driver is.
+    fn look(&mut self, view: &View<'_>) -> Result<(), Broken> {
+        let avail = words::load(view, self.place.driver + 2)?;
+        if avail.wrapping_sub(self.position.next) > self.place.size {
+            return Err(Broken::AvailIndex);
+        }
+        self.avail = avail;
+        Ok(())
+    }
+
+    /// See [`Ring::take`](super::ring::Ring::take).
+    pub fn take(&mut self, view: &View<'_>, chain: &mut Chain) -> Result<bool, Broken> {
+        if self.known() == 0 {
+            self.look(view)?;
+            if self.known() == 0 {
+                return Ok(false);
+            }
+        }
+        let at = self.place.driver + 4 + 2 * self.slot(self.position.next);
+        let mut head = [0; 2];
+        view.read(at, &mut head)?;
+        self.walk(view, u16::from_le_bytes(head), chain)?;
+        self.position.next = self.position.next.wrapping_add(1);
+        Ok(true)
+    }
+
+    fn desc(&mut self, view: &View<'_>, table: u64, index: u16) -> Result<Desc, Broken> {
+        let mut bytes = [0; DESC as usize];
+        view.read(table + DESC * u64::from(index), &mut bytes)?;
+        self.read += 1;
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = bytes;
+        Ok(Desc {
+            at: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            len: u32::from_le_bytes([i, j, k, l]),
+            flags: u16::from_le_bytes([m, n]),
+            next: u16::from_le_bytes([o, p]),
+        })
+    }
+
+    fn walk(&mut self, view: &View<'_>, head: u16, chain: &mut Chain) -> Result<(), Broken> {
+        chain.clear(head);
+        let mut table = self.place.desc;
+        let mut entries = u64::from(self.place.size);
+        let mut left = entries;
+        let mut index = head;
+        let mut indirect = false;
+        if u64::from(head) >= entries {
+            return Err(Broken::Head);
+        }
+        loop {
+            if left == 0 {
+                return Err(Broken::Loop);
+            }
+            left -= 1;
+            let desc = self.desc(view, table, index)?;
+            if desc.flags & INDIRECT != 0 {
+                if indirect {
+                    return Err(Broken::Nested);
+                }
+                if !self.format.indirect {
+                    return Err(Broken::NoIndirect);
+                }
+                if desc.flags & NEXT != 0 {
+                    return Err(Broken::IndirectNext);
+                }
+                let len = u64::from(desc.len);
+                entries = len / DESC;
+                if entries == 0
+                    || !len.is_multiple_of(DESC)
+                    || entries > u64::from(self.place.size)
+                    || desc.at.checked_add(len).is_none()
+                {
+                    return Err(Broken::IndirectLength);
+                }
+                (table, left, index, indirect) = (desc.at, entries, 0, true);
+                continue;
+            }
+            let write = desc.flags & WRITE != 0;
+            if !write && chain.parts.len() > chain.to_read {
+                return Err(Broken::Order);
+            }
+            chain.parts.push(Part {
+                at: desc.at,
+                len: desc.len,
+            });
+            chain.to_read += usize::from(!write);
+            if desc.flags & NEXT == 0 {
+                return Ok(());
+            }
+            if u64::from(desc.next) >= entries {
+                return Err(Broken::Next);
+            }
+            index = desc.next;
+        }
+    }
+
+    /// See [`Ring::give_back`](super::ring::Ring::give_back).
+    pub fn give_back(&mut self, chains: u16) {
+        self.position.next = self.position.next.wrapping_sub(chains);
+    }
+
+    /// See [`Ring::used`](super::ring::Ring::used).
+    pub fn used(&mut self, view: &View<'_>, id: u16, len: u32) -> Result<(), Broken> {
+        let at = self.place.device + 4 + 8 * self.slot(self.position.used);
+        let element = u64::from(id) | u64::from(len) << 32;
+        view.write(at, &element.to_le_bytes())?;
+        self.position.used = self.position.used.wrapping_add(1);
+        Ok(())
+    }
+
+    /// See [`Ring::unused`](super::ring::Ring::unused).
+    pub fn unused(&mut self, chains: u16) {
+        self.position.used = self.position.used.wrapping_sub(chains);
+    }
+
+    /// See [`Ring::publish`](super::ring::Ring::publish).
+    pub fn publish(&mut self, view: &View<'_>) -> Result<bool, Broken> {
+        let new = self.position.used;
+        if new != self.shown {
+            words::store(view, self.place.device + 2, new)?;
+            self.shown = new;
+        }
+        let old = std::mem::replace(&mut self.position.told, new);
+        if std::mem::take(&mut self.force) {
+            return Ok(true);
+        }
+        if new == old {
+            return Ok(false);
+        }
+        // The driver writes what it wants, then looks at our index; we the other way round.
+        fence(Ordering::SeqCst);
+        if self.format.event_idx {
+            let at = self.place.driver + 4 + 2 * u64::from(self.place.size);
+            let event = words::load(view, at)?;
+            return Ok(passed(event, new, old));
+        }
+        Ok(words::load(view, self.place.driver)? & QUIET == 0)
+    }
+
+    /// See [`Ring::want_kick`](super::ring::Ring::want_kick).
+    pub fn want_kick(&mut self, view: &View<'_>) -> Result<bool, Broken> {
+        let known = self.avail;
+        if self.format.event_idx {
+            let at = self.place.device + 4 + 8 * u64::from(self.place.size);
+            words::store(view, at, known)?;
+        } else if self.quiet {
+            words::store(view, self.place.device, 0)?;
+            self.quiet = false;
+        }
+        fence(Ordering::SeqCst);
+        self.look(view)?;
+        Ok(self.avail != known)
+    }
+
+    /// See [`Ring::no_kick`](super::ring::Ring::no_kick).
+    pub fn no_kick(&mut self, view: &View<'_>) -> Result<(), Broken> {
+        // With event indices the one that was left behind says so.
+        if !self.format.event_idx && !self.quiet {
+            words::store(view, self.place.device, QUIET)?;
+            self.quiet = true;
+        }
+        Ok(())
+    }
+
+    /// Descriptors read since the last call.
+    pub fn take_read(&mut self) -> u32 {
+        std::mem::take(&mut self.read)
+    }
+}
+
+/// Whether an index that went from `old` to `new` has passed `event` (§2.7.10).
+fn passed(event: u16, new: u16, old: u16) -> bool {
+    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+}

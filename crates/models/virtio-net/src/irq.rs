@@ -1,0 +1,76 @@
+//! Interrupts: of queues and of the configuration (virtio 1.4 §4.1.4.5, §4.1.5.1).
+
+use std::sync::atomic::Ordering;
+
+use datapath::counters::count;
+use model::Env;
+
+use crate::core::device::{Device, VECTORS};
+use crate::core::ring::Broken;
+use crate::regs::status;
+
+const QUEUE: u8 = 1;
+const CONFIG: u8 = 2;
+
+/// Tells the driver of queue `queue`.
+pub fn queue(device: &Device, env: &Env, queue: usize) {
+    count(&device.counters.queue_calls, 1);
+    let lines = &device.lines;
+    if lines.msix.load(Ordering::Acquire) {
+        let vector = lines.queues[queue].load(Ordering::Acquire);
+        if vector < VECTORS {
+            env.irq.msix(vector);
+        }
+        return;
+    }
+    let mut isr = lines.isr.lock();
+    *isr |= QUEUE;
+    env.irq.set_line(true);
+}
+
+/// Tells the driver, if there is one, that the configuration has changed.
+pub fn config(device: &Device, env: &Env) {
+    device.changed();
+    if device.status() & status::DRIVER_OK == 0 {
+        return;
+    }
+    count(&device.counters.config_calls, 1);
+    let lines = &device.lines;
+    let mut isr = lines.isr.lock();
+    *isr |= CONFIG;
+    if lines.msix.load(Ordering::Acquire) {
+        let vector = lines.config.load(Ordering::Acquire);
+        drop(isr);
+        if vector < VECTORS {
+            env.irq.msix(vector);
+        }
+    } else {
+        env.irq.set_line(true);
+    }
+}
+
+/// A ring is broken: the device needs a reset, and says so.
+pub fn broken(device: &Device, env: &Env, why: Broken) {
+    device.counters.broken(why);
+    if device.add_status(status::NEEDS_RESET) & status::NEEDS_RESET == 0 {
+        config(device, env);
+    }
+}
+
+/// The interrupt status, which is 0 then.
+pub fn take_isr(device: &Device, env: &Env) -> u8 {
+    let mut isr = device.lines.isr.lock();
+    let bits = std::mem::take(&mut *isr);
+    env.irq.set_line(false);
+    bits
+}
+
+/// Makes the line show the status, and sets this if it is given.
+pub fn settle(device: &Device, env: &Env, bits: Option<u8>) {
+    let mut isr = device.lines.isr.lock();
+    if let Some(bits) = bits {
+        *isr = bits;
+    }
+    env.irq
+        .set_line(*isr != 0 && !device.lines.msix.load(Ordering::Acquire));
+}

@@ -1,0 +1,209 @@
+//! Numbers of the standard: feature bits, registers, the header of a packet, commands (virtio 1.4 §2, §4.1, §5.1).
+
+/// Feature bits.
+pub mod feature {
+    /// Frames may leave with their checksum still to be written.
+    pub const CSUM: u64 = 1 << 0;
+    /// The driver takes frames whose checksum is still to be written.
+    pub const GUEST_CSUM: u64 = 1 << 1;
+    /// The driver switches its receive offloads while it runs.
+    pub const CTRL_GUEST_OFFLOADS: u64 = 1 << 2;
+    /// The device has an MTU.
+    pub const MTU: u64 = 1 << 3;
+    /// The device has an address.
+    pub const MAC: u64 = 1 << 5;
+    /// The driver takes unsegmented TCP over IPv4.
+    pub const GUEST_TSO4: u64 = 1 << 7;
+    /// The driver takes unsegmented TCP over IPv6.
+    pub const GUEST_TSO6: u64 = 1 << 8;
+    /// The same with CWR set.
+    pub const GUEST_ECN: u64 = 1 << 9;
+    /// Unsegmented TCP over IPv4 may leave.
+    pub const HOST_TSO4: u64 = 1 << 11;
+    /// Unsegmented TCP over IPv6 may leave.
+    pub const HOST_TSO6: u64 = 1 << 12;
+    /// The same with CWR set.
+    pub const HOST_ECN: u64 = 1 << 13;
+    /// A received frame may lie in several buffers.
+    pub const MRG_RXBUF: u64 = 1 << 15;
+    /// The configuration has a status.
+    pub const STATUS: u64 = 1 << 16;
+    /// There is a control queue.
+    pub const CTRL_VQ: u64 = 1 << 17;
+    /// It sets what is received.
+    pub const CTRL_RX: u64 = 1 << 18;
+    /// It filters VLANs.
+    pub const CTRL_VLAN: u64 = 1 << 19;
+    /// More of what `CTRL_RX` is for.
+    pub const CTRL_RX_EXTRA: u64 = 1 << 20;
+    /// The device asks the driver to announce itself.
+    pub const GUEST_ANNOUNCE: u64 = 1 << 21;
+    /// The control queue sets the address.
+    pub const CTRL_MAC_ADDR: u64 = 1 << 23;
+    /// Descriptors may stand in a table elsewhere.
+    pub const INDIRECT_DESC: u64 = 1 << 28;
+    /// Both sides say from which entry on they want to be told.
+    pub const EVENT_IDX: u64 = 1 << 29;
+    /// The device follows the standard, not its drafts.
+    pub const VERSION_1: u64 = 1 << 32;
+    /// Addresses are those that the bus translates.
+    pub const ACCESS_PLATFORM: u64 = 1 << 33;
+    /// Buffers are used in the order in which they were given.
+    pub const IN_ORDER: u64 = 1 << 35;
+    /// A notification says how far the ring is filled.
+    pub const NOTIFICATION_DATA: u64 = 1 << 38;
+    /// A queue can be reset by itself.
+    pub const RING_RESET: u64 = 1 << 40;
+    /// The configuration has speed and duplex.
+    pub const SPEED_DUPLEX: u64 = 1 << 63;
+
+    /// A feature, and those of which it needs one (§5.1.3.1).
+    pub const NEEDS: &[(u64, u64)] = &[
+        (GUEST_TSO4, GUEST_CSUM),
+        (GUEST_TSO6, GUEST_CSUM),
+        (GUEST_ECN, GUEST_TSO4 | GUEST_TSO6),
+        (HOST_TSO4, CSUM),
+        (HOST_TSO6, CSUM),
+        (HOST_ECN, HOST_TSO4 | HOST_TSO6),
+        (CTRL_RX, CTRL_VQ),
+        (CTRL_VLAN, CTRL_VQ),
+        (CTRL_RX_EXTRA, CTRL_VQ),
+        (GUEST_ANNOUNCE, CTRL_VQ),
+        (CTRL_MAC_ADDR, CTRL_VQ),
+        (CTRL_GUEST_OFFLOADS, CTRL_VQ),
+    ];
+
+    /// What `CTRL_GUEST_OFFLOADS` may switch.
+    pub const GUEST_OFFLOADS: u64 = GUEST_CSUM | GUEST_TSO4 | GUEST_TSO6 | GUEST_ECN;
+}
+
+/// Bits of the device status (§2.1).
+pub mod status {
+    /// A driver knows how to drive the device.
+    pub const DRIVER: u8 = 2;
+    /// It is set up.
+    pub const DRIVER_OK: u8 = 4;
+    /// Features are agreed upon.
+    pub const FEATURES_OK: u8 = 8;
+    /// The device cannot go on.
+    pub const NEEDS_RESET: u8 = 0x40;
+}
+
+/// Bits of the network status (§5.1.4).
+pub mod net_status {
+    /// The link is up.
+    pub const LINK_UP: u16 = 1;
+    /// The driver shall announce its addresses.
+    pub const ANNOUNCE: u16 = 2;
+}
+
+/// The common configuration (§4.1.4.3).
+pub mod common {
+    /// Bytes of it.
+    pub const LEN: u64 = 0x40;
+    /// Which word of the device's features `DEVICE_FEATURE` shows.
+    pub const DEVICE_FEATURE_SELECT: u64 = 0x00;
+    /// A word of the features offered.
+    pub const DEVICE_FEATURE: u64 = 0x04;
+    /// Which word of the driver's features `DRIVER_FEATURE` shows.
+    pub const DRIVER_FEATURE_SELECT: u64 = 0x08;
+    /// A word of the features taken.
+    pub const DRIVER_FEATURE: u64 = 0x0c;
+    /// Vector of configuration changes.
+    pub const CONFIG_VECTOR: u64 = 0x10;
+    /// Queues there are.
+    pub const NUM_QUEUES: u64 = 0x12;
+    /// The device status.
+    pub const STATUS: u64 = 0x14;
+    /// Changes with the configuration.
+    pub const GENERATION: u64 = 0x15;
+    /// Which queue the rest shows.
+    pub const QUEUE_SELECT: u64 = 0x16;
+    /// Entries.
+    pub const QUEUE_SIZE: u64 = 0x18;
+    /// Vector.
+    pub const QUEUE_VECTOR: u64 = 0x1a;
+    /// Enabled.
+    pub const QUEUE_ENABLE: u64 = 0x1c;
+    /// Where it is notified.
+    pub const QUEUE_NOTIFY_OFF: u64 = 0x1e;
+    /// The descriptor area, in two halves.
+    pub const QUEUE_DESC: u64 = 0x20;
+    /// The driver area.
+    pub const QUEUE_DRIVER: u64 = 0x28;
+    /// The device area.
+    pub const QUEUE_DEVICE: u64 = 0x30;
+    /// What a notification carries; not offered.
+    pub const QUEUE_NOTIFY_DATA: u64 = 0x38;
+    /// Resets the queue.
+    pub const QUEUE_RESET: u64 = 0x3a;
+}
+
+/// The vector that is none.
+pub const NO_VECTOR: u16 = 0xffff;
+
+/// Pages of the memory BAR.
+pub mod page {
+    /// Bytes of each.
+    pub const LEN: u64 = 0x1000;
+    /// The common configuration.
+    pub const COMMON: u64 = 0;
+    /// The interrupt status.
+    pub const ISR: u64 = 0x1000;
+    /// The device's configuration.
+    pub const DEVICE: u64 = 0x2000;
+    /// Notifications, alone on their page so that it can be mapped.
+    pub const NOTIFY: u64 = 0x3000;
+    /// Bytes between those of two queues.
+    pub const NOTIFY_STEP: u32 = 4;
+    /// Bytes of all.
+    pub const ALL: u64 = 0x4000;
+}
+
+/// The header in front of each packet (§5.1.6).
+pub mod header {
+    /// Bytes, always with `num_buffers`.
+    pub const LEN: usize = 12;
+    /// A checksum is still to be written.
+    pub const NEEDS_CSUM: u8 = 1;
+    /// The checksum is right.
+    pub const DATA_VALID: u8 = 2;
+    /// TCP over IPv4.
+    pub const GSO_TCPV4: u8 = 1;
+    /// TCP over IPv6.
+    pub const GSO_TCPV6: u8 = 4;
+    /// CWR is set.
+    pub const GSO_ECN: u8 = 0x80;
+}
+
+/// Commands of the control queue (§5.1.6.5).
+pub mod ctrl {
+    /// What is received.
+    pub const RX: u8 = 0;
+    /// Addresses.
+    pub const MAC: u8 = 1;
+    /// VLANs.
+    pub const VLAN: u8 = 2;
+    /// Announcements.
+    pub const ANNOUNCE: u8 = 3;
+    /// Receive offloads.
+    pub const GUEST_OFFLOADS: u8 = 5;
+
+    /// Sets the table of addresses.
+    pub const MAC_TABLE_SET: u8 = 0;
+    /// Sets the own address.
+    pub const MAC_ADDR_SET: u8 = 1;
+    /// Lets a VLAN in.
+    pub const VLAN_ADD: u8 = 0;
+    /// Shuts it out.
+    pub const VLAN_DEL: u8 = 1;
+    /// The announcement is on its way.
+    pub const ANNOUNCE_ACK: u8 = 0;
+    /// Sets the offloads.
+    pub const GUEST_OFFLOADS_SET: u8 = 0;
+
+    /// Done.
+    pub const OK: u8 = 0;
+    /// Not done.
+    pub const ERR: u8 = 1;
+}

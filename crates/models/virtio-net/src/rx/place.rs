@@ -1,0 +1,178 @@
+//! A frame on its way into the driver's buffers: header, frame, checksum (virtio 1.4 §5.1.6.4).
+
+use datapath::{Finish, Layout};
+use frame::{Frame, work};
+use guest_mem::{View, WriteSlice};
+use wire::{Gso, VLAN_TAG};
+
+use crate::core::device::{Device, RxScratch};
+use crate::core::recycle::with_places;
+use crate::core::ring::{Broken, Ring};
+use crate::regs::{feature, header};
+
+/// Bytes in front of a tag.
+const TAG_AT: usize = 12;
+/// Descriptors whose reading costs about as much as the copy of a frame.
+const DESCS_PER_COPY: u64 = 8;
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// It is in so many buffers.
+    In(u16),
+    /// There are too few buffers, and none was taken.
+    NoRoom,
+    /// A buffer is too small for it, and none was taken.
+    TooLong,
+}
+
+/// What placing a frame needs.
+pub struct Placing<'a, 'm> {
+    /// The device.
+    pub device: &'a Device,
+    /// The guest's memory.
+    pub view: &'a View<'m>,
+    /// The receive ring.
+    pub ring: &'a mut Ring,
+    /// Storage.
+    pub scratch: &'a mut RxScratch,
+    /// Receive offloads that are on.
+    pub offloads: u64,
+}
+
+impl<'a> Placing<'a, '_> {
+    /// Places one frame, whose checksum can be written on the way if it is noted. The driver does not see it yet.
+    pub fn one(&mut self, frame: &Frame<'_>) -> Result<Placed, Broken> {
+        let mut head = [0; header::LEN + TAG_AT + VLAN_TAG];
+        let (mut head_len, mut from) = (header::LEN, 0);
+        if let Some(tci) = frame.notes().vlan
+            && let Some(addresses) = frame.head().first_chunk::<TAG_AT>()
+        {
+            let [c0, c1] = tci.to_be_bytes();
+            head[header::LEN..][..TAG_AT].copy_from_slice(addresses);
+            head[header::LEN + TAG_AT..].copy_from_slice(&[0x81, 0, c0, c1]);
+            (head_len, from) = (head.len(), TAG_AT);
+        }
+        let grown = head_len - header::LEN - from;
+        let finish = self.offloads & feature::GUEST_CSUM == 0;
+        head[..header::LEN].copy_from_slice(&self.header(frame, grown as u16));
+        let needed = header::LEN + grown + frame.len();
+        let placed = with_places(|places| {
+            let placed = self.collect(needed, places);
+            if let Ok(Placed::In(buffers)) = placed {
+                head[10..header::LEN].copy_from_slice(&buffers.to_le_bytes());
+                let layout = Layout {
+                    head: &head[..head_len],
+                    frame,
+                    from,
+                    tail: &[],
+                };
+                fill(&layout, places, finish);
+            }
+            placed
+        });
+        let placed = placed?;
+        if let Placed::In(_) = placed {
+            for &(id, len) in &self.scratch.buffers {
+                self.ring.used(self.view, id, len)?;
+            }
+        }
+        Ok(placed)
+    }
+
+    /// The header of a frame that has grown by a tag of so many bytes; the number of buffers comes later.
+    fn header(&self, frame: &Frame<'_>, grown: u16) -> [u8; header::LEN] {
+        let notes = frame.notes();
+        let mut bytes = [0; header::LEN];
+        if self.offloads & feature::GUEST_CSUM == 0 {
+            return bytes;
+        }
+        if let Some(csum) = notes.csum {
+            bytes[0] = header::NEEDS_CSUM;
+            let start = csum.start.saturating_add(grown);
+            bytes[6..8].copy_from_slice(&start.to_le_bytes());
+            bytes[8..10].copy_from_slice(&csum.offset.to_le_bytes());
+        } else if notes.csum_valid {
+            bytes[0] = header::DATA_VALID;
+        }
+        let gso = match notes.gso {
+            Gso::None => return bytes,
+            Gso::Tcp4 => header::GSO_TCPV4,
+            Gso::Tcp6 => header::GSO_TCPV6,
+        };
+        bytes[1] = gso | if notes.ecn { header::GSO_ECN } else { 0 };
+        let hdr_len = notes.hdr_len.saturating_add(grown);
+        bytes[2..4].copy_from_slice(&hdr_len.to_le_bytes());
+        bytes[4..6].copy_from_slice(&notes.gso_size.to_le_bytes());
+        bytes
+    }
+
+    /// Takes buffers until `needed` bytes have a place: their ids and bytes go to `scratch.buffers`.
+    fn collect(
+        &mut self,
+        needed: usize,
+        places: &mut Vec<WriteSlice<'a>>,
+    ) -> Result<Placed, Broken> {
+        let view = self.view;
+        let RxScratch { chain, buffers, .. } = &mut *self.scratch;
+        buffers.clear();
+        let merge = self.device.has(feature::MRG_RXBUF);
+        let mut left = needed;
+        while left > 0 {
+            if !self.ring.take(view, chain)? {
+                self.ring.give_back(buffers.len() as u16);
+                return Ok(Placed::NoRoom);
+            }
+            work::add(u64::from(self.ring.take_read()) / DESCS_PER_COPY);
+            if !chain.readable().is_empty() {
+                return Err(Broken::Direction);
+            }
+            let before = left;
+            for part in chain.writable() {
+                let len = left.min(part.len as usize);
+                if len > 0 {
+                    view.write_slices(part.at, len as u64, &mut |run| places.push(run))?;
+                    left -= len;
+                }
+            }
+            buffers.push((chain.id, (before - left) as u32));
+            if left > 0 && !merge {
+                self.ring.give_back(buffers.len() as u16);
+                return Ok(Placed::TooLong);
+            }
+        }
+        Ok(Placed::In(buffers.len() as u16))
+    }
+}
+
+/// Copies a frame with what is in front of it, and writes its checksum if it is to be finished.
+fn fill(layout: &Layout<'_, '_>, places: &[WriteSlice<'_>], finish: bool) {
+    let mut at = 0;
+    let sum = if finish { Finish::new(layout) } else { None };
+    let Some(mut sum) = sum else {
+        for place in places {
+            layout.copy(at, place);
+            at += place.len();
+        }
+        return;
+    };
+    for place in places {
+        sum.copy(layout, at, place);
+        at += place.len();
+    }
+    // The field may lie across two places.
+    let mut skip = sum.field();
+    let mut value = &sum.value()[..];
+    for place in places {
+        if skip < place.len() {
+            let n = place.copy_from(skip, value);
+            value = &value[n..];
+            skip = 0;
+        } else {
+            skip -= place.len();
+        }
+        if value.is_empty() {
+            break;
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The transmit side: from chains to frames.
+
+pub mod command;
+pub mod packet;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use datapath::counters::{count, count_alone};
+use frame::{Batch, MAX_BATCH, Sink};
+use guest_mem::{ReadSlice, View};
+use model::{Env, Progress, TURN_BYTES, Transmit};
+
+use crate::core::chain::Chain;
+use crate::core::device::{Bad, Device, Fate, TX, TxQueue};
+use crate::core::recycle::with_batch;
+use crate::core::ring::{Broken, Ring};
+use crate::irq;
+
+/// Descriptors read in one turn, beyond which others are served.
+const TURN_DESCS: u32 = 4096;
+
+/// The indices of a full batch.
+const EACH: [u16; MAX_BATCH] = {
+    let mut each = [0; MAX_BATCH];
+    let mut i = 0;
+    while i < MAX_BATCH {
+        each[i] = i as u16;
+        i += 1;
+    }
+    each
+};
+
+/// The transmit part. It serves the control queue too: both are the driver's to notify.
+pub struct Sender {
+    /// The device.
+    pub device: Arc<Device>,
+}
+
+/// Why no more packets were taken.
+enum End {
+    Empty,
+    Limit,
+    Broken(Broken),
+}
+
+/// What a turn may still do.
+struct Limits {
+    frames: usize,
+    bytes: usize,
+    descs: u32,
+    chains: u32,
+}
+
+impl Limits {
+    fn spent(&self) -> bool {
+        self.frames == 0 || self.bytes == 0 || self.descs == 0 || self.chains == 0
+    }
+}
+
+impl Transmit for Sender {
+    fn run(&mut self, env: &Env, to: &dyn Sink, budget: usize) -> Progress {
+        let device = &*self.device;
+        let view = env.memory.view();
+        if device.ctrl_kicked.swap(false, Ordering::AcqRel) {
+            command::run(device, env, &view);
+        }
+        if !device.is_live() {
+            return Progress::Idle;
+        }
+        let mut queue = device.tx.lock();
+        let Some(mut ring) = queue.ring.take() else {
+            return Progress::Idle;
+        };
+        match turn(device, env, &view, (&mut queue, &mut ring), to, budget) {
+            Ok(progress) => {
+                queue.ring = Some(ring);
+                progress
+            }
+            Err(why) => {
+                drop(queue);
+                irq::broken(device, env, why);
+                Progress::Idle
+            }
+        }
+    }
+}
+
+fn turn(
+    device: &Device,
+    env: &Env,
+    view: &View<'_>,
+    (queue, ring): (&mut TxQueue, &mut Ring),
+    to: &dyn Sink,
+    budget: usize,
+) -> Result<Progress, Broken> {
+    let mut limits = Limits {
+        frames: budget.max(1),
+        bytes: TURN_BYTES,
+        descs: TURN_DESCS,
+        chains: ring.size().into(),
+    };
+    ring.no_kick(view)?;
+    loop {
+        let (end, done) = with_batch(|batch, pieces| {
+            let end = fill(device, view, (queue, ring), (batch, pieces), &mut limits);
+            (end, offer(device, view, (queue, ring), to, batch))
+        });
+        let all = done?;
+        if ring.publish(view)? {
+            irq::queue(device, env, TX);
+        }
+        if !all {
+            return Ok(Progress::Blocked);
+        }
+        match end {
+            End::Broken(why) => return Err(why),
+            End::Empty if !ring.want_kick(view)? => return Ok(Progress::Idle),
+            End::Empty | End::Limit => {}
+        }
+        if limits.spent() {
+            return Ok(Progress::More);
+        }
+    }
+}
+
+/// Takes packets until the batch is full, the ring is empty, or the turn is over.
+fn fill<'v>(
+    device: &Device,
+    view: &'v View<'_>,
+    (queue, ring): (&mut TxQueue, &mut Ring),
+    (batch, pieces): (&mut Batch<'v>, &mut Vec<ReadSlice<'v>>),
+    limits: &mut Limits,
+) -> End {
+    queue.taken.clear();
+    let mut chain: Chain = std::mem::take(&mut queue.chain);
+    let (features, link) = (device.features(), device.has_link());
+    let end = loop {
+        if batch.is_full() || limits.spent() {
+            break End::Limit;
+        }
+        match ring.take(view, &mut chain) {
+            Ok(true) => {}
+            Ok(false) => break End::Empty,
+            Err(why) => break End::Broken(why),
+        }
+        limits.chains -= 1;
+        limits.descs = limits.descs.saturating_sub(ring.take_read());
+        let fate = if link {
+            packet::add(view, &chain, features, pieces, batch)
+        } else {
+            Ok(Fate::Dropped(Bad::NoLink))
+        };
+        match fate {
+            Ok(fate) => {
+                if let Fate::Frame(len) | Fate::Segments(len) = fate {
+                    limits.frames -= 1;
+                    limits.bytes = limits.bytes.saturating_sub(len as usize);
+                }
+                queue.taken.push((chain.id, fate));
+            }
+            Err(why) => {
+                ring.give_back(1);
+                break End::Broken(why);
+            }
+        }
+    };
+    queue.chain = chain;
+    end
+}
+
+/// Offers the batch to the sink, and marks as used what it stands for, as far as it was taken. What was not is taken from
+/// the ring again. Returns whether all was taken.
+fn offer(
+    device: &Device,
+    view: &View<'_>,
+    (queue, ring): (&mut TxQueue, &mut Ring),
+    to: &dyn Sink,
+    batch: &Batch<'_>,
+) -> Result<bool, Broken> {
+    let counters = &device.counters;
+    let offered = batch.len();
+    let mut dealt = 0;
+    if offered > 0 {
+        let mut unfinished = 0;
+        let count_one = |_, _| unfinished += 1;
+        dealt = queue
+            .finisher
+            .deliver(to, batch, &EACH[..offered], count_one);
+        count(&counters.tx_unfinished, unfinished);
+    }
+    let mut left = dealt;
+    let mut used = 0;
+    for &(id, fate) in &queue.taken {
+        match fate {
+            Fate::Frame(len) | Fate::Segments(len) => {
+                if left == 0 {
+                    break;
+                }
+                left -= 1;
+                count_alone(&counters.tx_frames, 1);
+                count_alone(&counters.tx_bytes, len.into());
+                if let Fate::Segments(_) = fate {
+                    count_alone(&counters.tx_tso_frames, 1);
+                }
+            }
+            Fate::Dropped(why) => count_bad(device, why),
+        }
+        ring.used(view, id, 0)?;
+        used += 1;
+    }
+    ring.give_back((queue.taken.len() - used) as u16);
+    Ok(dealt == offered)
+}
+
+fn count_bad(device: &Device, why: Bad) {
+    let counters = &device.counters;
+    let counter = match why {
+        Bad::Runt => &counters.tx_runt,
+        Bad::TooLong => &counters.tx_too_long,
+        Bad::NotAgreed => &counters.tx_not_agreed,
+        Bad::Csum => &counters.tx_bad_csum,
+        Bad::Gso => &counters.tx_bad_gso,
+        Bad::NoLink => &counters.tx_no_link,
+    };
+    count_alone(counter, 1);
+}

@@ -1,0 +1,181 @@
+//! The control queue: commands and their answers (virtio 1.4 §5.1.6.5). A driver may spin until it has its answer, so
+//! commands are done in the turn of their notification.
+
+use datapath::counters::count_alone;
+use guest_mem::View;
+use model::Env;
+
+use crate::core::chain::{self, Chain};
+use crate::core::device::{CTRL, CtrlQueue, Device};
+use crate::core::ring::{Broken, Ring};
+use crate::core::station::{Station, TABLE, Table};
+use crate::irq;
+use crate::regs::{ctrl, feature, net_status};
+
+/// Longest command that is looked at: 2700 addresses.
+const MOST: u64 = 16 << 10;
+
+/// Does the commands that are there, at most a ring of them.
+pub fn run(device: &Device, env: &Env, view: &View<'_>) {
+    if !device.is_live() {
+        return;
+    }
+    let mut queue = device.ctrl.lock();
+    let Some(mut ring) = queue.ring.take() else {
+        return;
+    };
+    match turn(device, env, view, &mut queue, &mut ring) {
+        Ok(()) => queue.ring = Some(ring),
+        Err(why) => {
+            drop(queue);
+            irq::broken(device, env, why);
+        }
+    }
+}
+
+fn turn(
+    device: &Device,
+    env: &Env,
+    view: &View<'_>,
+    queue: &mut CtrlQueue,
+    ring: &mut Ring,
+) -> Result<(), Broken> {
+    for _ in 0..ring.size() {
+        if !ring.take(view, &mut queue.chain)? {
+            // A command that came meanwhile is not notified.
+            if !ring.want_kick(view)? {
+                return Ok(());
+            }
+            continue;
+        }
+        let done = one(device, view, &queue.chain, &mut queue.command)?;
+        let counters = &device.counters;
+        let counter = if done {
+            &counters.ctrl_done
+        } else {
+            &counters.ctrl_refused
+        };
+        count_alone(counter, 1);
+        ring.used(view, queue.chain.id, 1)?;
+        if ring.publish(view)? {
+            irq::queue(device, env, CTRL);
+        }
+    }
+    // A driver that has more than a ring's worth there waits for none of it.
+    ring.want_kick(view)?;
+    device
+        .ctrl_kicked
+        .store(true, std::sync::atomic::Ordering::Release);
+    Ok(())
+}
+
+/// Does one command and writes its answer, the first byte to be written. Returns whether it was done.
+fn one(
+    device: &Device,
+    view: &View<'_>,
+    chain: &Chain,
+    command: &mut Vec<u8>,
+) -> Result<bool, Broken> {
+    let ack = chain.writable().iter().find(|part| part.len > 0);
+    let ack = ack.ok_or(Broken::Direction)?.at;
+    let len = chain::len(chain.readable());
+    command.clear();
+    let mut done = false;
+    if len <= MOST {
+        for part in chain.readable() {
+            let from = command.len();
+            command.resize(from + part.len as usize, 0);
+            view.read(part.at, &mut command[from..])?;
+        }
+        if let [class, number, payload @ ..] = &command[..] {
+            done = execute(device, *class, *number, payload).is_some();
+        }
+    }
+    let answer = if done { ctrl::OK } else { ctrl::ERR };
+    view.write(ack, &[answer])?;
+    Ok(done)
+}
+
+/// `None`: the command is refused, and nothing has changed.
+fn execute(device: &Device, class: u8, number: u8, payload: &[u8]) -> Option<()> {
+    let agreed = |features| device.has(features).then_some(());
+    match (class, number) {
+        (ctrl::RX, _) => {
+            agreed(if number < 2 {
+                feature::CTRL_RX
+            } else {
+                feature::CTRL_RX_EXTRA
+            })?;
+            let &[on] = payload else { return None };
+            let mut rx = device.rx.lock();
+            *mode(&mut rx.station, number)? = on != 0;
+        }
+        (ctrl::MAC, ctrl::MAC_TABLE_SET) => {
+            agreed(feature::CTRL_RX)?;
+            let (unicast, rest) = table(payload)?;
+            let (multicast, rest) = table(rest)?;
+            if !rest.is_empty() {
+                return None;
+            }
+            let mut rx = device.rx.lock();
+            rx.station.unicast = unicast;
+            rx.station.multicast = multicast;
+        }
+        (ctrl::MAC, ctrl::MAC_ADDR_SET) => {
+            agreed(feature::CTRL_MAC_ADDR)?;
+            let mac: [u8; 6] = payload.try_into().ok()?;
+            device.rx.lock().station.mac = mac;
+            device.changed();
+        }
+        (ctrl::VLAN, ctrl::VLAN_ADD | ctrl::VLAN_DEL) => {
+            agreed(feature::CTRL_VLAN)?;
+            let vid = u16::from_le_bytes(payload.try_into().ok()?);
+            let on = number == ctrl::VLAN_ADD;
+            return device.rx.lock().station.set_vlan(vid, on).then_some(());
+        }
+        (ctrl::ANNOUNCE, ctrl::ANNOUNCE_ACK) => {
+            agreed(feature::GUEST_ANNOUNCE)?;
+            if !payload.is_empty() {
+                return None;
+            }
+            if device.set_net_status(net_status::ANNOUNCE, false) {
+                device.changed();
+            }
+        }
+        (ctrl::GUEST_OFFLOADS, ctrl::GUEST_OFFLOADS_SET) => {
+            agreed(feature::CTRL_GUEST_OFFLOADS)?;
+            let offloads = u64::from_le_bytes(payload.try_into().ok()?);
+            // No frame is half way with what is switched off.
+            let rx = device.rx.lock();
+            let done = device.set_offloads(offloads);
+            drop(rx);
+            return done.then_some(());
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+/// The switch that a command of the first class turns.
+fn mode(station: &mut Station, number: u8) -> Option<&mut bool> {
+    Some(match number {
+        0 => &mut station.promisc,
+        1 => &mut station.allmulti,
+        2 => &mut station.alluni,
+        3 => &mut station.nomulti,
+        4 => &mut station.nouni,
+        5 => &mut station.nobcast,
+        _ => return None,
+    })
+}
+
+/// A table: a number, and so many addresses. Returns what is behind it too.
+fn table(payload: &[u8]) -> Option<(Table, &[u8])> {
+    let (number, rest) = payload.split_first_chunk()?;
+    let number = usize::try_from(u32::from_le_bytes(*number)).ok()?;
+    let (all, rest) = rest.split_at_checked(number.checked_mul(6)?)?;
+    let overflow = number > TABLE;
+    let kept = if overflow { &[] } else { all };
+    let list = kept.as_chunks::<6>().0.to_vec();
+    Some((Table { list, overflow }, rest))
+}
