@@ -4,8 +4,12 @@ pub mod chain;
 pub mod config;
 pub mod counters;
 pub mod device;
+pub mod packed;
 pub mod recycle;
 pub mod ring;
 pub mod split;
 pub mod station;
 pub mod words;
+
+#[cfg(test)]
+mod tests;

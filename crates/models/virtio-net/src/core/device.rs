@@ -275,10 +275,13 @@ impl Device {
 
     /// How rings are used by what was agreed upon.
     pub fn format(&self) -> Format {
-        Format {
-            indirect: self.has(feature::INDIRECT_DESC),
-            event_idx: self.has(feature::EVENT_IDX),
-        }
+        Format::of(self.features())
+    }
+
+    /// Whether a ring of this queue may have so many entries.
+    pub fn may_have(&self, queue: usize, size: u16) -> bool {
+        let possible = size.is_power_of_two() || size != 0 && self.has(feature::PACKED);
+        possible && size <= self.most(queue)
     }
 
     /// Most entries of a queue.
