@@ -19,4 +19,5 @@ mod stream;
 mod tap;
 mod uboot;
 mod variants;
+mod virtio_net;
 mod xdp;

@@ -85,6 +85,7 @@ fn identity(mac: [u8; 6], vfs: u32) -> Identity {
         pm: true,
         pme: 0b1_1001, // D0, D3 hot, D3 cold
         pcie: true,
+        others: Vec::new(),
         places: Places {
             pm: 0x40,
             msi: 0x50,

@@ -43,10 +43,14 @@ fn turn(
     for _ in 0..ring.size() {
         if !ring.take(view, &mut queue.chain)? {
             // A command that came meanwhile is not notified.
-            if !ring.want_kick(view)? {
-                return Ok(());
+            if ring.want_kick(view)? {
+                continue;
             }
-            continue;
+            // After a state was loaded the driver is called once.
+            if ring.publish(view)? {
+                irq::queue(device, env, CTRL);
+            }
+            return Ok(());
         }
         let done = one(device, view, &queue.chain, &mut queue.command)?;
         let counters = &device.counters;

@@ -1,0 +1,11 @@
+//! The device through its registers and rings, driven by a driver made for tests.
+#![forbid(unsafe_code)]
+
+mod commands;
+mod driver;
+mod hostile;
+mod interrupts;
+mod receive;
+mod registers;
+mod state;
+mod transmit;

@@ -1,0 +1,167 @@
+//! Saved and loaded.
+
+use hypernic_virtio_net::regs::{common as c, ctrl, feature, net_status, page, status};
+use hypernic_virtio_net::state::V1;
+use hypernic_virtio_net::{CTRL, Config, RX, TX};
+use model_testkit::Wire;
+use proptest::prelude::*;
+
+use crate::driver::{BUFFERS, Driver, MAC, OFFLOADS, OTHER, PLAIN, USUAL, frame};
+
+const FEATURES: u64 = USUAL
+    | OFFLOADS
+    | feature::EVENT_IDX
+    | feature::CTRL_VQ
+    | feature::CTRL_RX
+    | feature::CTRL_VLAN
+    | feature::GUEST_ANNOUNCE;
+
+/// A device that has done something of everything.
+fn used() -> Driver {
+    let mut d = Driver::new(FEATURES);
+    for _ in 0..70 {
+        d.send(PLAIN, &frame(OTHER, 60));
+    }
+    assert_eq!(d.command(ctrl::RX, 0, &[0]), ctrl::OK);
+    assert_eq!(d.command(ctrl::VLAN, 0, &[7, 0]), ctrl::OK);
+    for i in 0..3 {
+        d.receive_at(BUFFERS + 0x1000 * i, 2048);
+    }
+    assert_eq!(d.m.offer(&[&frame(MAC, 100)]), 1);
+    d.used(RX);
+    d.used(TX);
+    d
+}
+
+/// Another device with the same guest.
+fn moved(from: Driver, blob: &[u8]) -> Driver {
+    let nic = hypernic_virtio_net::new(Config::new(OTHER));
+    let memory = from.m.env.memory.clone();
+    let m = model_testkit::Machine::of(nic, memory, Wire::default(), 5_000_000_000);
+    let mut d = Driver {
+        m,
+        queues: from.queues,
+    };
+    d.m.nic.control.load(&d.m.env, blob).expect("its own state");
+    d.m.work();
+    d
+}
+
+#[test]
+fn a_device_goes_on_elsewhere_where_it_was() {
+    let before = used();
+    before.m.wire.take();
+    let blob = before.m.save();
+    let mut d = moved(before, &blob);
+    // Each queue's driver is called once: the call before may have been lost; and the device wants to be announced.
+    let mut vectors = d.m.vectors();
+    vectors.sort_unstable();
+    assert_eq!(vectors, [0, 1, 2, 3]);
+    assert_eq!(
+        d.r16(page::DEVICE + 6),
+        net_status::LINK_UP | net_status::ANNOUNCE
+    );
+    assert_eq!(d.command(ctrl::ANNOUNCE, ctrl::ANNOUNCE_ACK, &[]), ctrl::OK);
+    assert_eq!(d.r16(page::DEVICE + 6), net_status::LINK_UP);
+    assert_eq!(d.read::<6>(page::DEVICE), MAC);
+    d.send(PLAIN, &frame(OTHER, 61));
+    assert_eq!(d.m.wire.take().len(), 1);
+    assert_eq!(d.m.offer(&[&frame(MAC, 100), &frame(OTHER, 100)]), 2);
+    assert_eq!(d.used(RX), [(1, 112)]);
+    assert_eq!(d.used(TX).len(), 1);
+    assert_eq!(d.counter("rx_filtered"), 1);
+    d.w16(c::QUEUE_SELECT, CTRL as u16);
+    assert_eq!(d.r16(c::QUEUE_ENABLE), 1);
+}
+
+#[test]
+fn what_is_saved_loads_and_saves_the_same() {
+    let before = used();
+    let blob = before.m.save();
+    let read = |blob: &[u8]| -> V1 {
+        let saved = snapshot::open(hypernic_virtio_net::state::v1::KIND, blob).expect("a state");
+        saved.decode().expect("decodes")
+    };
+    let mut d = moved(before, &blob);
+    assert_eq!(d.command(ctrl::ANNOUNCE, 0, &[]), ctrl::OK);
+    let (was, is) = (read(&blob), read(&d.m.save()));
+    assert_eq!(was.station, is.station);
+    assert_eq!(was.queues[..2], is.queues[..2]);
+    assert_eq!(
+        (was.features, was.offloads, was.status),
+        (is.features, is.offloads, is.status)
+    );
+}
+
+#[test]
+fn impossible_states_are_refused_and_change_nothing() {
+    let mut d = used();
+    let blob = d.m.save();
+    let state: V1 = snapshot::open(hypernic_virtio_net::state::v1::KIND, &blob)
+        .expect("a state")
+        .decode()
+        .expect("decodes");
+    type Change = fn(&mut V1);
+    let changes: [(&str, Change); 14] = [
+        ("features", |s| s.features |= 1 << 34),
+        ("offloads", |s| s.offloads |= 1),
+        ("status", |s| s.status |= 0x10),
+        ("status", |s| s.status = status::DRIVER_OK),
+        ("isr", |s| s.isr = 4),
+        ("config_vector", |s| s.config_vector = 4),
+        ("queues", |s| drop(s.queues.pop())),
+        ("size", |s| s.queues[0].size = 0),
+        ("size", |s| s.queues[2].size = 128),
+        ("vector", |s| s.queues[1].vector = 9),
+        ("desc", |s| s.queues[1].desc |= 1),
+        ("followed", |s| s.queues[1].enabled = false),
+        ("vlans", |s| s.station.vlans.push(0)),
+        ("list", |s| s.station.unicast.list = vec![MAC; 65]),
+    ];
+    for (field, change) in changes {
+        let mut bad = state.clone();
+        change(&mut bad);
+        let refused = d.m.nic.control.load(&d.m.env, &snapshot::seal(&bad));
+        let refused = refused.expect_err(field).to_string();
+        assert!(refused.contains(field), "{field}: {refused}");
+        assert_eq!(d.m.save(), blob, "{field}");
+    }
+    assert!(d.m.nic.control.load(&d.m.env, b"nonsense").is_err());
+    let newer = snapshot::wrap(hypernic_virtio_net::state::v1::KIND, 2, &[]);
+    let refused = d.m.nic.control.load(&d.m.env, &newer);
+    assert!(
+        refused
+            .expect_err("newer")
+            .to_string()
+            .contains("version 2")
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 300 }))]
+    #[test]
+    fn no_state_panics(
+        features: u64, status: u8, next: u16, used: u16, told: u16, size: u16, desc: u64, isr in 0u8..5,
+    ) {
+        let mut d = self::used();
+        let mut state: V1 = snapshot::open(hypernic_virtio_net::state::v1::KIND, &d.m.save())
+            .expect("a state").decode().expect("decodes");
+        state.features = features & Config::new(MAC).features();
+        state.offloads = 0;
+        state.status = status;
+        state.isr = isr;
+        for queue in &mut state.queues {
+            (queue.next, queue.used, queue.told, queue.desc) = (next, used, told, desc & !15);
+            if size.is_power_of_two() { queue.size = size.min(64); }
+        }
+        let _ = d.m.nic.control.load(&d.m.env, &snapshot::seal(&state));
+        d.m.work();
+        for queue in [RX, TX, CTRL] {
+            d.kick(queue);
+        }
+        d.m.offer(&[&frame(MAC, 100)]);
+        d.start(FEATURES, 64);
+        d.send(PLAIN, &frame(OTHER, 60));
+        prop_assert!(!d.m.wire.take().is_empty());
+    }
+}

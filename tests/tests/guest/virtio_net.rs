@@ -1,0 +1,131 @@
+//! Stock Linux and its own virtio_net driver on our virtio-net. Times are printed, never asserted.
+
+use hypernic_tests::guests::{self, Direction, GATEWAY, Link};
+use hypernic_tests::{Counters, Daemon, Lab, host, mac};
+use rig::{Guest, GuestConfig};
+
+fn lab() -> Lab {
+    Lab::open(1).unwrap_or_else(|why| panic!("{why}"))
+}
+
+fn boot(lab: &Lab) -> (Daemon, Guest, Link) {
+    let daemon = lab.run_of("virtio-net", "n0", "user").unwrap();
+    let guest = lab
+        .rig
+        .resume(GuestConfig::new("virtio-net").nic(lab.nic("n0")))
+        .unwrap();
+    let link = guests::bring_up_with(&guest, "virtio_net", &mac("n0")).unwrap();
+    (daemon, guest, link)
+}
+
+/// Nothing that a good driver does is refused or counted against it.
+fn is_blameless(counters: &Counters) {
+    for counter in [
+        "tx_runt",
+        "tx_too_long",
+        "tx_not_agreed",
+        "tx_bad_csum",
+        "tx_bad_gso",
+        "tx_unfinished",
+        "rx_too_long",
+        "rx_invalid",
+        "ctrl_refused",
+        "features_refused",
+        "queue_refused",
+        "bad_register_access",
+        "bad_notify",
+        "broken_avail_index",
+        "broken_unmapped",
+        "broken_direction",
+        "refused_bad_range",
+        "refused_bad_irq",
+    ] {
+        assert_eq!(counters.nic("n0", counter), 0, "{counter}\n{counters}");
+    }
+}
+
+#[test]
+fn the_stock_virtio_net_driver_gets_an_address_and_moves_every_byte() {
+    let lab = lab();
+    let (daemon, guest, link) = boot(&lab);
+    let interface = &link.interface;
+    let driver = guest.run(&format!("ethtool -i {interface}")).unwrap();
+    assert!(driver.contains("driver: virtio_net"), "{driver}");
+    let speed = guest.run(&format!("ethtool {interface}")).unwrap();
+    assert!(
+        speed.contains("Speed: 10000Mb/s") && speed.contains("Link detected: yes"),
+        "{speed}"
+    );
+    let vectors = guest.run("grep virtio /proc/interrupts").unwrap();
+    assert!(
+        vectors.contains("-input.0") && vectors.contains("-output.0"),
+        "{vectors}"
+    );
+    println!("{:?}", guests::ping_all(&guest, GATEWAY, 20).unwrap());
+    guests::round_trip(&guest, &guests::noise(4_000_000)).unwrap();
+    let (_server, port) = host::serve_iperf3(&lab.rig, &lab.path("iperf3.log")).unwrap();
+    for direction in [Direction::Out, Direction::In] {
+        let rate = guests::tcp(&guest, GATEWAY, port, 50, direction).unwrap();
+        println!("TCP {direction:?}: {rate:.0} Mbit/s");
+    }
+    let counters = daemon.counters().unwrap();
+    println!("{counters}");
+    assert!(counters.nic("n0", "tx_tso_frames") > 0, "{counters}");
+    assert!(counters.nic("n0", "ctrl_done") > 0, "{counters}");
+    is_blameless(&counters);
+    assert_eq!(guests::complaints(&guest).unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn virtio_net_goes_down_and_up_changes_its_rings_and_its_driver_and_reboots() {
+    let lab = lab();
+    let daemon = lab.run_of("virtio-net", "n0", "user").unwrap();
+    let mut config = GuestConfig::new("virtio-net").nic(lab.nic("n0"));
+    config.allow_reboot = true;
+    let guest = lab.rig.resume(config).unwrap();
+    let link = guests::bring_up_with(&guest, "virtio_net", &mac("n0")).unwrap();
+    let interface = &link.interface;
+    let works = || {
+        guests::wait_carrier(&guest, interface, true).unwrap();
+        guest
+            .run(&format!("ip route replace default via {GATEWAY}"))
+            .unwrap();
+        guests::round_trip(&guest, &guests::noise(300_000)).unwrap();
+    };
+    works();
+    for change in [
+        "ip link set IF down; ip link set IF up",
+        // A reset of each queue by itself.
+        "ethtool -G IF rx 64 tx 64",
+        "ethtool -G IF rx 1024 tx 1024",
+        "ethtool -K IF tso off",
+        "ethtool -K IF tx off",
+        // By the control queue, while it runs.
+        "ethtool -K IF rx-gro-hw off",
+        "ethtool -K IF rx-gro-hw on tx on tso on",
+        "ip link set IF promisc on",
+        "ip link set IF promisc off allmulticast on",
+        "ip link set IF allmulticast off",
+        "ip maddr add 33:33:00:00:00:77 dev IF",
+    ] {
+        let change = change.replace("IF", interface);
+        guest
+            .run(&change)
+            .unwrap_or_else(|e| panic!("{change}: {e}"));
+        works();
+    }
+    let counters = daemon.counters().unwrap();
+    println!("{counters}");
+    assert!(counters.nic("n0", "queue_resets") >= 4, "{counters}");
+    is_blameless(&counters);
+    for _ in 0..2 {
+        guest.run("rmmod virtio_net").unwrap();
+        guests::bring_up_with(&guest, "virtio_net", &mac("n0")).unwrap();
+        guests::round_trip(&guest, &guests::noise(100_000)).unwrap();
+    }
+    guest.reboot().unwrap();
+    guests::bring_up_with(&guest, "virtio_net", &mac("n0")).unwrap();
+    guests::round_trip(&guest, &guests::noise(100_000)).unwrap();
+    is_blameless(&daemon.counters().unwrap());
+    assert_eq!(guests::complaints(&guest).unwrap(), Vec::<String>::new());
+}
