@@ -14,7 +14,7 @@ use model::{Control, Env, PciState, ResetKind, StateError, Work};
 
 use crate::control::common::Common;
 pub(crate) use crate::control::identity::identity;
-use crate::core::device::{CTRL, Device, QUEUES, RX, TX};
+use crate::core::device::{Device, Role};
 use crate::irq;
 use crate::regs::{feature, net_status, page};
 
@@ -50,7 +50,7 @@ impl Registers {
         let mut bytes = [0; 24];
         bytes[..6].copy_from_slice(&self.device.rx.lock().station.mac);
         bytes[6..8].copy_from_slice(&self.device.net_status().to_le_bytes());
-        bytes[8..10].copy_from_slice(&1u16.to_le_bytes());
+        bytes[8..10].copy_from_slice(&self.device.config.pairs.to_le_bytes());
         let mtu = self.device.config.mtu.unwrap_or(0);
         bytes[10..12].copy_from_slice(&mtu.to_le_bytes());
         bytes[12..16].copy_from_slice(&SPEED.to_le_bytes());
@@ -60,20 +60,28 @@ impl Registers {
     }
 
     fn notify(&mut self, queue: u64) {
-        match usize::try_from(queue) {
-            Ok(RX) => self.work.rx = true,
-            Ok(TX) => self.work.tx = true,
-            Ok(CTRL) => {
+        let queue = usize::try_from(queue).unwrap_or(usize::MAX);
+        match self.device.role(queue) {
+            Some(Role::Rx(_)) => self.work.rx = true,
+            Some(Role::Tx(pair)) => {
+                self.device.kick(pair);
+                self.work.tx = true;
+            }
+            Some(Role::Ctrl) => {
                 self.device.ctrl_kicked.store(true, Ordering::Release);
                 self.work.tx = true;
             }
-            _ => count(&self.device.counters.bad_notify, 1),
+            None => count(&self.device.counters.bad_notify, 1),
         }
     }
 
     /// Notes everything that may be to do.
     fn note_all(&mut self) {
-        (0..QUEUES as u64).for_each(|queue| self.notify(queue));
+        for queue in 0..self.device.queues() {
+            if self.device.role(queue).is_some() {
+                self.notify(queue as u64);
+            }
+        }
     }
 
     fn refuse_access(&self) {

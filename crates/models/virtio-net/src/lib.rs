@@ -19,8 +19,8 @@ use model::Nic;
 
 use crate::control::{Registers, identity};
 pub use crate::core::chain::Part;
-pub use crate::core::config::Config;
-pub use crate::core::device::{CTRL, Device, QUEUES, RX, TX, VECTORS};
+pub use crate::core::config::{Config, MAX_PAIRS};
+pub use crate::core::device::{CTRL, Device, QUEUES, RX, Role, TX};
 pub use crate::core::ring::{Format, MAX_SIZE, Place, Position, Refused};
 pub use crate::core::station::{Station, Table};
 pub use crate::rx::Receiver;
@@ -30,7 +30,7 @@ pub use crate::tx::Sender;
 pub fn new(config: Config) -> Nic {
     let device = Arc::new(Device::new(config));
     Nic {
-        identity: identity(),
+        identity: identity(device.vectors()),
         control: Box::new(Registers::new(Arc::clone(&device))),
         transmit: Box::new(Sender {
             device: Arc::clone(&device),

@@ -38,6 +38,8 @@ pub mod feature {
     pub const CTRL_RX_EXTRA: u64 = 1 << 20;
     /// The device asks the driver to announce itself.
     pub const GUEST_ANNOUNCE: u64 = 1 << 21;
+    /// Several pairs of queues.
+    pub const MQ: u64 = 1 << 22;
     /// The control queue sets the address.
     pub const CTRL_MAC_ADDR: u64 = 1 << 23;
     /// Descriptors may stand in a table elsewhere.
@@ -71,6 +73,7 @@ pub mod feature {
         (CTRL_VLAN, CTRL_VQ),
         (CTRL_RX_EXTRA, CTRL_VQ),
         (GUEST_ANNOUNCE, CTRL_VQ),
+        (MQ, CTRL_VQ),
         (CTRL_MAC_ADDR, CTRL_VQ),
         (CTRL_GUEST_OFFLOADS, CTRL_VQ),
     ];
@@ -188,6 +191,8 @@ pub mod ctrl {
     pub const VLAN: u8 = 2;
     /// Announcements.
     pub const ANNOUNCE: u8 = 3;
+    /// Pairs of queues.
+    pub const MQ: u8 = 4;
     /// Receive offloads.
     pub const GUEST_OFFLOADS: u8 = 5;
 
@@ -201,6 +206,8 @@ pub mod ctrl {
     pub const VLAN_DEL: u8 = 1;
     /// The announcement is on its way.
     pub const ANNOUNCE_ACK: u8 = 0;
+    /// Sets how many pairs are used.
+    pub const VQ_PAIRS_SET: u8 = 0;
     /// Sets the offloads.
     pub const GUEST_OFFLOADS_SET: u8 = 0;
 

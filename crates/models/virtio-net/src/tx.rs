@@ -12,7 +12,7 @@ use guest_mem::{ReadSlice, View};
 use model::{Env, Progress, TURN_BYTES, Transmit};
 
 use crate::core::chain::Chain;
-use crate::core::device::{Bad, Device, Fate, TX, TxQueue};
+use crate::core::device::{Bad, Device, Fate, Role, TxQueues};
 use crate::core::recycle::with_batch;
 use crate::core::ring::{Broken, Ring};
 use crate::irq;
@@ -69,20 +69,48 @@ impl Transmit for Sender {
             return Progress::Idle;
         }
         let mut queue = device.tx.lock();
-        let Some(mut ring) = queue.ring.take() else {
-            return Progress::Idle;
+        let pairs = device.pairs();
+        // A caller that says nothing of queues has all of them looked at.
+        let mut kicked = match device.tx_kicked.swap(0, Ordering::AcqRel) {
+            0 => u32::MAX,
+            kicked => kicked,
         };
-        match turn(device, env, &view, (&mut queue, &mut ring), to, budget) {
-            Ok(progress) => {
-                queue.ring = Some(ring);
-                progress
+        let first = queue.first;
+        for pair in (0..pairs).map(|i| (first + i) % pairs) {
+            if kicked >> pair & 1 == 0 {
+                continue;
             }
-            Err(why) => {
-                drop(queue);
-                irq::broken(device, env, why);
-                Progress::Idle
+            let Some(mut ring) = queue.rings.get_mut(pair).and_then(Option::take) else {
+                continue;
+            };
+            let turned = turn(
+                device,
+                env,
+                &view,
+                (pair, &mut queue, &mut ring),
+                to,
+                budget,
+            );
+            match turned {
+                Ok(Progress::Idle) => {
+                    queue.rings[pair] = Some(ring);
+                    kicked &= !(1 << pair);
+                }
+                // This one goes on later, after the others had their turn.
+                Ok(progress) => {
+                    queue.rings[pair] = Some(ring);
+                    queue.first = pair + 1;
+                    device.tx_kicked.fetch_or(kicked, Ordering::AcqRel);
+                    return progress;
+                }
+                Err(why) => {
+                    drop(queue);
+                    irq::broken(device, env, why);
+                    return Progress::Idle;
+                }
             }
         }
+        Progress::Idle
     }
 }
 
@@ -90,7 +118,7 @@ fn turn(
     device: &Device,
     env: &Env,
     view: &View<'_>,
-    (queue, ring): (&mut TxQueue, &mut Ring),
+    (pair, queue, ring): (usize, &mut TxQueues, &mut Ring),
     to: &dyn Sink,
     budget: usize,
 ) -> Result<Progress, Broken> {
@@ -108,7 +136,7 @@ fn turn(
         });
         let all = done?;
         if ring.publish(view)? {
-            irq::queue(device, env, TX);
+            irq::queue(device, env, Role::Tx(pair));
         }
         if !all {
             return Ok(Progress::Blocked);
@@ -128,7 +156,7 @@ fn turn(
 fn fill<'v>(
     device: &Device,
     view: &'v View<'_>,
-    (queue, ring): (&mut TxQueue, &mut Ring),
+    (queue, ring): (&mut TxQueues, &mut Ring),
     (batch, pieces): (&mut Batch<'v>, &mut Vec<ReadSlice<'v>>),
     limits: &mut Limits,
 ) -> End {
@@ -174,7 +202,7 @@ fn fill<'v>(
 fn offer(
     device: &Device,
     view: &View<'_>,
-    (queue, ring): (&mut TxQueue, &mut Ring),
+    (queue, ring): (&mut TxQueues, &mut Ring),
     to: &dyn Sink,
     batch: &Batch<'_>,
 ) -> Result<bool, Broken> {

@@ -6,13 +6,14 @@ use datapath::counters::count;
 use model::Env;
 
 use crate::control::Registers;
-use crate::core::device::{Device, QUEUES, VECTORS};
+use crate::core::device::Device;
 use crate::core::ring::{Place, Position};
 use crate::regs::{NO_VECTOR, common as c, feature, status};
 
 /// A queue as the driver sets it up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct QueueRegisters {
+    /// Its size is 0 until the driver says one: the most there can be.
     pub place: Place,
     pub enabled: bool,
 }
@@ -24,7 +25,7 @@ pub(crate) struct Common {
     pub driver_select: u32,
     pub queue_select: u16,
     pub driver: u64,
-    pub queues: [QueueRegisters; QUEUES],
+    pub queues: Vec<QueueRegisters>,
 }
 
 /// Bytes of the field at `offset`; 64-bit fields are two halves. 0: no field begins there.
@@ -63,11 +64,10 @@ fn set_half(address: &mut u64, half: u64, value: u32) {
 impl Common {
     /// As after a reset.
     pub fn new(device: &Device) -> Self {
-        let mut common = Self::default();
-        for (at, queue) in common.queues.iter_mut().enumerate() {
-            queue.place.size = device.most(at);
+        Self {
+            queues: vec![QueueRegisters::default(); device.queues()],
+            ..Self::default()
         }
-        common
     }
 
     fn selected(&self) -> Option<(usize, QueueRegisters)> {
@@ -92,7 +92,7 @@ impl Common {
             c::DRIVER_FEATURE_SELECT => self.driver_select,
             c::DRIVER_FEATURE => word(self.driver, self.driver_select),
             c::CONFIG_VECTOR => device.lines.config.load(Ordering::Acquire).into(),
-            c::NUM_QUEUES => QUEUES as u32,
+            c::NUM_QUEUES => device.queues() as u32,
             c::STATUS => device.status().into(),
             c::GENERATION => device.generation().into(),
             c::QUEUE_SELECT => self.queue_select.into(),
@@ -109,7 +109,10 @@ impl Common {
         };
         let half = |address: u64| (address >> (8 * (offset & 4))) as u32;
         match offset {
-            c::QUEUE_SIZE => queue.place.size.into(),
+            c::QUEUE_SIZE => match queue.place.size {
+                0 => device.most(at).into(),
+                size => size.into(),
+            },
             c::QUEUE_VECTOR => device.lines.queues[at].load(Ordering::Acquire).into(),
             c::QUEUE_ENABLE => queue.enabled.into(),
             c::QUEUE_NOTIFY_OFF => at as u32,
@@ -143,7 +146,7 @@ impl Registers {
                 _ => {}
             },
             c::CONFIG_VECTOR => {
-                let vector = vector(value);
+                let vector = vector(&self.device, value);
                 self.device.lines.config.store(vector, Ordering::Release);
             }
             c::STATUS => self.write_status(env, value as u8),
@@ -184,7 +187,7 @@ impl Registers {
         };
         match offset {
             c::QUEUE_VECTOR => {
-                let vector = vector(value);
+                let vector = vector(&self.device, value);
                 self.device.lines.queues[at].store(vector, Ordering::Release);
             }
             c::QUEUE_RESET => self.reset_queue(at, value),
@@ -218,7 +221,11 @@ impl Registers {
             return self.refuse_access();
         }
         let start = Position::start(self.device.format());
-        let enabled = self.device.enable(at, queue.place, start);
+        let mut place = queue.place;
+        if place.size == 0 {
+            place.size = self.device.most(at);
+        }
+        let enabled = self.device.enable(at, place, start);
         match enabled {
             Ok(()) => queue.enabled = true,
             Err(_) => count(&self.device.counters.queue_refused, 1),
@@ -234,21 +241,15 @@ impl Registers {
         }
         count(&self.device.counters.queue_resets, 1);
         self.device.disable(at);
-        *queue = QueueRegisters {
-            place: Place {
-                size: self.device.most(at),
-                ..Place::default()
-            },
-            enabled: false,
-        };
+        *queue = QueueRegisters::default();
         self.device.lines.queues[at].store(NO_VECTOR, Ordering::Release);
     }
 }
 
 /// A vector as it reads back: one that there is not is none.
-fn vector(value: u32) -> u16 {
+fn vector(device: &Device, value: u32) -> u16 {
     match value as u16 {
-        vector if vector < VECTORS => vector,
+        vector if vector < device.vectors() => vector,
         _ => NO_VECTOR,
     }
 }

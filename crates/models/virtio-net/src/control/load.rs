@@ -7,7 +7,7 @@ use snapshot::State;
 
 use crate::control::Registers;
 use crate::control::common::{Common, QueueRegisters};
-use crate::core::device::{QUEUES, Saved, VECTORS};
+use crate::core::device::Saved;
 use crate::core::ring::{Format, Place, Position, Ring};
 use crate::core::station::TABLE;
 use crate::irq;
@@ -40,17 +40,10 @@ impl Registers {
     pub(super) fn become_state(&mut self, env: &Env, state: &V1) -> Result<(), StateError> {
         self.check_numbers(state)?;
         let device = &*self.device;
-        let queues: &[_; QUEUES] =
-            (&state.queues[..])
-                .try_into()
-                .map_err(|_| StateError::Field {
-                    field: "queues",
-                    value: state.queues.len() as u64,
-                    why: "this device has another number of queues",
-                })?;
+        let queues = &state.queues;
         let format = Format::of(state.features);
         let mut common = Common::new(device);
-        let mut rings: [Option<Position>; QUEUES] = [None; QUEUES];
+        let mut rings: Vec<Option<Position>> = vec![None; queues.len()];
         for (at, queue) in queues.iter().enumerate() {
             let place = Place {
                 size: queue.size,
@@ -58,15 +51,17 @@ impl Registers {
                 driver: queue.driver,
                 device: queue.device,
             };
-            let possible = queue.size.is_power_of_two() || format.packed && queue.size != 0;
-            let fits = possible && queue.size <= device.most(at);
+            // 0: the driver has not said it.
+            let possible =
+                queue.size.is_power_of_two() || format.packed || !queue.followed && queue.size == 0;
+            let fits = possible && queue.size <= device.most_by(state.features, at);
             check(
                 fits,
                 "size",
                 queue.size.into(),
                 "no ring has so many entries",
             )?;
-            let vector = queue.vector < VECTORS || queue.vector == NO_VECTOR;
+            let vector = queue.vector < device.vectors() || queue.vector == NO_VECTOR;
             check(
                 vector,
                 "vector",
@@ -106,8 +101,11 @@ impl Registers {
             master: state.bus_master,
             msix: state.msix,
             config: state.config_vector,
-            queues: [0, 1, 2].map(|at| queues[at].vector),
+            pairs: state.pairs,
         });
+        for (vector, saved) in device.lines.queues.iter().zip(queues) {
+            vector.store(saved.vector, Ordering::Release);
+        }
         device.rx.lock().station = state.station.clone();
         for (at, position) in rings.into_iter().enumerate() {
             if let Some(position) = position {
@@ -161,7 +159,17 @@ impl Registers {
             state.status.into(),
             "a driver without features",
         )?;
-        let vector = state.config_vector < VECTORS || state.config_vector == NO_VECTOR;
+        let number = state.queues.len();
+        let why = "this device has another number of queues";
+        check(number == device.queues(), "queues", number as u64, why)?;
+        let most = if features & feature::MQ != 0 {
+            device.config.pairs
+        } else {
+            1
+        };
+        let pairs = (1..=most).contains(&state.pairs);
+        check(pairs, "pairs", state.pairs.into(), "there are not so many")?;
+        let vector = state.config_vector < device.vectors() || state.config_vector == NO_VECTOR;
         let why = "there is no such vector";
         check(vector, "config_vector", state.config_vector.into(), why)?;
         check(

@@ -58,7 +58,9 @@ pub struct V1 {
     pub selects: (u32, u32, u16),
     /// Features as the driver has written them.
     pub driver: u64,
-    /// Receive, transmit, control.
+    /// Pairs that are used.
+    pub pairs: u16,
+    /// Receive and transmit of each pair, control; those that were not agreed upon are there too.
     pub queues: Vec<Queue>,
     /// The control queue was notified, and its commands are not done.
     pub ctrl_kicked: bool,

@@ -6,7 +6,7 @@ use guest_mem::View;
 use model::Env;
 
 use crate::core::chain::{self, Chain};
-use crate::core::device::{CTRL, CtrlQueue, Device};
+use crate::core::device::{CtrlQueue, Device, Role};
 use crate::core::ring::{Broken, Ring};
 use crate::core::station::{Station, TABLE, Table};
 use crate::irq;
@@ -48,7 +48,7 @@ fn turn(
             }
             // After a state was loaded the driver is called once.
             if ring.publish(view)? {
-                irq::queue(device, env, CTRL);
+                irq::queue(device, env, Role::Ctrl);
             }
             return Ok(());
         }
@@ -62,7 +62,7 @@ fn turn(
         count_alone(counter, 1);
         ring.used(view, queue.chain.id, 1)?;
         if ring.publish(view)? {
-            irq::queue(device, env, CTRL);
+            irq::queue(device, env, Role::Ctrl);
         }
     }
     // A driver that has more than a ring's worth there waits for none of it.
@@ -145,6 +145,15 @@ fn execute(device: &Device, class: u8, number: u8, payload: &[u8]) -> Option<()>
             if device.set_net_status(net_status::ANNOUNCE, false) {
                 device.changed();
             }
+        }
+        (ctrl::MQ, ctrl::VQ_PAIRS_SET) => {
+            let pairs = u16::from_le_bytes(payload.try_into().ok()?);
+            agreed(feature::MQ)?;
+            // No frame is on its way into a queue that will not be looked at any more.
+            let rx = device.rx.lock();
+            let done = device.set_pairs(pairs);
+            drop(rx);
+            return done.then_some(());
         }
         (ctrl::GUEST_OFFLOADS, ctrl::GUEST_OFFLOADS_SET) => {
             agreed(feature::CTRL_GUEST_OFFLOADS)?;

@@ -1,7 +1,7 @@
 //! A driver of split rings, as plain as possible.
 
 use hypernic_virtio_net::regs::{common as c, feature, page, status};
-use hypernic_virtio_net::{CTRL, Config, QUEUES, RX, TX};
+use hypernic_virtio_net::{CTRL, Config, RX, TX};
 use model::PciState;
 use model_testkit::{Machine, Wire, memory};
 
@@ -37,7 +37,9 @@ pub struct Queue {
 
 pub struct Driver {
     pub m: Machine,
-    pub queues: [Queue; QUEUES],
+    pub queues: [Queue; 5],
+    /// The number of its control queue.
+    pub ctrl: usize,
 }
 
 pub fn desc(queue: usize) -> u64 {
@@ -63,7 +65,8 @@ impl Driver {
         });
         Driver {
             m,
-            queues: [Queue::default(); QUEUES],
+            queues: [Queue::default(); 5],
+            ctrl: CTRL,
         }
     }
 
@@ -149,8 +152,16 @@ impl Driver {
     pub fn start(&mut self, features: u64, size: u16) {
         assert!(self.negotiate(features), "{features:#x}");
         self.w16(c::CONFIG_VECTOR, 0);
-        for queue in [RX, TX, CTRL] {
-            self.enable(queue, size.min(if queue == CTRL { 64 } else { 1024 }));
+        let mut queues = vec![RX, TX];
+        self.ctrl = CTRL;
+        if features & feature::MQ != 0 {
+            // Of a device with two pairs.
+            queues.extend([2, 3]);
+            self.ctrl = 4;
+        }
+        queues.push(self.ctrl);
+        for queue in queues {
+            self.enable(queue, size.min(if queue == self.ctrl { 64 } else { 1024 }));
         }
         self.w8(c::STATUS, 3 | status::FEATURES_OK | status::DRIVER_OK);
     }
@@ -225,11 +236,19 @@ impl Driver {
 
     /// Sends a frame with this header, in one buffer of two parts.
     pub fn send(&mut self, header: [u8; 12], frame: &[u8]) {
+        self.send_by(TX, header, frame);
+    }
+
+    /// The same by this queue.
+    pub fn send_by(&mut self, queue: usize, header: [u8; 12], frame: &[u8]) {
         let at = BUFFERS + u64::from(self.queues[TX].avail % 16) * 0x1_1000;
         self.m.poke(at, &header);
         self.m.poke(at + 64, frame);
-        self.give(TX, &[(at, 12, false), (at + 64, frame.len() as u32, false)]);
-        self.kick(TX);
+        self.give(
+            queue,
+            &[(at, 12, false), (at + 64, frame.len() as u32, false)],
+        );
+        self.kick(queue);
     }
 
     /// Gives a receive buffer of `len` bytes at `at`.
@@ -253,11 +272,11 @@ impl Driver {
         self.m.poke(at - 16, &[0xee]);
         let len = payload.len() as u32;
         self.give(
-            CTRL,
+            self.ctrl,
             &[(at, 2, false), (at + 16, len, false), (at - 16, 1, true)],
         );
-        self.kick(CTRL);
-        assert_eq!(self.used(CTRL).len(), 1);
+        self.kick(self.ctrl);
+        assert_eq!(self.used(self.ctrl).len(), 1);
         self.m.peek(at - 16, 1)[0]
     }
 }

@@ -40,6 +40,7 @@ fn moved(from: Driver, blob: &[u8]) -> Driver {
     let m = model_testkit::Machine::of(nic, memory, Wire::default(), 5_000_000_000);
     let mut d = Driver {
         m,
+        ctrl: 2,
         queues: from.queues,
     };
     d.m.nic.control.load(&d.m.env, blob).expect("its own state");
@@ -102,11 +103,12 @@ fn impossible_states_are_refused_and_change_nothing() {
         .decode()
         .expect("decodes");
     type Change = fn(&mut V1);
-    let changes: [(&str, Change); 14] = [
-        ("features", |s| s.features |= 1 << 34),
+    let changes: [(&str, Change); 15] = [
+        ("features", |s| s.features |= 1 << 10),
         ("offloads", |s| s.offloads |= 1),
         ("status", |s| s.status |= 0x10),
         ("status", |s| s.status = status::DRIVER_OK),
+        ("pairs", |s| s.pairs = 2),
         ("isr", |s| s.isr = 4),
         ("config_vector", |s| s.config_vector = 4),
         ("queues", |s| drop(s.queues.pop())),
