@@ -4,7 +4,7 @@ use wire::Offload;
 
 use crate::batch::{Batch, Frame, MAX_BATCH};
 use crate::expand::{ExpandError, expand};
-use crate::sink::Sink;
+use crate::sink::{Caps, Sink};
 
 /// Bytes of a frame by which it is known again: Ethernet to TCP options with their sequence
 /// numbers.
@@ -73,9 +73,21 @@ impl Finisher {
         sink: &dyn Sink,
         batch: &Batch<'_>,
         picks: &[u16],
+        refused: impl FnMut(u16, ExpandError),
+    ) -> usize {
+        self.deliver_within(Caps::ALL, sink, batch, picks, refused)
+    }
+
+    /// As [`Finisher::deliver`], to a sink that is handed nothing that `limit` does not allow.
+    pub fn deliver_within(
+        &mut self,
+        limit: Caps,
+        sink: &dyn Sink,
+        batch: &Batch<'_>,
+        picks: &[u16],
         mut refused: impl FnMut(u16, ExpandError),
     ) -> usize {
-        let caps = sink.caps();
+        let caps = sink.caps().and(limit);
         let as_is = |pick: &u16| {
             batch
                 .get(usize::from(*pick))
@@ -94,7 +106,7 @@ impl Finisher {
                 }
             } else {
                 let run = rest.iter().take_while(|pick| !as_is(pick)).count();
-                let (taken, all) = self.expanded(sink, batch, &rest[..run], &mut refused);
+                let (taken, all) = self.expanded((sink, caps), batch, &rest[..run], &mut refused);
                 dealt += taken;
                 if !all {
                     break;
@@ -114,12 +126,11 @@ impl Finisher {
     /// the sink took all that it was offered.
     fn expanded(
         &mut self,
-        sink: &dyn Sink,
+        (sink, caps): (&dyn Sink, Caps),
         batch: &Batch<'_>,
         picks: &[u16],
         refused: &mut impl FnMut(u16, ExpandError),
     ) -> (usize, bool) {
-        let caps = sink.caps();
         let mut out = std::mem::take(&mut self.scratch).recycle();
         self.done.clear();
         for &pick in picks {

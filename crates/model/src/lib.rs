@@ -16,7 +16,10 @@ use frame::{Batch, Caps, Counted, Run, Sink, Wake};
 use guest_mem::Memory;
 use pci::{ConfigBuilder, Msi, Pcie, PowerManagement};
 
-pub use pci::{Aer, Ari, Capability, Doorbells, Extended, Msix, Pme, PmeWrite, QueueDoorbell, Raw, Serial, Sriov, Window};
+pub use pci::{
+    Aer, Ari, Capability, Doorbells, Extended, Msix, Pme, PmeWrite, QueueDoorbell, Raw, Serial,
+    Sriov, Window,
+};
 
 pub use snapshot::StateError;
 

@@ -9,3 +9,4 @@ mod failing;
 mod pf;
 mod toy;
 mod vf;
+mod virtio_net;

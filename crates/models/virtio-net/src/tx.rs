@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use datapath::counters::{count, count_alone};
-use frame::{Batch, MAX_BATCH, Sink};
+use frame::{Batch, Caps, MAX_BATCH, Sink};
 use guest_mem::{ReadSlice, View};
 use model::{Env, Progress, TURN_BYTES, Transmit};
 
@@ -161,6 +161,7 @@ fn fill<'v>(
     limits: &mut Limits,
 ) -> End {
     queue.taken.clear();
+    queue.narrow = false;
     let mut chain: Chain = std::mem::take(&mut queue.chain);
     let (features, link) = (device.features(), device.has_link());
     let end = loop {
@@ -181,10 +182,20 @@ fn fill<'v>(
         };
         match fate {
             Ok(fate) => {
-                if let Fate::Frame(len) | Fate::Segments(len) = fate {
-                    limits.frames -= 1;
-                    limits.bytes = limits.bytes.saturating_sub(len as usize);
-                }
+                let (frames, len) = match fate {
+                    Fate::Frame(len) => (1, len),
+                    // Cut, they are so many frames.
+                    Fate::Segments {
+                        len,
+                        segments,
+                        narrow: true,
+                    } => (segments, len),
+                    Fate::Segments { len, .. } => (1, len),
+                    Fate::Dropped(_) => (0, 0),
+                };
+                limits.frames = limits.frames.saturating_sub(frames as usize);
+                limits.bytes = limits.bytes.saturating_sub(len as usize);
+                queue.narrow |= matches!(fate, Fate::Segments { narrow: true, .. });
                 queue.taken.push((chain.id, fate));
             }
             Err(why) => {
@@ -212,23 +223,28 @@ fn offer(
     if offered > 0 {
         let mut unfinished = 0;
         let count_one = |_, _| unfinished += 1;
-        dealt = queue
-            .finisher
-            .deliver(to, batch, &EACH[..offered], count_one);
+        let limit = Caps {
+            tso4: !queue.narrow,
+            tso6: !queue.narrow,
+            ..Caps::ALL
+        };
+        let picks = &EACH[..offered];
+        let finisher = &mut queue.finisher;
+        dealt = finisher.deliver_within(limit, to, batch, picks, count_one);
         count(&counters.tx_unfinished, unfinished);
     }
     let mut left = dealt;
     let mut used = 0;
     for &(id, fate) in &queue.taken {
         match fate {
-            Fate::Frame(len) | Fate::Segments(len) => {
+            Fate::Frame(len) | Fate::Segments { len, .. } => {
                 if left == 0 {
                     break;
                 }
                 left -= 1;
                 count_alone(&counters.tx_frames, 1);
                 count_alone(&counters.tx_bytes, len.into());
-                if let Fate::Segments(_) = fate {
+                if let Fate::Segments { .. } = fate {
                     count_alone(&counters.tx_tso_frames, 1);
                 }
             }

@@ -40,8 +40,15 @@ pub enum Role {
 pub enum Fate {
     /// It is the next frame of the batch, of so many bytes.
     Frame(u32),
-    /// The same, unsegmented.
-    Segments(u32),
+    /// The same, unsegmented, of so many segments. They are cut here if they are `narrow`.
+    Segments {
+        /// Bytes.
+        len: u32,
+        /// Segments.
+        segments: u32,
+        /// They are too short for a sink to be burdened with the cutting.
+        narrow: bool,
+    },
     /// It is dropped.
     Dropped(Bad),
 }
@@ -74,6 +81,8 @@ pub struct TxQueues {
     pub chain: Chain,
     /// Packets of the batch and between them, in order.
     pub taken: Vec<(u16, Fate)>,
+    /// Some of them are to be cut here.
+    pub narrow: bool,
     /// Cuts what the sink does not take whole.
     pub finisher: Finisher,
 }

@@ -13,6 +13,10 @@ use crate::regs::{feature, header};
 /// Longest frame: a datagram of 64 KiB, an IPv6 header and an Ethernet header with tags.
 const MAX_FRAME: u64 = 0x1_0000 + 64;
 
+/// Segmentation into smaller segments is done here, not left to the sink: each is a frame then, and limited as such
+/// wherever it goes.
+const LEAST_LEFT_MSS: u16 = 256;
+
 /// The header of a packet.
 #[derive(Clone, Copy, Debug)]
 struct Header {
@@ -67,8 +71,12 @@ pub fn add<'v>(
     packet.copy_head(&mut bytes);
     let len = packet.len() - header::LEN;
     Ok(match frame(&packet, Header::of(bytes), features, batch) {
-        Ok(Gso::None) => Fate::Frame(len as u32),
-        Ok(_) => Fate::Segments(len as u32),
+        Ok(notes) if notes.gso == Gso::None => Fate::Frame(len as u32),
+        Ok(notes) => Fate::Segments {
+            len: len as u32,
+            segments: notes.segments(len) as u32,
+            narrow: notes.gso_size < LEAST_LEFT_MSS,
+        },
         Err(why) => Fate::Dropped(why),
     })
 }
@@ -78,7 +86,7 @@ fn frame<'v>(
     asked: Header,
     features: u64,
     batch: &mut Batch<'v>,
-) -> Result<Gso, Bad> {
+) -> Result<Offload, Bad> {
     let len = packet.len() - header::LEN;
     let mut body = packet.cursor(header::LEN);
     let mut notes = Offload::NONE;
@@ -98,7 +106,7 @@ fn frame<'v>(
     if asked.gso == 0 {
         packet.push(&mut body, len, batch);
         batch.end(notes);
-        return Ok(Gso::None);
+        return Ok(notes);
     }
     notes.ecn = asked.gso & header::GSO_ECN != 0;
     let (gso, needed) = match asked.gso & !header::GSO_ECN {
@@ -128,5 +136,5 @@ fn frame<'v>(
     packet.take(&mut body, headers, &mut |_| ());
     packet.push(&mut body, len - headers, batch);
     batch.end(notes);
-    Ok(gso)
+    Ok(notes)
 }

@@ -111,6 +111,33 @@ fn checksum_and_segmentation_are_done_for_a_sink_that_does_not() {
 }
 
 #[test]
+fn narrow_segments_are_cut_here_and_each_counts_as_a_frame() {
+    let mut d = Driver::with(USUAL | OFFLOADS, 64, Wire::with(Caps::ALL));
+    let csum = header::NEEDS_CSUM;
+    for (size, frames) in [(256, 1), (255, 40), (100, 100)] {
+        d.send(header(csum, header::GSO_TCPV4, size, 34, 16), &tcp4(10_000));
+        let sent = d.m.wire.take_notes();
+        assert_eq!(sent.len(), frames, "{size}");
+        let payload: usize = sent.iter().map(|(frame, _)| frame.len() - 54).sum();
+        assert_eq!(payload, 10_000);
+        assert!(sent.iter().all(|(_, notes)| notes.csum.is_some()));
+    }
+    // A turn of 256 frames has room for two of them and a half.
+    let sent = [
+        &header(csum, header::GSO_TCPV4, 100, 34, 16)[..],
+        &tcp4(10_000),
+    ]
+    .concat();
+    d.m.poke(BUFFERS, &sent);
+    for _ in 0..6 {
+        d.give(TX, &[(BUFFERS, sent.len() as u32, false)]);
+    }
+    let (nic, env) = (&mut d.m.nic, &d.m.env);
+    assert_eq!(nic.transmit.run(env, &d.m.wire, 256), Progress::More);
+    assert_eq!(d.m.wire.take().len(), 300);
+}
+
+#[test]
 fn what_cannot_be_is_dropped_and_counted_by_its_reason() {
     let features = USUAL | feature::CSUM | feature::HOST_TSO4;
     let mut d = Driver::with(features, 64, Wire::with(Caps::ALL));
