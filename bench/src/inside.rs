@@ -52,6 +52,8 @@ pub struct Spec {
     pub burst: u32,
     /// Between VFs of an 82576 and not between 82540EMs. Whole frames only.
     pub vf: bool,
+    /// UDP over IPv4, whose checksums the receiver judges. Whole frames only.
+    pub udp: bool,
 }
 
 impl Spec {
@@ -63,12 +65,18 @@ impl Spec {
             ring,
             burst,
             vf: false,
+            udp: false,
         }
     }
 
     /// The same between VFs.
     pub fn between_vfs(self) -> Spec {
         Spec { vf: true, ..self }
+    }
+
+    /// The same as UDP over IPv4.
+    pub fn of_udp(self) -> Spec {
+        Spec { udp: true, ..self }
     }
 
     /// Bytes from one receive buffer to the next, and their size.
@@ -265,7 +273,11 @@ impl Guest {
         if spec.stride() > 2048 {
             rctl |= 1 << 5 | 1 << 16 | 1 << 25;
         }
-        let sums = if spec.mss.is_some() { 3 << 8 } else { 0 };
+        let sums = if spec.mss.is_some() || spec.udp {
+            3 << 8
+        } else {
+            0
+        };
         for (at, value) in [
             (CTRL, 1 << 6),
             (RAL, low),
@@ -310,6 +322,9 @@ impl Guest {
         bytes[..6].copy_from_slice(&dst);
         bytes[6..12].copy_from_slice(&src);
         bytes[12..14].copy_from_slice(&[0x88, 0xb5]);
+        if spec.udp {
+            udp_headers(&mut bytes);
+        }
         let view = self.env.memory.view();
         if let Some(mss) = spec.mss {
             tcp_headers(&mut bytes);
@@ -381,6 +396,23 @@ fn tcp_headers(bytes: &mut [u8]) {
     sum.add_word(6);
     bytes[50..52].copy_from_slice(&sum.value().to_be_bytes());
     bytes[52..54].copy_from_slice(&[0, 0]);
+}
+
+/// IPv4 and UDP, their sums right.
+fn udp_headers(bytes: &mut [u8]) {
+    let [a, b] = ((bytes.len() - 14) as u16).to_be_bytes();
+    let [c, d] = ((bytes.len() - 34) as u16).to_be_bytes();
+    let ip = [
+        0x08, 0x00, 0x45, 0, a, b, 0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+    ];
+    bytes[12..34].copy_from_slice(&ip);
+    bytes[34..42].copy_from_slice(&[0, 7, 0, 9, c, d, 0, 0]);
+    let sum = wire::Sum::of(&bytes[14..34]).finish();
+    bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+    let mut sum = wire::Sum::of(&bytes[26..]);
+    sum.add_word(17);
+    sum.add_word(u16::from_be_bytes([c, d]));
+    bytes[40..42].copy_from_slice(&sum.finish().to_be_bytes());
 }
 
 /// Two guests on a switch; the first sends to the second.
@@ -524,6 +556,7 @@ pub fn specs(quick: bool) -> Vec<Spec> {
                 ring,
                 burst,
                 vf: false,
+                udp: false,
             });
         }
     }
@@ -567,7 +600,8 @@ mod tests {
     #[test]
     fn all_that_is_sent_arrives() {
         let vfs = [60, 1514].map(|size| Spec::frames(size, 256, 32).between_vfs());
-        for mut spec in specs(true).into_iter().chain(vfs) {
+        let udp = vfs.map(Spec::of_udp);
+        for mut spec in specs(true).into_iter().chain(vfs).chain(udp) {
             spec.burst = spec.burst.min(8);
             let mut pair = Pair::new(spec);
             let before = pair.arrived();

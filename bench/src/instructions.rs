@@ -36,6 +36,14 @@ fn cases() -> Vec<(&'static str, Spec)> {
         ),
         ("82540EM, 64 KiB of TSO, per segment", tso),
         (
+            "82540EM, 60 bytes of UDP, bursts of 32",
+            Spec::frames(60, RING, 32).of_udp(),
+        ),
+        (
+            "82540EM, 1514 bytes of UDP, bursts of 32",
+            Spec::frames(1514, RING, 32).of_udp(),
+        ),
+        (
             "82576 VFs, 60 bytes, one by one",
             Spec::frames(60, RING, 1).between_vfs(),
         ),
@@ -50,6 +58,10 @@ fn cases() -> Vec<(&'static str, Spec)> {
         (
             "82576 VFs, 1514 bytes, bursts of 32",
             Spec::frames(1514, RING, 32).between_vfs(),
+        ),
+        (
+            "82576 VFs, 60 bytes of UDP, bursts of 32",
+            Spec::frames(60, RING, 32).between_vfs().of_udp(),
         ),
     ]
 }

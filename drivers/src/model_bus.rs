@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use frame::{Batch, Caps, Counted, MAX_BATCH, Sink, Wake};
+use frame::{Batch, Caps, Counted, MAX_BATCH, Run, Sink, Wake};
 use guest_mem::Memory;
 use model::{
     Clock, Env, Identity, Nanos, Nic, PciState, Progress, Receive, ResetKind, Space, Transmit,
@@ -36,6 +36,10 @@ struct Socket {
 impl Sink for Socket {
     fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
         self.receive.deliver(&self.env, batch, picks)
+    }
+
+    fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
+        self.receive.deliver_run(&self.env, run)
     }
 
     fn caps(&self) -> Caps {

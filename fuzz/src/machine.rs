@@ -238,7 +238,7 @@ impl Machine {
         let mut registers = std::mem::take(&mut self.bytes);
         registers.clear();
         self.access(|m| {
-            for &at in OFFSETS.iter() {
+            for at in OFFSETS {
                 let mut data = [0; 4];
                 m.nic.control.read(&m.env, 0, at, &mut data);
                 registers.extend_from_slice(&data);

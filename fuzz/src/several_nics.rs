@@ -5,7 +5,7 @@ mod guest;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use frame::{Batch, Caps, MAX_BATCH, Sink, Wake, work};
+use frame::{Batch, Caps, MAX_BATCH, Run, Sink, Wake, work};
 use model::{Env, Progress, Receive, TURN_BYTES};
 use model_testkit::CountedWake;
 use vale::{PortConfig, Switch, SwitchConfig, SwitchPort};
@@ -55,6 +55,10 @@ struct ToNic {
 impl Sink for ToNic {
     fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
         self.receive.deliver(&self.env, batch, picks)
+    }
+
+    fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
+        self.receive.deliver_run(&self.env, run)
     }
 
     fn caps(&self) -> Caps {
@@ -123,6 +127,16 @@ impl Sink for ToSwitch {
         offered.segments += all;
         offered.copies = offered.copies.max(AT_ONCE.max(dearest) + single);
         taken
+    }
+
+    fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
+        let taken = self.port.deliver_run(run)?;
+        assert!(taken <= run.count());
+        let mut offered = self.offered.lock().unwrap_or_else(|e| e.into_inner());
+        // To one station.
+        offered.segments += taken as u64;
+        offered.copies = offered.copies.max(taken as u64);
+        Some(taken)
     }
 
     fn caps(&self) -> Caps {

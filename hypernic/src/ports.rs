@@ -131,9 +131,14 @@ fn user_config(options: &[(String, String)]) -> Result<UserConfig, String> {
             "ipv6" => config.ipv6 = switch()?,
             "restrict" => config.restrict = switch()?,
             "host-loopback" => config.host_loopback = switch()?,
-            "flows" => {
+            "flows" | "nic-flows" => {
                 let flows = value.parse().ok().filter(|n| (1..=65_536).contains(n));
-                config.flows = flows.ok_or_else(|| bad("write a number from 1 to 65536"))?;
+                let flows = flows.ok_or_else(|| bad("write a number from 1 to 65536"))?;
+                if key == "flows" {
+                    config.flows = flows;
+                } else {
+                    config.nic_flows = flows;
+                }
             }
             "hostname" => config.hostname = Some(value.clone()),
             "tftp" => config.tftp = Some(value.into()),
@@ -143,7 +148,7 @@ fn user_config(options: &[(String, String)]) -> Result<UserConfig, String> {
             })?),
             _ => {
                 return Err(format!(
-                    "there is no option \"{key}\"; known: net, ipv6, restrict, host-loopback, flows, hostname, tftp, bootfile, hostfwd"
+                    "there is no option \"{key}\"; known: net, ipv6, restrict, host-loopback, flows, nic-flows, hostname, tftp, bootfile, hostfwd"
                 ));
             }
         }
@@ -192,13 +197,14 @@ mod tests {
     #[test]
     fn options_of_the_user_network() {
         let config =
-            options("user:net=10.9.0.0/16,ipv6=off,tftp=/srv,bootfile=x,hostfwd=tcp::2222-:22")
+            options("user:net=10.9.0.0/16,ipv6=off,tftp=/srv,bootfile=x,hostfwd=tcp::2222-:22,flows=9,nic-flows=3")
                 .expect("good");
         assert_eq!(
             (config.network, config.prefix),
             (Ipv4Addr::new(10, 9, 0, 0), 16)
         );
         assert!(!config.ipv6);
+        assert_eq!((config.flows, config.nic_flows), (9, 3));
         let forward = config.forwards[0];
         assert_eq!(forward.host, SocketAddrV4::new(Ipv4Addr::LOCALHOST, 2222));
         assert_eq!((forward.guest, forward.guest_port), (None, 22));
@@ -207,6 +213,7 @@ mod tests {
             ("user:ipv6=maybe", "on or off"),
             ("user:hostfwd=tcp:22", "hostfwd=tcp:22"),
             ("user:net=10.0.0.0", "10.0.2.0/24"),
+            ("user:nic-flows=0", "from 1 to 65536"),
         ] {
             let error = options(bad).expect_err(bad);
             assert!(error.contains(why), "{error}");

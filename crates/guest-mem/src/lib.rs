@@ -48,7 +48,7 @@ pub use places::{Head, ReadPlaces, WritePlaces, copy_run};
 pub use region::Prot;
 pub use remote::Remote;
 pub use slice::{ReadSlice, WriteSlice};
-pub use table::{Leftovers, MAX_REGIONS};
+pub use table::{FileId, Leftovers, MAX_REGIONS, MappedFile};
 pub use view::{MAX_RUNS, View};
 pub use window::WriteWindow;
 pub use words::Words;

@@ -13,7 +13,7 @@ use crate::mapping::{MapError, Mapping, must_be_memory};
 use crate::quota::Tenant;
 use crate::region::{Backing, Near, Prot, Region};
 use crate::remote::{Asked, Remote};
-use crate::table::{FileKey, KEPT_FILES, Leftovers, Table};
+use crate::table::{FileKey, KEPT_FILES, Leftovers, MappedFile, Table};
 use crate::view::View;
 
 /// Why an unmap was refused.
@@ -78,44 +78,88 @@ impl Memory {
         file_offset: u64,
         prot: Prot,
     ) -> Result<(), MapError> {
-        let end = file_offset.checked_add(len).ok_or(MapError::Wraps)?;
-        // All of this before the table is locked: senders to this guest wait for that lock.
-        must_be_memory(fd)?;
-        let key = FileKey::of(fd)?;
-        let mapping = self.mapping_of(fd, &key, iova, len, end)?;
-        if prot.write && !mapping.writable() {
-            return Err(MapError::ReadOnlyFile);
-        }
-        self.insert(iova, len, prot, |table| {
-            table.keep(&key, &mapping);
-            Backing::Mapped(mapping, file_offset)
-        })
+        let file = match self.known_file(iova, len, fd, file_offset)? {
+            Some(known) => known,
+            None => self.open_file(len, fd, file_offset)?,
+        };
+        self.map_file(iova, len, file, file_offset, prot)
     }
 
-    /// The mapping of a file, made once and made anew when the file has grown.
-    fn mapping_of(
+    /// The file behind `fd`, if it has been mapped as far as this region needs it: a file is mapped once, and anew when
+    /// it has grown.
+    ///
+    /// # Errors
+    /// As [`Memory::map_fd`].
+    pub fn known_file(
         &self,
-        fd: BorrowedFd<'_>,
-        key: &FileKey,
         iova: u64,
         len: u64,
-        end: u64,
-    ) -> Result<Arc<Mapping>, MapError> {
-        let account = {
-            let table = self.table.read();
-            table.check(iova, len)?;
-            if let Some(known) = table.known(key, end) {
-                return Ok(known);
-            }
-            Arc::clone(&table.account)
-        };
-        match Mapping::file(fd, end, &account) {
+        fd: BorrowedFd<'_>,
+        file_offset: u64,
+    ) -> Result<Option<MappedFile>, MapError> {
+        let end = file_offset.checked_add(len).ok_or(MapError::Wraps)?;
+        must_be_memory(fd)?;
+        let key = FileKey::of(fd)?;
+        let table = self.table.read();
+        table.check(iova, len)?;
+        let known = table.known(&key, end);
+        Ok(known.map(|mapping| MappedFile { key, mapping }))
+    }
+
+    /// Maps a file for [`Memory::map_file`]. This may wait for a lock of the file's, which its owner can hold; no lock of
+    /// ours is held meanwhile.
+    ///
+    /// # Errors
+    /// As [`Memory::map_fd`].
+    pub fn open_file(
+        &self,
+        len: u64,
+        fd: BorrowedFd<'_>,
+        file_offset: u64,
+    ) -> Result<MappedFile, MapError> {
+        let end = file_offset.checked_add(len).ok_or(MapError::Wraps)?;
+        must_be_memory(fd)?;
+        let key = FileKey::of(fd)?;
+        let account = Arc::clone(&self.table.read().account);
+        let mapping = match Mapping::file(fd, end, &account) {
             Err(MapError::TooMany | MapError::Mmap(_)) => {
                 self.table.write().displace_idle();
                 Mapping::file(fd, end, &account)
             }
             result => result,
+        }?;
+        Ok(MappedFile { key, mapping })
+    }
+
+    /// Maps `len` bytes of a file from `file_offset` on at `iova`. A file that is refused is [displaced](Self::displaced).
+    ///
+    /// # Errors
+    /// As [`Memory::map_fd`].
+    pub fn map_file(
+        &self,
+        iova: u64,
+        len: u64,
+        file: MappedFile,
+        file_offset: u64,
+        prot: Prot,
+    ) -> Result<(), MapError> {
+        let MappedFile { key, mapping } = file;
+        let end = file_offset.checked_add(len).ok_or(MapError::Wraps);
+        let fits = end.and_then(|end| match mapping.len() {
+            file if file < end => Err(MapError::BeyondFile { file, wanted: end }),
+            _ if prot.write && !mapping.writable() => Err(MapError::ReadOnlyFile),
+            _ => Ok(()),
+        });
+        let result = fits.and_then(|()| {
+            self.insert(iova, len, prot, |table| {
+                table.keep(&key, &mapping);
+                Backing::Mapped(Arc::clone(&mapping), file_offset)
+            })
+        });
+        if result.is_err() {
+            self.table.write().displace(mapping);
         }
+        result
     }
 
     /// Notes a region the VMM gave no descriptor for: known, but out of reach ([`FaultKind::NoFd`]).

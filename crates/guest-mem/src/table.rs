@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::account::Account;
-use crate::mapping::{MapError, Mapping};
+use crate::mapping::{MapError, Mapping, must_be_memory};
 use crate::region::{Backing, Near, Region};
 use crate::remote::Asked;
 
@@ -33,7 +33,27 @@ pub(crate) struct Table {
     pub(crate) account: Arc<Account>,
 }
 
+/// Which memory file a descriptor is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    inode: (u64, u64),
+}
+
+impl FileId {
+    /// The file's identity, once it has been proven to be memory.
+    ///
+    /// # Errors
+    /// It is no memfd, tmpfs or hugetlbfs file, or cannot be examined.
+    pub fn of(fd: BorrowedFd<'_>) -> Result<Self, MapError> {
+        must_be_memory(fd)?;
+        Ok(Self {
+            inode: FileKey::of(fd)?.inode,
+        })
+    }
+}
+
 /// Which file a descriptor is of, and what it allows.
+#[derive(Debug)]
 pub(crate) struct FileKey {
     inode: (u64, u64),
     writable: bool,
@@ -48,6 +68,13 @@ impl FileKey {
             writable: flags.contains(rustix::fs::OFlags::RDWR),
         })
     }
+}
+
+/// A peer's file in our address space, for regions of it.
+#[derive(Debug)]
+pub struct MappedFile {
+    pub(crate) key: FileKey,
+    pub(crate) mapping: Arc<Mapping>,
 }
 
 impl Default for Table {
@@ -167,7 +194,7 @@ impl Table {
     }
 
     /// Of a file that regions use, the last of them lets go.
-    fn displace(&mut self, file: Arc<Mapping>) {
+    pub(crate) fn displace(&mut self, file: Arc<Mapping>) {
         if Arc::strong_count(&file) == 1 {
             file.leave();
             self.displaced.push(file);

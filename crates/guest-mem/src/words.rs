@@ -68,4 +68,13 @@ impl<'v> Words<'v> {
     pub fn store(&self, offset: u32, value: u32, order: Ordering) {
         self.word(offset, true).store(value.to_le(), order);
     }
+
+    /// Sets bits of the word at byte `offset`, and loses none that others set meanwhile.
+    ///
+    /// # Panics
+    /// As [`Words::load`].
+    #[inline]
+    pub fn set_bits(&self, offset: u32, bits: u32, order: Ordering) {
+        self.word(offset, true).fetch_or(bits.to_le(), order);
+    }
 }

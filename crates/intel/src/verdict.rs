@@ -58,12 +58,12 @@ fn at_a_glance(rxcsum: u32, frame: &Frame<'_>) -> Option<(u8, u8)> {
     let packet = SimpleV4::of(frame.head().first_chunk()?, frame.len())?;
     let notes = frame.notes();
     let vouched = notes.csum.is_some() || notes.csum_valid;
-    let sum = |span| sum_range(frame, SimpleV4::L4, span).value();
+    let sum = |len| sum_range(frame, SimpleV4::ADDRESSES, len).value();
     verdict_of(rxcsum, (&packet, frame.len()), vouched, sum)
 }
 
 /// The verdict on a packet of `len` bytes whose sender vouches for its transport checksum or not; `sum` is that of so many
-/// bytes from the transport's header on. `None` where the headers alone do not say what is covered.
+/// bytes from the addresses on. `None` where the headers alone do not say what is covered.
 #[inline]
 pub fn verdict_of(
     rxcsum: u32,
@@ -109,17 +109,17 @@ pub fn verdict_of(
 fn l4_intact_behind(
     packet: &SimpleV4<'_>,
     len: usize,
-    of_l4: impl FnOnce(usize) -> u16,
+    covered: impl FnOnce(usize) -> u16,
 ) -> Option<bool> {
     let span = packet.l4_span()?;
     if span < packet.l4_len || SimpleV4::L4 + span > len {
         return None;
     }
-    // The pseudo-header (RFC 9293 §3.1).
-    let mut sum = Sum::of(packet.addresses());
+    // The pseudo-header (RFC 9293 §3.1); its addresses stand before the transport's header.
+    let mut sum = Sum::ZERO;
     sum.add_word(u16::from(packet.kind.number()));
     sum.add_word(span as u16);
-    sum.add_word(of_l4(span));
+    sum.add_word(covered(SimpleV4::L4 - SimpleV4::ADDRESSES + span));
     Some(sum.is_intact())
 }
 

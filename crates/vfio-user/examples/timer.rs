@@ -3,6 +3,7 @@
 //!
 //! `cargo run -p hypernic-vfio-user --example timer` runs both ends; with a socket path as argument
 //! it serves a VMM there.
+#![forbid(unsafe_code)]
 
 use std::error::Error;
 use std::time::Duration;

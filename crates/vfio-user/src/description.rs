@@ -4,7 +4,7 @@ use pci::{Bar, BuildError, Capability, ConfigBuilder, ConfigSpace, Doorbells, Ms
 
 use crate::codec::{SparseArea, irq, region, region_flags, sparse_capability};
 use crate::doorbell::Registers;
-use crate::shared_mem::SharedMem;
+use peer::SharedMem;
 
 /// Why a description makes no device.
 #[derive(Debug, thiserror::Error)]

@@ -12,8 +12,8 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::EventfdFlags;
 
 use crate::codec::{Command, DmaAccess, HEADER_LEN, Header};
-use crate::event;
 use crate::stream::Sender;
+use peer::event;
 
 /// Requests that may wait at once; a device that queues more is told so.
 const MAX_QUEUED: usize = 256;

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use pci::Doorbells;
 
 use crate::device::Device;
-use crate::shared_mem::{Area, SharedMem};
+use peer::{Area, SharedMem};
 
 /// A tail, and its last value that was acted upon.
 struct Tail {

@@ -3,8 +3,6 @@
 //! A device calls [`Interrupts`] from any thread. What the client armed, masked or took back
 //! decides whether that becomes a write to an eventfd now, later, or never.
 
-mod signal;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -12,9 +10,9 @@ use parking_lot::Mutex;
 use pci::{Pme, PmeWrite};
 
 use crate::codec::irq;
-use crate::deferred_closer::PeerFd;
-use crate::poke;
-use signal::{Line, SLOW, Signaller, count};
+use peer::deferred_closer::PeerFd;
+use peer::poke;
+use peer::signal::{Line, SLOW, Signaller, count};
 
 /// The pin.
 #[derive(Default)]
@@ -428,7 +426,7 @@ mod tests {
 
     use super::*;
     use crate::EventFd;
-    use crate::deferred_closer::DeferredCloser;
+    use peer::deferred_closer::DeferredCloser;
 
     #[derive(Clone, Debug)]
     enum Op {

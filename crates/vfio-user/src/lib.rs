@@ -98,22 +98,17 @@
 //! Migration (`DEVICE_FEATURE`, `MIG_DATA_READ`, `MIG_DATA_WRITE`) and dirty bitmaps are parsed and
 //! refused with `ENOTSUP`; `GET_REGION_IO_FDS` answers that there are none. No client of today asks
 //! for any of them.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 pub mod client;
 pub mod codec;
-mod deferred_closer;
 mod description;
 mod device;
 mod dma;
 mod doorbell;
-mod event;
-mod event_set;
 mod interrupts;
 mod msix;
-mod poke;
 mod server;
-mod shared_mem;
 mod stream;
 
 pub use client::{Client, ClientError, ClientOptions};
@@ -122,11 +117,9 @@ pub use description::{DescriptionError, DeviceDescription};
 pub use device::{ClientEvent, Device, DmaChange, GoneReason, ResetCause, Work};
 pub use dma::{Dma, DmaError, DmaToken};
 pub use doorbell::MappedDoorbells;
-pub use event::EventFd;
-pub use event_set::EventSet;
 pub use interrupts::Interrupts;
-pub use server::{ListenError, Listener, Look, MAX_SOCKET_PATH, Progress, Server, ServerError};
-pub use shared_mem::{Area, SharedMem};
+pub use peer::{Area, EventFd, EventSet, ListenError, Listener, MAX_SOCKET_PATH, SharedMem};
+pub use server::{Look, Progress, Server, ServerError};
 
 pub use guest_mem;
 pub use pci;

@@ -3,10 +3,12 @@
 mod clients;
 mod counters;
 mod irqs;
-mod listener;
+mod pending_map;
 mod regions;
 mod session;
 mod state;
+#[cfg(test)]
+mod tests;
 mod twin;
 mod watched;
 
@@ -20,23 +22,23 @@ use guest_mem::quota::Tenant;
 use pci::ConfigSpace;
 use rustix::io::Errno;
 
-pub use listener::{ListenError, Listener, MAX_SOCKET_PATH};
 pub use state::Server;
 
 use self::counters::Counters;
+use self::pending_map::PendingMap;
 use self::session::{MAX_DATA, Session, SignalChange, Todo};
 use self::state::{MAX_SIGNALS, SIGNAL, Twin};
 use self::watched::Source;
-use crate::deferred_closer::{DeferredCloser, MOST, PeerFd};
 use crate::description::{DescriptionError, DeviceDescription};
 use crate::device::{Device, GoneReason, Work};
 use crate::dma::{Dma, Engine};
 use crate::doorbell::MappedDoorbells;
-use crate::event::{self, EventFd};
-use crate::event_set::EventSet;
 use crate::interrupts::Interrupts;
 use crate::msix::Table;
-use crate::stream::{Filled, Receiver, Sender};
+use crate::stream::{Filled, Receiver, Sender, message};
+use peer::deferred_closer::{DeferredCloser, MOST, PeerFd};
+use peer::event::{self, EventFd};
+use peer::{EventSet, Listener};
 
 /// Replies that may wait for a client that does not read them; then it is not listened to.
 const MAX_BACKLOG: usize = 256 << 10;
@@ -127,6 +129,8 @@ impl Server {
             table: shape.msix.map(Table::new),
             engine: Engine::new(dma.clone()),
             deferred_closer: DeferredCloser::of_tenant(tenant),
+            mapper: DeferredCloser::default(),
+            pending_map: None,
             shape,
             config,
             memory,
@@ -152,7 +156,7 @@ impl Server {
             out_of_service: false,
             choked: None,
         };
-        if let Some(fd) = server.listener.connected.take() {
+        if let Some(fd) = server.listener.take_connected() {
             let fd = PeerFd::new(fd, &server.session.deferred_closer);
             server.connect(fd)?;
         }
@@ -247,6 +251,8 @@ impl Server {
             .connection
             .as_ref()
             .is_some_and(|c| !c.watching_out && c.rx.has_message());
+        let pending = self.session.pending_map.as_ref();
+        let waiting = pending.map_or(waiting, PendingMap::is_done);
         Ok(Progress {
             more: work == Work::More
                 || rung
@@ -258,7 +264,7 @@ impl Server {
             connected: self.connected(),
             finished: self.served_one
                 && self.connection.is_none()
-                && self.listener.listening.is_none(),
+                && self.listener.as_fd().is_none(),
         })
     }
 
@@ -346,6 +352,9 @@ impl Server {
         let mut used = 0;
         let mut read = !may_read;
         loop {
+            if !self.session.resume_map(device, &mut connection.tx) {
+                break;
+            }
             // A client that does not read its replies is not listened to until it does.
             if connection.tx.backlog() >= MAX_BACKLOG || connection.watching_out {
                 match connection.tx.flush(connection.socket.as_fd()) {
@@ -381,7 +390,9 @@ impl Server {
                         &mut self.fds,
                         &mut connection.tx,
                     );
-                    connection.rx.set_max_data(self.session.max_data);
+                    connection
+                        .rx
+                        .set_max_message(message(self.session.max_data));
                     continue;
                 }
                 Ok(None) => {}
@@ -419,9 +430,37 @@ impl Server {
         }
         match gone {
             Some(reason) => self.disconnect(device, reason),
-            None => self.settle(device),
+            None => {
+                self.begin_map();
+                self.settle(device);
+            }
         }
         used
+    }
+
+    /// Has a thread do what a DMA_MAP waits for.
+    fn begin_map(&mut self) {
+        if self.session.pending_map.is_none() {
+            return;
+        }
+        let had = self.connection.as_mut().and_then(|c| c.map_bell.take());
+        let made = had.map_or_else(|| self.make_map_bell().ok(), Some);
+        let session = &mut self.session;
+        if let Some(pending) = &mut session.pending_map {
+            match &made {
+                Some(bell) => pending.begin(&session.mapper, &session.memory, bell),
+                None => pending.do_now(&session.memory),
+            }
+        }
+        if let Some(connection) = &mut self.connection {
+            connection.map_bell = made;
+        }
+    }
+
+    fn make_map_bell(&self) -> io::Result<Arc<EventFd>> {
+        let bell = EventFd::new()?;
+        self.begin(bell.as_fd())?;
+        Ok(Arc::new(bell))
     }
 
     /// Does what the messages asked of the sockets.
@@ -456,14 +495,25 @@ impl Server {
         {
             connection.twin = Some(Twin {
                 socket,
-                rx: Receiver::new(self.session.max_data, self.session.deferred_closer.clone()),
+                rx: Receiver::new(
+                    message(self.session.max_data),
+                    self.session.deferred_closer.clone(),
+                ),
                 tx: Sender::new(),
                 watching_out: false,
             });
         }
         if let Some(connection) = &mut self.connection {
             let out = connection.tx.backlog() > 0;
-            if out != std::mem::replace(&mut connection.watching_out, out)
+            let paused = self.session.pending_map.is_some();
+            if let Some(bell) = connection.map_bell.take_if(|_| !paused)
+                && let Some(set) = &self.set
+            {
+                set.delete(bell.as_fd());
+            }
+            let before = (connection.watching_out, connection.paused);
+            (connection.watching_out, connection.paused) = (out, paused);
+            if before != (out, paused)
                 && let Err(errno) = self.rewatch(Source::Main)
             {
                 self.disconnect(device, socket_gone(errno));
@@ -502,6 +552,12 @@ impl Server {
                 Source::Wake => {
                     if let Some(fd) = self.dma.wake_fd() {
                         event::take(fd);
+                    }
+                }
+                Source::Map => {
+                    let connection = self.connection.as_ref();
+                    if let Some(bell) = connection.and_then(|c| c.map_bell.as_ref()) {
+                        bell.take();
                     }
                 }
                 Source::Twin => self.serve_twin(),

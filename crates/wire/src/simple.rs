@@ -35,6 +35,8 @@ pub struct SimpleV4<'h> {
 impl<'h> SimpleV4<'h> {
     /// Where the transport's header begins in the frame.
     pub const L4: usize = L4;
+    /// Where the IPv4 addresses are, right before it: a checksum covers both.
+    pub const ADDRESSES: usize = ADDRESSES;
 
     /// Of a frame of `len` bytes that begins so. `None`: it is something else, or not all of its headers are
     /// there.

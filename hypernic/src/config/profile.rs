@@ -66,7 +66,7 @@ fn close_loopback(port: &mut PortSpec) {
     }
 }
 
-/// A user network limits the flows of all its guests together, so one tenant could take all of them.
+/// A user network limits the flows of each NIC, and those of all together: a tenant with several NICs could take all of them.
 fn shared_user_network(host: &HostConfig) -> Option<String> {
     host.switches.iter().find_map(|switch| {
         let is_user = |port: &PortSpec| matches!(port, PortSpec::User(_));

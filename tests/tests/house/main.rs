@@ -15,9 +15,9 @@ const UNSAFE: &[&str] = &[
     "ceiling",
     "embed-c",
     "guest-mem",
+    "peer",
     "port-tap",
     "port-user",
-    "vfio-user",
 ];
 
 fn root() -> PathBuf {

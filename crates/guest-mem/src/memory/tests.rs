@@ -123,6 +123,9 @@ fn words_are_those_of_one_region_that_can_be_read_and_written() {
     assert_eq!(back, [4, 3, 2, 1], "little-endian");
     view.write(0x1100, &[1, 0, 0, 0x80]).expect("write");
     assert_eq!(words.load(0, Ordering::Acquire), 0x8000_0001);
+    words.set_bits(0, 0x0000_0100, Ordering::Release);
+    words.set_bits(0, 0x0000_0001, Ordering::Release);
+    assert_eq!(words.load(0, Ordering::Acquire), 0x8000_0101);
     for (iova, bytes) in [
         (0x1101, 4),
         (0x1ffc, 8),
@@ -270,6 +273,21 @@ fn one_peer_cannot_have_all_mappings_and_all_addresses_of_the_process() {
     };
     let grown = (0..=MAX_FILES).map_while(|n| grow(n).ok()).count();
     assert_eq!(grown as u64, MAX_FILES);
+}
+
+#[test]
+#[cfg(not(miri))]
+fn memory_files_are_told_apart_and_others_are_not_looked_at() {
+    let file =
+        || rustix::fs::memfd_create("ram", rustix::fs::MemfdFlags::CLOEXEC).expect("a memfd");
+    let (one, two) = (file(), file());
+    let of = |fd: &std::os::fd::OwnedFd| crate::FileId::of(fd.as_fd()).expect("memory");
+    let again = one.try_clone().expect("a descriptor");
+    assert_eq!(of(&one), of(&again));
+    assert_ne!(of(&one), of(&two));
+    let disk = std::fs::File::open("/proc/self/maps").expect("open");
+    let refused = crate::FileId::of(disk.as_fd());
+    assert!(matches!(refused, Err(MapError::NotMemory)), "{refused:?}");
 }
 
 #[test]

@@ -104,22 +104,43 @@ impl<D: Fn(&SimpleV4<'_>, (u8, u8)) -> [u64; 2]> Judged<D> {
         if end > len || end < len && end > n {
             return None;
         }
-        let rest = to.copy_summed(n, from.sub(n, len - n)).1;
+        let rest = match len > n {
+            true => to.copy_summed(n, from.sub(n, len - n)).1,
+            false => 0,
+        };
         to.copy_short(&bytes[..n]);
         if to.len() > len {
             to.copy_from(len, &[0; FCS]);
         }
         let sum = |_| {
-            let mut sum = Sum::of(bytes.get(SimpleV4::L4..end.min(n)).unwrap_or(&[]));
-            if end > n {
-                // All of the rest, and the head ends at an even offset.
-                sum.add_word(rest);
+            if end < n {
+                // Padding counts for nothing.
+                return Sum::of(&bytes[SimpleV4::ADDRESSES..end]).value();
             }
+            // All of the head, which has zeros behind a short frame, and of the rest: it begins at an even offset.
+            let mut sum = Sum::ZERO;
+            sum.add_word(sum_of_head(&bytes));
+            sum.add_word(rest);
             sum.value()
         };
         let verdict = verdict_of(self.rxcsum, (&packet, len), false, sum)?;
         Some((self.describe)(&packet, verdict))
     }
+}
+
+/// The sum of a head from the addresses of IPv4 on.
+#[inline(always)]
+fn sum_of_head(bytes: &[u8; HEAD]) -> u16 {
+    // In words of four bytes, in whichever order they are (RFC 1071 §2 (B)).
+    let (words, _) = bytes[SimpleV4::ADDRESSES - 2..].as_chunks::<4>();
+    let first = u32::from_ne_bytes([0, 0, words[0][2], words[0][3]]);
+    let rest = words[1..].iter().map(|word| u32::from_ne_bytes(*word));
+    let sum: u64 = rest.map(u64::from).sum::<u64>() + u64::from(first);
+    let folded = (sum & 0xffff_ffff) + (sum >> 32);
+    let folded = (folded & 0xffff) + (folded >> 16 & 0xffff) + (folded >> 32);
+    let folded = (folded & 0xffff) + (folded >> 16);
+    let folded = (folded & 0xffff) + (folded >> 16);
+    u16::from_be_bytes((folded as u16).to_ne_bytes())
 }
 
 impl<D: Fn(&SimpleV4<'_>, (u8, u8)) -> [u64; 2]> Filler for Judged<D> {

@@ -26,6 +26,8 @@ pub struct UserConfig {
     pub host_loopback: bool,
     /// Most connections, UDP and ping flows at once: each is a socket of this process.
     pub flows: usize,
+    /// Most of them that one NIC has, by its MAC address.
+    pub nic_flows: usize,
     /// Name the DHCP server gives to guests.
     pub hostname: Option<String>,
     /// Directory served read-only by TFTP at the host address.
@@ -44,7 +46,8 @@ impl Default for UserConfig {
             ipv6: true,
             restrict: false,
             host_loopback: true,
-            flows: 512,
+            flows: 1024,
+            nic_flows: 512,
             hostname: None,
             tftp: None,
             bootfile: None,

@@ -1,6 +1,6 @@
 //! Names and places of the counters.
 
-pub const NAMES: [&str; 13] = [
+pub const NAMES: [&str; 14] = [
     "frames_out",
     "bytes_out",
     "frames_in",
@@ -14,6 +14,7 @@ pub const NAMES: [&str; 13] = [
     "user_sink_cannot_take",
     "user_guest_errors",
     "user_flow_refused",
+    "user_nic_flow_refused",
 ];
 pub const FRAMES_OUT: usize = 0;
 pub const BYTES_OUT: usize = 1;
@@ -37,3 +38,5 @@ pub const SINK_CANNOT_TAKE: usize = 10;
 pub const GUEST_ERRORS: usize = 11;
 /// From a guest: it would open a flow, and there are as many as there may be; or a fragment hides whether it would.
 pub const FLOW_REFUSED: usize = 12;
+/// From a guest: it would open a flow, and its NIC has as many as one may have.
+pub const NIC_FLOW_REFUSED: usize = 13;

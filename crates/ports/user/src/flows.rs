@@ -1,14 +1,16 @@
 //! How many flows guests have through a user network. Each costs the host a socket, and libslirp opens as many as
 //! guests ask for.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::{Duration, Instant};
+use std::os::fd::RawFd;
 
 use wire::EtherType;
 
-/// How long libslirp keeps a UDP or ping socket after its last packet (its `SO_EXPIRE`).
-const IDLE: Duration = Duration::from_secs(240);
+use crate::config::UserConfig;
+use crate::count;
+use crate::sys::Change;
 
 const ETHERNET: usize = 14;
 const ICMP: u8 = 1;
@@ -25,69 +27,111 @@ const TCP_FLAGS: usize = 13;
 const SYN: u8 = 1 << 1;
 const ACK: u8 = 1 << 4;
 
-/// A socket as libslirp keeps them: one for each station and port, or each identification of pings.
-type Key = (u8, IpAddr, u16);
+type Mac = [u8; 6];
+
+/// What libslirp has one socket for: a station and port, with what is at the other end of a connection.
+type Key = (u8, IpAddr, u16, Option<(IpAddr, u16)>);
 
 /// What a frame opens, if it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Opens {
     Nothing,
-    /// A connection, whatever is open.
-    Connection,
     /// A socket, unless it is open.
     Socket(Key),
+    /// A socket, whatever is open: each ping has its own.
+    Another,
     /// What only its other fragments would show (RFC 1858, RFC 3128).
     Hidden,
 }
 
-/// The flows of a user network.
+/// Whose frame libslirp gets, and which socket it may open for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct By {
+    nic: Mac,
+    key: Option<Key>,
+}
+
+/// Why a frame may not go to libslirp: the place of the counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The network has as many flows as it may have.
+    Full = count::FLOW_REFUSED as isize,
+    /// The NIC has.
+    NicFull = count::NIC_FLOW_REFUSED as isize,
+}
+
+/// The flows of a user network: the sockets that libslirp has, and whose they are. A socket that the host opened, by a
+/// forwarded port, is no NIC's.
+#[derive(Debug)]
 pub struct Flows {
     most: usize,
+    most_of_nic: usize,
     /// The host's address, where libslirp's DHCP server answers without a socket.
     host: Ipv4Addr,
-    /// When those without an end were used last. No more than `most`.
-    sockets: HashMap<Key, Instant>,
+    open: HashMap<RawFd, Option<By>>,
+    keys: HashSet<Key>,
+    of_nic: HashMap<Mac, usize>,
 }
 
 impl Flows {
-    /// At most so many, of a network whose host has this address.
-    pub fn new(most: usize, host: Ipv4Addr) -> Self {
+    /// As many as `config` says, of a network whose host has this address.
+    pub fn new(config: &UserConfig, host: Ipv4Addr) -> Self {
         Self {
-            most,
+            most: config.flows,
+            most_of_nic: config.nic_flows,
             host,
-            sockets: HashMap::new(),
+            open: HashMap::new(),
+            keys: HashSet::new(),
+            of_nic: HashMap::new(),
         }
     }
 
-    /// Whether a frame may go to libslirp, which has `open` descriptors; one that it will open is added to them.
-    pub fn admit(&mut self, frame: &[u8], open: &mut usize, now: Instant) -> bool {
+    /// Whether a frame may go to libslirp. What that opens is reported by [`Flows::changed`], with what this returns.
+    pub fn admit(&self, frame: &[u8]) -> Result<By, Refused> {
+        let source = frame.get(6..).and_then(<[u8]>::first_chunk);
+        let nic = source.copied().unwrap_or_default();
+        let by = |key| By { nic, key };
         let key = match self.opens(frame) {
-            Opens::Nothing => return true,
-            Opens::Hidden => return false,
-            Opens::Connection => None,
+            Opens::Nothing => return Ok(by(None)),
+            Opens::Hidden => return Err(Refused::Full),
+            Opens::Another => None,
+            Opens::Socket(key) if self.keys.contains(&key) => return Ok(by(None)),
             Opens::Socket(key) => Some(key),
         };
-        if let Some(key) = key
-            && let Some(used) = self.sockets.get_mut(&key)
+        if self
+            .of_nic
+            .get(&nic)
+            .is_some_and(|n| *n >= self.most_of_nic)
         {
-            *used = now;
-            return true;
+            return Err(Refused::NicFull);
         }
-        if *open >= self.most {
-            return false;
+        if self.open.len() >= self.most {
+            return Err(Refused::Full);
         }
-        if let Some(key) = key {
-            if self.sockets.len() >= self.most {
-                self.sockets
-                    .retain(|_, used| now.saturating_duration_since(*used) < IDLE);
+        Ok(by(key))
+    }
+
+    /// libslirp has opened or closed a socket, `by` a frame or by itself.
+    pub fn changed(&mut self, change: Change, by: Option<By>) {
+        let was = match change {
+            Change::Opened(fd) => self.open.insert(fd, by),
+            Change::Closed(fd) => self.open.remove(&fd),
+        };
+        if let Some(By { nic, key }) = was.flatten() {
+            if let Some(key) = key {
+                self.keys.remove(&key);
             }
-            if self.sockets.len() >= self.most {
-                return false;
+            if let Entry::Occupied(mut entry) = self.of_nic.entry(nic) {
+                *entry.get_mut() -= 1;
+                if *entry.get() == 0 {
+                    entry.remove();
+                }
             }
-            self.sockets.insert(key, now);
         }
-        *open += 1;
-        true
+        if let (Change::Opened(_), Some(By { nic, key })) = (change, by) {
+            self.keys.extend(key);
+            *self.of_nic.entry(nic).or_default() += 1;
+        }
     }
 
     /// Decided on the bytes alone; what libslirp will refuse opens nothing there and is refused there.
@@ -109,12 +153,12 @@ impl Flows {
         }
         let half = |at: usize| Some(u16::from_be_bytes(*rest.get(at..)?.first_chunk()?));
         Some(match packet.protocol {
-            TCP if rest.get(TCP_FLAGS)? & (SYN | ACK) == SYN => Opens::Connection,
-            UDP if self.is_dhcp(packet.to, half(2)?) => Opens::Nothing,
-            UDP => Opens::Socket((UDP, packet.from, half(0)?)),
-            ICMP | ICMPV6 if ECHO_REQUESTS.contains(rest.first()?) => {
-                Opens::Socket((packet.protocol, packet.from, half(4)?))
+            TCP if rest.get(TCP_FLAGS)? & (SYN | ACK) == SYN => {
+                Opens::Socket((TCP, packet.from, half(0)?, Some((packet.to, half(2)?))))
             }
+            UDP if self.is_dhcp(packet.to, half(2)?) => Opens::Nothing,
+            UDP => Opens::Socket((UDP, packet.from, half(0)?, None)),
+            ICMP | ICMPV6 if ECHO_REQUESTS.contains(rest.first()?) => Opens::Another,
             _ => Opens::Nothing,
         })
     }
@@ -176,8 +220,30 @@ mod tests {
 
     const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 
+    const NIC: Mac = [2, 0, 0, 0, 0, 1];
+    const OTHER: Mac = [2, 0, 0, 0, 0, 2];
+
     fn flows() -> Flows {
-        Flows::new(3, HOST)
+        let config = UserConfig {
+            flows: 5,
+            nic_flows: 3,
+            ..UserConfig::default()
+        };
+        Flows::new(&config, HOST)
+    }
+
+    impl Flows {
+        /// A frame of a NIC, for which libslirp opens this socket, if it may have the frame.
+        fn open(&mut self, nic: Mac, mut frame: Vec<u8>, fd: RawFd) -> Result<(), Refused> {
+            frame[6..12].copy_from_slice(&nic);
+            let by = self.admit(&frame)?;
+            self.changed(Change::Opened(fd), Some(by));
+            Ok(())
+        }
+
+        fn passes(&self, frame: &[u8]) -> bool {
+            self.admit(frame).is_ok()
+        }
     }
 
     fn v4(protocol: u8, rest: &[u8]) -> Vec<u8> {
@@ -203,43 +269,72 @@ mod tests {
     #[test]
     fn known_flows_go_on_and_new_ones_wait_for_a_place() {
         let mut flows = flows();
-        let start = Instant::now();
-        let mut open = 0;
         for port in [1, 2, 3] {
-            assert!(flows.admit(&udp(port), &mut open, start));
+            assert_eq!(flows.open(NIC, udp(port), port.into()), Ok(()));
         }
-        assert_eq!(open, 3);
-        assert!(!flows.admit(&udp(4), &mut open, start));
-        assert!(!flows.admit(&tcp(SYN), &mut open, start));
-        assert!(flows.admit(&udp(2), &mut open, start), "it is open");
-        assert!(flows.admit(&tcp(ACK), &mut open, start), "it opens nothing");
-        assert!(
-            flows.admit(&[0; 9], &mut open, start) && flows.admit(&v4(UDP, &[]), &mut open, start)
-        );
-        // libslirp has closed some: there is room for connections, and for sockets once theirs have expired.
-        open = 1;
-        assert!(flows.admit(&tcp(SYN), &mut open, start));
-        assert!(!flows.admit(&udp(4), &mut open, start));
-        assert!(flows.admit(&udp(4), &mut open, start + IDLE));
-        assert_eq!(open, 3);
+        assert_eq!(flows.open(NIC, udp(4), 4), Err(Refused::NicFull));
+        assert_eq!(flows.open(NIC, tcp(SYN), 4), Err(Refused::NicFull));
+        for frame in [udp(2), tcp(ACK), v4(UDP, &[]), vec![0; 9]] {
+            assert!(flows.passes(&frame), "it is open, or opens nothing");
+        }
+        // One that is closed leaves its place.
+        flows.changed(Change::Closed(2), None);
+        assert_eq!(flows.open(NIC, tcp(SYN), 2), Ok(()));
+        assert!(flows.passes(&tcp(SYN)), "sent again");
+        assert_eq!(flows.open(NIC, udp(2), 5), Err(Refused::NicFull));
     }
 
     #[test]
-    fn pings_and_version_6_are_flows_too() {
+    fn a_nic_leaves_places_to_others_and_all_have_no_more_than_the_network() {
+        let mut flows = flows();
+        for port in [1, 2, 3] {
+            assert_eq!(flows.open(NIC, udp(port), port.into()), Ok(()));
+        }
+        assert_eq!(flows.open(NIC, udp(4), 4), Err(Refused::NicFull));
+        assert_eq!(flows.open(OTHER, udp(4), 4), Ok(()));
+        // A connection to a forwarded port is no NIC's, but one of the network's.
+        flows.changed(Change::Opened(5), None);
+        assert_eq!(flows.open(OTHER, udp(5), 6), Err(Refused::Full));
+        for fd in 1..=5 {
+            flows.changed(Change::Closed(fd), None);
+        }
+        let Flows {
+            open, keys, of_nic, ..
+        } = &flows;
+        assert!(open.is_empty() && keys.is_empty() && of_nic.is_empty());
+    }
+
+    #[test]
+    fn a_number_that_is_opened_again_is_another_socket() {
+        let mut flows = flows();
+        assert_eq!(flows.open(NIC, udp(1), 7), Ok(()));
+        assert_eq!(flows.open(OTHER, udp(2), 7), Ok(()));
+        assert_eq!(flows.of_nic, HashMap::from([(OTHER, 1)]));
+        assert_eq!(flows.keys.len(), 1);
+    }
+
+    /// libslirp has a socket for each ping until it is answered, whatever its identification.
+    #[test]
+    fn each_ping_is_a_flow() {
+        let mut flows = flows();
         let mut ping = vec![8, 0, 0, 0, 7, 7, 0, 0];
-        assert!(matches!(
-            flows().opens(&v4(ICMP, &ping)),
-            Opens::Socket((ICMP, _, 0x707))
-        ));
+        for fd in 1..=3 {
+            assert_eq!(flows.open(NIC, v4(ICMP, &ping), fd), Ok(()));
+        }
+        assert_eq!(flows.open(NIC, v4(ICMP, &ping), 4), Err(Refused::NicFull));
         ping[0] = 0;
-        assert_eq!(flows().opens(&v4(ICMP, &ping)), Opens::Nothing, "an answer");
+        assert_eq!(flows.opens(&v4(ICMP, &ping)), Opens::Nothing, "an answer");
+    }
+
+    #[test]
+    fn version_6_has_flows_too() {
         let mut frame = vec![0; ETHERNET + 40 + 8];
         frame[12..14].copy_from_slice(&[0x86, 0xdd]);
         frame[ETHERNET + 6] = UDP;
         frame[ETHERNET + 41] = 9;
         assert!(matches!(
             flows().opens(&frame),
-            Opens::Socket((UDP, IpAddr::V6(_), 9))
+            Opens::Socket((UDP, IpAddr::V6(_), 9, None))
         ));
     }
 
@@ -269,7 +364,7 @@ mod tests {
         second[ETHERNET + 7] = 1;
         for frame in [&first, &second] {
             assert_eq!(flows().opens(frame), Opens::Hidden);
-            assert!(!flows().admit(frame, &mut 0, Instant::now()));
+            assert_eq!(flows().admit(frame), Err(Refused::Full));
         }
         second[ETHERNET + 7] = 2;
         assert_eq!(flows().opens(&second), Opens::Nothing);

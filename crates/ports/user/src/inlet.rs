@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use frame::Sink;
 use port::{Inlet, InletStatus, Interest};
@@ -32,9 +32,9 @@ pub struct UserInlet {
 }
 
 impl UserInlet {
-    pub fn new(mut stack: Stack, shared: Arc<UserQueue>, flows: Flows) -> io::Result<Self> {
+    pub fn new(mut stack: Stack, shared: Arc<UserQueue>, mut flows: Flows) -> io::Result<Self> {
         let mut poller = Poller::new()?;
-        let timeout_ms = poller.follow(&mut stack);
+        let timeout_ms = poller.follow(&mut stack, &mut |change| flows.changed(change, None));
         Ok(Self {
             stack,
             poller,
@@ -65,17 +65,31 @@ impl UserInlet {
         self.taken.lens.clear();
         std::mem::swap(&mut *self.shared.queue.lock(), &mut self.taken);
         self.shared.waiters.wake_all();
-        let (mut open, now) = (self.poller.descriptors(), Instant::now());
         let mut rest = &self.taken.bytes[..];
         for &len in &self.taken.lens {
             let (frame, behind) = rest.split_at(len.into());
             rest = behind;
-            if self.flows.admit(frame, &mut open, now) {
-                self.stack.input(frame);
-            } else {
-                self.shared.tally.add(count::FLOW_REFUSED, 1);
-            }
+            let by = match self.flows.admit(frame) {
+                Ok(by) => by,
+                Err(refused) => {
+                    self.shared.tally.add(refused as usize, 1);
+                    continue;
+                }
+            };
+            self.stack.input(frame);
+            let (poller, flows) = (&mut self.poller, &mut self.flows);
+            self.stack.take_changes(&mut |change| {
+                poller.forget(change.fd());
+                flows.changed(change, Some(by));
+            });
         }
+    }
+
+    /// Follows what libslirp opened and closed by itself, and what it waits for.
+    fn follow(&mut self) {
+        let flows = &mut self.flows;
+        let changed = &mut |change| flows.changed(change, None);
+        self.timeout_ms = self.poller.follow(&mut self.stack, changed);
     }
 }
 
@@ -111,7 +125,7 @@ impl Inlet for UserInlet {
         self.stack.run_timers();
         self.stack.poll(self.poller.ready());
         self.take_from_guests();
-        self.timeout_ms = self.poller.follow(&mut self.stack);
+        self.follow();
         let (dropped, errors) = self.stack.take_counts();
         let tally = &self.shared.tally;
         tally.add(count::OUT_FULL, dropped);

@@ -69,7 +69,7 @@ pub fn open(config: &UserConfig) -> Result<Port, UserError> {
         closed: AtomicBool::new(false),
         tally: Tally::new(count::NAMES),
     });
-    let flows = flows::Flows::new(config.flows, addresses.host);
+    let flows = flows::Flows::new(config, addresses.host);
     let inlet = inlet::UserInlet::new(stack, Arc::clone(&shared), flows)?;
     Ok(Port {
         name: "user".into(),

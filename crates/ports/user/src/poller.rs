@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::event::{Timespec, epoll};
 
-use crate::sys::{self, Stack, events};
+use crate::sys::{self, Change, Stack, events};
 
 /// An epoll set that follows what libslirp waits for, so that the inlet's thread sees one
 /// descriptor instead of hundreds that come and go.
@@ -35,17 +35,20 @@ impl Poller {
         })
     }
 
-    /// Brings the set up to date. Returns how long libslirp wants to wait at most, in
-    /// milliseconds.
-    pub fn follow(&mut self, stack: &mut Stack) -> u32 {
+    /// Numbers that were closed left the set by themselves; the same number now is another socket.
+    pub fn forget(&mut self, fd: RawFd) {
+        if let Ok(at) = self.known.binary_search_by_key(&fd, |k| k.0) {
+            self.known.remove(at);
+        }
+    }
+
+    /// Brings the set up to date; `changed` gets what libslirp opened and closed. Returns how long it wants to wait
+    /// at most, in milliseconds.
+    pub fn follow(&mut self, stack: &mut Stack, changed: &mut dyn FnMut(Change)) -> u32 {
         let ms = stack.fill(&mut self.want);
-        // Numbers that were closed left the set by themselves; the same number now is another
-        // socket.
-        let known = &mut self.known;
-        stack.take_stale(&mut |fd| {
-            if let Ok(at) = known.binary_search_by_key(&fd, |k| k.0) {
-                known.remove(at);
-            }
+        stack.take_changes(&mut |change| {
+            self.forget(change.fd());
+            changed(change);
         });
         self.want.sort_unstable();
         self.want.dedup_by_key(|w| w.0);
@@ -75,11 +78,6 @@ impl Poller {
         }
         std::mem::swap(&mut self.known, &mut self.want);
         ms
-    }
-
-    /// Descriptors that libslirp has.
-    pub fn descriptors(&self) -> usize {
-        self.known.len()
     }
 
     /// What is ready now, sorted by descriptor.

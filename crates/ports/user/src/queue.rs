@@ -25,7 +25,7 @@ pub(crate) struct UserQueue {
     pub(crate) stalled: AtomicBool,
     /// The inlet is no more.
     pub(crate) closed: AtomicBool,
-    pub(crate) tally: Tally<13>,
+    pub(crate) tally: Tally<14>,
 }
 
 impl Counted for UserQueue {

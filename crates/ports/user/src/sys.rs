@@ -137,8 +137,25 @@ struct State {
     dropped: u64,
     guest_errors: u64,
     timers: Vec<Timer>,
-    /// Descriptors that were opened or are about to be closed since last asked.
-    stale: Vec<RawFd>,
+    /// Descriptors that were opened or are about to be closed since last asked, in order.
+    changes: Vec<Change>,
+}
+
+/// What has become of a descriptor of libslirp's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is there.
+    Opened(RawFd),
+    /// It is about to be closed.
+    Closed(RawFd),
+}
+
+impl Change {
+    /// Its number, which meant something else before.
+    pub fn fd(self) -> RawFd {
+        let (Change::Opened(fd) | Change::Closed(fd)) = self;
+        fd
+    }
 }
 
 impl State {
@@ -208,8 +225,8 @@ impl Stack {
             timer_new,
             timer_free,
             timer_mod,
-            register_poll_fd: stale_fd,
-            unregister_poll_fd: stale_fd,
+            register_poll_fd: opened_fd,
+            unregister_poll_fd: closed_fd,
             notify,
             init_completed: ptr::null(),
             timer_new_opaque: ptr::null(),
@@ -220,7 +237,7 @@ impl Stack {
             dropped: 0,
             guest_errors: 0,
             timers: Vec::new(),
-            stale: Vec::new(),
+            changes: Vec::new(),
         })));
         let made = {
             let _one = LIBRARY.lock();
@@ -340,12 +357,11 @@ impl Stack {
         )
     }
 
-    /// Passes on the descriptors opened or about to be closed since last asked: what is known of
-    /// these numbers is no longer true.
-    pub fn take_stale(&mut self, each: &mut dyn FnMut(RawFd)) {
+    /// Passes on the descriptors opened or about to be closed since last asked.
+    pub fn take_changes(&mut self, each: &mut dyn FnMut(Change)) {
         // SAFETY: as in `out`.
         let state = unsafe { self.state.as_mut() };
-        state.stale.drain(..).for_each(each);
+        state.changes.drain(..).for_each(each);
     }
 }
 
@@ -437,9 +453,17 @@ unsafe extern "C" fn timer_mod(timer: *mut c_void, due_ms: i64, opaque: *mut c_v
     }
 }
 
-unsafe extern "C" fn stale_fd(fd: c_int, opaque: *mut c_void) {
+unsafe extern "C" fn opened_fd(fd: c_int, opaque: *mut c_void) {
+    // libslirp says so of sockets that it could not have, too.
+    if fd >= 0 {
+        // SAFETY: see above.
+        unsafe { (*opaque.cast::<State>()).changes.push(Change::Opened(fd)) }
+    }
+}
+
+unsafe extern "C" fn closed_fd(fd: c_int, opaque: *mut c_void) {
     // SAFETY: see above.
-    unsafe { (*opaque.cast::<State>()).stale.push(fd) }
+    unsafe { (*opaque.cast::<State>()).changes.push(Change::Closed(fd)) }
 }
 
 /// Would ask for another turn; every turn of ours ends with `fill`, which sees the same.

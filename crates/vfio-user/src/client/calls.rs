@@ -11,8 +11,8 @@ use crate::codec::{
     RegionIoFds, SetIrqs, SparseArea, WriteEntry, dma_flags, dma_unmap_flags, flags, irq, irq_set,
     sparse_areas,
 };
-use crate::event::EventFd;
-use crate::shared_mem::SharedMem;
+use peer::SharedMem;
+use peer::event::EventFd;
 
 /// A region as the server describes it.
 #[derive(Debug)]

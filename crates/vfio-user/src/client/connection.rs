@@ -16,8 +16,8 @@ use super::served::Served;
 use crate::codec::{
     Capabilities, Command, HEADER_LEN, Header, Malformed, TwinSocket, Version, flags,
 };
-use crate::deferred_closer::DeferredCloser;
-use crate::stream::{Filled, MAX_FDS, Receiver, Sender};
+use crate::stream::{Filled, MAX_FDS, Receiver, Sender, message};
+use peer::deferred_closer::DeferredCloser;
 
 /// What to propose to the server, and how to behave.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ impl Channel {
     fn new(socket: OwnedFd, max_data: usize) -> Self {
         Self {
             socket,
-            rx: Receiver::new(max_data, DeferredCloser::default()),
+            rx: Receiver::new(message(max_data), DeferredCloser::default()),
             tx: Sender::new(),
         }
     }
@@ -81,7 +81,7 @@ impl Channel {
     fn flush(&mut self, timeout: Duration) -> Result<(), ClientError> {
         let socket = self.socket.as_fd();
         while !self.tx.flush(socket)? {
-            crate::event::wait_for(socket, PollFlags::OUT, timeout)
+            peer::event::wait_for(socket, PollFlags::OUT, timeout)
                 .then_some(())
                 .ok_or(ClientError::TimedOut)?;
         }

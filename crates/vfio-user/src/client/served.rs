@@ -3,8 +3,8 @@
 use rustix::io::Errno;
 
 use crate::codec::{Command, DmaAccess, Header};
-use crate::shared_mem::SharedMem;
 use crate::stream::Sender;
+use peer::SharedMem;
 
 struct Region {
     iova: u64,

@@ -11,9 +11,9 @@ use rustix::process::Pid;
 use super::session::{MAX_DATA, Todo};
 use super::state::{Connection, MAX_REFUSED, REFUSED, Refused, Server};
 use super::watched::Source;
-use crate::deferred_closer::{MOST, PeerFd};
 use crate::device::{ClientEvent, Device, DmaChange, GoneReason};
-use crate::stream::{Filled, Receiver, Sender};
+use crate::stream::{Filled, Receiver, Sender, message};
+use peer::deferred_closer::{MOST, PeerFd};
 
 /// A client that has said nothing for so long gives way to the next.
 const MUTE: Duration = Duration::from_secs(1);
@@ -110,10 +110,12 @@ impl Server {
                 .ok()
                 .map(|peer| peer.pid),
             socket,
-            rx: Receiver::new(MAX_DATA, self.session.deferred_closer.clone()),
+            rx: Receiver::new(message(MAX_DATA), self.session.deferred_closer.clone()),
             tx: Sender::new(),
             twin: None,
             watching_out: false,
+            paused: false,
+            map_bell: None,
         });
         Ok(())
     }
@@ -138,7 +140,7 @@ impl Server {
         if self.begin(socket.as_fd()).is_ok() {
             self.refused.push(Refused {
                 socket,
-                rx: Receiver::new(0, self.session.deferred_closer.clone()),
+                rx: Receiver::new(message(0), self.session.deferred_closer.clone()),
                 token,
             });
             self.serve_refused(token);
@@ -186,11 +188,17 @@ impl Server {
             doorbells.unshare();
         }
         session.engine.disconnect();
+        if let Some(pending) = session.pending_map.take() {
+            session.deferred_closer.bury(pending);
+        }
         session.deferred_closer.bury(session.memory.unmap_all());
         let pid = self.connection.as_ref().and_then(|c| c.pid);
         if let Some(connection) = self.connection.take() {
             if let Some(set) = &self.set {
                 set.delete(connection.socket.as_fd());
+                if let Some(bell) = &connection.map_bell {
+                    set.delete(bell.as_fd());
+                }
             }
             let c = &mut session.counters;
             c.recv_calls += connection.rx.calls;

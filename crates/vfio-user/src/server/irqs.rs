@@ -7,10 +7,10 @@ use rustix::io::Errno;
 use super::session::{Refusal, Session, Signal, SignalChange, Which};
 use super::state::MAX_SIGNALS;
 use crate::codec::{Header, IrqInfo, SetIrqs, irq, irq_set};
-use crate::deferred_closer::PeerFd;
 use crate::description::Shape;
-use crate::event;
 use crate::stream::Sender;
+use peer::deferred_closer::PeerFd;
+use peer::event;
 
 impl Session {
     pub(super) fn irq_info(

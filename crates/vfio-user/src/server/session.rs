@@ -2,24 +2,25 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use guest_mem::{MapError, Memory, Prot};
+use guest_mem::{MapError, MappedFile, Memory, Prot};
 use pci::ConfigSpace;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::counters::Counters;
+use super::pending_map::PendingMap;
 use crate::codec::{
     self, Capabilities, Command, DeviceFeature, DeviceInfo, DmaMap, DmaUnmap, Header, Malformed,
     MigrationData, RegionAccess, RegionInfo, RegionIoFds, TwinSocket, Version, dma_flags,
     dma_unmap_flags, info_flags, irq, region,
 };
-use crate::deferred_closer::{DeferredCloser, PeerFd};
 use crate::description::Shape;
 use crate::device::{ClientEvent, Device, DmaChange, ResetCause};
 use crate::dma::Engine;
 use crate::interrupts::Interrupts;
 use crate::msix::Table;
 use crate::stream::{MAX_FDS, Sender};
+use peer::deferred_closer::{DeferredCloser, PeerFd};
 
 /// What one side may ask of the other at most.
 pub(super) const MAX_DATA: usize = 1 << 20;
@@ -85,6 +86,10 @@ pub(super) struct Session {
     pub memory: Memory,
     pub engine: Engine,
     pub deferred_closer: DeferredCloser,
+    /// The thread that maps files: not the one that closes, which what is closed may hold up.
+    pub mapper: DeferredCloser,
+    /// A message whose answer waits for that thread. No other is answered before.
+    pub pending_map: Option<PendingMap>,
     pub counters: Counters,
     pub todo: Todo,
     /// The client has negotiated.
@@ -314,32 +319,78 @@ impl Session {
         if payload.len() != DmaMap::LEN || map.flags & !known != 0 || fds.len() > 1 {
             return self.malformed();
         }
+        let Some(fd) = fds.pop() else {
+            return self.end_map(device, header, &map, None, tx);
+        };
+        let known = self
+            .memory
+            .known_file(map.iova, map.size, fd.as_fd(), map.offset);
+        let file = match known {
+            Ok(None) => {
+                self.pending_map = Some(PendingMap::new(*header, map, fd));
+                return Ok(());
+            }
+            Ok(Some(file)) => {
+                // Its file stays with the mapping: to close this is nothing.
+                drop(fd);
+                Ok(file)
+            }
+            Err(error) => {
+                self.deferred_closer.bury(fd);
+                Err(error)
+            }
+        };
+        self.end_map(device, header, &map, Some(file), tx)
+    }
+
+    /// Answers a DMA_MAP whose file another thread has mapped; false if it has not done so yet.
+    pub fn resume_map(&mut self, device: &mut dyn Device, tx: &mut Sender) -> bool {
+        let Some(pending) = self.pending_map.take() else {
+            return true;
+        };
+        let Some(file) = pending.take() else {
+            self.pending_map = Some(pending);
+            return false;
+        };
+        let (header, mark) = (&pending.header, tx.mark());
+        if let Err(errno) = self.end_map(device, header, &pending.map, Some(file), tx) {
+            tx.truncate(mark);
+            tx.push(&header.error_reply(errno.raw_os_error() as u32), &[]);
+        }
+        if header.no_reply() {
+            tx.truncate(mark);
+        }
+        true
+    }
+
+    /// Enters a region, of a file or of none that we can reach.
+    fn end_map(
+        &mut self,
+        device: &mut dyn Device,
+        header: &Header,
+        map: &DmaMap,
+        file: Option<Result<MappedFile, MapError>>,
+        tx: &mut Sender,
+    ) -> Result<(), Refusal> {
         let prot = Prot {
             read: map.flags & dma_flags::READ != 0,
             write: map.flags & dma_flags::WRITE != 0,
         };
-        let fd = fds.pop();
-        let mut shared = fd.is_some();
-        let mut result = match &fd {
-            Some(fd) => self
+        let mut shared = true;
+        let result = match file {
+            Some(Ok(file)) => self
                 .memory
-                .map_fd(map.iova, map.size, fd.as_fd(), map.offset, prot),
-            None => self.memory.map_absent(map.iova, map.size, prot),
-        };
-        if let Err(MapError::NotMemory) = result {
+                .map_file(map.iova, map.size, file, map.offset, prot),
             // A file that must not be mapped (a disk file, a device): messages reach it all the same.
-            shared = false;
-            result = self.memory.map_absent(map.iova, map.size, prot);
-        }
+            None | Some(Err(MapError::NotMemory)) => {
+                shared = false;
+                self.memory.map_absent(map.iova, map.size, prot)
+            }
+            Some(Err(error)) => Err(error),
+        };
         let displaced = self.memory.displaced();
         if !displaced.is_empty() {
             self.deferred_closer.bury(displaced);
-        }
-        match fd {
-            // Its file stays with the mapping: to close this is nothing.
-            Some(fd) if shared && result.is_ok() => drop(fd),
-            Some(fd) => self.deferred_closer.bury(fd),
-            None => {}
         }
         if let Err(error) = result {
             self.counters.dma_map_refused += 1;

@@ -1,16 +1,16 @@
 //! What a server holds, and what its descriptor watches.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::process::Pid;
 
-use super::listener::Listener;
 use super::session::{Session, Signal};
-use crate::deferred_closer::PeerFd;
 use crate::dma::Dma;
-use crate::event_set::EventSet;
 use crate::stream::{Receiver, Sender};
+use peer::deferred_closer::PeerFd;
+use peer::{EventFd, EventSet, Listener};
 
 /// Clients that are sent away are told apart by numbers from here on, signals by those from [`SIGNAL`] on.
 pub(super) const REFUSED: u64 = 16;
@@ -32,6 +32,10 @@ pub(super) struct Connection {
     pub(super) twin: Option<Twin>,
     /// What epoll watches the socket for.
     pub(super) watching_out: bool,
+    /// It is not listened to: an answer waits for another thread.
+    pub(super) paused: bool,
+    /// Rung by that thread.
+    pub(super) map_bell: Option<Arc<EventFd>>,
 }
 
 /// The second socket, for our commands and their replies.

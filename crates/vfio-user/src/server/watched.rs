@@ -9,7 +9,7 @@ use rustix::fs::CWD;
 use rustix::io::Errno;
 
 use super::state::{MAX_REFUSED, MAX_SIGNALS, Server};
-use crate::event_set::EventSet;
+use peer::EventSet;
 
 /// One of the server's descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(super) enum Source {
     /// Rung by threads that ask for DMA.
     Wake,
     Main,
+    /// Rung by the thread that maps a file.
+    Map,
     Twin,
     /// An eventfd that masks or unmasks the interrupt, by its token.
     Signal(u64),
@@ -25,8 +27,9 @@ pub(super) enum Source {
     Refused(u64),
 }
 
-/// All that a server has but for the client's main socket: listener, wake and twin, eventfds and clients sent away.
-const MOST: usize = 3 + MAX_SIGNALS + MAX_REFUSED;
+/// All that a server has but for the client's main socket: listener, wake, twin and the mapping thread's, eventfds and
+/// clients sent away.
+const MOST: usize = 4 + MAX_SIGNALS + MAX_REFUSED;
 
 impl Server {
     /// Puts all its descriptors into `set`, and those that come later; takes them out of an earlier set. An event in
@@ -98,12 +101,18 @@ impl Server {
         }
         if let Some(connection) = &self.connection {
             // With replies that wait, the main socket is watched for room only: its next messages wait too.
-            let flags = if connection.watching_out {
+            let flags = if connection.paused {
+                // Once, should it hang up.
+                EventFlags::ET
+            } else if connection.watching_out {
                 EventFlags::OUT
             } else {
                 EventFlags::IN
             };
             visit(Source::Main, connection.socket.as_fd(), flags);
+            if let Some(bell) = &connection.map_bell {
+                visit(Source::Map, bell.as_fd(), EventFlags::IN);
+            }
             if let Some(twin) = &connection.twin {
                 // The twin carries answers to us, which must be read for the peer to go on.
                 let out = if twin.watching_out {

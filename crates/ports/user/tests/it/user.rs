@@ -435,6 +435,54 @@ fn flows_are_limited_and_those_that_are_open_go_on() {
     assert_eq!(service.recv(&mut buffer).expect("arrives"), 6);
 }
 
+/// A NIC that opens flows without end leaves other NICs of the network theirs.
+#[test]
+fn a_nic_has_so_many_flows_and_another_has_its_own() {
+    let service = UdpSocket::bind(loopback()).expect("socket");
+    service.set_read_timeout(Some(PATIENCE)).expect("timeout");
+    let port = service.local_addr().expect("address").port();
+    let config = UserConfig {
+        flows: 8,
+        nic_flows: 4,
+        ..UserConfig::default()
+    };
+    let Net {
+        guests: [greedy, mut honest],
+        counters,
+        thread: _thread,
+    } = net(&config);
+    let mut buffer = [0; 16];
+    let mut arrive = |len, count| {
+        for _ in 0..count {
+            assert_eq!(service.recv(&mut buffer).expect("arrives"), len);
+        }
+    };
+    for from in 4000..4100 {
+        greedy.udp(from, HOST, port, b"greedy");
+    }
+    arrive(6, 4);
+    for from in 3000..3003 {
+        honest.udp(from, HOST, port, b"mine");
+    }
+    arrive(4, 3);
+    // What is closed leaves its place.
+    let listener = TcpListener::bind(loopback()).expect("listen");
+    let tcp_port = listener.local_addr().expect("bound").port();
+    for from in 5000..5020 {
+        let mut tcp = Tcp::connect(&mut honest, from, HOST, tcp_port);
+        let (stream, _) = listener.accept().expect("accept");
+        tcp.send(b"unread");
+        stream.peek(&mut [0]).expect("came");
+        drop(stream);
+        tcp.wait_for_the_end();
+    }
+    greedy.udp(4000, HOST, port, b"again!");
+    arrive(6, 1);
+    let count = |name| counter(&*counters, name);
+    assert_eq!(count("user_nic_flow_refused"), Some(96));
+    assert_eq!(count("user_flow_refused"), Some(0));
+}
+
 #[test]
 fn the_hosts_loopback_is_out_of_reach_where_it_is_said() {
     let service = UdpSocket::bind(loopback()).expect("socket");

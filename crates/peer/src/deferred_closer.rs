@@ -20,7 +20,7 @@ use guest_mem::quota::Tenant;
 use parking_lot::Mutex;
 
 /// Things of one peer that have not ended; a device with more is out of order until they have.
-pub(crate) const MOST: usize = 2048;
+pub const MOST: usize = 2048;
 
 /// How long a thread without work stays.
 const STAY: Duration = Duration::from_millis(500);
@@ -43,7 +43,7 @@ struct State {
 
 /// Ends the things of one server's peers. Clones are the same.
 #[derive(Clone, Default)]
-pub(crate) struct DeferredCloser {
+pub struct DeferredCloser {
     state: Arc<Mutex<State>>,
     tenant: Option<Arc<Tenant>>,
 }
@@ -151,12 +151,13 @@ impl DeferredCloser {
 }
 
 /// A descriptor that came from a peer.
-pub(crate) struct PeerFd {
+pub struct PeerFd {
     fd: Option<OwnedFd>,
     deferred_closer: DeferredCloser,
 }
 
 impl PeerFd {
+    /// Takes it over: when this is dropped, another thread closes it.
     pub fn new(fd: OwnedFd, deferred_closer: &DeferredCloser) -> Self {
         deferred_closer.note(true);
         Self {

@@ -42,7 +42,11 @@ impl EventSet {
         self.add_for(fd, EventFlags::IN)
     }
 
-    pub(crate) fn add_for(&self, fd: BorrowedFd<'_>, flags: EventFlags) -> io::Result<()> {
+    /// Watches `fd` for `flags`.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn add_for(&self, fd: BorrowedFd<'_>, flags: EventFlags) -> io::Result<()> {
         Ok(epoll::add(
             &self.epoll,
             fd,
@@ -51,7 +55,11 @@ impl EventSet {
         )?)
     }
 
-    pub(crate) fn modify(&self, fd: BorrowedFd<'_>, flags: EventFlags) -> rustix::io::Result<()> {
+    /// Watches `fd`, which is in the set, for `flags` from now on.
+    ///
+    /// # Errors
+    /// It is not in the set.
+    pub fn modify(&self, fd: BorrowedFd<'_>, flags: EventFlags) -> rustix::io::Result<()> {
         epoll::modify(&self.epoll, fd, EventData::new_u64(self.data), flags)
     }
 

@@ -15,14 +15,14 @@ use crate::deferred_closer::PeerFd;
 use crate::poke::{poke, poke_slowly};
 
 /// What a write may take. It takes some microseconds; but the thread may be interrupted, so twice in a row is slow.
-pub(crate) const SLOW: Duration = Duration::from_millis(1);
+pub const SLOW: Duration = Duration::from_millis(1);
 const IN_A_ROW: u32 = 2;
 /// How long another thread does it, at first. The time doubles for a client that is found slow again.
 const AWAY: Duration = Duration::from_secs(1);
 const MOST_DOUBLINGS: u32 = 8;
 
 /// The eventfd of a vector.
-pub(super) struct Line {
+pub struct Line {
     fd: PeerFd,
     /// Another thread is about to write to it.
     queued: AtomicBool,
@@ -31,7 +31,8 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(fd: PeerFd) -> Arc<Self> {
+    /// A descriptor that [`adopt`](crate::event::adopt) has let pass.
+    pub fn new(fd: PeerFd) -> Arc<Self> {
         Arc::new(Self {
             fd,
             queued: AtomicBool::new(false),
@@ -40,7 +41,7 @@ impl Line {
     }
 
     /// What is not written yet never will be.
-    pub(super) fn take_back(&self) {
+    pub fn take_back(&self) {
         self.gone.store(true, Ordering::Release);
     }
 }
@@ -59,7 +60,7 @@ impl Drop for Write {
 }
 
 /// Writes to the eventfds of one device's clients, and counts.
-pub(super) struct Signaller {
+pub struct Signaller {
     slow: Duration,
     began: Instant,
     /// Nanoseconds since then, until which another thread writes.
@@ -67,20 +68,26 @@ pub(super) struct Signaller {
     in_a_row: AtomicU32,
     /// Times the client was found slow, one after the other.
     found: AtomicU32,
-    pub(super) triggers: AtomicU64,
-    pub(super) suppressed: AtomicU64,
-    pub(super) latched: AtomicU64,
-    pub(super) failed: AtomicU64,
-    pub(super) deferred: AtomicU64,
+    /// Writes made.
+    pub triggers: AtomicU64,
+    /// Writes that found the count at its most.
+    pub suppressed: AtomicU64,
+    /// For the owner: interrupts that waited because nothing was armed.
+    pub latched: AtomicU64,
+    /// Writes that failed.
+    pub failed: AtomicU64,
+    /// Interrupts that another thread was asked to raise.
+    pub deferred: AtomicU64,
 }
 
-pub(super) fn count(counter: &AtomicU64) {
+/// Adds one.
+pub fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
 impl Signaller {
     /// `slow` is what a write may take.
-    pub(super) fn new(slow: Duration) -> Self {
+    pub fn new(slow: Duration) -> Self {
         Self {
             slow,
             began: Instant::now(),
@@ -96,7 +103,7 @@ impl Signaller {
     }
 
     /// Raises an interrupt, now or soon.
-    pub(super) fn signal(&self, line: &Arc<Line>) {
+    pub fn signal(&self, line: &Arc<Line>) {
         let start = self.began.elapsed();
         if nanos(start) < self.away_until.load(Ordering::Relaxed) {
             count(&self.deferred);

@@ -42,8 +42,8 @@ pub enum ListenError {
 /// A listening socket, or one connection that was inherited and is the only one ever.
 #[derive(Debug)]
 pub struct Listener {
-    pub(super) listening: Option<UnixListener>,
-    pub(super) connected: Option<OwnedFd>,
+    listening: Option<UnixListener>,
+    connected: Option<OwnedFd>,
     /// The path we made, with its device and inode, so that only our own is removed.
     made: Option<(PathBuf, (u64, u64))>,
 }
@@ -108,6 +108,11 @@ impl Listener {
         }
     }
 
+    /// The connection that was inherited, once.
+    pub fn take_connected(&mut self) -> Option<OwnedFd> {
+        self.connected.take()
+    }
+
     /// A connection, if one waits.
     ///
     /// # Errors
@@ -127,7 +132,7 @@ impl Listener {
     ///
     /// # Errors
     /// It has none left now.
-    pub(super) fn spare(&self) -> io::Result<OwnedFd> {
+    pub fn spare(&self) -> io::Result<OwnedFd> {
         let listening = self.listening.as_ref().ok_or(rustix::io::Errno::BADF)?;
         Ok(rustix::io::fcntl_dupfd_cloexec(listening, 0)?)
     }

@@ -46,11 +46,12 @@ impl AsFd for EventFd {
 }
 
 /// Waits for `fd` to have something to read; false after `timeout`.
-pub(crate) fn wait_readable(fd: BorrowedFd<'_>, timeout: Duration) -> bool {
+pub fn wait_readable(fd: BorrowedFd<'_>, timeout: Duration) -> bool {
     wait_for(fd, PollFlags::IN, timeout)
 }
 
-pub(crate) fn wait_for(fd: BorrowedFd<'_>, flags: PollFlags, timeout: Duration) -> bool {
+/// Waits for `flags` of `fd`; false after `timeout`.
+pub fn wait_for(fd: BorrowedFd<'_>, flags: PollFlags, timeout: Duration) -> bool {
     let until = std::time::Instant::now().checked_add(timeout);
     loop {
         let left = until.map(|u| u.saturating_duration_since(std::time::Instant::now()));
@@ -66,7 +67,7 @@ pub(crate) fn wait_for(fd: BorrowedFd<'_>, flags: PollFlags, timeout: Duration) 
 }
 
 /// Adds one to an eventfd.
-pub(crate) fn signal(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+pub fn signal(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     match rustix::io::write(fd, &1u64.to_ne_bytes()) {
         Ok(_) => Ok(()),
         Err(errno) => Err(errno),
@@ -74,12 +75,12 @@ pub(crate) fn signal(fd: BorrowedFd<'_>) -> Result<(), Errno> {
 }
 
 /// Reads and clears an eventfd; 0 when there is nothing.
-pub(crate) fn take(fd: BorrowedFd<'_>) -> u64 {
+pub fn take(fd: BorrowedFd<'_>) -> u64 {
     try_take(fd).unwrap_or(0)
 }
 
 /// Reads and clears an eventfd, and says why it cannot.
-pub(crate) fn try_take(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+pub fn try_take(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     let mut count = [0; 8];
     // A peer can make its eventfd blocking again, and empty it after epoll has seen it full.
     let mut into = [std::io::IoSliceMut::new(&mut count)];
@@ -96,7 +97,7 @@ pub(crate) fn try_take(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
 /// Everything else among the kernel's anonymous inodes may make its reader, writer or poller wait: an epoll set takes a
 /// lock that its owner may hold. So the kernel is asked what it is, by the one question that takes no lock of the file's
 /// own: what the link in `/proc` says. (`fdinfo` would ask the epoll set.)
-pub(crate) fn adopt(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+pub fn adopt(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     if !is_eventfd(fd)? {
         return Err(Errno::INVAL);
     }
@@ -125,7 +126,7 @@ fn is_eventfd(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
 ///
 /// # Errors
 /// There is no `/proc`, or it does not show this process.
-pub(crate) fn can_tell() -> std::io::Result<()> {
+pub fn can_tell() -> std::io::Result<()> {
     if is_eventfd(EventFd::new()?.as_fd())? {
         Ok(())
     } else {

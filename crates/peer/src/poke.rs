@@ -63,7 +63,7 @@ fn pool() -> Option<&'static Pool> {
 }
 
 /// Makes everything ready, so that the first interrupt is like any other.
-pub(crate) fn prepare() {
+pub fn prepare() {
     pool();
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn prepare() {
 /// # Errors
 /// It is no eventfd. Where the kernel has no asynchronous I/O (or `fs.aio-max-nr` is used up) it is
 /// an ordinary write, and `AGAIN` says that the count is at its most.
-pub(crate) fn poke(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+pub fn poke(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let Some(pool) = pool() else {
         return crate::event::signal(fd);
     };
@@ -80,7 +80,7 @@ pub(crate) fn poke(fd: BorrowedFd<'_>) -> Result<(), Errno> {
 }
 
 /// The same, where waking the eventfd's readers may take long.
-pub(crate) fn poke_slowly(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+pub fn poke_slowly(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let Some(pool) = pool() else {
         return crate::event::signal(fd);
     };

@@ -1,0 +1,29 @@
+//! What a server of local sockets needs whose peers are not trusted: their descriptors, their
+//! eventfds, their streams.
+//!
+//! A worker serves many peers with one thread, so nothing here ever waits for one of them:
+//!
+//! - [`stream`]: messages on a non-blocking Unix stream, each with the descriptors that came with it.
+//! - [`deferred_closer`]: what a peer handed over is closed by a thread that has nothing else to do.
+//! - [`event`], [`poke`], [`signal`]: a peer's eventfd is proven to be one, and written to without
+//!   waiting for the peer.
+//! - [`Listener`], [`EventSet`]: where peers come from, and where their descriptors are watched.
+//! - [`SharedMem`]: memory that both ends map.
+//!
+//! `unsafe` lives in two modules, `shared_mem` and `poke`; each block says what keeps it sound.
+#![deny(unsafe_code)]
+
+pub mod deferred_closer;
+pub mod event;
+mod event_set;
+mod listener;
+pub mod poke;
+mod shared_mem;
+pub mod signal;
+pub mod stream;
+
+pub use deferred_closer::{DeferredCloser, PeerFd};
+pub use event::EventFd;
+pub use event_set::EventSet;
+pub use listener::{ListenError, Listener, MAX_SOCKET_PATH};
+pub use shared_mem::{Area, SharedMem};
