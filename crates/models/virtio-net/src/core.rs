@@ -5,6 +5,7 @@ pub mod config;
 pub mod counters;
 pub mod device;
 pub mod packed;
+pub mod place;
 pub mod recycle;
 pub mod ring;
 pub mod split;

@@ -15,7 +15,7 @@ use crate::regs::{NO_VECTOR, feature, net_status, status};
 use crate::state::V1;
 
 /// Reads a state of any known version without loading it.
-pub(super) fn decode(blob: &[u8]) -> Result<V1, StateError> {
+fn decode(blob: &[u8]) -> Result<V1, StateError> {
     let saved = snapshot::open(V1::KIND, blob)?;
     if saved.version != V1::VERSION {
         return Err(StateError::Version {
@@ -37,7 +37,8 @@ const STATUS: u8 =
     1 | status::DRIVER | status::DRIVER_OK | status::FEATURES_OK | status::NEEDS_RESET | 0x80;
 
 impl Registers {
-    pub(super) fn become_state(&mut self, env: &Env, state: &V1) -> Result<(), StateError> {
+    pub(super) fn become_state(&mut self, env: &Env, blob: &[u8]) -> Result<(), StateError> {
+        let state = &decode(blob)?;
         self.check_numbers(state)?;
         let device = &*self.device;
         let queues = &state.queues;

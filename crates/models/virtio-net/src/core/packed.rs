@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use guest_mem::View;
 
 use crate::core::chain::{Chain, Part};
-use crate::core::ring::{Broken, Format, MAX_SIZE, Place, Position, Refused, passed};
+use crate::core::place::{Broken, Format, MAX_SIZE, Place, Position, Refused, passed};
 use crate::core::words;
 
 /// Bytes of a descriptor.
