@@ -1,7 +1,7 @@
 //! Stock Linux and its own virtio_net driver on our virtio-net. Times are printed, never asserted.
 
 use hypernic_tests::guests::{self, Direction, GATEWAY, Link};
-use hypernic_tests::{Counters, Daemon, Lab, host, mac};
+use hypernic_tests::{Counters, Daemon, Lab, Launch, host, mac};
 use rig::{Guest, GuestConfig};
 
 fn lab() -> Lab {
@@ -9,13 +9,26 @@ fn lab() -> Lab {
 }
 
 fn boot(lab: &Lab) -> (Daemon, Guest, Link) {
-    let daemon = lab.run_of("virtio-net", "n0", "user").unwrap();
-    let guest = lab
-        .rig
-        .resume(GuestConfig::new("virtio-net").nic(lab.nic("n0")))
-        .unwrap();
+    boot_with(lab, &[], 1)
+}
+
+/// A guest with so many processors, on a NIC with these options.
+fn boot_with(lab: &Lab, options: &[&str], processors: u32) -> (Daemon, Guest, Link) {
+    let args = lab.run_args_of("virtio-net", "n0", "user");
+    let daemon = Launch::new().unwrap().args(args).args(options);
+    let daemon = daemon.start().unwrap();
+    let mut config = GuestConfig::new("virtio-net").nic(lab.nic("n0"));
+    config.smp = processors;
+    let guest = lab.rig.resume(config).unwrap();
     let link = guests::bring_up_with(&guest, "virtio_net", &mac("n0")).unwrap();
     (daemon, guest, link)
+}
+
+/// Whether the driver has agreed upon packed rings.
+fn is_packed(guest: &Guest, link: &Link) -> bool {
+    let file = format!("/sys/class/net/{}/device/features", link.interface);
+    let bits = guest.run(&format!("cat {file}")).unwrap();
+    bits.trim().as_bytes()[34] == b'1'
 }
 
 /// Nothing that a good driver does is refused or counted against it.
@@ -48,6 +61,7 @@ fn is_blameless(counters: &Counters) {
 fn the_stock_virtio_net_driver_gets_an_address_and_moves_every_byte() {
     let lab = lab();
     let (daemon, guest, link) = boot(&lab);
+    assert!(is_packed(&guest, &link));
     let interface = &link.interface;
     let driver = guest.run(&format!("ethtool -i {interface}")).unwrap();
     assert!(driver.contains("driver: virtio_net"), "{driver}");
@@ -128,4 +142,82 @@ fn virtio_net_goes_down_and_up_changes_its_rings_and_its_driver_and_reboots() {
     guests::round_trip(&guest, &guests::noise(100_000)).unwrap();
     is_blameless(&daemon.counters().unwrap());
     assert_eq!(guests::complaints(&guest).unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn split_rings_move_every_byte_with_offloads_on_and_off() {
+    let lab = lab();
+    let (daemon, guest, link) = boot_with(&lab, &["--split-rings"], 1);
+    assert!(!is_packed(&guest, &link));
+    let interface = &link.interface;
+    println!("{:?}", guests::ping_all(&guest, GATEWAY, 20).unwrap());
+    for change in [
+        "tso off",
+        "tx off",
+        "rx-gro-hw off",
+        "rx-gro-hw on tx on tso on",
+    ] {
+        guests::round_trip(&guest, &guests::noise(1_000_000)).unwrap();
+        guest
+            .run(&format!("ethtool -K {interface} {change}"))
+            .unwrap();
+    }
+    guests::round_trip(&guest, &guests::noise(1_000_000)).unwrap();
+    let (_server, port) = host::serve_iperf3(&lab.rig, &lab.path("iperf3.log")).unwrap();
+    for direction in [Direction::Out, Direction::In] {
+        let rate = guests::tcp(&guest, GATEWAY, port, 50, direction).unwrap();
+        println!("TCP {direction:?}: {rate:.0} Mbit/s");
+    }
+    is_blameless(&daemon.counters().unwrap());
+    assert_eq!(guests::complaints(&guest).unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn pairs_of_queues_serve_as_many_processors_of_a_guest() {
+    for rings in [
+        &["--queue-pairs", "2"][..],
+        &["--queue-pairs", "2", "--split-rings"],
+    ] {
+        let lab = lab();
+        let (daemon, guest, link) = boot_with(&lab, rings, 2);
+        let interface = &link.interface;
+        let combined = |n: u32| {
+            let shown = guest.run(&format!("ethtool -l {interface}")).unwrap();
+            let shown: Vec<_> = shown
+                .lines()
+                .filter(|l| l.starts_with("Combined"))
+                .collect();
+            assert!(
+                shown[0].ends_with('2') && shown[1].ends_with(&n.to_string()),
+                "{shown:?}"
+            );
+        };
+        combined(2);
+        for pairs in [1, 2, 1, 2] {
+            guest
+                .run(&format!("ethtool -L {interface} combined {pairs}"))
+                .unwrap();
+            combined(pairs);
+            for _ in 0..4 {
+                guests::round_trip(&guest, &guests::noise(200_000)).unwrap();
+            }
+        }
+        let vectors = guest.run("grep virtio /proc/interrupts").unwrap();
+        let used = |queue: &str| {
+            let line = vectors.lines().find(|line| line.ends_with(queue));
+            let line = line.unwrap_or_else(|| panic!("{queue}: {vectors}"));
+            let counts = line.split_whitespace().skip(1).take(2);
+            counts
+                .map(|count| count.parse::<u64>().unwrap())
+                .sum::<u64>()
+        };
+        for queue in ["input.0", "input.1", "output.0", "output.1"] {
+            println!("{queue}: {}", used(queue));
+        }
+        assert!(used("input.0") > 0 && used("input.1") > 0, "{vectors}");
+        let counters = daemon.counters().unwrap();
+        println!("{counters}");
+        is_blameless(&counters);
+        assert_eq!(guests::complaints(&guest).unwrap(), Vec::<String>::new());
+    }
 }
