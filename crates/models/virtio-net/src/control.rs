@@ -41,6 +41,7 @@ impl Registers {
 
     fn reset_all(&mut self, env: &Env) {
         self.device.reset();
+        irq::disarm(&self.device, env);
         self.common = Common::new(&self.device);
         self.work = Work::default();
         irq::settle(&self.device, env, Some(0));
@@ -157,7 +158,11 @@ impl Control for Registers {
         self.note_all();
     }
 
-    fn tick(&mut self, _: &Env) {}
+    fn tick(&mut self, env: &Env) {
+        // Both sides look what is due, and set the timer again.
+        irq::disarm(&self.device, env);
+        self.work = Work { tx: true, rx: true };
+    }
 
     fn set_link(&mut self, env: &Env, up: bool) {
         if self.device.set_net_status(net_status::LINK_UP, up) && self.device.has(feature::STATUS) {

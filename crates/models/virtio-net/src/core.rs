@@ -1,6 +1,7 @@
 //! What the device is made of: rings, queues, what was agreed upon, counters.
 
 pub mod chain;
+pub mod coalesce;
 pub mod config;
 pub mod counters;
 pub mod device;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use datapath::counters::count;
-use model::Env;
+use model::{Env, Nanos};
 
 use crate::core::device::{Device, Role};
 use crate::core::ring::Broken;
@@ -54,6 +54,24 @@ pub fn config(device: &Device, env: &Env) {
         }
     } else {
         env.irq.set_line(true);
+    }
+}
+
+/// Has the queues looked at again at `due`.
+pub fn arm(device: &Device, env: &Env, due: Option<Nanos>) {
+    let Some(due) = due else { return };
+    let mut armed = device.armed.lock();
+    if armed.is_none_or(|armed| due < armed) {
+        *armed = Some(due);
+        env.timer.arm(Some(due));
+    }
+}
+
+/// The timer has come, or is called off.
+pub fn disarm(device: &Device, env: &Env) {
+    let mut armed = device.armed.lock();
+    if armed.take().is_some() {
+        env.timer.arm(None);
     }
 }
 

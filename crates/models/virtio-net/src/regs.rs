@@ -58,6 +58,10 @@ pub mod feature {
     pub const NOTIFICATION_DATA: u64 = 1 << 38;
     /// A queue can be reset by itself.
     pub const RING_RESET: u64 = 1 << 40;
+    /// The driver sets for each queue by itself when it is called.
+    pub const VQ_NOTF_COAL: u64 = 1 << 52;
+    /// The driver sets when it is called.
+    pub const NOTF_COAL: u64 = 1 << 53;
     /// The configuration has speed and duplex.
     pub const SPEED_DUPLEX: u64 = 1 << 63;
 
@@ -74,6 +78,8 @@ pub mod feature {
         (CTRL_RX_EXTRA, CTRL_VQ),
         (GUEST_ANNOUNCE, CTRL_VQ),
         (MQ, CTRL_VQ),
+        (VQ_NOTF_COAL, CTRL_VQ),
+        (NOTF_COAL, CTRL_VQ),
         (CTRL_MAC_ADDR, CTRL_VQ),
         (CTRL_GUEST_OFFLOADS, CTRL_VQ),
     ];
@@ -196,6 +202,17 @@ pub mod ctrl {
     /// Receive offloads.
     pub const GUEST_OFFLOADS: u8 = 5;
 
+    /// When the driver is called.
+    pub const NOTF_COAL: u8 = 6;
+
+    /// Sets it for all transmit queues.
+    pub const COAL_TX_SET: u8 = 0;
+    /// Sets it for all receive queues.
+    pub const COAL_RX_SET: u8 = 1;
+    /// Sets it for one queue.
+    pub const COAL_VQ_SET: u8 = 2;
+    /// Shows it of one queue.
+    pub const COAL_VQ_GET: u8 = 3;
     /// Sets the table of addresses.
     pub const MAC_TABLE_SET: u8 = 0;
     /// Sets the own address.

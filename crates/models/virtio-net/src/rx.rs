@@ -9,7 +9,7 @@ use datapath::counters::{count, count_alone};
 use datapath::{Offered, with_expanded};
 use frame::{Batch, Caps, Frame, Wake};
 use guest_mem::View;
-use model::{Env, Receive};
+use model::{Env, Nanos, Receive};
 use wire::Gso;
 
 use crate::core::device::{Device, RxQueues, RxScratch};
@@ -35,6 +35,7 @@ impl Receive for Receiver {
         let dealt = place_all(device, env, batch, picks);
         // The driver is called when others can place theirs already.
         irq::pairs(device, env, dealt.calls);
+        irq::arm(device, env, dealt.due);
         let Some(why) = dealt.broken else {
             return dealt.frames;
         };
@@ -67,9 +68,16 @@ impl Receive for Receiver {
         let device = &*self.device;
         if device.is_live() {
             let view = env.memory.view();
-            // After a state was loaded the driver is called once.
-            let (calls, why) = publish(&mut device.rx.lock().rings, &view, u32::MAX);
-            irq::pairs(device, env, calls);
+            // What is due, and after a state was loaded all of them once.
+            let mut queues = device.rx.lock();
+            let RxQueues { rings, calls, .. } = &mut *queues;
+            let clock = &*env.clock;
+            let look = |pair, ring: &mut Ring| calls.look(pair, ring, &view, clock);
+            let (called, why) = each(rings, u32::MAX, look);
+            let due = queues.calls.due();
+            drop(queues);
+            irq::arm(device, env, due);
+            irq::pairs(device, env, called);
             if let Some(why) = why {
                 irq::broken(device, env, why);
             }
@@ -85,6 +93,8 @@ struct Dealt {
     frames: usize,
     /// The receive queues whose driver wants to be called, a bit for each.
     calls: u32,
+    /// When to look whether others want to be.
+    due: Option<Nanos>,
     /// Why one of them is broken.
     broken: Option<Broken>,
 }
@@ -96,6 +106,7 @@ fn place_all(device: &Device, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> De
     let mut queues = device.rx.lock();
     let RxQueues {
         rings,
+        calls,
         station,
         scratch,
     } = &mut *queues;
@@ -134,21 +145,28 @@ fn place_all(device: &Device, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> De
             }
         }
     }
-    let (calls, broken) = publish(rings, &view, touched);
-    dealt.calls = calls;
+    let clock = &*env.clock;
+    let publish = |pair, ring: &mut Ring| calls.publish(pair, ring, &view, clock);
+    let (called, broken) = each(rings, touched, publish);
+    dealt.calls = called;
+    dealt.due = calls.due();
     dealt.broken = dealt.broken.or(broken);
     dealt
 }
 
-/// Shows the driver what was used in these rings, a bit for each. Returns in which of them it wants to be called, and why
-/// one is broken.
-fn publish(rings: &mut [Option<Ring>], view: &View<'_>, which: u32) -> (u32, Option<Broken>) {
+/// Asks these rings, a bit for each, whether their driver is to be called. Returns those that say so, and why one is
+/// broken.
+fn each(
+    rings: &mut [Option<Ring>],
+    which: u32,
+    mut ask: impl FnMut(usize, &mut Ring) -> Result<bool, Broken>,
+) -> (u32, Option<Broken>) {
     let (mut calls, mut broken) = (0, None);
     for (pair, slot) in rings.iter_mut().enumerate() {
         if which >> pair & 1 == 0 {
             continue;
         }
-        match slot.as_mut().map(|ring| ring.publish(view)) {
+        match slot.as_mut().map(|ring| ask(pair, ring)) {
             Some(Ok(call)) => calls |= u32::from(call) << pair,
             Some(Err(why)) => {
                 *slot = None;

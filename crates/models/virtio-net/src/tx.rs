@@ -1,5 +1,6 @@
 //! The transmit side: from chains to frames.
 
+mod coalesce;
 pub mod command;
 pub mod packet;
 
@@ -69,49 +70,69 @@ impl Transmit for Sender {
             return Progress::Idle;
         }
         let mut queue = device.tx.lock();
-        let pairs = device.pairs();
-        // A caller that says nothing of queues has all of them looked at.
-        let mut kicked = match device.tx_kicked.swap(0, Ordering::AcqRel) {
-            0 => u32::MAX,
-            kicked => kicked,
+        let progress = all(device, env, &view, &mut queue, to, budget);
+        irq::arm(device, env, queue.calls.due());
+        drop(queue);
+        progress.unwrap_or_else(|why| {
+            irq::broken(device, env, why);
+            Progress::Idle
+        })
+    }
+}
+
+/// Serves the queues that were notified, until one has had its turn.
+fn all(
+    device: &Device,
+    env: &Env,
+    view: &View<'_>,
+    queue: &mut TxQueues,
+    to: &dyn Sink,
+    budget: usize,
+) -> Result<Progress, Broken> {
+    let pairs = device.pairs();
+    look(device, env, view, queue)?;
+    // A caller that says nothing of queues has all of them looked at.
+    let mut kicked = match device.tx_kicked.swap(0, Ordering::AcqRel) {
+        0 => u32::MAX,
+        kicked => kicked,
+    };
+    let first = queue.first;
+    for pair in (0..pairs).map(|i| (first + i) % pairs) {
+        if kicked >> pair & 1 == 0 {
+            continue;
+        }
+        let Some(mut ring) = queue.rings.get_mut(pair).and_then(Option::take) else {
+            continue;
         };
-        let first = queue.first;
-        for pair in (0..pairs).map(|i| (first + i) % pairs) {
-            if kicked >> pair & 1 == 0 {
-                continue;
-            }
-            let Some(mut ring) = queue.rings.get_mut(pair).and_then(Option::take) else {
-                continue;
-            };
-            let turned = turn(
-                device,
-                env,
-                &view,
-                (pair, &mut queue, &mut ring),
-                to,
-                budget,
-            );
-            match turned {
-                Ok(Progress::Idle) => {
-                    queue.rings[pair] = Some(ring);
-                    kicked &= !(1 << pair);
-                }
-                // This one goes on later, after the others had their turn.
-                Ok(progress) => {
-                    queue.rings[pair] = Some(ring);
-                    queue.first = pair + 1;
-                    device.tx_kicked.fetch_or(kicked, Ordering::AcqRel);
-                    return progress;
-                }
-                Err(why) => {
-                    drop(queue);
-                    irq::broken(device, env, why);
-                    return Progress::Idle;
-                }
+        // A broken ring is not put back.
+        let progress = turn(device, env, view, (pair, queue, &mut ring), to, budget)?;
+        queue.rings[pair] = Some(ring);
+        if progress != Progress::Idle {
+            // It goes on later, after the others had their turn.
+            queue.first = pair + 1;
+            device.tx_kicked.fetch_or(kicked, Ordering::AcqRel);
+            return Ok(progress);
+        }
+        kicked &= !(1 << pair);
+    }
+    Ok(Progress::Idle)
+}
+
+/// Calls the driver of each queue for which that is due, and after a state was loaded of all of them once.
+fn look(device: &Device, env: &Env, view: &View<'_>, queues: &mut TxQueues) -> Result<(), Broken> {
+    let TxQueues { rings, calls, .. } = queues;
+    for (pair, slot) in rings.iter_mut().enumerate() {
+        let Some(ring) = slot else { continue };
+        match calls.look(pair, ring, view, &*env.clock) {
+            Ok(true) => irq::queue(device, env, Role::Tx(pair)),
+            Ok(false) => {}
+            Err(why) => {
+                *slot = None;
+                return Err(why);
             }
         }
-        Progress::Idle
     }
+    Ok(())
 }
 
 fn turn(
@@ -135,7 +156,7 @@ fn turn(
             (end, offer(device, view, (queue, ring), to, batch))
         });
         let all = done?;
-        if ring.publish(view)? {
+        if queue.calls.publish(pair, ring, view, &*env.clock)? {
             irq::queue(device, env, Role::Tx(pair));
         }
         if !all {

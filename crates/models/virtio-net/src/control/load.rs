@@ -7,7 +7,7 @@ use snapshot::State;
 
 use crate::control::Registers;
 use crate::control::common::{Common, QueueRegisters};
-use crate::core::device::Saved;
+use crate::core::device::{Role, Saved};
 use crate::core::ring::{Format, Place, Position, Ring};
 use crate::core::station::TABLE;
 use crate::irq;
@@ -94,6 +94,7 @@ impl Registers {
         ) = state.selects;
         common.driver = state.driver;
         device.reset();
+        irq::disarm(device, env);
         device.restore(Saved {
             features: state.features,
             offloads: state.offloads,
@@ -107,11 +108,21 @@ impl Registers {
         for (vector, saved) in device.lines.queues.iter().zip(queues) {
             vector.store(saved.vector, Ordering::Release);
         }
-        device.rx.lock().station = state.station.clone();
+        let mut rx = device.rx.lock();
+        rx.station = state.station.clone();
+        rx.calls.asked = state.coalesce.0;
+        drop(rx);
+        device.tx.lock().calls.asked = state.coalesce.1;
         for (at, position) in rings.into_iter().enumerate() {
             if let Some(position) = position {
                 // Checked above.
                 let _ = device.enable(at, common.queues[at].place, position);
+            }
+            let asked = queues[at].coalesce;
+            match device.role(at) {
+                Some(Role::Rx(pair)) => device.rx.lock().calls.pending[pair].ask(asked),
+                Some(Role::Tx(pair)) => device.tx.lock().calls.pending[pair].ask(asked),
+                _ => {}
             }
         }
         let up = state.net_status & net_status::LINK_UP != 0;

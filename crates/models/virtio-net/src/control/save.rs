@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::control::Registers;
+use crate::core::coalesce::Coalesce;
 use crate::core::device::Role;
 use crate::core::ring::Ring;
 use crate::state::V1;
@@ -27,6 +28,11 @@ impl Registers {
                 next: position.next,
                 used: position.used,
                 told: position.told,
+                coalesce: match device.role(at) {
+                    Some(Role::Rx(pair)) => rx.calls.pending[pair].asked,
+                    Some(Role::Tx(pair)) => tx.calls.pending[pair].asked,
+                    _ => Coalesce::default(),
+                },
             }
         };
         V1 {
@@ -55,6 +61,7 @@ impl Registers {
                 })
                 .collect(),
             ctrl_kicked: device.ctrl_kicked.load(Ordering::Acquire),
+            coalesce: (rx.calls.asked, tx.calls.asked),
             station: rx.station.clone(),
         }
     }

@@ -49,6 +49,8 @@ pub const FEATURES: u64 = f::CSUM
     | f::IN_ORDER
     | f::NOTIFICATION_DATA
     | f::RING_RESET
+    | f::NOTF_COAL
+    | f::VQ_NOTF_COAL
     | f::SPEED_DUPLEX;
 
 impl Config {

@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, O
 
 use datapath::Waiters;
 use frame::Finisher;
+use model::Nanos;
 use parking_lot::Mutex;
 
 use crate::core::chain::Chain;
+use crate::core::coalesce::Calls;
 use crate::core::config::{Config, MAX_PAIRS};
 use crate::core::counters::Counters;
 use crate::core::ring::{Format, Place, Position, Refused, Ring};
@@ -75,6 +77,8 @@ pub enum Bad {
 pub struct TxQueues {
     /// Their rings, by pair, while they are enabled and not broken.
     pub rings: Vec<Option<Ring>>,
+    /// When their drivers are called.
+    pub calls: Calls,
     /// The pair that is served first.
     pub first: usize,
     /// Storage.
@@ -91,6 +95,8 @@ pub struct TxQueues {
 pub struct RxQueues {
     /// Their rings, by pair, while they are enabled and not broken.
     pub rings: Vec<Option<Ring>>,
+    /// When their drivers are called.
+    pub calls: Calls,
     /// What is received.
     pub station: Station,
     /// Storage.
@@ -144,6 +150,8 @@ pub struct Device {
     pub(crate) ctrl_kicked: AtomicBool,
     /// Transmit queues that were notified, a bit for each pair.
     pub(crate) tx_kicked: AtomicU32,
+    /// What the timer is set to.
+    pub(crate) armed: Mutex<Option<Nanos>>,
     /// Pairs that are used.
     pairs: AtomicU16,
     features: AtomicU64,
@@ -174,10 +182,12 @@ impl Device {
             },
             tx: Mutex::new(TxQueues {
                 rings: (0..pairs).map(|_| None).collect(),
+                calls: Calls::new(pairs),
                 ..TxQueues::default()
             }),
             rx: Mutex::new(RxQueues {
                 rings: (0..pairs).map(|_| None).collect(),
+                calls: Calls::new(pairs),
                 station: Station::new(config.mac),
                 scratch: RxScratch::default(),
             }),
@@ -185,6 +195,7 @@ impl Device {
             waiters: Waiters::default(),
             ctrl_kicked: AtomicBool::new(false),
             tx_kicked: AtomicU32::new(0),
+            armed: Mutex::default(),
             pairs: AtomicU16::new(1),
             features: AtomicU64::new(0),
             offloads: AtomicU64::new(0),
@@ -411,9 +422,16 @@ impl Device {
         }
         let ring = Some(Ring::new(place, self.format(), position)?);
         match self.role(queue).ok_or(Refused::Size)? {
-            Role::Rx(pair) => self.rx.lock().rings[pair] = ring,
+            Role::Rx(pair) => {
+                let mut rx = self.rx.lock();
+                rx.rings[pair] = ring;
+                rx.calls.begin(pair);
+            }
             Role::Tx(pair) => {
-                self.tx.lock().rings[pair] = ring;
+                let mut tx = self.tx.lock();
+                tx.rings[pair] = ring;
+                tx.calls.begin(pair);
+                drop(tx);
                 self.kick(pair);
             }
             Role::Ctrl => self.ctrl.lock().ring = ring,
@@ -463,7 +481,11 @@ impl Device {
         self.pairs.store(1, Ordering::Release);
         self.tx_kicked.store(0, Ordering::Release);
         self.ctrl_kicked.store(false, Ordering::Release);
-        self.rx.lock().station = Station::new(self.config.mac);
+        let mut rx = self.rx.lock();
+        rx.station = Station::new(self.config.mac);
+        rx.calls.reset();
+        drop(rx);
+        self.tx.lock().calls.reset();
         self.features.store(0, Ordering::Release);
         self.offloads.store(0, Ordering::Release);
         self.set_net_status(net_status::ANNOUNCE, false);

@@ -89,8 +89,8 @@ pub struct Packed {
     next: Cursor,
     /// What the driver sees as used ends here.
     shown: Cursor,
-    /// Where `shown` was when it was last decided whether to call the driver.
-    told: Cursor,
+    /// Slots up to `shown` for which it was not decided yet whether to call the driver, at most a ring.
+    untold: u16,
     /// Slots behind `next` that were seen as available.
     known: u16,
     /// Slots from `shown` to `next`.
@@ -140,7 +140,7 @@ impl Packed {
             format,
             next,
             shown: used,
-            told,
+            untold: used.since(told, size),
             known: 0,
             held: 0,
             slots: vec![0; size.into()].into(),
@@ -163,7 +163,7 @@ impl Packed {
         Position {
             next: self.next.0,
             used: self.next.back(self.held, self.place.size).0,
-            told: self.told.0,
+            told: self.shown.back(self.untold, self.place.size).0,
             resumed: true,
         }
     }
@@ -312,8 +312,8 @@ impl Packed {
         self.used.truncate(left);
     }
 
-    /// See [`Ring::publish`](super::ring::Ring::publish).
-    pub fn publish(&mut self, view: &View<'_>) -> Result<bool, Broken> {
+    /// See [`Ring::show`](super::ring::Ring::show).
+    pub fn show(&mut self, view: &View<'_>) -> Result<u32, Broken> {
         let size = self.place.size;
         let first = self.shown;
         let mut cursor = first;
@@ -342,15 +342,25 @@ impl Packed {
         if let Some(bytes) = head {
             view.write_release(self.at(first) + 8, &bytes)?;
         }
-        self.first += self.used.len() as u64;
+        let shown = self.used.len();
+        self.first += shown as u64;
         self.used.clear();
         self.shown = cursor;
-        let old = std::mem::replace(&mut self.told, cursor);
+        let slots = cursor.since(first, size);
+        // A ring and more: every event lies behind it.
+        self.untold = self.untold.saturating_add(slots).min(size);
+        Ok(shown as u32)
+    }
+
+    /// See [`Ring::decide`](super::ring::Ring::decide).
+    pub fn decide(&mut self, view: &View<'_>) -> Result<bool, Broken> {
+        let size = self.place.size;
+        let cursor = self.shown;
+        let slots = std::mem::take(&mut self.untold);
         if std::mem::take(&mut self.force) {
             return Ok(true);
         }
-        let slots = cursor.since(old, size);
-        if slots == 0 && head.is_none() {
+        if slots == 0 {
             return Ok(false);
         }
         // The driver writes what it wants, then looks at our flags; we the other way round.

@@ -90,13 +90,32 @@ impl Ring {
         }
     }
 
-    /// Shows the driver what was used. Returns whether it wants to be called for it.
+    /// Shows the driver what was used. Returns how many buffers were.
+    ///
+    /// # Errors
+    /// The ring is not mapped any more.
+    #[inline]
+    pub fn show(&mut self, view: &View<'_>) -> Result<u32, Broken> {
+        of!(self, ring => ring.show(view))
+    }
+
+    /// Whether the driver wants to be called for what it was shown since this was last decided.
+    ///
+    /// # Errors
+    /// The ring is not mapped any more.
+    #[inline]
+    pub fn decide(&mut self, view: &View<'_>) -> Result<bool, Broken> {
+        of!(self, ring => ring.decide(view))
+    }
+
+    /// Both.
     ///
     /// # Errors
     /// The ring is not mapped any more.
     #[inline]
     pub fn publish(&mut self, view: &View<'_>) -> Result<bool, Broken> {
-        of!(self, ring => ring.publish(view))
+        self.show(view)?;
+        self.decide(view)
     }
 
     /// Asks the driver to tell of buffers behind those that are known. Returns whether there are some already.

@@ -214,13 +214,20 @@ impl Split {
         self.position.used = self.position.used.wrapping_sub(chains);
     }
 
-    /// See [`Ring::publish`](super::ring::Ring::publish).
-    pub fn publish(&mut self, view: &View<'_>) -> Result<bool, Broken> {
+    /// See [`Ring::show`](super::ring::Ring::show).
+    pub fn show(&mut self, view: &View<'_>) -> Result<u32, Broken> {
         let new = self.position.used;
+        let shown = new.wrapping_sub(self.shown);
         if new != self.shown {
             words::store(view, self.place.device + 2, new)?;
             self.shown = new;
         }
+        Ok(shown.into())
+    }
+
+    /// See [`Ring::decide`](super::ring::Ring::decide).
+    pub fn decide(&mut self, view: &View<'_>) -> Result<bool, Broken> {
+        let new = self.shown;
         let old = std::mem::replace(&mut self.position.told, new);
         if std::mem::take(&mut self.force) {
             return Ok(true);

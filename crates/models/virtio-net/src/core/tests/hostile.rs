@@ -261,6 +261,9 @@ proptest! {
         if gone != DRIVER {
             driver.poke16(DRIVER + 2, if packed { 0 } else { 1 });
         }
+        if packed && gone != DESC {
+            driver.packed_desc(DESC, part(1), 0, Driver::available(1 << 15));
+        }
         let view = driver.memory.view();
         let all = [
             ring.take(&view, &mut Chain::default()).map(|_| ()),
