@@ -13,6 +13,7 @@ use guest_mem::quota::Tenant;
 use peer::stream::Sender;
 use peer::{DeferredCloser, EventFd, EventSet, PeerFd};
 
+use crate::answer::{Refusal, Reply};
 use crate::backend::{Backend, ClientEvent};
 use crate::calls::Calls;
 use crate::codec::{Descriptors, Header, Message, Request, VringAddr, feature, protocol};
@@ -25,31 +26,6 @@ use crate::transfer::Transfer;
 /// What a change of the memory counts against the budget, in messages: it may be calls to `mmap`,
 /// and it waits for the batches in flight.
 const MAP_COST: usize = 16;
-
-/// Why a message is not obeyed.
-pub(crate) enum Refusal {
-    /// The front end may ask something else.
-    Soft(&'static str),
-    /// It lies, or it breaks the protocol: the connection ends.
-    Hard(String),
-}
-
-impl From<&'static str> for Refusal {
-    fn from(why: &'static str) -> Self {
-        Self::Hard(why.to_owned())
-    }
-}
-
-/// What a message is answered with.
-pub(crate) enum Reply {
-    /// Nothing, unless the front end asks for an acknowledgement.
-    Done,
-    Word(u64),
-    Bytes(Vec<u8>),
-    WithFd(Vec<u8>, OwnedFd),
-    /// It comes later.
-    Later,
-}
 
 /// A ring, as the front end has described it so far.
 #[derive(Default)]

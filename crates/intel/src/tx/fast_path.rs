@@ -56,6 +56,7 @@ impl<'v, F: Format> Parser<'_, 'v, F> {
             marks,
             memories,
             written,
+            ..
         } = store;
         let Scratch { batch, pieces, .. } = scratch;
         let ready = fetcher.get(self.view, &self.ring, self.at, self.left, fetched);

@@ -1,9 +1,8 @@
 //! What is remembered of the packets of a batch until it is known how many of them were taken.
 
-use std::sync::atomic::AtomicU64;
-
 use datapath::counters::count;
 
+use crate::counters::Counters;
 use crate::ring::{Fetcher, Ring};
 use crate::stats::{Stat, Tally};
 use crate::tx::complete::Completed;
@@ -43,6 +42,37 @@ pub struct Store<C> {
     pub(crate) memories: Vec<Memory<C>>,
     /// Descriptors to be written back.
     pub(crate) written: Vec<u32>,
+    /// What was refused, with the mark that has the end of it; those behind the last mark have none yet.
+    refused: Vec<(Option<usize>, Refusal)>,
+}
+
+/// Why something in a ring became no frame, or not the frame that was asked for. It is counted once the descriptors are
+/// done: those that a sink had no room for are gathered again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    Fault,
+    Runt,
+    TooLong,
+    BadTso,
+    BadChecksum,
+    BadDesc,
+    TooManyDescs,
+}
+
+impl Refusal {
+    #[cold]
+    fn count(self, counters: &Counters) {
+        let counter = match self {
+            Refusal::Fault => &counters.tx_dma_fault,
+            Refusal::Runt => &counters.tx_runt,
+            Refusal::TooLong => &counters.tx_too_long,
+            Refusal::BadTso => &counters.tx_bad_tso,
+            Refusal::BadChecksum => &counters.tx_bad_checksum,
+            Refusal::BadDesc => &counters.tx_bad_desc,
+            Refusal::TooManyDescs => &counters.tx_too_many_descs,
+        };
+        count(counter, 1);
+    }
 }
 
 /// A place up to which the ring is done once `frames` of the batch are taken.
@@ -113,8 +143,24 @@ impl<C: Copy> Store<C> {
         self.fetcher.forget();
         self.marks.clear();
         self.written.clear();
+        self.refused.clear();
         self.memories.clear();
         self.memories.push(memory);
+    }
+
+    /// Something is refused whose end is not there yet.
+    #[cold]
+    pub(crate) fn refuse(&mut self, why: Refusal) {
+        self.refused.push((None, why));
+    }
+
+    /// The last mark has the end of all that was refused.
+    #[inline]
+    pub(crate) fn settle_refused(&mut self) {
+        let last = self.marks.len().checked_sub(1);
+        let open = self.refused.iter_mut().rev();
+        open.map_while(|(mark, _)| mark.is_none().then_some(mark))
+            .for_each(|mark| *mark = last);
     }
 
     /// Whether the time is wanted at which a packet of the batch leaves.
@@ -123,7 +169,7 @@ impl<C: Copy> Store<C> {
     }
 
     /// What the first `taken` frames of the batch complete; `position` goes on behind it. `None` when no
-    /// descriptor is done. Packets with segmentation are counted.
+    /// descriptor is done. Packets with segmentation are counted, and what was refused.
     #[inline]
     pub fn complete(
         &self,
@@ -131,7 +177,7 @@ impl<C: Copy> Store<C> {
         ring: &Ring,
         taken: usize,
         tally: &mut Tally,
-        tso_frames: &AtomicU64,
+        counters: &Counters,
     ) -> Option<Completed<'_>> {
         let marks = &self.marks;
         let within = |mark: &Mark| mark.frames as usize <= taken;
@@ -149,9 +195,14 @@ impl<C: Copy> Store<C> {
         for mark in &marks[..done] {
             stamp |= mark.stamp;
             if let Some(tso) = mark.tso {
-                count(tso_frames, 1);
+                count(&counters.tx_tso_frames, 1);
                 tally.add(Stat::Tsctc, 1);
                 tally.add(Stat::Tsctfc, (tso == Tso::Failed).into());
+            }
+        }
+        for (mark, why) in &self.refused {
+            if mark.is_some_and(|mark| mark < done) {
+                why.count(counters);
             }
         }
         // Frames of the next packet that went out before the sink was full. Those of the packet at the

@@ -11,7 +11,7 @@ use wire::MAX_SEGMENTS;
 use crate::counters::Counters;
 use crate::ring::Ring;
 use crate::tx::desc::{Body, Desc, Format, cmd, legacy_places, parse};
-use crate::tx::mark::{Before, Mark, Memory, Store, Tso};
+use crate::tx::mark::{Before, Mark, Memory, Refusal, Store, Tso};
 use crate::tx::scratch::Scratch;
 
 /// Descriptors one packet may have. Drivers use some dozens; a chain without an end stops here.
@@ -177,7 +177,7 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
             }
             self.at = self.ring.next(self.at);
             self.left -= 1;
-            if !self.take(&desc, &mut scratch.pieces) {
+            if !self.take(&desc, store, &mut scratch.pieces) {
                 // Not (yet) the end of a packet. Between packets the ring is done up to here.
                 if self.packet.request.is_none() {
                     self.mark(store, frames, None, false);
@@ -197,7 +197,12 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
     }
 
     /// Adds a descriptor to the packet. Returns whether the packet is complete.
-    fn take(&mut self, desc: &Desc<F::Context, F::Asks>, pieces: &mut Vec<ReadSlice<'v>>) -> bool {
+    fn take(
+        &mut self,
+        desc: &Desc<F::Context, F::Asks>,
+        store: &mut Store<F::Contexts>,
+        pieces: &mut Vec<ReadSlice<'v>>,
+    ) -> bool {
         let eop = desc.cmd & cmd::EOP != 0;
         match desc.body {
             Body::Context(context) => {
@@ -206,7 +211,7 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
                 return false;
             }
             Body::Unknown => {
-                count(&self.counters.tx_bad_desc, 1);
+                store.refuse(Refusal::BadDesc);
                 return false;
             }
             Body::Legacy { .. } | Body::Data(_) => {}
@@ -237,6 +242,7 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
             packet.fault = found.is_err();
         }
         if !eop && packet.descs >= MAX_DESCS {
+            store.refuse(Refusal::TooManyDescs);
             self.give_up(pieces);
             return false;
         }
@@ -245,7 +251,6 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
 
     /// Drops the packet under way and all descriptors up to its end.
     fn give_up(&mut self, pieces: &mut Vec<ReadSlice<'v>>) {
-        count(&self.counters.tx_too_many_descs, 1);
         self.memory.skipping = true;
         self.packet = Packet::default();
         pieces.clear();
@@ -313,7 +318,7 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
             len = len.min(announced);
         }
         let made = if packet.fault {
-            count(&self.counters.tx_dma_fault, 1);
+            store.refuse(Refusal::Fault);
             false
         } else {
             let gather = Gather::new(&scratch.pieces, len);
@@ -325,19 +330,21 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
                 &mut scratch.batch,
             ) {
                 Ok(made) => {
-                    count(&self.counters.tx_bad_checksum, made.bad_checksum.into());
                     if made.cut_short {
                         return false;
+                    }
+                    if made.bad_checksum {
+                        store.refuse(Refusal::BadChecksum);
                     }
                     true
                 }
                 Err(why) => {
-                    let counter = match why {
-                        Refused::Runt => &self.counters.tx_runt,
-                        Refused::TooLong => &self.counters.tx_too_long,
-                        Refused::BadTso => &self.counters.tx_bad_tso,
+                    let why = match why {
+                        Refused::Runt => Refusal::Runt,
+                        Refused::TooLong => Refusal::TooLong,
+                        Refused::BadTso => Refusal::BadTso,
                     };
-                    count(counter, 1);
+                    store.refuse(why);
                     false
                 }
             }
@@ -364,6 +371,7 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
             && self.at == self.ring.tail
             && self.ring.available() + 1 >= self.ring.len;
         if whole_ring && store.marks.is_empty() {
+            store.refuse(Refusal::TooManyDescs);
             self.give_up(pieces);
             self.mark(store, Batch::len(batch), None, false);
         }
@@ -400,6 +408,7 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
             Some(last) if replaced(last) => *last = mark,
             _ => store.marks.push(mark),
         }
+        store.settle_refused();
     }
 }
 

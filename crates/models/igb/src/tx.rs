@@ -387,6 +387,10 @@ impl<I> Sender<I> {
             self.runs.failed();
             return Turn::Moved;
         }
+        if call.budget == 0 || call.room == 0 {
+            // There may be more, and others come first.
+            return Turn::Moved;
+        }
         let function = call.function;
         let tail = function.file.get_at(function.ids.tdt, queue);
         outcome(End::Tail, (ring, moved, tail), moved)

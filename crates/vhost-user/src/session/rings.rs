@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use peer::{PeerFd, event};
 use rustix::io::Errno;
 
-use super::{Refusal, Reply, Session, Vring};
+use super::{Session, Vring};
+use crate::answer::{Refusal, Reply};
 use crate::backend::{Backend, Ring};
 use crate::codec::{VringAddr, VringFd, VringState, feature, vring_flags};
 

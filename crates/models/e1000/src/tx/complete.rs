@@ -37,7 +37,7 @@ pub(crate) fn finish(
     let TxState {
         store, position, ..
     } = state;
-    let done = store.complete(position, ring, taken, &mut tally, &counters.tx_tso_frames);
+    let done = store.complete(position, ring, taken, &mut tally, counters);
     chip.stats.add(&tally);
     let Some(done) = done else {
         return 0;

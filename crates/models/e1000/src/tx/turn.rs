@@ -44,7 +44,7 @@ pub(crate) struct Turn<'t, 'v> {
     /// Descriptors that may still be walked, once the ring is known. A guest that keeps the tail moving is served one
     /// ring's worth, then others are.
     steps: Option<u32>,
-    /// Descriptors to look at in the next step: few behind a run that the sink was short of room for.
+    /// Descriptors to look at in the next step: few of a run that the sink was short of room for.
     most: u32,
 }
 
@@ -151,7 +151,7 @@ impl<'t, 'v> Turn<'t, 'v> {
         if packets < sent.offered {
             // What is left of it waits, or is lost, as a batch has it.
             state.runs.failed();
-            self.most = PROBE;
+            self.most = PROBE.min((sent.offered - packets) as u32);
         }
         if self.budget == 0 || self.room == 0 {
             return Step::End(Progress::More);

@@ -47,7 +47,7 @@ pub(crate) fn finish(
             .fetch_add(sent.segments, Ordering::Relaxed);
         counts.tx_octets.fetch_add(sent.bytes, Ordering::Relaxed);
     }
-    let done = store.complete(state, ring, taken, &mut tally, &counters.tx_tso_frames);
+    let done = store.complete(state, ring, taken, &mut tally, counters);
     function.stats.add(&tally);
     let Some(done) = done else {
         return Done::default();

@@ -47,7 +47,11 @@ fn a_packet_leaves_as_it_is_however_its_chain_is_cut() {
                 d.give(TX, &parts);
             }
             d.kick(TX);
-            assert_eq!(d.m.wire.take(), [sent.clone()], "{cuts:?} {indirect}");
+            assert_eq!(
+                d.m.wire.take(),
+                std::slice::from_ref(&sent),
+                "{cuts:?} {indirect}"
+            );
             let used = d.used(TX);
             assert_eq!((used.len(), used[0].1), (1, 0));
         }
