@@ -48,7 +48,7 @@ impl Cursor {
         if index < size {
             Cursor(index | self.0 & WRAP)
         } else {
-            Cursor(index - size | !self.0 & WRAP)
+            Cursor((index - size) | !self.0 & WRAP)
         }
     }
 
@@ -56,7 +56,7 @@ impl Cursor {
     fn back(self, slots: u16, size: u16) -> Self {
         match self.index().checked_sub(slots) {
             Some(index) => Cursor(index | self.0 & WRAP),
-            None => Cursor(self.index() + size - slots | !self.0 & WRAP),
+            None => Cursor((self.index() + size - slots) | !self.0 & WRAP),
         }
     }
 

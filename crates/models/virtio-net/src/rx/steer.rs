@@ -13,7 +13,7 @@ pub fn pair(head: &[u8], pairs: usize) -> usize {
     }
     let hash = flow(head).unwrap_or(0);
     // The upper half of the product: every bit of the hash counts.
-    (u64::from(hash) * pairs as u64 >> 32) as usize
+    ((u64::from(hash) * pairs as u64) >> 32) as usize
 }
 
 /// A hash of addresses, and of ports where there are some; `None` if it is not IP.

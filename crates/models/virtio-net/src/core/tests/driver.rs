@@ -87,7 +87,7 @@ impl Driver {
         if index < self.size {
             index | cursor & WRAP
         } else {
-            index - self.size | !cursor & WRAP
+            (index - self.size) | !cursor & WRAP
         }
     }
 
