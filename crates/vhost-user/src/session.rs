@@ -27,6 +27,14 @@ use crate::transfer::Transfer;
 /// and it waits for the batches in flight.
 const MAP_COST: usize = 16;
 
+/// Guest physical addresses of a ring's parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Places {
+    descriptors: u64,
+    driver: u64,
+    device: u64,
+}
+
 /// A ring, as the front end has described it so far.
 #[derive(Default)]
 pub(crate) struct Vring {
@@ -39,7 +47,7 @@ pub(crate) struct Vring {
     enabled: bool,
     started: bool,
     /// Where it was when it started.
-    placed: rings::Places,
+    placed: Places,
 }
 
 impl Vring {
