@@ -7,7 +7,6 @@ mod save;
 mod writes;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use datapath::counters::count;
 use frame::Counted;
@@ -15,7 +14,7 @@ use model::{Control, Env, PciState, ResetKind, StateError, Work};
 
 use crate::control::common::Common;
 pub(crate) use crate::control::identity::identity;
-use crate::core::device::{Device, Role};
+use crate::core::device::Device;
 use crate::irq;
 use crate::regs::{feature, net_status, page};
 
@@ -62,16 +61,13 @@ impl Registers {
     }
 
     fn notify(&mut self, queue: u64) {
-        let queue = usize::try_from(queue).unwrap_or(usize::MAX);
-        match self.device.role(queue) {
-            Some(Role::Rx(_)) => self.work.rx = true,
-            Some(Role::Tx(pair)) => {
-                self.device.kick(pair);
-                self.work.tx = true;
-            }
-            Some(Role::Ctrl) => {
-                self.device.ctrl_kicked.store(true, Ordering::Release);
-                self.work.tx = true;
+        match usize::try_from(queue)
+            .ok()
+            .and_then(|q| self.device.notify(q))
+        {
+            Some(Work { tx, rx }) => {
+                self.work.tx |= tx;
+                self.work.rx |= rx;
             }
             None => count(&self.device.counters.bad_notify, 1),
         }
@@ -153,7 +149,7 @@ impl Control for Registers {
 
     fn pci(&mut self, env: &Env, state: PciState) {
         self.device.set_master(state.bus_master && !state.d3);
-        self.device.lines.msix.store(state.msix, Ordering::Release);
+        self.device.set_messages(state.msix);
         irq::settle(&self.device, env, None);
         self.note_all();
     }

@@ -1,7 +1,16 @@
 //! A virtio-net device as a pure state machine (virtio 1.4 §5.1).
 //!
 //! [`Device`] knows no transport: it is told what was agreed upon, where its queues are, and that they are notified.
-//! [`Sender`] and [`Receiver`] move its frames.
+//! [`Sender`] and [`Receiver`] move its frames. [`new`] joins them to a PCI function; another transport does the same:
+//!
+//! 1. [`Device::agree`] on features, and [`Device::add_status`] that the driver is there (`DRIVER_OK`);
+//!    [`Device::set_master`] lets it reach memory.
+//! 2. [`Device::set_messages`] and [`Device::set_vector`]: which message of [`model::Interrupts`] calls the driver of a queue.
+//! 3. [`Device::enable`] a queue where it is, at the position it has come to; [`Device::disable`] returns that position,
+//!    and nothing touches the ring any more.
+//! 4. [`Device::set_pairs`]: without a control queue the transport says how many are used.
+//! 5. [`Device::notify`] says what to do for a queue that was notified: [`Sender`]'s `run` or [`Receiver`]'s `poll`. When the
+//!    timer has come, both.
 #![forbid(unsafe_code)]
 
 mod control;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, O
 
 use datapath::Waiters;
 use frame::Finisher;
-use model::Nanos;
+use model::{Nanos, Work};
 use parking_lot::Mutex;
 
 use crate::core::chain::Chain;
@@ -383,6 +383,45 @@ impl Device {
             self.pairs.store(pairs, Ordering::Release);
             // What was notified before it was in use is looked at now.
             self.tx_kicked.store(u32::MAX, Ordering::Release);
+        }
+        possible
+    }
+
+    /// Queue `queue` was notified: what is to be done now. `None`: there is no such queue.
+    pub fn notify(&self, queue: usize) -> Option<Work> {
+        let tx = Work {
+            tx: true,
+            rx: false,
+        };
+        Some(match self.role(queue)? {
+            Role::Rx(_) => Work {
+                tx: false,
+                rx: true,
+            },
+            Role::Tx(pair) => {
+                self.kick(pair);
+                tx
+            }
+            Role::Ctrl => {
+                self.ctrl_kicked.store(true, Ordering::Release);
+                tx
+            }
+        })
+    }
+
+    /// Interrupts are messages, not a line.
+    pub fn set_messages(&self, on: bool) {
+        self.lines.msix.store(on, Ordering::Release);
+    }
+
+    /// The message of a queue ([`NO_VECTOR`]: none). `false`: there is no such queue, or no such message.
+    pub fn set_vector(&self, queue: usize, vector: u16) -> bool {
+        let Some(slot) = self.lines.queues.get(queue) else {
+            return false;
+        };
+        let possible = vector < self.vectors() || vector == NO_VECTOR;
+        if possible {
+            slot.store(vector, Ordering::Release);
         }
         possible
     }

@@ -99,6 +99,8 @@ pub enum Broken {
     Nested,
     /// An indirect table that is empty, has half an entry, is longer than the ring, or wraps.
     IndirectLength,
+    /// The buffers of one frame have more parts than two rings have entries.
+    Parts,
     /// A part to read behind a part to write.
     Order,
     /// A part of the ring, or a buffer, is not mapped.

@@ -5,7 +5,8 @@ use hypernic_virtio_net::{CTRL, RX, TX};
 use proptest::prelude::*;
 
 use crate::driver::{
-    BUFFERS, Driver, INDIRECT, MAC, MEMORY, NEXT, OTHER, PLAIN, USUAL, avail, desc, frame, used,
+    BUFFERS, Driver, INDIRECT, MAC, MEMORY, NEXT, OTHER, PLAIN, USUAL, WRITE, avail, desc, frame,
+    used,
 };
 
 const RINGS: u64 = USUAL | feature::INDIRECT_DESC | feature::CTRL_VQ;
@@ -229,6 +230,24 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0u8..20, 14u16..2000).prop_map(|(n, len)| Step::Frames(n, len)),
         1 => Just(Step::Reset),
     ]
+}
+
+#[test]
+fn buffers_of_one_frame_in_too_many_parts_cost_their_sender_no_walk() {
+    let mut d = Driver::new(USUAL | feature::INDIRECT_DESC);
+    // Each buffer is a table of 64 parts, of which 63 have no bytes and one has one.
+    let table = BUFFERS + 0x1_0000;
+    for i in 0..64 {
+        let flags = WRITE | if i < 63 { NEXT } else { 0 };
+        d.desc_at(table, i, (BUFFERS, u32::from(i == 63), flags), i + 1);
+    }
+    for head in 0..64 {
+        d.desc_at(desc(RX), head, (table, 1024, INDIRECT), 0);
+        d.offer(RX, head);
+    }
+    assert_eq!(d.m.offer(&[&frame(MAC, 60)]), 1);
+    assert_eq!(d.counter("broken_parts"), 1);
+    assert!(d.needs_reset());
 }
 
 proptest! {
