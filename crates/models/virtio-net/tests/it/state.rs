@@ -6,7 +6,7 @@ use hypernic_virtio_net::{CTRL, Config, RX, TX};
 use model_testkit::Wire;
 use proptest::prelude::*;
 
-use crate::driver::{BUFFERS, Driver, MAC, OFFLOADS, OTHER, PLAIN, USUAL, frame};
+use crate::driver::{BUFFERS, Driver, MAC, OFFLOADS, OTHER, PLAIN, USUAL, desc, frame};
 
 const FEATURES: u64 = USUAL
     | OFFLOADS
@@ -73,6 +73,38 @@ fn a_device_goes_on_elsewhere_where_it_was() {
     assert_eq!(d.counter("rx_filtered"), 1);
     d.w16(c::QUEUE_SELECT, CTRL as u16);
     assert_eq!(d.r16(c::QUEUE_ENABLE), 1);
+}
+
+#[test]
+fn a_packed_ring_goes_on_in_another_device() {
+    let mut d = Driver::new(USUAL | feature::PACKED);
+    let send = |d: &mut Driver, slot: u16, len: usize| {
+        let at = BUFFERS + 0x1000 * u64::from(slot);
+        d.m.poke(at, &[&PLAIN[..], &frame(OTHER, len)].concat());
+        // Available in the first round: id, then AVAIL without USED.
+        d.desc_at(desc(TX), slot, (at, 12 + len as u32, 40 + slot), 1 << 7);
+        d.kick(TX);
+        assert_eq!(d.m.wire.take(), [frame(OTHER, len)]);
+        // Used: the same id, AVAIL and USED.
+        let shown = d.m.peek(desc(TX) + 16 * u64::from(slot) + 12, 4);
+        assert_eq!(shown, [40 + slot as u8, 0, 0x80, 0x80]);
+    };
+    send(&mut d, 0, 60);
+    send(&mut d, 1, 61);
+    let blob = d.m.save();
+    let mut d = moved(d, &blob);
+    send(&mut d, 2, 62);
+    assert!(!d.needs_reset());
+    let saved = snapshot::open(hypernic_virtio_net::state::v1::KIND, &blob).expect("a state");
+    let mut state: V1 = saved.decode().expect("decodes");
+    assert_eq!(
+        (state.queues[TX].next, state.queues[TX].used),
+        (0x8002, 0x8002)
+    );
+    // A place that the ring does not have.
+    state.queues[TX].next = 64;
+    let refused = d.m.nic.control.load(&d.m.env, &snapshot::seal(&state));
+    assert!(refused.expect_err("64").to_string().contains("desc"));
 }
 
 #[test]
@@ -143,7 +175,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 300 }))]
     #[test]
     fn no_state_panics(
-        features: u64, status: u8, next: u16, used: u16, told: u16, size: u16, desc: u64, isr in 0u8..5,
+        features: u64, status: u8, next: u16, used: u16, told: u16, size: u16, place: u64, isr in 0u8..5,
     ) {
         let mut d = self::used();
         let mut state: V1 = snapshot::open(hypernic_virtio_net::state::v1::KIND, &d.m.save())
@@ -153,7 +185,7 @@ proptest! {
         state.status = status;
         state.isr = isr;
         for queue in &mut state.queues {
-            (queue.next, queue.used, queue.told, queue.desc) = (next, used, told, desc & !15);
+            (queue.next, queue.used, queue.told, queue.desc) = (next, used, told, place & !15);
             if size.is_power_of_two() { queue.size = size.min(64); }
         }
         let _ = d.m.nic.control.load(&d.m.env, &snapshot::seal(&state));

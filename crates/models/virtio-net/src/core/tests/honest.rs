@@ -23,7 +23,13 @@ enum Step {
     /// The driver gives a buffer of so many parts to read and to write.
     Give(usize, usize, bool),
     /// The device takes buffers, gives the last ones back, and uses the others but for the last, which it takes back.
-    Serve { take: u16, back: u16, unuse: u16 },
+    /// Whether the driver is called may be decided later.
+    Serve {
+        take: u16,
+        back: u16,
+        unuse: u16,
+        later: bool,
+    },
     /// The driver looks.
     Look,
     /// The driver asks to be called.
@@ -37,7 +43,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0..3usize, 0..3usize, any::<bool>())
             .prop_filter("a buffer has parts", |(r, w, _)| r + w > 0)
             .prop_map(|(r, w, table)| Step::Give(r, w, table)),
-        2 => (0..6u16, 0..3u16, 0..3u16).prop_map(|(take, back, unuse)| Step::Serve { take, back, unuse }),
+        2 => (0..6u16, 0..3u16, 0..3u16, any::<bool>())
+            .prop_map(|(take, back, unuse, later)| Step::Serve { take, back, unuse, later }),
         2 => Just(Step::Look),
         1 => proptest::option::of(0..4u16).prop_map(Step::Arm),
         1 => Just(Step::Sleep),
@@ -56,6 +63,15 @@ struct Story {
     asleep: bool,
     /// Buffers to be used until the driver is called.
     armed: Option<u16>,
+    undecided: Undecided,
+}
+
+/// Buffers that were shown, and whether to call is not decided.
+#[derive(Default)]
+struct Undecided {
+    all: u16,
+    /// Those that the driver has not looked at.
+    waited: u16,
 }
 
 impl Story {
@@ -69,6 +85,7 @@ impl Story {
             used: VecDeque::new(),
             asleep: false,
             armed: Some(0),
+            undecided: Undecided::default(),
         }
     }
 
@@ -93,12 +110,23 @@ impl Story {
                     }
                 }
             }
-            Step::Serve { take, back, unuse } => self.serve(take, back, unuse),
+            Step::Serve {
+                take,
+                back,
+                unuse,
+                later,
+            } => {
+                self.serve(take, back, unuse);
+                if !later {
+                    self.decide();
+                }
+            }
             Step::Look => {
                 while let Some(found) = self.driver.used() {
                     assert_eq!(Some(found), self.used.pop_front());
                 }
                 assert!(self.used.is_empty(), "what was shown is seen");
+                self.undecided.waited = 0;
                 if self.armed.is_some() {
                     self.armed = Some(0);
                     self.driver.arm(Some(0));
@@ -153,29 +181,36 @@ impl Story {
         self.ring.unused(unuse);
         self.ring.give_back(unuse);
         taken.truncate(taken.len() - usize::from(unuse));
-        let called = self.ring.publish(&view).expect("honest");
+        let shown = self.ring.show(&view).expect("honest");
+        assert_eq!(shown as usize, taken.len());
         drop(view);
-        let n = taken.len() as u16;
         for (at, buffer) in taken.into_iter().enumerate() {
             assert_eq!(self.given.pop_front(), Some(buffer));
             self.used.push_back((buffer.0, at as u32));
+            self.undecided.all += 1;
+            self.undecided.waited += 1;
         }
+    }
+
+    /// Whether the driver is called is decided for all that it was shown since the last time.
+    fn decide(&mut self) {
+        let view = self.driver.memory.view();
+        let called = self.ring.decide(&view).expect("honest");
+        let n = std::mem::take(&mut self.undecided);
         match self.armed {
-            None => assert!(!called, "it was told not to call"),
-            // Called once for what is armed; without event indices each time.
-            Some(left) if n > left => {
+            // What it has looked at before it asked needs no call, but may have one.
+            None => assert!(!called || n.all > n.waited, "it was told not to call"),
+            Some(left) if n.waited > left => {
                 assert!(called, "the driver waits for this");
                 if self.driver.format.event_idx {
                     self.armed = Some(u16::MAX);
                 }
             }
-            Some(left) if left != u16::MAX => {
-                if self.driver.format.event_idx {
-                    assert!(!called, "{left} more are to be used first");
-                    self.armed = Some(left - n);
-                }
+            Some(left) if left != u16::MAX && self.driver.format.event_idx => {
+                assert!(!called, "{left} more are to be used first");
+                self.armed = Some(left - n.waited);
             }
-            Some(_) => assert!(!called || !self.driver.format.event_idx),
+            Some(_) => assert!(!called || n.all > 0),
         }
     }
 }
