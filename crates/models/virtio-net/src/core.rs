@@ -4,6 +4,7 @@ pub mod chain;
 pub mod config;
 pub mod counters;
 pub mod device;
+pub mod packed;
 pub mod place;
 pub mod recycle;
 pub mod ring;

@@ -48,6 +48,8 @@ pub mod feature {
     pub const VERSION_1: u64 = 1 << 32;
     /// Addresses are those that the bus translates.
     pub const ACCESS_PLATFORM: u64 = 1 << 33;
+    /// Rings are packed.
+    pub const PACKED: u64 = 1 << 34;
     /// Buffers are used in the order in which they were given.
     pub const IN_ORDER: u64 = 1 << 35;
     /// A notification says how far the ring is filled.

@@ -192,7 +192,7 @@ impl Placing<'_, '_> {
                 }
             }
             // All buffers there can be were not enough.
-            if end == Placed::TooLong || self.ring.known() == self.ring.size() {
+            if end == Placed::TooLong || self.ring.is_full() {
                 count_alone(&counters.rx_too_long, 1);
                 return Ok(true);
             }

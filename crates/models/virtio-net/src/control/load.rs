@@ -8,7 +8,7 @@ use snapshot::State;
 use crate::control::Registers;
 use crate::control::common::{Common, QueueRegisters};
 use crate::core::device::{QUEUES, Saved, VECTORS};
-use crate::core::ring::{Place, Position, Ring};
+use crate::core::ring::{Format, Place, Position, Ring};
 use crate::core::station::TABLE;
 use crate::irq;
 use crate::regs::{NO_VECTOR, feature, net_status, status};
@@ -49,6 +49,7 @@ impl Registers {
                     value: state.queues.len() as u64,
                     why: "this device has another number of queues",
                 })?;
+        let format = Format::of(state.features);
         let mut common = Common::new(device);
         let mut rings: [Option<Position>; QUEUES] = [None; QUEUES];
         for (at, queue) in queues.iter().enumerate() {
@@ -58,7 +59,7 @@ impl Registers {
                 driver: queue.driver,
                 device: queue.device,
             };
-            let fits = queue.size.is_power_of_two() && queue.size <= device.most(at);
+            let fits = format.fits(queue.size) && queue.size <= device.most(at);
             check(
                 fits,
                 "size",
@@ -85,7 +86,7 @@ impl Registers {
                 used: queue.used,
                 told: queue.told,
             };
-            let made = Ring::new(place, device.format(), position);
+            let made = Ring::new(place, format, position);
             check(made.is_ok(), "desc", queue.desc, "no ring can be there")?;
             rings[at] = Some(position);
         }

@@ -82,7 +82,7 @@ impl Registers {
             _ if queue.enabled => self.refuse_access(),
             c::QUEUE_SIZE => {
                 let size = value as u16;
-                if size.is_power_of_two() && size <= self.device.most(at) {
+                if self.device.format().fits(size) && size <= self.device.most(at) {
                     queue.place.size = size;
                 } else {
                     self.refuse_access();
@@ -106,7 +106,8 @@ impl Registers {
         if value != 1 || queue.enabled || !agreed {
             return self.refuse_access();
         }
-        let enabled = self.device.enable(at, queue.place, Position::default());
+        let position = Position::start(self.device.format());
+        let enabled = self.device.enable(at, queue.place, position);
         match enabled {
             Ok(()) => queue.enabled = true,
             Err(_) => count(&self.device.counters.queue_refused, 1),

@@ -40,6 +40,7 @@ pub const FEATURES: u64 = f::CSUM
     | f::EVENT_IDX
     | f::VERSION_1
     | f::ACCESS_PLATFORM
+    | f::PACKED
     | f::IN_ORDER
     | f::NOTIFICATION_DATA
     | f::RING_RESET

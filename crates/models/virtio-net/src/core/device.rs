@@ -284,10 +284,7 @@ impl Device {
 
     /// How rings are used by what was agreed upon.
     pub fn format(&self) -> Format {
-        Format {
-            indirect: self.has(feature::INDIRECT_DESC),
-            event_idx: self.has(feature::EVENT_IDX),
-        }
+        Format::of(self.features())
     }
 
     /// Most entries of a queue.

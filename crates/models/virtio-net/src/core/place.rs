@@ -1,5 +1,7 @@
 //! Where a ring is, how it is used, and what breaks it.
 
+use crate::regs::feature;
+
 /// Largest ring.
 pub const MAX_SIZE: u16 = 1024;
 
@@ -19,13 +21,32 @@ pub struct Place {
 /// How the driver uses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Format {
+    /// It is packed.
+    pub packed: bool,
     /// It may use indirect tables.
     pub indirect: bool,
     /// Both sides say from which entry on they want to be told.
     pub event_idx: bool,
 }
 
-/// Where both sides are.
+impl Format {
+    /// How rings are used by what was agreed upon.
+    pub fn of(features: u64) -> Self {
+        Self {
+            packed: features & feature::PACKED != 0,
+            indirect: features & feature::INDIRECT_DESC != 0,
+            event_idx: features & feature::EVENT_IDX != 0,
+        }
+    }
+
+    /// Whether a ring can have so many entries.
+    pub fn fits(self, size: u16) -> bool {
+        let even = self.packed || size.is_power_of_two();
+        even && (1..=MAX_SIZE).contains(&size)
+    }
+}
+
+/// Where both sides are. In a packed ring bit 15 of each is the wrap counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// Entry that is taken next.
@@ -34,6 +55,18 @@ pub struct Position {
     pub used: u16,
     /// What `used` was when it was last decided whether to call the driver.
     pub told: u16,
+}
+
+impl Position {
+    /// Where a new ring is.
+    pub fn start(format: Format) -> Self {
+        let at = if format.packed { 0x8000 } else { 0 };
+        Self {
+            next: at,
+            used: at,
+            told: at,
+        }
+    }
 }
 
 /// Why a ring is not taken.

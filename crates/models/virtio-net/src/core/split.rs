@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use guest_mem::{Fault, View};
 
 use crate::core::chain::{Chain, Part};
-use crate::core::place::{Broken, Format, MAX_SIZE, Place, Position, Refused};
+use crate::core::place::{Broken, Format, Place, Position, Refused};
 use crate::core::words;
 
 /// Bytes of a descriptor.
@@ -60,7 +60,7 @@ impl Split {
             driver,
             device,
         } = place;
-        if !size.is_power_of_two() || size > MAX_SIZE {
+        if !format.fits(size) {
             return Err(Refused::Size);
         }
         let entries = u64::from(size);
@@ -98,8 +98,13 @@ impl Split {
         self.position
     }
 
+    /// All of it is known to be available.
+    pub fn is_full(&self) -> bool {
+        self.known() >= self.place.size
+    }
+
     /// Buffers that are known to be available.
-    pub fn known(&self) -> u16 {
+    fn known(&self) -> u16 {
         self.avail.wrapping_sub(self.position.next)
     }
 

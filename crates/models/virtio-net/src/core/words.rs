@@ -11,6 +11,15 @@ pub fn load(view: &View<'_>, at: u64) -> Result<u16, Fault> {
     Ok(u16::from_le_bytes([around[inside], around[inside + 1]]))
 }
 
+/// As [`load`], for the four bytes at `at`, a multiple of four.
+pub fn load_double(view: &View<'_>, at: u64) -> Result<u32, Fault> {
+    let mut around = [0; 8];
+    view.read_acquire(at & !7, &mut around)?;
+    let inside = (at & 4) as usize;
+    let [a, b, c, d] = [0, 1, 2, 3].map(|i| around[inside + i]);
+    Ok(u32::from_le_bytes([a, b, c, d]))
+}
+
 /// Stores the word at `at`, which is even, after everything written before.
 pub fn store(view: &View<'_>, at: u64, value: u16) -> Result<(), Fault> {
     view.write_release(at, &value.to_le_bytes())

@@ -5,6 +5,7 @@ mod commands;
 mod driver;
 mod hostile;
 mod interrupts;
+mod packed;
 mod receive;
 mod registers;
 mod state;

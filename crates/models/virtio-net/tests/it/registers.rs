@@ -53,7 +53,10 @@ fn features_are_offered_in_words_and_refused_where_they_do_not_fit() {
     assert!(d.negotiate(feature::VERSION_1));
     for (features, why) in [
         (0, "no VERSION_1"),
-        (feature::VERSION_1 | 1 << 34, "packed is not offered"),
+        (
+            feature::VERSION_1 | 1 << 39,
+            "NOTIF_CONFIG_DATA is not offered",
+        ),
         (feature::VERSION_1 | feature::MTU, "no MTU was configured"),
         (feature::VERSION_1 | feature::HOST_TSO4, "TSO without CSUM"),
         (
@@ -184,6 +187,10 @@ fn a_queue_is_set_up_once_and_only_where_a_ring_can_be() {
         d.w16(c::QUEUE_SIZE, size);
         assert_eq!(d.r16(c::QUEUE_SIZE), 1024);
     }
+    // A packed ring may have any.
+    d.negotiate(USUAL | feature::PACKED);
+    d.w16(c::QUEUE_SIZE, 3);
+    assert_eq!(d.r16(c::QUEUE_SIZE), 3);
 }
 
 #[test]

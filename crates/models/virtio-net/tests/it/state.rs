@@ -18,7 +18,11 @@ const FEATURES: u64 = USUAL
 
 /// A device that has done something of everything.
 fn used() -> Driver {
-    let mut d = Driver::new(FEATURES);
+    used_with(FEATURES)
+}
+
+fn used_with(features: u64) -> Driver {
+    let mut d = Driver::new(features);
     for _ in 0..70 {
         d.send(PLAIN, &frame(OTHER, 60));
     }
@@ -38,10 +42,7 @@ fn moved(from: Driver, blob: &[u8]) -> Driver {
     let nic = hypernic_virtio_net::new(Config::new(OTHER));
     let memory = from.m.env.memory.clone();
     let m = model_testkit::Machine::of(nic, memory, Wire::default(), 5_000_000_000);
-    let mut d = Driver {
-        m,
-        queues: from.queues,
-    };
+    let mut d = Driver { m, ..from };
     d.m.nic.control.load(&d.m.env, blob).expect("its own state");
     d.m.work();
     d
@@ -49,7 +50,11 @@ fn moved(from: Driver, blob: &[u8]) -> Driver {
 
 #[test]
 fn a_device_goes_on_elsewhere_where_it_was() {
-    let before = used();
+    goes_on(used());
+    goes_on(used_with(FEATURES | feature::PACKED));
+}
+
+fn goes_on(before: Driver) {
     before.m.wire.take();
     let blob = before.m.save();
     let mut d = moved(before, &blob);
@@ -103,7 +108,7 @@ fn impossible_states_are_refused_and_change_nothing() {
         .expect("decodes");
     type Change = fn(&mut V1);
     let changes: [(&str, Change); 14] = [
-        ("features", |s| s.features |= 1 << 34),
+        ("features", |s| s.features |= 1 << 27),
         ("offloads", |s| s.offloads |= 1),
         ("status", |s| s.status |= 0x10),
         ("status", |s| s.status = status::DRIVER_OK),
