@@ -1,7 +1,7 @@
 //! What happened, by name.
 
+use crate::answer::Refusal;
 use crate::codec::Request;
-use crate::session::Refusal;
 
 #[derive(Default)]
 pub(crate) struct Counters {

@@ -13,6 +13,7 @@
 //! and reads it through [`guest_mem`].
 #![forbid(unsafe_code)]
 
+mod answer;
 mod backend;
 mod calls;
 mod client;

@@ -1,25 +1,28 @@
 //! The server: one device, one front end at a time, as a non-blocking state machine.
 
 mod clients;
+mod state;
 mod watched;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guest_mem::Memory;
 use guest_mem::quota::Tenant;
 use peer::deferred_closer::MOST;
-use peer::stream::{Filled, Sender};
+use peer::stream::Filled;
 use peer::{EventFd, EventSet, Listener, PeerFd, event};
 use rustix::io::Errno;
 
 use crate::backend::{Backend, GoneReason, Work};
 use crate::calls::Calls;
 use crate::session::Session;
-use crate::stream::Receiver;
+use state::MAX_QUEUES;
 use watched::Source;
+
+pub use state::Server;
 
 /// Replies that may wait for a front end that does not read them; then it is not listened to.
 const MAX_BACKLOG: usize = 64 << 10;
@@ -34,9 +37,6 @@ const LONGEST_NAP: Duration = Duration::from_millis(2);
 
 /// How often, in calls, kicks are looked at while the front end keeps us busy with messages.
 const SCAN_EVERY: u32 = 8;
-
-/// Rings that a device can have: their numbers have 8 bits where eventfds come.
-const MAX_QUEUES: u16 = 256;
 
 /// Why a server cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -71,37 +71,6 @@ pub struct Progress {
     pub connected: bool,
     /// The one connection this server was made for is over.
     pub finished: bool,
-}
-
-struct Connection {
-    socket: PeerFd,
-    rx: Receiver,
-    tx: Sender,
-    /// The socket is watched for room, not for messages.
-    watching_out: bool,
-    /// It is watched for its end only: a message waits for its answer.
-    watching_end: bool,
-    since: Instant,
-}
-
-/// Serves one device to one front end after another.
-///
-/// [`watch`](Self::watch) puts its descriptors into the owner's epoll set, which an owner of many
-/// devices has for all of them; an event says that [`process`](Self::process) has something to do.
-/// [`run`](Self::run) is the loop for those who have nothing else to do.
-pub struct Server {
-    session: Session,
-    listener: Listener,
-    connection: Option<Connection>,
-    fds: Vec<OwnedFd>,
-    calls: u32,
-    served_one: bool,
-    /// Given up for a moment when descriptors run out; see `accept`.
-    spare: Option<OwnedFd>,
-    /// What earlier front ends gave does not end, so no other is let in.
-    out_of_service: bool,
-    /// Since when too much of what front ends gave has not ended.
-    choked: Option<Instant>,
 }
 
 impl Server {

@@ -13,6 +13,7 @@ use guest_mem::quota::Tenant;
 use peer::stream::Sender;
 use peer::{DeferredCloser, EventFd, EventSet, PeerFd};
 
+use crate::answer::{Refusal, Reply};
 use crate::backend::{Backend, ClientEvent};
 use crate::calls::Calls;
 use crate::codec::{Descriptors, Header, Message, Request, VringAddr, feature, protocol};
@@ -26,29 +27,12 @@ use crate::transfer::Transfer;
 /// and it waits for the batches in flight.
 const MAP_COST: usize = 16;
 
-/// Why a message is not obeyed.
-pub(crate) enum Refusal {
-    /// The front end may ask something else.
-    Soft(&'static str),
-    /// It lies, or it breaks the protocol: the connection ends.
-    Hard(String),
-}
-
-impl From<&'static str> for Refusal {
-    fn from(why: &'static str) -> Self {
-        Self::Hard(why.to_owned())
-    }
-}
-
-/// What a message is answered with.
-pub(crate) enum Reply {
-    /// Nothing, unless the front end asks for an acknowledgement.
-    Done,
-    Word(u64),
-    Bytes(Vec<u8>),
-    WithFd(Vec<u8>, OwnedFd),
-    /// It comes later.
-    Later,
+/// Guest physical addresses of a ring's parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Places {
+    descriptors: u64,
+    driver: u64,
+    device: u64,
 }
 
 /// A ring, as the front end has described it so far.
@@ -63,7 +47,7 @@ pub(crate) struct Vring {
     enabled: bool,
     started: bool,
     /// Where it was when it started.
-    placed: rings::Places,
+    placed: Places,
 }
 
 impl Vring {

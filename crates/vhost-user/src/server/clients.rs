@@ -9,8 +9,8 @@ use peer::deferred_closer::MOST;
 use peer::stream::Sender;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use super::state::{Connection, Server};
 use super::watched::Source;
-use super::{Connection, Server};
 use crate::backend::{Backend, ClientEvent, GoneReason};
 use crate::stream::{MAX_MESSAGE, Receiver};
 

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::CWD;
 use rustix::io::Errno;
 
-use super::{MAX_QUEUES, Server};
+use super::state::{MAX_QUEUES, Server};
 
 /// One of the server's descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use peer::stream::Sender;
 
-use super::{Refusal, Reply, Session};
+use super::Session;
+use crate::answer::{Refusal, Reply};
 use crate::backend::Backend;
 use crate::codec::{DeviceState, Direction, Header, Inflight, LogBase, feature};
 use crate::dirty_log::DirtyLog;

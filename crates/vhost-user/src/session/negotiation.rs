@@ -1,6 +1,7 @@
 //! Features, status, configuration space and what else is said of the whole device.
 
-use super::{Refusal, Reply, Session, offered_features, offered_protocol};
+use super::{Session, offered_features, offered_protocol};
+use crate::answer::{Refusal, Reply};
 use crate::backend::Backend;
 use crate::codec::{Config, MAX_CONFIG, feature};
 

@@ -5,20 +5,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use peer::{PeerFd, event};
 use rustix::io::Errno;
 
-use super::{Refusal, Reply, Session, Vring};
+use super::{Places, Session, Vring};
+use crate::answer::{Refusal, Reply};
 use crate::backend::{Backend, Ring};
 use crate::codec::{VringAddr, VringFd, VringState, feature, vring_flags};
 
 /// Descriptors of a ring at most.
 pub(super) const MAX_SIZE: u16 = 32768;
-
-/// Guest physical addresses of a ring's parts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Places {
-    descriptors: u64,
-    driver: u64,
-    device: u64,
-}
 
 /// Finds the guest physical address of bytes at an address of the front end's.
 pub(super) type Find<'a> = &'a dyn Fn(u64, u64) -> Option<u64>;

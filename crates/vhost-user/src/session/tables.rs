@@ -2,7 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
-use super::{Refusal, Reply, Session};
+use super::Session;
+use crate::answer::{Refusal, Reply};
 use crate::backend::Backend;
 use crate::codec::{MemRegion, MemTable};
 use crate::memory::{self, MemoryError};
