@@ -1,6 +1,7 @@
 //! The device through its registers and rings, driven by a driver made for tests.
 #![forbid(unsafe_code)]
 
+mod bare;
 mod commands;
 mod driver;
 mod hostile;
