@@ -7,6 +7,7 @@ mod driver;
 mod hostile;
 mod interrupts;
 mod packed;
+mod race;
 mod receive;
 mod registers;
 mod state;

@@ -142,6 +142,23 @@ fn impossible_states_are_refused_and_change_nothing() {
     );
 }
 
+#[test]
+fn a_packed_ring_is_checked_by_what_the_state_says_was_agreed_upon() {
+    let packed = Driver::with(FEATURES | feature::PACKED, 3, Wire::default());
+    let blob = packed.m.save();
+    let mut state: V1 = snapshot::open(hypernic_virtio_net::state::v1::KIND, &blob)
+        .expect("a state")
+        .decode()
+        .expect("decodes");
+    let mut d = moved(packed, &blob);
+    d.send(PLAIN, &frame(OTHER, 61));
+    assert_eq!(d.m.wire.take().len(), 1);
+    // Behind the last of three.
+    state.queues[TX].next = 0x8003;
+    let refused = d.m.nic.control.load(&d.m.env, &snapshot::seal(&state));
+    assert!(refused.is_err());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 300 }))]
     #[test]
