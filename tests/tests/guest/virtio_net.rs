@@ -1,8 +1,10 @@
 //! Stock Linux and its own virtio_net driver on our virtio-net. Times are printed, never asserted.
 
 use hypernic_tests::guests::{self, Direction, GATEWAY, Link};
-use hypernic_tests::{Counters, Daemon, Lab, Launch, host, mac};
-use rig::{Guest, GuestConfig};
+use hypernic_tests::{Counters, Daemon, LONG, Lab, Launch, host, mac};
+use rig::{Boot, Guest, GuestConfig};
+
+use crate::igb::rom;
 
 fn lab() -> Lab {
     Lab::open(1).unwrap_or_else(|why| panic!("{why}"))
@@ -70,6 +72,13 @@ fn the_stock_virtio_net_driver_gets_an_address_and_moves_every_byte() {
         speed.contains("Speed: 10000Mb/s") && speed.contains("Link detected: yes"),
         "{speed}"
     );
+    // A character for each feature: indirect tables, event indices, packed rings.
+    let features = guest
+        .run(&format!("cat /sys/class/net/{interface}/device/features"))
+        .unwrap();
+    for bit in [28, 29, 34] {
+        assert_eq!(features.as_bytes()[bit], b'1', "{bit} of {features}");
+    }
     let vectors = guest.run("grep virtio /proc/interrupts").unwrap();
     assert!(
         vectors.contains("-input.0") && vectors.contains("-output.0"),
@@ -247,5 +256,101 @@ fn ethtool_sets_how_often_a_virtio_net_interrupts() {
     assert!(calls[1] + 192 <= calls[0].min(calls[2]), "{calls:?}");
     guests::round_trip(&guest, &guests::noise(300_000)).unwrap();
     is_blameless(&daemon.counters().unwrap());
+    assert_eq!(guests::complaints(&guest).unwrap(), Vec::<String>::new());
+}
+
+/// It polls split rings and agrees upon next to nothing, where Linux takes packed rings and all features.
+#[test]
+fn ipxes_virtio_net_driver_gets_an_address_and_a_script() {
+    let lab = lab();
+    let tftp = lab.path("tftp");
+    std::fs::create_dir(&tftp).unwrap();
+    let padding = "# a script of some length\n".repeat(2000);
+    std::fs::write(
+        tftp.join("boot.ipxe"),
+        format!("#!ipxe\n{padding}echo the script ${{net0/mac}} ${{ip}} arrived\n"),
+    )
+    .unwrap();
+    let port = format!("user:tftp={},bootfile=boot.ipxe", tftp.display());
+    let daemon = lab.run_of("virtio-net", "n0", &port).unwrap();
+    let stock = lab.rig.root().dir().join("usr/share/qemu/pxe-virtio.rom");
+    let file = lab.path("virtio.rom");
+    std::fs::write(&file, rom(&std::fs::read(stock).unwrap(), 0x1041)).unwrap();
+    let nic = lab.nic("n0").rom(&file).boot_index(0);
+    let guest = lab
+        .rig
+        .start(GuestConfig::new("ipxe").boot(Boot::Firmware).nic(nic))
+        .unwrap();
+    guest.expect_console("iPXE", LONG).unwrap();
+    guest
+        .expect_console(&format!("the script {} 10.0.2.15 arrived", mac("n0")), LONG)
+        .unwrap();
+    let counters = daemon.counters().unwrap();
+    println!("{counters}");
+    assert!(counters.nic("n0", "rx_frames") > 30, "{counters}");
+    is_blameless(&counters);
+}
+
+/// One guest, three NICs on a switch, each in a name space.
+const INSIDE: &str = r#"
+set -e
+mkdir -p /run/netns
+mp virtio_net; mp e1000
+at() { grep -ls "$1" /sys/class/net/*/address | cut -d/ -f5; }
+until [ -n "$(at MAC0)" ] && [ -n "$(at MAC1)" ] && [ -n "$(at MAC2)" ]; do usleep 50000; done
+A=$(at MAC0); B=$(at MAC1); C=$(at MAC2)
+for ns in a b c; do ip netns add $ns; ip -n $ns link set lo up; done
+ip link set $A netns a name eth0; ip link set $B netns b name eth0; ip link set $C netns c name eth0
+n=1
+for ns in a b c; do ip -n $ns addr add 10.7.0.$n/24 dev eth0; ip -n $ns link set eth0 up; n=$((n+1)); done
+"#;
+
+#[test]
+fn segments_cross_whole_between_virtio_nets_and_an_e1000() {
+    let lab = lab();
+    let nics = [("n0", "virtio-net"), ("n1", "virtio-net"), ("n2", "e1000")];
+    let mut toml = String::from("[[switch]]\nname = \"a\"\nports = []\n");
+    for (nic, model) in nics {
+        let (socket, mac) = (lab.socket(nic), mac(nic));
+        toml.push_str(&format!(
+            "[[nic]]\nname = \"{nic}\"\nmodel = \"{model}\"\nsocket-path = {socket:?}\nmac = \"{mac}\"\n\
+             port = \"switch:a\"\n"
+        ));
+    }
+    let daemon = Daemon::serve(&lab.path("host.toml"), &toml).unwrap();
+    let mut config = GuestConfig::new("three");
+    config.nics = nics.map(|(nic, _)| lab.nic(nic).rom("")).to_vec();
+    let guest = lab.rig.start(config).unwrap();
+    let script = (0..3).fold(INSIDE.to_owned(), |script, n| {
+        script.replace(&format!("MAC{n}"), &mac(&format!("n{n}")))
+    });
+    guest.run_within(&script, LONG).unwrap();
+    let random = "head -c 3000000 /dev/urandom > /tmp/sent";
+    guest.run(random).unwrap();
+    for (from, to, address) in [
+        ("a", "b", "10.7.0.2"),
+        ("a", "c", "10.7.0.3"),
+        ("c", "b", "10.7.0.2"),
+    ] {
+        let reaches = format!("ip netns exec {from} ping -c 1 -W 1 {address} >/dev/null 2>&1");
+        guest.wait_for(&reaches, LONG).unwrap();
+        let before = daemon.counters().unwrap();
+        let moved = format!(
+            "ip netns exec {to} sh -c 'busybox httpd -p 80 -h /tmp || true' && \
+             ip netns exec {from} wget -q -O /tmp/got http://{address}/sent && cmp /tmp/sent /tmp/got"
+        );
+        guest.run_within(&moved, LONG).unwrap();
+        let counters = daemon.counters().unwrap().since(&before);
+        println!("{from} from {to}: {counters}");
+        // The data goes from `to` to `from`, which has it in long segments if it is a virtio-net.
+        if from == "a" {
+            let frames = counters.nic("n0", "rx_frames");
+            let whole = counters.nic("n0", "rx_gso_frames");
+            assert!(whole > 0 && frames < 3_000_000 / 1448, "{counters}");
+        }
+    }
+    let counters = daemon.counters().unwrap();
+    is_blameless(&counters);
+    assert_eq!(counters.nic("n1", "rx_invalid"), 0, "{counters}");
     assert_eq!(guests::complaints(&guest).unwrap(), Vec::<String>::new());
 }

@@ -118,10 +118,13 @@ fn all(
     Ok(Progress::Idle)
 }
 
-/// Calls the driver of each queue for which that is due, and after a state was loaded of all of them once.
+/// Calls the driver of each queue for which that is due.
 fn look(device: &Device, env: &Env, view: &View<'_>, queues: &mut TxQueues) -> Result<(), Broken> {
     let TxQueues { rings, calls, .. } = queues;
     for (pair, slot) in rings.iter_mut().enumerate() {
+        if calls.pending[pair].due().is_none() {
+            continue;
+        }
         let Some(ring) = slot else { continue };
         match calls.look(pair, ring, view, &*env.clock) {
             Ok(true) => irq::queue(device, env, Role::Tx(pair)),

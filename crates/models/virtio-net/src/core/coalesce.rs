@@ -107,7 +107,8 @@ impl Calls {
         clock: &dyn Clock,
     ) -> Result<bool, Broken> {
         let shown = ring.show(view)?;
-        Ok(self.pending[pair].add(shown, || clock.now()) && ring.decide(view)?)
+        let now = self.pending[pair].add(shown, || clock.now()) || ring.owes_call();
+        Ok(now && ring.decide(view)?)
     }
 
     /// Time has passed, a state was loaded, or a driver has asked for something else: returns whether the driver is to be

@@ -275,6 +275,18 @@ impl Device {
         }
     }
 
+    /// For a transport without PCI: the interrupt of queue `n` is message `n`, the configuration has none, and queues that
+    /// are enabled are served from now on. What was agreed upon is said before.
+    pub fn start_without_bus(&self) {
+        self.lines.msix.store(true, Ordering::Release);
+        self.lines.config.store(NO_VECTOR, Ordering::Release);
+        for (vector, number) in self.lines.queues.iter().zip(0..) {
+            vector.store(number, Ordering::Release);
+        }
+        self.add_status(status::FEATURES_OK | status::DRIVER_OK);
+        self.set_master(true);
+    }
+
     /// Whether the bus lets it reach the guest's memory.
     pub fn is_master(&self) -> bool {
         self.master.load(Ordering::Acquire)

@@ -352,6 +352,11 @@ impl Packed {
         Ok(shown as u32)
     }
 
+    /// See [`Ring::owes_call`](super::ring::Ring::owes_call).
+    pub fn owes_call(&self) -> bool {
+        self.force
+    }
+
     /// See [`Ring::decide`](super::ring::Ring::decide).
     pub fn decide(&mut self, view: &View<'_>) -> Result<bool, Broken> {
         let size = self.place.size;

@@ -99,6 +99,12 @@ impl Ring {
         of!(self, ring => ring.show(view))
     }
 
+    /// The next decision is to call, whatever the driver asked for.
+    #[inline]
+    pub fn owes_call(&self) -> bool {
+        of!(self, ring => ring.owes_call())
+    }
+
     /// Whether the driver wants to be called for what it was shown since this was last decided.
     ///
     /// # Errors

@@ -225,6 +225,11 @@ impl Split {
         Ok(shown.into())
     }
 
+    /// See [`Ring::owes_call`](super::ring::Ring::owes_call).
+    pub fn owes_call(&self) -> bool {
+        self.force
+    }
+
     /// See [`Ring::decide`](super::ring::Ring::decide).
     pub fn decide(&mut self, view: &View<'_>) -> Result<bool, Broken> {
         let new = self.shown;

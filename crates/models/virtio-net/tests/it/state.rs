@@ -18,7 +18,11 @@ const FEATURES: u64 = USUAL
 
 /// A device that has done something of everything.
 fn used() -> Driver {
-    let mut d = Driver::new(FEATURES);
+    used_with(FEATURES)
+}
+
+fn used_with(features: u64) -> Driver {
+    let mut d = Driver::new(features);
     for _ in 0..70 {
         d.send(PLAIN, &frame(OTHER, 60));
     }
@@ -38,11 +42,7 @@ fn moved(from: Driver, blob: &[u8]) -> Driver {
     let nic = hypernic_virtio_net::new(Config::new(OTHER));
     let memory = from.m.env.memory.clone();
     let m = model_testkit::Machine::of(nic, memory, Wire::default(), 5_000_000_000);
-    let mut d = Driver {
-        m,
-        ctrl: 2,
-        queues: from.queues,
-    };
+    let mut d = Driver { m, ..from };
     d.m.nic.control.load(&d.m.env, blob).expect("its own state");
     d.m.work();
     d
@@ -50,7 +50,11 @@ fn moved(from: Driver, blob: &[u8]) -> Driver {
 
 #[test]
 fn a_device_goes_on_elsewhere_where_it_was() {
-    let before = used();
+    goes_on(used());
+    goes_on(used_with(FEATURES | feature::PACKED));
+}
+
+fn goes_on(before: Driver) {
     before.m.wire.take();
     let blob = before.m.save();
     let mut d = moved(before, &blob);
@@ -169,6 +173,23 @@ fn impossible_states_are_refused_and_change_nothing() {
             .to_string()
             .contains("version 2")
     );
+}
+
+#[test]
+fn a_packed_ring_is_checked_by_what_the_state_says_was_agreed_upon() {
+    let packed = Driver::with(FEATURES | feature::PACKED, 3, Wire::default());
+    let blob = packed.m.save();
+    let mut state: V1 = snapshot::open(hypernic_virtio_net::state::v1::KIND, &blob)
+        .expect("a state")
+        .decode()
+        .expect("decodes");
+    let mut d = moved(packed, &blob);
+    d.send(PLAIN, &frame(OTHER, 61));
+    assert_eq!(d.m.wire.take().len(), 1);
+    // Behind the last of three.
+    state.queues[TX].next = 0x8003;
+    let refused = d.m.nic.control.load(&d.m.env, &snapshot::seal(&state));
+    assert!(refused.is_err());
 }
 
 proptest! {
