@@ -70,7 +70,7 @@ impl Words {
     /// Gives packet `n`; returns whether the device wants to be told.
     fn give(&self, packed: bool, n: u32) -> bool {
         let slot = u64::from(n % u32::from(SIZE));
-        let lap = n / u32::from(SIZE) % 2 == 0;
+        let lap = (n / u32::from(SIZE)).is_multiple_of(2);
         if packed {
             let (avail, event) = (if lap { 1 << 7 } else { 1 << 15 }, lap);
             // The device has written its own length there.
@@ -95,7 +95,7 @@ impl Words {
     fn is_used(&self, packed: bool, n: u32) -> bool {
         if packed {
             let slot = u64::from(n % u32::from(SIZE));
-            let lap = n / u32::from(SIZE) % 2 == 0;
+            let lap = (n / u32::from(SIZE)).is_multiple_of(2);
             let flags = self.load(PLACE.desc + 16 * slot + 14);
             return [7, 15].iter().all(|bit| (flags >> bit & 1 == 1) == lap);
         }
@@ -107,7 +107,7 @@ impl Words {
     fn want(&self, packed: bool, n: u32) {
         if packed {
             let slot = (n % u32::from(SIZE)) as u16;
-            let lap = u16::from(n / u32::from(SIZE) % 2 == 0);
+            let lap = u16::from((n / u32::from(SIZE)).is_multiple_of(2));
             self.store(PLACE.driver, slot | lap << 15);
             self.store(PLACE.driver + 2, 2);
         } else {
