@@ -117,6 +117,13 @@ pub struct Run {
     /// interrupt requests go through shared memory instead of register accesses.
     #[arg(long)]
     pub csb: bool,
+    /// Pairs of queues of a virtio-net, for a guest with as many processors.
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub queue_pairs: u16,
+    /// A virtio-net offers no packed rings.
+    #[arg(long)]
+    pub split_rings: bool,
     /// How the guest tells a NIC that a ring has changed: by register accesses (trap), or in shared
     /// memory (page; models with MSI-X only).
     #[arg(long, value_name = "HOW", default_value_t, value_parser = str::parse::<Doorbell>)]
@@ -198,6 +205,8 @@ impl Run {
                 pause: self.pause,
                 receive_throttling: self.receive_throttling || self.portions,
                 csb: self.csb,
+                queue_pairs: self.queue_pairs,
+                split_rings: self.split_rings,
                 doorbell: self.doorbell,
                 mac_lock: self.mac_lock,
                 back_pressure: true,

@@ -17,6 +17,8 @@ pub(crate) fn make(
         receive_throttling: config.receive_throttling,
         csb: config.csb,
         csb_poll: config.busy_poll,
+        queue_pairs: config.queue_pairs,
+        split_rings: config.split_rings,
         pf_places_vf_rings: config.pf_places_vf_rings,
         ..Settings::new(config.mac.0)
     };

@@ -38,6 +38,10 @@ pub enum Choice {
     Pause,
     /// Receive throttling.
     ReceiveThrottling,
+    /// Several pairs of queues.
+    QueuePairs,
+    /// Split rings only.
+    SplitRings,
 }
 
 /// An option that a model does not take.
@@ -83,6 +87,10 @@ pub struct Settings {
     /// A PF may say where the rings of its VFs are, as on the chip, and so have the chip read and write memory of
     /// their guests.
     pub pf_places_vf_rings: bool,
+    /// Pairs of queues, 1 to 16.
+    pub queue_pairs: u16,
+    /// Offer no packed rings.
+    pub split_rings: bool,
     /// How long the link negotiates; as long as the chip's usual if `None`.
     pub negotiation: Option<Duration>,
 }
@@ -99,6 +107,8 @@ impl Settings {
             csb: false,
             csb_poll: Duration::ZERO,
             pf_places_vf_rings: false,
+            queue_pairs: 1,
+            split_rings: false,
             negotiation: None,
         }
     }
@@ -116,6 +126,8 @@ impl Settings {
             Choice::Csb => self.csb,
             Choice::Pause => self.pause,
             Choice::ReceiveThrottling => self.receive_throttling,
+            Choice::QueuePairs => self.queue_pairs != 1,
+            Choice::SplitRings => self.split_rings,
         }
     }
 }

@@ -45,7 +45,18 @@ const E1000_FAMILY: Model = Model {
     // What their drivers set was made for a bus.
     moderation: Moderation::Adaptive,
     vfs: None,
-    refuses: &[],
+    refuses: &[
+        Refusal {
+            choice: Choice::QueuePairs,
+            with_vfs_only: false,
+            reason: "e1000, 82545em and 82544gc have one queue each way: leave queue-pairs out, or choose model = \"virtio-net\"",
+        },
+        Refusal {
+            choice: Choice::SplitRings,
+            with_vfs_only: false,
+            reason: "e1000, 82545em and 82544gc have rings of one kind: leave split-rings out",
+        },
+    ],
     make: |settings, _| e1000(Variant::I82540Em, settings),
 };
 
@@ -74,6 +85,16 @@ static I82576: Model = Model {
             choice: Choice::ReceiveThrottling,
             with_vfs_only: false,
             reason: "the 82576 has no receive throttling: leave it out, or choose model = \"e1000\"",
+        },
+        Refusal {
+            choice: Choice::QueuePairs,
+            with_vfs_only: false,
+            reason: "the 82576 always has 16 queues: leave queue-pairs out",
+        },
+        Refusal {
+            choice: Choice::SplitRings,
+            with_vfs_only: false,
+            reason: "the 82576 has rings of one kind: leave split-rings out",
         },
     ],
     make: i82576,
@@ -105,8 +126,17 @@ static VIRTIO_NET: Model = Model {
             reason: "virtio-net has no receive throttling: leave it out, or choose model = \"e1000\"",
         },
     ],
-    make: |settings, _| virtio_net::new(virtio_net::Config::new(settings.mac)),
+    make: |settings, _| virtio_net::new(virtio(settings)),
 };
+
+fn virtio(settings: &Settings) -> virtio_net::Config {
+    let packed = virtio_net::regs::feature::PACKED;
+    virtio_net::Config {
+        pairs: settings.queue_pairs,
+        without: if settings.split_rings { packed } else { 0 },
+        ..virtio_net::Config::new(settings.mac)
+    }
+}
 
 fn image<const LEN: usize>(settings: &Settings) -> Option<[u8; LEN]> {
     settings.nvm.as_deref()?.try_into().ok()
@@ -188,6 +218,8 @@ mod tests {
                     Choice::Csb => settings.csb = true,
                     Choice::Pause => settings.pause = true,
                     Choice::ReceiveThrottling => settings.receive_throttling = true,
+                    Choice::QueuePairs => settings.queue_pairs = 2,
+                    Choice::SplitRings => settings.split_rings = true,
                 }
                 let made = model.nic(&settings, &Function::Alone);
                 if refusal.with_vfs_only {

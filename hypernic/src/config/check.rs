@@ -8,7 +8,8 @@ use registry::{Model, Models};
 use toml::Spanned;
 
 use super::raw::{
-    Fault, RawHost, RawNic, RawSwitch, Taken, busy_poll, capture_mib, check_name, retired, tenant,
+    Fault, RawHost, RawNic, RawSwitch, Taken, busy_poll, capture_mib, check_name, queue_pairs,
+    retired, tenant,
 };
 use super::types::{
     DEFAULT_AGEING, HostConfig, MAX_WORKERS, NicConfig, PfOwner, SocketSpec, SwitchConfig,
@@ -171,6 +172,8 @@ impl SoFar {
             pause: raw.pause,
             receive_throttling: raw.receive_throttling || raw.portions,
             csb: raw.csb,
+            queue_pairs: queue_pairs(raw.queue_pairs.as_ref())?,
+            split_rings: raw.split_rings,
             doorbell: raw.doorbell,
             mac_lock: raw.mac_lock.unwrap_or(false),
             back_pressure: raw.back_pressure.unwrap_or(true),

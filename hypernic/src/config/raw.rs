@@ -63,6 +63,9 @@ pub(super) struct RawNic {
     pub(super) portions: bool,
     #[serde(default)]
     pub(super) csb: bool,
+    pub(super) queue_pairs: Option<Spanned<u16>>,
+    #[serde(default)]
+    pub(super) split_rings: bool,
     #[serde(default)]
     pub(super) doorbell: Doorbell,
     pub(super) mac_lock: Option<bool>,
@@ -177,6 +180,16 @@ pub(super) fn capture_mib(mib: Option<&Spanned<u64>>) -> Result<u64, Fault> {
                 format!("capture-mib must be between {least} and {most}"),
             )
         })
+}
+
+/// Pairs of queues.
+pub(super) fn queue_pairs(pairs: Option<&Spanned<u16>>) -> Result<u16, Fault> {
+    let Some(pairs) = pairs else {
+        return Ok(1);
+    };
+    Some(*pairs.get_ref())
+        .filter(|n| (1..=16).contains(n))
+        .ok_or_else(|| Fault::at(pairs, "queue-pairs must be between 1 and 16".into()))
 }
 
 pub(super) fn busy_poll(us: Option<&Spanned<u64>>) -> Result<Duration, Fault> {

@@ -133,6 +133,10 @@ pub struct NicConfig {
     pub receive_throttling: bool,
     /// The NIC offers a Communication Status Block to drivers that know it.
     pub csb: bool,
+    /// Pairs of queues.
+    pub queue_pairs: u16,
+    /// It offers no packed rings.
+    pub split_rings: bool,
     /// How the guest tells it that a ring has changed.
     pub doorbell: Doorbell,
     /// On a switch: frames come from `mac` and no other address, and from no other port.

@@ -162,6 +162,8 @@ fn check_daemon(raw: &RawNic) -> Result<(), Fault> {
         ("pause", raw.pause),
         ("receive-throttling", raw.receive_throttling || raw.portions),
         ("csb", raw.csb),
+        ("queue-pairs", raw.queue_pairs.is_some()),
+        ("split-rings", raw.split_rings),
         ("mac-lock", raw.mac_lock == Some(true)),
         ("guard", raw.guard.is_some()),
     ];
@@ -261,6 +263,8 @@ pub(super) fn expand(
             pause: false,
             receive_throttling: false,
             csb: false,
+            queue_pairs: 1,
+            split_rings: false,
             doorbell: raw.doorbell,
             mac_lock: false,
             back_pressure: true,

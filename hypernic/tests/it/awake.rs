@@ -37,6 +37,8 @@ fn config(socket: &Path) -> HostConfig {
         pause: false,
         receive_throttling: false,
         csb: false,
+        queue_pairs: 1,
+        split_rings: false,
         doorbell: hypernic::spec::Doorbell::Trap,
         mac_lock: false,
         back_pressure: true,

@@ -97,3 +97,45 @@ fn virtio_net_is_reached_through_its_bar_and_through_the_window_in_its_configura
     drop(client);
     host.stop();
 }
+
+/// The error for a NIC of this model with these lines, or the number of queues and the upper half of the features.
+fn made(model: &str, more: &str) -> Result<(u16, u32), String> {
+    let dir = tempfile::tempdir().expect("a folder");
+    let socket = dir.path().join("n0.sock");
+    let text = format!(
+        "[[nic]]\nname = \"n0\"\nmodel = \"{model}\"\nsocket-path = {socket:?}\nport = \"null\"\n{more}\n"
+    );
+    let config = HostConfig::parse("q.toml".as_ref(), &text).map_err(|e| e.to_string())?;
+    let host = Host::start(&config).map_err(|e| e.to_string())?;
+    let mut client = Client::connect(&socket).expect("a client");
+    client.write_u32(BAR0, FEATURE_SELECT, 1).expect("a write");
+    let high = client.read_u32(BAR0, FEATURE).expect("a read");
+    let queues = client.read_u16(BAR0, 0x12).expect("a read");
+    drop(client);
+    host.stop();
+    Ok((queues, high))
+}
+
+#[test]
+fn queue_pairs_are_one_to_sixteen() {
+    for (more, queues, packed) in [
+        ("", 3, true),
+        ("queue-pairs = 16", 33, true),
+        ("queue-pairs = 2\nsplit-rings = true", 5, false),
+    ] {
+        let (found, high) = made("virtio-net", more).expect(more);
+        assert_eq!((found, high >> 2 & 1 != 0), (queues, packed), "{more}");
+    }
+    for pairs in [0, 17, 65535] {
+        let error = made("virtio-net", &format!("queue-pairs = {pairs}"));
+        let error = error.expect_err("not so many");
+        assert!(
+            error.contains("q.toml:6:") && error.contains("between 1 and 16"),
+            "{error}"
+        );
+    }
+    for more in ["queue-pairs = 2", "split-rings = true"] {
+        let error = made("e1000", more).expect_err("it has neither");
+        assert!(error.contains("82545em"), "{error}");
+    }
+}

@@ -113,16 +113,16 @@ fn the_stock_igb_drivers_self_test_passes() {
     println!("{}", daemon.counters().unwrap());
 }
 
-/// The stock ROM of another chip of the same iPXE driver, made one of the 82576 by its ids, as QEMU
-/// does it for its own devices.
-fn rom(stock: &[u8]) -> Vec<u8> {
+/// The stock ROM of another chip of the same iPXE driver, made one of this chip by its id, as QEMU does it for its own
+/// devices.
+pub fn rom(stock: &[u8], id: u16) -> Vec<u8> {
     let mut rom = stock.to_vec();
     let pcir = usize::from(u16::from_le_bytes([rom[0x18], rom[0x19]]));
     assert_eq!(rom[pcir..pcir + 4], *b"PCIR");
     let device = pcir + 6..pcir + 8;
     let sum = |bytes: &[u8]| bytes.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
     let before = sum(&rom[device.clone()]);
-    rom[device.clone()].copy_from_slice(&0x10c9u16.to_le_bytes());
+    rom[device.clone()].copy_from_slice(&id.to_le_bytes());
     let after = sum(&rom[device]);
     // Byte 6 has no other use, and makes the sum of all bytes 0.
     rom[6] = rom[6].wrapping_add(before).wrapping_sub(after);
@@ -146,7 +146,7 @@ fn ipxes_driver_gets_a_link_an_address_and_a_script() {
     );
     let stock = lab.rig.root().dir().join("usr/share/qemu/pxe-e1000.rom");
     let file = lab.path("82576.rom");
-    std::fs::write(&file, rom(&std::fs::read(stock).unwrap())).unwrap();
+    std::fs::write(&file, rom(&std::fs::read(stock).unwrap(), 0x10c9)).unwrap();
     let nic = lab.nic("n0").rom(&file).boot_index(0);
     let guest = lab
         .rig

@@ -7,7 +7,6 @@ mod save;
 mod writes;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use datapath::counters::count;
 use frame::Counted;
@@ -15,7 +14,7 @@ use model::{Control, Env, PciState, ResetKind, StateError, Work};
 
 use crate::control::common::Common;
 pub(crate) use crate::control::identity::identity;
-use crate::core::device::{CTRL, Device, QUEUES, RX, TX};
+use crate::core::device::Device;
 use crate::irq;
 use crate::regs::{feature, net_status, page};
 
@@ -41,6 +40,7 @@ impl Registers {
 
     fn reset_all(&mut self, env: &Env) {
         self.device.reset();
+        irq::disarm(&self.device, env);
         self.common = Common::new(&self.device);
         self.work = Work::default();
         irq::settle(&self.device, env, Some(0));
@@ -51,7 +51,7 @@ impl Registers {
         let mut bytes = [0; 24];
         bytes[..6].copy_from_slice(&self.device.rx.lock().station.mac);
         bytes[6..8].copy_from_slice(&self.device.net_status().to_le_bytes());
-        bytes[8..10].copy_from_slice(&1u16.to_le_bytes());
+        bytes[8..10].copy_from_slice(&self.device.config.pairs.to_le_bytes());
         let mtu = self.device.config.mtu.unwrap_or(0);
         bytes[10..12].copy_from_slice(&mtu.to_le_bytes());
         bytes[12..16].copy_from_slice(&SPEED.to_le_bytes());
@@ -61,20 +61,25 @@ impl Registers {
     }
 
     fn notify(&mut self, queue: u64) {
-        match usize::try_from(queue) {
-            Ok(RX) => self.work.rx = true,
-            Ok(TX) => self.work.tx = true,
-            Ok(CTRL) => {
-                self.device.ctrl_kicked.store(true, Ordering::Release);
-                self.work.tx = true;
+        match usize::try_from(queue)
+            .ok()
+            .and_then(|q| self.device.notify(q))
+        {
+            Some(Work { tx, rx }) => {
+                self.work.tx |= tx;
+                self.work.rx |= rx;
             }
-            _ => count(&self.device.counters.bad_notify, 1),
+            None => count(&self.device.counters.bad_notify, 1),
         }
     }
 
     /// Notes everything that may be to do.
     fn note_all(&mut self) {
-        (0..QUEUES as u64).for_each(|queue| self.notify(queue));
+        for queue in 0..self.device.queues() {
+            if self.device.role(queue).is_some() {
+                self.notify(queue as u64);
+            }
+        }
     }
 
     fn refuse_access(&self) {
@@ -144,12 +149,16 @@ impl Control for Registers {
 
     fn pci(&mut self, env: &Env, state: PciState) {
         self.device.set_master(state.bus_master && !state.d3);
-        self.device.lines.msix.store(state.msix, Ordering::Release);
+        self.device.set_messages(state.msix);
         irq::settle(&self.device, env, None);
         self.note_all();
     }
 
-    fn tick(&mut self, _: &Env) {}
+    fn tick(&mut self, env: &Env) {
+        // Both sides look what is due, and set the timer again.
+        irq::disarm(&self.device, env);
+        self.work = Work { tx: true, rx: true };
+    }
 
     fn set_link(&mut self, env: &Env, up: bool) {
         if self.device.set_net_status(net_status::LINK_UP, up) && self.device.has(feature::STATUS) {

@@ -1,12 +1,17 @@
 //! What the device is made of: rings, queues, what was agreed upon, counters.
 
 pub mod chain;
+pub mod coalesce;
 pub mod config;
 pub mod counters;
 pub mod device;
+pub mod packed;
 pub mod place;
 pub mod recycle;
 pub mod ring;
 pub mod split;
 pub mod station;
 pub mod words;
+
+#[cfg(test)]
+mod tests;

@@ -3,22 +3,22 @@
 use std::sync::atomic::Ordering;
 
 use datapath::counters::count;
-use model::Env;
+use model::{Env, Nanos};
 
-use crate::core::device::{Device, VECTORS};
+use crate::core::device::{Device, Role};
 use crate::core::ring::Broken;
 use crate::regs::status;
 
 const QUEUE: u8 = 1;
 const CONFIG: u8 = 2;
 
-/// Tells the driver of queue `queue`.
-pub fn queue(device: &Device, env: &Env, queue: usize) {
+/// Tells the driver of a queue.
+pub fn queue(device: &Device, env: &Env, role: Role) {
     count(&device.counters.queue_calls, 1);
     let lines = &device.lines;
     if lines.msix.load(Ordering::Acquire) {
-        let vector = lines.queues[queue].load(Ordering::Acquire);
-        if vector < VECTORS {
+        let vector = lines.queues[device.queue_of(role)].load(Ordering::Acquire);
+        if vector < device.vectors() {
             env.irq.msix(vector);
         }
         return;
@@ -26,6 +26,14 @@ pub fn queue(device: &Device, env: &Env, queue: usize) {
     let mut isr = lines.isr.lock();
     *isr |= QUEUE;
     env.irq.set_line(true);
+}
+
+/// Tells the driver of these receive queues, a bit for each.
+pub fn pairs(device: &Device, env: &Env, mut calls: u32) {
+    while calls != 0 {
+        queue(device, env, Role::Rx(calls.trailing_zeros() as usize));
+        calls &= calls - 1;
+    }
 }
 
 /// Tells the driver, if there is one, that the configuration has changed.
@@ -41,11 +49,29 @@ pub fn config(device: &Device, env: &Env) {
     if lines.msix.load(Ordering::Acquire) {
         let vector = lines.config.load(Ordering::Acquire);
         drop(isr);
-        if vector < VECTORS {
+        if vector < device.vectors() {
             env.irq.msix(vector);
         }
     } else {
         env.irq.set_line(true);
+    }
+}
+
+/// Has the queues looked at again at `due`.
+pub fn arm(device: &Device, env: &Env, due: Option<Nanos>) {
+    let Some(due) = due else { return };
+    let mut armed = device.armed.lock();
+    if armed.is_none_or(|armed| due < armed) {
+        *armed = Some(due);
+        env.timer.arm(Some(due));
+    }
+}
+
+/// The timer has come, or is called off.
+pub fn disarm(device: &Device, env: &Env) {
+    let mut armed = device.armed.lock();
+    if armed.take().is_some() {
+        env.timer.arm(None);
     }
 }
 

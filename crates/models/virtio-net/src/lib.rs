@@ -1,7 +1,16 @@
 //! A virtio-net device as a pure state machine (virtio 1.4 §5.1).
 //!
 //! [`Device`] knows no transport: it is told what was agreed upon, where its queues are, and that they are notified.
-//! [`Sender`] and [`Receiver`] move its frames.
+//! [`Sender`] and [`Receiver`] move its frames. [`new`] joins them to a PCI function; another transport does the same:
+//!
+//! 1. [`Device::agree`] on features, and [`Device::add_status`] that the driver is there (`DRIVER_OK`);
+//!    [`Device::set_master`] lets it reach memory.
+//! 2. [`Device::set_messages`] and [`Device::set_vector`]: which message of [`model::Interrupts`] calls the driver of a queue.
+//! 3. [`Device::enable`] a queue where it is, at the position it has come to; [`Device::disable`] returns that position,
+//!    and nothing touches the ring any more.
+//! 4. [`Device::set_pairs`]: without a control queue the transport says how many are used.
+//! 5. [`Device::notify`] says what to do for a queue that was notified: [`Sender`]'s `run` or [`Receiver`]'s `poll`. When the
+//!    timer has come, both.
 #![forbid(unsafe_code)]
 
 mod control;
@@ -19,8 +28,8 @@ use model::Nic;
 
 use crate::control::{Registers, identity};
 pub use crate::core::chain::Part;
-pub use crate::core::config::Config;
-pub use crate::core::device::{CTRL, Device, QUEUES, RX, TX, VECTORS};
+pub use crate::core::config::{Config, MAX_PAIRS};
+pub use crate::core::device::{CTRL, Device, QUEUES, RX, Role, TX};
 pub use crate::core::ring::{Format, MAX_SIZE, Place, Position, Refused};
 pub use crate::core::station::{Station, Table};
 pub use crate::rx::Receiver;
@@ -30,7 +39,7 @@ pub use crate::tx::Sender;
 pub fn new(config: Config) -> Nic {
     let device = Arc::new(Device::new(config));
     Nic {
-        identity: identity(),
+        identity: identity(device.vectors()),
         control: Box::new(Registers::new(Arc::clone(&device))),
         transmit: Box::new(Sender {
             device: Arc::clone(&device),

@@ -38,6 +38,8 @@ pub mod feature {
     pub const CTRL_RX_EXTRA: u64 = 1 << 20;
     /// The device asks the driver to announce itself.
     pub const GUEST_ANNOUNCE: u64 = 1 << 21;
+    /// Several pairs of queues.
+    pub const MQ: u64 = 1 << 22;
     /// The control queue sets the address.
     pub const CTRL_MAC_ADDR: u64 = 1 << 23;
     /// Descriptors may stand in a table elsewhere.
@@ -48,12 +50,18 @@ pub mod feature {
     pub const VERSION_1: u64 = 1 << 32;
     /// Addresses are those that the bus translates.
     pub const ACCESS_PLATFORM: u64 = 1 << 33;
+    /// Rings are packed, not split.
+    pub const PACKED: u64 = 1 << 34;
     /// Buffers are used in the order in which they were given.
     pub const IN_ORDER: u64 = 1 << 35;
     /// A notification says how far the ring is filled.
     pub const NOTIFICATION_DATA: u64 = 1 << 38;
     /// A queue can be reset by itself.
     pub const RING_RESET: u64 = 1 << 40;
+    /// The driver sets for each queue by itself when it is called.
+    pub const VQ_NOTF_COAL: u64 = 1 << 52;
+    /// The driver sets when it is called.
+    pub const NOTF_COAL: u64 = 1 << 53;
     /// The configuration has speed and duplex.
     pub const SPEED_DUPLEX: u64 = 1 << 63;
 
@@ -69,6 +77,9 @@ pub mod feature {
         (CTRL_VLAN, CTRL_VQ),
         (CTRL_RX_EXTRA, CTRL_VQ),
         (GUEST_ANNOUNCE, CTRL_VQ),
+        (MQ, CTRL_VQ),
+        (VQ_NOTF_COAL, CTRL_VQ),
+        (NOTF_COAL, CTRL_VQ),
         (CTRL_MAC_ADDR, CTRL_VQ),
         (CTRL_GUEST_OFFLOADS, CTRL_VQ),
     ];
@@ -186,9 +197,22 @@ pub mod ctrl {
     pub const VLAN: u8 = 2;
     /// Announcements.
     pub const ANNOUNCE: u8 = 3;
+    /// Pairs of queues.
+    pub const MQ: u8 = 4;
     /// Receive offloads.
     pub const GUEST_OFFLOADS: u8 = 5;
 
+    /// When the driver is called.
+    pub const NOTF_COAL: u8 = 6;
+
+    /// Sets it for all transmit queues.
+    pub const COAL_TX_SET: u8 = 0;
+    /// Sets it for all receive queues.
+    pub const COAL_RX_SET: u8 = 1;
+    /// Sets it for one queue.
+    pub const COAL_VQ_SET: u8 = 2;
+    /// Shows it of one queue.
+    pub const COAL_VQ_GET: u8 = 3;
     /// Sets the table of addresses.
     pub const MAC_TABLE_SET: u8 = 0;
     /// Sets the own address.
@@ -199,6 +223,8 @@ pub mod ctrl {
     pub const VLAN_DEL: u8 = 1;
     /// The announcement is on its way.
     pub const ANNOUNCE_ACK: u8 = 0;
+    /// Sets how many pairs are used.
+    pub const VQ_PAIRS_SET: u8 = 0;
     /// Sets the offloads.
     pub const GUEST_OFFLOADS_SET: u8 = 0;
 

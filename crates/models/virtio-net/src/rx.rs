@@ -1,6 +1,7 @@
 //! The receive side: from frames to buffers.
 
 pub mod place;
+mod steer;
 
 use std::sync::Arc;
 
@@ -8,10 +9,10 @@ use datapath::counters::{count, count_alone};
 use datapath::{Offered, with_expanded};
 use frame::{Batch, Caps, Frame, Wake};
 use guest_mem::View;
-use model::{Env, Receive};
+use model::{Env, Nanos, Receive};
 use wire::Gso;
 
-use crate::core::device::{Device, RX, RxScratch};
+use crate::core::device::{Device, RxQueues, RxScratch};
 use crate::core::ring::{Broken, Ring};
 use crate::filter;
 use crate::irq;
@@ -31,54 +32,17 @@ impl Receive for Receiver {
             count(&device.counters.rx_no_link, picks.len() as u64);
             return picks.len();
         }
-        let view = env.memory.view();
-        let mut queue = device.rx.lock();
-        let live = device.is_live();
-        let Some(mut ring) = queue.ring.take_if(|_| live) else {
-            count(&device.counters.rx_disabled, picks.len() as u64);
-            return picks.len();
+        let dealt = place_all(device, env, batch, picks);
+        // The driver is called when others can place theirs already.
+        irq::pairs(device, env, dealt.calls);
+        irq::arm(device, env, dealt.due);
+        let Some(why) = dealt.broken else {
+            return dealt.frames;
         };
-        let vlans = device.has(feature::CTRL_VLAN);
-        let mut scratch = std::mem::take(&mut queue.scratch);
-        let mut dealt = 0;
-        let mut result = Ok(());
-        for &pick in picks {
-            let Some(frame) = batch.get(usize::from(pick)) else {
-                dealt += 1;
-                continue;
-            };
-            if !filter::accepts(&queue.station, vlans, &frame) {
-                count_alone(&device.counters.rx_filtered, 1);
-                dealt += 1;
-                continue;
-            }
-            match offer(device, &view, &mut ring, &mut scratch, &frame) {
-                Ok(true) => dealt += 1,
-                Ok(false) => break,
-                Err(why) => {
-                    result = Err(why);
-                    break;
-                }
-            }
-        }
-        queue.scratch = scratch;
-        let result = result.and_then(|()| ring.publish(&view));
-        match result {
-            Ok(call) => {
-                queue.ring = Some(ring);
-                drop(queue);
-                if call {
-                    irq::queue(device, env, RX);
-                }
-                dealt
-            }
-            Err(why) => {
-                drop(queue);
-                irq::broken(device, env, why);
-                count(&device.counters.rx_disabled, (picks.len() - dealt) as u64);
-                picks.len()
-            }
-        }
+        irq::broken(device, env, why);
+        let left = picks.len() - dealt.frames;
+        count(&device.counters.rx_disabled, left as u64);
+        picks.len()
     }
 
     fn caps(&self) -> Caps {
@@ -102,24 +66,116 @@ impl Receive for Receiver {
 
     fn poll(&self, env: &Env) {
         let device = &*self.device;
-        let view = env.memory.view();
-        let mut queue = device.rx.lock();
-        // After a state was loaded the driver is called once.
-        let told = match &mut queue.ring {
-            Some(ring) if device.is_live() => ring.publish(&view),
-            _ => Ok(false),
-        };
-        if told.is_err() {
-            queue.ring = None;
-        }
-        drop(queue);
-        match told {
-            Ok(true) => irq::queue(device, env, RX),
-            Ok(false) => {}
-            Err(why) => irq::broken(device, env, why),
+        if device.is_live() {
+            let view = env.memory.view();
+            // What is due, and after a state was loaded all of them once.
+            let mut queues = device.rx.lock();
+            let RxQueues { rings, calls, .. } = &mut *queues;
+            let clock = &*env.clock;
+            let look = |pair, ring: &mut Ring| calls.look(pair, ring, &view, clock);
+            let (called, why) = each(rings, u32::MAX, look);
+            let due = queues.calls.due();
+            drop(queues);
+            irq::arm(device, env, due);
+            irq::pairs(device, env, called);
+            if let Some(why) = why {
+                irq::broken(device, env, why);
+            }
         }
         device.waiters.wake_any();
     }
+}
+
+/// What became of the frames of a call.
+#[derive(Default)]
+struct Dealt {
+    /// So many were dealt with.
+    frames: usize,
+    /// The receive queues whose driver wants to be called, a bit for each.
+    calls: u32,
+    /// When to look whether others want to be.
+    due: Option<Nanos>,
+    /// Why one of them is broken.
+    broken: Option<Broken>,
+}
+
+/// Places the frames that are wanted, as far as there is room.
+fn place_all(device: &Device, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> Dealt {
+    let view = env.memory.view();
+    let mut dealt = Dealt::default();
+    let mut queues = device.rx.lock();
+    let RxQueues {
+        rings,
+        calls,
+        station,
+        scratch,
+    } = &mut *queues;
+    let pairs = device.pairs();
+    if !device.is_live() || rings.iter().take(pairs).all(Option::is_none) {
+        count(&device.counters.rx_disabled, picks.len() as u64);
+        dealt.frames = picks.len();
+        return dealt;
+    }
+    let vlans = device.has(feature::CTRL_VLAN);
+    let mut touched = 0u32;
+    for &pick in picks {
+        let Some(frame) = batch.get(usize::from(pick)) else {
+            dealt.frames += 1;
+            continue;
+        };
+        if !filter::accepts(station, vlans, &frame) {
+            count_alone(&device.counters.rx_filtered, 1);
+            dealt.frames += 1;
+            continue;
+        }
+        let pair = steer::pair(frame.head(), pairs);
+        let Some(ring) = &mut rings[pair] else {
+            count_alone(&device.counters.rx_disabled, 1);
+            dealt.frames += 1;
+            continue;
+        };
+        touched |= 1 << pair;
+        match offer(device, &view, ring, scratch, &frame) {
+            Ok(true) => dealt.frames += 1,
+            Ok(false) => break,
+            Err(why) => {
+                rings[pair] = None;
+                dealt.broken = Some(why);
+                break;
+            }
+        }
+    }
+    let clock = &*env.clock;
+    let publish = |pair, ring: &mut Ring| calls.publish(pair, ring, &view, clock);
+    let (called, broken) = each(rings, touched, publish);
+    dealt.calls = called;
+    dealt.due = calls.due();
+    dealt.broken = dealt.broken.or(broken);
+    dealt
+}
+
+/// Asks these rings, a bit for each, whether their driver is to be called. Returns those that say so, and why one is
+/// broken.
+fn each(
+    rings: &mut [Option<Ring>],
+    which: u32,
+    mut ask: impl FnMut(usize, &mut Ring) -> Result<bool, Broken>,
+) -> (u32, Option<Broken>) {
+    let (mut calls, mut broken) = (0, None);
+    for (pair, slot) in rings.iter_mut().enumerate() {
+        if which >> pair & 1 == 0 {
+            continue;
+        }
+        match slot.as_mut().map(|ring| ask(pair, ring)) {
+            Some(Ok(call)) => calls |= u32::from(call) << pair,
+            Some(Err(why)) => {
+                *slot = None;
+                broken = Some(why);
+            }
+            None => {}
+        }
+    }
+    (calls, broken)
 }
 
 /// Gives the driver a frame, as it takes it. `false`: there is no room for all of it, and nothing has changed.

@@ -1,5 +1,6 @@
 //! The transmit side: from chains to frames.
 
+mod coalesce;
 pub mod command;
 pub mod packet;
 
@@ -12,7 +13,7 @@ use guest_mem::{ReadSlice, View};
 use model::{Env, Progress, TURN_BYTES, Transmit};
 
 use crate::core::chain::Chain;
-use crate::core::device::{Bad, Device, Fate, TX, TxQueue};
+use crate::core::device::{Bad, Device, Fate, Role, TxQueues};
 use crate::core::recycle::with_batch;
 use crate::core::ring::{Broken, Ring};
 use crate::irq;
@@ -69,28 +70,79 @@ impl Transmit for Sender {
             return Progress::Idle;
         }
         let mut queue = device.tx.lock();
-        let Some(mut ring) = queue.ring.take() else {
-            return Progress::Idle;
+        let progress = all(device, env, &view, &mut queue, to, budget);
+        irq::arm(device, env, queue.calls.due());
+        drop(queue);
+        progress.unwrap_or_else(|why| {
+            irq::broken(device, env, why);
+            Progress::Idle
+        })
+    }
+}
+
+/// Serves the queues that were notified, until one has had its turn.
+fn all(
+    device: &Device,
+    env: &Env,
+    view: &View<'_>,
+    queue: &mut TxQueues,
+    to: &dyn Sink,
+    budget: usize,
+) -> Result<Progress, Broken> {
+    let pairs = device.pairs();
+    look(device, env, view, queue)?;
+    // A caller that says nothing of queues has all of them looked at.
+    let mut kicked = match device.tx_kicked.swap(0, Ordering::AcqRel) {
+        0 => u32::MAX,
+        kicked => kicked,
+    };
+    let first = queue.first;
+    for pair in (0..pairs).map(|i| (first + i) % pairs) {
+        if kicked >> pair & 1 == 0 {
+            continue;
+        }
+        let Some(mut ring) = queue.rings.get_mut(pair).and_then(Option::take) else {
+            continue;
         };
-        match turn(device, env, &view, (&mut queue, &mut ring), to, budget) {
-            Ok(progress) => {
-                queue.ring = Some(ring);
-                progress
-            }
+        // A broken ring is not put back.
+        let progress = turn(device, env, view, (pair, queue, &mut ring), to, budget)?;
+        queue.rings[pair] = Some(ring);
+        if progress != Progress::Idle {
+            // It goes on later, after the others had their turn.
+            queue.first = pair + 1;
+            device.tx_kicked.fetch_or(kicked, Ordering::AcqRel);
+            return Ok(progress);
+        }
+        kicked &= !(1 << pair);
+    }
+    Ok(Progress::Idle)
+}
+
+/// Calls the driver of each queue for which that is due.
+fn look(device: &Device, env: &Env, view: &View<'_>, queues: &mut TxQueues) -> Result<(), Broken> {
+    let TxQueues { rings, calls, .. } = queues;
+    for (pair, slot) in rings.iter_mut().enumerate() {
+        if calls.pending[pair].due().is_none() {
+            continue;
+        }
+        let Some(ring) = slot else { continue };
+        match calls.look(pair, ring, view, &*env.clock) {
+            Ok(true) => irq::queue(device, env, Role::Tx(pair)),
+            Ok(false) => {}
             Err(why) => {
-                drop(queue);
-                irq::broken(device, env, why);
-                Progress::Idle
+                *slot = None;
+                return Err(why);
             }
         }
     }
+    Ok(())
 }
 
 fn turn(
     device: &Device,
     env: &Env,
     view: &View<'_>,
-    (queue, ring): (&mut TxQueue, &mut Ring),
+    (pair, queue, ring): (usize, &mut TxQueues, &mut Ring),
     to: &dyn Sink,
     budget: usize,
 ) -> Result<Progress, Broken> {
@@ -107,8 +159,8 @@ fn turn(
             (end, offer(device, view, (queue, ring), to, batch))
         });
         let all = done?;
-        if ring.publish(view)? {
-            irq::queue(device, env, TX);
+        if queue.calls.publish(pair, ring, view, &*env.clock)? {
+            irq::queue(device, env, Role::Tx(pair));
         }
         if !all {
             return Ok(Progress::Blocked);
@@ -128,7 +180,7 @@ fn turn(
 fn fill<'v>(
     device: &Device,
     view: &'v View<'_>,
-    (queue, ring): (&mut TxQueue, &mut Ring),
+    (queue, ring): (&mut TxQueues, &mut Ring),
     (batch, pieces): (&mut Batch<'v>, &mut Vec<ReadSlice<'v>>),
     limits: &mut Limits,
 ) -> End {
@@ -185,7 +237,7 @@ fn fill<'v>(
 fn offer(
     device: &Device,
     view: &View<'_>,
-    (queue, ring): (&mut TxQueue, &mut Ring),
+    (queue, ring): (&mut TxQueues, &mut Ring),
     to: &dyn Sink,
     batch: &Batch<'_>,
 ) -> Result<bool, Broken> {

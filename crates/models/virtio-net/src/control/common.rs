@@ -2,13 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::core::device::{Device, QUEUES};
+use crate::core::device::Device;
 use crate::core::ring::Place;
 use crate::regs::{NO_VECTOR, common as c};
 
 /// A queue as the driver sets it up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct QueueRegisters {
+    /// Its size is 0 until the driver says one: the most there can be.
     pub place: Place,
     pub enabled: bool,
 }
@@ -20,7 +21,7 @@ pub(crate) struct Common {
     pub driver_select: u32,
     pub queue_select: u16,
     pub driver: u64,
-    pub queues: [QueueRegisters; QUEUES],
+    pub queues: Vec<QueueRegisters>,
 }
 
 /// Bytes of the field at `offset`; 64-bit fields are two halves. 0: no field begins there.
@@ -59,11 +60,10 @@ pub(super) fn set_half(address: &mut u64, half: u64, value: u32) {
 impl Common {
     /// As after a reset.
     pub fn new(device: &Device) -> Self {
-        let mut common = Self::default();
-        for (at, queue) in common.queues.iter_mut().enumerate() {
-            queue.place.size = device.most(at);
+        Self {
+            queues: vec![QueueRegisters::default(); device.queues()],
+            ..Self::default()
         }
-        common
     }
 
     fn selected(&self) -> Option<(usize, QueueRegisters)> {
@@ -88,7 +88,7 @@ impl Common {
             c::DRIVER_FEATURE_SELECT => self.driver_select,
             c::DRIVER_FEATURE => word(self.driver, self.driver_select),
             c::CONFIG_VECTOR => device.lines.config.load(Ordering::Acquire).into(),
-            c::NUM_QUEUES => QUEUES as u32,
+            c::NUM_QUEUES => device.queues() as u32,
             c::STATUS => device.status().into(),
             c::GENERATION => device.generation().into(),
             c::QUEUE_SELECT => self.queue_select.into(),
@@ -105,7 +105,10 @@ impl Common {
         };
         let half = |address: u64| (address >> (8 * (offset & 4))) as u32;
         match offset {
-            c::QUEUE_SIZE => queue.place.size.into(),
+            c::QUEUE_SIZE => match queue.place.size {
+                0 => device.most(at).into(),
+                size => size.into(),
+            },
             c::QUEUE_VECTOR => device.lines.queues[at].load(Ordering::Acquire).into(),
             c::QUEUE_ENABLE => queue.enabled.into(),
             c::QUEUE_NOTIFY_OFF => at as u32,

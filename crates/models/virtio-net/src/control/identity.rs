@@ -2,7 +2,6 @@
 
 use model::{Bar, Capability, Identity, Msix, Raw, Space, Window};
 
-use crate::core::device::VECTORS;
 use crate::regs::page;
 
 /// The BAR of the configuration structures. It is 64 bits wide.
@@ -24,7 +23,7 @@ fn structure(kind: u8, offset: u64, len: u64, more: &[u8]) -> Capability {
 }
 
 /// The function.
-pub(crate) fn identity() -> Identity {
+pub(crate) fn identity(vectors: u16) -> Identity {
     Identity {
         model: "virtio-net",
         vendor: 0x1af4,
@@ -47,7 +46,7 @@ pub(crate) fn identity() -> Identity {
         ],
         intx: true,
         msix: Some(Msix {
-            vectors: VECTORS,
+            vectors,
             table_bar: MSIX_BAR,
             table_offset: 0,
             pba_bar: MSIX_BAR,

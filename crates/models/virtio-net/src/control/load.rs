@@ -7,8 +7,8 @@ use snapshot::State;
 
 use crate::control::Registers;
 use crate::control::common::{Common, QueueRegisters};
-use crate::core::device::{QUEUES, Saved, VECTORS};
-use crate::core::ring::{Place, Position, Ring};
+use crate::core::device::{Role, Saved};
+use crate::core::ring::{Format, Place, Position, Ring};
 use crate::core::station::TABLE;
 use crate::irq;
 use crate::regs::{NO_VECTOR, feature, net_status, status};
@@ -41,16 +41,10 @@ impl Registers {
         let state = &decode(blob)?;
         self.check_numbers(state)?;
         let device = &*self.device;
-        let queues: &[_; QUEUES] =
-            (&state.queues[..])
-                .try_into()
-                .map_err(|_| StateError::Field {
-                    field: "queues",
-                    value: state.queues.len() as u64,
-                    why: "this device has another number of queues",
-                })?;
+        let queues = &state.queues;
+        let format = Format::of(state.features);
         let mut common = Common::new(device);
-        let mut rings: [Option<Position>; QUEUES] = [None; QUEUES];
+        let mut rings: Vec<Option<Position>> = vec![None; queues.len()];
         for (at, queue) in queues.iter().enumerate() {
             let place = Place {
                 size: queue.size,
@@ -58,14 +52,17 @@ impl Registers {
                 driver: queue.driver,
                 device: queue.device,
             };
-            let fits = queue.size.is_power_of_two() && queue.size <= device.most(at);
+            // 0: the driver has not said it.
+            let possible =
+                queue.size.is_power_of_two() || format.packed || !queue.followed && queue.size == 0;
+            let fits = possible && queue.size <= device.most_by(state.features, at);
             check(
                 fits,
                 "size",
                 queue.size.into(),
                 "no ring has so many entries",
             )?;
-            let vector = queue.vector < VECTORS || queue.vector == NO_VECTOR;
+            let vector = queue.vector < device.vectors() || queue.vector == NO_VECTOR;
             check(
                 vector,
                 "vector",
@@ -84,8 +81,9 @@ impl Registers {
                 next: queue.next,
                 used: queue.used,
                 told: queue.told,
+                resumed: true,
             };
-            let made = Ring::new(place, device.format(), position);
+            let made = Ring::new(place, format, position);
             check(made.is_ok(), "desc", queue.desc, "no ring can be there")?;
             rings[at] = Some(position);
         }
@@ -96,6 +94,7 @@ impl Registers {
         ) = state.selects;
         common.driver = state.driver;
         device.reset();
+        irq::disarm(device, env);
         device.restore(Saved {
             features: state.features,
             offloads: state.offloads,
@@ -104,13 +103,26 @@ impl Registers {
             master: state.bus_master,
             msix: state.msix,
             config: state.config_vector,
-            queues: [0, 1, 2].map(|at| queues[at].vector),
+            pairs: state.pairs,
         });
-        device.rx.lock().station = state.station.clone();
+        for (vector, saved) in device.lines.queues.iter().zip(queues) {
+            vector.store(saved.vector, Ordering::Release);
+        }
+        let mut rx = device.rx.lock();
+        rx.station = state.station.clone();
+        rx.calls.asked = state.coalesce.0;
+        drop(rx);
+        device.tx.lock().calls.asked = state.coalesce.1;
         for (at, position) in rings.into_iter().enumerate() {
             if let Some(position) = position {
                 // Checked above.
                 let _ = device.enable(at, common.queues[at].place, position);
+            }
+            let asked = queues[at].coalesce;
+            match device.role(at) {
+                Some(Role::Rx(pair)) => device.rx.lock().calls.pending[pair].ask(asked),
+                Some(Role::Tx(pair)) => device.tx.lock().calls.pending[pair].ask(asked),
+                _ => {}
             }
         }
         let up = state.net_status & net_status::LINK_UP != 0;
@@ -159,7 +171,17 @@ impl Registers {
             state.status.into(),
             "a driver without features",
         )?;
-        let vector = state.config_vector < VECTORS || state.config_vector == NO_VECTOR;
+        let number = state.queues.len();
+        let why = "this device has another number of queues";
+        check(number == device.queues(), "queues", number as u64, why)?;
+        let most = if features & feature::MQ != 0 {
+            device.config.pairs
+        } else {
+            1
+        };
+        let pairs = (1..=most).contains(&state.pairs);
+        check(pairs, "pairs", state.pairs.into(), "there are not so many")?;
+        let vector = state.config_vector < device.vectors() || state.config_vector == NO_VECTOR;
         let why = "there is no such vector";
         check(vector, "config_vector", state.config_vector.into(), why)?;
         check(

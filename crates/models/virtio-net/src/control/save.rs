@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use crate::control::Registers;
-use crate::core::device::{CTRL, RX, TX};
+use crate::core::coalesce::Coalesce;
+use crate::core::device::Role;
 use crate::core::ring::Ring;
 use crate::state::V1;
 use crate::state::v1::Queue;
@@ -27,6 +28,11 @@ impl Registers {
                 next: position.next,
                 used: position.used,
                 told: position.told,
+                coalesce: match device.role(at) {
+                    Some(Role::Rx(pair)) => rx.calls.pending[pair].asked,
+                    Some(Role::Tx(pair)) => tx.calls.pending[pair].asked,
+                    _ => Coalesce::default(),
+                },
             }
         };
         V1 {
@@ -45,12 +51,17 @@ impl Registers {
                 self.common.queue_select,
             ),
             driver: self.common.driver,
-            queues: vec![
-                queue(RX, &rx.ring),
-                queue(TX, &tx.ring),
-                queue(CTRL, &ctrl.ring),
-            ],
+            pairs: device.pairs() as u16,
+            queues: (0..device.queues())
+                .map(|at| match device.role(at) {
+                    Some(Role::Rx(pair)) => queue(at, &rx.rings[pair]),
+                    Some(Role::Tx(pair)) => queue(at, &tx.rings[pair]),
+                    Some(Role::Ctrl) => queue(at, &ctrl.ring),
+                    None => queue(at, &None),
+                })
+                .collect(),
             ctrl_kicked: device.ctrl_kicked.load(Ordering::Acquire),
+            coalesce: (rx.calls.asked, tx.calls.asked),
             station: rx.station.clone(),
         }
     }

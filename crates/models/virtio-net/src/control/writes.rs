@@ -7,8 +7,8 @@ use model::Env;
 
 use crate::control::Registers;
 use crate::control::common::{QueueRegisters, set_half, width};
-use crate::core::device::VECTORS;
-use crate::core::ring::{Place, Position};
+use crate::core::device::Device;
+use crate::core::ring::Position;
 use crate::regs::{NO_VECTOR, common as c, feature, status};
 
 impl Registers {
@@ -32,7 +32,7 @@ impl Registers {
                 _ => {}
             },
             c::CONFIG_VECTOR => {
-                let vector = vector(value);
+                let vector = vector(&self.device, value);
                 self.device.lines.config.store(vector, Ordering::Release);
             }
             c::STATUS => self.write_status(env, value as u8),
@@ -73,7 +73,7 @@ impl Registers {
         };
         match offset {
             c::QUEUE_VECTOR => {
-                let vector = vector(value);
+                let vector = vector(&self.device, value);
                 self.device.lines.queues[at].store(vector, Ordering::Release);
             }
             c::QUEUE_RESET => self.reset_queue(at, value),
@@ -82,7 +82,7 @@ impl Registers {
             _ if queue.enabled => self.refuse_access(),
             c::QUEUE_SIZE => {
                 let size = value as u16;
-                if size.is_power_of_two() && size <= self.device.most(at) {
+                if self.device.may_have(at, size) {
                     queue.place.size = size;
                 } else {
                     self.refuse_access();
@@ -106,7 +106,12 @@ impl Registers {
         if value != 1 || queue.enabled || !agreed {
             return self.refuse_access();
         }
-        let enabled = self.device.enable(at, queue.place, Position::default());
+        let start = Position::start(self.device.format());
+        let mut place = queue.place;
+        if place.size == 0 {
+            place.size = self.device.most(at);
+        }
+        let enabled = self.device.enable(at, place, start);
         match enabled {
             Ok(()) => queue.enabled = true,
             Err(_) => count(&self.device.counters.queue_refused, 1),
@@ -122,21 +127,15 @@ impl Registers {
         }
         count(&self.device.counters.queue_resets, 1);
         self.device.disable(at);
-        *queue = QueueRegisters {
-            place: Place {
-                size: self.device.most(at),
-                ..Place::default()
-            },
-            enabled: false,
-        };
+        *queue = QueueRegisters::default();
         self.device.lines.queues[at].store(NO_VECTOR, Ordering::Release);
     }
 }
 
 /// A vector as it reads back: one that there is not is none.
-fn vector(value: u32) -> u16 {
+fn vector(device: &Device, value: u32) -> u16 {
     match value as u16 {
-        vector if vector < VECTORS => vector,
+        vector if vector < device.vectors() => vector,
         _ => NO_VECTOR,
     }
 }

@@ -9,6 +9,10 @@ pub struct Part {
     pub len: u32,
 }
 
+/// A part to read stands behind one to write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OutOfOrder;
+
 /// A buffer as the driver gave it: parts for the device to read, then parts to write. Its storage is used again.
 #[derive(Debug, Default)]
 pub struct Chain {
@@ -29,6 +33,16 @@ impl Chain {
     /// Parts to write.
     pub fn writable(&self) -> &[Part] {
         &self.parts[self.to_read..]
+    }
+
+    /// Adds a part. Those to read come first.
+    pub(crate) fn add(&mut self, part: Part, write: bool) -> Result<(), OutOfOrder> {
+        if !write && self.parts.len() > self.to_read {
+            return Err(OutOfOrder);
+        }
+        self.parts.push(part);
+        self.to_read += usize::from(!write);
+        Ok(())
     }
 
     /// Begins another.

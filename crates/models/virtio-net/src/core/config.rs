@@ -2,6 +2,9 @@
 
 use crate::regs::feature as f;
 
+/// Most pairs of queues.
+pub const MAX_PAIRS: u16 = 16;
+
 /// How a device is made.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -9,7 +12,9 @@ pub struct Config {
     pub mac: [u8; 6],
     /// Largest packet that the driver may send, without Ethernet header; none is offered if `None`.
     pub mtu: Option<u16>,
-    /// Entries of the receive and of the transmit ring, if the driver takes no fewer.
+    /// Pairs of queues, 1 to [`MAX_PAIRS`].
+    pub pairs: u16,
+    /// Entries of a receive and of a transmit ring, if the driver takes no fewer.
     pub ring: u16,
     /// The cable is in.
     pub link: bool,
@@ -40,9 +45,12 @@ pub const FEATURES: u64 = f::CSUM
     | f::EVENT_IDX
     | f::VERSION_1
     | f::ACCESS_PLATFORM
+    | f::PACKED
     | f::IN_ORDER
     | f::NOTIFICATION_DATA
     | f::RING_RESET
+    | f::NOTF_COAL
+    | f::VQ_NOTF_COAL
     | f::SPEED_DUPLEX;
 
 impl Config {
@@ -51,6 +59,7 @@ impl Config {
         Self {
             mac,
             mtu: None,
+            pairs: 1,
             ring: 1024,
             link: true,
             without: 0,
@@ -60,6 +69,7 @@ impl Config {
     /// What it offers.
     pub fn features(&self) -> u64 {
         let mtu = if self.mtu.is_some() { f::MTU } else { 0 };
-        (FEATURES | mtu) & !self.without
+        let mq = if self.pairs > 1 { f::MQ } else { 0 };
+        (FEATURES | mtu | mq) & !self.without
     }
 }

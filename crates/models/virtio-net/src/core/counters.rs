@@ -81,6 +81,8 @@ datapath::counters! {
     broken_nested,
     /// Rings broken: an indirect table of an impossible length.
     broken_indirect_length,
+    /// Rings broken: buffers of one frame in too many parts.
+    broken_parts,
     /// Rings broken: a part to read behind one to write.
     broken_order,
     /// Rings broken: not mapped.
@@ -101,6 +103,7 @@ impl Counters {
             Broken::IndirectNext => &self.broken_indirect_next,
             Broken::Nested => &self.broken_nested,
             Broken::IndirectLength => &self.broken_indirect_length,
+            Broken::Parts => &self.broken_parts,
             Broken::Order => &self.broken_order,
             Broken::Unmapped => &self.broken_unmapped,
             Broken::Direction => &self.broken_direction,

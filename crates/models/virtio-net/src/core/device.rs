@@ -1,28 +1,41 @@
 //! The device, without a transport: it is told what was agreed upon and where its queues are.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use datapath::Waiters;
 use frame::Finisher;
+use model::{Nanos, Work};
 use parking_lot::Mutex;
 
 use crate::core::chain::Chain;
-use crate::core::config::Config;
+use crate::core::coalesce::Calls;
+use crate::core::config::{Config, MAX_PAIRS};
 use crate::core::counters::Counters;
 use crate::core::ring::{Format, Place, Position, Refused, Ring};
 use crate::core::station::Station;
 use crate::regs::{NO_VECTOR, feature, net_status, status};
 
-/// The receive queue.
+/// The first receive queue.
 pub const RX: usize = 0;
-/// The transmit queue.
+/// The first transmit queue.
 pub const TX: usize = 1;
 /// The control queue, without multiqueue.
 pub const CTRL: usize = 2;
-/// Queues there are.
+/// Queues of a device with one pair.
 pub const QUEUES: usize = 3;
-/// Interrupt vectors: one of each queue, and one of the configuration.
-pub const VECTORS: u16 = QUEUES as u16 + 1;
+/// Entries of the control queue.
+const CTRL_ENTRIES: u16 = 64;
+
+/// What a queue is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It receives, for this pair.
+    Rx(usize),
+    /// It transmits, for this pair.
+    Tx(usize),
+    /// It takes commands.
+    Ctrl,
+}
 
 /// What became of a packet that was taken from the transmit ring.
 #[derive(Clone, Copy, Debug)]
@@ -59,11 +72,15 @@ pub enum Bad {
     NoLink,
 }
 
-/// The transmit queue with its storage.
+/// The transmit queues with their storage.
 #[derive(Default)]
-pub struct TxQueue {
-    /// The ring, while it is enabled and not broken.
-    pub ring: Option<Ring>,
+pub struct TxQueues {
+    /// Their rings, by pair, while they are enabled and not broken.
+    pub rings: Vec<Option<Ring>>,
+    /// When their drivers are called.
+    pub calls: Calls,
+    /// The pair that is served first.
+    pub first: usize,
     /// Storage.
     pub chain: Chain,
     /// Packets of the batch and between them, in order.
@@ -74,10 +91,12 @@ pub struct TxQueue {
     pub finisher: Finisher,
 }
 
-/// The receive queue with its storage.
-pub struct RxQueue {
-    /// The ring, while it is enabled and not broken.
-    pub ring: Option<Ring>,
+/// The receive queues with their storage.
+pub struct RxQueues {
+    /// Their rings, by pair, while they are enabled and not broken.
+    pub rings: Vec<Option<Ring>>,
+    /// When their drivers are called.
+    pub calls: Calls,
     /// What is received.
     pub station: Station,
     /// Storage.
@@ -114,7 +133,7 @@ pub struct Lines {
     /// Vector of the configuration.
     pub config: AtomicU16,
     /// Vectors of the queues.
-    pub queues: [AtomicU16; QUEUES],
+    pub queues: Box<[AtomicU16]>,
 }
 
 /// A virtio-net device. Register accesses, transmitter, receivers and the control queue share it; it owns no thread and
@@ -123,12 +142,18 @@ pub struct Device {
     pub(crate) config: Config,
     pub(crate) counters: Counters,
     pub(crate) lines: Lines,
-    pub(crate) tx: Mutex<TxQueue>,
-    pub(crate) rx: Mutex<RxQueue>,
+    pub(crate) tx: Mutex<TxQueues>,
+    pub(crate) rx: Mutex<RxQueues>,
     pub(crate) ctrl: Mutex<CtrlQueue>,
     pub(crate) waiters: Waiters,
     /// The control queue was notified.
     pub(crate) ctrl_kicked: AtomicBool,
+    /// Transmit queues that were notified, a bit for each pair.
+    pub(crate) tx_kicked: AtomicU32,
+    /// What the timer is set to.
+    pub(crate) armed: Mutex<Option<Nanos>>,
+    /// Pairs that are used.
+    pairs: AtomicU16,
     features: AtomicU64,
     /// Receive offloads that are on.
     offloads: AtomicU64,
@@ -142,7 +167,10 @@ pub struct Device {
 
 impl Device {
     /// A device after a reset.
-    pub fn new(config: Config) -> Self {
+    pub fn new(mut config: Config) -> Self {
+        config.pairs = config.pairs.clamp(1, MAX_PAIRS);
+        let pairs = usize::from(config.pairs);
+        let vectors = (0..2 * pairs + 1).map(|_| AtomicU16::new(NO_VECTOR));
         let link = if config.link { net_status::LINK_UP } else { 0 };
         Self {
             counters: Counters::default(),
@@ -150,17 +178,25 @@ impl Device {
                 msix: AtomicBool::new(false),
                 isr: Mutex::new(0),
                 config: AtomicU16::new(NO_VECTOR),
-                queues: [const { AtomicU16::new(NO_VECTOR) }; QUEUES],
+                queues: vectors.collect(),
             },
-            tx: Mutex::default(),
-            rx: Mutex::new(RxQueue {
-                ring: None,
+            tx: Mutex::new(TxQueues {
+                rings: (0..pairs).map(|_| None).collect(),
+                calls: Calls::new(pairs),
+                ..TxQueues::default()
+            }),
+            rx: Mutex::new(RxQueues {
+                rings: (0..pairs).map(|_| None).collect(),
+                calls: Calls::new(pairs),
                 station: Station::new(config.mac),
                 scratch: RxScratch::default(),
             }),
             ctrl: Mutex::default(),
             waiters: Waiters::default(),
             ctrl_kicked: AtomicBool::new(false),
+            tx_kicked: AtomicU32::new(0),
+            armed: Mutex::default(),
+            pairs: AtomicU16::new(1),
             features: AtomicU64::new(0),
             offloads: AtomicU64::new(0),
             status: AtomicU8::new(0),
@@ -239,6 +275,18 @@ impl Device {
         }
     }
 
+    /// For a transport without PCI: the interrupt of queue `n` is message `n`, the configuration has none, and queues that
+    /// are enabled are served from now on. What was agreed upon is said before.
+    pub fn start_without_bus(&self) {
+        self.lines.msix.store(true, Ordering::Release);
+        self.lines.config.store(NO_VECTOR, Ordering::Release);
+        for (vector, number) in self.lines.queues.iter().zip(0..) {
+            vector.store(number, Ordering::Release);
+        }
+        self.add_status(status::FEATURES_OK | status::DRIVER_OK);
+        self.set_master(true);
+    }
+
     /// Whether the bus lets it reach the guest's memory.
     pub fn is_master(&self) -> bool {
         self.master.load(Ordering::Acquire)
@@ -284,17 +332,134 @@ impl Device {
 
     /// How rings are used by what was agreed upon.
     pub fn format(&self) -> Format {
-        Format {
-            indirect: self.has(feature::INDIRECT_DESC),
-            event_idx: self.has(feature::EVENT_IDX),
+        Format::of(self.features())
+    }
+
+    /// Queues there are: pairs, and the control queue.
+    pub fn queues(&self) -> usize {
+        self.lines.queues.len()
+    }
+
+    /// Interrupt vectors: one of each queue, and one of the configuration.
+    pub fn vectors(&self) -> u16 {
+        self.queues() as u16 + 1
+    }
+
+    /// What queue `queue` is for, by what was agreed upon. The control queue is behind all pairs there are, or behind the
+    /// only one there is without [`feature::MQ`].
+    #[inline]
+    pub fn role(&self, queue: usize) -> Option<Role> {
+        self.role_by(self.features(), queue)
+    }
+
+    /// The same, if these features are agreed upon.
+    pub(crate) fn role_by(&self, features: u64, queue: usize) -> Option<Role> {
+        let pairs = if features & feature::MQ != 0 {
+            self.config.pairs.into()
+        } else {
+            1
+        };
+        match queue {
+            _ if queue == 2 * pairs => Some(Role::Ctrl),
+            _ if queue > 2 * pairs => None,
+            _ if queue.is_multiple_of(2) => Some(Role::Rx(queue / 2)),
+            _ => Some(Role::Tx(queue / 2)),
         }
+    }
+
+    /// The number of the queue for this.
+    pub fn queue_of(&self, role: Role) -> usize {
+        match role {
+            Role::Rx(pair) => 2 * pair,
+            Role::Tx(pair) => 2 * pair + 1,
+            Role::Ctrl if self.has(feature::MQ) => 2 * usize::from(self.config.pairs),
+            Role::Ctrl => CTRL,
+        }
+    }
+
+    /// Pairs that are used.
+    #[inline]
+    pub fn pairs(&self) -> usize {
+        self.pairs.load(Ordering::Acquire).into()
+    }
+
+    /// Uses so many pairs. `false`: there are not so many, or several were not agreed upon.
+    pub fn set_pairs(&self, pairs: u16) -> bool {
+        let most = if self.has(feature::MQ) {
+            self.config.pairs
+        } else {
+            1
+        };
+        let possible = (1..=most).contains(&pairs);
+        if possible {
+            self.pairs.store(pairs, Ordering::Release);
+            // What was notified before it was in use is looked at now.
+            self.tx_kicked.store(u32::MAX, Ordering::Release);
+        }
+        possible
+    }
+
+    /// Queue `queue` was notified: what is to be done now. `None`: there is no such queue.
+    pub fn notify(&self, queue: usize) -> Option<Work> {
+        let tx = Work {
+            tx: true,
+            rx: false,
+        };
+        Some(match self.role(queue)? {
+            Role::Rx(_) => Work {
+                tx: false,
+                rx: true,
+            },
+            Role::Tx(pair) => {
+                self.kick(pair);
+                tx
+            }
+            Role::Ctrl => {
+                self.ctrl_kicked.store(true, Ordering::Release);
+                tx
+            }
+        })
+    }
+
+    /// Interrupts are messages, not a line.
+    pub fn set_messages(&self, on: bool) {
+        self.lines.msix.store(on, Ordering::Release);
+    }
+
+    /// The message of a queue ([`NO_VECTOR`]: none). `false`: there is no such queue, or no such message.
+    pub fn set_vector(&self, queue: usize, vector: u16) -> bool {
+        let Some(slot) = self.lines.queues.get(queue) else {
+            return false;
+        };
+        let possible = vector < self.vectors() || vector == NO_VECTOR;
+        if possible {
+            slot.store(vector, Ordering::Release);
+        }
+        possible
+    }
+
+    /// Notes that the transmit queue of this pair was notified.
+    pub fn kick(&self, pair: usize) {
+        self.tx_kicked.fetch_or(1 << pair, Ordering::AcqRel);
+    }
+
+    /// Whether a ring of this queue may have so many entries.
+    pub fn may_have(&self, queue: usize, size: u16) -> bool {
+        let possible = size.is_power_of_two() || size != 0 && self.has(feature::PACKED);
+        possible && size <= self.most(queue)
     }
 
     /// Most entries of a queue.
     pub fn most(&self, queue: usize) -> u16 {
-        match queue {
-            RX | TX => self.config.ring,
-            _ => 64,
+        self.most_by(self.features(), queue)
+    }
+
+    /// The same, if these features are agreed upon.
+    pub(crate) fn most_by(&self, features: u64, queue: usize) -> u16 {
+        match self.role_by(features, queue) {
+            Some(Role::Rx(_) | Role::Tx(_)) => self.config.ring,
+            Some(Role::Ctrl) => CTRL_ENTRIES,
+            None => 0,
         }
     }
 
@@ -307,10 +472,20 @@ impl Device {
             return Err(Refused::Size);
         }
         let ring = Some(Ring::new(place, self.format(), position)?);
-        match queue {
-            RX => self.rx.lock().ring = ring,
-            TX => self.tx.lock().ring = ring,
-            _ => self.ctrl.lock().ring = ring,
+        match self.role(queue).ok_or(Refused::Size)? {
+            Role::Rx(pair) => {
+                let mut rx = self.rx.lock();
+                rx.rings[pair] = ring;
+                rx.calls.begin(pair);
+            }
+            Role::Tx(pair) => {
+                let mut tx = self.tx.lock();
+                tx.rings[pair] = ring;
+                tx.calls.begin(pair);
+                drop(tx);
+                self.kick(pair);
+            }
+            Role::Ctrl => self.ctrl.lock().ring = ring,
         }
         Ok(())
     }
@@ -318,12 +493,13 @@ impl Device {
     /// Disables a queue. When this returns nothing touches its ring any more; where it was, if it was enabled and not
     /// broken, is returned.
     pub fn disable(&self, queue: usize) -> Option<Position> {
-        let ring = match queue {
-            RX => self.rx.lock().ring.take(),
-            TX => self.tx.lock().ring.take(),
-            _ => self.ctrl.lock().ring.take(),
+        let role = self.role(queue)?;
+        let ring = match role {
+            Role::Rx(pair) => self.rx.lock().rings[pair].take(),
+            Role::Tx(pair) => self.tx.lock().rings[pair].take(),
+            Role::Ctrl => self.ctrl.lock().ring.take(),
         };
-        if queue == RX {
+        if let Role::Rx(_) = role {
             self.waiters.wake_any();
         }
         ring.map(|ring| ring.position())
@@ -332,10 +508,10 @@ impl Device {
     /// Where a queue has come to; `None` if it is not enabled, or broken.
     pub fn position(&self, queue: usize) -> Option<Position> {
         let of = |ring: &Option<Ring>| ring.as_ref().map(Ring::position);
-        match queue {
-            RX => of(&self.rx.lock().ring),
-            TX => of(&self.tx.lock().ring),
-            _ => of(&self.ctrl.lock().ring),
+        match self.role(queue)? {
+            Role::Rx(pair) => of(&self.rx.lock().rings[pair]),
+            Role::Tx(pair) => of(&self.tx.lock().rings[pair]),
+            Role::Ctrl => of(&self.ctrl.lock().ring),
         }
     }
 
@@ -350,11 +526,17 @@ impl Device {
     /// Back to what it is after power-up, but for the link. Queues are let go first, and the status is 0 when nothing
     /// touches them any more.
     pub fn reset(&self) {
-        for queue in 0..QUEUES {
+        for queue in 0..self.queues() {
             self.disable(queue);
         }
+        self.pairs.store(1, Ordering::Release);
+        self.tx_kicked.store(0, Ordering::Release);
         self.ctrl_kicked.store(false, Ordering::Release);
-        self.rx.lock().station = Station::new(self.config.mac);
+        let mut rx = self.rx.lock();
+        rx.station = Station::new(self.config.mac);
+        rx.calls.reset();
+        drop(rx);
+        self.tx.lock().calls.reset();
         self.features.store(0, Ordering::Release);
         self.offloads.store(0, Ordering::Release);
         self.set_net_status(net_status::ANNOUNCE, false);
@@ -370,13 +552,11 @@ impl Device {
         self.features.store(saved.features, Ordering::Release);
         self.offloads.store(saved.offloads, Ordering::Release);
         self.status.store(saved.status, Ordering::Release);
+        self.pairs.store(saved.pairs, Ordering::Release);
         self.generation.store(saved.generation, Ordering::Release);
         self.master.store(saved.master, Ordering::Release);
         self.lines.msix.store(saved.msix, Ordering::Release);
         self.lines.config.store(saved.config, Ordering::Release);
-        for (vector, saved) in self.lines.queues.iter().zip(saved.queues) {
-            vector.store(saved, Ordering::Release);
-        }
     }
 }
 
@@ -390,5 +570,5 @@ pub(crate) struct Saved {
     pub master: bool,
     pub msix: bool,
     pub config: u16,
-    pub queues: [u16; QUEUES],
+    pub pairs: u16,
 }

@@ -3,14 +3,27 @@
 use guest_mem::View;
 
 use crate::core::chain::Chain;
+use crate::core::packed::Packed;
 pub use crate::core::place::{Broken, Format, MAX_SIZE, Place, Position, Refused};
 use crate::core::split::Split;
 
-/// A ring. A packed one will be another variant.
+/// A ring of either format.
 #[derive(Debug)]
 pub enum Ring {
     /// Split (§2.7).
     Split(Split),
+    /// Packed (§2.8).
+    Packed(Packed),
+}
+
+/// Asks the ring, whatever its format.
+macro_rules! of {
+    ($ring:expr, $inner:ident => $what:expr) => {
+        match $ring {
+            Ring::Split($inner) => $what,
+            Ring::Packed($inner) => $what,
+        }
+    };
 }
 
 impl Ring {
@@ -19,19 +32,21 @@ impl Ring {
     /// # Errors
     /// When no ring can be there.
     pub fn new(place: Place, format: Format, position: Position) -> Result<Ring, Refused> {
-        Split::new(place, format, position).map(Ring::Split)
+        if format.packed {
+            Packed::new(place, format, position).map(Ring::Packed)
+        } else {
+            Split::new(place, format, position).map(Ring::Split)
+        }
     }
 
     /// Entries.
     pub fn size(&self) -> u16 {
-        let Ring::Split(ring) = self;
-        ring.place().size
+        of!(self, ring => ring.place().size)
     }
 
     /// Where both sides are.
     pub fn position(&self) -> Position {
-        let Ring::Split(ring) = self;
-        ring.position()
+        of!(self, ring => ring.position())
     }
 
     /// Takes the next buffer that is available into `chain`; `false` when there is none.
@@ -40,28 +55,24 @@ impl Ring {
     /// The ring is broken.
     #[inline]
     pub fn take(&mut self, view: &View<'_>, chain: &mut Chain) -> Result<bool, Broken> {
-        let Ring::Split(ring) = self;
-        ring.take(view, chain)
+        of!(self, ring => ring.take(view, chain))
     }
 
     /// Gives the last `chains` that were taken back untouched: they are taken again.
     #[inline]
     pub fn give_back(&mut self, chains: u16) {
-        let Ring::Split(ring) = self;
-        ring.give_back(chains);
+        of!(self, ring => ring.give_back(chains));
     }
 
     /// Takes back the last `chains` that were marked as used and not published.
     #[inline]
     pub fn unused(&mut self, chains: u16) {
-        let Ring::Split(ring) = self;
-        ring.unused(chains);
+        of!(self, ring => ring.unused(chains));
     }
 
     /// Buffers that are known to be available.
     pub fn known(&self) -> u16 {
-        let Ring::Split(ring) = self;
-        ring.known()
+        of!(self, ring => ring.known())
     }
 
     /// Marks a buffer as used, with `len` bytes written. The driver sees it at [`Ring::publish`].
@@ -70,18 +81,47 @@ impl Ring {
     /// The ring is not mapped any more.
     #[inline]
     pub fn used(&mut self, view: &View<'_>, id: u16, len: u32) -> Result<(), Broken> {
-        let Ring::Split(ring) = self;
-        ring.used(view, id, len)
+        match self {
+            Ring::Split(ring) => ring.used(view, id, len),
+            Ring::Packed(ring) => {
+                ring.used(id, len);
+                Ok(())
+            }
+        }
     }
 
-    /// Shows the driver what was used. Returns whether it wants to be called for it.
+    /// Shows the driver what was used. Returns how many buffers were.
+    ///
+    /// # Errors
+    /// The ring is not mapped any more.
+    #[inline]
+    pub fn show(&mut self, view: &View<'_>) -> Result<u32, Broken> {
+        of!(self, ring => ring.show(view))
+    }
+
+    /// The next decision is to call, whatever the driver asked for.
+    #[inline]
+    pub fn owes_call(&self) -> bool {
+        of!(self, ring => ring.owes_call())
+    }
+
+    /// Whether the driver wants to be called for what it was shown since this was last decided.
+    ///
+    /// # Errors
+    /// The ring is not mapped any more.
+    #[inline]
+    pub fn decide(&mut self, view: &View<'_>) -> Result<bool, Broken> {
+        of!(self, ring => ring.decide(view))
+    }
+
+    /// Both.
     ///
     /// # Errors
     /// The ring is not mapped any more.
     #[inline]
     pub fn publish(&mut self, view: &View<'_>) -> Result<bool, Broken> {
-        let Ring::Split(ring) = self;
-        ring.publish(view)
+        self.show(view)?;
+        self.decide(view)
     }
 
     /// Asks the driver to tell of buffers behind those that are known. Returns whether there are some already.
@@ -89,8 +129,7 @@ impl Ring {
     /// # Errors
     /// The ring is broken.
     pub fn want_kick(&mut self, view: &View<'_>) -> Result<bool, Broken> {
-        let Ring::Split(ring) = self;
-        ring.want_kick(view)
+        of!(self, ring => ring.want_kick(view))
     }
 
     /// Tells the driver that it need not tell of buffers.
@@ -98,13 +137,11 @@ impl Ring {
     /// # Errors
     /// The ring is not mapped any more.
     pub fn no_kick(&mut self, view: &View<'_>) -> Result<(), Broken> {
-        let Ring::Split(ring) = self;
-        ring.no_kick(view)
+        of!(self, ring => ring.no_kick(view))
     }
 
     /// Descriptors read since the last call.
     pub fn take_read(&mut self) -> u32 {
-        let Ring::Split(ring) = self;
-        ring.take_read()
+        of!(self, ring => ring.take_read())
     }
 }

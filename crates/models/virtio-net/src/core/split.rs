@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use guest_mem::{Fault, View};
+use guest_mem::View;
 
 use crate::core::chain::{Chain, Part};
-use crate::core::place::{Broken, Format, MAX_SIZE, Place, Position, Refused};
+use crate::core::place::{Broken, Format, MAX_SIZE, Place, Position, Refused, passed};
 use crate::core::words;
 
 /// Bytes of a descriptor.
@@ -18,12 +18,6 @@ const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
 /// The driver wants no call, or the device no notification.
 const QUIET: u16 = 1;
-
-impl From<Fault> for Broken {
-    fn from(_: Fault) -> Self {
-        Broken::Unmapped
-    }
-}
 
 /// A descriptor.
 struct Desc {
@@ -51,8 +45,7 @@ pub struct Split {
 }
 
 impl Split {
-    /// A ring at this place. One that has been used before calls its driver once, whatever that asked for: the call before
-    /// may have been lost.
+    /// A ring at this place.
     pub fn new(place: Place, format: Format, position: Position) -> Result<Split, Refused> {
         let Place {
             size,
@@ -83,7 +76,7 @@ impl Split {
             avail: position.next,
             shown: position.used,
             quiet: false,
-            force: position != Position::default(),
+            force: position.resumed,
             read: 0,
         })
     }
@@ -95,7 +88,10 @@ impl Split {
 
     /// Where both sides are.
     pub fn position(&self) -> Position {
-        self.position
+        Position {
+            resumed: true,
+            ..self.position
+        }
     }
 
     /// Buffers that are known to be available.
@@ -184,15 +180,11 @@ impl Split {
                 (table, left, index, indirect) = (desc.at, entries, 0, true);
                 continue;
             }
-            let write = desc.flags & WRITE != 0;
-            if !write && chain.parts.len() > chain.to_read {
-                return Err(Broken::Order);
-            }
-            chain.parts.push(Part {
+            let part = Part {
                 at: desc.at,
                 len: desc.len,
-            });
-            chain.to_read += usize::from(!write);
+            };
+            chain.add(part, desc.flags & WRITE != 0)?;
             if desc.flags & NEXT == 0 {
                 return Ok(());
             }
@@ -222,13 +214,25 @@ impl Split {
         self.position.used = self.position.used.wrapping_sub(chains);
     }
 
-    /// See [`Ring::publish`](super::ring::Ring::publish).
-    pub fn publish(&mut self, view: &View<'_>) -> Result<bool, Broken> {
+    /// See [`Ring::show`](super::ring::Ring::show).
+    pub fn show(&mut self, view: &View<'_>) -> Result<u32, Broken> {
         let new = self.position.used;
+        let shown = new.wrapping_sub(self.shown);
         if new != self.shown {
             words::store(view, self.place.device + 2, new)?;
             self.shown = new;
         }
+        Ok(shown.into())
+    }
+
+    /// See [`Ring::owes_call`](super::ring::Ring::owes_call).
+    pub fn owes_call(&self) -> bool {
+        self.force
+    }
+
+    /// See [`Ring::decide`](super::ring::Ring::decide).
+    pub fn decide(&mut self, view: &View<'_>) -> Result<bool, Broken> {
+        let new = self.shown;
         let old = std::mem::replace(&mut self.position.told, new);
         if std::mem::take(&mut self.force) {
             return Ok(true);
@@ -275,9 +279,4 @@ impl Split {
     pub fn take_read(&mut self) -> u32 {
         std::mem::take(&mut self.read)
     }
-}
-
-/// Whether an index that went from `old` to `new` has passed `event` (§2.7.10).
-fn passed(event: u16, new: u16, old: u16) -> bool {
-    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }

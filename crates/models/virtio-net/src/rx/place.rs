@@ -118,12 +118,19 @@ impl<'a> Placing<'a, '_> {
         buffers.clear();
         let merge = self.device.has(feature::MRG_RXBUF);
         let mut left = needed;
+        let (mut parts, most) = (0, 2 * u32::from(self.ring.size()));
         while left > 0 {
             if !self.ring.take(view, chain)? {
                 self.ring.give_back(buffers.len() as u16);
                 return Ok(Placed::NoRoom);
             }
-            work::add(u64::from(self.ring.take_read()) / DESCS_PER_COPY);
+            let read = self.ring.take_read();
+            work::add(u64::from(read) / DESCS_PER_COPY);
+            // Parts of no bytes are not a way to make a sender walk.
+            parts += read;
+            if parts > most {
+                return Err(Broken::Parts);
+            }
             if !chain.readable().is_empty() {
                 return Err(Broken::Direction);
             }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use snapshot::{Kind, State};
 
+use crate::core::coalesce::Coalesce;
 use crate::core::station::Station;
 
 /// What the container calls it.
@@ -31,6 +32,8 @@ pub struct Queue {
     pub used: u16,
     /// What that was when the driver was last told, or not.
     pub told: u16,
+    /// When its driver wants to be called.
+    pub coalesce: Coalesce,
 }
 
 /// The device.
@@ -58,8 +61,12 @@ pub struct V1 {
     pub selects: (u32, u32, u16),
     /// Features as the driver has written them.
     pub driver: u64,
-    /// Receive, transmit, control.
+    /// Pairs that are used.
+    pub pairs: u16,
+    /// Receive and transmit of each pair, control; those that were not agreed upon are there too.
     pub queues: Vec<Queue>,
+    /// When drivers of receive and of transmit queues that are enabled later want to be called.
+    pub coalesce: (Coalesce, Coalesce),
     /// The control queue was notified, and its commands are not done.
     pub ctrl_kicked: bool,
     /// What is received.

@@ -6,11 +6,12 @@ use guest_mem::View;
 use model::Env;
 
 use crate::core::chain::{self, Chain};
-use crate::core::device::{CTRL, CtrlQueue, Device};
+use crate::core::device::{CtrlQueue, Device, Role};
 use crate::core::ring::{Broken, Ring};
 use crate::core::station::{Station, TABLE, Table};
 use crate::irq;
 use crate::regs::{ctrl, feature, net_status};
+use crate::tx::coalesce::{self, Reply};
 
 /// Longest command that is looked at: 2700 addresses.
 const MOST: u64 = 16 << 10;
@@ -24,7 +25,10 @@ pub fn run(device: &Device, env: &Env, view: &View<'_>) {
     let Some(mut ring) = queue.ring.take() else {
         return;
     };
-    match turn(device, env, view, &mut queue, &mut ring) {
+    let turned = turn(device, env, view, &mut queue, &mut ring);
+    // What waited for an interrupt may have been asked for otherwise.
+    irq::arm(device, env, device.rx.lock().calls.due());
+    match turned {
         Ok(()) => queue.ring = Some(ring),
         Err(why) => {
             drop(queue);
@@ -48,21 +52,21 @@ fn turn(
             }
             // After a state was loaded the driver is called once.
             if ring.publish(view)? {
-                irq::queue(device, env, CTRL);
+                irq::queue(device, env, Role::Ctrl);
             }
             return Ok(());
         }
-        let done = one(device, view, &queue.chain, &mut queue.command)?;
+        let written = one(device, view, &queue.chain, &mut queue.command)?;
         let counters = &device.counters;
-        let counter = if done {
+        let counter = if written.is_some() {
             &counters.ctrl_done
         } else {
             &counters.ctrl_refused
         };
         count_alone(counter, 1);
-        ring.used(view, queue.chain.id, 1)?;
+        ring.used(view, queue.chain.id, written.unwrap_or(1))?;
         if ring.publish(view)? {
-            irq::queue(device, env, CTRL);
+            irq::queue(device, env, Role::Ctrl);
         }
     }
     // A driver that has more than a ring's worth there waits for none of it.
@@ -73,18 +77,19 @@ fn turn(
     Ok(())
 }
 
-/// Does one command and writes its answer, the first byte to be written. Returns whether it was done.
+/// Does one command and writes its answer: the first byte to be written, and what else it is behind it. Returns how many
+/// bytes these are, if it was done.
 fn one(
     device: &Device,
     view: &View<'_>,
     chain: &Chain,
     command: &mut Vec<u8>,
-) -> Result<bool, Broken> {
+) -> Result<Option<u32>, Broken> {
     let ack = chain.writable().iter().find(|part| part.len > 0);
     let ack = ack.ok_or(Broken::Direction)?.at;
     let len = chain::len(chain.readable());
     command.clear();
-    let mut done = false;
+    let mut done = None;
     if len <= MOST {
         for part in chain.readable() {
             let from = command.len();
@@ -92,12 +97,32 @@ fn one(
             view.read(part.at, &mut command[from..])?;
         }
         if let [class, number, payload @ ..] = &command[..] {
-            done = execute(device, *class, *number, payload).is_some();
+            done = match (class, number) {
+                (&ctrl::NOTF_COAL, &ctrl::COAL_VQ_GET) => {
+                    coalesce::get(device, payload).filter(|_| chain::len(chain.writable()) > 8)
+                }
+                (&ctrl::NOTF_COAL, _) => coalesce::set(device, *number, payload),
+                _ => execute(device, *class, *number, payload).map(|()| Reply::default()),
+            };
         }
     }
-    let answer = if done { ctrl::OK } else { ctrl::ERR };
+    let answer = if done.is_some() { ctrl::OK } else { ctrl::ERR };
     view.write(ack, &[answer])?;
-    Ok(done)
+    let Some(reply) = done else { return Ok(None) };
+    let mut rest = reply.bytes();
+    // Behind the answer, wherever its parts are.
+    let mut skip = 1;
+    for part in chain.writable() {
+        let inside = skip.min(part.len);
+        skip -= inside;
+        let len = rest.len().min((part.len - inside) as usize);
+        let (now, later) = rest.split_at(len);
+        if !now.is_empty() {
+            view.write(part.at.saturating_add(inside.into()), now)?;
+        }
+        rest = later;
+    }
+    Ok(Some(1 + reply.bytes().len() as u32))
 }
 
 /// `None`: the command is refused, and nothing has changed.
@@ -145,6 +170,15 @@ fn execute(device: &Device, class: u8, number: u8, payload: &[u8]) -> Option<()>
             if device.set_net_status(net_status::ANNOUNCE, false) {
                 device.changed();
             }
+        }
+        (ctrl::MQ, ctrl::VQ_PAIRS_SET) => {
+            let pairs = u16::from_le_bytes(payload.try_into().ok()?);
+            agreed(feature::MQ)?;
+            // No frame is on its way into a queue that will not be looked at any more.
+            let rx = device.rx.lock();
+            let done = device.set_pairs(pairs);
+            drop(rx);
+            return done.then_some(());
         }
         (ctrl::GUEST_OFFLOADS, ctrl::GUEST_OFFLOADS_SET) => {
             agreed(feature::CTRL_GUEST_OFFLOADS)?;

@@ -1,7 +1,7 @@
 //! A driver of split rings, as plain as possible.
 
 use hypernic_virtio_net::regs::{common as c, feature, page, status};
-use hypernic_virtio_net::{CTRL, Config, QUEUES, RX, TX};
+use hypernic_virtio_net::{CTRL, Config, RX, TX};
 use model::PciState;
 use model_testkit::{Machine, Wire, memory};
 
@@ -37,7 +37,14 @@ pub struct Queue {
 
 pub struct Driver {
     pub m: Machine,
-    pub queues: [Queue; QUEUES],
+    pub queues: [Queue; 5],
+    /// The number of its control queue.
+    pub ctrl: usize,
+    /// Rings are packed: descriptors of each buffer by its id, and where the driver is on its laps.
+    pub packed: bool,
+    pub slots: [Vec<u16>; 5],
+    pub given: [u64; 5],
+    pub taken: [u64; 5],
 }
 
 pub fn desc(queue: usize) -> u64 {
@@ -63,7 +70,12 @@ impl Driver {
         });
         Driver {
             m,
-            queues: [Queue::default(); QUEUES],
+            queues: [Queue::default(); 5],
+            ctrl: CTRL,
+            packed: false,
+            slots: Default::default(),
+            given: [0; 5],
+            taken: [0; 5],
         }
     }
 
@@ -132,6 +144,8 @@ impl Driver {
             size,
             ..Queue::default()
         };
+        self.slots[queue] = vec![0; size.into()];
+        (self.given[queue], self.taken[queue]) = (0, 0);
         self.w16(c::QUEUE_SELECT, queue as u16);
         self.w16(c::QUEUE_SIZE, size);
         self.w16(c::QUEUE_VECTOR, queue as u16 + 1);
@@ -148,9 +162,18 @@ impl Driver {
 
     pub fn start(&mut self, features: u64, size: u16) {
         assert!(self.negotiate(features), "{features:#x}");
+        self.packed = features & feature::PACKED != 0;
         self.w16(c::CONFIG_VECTOR, 0);
-        for queue in [RX, TX, CTRL] {
-            self.enable(queue, size.min(if queue == CTRL { 64 } else { 1024 }));
+        let mut queues = vec![RX, TX];
+        self.ctrl = CTRL;
+        if features & feature::MQ != 0 {
+            // Of a device with two pairs.
+            queues.extend([2, 3]);
+            self.ctrl = 4;
+        }
+        queues.push(self.ctrl);
+        for queue in queues {
+            self.enable(queue, size.min(if queue == self.ctrl { 64 } else { 1024 }));
         }
         self.w8(c::STATUS, 3 | status::FEATURES_OK | status::DRIVER_OK);
     }
@@ -178,6 +201,9 @@ impl Driver {
 
     /// Gives a buffer of these parts: where, how many bytes, to be written or not. Returns its head.
     pub fn give(&mut self, queue: usize, parts: &[(u64, u32, bool)]) -> u16 {
+        if self.packed {
+            return self.give_packed(queue, parts, 0);
+        }
         let size = self.queues[queue].size;
         let head = self.queues[queue].next % size;
         for (i, (at, len, write)) in parts.iter().enumerate() {
@@ -193,12 +219,63 @@ impl Driver {
         head
     }
 
+    /// The flags that make a descriptor available on lap `lap`.
+    pub fn avail_flags(lap: u64) -> u16 {
+        if lap.is_multiple_of(2) {
+            1 << 7
+        } else {
+            1 << 15
+        }
+    }
+
+    /// The same in a packed ring, with more flags; the first descriptor comes last. Returns its id, which is that of
+    /// its slot.
+    pub fn give_packed(&mut self, queue: usize, parts: &[(u64, u32, bool)], more: u16) -> u16 {
+        let size = u64::from(self.queues[queue].size);
+        let first = self.given[queue];
+        let id = (first % size) as u16;
+        for (i, (at, len, write)) in parts.iter().enumerate().rev() {
+            let this = first + i as u64;
+            let mut flags = more | Self::avail_flags(this / size);
+            flags |= if *write { WRITE } else { 0 };
+            flags |= if i + 1 < parts.len() { NEXT } else { 0 };
+            // Id and flags stand the other way round than in a split ring.
+            let slot = (this % size) as u16;
+            self.desc_at(desc(queue), slot, (*at, *len, id), flags);
+        }
+        self.slots[queue][usize::from(id)] = parts.len() as u16;
+        self.given[queue] += parts.len() as u64;
+        id
+    }
+
+    fn used_packed(&mut self, queue: usize) -> Vec<(u32, u32)> {
+        let size = u64::from(self.queues[queue].size);
+        let mut found = Vec::new();
+        loop {
+            let at = self.taken[queue];
+            let slot = self.m.peek(desc(queue) + 16 * (at % size), 16);
+            let flags = u16::from_le_bytes([slot[14], slot[15]]);
+            let both =
+                [1 << 7, 1 << 15].map(|bit| (flags & bit != 0) == (at / size).is_multiple_of(2));
+            if at == self.given[queue] || both != [true; 2] {
+                return found;
+            }
+            let id = u16::from_le_bytes([slot[12], slot[13]]);
+            let len = u32::from_le_bytes([slot[8], slot[9], slot[10], slot[11]]);
+            found.push((id.into(), len));
+            self.taken[queue] += u64::from(self.slots[queue][usize::from(id)]);
+        }
+    }
+
     pub fn kick(&mut self, queue: usize) {
         self.w16(page::NOTIFY + 4 * queue as u64, queue as u16);
     }
 
     /// Buffers used since the last call: id and bytes.
     pub fn used(&mut self, queue: usize) -> Vec<(u32, u32)> {
+        if self.packed {
+            return self.used_packed(queue);
+        }
         let index = self.peek16(used(queue) + 2);
         let mut found = Vec::new();
         while self.queues[queue].used != index {
@@ -225,11 +302,20 @@ impl Driver {
 
     /// Sends a frame with this header, in one buffer of two parts.
     pub fn send(&mut self, header: [u8; 12], frame: &[u8]) {
-        let at = BUFFERS + u64::from(self.queues[TX].avail % 16) * 0x1_1000;
+        self.send_by(TX, header, frame);
+    }
+
+    /// The same by this queue.
+    pub fn send_by(&mut self, queue: usize, header: [u8; 12], frame: &[u8]) {
+        let turn = u64::from(self.queues[TX].avail) + self.given[TX];
+        let at = BUFFERS + turn % 16 * 0x1_1000;
         self.m.poke(at, &header);
         self.m.poke(at + 64, frame);
-        self.give(TX, &[(at, 12, false), (at + 64, frame.len() as u32, false)]);
-        self.kick(TX);
+        self.give(
+            queue,
+            &[(at, 12, false), (at + 64, frame.len() as u32, false)],
+        );
+        self.kick(queue);
     }
 
     /// Gives a receive buffer of `len` bytes at `at`.
@@ -253,11 +339,11 @@ impl Driver {
         self.m.poke(at - 16, &[0xee]);
         let len = payload.len() as u32;
         self.give(
-            CTRL,
+            self.ctrl,
             &[(at, 2, false), (at + 16, len, false), (at - 16, 1, true)],
         );
-        self.kick(CTRL);
-        assert_eq!(self.used(CTRL).len(), 1);
+        self.kick(self.ctrl);
+        assert_eq!(self.used(self.ctrl).len(), 1);
         self.m.peek(at - 16, 1)[0]
     }
 }

@@ -1,10 +1,15 @@
 //! The device through its registers and rings, driven by a driver made for tests.
 #![forbid(unsafe_code)]
 
+mod bare;
+mod coalesce;
 mod commands;
 mod driver;
 mod hostile;
 mod interrupts;
+mod packed;
+mod pairs;
+mod race;
 mod receive;
 mod registers;
 mod state;

@@ -53,7 +53,8 @@ fn features_are_offered_in_words_and_refused_where_they_do_not_fit() {
     assert!(d.negotiate(feature::VERSION_1));
     for (features, why) in [
         (0, "no VERSION_1"),
-        (feature::VERSION_1 | 1 << 34, "packed is not offered"),
+        (feature::VERSION_1 | 1 << 10, "UFO is not offered"),
+        (feature::VERSION_1 | feature::MQ, "one pair has no MQ"),
         (feature::VERSION_1 | feature::MTU, "no MTU was configured"),
         (feature::VERSION_1 | feature::HOST_TSO4, "TSO without CSUM"),
         (

@@ -6,7 +6,7 @@ use hypernic_virtio_net::{CTRL, Config, RX, TX};
 use model_testkit::Wire;
 use proptest::prelude::*;
 
-use crate::driver::{BUFFERS, Driver, MAC, OFFLOADS, OTHER, PLAIN, USUAL, frame};
+use crate::driver::{BUFFERS, Driver, MAC, OFFLOADS, OTHER, PLAIN, USUAL, desc, frame};
 
 const FEATURES: u64 = USUAL
     | OFFLOADS
@@ -18,7 +18,11 @@ const FEATURES: u64 = USUAL
 
 /// A device that has done something of everything.
 fn used() -> Driver {
-    let mut d = Driver::new(FEATURES);
+    used_with(FEATURES)
+}
+
+fn used_with(features: u64) -> Driver {
+    let mut d = Driver::new(features);
     for _ in 0..70 {
         d.send(PLAIN, &frame(OTHER, 60));
     }
@@ -38,10 +42,7 @@ fn moved(from: Driver, blob: &[u8]) -> Driver {
     let nic = hypernic_virtio_net::new(Config::new(OTHER));
     let memory = from.m.env.memory.clone();
     let m = model_testkit::Machine::of(nic, memory, Wire::default(), 5_000_000_000);
-    let mut d = Driver {
-        m,
-        queues: from.queues,
-    };
+    let mut d = Driver { m, ..from };
     d.m.nic.control.load(&d.m.env, blob).expect("its own state");
     d.m.work();
     d
@@ -49,7 +50,11 @@ fn moved(from: Driver, blob: &[u8]) -> Driver {
 
 #[test]
 fn a_device_goes_on_elsewhere_where_it_was() {
-    let before = used();
+    goes_on(used());
+    goes_on(used_with(FEATURES | feature::PACKED));
+}
+
+fn goes_on(before: Driver) {
     before.m.wire.take();
     let blob = before.m.save();
     let mut d = moved(before, &blob);
@@ -72,6 +77,38 @@ fn a_device_goes_on_elsewhere_where_it_was() {
     assert_eq!(d.counter("rx_filtered"), 1);
     d.w16(c::QUEUE_SELECT, CTRL as u16);
     assert_eq!(d.r16(c::QUEUE_ENABLE), 1);
+}
+
+#[test]
+fn a_packed_ring_goes_on_in_another_device() {
+    let mut d = Driver::new(USUAL | feature::PACKED);
+    let send = |d: &mut Driver, slot: u16, len: usize| {
+        let at = BUFFERS + 0x1000 * u64::from(slot);
+        d.m.poke(at, &[&PLAIN[..], &frame(OTHER, len)].concat());
+        // Available in the first round: id, then AVAIL without USED.
+        d.desc_at(desc(TX), slot, (at, 12 + len as u32, 40 + slot), 1 << 7);
+        d.kick(TX);
+        assert_eq!(d.m.wire.take(), [frame(OTHER, len)]);
+        // Used: the same id, AVAIL and USED.
+        let shown = d.m.peek(desc(TX) + 16 * u64::from(slot) + 12, 4);
+        assert_eq!(shown, [40 + slot as u8, 0, 0x80, 0x80]);
+    };
+    send(&mut d, 0, 60);
+    send(&mut d, 1, 61);
+    let blob = d.m.save();
+    let mut d = moved(d, &blob);
+    send(&mut d, 2, 62);
+    assert!(!d.needs_reset());
+    let saved = snapshot::open(hypernic_virtio_net::state::v1::KIND, &blob).expect("a state");
+    let mut state: V1 = saved.decode().expect("decodes");
+    assert_eq!(
+        (state.queues[TX].next, state.queues[TX].used),
+        (0x8002, 0x8002)
+    );
+    // A place that the ring does not have.
+    state.queues[TX].next = 64;
+    let refused = d.m.nic.control.load(&d.m.env, &snapshot::seal(&state));
+    assert!(refused.expect_err("64").to_string().contains("desc"));
 }
 
 #[test]
@@ -102,11 +139,12 @@ fn impossible_states_are_refused_and_change_nothing() {
         .decode()
         .expect("decodes");
     type Change = fn(&mut V1);
-    let changes: [(&str, Change); 14] = [
-        ("features", |s| s.features |= 1 << 34),
+    let changes: [(&str, Change); 15] = [
+        ("features", |s| s.features |= 1 << 10),
         ("offloads", |s| s.offloads |= 1),
         ("status", |s| s.status |= 0x10),
         ("status", |s| s.status = status::DRIVER_OK),
+        ("pairs", |s| s.pairs = 2),
         ("isr", |s| s.isr = 4),
         ("config_vector", |s| s.config_vector = 4),
         ("queues", |s| s.queues.truncate(2)),
@@ -137,11 +175,28 @@ fn impossible_states_are_refused_and_change_nothing() {
     );
 }
 
+#[test]
+fn a_packed_ring_is_checked_by_what_the_state_says_was_agreed_upon() {
+    let packed = Driver::with(FEATURES | feature::PACKED, 3, Wire::default());
+    let blob = packed.m.save();
+    let mut state: V1 = snapshot::open(hypernic_virtio_net::state::v1::KIND, &blob)
+        .expect("a state")
+        .decode()
+        .expect("decodes");
+    let mut d = moved(packed, &blob);
+    d.send(PLAIN, &frame(OTHER, 61));
+    assert_eq!(d.m.wire.take().len(), 1);
+    // Behind the last of three.
+    state.queues[TX].next = 0x8003;
+    let refused = d.m.nic.control.load(&d.m.env, &snapshot::seal(&state));
+    assert!(refused.is_err());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 300 }))]
     #[test]
     fn no_state_panics(
-        features: u64, status: u8, next: u16, used: u16, told: u16, size: u16, desc: u64, isr in 0u8..5,
+        features: u64, status: u8, next: u16, used: u16, told: u16, size: u16, place: u64, isr in 0u8..5,
     ) {
         let mut d = self::used();
         let mut state: V1 = snapshot::open(hypernic_virtio_net::state::v1::KIND, &d.m.save())
@@ -151,7 +206,7 @@ proptest! {
         state.status = status;
         state.isr = isr;
         for queue in &mut state.queues {
-            (queue.next, queue.used, queue.told, queue.desc) = (next, used, told, desc & !15);
+            (queue.next, queue.used, queue.told, queue.desc) = (next, used, told, place & !15);
             if size.is_power_of_two() { queue.size = size.min(64); }
         }
         let _ = d.m.nic.control.load(&d.m.env, &snapshot::seal(&state));

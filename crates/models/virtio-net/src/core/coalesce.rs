@@ -1,0 +1,203 @@
+//! When a driver that asked for fewer interrupts is called (virtio 1.4 §5.1.6.5.9): after so many packets, or so long
+//! after the first of them. What its ring says still vetoes the call.
+
+use guest_mem::View;
+use model::{Clock, Nanos};
+use serde::{Deserialize, Serialize};
+
+use crate::core::place::Broken;
+use crate::core::ring::Ring;
+
+/// What a driver asks for. Either 0: it is called for each packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Coalesce {
+    /// Packets.
+    pub packets: u32,
+    /// Microseconds.
+    pub usecs: u32,
+}
+
+/// The packets of a queue for which its driver was not called yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pending {
+    /// What is asked for.
+    pub asked: Coalesce,
+    packets: u32,
+    /// When the call is due; `None` when there are none.
+    due: Option<Nanos>,
+}
+
+impl Pending {
+    /// Adds packets. `true`: it is time to ask the ring whether the driver is called.
+    #[inline]
+    pub fn add(&mut self, packets: u32, now: impl FnOnce() -> Nanos) -> bool {
+        let Coalesce {
+            packets: most,
+            usecs,
+        } = self.asked;
+        if most == 0 || usecs == 0 {
+            return self.end(true);
+        }
+        if packets > 0 {
+            let now = now();
+            self.packets = self.packets.saturating_add(packets);
+            let due = *self.due.get_or_insert(now + 1000 * u64::from(usecs));
+            if now >= due {
+                return self.end(true);
+            }
+        }
+        let full = self.packets >= most;
+        self.end(full)
+    }
+
+    fn end(&mut self, end: bool) -> bool {
+        if end {
+            self.packets = 0;
+            self.due = None;
+        }
+        end
+    }
+
+    /// Time has passed, or what is asked for has changed. `true`: as [`Pending::add`].
+    pub fn look(&mut self, now: Nanos) -> bool {
+        let due = self.due.is_some_and(|due| now >= due);
+        self.end(due)
+    }
+
+    /// When to look again.
+    pub fn due(&self) -> Option<Nanos> {
+        self.due
+    }
+
+    /// Something else is asked for. What waits is due now.
+    pub fn ask(&mut self, asked: Coalesce) {
+        self.asked = asked;
+        self.due = self.due.map(|_| 0);
+    }
+}
+
+/// The same for all queues of one direction.
+#[derive(Debug, Default)]
+pub struct Calls {
+    /// What a queue has when it is enabled.
+    pub asked: Coalesce,
+    /// By pair.
+    pub pending: Vec<Pending>,
+}
+
+impl Calls {
+    /// For so many pairs.
+    pub fn new(pairs: usize) -> Self {
+        Self {
+            asked: Coalesce::default(),
+            pending: vec![Pending::default(); pairs],
+        }
+    }
+
+    /// Shows the driver what was used. Returns whether it is to be called.
+    ///
+    /// # Errors
+    /// The ring is broken.
+    #[inline]
+    pub fn publish(
+        &mut self,
+        pair: usize,
+        ring: &mut Ring,
+        view: &View<'_>,
+        clock: &dyn Clock,
+    ) -> Result<bool, Broken> {
+        let shown = ring.show(view)?;
+        let now = self.pending[pair].add(shown, || clock.now()) || ring.owes_call();
+        Ok(now && ring.decide(view)?)
+    }
+
+    /// Time has passed, a state was loaded, or a driver has asked for something else: returns whether the driver is to be
+    /// called.
+    ///
+    /// # Errors
+    /// The ring is broken.
+    pub fn look(
+        &mut self,
+        pair: usize,
+        ring: &mut Ring,
+        view: &View<'_>,
+        clock: &dyn Clock,
+    ) -> Result<bool, Broken> {
+        let pending = &mut self.pending[pair];
+        let now = pending.due().is_none() || pending.look(clock.now());
+        Ok(now && ring.decide(view)?)
+    }
+
+    /// When to look again.
+    pub fn due(&self) -> Option<Nanos> {
+        self.pending.iter().filter_map(Pending::due).min()
+    }
+
+    /// All queues are asked for the same.
+    pub fn ask_all(&mut self, asked: Coalesce) {
+        self.asked = asked;
+        for pending in &mut self.pending {
+            pending.ask(asked);
+        }
+    }
+
+    /// Nothing is asked for, and nothing waits.
+    pub fn reset(&mut self) {
+        *self = Self::new(self.pending.len());
+    }
+
+    /// A queue begins.
+    pub fn begin(&mut self, pair: usize) {
+        self.pending[pair] = Pending::default();
+        self.pending[pair].ask(self.asked);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pending(packets: u32, usecs: u32) -> Pending {
+        let mut pending = Pending::default();
+        pending.ask(Coalesce { packets, usecs });
+        pending
+    }
+
+    #[test]
+    fn either_number_0_calls_for_each_packet() {
+        for (packets, usecs) in [(0, 0), (5, 0), (0, 5)] {
+            let mut pending = pending(packets, usecs);
+            assert!(pending.add(1, || 0) && pending.add(1, || 0));
+            assert_eq!(pending.due(), None);
+        }
+    }
+
+    #[test]
+    fn so_many_packets_or_so_long_after_the_first() {
+        let mut pending = pending(3, 10);
+        assert!(!pending.add(1, || 100) && !pending.add(1, || 5_000));
+        assert_eq!(pending.due(), Some(10_100));
+        assert!(pending.add(1, || 6_000), "three");
+        assert_eq!(pending.due(), None);
+        assert!(!pending.add(0, || 7_000) && pending.due().is_none());
+        assert!(!pending.add(2, || 8_000));
+        assert!(!pending.look(17_999) && pending.look(18_000));
+        assert!(!pending.look(30_000), "none waits");
+        assert!(!pending.add(1, || 40_000));
+        assert!(pending.add(1, || 50_000), "the timer is late");
+    }
+
+    #[test]
+    fn new_numbers_end_the_wait() {
+        let mut pending = pending(3, 10);
+        let asked = Coalesce {
+            packets: 100,
+            usecs: 100,
+        };
+        pending.ask(asked);
+        assert!(!pending.look(5), "none waits");
+        assert!(!pending.add(2, || 10));
+        pending.ask(asked);
+        assert!(pending.look(11) && !pending.look(12));
+    }
+}

@@ -1,0 +1,418 @@
+//! The packed ring (virtio 1.4 §2.8).
+
+use std::sync::atomic::{Ordering, fence};
+
+use guest_mem::View;
+
+use crate::core::chain::{Chain, Part};
+use crate::core::place::{Broken, Format, MAX_SIZE, Place, Position, Refused, passed};
+use crate::core::words;
+
+/// Bytes of a descriptor.
+const DESC: u64 = 16;
+/// Another descriptor follows.
+const NEXT: u16 = 1;
+/// The part is to be written; in a used descriptor: it was.
+const WRITE: u16 = 2;
+/// The part is a table of descriptors.
+const INDIRECT: u16 = 4;
+/// Equals the driver's wrap counter when the descriptor is available.
+const AVAIL: u16 = 1 << 7;
+/// Equals the device's wrap counter when it is used.
+const USED: u16 = 1 << 15;
+
+/// Values of an event structure's flags.
+const CALL_ALWAYS: u16 = 0;
+const CALL_NEVER: u16 = 1;
+const CALL_AT: u16 = 2;
+
+/// The bit of a [`Position`] that is the wrap counter.
+const WRAP: u16 = 1 << 15;
+
+/// A place in the ring, with its wrap counter in bit 15: as event structures and vhost-user have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cursor(u16);
+
+impl Cursor {
+    fn index(self) -> u16 {
+        self.0 & !WRAP
+    }
+
+    fn wrap(self) -> bool {
+        self.0 & WRAP != 0
+    }
+
+    /// `slots` on, at most a ring.
+    fn on(self, slots: u16, size: u16) -> Self {
+        let index = self.index() + slots;
+        if index < size {
+            Cursor(index | self.0 & WRAP)
+        } else {
+            Cursor((index - size) | !self.0 & WRAP)
+        }
+    }
+
+    /// `slots` back, at most a ring.
+    fn back(self, slots: u16, size: u16) -> Self {
+        match self.index().checked_sub(slots) {
+            Some(index) => Cursor(index | self.0 & WRAP),
+            None => Cursor((self.index() + size - slots) | !self.0 & WRAP),
+        }
+    }
+
+    /// Slots from `old` to here, at most a ring.
+    fn since(self, old: Cursor, size: u16) -> u16 {
+        if self.wrap() == old.wrap() {
+            self.index().saturating_sub(old.index())
+        } else {
+            (self.index() + size).saturating_sub(old.index()).min(size)
+        }
+    }
+}
+
+/// A buffer that is used and not shown yet.
+#[derive(Clone, Copy, Debug)]
+struct Used {
+    id: u16,
+    len: u32,
+    slots: u16,
+}
+
+/// A packed ring. What it has written it never reads back; a descriptor is read once, and its id is a number to give back.
+///
+/// Buffers are used in the order in which they were taken.
+#[derive(Debug)]
+pub struct Packed {
+    place: Place,
+    format: Format,
+    /// Taken next.
+    next: Cursor,
+    /// What the driver sees as used ends here.
+    shown: Cursor,
+    /// Slots up to `shown` for which it was not decided yet whether to call the driver, at most a ring.
+    untold: u16,
+    /// Slots behind `next` that were seen as available.
+    known: u16,
+    /// Slots from `shown` to `next`.
+    held: u16,
+    /// Slots of each buffer that was taken and is not shown, by its number.
+    slots: Box<[u16]>,
+    /// Numbers: of the next buffer to take, and of the first that is not shown.
+    taken: u64,
+    first: u64,
+    /// What is used and not shown.
+    used: Vec<Used>,
+    quiet: bool,
+    force: bool,
+    read: u32,
+}
+
+impl Packed {
+    /// A ring at this place.
+    pub fn new(place: Place, format: Format, position: Position) -> Result<Packed, Refused> {
+        let Place {
+            size,
+            desc,
+            driver,
+            device,
+        } = place;
+        if size == 0 || size > MAX_SIZE {
+            return Err(Refused::Size);
+        }
+        let areas = [
+            (desc, 16, DESC * u64::from(size)),
+            (driver, 4, 4),
+            (device, 4, 4),
+        ];
+        for (at, align, len) in areas {
+            // A word is loaded with the eight bytes around it.
+            if !at.is_multiple_of(align) || at.checked_add(len + 8).is_none() {
+                return Err(Refused::Address);
+            }
+        }
+        let [next, used, told] = [position.next, position.used, position.told].map(Cursor);
+        // Nothing is held between two batches: both sides are at the same place.
+        if next != used || next.index() >= size || told.index() >= size {
+            return Err(Refused::Position);
+        }
+        Ok(Packed {
+            place,
+            format,
+            next,
+            shown: used,
+            untold: used.since(told, size),
+            known: 0,
+            held: 0,
+            slots: vec![0; size.into()].into(),
+            taken: 0,
+            first: 0,
+            used: Vec::with_capacity(size.into()),
+            quiet: false,
+            force: position.resumed,
+            read: 0,
+        })
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Where both sides are.
+    pub fn position(&self) -> Position {
+        Position {
+            next: self.next.0,
+            used: self.next.back(self.held, self.place.size).0,
+            told: self.shown.back(self.untold, self.place.size).0,
+            resumed: true,
+        }
+    }
+
+    /// Slots that are known to be available.
+    pub fn known(&self) -> u16 {
+        self.known
+    }
+
+    fn slots_of(&mut self, number: u64) -> &mut u16 {
+        let at = number % self.slots.len() as u64;
+        &mut self.slots[at as usize]
+    }
+
+    /// Length, id and flags of the descriptor at `at`: one load.
+    fn tail(view: &View<'_>, at: u64) -> Result<(u32, u16, u16), Broken> {
+        let mut bytes = [0; 8];
+        view.read_acquire(at + 8, &mut bytes)?;
+        let [a, b, c, d, e, f, g, h] = bytes;
+        Ok((
+            u32::from_le_bytes([a, b, c, d]),
+            u16::from_le_bytes([e, f]),
+            u16::from_le_bytes([g, h]),
+        ))
+    }
+
+    fn address(view: &View<'_>, at: u64) -> Result<u64, Broken> {
+        let mut bytes = [0; 8];
+        view.read(at, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn at(&self, cursor: Cursor) -> u64 {
+        self.place.desc + DESC * u64::from(cursor.index())
+    }
+
+    /// Whether a descriptor with these flags is available to one at this place.
+    fn is_available(flags: u16, cursor: Cursor) -> bool {
+        (flags & AVAIL != 0) == cursor.wrap() && (flags & USED != 0) != cursor.wrap()
+    }
+
+    /// See [`Ring::take`](super::ring::Ring::take).
+    pub fn take(&mut self, view: &View<'_>, chain: &mut Chain) -> Result<bool, Broken> {
+        let size = self.place.size;
+        let (mut len, mut id, mut flags) = Self::tail(view, self.at(self.next))?;
+        if !Self::is_available(flags, self.next) {
+            self.known = 0;
+            return Ok(false);
+        }
+        chain.clear(0);
+        let mut cursor = self.next;
+        let mut slots = 0;
+        loop {
+            slots += 1;
+            self.read += 1;
+            // The driver has not more slots than the ring, and some of them are ours until they are shown as used.
+            if slots > size {
+                return Err(Broken::Loop);
+            }
+            if self.held + slots > size {
+                return Err(Broken::AvailIndex);
+            }
+            let at = Self::address(view, self.at(cursor))?;
+            if flags & INDIRECT != 0 {
+                if !self.format.indirect {
+                    return Err(Broken::NoIndirect);
+                }
+                if flags & NEXT != 0 || slots > 1 {
+                    return Err(Broken::IndirectNext);
+                }
+                self.table(view, at, len, chain)?;
+                break;
+            }
+            chain.add(Part { at, len }, flags & WRITE != 0)?;
+            if flags & NEXT == 0 {
+                break;
+            }
+            cursor = cursor.on(1, size);
+            (len, id, flags) = Self::tail(view, self.at(cursor))?;
+        }
+        chain.id = id;
+        *self.slots_of(self.taken) = slots;
+        self.taken += 1;
+        self.held += slots;
+        self.next = self.next.on(slots, size);
+        self.known = self.known.saturating_sub(slots);
+        Ok(true)
+    }
+
+    /// An indirect table: all of its entries, in order (§2.8.7).
+    fn table(
+        &mut self,
+        view: &View<'_>,
+        table: u64,
+        len: u32,
+        chain: &mut Chain,
+    ) -> Result<(), Broken> {
+        let len = u64::from(len);
+        let entries = len / DESC;
+        if entries == 0
+            || !len.is_multiple_of(DESC)
+            || entries > u64::from(self.place.size)
+            || table.checked_add(len).is_none()
+        {
+            return Err(Broken::IndirectLength);
+        }
+        for entry in 0..entries {
+            let at = table + DESC * entry;
+            let mut bytes = [0; DESC as usize];
+            view.read(at, &mut bytes)?;
+            self.read += 1;
+            let [a, b, c, d, e, f, g, h, i, j, k, l, _, _, m, n] = bytes;
+            let flags = u16::from_le_bytes([m, n]);
+            if flags & INDIRECT != 0 {
+                return Err(Broken::Nested);
+            }
+            let part = Part {
+                at: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+                len: u32::from_le_bytes([i, j, k, l]),
+            };
+            chain.add(part, flags & WRITE != 0)?;
+        }
+        Ok(())
+    }
+
+    /// See [`Ring::give_back`](super::ring::Ring::give_back).
+    pub fn give_back(&mut self, chains: u16) {
+        for _ in 0..chains {
+            self.taken -= 1;
+            let slots = *self.slots_of(self.taken);
+            self.held -= slots;
+            self.known += slots;
+            self.next = self.next.back(slots, self.place.size);
+        }
+    }
+
+    /// See [`Ring::used`](super::ring::Ring::used).
+    pub fn used(&mut self, id: u16, len: u32) {
+        let slots = *self.slots_of(self.first + self.used.len() as u64);
+        self.used.push(Used { id, len, slots });
+    }
+
+    /// See [`Ring::unused`](super::ring::Ring::unused).
+    pub fn unused(&mut self, chains: u16) {
+        let left = self.used.len().saturating_sub(chains.into());
+        self.used.truncate(left);
+    }
+
+    /// See [`Ring::show`](super::ring::Ring::show).
+    pub fn show(&mut self, view: &View<'_>) -> Result<u32, Broken> {
+        let size = self.place.size;
+        let first = self.shown;
+        let mut cursor = first;
+        let mut head = None;
+        for used in &self.used {
+            let mut bytes = [0; 8];
+            let mut flags = if cursor.wrap() { AVAIL | USED } else { 0 };
+            if used.len > 0 {
+                flags |= WRITE;
+            }
+            bytes[..4].copy_from_slice(&used.len.to_le_bytes());
+            bytes[4..6].copy_from_slice(&used.id.to_le_bytes());
+            bytes[6..].copy_from_slice(&flags.to_le_bytes());
+            // The driver looks at them in order: behind the first it sees none before that.
+            if head.is_none() {
+                head = Some(bytes);
+            } else {
+                view.write(
+                    self.place.desc + DESC * u64::from(cursor.index()) + 8,
+                    &bytes,
+                )?;
+            }
+            cursor = cursor.on(used.slots, size);
+            self.held -= used.slots;
+        }
+        if let Some(bytes) = head {
+            view.write_release(self.at(first) + 8, &bytes)?;
+        }
+        let shown = self.used.len();
+        self.first += shown as u64;
+        self.used.clear();
+        self.shown = cursor;
+        let slots = cursor.since(first, size);
+        // A ring and more: every event lies behind it.
+        self.untold = self.untold.saturating_add(slots).min(size);
+        Ok(shown as u32)
+    }
+
+    /// See [`Ring::owes_call`](super::ring::Ring::owes_call).
+    pub fn owes_call(&self) -> bool {
+        self.force
+    }
+
+    /// See [`Ring::decide`](super::ring::Ring::decide).
+    pub fn decide(&mut self, view: &View<'_>) -> Result<bool, Broken> {
+        let size = self.place.size;
+        let cursor = self.shown;
+        let slots = std::mem::take(&mut self.untold);
+        if std::mem::take(&mut self.force) {
+            return Ok(true);
+        }
+        if slots == 0 {
+            return Ok(false);
+        }
+        // The driver writes what it wants, then looks at our flags; we the other way round.
+        fence(Ordering::SeqCst);
+        let (off, flags) = words::pair(view, self.place.driver)?;
+        Ok(match flags & 3 {
+            CALL_NEVER => false,
+            CALL_AT if self.format.event_idx => {
+                let off = Cursor(off);
+                let behind = if off.wrap() == cursor.wrap() { 0 } else { size };
+                let event = off.index().wrapping_sub(behind);
+                let new = cursor.index();
+                passed(event, new, new.wrapping_sub(slots))
+            }
+            _ => true,
+        })
+    }
+
+    /// See [`Ring::want_kick`](super::ring::Ring::want_kick).
+    pub fn want_kick(&mut self, view: &View<'_>) -> Result<bool, Broken> {
+        // Behind what is known already.
+        let cursor = self.next.on(self.known, self.place.size);
+        if self.format.event_idx {
+            words::store_pair(view, self.place.device, (cursor.0, CALL_AT))?;
+        } else if self.quiet {
+            words::store_pair(view, self.place.device, (0, CALL_ALWAYS))?;
+        }
+        self.quiet = false;
+        fence(Ordering::SeqCst);
+        if self.known >= self.place.size {
+            return Ok(false);
+        }
+        let (_, _, flags) = Self::tail(view, self.at(cursor))?;
+        Ok(Self::is_available(flags, cursor))
+    }
+
+    /// See [`Ring::no_kick`](super::ring::Ring::no_kick).
+    pub fn no_kick(&mut self, view: &View<'_>) -> Result<(), Broken> {
+        if !self.quiet {
+            words::store_pair(view, self.place.device, (0, CALL_NEVER))?;
+            self.quiet = true;
+        }
+        Ok(())
+    }
+
+    /// Descriptors read since the last call.
+    pub fn take_read(&mut self) -> u32 {
+        std::mem::take(&mut self.read)
+    }
+}

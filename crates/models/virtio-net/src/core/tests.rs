@@ -1,0 +1,5 @@
+//! Rings of both formats, with honest drivers and with others.
+
+mod driver;
+mod honest;
+mod hostile;
