@@ -325,8 +325,8 @@ impl Peer {
     /// Whether the server's descriptors say that there is something to do.
     fn is_called(&self) -> bool {
         let mut fds = [PollFd::new(&self.set, PollFlags::IN)];
-        // Another thread maps a file; nothing else keeps an answer waiting but a question of the server's.
-        let maps = !self.due.is_empty() && self.asked.is_empty();
+        // Nothing keeps an answer waiting but another thread that maps a file.
+        let maps = !self.due.is_empty();
         let wait = Timespec {
             tv_sec: i64::from(maps),
             tv_nsec: 0,
