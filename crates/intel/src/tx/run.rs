@@ -23,6 +23,8 @@ use crate::tx::parser::MOST_BYTES;
 const AHEAD: usize = 32;
 /// Packets of a run for which it is remembered whether they are to be reported, in words.
 const WORDS: usize = MAX_BATCH / 64;
+/// Fewest packets of a run that does not end at the tail. Shorter ones are mixed traffic, which costs less in a batch.
+const FEWEST: usize = 8;
 /// Bits of the second word of a descriptor that may differ within a run: the status, which the guest may have left
 /// there, and (apart) the bits that ask for a report.
 const STATUS: u64 = 0xf << 32;
@@ -147,7 +149,7 @@ impl Gathering {
     }
 
     /// The run that begins at the head of `ring`, of at most `limit` packets and about `room` bytes; `left` descriptors
-    /// are ours. `None` when the first packet is none for it. Between packets only.
+    /// are ours. `None` when the first packet is none for it, or few are alike. Between packets only.
     #[inline]
     pub fn gather<'r, F: Format>(
         &'r mut self,
@@ -208,6 +210,9 @@ impl Gathering {
             if n < end {
                 break;
             }
+        }
+        if n < FEWEST && n < left as usize {
+            return None;
         }
         let run = Run::new(from, &at[..n], &heads[..n])?;
         Some((run, reported))

@@ -14,9 +14,6 @@ use crate::core::stats::Group;
 use crate::tx::complete::moved;
 use crate::tx::desc::Descs;
 
-/// Fewest packets of a run that does not end at the tail. Shorter ones are mixed traffic, which costs less in a batch.
-const FEWEST: usize = 8;
-
 /// What became of a run.
 pub(crate) struct Sent {
     /// Packets that were sent.
@@ -37,7 +34,6 @@ pub(crate) fn send(
     let mut gathering = Gathering::take();
     let offered = gathering
         .gather::<Descs>(view, ring, left, limits)
-        .filter(|(run, _)| run.count() >= FEWEST || run.count() == left as usize)
         .and_then(|(run, reported)| {
             count_alone(&chip.counters.tx_desc_fetched, run.count() as u64);
             let taken = to.deliver_run(&run)?.min(run.count());
