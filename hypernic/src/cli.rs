@@ -14,10 +14,11 @@ use crate::config::{
 };
 use crate::error::Error;
 use crate::guard::{Guard, GuardArgs};
-use crate::spec::{Doorbell, Moderation, NicMac, PortSpec};
+use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
+use crate::transport::{Options, fits};
 use crate::vf::VfCommand;
 
-/// Real NICs for virtual machines, served over vfio-user.
+/// Real NICs for virtual machines, served over vfio-user or vhost-user.
 #[derive(Debug, Parser)]
 #[command(name = "hypernic", version, about, after_help = EXIT_CODES)]
 pub struct Cli {
@@ -66,6 +67,10 @@ pub struct Run {
     #[arg(long, default_value = MODELS.default_model().name, value_parser = |word: &str| MODELS.parse(word),
           help = format!("Which chip: {}", MODELS.remarks()))]
     pub model: &'static Model,
+    /// How a VMM has the NIC: as a PCI function (vfio-user), or the rings of a virtio-net, whose registers the VMM
+    /// has (vhost-user).
+    #[arg(long, value_name = "PROTOCOL", default_value_t, value_parser = str::parse::<Transport>)]
+    pub transport: Transport,
     /// Unix socket for the VMM. Repeat the option for several NICs on one switch.
     #[arg(long, value_name = "PATH", required_unless_present = "fd")]
     pub socket_path: Vec<PathBuf>,
@@ -150,6 +155,11 @@ impl Run {
         at_most_one_each("--mac", self.mac.len(), sockets.len())?;
         at_most_one_each("--eeprom", self.eeprom.len(), sockets.len())?;
         all_differ("--eeprom", &self.eeprom)?;
+        let options = Options {
+            doorbell: self.doorbell,
+            eeprom: !self.eeprom.is_empty(),
+        };
+        fits(self.transport, self.model, MODELS, &options).map_err(Error::Usage)?;
         let (switch_name, mut ports) = switch_and_ports(self.port)?;
         let mut host = HostConfig::default();
         if let Some(workers) = self.workers {
@@ -194,6 +204,7 @@ impl Run {
                 name: format!("n{i}"),
                 tenant: format!("n{i}"),
                 model: self.model,
+                transport: self.transport,
                 socket,
                 mac,
                 port: port.clone(),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use eswitch::Owner;
 use frame::{Counted, Sink};
-use model::{Clock, Nic};
+use model::Clock;
 use port::{InletThread, Port};
 use registry::Function;
 use vale::{Keeper, Switch};
@@ -21,11 +21,11 @@ use crate::capture::NicCapture;
 use crate::chip::RunningChip;
 use crate::config::{ChipConfig, HostConfig, NicConfig, SocketSpec, SwitchConfig, VfConfig};
 use crate::error::Error;
-use crate::make::make;
+use crate::make::{make, make_virtio};
 use crate::nic::{NewNic, RunningNic};
 use crate::ports::Behind;
 use crate::report::Section;
-use crate::spec::{Doorbell, PortSpec};
+use crate::spec::{Doorbell, PortSpec, Transport};
 use crate::tenants::Tenants;
 use crate::time::MonotonicClock;
 use crate::worker::Workers;
@@ -198,13 +198,10 @@ impl Host {
         };
         let member = ChipMember::find(&self.chips, config, ruled)?;
         let function = member.as_ref().map_or(&Function::Alone, |m| &m.function);
-        let (nic, nvm) = make(config, function).map_err(|message| Error::Nvm {
-            nic: config.name.clone(),
-            message,
-        })?;
-        let server = self.serve(config, &nic)?;
-        let clock = Arc::clone(&self.clock);
-        let new = NewNic::new(&config.name, nic, nvm, server, clock, &self.workers);
+        let new = match config.transport {
+            Transport::VfioUser => self.over_vfio_user(config, function)?,
+            Transport::VhostUser => self.over_vhost_user(config)?,
+        };
 
         let capture = match &config.capture {
             Some(file) => {
@@ -265,17 +262,13 @@ impl Host {
         Ok(())
     }
 
-    /// The socket of a NIC, and the device behind it.
-    fn serve(&self, config: &NicConfig, nic: &Nic) -> Result<Server, Error> {
-        let failed = |message: String| Error::Socket {
+    /// A NIC as a PCI function, on its socket.
+    fn over_vfio_user(&self, config: &NicConfig, function: &Function) -> Result<NewNic, Error> {
+        let (nic, nvm) = make(config, function).map_err(|message| Error::Nvm {
             nic: config.name.clone(),
             message,
-        };
-        let listener = match &config.socket {
-            SocketSpec::Path(path) => fds::listen(path),
-            SocketSpec::Fd(fd) => Listener::from_fd(fds::inherited(*fd).map_err(failed)?),
-        }
-        .map_err(|error| failed(self.cause(&error)))?;
+        })?;
+        let listener = self.listener(config)?;
         let mut description = DeviceDescription::from_config(nic.identity.config());
         if config.doorbell == Doorbell::Page {
             let doorbells = nic.control.doorbells().ok_or_else(|| {
@@ -288,8 +281,47 @@ impl Host {
             description = description.doorbells(doorbells);
         }
         let tenant = self.tenants.get(&config.tenant);
-        Server::of_tenant(description, listener, &tenant)
-            .map_err(|error| failed(self.cause(&error)))
+        let server = Server::of_tenant(description, listener, &tenant)
+            .map_err(|error| self.socket_error(config, &error))?;
+        let task = self.workers.task(&config.name);
+        let clock = Arc::clone(&self.clock);
+        Ok(NewNic::over_vfio_user(nic, nvm, server, clock, task))
+    }
+
+    /// A NIC as a virtio device's rings, on its socket.
+    fn over_vhost_user(&self, config: &NicConfig) -> Result<NewNic, Error> {
+        let device = make_virtio(config)
+            .map_err(|message| Error::Usage(format!("{}: {message}", config.name)))?;
+        let listener = self.listener(config)?;
+        let tenant = self.tenants.get(&config.tenant);
+        let queues = NewNic::vhost_queues(&device);
+        let server = vhost_user::Server::of_tenant(queues, listener, &tenant)
+            .map_err(|error| self.socket_error(config, &error))?;
+        let task = self.workers.task(&config.name);
+        let clock = Arc::clone(&self.clock);
+        Ok(NewNic::over_vhost_user(device, server, clock, task))
+    }
+
+    /// The socket of a NIC.
+    fn listener(&self, config: &NicConfig) -> Result<Listener, Error> {
+        match &config.socket {
+            SocketSpec::Path(path) => fds::listen(path),
+            SocketSpec::Fd(fd) => {
+                let fd = fds::inherited(*fd).map_err(|message| Error::Socket {
+                    nic: config.name.clone(),
+                    message,
+                })?;
+                Listener::from_fd(fd)
+            }
+        }
+        .map_err(|error| self.socket_error(config, &error))
+    }
+
+    fn socket_error(&self, config: &NicConfig, error: &(dyn std::error::Error + 'static)) -> Error {
+        Error::Socket {
+            nic: config.name.clone(),
+            message: self.cause(error),
+        }
     }
 
     /// Connects a NIC to its chip, its switch or a port of its own.
@@ -519,14 +551,14 @@ impl Host {
     /// Returns how many NICs that are.
     pub fn let_go(&self) -> usize {
         let attached = self.nics.values().map(|attached| &attached.nic);
-        let attached = attached.filter(|nic| nic.is_attached());
+        let attached = attached.filter(|nic| nic.will_be_missed());
         attached.inspect(|nic| nic.let_go()).count()
     }
 
     /// How often guests had something to do for the NICs that VMMs still have. `None` when they have none.
     pub fn activity(&self) -> Option<u64> {
         let nics = self.nics.values().map(|attached| &attached.nic);
-        let attached = nics.filter(|nic| nic.is_attached());
+        let attached = nics.filter(|nic| nic.will_be_missed());
         attached.map(RunningNic::served).reduce(u64::wrapping_add)
     }
 

@@ -21,5 +21,6 @@ pub mod report;
 pub mod spec;
 mod tenants;
 pub mod time;
+mod transport;
 pub mod vf;
 mod worker;

@@ -6,12 +6,8 @@ use registry::{Function, Settings};
 use crate::config::NicConfig;
 use crate::nvm::NvmFile;
 
-/// The model, and the file of its EEPROM if it has one.
-pub(crate) fn make(
-    config: &NicConfig,
-    function: &Function,
-) -> Result<(Nic, Option<NvmFile>), String> {
-    let mut settings = Settings {
+fn settings(config: &NicConfig) -> Settings {
+    Settings {
         moderation: config.moderation.into(),
         pause: config.pause,
         receive_throttling: config.receive_throttling,
@@ -21,7 +17,25 @@ pub(crate) fn make(
         split_rings: config.split_rings,
         pf_places_vf_rings: config.pf_places_vf_rings,
         ..Settings::new(config.mac.0)
-    };
+    }
+}
+
+/// The device of a model that is served by a virtio transport.
+pub(crate) fn make_virtio(config: &NicConfig) -> Result<virtio_net::Device, String> {
+    let settings = settings(config);
+    config.model.check(&settings, &Function::Alone)?;
+    let name = config.model.name;
+    let make = config.model.virtio;
+    let make = make.ok_or_else(|| format!("the {name} is no virtio device"))?;
+    Ok(make(&settings))
+}
+
+/// The model, and the file of its EEPROM if it has one.
+pub(crate) fn make(
+    config: &NicConfig,
+    function: &Function,
+) -> Result<(Nic, Option<NvmFile>), String> {
+    let mut settings = settings(config);
     let file = match function {
         // It has none.
         Function::Vf(_) => None,

@@ -175,6 +175,39 @@ impl fmt::Display for Doorbell {
     }
 }
 
+/// By which protocol a VMM has a NIC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// A PCI function.
+    #[default]
+    VfioUser,
+    /// The rings of a virtio device, whose registers the VMM has.
+    VhostUser,
+}
+
+impl FromStr for Transport {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "vfio-user" => Ok(Transport::VfioUser),
+            "vhost-user" => Ok(Transport::VhostUser),
+            _ => Err(format!(
+                "unknown transport \"{text}\"; write vfio-user or vhost-user"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Transport::VfioUser => "vfio-user",
+            Transport::VhostUser => "vhost-user",
+        })
+    }
+}
+
 /// Where frames go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortSpec {
@@ -312,7 +345,7 @@ macro_rules! from_word {
         }
     )*};
 }
-from_word!(Doorbell, NicMac, Moderation, PortSpec);
+from_word!(Doorbell, NicMac, Moderation, PortSpec, Transport);
 
 #[cfg(test)]
 mod tests {

@@ -27,6 +27,8 @@ pub struct Model {
     pub refuses: &'static [Refusal],
     /// Makes one. What it refuses is not asked for, and the image of its NVM, if any, has the right length.
     pub make: fn(&Settings, &Function) -> Nic,
+    /// Makes its device without PCI, for transports that are virtio's own; `None` where it has none.
+    pub virtio: Option<fn(&Settings) -> virtio_net::Device>,
 }
 
 /// An option that not every model takes.
@@ -240,6 +242,11 @@ impl Models {
         };
         let all: Vec<_> = self.0.iter().map(remark).collect();
         all.join(", ")
+    }
+
+    /// The first model that a virtio transport can serve.
+    pub fn with_virtio(self) -> Option<&'static Model> {
+        self.0.iter().find(|model| model.virtio.is_some()).copied()
     }
 
     /// The first model that has virtual functions.

@@ -58,6 +58,7 @@ const E1000_FAMILY: Model = Model {
         },
     ],
     make: |settings, _| e1000(Variant::I82540Em, settings),
+    virtio: None,
 };
 
 static I82576: Model = Model {
@@ -98,6 +99,7 @@ static I82576: Model = Model {
         },
     ],
     make: i82576,
+    virtio: None,
 };
 
 static VIRTIO_NET: Model = Model {
@@ -127,6 +129,7 @@ static VIRTIO_NET: Model = Model {
         },
     ],
     make: |settings, _| virtio_net::new(virtio(settings)),
+    virtio: Some(|settings| virtio_net::Device::new(virtio(settings))),
 };
 
 fn virtio(settings: &Settings) -> virtio_net::Config {

@@ -16,7 +16,8 @@ use super::types::{
 };
 use super::vfs::expand;
 use crate::guard::{Guard, RawGuard};
-use crate::spec::{NicMac, PortSpec};
+use crate::spec::{NicMac, PortSpec, Transport};
+use crate::transport::{Options, fits};
 
 impl RawHost {
     pub(super) fn check(self, models: Models) -> Result<HostConfig, Fault> {
@@ -124,6 +125,7 @@ impl SoFar {
             ));
         }
         let on_switch = on_switch(&raw.port, &self.switches, &self.host)?;
+        let transport = transport(&raw, model, models)?;
         let mut rules = None;
         if model.vfs.is_some() && raw.vf_word().is_some() {
             let host = &mut self.host;
@@ -174,6 +176,7 @@ impl SoFar {
             csb: raw.csb,
             queue_pairs: queue_pairs(raw.queue_pairs.as_ref())?,
             split_rings: raw.split_rings,
+            transport,
             doorbell: raw.doorbell,
             mac_lock: raw.mac_lock.unwrap_or(false),
             back_pressure: raw.back_pressure.unwrap_or(true),
@@ -219,6 +222,21 @@ impl SoFar {
         }
         Ok((socket, mac))
     }
+}
+
+/// By which protocol a NIC is served, if its model and its other words allow that.
+fn transport(raw: &RawNic, model: &Model, models: Models) -> Result<Transport, Fault> {
+    let Some(word) = &raw.transport else {
+        return Ok(Transport::default());
+    };
+    let transport = *word.get_ref();
+    let options = Options {
+        doorbell: raw.doorbell,
+        eeprom: raw.eeprom.is_some(),
+    };
+    fits(transport, model, models, &options)
+        .map(|()| transport)
+        .map_err(|message| Fault::at(word, message))
 }
 
 /// Whether a port is a switch, which then must be there.

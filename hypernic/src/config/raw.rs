@@ -12,7 +12,7 @@ use super::types::{
     Profile, SocketSpec,
 };
 use crate::guard::RawGuard;
-use crate::spec::{Doorbell, Moderation, NicMac, PortSpec};
+use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -45,6 +45,7 @@ pub(super) struct RawNic {
     pub(super) name: Spanned<String>,
     pub(super) tenant: Option<Spanned<String>>,
     pub(super) model: Option<Spanned<String>>,
+    pub(super) transport: Option<Spanned<Transport>>,
     pub(super) socket_path: Option<Spanned<PathBuf>>,
     pub(super) fd: Option<Spanned<i32>>,
     pub(super) mac: Option<Spanned<NicMac>>,

@@ -9,7 +9,7 @@ use registry::Model;
 use serde::Deserialize;
 
 use crate::guard::Guard;
-use crate::spec::{Doorbell, Moderation, NicMac, PortSpec};
+use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
 
 /// For whom a host's defaults are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -109,6 +109,8 @@ pub struct NicConfig {
     pub tenant: String,
     /// Which chip.
     pub model: &'static Model,
+    /// By which protocol a VMM has it.
+    pub transport: Transport,
     /// How the VMM reaches it.
     pub socket: SocketSpec,
     /// Its address.

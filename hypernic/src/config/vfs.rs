@@ -11,7 +11,7 @@ use wire::MacAddr;
 use super::raw::{Fault, RawNic, RawVf, Taken, busy_poll, capture_mib, tenant};
 use super::types::{ChipConfig, HostConfig, NicConfig, PfOwner, SocketSpec, VfConfig};
 use crate::guard::{Guard, Storm};
-use crate::spec::{NicMac, PortSpec};
+use crate::spec::{NicMac, PortSpec, Transport};
 
 /// Most VFs of a chip. The real one has 7; nothing here is bound to that.
 pub const MAX_VFS: u32 = 1000;
@@ -229,10 +229,8 @@ pub(super) fn expand(
         let own = format!("{name}vf{index}");
         let at = vf.map_or(vfs.span().start, |vf| vf.index.span().start);
         if !names.insert(own.clone()) {
-            return Err(Fault(
-                Some(at),
-                format!("\"{own}\" is already a NIC; names must differ"),
-            ));
+            let message = format!("\"{own}\" is already a NIC; names must differ");
+            return Err(Fault(Some(at), message));
         }
         let of_all = raw.moderation.unwrap_or(model.moderation.into());
         let moderation = vf.and_then(|vf| vf.moderation).unwrap_or(of_all);
@@ -265,6 +263,7 @@ pub(super) fn expand(
             csb: false,
             queue_pairs: 1,
             split_rings: false,
+            transport: Transport::VfioUser,
             doorbell: raw.doorbell,
             mac_lock: false,
             back_pressure: true,

@@ -96,6 +96,11 @@ impl Task {
         }
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// It panicked and was taken off: no thread serves its guest any more.
     pub fn has_fallen(&self) -> bool {
         self.fallen.load(Ordering::Acquire)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use hypernic::config::{HostConfig, MAX_BUSY_POLL, NicConfig, SocketSpec};
 use hypernic::guard::Guard;
 use hypernic::host::Host;
-use hypernic::spec::{Moderation, NicMac, PortSpec};
+use hypernic::spec::{Moderation, NicMac, PortSpec, Transport};
 use registry::MODELS;
 use vfio_user::Client;
 
@@ -25,6 +25,7 @@ fn config(socket: &Path) -> HostConfig {
     let nic = NicConfig {
         name: "n0".into(),
         tenant: "n0".into(),
+        transport: Transport::VfioUser,
         model: MODELS.default_model(),
         socket: SocketSpec::Path(socket.to_owned()),
         mac: NicMac::from_name("n0"),

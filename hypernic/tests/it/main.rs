@@ -9,4 +9,5 @@ mod failing;
 mod pf;
 mod toy;
 mod vf;
+mod vhost_user;
 mod virtio_net;

@@ -125,6 +125,7 @@ static TOY: Model = Model {
         transmit: Box::new(NoRings),
         receive: Arc::new(NoRings),
     },
+    virtio: None,
 };
 const TABLE: Models = Models(&[&TOY]);
 

@@ -89,7 +89,7 @@ impl Registers {
 
 impl Counted for Registers {
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
-        self.device.counters.visit(visit);
+        self.device.counters(visit);
     }
 }
 
@@ -156,7 +156,7 @@ impl Control for Registers {
 
     fn tick(&mut self, env: &Env) {
         // Both sides look what is due, and set the timer again.
-        irq::disarm(&self.device, env);
+        self.device.tick(env);
         self.work = Work { tx: true, rx: true };
     }
 

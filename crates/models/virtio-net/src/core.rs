@@ -12,6 +12,7 @@ pub mod ring;
 pub mod split;
 pub mod station;
 pub mod words;
+pub mod write_log;
 
 #[cfg(test)]
 mod tests;

@@ -67,6 +67,14 @@ pub fn arm(device: &Device, env: &Env, due: Option<Nanos>) {
     }
 }
 
+impl Device {
+    /// The timer has come: what is due is looked at by [`Sender`](crate::Sender)'s `run` and [`Receiver`](crate::Receiver)'s
+    /// `poll`.
+    pub fn tick(&self, env: &Env) {
+        disarm(self, env);
+    }
+}
+
 /// The timer has come, or is called off.
 pub fn disarm(device: &Device, env: &Env) {
     let mut armed = device.armed.lock();

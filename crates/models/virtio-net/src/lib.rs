@@ -10,7 +10,8 @@
 //!    and nothing touches the ring any more.
 //! 4. [`Device::set_pairs`]: without a control queue the transport says how many are used.
 //! 5. [`Device::notify`] says what to do for a queue that was notified: [`Sender`]'s `run` or [`Receiver`]'s `poll`. When the
-//!    timer has come, both.
+//!    timer has come, [`Device::tick`], then both.
+//! 6. [`Device::set_write_log`] while the guest moves.
 #![forbid(unsafe_code)]
 
 mod control;
@@ -32,6 +33,7 @@ pub use crate::core::config::{Config, MAX_PAIRS};
 pub use crate::core::device::{CTRL, Device, QUEUES, RX, Role, TX};
 pub use crate::core::ring::{Format, MAX_SIZE, Place, Position, Refused};
 pub use crate::core::station::{Station, Table};
+pub use crate::core::write_log::WriteLog;
 pub use crate::rx::Receiver;
 pub use crate::tx::Sender;
 

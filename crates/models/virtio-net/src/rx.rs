@@ -148,6 +148,8 @@ fn place_all(device: &Device, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> De
     let clock = &*env.clock;
     let publish = |pair, ring: &mut Ring| calls.publish(pair, ring, &view, clock);
     let (called, broken) = each(rings, touched, publish);
+    let touched = (0..pairs).filter(|pair| touched >> pair & 1 != 0);
+    scratch.writes.used(touched.map(|pair| 2 * pair));
     dealt.calls = called;
     dealt.due = calls.due();
     dealt.broken = dealt.broken.or(broken);

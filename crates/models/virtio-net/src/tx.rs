@@ -89,7 +89,9 @@ fn all(
     to: &dyn Sink,
     budget: usize,
 ) -> Result<Progress, Broken> {
-    let pairs = device.pairs();
+    // Those that go nowhere are emptied, too.
+    let discarded = (u32::BITS - queue.discarded.leading_zeros()) as usize;
+    let pairs = device.pairs().max(discarded);
     look(device, env, view, queue)?;
     // A caller that says nothing of queues has all of them looked at.
     let mut kicked = match device.tx_kicked.swap(0, Ordering::AcqRel) {
@@ -105,7 +107,9 @@ fn all(
             continue;
         };
         // A broken ring is not put back.
-        let progress = turn(device, env, view, (pair, queue, &mut ring), to, budget)?;
+        let progress = turn(device, env, view, (pair, queue, &mut ring), to, budget);
+        queue.writes.used(std::iter::once(2 * pair + 1));
+        let progress = progress?;
         queue.rings[pair] = Some(ring);
         if progress != Progress::Idle {
             // It goes on later, after the others had their turn.
@@ -155,7 +159,13 @@ fn turn(
     ring.no_kick(view)?;
     loop {
         let (end, done) = with_batch(|batch, pieces| {
-            let end = fill(device, view, (queue, ring), (batch, pieces), &mut limits);
+            let end = fill(
+                device,
+                view,
+                (pair, queue, ring),
+                (batch, pieces),
+                &mut limits,
+            );
             (end, offer(device, view, (queue, ring), to, batch))
         });
         let all = done?;
@@ -180,14 +190,15 @@ fn turn(
 fn fill<'v>(
     device: &Device,
     view: &'v View<'_>,
-    (queue, ring): (&mut TxQueues, &mut Ring),
+    (pair, queue, ring): (usize, &mut TxQueues, &mut Ring),
     (batch, pieces): (&mut Batch<'v>, &mut Vec<ReadSlice<'v>>),
     limits: &mut Limits,
 ) -> End {
     queue.taken.clear();
     queue.narrow = false;
     let mut chain: Chain = std::mem::take(&mut queue.chain);
-    let (features, link) = (device.features(), device.has_link());
+    let link = device.has_link() && queue.discarded >> pair & 1 == 0;
+    let features = device.features();
     let end = loop {
         if batch.is_full() || limits.spent() {
             break End::Limit;

@@ -1,9 +1,10 @@
 //! The device, without a transport: it is told what was agreed upon and where its queues are.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use datapath::Waiters;
-use frame::Finisher;
+use frame::{Counted, Finisher};
 use model::{Nanos, Work};
 use parking_lot::Mutex;
 
@@ -13,6 +14,7 @@ use crate::core::config::{Config, MAX_PAIRS};
 use crate::core::counters::Counters;
 use crate::core::ring::{Format, Place, Position, Refused, Ring};
 use crate::core::station::Station;
+use crate::core::write_log::{WriteLog, Writes};
 use crate::regs::{NO_VECTOR, feature, net_status, status};
 
 /// The first receive queue.
@@ -89,6 +91,10 @@ pub struct TxQueues {
     pub narrow: bool,
     /// Cuts what the sink does not take whole.
     pub finisher: Finisher,
+    /// What is told of writes.
+    pub writes: Writes,
+    /// Queues whose packets go nowhere, a bit for each pair.
+    pub discarded: u32,
 }
 
 /// The receive queues with their storage.
@@ -110,6 +116,8 @@ pub struct RxScratch {
     pub chain: Chain,
     /// Storage: the buffers it takes, and their bytes.
     pub buffers: Vec<(u16, u32)>,
+    /// What is told of writes.
+    pub writes: Writes,
 }
 
 /// The control queue.
@@ -285,6 +293,17 @@ impl Device {
         }
         self.add_status(status::FEATURES_OK | status::DRIVER_OK);
         self.set_master(true);
+    }
+
+    /// From now on `log` is told of what the device writes, but for the control queue; or nobody is.
+    pub fn set_write_log(&self, log: Option<Arc<dyn WriteLog>>) {
+        self.rx.lock().scratch.writes.log.clone_from(&log);
+        self.tx.lock().writes.log = log;
+    }
+
+    /// The packets of the transmit queues of these pairs, a bit for each, go nowhere.
+    pub fn set_discarded(&self, pairs: u32) {
+        self.tx.lock().discarded = pairs;
     }
 
     /// Whether the bus lets it reach the guest's memory.
@@ -557,6 +576,12 @@ impl Device {
         self.master.store(saved.master, Ordering::Release);
         self.lines.msix.store(saved.msix, Ordering::Release);
         self.lines.config.store(saved.config, Ordering::Release);
+    }
+}
+
+impl Counted for Device {
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        self.counters.visit(visit);
     }
 }
 

@@ -68,6 +68,7 @@ impl<'a> Placing<'a, '_> {
                     tail: &[],
                 };
                 fill(&layout, places, finish);
+                self.scratch.writes.end();
             }
             placed
         });
@@ -114,8 +115,13 @@ impl<'a> Placing<'a, '_> {
         places: &mut Vec<WriteSlice<'a>>,
     ) -> Result<Placed, Broken> {
         let view = self.view;
-        let RxScratch { chain, buffers, .. } = &mut *self.scratch;
+        let RxScratch {
+            chain,
+            buffers,
+            writes,
+        } = &mut *self.scratch;
         buffers.clear();
+        writes.begin();
         let merge = self.device.has(feature::MRG_RXBUF);
         let mut left = needed;
         let (mut parts, most) = (0, 2 * u32::from(self.ring.size()));
@@ -139,6 +145,7 @@ impl<'a> Placing<'a, '_> {
                 let len = left.min(part.len as usize);
                 if len > 0 {
                     view.write_slices(part.at, len as u64, &mut |run| places.push(run))?;
+                    writes.part(part.at, len);
                     left -= len;
                 }
             }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::worker::WOKEN;
 
 #[test]
 fn messages_are_looked_for_at_least_every_few_turns_and_whenever_somebody_called() {

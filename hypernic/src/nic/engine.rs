@@ -1,0 +1,100 @@
+//! What every door of a NIC has: the model's transmit side, and the wires around it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use frame::{Sink, Wake};
+use model::{Env, Progress, Transmit, Work};
+use program::log::{Held, Limit};
+use vfio_user::EventSet;
+
+use super::sink::NicSink;
+
+/// Frames sent in one turn before the socket is looked at again.
+const TX_BUDGET: usize = frame::MAX_BATCH;
+
+/// Messages answered in one turn.
+pub(super) const MESSAGE_BUDGET: usize = 1024;
+
+/// Turns in a row of a NIC that has more to do, before the worker looks for messages again.
+pub(super) const SPARED: u32 = 3;
+
+/// How a turn of a door went.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DoorTurn {
+    /// The guest had something to do.
+    pub served: bool,
+    /// There is more to do now.
+    pub more: bool,
+    /// The one connection that the NIC was given is over.
+    pub finished: bool,
+}
+
+/// The protocol by which a VMM has a NIC, and the NIC behind it.
+pub(super) trait Door: Send {
+    /// As [`Served::watch`](crate::worker::Served::watch).
+    fn watch(&mut self, set: &EventSet) -> io::Result<()>;
+    /// As [`Served::unwatch`](crate::worker::Served::unwatch).
+    fn unwatch(&mut self);
+    /// As [`Served::bell`](crate::worker::Served::bell).
+    fn bell(&self) -> Option<&vfio_user::MappedDoorbells> {
+        None
+    }
+    /// A deadline has come.
+    fn tick(&mut self);
+    /// A function that shares something with the NIC has changed it.
+    fn attend(&mut self) {}
+    /// The cable is in or out.
+    fn set_link(&mut self, up: bool);
+    /// Answers messages and does what they and others have asked for. `calls` is what its task was called for.
+    fn turn(&mut self, calls: u32) -> io::Result<DoorTurn>;
+    /// What it counts.
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64));
+    /// What it has as every door.
+    fn engine(&mut self) -> &mut Engine;
+}
+
+/// What is the same behind every door.
+pub(super) struct Engine {
+    pub name: String,
+    pub transmit: Box<dyn Transmit>,
+    pub env: Env,
+    pub sink: Arc<NicSink>,
+    pub out: Arc<dyn Sink>,
+    pub waker: Arc<dyn Wake>,
+    /// Transmit may have something to do.
+    pub tx_ready: bool,
+    pub limit: Limit,
+}
+
+impl Engine {
+    /// How many lines were held back, when one that a peer can cause may be written now.
+    pub fn may_log(&self) -> Option<Held> {
+        self.limit.pass(Instant::now())
+    }
+
+    /// A VMM has the NIC, or has left it.
+    pub fn attach(&self, attached: bool) {
+        self.sink.attached.store(attached, Ordering::Release);
+    }
+
+    /// Does what was noted, within bounds. `true`: there is more.
+    pub fn work(&mut self, noted: Work) -> bool {
+        if noted.rx {
+            self.sink.receive.poll(&self.env);
+        }
+        if !(noted.tx || self.tx_ready) {
+            return false;
+        }
+        let mut progress = self.transmit.run(&self.env, &*self.out, TX_BUDGET);
+        if progress == Progress::Blocked {
+            // Room may have come between the attempt and the registration.
+            self.out.want_room(&self.waker);
+            progress = self.transmit.run(&self.env, &*self.out, TX_BUDGET);
+        }
+        self.tx_ready = progress == Progress::More;
+        self.tx_ready
+    }
+}

@@ -1,0 +1,136 @@
+//! Where frames for a NIC go, from any thread.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use frame::{Batch, Caps, Counted, Run, Sink, Wake};
+use model::{Env, Receive};
+
+use crate::worker::{ASKED, LOOK, Task};
+
+/// Frames a guest is given before its doorbells are looked at: the driver gives buffers back in
+/// memory, which sends no notice, and a ring that seems empty would cost frames.
+const OWED: u32 = 32;
+
+/// Calls a worker to look at doorbells in memory.
+pub(super) struct Hint {
+    pub(super) task: Arc<Task>,
+    /// Frames given since it looked.
+    pub(super) owed: AtomicU32,
+}
+
+impl Hint {
+    fn given(&self, frames: usize) {
+        let frames = frames as u32;
+        let before = self.owed.fetch_add(frames, Ordering::Relaxed);
+        if before < OWED && before.saturating_add(frames) >= OWED {
+            self.task.call(LOOK);
+        }
+    }
+}
+
+/// The receive side of a NIC as a sink, silent while no VMM is attached.
+pub struct NicSink {
+    pub(super) receive: Arc<dyn Receive>,
+    env: Env,
+    pub(super) attached: AtomicBool,
+    /// It panicked while another NIC or a port gave it frames; its worker takes it off.
+    pub(super) failed: AtomicBool,
+    task: Arc<Task>,
+    no_client: AtomicU64,
+    /// With doorbells in memory.
+    pub(super) hint: Option<Hint>,
+}
+
+impl NicSink {
+    pub(super) fn new(
+        receive: Arc<dyn Receive>,
+        env: &Env,
+        task: &Arc<Task>,
+        hint: Option<Hint>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            receive,
+            env: env.clone(),
+            attached: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            task: Arc::clone(task),
+            no_client: AtomicU64::new(0),
+            hint,
+        })
+    }
+
+    /// Runs a part of the NIC on the thread of another one. What fails there is this NIC's fault and costs only it.
+    fn guarded<T>(&self, part: impl FnOnce() -> T) -> Option<T> {
+        let done = catch_unwind(AssertUnwindSafe(part)).ok();
+        if done.is_none() {
+            self.attached.store(false, Ordering::Release);
+            self.failed.store(true, Ordering::Release);
+            self.task.call(ASKED);
+        }
+        done
+    }
+}
+
+impl NicSink {
+    #[inline]
+    fn take(&self, picks: &[u16], deliver: impl FnOnce() -> usize) -> usize {
+        if !self.attached.load(Ordering::Acquire) {
+            self.no_client
+                .fetch_add(picks.len() as u64, Ordering::Relaxed);
+            return picks.len();
+        }
+        let Some(taken) = self.guarded(deliver) else {
+            return picks.len();
+        };
+        if let Some(hint) = &self.hint {
+            hint.given(taken);
+        }
+        taken
+    }
+}
+
+impl Sink for NicSink {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        self.take(picks, || self.receive.deliver(&self.env, batch, picks))
+    }
+
+    fn deliver_or_leave(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        let receive = &self.receive;
+        self.take(picks, || receive.deliver_or_leave(&self.env, batch, picks))
+    }
+
+    fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
+        if !self.attached.load(Ordering::Acquire) {
+            return None;
+        }
+        let taken = self.guarded(|| self.receive.deliver_run(&self.env, run));
+        let taken = taken.flatten()?;
+        if let Some(hint) = &self.hint {
+            hint.given(taken);
+        }
+        Some(taken)
+    }
+
+    fn caps(&self) -> Caps {
+        self.receive.caps()
+    }
+
+    fn want_room(&self, waker: &Arc<dyn Wake>) {
+        self.receive.want_room(waker);
+        if let Some(hint) = &self.hint {
+            hint.task.call(LOOK);
+        }
+    }
+
+    fn give_up(&self, batch: &Batch<'_>, picks: &[u16]) {
+        let _ = self.guarded(|| self.receive.give_up(&self.env, batch, picks));
+    }
+}
+
+impl Counted for NicSink {
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        visit("rx_no_client", self.no_client.load(Ordering::Relaxed));
+    }
+}

@@ -1,0 +1,242 @@
+//! A NIC over vfio-user: a PCI function.
+
+use std::io;
+
+use frame::Counted;
+use model::{Control, Interrupts, PciState, Pme, ResetKind, Watch};
+use pci::{ConfigEvent, PowerState};
+use vfio_user::{
+    ClientEvent, Device, DmaChange, EventSet, Look, ResetCause, Server, Work as ServerWork,
+};
+
+use super::engine::{Door, DoorTurn, Engine, MESSAGE_BUDGET, SPARED};
+use crate::nvm::NvmFile;
+use crate::worker::TRIED;
+
+/// The model's interrupt pins, wired to the server's eventfds.
+pub(super) struct Wires(pub vfio_user::Interrupts);
+
+impl Interrupts for Wires {
+    fn set_line(&self, level: bool) {
+        self.0.set_line(level);
+    }
+    fn msi(&self, vector: u16) {
+        self.0.msi(vector);
+    }
+    fn msix(&self, vector: u16) {
+        self.0.msix(vector);
+    }
+    fn set_pme(&self, pme: Pme) {
+        self.0.set_pme(pme);
+    }
+}
+
+/// The server and the function behind it.
+pub(super) struct VfioDoor {
+    server: Server,
+    board: Board,
+    looks: Looks,
+}
+
+/// The model as the server's device.
+struct Board {
+    engine: Engine,
+    control: Box<dyn Control>,
+    nvm: Option<NvmFile>,
+    pci: PciState,
+}
+
+impl VfioDoor {
+    pub fn new(
+        server: Server,
+        control: Box<dyn Control>,
+        nvm: Option<NvmFile>,
+        engine: Engine,
+    ) -> Self {
+        let board = Board {
+            engine,
+            control,
+            nvm,
+            pci: PciState::default(),
+        };
+        Self {
+            server,
+            board,
+            looks: Looks::default(),
+        }
+    }
+}
+
+/// Where turns look for the client. Each look is a system call, which costs as much as a burst of
+/// small frames.
+#[derive(Debug, Default)]
+struct Looks {
+    /// The transmitter watches the guest's memory, and goes on without a message.
+    watching: bool,
+    /// Turns in a row that did not look.
+    spared: u32,
+}
+
+impl Looks {
+    /// For a turn that was called for `calls`.
+    fn next(&mut self, calls: u32) -> Look {
+        if calls & TRIED != 0 {
+            return Look::Messages;
+        }
+        let spared = self.watching && calls == 0 && self.spared < SPARED;
+        self.spared = if spared { self.spared + 1 } else { 0 };
+        if spared { Look::Nowhere } else { Look::All }
+    }
+}
+
+impl Door for VfioDoor {
+    fn watch(&mut self, set: &EventSet) -> io::Result<()> {
+        self.server.watch(set)
+    }
+
+    fn unwatch(&mut self) {
+        self.server.unwatch();
+    }
+
+    fn bell(&self) -> Option<&vfio_user::MappedDoorbells> {
+        self.server.bell()
+    }
+
+    fn tick(&mut self) {
+        self.board.control.tick(&self.board.engine.env);
+    }
+
+    fn attend(&mut self) {
+        self.board.control.attend(&self.board.engine.env);
+    }
+
+    fn set_link(&mut self, up: bool) {
+        self.board.control.set_link(&self.board.engine.env, up);
+    }
+
+    fn turn(&mut self, calls: u32) -> io::Result<DoorTurn> {
+        let look = self.looks.next(calls);
+        let board = &mut self.board;
+        let progress = self.server.process_after(look, board, MESSAGE_BUDGET)?;
+        let watch = board.engine.transmit.watch();
+        self.looks.watching = progress.more && watch != Watch::Off;
+        // A look that found nothing does not count as served.
+        let sent = progress.more && watch != Watch::Vain;
+        Ok(DoorTurn {
+            served: progress.messages > 0 || progress.doorbells > 0 || sent,
+            more: progress.more,
+            finished: progress.finished,
+        })
+    }
+
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        self.board.control.counters(visit);
+        self.server.counters(visit);
+        self.board.engine.env.memory.counters(visit);
+        if let Some(nvm) = &self.board.nvm {
+            nvm.counters(visit);
+        }
+    }
+
+    fn engine(&mut self) -> &mut Engine {
+        &mut self.board.engine
+    }
+}
+
+impl Device for Board {
+    fn bar_read(&mut self, bar: u8, offset: u64, data: &mut [u8]) {
+        self.control.read(&self.engine.env, bar, offset, data);
+    }
+
+    fn bar_write(&mut self, bar: u8, offset: u64, data: &[u8]) {
+        self.control.write(&self.engine.env, bar, offset, data);
+    }
+
+    fn config_event(&mut self, event: ConfigEvent) {
+        match event {
+            ConfigEvent::Command { master, .. } => self.pci.bus_master = master,
+            ConfigEvent::MsiEnable(on) => self.pci.msi = on,
+            ConfigEvent::MsixEnable(on) => self.pci.msix = on,
+            ConfigEvent::Vfs { count, .. } => self.pci.vfs = count,
+            ConfigEvent::PowerState(state) => self.pci.d3 = state == PowerState::D3Hot,
+            ConfigEvent::Pme(write) => self.pci.pme = Some(write),
+            _ => return,
+        }
+        self.control.pci(&self.engine.env, self.pci);
+        self.pci.pme = None;
+    }
+
+    fn reset(&mut self, why: ResetCause) {
+        let kind = match why {
+            ResetCause::PowerUp => ResetKind::PowerUp,
+            _ => ResetKind::Bus,
+        };
+        self.pci = PciState::default();
+        self.control.reset(&self.engine.env, kind);
+        self.control.pci(&self.engine.env, self.pci);
+    }
+
+    fn client(&mut self, event: ClientEvent) {
+        match event {
+            ClientEvent::Connected => self.engine.attach(true),
+            ClientEvent::Gone(_) => self.engine.attach(false),
+            ClientEvent::Refused(_) => {}
+        }
+        let Some(held_back) = self.engine.may_log() else {
+            return;
+        };
+        let name = &self.engine.name;
+        match event {
+            ClientEvent::Connected => tracing::info!(nic = %name, held_back, "VMM connected"),
+            ClientEvent::Gone(why) => {
+                tracing::info!(nic = %name, held_back, "VMM disconnected: {why}; waiting for the next");
+            }
+            ClientEvent::Refused(why) => {
+                tracing::warn!(nic = %name, held_back, "refused another VMM: {why}");
+            }
+        }
+    }
+
+    fn dma_map_changed(&mut self, change: DmaChange) {
+        // RAM starts at 0, and again at 4 GiB; ROMs and device memory come without a descriptor
+        // from every VMM and mean nothing.
+        let DmaChange::Mapped {
+            iova: 0 | 0x1_0000_0000,
+            len,
+            prot,
+            shared: false,
+        } = change
+        else {
+            return;
+        };
+        if prot.write
+            && let Some(held_back) = self.engine.may_log()
+        {
+            tracing::error!(
+                nic = %self.engine.name,
+                held_back,
+                "the VMM's RAM ({} MiB) is not shared, so the NIC cannot reach it. Start QEMU with \
+                 -object memory-backend-memfd,id=ram0,size=…,share=on -machine memory-backend=ram0, \
+                 or cloud-hypervisor with --memory shared=on",
+                len >> 20
+            );
+        }
+    }
+
+    fn work(&mut self) -> ServerWork {
+        if let Some(nvm) = &self.nvm
+            && let Some(image) = self.control.take_nvm()
+        {
+            nvm.put(image);
+        }
+        let noted = self.control.take_work();
+        if self.engine.work(noted) {
+            ServerWork::More
+        } else {
+            ServerWork::Idle
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
