@@ -19,5 +19,6 @@ mod stream;
 mod tap;
 mod uboot;
 mod variants;
+mod vhost_user;
 mod virtio_net;
 mod xdp;
