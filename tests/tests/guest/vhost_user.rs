@@ -1,7 +1,10 @@
 //! Stock Linux and its own virtio_net driver on a virtio-net of QEMU's, whose rings are ours over vhost-user. Times are
 //! printed, never asserted.
 
+mod moves;
+
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use hypernic_tests::guests::{self, Direction, GATEWAY};
@@ -16,23 +19,34 @@ fn lab(guests: usize) -> Lab {
 /// A guest whose NICs of these names are behind sockets of the lab's.
 fn config(lab: &Lab, name: &str, nics: &[&str], properties: &[(&str, Value)]) -> GuestConfig {
     nics.iter().fold(GuestConfig::new(name), |config, nic| {
-        let netdev = json!({"type": "vhost-user", "chardev": format!("front-{nic}"),
-                            "queues": if properties.iter().any(|(p, _)| *p == "mq") { 2 } else { 1 }});
-        let device = Nic::qemu(nic, "virtio-net-pci", Some(Netdev::Json(netdev)))
-            .mac(&mac(nic))
-            .rom("");
-        let device = properties
-            .iter()
-            .fold(device, |nic, (name, value)| nic.property(name, value.clone()));
-        let socket = lab.socket(nic);
-        config.nic(device).args([
-            "-chardev".to_owned(),
-            format!(
-                "socket,id=front-{nic},path={},reconnect-ms=100",
-                socket.display()
-            ),
-        ])
+        behind(config, nic, &lab.socket(nic), properties)
     })
+}
+
+/// The guest with one NIC more, behind this socket.
+fn behind(
+    config: GuestConfig,
+    nic: &str,
+    socket: &Path,
+    properties: &[(&str, Value)],
+) -> GuestConfig {
+    let several = properties.iter().any(|(property, _)| *property == "mq");
+    let queues = if several { 2 } else { 1 };
+    let front = format!("front-{nic}");
+    let netdev = json!({"type": "vhost-user", "chardev": front, "queues": queues});
+    let device = Nic::qemu(nic, "virtio-net-pci", Some(Netdev::Json(netdev)));
+    let device = properties
+        .iter()
+        .fold(device.mac(&mac(nic)).rom(""), |nic, (name, value)| {
+            nic.property(name, value.clone())
+        });
+    config.nic(device).args([
+        "-chardev".to_owned(),
+        format!(
+            "socket,id={front},path={},reconnect-ms=100",
+            socket.display()
+        ),
+    ])
 }
 
 /// Nothing that a good front end and a good driver do is refused or counted against them.
