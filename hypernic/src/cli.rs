@@ -60,6 +60,44 @@ pub enum Command {
     External(Vec<OsString>),
 }
 
+/// The name under which the program is a back end of the kind that QEMU's documents describe: `--socket-path`, `--fd`
+/// and `--print-capabilities`, and no more is needed.
+const BACK_END: &str = "hypernic-vhost-user-net";
+
+/// What a back end of that kind prints when it is asked what it can do.
+pub const CAPABILITIES: &str = "{\"type\": \"net\"}\n";
+
+/// The words of a command line, with those that the program's name stands for.
+pub fn words(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = given.into_iter().collect();
+    let name = words.first().map(PathBuf::from);
+    let name = name.as_deref().and_then(std::path::Path::file_name);
+    if name != Some(BACK_END.as_ref()) {
+        return words;
+    }
+    let has = |word: &str| {
+        let long = format!("{word}=");
+        let is = |w: &OsString| *w == *word || w.to_string_lossy().starts_with(&long);
+        words.iter().any(is)
+    };
+    let stands_for: &[&str] = match (has("--print-capabilities"), has("--port")) {
+        (true, _) => {
+            return ["hypernic", "run", "--print-capabilities"]
+                .map(Into::into)
+                .into();
+        }
+        (false, true) => &["run", "--model=virtio-net", "--transport=vhost-user"],
+        (false, false) => &[
+            "run",
+            "--model=virtio-net",
+            "--transport=vhost-user",
+            "--port=user",
+        ],
+    };
+    words.splice(1..1, stands_for.iter().map(Into::into));
+    words
+}
+
 /// `hypernic run`.
 #[derive(Args, Debug)]
 pub struct Run {
@@ -71,6 +109,9 @@ pub struct Run {
     /// has (vhost-user).
     #[arg(long, value_name = "PROTOCOL", default_value_t, value_parser = str::parse::<Transport>)]
     pub transport: Transport,
+    /// Print what the vhost-user back end can do, as JSON, and end.
+    #[arg(long, exclusive = true)]
+    pub print_capabilities: bool,
     /// Unix socket for the VMM. Repeat the option for several NICs on one switch.
     #[arg(long, value_name = "PATH", required_unless_present = "fd")]
     pub socket_path: Vec<PathBuf>,
@@ -286,6 +327,42 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn under_a_name_of_its_own_it_is_a_back_end_as_qemu_describes_them() {
+        let words = |given: &str| {
+            let given = given.split(' ').map(OsString::from);
+            let words = super::words(given);
+            Cli::try_parse_from(words).unwrap_or_else(|e| panic!("{e}"))
+        };
+        let run = |given: &str| match words(given).command {
+            Command::Run(run) => run,
+            _ => unreachable!("run was meant"),
+        };
+        let name = "/usr/libexec/hypernic-vhost-user-net";
+        assert!(run(&format!("{name} --print-capabilities")).print_capabilities);
+        assert!(run("hypernic run --print-capabilities").print_capabilities);
+        for (more, socket) in [
+            ("--socket-path=/run/a", SocketSpec::Path("/run/a".into())),
+            ("--fd=3 --port=null", SocketSpec::Fd(3)),
+        ] {
+            let run = run(&format!("{name} {more}"));
+            assert!(!run.print_capabilities);
+            let host = run.into_config().expect("good");
+            let nic = &host.nics[0];
+            assert_eq!(
+                (nic.model.name, nic.transport),
+                ("virtio-net", Transport::VhostUser)
+            );
+            assert_eq!(nic.socket, socket);
+            let null = more.ends_with("null");
+            assert_eq!(nic.port == PortSpec::Null, null);
+        }
+        let usual = super::words(["hypernic", "run"].map(OsString::from));
+        assert_eq!(usual, ["hypernic", "run"]);
+        let said: serde_json::Value = serde_json::from_str(CAPABILITIES).expect("JSON");
+        assert_eq!(said["type"], "net");
     }
 
     #[test]

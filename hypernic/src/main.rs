@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use hypernic::cli::{Cli, Command, LogFormat};
+use hypernic::cli::{self, CAPABILITIES, Cli, Command, LogFormat};
 use hypernic::config::HostConfig;
 use hypernic::control::Server;
 use hypernic::error::Error;
@@ -20,7 +20,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(cli::words(std::env::args_os()));
     let _log = log::start(cli.log_format, cli.verbose);
     match serve(cli) {
         Ok(()) => ExitCode::SUCCESS,
@@ -34,6 +34,10 @@ fn main() -> ExitCode {
 fn serve(cli: Cli) -> Result<(), Error> {
     let format = cli.log_format;
     let (config, only_check) = match cli.command {
+        Command::Run(run) if run.print_capabilities => {
+            print(CAPABILITIES.to_owned());
+            return Ok(());
+        }
         Command::Run(run) => (run.into_config()?, false),
         Command::Serve { file, check } => (HostConfig::load(&file)?, check),
         Command::External(words) => return Err(external::run(&words, format, cli.verbose)),

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use ::vhost_user::codec::Direction;
+use ::vhost_user::codec::{Direction, MemRegion, VringAddr};
 use ::vhost_user::{Client, ClientError};
 use hypernic::config::HostConfig;
 use hypernic::host::Host;
@@ -379,6 +380,99 @@ fn what_a_driver_did_not_agree_to_reaches_no_ring() {
         .write_slice(&header, GuestAddress(Guest::buffer(1, 0)))
         .expect("written");
     vmm.start(&guest, 1, 0);
+}
+
+/// What the crate `vhost` cannot do: rings without eventfds for kicks.
+fn attach_silently(daemon: &Daemon, nic: usize, guest: &Guest) -> Client {
+    let mut client = Client::connect(daemon.socket(nic)).expect("connected");
+    client.set_owner().expect("owner");
+    client.set_features(PLAIN | vmm::PROTOCOL).expect("set");
+    let offered = client.protocol_features().expect("answered");
+    client.set_protocol_features(offered).expect("set");
+    let region = MemRegion {
+        guest: BASE,
+        size: RAM as u64,
+        user: guest.user(BASE),
+        mmap_offset: 0,
+    };
+    client
+        .set_mem_table(&[region], &[guest.file.as_fd()])
+        .expect("taken");
+    for queue in 0..2u8 {
+        let ring = Guest::ring(queue.into());
+        let index = queue.into();
+        client.set_vring_num(index, SIZE.into()).expect("size");
+        client.set_vring_base(index, 0).expect("base");
+        let addr = VringAddr {
+            index,
+            flags: 0,
+            descriptor: guest.user(ring),
+            used: guest.user(ring + 0x2000),
+            available: guest.user(ring + 0x1000),
+            log: 0,
+        };
+        client.set_vring_addr(&addr).expect("address");
+        client.set_vring_call(queue, None).expect("call");
+        client.set_vring_enable(index, true).expect("enabled");
+        client.set_vring_kick(queue, None).expect("kick");
+    }
+    client
+}
+
+#[test]
+fn a_driver_that_does_not_kick_is_polled() {
+    let daemon = Daemon::new(&["", ""]);
+    let mut a = Guest::new(2);
+    let _client = attach_silently(&daemon, 0, &a);
+    let (mut b, b_vmm) = attach(&daemon, 1);
+    a.give(0, 32);
+    b.give(0, 32);
+    for number in 0..20 {
+        a.send(1, &frame(2, 1, number));
+        assert_eq!(b.receive(0), frame(2, 1, number));
+        // Longer than the longest pause between two looks.
+        std::thread::sleep(Duration::from_millis(3));
+        b.send(1, &frame(1, 2, number));
+        b_vmm.kick(1);
+        assert_eq!(a.receive(0), frame(1, 2, number));
+    }
+    assert_eq!(daemon.counter(0, "kicks"), 0);
+    daemon.no_faults(0);
+}
+
+#[test]
+fn a_front_end_that_lies_costs_itself_the_connection_and_others_nothing() {
+    let daemon = Daemon::new(&["", "", ""]);
+    let (mut a, a_vmm) = attach(&daemon, 0);
+    let (mut b, _b_vmm) = attach(&daemon, 1);
+    let mut liar = Guest::new(2);
+    let mut vmm = Vmm::connect(&daemon.socket(2), &liar, PLAIN);
+    vmm.start(&liar, 0, 0);
+    vmm.start(&liar, 1, 0);
+    let mut client = Client::connect(daemon.socket(2)).expect("connected");
+    client.set_timeout(Duration::from_millis(100));
+    let busy = client.features().expect_err("the device is in use");
+    assert!(matches!(busy, ClientError::Closed), "{busy}");
+    b.give(0, 32);
+    for number in 0..20 {
+        liar.send(1, &frame(2, 3, number));
+        // Descriptors outside of memory, and rings that are none.
+        liar.put(Guest::ring(1), u64::MAX.to_le_bytes());
+        vmm.kick(1);
+        a.send(1, &frame(2, 1, number));
+        a_vmm.kick(1);
+        assert_eq!(b.receive(0), frame(2, 1, number));
+    }
+    assert_eq!(daemon.counter(2, "rings_broken"), 1);
+    assert_eq!(daemon.counter(2, "broken_unmapped"), 1);
+    vmm.front.set_vring_num(0, 0).expect_err("no ring");
+    until("it is sent away", || daemon.counter(2, "clients_gone") == 1);
+    assert_eq!(daemon.counter(2, "refused_violations"), 1);
+    a.send(1, &frame(2, 1, 99));
+    a_vmm.kick(1);
+    assert_eq!(b.receive(0), frame(2, 1, 99));
+    daemon.no_faults(0);
+    daemon.no_faults(1);
 }
 
 /// The error for a NIC with these lines.

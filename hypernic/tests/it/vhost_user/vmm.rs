@@ -33,7 +33,7 @@ pub const PROTOCOL: u64 = 1 << 30;
 /// A guest: its memory and its driver's indices outlive any back end.
 pub struct Guest {
     pub memory: GuestMemoryMmap,
-    file: File,
+    pub file: File,
     rings: Vec<Driver>,
 }
 
@@ -75,7 +75,8 @@ impl Guest {
         }
     }
 
-    fn user(&self, guest: u64) -> u64 {
+    /// An address as its VMM has it.
+    pub fn user(&self, guest: u64) -> u64 {
         let at = self.memory.get_host_address(GuestAddress(guest));
         at.expect("mapped").addr() as u64
     }
