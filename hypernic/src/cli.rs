@@ -122,8 +122,8 @@ pub struct Run {
     #[arg(long, value_parser = str::parse::<NicMac>)]
     pub mac: Vec<NicMac>,
     /// Where frames go: user[:OPTIONS], tap:NAME[,queues=N], tap:fd=N, switch:NAME,
-    /// stream:PATH, stream:listen=PATH, stream:fd=N, null, loopback. A switch joins several ports or
-    /// several NICs.
+    /// stream:PATH, stream:listen=PATH, stream:fd=N, vhost-user:PATH, vhost-user:listen=PATH, null, loopback.
+    /// A switch joins several ports or several NICs.
     #[arg(long, required = true, value_parser = str::parse::<PortSpec>)]
     pub port: Vec<PortSpec>,
     /// Record all frames of the first NIC in this pcapng file.

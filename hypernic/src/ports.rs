@@ -8,6 +8,7 @@ use model::Clock;
 use port::Port;
 use port_stream::{Endpoint, StreamConfig};
 use port_user::{Forward, Protocol, UserConfig};
+use port_vhost_user::{Endpoint as VhostEndpoint, VhostUserConfig};
 use vale::{Keeper, PortConfig, Switch, SwitchConfig as ValeConfig};
 use wire::MacAddr;
 
@@ -38,6 +39,8 @@ pub(crate) fn open(spec: &PortSpec) -> Result<Port, String> {
         PortSpec::Stream(path) => stream(Endpoint::Connect(path.clone())),
         PortSpec::StreamListen(path) => stream(Endpoint::Listen(path.clone())),
         PortSpec::StreamFd(fd) => stream(Endpoint::Fd(fds::inherited(*fd)?)),
+        PortSpec::VhostUser(path) => vhost_user(VhostEndpoint::Connect(path.clone())),
+        PortSpec::VhostUserListen(path) => vhost_user(VhostEndpoint::Listen(path.clone())),
         PortSpec::Null => Ok(port_null::open()),
         PortSpec::Loopback => port_loopback::open().map_err(|e| text(&e)),
         PortSpec::Switch(name) => Err(format!("\"{name}\" is a switch, not a port")),
@@ -46,6 +49,10 @@ pub(crate) fn open(spec: &PortSpec) -> Result<Port, String> {
 
 fn stream(endpoint: Endpoint) -> Result<Port, String> {
     port_stream::open(StreamConfig::new(endpoint)).map_err(|error| error.to_string())
+}
+
+fn vhost_user(endpoint: VhostEndpoint) -> Result<Port, String> {
+    port_vhost_user::open(VhostUserConfig::new(endpoint)).map_err(|error| error.to_string())
 }
 
 /// A switch with this process's clock, and the thread that keeps its time.

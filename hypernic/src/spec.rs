@@ -227,6 +227,10 @@ pub enum PortSpec {
     StreamListen(PathBuf),
     /// The same over an inherited, connected descriptor.
     StreamFd(i32),
+    /// The device of a vhost-user back end that listens on a Unix socket.
+    VhostUser(PathBuf),
+    /// The same of one that connects to a Unix socket of ours.
+    VhostUserListen(PathBuf),
     /// Frames end here.
     Null,
     /// Frames come back.
@@ -234,7 +238,8 @@ pub enum PortSpec {
 }
 
 const PORT_HELP: &str = "write user, tap:NAME[,queues=N], tap:fd=N, switch:NAME, stream:PATH, \
-                         stream:listen=PATH, stream:fd=N, null or loopback";
+                         stream:listen=PATH, stream:fd=N, vhost-user:PATH, vhost-user:listen=PATH, \
+                         null or loopback";
 
 impl FromStr for PortSpec {
     type Err = String;
@@ -276,6 +281,10 @@ impl FromStr for PortSpec {
                 Some(("fd", digits)) => fd(digits).map(PortSpec::StreamFd),
                 Some(("listen", path)) => Ok(PortSpec::StreamListen(path.into())),
                 _ => Ok(PortSpec::Stream(named("a socket path")?.into())),
+            },
+            "vhost-user" => match named("a socket path")?.split_once('=') {
+                Some(("listen", path)) => Ok(PortSpec::VhostUserListen(path.into())),
+                _ => Ok(PortSpec::VhostUser(named("a socket path")?.into())),
             },
             "null" if rest.is_none() => Ok(PortSpec::Null),
             "loopback" if rest.is_none() => Ok(PortSpec::Loopback),
@@ -319,6 +328,8 @@ impl fmt::Display for PortSpec {
             PortSpec::Stream(path) => write!(f, "stream:{}", path.display()),
             PortSpec::StreamListen(path) => write!(f, "stream:listen={}", path.display()),
             PortSpec::StreamFd(fd) => write!(f, "stream:fd={fd}"),
+            PortSpec::VhostUser(path) => write!(f, "vhost-user:{}", path.display()),
+            PortSpec::VhostUserListen(path) => write!(f, "vhost-user:listen={}", path.display()),
             PortSpec::Null => f.write_str("null"),
             PortSpec::Loopback => f.write_str("loopback"),
         }
@@ -422,6 +433,8 @@ mod tests {
             "stream:/run/passt.sock",
             "stream:listen=/run/s.sock",
             "stream:fd=3",
+            "vhost-user:/run/ovs/vhost0.sock",
+            "vhost-user:listen=/run/h.sock",
             "null",
             "loopback",
         ] {
@@ -433,6 +446,8 @@ mod tests {
             "tap",
             "tap:",
             "switch:",
+            "vhost-user",
+            "vhost-user:",
             "bridge:br0",
             "null:x",
             "tap:fd=-1",

@@ -12,6 +12,7 @@ mod driver;
 mod inlet;
 mod sync;
 mod tally;
+pub mod vnet;
 mod waiters;
 
 pub use backlog::{Backlog, Flushed};

@@ -186,6 +186,13 @@ impl Client {
     }
 }
 
+impl AsFd for Client {
+    /// Readable when the back end has sent something, or has left.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 fn word(payload: &[u8]) -> Option<u64> {
     Some(u64::from_ne_bytes(payload.try_into().ok()?))
 }

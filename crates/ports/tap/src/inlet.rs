@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use frame::Sink;
-use port::{Backlog, Inlet, InletStatus, Interest};
+use port::{Backlog, Inlet, InletStatus, Interest, vnet};
 use rustix::io::Errno;
 use wire::Offload;
 
+use crate::count;
 use crate::queue::Queue;
-use crate::{count, hdr};
 
 /// The largest thing a TAP hands over: a 64 KiB IP packet, its Ethernet and VLAN headers and the
 /// `virtio_net_hdr`, and one byte more so that a longer one is noticed.
-const MAX_READ: usize = 65536 + 32 + hdr::LONG * 2 + 1;
+const MAX_READ: usize = 65536 + 32 + vnet::LONG * 2 + 1;
 /// Several large frames, or a whole batch of ordinary ones.
 const CAPACITY: usize = 512 * 1024;
 /// Frames read before they are passed on, so that the receiver starts while we read.
@@ -82,7 +82,7 @@ impl TapInlet {
                 Some(Offload::NONE)
             } else {
                 let (head, frame) = room[..n].split_at(queue.hdr_len);
-                hdr::decode(head, frame)
+                vnet::decode(head, frame, frame.len())
             };
             match notes {
                 Some(notes) => backlog.commit(queue.hdr_len, n, notes),

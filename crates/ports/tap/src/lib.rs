@@ -14,7 +14,6 @@
 mod count;
 mod error;
 mod flow;
-mod hdr;
 mod inlet;
 mod queue;
 mod sink;
@@ -26,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use frame::Counted;
-use port::{Inlet, Port, Tally};
+use port::{Inlet, Port, Tally, vnet};
 
 pub use error::TapError;
 pub use queue::MAX_QUEUES;
@@ -89,7 +88,7 @@ pub fn open(source: Source) -> Result<Port, TapError> {
         }
         Source::StandIn(fd) => {
             nonblocking(&fd)?;
-            return Ok(port("stand-in", vec![fd], hdr::LONG));
+            return Ok(port("stand-in", vec![fd], vnet::LONG));
         }
     };
     if flags & libc::IFF_TAP == 0 {
@@ -160,8 +159,8 @@ fn negotiate(fd: &OwnedFd) -> std::io::Result<usize> {
     // Old kernels lack this one; then the header is in host order, which is the same on every
     // machine we run on.
     let _ = sys::set_vnet_le(fd);
-    if sys::set_vnet_hdr_size(fd, hdr::LONG).is_err() {
-        sys::set_vnet_hdr_size(fd, hdr::SHORT)?;
+    if sys::set_vnet_hdr_size(fd, vnet::LONG).is_err() {
+        sys::set_vnet_hdr_size(fd, vnet::SHORT)?;
     }
     let len = sys::get_vnet_hdr_size(fd)?;
     let most = sys::TUN_F_CSUM | sys::TUN_F_TSO4 | sys::TUN_F_TSO6;

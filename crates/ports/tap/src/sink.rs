@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 
 use frame::{Batch, Caps, Frame, Sink, Wake};
 use guest_mem::ReadSlice;
+use port::vnet;
 
 use crate::queue::Queue;
-use crate::{count, flow, hdr, sys};
+use crate::{count, flow, sys};
 
 pub struct TapSink {
     /// At least one.
@@ -33,9 +34,9 @@ impl TapSink {
 
 impl Queue {
     fn write(&self, frame: &Frame<'_>) -> io::Result<()> {
-        let head = hdr::encode(frame.notes());
-        let mut long = [0u8; hdr::LONG * 2];
-        long[..hdr::LONG].copy_from_slice(&head);
+        let head = vnet::encode(frame.notes());
+        let mut long = [0u8; vnet::LONG * 2];
+        long[..vnet::LONG].copy_from_slice(&head);
         // Header sizes beyond the known fields are zero-filled; negotiation never asks for more.
         let head = &long[..self.hdr_len.min(long.len())];
         if frame.slices().count() > sys::MAX_PIECES {

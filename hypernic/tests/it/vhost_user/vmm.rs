@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ::vhost_user::{Backend, Refused, Ring};
 use vfio_user::SharedMem;
 use vhost::vhost_user::message::VhostUserHeaderFlag;
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
@@ -129,8 +130,13 @@ impl Guest {
 
     /// Puts a frame into a transmit ring.
     pub fn send(&mut self, queue: usize, frame: &[u8]) {
+        self.send_with(queue, &[0; HEADER], frame);
+    }
+
+    /// Puts a frame behind a header into a transmit ring.
+    pub fn send_with(&mut self, queue: usize, header: &[u8; HEADER], frame: &[u8]) {
         let slot = self.rings[queue].available % SIZE;
-        let bytes = [&[0; HEADER][..], frame].concat();
+        let bytes = [&header[..], frame].concat();
         self.memory
             .write_slice(&bytes, GuestAddress(Self::buffer(queue, slot)))
             .expect("written");
@@ -148,6 +154,12 @@ impl Guest {
 
     /// Frames that have come since the last call.
     pub fn received(&mut self, queue: usize) -> Vec<Vec<u8>> {
+        let came = self.received_with(queue);
+        came.into_iter().map(|(_, frame)| frame).collect()
+    }
+
+    /// The same with their headers.
+    pub fn received_with(&mut self, queue: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut frames = Vec::new();
         while self.rings[queue].seen != self.used(queue) {
             let slot = self.rings[queue].seen % SIZE;
@@ -158,7 +170,8 @@ impl Guest {
             self.memory
                 .read_slice(&mut bytes, GuestAddress(Self::buffer(queue, id)))
                 .expect("read");
-            frames.push(bytes.split_off(HEADER));
+            let frame = bytes.split_off(HEADER);
+            frames.push((bytes, frame));
         }
         frames
     }
@@ -270,4 +283,54 @@ impl Vmm {
             }
         }
     }
+}
+
+/// A device that counts what its front end does.
+#[derive(Default)]
+pub struct Counting {
+    pub kicks: [u32; 2],
+    rings: [Option<Ring>; 2],
+}
+
+impl Counting {
+    /// Chains that the driver has made available.
+    pub fn available(&self, memory: &guest_mem::Memory, queue: usize) -> u16 {
+        let ring = self.rings[queue].as_ref().expect("started");
+        let mut index = [0; 2];
+        let view = memory.view();
+        view.read(ring.driver + 2, &mut index).expect("mapped");
+        u16::from_le_bytes(index)
+    }
+}
+
+impl Backend for Counting {
+    fn queues(&self) -> u16 {
+        2
+    }
+
+    fn features(&self) -> u64 {
+        VERSION_1
+    }
+
+    fn set_features(&mut self, _: u64) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn start(&mut self, queue: u16, ring: &Ring) -> Result<(), Refused> {
+        self.rings[usize::from(queue)] = Some(ring.clone());
+        Ok(())
+    }
+
+    fn stop(&mut self, queue: u16) -> u32 {
+        self.rings[usize::from(queue)] = None;
+        0
+    }
+
+    fn enable(&mut self, _: u16, _: bool) {}
+
+    fn kicked(&mut self, queue: u16) {
+        self.kicks[usize::from(queue)] += 1;
+    }
+
+    fn reset(&mut self) {}
 }

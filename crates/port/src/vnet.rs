@@ -1,4 +1,5 @@
-//! `struct virtio_net_hdr` (virtio 1.2 §5.1.6) to and from our notes.
+//! `struct virtio_net_hdr` (virtio 1.4 §5.1.6) to and from our notes: what stands before a frame in a TAP, and in a
+//! ring of a virtio-net.
 
 use wire::{Csum, Gso, Offload};
 
@@ -39,11 +40,15 @@ pub fn encode(notes: &Offload) -> [u8; LONG] {
     out
 }
 
-/// The notes in `hdr` (at least [`SHORT`] bytes) for `frame`; `None` if they contradict it.
+/// Bytes at the start of a frame within which all headers lie that [`decode`] looks at.
+pub const HEADERS: usize = 192;
+
+/// The notes in `hdr` (at least [`SHORT`] bytes) for a frame of `len` bytes that begins with `head`, which has
+/// [`HEADERS`] bytes of it or all; `None` if they contradict it.
 ///
-/// The kernel's `hdr_len` is only a hint how much to keep in one piece, so ours is read off the
+/// The sender's `hdr_len` is only a hint how much to keep in one piece, so ours is read off the
 /// TCP header.
-pub fn decode(hdr: &[u8], frame: &[u8]) -> Option<Offload> {
+pub fn decode(hdr: &[u8], head: &[u8], len: usize) -> Option<Offload> {
     let word = |at: usize| Some(u16::from_le_bytes([*hdr.get(at)?, *hdr.get(at + 1)?]));
     let (flags, gso_type) = (*hdr.first()?, *hdr.get(1)?);
     let mut notes = Offload {
@@ -51,7 +56,7 @@ pub fn decode(hdr: &[u8], frame: &[u8]) -> Option<Offload> {
         csum_valid: flags & (NEEDS_CSUM | DATA_VALID) != 0,
         ..Offload::NONE
     };
-    if frame.len() < ETH_HLEN {
+    if len < ETH_HLEN {
         return None;
     }
     if flags & NEEDS_CSUM != 0 {
@@ -60,7 +65,7 @@ pub fn decode(hdr: &[u8], frame: &[u8]) -> Option<Offload> {
             offset: word(8)?,
         };
         let field = usize::from(csum.start) + usize::from(csum.offset);
-        if usize::from(csum.start) < ETH_HLEN || field + 2 > frame.len() {
+        if usize::from(csum.start) < ETH_HLEN || field + 2 > len {
             return None;
         }
         notes.csum = Some(csum);
@@ -75,9 +80,9 @@ pub fn decode(hdr: &[u8], frame: &[u8]) -> Option<Offload> {
     notes.gso_size = word(4)?;
     let csum = notes.csum.filter(|c| c.offset == TCP_CSUM)?;
     let start = usize::from(csum.start);
-    let tcp_len = usize::from(*frame.get(start + 12)? >> 4) * 4;
+    let tcp_len = usize::from(*head.get(start + 12)? >> 4) * 4;
     let hdr_len = start + tcp_len;
-    if notes.gso_size == 0 || tcp_len < 20 || hdr_len >= frame.len() {
+    if notes.gso_size == 0 || tcp_len < 20 || hdr_len >= len {
         return None;
     }
     notes.hdr_len = u16::try_from(hdr_len).ok()?;
@@ -88,6 +93,11 @@ pub fn decode(hdr: &[u8], frame: &[u8]) -> Option<Offload> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn decode(hdr: &[u8], frame: &[u8]) -> Option<Offload> {
+        let head = &frame[..frame.len().min(HEADERS)];
+        super::decode(hdr, head, frame.len())
+    }
 
     fn tcp_frame(len: usize) -> Vec<u8> {
         let mut frame = vec![0u8; len];
@@ -133,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_header_length_is_not_believed() {
+    fn the_senders_header_length_is_not_believed() {
         let mut hdr = encode(&tso(Gso::Tcp4));
         hdr[2..4].copy_from_slice(&4000u16.to_le_bytes());
         let notes = decode(&hdr, &tcp_frame(9000)).expect("good otherwise");

@@ -1,0 +1,215 @@
+//! What two processes agree upon: memory, features, two rings.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use frame::Caps;
+use guest_mem::{MapError, Memory, Prot};
+use peer::signal::{Line, SLOW, Signaller};
+use peer::{DeferredCloser, EventFd, PeerFd, SharedMem};
+use thiserror::Error;
+use vhost_user::codec::{MemRegion, VringAddr, feature, protocol};
+use vhost_user::{Client, ClientError};
+
+use crate::ring::{LEN, Ring, SIZE};
+
+/// Queues of a pair.
+const RX: u8 = 0;
+const TX: u8 = 1;
+
+/// Where the shared memory is for the back end; not 0, which some take for none.
+const BASE: u64 = 1 << 20;
+
+/// What one answer may take. A session is set up by a thread that has nothing else to do.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Bits of virtio-net's features (virtio 1.4 §5.1.3) and of rings (§6).
+mod bits {
+    pub const CSUM: u64 = 1 << 0;
+    pub const GUEST_CSUM: u64 = 1 << 1;
+    pub const GUEST_TSO4: u64 = 1 << 7;
+    pub const GUEST_TSO6: u64 = 1 << 8;
+    pub const GUEST_ECN: u64 = 1 << 9;
+    pub const HOST_TSO4: u64 = 1 << 11;
+    pub const HOST_TSO6: u64 = 1 << 12;
+    pub const HOST_ECN: u64 = 1 << 13;
+    pub const MRG_RXBUF: u64 = 1 << 15;
+    pub const EVENT_IDX: u64 = 1 << 29;
+    pub const VERSION_1: u64 = 1 << 32;
+    pub const GUEST_TSO: u64 = GUEST_TSO4 | GUEST_TSO6;
+    pub const HOST_TSO: u64 = HOST_TSO4 | HOST_TSO6;
+}
+
+/// What a driver must have.
+const NEEDED: u64 = bits::VERSION_1 | feature::PROTOCOL;
+
+/// What it takes if it is offered.
+const WANTED: u64 = bits::CSUM
+    | bits::GUEST_CSUM
+    | bits::GUEST_TSO
+    | bits::GUEST_ECN
+    | bits::HOST_TSO
+    | bits::HOST_ECN
+    | bits::MRG_RXBUF
+    | bits::EVENT_IDX;
+
+/// Why no session came about.
+#[derive(Debug, Error)]
+pub enum SessionError {
+    /// It speaks another language, or is gone.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// It lacks what every modern one has.
+    #[error("the back end offers no virtio 1 device with protocol features ({0:#x})")]
+    Features(u64),
+    /// No memory or descriptors.
+    #[error("no memory: {0}")]
+    System(#[from] io::Error),
+    /// The same.
+    #[error("no memory: {0}")]
+    Map(#[from] MapError),
+}
+
+/// A session. Senders have `tx`, the inlet has the rest.
+pub struct Session {
+    pub tx: Side,
+    pub rx: Side,
+    pub caps: Caps,
+    /// Frames may lie in several buffers.
+    pub merges: bool,
+    /// The connection: readable when the back end leaves.
+    pub client: Client,
+}
+
+/// A ring, and the eventfds of both sides.
+pub struct Side {
+    pub ring: Ring,
+    pub memory: Memory,
+    kick: Arc<Line>,
+    signaller: Arc<Signaller>,
+    pub call: Arc<EventFd>,
+}
+
+impl Side {
+    /// Wakes the back end, without ever waiting for it.
+    pub fn kick(&self) {
+        self.signaller.signal(&self.kick);
+    }
+}
+
+/// What depends on nothing that was not accepted.
+fn accepted(offered: u64) -> u64 {
+    let mut features = offered & (WANTED | NEEDED);
+    let mut needs = |what: u64, one_of: u64| {
+        if features & one_of == 0 {
+            features &= !what;
+        }
+    };
+    // Without it a long frame would need a buffer of its length.
+    needs(bits::GUEST_TSO, bits::MRG_RXBUF);
+    needs(bits::GUEST_TSO, bits::GUEST_CSUM);
+    needs(bits::GUEST_ECN, bits::GUEST_TSO);
+    needs(bits::HOST_TSO, bits::CSUM);
+    needs(bits::HOST_ECN, bits::HOST_TSO);
+    features
+}
+
+/// Sets up a session on a connection. Waits for the back end, within bounds.
+pub fn begin(socket: OwnedFd) -> Result<Session, SessionError> {
+    let mut client = Client::from_connected(socket);
+    client.set_timeout(PATIENCE);
+    client.set_owner()?;
+    let offered = client.features()?;
+    if offered & NEEDED != NEEDED {
+        return Err(SessionError::Features(offered));
+    }
+    let features = accepted(offered);
+    let known = client.protocol_features()? & protocol::REPLY_ACK;
+    client.set_protocol_features(known)?;
+    client.set_features(features)?;
+
+    let len = 2 * LEN;
+    let ram = SharedMem::new("vhost-user-port", len as usize)?;
+    let memory = Memory::new();
+    memory.map_fd(BASE, len, ram.as_fd(), 0, Prot::RW)?;
+    let region = MemRegion {
+        guest: BASE,
+        size: len,
+        user: BASE,
+        mmap_offset: 0,
+    };
+    client.set_mem_table(&[region], &[ram.as_fd()])?;
+
+    let closer = DeferredCloser::default();
+    let signaller = Arc::new(Signaller::new(SLOW));
+    let event_idx = features & bits::EVENT_IDX != 0;
+    let mut side = |queue: u8| -> Result<Side, SessionError> {
+        let ring = Ring::new(BASE + LEN * u64::from(queue), event_idx);
+        let (kick, call) = (EventFd::new()?, EventFd::new()?);
+        let index = queue.into();
+        client.set_vring_num(index, SIZE.into())?;
+        client.set_vring_base(index, 0)?;
+        client.set_vring_addr(&VringAddr {
+            index,
+            flags: 0,
+            descriptor: ring.descriptors(),
+            used: ring.device(),
+            available: ring.driver(),
+            log: 0,
+        })?;
+        client.set_vring_call(queue, Some(&call))?;
+        client.set_vring_kick(queue, Some(&kick))?;
+        client.set_vring_enable(index, true)?;
+        let kick = kick.as_fd().try_clone_to_owned()?;
+        Ok(Side {
+            ring,
+            memory: memory.clone(),
+            kick: Line::new(PeerFd::new(kick, &closer)),
+            signaller: Arc::clone(&signaller),
+            call: Arc::new(call),
+        })
+    };
+    let (rx, tx) = (side(RX)?, side(TX)?);
+    let has = |bit: u64| features & bit != 0;
+    let caps = Caps {
+        csum: has(bits::CSUM),
+        // A frame with ECN goes whole only to who knows that.
+        tso4: has(bits::HOST_TSO4) && has(bits::HOST_ECN),
+        tso6: has(bits::HOST_TSO6) && has(bits::HOST_ECN),
+        vlan: false,
+    };
+    Ok(Session {
+        tx,
+        rx,
+        caps,
+        merges: has(bits::MRG_RXBUF),
+        client,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_accepted_that_needs_what_is_not_there() {
+        let all = WANTED | NEEDED;
+        assert_eq!(accepted(u64::MAX), all);
+        assert_eq!(
+            accepted(!bits::CSUM),
+            all & !(bits::CSUM | bits::HOST_TSO | bits::HOST_ECN)
+        );
+        let receive = bits::GUEST_TSO | bits::GUEST_ECN;
+        assert_eq!(
+            accepted(!bits::GUEST_CSUM),
+            all & !(bits::GUEST_CSUM | receive)
+        );
+        assert_eq!(
+            accepted(!bits::MRG_RXBUF),
+            all & !(bits::MRG_RXBUF | receive)
+        );
+        assert_eq!(accepted(NEEDED), NEEDED);
+    }
+}

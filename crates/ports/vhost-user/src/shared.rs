@@ -1,0 +1,136 @@
+//! What senders and the inlet share: the transmit ring.
+
+use std::io;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use frame::{Caps, Counted};
+use guest_mem::View;
+use parking_lot::Mutex;
+use port::{Bell, Tally, Waiters};
+
+use crate::count;
+use crate::ring::{Broken, SIZE};
+use crate::session::Side;
+
+/// The transmit side of a session.
+pub struct Out {
+    pub side: Side,
+    pub caps: Caps,
+    /// Buffers that the back end does not have.
+    free: Vec<u16>,
+    /// Storage: the buffers of a frame.
+    pub chain: Vec<u16>,
+    /// Since when nothing has moved although there was no room.
+    pub full_since: Option<Instant>,
+    /// The ring is broken; the inlet takes it from here.
+    pub broken: bool,
+}
+
+impl Out {
+    pub fn new(mut side: Side, caps: Caps) -> Self {
+        let memory = side.memory.clone();
+        // It is ours, and there.
+        let _ = side.ring.no_call(&memory.view());
+        Self {
+            side,
+            caps,
+            free: (0..SIZE).rev().collect(),
+            chain: Vec::with_capacity(SIZE.into()),
+            full_since: None,
+            broken: false,
+        }
+    }
+
+    /// Takes back what the back end has used. `true`: there was something.
+    pub fn reap(&mut self, view: &View<'_>) -> Result<bool, Broken> {
+        let Self { side, free, .. } = self;
+        let before = free.len();
+        while let Some(used) = side.ring.take(view)? {
+            side.ring.chain(used, |buffer| free.push(buffer));
+        }
+        let moved = free.len() > before;
+        if moved {
+            self.full_since = None;
+        }
+        Ok(moved)
+    }
+
+    /// Whether there are so many free buffers.
+    pub fn has(&self, count: usize) -> bool {
+        self.free.len() >= count
+    }
+
+    /// Makes so many free buffers the chain of a frame; all there are if there are fewer.
+    pub fn pick(&mut self, count: usize) {
+        let from = self.free.len().saturating_sub(count);
+        self.chain.clear();
+        self.chain.extend(self.free.drain(from..));
+    }
+}
+
+/// What senders and the inlet share.
+pub struct Shared {
+    /// `None` while no back end is connected.
+    pub out: Mutex<Option<Out>>,
+    /// Rung by senders for the inlet.
+    pub bell: Bell,
+    pub waiters: Waiters,
+    pub tally: Tally<{ count::NAMES.len() }>,
+    pub patience: Duration,
+    /// What the back end takes unfinished, a bit each.
+    caps: AtomicU8,
+}
+
+const CSUM: u8 = 1;
+const TSO4: u8 = 2;
+const TSO6: u8 = 4;
+const VLAN: u8 = 8;
+
+impl Shared {
+    pub fn new(patience: Duration) -> io::Result<Self> {
+        Ok(Self {
+            out: Mutex::default(),
+            bell: Bell::new()?,
+            waiters: Waiters::new(),
+            tally: Tally::new(count::NAMES),
+            patience,
+            caps: AtomicU8::new(u8::MAX),
+        })
+    }
+
+    /// A session has begun, or ended. Returns how many frames the back end had and may not have taken.
+    pub fn replace(&self, out: Option<Out>) -> u64 {
+        // Frames for a back end that is not there need no work.
+        let caps = out.as_ref().map_or(Caps::ALL, |out| out.caps);
+        let bits = [
+            (caps.csum, CSUM),
+            (caps.tso4, TSO4),
+            (caps.tso6, TSO6),
+            (caps.vlan, VLAN),
+        ];
+        let bits = bits.iter().filter(|(has, _)| *has).map(|(_, bit)| bit);
+        let mut slot = self.out.lock();
+        self.caps.store(bits.sum(), Ordering::Release);
+        let before = std::mem::replace(&mut *slot, out);
+        drop(slot);
+        self.waiters.wake_all();
+        before.map_or(0, |before| before.side.ring.chains().into())
+    }
+
+    pub fn caps(&self) -> Caps {
+        let bits = self.caps.load(Ordering::Acquire);
+        Caps {
+            csum: bits & CSUM != 0,
+            tso4: bits & TSO4 != 0,
+            tso6: bits & TSO6 != 0,
+            vlan: bits & VLAN != 0,
+        }
+    }
+}
+
+impl Counted for Shared {
+    fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
+        self.tally.counters(visit);
+    }
+}
