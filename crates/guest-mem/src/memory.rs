@@ -131,6 +131,21 @@ impl Memory {
         Ok(MappedFile { key, mapping })
     }
 
+    /// Whether the file behind `fd` has been mapped up to `end`, so that no region of it waits for anything.
+    ///
+    /// # Errors
+    /// The file is no memory, or cannot be examined.
+    pub fn knows_file(&self, fd: BorrowedFd<'_>, end: u64) -> Result<bool, MapError> {
+        must_be_memory(fd)?;
+        let key = FileKey::of(fd)?;
+        Ok(self.table.read().known(&key, end).is_some())
+    }
+
+    /// Makes a file known that was [opened](Self::open_file), for as long as `file` is held and a little longer.
+    pub fn keep_file(&self, file: &MappedFile) {
+        self.table.write().keep(&file.key, &file.mapping);
+    }
+
     /// Maps `len` bytes of a file from `file_offset` on at `iova`. A file that is refused is [displaced](Self::displaced).
     ///
     /// # Errors

@@ -53,7 +53,7 @@ impl FileId {
 }
 
 /// Which file a descriptor is of, and what it allows.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FileKey {
     inode: (u64, u64),
     writable: bool,
@@ -75,6 +75,13 @@ impl FileKey {
 pub struct MappedFile {
     pub(crate) key: FileKey,
     pub(crate) mapping: Arc<Mapping>,
+}
+
+impl MappedFile {
+    /// Whether it is the file behind `fd`, and mapped up to `end`.
+    pub fn covers(&self, fd: BorrowedFd<'_>, end: u64) -> bool {
+        FileKey::of(fd).is_ok_and(|key| key == self.key) && self.mapping.len() >= end
+    }
 }
 
 impl Default for Table {

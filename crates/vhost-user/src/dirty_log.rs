@@ -4,7 +4,6 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use guest_mem::quota::Tenant;
 use guest_mem::{Leftovers, MapError, Memory, Prot};
 
 use crate::codec::Log;
@@ -25,13 +24,8 @@ struct Shared {
 pub struct DirtyLog(Arc<Shared>);
 
 impl DirtyLog {
-    /// Maps a part of a file of the front end's.
-    pub(crate) fn map(
-        log: &Log,
-        fd: BorrowedFd<'_>,
-        tenant: Option<&Arc<Tenant>>,
-    ) -> Result<Self, MapError> {
-        let memory = tenant.map_or_else(Memory::new, Memory::of_tenant);
+    /// Maps a part of a file of the front end's into `memory`, which is empty.
+    pub(crate) fn map(log: &Log, fd: BorrowedFd<'_>, memory: Memory) -> Result<Self, MapError> {
         // Bits are set by words of 32.
         if !log.offset.is_multiple_of(4) || !log.size.is_multiple_of(4) {
             return Err(MapError::Wraps);
@@ -101,7 +95,7 @@ mod tests {
             size: bytes,
             offset,
         };
-        let log = DirtyLog::map(&part, file.as_fd(), None).expect("mapped");
+        let log = DirtyLog::map(&part, file.as_fd(), Memory::new()).expect("mapped");
         (log, file)
     }
 
@@ -120,9 +114,9 @@ mod tests {
         log.mark(7, 0);
         assert!(bit(&file, 0, 63));
         assert_eq!(log.counts(), (1, 1));
-        assert!(DirtyLog::map(&Log { size: 6, offset: 0 }, file.as_fd(), None).is_err());
-        assert!(DirtyLog::map(&Log { size: 8, offset: 2 }, file.as_fd(), None).is_err());
-        assert!(DirtyLog::map(&Log { size: 0, offset: 0 }, file.as_fd(), None).is_err());
+        assert!(DirtyLog::map(&Log { size: 6, offset: 0 }, file.as_fd(), Memory::new()).is_err());
+        assert!(DirtyLog::map(&Log { size: 8, offset: 2 }, file.as_fd(), Memory::new()).is_err());
+        assert!(DirtyLog::map(&Log { size: 0, offset: 0 }, file.as_fd(), Memory::new()).is_err());
     }
 
     #[test]

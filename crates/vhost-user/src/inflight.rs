@@ -8,7 +8,6 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use guest_mem::quota::Tenant;
 use guest_mem::{Leftovers, MapError, Memory, Prot};
 use peer::SharedMem;
 
@@ -70,12 +69,8 @@ pub(crate) struct InflightFile {
 }
 
 impl InflightFile {
-    pub fn map(
-        asked: &Inflight,
-        fd: BorrowedFd<'_>,
-        tenant: Option<&Arc<Tenant>>,
-    ) -> Result<Self, MapError> {
-        let memory = tenant.map_or_else(Memory::new, Memory::of_tenant);
+    /// Maps it into `memory`, which is empty.
+    pub fn map(asked: &Inflight, fd: BorrowedFd<'_>, memory: Memory) -> Result<Self, MapError> {
         memory.map_fd(0, asked.size, fd, asked.offset, Prot::RW)?;
         Ok(Self {
             memory,
@@ -205,7 +200,7 @@ mod tests {
             queues,
             queue_size: size,
         };
-        let mapped = InflightFile::map(&asked, shared.as_fd(), None).expect("mapped");
+        let mapped = InflightFile::map(&asked, shared.as_fd(), Memory::new()).expect("mapped");
         (shared, mapped)
     }
 

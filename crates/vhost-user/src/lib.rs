@@ -22,6 +22,7 @@ mod counters;
 mod dirty_log;
 mod inflight;
 mod memory;
+mod opening;
 mod server;
 mod session;
 mod stream;

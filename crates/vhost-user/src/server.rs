@@ -383,3 +383,6 @@ fn socket_gone(errno: Errno) -> GoneReason {
         errno => GoneReason::Socket(io::Error::from(errno).kind()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! Answers messages: the state of one device's front end, without its socket.
 
+mod files;
 mod migration;
 mod negotiation;
 mod rings;
@@ -21,6 +22,7 @@ use crate::counters::Counters;
 use crate::dirty_log::DirtyLog;
 use crate::inflight::InflightFile;
 use crate::memory::GuestMemory;
+use crate::opening::Opening;
 use crate::transfer::Transfer;
 
 /// What a change of the memory counts against the budget, in messages: it may be calls to `mmap`,
@@ -83,6 +85,12 @@ pub(crate) struct Session {
     transfer: Option<Transfer>,
     /// A `CHECK_DEVICE_STATE` that waits for the transfer's end.
     unanswered: Option<Header>,
+    /// A message that waits for its files.
+    opening: Option<Opening>,
+    /// Where the files of the message that is obeyed are known, if it is not the guest's memory.
+    opened: Option<Memory>,
+    /// Maps them: nothing of the front end's that is closed holds that up.
+    pub mapper: DeferredCloser,
 }
 
 /// Protocol features that every device has.
@@ -156,12 +164,15 @@ impl Session {
             inflight: None,
             transfer: None,
             unanswered: None,
+            opening: None,
+            opened: None,
+            mapper: DeferredCloser::default(),
         })
     }
 
     /// A message waits for its answer, so no other is looked at.
     pub fn is_waiting(&self) -> bool {
-        self.unanswered.is_some()
+        self.unanswered.is_some() || self.opening.is_some()
     }
 
     /// Answers one message. `fds` are the message's; what is left in it was not wanted. Returns how
@@ -176,7 +187,7 @@ impl Session {
     ) -> usize {
         let cost = match Message::parse(header, payload) {
             Ok(message) => {
-                self.answer(backend, header, &message, fds, tx);
+                self.begin(backend, header, payload, &message, fds, tx);
                 match message {
                     Message::SetMemTable(_) | Message::AddMemReg(_) | Message::RemMemReg(_) => {
                         MAP_COST
@@ -197,28 +208,88 @@ impl Session {
         cost
     }
 
-    fn answer(
+    fn begin(
         &mut self,
         backend: &mut dyn Backend,
         header: &Header,
+        payload: &[u8],
         message: &Message<'_>,
         fds: &mut Vec<OwnedFd>,
         tx: &mut Sender,
     ) {
-        let request = message.request();
-        self.counters.message(request);
+        self.counters.message(message.request());
         if !std::mem::replace(&mut self.ready, true) {
             self.counters.clients += 1;
             backend.client(ClientEvent::Connected);
         }
-        let mut result = self.may_come(message, fds.len());
-        if result.is_ok() {
-            result = self.obey(backend, header, message, fds);
+        let result = match self.may_come(message, fds.len()) {
+            Ok(_) => {
+                self.opening = self.open_files(header, payload, message, fds);
+                if self.opening.is_some() {
+                    return;
+                }
+                self.obey(backend, header, message, fds)
+            }
+            refused => refused,
+        };
+        self.answer(
+            backend,
+            header,
+            message.request(),
+            message.is_answered(),
+            result,
+            tx,
+        );
+    }
+
+    /// The files of a message may have been mapped: obeys it.
+    fn go_on(&mut self, backend: &mut dyn Backend, tx: &mut Sender) {
+        let Some(opening) = self.opening.take() else {
+            return;
+        };
+        let Some((mut fds, files)) = opening.take() else {
+            self.opening = Some(opening);
+            return;
+        };
+        let header = opening.header;
+        // It was one before.
+        let Ok(message) = Message::parse(&header, &opening.payload) else {
+            return;
+        };
+        for file in &files {
+            opening.memory.keep_file(file);
         }
+        self.opened = Some(opening.memory.clone());
+        let result = self.obey(backend, &header, &message, &mut fds);
+        self.opened = None;
+        self.answer(
+            backend,
+            &header,
+            message.request(),
+            message.is_answered(),
+            result,
+            tx,
+        );
+        // To unmap what was not wanted may take its time.
+        self.closer.bury(files);
+        self.counters.surplus_fds += fds.len() as u64;
+        for fd in fds {
+            self.closer.bury(fd);
+        }
+    }
+
+    fn answer(
+        &mut self,
+        backend: &mut dyn Backend,
+        header: &Header,
+        request: Request,
+        is_answered: bool,
+        result: Result<Reply, Refusal>,
+        tx: &mut Sender,
+    ) {
         // After the message: it may be the one that makes acknowledgements possible.
-        let acknowledge = header.needs_reply()
-            && self.protocol & protocol::REPLY_ACK != 0
-            && !message.is_answered();
+        let acknowledge =
+            header.needs_reply() && self.protocol & protocol::REPLY_ACK != 0 && !is_answered;
         let word = |word: u64| word.to_ne_bytes();
         match result {
             Ok(Reply::Done) if acknowledge => tx.push(&header.reply(8), &word(0)),
@@ -335,6 +406,9 @@ impl Session {
         self.closer.bury(self.memory.clear());
         self.transfer = None;
         self.unanswered = None;
+        if let Some(opening) = self.opening.take() {
+            self.closer.bury(opening);
+        }
         self.features = 0;
         self.protocol = 0;
         self.status = 0;

@@ -26,7 +26,8 @@ impl Session {
             return Err("the log must be a shared file".into());
         };
         let fd = fds.remove(0);
-        let log = DirtyLog::map(part, fd.as_fd(), self.tenant.as_ref());
+        let memory = self.opened.take().unwrap_or_else(|| self.new_memory());
+        let log = DirtyLog::map(part, fd.as_fd(), memory);
         self.closer.bury(fd);
         let log = log.map_err(|error| Refusal::Hard(format!("the dirty log: {error}")))?;
         let old = self.log.replace(log);
@@ -87,11 +88,12 @@ impl Session {
         fds: &mut Vec<OwnedFd>,
     ) -> Result<Reply, Refusal> {
         let fd = fds.remove(0);
+        let memory = self.opened.take().unwrap_or_else(|| self.new_memory());
         let mapped = self.inflight_bytes(given).and_then(|bytes| {
             if given.size < bytes {
                 return Err("it is too small for its rings".into());
             }
-            InflightFile::map(given, fd.as_fd(), self.tenant.as_ref())
+            InflightFile::map(given, fd.as_fd(), memory)
                 .map_err(|error| Refusal::Hard(format!("what is in flight: {error}")))
         });
         self.closer.bury(fd);
@@ -160,8 +162,9 @@ impl Session {
         Some(failed)
     }
 
-    /// A transfer may have ended: answers the question that waits for it.
+    /// A transfer may have ended, or files may have been mapped: answers the message that waits for it.
     pub fn wake(&mut self, backend: &mut dyn Backend, tx: &mut Sender) {
+        self.go_on(backend, tx);
         let Some(header) = self.unanswered else {
             return;
         };
