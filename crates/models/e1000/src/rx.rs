@@ -22,6 +22,7 @@ mod write_back;
 mod writer;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use datapath::RECEIVED;
 use datapath::counters::count;
@@ -33,15 +34,12 @@ use model::{Env, Receive};
 use crate::core::chip::Chip;
 use crate::core::rx_queue::{Account, RING};
 pub(crate) use crate::rx::call::Excess;
-use crate::rx::call::{Outcome, Rx};
+use crate::rx::call::{Outcome, ROUNDS, Rx};
 use crate::rx::own_copy::OwnCopy;
 use crate::rx::write_back::Filling;
 
 /// Most frames planned at once: what is fetched ahead of them stays in the nearest cache.
 const CHUNK: usize = 64;
-
-/// Times in one call that buffers given through a CSB are taken up in the last moment.
-const ROUNDS: u32 = 4;
 
 /// The receive part.
 pub(crate) struct Receiver {
@@ -113,6 +111,14 @@ pub(crate) fn give_up(chip: &Chip, env: &Env, batch: &Batch<'_>, picks: &[u16]) 
     poll::let_go(chip, env);
 }
 
+/// The ring that frames go to now, or what counts those that come.
+fn ring(chip: &Chip) -> Result<Ring, &AtomicU64> {
+    if !chip.rx_enabled() {
+        return Err(&chip.counters.rx_disabled);
+    }
+    Ring::read(&chip.file, &RING).ok_or(&chip.counters.rx_bad_ring)
+}
+
 /// Takes as many frames as there are descriptors for, and of the `excess` as many as the FIFO holds, if they may
 /// go there.
 pub(crate) fn deliver(
@@ -133,11 +139,8 @@ pub(crate) fn deliver(
         return 0;
     };
     if chip.wake.armed() {
-        for &pick in picks {
-            if let Some(frame) = batch.get(usize::from(pick)) {
-                chip.wake_by(env, &frame);
-            }
-        }
+        let frames = picks.iter().filter_map(|pick| batch.get((*pick).into()));
+        frames.for_each(|frame| chip.wake_by(env, &frame));
     }
     let mut dealt = 0;
     let mut leased = false;
@@ -145,18 +148,14 @@ pub(crate) fn deliver(
     let mut own = OwnCopy::default();
     // Once, and again after each lease: all may have changed while the lock was free.
     'locked: loop {
-        let off = !chip.rx_enabled();
         rx.take_tail();
-        let ring = Ring::read(&chip.file, &RING);
-        let Some(ring) = ring.filter(|_| !off) else {
-            let reason = if off {
-                &counters.rx_disabled
-            } else {
-                &counters.rx_bad_ring
-            };
-            count(reason, (picks.len() - dealt) as u64);
-            dealt = picks.len();
-            break;
+        let ring = match ring(chip) {
+            Ok(ring) => ring,
+            Err(reason) => {
+                count(reason, (picks.len() - dealt) as u64);
+                dealt = picks.len();
+                break;
+            }
         };
         rx.begin(&mut state, ring);
         rx.drain(&mut state);
@@ -182,6 +181,7 @@ pub(crate) fn deliver(
                 };
                 let filling = Filling::new(&rx, ticket);
                 drop(state);
+                poll::let_go(chip, env);
                 rx.fill(batch, || filling.is_wanted());
                 state = chip.rx.lock();
                 if let Some(ticket) = filling.end() {
@@ -196,6 +196,7 @@ pub(crate) fn deliver(
                         rx.finish(env, &mut state);
                         rx.counts.account = Account::default();
                         drop(state);
+                        poll::let_go(chip, env);
                         own.keep(dealt, &frame);
                         let Some(again) = chip.rx.reach() else {
                             rx.end();

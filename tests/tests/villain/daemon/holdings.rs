@@ -54,6 +54,17 @@ impl Holdings {
         }
     }
 
+    /// The same with so many more workers, which are started for those whose turns wait, and stay.
+    pub fn with_workers(self, more: usize) -> Self {
+        /// A worker's epoll set, its timer and its bell.
+        const FDS: usize = 3;
+        Self {
+            fds: self.fds + FDS * more,
+            threads: self.threads + more,
+            ..self
+        }
+    }
+
     /// Waits until the process holds what this says, heap aside.
     ///
     /// # Errors

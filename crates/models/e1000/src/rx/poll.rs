@@ -7,8 +7,7 @@ use model::Env;
 
 use crate::core::chip::Chip;
 use crate::core::rx_queue::RING;
-use crate::rx::ROUNDS;
-use crate::rx::call::{Rx, unused};
+use crate::rx::call::{ROUNDS, Rx, unused};
 
 /// Looks, or leaves it to the sender that holds the lock for long.
 pub(crate) fn poll(chip: &Chip, env: &Env) {
