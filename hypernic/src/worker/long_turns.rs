@@ -30,21 +30,22 @@ impl LongTurns {
         (last != 0).then(|| now.saturating_sub(last))
     }
 
-    /// For a turn that begins: how often its thread has slept so far, if that is to be known.
+    /// For a turn that begins: how long its thread was running or ready so far, if that is to be known.
     #[inline]
-    pub(super) fn before(&self, now: Nanos) -> Option<u64> {
+    pub(super) fn before(&self, now: Nanos) -> Option<Nanos> {
         self.since(now).filter(|since| *since < WATCHED)?;
-        times_slept()
+        time_awake()
     }
 
-    /// A turn took so long. `true`: in it the thread has slept, as after one not long before.
+    /// A turn took so long. `true`: as in one not long before, its thread waited for most of it.
     #[inline]
-    pub(super) fn after(&self, (took, now): (Nanos, Nanos), slept: Option<u64>) -> bool {
+    pub(super) fn after(&self, (took, now): (Nanos, Nanos), awake: Option<Nanos>) -> bool {
         if took < LONG {
             return false;
         }
         self.last.store(now.max(1), Ordering::Relaxed);
-        slept.is_some_and(|before| times_slept().is_some_and(|times| times > before))
+        let awake = awake.and_then(|before| Some(time_awake()?.saturating_sub(before)));
+        awake.is_some_and(|awake| took.saturating_sub(awake) >= LONG)
     }
 
     /// Whether a task that is apart may come back.
@@ -53,13 +54,15 @@ impl LongTurns {
     }
 }
 
-/// How often this thread gave up its processor to wait for something.
+/// How long this thread has run, or would have if there had been a processor for it. `None`: the kernel does not say.
 #[cold]
-fn times_slept() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
-    let mut lines = status.lines();
-    let times = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
-    times.trim().parse().ok()
+fn time_awake() -> Option<Nanos> {
+    // What a running thread has had is brought up to date when it yields.
+    std::thread::yield_now();
+    let times = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let mut times = times.split(' ').map(str::parse::<Nanos>);
+    let (ran, ready) = (times.next()?.ok()?, times.next()?.ok()?);
+    Some(ran + ready)
 }
 
 #[cfg(test)]
@@ -67,18 +70,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_sleep_in_a_second_long_turn_counts() {
+    fn only_waiting_in_a_second_long_turn_counts() {
         let turns = LongTurns::default();
         assert_eq!(turns.before(5), None);
         assert!(!turns.after((LONG, 5 * LONG), None));
-        // Running for long is no waiting.
-        let before = turns.before(6 * LONG);
-        assert!(before.is_some());
-        assert!(!turns.after((LONG, 7 * LONG), before.map(|n| n + 1_000_000)));
+        let nap = || std::thread::sleep(std::time::Duration::from_nanos(LONG));
+        // A thread that was ready all the while has not waited.
+        let before = turns.before(6 * LONG).expect("it was long");
+        assert!(!turns.after((LONG, 7 * LONG), before.checked_sub(LONG)));
         let before = turns.before(8 * LONG);
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        nap();
         assert!(!turns.after((LONG - 1, 8 * LONG), before));
-        assert!(turns.after((LONG, 9 * LONG), before));
+        // As long as it was, but for what else the test did.
+        assert!(turns.after((2 * LONG, 9 * LONG), before));
         assert!(!turns.are_past(9 * LONG + STAYS) && turns.are_past(10 * LONG + STAYS));
         assert_eq!(turns.before(9 * LONG + WATCHED), None);
     }

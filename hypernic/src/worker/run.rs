@@ -247,7 +247,7 @@ impl Worker {
     fn turn(&mut self, member: Member, tried: u32) -> Turn {
         self.count(|c| &c.turns);
         let calls = member.0.wake_flags.take() | tried;
-        let slept = member.0.long_turns.before(self.now);
+        let awake = member.0.long_turns.before(self.now);
         let mut turn = Turn::default();
         {
             let mut slot = member.0.body.lock();
@@ -299,7 +299,7 @@ impl Worker {
         let most = &self.handle().counters.most_copies;
         most.fetch_max(copies, Ordering::Relaxed);
         member.0.spent.charge(took, copies);
-        if let Some(to) = self.elsewhere(&member, took, slept)
+        if let Some(to) = self.elsewhere(&member, took, awake)
             && !turn.ill
         {
             self.count(|c| &c.moved);
@@ -333,8 +333,8 @@ impl Worker {
     }
 
     /// Where a task belongs after a turn that took so long, if not here.
-    fn elsewhere(&self, member: &Member, took: Nanos, slept: Option<u64>) -> Option<usize> {
-        let waited = member.0.long_turns.after((took, self.now), slept);
+    fn elsewhere(&self, member: &Member, took: Nanos, awake: Option<Nanos>) -> Option<usize> {
+        let waited = member.0.long_turns.after((took, self.now), awake);
         if self.handle().apart {
             let back = member.0.long_turns.are_past(self.now);
             return back.then(|| fewest(&self.handles, false)).flatten();

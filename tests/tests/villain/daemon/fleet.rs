@@ -311,8 +311,6 @@ impl Fleet {
         if self.daemon.log().contains("panicked") {
             return Err(sure("a thread of the daemon panicked".into()));
         }
-        let workers = |counters: &Counters| counters.names("worker").count();
-        let held = held.with_workers(workers(&self.counters()) - workers(&before));
         let after = held.wait_back(self.daemon.id()).map_err(|now| {
             sure(format!(
                 "the daemon held {held:?} before and {now:?} for long after"
