@@ -51,6 +51,7 @@ impl Registers {
             packet_buffer: PacketBuffer { bytes },
             tx: transmitter,
             rx: receiver,
+            rx_poll_owed: _, // the process's
             flow,
             wake,
             link_up,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use intel::Ring;
 use proptest::prelude::*;
 
-use frame::{Batch, Run};
+use frame::{Batch, Run, Wake};
 use guest_mem::ReadSlice;
 use model::PciState;
 use wire::{Csum, Offload};
@@ -16,7 +16,7 @@ use crate::core::chip::Chip;
 use crate::rx::call::Rx;
 use crate::rx::write_back::Filling;
 use crate::{Config, rx};
-use model_testkit::in_groups;
+use model_testkit::{CountedWake, in_groups};
 
 #[path = "../../tests/it/common.rs"]
 #[allow(dead_code, unused_imports, reason = "the tests outside use the rest")]
@@ -400,9 +400,8 @@ fn run(setting: &Setting, batches: &Batches, way: Way) -> Seen {
     seen
 }
 
-/// A lease is open on some buffers when its owner dies; another's is out behind it.
-#[test]
-fn a_sender_that_dies_leaves_no_lease_behind() {
+/// A ring that takes everything, with buffers of 2 KiB.
+fn open_ring(way: Way, ring: u32) -> (Machine, Arc<Chip>) {
     let setting = Setting {
         rctl: 1 << 15,
         ctrl: 0,
@@ -410,20 +409,64 @@ fn a_sender_that_dies_leaves_no_lease_behind() {
         rsrpd: 0,
         rdtr: 0,
         pba: 48,
-        ring: 16,
+        ring,
         odd: Vec::new(),
         true_fcs: false,
     };
-    let (mut m, chip) = machine(&setting, Way::Leases);
+    let (mut m, chip) = machine(&setting, way);
     m.w(reg::CTRL, 0x40);
     m.rx_on(setting.ring, setting.rctl);
+    (m, chip)
+}
+
+/// Frames for us that are alike.
+fn alike(n: usize) -> Batch<'static> {
     let mut batch = Batch::new();
-    for _ in 0..3 {
+    for _ in 0..n {
         let mut frame = [7; 60];
         frame[..6].copy_from_slice(&MAC);
         batch.push_bytes(&frame);
         batch.end(Offload::NONE);
     }
+    batch
+}
+
+/// The copy of the one that holds the lock may wait for memory.
+#[test]
+fn a_ring_that_another_sender_holds_for_long_is_not_waited_for() {
+    let (mut m, chip) = open_ring(Way::FastPath, 16);
+    let batch = alike(3);
+    let picks = [0, 1, 2];
+    let offer = |m: &Machine| m.nic.receive.deliver(&m.env, &batch, &picks);
+    // Three more than there are descriptors wait in the FIFO.
+    for _ in 0..6 {
+        assert_eq!(offer(&m), 3);
+    }
+    assert_eq!(m.r(reg::RDH), 15);
+    let woken = Arc::new(CountedWake::default());
+    let wake: Arc<dyn Wake> = woken.clone();
+    let lock = chip.rx.lock();
+    assert_eq!(offer(&m), 0);
+    m.nic.receive.want_room(&wake);
+    assert_eq!(offer(&m), 0);
+    m.nic.receive.give_up(&m.env, &batch, &picks);
+    assert_eq!(m.counter("rx_held_up"), 9);
+    // Nor does the guest wait that gives buffers; they are used when the lock is free.
+    m.w(reg::RDT, 10);
+    m.work();
+    assert_eq!((m.r(reg::RDH), woken.rung()), (15, 0));
+    drop(lock);
+    rx::poll::let_go(&chip, &m.env);
+    assert_eq!((m.r(reg::RDH), woken.rung()), (2, 1));
+    assert_eq!(offer(&m), 3);
+    assert_eq!((m.r(reg::RDH), woken.rung()), (5, 1));
+}
+
+/// A lease is open on some buffers when its owner dies; another's is out behind it.
+#[test]
+fn a_sender_that_dies_leaves_no_lease_behind() {
+    let (mut m, chip) = open_ring(Way::Leases, 16);
+    let batch = alike(3);
     {
         let view = m.env.memory.view();
         let open = || {

@@ -7,17 +7,20 @@
 use datapath::FCS;
 use datapath::counters::count_alone;
 use frame::Run;
+use guest_mem::View;
 use intel::rx::{ETHERNET_HEADER, Fcs, Judged, Legacy, Words, fill_run};
 use intel::{Ring, verdict_of_type};
 use model::Env;
 use wire::{EtherType, SimpleV4};
 
 use crate::core::chip::Chip;
-use crate::core::rx_queue::{RING, RunWay};
+use crate::core::rx_queue::{RING, RunWay, RxGuard};
 use crate::regs as r;
 use crate::regs::bits::{rx_status, rxcsum};
 use crate::rx::call::Call;
+use crate::rx::csb::RxPage;
 use crate::rx::fast_path::Bounds;
+use crate::rx::poll;
 use crate::rx::write::Report;
 use crate::rx::write_back::News;
 
@@ -67,7 +70,20 @@ fn way(chip: &Chip, header: [u8; ETHERNET_HEADER], len: usize) -> Option<RunWay>
 pub(crate) fn deliver(chip: &Chip, env: &Env, run: &Run<'_>) -> Option<usize> {
     let view = env.memory.view();
     let page = chip.rx_page(env, &view);
-    let mut state = chip.rx.lock();
+    let state = chip.rx.reach()?;
+    let taken = fill(chip, env, (&view, page), run, state);
+    poll::let_go(chip, env);
+    taken
+}
+
+#[inline(always)]
+fn fill<'v>(
+    chip: &Chip,
+    env: &Env,
+    (view, page): (&View<'v>, Option<RxPage<'_>>),
+    run: &Run<'_>,
+    mut state: RxGuard<'_>,
+) -> Option<usize> {
     if state.crowded() || !state.fifo.is_empty() {
         return None;
     }
@@ -88,7 +104,7 @@ pub(crate) fn deliver(chip: &Chip, env: &Env, run: &Run<'_>) -> Option<usize> {
     let free = ring.available().min(chip.allowance());
     let (ours, len) = ((&ring, free), way.in_buffer);
     let filled = match way.judged {
-        None => fill_run(&view, ours, run, len, Words::Second(way.word)),
+        None => fill_run(view, ours, run, len, Words::Second(way.word)),
         Some(rxcsum) => {
             let word = |_: &SimpleV4<'_>, (status, errors)| {
                 let verdict = Legacy {
@@ -98,7 +114,7 @@ pub(crate) fn deliver(chip: &Chip, env: &Env, run: &Run<'_>) -> Option<usize> {
                 };
                 [0, way.word | verdict.word()]
             };
-            fill_run(&view, ours, run, len, Judged::new(rxcsum, false, word))
+            fill_run(view, ours, run, len, Judged::new(rxcsum, false, word))
         }
     };
     let (n, frames) = (filled.frames, u64::from(filled.frames));

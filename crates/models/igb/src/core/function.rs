@@ -173,6 +173,15 @@ impl Function {
             && self.bus_master.load(Ordering::Acquire)
     }
 
+    /// For each who has held the receive lock of a queue, once it is free: wakes senders that were turned away.
+    #[inline]
+    pub(crate) fn let_go(&self, queue: u32) {
+        let own = self.queues.get(queue as usize);
+        if own.is_some_and(|own| own.rx.relieve()) {
+            self.waiters.wake();
+        }
+    }
+
     /// Waits for what is under way. The caller has seen to it that nothing begins.
     pub(crate) fn settle(&self) {
         for queue in &self.queues {

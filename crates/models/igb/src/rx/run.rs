@@ -7,14 +7,16 @@
 
 use datapath::FCS;
 use frame::{Batch, Run};
+use guest_mem::View;
 use intel::Ring;
-use intel::rx::{Judged, Words, fill_run};
+use intel::rx::{Filled, Judged, Words, fill_run};
 use intel::verdict::rx_status;
 use model::Env;
 use wire::{EtherType, Offload, SimpleV4};
 
 use crate::core::function::{Function, FunctionKind, RunWay, count};
 use crate::core::irq::{Causes, Moved};
+use crate::core::queue::Queue;
 use crate::core::stats::Group;
 use crate::filter::rss::{kind_of, ptype};
 use crate::regs::bits::{icr, rxcsum};
@@ -114,43 +116,57 @@ pub(crate) fn deliver(function: &Function, env: &Env, run: &Run<'_>) -> Option<u
     let way = function.run.lock().way(generation, run, find)?;
     let own = function.queues.get(way.queue as usize)?;
     let view = env.memory.view();
-    let lock = own.rx.lock();
+    let lock = own.rx.reach()?;
     // Those who change the set-up wait for this lock, or are seen here.
-    if generation != function.setup.get() || !function.rx_enabled(way.queue) {
-        return None;
+    let same = generation == function.setup.get() && function.rx_enabled(way.queue);
+    let filled = same.then(|| fill(function, (own, &way), &view, run));
+    drop(lock);
+    function.let_go(way.queue);
+    let (given, filled) = filled??;
+    let n = filled.frames;
+    if n == 0 {
+        return Some(0);
     }
+    let (frames, len) = (u64::from(n), run.frame_len());
+    let counters = &function.counters;
+    count(&counters.rx_desc_fetched, filled.fetched);
+    count(&counters.rx_frames, frames);
+    count(&counters.rx_bytes, frames * len as u64);
+    function.stats.received(frames, len + FCS, way.group);
+    raise(function, env, &way, (given, n));
+    Some(n as usize)
+}
+
+/// What is done under the lock of a queue. Returns the descriptors that there were, and which were filled.
+#[inline(always)]
+fn fill(
+    function: &Function,
+    (own, way): (&Queue, &RunWay),
+    view: &View<'_>,
+    run: &Run<'_>,
+) -> Option<(u32, Filled)> {
     let ids = function.ids;
     let ring = Ring::read_at(&function.file, &ids.rx_ring(), way.queue)?;
     let given = ring.available();
     let len = run.frame_len();
     let ours = (&ring, given);
     let filled = match way.judged {
-        None => fill_run(&view, ours, run, len, Words::Both(way.words)),
+        None => fill_run(view, ours, run, len, Words::Both(way.words)),
         Some(rxcsum) => {
             let words = |packet: &SimpleV4<'_>, verdict| described(way.words, packet, verdict);
-            fill_run(&view, ours, run, len, Judged::new(rxcsum, true, words))
+            fill_run(view, ours, run, len, Judged::new(rxcsum, true, words))
         }
     };
     let n = filled.frames;
-    if n == 0 {
-        return Some(0);
+    if n > 0 {
+        function.file.set_at(ids.rdh, way.queue, ring.behind(n));
+        let (frames, bytes) = (u64::from(n), u64::from(n) * len as u64);
+        count(&own.counts.rx_packets, frames);
+        count(&own.counts.rx_octets, bytes);
+        let multicast = way.group == Group::Multicast;
+        count(&own.counts.rx_multicast, frames * u64::from(multicast));
     }
-    function.file.set_at(ids.rdh, way.queue, ring.behind(n));
-    let (frames, bytes) = (u64::from(n), u64::from(n) * len as u64);
-    count(&own.counts.rx_packets, frames);
-    count(&own.counts.rx_octets, bytes);
-    count(
-        &own.counts.rx_multicast,
-        frames * u64::from(way.group == Group::Multicast),
-    );
-    drop(lock);
-    let counters = &function.counters;
-    count(&counters.rx_desc_fetched, filled.fetched);
-    count(&counters.rx_frames, frames);
-    count(&counters.rx_bytes, bytes);
-    function.stats.received(frames, len + FCS, way.group);
-    raise(function, env, &way, (given, n));
-    Some(n as usize)
+    Some((given, filled))
 }
 
 /// Raises the interrupt of `n` frames, for which `given` descriptors were there.
