@@ -30,4 +30,4 @@ pub use counters::Counters;
 #[doc(hidden)]
 pub use regs;
 pub use ring::{DD, Fetcher, Ring, RingIds, SIZE};
-pub use verdict::{verdict, verdict_of, verdict_of_type};
+pub use verdict::{verdict, verdict_of, verdict_of_segment, verdict_of_type};

@@ -111,7 +111,8 @@ pub(crate) fn deliver(function: &Function, env: &Env, run: &Run<'_>) -> Option<u
     }
     let generation = function.setup.get();
     let find = || way(function, env, run);
-    let way = function.run.lock().way(generation, run, find)?;
+    let key = (run.head(), run.frame_len());
+    let way = function.run.lock().way(generation, key, find)?;
     let own = function.queues.get(way.queue as usize)?;
     let view = env.memory.view();
     let lock = own.rx.lock();
