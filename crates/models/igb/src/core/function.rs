@@ -63,6 +63,8 @@ pub(crate) struct Function {
     pub setup: Generation,
     /// What it says about runs of received frames. Its lock is a leaf.
     pub run: Mutex<RunPlan<RunWay>>,
+    /// And about segments of large frames.
+    pub cut: Mutex<RunPlan<RunWay>>,
     pub ids: &'static QueueIds,
     pub kind: FunctionKind,
     /// VFs that a PF's registers control; the pools behind them are its own.
@@ -114,6 +116,7 @@ impl Function {
             file: File::new(table),
             setup: Generation::default(),
             run: Mutex::default(),
+            cut: Mutex::default(),
             ids,
             kind,
             vfs: AtomicU32::new(0),
