@@ -79,7 +79,7 @@ impl<'c> Cut<'c> {
     /// The headers of the first, but for its checksum.
     pub fn headers(&self) -> Vec<u8> {
         let mut template = self.template;
-        template.segment(0, 0).to_vec()
+        template.segment(0, (template.payload_of(0), 0)).to_vec()
     }
 
     /// Whether it is TCP over IPv4 without tag and IP options ([`SimpleV4`]).
@@ -131,7 +131,7 @@ impl<'c, I: Iterator<Item = ReadSlice<'c>>> Cutting<'c, I> {
             Some(run) => to.copy_summed(at, run).1,
             None => self.write_pieces(to, at, payload),
         };
-        to.copy_headers(self.template.segment(self.next, sum));
+        to.copy_headers(self.template.segment(self.next, (payload, sum)));
         self.next += 1;
         let len = at + payload;
         if to.len() > len {

@@ -98,28 +98,29 @@ impl Template {
         self.size.min(self.payload - before)
     }
 
-    /// The headers of segment `index`, whose payload has this sum ([`crate::Sum::value`]).
+    /// The headers of segment `index`, which has so many bytes of payload ([`Template::payload_of`]) with this sum
+    /// ([`crate::Sum::value`]).
     #[inline]
-    pub fn segment(&mut self, index: usize, sum: u16) -> &[u8] {
-        let (tcp, payload) = (self.tcp, self.payload_of(index));
+    pub fn segment(&mut self, index: usize, (payload, sum): (usize, u16)) -> &[u8] {
+        let len = self.len + payload;
         match self.ip {
             Ip::V4(at, id, same) => {
                 let id = id.wrapping_add(index as u16);
-                let datagram = (self.len - at + payload) as u16;
+                let datagram = (len - at) as u16;
                 let ip_sum = folded(same + u64::from(datagram) + u64::from(id));
-                put(&mut self.bytes, at + 2, datagram);
-                put(&mut self.bytes, at + 4, id);
-                put(&mut self.bytes, at + 10, !ip_sum);
+                if let Some(ip) = chunk::<12>(&mut self.bytes, at) {
+                    [ip[2], ip[3]] = datagram.to_be_bytes();
+                    [ip[4], ip[5]] = id.to_be_bytes();
+                    [ip[10], ip[11]] = (!ip_sum).to_be_bytes();
+                }
             }
             Ip::V6(at) => {
-                let behind = self.len - at + payload - 40;
-                put(&mut self.bytes, at + 4, behind as u16);
+                if let Some(ip) = chunk::<6>(&mut self.bytes, at) {
+                    [ip[4], ip[5]] = ((len - at - 40) as u16).to_be_bytes();
+                }
             }
         }
         let seq = self.seq.wrapping_add((self.size * index) as u32);
-        let (high, low) = ((seq >> 16) as u16, seq as u16);
-        put(&mut self.bytes, tcp + 4, high);
-        put(&mut self.bytes, tcp + 6, low);
         let mut flags = self.flags;
         if index == 0 {
             flags |= self.of_first;
@@ -127,15 +128,18 @@ impl Template {
         if index + 1 == self.count {
             flags |= self.of_last;
         }
-        put(&mut self.bytes, tcp + 12, flags);
-        let length = (self.len - tcp + payload) as u16;
-        let differs = [high, low, flags, length, sum].map(u64::from);
+        let length = (len - self.tcp) as u16;
+        let differs = [(seq >> 16) as u16, seq as u16, flags, length, sum].map(u64::from);
         // 0 is sent as 0xFFFF, as all sums are.
         let checksum = match !folded(self.covered + differs.into_iter().sum::<u64>()) {
             0 => 0xffff,
             other => other,
         };
-        put(&mut self.bytes, tcp + 16, checksum);
+        if let Some(tcp) = chunk::<18>(&mut self.bytes, self.tcp) {
+            [tcp[4], tcp[5], tcp[6], tcp[7]] = seq.to_be_bytes();
+            [tcp[12], tcp[13]] = flags.to_be_bytes();
+            [tcp[16], tcp[17]] = checksum.to_be_bytes();
+        }
         self.bytes.get(..self.len).unwrap_or(&[])
     }
 }
@@ -146,6 +150,6 @@ fn get(bytes: &[u8; TEMPLATE], at: usize) -> u16 {
 }
 
 #[inline]
-fn put(bytes: &mut [u8; TEMPLATE], at: usize, value: u16) {
-    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+fn chunk<const N: usize>(bytes: &mut [u8; TEMPLATE], at: usize) -> Option<&mut [u8; N]> {
+    bytes.get_mut(at..)?.first_chunk_mut()
 }

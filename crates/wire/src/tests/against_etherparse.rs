@@ -183,8 +183,10 @@ proptest! {
             prop_assert!(sound(&segment), "segment {index}");
             // The template says the same, in any order.
             prop_assert_eq!(template.payload_of(index), part.len());
-            template.segment(plan.count() - 1 - index, 7);
-            let same = template.segment(index, Sum::of(&segment[head..]).value());
+            let other = plan.count() - 1 - index;
+            template.segment(other, (template.payload_of(other), 7));
+            let sum = Sum::of(&segment[head..]).value();
+            let same = template.segment(index, (part.len(), sum));
             prop_assert_eq!(same, &segment[..head], "segment {}", index);
 
             let (first, last) = (index == 0, index + 1 == plan.count());
