@@ -94,8 +94,11 @@ impl Template {
     /// Bytes of payload that segment `index` carries.
     #[inline]
     pub fn payload_of(&self, index: usize) -> usize {
-        let before = self.size.saturating_mul(index).min(self.payload);
-        self.size.min(self.payload - before)
+        if index + 1 < self.count {
+            return self.size;
+        }
+        let before = self.size.saturating_mul(index);
+        self.payload.saturating_sub(before)
     }
 
     /// The headers of segment `index`, which has so many bytes of payload ([`Template::payload_of`]) with this sum
