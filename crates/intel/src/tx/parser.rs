@@ -35,7 +35,7 @@ pub enum End {
 }
 
 /// What registers say about all packets of a batch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
     /// What the sink can do for us.
     pub caps: Caps,
