@@ -243,10 +243,36 @@ pub fn fill_run(
     len: usize,
     filler: impl Filler,
 ) -> Filled {
-    if run.count().min(free as usize) <= FEW {
-        return fill::<FEW>(view, (ring, free), run, len, filler);
+    match run.count().min(free as usize) {
+        1 => return fill_one(view, ring, run, len, filler).unwrap_or_default(),
+        most if most <= FEW => return fill::<FEW>(view, (ring, free), run, len, filler),
+        _ => {}
     }
     fill::<AHEAD>(view, (ring, free), run, len, filler)
+}
+
+/// As [`fill_run`], of one frame, which is what interactive traffic sends.
+#[inline(always)]
+fn fill_one(
+    view: &View<'_>,
+    ring: &Ring,
+    run: &Run<'_>,
+    len: usize,
+    mut filler: impl Filler,
+) -> Option<Filled> {
+    let first = ring.address(ring.head);
+    let addr = view.read_run(first, SIZE)?.firsts().next()?;
+    fence(Ordering::Acquire);
+    let to = near(view, addr, len).filter(|_| addr != 0)?;
+    let place = to.find(addr)?;
+    let (from, at, heads) = run.frames();
+    let (at, heads) = (&at[..1], &heads[..1]);
+    let done = filler.copy(Frames { from, at, heads }, &to, &[place]) == 1
+        && filler.write_back(&view.write_window(first)?, first, 1);
+    done.then_some(Filled {
+        frames: 1,
+        fetched: 1,
+    })
 }
 
 #[inline(always)]

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 pub(crate) use datapath::counters::count;
 use datapath::{Generation, Waiters};
+use intel::RingPlace;
 use intel::rx::RunPlan;
 use intel::wake::WakeUp;
 use parking_lot::Mutex;
@@ -44,6 +45,8 @@ pub(crate) enum FunctionKind {
 /// How the frames of a run are received.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunWay {
+    /// Its ring.
+    pub place: RingPlace,
     pub queue: u32,
     /// Both words of a done descriptor, but for the verdict if there is one.
     pub words: [u64; 2],

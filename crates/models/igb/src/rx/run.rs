@@ -10,7 +10,7 @@ use frame::{Batch, Cut, Run};
 use guest_mem::View;
 use intel::rx::{Filled, Judged, Words, fill_cut, fill_run};
 use intel::verdict::rx_status;
-use intel::{Ring, verdict};
+use intel::{Ring, RingPlace, verdict};
 use model::Env;
 use wire::{Csum, ETHERNET_HEADER, EtherType, Offload, SimpleV4};
 
@@ -85,6 +85,10 @@ fn way(
         }
     };
     let queue = classified.class.queue;
+    // Switching it off counts a generation under the lock of the queue.
+    if !function.rx_enabled(queue) {
+        return None;
+    }
     let srrctl = function.file.get_at(function.ids.srrctl, queue);
     let shape = Shape::of(srrctl, settings.buffer)?;
     if shape.kind != ShapeKind::Whole || len > shape.packet {
@@ -102,6 +106,7 @@ fn way(
     let [dst @ .., _, _, _, _, _, _, _, _] = *header;
     Some(RunWay {
         queue,
+        place: RingPlace::of(&function.file, &function.ids.rx_ring(), queue),
         words,
         judged,
         group: Group::of(dst),
@@ -193,18 +198,17 @@ fn take(
     let view = env.memory.view();
     let lock = own.rx.lock();
     // Those who change the set-up wait for this lock, or are seen here.
-    if generation != function.setup.get() || !function.rx_enabled(way.queue) {
+    if generation != function.setup.get() {
         return None;
     }
-    let ids = function.ids;
-    let ring = Ring::read_at(&function.file, &ids.rx_ring(), way.queue)?;
+    let ring = way.place.ring(&function.file)?;
     let given = ring.available();
     let filled = fill(&view, (&ring, given), &way);
     let n = filled.frames;
     if n == 0 {
         return Some(0);
     }
-    function.file.set_at(ids.rdh, way.queue, ring.behind(n));
+    way.place.set_head(&function.file, ring.behind(n));
     let frames = u64::from(n);
     let bytes = count_all(&way, frames);
     count(&own.counts.rx_packets, frames);

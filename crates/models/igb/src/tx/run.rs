@@ -55,7 +55,7 @@ fn complete(
     view: &View<'_>,
     ring: &Ring,
     (run, taken): (&Run<'_>, usize),
-    reported: Reported,
+    reported: &Reported,
 ) -> Done {
     let (frames, len) = (taken as u64, run.frame_len());
     let bytes = frames * len as u64;
