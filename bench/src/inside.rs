@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use ceiling::{Loop, thread_time};
 use eswitch::{Pool, VlanSet};
-use frame::{Batch, Caps, Run, Sink, Wake};
+use frame::{Batch, Caps, Cut, Run, Sink, Wake};
 use intel_offsets::e1000::long::{
     CTRL, RAL, RCTL, RDBAL, RDLEN, RDT, RXCSUM, RXDCTL, TCTL, TDBAL, TDLEN, TDT, TXDCTL,
 };
@@ -57,6 +57,10 @@ impl Sink for NicSink {
     }
     fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
         self.receive.deliver_run(&self.env, run)
+    }
+
+    fn deliver_cut(&self, cut: &Cut<'_>, from: usize) -> Option<usize> {
+        self.receive.deliver_cut(&self.env, cut, from)
     }
     fn caps(&self) -> Caps {
         self.receive.caps()
