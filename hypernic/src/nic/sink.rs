@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use frame::{Batch, Caps, Counted, Run, Sink, Wake};
+use frame::{Batch, Caps, Counted, Cut, Run, Sink, Wake};
 use model::{Env, Receive};
 
 use crate::worker::{ASKED, LOOK, Task};
@@ -89,6 +89,19 @@ impl NicSink {
         }
         taken
     }
+
+    /// As [`NicSink::take`], in the short way.
+    #[inline]
+    fn take_some(&self, deliver: impl FnOnce() -> Option<usize>) -> Option<usize> {
+        if !self.attached.load(Ordering::Acquire) {
+            return None;
+        }
+        let taken = self.guarded(deliver).flatten()?;
+        if let Some(hint) = &self.hint {
+            hint.given(taken);
+        }
+        Some(taken)
+    }
 }
 
 impl Sink for NicSink {
@@ -102,15 +115,11 @@ impl Sink for NicSink {
     }
 
     fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
-        if !self.attached.load(Ordering::Acquire) {
-            return None;
-        }
-        let taken = self.guarded(|| self.receive.deliver_run(&self.env, run));
-        let taken = taken.flatten()?;
-        if let Some(hint) = &self.hint {
-            hint.given(taken);
-        }
-        Some(taken)
+        self.take_some(|| self.receive.deliver_run(&self.env, run))
+    }
+
+    fn deliver_cut(&self, cut: &Cut<'_>, from: usize) -> Option<usize> {
+        self.take_some(|| self.receive.deliver_cut(&self.env, cut, from))
     }
 
     fn caps(&self) -> Caps {

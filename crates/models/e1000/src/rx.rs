@@ -26,7 +26,7 @@ use std::sync::atomic::AtomicU64;
 
 use datapath::RECEIVED;
 use datapath::counters::count;
-use frame::{Batch, Caps, Run, Wake};
+use frame::{Batch, Caps, Cut, Run, Wake};
 use intel::Ring;
 use intel::wake::Wakes;
 use model::{Env, Receive};
@@ -57,6 +57,10 @@ impl Receive for Receiver {
 
     fn deliver_run(&self, env: &Env, run: &Run<'_>) -> Option<usize> {
         run::deliver(&self.chip, env, run)
+    }
+
+    fn deliver_cut(&self, env: &Env, cut: &Cut<'_>, from: usize) -> Option<usize> {
+        run::deliver_cut((&self.chip, env), cut, from)
     }
 
     fn caps(&self) -> Caps {

@@ -228,6 +228,7 @@ fn save_receiver(rx: &RxState) -> v1::Receiver {
         csb: _,    // found again in the page
         spare: _,  // empty lists
         run: _,    // follows from the registers
+        cut: _,    // follows from the registers
     } = rx;
     let waiting = |&Held { len, csum_valid }: &Held| v1::Waiting { len, csum_valid };
     v1::Receiver {
