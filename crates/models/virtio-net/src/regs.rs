@@ -62,6 +62,12 @@ pub mod feature {
     pub const VQ_NOTF_COAL: u64 = 1 << 52;
     /// The driver sets when it is called.
     pub const NOTF_COAL: u64 = 1 << 53;
+    /// The driver takes unsegmented UDP over IPv4.
+    pub const GUEST_USO4: u64 = 1 << 54;
+    /// The driver takes unsegmented UDP over IPv6.
+    pub const GUEST_USO6: u64 = 1 << 55;
+    /// Unsegmented UDP may leave.
+    pub const HOST_USO: u64 = 1 << 56;
     /// The configuration has speed and duplex.
     pub const SPEED_DUPLEX: u64 = 1 << 63;
 
@@ -70,9 +76,12 @@ pub mod feature {
         (GUEST_TSO4, GUEST_CSUM),
         (GUEST_TSO6, GUEST_CSUM),
         (GUEST_ECN, GUEST_TSO4 | GUEST_TSO6),
+        (GUEST_USO4, GUEST_CSUM),
+        (GUEST_USO6, GUEST_CSUM),
         (HOST_TSO4, CSUM),
         (HOST_TSO6, CSUM),
         (HOST_ECN, HOST_TSO4 | HOST_TSO6),
+        (HOST_USO, CSUM),
         (CTRL_RX, CTRL_VQ),
         (CTRL_VLAN, CTRL_VQ),
         (CTRL_RX_EXTRA, CTRL_VQ),
@@ -85,7 +94,8 @@ pub mod feature {
     ];
 
     /// What `CTRL_GUEST_OFFLOADS` may switch.
-    pub const GUEST_OFFLOADS: u64 = GUEST_CSUM | GUEST_TSO4 | GUEST_TSO6 | GUEST_ECN;
+    pub const GUEST_OFFLOADS: u64 =
+        GUEST_CSUM | GUEST_TSO4 | GUEST_TSO6 | GUEST_ECN | GUEST_USO4 | GUEST_USO6;
 }
 
 /// Bits of the device status (§2.1).
@@ -183,6 +193,8 @@ pub mod header {
     pub const GSO_TCPV4: u8 = 1;
     /// TCP over IPv6.
     pub const GSO_TCPV6: u8 = 4;
+    /// UDP: each part of the payload is a datagram of its own.
+    pub const GSO_UDP_L4: u8 = 5;
     /// CWR is set.
     pub const GSO_ECN: u8 = 0x80;
 }

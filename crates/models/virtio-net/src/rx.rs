@@ -52,6 +52,8 @@ impl Receive for Receiver {
             csum: true,
             tso4: offloads & feature::GUEST_TSO4 != 0,
             tso6: offloads & feature::GUEST_TSO6 != 0,
+            uso4: offloads & feature::GUEST_USO4 != 0,
+            uso6: offloads & feature::GUEST_USO6 != 0,
             vlan: true,
         }
     }
@@ -192,6 +194,8 @@ fn offer(
         Gso::None => 0,
         Gso::Tcp4 => feature::GUEST_TSO4,
         Gso::Tcp6 => feature::GUEST_TSO6,
+        Gso::Udp4 => feature::GUEST_USO4,
+        Gso::Udp6 => feature::GUEST_USO6,
     };
     let ecn = if notes.ecn { feature::GUEST_ECN } else { 0 };
     let whole = notes.gso != Gso::None && offloads & (wanted | ecn) == wanted | ecn;

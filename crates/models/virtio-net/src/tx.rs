@@ -250,6 +250,8 @@ fn offer(
         let limit = Caps {
             tso4: !queue.narrow,
             tso6: !queue.narrow,
+            uso4: !queue.narrow,
+            uso6: !queue.narrow,
             ..Caps::ALL
         };
         let picks = &EACH[..offered];

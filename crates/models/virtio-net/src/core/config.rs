@@ -33,6 +33,9 @@ pub const FEATURES: u64 = f::CSUM
     | f::HOST_TSO4
     | f::HOST_TSO6
     | f::HOST_ECN
+    | f::GUEST_USO4
+    | f::GUEST_USO6
+    | f::HOST_USO
     | f::MRG_RXBUF
     | f::STATUS
     | f::CTRL_VQ

@@ -99,6 +99,7 @@ impl<'a> Placing<'a, '_> {
             Gso::None => return bytes,
             Gso::Tcp4 => header::GSO_TCPV4,
             Gso::Tcp6 => header::GSO_TCPV6,
+            Gso::Udp4 | Gso::Udp6 => header::GSO_UDP_L4,
         };
         bytes[1] = gso | if notes.ecn { header::GSO_ECN } else { 0 };
         let hdr_len = notes.hdr_len.saturating_add(grown);

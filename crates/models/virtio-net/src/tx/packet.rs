@@ -3,7 +3,7 @@
 use datapath::Gather;
 use frame::Batch;
 use guest_mem::{ReadSlice, View};
-use wire::{Csum, ETHERNET_HEADER, Gso, Layers, MAX_HEADERS, Offload, Segments};
+use wire::{Csum, ETHERNET_HEADER, Gso, L3Kind, Layers, MAX_HEADERS, Offload, Segments};
 
 use crate::core::chain::{self, Chain};
 use crate::core::device::{Bad, Fate};
@@ -109,15 +109,16 @@ fn frame<'v>(
         return Ok(notes);
     }
     notes.ecn = asked.gso & header::GSO_ECN != 0;
-    let (gso, needed) = match asked.gso & !header::GSO_ECN {
-        header::GSO_TCPV4 => (Gso::Tcp4, feature::HOST_TSO4),
-        header::GSO_TCPV6 => (Gso::Tcp6, feature::HOST_TSO6),
+    let needed = match asked.gso & !header::GSO_ECN {
+        header::GSO_TCPV4 => feature::HOST_TSO4,
+        header::GSO_TCPV6 => feature::HOST_TSO6,
+        // Congestion is TCP's to tell.
+        header::GSO_UDP_L4 if !notes.ecn => feature::HOST_USO,
         _ => return Err(Bad::Gso),
     };
     if features & needed == 0 || notes.ecn && features & feature::HOST_ECN == 0 {
         return Err(Bad::NotAgreed);
     }
-    notes.gso = gso;
     notes.gso_size = asked.gso_size;
     // The headers are copied once: what is measured here is what is sent.
     let mut copy = [0; MAX_HEADERS];
@@ -127,6 +128,13 @@ fn frame<'v>(
         copied += part.copy_to(0, &mut copy[copied..]);
     });
     let layers = Layers::parse(&copy[..copied]).ok_or(Bad::Gso)?;
+    notes.gso = match (needed, layers.l3.map(|l3| l3.kind)) {
+        (feature::HOST_TSO4, _) => Gso::Tcp4,
+        (feature::HOST_TSO6, _) => Gso::Tcp6,
+        // The header does not say over which IP.
+        (_, Some(L3Kind::V6)) => Gso::Udp6,
+        _ => Gso::Udp4,
+    };
     let headers = layers.headers_len();
     notes.hdr_len = u16::try_from(headers).map_err(|_| Bad::Gso)?;
     if Segments::new(&copy[..copied], len, &notes).is_err() {

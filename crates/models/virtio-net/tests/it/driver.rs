@@ -22,6 +22,9 @@ pub const OFFLOADS: u64 = feature::CSUM
     | feature::HOST_TSO4
     | feature::HOST_TSO6
     | feature::HOST_ECN
+    | feature::HOST_USO
+    | feature::GUEST_USO4
+    | feature::GUEST_USO6
     | feature::GUEST_CSUM
     | feature::GUEST_TSO4
     | feature::GUEST_TSO6
@@ -379,6 +382,36 @@ pub fn tcp4(payload: usize) -> Vec<u8> {
         .expect("TCP")
         .value();
     frame[50..52].copy_from_slice(&seed.to_be_bytes());
+    frame
+}
+
+/// A UDP datagram with so many bytes of payload, its checksum field the sum over the pseudo-header.
+pub fn udp(v6: bool, payload: usize) -> Vec<u8> {
+    let ip = if v6 { 40 } else { 20 };
+    let mut frame = frame(OTHER, 14 + ip + 8 + payload);
+    frame[6..12].copy_from_slice(&MAC);
+    let span = (8 + payload) as u16;
+    frame[14..14 + ip + 8].fill(0);
+    if v6 {
+        frame[12..15].copy_from_slice(&[0x86, 0xdd, 0x60]);
+        frame[18..20].copy_from_slice(&span.to_be_bytes());
+        frame[20..22].copy_from_slice(&[17, 64]);
+        frame[22..54].fill(0xfd);
+    } else {
+        frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+        frame[16..18].copy_from_slice(&(20 + span).to_be_bytes());
+        frame[22..24].copy_from_slice(&[64, 17]);
+        frame[26..30].copy_from_slice(&[10, 0, 0, 1]);
+        frame[30..34].copy_from_slice(&[10, 0, 0, 2]);
+        let sum = wire::Sum::of(&frame[14..34]).finish();
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    }
+    let at = 14 + ip;
+    frame[at..at + 4].copy_from_slice(&[0x30, 0, 0x40, 0]);
+    frame[at + 4..at + 6].copy_from_slice(&span.to_be_bytes());
+    let layers = wire::Layers::parse(&frame).expect("headers");
+    let seed = layers.pseudo_sum(&frame, span.into()).expect("UDP").value();
+    frame[at + 6..at + 8].copy_from_slice(&seed.to_be_bytes());
     frame
 }
 

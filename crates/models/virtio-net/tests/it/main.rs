@@ -14,3 +14,4 @@ mod receive;
 mod registers;
 mod state;
 mod transmit;
+mod uso;
