@@ -3,7 +3,7 @@
 //! [`Gather`] is a packet on its way out, [`offload`] what becomes of it there; [`Layout`] is a frame on
 //! its way into buffers and [`Finish`] a checksum that is written on the way; [`with_expanded`] makes frames
 //! of what is more than that. [`Generation`] counts changes of a set-up. [`Adaptive`] says when an
-//! interrupt pays, [`RxThrottle`] when a guest needs time for what it
+//! interrupt pays, [`Toeplitz`] which queue a flow is for, [`RxThrottle`] when a guest needs time for what it
 //! has received. [`Waiters`] are senders that found no room.
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,7 @@ mod generation;
 mod layout;
 pub mod offload;
 mod rx_throttle;
+mod toeplitz;
 mod waiters;
 
 pub use adaptive::{Adaptive, Moderation, Nanos};
@@ -25,4 +26,5 @@ pub use gather::{Cursor, Gather};
 pub use generation::Generation;
 pub use layout::{FCS, GLANCE, Layout, MIN_FRAME, fcs_of};
 pub use rx_throttle::RxThrottle;
+pub use toeplitz::{INPUT, KEY, Toeplitz, toeplitz};
 pub use waiters::Waiters;
