@@ -3,6 +3,7 @@
 mod coalesce;
 pub mod command;
 pub mod packet;
+mod stats;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +14,9 @@ use guest_mem::{ReadSlice, View};
 use model::{Env, Progress, TURN_BYTES, Transmit};
 
 use crate::core::chain::Chain;
-use crate::core::device::{Bad, Device, Fate, Role, TxQueues};
+use crate::core::device::{Device, Role};
+use crate::core::fate::{Bad, Fate};
+use crate::core::queues::TxQueues;
 use crate::core::recycle::with_batch;
 use crate::core::ring::{Broken, Ring};
 use crate::irq;
@@ -156,7 +159,7 @@ fn turn(
     loop {
         let (end, done) = with_batch(|batch, pieces| {
             let end = fill(device, view, (queue, ring), (batch, pieces), &mut limits);
-            (end, offer(device, view, (queue, ring), to, batch))
+            (end, offer(device, view, (pair, queue, ring), to, batch))
         });
         let all = done?;
         if queue.calls.publish(pair, ring, view, &*env.clock)? {
@@ -207,7 +210,7 @@ fn fill<'v>(
         match fate {
             Ok(fate) => {
                 let (frames, len) = match fate {
-                    Fate::Frame(len) => (1, len),
+                    Fate::Frame { len, .. } => (1, len),
                     // Cut, they are so many frames.
                     Fate::Segments {
                         len,
@@ -237,7 +240,7 @@ fn fill<'v>(
 fn offer(
     device: &Device,
     view: &View<'_>,
-    (queue, ring): (&mut TxQueues, &mut Ring),
+    (pair, queue, ring): (usize, &mut TxQueues, &mut Ring),
     to: &dyn Sink,
     batch: &Batch<'_>,
 ) -> Result<bool, Broken> {
@@ -262,8 +265,9 @@ fn offer(
     let mut left = dealt;
     let mut used = 0;
     for &(id, fate) in &queue.taken {
+        let stats = &mut queue.stats[pair];
         match fate {
-            Fate::Frame(len) | Fate::Segments { len, .. } => {
+            Fate::Frame { len, .. } | Fate::Segments { len, .. } => {
                 if left == 0 {
                     break;
                 }
@@ -273,8 +277,13 @@ fn offer(
                 if let Fate::Segments { .. } = fate {
                     count_alone(&counters.tx_tso_frames, 1);
                 }
+                stats.sent(fate, len.into());
             }
-            Fate::Dropped(why) => count_bad(device, why),
+            Fate::Dropped(why) => {
+                count_bad(device, why);
+                stats.drops += 1;
+                stats.malformed += u64::from(why != Bad::NoLink);
+            }
         }
         ring.used(view, id, 0)?;
         used += 1;

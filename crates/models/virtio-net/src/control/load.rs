@@ -10,6 +10,8 @@ use crate::control::common::{Common, QueueRegisters};
 use crate::core::device::{Role, Saved};
 use crate::core::ring::{Format, Place, Position, Ring};
 use crate::core::station::TABLE;
+use crate::core::stats::{RxStats, TxStats};
+use crate::core::steering::Steering;
 use crate::irq;
 use crate::regs::{NO_VECTOR, feature, net_status, status};
 use crate::state::V1;
@@ -110,9 +112,22 @@ impl Registers {
         }
         let mut rx = device.rx.lock();
         rx.station = state.station.clone();
+        rx.steering = Steering::new(state.rss.clone());
+        for (to, (from, _)) in rx.stats.iter_mut().zip(&state.stats) {
+            *to = *from;
+        }
         rx.calls.asked = state.coalesce.0;
         drop(rx);
-        device.tx.lock().calls.asked = state.coalesce.1;
+        let mut tx = device.tx.lock();
+        tx.calls.asked = state.coalesce.1;
+        for (to, (_, from)) in tx.stats.iter_mut().zip(&state.stats) {
+            *to = *from;
+        }
+        drop(tx);
+        device.ctrl.lock().commands = state.commands;
+        for (tally, saved) in device.lines.tallies.iter().zip(queues) {
+            tally.set(saved.tally);
+        }
         for (at, position) in rings.into_iter().enumerate() {
             if let Some(position) = position {
                 // Checked above.
@@ -174,7 +189,7 @@ impl Registers {
         let number = state.queues.len();
         let why = "this device has another number of queues";
         check(number == device.queues(), "queues", number as u64, why)?;
-        let most = if features & feature::MQ != 0 {
+        let most = if features & feature::SEVERAL != 0 {
             device.config.pairs
         } else {
             1
@@ -192,6 +207,27 @@ impl Registers {
         )?;
         let vlans = station.vlans.len();
         check(vlans == 4096 / 64, "vlans", vlans as u64, "there are 4096")?;
+        let most = device.config.pairs;
+        let len = state.stats.len();
+        check(
+            len == usize::from(most),
+            "stats",
+            len as u64,
+            "one for each pair",
+        )?;
+        let counts = |(rx, tx): &(RxStats, TxStats)| rx.is_possible() && tx.is_possible();
+        let commands = state.commands.0.max(state.commands.1) >> 62 == 0;
+        let possible = commands && state.stats.iter().all(counts);
+        check(possible, "stats", 0, "no device has counted so far")?;
+        let rss = &state.rss;
+        let types = rss.types.into();
+        let spread = rss.spread.is_none() || features & feature::RSS != 0;
+        check(
+            rss.is_possible(most) && spread,
+            "rss",
+            types,
+            "no driver can ask for it",
+        )?;
         for table in [&station.unicast, &station.multicast] {
             let len = table.list.len();
             check(len <= TABLE, "list", len as u64, "the table is shorter")?;

@@ -117,7 +117,9 @@ impl Registers {
             Err(_) => count(&self.device.counters.queue_refused, 1),
         }
         // The driver may have filled it before a reset of the queue was over.
-        self.notify(at as u64);
+        if let Some(work) = self.device.work(at) {
+            self.note(work);
+        }
     }
 
     fn reset_queue(&mut self, at: usize, value: u32) {

@@ -6,7 +6,7 @@ use guest_mem::{ReadSlice, View};
 use wire::{Csum, ETHERNET_HEADER, Gso, L3Kind, Layers, MAX_HEADERS, Offload, Segments};
 
 use crate::core::chain::{self, Chain};
-use crate::core::device::{Bad, Fate};
+use crate::core::fate::{Bad, Fate};
 use crate::core::ring::Broken;
 use crate::regs::{feature, header};
 
@@ -55,11 +55,16 @@ pub fn add<'v>(
     if !chain.writable().is_empty() {
         return Err(Broken::Direction);
     }
+    let front = if features & feature::HASH_REPORT != 0 {
+        header::LONG
+    } else {
+        header::LEN
+    };
     let total = chain::len(chain.readable());
-    if total < (header::LEN + ETHERNET_HEADER) as u64 {
+    if total < (front + ETHERNET_HEADER) as u64 {
         return Ok(Fate::Dropped(Bad::Runt));
     }
-    if total > header::LEN as u64 + MAX_FRAME {
+    if total > front as u64 + MAX_FRAME {
         return Ok(Fate::Dropped(Bad::TooLong));
     }
     pieces.clear();
@@ -69,26 +74,31 @@ pub fn add<'v>(
     let packet = Gather::new(pieces, total as usize);
     let mut bytes = [0; header::LEN];
     packet.copy_head(&mut bytes);
-    let len = packet.len() - header::LEN;
-    Ok(match frame(&packet, Header::of(bytes), features, batch) {
-        Ok(notes) if notes.gso == Gso::None => Fate::Frame(len as u32),
-        Ok(notes) => Fate::Segments {
-            len: len as u32,
-            segments: notes.segments(len) as u32,
-            narrow: notes.gso_size < LEAST_LEFT_MSS,
+    let len = packet.len() - front;
+    Ok(
+        match frame((&packet, front), Header::of(bytes), features, batch) {
+            Ok(notes) if notes.gso == Gso::None => Fate::Frame {
+                len: len as u32,
+                csum: notes.csum.is_some(),
+            },
+            Ok(notes) => Fate::Segments {
+                len: len as u32,
+                segments: notes.segments(len) as u32,
+                narrow: notes.gso_size < LEAST_LEFT_MSS,
+            },
+            Err(why) => Fate::Dropped(why),
         },
-        Err(why) => Fate::Dropped(why),
-    })
+    )
 }
 
 fn frame<'v>(
-    packet: &Gather<'_, 'v>,
+    (packet, front): (&Gather<'_, 'v>, usize),
     asked: Header,
     features: u64,
     batch: &mut Batch<'v>,
 ) -> Result<Offload, Bad> {
-    let len = packet.len() - header::LEN;
-    let mut body = packet.cursor(header::LEN);
+    let len = packet.len() - front;
+    let mut body = packet.cursor(front);
     let mut notes = Offload::NONE;
     if asked.flags & header::NEEDS_CSUM != 0 {
         if features & feature::CSUM == 0 {

@@ -336,18 +336,30 @@ impl Driver {
 
     /// A command; returns its answer.
     pub fn command(&mut self, class: u8, number: u8, payload: &[u8]) -> u8 {
+        self.ask(class, number, payload, 0).0
+    }
+
+    /// A command with room for so many bytes behind its answer; returns both.
+    pub fn ask(&mut self, class: u8, number: u8, payload: &[u8], room: u32) -> (u8, Vec<u8>) {
         let at = BUFFERS + 0x20_0000;
         self.m.poke(at, &[class, number]);
         self.m.poke(at + 16, payload);
-        self.m.poke(at - 16, &[0xee]);
+        let answer = at - 0x1000;
+        self.m.poke(answer, &[0xee]);
         let len = payload.len() as u32;
         self.give(
             self.ctrl,
-            &[(at, 2, false), (at + 16, len, false), (at - 16, 1, true)],
+            &[
+                (at, 2, false),
+                (at + 16, len, false),
+                (answer, 1 + room, true),
+            ],
         );
         self.kick(self.ctrl);
-        assert_eq!(self.used(self.ctrl).len(), 1);
-        self.m.peek(at - 16, 1)[0]
+        let used = self.used(self.ctrl);
+        assert_eq!(used.len(), 1);
+        let rest = self.m.peek(answer + 1, used[0].1 as usize - 1);
+        (self.m.peek(answer, 1)[0], rest)
     }
 }
 

@@ -12,6 +12,8 @@ mod pairs;
 mod race;
 mod receive;
 mod registers;
+mod rss;
 mod state;
+mod stats;
 mod transmit;
 mod uso;

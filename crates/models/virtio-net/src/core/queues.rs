@@ -1,0 +1,104 @@
+//! What belongs to the queues of each direction.
+
+use std::sync::atomic::{AtomicBool, AtomicU16};
+
+use frame::Finisher;
+use model::Nanos;
+use parking_lot::Mutex;
+
+use crate::core::chain::Chain;
+use crate::core::coalesce::Calls;
+use crate::core::fate::Fate;
+use crate::core::ring::Ring;
+use crate::core::station::Station;
+use crate::core::stats::{RxStats, Tally, TxStats};
+use crate::core::steering::Steering;
+
+/// What a queue is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It receives, for this pair.
+    Rx(usize),
+    /// It transmits, for this pair.
+    Tx(usize),
+    /// It takes commands.
+    Ctrl,
+}
+
+/// The transmit queues with their storage.
+#[derive(Default)]
+pub struct TxQueues {
+    /// Their rings, by pair, while they are enabled and not broken.
+    pub rings: Vec<Option<Ring>>,
+    /// When their drivers are called.
+    pub calls: Calls,
+    /// What they have done.
+    pub stats: Vec<TxStats>,
+    /// The pair that is served first.
+    pub first: usize,
+    /// Storage.
+    pub chain: Chain,
+    /// Packets of the batch and between them, in order.
+    pub taken: Vec<(u16, Fate)>,
+    /// Some of them are to be cut here.
+    pub narrow: bool,
+    /// Cuts what the sink does not take whole.
+    pub finisher: Finisher,
+}
+
+/// The receive queues with their storage.
+pub struct RxQueues {
+    /// Their rings, by pair, while they are enabled and not broken.
+    pub rings: Vec<Option<Ring>>,
+    /// When their drivers are called.
+    pub calls: Calls,
+    /// What they have done.
+    pub stats: Vec<RxStats>,
+    /// Since when they have no buffers.
+    pub full_since: Vec<Option<Nanos>>,
+    /// What is received.
+    pub station: Station,
+    /// By which of them.
+    pub steering: Steering,
+    /// Storage.
+    pub scratch: RxScratch,
+}
+
+/// What the placing of a frame needs.
+#[derive(Default)]
+pub struct RxScratch {
+    /// Storage.
+    pub chain: Chain,
+    /// Storage: the buffers it takes, and their bytes.
+    pub buffers: Vec<(u16, u32)>,
+}
+
+/// The control queue.
+#[derive(Default)]
+pub struct CtrlQueue {
+    /// The ring, while it is enabled and not broken.
+    pub ring: Option<Ring>,
+    /// Storage.
+    pub chain: Chain,
+    /// Storage: the command.
+    pub command: Vec<u8>,
+    /// Storage: what is behind its answer.
+    pub reply: Vec<u8>,
+    /// Commands, and those that were done.
+    pub commands: (u64, u64),
+}
+
+/// How interrupts reach the driver.
+#[derive(Debug)]
+pub struct Lines {
+    /// By message, not by line.
+    pub msix: AtomicBool,
+    /// The interrupt status. Held while the line follows it.
+    pub isr: Mutex<u8>,
+    /// Vector of the configuration.
+    pub config: AtomicU16,
+    /// Vectors of the queues.
+    pub queues: Box<[AtomicU16]>,
+    /// How often queues were notified, and their drivers called.
+    pub tallies: Box<[Tally]>,
+}
