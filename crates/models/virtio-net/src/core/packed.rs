@@ -318,7 +318,19 @@ impl Packed {
         let first = self.shown;
         let mut cursor = first;
         let mut head = None;
-        for used in &self.used {
+        let mut rest = &self.used[..];
+        while let Some((&used, behind)) = rest.split_first() {
+            rest = behind;
+            let mut used = used;
+            while self.format.in_order
+                && let Some((next, behind)) = rest.split_first()
+                && used.len | next.len == 0
+            {
+                // The last stands for all of a run in which nothing was written, where the first is (§2.8.9).
+                rest = behind;
+                used.id = next.id;
+                used.slots += next.slots;
+            }
             let mut bytes = [0; 8];
             let mut flags = if cursor.wrap() { AVAIL | USED } else { 0 };
             if used.len > 0 {

@@ -37,6 +37,9 @@ pub struct Split {
     avail: u16,
     /// What the driver sees of `position.used`.
     shown: u16,
+    /// Buffers in a row in which nothing was written, and for which there is no used element yet: where the first one's is,
+    /// and by what the last is given back.
+    run: Option<(u16, u16)>,
     /// The driver is told not to notify.
     quiet: bool,
     /// The next decision is to call.
@@ -75,6 +78,7 @@ impl Split {
             position,
             avail: position.next,
             shown: position.used,
+            run: None,
             quiet: false,
             force: position.resumed,
             read: 0,
@@ -202,11 +206,30 @@ impl Split {
 
     /// See [`Ring::used`](super::ring::Ring::used).
     pub fn used(&mut self, view: &View<'_>, id: u16, len: u32) -> Result<(), Broken> {
-        let at = self.place.device + 4 + 8 * self.slot(self.position.used);
+        let index = self.position.used;
+        self.position.used = index.wrapping_add(1);
+        if self.format.in_order && len == 0 {
+            let first = self.run.map_or(index, |(first, _)| first);
+            self.run = Some((first, id));
+            return Ok(());
+        }
+        self.end_run(view)?;
+        self.element(view, index, id, len)
+    }
+
+    fn element(&self, view: &View<'_>, index: u16, id: u16, len: u32) -> Result<(), Broken> {
+        let at = self.place.device + 4 + 8 * self.slot(index);
         let element = u64::from(id) | u64::from(len) << 32;
         view.write(at, &element.to_le_bytes())?;
-        self.position.used = self.position.used.wrapping_add(1);
         Ok(())
+    }
+
+    /// One element for all buffers of a run: that of the last, where the first one's is (§2.7.9).
+    fn end_run(&mut self, view: &View<'_>) -> Result<(), Broken> {
+        match self.run.take() {
+            Some((first, last)) => self.element(view, first, last, 0),
+            None => Ok(()),
+        }
     }
 
     /// See [`Ring::unused`](super::ring::Ring::unused).
@@ -216,6 +239,7 @@ impl Split {
 
     /// See [`Ring::show`](super::ring::Ring::show).
     pub fn show(&mut self, view: &View<'_>) -> Result<u32, Broken> {
+        self.end_run(view)?;
         let new = self.position.used;
         let shown = new.wrapping_sub(self.shown);
         if new != self.shown {

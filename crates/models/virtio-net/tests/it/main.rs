@@ -6,6 +6,7 @@ mod coalesce;
 mod commands;
 mod driver;
 mod hostile;
+mod in_order;
 mod interrupts;
 mod packed;
 mod pairs;
