@@ -3,9 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use datapath::Waiters;
+use frame::Finisher;
 use model::{Nanos, Work};
 use parking_lot::Mutex;
 
+use crate::core::chain::Chain;
 use crate::core::coalesce::Calls;
 use crate::core::config::{Config, MAX_PAIRS};
 use crate::core::counters::Counters;
@@ -75,13 +77,17 @@ impl Device {
             },
             tx: Mutex::new(TxQueues {
                 rings: (0..pairs).map(|_| None).collect(),
-                calls: Calls::new(pairs),
+                calls: Calls::new(pairs, config.moderation, true),
                 stats: vec![TxStats::default(); pairs],
-                ..TxQueues::default()
+                first: 0,
+                chain: Chain::default(),
+                taken: Vec::new(),
+                narrow: false,
+                finisher: Finisher::new(),
             }),
             rx: Mutex::new(RxQueues {
                 rings: (0..pairs).map(|_| None).collect(),
-                calls: Calls::new(pairs),
+                calls: Calls::new(pairs, config.moderation, false),
                 stats: vec![RxStats::default(); pairs],
                 full_since: vec![None; pairs],
                 steering: Steering::default(),

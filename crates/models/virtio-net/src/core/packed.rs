@@ -158,6 +158,11 @@ impl Packed {
         self.place
     }
 
+    /// How the driver uses it.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
     /// Where both sides are.
     pub fn position(&self) -> Position {
         Position {
@@ -371,12 +376,21 @@ impl Packed {
 
     /// See [`Ring::decide`](super::ring::Ring::decide).
     pub fn decide(&mut self, view: &View<'_>) -> Result<bool, Broken> {
-        let size = self.place.size;
-        let cursor = self.shown;
         let slots = std::mem::take(&mut self.untold);
         if std::mem::take(&mut self.force) {
             return Ok(true);
         }
+        self.passes(view, slots)
+    }
+
+    /// See [`Ring::wants_call`](super::ring::Ring::wants_call).
+    pub fn wants_call(&self, view: &View<'_>) -> Result<bool, Broken> {
+        self.passes(view, self.untold)
+    }
+
+    fn passes(&self, view: &View<'_>, slots: u16) -> Result<bool, Broken> {
+        let size = self.place.size;
+        let cursor = self.shown;
         if slots == 0 {
             return Ok(false);
         }

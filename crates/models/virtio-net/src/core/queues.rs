@@ -26,7 +26,6 @@ pub enum Role {
 }
 
 /// The transmit queues with their storage.
-#[derive(Default)]
 pub struct TxQueues {
     /// Their rings, by pair, while they are enabled and not broken.
     pub rings: Vec<Option<Ring>>,

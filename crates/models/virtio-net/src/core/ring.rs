@@ -114,6 +114,21 @@ impl Ring {
         of!(self, ring => ring.decide(view))
     }
 
+    /// What [`Ring::decide`] would say now, but that it owes a call.
+    ///
+    /// # Errors
+    /// The ring is not mapped any more.
+    #[inline]
+    pub fn wants_call(&self, view: &View<'_>) -> Result<bool, Broken> {
+        of!(self, ring => ring.wants_call(view))
+    }
+
+    /// Whether the driver says from which buffer on it is to be called.
+    #[inline]
+    pub fn has_events(&self) -> bool {
+        of!(self, ring => ring.format().event_idx)
+    }
+
     /// Both.
     ///
     /// # Errors

@@ -90,6 +90,11 @@ impl Split {
         self.place
     }
 
+    /// How the driver uses it.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
     /// Where both sides are.
     pub fn position(&self) -> Position {
         Position {
@@ -261,6 +266,15 @@ impl Split {
         if std::mem::take(&mut self.force) {
             return Ok(true);
         }
+        self.passes(view, new, old)
+    }
+
+    /// See [`Ring::wants_call`](super::ring::Ring::wants_call).
+    pub fn wants_call(&self, view: &View<'_>) -> Result<bool, Broken> {
+        self.passes(view, self.shown, self.position.told)
+    }
+
+    fn passes(&self, view: &View<'_>, new: u16, old: u16) -> Result<bool, Broken> {
         if new == old {
             return Ok(false);
         }

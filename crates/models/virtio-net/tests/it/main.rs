@@ -8,6 +8,7 @@ mod driver;
 mod hostile;
 mod in_order;
 mod interrupts;
+mod moderation;
 mod packed;
 mod pairs;
 mod race;
