@@ -124,6 +124,15 @@ pub struct Run {
     /// A virtio-net offers no packed rings.
     #[arg(long)]
     pub split_rings: bool,
+    /// MTU that a virtio-net tells its driver, 68 to 65535.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(68..))]
+    pub mtu: Option<u16>,
+    /// A virtio-net stands in for another NIC of the guest with the same address.
+    #[arg(long)]
+    pub standby: bool,
+    /// A virtio-net tells its driver the hash of each frame's flow.
+    #[arg(long)]
+    pub hash_report: bool,
     /// How the guest tells a NIC that a ring has changed: by register accesses (trap), or in shared
     /// memory (page; models with MSI-X only).
     #[arg(long, value_name = "HOW", default_value_t, value_parser = str::parse::<Doorbell>)]
@@ -207,6 +216,9 @@ impl Run {
                 csb: self.csb,
                 queue_pairs: self.queue_pairs,
                 split_rings: self.split_rings,
+                mtu: self.mtu,
+                standby: self.standby,
+                hash_report: self.hash_report,
                 doorbell: self.doorbell,
                 mac_lock: self.mac_lock,
                 back_pressure: true,

@@ -8,7 +8,7 @@ use registry::{Model, Models};
 use toml::Spanned;
 
 use super::raw::{
-    Fault, RawHost, RawNic, RawSwitch, Taken, busy_poll, capture_mib, check_name, queue_pairs,
+    Fault, RawHost, RawNic, RawSwitch, Taken, busy_poll, capture_mib, check_name, mtu, queue_pairs,
     retired, tenant,
 };
 use super::types::{
@@ -174,6 +174,9 @@ impl SoFar {
             csb: raw.csb,
             queue_pairs: queue_pairs(raw.queue_pairs.as_ref())?,
             split_rings: raw.split_rings,
+            mtu: mtu(raw.mtu.as_ref())?,
+            standby: raw.standby,
+            hash_report: raw.hash_report,
             doorbell: raw.doorbell,
             mac_lock: raw.mac_lock.unwrap_or(false),
             back_pressure: raw.back_pressure.unwrap_or(true),

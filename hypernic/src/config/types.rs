@@ -137,6 +137,12 @@ pub struct NicConfig {
     pub queue_pairs: u16,
     /// It offers no packed rings.
     pub split_rings: bool,
+    /// The MTU that its driver is told.
+    pub mtu: Option<u16>,
+    /// It stands in for another NIC with its address.
+    pub standby: bool,
+    /// It tells its driver the hash of each frame's flow.
+    pub hash_report: bool,
     /// How the guest tells it that a ring has changed.
     pub doorbell: Doorbell,
     /// On a switch: frames come from `mac` and no other address, and from no other port.
