@@ -1,12 +1,13 @@
 //! The receive side: from frames to buffers.
 
 pub mod place;
+mod run;
 
 use std::sync::Arc;
 
 use datapath::counters::{count, count_alone};
 use datapath::{Offered, with_expanded};
-use frame::{Batch, Caps, Frame, Wake};
+use frame::{Batch, Caps, Frame, Run, Wake};
 use model::{Env, Nanos, Receive};
 use wire::Gso;
 
@@ -45,6 +46,10 @@ impl Receive for Receiver {
         let left = picks.len() - dealt.frames;
         count(&device.counters.rx_disabled, left as u64);
         picks.len()
+    }
+
+    fn deliver_run(&self, env: &Env, run: &Run<'_>) -> Option<usize> {
+        run::deliver(&self.device, env, run)
     }
 
     fn caps(&self) -> Caps {

@@ -3,6 +3,7 @@
 mod coalesce;
 pub mod command;
 pub mod packet;
+mod run;
 mod stats;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::core::queues::TxQueues;
 use crate::core::recycle::with_batch;
 use crate::core::ring::{Broken, Ring};
 use crate::irq;
+use crate::tx::run::Sent;
 
 /// Descriptors read in one turn, beyond which others are served.
 const TURN_DESCS: u32 = 4096;
@@ -57,6 +59,17 @@ struct Limits {
 }
 
 impl Limits {
+    /// Packets of a frame and a descriptor each.
+    fn most(&self) -> usize {
+        self.frames.min(self.descs.min(self.chains) as usize)
+    }
+
+    fn spend(&mut self, packets: usize, bytes: usize) {
+        self.frames = self.frames.saturating_sub(packets);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.chains = self.chains.saturating_sub(packets as u32);
+    }
+
     fn spent(&self) -> bool {
         self.frames == 0 || self.bytes == 0 || self.descs == 0 || self.chains == 0
     }
@@ -156,7 +169,50 @@ fn turn(
         chains: ring.size().into(),
     };
     ring.no_kick(view)?;
+    // Without a cable they are given back one by one.
+    let mut tries = device.has_link() && queue.runs.tries();
     loop {
+        if tries {
+            let most = (limits.most(), limits.bytes);
+            let sent = run::send(device, view, (pair, queue, ring), to, most)?;
+            limits.descs = limits.descs.saturating_sub(ring.take_read());
+            match sent {
+                Sent::Some(packets, bytes, all) => {
+                    queue.runs.worked();
+                    limits.spend(packets, bytes);
+                    if queue.calls.publish(pair, ring, view, &*env.clock)? {
+                        irq::queue(device, env, Role::Tx(pair));
+                    }
+                    // What the sink has left is for a batch, which can wait.
+                    tries = all;
+                    if limits.spent() {
+                        return Ok(Progress::More);
+                    }
+                    if all {
+                        continue;
+                    }
+                }
+                Sent::Empty => {
+                    // After a state was loaded its driver is called once.
+                    if ring.owes_call() && queue.calls.publish(pair, ring, view, &*env.clock)? {
+                        irq::queue(device, env, Role::Tx(pair));
+                    }
+                    if !ring.want_kick(view)? {
+                        return Ok(Progress::Idle);
+                    }
+                    // It has been filled meanwhile; a driver that takes back what it gave gets no more turns by that.
+                    limits.chains = limits.chains.saturating_sub(1);
+                    if limits.spent() {
+                        return Ok(Progress::More);
+                    }
+                    continue;
+                }
+                Sent::None => {
+                    queue.runs.failed();
+                    tries = false;
+                }
+            }
+        }
         let (end, done) = with_batch(|batch, pieces| {
             let end = fill(device, view, (queue, ring), (batch, pieces), &mut limits);
             (end, offer(device, view, (pair, queue, ring), to, batch))

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use datapath::Waiters;
+use datapath::{Habit, Waiters};
 use frame::Finisher;
 use model::{Nanos, Work};
 use parking_lot::Mutex;
@@ -12,7 +12,7 @@ use crate::core::coalesce::Calls;
 use crate::core::config::{Config, MAX_PAIRS};
 use crate::core::counters::Counters;
 pub use crate::core::queues::Role;
-use crate::core::queues::{CtrlQueue, Lines, RxQueues, RxScratch, TxQueues};
+use crate::core::queues::{Alike, CtrlQueue, Lines, RxQueues, RxScratch, TxQueues};
 use crate::core::ring::{Format, Place, Position, Refused, Ring};
 use crate::core::station::Station;
 use crate::core::stats::{RxStats, Tally, TxStats};
@@ -80,6 +80,8 @@ impl Device {
                 calls: Calls::new(pairs, config.moderation, true),
                 stats: vec![TxStats::default(); pairs],
                 first: 0,
+                runs: Habit::default(),
+                alike: Alike::default(),
                 chain: Chain::default(),
                 taken: Vec::new(),
                 narrow: false,

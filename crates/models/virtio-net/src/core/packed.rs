@@ -4,7 +4,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use guest_mem::View;
 
-use crate::core::chain::{Chain, Part};
+use crate::core::chain::{Chain, One, Part};
 use crate::core::place::{Broken, Format, MAX_SIZE, Place, Position, Refused, passed};
 use crate::core::words;
 
@@ -292,6 +292,47 @@ impl Packed {
             chain.add(part, flags & WRITE != 0)?;
         }
         Ok(())
+    }
+
+    /// See [`Ring::take_ones`](super::ring::Ring::take_ones).
+    #[inline]
+    pub fn take_ones(
+        &mut self,
+        view: &View<'_>,
+        write: bool,
+        out: &mut [One],
+    ) -> Result<(usize, bool), Broken> {
+        let size = self.place.size;
+        let straight = usize::from(size - self.next.index());
+        // Some slots are ours until they are shown as used.
+        let free = usize::from(size - self.held);
+        let most = out.len().min(straight).min(free);
+        let Some(slots) = view.read_run(self.at(self.next), DESC * most as u64) else {
+            return Ok((0, true));
+        };
+        let next = self.next;
+        let is_there = |word: u64| Self::is_available((word >> 48) as u16, next);
+        let there = slots.pairs().take_while(|[_, word]| is_there(*word));
+        let there = there.count();
+        // What is looked at is as the driver made it when it said so; a word that is another now is judged as it is.
+        fence(Ordering::Acquire);
+        let kind = if write { WRITE } else { 0 };
+        let mut taken = 0;
+        for (one, [at, word]) in out.iter_mut().zip(slots.pairs().take(there)) {
+            let flags = (word >> 48) as u16;
+            if !is_there(word) || flags & (NEXT | WRITE | INDIRECT) != kind {
+                break;
+            }
+            (one.id, one.at, one.len) = ((word >> 32) as u16, at, word as u32);
+            *self.slots_of(self.taken) = 1;
+            self.taken += 1;
+            taken += 1;
+        }
+        self.read += taken as u32;
+        self.held += taken as u16;
+        self.next = self.next.on(taken as u16, size);
+        self.known = self.known.saturating_sub(taken as u16);
+        Ok((taken, taken < there))
     }
 
     /// See [`Ring::give_back`](super::ring::Ring::give_back).

@@ -2,11 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU16};
 
-use frame::Finisher;
+use datapath::Habit;
+use frame::{Finisher, MAX_BATCH};
+use guest_mem::Head;
 use model::Nanos;
 use parking_lot::Mutex;
 
-use crate::core::chain::Chain;
+use crate::core::chain::{Chain, One};
 use crate::core::coalesce::Calls;
 use crate::core::fate::Fate;
 use crate::core::ring::Ring;
@@ -35,6 +37,10 @@ pub struct TxQueues {
     pub stats: Vec<TxStats>,
     /// The pair that is served first.
     pub first: usize,
+    /// Whether runs are tried.
+    pub runs: Habit,
+    /// Storage.
+    pub alike: Alike,
     /// Storage.
     pub chain: Chain,
     /// Packets of the batch and between them, in order.
@@ -43,6 +49,26 @@ pub struct TxQueues {
     pub narrow: bool,
     /// Cuts what the sink does not take whole.
     pub finisher: Finisher,
+}
+
+/// Storage for packets that are alike.
+pub struct Alike {
+    /// Their buffers.
+    pub ones: Box<[One]>,
+    /// Where their frames are.
+    pub at: Box<[u64]>,
+    /// How these begin.
+    pub heads: Box<[Head]>,
+}
+
+impl Default for Alike {
+    fn default() -> Self {
+        Self {
+            ones: vec![One::default(); MAX_BATCH].into(),
+            at: vec![0; MAX_BATCH].into(),
+            heads: vec![Head::default(); MAX_BATCH].into(),
+        }
+    }
 }
 
 /// The receive queues with their storage.

@@ -16,7 +16,7 @@ use crate::regs::{feature, header};
 /// Bytes in front of a tag.
 const TAG_AT: usize = 12;
 /// Descriptors whose reading costs about as much as the copy of a frame.
-const DESCS_PER_COPY: u64 = 8;
+pub(super) const DESCS_PER_COPY: u64 = 8;
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
