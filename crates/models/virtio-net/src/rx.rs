@@ -235,6 +235,10 @@ fn place_all(device: &Device, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> De
                 }
             }
             Err(why) => {
+                // What came before is shown.
+                let call = calls.publish(pair, ring, &view, clock);
+                dealt.calls |= u32::from(call.unwrap_or(false)) << pair;
+                touched &= !(1 << pair);
                 rings[pair] = None;
                 dealt.broken = Some(why);
                 waiting.first.get_or_insert(at);
@@ -245,7 +249,7 @@ fn place_all(device: &Device, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> De
     dealt.frames = waiting.first.unwrap_or(picks.len());
     let publish = |pair, ring: &mut Ring| calls.publish(pair, ring, &view, clock);
     let (called, broken) = each(rings, touched, publish);
-    dealt.calls = called;
+    dealt.calls |= called;
     dealt.due = [dealt.due, calls.due()].into_iter().flatten().min();
     dealt.broken = dealt.broken.or(broken);
     dealt
@@ -315,7 +319,13 @@ impl Placing<'_, '_> {
             let summed = self.offloads & feature::GUEST_CSUM != 0;
             let mut end = Placed::In(0);
             while let Some(frame) = frames(count_frames as usize) {
-                end = self.one(&frame)?;
+                end = match self.one(&frame) {
+                    Ok(end) => end,
+                    Err(why) => {
+                        self.ring.unused(buffers);
+                        return Err(why);
+                    }
+                };
                 let Placed::In(taken) = end else { break };
                 buffers += taken;
                 count_frames += 1;

@@ -15,6 +15,7 @@ mod race;
 mod receive;
 mod registers;
 mod rss;
+mod runs;
 mod state;
 mod stats;
 mod transmit;
