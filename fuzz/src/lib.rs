@@ -31,6 +31,7 @@ mod taker;
 mod tap_headers;
 #[cfg(test)]
 mod tests;
+mod virtqueue;
 
 pub use config_file::config_file;
 pub use config_space::config_space;
@@ -47,6 +48,7 @@ pub use several_nics::several_nics;
 pub use state::state;
 pub use stream_framing::stream_framing;
 pub use tap_headers::tap_headers;
+pub use virtqueue::virtqueue;
 
 /// A function that takes any bytes and panics only where something is broken.
 pub type Target = fn(&[u8]);
@@ -68,4 +70,5 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("control_lines", control_lines),
     ("doorbell_pages", doorbell_pages),
     ("several_nics", several_nics),
+    ("virtqueue", virtqueue),
 ];

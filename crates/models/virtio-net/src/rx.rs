@@ -4,6 +4,7 @@ pub mod place;
 mod run;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use datapath::counters::{count, count_alone};
 use datapath::{Offered, with_expanded};
@@ -126,6 +127,22 @@ struct Waiting {
 }
 
 impl Waiting {
+    /// A frame waits for its queue.
+    fn hold(&mut self, at: usize, pair: usize) {
+        self.first.get_or_insert(at);
+        self.queues |= 1 << pair;
+        self.each[pair] += 1;
+    }
+
+    /// A frame is refused; it is counted now, or when those in front of it have been dealt with.
+    fn refuse(&mut self, counter: &AtomicU64, behind: fn(&mut Waiting) -> &mut u32) {
+        if self.first.is_some() {
+            *behind(self) += 1;
+        } else {
+            count_alone(counter, 1);
+        }
+    }
+
     /// A frame of another queue is placed: those in front of it are dropped.
     fn give_up(&mut self, counters: &Counters, stats: &mut [RxStats]) {
         if self.first.take().is_none() {
@@ -180,25 +197,16 @@ fn place_all(device: &Device, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> De
             continue;
         };
         if !filter::accepts(station, vlans, &frame) {
-            if waiting.first.is_some() {
-                waiting.filtered += 1;
-            } else {
-                count_alone(&device.counters.rx_filtered, 1);
-            }
+            waiting.refuse(&device.counters.rx_filtered, |w| &mut w.filtered);
             continue;
         }
         let (pair, hashed) = steering.place(&frame, pairs, report);
         if waiting.queues >> pair & 1 != 0 {
-            waiting.first.get_or_insert(at);
-            waiting.each[pair] += 1;
+            waiting.hold(at, pair);
             continue;
         }
         let Some(ring) = &mut rings[pair] else {
-            if waiting.first.is_some() {
-                waiting.disabled += 1;
-            } else {
-                count_alone(&device.counters.rx_disabled, 1);
-            }
+            waiting.refuse(&device.counters.rx_disabled, |w| &mut w.disabled);
             continue;
         };
         touched |= 1 << pair;
@@ -226,9 +234,7 @@ fn place_all(device: &Device, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> De
                 if now < until {
                     // Senders try again then.
                     dealt.due = Some(dealt.due.map_or(until, |due| due.min(until)));
-                    waiting.first.get_or_insert(at);
-                    waiting.queues |= 1 << pair;
-                    waiting.each[pair] += 1;
+                    waiting.hold(at, pair);
                 } else {
                     waiting.give_up(&device.counters, stats);
                     lost(&device.counters, &mut stats[pair], 1);

@@ -44,51 +44,7 @@ impl Registers {
         self.check_numbers(state)?;
         let device = &*self.device;
         let queues = &state.queues;
-        let format = Format::of(state.features);
-        let mut common = Common::new(device);
-        let mut rings: Vec<Option<Position>> = vec![None; queues.len()];
-        for (at, queue) in queues.iter().enumerate() {
-            let place = Place {
-                size: queue.size,
-                desc: queue.desc,
-                driver: queue.driver,
-                device: queue.device,
-            };
-            // 0: the driver has not said it.
-            let possible =
-                queue.size.is_power_of_two() || format.packed || !queue.followed && queue.size == 0;
-            let fits = possible && queue.size <= device.most_by(state.features, at);
-            check(
-                fits,
-                "size",
-                queue.size.into(),
-                "no ring has so many entries",
-            )?;
-            let vector = queue.vector < device.vectors() || queue.vector == NO_VECTOR;
-            check(
-                vector,
-                "vector",
-                queue.vector.into(),
-                "there is no such vector",
-            )?;
-            common.queues[at] = QueueRegisters {
-                place,
-                enabled: queue.enabled,
-            };
-            if !queue.followed {
-                continue;
-            }
-            check(queue.enabled, "followed", 1, "the queue is not enabled")?;
-            let position = Position {
-                next: queue.next,
-                used: queue.used,
-                told: queue.told,
-                resumed: true,
-            };
-            let made = Ring::new(place, format, position);
-            check(made.is_ok(), "desc", queue.desc, "no ring can be there")?;
-            rings[at] = Some(position);
-        }
+        let (mut common, rings) = self.rings(state)?;
         (
             common.device_select,
             common.driver_select,
@@ -153,6 +109,58 @@ impl Registers {
         let kicked = state.ctrl_kicked;
         self.device.ctrl_kicked.fetch_or(kicked, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// The queues as the driver has set them up, and where those are that are followed.
+    fn rings(&self, state: &V1) -> Result<(Common, Vec<Option<Position>>), StateError> {
+        let device = &*self.device;
+        let queues = &state.queues;
+        let format = Format::of(state.features);
+        let mut common = Common::new(device);
+        let mut rings: Vec<Option<Position>> = vec![None; queues.len()];
+        for (at, queue) in queues.iter().enumerate() {
+            let place = Place {
+                size: queue.size,
+                desc: queue.desc,
+                driver: queue.driver,
+                device: queue.device,
+            };
+            // 0: the driver has not said it.
+            let possible =
+                queue.size.is_power_of_two() || format.packed || !queue.followed && queue.size == 0;
+            let fits = possible && queue.size <= device.most_by(state.features, at);
+            check(
+                fits,
+                "size",
+                queue.size.into(),
+                "no ring has so many entries",
+            )?;
+            let vector = queue.vector < device.vectors() || queue.vector == NO_VECTOR;
+            check(
+                vector,
+                "vector",
+                queue.vector.into(),
+                "there is no such vector",
+            )?;
+            common.queues[at] = QueueRegisters {
+                place,
+                enabled: queue.enabled,
+            };
+            if !queue.followed {
+                continue;
+            }
+            check(queue.enabled, "followed", 1, "the queue is not enabled")?;
+            let position = Position {
+                next: queue.next,
+                used: queue.used,
+                told: queue.told,
+                resumed: true,
+            };
+            let made = Ring::new(place, format, position);
+            check(made.is_ok(), "desc", queue.desc, "no ring can be there")?;
+            rings[at] = Some(position);
+        }
+        Ok((common, rings))
     }
 
     fn check_numbers(&self, state: &V1) -> Result<(), StateError> {

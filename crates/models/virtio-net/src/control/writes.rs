@@ -113,7 +113,7 @@ impl Registers {
         }
         let enabled = self.device.enable(at, place, start);
         match enabled {
-            Ok(()) => queue.enabled = true,
+            Ok(()) => (queue.enabled, queue.place) = (true, place),
             Err(_) => count(&self.device.counters.queue_refused, 1),
         }
         // The driver may have filled it before a reset of the queue was over.

@@ -314,6 +314,10 @@ impl Packed {
         let is_there = |word: u64| Self::is_available((word >> 48) as u16, next);
         let there = slots.pairs().take_while(|[_, word]| is_there(*word));
         let there = there.count();
+        if there == 0 && most > 0 {
+            // The driver took back what was given back to it.
+            self.known = 0;
+        }
         // What is looked at is as the driver made it when it said so; a word that is another now is judged as it is.
         fence(Ordering::Acquire);
         let kind = if write { WRITE } else { 0 };

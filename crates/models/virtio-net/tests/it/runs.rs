@@ -222,7 +222,11 @@ impl Driver {
                     } else {
                         at + 4 + 2 * u64::from(SIZE)
                     };
-                    let event = if self.packed { on % SIZE | 0x8000 } else { *on };
+                    let event = if self.packed {
+                        (on % SIZE) | 0x8000
+                    } else {
+                        *on
+                    };
                     self.m.poke(at, &event.to_le_bytes());
                 }
             }

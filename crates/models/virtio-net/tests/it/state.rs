@@ -136,6 +136,26 @@ fn what_is_saved_loads_and_saves_the_same() {
 }
 
 #[test]
+fn a_queue_whose_size_the_driver_left_as_it_was_goes_on_too() {
+    for packed in [0, feature::PACKED] {
+        let mut d = Driver::cold(Config::new(MAC), Wire::default());
+        assert!(d.negotiate(FEATURES | packed));
+        d.w16(c::QUEUE_SELECT, CTRL as u16);
+        for (register, address) in [
+            (c::QUEUE_DESC, desc(CTRL)),
+            (c::QUEUE_DRIVER, desc(CTRL) + 0x8000),
+            (c::QUEUE_DEVICE, desc(CTRL) + 0xa000),
+        ] {
+            d.w32(register, address as u32);
+        }
+        d.w16(c::QUEUE_ENABLE, 1);
+        let blob = d.m.save();
+        let mut d = moved(d, &blob);
+        assert_eq!((d.r16(c::QUEUE_SIZE), d.r16(c::QUEUE_ENABLE)), (64, 1));
+    }
+}
+
+#[test]
 fn impossible_states_are_refused_and_change_nothing() {
     let mut d = used();
     let blob = d.m.save();
