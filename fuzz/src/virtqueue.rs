@@ -345,12 +345,6 @@ impl Guest {
     /// Saves the device and goes on with another that has loaded it.
     fn reborn(&mut self) {
         let blob = self.nic.control.save(&self.env);
-        #[cfg(test)]
-        {
-            let saved = snapshot::open(V1::KIND, &blob).expect("x");
-            let state: V1 = saved.decode().expect("x");
-            eprintln!("{:x} {:?}", state.features, state.queues);
-        }
         let mut nic = new();
         self.pin.level.store(false, Ordering::Relaxed);
         let loaded = nic.control.load(&self.env, &blob);
@@ -404,12 +398,4 @@ fn driver(queue: usize) -> u64 {
 
 fn device(queue: usize) -> u64 {
     desc(queue) + 0x800
-}
-#[cfg(test)]
-mod dbg {
-    #[test]
-    fn replay_one() {
-        let data = std::fs::read(std::env::var("ONE").unwrap()).unwrap();
-        super::virtqueue(&data);
-    }
 }
