@@ -114,6 +114,8 @@ pub mod feature {
 
 /// Bits of the device status (§2.1).
 pub mod status {
+    /// A driver has found the device.
+    pub const ACKNOWLEDGE: u8 = 1;
     /// A driver knows how to drive the device.
     pub const DRIVER: u8 = 2;
     /// It is set up.
@@ -122,6 +124,10 @@ pub mod status {
     pub const FEATURES_OK: u8 = 8;
     /// The device cannot go on.
     pub const NEEDS_RESET: u8 = 0x40;
+    /// The driver has given up.
+    pub const FAILED: u8 = 0x80;
+    /// What a driver sets.
+    pub const DRIVERS: u8 = ACKNOWLEDGE | DRIVER | DRIVER_OK | FEATURES_OK | FAILED;
 }
 
 /// Bits of the network status (§5.1.4).

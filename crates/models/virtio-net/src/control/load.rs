@@ -34,10 +34,6 @@ fn check(ok: bool, field: &'static str, value: u64, why: &'static str) -> Result
         .ok_or(StateError::Field { field, value, why })
 }
 
-/// Most that the loaded device may say of its status.
-const STATUS: u8 =
-    1 | status::DRIVER | status::DRIVER_OK | status::FEATURES_OK | status::NEEDS_RESET | 0x80;
-
 impl Registers {
     pub(super) fn become_state(&mut self, env: &Env, blob: &[u8]) -> Result<(), StateError> {
         let state = &decode(blob)?;
@@ -180,7 +176,7 @@ impl Registers {
             offloads,
             "they were not agreed upon",
         )?;
-        let unknown = state.status & !STATUS;
+        let unknown = state.status & !(status::DRIVERS | status::NEEDS_RESET);
         check(
             unknown == 0,
             "status",

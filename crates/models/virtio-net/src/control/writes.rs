@@ -47,9 +47,10 @@ impl Registers {
             return self.reset_all(env);
         }
         let old = self.device.status();
-        let mut add = value & !old & !status::NEEDS_RESET;
-        if old & !status::NEEDS_RESET & !value != 0 {
-            // Bits go by a reset only.
+        let mut add = value & !old & status::DRIVERS;
+        let foreign = value & !(status::DRIVERS | status::NEEDS_RESET);
+        if old & !status::NEEDS_RESET & !value | foreign != 0 {
+            // Bits go by a reset only, and there are no others.
             self.refuse_access();
         }
         if add & status::FEATURES_OK != 0 && !self.device.agree(self.common.driver) {
