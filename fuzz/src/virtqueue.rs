@@ -122,8 +122,9 @@ struct Guest {
     net: Net,
     pci: PciState,
     counters: Vec<u64>,
-    /// Rings that were found broken, and whether the driver has been told to reset the device since.
+    /// Rings that were found broken when the driver reset the device last, and how often it has.
     broken: u64,
+    reset: u64,
     features: u64,
     queues: [Queue; QUEUES],
     budget: usize,
@@ -176,6 +177,7 @@ impl Guest {
             pci: PciState::default(),
             counters: Vec::new(),
             broken: 0,
+            reset: 0,
             features: 0,
             queues: [Queue::default(); QUEUES],
             budget: 256,
@@ -342,6 +344,17 @@ impl Guest {
         broken
     }
 
+    /// Resets by the driver.
+    fn resets(&self) -> u64 {
+        let mut resets = 0;
+        self.nic.control.counters(&mut |name, value| {
+            if name == "device_resets" {
+                resets = value;
+            }
+        });
+        resets
+    }
+
     /// Saves the device and goes on with another that has loaded it.
     fn reborn(&mut self) {
         let blob = self.nic.control.save(&self.env);
@@ -362,7 +375,7 @@ impl Guest {
         self.nic = nic;
         // Counters are the process', not the device's.
         self.counters.clear();
-        self.broken = 0;
+        (self.broken, self.reset) = (0, 0);
         let PciState {
             bus_master, msix, ..
         } = self.pci;
@@ -378,8 +391,11 @@ impl Guest {
         self.counters = now;
         let mut status = [0];
         self.read(c::STATUS, &mut status);
-        let broken = self.broken();
-        if status[0] & status::NEEDS_RESET == 0 {
+        let (broken, resets) = (self.broken(), self.resets());
+        if std::mem::replace(&mut self.reset, resets) != resets {
+            // By whatever register.
+            self.broken = broken;
+        } else if status[0] & status::NEEDS_RESET == 0 {
             assert_eq!(
                 broken, self.broken,
                 "a ring is broken, and no reset asked for"

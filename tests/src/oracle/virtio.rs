@@ -12,7 +12,7 @@ use std::io;
 
 use model_testkit::{Machine as Model, Wire, memory};
 
-pub use walk::{DIFFERENCES, compare, walk};
+pub use walk::{DIFFERENCES, Difference, Seen, compare, walk};
 
 use super::layout::MAC;
 

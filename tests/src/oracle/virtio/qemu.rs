@@ -18,6 +18,9 @@ const NIC: u32 = 0x8001_0000;
 /// Where its table of MSI-X is.
 const MSIX: u64 = BAR + 0x1_0000;
 
+/// Turns of its loop after which it has accepted the connection.
+const TURNS: usize = 32;
+
 /// QEMU's.
 pub struct Qemu {
     qtest: Qtest,
@@ -71,6 +74,10 @@ impl Qemu {
         let found = qemu.ask(&format!("outl 0xcf8 {NIC:#x}\ninl 0xcfc\n"))?;
         if found.last().map(String::as_str) != Some("0x10411af4") {
             return Err(io::Error::other(format!("no virtio-net there: {found:?}")));
+        }
+        // It accepts the connection in one turn of its loop, and listens to it in another.
+        for _ in 0..TURNS {
+            qemu.step()?;
         }
         Ok(qemu)
     }
