@@ -3,4 +3,3 @@
 
 mod e1000;
 mod igb;
-mod virtio;
