@@ -9,9 +9,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ceiling::{Loop, Shape, thread_time};
+use ceiling::{Loop, thread_time};
 use eswitch::{Pool, VlanSet};
-use frame::{Batch, Caps, Run, Sink, Wake};
+use frame::{Batch, Caps, Cut, Run, Sink, Wake};
 use intel_offsets::e1000::long::{
     CTRL, RAL, RCTL, RDBAL, RDLEN, RDT, RXCSUM, RXDCTL, TCTL, TDBAL, TDLEN, TDT, TXDCTL,
 };
@@ -19,6 +19,9 @@ use model::{Clock, Env, Nanos, Nic, PciState, Progress, Receive};
 use model_testkit::{Silent, memory};
 use vale::{Keeper, PortConfig, Switch, SwitchConfig, SwitchPort};
 use wire::MacAddr;
+
+pub use crate::spec::Spec;
+use crate::spec::{HEADERS, PAGE};
 
 const RAM: u64 = 0x10_0000;
 const TX_RING: u64 = RAM;
@@ -34,103 +37,6 @@ const IFCS: u64 = 1 << 25;
 const TSE: u64 = 1 << 26;
 const RS: u64 = 1 << 27;
 const DEXT: u64 = 1 << 29;
-/// Bytes of a descriptor in a segmented send, as a driver with 4 KiB pages has them.
-const PAGE: usize = 4096;
-/// Bytes of Ethernet, IPv4 and TCP headers.
-const HEADERS: usize = 54;
-
-/// What is sent, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spec {
-    /// Bytes of a frame, or of a packet before segmentation.
-    pub size: usize,
-    /// Bytes of payload per segment, if the NIC is to segment.
-    pub mss: Option<usize>,
-    /// Descriptors of each ring.
-    pub ring: u32,
-    /// Frames (or packets) per doorbell.
-    pub burst: u32,
-    /// Between VFs of an 82576 and not between 82540EMs. Whole frames only.
-    pub vf: bool,
-    /// UDP over IPv4, whose checksums the receiver judges. Whole frames only.
-    pub udp: bool,
-}
-
-impl Spec {
-    /// Whole frames.
-    pub fn frames(size: usize, ring: u32, burst: u32) -> Spec {
-        Spec {
-            size,
-            mss: None,
-            ring,
-            burst,
-            vf: false,
-            udp: false,
-        }
-    }
-
-    /// The same between VFs.
-    pub fn between_vfs(self) -> Spec {
-        Spec { vf: true, ..self }
-    }
-
-    /// The same as UDP over IPv4.
-    pub fn of_udp(self) -> Spec {
-        Spec { udp: true, ..self }
-    }
-
-    /// Bytes from one receive buffer to the next, and their size.
-    fn stride(&self) -> usize {
-        if self.mss.is_none() && self.size > 2048 {
-            16384
-        } else {
-            2048
-        }
-    }
-
-    fn descriptors(&self) -> u32 {
-        match self.mss {
-            Some(_) => 1 + self.size.div_ceil(PAGE) as u32,
-            None => 1,
-        }
-    }
-
-    /// Descriptors of the transmit ring: whole packets, and a multiple of eight (TDLEN has 128-byte
-    /// steps).
-    fn transmit_ring(&self) -> u32 {
-        let step = 8 * self.descriptors();
-        if self.mss.is_some() {
-            self.ring / step * step
-        } else {
-            self.ring
-        }
-    }
-
-    /// Packets per doorbell, as many as both rings hold.
-    pub fn burst(&self) -> u32 {
-        let out = (self.transmit_ring() - 1) / self.descriptors();
-        let back = (self.ring - 1) / self.arriving();
-        self.burst.min(out).min(back).max(1)
-    }
-
-    /// Frames the receiver gets of one packet.
-    pub fn arriving(&self) -> u32 {
-        match self.mss {
-            Some(mss) => (self.size - HEADERS).div_ceil(mss) as u32,
-            None => 1,
-        }
-    }
-
-    /// The raw loop that moves what the receiver gets.
-    pub fn shape(&self) -> Shape {
-        Shape {
-            size: self.mss.map_or(self.size, |mss| mss + HEADERS),
-            ring: self.ring,
-            stride: self.stride(),
-        }
-    }
-}
-
 struct RealTime(Instant);
 
 impl Clock for RealTime {
@@ -151,6 +57,10 @@ impl Sink for NicSink {
     }
     fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
         self.receive.deliver_run(&self.env, run)
+    }
+
+    fn deliver_cut(&self, cut: &Cut<'_>, from: usize) -> Option<usize> {
+        self.receive.deliver_cut(&self.env, cut, from)
     }
     fn caps(&self) -> Caps {
         self.receive.caps()
@@ -317,16 +227,9 @@ impl Guest {
 
     /// Puts frames for `to` into the whole transmit ring.
     fn load(&self, from: u8, to: u8, spec: &Spec) {
-        let (dst, src) = (mac(to), mac(from));
-        let mut bytes = vec![0x5a; spec.size];
-        bytes[..6].copy_from_slice(&dst);
-        bytes[6..12].copy_from_slice(&src);
-        bytes[12..14].copy_from_slice(&[0x88, 0xb5]);
-        if spec.udp {
-            udp_headers(&mut bytes);
-        }
         let view = self.env.memory.view();
         if let Some(mss) = spec.mss {
+            let mut bytes = frame(from, to, spec.size, spec);
             tcp_headers(&mut bytes);
             let each = spec.descriptors() as u64;
             for packet in 0..u64::from(spec.transmit_ring()) / each {
@@ -336,12 +239,15 @@ impl Guest {
         }
         for i in 0..u64::from(spec.ring) {
             let at = BUFFERS + i * spec.stride() as u64;
+            let number = i as u32;
+            let size = spec.mix.size(number, spec.size);
+            let bytes = frame(from, to + spec.mix.receiver(number) as u8, size, spec);
             view.write(at, &bytes).expect("inside of RAM");
             self.poke(TX_RING + i * 16, at);
             // The same in either's words: EOP, IFCS, RS.
-            let advanced = 3 << 20 | DEXT | (spec.size as u64) << 46;
+            let advanced = 3 << 20 | DEXT | (size as u64) << 46;
             let kind = if spec.vf { advanced } else { 0 };
-            let rest = spec.size as u64 | EOP | IFCS | RS | kind;
+            let rest = size as u64 | EOP | IFCS | RS | kind;
             self.poke(TX_RING + i * 16 + 8, rest);
         }
     }
@@ -370,6 +276,23 @@ impl Guest {
         }
     }
 
+    /// Gives so many buffers back.
+    fn give(&mut self, spec: &Spec, n: u32) {
+        if spec.vf {
+            // What is written back stands where the address was.
+            let view = self.env.memory.view();
+            let first = (self.room + 1) % spec.ring;
+            let straight = n.min(spec.ring - first);
+            for (from, n) in [(first, straight), (0, n - straight)] {
+                let bytes = from as usize * 16..(from + n) as usize * 16;
+                let at = RX_RING + bytes.start as u64;
+                view.write(at, &self.given[bytes]).expect("inside of RAM");
+            }
+        }
+        self.room = (self.room + n) % spec.ring;
+        self.write(RDT, self.room);
+    }
+
     fn counter(&self, name: &str) -> u64 {
         let mut found = 0;
         self.nic.control.counters(&mut |n, v| {
@@ -379,6 +302,18 @@ impl Guest {
         });
         found
     }
+}
+
+/// A frame of `size` bytes.
+fn frame(from: u8, to: u8, size: usize, spec: &Spec) -> Vec<u8> {
+    let mut bytes = vec![0x5a; size];
+    bytes[..6].copy_from_slice(&mac(to));
+    bytes[6..12].copy_from_slice(&mac(from));
+    bytes[12..14].copy_from_slice(&[0x88, 0xb5]);
+    if spec.udp {
+        udp_headers(&mut bytes);
+    }
+    bytes
 }
 
 /// IPv4 and TCP, with the sums a driver leaves for segmentation.
@@ -415,10 +350,11 @@ fn udp_headers(bytes: &mut [u8]) {
     bytes[40..42].copy_from_slice(&sum.finish().to_be_bytes());
 }
 
-/// Two guests on a switch; the first sends to the second.
+/// Guests on a switch; the first sends to the others, of which there is one where frames are alike.
 pub struct Pair {
     spec: Spec,
-    guests: [Guest; 2],
+    from: Guest,
+    to: Vec<Guest>,
     /// Looks after the switch's patience, as in the daemon.
     _keeper: Keeper,
 }
@@ -437,14 +373,20 @@ impl Pair {
             Switch::new(SwitchConfig::default(), clock)
         };
         let keeper = Keeper::start(&switch).expect("a thread");
-        let mut guests = [1, 2].map(|number| Guest::new(&switch, number, &spec));
-        guests[1].load(2, 1, &Spec::frames(60, 8, 1));
-        guests[1].tail = 1;
-        guests[1].write(TDT, 1);
-        guests[0].load(1, 2, &spec);
+        let mut to = Vec::new();
+        let from = Guest::new(&switch, 1, &spec);
+        for number in (2..).take(spec.mix.receivers()) {
+            let mut guest = Guest::new(&switch, number, &spec);
+            guest.load(number, 1, &Spec::frames(60, 8, 1));
+            guest.tail = 1;
+            guest.write(TDT, 1);
+            to.push(guest);
+        }
+        from.load(1, 2, &spec);
         let mut pair = Pair {
             spec,
-            guests,
+            from,
+            to,
             _keeper: keeper,
         };
         for _ in 0..2 * spec.ring {
@@ -453,32 +395,33 @@ impl Pair {
         pair
     }
 
-    /// One doorbell's worth: the sender hands over a burst, the receiver gives as many buffers back.
+    /// One doorbell's worth: the sender hands over a burst, the receivers give as many buffers back.
     #[inline(never)]
     pub fn burst(&mut self) {
-        let [from, to] = &mut self.guests;
-        let (burst, spec) = (self.spec.burst(), &self.spec);
+        let (from, spec) = (&mut self.from, &self.spec);
+        let burst = spec.burst();
+        let first = from.tail;
         from.tail = (from.tail + burst * spec.descriptors()) % spec.transmit_ring();
         from.write(TDT, from.tail);
-        if spec.vf {
-            // What is written back stands where the address was.
-            let view = to.env.memory.view();
-            let first = (to.room + 1) % spec.ring;
-            let straight = burst.min(spec.ring - first);
-            for (from, n) in [(first, straight), (0, burst - straight)] {
-                let bytes = from as usize * 16..(from + n) as usize * 16;
-                let at = RX_RING + bytes.start as u64;
-                view.write(at, &to.given[bytes]).expect("inside of RAM");
+        if let [to] = &mut self.to[..] {
+            to.give(spec, burst * spec.arriving());
+            return;
+        }
+        let mut came = [0; 8];
+        for number in first..first + burst {
+            came[spec.mix.receiver(number % spec.ring)] += 1;
+        }
+        for (to, came) in self.to.iter_mut().zip(came) {
+            if came > 0 {
+                to.give(spec, came);
             }
         }
-        to.room = (to.room + burst * spec.arriving()) % spec.ring;
-        to.write(RDT, to.room);
     }
 
     /// Where both guests' memories are in this process.
     pub fn memories(&self) -> Vec<std::ops::Range<u64>> {
         let mut found = Vec::new();
-        for guest in &self.guests {
+        for guest in std::iter::once(&self.from).chain(&self.to) {
             let view = guest.env.memory.view();
             let _ = view.read_slices(RAM, memory_len(&self.spec), &mut |slice| {
                 let (from, len) = slice.as_raw();
@@ -490,7 +433,8 @@ impl Pair {
 
     /// Frames that have arrived so far.
     pub fn arrived(&self) -> u64 {
-        self.guests[1].counter("rx_frames")
+        let came = self.to.iter().map(|guest| guest.counter("rx_frames"));
+        came.sum()
     }
 
     /// Nanoseconds of this thread's time per frame that arrived, over about `frames` of them.
@@ -551,12 +495,8 @@ pub fn specs(quick: bool) -> Vec<Spec> {
         }
         for burst in [1, 4] {
             specs.push(Spec {
-                size: 65_000,
                 mss: Some(1460),
-                ring,
-                burst,
-                vf: false,
-                udp: false,
+                ..Spec::frames(65_000, ring, burst)
             });
         }
     }
@@ -596,12 +536,16 @@ pub fn print(quick: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::Mix;
 
     #[test]
     fn all_that_is_sent_arrives() {
         let vfs = [60, 1514].map(|size| Spec::frames(size, 256, 32).between_vfs());
         let udp = vfs.map(Spec::of_udp);
-        for mut spec in specs(true).into_iter().chain(vfs).chain(udp) {
+        let mixes = [Mix::Imix, Mix::Alternating, Mix::Flows];
+        let mixed = mixes.map(|mix| Spec::frames(60, 256, 32).mixed(mix));
+        let mixed = mixed.into_iter().chain(mixed.map(Spec::between_vfs));
+        for mut spec in specs(true).into_iter().chain(vfs).chain(udp).chain(mixed) {
             spec.burst = spec.burst.min(8);
             let mut pair = Pair::new(spec);
             let before = pair.arrived();

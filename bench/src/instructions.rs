@@ -7,7 +7,8 @@
 use std::process::Command;
 
 use crate::error::{Error, Result};
-use crate::inside::{Pair, Spec};
+use crate::inside::Pair;
+use crate::spec::{Mix, Spec};
 
 /// The word that prints the table; with a case and a number of bursts behind it, what is counted.
 pub const WORD: &str = "instructions";
@@ -63,7 +64,34 @@ fn cases() -> Vec<(&'static str, Spec)> {
             "82576 VFs, 60 bytes of UDP, bursts of 32",
             Spec::frames(60, RING, 32).between_vfs().of_udp(),
         ),
+        mixed("82540EM, imix, bursts of 32", Mix::Imix, false),
+        mixed(
+            "82540EM, to two in turn, bursts of 32",
+            Mix::Alternating,
+            false,
+        ),
+        mixed(
+            "82540EM, 64 flows to eight, bursts of 32",
+            Mix::Flows,
+            false,
+        ),
+        mixed("82576 VFs, imix, bursts of 32", Mix::Imix, true),
+        mixed(
+            "82576 VFs, to two in turn, bursts of 32",
+            Mix::Alternating,
+            true,
+        ),
+        mixed(
+            "82576 VFs, 64 flows to eight, bursts of 32",
+            Mix::Flows,
+            true,
+        ),
     ]
+}
+
+fn mixed(name: &'static str, mix: Mix, vf: bool) -> (&'static str, Spec) {
+    let spec = Spec::frames(60, RING, 32).mixed(mix);
+    (name, Spec { vf, ..spec })
 }
 
 /// The table, or with a case and a number of bursts what is counted for it.

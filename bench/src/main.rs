@@ -32,6 +32,7 @@ mod replot;
 mod report;
 mod scale;
 mod send;
+mod spec;
 mod sriov;
 mod stats;
 

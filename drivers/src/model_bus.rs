@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use frame::{Batch, Caps, Counted, MAX_BATCH, Run, Sink, Wake};
+use frame::{Batch, Caps, Counted, Cut, MAX_BATCH, Run, Sink, Wake};
 use guest_mem::Memory;
 use model::{
     Clock, Env, Identity, Nanos, Nic, PciState, Progress, Receive, ResetKind, Space, Transmit,
@@ -40,6 +40,10 @@ impl Sink for Socket {
 
     fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
         self.receive.deliver_run(&self.env, run)
+    }
+
+    fn deliver_cut(&self, cut: &Cut<'_>, from: usize) -> Option<usize> {
+        self.receive.deliver_cut(&self.env, cut, from)
     }
 
     fn caps(&self) -> Caps {

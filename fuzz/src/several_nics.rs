@@ -5,7 +5,7 @@ mod guest;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use frame::{Batch, Caps, MAX_BATCH, Run, Sink, Wake, work};
+use frame::{Batch, Caps, Cut, MAX_BATCH, Run, Sink, Wake, work};
 use model::{Env, Progress, Receive, TURN_BYTES};
 use model_testkit::CountedWake;
 use vale::{PortConfig, Switch, SwitchConfig, SwitchPort};
@@ -59,6 +59,10 @@ impl Sink for ToNic {
 
     fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
         self.receive.deliver_run(&self.env, run)
+    }
+
+    fn deliver_cut(&self, cut: &Cut<'_>, from: usize) -> Option<usize> {
+        self.receive.deliver_cut(&self.env, cut, from)
     }
 
     fn caps(&self) -> Caps {

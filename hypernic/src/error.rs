@@ -103,11 +103,4 @@ impl Error {
             Error::Refused(_) | Error::Os { .. } => ExitCode::Failure,
         }
     }
-
-    pub(crate) fn os(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> Error {
-        move |errno| Error::Os {
-            what,
-            source: errno.into(),
-        }
-    }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use frame::{Batch, Caps, Counted, Run, Sink, Wake};
+use frame::{Batch, Caps, Counted, Cut, Run, Sink, Wake};
 use model::{
     Control, Env, Interrupts, Nic, PciState, Pme, Progress, Receive, ResetKind, Transmit, Watch,
 };
@@ -118,6 +118,19 @@ impl NicSink {
         }
         taken
     }
+
+    /// As [`NicSink::take`], in the short way.
+    #[inline]
+    fn take_some(&self, deliver: impl FnOnce() -> Option<usize>) -> Option<usize> {
+        if !self.attached.load(Ordering::Acquire) {
+            return None;
+        }
+        let taken = self.guarded(deliver).flatten()?;
+        if let Some(hint) = &self.hint {
+            hint.given(taken);
+        }
+        Some(taken)
+    }
 }
 
 impl Sink for NicSink {
@@ -131,15 +144,11 @@ impl Sink for NicSink {
     }
 
     fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
-        if !self.attached.load(Ordering::Acquire) {
-            return None;
-        }
-        let taken = self.guarded(|| self.receive.deliver_run(&self.env, run));
-        let taken = taken.flatten()?;
-        if let Some(hint) = &self.hint {
-            hint.given(taken);
-        }
-        Some(taken)
+        self.take_some(|| self.receive.deliver_run(&self.env, run))
+    }
+
+    fn deliver_cut(&self, cut: &Cut<'_>, from: usize) -> Option<usize> {
+        self.take_some(|| self.receive.deliver_cut(&self.env, cut, from))
     }
 
     fn caps(&self) -> Caps {

@@ -5,6 +5,7 @@
 //! a worker falls asleep without losing a call, is `ready_list`'s.
 
 mod doorbell_poller;
+mod long_turns;
 mod run;
 mod spent;
 mod task;
@@ -12,20 +13,19 @@ mod turns;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
 
 use model::Clock;
 
 use crate::error::Error;
 use crate::report::Section;
-use run::Worker;
+use long_turns::APART;
+use run::begin;
 pub(crate) use task::{ASKED, LOOK, Served, TRIED, Task, Turn, WOKEN};
-use task::{WorkerHandle, task};
+use task::{WorkerHandle, fewest, task};
 
 /// A fixed number of worker threads.
 pub(crate) struct Workers {
     handles: Arc<[WorkerHandle]>,
-    threads: Vec<JoinHandle<()>>,
     next_id: AtomicU64,
 }
 
@@ -35,28 +35,17 @@ impl Workers {
     /// # Errors
     /// No descriptor or thread is left.
     pub fn start(count: usize, clock: &Arc<dyn Clock>) -> Result<Self, Error> {
-        let os = Error::os("cannot start the workers");
-        let handles: Result<Vec<_>, _> = (0..count.max(1)).map(|_| WorkerHandle::new()).collect();
-        let mut workers = Self {
-            handles: handles.map_err(os)?.into(),
-            threads: Vec::new(),
+        let count = count.max(1);
+        let handles = (0..count + APART).map(|at| WorkerHandle::new(at >= count));
+        let workers = Self {
+            handles: handles.collect(),
             next_id: AtomicU64::new(run::FIRST_ID),
         };
-        for at in 0..workers.handles.len() {
-            let worker = Worker::new(Arc::clone(&workers.handles), at, Arc::clone(clock)).map_err(
-                |source| Error::Os {
-                    what: "cannot start a worker",
-                    source,
-                },
-            )?;
-            let thread = std::thread::Builder::new()
-                .name(format!("worker-{at}"))
-                .spawn(move || worker.run())
-                .map_err(|source| Error::Os {
-                    what: "cannot start a thread",
-                    source,
-                })?;
-            workers.threads.push(thread);
+        for at in 0..count {
+            begin(&workers.handles, at, clock).map_err(|source| Error::Os {
+                what: "cannot start a worker",
+                source,
+            })?;
         }
         Ok(workers)
     }
@@ -64,8 +53,7 @@ impl Workers {
     /// A task at the worker that has the fewest. It can be called at once and is served from
     /// [`Task::start`] on.
     pub fn task(&self, name: &str) -> Arc<Task> {
-        let tasks = |at: &usize| self.handles[*at].tasks.load(Ordering::Relaxed);
-        let home = (0..self.handles.len()).min_by_key(tasks).unwrap_or(0);
+        let home = fewest(&self.handles, false).unwrap_or(0);
         task(&self.handles, home, &self.next_id, name)
     }
 
@@ -80,7 +68,11 @@ impl Workers {
                 values,
             }
         };
-        self.handles.iter().enumerate().map(section).collect()
+        let runs = |handle: &WorkerHandle| !handle.apart || handle.thread.lock().is_some();
+        let all = self.handles.iter().enumerate();
+        all.filter(|(_, handle)| runs(handle))
+            .map(section)
+            .collect()
     }
 }
 
@@ -92,13 +84,17 @@ impl Drop for Workers {
                 handle.ring();
             }
         }
-        for thread in self.threads.drain(..) {
-            // A panic over there has been reported by the panic hook already.
-            let _ = thread.join();
+        for handle in &*self.handles {
+            if let Some(thread) = handle.thread.lock().take() {
+                // A panic over there has been reported by the panic hook already.
+                let _ = thread.join();
+            }
         }
     }
 }
 
+#[cfg(test)]
+mod apart_tests;
 #[cfg(test)]
 mod doorbell_tests;
 #[cfg(test)]

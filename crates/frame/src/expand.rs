@@ -1,17 +1,17 @@
 //! Finishing a frame for a sink that cannot take it with its notes.
 
-use guest_mem::ReadSlice;
 use thiserror::Error;
 use wire::{Csum, ETHERNET_HEADER, EtherType, Gso, MAX_HEADERS, NotesError, Offload};
 use wire::{SegmentError, Segments, VLAN_TAG};
 
 use crate::alike::HEAD;
 use crate::batch::{Batch, Frame};
+use crate::cursor::Cursor;
 use crate::sink::Caps;
 use crate::sum::add_slice;
 
 /// Shortest frame on the wire, without FCS.
-const SHORTEST: usize = 60;
+pub(crate) const SHORTEST: usize = 60;
 
 /// Where a tag goes: behind the two addresses.
 const TAG_AT: usize = 12;
@@ -201,46 +201,4 @@ fn push_header(out: &mut Batch<'_>, header: &[u8], tag: Option<u16>) {
     tagged[TAG_AT + 2..TAG_AT + 4].copy_from_slice(&tci.to_be_bytes());
     tagged[TAG_AT + 4..].copy_from_slice(&header[TAG_AT..]);
     out.push_bytes(tagged);
-}
-
-/// Walks the slices of a frame once, from front to back.
-#[derive(Clone)]
-struct Cursor<'b, I> {
-    rest: I,
-    current: Option<ReadSlice<'b>>,
-}
-
-impl<'b, I: Iterator<Item = ReadSlice<'b>>> Cursor<'b, I> {
-    fn new(slices: I, skip: usize) -> Self {
-        let mut cursor = Cursor {
-            rest: slices,
-            current: None,
-        };
-        cursor.take(skip, |_| {});
-        cursor
-    }
-
-    /// The next `len` bytes, if they are a part of the run in which the walk has stopped.
-    fn run(&mut self, len: usize) -> Option<ReadSlice<'b>> {
-        let run = self.current.filter(|run| run.len() > len && len > 0)?;
-        self.current = Some(run.sub(len, run.len()));
-        Some(run.sub(0, len))
-    }
-
-    /// Hands the next `len` bytes to `each`.
-    fn take(&mut self, mut len: usize, mut each: impl FnMut(ReadSlice<'b>)) {
-        while len > 0 {
-            let Some(slice) = self.current.take().or_else(|| self.rest.next()) else {
-                return;
-            };
-            let part = slice.sub(0, len);
-            len -= part.len();
-            if part.len() < slice.len() {
-                self.current = Some(slice.sub(part.len(), slice.len()));
-            }
-            if !part.is_empty() {
-                each(part);
-            }
-        }
-    }
 }

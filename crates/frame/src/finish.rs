@@ -1,8 +1,9 @@
 //! Handing frames to a sink, finished as far as that sink needs.
 
-use wire::Offload;
+use wire::{Gso, Offload};
 
 use crate::batch::{Batch, Frame, MAX_BATCH};
+use crate::cut::Cut;
 use crate::expand::{ExpandError, expand};
 use crate::sink::{Caps, Sink};
 
@@ -104,6 +105,8 @@ impl Finisher {
                 if taken < run {
                     break;
                 }
+            } else if self.cut(sink, batch, rest[0]) {
+                dealt += 1;
             } else {
                 let run = rest.iter().take_while(|pick| !as_is(pick)).count();
                 let (taken, all) = self.expanded((sink, caps), batch, &rest[..run], &mut refused);
@@ -120,6 +123,30 @@ impl Finisher {
     /// a long frame trickles in, though no pick is dealt with.
     pub fn moved(&self) -> usize {
         self.moved
+    }
+
+    /// Offers a large frame as a [`Cut`]. Returns whether it is dealt with; if not, what the sink has taken of it is
+    /// remembered, and the rest goes with the expanded ones.
+    fn cut(&mut self, sink: &dyn Sink, batch: &Batch<'_>, pick: u16) -> bool {
+        let large = |frame: &Frame<'_>| frame.notes().gso != Gso::None;
+        let Some(frame) = batch.get(pick.into()).filter(large) else {
+            return false;
+        };
+        let Some(cut) = Cut::new(&frame) else {
+            return false;
+        };
+        let before = self.resume(sink, &frame);
+        let left = cut.count().saturating_sub(before);
+        let taken = match left {
+            0 => 0,
+            _ => sink.deliver_cut(&cut, before).unwrap_or(0).min(left),
+        };
+        self.moved += taken;
+        let sent = before + taken;
+        if sent < cut.all() && sent > 0 {
+            self.remember(sink, sent, &frame);
+        }
+        sent >= cut.all()
     }
 
     /// One scratch batch full of expanded frames. Returns how many picks were dealt with and whether
@@ -142,8 +169,10 @@ impl Finisher {
                 .and_then(|frame| expand(&frame, caps, &mut out).err());
             self.done.push((out.len(), error));
         }
-        let sent_before = self.resume(sink, batch, picks);
-        let mut taken = sent_before;
+        let first = picks.first().and_then(|p| batch.get(usize::from(*p)));
+        let sent_before = first.map_or(0, |frame| self.resume(sink, &frame));
+        let segments = self.done.first().map_or(0, |(end, _)| *end);
+        let mut taken = sent_before.min(segments);
         self.picks.clear();
         self.picks.extend((taken..out.len()).map(|i| i as u16));
         for chunk in self.picks.chunks(MAX_BATCH) {
@@ -170,20 +199,26 @@ impl Finisher {
         if taken > first
             && let Some(frame) = picks.get(dealt).and_then(|p| batch.get(usize::from(*p)))
         {
-            if self.halves.len() >= MAX_HALVES {
-                self.halves.remove(0);
-            }
-            self.halves.push(Half {
-                sink: id(sink),
-                sent: taken - first,
-                key: Key::of(&frame),
-            });
+            self.remember(sink, taken - first, &frame);
         }
         (dealt, all)
     }
 
-    /// How many segments of the first frame `sink` has taken before. Forgets it.
-    fn resume(&mut self, sink: &dyn Sink, batch: &Batch<'_>, picks: &[u16]) -> usize {
+    /// `sink` has taken so many segments of a frame.
+    #[cold]
+    fn remember(&mut self, sink: &dyn Sink, sent: usize, frame: &Frame<'_>) {
+        if self.halves.len() >= MAX_HALVES {
+            self.halves.remove(0);
+        }
+        self.halves.push(Half {
+            sink: id(sink),
+            sent,
+            key: Key::of(frame),
+        });
+    }
+
+    /// How many segments of the frame that is offered next `sink` has taken before. Forgets it.
+    fn resume(&mut self, sink: &dyn Sink, frame: &Frame<'_>) -> usize {
         if self.halves.is_empty() {
             return 0;
         }
@@ -191,11 +226,10 @@ impl Finisher {
             return 0;
         };
         let half = self.halves.remove(at);
-        let segments = self.done.first().map_or(0, |(end, _)| *end);
-        let first = picks.first().and_then(|p| batch.get(usize::from(*p)));
-        match first {
-            Some(frame) if Key::of(&frame) == half.key => half.sent.min(segments),
-            _ => 0,
+        if Key::of(frame) == half.key {
+            half.sent
+        } else {
+            0
         }
     }
 }

@@ -7,6 +7,8 @@
 
 mod alike;
 mod batch;
+mod cursor;
+mod cut;
 mod expand;
 mod finish;
 mod run;
@@ -17,6 +19,7 @@ mod tests;
 
 pub use alike::{Alike, HEAD};
 pub use batch::{Batch, Frame, MAX_BATCH};
+pub use cut::{Cut, Cutting};
 pub use expand::{ExpandError, expand};
 pub use finish::Finisher;
 pub use guest_mem::work;

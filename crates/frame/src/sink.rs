@@ -5,6 +5,7 @@ use std::sync::Arc;
 use wire::{Gso, Offload};
 
 use crate::batch::Batch;
+use crate::cut::Cut;
 use crate::run::Run;
 
 /// Takes frames: a NIC's receive side, a port's way out, a switch port.
@@ -30,6 +31,14 @@ pub trait Sink: Send + Sync {
     /// frame dealt with as it should be; nothing has been counted of them.
     fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
         let _ = run;
+        None
+    }
+
+    /// Offers the segments of a large frame from number `from` on, in the short way, to a sink that takes none whole: only
+    /// what needs no more than a buffer and a copy is dealt with, from the front on. Returns how many segments were. `None`,
+    /// or less than all: the caller offers the others as a [`Batch`], as after [`Sink::deliver_run`].
+    fn deliver_cut(&self, cut: &Cut<'_>, from: usize) -> Option<usize> {
+        let _ = (cut, from);
         None
     }
 

@@ -271,6 +271,33 @@ impl<'v> WriteSlice<'v> {
         n
     }
 
+    /// As [`WriteSlice::copy_short`], of up to 128 bytes.
+    #[inline]
+    pub fn copy_headers(&self, bytes: &[u8]) -> usize {
+        let n = bytes.len();
+        if n <= 64 || n > 128 || n > self.len {
+            return self.copy_short(bytes);
+        }
+        // In two halves, which overlap where there are fewer.
+        let behind = (n - 64).max(32);
+        self.copy_short(&bytes[..64]);
+        self.sub(n - behind, behind)
+            .copy_short(&bytes[n - behind..]);
+        n
+    }
+
+    /// Writes zeros from byte `at` on.
+    #[inline]
+    pub fn clear_behind(&self, at: usize) {
+        let rest = self.sub(at, usize::MAX);
+        if rest.len == size_of::<u32>() {
+            // SAFETY: the rest has room for the word, writable for `'v`; the type has no alignment.
+            return unsafe { rest.ptr.cast::<At<u32>>().write(At(0)) };
+        }
+        // SAFETY: the rest is writable for `'v`.
+        unsafe { rest.ptr.write_bytes(0, rest.len) };
+    }
+
     /// Has the processor fetch the first cache line for writing. Only a hint.
     #[inline]
     pub fn prefetch(&self) {
@@ -446,7 +473,25 @@ mod tests {
                 assert!(back[len + 1..].iter().all(|b| *b == 0xee) && back[0] == 0xee);
             }
         }
+        let bytes: Vec<u8> = (0..150).map(|i| i | 1).collect();
+        for len in 0..=140 {
+            view.write(0x1100, &[0xee; 160]).expect("clear");
+            let to = window.at(0x1101, len + len % 7).expect("inside");
+            assert_eq!(to.copy_headers(&bytes[..len]), len);
+            to.clear_behind(len);
+            let mut back = [0; 160];
+            view.read(0x1100, &mut back).expect("read");
+            assert_eq!(back[1..=len], bytes[..len]);
+            let (behind, beyond) = back[len + 1..].split_at(len % 7);
+            assert!(behind.iter().all(|b| *b == 0) && beyond.iter().all(|b| *b == 0xee));
+            assert_eq!(back[0], 0xee);
+        }
         let short = window.at(0x1100, 10).expect("inside");
+        assert_eq!(
+            short.copy_headers(&bytes[..100]),
+            10,
+            "cut at the end of the slice"
+        );
         assert_eq!(
             short.copy_short(&bytes[..20]),
             10,

@@ -52,56 +52,86 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) -> u16 {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn walk_avx2<const COPY: bool>(from: *const u8, to: *mut u8, len: usize) -> u16 {
-    use std::arch::x86_64::{
-        __m256i, _mm256_add_epi64, _mm256_and_si256, _mm256_loadu_si256, _mm256_set1_epi64x,
-        _mm256_setzero_si256, _mm256_srli_epi64, _mm256_storeu_si256,
-    };
-    const VECTOR: usize = size_of::<__m256i>();
-    const TURN: usize = 4 * VECTOR;
-    let low = _mm256_set1_epi64x(0xffff_ffff);
-    // Low and high halves of the words apart, two of each, so that no addition waits for the last.
-    let mut sums = [_mm256_setzero_si256(); 4];
-    let mut done = 0;
-    while len - done >= TURN {
-        for i in 0..TURN / VECTOR {
-            let at = done + i * VECTOR;
-            // SAFETY: a turn's worth of bytes is left of both runs (promise of this function); the
-            // accesses need no alignment.
-            let words = unsafe { _mm256_loadu_si256(from.add(at).cast()) };
-            if COPY {
-                // SAFETY: as above.
-                unsafe { _mm256_storeu_si256(to.add(at).cast(), words) };
-            }
-            let pair = i % 2 * 2;
-            sums[pair] = _mm256_add_epi64(sums[pair], _mm256_and_si256(words, low));
-            sums[pair + 1] = _mm256_add_epi64(sums[pair + 1], _mm256_srli_epi64(words, 32));
-        }
-        done += TURN;
-    }
+    let (mut done, mut total) = (0, 0);
     while len - done >= VECTOR {
-        // SAFETY: a vector is left of both runs.
-        let words = unsafe { _mm256_loadu_si256(from.add(done).cast()) };
+        let block = BLOCK.min(len - done) / VECTOR * VECTOR;
+        // SAFETY: a block is left of both runs (promise of this function).
+        total += unsafe { block_avx2::<COPY>(from.add(done), to.wrapping_add(done), block) };
+        done += block;
+    }
+    // A vector is even, so words stay words.
+    if len & 16 != 0 {
+        for _ in 0..2 {
+            // SAFETY: the bits of `len` below a vector are what the loop has left of both runs.
+            let word: u64 = unsafe { one::<_, COPY>(from.add(done), to.wrapping_add(done)) };
+            total += (word & 0xffff_ffff) + (word >> 32);
+            done += 8;
+        }
+    }
+    if len & 8 != 0 {
+        // SAFETY: as above.
+        let word: u64 = unsafe { one::<_, COPY>(from.add(done), to.wrapping_add(done)) };
+        total += (word & 0xffff_ffff) + (word >> 32);
+        done += 8;
+    }
+    // SAFETY: as above.
+    fold(total + unsafe { last::<COPY>(from.add(done), to.wrapping_add(done), len) })
+}
+
+#[cfg(target_arch = "x86_64")]
+const VECTOR: usize = size_of::<std::arch::x86_64::__m256i>();
+/// Bytes whose words add up to less than 2^31.
+#[cfg(target_arch = "x86_64")]
+const BLOCK: usize = 1 << 16;
+
+/// The sum of the native 16-bit words of a block, at most [`BLOCK`] bytes and whole vectors.
+///
+/// # Safety
+/// As [`walk_avx2`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn block_avx2<const COPY: bool>(from: *const u8, to: *mut u8, len: usize) -> u64 {
+    use std::arch::x86_64::{
+        __m256i, _mm_add_epi32, _mm_cvtsi128_si32, _mm_shuffle_epi32, _mm256_add_epi32,
+        _mm256_castsi256_si128, _mm256_extracti128_si256, _mm256_loadu_si256, _mm256_madd_epi16,
+        _mm256_set1_epi16, _mm256_setzero_si256, _mm256_storeu_si256, _mm256_xor_si256,
+    };
+    const TURN: usize = 4 * VECTOR;
+    // Pairs of words are added up by a multiplication, which takes them as signed: by as much too little.
+    const TOO_LITTLE: i16 = i16::MIN;
+    let (flip, ones) = (_mm256_set1_epi16(TOO_LITTLE), _mm256_set1_epi16(1));
+    let pairs = |at: usize| {
+        // SAFETY: the caller asks for vectors that both runs have; the accesses need no alignment.
+        let words: __m256i = unsafe { _mm256_loadu_si256(from.add(at).cast()) };
         if COPY {
             // SAFETY: as above.
-            unsafe { _mm256_storeu_si256(to.add(done).cast(), words) };
+            unsafe { _mm256_storeu_si256(to.add(at).cast(), words) };
         }
-        sums[0] = _mm256_add_epi64(sums[0], _mm256_and_si256(words, low));
-        sums[1] = _mm256_add_epi64(sums[1], _mm256_srli_epi64(words, 32));
-        done += VECTOR;
-    }
-    let pairs = [(0, 1), (2, 3)].map(|(a, b)| _mm256_add_epi64(sums[a], sums[b]));
-    let mut lanes = [0u64; VECTOR / 8];
-    // SAFETY: `lanes` has the size of a vector.
-    unsafe {
-        _mm256_storeu_si256(
-            lanes.as_mut_ptr().cast(),
-            _mm256_add_epi64(pairs[0], pairs[1]),
-        )
+        _mm256_madd_epi16(_mm256_xor_si256(words, flip), ones)
     };
-    let total = lanes.iter().sum::<u64>();
-    // SAFETY: what is left of both runs; a turn is even, so words stay words.
-    let rest = unsafe { walk::<COPY>(from.add(done), to.wrapping_add(done), len - done) };
-    fold(total + u64::from(rest.to_be()))
+    // Four sums, so that no addition waits for the last.
+    let mut sums = [_mm256_setzero_si256(); TURN / VECTOR];
+    let turns = len / TURN;
+    for turn in 0..turns {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            *sum = _mm256_add_epi32(*sum, pairs(turn * TURN + i * VECTOR));
+        }
+    }
+    for (i, sum) in sums.iter_mut().enumerate().take(len % TURN / VECTOR) {
+        *sum = _mm256_add_epi32(*sum, pairs(turns * TURN + i * VECTOR));
+    }
+    let [a, b, c, d] = sums;
+    let sum = _mm256_add_epi32(_mm256_add_epi32(a, b), _mm256_add_epi32(c, d));
+    let (low, high) = (
+        _mm256_castsi256_si128(sum),
+        _mm256_extracti128_si256::<1>(sum),
+    );
+    let sum = _mm_add_epi32(low, high);
+    let sum = _mm_add_epi32(sum, _mm_shuffle_epi32::<0b01_00_11_10>(sum));
+    let sum = _mm_add_epi32(sum, _mm_shuffle_epi32::<0b10_11_00_01>(sum));
+    let missing = len as i64 / 2 * -i64::from(TOO_LITTLE);
+    (i64::from(_mm_cvtsi128_si32(sum)) + missing) as u64
 }
 
 /// Sums, and with `COPY` writes what it has read to `to`.
@@ -120,25 +150,37 @@ unsafe fn walk<const COPY: bool>(from: *const u8, to: *mut u8, len: usize) -> u1
         high += word >> 32;
         done += 8;
     }
+    // SAFETY: as above: the bits of `len` below 8 are what the loop has left.
+    low += unsafe { last::<COPY>(from.add(done), to.wrapping_add(done), len) };
+    // A word adds less than 2^32 to a total; a run that could overflow their sum has 2^34 bytes.
+    fold(low + high)
+}
+
+/// The last bytes, as many as the bits of `len` below 8 say: their words, added up.
+///
+/// # Safety
+/// As [`walk`], for so many bytes.
+#[inline(always)]
+unsafe fn last<const COPY: bool>(from: *const u8, to: *mut u8, len: usize) -> u64 {
+    let (mut sum, mut done) = (0, 0);
     if len & 4 != 0 {
-        // SAFETY: as above: the bits of `len` below 8 are what the loop has left.
-        let word: u32 = unsafe { one::<_, COPY>(from.add(done), to.wrapping_add(done)) };
-        low += u64::from(word);
+        // SAFETY: there are so many (promise of this function).
+        let word: u32 = unsafe { one::<_, COPY>(from, to) };
+        sum += u64::from(word);
         done += 4;
     }
     if len & 2 != 0 {
         // SAFETY: as above.
         let word: u16 = unsafe { one::<_, COPY>(from.add(done), to.wrapping_add(done)) };
-        high += u64::from(word);
+        sum += u64::from(word);
         done += 2;
     }
     if len & 1 != 0 {
         // SAFETY: as above.
         let byte: u8 = unsafe { one::<_, COPY>(from.add(done), to.wrapping_add(done)) };
-        low += u64::from(u16::from_ne_bytes([byte, 0]));
+        sum += u64::from(u16::from_ne_bytes([byte, 0]));
     }
-    // A word adds less than 2^32 to a total; a run that could overflow their sum has 2^34 bytes.
-    fold(low + high)
+    sum
 }
 
 /// Reads a word, and with `COPY` writes it.
@@ -219,6 +261,10 @@ mod tests {
     #[test]
     fn the_longest_frames_keep_their_carries() {
         assert_eq!(ReadSlice::from_bytes(&vec![0xff; 1 << 17]).sum(), 0xffff);
+        for most in [0x00, 0x7f, 0x80, 0xff] {
+            let bytes = vec![most; (1 << 17) + 100];
+            assert_eq!(ReadSlice::from_bytes(&bytes).sum(), naive(&bytes));
+        }
     }
 
     #[test]

@@ -25,6 +25,8 @@ datapath::counters! {
     rx_desc_fetched,
     /// Times a sender had to keep its frames because there was no room for them.
     rx_back_pressure,
+    /// Frames that came while another sender held the receive side for more than 2 ms.
+    rx_held_up,
     /// Frames lost because there was no room for them.
     rx_missed,
     /// Frames for others.

@@ -16,6 +16,7 @@ pub mod link;
 pub mod mdio;
 pub mod nvm;
 pub mod phy;
+mod planned;
 mod ring;
 pub mod rx;
 pub mod saved;
@@ -27,7 +28,8 @@ pub mod wake;
 pub mod window;
 
 pub use counters::Counters;
+pub use planned::{Planned, RingPlace};
 #[doc(hidden)]
 pub use regs;
 pub use ring::{DD, Fetcher, Ring, RingIds, SIZE};
-pub use verdict::{verdict, verdict_of, verdict_of_type};
+pub use verdict::{verdict, verdict_of, verdict_of_segment, verdict_of_type};

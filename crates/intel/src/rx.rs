@@ -2,6 +2,7 @@
 //! descriptor formats.
 
 mod accepted;
+mod cut;
 mod place;
 mod run;
 #[cfg(test)]
@@ -9,6 +10,7 @@ mod tests;
 mod writer;
 
 pub use accepted::{Accepted, ETHERNET_HEADER, FrameSettings};
+pub use cut::fill_cut;
 pub use place::{Done, End, Fcs, Format, Laid, Legacy, Outcome, Placed, Put};
 pub use run::{Filled, Filler, Frames, Judged, RunPlan, Words, fill_run};
 pub use writer::{Room, Storage, Writer};

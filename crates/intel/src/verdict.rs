@@ -51,6 +51,22 @@ pub fn verdict_of_type(rxcsum: u32, kind: u16) -> Option<(u8, u8)> {
     decides.then_some((rx_status::IXSM, 0))
 }
 
+/// As [`verdict`], of whole TCP over IPv4, or else IPv6, whose checksums are written on the way.
+#[inline]
+pub fn verdict_of_segment(rxcsum: u32, v4: bool) -> (u8, u8) {
+    let mut status = 0;
+    if rxcsum & rxcsum::IPOFL != 0 && v4 {
+        status |= rx_status::IPCS;
+    }
+    if rxcsum & rxcsum::TUOFL != 0 {
+        status |= rx_status::TCPCS;
+    }
+    match status {
+        0 => (rx_status::IXSM, 0),
+        status => (status, 0),
+    }
+}
+
 /// As [`at_length`], for the most frequent packets: whole TCP or UDP over IPv4 without options or tag. `None`
 /// for all else.
 #[inline]

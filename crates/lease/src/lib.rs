@@ -20,10 +20,12 @@
 //! believed for a while ([`Guard::crowded`]).
 #![forbid(unsafe_code)]
 
+mod bounded;
 mod sync;
 
 use std::ops::{Deref, DerefMut};
 
+pub use crate::bounded::{BoundedGuard, BoundedLock, HeldUp, PATIENCE};
 use crate::sync::{
     AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, Ordering, lock, try_lock, wait,
 };
@@ -43,6 +45,7 @@ pub struct Lessor<S, D> {
     epoch: AtomicU32,
     /// A sender found the lock taken.
     crowd: AtomicBool,
+    held_up: HeldUp,
 }
 
 #[derive(Debug)]
@@ -107,6 +110,7 @@ impl<S, D> Lessor<S, D> {
             quiet: Condvar::new(),
             epoch: AtomicU32::new(0),
             crowd: AtomicBool::new(false),
+            held_up: HeldUp::new(),
         }
     }
 
@@ -117,6 +121,23 @@ impl<S, D> Lessor<S, D> {
             lock(&self.inner)
         });
         Guard { of: self, inner }
+    }
+
+    /// As [`Lessor::lock`], but waits [`PATIENCE`] at most. `None`: somebody else has it for long, and will find out by
+    /// [`Lessor::relieve`] that the caller wanted it.
+    #[inline]
+    pub fn reach(&self) -> Option<Guard<'_, S, D>> {
+        let inner = try_lock(&self.inner).or_else(|| {
+            self.crowd.store(true, Ordering::Relaxed);
+            self.held_up.reach(&self.inner)
+        })?;
+        Some(Guard { of: self, inner })
+    }
+
+    /// To be called by a holder that has let go: whether it has turned somebody away meanwhile. Says so once.
+    #[inline]
+    pub fn relieve(&self) -> bool {
+        self.held_up.relieve()
     }
 
     /// Takes the lock when no lease is out. Waits for those that are, not for new ones.

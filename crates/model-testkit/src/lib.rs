@@ -6,6 +6,7 @@
 
 mod cable;
 mod groups;
+mod large;
 mod machine;
 pub mod packet;
 mod pin;
@@ -14,6 +15,7 @@ mod time;
 
 pub use cable::{CountedWake, Hole, Wire};
 pub use groups::in_groups;
+pub use large::Finished;
 pub use machine::{Machine, counter, memory};
 pub use pin::{Pin, Silent};
 pub use time::Time;

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use wire::{Layers, Sum};
+use wire::{Csum, Gso, Layers, Offload, Sum};
 
 /// The station address of a NIC in tests.
 pub const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
@@ -97,6 +97,41 @@ pub fn v6_tcp(src: Ipv6Addr, dst: Ipv6Addr, sport: u16, dport: u16) -> Vec<u8> {
     transport(&mut bytes, 54, true, sport, dport);
     sums(&mut bytes);
     bytes
+}
+
+/// TCP from [`PEER`] with `options` words of options and so many bytes behind them, and the note that has it cut into
+/// segments of `mss` bytes.
+pub fn large(dst: [u8; 6], v6: bool, options: u8, payload: usize, mss: u16) -> (Vec<u8>, Offload) {
+    let mut bytes = match v6 {
+        true => v6_tcp([0xfd; 16].into(), [0xfe; 16].into(), 7, 9),
+        false => v4([10, 0, 0, 1], [10, 0, 0, 2], true, 7, 9),
+    };
+    let l4 = if v6 { 54 } else { 34 };
+    bytes.truncate(l4 + 20);
+    bytes[l4 + 12] = (5 + options) << 4;
+    bytes.resize(l4 + 20 + 4 * usize::from(options), 1);
+    let hdr_len = bytes.len() as u16;
+    bytes.extend((0..payload).map(|i| (i / 251 + i) as u8));
+    bytes[..6].copy_from_slice(&dst);
+    bytes[6..12].copy_from_slice(&PEER);
+    let len = bytes.len() - l4;
+    let total = if v6 { (18, len) } else { (16, len + 20) };
+    bytes[total.0..total.0 + 2].copy_from_slice(&(total.1 as u16).to_be_bytes());
+    sums(&mut bytes);
+    let layers = Layers::parse(&bytes).expect("headers");
+    let seed = layers.pseudo_sum(&bytes, len).expect("TCP").value();
+    bytes[l4 + 16..l4 + 18].copy_from_slice(&seed.to_be_bytes());
+    let notes = Offload {
+        csum: Some(Csum {
+            start: l4 as u16,
+            offset: 16,
+        }),
+        gso: if v6 { Gso::Tcp6 } else { Gso::Tcp4 },
+        gso_size: mss,
+        hdr_len,
+        ..Offload::NONE
+    };
+    (bytes, notes)
 }
 
 fn transport(bytes: &mut [u8], at: usize, tcp: bool, sport: u16, dport: u16) {

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use frame::{Batch, Caps, Counted, Run, Sink, Wake};
+use frame::{Batch, Caps, Counted, Cut, Run, Sink, Wake};
 use guest_mem::Memory;
 use pci::{ConfigBuilder, Msi, Pcie, PowerManagement};
 
@@ -200,6 +200,11 @@ pub trait Receive: Send + Sync {
     /// As [`Sink::deliver_run`].
     fn deliver_run(&self, env: &Env, run: &Run<'_>) -> Option<usize> {
         let _ = (env, run);
+        None
+    }
+    /// As [`Sink::deliver_cut`].
+    fn deliver_cut(&self, env: &Env, cut: &Cut<'_>, from: usize) -> Option<usize> {
+        let _ = (env, cut, from);
         None
     }
     /// As [`Sink::caps`].

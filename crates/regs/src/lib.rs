@@ -27,7 +27,7 @@ mod table;
 
 pub use page::render;
 pub use register::{Access, Alias, Id, Register, Status};
-pub use table::{File, Found, Shared, Table};
+pub use table::{File, Found, Place, Shared, Table};
 
 /// Writes the table of a model: the constant of each register, which is its [`Id`], and `REGISTERS`,
 /// the list of all. A row is name, offset, `[count * stride]` for an array, access, reset value,

@@ -34,6 +34,10 @@ pub struct Table {
 
 const NONE: u32 = u32::MAX;
 
+/// Where a [`File`] keeps an element, for those who ask for it again and again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place(u32);
+
 /// A table that all NICs of the process share, indexed when the first asks: the index has a word for each of the
 /// window.
 #[derive(Debug)]
@@ -233,6 +237,28 @@ impl File {
             .map_or(0, |word| word.load(Ordering::Acquire))
     }
 
+    /// Where one element is. Of memory: nowhere.
+    pub fn place(&self, id: Id, element: u32) -> Place {
+        let count = self.table.register(id).count;
+        let first = self.table.first[id.index()];
+        Place(first.saturating_add(element.min(count - 1)))
+    }
+
+    /// As [`File::get_at`], of the element there.
+    #[inline]
+    pub fn at(&self, place: Place) -> u32 {
+        let word = self.words.get(place.0 as usize);
+        word.map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    /// As [`File::set_at`], of the element there.
+    #[inline]
+    pub fn put(&self, place: Place, value: u32) {
+        if let Some(word) = self.words.get(place.0 as usize) {
+            word.store(value, Ordering::Release);
+        }
+    }
+
     /// Stores without a mask: what the device itself does.
     #[inline]
     pub fn set(&self, id: Id, value: u32) {
@@ -255,9 +281,12 @@ impl File {
         if matches!(register.status, Status::Absent(_)) {
             return 0;
         }
-        let old = self.get_at(id, element);
+        let word = self.word(id, element);
+        let old = word.map_or(0, |word| word.load(Ordering::Acquire));
         let new = (old & !register.mask) | (value & register.mask);
-        self.set_at(id, element, new);
+        if let Some(word) = word {
+            word.store(new, Ordering::Release);
+        }
         new
     }
 }
@@ -327,6 +356,13 @@ mod tests {
         assert_eq!(file.write(Id::new(1), 2, 0xffff), 0xf5);
         assert_eq!(file.get_at(Id::new(1), 1), 5);
         assert_eq!(file.get_at(Id::new(1), 2), 0xf5);
+        let place = file.place(Id::new(1), 2);
+        assert_eq!(file.at(place), 0xf5);
+        file.put(place, 7);
+        assert_eq!(
+            (file.get_at(Id::new(1), 2), file.get_at(Id::new(1), 1)),
+            (7, 5)
+        );
         file.set(Id::new(0), 0xffff);
         file.reset();
         assert_eq!(file.get(Id::new(0)), 5);

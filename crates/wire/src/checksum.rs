@@ -159,12 +159,18 @@ fn partial(bytes: &[u8]) -> u16 {
     if let [last] = rest {
         total += u64::from(u16::from_ne_bytes([*last, 0]));
     }
-    // Folded with the carries: 64 bits, 33, 18, 17, 16.
+    // 64 bits become 33, then those words are added up.
     total = (total & 0xffff_ffff) + (total >> 32);
-    total = (total & 0xffff) + (total >> 16);
-    total = (total & 0xffff) + (total >> 16);
-    total = (total & 0xffff) + (total >> 16);
-    u16::from_be(total as u16)
+    u16::from_be(folded(total))
+}
+
+/// The words of fewer than 48 bits, added up with the carries.
+#[inline]
+pub(crate) const fn folded(total: u64) -> u16 {
+    // 33 bits, 18, 17, 16.
+    let total = (total & 0xffff) + (total >> 16);
+    let total = (total & 0xffff) + (total >> 16);
+    (total + (total >> 16)) as u16
 }
 
 /// The two halves of eight bytes, added so that no carry is lost.

@@ -13,6 +13,7 @@ mod mac;
 mod offload;
 mod segment;
 mod simple;
+mod template;
 #[cfg(test)]
 mod tests;
 
@@ -24,3 +25,4 @@ pub use mac::{MacAddr, MacParseError};
 pub use offload::{Csum, Gso, NotesError, Offload};
 pub use segment::{MAX_SEGMENTS, SegmentError, Segments};
 pub use simple::{SIMPLE, SimpleV4};
+pub use template::{TEMPLATE, Template};

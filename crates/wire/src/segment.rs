@@ -12,9 +12,9 @@ use crate::offload::Offload;
 /// sender that asks for thousands wants our time, not the network's.
 pub const MAX_SEGMENTS: usize = 2048;
 
-const FIN: u8 = 0x01;
-const PSH: u8 = 0x08;
-const CWR: u8 = 0x80;
+pub(crate) const FIN: u8 = 0x01;
+pub(crate) const PSH: u8 = 0x08;
+pub(crate) const CWR: u8 = 0x80;
 
 /// Why a frame cannot be segmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -45,18 +45,18 @@ pub enum SegmentError {
 /// How a large frame is cut: for each segment the headers and the part of the payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Segments<'h> {
-    headers: &'h [u8],
-    l3: L3,
-    l4: L4,
+    pub(crate) headers: &'h [u8],
+    pub(crate) l3: L3,
+    pub(crate) l4: L4,
     /// Where the checksum field is, from the L4 header on.
     field: usize,
-    payload: usize,
-    size: usize,
+    pub(crate) payload: usize,
+    pub(crate) size: usize,
     count: usize,
     /// Pseudo-header without the length.
-    addresses: Sum,
+    pub(crate) addresses: Sum,
     /// The IPv4 header without length, identification and checksum.
-    same: Sum,
+    pub(crate) same: Sum,
 }
 
 impl<'h> Segments<'h> {

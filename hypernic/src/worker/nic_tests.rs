@@ -184,7 +184,7 @@ impl Fleet {
     fn new(to: impl Fn(usize) -> u8, room: usize, little: Option<u32>) -> Self {
         let clock = Arc::new(Time::default());
         let seen = Arc::clone(&clock) as Arc<dyn Clock>;
-        let handles: Arc<[WorkerHandle]> = vec![WorkerHandle::new().expect("eventfd")].into();
+        let handles: Arc<[WorkerHandle]> = vec![WorkerHandle::new(false)].into();
         let mut worker = Worker::new(Arc::clone(&handles), 0, Arc::clone(&seen)).expect("worker");
         let ids = AtomicU64::new(FIRST_ID);
         let ticking = Arc::clone(&clock);

@@ -13,7 +13,9 @@ use vfio_user::EventSet;
 
 use super::doorbell_poller::DoorbellPoller;
 use super::spent::MOST;
-use super::task::{ARRIVED, Counters, LEAVES, LOOK, Member, Served, TRIED, Turn, WorkerHandle};
+use super::task::{
+    ARRIVED, Counters, LEAVES, LOOK, Member, Served, TRIED, Turn, WorkerHandle, fewest,
+};
 use super::turns::Turns;
 use crate::busy_poll::BusyPollBackoff;
 use crate::time::TimerFd;
@@ -48,6 +50,28 @@ const AT_ONCE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };
+
+/// Starts the thread of a worker, if it does not run.
+pub(super) fn begin(
+    handles: &Arc<[WorkerHandle]>,
+    at: usize,
+    clock: &Arc<dyn Clock>,
+) -> std::io::Result<()> {
+    let mut thread = handles[at].thread.lock();
+    if thread.is_none() {
+        let worker = Worker::new(Arc::clone(handles), at, Arc::clone(clock))?;
+        let name = format!("worker-{at}");
+        let run = std::thread::Builder::new().name(name);
+        *thread = Some(run.spawn(move || worker.run())?);
+    }
+    Ok(())
+}
+
+/// The worker for a task that waits; `None` if no thread can be had.
+pub(super) fn place_apart(handles: &Arc<[WorkerHandle]>, clock: &Arc<dyn Clock>) -> Option<usize> {
+    let at = fewest(handles, true)?;
+    begin(handles, at, clock).ok().map(|()| at)
+}
 
 /// A worker's own side.
 pub(super) struct Worker {
@@ -85,7 +109,7 @@ impl Worker {
     ) -> std::io::Result<Self> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let timer_fd = TimerFd::new()?;
-        EventSet::within(Arc::clone(&epoll), BELL).add(handles[at].bell.as_fd())?;
+        EventSet::within(Arc::clone(&epoll), BELL).add(handles[at].bell()?.as_fd())?;
         EventSet::within(Arc::clone(&epoll), CLOCK).add(timer_fd.as_fd())?;
         Ok(Self {
             handles,
@@ -223,10 +247,14 @@ impl Worker {
     fn turn(&mut self, member: Member, tried: u32) -> Turn {
         self.count(|c| &c.turns);
         let calls = member.0.wake_flags.take() | tried;
+        let awake = member.0.long_turns.before(self.now);
         let mut turn = Turn::default();
         {
             let mut slot = member.0.body.lock();
             if calls & LEAVES != 0 {
+                if calls & ARRIVED != 0 {
+                    self.members.insert(member.0.id, member.clone());
+                }
                 let body = slot.take();
                 drop(slot);
                 return self.dismiss(&member, body);
@@ -271,6 +299,13 @@ impl Worker {
         let most = &self.handle().counters.most_copies;
         most.fetch_max(copies, Ordering::Relaxed);
         member.0.spent.charge(took, copies);
+        if let Some(to) = self.elsewhere(&member, took, awake)
+            && !turn.ill
+        {
+            self.count(|c| &c.moved);
+            self.hand_over(&member, to);
+            return turn;
+        }
         if turn.served {
             self.warm_up(&member);
         }
@@ -285,6 +320,32 @@ impl Worker {
             self.count(|c| &c.idle);
         }
         turn
+    }
+
+    /// Gives a task that this thread holds to another worker.
+    pub(super) fn hand_over(&mut self, member: &Member, to: usize) {
+        // Its deadline stays in the list here: when it comes, the task is called where it is.
+        self.let_go(member);
+        if let Some(body) = &mut *member.0.body.lock() {
+            body.unwatch();
+        }
+        member.0.move_to(to);
+    }
+
+    /// Where a task belongs after a turn that took so long, if not here.
+    fn elsewhere(&self, member: &Member, took: Nanos, awake: Option<Nanos>) -> Option<usize> {
+        let waited = member.0.long_turns.after((took, self.now), awake);
+        if self.handle().apart {
+            let back = member.0.long_turns.are_past(self.now);
+            return back.then(|| fewest(&self.handles, false)).flatten();
+        }
+        let to = waited.then(|| place_apart(&self.handles, &self.clock));
+        let to = to.flatten();
+        if to.is_some() {
+            let nic = &member.0.name;
+            tracing::warn!(%nic, "its turns wait for memory: it has a thread apart from the others now");
+        }
+        to
     }
 
     fn warm_up(&mut self, member: &Member) {
@@ -323,13 +384,18 @@ impl Worker {
     }
 
     fn forget(&mut self, member: &Member) {
+        self.let_go(member);
+        self.handle().timers.forget(member);
+    }
+
+    /// It is served here no longer.
+    pub(super) fn let_go(&mut self, member: &Member) {
         if self.members.remove(&member.0.id).is_some() {
             self.handle().tasks.fetch_sub(1, Ordering::Relaxed);
         }
         self.warm.retain(|w| w.0.id != member.0.id);
         self.ill.retain(|(_, m)| m.0.id != member.0.id);
         self.doorbell_poller.forget(member.0.id);
-        self.handle().timers.forget(member);
     }
 
     /// A task that panics costs no other task anything.
@@ -475,7 +541,9 @@ impl Worker {
         for event in &events[..n] {
             match event.data.u64() {
                 BELL => {
-                    let _ = rustix::io::read(&self.handle().bell, &mut [0u8; 8]);
+                    if let Ok(bell) = self.handle().bell() {
+                        let _ = rustix::io::read(bell, &mut [0u8; 8]);
+                    }
                 }
                 CLOCK => {
                     self.timer_fd.expired();

@@ -2,7 +2,8 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use frame::Wake;
@@ -12,6 +13,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use scheduler::{HasTimer, ReadyList, TaskTimer, TimerQueue, WakeFlags};
 use vfio_user::EventSet;
 
+use super::long_turns::LongTurns;
 use super::spent::Spent;
 
 /// Called by a receiver that has made room for its frames.
@@ -65,6 +67,7 @@ pub(crate) struct Task {
     pub(super) wake_flags: WakeFlags,
     pub(super) timer: TaskTimer,
     pub(super) spent: Spent,
+    pub(super) long_turns: LongTurns,
     pub(super) handles: Arc<[WorkerHandle]>,
     /// Its worker. Only the thread that holds the task changes it (see [`WakeFlags`]).
     pub(super) home: AtomicUsize,
@@ -112,6 +115,17 @@ impl Task {
         self.call(ARRIVED);
     }
 
+    /// Gives it from the worker that holds it to another one.
+    pub(super) fn move_to(&self, to: usize) {
+        self.home.store(to, Ordering::Release);
+        self.wake_flags.raise(ARRIVED);
+        if let Some(this) = self.this.upgrade() {
+            let handle = self.handle();
+            handle.tasks.fetch_add(1, Ordering::Relaxed);
+            handle.list(Member(this));
+        }
+    }
+
     /// Takes it back from its worker, after the turn it may be in. `None` when it has fallen.
     pub fn stop(&self) -> Option<Box<dyn Served>> {
         let (owner, back) = mpsc::channel();
@@ -142,12 +156,23 @@ impl Timer for Task {
 pub(super) struct WorkerHandle {
     pub(super) ready_list: ReadyList<Member>,
     pub(super) timers: TimerQueue<Member>,
-    /// Rung when the worker sleeps and is to wake.
-    pub(super) bell: OwnedFd,
+    /// Rung when the worker sleeps and is to wake; made with its thread.
+    bell: OnceLock<OwnedFd>,
     pub(super) quit: AtomicBool,
     /// Tasks that live here.
     pub(super) tasks: AtomicUsize,
     pub(super) counters: Counters,
+    /// It serves only those whose turns wait.
+    pub(super) apart: bool,
+    /// Its thread, once it runs.
+    pub(super) thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The worker with the fewest tasks, of those that are for all or of those apart.
+pub(super) fn fewest(handles: &[WorkerHandle], apart: bool) -> Option<usize> {
+    let tasks = |at: &usize| handles[*at].tasks.load(Ordering::Relaxed);
+    let of_kind = |at: &usize| handles[*at].apart == apart;
+    (0..handles.len()).filter(of_kind).min_by_key(tasks)
 }
 
 macro_rules! counters {
@@ -189,6 +214,8 @@ counters! {
     most_copies "most_copies_in_a_turn",
     /// Tasks that panicked.
     fallen "fallen",
+    /// Tasks given to another worker, because their turns waited or no longer do.
+    moved "tasks_moved",
 }
 
 impl Counters {
@@ -199,15 +226,26 @@ impl Counters {
 }
 
 impl WorkerHandle {
-    pub(super) fn new() -> rustix::io::Result<Self> {
-        Ok(Self {
+    pub(super) fn new(apart: bool) -> Self {
+        Self {
             ready_list: ReadyList::new(),
             timers: TimerQueue::new(),
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            bell: OnceLock::new(),
             quit: AtomicBool::new(false),
             tasks: AtomicUsize::new(0),
             counters: Counters::default(),
-        })
+            apart,
+            thread: Mutex::default(),
+        }
+    }
+
+    /// What wakes the worker.
+    pub(super) fn bell(&self) -> rustix::io::Result<&OwnedFd> {
+        if self.bell.get().is_none() {
+            let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            return Ok(self.bell.get_or_init(|| bell));
+        }
+        self.bell.get().ok_or(rustix::io::Errno::BADF)
     }
 
     pub(super) fn list(&self, member: Member) {
@@ -219,7 +257,9 @@ impl WorkerHandle {
     pub(super) fn ring(&self) {
         Counters::add(&self.counters.rings, 1);
         // A full count (EAGAIN) is readable too, which is all that is wanted.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        if let Some(bell) = self.bell.get() {
+            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        }
     }
 }
 
@@ -238,6 +278,7 @@ pub(super) fn task(
         wake_flags,
         timer: TaskTimer::new(id),
         spent: Spent::default(),
+        long_turns: LongTurns::default(),
         handles: Arc::clone(handles),
         home: AtomicUsize::new(home),
         body: Mutex::default(),

@@ -106,7 +106,7 @@ fn fake(clock: &Arc<Time>) -> (Arc<Script>, Box<dyn Served>) {
 impl Bench {
     /// A worker that does nothing but what the test makes it do, with idle tasks.
     fn new(count: usize) -> Self {
-        let handles: Arc<[WorkerHandle]> = vec![WorkerHandle::new().expect("eventfd")].into();
+        let handles: Arc<[WorkerHandle]> = vec![WorkerHandle::new(false)].into();
         let clock = Arc::new(Time::default());
         let seen = Arc::clone(&clock) as Arc<dyn Clock>;
         let mut bench = Self {

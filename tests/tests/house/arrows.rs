@@ -46,7 +46,7 @@ const ROOMS: &[Room] = &[
     room("intel", &["datapath", "frame", "guest-mem", "model", "regs", "snapshot", "wire"], "what Intel's NICs share"),
     room("e1000", &["csb", "datapath", "frame", "guest-mem", "intel", "lease", "model", "regs", "snapshot", "wire"],
         "82540EM, 82545EM, 82544GC"),
-    room("igb", &["datapath", "eswitch", "frame", "guest-mem", "intel", "model", "pci", "regs", "snapshot", "wire"],
+    room("igb", &["datapath", "eswitch", "frame", "guest-mem", "intel", "lease", "model", "pci", "regs", "snapshot", "wire"],
         "82576: PF and VFs"),
     room("virtio-net", &["datapath", "frame", "guest-mem", "model", "snapshot", "wire"], "a virtio-net device"),
     room("registry", &["e1000", "igb", "model", "virtio-net"], "the table of models"),

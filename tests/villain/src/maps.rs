@@ -175,8 +175,16 @@ pub(crate) fn frame_over_all_regions(vmm: &mut Vmm) -> Done {
             Some(crumbs.as_fd()),
         )?;
     }
-    // Nothing is sent before the link is up.
-    register(&mut client, regs::CTRL, ctrl::SLU | ctrl::ASDE | ctrl::FD)?;
+    link_up(&mut client)?;
+    for _ in 0..5 {
+        run_into(&mut client, 0)?;
+    }
+    refused(client.dma_unmap_all())
+}
+
+/// Nothing is sent before.
+fn link_up(client: &mut Client) -> Done {
+    register(client, regs::CTRL, ctrl::SLU | ctrl::ASDE | ctrl::FD)?;
     let mut status = [0; 4];
     for _ in 0..500 {
         client
@@ -187,9 +195,61 @@ pub(crate) fn frame_over_all_regions(vmm: &mut Vmm) -> Done {
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    for _ in 0..5 {
-        run_into(&mut client, 0)?;
-    }
+    Ok(())
+}
+
+pub(crate) fn holes_under_copies(vmm: &mut Vmm) -> Done {
+    /// The longer a hole, the longer the kernel holds up who comes into it.
+    const HOLE: u64 = 256 << 20;
+    const HOLES: u32 = 10;
+    const FRAMES: u64 = 1 << 32;
+    let mut client = vmm.client()?;
+    let file = memfd(PAGE)?;
+    map(&mut client, (0, PAGE, 0), RW, Some(file.as_fd()))?;
+    let raw = |n: u64| {
+        let frame = Legacy {
+            addr: FRAMES + n * (HOLE / u64::from(RING)),
+            len: 1514,
+            cmd: cmd::EOP | cmd::IFCS | cmd::RS,
+            ..Legacy::default()
+        };
+        frame.raw()
+    };
+    let ring: Vec<_> = (0..u64::from(RING)).map(raw).collect();
+    rustix::io::pwrite(&file, &ring.concat(), 0).map_err(own)?;
+    let holes = memfd(HOLE)?;
+    map(&mut client, (FRAMES, HOLE, 0), RW, Some(holes.as_fd()))?;
+    link_up(&mut client)?;
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let punch = || {
+            use rustix::fs::{FallocateFlags, fallocate};
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            // To all stations: what is read from a hole is zeros.
+            for _ in 0..HOLES {
+                fallocate(&holes, FallocateFlags::empty(), 0, HOLE).map_err(own)?;
+                for n in 0..u64::from(RING) {
+                    let at = n * (HOLE / u64::from(RING));
+                    rustix::io::pwrite(&holes, &tcp_frame(1514)[..64], at).map_err(own)?;
+                }
+                fallocate(&holes, hole, 0, HOLE).map_err(own)?;
+            }
+            Done::Ok(())
+        };
+        let done = &done;
+        let punch_all = move || {
+            let punched = punch();
+            done.store(true, Ordering::Relaxed);
+            punched
+        };
+        let puncher = scope.spawn(punch_all);
+        let mut sent = Ok(());
+        while sent.is_ok() && !done.load(Ordering::Relaxed) {
+            sent = run_into(&mut client, 0);
+        }
+        puncher.join().map_err(|_| own("its thread panicked"))??;
+        sent
+    })?;
     refused(client.dma_unmap_all())
 }
 

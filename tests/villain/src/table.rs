@@ -175,6 +175,7 @@ villains! {
         impossible_ranges: "ours", "DMA regions that are empty, wrap, or pass the end of their file", Counters(&["dma_maps_refused"]);
         odd_flags: "ours", "DMA regions with every flag, and with none", Counters(&["malformed_payload", "dma_faults"]);
         every_region_there_may_be: "ours", "65,536 DMA regions and one more", Counters(&["dma_maps_refused", "dma_faults"]);
+        holes_under_copies: "ours", "punches holes of 256 MiB where its frames are copied from", Nothing("reading a hole is legal, and takes time");
         frame_over_all_regions: "ours", "frames that lie in 16,000 DMA regions of one byte", Counters(&["dma_faults", "tx_dma_fault"]);
         ever_more_files: "ours", "600 memory files, each mapped", Counters(&["dma_maps_refused"]);
         largest_files: "ours", "memory files of 100 TiB, more than an address space", Counters(&["dma_maps_refused"]);

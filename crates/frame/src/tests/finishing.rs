@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::{Batch, Caps, ExpandError, Finisher, Sink, Wake, expand, l4_intact};
-use guest_mem::ReadSlice;
+use crate::{Batch, Caps, Cut, ExpandError, Finisher, Sink, Wake, expand, l4_intact};
+use guest_mem::{Memory, ReadSlice};
 use parking_lot::Mutex;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -374,4 +374,160 @@ fn a_sink_that_can_gets_the_frame_whole() {
     let got = sink.got.lock();
     assert_eq!(got[0].0[12..16], [0x81, 0, 0, 9]);
     assert_eq!((got[0].0.len(), got[0].1.hdr_len), (big.len() + 4, 78));
+}
+
+/// A receiver of buffers, of which it has so many: takes cuts, or expanded frames.
+struct Buffers {
+    narrow: Narrow,
+    cuts: bool,
+    /// Cuts are taken up to so many segments at once.
+    most: usize,
+}
+
+impl Sink for Buffers {
+    fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        self.narrow.deliver(batch, picks)
+    }
+
+    fn deliver_cut(&self, cut: &Cut<'_>, from: usize) -> Option<usize> {
+        if !self.cuts {
+            return None;
+        }
+        let memory = Memory::new();
+        memory.map_anon(0, 0x1_0000).expect("map");
+        let view = memory.view();
+        let window = view.write_window(0).expect("mapped");
+        let mut room = self.narrow.room.lock();
+        let n = (cut.count() - from).min(self.most).min(*room);
+        *room -= n;
+        let mut segments = cut.segments(from);
+        for index in from..from + n {
+            let len = cut.segment_len(index);
+            view.write(0x7fe, &[0xee; 0x4000]).expect("mapped");
+            let place = window.at(0x801, len + index % 5).expect("inside");
+            assert_eq!(segments.write(&place), len);
+            let mut bytes = vec![0; len + 10];
+            view.read(0x800, &mut bytes).expect("mapped");
+            let (frame, behind) = bytes[1..].split_at(len);
+            let (zeros, beyond) = behind.split_at(index % 5);
+            assert!(bytes[0] == 0xee && beyond.iter().all(|b| *b == 0xee));
+            assert!(zeros.iter().all(|b| *b == 0));
+            self.narrow.got.lock().push((frame.to_vec(), Offload::NONE));
+        }
+        Some(n)
+    }
+
+    fn caps(&self) -> Caps {
+        self.narrow.caps
+    }
+
+    fn want_room(&self, _: &Arc<dyn Wake>) {}
+}
+
+proptest! {
+    #[test]
+    fn a_cut_is_what_an_expanded_frame_is(
+        v6: bool,
+        payload in vec(any::<u8>(), 0..5000),
+        size in 1u16..2000,
+        options in 0usize..11,
+        flags: u8,
+        cuts in vec(any::<usize>(), 0..6),
+        most in 1usize..20,
+        rooms in vec(0usize..60, 1..6),
+    ) {
+        let (mut bytes, mut notes) = tcp(v6, &payload);
+        let l4 = usize::from(notes.hdr_len) - 20;
+        let more = options * 4;
+        bytes.splice(l4 + 20..l4 + 20, (0..more).map(|i| i as u8));
+        bytes[l4 + 12] += (options as u8) << 4;
+        bytes[l4 + 13] = flags;
+        notes.hdr_len += more as u16;
+        notes.gso_size = size;
+        let mut batch = Batch::new();
+        push(&mut batch, &bytes, &cuts, notes);
+        push(&mut batch, &[7; 60], &[], Offload::NONE);
+        let [cut, expanded] = [true, false].map(|cuts| {
+            let narrow = Narrow::new(Caps::NONE, 0);
+            let sink = Buffers { narrow, cuts, most };
+            let mut finisher = Finisher::new();
+            let mut seen = Vec::new();
+            let mut left: &[u16] = &[0, 1];
+            for room in rooms.iter().chain([&usize::MAX]) {
+                *sink.narrow.room.lock() = *room;
+                let mut refused = Vec::new();
+                let n = finisher.deliver(&sink, &batch, left, |_, e| refused.push(e));
+                left = &left[n..];
+                seen.push((n, finisher.moved(), refused));
+            }
+            let got = sink.narrow.got.into_inner();
+            let got: Vec<_> = got.into_iter().map(|(bytes, _)| bytes).collect();
+            (got, seen)
+        });
+        prop_assert_eq!(cut, expanded);
+    }
+
+    #[test]
+    fn any_notes_on_any_bytes_are_cut_or_not(
+        bytes in vec(any::<u8>(), 0..200), words: [u16; 4], small: bool, v6: bool, place: usize,
+    ) {
+        let [start, offset, gso_size, hdr_len] = words.map(|w| if small { w % 100 } else { w });
+        let (mut frame, good) = tcp(v6, &bytes);
+        // Most of them are nearly right.
+        let notes = match place % 3 {
+            0 => Offload { csum: Some(Csum { start, offset }), gso_size, hdr_len, ..good },
+            _ => Offload { gso_size, ..good },
+        };
+        let at = place / 3 % frame.len();
+        frame[at] = start as u8;
+        let mut source = Batch::new();
+        push(&mut source, &frame, &[3, 5], notes);
+        let frame = source.get(0).expect("pushed");
+        let mut out = Batch::new();
+        let expanded = expand(&frame, Caps::NONE, &mut out);
+        match Cut::new(&frame) {
+            None => {}
+            Some(cut) => {
+                let all = expanded.expect("it can be cut");
+                prop_assert!(cut.count() == all || cut.count() + 1 == all);
+                prop_assert_eq!(&cut.header()[..], &frame.head()[..14]);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_needs_more_than_a_cut_is_none() {
+    let (bytes, notes) = tcp(false, &[1; 3000]);
+    let good = Offload {
+        gso_size: 1000,
+        ..notes
+    };
+    let cut = |notes: Offload| {
+        let mut source = Batch::new();
+        push(&mut source, &bytes, &[], notes);
+        Cut::new(&source.get(0).expect("pushed")).map(|cut| cut.count())
+    };
+    assert_eq!(cut(good), Some(3));
+    let tagged = Offload {
+        vlan: Some(1),
+        ..good
+    };
+    let whole = Offload {
+        gso: Gso::None,
+        ..good
+    };
+    let tiny = Offload {
+        gso_size: 5,
+        ..good
+    };
+    for none in [tagged, whole, tiny] {
+        assert_eq!(cut(none), None, "{none:?}");
+    }
+    // A last segment of a byte is padded.
+    let padded = Offload {
+        gso_size: 2999,
+        ..good
+    };
+    assert_eq!(cut(padded), Some(1));
 }

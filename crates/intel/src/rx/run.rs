@@ -14,7 +14,7 @@ use crate::ring::{Ring, SIZE};
 use crate::verdict::verdict_of;
 
 /// Descriptors read ahead of the copies, so that their buffers' first lines are under way.
-const AHEAD: usize = 64;
+pub(super) const AHEAD: usize = 64;
 /// The same for runs that are short.
 const FEW: usize = 4;
 
@@ -54,6 +54,14 @@ impl Filler for Words {
 
     #[inline(always)]
     fn write_back(&self, to: &WriteWindow<'_>, at: u64, n: usize) -> bool {
+        self.write_to(to, at, n)
+    }
+}
+
+impl Words {
+    /// Has `n` descriptors say so, the first of which is at `at`.
+    #[inline(always)]
+    pub(super) fn write_to(&self, to: &WriteWindow<'_>, at: u64, n: usize) -> bool {
         match *self {
             Words::Second(word) => to.store_same(at.wrapping_add(8), SIZE as usize, n, [word]),
             Words::Both(words) => to.store_same(at, SIZE as usize, n, words),
@@ -192,23 +200,22 @@ impl<W> Default for RunPlan<W> {
 }
 
 impl<W: Copy> RunPlan<W> {
-    /// How the frames of this run are received by the set-up of this generation; `make` finds it out, unless it is
-    /// known. `None`: they take the general way.
+    /// How frames of `len` bytes that begin so are received by the set-up of this generation; `make` finds it out, unless
+    /// it is known. `None`: they take the general way.
     #[inline]
     pub fn way(
         &mut self,
         generation: u32,
-        run: &Run<'_>,
+        (head, len): (Head, usize),
         make: impl FnOnce() -> Option<W>,
     ) -> Option<W> {
-        let known = self.generation == generation
-            && self.len == run.frame_len()
-            && same_header(self.head, run.head());
+        let known =
+            self.generation == generation && self.len == len && same_header(self.head, head);
         if !known {
             *self = RunPlan {
                 generation,
-                head: run.head(),
-                len: run.frame_len(),
+                head,
+                len,
                 way: make(),
             };
         }
@@ -236,10 +243,36 @@ pub fn fill_run(
     len: usize,
     filler: impl Filler,
 ) -> Filled {
-    if run.count().min(free as usize) <= FEW {
-        return fill::<FEW>(view, (ring, free), run, len, filler);
+    match run.count().min(free as usize) {
+        1 => return fill_one(view, ring, run, len, filler).unwrap_or_default(),
+        most if most <= FEW => return fill::<FEW>(view, (ring, free), run, len, filler),
+        _ => {}
     }
     fill::<AHEAD>(view, (ring, free), run, len, filler)
+}
+
+/// As [`fill_run`], of one frame, which is what interactive traffic sends.
+#[inline(always)]
+fn fill_one(
+    view: &View<'_>,
+    ring: &Ring,
+    run: &Run<'_>,
+    len: usize,
+    mut filler: impl Filler,
+) -> Option<Filled> {
+    let first = ring.address(ring.head);
+    let addr = view.read_run(first, SIZE)?.firsts().next()?;
+    fence(Ordering::Acquire);
+    let to = near(view, addr, len).filter(|_| addr != 0)?;
+    let place = to.find(addr)?;
+    let (from, at, heads) = run.frames();
+    let (at, heads) = (&at[..1], &heads[..1]);
+    let done = filler.copy(Frames { from, at, heads }, &to, &[place]) == 1
+        && filler.write_back(&view.write_window(first)?, first, 1);
+    done.then_some(Filled {
+        frames: 1,
+        fetched: 1,
+    })
 }
 
 #[inline(always)]
@@ -301,7 +334,7 @@ fn fill<const N: usize>(
 
 /// Places in the region of a buffer.
 #[inline(always)]
-fn near<'v>(view: &'v View<'_>, addr: u64, len: usize) -> Option<WritePlaces<'v>> {
+pub(super) fn near<'v>(view: &'v View<'_>, addr: u64, len: usize) -> Option<WritePlaces<'v>> {
     view.write_places(addr, len).or_else(|| {
         // The view keeps at hand what was asked for.
         view.write_window(addr)?;

@@ -35,7 +35,7 @@ pub enum End {
 }
 
 /// What registers say about all packets of a batch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
     /// What the sink can do for us.
     pub caps: Caps,
@@ -61,6 +61,8 @@ struct Packet {
     fault: bool,
     legacy: bool,
     stamp: bool,
+    /// The run of memory under way: where it begins, and its bytes.
+    run: (u64, u64),
 }
 
 impl Packet {
@@ -78,6 +80,17 @@ impl Packet {
         // A refused one makes none.
         let made = if segments > MAX_SEGMENTS { 0 } else { segments };
         self.len.max(made * SEGMENT)
+    }
+}
+
+impl Packet {
+    /// Finds the run of memory under way.
+    fn gather<'v>(&mut self, view: &'v View<'v>, pieces: &mut Vec<ReadSlice<'v>>) {
+        let (at, len) = std::mem::take(&mut self.run);
+        if !self.fault && len > 0 {
+            let found = view.read_slices(at, len, &mut |piece| pieces.push(piece));
+            self.fault = found.is_err();
+        }
     }
 }
 
@@ -235,11 +248,19 @@ impl<'a, 'v, F: Format> Parser<'a, 'v, F> {
         packet.descs += 1;
         packet.len = packet.len.saturating_add(desc.len as usize);
         // What will be refused for its size need not be gathered.
-        if !packet.fault && packet.len <= MAX_TSO {
-            let found = self
-                .view
-                .read_slices(desc.addr, desc.len.into(), &mut |s| pieces.push(s));
-            packet.fault = found.is_err();
+        if packet.len <= MAX_TSO {
+            let (at, len) = packet.run;
+            let more = u64::from(desc.len);
+            if at.checked_add(len) == Some(desc.addr) {
+                // Drivers cut what is in one piece into parts of a few KiB.
+                packet.run.1 += more;
+            } else {
+                packet.gather(self.view, pieces);
+                packet.run = (desc.addr, more);
+            }
+        }
+        if eop {
+            packet.gather(self.view, pieces);
         }
         if !eop && packet.descs >= MAX_DESCS {
             store.refuse(Refusal::TooManyDescs);

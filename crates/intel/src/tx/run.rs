@@ -120,6 +120,7 @@ fn report(view: &View<'_>, ring: &Ring, from: u32, n: usize, faults: &AtomicU64)
 struct Kept {
     at: [u64; MAX_BATCH],
     heads: [Head; MAX_BATCH],
+    reported: Reported,
 }
 
 thread_local! {
@@ -137,6 +138,7 @@ impl Gathering {
             Box::new(Kept {
                 at: [0; MAX_BATCH],
                 heads: [[0; 2]; MAX_BATCH],
+                reported: Reported::default(),
             })
         };
         Gathering(KEPT.take().unwrap_or_else(new))
@@ -157,7 +159,7 @@ impl Gathering {
         ring: &Ring,
         left: u32,
         (limit, room): (usize, usize),
-    ) -> Option<(Run<'r>, Reported)> {
+    ) -> Option<(Run<'r>, &'r Reported)> {
         let straight = left.min(ring.len - ring.head);
         let most = limit.min(straight as usize).min(MAX_BATCH);
         let descs = view.read_run(ring.address(ring.head), most as u64 * SIZE)?;
@@ -165,17 +167,24 @@ impl Gathering {
         let [addr, second] = pairs.next()?;
         let (len, _) = simple::<F>(addr, second)?;
         let from = view.read_places(addr, len as usize)?;
-        let Kept { at, heads } = &mut *self.0;
+        let Kept {
+            at,
+            heads,
+            reported,
+        } = &mut *self.0;
         let bytes = room.min(MOST_BYTES);
         let most = most.min(bytes.div_ceil(len as usize)).max(1);
         let begun = from.find(addr)?;
         let first = from.head(begun)?;
         let report = u64::from(F::REPORT) << CMD_AT;
         let asks = second & report != 0;
-        let mut reported = Reported {
-            first: asks,
-            ..Reported::default()
-        };
+        reported.first = asks;
+        if reported.mixed {
+            *reported = Reported {
+                first: asks,
+                ..Reported::default()
+            };
+        }
         (at[0], heads[0]) = (begun, first);
         let mut n = 1;
         while n < most {

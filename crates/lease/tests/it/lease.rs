@@ -1,6 +1,6 @@
 //! The protocol in one thread: what each step answers.
 
-use hypernic_lease::{Lessor, MAX_LEASES, Taken};
+use hypernic_lease::{BoundedLock, Lessor, MAX_LEASES, PATIENCE, Taken};
 
 fn taken(of: &Lessor<(), u32>) -> Vec<Taken<u32>> {
     let mut guard = of.lock();
@@ -84,4 +84,48 @@ fn a_crowd_is_believed_in_for_a_while() {
         assert!(alone < 1000);
     }
     assert!(alone > 1);
+}
+
+/// Has a lock held for long while `others` run.
+fn held<T: Send>(of: &BoundedLock<T>, others: impl FnOnce() + Send) -> bool {
+    let own = of.lock();
+    std::thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            others();
+        });
+        others.join().expect("they end although it is held");
+    });
+    drop(own);
+    of.relieve()
+}
+
+#[test]
+fn a_sender_does_not_wait_for_one_that_holds_the_lock_for_long() {
+    let of = BoundedLock::new(());
+    assert!(!held(&of, || {}));
+    assert!(held(&of, || assert!(of.reach().is_none())));
+    // It is said once, and the lock is to be had again.
+    assert!(!of.relieve());
+    assert!(of.reach().is_some());
+    assert!(held(&of, || {
+        assert!(of.reach().is_none());
+        let before = std::time::Instant::now();
+        // The next ones do not even wait so long, however many there are.
+        (0..1000).for_each(|_| assert!(of.reach().is_none()));
+        assert!(before.elapsed() < 100 * PATIENCE);
+    }));
+}
+
+#[test]
+fn a_ring_that_is_filled_for_long_is_not_waited_for() {
+    let of: Lessor<(), u32> = Lessor::new(());
+    let own = of.lock();
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| of.reach().is_none());
+        assert!(other.join().expect("it ends although the lock is held"));
+    });
+    drop(own);
+    assert!(of.relieve() && !of.relieve());
+    // Others are about, so that leases are used from now on.
+    assert!(of.reach().is_some_and(|guard| guard.crowded()));
 }

@@ -1,7 +1,7 @@
 //! Every order in which senders that lease, and one that stops them, can take their steps.
 
-use hypernic_lease::{Guard, Lessor, Taken};
-use loom::sync::atomic::{AtomicU32, Ordering};
+use hypernic_lease::{Guard, HeldUp, Lessor, Taken};
+use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
@@ -258,5 +258,52 @@ fn whoever_was_short_of_leases_is_woken() {
             other.join().unwrap();
         }
         check(&of.settle().published, 3);
+    });
+}
+
+/// Senders that find a lock taken get it, or are woken by one that had it. The lock is a flag: loom takes what is done
+/// under a mutex of its own for one step.
+#[test]
+fn whoever_is_turned_away_is_woken() {
+    struct Lock {
+        taken: AtomicBool,
+        held_up: HeldUp,
+        woken: AtomicU32,
+    }
+    impl Lock {
+        fn try_now(&self) -> Option<()> {
+            let order = (Ordering::Acquire, Ordering::Relaxed);
+            let taken = self.taken.compare_exchange(false, true, order.0, order.1);
+            taken.ok().map(|_| ())
+        }
+
+        /// Whether it had the lock.
+        fn send(&self) -> bool {
+            let had = self.try_now().or_else(|| {
+                let (try_for, try_now) = (|| self.try_now(), || self.try_now());
+                self.held_up.wait(try_for, try_now)
+            });
+            if had.is_none() {
+                return false;
+            }
+            self.taken.store(false, Ordering::Release);
+            if self.held_up.relieve() {
+                self.woken.fetch_add(1, Ordering::Relaxed);
+            }
+            true
+        }
+    }
+    explore(|| {
+        let of = Arc::new(Lock {
+            taken: AtomicBool::new(false),
+            held_up: HeldUp::new(),
+            woken: AtomicU32::new(0),
+        });
+        let other = of.clone();
+        let other = thread::spawn(move || other.send());
+        let got = [of.send(), other.join().expect("no panic")];
+        assert!(got[0] || got[1]);
+        // One wake-up is for all who were turned away before it.
+        assert!(got[0] && got[1] || of.woken.load(Ordering::Relaxed) > 0);
     });
 }

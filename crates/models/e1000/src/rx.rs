@@ -13,32 +13,33 @@ mod fast_path_tests;
 mod fill;
 mod l2_filter;
 mod offer;
+mod own_copy;
 mod plan;
+mod poll;
 mod run;
 mod write;
 mod write_back;
 mod writer;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use datapath::RECEIVED;
 use datapath::counters::count;
-use frame::{Batch, Caps, Run, Wake};
+use frame::{Batch, Caps, Cut, Run, Wake};
 use intel::Ring;
 use intel::wake::Wakes;
 use model::{Env, Receive};
 
 use crate::core::chip::Chip;
-use crate::core::rx_queue::RING;
+use crate::core::rx_queue::{Account, RING};
 pub(crate) use crate::rx::call::Excess;
-use crate::rx::call::{Outcome, Rx, unused};
+use crate::rx::call::{Outcome, ROUNDS, Rx};
+use crate::rx::own_copy::OwnCopy;
 use crate::rx::write_back::Filling;
 
 /// Most frames planned at once: what is fetched ahead of them stays in the nearest cache.
 const CHUNK: usize = 64;
-
-/// Times in one call that buffers given through a CSB are taken up in the last moment.
-const ROUNDS: u32 = 4;
 
 /// The receive part.
 pub(crate) struct Receiver {
@@ -58,6 +59,10 @@ impl Receive for Receiver {
         run::deliver(&self.chip, env, run)
     }
 
+    fn deliver_cut(&self, env: &Env, cut: &Cut<'_>, from: usize) -> Option<usize> {
+        run::deliver_cut((&self.chip, env), cut, from)
+    }
+
     fn caps(&self) -> Caps {
         RECEIVED
     }
@@ -67,56 +72,7 @@ impl Receive for Receiver {
     }
 
     fn poll(&self, env: &Env) {
-        let chip = &*self.chip;
-        let mut state = chip.rx.lock();
-        if state.fifo.is_empty() && !chip.csb.is_set() {
-            // Nothing waits here; senders may wait for room. As in `wake_any`: those that come later see the tail.
-            if !chip.waiters.any() {
-                return;
-            }
-            let ring = Ring::read(&chip.file, &RING);
-            let room = ring.is_none_or(|ring| unused(&mut state, &ring).min(chip.allowance()) > 0);
-            drop(state);
-            if room || !chip.rx_enabled() {
-                chip.waiters.wake_any();
-            }
-            return;
-        }
-        // The view first, as everywhere.
-        drop(state);
-        let view = env.memory.view();
-        let mut rx = Rx::new(chip, &view, chip.rx_page(env, &view));
-        let mut state = chip.rx.lock();
-        let mut free = 1;
-        for _ in 0..ROUNDS {
-            rx.take_tail();
-            let ring = Ring::read(&chip.file, &RING);
-            // Without a ring there is nothing to wait for.
-            free = 1;
-            if let Some(ring) = ring {
-                rx.begin(&mut state, ring);
-                free = rx.writer.room.free;
-                if free > 0 && !state.fifo.is_empty() && chip.rx_may_write() {
-                    rx.drain(&mut state);
-                    free = rx.writer.room.free;
-                    rx.finish(env, &mut state);
-                }
-            }
-            let short = !state.fifo.is_empty() || free == 0 && chip.waiters.any();
-            if !rx.settle(env, &mut state, short) {
-                break;
-            }
-        }
-        let room = if state.fifo.is_empty() {
-            free > 0
-        } else {
-            !state.fifo.is_half_full()
-        };
-        drop(state);
-        rx.end();
-        if room || !chip.rx_enabled() {
-            chip.waiters.wake();
-        }
+        poll::poll(&self.chip, env);
     }
 
     fn give_up(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) {
@@ -142,7 +98,11 @@ impl Receiver {
 pub(crate) fn give_up(chip: &Chip, env: &Env, batch: &Batch<'_>, picks: &[u16]) {
     let view = env.memory.view();
     let mut rx = Rx::new(chip, &view, None);
-    let mut state = chip.rx.lock();
+    let Some(mut state) = chip.rx.reach() else {
+        rx.end();
+        count(&chip.counters.rx_held_up, picks.len() as u64);
+        return;
+    };
     if let Some(ring) = Ring::read(&chip.file, &RING).filter(|_| chip.rx_enabled()) {
         rx.begin(&mut state, ring);
         for frame in picks.iter().filter_map(|p| batch.get(usize::from(*p))) {
@@ -152,6 +112,15 @@ pub(crate) fn give_up(chip: &Chip, env: &Env, batch: &Batch<'_>, picks: &[u16]) 
     }
     drop(state);
     rx.end();
+    poll::let_go(chip, env);
+}
+
+/// The ring that frames go to now, or what counts those that come.
+fn ring(chip: &Chip) -> Result<Ring, &AtomicU64> {
+    if !chip.rx_enabled() {
+        return Err(&chip.counters.rx_disabled);
+    }
+    Ring::read(&chip.file, &RING).ok_or(&chip.counters.rx_bad_ring)
 }
 
 /// Takes as many frames as there are descriptors for, and of the `excess` as many as the FIFO holds, if they may
@@ -168,30 +137,29 @@ pub(crate) fn deliver(
     let mut rx = Rx::new(chip, &view, chip.rx_page(env, &view));
     rx.call.excess = excess;
     let mut rounds = 0;
-    let mut state = chip.rx.lock();
+    let Some(mut state) = chip.rx.reach() else {
+        rx.end();
+        count(&counters.rx_held_up, picks.len() as u64);
+        return 0;
+    };
     if chip.wake.armed() {
-        for &pick in picks {
-            if let Some(frame) = batch.get(usize::from(pick)) {
-                chip.wake_by(env, &frame);
-            }
-        }
+        let frames = picks.iter().filter_map(|pick| batch.get((*pick).into()));
+        frames.for_each(|frame| chip.wake_by(env, &frame));
     }
     let mut dealt = 0;
     let mut leased = false;
+    // While others want the lock, nothing is read from the sender's memory under it.
+    let mut own = OwnCopy::default();
     // Once, and again after each lease: all may have changed while the lock was free.
     'locked: loop {
-        let off = !chip.rx_enabled();
         rx.take_tail();
-        let ring = Ring::read(&chip.file, &RING);
-        let Some(ring) = ring.filter(|_| !off) else {
-            let reason = if off {
-                &counters.rx_disabled
-            } else {
-                &counters.rx_bad_ring
-            };
-            count(reason, (picks.len() - dealt) as u64);
-            dealt = picks.len();
-            break;
+        let ring = match ring(chip) {
+            Ok(ring) => ring,
+            Err(reason) => {
+                count(reason, (picks.len() - dealt) as u64);
+                dealt = picks.len();
+                break;
+            }
         };
         rx.begin(&mut state, ring);
         rx.drain(&mut state);
@@ -217,6 +185,7 @@ pub(crate) fn deliver(
                 };
                 let filling = Filling::new(&rx, ticket);
                 drop(state);
+                poll::let_go(chip, env);
                 rx.fill(batch, || filling.is_wanted());
                 state = chip.rx.lock();
                 if let Some(ticket) = filling.end() {
@@ -226,6 +195,23 @@ pub(crate) fn deliver(
                 continue 'locked;
             }
             let outcome = match batch.get(usize::from(picks[dealt])) {
+                Some(frame) if state.crowded() => {
+                    if !own.is(dealt) {
+                        rx.finish(env, &mut state);
+                        rx.counts.account = Account::default();
+                        drop(state);
+                        poll::let_go(chip, env);
+                        own.keep(dealt, &frame);
+                        let Some(again) = chip.rx.reach() else {
+                            rx.end();
+                            count(&counters.rx_held_up, (picks.len() - dealt) as u64);
+                            return dealt;
+                        };
+                        state = again;
+                        continue 'locked;
+                    }
+                    own.offer(frame.notes(), |frame| rx.offer(&mut state, frame))
+                }
                 Some(frame) => rx.offer(&mut state, &frame),
                 None => Outcome::Lost,
             };
@@ -249,5 +235,6 @@ pub(crate) fn deliver(
     if relieved {
         chip.waiters.wake();
     }
+    poll::let_go(chip, env);
     dealt
 }

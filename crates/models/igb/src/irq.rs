@@ -56,8 +56,8 @@ impl Irq {
 
     /// Enters causes, and raises what is enabled.
     pub(crate) fn raise(&mut self, env: &Env, causes: Causes) {
-        let mut bits = self.vectors(causes.rx, self.rx);
-        let sent = self.vectors(causes.tx, self.tx);
+        let mut bits = self.vectors(causes.rx, &self.rx);
+        let sent = self.vectors(causes.tx, &self.tx);
         self.of_sent |= sent;
         self.hurry(causes.now);
         if self.virtual_function {
@@ -79,7 +79,7 @@ impl Irq {
     }
 
     /// The bits of EICR that these queues lead to.
-    fn vectors(&self, mut queues: u16, entries: [u8; 16]) -> u32 {
+    fn vectors(&self, mut queues: u16, entries: &[u8; 16]) -> u32 {
         let mut bits = 0;
         while queues != 0 {
             let queue = queues.trailing_zeros() as usize;

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use datapath::RECEIVED;
-use frame::{Batch, Caps, Frame, Run, Wake};
+use frame::{Batch, Caps, Cut, Frame, Run, Wake};
 use intel::wake::Wakes;
 use model::{Env, Receive};
 
@@ -62,6 +62,13 @@ impl Receive for Receiver {
             return None;
         }
         run::deliver(&self.function, env, run)
+    }
+
+    fn deliver_cut(&self, env: &Env, cut: &Cut<'_>, from: usize) -> Option<usize> {
+        if self.function.loopback.load(Ordering::Acquire) {
+            return None;
+        }
+        run::deliver_cut((&self.function, env), cut, from)
     }
 
     fn caps(&self) -> Caps {

@@ -89,6 +89,12 @@ impl Guest {
             .expect("of a queue");
     }
 
+    /// Sets a register that is not of a queue.
+    pub(crate) fn set_of_all(&self, id: Id, value: u32) {
+        self.function.file.set(id, value);
+        self.function.setup.changed();
+    }
+
     pub(crate) fn get(&self, id: Id, queue: u32) -> u32 {
         self.function.file.get_at(id, queue)
     }

@@ -7,6 +7,7 @@
 mod complete;
 pub(crate) mod desc;
 mod flow;
+mod plan;
 mod pools;
 mod run;
 #[cfg(test)]
@@ -17,17 +18,17 @@ use std::sync::atomic::Ordering;
 
 use frame::{Caps, MAX_BATCH, Sink};
 use guest_mem::View;
-use intel::Ring;
-use intel::tx::{EACH, End, FanOut, Habit, Parser, Scratch, Store};
+use intel::tx::{EACH, End, FanOut, Habit, Parser, Scratch, Settings, Store};
+use intel::{Planned, Ring};
 use model::{Env, Progress, TURN_BYTES, Transmit};
 
 use crate::core::function::{Function, FunctionKind, count};
 use crate::core::inside::Inside;
 use crate::core::irq::{Causes, Moved};
 use crate::core::queue::TxState;
-use crate::regs::settings::Settings;
 use crate::tx::complete::{Done, finish};
 use crate::tx::desc::{Contexts, Descs};
+use crate::tx::plan::TxPlan;
 
 /// Frames of one turn, where others wait for theirs or the sink has been short of room.
 const QUANTUM: usize = 64;
@@ -39,6 +40,15 @@ pub(crate) struct Sender<I> {
     function: Arc<Function>,
     /// Its own receive side.
     inside: Arc<I>,
+    turns: Turns,
+}
+
+/// What it remembers from call to call.
+struct Turns {
+    /// Whether the transmitter as a whole is on.
+    on: Planned<bool>,
+    /// What the registers say about each queue.
+    plans: Box<[Planned<TxPlan>]>,
     store: Store<Contexts>,
     /// Queues that may have something, bit by bit.
     waiting: u32,
@@ -50,14 +60,19 @@ pub(crate) struct Sender<I> {
 
 impl<I: Inside> Sender<I> {
     pub(crate) fn new(function: Arc<Function>, inside: Arc<I>) -> Self {
+        let plans = function.queues.iter().map(|_| Planned::default());
         Self {
+            turns: Turns {
+                on: Planned::default(),
+                plans: plans.collect(),
+                store: Store::default(),
+                waiting: 0,
+                fan_out: FanOut::default(),
+                runs: Habit::default(),
+                short: false,
+            },
             function,
             inside,
-            store: Store::default(),
-            waiting: 0,
-            fan_out: FanOut::default(),
-            runs: Habit::default(),
-            short: false,
         }
     }
 }
@@ -76,12 +91,14 @@ enum Turn {
 }
 
 /// What all turns of a call have in common.
-struct Call<'c, 'v> {
+struct Call<'c, 'v, I> {
     function: &'c Function,
+    inside: &'c I,
     env: &'c Env,
     view: &'v View<'v>,
     to: &'c dyn Sink,
-    settings: Settings,
+    /// What comes out comes straight back.
+    loopback: bool,
     /// Frames and bytes that may still be sent.
     budget: usize,
     room: usize,
@@ -92,17 +109,7 @@ struct Call<'c, 'v> {
     moved: Moved,
 }
 
-/// What a queue's packets are sent with.
-struct Sends {
-    settings: Settings,
-    loopback: bool,
-    /// The pool that has sent them, if others of the PF may want them.
-    looks_inside: Option<u32>,
-    /// Frames of a batch.
-    limit: usize,
-}
-
-impl Call<'_, '_> {
+impl<I> Call<'_, '_, I> {
     /// Descriptors of a queue are done.
     fn finished(&mut self, queue: u32, ring: &Ring, done: Done) {
         if done.report {
@@ -117,15 +124,22 @@ impl Call<'_, '_> {
 
 impl<I: Inside> Transmit for Sender<I> {
     fn run(&mut self, env: &Env, to: &dyn Sink, budget: usize) -> Progress {
-        let function = Arc::clone(&self.function);
-        let settings = function.settings();
-        if !settings.tx_on || !function.moves() {
+        let Sender {
+            function,
+            inside,
+            turns,
+        } = self;
+        let function = &**function;
+        let generation = function.setup.get();
+        let on = *turns.on.of(generation, || function.settings().tx_on);
+        if !on || !function.moves() {
             // Once it may go on, any queue may have something.
-            self.waiting = (1 << function.queues.len()) - 1;
+            turns.waiting = (1 << function.queues.len()) - 1;
             return Progress::Idle;
         }
         let mut budget = budget.max(1);
-        if !function.loopback.load(Ordering::Acquire) {
+        let loopback = function.loopback.load(Ordering::Acquire);
+        if !loopback {
             match function.send_pause(to) {
                 None => return Progress::Blocked,
                 Some(sent) => budget -= usize::from(sent),
@@ -135,31 +149,32 @@ impl<I: Inside> Transmit for Sender<I> {
             }
             // The timer brings us back when the pause is over.
             if function.is_silent(env) {
-                self.waiting = (1 << function.queues.len()) - 1;
+                turns.waiting = (1 << function.queues.len()) - 1;
                 return Progress::Idle;
             }
         }
         // What is rung from now on is for the next call, if this one does not see it.
-        self.waiting |= function.tx_rung.swap(0, Ordering::AcqRel);
-        if self.waiting == 0 {
+        turns.waiting |= function.tx_rung.swap(0, Ordering::AcqRel);
+        if turns.waiting == 0 {
             return Progress::Idle;
         }
         let view = env.memory.view();
         // Taken when something needs it.
         let mut scratch = None;
         let mut call = Call {
-            function: &function,
+            function,
+            inside: &**inside,
             env,
             view: &view,
             to,
-            settings,
+            loopback,
             budget,
             room: TURN_BYTES,
             walked: 0,
             causes: Causes::default(),
             moved: Moved::default(),
         };
-        let progress = self.turns(&mut call, &mut scratch);
+        let progress = turns.all(&mut call, &mut scratch);
         if !call.causes.is_empty() {
             let mut irq = function.irq.lock();
             if function.adapts {
@@ -174,10 +189,10 @@ impl<I: Inside> Transmit for Sender<I> {
     }
 }
 
-impl<I: Inside> Sender<I> {
-    fn turns<'v>(
+impl Turns {
+    fn all<'v, I: Inside>(
         &mut self,
-        call: &mut Call<'_, 'v>,
+        call: &mut Call<'_, 'v, I>,
         scratch: &mut Option<Scratch<'v>>,
     ) -> Progress {
         let queues = call.function.queues.len() as u32;
@@ -218,25 +233,29 @@ impl<I: Inside> Sender<I> {
     }
 
     /// One turn of one queue, of which `walked` descriptors were walked in this call.
-    fn turn<'v>(
+    fn turn<'v, I: Inside>(
         &mut self,
-        call: &mut Call<'_, 'v>,
+        call: &mut Call<'_, 'v, I>,
         queue: u32,
         walked: &mut u32,
         scratch: &mut Option<Scratch<'v>>,
     ) -> Turn {
         let function = call.function;
-        let Some(own) = function.queues.get(queue as usize) else {
+        let (Some(own), Some(plan)) = (
+            function.queues.get(queue as usize),
+            self.plans.get_mut(queue as usize),
+        ) else {
             return Turn::Idle;
         };
         let mut state = own.tx.lock();
-        if !function.tx_enabled(queue) || !call.settings.pool_sends(&function.file, queue) {
+        // Under the lock that those wait for who switch the queue off.
+        let make = || TxPlan::make(function, queue);
+        let plan = *plan.of(function.setup.get(), make);
+        if !plan.on {
             return Turn::Idle;
         }
-        let ids = function.ids;
-        let Some(ring) = Ring::read_at(&function.file, &ids.tx_ring(), queue) else {
-            let at = |id| function.file.get_at(id, queue);
-            if at(ids.tdt) != at(ids.tdh) {
+        let Some(ring) = plan.place.ring(&function.file) else {
+            if plan.place.tail(&function.file) != plan.place.head(&function.file) {
                 count(&function.counters.tx_bad_ring, 1);
             }
             return Turn::Idle;
@@ -249,7 +268,6 @@ impl<I: Inside> Sender<I> {
                 Turn::Enough
             };
         }
-        let loopback = function.loopback.load(Ordering::Acquire);
         let alone = self.waiting & !(1 << queue) == 0;
         let quantum = if alone && !self.short {
             MAX_BATCH
@@ -257,61 +275,44 @@ impl<I: Inside> Sender<I> {
             QUANTUM
         };
         let limit = self.fan_out.frames(call.budget).min(quantum);
-        let settings = call.settings.of_queue(&function.file, queue);
-        let looks_inside = match function.kind {
-            FunctionKind::Pf => call.settings.looks_inside(&function.file, queue),
-            FunctionKind::Vf(_) => None,
-        };
-        let plain =
-            function.fast_path && !loopback && looks_inside.is_none() && settings.tag.is_none();
+        let plain = plan.plain && !call.loopback;
         if plain && state.is_between() && self.runs.tries() {
             let limits = (limit, call.room);
             let from = (call.view, call.to);
-            if let Some(sent) = run::send((function, queue), from, (&ring, left), limits) {
-                return self.sent_run(call, (queue, &ring, walked), &sent);
+            let of = (function, queue, &plan);
+            if let Some(sent) = run::send(of, from, (&ring, left), limits) {
+                return self.sent_run(call, (queue, &plan, &ring, walked), &sent);
             }
             self.runs.failed();
         }
-        let sends = Sends {
-            settings,
-            loopback,
-            looks_inside,
-            limit,
-        };
         let scratch = scratch.get_or_insert_with(Scratch::take);
         self.batch(
             call,
-            (queue, walked),
-            (&mut state, &ring, left),
-            &sends,
+            (queue, &plan, walked),
+            (&mut state, &ring, left, limit),
             scratch,
         )
     }
 
-    /// A turn with a batch.
-    fn batch<'v>(
+    /// A turn with a batch, of at most `limit` frames.
+    fn batch<'v, I: Inside>(
         &mut self,
-        call: &mut Call<'_, 'v>,
-        (queue, walked): (u32, &mut u32),
-        (state, ring, left): (&mut TxState, &Ring, u32),
-        sends: &Sends,
+        call: &mut Call<'_, 'v, I>,
+        (queue, plan, walked): (u32, &TxPlan, &mut u32),
+        (state, ring, left, limit): (&mut TxState, &Ring, u32, usize),
         scratch: &mut Scratch<'v>,
     ) -> Turn {
-        let function = call.function;
-        let ids = function.ids;
-        let &Sends {
-            ref settings,
-            loopback,
-            looks_inside,
-            limit,
-        } = sends;
+        let (function, loopback) = (call.function, call.loopback);
         scratch.batch.clear();
-        let caps = if loopback { Caps::NONE } else { call.to.caps() };
+        let settings = Settings {
+            caps: if loopback { Caps::NONE } else { call.to.caps() },
+            ..plan.settings
+        };
         let mut parser = Parser::<Descs>::new(
             call.view,
             (*ring, left, call.room),
             state.memory,
-            function.tx_settings(settings, caps),
+            settings,
             &function.counters,
         );
         let end = parser.fill(&mut self.store, scratch, state.taken, limit);
@@ -327,24 +328,18 @@ impl<I: Inside> Sender<I> {
         let taken = if offered == 0 {
             0
         } else if loopback {
-            self.inside.looped_back(call.env, batch, picks);
+            call.inside.looped_back(call.env, batch, picks);
             offered
-        } else if let Some(pool) = looks_inside {
-            pools::send(
-                function,
-                &*self.inside,
-                call.env,
-                pool,
-                call.to,
-                (batch, picks),
-            )
+        } else if let Some(pool) = plan.looks_inside {
+            let of = (batch, picks);
+            pools::send(function, call.inside, call.env, pool, call.to, of)
         } else {
             call.to.deliver(batch, picks).min(offered)
         };
         let done = finish(
             function,
             call.view,
-            queue,
+            (queue, plan),
             (state, &self.store),
             ring,
             (batch, taken),
@@ -360,17 +355,15 @@ impl<I: Inside> Sender<I> {
         if self.short {
             return Turn::Blocked;
         }
-        let tail = function.file.get_at(ids.tdt, queue);
+        let tail = plan.place.tail(&function.file);
         outcome(end, (ring, left, tail), done.moved)
     }
-}
 
-impl<I> Sender<I> {
     /// Ends a turn with a run.
-    fn sent_run(
+    fn sent_run<I>(
         &mut self,
-        call: &mut Call<'_, '_>,
-        (queue, ring, walked): (u32, &Ring, &mut u32),
+        call: &mut Call<'_, '_, I>,
+        (queue, plan, ring, walked): (u32, &TxPlan, &Ring, &mut u32),
         sent: &run::Sent,
     ) -> Turn {
         let moved = sent.done.moved;
@@ -391,8 +384,7 @@ impl<I> Sender<I> {
             // There may be more, and others come first.
             return Turn::Moved;
         }
-        let function = call.function;
-        let tail = function.file.get_at(function.ids.tdt, queue);
+        let tail = plan.place.tail(&call.function.file);
         outcome(End::Tail, (ring, moved, tail), moved)
     }
 }
@@ -411,20 +403,5 @@ fn outcome(end: End, (ring, left, tail): (&Ring, u32, u32), moved: u32) -> Turn 
         // Parsed in full in vain, or some is left: once more.
         End::Tail if moved == 0 => Turn::Enough,
         End::Tail => Turn::Moved,
-    }
-}
-
-impl Function {
-    /// What the settings of a queue say about all packets of a batch.
-    #[inline]
-    fn tx_settings(&self, settings: &Settings, caps: Caps) -> intel::tx::Settings {
-        intel::tx::Settings {
-            caps,
-            pad: settings.pad,
-            vlan: settings.insert_vlan.then_some(settings.vet),
-            tag: settings.tag.map(|tci| (settings.vet, tci)),
-            // Those that get a tag are not plain.
-            fast_path: self.fast_path && settings.tag.is_none(),
-        }
     }
 }

@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 /// How long a daemon may take to see that a client has gone and to let go of what was its.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// A worker's epoll set, its timer and its bell.
+const FDS_OF_WORKER: usize = 3;
+
 /// What a process holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holdings {
@@ -12,9 +15,9 @@ pub struct Holdings {
     pub heap: u64,
     /// Memory files mapped: how many, how many KiB.
     pub mapped: (u64, u64),
-    /// Open descriptors.
+    /// Open descriptors, but for those of workers.
     pub fds: usize,
-    /// Threads.
+    /// Threads, but for workers: some are started for NICs whose turns wait, and stay.
     pub threads: usize,
 }
 
@@ -46,11 +49,18 @@ impl Holdings {
             mapped.0 += 1;
             mapped.1 += (hex(end) - hex(start)) / 1024;
         }
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+        let threads = tasks.into_iter().flatten().flatten();
+        let worker = |thread: &std::fs::DirEntry| {
+            let name = std::fs::read_to_string(thread.path().join("comm"));
+            name.is_ok_and(|name| name.starts_with("worker-"))
+        };
+        let workers = threads.filter(worker).count();
         Self {
             heap,
             mapped,
-            fds: count("fd"),
-            threads: count("task"),
+            fds: count("fd") - FDS_OF_WORKER * workers,
+            threads: count("task") - workers,
         }
     }
 

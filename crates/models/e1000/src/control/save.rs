@@ -51,6 +51,7 @@ impl Registers {
             packet_buffer: PacketBuffer { bytes },
             tx: transmitter,
             rx: receiver,
+            rx_poll_owed: _, // the process's
             flow,
             wake,
             link_up,
@@ -227,6 +228,7 @@ fn save_receiver(rx: &RxState) -> v1::Receiver {
         csb: _,    // found again in the page
         spare: _,  // empty lists
         run: _,    // follows from the registers
+        cut: _,    // follows from the registers
     } = rx;
     let waiting = |&Held { len, csum_valid }: &Held| v1::Waiting { len, csum_valid };
     v1::Receiver {

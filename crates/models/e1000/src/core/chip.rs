@@ -38,6 +38,8 @@ pub(crate) struct Chip {
     pub tx: Mutex<TxState>,
     /// With the leases on the ring's descriptors.
     pub rx: RxLock,
+    /// The guest's NIC wanted to look at its receive side while a sender held that for long.
+    pub rx_poll_owed: AtomicBool,
     pub flow: Flow,
     pub wake: WakeUp,
     /// STATUS.LU.
@@ -71,6 +73,7 @@ impl Chip {
             packet_buffer: PacketBuffer::default(),
             tx: Mutex::default(),
             rx: RxLock::new(RxState::default()),
+            rx_poll_owed: AtomicBool::new(false),
             flow: Flow::default(),
             wake: WakeUp::default(),
             link_up: AtomicBool::new(false),

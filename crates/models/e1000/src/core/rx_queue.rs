@@ -27,8 +27,8 @@ pub(crate) struct RunWay {
     /// Bytes in a buffer.
     pub(crate) in_buffer: usize,
     pub(crate) group: Group,
-    /// Not longer than RSRPD.
-    pub(crate) small: bool,
+    /// RSRPD: those that are no longer in a buffer are small.
+    pub(crate) small: usize,
     /// Where the ring is, and how many descriptors it has.
     pub(crate) base: u64,
     pub(crate) ring: u32,
@@ -48,8 +48,9 @@ pub(crate) struct RxState {
     pub(crate) spare: Vec<Vec<u64>>,
     /// The guest's CSB.
     pub(crate) csb: RxCsb,
-    /// What the registers say about runs.
+    /// What the registers say about runs, and about segments of large frames.
     pub(crate) run: RunPlan<RunWay>,
+    pub(crate) cut: RunPlan<RunWay>,
 }
 
 pub(crate) type RxLock = Lessor<RxState, Done>;

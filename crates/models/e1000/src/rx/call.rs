@@ -17,6 +17,9 @@ use crate::rx::csb::RxPage;
 use crate::rx::plan::{Plan, Run};
 use crate::rx::writer::Writer;
 
+/// Times in one call that buffers given through a CSB are taken up in the last moment.
+pub(crate) const ROUNDS: u32 = 4;
+
 /// Where frames go that find no descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Excess {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use intel::Ring;
 use proptest::prelude::*;
 
-use frame::{Batch, Run};
+use frame::{Batch, Run, Wake};
 use guest_mem::ReadSlice;
 use model::PciState;
 use wire::{Csum, Offload};
@@ -16,7 +16,9 @@ use crate::core::chip::Chip;
 use crate::rx::call::Rx;
 use crate::rx::write_back::Filling;
 use crate::{Config, rx};
-use model_testkit::in_groups;
+use model_testkit::{CountedWake, Finished, in_groups, packet};
+
+mod cuts;
 
 #[path = "../../tests/it/common.rs"]
 #[allow(dead_code, unused_imports, reason = "the tests outside use the rest")]
@@ -32,6 +34,9 @@ enum Way {
     Runs,
     /// The general way, offered the same frames at once.
     Grouped,
+    /// Large frames are offered as cuts, or as batches of their segments.
+    Cuts,
+    Segments,
 }
 
 /// What the guest, its host or the switch changes between two batches.
@@ -72,7 +77,7 @@ fn change() -> impl Strategy<Value = Change> {
 
 /// Batches with changes between them. Most are the same frames again, so that what was worked out for them still holds,
 /// or does not.
-fn changing() -> impl Strategy<Value = Vec<(Vec<Sent>, u8, Option<Change>)>> {
+fn changing() -> impl Strategy<Value = Steps> {
     let usual = (0u8..6, 0u8..8, 1u8..70).prop_map(|(dst, kind, n)| {
         let number = |number| Sent {
             dst,
@@ -81,22 +86,28 @@ fn changing() -> impl Strategy<Value = Vec<(Vec<Sent>, u8, Option<Change>)>> {
             notes: 9,
             seed: 1,
             number,
+            mss: 0,
         };
         (0..n).map(number).collect::<Vec<_>>()
     });
     let frames = prop_oneof![1 => batch(), 4 => usual];
     let step = (frames, any::<u8>(), prop::option::of(change()), 0u8..4);
-    prop::collection::vec(step, 1..16).prop_map(|steps| {
-        let mut last = Vec::new();
-        let mut all = Vec::new();
-        for (frames, give, change, again) in steps {
-            if again == 0 || last.is_empty() {
-                last = frames;
-            }
-            all.push((last.clone(), give, change));
+    prop::collection::vec(step, 1..16).prop_map(repeated)
+}
+
+type Steps = Vec<(Vec<Sent>, u8, Option<Change>)>;
+
+/// Most steps have the frames of the one before.
+fn repeated(steps: Vec<(Vec<Sent>, u8, Option<Change>, u8)>) -> Steps {
+    let mut last = Vec::new();
+    let mut all = Vec::new();
+    for (frames, give, change, again) in steps {
+        if again == 0 || last.is_empty() {
+            last = frames;
         }
-        all
-    })
+        all.push((last.clone(), give, change));
+    }
+    all
 }
 
 fn apply(m: &mut Machine, change: &Change, begun: &[u8]) {
@@ -128,6 +139,8 @@ struct Sent {
     seed: u8,
     /// Of frames alike in all else.
     number: u8,
+    /// Bytes of a segment of a large frame; 0: it is none.
+    mss: u16,
 }
 
 #[derive(Clone, Debug)]
@@ -160,6 +173,7 @@ fn sent() -> impl Strategy<Value = Sent> {
         notes,
         seed,
         number: 0,
+        mss: 0,
     })
 }
 
@@ -221,17 +235,33 @@ fn setting() -> impl Strategy<Value = Setting> {
         )
 }
 
-fn bytes(sent: &Sent) -> Vec<u8> {
-    let mut bytes: Vec<u8> = (0..sent.len)
-        .map(|i| (i as u8).wrapping_mul(sent.seed | 1))
-        .collect();
-    let dst = match sent.dst {
+fn dst(sent: &Sent) -> [u8; 6] {
+    match sent.dst {
         0 => PEER,
         1 => [0xff; 6],
         2 => [1, 0, 0x5e, 0, 0, sent.seed & 1],
         3 => [1, 0x80, 0xc2, 0, 0, 1],
         _ => MAC,
-    };
+    }
+}
+
+/// A large frame, with a tag beside it now and then.
+fn large(sent: &Sent) -> (Vec<u8>, Offload) {
+    let options = sent.seed % 11;
+    let v6 = sent.kind & 1 == 0;
+    let (bytes, notes) = packet::large(dst(sent), v6, options, sent.len, sent.mss);
+    let vlan = (sent.notes == 0).then_some(5);
+    (bytes, Offload { vlan, ..notes })
+}
+
+fn bytes(sent: &Sent) -> Vec<u8> {
+    if sent.mss > 0 {
+        return large(sent).0;
+    }
+    let mut bytes: Vec<u8> = (0..sent.len)
+        .map(|i| (i as u8).wrapping_mul(sent.seed | 1))
+        .collect();
+    let dst = dst(sent);
     let kind: &[u8] = match sent.kind {
         0 => &[0x81, 0, 0, 5, 8, 0],
         1 => &[0x88, 8, 0, 1, 0, 9],
@@ -256,6 +286,7 @@ fn bytes(sent: &Sent) -> Vec<u8> {
 
 fn notes(sent: &Sent) -> Offload {
     match sent.notes {
+        _ if sent.mss > 0 => large(sent).1,
         0 => Offload {
             vlan: Some(u16::from(sent.seed)),
             ..Offload::NONE
@@ -291,21 +322,50 @@ struct Seen {
     registers: Vec<u32>,
     counters: Vec<(&'static str, u64)>,
     interrupts: Vec<(bool, u64, Option<u64>)>,
+    /// Segments that came in cuts.
+    in_cuts: u64,
 }
 
 fn machine(setting: &Setting, way: Way) -> (Machine, Arc<Chip>) {
     let mut config = Config::new(MAC);
     config.true_fcs = setting.true_fcs;
     let mut chip = Chip::new(&config);
-    chip.fast_path = !matches!(way, Way::General | Way::Grouped);
+    chip.fast_path = !matches!(way, Way::General | Way::Grouped | Way::Segments);
     let chip = Arc::new(chip);
     let nic = crate::with(&config, Arc::clone(&chip));
     (Machine::around(nic, Wire::default()), chip)
 }
 
-type Batches = [(Vec<Sent>, u8, Option<Change>)];
+/// Offers a batch in one of the ways.
+fn offer(
+    (m, chip): (&Machine, &Chip),
+    finished: &mut Finished,
+    batch: &Batch<'_>,
+    way: Way,
+) -> Vec<usize> {
+    let mut room = Vec::new();
+    let picks = batch.all_picks(&mut room);
+    let excess = match picks.len() % 2 {
+        0 => rx::Excess::Left,
+        _ => rx::Excess::IntoFifo,
+    };
+    let deliver = |picks: &[u16]| rx::deliver(chip, &m.env, batch, picks, excess);
+    match way {
+        Way::Runs | Way::Grouped => {
+            let run = |run: &Run<'_>| m.nic.receive.deliver_run(&m.env, run);
+            let run: &dyn Fn(&Run<'_>) -> Option<usize> = &run;
+            vec![in_groups(batch, deliver, (way == Way::Runs).then_some(run))]
+        }
+        Way::Cuts | Way::Segments => {
+            let (dealt, moved) = finished.deliver(&m.nic.receive, &m.env, batch, picks);
+            vec![dealt, moved]
+        }
+        _ => vec![deliver(picks)],
+    }
+}
 
-fn run(setting: &Setting, batches: &Batches, way: Way) -> Seen {
+fn run(setting: &Setting, batches: &[(Vec<Sent>, u8, Option<Change>)], way: Way) -> Seen {
+    let mut finished = Finished::new(way == Way::Cuts);
     let (mut m, chip) = machine(setting, way);
     m.w(reg::RXCSUM, setting.rxcsum);
     m.w(0x2c00, setting.rsrpd);
@@ -334,6 +394,7 @@ fn run(setting: &Setting, batches: &Batches, way: Way) -> Seen {
         registers: Vec::new(),
         counters: Vec::new(),
         interrupts: Vec::new(),
+        in_cuts: 0,
     };
     for (frames, give, change) in batches {
         if let Some(change) = change {
@@ -352,22 +413,8 @@ fn run(setting: &Setting, batches: &Batches, way: Way) -> Seen {
         if way == Way::Leases {
             chip.rx.lock().crowd();
         }
-        let mut room = Vec::new();
-        let picks = batch.all_picks(&mut room);
-        let excess = match picks.len() % 2 {
-            0 => rx::Excess::Left,
-            _ => rx::Excess::IntoFifo,
-        };
-        let dealt = match way {
-            Way::Runs | Way::Grouped => {
-                let deliver = |picks: &[u16]| rx::deliver(&chip, &m.env, &batch, picks, excess);
-                let run = |run: &Run<'_>| m.nic.receive.deliver_run(&m.env, run);
-                let run: &dyn Fn(&Run<'_>) -> Option<usize> = &run;
-                in_groups(&batch, deliver, (way == Way::Runs).then_some(run))
-            }
-            _ => rx::deliver(&chip, &m.env, &batch, picks, excess),
-        };
-        seen.dealt.push(dealt);
+        let dealt = offer((&m, &chip), &mut finished, &batch, way);
+        seen.dealt.extend(dealt);
         seen.interrupts.push((
             m.line(),
             if way == Way::Leases { 0 } else { m.rises() },
@@ -385,6 +432,7 @@ fn run(setting: &Setting, batches: &Batches, way: Way) -> Seen {
         );
         m.sleep(u64::from(*give) * 1000);
     }
+    seen.in_cuts = finished.in_cuts();
     seen.memory = m.peek(RAM, RAM_LEN as usize);
     for register in crate::regs::REGISTERS {
         if register.access != regs::Access::Memory {
@@ -400,30 +448,75 @@ fn run(setting: &Setting, batches: &Batches, way: Way) -> Seen {
     seen
 }
 
-/// A lease is open on some buffers when its owner dies; another's is out behind it.
-#[test]
-fn a_sender_that_dies_leaves_no_lease_behind() {
-    let setting = Setting {
-        rctl: 1 << 15,
-        ctrl: 0,
-        rxcsum: 0,
-        rsrpd: 0,
-        rdtr: 0,
-        pba: 48,
-        ring: 16,
-        odd: Vec::new(),
-        true_fcs: false,
-    };
-    let (mut m, chip) = machine(&setting, Way::Leases);
+const PLAIN: Setting = Setting {
+    rctl: 1 << 15,
+    ctrl: 0,
+    rxcsum: 0,
+    rsrpd: 0,
+    rdtr: 0,
+    pba: 48,
+    ring: 16,
+    odd: Vec::new(),
+    true_fcs: false,
+};
+
+/// A ring that takes everything, with buffers of 2 KiB.
+fn open_ring(way: Way, ring: u32) -> (Machine, Arc<Chip>) {
+    let setting = Setting { ring, ..PLAIN };
+    let (mut m, chip) = machine(&setting, way);
     m.w(reg::CTRL, 0x40);
     m.rx_on(setting.ring, setting.rctl);
+    (m, chip)
+}
+
+/// Frames for us that are alike.
+fn alike(n: usize) -> Batch<'static> {
     let mut batch = Batch::new();
-    for _ in 0..3 {
+    for _ in 0..n {
         let mut frame = [7; 60];
         frame[..6].copy_from_slice(&MAC);
         batch.push_bytes(&frame);
         batch.end(Offload::NONE);
     }
+    batch
+}
+
+/// The copy of the one that holds the lock may wait for memory.
+#[test]
+fn a_ring_that_another_sender_holds_for_long_is_not_waited_for() {
+    let (mut m, chip) = open_ring(Way::FastPath, 16);
+    let batch = alike(3);
+    let picks = [0, 1, 2];
+    let offer = |m: &Machine| m.nic.receive.deliver(&m.env, &batch, &picks);
+    // Three more than there are descriptors wait in the FIFO.
+    for _ in 0..6 {
+        assert_eq!(offer(&m), 3);
+    }
+    assert_eq!(m.r(reg::RDH), 15);
+    let woken = Arc::new(CountedWake::default());
+    let wake: Arc<dyn Wake> = woken.clone();
+    let lock = chip.rx.lock();
+    assert_eq!(offer(&m), 0);
+    m.nic.receive.want_room(&wake);
+    assert_eq!(offer(&m), 0);
+    m.nic.receive.give_up(&m.env, &batch, &picks);
+    assert_eq!(m.counter("rx_held_up"), 9);
+    // Nor does the guest wait that gives buffers; they are used when the lock is free.
+    m.w(reg::RDT, 10);
+    m.work();
+    assert_eq!((m.r(reg::RDH), woken.rung()), (15, 0));
+    drop(lock);
+    rx::poll::let_go(&chip, &m.env);
+    assert_eq!((m.r(reg::RDH), woken.rung()), (2, 1));
+    assert_eq!(offer(&m), 3);
+    assert_eq!((m.r(reg::RDH), woken.rung()), (5, 1));
+}
+
+/// A lease is open on some buffers when its owner dies; another's is out behind it.
+#[test]
+fn a_sender_that_dies_leaves_no_lease_behind() {
+    let (mut m, chip) = open_ring(Way::Leases, 16);
+    let batch = alike(3);
     {
         let view = m.env.memory.view();
         let open = || {

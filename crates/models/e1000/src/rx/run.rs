@@ -1,4 +1,4 @@
-//! The short way: runs of frames that need a buffer each and nothing else.
+//! The short way: runs of frames, and segments of large ones, that need a buffer each and nothing else.
 //!
 //! What registers say about such frames is worked out once per generation of the set-up ([`intel::rx::RunPlan`]). What needs more
 //! (a verdict on checksums, a tag, a true FCS, several buffers), and frames that wait in the FIFO or for a lease, leave
@@ -6,24 +6,28 @@
 
 use datapath::FCS;
 use datapath::counters::count_alone;
-use frame::Run;
-use intel::rx::{ETHERNET_HEADER, Fcs, Judged, Legacy, Words, fill_run};
-use intel::{Ring, verdict_of_type};
+use frame::{Cut, Run};
+use guest_mem::View;
+use intel::rx::{ETHERNET_HEADER, Fcs, Filled, Judged, Legacy, Words, fill_cut, fill_run};
+use intel::{Ring, verdict_of_segment, verdict_of_type};
 use model::Env;
 use wire::{EtherType, SimpleV4};
 
 use crate::core::chip::Chip;
-use crate::core::rx_queue::{RING, RunWay};
+use crate::core::rx_queue::{RING, RunWay, RxGuard, RxState};
 use crate::regs as r;
 use crate::regs::bits::{rx_status, rxcsum};
 use crate::rx::call::Call;
+use crate::rx::csb::RxPage;
 use crate::rx::fast_path::Bounds;
+use crate::rx::poll;
 use crate::rx::write::Report;
 use crate::rx::write_back::News;
 
-/// How frames of `len` bytes with this header are received, if that is all that decides.
+/// How frames of `len` bytes with this header are received, if that is all that decides: of segments whose checksums are
+/// written on the way if `segments`.
 #[cold]
-fn way(chip: &Chip, header: [u8; ETHERNET_HEADER], len: usize) -> Option<RunWay> {
+fn way(chip: &Chip, header: [u8; ETHERNET_HEADER], len: usize, segments: bool) -> Option<RunWay> {
     let off = !chip.fast_path || chip.wake.armed() || chip.loopback() || !chip.rx_enabled();
     let file = &chip.file;
     let ring = Ring::read(file, &RING).filter(|_| !off)?;
@@ -33,10 +37,17 @@ fn way(chip: &Chip, header: [u8; ETHERNET_HEADER], len: usize) -> Option<RunWay>
     let bounds = Bounds::of(&call);
     let judged = call.judge(dst);
     let kind = u16::from_be_bytes([a, b]);
-    let bare = verdict_of_type(call.rxcsum, kind);
-    let (status, errors) = bare.unwrap_or_default();
+    let v4 = EtherType(kind) == EtherType::IPV4;
+    let known = match segments {
+        true if v4 || EtherType(kind) == EtherType::IPV6 => {
+            Some(verdict_of_segment(call.rxcsum, v4))
+        }
+        true => return None,
+        false => verdict_of_type(call.rxcsum, kind),
+    };
+    let (status, errors) = known.unwrap_or_default();
     let needs_more = !judged.passes
-        || bare.is_none() && EtherType(kind) != EtherType::IPV4
+        || known.is_none() && !v4
         || call.rxcsum & rxcsum::PCSS != 0
         || call.fcs() == Fcs::True
         || bounds.exclude([a, b])
@@ -52,10 +63,10 @@ fn way(chip: &Chip, header: [u8; ETHERNET_HEADER], len: usize) -> Option<RunWay>
     };
     Some(RunWay {
         word: report.word(in_buffer, rx_status::EOP),
-        judged: bare.is_none().then_some(call.rxcsum),
+        judged: known.is_none().then_some(call.rxcsum),
         in_buffer,
         group: judged.group,
-        small: in_buffer <= call.rsrpd,
+        small: call.rsrpd,
         base: ring.base,
         ring: ring.len,
         rctl: call.rctl,
@@ -65,14 +76,89 @@ fn way(chip: &Chip, header: [u8; ETHERNET_HEADER], len: usize) -> Option<RunWay>
 
 /// Takes frames of a run as long as there are buffers for them. `None` when they are not for this way.
 pub(crate) fn deliver(chip: &Chip, env: &Env, run: &Run<'_>) -> Option<usize> {
+    let len = run.frame_len();
+    let find = || way(chip, run.header(), len, false);
+    let plan = |state: &mut RxState| state.run.way(chip.setup.get(), (run.head(), len), find);
+    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| match way.judged {
+        None => fill_run(view, ours, run, way.in_buffer, Words::Second(way.word)),
+        Some(rxcsum) => {
+            let word = |_: &SimpleV4<'_>, (status, errors)| {
+                let verdict = Legacy {
+                    status,
+                    errors,
+                    ..Legacy::default()
+                };
+                [0, way.word | verdict.word()]
+            };
+            let judged = Judged::new(rxcsum, false, word);
+            fill_run(view, ours, run, way.in_buffer, judged)
+        }
+    };
+    let count = |way: &RunWay, frames: u64| {
+        chip.stats.received(frames, len + FCS, way.group);
+        (frames * len as u64, way.in_buffer <= way.small)
+    };
+    take((chip, env), run.count(), plan, fill, count)
+}
+
+/// Takes segments of a large frame from number `from` on, as [`deliver`] takes frames.
+pub(crate) fn deliver_cut((chip, env): (&Chip, &Env), cut: &Cut<'_>, from: usize) -> Option<usize> {
+    /// Bits of the length in a descriptor's second word.
+    const LENGTH: u64 = 0xffff;
+    let len = cut.segment_len(0);
+    let find = || way(chip, cut.header(), len, true);
+    let plan = |state: &mut RxState| state.cut.way(chip.setup.get(), (cut.head(), len), find);
+    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| {
+        let words = |in_buffer: usize| Words::Second(way.word & !LENGTH | in_buffer as u64);
+        fill_cut(view, ours, (cut, from), way.in_buffer - len, words)
+    };
+    let count = |way: &RunWay, frames: u64| {
+        // The last may be shorter.
+        let last = cut.segment_len(from + frames as usize - 1);
+        chip.stats.received(frames - 1, len + FCS, way.group);
+        chip.stats.received(1, last + FCS, way.group);
+        let bytes = (frames - 1) * len as u64 + last as u64;
+        (bytes, last + (way.in_buffer - len) <= way.small)
+    };
+    let all = cut.count().checked_sub(from)?;
+    take((chip, env), all, plan, fill, count)
+}
+
+/// Takes frames as `plan` says, with buffers as `fill` says, of at most `all`; `count` counts so many by their lengths, and
+/// tells their bytes and whether one is small.
+#[inline(always)]
+fn take(
+    (chip, env): (&Chip, &Env),
+    all: usize,
+    plan: impl FnOnce(&mut RxState) -> Option<RunWay>,
+    fill: impl FnOnce(&View<'_>, (&Ring, u32), &RunWay) -> Filled,
+    count: impl FnOnce(&RunWay, u64) -> (u64, bool),
+) -> Option<usize> {
     let view = env.memory.view();
     let page = chip.rx_page(env, &view);
-    let mut state = chip.rx.lock();
+    let state = chip.rx.reach()?;
+    let taken = take_locked((chip, env), (&view, page), state, all, (plan, fill, count));
+    poll::let_go(chip, env);
+    taken
+}
+
+/// The same with the lock, which it gives back.
+#[inline(always)]
+fn take_locked(
+    (chip, env): (&Chip, &Env),
+    (view, page): (&View<'_>, Option<RxPage<'_>>),
+    mut state: RxGuard<'_>,
+    all: usize,
+    (plan, fill, count): (
+        impl FnOnce(&mut RxState) -> Option<RunWay>,
+        impl FnOnce(&View<'_>, (&Ring, u32), &RunWay) -> Filled,
+        impl FnOnce(&RunWay, u64) -> (u64, bool),
+    ),
+) -> Option<usize> {
     if state.crowded() || !state.fifo.is_empty() {
         return None;
     }
-    let find = || way(chip, run.header(), run.frame_len());
-    let way = state.run.way(chip.setup.get(), run, find)?;
+    let way = plan(&mut state)?;
     if let Some(page) = &page {
         page.take_tail(chip);
     }
@@ -86,37 +172,22 @@ pub(crate) fn deliver(chip: &Chip, env: &Env, run: &Run<'_>) -> Option<usize> {
         return None;
     }
     let free = ring.available().min(chip.allowance());
-    let (ours, len) = ((&ring, free), way.in_buffer);
-    let filled = match way.judged {
-        None => fill_run(&view, ours, run, len, Words::Second(way.word)),
-        Some(rxcsum) => {
-            let word = |_: &SimpleV4<'_>, (status, errors)| {
-                let verdict = Legacy {
-                    status,
-                    errors,
-                    ..Legacy::default()
-                };
-                [0, way.word | verdict.word()]
-            };
-            fill_run(&view, ours, run, len, Judged::new(rxcsum, false, word))
-        }
-    };
+    let filled = fill(view, (&ring, free), &way);
     let (n, frames) = (filled.frames, u64::from(filled.frames));
     if n == 0 {
         return Some(0);
     }
-    let len = run.frame_len();
-    chip.stats.received(frames, len + FCS, way.group);
+    let (bytes, small) = count(&way, frames);
     let counters = &chip.counters;
     count_alone(&counters.rx_desc_fetched, filled.fetched);
     count_alone(&counters.rx_frames, frames);
-    count_alone(&counters.rx_bytes, frames * len as u64);
+    count_alone(&counters.rx_bytes, bytes);
     let call = Call::new(chip, page);
     let mut news = News::with_delays(way.delays);
-    call.publish((ring, n), way.rctl, way.small, &mut news);
+    call.publish((ring, n), way.rctl, small, &mut news);
     call.raise(env, news);
     if let Some(page) = &call.page
-        && n as usize == run.count()
+        && n as usize == all
     {
         page.settle(chip, env, &mut state.csb, false);
     }

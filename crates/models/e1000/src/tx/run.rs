@@ -62,7 +62,7 @@ fn complete(
     (view, page): (&View<'_>, Option<CsbPage<'_>>),
     (ring, low): (&Ring, u32),
     (run, taken): (&Run<'_>, usize),
-    reported: Reported,
+    reported: &Reported,
 ) {
     let (frames, len) = (taken as u64, run.frame_len());
     let [dst @ .., _, _, _, _, _, _, _, _] = run.header();

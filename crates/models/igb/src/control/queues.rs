@@ -66,8 +66,9 @@ impl Function {
             if !old & new & xdctl::ENABLE != 0 {
                 *tx = TxState::default();
             }
-            drop(tx);
+            // Before those that come next have the lock.
             self.setup.changed();
+            drop(tx);
             self.ring(element);
             work.tx = true;
         } else {

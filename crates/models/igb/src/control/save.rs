@@ -40,6 +40,7 @@ impl Registers {
             file,
             setup: _, // counts changes
             run: _,   // follows from the registers
+            cut: _,   // the same
             ids: _,   // the model's
             kind: _,  // a PF
             vfs: _,   // configured, or PCI's

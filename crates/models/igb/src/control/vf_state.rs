@@ -54,6 +54,7 @@ impl VfControl {
             file,
             setup: _, // counts changes
             run: _,   // follows from the registers
+            cut: _,   // the same
             ids: _,   // the model's
             kind: _,  // its settings follow from what is granted
             vfs: _,   // a PF's

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 pub(crate) use datapath::counters::count;
 use datapath::{Generation, Waiters};
+use intel::RingPlace;
 use intel::rx::RunPlan;
 use intel::wake::WakeUp;
 use parking_lot::Mutex;
@@ -44,6 +45,8 @@ pub(crate) enum FunctionKind {
 /// How the frames of a run are received.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunWay {
+    /// Its ring.
+    pub place: RingPlace,
     pub queue: u32,
     /// Both words of a done descriptor, but for the verdict if there is one.
     pub words: [u64; 2],
@@ -63,6 +66,8 @@ pub(crate) struct Function {
     pub setup: Generation,
     /// What it says about runs of received frames. Its lock is a leaf.
     pub run: Mutex<RunPlan<RunWay>>,
+    /// And about segments of large frames.
+    pub cut: Mutex<RunPlan<RunWay>>,
     pub ids: &'static QueueIds,
     pub kind: FunctionKind,
     /// VFs that a PF's registers control; the pools behind them are its own.
@@ -114,6 +119,7 @@ impl Function {
             file: File::new(table),
             setup: Generation::default(),
             run: Mutex::default(),
+            cut: Mutex::default(),
             ids,
             kind,
             vfs: AtomicU32::new(0),
@@ -171,6 +177,15 @@ impl Function {
     pub(crate) fn moves(&self) -> bool {
         (self.link_up.load(Ordering::Acquire) || self.loopback.load(Ordering::Acquire))
             && self.bus_master.load(Ordering::Acquire)
+    }
+
+    /// For each who has held the receive lock of a queue, once it is free: wakes senders that were turned away.
+    #[inline]
+    pub(crate) fn let_go(&self, queue: u32) {
+        let own = self.queues.get(queue as usize);
+        if own.is_some_and(|own| own.rx.relieve()) {
+            self.waiters.wake();
+        }
     }
 
     /// Waits for what is under way. The caller has seen to it that nothing begins.

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
+use lease::BoundedLock;
 use parking_lot::Mutex;
 
 use crate::core::context::Context;
@@ -10,8 +11,9 @@ use crate::core::context::Context;
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pub tx: Mutex<TxState>,
-    /// Held while frames are copied: with it nothing writes into the ring's buffers any more.
-    pub rx: Mutex<RxState>,
+    /// Held while frames are copied: with it nothing writes into the ring's buffers any more. Senders wait for it only so
+    /// long.
+    pub rx: BoundedLock<RxState>,
     pub counts: QueueCounts,
 }
 

@@ -47,7 +47,7 @@ impl<'a, 'v> Rx<'a, 'v> {
         self.classifier.end();
     }
 
-    /// Opens `queue`, and closes the one that was open. `None`: it takes no frames, which is counted.
+    /// Opens `queue`, and closes the one that was open. `None`: it takes no frames, which is counted, or is held up.
     pub(crate) fn open(&mut self, queue: u32) -> Option<&Open<'a>> {
         self.writer.open(&self.call, &mut self.counts, queue)
     }
@@ -89,7 +89,10 @@ impl<'a, 'v> Rx<'a, 'v> {
     pub(crate) fn keep(&mut self, packet: &Packet<'_, '_>) -> Outcome {
         let class = packet.class;
         if self.open(class.queue).is_none() {
-            return Outcome::Lost;
+            return match self.writer.held_up {
+                true => Outcome::NoRoom,
+                false => Outcome::Lost,
+            };
         }
         let placed = self.writer.put((&self.call, &mut self.counts), packet);
         match placed {

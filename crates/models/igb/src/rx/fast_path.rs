@@ -113,8 +113,8 @@ impl<'v> Rx<'_, 'v> {
             return 0;
         };
         let Some(open) = self.open(classified.class.queue) else {
-            // Counted.
-            return 1;
+            // Counted, but for one that is held up: it takes none.
+            return usize::from(!self.writer.held_up);
         };
         if open.shape.kind != ShapeKind::Whole {
             return 0;
@@ -333,7 +333,7 @@ impl<'v> Rx<'_, 'v> {
         expected: usize,
         places: &mut [Option<(WriteSlice<'v>, Look)>; AHEAD],
     ) -> usize {
-        let Writer { descs, open } = &mut self.writer;
+        let Writer { descs, open, .. } = &mut self.writer;
         let Some(open) = open else {
             return 0;
         };

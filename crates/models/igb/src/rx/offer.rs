@@ -42,6 +42,8 @@ impl Rx<'_, '_> {
             if need > open.room.free as usize && possible && !open.shape.drop {
                 return Outcome::NoRoom;
             }
+        } else if self.writer.held_up {
+            return Outcome::NoRoom;
         }
         self.each(segments)
     }

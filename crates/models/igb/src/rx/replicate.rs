@@ -77,12 +77,11 @@ impl Rx<'_, '_> {
 
     /// Whether a queue has room for a frame that needs so many buffers of a size, or does not wait for room.
     fn has_room(&mut self, queue: u32, need: impl Fn(usize) -> usize) -> bool {
-        self.open(queue).is_none_or(|open| {
-            let need = need(open.shape.packet);
-            need <= open.room.free as usize
-                || need >= open.room.ring.len as usize
-                || open.shape.drop
-        })
+        let Some(open) = self.open(queue) else {
+            return !self.writer.held_up;
+        };
+        let need = need(open.shape.packet);
+        need <= open.room.free as usize || need >= open.room.ring.len as usize || open.shape.drop
     }
 
     /// Whether all queues that get the segments of a packet have room for them.

@@ -36,7 +36,7 @@ pub(crate) mod desc_status {
 pub(crate) const ERRORS_AT: u32 = 24;
 const CHECKSUM_AT: u32 = 16;
 /// The second word of an advanced descriptor: PKT_LEN and VLAN behind the status (§7.1.5.2).
-const PKT_LEN_AT: u32 = 32;
+pub(crate) const PKT_LEN_AT: u32 = 32;
 const VLAN_AT: u32 = 48;
 /// A legacy descriptor has eight status bits, and eight error bits.
 const LEGACY: u32 = 0xff00_00ff;

@@ -1,17 +1,18 @@
 //! The short way: runs of frames that need a buffer each: those whose headers no descriptor describes, and whole TCP or UDP
-//! over IPv4, where flows do not decide about queues.
+//! over IPv4, where flows do not decide about queues; and segments of large frames of that kind.
 //!
 //! What registers and filters say about such frames is worked out once per generation of the set-up
 //! ([`intel::rx::RunPlan`]), by the code that the fast path asks: for a frame with this header and zeros behind it, which
 //! is all that decides. All other frames leave the run to the fast path ([`crate::rx::fast_path`]).
 
 use datapath::FCS;
-use frame::{Batch, Run};
-use intel::Ring;
-use intel::rx::{Judged, Words, fill_run};
+use frame::{Batch, Cut, Run};
+use guest_mem::View;
+use intel::rx::{Filled, Judged, Words, fill_cut, fill_run};
 use intel::verdict::rx_status;
+use intel::{Ring, RingPlace, verdict};
 use model::Env;
-use wire::{EtherType, Offload, SimpleV4};
+use wire::{Csum, ETHERNET_HEADER, EtherType, Offload, SimpleV4};
 
 use crate::core::function::{Function, FunctionKind, RunWay, count};
 use crate::core::irq::{Causes, Moved};
@@ -21,12 +22,18 @@ use crate::regs::bits::{icr, rxcsum};
 use crate::rx::call::Call;
 use crate::rx::classify::{Classified, Classifier};
 use crate::rx::fast_path::{BARE, Look, look_at};
-use crate::rx::report::{ERRORS_AT, Report, desc_status, word};
+use crate::rx::report::{ERRORS_AT, PKT_LEN_AT, Report, desc_status, word};
 use crate::rx::shape::{Shape, ShapeKind};
 
-/// How frames of a run are received, if its header and length are all that decides.
+/// How frames of `len` bytes that begin so are received, if that is all that decides. With the note of a checksum they are
+/// segments of large frames, and begin with all their headers.
 #[cold]
-fn way(function: &Function, env: &Env, run: &Run<'_>) -> Option<RunWay> {
+fn way(
+    function: &Function,
+    env: &Env,
+    (headers, len): (&[u8], usize),
+    csum: Option<Csum>,
+) -> Option<RunWay> {
     let settings = function.settings();
     let call = Call::new(function, env, settings);
     let for_us = settings.rx_on
@@ -38,11 +45,14 @@ fn way(function: &Function, env: &Env, run: &Run<'_>) -> Option<RunWay> {
         return None;
     }
     let mut batch = Batch::new();
-    let header = run.header();
-    batch.push_bytes(&header);
-    batch.push_bytes(&vec![0; run.frame_len() - header.len()]);
-    batch.end(Offload::NONE);
+    batch.push_bytes(headers);
+    batch.push_bytes(&vec![0; len.checked_sub(headers.len())?]);
+    batch.end(Offload {
+        csum,
+        ..Offload::NONE
+    });
     let frame = batch.get(0)?;
+    let header: &[u8; ETHERNET_HEADER] = headers.first_chunk()?;
     let ip = look_at(&settings, &frame)? == Look::Ip;
     let mut report = BARE;
     if ip {
@@ -75,17 +85,30 @@ fn way(function: &Function, env: &Env, run: &Run<'_>) -> Option<RunWay> {
         }
     };
     let queue = classified.class.queue;
-    let srrctl = function.file.get_at(function.ids.srrctl, queue);
-    let shape = Shape::of(srrctl, settings.buffer)?;
-    if shape.kind != ShapeKind::Whole || run.frame_len() > shape.packet {
+    // Switching it off counts a generation under the lock of the queue.
+    if !function.rx_enabled(queue) {
         return None;
     }
-    let second = word(ShapeKind::Whole, run.frame_len(), desc_status::EOP, &report);
-    let [dst @ .., _, _, _, _, _, _, _, _] = header;
+    let srrctl = function.file.get_at(function.ids.srrctl, queue);
+    let shape = Shape::of(srrctl, settings.buffer)?;
+    if shape.kind != ShapeKind::Whole || len > shape.packet {
+        return None;
+    }
+    let second = word(ShapeKind::Whole, len, desc_status::EOP, &report);
+    let mut words = [report.first_word(), second];
+    let mut judged = ip.then_some(settings.rxcsum);
+    if csum.is_some() {
+        // Of segments the verdict is known.
+        let packet = SimpleV4::of(headers.first_chunk()?, len).filter(|_| ip)?;
+        words = described(words, &packet, verdict(settings.rxcsum, &frame));
+        judged = None;
+    }
+    let [dst @ .., _, _, _, _, _, _, _, _] = *header;
     Some(RunWay {
         queue,
-        words: [report.first_word(), second],
-        judged: ip.then_some(settings.rxcsum),
+        place: RingPlace::of(&function.file, &function.ids.rx_ring(), queue),
+        words,
+        judged,
         group: Group::of(dst),
         immediate: classified.class.immediate,
         threshold: shape.threshold,
@@ -106,49 +129,109 @@ fn described(words: [u64; 2], packet: &SimpleV4<'_>, (status, errors): (u8, u8))
 
 /// Takes frames of a run as long as there are buffers for them. `None` when they are not for this way.
 pub(crate) fn deliver(function: &Function, env: &Env, run: &Run<'_>) -> Option<usize> {
+    let len = run.frame_len();
+    let plan = |generation| {
+        let find = || way(function, env, (&run.header(), len), None);
+        let mut plan = function.run.lock();
+        plan.way(generation, (run.head(), len), find)
+    };
+    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| match way.judged {
+        None => fill_run(view, ours, run, len, Words::Both(way.words)),
+        Some(rxcsum) => {
+            let words = |packet: &SimpleV4<'_>, verdict| described(way.words, packet, verdict);
+            fill_run(view, ours, run, len, Judged::new(rxcsum, true, words))
+        }
+    };
+    let count = |way: &RunWay, frames: u64| {
+        function.stats.received(frames, len + FCS, way.group);
+        frames * len as u64
+    };
+    take((function, env), plan, fill, count)
+}
+
+/// Takes segments of a large frame from number `from` on, as [`deliver`] takes frames.
+pub(crate) fn deliver_cut(
+    (function, env): (&Function, &Env),
+    cut: &Cut<'_>,
+    from: usize,
+) -> Option<usize> {
+    const LENGTH: u64 = 0xffff << PKT_LEN_AT;
+    if !cut.is_simple_v4() || from >= cut.count() {
+        return None;
+    }
+    let len = cut.segment_len(0);
+    let plan = |generation| {
+        let csum = cut.frame().notes().csum;
+        let find = || way(function, env, (&cut.headers(), len), csum);
+        function.cut.lock().way(generation, (cut.head(), len), find)
+    };
+    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| {
+        let [first, second] = way.words;
+        let of = |len: usize| Words::Both([first, second & !LENGTH | (len as u64) << PKT_LEN_AT]);
+        fill_cut(view, ours, (cut, from), 0, of)
+    };
+    let count = |way: &RunWay, frames: u64| {
+        // The last may be shorter.
+        let last = cut.segment_len(from + frames as usize - 1);
+        function.stats.received(frames - 1, len + FCS, way.group);
+        function.stats.received(1, last + FCS, way.group);
+        (frames - 1) * len as u64 + last as u64
+    };
+    take((function, env), plan, fill, count)
+}
+
+/// Takes frames as `plan` says for a generation of the set-up, with buffers as `fill` says; `count` counts so many by their
+/// lengths, and tells their bytes.
+#[inline(always)]
+fn take(
+    (function, env): (&Function, &Env),
+    plan: impl FnOnce(u32) -> Option<RunWay>,
+    fill: impl FnOnce(&View<'_>, (&Ring, u32), &RunWay) -> Filled,
+    count_all: impl FnOnce(&RunWay, u64) -> u64,
+) -> Option<usize> {
     if !function.fast_path || function.wake.armed() || !function.moves() {
         return None;
     }
     let generation = function.setup.get();
-    let find = || way(function, env, run);
-    let way = function.run.lock().way(generation, run, find)?;
+    let way = plan(generation)?;
     let own = function.queues.get(way.queue as usize)?;
     let view = env.memory.view();
-    let lock = own.rx.lock();
+    let lock = own.rx.reach()?;
     // Those who change the set-up wait for this lock, or are seen here.
-    if generation != function.setup.get() || !function.rx_enabled(way.queue) {
-        return None;
-    }
-    let ids = function.ids;
-    let ring = Ring::read_at(&function.file, &ids.rx_ring(), way.queue)?;
-    let given = ring.available();
-    let len = run.frame_len();
-    let ours = (&ring, given);
-    let filled = match way.judged {
-        None => fill_run(&view, ours, run, len, Words::Both(way.words)),
-        Some(rxcsum) => {
-            let words = |packet: &SimpleV4<'_>, verdict| described(way.words, packet, verdict);
-            fill_run(&view, ours, run, len, Judged::new(rxcsum, true, words))
-        }
+    let ring = match generation == function.setup.get() {
+        true => way.place.ring(&function.file),
+        false => None,
     };
+    let filled = ring.map(|ring| {
+        let given = ring.available();
+        let filled = fill(&view, (&ring, given), &way);
+        let frames = u64::from(filled.frames);
+        if frames == 0 {
+            return (given, filled, 0);
+        }
+        way.place
+            .set_head(&function.file, ring.behind(filled.frames));
+        let bytes = count_all(&way, frames);
+        count(&own.counts.rx_packets, frames);
+        count(&own.counts.rx_octets, bytes);
+        count(
+            &own.counts.rx_multicast,
+            frames * u64::from(way.group == Group::Multicast),
+        );
+        (given, filled, bytes)
+    });
+    drop(lock);
+    function.let_go(way.queue);
+    let (given, filled, bytes) = filled?;
     let n = filled.frames;
     if n == 0 {
         return Some(0);
     }
-    function.file.set_at(ids.rdh, way.queue, ring.behind(n));
-    let (frames, bytes) = (u64::from(n), u64::from(n) * len as u64);
-    count(&own.counts.rx_packets, frames);
-    count(&own.counts.rx_octets, bytes);
-    count(
-        &own.counts.rx_multicast,
-        frames * u64::from(way.group == Group::Multicast),
-    );
-    drop(lock);
+    let frames = u64::from(n);
     let counters = &function.counters;
     count(&counters.rx_desc_fetched, filled.fetched);
     count(&counters.rx_frames, frames);
     count(&counters.rx_bytes, bytes);
-    function.stats.received(frames, len + FCS, way.group);
     raise(function, env, &way, (given, n));
     Some(n as usize)
 }

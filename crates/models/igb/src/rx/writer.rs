@@ -3,7 +3,7 @@
 use guest_mem::View;
 use intel::Ring;
 use intel::rx::{self, Room};
-use parking_lot::MutexGuard;
+use lease::BoundedGuard;
 
 use crate::core::function::{Function, count};
 use crate::core::queue::RxState;
@@ -26,7 +26,7 @@ pub(crate) enum Outcome {
 /// A queue whose lock is held.
 pub(crate) struct Open<'a> {
     pub queue: u32,
-    _lock: MutexGuard<'a, RxState>,
+    _lock: BoundedGuard<'a, RxState>,
     pub room: Room,
     pub shape: Shape,
     /// Descriptors that the guest had handed over when the queue was opened.
@@ -37,6 +37,8 @@ pub(crate) struct Open<'a> {
 pub(crate) struct Writer<'a, 'v> {
     pub descs: rx::Writer<'v>,
     pub open: Option<Open<'a>>,
+    /// The queue that was to be opened is held by another sender for long.
+    pub held_up: bool,
 }
 
 impl<'a, 'v> Writer<'a, 'v> {
@@ -44,10 +46,11 @@ impl<'a, 'v> Writer<'a, 'v> {
         Writer {
             descs: rx::Writer::new(view),
             open: None,
+            held_up: false,
         }
     }
 
-    /// Opens `queue`, and closes the one that was open. `None`: it takes no frames, which is counted.
+    /// Opens `queue`, and closes the one that was open. `None`: it takes no frames, which is counted, or it is held up.
     pub(crate) fn open(
         &mut self,
         call: &Call<'a>,
@@ -68,7 +71,12 @@ impl<'a, 'v> Writer<'a, 'v> {
             count(&counters.rx_disabled, 1);
             return None;
         };
-        let lock = own.rx.lock();
+        let lock = own.rx.reach();
+        self.held_up = lock.is_none();
+        let Some(lock) = lock else {
+            count(&counters.rx_held_up, 1);
+            return None;
+        };
         let ids = function.ids;
         if !function.rx_enabled(queue) {
             count(&counters.rx_disabled, 1);
@@ -101,9 +109,15 @@ impl<'a, 'v> Writer<'a, 'v> {
 
     /// Closes the open queue: writes back its descriptors, moves its head, notes its interrupt causes.
     pub(crate) fn close(&mut self, function: &Function, counts: &mut Counts) {
-        let Some(mut open) = self.open.take() else {
+        let Some(open) = self.open.take() else {
             return;
         };
+        let queue = open.queue;
+        self.write_back(function, counts, open);
+        function.let_go(queue);
+    }
+
+    fn write_back(&mut self, function: &Function, counts: &mut Counts, mut open: Open<'_>) {
         let faults = self.descs.flush(&mut open.room);
         count(&function.counters.rx_dma_fault, faults);
         let own = std::mem::take(&mut counts.own);

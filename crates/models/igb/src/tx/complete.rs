@@ -12,7 +12,7 @@ use crate::core::context::Context;
 use crate::core::function::{Function, count};
 use crate::core::queue::TxState;
 use crate::core::stats::Tally;
-use crate::regs::bits::tdwbal;
+use crate::tx::plan::TxPlan;
 
 /// What a turn has completed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,7 +29,7 @@ pub(crate) struct Done {
 pub(crate) fn finish(
     function: &Function,
     view: &View<'_>,
-    queue: u32,
+    (queue, plan): (u32, &TxPlan),
     (state, store): (&mut TxState, &Store<[Context; 2]>),
     ring: &Ring,
     (batch, taken): (&Batch<'_>, usize),
@@ -54,7 +54,7 @@ pub(crate) fn finish(
     };
     let report = !done.written.is_empty();
     let write = || write_back(view, ring, done.written, &counters.tx_dma_fault);
-    moved((function, queue), view, (done.next, report), write);
+    moved((function, plan), view, (done.next, report), write);
     Done {
         moved: done.moved,
         report: done.now,
@@ -66,21 +66,19 @@ pub(crate) fn finish(
 /// them, unless the head is written to memory in place of it (TDWBAL).
 #[inline]
 pub(crate) fn moved(
-    (function, queue): (&Function, u32),
+    (function, plan): (&Function, &TxPlan),
     view: &View<'_>,
     (next, report): (u32, bool),
     write: impl FnOnce(),
 ) {
-    let ids = function.ids;
-    let low = function.file.get_at(ids.tdwbal, queue);
-    if low & tdwbal::HEAD_WB == 0 {
-        write();
-    } else if report {
-        let high = function.file.get_at(ids.tdwbah, queue);
-        let at = u64::from(high) << 32 | u64::from(low & tdwbal::ADDRESS);
-        if view.write_release(at, &next.to_le_bytes()).is_err() {
-            count(&function.counters.tx_dma_fault, 1);
+    match plan.head_to {
+        None => write(),
+        Some(at) if report => {
+            if view.write_release(at, &next.to_le_bytes()).is_err() {
+                count(&function.counters.tx_dma_fault, 1);
+            }
         }
+        Some(_) => {}
     }
-    function.file.set_at(ids.tdh, queue, next);
+    plan.place.set_head(&function.file, next);
 }

@@ -1,7 +1,5 @@
 //! The short way: runs of packets that are alike, without a batch.
 
-use std::sync::atomic::Ordering;
-
 use datapath::FCS;
 use datapath::counters::count_alone;
 use frame::{Run, Sink};
@@ -13,6 +11,7 @@ use crate::core::function::Function;
 use crate::core::stats::Group;
 use crate::tx::complete::{Done, moved};
 use crate::tx::desc::Descs;
+use crate::tx::plan::TxPlan;
 
 /// What became of a run.
 pub(crate) struct Sent {
@@ -25,7 +24,7 @@ pub(crate) struct Sent {
 /// Sends the run that begins at the head of `ring`, the one of `queue`, of at most `limit` packets and about `room` bytes;
 /// `left` descriptors are ours. `None`: no run begins there, or the sink takes none.
 pub(crate) fn send(
-    (function, queue): (&Function, u32),
+    (function, queue, plan): (&Function, u32, &TxPlan),
     (view, to): (&View<'_>, &dyn Sink),
     (ring, left): (&Ring, u32),
     limits: (usize, usize),
@@ -41,7 +40,7 @@ pub(crate) fn send(
                 return None;
             }
             Some(Sent {
-                done: complete((function, queue), view, ring, (&run, taken), reported),
+                done: complete((function, queue, plan), view, ring, (&run, taken), reported),
                 bytes: taken * run.frame_len(),
                 all: taken == run.count(),
             })
@@ -52,11 +51,11 @@ pub(crate) fn send(
 
 /// Completes the first `taken` packets.
 fn complete(
-    (function, queue): (&Function, u32),
+    (function, queue, plan): (&Function, u32, &TxPlan),
     view: &View<'_>,
     ring: &Ring,
     (run, taken): (&Run<'_>, usize),
-    reported: Reported,
+    reported: &Reported,
 ) -> Done {
     let (frames, len) = (taken as u64, run.frame_len());
     let bytes = frames * len as u64;
@@ -66,15 +65,15 @@ fn complete(
     count_alone(&counters.tx_frames, frames);
     count_alone(&counters.tx_bytes, bytes);
     if let Some(own) = function.queues.get(queue as usize) {
-        own.counts.tx_packets.fetch_add(frames, Ordering::Relaxed);
-        own.counts.tx_octets.fetch_add(bytes, Ordering::Relaxed);
+        count_alone(&own.counts.tx_packets, frames);
+        count_alone(&own.counts.tx_octets, bytes);
     }
     let next = ring.behind(taken as u32);
     let write = || {
         reported.write_back(view, ring, taken, &counters.tx_dma_fault);
     };
     let report = reported.asks(taken);
-    moved((function, queue), view, (next, report), write);
+    moved((function, plan), view, (next, report), write);
     Done {
         moved: taken as u32,
         report,

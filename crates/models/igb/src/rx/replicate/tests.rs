@@ -329,11 +329,9 @@ fn what_a_pool_sends_to_another_stays_inside_where_that_is_asked_for() {
         ([0, 3, 1, 1], vec![1, 1, 2, 1])
     );
     // Also to itself, where that is asked for pool by pool.
-    let file = &guest.function.file;
-    file.set(r::DTXSWC, LOOPBACK | 1 << 16);
+    guest.set_of_all(r::DTXSWC, LOOPBACK | 1 << 16);
     assert_eq!(one(&mut guest, 0, &[3, 2]), ([2, 1, 1, 1], vec![2]));
-    let file = &guest.function.file;
-    file.set(r::DTXSWC, 1 << 16);
+    guest.set_of_all(r::DTXSWC, 1 << 16);
     assert_eq!(one(&mut guest, 0, &[0, 3, 2]), ([0; 4], vec![0, 3, 2]));
     assert_eq!(guest.function.stats.total(Stat::Mpc), 0);
 }

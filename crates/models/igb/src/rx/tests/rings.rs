@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use frame::Batch;
+use frame::{Batch, Wake};
 use model::Receive;
+use model_testkit::CountedWake;
 use wire::Offload;
 
 use crate::core::stats::Stat;
@@ -29,6 +30,28 @@ fn what_finds_no_descriptor_waits_or_is_dropped() {
         guest.set(QUEUES.rdt, 0, 3);
         assert_eq!(guest.receive(&vec![tcp(); 3]), 3);
         assert_eq!(guest.get(QUEUES.rdh, 0), 2);
+    }
+}
+
+#[test]
+fn a_queue_that_another_sender_holds_for_long_is_not_waited_for() {
+    for guest in [Guest::pf(), Guest::pf_with(false)] {
+        guest.start_rx(0, 8, WHOLE);
+        let woken = Arc::new(CountedWake::default());
+        let lock = guest.function.queues[0].rx.lock();
+        // The copy of the one that holds it may wait for memory; these frames stay with their sender.
+        assert_eq!(guest.receive(&vec![tcp(); 3]), 0);
+        let wake: Arc<dyn Wake> = woken.clone();
+        guest.receiver.want_room(&wake);
+        assert_eq!(guest.receive(&vec![tcp(); 3]), 0);
+        assert!(guest.counter("rx_held_up") >= 2);
+        assert_eq!((guest.get(QUEUES.rdh, 0), woken.rung()), (0, 0));
+        drop(lock);
+        guest.function.let_go(0);
+        assert_eq!(woken.rung(), 1);
+        assert_eq!(guest.receive(&vec![tcp(); 3]), 3);
+        guest.function.let_go(0);
+        assert_eq!((guest.get(QUEUES.rdh, 0), woken.rung()), (3, 1));
     }
 }
 

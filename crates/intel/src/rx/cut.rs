@@ -1,0 +1,84 @@
+//! The short way of the receive side for large frames: their segments, and a buffer each.
+
+use std::sync::atomic::{Ordering, fence};
+
+use frame::Cut;
+use guest_mem::{View, WriteWindow};
+
+use crate::ring::{Ring, SIZE};
+use crate::rx::run::{AHEAD, Filled, Words, near};
+
+/// Writes segments of `cut` from number `from` on into the buffers of `ring` from its head on, of which `free` are ours,
+/// each with `more` zeros behind it, and writes their descriptors back. What these say is `words` by the length in the
+/// buffer. It ends where a buffer is null, or not in the region of the one before, or not in reach.
+pub fn fill_cut(
+    view: &View<'_>,
+    (ring, mut free): (&Ring, u32),
+    (cut, from): (&Cut<'_>, usize),
+    more: usize,
+    words: impl Fn(usize) -> Words,
+) -> Filled {
+    let mut ring = *ring;
+    let mut filled = Filled::default();
+    let mut places = [0; AHEAD];
+    let longest = cut.segment_len(0) + more;
+    let full = words(longest);
+    let mut segments = cut.segments(from);
+    let mut next = from;
+    while next < cut.count() && free > 0 {
+        let straight = free.min(ring.len - ring.head) as usize;
+        let most = AHEAD.min(cut.count() - next).min(straight);
+        let first = ring.address(ring.head);
+        let Some(descs) = view.read_run(first, most as u64 * SIZE) else {
+            break;
+        };
+        fence(Ordering::Acquire);
+        let mut buffers = descs.firsts().peekable();
+        let to = buffers.peek().and_then(|addr| near(view, *addr, longest));
+        let Some(to) = to else {
+            break;
+        };
+        let mut planned = 0;
+        for (place, addr) in places.iter_mut().zip(buffers) {
+            // Address 0 is a null buffer.
+            let Some(found) = to.find(addr).filter(|_| addr != 0) else {
+                break;
+            };
+            to.prefetch(found);
+            *place = found;
+            planned += 1;
+        }
+        filled.fetched += most as u64;
+        let mut copied = 0;
+        // The last may be shorter.
+        let mut last = longest;
+        for place in &places[..planned] {
+            let len = cut.segment_len(next + copied) + more;
+            let Some(place) = to.get(*place) else {
+                break;
+            };
+            segments.write(&place.sub(0, len));
+            last = len;
+            copied += 1;
+        }
+        let write = |window: WriteWindow<'_>| match last == longest {
+            true => full.write_to(&window, first, copied),
+            false => {
+                let behind = first.wrapping_add((copied as u64 - 1) * SIZE);
+                full.write_to(&window, first, copied - 1)
+                    && words(last).write_to(&window, behind, 1)
+            }
+        };
+        if copied == 0 || !view.write_window(first).is_some_and(write) {
+            break;
+        }
+        filled.frames += copied as u32;
+        free -= copied as u32;
+        next += copied;
+        ring.head = ring.behind(copied as u32);
+        if copied < most {
+            break;
+        }
+    }
+    filled
+}

@@ -1,0 +1,101 @@
+//! Tasks whose turns wait are served apart from the others.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use model::{Clock, Timer};
+use rustix::event::{EventfdFlags, eventfd};
+use vfio_user::EventSet;
+
+use super::long_turns::LONG;
+use super::{Served, Turn, WOKEN, Workers};
+
+/// Waits in its next turns, and says which thread serves it.
+struct Waiting {
+    fd: Arc<OwnedFd>,
+    set: Option<EventSet>,
+    waits: Arc<AtomicU64>,
+    served_by: mpsc::Sender<Option<String>>,
+}
+
+impl Served for Waiting {
+    fn watch(&mut self, set: &EventSet) -> std::io::Result<()> {
+        set.add(self.fd.as_fd())?;
+        self.set = Some(set.clone());
+        Ok(())
+    }
+    fn unwatch(&mut self) {
+        if let Some(set) = self.set.take() {
+            set.delete(self.fd.as_fd());
+        }
+    }
+    fn busy_poll(&self) -> Duration {
+        Duration::ZERO
+    }
+    fn tick(&mut self) {}
+    fn turn(&mut self, _calls: u32) -> Turn {
+        let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
+        if self.waits.load(Ordering::Relaxed) > 0 {
+            self.waits.fetch_sub(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_nanos(2 * LONG));
+        }
+        let thread = std::thread::current();
+        let _ = self.served_by.send(thread.name().map(str::to_owned));
+        Turn::default()
+    }
+}
+
+#[test]
+fn one_whose_turns_wait_is_served_apart_from_the_others() {
+    let clock: Arc<dyn Clock> = Arc::new(crate::time::MonotonicClock);
+    let workers = Workers::start(1, &clock).expect("workers");
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    let tasks = [0, 1].map(|_| {
+        let fd = Arc::new(eventfd(0, flags).expect("eventfd"));
+        let waits = Arc::new(AtomicU64::new(0));
+        let (served_by, served) = mpsc::channel();
+        let task = workers.task("one");
+        task.start(Box::new(Waiting {
+            fd: Arc::clone(&fd),
+            set: None,
+            waits: Arc::clone(&waits),
+            served_by,
+        }));
+        (task, fd, waits, served)
+    });
+    let next = |at: usize| {
+        let of = tasks[at].3.recv_timeout(Duration::from_secs(20));
+        of.expect("a turn").unwrap_or_default()
+    };
+    assert_eq!([next(0), next(1)], ["worker-0"; 2]);
+    tasks[0].2.store(u64::MAX, Ordering::Relaxed);
+    let moves = (0..10).any(|_| {
+        tasks[0].0.call(WOKEN);
+        next(0) == "worker-1"
+    });
+    assert!(moves);
+    tasks[0].2.store(0, Ordering::Relaxed);
+    // By a call, by its descriptor, by its timer.
+    tasks[0].0.call(WOKEN);
+    assert_eq!(next(0), "worker-1");
+    rustix::io::write(&*tasks[0].1, &1u64.to_ne_bytes()).expect("an event");
+    assert_eq!(next(0), "worker-1");
+    tasks[0].0.arm(Some(clock.now() + LONG));
+    assert_eq!(next(0), "worker-1");
+    tasks[1].0.call(WOKEN);
+    assert_eq!(next(1), "worker-0");
+    let moved: Vec<_> = workers.counters();
+    let of = |at: usize, name| {
+        let mut values = moved[at].values.iter();
+        values.find(|(known, _)| *known == name).map(|(_, n)| *n)
+    };
+    assert_eq!(
+        (of(0, "tasks_moved"), of(0, "tasks"), of(1, "tasks")),
+        (Some(1), Some(1), Some(1))
+    );
+    for (task, ..) in &tasks {
+        assert!(task.stop().is_some());
+    }
+}
