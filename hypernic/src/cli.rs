@@ -10,7 +10,7 @@ use registry::{MODELS, Model};
 
 use crate::config::{
     CAPTURE_MIB, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig, LinkLocal,
-    MAX_BUSY_POLL, MAX_WORKERS, NicConfig, SocketSpec, SwitchConfig, retired,
+    MAX_BUSY_POLL, MAX_WORKERS, NicConfig, SocketSpec, SwitchConfig, Virtio, retired,
 };
 use crate::error::Error;
 use crate::guard::{Guard, GuardArgs};
@@ -216,9 +216,11 @@ impl Run {
                 csb: self.csb,
                 queue_pairs: self.queue_pairs,
                 split_rings: self.split_rings,
-                mtu: self.mtu,
-                standby: self.standby,
-                hash_report: self.hash_report,
+                virtio: Virtio {
+                    mtu: self.mtu,
+                    standby: self.standby,
+                    hash_report: self.hash_report,
+                },
                 doorbell: self.doorbell,
                 mac_lock: self.mac_lock,
                 back_pressure: true,

@@ -19,9 +19,9 @@ pub(crate) fn make(
         csb_poll: config.busy_poll,
         queue_pairs: config.queue_pairs,
         split_rings: config.split_rings,
-        mtu: config.mtu,
-        standby: config.standby,
-        hash_report: config.hash_report,
+        mtu: config.virtio.mtu,
+        standby: config.virtio.standby,
+        hash_report: config.virtio.hash_report,
         pf_places_vf_rings: config.pf_places_vf_rings,
         ..Settings::new(config.mac.0)
     };

@@ -12,7 +12,7 @@ use super::raw::{
     retired, tenant,
 };
 use super::types::{
-    DEFAULT_AGEING, HostConfig, MAX_WORKERS, NicConfig, PfOwner, SocketSpec, SwitchConfig,
+    DEFAULT_AGEING, HostConfig, MAX_WORKERS, NicConfig, PfOwner, SocketSpec, SwitchConfig, Virtio,
 };
 use super::vfs::expand;
 use crate::guard::{Guard, RawGuard};
@@ -174,9 +174,11 @@ impl SoFar {
             csb: raw.csb,
             queue_pairs: queue_pairs(raw.queue_pairs.as_ref())?,
             split_rings: raw.split_rings,
-            mtu: mtu(raw.mtu.as_ref())?,
-            standby: raw.standby,
-            hash_report: raw.hash_report,
+            virtio: Virtio {
+                mtu: mtu(raw.mtu.as_ref())?,
+                standby: raw.standby,
+                hash_report: raw.hash_report,
+            },
             doorbell: raw.doorbell,
             mac_lock: raw.mac_lock.unwrap_or(false),
             back_pressure: raw.back_pressure.unwrap_or(true),

@@ -9,7 +9,7 @@ use toml::Spanned;
 use wire::MacAddr;
 
 use super::raw::{Fault, RawNic, RawVf, Taken, busy_poll, capture_mib, tenant};
-use super::types::{ChipConfig, HostConfig, NicConfig, PfOwner, SocketSpec, VfConfig};
+use super::types::{ChipConfig, HostConfig, NicConfig, PfOwner, SocketSpec, VfConfig, Virtio};
 use crate::guard::{Guard, Storm};
 use crate::spec::{NicMac, PortSpec};
 
@@ -268,9 +268,7 @@ pub(super) fn expand(
             csb: false,
             queue_pairs: 1,
             split_rings: false,
-            mtu: None,
-            standby: false,
-            hash_report: false,
+            virtio: Virtio::default(),
             doorbell: raw.doorbell,
             mac_lock: false,
             back_pressure: true,
