@@ -215,8 +215,8 @@ impl Run {
                 receive_throttling: self.receive_throttling || self.portions,
                 csb: self.csb,
                 queue_pairs: self.queue_pairs,
-                split_rings: self.split_rings,
                 virtio: Virtio {
+                    split_rings: self.split_rings,
                     mtu: self.mtu,
                     standby: self.standby,
                     hash_report: self.hash_report,

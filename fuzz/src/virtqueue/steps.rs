@@ -148,7 +148,7 @@ impl Guest {
             let flags = flags | if more { NEXT } else { 0 };
             self.desc(table + 16 * i as u64, (at, len, flags), i as u16 + 1);
         }
-        let len = 16 * parts.len() as u32 ^ u32::from(shape >> 4 == 1);
+        let len = (16 * parts.len() as u32) ^ u32::from(shape >> 4 == 1);
         self.chain(queue, &[(table, len, INDIRECT)]);
     }
 

@@ -173,8 +173,8 @@ impl SoFar {
             receive_throttling: raw.receive_throttling || raw.portions,
             csb: raw.csb,
             queue_pairs: queue_pairs(raw.queue_pairs.as_ref())?,
-            split_rings: raw.split_rings,
             virtio: Virtio {
+                split_rings: raw.split_rings,
                 mtu: mtu(raw.mtu.as_ref())?,
                 standby: raw.standby,
                 hash_report: raw.hash_report,

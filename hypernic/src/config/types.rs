@@ -100,9 +100,11 @@ pub struct SwitchConfig {
     pub link_local: LinkLocal,
 }
 
-/// What a virtio-net offers if it is chosen.
+/// What a virtio-net offers, or not, if it is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Virtio {
+    /// It offers no packed rings.
+    pub split_rings: bool,
     /// The MTU that its driver is told.
     pub mtu: Option<u16>,
     /// It stands in for another NIC with its address.
@@ -146,8 +148,6 @@ pub struct NicConfig {
     pub csb: bool,
     /// Pairs of queues.
     pub queue_pairs: u16,
-    /// It offers no packed rings.
-    pub split_rings: bool,
     /// What else a virtio-net offers.
     pub virtio: Virtio,
     /// How the guest tells it that a ring has changed.

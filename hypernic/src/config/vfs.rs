@@ -267,7 +267,6 @@ pub(super) fn expand(
             receive_throttling: false,
             csb: false,
             queue_pairs: 1,
-            split_rings: false,
             virtio: Virtio::default(),
             doorbell: raw.doorbell,
             mac_lock: false,

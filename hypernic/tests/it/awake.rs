@@ -38,7 +38,6 @@ fn config(socket: &Path) -> HostConfig {
         receive_throttling: false,
         csb: false,
         queue_pairs: 1,
-        split_rings: false,
         virtio: Virtio::default(),
         doorbell: hypernic::spec::Doorbell::Trap,
         mac_lock: false,
