@@ -4,14 +4,11 @@ use thiserror::Error;
 use wire::{Csum, ETHERNET_HEADER, EtherType, Gso, MAX_HEADERS, NotesError, Offload};
 use wire::{SegmentError, Segments, VLAN_TAG};
 
-use crate::alike::HEAD;
+use crate::alike::{HEAD, SHORTEST};
 use crate::batch::{Batch, Frame};
 use crate::cursor::Cursor;
 use crate::sink::Caps;
 use crate::sum::add_slice;
-
-/// Shortest frame on the wire, without FCS.
-pub(crate) const SHORTEST: usize = 60;
 
 /// Where a tag goes: behind the two addresses.
 const TAG_AT: usize = 12;
