@@ -247,10 +247,10 @@ fn rss(payload: &[u8]) -> Option<(Rss, u16)> {
     Some((rss, word(pairs)))
 }
 
-/// A key: its length, and so many bytes.
+/// A key: its length, and so many bytes. Linux has one more behind it.
 fn key(payload: &[u8]) -> Option<Vec<u8>> {
     let (len, key) = payload.split_first()?;
-    (key.len() == usize::from(*len)).then(|| key.to_vec())
+    Some(key.get(..usize::from(*len))?.to_vec())
 }
 
 /// Spreads flows so from now on, and uses so many pairs.
