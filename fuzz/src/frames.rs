@@ -22,6 +22,8 @@ pub fn frames(data: &[u8]) {
         csum: setup & 4 != 0,
         tso4: setup & 8 != 0,
         tso6: setup & 16 != 0,
+        uso4: setup & 8 != 0,
+        uso6: setup & 16 != 0,
         vlan: setup & 32 != 0,
     };
     let raw = setup & 64 != 0;
@@ -135,13 +137,21 @@ fn finish(frame: &Frame<'_>, bytes: &[u8], caps: Caps) {
             continue;
         }
         let size = usize::from(notes.gso_size);
-        assert!(whole.len() <= headers + tag + size, "more than the MSS");
-        payload.extend_from_slice(&whole[headers + tag..]);
         let layers = Layers::parse(&whole).expect("headers like those of the whole");
+        let l4 = layers.l4.expect("headers like those of the whole");
+        // What is shorter than a frame can be is padded.
+        let span = layers.l4_span(whole.len()).expect("its own lengths");
+        let end = l4.offset + span;
+        assert!(end <= headers + tag + size, "more than the MSS");
+        assert!(
+            end == whole.len() || whole.len() == 60,
+            "padded beyond the least"
+        );
+        payload.extend_from_slice(&whole[headers + tag..end]);
         if !caps.csum {
             assert_eq!(layers.l4_intact(&whole), Some(true), "its checksum");
         }
-        if notes.gso == Gso::Tcp4 {
+        if matches!(notes.gso, Gso::Tcp4 | Gso::Udp4) {
             let l3 = layers.l3.expect("IPv4");
             assert!(ipv4_header_intact(&whole[l3.offset..l3.offset + l3.len]));
         }

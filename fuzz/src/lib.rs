@@ -32,6 +32,7 @@ mod tap_headers;
 #[cfg(test)]
 mod tests;
 mod vhost_user;
+mod virtqueue;
 
 pub use config_file::config_file;
 pub use config_space::config_space;
@@ -49,6 +50,7 @@ pub use state::state;
 pub use stream_framing::stream_framing;
 pub use tap_headers::tap_headers;
 pub use vhost_user::vhost_user;
+pub use virtqueue::virtqueue;
 
 /// A function that takes any bytes and panics only where something is broken.
 pub type Target = fn(&[u8]);
@@ -71,4 +73,5 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("doorbell_pages", doorbell_pages),
     ("several_nics", several_nics),
     ("vhost_user", vhost_user),
+    ("virtqueue", virtqueue),
 ];

@@ -10,7 +10,7 @@ use registry::{MODELS, Model};
 
 use crate::config::{
     CAPTURE_MIB, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig, LinkLocal,
-    MAX_BUSY_POLL, MAX_WORKERS, NicConfig, SocketSpec, SwitchConfig, retired,
+    MAX_BUSY_POLL, MAX_WORKERS, NicConfig, SocketSpec, SwitchConfig, Virtio, retired,
 };
 use crate::error::Error;
 use crate::guard::{Guard, GuardArgs};
@@ -170,6 +170,15 @@ pub struct Run {
     /// A virtio-net offers no packed rings.
     #[arg(long)]
     pub split_rings: bool,
+    /// MTU that a virtio-net tells its driver, 68 to 65535.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(68..))]
+    pub mtu: Option<u16>,
+    /// A virtio-net stands in for another NIC of the guest with the same address.
+    #[arg(long)]
+    pub standby: bool,
+    /// A virtio-net tells its driver the hash of each frame's flow.
+    #[arg(long)]
+    pub hash_report: bool,
     /// How the guest tells a NIC that a ring has changed: by register accesses (trap), or in shared
     /// memory (page; models with MSI-X only).
     #[arg(long, value_name = "HOW", default_value_t, value_parser = str::parse::<Doorbell>)]
@@ -258,7 +267,12 @@ impl Run {
                 receive_throttling: self.receive_throttling || self.portions,
                 csb: self.csb,
                 queue_pairs: self.queue_pairs,
-                split_rings: self.split_rings,
+                virtio: Virtio {
+                    split_rings: self.split_rings,
+                    mtu: self.mtu,
+                    standby: self.standby,
+                    hash_report: self.hash_report,
+                },
                 doorbell: self.doorbell,
                 mac_lock: self.mac_lock,
                 back_pressure: true,

@@ -14,7 +14,10 @@ fn settings(config: &NicConfig) -> Settings {
         csb: config.csb,
         csb_poll: config.busy_poll,
         queue_pairs: config.queue_pairs,
-        split_rings: config.split_rings,
+        split_rings: config.virtio.split_rings,
+        mtu: config.virtio.mtu,
+        standby: config.virtio.standby,
+        hash_report: config.virtio.hash_report,
         pf_places_vf_rings: config.pf_places_vf_rings,
         ..Settings::new(config.mac.0)
     }

@@ -2,8 +2,8 @@
 //!
 //! [`Gather`] is a packet on its way out, [`offload`] what becomes of it there; [`Layout`] is a frame on
 //! its way into buffers and [`Finish`] a checksum that is written on the way; [`with_expanded`] makes frames
-//! of what is more than that. [`Generation`] counts changes of a set-up. [`Adaptive`] says when an
-//! interrupt pays, [`RxThrottle`] when a guest needs time for what it
+//! of what is more than that. [`Generation`] counts changes of a set-up, [`Habit`] says whether a sender tries runs. [`Adaptive`] says when an
+//! interrupt pays, [`Toeplitz`] which queue a flow is for, [`RxThrottle`] when a guest needs time for what it
 //! has received. [`Waiters`] are senders that found no room.
 #![forbid(unsafe_code)]
 
@@ -13,9 +13,11 @@ mod expand;
 mod finish;
 mod gather;
 mod generation;
+mod habit;
 mod layout;
 pub mod offload;
 mod rx_throttle;
+mod toeplitz;
 mod waiters;
 
 pub use adaptive::{Adaptive, Moderation, Nanos};
@@ -23,6 +25,8 @@ pub use expand::{Offered, RECEIVED, buffers_for, with_expanded};
 pub use finish::{Finish, copy_whole, possible};
 pub use gather::{Cursor, Gather};
 pub use generation::Generation;
+pub use habit::Habit;
 pub use layout::{FCS, GLANCE, Layout, MIN_FRAME, fcs_of};
 pub use rx_throttle::RxThrottle;
+pub use toeplitz::{INPUT, KEY, Toeplitz, toeplitz};
 pub use waiters::Waiters;

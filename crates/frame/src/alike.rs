@@ -6,6 +6,9 @@ use wire::ETHERNET_HEADER;
 /// frames whole.
 pub const HEAD: usize = 64;
 
+/// Shortest frame on the wire, without FCS.
+pub(crate) const SHORTEST: usize = 60;
+
 /// What all frames of a batch that begin alike have in common ([`Batch::alike`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alike<'b> {

@@ -3,9 +3,9 @@
 use guest_mem::{Head, ReadSlice, WriteSlice};
 use wire::{ETHERNET_HEADER, SIMPLE, Segments, SimpleV4, Sum, TEMPLATE, Template};
 
+use crate::alike::SHORTEST;
 use crate::batch::Frame;
 use crate::cursor::Cursor;
-use crate::expand::SHORTEST;
 
 /// A large frame that its receiver gets as segments. Their headers are our own copy, written from a template; the payload
 /// is where its sender has it.

@@ -4,14 +4,11 @@ use thiserror::Error;
 use wire::{Csum, ETHERNET_HEADER, EtherType, Gso, MAX_HEADERS, NotesError, Offload};
 use wire::{SegmentError, Segments, VLAN_TAG};
 
-use crate::alike::HEAD;
+use crate::alike::{HEAD, SHORTEST};
 use crate::batch::{Batch, Frame};
 use crate::cursor::Cursor;
 use crate::sink::Caps;
 use crate::sum::add_slice;
-
-/// Shortest frame on the wire, without FCS.
-pub(crate) const SHORTEST: usize = 60;
 
 /// Where a tag goes: behind the two addresses.
 const TAG_AT: usize = 12;
@@ -36,7 +33,7 @@ pub enum ExpandError {
 /// Adds `frame` to `out` as frames that a sink with `caps` takes, and returns how many they are.
 ///
 /// A VLAN tag is put into the frame when the sink has no `vlan`, the checksum is written when it has no
-/// `csum`, the frame is segmented when it has no `tso4` or `tso6`. Headers are copied into the
+/// `csum`, the frame is segmented when it has no `tso4`, `tso6`, `uso4` or `uso6`. Headers are copied into the
 /// arena of `out`; the payload stays where it is and is only read where it must be summed. Notes
 /// that the sink accepts are kept, moved along with an inserted tag. Where the checksum is computed
 /// here the result is marked `csum_valid`.
@@ -68,6 +65,8 @@ pub fn expand<'b>(
         Gso::None => true,
         Gso::Tcp4 => caps.csum && caps.tso4,
         Gso::Tcp6 => caps.csum && caps.tso6,
+        Gso::Udp4 => caps.csum && caps.uso4,
+        Gso::Udp6 => caps.csum && caps.uso6,
     };
     if !caps.csum && notes.csum.is_some() {
         left.csum = None;
@@ -150,7 +149,7 @@ fn many<'b>(
     let copied = frame.copy_to(0, &mut headers);
     let segments = Segments::new(&headers[..copied], frame.len(), frame.notes())?;
     let len = segments.header_len();
-    let tcp = segments.l4_offset();
+    let (l4, field) = (segments.l4_offset(), segments.checksum_at());
     let mut payload = Cursor::new(frame.slices(), len);
     let mut header = [0; MAX_HEADERS];
     let short = len <= HEAD && tag.is_none();
@@ -160,11 +159,11 @@ fn many<'b>(
             break;
         };
         if sum_it {
-            let mut sum = wire::Sum::of(&header[tcp..len]);
+            let mut sum = wire::Sum::of(&header[l4..len]);
             payload
                 .clone()
                 .take(part.len(), |slice| add_slice(&mut sum, slice));
-            header[tcp + 16..tcp + 18].copy_from_slice(&sum.finish_nonzero().to_be_bytes());
+            header[field..field + 2].copy_from_slice(&sum.finish_nonzero().to_be_bytes());
         }
         // The first tells the others their notes.
         if index > 0

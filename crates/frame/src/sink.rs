@@ -74,6 +74,10 @@ pub struct Caps {
     pub tso4: bool,
     /// Unsegmented TCP over IPv6 (needs `csum`).
     pub tso6: bool,
+    /// Unsegmented UDP over IPv4 (needs `csum`).
+    pub uso4: bool,
+    /// Unsegmented UDP over IPv6 (needs `csum`).
+    pub uso6: bool,
     /// A VLAN tag beside the frame.
     pub vlan: bool,
 }
@@ -84,6 +88,8 @@ impl Caps {
         csum: false,
         tso4: false,
         tso6: false,
+        uso4: false,
+        uso6: false,
         vlan: false,
     };
     /// Everything there is a note for.
@@ -91,6 +97,8 @@ impl Caps {
         csum: true,
         tso4: true,
         tso6: true,
+        uso4: true,
+        uso6: true,
         vlan: true,
     };
 
@@ -100,6 +108,8 @@ impl Caps {
             csum: notes.csum.is_some(),
             tso4: notes.gso == Gso::Tcp4,
             tso6: notes.gso == Gso::Tcp6,
+            uso4: notes.gso == Gso::Udp4,
+            uso6: notes.gso == Gso::Udp6,
             vlan: notes.vlan.is_some(),
         }
     }
@@ -116,6 +126,8 @@ impl Caps {
             csum: self.csum || other.csum,
             tso4: self.tso4 || other.tso4,
             tso6: self.tso6 || other.tso6,
+            uso4: self.uso4 || other.uso4,
+            uso6: self.uso6 || other.uso6,
             vlan: self.vlan || other.vlan,
         }
     }
@@ -126,6 +138,8 @@ impl Caps {
             csum: self.csum && other.csum,
             tso4: self.tso4 && other.tso4,
             tso6: self.tso6 && other.tso6,
+            uso4: self.uso4 && other.uso4,
+            uso6: self.uso6 && other.uso6,
             vlan: self.vlan && other.vlan,
         }
     }

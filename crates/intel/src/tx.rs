@@ -11,9 +11,10 @@ mod run;
 mod scratch;
 
 pub use complete::{Completed, Sent, sent, write_back};
+pub use datapath::Habit;
 pub use desc::{Body, Desc, Format, Make, cmd};
 pub use fan_out::FanOut;
 pub use mark::{Memory, Position, Store};
 pub use parser::{End, Parser, Settings};
-pub use run::{Gathering, Habit, Reported};
+pub use run::{Gathering, Reported};
 pub use scratch::{EACH, Scratch};

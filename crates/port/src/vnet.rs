@@ -13,6 +13,7 @@ const DATA_VALID: u8 = 2;
 const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
 /// Offset of the checksum in a TCP header.
@@ -33,6 +34,7 @@ pub fn encode(notes: &Offload) -> [u8; LONG] {
         Gso::None => return out,
         Gso::Tcp4 => GSO_TCPV4,
         Gso::Tcp6 => GSO_TCPV6,
+        Gso::Udp4 | Gso::Udp6 => GSO_UDP_L4,
     };
     out[1] = gso | if notes.ecn { GSO_ECN } else { 0 };
     out[2..4].copy_from_slice(&notes.hdr_len.to_le_bytes());

@@ -44,6 +44,12 @@ pub enum Choice {
     QueuePairs,
     /// Split rings only.
     SplitRings,
+    /// An MTU that drivers are told.
+    Mtu,
+    /// Stand in for another NIC.
+    Standby,
+    /// Hashes of flows.
+    HashReport,
 }
 
 /// An option that a model does not take.
@@ -93,6 +99,12 @@ pub struct Settings {
     pub queue_pairs: u16,
     /// Offer no packed rings.
     pub split_rings: bool,
+    /// The MTU that drivers are told.
+    pub mtu: Option<u16>,
+    /// Stand in for another NIC with the same address.
+    pub standby: bool,
+    /// Tell drivers the hash of each frame's flow.
+    pub hash_report: bool,
     /// How long the link negotiates; as long as the chip's usual if `None`.
     pub negotiation: Option<Duration>,
 }
@@ -111,6 +123,9 @@ impl Settings {
             pf_places_vf_rings: false,
             queue_pairs: 1,
             split_rings: false,
+            mtu: None,
+            standby: false,
+            hash_report: false,
             negotiation: None,
         }
     }
@@ -130,6 +145,9 @@ impl Settings {
             Choice::ReceiveThrottling => self.receive_throttling,
             Choice::QueuePairs => self.queue_pairs != 1,
             Choice::SplitRings => self.split_rings,
+            Choice::Mtu => self.mtu.is_some(),
+            Choice::Standby => self.standby,
+            Choice::HashReport => self.hash_report,
         }
     }
 }

@@ -56,6 +56,21 @@ const E1000_FAMILY: Model = Model {
             with_vfs_only: false,
             reason: "e1000, 82545em and 82544gc have rings of one kind: leave split-rings out",
         },
+        Refusal {
+            choice: Choice::Mtu,
+            with_vfs_only: false,
+            reason: "e1000, 82545em and 82544gc tell their drivers no MTU: leave mtu out, and set it in the guest",
+        },
+        Refusal {
+            choice: Choice::Standby,
+            with_vfs_only: false,
+            reason: "e1000, 82545em and 82544gc cannot stand in for another NIC: leave standby out, or choose model = \"virtio-net\"",
+        },
+        Refusal {
+            choice: Choice::HashReport,
+            with_vfs_only: false,
+            reason: "e1000, 82545em and 82544gc hash no frames: leave hash-report out",
+        },
     ],
     make: |settings, _| e1000(Variant::I82540Em, settings),
     virtio: None,
@@ -97,6 +112,21 @@ static I82576: Model = Model {
             with_vfs_only: false,
             reason: "the 82576 has rings of one kind: leave split-rings out",
         },
+        Refusal {
+            choice: Choice::Mtu,
+            with_vfs_only: false,
+            reason: "the 82576 tells its drivers no MTU: leave mtu out, and set it in the guest",
+        },
+        Refusal {
+            choice: Choice::Standby,
+            with_vfs_only: false,
+            reason: "the 82576 cannot stand in for another NIC: leave standby out, or choose model = \"virtio-net\"",
+        },
+        Refusal {
+            choice: Choice::HashReport,
+            with_vfs_only: false,
+            reason: "the 82576 reports hashes where its driver sets RSS: leave hash-report out",
+        },
     ],
     make: i82576,
     virtio: None,
@@ -108,8 +138,8 @@ static VIRTIO_NET: Model = Model {
     chip: "virtio-net, modern",
     remark: "paravirtual",
     nvm: 0,
-    // Drivers say themselves when they want to be called.
-    moderation: Moderation::Guest,
+    // Drivers that say nothing of it ask for a call for each packet.
+    moderation: Moderation::Adaptive,
     vfs: None,
     refuses: &[
         Refusal {
@@ -136,6 +166,10 @@ fn virtio(settings: &Settings) -> virtio_net::Config {
     let packed = virtio_net::regs::feature::PACKED;
     virtio_net::Config {
         pairs: settings.queue_pairs,
+        mtu: settings.mtu,
+        standby: settings.standby,
+        hash_report: settings.hash_report,
+        moderation: settings.moderation,
         without: if settings.split_rings { packed } else { 0 },
         ..virtio_net::Config::new(settings.mac)
     }
@@ -223,6 +257,9 @@ mod tests {
                     Choice::ReceiveThrottling => settings.receive_throttling = true,
                     Choice::QueuePairs => settings.queue_pairs = 2,
                     Choice::SplitRings => settings.split_rings = true,
+                    Choice::Mtu => settings.mtu = Some(1500),
+                    Choice::Standby => settings.standby = true,
+                    Choice::HashReport => settings.hash_report = true,
                 }
                 let made = model.nic(&settings, &Function::Alone);
                 if refusal.with_vfs_only {

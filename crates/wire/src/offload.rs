@@ -5,6 +5,8 @@
 
 use thiserror::Error;
 
+use crate::layers::{L3Kind, L4Kind};
+
 /// One checksum still to be written into the frame.
 ///
 /// The 16 bits at `start + offset` hold the pseudo-header sum (not complemented). The NIC or kernel
@@ -27,6 +29,24 @@ pub enum Gso {
     Tcp4,
     /// TCP over IPv6.
     Tcp6,
+    /// UDP over IPv4: each part of the payload is a datagram of its own.
+    Udp4,
+    /// UDP over IPv6.
+    Udp6,
+}
+
+impl Gso {
+    /// The headers of a frame that is cut so; `None` if it is not cut.
+    #[inline]
+    pub const fn headers(self) -> Option<(L3Kind, L4Kind)> {
+        match self {
+            Gso::None => None,
+            Gso::Tcp4 => Some((L3Kind::V4, L4Kind::Tcp)),
+            Gso::Tcp6 => Some((L3Kind::V6, L4Kind::Tcp)),
+            Gso::Udp4 => Some((L3Kind::V4, L4Kind::Udp)),
+            Gso::Udp6 => Some((L3Kind::V6, L4Kind::Udp)),
+        }
+    }
 }
 
 /// What a frame still needs, or what is already known of it.
@@ -39,9 +59,9 @@ pub struct Offload {
     pub csum: Option<Csum>,
     /// Segmentation still to be done; needs `csum` and `gso_size > 0`.
     pub gso: Gso,
-    /// Payload bytes per segment (MSS).
+    /// Payload bytes per segment (MSS) or datagram.
     pub gso_size: u16,
-    /// Bytes of all headers, Ethernet to TCP options. A larger value, within the frame, is taken
+    /// Bytes of all headers, Ethernet to TCP options or UDP. A larger value, within the frame, is taken
     /// as the hint that Linux gives through TAP; the headers themselves decide.
     pub hdr_len: u16,
     /// TCP CWR is set and belongs to the first segment only.

@@ -1,4 +1,4 @@
-//! Cutting a large TCP frame into those that go on the wire.
+//! Cutting a large TCP or UDP frame into those that go on the wire.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::checksum::Sum;
 use crate::layers::{Fragment, L3, L3Kind, L4, L4Kind, Layers, MAX_HEADERS};
-use crate::offload::{Gso, Offload};
+use crate::offload::Offload;
 
 /// Most segments one frame is cut into: 64 KiB at the smallest MSS in earnest use, 536, are 123; a
 /// sender that asks for thousands wants our time, not the network's.
@@ -25,14 +25,14 @@ pub enum SegmentError {
     /// The MSS is zero.
     #[error("segments of zero bytes")]
     ZeroSize,
-    /// The headers are not whole TCP over the IP version noted, or are a fragment.
-    #[error("headers are not those of whole TCP over the IP version noted")]
+    /// The headers are not those noted, whole: TCP or UDP over IPv4 or IPv6; or they are a fragment's.
+    #[error("headers are not those noted, of a whole TCP segment or UDP datagram")]
     Headers,
     /// The noted header length is shorter than the headers, or longer than the frame.
     #[error("header length in the notes does not fit the frame")]
     HeaderLength,
-    /// The checksum note is missing or is not that of the TCP header.
-    #[error("checksum note is missing or not that of the TCP header")]
+    /// The checksum note is missing or is not that of the TCP or UDP header.
+    #[error("checksum note is missing or not that of the TCP or UDP header")]
     Checksum,
     /// More than [`MAX_SEGMENTS`].
     #[error("more than {MAX_SEGMENTS} segments")]
@@ -48,6 +48,8 @@ pub struct Segments<'h> {
     pub(crate) headers: &'h [u8],
     pub(crate) l3: L3,
     pub(crate) l4: L4,
+    /// Where the checksum field is, from the L4 header on.
+    field: usize,
     pub(crate) payload: usize,
     pub(crate) size: usize,
     count: usize,
@@ -65,11 +67,7 @@ impl<'h> Segments<'h> {
     /// 1.2 §5.1.6.2), which is checked to be within the frame, not believed. IP lengths and the
     /// seed in the checksum field are computed anew.
     pub fn new(headers: &'h [u8], frame_len: usize, notes: &Offload) -> Result<Self, SegmentError> {
-        let kind = match notes.gso {
-            Gso::None => return Err(SegmentError::NotAsked),
-            Gso::Tcp4 => L3Kind::V4,
-            Gso::Tcp6 => L3Kind::V6,
-        };
+        let (kind, transport) = notes.gso.headers().ok_or(SegmentError::NotAsked)?;
         let size = usize::from(notes.gso_size);
         if size == 0 {
             return Err(SegmentError::ZeroSize);
@@ -78,7 +76,7 @@ impl<'h> Segments<'h> {
         let (Some(l3), Some(l4)) = (layers.l3, layers.l4) else {
             return Err(SegmentError::Headers);
         };
-        if l3.kind != kind || l4.kind != L4Kind::Tcp || l3.fragment != Fragment::Whole {
+        if l3.kind != kind || l4.kind != transport || l3.fragment != Fragment::Whole {
             return Err(SegmentError::Headers);
         }
         let len = l4.offset + l4.len;
@@ -86,10 +84,15 @@ impl<'h> Segments<'h> {
         if noted < len || noted > frame_len || len > MAX_HEADERS {
             return Err(SegmentError::HeaderLength);
         }
-        match notes.csum {
-            Some(csum) if usize::from(csum.start) == l4.offset && csum.offset == 16 => {}
+        let field = match notes.csum {
+            Some(csum)
+                if usize::from(csum.start) == l4.offset
+                    && l4.kind.checksum_offset() == Some(csum.offset.into()) =>
+            {
+                usize::from(csum.offset)
+            }
             _ => return Err(SegmentError::Checksum),
-        }
+        };
         let payload = frame_len - len;
         let count = payload.div_ceil(size).max(1);
         if count > MAX_SEGMENTS {
@@ -112,6 +115,7 @@ impl<'h> Segments<'h> {
             headers: &headers[..len],
             l3,
             l4,
+            field,
             payload,
             size,
             count,
@@ -130,16 +134,21 @@ impl<'h> Segments<'h> {
         self.headers.len()
     }
 
-    /// Where the TCP header starts.
+    /// Where the TCP or UDP header starts.
     pub fn l4_offset(&self) -> usize {
         self.l4.offset
+    }
+
+    /// Where its checksum field is in the frame.
+    pub fn checksum_at(&self) -> usize {
+        self.l4.offset + self.field
     }
 
     /// Writes the headers of segment `index` to the front of `out` and returns the part of the
     /// payload (counted from the first byte behind the headers) that follows them. `None` when
     /// there is no such segment or `out` is shorter than [`Segments::header_len`].
     ///
-    /// Only the last keeps FIN and PSH, only the first CWR (RFC 3168 §6.1.2). The TCP checksum
+    /// Only the last keeps FIN and PSH, only the first CWR (RFC 3168 §6.1.2). The checksum
     /// field holds the pseudo-header sum, ready for the caller to add the payload.
     pub fn segment(&self, index: usize, out: &mut [u8]) -> Option<Range<usize>> {
         if index >= self.count {
@@ -149,7 +158,7 @@ impl<'h> Segments<'h> {
         out.copy_from_slice(self.headers);
         let start = index * self.size;
         let end = (start + self.size).min(self.payload);
-        let (l3, tcp) = (self.l3.offset, self.l4.offset);
+        let (l3, l4) = (self.l3.offset, self.l4.offset);
         let datagram = out.len() - l3 + (end - start);
         match self.l3.kind {
             L3Kind::V4 => {
@@ -163,19 +172,24 @@ impl<'h> Segments<'h> {
             }
             L3Kind::V6 => put(out, l3 + 4, (datagram - 40) as u16),
         }
-        let seq = u32::from(get(out, tcp + 4)) << 16 | u32::from(get(out, tcp + 6));
-        let seq = seq.wrapping_add(start as u32);
-        put(out, tcp + 4, (seq >> 16) as u16);
-        put(out, tcp + 6, seq as u16);
-        if index + 1 != self.count {
-            out[tcp + 13] &= !(FIN | PSH);
-        }
-        if index != 0 {
-            out[tcp + 13] &= !CWR;
+        let span = (self.l4.len + (end - start)) as u16;
+        if self.l4.kind == L4Kind::Udp {
+            put(out, l4 + 4, span);
+        } else {
+            let seq = u32::from(get(out, l4 + 4)) << 16 | u32::from(get(out, l4 + 6));
+            let seq = seq.wrapping_add(start as u32);
+            put(out, l4 + 4, (seq >> 16) as u16);
+            put(out, l4 + 6, seq as u16);
+            if index + 1 != self.count {
+                out[l4 + 13] &= !(FIN | PSH);
+            }
+            if index != 0 {
+                out[l4 + 13] &= !CWR;
+            }
         }
         let mut seed = self.addresses;
-        seed.add_word((self.l4.len + (end - start)) as u16);
-        put(out, tcp + 16, seed.value());
+        seed.add_word(span);
+        put(out, self.checksum_at(), seed.value());
         Some(start..end)
     }
 }

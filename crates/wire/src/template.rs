@@ -60,7 +60,8 @@ impl Template {
         let seq = u32::from(get(&bytes, tcp + 4)) << 16 | u32::from(get(&bytes, tcp + 6));
         // All of the TCP header that is neither number, flags nor checksum.
         let same = [tcp..tcp + 4, tcp + 8..tcp + 12, tcp + 14..tcp + 16];
-        let same = same.into_iter().chain([tcp + 18..headers.len()]);
+        let options = std::iter::once(tcp + 18..headers.len());
+        let same = same.into_iter().chain(options);
         let mut covered = segments.addresses;
         same.for_each(|part| covered.add(&bytes[part]));
         Some(Template {

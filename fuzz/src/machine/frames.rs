@@ -50,6 +50,8 @@ pub(crate) fn some_notes(input: &mut Input<'_>) -> Offload {
         gso: match bits >> 1 & 3 {
             1 => wire::Gso::Tcp4,
             2 => wire::Gso::Tcp6,
+            3 if bits & 64 != 0 => wire::Gso::Udp6,
+            3 => wire::Gso::Udp4,
             _ => wire::Gso::None,
         },
         gso_size: if bits & 6 != 0 { input.u16() } else { 0 },

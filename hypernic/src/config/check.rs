@@ -8,11 +8,11 @@ use registry::{Model, Models};
 use toml::Spanned;
 
 use super::raw::{
-    Fault, RawHost, RawNic, RawSwitch, Taken, busy_poll, capture_mib, check_name, queue_pairs,
+    Fault, RawHost, RawNic, RawSwitch, Taken, busy_poll, capture_mib, check_name, mtu, queue_pairs,
     retired, tenant,
 };
 use super::types::{
-    DEFAULT_AGEING, HostConfig, MAX_WORKERS, NicConfig, PfOwner, SocketSpec, SwitchConfig,
+    DEFAULT_AGEING, HostConfig, MAX_WORKERS, NicConfig, PfOwner, SocketSpec, SwitchConfig, Virtio,
 };
 use super::vfs::expand;
 use crate::guard::{Guard, RawGuard};
@@ -175,8 +175,13 @@ impl SoFar {
             receive_throttling: raw.receive_throttling || raw.portions,
             csb: raw.csb,
             queue_pairs: queue_pairs(raw.queue_pairs.as_ref())?,
-            split_rings: raw.split_rings,
             transport,
+            virtio: Virtio {
+                split_rings: raw.split_rings,
+                mtu: mtu(raw.mtu.as_ref())?,
+                standby: raw.standby,
+                hash_report: raw.hash_report,
+            },
             doorbell: raw.doorbell,
             mac_lock: raw.mac_lock.unwrap_or(false),
             back_pressure: raw.back_pressure.unwrap_or(true),

@@ -67,6 +67,11 @@ pub(super) struct RawNic {
     pub(super) queue_pairs: Option<Spanned<u16>>,
     #[serde(default)]
     pub(super) split_rings: bool,
+    pub(super) mtu: Option<Spanned<u16>>,
+    #[serde(default)]
+    pub(super) standby: bool,
+    #[serde(default)]
+    pub(super) hash_report: bool,
     #[serde(default)]
     pub(super) doorbell: Doorbell,
     pub(super) mac_lock: Option<bool>,
@@ -191,6 +196,16 @@ pub(super) fn queue_pairs(pairs: Option<&Spanned<u16>>) -> Result<u16, Fault> {
     Some(*pairs.get_ref())
         .filter(|n| (1..=16).contains(n))
         .ok_or_else(|| Fault::at(pairs, "queue-pairs must be between 1 and 16".into()))
+}
+
+/// The MTU that a driver is told. With less than 68 it takes none (RFC 791 §3.2).
+pub(super) fn mtu(mtu: Option<&Spanned<u16>>) -> Result<Option<u16>, Fault> {
+    let possible = |mtu: &Spanned<u16>| {
+        Some(*mtu.get_ref())
+            .filter(|n| *n >= 68)
+            .ok_or_else(|| Fault::at(mtu, "mtu must be between 68 and 65535".into()))
+    };
+    mtu.map(possible).transpose()
 }
 
 pub(super) fn busy_poll(us: Option<&Spanned<u64>>) -> Result<Duration, Fault> {

@@ -100,6 +100,19 @@ pub struct SwitchConfig {
     pub link_local: LinkLocal,
 }
 
+/// What a virtio-net offers, or not, if it is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Virtio {
+    /// It offers no packed rings.
+    pub split_rings: bool,
+    /// The MTU that its driver is told.
+    pub mtu: Option<u16>,
+    /// It stands in for another NIC with its address.
+    pub standby: bool,
+    /// It tells its driver the hash of each frame's flow.
+    pub hash_report: bool,
+}
+
 /// One NIC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NicConfig {
@@ -137,8 +150,8 @@ pub struct NicConfig {
     pub csb: bool,
     /// Pairs of queues.
     pub queue_pairs: u16,
-    /// It offers no packed rings.
-    pub split_rings: bool,
+    /// What else a virtio-net offers.
+    pub virtio: Virtio,
     /// How the guest tells it that a ring has changed.
     pub doorbell: Doorbell,
     /// On a switch: frames come from `mac` and no other address, and from no other port.

@@ -9,7 +9,7 @@ use toml::Spanned;
 use wire::MacAddr;
 
 use super::raw::{Fault, RawNic, RawVf, Taken, busy_poll, capture_mib, tenant};
-use super::types::{ChipConfig, HostConfig, NicConfig, PfOwner, SocketSpec, VfConfig};
+use super::types::{ChipConfig, HostConfig, NicConfig, PfOwner, SocketSpec, VfConfig, Virtio};
 use crate::guard::{Guard, Storm};
 use crate::spec::{NicMac, PortSpec, Transport};
 
@@ -164,6 +164,9 @@ fn check_daemon(raw: &RawNic) -> Result<(), Fault> {
         ("csb", raw.csb),
         ("queue-pairs", raw.queue_pairs.is_some()),
         ("split-rings", raw.split_rings),
+        ("mtu", raw.mtu.is_some()),
+        ("standby", raw.standby),
+        ("hash-report", raw.hash_report),
         ("mac-lock", raw.mac_lock == Some(true)),
         ("guard", raw.guard.is_some()),
     ];
@@ -262,8 +265,8 @@ pub(super) fn expand(
             receive_throttling: false,
             csb: false,
             queue_pairs: 1,
-            split_rings: false,
             transport: Transport::VfioUser,
+            virtio: Virtio::default(),
             doorbell: raw.doorbell,
             mac_lock: false,
             back_pressure: true,

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hypernic::config::{HostConfig, MAX_BUSY_POLL, NicConfig, SocketSpec};
+use hypernic::config::{HostConfig, MAX_BUSY_POLL, NicConfig, SocketSpec, Virtio};
 use hypernic::guard::Guard;
 use hypernic::host::Host;
 use hypernic::spec::{Moderation, NicMac, PortSpec, Transport};
@@ -39,7 +39,7 @@ fn config(socket: &Path) -> HostConfig {
         receive_throttling: false,
         csb: false,
         queue_pairs: 1,
-        split_rings: false,
+        virtio: Virtio::default(),
         doorbell: hypernic::spec::Doorbell::Trap,
         mac_lock: false,
         back_pressure: true,

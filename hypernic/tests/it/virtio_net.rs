@@ -134,8 +134,36 @@ fn queue_pairs_are_one_to_sixteen() {
             "{error}"
         );
     }
-    for more in ["queue-pairs = 2", "split-rings = true"] {
-        let error = made("e1000", more).expect_err("it has neither");
+    let all = [
+        "queue-pairs = 2",
+        "split-rings = true",
+        "mtu = 1400",
+        "standby = true",
+        "hash-report = true",
+    ];
+    for more in all {
+        let error = made("e1000", more).expect_err("it has none of them");
         assert!(error.contains("82545em"), "{error}");
+    }
+}
+
+#[test]
+fn features_by_option_are_offered_only_if_they_are_chosen() {
+    let (hash, standby) = (1 << 25, 1 << 30);
+    let (_, high) = made("virtio-net", "").expect("the usual");
+    assert_eq!(high & (hash | standby), 0);
+    for (more, bit) in [("hash-report = true", hash), ("standby = true", standby)] {
+        let (_, high) = made("virtio-net", more).expect(more);
+        assert_eq!(high & (hash | standby), bit, "{more}");
+    }
+    for mtu in [68, 9000, 65535] {
+        made("virtio-net", &format!("mtu = {mtu}")).expect("an MTU");
+    }
+    for mtu in [0, 67] {
+        let error = made("virtio-net", &format!("mtu = {mtu}")).expect_err("too small");
+        assert!(
+            error.contains("q.toml:6:") && error.contains("between 68 and 65535"),
+            "{error}"
+        );
     }
 }

@@ -9,41 +9,55 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use wire::{Csum, Gso, Layers, MAX_HEADERS, NotesError, Offload, SegmentError, Sum};
 
-/// A TCP frame as a guest hands it over: pseudo-header sum in the field, nothing summed yet.
-fn tcp(v6: bool, payload: &[u8]) -> (Vec<u8>, Offload) {
+/// A TCP or UDP frame as a guest hands it over: pseudo-header sum in the field, nothing summed yet.
+fn frame(udp: bool, v6: bool, payload: &[u8]) -> (Vec<u8>, Offload) {
     let mut frame = vec![2; 12];
     let ip_len = if v6 { 40 } else { 20 };
-    let l4_len = 20 + payload.len();
+    let (protocol, l4_header, field) = if udp { (17, 8, 6) } else { (6, 20, 16) };
+    let l4_len = l4_header + payload.len();
     if v6 {
         frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
         frame.extend((l4_len as u16).to_be_bytes());
-        frame.extend([6, 64]);
+        frame.extend([protocol, 64]);
         frame.extend([0xfd; 32]);
     } else {
         frame.extend([0x08, 0x00, 0x45, 0]);
         frame.extend(((20 + l4_len) as u16).to_be_bytes());
-        frame.extend([0, 9, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend([0, 9, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
         let sum = Sum::of(&frame[14..34]).finish();
         frame[24..26].copy_from_slice(&sum.to_be_bytes());
     }
     let l4 = 14 + ip_len;
-    frame.extend([
-        0, 80, 0, 90, 0, 0, 0, 7, 0, 0, 0, 0, 0x50, 0x19, 1, 0, 0, 0, 0, 0,
-    ]);
+    frame.extend([0, 80, 0, 90]);
+    if udp {
+        frame.extend((l4_len as u16).to_be_bytes());
+        frame.extend([0, 0]);
+    } else {
+        frame.extend([0, 0, 0, 7, 0, 0, 0, 0, 0x50, 0x19, 1, 0, 0, 0, 0, 0]);
+    }
     let layers = Layers::parse(&frame).expect("built");
     let seed = layers.pseudo_sum(&frame, l4_len).expect("built").value();
-    frame[l4 + 16..l4 + 18].copy_from_slice(&seed.to_be_bytes());
+    frame[l4 + field..l4 + field + 2].copy_from_slice(&seed.to_be_bytes());
     frame.extend(payload);
     let notes = Offload {
         csum: Some(Csum {
             start: l4 as u16,
-            offset: 16,
+            offset: field as u16,
         }),
-        hdr_len: (l4 + 20) as u16,
-        gso: if v6 { Gso::Tcp6 } else { Gso::Tcp4 },
+        hdr_len: (l4 + l4_header) as u16,
+        gso: match (udp, v6) {
+            (false, false) => Gso::Tcp4,
+            (false, true) => Gso::Tcp6,
+            (true, false) => Gso::Udp4,
+            (true, true) => Gso::Udp6,
+        },
         ..Offload::NONE
     };
     (frame, notes)
+}
+
+fn tcp(v6: bool, payload: &[u8]) -> (Vec<u8>, Offload) {
+    frame(false, v6, payload)
 }
 
 /// `bytes` as slices cut at `cuts`.
@@ -87,10 +101,12 @@ fn receive(bytes: &[u8], notes: &Offload) -> (Option<u16>, Vec<u8>, bool) {
 }
 
 fn any_caps() -> impl Strategy<Value = Caps> {
-    any::<(bool, bool, bool, bool)>().prop_map(|(csum, tso4, tso6, vlan)| Caps {
+    any::<[bool; 6]>().prop_map(|[csum, tso4, tso6, uso4, uso6, vlan]| Caps {
         csum,
         tso4,
         tso6,
+        uso4,
+        uso6,
         vlan,
     })
 }
@@ -98,6 +114,7 @@ fn any_caps() -> impl Strategy<Value = Caps> {
 proptest! {
     #[test]
     fn what_comes_out_is_accepted_and_says_the_same(
+        udp: bool,
         v6: bool,
         payload in vec(any::<u8>(), 0..5000),
         size in proptest::option::of(20u16..2000),
@@ -105,7 +122,7 @@ proptest! {
         cuts in vec(any::<usize>(), 0..6),
         caps in any_caps(),
     ) {
-        let (bytes, mut notes) = tcp(v6, &payload);
+        let (bytes, mut notes) = frame(udp, v6, &payload);
         notes.vlan = vlan;
         match size {
             Some(size) => notes.gso_size = size,
@@ -144,12 +161,12 @@ proptest! {
     #[test]
     fn any_notes_on_any_bytes_are_answered(
         bytes in vec(any::<u8>(), 0..200),
-        words: [u16; 4], small: bool, gso in 0..3, vlan: bool, with_csum: bool, caps in any_caps(),
+        words: [u16; 4], small: bool, gso in 0..5, vlan: bool, with_csum: bool, caps in any_caps(),
     ) {
         let [start, offset, gso_size, hdr_len] = words.map(|w| if small { w % 100 } else { w });
         let notes = Offload {
             csum: with_csum.then_some(Csum { start, offset }),
-            gso: [Gso::None, Gso::Tcp4, Gso::Tcp6][gso as usize],
+            gso: [Gso::None, Gso::Tcp4, Gso::Tcp6, Gso::Udp4, Gso::Udp6][gso as usize],
             gso_size,
             hdr_len,
             vlan: vlan.then_some(1),

@@ -8,6 +8,7 @@ mod writes;
 
 use std::sync::Arc;
 
+use datapath::KEY;
 use datapath::counters::count;
 use frame::Counted;
 use model::{Control, Env, PciState, ResetKind, StateError, Work};
@@ -15,8 +16,9 @@ use model::{Control, Env, PciState, ResetKind, StateError, Work};
 use crate::control::common::Common;
 pub(crate) use crate::control::identity::identity;
 use crate::core::device::Device;
+use crate::core::steering::TABLE;
 use crate::irq;
-use crate::regs::{feature, net_status, page};
+use crate::regs::{feature, hash, net_status, page};
 
 /// Speed in Mb/s, as the configuration says it.
 const SPEED: u32 = 10_000;
@@ -57,6 +59,12 @@ impl Registers {
         bytes[12..16].copy_from_slice(&SPEED.to_le_bytes());
         // Full duplex, as drivers have it.
         bytes[16] = 1;
+        if self.device.offered() & (feature::RSS | feature::HASH_REPORT) != 0 {
+            // Linux takes no other length.
+            bytes[17] = KEY as u8;
+            bytes[18..20].copy_from_slice(&(TABLE as u16).to_le_bytes());
+            bytes[20..24].copy_from_slice(&hash::TYPES.to_le_bytes());
+        }
         bytes
     }
 
@@ -65,19 +73,21 @@ impl Registers {
             .ok()
             .and_then(|q| self.device.notify(q))
         {
-            Some(Work { tx, rx }) => {
-                self.work.tx |= tx;
-                self.work.rx |= rx;
-            }
+            Some(work) => self.note(work),
             None => count(&self.device.counters.bad_notify, 1),
         }
+    }
+
+    fn note(&mut self, Work { tx, rx }: Work) {
+        self.work.tx |= tx;
+        self.work.rx |= rx;
     }
 
     /// Notes everything that may be to do.
     fn note_all(&mut self) {
         for queue in 0..self.device.queues() {
-            if self.device.role(queue).is_some() {
-                self.notify(queue as u64);
+            if let Some(work) = self.device.work(queue) {
+                self.note(work);
             }
         }
     }

@@ -5,12 +5,16 @@ pub mod coalesce;
 pub mod config;
 pub mod counters;
 pub mod device;
+pub mod fate;
 pub mod packed;
 pub mod place;
+pub mod queues;
 pub mod recycle;
 pub mod ring;
 pub mod split;
 pub mod station;
+pub mod stats;
+pub mod steering;
 pub mod words;
 pub mod write_log;
 

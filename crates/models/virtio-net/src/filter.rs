@@ -24,12 +24,20 @@ pub fn accepts(station: &Station, vlans: bool, frame: &Frame<'_>) -> bool {
             return false;
         }
     }
-    let listed = |table: &Table| table.overflow || table.list.contains(dst);
-    if *dst == [0xff; 6] {
+    wants(station, *dst)
+}
+
+/// Whether it wants one to this address, whatever its VLAN.
+pub fn wants(station: &Station, dst: [u8; 6]) -> bool {
+    if station.promisc {
+        return true;
+    }
+    let listed = |table: &Table| table.overflow || table.list.contains(&dst);
+    if dst == [0xff; 6] {
         return !station.nobcast;
     }
     if dst[0] & 1 != 0 {
         return !station.nomulti && (station.allmulti || listed(&station.multicast));
     }
-    !station.nouni && (station.alluni || *dst == station.mac || listed(&station.unicast))
+    !station.nouni && (station.alluni || dst == station.mac || listed(&station.unicast))
 }

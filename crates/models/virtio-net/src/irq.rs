@@ -16,8 +16,10 @@ const CONFIG: u8 = 2;
 pub fn queue(device: &Device, env: &Env, role: Role) {
     count(&device.counters.queue_calls, 1);
     let lines = &device.lines;
+    let queue = device.queue_of(role);
+    lines.tallies[queue].called.fetch_add(1, Ordering::Relaxed);
     if lines.msix.load(Ordering::Acquire) {
-        let vector = lines.queues[device.queue_of(role)].load(Ordering::Acquire);
+        let vector = lines.queues[queue].load(Ordering::Acquire);
         if vector < device.vectors() {
             env.irq.msix(vector);
         }

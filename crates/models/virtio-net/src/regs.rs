@@ -58,10 +58,24 @@ pub mod feature {
     pub const NOTIFICATION_DATA: u64 = 1 << 38;
     /// A queue can be reset by itself.
     pub const RING_RESET: u64 = 1 << 40;
+    /// The driver asks for counters.
+    pub const DEVICE_STATS: u64 = 1 << 50;
     /// The driver sets for each queue by itself when it is called.
     pub const VQ_NOTF_COAL: u64 = 1 << 52;
     /// The driver sets when it is called.
     pub const NOTF_COAL: u64 = 1 << 53;
+    /// The driver takes unsegmented UDP over IPv4.
+    pub const GUEST_USO4: u64 = 1 << 54;
+    /// The driver takes unsegmented UDP over IPv6.
+    pub const GUEST_USO6: u64 = 1 << 55;
+    /// Unsegmented UDP may leave.
+    pub const HOST_USO: u64 = 1 << 56;
+    /// The header has the hash of a frame's flow.
+    pub const HASH_REPORT: u64 = 1 << 57;
+    /// The driver says which pair is for which flow.
+    pub const RSS: u64 = 1 << 60;
+    /// The device stands in for another with the same address.
+    pub const STANDBY: u64 = 1 << 62;
     /// The configuration has speed and duplex.
     pub const SPEED_DUPLEX: u64 = 1 << 63;
 
@@ -70,26 +84,38 @@ pub mod feature {
         (GUEST_TSO4, GUEST_CSUM),
         (GUEST_TSO6, GUEST_CSUM),
         (GUEST_ECN, GUEST_TSO4 | GUEST_TSO6),
+        (GUEST_USO4, GUEST_CSUM),
+        (GUEST_USO6, GUEST_CSUM),
         (HOST_TSO4, CSUM),
         (HOST_TSO6, CSUM),
         (HOST_ECN, HOST_TSO4 | HOST_TSO6),
+        (HOST_USO, CSUM),
         (CTRL_RX, CTRL_VQ),
         (CTRL_VLAN, CTRL_VQ),
         (CTRL_RX_EXTRA, CTRL_VQ),
         (GUEST_ANNOUNCE, CTRL_VQ),
         (MQ, CTRL_VQ),
+        (RSS, CTRL_VQ),
+        (HASH_REPORT, CTRL_VQ),
+        (DEVICE_STATS, CTRL_VQ),
         (VQ_NOTF_COAL, CTRL_VQ),
         (NOTF_COAL, CTRL_VQ),
         (CTRL_MAC_ADDR, CTRL_VQ),
         (CTRL_GUEST_OFFLOADS, CTRL_VQ),
     ];
 
+    /// With either there are several pairs.
+    pub const SEVERAL: u64 = MQ | RSS;
+
     /// What `CTRL_GUEST_OFFLOADS` may switch.
-    pub const GUEST_OFFLOADS: u64 = GUEST_CSUM | GUEST_TSO4 | GUEST_TSO6 | GUEST_ECN;
+    pub const GUEST_OFFLOADS: u64 =
+        GUEST_CSUM | GUEST_TSO4 | GUEST_TSO6 | GUEST_ECN | GUEST_USO4 | GUEST_USO6;
 }
 
 /// Bits of the device status (§2.1).
 pub mod status {
+    /// A driver has found the device.
+    pub const ACKNOWLEDGE: u8 = 1;
     /// A driver knows how to drive the device.
     pub const DRIVER: u8 = 2;
     /// It is set up.
@@ -98,6 +124,10 @@ pub mod status {
     pub const FEATURES_OK: u8 = 8;
     /// The device cannot go on.
     pub const NEEDS_RESET: u8 = 0x40;
+    /// The driver has given up.
+    pub const FAILED: u8 = 0x80;
+    /// What a driver sets.
+    pub const DRIVERS: u8 = ACKNOWLEDGE | DRIVER | DRIVER_OK | FEATURES_OK | FAILED;
 }
 
 /// Bits of the network status (§5.1.4).
@@ -175,6 +205,8 @@ pub mod page {
 pub mod header {
     /// Bytes, always with `num_buffers`.
     pub const LEN: usize = 12;
+    /// Bytes with the hash and what it is of.
+    pub const LONG: usize = 20;
     /// A checksum is still to be written.
     pub const NEEDS_CSUM: u8 = 1;
     /// The checksum is right.
@@ -183,6 +215,8 @@ pub mod header {
     pub const GSO_TCPV4: u8 = 1;
     /// TCP over IPv6.
     pub const GSO_TCPV6: u8 = 4;
+    /// UDP: each part of the payload is a datagram of its own.
+    pub const GSO_UDP_L4: u8 = 5;
     /// CWR is set.
     pub const GSO_ECN: u8 = 0x80;
 }
@@ -225,6 +259,16 @@ pub mod ctrl {
     pub const ANNOUNCE_ACK: u8 = 0;
     /// Sets how many pairs are used.
     pub const VQ_PAIRS_SET: u8 = 0;
+    /// Sets which pair is for which flow.
+    pub const RSS_CONFIG: u8 = 1;
+    /// Sets which hashes are reported.
+    pub const HASH_CONFIG: u8 = 2;
+    /// Counters.
+    pub const STATS: u8 = 8;
+    /// Shows which there are.
+    pub const STATS_QUERY: u8 = 0;
+    /// Shows them.
+    pub const STATS_GET: u8 = 1;
     /// Sets the offloads.
     pub const GUEST_OFFLOADS_SET: u8 = 0;
 
@@ -232,4 +276,80 @@ pub mod ctrl {
     pub const OK: u8 = 0;
     /// Not done.
     pub const ERR: u8 = 1;
+}
+
+/// Types of hash (§5.1.6.4.3).
+pub mod hash {
+    /// Addresses of IPv4.
+    pub const IP4: u32 = 1 << 0;
+    /// The same, and ports of TCP.
+    pub const TCP4: u32 = 1 << 1;
+    /// The same, and ports of UDP.
+    pub const UDP4: u32 = 1 << 2;
+    /// Addresses of IPv6.
+    pub const IP6: u32 = 1 << 3;
+    /// The same, and ports of TCP.
+    pub const TCP6: u32 = 1 << 4;
+    /// The same, and ports of UDP.
+    pub const UDP6: u32 = 1 << 5;
+    /// All there are.
+    pub const TYPES: u32 = 0x3f;
+
+    /// As the header of a received frame has them; 0 is none.
+    pub mod report {
+        /// See [`IP4`](super::IP4).
+        pub const IP4: u16 = 1;
+        /// See [`TCP4`](super::TCP4).
+        pub const TCP4: u16 = 2;
+        /// See [`UDP4`](super::UDP4).
+        pub const UDP4: u16 = 3;
+        /// See [`IP6`](super::IP6).
+        pub const IP6: u16 = 4;
+        /// See [`TCP6`](super::TCP6).
+        pub const TCP6: u16 = 5;
+        /// See [`UDP6`](super::UDP6).
+        pub const UDP6: u16 = 6;
+    }
+}
+
+/// Types of counters (§5.1.6.5.8).
+pub mod stats {
+    /// Bytes in front of the counters of a type.
+    pub const HEADER: usize = 8;
+    /// Of receive queues.
+    pub const RX_BASIC: u64 = 1 << 0;
+    /// Their checksums.
+    pub const RX_CSUM: u64 = 1 << 1;
+    /// Their unsegmented frames.
+    pub const RX_GSO: u64 = 1 << 2;
+    /// Of transmit queues.
+    pub const TX_BASIC: u64 = 1 << 16;
+    /// Their checksums.
+    pub const TX_CSUM: u64 = 1 << 17;
+    /// Their unsegmented frames.
+    pub const TX_GSO: u64 = 1 << 18;
+    /// Of the control queue.
+    pub const CTRL: u64 = 1 << 32;
+    /// Types of receive queues.
+    pub const RX: u64 = RX_BASIC | RX_CSUM | RX_GSO;
+    /// Types of transmit queues.
+    pub const TX: u64 = TX_BASIC | TX_CSUM | TX_GSO;
+
+    /// The same, as replies have them.
+    pub mod reply {
+        /// See [`RX_BASIC`](super::RX_BASIC).
+        pub const RX_BASIC: u8 = 0;
+        /// See [`RX_CSUM`](super::RX_CSUM).
+        pub const RX_CSUM: u8 = 1;
+        /// See [`RX_GSO`](super::RX_GSO).
+        pub const RX_GSO: u8 = 2;
+        /// See [`TX_BASIC`](super::TX_BASIC).
+        pub const TX_BASIC: u8 = 16;
+        /// See [`TX_CSUM`](super::TX_CSUM).
+        pub const TX_CSUM: u8 = 17;
+        /// See [`TX_GSO`](super::TX_GSO).
+        pub const TX_GSO: u8 = 18;
+        /// See [`CTRL`](super::CTRL).
+        pub const CTRL: u8 = 32;
+    }
 }

@@ -3,6 +3,8 @@
 mod coalesce;
 pub mod command;
 pub mod packet;
+mod run;
+mod stats;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,10 +15,13 @@ use guest_mem::{ReadSlice, View};
 use model::{Env, Progress, TURN_BYTES, Transmit};
 
 use crate::core::chain::Chain;
-use crate::core::device::{Bad, Device, Fate, Role, TxQueues};
+use crate::core::device::{Device, Role};
+use crate::core::fate::{Bad, Fate};
+use crate::core::queues::TxQueues;
 use crate::core::recycle::with_batch;
 use crate::core::ring::{Broken, Ring};
 use crate::irq;
+use crate::tx::run::Sent;
 
 /// Descriptors read in one turn, beyond which others are served.
 const TURN_DESCS: u32 = 4096;
@@ -54,6 +59,17 @@ struct Limits {
 }
 
 impl Limits {
+    /// Packets of a frame and a descriptor each.
+    fn most(&self) -> usize {
+        self.frames.min(self.descs.min(self.chains) as usize)
+    }
+
+    fn spend(&mut self, packets: usize, bytes: usize) {
+        self.frames = self.frames.saturating_sub(packets);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.chains = self.chains.saturating_sub(packets as u32);
+    }
+
     fn spent(&self) -> bool {
         self.frames == 0 || self.bytes == 0 || self.descs == 0 || self.chains == 0
     }
@@ -157,7 +173,52 @@ fn turn(
         chains: ring.size().into(),
     };
     ring.no_kick(view)?;
+    // Without a cable they are given back one by one.
+    // Runs are not told of to those who log writes.
+    let goes = device.has_link() && queue.discarded >> pair & 1 == 0;
+    let mut tries = goes && queue.writes.log.is_none() && queue.runs.tries();
     loop {
+        if tries {
+            let most = (limits.most(), limits.bytes);
+            let sent = run::send(device, view, (pair, queue, ring), to, most)?;
+            limits.descs = limits.descs.saturating_sub(ring.take_read());
+            match sent {
+                Sent::Some(packets, bytes, all) => {
+                    queue.runs.worked();
+                    limits.spend(packets, bytes);
+                    if queue.calls.publish(pair, ring, view, &*env.clock)? {
+                        irq::queue(device, env, Role::Tx(pair));
+                    }
+                    // What the sink has left is for a batch, which can wait.
+                    tries = all;
+                    if limits.spent() {
+                        return Ok(Progress::More);
+                    }
+                    if all {
+                        continue;
+                    }
+                }
+                Sent::Empty => {
+                    // After a state was loaded its driver is called once.
+                    if ring.owes_call() && queue.calls.publish(pair, ring, view, &*env.clock)? {
+                        irq::queue(device, env, Role::Tx(pair));
+                    }
+                    if !ring.want_kick(view)? {
+                        return Ok(Progress::Idle);
+                    }
+                    // It has been filled meanwhile; a driver that takes back what it gave gets no more turns by that.
+                    limits.chains = limits.chains.saturating_sub(1);
+                    if limits.spent() {
+                        return Ok(Progress::More);
+                    }
+                    continue;
+                }
+                Sent::None => {
+                    queue.runs.failed();
+                    tries = false;
+                }
+            }
+        }
         let (end, done) = with_batch(|batch, pieces| {
             let end = fill(
                 device,
@@ -166,7 +227,7 @@ fn turn(
                 (batch, pieces),
                 &mut limits,
             );
-            (end, offer(device, view, (queue, ring), to, batch))
+            (end, offer(device, view, (pair, queue, ring), to, batch))
         });
         let all = done?;
         if queue.calls.publish(pair, ring, view, &*env.clock)? {
@@ -218,7 +279,7 @@ fn fill<'v>(
         match fate {
             Ok(fate) => {
                 let (frames, len) = match fate {
-                    Fate::Frame(len) => (1, len),
+                    Fate::Frame { len, .. } => (1, len),
                     // Cut, they are so many frames.
                     Fate::Segments {
                         len,
@@ -248,7 +309,7 @@ fn fill<'v>(
 fn offer(
     device: &Device,
     view: &View<'_>,
-    (queue, ring): (&mut TxQueues, &mut Ring),
+    (pair, queue, ring): (usize, &mut TxQueues, &mut Ring),
     to: &dyn Sink,
     batch: &Batch<'_>,
 ) -> Result<bool, Broken> {
@@ -261,6 +322,8 @@ fn offer(
         let limit = Caps {
             tso4: !queue.narrow,
             tso6: !queue.narrow,
+            uso4: !queue.narrow,
+            uso6: !queue.narrow,
             ..Caps::ALL
         };
         let picks = &EACH[..offered];
@@ -271,8 +334,9 @@ fn offer(
     let mut left = dealt;
     let mut used = 0;
     for &(id, fate) in &queue.taken {
+        let stats = &mut queue.stats[pair];
         match fate {
-            Fate::Frame(len) | Fate::Segments { len, .. } => {
+            Fate::Frame { len, .. } | Fate::Segments { len, .. } => {
                 if left == 0 {
                     break;
                 }
@@ -282,8 +346,13 @@ fn offer(
                 if let Fate::Segments { .. } = fate {
                     count_alone(&counters.tx_tso_frames, 1);
                 }
+                stats.sent(fate, len.into());
             }
-            Fate::Dropped(why) => count_bad(device, why),
+            Fate::Dropped(why) => {
+                count_bad(device, why);
+                stats.drops += 1;
+                stats.malformed += u64::from(why != Bad::NoLink);
+            }
         }
         ring.used(view, id, 0)?;
         used += 1;

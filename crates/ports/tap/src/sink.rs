@@ -106,7 +106,7 @@ impl Sink for TapSink {
             csum: offload,
             tso4: offload,
             tso6: offload,
-            vlan: false,
+            ..Caps::NONE
         }
     }
 

@@ -178,7 +178,7 @@ pub fn begin(socket: OwnedFd) -> Result<Session, SessionError> {
         // A frame with ECN goes whole only to who knows that.
         tso4: has(bits::HOST_TSO4) && has(bits::HOST_ECN),
         tso6: has(bits::HOST_TSO6) && has(bits::HOST_ECN),
-        vlan: false,
+        ..Caps::NONE
     };
     Ok(Session {
         tx,

@@ -125,6 +125,7 @@ impl Shared {
             tso4: bits & TSO4 != 0,
             tso6: bits & TSO6 != 0,
             vlan: bits & VLAN != 0,
+            ..Caps::NONE
         }
     }
 }

@@ -10,7 +10,13 @@ use proptest::prelude::*;
 fn any_notes() -> impl Strategy<Value = Offload> {
     let word = prop_oneof![0u16..80, any::<u16>()];
     let csum = proptest::option::of((word.clone(), word.clone()));
-    let gso = prop_oneof![Just(Gso::None), Just(Gso::Tcp4), Just(Gso::Tcp6)];
+    let gso = prop_oneof![
+        Just(Gso::None),
+        Just(Gso::Tcp4),
+        Just(Gso::Tcp6),
+        Just(Gso::Udp4),
+        Just(Gso::Udp6)
+    ];
     (csum, gso, word.clone(), word).prop_map(|(csum, gso, gso_size, hdr_len)| Offload {
         csum: csum.map(|(start, offset)| Csum { start, offset }),
         gso,
@@ -191,6 +197,44 @@ fn each_lie_has_its_answer() {
     };
     assert_eq!(plan(54 + 65535, huge), Err(SegmentError::TooLong));
     assert_eq!(plan(54 + 65495, huge), Ok(1));
+}
+
+#[test]
+fn udp_is_cut_by_its_own_header_only() {
+    let mut bytes = plain_headers();
+    bytes[23] = 17;
+    let good = Offload {
+        csum: Some(Csum {
+            start: 34,
+            offset: 6,
+        }),
+        gso: Gso::Udp4,
+        hdr_len: 42,
+        ..GOOD
+    };
+    let plan = |bytes: &[u8], notes| Segments::new(bytes, 2042, &notes).map(|p| p.count());
+    assert_eq!(plan(&bytes[..42], good), Ok(2));
+    let six = Offload {
+        gso: Gso::Udp6,
+        ..good
+    };
+    assert_eq!(plan(&bytes, six), Err(SegmentError::Headers));
+    let tcp = Offload {
+        gso: Gso::Tcp4,
+        ..good
+    };
+    assert_eq!(plan(&bytes, tcp), Err(SegmentError::Headers));
+    let udp = Offload {
+        gso: Gso::Udp4,
+        ..GOOD
+    };
+    assert_eq!(plan(&plain_headers(), udp), Err(SegmentError::Headers));
+    let other = Offload {
+        csum: GOOD.csum,
+        hdr_len: 54,
+        ..good
+    };
+    assert_eq!(plan(&bytes, other), Err(SegmentError::Checksum));
 }
 
 #[test]

@@ -25,6 +25,9 @@ const HIDDEN: u64 = feature::CTRL_VQ
     | feature::CTRL_MAC_ADDR
     | feature::CTRL_GUEST_OFFLOADS
     | feature::NOTF_COAL
+    | feature::RSS
+    | feature::HASH_REPORT
+    | feature::DEVICE_STATS
     | feature::VQ_NOTF_COAL
     | feature::STATUS
     | feature::SPEED_DUPLEX

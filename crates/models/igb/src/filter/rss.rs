@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use datapath::{INPUT, KEY, toeplitz};
 use frame::Frame;
 use regs::File;
 use wire::{ETHERNET_HEADER, EtherType, Fragment, L3Kind, L4Kind, Layers, SimpleV4};
@@ -49,8 +50,6 @@ const ADDRESSES_V6: Range<usize> = 8..40;
 const IPV6_HEADER: usize = 40;
 /// Bytes of source and destination port.
 const PORTS: usize = 4;
-/// Bytes hashed at most: two IPv6 addresses and the ports.
-const INPUT: usize = 36;
 
 /// The class of a frame: its queue, types and hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -304,7 +303,7 @@ impl Hashed {
         match self.last {
             Some((last, hash)) if last == input => hash,
             _ => {
-                let mut key = [0; 40];
+                let mut key = [0; KEY];
                 let (words, _) = key.as_chunks_mut::<4>();
                 for (i, word) in (0..).zip(words) {
                     *word = file.get_at(r::RSSRK, i).to_le_bytes();
@@ -317,20 +316,6 @@ impl Hashed {
     }
 }
 
-/// The Toeplitz hash, as Microsoft's RSS specifies it.
-fn toeplitz(key: &[u8; 40], input: &[u8]) -> u32 {
-    let mut window = u32::from_be_bytes([key[0], key[1], key[2], key[3]]);
-    let mut hash = 0;
-    for (byte, next) in input.iter().zip(&key[4..]) {
-        for bit in (0..8).rev() {
-            // All ones where the bit is set.
-            hash ^= window & 0u32.wrapping_sub(u32::from(byte >> bit & 1));
-            window = window << 1 | u32::from(next >> bit & 1);
-        }
-    }
-    hash
-}
-
 #[cfg(test)]
 mod tests {
     use frame::Batch;
@@ -340,7 +325,7 @@ mod tests {
     use crate::testing::packet;
 
     /// The key of Microsoft's verification suite.
-    const KEY: [u8; 40] = [
+    const SUITE: [u8; KEY] = [
         0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f,
         0xb0, 0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30,
         0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
@@ -348,7 +333,7 @@ mod tests {
 
     fn file(mrqc: u32) -> File {
         let file = File::new(r::table());
-        let (words, _) = KEY.as_chunks::<4>();
+        let (words, _) = SUITE.as_chunks::<4>();
         for (i, word) in (0..).zip(words) {
             file.set_at(r::RSSRK, i, u32::from_le_bytes(*word));
         }

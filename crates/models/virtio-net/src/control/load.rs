@@ -10,6 +10,8 @@ use crate::control::common::{Common, QueueRegisters};
 use crate::core::device::{Role, Saved};
 use crate::core::ring::{Format, Place, Position, Ring};
 use crate::core::station::TABLE;
+use crate::core::stats::{RxStats, TxStats};
+use crate::core::steering::Steering;
 use crate::irq;
 use crate::regs::{NO_VECTOR, feature, net_status, status};
 use crate::state::V1;
@@ -32,14 +34,81 @@ fn check(ok: bool, field: &'static str, value: u64, why: &'static str) -> Result
         .ok_or(StateError::Field { field, value, why })
 }
 
-/// Most that the loaded device may say of its status.
-const STATUS: u8 =
-    1 | status::DRIVER | status::DRIVER_OK | status::FEATURES_OK | status::NEEDS_RESET | 0x80;
-
 impl Registers {
     pub(super) fn become_state(&mut self, env: &Env, blob: &[u8]) -> Result<(), StateError> {
         let state = &decode(blob)?;
         self.check_numbers(state)?;
+        let device = &*self.device;
+        let queues = &state.queues;
+        let (mut common, rings) = self.rings(state)?;
+        (
+            common.device_select,
+            common.driver_select,
+            common.queue_select,
+        ) = state.selects;
+        common.driver = state.driver;
+        device.reset();
+        irq::disarm(device, env);
+        device.restore(Saved {
+            features: state.features,
+            offloads: state.offloads,
+            status: state.status,
+            generation: state.generation,
+            master: state.bus_master,
+            msix: state.msix,
+            config: state.config_vector,
+            pairs: state.pairs,
+        });
+        for (vector, saved) in device.lines.queues.iter().zip(queues) {
+            vector.store(saved.vector, Ordering::Release);
+        }
+        let mut rx = device.rx.lock();
+        rx.station = state.station.clone();
+        rx.steering = Steering::new(state.rss.clone());
+        for (to, (from, _)) in rx.stats.iter_mut().zip(&state.stats) {
+            *to = *from;
+        }
+        rx.calls.asked = state.coalesce.0;
+        drop(rx);
+        let mut tx = device.tx.lock();
+        tx.calls.asked = state.coalesce.1;
+        for (to, (_, from)) in tx.stats.iter_mut().zip(&state.stats) {
+            *to = *from;
+        }
+        drop(tx);
+        device.ctrl.lock().commands = state.commands;
+        for (tally, saved) in device.lines.tallies.iter().zip(queues) {
+            tally.set(saved.tally);
+        }
+        for (at, position) in rings.into_iter().enumerate() {
+            if let Some(position) = position {
+                // Checked above.
+                let _ = device.enable(at, common.queues[at].place, position);
+            }
+            let asked = queues[at].coalesce;
+            match device.role(at) {
+                Some(Role::Rx(pair)) => device.rx.lock().calls.pending[pair].ask(asked),
+                Some(Role::Tx(pair)) => device.tx.lock().calls.pending[pair].ask(asked),
+                _ => {}
+            }
+        }
+        let up = state.net_status & net_status::LINK_UP != 0;
+        device.set_net_status(net_status::LINK_UP, up);
+        self.common = common;
+        irq::settle(&self.device, env, Some(state.isr));
+        if up && self.device.has(feature::GUEST_ANNOUNCE | feature::STATUS) {
+            // It may be behind another port of its network now.
+            self.device.set_net_status(net_status::ANNOUNCE, true);
+            irq::config(&self.device, env);
+        }
+        self.note_all();
+        let kicked = state.ctrl_kicked;
+        self.device.ctrl_kicked.fetch_or(kicked, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// The queues as the driver has set them up, and where those are that are followed.
+    fn rings(&self, state: &V1) -> Result<(Common, Vec<Option<Position>>), StateError> {
         let device = &*self.device;
         let queues = &state.queues;
         let format = Format::of(state.features);
@@ -87,57 +156,7 @@ impl Registers {
             check(made.is_ok(), "desc", queue.desc, "no ring can be there")?;
             rings[at] = Some(position);
         }
-        (
-            common.device_select,
-            common.driver_select,
-            common.queue_select,
-        ) = state.selects;
-        common.driver = state.driver;
-        device.reset();
-        irq::disarm(device, env);
-        device.restore(Saved {
-            features: state.features,
-            offloads: state.offloads,
-            status: state.status,
-            generation: state.generation,
-            master: state.bus_master,
-            msix: state.msix,
-            config: state.config_vector,
-            pairs: state.pairs,
-        });
-        for (vector, saved) in device.lines.queues.iter().zip(queues) {
-            vector.store(saved.vector, Ordering::Release);
-        }
-        let mut rx = device.rx.lock();
-        rx.station = state.station.clone();
-        rx.calls.asked = state.coalesce.0;
-        drop(rx);
-        device.tx.lock().calls.asked = state.coalesce.1;
-        for (at, position) in rings.into_iter().enumerate() {
-            if let Some(position) = position {
-                // Checked above.
-                let _ = device.enable(at, common.queues[at].place, position);
-            }
-            let asked = queues[at].coalesce;
-            match device.role(at) {
-                Some(Role::Rx(pair)) => device.rx.lock().calls.pending[pair].ask(asked),
-                Some(Role::Tx(pair)) => device.tx.lock().calls.pending[pair].ask(asked),
-                _ => {}
-            }
-        }
-        let up = state.net_status & net_status::LINK_UP != 0;
-        device.set_net_status(net_status::LINK_UP, up);
-        self.common = common;
-        irq::settle(&self.device, env, Some(state.isr));
-        if up && self.device.has(feature::GUEST_ANNOUNCE | feature::STATUS) {
-            // It may be behind another port of its network now.
-            self.device.set_net_status(net_status::ANNOUNCE, true);
-            irq::config(&self.device, env);
-        }
-        self.note_all();
-        let kicked = state.ctrl_kicked;
-        self.device.ctrl_kicked.fetch_or(kicked, Ordering::AcqRel);
-        Ok(())
+        Ok((common, rings))
     }
 
     fn check_numbers(&self, state: &V1) -> Result<(), StateError> {
@@ -157,7 +176,7 @@ impl Registers {
             offloads,
             "they were not agreed upon",
         )?;
-        let unknown = state.status & !STATUS;
+        let unknown = state.status & !(status::DRIVERS | status::NEEDS_RESET);
         check(
             unknown == 0,
             "status",
@@ -174,7 +193,7 @@ impl Registers {
         let number = state.queues.len();
         let why = "this device has another number of queues";
         check(number == device.queues(), "queues", number as u64, why)?;
-        let most = if features & feature::MQ != 0 {
+        let most = if features & feature::SEVERAL != 0 {
             device.config.pairs
         } else {
             1
@@ -192,6 +211,27 @@ impl Registers {
         )?;
         let vlans = station.vlans.len();
         check(vlans == 4096 / 64, "vlans", vlans as u64, "there are 4096")?;
+        let most = device.config.pairs;
+        let len = state.stats.len();
+        check(
+            len == usize::from(most),
+            "stats",
+            len as u64,
+            "one for each pair",
+        )?;
+        let counts = |(rx, tx): &(RxStats, TxStats)| rx.is_possible() && tx.is_possible();
+        let commands = state.commands.0.max(state.commands.1) >> 62 == 0;
+        let possible = commands && state.stats.iter().all(counts);
+        check(possible, "stats", 0, "no device has counted so far")?;
+        let rss = &state.rss;
+        let types = rss.types.into();
+        let spread = rss.spread.is_none() || features & feature::RSS != 0;
+        check(
+            rss.is_possible(most) && spread,
+            "rss",
+            types,
+            "no driver can ask for it",
+        )?;
         for table in [&station.unicast, &station.multicast] {
             let len = table.list.len();
             check(len <= TABLE, "list", len as u64, "the table is shorter")?;

@@ -28,6 +28,7 @@ impl Registers {
                 next: position.next,
                 used: position.used,
                 told: position.told,
+                tally: device.lines.tallies[at].get(),
                 coalesce: match device.role(at) {
                     Some(Role::Rx(pair)) => rx.calls.pending[pair].asked,
                     Some(Role::Tx(pair)) => tx.calls.pending[pair].asked,
@@ -63,6 +64,14 @@ impl Registers {
             ctrl_kicked: device.ctrl_kicked.load(Ordering::Acquire),
             coalesce: (rx.calls.asked, tx.calls.asked),
             station: rx.station.clone(),
+            rss: rx.steering.rss().clone(),
+            stats: rx
+                .stats
+                .iter()
+                .copied()
+                .zip(tx.stats.iter().copied())
+                .collect(),
+            commands: ctrl.commands,
         }
     }
 }

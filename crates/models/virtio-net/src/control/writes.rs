@@ -47,9 +47,10 @@ impl Registers {
             return self.reset_all(env);
         }
         let old = self.device.status();
-        let mut add = value & !old & !status::NEEDS_RESET;
-        if old & !status::NEEDS_RESET & !value != 0 {
-            // Bits go by a reset only.
+        let mut add = value & !old & status::DRIVERS;
+        let foreign = value & !(status::DRIVERS | status::NEEDS_RESET);
+        if old & !status::NEEDS_RESET & !value | foreign != 0 {
+            // Bits go by a reset only, and there are no others.
             self.refuse_access();
         }
         if add & status::FEATURES_OK != 0 && !self.device.agree(self.common.driver) {
@@ -113,11 +114,13 @@ impl Registers {
         }
         let enabled = self.device.enable(at, place, start);
         match enabled {
-            Ok(()) => queue.enabled = true,
+            Ok(()) => (queue.enabled, queue.place) = (true, place),
             Err(_) => count(&self.device.counters.queue_refused, 1),
         }
         // The driver may have filled it before a reset of the queue was over.
-        self.notify(at as u64);
+        if let Some(work) = self.device.work(at) {
+            self.note(work);
+        }
     }
 
     fn reset_queue(&mut self, at: usize, value: u32) {

@@ -9,6 +9,17 @@ pub struct Part {
     pub len: u32,
 }
 
+/// A buffer of one part.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct One {
+    /// By what it is given back.
+    pub id: u16,
+    /// Where it is.
+    pub at: u64,
+    /// Its bytes.
+    pub len: u32,
+}
+
 /// A part to read stands behind one to write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutOfOrder;

@@ -1,6 +1,7 @@
-//! When a driver that asked for fewer interrupts is called (virtio 1.4 §5.1.6.5.9): after so many packets, or so long
-//! after the first of them. What its ring says still vetoes the call.
+//! When a driver is called. One that asked for fewer interrupts (virtio 1.4 §5.1.6.5.9): after so many packets, or so long
+//! after the first of them. Any other: as the operator's [`Moderation`] says. What its ring says still vetoes the call.
 
+use datapath::{Adaptive, Moderation};
 use guest_mem::View;
 use model::{Clock, Nanos};
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,12 @@ pub struct Pending {
     packets: u32,
     /// When the call is due; `None` when there are none.
     due: Option<Nanos>,
+    /// What calls cost the guest.
+    adaptive: Adaptive,
+    /// When it was last called.
+    last: Option<Nanos>,
+    /// When it was last seen busy: it wanted no call, since it looks by itself.
+    busy: Nanos,
 }
 
 impl Pending {
@@ -64,6 +71,68 @@ impl Pending {
         self.end(due)
     }
 
+    /// Whether the driver has said when it wants to be called.
+    fn has_asked(&self) -> bool {
+        self.asked.packets > 0 && self.asked.usecs > 0
+    }
+
+    /// Packets were used, for a driver that is called as the operator says. Returns whether it is called now.
+    fn moderate(
+        &mut self,
+        (mode, sends): (Moderation, bool),
+        (ring, view): (&mut Ring, &View<'_>),
+        now: Nanos,
+        packets: u32,
+    ) -> Result<bool, Broken> {
+        let wants = ring.wants_call(view)?;
+        if wants {
+            self.acknowledge(ring.has_events());
+        } else {
+            self.busy = now;
+        }
+        if sends {
+            self.adaptive.sent(packets, ring.size().into());
+        } else {
+            self.adaptive.received(packets, ring.known().into());
+        }
+        self.due = None;
+        if wants
+            && !ring.owes_call()
+            && let Some(until) = self.until((mode, sends), now)
+        {
+            self.due = Some(until);
+            return Ok(false);
+        }
+        let call = ring.decide(view)?;
+        if call {
+            self.last = Some(now);
+            self.adaptive.raised(now);
+        }
+        Ok(call)
+    }
+
+    /// The driver wants to be called again. It has seen the last call, at the latest when it was last seen busy. Without
+    /// events it may not have come to it yet.
+    fn acknowledge(&mut self, has_events: bool) {
+        match self.adaptive.raised {
+            Some(raised) if self.busy > raised => self.adaptive.acknowledged(self.busy),
+            Some(raised) if has_events => self.adaptive.acknowledged(raised),
+            _ => {}
+        }
+    }
+
+    /// Until when a driver that wants to be called waits for it.
+    fn until(&mut self, (mode, sends): (Moderation, bool), now: Nanos) -> Option<Nanos> {
+        if let Some(gap) = mode.gap() {
+            let until = self.last? + gap;
+            return (now < until).then_some(until);
+        }
+        if sends {
+            self.adaptive.reported(now);
+        }
+        self.adaptive.until(now, self.last, sends)
+    }
+
     /// When to look again.
     pub fn due(&self) -> Option<Nanos> {
         self.due
@@ -77,20 +146,35 @@ impl Pending {
 }
 
 /// The same for all queues of one direction.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Calls {
     /// What a queue has when it is enabled.
     pub asked: Coalesce,
     /// By pair.
     pub pending: Vec<Pending>,
+    mode: Moderation,
+    /// They are transmit queues.
+    sends: bool,
 }
 
 impl Calls {
     /// For so many pairs.
-    pub fn new(pairs: usize) -> Self {
+    pub fn new(pairs: usize, mode: Moderation, sends: bool) -> Self {
         Self {
             asked: Coalesce::default(),
             pending: vec![Pending::default(); pairs],
+            mode,
+            sends,
+        }
+    }
+
+    /// Whether the operator says when the driver of a pair is called.
+    #[inline]
+    fn moderates(&self, pair: usize) -> bool {
+        match self.mode {
+            Moderation::Guest => false,
+            Moderation::Adaptive => !self.pending[pair].has_asked(),
+            Moderation::Fixed(_) => true,
         }
     }
 
@@ -107,6 +191,10 @@ impl Calls {
         clock: &dyn Clock,
     ) -> Result<bool, Broken> {
         let shown = ring.show(view)?;
+        if self.moderates(pair) {
+            let how = (self.mode, self.sends);
+            return self.pending[pair].moderate(how, (ring, view), clock.now(), shown);
+        }
         let now = self.pending[pair].add(shown, || clock.now()) || ring.owes_call();
         Ok(now && ring.decide(view)?)
     }
@@ -123,7 +211,15 @@ impl Calls {
         view: &View<'_>,
         clock: &dyn Clock,
     ) -> Result<bool, Broken> {
+        let moderates = self.moderates(pair);
         let pending = &mut self.pending[pair];
+        if moderates {
+            let (how, now) = ((self.mode, self.sends), clock.now());
+            if pending.due().is_some_and(|due| now < due) {
+                return Ok(false);
+            }
+            return pending.moderate(how, (ring, view), now, 0);
+        }
         let now = pending.due().is_none() || pending.look(clock.now());
         Ok(now && ring.decide(view)?)
     }
@@ -143,7 +239,7 @@ impl Calls {
 
     /// Nothing is asked for, and nothing waits.
     pub fn reset(&mut self) {
-        *self = Self::new(self.pending.len());
+        *self = Self::new(self.pending.len(), self.mode, self.sends);
     }
 
     /// A queue begins.

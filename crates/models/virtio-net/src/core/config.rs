@@ -1,5 +1,7 @@
 //! What can be chosen.
 
+use datapath::Moderation;
+
 use crate::regs::feature as f;
 
 /// Most pairs of queues.
@@ -18,6 +20,12 @@ pub struct Config {
     pub ring: u16,
     /// The cable is in.
     pub link: bool,
+    /// Report the hash of each frame's flow to drivers that want it.
+    pub hash_report: bool,
+    /// Stand in for another device with this address.
+    pub standby: bool,
+    /// When drivers that say nothing of it are called.
+    pub moderation: Moderation,
     /// Features that are not offered.
     pub without: u64,
 }
@@ -33,6 +41,9 @@ pub const FEATURES: u64 = f::CSUM
     | f::HOST_TSO4
     | f::HOST_TSO6
     | f::HOST_ECN
+    | f::GUEST_USO4
+    | f::GUEST_USO6
+    | f::HOST_USO
     | f::MRG_RXBUF
     | f::STATUS
     | f::CTRL_VQ
@@ -49,6 +60,7 @@ pub const FEATURES: u64 = f::CSUM
     | f::IN_ORDER
     | f::NOTIFICATION_DATA
     | f::RING_RESET
+    | f::DEVICE_STATS
     | f::NOTF_COAL
     | f::VQ_NOTF_COAL
     | f::SPEED_DUPLEX;
@@ -62,6 +74,9 @@ impl Config {
             pairs: 1,
             ring: 1024,
             link: true,
+            hash_report: false,
+            standby: false,
+            moderation: Moderation::Guest,
             without: 0,
         }
     }
@@ -69,7 +84,9 @@ impl Config {
     /// What it offers.
     pub fn features(&self) -> u64 {
         let mtu = if self.mtu.is_some() { f::MTU } else { 0 };
-        let mq = if self.pairs > 1 { f::MQ } else { 0 };
-        (FEATURES | mtu | mq) & !self.without
+        let mq = if self.pairs > 1 { f::MQ | f::RSS } else { 0 };
+        let hash = if self.hash_report { f::HASH_REPORT } else { 0 };
+        let standby = if self.standby { f::STANDBY } else { 0 };
+        (FEATURES | mtu | mq | hash | standby) & !self.without
     }
 }

@@ -31,6 +31,8 @@ datapath::counters! {
     rx_invalid,
     /// Frames that found no buffer and were given up by their sender.
     rx_missed,
+    /// Frames that found no buffer in their queue, and did not hold up those of others.
+    rx_queue_full,
     /// Packets without room for the header and an Ethernet header.
     tx_runt,
     /// Packets longer than 64 KiB and headers.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use datapath::Waiters;
+use datapath::{Habit, Waiters};
 use frame::{Counted, Finisher};
 use model::{Nanos, Work};
 use parking_lot::Mutex;
@@ -12,8 +12,12 @@ use crate::core::chain::Chain;
 use crate::core::coalesce::Calls;
 use crate::core::config::{Config, MAX_PAIRS};
 use crate::core::counters::Counters;
+pub use crate::core::queues::Role;
+use crate::core::queues::{Alike, CtrlQueue, Lines, RxQueues, RxScratch, TxQueues};
 use crate::core::ring::{Format, Place, Position, Refused, Ring};
 use crate::core::station::Station;
+use crate::core::stats::{RxStats, Tally, TxStats};
+use crate::core::steering::Steering;
 use crate::core::write_log::{WriteLog, Writes};
 use crate::regs::{NO_VECTOR, feature, net_status, status};
 
@@ -27,122 +31,6 @@ pub const CTRL: usize = 2;
 pub const QUEUES: usize = 3;
 /// Entries of the control queue.
 const CTRL_ENTRIES: u16 = 64;
-
-/// What a queue is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It receives, for this pair.
-    Rx(usize),
-    /// It transmits, for this pair.
-    Tx(usize),
-    /// It takes commands.
-    Ctrl,
-}
-
-/// What became of a packet that was taken from the transmit ring.
-#[derive(Clone, Copy, Debug)]
-pub enum Fate {
-    /// It is the next frame of the batch, of so many bytes.
-    Frame(u32),
-    /// The same, unsegmented, of so many segments. They are cut here if they are `narrow`.
-    Segments {
-        /// Bytes.
-        len: u32,
-        /// Segments.
-        segments: u32,
-        /// They are too short for a sink to be burdened with the cutting.
-        narrow: bool,
-    },
-    /// It is dropped.
-    Dropped(Bad),
-}
-
-/// Why a packet is not sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bad {
-    /// No room for the header and an Ethernet header.
-    Runt,
-    /// Longer than 64 KiB and headers.
-    TooLong,
-    /// Something that was not agreed upon.
-    NotAgreed,
-    /// The checksum is outside of the packet.
-    Csum,
-    /// A segmentation that cannot be.
-    Gso,
-    /// The cable is out.
-    NoLink,
-}
-
-/// The transmit queues with their storage.
-#[derive(Default)]
-pub struct TxQueues {
-    /// Their rings, by pair, while they are enabled and not broken.
-    pub rings: Vec<Option<Ring>>,
-    /// When their drivers are called.
-    pub calls: Calls,
-    /// The pair that is served first.
-    pub first: usize,
-    /// Storage.
-    pub chain: Chain,
-    /// Packets of the batch and between them, in order.
-    pub taken: Vec<(u16, Fate)>,
-    /// Some of them are to be cut here.
-    pub narrow: bool,
-    /// Cuts what the sink does not take whole.
-    pub finisher: Finisher,
-    /// What is told of writes.
-    pub writes: Writes,
-    /// Queues whose packets go nowhere, a bit for each pair.
-    pub discarded: u32,
-}
-
-/// The receive queues with their storage.
-pub struct RxQueues {
-    /// Their rings, by pair, while they are enabled and not broken.
-    pub rings: Vec<Option<Ring>>,
-    /// When their drivers are called.
-    pub calls: Calls,
-    /// What is received.
-    pub station: Station,
-    /// Storage.
-    pub scratch: RxScratch,
-}
-
-/// What the placing of a frame needs.
-#[derive(Default)]
-pub struct RxScratch {
-    /// Storage.
-    pub chain: Chain,
-    /// Storage: the buffers it takes, and their bytes.
-    pub buffers: Vec<(u16, u32)>,
-    /// What is told of writes.
-    pub writes: Writes,
-}
-
-/// The control queue.
-#[derive(Default)]
-pub struct CtrlQueue {
-    /// The ring, while it is enabled and not broken.
-    pub ring: Option<Ring>,
-    /// Storage.
-    pub chain: Chain,
-    /// Storage: the command.
-    pub command: Vec<u8>,
-}
-
-/// How interrupts reach the driver.
-#[derive(Debug)]
-pub struct Lines {
-    /// By message, not by line.
-    pub msix: AtomicBool,
-    /// The interrupt status. Held while the line follows it.
-    pub isr: Mutex<u8>,
-    /// Vector of the configuration.
-    pub config: AtomicU16,
-    /// Vectors of the queues.
-    pub queues: Box<[AtomicU16]>,
-}
 
 /// A virtio-net device. Register accesses, transmitter, receivers and the control queue share it; it owns no thread and
 /// knows no transport.
@@ -187,15 +75,28 @@ impl Device {
                 isr: Mutex::new(0),
                 config: AtomicU16::new(NO_VECTOR),
                 queues: vectors.collect(),
+                tallies: (0..2 * pairs + 1).map(|_| Tally::default()).collect(),
             },
             tx: Mutex::new(TxQueues {
                 rings: (0..pairs).map(|_| None).collect(),
-                calls: Calls::new(pairs),
-                ..TxQueues::default()
+                calls: Calls::new(pairs, config.moderation, true),
+                stats: vec![TxStats::default(); pairs],
+                first: 0,
+                runs: Habit::default(),
+                alike: Alike::default(),
+                chain: Chain::default(),
+                taken: Vec::new(),
+                narrow: false,
+                finisher: Finisher::new(),
+                writes: Writes::default(),
+                discarded: 0,
             }),
             rx: Mutex::new(RxQueues {
                 rings: (0..pairs).map(|_| None).collect(),
-                calls: Calls::new(pairs),
+                calls: Calls::new(pairs, config.moderation, false),
+                stats: vec![RxStats::default(); pairs],
+                full_since: vec![None; pairs],
+                steering: Steering::default(),
                 station: Station::new(config.mac),
                 scratch: RxScratch::default(),
             }),
@@ -365,7 +266,7 @@ impl Device {
     }
 
     /// What queue `queue` is for, by what was agreed upon. The control queue is behind all pairs there are, or behind the
-    /// only one there is without [`feature::MQ`].
+    /// only one there is if none of [`feature::SEVERAL`] is.
     #[inline]
     pub fn role(&self, queue: usize) -> Option<Role> {
         self.role_by(self.features(), queue)
@@ -373,7 +274,7 @@ impl Device {
 
     /// The same, if these features are agreed upon.
     pub(crate) fn role_by(&self, features: u64, queue: usize) -> Option<Role> {
-        let pairs = if features & feature::MQ != 0 {
+        let pairs = if features & feature::SEVERAL != 0 {
             self.config.pairs.into()
         } else {
             1
@@ -391,7 +292,9 @@ impl Device {
         match role {
             Role::Rx(pair) => 2 * pair,
             Role::Tx(pair) => 2 * pair + 1,
-            Role::Ctrl if self.has(feature::MQ) => 2 * usize::from(self.config.pairs),
+            Role::Ctrl if self.features() & feature::SEVERAL != 0 => {
+                2 * usize::from(self.config.pairs)
+            }
             Role::Ctrl => CTRL,
         }
     }
@@ -404,7 +307,7 @@ impl Device {
 
     /// Uses so many pairs. `false`: there are not so many, or several were not agreed upon.
     pub fn set_pairs(&self, pairs: u16) -> bool {
-        let most = if self.has(feature::MQ) {
+        let most = if self.features() & feature::SEVERAL != 0 {
             self.config.pairs
         } else {
             1
@@ -420,6 +323,14 @@ impl Device {
 
     /// Queue `queue` was notified: what is to be done now. `None`: there is no such queue.
     pub fn notify(&self, queue: usize) -> Option<Work> {
+        let work = self.work(queue)?;
+        let tally = &self.lines.tallies[queue];
+        tally.notified.fetch_add(1, Ordering::Relaxed);
+        Some(work)
+    }
+
+    /// The same, if it was not.
+    pub(crate) fn work(&self, queue: usize) -> Option<Work> {
         let tx = Work {
             tx: true,
             rx: false,
@@ -495,6 +406,7 @@ impl Device {
             Role::Rx(pair) => {
                 let mut rx = self.rx.lock();
                 rx.rings[pair] = ring;
+                rx.full_since[pair] = None;
                 rx.calls.begin(pair);
             }
             Role::Tx(pair) => {
@@ -553,9 +465,19 @@ impl Device {
         self.ctrl_kicked.store(false, Ordering::Release);
         let mut rx = self.rx.lock();
         rx.station = Station::new(self.config.mac);
+        rx.steering = Steering::default();
+        rx.stats.fill(RxStats::default());
+        rx.full_since.fill(None);
         rx.calls.reset();
         drop(rx);
-        self.tx.lock().calls.reset();
+        let mut tx = self.tx.lock();
+        tx.calls.reset();
+        tx.stats.fill(TxStats::default());
+        drop(tx);
+        self.ctrl.lock().commands = (0, 0);
+        for tally in &self.lines.tallies {
+            tally.set([0, 0]);
+        }
         self.features.store(0, Ordering::Release);
         self.offloads.store(0, Ordering::Release);
         self.set_net_status(net_status::ANNOUNCE, false);

@@ -4,7 +4,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use guest_mem::View;
 
-use crate::core::chain::{Chain, Part};
+use crate::core::chain::{Chain, One, Part};
 use crate::core::place::{Broken, Format, MAX_SIZE, Place, Position, Refused, passed};
 use crate::core::words;
 
@@ -158,6 +158,11 @@ impl Packed {
         self.place
     }
 
+    /// How the driver uses it.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
     /// Where both sides are.
     pub fn position(&self) -> Position {
         Position {
@@ -289,6 +294,51 @@ impl Packed {
         Ok(())
     }
 
+    /// See [`Ring::take_ones`](super::ring::Ring::take_ones).
+    #[inline]
+    pub fn take_ones(
+        &mut self,
+        view: &View<'_>,
+        write: bool,
+        out: &mut [One],
+    ) -> Result<(usize, bool), Broken> {
+        let size = self.place.size;
+        let straight = usize::from(size - self.next.index());
+        // Some slots are ours until they are shown as used.
+        let free = usize::from(size - self.held);
+        let most = out.len().min(straight).min(free);
+        let Some(slots) = view.read_run(self.at(self.next), DESC * most as u64) else {
+            return Ok((0, true));
+        };
+        let next = self.next;
+        let is_there = |word: u64| Self::is_available((word >> 48) as u16, next);
+        let there = slots.pairs().take_while(|[_, word]| is_there(*word));
+        let there = there.count();
+        if there == 0 && most > 0 {
+            // The driver took back what was given back to it.
+            self.known = 0;
+        }
+        // What is looked at is as the driver made it when it said so; a word that is another now is judged as it is.
+        fence(Ordering::Acquire);
+        let kind = if write { WRITE } else { 0 };
+        let mut taken = 0;
+        for (one, [at, word]) in out.iter_mut().zip(slots.pairs().take(there)) {
+            let flags = (word >> 48) as u16;
+            if !is_there(word) || flags & (NEXT | WRITE | INDIRECT) != kind {
+                break;
+            }
+            (one.id, one.at, one.len) = ((word >> 32) as u16, at, word as u32);
+            *self.slots_of(self.taken) = 1;
+            self.taken += 1;
+            taken += 1;
+        }
+        self.read += taken as u32;
+        self.held += taken as u16;
+        self.next = self.next.on(taken as u16, size);
+        self.known = self.known.saturating_sub(taken as u16);
+        Ok((taken, taken < there))
+    }
+
     /// See [`Ring::give_back`](super::ring::Ring::give_back).
     pub fn give_back(&mut self, chains: u16) {
         for _ in 0..chains {
@@ -318,7 +368,19 @@ impl Packed {
         let first = self.shown;
         let mut cursor = first;
         let mut head = None;
-        for used in &self.used {
+        let mut rest = &self.used[..];
+        while let Some((&used, behind)) = rest.split_first() {
+            rest = behind;
+            let mut used = used;
+            while self.format.in_order
+                && let Some((next, behind)) = rest.split_first()
+                && used.len | next.len == 0
+            {
+                // The last stands for all of a run in which nothing was written, where the first is (§2.8.9).
+                rest = behind;
+                used.id = next.id;
+                used.slots += next.slots;
+            }
             let mut bytes = [0; 8];
             let mut flags = if cursor.wrap() { AVAIL | USED } else { 0 };
             if used.len > 0 {
@@ -359,12 +421,21 @@ impl Packed {
 
     /// See [`Ring::decide`](super::ring::Ring::decide).
     pub fn decide(&mut self, view: &View<'_>) -> Result<bool, Broken> {
-        let size = self.place.size;
-        let cursor = self.shown;
         let slots = std::mem::take(&mut self.untold);
         if std::mem::take(&mut self.force) {
             return Ok(true);
         }
+        self.passes(view, slots)
+    }
+
+    /// See [`Ring::wants_call`](super::ring::Ring::wants_call).
+    pub fn wants_call(&self, view: &View<'_>) -> Result<bool, Broken> {
+        self.passes(view, self.untold)
+    }
+
+    fn passes(&self, view: &View<'_>, slots: u16) -> Result<bool, Broken> {
+        let size = self.place.size;
+        let cursor = self.shown;
         if slots == 0 {
             return Ok(false);
         }

@@ -30,6 +30,8 @@ pub struct Format {
     pub event_idx: bool,
     /// It is packed, not split.
     pub packed: bool,
+    /// Buffers are used in the order in which they were given, so that one used element stands for several.
+    pub in_order: bool,
 }
 
 impl Format {
@@ -39,6 +41,7 @@ impl Format {
             indirect: features & feature::INDIRECT_DESC != 0,
             event_idx: features & feature::EVENT_IDX != 0,
             packed: features & feature::PACKED != 0,
+            in_order: features & feature::IN_ORDER != 0,
         }
     }
 }

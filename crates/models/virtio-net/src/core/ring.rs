@@ -2,7 +2,7 @@
 
 use guest_mem::View;
 
-use crate::core::chain::Chain;
+use crate::core::chain::{Chain, One};
 use crate::core::packed::Packed;
 pub use crate::core::place::{Broken, Format, MAX_SIZE, Place, Position, Refused};
 use crate::core::split::Split;
@@ -58,6 +58,22 @@ impl Ring {
         of!(self, ring => ring.take(view, chain))
     }
 
+    /// Takes buffers of one part each, all to be written or all to be read, from the next on: as many as `out` has room for,
+    /// up to the first that is not so or breaks the ring, or the end of the ring. Returns how many, and whether the next is
+    /// available.
+    ///
+    /// # Errors
+    /// The ring is broken.
+    #[inline]
+    pub fn take_ones(
+        &mut self,
+        view: &View<'_>,
+        write: bool,
+        out: &mut [One],
+    ) -> Result<(usize, bool), Broken> {
+        of!(self, ring => ring.take_ones(view, write, out))
+    }
+
     /// Gives the last `chains` that were taken back untouched: they are taken again.
     #[inline]
     pub fn give_back(&mut self, chains: u16) {
@@ -90,6 +106,23 @@ impl Ring {
         }
     }
 
+    /// The same for several.
+    ///
+    /// # Errors
+    /// The ring is not mapped any more.
+    #[inline]
+    pub fn used_ones(&mut self, view: &View<'_>, ones: &[One], len: u32) -> Result<(), Broken> {
+        match self {
+            Ring::Split(ring) => ring.used_ones(view, ones, len),
+            Ring::Packed(ring) => {
+                for one in ones {
+                    ring.used(one.id, len);
+                }
+                Ok(())
+            }
+        }
+    }
+
     /// Shows the driver what was used. Returns how many buffers were.
     ///
     /// # Errors
@@ -112,6 +145,21 @@ impl Ring {
     #[inline]
     pub fn decide(&mut self, view: &View<'_>) -> Result<bool, Broken> {
         of!(self, ring => ring.decide(view))
+    }
+
+    /// What [`Ring::decide`] would say now, but that it owes a call.
+    ///
+    /// # Errors
+    /// The ring is not mapped any more.
+    #[inline]
+    pub fn wants_call(&self, view: &View<'_>) -> Result<bool, Broken> {
+        of!(self, ring => ring.wants_call(view))
+    }
+
+    /// Whether the driver says from which buffer on it is to be called.
+    #[inline]
+    pub fn has_events(&self) -> bool {
+        of!(self, ring => ring.format().event_idx)
     }
 
     /// Both.

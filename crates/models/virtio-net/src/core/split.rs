@@ -4,10 +4,12 @@ use std::sync::atomic::{Ordering, fence};
 
 use guest_mem::View;
 
-use crate::core::chain::{Chain, Part};
+use crate::core::chain::{Chain, One, Part};
 use crate::core::place::{Broken, Format, MAX_SIZE, Place, Position, Refused, passed};
 use crate::core::words;
 
+/// Most entries looked at together.
+const AHEAD: usize = 64;
 /// Bytes of a descriptor.
 const DESC: u64 = 16;
 /// Another descriptor follows.
@@ -37,6 +39,9 @@ pub struct Split {
     avail: u16,
     /// What the driver sees of `position.used`.
     shown: u16,
+    /// Buffers in a row in which nothing was written, and for which there is no used element yet: where the first one's is,
+    /// and by what the last is given back.
+    run: Option<(u16, u16)>,
     /// The driver is told not to notify.
     quiet: bool,
     /// The next decision is to call.
@@ -75,6 +80,7 @@ impl Split {
             position,
             avail: position.next,
             shown: position.used,
+            run: None,
             quiet: false,
             force: position.resumed,
             read: 0,
@@ -84,6 +90,11 @@ impl Split {
     /// Where it is.
     pub fn place(&self) -> Place {
         self.place
+    }
+
+    /// How the driver uses it.
+    pub fn format(&self) -> Format {
+        self.format
     }
 
     /// Where both sides are.
@@ -195,6 +206,50 @@ impl Split {
         }
     }
 
+    /// See [`Ring::take_ones`](super::ring::Ring::take_ones).
+    #[inline]
+    pub fn take_ones(
+        &mut self,
+        view: &View<'_>,
+        write: bool,
+        out: &mut [One],
+    ) -> Result<(usize, bool), Broken> {
+        if self.known() < out.len() as u16 {
+            self.look(view)?;
+        }
+        let slot = self.slot(self.position.next);
+        let straight = u64::from(self.place.size) - slot;
+        let most = out.len().min(self.known().into()).min(straight as usize);
+        let mut heads = [[0; 2]; AHEAD];
+        let most = most.min(AHEAD);
+        let heads = &mut heads[..most];
+        view.read(self.place.driver + 4 + 2 * slot, heads.as_flattened_mut())?;
+        let entries = u64::from(self.place.size);
+        let Some(table) = view.read_run(self.place.desc, DESC * entries) else {
+            return Ok((0, most > 0));
+        };
+        let kind = if write { WRITE } else { 0 };
+        let mut taken = 0;
+        for (one, head) in out.iter_mut().zip(heads) {
+            let head = u16::from_le_bytes(*head);
+            let desc = table.sub(DESC as usize * usize::from(head), DESC as usize);
+            let mut bytes = [[0; 8]; 2];
+            if desc.copy_to(0, bytes.as_flattened_mut()) < DESC as usize {
+                break;
+            }
+            let [at, word] = bytes.map(u64::from_le_bytes);
+            let flags = (word >> 32) as u16;
+            if flags & (NEXT | WRITE | INDIRECT) != kind {
+                break;
+            }
+            (one.id, one.at, one.len) = (head, at, word as u32);
+            taken += 1;
+        }
+        self.read += taken as u32;
+        self.position.next = self.position.next.wrapping_add(taken as u16);
+        Ok((taken, self.known() > 0))
+    }
+
     /// See [`Ring::give_back`](super::ring::Ring::give_back).
     pub fn give_back(&mut self, chains: u16) {
         self.position.next = self.position.next.wrapping_sub(chains);
@@ -202,11 +257,61 @@ impl Split {
 
     /// See [`Ring::used`](super::ring::Ring::used).
     pub fn used(&mut self, view: &View<'_>, id: u16, len: u32) -> Result<(), Broken> {
-        let at = self.place.device + 4 + 8 * self.slot(self.position.used);
+        let index = self.position.used;
+        self.position.used = index.wrapping_add(1);
+        if self.format.in_order && len == 0 {
+            let first = self.run.map_or(index, |(first, _)| first);
+            self.run = Some((first, id));
+            return Ok(());
+        }
+        self.end_run(view)?;
+        self.element(view, index, id, len)
+    }
+
+    /// See [`Ring::used_ones`](super::ring::Ring::used_ones).
+    #[inline]
+    pub fn used_ones(&mut self, view: &View<'_>, ones: &[One], len: u32) -> Result<(), Broken> {
+        if self.format.in_order && len == 0 {
+            if let Some(last) = ones.last() {
+                let first = self.run.map_or(self.position.used, |(first, _)| first);
+                self.run = Some((first, last.id));
+                self.position.used = self.position.used.wrapping_add(ones.len() as u16);
+            }
+            return Ok(());
+        }
+        self.end_run(view)?;
+        let mut rest = ones;
+        while !rest.is_empty() {
+            let slot = self.slot(self.position.used);
+            let straight = u64::from(self.place.size) - slot;
+            let n = rest.len().min(straight as usize).min(AHEAD);
+            let (now, later) = rest.split_at(n);
+            let mut elements = [[0; 8]; AHEAD];
+            for (element, one) in elements.iter_mut().zip(now) {
+                let words = u64::from(one.id) | u64::from(len) << 32;
+                *element = words.to_le_bytes();
+            }
+            let at = self.place.device + 4 + 8 * slot;
+            view.write(at, elements[..n].as_flattened())?;
+            self.position.used = self.position.used.wrapping_add(n as u16);
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn element(&self, view: &View<'_>, index: u16, id: u16, len: u32) -> Result<(), Broken> {
+        let at = self.place.device + 4 + 8 * self.slot(index);
         let element = u64::from(id) | u64::from(len) << 32;
         view.write(at, &element.to_le_bytes())?;
-        self.position.used = self.position.used.wrapping_add(1);
         Ok(())
+    }
+
+    /// One element for all buffers of a run: that of the last, where the first one's is (§2.7.9).
+    fn end_run(&mut self, view: &View<'_>) -> Result<(), Broken> {
+        match self.run.take() {
+            Some((first, last)) => self.element(view, first, last, 0),
+            None => Ok(()),
+        }
     }
 
     /// See [`Ring::unused`](super::ring::Ring::unused).
@@ -216,6 +321,7 @@ impl Split {
 
     /// See [`Ring::show`](super::ring::Ring::show).
     pub fn show(&mut self, view: &View<'_>) -> Result<u32, Broken> {
+        self.end_run(view)?;
         let new = self.position.used;
         let shown = new.wrapping_sub(self.shown);
         if new != self.shown {
@@ -237,6 +343,15 @@ impl Split {
         if std::mem::take(&mut self.force) {
             return Ok(true);
         }
+        self.passes(view, new, old)
+    }
+
+    /// See [`Ring::wants_call`](super::ring::Ring::wants_call).
+    pub fn wants_call(&self, view: &View<'_>) -> Result<bool, Broken> {
+        self.passes(view, self.shown, self.position.told)
+    }
+
+    fn passes(&self, view: &View<'_>, new: u16, old: u16) -> Result<bool, Broken> {
         if new == old {
             return Ok(false);
         }

@@ -5,15 +5,18 @@ use frame::{Frame, work};
 use guest_mem::{View, WriteSlice};
 use wire::{Gso, VLAN_TAG};
 
-use crate::core::device::{Device, RxScratch};
+use crate::core::device::Device;
+use crate::core::queues::RxScratch;
 use crate::core::recycle::with_places;
 use crate::core::ring::{Broken, Ring};
+use crate::core::stats::RxStats;
+use crate::core::steering::Hashed;
 use crate::regs::{feature, header};
 
 /// Bytes in front of a tag.
 const TAG_AT: usize = 12;
 /// Descriptors whose reading costs about as much as the copy of a frame.
-const DESCS_PER_COPY: u64 = 8;
+pub(super) const DESCS_PER_COPY: u64 = 8;
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,25 +41,34 @@ pub struct Placing<'a, 'm> {
     pub scratch: &'a mut RxScratch,
     /// Receive offloads that are on.
     pub offloads: u64,
+    /// What the queue has done.
+    pub stats: &'a mut RxStats,
+    /// The hash of the flow, if it is reported.
+    pub hashed: Option<Hashed>,
 }
 
 impl<'a> Placing<'a, '_> {
     /// Places one frame, whose checksum can be written on the way if it is noted. The driver does not see it yet.
     pub fn one(&mut self, frame: &Frame<'_>) -> Result<Placed, Broken> {
-        let mut head = [0; header::LEN + TAG_AT + VLAN_TAG];
-        let (mut head_len, mut from) = (header::LEN, 0);
+        let mut head = [0; header::LONG + TAG_AT + VLAN_TAG];
+        let len = self.hashed.map_or(header::LEN, |_| header::LONG);
+        let (mut head_len, mut from) = (len, 0);
         if let Some(tci) = frame.notes().vlan
             && let Some(addresses) = frame.head().first_chunk::<TAG_AT>()
         {
             let [c0, c1] = tci.to_be_bytes();
-            head[header::LEN..][..TAG_AT].copy_from_slice(addresses);
-            head[header::LEN + TAG_AT..].copy_from_slice(&[0x81, 0, c0, c1]);
-            (head_len, from) = (head.len(), TAG_AT);
+            head[len..][..TAG_AT].copy_from_slice(addresses);
+            head[len + TAG_AT..][..VLAN_TAG].copy_from_slice(&[0x81, 0, c0, c1]);
+            (head_len, from) = (len + TAG_AT + VLAN_TAG, TAG_AT);
         }
-        let grown = head_len - header::LEN - from;
+        let grown = head_len - len - from;
         let finish = self.offloads & feature::GUEST_CSUM == 0;
         head[..header::LEN].copy_from_slice(&self.header(frame, grown as u16));
-        let needed = header::LEN + grown + frame.len();
+        if let Some(Hashed { value, report }) = self.hashed {
+            head[12..16].copy_from_slice(&value.to_le_bytes());
+            head[16..18].copy_from_slice(&report.to_le_bytes());
+        }
+        let needed = len + grown + frame.len();
         let placed = with_places(|places| {
             let placed = self.collect(needed, places);
             if let Ok(Placed::In(buffers)) = placed {
@@ -100,6 +112,7 @@ impl<'a> Placing<'a, '_> {
             Gso::None => return bytes,
             Gso::Tcp4 => header::GSO_TCPV4,
             Gso::Tcp6 => header::GSO_TCPV6,
+            Gso::Udp4 | Gso::Udp6 => header::GSO_UDP_L4,
         };
         bytes[1] = gso | if notes.ecn { header::GSO_ECN } else { 0 };
         let hdr_len = notes.hdr_len.saturating_add(grown);

@@ -5,6 +5,8 @@ use snapshot::{Kind, State};
 
 use crate::core::coalesce::Coalesce;
 use crate::core::station::Station;
+use crate::core::stats::{RxStats, TxStats};
+pub use crate::core::steering::{Rss, Spread};
 
 /// What the container calls it.
 pub const KIND: Kind = Kind::new("virt-net");
@@ -32,6 +34,8 @@ pub struct Queue {
     pub used: u16,
     /// What that was when the driver was last told, or not.
     pub told: u16,
+    /// How often it was notified, and its driver called.
+    pub tally: [u64; 2],
     /// When its driver wants to be called.
     pub coalesce: Coalesce,
 }
@@ -71,6 +75,12 @@ pub struct V1 {
     pub ctrl_kicked: bool,
     /// What is received.
     pub station: Station,
+    /// By which queues.
+    pub rss: Rss,
+    /// What they have done, by pair.
+    pub stats: Vec<(RxStats, TxStats)>,
+    /// Commands, and those that were done.
+    pub commands: (u64, u64),
 }
 
 impl State for V1 {

@@ -4,17 +4,6 @@ use crate::core::coalesce::Coalesce;
 use crate::core::device::{Device, Role};
 use crate::regs::{ctrl, feature};
 
-/// What a command answers, beside that it was done.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Reply(Option<[u8; 8]>);
-
-impl Reply {
-    /// As bytes.
-    pub fn bytes(&self) -> &[u8] {
-        self.0.as_ref().map_or(&[], |bytes| bytes)
-    }
-}
-
 /// Packets, then microseconds.
 fn asked(payload: &[u8]) -> Option<Coalesce> {
     let (packets, usecs) = payload.split_first_chunk()?;
@@ -39,7 +28,7 @@ fn queue<'p>(device: &Device, payload: &'p [u8]) -> Option<(Role, &'p [u8])> {
 }
 
 /// Sets it. `None`: refused, and nothing has changed.
-pub fn set(device: &Device, number: u8, payload: &[u8]) -> Option<Reply> {
+pub fn set(device: &Device, number: u8, payload: &[u8]) -> Option<()> {
     let agreed = |features| device.has(features).then_some(());
     match number {
         ctrl::COAL_TX_SET => {
@@ -64,11 +53,11 @@ pub fn set(device: &Device, number: u8, payload: &[u8]) -> Option<Reply> {
         }
         _ => return None,
     }
-    Some(Reply::default())
+    Some(())
 }
 
 /// Shows it. `None`: as [`set`].
-pub fn get(device: &Device, payload: &[u8]) -> Option<Reply> {
+pub fn get(device: &Device, payload: &[u8], reply: &mut Vec<u8>) -> Option<()> {
     if !device.has(feature::VQ_NOTF_COAL) {
         return None;
     }
@@ -79,6 +68,7 @@ pub fn get(device: &Device, payload: &[u8]) -> Option<Reply> {
         Role::Tx(pair) => device.tx.lock().calls.pending[pair].asked,
         Role::Ctrl => return None,
     };
-    let both = u64::from(asked.packets) | u64::from(asked.usecs) << 32;
-    Some(Reply(Some(both.to_le_bytes())))
+    reply.extend(asked.packets.to_le_bytes());
+    reply.extend(asked.usecs.to_le_bytes());
+    Some(())
 }

@@ -5,13 +5,15 @@ use datapath::counters::count_alone;
 use guest_mem::View;
 use model::Env;
 
-use crate::core::chain::{self, Chain};
-use crate::core::device::{CtrlQueue, Device, Role};
+use crate::core::chain;
+use crate::core::device::{Device, Role};
+use crate::core::queues::CtrlQueue;
 use crate::core::ring::{Broken, Ring};
 use crate::core::station::{Station, TABLE, Table};
+use crate::core::steering::{Rss, Spread, Steering};
 use crate::irq;
 use crate::regs::{ctrl, feature, net_status};
-use crate::tx::coalesce::{self, Reply};
+use crate::tx::{coalesce, stats};
 
 /// Longest command that is looked at: 2700 addresses.
 const MOST: u64 = 16 << 10;
@@ -56,7 +58,9 @@ fn turn(
             }
             return Ok(());
         }
-        let written = one(device, view, &queue.chain, &mut queue.command)?;
+        let written = one(device, view, queue)?;
+        queue.commands.0 += 1;
+        queue.commands.1 += u64::from(written.is_some());
         let counters = &device.counters;
         let counter = if written.is_some() {
             &counters.ctrl_done
@@ -79,16 +83,19 @@ fn turn(
 
 /// Does one command and writes its answer: the first byte to be written, and what else it is behind it. Returns how many
 /// bytes these are, if it was done.
-fn one(
-    device: &Device,
-    view: &View<'_>,
-    chain: &Chain,
-    command: &mut Vec<u8>,
-) -> Result<Option<u32>, Broken> {
+fn one(device: &Device, view: &View<'_>, queue: &mut CtrlQueue) -> Result<Option<u32>, Broken> {
+    let CtrlQueue {
+        chain,
+        command,
+        reply,
+        commands,
+        ..
+    } = queue;
     let ack = chain.writable().iter().find(|part| part.len > 0);
     let ack = ack.ok_or(Broken::Direction)?.at;
     let len = chain::len(chain.readable());
     command.clear();
+    reply.clear();
     let mut done = None;
     if len <= MOST {
         for part in chain.readable() {
@@ -98,18 +105,21 @@ fn one(
         }
         if let [class, number, payload @ ..] = &command[..] {
             done = match (class, number) {
-                (&ctrl::NOTF_COAL, &ctrl::COAL_VQ_GET) => {
-                    coalesce::get(device, payload).filter(|_| chain::len(chain.writable()) > 8)
-                }
+                (&ctrl::NOTF_COAL, &ctrl::COAL_VQ_GET) => coalesce::get(device, payload, reply),
                 (&ctrl::NOTF_COAL, _) => coalesce::set(device, *number, payload),
-                _ => execute(device, *class, *number, payload).map(|()| Reply::default()),
+                (&ctrl::STATS, _) => stats::get(device, *number, payload, *commands, reply),
+                _ => execute(device, *class, *number, payload),
             };
         }
     }
+    // What does not fit is not written in part.
+    let done = done.filter(|()| chain::len(chain.writable()) > reply.len() as u64);
     let answer = if done.is_some() { ctrl::OK } else { ctrl::ERR };
     view.write(ack, &[answer])?;
-    let Some(reply) = done else { return Ok(None) };
-    let mut rest = reply.bytes();
+    if done.is_none() {
+        return Ok(None);
+    }
+    let mut rest = &reply[..];
     // Behind the answer, wherever its parts are.
     let mut skip = 1;
     for part in chain.writable() {
@@ -122,7 +132,7 @@ fn one(
         }
         rest = later;
     }
-    Ok(Some(1 + reply.bytes().len() as u32))
+    Ok(Some(1 + reply.len() as u32))
 }
 
 /// `None`: the command is refused, and nothing has changed.
@@ -175,10 +185,34 @@ fn execute(device: &Device, class: u8, number: u8, payload: &[u8]) -> Option<()>
             let pairs = u16::from_le_bytes(payload.try_into().ok()?);
             agreed(feature::MQ)?;
             // No frame is on its way into a queue that will not be looked at any more.
-            let rx = device.rx.lock();
+            let mut rx = device.rx.lock();
             let done = device.set_pairs(pairs);
+            if done && rx.steering.is_spread() {
+                // The last to say it says how flows are spread.
+                let rss = Rss {
+                    spread: None,
+                    ..rx.steering.rss().clone()
+                };
+                rx.steering = Steering::new(rss);
+            }
             drop(rx);
             return done.then_some(());
+        }
+        (ctrl::MQ, ctrl::RSS_CONFIG) => {
+            agreed(feature::RSS)?;
+            let (rss, pairs) = rss(payload)?;
+            return set_rss(device, rss, Some(pairs));
+        }
+        (ctrl::MQ, ctrl::HASH_CONFIG) => {
+            agreed(feature::HASH_REPORT)?;
+            let (types, rest) = payload.split_first_chunk()?;
+            let (_reserved, rest) = rest.split_first_chunk::<8>()?;
+            let rss = Rss {
+                types: u32::from_le_bytes(*types),
+                key: key(rest)?,
+                spread: device.rx.lock().steering.rss().spread.clone(),
+            };
+            return set_rss(device, rss, None);
         }
         (ctrl::GUEST_OFFLOADS, ctrl::GUEST_OFFLOADS_SET) => {
             agreed(feature::CTRL_GUEST_OFFLOADS)?;
@@ -192,6 +226,47 @@ fn execute(device: &Device, class: u8, number: u8, payload: &[u8]) -> Option<()>
         _ => return None,
     }
     Some(())
+}
+
+/// How flows are spread, and how many pairs transmit (§5.1.6.5.7).
+fn rss(payload: &[u8]) -> Option<(Rss, u16)> {
+    let word = |bytes: &[u8; 2]| u16::from_le_bytes(*bytes);
+    let (types, rest) = payload.split_first_chunk()?;
+    let (mask, rest) = rest.split_first_chunk()?;
+    let (unclassified, rest) = rest.split_first_chunk()?;
+    let (table, rest) = rest.split_at_checked(2 * (usize::from(word(mask)) + 1))?;
+    let (pairs, rest) = rest.split_first_chunk()?;
+    let rss = Rss {
+        types: u32::from_le_bytes(*types),
+        key: key(rest)?,
+        spread: Some(Spread {
+            unclassified: word(unclassified),
+            table: table.as_chunks().0.iter().map(word).collect(),
+        }),
+    };
+    Some((rss, word(pairs)))
+}
+
+/// A key: its length, and so many bytes. Linux has one more behind it.
+fn key(payload: &[u8]) -> Option<Vec<u8>> {
+    let (len, key) = payload.split_first()?;
+    Some(key.get(..usize::from(*len))?.to_vec())
+}
+
+/// Spreads flows so from now on, and uses so many pairs.
+fn set_rss(device: &Device, rss: Rss, pairs: Option<u16>) -> Option<()> {
+    if !rss.is_possible(device.config.pairs) {
+        return None;
+    }
+    let steering = Steering::new(rss);
+    // No frame is half way by what was said before.
+    let mut rx = device.rx.lock();
+    let done = pairs.is_none_or(|pairs| device.set_pairs(pairs));
+    if done {
+        rx.steering = steering;
+    }
+    drop(rx);
+    done.then_some(())
 }
 
 /// The switch that a command of the first class turns.

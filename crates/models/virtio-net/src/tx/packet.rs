@@ -3,10 +3,10 @@
 use datapath::Gather;
 use frame::Batch;
 use guest_mem::{ReadSlice, View};
-use wire::{Csum, ETHERNET_HEADER, Gso, Layers, MAX_HEADERS, Offload, Segments};
+use wire::{Csum, ETHERNET_HEADER, Gso, L3Kind, Layers, MAX_HEADERS, Offload, Segments};
 
 use crate::core::chain::{self, Chain};
-use crate::core::device::{Bad, Fate};
+use crate::core::fate::{Bad, Fate};
 use crate::core::ring::Broken;
 use crate::regs::{feature, header};
 
@@ -55,11 +55,16 @@ pub fn add<'v>(
     if !chain.writable().is_empty() {
         return Err(Broken::Direction);
     }
+    let front = if features & feature::HASH_REPORT != 0 {
+        header::LONG
+    } else {
+        header::LEN
+    };
     let total = chain::len(chain.readable());
-    if total < (header::LEN + ETHERNET_HEADER) as u64 {
+    if total < (front + ETHERNET_HEADER) as u64 {
         return Ok(Fate::Dropped(Bad::Runt));
     }
-    if total > header::LEN as u64 + MAX_FRAME {
+    if total > front as u64 + MAX_FRAME {
         return Ok(Fate::Dropped(Bad::TooLong));
     }
     pieces.clear();
@@ -69,26 +74,31 @@ pub fn add<'v>(
     let packet = Gather::new(pieces, total as usize);
     let mut bytes = [0; header::LEN];
     packet.copy_head(&mut bytes);
-    let len = packet.len() - header::LEN;
-    Ok(match frame(&packet, Header::of(bytes), features, batch) {
-        Ok(notes) if notes.gso == Gso::None => Fate::Frame(len as u32),
-        Ok(notes) => Fate::Segments {
-            len: len as u32,
-            segments: notes.segments(len) as u32,
-            narrow: notes.gso_size < LEAST_LEFT_MSS,
+    let len = packet.len() - front;
+    Ok(
+        match frame((&packet, front), Header::of(bytes), features, batch) {
+            Ok(notes) if notes.gso == Gso::None => Fate::Frame {
+                len: len as u32,
+                csum: notes.csum.is_some(),
+            },
+            Ok(notes) => Fate::Segments {
+                len: len as u32,
+                segments: notes.segments(len) as u32,
+                narrow: notes.gso_size < LEAST_LEFT_MSS,
+            },
+            Err(why) => Fate::Dropped(why),
         },
-        Err(why) => Fate::Dropped(why),
-    })
+    )
 }
 
 fn frame<'v>(
-    packet: &Gather<'_, 'v>,
+    (packet, front): (&Gather<'_, 'v>, usize),
     asked: Header,
     features: u64,
     batch: &mut Batch<'v>,
 ) -> Result<Offload, Bad> {
-    let len = packet.len() - header::LEN;
-    let mut body = packet.cursor(header::LEN);
+    let len = packet.len() - front;
+    let mut body = packet.cursor(front);
     let mut notes = Offload::NONE;
     if asked.flags & header::NEEDS_CSUM != 0 {
         if features & feature::CSUM == 0 {
@@ -109,15 +119,16 @@ fn frame<'v>(
         return Ok(notes);
     }
     notes.ecn = asked.gso & header::GSO_ECN != 0;
-    let (gso, needed) = match asked.gso & !header::GSO_ECN {
-        header::GSO_TCPV4 => (Gso::Tcp4, feature::HOST_TSO4),
-        header::GSO_TCPV6 => (Gso::Tcp6, feature::HOST_TSO6),
+    let needed = match asked.gso & !header::GSO_ECN {
+        header::GSO_TCPV4 => feature::HOST_TSO4,
+        header::GSO_TCPV6 => feature::HOST_TSO6,
+        // Congestion is TCP's to tell.
+        header::GSO_UDP_L4 if !notes.ecn => feature::HOST_USO,
         _ => return Err(Bad::Gso),
     };
     if features & needed == 0 || notes.ecn && features & feature::HOST_ECN == 0 {
         return Err(Bad::NotAgreed);
     }
-    notes.gso = gso;
     notes.gso_size = asked.gso_size;
     // The headers are copied once: what is measured here is what is sent.
     let mut copy = [0; MAX_HEADERS];
@@ -127,6 +138,13 @@ fn frame<'v>(
         copied += part.copy_to(0, &mut copy[copied..]);
     });
     let layers = Layers::parse(&copy[..copied]).ok_or(Bad::Gso)?;
+    notes.gso = match (needed, layers.l3.map(|l3| l3.kind)) {
+        (feature::HOST_TSO4, _) => Gso::Tcp4,
+        (feature::HOST_TSO6, _) => Gso::Tcp6,
+        // The header does not say over which IP.
+        (_, Some(L3Kind::V6)) => Gso::Udp6,
+        _ => Gso::Udp4,
+    };
     let headers = layers.headers_len();
     notes.hdr_len = u16::try_from(headers).map_err(|_| Bad::Gso)?;
     if Segments::new(&copy[..copied], len, &notes).is_err() {

@@ -22,6 +22,9 @@ pub const OFFLOADS: u64 = feature::CSUM
     | feature::HOST_TSO4
     | feature::HOST_TSO6
     | feature::HOST_ECN
+    | feature::HOST_USO
+    | feature::GUEST_USO4
+    | feature::GUEST_USO6
     | feature::GUEST_CSUM
     | feature::GUEST_TSO4
     | feature::GUEST_TSO6
@@ -333,18 +336,30 @@ impl Driver {
 
     /// A command; returns its answer.
     pub fn command(&mut self, class: u8, number: u8, payload: &[u8]) -> u8 {
+        self.ask(class, number, payload, 0).0
+    }
+
+    /// A command with room for so many bytes behind its answer; returns both.
+    pub fn ask(&mut self, class: u8, number: u8, payload: &[u8], room: u32) -> (u8, Vec<u8>) {
         let at = BUFFERS + 0x20_0000;
         self.m.poke(at, &[class, number]);
         self.m.poke(at + 16, payload);
-        self.m.poke(at - 16, &[0xee]);
+        let answer = at - 0x1000;
+        self.m.poke(answer, &[0xee]);
         let len = payload.len() as u32;
         self.give(
             self.ctrl,
-            &[(at, 2, false), (at + 16, len, false), (at - 16, 1, true)],
+            &[
+                (at, 2, false),
+                (at + 16, len, false),
+                (answer, 1 + room, true),
+            ],
         );
         self.kick(self.ctrl);
-        assert_eq!(self.used(self.ctrl).len(), 1);
-        self.m.peek(at - 16, 1)[0]
+        let used = self.used(self.ctrl);
+        assert_eq!(used.len(), 1);
+        let rest = self.m.peek(answer + 1, used[0].1 as usize - 1);
+        (self.m.peek(answer, 1)[0], rest)
     }
 }
 
@@ -379,6 +394,36 @@ pub fn tcp4(payload: usize) -> Vec<u8> {
         .expect("TCP")
         .value();
     frame[50..52].copy_from_slice(&seed.to_be_bytes());
+    frame
+}
+
+/// A UDP datagram with so many bytes of payload, its checksum field the sum over the pseudo-header.
+pub fn udp(v6: bool, payload: usize) -> Vec<u8> {
+    let ip = if v6 { 40 } else { 20 };
+    let mut frame = frame(OTHER, 14 + ip + 8 + payload);
+    frame[6..12].copy_from_slice(&MAC);
+    let span = (8 + payload) as u16;
+    frame[14..14 + ip + 8].fill(0);
+    if v6 {
+        frame[12..15].copy_from_slice(&[0x86, 0xdd, 0x60]);
+        frame[18..20].copy_from_slice(&span.to_be_bytes());
+        frame[20..22].copy_from_slice(&[17, 64]);
+        frame[22..54].fill(0xfd);
+    } else {
+        frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+        frame[16..18].copy_from_slice(&(20 + span).to_be_bytes());
+        frame[22..24].copy_from_slice(&[64, 17]);
+        frame[26..30].copy_from_slice(&[10, 0, 0, 1]);
+        frame[30..34].copy_from_slice(&[10, 0, 0, 2]);
+        let sum = wire::Sum::of(&frame[14..34]).finish();
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    }
+    let at = 14 + ip;
+    frame[at..at + 4].copy_from_slice(&[0x30, 0, 0x40, 0]);
+    frame[at + 4..at + 6].copy_from_slice(&span.to_be_bytes());
+    let layers = wire::Layers::parse(&frame).expect("headers");
+    let seed = layers.pseudo_sum(&frame, span.into()).expect("UDP").value();
+    frame[at + 6..at + 8].copy_from_slice(&seed.to_be_bytes());
     frame
 }
 

@@ -241,3 +241,26 @@ fn only_a_descriptor_whose_bits_say_so_is_available_and_any_id_goes_back() {
     assert_eq!(d.m.peek(desc(TX) + 12, 4), [0xef, 0xbe, 0x80, 0x80]);
     assert!(!d.needs_reset());
 }
+
+#[test]
+fn a_packet_that_is_taken_back_while_it_waits_is_not_looked_for_without_end() {
+    for event_idx in [0, feature::EVENT_IDX] {
+        let mut d = Driver::with(PACKED | event_idx, 8, Wire::default());
+        d.m.poke(BUFFERS, &[&PLAIN[..], &frame(OTHER, 60)].concat());
+        d.m.wire.set_room(0);
+        for _ in 0..3 {
+            d.give(TX, &[(BUFFERS, 72, false)]);
+        }
+        d.kick(TX);
+        assert_eq!(d.m.run(), Progress::Blocked);
+        // The first is not available any more, those behind it are.
+        d.m.poke(desc(TX) + 14, &[0; 2]);
+        d.m.wire.unlimit();
+        assert_eq!(d.m.run(), Progress::Idle);
+        assert!(d.m.wire.take().is_empty() && !d.needs_reset());
+        // Given again, all leave.
+        d.m.poke(desc(TX) + 14, &(1u16 << 7).to_le_bytes());
+        d.kick(TX);
+        assert_eq!(d.m.wire.take().len(), 3);
+    }
+}

@@ -152,3 +152,62 @@ fn a_reset_uses_one_pair_again_and_a_state_keeps_two() {
     assert_eq!(d.m.offer(&frames), 8);
     assert_eq!((d.used(RX).len(), d.used(2).len()), (8, 0));
 }
+
+#[test]
+fn a_full_receive_queue_holds_up_none_of_the_others() {
+    let mut d = driver(MQ);
+    assert_eq!(set(&mut d, 2), ctrl::OK);
+    give(&mut d, RX, 16);
+    give(&mut d, 2, 16);
+    // A flow of each queue.
+    let frames: Vec<_> = (0..64).map(flow).collect();
+    let of = |d: &mut Driver, queue: usize| {
+        frames.iter().find(|frame| {
+            assert_eq!(d.m.offer(&[frame]), 1);
+            let found = d.used(queue).len() == 1;
+            d.used(2 - queue);
+            found
+        })
+    };
+    let first = of(&mut d, RX).expect("one of them").clone();
+    let second = of(&mut d, 2).expect("one of them").clone();
+    let mut d = driver(MQ);
+    assert_eq!(set(&mut d, 2), ctrl::OK);
+    give(&mut d, RX, 1);
+    give(&mut d, 2, 8);
+    // The first queue is full after a frame. What is behind the last of the other's waits.
+    let (a, b) = (&first[..], &second[..]);
+    assert_eq!(d.m.offer(&[a, a, a, b, b, a, b, a, a]), 7);
+    assert_eq!((d.used(RX).len(), d.used(2).len()), (1, 3));
+    assert_eq!(d.counter("rx_queue_full"), 3);
+    // Alone, they wait.
+    assert_eq!(d.m.offer(&[a, a]), 0);
+    assert_eq!(d.counter("rx_queue_full"), 3);
+    // But not for long: senders are woken, and then they are dropped.
+    let waker = std::sync::Arc::new(model_testkit::CountedWake::default());
+    let wake: std::sync::Arc<dyn frame::Wake> = waker.clone();
+    d.m.nic.receive.want_room(&wake);
+    d.m.sleep(1_999_000);
+    assert_eq!(waker.rung(), 0);
+    d.m.sleep(1_000);
+    assert_eq!(waker.rung(), 1);
+    assert_eq!(d.m.offer(&[a, b, a]), 3);
+    assert_eq!((d.used(RX).len(), d.used(2).len()), (0, 1));
+    assert_eq!(d.counter("rx_queue_full"), 5);
+    // With buffers it begins anew.
+    give(&mut d, RX, 1);
+    assert_eq!(d.m.offer(&[a, a, a]), 1);
+    assert_eq!((d.used(RX).len(), d.counter("rx_queue_full")), (1, 5));
+    // What the filter refuses behind those that wait is counted once.
+    let to_other = frame(OTHER, 60);
+    let unlisted = &to_other[..];
+    let mut d = driver(MQ | feature::CTRL_RX);
+    assert_eq!(set(&mut d, 2), ctrl::OK);
+    assert_eq!(d.command(ctrl::RX, 0, &[0]), ctrl::OK);
+    give(&mut d, 2, 8);
+    assert_eq!(d.m.offer(&[unlisted, a, unlisted]), 1);
+    assert_eq!(d.counter("rx_filtered"), 1);
+    assert_eq!(d.m.offer(&[a, unlisted, b]), 3);
+    assert_eq!(d.counter("rx_filtered"), 2);
+    assert_eq!(d.counter("rx_queue_full"), 1);
+}

@@ -82,13 +82,7 @@ fn without_merging_a_frame_longer_than_its_buffer_is_dropped() {
 #[test]
 fn a_driver_that_takes_them_gets_frames_unfinished_with_their_notes() {
     let mut d = Driver::new(USUAL | OFFLOADS);
-    let all = Caps {
-        csum: true,
-        tso4: true,
-        tso6: true,
-        vlan: true,
-    };
-    assert_eq!(d.m.nic.receive.caps(), all);
+    assert_eq!(d.m.nic.receive.caps(), Caps::ALL);
     let sent = tcp4(5000);
     let ecn = Offload { ecn: true, ..TSO };
     let valid = Offload {

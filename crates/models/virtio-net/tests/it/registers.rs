@@ -261,3 +261,19 @@ fn a_notification_says_by_its_address_which_queue_it_is() {
         assert_eq!(d.counter("bad_notify"), bad + 1, "{offset:#x}");
     }
 }
+
+#[test]
+fn status_bits_that_there_are_not_stay_clear() {
+    let mut d = Driver::cold(Config::new(MAC), Wire::default());
+    let refused = d.counter("bad_register_access");
+    d.w8(c::STATUS, 0x31);
+    assert_eq!(d.r8(c::STATUS), 1);
+    assert_eq!(d.counter("bad_register_access"), refused + 1);
+    d.w8(c::STATUS, 0x81);
+    assert_eq!(d.r8(c::STATUS), 0x81);
+    let blob = d.m.save();
+    d.m.nic
+        .control
+        .load(&d.m.env, &blob)
+        .expect("its own state");
+}

@@ -13,6 +13,7 @@ fn formats() -> impl Iterator<Item = Format> {
             indirect: true,
             event_idx,
             packed,
+            in_order: false,
         })
     })
 }

@@ -14,6 +14,7 @@ fn packed(indirect: bool) -> Driver {
         indirect,
         event_idx: true,
         packed: true,
+        in_order: false,
     };
     Driver::new(format, SIZE)
 }
@@ -202,7 +203,7 @@ proptest! {
         changes in proptest::collection::vec((0..96u64, word()), 0..24),
         turns in 1..12u16,
     ) {
-        let format = Format { indirect: true, event_idx, packed };
+        let format = Format { indirect: true, event_idx, packed, in_order: false };
         let size = 1u16 << size;
         let memory = Memory::new();
         memory.map_anon(0, 0x1000).expect("memory");
@@ -246,7 +247,7 @@ proptest! {
 
     #[test]
     fn a_ring_that_is_unmapped_is_broken_and_nothing_else(packed: bool, cut in 0..3usize) {
-        let format = Format { indirect: true, event_idx: true, packed };
+        let format = Format { indirect: true, event_idx: true, packed, in_order: false };
         let mut driver = Driver::new(format, 8);
         let mut ring = driver.ring();
         driver.give(&[(part(1), false)], false).expect("room");
