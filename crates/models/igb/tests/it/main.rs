@@ -8,6 +8,7 @@ mod moderation;
 mod pause;
 mod registers;
 mod runs;
+mod tx_plans;
 mod vf_common;
 mod vf_state;
 mod vf_state_scripts;
