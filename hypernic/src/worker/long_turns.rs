@@ -44,6 +44,9 @@ impl LongTurns {
             return false;
         }
         self.last.store(now.max(1), Ordering::Relaxed);
+        // The kernel brings what a running thread has had up to date when it yields; from before the turn it says too
+        // little at most, so that the thread seems to have waited less than it has.
+        std::thread::yield_now();
         let awake = awake.and_then(|before| Some(time_awake()?.saturating_sub(before)));
         awake.is_some_and(|awake| took.saturating_sub(awake) >= LONG)
     }
@@ -57,8 +60,6 @@ impl LongTurns {
 /// How long this thread has run, or would have if there had been a processor for it. `None`: the kernel does not say.
 #[cold]
 fn time_awake() -> Option<Nanos> {
-    // What a running thread has had is brought up to date when it yields.
-    std::thread::yield_now();
     let times = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let mut times = times.split(' ').map(str::parse::<Nanos>);
     let (ran, ready) = (times.next()?.ok()?, times.next()?.ok()?);
