@@ -256,6 +256,16 @@ impl<'m> View<'m> {
         }
     }
 
+    /// The same, whether that was used before or not.
+    #[inline(always)]
+    pub fn write_places_anew(&self, iova: u64, len: usize) -> Option<WritePlaces<'_>> {
+        self.write_places(iova, len).or_else(|| {
+            // The view keeps at hand what was asked for.
+            self.write_window(iova)?;
+            self.write_places(iova, len)
+        })
+    }
+
     /// The region that holds `iova`, if it is mapped and may be written.
     #[inline]
     pub fn write_window(&self, iova: u64) -> Option<WriteWindow<'_>> {

@@ -1,12 +1,10 @@
 //! The short way of the receive side for large frames: their segments, and a buffer each.
 
-use std::sync::atomic::{Ordering, fence};
-
 use frame::Cut;
 use guest_mem::{View, WriteWindow};
 
 use crate::ring::{Ring, SIZE};
-use crate::rx::run::{AHEAD, Filled, Words, near};
+use crate::rx::run::{AHEAD, Buffers, Filled, Words, find_buffers};
 
 /// Writes segments of `cut` from number `from` on into the buffers of `ring` from its head on, of which `free` are ours,
 /// each with `more` zeros behind it, and writes their descriptors back. What these say is `words` by the length in the
@@ -28,31 +26,15 @@ pub fn fill_cut(
     while next < cut.count() && free > 0 {
         let straight = free.min(ring.len - ring.head) as usize;
         let most = AHEAD.min(cut.count() - next).min(straight);
-        let first = ring.address(ring.head);
-        let Some(descs) = view.read_run(first, most as u64 * SIZE) else {
+        let Some(buffers) = find_buffers(view, (&ring, most), longest, &mut places) else {
             break;
         };
-        fence(Ordering::Acquire);
-        let mut buffers = descs.firsts().peekable();
-        let to = buffers.peek().and_then(|addr| near(view, *addr, longest));
-        let Some(to) = to else {
-            break;
-        };
-        let mut planned = 0;
-        for (place, addr) in places.iter_mut().zip(buffers) {
-            // Address 0 is a null buffer.
-            let Some(found) = to.find(addr).filter(|_| addr != 0) else {
-                break;
-            };
-            to.prefetch(found);
-            *place = found;
-            planned += 1;
-        }
+        let Buffers { first, to, found } = buffers;
         filled.fetched += most as u64;
         let mut copied = 0;
         // The last may be shorter.
         let mut last = longest;
-        for place in &places[..planned] {
+        for place in &places[..found] {
             let len = cut.segment_len(next + copied) + more;
             let Some(place) = to.get(*place) else {
                 break;

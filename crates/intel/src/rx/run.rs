@@ -263,7 +263,7 @@ fn fill_one(
     let first = ring.address(ring.head);
     let addr = view.read_run(first, SIZE)?.firsts().next()?;
     fence(Ordering::Acquire);
-    let to = near(view, addr, len).filter(|_| addr != 0)?;
+    let to = view.write_places_anew(addr, len).filter(|_| addr != 0)?;
     let place = to.find(addr)?;
     let (from, at, heads) = run.frames();
     let (at, heads) = (&at[..1], &heads[..1]);
@@ -291,28 +291,12 @@ fn fill<const N: usize>(
     while !frames.at.is_empty() && free > 0 {
         let straight = free.min(ring.len - ring.head) as usize;
         let most = N.min(frames.at.len()).min(straight);
-        let first = ring.address(ring.head);
-        let Some(descs) = view.read_run(first, most as u64 * SIZE) else {
+        let Some(buffers) = find_buffers(view, (&ring, most), len, &mut places) else {
             break;
         };
-        fence(Ordering::Acquire);
-        let mut buffers = descs.firsts().peekable();
-        let near = buffers.peek().and_then(|addr| near(view, *addr, len));
-        let Some(to) = near else {
-            break;
-        };
-        let mut planned = 0;
-        for (place, addr) in places.iter_mut().zip(buffers) {
-            // Address 0 is a null buffer.
-            let Some(found) = to.find(addr).filter(|_| addr != 0) else {
-                break;
-            };
-            to.prefetch(found);
-            *place = found;
-            planned += 1;
-        }
+        let Buffers { first, to, found } = buffers;
         filled.fetched += most as u64;
-        let copied = filler.copy(frames, &to, &places[..planned]);
+        let copied = filler.copy(frames, &to, &places[..found]);
         let write = |window: WriteWindow<'_>| filler.write_back(&window, first, copied);
         if copied == 0 || !view.write_window(first).is_some_and(write) {
             break;
@@ -332,12 +316,39 @@ fn fill<const N: usize>(
     filled
 }
 
-/// Places in the region of a buffer.
+/// The buffers of the next descriptors of a ring.
+pub(super) struct Buffers<'v> {
+    /// Where the first descriptor is.
+    pub first: u64,
+    /// The region of the buffers.
+    pub to: WritePlaces<'v>,
+    /// How many there are.
+    pub found: usize,
+}
+
+/// Finds the buffers of the next `most` descriptors of `ring`, `len` bytes each, as far as there are `places`. It ends where one
+/// is null, or not in the region of the one before. `None`: the first is not in reach.
 #[inline(always)]
-pub(super) fn near<'v>(view: &'v View<'_>, addr: u64, len: usize) -> Option<WritePlaces<'v>> {
-    view.write_places(addr, len).or_else(|| {
-        // The view keeps at hand what was asked for.
-        view.write_window(addr)?;
-        view.write_places(addr, len)
-    })
+pub(super) fn find_buffers<'v, const N: usize>(
+    view: &'v View<'_>,
+    (ring, most): (&Ring, usize),
+    len: usize,
+    places: &mut [u64; N],
+) -> Option<Buffers<'v>> {
+    let first = ring.address(ring.head);
+    let descs = view.read_run(first, most as u64 * SIZE)?;
+    fence(Ordering::Acquire);
+    let mut buffers = descs.firsts().peekable();
+    let to = view.write_places_anew(*buffers.peek()?, len)?;
+    let mut found = 0;
+    for (place, addr) in places.iter_mut().zip(buffers) {
+        // Address 0 is a null buffer.
+        let Some(at) = to.find(addr).filter(|_| addr != 0) else {
+            break;
+        };
+        to.prefetch(at);
+        *place = at;
+        found += 1;
+    }
+    Some(Buffers { first, to, found })
 }

@@ -1,9 +1,9 @@
 //! The transmit queue: its ring, and what the transmitter remembers from call to call.
 
 use frame::MAX_BATCH;
-use intel::Ring;
 use intel::tx::{FanOut, Habit, Position, Store};
 
+use intel::{Planned, Ring};
 use regs::File;
 
 use crate::core::context::Contexts;
@@ -22,7 +22,7 @@ pub(crate) struct TxState {
     pub(crate) stride: Stride,
     pub(crate) fan_out: FanOut,
     pub(crate) runs: Habit,
-    pub(crate) plan: TxPlan,
+    pub(crate) plan: Planned<TxPlan>,
     /// The guest's CSB.
     pub(crate) csb: TxCsb,
     pub(crate) store: Store<Contexts>,
@@ -31,7 +31,6 @@ pub(crate) struct TxState {
 /// What the registers say, as long as the set-up is the same.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TxPlan {
-    pub(crate) generation: u32,
     /// The transmitter may send.
     pub(crate) on: bool,
     /// What it sends comes straight back.

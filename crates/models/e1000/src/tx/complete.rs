@@ -24,7 +24,7 @@ pub(crate) fn finish(
     env: &Env,
     (view, page): (&View<'_>, Option<CsbPage<'_>>),
     state: &mut TxState,
-    ring: &Ring,
+    (ring, low): (&Ring, u32),
     batch: &Batch<'_>,
     taken: usize,
 ) -> u32 {
@@ -43,13 +43,18 @@ pub(crate) fn finish(
         return 0;
     };
     write_back(view, ring, done.written, &counters.tx_dma_fault);
-    let plan = (ring, state.plan.low);
-    moved((chip, env), page, plan, done.next, (done.now, done.delayed));
+    moved(
+        (chip, env),
+        page,
+        (ring, low),
+        done.next,
+        (done.now, done.delayed),
+    );
     done.moved
 }
 
-/// The head of `ring` is at `next` now; an interrupt says so when no more than `low` descriptors are left. Descriptors to be reported were passed, some of whose interrupt is due `now`, or may
-/// be `delayed`.
+/// The head of `ring` is at `next` now; an interrupt says so when no more than `low` descriptors are left. Descriptors to be
+/// reported were passed, some of whose interrupt is due `now`, or may be `delayed`.
 #[inline]
 pub(crate) fn moved(
     (chip, env): (&Chip, &Env),

@@ -10,22 +10,11 @@ use crate::regs as r;
 use crate::regs::bits::{ctrl, tctl, txdctl};
 
 impl TxPlan {
-    /// The plan of the set-up as it is now.
-    #[inline]
-    pub(crate) fn of_now(&mut self, chip: &Chip) -> TxPlan {
-        let generation = chip.setup.get();
-        if self.generation != generation {
-            *self = TxPlan::make(chip, generation);
-        }
-        *self
-    }
-
     #[cold]
-    fn make(chip: &Chip, generation: u32) -> TxPlan {
+    pub(crate) fn make(chip: &Chip) -> TxPlan {
         let file = &chip.file;
         let tags = file.get(r::CTRL) & ctrl::VME != 0;
         TxPlan {
-            generation,
             on: chip.tx_enabled(),
             loopback: chip.loopback(),
             pad: file.get(r::TCTL) & tctl::PSP != 0,

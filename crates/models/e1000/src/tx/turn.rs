@@ -83,7 +83,8 @@ impl<'t, 'v> Turn<'t, 'v> {
     #[inline]
     pub(crate) fn step(&mut self, state: &mut TxState, scratch: &mut Option<Scratch<'v>>) -> Step {
         let chip = self.chip;
-        let plan = state.plan.of_now(chip);
+        let make = || TxPlan::make(chip);
+        let plan = *state.plan.of(chip.setup.get(), make);
         if !plan.on {
             return Step::Off;
         }
@@ -196,7 +197,15 @@ impl<'t, 'v> Turn<'t, 'v> {
         let offered = batch.len();
         let taken = offer(chip, self.env, to, plan.loopback, batch);
         let memory = (self.view, self.page);
-        let moved = finish(chip, self.env, memory, state, &ring, batch, taken);
+        let moved = finish(
+            chip,
+            self.env,
+            memory,
+            state,
+            (&ring, plan.low),
+            batch,
+            taken,
+        );
         self.steps = self.steps.map(|steps| steps.saturating_sub(moved));
         self.budget = self.budget.saturating_sub(state.fan_out.learn(taken));
         state.stride.learn(taken, offered);

@@ -2,7 +2,7 @@
 
 use datapath::counters::count_alone;
 use frame::{Run, work};
-use guest_mem::{View, WritePlaces, copy_run};
+use guest_mem::{View, copy_run};
 use model::Env;
 
 use crate::core::chain::One;
@@ -99,8 +99,9 @@ fn fill(
         let (taken, _) = ring.take_ones(view, true, &mut ones[..most])?;
         work::add(u64::from(ring.take_read()) / DESCS_PER_COPY);
         let near = ones[..taken].first().and_then(|one| {
-            let whole = near(view, one.at, total)?;
-            let body = near(view, one.at.wrapping_add(front as u64), run.frame_len())?;
+            let whole = view.write_places_anew(one.at, total)?;
+            let body = one.at.wrapping_add(front as u64);
+            let body = view.write_places_anew(body, run.frame_len())?;
             Some((whole, body))
         });
         let Some((whole, body)) = near else {
@@ -132,14 +133,4 @@ fn fill(
         }
     }
     Ok(())
-}
-
-/// Places in the region of a buffer.
-#[inline(always)]
-fn near<'v>(view: &'v View<'_>, at: u64, len: usize) -> Option<WritePlaces<'v>> {
-    view.write_places(at, len).or_else(|| {
-        // The view keeps at hand what was asked for.
-        view.write_window(at)?;
-        view.write_places(at, len)
-    })
 }
