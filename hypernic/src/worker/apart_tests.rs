@@ -1,6 +1,6 @@
 //! Tasks whose turns wait are served apart from the others.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -10,26 +10,23 @@ use rustix::event::{EventfdFlags, eventfd};
 use vfio_user::EventSet;
 
 use super::long_turns::LONG;
+use super::tests::InSet;
 use super::{Served, Turn, WOKEN, Workers};
 
 /// Waits in its next turns, and says which thread serves it.
 struct Waiting {
     fd: Arc<OwnedFd>,
-    set: Option<EventSet>,
+    set: InSet,
     waits: Arc<AtomicU64>,
     served_by: mpsc::Sender<Option<String>>,
 }
 
 impl Served for Waiting {
     fn watch(&mut self, set: &EventSet) -> std::io::Result<()> {
-        set.add(self.fd.as_fd())?;
-        self.set = Some(set.clone());
-        Ok(())
+        self.set.enter(set, &self.fd)
     }
     fn unwatch(&mut self) {
-        if let Some(set) = self.set.take() {
-            set.delete(self.fd.as_fd());
-        }
+        self.set.leave(&self.fd);
     }
     fn busy_poll(&self) -> Duration {
         Duration::ZERO
@@ -59,7 +56,7 @@ fn one_whose_turns_wait_is_served_apart_from_the_others() {
         let task = workers.task("one");
         task.start(Box::new(Waiting {
             fd: Arc::clone(&fd),
-            set: None,
+            set: InSet::default(),
             waits: Arc::clone(&waits),
             served_by,
         }));

@@ -1,7 +1,7 @@
 //! NICs on a switch, all of one worker, with guests that always have more to send. Frames are counted
 //! and turns; the clock stands but for what a turn is said to cost.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use vale::{PortConfig, Switch, SwitchConfig, SwitchPort};
 use vfio_user::EventSet;
 
 use super::run::{FIRST_ID, Worker};
+use super::tests::InSet;
 use super::tests::jain;
 use super::{Served, Task, Turn, WOKEN, WorkerHandle, task};
 
@@ -83,7 +84,7 @@ struct Guest {
     /// Frames it sends in one go when it is called; `None` for as many as there is room for.
     little: Option<u32>,
     fd: OwnedFd,
-    set: Option<EventSet>,
+    set: InSet,
 }
 
 impl Guest {
@@ -131,14 +132,10 @@ impl Guest {
 
 impl Served for Guest {
     fn watch(&mut self, set: &EventSet) -> std::io::Result<()> {
-        set.add(self.fd.as_fd())?;
-        self.set = Some(set.clone());
-        Ok(())
+        self.set.enter(set, &self.fd)
     }
     fn unwatch(&mut self) {
-        if let Some(set) = self.set.take() {
-            set.delete(self.fd.as_fd());
-        }
+        self.set.leave(&self.fd);
     }
     fn busy_poll(&self) -> Duration {
         Duration::ZERO
@@ -228,7 +225,7 @@ impl Fleet {
                 clock: Arc::clone(&clock),
                 little: little.filter(|_| n == 0),
                 fd: eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd"),
-                set: None,
+                set: InSet::default(),
             };
             guest.start(n as u8, to(n));
             task.start(Box::new(guest));

@@ -33,22 +33,36 @@ struct Script {
     crossed: Mutex<Option<Arc<Task>>>,
 }
 
+/// The set that the descriptor of a fake is in.
+#[derive(Default)]
+pub(super) struct InSet(Option<EventSet>);
+
+impl InSet {
+    pub fn enter(&mut self, set: &EventSet, fd: &impl AsFd) -> std::io::Result<()> {
+        set.add(fd.as_fd())?;
+        self.0 = Some(set.clone());
+        Ok(())
+    }
+
+    pub fn leave(&mut self, fd: &impl AsFd) {
+        if let Some(set) = self.0.take() {
+            set.delete(fd.as_fd());
+        }
+    }
+}
+
 struct Fake {
     script: Arc<Script>,
     clock: Arc<Time>,
-    set: Option<EventSet>,
+    set: InSet,
 }
 
 impl Served for Fake {
     fn watch(&mut self, set: &EventSet) -> std::io::Result<()> {
-        set.add(self.script.fd.as_fd())?;
-        self.set = Some(set.clone());
-        Ok(())
+        self.set.enter(set, &self.script.fd)
     }
     fn unwatch(&mut self) {
-        if let Some(set) = self.set.take() {
-            set.delete(self.script.fd.as_fd());
-        }
+        self.set.leave(&self.script.fd);
     }
     fn busy_poll(&self) -> Duration {
         Duration::ZERO
@@ -98,7 +112,7 @@ fn fake(clock: &Arc<Time>) -> (Arc<Script>, Box<dyn Served>) {
     let body = Fake {
         script: Arc::clone(&script),
         clock: Arc::clone(clock),
-        set: None,
+        set: InSet::default(),
     };
     (script, Box::new(body))
 }
