@@ -48,7 +48,7 @@ const ROOMS: &[Room] = &[
         "82540EM, 82545EM, 82544GC"),
     room("igb", &["datapath", "eswitch", "frame", "guest-mem", "intel", "lease", "model", "pci", "regs", "snapshot", "wire"],
         "82576: PF and VFs"),
-    room("virtio-net", &["datapath", "frame", "guest-mem", "model", "snapshot", "wire"], "a virtio-net device"),
+    room("virtio-net", &["datapath", "frame", "guest-mem", "lease", "model", "snapshot", "wire"], "a virtio-net device"),
     room("registry", &["e1000", "igb", "model", "virtio-net"], "the table of models"),
     room("embed", &["frame", "guest-mem", "model", "pci", "registry", "snapshot", "wire"], "a NIC in another program"),
     room("embed-c", &["embed", "guest-mem"], "the same for C"),

@@ -9,6 +9,8 @@ use std::sync::atomic::AtomicU64;
 use datapath::counters::{count, count_alone};
 use datapath::{Offered, with_expanded};
 use frame::{Batch, Caps, Frame, Run, Wake};
+use guest_mem::View;
+use lease::BoundedGuard;
 use model::{Env, Nanos, Receive};
 use wire::Gso;
 
@@ -36,7 +38,13 @@ impl Receive for Receiver {
             count(&device.counters.rx_no_link, picks.len() as u64);
             return picks.len();
         }
-        let dealt = place_all(device, env, batch, picks);
+        let view = env.memory.view();
+        let Some(queues) = device.rx.reach() else {
+            count(&device.counters.rx_held_up, picks.len() as u64);
+            return 0;
+        };
+        let dealt = place_all(device, env, (&view, queues), batch, picks);
+        device.let_go();
         // The driver is called when others can place theirs already.
         irq::pairs(device, env, dealt.calls);
         irq::arm(device, env, dealt.due);
@@ -79,13 +87,18 @@ impl Receive for Receiver {
         if device.is_live() {
             let view = env.memory.view();
             // What is due, and after a state was loaded all of them once.
-            let mut queues = device.rx.lock();
+            let Some(mut queues) = device.rx.reach() else {
+                // The timer brings us back.
+                irq::arm(device, env, Some(env.clock.now() + PATIENCE));
+                return;
+            };
             let RxQueues { rings, calls, .. } = &mut *queues;
             let clock = &*env.clock;
             let look = |pair, ring: &mut Ring| calls.look(pair, ring, &view, clock);
             let (called, why) = each(rings, u32::MAX, look);
             let due = queues.calls.due();
             drop(queues);
+            device.let_go();
             irq::arm(device, env, due);
             irq::pairs(device, env, called);
             if let Some(why) = why {
@@ -166,11 +179,15 @@ fn lost(counters: &Counters, stats: &mut RxStats, frames: u64) {
 }
 
 /// Places the frames that are wanted, as far as there is room.
-fn place_all(device: &Device, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> Dealt {
-    let view = env.memory.view();
+fn place_all(
+    device: &Device,
+    env: &Env,
+    (view, mut queues): (&View<'_>, BoundedGuard<'_, RxQueues>),
+    batch: &Batch<'_>,
+    picks: &[u16],
+) -> Dealt {
     let clock = &*env.clock;
     let mut dealt = Dealt::default();
-    let mut queues = device.rx.lock();
     let RxQueues {
         rings,
         calls,
@@ -212,7 +229,7 @@ fn place_all(device: &Device, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> De
         touched |= 1 << pair;
         let mut placing = Placing {
             device,
-            view: &view,
+            view,
             ring,
             scratch,
             offloads: device.offloads(),
@@ -242,7 +259,7 @@ fn place_all(device: &Device, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> De
             }
             Err(why) => {
                 // What came before is shown.
-                let call = calls.publish(pair, ring, &view, clock);
+                let call = calls.publish(pair, ring, view, clock);
                 dealt.calls |= u32::from(call.unwrap_or(false)) << pair;
                 scratch.writes.used(std::iter::once(2 * pair));
                 touched &= !(1 << pair);
@@ -254,7 +271,7 @@ fn place_all(device: &Device, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> De
         }
     }
     dealt.frames = waiting.first.unwrap_or(picks.len());
-    let publish = |pair, ring: &mut Ring| calls.publish(pair, ring, &view, clock);
+    let publish = |pair, ring: &mut Ring| calls.publish(pair, ring, view, clock);
     let (called, broken) = each(rings, touched, publish);
     let touched = (0..pairs).filter(|pair| touched >> pair & 1 != 0);
     scratch.writes.used(touched.map(|pair| 2 * pair));

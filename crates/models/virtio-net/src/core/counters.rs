@@ -25,6 +25,8 @@ datapath::counters! {
     rx_no_link,
     /// Times a sender found no buffer.
     rx_back_pressure,
+    /// Frames that came while another sender held the receive queues for more than 2 ms.
+    rx_held_up,
     /// Frames longer than the driver's buffers.
     rx_too_long,
     /// Frames whose notes contradict them.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, O
 
 use datapath::{Habit, Waiters};
 use frame::{Counted, Finisher};
+use lease::BoundedLock;
 use model::{Nanos, Work};
 use parking_lot::Mutex;
 
@@ -39,7 +40,7 @@ pub struct Device {
     pub(crate) counters: Counters,
     pub(crate) lines: Lines,
     pub(crate) tx: Mutex<TxQueues>,
-    pub(crate) rx: Mutex<RxQueues>,
+    pub(crate) rx: BoundedLock<RxQueues>,
     pub(crate) ctrl: Mutex<CtrlQueue>,
     pub(crate) waiters: Waiters,
     /// The control queue was notified.
@@ -91,7 +92,7 @@ impl Device {
                 writes: Writes::default(),
                 discarded: 0,
             }),
-            rx: Mutex::new(RxQueues {
+            rx: BoundedLock::new(RxQueues {
                 rings: (0..pairs).map(|_| None).collect(),
                 calls: Calls::new(pairs, config.moderation, false),
                 stats: vec![RxStats::default(); pairs],
@@ -194,6 +195,14 @@ impl Device {
         }
         self.add_status(status::FEATURES_OK | status::DRIVER_OK);
         self.set_master(true);
+    }
+
+    /// For each who has held the receive queues, once they are free: wakes senders that were turned away.
+    #[inline]
+    pub(crate) fn let_go(&self) {
+        if self.rx.relieve() {
+            self.waiters.wake();
+        }
     }
 
     /// From now on `log` is told of what the device writes, but for the control queue; or nobody is.

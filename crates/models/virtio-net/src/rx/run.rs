@@ -3,7 +3,8 @@
 use datapath::counters::count_alone;
 use frame::{Run, work};
 use guest_mem::{View, copy_run};
-use model::Env;
+use lease::BoundedGuard;
+use model::{Env, Nanos};
 
 use crate::core::chain::One;
 use crate::core::device::Device;
@@ -20,7 +21,30 @@ const AHEAD: usize = 64;
 /// Takes frames of a run as long as there are buffers for them. `None` when they are not for this way.
 pub fn deliver(device: &Device, env: &Env, run: &Run<'_>) -> Option<usize> {
     let view = env.memory.view();
-    let mut queues = device.rx.lock();
+    let queues = device.rx.reach()?;
+    let taken = take(device, (&view, queues), env, run);
+    device.let_go();
+    let (frames, pair, shown, due) = taken?;
+    match shown {
+        Ok(call) => {
+            irq::pairs(device, env, u32::from(call) << pair);
+            irq::arm(device, env, due);
+        }
+        Err(why) => irq::broken(device, env, why),
+    }
+    Some(frames)
+}
+
+/// How many frames were taken, by which pair, whether its driver is to be called, and when to look whether others are.
+type Taken = (usize, usize, Result<bool, Broken>, Option<Nanos>);
+
+/// What is done under the lock.
+fn take(
+    device: &Device,
+    (view, mut queues): (&View<'_>, BoundedGuard<'_, RxQueues>),
+    env: &Env,
+    run: &Run<'_>,
+) -> Option<Taken> {
     let RxQueues {
         rings,
         calls,
@@ -47,13 +71,13 @@ pub fn deliver(device: &Device, env: &Env, run: &Run<'_>) -> Option<usize> {
     let ring = slot.as_mut()?;
     let front = if report { header::LONG } else { header::LEN };
     let mut frames = 0;
-    let filled = fill(&view, ring, run, front, &mut frames);
+    let filled = fill(view, ring, run, front, &mut frames);
     let shown = filled.and_then(|()| {
         if frames == 0 {
             return Ok(false);
         }
-        ring.no_kick(&view)?;
-        calls.publish(pair, ring, &view, &*env.clock)
+        ring.no_kick(view)?;
+        calls.publish(pair, ring, view, &*env.clock)
     });
     if frames > 0 {
         full_since[pair] = None;
@@ -67,15 +91,7 @@ pub fn deliver(device: &Device, env: &Env, run: &Run<'_>) -> Option<usize> {
     if shown.is_err() {
         *slot = None;
     }
-    drop(queues);
-    match shown {
-        Ok(call) => {
-            irq::pairs(device, env, u32::from(call) << pair);
-            irq::arm(device, env, due);
-        }
-        Err(why) => irq::broken(device, env, why),
-    }
-    Some(frames)
+    Some((frames, pair, shown, due))
 }
 
 /// Fills buffers from the next on. It ends where one is of several parts, too small, or not in the region of the one before.
