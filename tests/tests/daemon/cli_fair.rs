@@ -8,7 +8,8 @@ use hypernic_tests::{Daemon, scratch};
 use tempfile::TempDir;
 
 const NICS: usize = 64;
-const RING: u32 = 128;
+/// Frames of several turns (256 each). A sender whose ring is done in one rests after it, as a small flow does.
+const RING: u32 = 1024;
 const SIZE: u32 = 60;
 const LONG: Duration = Duration::from_secs(120);
 

@@ -245,7 +245,7 @@ impl Fleet {
         let sure = |why: String| Flaw::Sure(why);
         let nic_of_villain = self.nic_of_villain(villain, deed, run);
         let before = self.counters();
-        let held = Holdings::of(self.daemon.id());
+        let held = Holdings::at_rest(self.daemon.id());
         self.longest_silence();
         self.service(Duration::ZERO);
 
@@ -350,7 +350,7 @@ impl Fleet {
     /// Has connections, states and memory end in the middle of work, `rounds` times, while the
     /// tester sends to the villain.
     pub fn soak(&mut self, rounds: u32) -> Result<(), String> {
-        let held = Holdings::of(self.daemon.id());
+        let held = Holdings::at_rest(self.daemon.id());
         let over = AtomicBool::new(false);
         let tester = Arc::clone(&self.tester);
         let socket = self.dir.path().join("bad.sock");

@@ -64,6 +64,21 @@ impl Holdings {
         }
     }
 
+    /// The same once nothing comes or goes: the connection by which counters were asked may end a moment later.
+    pub fn at_rest(pid: u32) -> Self {
+        let until = Instant::now() + PATIENCE;
+        let mut last = Self::of(pid);
+        loop {
+            std::thread::sleep(Duration::from_millis(5));
+            let now = Self::of(pid);
+            let rest = |of: &Self| (of.mapped, of.fds, of.threads);
+            if rest(&now) == rest(&last) || Instant::now() > until {
+                return now;
+            }
+            last = now;
+        }
+    }
+
     /// Waits until the process holds what this says, heap aside.
     ///
     /// # Errors
