@@ -30,16 +30,16 @@ impl LongTurns {
         (last != 0).then(|| now.saturating_sub(last))
     }
 
-    /// For a turn that begins: how long its thread was running or ready so far, if that is to be known.
+    /// For a turn that begins: what its thread has had so far, if that is to be known.
     #[inline]
-    pub(super) fn before(&self, now: Nanos) -> Option<Nanos> {
+    pub(super) fn before(&self, now: Nanos) -> Option<Had> {
         self.since(now).filter(|since| *since < WATCHED)?;
-        time_awake()
+        had()
     }
 
     /// A turn took so long. `true`: as in one not long before, its thread waited for most of it.
     #[inline]
-    pub(super) fn after(&self, (took, now): (Nanos, Nanos), awake: Option<Nanos>) -> bool {
+    pub(super) fn after(&self, (took, now): (Nanos, Nanos), before: Option<Had>) -> bool {
         if took < LONG {
             return false;
         }
@@ -47,8 +47,12 @@ impl LongTurns {
         // The kernel brings what a running thread has had up to date when it yields; from before the turn it says too
         // little at most, so that the thread seems to have waited less than it has.
         std::thread::yield_now();
-        let awake = awake.and_then(|before| Some(time_awake()?.saturating_sub(before)));
-        awake.is_some_and(|awake| took.saturating_sub(awake) >= LONG)
+        let both = before.and_then(|before| Some((before, had()?)));
+        both.is_some_and(|(before, after)| {
+            // A processor that the host takes away looks like waiting, but for that.
+            let slept = after.slept > before.slept;
+            slept && took.saturating_sub(after.awake.saturating_sub(before.awake)) >= LONG
+        })
     }
 
     /// Whether a task that is apart may come back.
@@ -57,13 +61,28 @@ impl LongTurns {
     }
 }
 
-/// How long this thread has run, or would have if there had been a processor for it. `None`: the kernel does not say.
+/// What a thread has had.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Had {
+    /// How long it has run, or would have if there had been a processor for it.
+    awake: Nanos,
+    /// How often it gave its processor up to wait for something.
+    slept: u64,
+}
+
+/// What this thread has had. `None`: the kernel does not say.
 #[cold]
-fn time_awake() -> Option<Nanos> {
+fn had() -> Option<Had> {
     let times = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let mut times = times.split(' ').map(str::parse::<Nanos>);
     let (ran, ready) = (times.next()?.ok()?, times.next()?.ok()?);
-    Some(ran + ready)
+    let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
+    let mut lines = status.lines();
+    let slept = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+    Some(Had {
+        awake: ran + ready,
+        slept: slept.trim().parse().ok()?,
+    })
 }
 
 #[cfg(test)]
@@ -73,18 +92,27 @@ mod tests {
     #[test]
     fn only_waiting_in_a_second_long_turn_counts() {
         let turns = LongTurns::default();
-        assert_eq!(turns.before(5), None);
+        assert!(turns.before(5).is_none());
         assert!(!turns.after((LONG, 5 * LONG), None));
         let nap = || std::thread::sleep(std::time::Duration::from_nanos(LONG));
-        // A thread that was ready all the while has not waited.
+        // A thread that was ready all the while has not waited, and one that did not sleep has not either.
         let before = turns.before(6 * LONG).expect("it was long");
-        assert!(!turns.after((LONG, 7 * LONG), before.checked_sub(LONG)));
+        let earlier = Had {
+            awake: before.awake.saturating_sub(LONG),
+            ..before
+        };
+        assert!(!turns.after((LONG, 7 * LONG), Some(earlier)));
+        nap();
+        let awake = Had {
+            slept: u64::MAX,
+            ..before
+        };
+        assert!(!turns.after((100 * LONG, 7 * LONG), Some(awake)));
         let before = turns.before(8 * LONG);
         nap();
         assert!(!turns.after((LONG - 1, 8 * LONG), before));
-        // As long as it was, but for what else the test did.
-        assert!(turns.after((2 * LONG, 9 * LONG), before));
+        assert!(turns.after((1000 * LONG, 9 * LONG), before));
         assert!(!turns.are_past(9 * LONG + STAYS) && turns.are_past(10 * LONG + STAYS));
-        assert_eq!(turns.before(9 * LONG + WATCHED), None);
+        assert!(turns.before(9 * LONG + WATCHED).is_none());
     }
 }

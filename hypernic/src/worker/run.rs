@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use vfio_user::EventSet;
 
 use super::doorbell_poller::DoorbellPoller;
+use super::long_turns::Had;
 use super::spent::MOST;
 use super::task::{
     ARRIVED, Counters, LEAVES, LOOK, Member, Served, TRIED, Turn, WorkerHandle, fewest,
@@ -247,7 +248,7 @@ impl Worker {
     fn turn(&mut self, member: Member, tried: u32) -> Turn {
         self.count(|c| &c.turns);
         let calls = member.0.wake_flags.take() | tried;
-        let awake = member.0.long_turns.before(self.now);
+        let had = member.0.long_turns.before(self.now);
         let mut turn = Turn::default();
         {
             let mut slot = member.0.body.lock();
@@ -299,7 +300,7 @@ impl Worker {
         let most = &self.handle().counters.most_copies;
         most.fetch_max(copies, Ordering::Relaxed);
         member.0.spent.charge(took, copies);
-        if let Some(to) = self.elsewhere(&member, took, awake)
+        if let Some(to) = self.elsewhere(&member, took, had)
             && !turn.ill
         {
             self.count(|c| &c.moved);
@@ -333,8 +334,8 @@ impl Worker {
     }
 
     /// Where a task belongs after a turn that took so long, if not here.
-    fn elsewhere(&self, member: &Member, took: Nanos, awake: Option<Nanos>) -> Option<usize> {
-        let waited = member.0.long_turns.after((took, self.now), awake);
+    fn elsewhere(&self, member: &Member, took: Nanos, had: Option<Had>) -> Option<usize> {
+        let waited = member.0.long_turns.after((took, self.now), had);
         if self.handle().apart {
             let back = member.0.long_turns.are_past(self.now);
             return back.then(|| fewest(&self.handles, false)).flatten();
