@@ -1,5 +1,6 @@
 //! Many NICs that all want everything, served by one thread of a real daemon.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use drivers::SocketBus;
@@ -8,19 +9,23 @@ use hypernic_tests::{Daemon, scratch};
 use tempfile::TempDir;
 
 const NICS: usize = 64;
+const RING: u32 = 128;
 /// Frames of several turns (256 each). A sender whose ring is done in one rests after it, as a small flow does.
-const RING: u32 = 1024;
+const DEEP: u32 = 1024;
 const SIZE: u32 = 60;
 const LONG: Duration = Duration::from_secs(120);
 
 type Guest = Poll<SocketBus>;
 
+/// Each of these tests takes what the machine has; beside the other one its NICs would share what is left.
+static TURN: Mutex<()> = Mutex::new(());
+
 fn mac(number: usize) -> [u8; 6] {
     [2, 0, 0, 0, 9, number as u8]
 }
 
-/// A daemon with one worker, and its guests in pairs, with frames for each other in all buffers.
-fn town() -> (Daemon, Vec<Guest>, TempDir) {
+/// A daemon with one worker, and its guests in pairs, with frames for each other in all buffers of rings of this length.
+fn town(ring: u32) -> (Daemon, Vec<Guest>, TempDir) {
     let dir = scratch().unwrap();
     let mut toml = String::from("workers = 1\n[[switch]]\nname = \"lan\"\n");
     for n in 0..NICS {
@@ -31,7 +36,7 @@ fn town() -> (Daemon, Vec<Guest>, TempDir) {
         );
     }
     let daemon = Daemon::serve(&dir.path().join("host.toml"), &toml).unwrap();
-    let config = PollConfig::new().rings(RING, RING);
+    let config = PollConfig::new().rings(ring, ring);
     let mut guests: Vec<Guest> = (0..NICS)
         .map(|n| {
             let bus = SocketBus::connect(dir.path().join(format!("{n}.sock"))).expect("connect");
@@ -64,7 +69,7 @@ fn send(guest: &mut Guest, most: u32) -> u32 {
 }
 
 fn take(guest: &mut Guest) -> u64 {
-    guest.receive(2 * RING, |_| {}).expect("receive").into()
+    guest.receive(2 * DEEP, |_| {}).expect("receive").into()
 }
 
 /// Lets the floods go on until the small flow's frame has come. Says how many frames of theirs came
@@ -72,7 +77,7 @@ fn take(guest: &mut Guest) -> u64 {
 fn sweep(floods: &mut [Guest], small: &mut Guest) -> (u64, u64) {
     let mut others = 0;
     for flood in floods {
-        send(flood, RING);
+        send(flood, DEEP);
         others += take(flood);
         let came = take(small);
         if came > 0 {
@@ -91,7 +96,8 @@ fn jain(shares: &[u64]) -> f64 {
 
 #[test]
 fn sixty_four_equal_senders_have_equal_parts() {
-    let (mut daemon, mut guests, _dir) = town();
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut daemon, mut guests, _dir) = town(RING);
     let mut shares = [0; NICS];
     let until = Instant::now() + LONG;
     // So much that no sender could come to its part by what its ring holds.
@@ -110,7 +116,8 @@ fn sixty_four_equal_senders_have_equal_parts() {
 
 #[test]
 fn a_small_flow_waits_for_a_part_of_a_round_of_floods() {
-    let (mut daemon, mut guests, _dir) = town();
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut daemon, mut guests, _dir) = town(DEEP);
     let (floods, small) = guests.split_at_mut(NICS - 2);
     let until = Instant::now() + LONG;
     let mut foreign: Vec<u64> = Vec::new();
@@ -134,7 +141,7 @@ fn a_small_flow_waits_for_a_part_of_a_round_of_floods() {
     foreign.sort_unstable();
     println!("frames of others before a small flow's one: {foreign:?}");
     // Where it had to wait for its place in a row, it would be half a round or a whole one.
-    let round = (NICS as u64 - 2) * u64::from(RING);
+    let round = (NICS as u64 - 2) * u64::from(DEEP);
     assert!(foreign[100] < round / 4, "{foreign:?}");
     drop(guests);
     assert!(daemon.stop().unwrap().success());
