@@ -33,10 +33,18 @@ struct Alike<'b> {
     vlan: u16,
 }
 
-/// Where the last batch went, for as long as asking the table again would say the same and leave it as
-/// it is.
+/// Stations whose place is kept.
+const KEPT: usize = 16;
+
+/// Where the last frames went, for as long as asking the table again would say the same and leave it as it is.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
+    ways: [Way; KEPT],
+}
+
+/// Where frames with the same addresses go.
+#[derive(Debug, Default)]
+struct Way {
     addresses: [u8; ADDRESSES],
     /// Of an on-chip switch: the VLAN.
     vlan: u16,
@@ -47,6 +55,23 @@ pub(crate) struct Known {
 }
 
 impl Known {
+    /// Where frames from `from` with these addresses go, if to one station: as is known, or as the table or the pools say
+    /// now.
+    #[inline]
+    pub(crate) fn find(
+        &mut self,
+        state: &SwitchState,
+        from: &Port,
+        (addresses, vlan): (&[u8; ADDRESSES], u16),
+        now: Nanos,
+    ) -> Option<Arc<Port>> {
+        // Stations of one host differ in their last byte.
+        let at = usize::from(addresses[5] ^ addresses[11]) % KEPT;
+        self.ways[at].find_anew(state, from, (addresses, vlan), now)
+    }
+}
+
+impl Way {
     fn find(
         &self,
         state: &SwitchState,
@@ -102,7 +127,7 @@ impl Known {
         };
         let ports = state.ports();
         let to = &ports[slot(&ports, id)?];
-        *self = Known {
+        *self = Way {
             addresses: *addresses,
             vlan: 0,
             to: Arc::downgrade(to),
@@ -133,7 +158,7 @@ impl Known {
             return None;
         }
         let to = &ports[only_port(&pools, &ports, from, dst, vlan)?];
-        *self = Known {
+        *self = Way {
             addresses: *addresses,
             vlan,
             to: Arc::downgrade(to),
@@ -214,7 +239,7 @@ pub(crate) fn deliver(
         asks,
         vlan,
     } = alike(batch, picks, state.is_chip())?;
-    let to = known.find_anew(state, from, (addresses, vlan), now)?;
+    let to = known.find(state, from, (addresses, vlan), now)?;
     // What the sink cannot take as it is has to be finished for it.
     let whole = asks == Caps::NONE || asks.and(to.sink.caps()) == asks;
     if to.id == from.id || !to.is_alive() || to.rate_out.is_some() || !whole {
@@ -260,6 +285,23 @@ pub(crate) fn deliver(
     Some((dealt.0 as usize, held))
 }
 
+/// The port that frames with this header go to in the short way; `None` where there is more to it.
+#[inline]
+pub(crate) fn way_of_run(
+    state: &SwitchState,
+    from: &Port,
+    known: &mut Known,
+    header: &[u8; wire::ETHERNET_HEADER],
+    now: Nanos,
+) -> Option<Arc<Port>> {
+    if from.bounds.is_rated() || state.is_chip() && is_tag(header) {
+        return None;
+    }
+    let to = known.find(state, from, (header.first_chunk()?, 0), now)?;
+    let plain = to.id != from.id && to.is_alive() && to.rate_out.is_none();
+    plain.then_some(to)
+}
+
 /// Delivers frames of a run, if it is one for the direct path. What finds no room is left to [`deliver`], with all that
 /// follows from it.
 pub(crate) fn deliver_run(
@@ -269,21 +311,14 @@ pub(crate) fn deliver_run(
     run: &Run<'_>,
     now: Nanos,
 ) -> Option<usize> {
-    let header = run.header();
-    if from.bounds.is_rated() || state.is_chip() && is_tag(&header) {
-        return None;
-    }
-    let to = known.find_anew(state, from, (header.first_chunk()?, 0), now)?;
-    if to.id == from.id || !to.is_alive() || to.rate_out.is_some() {
-        return None;
-    }
+    let to = way_of_run(state, from, known, &run.header(), now)?;
     let taken = to.sink.deliver_run(run)?.min(run.count());
     if taken == 0 {
         return None;
     }
     patience.serves(to.id, true, now);
     to.note_progress(taken, now, state.stall_bound());
-    let (frames, bytes) = (taken as u64, (taken * run.frame_len()) as u64);
+    let (frames, bytes) = (taken as u64, run.bytes(taken) as u64);
     add(&to.counters.tx_frames, frames);
     add(&to.counters.tx_bytes, bytes);
     add_alone(&from.counters.rx_frames, frames);

@@ -69,6 +69,7 @@ mod direct;
 mod forward;
 mod guard;
 mod keeper;
+mod mix;
 mod patience;
 mod pools;
 mod port;

@@ -32,7 +32,7 @@ pub(crate) struct Bounds {
     /// Longest frame let in, FCS included.
     longest: usize,
     /// Bytes of the FCS that go into the buffer.
-    fcs: usize,
+    pub(crate) fcs: usize,
     /// Types that need the general way: of tags that are filtered or taken out, of control frames.
     tagged: Option<u16>,
     control: Option<u16>,
