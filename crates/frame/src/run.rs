@@ -106,19 +106,6 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// How many of the first `n` there are of each length, where neighbours have the same.
-    #[inline]
-    pub fn each_len(&self, n: usize, mut visit: impl FnMut(u64, usize)) {
-        match self.lens {
-            None => visit(n as u64, self.longest),
-            Some(lens) => {
-                for alike in lens[..n.min(lens.len())].chunk_by(|a, b| a == b) {
-                    visit(alike.len() as u64, alike[0].into());
-                }
-            }
-        }
-    }
-
     /// How the first begins: the header of all.
     #[inline]
     pub fn head(&self) -> Head {
@@ -249,9 +236,6 @@ mod tests {
             (60, 140, 140)
         );
         assert_eq!(mixed.to_vec(1).expect("two frames").len(), 80);
-        let mut each = Vec::new();
-        mixed.each_len(2, |n, len| each.push((n, len)));
-        assert_eq!(each, [(1, 60), (1, 80)]);
         let alike = Run::of_lengths(from, (&[0x100, 0x200], &[60, 60]), &heads);
         assert_eq!(alike.map(|run| run.lens()), Some(None));
         assert!(Run::of_lengths(from, (&[0x100], &[59]), &heads).is_none());

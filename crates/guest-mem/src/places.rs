@@ -302,10 +302,11 @@ pub fn copy_lengths<'r>(
             } else {
                 ptr::copy(read.add(HEAD), write.add(HEAD), len - HEAD);
             }
-            if more == size_of::<u32>() {
-                write.add(len).cast::<At<u32>>().write(At(0));
-            } else {
-                write.add(len).write_bytes(0, more);
+            match more {
+                0 => {}
+                // The type has four bytes.
+                4 => write.add(len).cast::<At<u32>>().write(At(0)),
+                _ => write.add(len).write_bytes(0, more),
             }
             words.write(At(head[0]));
             words.add(1).write(At(head[1]));

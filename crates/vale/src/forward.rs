@@ -14,7 +14,6 @@ use crate::direct;
 use crate::guard::Bound;
 use crate::guard::rate::Cost;
 use crate::guard::storm::Flood;
-use crate::mix::Sorter;
 use crate::patience::Patience;
 use crate::pools::Pools;
 use crate::port::{Blocked, Port};
@@ -93,7 +92,6 @@ struct Tally {
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     known: direct::Known,
-    sorter: Sorter,
     finisher: Finisher,
     frames: Vec<Classified>,
     /// For each port in the list, one more than its place in `touched`; 0 when it gets nothing.

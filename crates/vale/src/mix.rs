@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-use frame::{Batch, HEAD, Mix, Run, header_of, same_header};
+use frame::{Batch, HEAD, MAX_BATCH, Mix, Run, header_of, same_header};
 use wire::Offload;
 
 use crate::config::Nanos;
@@ -49,19 +49,20 @@ impl fmt::Debug for Group {
     }
 }
 
-/// What sorting needs, kept from mix to mix so that nothing is allocated.
-#[derive(Debug)]
-pub(crate) struct Sorter {
+/// What sorting needs, kept by the thread so that nothing is allocated.
+struct Sorter {
     groups: Vec<Group>,
     /// By the hash of a header, its group.
     hashed: [u8; MOST],
     /// The group of each frame.
-    group: Vec<u8>,
+    group: [u8; MAX_BATCH],
     /// The frames by group: which, where, how long, and how they begin.
-    index: Vec<u16>,
-    at: Vec<u64>,
-    lens: Vec<u16>,
-    heads: Vec<Head>,
+    index: [u8; MAX_BATCH],
+    at: [u64; MAX_BATCH],
+    lens: [u16; MAX_BATCH],
+    heads: [Head; MAX_BATCH],
+    /// Frames that found no room, and which of them are offered.
+    left: Batch<'static>,
     picks: Vec<u16>,
 }
 
@@ -70,19 +71,19 @@ impl Default for Sorter {
         Sorter {
             groups: Vec::new(),
             hashed: [NONE; MOST],
-            group: Vec::new(),
-            index: Vec::new(),
-            at: Vec::new(),
-            lens: Vec::new(),
-            heads: Vec::new(),
+            group: [NONE; MAX_BATCH],
+            index: [0; MAX_BATCH],
+            at: [0; MAX_BATCH],
+            lens: [0; MAX_BATCH],
+            heads: [[0; 2]; MAX_BATCH],
+            left: Batch::default(),
             picks: Vec::new(),
         }
     }
 }
 
 thread_local! {
-    /// Slices are bound to a thread, so the storage of a batch is too.
-    static LEFT: Cell<Batch<'static>> = Cell::default();
+    static SORTER: Cell<Option<Box<Sorter>>> = const { Cell::new(None) };
 }
 
 /// Delivers frames of a mix. Returns how many were dealt with, from the front on; `None` when it is none for this way.
@@ -90,100 +91,85 @@ pub(crate) fn deliver(
     state: &SwitchState,
     from: &Port,
     (known, patience): (&mut Known, &mut Patience),
-    sorter: &mut Sorter,
     mix: &Mix<'_>,
     now: Nanos,
 ) -> Option<usize> {
-    let sorted = sorter.classify(state, from, known, mix, now);
-    if sorted < FEWEST.min(mix.count()) {
-        sorter.groups.clear();
-        return None;
+    let mut sorter = SORTER.take().unwrap_or_default();
+    let gone = sorter.deliver((state, from, now), known, mix);
+    if gone > 0 {
+        let alone = sorter.groups.len() == 1;
+        if let Some(first) = sorter.groups.first() {
+            patience.serves(first.to.id, alone, now);
+        }
+        let (frames, bytes) = (gone as u64, mix.bytes(gone) as u64);
+        add_alone(&from.counters.rx_frames, frames);
+        add_alone(&from.counters.rx_bytes, bytes);
+        add_alone(&from.counters.rx_unicast, frames);
     }
-    sorter.sort(mix, sorted);
-    let alone = sorter.groups.len() == 1;
-    let gone = sorter.offer(state, mix, now);
-    if gone == 0 {
-        sorter.groups.clear();
-        return None;
-    }
-    for group in sorter.groups.iter().take(1) {
-        patience.serves(group.to.id, alone, now);
-    }
-    sorter.leave(state, mix, gone, now);
-    let (frames, bytes) = (gone as u64, mix.bytes(gone) as u64);
-    add_alone(&from.counters.rx_frames, frames);
-    add_alone(&from.counters.rx_bytes, bytes);
-    add_alone(&from.counters.rx_unicast, frames);
     sorter.groups.clear();
-    Some(gone)
+    SORTER.set(Some(sorter));
+    (gone > 0).then_some(gone)
 }
 
 impl Sorter {
+    fn deliver(
+        &mut self,
+        (state, from, now): (&SwitchState, &Port, Nanos),
+        known: &mut Known,
+        mix: &Mix<'_>,
+    ) -> usize {
+        let sorted = self.classify((state, from, now), known, mix);
+        if sorted < FEWEST.min(mix.count()) {
+            return 0;
+        }
+        self.sort(mix, sorted);
+        let (gone, all) = self.offer(state, mix, now);
+        if !all && gone > 0 {
+            self.leave(state, mix, gone, now);
+        }
+        gone
+    }
+
     /// Finds the group of each frame. Returns how many frames have one, from the front on.
     fn classify(
         &mut self,
-        state: &SwitchState,
-        from: &Port,
+        of: (&SwitchState, &Port, Nanos),
         known: &mut Known,
         mix: &Mix<'_>,
-        now: Nanos,
     ) -> usize {
         let (_, _, heads) = mix.frames();
-        self.groups.clear();
         self.hashed = [NONE; MOST];
-        self.group.clear();
-        let mut last = NONE;
-        for head in heads {
-            let is = |groups: &[Group], at: u8| {
-                groups
-                    .get(usize::from(at))
-                    .is_some_and(|group| same_header(group.head, *head))
-            };
-            if !is(&self.groups, last) {
+        let mut frames = [0; MOST];
+        let (mut last, mut at) = ([0; 2], NONE);
+        let mut n = 0;
+        for (head, to) in heads.iter().zip(&mut self.group) {
+            if at == NONE || !same_header(last, *head) {
+                last = *head;
                 let hash = hash(*head);
-                last = self.hashed[hash];
-                if !is(&self.groups, last) {
-                    let found = (0..self.groups.len() as u8).find(|at| is(&self.groups, *at));
-                    let Some(at) = found.or_else(|| self.begin(state, from, known, *head, now))
+                at = self.hashed[hash];
+                let is = |at: u8, groups: &[Group]| {
+                    let group = groups.get(usize::from(at));
+                    group.is_some_and(|group| same_header(group.head, *head))
+                };
+                if !is(at, &self.groups) {
+                    let mut known_as = 0..self.groups.len() as u8;
+                    let found = known_as.find(|at| is(*at, &self.groups));
+                    let Some(found) = found.or_else(|| begin(&mut self.groups, of, known, *head))
                     else {
                         break;
                     };
-                    last = at;
+                    at = found;
                     self.hashed[hash] = at;
                 }
             }
-            self.groups[usize::from(last)].frames += 1;
-            self.group.push(last);
+            frames[usize::from(at) % MOST] += 1;
+            *to = at;
+            n += 1;
         }
-        self.group.len()
-    }
-
-    /// A group for frames that begin so.
-    #[inline(never)]
-    fn begin(
-        &mut self,
-        state: &SwitchState,
-        from: &Port,
-        known: &mut Known,
-        head: Head,
-        now: Nanos,
-    ) -> Option<u8> {
-        if self.groups.len() == MOST {
-            return None;
+        for (group, frames) in self.groups.iter_mut().zip(frames) {
+            group.frames = frames;
         }
-        let to = direct::way_of_run(state, from, known, &header_of(head), now)?;
-        // Its frames would overtake those of the other header.
-        if self.groups.iter().any(|group| group.to.id == to.id) {
-            return None;
-        }
-        self.groups.push(Group {
-            to,
-            head,
-            frames: 0,
-            start: 0,
-            taken: 0,
-        });
-        Some(self.groups.len() as u8 - 1)
+        n
     }
 
     /// Lists the first `n` frames by group, in order within each.
@@ -195,59 +181,53 @@ impl Sorter {
             (group.start, *next) = (start, start);
             start += group.frames;
         }
-        self.index.resize(n, 0);
-        self.at.resize(n, 0);
-        self.lens.resize(n, 0);
-        self.heads.resize(n, [0; 2]);
-        for (i, group) in self.group.iter().enumerate() {
+        let frames = at.iter().zip(lens).zip(heads).zip(&self.group[..n]);
+        for (i, (((at, len), head), group)) in (0..=u8::MAX).zip(frames) {
             let next = &mut next[usize::from(*group) % MOST];
-            let to = *next;
+            let to = *next % MAX_BATCH;
             *next += 1;
-            self.index[to] = i as u16;
-            self.at[to] = at[i];
-            self.lens[to] = lens[i];
-            self.heads[to] = heads[i];
+            self.index[to] = i;
+            self.at[to] = *at;
+            self.lens[to] = *len;
+            self.heads[to] = *head;
         }
     }
 
-    /// Offers each group as a run. Returns one more than the index of the last frame that was taken.
-    fn offer(&mut self, state: &SwitchState, mix: &Mix<'_>, now: Nanos) -> usize {
-        let mut gone = 0;
+    /// Offers each group as a run. Returns one more than the index of the last frame that was taken, and whether all were.
+    fn offer(&mut self, state: &SwitchState, mix: &Mix<'_>, now: Nanos) -> (usize, bool) {
+        let (mut gone, mut all) = (0, true);
         for group in &mut self.groups {
             let of = group.start..group.start + group.frames;
-            let places = (&self.at[of.clone()], &self.lens[of.clone()]);
-            let run = Run::of_lengths(mix.from(), places, &self.heads[of.clone()]);
-            let Some(run) = run else {
-                continue;
-            };
-            let taken = group.to.sink.deliver_run(&run).unwrap_or(0);
-            group.taken = taken.min(run.count());
-            if group.taken == 0 {
-                continue;
+            let (at, lens) = (&self.at[of.clone()], &self.lens[of.clone()]);
+            let run = Run::of_lengths(mix.from(), (at, lens), &self.heads[of.clone()]);
+            let taken = run.and_then(|run| {
+                let taken = group.to.sink.deliver_run(&run)?.min(run.count());
+                Some((taken, run.bytes(taken)))
+            });
+            let (taken, bytes) = taken.unwrap_or_default();
+            group.taken = taken;
+            all &= taken == group.frames;
+            if taken > 0 {
+                group.to.note_progress(taken, now, state.stall_bound());
+                add(&group.to.counters.tx_frames, taken as u64);
+                add(&group.to.counters.tx_bytes, bytes as u64);
+                gone = gone.max(usize::from(self.index[of][taken - 1]) + 1);
             }
-            group
-                .to
-                .note_progress(group.taken, now, state.stall_bound());
-            let counters = &group.to.counters;
-            add(&counters.tx_frames, group.taken as u64);
-            add(&counters.tx_bytes, run.bytes(group.taken) as u64);
-            let last = self.index[of][group.taken - 1];
-            gone = gone.max(usize::from(last) + 1);
         }
-        gone
+        (gone, all)
     }
 
     /// Frames before `gone` that were not taken: once more as a batch, which may find room elsewhere; the others are lost.
     fn leave(&mut self, state: &SwitchState, mix: &Mix<'_>, gone: usize, now: Nanos) {
         for group in &self.groups {
             let of = group.start + group.taken..group.start + group.frames;
-            let stuck = |i: &&u16| usize::from(**i) < gone;
+            let stuck = |i: &&u8| usize::from(**i) < gone;
             let n = self.index[of.clone()].iter().take_while(stuck).count();
             if n == 0 {
                 continue;
             }
             let places = of.start..of.start + n;
-            let mut batch = LEFT.take().recycle();
+            let mut batch = std::mem::take(&mut self.left).recycle();
             for i in places {
                 let len = usize::from(self.lens[i]);
                 let Some(from) = mix.from().get_of(self.at[i], len) else {
@@ -277,9 +257,35 @@ impl Sorter {
                 add(&to.counters.drop_no_room, lost.len() as u64);
                 to.sink.give_up(&batch, lost);
             }
-            LEFT.set(batch.recycle());
+            self.left = batch.recycle();
         }
     }
+}
+
+/// A group for frames that begin so.
+#[inline(never)]
+fn begin(
+    groups: &mut Vec<Group>,
+    (state, from, now): (&SwitchState, &Port, Nanos),
+    known: &mut Known,
+    head: Head,
+) -> Option<u8> {
+    if groups.len() == MOST {
+        return None;
+    }
+    let to = direct::way_of_run(state, from, known, &header_of(head), now)?;
+    // Its frames would overtake those of the other header.
+    if groups.iter().any(|group| group.to.id == to.id) {
+        return None;
+    }
+    groups.push(Group {
+        to,
+        head,
+        frames: 0,
+        start: 0,
+        taken: 0,
+    });
+    Some(groups.len() as u8 - 1)
 }
 
 /// Where a header is looked for first.

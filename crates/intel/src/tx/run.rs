@@ -9,12 +9,13 @@
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 
+use datapath::FCS;
 use datapath::counters::count;
 use frame::{MAX_BATCH, Mix, Run, Sink, header_of, same_header};
 use guest_mem::{Head, ReadPlaces, ReadSlice, View};
 
 use crate::ring::{DD, Ring, SIZE};
-use crate::stats::Group;
+use crate::stats::{Group, Many};
 use crate::tx::complete::STATUS_AT;
 use crate::tx::desc::Format;
 use crate::tx::fast_path::simple;
@@ -185,22 +186,39 @@ impl Gathered<'_> {
         }
     }
 
-    /// Counts the first `n` packets: so many of a length without FCS, for these.
+    /// Length and destination, if these are the same for all.
     #[inline]
-    pub fn each(&self, n: usize, mut visit: impl FnMut(u64, usize, Group)) {
+    pub fn kind(&self) -> Option<(usize, Group)> {
+        match self {
+            Gathered::Run(run) if run.lens().is_none() => {
+                let [dst @ .., _, _, _, _, _, _, _, _] = run.header();
+                Some((run.frame_len(), Group::of(dst)))
+            }
+            _ => None,
+        }
+    }
+
+    /// The first `n` packets by their lengths and destinations.
+    #[inline(never)]
+    pub fn kinds(&self, n: usize) -> Many {
         let group = |head| {
             let [dst @ .., _, _, _, _, _, _, _, _] = header_of(head);
             Group::of(dst)
         };
+        let mut many = Many::default();
         match self {
-            Gathered::Run(run) => visit(n as u64, run.frame_len(), group(run.head())),
+            Gathered::Run(run) => match run.lens() {
+                Some(lens) => return Many::of(&lens[..n], group(run.head())),
+                None => many.add_alike(run.frame_len() + FCS, group(run.head()), n as u64),
+            },
             Gathered::Mix(mix) => {
                 let (_, lens, heads) = mix.frames();
                 for (len, head) in lens.iter().zip(heads).take(n) {
-                    visit(1, (*len).into(), group(*head));
+                    many.add(usize::from(*len) + FCS, group(*head));
                 }
             }
         }
+        many
     }
 }
 
@@ -263,14 +281,17 @@ impl Gathering {
                 _ => {}
             }
         }
-        let (n, from) = kept.mixed::<F>(view, &descs, &limits)?;
+        let (n, from, one) = kept.mixed::<F>(view, &descs, &limits)?;
         if n < FEWEST && !(n == most && limits.ends) {
             kept.mixed = false;
             return None;
         }
-        let (at, heads) = (&kept.at[..n], &kept.heads[..n]);
-        let mix = Mix::new(from, (at, &kept.lens[..n]), heads)?;
-        Some((Gathered::Mix(mix), &kept.reported))
+        let (at, lens, heads) = (&kept.at[..n], &kept.lens[..n], &kept.heads[..n]);
+        let gathered = match one {
+            true => Gathered::Run(Run::of_lengths(from, (at, lens), heads)?),
+            false => Gathered::Mix(Mix::new(from, (at, lens), heads)?),
+        };
+        Some((gathered, &kept.reported))
     }
 }
 
@@ -337,14 +358,15 @@ impl Kept {
         Some((n, from))
     }
 
-    /// Takes packets whatever their lengths and headers are, as long as they lie in one region.
+    /// Takes packets whatever their lengths and headers are, as long as they lie in one region. Returns how many, where, and
+    /// whether they have one header.
     #[inline(always)]
     fn mixed<'v, F: Format>(
         &mut self,
         view: &'v View<'_>,
         descs: &ReadSlice<'v>,
         limits: &Limits,
-    ) -> Option<(usize, ReadPlaces<'v>)> {
+    ) -> Option<(usize, ReadPlaces<'v>, bool)> {
         let Kept {
             at,
             lens,
@@ -395,6 +417,6 @@ impl Kept {
             }
         }
         *mixed = len_differs != 0 || header_differs;
-        (n > 0).then_some((n, from))
+        (n > 0).then_some((n, from, !header_differs))
     }
 }

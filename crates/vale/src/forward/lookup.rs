@@ -35,7 +35,7 @@ impl Scratch {
         let now = state.now();
         self.patience.resume(now, state.stall_bound());
         let known = (&mut self.known, &mut self.patience);
-        mix::deliver(state, from, known, &mut self.sorter, mix, now)
+        mix::deliver(state, from, known, mix, now)
     }
 
     /// Tells frames of private ports that a switch outside has sent back: their sources are still

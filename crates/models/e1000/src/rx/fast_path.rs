@@ -11,7 +11,7 @@ use frame::{Alike, Batch, Caps, Frame};
 use intel::rx::{ETHERNET_HEADER, Fcs};
 
 use crate::core::rx_queue::RxState;
-use crate::core::stats::{Group, Received};
+use crate::core::stats::{Group, Many};
 use crate::filter::address::{FILTERS, buffer_size};
 use crate::regs as r;
 use crate::regs::bits::{rctl, rx_status, rxcsum};
@@ -147,7 +147,7 @@ impl Rx<'_, '_> {
     /// As [`Rx::plan_run`], frame by frame.
     #[inline]
     fn plan_each(&mut self, batch: &Batch<'_>, picks: &[u16], bounds: Bounds) -> usize {
-        let mut received = Received::default();
+        let mut received = Many::default();
         let mut bytes = 0;
         let mut dealt = 0;
         for pick in picks {
@@ -209,7 +209,7 @@ impl Rx<'_, '_> {
             self.counts.account.filtered += n as u64;
             return n;
         }
-        let mut received = Received::default();
+        let mut received = Many::default();
         let (n, bytes);
         if let Some(len) = all.len {
             if !bounds.fit(len) {

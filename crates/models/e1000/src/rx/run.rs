@@ -15,6 +15,7 @@ use wire::{EtherType, SimpleV4};
 
 use crate::core::chip::Chip;
 use crate::core::rx_queue::{RING, RunWay, RxGuard, RxState};
+use crate::core::stats::Many;
 use crate::regs as r;
 use crate::regs::bits::{rx_status, rxcsum};
 use crate::rx::call::Call;
@@ -104,12 +105,19 @@ pub(crate) fn deliver(chip: &Chip, env: &Env, run: &Run<'_>) -> Option<usize> {
         }
     };
     let count = |way: &RunWay, frames: u64| {
-        let mut small = false;
-        run.each_len(frames as usize, |n, len| {
-            chip.stats.received(n, len + FCS, way.group);
-            small |= way.in_buffer(len) <= way.small;
-        });
-        (run.bytes(frames as usize) as u64, small)
+        let n = frames as usize;
+        let shortest = match run.lens().map(|lens| &lens[..n]) {
+            None => {
+                chip.stats.received(frames, longest + FCS, way.group);
+                longest
+            }
+            Some(lens) => {
+                let many = Many::of(lens, way.group);
+                chip.stats.counts.received_many_alone(&many);
+                lens.iter().min().map_or(longest, |len| (*len).into())
+            }
+        };
+        (run.bytes(n) as u64, way.in_buffer(shortest) <= way.small)
     };
     take((chip, env), run.count(), plan, fill, count)
 }

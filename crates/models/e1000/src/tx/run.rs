@@ -57,7 +57,10 @@ fn complete(
     (run, taken, bytes): (&Gathered<'_>, usize, usize),
     reported: &Reported,
 ) {
-    run.each(taken, |n, len, group| chip.stats.sent(n, len + FCS, group));
+    match run.kind() {
+        Some((len, group)) => chip.stats.sent(taken as u64, len + FCS, group),
+        None => chip.stats.counts.sent_many_alone(&run.kinds(taken)),
+    }
     let counters = &chip.counters;
     count_alone(&counters.tx_frames, taken as u64);
     count_alone(&counters.tx_bytes, bytes as u64);

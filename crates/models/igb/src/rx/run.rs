@@ -16,7 +16,7 @@ use wire::{Csum, ETHERNET_HEADER, EtherType, Offload, SimpleV4};
 
 use crate::core::function::{Function, FunctionKind, RunWay, count};
 use crate::core::irq::{Causes, Moved};
-use crate::core::stats::Group;
+use crate::core::stats::{Group, Many};
 use crate::filter::rss::{kind_of, ptype};
 use crate::regs::bits::{icr, rxcsum};
 use crate::rx::call::Call;
@@ -155,10 +155,14 @@ pub(crate) fn deliver(function: &Function, env: &Env, run: &Run<'_>) -> Option<u
         }
     };
     let count = |way: &RunWay, frames: u64| {
-        run.each_len(frames as usize, |n, len| {
-            function.stats.received(n, len + FCS, way.group);
-        });
-        run.bytes(frames as usize) as u64
+        let n = frames as usize;
+        match run.lens() {
+            None => function.stats.received(frames, longest + FCS, way.group),
+            Some(lens) => function
+                .stats
+                .received_many(&Many::of(&lens[..n], way.group)),
+        }
+        run.bytes(n) as u64
     };
     take((function, env), plan, fill, count)
 }

@@ -56,9 +56,10 @@ fn complete(
     reported: &Reported,
 ) -> Done {
     let (frames, bytes) = (taken as u64, bytes as u64);
-    run.each(taken, |n, len, group| {
-        function.stats.sent(n, len + FCS, group)
-    });
+    match run.kind() {
+        Some((len, group)) => function.stats.sent(frames, len + FCS, group),
+        None => function.stats.sent_many(&run.kinds(taken)),
+    }
     let counters = &function.counters;
     count_alone(&counters.tx_frames, frames);
     count_alone(&counters.tx_bytes, bytes);
