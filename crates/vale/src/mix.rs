@@ -294,3 +294,95 @@ fn hash(head: Head) -> usize {
     let mixed = (head[0] ^ head[1] << 16).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 60) as usize % MOST
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use frame::{Batch, Sink};
+    use proptest::prelude::*;
+    use wire::{MacAddr, Offload};
+
+    use crate::testing::{How, Lab, One, PORTS, Step};
+
+    /// Frames of a port to stations of others, few of which are anything else; all are long enough for a mix.
+    fn frames(from: usize) -> impl Strategy<Value = Vec<One>> {
+        let dst = prop_oneof![20 => 0..PORTS as u64, 1 => Just(3), 1 => Just(9)];
+        let second = prop_oneof![15 => Just(0), 1 => Just(4)];
+        let one = (dst, second, 60..200usize, 0..60u8);
+        let one = one.prop_map(move |(dst, second, len, noted)| One {
+            // Hairpins are no way.
+            dst: if dst == from as u64 {
+                (dst + 1) % PORTS as u64
+            } else {
+                dst
+            },
+            // A second station there, where that is allowed.
+            src: from as u64 + if from == 1 { 0 } else { second },
+            len,
+            noted,
+        });
+        proptest::collection::vec(one, 1..40)
+    }
+
+    fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
+        let room = (0..PORTS, 0..most);
+        let step = (0..PORTS).prop_flat_map(move |from| {
+            let rest = (room.clone(), 0..4_000_000u64, frames(from));
+            rest.prop_map(move |(room, passed, frames)| Step {
+                from,
+                room,
+                passed,
+                how: How::Mixes,
+                frames,
+            })
+        });
+        proptest::collection::vec(step, 1..30)
+    }
+
+    /// Steps through a switch with mixes, and through one without.
+    fn compare(steps: &[Step], declines: bool, room: usize) -> Result<(), TestCaseError> {
+        let labs = [true, false].map(|direct| Lab::of(direct, declines));
+        for lab in &labs {
+            for sink in &lab.sinks {
+                sink.left.store(room, Relaxed);
+            }
+            // All are known, so that most frames have a way.
+            for (from, port) in lab.ports.iter().enumerate() {
+                port.deliver(&hello(from as u64), &[0]);
+            }
+        }
+        for step in steps {
+            prop_assert_eq!(labs[0].step(step), labs[1].step(step), "{:?}", step);
+        }
+        let [a, b] = &labs;
+        prop_assert_eq!(a.switch.ports(), b.switch.ports());
+        prop_assert_eq!(a.switch.macs(), b.switch.macs());
+        for (a, b) in a.sinks.iter().zip(&b.sinks) {
+            prop_assert_eq!(&*a.got.lock(), &*b.got.lock());
+            prop_assert_eq!(a.given_up.load(Relaxed), b.given_up.load(Relaxed));
+        }
+        Ok(())
+    }
+
+    fn hello(from: u64) -> Batch<'static> {
+        let mut batch = Batch::new();
+        batch.push_bytes(&[0xff; 6]);
+        batch.push_bytes(MacAddr::from_u64(0x0200_0000_0000 | from).as_bytes());
+        batch.push_bytes(&[0; 50]);
+        batch.end(Offload::NONE);
+        batch
+    }
+
+    proptest! {
+        #[test]
+        fn sorted_frames_arrive_as_others_do(steps in steps(60)) {
+            compare(&steps, false, 0)?;
+        }
+
+        #[test]
+        fn those_who_take_no_runs_get_theirs_too(steps in steps(2)) {
+            compare(&steps, true, 1 << 20)?;
+        }
+    }
+}
