@@ -4,6 +4,7 @@
 mod bare;
 mod coalesce;
 mod commands;
+mod cuts;
 mod driver;
 mod hostile;
 mod in_order;
