@@ -35,6 +35,10 @@ struct Filled {
 
 /// Takes frames of a run as long as there are buffers for them. `None` when they are not for this way.
 pub fn deliver(device: &Device, env: &Env, run: &Run<'_>) -> Option<usize> {
+    // Frames of several lengths go as a batch.
+    if run.lens().is_some() {
+        return None;
+    }
     let header = run.header();
     let [dst @ .., _, _, _, _, _, _, _, _] = header;
     let way = |station: &Station, steering: &Steering| {
