@@ -1,8 +1,10 @@
 //! What is in flight, noted where it survives this process (vhost-user specification, "Inflight I/O
-//! tracking", split virtqueues).
+//! tracking").
 //!
-//! A device that completes in order needs none of it: what is in flight lies between the used and the
+//! Of a split ring, a device that completes in order needs none of it: what is in flight lies between the used and the
 //! available index. One that does not asks an [`InflightRing`] after a crash what it had begun.
+
+mod packed;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use guest_mem::{Leftovers, MapError, Memory, Prot};
 use peer::SharedMem;
 
 use crate::codec::Inflight;
+
+pub use packed::InflightPacked;
 
 /// The structures' version; 0 is a buffer that no back end has used.
 const VERSION: u16 = 1;
@@ -31,8 +35,7 @@ const AT_COUNTER: u64 = 8;
 /// Parts are cache lines apart.
 const ALIGN: u64 = 64;
 
-/// Bytes of one descriptor's state in a packed ring, and of the head before them: such a buffer is
-/// handed out and never written, as no device here needs it.
+/// Bytes of one descriptor's state in a packed ring; the head before them has twice [`HEAD`].
 const PACKED_STATE: u64 = 32;
 
 fn part(queue_size: u16, packed: bool) -> u64 {
@@ -87,6 +90,13 @@ impl InflightFile {
             size,
             counter: Arc::new(AtomicU64::new(0)),
         })
+    }
+
+    /// The same of a packed ring.
+    pub fn packed(&self, queue: u16, size: u16) -> Option<InflightPacked> {
+        let at = u64::from(queue) * part(self.queue_size, true);
+        (queue < self.queues && size <= self.queue_size)
+            .then(|| InflightPacked::new(self.memory.clone(), at, size))
     }
 
     pub fn unmap(&self) -> Leftovers {

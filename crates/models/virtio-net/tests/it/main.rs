@@ -9,6 +9,7 @@ mod driver;
 mod hostile;
 mod in_order;
 mod interrupts;
+mod journal;
 mod moderation;
 mod packed;
 mod pairs;
