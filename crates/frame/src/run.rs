@@ -124,13 +124,7 @@ impl<'r> Run<'r> {
             None => self.longest,
             Some(lens) => usize::from(*lens.get(index)?),
         };
-        let mut bytes = vec![0; len];
-        let from = self.from.get_of(*self.at.get(index)?, len)?;
-        from.copy_to(0, &mut bytes);
-        let [first, second] = self.heads[index].map(u64::to_le_bytes);
-        bytes[..8].copy_from_slice(&first);
-        bytes[8..16].copy_from_slice(&second);
-        Some(bytes)
+        copy_of(&self.from, (*self.at.get(index)?, len), self.heads[index])
     }
 
     /// Where the frames are, and how each begins.
@@ -192,12 +186,28 @@ impl<'r> Mix<'r> {
         self.lens.iter().take(n).map(|len| usize::from(*len)).sum()
     }
 
-    /// Of which header all are, as a run; `None` if they differ.
+    /// A copy of one frame; `None` beyond the end. For tests and slow paths.
+    pub fn to_vec(&self, index: usize) -> Option<Vec<u8>> {
+        let len = usize::from(*self.lens.get(index)?);
+        copy_of(&self.from, (self.at[index], len), self.heads[index])
+    }
+
+    /// All frames as a run; `None` if their headers differ.
     pub fn as_run(&self) -> Option<Run<'r>> {
         let same = |head: &Head| same_header(*head, self.heads[0]);
         let run = || Run::of_lengths(self.from, (self.at, self.lens), self.heads);
         self.heads.iter().all(same).then(run)?
     }
+}
+
+/// A copy of the frame at a place, of so many bytes, which begins so.
+fn copy_of(from: &ReadPlaces<'_>, (at, len): (u64, usize), head: Head) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    from.get_of(at, len)?.copy_to(0, &mut bytes);
+    let [first, second] = head.map(u64::to_le_bytes);
+    bytes[..8].copy_from_slice(&first);
+    bytes[8..16].copy_from_slice(&second);
+    Some(bytes)
 }
 
 #[cfg(test)]
