@@ -71,14 +71,6 @@ pub enum Deed {
     Front(FrontDeed),
 }
 
-/// What is there when a villain is done.
-enum Left {
-    /// Its machine.
-    Bus(SocketBus),
-    /// The socket that it has left.
-    Door,
-}
-
 type Nic = Driver<SocketBus>;
 
 /// Where a villain sits, and the names under which its misdeeds are counted.
@@ -274,32 +266,33 @@ impl Fleet {
 
         let start = Instant::now();
         let mut worst = Duration::ZERO;
+        // What is left of the villain: its machine, if it has one.
         let left = match deed {
             Deed::Guest(run) | Deed::Pf(run) | Deed::Net(run) | Deed::Vf(VfDeed { run, .. }) => {
                 let mut bus = Watched::new(connect(&nic_of_villain.socket));
                 self.face(&mut bus.bus, matches!(deed, Deed::Vf(_)));
                 run(&mut bus).map_err(|e| sure(format!("its bus failed: {e}")))?;
                 worst = bus.worst;
-                Left::Bus(bus.bus)
+                Some(bus.bus)
             }
             Deed::Front(run) => {
                 let mut front = FrontEnd::new(&nic_of_villain.socket);
                 run(&mut front).map_err(|e| sure(format!("its front end failed: {e}")))?;
-                Left::Door
+                None
             }
             Deed::Vmm(run) => {
                 let mut vmm = Vmm::new(&nic_of_villain.socket);
                 run(&mut vmm).map_err(|e| sure(format!("its VMM failed: {e}")))?;
                 drop(vmm);
-                Left::Bus(connect(&nic_of_villain.socket))
+                Some(connect(&nic_of_villain.socket))
             }
         };
         let took = start.elapsed();
         // Whatever the villain has flooded, the tester must have room for what comes now.
         drain(&mut locked(&self.tester), |_| {}).map_err(sure)?;
         let answered = match left {
-            Left::Bus(bus) => worst.max(self.good_request(deed, bus)?),
-            Left::Door => {
+            Some(bus) => worst.max(self.good_request(deed, bus)?),
+            None => {
                 let good = front::next_good_request(&nic_of_villain.socket);
                 let failed = |e| sure(format!("the next good request failed: {e}"));
                 let (good, answered) = good.map_err(failed)?;

@@ -126,7 +126,7 @@ fn a_packed_ring_is_noted_before_it_is_written() {
         let mut give = |queue: usize, len: u32, flags: u16| {
             let n = given[queue];
             given[queue] += 1;
-            let lap = if n / SIZE % 2 == 0 {
+            let lap = if (n / SIZE).is_multiple_of(2) {
                 1u16 << 7
             } else {
                 1 << 15
