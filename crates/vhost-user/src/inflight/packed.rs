@@ -6,7 +6,7 @@
 
 use guest_mem::{Memory, View};
 
-use super::{AT_DESC_NUM, AT_VERSION, HEAD, PACKED_STATE, VERSION};
+use super::layout::{AT_DESC_NUM, AT_VERSION, HEAD, PACKED_STATE, VERSION};
 
 /// The used index and what it was before, then their wrap counters: eight bytes that change together.
 const AT_POSITION: u64 = 16;
