@@ -9,7 +9,6 @@ pub mod fate;
 pub mod packed;
 pub mod place;
 pub mod queues;
-pub mod recycle;
 pub mod ring;
 pub mod split;
 pub mod station;
