@@ -1,0 +1,264 @@
+//! Stock Linux and its own r8169 driver on our RTL8168C, and iPXE's. Times are printed, never asserted.
+
+use hypernic_tests::guests::{self, Direction, GATEWAY, Link};
+use hypernic_tests::{Counters, Daemon, LONG, Lab, host, mac};
+use rig::{Boot, Guest, GuestConfig};
+
+use crate::igb::rom;
+
+fn lab() -> Lab {
+    Lab::open(1).unwrap_or_else(|why| panic!("{why}"))
+}
+
+fn boot(lab: &Lab) -> (Daemon, Guest, Link) {
+    let daemon = lab.run_of("r8168", "n0", "user").unwrap();
+    let config = GuestConfig::new("r8169").nic(lab.nic("n0"));
+    let guest = lab.rig.resume(config).unwrap();
+    let link = bring_up(&guest);
+    (daemon, guest, link)
+}
+
+/// The driver wants the PHY's driver before it comes.
+fn bring_up(guest: &Guest) -> Link {
+    guest.run("mp realtek").unwrap();
+    guests::bring_up_with(guest, "r8169", &mac("n0")).unwrap()
+}
+
+/// Nothing that a good driver does is refused or counted against it.
+fn is_blameless(counters: &Counters) {
+    for counter in [
+        "tx_high_priority",
+        "tx_runt",
+        "tx_too_long",
+        "tx_bad_chain",
+        "tx_endless",
+        "tx_bad_csum",
+        "tx_bad_gso",
+        "tx_dma_fault",
+        "tx_unfinished",
+        "rx_too_long",
+        "rx_empty_buffer",
+        "rx_invalid",
+        "rx_dma_fault",
+        "stats_dma_fault",
+        "locked_writes",
+        "eeprom_writes_refused",
+        "refused_bad_range",
+        "refused_bad_irq",
+    ] {
+        assert_eq!(counters.nic("n0", counter), 0, "{counter}\n{counters}");
+    }
+}
+
+fn has_no_complaints(guest: &Guest) {
+    assert_eq!(guests::complaints(guest).unwrap(), Vec::<String>::new());
+    let log = guest.run("dmesg | grep -i r8169 || true").unwrap();
+    for word in ["unknown", "fail", "error", "timed out", "can't"] {
+        assert!(!log.contains(word), "{word}: {log}");
+    }
+}
+
+#[test]
+fn the_stock_r8169_driver_gets_an_address_and_moves_every_byte() {
+    let lab = lab();
+    let (daemon, guest, link) = boot(&lab);
+    let interface = &link.interface;
+    let log = guest.run("dmesg | grep -i r8169").unwrap();
+    println!("{log}");
+    assert!(log.contains("XID 3c4"), "{log}");
+    let vectors = guest
+        .run(&format!("grep {interface} /proc/interrupts"))
+        .unwrap();
+    println!("{vectors}");
+    assert!(
+        vectors.to_lowercase().contains("msi-x") || vectors.contains("MSIX"),
+        "{vectors}"
+    );
+    let speed = guest.run(&format!("ethtool {interface}")).unwrap();
+    assert!(
+        speed.contains("Speed: 1000Mb/s") && speed.contains("Link detected: yes"),
+        "{speed}"
+    );
+    println!("{:?}", guests::ping_all(&guest, GATEWAY, 20).unwrap());
+    guests::round_trip(&guest, &guests::noise(4_000_000)).unwrap();
+    let (_server, port) = host::serve_iperf3(&lab.rig, &lab.path("iperf3.log")).unwrap();
+    for direction in [Direction::Out, Direction::In] {
+        let rate = guests::tcp(&guest, GATEWAY, port, 20, direction).unwrap();
+        println!("TCP {direction:?}: {rate:.0} Mbit/s");
+    }
+    let counters = daemon.counters().unwrap();
+    println!("{counters}");
+    is_blameless(&counters);
+    has_no_complaints(&guest);
+}
+
+#[test]
+fn every_offload_on_and_off_moves_every_byte() {
+    let lab = lab();
+    let (daemon, guest, link) = boot(&lab);
+    let interface = &link.interface;
+    // The driver's own choice is neither scatter-gather nor segmentation.
+    let mut large = Vec::new();
+    for change in [
+        "sg on tso on",
+        "tso6 off rx off",
+        "tx off",
+        "rx on",
+        "tx on sg on tso on rxvlan off txvlan off",
+        "rxvlan on txvlan on",
+    ] {
+        // What the driver does not let be changed, it says, and changes the rest.
+        let shown = guest
+            .run(&format!("ethtool -K {interface} {change} 2>&1 || true"))
+            .unwrap();
+        println!("{change}: {shown}");
+        let before = daemon.counters().unwrap();
+        guests::round_trip(&guest, &guests::noise(1_000_000)).unwrap();
+        let after = daemon.counters().unwrap().since(&before);
+        large.push(after.nic("n0", "tx_tso_frames"));
+    }
+    println!("{large:?}");
+    assert!(large[0] > 0 && large[2] == 0 && large[5] > 0, "{large:?}");
+    is_blameless(&daemon.counters().unwrap());
+    has_no_complaints(&guest);
+}
+
+#[test]
+fn ethtool_finds_statistics_registers_rings_and_coalescing() {
+    let lab = lab();
+    let (daemon, guest, link) = boot(&lab);
+    let interface = &link.interface;
+    guests::ping_all(&guest, GATEWAY, 20).unwrap();
+    let statistics = guest.run(&format!("ethtool -S {interface}")).unwrap();
+    println!("{statistics}");
+    let of = |name: &str| {
+        let line = statistics.lines().find(|line| line.contains(name));
+        let number = line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+        number.unwrap_or_else(|| panic!("no {name} in {statistics}"))
+    };
+    assert!(
+        of("tx_packets") >= 20 && of("unicast") >= 20,
+        "{statistics}"
+    );
+    assert_eq!((of("tx_errors"), of("rx_errors")), (0, 0));
+    let registers = guest
+        .run(&format!("ethtool -d {interface} raw on | wc -c"))
+        .unwrap();
+    assert_eq!(registers.trim(), "256");
+    println!(
+        "{}",
+        guest.run(&format!("ethtool -d {interface} 2>&1")).unwrap()
+    );
+    let rings = guest.run(&format!("ethtool -g {interface}")).unwrap();
+    assert!(rings.contains("256"), "{rings}");
+    // An interrupt for each reply, or one for many.
+    let mut interrupts = Vec::new();
+    for set in [
+        "rx-usecs 0 rx-frames 0 tx-usecs 0 tx-frames 0",
+        "rx-usecs 2400 rx-frames 60 tx-usecs 2400 tx-frames 60",
+    ] {
+        guest.run(&format!("ethtool -C {interface} {set}")).unwrap();
+        println!("{}", guest.run(&format!("ethtool -c {interface}")).unwrap());
+        let before = daemon.counters().unwrap();
+        guest
+            .run(&format!("ping -q -A -c 300 -W 5 {GATEWAY}"))
+            .unwrap();
+        interrupts.push(
+            daemon
+                .counters()
+                .unwrap()
+                .since(&before)
+                .nic("n0", "interrupts"),
+        );
+    }
+    println!("{interrupts:?}");
+    guests::round_trip(&guest, &guests::noise(300_000)).unwrap();
+    let counters = daemon.counters().unwrap();
+    assert!(counters.nic("n0", "stats_dumps") > 0, "{counters}");
+    is_blameless(&counters);
+    has_no_complaints(&guest);
+}
+
+#[test]
+fn r8169_goes_down_and_up_its_driver_goes_and_comes_and_it_reboots() {
+    let lab = lab();
+    let daemon = lab.run_of("r8168", "n0", "user").unwrap();
+    let mut config = GuestConfig::new("r8169").nic(lab.nic("n0"));
+    config.allow_reboot = true;
+    let guest = lab.rig.resume(config).unwrap();
+    let link = bring_up(&guest);
+    let interface = &link.interface;
+    for round in 0..10 {
+        guest
+            .run(&format!(
+                "ip link set {interface} down; ip link set {interface} up"
+            ))
+            .unwrap();
+        guests::wait_carrier(&guest, interface, true).unwrap();
+        guest
+            .run(&format!("ip route replace default via {GATEWAY}"))
+            .unwrap();
+        if round % 5 == 0 {
+            guests::round_trip(&guest, &guests::noise(300_000)).unwrap();
+        }
+    }
+    for change in [
+        "ethtool -s IF speed 100 duplex full autoneg on",
+        "ethtool -s IF autoneg on advertise 0x3f",
+        "ip link set IF promisc on",
+        "ip link set IF promisc off allmulticast on",
+        "ip link set IF allmulticast off",
+        "ip maddr add 33:33:00:00:00:77 dev IF",
+        "ethtool -s IF wol g",
+        "ethtool -s IF wol d",
+    ] {
+        let change = change.replace("IF", interface);
+        guest
+            .run(&change)
+            .unwrap_or_else(|e| panic!("{change}: {e}"));
+        guests::wait_carrier(&guest, interface, true).unwrap();
+        guests::round_trip(&guest, &guests::noise(50_000)).unwrap();
+    }
+    for _ in 0..2 {
+        guest.run("rmmod r8169").unwrap();
+        bring_up(&guest);
+        guests::round_trip(&guest, &guests::noise(100_000)).unwrap();
+    }
+    guest.reboot().unwrap();
+    bring_up(&guest);
+    guests::round_trip(&guest, &guests::noise(100_000)).unwrap();
+    is_blameless(&daemon.counters().unwrap());
+    has_no_complaints(&guest);
+}
+
+/// It polls ISR with nothing enabled, and has four descriptors each way.
+#[test]
+fn ipxes_realtek_driver_gets_an_address_and_a_script() {
+    let lab = lab();
+    let tftp = lab.path("tftp");
+    std::fs::create_dir(&tftp).unwrap();
+    let padding = "# a script of some length\n".repeat(2000);
+    std::fs::write(
+        tftp.join("boot.ipxe"),
+        format!("#!ipxe\n{padding}echo the script ${{net0/mac}} ${{ip}} arrived\n"),
+    )
+    .unwrap();
+    let port = format!("user:tftp={},bootfile=boot.ipxe", tftp.display());
+    let daemon = lab.run_of("r8168", "n0", &port).unwrap();
+    let stock = lab.rig.root().dir().join("usr/share/qemu/pxe-rtl8139.rom");
+    let file = lab.path("realtek.rom");
+    std::fs::write(&file, rom(&std::fs::read(stock).unwrap(), 0x8168)).unwrap();
+    let nic = lab.nic("n0").rom(&file).boot_index(0);
+    let guest = lab
+        .rig
+        .start(GuestConfig::new("ipxe").boot(Boot::Firmware).nic(nic))
+        .unwrap();
+    guest.expect_console("iPXE", LONG).unwrap();
+    guest
+        .expect_console(&format!("the script {} 10.0.2.15 arrived", mac("n0")), LONG)
+        .unwrap();
+    let counters = daemon.counters().unwrap();
+    println!("{counters}");
+    assert!(counters.nic("n0", "rx_frames") > 30, "{counters}");
+    is_blameless(&counters);
+}
