@@ -10,7 +10,7 @@ COV_VERSION := 0.9.1
 COV := $(CACHE)/tools/bin/cargo-llvm-cov
 # Seconds for each fuzz target, and which.
 FUZZ_SECONDS ?= 3600
-FUZZ_TARGETS ?= registers rings rings_igb mailbox hub config_space messages frames state config_file \
+FUZZ_TARGETS ?= registers rings rings_igb rings_rtl mailbox hub config_space messages frames state config_file \
     stream_framing tap_headers control_lines doorbell_pages several_nics
 # Which modules of the bench, and its options; `make bench BENCH=list` names them.
 BENCH ?= all
