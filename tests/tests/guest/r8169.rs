@@ -2,7 +2,7 @@
 
 use hypernic_tests::guests::{self, Direction, GATEWAY, Link};
 use hypernic_tests::{Counters, Daemon, LONG, Lab, Launch, host, mac};
-use rig::{Boot, Guest, GuestConfig};
+use rig::{Boot, Guest, GuestConfig, Kernel};
 
 use crate::igb::rom;
 
@@ -237,6 +237,51 @@ fn r8169_goes_down_and_up_its_driver_goes_and_comes_and_it_reboots() {
     guests::round_trip(&guest, &guests::noise(100_000)).unwrap();
     is_blameless(&daemon.counters().unwrap());
     has_no_complaints(&guest);
+}
+
+/// What stock Linux must be able to do, whatever its age.
+fn the_basics(kernel: Kernel, right: impl Fn((u32, u32)) -> bool) {
+    let lab = lab();
+    lab.rig.image(kernel).unwrap_or_else(|why| panic!("{why}"));
+    let daemon = lab.run_of("r8168", "n0", "user").unwrap();
+    let config = GuestConfig::new("kernel").kernel(kernel);
+    let guest = lab.rig.start(config.nic(lab.nic("n0"))).unwrap();
+    let release = guest.run("uname -r").unwrap();
+    let mut parts = release.split('.').map_while(|p| p.parse().ok());
+    let version = parts.next().zip(parts.next());
+    assert!(version.is_some_and(right), "{release}");
+    let link = bring_up(&guest);
+    println!("{:?}", guests::ping_all(&guest, GATEWAY, 20).unwrap());
+    for change in ["sg on tso on", "tx off"] {
+        guests::round_trip(&guest, &guests::noise(1_000_000)).unwrap();
+        guest
+            .run(&format!("ethtool -K {} {change}", link.interface))
+            .unwrap();
+    }
+    guests::round_trip(&guest, &guests::noise(1_000_000)).unwrap();
+    let interface = &link.interface;
+    guest
+        .run(&format!(
+            "ethtool -S {interface}; ethtool -C {interface} rx-usecs 240; ip link set {interface} down"
+        ))
+        .unwrap();
+    guests::dhcp(&guest, interface).unwrap();
+    guests::round_trip(&guest, &guests::noise(100_000)).unwrap();
+    let counters = daemon.counters().unwrap();
+    println!("{}{counters}", release);
+    assert!(counters.nic("n0", "tx_tso_frames") > 0, "{counters}");
+    is_blameless(&counters);
+    has_no_complaints(&guest);
+}
+
+#[test]
+fn r8169_of_linux_6_1_does_the_basics() {
+    the_basics(Kernel::Oldest, |version| version == (6, 1));
+}
+
+#[test]
+fn r8169_of_the_newest_linux_of_debian_does_the_basics() {
+    the_basics(Kernel::Newest, |version| version > (6, 12));
 }
 
 /// It polls ISR with nothing enabled, and has four descriptors each way.
