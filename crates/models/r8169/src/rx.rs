@@ -5,6 +5,7 @@
 //! wait.
 
 mod place;
+mod run;
 mod verdict;
 
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use datapath::counters::{count, count_alone};
 use datapath::{Offered, RECEIVED, with_expanded};
-use frame::{Batch, Caps, Frame, Wake};
+use frame::{Batch, Caps, Frame, Run, Wake};
 use guest_mem::View;
 use model::{Env, Nanos, Receive};
 
@@ -62,6 +63,27 @@ impl Receive for Receiver {
         }
         report(chip, env, &tally, short);
         dealt
+    }
+
+    fn deliver_run(&self, env: &Env, run: &Run<'_>) -> Option<usize> {
+        let chip = &*self.chip;
+        let view = env.memory.view();
+        let mut state = chip.rx.reach()?;
+        let taken = if chip.rx_on() {
+            run::deliver(chip, &view, &mut state, run)
+        } else {
+            // A batch counts them.
+            None
+        };
+        let tally = std::mem::take(&mut state.tally);
+        enter(chip, &tally);
+        drop(state);
+        let room = taken.is_some() && chip.short.swap(false, Ordering::AcqRel);
+        if chip.rx.relieve() || room {
+            chip.waiters.wake();
+        }
+        report(chip, env, &tally, false);
+        taken
     }
 
     fn caps(&self) -> Caps {

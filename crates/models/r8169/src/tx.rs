@@ -1,6 +1,7 @@
 //! The transmit side: from descriptors to frames.
 
 pub(crate) mod packet;
+mod run;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,6 +17,7 @@ use crate::core::queues::{Bad, Desc, Fate, MOST, TxState, fetch, place};
 use crate::core::stats::Stat;
 use crate::regs as r;
 use crate::regs::bits::{cause, desc, dtccr};
+use crate::tx::run::Tried;
 
 /// The indices of a full batch.
 const EACH: [u16; MAX_BATCH] = {
@@ -56,6 +58,12 @@ struct Limits {
 impl Limits {
     fn spent(&self) -> bool {
         self.frames == 0 || self.bytes == 0 || self.walked >= self.descs
+    }
+
+    /// Packets of a frame and a descriptor each.
+    fn most(&self) -> usize {
+        let descs = self.descs.saturating_sub(self.walked) as usize;
+        self.frames.min(descs)
     }
 
     /// These descriptors are passed.
@@ -120,7 +128,37 @@ fn turn(
         walked: 0,
     };
     let base = chip.address(r::TNPDS_LOW, r::TNPDS_HIGH);
+    let mut tries = state.runs.tries();
     loop {
+        if tries {
+            let most = limits.most();
+            let run = match run::send((chip, view), base, state, to, most) {
+                Tried::Offered(run) => run,
+                Tried::Empty => return Progress::Idle,
+                Tried::None => {
+                    state.runs.failed();
+                    tries = false;
+                    continue;
+                }
+            };
+            state.runs.worked();
+            limits.frames = limits.frames.saturating_sub(run.sent);
+            limits.bytes = limits.bytes.saturating_sub(run.sent * run.len);
+            limits.walk(&state.descs[..run.sent]);
+            // What the sink has left is for a batch, which can wait.
+            tries = run.sent == run.offered;
+            let drained = tries && run.last;
+            let mut irq = chip.irq.lock();
+            irq.sent(env, run.sent as u32, false, drained);
+            drop(irq);
+            if drained {
+                return Progress::Idle;
+            }
+            if limits.spent() {
+                return Progress::More;
+            }
+            continue;
+        }
         let (end, sent) = with_batch(|batch, pieces| {
             let end = fill((chip, view), base, state, (batch, pieces), &mut limits);
             (end, offer((chip, view), base, state, to, batch))
@@ -292,16 +330,22 @@ fn offer(
                 chip.stats.add(Stat::TxError, 1);
             }
         }
-        for desc in &state.descs[done..done + descs as usize] {
-            let word = (desc.opts1 & !desc::OWN).to_le_bytes();
-            if view.write_release(place(base, desc.index), &word).is_err() {
-                count_alone(&counters.tx_dma_fault, 1);
-            }
-            state.next = desc.next();
-        }
+        let range = done..done + descs as usize;
+        state.next = give_back((chip, view), base, &state.descs[range]);
         done += descs as usize;
     }
     sent
+}
+
+/// Gives descriptors back to the driver. Returns the index behind them.
+fn give_back((chip, view): (&Chip, &View<'_>), base: u64, descs: &[Desc]) -> u32 {
+    for desc in descs {
+        let word = (desc.opts1 & !desc::OWN).to_le_bytes();
+        if view.write_release(place(base, desc.index), &word).is_err() {
+            count_alone(&chip.counters.tx_dma_fault, 1);
+        }
+    }
+    descs.last().map_or(0, Desc::next)
 }
 
 fn count_bad(chip: &Chip, why: Bad) {

@@ -1,7 +1,8 @@
 //! The rings, and what each side remembers from call to call.
 
+use datapath::Habit;
 use frame::Finisher;
-use guest_mem::{Fault, View};
+use guest_mem::{Fault, Head, View};
 
 use crate::core::stats::Stat;
 use crate::regs::bits::desc;
@@ -88,6 +89,13 @@ pub(crate) enum Bad {
     Fault,
 }
 
+/// Storage for packets that are alike: where their frames are, and how these begin.
+#[derive(Debug, Default)]
+pub(crate) struct Alike {
+    pub at: Vec<u64>,
+    pub heads: Vec<Head>,
+}
+
 /// The transmit ring with its storage.
 #[derive(Debug, Default)]
 pub(crate) struct TxState {
@@ -100,6 +108,9 @@ pub(crate) struct TxState {
     /// Some of them are to be cut here.
     pub narrow: bool,
     pub finisher: Finisher,
+    /// Whether runs are tried.
+    pub runs: Habit,
+    pub alike: Alike,
     /// The last run ended before its work did.
     pub unfinished: bool,
 }

@@ -17,18 +17,18 @@ use crate::rx::verdict::verdict;
 /// Bytes in front of a tag.
 const TAG_AT: usize = 12;
 /// Descriptors whose reading costs about as much as the copy of a frame.
-const DESCS_PER_COPY: u64 = 8;
+pub(super) const DESCS_PER_COPY: u64 = 8;
 /// Padding and FCS.
 const ZEROS: [u8; MIN_FRAME + FCS] = [0; MIN_FRAME + FCS];
 
 /// What the registers say, read once in a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
-    base: u64,
+    pub base: u64,
     /// Most bytes of a frame, with FCS.
-    most: usize,
-    strip: bool,
-    judge: bool,
+    pub most: usize,
+    pub strip: bool,
+    pub judge: bool,
 }
 
 impl Settings {
@@ -129,7 +129,7 @@ impl<'a> Placing<'a, '_> {
             tail: &ZEROS[..tail],
         };
         let written = with_places(|places| self.fill(&layout, total, places));
-        let mut opts1 = self.group_bits() | total as u32;
+        let mut opts1 = group_bits(self.group, self.station) | total as u32;
         if self.settings.judge {
             let (first, second) = verdict(frame);
             opts1 |= first;
@@ -152,15 +152,6 @@ impl<'a> Placing<'a, '_> {
         debug_assert_eq!(begin, self.state.descs[0].index);
         self.state.next = end;
         Placed::Yes
-    }
-
-    fn group_bits(&self) -> u32 {
-        match self.group {
-            Group::Multicast => rx::MULTICAST,
-            Group::Broadcast => rx::BROADCAST,
-            Group::Station if self.station => rx::STATION,
-            Group::Station => 0,
-        }
     }
 
     /// Takes descriptors for `total` bytes. Returns the first one's index, and that of the one behind the last.
@@ -266,13 +257,34 @@ impl<'a> Placing<'a, '_> {
 
     /// Gives the filled descriptors to the driver.
     pub fn publish(&mut self) {
-        let base = self.settings.base;
-        for (index, opts1, opts2) in self.state.filled.drain(..) {
-            let words = u64::from(opts2) << 32 | u64::from(opts1);
-            let at = place(base, index);
-            if self.view.write_release(at, &words.to_le_bytes()).is_err() {
-                count_alone(&self.chip.counters.rx_dma_fault, 1);
-            }
+        publish(
+            self.chip,
+            self.view,
+            self.settings.base,
+            &mut self.state.filled,
+        );
+    }
+}
+
+/// What a descriptor says of the destination.
+pub(super) fn group_bits(group: Group, station: bool) -> u32 {
+    match group {
+        Group::Multicast => rx::MULTICAST,
+        Group::Broadcast => rx::BROADCAST,
+        Group::Station if station => rx::STATION,
+        Group::Station => 0,
+    }
+}
+
+/// Gives filled descriptors to the driver.
+pub(super) fn publish(chip: &Chip, view: &View<'_>, base: u64, filled: &mut Vec<(u32, u32, u32)>) {
+    for (index, opts1, opts2) in filled.drain(..) {
+        let words = u64::from(opts2) << 32 | u64::from(opts1);
+        if view
+            .write_release(place(base, index), &words.to_le_bytes())
+            .is_err()
+        {
+            count_alone(&chip.counters.rx_dma_fault, 1);
         }
     }
 }

@@ -8,6 +8,7 @@ mod interrupts;
 mod offloads;
 mod receive;
 mod registers;
+mod runs;
 mod state;
 mod statistics;
 mod transmit;
