@@ -19,7 +19,7 @@ const TAG_AT: usize = 12;
 /// Descriptors whose reading costs about as much as the copy of a frame.
 pub(super) const DESCS_PER_COPY: u64 = 8;
 /// Padding and FCS.
-const ZEROS: [u8; MIN_FRAME + FCS] = [0; MIN_FRAME + FCS];
+pub(super) const ZEROS: [u8; MIN_FRAME + FCS] = [0; MIN_FRAME + FCS];
 
 /// What the registers say, read once in a call.
 #[derive(Clone, Copy, Debug)]

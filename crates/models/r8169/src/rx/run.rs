@@ -1,20 +1,22 @@
 //! The short way: frames that are alike, each into one buffer. Whatever needs more ends the run, and takes the general way,
 //! which gives the same results.
 
-use frame::{Run, work};
-use guest_mem::{View, copy_run};
-use wire::EtherType;
-
 use datapath::{FCS, MIN_FRAME};
+use frame::{Run, work};
+use guest_mem::{Head, ReadSlice, View, WriteSlice, copy_run};
+use wire::{EtherType, SimpleV4, Sum};
 
 use crate::core::chip::Chip;
 use crate::core::queues::{Desc, Group, RxState, fetch};
 use crate::filter;
 use crate::regs::bits::{desc, rx};
-use crate::rx::place::{DESCS_PER_COPY, Settings, group_bits, publish};
+use crate::rx::place::{DESCS_PER_COPY, Settings, ZEROS, group_bits, publish};
+use crate::rx::verdict::verdict_of;
 
 /// Buffers found before the first of them is filled.
 const AHEAD: usize = 64;
+/// Bytes of a frame that are looked at.
+const LOOK: usize = 64;
 
 /// Takes frames of a run as long as there are buffers for them. `None` when they are not for this way.
 pub(super) fn deliver(
@@ -26,9 +28,10 @@ pub(super) fn deliver(
     let settings = Settings::of(chip);
     let [dst @ .., _, _, _, _, _, _, a, b] = run.header();
     let kind = EtherType(u16::from_be_bytes([a, b]));
-    // Checksums are judged, and tags taken out, frame by frame.
-    let ip = kind == EtherType::IPV4 || kind == EtherType::IPV6;
-    if kind.is_tag() && (settings.strip || settings.judge) || ip && settings.judge {
+    let judged = settings.judge && kind == EtherType::IPV4;
+    // Tags are taken out, and other headers looked through, frame by frame.
+    let looks = settings.judge && kind == EtherType::IPV6;
+    if kind.is_tag() && (settings.strip || settings.judge) || looks {
         return None;
     }
     let total = run.frame_len().max(MIN_FRAME) + FCS;
@@ -59,11 +62,28 @@ pub(super) fn deliver(
             *place = found;
             planned += 1;
         }
-        let copied = copy_run((from, at), heads, (&to, &places[..planned]));
+        let mut verdicts = [(0, 0); AHEAD];
+        let copied = if judged {
+            let mut copied = 0;
+            let each = at.iter().zip(heads).zip(&places[..planned]);
+            for (((at, head), place), verdict) in each.zip(&mut verdicts) {
+                let (Some(read), Some(write)) = (from.get(*at), to.get(*place)) else {
+                    break;
+                };
+                let Some(judged) = judge(read, *head, &write) else {
+                    break;
+                };
+                *verdict = judged;
+                copied += 1;
+            }
+            copied
+        } else {
+            copy_run((from, at), heads, (&to, &places[..planned]))
+        };
         state.filled.clear();
-        for desc in &descs[..copied] {
-            let word = word | desc.opts1 & desc::EOR;
-            state.filled.push((desc.index, word, 0));
+        for (desc, (first, second)) in descs[..copied].iter().zip(verdicts) {
+            let word = word | first | desc.opts1 & desc::EOR;
+            state.filled.push((desc.index, word, second));
             state.next = desc.next();
         }
         publish(chip, view, settings.base, &mut state.filled);
@@ -82,6 +102,40 @@ pub(super) fn deliver(
     tally.bytes += (frames * run.frame_len()) as u64;
     tally.groups[group as usize] += frames as u64;
     Some(frames)
+}
+
+/// Copies a frame that is whole TCP or UDP over IPv4 without options, and judges it on the way: its first bytes by our copy,
+/// which is what is delivered, the others as they are copied. `None` for any other frame, of which something may be there.
+fn judge(read: ReadSlice<'_>, head: Head, write: &WriteSlice<'_>) -> Option<(u32, u32)> {
+    let len = read.len();
+    let mut bytes = [0; LOOK];
+    let n = read.copy_to(0, &mut bytes);
+    let [a, b] = head.map(u64::to_le_bytes);
+    bytes[..8].copy_from_slice(&a);
+    bytes[8..16].copy_from_slice(&b);
+    let packet = SimpleV4::of(bytes.first_chunk()?, len)?;
+    let span = packet.l4_span()?;
+    let end = SimpleV4::L4 + span;
+    // Padding is not covered: it is told from the rest in the first bytes only.
+    if span < packet.l4_len || end > len || end > n && end < len {
+        return None;
+    }
+    write.copy_from(0, &bytes[..n]);
+    let (_, rest) = write.copy_summed(n, read.sub(n, usize::MAX));
+    write.copy_from(len, &ZEROS[..write.len() - len]);
+    // The pseudo-header (RFC 9293 §3.1); its addresses stand before the transport's header.
+    let mut sum = Sum::ZERO;
+    sum.add_word(packet.kind.number().into());
+    sum.add_word(span as u16);
+    sum.add_part(
+        Sum::of(&bytes[SimpleV4::ADDRESSES..end.min(n)]).value(),
+        end.min(n) - SimpleV4::ADDRESSES,
+    );
+    if end > n {
+        sum.add_part(rest, end - n);
+    }
+    let intact = (!packet.is_unsummed()).then(|| sum.is_intact());
+    Some(verdict_of(packet.ip(), packet.kind, intact))
 }
 
 /// Descriptors from `next` on whose buffer holds `total` bytes. Returns how many there are.

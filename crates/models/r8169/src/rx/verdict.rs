@@ -20,34 +20,41 @@ pub(super) fn verdict(frame: &Frame<'_>) -> (u32, u32) {
     let Some((layers, l3)) = Layers::parse(head).and_then(|all| Some((all, all.l3?))) else {
         return (0, 0);
     };
-    let (mut first, second) = match l3.kind {
-        L3Kind::V4 => (0, rx::V4),
-        L3Kind::V6 => (0, rx::V6),
-    };
-    if l3.kind == L3Kind::V4 {
-        let header = head.get(l3.offset..l3.offset + l3.len).unwrap_or(&[]);
-        if !Sum::of(header).is_intact() {
-            first |= rx::IP_FAIL;
-        }
-    }
-    let known = match layers.l4.map(|l4| l4.kind) {
-        Some(L4Kind::Tcp) => Some((rx::TCP, rx::TCP_FAIL)),
-        Some(L4Kind::Udp) => Some((rx::UDP, rx::UDP_FAIL)),
-        _ => None,
-    };
-    let Some((protocol, fail)) = known.filter(|_| l3.fragment == Fragment::Whole) else {
-        return (first | rx::IP, second);
+    let header = head.get(l3.offset..l3.offset + l3.len).unwrap_or(&[]);
+    let kind = match layers.l4.map(|l4| l4.kind) {
+        Some(kind) if l3.fragment == Fragment::Whole => kind,
+        _ => L4Kind::Other(0),
     };
     let notes = frame.notes();
     let vouched = notes.csum.is_some() || notes.csum_valid;
-    let intact = match vouched {
-        true => Some(true),
-        false => l4_intact(frame, head, &layers),
+    let intact = match kind {
+        L4Kind::Other(_) => None,
+        _ if vouched => Some(true),
+        _ => l4_intact(frame, head, &layers),
+    };
+    match l3.kind {
+        L3Kind::V4 => verdict_of(header, kind, intact),
+        L3Kind::V6 => (transport(kind, intact), rx::V6),
+    }
+}
+
+/// The same of a packet over IPv4 with this header, whose transport checksum is right or not, if that can be told.
+pub(super) fn verdict_of(header: &[u8], kind: L4Kind, intact: Option<bool>) -> (u32, u32) {
+    let right = Sum::of(header).is_intact();
+    let ip = if right { 0 } else { rx::IP_FAIL };
+    (ip | transport(kind, intact), rx::V4)
+}
+
+/// What cannot be told the driver is not to believe that it was: IP is all that is said.
+fn transport(kind: L4Kind, intact: Option<bool>) -> u32 {
+    let (protocol, fail) = match kind {
+        L4Kind::Tcp => (rx::TCP, rx::TCP_FAIL),
+        L4Kind::Udp => (rx::UDP, rx::UDP_FAIL),
+        L4Kind::Other(_) => return rx::IP,
     };
     match intact {
-        Some(true) => (first | protocol, second),
-        Some(false) => (first | protocol | fail, second),
-        // It cannot be told: the driver is not to believe that it was.
-        None => (first | rx::IP, second),
+        Some(true) => protocol,
+        Some(false) => protocol | fail,
+        None => rx::IP,
     }
 }
