@@ -47,20 +47,21 @@ pub(crate) fn place(base: u64, index: u32) -> u64 {
 /// It is not in memory.
 pub(crate) fn fetch(view: &View<'_>, base: u64, index: u32) -> Result<Option<Desc>, Fault> {
     let at = place(base, index);
-    let mut word = [0; 4];
-    view.read_acquire(at, &mut word)?;
-    let opts1 = u32::from_le_bytes(word);
+    // Both words at one moment: fewer bytes would be read one by one, and OWN is the last that the driver writes.
+    let mut words = [0; 8];
+    view.read_acquire(at, &mut words)?;
+    let words = u64::from_le_bytes(words);
+    let (opts1, opts2) = (words as u32, (words >> 32) as u32);
     if opts1 & desc::OWN == 0 {
         return Ok(None);
     }
     // Written before OWN was, so read behind it.
-    let mut rest = [0; 12];
-    view.read(at + 4, &mut rest)?;
-    let [a, b, c, d, addr @ ..] = rest;
+    let mut addr = [0; 8];
+    view.read(at + 8, &mut addr)?;
     Ok(Some(Desc {
         index,
         opts1,
-        opts2: u32::from_le_bytes([a, b, c, d]),
+        opts2,
         addr: u64::from_le_bytes(addr),
     }))
 }

@@ -11,4 +11,5 @@ mod registers;
 mod runs;
 mod state;
 mod statistics;
+mod threads;
 mod transmit;
