@@ -3,7 +3,7 @@
 
 use datapath::{FCS, MIN_FRAME};
 use frame::{Run, work};
-use guest_mem::{Head, ReadSlice, View, WriteSlice, copy_run};
+use guest_mem::{Head, ReadSlice, View, WriteSlice, copy_lengths, copy_run};
 use wire::{EtherType, SimpleV4, Sum};
 
 use crate::core::chip::Chip;
@@ -40,8 +40,14 @@ pub(super) fn deliver(
     }
     let group = Group::of(dst);
     let bits = group_bits(group, filter::is_station(&chip.file, dst));
-    let word = bits | desc::FS | desc::LS | total as u32;
+    let word = bits | desc::FS | desc::LS;
     let (from, mut at, mut heads) = run.frames();
+    let mut lens = run.lens();
+    // Bytes of a frame from the next on.
+    let len_of = |lens: Option<&[u16]>, i: usize| {
+        let len = lens.and_then(|lens| lens.get(i));
+        len.map_or(run.frame_len(), |len| usize::from(*len))
+    };
     let mut descs = [Desc::default(); AHEAD];
     let mut places = [0; AHEAD];
     let mut frames = 0;
@@ -66,29 +72,37 @@ pub(super) fn deliver(
         let copied = if judged {
             let mut copied = 0;
             let each = at.iter().zip(heads).zip(&places[..planned]);
-            for (((at, head), place), verdict) in each.zip(&mut verdicts) {
-                let (Some(read), Some(write)) = (from.get(*at), to.get(*place)) else {
+            for (i, ((at, head), place)) in each.enumerate() {
+                let len = len_of(lens, i);
+                let (Some(read), Some(write)) = (from.get_of(*at, len), to.get(*place)) else {
                     break;
                 };
+                let write = write.sub(0, len.max(MIN_FRAME) + FCS);
                 let Some(judged) = judge(read, *head, &write) else {
                     break;
                 };
-                *verdict = judged;
+                verdicts[i] = judged;
                 copied += 1;
             }
             copied
         } else {
-            copy_run((from, at), heads, (&to, &places[..planned]))
+            let to = (&to, &places[..planned]);
+            match lens {
+                None => copy_run((from, at), heads, to),
+                Some(lens) => copy_lengths(((from, at), lens), heads, (to, FCS)),
+            }
         };
         state.filled.clear();
-        for (desc, (first, second)) in descs[..copied].iter().zip(verdicts) {
-            let word = word | first | desc.opts1 & desc::EOR;
+        for (i, (desc, (first, second))) in descs[..copied].iter().zip(verdicts).enumerate() {
+            let total = len_of(lens, i).max(MIN_FRAME) + FCS;
+            let word = word | first | total as u32 | desc.opts1 & desc::EOR;
             state.filled.push((desc.index, word, second));
             state.next = desc.next();
         }
         publish(chip, view, settings.base, &mut state.filled);
         frames += copied;
         (at, heads) = (&at[copied..], &heads[copied..]);
+        lens = lens.map(|lens| &lens[copied..]);
         if copied < most {
             break;
         }
@@ -99,7 +113,7 @@ pub(super) fn deliver(
     let tally = &mut state.tally;
     tally.frames += frames as u32;
     tally.buffers += frames as u32;
-    tally.bytes += (frames * run.frame_len()) as u64;
+    tally.bytes += run.bytes(frames) as u64;
     tally.groups[group as usize] += frames as u64;
     Some(frames)
 }

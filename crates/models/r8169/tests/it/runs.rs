@@ -61,9 +61,10 @@ fn unsummed(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// Frames that begin alike.
-fn frames(kind: u8, dst: [u8; 6], len: usize, count: usize) -> Vec<Vec<u8>> {
+/// Frames that begin alike; every third one is longer by `more`.
+fn frames(kind: u8, dst: [u8; 6], (len, more): (usize, usize), count: usize) -> Vec<Vec<u8>> {
     let one = |n: usize| {
+        let len = if n % 3 == 1 { len + more } else { len };
         let mut frame = match kind {
             0 => plain(dst, len),
             1 | 3 => {
@@ -103,10 +104,10 @@ proptest! {
         cplus in prop::sample::select(vec![0u16, 0x20, 0x40, 0x60]),
         rms in prop::sample::select(vec![0u16, 1518, 100]),
         rcr in prop::sample::select(vec![0xfu32, 0xe, 0xa, 2]),
-        groups in proptest::collection::vec((0u8..4, 0usize..4, 32usize..1500, 1usize..80), 1..5),
+        groups in proptest::collection::vec((0u8..4, 0usize..4, 32usize..1400, 1usize..80, prop::sample::select(vec![0usize, 0, 1, 100])), 1..5),
     ) {
         let [mut a, mut b] = [0, 0].map(|_| machine(ring, 2048, cplus, rms, rcr));
-        for (kind, to, len, count) in groups {
+        for (kind, to, len, count, more) in groups {
             for m in [&a, &b] {
                 for i in 0..ring {
                     let (size, gap) = (sizes[i as usize], gaps[i as usize]);
@@ -118,21 +119,25 @@ proptest! {
                 }
             }
             let dst = [MAC, PEER, [0xff; 6], [1, 0, 0x5e, 0, 0, 1]][to];
-            let frames = frames(kind, dst, len, count);
+            let frames = frames(kind, dst, (len, more), count);
             let len = frames[0].len();
             // They lie in the memory of another guest.
             let sender = memory(0, 0x8_0000);
             let view = sender.view();
-            let (mut at, mut heads) = (Vec::new(), Vec::new());
+            let (mut at, mut heads, mut lens) = (Vec::new(), Vec::new(), Vec::new());
             let from = view.read_places(0, len).expect("mapped");
             for (n, frame) in frames.iter().enumerate() {
                 let place = n as u64 * 0x1000;
                 view.write(place, frame).expect("mapped");
                 at.push(place);
-                heads.push(from.head(place).expect("mapped"));
+                lens.push(frame.len() as u16);
+                heads.push(from.head_of(place, frame.len()).expect("mapped"));
             }
-            let run = Run::new(from, &at, &heads).expect("frames");
-            let taken = a.nic.receive.deliver_run(&a.env, &run).unwrap_or(0);
+            let run = match lens.iter().all(|l| usize::from(*l) == len) {
+                true => Run::new(from, &at, &heads),
+                false => Run::of_lengths(from, (&at, &lens), &heads),
+            };
+            let taken = run.and_then(|run| a.nic.receive.deliver_run(&a.env, &run)).unwrap_or(0);
             let offer = |m: &Machine, from: usize| {
                 let rest: Vec<_> = frames[from..].iter().map(|f| (&f[..], Offload::NONE)).collect();
                 if rest.is_empty() { count } else { from + m.offer_notes(&rest) }
@@ -206,7 +211,7 @@ fn alike_frames_cross_as_a_run() {
 
 #[test]
 fn alike_frames_arrive_as_a_run() {
-    let frames = frames(0, MAC, 60, 32);
+    let frames = frames(0, MAC, (60, 0), 32);
     let sender = memory(0, 0x8_0000);
     let view = sender.view();
     let from = view.read_places(0, 60).expect("mapped");
