@@ -131,7 +131,7 @@ fn turn(
     let mut tries = state.runs.tries();
     loop {
         if tries {
-            let most = limits.most();
+            let most = (limits.most(), limits.bytes);
             let run = match run::send((chip, view), base, state, to, most) {
                 Tried::Offered(run) => run,
                 Tried::Empty => return Progress::Idle,
@@ -143,7 +143,7 @@ fn turn(
             };
             state.runs.worked();
             limits.frames = limits.frames.saturating_sub(run.sent);
-            limits.bytes = limits.bytes.saturating_sub(run.sent * run.len);
+            limits.bytes = limits.bytes.saturating_sub(run.bytes);
             limits.walk(&state.descs[..run.sent]);
             // What the sink has left is for a batch, which can wait.
             tries = run.sent == run.offered;

@@ -90,10 +90,11 @@ pub(crate) enum Bad {
     Fault,
 }
 
-/// Storage for packets that are alike: where their frames are, and how these begin.
+/// Storage for packets that ask for nothing: where their frames are, how long they are, and how they begin.
 #[derive(Debug, Default)]
 pub(crate) struct Alike {
     pub at: Vec<u64>,
+    pub lens: Vec<u16>,
     pub heads: Vec<Head>,
 }
 

@@ -1,6 +1,7 @@
 //! Runs are sent and received as batches are.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::common::*;
 use frame::{Batch, Caps, Run, Sink, Wake};
@@ -201,12 +202,34 @@ fn alike_frames_cross_as_a_run() {
         m.tx_desc(i as u32, OWN | BOTH | 60, 0, TX_BUFFERS + i * 0x1000);
     }
     m.w8(reg::TX_POLL, 0x40);
-    assert_eq!(
-        m.wire.in_runs.load(std::sync::atomic::Ordering::Relaxed),
-        32
-    );
+    assert_eq!(m.wire.in_runs.load(Relaxed), 32);
     assert_eq!(m.wire.take().len(), 32);
     assert_eq!(m.take_isr(), TOK | TDU);
+}
+
+/// Of several lengths, and for several stations; and no more at once than a turn has bytes.
+#[test]
+fn mixed_frames_cross_as_a_mix() {
+    let mut m = machine(64, 2048, 0x60, 0, 0xf);
+    let mut want = Vec::new();
+    for i in 0..32 {
+        let to = if i % 2 == 0 { PEER } else { [2, 0, 0, 0, 0, 9] };
+        want.push(plain(to, 60 + 10 * i as usize));
+        m.poke(TX_BUFFERS + i * 0x1000, &want[i as usize]);
+        let len = want[i as usize].len() as u32;
+        m.tx_desc(i as u32, OWN | BOTH | len, 0, TX_BUFFERS + i * 0x1000);
+    }
+    m.w8(reg::TX_POLL, 0x40);
+    assert_eq!(m.wire.in_mixes.load(Relaxed), 32);
+    assert_eq!(m.wire.take(), want);
+    let mut m = machine(64, 2048, 0x60, 0, 0xf);
+    m.poke(TX_BUFFERS, &plain(PEER, 16_000));
+    for i in 0..63 {
+        m.tx_desc(i, OWN | BOTH | 16_000, 0, TX_BUFFERS);
+    }
+    assert_eq!(m.nic.transmit.run(&m.env, &m.wire, 256), Progress::More);
+    assert_eq!(m.wire.take().len(), model::TURN_BYTES.div_ceil(16_000));
+    assert_eq!(m.run(), Progress::Idle);
 }
 
 #[test]
