@@ -1,5 +1,6 @@
 //! The transmit side: from descriptors to frames.
 
+mod complete;
 pub(crate) mod packet;
 mod run;
 
@@ -13,10 +14,11 @@ use guest_mem::{ReadSlice, View};
 use model::{Env, Progress, TURN_BYTES, Transmit};
 
 use crate::core::chip::Chip;
-use crate::core::queues::{Bad, Desc, Fate, MOST, TxState, fetch, place};
+use crate::core::queues::{Bad, Desc, Fate, MOST, TxState, fetch};
 use crate::core::stats::Stat;
 use crate::regs as r;
 use crate::regs::bits::{cause, desc, dtccr};
+use crate::tx::complete::give_back;
 use crate::tx::run::Tried;
 
 /// The indices of a full batch.
@@ -335,17 +337,6 @@ fn offer(
         done += descs as usize;
     }
     sent
-}
-
-/// Gives descriptors back to the driver. Returns the index behind them.
-fn give_back((chip, view): (&Chip, &View<'_>), base: u64, descs: &[Desc]) -> u32 {
-    for desc in descs {
-        let word = (desc.opts1 & !desc::OWN).to_le_bytes();
-        if view.write_release(place(base, desc.index), &word).is_err() {
-            count_alone(&chip.counters.tx_dma_fault, 1);
-        }
-    }
-    descs.last().map_or(0, Desc::next)
 }
 
 fn count_bad(chip: &Chip, why: Bad) {

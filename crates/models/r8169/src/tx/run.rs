@@ -9,7 +9,7 @@ use crate::core::chip::Chip;
 use crate::core::queues::{Alike, Desc, TxState, fetch};
 use crate::core::stats::Stat;
 use crate::regs::bits::{desc, tx};
-use crate::tx::give_back;
+use crate::tx::complete::give_back;
 
 /// Fewest packets of a run that does not end with what there is. Shorter ones are mixed traffic, which costs less in a
 /// batch.
@@ -73,7 +73,9 @@ fn offer(
     let most = limit.clamp(1, MAX_BATCH);
     state.descs.clear();
     let Alike { at, lens, heads } = &mut state.alike;
-    (at.clear(), lens.clear(), heads.clear());
+    at.clear();
+    lens.clear();
+    heads.clear();
     let len = plain(&first)?;
     let from = match view.read_places(first.addr, len) {
         None => view
