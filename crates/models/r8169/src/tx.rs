@@ -248,7 +248,8 @@ enum Chain {
     Endless,
 }
 
-/// Collects the descriptors of the packet at `next`, and moves that behind it.
+/// Collects the descriptors of the packet at `next`, behind those that are there, and moves that behind it. What was collected
+/// before has OWN until it is given back, and is not taken again.
 fn packet(
     view: &View<'_>,
     base: u64,
@@ -256,8 +257,12 @@ fn packet(
     descs: &mut Vec<Desc>,
 ) -> Result<Chain, guest_mem::Fault> {
     let begin = *next;
+    let taken = descs.first().map(|first| first.index);
     let mut at = begin;
     for _ in 0..MOST {
+        if taken == Some(at) {
+            return Ok(Chain::Open);
+        }
         let Some(desc) = fetch(view, base, at)? else {
             return Ok(Chain::Open);
         };
@@ -267,6 +272,7 @@ fn packet(
             *next = at;
             return Ok(Chain::Whole);
         }
+        // All of the ring, and nothing before it.
         if at == begin {
             break;
         }

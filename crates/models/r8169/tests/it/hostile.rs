@@ -77,6 +77,28 @@ fn a_packet_without_an_end_is_never_sent() {
     works(&mut m);
 }
 
+/// A packet without its end before the ring begins anew: what was taken in the same turn is no part of it.
+#[test]
+fn a_chain_does_not_go_on_in_what_was_taken() {
+    let mut m = Machine::new();
+    m.rings(4, 1536);
+    for (i, bits) in [BOTH, BOTH, FS, 0].into_iter().enumerate() {
+        let i = i as u32;
+        let end = if i == 3 { EOR } else { 0 };
+        m.poke(TX_BUFFERS, &plain(PEER, 60));
+        m.tx_desc(i, OWN | end | bits | 60, 0, TX_BUFFERS);
+    }
+    m.w8(reg::TX_POLL, 0x40);
+    assert_eq!(m.wire.take().len(), 2);
+    assert_eq!([0, 1, 2, 3].map(|i| m.tx_words(i).0 >> 31), [0, 0, 1, 1]);
+    assert_eq!(m.counter("tx_bad_chain"), 0);
+    // Its end comes.
+    m.tx_desc(0, OWN | LS | 60, 0, TX_BUFFERS);
+    m.w8(reg::TX_POLL, 0x40);
+    assert_eq!(m.wire.take()[0].len(), 180);
+    works(&mut m);
+}
+
 /// 1025 descriptors and no EOR: the chip begins anew behind 1024.
 #[test]
 fn a_ring_without_an_end_has_1024_descriptors() {
