@@ -131,12 +131,19 @@ fn turn(
     };
     let base = chip.address(r::TNPDS_LOW, r::TNPDS_HIGH);
     let mut tries = state.runs.tries();
+    // Something was sent, and the driver has not heard yet whether that was all.
+    let mut untold = false;
     loop {
         if tries {
             let most = (limits.most(), limits.bytes);
             let run = match run::send((chip, view), base, state, to, most) {
                 Tried::Offered(run) => run,
-                Tried::Empty => return Progress::Idle,
+                Tried::Empty => {
+                    if untold {
+                        chip.irq.lock().sent(env, 0, false, true);
+                    }
+                    return Progress::Idle;
+                }
                 Tried::None => {
                     state.runs.failed();
                     tries = false;
@@ -150,6 +157,7 @@ fn turn(
             // What the sink has left is for a batch, which can wait.
             tries = run.sent == run.offered;
             let drained = tries && run.last;
+            untold = !drained;
             let mut irq = chip.irq.lock();
             irq.sent(env, run.sent as u32, false, drained);
             drop(irq);
@@ -165,8 +173,9 @@ fn turn(
             let end = fill((chip, view), base, state, (batch, pieces), &mut limits);
             (end, offer((chip, view), base, state, to, batch))
         });
-        if sent.frames > 0 || sent.bad || end == End::Fault {
-            let drained = end == End::Empty && sent.all;
+        let drained = end == End::Empty && sent.all;
+        untold |= sent.frames > 0;
+        if sent.frames > 0 || sent.bad || end == End::Fault || untold && drained {
             let mut irq = chip.irq.lock();
             irq.sent(env, sent.frames, sent.bad, drained);
             if end == End::Fault {
