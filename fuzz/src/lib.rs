@@ -24,6 +24,7 @@ mod outside;
 mod registers;
 mod rings;
 mod rings_igb;
+mod rings_rtl;
 mod several_nics;
 mod state;
 mod stream_framing;
@@ -45,6 +46,7 @@ pub use messages::messages;
 pub use registers::registers;
 pub use rings::rings;
 pub use rings_igb::rings_igb;
+pub use rings_rtl::rings_rtl;
 pub use several_nics::several_nics;
 pub use state::state;
 pub use stream_framing::stream_framing;
@@ -60,6 +62,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("registers", registers),
     ("rings", rings),
     ("rings_igb", rings_igb),
+    ("rings_rtl", rings_rtl),
     ("mailbox", mailbox),
     ("hub", hub),
     ("config_space", config_space),

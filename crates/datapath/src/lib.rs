@@ -2,7 +2,7 @@
 //!
 //! [`Gather`] is a packet on its way out, [`offload`] what becomes of it there; [`Layout`] is a frame on
 //! its way into buffers and [`Finish`] a checksum that is written on the way; [`with_expanded`] makes frames
-//! of what is more than that. [`Generation`] counts changes of a set-up, [`Habit`] says whether a sender tries runs. [`Adaptive`] says when an
+//! of what is more than that. [`with_batch`] and [`with_places`] keep storage between views. [`Generation`] counts changes of a set-up, [`Habit`] says whether a sender tries runs. [`Adaptive`] says when an
 //! interrupt pays, [`Toeplitz`] which queue a flow is for, [`RxThrottle`] when a guest needs time for what it
 //! has received. [`Waiters`] are senders that found no room.
 #![forbid(unsafe_code)]
@@ -16,6 +16,7 @@ mod generation;
 mod habit;
 mod layout;
 pub mod offload;
+mod recycle;
 mod rx_throttle;
 mod toeplitz;
 mod waiters;
@@ -27,6 +28,7 @@ pub use gather::{Cursor, Gather};
 pub use generation::Generation;
 pub use habit::Habit;
 pub use layout::{FCS, GLANCE, Layout, MIN_FRAME, fcs_of};
+pub use recycle::{with_batch, with_places};
 pub use rx_throttle::RxThrottle;
 pub use toeplitz::{INPUT, KEY, Toeplitz, toeplitz};
 pub use waiters::Waiters;

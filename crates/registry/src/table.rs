@@ -9,7 +9,7 @@ use model::Nic;
 use crate::entry::{Choice, Function, Model, Models, Refusal, Settings};
 
 /// The models of this build. The first is the default.
-pub const MODELS: Models = Models(&[&E1000, &I82545EM, &I82544GC, &I82576, &VIRTIO_NET]);
+pub const MODELS: Models = Models(&[&E1000, &I82545EM, &I82544GC, &I82576, &R8168, &VIRTIO_NET]);
 
 static E1000: Model = Model {
     name: "e1000",
@@ -132,6 +132,62 @@ static I82576: Model = Model {
     virtio: None,
 };
 
+static R8168: Model = Model {
+    name: "r8168",
+    aliases: &["r8169"],
+    chip: "Realtek RTL8168C",
+    remark: "Realtek",
+    // Its EEPROM cannot be written.
+    nvm: 0,
+    // Linux sets no moderation unless told to.
+    moderation: Moderation::Adaptive,
+    vfs: None,
+    refuses: &[
+        Refusal {
+            choice: Choice::Csb,
+            with_vfs_only: false,
+            reason: "the r8168 has no csb: leave it out, or choose model = \"e1000\"",
+        },
+        Refusal {
+            choice: Choice::Pause,
+            with_vfs_only: false,
+            reason: "the r8168 has no pause: leave it out, or choose model = \"e1000\"",
+        },
+        Refusal {
+            choice: Choice::ReceiveThrottling,
+            with_vfs_only: false,
+            reason: "the r8168 has no receive throttling: leave it out, or choose model = \"e1000\"",
+        },
+        Refusal {
+            choice: Choice::QueuePairs,
+            with_vfs_only: false,
+            reason: "the r8168 has one queue each way: leave queue-pairs out, or choose model = \"virtio-net\"",
+        },
+        Refusal {
+            choice: Choice::SplitRings,
+            with_vfs_only: false,
+            reason: "the r8168 has rings of one kind: leave split-rings out",
+        },
+        Refusal {
+            choice: Choice::Mtu,
+            with_vfs_only: false,
+            reason: "the r8168 tells its drivers no MTU: leave mtu out, and set it in the guest",
+        },
+        Refusal {
+            choice: Choice::Standby,
+            with_vfs_only: false,
+            reason: "the r8168 cannot stand in for another NIC: leave standby out, or choose model = \"virtio-net\"",
+        },
+        Refusal {
+            choice: Choice::HashReport,
+            with_vfs_only: false,
+            reason: "the r8168 hashes no frames: leave hash-report out",
+        },
+    ],
+    make: |settings, _| r8168(settings),
+    virtio: None,
+};
+
 static VIRTIO_NET: Model = Model {
     name: "virtio-net",
     aliases: &[],
@@ -193,6 +249,17 @@ fn e1000(variant: Variant, settings: &Settings) -> Nic {
         config.negotiation = negotiation;
     }
     e1000::new(config)
+}
+
+fn r8168(settings: &Settings) -> Nic {
+    let mut config = r8169::Config {
+        moderation: settings.moderation,
+        ..r8169::Config::new(settings.mac)
+    };
+    if let Some(negotiation) = settings.negotiation {
+        config.negotiation = negotiation;
+    }
+    r8169::new(config)
 }
 
 fn i82576(settings: &Settings, function: &Function) -> Nic {

@@ -15,6 +15,7 @@ mod kvm;
 mod linux;
 mod operators;
 mod patched;
+mod r8169;
 mod stream;
 mod tap;
 mod uboot;

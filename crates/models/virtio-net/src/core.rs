@@ -10,7 +10,6 @@ pub mod journal;
 pub mod packed;
 pub mod place;
 pub mod queues;
-pub mod recycle;
 pub mod ring;
 pub mod split;
 pub mod station;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use datapath::counters::{count, count_alone};
+use datapath::with_batch;
 use frame::{Batch, Caps, MAX_BATCH, Sink};
 use guest_mem::{ReadSlice, View};
 use model::{Env, Progress, TURN_BYTES, Transmit};
@@ -18,7 +19,6 @@ use crate::core::chain::Chain;
 use crate::core::device::{Device, Role};
 use crate::core::fate::{Bad, Fate};
 use crate::core::queues::TxQueues;
-use crate::core::recycle::with_batch;
 use crate::core::ring::{Broken, Ring};
 use crate::irq;
 use crate::tx::run::Sent;

@@ -1,13 +1,12 @@
 //! A frame on its way into the driver's buffers: header, frame, checksum (virtio 1.4 §5.1.6.4).
 
-use datapath::{Finish, Layout};
+use datapath::{Finish, Layout, with_places};
 use frame::{Frame, work};
 use guest_mem::{View, WriteSlice};
 use wire::{Csum, Gso, VLAN_TAG};
 
 use crate::core::device::Device;
 use crate::core::queues::RxScratch;
-use crate::core::recycle::with_places;
 use crate::core::ring::{Broken, Ring};
 use crate::core::stats::RxStats;
 use crate::core::steering::Hashed;

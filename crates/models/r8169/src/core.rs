@@ -1,0 +1,10 @@
+//! What the NIC is made of: its rings, its PHY and EEPROM, enables and counters.
+
+pub(crate) mod chip;
+pub(crate) mod config;
+pub(crate) mod counters;
+pub(crate) mod eeprom;
+pub(crate) mod irq;
+pub(crate) mod phy;
+pub(crate) mod queues;
+pub(crate) mod stats;

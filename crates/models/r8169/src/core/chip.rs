@@ -1,0 +1,97 @@
+//! What the three parts of the NIC share.
+//!
+//! Locks, outermost first: `tx`, `rx`, then `waiters` or `irq`. Nothing outside the model is called under `irq` but the
+//! interrupt pin and the timer.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use datapath::Waiters;
+use lease::BoundedLock;
+use parking_lot::Mutex;
+use regs::{File, Id};
+
+use crate::core::config::Config;
+use crate::core::counters::Counters;
+use crate::core::irq::Irq;
+use crate::core::queues::{RxState, TxState};
+use crate::core::stats::Stats;
+use crate::regs as r;
+use crate::regs::bits::cr;
+
+/// The NIC's common state.
+pub(crate) struct Chip {
+    pub file: File,
+    pub irq: Mutex<Irq>,
+    pub stats: Stats,
+    pub counters: Counters,
+    pub tx: Mutex<TxState>,
+    pub rx: BoundedLock<RxState>,
+    /// Frames wait with their senders for descriptors.
+    pub short: AtomicBool,
+    /// A command of DTCCR waits.
+    pub command: AtomicBool,
+    pub link_up: AtomicBool,
+    /// The bus lets it reach memory, and it is not asleep.
+    pub awake: AtomicBool,
+    pub waiters: Waiters,
+}
+
+impl Chip {
+    pub fn new(config: &Config) -> Self {
+        Self {
+            file: File::new(r::table()),
+            irq: Mutex::new(Irq::new(config.moderation)),
+            stats: Stats::default(),
+            counters: Counters::default(),
+            tx: Mutex::default(),
+            rx: BoundedLock::default(),
+            short: AtomicBool::new(false),
+            command: AtomicBool::new(false),
+            link_up: AtomicBool::new(false),
+            awake: AtomicBool::new(false),
+            waiters: Waiters::default(),
+        }
+    }
+
+    fn runs(&self, enable: u32) -> bool {
+        let cr = self.file.get(r::CR) >> cr::SHIFT;
+        cr & (enable | cr::STOP) == enable
+            && self.link_up.load(Ordering::Acquire)
+            && self.awake.load(Ordering::Acquire)
+    }
+
+    /// Whether the transmitter may send: enabled, on a link, allowed to do DMA.
+    pub fn tx_on(&self) -> bool {
+        self.runs(cr::TE)
+    }
+
+    /// Whether the receiver takes frames.
+    pub fn rx_on(&self) -> bool {
+        self.runs(cr::RE)
+    }
+
+    /// A pair of registers that are an address.
+    pub fn address(&self, low: Id, high: Id) -> u64 {
+        u64::from(self.file.get(high)) << 32 | u64::from(self.file.get(low))
+    }
+
+    /// Both rings begin anew, after the batches in flight.
+    pub fn reset_rings(&self) {
+        self.tx.lock().reset();
+        self.rx.lock().next = 0;
+        self.stop_waiting();
+    }
+
+    /// Waits until nothing touches the guest's memory any more that has begun before.
+    pub fn settle(&self) {
+        drop(self.tx.lock());
+        drop(self.rx.lock());
+        self.stop_waiting();
+    }
+
+    /// Senders that wait for descriptors of a receiver that is off, or of another ring, ask again.
+    pub fn stop_waiting(&self) {
+        self.short.store(false, Ordering::Release);
+        self.waiters.wake_any();
+    }
+}

@@ -1,0 +1,30 @@
+//! What can be chosen when a NIC is made.
+
+use std::time::Duration;
+
+use datapath::Moderation;
+
+/// A NIC to be made.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Station address, as the EEPROM holds it.
+    pub mac: [u8; 6],
+    /// The cable is in.
+    pub link: bool,
+    /// How long auto-negotiation takes: less than on any wire, so that no guest waits for it.
+    pub negotiation: Duration,
+    /// When interrupts are raised.
+    pub moderation: Moderation,
+}
+
+impl Config {
+    /// The usual NIC with this address: cable in.
+    pub const fn new(mac: [u8; 6]) -> Self {
+        Self {
+            mac,
+            link: true,
+            negotiation: Duration::from_millis(10),
+            moderation: Moderation::Guest,
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The rings, and what each side remembers from call to call.
+
+use datapath::Habit;
+use frame::Finisher;
+use guest_mem::{Fault, Head, View};
+
+use crate::core::stats::Stat;
+use crate::regs::bits::desc;
+
+/// Most descriptors of a ring. Where it ends is known only by EOR.
+pub(crate) const MOST: u32 = 1024;
+/// Bytes of a descriptor.
+const SIZE: u64 = 16;
+
+/// A descriptor, copied once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Desc {
+    pub index: u32,
+    pub opts1: u32,
+    pub opts2: u32,
+    pub addr: u64,
+}
+
+impl Desc {
+    pub fn is(&self, bit: u32) -> bool {
+        self.opts1 & bit != 0
+    }
+
+    /// The index of the one behind it.
+    pub fn next(&self) -> u32 {
+        if self.is(desc::EOR) || self.index + 1 >= MOST {
+            0
+        } else {
+            self.index + 1
+        }
+    }
+}
+
+/// Where a descriptor is.
+pub(crate) fn place(base: u64, index: u32) -> u64 {
+    base.wrapping_add(u64::from(index) * SIZE)
+}
+
+/// The descriptor at `index`, if it is the chip's.
+///
+/// # Errors
+/// It is not in memory.
+pub(crate) fn fetch(view: &View<'_>, base: u64, index: u32) -> Result<Option<Desc>, Fault> {
+    let at = place(base, index);
+    // Both words at one moment: fewer bytes would be read one by one, and OWN is the last that the driver writes.
+    let mut words = [0; 8];
+    view.read_acquire(at, &mut words)?;
+    let words = u64::from_le_bytes(words);
+    let (opts1, opts2) = (words as u32, (words >> 32) as u32);
+    if opts1 & desc::OWN == 0 {
+        return Ok(None);
+    }
+    // Written before OWN was, so read behind it.
+    let mut addr = [0; 8];
+    view.read(at + 8, &mut addr)?;
+    Ok(Some(Desc {
+        index,
+        opts1,
+        opts2,
+        addr: u64::from_le_bytes(addr),
+    }))
+}
+
+/// What becomes of a packet that is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is the next frame of the batch, of so many bytes. `segments`: it is that many frames on the wire. `narrow`: they
+    /// are too short for a sink to be burdened with the cutting.
+    Frame {
+        len: u32,
+        segments: u32,
+        narrow: bool,
+    },
+    /// It is dropped.
+    Dropped(Bad),
+}
+
+/// Why a packet is not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bad {
+    Runt,
+    TooLong,
+    Chain,
+    Gso,
+    Fault,
+}
+
+/// Storage for packets that ask for nothing: where their frames are, how long they are, and how they begin.
+#[derive(Debug, Default)]
+pub(crate) struct Alike {
+    pub at: Vec<u64>,
+    pub lens: Vec<u16>,
+    pub heads: Vec<Head>,
+}
+
+/// The transmit ring with its storage.
+#[derive(Debug, Default)]
+pub(crate) struct TxState {
+    /// The descriptor that is looked at next.
+    pub next: u32,
+    /// Packets of the batch and between them, in order: how many descriptors each has.
+    pub taken: Vec<(u32, Fate)>,
+    /// Their descriptors.
+    pub descs: Vec<Desc>,
+    /// Some of them are to be cut here.
+    pub narrow: bool,
+    pub finisher: Finisher,
+    /// Whether runs are tried.
+    pub runs: Habit,
+    pub alike: Alike,
+    /// The last run ended before its work did.
+    pub unfinished: bool,
+}
+
+impl TxState {
+    pub fn reset(&mut self) {
+        self.next = 0;
+        self.unfinished = false;
+    }
+}
+
+/// The receive ring with its storage.
+#[derive(Debug, Default)]
+pub(crate) struct RxState {
+    /// The descriptor that is looked at next.
+    pub next: u32,
+    /// Filled descriptors of the frames under way: index, and the two words to be written.
+    pub filled: Vec<(u32, u32, u32)>,
+    /// Descriptors of one frame.
+    pub descs: Vec<Desc>,
+    pub tally: RxTally,
+}
+
+/// Counts of one call.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RxTally {
+    pub frames: u32,
+    pub bytes: u64,
+    /// Descriptors filled.
+    pub buffers: u32,
+    pub groups: [u64; 3],
+    pub errors: u32,
+    pub fault: bool,
+}
+
+/// To whom a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Group {
+    Station,
+    Broadcast,
+    Multicast,
+}
+
+impl Group {
+    pub fn of(dst: [u8; 6]) -> Self {
+        match dst {
+            [0xff, 0xff, 0xff, 0xff, 0xff, 0xff] => Group::Broadcast,
+            [first, ..] if first & 1 != 0 => Group::Multicast,
+            _ => Group::Station,
+        }
+    }
+
+    pub const fn stat(self) -> Stat {
+        match self {
+            Group::Station => Stat::RxUnicast,
+            Group::Broadcast => Stat::RxBroadcast,
+            Group::Multicast => Stat::RxMulticast,
+        }
+    }
+
+    pub const ALL: [Group; 3] = [Group::Station, Group::Broadcast, Group::Multicast];
+}

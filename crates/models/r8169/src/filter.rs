@@ -1,0 +1,97 @@
+//! Which frames are received (RCR, IDR, MAR).
+
+use regs::File;
+
+use crate::core::queues::Group;
+use crate::regs as r;
+use crate::regs::bits::rcr;
+
+/// Whether frames to `dst` are received.
+#[inline]
+pub(crate) fn accepts(file: &File, dst: [u8; 6]) -> bool {
+    let on = |bit| file.get(r::RCR) & bit != 0;
+    match Group::of(dst) {
+        Group::Station => on(rcr::AAP) || on(rcr::APM) && is_station(file, dst),
+        Group::Broadcast => on(rcr::AB),
+        Group::Multicast => on(rcr::AM) && is_hashed(file, dst),
+    }
+}
+
+/// Whether it is the own address.
+#[inline]
+pub(crate) fn is_station(file: &File, dst: [u8; 6]) -> bool {
+    let [a, b, c, d, e, f] = dst;
+    file.get(r::IDR0_3) == u32::from_le_bytes([a, b, c, d])
+        && file.get(r::IDR4_5) == u32::from_le_bytes([e, f, 0, 0])
+}
+
+/// Which of the 64 bits of MAR an address has: the upper six of its big-endian CRC.
+fn hash(dst: [u8; 6]) -> u32 {
+    let crc = u32::from_le_bytes(datapath::fcs_of(&dst));
+    (!crc).reverse_bits() >> 26
+}
+
+/// Unlike the 8169, the 8168 has the eight bytes of MAR in the order of a big-endian number.
+fn is_hashed(file: &File, dst: [u8; 6]) -> bool {
+    let bit = hash(dst);
+    let byte = 7 - bit / 8;
+    let word = file.get(if byte < 4 { r::MAR0_3 } else { r::MAR4_7 });
+    word >> (byte % 4 * 8 + bit % 8) & 1 != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Linux sets it: bit b of two words, which are swapped, and so are their bytes.
+    fn set(file: &File, dst: [u8; 6]) {
+        let mut crc = u32::MAX;
+        for byte in dst {
+            for bit in 0..8 {
+                let carry = (crc >> 31) ^ u32::from(byte >> bit & 1);
+                crc = crc << 1 ^ if carry & 1 != 0 { 0x04c1_1db7 } else { 0 };
+            }
+        }
+        let bit = crc >> 26;
+        let mut filter = [0u32; 2];
+        filter[bit as usize >> 5] |= 1 << (bit & 31);
+        file.set(r::MAR0_3, filter[1].swap_bytes());
+        file.set(r::MAR4_7, filter[0].swap_bytes());
+    }
+
+    #[test]
+    fn groups_are_let_in_by_the_hash_that_linux_writes() {
+        let file = File::new(r::table());
+        for last in 0..=255 {
+            let dst = [1, 0, 0x5e, 0, 0, last];
+            set(&file, dst);
+            assert!(!accepts(&file, dst), "AM is off");
+            file.set(r::RCR, rcr::AM);
+            assert!(accepts(&file, dst));
+            let others = (0..=255).filter(|i| accepts(&file, [1, 0, 0x5e, 0, 0, *i]));
+            assert!(others.count() < 20, "one bit of 64");
+            file.set(r::RCR, 0);
+        }
+    }
+
+    #[test]
+    fn each_kind_of_address_has_a_bit_of_its_own() {
+        let file = File::new(r::table());
+        file.set(r::IDR0_3, 0x0403_0201);
+        file.set(r::IDR4_5, 0x0605);
+        // An even first byte is a single station's.
+        file.set(r::IDR0_3, 0x0403_0202);
+        let (own, other) = ([2, 2, 3, 4, 5, 6], [2, 2, 3, 4, 5, 7]);
+        let all = |bits| {
+            file.set(r::RCR, bits);
+            [own, other, [0xff; 6], [1, 0, 0x5e, 0, 0, 1]].map(|dst| accepts(&file, dst))
+        };
+        file.set(r::MAR0_3, u32::MAX);
+        file.set(r::MAR4_7, u32::MAX);
+        assert_eq!(all(rcr::APM), [true, false, false, false]);
+        assert_eq!(all(rcr::AAP), [true, true, false, false]);
+        assert_eq!(all(rcr::AB), [false, false, true, false]);
+        assert_eq!(all(rcr::AM), [false, false, false, true]);
+        assert_eq!(all(0), [false; 4]);
+    }
+}

@@ -1,0 +1,246 @@
+//! The receive side: from frames to buffers.
+//!
+//! The chip has no doorbell for buffers that come back. Frames that find too few stay with their senders; the ring is
+//! looked at again with the next frame, at the next access to IMR or ISR, and after a millisecond, but only while frames
+//! wait.
+
+mod place;
+mod run;
+mod verdict;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use datapath::counters::{count, count_alone};
+use datapath::{Offered, RECEIVED, with_expanded};
+use frame::{Batch, Caps, Frame, Run, Wake};
+use guest_mem::View;
+use model::{Env, Nanos, Receive};
+
+use crate::core::chip::Chip;
+use crate::core::queues::{Group, RxState, RxTally, fetch};
+use crate::core::stats::Stat;
+use crate::filter;
+use crate::irq::Received;
+use crate::regs as r;
+use crate::regs::bits::cause;
+use crate::rx::place::{Placed, Placing, Settings};
+
+/// After this time the ring is looked at again.
+const LOOK: Nanos = 1_000_000;
+
+/// The receive part.
+pub(crate) struct Receiver {
+    pub chip: Arc<Chip>,
+}
+
+impl Receive for Receiver {
+    fn deliver(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
+        let chip = &*self.chip;
+        let view = env.memory.view();
+        let Some(mut state) = chip.rx.reach() else {
+            count(&chip.counters.rx_held_up, picks.len() as u64);
+            return 0;
+        };
+        let dealt = if chip.rx_on() {
+            place_all(chip, &view, &mut state, batch, picks)
+        } else {
+            count(&chip.counters.rx_disabled, picks.len() as u64);
+            picks.len()
+        };
+        let tally = std::mem::take(&mut state.tally);
+        enter(chip, &tally);
+        drop(state);
+        let short = dealt < picks.len();
+        // Others that wait may find room, too.
+        let room = !short && chip.short.swap(false, Ordering::AcqRel);
+        if short {
+            count(&chip.counters.rx_back_pressure, 1);
+            chip.short.store(true, Ordering::Release);
+        }
+        if chip.rx.relieve() || room {
+            chip.waiters.wake();
+        }
+        report(chip, env, &tally, short);
+        dealt
+    }
+
+    fn deliver_run(&self, env: &Env, run: &Run<'_>) -> Option<usize> {
+        let chip = &*self.chip;
+        let view = env.memory.view();
+        let mut state = chip.rx.reach()?;
+        let taken = if chip.rx_on() {
+            run::deliver(chip, &view, &mut state, run)
+        } else {
+            // A batch counts them.
+            None
+        };
+        let tally = std::mem::take(&mut state.tally);
+        enter(chip, &tally);
+        drop(state);
+        let room = taken.is_some() && chip.short.swap(false, Ordering::AcqRel);
+        if chip.rx.relieve() || room {
+            chip.waiters.wake();
+        }
+        report(chip, env, &tally, false);
+        taken
+    }
+
+    fn caps(&self) -> Caps {
+        RECEIVED
+    }
+
+    fn want_room(&self, waker: &Arc<dyn Wake>) {
+        self.chip.waiters.add(waker);
+    }
+
+    fn give_up(&self, _: &Env, _: &Batch<'_>, picks: &[u16]) {
+        let chip = &*self.chip;
+        let missed = picks.len() as u64;
+        count(&chip.counters.rx_missed, missed);
+        // Not under the lock, and senders may be several.
+        chip.stats.add_shared(Stat::Missed, missed);
+    }
+
+    /// Looks whether buffers have come back.
+    fn poll(&self, env: &Env) {
+        let chip = &*self.chip;
+        if !chip.short.load(Ordering::Acquire) {
+            chip.waiters.wake_any();
+            return;
+        }
+        count(&chip.counters.rx_looks, 1);
+        if has_room(chip, env) {
+            chip.stop_waiting();
+        } else if chip.waiters.any() {
+            // Without them no sender is left, or it has not slept yet and tries once more.
+            look_later(chip, env);
+        }
+    }
+}
+
+/// Has the ring looked at in a millisecond.
+fn look_later(chip: &Chip, env: &Env) {
+    let mut irq = chip.irq.lock();
+    irq.set_look(env, env.clock.now() + LOOK);
+}
+
+/// Whether a frame would find a descriptor, or is not to wait for one.
+fn has_room(chip: &Chip, env: &Env) -> bool {
+    let view = env.memory.view();
+    // The one who holds it looks itself.
+    let Some(state) = chip.rx.reach() else {
+        return false;
+    };
+    let base = chip.address(r::RDSAR_LOW, r::RDSAR_HIGH);
+    let room = !chip.rx_on() || !matches!(fetch(&view, base, state.next), Ok(None));
+    drop(state);
+    if chip.rx.relieve() {
+        chip.waiters.wake();
+    }
+    room
+}
+
+/// Enters what was counted, under the lock.
+fn enter(chip: &Chip, tally: &RxTally) {
+    count_alone(&chip.counters.rx_frames, tally.frames.into());
+    count_alone(&chip.counters.rx_bytes, tally.bytes);
+    chip.stats.add(Stat::RxOk, tally.frames.into());
+    chip.stats.add(Stat::RxError, tally.errors.into());
+    for (group, n) in Group::ALL.iter().zip(tally.groups) {
+        chip.stats.add(group.stat(), n);
+    }
+}
+
+/// One interrupt decision.
+fn report(chip: &Chip, env: &Env, tally: &RxTally, short: bool) {
+    let mut what = Received {
+        frames: tally.frames,
+        buffers: tally.buffers,
+        now: 0,
+    };
+    if tally.errors > 0 {
+        what.now |= cause::RER;
+    }
+    if tally.fault {
+        what.now |= cause::SYSTEM_ERROR;
+    }
+    if short {
+        what.now |= cause::RDU;
+    }
+    if what.frames == 0 && what.now == 0 {
+        return;
+    }
+    let mut irq = chip.irq.lock();
+    irq.received(env, what);
+    if short {
+        irq.set_look(env, env.clock.now() + LOOK);
+    }
+}
+
+/// Places the frames that are wanted, as far as there are descriptors. Returns how many were dealt with.
+fn place_all(
+    chip: &Chip,
+    view: &View<'_>,
+    state: &mut RxState,
+    batch: &Batch<'_>,
+    picks: &[u16],
+) -> usize {
+    let settings = Settings::of(chip);
+    for (at, pick) in picks.iter().enumerate() {
+        let Some(frame) = batch.get(usize::from(*pick)) else {
+            continue;
+        };
+        let dst = frame.head().first_chunk::<6>().copied();
+        let Some(dst) = dst.filter(|dst| filter::accepts(&chip.file, *dst)) else {
+            count_alone(&chip.counters.rx_filtered, 1);
+            continue;
+        };
+        let mut placing = Placing {
+            chip,
+            view,
+            settings,
+            state,
+            group: Group::of(dst),
+            station: filter::is_station(&chip.file, dst),
+        };
+        if !offer(&mut placing, &frame) {
+            return at;
+        }
+    }
+    picks.len()
+}
+
+/// Gives the driver a frame. `false`: there are too few descriptors, and nothing has changed.
+fn offer(placing: &mut Placing<'_, '_>, frame: &Frame<'_>) -> bool {
+    with_expanded(frame, |offered| match offered {
+        Offered::Whole => all(placing, |i| (i == 0).then_some(*frame)),
+        Offered::Expanded(frames) => all(placing, |i| frames.get(i)),
+        Offered::Invalid => {
+            count_alone(&placing.chip.counters.rx_invalid, 1);
+            true
+        }
+    })
+}
+
+/// Places all of these frames, or none.
+fn all<'b>(placing: &mut Placing<'_, '_>, frames: impl Fn(usize) -> Option<Frame<'b>>) -> bool {
+    let begin = placing.state.next;
+    let tally = placing.state.tally;
+    placing.state.filled.clear();
+    let mut i = 0;
+    while let Some(frame) = frames(i) {
+        i += 1;
+        match placing.one(&frame) {
+            Placed::Yes => {}
+            Placed::No(counter) => count_alone(counter, 1),
+            Placed::NoRoom => {
+                placing.state.next = begin;
+                placing.state.tally = tally;
+                return false;
+            }
+        }
+    }
+    placing.publish();
+    true
+}

@@ -1,0 +1,290 @@
+//! A frame on its way into the driver's buffers: frame, padding, FCS, checksum.
+
+use std::sync::atomic::AtomicU64;
+
+use datapath::counters::count_alone;
+use datapath::{FCS, Finish, Layout, MIN_FRAME, with_places};
+use frame::{Frame, work};
+use guest_mem::{View, WriteSlice};
+use wire::{ETHERNET_HEADER, EtherType, VLAN_TAG};
+
+use crate::core::chip::Chip;
+use crate::core::queues::{Group, MOST, RxState, fetch, place};
+use crate::regs as r;
+use crate::regs::bits::{cpcr, desc, rx};
+use crate::rx::verdict::verdict;
+
+/// Bytes in front of a tag.
+const TAG_AT: usize = 12;
+/// Descriptors whose reading costs about as much as the copy of a frame.
+pub(super) const DESCS_PER_COPY: u64 = 8;
+/// Padding and FCS.
+pub(super) const ZEROS: [u8; MIN_FRAME + FCS] = [0; MIN_FRAME + FCS];
+
+/// What the registers say, read once in a call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub base: u64,
+    /// Most bytes of a frame, with FCS.
+    pub most: usize,
+    pub strip: bool,
+    pub judge: bool,
+}
+
+impl Settings {
+    pub fn of(chip: &Chip) -> Self {
+        let file = &chip.file;
+        let most = file.get(r::RMS) >> 16 & rx::LENGTH;
+        let cpcr = file.get(r::CPCR_MITIGATE);
+        Settings {
+            base: chip.address(r::RDSAR_LOW, r::RDSAR_HIGH),
+            most: if most == 0 { rx::LENGTH } else { most } as usize,
+            strip: cpcr & cpcr::RX_VLAN != 0,
+            judge: cpcr & cpcr::RX_CHECKSUM != 0,
+        }
+    }
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Placed<'c> {
+    Yes,
+    /// It is dropped, and this counts it.
+    No(&'c AtomicU64),
+    /// There are too few descriptors, and none was taken.
+    NoRoom,
+}
+
+/// What placing a frame needs.
+pub(super) struct Placing<'a, 'm> {
+    pub chip: &'a Chip,
+    pub view: &'a View<'m>,
+    pub settings: Settings,
+    pub state: &'a mut RxState,
+    pub group: Group,
+    pub station: bool,
+}
+
+/// A frame's tag, and where it stands if that is in the frame.
+fn tag_of(frame: &Frame<'_>) -> Option<(u16, bool)> {
+    if let Some(tci) = frame.notes().vlan {
+        return Some((tci, false));
+    }
+    let &[t0, t1, c0, c1] = frame.head().get(TAG_AT..)?.first_chunk()?;
+    let tagged = u16::from_be_bytes([t0, t1]) == EtherType::VLAN.0;
+    (tagged && frame.len() >= ETHERNET_HEADER + VLAN_TAG)
+        .then(|| (u16::from_be_bytes([c0, c1]), true))
+}
+
+impl<'a> Placing<'a, '_> {
+    /// Places one frame, whose checksum can be written on the way if it is noted. The driver does not see it yet.
+    pub fn one(&mut self, frame: &Frame<'_>) -> Placed<'a> {
+        let mut head = [0; TAG_AT + VLAN_TAG];
+        let (mut head_len, mut from, mut opts2) = (0, 0, 0);
+        // In the frame, or beside it; in the buffer, or beside that.
+        let tag = tag_of(frame);
+        let (inside, beside) = match tag {
+            Some((tci, inside)) if self.settings.strip => {
+                opts2 |= rx::TAG | u32::from(tci.swap_bytes());
+                (inside, false)
+            }
+            Some((_, inside)) => (false, !inside),
+            None => (false, false),
+        };
+        if let Some(addresses) = frame.head().first_chunk::<TAG_AT>()
+            && (inside || beside)
+        {
+            head[..TAG_AT].copy_from_slice(addresses);
+            (head_len, from) = (TAG_AT, TAG_AT);
+            if inside {
+                from += VLAN_TAG;
+            } else {
+                let [c0, c1] = tag.unwrap_or_default().0.to_be_bytes();
+                head[TAG_AT..].copy_from_slice(&[0x81, 0, c0, c1]);
+                head_len += VLAN_TAG;
+            }
+        }
+        // What is taken out was on the wire.
+        let grown = if tag.is_some_and(|(_, inside)| !inside) {
+            VLAN_TAG
+        } else {
+            0
+        };
+        let on_wire = (frame.len() + grown).max(MIN_FRAME) + FCS;
+        if on_wire > self.settings.most {
+            self.state.tally.errors += 1;
+            return Placed::No(&self.chip.counters.rx_too_long);
+        }
+        let body = head_len + frame.len() - from;
+        let tail = MIN_FRAME.saturating_sub(body) + FCS;
+        let total = body + tail;
+        let (begin, end) = match self.collect(total) {
+            Ok(range) => range,
+            Err(why) => return why,
+        };
+        let layout = Layout {
+            head: &head[..head_len],
+            frame,
+            from,
+            tail: &ZEROS[..tail],
+        };
+        let written = with_places(|places| self.fill(&layout, total, places));
+        let mut opts1 = group_bits(self.group, self.station) | total as u32;
+        if self.settings.judge {
+            let (first, second) = verdict(frame);
+            opts1 |= first;
+            opts2 |= second;
+        }
+        let tally = &mut self.state.tally;
+        tally.buffers += self.state.descs.len() as u32;
+        if written {
+            tally.frames += 1;
+            tally.bytes += frame.len() as u64;
+            tally.groups[self.group as usize] += 1;
+        } else {
+            // The descriptors are given back with an error, or the ring would stand still.
+            tally.errors += 1;
+            tally.fault = true;
+            count_alone(&self.chip.counters.rx_dma_fault, 1);
+            opts1 |= rx::ERROR;
+        }
+        self.complete((opts1, opts2), total);
+        debug_assert_eq!(begin, self.state.descs[0].index);
+        self.state.next = end;
+        Placed::Yes
+    }
+
+    /// Takes descriptors for `total` bytes. Returns the first one's index, and that of the one behind the last.
+    fn collect(&mut self, total: usize) -> Result<(u32, u32), Placed<'a>> {
+        let begin = self.state.next;
+        let mut at = begin;
+        let mut left = total;
+        self.state.descs.clear();
+        while left > 0 {
+            match fetch(self.view, self.settings.base, at) {
+                Ok(Some(desc)) => {
+                    let size = (desc.opts1 & rx::LENGTH) as usize;
+                    if size == 0 {
+                        count_alone(&self.chip.counters.rx_empty_buffer, 1);
+                    }
+                    left -= left.min(size);
+                    at = desc.next();
+                    self.state.descs.push(desc);
+                }
+                Ok(None) => return Err(Placed::NoRoom),
+                Err(_) => {
+                    self.state.tally.fault = true;
+                    return Err(Placed::No(&self.chip.counters.rx_dma_fault));
+                }
+            }
+            let taken = self.state.descs.len() as u32;
+            if left > 0 && (at == begin || taken == MOST) {
+                self.state.tally.errors += 1;
+                return Err(Placed::No(&self.chip.counters.rx_too_long));
+            }
+        }
+        work::add(self.state.descs.len() as u64 / DESCS_PER_COPY);
+        Ok((begin, at))
+    }
+
+    /// Copies the frame into the buffers of its descriptors, and writes its checksum. `false`: one is not in memory.
+    fn fill(
+        &self,
+        layout: &Layout<'_, '_>,
+        total: usize,
+        places: &mut Vec<WriteSlice<'a>>,
+    ) -> bool {
+        let view = self.view;
+        let mut left = total;
+        for desc in &self.state.descs {
+            let len = left.min((desc.opts1 & rx::LENGTH) as usize);
+            left -= len;
+            let found = view.write_slices(desc.addr, len as u64, &mut |run| places.push(run));
+            if len > 0 && found.is_err() {
+                return false;
+            }
+        }
+        let mut at = 0;
+        let Some(mut sum) = Finish::new(layout) else {
+            for place in places {
+                layout.copy(at, place);
+                at += place.len();
+            }
+            return true;
+        };
+        for place in &*places {
+            sum.copy(layout, at, place);
+            at += place.len();
+        }
+        // The field may lie across two places.
+        let mut skip = sum.field();
+        let mut value = &sum.value()[..];
+        for place in places {
+            if value.is_empty() {
+                break;
+            }
+            if skip < place.len() {
+                value = &value[place.copy_from(skip, value)..];
+                skip = 0;
+            } else {
+                skip -= place.len();
+            }
+        }
+        true
+    }
+
+    /// Notes what goes into the descriptors of a frame of `total` bytes.
+    fn complete(&mut self, (opts1, opts2): (u32, u32), total: usize) {
+        let RxState { descs, filled, .. } = &mut *self.state;
+        let last = descs.len().saturating_sub(1);
+        let mut before = 0;
+        for (i, desc) in descs.iter().enumerate() {
+            let size = (desc.opts1 & rx::LENGTH) as usize;
+            before += size;
+            let mut word = opts1 & !rx::LENGTH | desc.opts1 & desc::EOR;
+            // Each says how much is in it, the last how much there is.
+            word |= if i == last { total } else { size.min(total) } as u32 & rx::LENGTH;
+            if i == 0 {
+                word |= desc::FS;
+            }
+            if i == last {
+                word |= desc::LS;
+            }
+            filled.push((desc.index, word, opts2));
+        }
+        debug_assert!(before >= total);
+    }
+
+    /// Gives the filled descriptors to the driver.
+    pub fn publish(&mut self) {
+        publish(
+            self.chip,
+            self.view,
+            self.settings.base,
+            &mut self.state.filled,
+        );
+    }
+}
+
+/// What a descriptor says of the destination.
+pub(super) fn group_bits(group: Group, station: bool) -> u32 {
+    match group {
+        Group::Multicast => rx::MULTICAST,
+        Group::Broadcast => rx::BROADCAST,
+        Group::Station if station => rx::STATION,
+        Group::Station => 0,
+    }
+}
+
+/// Gives filled descriptors to the driver.
+pub(super) fn publish(chip: &Chip, view: &View<'_>, base: u64, filled: &mut Vec<(u32, u32, u32)>) {
+    for (index, opts1, opts2) in filled.drain(..) {
+        let words = u64::from(opts2) << 32 | u64::from(opts1);
+        if view
+            .write_release(place(base, index), &words.to_le_bytes())
+            .is_err()
+        {
+            count_alone(&chip.counters.rx_dma_fault, 1);
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! The transmit side: from descriptors to frames.
+
+mod complete;
+pub(crate) mod packet;
+mod run;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use datapath::counters::{count, count_alone};
+use datapath::with_batch;
+use frame::{Batch, Caps, MAX_BATCH, Sink};
+use guest_mem::{ReadSlice, View};
+use model::{Env, Progress, TURN_BYTES, Transmit};
+
+use crate::core::chip::Chip;
+use crate::core::queues::{Bad, Desc, Fate, MOST, TxState, fetch};
+use crate::core::stats::Stat;
+use crate::regs as r;
+use crate::regs::bits::{cause, desc, dtccr};
+use crate::tx::complete::give_back;
+use crate::tx::run::Tried;
+
+/// The indices of a full batch.
+const EACH: [u16; MAX_BATCH] = {
+    let mut each = [0; MAX_BATCH];
+    let mut i = 0;
+    while i < MAX_BATCH {
+        each[i] = i as u16;
+        i += 1;
+    }
+    each
+};
+
+/// The transmit part. It writes statistics to memory too.
+pub(crate) struct Sender {
+    pub chip: Arc<Chip>,
+}
+
+/// Why no more packets were taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The next one is not complete.
+    Empty,
+    /// The batch is full, or the turn is over.
+    Limit,
+    /// The ring is not in memory.
+    Fault,
+}
+
+/// What a turn may still do.
+struct Limits {
+    frames: usize,
+    bytes: usize,
+    /// Descriptors: one ring's worth. How many the ring has is known once EOR was seen.
+    descs: u32,
+    walked: u32,
+}
+
+impl Limits {
+    fn spent(&self) -> bool {
+        self.frames == 0 || self.bytes == 0 || self.walked >= self.descs
+    }
+
+    /// Packets of a frame and a descriptor each.
+    fn most(&self) -> usize {
+        let descs = self.descs.saturating_sub(self.walked) as usize;
+        self.frames.min(descs)
+    }
+
+    /// These descriptors are passed.
+    fn walk(&mut self, descs: &[Desc]) {
+        for desc in descs {
+            self.walked += 1;
+            if desc.is(desc::EOR) {
+                self.descs = self.descs.min(desc.index + 1);
+            }
+        }
+    }
+}
+
+impl Transmit for Sender {
+    fn run(&mut self, env: &Env, to: &dyn Sink, budget: usize) -> Progress {
+        let chip = &*self.chip;
+        if chip.command.swap(false, Ordering::AcqRel) {
+            statistics(chip, env);
+        }
+        let mut state = chip.tx.lock();
+        if !chip.tx_on() {
+            return Progress::Idle;
+        }
+        let view = env.memory.view();
+        let progress = turn(chip, env, &view, &mut state, to, budget);
+        state.unfinished = progress != Progress::Idle;
+        progress
+    }
+}
+
+/// Does what DTCCR asks for.
+fn statistics(chip: &Chip, env: &Env) {
+    let command = chip.file.get(r::DTCCR_LOW);
+    if command & dtccr::RESET != 0 {
+        chip.stats.set(Default::default());
+    }
+    if command & dtccr::DUMP != 0 {
+        let at = chip.address(r::DTCCR_LOW, r::DTCCR_HIGH) & dtccr::ADDRESS;
+        let view = env.memory.view();
+        let awake = chip.awake.load(Ordering::Acquire);
+        if awake && view.write_release(at, &chip.stats.dump()).is_ok() {
+            count(&chip.counters.stats_dumps, 1);
+        } else {
+            count(&chip.counters.stats_dma_fault, 1);
+        }
+    }
+    chip.file.set(r::DTCCR_LOW, command & !dtccr::COMMANDS);
+}
+
+fn turn(
+    chip: &Chip,
+    env: &Env,
+    view: &View<'_>,
+    state: &mut TxState,
+    to: &dyn Sink,
+    budget: usize,
+) -> Progress {
+    let mut limits = Limits {
+        frames: budget.max(1),
+        bytes: TURN_BYTES,
+        descs: MOST,
+        walked: 0,
+    };
+    let base = chip.address(r::TNPDS_LOW, r::TNPDS_HIGH);
+    let mut tries = state.runs.tries();
+    // Something was sent, and the driver has not heard yet whether that was all.
+    let mut untold = false;
+    loop {
+        if tries {
+            let most = (limits.most(), limits.bytes);
+            let run = match run::send((chip, view), base, state, to, most) {
+                Tried::Offered(run) => run,
+                Tried::Empty => {
+                    if untold {
+                        chip.irq.lock().sent(env, 0, false, true);
+                    }
+                    return Progress::Idle;
+                }
+                Tried::None => {
+                    state.runs.failed();
+                    tries = false;
+                    continue;
+                }
+            };
+            state.runs.worked();
+            limits.frames = limits.frames.saturating_sub(run.sent);
+            limits.bytes = limits.bytes.saturating_sub(run.bytes);
+            limits.walk(&state.descs[..run.sent]);
+            // What the sink has left is for a batch, which can wait.
+            tries = run.sent == run.offered;
+            let drained = tries && run.last;
+            untold = !drained;
+            let mut irq = chip.irq.lock();
+            irq.sent(env, run.sent as u32, false, drained);
+            drop(irq);
+            if drained {
+                return Progress::Idle;
+            }
+            if limits.spent() {
+                return Progress::More;
+            }
+            continue;
+        }
+        let (end, sent) = with_batch(|batch, pieces| {
+            let end = fill((chip, view), base, state, (batch, pieces), &mut limits);
+            (end, offer((chip, view), base, state, to, batch))
+        });
+        let drained = end == End::Empty && sent.all;
+        untold |= sent.frames > 0;
+        if sent.frames > 0 || sent.bad || end == End::Fault || untold && drained {
+            let mut irq = chip.irq.lock();
+            irq.sent(env, sent.frames, sent.bad, drained);
+            if end == End::Fault {
+                irq.raise(env, cause::SYSTEM_ERROR);
+            }
+        }
+        if !sent.all {
+            return Progress::Blocked;
+        }
+        match end {
+            // OWN of the next one was read after all that was noted: who sets it later writes TPPoll later.
+            End::Empty | End::Fault => return Progress::Idle,
+            End::Limit if limits.spent() => return Progress::More,
+            End::Limit => {}
+        }
+    }
+}
+
+/// Takes packets until the batch is full, the ring is empty, or the turn is over. The ring's position does not move.
+fn fill<'v>(
+    (chip, view): (&Chip, &'v View<'_>),
+    base: u64,
+    state: &mut TxState,
+    (batch, pieces): (&mut Batch<'v>, &mut Vec<ReadSlice<'v>>),
+    limits: &mut Limits,
+) -> End {
+    state.taken.clear();
+    state.descs.clear();
+    state.narrow = false;
+    let mut next = state.next;
+    loop {
+        if batch.is_full() || limits.spent() {
+            return End::Limit;
+        }
+        let first = state.descs.len();
+        match packet(view, base, &mut next, &mut state.descs) {
+            Ok(Chain::Whole) => {}
+            Ok(Chain::Open) => {
+                state.descs.truncate(first);
+                return End::Empty;
+            }
+            Ok(Chain::Endless) => {
+                state.descs.truncate(first);
+                count_alone(&chip.counters.tx_endless, 1);
+                return End::Empty;
+            }
+            Err(_) => {
+                state.descs.truncate(first);
+                count_alone(&chip.counters.tx_dma_fault, 1);
+                return End::Fault;
+            }
+        }
+        let descs = &state.descs[first..];
+        limits.walk(descs);
+        let fate = packet::add((chip, view), descs, pieces, batch);
+        if let Fate::Frame {
+            len,
+            segments,
+            narrow,
+        } = fate
+        {
+            let frames = if narrow { segments } else { 1 };
+            limits.frames = limits.frames.saturating_sub(frames as usize);
+            limits.bytes = limits.bytes.saturating_sub(len as usize);
+            state.narrow |= narrow;
+        }
+        let descs = descs.len() as u32;
+        state.taken.push((descs, fate));
+    }
+}
+
+/// How the descriptors of a packet end.
+enum Chain {
+    /// With LS.
+    Whole,
+    /// One of them is not the chip's yet.
+    Open,
+    /// Not at all: all of the ring is one packet.
+    Endless,
+}
+
+/// Collects the descriptors of the packet at `next`, behind those that are there, and moves that behind it. What was collected
+/// before has OWN until it is given back, and is not taken again.
+fn packet(
+    view: &View<'_>,
+    base: u64,
+    next: &mut u32,
+    descs: &mut Vec<Desc>,
+) -> Result<Chain, guest_mem::Fault> {
+    let begin = *next;
+    let taken = descs.first().map(|first| first.index);
+    let mut at = begin;
+    for _ in 0..MOST {
+        if taken == Some(at) {
+            return Ok(Chain::Open);
+        }
+        let Some(desc) = fetch(view, base, at)? else {
+            return Ok(Chain::Open);
+        };
+        descs.push(desc);
+        at = desc.next();
+        if desc.is(desc::LS) {
+            *next = at;
+            return Ok(Chain::Whole);
+        }
+        // All of the ring, and nothing before it.
+        if at == begin {
+            break;
+        }
+    }
+    Ok(Chain::Endless)
+}
+
+/// What was sent.
+struct Sent {
+    frames: u32,
+    /// A packet was dropped.
+    bad: bool,
+    /// The sink took all that was offered.
+    all: bool,
+}
+
+/// Offers the batch to the sink, and gives back the descriptors of what it stands for, as far as it was taken.
+fn offer(
+    (chip, view): (&Chip, &View<'_>),
+    base: u64,
+    state: &mut TxState,
+    to: &dyn Sink,
+    batch: &Batch<'_>,
+) -> Sent {
+    let counters = &chip.counters;
+    let offered = batch.len();
+    let mut dealt = 0;
+    if offered > 0 {
+        let mut unfinished = 0;
+        let limit = Caps {
+            tso4: !state.narrow,
+            tso6: !state.narrow,
+            ..Caps::ALL
+        };
+        let refused = |_, _| unfinished += 1;
+        let picks = &EACH[..offered];
+        dealt = (state.finisher).deliver_within(limit, to, batch, picks, refused);
+        count(&counters.tx_unfinished, unfinished);
+    }
+    let mut sent = Sent {
+        frames: 0,
+        bad: false,
+        all: dealt == offered,
+    };
+    let mut left = dealt;
+    let mut done = 0;
+    for &(descs, fate) in &state.taken {
+        match fate {
+            Fate::Frame { len, segments, .. } => {
+                if left == 0 {
+                    break;
+                }
+                left -= 1;
+                sent.frames += 1;
+                count_alone(&counters.tx_frames, 1);
+                count_alone(&counters.tx_bytes, len.into());
+                count_alone(&counters.tx_tso_frames, (segments > 1).into());
+                chip.stats.add(Stat::TxOk, segments.into());
+            }
+            Fate::Dropped(why) => {
+                sent.bad = true;
+                count_bad(chip, why);
+                chip.stats.add(Stat::TxError, 1);
+            }
+        }
+        let range = done..done + descs as usize;
+        state.next = give_back((chip, view), base, &state.descs[range]);
+        done += descs as usize;
+    }
+    sent
+}
+
+fn count_bad(chip: &Chip, why: Bad) {
+    let counters = &chip.counters;
+    let counter = match why {
+        Bad::Runt => &counters.tx_runt,
+        Bad::TooLong => &counters.tx_too_long,
+        Bad::Chain => &counters.tx_bad_chain,
+        Bad::Gso => &counters.tx_bad_gso,
+        Bad::Fault => &counters.tx_dma_fault,
+    };
+    count_alone(counter, 1);
+}

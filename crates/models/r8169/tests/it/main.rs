@@ -1,0 +1,15 @@
+//! The RTL8168C by its registers, as drivers see it.
+#![forbid(unsafe_code)]
+
+mod common;
+mod drivers;
+mod hostile;
+mod interrupts;
+mod offloads;
+mod receive;
+mod registers;
+mod runs;
+mod state;
+mod statistics;
+mod threads;
+mod transmit;
