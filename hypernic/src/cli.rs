@@ -13,6 +13,7 @@ use crate::config::{
     MAX_BUSY_POLL, MAX_WORKERS, NicConfig, SocketSpec, SwitchConfig, Virtio, retired,
 };
 use crate::error::Error;
+use crate::explain::ExplainCommand;
 use crate::guard::{Guard, GuardArgs};
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
 use crate::transport::{Options, fits};
@@ -38,7 +39,7 @@ pkt-gen  Generate and check packets through NICs, as a guest would\n\n\
 Exit codes: 0 ended by SIGINT or SIGTERM, everything closed; 1 an unexpected failure; \
 2 a mistake on the command line; 3 a mistake in the configuration file; 4 the host refused something \
 (socket in use, TAP, permission, file, no daemon to ask).\n\
-Signals: SIGUSR1 prints all counters; SIGINT and SIGTERM end cleanly and print them too.";
+Signals: SIGUSR1 prints all counters (hypernic explain NAME says what one means); SIGINT and SIGTERM end cleanly and print them too.";
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
@@ -55,6 +56,8 @@ pub enum Command {
     },
     /// Show and change the virtual functions of a running daemon.
     Vf(VfCommand),
+    /// Explain a counter: what it means, why it rises, what to do.
+    Explain(ExplainCommand),
     /// A program of its own: `hypernic NAME` runs `hypernic-NAME`.
     #[command(external_subcommand)]
     External(Vec<OsString>),

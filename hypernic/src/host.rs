@@ -79,7 +79,7 @@ struct Wire {
 struct RunningPort {
     name: String,
     counters: Arc<dyn Counted>,
-    _inlet: Option<InletThread>,
+    inlet: Option<InletThread>,
 }
 
 impl Host {
@@ -166,7 +166,7 @@ impl Host {
             running.ports.push(RunningPort {
                 name,
                 counters: port.counters,
-                _inlet: inlet,
+                inlet,
             });
         }
         self.switches.insert(config.name.clone(), running);
@@ -542,6 +542,9 @@ impl Host {
             sections.extend(ports::switch_sections(name, &running.switch));
             for port in &running.ports {
                 sections.push(Section::of("port", port.name.clone(), &*port.counters));
+                if let Some(inlet) = &port.inlet {
+                    sections.push(Section::of("inlet", port.name.clone(), &*inlet.counters()));
+                }
             }
         }
         sections

@@ -8,6 +8,7 @@ pub mod cli;
 pub mod config;
 pub mod control;
 pub mod error;
+pub mod explain;
 pub mod external;
 pub mod fds;
 pub mod guard;

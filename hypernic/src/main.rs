@@ -42,6 +42,7 @@ fn serve(cli: Cli) -> Result<(), Error> {
         Command::Serve { file, check } => (HostConfig::load(&file)?, check),
         Command::External(words) => return Err(external::run(&words, format, cli.verbose)),
         Command::Vf(vf) => return vf.execute(format).map(print),
+        Command::Explain(explain) => return explain.execute(format).map(print),
     };
     for hint in &config.hints {
         tracing::warn!("{hint}");

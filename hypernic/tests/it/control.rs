@@ -63,7 +63,13 @@ impl Lab {
         let told = std::fs::read_to_string(self.dir.path().join("told")).expect("counters");
         told.lines()
             .filter_map(|line| line.trim().strip_prefix(counter))
-            .filter_map(|rest| rest.strip_prefix(' ')?.trim().parse::<u64>().ok())
+            .filter_map(|rest| {
+                rest.strip_prefix(' ')?
+                    .split_whitespace()
+                    .next()?
+                    .parse::<u64>()
+                    .ok()
+            })
             .sum()
     }
 

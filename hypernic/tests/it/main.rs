@@ -4,6 +4,7 @@
 mod awake;
 mod common;
 mod control;
+mod explained;
 mod fabric;
 mod failing;
 mod pf;
