@@ -8,6 +8,9 @@ use clap::{Args, Parser, Subcommand};
 pub use program::LogFormat;
 use registry::{MODELS, Model};
 
+use crate::client::nic::NicCommand;
+use crate::client::port::PortCommand;
+use crate::client::switch::SwitchCommand;
 use crate::config::{
     CAPTURE_MIB, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig, LinkLocal,
     MAX_BUSY_POLL, MAX_WORKERS, NicConfig, SocketSpec, SwitchConfig, Virtio, retired,
@@ -54,6 +57,12 @@ pub enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Add NICs to a running daemon, remove and list them.
+    Nic(NicCommand),
+    /// Add switches to a running daemon, remove and list them.
+    Switch(SwitchCommand),
+    /// Open ports on the switches of a running daemon, close and list them.
+    Port(PortCommand),
     /// Show and change the virtual functions of a running daemon.
     Vf(VfCommand),
     /// Explain a counter: what it means, why it rises, what to do.

@@ -5,6 +5,7 @@ mod busy_poll;
 pub mod capture;
 pub mod chip;
 pub mod cli;
+pub mod client;
 pub mod config;
 pub mod control;
 pub mod error;

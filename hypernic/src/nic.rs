@@ -12,7 +12,7 @@ mod vhost;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use frame::{Counted, Sink, Wake};
 use model::{Env, Nic, Transmit};
@@ -29,10 +29,10 @@ use crate::report::Section;
 use crate::worker::{ASKED, Served, Task, Turn, WOKEN};
 
 /// How long a busy worker may take to answer a question about a NIC's counters.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Counters, in the order they were visited.
-type Values = Vec<(&'static str, u64)>;
+pub(crate) type Values = Vec<(&'static str, u64)>;
 
 /// What other threads share with a NIC's worker.
 struct Inbox {
@@ -234,21 +234,48 @@ impl RunningNic {
         }
     }
 
-    /// Its counters, asked of its worker.
-    pub fn counters(&self) -> Section {
+    /// Whether its cable is in.
+    pub(crate) fn has_link(&self) -> bool {
+        self.inbox.link.load(Ordering::Acquire)
+    }
+
+    /// Whether its model panicked.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.task.has_fallen()
+    }
+
+    /// Asks its worker for its counters. `None`: it has none any more.
+    pub(crate) fn ask(&self) -> Option<mpsc::Receiver<Values>> {
+        if self.task.has_fallen() {
+            return None;
+        }
         let (answer, question) = mpsc::channel();
         self.inbox.questions.lock().push(answer);
         self.task.call(ASKED);
-        let values = if self.task.has_fallen() {
-            vec![("failed", 1)]
-        } else {
-            question.recv_timeout(PATIENCE).unwrap_or_default()
-        };
+        (!self.task.has_fallen()).then_some(question)
+    }
+
+    /// What a NIC of this name has answered, or does until then.
+    pub(crate) fn told(
+        name: &str,
+        question: Option<mpsc::Receiver<Values>>,
+        until: Instant,
+    ) -> Section {
+        let left = until.saturating_duration_since(Instant::now());
+        let told = |question: mpsc::Receiver<Values>| question.recv_timeout(left);
         Section {
             kind: "nic",
-            name: self.name.clone(),
-            values,
+            name: name.to_owned(),
+            values: match question {
+                Some(question) => told(question).unwrap_or_default(),
+                None => vec![("failed", 1)],
+            },
         }
+    }
+
+    /// Its counters, asked of its worker.
+    pub fn counters(&self) -> Section {
+        Self::told(&self.name, self.ask(), Instant::now() + PATIENCE)
     }
 }
 

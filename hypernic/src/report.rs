@@ -40,6 +40,15 @@ impl Section {
     }
 }
 
+/// What the process counts beside its host.
+pub fn process() -> Section {
+    Section {
+        kind: "process",
+        name: "hypernic".into(),
+        values: vec![("log_lines_lost", program::log::lost())],
+    }
+}
+
 /// A table of what is not zero. What was lost or refused says what it means.
 pub fn human(sections: &[Section]) -> String {
     let mut text = String::new();

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::failure::Failure;
 use crate::idl::{Defined, comments};
+use crate::message::{Request, without_nulls};
 use crate::types::*;
 
 /// What a user of the control socket may do; each may what those before it may.
@@ -108,6 +109,13 @@ macro_rules! interfaces {
                 Err(no_method(method))
             }
 
+            /// As it goes over the socket.
+            pub fn to_request(&self) -> Request {
+                match self {
+                    $($(Call::$call(call) => Request::of(call),)*)*
+                }
+            }
+
             /// Who may call it.
             pub const fn role(&self) -> Role {
                 match self {
@@ -130,6 +138,21 @@ macro_rules! interfaces {
             }
         )*)*
     };
+}
+
+impl Request {
+    /// The call of a method.
+    pub fn of<M: Method>(call: &M) -> Self {
+        let parameters = match serde_json::to_value(call).map(without_nulls) {
+            Ok(Value::Object(members)) => members,
+            _ => Map::new(),
+        };
+        Request {
+            method: M::NAME.into(),
+            parameters,
+            ..Request::default()
+        }
+    }
 }
 
 fn no_method(method: &str) -> Failure {

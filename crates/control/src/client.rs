@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::api::Method;
 use crate::failure::Failure;
@@ -102,21 +102,15 @@ impl Client {
     /// # Errors
     /// The daemon does not read.
     pub fn send<M: Method>(&mut self, call: &M, more: bool) -> Result<(), AskError> {
-        let parameters = match serde_json::to_value(call) {
-            Ok(Value::Object(members)) => {
-                let said = members.into_iter().filter(|(_, value)| !value.is_null());
-                said.collect()
-            }
-            _ => Map::new(),
-        };
         let request = Request {
-            method: M::NAME.into(),
-            parameters,
             more,
-            ..Request::default()
+            ..Request::of(call)
         };
-        let sent = write_all(&mut self.stream, &request.to_message(), PATIENCE);
-        sent.map_err(|source| self.lost(source))
+        match write_all(&mut self.stream, &request.to_message(), PATIENCE) {
+            // A daemon that has closed the connection has said why.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            sent => sent.map_err(|source| self.lost(source)),
+        }
     }
 
     /// The next reply, and whether more follow.

@@ -18,17 +18,26 @@ pub struct Request {
     /// Interface and method, with dots.
     pub method: String,
     /// What the method is told.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_nothing")]
     pub parameters: Map<String, Value>,
     /// Several replies are welcome.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_nothing")]
     pub more: bool,
     /// No reply is wanted.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_nothing")]
     pub oneway: bool,
     /// Another protocol is wanted afterwards. No method has one.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_nothing")]
     pub upgrade: bool,
+}
+
+/// Some clients write null for what they leave out.
+fn or_nothing<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 impl Request {

@@ -37,8 +37,13 @@ fn the_words_are_these() {
     );
     assert_eq!(parsed(&call), Ok(set));
     // What is absent may be left out with its parameters.
-    let list = json!({"method": "io.hypernic.Nic.List"});
-    assert_eq!(parsed(&list), Ok(Call::NicList(NicList { name: None })));
+    for list in [
+        json!({"method": "io.hypernic.Nic.List"}),
+        json!({"method": "io.hypernic.Nic.List", "parameters": null, "more": null}),
+        json!({"method": "io.hypernic.Nic.List", "parameters": {"name": null}}),
+    ] {
+        assert_eq!(parsed(&list), Ok(Call::NicList(NicList { name: None })));
+    }
 }
 
 #[test]

@@ -2,13 +2,15 @@
 
 use std::cmp::Reverse;
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use clap::Args;
+use control::Reasons;
 use program::LogFormat;
-use serde_json::{Value, json};
 
 use super::reason::Reason;
 use super::table::{all, named};
+use crate::client::place;
 use crate::error::Error;
 
 /// Names that are offered in place of one that nobody counts.
@@ -19,10 +21,14 @@ const TELLING: usize = 4;
 /// `hypernic explain`.
 #[derive(Args, Debug)]
 pub struct ExplainCommand {
-    /// The counter, such as rx_missed. Without one, all drops, refusals and faults are listed.
+    /// The counter, such as rx_missed. Without one, all drops, refusals and faults are listed; with --control, those
+    /// that the daemon has counted.
     pub reason: Option<String>,
+    /// Ask the daemon at this control socket who counted it.
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
     /// List all counters, those of things that went well too.
-    #[arg(long, conflicts_with = "reason")]
+    #[arg(long, conflicts_with_all = ["reason", "control"])]
     pub all: bool,
     /// Print JSON.
     #[arg(long)]
@@ -33,29 +39,45 @@ impl ExplainCommand {
     /// What there is to be read.
     ///
     /// # Errors
-    /// There is no such counter; the error names some that are like it.
+    /// There is no such counter; the error names some that are like it. Or there is no daemon to ask.
     pub fn execute(self, format: LogFormat) -> Result<String, Error> {
-        let rows = match &self.reason {
-            Some(name) => {
-                let rows = named(name);
-                if rows.is_empty() {
-                    return Err(Error::Usage(unknown(name)));
-                }
-                rows
+        if let Some(name) = &self.reason
+            && named(name).is_empty()
+        {
+            return Err(Error::Usage(unknown(name)));
+        }
+        let reasons = match &self.control {
+            Some(control) => {
+                let call = control::Explain {
+                    name: self.reason.clone(),
+                };
+                place::ask(control, &call)?
             }
+            None => self.table(),
+        };
+        if self.json || format == LogFormat::Json {
+            let value = serde_json::to_value(&reasons).unwrap_or_default();
+            return Ok(format!("{value}\n"));
+        }
+        let rows = &reasons.reasons;
+        Ok(match (&self.reason, &self.control) {
+            (Some(_), _) => rows.iter().map(whole).collect(),
+            (None, Some(_)) if rows.is_empty() => "nothing was dropped or refused\n".into(),
+            (None, _) => list(rows),
+        })
+    }
+
+    /// What this program knows without a daemon.
+    fn table(&self) -> Reasons {
+        let rows: Vec<_> = match &self.reason {
+            Some(name) => named(name),
             None => all()
                 .filter(|reason| self.all || reason.class.needs_cure())
                 .collect(),
         };
-        if self.json || format == LogFormat::Json {
-            let rows: Vec<_> = rows.into_iter().map(as_json).collect();
-            return Ok(format!("{}\n", json!({ "reasons": rows })));
+        Reasons {
+            reasons: rows.into_iter().map(Reason::told).collect(),
         }
-        Ok(if self.reason.is_some() {
-            rows.into_iter().map(whole).collect()
-        } else {
-            list(&rows)
-        })
     }
 }
 
@@ -82,46 +104,43 @@ fn unknown(name: &str) -> String {
     )
 }
 
-fn as_json(reason: &Reason) -> Value {
-    json!({
-        "kind": reason.kind,
-        "name": reason.name,
-        "class": reason.class.name(),
-        "meaning": reason.meaning,
-        "rule": reason.rule,
-        "cause": reason.cause,
-        "cure": reason.cure,
-    })
-}
-
 /// A row for people, as a paragraph.
-fn whole(reason: &Reason) -> String {
-    let Reason { name, kind, .. } = reason;
-    let mut text = format!("{name} ({}, counted by: {kind})\n", reason.class.name());
+fn whole(reason: &control::Reason) -> String {
+    let control::Reason {
+        name, kind, class, ..
+    } = reason;
+    let mut text = format!("{name} ({class}, counted by: {kind})\n");
     for (what, told) in [
-        ("what", reason.meaning),
-        ("rule", reason.rule),
-        ("cause", reason.cause),
-        ("cure", reason.cure),
+        ("what", &reason.meaning),
+        ("rule", &reason.rule),
+        ("cause", &reason.cause),
+        ("cure", &reason.cure),
     ] {
         if !told.is_empty() {
+            // Writing to a String cannot fail.
             let _ = writeln!(text, "  {what:<6} {told}");
         }
+    }
+    for counted in &reason.counted {
+        let _ = writeln!(text, "  {:<6} {}: {}", "by", counted.name, counted.value);
     }
     text
 }
 
-/// Many rows for people, a line each.
-fn list(rows: &[&Reason]) -> String {
+/// Many rows for people, a line each, and one for each who counted.
+fn list(rows: &[control::Reason]) -> String {
     let mut text = String::new();
     let mut kind = "";
     for reason in rows {
         if reason.kind != kind {
-            kind = reason.kind;
+            kind = &reason.kind;
             let _ = writeln!(text, "{kind}");
         }
-        let (name, class) = (reason.name, reason.class.name());
+        let (name, class) = (&reason.name, &reason.class);
         let _ = writeln!(text, "  {name:<28} {class:<8} {}", reason.meaning);
+        for counted in &reason.counted {
+            let _ = writeln!(text, "    {}: {}", counted.name, counted.value);
+        }
     }
     text
 }
@@ -132,8 +151,13 @@ mod tests {
 
     fn explain(reason: Option<&str>, all: bool) -> Result<String, Error> {
         let reason = reason.map(str::to_owned);
-        let json = false;
-        ExplainCommand { reason, all, json }.execute(LogFormat::Human)
+        let command = ExplainCommand {
+            reason,
+            all,
+            control: None,
+            json: false,
+        };
+        command.execute(LogFormat::Human)
     }
 
     #[test]
@@ -177,10 +201,11 @@ mod tests {
         let json = ExplainCommand {
             reason: Some("drop_storm".into()),
             all: false,
+            control: None,
             json: true,
         };
         let text = json.execute(LogFormat::Human).expect("JSON");
-        let value: Value = serde_json::from_str(&text).expect("JSON");
+        let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!(value["reasons"][0]["class"], "drop");
     }
 }

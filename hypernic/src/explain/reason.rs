@@ -55,6 +55,22 @@ pub struct Reason {
     pub cure: &'static str,
 }
 
+impl Reason {
+    /// As it goes over the control socket; nobody has counted it yet.
+    pub fn told(&self) -> control::Reason {
+        control::Reason {
+            kind: self.kind.into(),
+            name: self.name.into(),
+            class: self.class.name().into(),
+            meaning: self.meaning.into(),
+            rule: self.rule.into(),
+            cause: self.cause.into(),
+            cure: self.cure.into(),
+            counted: Vec::new(),
+        }
+    }
+}
+
 /// A part of the table: `Class name "meaning"`, and for what needs a cure `"rule" "cause" "cure"`.
 macro_rules! reasons {
     ($table:ident, $kind:literal: $($class:ident $name:ident $meaning:literal $($rule:literal $cause:literal $cure:literal)?,)*) => {

@@ -104,6 +104,14 @@ super::reason::reasons! { CONTROL, "control":
         "docs/control.md"
         "a name that is taken or unknown, a port that cannot be opened"
         "read the error",
+    Refusal control_not_allowed "Requests that the user's role does not allow; nothing changed"
+        "control-monitor, control-operate, control-owner: docs/control.md"
+        "a monitor wants to change something, or an operator to add or remove"
+        "use sudo, or give the user the role",
+    Refusal control_crowded_out "Connections closed because too many were open; the quietest went"
+        "docs/control.md"
+        "clients that connect and stay silent"
+        "find them by the log's pid",
     Refusal control_reply_not_taken "Replies that the client did not read"
         "docs/control.md"
         "a client that hung or was killed"

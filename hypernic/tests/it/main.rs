@@ -2,12 +2,16 @@
 #![forbid(unsafe_code)]
 
 mod awake;
+mod changing;
 mod common;
 mod control;
 mod explained;
 mod fabric;
 mod failing;
+mod foreign;
+mod lab;
 mod pf;
+mod roles;
 mod toy;
 mod vf;
 mod vhost_user;

@@ -1,0 +1,8 @@
+//! Commands that ask a running daemon.
+
+pub mod nic;
+pub(crate) mod place;
+pub mod port;
+pub mod switch;
+
+pub use self::place::{Place, Printed};
