@@ -27,7 +27,7 @@ pub fn control_lines(data: &[u8]) {
     for part in sent.chunks(1 + usize::from(pieces) * 17) {
         messages.push(part);
         loop {
-            match messages.next() {
+            match messages.pop() {
                 Ok(Some(message)) => {
                     assert_eq!(Some(&message[..]), wanted.next(), "another message");
                     one(&message);

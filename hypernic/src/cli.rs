@@ -8,7 +8,8 @@ use clap::{Args, Parser, Subcommand};
 pub use program::LogFormat;
 use registry::{MODELS, Model};
 
-use crate::client::nic::NicCommand;
+use crate::client::metrics::MetricsCommand;
+use crate::client::nic::{ListCommand, NicCommand};
 use crate::client::port::PortCommand;
 use crate::client::switch::SwitchCommand;
 use crate::config::{
@@ -63,6 +64,10 @@ pub enum Command {
     Switch(SwitchCommand),
     /// Open ports on the switches of a running daemon, close and list them.
     Port(PortCommand),
+    /// Print the counters of a running daemon, as Prometheus reads them.
+    Metrics(MetricsCommand),
+    /// List the NICs of a running daemon.
+    List(ListCommand),
     /// Show and change the virtual functions of a running daemon.
     Vf(VfCommand),
     /// Explain a counter: what it means, why it rises, what to do.

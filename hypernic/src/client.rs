@@ -1,5 +1,7 @@
 //! Commands that ask a running daemon.
 
+mod exposition;
+pub mod metrics;
 pub mod nic;
 pub(crate) mod place;
 pub mod port;

@@ -45,6 +45,8 @@ fn serve(cli: Cli) -> Result<(), Error> {
         Command::Nic(nic) => return nic.execute(format).map(print),
         Command::Switch(switch) => return switch.execute(format).map(print),
         Command::Port(port) => return port.execute(format).map(print),
+        Command::Metrics(metrics) => return metrics.execute().map(print),
+        Command::List(list) => return list.execute(format).map(print),
         Command::Vf(vf) => return vf.execute(format).map(print),
         Command::Explain(explain) => return explain.execute(format).map(print),
     };

@@ -150,7 +150,7 @@ impl Client {
         let until = Instant::now() + patience;
         let mut part = [0; 16384];
         loop {
-            let next = self.messages.next();
+            let next = self.messages.pop();
             let next = next.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             if let Some(message) = next {
                 return Ok(message);

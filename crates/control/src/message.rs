@@ -122,7 +122,7 @@ impl Messages {
     ///
     /// # Errors
     /// A message is longer than it may be; there is no way to go on after that.
-    pub fn next(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
+    pub fn pop(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
         let end = self.bytes[self.looked..].iter().position(|b| *b == 0);
         let Some(end) = end.map(|end| self.looked + end) else {
             self.looked = self.bytes.len();

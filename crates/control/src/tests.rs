@@ -109,17 +109,17 @@ fn many_names_make_no_long_line() {
 fn messages_end_with_a_nul_and_have_a_most() {
     let mut messages = Messages::new(8);
     messages.push(b"abc\0de");
-    assert_eq!(messages.next(), Ok(Some(b"abc".to_vec())));
-    assert_eq!(messages.next(), Ok(None));
+    assert_eq!(messages.pop(), Ok(Some(b"abc".to_vec())));
+    assert_eq!(messages.pop(), Ok(None));
     messages.push(b"fghij");
-    assert_eq!(messages.next(), Ok(None));
+    assert_eq!(messages.pop(), Ok(None));
     messages.push(b"k\0");
-    assert_eq!(messages.next(), Ok(Some(b"defghijk".to_vec())));
+    assert_eq!(messages.pop(), Ok(Some(b"defghijk".to_vec())));
     assert!(messages.is_empty());
     for long in [&b"123456789"[..], b"123456789\0"] {
         let mut messages = Messages::new(8);
         messages.push(long);
-        assert_eq!(messages.next(), Err(TooLong(8)));
+        assert_eq!(messages.pop(), Err(TooLong(8)));
     }
 }
 
@@ -184,7 +184,7 @@ proptest! {
         let mut found = Vec::new();
         for part in bytes.chunks(cut) {
             messages.push(part);
-            while let Some(message) = messages.next().expect("short") {
+            while let Some(message) = messages.pop().expect("short") {
                 found.push(message);
             }
         }

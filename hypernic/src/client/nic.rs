@@ -225,8 +225,26 @@ impl NicCommand {
     }
 }
 
-/// `hypernic nic list`, and `hypernic list`.
-pub(crate) fn list(
+/// `hypernic list`.
+#[derive(Args, Debug)]
+pub struct ListCommand {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    printed: Printed,
+}
+
+impl ListCommand {
+    /// Asks the daemon. Returns what there is to be read.
+    ///
+    /// # Errors
+    /// A daemon that is not there, or refuses.
+    pub fn execute(self, format: LogFormat) -> Result<String, Error> {
+        list(&self.place, self.printed, format, None)
+    }
+}
+
+fn list(
     place: &Place,
     printed: Printed,
     format: LogFormat,

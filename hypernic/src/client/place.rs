@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use control::{AskError, Changed, Failure, Method, without_nulls};
+use control::{AskError, Changed, Client, Failure, Method, without_nulls};
 use program::LogFormat;
 
 use crate::error::Error;
@@ -37,6 +37,21 @@ impl Place {
     pub fn ask<M: Method>(&self, call: &M) -> Result<M::Reply, Error> {
         ask(&self.control, call)
     }
+}
+
+impl Place {
+    /// A connection for several calls.
+    ///
+    /// # Errors
+    /// The daemon is not there.
+    pub(super) fn connect(&self) -> Result<Client, Error> {
+        with(Client::connect(&self.control))
+    }
+}
+
+/// What a client was answered.
+pub(super) fn with<T>(result: Result<T, AskError>) -> Result<T, Error> {
+    result.map_err(of)
 }
 
 /// Asks the daemon at a control socket.

@@ -132,7 +132,7 @@ impl Connection {
         if !self.out.is_empty() || self.closing {
             return Ok(None);
         }
-        let next = self.messages.next();
+        let next = self.messages.pop();
         let next = next.map_err(|error: TooLong| Over::NoCall(error.to_string()))?;
         if next.is_some() {
             self.calls += 1;

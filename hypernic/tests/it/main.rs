@@ -10,6 +10,7 @@ mod fabric;
 mod failing;
 mod foreign;
 mod lab;
+mod metrics;
 mod pf;
 mod roles;
 mod toy;
