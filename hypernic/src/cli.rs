@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 pub use program::LogFormat;
 use registry::{MODELS, Model};
 
+use crate::client::inspect::{DumpCommand, InspectCommand};
 use crate::client::metrics::MetricsCommand;
 use crate::client::nic::{ListCommand, NicCommand};
 use crate::client::port::PortCommand;
@@ -68,6 +69,10 @@ pub enum Command {
     Metrics(MetricsCommand),
     /// List the NICs of a running daemon.
     List(ListCommand),
+    /// Look at the registers of a NIC of a running daemon, without effect.
+    Inspect(InspectCommand),
+    /// Write the registers of a NIC to a file, as the kernel's driver gives them to ethtool -d.
+    Dump(DumpCommand),
     /// Show and change the virtual functions of a running daemon.
     Vf(VfCommand),
     /// Explain a counter: what it means, why it rises, what to do.

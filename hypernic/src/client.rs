@@ -1,6 +1,8 @@
 //! Commands that ask a running daemon.
 
 mod exposition;
+pub mod inspect;
+mod layout;
 pub mod metrics;
 pub mod nic;
 pub(crate) mod place;

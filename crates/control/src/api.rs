@@ -207,13 +207,15 @@ interfaces! {
     }
 
     /// NICs. They come and go while others run; nothing of others' traffic is lost.
-    "io.hypernic.Nic" [Guard NicConfig NicInfo] => {
+    "io.hypernic.Nic" [Guard NicConfig NicInfo Register] => {
         /// Makes a NIC and serves it. One that is there already, with these words, is left as it is.
         Owner "Add" NicAdd -> Changed,
         /// Takes a NIC away. Its VMM is disconnected.
         Owner "Remove" NicRemove -> Changed,
         /// What there is.
         Monitor "List" NicList -> Nics,
+        /// The registers as a read would find them. The look has no effect: nothing is cleared or acknowledged.
+        Monitor "Inspect" NicInspect -> Registers,
     }
 
     /// Switches.

@@ -332,6 +332,42 @@ records! {
     }
 
     asked
+    /// Which registers to look at.
+    NicInspect {
+        /// The NIC.
+        name: String,
+        /// A register: its name in the manual, of an array with `[N]` behind it for one, or its offset, as `0x100`; all
+        /// without.
+        register: Option<String>,
+    }
+
+    told
+    /// Registers of a NIC.
+    Registers {
+        /// The chip.
+        model: String,
+        /// By offset.
+        registers: Vec<Register>,
+    }
+
+    told
+    /// A register, as a read would find it.
+    Register {
+        /// Its name in the manual.
+        name: String,
+        /// Which of an array of equal ones.
+        element: Option<u32>,
+        /// Where it is in the BAR of registers.
+        offset: u32,
+        /// What accesses do: `RO`, `RW`, `RC` …
+        access: String,
+        /// The manual's section.
+        section: String,
+        /// The value.
+        value: u32,
+    }
+
+    asked
     /// Which switches to list.
     SwitchList {
         /// One of them; all without a name.

@@ -36,6 +36,7 @@ impl Subject<'_> {
             Call::NicAdd(call) => told(changes::add_nic(host, call)?),
             Call::NicRemove(call) => told(changes::remove_nic(host, call)?),
             Call::NicList(call) => told(lists::nics(&host.read(), call.name.as_deref())?),
+            Call::NicInspect(call) => told(lists::registers(&host.read(), call)?),
             Call::SwitchAdd(call) => told(changes::add_switch(host, call)?),
             Call::SwitchRemove(call) => told(changes::remove_switch(host, call)?),
             Call::SwitchList(call) => told(lists::switches(&host.read(), call.name.as_deref())?),

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use control::{
-    Counted, Explain, Failure, MetricsGet, NicInfo, Nics, PortInfo, Ports, Reason, Reasons,
-    Sections, SwitchInfo, Switches,
+    Counted, Explain, Failure, MetricsGet, NicInfo, NicInspect, Nics, PortInfo, Ports, Reason,
+    Reasons, Registers, Sections, SwitchInfo, Switches,
 };
+
+use model::Peeked;
 
 use super::changes::{no_switch, users};
 use crate::explain;
@@ -38,6 +40,61 @@ pub(super) fn nics(host: &Host, name: Option<&str>) -> Result<Nics, Failure> {
         }
         _ => Ok(Nics { nics }),
     }
+}
+
+pub(super) fn registers(host: &Host, call: &NicInspect) -> Result<Registers, Failure> {
+    let (name, is) = (&call.name, host.as_is());
+    let Some(nic) = is.nics.iter().find(|nic| nic.name == *name) else {
+        let known = is.nics.iter().map(|nic| nic.name.as_str());
+        return Err(Failure::unknown("NIC", name, known));
+    };
+    let busy = || {
+        Failure::failed(format!(
+            "the worker of {name} does not answer in time; ask again"
+        ))
+    };
+    let mut all = host.registers(name).ok_or_else(busy)?;
+    let model = nic.model.name;
+    if all.is_empty() {
+        return Err(Failure::invalid(format!(
+            "{name} has no table of registers: its model is {model}, over {}",
+            nic.transport
+        )));
+    }
+    if let Some(wanted) = &call.register {
+        all.retain(|register| is_meant(wanted, register));
+        if all.is_empty() {
+            return Err(Failure::invalid(format!(
+                "the {model} has no register {wanted:?}; hypernic inspect {name} lists them"
+            )));
+        }
+    }
+    all.sort_by_key(|register| register.offset);
+    let told = |register: Peeked| control::Register {
+        name: register.name.into(),
+        element: register.element,
+        offset: register.offset,
+        access: register.access.into(),
+        section: register.section.into(),
+        value: register.value,
+    };
+    Ok(Registers {
+        model: model.into(),
+        registers: all.into_iter().map(told).collect(),
+    })
+}
+
+/// Whether a register is meant by a name, a name and an element, or an offset.
+fn is_meant(word: &str, register: &Peeked) -> bool {
+    if let Some(digits) = word.strip_prefix("0x") {
+        return u32::from_str_radix(digits, 16) == Ok(register.offset);
+    }
+    let (name, element) = match word.strip_suffix(']').and_then(|word| word.split_once('[')) {
+        Some((name, element)) => (name, Some(element)),
+        None => (word, None),
+    };
+    let is_that = |element: &str| element.parse().ok() == Some(register.element.unwrap_or(0));
+    name.eq_ignore_ascii_case(register.name) && element.is_none_or(is_that)
 }
 
 pub(super) fn switches(host: &Host, name: Option<&str>) -> Result<Switches, Failure> {

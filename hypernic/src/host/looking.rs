@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use model::Peeked;
+
 use super::Host;
 use crate::config::HostConfig;
 use crate::nic::{PATIENCE, RunningNic};
@@ -43,6 +45,12 @@ impl Host {
             link: nic.has_link(),
             failed: nic.has_failed(),
         })
+    }
+
+    /// A NIC's registers, looked at without effect; none, if its model has no table of them. `None`: there is no such
+    /// NIC, or it does not answer.
+    pub fn registers(&self, nic: &str) -> Option<Vec<Peeked>> {
+        self.nics.get(nic)?.nic.registers()
     }
 
     /// The ports of a switch besides NICs: as they are written, and the names of their counters.

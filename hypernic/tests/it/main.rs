@@ -9,6 +9,7 @@ mod explained;
 mod fabric;
 mod failing;
 mod foreign;
+mod inspect;
 mod lab;
 mod metrics;
 mod pf;
