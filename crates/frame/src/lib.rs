@@ -23,6 +23,6 @@ pub use cut::{Cut, Cutting};
 pub use expand::{ExpandError, expand};
 pub use finish::Finisher;
 pub use guest_mem::work;
-pub use run::{Run, same_header};
+pub use run::{Mix, Run, header_of, same_header};
 pub use sink::{Caps, Counted, Sink, Wake};
 pub use sum::{l4_intact, sum_range};

@@ -6,7 +6,7 @@ use wire::{Gso, Offload};
 
 use crate::batch::Batch;
 use crate::cut::Cut;
-use crate::run::Run;
+use crate::run::{Mix, Run};
 
 /// Takes frames: a NIC's receive side, a port's way out, a switch port.
 ///
@@ -32,6 +32,12 @@ pub trait Sink: Send + Sync {
     fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
         let _ = run;
         None
+    }
+
+    /// Offers frames whose headers may differ, in the short way, to a sink that knows how to sort them. Returns how many
+    /// were dealt with, from the front on, as [`Sink::deliver_run`] does.
+    fn deliver_mix(&self, mix: &Mix<'_>) -> Option<usize> {
+        self.deliver_run(&mix.as_run()?)
     }
 
     /// Offers the segments of a large frame from number `from` on, in the short way, to a sink that takes none whole: only

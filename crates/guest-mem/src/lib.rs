@@ -44,7 +44,7 @@ pub use mapping::MapError;
 pub use memory::{Memory, RegionInfo, UnmapError};
 #[cfg(feature = "meter")]
 pub use meter::{Access, Meter, Totals};
-pub use places::{Head, ReadPlaces, WritePlaces, copy_run};
+pub use places::{Head, ReadPlaces, WritePlaces, copy_lengths, copy_run};
 pub use region::Prot;
 pub use remote::Remote;
 pub use slice::{ReadSlice, WriteSlice};

@@ -49,11 +49,20 @@ impl<'v> Region<'v> {
         (at <= self.most).then(|| unsafe { self.base.as_ptr().add(at as usize) })
     }
 
+    /// The same of a place of `len` bytes.
     #[inline(always)]
-    fn note(&self, at: u64, write: bool) {
+    fn place_of(&self, at: u64, len: usize) -> Option<*mut u8> {
+        let room = self.most + self.len as u64;
+        let most = room.checked_sub(len as u64)?;
+        // SAFETY: as for `place`, since `most` and `len` make up the length of the region.
+        (at <= most).then(|| unsafe { self.base.as_ptr().add(at as usize) })
+    }
+
+    #[inline(always)]
+    fn note(&self, at: u64, len: usize, write: bool) {
         #[cfg(feature = "meter")]
-        self.meter.note(self.first + at, self.len as u64, write);
-        let _ = (at, write);
+        self.meter.note(self.first + at, len as u64, write);
+        let _ = (at, len, write);
     }
 }
 
@@ -97,6 +106,12 @@ macro_rules! places {
                 self.0.find(iova)
             }
 
+            /// Bytes of each, where nothing else is said.
+            #[inline(always)]
+            pub fn bytes(&self) -> usize {
+                self.0.len
+            }
+
             /// Has the processor fetch the first cache line of a place. Only a hint.
             #[inline(always)]
             pub fn prefetch(&self, at: u64) {
@@ -117,16 +132,23 @@ places!(ReadPlaces, _MM_HINT_T0);
 places!(WritePlaces, _MM_HINT_ET0);
 
 impl<'v> ReadPlaces<'v> {
-    /// Bytes of each.
+    /// As [`ReadPlaces::find`], of a place of `len` bytes.
     #[inline(always)]
-    pub fn bytes(&self) -> usize {
-        self.0.len
+    pub fn find_of(&self, iova: u64, len: usize) -> Option<u64> {
+        let at = iova.wrapping_sub(self.0.first);
+        self.0.place_of(at, len).map(|_| at)
     }
 
     /// The first 16 bytes of a place, each read once. `None` where no place is, or a shorter one.
     #[inline(always)]
     pub fn head(&self, at: u64) -> Option<Head> {
-        let place = self.0.place(at).filter(|_| self.0.len >= HEAD)?;
+        self.head_of(at, self.0.len)
+    }
+
+    /// As [`ReadPlaces::head`], of a place of `len` bytes.
+    #[inline(always)]
+    pub fn head_of(&self, at: u64, len: usize) -> Option<Head> {
+        let place = self.0.place_of(at, len).filter(|_| len >= HEAD)?;
         let word = place.cast_const().cast::<At<u64>>();
         // SAFETY: 16 bytes of the place are readable (promise of `new`); the type has no alignment.
         let head = unsafe { [word.read_volatile().0, word.add(1).read_volatile().0] };
@@ -136,10 +158,16 @@ impl<'v> ReadPlaces<'v> {
     /// A place as a slice.
     #[inline(always)]
     pub fn get(&self, at: u64) -> Option<ReadSlice<'v>> {
-        let place = NonNull::new(self.0.place(at)?)?;
-        self.0.note(at, false);
+        self.get_of(at, self.0.len)
+    }
+
+    /// A place of `len` bytes as a slice.
+    #[inline(always)]
+    pub fn get_of(&self, at: u64, len: usize) -> Option<ReadSlice<'v>> {
+        let place = NonNull::new(self.0.place_of(at, len)?)?;
+        self.0.note(at, len, false);
         // SAFETY: the promise of `new`, for the place.
-        Some(unsafe { ReadSlice::new(place, self.0.len) })
+        Some(unsafe { ReadSlice::new(place, len) })
     }
 }
 
@@ -148,7 +176,7 @@ impl<'v> WritePlaces<'v> {
     #[inline(always)]
     pub fn get(&self, at: u64) -> Option<WriteSlice<'v>> {
         let place = NonNull::new(self.0.place(at)?)?;
-        self.0.note(at, true);
+        self.0.note(at, self.0.len, true);
         // SAFETY: the promise of `new`, for the place.
         Some(unsafe { WriteSlice::new(place, self.0.len) })
     }
@@ -237,8 +265,54 @@ fn copy_each(
             words.write(At(head[0]));
             words.add(1).write(At(head[1]));
         }
-        from.0.note(*a, false);
-        to.0.note(*b, true);
+        from.0.note(*a, from.0.len, false);
+        to.0.note(*b, to.0.len, true);
+        done += 1;
+    }
+    done
+}
+
+/// Copies frames as [`copy_run`] does, of which each has a length of its own, with `more` zeros behind each, four at most.
+/// It ends at one that is shorter than a head, or longer than a place to write to.
+#[inline(always)]
+pub fn copy_lengths<'r>(
+    ((from, from_at), lens): ((&'r ReadPlaces<'r>, &'r [u64]), &'r [u16]),
+    heads: &'r [Head],
+    ((to, to_at), more): ((&'r WritePlaces<'r>, &'r [u64]), usize),
+) -> usize {
+    let mut done = 0;
+    let Some(longest) = to.0.len.checked_sub(more) else {
+        return 0;
+    };
+    for (((a, len), head), b) in from_at.iter().zip(lens).zip(heads).zip(to_at) {
+        let len = usize::from(*len);
+        if len < HEAD || len > longest || more > size_of::<u32>() {
+            break;
+        }
+        let (Some(read), Some(write)) = (from.0.place_of(*a, len), to.0.place(*b)) else {
+            break;
+        };
+        let words = write.cast::<At<u64>>();
+        // SAFETY: `len` bytes are readable at `read`, and `longest + more` writable at `write`, so that what is written stays
+        // inside: `len` is at least a head and at most `longest`. The types have no alignment. The head comes last: the two
+        // may overlap, and it is our own copy.
+        unsafe {
+            if SHORT.contains(&len) {
+                copy_short(read, write, len);
+            } else {
+                ptr::copy(read.add(HEAD), write.add(HEAD), len - HEAD);
+            }
+            match more {
+                0 => {}
+                // The type has four bytes.
+                4 => write.add(len).cast::<At<u32>>().write(At(0)),
+                _ => write.add(len).write_bytes(0, more),
+            }
+            words.write(At(head[0]));
+            words.add(1).write(At(head[1]));
+        }
+        from.0.note(*a, len, false);
+        to.0.note(*b, len + more, true);
         done += 1;
     }
     done
@@ -401,6 +475,39 @@ mod tests {
         }
 
         #[test]
+        fn each_is_copied_in_its_own_length(
+            more in 0usize..5,
+            frames in proptest::collection::vec((0u16..200, 0u64..SIZE / 2, 0u64..SIZE / 2), 0..6),
+        ) {
+            const LONGEST: usize = 150;
+            let (source, sink) = (filled(), filled());
+            let (a, b) = (source.view(), sink.view());
+            // What its places have as their length counts for nothing.
+            let from = a.read_places(BASE, 77).expect("mapped");
+            let to = b.write_places(BASE, LONGEST + more).expect("mapped");
+            let lens: Vec<u16> = frames.iter().map(|frame| frame.0).collect();
+            let from_at: Vec<u64> = frames.iter().map(|frame| frame.1).collect();
+            let to_at: Vec<u64> = frames.iter().map(|frame| frame.2).collect();
+            let heads: Vec<Head> = (0..frames.len() as u64).map(|i| [i, !i]).collect();
+            let mut want = vec![0; SIZE as usize];
+            b.read(BASE, &mut want).expect("read");
+            let n = copy_lengths(((&from, &from_at), &lens), &heads, ((&to, &to_at), more));
+            let fits = |len: &&u16| (HEAD..=LONGEST).contains(&usize::from(**len));
+            prop_assert_eq!(n, lens.iter().take_while(fits).count());
+            for i in 0..n {
+                let mut frame = vec![0; lens[i].into()];
+                a.read(BASE + from_at[i], &mut frame).expect("read");
+                frame[..8].copy_from_slice(&heads[i][0].to_le_bytes());
+                frame[8..16].copy_from_slice(&heads[i][1].to_le_bytes());
+                frame.resize(frame.len() + more, 0);
+                want[to_at[i] as usize..][..frame.len()].copy_from_slice(&frame);
+            }
+            let mut seen = vec![0; SIZE as usize];
+            b.read(BASE, &mut seen).expect("read");
+            prop_assert_eq!(seen, want);
+        }
+
+        #[test]
         fn places_that_are_not_there_end_a_run(len in 16usize..200, bad in 0usize..3) {
             let memory = filled();
             let view = memory.view();
@@ -410,6 +517,14 @@ mod tests {
             from_at[bad] = SIZE - len as u64 + 1;
             prop_assert_eq!(copy_run((&from, &from_at), &[[0; 2]; 3], (&to, &[0; 3])), bad);
             prop_assert_eq!(copy_run((&from, &[0; 3]), &[[0; 2]; 3], (&to, &from_at)), bad);
+            let lens = [len as u16; 3];
+            let n = copy_lengths(((&from, &from_at), &lens), &[[0; 2]; 3], ((&to, &[0; 3]), 0));
+            prop_assert_eq!(n, bad);
+            let n = copy_lengths(((&from, &[0; 3]), &lens), &[[0; 2]; 3], ((&to, &from_at), 0));
+            prop_assert_eq!(n, bad);
+            prop_assert_eq!(from.find_of(BASE + SIZE - len as u64, len), Some(SIZE - len as u64));
+            prop_assert_eq!(from.find_of(BASE + SIZE - len as u64 + 1, len), None);
+            prop_assert_eq!(from.find_of(BASE, SIZE as usize + 1), None);
         }
     }
 

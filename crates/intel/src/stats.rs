@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use datapath::FCS;
 use datapath::counters::count_alone;
 use regs::{File, Id};
 use snapshot::StateError;
@@ -147,7 +148,8 @@ impl Tally {
     }
 
     /// Good frames received, gathered where many alike were seen.
-    pub fn received_many(&mut self, many: &Received) {
+    #[inline(never)]
+    pub fn received_many(&mut self, many: &Many) {
         let frames = many.bins.iter().sum();
         if frames == 0 {
             return;
@@ -197,15 +199,28 @@ impl Group {
     }
 }
 
-/// Good frames received, before they are spread over the registers.
+/// Good frames on one side, before they are spread over the registers.
 #[derive(Debug, Default)]
-pub struct Received {
+pub struct Many {
     bins: [u64; 6],
     groups: [u64; 3],
     bytes: u64,
 }
 
-impl Received {
+impl Many {
+    /// Frames of these lengths without FCS.
+    #[inline]
+    pub fn of(lens: &[u16], group: Group) -> Many {
+        let mut many = Many::default();
+        for len in lens {
+            many.bins[bin(usize::from(*len) + FCS)] += 1;
+            many.bytes += u64::from(*len);
+        }
+        many.groups[group as usize] = lens.len() as u64;
+        many.bytes += (lens.len() * FCS) as u64;
+        many
+    }
+
     /// One of `len` bytes with FCS.
     #[inline]
     pub fn add(&mut self, len: usize, group: Group) {
@@ -306,6 +321,53 @@ impl Stats {
     #[inline]
     pub fn sent_alone(&self, n: u64, len: usize, group: Group) {
         self.alike(&OUT, (n, len, group), count_alone);
+    }
+
+    /// Counts good frames received. As [`Stats::add`].
+    #[inline(never)]
+    pub fn received_many(&self, many: &Many) {
+        self.many(&IN, many, |count, n| {
+            count.fetch_add(n, Ordering::Relaxed);
+        });
+    }
+
+    /// The same of frames sent.
+    #[inline(never)]
+    pub fn sent_many(&self, many: &Many) {
+        self.many(&OUT, many, |count, n| {
+            count.fetch_add(n, Ordering::Relaxed);
+        });
+    }
+
+    /// As [`Stats::received_many`], and as [`Stats::add_alone`].
+    #[inline(never)]
+    pub fn received_many_alone(&self, many: &Many) {
+        self.many(&IN, many, count_alone);
+    }
+
+    /// As [`Stats::sent_many`], and as [`Stats::add_alone`].
+    #[inline(never)]
+    pub fn sent_many_alone(&self, many: &Many) {
+        self.many(&OUT, many, count_alone);
+    }
+
+    #[inline(always)]
+    fn many(&self, of: &Direction, many: &Many, add: impl Fn(&AtomicU64, u64)) {
+        let frames = many.bins.iter().sum();
+        for (stat, n) in of
+            .frames
+            .iter()
+            .zip([frames, many.bytes, frames, many.bytes])
+        {
+            add(&self.counts[*stat as usize], n);
+        }
+        let bins = self.counts[of.bins as usize..].iter().zip(many.bins);
+        let [_, multicast, broadcast] = many.groups;
+        let groups = [(of.multicast, multicast), (of.broadcast, broadcast)];
+        let groups = groups.map(|(stat, n)| (&self.counts[stat as usize], n));
+        for (count, n) in bins.chain(groups).filter(|(_, n)| *n > 0) {
+            add(count, n);
+        }
     }
 
     #[inline(always)]

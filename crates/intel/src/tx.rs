@@ -16,5 +16,5 @@ pub use desc::{Body, Desc, Format, Make, cmd};
 pub use fan_out::FanOut;
 pub use mark::{Memory, Position, Store};
 pub use parser::{End, Parser, Settings};
-pub use run::{Gathering, Reported};
+pub use run::{Gathered, Gathering, Reported};
 pub use scratch::{EACH, Scratch};

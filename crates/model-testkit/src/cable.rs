@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use frame::{Batch, Caps, Run, Sink, Wake};
+use frame::{Batch, Caps, Mix, Run, Sink, Wake};
 use wire::Offload;
 
 /// Takes the frames that it has room for, and keeps them. A frame that leaves more to do than its abilities
@@ -18,6 +18,8 @@ pub struct Wire {
     pub frames: Mutex<Vec<(Vec<u8>, Offload)>>,
     /// How many of them came in runs.
     pub in_runs: AtomicUsize,
+    /// Frames that came in mixes.
+    pub in_mixes: AtomicUsize,
 }
 
 impl Default for Wire {
@@ -34,6 +36,7 @@ impl Wire {
             room: AtomicUsize::new(usize::MAX),
             frames: Mutex::default(),
             in_runs: AtomicUsize::new(0),
+            in_mixes: AtomicUsize::new(0),
         }
     }
 
@@ -85,6 +88,14 @@ impl Sink for Wire {
         let n = self.admit(run.count());
         self.in_runs.fetch_add(n, SeqCst);
         let frames = (0..n).filter_map(|i| Some((run.to_vec(i)?, Offload::NONE)));
+        self.frames.lock().expect("frames").extend(frames);
+        Some(n)
+    }
+
+    fn deliver_mix(&self, mix: &Mix<'_>) -> Option<usize> {
+        let n = self.admit(mix.count());
+        self.in_mixes.fetch_add(n, SeqCst);
+        let frames = (0..n).filter_map(|i| Some((mix.to_vec(i)?, Offload::NONE)));
         self.frames.lock().expect("frames").extend(frames);
         Some(n)
     }

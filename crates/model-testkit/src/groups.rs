@@ -1,19 +1,29 @@
-//! Frames offered as a sender offers them that finds runs: those that are alike together.
+//! Frames offered as a sender offers them that finds runs and mixes: those that are alike together, or those that are plain.
 
 use std::ops::Range;
 
-use frame::{Batch, Run};
+use frame::{Batch, Frame, Mix, Run};
+use guest_mem::{Head, ReadPlaces};
 
 use crate::machine::memory;
 
 /// Where the memory of the sender of a run begins, and bytes from frame to frame.
 const RAM: u64 = 0x10_0000;
 const STRIDE: u64 = 0x2000;
-/// Shorter frames come in no run.
-const LEAST: usize = 60;
 
 /// Takes a run as [`frame::Sink::deliver_run`] does.
 pub type DeliverRun<'d> = &'d dyn Fn(&Run<'_>) -> Option<usize>;
+/// Takes a mix as [`frame::Sink::deliver_mix`] does.
+pub type DeliverMix<'d> = &'d dyn Fn(&Mix<'_>) -> Option<usize>;
+
+/// How frames in a row differ that make a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lengths {
+    /// Not in their length.
+    One,
+    /// In their length at most.
+    Any,
+}
 
 /// Offers the frames of a batch to `deliver`, those alike together and, if there is a `deliver_run`, first to that. Returns
 /// how many were dealt with.
@@ -21,22 +31,57 @@ pub fn in_groups(
     batch: &Batch<'_>,
     deliver: impl Fn(&[u16]) -> usize,
     deliver_run: Option<DeliverRun<'_>>,
+    lengths: Lengths,
+) -> usize {
+    let header = |frame: &Frame<'_>| frame.head().first_chunk::<14>().copied();
+    let like = |first: &Frame<'_>, next: &Frame<'_>| {
+        let fits = lengths == Lengths::Any && is_long(first) && is_long(next);
+        let alike = next.is_plain() && header(next) == header(first);
+        first.is_plain() && alike && (fits || next.len() == first.len())
+    };
+    together(batch, like, deliver, |frames, first| {
+        let deliver = deliver_run.filter(|_| is_long(first))?;
+        sent(batch, frames, |from, places, heads| {
+            deliver(&Run::of_lengths(from, places, heads).expect("alike"))
+        })
+    })
+}
+
+/// Offers the frames of a batch to `deliver`, those that are plain together and, if there is a `deliver_mix`, first to that.
+/// Returns how many were dealt with.
+pub fn in_mixes(
+    batch: &Batch<'_>,
+    deliver: impl Fn(&[u16]) -> usize,
+    deliver_mix: Option<DeliverMix<'_>>,
+) -> usize {
+    let like = |first: &Frame<'_>, next: &Frame<'_>| is_long(first) && is_long(next);
+    together(batch, like, deliver, |frames, first| {
+        let deliver = deliver_mix.filter(|_| is_long(first))?;
+        sent(batch, frames, |from, places, heads| {
+            deliver(&Mix::new(from, places, heads).expect("plain"))
+        })
+    })
+}
+
+/// Whether a frame can be in a run or a mix.
+fn is_long(frame: &Frame<'_>) -> bool {
+    frame.is_plain() && frame.len() >= Run::SHORTEST
+}
+
+/// Offers frames in a row that are `like` the first of them, first to `short`, then those left to `deliver`.
+fn together(
+    batch: &Batch<'_>,
+    like: impl Fn(&Frame<'_>, &Frame<'_>) -> bool,
+    deliver: impl Fn(&[u16]) -> usize,
+    short: impl Fn(Range<usize>, &Frame<'_>) -> Option<usize>,
 ) -> usize {
     let frame = |i: usize| batch.get(i).expect("in the batch");
     let mut at = 0;
     while at < batch.len() {
         let first = frame(at);
-        let like = |i: &usize| {
-            let next = frame(*i);
-            let header = |frame: &frame::Frame<'_>| frame.head().first_chunk::<14>().copied();
-            next.len() == first.len() && next.is_plain() && header(&next) == header(&first)
-        };
-        let n = match first.is_plain() {
-            true => (at..batch.len()).take_while(like).count(),
-            false => 1,
-        };
-        let run = deliver_run.filter(|_| first.is_plain() && first.len() >= LEAST);
-        let mut taken = run.map_or(0, |deliver| as_run(batch, at..at + n, deliver));
+        let more = (at + 1..batch.len()).take_while(|i| like(&first, &frame(*i)));
+        let n = 1 + more.count();
+        let mut taken = short(at..at + n, &first).unwrap_or(0);
         let left: Vec<u16> = (at + taken..at + n).map(|i| i as u16).collect();
         if !left.is_empty() {
             taken += deliver(&left);
@@ -49,22 +94,27 @@ pub fn in_groups(
     at
 }
 
-/// Offers frames of a batch as a run. Returns how many were taken.
-fn as_run(batch: &Batch<'_>, frames: Range<usize>, deliver: DeliverRun<'_>) -> usize {
+/// Puts frames into the memory of a sender, and shows where they are, their lengths, and how they begin.
+fn sent<T>(
+    batch: &Batch<'_>,
+    frames: Range<usize>,
+    show: impl FnOnce(ReadPlaces<'_>, (&[u64], &[u16]), &[Head]) -> T,
+) -> T {
     let sender = memory(RAM, frames.len() as u64 * STRIDE);
     let view = sender.view();
-    let len = batch.get(frames.start).expect("in the batch").len();
-    let from = view.read_places(RAM, len).expect("mapped");
-    let (mut at, mut heads) = (Vec::new(), Vec::new());
+    let (mut at, mut lens, mut heads) = (Vec::new(), Vec::new(), Vec::new());
+    let first = batch.get(frames.start).expect("in the batch").len();
+    view.write(RAM, &[0]).expect("mapped");
+    let from = view.read_places(RAM, first).expect("mapped");
     for (i, place) in frames.zip((RAM..).step_by(STRIDE as usize)) {
         let bytes = batch.get(i).expect("in the batch").to_vec();
         view.write(place, &bytes).expect("mapped");
-        let found = from.find(place).expect("mapped");
-        heads.push(from.head(found).expect("long enough"));
+        let found = from.find_of(place, bytes.len()).expect("mapped");
+        heads.push(from.head_of(found, bytes.len()).expect("long enough"));
         at.push(found);
+        lens.push(bytes.len() as u16);
         // What the sender changes later counts for all but the head.
         view.write(place, &[0xee; 16]).expect("mapped");
     }
-    let run = Run::new(from, &at, &heads).expect("at least one");
-    deliver(&run).unwrap_or(0)
+    show(from, (&at, &lens), &heads)
 }

@@ -33,10 +33,18 @@ struct Alike<'b> {
     vlan: u16,
 }
 
-/// Where the last batch went, for as long as asking the table again would say the same and leave it as
-/// it is.
+/// Stations whose place is kept.
+const KEPT: usize = 16;
+
+/// Where the last frames went, for as long as asking the table again would say the same and leave it as it is.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
+    ways: [Way; KEPT],
+}
+
+/// Where frames with the same addresses go.
+#[derive(Debug, Default)]
+struct Way {
     addresses: [u8; ADDRESSES],
     /// Of an on-chip switch: the VLAN.
     vlan: u16,
@@ -47,6 +55,23 @@ pub(crate) struct Known {
 }
 
 impl Known {
+    /// Where frames from `from` with these addresses go, if to one station: as is known, or as the table or the pools say
+    /// now.
+    #[inline]
+    pub(crate) fn find(
+        &mut self,
+        state: &SwitchState,
+        from: &Port,
+        (addresses, vlan): (&[u8; ADDRESSES], u16),
+        now: Nanos,
+    ) -> Option<Arc<Port>> {
+        // Stations of one host differ in their last byte.
+        let at = usize::from(addresses[5] ^ addresses[11]) % KEPT;
+        self.ways[at].find_anew(state, from, (addresses, vlan), now)
+    }
+}
+
+impl Way {
     fn find(
         &self,
         state: &SwitchState,
@@ -102,7 +127,7 @@ impl Known {
         };
         let ports = state.ports();
         let to = &ports[slot(&ports, id)?];
-        *self = Known {
+        *self = Way {
             addresses: *addresses,
             vlan: 0,
             to: Arc::downgrade(to),
@@ -133,7 +158,7 @@ impl Known {
             return None;
         }
         let to = &ports[only_port(&pools, &ports, from, dst, vlan)?];
-        *self = Known {
+        *self = Way {
             addresses: *addresses,
             vlan,
             to: Arc::downgrade(to),
@@ -214,7 +239,7 @@ pub(crate) fn deliver(
         asks,
         vlan,
     } = alike(batch, picks, state.is_chip())?;
-    let to = known.find_anew(state, from, (addresses, vlan), now)?;
+    let to = known.find(state, from, (addresses, vlan), now)?;
     // What the sink cannot take as it is has to be finished for it.
     let whole = asks == Caps::NONE || asks.and(to.sink.caps()) == asks;
     if to.id == from.id || !to.is_alive() || to.rate_out.is_some() || !whole {
@@ -260,6 +285,23 @@ pub(crate) fn deliver(
     Some((dealt.0 as usize, held))
 }
 
+/// The port that frames with this header go to in the short way; `None` where there is more to it.
+#[inline]
+pub(crate) fn way_of_run(
+    state: &SwitchState,
+    from: &Port,
+    known: &mut Known,
+    header: &[u8; wire::ETHERNET_HEADER],
+    now: Nanos,
+) -> Option<Arc<Port>> {
+    if from.bounds.is_rated() || state.is_chip() && is_tag(header) {
+        return None;
+    }
+    let to = known.find(state, from, (header.first_chunk()?, 0), now)?;
+    let plain = to.id != from.id && to.is_alive() && to.rate_out.is_none();
+    plain.then_some(to)
+}
+
 /// Delivers frames of a run, if it is one for the direct path. What finds no room is left to [`deliver`], with all that
 /// follows from it.
 pub(crate) fn deliver_run(
@@ -269,21 +311,14 @@ pub(crate) fn deliver_run(
     run: &Run<'_>,
     now: Nanos,
 ) -> Option<usize> {
-    let header = run.header();
-    if from.bounds.is_rated() || state.is_chip() && is_tag(&header) {
-        return None;
-    }
-    let to = known.find_anew(state, from, (header.first_chunk()?, 0), now)?;
-    if to.id == from.id || !to.is_alive() || to.rate_out.is_some() {
-        return None;
-    }
+    let to = way_of_run(state, from, known, &run.header(), now)?;
     let taken = to.sink.deliver_run(run)?.min(run.count());
     if taken == 0 {
         return None;
     }
     patience.serves(to.id, true, now);
     to.note_progress(taken, now, state.stall_bound());
-    let (frames, bytes) = (taken as u64, (taken * run.frame_len()) as u64);
+    let (frames, bytes) = (taken as u64, run.bytes(taken) as u64);
     add(&to.counters.tx_frames, frames);
     add(&to.counters.tx_bytes, bytes);
     add_alone(&from.counters.rx_frames, frames);
@@ -294,223 +329,12 @@ pub(crate) fn deliver_run(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::sync::atomic::Ordering::Relaxed;
 
-    use frame::{Sink, Wake};
-    use model_testkit::in_groups;
-    use parking_lot::Mutex;
     use proptest::prelude::*;
-    use wire::{Csum, Gso, Offload};
 
     use super::*;
-    use crate::{PortConfig, Switch, SwitchConfig, SwitchPort};
-
-    /// Takes as many frames as it has room for.
-    #[derive(Default)]
-    struct Room {
-        left: AtomicUsize,
-        got: Mutex<Vec<(Vec<u8>, Offload)>>,
-        caps: Caps,
-        given_up: AtomicUsize,
-    }
-
-    impl Sink for Room {
-        fn deliver(&self, batch: &Batch<'_>, picks: &[u16]) -> usize {
-            let n = self.left.load(Relaxed).min(picks.len());
-            self.left.fetch_sub(n, Relaxed);
-            let frames = picks[..n].iter().filter_map(|p| batch.get((*p).into()));
-            let seen = frames.map(|f| (f.to_vec(), *f.notes()));
-            self.got.lock().extend(seen);
-            n
-        }
-        fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
-            // Some take none.
-            if !self.caps.csum {
-                return None;
-            }
-            let n = self.left.load(Relaxed).min(run.count());
-            self.left.fetch_sub(n, Relaxed);
-            let frames = (0..n).filter_map(|i| Some((run.to_vec(i)?, Offload::NONE)));
-            self.got.lock().extend(frames);
-            Some(n)
-        }
-        fn caps(&self) -> Caps {
-            self.caps
-        }
-        fn want_room(&self, _: &Arc<dyn Wake>) {}
-        fn give_up(&self, _: &Batch<'_>, picks: &[u16]) {
-            self.given_up.fetch_add(picks.len(), Relaxed);
-        }
-    }
-
-    struct Nobody;
-
-    impl Wake for Nobody {
-        fn wake(&self) {}
-    }
-
-    const PORTS: usize = 3;
-
-    struct Lab {
-        switch: Switch,
-        now: Arc<std::sync::atomic::AtomicU64>,
-        sinks: Vec<Arc<Room>>,
-        ports: Vec<Arc<SwitchPort>>,
-        /// Frames that are alike are offered as runs.
-        runs: bool,
-    }
-
-    impl Lab {
-        fn new(direct: bool) -> Lab {
-            let now = Arc::new(std::sync::atomic::AtomicU64::new(0));
-            let clock = now.clone();
-            // So short that what is known ages under way.
-            let config = SwitchConfig {
-                ageing: std::time::Duration::from_millis(20),
-                ..SwitchConfig::default()
-            };
-            let mut switch = Switch::new(config, Arc::new(move || clock.load(Relaxed)));
-            switch.set_direct(direct);
-            switch.set_timer(Arc::new(Nobody));
-            let caps = [
-                Caps::ALL,
-                Caps {
-                    csum: true,
-                    ..Caps::NONE
-                },
-                Caps::NONE,
-            ];
-            let room = |caps| Room {
-                caps,
-                ..Room::default()
-            };
-            let sinks: Vec<_> = caps.into_iter().map(|caps| Arc::new(room(caps))).collect();
-            let attach = |(at, sink): (usize, &Arc<Room>)| {
-                let config = PortConfig {
-                    waits: at != 2,
-                    only: Vec::from_iter((at == 1).then(|| MacAddr::from_u64(0x0200_0000_0001))),
-                    ..PortConfig::default()
-                };
-                switch
-                    .attach(&at.to_string(), sink.clone(), config)
-                    .expect("a port")
-            };
-            let ports = sinks.iter().enumerate().map(attach).collect();
-            Lab {
-                switch,
-                now,
-                sinks,
-                ports,
-                runs: direct,
-            }
-        }
-
-        fn step(&self, step: &Step) -> usize {
-            self.now.fetch_add(step.passed, Relaxed);
-            self.sinks[step.room.0].left.fetch_add(step.room.1, Relaxed);
-            let mut batch = Batch::new();
-            for frame in &step.frames {
-                let station = |n: u64| {
-                    MacAddr::from_u64(if n == 9 {
-                        0xffff_ffff_ffff
-                    } else {
-                        0x0200_0000_0000 | n
-                    })
-                };
-                batch.push_bytes(station(frame.dst).as_bytes());
-                batch.push_bytes(station(frame.src).as_bytes());
-                batch.push_bytes(&vec![frame.dst as u8; frame.len]);
-                batch.end(frame.notes());
-            }
-            let port = &self.ports[step.from];
-            let deliver = |picks: &[u16]| port.deliver(&batch, picks);
-            let run = |run: &Run<'_>| port.deliver_run(run);
-            let run: &dyn Fn(&Run<'_>) -> Option<usize> = &run;
-            if step.grouped {
-                return in_groups(&batch, deliver, self.runs.then_some(run));
-            }
-            let mut picks = Vec::new();
-            deliver(batch.all_picks(&mut picks))
-        }
-    }
-
-    #[derive(Clone, Debug)]
-    struct One {
-        src: u64,
-        dst: u64,
-        len: usize,
-        noted: u8,
-    }
-
-    impl One {
-        fn notes(&self) -> Offload {
-            let csum = Some(Csum {
-                start: 34,
-                offset: 6,
-            });
-            match self.noted {
-                0 => Offload {
-                    csum_valid: true,
-                    ..Offload::NONE
-                },
-                // Inside of the frame or not.
-                1 | 2 => Offload {
-                    csum,
-                    ..Offload::NONE
-                },
-                3 => Offload {
-                    vlan: Some(5),
-                    ..Offload::NONE
-                },
-                // Of a frame that can be cut or, most often, not.
-                4 => Offload {
-                    csum,
-                    gso: Gso::Tcp4,
-                    gso_size: 20,
-                    hdr_len: 54,
-                    ..Offload::NONE
-                },
-                _ => Offload::NONE,
-            }
-        }
-    }
-
-    #[derive(Clone, Debug)]
-    struct Step {
-        from: usize,
-        room: (usize, usize),
-        passed: u64,
-        /// Frames alike come together.
-        grouped: bool,
-        frames: Vec<One>,
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        let one = (
-            0..4u64,
-            prop_oneof![5 => 0..4u64, 1 => Just(9)],
-            0..80usize,
-            0..20u8,
-        );
-        let one = one.prop_map(|(src, dst, len, noted)| One {
-            src,
-            dst,
-            len,
-            noted,
-        });
-        let alike = (one.clone(), 1..6usize).prop_map(|(one, n)| vec![one; n]);
-        let frames = prop_oneof![3 => alike, 1 => proptest::collection::vec(one, 0..6)];
-        let room = (0..PORTS, 0..6usize);
-        (0..PORTS, room, 0..4_000_000u64, any::<bool>(), frames).prop_map(
-            |(from, room, passed, grouped, frames)| Step {
-                from,
-                room,
-                passed,
-                grouped,
-                frames,
-            },
-        )
-    }
+    use crate::testing::{How, Lab, One, Step, step};
 
     #[test]
     fn a_port_that_is_gone_is_let_go() {
@@ -525,7 +349,7 @@ mod tests {
             from,
             room: (1 - from, 4),
             passed: 1,
-            grouped: false,
+            how: How::Batch,
             frames: vec![frame],
         };
         lab.step(&step(1, one(1, 0)));

@@ -69,6 +69,7 @@ mod direct;
 mod forward;
 mod guard;
 mod keeper;
+mod mix;
 mod patience;
 mod pools;
 mod port;
@@ -76,6 +77,8 @@ mod state;
 mod switch;
 mod switch_port;
 mod table;
+#[cfg(test)]
+mod testing;
 
 pub use config::{AttachError, Clock, MacInfo, Nanos, PortConfig, PortInfo, SwitchConfig};
 pub use keeper::Keeper;

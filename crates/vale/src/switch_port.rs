@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use frame::{Batch, Caps, Counted, MAX_BATCH, Run, Sink, Wake};
+use frame::{Batch, Caps, Counted, MAX_BATCH, Mix, Run, Sink, Wake};
 use parking_lot::Mutex;
 
 use crate::config::Nanos;
@@ -98,6 +98,13 @@ impl Sink for SwitchPort {
             return None;
         }
         self.scratch.lock().run(&self.state, &self.port, run)
+    }
+
+    fn deliver_mix(&self, mix: &Mix<'_>) -> Option<usize> {
+        if !self.port.is_alive() {
+            return None;
+        }
+        self.scratch.lock().mix(&self.state, &self.port, mix)
     }
 
     /// Everything: what a destination cannot take is done for that destination alone.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use eswitch::Owner;
-use frame::{Batch, Caps, Run, Sink, Wake};
+use frame::{Batch, Caps, Mix, Run, Sink, Wake};
 use igb::{Enforcer, Hub, VfChannel};
 use parking_lot::Mutex;
 use vale::{Switch, SwitchPort};
@@ -117,6 +117,10 @@ impl Sink for SpoofWatch {
     /// What is refused is in no run.
     fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
         self.port.deliver_run(run)
+    }
+
+    fn deliver_mix(&self, mix: &Mix<'_>) -> Option<usize> {
+        self.port.deliver_mix(mix)
     }
 
     fn caps(&self) -> Caps {

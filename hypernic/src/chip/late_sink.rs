@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use frame::{Batch, Caps, Cut, Run, Sink, Wake};
+use frame::{Batch, Caps, Cut, Mix, Run, Sink, Wake};
 use parking_lot::RwLock;
 
 /// Passes on to a sink that is named later, and may be taken away; meanwhile frames end here.
@@ -35,6 +35,10 @@ impl Sink for LateSink {
 
     fn deliver_run(&self, run: &Run<'_>) -> Option<usize> {
         self.get()?.deliver_run(run)
+    }
+
+    fn deliver_mix(&self, mix: &Mix<'_>) -> Option<usize> {
+        self.get()?.deliver_mix(mix)
     }
 
     fn deliver_cut(&self, cut: &Cut<'_>, from: usize) -> Option<usize> {

@@ -1,12 +1,12 @@
 //! The short way of the receive side: frames that are alike, and a buffer each. Their descriptors all say the same
-//! ([`Words`]), or what the verdict on each frame's checksums is ([`Judged`]).
+//! ([`Words`]), or each its frame's length ([`Lengths`]), or what the verdict on its checksums is ([`Judged`]).
 
 use std::sync::atomic::{Ordering, fence};
 
 use datapath::FCS;
 use frame::{HEAD, Run, same_header};
 use guest_mem::{
-    Head, ReadPlaces, ReadSlice, View, WritePlaces, WriteSlice, WriteWindow, copy_run,
+    Head, ReadPlaces, ReadSlice, View, WritePlaces, WriteSlice, WriteWindow, copy_lengths, copy_run,
 };
 use wire::{SimpleV4, Sum};
 
@@ -35,6 +35,30 @@ pub struct Frames<'r> {
     from: &'r ReadPlaces<'r>,
     at: &'r [u64],
     heads: &'r [Head],
+    /// Where they are not the same for all.
+    lens: Option<&'r [u16]>,
+}
+
+impl<'r> Frames<'r> {
+    /// Bytes of frame `index`.
+    #[inline(always)]
+    fn len(&self, index: usize) -> usize {
+        match self.lens {
+            None => self.from.bytes(),
+            Some(lens) => lens.get(index).copied().unwrap_or_default().into(),
+        }
+    }
+
+    /// All but the first `n`.
+    #[inline(always)]
+    fn behind(&self, n: usize) -> Frames<'r> {
+        Frames {
+            from: self.from,
+            at: &self.at[n..],
+            heads: &self.heads[n..],
+            lens: self.lens.map(|lens| &lens[n..]),
+        }
+    }
 }
 
 /// What a done descriptor of a run says, where all say the same.
@@ -69,11 +93,65 @@ impl Words {
     }
 }
 
+/// Descriptors that are the same but for the length of each.
+pub struct Lengths {
+    /// The words of one, without a length.
+    words: Words,
+    /// Where the length is in the second.
+    shift: u32,
+    /// Bytes that are in a buffer behind each frame.
+    more: usize,
+    second: [u64; AHEAD],
+}
+
+impl Lengths {
+    /// Those that say `words` and, from bit `shift` of the second on, how long the frame and the `more` bytes behind it are.
+    #[inline]
+    pub fn new(words: Words, shift: u32, more: usize) -> Lengths {
+        Lengths {
+            words,
+            shift,
+            more,
+            second: [0; AHEAD],
+        }
+    }
+}
+
+impl Filler for Lengths {
+    #[inline(always)]
+    fn copy(&mut self, from: Frames<'_>, to: &WritePlaces<'_>, to_at: &[u64]) -> usize {
+        let Some(lens) = from.lens else {
+            return 0;
+        };
+        let (Words::Second(word) | Words::Both([_, word])) = self.words;
+        let to_at = &to_at[..to_at.len().min(AHEAD)];
+        let places = ((from.from, from.at), lens);
+        let copied = copy_lengths(places, from.heads, ((to, to_at), self.more));
+        for (to, len) in self.second.iter_mut().zip(&lens[..copied]) {
+            *to = word | (u64::from(*len) + self.more as u64) << self.shift;
+        }
+        copied
+    }
+
+    #[inline(always)]
+    fn write_back(&self, to: &WriteWindow<'_>, at: u64, n: usize) -> bool {
+        let second = &self.second[..n];
+        match self.words {
+            Words::Second(_) => to.store_words(at.wrapping_add(8), SIZE as usize, second),
+            Words::Both([first, _]) => {
+                to.store_pairs(at, SIZE as usize, &[first; AHEAD][..n], second)
+            }
+        }
+    }
+}
+
 /// Judges the checksums of whole TCP or UDP over IPv4 without options or tag, as [`crate::verdict()`] does. All other
 /// frames end it.
 pub struct Judged<D> {
     /// RXCSUM.
     rxcsum: u32,
+    /// Bytes that are in a buffer behind each frame.
+    more: usize,
     /// Whether the first word of a descriptor is written too.
     both: bool,
     /// What a descriptor says about a packet with this status and these errors.
@@ -82,13 +160,14 @@ pub struct Judged<D> {
     second: [u64; AHEAD],
 }
 
-impl<D: Fn(&SimpleV4<'_>, (u8, u8)) -> [u64; 2]> Judged<D> {
-    /// One that judges as RXCSUM says. `describe` gives the words of a descriptor by the packet, its status and its errors;
-    /// the first word is written only if `both` are.
+impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2]> Judged<D> {
+    /// One that judges as RXCSUM says, with `more` bytes in a buffer behind each frame. `describe` gives the words of a descriptor by the packet, the bytes of its frame, its
+    /// status and its errors; the first word is written only if `both` are.
     #[inline]
-    pub fn new(rxcsum: u32, both: bool, describe: D) -> Self {
+    pub fn new((rxcsum, more): (u32, usize), both: bool, describe: D) -> Self {
         Judged {
             rxcsum,
+            more,
             both,
             describe,
             first: [0; AHEAD],
@@ -98,7 +177,12 @@ impl<D: Fn(&SimpleV4<'_>, (u8, u8)) -> [u64; 2]> Judged<D> {
 
     /// Copies a frame and returns the words of its descriptor. `None`: it is not for this, and must be copied again.
     #[inline(always)]
-    fn one(&self, from: ReadSlice<'_>, head: Head, to: &WriteSlice<'_>) -> Option<[u64; 2]> {
+    fn one(
+        &self,
+        from: ReadSlice<'_>,
+        head: Head,
+        (to, more): (&WriteSlice<'_>, usize),
+    ) -> Option<[u64; 2]> {
         let len = from.len();
         // What is judged is what is delivered: a copy of the headers, and the sum of the rest from the pass that copies.
         let mut bytes = [0; HEAD];
@@ -117,7 +201,7 @@ impl<D: Fn(&SimpleV4<'_>, (u8, u8)) -> [u64; 2]> Judged<D> {
             false => 0,
         };
         to.copy_short(&bytes[..n]);
-        if to.len() > len {
+        if more > 0 {
             to.copy_from(len, &[0; FCS]);
         }
         let sum = |_| {
@@ -132,7 +216,7 @@ impl<D: Fn(&SimpleV4<'_>, (u8, u8)) -> [u64; 2]> Judged<D> {
             sum.value()
         };
         let verdict = verdict_of(self.rxcsum, (&packet, len), false, sum)?;
-        Some((self.describe)(&packet, verdict))
+        Some((self.describe)(&packet, len, verdict))
     }
 }
 
@@ -151,16 +235,19 @@ fn sum_of_head(bytes: &[u8; HEAD]) -> u16 {
     u16::from_be_bytes((folded as u16).to_ne_bytes())
 }
 
-impl<D: Fn(&SimpleV4<'_>, (u8, u8)) -> [u64; 2]> Filler for Judged<D> {
+impl<D: Fn(&SimpleV4<'_>, usize, (u8, u8)) -> [u64; 2]> Filler for Judged<D> {
     #[inline(always)]
     fn copy(&mut self, from: Frames<'_>, to: &WritePlaces<'_>, to_at: &[u64]) -> usize {
         let mut done = 0;
+        let more = self.more;
         let each = from.at.iter().zip(from.heads).zip(to_at);
         for (((a, head), b), at) in each.zip(0..AHEAD) {
-            let (Some(read), Some(write)) = (from.from.get(*a), to.get(*b)) else {
+            let len = from.len(at);
+            let (Some(read), Some(write)) = (from.from.get_of(*a, len), to.get(*b)) else {
                 break;
             };
-            let Some([first, second]) = self.one(read, *head, &write) else {
+            let write = write.sub(0, len + more);
+            let Some([first, second]) = self.one(read, *head, (&write, more)) else {
                 break;
             };
             (self.first[at], self.second[at]) = (first, second);
@@ -180,12 +267,18 @@ impl<D: Fn(&SimpleV4<'_>, (u8, u8)) -> [u64; 2]> Filler for Judged<D> {
 }
 
 /// What a set-up says about the frames of a run, as long as it is the same; `W` is how they are received.
+///
+/// What holds for a length holds for shorter frames, down to the shortest that need no padding; and what is too long for
+/// this way has longer frames with it.
 #[derive(Clone, Copy, Debug)]
 pub struct RunPlan<W> {
     generation: u32,
     head: Head,
-    len: usize,
+    /// The longest that is known to go this way, which is `way`.
+    fits: usize,
     way: Option<W>,
+    /// The shortest that is known not to.
+    fails: usize,
 }
 
 impl<W> Default for RunPlan<W> {
@@ -193,15 +286,16 @@ impl<W> Default for RunPlan<W> {
         RunPlan {
             generation: 0,
             head: Head::default(),
-            len: 0,
+            fits: 0,
             way: None,
+            fails: usize::MAX,
         }
     }
 }
 
 impl<W: Copy> RunPlan<W> {
-    /// How frames of `len` bytes that begin so are received by the set-up of this generation; `make` finds it out, unless
-    /// it is known. `None`: they take the general way.
+    /// How frames of at most `len` bytes that begin so are received by the set-up of this generation; `make` finds it out,
+    /// unless it is known. `None`: they take the general way.
     #[inline]
     pub fn way(
         &mut self,
@@ -209,17 +303,32 @@ impl<W: Copy> RunPlan<W> {
         (head, len): (Head, usize),
         make: impl FnOnce() -> Option<W>,
     ) -> Option<W> {
-        let known =
-            self.generation == generation && self.len == len && same_header(self.head, head);
-        if !known {
+        if self.generation == generation && same_header(self.head, head) {
+            if (Run::SHORTEST..=self.fits).contains(&len) {
+                return self.way;
+            }
+            if len >= self.fails {
+                return None;
+            }
+        } else {
             *self = RunPlan {
                 generation,
                 head,
-                len,
-                way: make(),
+                ..RunPlan::default()
             };
         }
-        self.way
+        self.learn(len, make())
+    }
+
+    #[cold]
+    fn learn(&mut self, len: usize, way: Option<W>) -> Option<W> {
+        match way {
+            // Shorter ones are nobody's but their own.
+            _ if len < Run::SHORTEST => {}
+            Some(_) => (self.fits, self.way) = (len, way),
+            None => self.fails = len,
+        }
+        way
     }
 }
 
@@ -232,8 +341,8 @@ pub struct Filled {
     pub fetched: u64,
 }
 
-/// Copies frames of a run into the buffers of `ring` from its head on, of which `free` are ours, `len` bytes each with the
-/// zeros behind them, and writes their descriptors back. It ends where a buffer is null, or not in the region of the one
+/// Copies frames of a run into the buffers of `ring` from its head on, of which `free` are ours, `len` bytes for the longest
+/// with the zeros behind it, and writes their descriptors back. It ends where a buffer is null, or not in the region of the one
 /// before, or not in reach, or where the filler does.
 #[inline]
 pub fn fill_run(
@@ -266,8 +375,13 @@ fn fill_one(
     let to = view.write_places_anew(addr, len).filter(|_| addr != 0)?;
     let place = to.find(addr)?;
     let (from, at, heads) = run.frames();
-    let (at, heads) = (&at[..1], &heads[..1]);
-    let done = filler.copy(Frames { from, at, heads }, &to, &[place]) == 1
+    let frames = Frames {
+        from,
+        at: &at[..1],
+        heads: &heads[..1],
+        lens: run.lens(),
+    };
+    let done = filler.copy(frames, &to, &[place]) == 1
         && filler.write_back(&view.write_window(first)?, first, 1);
     done.then_some(Filled {
         frames: 1,
@@ -287,7 +401,12 @@ fn fill<const N: usize>(
     let mut filled = Filled::default();
     let mut places = [0; N];
     let (from, at, heads) = run.frames();
-    let mut frames = Frames { from, at, heads };
+    let mut frames = Frames {
+        from,
+        at,
+        heads,
+        lens: run.lens(),
+    };
     while !frames.at.is_empty() && free > 0 {
         let straight = free.min(ring.len - ring.head) as usize;
         let most = N.min(frames.at.len()).min(straight);
@@ -304,11 +423,7 @@ fn fill<const N: usize>(
         filled.frames += copied as u32;
         free -= copied as u32;
         ring.head = ring.behind(copied as u32);
-        frames = Frames {
-            from,
-            at: &frames.at[copied..],
-            heads: &frames.heads[copied..],
-        };
+        frames = frames.behind(copied);
         if copied < most {
             break;
         }

@@ -1,18 +1,21 @@
-//! The short way of the transmit side: runs of packets that are alike.
+//! The short way of the transmit side: runs of packets that are alike, and mixes of others.
 //!
 //! Descriptors that are the same but for the address of their buffer, whose frames begin with the same Ethernet header,
-//! become a [`Run`]: it is the ring itself, read once, with a place and 16 bytes for each frame. The first descriptor
-//! that is not so ends it. What is no run, and what a sink does not take as one, goes through the descriptor parser
+//! become a [`Run`]: it is the ring itself, read once, with a place and 16 bytes for each frame. Where lengths or headers
+//! differ they become a [`Mix`], which has a length for each frame too. A descriptor that asks for anything else ends both,
+//! and so does one in another region. What is neither, and what a sink does not take so, goes through the descriptor parser
 //! ([`crate::tx::parser`]); both models' tests send random rings both ways.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 
+use datapath::FCS;
 use datapath::counters::count;
-use frame::{MAX_BATCH, Run, same_header};
-use guest_mem::{Head, View};
+use frame::{MAX_BATCH, Mix, Run, Sink, header_of, same_header};
+use guest_mem::{Head, ReadPlaces, ReadSlice, View};
 
 use crate::ring::{DD, Ring, SIZE};
+use crate::stats::{Group, Many};
 use crate::tx::complete::STATUS_AT;
 use crate::tx::desc::Format;
 use crate::tx::fast_path::simple;
@@ -23,7 +26,7 @@ use crate::tx::parser::MOST_BYTES;
 const AHEAD: usize = 32;
 /// Packets of a run for which it is remembered whether they are to be reported, in words.
 const WORDS: usize = MAX_BATCH / 64;
-/// Fewest packets of a run that does not end at the tail. Shorter ones are mixed traffic, which costs less in a batch.
+/// Fewest packets of a run, or of a mix, that does not end at the tail. Fewer cost less in a batch.
 const FEWEST: usize = 8;
 /// Bits of the second word of a descriptor that may differ within a run: the status, which the guest may have left
 /// there, and (apart) the bits that ask for a report.
@@ -43,6 +46,18 @@ pub struct Reported {
 }
 
 impl Reported {
+    /// Nothing is known but whether the first is to be reported.
+    #[inline]
+    fn begin(&mut self, first: bool) {
+        self.first = first;
+        if self.mixed {
+            *self = Reported {
+                first,
+                ..Reported::default()
+            };
+        }
+    }
+
     #[inline]
     fn note_other(&mut self, at: usize) {
         self.others[at / 64] |= 1 << (at % 64);
@@ -119,8 +134,11 @@ fn report(view: &View<'_>, ring: &Ring, from: u32, n: usize, faults: &AtomicU64)
 /// What is kept of the packets of a run.
 struct Kept {
     at: [u64; MAX_BATCH],
+    lens: [u16; MAX_BATCH],
     heads: [Head; MAX_BATCH],
     reported: Reported,
+    /// The last packets were mixed, so the next are taken for it too.
+    mixed: bool,
 }
 
 thread_local! {
@@ -130,6 +148,88 @@ thread_local! {
 /// Room for a run, kept by the thread from call to call.
 pub struct Gathering(Box<Kept>);
 
+/// Packets that go the short way.
+#[derive(Clone, Copy, Debug)]
+pub enum Gathered<'r> {
+    /// All are alike.
+    Run(Run<'r>),
+    /// Their lengths or headers differ.
+    Mix(Mix<'r>),
+}
+
+impl Gathered<'_> {
+    /// Offers them to a sink. Returns how many were taken.
+    #[inline]
+    pub fn offer(&self, to: &dyn Sink) -> Option<usize> {
+        let taken = match self {
+            Gathered::Run(run) => to.deliver_run(run),
+            Gathered::Mix(mix) => to.deliver_mix(mix),
+        };
+        Some(taken?.min(self.count())).filter(|taken| *taken > 0)
+    }
+
+    /// How many there are.
+    #[inline]
+    pub fn count(&self) -> usize {
+        match self {
+            Gathered::Run(run) => run.count(),
+            Gathered::Mix(mix) => mix.count(),
+        }
+    }
+
+    /// Bytes of the first `n` together, without FCS.
+    #[inline]
+    pub fn bytes(&self, n: usize) -> usize {
+        match self {
+            Gathered::Run(run) => run.bytes(n),
+            Gathered::Mix(mix) => mix.bytes(n),
+        }
+    }
+
+    /// Length and destination, if these are the same for all.
+    #[inline]
+    pub fn kind(&self) -> Option<(usize, Group)> {
+        match self {
+            Gathered::Run(run) if run.lens().is_none() => {
+                let [dst @ .., _, _, _, _, _, _, _, _] = run.header();
+                Some((run.frame_len(), Group::of(dst)))
+            }
+            _ => None,
+        }
+    }
+
+    /// The first `n` packets by their lengths and destinations.
+    #[inline(never)]
+    pub fn kinds(&self, n: usize) -> Many {
+        let group = |head| {
+            let [dst @ .., _, _, _, _, _, _, _, _] = header_of(head);
+            Group::of(dst)
+        };
+        let mut many = Many::default();
+        match self {
+            Gathered::Run(run) => match run.lens() {
+                Some(lens) => return Many::of(&lens[..n], group(run.head())),
+                None => many.add_alike(run.frame_len() + FCS, group(run.head()), n as u64),
+            },
+            Gathered::Mix(mix) => {
+                let (_, lens, heads) = mix.frames();
+                for (len, head) in lens.iter().zip(heads).take(n) {
+                    many.add(usize::from(*len) + FCS, group(*head));
+                }
+            }
+        }
+        many
+    }
+}
+
+/// The packets to look at.
+struct Limits {
+    most: usize,
+    bytes: usize,
+    /// The tail is behind the last of them.
+    ends: bool,
+}
+
 impl Gathering {
     /// With the storage of the last that ended in this thread.
     #[inline]
@@ -137,8 +237,10 @@ impl Gathering {
         let new = || {
             Box::new(Kept {
                 at: [0; MAX_BATCH],
+                lens: [0; MAX_BATCH],
                 heads: [[0; 2]; MAX_BATCH],
                 reported: Reported::default(),
+                mixed: false,
             })
         };
         Gathering(KEPT.take().unwrap_or_else(new))
@@ -150,8 +252,8 @@ impl Gathering {
         KEPT.set(Some(self.0));
     }
 
-    /// The run that begins at the head of `ring`, of at most `limit` packets and about `room` bytes; `left` descriptors
-    /// are ours. `None` when the first packet is none for it, or few are alike. Between packets only.
+    /// The packets from the head of `ring` on that can go the short way, at most `limit` and about `room` bytes; `left`
+    /// descriptors are ours. `None` when the first packet cannot, or few can. Between packets only.
     #[inline]
     pub fn gather<'r, F: Format>(
         &'r mut self,
@@ -159,32 +261,65 @@ impl Gathering {
         ring: &Ring,
         left: u32,
         (limit, room): (usize, usize),
-    ) -> Option<(Run<'r>, &'r Reported)> {
+    ) -> Option<(Gathered<'r>, &'r Reported)> {
         let straight = left.min(ring.len - ring.head);
         let most = limit.min(straight as usize).min(MAX_BATCH);
         let descs = view.read_run(ring.address(ring.head), most as u64 * SIZE)?;
-        let mut pairs = descs.pairs();
-        let [addr, second] = pairs.next()?;
-        let (len, _) = simple::<F>(addr, second)?;
-        let from = view.read_places(addr, len as usize)?;
+        let limits = Limits {
+            most,
+            bytes: room.min(MOST_BYTES),
+            ends: most == left as usize,
+        };
+        let kept = &mut *self.0;
+        if !kept.mixed {
+            match kept.alike::<F>(view, &descs, &limits)? {
+                (n, from) if n >= FEWEST || n == most && limits.ends => {
+                    let run = Run::new(from, &kept.at[..n], &kept.heads[..n])?;
+                    return Some((Gathered::Run(run), &kept.reported));
+                }
+                _ if most < FEWEST => return None,
+                _ => {}
+            }
+        }
+        let (n, from, one) = kept.mixed::<F>(view, &descs, &limits)?;
+        if n < FEWEST && !(n == most && limits.ends) {
+            kept.mixed = false;
+            return None;
+        }
+        let (at, lens, heads) = (&kept.at[..n], &kept.lens[..n], &kept.heads[..n]);
+        let gathered = match one {
+            true => Gathered::Run(Run::of_lengths(from, (at, lens), heads)?),
+            false => Gathered::Mix(Mix::new(from, (at, lens), heads)?),
+        };
+        Some((gathered, &kept.reported))
+    }
+}
+
+impl Kept {
+    /// Takes packets as long as they are like the first.
+    #[inline(always)]
+    fn alike<'v, F: Format>(
+        &mut self,
+        view: &'v View<'_>,
+        descs: &ReadSlice<'v>,
+        limits: &Limits,
+    ) -> Option<(usize, ReadPlaces<'v>)> {
         let Kept {
             at,
             heads,
             reported,
-        } = &mut *self.0;
-        let bytes = room.min(MOST_BYTES);
-        let most = most.min(bytes.div_ceil(len as usize)).max(1);
+            ..
+        } = self;
+        let mut pairs = descs.pairs();
+        let [addr, second] = pairs.next()?;
+        let (len, _) = simple::<F>(addr, second)?;
+        let from = view.read_places(addr, len as usize)?;
+        let most = limits.bytes.div_ceil(len as usize).min(limits.most).max(1);
         let begun = from.find(addr)?;
         let first = from.head(begun)?;
         let report = u64::from(F::REPORT) << CMD_AT;
         let asks = second & report != 0;
-        reported.first = asks;
-        if reported.mixed {
-            *reported = Reported {
-                first: asks,
-                ..Reported::default()
-            };
-        }
+        reported.begin(asks);
         (at[0], heads[0]) = (begun, first);
         let mut n = 1;
         while n < most {
@@ -220,10 +355,68 @@ impl Gathering {
                 break;
             }
         }
-        if n < FEWEST && n < left as usize {
-            return None;
+        Some((n, from))
+    }
+
+    /// Takes packets whatever their lengths and headers are, as long as they lie in one region. Returns how many, where, and
+    /// whether they have one header.
+    #[inline(always)]
+    fn mixed<'v, F: Format>(
+        &mut self,
+        view: &'v View<'_>,
+        descs: &ReadSlice<'v>,
+        limits: &Limits,
+    ) -> Option<(usize, ReadPlaces<'v>, bool)> {
+        let Kept {
+            at,
+            lens,
+            heads,
+            reported,
+            mixed,
+        } = self;
+        let mut pairs = descs.pairs().peekable();
+        let [addr, second] = *pairs.peek()?;
+        let (len, asks) = simple::<F>(addr, second)?;
+        let from = view.read_places(addr, len as usize)?;
+        reported.begin(asks);
+        let (mut n, mut bytes) = (0, 0);
+        let (mut len_differs, mut header_differs) = (0, false);
+        while n < limits.most && bytes < limits.bytes {
+            let end = limits.most.min(n + AHEAD);
+            let mut found = n;
+            let places = at[n..end].iter_mut().zip(&mut lens[n..end]);
+            for ((place, to), [addr, word]) in places.zip(&mut pairs) {
+                let Some((this, reports)) = simple::<F>(addr, word) else {
+                    break;
+                };
+                let size = this as usize;
+                let found_at = from.find_of(addr, size).filter(|_| addr != 0);
+                let (Some(at), Run::SHORTEST.., Ok(short)) = (found_at, size, u16::try_from(this))
+                else {
+                    break;
+                };
+                if bytes >= limits.bytes {
+                    break;
+                }
+                if reports != asks {
+                    reported.note_other(found);
+                }
+                from.prefetch(at);
+                len_differs |= this ^ len;
+                bytes += size;
+                (*place, *to) = (at, short);
+                found += 1;
+            }
+            for i in n..found {
+                heads[i] = from.head_of(at[i], lens[i].into())?;
+                header_differs |= !same_header(heads[i], heads[0]);
+            }
+            n = found;
+            if n < end {
+                break;
+            }
         }
-        let run = Run::new(from, &at[..n], &heads[..n])?;
-        Some((run, reported))
+        *mixed = len_differs != 0 || header_differs;
+        (n > 0).then_some((n, from, !header_differs))
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use frame::{Batch, Caps, Counted, Cut, Finisher, Run, Sink, Wake};
+use frame::{Batch, Caps, Counted, Cut, Finisher, Mix, Run, Sink, Wake};
 use parking_lot::{Mutex, RwLock};
 
 use super::file::Capture;
@@ -124,6 +124,14 @@ impl Sink for ProbedSink {
             return None;
         }
         self.inner.deliver_run(run)
+    }
+
+    fn deliver_mix(&self, mix: &Mix<'_>) -> Option<usize> {
+        let records = self.probe.active.load(Ordering::Acquire);
+        if records {
+            return None;
+        }
+        self.inner.deliver_mix(mix)
     }
 
     fn deliver_cut(&self, cut: &Cut<'_>, from: usize) -> Option<usize> {

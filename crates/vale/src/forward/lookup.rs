@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use frame::Run;
+use frame::{Mix, Run};
 
 use super::{Classified, Refusal, Route, Scratch};
 use crate::config::Nanos;
 use crate::counters::add;
 use crate::direct;
 use crate::guard::storm::Flood;
+use crate::mix;
 use crate::pools::{self, Foul, Pools, Way};
 use crate::port::{Port, slot};
 use crate::state::SwitchState;
@@ -24,6 +25,17 @@ impl Scratch {
         self.patience.resume(now, state.stall_bound());
         let known = (&mut self.known, &mut self.patience);
         direct::deliver_run(state, from, known, run, now)
+    }
+
+    /// The same of a mix, as [`frame::Sink::deliver_mix`].
+    pub(crate) fn mix(&mut self, state: &SwitchState, from: &Port, mix: &Mix<'_>) -> Option<usize> {
+        if !state.direct || state.is_guarded() {
+            return None;
+        }
+        let now = state.now();
+        self.patience.resume(now, state.stall_bound());
+        let known = (&mut self.known, &mut self.patience);
+        mix::deliver(state, from, known, mix, now)
     }
 
     /// Tells frames of private ports that a switch outside has sent back: their sources are still

@@ -181,35 +181,42 @@ fn a_front_end_that_leaves_meanwhile_leaves_nothing_mapped() {
 #[test]
 fn logs_and_inflight_buffers_are_mapped_by_another_thread_too() {
     let set = EventSet::new().expect("set");
-    let (mut server, client) = served(&set, |mut client| {
+    let (ready, is_ready) = channel::<()>();
+    let (done, is_done) = channel();
+    let (mut server, client) = served(&set, move |mut client| {
         let file = SharedMem::new("log", LEN as usize).expect("memory");
         let log = Log {
             size: LEN,
             offset: 0,
         };
+        let next = || is_ready.recv().expect("held up");
+        next();
         client.set_log_base(&log, file.as_fd()).expect("taken");
+        done.send(()).expect("heard");
         client
             .set_features(feature::LOG_ALL | feature::PROTOCOL)
             .expect("set");
         let (given, file) = client.get_inflight_fd(2, 64).expect("given");
+        next();
         client.set_inflight_fd(&given, file.as_fd()).expect("taken");
+        done.send(()).expect("heard");
         let short = Log {
             size: 2 * LEN,
             ..log
         };
         let file = SharedMem::new("log", LEN as usize).expect("memory");
+        next();
         client
             .set_log_base(&short, file.as_fd())
             .expect_err("the file ends before");
+        done.send(()).expect("heard");
     });
-    let mut waited = 0;
-    let end = Instant::now() + PATIENCE;
-    while !client.is_finished() {
-        assert!(Instant::now() < end, "never");
-        server.process(&mut Nothing, 1).expect("process");
-        waited += u32::from(server.session.is_waiting());
-        event::wait_readable(set.as_fd(), Duration::from_millis(1));
+    for _ in 0..3 {
+        let go = delay(&server);
+        ready.send(()).expect("it waits");
+        until(&mut server, &set, |s| s.session.is_waiting());
+        go.send(()).expect("it waits");
+        until(&mut server, &set, |_| is_done.try_recv().is_ok());
     }
     client.join().expect("obeyed");
-    assert!(waited >= 3, "{waited}");
 }

@@ -1,5 +1,6 @@
 //! The receive queue: its ring, and what the receiver remembers from call to call.
 
+use datapath::MIN_FRAME;
 use intel::rx::RunPlan;
 use intel::{Ring, RingIds};
 use lease::{Guard, Lessor};
@@ -20,12 +21,12 @@ pub(crate) const RING: RingIds = RingIds {
 /// How the frames of a run are received.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunWay {
-    /// The second word of a done descriptor, but for the verdict if there is one.
+    /// The second word of a done descriptor, but for the length, and for the verdict if there is one.
     pub(crate) word: u64,
     /// RXCSUM, by which checksums are judged; `None`: these frames have none.
     pub(crate) judged: Option<u32>,
-    /// Bytes in a buffer.
-    pub(crate) in_buffer: usize,
+    /// Bytes of the FCS that are in a buffer.
+    pub(crate) fcs: usize,
     pub(crate) group: Group,
     /// RSRPD: those that are no longer in a buffer are small.
     pub(crate) small: usize,
@@ -35,6 +36,14 @@ pub(crate) struct RunWay {
     pub(crate) rctl: u32,
     /// RDTR and RADV.
     pub(crate) delays: (u32, u32),
+}
+
+impl RunWay {
+    /// Bytes that a frame of `len` has in its buffer.
+    #[inline]
+    pub(crate) fn in_buffer(&self, len: usize) -> usize {
+        len.max(MIN_FRAME) + self.fcs
+    }
 }
 
 /// What the receiver remembers from call to call.

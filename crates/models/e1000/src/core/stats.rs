@@ -3,7 +3,7 @@
 //! Those of the receive side are added to under the lock of that side, those of the transmit side
 //! under the other: one writer at a time, so adding needs no locked instruction.
 
-pub(crate) use intel::stats::{Group, Received, Stat, Tally};
+pub(crate) use intel::stats::{Group, Many, Stat, Tally};
 use intel::stats::{StatRegs, Tables};
 use parking_lot::Mutex;
 use regs::Id;
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn frames_gathered_count_as_those_that_came_alone() {
         let (one, many) = (Stats::default(), Stats::default());
-        let (mut tally, mut received) = (Tally::default(), Received::default());
+        let (mut tally, mut received) = (Tally::default(), Many::default());
         let dsts = [[2, 0, 0, 0, 0, 1], [0xff; 6], [1, 0, 0x5e, 0, 0, 1]];
         let groups = [Group::Station, Group::Broadcast, Group::Multicast];
         for len in (60..=70)

@@ -11,7 +11,7 @@ use frame::{Alike, Batch, Caps, Frame};
 use intel::rx::{ETHERNET_HEADER, Fcs};
 
 use crate::core::rx_queue::RxState;
-use crate::core::stats::{Group, Received};
+use crate::core::stats::{Group, Many};
 use crate::filter::address::{FILTERS, buffer_size};
 use crate::regs as r;
 use crate::regs::bits::{rctl, rx_status, rxcsum};
@@ -32,7 +32,7 @@ pub(crate) struct Bounds {
     /// Longest frame let in, FCS included.
     longest: usize,
     /// Bytes of the FCS that go into the buffer.
-    fcs: usize,
+    pub(crate) fcs: usize,
     /// Types that need the general way: of tags that are filtered or taken out, of control frames.
     tagged: Option<u16>,
     control: Option<u16>,
@@ -147,7 +147,7 @@ impl Rx<'_, '_> {
     /// As [`Rx::plan_run`], frame by frame.
     #[inline]
     fn plan_each(&mut self, batch: &Batch<'_>, picks: &[u16], bounds: Bounds) -> usize {
-        let mut received = Received::default();
+        let mut received = Many::default();
         let mut bytes = 0;
         let mut dealt = 0;
         for pick in picks {
@@ -209,7 +209,7 @@ impl Rx<'_, '_> {
             self.counts.account.filtered += n as u64;
             return n;
         }
-        let mut received = Received::default();
+        let mut received = Many::default();
         let (n, bytes);
         if let Some(len) = all.len {
             if !bounds.fit(len) {

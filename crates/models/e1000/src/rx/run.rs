@@ -8,13 +8,14 @@ use datapath::FCS;
 use datapath::counters::count_alone;
 use frame::{Cut, Run};
 use guest_mem::View;
-use intel::rx::{ETHERNET_HEADER, Fcs, Filled, Judged, Legacy, Words, fill_cut, fill_run};
+use intel::rx::{ETHERNET_HEADER, Fcs, Filled, Judged, Legacy, Lengths, Words, fill_cut, fill_run};
 use intel::{Ring, verdict_of_segment, verdict_of_type};
 use model::Env;
 use wire::{EtherType, SimpleV4};
 
 use crate::core::chip::Chip;
 use crate::core::rx_queue::{RING, RunWay, RxGuard, RxState};
+use crate::core::stats::Many;
 use crate::regs as r;
 use crate::regs::bits::{rx_status, rxcsum};
 use crate::rx::call::Call;
@@ -24,7 +25,7 @@ use crate::rx::poll;
 use crate::rx::write::Report;
 use crate::rx::write_back::News;
 
-/// How frames of `len` bytes with this header are received, if that is all that decides: of segments whose checksums are
+/// How frames of at most `len` bytes with this header are received, if that is all that decides: of segments whose checksums are
 /// written on the way if `segments`.
 #[cold]
 fn way(chip: &Chip, header: [u8; ETHERNET_HEADER], len: usize, segments: bool) -> Option<RunWay> {
@@ -55,16 +56,15 @@ fn way(chip: &Chip, header: [u8; ETHERNET_HEADER], len: usize, segments: bool) -
     if needs_more {
         return None;
     }
-    let in_buffer = bounds.in_buffer(len);
     let report = Report {
         status: status | judged.status,
         errors,
         ..Report::default()
     };
     Some(RunWay {
-        word: report.word(in_buffer, rx_status::EOP),
+        word: report.word(0, rx_status::EOP),
         judged: known.is_none().then_some(call.rxcsum),
-        in_buffer,
+        fcs: bounds.fcs,
         group: judged.group,
         small: call.rsrpd,
         base: ring.base,
@@ -76,41 +76,60 @@ fn way(chip: &Chip, header: [u8; ETHERNET_HEADER], len: usize, segments: bool) -
 
 /// Takes frames of a run as long as there are buffers for them. `None` when they are not for this way.
 pub(crate) fn deliver(chip: &Chip, env: &Env, run: &Run<'_>) -> Option<usize> {
-    let len = run.frame_len();
-    let find = || way(chip, run.header(), len, false);
-    let plan = |state: &mut RxState| state.run.way(chip.setup.get(), (run.head(), len), find);
-    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| match way.judged {
-        None => fill_run(view, ours, run, way.in_buffer, Words::Second(way.word)),
-        Some(rxcsum) => {
-            let word = |_: &SimpleV4<'_>, (status, errors)| {
-                let verdict = Legacy {
-                    status,
-                    errors,
-                    ..Legacy::default()
+    let longest = run.frame_len();
+    let find = || way(chip, run.header(), longest, false);
+    let plan = |state: &mut RxState| state.run.way(chip.setup.get(), (run.head(), longest), find);
+    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| {
+        let in_buffer = way.in_buffer(longest);
+        match (way.judged, run.lens()) {
+            (None, None) => {
+                let words = Words::Second(way.word | in_buffer as u64);
+                fill_run(view, ours, run, in_buffer, words)
+            }
+            (None, Some(_)) => {
+                let lengths = Lengths::new(Words::Second(way.word), 0, way.fcs);
+                fill_run(view, ours, run, in_buffer, lengths)
+            }
+            (Some(rxcsum), _) => {
+                let word = |_: &SimpleV4<'_>, len: usize, (status, errors)| {
+                    let verdict = Legacy {
+                        status,
+                        errors,
+                        ..Legacy::default()
+                    };
+                    [0, way.word | way.in_buffer(len) as u64 | verdict.word()]
                 };
-                [0, way.word | verdict.word()]
-            };
-            let judged = Judged::new(rxcsum, false, word);
-            fill_run(view, ours, run, way.in_buffer, judged)
+                let judged = Judged::new((rxcsum, way.fcs), false, word);
+                fill_run(view, ours, run, in_buffer, judged)
+            }
         }
     };
     let count = |way: &RunWay, frames: u64| {
-        chip.stats.received(frames, len + FCS, way.group);
-        (frames * len as u64, way.in_buffer <= way.small)
+        let n = frames as usize;
+        let shortest = match run.lens().map(|lens| &lens[..n]) {
+            None => {
+                chip.stats.received(frames, longest + FCS, way.group);
+                longest
+            }
+            Some(lens) => {
+                let many = Many::of(lens, way.group);
+                chip.stats.counts.received_many_alone(&many);
+                lens.iter().min().map_or(longest, |len| (*len).into())
+            }
+        };
+        (run.bytes(n) as u64, way.in_buffer(shortest) <= way.small)
     };
     take((chip, env), run.count(), plan, fill, count)
 }
 
 /// Takes segments of a large frame from number `from` on, as [`deliver`] takes frames.
 pub(crate) fn deliver_cut((chip, env): (&Chip, &Env), cut: &Cut<'_>, from: usize) -> Option<usize> {
-    /// Bits of the length in a descriptor's second word.
-    const LENGTH: u64 = 0xffff;
     let len = cut.segment_len(0);
     let find = || way(chip, cut.header(), len, true);
     let plan = |state: &mut RxState| state.cut.way(chip.setup.get(), (cut.head(), len), find);
     let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| {
-        let words = |in_buffer: usize| Words::Second(way.word & !LENGTH | in_buffer as u64);
-        fill_cut(view, ours, (cut, from), way.in_buffer - len, words)
+        let words = |in_buffer: usize| Words::Second(way.word | in_buffer as u64);
+        fill_cut(view, ours, (cut, from), way.fcs, words)
     };
     let count = |way: &RunWay, frames: u64| {
         // The last may be shorter.
@@ -118,7 +137,7 @@ pub(crate) fn deliver_cut((chip, env): (&Chip, &Env), cut: &Cut<'_>, from: usize
         chip.stats.received(frames - 1, len + FCS, way.group);
         chip.stats.received(1, last + FCS, way.group);
         let bytes = (frames - 1) * len as u64 + last as u64;
-        (bytes, last + (way.in_buffer - len) <= way.small)
+        (bytes, way.in_buffer(last) <= way.small)
     };
     let all = cut.count().checked_sub(from)?;
     take((chip, env), all, plan, fill, count)

@@ -1,16 +1,15 @@
-//! The short way: runs of packets that are alike, without a batch.
+//! The short way: runs of packets that are alike, and mixes of others, without a batch.
 
 use datapath::FCS;
 use datapath::counters::count_alone;
-use frame::{Run, Sink};
+use frame::Sink;
 use guest_mem::View;
 use intel::Ring;
-use intel::tx::{Gathering, Reported};
+use intel::tx::{Gathered, Gathering, Reported};
 use model::Env;
 
 use crate::core::chip::Chip;
 use crate::core::csb::CsbPage;
-use crate::core::stats::Group;
 use crate::tx::complete::moved;
 use crate::tx::desc::Descs;
 
@@ -36,24 +35,18 @@ pub(crate) fn send(
         .gather::<Descs>(view, ring, left, limits)
         .and_then(|(run, reported)| {
             count_alone(&chip.counters.tx_desc_fetched, run.count() as u64);
-            let taken = to.deliver_run(&run)?.min(run.count());
-            if taken > 0 {
-                complete(
-                    (chip, env),
-                    (view, page),
-                    (ring, low),
-                    (&run, taken),
-                    reported,
-                );
-            }
+            let packets = run.offer(to)?;
+            let bytes = run.bytes(packets);
+            let done = (&run, packets, bytes);
+            complete((chip, env), (view, page), (ring, low), done, reported);
             Some(Sent {
-                packets: taken,
-                bytes: taken * run.frame_len(),
+                packets,
+                bytes,
                 offered: run.count(),
             })
         });
     gathering.end();
-    offered.filter(|sent| sent.packets > 0)
+    offered
 }
 
 /// Completes the first `taken` packets: write-back, head, statistics and one interrupt decision.
@@ -61,15 +54,16 @@ fn complete(
     (chip, env): (&Chip, &Env),
     (view, page): (&View<'_>, Option<CsbPage<'_>>),
     (ring, low): (&Ring, u32),
-    (run, taken): (&Run<'_>, usize),
+    (run, taken, bytes): (&Gathered<'_>, usize, usize),
     reported: &Reported,
 ) {
-    let (frames, len) = (taken as u64, run.frame_len());
-    let [dst @ .., _, _, _, _, _, _, _, _] = run.header();
-    chip.stats.sent(frames, len + FCS, Group::of(dst));
+    match run.kind() {
+        Some((len, group)) => chip.stats.sent(taken as u64, len + FCS, group),
+        None => chip.stats.counts.sent_many_alone(&run.kinds(taken)),
+    }
     let counters = &chip.counters;
-    count_alone(&counters.tx_frames, frames);
-    count_alone(&counters.tx_bytes, frames * len as u64);
+    count_alone(&counters.tx_frames, taken as u64);
+    count_alone(&counters.tx_bytes, bytes as u64);
     let now = reported.write_back(view, ring, taken, &counters.tx_dma_fault);
     let next = ring.behind(taken as u32);
     moved((chip, env), page, (ring, low), next, (now, false));

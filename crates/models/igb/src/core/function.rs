@@ -48,7 +48,7 @@ pub(crate) struct RunWay {
     /// Its ring.
     pub place: RingPlace,
     pub queue: u32,
-    /// Both words of a done descriptor, but for the verdict if there is one.
+    /// Both words of a done descriptor, but for the length, and for the verdict if there is one.
     pub words: [u64; 2],
     /// RXCSUM, by which checksums are judged; `None`: no descriptor describes the headers of these frames.
     pub judged: Option<u32>,

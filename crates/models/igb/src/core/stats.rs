@@ -1,3 +1,3 @@
 //! What the data path counts for the guest's statistics registers.
 
-pub(crate) use intel::stats::{Group, Stat, Stats, Tally, for_group};
+pub(crate) use intel::stats::{Group, Many, Stat, Stats, Tally, for_group};

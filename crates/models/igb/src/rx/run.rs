@@ -8,15 +8,15 @@
 use datapath::FCS;
 use frame::{Batch, Cut, Run};
 use guest_mem::View;
-use intel::rx::{Filled, Judged, Words, fill_cut, fill_run};
+use intel::rx::{Filled, Judged, Lengths, Words, fill_cut, fill_run};
 use intel::verdict::rx_status;
-use intel::{Ring, RingPlace, verdict};
+use intel::{Ring, RingPlace, verdict_of_segment};
 use model::Env;
 use wire::{Csum, ETHERNET_HEADER, EtherType, Offload, SimpleV4};
 
 use crate::core::function::{Function, FunctionKind, RunWay, count};
 use crate::core::irq::{Causes, Moved};
-use crate::core::stats::Group;
+use crate::core::stats::{Group, Many};
 use crate::filter::rss::{kind_of, ptype};
 use crate::regs::bits::{icr, rxcsum};
 use crate::rx::call::Call;
@@ -25,7 +25,7 @@ use crate::rx::fast_path::{BARE, Look, look_at};
 use crate::rx::report::{ERRORS_AT, PKT_LEN_AT, Report, desc_status, word};
 use crate::rx::shape::{Shape, ShapeKind};
 
-/// How frames of `len` bytes that begin so are received, if that is all that decides. With the note of a checksum they are
+/// How frames of at most `len` bytes that begin so are received, if that is all that decides. With the note of a checksum they are
 /// segments of large frames, and begin with all their headers.
 #[cold]
 fn way(
@@ -94,21 +94,16 @@ fn way(
     if shape.kind != ShapeKind::Whole || len > shape.packet {
         return None;
     }
-    let second = word(ShapeKind::Whole, len, desc_status::EOP, &report);
-    let mut words = [report.first_word(), second];
-    let mut judged = ip.then_some(settings.rxcsum);
-    if csum.is_some() {
-        // Of segments the verdict is known.
-        let packet = SimpleV4::of(headers.first_chunk()?, len).filter(|_| ip)?;
-        words = described(words, &packet, verdict(settings.rxcsum, &frame));
-        judged = None;
+    let second = word(ShapeKind::Whole, 0, desc_status::EOP, &report);
+    if csum.is_some() && !ip {
+        return None;
     }
     let [dst @ .., _, _, _, _, _, _, _, _] = *header;
     Some(RunWay {
         queue,
         place: RingPlace::of(&function.file, &function.ids.rx_ring(), queue),
-        words,
-        judged,
+        words: [report.first_word(), second],
+        judged: ip.then_some(settings.rxcsum),
         group: Group::of(dst),
         immediate: classified.class.immediate,
         threshold: shape.threshold,
@@ -129,24 +124,53 @@ fn described(words: [u64; 2], packet: &SimpleV4<'_>, (status, errors): (u8, u8))
 
 /// Takes frames of a run as long as there are buffers for them. `None` when they are not for this way.
 pub(crate) fn deliver(function: &Function, env: &Env, run: &Run<'_>) -> Option<usize> {
-    let len = run.frame_len();
+    let longest = run.frame_len();
     let plan = |generation| {
-        let find = || way(function, env, (&run.header(), len), None);
+        let find = || way(function, env, (&run.header(), longest), None);
         let mut plan = function.run.lock();
-        plan.way(generation, (run.head(), len), find)
+        plan.way(generation, (run.head(), longest), find)
     };
-    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| match way.judged {
-        None => fill_run(view, ours, run, len, Words::Both(way.words)),
-        Some(rxcsum) => {
-            let words = |packet: &SimpleV4<'_>, verdict| described(way.words, packet, verdict);
-            fill_run(view, ours, run, len, Judged::new(rxcsum, true, words))
+    let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| match (way.judged, run.lens()) {
+        (None, None) => fill_run(view, ours, run, longest, of_length(way.words, longest)),
+        (None, Some(_)) => {
+            let lengths = Lengths::new(Words::Both(way.words), PKT_LEN_AT, 0);
+            fill_run(view, ours, run, longest, lengths)
+        }
+        (Some(rxcsum), _) => {
+            let words = |packet: &SimpleV4<'_>, len: usize, verdict| {
+                let [first, second] = way.words;
+                described(
+                    [first, second | (len as u64) << PKT_LEN_AT],
+                    packet,
+                    verdict,
+                )
+            };
+            fill_run(
+                view,
+                ours,
+                run,
+                longest,
+                Judged::new((rxcsum, 0), true, words),
+            )
         }
     };
     let count = |way: &RunWay, frames: u64| {
-        function.stats.received(frames, len + FCS, way.group);
-        frames * len as u64
+        let n = frames as usize;
+        match run.lens() {
+            None => function.stats.received(frames, longest + FCS, way.group),
+            Some(lens) => function
+                .stats
+                .received_many(&Many::of(&lens[..n], way.group)),
+        }
+        run.bytes(n) as u64
     };
     take((function, env), plan, fill, count)
+}
+
+/// What descriptors of frames of `len` bytes say.
+#[inline(always)]
+fn of_length([first, second]: [u64; 2], len: usize) -> Words {
+    Words::Both([first, second | (len as u64) << PKT_LEN_AT])
 }
 
 /// Takes segments of a large frame from number `from` on, as [`deliver`] takes frames.
@@ -155,20 +179,22 @@ pub(crate) fn deliver_cut(
     cut: &Cut<'_>,
     from: usize,
 ) -> Option<usize> {
-    const LENGTH: u64 = 0xffff << PKT_LEN_AT;
     if !cut.is_simple_v4() || from >= cut.count() {
         return None;
     }
+    let frame = cut.frame();
+    let packet = SimpleV4::of(frame.head().first_chunk()?, frame.len())?;
     let len = cut.segment_len(0);
     let plan = |generation| {
-        let csum = cut.frame().notes().csum;
+        let csum = frame.notes().csum;
         let find = || way(function, env, (&cut.headers(), len), csum);
         function.cut.lock().way(generation, (cut.head(), len), find)
     };
     let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| {
-        let [first, second] = way.words;
-        let of = |len: usize| Words::Both([first, second & !LENGTH | (len as u64) << PKT_LEN_AT]);
-        fill_cut(view, ours, (cut, from), 0, of)
+        // Of segments the verdict is known.
+        let known = verdict_of_segment(way.judged.unwrap_or_default(), true);
+        let words = described(way.words, &packet, known);
+        fill_cut(view, ours, (cut, from), 0, |len| of_length(words, len))
     };
     let count = |way: &RunWay, frames: u64| {
         // The last may be shorter.

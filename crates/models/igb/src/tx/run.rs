@@ -1,14 +1,13 @@
-//! The short way: runs of packets that are alike, without a batch.
+//! The short way: runs of packets that are alike, and mixes of others, without a batch.
 
 use datapath::FCS;
 use datapath::counters::count_alone;
-use frame::{Run, Sink};
+use frame::Sink;
 use guest_mem::View;
 use intel::Ring;
-use intel::tx::{Gathering, Reported};
+use intel::tx::{Gathered, Gathering, Reported};
 
 use crate::core::function::Function;
-use crate::core::stats::Group;
 use crate::tx::complete::{Done, moved};
 use crate::tx::desc::Descs;
 use crate::tx::plan::TxPlan;
@@ -35,13 +34,12 @@ pub(crate) fn send(
         .and_then(|(run, reported)| {
             let counters = &function.counters;
             count_alone(&counters.tx_desc_fetched, run.count() as u64);
-            let taken = to.deliver_run(&run)?.min(run.count());
-            if taken == 0 {
-                return None;
-            }
+            let taken = run.offer(to)?;
+            let bytes = run.bytes(taken);
+            let moved = (&run, taken, bytes);
             Some(Sent {
-                done: complete((function, queue, plan), view, ring, (&run, taken), reported),
-                bytes: taken * run.frame_len(),
+                done: complete((function, queue, plan), view, ring, moved, reported),
+                bytes,
                 all: taken == run.count(),
             })
         });
@@ -54,13 +52,14 @@ fn complete(
     (function, queue, plan): (&Function, u32, &TxPlan),
     view: &View<'_>,
     ring: &Ring,
-    (run, taken): (&Run<'_>, usize),
+    (run, taken, bytes): (&Gathered<'_>, usize, usize),
     reported: &Reported,
 ) -> Done {
-    let (frames, len) = (taken as u64, run.frame_len());
-    let bytes = frames * len as u64;
-    let [dst @ .., _, _, _, _, _, _, _, _] = run.header();
-    function.stats.sent(frames, len + FCS, Group::of(dst));
+    let (frames, bytes) = (taken as u64, bytes as u64);
+    match run.kind() {
+        Some((len, group)) => function.stats.sent(frames, len + FCS, group),
+        None => function.stats.sent_many(&run.kinds(taken)),
+    }
     let counters = &function.counters;
     count_alone(&counters.tx_frames, frames);
     count_alone(&counters.tx_bytes, bytes);

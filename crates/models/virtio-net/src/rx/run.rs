@@ -20,6 +20,10 @@ const AHEAD: usize = 64;
 
 /// Takes frames of a run as long as there are buffers for them. `None` when they are not for this way.
 pub fn deliver(device: &Device, env: &Env, run: &Run<'_>) -> Option<usize> {
+    // Frames of several lengths go as a batch.
+    if run.lens().is_some() {
+        return None;
+    }
     let view = env.memory.view();
     let queues = device.rx.reach()?;
     let taken = take(device, (&view, queues), env, run);

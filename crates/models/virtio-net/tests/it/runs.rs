@@ -9,7 +9,7 @@ use hypernic_virtio_net::regs::{ctrl, feature, hash, header};
 use hypernic_virtio_net::state::V1;
 use hypernic_virtio_net::{Config, RX, TX};
 use model::Progress;
-use model_testkit::{Wire, in_groups};
+use model_testkit::{Lengths, Wire, in_groups};
 use proptest::prelude::*;
 use wire::Offload;
 
@@ -313,7 +313,12 @@ fn received(features: u64, steps: &[Received]) -> Result<u64, TestCaseError> {
             };
             let run: &dyn Fn(&Run<'_>) -> Option<usize> = &run;
             let deliver = |picks: &[u16]| receive.deliver(env, &batch, picks);
-            dealt.push(in_groups(&batch, deliver, (i == 0).then_some(run)));
+            dealt.push(in_groups(
+                &batch,
+                deliver,
+                (i == 0).then_some(run),
+                Lengths::One,
+            ));
             in_runs += counted.get();
         }
         prop_assert_eq!(dealt[0], dealt[1]);
