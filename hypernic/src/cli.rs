@@ -10,6 +10,7 @@ use registry::{MODELS, Model};
 
 use crate::client::inspect::{DumpCommand, InspectCommand};
 use crate::client::metrics::MetricsCommand;
+use crate::client::monitor::MonitorCommand;
 use crate::client::nic::{ListCommand, NicCommand};
 use crate::client::port::PortCommand;
 use crate::client::switch::SwitchCommand;
@@ -69,6 +70,8 @@ pub enum Command {
     Metrics(MetricsCommand),
     /// List the NICs of a running daemon.
     List(ListCommand),
+    /// Tell what changes in a running daemon, until it is interrupted.
+    Monitor(MonitorCommand),
     /// Look at the registers of a NIC of a running daemon, without effect.
     Inspect(InspectCommand),
     /// Write the registers of a NIC to a file, as the kernel's driver gives them to ethtool -d.

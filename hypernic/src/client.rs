@@ -4,6 +4,7 @@ mod exposition;
 pub mod inspect;
 mod layout;
 pub mod metrics;
+pub mod monitor;
 pub mod nic;
 pub(crate) mod place;
 pub mod port;

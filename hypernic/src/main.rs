@@ -47,6 +47,7 @@ fn serve(cli: Cli) -> Result<(), Error> {
         Command::Port(port) => return port.execute(format).map(print),
         Command::Metrics(metrics) => return metrics.execute().map(print),
         Command::List(list) => return list.execute(format).map(print),
+        Command::Monitor(monitor) => return monitor.execute(format, &mut print),
         Command::Inspect(inspect) => return inspect.execute(format, &mut print),
         Command::Dump(dump) => return dump.execute().map(print),
         Command::Vf(vf) => return vf.execute(format).map(print),

@@ -258,6 +258,13 @@ interfaces! {
         Monitor "Get" MetricsGet -> Sections,
     }
 
+    /// What changes.
+    "io.hypernic.Monitor" [Guard NicConfig NicInfo SwitchConfig SwitchInfo Happening Event Everything] => {
+        /// First what there is, then each change, until the client leaves: call it with `more`. A client that does not
+        /// read holds up nobody: it is told how many changes it has lost, and what there is now.
+        Monitor "Subscribe" Subscribe -> News,
+    }
+
     /// Why frames were dropped.
     "io.hypernic.Drops" [Counted Reason] => {
         /// What a counter means, and who counted it.

@@ -87,7 +87,8 @@ pub(crate) fn fields(fields: &[(&str, String, &[&str])]) -> String {
 }
 
 /// Makes records: structs that go over the socket, with their definitions. A word that a record does not have is
-/// refused in what is asked, so that a mistyped limit is not taken for none; in what is told it is ignored.
+/// refused in what is `asked`, so that a mistyped limit is not taken for none; in what is `told` it is ignored. What is
+/// `whole` is told too, and has no value by default.
 macro_rules! records {
     ($($way:ident $(#[doc = $doc:literal])* $name:ident { $($(#[doc = $about:literal])* $field:ident: $type:ty,)* })*) => {$(
         $crate::idl::record! { $way
@@ -119,6 +120,10 @@ macro_rules! record {
     (asked $($rest:tt)*) => {
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
+        $($rest)*
+    };
+    (whole $($rest:tt)*) => {
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         $($rest)*
     };
     (told $($rest:tt)*) => {

@@ -472,6 +472,48 @@ records! {
     InfoGet {}
 
     asked
+    /// What to tell of.
+    Subscribe {
+        /// Losses that begin and end, too: the daemon then reads all counters once a second.
+        losses: Option<bool>,
+    }
+
+    told
+    /// What there is, or what has changed since the last reply.
+    News {
+        /// Of the last change so far; the next is one more.
+        sequence: u64,
+        /// Everything, in the first reply and after some was lost.
+        state: Option<Everything>,
+        /// What has changed, in order.
+        events: Vec<Event>,
+        /// Changes that were not told one by one, because the client did not read; `state` has them.
+        lost: Option<u64>,
+    }
+
+    told
+    /// All that can change.
+    Everything {
+        /// NICs by name.
+        nics: Vec<NicInfo>,
+        /// Switches by name, with their ports.
+        switches: Vec<SwitchInfo>,
+    }
+
+    whole
+    /// A change.
+    Event {
+        /// What has happened.
+        what: Happening,
+        /// To whom: a NIC, a switch, or what has counted a loss.
+        name: String,
+        /// The port that came or went, as it is written; the counter of a loss.
+        detail: Option<String>,
+        /// How often a loss was counted so far.
+        count: Option<u64>,
+    }
+
+    asked
     /// Which interface to describe.
     Described {
         /// Its name.
@@ -523,6 +565,36 @@ records! {
 }
 
 words! {
+    /// What happens.
+    Happening {
+        /// A NIC was added.
+        NicAdded = "nic_added",
+        /// A NIC was removed.
+        NicRemoved = "nic_removed",
+        /// A VMM has connected to a NIC.
+        ClientConnected = "client_connected",
+        /// The VMM of a NIC has gone.
+        ClientGone = "client_gone",
+        /// The cable of a NIC is in.
+        LinkUp = "link_up",
+        /// The cable of a NIC is out.
+        LinkDown = "link_down",
+        /// The model of a NIC panicked, and the NIC was taken off.
+        NicFailed = "nic_failed",
+        /// A switch was added.
+        SwitchAdded = "switch_added",
+        /// A switch was removed.
+        SwitchRemoved = "switch_removed",
+        /// A port was opened.
+        PortAdded = "port_added",
+        /// A port was closed.
+        PortRemoved = "port_removed",
+        /// Something begins to be lost or refused.
+        LossBegins = "loss_begins",
+        /// Nothing more of it was lost for five seconds.
+        LossEnds = "loss_ends",
+    }
+
     /// What a virtual function is told of the link.
     State {
         /// As the port's is.

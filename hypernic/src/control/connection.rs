@@ -53,6 +53,19 @@ pub(super) struct Connection {
     ended: bool,
     /// Nothing more is heard: it closes once all is read.
     closing: bool,
+    /// What it is told of changes.
+    pub subscription: Option<Subscription>,
+}
+
+/// A client that is told of changes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Subscription {
+    /// Losses that begin and end, too.
+    pub losses: bool,
+    /// Changes that it was not told, because it did not read.
+    pub lost: u64,
+    /// It was told what there is.
+    pub begun: bool,
 }
 
 impl Connection {
@@ -69,6 +82,7 @@ impl Connection {
             calls: 0,
             ended: false,
             closing: false,
+            subscription: None,
         })
     }
 
@@ -86,12 +100,15 @@ impl Connection {
     }
 
     /// Until when the client may take, whatever it does.
-    pub fn deadline(&self) -> Instant {
+    pub fn deadline(&self) -> Option<Instant> {
+        if self.subscription.is_some() {
+            return None;
+        }
         if self.wants_to_write() {
-            return self.unread_since + READING;
+            return Some(self.unread_since + READING);
         }
         let begun = self.calls == 0 || !self.messages.is_empty();
-        self.since + if begun { CALL } else { IDLE }
+        Some(self.since + if begun { CALL } else { IDLE })
     }
 
     /// Since when it has had nothing to do: the longer, the sooner it makes room for others.
@@ -116,6 +133,11 @@ impl Connection {
         match self.stream.read(&mut part) {
             Ok(0) => self.ended = true,
             Ok(n) => {
+                if self.subscription.is_some() {
+                    return Err(Over::NoCall(
+                        "it said something while it was told of changes".into(),
+                    ));
+                }
                 if self.messages.is_empty() {
                     self.since = now;
                 }

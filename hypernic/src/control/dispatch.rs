@@ -49,6 +49,8 @@ impl Subject<'_> {
             Call::VfLeave(VfLeave { nic }) => done(host.read().announce_removal(nic)),
             Call::VfReset(VfReset { chip }) => done(host.read().reset_chip(chip)),
             Call::MetricsGet(call) => told(lists::metrics(self.sections(), call)),
+            // The server does, for those who ask for more.
+            Call::Subscribe(_) => Err(Failure::ExpectedMore {}),
             Call::Explain(call) => told(lists::explain(&self.sections(), call)?),
         }
     }

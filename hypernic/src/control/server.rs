@@ -8,14 +8,15 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use control::{Call, Failure, Request, Role, reply};
+use control::{Call, Failure, Method, Request, Role, Subscribe, reply};
 use parking_lot::RwLock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vfio_user::{EventFd, Listener};
 
-use super::connection::{Caller, Connection, Over};
+use super::connection::{Caller, Connection, Over, Subscription};
 use super::counters::{Counters, count};
 use super::dispatch::Subject;
+use super::monitor::Watch;
 use crate::config::{Access, Peer};
 use crate::error::Error;
 use crate::host::Host;
@@ -25,6 +26,10 @@ use crate::report::{self, Section};
 const BREATH: Duration = Duration::from_millis(100);
 /// Clients at once; the one that has been quiet for longest makes room for one more.
 const MOST: usize = 64;
+/// Of those, clients that are told of changes are not counted; of them there may be so many.
+const MOST_SUBSCRIBERS: usize = 1024;
+/// How often changes are looked for, while somebody is to be told of them.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// The thread behind the socket. It ends when this is dropped.
 pub struct Server {
@@ -57,6 +62,8 @@ impl Server {
             counters: Arc::clone(&counters),
             clients: Vec::new(),
             deaf_until: None,
+            watch: Watch::default(),
+            look_at: None,
         };
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
@@ -100,6 +107,10 @@ struct Room {
     counters: Arc<Counters>,
     clients: Vec<Connection>,
     deaf_until: Option<Instant>,
+    /// What subscribers know, if there are any.
+    watch: Watch,
+    /// When to look for changes.
+    look_at: Option<Instant>,
 }
 
 impl Room {
@@ -139,8 +150,8 @@ impl Room {
         };
         let handles: Vec<_> = self.clients.iter().map(|c| (c.fd(), of(c))).collect();
         fds.extend(handles.iter().map(|(fd, flags)| PollFd::new(fd, *flags)));
-        let deadlines = self.clients.iter().map(Connection::deadline);
-        let next = deadlines.chain(self.deaf_until).min();
+        let deadlines = self.clients.iter().filter_map(Connection::deadline);
+        let next = deadlines.chain(self.deaf_until).chain(self.look_at).min();
         let left = next.map(|next| next.saturating_duration_since(now));
         // A little later, so that it is over then.
         let left = left.map(|left| left + Duration::from_millis(1));
@@ -155,6 +166,7 @@ impl Room {
         drop(fds);
         drop(handles);
         self.attend(&ready);
+        self.tell_changes();
         if waiting && !stopped {
             self.accept();
         }
@@ -185,7 +197,7 @@ impl Room {
         while let Some(message) = client.next(now)? {
             self.hear(client, &message, now)?;
         }
-        if client.deadline() <= Instant::now() {
+        if client.deadline().is_some_and(|at| at <= Instant::now()) {
             return Err(client.late());
         }
         Ok(())
@@ -203,7 +215,14 @@ impl Room {
             }
         };
         let caller = client.caller;
-        let result = self.carry_out(&request, caller);
+        let result = match self.subscribe(client, &request) {
+            Some(Ok(())) => {
+                count(&self.counters.done);
+                return Ok(());
+            }
+            Some(Err(failure)) => Err(failure),
+            None => self.carry_out(&request, caller),
+        };
         if let Err(failure) = &result {
             self.refused(caller, &request.method, failure);
         } else {
@@ -232,6 +251,48 @@ impl Room {
             tracing::info!(uid, pid, role, "control: {method} {told}");
         }
         Ok(result)
+    }
+
+    /// Takes a client in that wants to be told of changes. `None`: it wants something else.
+    fn subscribe(&self, client: &mut Connection, request: &Request) -> Option<Result<(), Failure>> {
+        if !request.more || request.method != <Subscribe as Method>::NAME {
+            return None;
+        }
+        let call = match Call::parse(&request.method, request.parameters.clone()) {
+            Ok(Call::Subscribe(call)) => call,
+            Ok(_) => return None,
+            Err(failure) => return Some(Err(failure)),
+        };
+        client.subscription = Some(Subscription {
+            losses: call.losses == Some(true),
+            ..Subscription::default()
+        });
+        Some(Ok(()))
+    }
+
+    /// Looks for changes, if somebody is to be told of them and it is time, and tells.
+    fn tell_changes(&mut self) {
+        let subscriptions = || self.clients.iter().filter_map(|client| client.subscription);
+        if subscriptions().next().is_none() {
+            self.look_at = None;
+            self.watch = Watch::default();
+            return;
+        }
+        let new = subscriptions().any(|subscription| !subscription.begun);
+        let now = Instant::now();
+        if !new && self.look_at.is_some_and(|at| at > now) {
+            return;
+        }
+        self.look_at = Some(now + LOOK);
+        let losses = subscriptions().any(|subscription| subscription.losses);
+        let events = self.watch.look(&self.host.read(), losses, now);
+        let clients = std::mem::take(&mut self.clients);
+        for mut client in clients {
+            match self.watch.tell(&mut client, &events, now) {
+                Ok(()) => self.clients.push(client),
+                Err(over) => self.ends(&client, over),
+            }
+        }
     }
 
     fn refused(&self, caller: Caller, method: &str, failure: &Failure) {
@@ -306,8 +367,13 @@ impl Room {
             let _ = client.tell(&reply(&Err(failure), false), now);
             return;
         }
-        if self.clients.len() >= MOST {
+        let subscribed = |client: &Connection| client.subscription.is_some();
+        let subscribers = self.clients.iter().filter(|one| subscribed(one)).count();
+        if self.clients.len() - subscribers >= MOST || subscribers >= MOST_SUBSCRIBERS {
             let quiet = self.clients.iter().enumerate();
+            // Subscribers too, once there are more of them than there may be.
+            let quiet =
+                quiet.filter(|(_, one)| subscribers >= MOST_SUBSCRIBERS || !subscribed(one));
             let longest = quiet.min_by_key(|(_, client)| client.quiet_since());
             if let Some(at) = longest.map(|(at, _)| at) {
                 count(&self.counters.crowded_out);

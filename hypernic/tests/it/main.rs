@@ -12,6 +12,7 @@ mod foreign;
 mod inspect;
 mod lab;
 mod metrics;
+mod monitor;
 mod pf;
 mod roles;
 mod toy;
