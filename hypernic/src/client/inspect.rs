@@ -56,7 +56,10 @@ impl InspectCommand {
             let all = self.all || self.register.is_some();
             print(self.printed.show(format, &last, |now| table(now, all)));
         }
-        while self.diff || self.watch {
+        if !self.diff && !self.watch {
+            return Ok(());
+        }
+        loop {
             std::thread::sleep(Duration::from_secs_f64(self.interval));
             let now = self.look(&mut client)?;
             let changed = Registers {
@@ -67,11 +70,10 @@ impl InspectCommand {
                 print(self.printed.show(format, &changed, |now| told(&last, now)));
             }
             if self.diff {
-                break;
+                return Ok(());
             }
             last = now;
         }
-        Ok(())
     }
 
     fn look(&self, client: &mut Client) -> Result<Registers, Error> {
