@@ -61,7 +61,7 @@ fn one(message: &[u8]) {
     let call = match call {
         Ok(call) => call,
         Err(failure) => {
-            let told = reply(&Err(failure.clone()), false);
+            let told = reply(Err(failure.clone()), false);
             assert_eq!(
                 told.iter().position(|byte| *byte == 0),
                 Some(told.len() - 1)

@@ -59,25 +59,30 @@ impl Request {
                 call[name] = Value::Bool(true);
             }
         }
-        ended(&call)
+        ended(call)
     }
 }
 
 /// A reply, as it goes over the socket.
-pub fn reply(result: &Result<Value, Failure>, continues: bool) -> Vec<u8> {
+pub fn reply(result: Result<Value, Failure>, continues: bool) -> Vec<u8> {
     let mut reply = match result {
-        Ok(parameters) => json!({ "parameters": parameters }),
+        // Moved: it may be long.
+        Ok(parameters) => Value::Object(
+            [("parameters".to_owned(), parameters)]
+                .into_iter()
+                .collect(),
+        ),
         Err(failure) => serde_json::to_value(failure).unwrap_or_default(),
     };
     if continues {
         reply["continues"] = Value::Bool(true);
     }
-    ended(&reply)
+    ended(reply)
 }
 
 /// Bytes that stand for a value, without what is absent, and the NUL behind it.
-fn ended(value: &Value) -> Vec<u8> {
-    let mut bytes = without_nulls(value.clone()).to_string().into_bytes();
+fn ended(value: Value) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec(&without_nulls(value)).unwrap_or_default();
     bytes.push(0);
     bytes
 }

@@ -80,10 +80,10 @@ fn unknown_words_are_refused_by_name() {
 fn a_reply_is_parameters_or_a_named_error() {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
     let told = json!({"changed": true, "why": null, "all": [{"a": null}]});
-    let done = text(reply(&Ok(told), false));
+    let done = text(reply(Ok(told), false));
     assert_eq!(done, "{\"parameters\":{\"all\":[{}],\"changed\":true}}\0");
     let unknown = Failure::unknown("NIC", "n\n9", ["n0", "n1"]);
-    let refused = text(reply(&Err(unknown.clone()), true));
+    let refused = text(reply(Err(unknown.clone()), true));
     assert!(
         refused.contains("\"error\":\"io.hypernic.Control.Unknown\""),
         "{refused}"

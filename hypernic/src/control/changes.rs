@@ -1,5 +1,7 @@
 //! NICs, switches and ports that come and go. Each change is done whole, or nothing has changed.
 
+use std::borrow::Cow;
+
 use control::{
     Changed, Failure, NicAdd, NicRemove, PortAdd, PortRemove, SwitchAdd, SwitchRemove,
     without_nulls,
@@ -26,7 +28,10 @@ pub(super) fn add_nic(host: &RwLock<Host>, call: &NicAdd) -> Outcome {
     let mut host = host.write();
     let (words, is) = (&call.nic, host.as_is());
     let there = is.nics.iter().find(|nic| nic.name == words.name);
-    let beside = is.without_nic(&words.name);
+    let beside = match there {
+        Some(_) => Cow::Owned(is.without_nic(&words.name)),
+        None => Cow::Borrowed(&is),
+    };
     let wanted = beside.nic_beside(words).map_err(Failure::invalid)?;
     if let Some(there) = there {
         return compare("NIC", &words.name, &there.words(), &wanted.words());
@@ -72,7 +77,10 @@ pub(super) fn add_switch(host: &RwLock<Host>, call: &SwitchAdd) -> Outcome {
     let mut host = host.write();
     let (words, is) = (&call.switch, host.as_is());
     let there = is.switches.iter().find(|one| one.name == words.name);
-    let beside = is.without_switch(&words.name);
+    let beside = match there {
+        Some(_) => Cow::Owned(is.without_switch(&words.name)),
+        None => Cow::Borrowed(&is),
+    };
     let wanted = beside.switch_beside(words).map_err(Failure::invalid)?;
     if let Some(there) = there {
         return compare("switch", &words.name, &there.words(), &wanted.words());

@@ -93,7 +93,7 @@ impl Watch {
             ..subscription
         });
         let told = serde_json::to_value(news).unwrap_or_default();
-        client.tell(&reply(&Ok(told), true), now)
+        client.tell(&reply(Ok(told), true), now)
     }
 
     fn everything(&self) -> Everything {

@@ -211,7 +211,7 @@ impl Room {
                 self.refused(client.caller, "?", &failure);
                 // What follows would be understood no better.
                 client.close();
-                return client.tell(&reply(&Err(failure), false), now);
+                return client.tell(&reply(Err(failure), false), now);
             }
         };
         let caller = client.caller;
@@ -231,7 +231,7 @@ impl Room {
         if request.oneway {
             return Ok(());
         }
-        client.tell(&reply(&result, false), Instant::now())
+        client.tell(&reply(result, false), Instant::now())
     }
 
     fn carry_out(&self, request: &Request, caller: Caller) -> Result<serde_json::Value, Failure> {
@@ -364,7 +364,7 @@ impl Room {
                     .into(),
             };
             // It is not waited for: what does not fit into an empty socket is lost.
-            let _ = client.tell(&reply(&Err(failure), false), now);
+            let _ = client.tell(&reply(Err(failure), false), now);
             return;
         }
         let subscribed = |client: &Connection| client.subscription.is_some();
