@@ -12,5 +12,5 @@ mod writer;
 pub use accepted::{Accepted, ETHERNET_HEADER, FrameSettings};
 pub use cut::fill_cut;
 pub use place::{Done, End, Fcs, Format, Laid, Legacy, Outcome, Placed, Put};
-pub use run::{Filled, Filler, Frames, Judged, Lengths, RunPlan, Words, fill_run};
+pub use run::{Filled, Filler, Frames, Judged, RunPlan, Words, fill_lengths, fill_run};
 pub use writer::{Room, Storage, Writer};

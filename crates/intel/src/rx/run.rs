@@ -94,7 +94,7 @@ impl Words {
 }
 
 /// Descriptors that are the same but for the length of each.
-pub struct Lengths {
+struct Lengths {
     /// The words of one, without a length.
     words: Words,
     /// Where the length is in the second.
@@ -102,19 +102,6 @@ pub struct Lengths {
     /// Bytes that are in a buffer behind each frame.
     more: usize,
     second: [u64; AHEAD],
-}
-
-impl Lengths {
-    /// Those that say `words` and, from bit `shift` of the second on, how long the frame and the `more` bytes behind it are.
-    #[inline]
-    pub fn new(words: Words, shift: u32, more: usize) -> Lengths {
-        Lengths {
-            words,
-            shift,
-            more,
-            second: [0; AHEAD],
-        }
-    }
 }
 
 impl Filler for Lengths {
@@ -358,6 +345,24 @@ pub fn fill_run(
         _ => {}
     }
     fill::<AHEAD>(view, (ring, free), run, len, filler)
+}
+
+/// As [`fill_run`], of frames that have lengths of their own, with `more` zeros behind each. Descriptors say `words` and, from
+/// bit `shift` of the second on, the length in the buffer.
+#[inline(never)]
+pub fn fill_lengths(
+    view: &View<'_>,
+    ours: (&Ring, u32),
+    run: &Run<'_>,
+    (words, shift, more): (Words, u32, usize),
+) -> Filled {
+    let filler = Lengths {
+        words,
+        shift,
+        more,
+        second: [0; AHEAD],
+    };
+    fill::<AHEAD>(view, ours, run, run.frame_len() + more, filler)
 }
 
 /// As [`fill_run`], of one frame, which is what interactive traffic sends.

@@ -191,8 +191,7 @@ impl Gathered<'_> {
     pub fn kind(&self) -> Option<(usize, Group)> {
         match self {
             Gathered::Run(run) if run.lens().is_none() => {
-                let [dst @ .., _, _, _, _, _, _, _, _] = run.header();
-                Some((run.frame_len(), Group::of(dst)))
+                Some((run.frame_len(), group_of(run.head())))
             }
             _ => None,
         }
@@ -201,25 +200,36 @@ impl Gathered<'_> {
     /// The first `n` packets by their lengths and destinations.
     #[inline(never)]
     pub fn kinds(&self, n: usize) -> Many {
-        let group = |head| {
-            let [dst @ .., _, _, _, _, _, _, _, _] = header_of(head);
-            Group::of(dst)
-        };
         let mut many = Many::default();
         match self {
-            Gathered::Run(run) => match run.lens() {
-                Some(lens) => return Many::of(&lens[..n], group(run.head())),
-                None => many.add_alike(run.frame_len() + FCS, group(run.head()), n as u64),
-            },
+            Gathered::Run(run) => {
+                let group = group_of(run.head());
+                match run.lens() {
+                    Some(lens) => return Many::of(&lens[..n], group),
+                    None => many.add_alike(run.frame_len() + FCS, group, n as u64),
+                }
+            }
             Gathered::Mix(mix) => {
                 let (_, lens, heads) = mix.frames();
                 for (len, head) in lens.iter().zip(heads).take(n) {
-                    many.add(usize::from(*len) + FCS, group(*head));
+                    // The bit that says so is the first on the wire.
+                    let group = match head[0] & 1 {
+                        0 => Group::Station,
+                        _ => group_of(*head),
+                    };
+                    many.add(usize::from(*len) + FCS, group);
                 }
             }
         }
         many
     }
+}
+
+/// Whom a frame is for that begins so.
+#[inline]
+fn group_of(head: Head) -> Group {
+    let [dst @ .., _, _, _, _, _, _, _, _] = header_of(head);
+    Group::of(dst)
 }
 
 /// The packets to look at.
@@ -271,6 +281,11 @@ impl Gathering {
             ends: most == left as usize,
         };
         let kept = &mut *self.0;
+        if most == 1 && limits.ends {
+            let from = kept.one::<F>(view, &descs)?;
+            let run = Run::new(from, &kept.at[..1], &kept.heads[..1])?;
+            return Some((Gathered::Run(run), &kept.reported));
+        }
         if !kept.mixed {
             match kept.alike::<F>(view, &descs, &limits)? {
                 (n, from) if n >= FEWEST || n == most && limits.ends => {
@@ -296,6 +311,22 @@ impl Gathering {
 }
 
 impl Kept {
+    /// Takes one packet, which is what interactive traffic sends.
+    #[inline(always)]
+    fn one<'v, F: Format>(
+        &mut self,
+        view: &'v View<'_>,
+        descs: &ReadSlice<'v>,
+    ) -> Option<ReadPlaces<'v>> {
+        let [addr, second] = descs.pairs().next()?;
+        let (len, asks) = simple::<F>(addr, second)?;
+        let from = view.read_places(addr, len as usize)?;
+        let at = from.find(addr)?;
+        self.reported.begin(asks);
+        (self.at[0], self.heads[0]) = (at, from.head(at)?);
+        Some(from)
+    }
+
     /// Takes packets as long as they are like the first.
     #[inline(always)]
     fn alike<'v, F: Format>(
@@ -359,8 +390,8 @@ impl Kept {
     }
 
     /// Takes packets whatever their lengths and headers are, as long as they lie in one region. Returns how many, where, and
-    /// whether they have one header.
-    #[inline(always)]
+    /// whether they have one header. Not inlined, so that a single packet is not slowed down by what it does not need.
+    #[inline(never)]
     fn mixed<'v, F: Format>(
         &mut self,
         view: &'v View<'_>,

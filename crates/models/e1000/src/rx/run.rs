@@ -8,7 +8,9 @@ use datapath::FCS;
 use datapath::counters::count_alone;
 use frame::{Cut, Run};
 use guest_mem::View;
-use intel::rx::{ETHERNET_HEADER, Fcs, Filled, Judged, Legacy, Lengths, Words, fill_cut, fill_run};
+use intel::rx::{
+    ETHERNET_HEADER, Fcs, Filled, Judged, Legacy, Words, fill_cut, fill_lengths, fill_run,
+};
 use intel::{Ring, verdict_of_segment, verdict_of_type};
 use model::Env;
 use wire::{EtherType, SimpleV4};
@@ -86,10 +88,7 @@ pub(crate) fn deliver(chip: &Chip, env: &Env, run: &Run<'_>) -> Option<usize> {
                 let words = Words::Second(way.word | in_buffer as u64);
                 fill_run(view, ours, run, in_buffer, words)
             }
-            (None, Some(_)) => {
-                let lengths = Lengths::new(Words::Second(way.word), 0, way.fcs);
-                fill_run(view, ours, run, in_buffer, lengths)
-            }
+            (None, Some(_)) => fill_lengths(view, ours, run, (Words::Second(way.word), 0, way.fcs)),
             (Some(rxcsum), _) => {
                 let word = |_: &SimpleV4<'_>, len: usize, (status, errors)| {
                     let verdict = Legacy {
@@ -105,21 +104,23 @@ pub(crate) fn deliver(chip: &Chip, env: &Env, run: &Run<'_>) -> Option<usize> {
         }
     };
     let count = |way: &RunWay, frames: u64| {
-        let n = frames as usize;
-        let shortest = match run.lens().map(|lens| &lens[..n]) {
-            None => {
-                chip.stats.received(frames, longest + FCS, way.group);
-                longest
-            }
-            Some(lens) => {
-                let many = Many::of(lens, way.group);
-                chip.stats.counts.received_many_alone(&many);
-                lens.iter().min().map_or(longest, |len| (*len).into())
-            }
-        };
-        (run.bytes(n) as u64, way.in_buffer(shortest) <= way.small)
+        if let Some(lens) = run.lens() {
+            return count_lengths(chip, way, &lens[..frames as usize]);
+        }
+        chip.stats.received(frames, longest + FCS, way.group);
+        (frames * longest as u64, way.in_buffer(longest) <= way.small)
     };
     take((chip, env), run.count(), plan, fill, count)
+}
+
+/// Counts frames of these lengths. Returns their bytes, and whether one is small.
+#[inline(never)]
+fn count_lengths(chip: &Chip, way: &RunWay, lens: &[u16]) -> (u64, bool) {
+    let many = Many::of(lens, way.group);
+    chip.stats.counts.received_many_alone(&many);
+    let bytes = lens.iter().map(|len| u64::from(*len)).sum();
+    let shortest = lens.iter().min().map_or(0, |len| usize::from(*len));
+    (bytes, way.in_buffer(shortest) <= way.small)
 }
 
 /// Takes segments of a large frame from number `from` on, as [`deliver`] takes frames.

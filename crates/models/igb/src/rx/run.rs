@@ -8,7 +8,7 @@
 use datapath::FCS;
 use frame::{Batch, Cut, Run};
 use guest_mem::View;
-use intel::rx::{Filled, Judged, Lengths, Words, fill_cut, fill_run};
+use intel::rx::{Filled, Judged, Words, fill_cut, fill_lengths, fill_run};
 use intel::verdict::rx_status;
 use intel::{Ring, RingPlace, verdict_of_segment};
 use model::Env;
@@ -132,10 +132,7 @@ pub(crate) fn deliver(function: &Function, env: &Env, run: &Run<'_>) -> Option<u
     };
     let fill = |view: &View<'_>, ours: (&Ring, u32), way: &RunWay| match (way.judged, run.lens()) {
         (None, None) => fill_run(view, ours, run, longest, of_length(way.words, longest)),
-        (None, Some(_)) => {
-            let lengths = Lengths::new(Words::Both(way.words), PKT_LEN_AT, 0);
-            fill_run(view, ours, run, longest, lengths)
-        }
+        (None, Some(_)) => fill_lengths(view, ours, run, (Words::Both(way.words), PKT_LEN_AT, 0)),
         (Some(rxcsum), _) => {
             let words = |packet: &SimpleV4<'_>, len: usize, verdict| {
                 let [first, second] = way.words;
@@ -155,16 +152,20 @@ pub(crate) fn deliver(function: &Function, env: &Env, run: &Run<'_>) -> Option<u
         }
     };
     let count = |way: &RunWay, frames: u64| {
-        let n = frames as usize;
-        match run.lens() {
-            None => function.stats.received(frames, longest + FCS, way.group),
-            Some(lens) => function
-                .stats
-                .received_many(&Many::of(&lens[..n], way.group)),
+        if let Some(lens) = run.lens() {
+            return count_lengths(function, way, &lens[..frames as usize]);
         }
-        run.bytes(n) as u64
+        function.stats.received(frames, longest + FCS, way.group);
+        frames * longest as u64
     };
     take((function, env), plan, fill, count)
+}
+
+/// Counts frames of these lengths. Returns their bytes.
+#[inline(never)]
+fn count_lengths(function: &Function, way: &RunWay, lens: &[u16]) -> u64 {
+    function.stats.received_many(&Many::of(lens, way.group));
+    lens.iter().map(|len| u64::from(*len)).sum()
 }
 
 /// What descriptors of frames of `len` bytes say.
