@@ -8,10 +8,9 @@ CYCLONEDX_VERSION := 0.5.9
 CYCLONEDX := $(CACHE)/tools/bin/cargo-cyclonedx
 COV_VERSION := 0.9.1
 COV := $(CACHE)/tools/bin/cargo-llvm-cov
-# Seconds for each fuzz target, and which.
+# Seconds for each fuzz target, and which: all that fuzz/run lists, if none is named.
 FUZZ_SECONDS ?= 3600
-FUZZ_TARGETS ?= registers rings rings_igb mailbox hub config_space messages frames state config_file \
-    stream_framing tap_headers control_lines doorbell_pages several_nics
+FUZZ_TARGETS ?=
 # Which modules of the bench, and its options; `make bench BENCH=list` names them.
 BENCH ?= all
 # The command, and the programs it runs as its commands.

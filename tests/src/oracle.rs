@@ -23,6 +23,7 @@ mod script;
 mod shrink;
 mod theirs;
 mod trace;
+pub mod virtio;
 
 pub use chip::Chip;
 pub use compare::{Verdict, compare};

@@ -132,8 +132,34 @@ impl<'c, I: Iterator<Item = ReadSlice<'c>>> Cutting<'c, I> {
             None => self.write_pieces(to, at, payload),
         };
         to.copy_headers(self.template.segment(self.next, (payload, sum)));
-        self.next += 1;
+        self.ended(to, at + payload)
+    }
+
+    /// The same for a receiver that sums the payload itself: the checksum field has the sum over the pseudo-header, and
+    /// the payload is only copied.
+    #[inline]
+    pub fn write_unsummed(&mut self, to: &WriteSlice<'_>) -> usize {
+        let (mut at, payload) = (
+            self.template.header_len(),
+            self.template.payload_of(self.next),
+        );
         let len = at + payload;
+        match self.payload.run(payload) {
+            Some(run) => {
+                to.copy_from_slice(at, run);
+            }
+            None => self.payload.take(payload, |piece| {
+                at += to.copy_from_slice(at, piece);
+            }),
+        }
+        to.copy_headers(self.template.unsummed(self.next, payload));
+        self.ended(to, len)
+    }
+
+    /// A segment of `len` bytes is written: the next is behind it.
+    #[inline(always)]
+    fn ended(&mut self, to: &WriteSlice<'_>, len: usize) -> usize {
+        self.next += 1;
         if to.len() > len {
             to.clear_behind(len);
         }

@@ -2,7 +2,7 @@
 
 use crate::codec::protocol;
 use crate::dirty_log::DirtyLog;
-use crate::inflight::InflightRing;
+use crate::inflight::{InflightPacked, InflightRing};
 
 /// A ring that the driver has set up. All addresses are guest physical, lie in mapped memory and are
 /// aligned as virtio wants it; the memory can still be taken away at any time.
@@ -28,6 +28,9 @@ pub struct Ring {
     pub log: Option<u64>,
     /// Where the device notes what is in flight, if the front end keeps that. Of split rings only.
     pub inflight: Option<InflightRing>,
+    /// Where the device notes what it is about to use of a packed ring, if the front end keeps that. `base` is right then,
+    /// after a crash too.
+    pub inflight_packed: Option<InflightPacked>,
 }
 
 /// Why the front end does not get what it asks for. The connection goes on.

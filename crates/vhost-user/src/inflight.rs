@@ -1,8 +1,11 @@
 //! What is in flight, noted where it survives this process (vhost-user specification, "Inflight I/O
-//! tracking", split virtqueues).
+//! tracking").
 //!
-//! A device that completes in order needs none of it: what is in flight lies between the used and the
+//! Of a split ring, a device that completes in order needs none of it: what is in flight lies between the used and the
 //! available index. One that does not asks an [`InflightRing`] after a crash what it had begun.
+
+mod layout;
+mod packed;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -13,37 +16,12 @@ use peer::SharedMem;
 
 use crate::codec::Inflight;
 
-/// The structures' version; 0 is a buffer that no back end has used.
-const VERSION: u16 = 1;
-
-/// Offsets within one ring's part.
-const AT_VERSION: u64 = 8;
-const AT_DESC_NUM: u64 = 10;
-const AT_BATCH: u64 = 12;
-const AT_USED: u64 = 14;
-const HEAD: u64 = 16;
-/// One descriptor's state, and offsets within it.
-const STATE: u64 = 16;
-const AT_INFLIGHT: u64 = 0;
-const AT_NEXT: u64 = 6;
-const AT_COUNTER: u64 = 8;
-
-/// Parts are cache lines apart.
-const ALIGN: u64 = 64;
-
-/// Bytes of one descriptor's state in a packed ring, and of the head before them: such a buffer is
-/// handed out and never written, as no device here needs it.
-const PACKED_STATE: u64 = 32;
-
-fn part(queue_size: u16, packed: bool) -> u64 {
-    let state = if packed { PACKED_STATE } else { STATE };
-    (2 * HEAD + state * u64::from(queue_size)).next_multiple_of(ALIGN)
-}
-
-/// Bytes of a buffer for so many rings.
-pub(crate) fn bytes(queues: u16, queue_size: u16, packed: bool) -> u64 {
-    u64::from(queues) * part(queue_size, packed)
-}
+pub(crate) use layout::bytes;
+use layout::{
+    AT_BATCH, AT_COUNTER, AT_DESC_NUM, AT_INFLIGHT, AT_NEXT, AT_USED, AT_VERSION, HEAD, STATE,
+    VERSION, part,
+};
+pub use packed::InflightPacked;
 
 /// A new buffer, to be kept by the front end.
 pub(crate) fn create(queues: u16, queue_size: u16, packed: bool) -> std::io::Result<SharedMem> {
@@ -87,6 +65,13 @@ impl InflightFile {
             size,
             counter: Arc::new(AtomicU64::new(0)),
         })
+    }
+
+    /// The same of a packed ring.
+    pub fn packed(&self, queue: u16, size: u16) -> Option<InflightPacked> {
+        let at = u64::from(queue) * part(self.queue_size, true);
+        (queue < self.queues && size <= self.queue_size)
+            .then(|| InflightPacked::new(self.memory.clone(), at, size))
     }
 
     pub fn unmap(&self) -> Leftovers {

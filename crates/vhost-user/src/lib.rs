@@ -32,7 +32,7 @@ pub use backend::{Backend, ClientEvent, GoneReason, Refused, Ring, Work};
 pub use calls::Calls;
 pub use client::{Client, ClientError};
 pub use dirty_log::{DirtyLog, LOG_PAGE};
-pub use inflight::InflightRing;
+pub use inflight::{InflightPacked, InflightRing};
 pub use peer::{EventFd, EventSet, ListenError, Listener, MAX_SOCKET_PATH, SharedMem};
 pub use server::{Look, Progress, Server, ServerError};
 

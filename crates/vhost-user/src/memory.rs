@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use guest_mem::{FileId, Leftovers, MapError, Memory, Prot};
+use guest_mem::{FileId, Leftovers, MapError, Memory, Prot, View};
 
 use crate::codec::MemRegion;
 
@@ -162,6 +162,11 @@ impl GuestMemory {
     /// holds them.
     pub fn guest_of(&self, user: u64, len: u64) -> Option<u64> {
         self.regions().find_map(|at| translate(&at, user, len))
+    }
+
+    /// A look at it.
+    pub fn view(&self) -> View<'_> {
+        self.memory.view()
     }
 
     pub fn regions(&self) -> impl Iterator<Item = MemRegion> {

@@ -23,8 +23,9 @@ pub struct Template {
     flags: u16,
     of_first: u16,
     of_last: u16,
-    /// Words that the checksum covers in every segment.
+    /// Words that the checksum covers in every segment, and of these the pseudo-header's.
     covered: u64,
+    addresses: u64,
     payload: usize,
     size: usize,
     count: usize,
@@ -74,6 +75,7 @@ impl Template {
             of_first: word & begins,
             of_last: word & ends,
             covered: covered.value().into(),
+            addresses: segments.addresses.value().into(),
             payload: segments.payload,
             size: segments.size,
             count: segments.count(),
@@ -106,6 +108,19 @@ impl Template {
     /// ([`crate::Sum::value`]).
     #[inline]
     pub fn segment(&mut self, index: usize, (payload, sum): (usize, u16)) -> &[u8] {
+        self.patched(index, payload, Some(sum))
+    }
+
+    /// The same for a receiver that sums the payload itself: the checksum field has the sum over the pseudo-header, as
+    /// [`Segments::segment`] leaves it.
+    #[inline]
+    pub fn unsummed(&mut self, index: usize, payload: usize) -> &[u8] {
+        self.patched(index, payload, None)
+    }
+
+    /// The headers with what differs in segment `index`; the checksum is whole if there is a sum of its payload.
+    #[inline(always)]
+    fn patched(&mut self, index: usize, payload: usize, sum: Option<u16>) -> &[u8] {
         let len = self.len + payload;
         match self.ip {
             Ip::V4(at, id, same) => {
@@ -133,11 +148,17 @@ impl Template {
             flags |= self.of_last;
         }
         let length = (len - self.tcp) as u16;
-        let differs = [(seq >> 16) as u16, seq as u16, flags, length, sum].map(u64::from);
-        // 0 is sent as 0xFFFF, as all sums are.
-        let checksum = match !folded(self.covered + differs.into_iter().sum::<u64>()) {
-            0 => 0xffff,
-            other => other,
+        let checksum = match sum {
+            None => folded(self.addresses + u64::from(length)),
+            Some(sum) => {
+                let differs = [(seq >> 16) as u16, seq as u16, flags, length, sum];
+                let differs: u64 = differs.into_iter().map(u64::from).sum();
+                // 0 is sent as 0xFFFF, as all sums are.
+                match !folded(self.covered + differs) {
+                    0 => 0xffff,
+                    other => other,
+                }
+            }
         };
         if let Some(tcp) = chunk::<18>(&mut self.bytes, self.tcp) {
             [tcp[4], tcp[5], tcp[6], tcp[7]] = seq.to_be_bytes();

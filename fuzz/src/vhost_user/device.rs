@@ -98,6 +98,17 @@ impl Backend for Device {
         if ring.base % 7 == 6 {
             return Err(Refused("a base of its own"));
         }
+        if let Some(note) = &ring.inflight_packed {
+            // It is about to use a buffer, and may die there.
+            let used = (ring.base >> 16) as u16;
+            let index = (used & 0x7fff) + 1;
+            let next = match index < ring.size {
+                true => used & 0x8000 | index,
+                false => !used & 0x8000,
+            };
+            note.note(used & 0x7fff, (7, 60, 0x8080), 1);
+            note.commit(used, next);
+        }
         if let Some(inflight) = &ring.inflight {
             let found = inflight.recover(ring.base as u16);
             assert!(found.iter().all(|head| *head < ring.size));

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use frame::{Batch, Caps, Run};
 use guest_mem::ReadSlice;
 use model::Clock;
-use model_testkit::{Lengths, in_groups};
+use model_testkit::{Finished, Lengths, in_groups};
 use virtio_net::regs::{common as c, ctrl, feature, page};
 use wire::Offload;
 
@@ -201,7 +201,8 @@ impl Guest {
     }
 
     fn receive(&mut self, input: &mut Input<'_>, room: &mut Vec<u8>) {
-        let count = usize::from(input.u8() % 8) + 1;
+        let bits = input.u8();
+        let count = usize::from(bits % 8) + 1;
         let mut kept = Vec::new();
         for _ in 0..count {
             let notes = some_frame(input, room);
@@ -220,7 +221,16 @@ impl Guest {
         let mut picks = Vec::new();
         let picks = batch.all_picks(&mut picks);
         self.bounded(frames, bytes, |g| {
-            let dealt = g.nic.receive.deliver(&g.env, &batch, picks);
+            let receive = &g.nic.receive;
+            // As a switch does it: large frames are offered as cuts first.
+            let dealt = match bits & 0x80 {
+                0 => receive.deliver(&g.env, &batch, picks),
+                _ => {
+                    Finished::new(true)
+                        .deliver(receive, &g.env, &batch, picks)
+                        .0
+                }
+            };
             assert!(dealt <= picks.len(), "{dealt} of {}", picks.len());
         });
     }

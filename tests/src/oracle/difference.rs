@@ -13,6 +13,17 @@ pub enum Right {
     Qemu,
 }
 
+impl Right {
+    /// As pages say it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Right::Hypernic => "hypernic",
+            Right::Both => "both allowed",
+            Right::Qemu => "QEMU",
+        }
+    }
+}
+
 /// How an entry explains.
 #[derive(Clone, Copy)]
 pub(super) enum DifferenceKind {

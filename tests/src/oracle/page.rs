@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use super::difference::Right;
 use crate::oracle::chip::Chip;
 
 /// The page of a chip, generated from its list.
@@ -10,11 +9,7 @@ use crate::oracle::chip::Chip;
 pub fn page(chip: &Chip) -> String {
     let mut text = chip.preface.to_owned();
     for entry in chip.differences() {
-        let right = match entry.right {
-            Right::Hypernic => "hypernic",
-            Right::Both => "both allowed",
-            Right::Qemu => "QEMU",
-        };
+        let right = entry.right.name();
         let star = if entry.parts() { " *" } else { "" };
         let (id, what, section) = (entry.id, entry.what, entry.section);
         let _ = writeln!(text, "| `{id}`{star} | {what} | {right} | {section} |");

@@ -57,7 +57,7 @@ const ROOMS: &[Room] = &[
     room("vhost-user", &["guest-mem", "peer"], "codec, back end, front end"),
     room("port-vhost-user", &["datapath", "frame", "guest-mem", "peer", "port", "vhost-user", "wire"], "the driver of another switch's virtio device"),
     room("drivers", &["csb", "frame", "guest-mem", "intel-offsets", "model", "model-testkit", "vfio-user", "wire"], "the guest side of each NIC"),
-    room("villain", &["csb", "drivers", "guest-mem", "intel-offsets", "vfio-user"], "hostile guests and VMMs"),
+    room("villain", &["csb", "drivers", "guest-mem", "intel-offsets", "vfio-user", "vhost-user"], "hostile guests and VMMs"),
     room("pkt-gen", &["drivers", "frame", "guest-mem", "program", "vfio-user", "wire"], "packet generator, a program of its own"),
 ];
 

@@ -3,3 +3,4 @@
 
 mod e1000;
 mod igb;
+mod virtio;

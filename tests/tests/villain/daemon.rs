@@ -51,6 +51,18 @@ fn every_hostile_vf_is_survived_counted_and_unnoticed_by_its_neighbours_and_outs
 }
 
 #[test]
+fn every_hostile_virtio_net_is_survived_counted_and_unnoticed_by_others() {
+    let deeds = villain::nets().map(|(villain, run)| (villain, Deed::Net(run)));
+    suffer_all(Fleet::open(), deeds);
+}
+
+#[test]
+fn every_hostile_front_end_is_survived_counted_and_unnoticed_by_others() {
+    let deeds = villain::fronts().map(|(villain, run)| (villain, Deed::Front(run)));
+    suffer_all(Fleet::open(), deeds);
+}
+
+#[test]
 #[ignore = "minutes: make test-long"]
 fn long_ten_thousand_ends_in_the_middle_of_work() {
     let mut fleet = Fleet::open();

@@ -4,4 +4,5 @@
 mod daemon;
 mod functions;
 mod model;
+mod net;
 mod table;

@@ -2,14 +2,16 @@
 
 use std::sync::LazyLock;
 
+use crate::front::FRONT;
 use crate::functions::{BOTH, PORT, VIRTUAL};
+use crate::net::NET;
 use crate::table;
-use crate::villain::{GuestDeed, Program, VfDeed, Villain, VmmDeed};
+use crate::villain::{FrontDeed, GuestDeed, Program, VfDeed, Villain, VmmDeed};
 
 /// All villains, in the order of the page.
 pub fn all() -> &'static [Villain] {
     static ALL: LazyLock<Vec<Villain>> =
-        LazyLock::new(|| [table::ALL, BOTH, PORT, VIRTUAL].concat());
+        LazyLock::new(|| [table::ALL, BOTH, PORT, VIRTUAL, NET, FRONT].concat());
     &ALL
 }
 
@@ -33,6 +35,22 @@ pub fn pfs() -> impl Iterator<Item = (&'static Villain, GuestDeed)> {
 pub fn vfs() -> impl Iterator<Item = (&'static Villain, VfDeed)> {
     all().iter().filter_map(|v| match v.program {
         Program::Vf(deed) => Some((v, deed)),
+        _ => None,
+    })
+}
+
+/// Those that have a virtio-net.
+pub fn nets() -> impl Iterator<Item = (&'static Villain, GuestDeed)> {
+    all().iter().filter_map(|v| match v.program {
+        Program::Net(run) => Some((v, run)),
+        _ => None,
+    })
+}
+
+/// Those that are VMMs at a vhost-user socket.
+pub fn fronts() -> impl Iterator<Item = (&'static Villain, FrontDeed)> {
+    all().iter().filter_map(|v| match v.program {
+        Program::Front(run) => Some((v, run)),
         _ => None,
     })
 }

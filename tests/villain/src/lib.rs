@@ -11,10 +11,13 @@ mod catalogue;
 mod config;
 mod connections;
 mod csb;
+pub mod front;
+mod front_end;
 pub mod functions;
 mod history;
 mod kill_table;
 mod maps;
+pub mod net;
 mod page;
 mod races;
 mod registers;
@@ -31,9 +34,10 @@ use std::time::Duration;
 use drivers::e1000::{Config, Driver, DriverError, TxOpts, regs};
 use drivers::{Bus, BusError};
 
-pub use catalogue::{all, guests, pfs, vfs, vmms};
+pub use catalogue::{all, fronts, guests, nets, pfs, vfs, vmms};
+pub use front_end::FrontEnd;
 pub use page::page;
-pub use villain::{GuestDeed, Moves, Program, VfDeed, Villain, VmmDeed};
+pub use villain::{FrontDeed, GuestDeed, Moves, Program, VfDeed, Villain, VmmDeed};
 pub use vmm::Vmm;
 
 /// One round of the soak: memory, state and connection each end in the middle of work.

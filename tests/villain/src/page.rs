@@ -2,17 +2,18 @@
 
 use std::fmt::Write as _;
 
-use crate::catalogue::{all, guests, pfs, vfs, vmms};
+use crate::catalogue::{all, fronts, guests, nets, pfs, vfs, vmms};
 use crate::villain::{Moves, Program};
 
 const HEAD: &str = "# Villains
 
-Each small program (`tests/villain/src/`) does what a hostile guest or VMM may do to the 82540EM, to functions of the 82576, or to
-their sockets. `make docs` writes this page from the table there; a test fails when it is stale.
+Each small program (`tests/villain/src/`) does what a hostile guest or VMM may do to the 82540EM, to functions of the 82576, to a
+virtio-net, or to their sockets. `make docs` writes this page from the table there; a test fails when it is stale.
 
-Every *guest* (on an 82540EM, or on a *PF* or *VF* of the 82576) runs against the bare model (`tests/tests/villain/model.rs`,
-`functions.rs`) and, through a real socket, against the `hypernic` process (`tests/tests/villain/daemon/`). Every *VMM* runs against the
-process only, because it abuses the socket. A program passes only if
+Every *guest* (on an 82540EM, on a *PF* or *VF* of the 82576, or on a *virtio-net*) runs against the bare model
+(`tests/tests/villain/model.rs`, `functions.rs`, `net.rs`) and, through a real socket, against the `hypernic` process
+(`tests/tests/villain/daemon/`). Every *VMM* (at a vfio-user socket) and *front end* (at a vhost-user socket) runs against the process
+only, because it abuses the socket. A program passes only if
 
 - the daemon lives, and none of its threads has panicked;
 - the next good request is answered within 100 ms, and after a reset a driver comes up and sends;
@@ -33,18 +34,22 @@ pub fn page() -> String {
     let mut page = HEAD.to_owned();
     let _ = write!(
         page,
-        "{} programs: {} guests, {} VMMs, {} PFs, {} VFs.\n\n\
+        "{} programs: {} guests, {} VMMs, {} PFs, {} VFs, {} guests of a virtio-net, {} front ends.\n\n\
          | id | by | after | what it does | counted as |\n|---|---|---|---|---|\n",
         all().len(),
         guests().count(),
         vmms().count(),
         pfs().count(),
         vfs().count(),
+        nets().count(),
+        fronts().count(),
     );
     for villain in all() {
         let by = match villain.program {
             Program::Guest(_) => "guest",
             Program::Vmm(_) => "VMM",
+            Program::Net(_) => "virtio-net",
+            Program::Front(_) => "front end",
             Program::Pf(_) => "PF",
             Program::Vf(deed) if deed.shut_down => "VF, shut down",
             Program::Vf(_) => "VF",

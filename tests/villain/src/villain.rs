@@ -2,6 +2,7 @@
 
 use drivers::{Bus, BusError};
 
+use crate::front_end::FrontEnd;
 use crate::vmm::Vmm;
 
 /// One misdeed.
@@ -25,6 +26,9 @@ pub type GuestDeed = fn(&mut dyn Bus) -> Result<(), BusError>;
 /// A VMM's misdeed.
 pub type VmmDeed = fn(&mut Vmm) -> Result<(), BusError>;
 
+/// A misdeed at a vhost-user socket.
+pub type FrontDeed = fn(&mut FrontEnd) -> Result<(), BusError>;
+
 /// What the guest of a virtual function does.
 #[derive(Clone, Copy, Debug)]
 pub struct VfDeed {
@@ -46,6 +50,10 @@ pub enum Program {
     Pf(GuestDeed),
     /// By the guest of a virtual function, beside others on the same chip.
     Vf(VfDeed),
+    /// By the guest of a virtio-net.
+    Net(GuestDeed),
+    /// By a VMM at the vhost-user socket of a virtio-net.
+    Front(FrontDeed),
     /// By a VMM, in ways no guest can: needs a socket to say it to.
     Vmm(VmmDeed),
 }

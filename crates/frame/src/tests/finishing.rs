@@ -382,6 +382,8 @@ struct Buffers {
     cuts: bool,
     /// Cuts are taken up to so many segments at once.
     most: usize,
+    /// It sums payloads itself.
+    sums: bool,
 }
 
 impl Sink for Buffers {
@@ -405,7 +407,11 @@ impl Sink for Buffers {
             let len = cut.segment_len(index);
             view.write(0x7fe, &[0xee; 0x4000]).expect("mapped");
             let place = window.at(0x801, len + index % 5).expect("inside");
-            assert_eq!(segments.write(&place), len);
+            let written = match self.sums {
+                true => segments.write_unsummed(&place),
+                false => segments.write(&place),
+            };
+            assert_eq!(written, len);
             let mut bytes = vec![0; len + 10];
             view.read(0x800, &mut bytes).expect("mapped");
             let (frame, behind) = bytes[1..].split_at(len);
@@ -434,6 +440,7 @@ proptest! {
         flags: u8,
         cuts in vec(any::<usize>(), 0..6),
         most in 1usize..20,
+        sums: bool,
         rooms in vec(0usize..60, 1..6),
     ) {
         let (mut bytes, mut notes) = tcp(v6, &payload);
@@ -448,8 +455,8 @@ proptest! {
         push(&mut batch, &bytes, &cuts, notes);
         push(&mut batch, &[7; 60], &[], Offload::NONE);
         let [cut, expanded] = [true, false].map(|cuts| {
-            let narrow = Narrow::new(Caps::NONE, 0);
-            let sink = Buffers { narrow, cuts, most };
+            let narrow = Narrow::new(Caps { csum: sums, ..Caps::NONE }, 0);
+            let sink = Buffers { narrow, cuts, most, sums };
             let mut finisher = Finisher::new();
             let mut seen = Vec::new();
             let mut left: &[u16] = &[0, 1];

@@ -6,6 +6,7 @@ pub mod config;
 pub mod counters;
 pub mod device;
 pub mod fate;
+pub mod journal;
 pub mod packed;
 pub mod place;
 pub mod queues;

@@ -31,6 +31,7 @@ use crate::control::{Registers, identity};
 pub use crate::core::chain::Part;
 pub use crate::core::config::{Config, MAX_PAIRS};
 pub use crate::core::device::{CTRL, Device, QUEUES, RX, Role, TX};
+pub use crate::core::journal::Journal;
 pub use crate::core::ring::{Format, MAX_SIZE, Place, Position, Refused};
 pub use crate::core::station::{Station, Table};
 pub use crate::core::write_log::WriteLog;

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 
 use datapath::counters::{count, count_alone};
 use datapath::{Offered, with_expanded};
-use frame::{Batch, Caps, Frame, Run, Wake};
+use frame::{Batch, Caps, Cut, Frame, Run, Wake};
 use guest_mem::View;
 use lease::BoundedGuard;
 use model::{Env, Nanos, Receive};
@@ -59,6 +59,10 @@ impl Receive for Receiver {
 
     fn deliver_run(&self, env: &Env, run: &Run<'_>) -> Option<usize> {
         run::deliver(&self.device, env, run)
+    }
+
+    fn deliver_cut(&self, env: &Env, cut: &Cut<'_>, from: usize) -> Option<usize> {
+        run::deliver_cut(&self.device, env, cut, from)
     }
 
     fn caps(&self) -> Caps {

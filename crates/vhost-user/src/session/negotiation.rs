@@ -56,6 +56,7 @@ impl Session {
         for queue in 0..self.queues() {
             self.stop_ring(backend, queue);
             self.forget_ring(queue);
+            self.forget_note(queue);
             if std::mem::take(&mut self.ring(queue).enabled) {
                 backend.enable(queue, false);
             }

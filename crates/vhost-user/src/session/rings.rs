@@ -99,6 +99,15 @@ impl Session {
         self.calls.forget(queue);
     }
 
+    /// It goes on where its front end says, not where it was.
+    pub(super) fn forget_note(&mut self, queue: u16) {
+        let size = self.rings[usize::from(queue)].size;
+        let file = self.inflight.as_ref().filter(|_| self.packed());
+        if let Some(note) = file.and_then(|file| file.packed(queue, size)) {
+            note.forget();
+        }
+    }
+
     fn unwatch(&mut self, queue: u16) {
         if let Some(kick) = self.ring(queue).kick.take()
             && let Some(set) = &self.set
@@ -127,8 +136,19 @@ impl Session {
     fn start_ring(&mut self, backend: &mut dyn Backend, queue: u16) -> Result<(), Refusal> {
         let packed = self.packed();
         let placed = self.places_of(queue).map_err(Refusal::Hard)?;
-        let inflight = self.inflight.as_ref().filter(|_| !packed);
         let ring = &self.rings[usize::from(queue)];
+        let part = self.inflight.as_ref();
+        let inflight = part.filter(|_| !packed);
+        let inflight = inflight.and_then(|file| file.ring(queue, ring.size));
+        let inflight_packed = part.filter(|_| packed);
+        let inflight_packed = inflight_packed.and_then(|file| file.packed(queue, ring.size));
+        let mut base = ring.base;
+        if let Some(note) = &inflight_packed {
+            match note.recover(&self.memory.view(), placed.descriptors) {
+                Some(used) => base = u32::from(used) | u32::from(used) << 16,
+                None => note.begin((base >> 16) as u16),
+            }
+        }
         if !packed && !ring.size.is_power_of_two() {
             return Err(Refusal::Hard(format!(
                 "ring {queue} is split, and {} descriptors are no power of two",
@@ -141,9 +161,10 @@ impl Session {
             descriptors: placed.descriptors,
             driver: placed.driver,
             device: placed.device,
-            base: ring.base,
+            base,
             log: ring.addr.as_ref().and_then(log_of),
-            inflight: inflight.and_then(|file| file.ring(queue, ring.size)),
+            inflight,
+            inflight_packed,
         };
         backend
             .start(queue, &started)
@@ -229,6 +250,7 @@ impl Session {
         let queue = self.queue(state.index)?;
         self.stop_ring(backend, queue);
         self.forget_ring(queue);
+        self.forget_note(queue);
         let reply = VringState {
             index: state.index,
             num: self.ring(queue).base,

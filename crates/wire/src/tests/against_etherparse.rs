@@ -214,6 +214,8 @@ proptest! {
             let mut segment = header[..head].to_vec();
             segment.extend_from_slice(&frame[head..][part.clone()]);
             prop_assert!(part.len() <= usize::from(size));
+            let unsummed = template.as_mut().map(|t| t.unsummed(index, part.len()));
+            prop_assert!(unsummed.is_none_or(|bytes| *bytes == segment[..head]));
             let at = plan.l4_offset();
             // The seed in the field, summed with the segment, is its checksum.
             let sum = crate::Sum::of(&segment[at..]).finish_nonzero();

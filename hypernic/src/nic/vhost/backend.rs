@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 use vhost_user::codec::protocol;
 use vhost_user::{Backend, Calls, ClientEvent, DirtyLog, Refused, Ring};
 use virtio_net::regs::{feature, status};
-use virtio_net::{Device, Place, Position, WriteLog};
+use virtio_net::{Device, Journal, Place, Position, WriteLog};
 use wire::Offload;
 
 use super::super::engine::Engine;
-use super::migration::{AllMarks, DoorState, Marks, PageLog};
+use super::migration::{AllMarks, DoorState, Marks, PageLog, RingNote};
 
 /// What the device offers and the front end must not: its own, or of no use without a bus.
 const HIDDEN: u64 = feature::CTRL_VQ
@@ -45,6 +45,8 @@ struct Queue {
     /// While it is started.
     started: Option<Started>,
     enabled: bool,
+    /// Who is told of what is about to be written to it.
+    note: Option<Arc<dyn Journal>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -178,7 +180,9 @@ impl Board {
             let wanted = transmits || queue.enabled;
             if !started.followed {
                 // One that is not wanted yet is tried.
-                self.device.enable(at, started.place, started.position)?;
+                let note = queue.note.clone();
+                self.device
+                    .enable_noted(at, started.place, started.position, note)?;
             }
             if !wanted {
                 started.position = self.device.disable(at).unwrap_or(started.position);
@@ -286,6 +290,8 @@ impl Backend for Board {
             (used, used)
         };
         let at = usize::from(queue);
+        let note = ring.inflight_packed.clone().map(RingNote);
+        self.queues[at].note = note.map(|note| Arc::new(note) as Arc<dyn Journal>);
         self.queues[at].started = Some(Started {
             place: Place {
                 size: ring.size,

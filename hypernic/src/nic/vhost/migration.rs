@@ -5,8 +5,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use snapshot::{Kind, State};
-use vhost_user::DirtyLog;
-use virtio_net::WriteLog;
+use vhost_user::{DirtyLog, InflightPacked};
+use virtio_net::{Journal, WriteLog};
 
 /// Where writes to a ring are marked.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,6 +41,20 @@ impl WriteLog for PageLog {
         if let Some((at, len)) = marks.descriptors {
             self.log.mark(at, len);
         }
+    }
+}
+
+/// Notes in a front end's buffer what a device is about to write to a packed ring.
+#[derive(Debug)]
+pub(super) struct RingNote(pub InflightPacked);
+
+impl Journal for RingNote {
+    fn note(&self, slot: u16, desc: (u16, u32, u16), slots: u16) {
+        self.0.note(slot, desc, slots);
+    }
+
+    fn commit(&self, from: u16, to: u16) {
+        self.0.commit(from, to);
     }
 }
 

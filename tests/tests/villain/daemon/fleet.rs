@@ -10,7 +10,9 @@ use drivers::igbvf::Vf;
 use drivers::{Bus, SocketBus};
 use hypernic_tests::{Counters, Daemon, scratch};
 use tempfile::TempDir;
-use villain::{GuestDeed, Moves, VfDeed, Villain, Vmm, VmmDeed, functions};
+use villain::{
+    FrontDeed, FrontEnd, GuestDeed, Moves, VfDeed, Villain, Vmm, VmmDeed, front, functions, net,
+};
 
 use super::chip;
 use super::holdings::Holdings;
@@ -63,6 +65,10 @@ pub enum Deed {
     Pf(GuestDeed),
     /// As the guest of a virtual function.
     Vf(VfDeed),
+    /// As the guest of a virtio-net.
+    Net(GuestDeed),
+    /// As a VMM at a vhost-user socket.
+    Front(FrontDeed),
 }
 
 type Nic = Driver<SocketBus>;
@@ -145,6 +151,13 @@ impl Fleet {
                  mac = \"52:54:00:00:77:{n:02x}\"\nport = \"switch:lan\"\nmac-lock = {lock}\ncsb = true\n"
             );
         }
+        for (name, more) in [("net", ""), ("door", "transport = \"vhost-user\"\n")] {
+            let socket = socket(name);
+            toml += &format!(
+                "[[nic]]\nname = \"{name}\"\nmodel = \"virtio-net\"\nsocket-path = {socket:?}\n\
+                 port = \"switch:lan\"\n{more}"
+            );
+        }
         if chip {
             toml += &chip::config(dir.path());
         }
@@ -192,6 +205,8 @@ impl Fleet {
         match deed {
             Deed::Guest(_) | Deed::Vmm(_) => own("bad", "lan"),
             Deed::Pf(_) => own("pf", "lan"),
+            Deed::Net(_) => own("net", "lan"),
+            Deed::Front(_) => own("door", "lan"),
             Deed::Vf(_) => {
                 let vf = chip::vf_of(villain, run);
                 let name = format!("p0vf{vf}");
@@ -251,55 +266,40 @@ impl Fleet {
 
         let start = Instant::now();
         let mut worst = Duration::ZERO;
-        let mut bus = match deed {
-            Deed::Guest(run) | Deed::Pf(run) | Deed::Vf(VfDeed { run, .. }) => {
+        // What is left of the villain: its machine, if it has one.
+        let left = match deed {
+            Deed::Guest(run) | Deed::Pf(run) | Deed::Net(run) | Deed::Vf(VfDeed { run, .. }) => {
                 let mut bus = Watched::new(connect(&nic_of_villain.socket));
                 self.face(&mut bus.bus, matches!(deed, Deed::Vf(_)));
                 run(&mut bus).map_err(|e| sure(format!("its bus failed: {e}")))?;
                 worst = bus.worst;
-                bus.bus
+                Some(bus.bus)
+            }
+            Deed::Front(run) => {
+                let mut front = FrontEnd::new(&nic_of_villain.socket);
+                run(&mut front).map_err(|e| sure(format!("its front end failed: {e}")))?;
+                None
             }
             Deed::Vmm(run) => {
                 let mut vmm = Vmm::new(&nic_of_villain.socket);
                 run(&mut vmm).map_err(|e| sure(format!("its VMM failed: {e}")))?;
                 drop(vmm);
-                connect(&nic_of_villain.socket)
+                Some(connect(&nic_of_villain.socket))
             }
         };
         let took = start.elapsed();
-        let asked = Instant::now();
-        // At the same offset in all of them.
-        let status = bus.read32(regs::STATUS);
-        let answered = asked.elapsed().max(worst);
-        let status = status.map_err(|e| sure(format!("the next read failed: {e}")))?;
-        if status == u32::MAX {
-            return Err(sure("STATUS reads all ones".into()));
-        }
         // Whatever the villain has flooded, the tester must have room for what comes now.
         drain(&mut locked(&self.tester), |_| {}).map_err(sure)?;
-        let failed = |e: &dyn std::fmt::Display| sure(format!("the next good request failed: {e}"));
-        match deed {
-            Deed::Vf(VfDeed {
-                shut_down: true, ..
-            }) => {
-                // What the switch has refused, its PF holds against it when it is asked.
-                self.counters();
-                let down = functions::stays_down(&mut bus).map_err(|e| failed(&e))?;
-                if !down {
-                    return Err(sure("it is not shut down".into()));
-                }
-            }
-            Deed::Pf(_) | Deed::Vf(_) => {
-                let good = functions::next_good_request(&mut bus).map_err(|e| failed(&e))?;
+        let answered = match left {
+            Some(bus) => worst.max(self.good_request(deed, bus)?),
+            None => {
+                let good = front::next_good_request(&nic_of_villain.socket);
+                let failed = |e| sure(format!("the next good request failed: {e}"));
+                let (good, answered) = good.map_err(failed)?;
                 self.see(&good).map_err(sure)?;
+                answered
             }
-            Deed::Guest(_) | Deed::Vmm(_) => {
-                let good = villain::next_good_request(&mut bus).map_err(|e| failed(&e))?;
-                self.see(&good).map_err(sure)?;
-            }
-        }
-        drop(bus);
-
+        };
         let silence = self.longest_silence();
         let during = self.service(start.elapsed());
         let peace = Instant::now();
@@ -345,6 +345,42 @@ impl Fleet {
             return Err(Flaw::Maybe(format!("the heap grew by {grown} KiB")));
         }
         Ok(())
+    }
+
+    /// Has a machine's device answer, come up and send. Returns how long the answer took.
+    fn good_request(&self, deed: &Deed, mut bus: SocketBus) -> Result<Duration, Flaw> {
+        let sure = |why: String| Flaw::Sure(why);
+        let asked = Instant::now();
+        // At the same offset in all of Intel's.
+        let there = match deed {
+            Deed::Net(_) => net::is_there(&mut bus),
+            _ => bus.read32(regs::STATUS).map(|status| status != u32::MAX),
+        };
+        let answered = asked.elapsed();
+        if !there.map_err(|e| sure(format!("the next read failed: {e}")))? {
+            return Err(sure("STATUS reads all ones".into()));
+        }
+        let failed = |e: &dyn std::fmt::Display| sure(format!("the next good request failed: {e}"));
+        let good = match deed {
+            Deed::Vf(VfDeed {
+                shut_down: true, ..
+            }) => {
+                // What the switch has refused, its PF holds against it when it is asked.
+                self.counters();
+                let down = functions::stays_down(&mut bus).map_err(|e| failed(&e))?;
+                if !down {
+                    return Err(sure("it is not shut down".into()));
+                }
+                return Ok(answered);
+            }
+            Deed::Pf(_) | Deed::Vf(_) => {
+                functions::next_good_request(&mut bus).map_err(|e| failed(&e))?
+            }
+            Deed::Net(_) => net::next_good_request(&mut bus).map_err(|e| failed(&e))?,
+            _ => villain::next_good_request(&mut bus).map_err(|e| failed(&e))?,
+        };
+        self.see(&good).map_err(sure)?;
+        Ok(answered)
     }
 
     /// Has connections, states and memory end in the middle of work, `rounds` times, while the

@@ -13,6 +13,7 @@ use crate::core::chain::Chain;
 use crate::core::coalesce::Calls;
 use crate::core::config::{Config, MAX_PAIRS};
 use crate::core::counters::Counters;
+use crate::core::journal::Journal;
 pub use crate::core::queues::Role;
 use crate::core::queues::{Alike, CtrlQueue, Lines, RxQueues, RxScratch, TxQueues};
 use crate::core::ring::{Format, Place, Position, Refused, Ring};
@@ -407,10 +408,28 @@ impl Device {
     /// # Errors
     /// When no ring can be there.
     pub fn enable(&self, queue: usize, place: Place, position: Position) -> Result<(), Refused> {
+        self.enable_noted(queue, place, position, None)
+    }
+
+    /// The same; if the ring is packed, `journal` is told of what is about to be written to it.
+    ///
+    /// # Errors
+    /// As [`Device::enable`].
+    pub fn enable_noted(
+        &self,
+        queue: usize,
+        place: Place,
+        position: Position,
+        journal: Option<Arc<dyn Journal>>,
+    ) -> Result<(), Refused> {
         if place.size > self.most(queue) {
             return Err(Refused::Size);
         }
-        let ring = Some(Ring::new(place, self.format(), position)?);
+        let mut ring = Ring::new(place, self.format(), position)?;
+        if let (Ring::Packed(ring), Some(journal)) = (&mut ring, journal) {
+            ring.set_journal(journal);
+        }
+        let ring = Some(ring);
         match self.role(queue).ok_or(Refused::Size)? {
             Role::Rx(pair) => {
                 let mut rx = self.rx.lock();

@@ -1,10 +1,12 @@
 //! The packed ring (virtio 1.4 §2.8).
 
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use guest_mem::View;
 
 use crate::core::chain::{Chain, One, Part};
+use crate::core::journal::Journal;
 use crate::core::place::{Broken, Format, MAX_SIZE, Place, Position, Refused, passed};
 use crate::core::words;
 
@@ -102,6 +104,8 @@ pub struct Packed {
     first: u64,
     /// What is used and not shown.
     used: Vec<Used>,
+    /// Who is told before it is shown.
+    journal: Option<Arc<dyn Journal>>,
     quiet: bool,
     force: bool,
     read: u32,
@@ -147,10 +151,16 @@ impl Packed {
             taken: 0,
             first: 0,
             used: Vec::with_capacity(size.into()),
+            journal: None,
             quiet: false,
             force: position.resumed,
             read: 0,
         })
+    }
+
+    /// Has someone told of used descriptors before they are written.
+    pub fn set_journal(&mut self, journal: Arc<dyn Journal>) {
+        self.journal = Some(journal);
     }
 
     /// Where it is.
@@ -362,12 +372,13 @@ impl Packed {
         self.used.truncate(left);
     }
 
-    /// See [`Ring::show`](super::ring::Ring::show).
-    pub fn show(&mut self, view: &View<'_>) -> Result<u32, Broken> {
-        let size = self.place.size;
-        let first = self.shown;
-        let mut cursor = first;
-        let mut head = None;
+    /// What is used and not shown, as it is to be written: where, what, and for how many slots. Gives where it ends.
+    #[inline(always)]
+    fn each_used<E>(
+        &self,
+        mut each: impl FnMut(Cursor, Used, u16) -> Result<(), E>,
+    ) -> Result<Cursor, E> {
+        let mut cursor = self.shown;
         let mut rest = &self.used[..];
         while let Some((&used, behind)) = rest.split_first() {
             rest = behind;
@@ -381,28 +392,54 @@ impl Packed {
                 used.id = next.id;
                 used.slots += next.slots;
             }
-            let mut bytes = [0; 8];
             let mut flags = if cursor.wrap() { AVAIL | USED } else { 0 };
             if used.len > 0 {
                 flags |= WRITE;
             }
+            each(cursor, used, flags)?;
+            cursor = cursor.on(used.slots, self.place.size);
+        }
+        Ok(cursor)
+    }
+
+    /// Tells of what is about to be shown.
+    fn tell(&self, journal: &dyn Journal) {
+        let each = |cursor: Cursor, used: Used, flags| {
+            journal.note(cursor.index(), (used.id, used.len, flags), used.slots);
+            Ok(())
+        };
+        let end: Result<_, std::convert::Infallible> = self.each_used(each);
+        let Ok(end) = end;
+        journal.commit(self.shown.0, end.0);
+    }
+
+    /// See [`Ring::show`](super::ring::Ring::show).
+    pub fn show(&mut self, view: &View<'_>) -> Result<u32, Broken> {
+        let size = self.place.size;
+        let first = self.shown;
+        if let Some(journal) = self.journal.as_deref().filter(|_| !self.used.is_empty()) {
+            self.tell(journal);
+        }
+        let (mut head, mut slots) = (None, 0);
+        let cursor = self.each_used(|cursor, used, flags| {
+            let mut bytes = [0; 8];
             bytes[..4].copy_from_slice(&used.len.to_le_bytes());
             bytes[4..6].copy_from_slice(&used.id.to_le_bytes());
             bytes[6..].copy_from_slice(&flags.to_le_bytes());
+            slots += used.slots;
             // The driver looks at them in order: behind the first it sees none before that.
             if head.is_none() {
                 head = Some(bytes);
-            } else {
-                view.write(
-                    self.place.desc + DESC * u64::from(cursor.index()) + 8,
-                    &bytes,
-                )?;
+                return Ok(());
             }
-            cursor = cursor.on(used.slots, size);
-            self.held -= used.slots;
-        }
+            view.write(self.at(cursor) + 8, &bytes)
+        })?;
+        self.held -= slots;
         if let Some(bytes) = head {
             view.write_release(self.at(first) + 8, &bytes)?;
+            if let Some(journal) = &self.journal {
+                journal.commit(cursor.0, cursor.0);
+            }
         }
         let shown = self.used.len();
         self.first += shown as u64;

@@ -3,7 +3,7 @@
 use datapath::{Finish, Layout};
 use frame::{Frame, work};
 use guest_mem::{View, WriteSlice};
-use wire::{Gso, VLAN_TAG};
+use wire::{Csum, Gso, VLAN_TAG};
 
 use crate::core::device::Device;
 use crate::core::queues::RxScratch;
@@ -47,11 +47,80 @@ pub struct Placing<'a, 'm> {
     pub hashed: Option<Hashed>,
 }
 
+/// The header in front of a frame.
+pub struct Front {
+    bytes: [u8; header::LONG],
+    len: usize,
+}
+
+impl Front {
+    /// Of a frame in one buffer, of which nothing is to be said but its hash, if it is reported.
+    #[inline]
+    pub fn plain(hashed: Option<Hashed>) -> Self {
+        let mut bytes = [0; header::LONG];
+        bytes[10] = 1;
+        let Some(Hashed { value, report }) = hashed else {
+            let len = header::LEN;
+            return Front { bytes, len };
+        };
+        bytes[12..16].copy_from_slice(&value.to_le_bytes());
+        bytes[16..18].copy_from_slice(&report.to_le_bytes());
+        let len = header::LONG;
+        Front { bytes, len }
+    }
+
+    /// The same of a segment, whose checksum is still to be written if it is noted.
+    #[inline]
+    pub fn of_segment(hashed: Option<Hashed>, csum: Option<Csum>) -> Self {
+        let mut front = Front::plain(hashed);
+        if let Some(csum) = csum {
+            front.needs_csum(csum, 0);
+        }
+        front
+    }
+
+    /// As it lies in the buffer.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn needs_csum(&mut self, csum: Csum, grown: u16) {
+        let bytes = &mut self.bytes;
+        bytes[0] = header::NEEDS_CSUM;
+        let start = csum.start.saturating_add(grown);
+        bytes[6..8].copy_from_slice(&start.to_le_bytes());
+        bytes[8..10].copy_from_slice(&csum.offset.to_le_bytes());
+    }
+
+    /// Says what is left to do of a frame that has grown by a tag of so many bytes.
+    fn tell(&mut self, frame: &Frame<'_>, grown: u16) {
+        let notes = frame.notes();
+        if let Some(csum) = notes.csum {
+            self.needs_csum(csum, grown);
+        } else if notes.csum_valid {
+            self.bytes[0] = header::DATA_VALID;
+        }
+        let gso = match notes.gso {
+            Gso::None => return,
+            Gso::Tcp4 => header::GSO_TCPV4,
+            Gso::Tcp6 => header::GSO_TCPV6,
+            Gso::Udp4 | Gso::Udp6 => header::GSO_UDP_L4,
+        };
+        let bytes = &mut self.bytes;
+        bytes[1] = gso | if notes.ecn { header::GSO_ECN } else { 0 };
+        let hdr_len = notes.hdr_len.saturating_add(grown);
+        bytes[2..4].copy_from_slice(&hdr_len.to_le_bytes());
+        bytes[4..6].copy_from_slice(&notes.gso_size.to_le_bytes());
+    }
+}
+
 impl<'a> Placing<'a, '_> {
     /// Places one frame, whose checksum can be written on the way if it is noted. The driver does not see it yet.
     pub fn one(&mut self, frame: &Frame<'_>) -> Result<Placed, Broken> {
         let mut head = [0; header::LONG + TAG_AT + VLAN_TAG];
-        let len = self.hashed.map_or(header::LEN, |_| header::LONG);
+        let mut front = Front::plain(self.hashed);
+        let len = front.bytes().len();
         let (mut head_len, mut from) = (len, 0);
         if let Some(tci) = frame.notes().vlan
             && let Some(addresses) = frame.head().first_chunk::<TAG_AT>()
@@ -63,11 +132,10 @@ impl<'a> Placing<'a, '_> {
         }
         let grown = head_len - len - from;
         let finish = self.offloads & feature::GUEST_CSUM == 0;
-        head[..header::LEN].copy_from_slice(&self.header(frame, grown as u16));
-        if let Some(Hashed { value, report }) = self.hashed {
-            head[12..16].copy_from_slice(&value.to_le_bytes());
-            head[16..18].copy_from_slice(&report.to_le_bytes());
+        if !finish {
+            front.tell(frame, grown as u16);
         }
+        head[..len].copy_from_slice(front.bytes());
         let needed = len + grown + frame.len();
         let placed = with_places(|places| {
             let placed = self.collect(needed, places);
@@ -91,34 +159,6 @@ impl<'a> Placing<'a, '_> {
             }
         }
         Ok(placed)
-    }
-
-    /// The header of a frame that has grown by a tag of so many bytes; the number of buffers comes later.
-    fn header(&self, frame: &Frame<'_>, grown: u16) -> [u8; header::LEN] {
-        let notes = frame.notes();
-        let mut bytes = [0; header::LEN];
-        if self.offloads & feature::GUEST_CSUM == 0 {
-            return bytes;
-        }
-        if let Some(csum) = notes.csum {
-            bytes[0] = header::NEEDS_CSUM;
-            let start = csum.start.saturating_add(grown);
-            bytes[6..8].copy_from_slice(&start.to_le_bytes());
-            bytes[8..10].copy_from_slice(&csum.offset.to_le_bytes());
-        } else if notes.csum_valid {
-            bytes[0] = header::DATA_VALID;
-        }
-        let gso = match notes.gso {
-            Gso::None => return bytes,
-            Gso::Tcp4 => header::GSO_TCPV4,
-            Gso::Tcp6 => header::GSO_TCPV6,
-            Gso::Udp4 | Gso::Udp6 => header::GSO_UDP_L4,
-        };
-        bytes[1] = gso | if notes.ecn { header::GSO_ECN } else { 0 };
-        let hdr_len = notes.hdr_len.saturating_add(grown);
-        bytes[2..4].copy_from_slice(&hdr_len.to_le_bytes());
-        bytes[4..6].copy_from_slice(&notes.gso_size.to_le_bytes());
-        bytes
     }
 
     /// Takes buffers until `needed` bytes have a place: their ids and bytes go to `scratch.buffers`.

@@ -1,8 +1,9 @@
-//! The short way: frames that are alike, each into one buffer behind a header that says nothing.
+//! The short way: frames that are alike, and segments of a large one, each into one buffer behind a header that all of
+//! them have.
 
 use datapath::counters::count_alone;
-use frame::{Run, work};
-use guest_mem::{View, copy_run};
+use frame::{Cut, Run, work};
+use guest_mem::{View, WritePlaces, copy_run};
 use lease::BoundedGuard;
 use model::{Env, Nanos};
 
@@ -10,13 +11,27 @@ use crate::core::chain::One;
 use crate::core::device::Device;
 use crate::core::queues::RxQueues;
 use crate::core::ring::{Broken, Ring};
+use crate::core::station::Station;
+use crate::core::steering::{Hashed, Steering};
 use crate::filter;
 use crate::irq;
-use crate::regs::{feature, header};
-use crate::rx::place::DESCS_PER_COPY;
+use crate::regs::feature;
+use crate::rx::place::{DESCS_PER_COPY, Front};
 
 /// Buffers taken before the first of them is filled.
 const AHEAD: usize = 64;
+
+/// What decides how frames are received: the pair, and the hash if it is reported. `None`: not in the short way.
+type Way = Option<(usize, Option<Hashed>)>;
+
+/// Frames in their buffers.
+#[derive(Default)]
+struct Filled {
+    frames: u64,
+    bytes: u64,
+    /// Those whose checksum the driver is to compute.
+    needs_csum: u64,
+}
 
 /// Takes frames of a run as long as there are buffers for them. `None` when they are not for this way.
 pub fn deliver(device: &Device, env: &Env, run: &Run<'_>) -> Option<usize> {
@@ -24,9 +39,55 @@ pub fn deliver(device: &Device, env: &Env, run: &Run<'_>) -> Option<usize> {
     if run.lens().is_some() {
         return None;
     }
+    let header = run.header();
+    let [dst @ .., _, _, _, _, _, _, _, _] = header;
+    let way = |station: &Station, steering: &Steering| {
+        // What filters VLANs looks behind it.
+        let vlans = device.has(feature::CTRL_VLAN) && header[12..] == [0x81, 0];
+        if !filter::wants(station, dst) || vlans && !station.promisc {
+            return None;
+        }
+        let report = device.has(feature::HASH_REPORT);
+        let pair = steering.plain(&header, device.pairs(), report)?;
+        Some((pair, report.then(Hashed::default)))
+    };
+    let fill = |view: &View<'_>, ring: &mut Ring, hashed, filled: &mut Filled| {
+        fill_run(view, ring, run, &Front::plain(hashed), filled)
+    };
+    take_all(device, env, way, fill)
+}
+
+/// Takes segments of a large frame from number `from` on, as [`deliver`] takes frames.
+pub fn deliver_cut(device: &Device, env: &Env, cut: &Cut<'_>, from: usize) -> Option<usize> {
+    let frame = cut.frame();
+    let way = |station: &Station, steering: &Steering| {
+        if !filter::accepts(station, device.has(feature::CTRL_VLAN), frame) {
+            return None;
+        }
+        // All segments are of one flow.
+        let report = device.has(feature::HASH_REPORT);
+        let (pair, hashed) = steering.place(frame, device.pairs(), report);
+        Some((pair, report.then_some(hashed)))
+    };
+    let fill = |view: &View<'_>, ring: &mut Ring, hashed, filled: &mut Filled| {
+        let summed = device.offloads() & feature::GUEST_CSUM != 0;
+        let csum = frame.notes().csum.filter(|_| summed);
+        let front = Front::of_segment(hashed, csum);
+        fill_cut(view, ring, (cut, from), (&front, summed), filled)
+    };
+    take_all(device, env, way, fill)
+}
+
+/// Takes frames as `way` and `fill` say, and calls the driver.
+fn take_all(
+    device: &Device,
+    env: &Env,
+    way: impl FnOnce(&Station, &Steering) -> Way,
+    fill: impl FnOnce(&View<'_>, &mut Ring, Option<Hashed>, &mut Filled) -> Result<(), Broken>,
+) -> Option<usize> {
     let view = env.memory.view();
     let queues = device.rx.reach()?;
-    let taken = take(device, (&view, queues), env, run);
+    let taken = take(device, (&view, queues), env, way, fill);
     device.let_go();
     let (frames, pair, shown, due) = taken?;
     match shown {
@@ -47,7 +108,8 @@ fn take(
     device: &Device,
     (view, mut queues): (&View<'_>, BoundedGuard<'_, RxQueues>),
     env: &Env,
-    run: &Run<'_>,
+    way: impl FnOnce(&Station, &Steering) -> Way,
+    fill: impl FnOnce(&View<'_>, &mut Ring, Option<Hashed>, &mut Filled) -> Result<(), Broken>,
 ) -> Option<Taken> {
     let RxQueues {
         rings,
@@ -62,93 +124,179 @@ fn take(
     if !device.is_live() || !device.has_link() || scratch.writes.log.is_some() {
         return None;
     }
-    let report = device.has(feature::HASH_REPORT);
-    let header = run.header();
-    let [dst @ .., _, _, _, _, _, _, _, _] = header;
-    // What filters VLANs looks behind it.
-    let vlans = device.has(feature::CTRL_VLAN) && header[12..] == [0x81, 0];
-    if !filter::wants(station, dst) || vlans && !station.promisc {
-        return None;
-    }
-    let pair = steering.plain(&header, device.pairs(), report)?;
+    let (pair, hashed) = way(station, steering)?;
     let slot = rings.get_mut(pair)?;
     let ring = slot.as_mut()?;
-    let front = if report { header::LONG } else { header::LEN };
-    let mut frames = 0;
-    let filled = fill(view, ring, run, front, &mut frames);
-    let shown = filled.and_then(|()| {
-        if frames == 0 {
+    let mut filled = Filled::default();
+    let shown = fill(view, ring, hashed, &mut filled).and_then(|()| {
+        if filled.frames == 0 {
             return Ok(false);
         }
         ring.no_kick(view)?;
         calls.publish(pair, ring, view, &*env.clock)
     });
-    if frames > 0 {
+    if filled.frames > 0 {
         full_since[pair] = None;
-        let bytes = (frames * run.frame_len()) as u64;
-        count_alone(&device.counters.rx_frames, frames as u64);
-        count_alone(&device.counters.rx_bytes, bytes);
-        stats[pair].packets += frames as u64;
-        stats[pair].bytes += bytes;
+        count_alone(&device.counters.rx_frames, filled.frames);
+        count_alone(&device.counters.rx_bytes, filled.bytes);
+        stats[pair].packets += filled.frames;
+        stats[pair].bytes += filled.bytes;
+        stats[pair].needs_csum += filled.needs_csum;
     }
     let due = calls.due();
     if shown.is_err() {
         *slot = None;
     }
-    Some((frames, pair, shown, due))
+    Some((filled.frames as usize, pair, shown, due))
 }
 
-/// Fills buffers from the next on. It ends where one is of several parts, too small, or not in the region of the one before.
-fn fill(
+/// Buffers, and where they are.
+struct Storage {
+    ones: [One; AHEAD],
+    places: [u64; AHEAD],
+}
+
+impl Default for Storage {
+    #[inline(always)]
+    fn default() -> Self {
+        Storage {
+            ones: [One::default(); AHEAD],
+            places: [0; AHEAD],
+        }
+    }
+}
+
+/// The next buffers of a ring.
+struct Buffers<'v> {
+    /// So many were taken, and so many of them can be filled.
+    taken: usize,
+    found: usize,
+    /// Their region, in places of a header and a frame.
+    whole: WritePlaces<'v>,
+}
+
+/// Takes up to `most` buffers of one part with room for `total` bytes. It ends where one is of several parts, too small, or not
+/// in the region of the one before. `None`: the next is none for this way, and was not taken.
+#[inline(always)]
+fn find_buffers<'v>(
+    view: &'v View<'_>,
+    ring: &mut Ring,
+    (most, total): (usize, usize),
+    Storage { ones, places }: &mut Storage,
+) -> Result<Option<Buffers<'v>>, Broken> {
+    let (taken, _) = ring.take_ones(view, true, &mut ones[..most.min(AHEAD)])?;
+    work::add(u64::from(ring.take_read()) / DESCS_PER_COPY);
+    let near = ones[..taken].first();
+    let near = near.and_then(|one| view.write_places_anew(one.at, total));
+    let Some(whole) = near else {
+        ring.give_back(taken as u16);
+        return Ok(None);
+    };
+    let mut found = 0;
+    for (one, place) in ones[..taken].iter().zip(places) {
+        let to = whole.find(one.at).filter(|_| one.len as usize >= total);
+        let Some(to) = to else {
+            break;
+        };
+        whole.prefetch(to);
+        *place = to;
+        found += 1;
+    }
+    Ok(Some(Buffers {
+        taken,
+        found,
+        whole,
+    }))
+}
+
+/// Fills buffers with frames of a run, all behind the same header.
+fn fill_run(
     view: &View<'_>,
     ring: &mut Ring,
     run: &Run<'_>,
-    front: usize,
-    frames: &mut usize,
+    front: &Front,
+    filled: &mut Filled,
 ) -> Result<(), Broken> {
-    let mut head = [0; header::LONG];
-    // One buffer.
-    head[10] = 1;
-    let head = &head[..front];
+    let head = front.bytes();
     let (from, mut at, mut heads) = run.frames();
-    let total = front + run.frame_len();
-    let mut ones = [One::default(); AHEAD];
-    let mut places = [0; AHEAD];
+    let total = head.len() + run.frame_len();
+    let mut storage = Storage::default();
     while !at.is_empty() {
-        let most = AHEAD.min(at.len());
-        let (taken, _) = ring.take_ones(view, true, &mut ones[..most])?;
-        work::add(u64::from(ring.take_read()) / DESCS_PER_COPY);
-        let near = ones[..taken].first().and_then(|one| {
-            let whole = view.write_places_anew(one.at, total)?;
-            let body = one.at.wrapping_add(front as u64);
-            let body = view.write_places_anew(body, run.frame_len())?;
-            Some((whole, body))
-        });
-        let Some((whole, body)) = near else {
-            ring.give_back(taken as u16);
+        let Some(buffers) = find_buffers(view, ring, (at.len(), total), &mut storage)? else {
             break;
         };
-        let mut planned = 0;
-        for (one, place) in ones[..taken].iter().zip(&mut places) {
-            let found = whole.find(one.at).filter(|_| one.len as usize >= total);
-            let Some(to) = found else {
-                break;
-            };
-            whole.prefetch(to);
-            *place = to + front as u64;
-            planned += 1;
-        }
-        let copied = copy_run((from, at), heads, (&body, &places[..planned]));
+        let first = storage.ones[0].at.wrapping_add(head.len() as u64);
+        let Some(body) = view.write_places_anew(first, run.frame_len()) else {
+            ring.give_back(buffers.taken as u16);
+            break;
+        };
+        let places = &mut storage.places[..buffers.found];
+        places.iter_mut().for_each(|to| *to += head.len() as u64);
+        let copied = copy_run((from, at), heads, (&body, places));
         for place in &places[..copied] {
-            if let Some(to) = whole.get(*place - front as u64) {
+            if let Some(to) = buffers.whole.get(*place - head.len() as u64) {
                 to.copy_from(0, head);
             }
         }
-        ring.give_back((taken - copied) as u16);
-        ring.used_ones(view, &ones[..copied], total as u32)?;
-        *frames += copied;
+        ring.give_back((buffers.taken - copied) as u16);
+        ring.used_ones(view, &storage.ones[..copied], total as u32)?;
+        filled.frames += copied as u64;
+        filled.bytes += (copied * run.frame_len()) as u64;
         (at, heads) = (&at[copied..], &heads[copied..]);
-        if copied < taken {
+        if copied < buffers.taken {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Fills buffers with segments of a cut from number `from` on, all behind the same header. Their checksums are left to the
+/// driver if it takes them `unsummed`.
+fn fill_cut(
+    view: &View<'_>,
+    ring: &mut Ring,
+    (cut, from): (&Cut<'_>, usize),
+    (front, unsummed): (&Front, bool),
+    filled: &mut Filled,
+) -> Result<(), Broken> {
+    let head = front.bytes();
+    let longest = head.len() + cut.segment_len(0);
+    let mut segments = cut.segments(from);
+    let mut next = from;
+    let mut storage = Storage::default();
+    while next < cut.count() {
+        let wanted = (cut.count() - next, longest);
+        let Some(buffers) = find_buffers(view, ring, wanted, &mut storage)? else {
+            break;
+        };
+        let (mut copied, mut bytes) = (0, 0);
+        // The last may be shorter.
+        let mut last = longest;
+        for place in &storage.places[..buffers.found] {
+            let Some(to) = buffers.whole.get(*place) else {
+                break;
+            };
+            let len = cut.segment_len(next + copied);
+            let body = to.sub(head.len(), len);
+            match unsummed {
+                true => segments.write_unsummed(&body),
+                false => segments.write(&body),
+            };
+            to.copy_from(0, head);
+            (copied, bytes, last) = (copied + 1, bytes + len, head.len() + len);
+        }
+        ring.give_back((buffers.taken - copied) as u16);
+        let (ones, shorter) = match last == longest {
+            true => (&storage.ones[..copied], &[][..]),
+            false => storage.ones[..copied].split_at(copied - 1),
+        };
+        ring.used_ones(view, ones, longest as u32)?;
+        ring.used_ones(view, shorter, last as u32)?;
+        filled.frames += copied as u64;
+        filled.bytes += bytes as u64;
+        filled.needs_csum += if unsummed { copied as u64 } else { 0 };
+        next += copied;
+        if copied < buffers.taken {
             break;
         }
     }

@@ -4,10 +4,12 @@
 mod bare;
 mod coalesce;
 mod commands;
+mod cuts;
 mod driver;
 mod hostile;
 mod in_order;
 mod interrupts;
+mod journal;
 mod moderation;
 mod packed;
 mod pairs;
