@@ -1,79 +1,52 @@
 //! The control socket: what a client may write, and what it is answered.
 
-use std::io::Write;
-use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
-use std::time::Duration;
-
-use control::{
-    Fate, MAX_REPLY, MAX_REQUEST, Reply, Request, Storm, Vf, VfChange, hear, parse, read_line,
-    write_line,
-};
+use control::{Call, MAX_REQUEST, Messages, Request, reply};
+use hypernic::config::HostConfig;
 
 use crate::input::Input;
 
-/// Nothing here takes so long: all is written before it is read.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// A host beside which things are added.
+const HOST: &str = "control = \"/run/c\"\n[[switch]]\nname = \"lan\"\nports = [\"null\"]\n[[nic]]\nname = \"n0\"\n\
+    socket-path = \"/run/n0\"\nport = \"switch:lan\"\n";
 
-/// One connection. The first byte says what follows the text: the end of the line, another line,
-/// nothing; the second how much space is before it, so that the line comes in several pieces or is
-/// too long.
+/// One connection. The first byte says in what pieces the text comes, the second how much space is before it, so that
+/// the first message is as long as it may be, or longer.
 ///
-/// A whole line of the right length has one answer, of one line, which says what was meant; anything
-/// else has none. What is behind the line changes nothing. What was understood is written as it
-/// was understood, and the daemon makes changes of it or says why not.
+/// What is between two zeros is one message, however it comes; one that is too long ends the connection. A message is
+/// a call or has a named error. A call means the same when it is written again. What it asks for can be, and is then
+/// told in words that make the same again, or is refused in one line.
 pub fn control_lines(data: &[u8]) {
     let mut input = Input::new(data);
-    let (shape, space) = (input.u8(), input.u8());
+    let (pieces, space) = (input.u8(), input.u8());
     let text = input.rest();
-    // Out of descriptors is not what is tested here.
-    let Ok((mut server, mut client)) = UnixStream::pair() else {
-        return;
-    };
     let mut sent = vec![b' '; padding(space, text.len())];
     sent.extend_from_slice(text);
-    match shape & 7 {
-        0 => {}
-        1 => sent.extend_from_slice(b"\n{\"do\":\"vf-show\",\"nic\":null}\n"),
-        _ => sent.push(b'\n'),
+    sent.push(0);
+    let mut wanted = sent.split(|byte| *byte == 0);
+    let mut messages = Messages::new(MAX_REQUEST);
+    for part in sent.chunks(1 + usize::from(pieces) * 17) {
+        messages.push(part);
+        loop {
+            match messages.pop() {
+                Ok(Some(message)) => {
+                    assert_eq!(Some(&message[..]), wanted.next(), "another message");
+                    one(&message);
+                }
+                Ok(None) => break,
+                Err(_) => {
+                    let next = wanted.next().unwrap_or_default();
+                    return assert!(next.len() > MAX_REQUEST, "{} bytes", next.len());
+                }
+            }
+        }
     }
-    // The socket holds all of it.
-    if client.set_nonblocking(true).is_err() || client.write_all(&sent).is_err() {
-        return;
-    }
-    let _ = client.set_nonblocking(false);
-    let _ = client.shutdown(Shutdown::Write);
-    let mut asked = None;
-    let heard = hear(&mut server, PATIENCE, |request| {
-        asked = Some(request.clone());
-        carry_out(request)
-    });
-    let line = sent.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let whole = sent.contains(&b'\n') && line.len() <= MAX_REQUEST;
-    assert_eq!(heard.is_ok(), whole, "{} bytes", line.len());
-    let Ok((reply, fate)) = heard else {
-        return assert!(asked.is_none(), "carried out without a line");
-    };
-    write_line(&mut server, &reply, PATIENCE).expect("the client reads");
-    drop(server);
-    let answer = read_line(&mut client, MAX_REPLY, PATIENCE).expect("an answer");
-    assert!(answer.iter().all(|byte| *byte >= b' '), "more than a line");
-    assert_eq!(parse::<Reply>(&answer).as_ref(), Ok(&reply));
-    let more = read_line(&mut client, MAX_REPLY, PATIENCE);
-    assert!(more.is_err(), "more than one answer");
-    match &reply {
-        Reply::Refused { message } => assert!(!message.is_empty(), "no reason"),
-        _ => assert_eq!(fate, Fate::Done),
-    }
-    assert_eq!(asked.is_none(), fate == Fate::Malformed);
-    assert_eq!(asked, parse(line).ok(), "another request");
-    if let Some(request) = asked {
-        let said = serde_json(&request);
-        assert_eq!(parse(&said), Ok(request), "said and understood");
-    }
+    assert!(
+        messages.is_empty() && wanted.next() == Some(&[]),
+        "a message is missing"
+    );
 }
 
-/// Bytes of space before `len` bytes of text, often those that make the line as long as it may be.
+/// Bytes of space before `len` bytes of text, often those that make the message as long as it may be.
 fn padding(space: u8, len: usize) -> usize {
     match space {
         0..192 => 0,
@@ -82,40 +55,55 @@ fn padding(space: u8, len: usize) -> usize {
     }
 }
 
-/// A value as it goes over the socket.
-fn serde_json(request: &Request) -> Vec<u8> {
-    let (mut to, mut from) = UnixStream::pair().expect("a pair");
-    write_line(&mut to, request, PATIENCE).expect("it fits");
-    read_line(&mut from, MAX_REPLY, PATIENCE).expect("a line")
+fn one(message: &[u8]) {
+    let call = Request::parse(message);
+    let call = call.and_then(|request| Call::parse(&request.method, request.parameters));
+    let call = match call {
+        Ok(call) => call,
+        Err(failure) => {
+            let told = reply(Err(failure.clone()), false);
+            assert_eq!(
+                told.iter().position(|byte| *byte == 0),
+                Some(told.len() - 1)
+            );
+            return assert!(failure.is_malformed());
+        }
+    };
+    let written = call.to_request().to_message();
+    let again = Request::parse(&written[..written.len() - 1]).expect("a call");
+    let again = Call::parse(&again.method, again.parameters);
+    assert_eq!(again.as_ref(), Ok(&call), "said and understood");
+    carry_out(&call);
 }
 
-/// A daemon that has every function that is asked for.
-fn carry_out(request: &Request) -> Reply {
-    match request {
-        Request::VfSet { change, .. } => match hypernic::control::changes(change) {
+/// A daemon that has one NIC and one switch, and makes nothing.
+fn carry_out(call: &Call) {
+    let host = HostConfig::parse("h.toml".as_ref(), HOST).expect("good");
+    let refused = match call {
+        Call::VfSet(call) => match hypernic::control::changes(&call.change) {
             Ok(changes) => {
                 assert!(!changes.is_empty() && changes.len() <= 9);
-                Reply::Done {}
+                return;
             }
-            Err(message) => Reply::Refused { message },
+            Err(message) => message,
         },
-        Request::VfRevive { nic } => Reply::Refused {
-            message: format!("there is no virtual function \"{nic}\""),
+        Call::NicAdd(call) => match host.nic_beside(&call.nic) {
+            Ok(nic) => return assert_eq!(host.nic_beside(&nic.words()), Ok(nic)),
+            Err(message) => message,
         },
-        Request::VfLeave { .. } | Request::VfReset { .. } => Reply::Done {},
-        Request::VfShow { nic } => Reply::Vfs(vec![Vf {
-            nic: nic.clone().unwrap_or_default(),
-            chip: "p0".into(),
-            index: 3,
-            policy: VfChange {
-                mac: nic.clone(),
-                storm: Some(Storm::default()),
-                ..VfChange::default()
-            },
-            address: String::new(),
-            ready: true,
-            down: nic.clone(),
-            refused: Vec::new(),
-        }]),
-    }
+        Call::SwitchAdd(call) => match host.switch_beside(&call.switch) {
+            Ok(switch) => return assert_eq!(host.switch_beside(&switch.words()), Ok(switch)),
+            Err(message) => message,
+        },
+        Call::PortAdd(call) => match host.port_beside(&call.switch, &call.port) {
+            Ok(Some(port)) => {
+                let again = host.port_beside(&call.switch, &port.to_string());
+                return assert_eq!(again, Ok(Some(port)));
+            }
+            Ok(None) => return assert_ne!(call.switch, "lan"),
+            Err(message) => message,
+        },
+        _ => return,
+    };
+    assert!(!refused.is_empty(), "no reason");
 }

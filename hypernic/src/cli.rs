@@ -8,11 +8,18 @@ use clap::{Args, Parser, Subcommand};
 pub use program::LogFormat;
 use registry::{MODELS, Model};
 
+use crate::client::inspect::{DumpCommand, InspectCommand};
+use crate::client::metrics::MetricsCommand;
+use crate::client::monitor::MonitorCommand;
+use crate::client::nic::{ListCommand, NicCommand};
+use crate::client::port::PortCommand;
+use crate::client::switch::SwitchCommand;
 use crate::config::{
     CAPTURE_MIB, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig, LinkLocal,
     MAX_BUSY_POLL, MAX_WORKERS, NicConfig, SocketSpec, SwitchConfig, Virtio, retired,
 };
 use crate::error::Error;
+use crate::explain::ExplainCommand;
 use crate::guard::{Guard, GuardArgs};
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
 use crate::transport::{Options, fits};
@@ -38,7 +45,7 @@ pkt-gen  Generate and check packets through NICs, as a guest would\n\n\
 Exit codes: 0 ended by SIGINT or SIGTERM, everything closed; 1 an unexpected failure; \
 2 a mistake on the command line; 3 a mistake in the configuration file; 4 the host refused something \
 (socket in use, TAP, permission, file, no daemon to ask).\n\
-Signals: SIGUSR1 prints all counters; SIGINT and SIGTERM end cleanly and print them too.";
+Signals: SIGUSR1 prints all counters (hypernic explain NAME says what one means); SIGINT and SIGTERM end cleanly and print them too.";
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
@@ -53,8 +60,26 @@ pub enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Add NICs to a running daemon, remove and list them.
+    Nic(NicCommand),
+    /// Add switches to a running daemon, remove and list them.
+    Switch(SwitchCommand),
+    /// Open ports on the switches of a running daemon, close and list them.
+    Port(PortCommand),
+    /// Print the counters of a running daemon, as Prometheus reads them.
+    Metrics(MetricsCommand),
+    /// List the NICs of a running daemon.
+    List(ListCommand),
+    /// Tell what changes in a running daemon, until it is interrupted.
+    Monitor(MonitorCommand),
+    /// Look at the registers of a NIC of a running daemon, without effect.
+    Inspect(InspectCommand),
+    /// Write the registers of a NIC to a file, as the kernel's driver gives them to ethtool -d.
+    Dump(DumpCommand),
     /// Show and change the virtual functions of a running daemon.
     Vf(VfCommand),
+    /// Explain a counter: what it means, why it rises, what to do.
+    Explain(ExplainCommand),
     /// A program of its own: `hypernic NAME` runs `hypernic-NAME`.
     #[command(external_subcommand)]
     External(Vec<OsString>),

@@ -1,15 +1,19 @@
 //! What a host shall have: NICs and switches, from a TOML file or the command line.
 
+mod access;
+mod beside;
 mod check;
 mod profile;
 mod raw;
 mod types;
 mod vfs;
+mod words;
 
 use std::path::Path;
 
 use registry::{MODELS, Models};
 
+pub use self::access::{Access, Peer};
 pub(crate) use self::raw::retired;
 use self::raw::{Fault, RawHost};
 pub use self::types::{

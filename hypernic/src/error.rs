@@ -70,6 +70,9 @@ pub enum Error {
     /// A daemon will not do what it was asked.
     #[error("{0}")]
     Refused(String),
+    /// A daemon was refused something by its host.
+    #[error("{0}")]
+    Host(String),
     /// A program that is run as a command does not start.
     #[error("cannot run {program}: {source}", program = .program.display())]
     Program {
@@ -99,6 +102,7 @@ impl Error {
             | Error::Nvm { .. }
             | Error::Control { .. }
             | Error::Program { .. }
+            | Error::Host(_)
             | Error::Ask(_) => ExitCode::Resource,
             Error::Refused(_) | Error::Os { .. } => ExitCode::Failure,
         }

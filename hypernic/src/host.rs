@@ -1,30 +1,33 @@
 //! A whole host: switches, ports and NICs, wired as the configuration says.
 
 mod inlets;
+mod looking;
 mod member;
+mod switch;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use eswitch::Owner;
 use frame::{Counted, Sink};
 use model::Clock;
 use port::{InletThread, Port};
 use registry::Function;
-use vale::{Keeper, Switch};
 use vfio_user::{DeviceDescription, Listener, Server};
 
 use self::inlets::inlet;
 use self::member::{ChipMember, port_error};
+use self::switch::RunningSwitch;
 use crate::capture::NicCapture;
 use crate::chip::RunningChip;
-use crate::config::{ChipConfig, HostConfig, NicConfig, SocketSpec, SwitchConfig, VfConfig};
+use crate::config::{
+    ChipConfig, HostConfig, NicConfig, Profile, SocketSpec, SwitchConfig, VfConfig,
+};
 use crate::error::Error;
 use crate::make::{make, make_virtio};
 use crate::nic::{NewNic, RunningNic};
 use crate::ports::Behind;
-use crate::report::Section;
 use crate::spec::{Doorbell, PortSpec, Transport};
 use crate::tenants::Tenants;
 use crate::time::MonotonicClock;
@@ -35,10 +38,11 @@ use crate::{fds, ports};
 pub struct Host {
     clock: Arc<dyn Clock>,
     switches: BTreeMap<String, RunningSwitch>,
-    /// Its chips with virtual functions.
-    chips: BTreeMap<String, RunningChip>,
+    /// Its chips with virtual functions, and what they were made from.
+    chips: BTreeMap<String, (RunningChip, ChipConfig)>,
     nics: BTreeMap<String, Attached>,
     tenants: Tenants,
+    profile: Profile,
     /// After the NICs, which have to leave them first.
     workers: Workers,
     /// NICs there are to be.
@@ -47,26 +51,21 @@ pub struct Host {
     all_finished: Arc<dyn Fn() + Send + Sync>,
 }
 
-/// The order of the fields is the order of their end: first the threads that bring frames in.
-struct RunningSwitch {
-    ports: Vec<RunningPort>,
-    _keeper: Keeper,
-    switch: Switch,
-}
+/// NICs and tenants that a host with a control socket is prepared for at least.
+const ROOM: usize = 64;
 
 /// A NIC and what it hangs on. The order of the fields is the order of their end: first the
 /// thread that brings frames in, then the NIC.
 struct Attached {
+    config: NicConfig,
     inlet: Option<InletThread>,
     nic: RunningNic,
     port: Option<(String, Arc<dyn Counted>)>,
     /// The switch it is a port of.
     switch: Option<String>,
-    /// The chip it is a virtual function of.
-    vf: Option<VfConfig>,
-    /// The chip whose virtual functions it rules.
-    rules: Option<String>,
     capture: Option<NicCapture>,
+    /// The connection that it was given is over.
+    over: Arc<AtomicBool>,
 }
 
 /// Where a NIC sends to: a place on its chip or switch, or a port of its own.
@@ -74,12 +73,6 @@ struct Wire {
     sink: Arc<dyn Sink>,
     switch: Option<String>,
     opened: Option<Port>,
-}
-
-struct RunningPort {
-    name: String,
-    counters: Arc<dyn Counted>,
-    _inlet: Option<InletThread>,
 }
 
 impl Host {
@@ -101,15 +94,19 @@ impl Host {
         all_finished: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, Error> {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
+        // With a control socket, more may come.
+        let room = if config.control.is_some() { ROOM } else { 0 };
         let mut host = Host {
             workers: Workers::start(config.workers, &clock)?,
             clock,
             switches: BTreeMap::new(),
             chips: BTreeMap::new(),
             nics: BTreeMap::new(),
-            tenants: Tenants::new(config.tenants(), config.nics.len()),
+            tenants: Tenants::new(config.tenants().max(room), config.nics.len().max(room)),
+            profile: config.profile,
             planned: config.nics.len(),
-            live: Arc::new(AtomicUsize::new(config.nics.len())),
+            // One for the beginning: not all are over before all are there.
+            live: Arc::new(AtomicUsize::new(1)),
             all_finished: Arc::new(all_finished),
         };
         for switch in &config.switches {
@@ -121,6 +118,9 @@ impl Host {
         for nic in &config.nics {
             host.add_nic(nic)?;
         }
+        if host.live.fetch_sub(1, Ordering::AcqRel) == 1 && !host.nics.is_empty() {
+            (host.all_finished)();
+        }
         Ok(host)
     }
 
@@ -129,48 +129,28 @@ impl Host {
     /// # Errors
     /// A port that cannot be opened, with its cure.
     pub fn add_switch(&mut self, config: &SwitchConfig) -> Result<(), Error> {
-        let clock = Arc::clone(&self.clock);
-        let (switch, keeper) = ports::new_switch(config, clock).map_err(|source| Error::Os {
-            what: "cannot start a thread",
-            source,
-        })?;
-        let mut running = RunningSwitch {
-            switch,
-            _keeper: keeper,
-            ports: Vec::new(),
-        };
-        for spec in &config.ports {
-            let failed = |message| Error::Port {
-                owner: config.name.clone(),
-                port: spec.to_string(),
-                message,
-            };
-            let port = ports::open(spec).map_err(failed)?;
-            let name = format!("{}/{}", config.name, port.name);
-            let entry = ports::attach(
-                &running.switch,
-                &port.name,
-                port.sink,
-                Behind::Uplink,
-                None,
-                &config.uplink_guard,
-            )
-            .map_err(failed)?;
-            let inlet = match port.inlet {
-                Some(source) => {
-                    let thread = format!("port {name}");
-                    Some(inlet(&thread, source, entry, name.clone(), |_| {})?)
-                }
-                None => None,
-            };
-            running.ports.push(RunningPort {
-                name,
-                counters: port.counters,
-                _inlet: inlet,
-            });
-        }
+        let running = RunningSwitch::start(config, Arc::clone(&self.clock))?;
         self.switches.insert(config.name.clone(), running);
         Ok(())
+    }
+
+    /// Opens a port on a switch.
+    ///
+    /// # Errors
+    /// There is no such switch, or the port cannot be opened; nothing has changed.
+    pub fn add_port(&mut self, switch: &str, spec: &PortSpec) -> Result<(), Error> {
+        let running = self.switches.get_mut(switch).ok_or_else(|| Error::Port {
+            owner: switch.to_owned(),
+            port: spec.to_string(),
+            message: "there is no such switch".into(),
+        })?;
+        running.add_port(spec)
+    }
+
+    /// Closes a port of a switch. `false` when there is none that is written so.
+    pub fn remove_port(&mut self, switch: &str, spec: &PortSpec) -> bool {
+        let running = self.switches.get_mut(switch);
+        running.is_some_and(|running| running.remove_port(spec))
     }
 
     /// Makes a chip, to which virtual functions can be added.
@@ -183,7 +163,8 @@ impl Host {
             _ => None,
         };
         let chip = RunningChip::start(config, outer, &self.clock)?;
-        self.chips.insert(config.name.clone(), chip);
+        let running = (chip, config.clone());
+        self.chips.insert(config.name.clone(), running);
         Ok(())
     }
 
@@ -194,9 +175,10 @@ impl Host {
     pub fn add_nic(&mut self, config: &NicConfig) -> Result<(), Error> {
         let ruled = |chip: &str| {
             let mut nics = self.nics.values();
-            nics.any(|nic| nic.rules.as_deref() == Some(chip))
+            nics.any(|nic| nic.config.rules.as_deref() == Some(chip))
         };
-        let member = ChipMember::find(&self.chips, config, ruled)?;
+        let chips = |name: &str| self.chips.get(name).map(|(chip, _)| chip);
+        let member = ChipMember::find(chips, config, ruled)?;
         let function = member.as_ref().map_or(&Function::Alone, |m| &m.function);
         let new = match config.transport {
             Transport::VfioUser => self.over_vfio_user(config, function)?,
@@ -230,23 +212,27 @@ impl Host {
 
         let live = Arc::clone(&self.live);
         let all_finished = Arc::clone(&self.all_finished);
+        let over = Arc::<AtomicBool>::default();
+        let ends = Arc::clone(&over);
         let finished = Box::new(move || {
-            if live.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let first = !ends.swap(true, Ordering::AcqRel);
+            if first && live.fetch_sub(1, Ordering::AcqRel) == 1 {
                 all_finished();
             }
         });
+        self.live.fetch_add(1, Ordering::AcqRel);
         let nic = new.start(toward_wire, config.busy_poll, finished);
         if let Some(member) = member {
             member.stay(&nic);
         }
         let mut attached = Attached {
+            config: config.clone(),
             inlet: None,
             nic,
             port: None,
             switch: wire.switch,
-            vf: config.vf.clone(),
-            rules: config.rules.clone(),
             capture,
+            over,
         };
         if let Some(port) = wire.opened {
             if let Some(source) = port.inlet {
@@ -254,7 +240,10 @@ impl Host {
                 let thread = format!("port {}", config.name);
                 let shown = format!("{}/{}", config.name, port.name);
                 let linked = move |up| link(up);
-                attached.inlet = Some(inlet(&thread, source, toward_guest, shown, linked)?);
+                let started = inlet(&thread, source, toward_guest, shown, linked);
+                attached.inlet = Some(started.inspect_err(|_| {
+                    self.live.fetch_sub(1, Ordering::AcqRel);
+                })?);
             }
             attached.port = Some((port.name, port.counters));
         }
@@ -393,13 +382,16 @@ impl Host {
         let Some(attached) = self.nics.remove(name) else {
             return false;
         };
-        let place = match (&attached.vf, &attached.rules) {
+        if !attached.over.swap(true, Ordering::AcqRel) {
+            self.live.fetch_sub(1, Ordering::AcqRel);
+        }
+        let place = match (&attached.config.vf, &attached.config.rules) {
             (Some(vf), _) => Some((&vf.chip, Owner::Vf(vf.index))),
             (None, Some(chip)) => Some((chip, Owner::Pf)),
             (None, None) => None,
         };
         if let Some((chip, owner)) = place
-            && let Some(chip) = self.chips.get(chip)
+            && let Some((chip, _)) = self.chips.get(chip)
         {
             chip.remove(name, owner);
         }
@@ -415,15 +407,17 @@ impl Host {
     /// virtual functions.
     pub fn remove_chip(&mut self, name: &str) -> bool {
         let used = |nic: &Attached| {
-            nic.vf.as_ref().is_some_and(|vf| vf.chip == name) || nic.rules.as_deref() == Some(name)
+            let config = &nic.config;
+            config.vf.as_ref().is_some_and(|vf| vf.chip == name)
+                || config.rules.as_deref() == Some(name)
         };
         !self.nics.values().any(used) && self.chips.remove(name).is_some()
     }
 
     /// The chip and the number of a NIC that is a virtual function.
     fn vf(&self, nic: &str) -> Option<(&RunningChip, u32)> {
-        let vf = self.nics.get(nic)?.vf.as_ref()?;
-        Some((self.chips.get(&vf.chip)?, vf.index))
+        let vf = self.nics.get(nic)?.config.vf.as_ref()?;
+        Some((&self.chips.get(&vf.chip)?.0, vf.index))
     }
 
     /// Changes the policy of a virtual function while it runs, as `ip link set … vf` does.
@@ -446,7 +440,7 @@ impl Host {
     pub fn vfs(&self) -> impl Iterator<Item = (&str, &VfConfig)> {
         self.nics
             .iter()
-            .filter_map(|(name, nic)| Some((name.as_str(), nic.vf.as_ref()?)))
+            .filter_map(|(name, nic)| Some((name.as_str(), nic.config.vf.as_ref()?)))
     }
 
     /// The time of the host's clock, of which [`pf::Record`]s have theirs.
@@ -499,6 +493,7 @@ impl Host {
     pub fn reset_chip(&self, name: &str) -> Result<(), Error> {
         let chip = self.chips.get(name);
         let done = chip
+            .map(|(chip, _)| chip)
             .ok_or_else(|| format!("there is no chip {name} with virtual functions"))
             .and_then(RunningChip::reset);
         done.map_err(|message| Error::Port {
@@ -512,39 +507,10 @@ impl Host {
     /// or a NIC is on it.
     pub fn remove_switch(&mut self, name: &str) -> bool {
         let used = |nic: &Attached| nic.switch.as_deref() == Some(name);
-        let led_to = |chip: &RunningChip| chip.outer_name() == Some(name);
+        let led_to = |(chip, _): &(RunningChip, ChipConfig)| chip.outer_name() == Some(name);
         !self.nics.values().any(used)
             && !self.chips.values().any(led_to)
             && self.switches.remove(name).is_some()
-    }
-
-    /// All counters: workers, NICs, their ports, switch ports.
-    pub fn counters(&self) -> Vec<Section> {
-        let mut sections = self.workers.counters();
-        for (name, attached) in &self.nics {
-            sections.push(attached.nic.counters());
-            if let Some((port, counters)) = &attached.port {
-                sections.push(Section::of("port", format!("{name}/{port}"), &**counters));
-            }
-            if let Some(inlet) = &attached.inlet {
-                let counters = inlet.counters();
-                sections.push(Section::of("inlet", name.clone(), &*counters));
-            }
-            if let Some(capture) = &attached.capture {
-                sections.push(Section::of("capture", name.clone(), &*capture.counters()));
-            }
-        }
-        sections.extend(self.tenants.sections());
-        for (name, chip) in &self.chips {
-            chip.counters(name, &mut sections);
-        }
-        for (name, running) in &self.switches {
-            sections.extend(ports::switch_sections(name, &running.switch));
-            for port in &running.ports {
-                sections.push(Section::of("port", port.name.clone(), &*port.counters));
-            }
-        }
-        sections
     }
 
     /// Pulls the cables of all NICs that VMMs have, so that guests stop sending, and asks the VMMs to unplug them.

@@ -14,6 +14,7 @@ use hypernic::error::Error;
 use hypernic::host::Host;
 use hypernic::report::Section;
 use hypernic::{external, fds, hints, report};
+use parking_lot::RwLock;
 use program::log;
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -41,7 +42,16 @@ fn serve(cli: Cli) -> Result<(), Error> {
         Command::Run(run) => (run.into_config()?, false),
         Command::Serve { file, check } => (HostConfig::load(&file)?, check),
         Command::External(words) => return Err(external::run(&words, format, cli.verbose)),
+        Command::Nic(nic) => return nic.execute(format).map(print),
+        Command::Switch(switch) => return switch.execute(format).map(print),
+        Command::Port(port) => return port.execute(format).map(print),
+        Command::Metrics(metrics) => return metrics.execute().map(print),
+        Command::List(list) => return list.execute(format).map(print),
+        Command::Monitor(monitor) => return monitor.execute(format, &mut print),
+        Command::Inspect(inspect) => return inspect.execute(format, &mut print),
+        Command::Dump(dump) => return dump.execute().map(print),
         Command::Vf(vf) => return vf.execute(format).map(print),
+        Command::Explain(explain) => return explain.execute(format).map(print),
     };
     for hint in &config.hints {
         tracing::warn!("{hint}");
@@ -62,9 +72,12 @@ fn serve(cli: Cli) -> Result<(), Error> {
     let host = Host::start_with(&config, || {
         let _ = kill_process(getpid(), Signal::TERM);
     })?;
-    let host = Arc::new(host);
+    let host = Arc::new(RwLock::new(host));
     let control = match &config.control {
-        Some(path) => Some(Server::start(path, Arc::clone(&host))?),
+        Some(path) => {
+            let access = config.access.clone();
+            Some(Server::start(path, access, Arc::clone(&host))?)
+        }
         None => None,
     };
     print(match format {
@@ -78,7 +91,7 @@ fn serve(cli: Cli) -> Result<(), Error> {
     );
     for signal in signals.forever() {
         match signal {
-            SIGUSR1 => print_counters(&host, control.as_ref().map(Server::counters), format),
+            SIGUSR1 => print_counters(&host.read(), control.as_ref().map(Server::counters), format),
             // A terminal that closes must not take every guest's NIC with it.
             SIGHUP => tracing::info!("SIGHUP: ignored; configuration is read at start only"),
             SIGUSR2 => tracing::info!("SIGUSR2: ignored"),
@@ -88,12 +101,12 @@ fn serve(cli: Cli) -> Result<(), Error> {
             }
         }
     }
-    let_go(&host, &mut signals);
+    let_go(&host.read(), &mut signals);
     // A control client that waits for an answer gets it first.
     let asked = control.map(Server::stop);
-    print_counters(&host, asked, format);
+    print_counters(&host.read(), asked, format);
     if let Some(host) = Arc::into_inner(host) {
-        host.stop();
+        host.into_inner().stop();
     }
     Ok(())
 }
@@ -126,11 +139,7 @@ fn let_go(host: &Host, signals: &mut Signals) {
 fn print_counters(host: &Host, control: Option<Section>, format: LogFormat) {
     let mut sections = host.counters();
     sections.extend(control);
-    sections.push(Section {
-        kind: "process",
-        name: "hypernic".into(),
-        values: vec![("log_lines_lost", log::lost())],
-    });
+    sections.push(report::process());
     print(match format {
         LogFormat::Human => report::human(&sections),
         LogFormat::Json => format!("{}\n", report::json(&sections)),

@@ -12,10 +12,10 @@ mod vhost;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use frame::{Counted, Sink, Wake};
-use model::{Env, Nic, Transmit};
+use model::{Env, Nic, Peeked, Transmit};
 use parking_lot::Mutex;
 use program::log::Limit;
 use vfio_user::EventSet;
@@ -29,18 +29,23 @@ use crate::report::Section;
 use crate::worker::{ASKED, Served, Task, Turn, WOKEN};
 
 /// How long a busy worker may take to answer a question about a NIC's counters.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Counters, in the order they were visited.
-type Values = Vec<(&'static str, u64)>;
+pub(crate) type Values = Vec<(&'static str, u64)>;
+
+/// What others ask a NIC's worker, and who waits for the answer.
+enum Question {
+    Counters(mpsc::Sender<Values>),
+    Registers(mpsc::Sender<Vec<Peeked>>),
+}
 
 /// What other threads share with a NIC's worker.
 struct Inbox {
     link: AtomicBool,
     /// Turns that had something to do.
     served: AtomicU64,
-    /// Who waits for counters.
-    questions: Mutex<Vec<mpsc::Sender<Values>>>,
+    questions: Mutex<Vec<Question>>,
 }
 
 /// A running NIC.
@@ -234,21 +239,63 @@ impl RunningNic {
         }
     }
 
-    /// Its counters, asked of its worker.
-    pub fn counters(&self) -> Section {
+    /// Whether its cable is in.
+    pub(crate) fn has_link(&self) -> bool {
+        self.inbox.link.load(Ordering::Acquire)
+    }
+
+    /// Whether its model panicked.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.task.has_fallen()
+    }
+
+    /// Asks its worker for its counters. `None`: it has none any more.
+    pub(crate) fn ask(&self) -> Option<mpsc::Receiver<Values>> {
         let (answer, question) = mpsc::channel();
-        self.inbox.questions.lock().push(answer);
+        self.put(Question::Counters(answer)).then_some(question)
+    }
+
+    /// Its registers, asked of its worker, which looks at them without effect. `None`: it did not answer in time, or
+    /// not any more.
+    pub(crate) fn registers(&self) -> Option<Vec<Peeked>> {
+        let (answer, question) = mpsc::channel();
+        let asked = self.put(Question::Registers(answer));
+        asked
+            .then(|| question.recv_timeout(PATIENCE).ok())
+            .flatten()
+    }
+
+    /// Whether its worker will answer.
+    fn put(&self, question: Question) -> bool {
+        if self.task.has_fallen() {
+            return false;
+        }
+        self.inbox.questions.lock().push(question);
         self.task.call(ASKED);
-        let values = if self.task.has_fallen() {
-            vec![("failed", 1)]
-        } else {
-            question.recv_timeout(PATIENCE).unwrap_or_default()
-        };
+        !self.task.has_fallen()
+    }
+
+    /// What a NIC of this name has answered, or does until then.
+    pub(crate) fn told(
+        name: &str,
+        question: Option<mpsc::Receiver<Values>>,
+        until: Instant,
+    ) -> Section {
+        let left = until.saturating_duration_since(Instant::now());
+        let told = |question: mpsc::Receiver<Values>| question.recv_timeout(left);
         Section {
             kind: "nic",
-            name: self.name.clone(),
-            values,
+            name: name.to_owned(),
+            values: match question {
+                Some(question) => told(question).unwrap_or_default(),
+                None => vec![("failed", 1)],
+            },
         }
+    }
+
+    /// Its counters, asked of its worker.
+    pub fn counters(&self) -> Section {
+        Self::told(&self.name, self.ask(), Instant::now() + PATIENCE)
     }
 }
 
@@ -346,12 +393,21 @@ impl Served for NicBody {
 
 impl NicBody {
     fn answer(&mut self) {
-        for asker in std::mem::take(&mut *self.inbox.questions.lock()) {
-            let mut values = Vec::new();
-            let mut visit = |name, value| values.push((name, value));
-            self.door.counters(&mut visit);
-            self.sink.counters(&mut visit);
-            let _ = asker.send(values);
+        for question in std::mem::take(&mut *self.inbox.questions.lock()) {
+            match question {
+                Question::Counters(asker) => {
+                    let mut values = Vec::new();
+                    let mut visit = |name, value| values.push((name, value));
+                    self.door.counters(&mut visit);
+                    self.sink.counters(&mut visit);
+                    let _ = asker.send(values);
+                }
+                Question::Registers(asker) => {
+                    let mut registers = Vec::new();
+                    self.door.peek(&mut |register| registers.push(register));
+                    let _ = asker.send(registers);
+                }
+            }
         }
     }
 

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use frame::Counted;
 use serde_json::{Map, Value};
 
+use crate::explain;
+
 /// The counters of one thing: a NIC, a switch port, a port, the control socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
@@ -38,13 +40,27 @@ impl Section {
     }
 }
 
-/// A table of what is not zero.
+/// What the process counts beside its host.
+pub fn process() -> Section {
+    Section {
+        kind: "process",
+        name: "hypernic".into(),
+        values: vec![("log_lines_lost", program::log::lost())],
+    }
+}
+
+/// A table of what is not zero. What was lost or refused says what it means.
 pub fn human(sections: &[Section]) -> String {
     let mut text = String::new();
     for section in sections {
         let _ = writeln!(text, "{} {}", section.kind, section.name);
         for (name, value) in section.values.iter().filter(|(_, v)| *v != 0) {
-            let _ = writeln!(text, "  {name:<28} {value:>16}");
+            let _ = write!(text, "  {name:<28} {value:>16}");
+            let reason = explain::find(section.kind, name);
+            let _ = match reason.filter(|reason| reason.class.needs_cure()) {
+                Some(reason) => writeln!(text, "  {}", reason.meaning),
+                None => writeln!(text),
+            };
         }
     }
     text
@@ -69,7 +85,7 @@ mod tests {
 
     #[test]
     fn both_forms_show_the_same_numbers() {
-        let values = vec![("tx_frames", 7), ("rx_frames", 0)];
+        let values = vec![("tx_frames", 7), ("rx_frames", 0), ("rx_missed", 2)];
         let section = Section {
             kind: "nic",
             name: "n0".into(),
@@ -79,6 +95,8 @@ mod tests {
         assert_eq!(section.get("none"), 0);
         let text = human(std::slice::from_ref(&section));
         assert!(text.contains("tx_frames") && !text.contains("rx_frames"));
+        let lost = text.lines().find(|line| line.contains("rx_missed"));
+        assert!(lost.is_some_and(|line| line.contains(" 2  Frames lost because ")));
         let value = json(&[section]);
         assert_eq!(value["counters"][0]["values"]["rx_frames"], 0);
         assert_eq!(value["counters"][0]["values"]["tx_frames"], 7);

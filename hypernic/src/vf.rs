@@ -1,11 +1,11 @@
 //! `hypernic vf`: what an operator says to the virtual functions of a running daemon.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use control::{Reply, Request, State, Storm, Vf, VfChange};
+use control::{Done, State, Storm, Vf, VfChange, VfLeave, VfReset, VfRevive, VfSet, VfShow, Vfs};
 
+use crate::client::{Place, Printed};
 use crate::error::Error;
 use crate::guard;
 use program::LogFormat;
@@ -13,14 +13,10 @@ use program::LogFormat;
 /// `hypernic vf`.
 #[derive(Args, Debug)]
 pub struct VfCommand {
-    /// The daemon's control socket (control = "PATH" in its configuration file).
-    #[arg(
-        long,
-        value_name = "PATH",
-        global = true,
-        default_value = "/run/hypernic/control.sock"
-    )]
-    pub control: PathBuf,
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    printed: Printed,
     /// What to do.
     #[command(subcommand)]
     pub what: VfVerb,
@@ -76,28 +72,25 @@ impl VfCommand {
     /// # Errors
     /// Words that mean nothing, a daemon that is not there, or one that refuses.
     pub fn execute(self, format: LogFormat) -> Result<String, Error> {
-        let request = match self.what {
-            VfVerb::Set { nic, words } => Request::VfSet {
-                nic,
-                change: change(&words).map_err(Error::Usage)?,
-            },
-            VfVerb::Revive { nic } => Request::VfRevive { nic },
-            VfVerb::Leave { nic } => Request::VfLeave { nic },
-            VfVerb::Reset { chip } => Request::VfReset { chip },
-            VfVerb::Show { nic } => Request::VfShow { nic },
-        };
-        let leaves = matches!(request, Request::VfLeave { .. });
-        let reply = control::ask(&self.control, &request)?;
-        match (&reply, format) {
-            (Reply::Refused { message }, _) => Err(Error::Refused(message.clone())),
-            (_, LogFormat::Json) => Ok(format!(
-                "{}\n",
-                serde_json::to_string(&reply).unwrap_or_default()
-            )),
-            (Reply::Done {}, _) if leaves => Ok(UNPLUG.to_owned()),
-            (Reply::Done {}, _) => Ok(String::new()),
-            (Reply::Vfs(vfs), _) => Ok(table(vfs)),
-        }
+        let (place, printed) = (self.place, self.printed);
+        let nothing = |_: &Done| String::new();
+        Ok(match self.what {
+            VfVerb::Set { nic, words } => {
+                let change = change(&words).map_err(Error::Usage)?;
+                let reply = place.ask(&VfSet { nic, change })?;
+                printed.show(format, &reply, nothing)
+            }
+            VfVerb::Revive { nic } => printed.show(format, &place.ask(&VfRevive { nic })?, nothing),
+            VfVerb::Leave { nic } => {
+                let reply = place.ask(&VfLeave { nic })?;
+                printed.show(format, &reply, |_| UNPLUG.to_owned())
+            }
+            VfVerb::Reset { chip } => printed.show(format, &place.ask(&VfReset { chip })?, nothing),
+            VfVerb::Show { nic } => {
+                let reply = place.ask(&VfShow { nic })?;
+                printed.show(format, &reply, |vfs: &Vfs| table(&vfs.vfs))
+            }
+        })
     }
 }
 
@@ -145,12 +138,7 @@ fn change(words: &[String]) -> Result<VfChange, String> {
 }
 
 fn state(value: &str) -> Result<State, String> {
-    match value {
-        "auto" => Ok(State::Auto),
-        "enable" => Ok(State::Enable),
-        "disable" => Ok(State::Disable),
-        _ => Err(format!("state {value}: write auto, enable or disable")),
-    }
+    State::of(value).ok_or_else(|| format!("state {value}: write auto, enable or disable"))
 }
 
 fn storm(value: &str) -> Result<Storm, String> {
@@ -188,11 +176,7 @@ fn table(vfs: &[Vf]) -> String {
             ", trust {}, spoofchk {}, state {}",
             on(policy.trust),
             on(policy.spoofchk),
-            match policy.state {
-                Some(State::Enable) => "enable",
-                Some(State::Disable) => "disable",
-                Some(State::Auto) | None => "auto",
-            }
+            policy.state.unwrap_or(State::Auto).word()
         );
         for (word, rate) in [
             ("max_tx_rate", policy.max_tx_rate),
@@ -203,7 +187,7 @@ fn table(vfs: &[Vf]) -> String {
                 let _ = write!(text, ", {word} {rate}");
             }
         }
-        let storm = policy.storm.unwrap_or_default();
+        let storm = policy.storm.clone().unwrap_or_default();
         for (word, most) in [
             ("broadcast", storm.broadcast),
             ("multicast", storm.multicast),

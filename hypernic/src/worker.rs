@@ -50,6 +50,11 @@ impl Workers {
         Ok(workers)
     }
 
+    /// Workers for all, without those that serve slow NICs apart.
+    pub fn count(&self) -> usize {
+        self.handles.iter().filter(|handle| !handle.apart).count()
+    }
+
     /// A task at the worker that has the fewest. It can be called at once and is served from
     /// [`Task::start`] on.
     pub fn task(&self, name: &str) -> Arc<Task> {

@@ -472,7 +472,7 @@ macro_rules! paired_stats {
 }
 
 /// What the register side knows of the counters, which only grow.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct StatRegs {
     tables: &'static Tables,
     /// What has been read and cleared of each.
@@ -525,6 +525,11 @@ impl StatRegs {
             self.pairs[at] = self.pairs[at].wrapping_add(value);
             (value >> 32) as u32
         })
+    }
+
+    /// The same without the clearing.
+    pub fn peek(&self, total: impl Fn(Stat) -> u64, id: Id) -> Option<u32> {
+        self.clone().read(total, id)
     }
 
     /// Counters that are not 0, and values latched between the two reads of a pair.

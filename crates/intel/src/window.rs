@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use datapath::counters::{count, count_alone};
-use model::Env;
+use model::{Env, Peeked};
+use regs::{Found, Table};
 
 use crate::counters::Counters;
 use crate::io;
@@ -29,6 +30,25 @@ pub fn each_word(
         visit(at as u32 & !3, first, done..done + n);
         done += n;
     }
+}
+
+/// Shows each register of a table, with the value that `value` finds without effect.
+pub fn peek(
+    table: &Table,
+    visit: &mut dyn FnMut(Peeked),
+    mut value: impl FnMut(Found, u32) -> u32,
+) {
+    table.each(|found, offset| {
+        let register = table.register(found.id);
+        visit(Peeked {
+            name: register.name,
+            element: (register.count > 1).then_some(found.element),
+            offset,
+            access: register.access.short(),
+            section: register.section,
+            value: value(found, offset),
+        });
+    });
 }
 
 /// The control part of a NIC, whose registers are a window of words.

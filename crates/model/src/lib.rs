@@ -117,6 +117,23 @@ pub struct PciState {
     pub pme: Option<PmeWrite>,
 }
 
+/// A register that was looked at without effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peeked {
+    /// Its name in the manual.
+    pub name: &'static str,
+    /// Which of an array of equal ones; `None` where there is one.
+    pub element: Option<u32>,
+    /// Where it is in the BAR of registers.
+    pub offset: u32,
+    /// What accesses do, as register pages write it.
+    pub access: &'static str,
+    /// The manual's section.
+    pub section: &'static str,
+    /// The value.
+    pub value: u32,
+}
+
 /// The register side. Owned by the thread that serves the VMM's socket.
 pub trait Control: Send + Counted {
     /// Answers a read of `data.len()` bytes at `offset` of BAR `bar`. Any size and alignment.
@@ -136,6 +153,11 @@ pub trait Control: Send + Counted {
     /// [`Control::read`] gives the value to read back.
     fn doorbells(&self) -> Option<Doorbells> {
         None
+    }
+    /// Shows each register as a read would find it now, without what a read does: for operators. A model without a
+    /// table of registers shows none.
+    fn peek(&self, env: &Env, visit: &mut dyn FnMut(Peeked)) {
+        let _ = (env, visit);
     }
     /// Resets everything the kind of reset resets.
     fn reset(&mut self, env: &Env, kind: ResetKind);

@@ -175,6 +175,18 @@ impl Table {
         &self.registers[id.index()]
     }
 
+    /// Shows what a [`File`] keeps, element by element, and where it is. What is absent and plain memory are left
+    /// out, and what stands behind one address in turn but for the first.
+    pub fn each(&self, mut visit: impl FnMut(Found, u32)) {
+        for found in &self.found {
+            let register = self.register(found.id);
+            let hidden = register.stride == 0 && found.element > 0;
+            if !hidden && !matches!(register.status, Status::Absent(_)) {
+                visit(*found, register.offset + found.element * register.stride);
+            }
+        }
+    }
+
     /// The second addresses.
     pub fn aliases(&self) -> &'static [Alias] {
         self.aliases
@@ -336,6 +348,25 @@ mod tests {
         file.write(Id::new(0), 2, 0x30);
         let all = [0, 1, 2].map(|n| file.get_at(Id::new(0), n));
         assert_eq!(all, [5, 5, 0x35]);
+    }
+
+    #[test]
+    fn each_is_shown_where_it_is_and_what_is_absent_is_not() {
+        static SOME: [Register; 4] = [
+            rw("A", 0, 2, 8),
+            rw("B", 4, 3, 0),
+            Register {
+                status: Status::Absent("not on this chip"),
+                ..rw("C", 12, 1, 4)
+            },
+            Register {
+                access: Access::Memory,
+                ..rw("M", 0x20, 4, 4)
+            },
+        ];
+        let mut shown = Vec::new();
+        Table::new(&SOME, 0x40).each(|found, at| shown.push((found.id.index(), found.element, at)));
+        assert_eq!(shown, [(0, 0, 0), (0, 1, 8), (1, 0, 4)]);
     }
 
     #[test]

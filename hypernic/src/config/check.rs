@@ -4,9 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use control::Role;
 use registry::{Model, Models};
 use toml::Spanned;
 
+use super::access::Access;
 use super::raw::{
     Fault, RawHost, RawNic, RawSwitch, Taken, busy_poll, capture_mib, check_name, mtu, queue_pairs,
     retired, tenant,
@@ -29,6 +31,18 @@ impl RawHost {
         };
         let chosen = self.nic.iter().map(chosen).collect::<Result<Vec<_>, _>>()?;
         let mut so_far = SoFar::default();
+        for (role, words) in [
+            (Role::Monitor, self.control_monitor),
+            (Role::Operate, self.control_operate),
+            (Role::Owner, self.control_owner),
+        ] {
+            give(
+                role,
+                &words,
+                self.control.is_some(),
+                &mut so_far.host.access,
+            )?;
+        }
         so_far.host.control = self.control;
         if let Some(workers) = &self.workers {
             so_far.host.workers = Some(*workers.get_ref())
@@ -46,10 +60,13 @@ impl RawHost {
         for raw in self.switch {
             so_far.add_switch(raw)?;
         }
-        if self.nic.is_empty() {
+        let host = &so_far.host;
+        if self.nic.is_empty() && host.switches.is_empty() && host.control.is_none() {
             return Err(Fault(
                 None,
-                "there is no [[nic]]; add one with name, socket-path and port".into(),
+                "there is no [[nic]]; add one with name, socket-path and port, or control = \"PATH\" to add \
+                 NICs while the daemon runs"
+                    .into(),
             ));
         }
         for (raw, model) in self.nic.into_iter().zip(chosen) {
@@ -61,10 +78,28 @@ impl RawHost {
     }
 }
 
+/// Gives a role to the users and groups that a file names.
+fn give(
+    role: Role,
+    words: &[Spanned<String>],
+    has_socket: bool,
+    access: &mut Access,
+) -> Result<(), Fault> {
+    for word in words {
+        if !has_socket {
+            let message = "there is no control socket that they could use; add control = \"PATH\"";
+            return Err(Fault::at(word, message.into()));
+        }
+        let added = access.add(role, word.get_ref());
+        added.map_err(|message| Fault::at(word, message))?;
+    }
+    Ok(())
+}
+
 /// What has passed, which the rest must differ from and may refer to.
 #[derive(Default)]
-struct SoFar {
-    host: HostConfig,
+pub(super) struct SoFar {
+    pub(super) host: HostConfig,
     switches: HashSet<String>,
     nics: HashSet<String>,
     taken: Taken,
@@ -72,7 +107,31 @@ struct SoFar {
 }
 
 impl SoFar {
-    fn add_switch(&mut self, raw: RawSwitch) -> Result<(), Fault> {
+    /// All that a host has, which more must differ from.
+    pub(super) fn of(host: &HostConfig) -> Self {
+        let mut so_far = SoFar {
+            host: host.clone(),
+            ..SoFar::default()
+        };
+        for switch in &host.switches {
+            so_far.switches.insert(switch.name.clone());
+        }
+        for chip in &host.chips {
+            so_far.nics.insert(chip.name.clone());
+        }
+        for nic in &host.nics {
+            so_far.nics.insert(nic.name.clone());
+            if let Some(file) = &nic.eeprom {
+                so_far.eeproms.insert(file.clone(), nic.name.clone());
+            }
+            // They differ from each other, or the host would not be.
+            let _ = so_far.taken.socket(&nic.socket, &nic.name, 0);
+            let _ = so_far.taken.mac(nic.mac, &nic.name, 0);
+        }
+        so_far
+    }
+
+    pub(super) fn add_switch(&mut self, raw: RawSwitch) -> Result<(), Fault> {
         let name = raw.name.get_ref().clone();
         check_name(&raw.name)?;
         if !self.switches.insert(name.clone()) {
@@ -115,7 +174,12 @@ impl SoFar {
         Ok(())
     }
 
-    fn add_nic(&mut self, raw: RawNic, model: &'static Model, models: Models) -> Result<(), Fault> {
+    pub(super) fn add_nic(
+        &mut self,
+        raw: RawNic,
+        model: &'static Model,
+        models: Models,
+    ) -> Result<(), Fault> {
         let name = raw.name.get_ref().clone();
         check_name(&raw.name)?;
         if !self.nics.insert(name.clone()) {

@@ -22,6 +22,12 @@ pub(super) struct RawHost {
     pub(super) profile: Profile,
     pub(super) control: Option<PathBuf>,
     #[serde(default)]
+    pub(super) control_monitor: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub(super) control_operate: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub(super) control_owner: Vec<Spanned<String>>,
+    #[serde(default)]
     pub(super) switch: Vec<RawSwitch>,
     #[serde(default)]
     pub(super) nic: Vec<RawNic>,

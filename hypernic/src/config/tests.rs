@@ -188,6 +188,21 @@ fn every_mistake_names_its_place_and_its_cure() {
         .expect_err("empty")
         .to_string();
     assert!(error.contains("no [[nic]]"), "{error}");
+    for (text, named) in [
+        ("control-owner = [\"root\"]", "no control socket"),
+        (
+            "control = \"/run/c\"\ncontrol-monitor = [\"@no such\"]",
+            "no group",
+        ),
+    ] {
+        let error = HostConfig::parse(Path::new("h.toml"), text).expect_err(text);
+        assert!(error.to_string().contains(named), "{error}");
+    }
+    // With a way for NICs to come, none need be there.
+    for text in ["control = \"/run/c\"", "[[switch]]\nname = \"lan\""] {
+        let host = HostConfig::parse(Path::new("h.toml"), text).expect("empty");
+        assert!(host.nics.is_empty());
+    }
 }
 
 const CHIP: &str = r#"[[nic]]

@@ -8,6 +8,7 @@ use pf::Policy;
 use registry::Model;
 use serde::Deserialize;
 
+use super::access::Access;
 use crate::guard::Guard;
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
 
@@ -37,6 +38,8 @@ pub struct HostConfig {
     pub profile: Profile,
     /// Where operators reach it while it runs; nowhere without.
     pub control: Option<PathBuf>,
+    /// Who may do what there, besides root and the daemon's own user.
+    pub access: Access,
     /// What the operator should change, though it still works: a line each.
     pub hints: Vec<String>,
 }
@@ -50,6 +53,7 @@ impl Default for HostConfig {
             nics: Vec::new(),
             profile: Profile::default(),
             control: None,
+            access: Access::default(),
             hints: Vec::new(),
         }
     }

@@ -1,6 +1,5 @@
 //! A NIC's place on its chip.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use eswitch::Owner;
@@ -25,15 +24,13 @@ impl<'a> ChipMember<'a> {
     /// The place of a virtual function, or of the physical function that a guest has; `None` for a NIC that
     /// is neither. `ruled` knows the chips whose physical function a guest has already.
     pub(super) fn find(
-        chips: &'a BTreeMap<String, RunningChip>,
+        chips: impl Fn(&str) -> Option<&'a RunningChip>,
         config: &'a NicConfig,
         ruled: impl Fn(&str) -> bool,
     ) -> Result<Option<Self>, Error> {
         let failed = |message| port_error(config, message);
-        let chip = |name: &str| {
-            let chip = chips.get(name);
-            chip.ok_or_else(|| failed(format!("there is no chip \"{name}\"")))
-        };
+        let chip =
+            |name: &str| chips(name).ok_or_else(|| failed(format!("there is no chip \"{name}\"")));
         let (chip, owner, function) = if let Some(vf) = &config.vf {
             let chip = chip(&vf.chip)?;
             let channel = chip.attach_vf(&config.name, vf).map_err(failed)?;

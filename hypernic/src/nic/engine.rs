@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use frame::{Sink, Wake};
-use model::{Env, Progress, Transmit, Work};
+use model::{Env, Peeked, Progress, Transmit, Work};
 use program::log::{Held, Limit};
 use vfio_user::EventSet;
 
@@ -52,6 +52,8 @@ pub(super) trait Door: Send {
     fn turn(&mut self, calls: u32) -> io::Result<DoorTurn>;
     /// What it counts.
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64));
+    /// Its registers, looked at without effect; a door that has none shows none.
+    fn peek(&self, _visit: &mut dyn FnMut(Peeked)) {}
     /// What it has as every door.
     fn engine(&mut self) -> &mut Engine;
 }

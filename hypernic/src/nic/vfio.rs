@@ -3,7 +3,7 @@
 use std::io;
 
 use frame::Counted;
-use model::{Control, Interrupts, PciState, Pme, ResetKind, Watch};
+use model::{Control, Interrupts, PciState, Peeked, Pme, ResetKind, Watch};
 use pci::{ConfigEvent, PowerState};
 use vfio_user::{
     ClientEvent, Device, DmaChange, EventSet, Look, ResetCause, Server, Work as ServerWork,
@@ -136,6 +136,10 @@ impl Door for VfioDoor {
         if let Some(nvm) = &self.board.nvm {
             nvm.counters(visit);
         }
+    }
+
+    fn peek(&self, visit: &mut dyn FnMut(Peeked)) {
+        self.board.control.peek(&self.board.engine.env, visit);
     }
 
     fn engine(&mut self) -> &mut Engine {

@@ -1,119 +1,15 @@
 //! A running daemon and its control clients: the library, the command, and hostile ones.
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use control::{Reply, Request, VfChange, ask};
-use drivers::SocketBus;
-use drivers::igbvf::Vf;
+use control::{Client, MetricsGet, StatusGet, VfChange, VfSet, Vfs, ask};
 use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
 
-const HYPERNIC: &str = env!("CARGO_BIN_EXE_hypernic");
-const LONG: Duration = Duration::from_secs(60);
-
-/// A daemon of its own process, with a chip of two VFs and a control socket.
-struct Lab {
-    dir: TempDir,
-    daemon: Child,
-}
-
-impl Lab {
-    fn new() -> Lab {
-        let dir = tempfile::tempdir().expect("directory");
-        let at = |name: &str| dir.path().join(name);
-        let text = format!(
-            "control = {:?}\n[[nic]]\nname = \"p0\"\nmodel = \"82576\"\nvfs = 2\n\
-             vf-socket-path = {:?}\nport = \"null\"\nport-rate = 1000\n",
-            at("control.sock"),
-            at("vf{}.sock"),
-        );
-        std::fs::write(at("host.toml"), text).expect("file");
-        let daemon = Command::new(HYPERNIC)
-            .arg("serve")
-            .arg(at("host.toml"))
-            .stdout(File::create(at("told")).expect("file"))
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("daemon");
-        let lab = Lab { dir, daemon };
-        // Bound is not listening yet, and a connection would be counted.
-        let path = lab.control();
-        lab.until("the control socket", || {
-            let sockets = std::fs::read_to_string("/proc/net/unix").expect("sockets");
-            let listens = |line: &str| {
-                line.ends_with(path.to_str().expect("text")) && line.contains(" 00010000 ")
-            };
-            sockets.lines().any(listens).then_some(())
-        });
-        lab
-    }
-
-    /// Ends the daemon and takes what it says of one counter in the end.
-    fn counted(&mut self, counter: &str) -> u64 {
-        if self.daemon.try_wait().expect("state").is_none() {
-            kill_process(Pid::from_child(&self.daemon), Signal::TERM).expect("signal");
-        }
-        assert!(self.daemon.wait().expect("end").success());
-        let told = std::fs::read_to_string(self.dir.path().join("told")).expect("counters");
-        told.lines()
-            .filter_map(|line| line.trim().strip_prefix(counter))
-            .filter_map(|rest| rest.strip_prefix(' ')?.trim().parse::<u64>().ok())
-            .sum()
-    }
-
-    fn control(&self) -> PathBuf {
-        self.dir.path().join("control.sock")
-    }
-
-    #[track_caller]
-    fn until<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-        let end = Instant::now() + LONG;
-        loop {
-            if let Some(found) = look() {
-                return found;
-            }
-            assert!(Instant::now() < end, "{what} did not come");
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-
-    fn vf(&self, n: u8) -> Vf<SocketBus> {
-        let socket = self.dir.path().join(format!("vf{n}.sock"));
-        Vf::new(SocketBus::connect(socket).expect("connect")).expect("a VF")
-    }
-
-    /// `hypernic vf …`.
-    fn say(&self, words: &str) -> Output {
-        Command::new(HYPERNIC)
-            .args(["vf", "--control"])
-            .arg(self.control())
-            .args(words.split(' '))
-            .output()
-            .expect("hypernic vf")
-    }
-
-    /// What it prints when all is well.
-    #[track_caller]
-    fn said(&self, words: &str) -> String {
-        let output = self.say(words);
-        let wrong = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{words}: {wrong}");
-        String::from_utf8(output.stdout).expect("text")
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
-    }
-}
+use crate::lab::{HYPERNIC, Lab};
 
 #[test]
 fn words_reach_a_running_function() {
@@ -149,13 +45,10 @@ fn words_reach_a_running_function() {
     assert!(lab.said("show").contains("it is being removed"));
     lab.said("revive p0vf0");
     assert!(!lab.said("show p0vf0").contains("being removed"));
-    let json = Command::new(HYPERNIC)
-        .args(["--log-format", "json", "vf", "show", "--control"])
-        .arg(lab.control())
-        .output()
-        .expect("hypernic vf");
-    let reply: Reply = serde_json::from_slice(&json.stdout).expect("a reply");
-    assert!(matches!(reply, Reply::Vfs(vfs) if vfs.len() == 2));
+    for words in ["--log-format json vf show", "vf show --json"] {
+        let reply: Vfs = serde_json::from_str(&lab.ran(words)).expect("a reply");
+        assert_eq!(reply.vfs.len(), 2, "{words}");
+    }
 }
 
 #[test]
@@ -198,22 +91,54 @@ fn nonsense_and_silence_hold_up_nobody_for_long() {
         .expect("socket")
         .permissions();
     assert_eq!(mode.mode() & 0o777, 0o600, "its owner's alone");
-    for line in [
-        &b"\n"[..],
-        b"{}\n",
-        b"\xff\xfe\n",
-        b"{\"do\":\"vf-show\",\"nic\":7}\n",
+    // What is no call is told so, and its connection is closed.
+    for message in [
+        &b"\0"[..],
+        b"{}\0",
+        b"\xff\xfe\0",
+        b"{\"method\":7}\0",
+        b"[]\0",
     ] {
         let mut stream = UnixStream::connect(lab.control()).expect("connect");
-        stream.write_all(line).expect("write");
+        stream.write_all(message).expect("write");
         let mut reply = String::new();
         stream.read_to_string(&mut reply).expect("reply");
-        assert!(reply.contains("cannot parse the request"), "{reply}");
+        assert!(
+            reply.contains("org.varlink.service.InvalidParameter"),
+            "{reply}"
+        );
     }
-    // Some that say nothing, one that never ends and one that is gone: in the end we are answered.
+    // What is no method, or has other parameters, is told so, and the next call is heard.
+    let mut stream = UnixStream::connect(lab.control()).expect("connect");
+    for (call, error) in [
+        ("{\"method\":\"io.hypernic.Vf.Sit\"}", "MethodNotFound"),
+        ("{\"method\":\"io.hypernic.Vg.Set\"}", "InterfaceNotFound"),
+        ("{\"method\":\"Show\"}", "InterfaceNotFound"),
+        (
+            "{\"method\":\"io.hypernic.Vf.Show\",\"parameters\":{\"nick\":\"a\"}}",
+            "nick",
+        ),
+        (
+            "{\"method\":\"io.hypernic.Vf.Show\",\"parameters\":{\"nic\":7}}",
+            "InvalidParameter",
+        ),
+        (
+            "{\"method\":\"io.hypernic.Vf.Show\",\"parameters\":{\"nic\":\"p9\"}}",
+            "Control.Unknown",
+        ),
+    ] {
+        stream.write_all(call.as_bytes()).expect("write");
+        stream.write_all(b"\0").expect("write");
+        let reply = until_nul(&mut stream);
+        assert!(reply.contains(error), "{call}: {reply}");
+    }
+    drop(stream);
+    // Some that say nothing, one that never ends and one that is gone: nobody waits for them.
     let mut silent: Vec<_> = (0..3)
         .map(|_| UnixStream::connect(lab.control()).expect("connect"))
         .collect();
+    let mut half = UnixStream::connect(lab.control()).expect("connect");
+    half.write_all(b"{\"method\"").expect("write");
     let mut endless = UnixStream::connect(lab.control()).expect("connect");
     drop(UnixStream::connect(lab.control()).expect("connect"));
     let writer = std::thread::spawn(move || while endless.write_all(&[b' '; 4096]).is_ok() {});
@@ -221,23 +146,93 @@ fn nonsense_and_silence_hold_up_nobody_for_long() {
         trust: Some(true),
         ..VfChange::default()
     };
-    let request = Request::VfSet {
-        nic: "p0vf0".into(),
-        change,
-    };
-    lab.until("an answer", || ask(&lab.control(), &request).ok());
+    let nic = "p0vf0".to_owned();
+    ask(&lab.control(), &VfSet { nic, change }).expect("an answer");
     writer.join().expect("cut off");
-    for stream in &mut silent {
+    for stream in silent.iter_mut().chain([&mut half]) {
         assert_eq!(stream.read(&mut [0; 8]).expect("closed"), 0);
     }
-    for (counter, wanted) in [
-        ("control_malformed", 4),
-        // Three are silent, one never ends, one is gone.
-        ("control_no_request", 5),
-        ("control_done", 1),
-    ] {
+    // Three are silent, one is half, one never ends, one is gone.
+    lab.until("all are gone", || {
+        let reply = ask(
+            &lab.control(),
+            &MetricsGet {
+                kind: Some("control".into()),
+            },
+        );
+        let sections = reply.expect("an answer").sections;
+        (sections[0].values["control_no_request"] == 6).then_some(())
+    });
+    for (counter, wanted) in [("control_malformed", 10), ("control_refused", 1)] {
         assert_eq!(lab.counted(counter), wanted, "{counter}");
     }
+}
+
+/// One message.
+fn until_nul(stream: &mut UnixStream) -> String {
+    let mut reply = Vec::new();
+    let mut byte = [0];
+    loop {
+        stream.read_exact(&mut byte).expect("reply");
+        match byte[0] {
+            0 => return String::from_utf8(reply).expect("text"),
+            byte => reply.push(byte),
+        }
+    }
+}
+
+#[test]
+fn many_calls_go_over_one_connection_and_none_is_lost() {
+    let mut lab = Lab::new();
+    let mut stream = UnixStream::connect(lab.control()).expect("connect");
+    let call = b"{\"method\":\"io.hypernic.Control.GetStatus\"}\0";
+    // All at once, cut anywhere; the third wants no answer.
+    let mut calls: Vec<u8> = call.repeat(2);
+    calls.extend(b"{\"method\":\"io.hypernic.Control.GetStatus\",\"oneway\":true}\0");
+    calls.extend(call.repeat(50));
+    for part in calls.chunks(777) {
+        stream.write_all(part).expect("write");
+    }
+    for _ in 0..52 {
+        let reply = until_nul(&mut stream);
+        assert!(reply.contains("\"role\":\"owner\""), "{reply}");
+    }
+    drop(stream);
+    assert_eq!(lab.counted("control_done"), 53);
+}
+
+#[test]
+fn who_reads_nothing_is_let_go_and_the_quietest_make_room_for_others() {
+    let mut lab = Lab::new();
+    // Its replies are more than the socket holds.
+    let mut deaf = UnixStream::connect(lab.control()).expect("connect");
+    let call =
+        b"{\"method\":\"io.hypernic.Drops.Explain\",\"parameters\":{\"name\":\"rx_frames\"}}\0";
+    deaf.set_write_timeout(Some(Duration::from_millis(200)))
+        .expect("timeout");
+    while deaf.write_all(&call.repeat(100)).is_ok() {}
+    // More than there is room for, each of which has asked something.
+    let mut crowd = Vec::new();
+    for _ in 0..70 {
+        let mut client = Client::connect(&lab.control()).expect("connect");
+        client.call(&StatusGet {}).expect("an answer");
+        crowd.push(client);
+    }
+    let mut here = 0;
+    for client in &mut crowd {
+        here += usize::from(client.call(&StatusGet {}).is_ok());
+    }
+    assert!(
+        (60..=64).contains(&here),
+        "{here} of 70 have their connection"
+    );
+    lab.until("the deaf one is gone", || {
+        deaf.write_all(call)
+            .err()
+            .filter(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    });
+    drop(crowd);
+    assert!(lab.counted("control_crowded_out") >= 6);
 }
 
 #[test]

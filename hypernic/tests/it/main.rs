@@ -2,11 +2,19 @@
 #![forbid(unsafe_code)]
 
 mod awake;
+mod changing;
 mod common;
 mod control;
+mod explained;
 mod fabric;
 mod failing;
+mod foreign;
+mod inspect;
+mod lab;
+mod metrics;
+mod monitor;
 mod pf;
+mod roles;
 mod toy;
 mod vf;
 mod vhost_user;

@@ -14,8 +14,8 @@ use intel::io;
 use intel::link::{Link, Port};
 use intel::wake::{Wakes, wuc};
 use intel::window::{Bars, Window};
-use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
-use regs::{Access, Found};
+use model::{Control, Env, Nanos, PciState, Peeked, ResetKind, StateError, Work};
+use regs::{Access, Found, Id};
 
 use crate::control::eeprom::Eeprom;
 use crate::core::chip::Chip;
@@ -115,6 +115,23 @@ impl Registers {
             | self.variant.bus_status()
     }
 
+    /// What a read of a register finds, without what it does.
+    fn look(&self, env: &Env, id: Id, stored: u32) -> u32 {
+        match id {
+            r::STATUS => self.status(env),
+            r::EECD => self.eeprom.wires.eecd(stored),
+            r::PBA => {
+                let receive = stored & pba::RXA;
+                pba::BOTH.saturating_sub(receive) << pba::TXA_SHIFT | receive
+            }
+            r::ICR | r::ICS => self.chip.irq.lock().causes(),
+            r::IMS => self.chip.irq.lock().mask(),
+            r::CSBAL => self.chip.csb.base.lock().low,
+            r::CSBAH => self.chip.csb.base.lock().high,
+            _ => stored,
+        }
+    }
+
     /// The speed of the wire, forced or negotiated, as STATUS encodes it.
     pub(crate) fn speed(&self) -> u32 {
         self.port.speed(self.chip.file.get(r::CTRL), false)
@@ -142,12 +159,6 @@ impl Window for Registers {
         }
         let stored = self.chip.file.get_at(id, element);
         match id {
-            r::STATUS => self.status(env),
-            r::EECD => self.eeprom.wires.eecd(stored),
-            r::PBA => {
-                let receive = stored & pba::RXA;
-                pba::BOTH.saturating_sub(receive) << pba::TXA_SHIFT | receive
-            }
             r::PBM => self.chip.packet_buffer.word(element),
             r::SWSM => {
                 // A driver that reads it 0 has the semaphore; all others read 1.
@@ -155,11 +166,7 @@ impl Window for Registers {
                 stored
             }
             r::ICR => self.chip.irq.lock().read_icr(env),
-            r::ICS => self.chip.irq.lock().causes(),
-            r::IMS => self.chip.irq.lock().mask(),
-            r::CSBAL => self.chip.csb.base.lock().low,
-            r::CSBAH => self.chip.csb.base.lock().high,
-            _ => stored,
+            _ => self.look(env, id, stored),
         }
     }
 
@@ -340,6 +347,16 @@ impl Control for Registers {
             return self.ring_doorbell(id, u32::from_le_bytes([a, b, c, d]));
         }
         self.write_bar(env, bar, offset, data);
+    }
+
+    fn peek(&self, env: &Env, visit: &mut dyn FnMut(Peeked)) {
+        let file = &self.chip.file;
+        intel::window::peek(file.table(), visit, |found, offset| {
+            let counts = r::STATISTICS.contains(&offset);
+            let counted = counts.then(|| self.chip.stats.peek(found.id)).flatten();
+            let stored = file.get_at(found.id, found.element);
+            counted.unwrap_or_else(|| self.look(env, found.id, stored))
+        });
     }
 
     fn take_nvm(&mut self) -> Option<Vec<u8>> {

@@ -7,6 +7,7 @@ mod due;
 mod load;
 pub(crate) mod nic;
 pub(crate) mod nvm;
+mod peek;
 pub(crate) mod pf;
 mod pf_alias;
 mod queues;
@@ -27,7 +28,7 @@ use intel::io;
 use intel::link::{Link, Port};
 use intel::wake::{Wakes, wuc};
 use intel::window::{Bars, Window};
-use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
+use model::{Control, Env, Nanos, PciState, Peeked, ResetKind, StateError, Work};
 use regs::{Access, Found, Id};
 
 use crate::control::due::Due;
@@ -36,9 +37,7 @@ use crate::control::stat_regs::StatRegs;
 use crate::core::function::Function;
 use crate::core::irq::{Causes, Way};
 use crate::filter::address::FILTERS;
-use crate::regs::bits::{
-    ctrl, ctrl_ext, eitr, frtimer, icr, rctl, rttdqsel, status, swsm, tctl, xdctl,
-};
+use crate::regs::bits::{ctrl, ctrl_ext, eitr, icr, rctl, rttdqsel, status, swsm, tctl, xdctl};
 use crate::regs::{BAR_IO, BAR_MMIO};
 use crate::sriov::hub::Hub;
 use crate::{regs as r, state};
@@ -350,39 +349,20 @@ impl Window for Registers {
         }
         let stored = function.file.get_at(id, element);
         match id {
-            r::STATUS if function.is_silent(env) => stored | self.status() | status::TXOFF,
-            r::STATUS => stored | self.status(),
-            r::EECD => self.nvm.eecd(stored),
             r::SWSM => {
                 // A driver that reads it 0 has the semaphore; all others read 1.
                 function.file.set(id, stored | swsm::SMBI);
                 stored
             }
-            r::EITR => stored | function.irq.lock().credits(env, element) << eitr::CREDITS_SHIFT,
             r::ICR => function.irq.lock().read_icr(env),
-            r::ICS => function.irq.lock().causes(),
-            r::IMS | r::IMC => function.irq.lock().mask(),
-            r::EICS => 0,
-            r::EICR | r::EIMS | r::EIMC | r::EIAC | r::EIAM => {
-                let own = match id {
-                    r::EICR => function.irq.lock().read_eicr(env),
-                    r::EIMS | r::EIMC => function.irq.lock().extended_mask(),
-                    _ => stored,
-                };
+            r::EICR => {
+                let own = function.irq.lock().read_eicr(env);
                 let (of_vfs, whose) = self.of_vfs(id);
                 own & !whose | of_vfs
             }
             r::IAC => u32::try_from(function.irq.lock().take_asserted()).unwrap_or(u32::MAX),
-            r::FRTIMER => {
-                let micros = env.clock.now() / 1_000;
-                let (millis, seconds) = (micros / 1_000, micros / 1_000_000);
-                let seconds = seconds & frtimer::SECONDS;
-                ((micros % 1_000)
-                    | (millis % 1_000) << frtimer::MILLIS_SHIFT
-                    | seconds << frtimer::SECONDS_SHIFT) as u32
-            }
             id if r::CLOCK.contains(&id) => self.read_clock(env, id, stored),
-            _ => stored,
+            _ => self.look(env, (id, element), stored),
         }
     }
 
@@ -497,6 +477,11 @@ impl Control for Registers {
             return self.merge(work);
         }
         self.write_bar(env, bar, offset, data);
+    }
+
+    fn peek(&self, env: &Env, visit: &mut dyn FnMut(Peeked)) {
+        let file = &self.function.file;
+        intel::window::peek(file.table(), visit, |found, _| self.peek_word(env, found));
     }
 
     fn take_nvm(&mut self) -> Option<Vec<u8>> {

@@ -191,6 +191,16 @@ impl Irq {
         self.apply(env);
     }
 
+    /// EICR, with nothing cleared.
+    pub(crate) fn extended_causes(&self) -> u32 {
+        self.eicr
+    }
+
+    /// What [`Irq::take_asserted`] would give.
+    pub(crate) fn asserted(&self) -> u64 {
+        self.raised.wrapping_sub(self.asserted)
+    }
+
     /// Reads EICR, which clears it.
     pub(crate) fn read_eicr(&mut self, env: &Env) -> u32 {
         let value = std::mem::take(&mut self.eicr);

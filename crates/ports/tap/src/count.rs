@@ -1,5 +1,6 @@
 //! Names and places of the counters.
 
+/// What is counted.
 pub const NAMES: [&str; 14] = [
     "frames_out",
     "bytes_out",

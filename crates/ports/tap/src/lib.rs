@@ -27,6 +27,8 @@ use std::sync::atomic::AtomicBool;
 use frame::Counted;
 use port::{Inlet, Port, Tally, vnet};
 
+/// The names of what a TAP counts.
+pub use count::NAMES as COUNTERS;
 pub use error::TapError;
 pub use queue::MAX_QUEUES;
 use queue::Queue;

@@ -58,6 +58,12 @@ impl Stats {
         let mut reading = self.reading.lock();
         reading.read(|stat| self.counts.total(stat), id)
     }
+
+    /// The same without the clearing.
+    pub(crate) fn peek(&self, id: Id) -> Option<u32> {
+        let reading = self.reading.lock();
+        reading.peek(|stat| self.counts.total(stat), id)
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use hypernic_e1000::{Config, new};
 use model::{Nic, PciState};
 
 pub use model_testkit::packet::{MAC, PEER, plain};
-pub use model_testkit::{Machine, Wire, memory};
+pub use model_testkit::{Machine, Wire, a_look_is_a_read_without_effect, memory, peeked};
 
 pub const RAM: u64 = 0x10_0000;
 pub const RAM_LEN: u64 = 0x40_0000;

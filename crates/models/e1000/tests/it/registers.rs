@@ -26,6 +26,28 @@ fn the_page_is_what_the_table_says() {
 }
 
 #[test]
+fn a_look_finds_what_a_read_would_and_has_no_effect() {
+    let mut m = Machine::default();
+    for (at, value) in [
+        (reg::RCTL, 2),
+        (reg::TCTL, 2),
+        (reg::IMS, 0x84),
+        (reg::ICS, 0x04),
+    ] {
+        m.w(at, value);
+    }
+    let registers = a_look_is_a_read_without_effect(&mut m.nic, &m.env);
+    assert!(registers > 300, "{registers}");
+    let look = peeked(&m.nic, &m.env);
+    let icr = look.iter().find(|one| one.name == "ICR").expect("ICR");
+    assert_eq!(
+        (icr.value & 4, icr.access),
+        (4, "RC/W1C"),
+        "pending, and not acknowledged"
+    );
+}
+
+#[test]
 fn after_reset_every_register_has_its_reset_value() {
     let mut m = Machine::default();
     for register in REGISTERS {

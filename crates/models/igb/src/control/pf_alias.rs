@@ -118,11 +118,20 @@ impl Registers {
 
     /// What VFs have in a register with a bit for each vector, and which bits these are.
     pub(crate) fn of_vfs(&self, id: Id) -> (u32, u32) {
+        self.bits_of_vfs(id, Irq::read_eicr)
+    }
+
+    /// The same without side effects.
+    pub(crate) fn peek_of_vfs(&self, id: Id) -> (u32, u32) {
+        self.bits_of_vfs(id, |irq, _| irq.extended_causes())
+    }
+
+    fn bits_of_vfs(&self, id: Id, causes: fn(&mut Irq, &Env) -> u32) -> (u32, u32) {
         let vfs = (0..POOLS).filter_map(|vf| self.aliased(vf));
         vfs.fold((0, 0), |(all, whose), aliased| {
             let file = &aliased.function.file;
             let bits = match id {
-                r::EICR => aliased.irq(Irq::read_eicr),
+                r::EICR => aliased.irq(causes),
                 r::EIMS | r::EIMC => aliased.irq(|irq, _| irq.extended_mask()),
                 r::EIAC => file.get(v::VTEIAC),
                 r::EIAM => file.get(v::VTEIAM),
@@ -163,6 +172,16 @@ impl Registers {
             return Some(self.reading.read_dropped(queue, element));
         }
         self.peek_of_vf(id, element)
+    }
+
+    /// RQDPC of a VF's queue, without the clearing.
+    pub(crate) fn peek_dropped_of_vf(&self, id: Id, element: u32) -> Option<u32> {
+        if id != r::RQDPC {
+            return None;
+        }
+        let aliased = self.aliased(element % POOLS)?;
+        let queue = aliased.function.queues.get((element / POOLS) as usize)?;
+        Some(self.reading.peek_dropped(queue, element))
     }
 
     /// The same without side effects.

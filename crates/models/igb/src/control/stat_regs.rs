@@ -71,6 +71,26 @@ impl StatRegs {
         self.read_pool(function, id, element as usize)
     }
 
+    /// The same without the clearing.
+    pub(crate) fn peek(&self, function: &Function, id: Id, element: u32) -> Option<u32> {
+        let common = self.common.peek(|stat| function.total(stat), id);
+        if common.is_some() {
+            return common;
+        }
+        if id == r::RQDPC {
+            let queue = function.queues.get(element as usize)?;
+            return Some(self.peek_dropped(queue, element));
+        }
+        self.read_pool(function, id, element as usize)
+    }
+
+    /// What [`StatRegs::read_dropped`] would give.
+    pub(crate) fn peek_dropped(&self, queue: &Queue, element: u32) -> u32 {
+        let past = self.dropped.get(element as usize).copied();
+        let now = queue.counts.rx_dropped.load(ORDER);
+        past.map_or(0, |past| now.saturating_sub(past).min(rqdpc::COUNT) as u32)
+    }
+
     /// RQDPC of the queue that the chip knows as `element`: what it has dropped since the last time.
     pub(crate) fn read_dropped(&mut self, queue: &Queue, element: u32) -> u32 {
         let now = queue.counts.rx_dropped.load(ORDER);

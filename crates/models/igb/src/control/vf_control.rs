@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use frame::Counted;
 use intel::bits::{ctrl, status};
 use intel::window::Window;
-use model::{Control, Env, Nanos, PciState, ResetKind, StateError, Work};
+use model::{Control, Env, Nanos, PciState, Peeked, ResetKind, StateError, Work};
 use regs::{Access, Found};
 
 use crate::core::function::{Function, FunctionKind, count};
@@ -167,14 +167,10 @@ impl VfControl {
     }
 }
 
-impl Window for VfControl {
-    const SPAN: u32 = r::WINDOW;
-
-    fn read_word(&mut self, env: &Env, offset: u32) -> u32 {
+impl VfControl {
+    /// What a read of a register finds, without what it does.
+    fn peek_word(&self, env: &Env, Found { id, element }: Found) -> u32 {
         let function = &self.function;
-        let Some(Found { id, element }) = function.file.table().find(offset) else {
-            return 0;
-        };
         if let Some(at) = STATISTICS.iter().position(|of| *of == id) {
             return self.channel.statistics()[at];
         }
@@ -184,12 +180,28 @@ impl Window for VfControl {
             }
             r::VTSTATUS => status::FD | self.speed(),
             r::VTFRTIMER => (env.clock.now().wrapping_add(self.ahead) / NANOS_PER_COUNT) as u32,
-            r::V2PMAILBOX => self.channel.mailbox(|mailbox| mailbox.vf_read()),
+            r::V2PMAILBOX => self.channel.mailbox(|mailbox| mailbox.vf_peek()),
+            r::VTEICR => function.irq.lock().extended_causes(),
             r::VMBMEM => self.channel.mailbox(|mailbox| mailbox.word(element)),
-            r::VTEICR => function.irq.lock().read_eicr(env),
             r::VTEIMS | r::VTEIMC => function.irq.lock().extended_mask(),
             r::VTEICS | r::VTCTRL => 0,
             _ => function.file.get_at(id, element),
+        }
+    }
+}
+
+impl Window for VfControl {
+    const SPAN: u32 = r::WINDOW;
+
+    fn read_word(&mut self, env: &Env, offset: u32) -> u32 {
+        let function = &self.function;
+        let Some(Found { id, element }) = function.file.table().find(offset) else {
+            return 0;
+        };
+        match id {
+            r::V2PMAILBOX => self.channel.mailbox(|mailbox| mailbox.vf_read()),
+            r::VTEICR => function.irq.lock().read_eicr(env),
+            _ => self.peek_word(env, Found { id, element }),
         }
     }
 
@@ -278,6 +290,11 @@ impl Control for VfControl {
             BAR_MMIO => self.write_bytes(env, offset, data),
             _ => count(&self.function.counters.reg_bad_bar, 1),
         }
+    }
+
+    fn peek(&self, env: &Env, visit: &mut dyn FnMut(Peeked)) {
+        let table = self.function.file.table();
+        intel::window::peek(table, visit, |found, _| self.peek_word(env, found));
     }
 
     fn take_work(&mut self) -> Work {

@@ -3,7 +3,7 @@
 use model::Nanos;
 
 /// The running clock, and what was stamped last.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Ptp {
     /// SYSTIM when `since` was.
     pub(crate) base: u64,

@@ -4,7 +4,7 @@ use hypernic_igb::{Config, pf};
 use model::PciState;
 
 pub use model_testkit::packet::{MAC, PEER, control, pause, plain};
-pub use model_testkit::{Machine, Wire, memory};
+pub use model_testkit::{Machine, Wire, a_look_is_a_read_without_effect, memory, peeked};
 
 pub use intel_offsets::igb::long as reg;
 

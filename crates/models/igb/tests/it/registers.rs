@@ -24,6 +24,24 @@ fn the_page_in_docs_is_the_table() {
 }
 
 #[test]
+fn a_look_finds_what_a_read_would_and_has_no_effect() {
+    let mut m = Machine::default();
+    for (at, value) in [
+        (reg::RCTL, 2),
+        (reg::EIMS, 7),
+        (reg::EICS, 3),
+        (reg::ICS, 4),
+    ] {
+        m.w(at, value);
+    }
+    let registers = a_look_is_a_read_without_effect(&mut m.nic, &m.env);
+    assert!(registers > 500, "{registers}");
+    let look = peeked(&m.nic, &m.env);
+    let eicr = look.iter().find(|one| one.name == "EICR").expect("EICR");
+    assert_eq!(eicr.value & 3, 3, "pending, and not acknowledged");
+}
+
+#[test]
 fn what_is_only_stored_or_absent_says_why() {
     for register in REGISTERS {
         if let Status::Stored(why) | Status::Absent(why) = register.status {

@@ -64,6 +64,13 @@ fn fields(state: &State) -> Vec<(&'static str, String)> {
 
 /// Every part of it differs from that of an unused VF.
 #[test]
+fn a_look_at_a_vfs_registers_finds_what_a_read_would_and_has_no_effect() {
+    let mut m = busy();
+    let registers = model_testkit::a_look_is_a_read_without_effect(&mut m.nic, &m.env);
+    assert!(registers > 40, "{registers}");
+}
+
+#[test]
 fn a_busy_vf_has_something_in_every_part_of_its_state() {
     let mut m = busy();
     // A ring full of a packet without an end, on the other queue.

@@ -1,0 +1,197 @@
+//! Asking a daemon.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::api::Method;
+use crate::failure::Failure;
+use crate::message::{MAX_REPLY, Messages, Request};
+
+/// How long the daemon may take to answer: longer than it waits for busy workers, and for a port to open.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// No daemon listens.
+    #[error(
+        "no daemon answers at {path}: {source}; name its control socket with --control, and give the \
+         daemon one with control = \"PATH\"",
+        path = .path.display()
+    )]
+    Nobody {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The connection failed on the way.
+    #[error("the daemon at {path} does not answer: {source}", path = .path.display())]
+    Lost {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// An answer that cannot be read: another version, or another program.
+    #[error(
+        "the daemon at {path} sent a reply that this program cannot read ({why}); use the \
+         daemon's version of hypernic",
+        path = .path.display()
+    )]
+    Foreign {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The daemon will not do it.
+    #[error("{0}")]
+    Refused(#[from] Failure),
+}
+
+/// A connection to a daemon.
+#[derive(Debug)]
+pub struct Client {
+    path: PathBuf,
+    stream: UnixStream,
+    messages: Messages,
+}
+
+/// Asks the daemon that listens at `path`.
+///
+/// # Errors
+/// There is no answer, none that can be read, or the daemon refuses.
+pub fn ask<M: Method>(path: &Path, call: &M) -> Result<M::Reply, AskError> {
+    Client::connect(path)?.call(call)
+}
+
+impl Client {
+    /// Connects to the daemon that listens at `path`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn connect(path: &Path) -> Result<Self, AskError> {
+        let stream = UnixStream::connect(path).map_err(|source| AskError::Nobody {
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Self {
+            path: path.to_owned(),
+            stream,
+            messages: Messages::new(MAX_REPLY),
+        })
+    }
+
+    /// Calls a method and waits for its reply.
+    ///
+    /// # Errors
+    /// There is no answer, none that can be read, or the daemon refuses.
+    pub fn call<M: Method>(&mut self, call: &M) -> Result<M::Reply, AskError> {
+        self.send(call, false)?;
+        let (reply, _) = self.next::<M>(PATIENCE)?;
+        Ok(reply)
+    }
+
+    /// Calls a method; with `more` it may reply several times.
+    ///
+    /// # Errors
+    /// The daemon does not read.
+    pub fn send<M: Method>(&mut self, call: &M, more: bool) -> Result<(), AskError> {
+        let request = Request {
+            more,
+            ..Request::of(call)
+        };
+        match write_all(&mut self.stream, &request.to_message(), PATIENCE) {
+            // A daemon that has closed the connection has said why.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            sent => sent.map_err(|source| self.lost(source)),
+        }
+    }
+
+    /// The next reply, and whether more follow.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn next<M: Method>(&mut self, patience: Duration) -> Result<(M::Reply, bool), AskError> {
+        let message = self.read(patience).map_err(|source| self.lost(source))?;
+        let foreign = |why: String| AskError::Foreign {
+            path: self.path.clone(),
+            why,
+        };
+        let value: Value =
+            serde_json::from_slice(&message).map_err(|error| foreign(error.to_string()))?;
+        if let Some(name) = value.get("error") {
+            let failure: Result<Failure, _> = serde_json::from_value(value.clone());
+            let failure = failure.map_err(|_| foreign(format!("the error {name}")))?;
+            return Err(AskError::Refused(failure));
+        }
+        let continues = value.get("continues") == Some(&Value::Bool(true));
+        let parameters = value.get("parameters").cloned().unwrap_or_default();
+        let reply = serde_json::from_value(parameters);
+        Ok((
+            reply.map_err(|error| foreign(error.to_string()))?,
+            continues,
+        ))
+    }
+
+    fn lost(&self, source: io::Error) -> AskError {
+        AskError::Lost {
+            path: self.path.clone(),
+            source,
+        }
+    }
+
+    fn read(&mut self, patience: Duration) -> io::Result<Vec<u8>> {
+        let until = Instant::now() + patience;
+        let mut part = [0; 16384];
+        loop {
+            let next = self.messages.pop();
+            let next = next.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            if let Some(message) = next {
+                return Ok(message);
+            }
+            self.stream.set_read_timeout(Some(left(until)?))?;
+            match self.stream.read(&mut part) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => self.messages.push(&part[..n]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(in_time(error)),
+            }
+        }
+    }
+}
+
+fn write_all(stream: &mut UnixStream, mut rest: &[u8], patience: Duration) -> io::Result<()> {
+    let until = Instant::now() + patience;
+    while !rest.is_empty() {
+        stream.set_write_timeout(Some(left(until)?))?;
+        match stream.write(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => rest = &rest[n..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(in_time(error)),
+        }
+    }
+    Ok(())
+}
+
+fn left(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    Ok(left)
+}
+
+/// A socket's time-out has the name of another thing.
+fn in_time(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
+    }
+}

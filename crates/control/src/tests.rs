@@ -1,0 +1,195 @@
+//! Words, messages and descriptions.
+
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+use super::*;
+
+fn parsed(call: &Value) -> Result<Call, Failure> {
+    let request = Request::parse(call.to_string().as_bytes())?;
+    Call::parse(&request.method, request.parameters)
+}
+
+#[test]
+fn the_words_are_these() {
+    let call = json!({
+        "method": "io.hypernic.Vf.Set",
+        "parameters": {"nic": "p0vf1", "change": {
+            "mac": "52:54:00:00:00:01", "vlan": 7, "state": "disable", "max_tx_rate": 100, "storm": {"broadcast": 10}
+        }}
+    });
+    let change = VfChange {
+        mac: Some("52:54:00:00:00:01".into()),
+        vlan: Some(7),
+        max_tx_rate: Some(100),
+        state: Some(State::Disable),
+        storm: Some(Storm {
+            broadcast: Some(10),
+            multicast: None,
+        }),
+        ..VfChange::default()
+    };
+    let nic = "p0vf1".to_owned();
+    let set = Call::VfSet(VfSet { nic, change });
+    assert_eq!(
+        (set.method(), set.role()),
+        ("io.hypernic.Vf.Set", Role::Operate)
+    );
+    assert_eq!(parsed(&call), Ok(set));
+    // What is absent may be left out with its parameters.
+    for list in [
+        json!({"method": "io.hypernic.Nic.List"}),
+        json!({"method": "io.hypernic.Nic.List", "parameters": null, "more": null}),
+        json!({"method": "io.hypernic.Nic.List", "parameters": {"name": null}}),
+    ] {
+        assert_eq!(parsed(&list), Ok(Call::NicList(NicList { name: None })));
+    }
+}
+
+#[test]
+fn unknown_words_are_refused_by_name() {
+    let vf = |change: Value| json!({"method": "io.hypernic.Vf.Set", "parameters": {"nic": "a", "change": change}});
+    for (call, word) in [
+        (
+            json!({"method": "io.hypernic.Vf.Sit"}),
+            "io.hypernic.Vf.Sit",
+        ),
+        (json!({"method": "io.hypernic.Vg.Set"}), "io.hypernic.Vg"),
+        (json!({"method": "Set"}), "no interface"),
+        (vf(json!({"maxtxrate": 1})), "maxtxrate"),
+        (vf(json!({"state": "up"})), "up"),
+        (vf(json!({"vlan": -1})), "-1"),
+        (
+            json!({"method": "io.hypernic.Vf.Set", "parameters": {"nic": "a"}}),
+            "change",
+        ),
+        (
+            json!({"method": "io.hypernic.Nic.List", "parameter": {}}),
+            "parameter",
+        ),
+        (json!({"methods": 3}), "methods"),
+        (json!([1]), "invalid"),
+    ] {
+        let refused = parsed(&call).expect_err("refused");
+        assert!(refused.to_string().contains(word), "{refused}");
+        assert!(refused.is_malformed());
+    }
+}
+
+#[test]
+fn a_reply_is_parameters_or_a_named_error() {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    let told = json!({"changed": true, "why": null, "all": [{"a": null}]});
+    let done = text(reply(Ok(told), false));
+    assert_eq!(done, "{\"parameters\":{\"all\":[{}],\"changed\":true}}\0");
+    let unknown = Failure::unknown("NIC", "n\n9", ["n0", "n1"]);
+    let refused = text(reply(Err(unknown.clone()), true));
+    assert!(
+        refused.contains("\"error\":\"io.hypernic.Control.Unknown\""),
+        "{refused}"
+    );
+    assert!(refused.contains("\"continues\":true") && refused.ends_with('\0'));
+    let message = unknown.to_string();
+    assert!(
+        message.contains("there is: n0, n1") && !message.contains('\n'),
+        "{message}"
+    );
+    let back: Failure = serde_json::from_str(refused.trim_end_matches('\0')).expect("a failure");
+    assert_eq!(back, unknown);
+}
+
+#[test]
+fn many_names_make_no_long_line() {
+    let names: Vec<String> = (0..1000).map(|n| format!("nic{n}")).collect();
+    let message = Failure::unknown("NIC", "x", names.iter().map(String::as_str)).to_string();
+    assert!(message.ends_with("nic7 and 992 more)"), "{message}");
+}
+
+#[test]
+fn messages_end_with_a_nul_and_have_a_most() {
+    let mut messages = Messages::new(8);
+    messages.push(b"abc\0de");
+    assert_eq!(messages.pop(), Ok(Some(b"abc".to_vec())));
+    assert_eq!(messages.pop(), Ok(None));
+    messages.push(b"fghij");
+    assert_eq!(messages.pop(), Ok(None));
+    messages.push(b"k\0");
+    assert_eq!(messages.pop(), Ok(Some(b"defghijk".to_vec())));
+    assert!(messages.is_empty());
+    for long in [&b"123456789"[..], b"123456789\0"] {
+        let mut messages = Messages::new(8);
+        messages.push(long);
+        assert_eq!(messages.pop(), Err(TooLong(8)));
+    }
+}
+
+#[test]
+fn who_is_not_there_is_named_with_the_cure() {
+    let dir = tempfile::tempdir().expect("directory");
+    let path = dir.path().join("none.sock");
+    let error = ask(&path, &NicList { name: None }).expect_err("nobody");
+    let text = error.to_string();
+    assert!(
+        text.contains("none.sock") && text.contains("--control"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_descriptions_are_fresh() {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("idl");
+    for interface in INTERFACES {
+        let file = dir.join(format!("{}.varlink", interface.name));
+        if std::env::var_os("HYPERNIC_WRITE").is_some() {
+            std::fs::create_dir_all(&dir).expect("folder");
+            std::fs::write(&file, interface.description()).expect("file");
+        }
+        let kept = std::fs::read_to_string(&file).unwrap_or_default();
+        assert!(
+            kept == interface.description(),
+            "{} is stale: make docs",
+            file.display()
+        );
+    }
+    let files = std::fs::read_dir(&dir).expect("folder").count();
+    assert_eq!(
+        files,
+        INTERFACES.len(),
+        "an interface that went has left its file"
+    );
+}
+
+proptest! {
+    #[test]
+    fn no_message_is_too_odd(message in proptest::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(request) = Request::parse(&message) {
+            let _ = Call::parse(&request.method, request.parameters);
+        }
+    }
+
+    #[test]
+    fn no_parameter_is_too_odd(which in 0..INTERFACES.len(), name in "[a-z_]{1,12}", n in any::<i64>()) {
+        for method in ["Add", "Remove", "List", "Set", "Get", "Explain", "GetInfo"] {
+            let method = format!("{}.{method}", INTERFACES[which].name);
+            let parameters: Map<String, Value> = [(name.clone(), json!(n))].into_iter().collect();
+            let _ = Call::parse(&method, parameters);
+        }
+    }
+
+    #[test]
+    fn however_bytes_come_the_messages_are_the_same(
+        bytes in proptest::collection::vec(0..4u8, 0..60), cut in 1..10usize,
+    ) {
+        let mut messages = Messages::new(1000);
+        let mut found = Vec::new();
+        for part in bytes.chunks(cut) {
+            messages.push(part);
+            while let Some(message) = messages.pop().expect("short") {
+                found.push(message);
+            }
+        }
+        let mut whole: Vec<_> = bytes.split(|b| *b == 0).map(<[u8]>::to_vec).collect();
+        whole.pop();
+        prop_assert_eq!(found, whole);
+    }
+}

@@ -1,0 +1,6 @@
+//! Prints the page `docs/drops.md`.
+#![forbid(unsafe_code)]
+
+fn main() {
+    print!("{}", hypernic::explain::page());
+}

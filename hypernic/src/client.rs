@@ -1,0 +1,13 @@
+//! Commands that ask a running daemon.
+
+mod exposition;
+pub mod inspect;
+mod layout;
+pub mod metrics;
+pub mod monitor;
+pub mod nic;
+pub(crate) mod place;
+pub mod port;
+pub mod switch;
+
+pub use self::place::{Place, Printed};

@@ -1,0 +1,127 @@
+//! `hypernic switch`.
+
+use std::fmt::Write as _;
+
+use clap::{Args, Subcommand};
+use control::{SwitchAdd, SwitchConfig, SwitchList, SwitchRemove, Switches};
+use program::LogFormat;
+
+use super::place::{Place, Printed, changed};
+use crate::error::Error;
+
+/// `hypernic switch`.
+#[derive(Args, Debug)]
+pub struct SwitchCommand {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    printed: Printed,
+    #[command(subcommand)]
+    what: SwitchVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum SwitchVerb {
+    /// Add a switch to the running daemon. If it is there already, with the same words, nothing happens.
+    Add {
+        /// Its name.
+        name: String,
+        /// A port besides NICs: user, tap:NAME, stream:PATH … May be repeated.
+        #[arg(long)]
+        port: Vec<String>,
+        /// Seconds that an address is remembered.
+        #[arg(long, value_name = "SECONDS")]
+        ageing_seconds: Option<u64>,
+        /// drop or pass: what becomes of frames for groups that no bridge forwards.
+        #[arg(long, value_name = "HOW")]
+        link_local: Option<String>,
+        /// Only say whether it can be done.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Remove a switch that no NIC is on.
+    Remove {
+        /// The switch.
+        name: String,
+        /// It is no error if there is none.
+        #[arg(long)]
+        missing_ok: bool,
+        /// Only say whether it can be done.
+        #[arg(long)]
+        check: bool,
+    },
+    /// List switches.
+    List {
+        /// One of them; without a name, all.
+        name: Option<String>,
+    },
+}
+
+impl SwitchCommand {
+    /// Asks the daemon. Returns what there is to be read.
+    ///
+    /// # Errors
+    /// A daemon that is not there, or refuses.
+    pub fn execute(self, format: LogFormat) -> Result<String, Error> {
+        let (place, printed) = (self.place, self.printed);
+        match self.what {
+            SwitchVerb::Add {
+                name,
+                port,
+                ageing_seconds,
+                link_local,
+                check,
+            } => {
+                let switch = SwitchConfig {
+                    name: name.clone(),
+                    ports: (!port.is_empty()).then_some(port),
+                    ageing_seconds,
+                    uplink_guard: None,
+                    link_local,
+                };
+                let check = Some(check).filter(|check| *check);
+                let reply = place.ask(&SwitchAdd { switch, check })?;
+                Ok(printed.show(format, &reply, changed(&name, check.is_some())))
+            }
+            SwitchVerb::Remove {
+                name,
+                missing_ok,
+                check,
+            } => {
+                let reply = place.ask(&SwitchRemove {
+                    name: name.clone(),
+                    missing_ok: Some(missing_ok),
+                    check: Some(check),
+                })?;
+                Ok(printed.show(format, &reply, changed(&name, check)))
+            }
+            SwitchVerb::List { name } => {
+                let reply = place.ask(&SwitchList { name })?;
+                Ok(printed.show(format, &reply, table))
+            }
+        }
+    }
+}
+
+fn table(switches: &Switches) -> String {
+    let mut text = String::new();
+    let list = |words: &[String]| match words.is_empty() {
+        true => "none".to_owned(),
+        false => words.join(", "),
+    };
+    for switch in &switches.switches {
+        let ports = switch.config.ports.as_deref().unwrap_or(&[]);
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "{}: ports {}; NICs {}",
+            switch.config.name,
+            list(ports),
+            list(&switch.nics)
+        );
+        if !switch.chips.is_empty() {
+            let _ = writeln!(text, "  chips {}", list(&switch.chips));
+        }
+    }
+    text
+}

@@ -1,0 +1,218 @@
+//! One client: what it has said and not yet been answered, what it has been told and not yet read, and how long it may
+//! take for both.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use control::{MAX_REPLY, MAX_REQUEST, Messages, Role, TooLong};
+
+/// How long a client may take for a call that it has begun, and a new one for its first.
+pub(super) const CALL: Duration = Duration::from_secs(1);
+/// How long one may be silent between two calls.
+pub(super) const IDLE: Duration = Duration::from_secs(60);
+/// How long one may read nothing of what it was told.
+pub(super) const READING: Duration = Duration::from_secs(5);
+/// Bytes read at once.
+const PART: usize = 16 << 10;
+
+/// Who a client is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caller {
+    pub uid: u32,
+    pub pid: i32,
+    pub role: Role,
+}
+
+/// Why a connection is over.
+#[derive(Debug)]
+pub(super) enum Over {
+    /// The client closed it between two calls.
+    Closed,
+    /// It ended, or was silent for too long, before a call was whole.
+    NoCall(String),
+    /// The client did not read.
+    NotTaken(String),
+    /// All is said.
+    Said,
+}
+
+pub(super) struct Connection {
+    stream: UnixStream,
+    pub caller: Caller,
+    messages: Messages,
+    out: Vec<u8>,
+    /// Since when the client is to say something.
+    since: Instant,
+    /// Since when it is to read something.
+    unread_since: Instant,
+    /// Calls that were whole.
+    calls: u64,
+    /// The client sends no more.
+    ended: bool,
+    /// Nothing more is heard: it closes once all is read.
+    closing: bool,
+    /// What it is told of changes.
+    pub subscription: Option<Subscription>,
+}
+
+/// A client that is told of changes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Subscription {
+    /// Losses that begin and end, too.
+    pub losses: bool,
+    /// Changes that it was not told, because it did not read.
+    pub lost: u64,
+    /// It was told what there is.
+    pub begun: bool,
+}
+
+impl Connection {
+    pub fn new(fd: OwnedFd, caller: Caller, now: Instant) -> io::Result<Self> {
+        let stream = UnixStream::from(fd);
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream,
+            caller,
+            messages: Messages::new(MAX_REQUEST),
+            out: Vec::new(),
+            since: now,
+            unread_since: now,
+            calls: 0,
+            ended: false,
+            closing: false,
+            subscription: None,
+        })
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// Whether it waits for the client to say something. Who does not read is not heard.
+    pub fn wants_to_read(&self) -> bool {
+        self.out.is_empty() && !self.closing && !self.ended
+    }
+
+    pub fn wants_to_write(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    /// Until when the client may take, whatever it does.
+    pub fn deadline(&self) -> Option<Instant> {
+        if self.subscription.is_some() {
+            return None;
+        }
+        if self.wants_to_write() {
+            return Some(self.unread_since + READING);
+        }
+        let begun = self.calls == 0 || !self.messages.is_empty();
+        Some(self.since + if begun { CALL } else { IDLE })
+    }
+
+    /// Since when it has had nothing to do: the longer, the sooner it makes room for others.
+    pub fn quiet_since(&self) -> Instant {
+        self.since
+    }
+
+    /// Its time is over.
+    pub fn late(&self) -> Over {
+        if self.wants_to_write() {
+            return Over::NotTaken("it reads nothing".into());
+        }
+        if self.calls > 0 && self.messages.is_empty() {
+            return Over::Closed;
+        }
+        Over::NoCall("its time is over".into())
+    }
+
+    /// Reads once.
+    pub fn read(&mut self, now: Instant) -> Result<(), Over> {
+        let mut part = [0; PART];
+        match self.stream.read(&mut part) {
+            Ok(0) => self.ended = true,
+            Ok(n) => {
+                if self.subscription.is_some() {
+                    return Err(Over::NoCall(
+                        "it said something while it was told of changes".into(),
+                    ));
+                }
+                if self.messages.is_empty() {
+                    self.since = now;
+                }
+                self.messages.push(&part[..n]);
+            }
+            Err(error) if is_nothing(&error) => {}
+            Err(error) => return Err(Over::NoCall(error.to_string())),
+        }
+        Ok(())
+    }
+
+    /// The next whole message, if there is one and the last reply was read.
+    pub fn next(&mut self, now: Instant) -> Result<Option<Vec<u8>>, Over> {
+        if !self.out.is_empty() || self.closing {
+            return Ok(None);
+        }
+        let next = self.messages.pop();
+        let next = next.map_err(|error: TooLong| Over::NoCall(error.to_string()))?;
+        if next.is_some() {
+            self.calls += 1;
+            self.since = now;
+        } else if self.ended {
+            let whole = self.calls > 0 && self.messages.is_empty();
+            let cut = || Over::NoCall("it ended before a call did".into());
+            return Err(if whole { Over::Closed } else { cut() });
+        }
+        Ok(next)
+    }
+
+    /// Tells the client something; it goes out at once as far as it can.
+    pub fn tell(&mut self, message: &[u8], now: Instant) -> Result<(), Over> {
+        if self.out.is_empty() {
+            self.unread_since = now;
+        }
+        if self.out.len() + message.len() > MAX_REPLY {
+            return Err(Over::NotTaken("it reads too slowly".into()));
+        }
+        self.out.extend_from_slice(message);
+        self.write(now)
+    }
+
+    /// Hears no more, and closes once all is read.
+    pub fn close(&mut self) {
+        self.closing = true;
+    }
+
+    /// Writes what there is, as far as the client reads.
+    pub fn write(&mut self, now: Instant) -> Result<(), Over> {
+        let mut written = 0;
+        while written < self.out.len() {
+            match self.stream.write(&self.out[written..]) {
+                Ok(0) => return Err(Over::NotTaken("it takes nothing".into())),
+                Ok(n) => {
+                    written += n;
+                    self.unread_since = now;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_nothing(&error) => break,
+                Err(error) => return Err(Over::NotTaken(error.to_string())),
+            }
+        }
+        self.out.drain(..written);
+        if self.out.is_empty() {
+            self.since = now;
+            if self.closing {
+                return Err(Over::Said);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_nothing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}

@@ -1,0 +1,122 @@
+//! From a call to what it does.
+
+use control::{
+    Call, Description, Done, Failure, INTERFACES, Info, Interface, Role, Status, VfLeave, VfReset,
+    VfRevive, VfSet,
+};
+use parking_lot::RwLock;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{changes, lists, vfs};
+use crate::error::Error;
+use crate::host::Host;
+use crate::report::Section;
+
+/// What calls are carried out on.
+pub(super) struct Subject<'a> {
+    pub host: &'a RwLock<Host>,
+    /// Counters that are not the host's.
+    pub besides: &'a dyn Fn() -> Vec<Section>,
+}
+
+fn told(reply: impl Serialize) -> Result<Value, Failure> {
+    serde_json::to_value(reply).map_err(|error| Failure::failed(error.to_string()))
+}
+
+impl Subject<'_> {
+    /// Does what is asked, if the role allows it.
+    pub fn carry_out(&self, call: &Call, role: Role) -> Result<Value, Failure> {
+        allowed(call, role)?;
+        let host = self.host;
+        match call {
+            Call::InfoGet(_) => told(info()),
+            Call::Described(call) => told(description(&call.interface)?),
+            Call::StatusGet(_) => told(status(&host.read(), role)),
+            Call::NicAdd(call) => told(changes::add_nic(host, call)?),
+            Call::NicRemove(call) => told(changes::remove_nic(host, call)?),
+            Call::NicList(call) => told(lists::nics(&host.read(), call.name.as_deref())?),
+            Call::NicInspect(call) => told(lists::registers(&host.read(), call)?),
+            Call::SwitchAdd(call) => told(changes::add_switch(host, call)?),
+            Call::SwitchRemove(call) => told(changes::remove_switch(host, call)?),
+            Call::SwitchList(call) => told(lists::switches(&host.read(), call.name.as_deref())?),
+            Call::PortAdd(call) => told(changes::add_port(host, call)?),
+            Call::PortRemove(call) => told(changes::remove_port(host, call)?),
+            Call::PortList(call) => told(lists::ports(&host.read(), call.switch.as_deref())?),
+            Call::VfShow(call) => told(vfs::show(&host.read(), call.nic.as_deref())?),
+            Call::VfSet(call) => self.vf_set(call),
+            Call::VfRevive(VfRevive { nic }) => done(host.read().revive_vf(nic)),
+            Call::VfLeave(VfLeave { nic }) => done(host.read().announce_removal(nic)),
+            Call::VfReset(VfReset { chip }) => done(host.read().reset_chip(chip)),
+            Call::MetricsGet(call) => told(lists::metrics(self.sections(), call)),
+            // The server does, for those who ask for more.
+            Call::Subscribe(_) => Err(Failure::ExpectedMore {}),
+            Call::Explain(call) => told(lists::explain(&self.sections(), call)?),
+        }
+    }
+
+    fn vf_set(&self, call: &VfSet) -> Result<Value, Failure> {
+        let changes = vfs::changes(&call.change).map_err(Failure::invalid)?;
+        done(self.host.read().set_vf_all(&call.nic, &changes))
+    }
+
+    fn sections(&self) -> Vec<Section> {
+        let mut sections = self.host.read().counters();
+        sections.extend((self.besides)());
+        sections
+    }
+}
+
+fn allowed(call: &Call, role: Role) -> Result<(), Failure> {
+    let needs = call.role();
+    if role >= needs {
+        return Ok(());
+    }
+    let (needs, role) = (needs.name().to_owned(), role.name().to_owned());
+    Err(Failure::NotAllowed {
+        message: format!(
+            "{} is for the role {needs}, and yours is {role}; see control-{needs} in docs/control.md",
+            call.method()
+        ),
+        needs,
+        role,
+    })
+}
+
+fn done(result: Result<(), Error>) -> Result<Value, Failure> {
+    result.map_err(|error| Failure::invalid(error.to_string()))?;
+    told(Done {})
+}
+
+fn info() -> Info {
+    Info {
+        vendor: "hypernic".into(),
+        product: "hypernic".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        url: "https://varlink.org".into(),
+        interfaces: INTERFACES.iter().map(|one| one.name.into()).collect(),
+    }
+}
+
+fn description(interface: &str) -> Result<Description, Failure> {
+    let found = Interface::find(interface);
+    let found = found.ok_or_else(|| Failure::InterfaceNotFound {
+        interface: interface.into(),
+    })?;
+    Ok(Description {
+        description: found.description(),
+    })
+}
+
+fn status(host: &Host, role: Role) -> Status {
+    let is = host.as_is();
+    let states = is.nics.iter().filter_map(|nic| host.nic_state(&nic.name));
+    Status {
+        version: env!("CARGO_PKG_VERSION").into(),
+        pid: std::process::id(),
+        role: role.name().into(),
+        nics: is.nics.len() as u64,
+        connected: states.filter(|state| state.connected).count() as u64,
+        switches: is.switches.len() as u64,
+    }
+}

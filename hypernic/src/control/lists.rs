@@ -1,0 +1,189 @@
+//! What there is.
+
+use std::collections::BTreeMap;
+
+use control::{
+    Counted, Explain, Failure, MetricsGet, NicInfo, NicInspect, Nics, PortInfo, Ports, Reason,
+    Reasons, Registers, Sections, SwitchInfo, Switches,
+};
+
+use model::Peeked;
+
+use super::changes::{no_switch, users};
+use crate::explain;
+use crate::host::Host;
+use crate::report::Section;
+
+pub(super) fn nics(host: &Host, name: Option<&str>) -> Result<Nics, Failure> {
+    let is = host.as_is();
+    let wanted = |nic: &&crate::config::NicConfig| name.is_none_or(|name| nic.name == name);
+    let info = |nic: &crate::config::NicConfig| {
+        let state = host.nic_state(&nic.name)?;
+        Some(NicInfo {
+            config: nic.words(),
+            connected: state.connected,
+            link: state.link,
+            failed: state.failed,
+            chip: nic
+                .vf
+                .as_ref()
+                .map(|vf| vf.chip.clone())
+                .or(nic.rules.clone()),
+            vf: nic.vf.as_ref().map(|vf| vf.index),
+        })
+    };
+    let nics: Vec<_> = is.nics.iter().filter(wanted).filter_map(info).collect();
+    match name {
+        Some(name) if nics.is_empty() => {
+            let known = is.nics.iter().map(|nic| nic.name.as_str());
+            Err(Failure::unknown("NIC", name, known))
+        }
+        _ => Ok(Nics { nics }),
+    }
+}
+
+pub(super) fn registers(host: &Host, call: &NicInspect) -> Result<Registers, Failure> {
+    let (name, is) = (&call.name, host.as_is());
+    let Some(nic) = is.nics.iter().find(|nic| nic.name == *name) else {
+        let known = is.nics.iter().map(|nic| nic.name.as_str());
+        return Err(Failure::unknown("NIC", name, known));
+    };
+    let busy = || {
+        Failure::failed(format!(
+            "the worker of {name} does not answer in time; ask again"
+        ))
+    };
+    let mut all = host.registers(name).ok_or_else(busy)?;
+    let model = nic.model.name;
+    if all.is_empty() {
+        return Err(Failure::invalid(format!(
+            "{name} has no table of registers: its model is {model}, over {}",
+            nic.transport
+        )));
+    }
+    if let Some(wanted) = &call.register {
+        all.retain(|register| is_meant(wanted, register));
+        if all.is_empty() {
+            return Err(Failure::invalid(format!(
+                "the {model} has no register {wanted:?}; hypernic inspect {name} lists them"
+            )));
+        }
+    }
+    all.sort_by_key(|register| register.offset);
+    let told = |register: Peeked| control::Register {
+        name: register.name.into(),
+        element: register.element,
+        offset: register.offset,
+        access: register.access.into(),
+        section: register.section.into(),
+        value: register.value,
+    };
+    Ok(Registers {
+        model: model.into(),
+        registers: all.into_iter().map(told).collect(),
+    })
+}
+
+/// Whether a register is meant by a name, a name and an element, or an offset.
+fn is_meant(word: &str, register: &Peeked) -> bool {
+    if let Some(digits) = word.strip_prefix("0x") {
+        return u32::from_str_radix(digits, 16) == Ok(register.offset);
+    }
+    let (name, element) = match word.strip_suffix(']').and_then(|word| word.split_once('[')) {
+        Some((name, element)) => (name, Some(element)),
+        None => (word, None),
+    };
+    let is_that = |element: &str| element.parse().ok() == Some(register.element.unwrap_or(0));
+    name.eq_ignore_ascii_case(register.name) && element.is_none_or(is_that)
+}
+
+pub(super) fn switches(host: &Host, name: Option<&str>) -> Result<Switches, Failure> {
+    let is = host.as_is();
+    let wanted =
+        |switch: &&crate::config::SwitchConfig| name.is_none_or(|name| switch.name == name);
+    let info = |switch: &crate::config::SwitchConfig| {
+        let is_chip = |name: &String| is.chips.iter().any(|chip| chip.name == *name);
+        let (chips, nics) = users(&is, &switch.name).into_iter().partition(is_chip);
+        let config = switch.words();
+        SwitchInfo {
+            config,
+            nics,
+            chips,
+        }
+    };
+    let switches: Vec<_> = is.switches.iter().filter(wanted).map(info).collect();
+    match name {
+        Some(name) if switches.is_empty() => Err(no_switch(&is, name)),
+        _ => Ok(Switches { switches }),
+    }
+}
+
+pub(super) fn ports(host: &Host, switch: Option<&str>) -> Result<Ports, Failure> {
+    let is = host.as_is();
+    if let Some(name) = switch
+        && !is.switches.iter().any(|one| one.name == name)
+    {
+        return Err(no_switch(&is, name));
+    }
+    let names = is.switches.iter().map(|one| one.name.clone());
+    let wanted = names.filter(|name| switch.is_none_or(|switch| switch == name));
+    let of = |switch: String| {
+        let ports = host.ports_of(&switch).into_iter();
+        ports.map(move |(port, counters)| PortInfo {
+            switch: switch.clone(),
+            port,
+            counters,
+        })
+    };
+    Ok(Ports {
+        ports: wanted.flat_map(of).collect(),
+    })
+}
+
+pub(super) fn metrics(sections: Vec<Section>, call: &MetricsGet) -> Sections {
+    let wanted = |section: &Section| call.kind.as_ref().is_none_or(|kind| section.kind == kind);
+    let told = |section: Section| control::Section {
+        kind: section.kind.into(),
+        name: section.name,
+        values: values(&section.values),
+    };
+    Sections {
+        sections: sections.into_iter().filter(wanted).map(told).collect(),
+    }
+}
+
+/// By name; of two with one name, which no section should have, their sum.
+fn values(values: &[(&'static str, u64)]) -> BTreeMap<String, u64> {
+    let mut by_name = BTreeMap::new();
+    for (name, value) in values {
+        *by_name.entry((*name).to_owned()).or_insert(0) += value;
+    }
+    by_name
+}
+
+pub(super) fn explain(sections: &[Section], call: &Explain) -> Result<Reasons, Failure> {
+    let rows: Vec<&explain::Reason> = match &call.name {
+        Some(name) => explain::named(name),
+        None => explain::all().filter(|r| r.class.needs_cure()).collect(),
+    };
+    if let (Some(name), true) = (&call.name, rows.is_empty()) {
+        return Err(Failure::unknown("counter", name, []));
+    }
+    let reason = |row: &explain::Reason| {
+        let of_kind = sections.iter().filter(|section| section.kind == row.kind);
+        let counted = of_kind.filter_map(|section| {
+            let value = section.get(row.name);
+            let name = section.name.clone();
+            (value > 0).then_some(Counted { name, value })
+        });
+        Reason {
+            counted: counted.collect(),
+            ..row.told()
+        }
+    };
+    let mut reasons: Vec<_> = rows.into_iter().map(reason).collect();
+    if call.name.is_none() {
+        reasons.retain(|reason| !reason.counted.is_empty());
+    }
+    Ok(Reasons { reasons })
+}

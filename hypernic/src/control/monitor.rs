@@ -1,0 +1,289 @@
+//! What changes, for those who want to be told.
+//!
+//! Nothing in the daemon reports its changes here: the control thread looks, while somebody wants to know. So a change
+//! costs no worker anything, whoever listens, and a client that does not read costs one buffer of bounded size.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use control::{Event, Everything, Happening, News, NicInfo, SwitchInfo, reply};
+
+use super::connection::{Connection, Over, Subscription};
+use super::lists;
+use crate::explain;
+use crate::host::Host;
+use crate::report::Section;
+
+/// How often counters are read, if somebody wants to know of losses.
+const COUNTERS: Duration = Duration::from_secs(1);
+/// Reads in a row that find no more of a loss, until it has ended.
+const QUIET: u32 = 5;
+
+/// What was there at the last look, and what has changed so far.
+#[derive(Default)]
+pub(super) struct Watch {
+    sequence: u64,
+    /// `None` before the first look.
+    seen: Option<(BTreeMap<String, NicInfo>, BTreeMap<String, SwitchInfo>)>,
+    losses: Losses,
+}
+
+impl Watch {
+    /// Looks, and returns what has changed since the last time, in an order that makes sense.
+    pub fn look(&mut self, host: &Host, losses: bool, now: Instant) -> Vec<Event> {
+        // Without a name, there is nothing that could be unknown.
+        let nics = lists::nics(host, None).map(|told| told.nics);
+        let switches = lists::switches(host, None).map(|told| told.switches);
+        let by_name = |nic: NicInfo| (nic.config.name.clone(), nic);
+        let nics: BTreeMap<_, _> = nics.unwrap_or_default().into_iter().map(by_name).collect();
+        let by_name = |switch: SwitchInfo| (switch.config.name.clone(), switch);
+        let switches = switches.unwrap_or_default().into_iter();
+        let switches: BTreeMap<_, _> = switches.map(by_name).collect();
+        let mut events = Vec::new();
+        if let Some((old_nics, old_switches)) = &self.seen {
+            compare(old_nics, &nics, &mut events, nic_changes);
+            compare(old_switches, &switches, &mut events, switch_changes);
+        }
+        self.seen = Some((nics, switches));
+        if losses {
+            self.losses.look(host, now, &mut events);
+        }
+        self.sequence += events.len() as u64;
+        events
+    }
+
+    /// Tells a client that subscribes, as far as it reads.
+    pub fn tell(
+        &self,
+        client: &mut Connection,
+        events: &[Event],
+        now: Instant,
+    ) -> Result<(), Over> {
+        let Some(mut subscription) = client.subscription else {
+            return Ok(());
+        };
+        let is_wanted = |event: &&Event| subscription.losses || !is_loss(event);
+        let wanted: Vec<_> = events.iter().filter(is_wanted).cloned().collect();
+        if client.wants_to_write() {
+            subscription.lost += wanted.len() as u64;
+            client.subscription = Some(subscription);
+            return Ok(());
+        }
+        let news = if subscription.begun && subscription.lost == 0 {
+            if wanted.is_empty() {
+                return Ok(());
+            }
+            News {
+                sequence: self.sequence,
+                events: wanted,
+                ..News::default()
+            }
+        } else {
+            let lost = subscription.lost;
+            News {
+                sequence: self.sequence,
+                state: Some(self.everything()),
+                events: Vec::new(),
+                lost: (lost > 0).then_some(lost),
+            }
+        };
+        client.subscription = Some(Subscription {
+            begun: true,
+            lost: 0,
+            ..subscription
+        });
+        let told = serde_json::to_value(news).unwrap_or_default();
+        client.tell(&reply(Ok(told), true), now)
+    }
+
+    fn everything(&self) -> Everything {
+        let Some((nics, switches)) = &self.seen else {
+            return Everything::default();
+        };
+        Everything {
+            nics: nics.values().cloned().collect(),
+            switches: switches.values().cloned().collect(),
+        }
+    }
+}
+
+fn is_loss(event: &Event) -> bool {
+    matches!(event.what, Happening::LossBegins | Happening::LossEnds)
+}
+
+fn event(what: Happening, name: &str) -> Event {
+    Event {
+        what,
+        name: name.to_owned(),
+        detail: None,
+        count: None,
+    }
+}
+
+/// What is to be said of one thing that was, is, or both.
+fn compare<T>(
+    old: &BTreeMap<String, T>,
+    new: &BTreeMap<String, T>,
+    events: &mut Vec<Event>,
+    changes: fn(&str, Option<&T>, Option<&T>, &mut Vec<Event>),
+) {
+    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    for name in names {
+        changes(name, old.get(name), new.get(name), events);
+    }
+}
+
+fn nic_changes(name: &str, old: Option<&NicInfo>, new: Option<&NicInfo>, events: &mut Vec<Event>) {
+    let mut say = |what| events.push(event(what, name));
+    let same = old
+        .zip(new)
+        .is_some_and(|(old, new)| old.config == new.config);
+    if old.is_some() && !same {
+        say(Happening::NicRemoved);
+    }
+    let Some(new) = new else { return };
+    if !same {
+        say(Happening::NicAdded);
+    }
+    // What a new one is from the beginning needs no word.
+    let old = old.filter(|_| same);
+    let was = |flag: fn(&NicInfo) -> bool, usual: bool| old.map_or(usual, flag);
+    match (was(|nic| nic.connected, false), new.connected) {
+        (false, true) => say(Happening::ClientConnected),
+        (true, false) => say(Happening::ClientGone),
+        _ => {}
+    }
+    match (was(|nic| nic.link, true), new.link) {
+        (false, true) => say(Happening::LinkUp),
+        (true, false) => say(Happening::LinkDown),
+        _ => {}
+    }
+    if new.failed && !was(|nic| nic.failed, false) {
+        say(Happening::NicFailed);
+    }
+}
+
+fn switch_changes(
+    name: &str,
+    old: Option<&SwitchInfo>,
+    new: Option<&SwitchInfo>,
+    events: &mut Vec<Event>,
+) {
+    match (old, new) {
+        (None, Some(_)) => events.push(event(Happening::SwitchAdded, name)),
+        (Some(_), None) => events.push(event(Happening::SwitchRemoved, name)),
+        _ => {}
+    }
+    let ports = |switch: Option<&SwitchInfo>| -> BTreeSet<String> {
+        let ports = switch.and_then(|switch| switch.config.ports.clone());
+        ports.unwrap_or_default().into_iter().collect()
+    };
+    let (before, now) = (ports(old), ports(new));
+    let changed = |what, port: &String| Event {
+        detail: Some(port.clone()),
+        ..event(what, name)
+    };
+    // Those of a switch that went have gone with it.
+    if new.is_some() {
+        let gone = before.difference(&now);
+        events.extend(gone.map(|port| changed(Happening::PortRemoved, port)));
+    }
+    let come = now.difference(&before);
+    events.extend(come.map(|port| changed(Happening::PortAdded, port)));
+}
+
+type Key = (&'static str, String, &'static str);
+
+/// Losses that rise, and since when they do not.
+#[derive(Default)]
+struct Losses {
+    read_at: Option<Instant>,
+    counts: BTreeMap<Key, u64>,
+    /// Reads in a row that found no more.
+    rising: BTreeMap<Key, u32>,
+}
+
+impl Losses {
+    fn look(&mut self, host: &Host, now: Instant, events: &mut Vec<Event>) {
+        let due = self.read_at.is_none_or(|at| now >= at + COUNTERS);
+        if due {
+            self.compare(&host.counters(), events);
+            self.read_at = Some(now);
+        }
+    }
+
+    fn compare(&mut self, sections: &[Section], events: &mut Vec<Event>) {
+        let first = self.read_at.is_none();
+        let mut counts = BTreeMap::new();
+        for section in sections {
+            for (reason, value) in &section.values {
+                let row = explain::find(section.kind, reason);
+                if row.is_some_and(|row| row.class.needs_cure()) && *value > 0 {
+                    counts.insert((section.kind, section.name.clone(), *reason), *value);
+                }
+            }
+        }
+        let say = |what, key: &Key, count| Event {
+            detail: Some(key.2.to_owned()),
+            count: Some(count),
+            ..event(what, &key.1)
+        };
+        for (key, value) in &counts {
+            let before = self.counts.get(key).copied().unwrap_or(0);
+            if !first && *value > before {
+                let begins = self.rising.insert(key.clone(), 0).is_none();
+                events.extend(begins.then(|| say(Happening::LossBegins, key, *value)));
+            }
+        }
+        let (old, new) = (std::mem::take(&mut self.rising), &counts);
+        for (key, quiet) in old {
+            let value = new.get(&key).copied().unwrap_or(0);
+            let rises = value > self.counts.get(&key).copied().unwrap_or(0);
+            let quiet = if rises { 0 } else { quiet + 1 };
+            if quiet >= QUIET {
+                events.push(say(Happening::LossEnds, &key, value));
+            } else {
+                self.rising.insert(key, quiet);
+            }
+        }
+        self.counts = counts;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn section(value: u64) -> Vec<Section> {
+        vec![Section {
+            kind: "switch-port",
+            name: "lan/a".into(),
+            values: vec![("drop_storm", value), ("rx_frames", value)],
+        }]
+    }
+
+    #[test]
+    fn a_loss_begins_once_and_ends_when_it_was_quiet_for_some_looks() {
+        let mut losses = Losses::default();
+        let mut told = Vec::new();
+        for value in [3, 3, 4, 9, 9, 9, 9, 9, 9, 9, 10] {
+            let mut events = Vec::new();
+            losses.compare(&section(value), &mut events);
+            losses.read_at = Some(Instant::now());
+            let words = events
+                .into_iter()
+                .map(|e| (e.what, e.name, e.detail, e.count));
+            told.push(words.collect::<Vec<_>>());
+        }
+        let of = |what, count| {
+            let (name, reason) = ("lan/a".to_owned(), Some("drop_storm".to_owned()));
+            vec![(what, name, reason, Some(count))]
+        };
+        let mut expected = vec![Vec::new(); 11];
+        // What was there at the first look is not news, and frames that arrive are no loss.
+        expected[2] = of(Happening::LossBegins, 4);
+        expected[8] = of(Happening::LossEnds, 9);
+        expected[10] = of(Happening::LossBegins, 10);
+        assert_eq!(told, expected);
+    }
+}

@@ -1,0 +1,385 @@
+//! The thread behind the control socket.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use control::{Call, Failure, Method, Request, Role, Subscribe, reply};
+use parking_lot::RwLock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vfio_user::{EventFd, Listener};
+
+use super::connection::{Caller, Connection, Over, Subscription};
+use super::counters::{Counters, count};
+use super::dispatch::Subject;
+use super::monitor::Watch;
+use crate::config::{Access, Peer};
+use crate::error::Error;
+use crate::host::Host;
+use crate::report::{self, Section};
+
+/// How long no client is accepted after the host had no descriptor left for one.
+const BREATH: Duration = Duration::from_millis(100);
+/// Clients at once; the one that has been quiet for longest makes room for one more.
+const MOST: usize = 64;
+/// Of those, clients that are told of changes are not counted; of them there may be so many.
+const MOST_SUBSCRIBERS: usize = 1024;
+/// How often changes are looked for, while somebody is to be told of them.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The thread behind the socket. It ends when this is dropped.
+pub struct Server {
+    stop: Arc<EventFd>,
+    counters: Arc<Counters>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens at `path`, for the user of this process, for root and for whom `access` names.
+    ///
+    /// # Errors
+    /// The path is not to be had.
+    pub fn start(path: &Path, access: Access, host: Arc<RwLock<Host>>) -> Result<Self, Error> {
+        let failed = |message: String| Error::Control {
+            path: path.to_owned(),
+            message,
+        };
+        let os = |error: io::Error| failed(error.to_string());
+        let listener = Listener::bind(path).map_err(|error| failed(error.to_string()))?;
+        // Others than the owner reach it only where there are roles for them; then these decide.
+        let mode = if access.is_shared() { 0o666 } else { 0o600 };
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).map_err(os)?;
+        let stop = Arc::new(EventFd::new().map_err(os)?);
+        let counters = Arc::<Counters>::default();
+        let mut room = Room {
+            listener,
+            access,
+            host,
+            counters: Arc::clone(&counters),
+            clients: Vec::new(),
+            deaf_until: None,
+            watch: Watch::default(),
+            look_at: None,
+        };
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("control".into())
+            .spawn(move || room.serve(&stopped))
+            .map_err(os)?;
+        Ok(Self {
+            stop,
+            counters,
+            thread: Some(thread),
+        })
+    }
+
+    /// How calls have fared.
+    pub fn counters(&self) -> Section {
+        self.counters.section()
+    }
+
+    /// Answers clients that still wait, and ends.
+    pub fn stop(self) -> Section {
+        let counters = Arc::clone(&self.counters);
+        drop(self);
+        counters.section()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.signal();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread has.
+struct Room {
+    listener: Listener,
+    access: Access,
+    host: Arc<RwLock<Host>>,
+    counters: Arc<Counters>,
+    clients: Vec<Connection>,
+    deaf_until: Option<Instant>,
+    /// What subscribers know, if there are any.
+    watch: Watch,
+    /// When to look for changes.
+    look_at: Option<Instant>,
+}
+
+impl Room {
+    fn serve(&mut self, stop: &EventFd) {
+        loop {
+            match self.wait(stop) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(errno) => {
+                    tracing::error!("control: cannot wait for clients: {errno}");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Waits until there is something to do, and does it. `false`: it is to stop.
+    fn wait(&mut self, stop: &EventFd) -> rustix::io::Result<bool> {
+        let Some(socket) = self.listener.as_fd() else {
+            return Ok(false);
+        };
+        let now = Instant::now();
+        self.deaf_until = self.deaf_until.filter(|until| *until > now);
+        let hears = match self.deaf_until {
+            None => PollFlags::IN,
+            Some(_) => PollFlags::empty(),
+        };
+        let mut fds = vec![
+            PollFd::new(stop, PollFlags::IN),
+            PollFd::new(&socket, hears),
+        ];
+        let of = |client: &Connection| {
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::IN, client.wants_to_read());
+            flags.set(PollFlags::OUT, client.wants_to_write());
+            flags
+        };
+        let handles: Vec<_> = self.clients.iter().map(|c| (c.fd(), of(c))).collect();
+        fds.extend(handles.iter().map(|(fd, flags)| PollFd::new(fd, *flags)));
+        let deadlines = self.clients.iter().filter_map(Connection::deadline);
+        let next = deadlines.chain(self.deaf_until).chain(self.look_at).min();
+        let left = next.map(|next| next.saturating_duration_since(now));
+        // A little later, so that it is over then.
+        let left = left.map(|left| left + Duration::from_millis(1));
+        let left: Option<Timespec> = left.and_then(|left| left.try_into().ok());
+        match poll(&mut fds, left.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        let stopped = !fds[0].revents().is_empty();
+        let waiting = !fds[1].revents().is_empty();
+        let ready: Vec<_> = fds[2..].iter().map(PollFd::revents).collect();
+        drop(fds);
+        drop(handles);
+        self.attend(&ready);
+        self.tell_changes();
+        if waiting && !stopped {
+            self.accept();
+        }
+        Ok(!stopped)
+    }
+
+    /// Serves each client that is ready, and lets go of those that are over.
+    fn attend(&mut self, ready: &[PollFlags]) {
+        let clients = std::mem::take(&mut self.clients);
+        for (mut client, ready) in clients.into_iter().zip(ready) {
+            match self.serve_one(&mut client, *ready) {
+                Ok(()) => self.clients.push(client),
+                Err(over) => self.ends(&client, over),
+            }
+        }
+    }
+
+    fn serve_one(&self, client: &mut Connection, ready: PollFlags) -> Result<(), Over> {
+        let now = Instant::now();
+        if ready.contains(PollFlags::OUT) || (client.wants_to_write() && !ready.is_empty()) {
+            client.write(now)?;
+        } else if client.wants_to_read() && !ready.is_empty() {
+            client.read(now)?;
+        } else if !ready.is_empty() && !client.wants_to_write() {
+            // It hung up while nothing is wanted of it.
+            return Err(Over::Closed);
+        }
+        while let Some(message) = client.next(now)? {
+            self.hear(client, &message, now)?;
+        }
+        if client.deadline().is_some_and(|at| at <= Instant::now()) {
+            return Err(client.late());
+        }
+        Ok(())
+    }
+
+    /// One message of a client's.
+    fn hear(&self, client: &mut Connection, message: &[u8], now: Instant) -> Result<(), Over> {
+        let request = match Request::parse(message) {
+            Ok(request) => request,
+            Err(failure) => {
+                self.refused(client.caller, "?", &failure);
+                // What follows would be understood no better.
+                client.close();
+                return client.tell(&reply(Err(failure), false), now);
+            }
+        };
+        let caller = client.caller;
+        let result = match self.subscribe(client, &request) {
+            Some(Ok(())) => {
+                count(&self.counters.done);
+                return Ok(());
+            }
+            Some(Err(failure)) => Err(failure),
+            None => self.carry_out(&request, caller),
+        };
+        if let Err(failure) = &result {
+            self.refused(caller, &request.method, failure);
+        } else {
+            count(&self.counters.done);
+        }
+        if request.oneway {
+            return Ok(());
+        }
+        client.tell(&reply(result, false), Instant::now())
+    }
+
+    fn carry_out(&self, request: &Request, caller: Caller) -> Result<serde_json::Value, Failure> {
+        let call = Call::parse(&request.method, request.parameters.clone())?;
+        let besides = || vec![self.counters.section(), report::process()];
+        let subject = Subject {
+            host: &self.host,
+            besides: &besides,
+        };
+        let result = subject.carry_out(&call, caller.role)?;
+        let Caller { uid, pid, role } = caller;
+        let (method, role) = (call.method(), role.name());
+        if call.role() == Role::Monitor {
+            tracing::debug!(uid, pid, role, "control: {method}");
+        } else {
+            let told = serde_json::to_string(&request.parameters).unwrap_or_default();
+            tracing::info!(uid, pid, role, "control: {method} {told}");
+        }
+        Ok(result)
+    }
+
+    /// Takes a client in that wants to be told of changes. `None`: it wants something else.
+    fn subscribe(&self, client: &mut Connection, request: &Request) -> Option<Result<(), Failure>> {
+        if !request.more || request.method != <Subscribe as Method>::NAME {
+            return None;
+        }
+        let call = match Call::parse(&request.method, request.parameters.clone()) {
+            Ok(Call::Subscribe(call)) => call,
+            Ok(_) => return None,
+            Err(failure) => return Some(Err(failure)),
+        };
+        client.subscription = Some(Subscription {
+            losses: call.losses == Some(true),
+            ..Subscription::default()
+        });
+        Some(Ok(()))
+    }
+
+    /// Looks for changes, if somebody is to be told of them and it is time, and tells.
+    fn tell_changes(&mut self) {
+        let subscriptions = || self.clients.iter().filter_map(|client| client.subscription);
+        if subscriptions().next().is_none() {
+            self.look_at = None;
+            self.watch = Watch::default();
+            return;
+        }
+        let new = subscriptions().any(|subscription| !subscription.begun);
+        let now = Instant::now();
+        if !new && self.look_at.is_some_and(|at| at > now) {
+            return;
+        }
+        self.look_at = Some(now + LOOK);
+        let losses = subscriptions().any(|subscription| subscription.losses);
+        let events = self.watch.look(&self.host.read(), losses, now);
+        let clients = std::mem::take(&mut self.clients);
+        for mut client in clients {
+            match self.watch.tell(&mut client, &events, now) {
+                Ok(()) => self.clients.push(client),
+                Err(over) => self.ends(&client, over),
+            }
+        }
+    }
+
+    fn refused(&self, caller: Caller, method: &str, failure: &Failure) {
+        count(match failure {
+            Failure::NotAllowed { .. } => &self.counters.not_allowed,
+            failure if failure.is_malformed() => &self.counters.malformed,
+            _ => &self.counters.refused,
+        });
+        let Caller { uid, pid, role } = caller;
+        let (method, role) = (method.escape_debug(), role.name());
+        tracing::warn!(uid, pid, role, "control: {method} refused: {failure}");
+    }
+
+    fn ends(&self, client: &Connection, over: Over) {
+        let Caller { uid, pid, .. } = client.caller;
+        match over {
+            Over::Closed | Over::Said => {}
+            Over::NoCall(why) => {
+                count(&self.counters.no_request);
+                tracing::warn!(uid, pid, "control: the client sent no whole call: {why}");
+            }
+            Over::NotTaken(why) => {
+                count(&self.counters.reply_not_taken);
+                tracing::warn!(
+                    uid,
+                    pid,
+                    "control: the client did not take its reply: {why}"
+                );
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        match self.listener.accept() {
+            Ok(Some(socket)) => self.welcome(socket),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!("control: cannot accept a connection: {error}");
+                self.deaf_until = Some(Instant::now() + BREATH);
+            }
+        }
+    }
+
+    fn welcome(&mut self, socket: OwnedFd) {
+        count(&self.counters.connections);
+        let Ok(peer) = rustix::net::sockopt::socket_peercred(socket.as_fd()) else {
+            return count(&self.counters.stranger);
+        };
+        let (uid, gid) = (peer.uid.as_raw(), peer.gid.as_raw());
+        let pid = peer.pid.as_raw_nonzero().get();
+        let own = rustix::process::geteuid().as_raw();
+        let role = self.access.role(Peer { uid, gid }, own);
+        let now = Instant::now();
+        let caller = Caller {
+            uid,
+            pid,
+            role: role.unwrap_or(Role::Monitor),
+        };
+        let Ok(mut client) = Connection::new(socket, caller, now) else {
+            return;
+        };
+        if role.is_none() {
+            count(&self.counters.stranger);
+            tracing::warn!(uid, pid, "control: refused: this user has no role");
+            let failure = Failure::NotAllowed {
+                needs: Role::Monitor.name().into(),
+                role: "none".into(),
+                message: "this user may not use the control socket; see control-monitor in docs/control.md"
+                    .into(),
+            };
+            // It is not waited for: what does not fit into an empty socket is lost.
+            let _ = client.tell(&reply(Err(failure), false), now);
+            return;
+        }
+        let subscribed = |client: &Connection| client.subscription.is_some();
+        let subscribers = self.clients.iter().filter(|one| subscribed(one)).count();
+        if self.clients.len() - subscribers >= MOST || subscribers >= MOST_SUBSCRIBERS {
+            let quiet = self.clients.iter().enumerate();
+            // Subscribers too, once there are more of them than there may be.
+            let quiet =
+                quiet.filter(|(_, one)| subscribers >= MOST_SUBSCRIBERS || !subscribed(one));
+            let longest = quiet.min_by_key(|(_, client)| client.quiet_since());
+            if let Some(at) = longest.map(|(at, _)| at) {
+                count(&self.counters.crowded_out);
+                self.clients.remove(at);
+            }
+        }
+        self.clients.push(client);
+    }
+}

@@ -1,0 +1,67 @@
+//! The table, of all parts.
+
+use super::reason::Reason;
+use super::{frames, outside, protocol, rest, switch, virtio};
+
+const PARTS: &[&[Reason]] = &[
+    frames::TABLE,
+    virtio::TABLE,
+    protocol::VFIO_USER,
+    protocol::VHOST_USER,
+    switch::TABLE,
+    outside::PORTS,
+    outside::INLETS,
+    outside::CAPTURES,
+    rest::VFS,
+    rest::WORKERS,
+    rest::TENANTS,
+    rest::CONTROL,
+    rest::PROCESS,
+];
+
+/// All rows.
+pub fn all() -> impl Iterator<Item = &'static Reason> {
+    PARTS.iter().copied().flatten()
+}
+
+/// The row of a counter in a section of a kind.
+pub fn find(kind: &str, name: &str) -> Option<&'static Reason> {
+    all().find(|reason| reason.kind == kind && reason.name == name)
+}
+
+/// All rows of a name: NICs and ports may have counters of one name.
+pub fn named(name: &str) -> Vec<&'static Reason> {
+    all().filter(|reason| reason.name == name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_counter_has_one_row_and_each_loss_its_rule_cause_and_cure() {
+        let mut seen = BTreeSet::new();
+        for reason in all() {
+            let Reason { kind, name, .. } = *reason;
+            assert!(seen.insert((kind, name)), "{kind} {name} has two rows");
+            let cure = [reason.rule, reason.cause, reason.cure];
+            if reason.class.needs_cure() {
+                assert!(cure.iter().all(|text| !text.is_empty()), "{name}");
+            } else {
+                assert_eq!(cure, [""; 3], "{name} is no loss");
+            }
+            for text in [reason.meaning, reason.rule, reason.cause, reason.cure] {
+                // They are cells of a table, and lines of Prometheus' text.
+                assert!(!text.contains(['|', '\n', '\\']), "{name}: {text}");
+                assert!(text.chars().count() <= 120, "{name}: {text}");
+                assert!(
+                    !text.ends_with('.') && text.trim() == text,
+                    "{name}: {text}"
+                );
+            }
+            assert!(!reason.meaning.is_empty(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What a host is now, for those who look at it.
+
+use std::time::Instant;
+
+use model::Peeked;
+
+use super::Host;
+use crate::config::HostConfig;
+use crate::nic::{PATIENCE, RunningNic};
+use crate::report::Section;
+
+/// How a NIC is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NicState {
+    /// A VMM has it.
+    pub connected: bool,
+    /// The cable is in.
+    pub link: bool,
+    /// Its model panicked and was taken off.
+    pub failed: bool,
+}
+
+impl Host {
+    /// What it would be made from to be as it is.
+    pub fn as_is(&self) -> HostConfig {
+        HostConfig {
+            workers: self.workers.count(),
+            switches: self.switches.values().map(|s| s.config.clone()).collect(),
+            chips: self
+                .chips
+                .values()
+                .map(|(_, config)| config.clone())
+                .collect(),
+            nics: self.nics.values().map(|nic| nic.config.clone()).collect(),
+            profile: self.profile,
+            ..HostConfig::default()
+        }
+    }
+
+    /// How a NIC is.
+    pub fn nic_state(&self, name: &str) -> Option<NicState> {
+        let nic = &self.nics.get(name)?.nic;
+        Some(NicState {
+            connected: nic.is_attached(),
+            link: nic.has_link(),
+            failed: nic.has_failed(),
+        })
+    }
+
+    /// A NIC's registers, looked at without effect; none, if its model has no table of them. `None`: there is no such
+    /// NIC, or it does not answer.
+    pub fn registers(&self, nic: &str) -> Option<Vec<Peeked>> {
+        self.nics.get(nic)?.nic.registers()
+    }
+
+    /// The ports of a switch besides NICs: as they are written, and the names of their counters.
+    pub fn ports_of(&self, switch: &str) -> Vec<(String, String)> {
+        let running = self.switches.get(switch);
+        let ports = running.into_iter().flat_map(|running| running.ports());
+        ports.map(|(spec, name)| (spec.to_string(), name)).collect()
+    }
+
+    /// All counters: workers, NICs, their ports, switch ports.
+    pub fn counters(&self) -> Vec<Section> {
+        let mut sections = self.workers.counters();
+        // All are asked before the first is waited for: busy workers are waited for once.
+        let asked: Vec<_> = self.nics.values().map(|nic| nic.nic.ask()).collect();
+        let until = Instant::now() + PATIENCE;
+        for ((name, attached), question) in self.nics.iter().zip(asked) {
+            sections.push(RunningNic::told(name, question, until));
+            if let Some((port, counters)) = &attached.port {
+                sections.push(Section::of("port", format!("{name}/{port}"), &**counters));
+            }
+            if let Some(inlet) = &attached.inlet {
+                let counters = inlet.counters();
+                sections.push(Section::of("inlet", name.clone(), &*counters));
+            }
+            if let Some(capture) = &attached.capture {
+                sections.push(Section::of("capture", name.clone(), &*capture.counters()));
+            }
+        }
+        sections.extend(self.tenants.sections());
+        for (name, (chip, _)) in &self.chips {
+            chip.counters(name, &mut sections);
+        }
+        for running in self.switches.values() {
+            running.counters(&mut sections);
+        }
+        sections
+    }
+}

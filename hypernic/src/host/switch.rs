@@ -1,0 +1,130 @@
+//! A switch of the host and its ports besides NICs, which come and go while it runs.
+
+use std::sync::Arc;
+
+use frame::Counted;
+use model::Clock;
+use port::InletThread;
+use vale::{Keeper, Switch};
+
+use super::inlets::inlet;
+use crate::config::SwitchConfig;
+use crate::error::Error;
+use crate::ports::{self, Behind};
+use crate::report::Section;
+use crate::spec::PortSpec;
+
+/// The order of the fields is the order of their end: first the threads that bring frames in.
+pub(super) struct RunningSwitch {
+    ports: Vec<RunningPort>,
+    _keeper: Keeper,
+    pub(super) switch: Switch,
+    /// What it is, with the ports that it has now.
+    pub(super) config: SwitchConfig,
+}
+
+struct RunningPort {
+    spec: PortSpec,
+    /// Its name on the switch.
+    name: String,
+    counters: Arc<dyn Counted>,
+    inlet: Option<InletThread>,
+}
+
+impl RunningSwitch {
+    /// Makes a switch with its ports.
+    ///
+    /// # Errors
+    /// A port that cannot be opened, with its cure.
+    pub(super) fn start(config: &SwitchConfig, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        let (switch, keeper) = ports::new_switch(config, clock).map_err(|source| Error::Os {
+            what: "cannot start a thread",
+            source,
+        })?;
+        let mut running = RunningSwitch {
+            ports: Vec::new(),
+            _keeper: keeper,
+            switch,
+            config: SwitchConfig {
+                ports: Vec::new(),
+                ..config.clone()
+            },
+        };
+        for spec in &config.ports {
+            running.add_port(spec)?;
+        }
+        Ok(running)
+    }
+
+    /// Opens a port.
+    ///
+    /// # Errors
+    /// It cannot be opened, with the cure; nothing has changed.
+    pub(super) fn add_port(&mut self, spec: &PortSpec) -> Result<(), Error> {
+        let failed = |message| Error::Port {
+            owner: self.config.name.clone(),
+            port: spec.to_string(),
+            message,
+        };
+        let port = ports::open(spec).map_err(failed)?;
+        let entry = ports::attach(
+            &self.switch,
+            &port.name,
+            port.sink,
+            Behind::Uplink,
+            None,
+            &self.config.uplink_guard,
+        )
+        .map_err(failed)?;
+        let inlet = match port.inlet {
+            Some(source) => {
+                let shown = format!("{}/{}", self.config.name, port.name);
+                let thread = format!("port {shown}");
+                let started = inlet(&thread, source, entry, shown, |_| {});
+                Some(started.inspect_err(|_| {
+                    self.switch.detach(&port.name);
+                })?)
+            }
+            None => None,
+        };
+        self.ports.push(RunningPort {
+            spec: spec.clone(),
+            name: port.name,
+            counters: port.counters,
+            inlet,
+        });
+        self.config.ports.push(spec.clone());
+        Ok(())
+    }
+
+    /// Closes a port; others notice nothing. `false` when it has none that is written so.
+    pub(super) fn remove_port(&mut self, spec: &PortSpec) -> bool {
+        let Some(at) = self.ports.iter().position(|port| port.spec == *spec) else {
+            return false;
+        };
+        let port = self.ports.remove(at);
+        self.config.ports.remove(at);
+        self.switch.detach(&port.name);
+        drop(port);
+        true
+    }
+
+    /// Its ports: as they are written, and the names of their counters.
+    pub(super) fn ports(&self) -> impl Iterator<Item = (&PortSpec, String)> {
+        let named = |port: &RunningPort| format!("{}/{}", self.config.name, port.name);
+        self.ports.iter().map(move |port| (&port.spec, named(port)))
+    }
+
+    /// What all its ports count.
+    pub(super) fn counters(&self, sections: &mut Vec<Section>) {
+        let name = &self.config.name;
+        sections.extend(ports::switch_sections(name, &self.switch));
+        for port in &self.ports {
+            let shown = format!("{name}/{}", port.name);
+            if let Some(inlet) = &port.inlet {
+                sections.push(Section::of("inlet", shown.clone(), &*inlet.counters()));
+            }
+            sections.push(Section::of("port", shown, &*port.counters));
+        }
+    }
+}

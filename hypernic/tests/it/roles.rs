@@ -1,0 +1,87 @@
+//! Users of the control socket and what each may do. Only root can be several users: others try what they can.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output};
+
+use crate::lab::{HYPERNIC, Lab};
+
+const MONITOR: u32 = 61_001;
+const OPERATOR: u32 = 61_002;
+const OWNER: u32 = 61_003;
+const GROUP: u32 = 61_100;
+const STRANGER: u32 = 61_999;
+
+/// `hypernic …` as another user.
+fn run_as(lab: &Lab, uid: u32, gid: u32, words: &str) -> Output {
+    Command::new(lab.dir.path().join("hypernic"))
+        .args(words.split(' '))
+        .arg("--control")
+        .arg(lab.control())
+        .uid(uid)
+        .gid(gid)
+        .output()
+        .expect("hypernic")
+}
+
+fn lab() -> Lab {
+    let lab = Lab::with(|dir| {
+        format!(
+            "control-monitor = [\"{MONITOR}\", \"@{GROUP}\"]\ncontrol-operate = [\"{OPERATOR}\"]\n\
+             control-owner = [\"{OWNER}\"]\n[[nic]]\nname = \"p0\"\nmodel = \"82576\"\nvfs = 1\n\
+             vf-socket-path = {:?}\nport = \"null\"\n",
+            dir.join("vf{}.sock")
+        )
+    });
+    // Where all may go, and the program that all may run.
+    let at = lab.dir.path();
+    std::fs::set_permissions(at, PermissionsExt::from_mode(0o755)).expect("mode");
+    std::fs::copy(HYPERNIC, at.join("hypernic")).expect("copy");
+    lab
+}
+
+#[test]
+fn each_role_may_what_it_may_and_no_more() {
+    let mut lab = lab();
+    let mode = std::fs::metadata(lab.control())
+        .expect("socket")
+        .permissions();
+    assert_eq!(mode.mode() & 0o777, 0o666, "the peer's identity decides");
+    if !rustix::process::geteuid().is_root() {
+        // The daemon's own user owns it, whatever the file says of others.
+        lab.ran("nic list");
+        return;
+    }
+    let socket = lab.dir.path().join("new.sock");
+    let add = format!("nic add new --port null --socket-path {}", socket.display());
+    let calls = ["nic list", "vf revive p0vf0", &add, "nic remove new"];
+    for (uid, gid, may) in [
+        (MONITOR, MONITOR, 1),
+        (STRANGER, GROUP, 1),
+        (OPERATOR, OPERATOR, 2),
+        (OWNER, OWNER, 4),
+        (STRANGER, STRANGER, 0),
+    ] {
+        for (at, call) in calls.iter().enumerate() {
+            let output = run_as(&lab, uid, gid, call);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.success(), at < may, "{uid} {call}: {said}");
+            if at >= may {
+                assert_eq!(said.lines().count(), 1, "{said}");
+                let why = if may == 0 {
+                    "this user may not"
+                } else {
+                    "is for the role"
+                };
+                assert!(said.contains(why), "{uid} {call}: {said}");
+            }
+        }
+        assert!(!socket.exists());
+    }
+    let log = lab.log();
+    assert!(log.contains(&format!("uid={OPERATOR}")), "{log}");
+    assert!(log.contains(&format!("uid={STRANGER}")), "{log}");
+    // Monitors: 3 each; the operator: 2.
+    assert_eq!(lab.counted("control_not_allowed"), 8);
+    assert_eq!(lab.counted("control_stranger"), 4);
+}
