@@ -7,6 +7,7 @@ mod frames;
 mod outside;
 mod page;
 mod protocol;
+mod realtek;
 mod reason;
 mod rest;
 mod switch;

@@ -1,11 +1,12 @@
 //! The table, of all parts.
 
 use super::reason::Reason;
-use super::{frames, outside, protocol, rest, switch, virtio};
+use super::{frames, outside, protocol, realtek, rest, switch, virtio};
 
 const PARTS: &[&[Reason]] = &[
     frames::TABLE,
     virtio::TABLE,
+    realtek::TABLE,
     protocol::VFIO_USER,
     protocol::VHOST_USER,
     switch::TABLE,
