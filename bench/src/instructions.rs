@@ -8,6 +8,7 @@ use std::process::Command;
 
 use crate::error::{Error, Result};
 use crate::inside::Pair;
+use crate::inside::realtek::RealtekPair;
 use crate::spec::{Mix, Spec};
 
 /// The word that prints the table; with a case and a number of bursts behind it, what is counted.
@@ -89,6 +90,25 @@ fn cases() -> Vec<(&'static str, Spec)> {
     ]
 }
 
+/// What runs between two RTL8168Cs.
+fn realtek() -> Vec<(&'static str, Spec)> {
+    vec![
+        ("RTL8168C, 60 bytes, one by one", Spec::frames(60, RING, 1)),
+        (
+            "RTL8168C, 60 bytes, bursts of 32",
+            Spec::frames(60, RING, 32),
+        ),
+        (
+            "RTL8168C, 60 bytes, bursts of 128",
+            Spec::frames(60, RING, 128),
+        ),
+        (
+            "RTL8168C, 1514 bytes, bursts of 32",
+            Spec::frames(1514, RING, 32),
+        ),
+    ]
+}
+
 fn mixed(name: &'static str, mix: Mix, vf: bool) -> (&'static str, Spec) {
     let spec = Spec::frames(60, RING, 32).mixed(mix);
     (name, Spec { vf, ..spec })
@@ -103,7 +123,7 @@ pub fn run(words: &[&str]) -> Result<()> {
         return bursts_of(case, bursts);
     }
     println!("{:<40} instructions per frame", "between two guests");
-    for (case, (name, _)) in cases().iter().enumerate() {
+    for (case, (name, _)) in cases().iter().chain(&realtek()).enumerate() {
         let [few, many] = BURSTS.map(|bursts| count(case, bursts));
         let ((few, few_frames), (many, many_frames)) = (few?, many?);
         let each = (many - few) as f64 / (many_frames - few_frames) as f64;
@@ -113,18 +133,26 @@ pub fn run(words: &[&str]) -> Result<()> {
 }
 
 fn bursts_of(case: &str, bursts: &str) -> Result<()> {
-    let spec = case
-        .parse()
-        .ok()
-        .and_then(|n: usize| Some(cases().get(n)?.1));
-    let (Some(spec), Ok(bursts)) = (spec, bursts.parse::<u32>()) else {
-        return Err(Error::Usage("no such case".to_owned()));
+    let none = || Error::Usage("no such case".to_owned());
+    let (Ok(case), Ok(bursts)) = (case.parse::<usize>(), bursts.parse::<u32>()) else {
+        return Err(none());
     };
-    let mut pair = Pair::new(spec);
-    for _ in 0..bursts {
-        pair.burst();
-    }
-    println!("{}", pair.arrived());
+    let intel = cases();
+    let arrived = match intel.get(case) {
+        Some((_, spec)) => {
+            let mut pair = Pair::new(*spec);
+            (0..bursts).for_each(|_| pair.burst());
+            pair.arrived()
+        }
+        None => {
+            let realtek = realtek();
+            let (_, spec) = realtek.get(case - intel.len()).ok_or_else(none)?;
+            let mut pair = RealtekPair::new(*spec);
+            (0..bursts).for_each(|_| pair.burst());
+            pair.arrived()
+        }
+    };
+    println!("{arrived}");
     Ok(())
 }
 
