@@ -16,28 +16,17 @@ pub type DeliverRun<'d> = &'d dyn Fn(&Run<'_>) -> Option<usize>;
 /// Takes a mix as [`frame::Sink::deliver_mix`] does.
 pub type DeliverMix<'d> = &'d dyn Fn(&Mix<'_>) -> Option<usize>;
 
-/// How frames in a row differ that make a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lengths {
-    /// Not in their length.
-    One,
-    /// In their length at most.
-    Any,
-}
-
 /// Offers the frames of a batch to `deliver`, those alike together and, if there is a `deliver_run`, first to that. Returns
 /// how many were dealt with.
 pub fn in_groups(
     batch: &Batch<'_>,
     deliver: impl Fn(&[u16]) -> usize,
     deliver_run: Option<DeliverRun<'_>>,
-    lengths: Lengths,
 ) -> usize {
     let header = |frame: &Frame<'_>| frame.head().first_chunk::<14>().copied();
     let like = |first: &Frame<'_>, next: &Frame<'_>| {
-        let fits = lengths == Lengths::Any && is_long(first) && is_long(next);
-        let alike = next.is_plain() && header(next) == header(first);
-        first.is_plain() && alike && (fits || next.len() == first.len())
+        let alike = first.is_plain() && next.is_plain() && header(next) == header(first);
+        alike && (is_long(first) && is_long(next) || next.len() == first.len())
     };
     together(batch, like, deliver, |frames, first| {
         let deliver = deliver_run.filter(|_| is_long(first))?;

@@ -15,7 +15,7 @@ pub mod scripts;
 mod time;
 
 pub use cable::{CountedWake, Hole, Wire};
-pub use groups::{Lengths, in_groups, in_mixes};
+pub use groups::{in_groups, in_mixes};
 pub use large::Finished;
 pub use machine::{Machine, counter, memory};
 pub use peek::{a_look_is_a_read_without_effect, peeked};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use frame::{Batch, Caps, Mix, Run, Sink, Wake};
-use model_testkit::{Lengths, in_groups, in_mixes};
+use model_testkit::{in_groups, in_mixes};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use wire::{Csum, Gso, MacAddr, Offload};
@@ -144,7 +144,7 @@ impl Lab {
         match step.how {
             How::Groups => {
                 let run = self.runs.then_some(run);
-                return in_groups(&batch, deliver, run, Lengths::Any);
+                return in_groups(&batch, deliver, run);
             }
             How::Mixes => return in_mixes(&batch, deliver, self.runs.then_some(mix)),
             How::Batch => {}

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use frame::{Batch, Caps, Run};
 use guest_mem::ReadSlice;
 use model::Clock;
-use model_testkit::{Finished, Lengths, in_groups};
+use model_testkit::{Finished, in_groups};
 use virtio_net::regs::{common as c, ctrl, feature, page};
 use wire::Offload;
 
@@ -258,7 +258,7 @@ impl Guest {
             let (receive, env) = (&g.nic.receive, &g.env);
             let run = |run: &Run<'_>| receive.deliver_run(env, run);
             let deliver = |picks: &[u16]| receive.deliver(env, &batch, picks);
-            let dealt = in_groups(&batch, deliver, Some(&run), Lengths::Any);
+            let dealt = in_groups(&batch, deliver, Some(&run));
             assert!(dealt <= n, "{dealt} of {n}");
         });
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use frame::{Batch, Run};
 use model::{Env, Receive, Transmit};
-use model_testkit::{Lengths, Silent, Time, counter, in_groups, memory};
+use model_testkit::{Silent, Time, counter, in_groups, memory};
 use parking_lot::Mutex;
 use regs::Id;
 
@@ -192,7 +192,7 @@ impl Guest {
         let deliver = |picks: &[u16]| self.receiver.deliver(&self.env, batch, picks);
         let run = |run: &Run<'_>| self.receiver.deliver_run(&self.env, run);
         let run: &dyn Fn(&Run<'_>) -> Option<usize> = &run;
-        in_groups(batch, deliver, runs.then_some(run), Lengths::Any)
+        in_groups(batch, deliver, runs.then_some(run))
     }
 
     pub(crate) fn counter(&self, name: &str) -> u64 {

@@ -16,7 +16,7 @@ use crate::core::chip::Chip;
 use crate::rx::call::Rx;
 use crate::rx::write_back::Filling;
 use crate::{Config, rx};
-use model_testkit::{CountedWake, Finished, Lengths, in_groups, packet};
+use model_testkit::{CountedWake, Finished, in_groups, packet};
 
 mod cuts;
 
@@ -354,12 +354,7 @@ fn offer(
         Way::Runs | Way::Grouped => {
             let run = |run: &Run<'_>| m.nic.receive.deliver_run(&m.env, run);
             let run: &dyn Fn(&Run<'_>) -> Option<usize> = &run;
-            vec![in_groups(
-                batch,
-                deliver,
-                (way == Way::Runs).then_some(run),
-                Lengths::Any,
-            )]
+            vec![in_groups(batch, deliver, (way == Way::Runs).then_some(run))]
         }
         Way::Cuts | Way::Segments => {
             let (dealt, moved) = finished.deliver(&m.nic.receive, &m.env, batch, picks);

@@ -7,7 +7,7 @@ use guest_mem::ReadSlice;
 use hypernic_igb::{Config, Grant, VfChannel, pf, vf};
 use intel_offsets::{igb, igbvf};
 use model::{Nic, PciState, ResetKind};
-use model_testkit::{Finished, Lengths, Machine, Wire, in_groups, memory, packet};
+use model_testkit::{Finished, Machine, Wire, in_groups, memory, packet};
 use proptest::prelude::*;
 use wire::Offload;
 
@@ -362,10 +362,7 @@ fn same(make: fn() -> Rig, steps: &[Step]) -> Result<u64, TestCaseError> {
             let run: &dyn Fn(&Run<'_>) -> Option<usize> = &run;
             let deliver = |picks: &[u16]| receive.deliver(env, &batch, picks);
             dealt.push(match step.notes.is_empty() {
-                true => (
-                    in_groups(&batch, deliver, (i == 0).then_some(run), Lengths::Any),
-                    0,
-                ),
+                true => (in_groups(&batch, deliver, (i == 0).then_some(run)), 0),
                 false => {
                     let mut room = Vec::new();
                     let picks = batch.all_picks(&mut room);

@@ -1,5 +1,7 @@
 //! The rings, and what each side remembers from call to call.
 
+use std::sync::atomic::{Ordering, fence};
+
 use datapath::Habit;
 use frame::Finisher;
 use guest_mem::{Fault, Head, View};
@@ -26,6 +28,18 @@ impl Desc {
         self.opts1 & bit != 0
     }
 
+    /// What its words say, if it is the chip's.
+    #[inline]
+    fn of(index: u32, words: u64, addr: u64) -> Option<Desc> {
+        let (opts1, opts2) = (words as u32, (words >> 32) as u32);
+        (opts1 & desc::OWN != 0).then_some(Desc {
+            index,
+            opts1,
+            opts2,
+            addr,
+        })
+    }
+
     /// The index of the one behind it.
     pub fn next(&self) -> u32 {
         if self.is(desc::EOR) || self.index + 1 >= MOST {
@@ -45,25 +59,33 @@ pub(crate) fn place(base: u64, index: u32) -> u64 {
 ///
 /// # Errors
 /// It is not in memory.
+#[inline]
 pub(crate) fn fetch(view: &View<'_>, base: u64, index: u32) -> Result<Option<Desc>, Fault> {
     let at = place(base, index);
+    // Most rings lie in one region, and the last one used.
+    let Some(slice) = view.read_run(at, SIZE) else {
+        return fetch_anywhere(view, at, index);
+    };
+    let [words, _] = slice.pairs().next().unwrap_or_default();
+    // Written before OWN was, so read behind it.
+    fence(Ordering::Acquire);
+    let [_, addr] = slice.pairs().next().unwrap_or_default();
+    Ok(Desc::of(index, words, addr))
+}
+
+/// The same wherever it is.
+#[cold]
+fn fetch_anywhere(view: &View<'_>, at: u64, index: u32) -> Result<Option<Desc>, Fault> {
     // Both words at one moment: fewer bytes would be read one by one, and OWN is the last that the driver writes.
     let mut words = [0; 8];
     view.read_acquire(at, &mut words)?;
     let words = u64::from_le_bytes(words);
-    let (opts1, opts2) = (words as u32, (words >> 32) as u32);
-    if opts1 & desc::OWN == 0 {
+    if words as u32 & desc::OWN == 0 {
         return Ok(None);
     }
-    // Written before OWN was, so read behind it.
     let mut addr = [0; 8];
     view.read(at + 8, &mut addr)?;
-    Ok(Some(Desc {
-        index,
-        opts1,
-        opts2,
-        addr: u64::from_le_bytes(addr),
-    }))
+    Ok(Desc::of(index, words, u64::from_le_bytes(addr)))
 }
 
 /// What becomes of a packet that is sent.

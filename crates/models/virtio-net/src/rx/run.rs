@@ -3,7 +3,7 @@
 
 use datapath::counters::count_alone;
 use frame::{Cut, Run, work};
-use guest_mem::{View, WritePlaces, copy_run};
+use guest_mem::{View, WritePlaces, copy_lengths, copy_run};
 use lease::BoundedGuard;
 use model::{Env, Nanos};
 
@@ -35,10 +35,6 @@ struct Filled {
 
 /// Takes frames of a run as long as there are buffers for them. `None` when they are not for this way.
 pub fn deliver(device: &Device, env: &Env, run: &Run<'_>) -> Option<usize> {
-    // Frames of several lengths go as a batch.
-    if run.lens().is_some() {
-        return None;
-    }
     let header = run.header();
     let [dst @ .., _, _, _, _, _, _, _, _] = header;
     let way = |station: &Station, steering: &Steering| {
@@ -219,6 +215,7 @@ fn fill_run(
 ) -> Result<(), Broken> {
     let head = front.bytes();
     let (from, mut at, mut heads) = run.frames();
+    let mut lens = run.lens();
     let total = head.len() + run.frame_len();
     let mut storage = Storage::default();
     while !at.is_empty() {
@@ -232,22 +229,52 @@ fn fill_run(
         };
         let places = &mut storage.places[..buffers.found];
         places.iter_mut().for_each(|to| *to += head.len() as u64);
-        let copied = copy_run((from, at), heads, (&body, places));
+        let copied = match lens {
+            None => copy_run((from, at), heads, (&body, places)),
+            Some(lens) => copy_lengths(((from, at), lens), heads, ((&body, places), 0)),
+        };
         for place in &places[..copied] {
             if let Some(to) = buffers.whole.get(*place - head.len() as u64) {
                 to.copy_from(0, head);
             }
         }
         ring.give_back((buffers.taken - copied) as u16);
-        ring.used_ones(view, &storage.ones[..copied], total as u32)?;
+        let ones = &storage.ones[..copied];
+        filled.bytes += match lens {
+            None => {
+                ring.used_ones(view, ones, total as u32)?;
+                (copied * run.frame_len()) as u64
+            }
+            Some(lens) => used_lengths(view, ring, (ones, &lens[..copied]), head.len())?,
+        };
         filled.frames += copied as u64;
-        filled.bytes += (copied * run.frame_len()) as u64;
         (at, heads) = (&at[copied..], &heads[copied..]);
+        lens = lens.map(|lens| &lens[copied..]);
         if copied < buffers.taken {
             break;
         }
     }
     Ok(())
+}
+
+/// Gives back buffers that hold a header of `front` bytes and a frame of its own length each. Returns the bytes of these
+/// frames.
+#[inline(never)]
+fn used_lengths(
+    view: &View<'_>,
+    ring: &mut Ring,
+    (mut ones, lens): (&[One], &[u16]),
+    front: usize,
+) -> Result<u64, Broken> {
+    let mut bytes = 0;
+    for alike in lens.chunk_by(|a, b| a == b) {
+        let len = usize::from(alike[0]);
+        let (now, later) = ones.split_at(alike.len());
+        ring.used_ones(view, now, (front + len) as u32)?;
+        bytes += (alike.len() * len) as u64;
+        ones = later;
+    }
+    Ok(bytes)
 }
 
 /// Fills buffers with segments of a cut from number `from` on, all behind the same header. Their checksums are left to the

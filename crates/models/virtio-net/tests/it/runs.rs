@@ -9,7 +9,7 @@ use hypernic_virtio_net::regs::{ctrl, feature, hash, header};
 use hypernic_virtio_net::state::V1;
 use hypernic_virtio_net::{Config, RX, TX};
 use model::Progress;
-use model_testkit::{Lengths, Wire, in_groups};
+use model_testkit::{Wire, in_groups};
 use proptest::prelude::*;
 use wire::Offload;
 
@@ -316,12 +316,7 @@ fn received(features: u64, steps: &[Received]) -> Result<u64, TestCaseError> {
             };
             let run: &dyn Fn(&Run<'_>) -> Option<usize> = &run;
             let deliver = |picks: &[u16]| receive.deliver(env, &batch, picks);
-            dealt.push(in_groups(
-                &batch,
-                deliver,
-                (i == 0).then_some(run),
-                Lengths::One,
-            ));
+            dealt.push(in_groups(&batch, deliver, (i == 0).then_some(run)));
             in_runs += counted.get();
         }
         prop_assert_eq!(dealt[0], dealt[1]);
@@ -468,6 +463,19 @@ fn both_sides_have_runs() {
             frame
         })
         .collect();
+    // Of several lengths, too.
+    let mixed: Vec<_> = (0..8)
+        .map(|i| {
+            let mut frame = plain(i as u8);
+            frame.resize(60 + i * i % 3 * 700, i as u8);
+            frame
+        })
+        .collect();
+    let step: Received = (None, vec![(false, Shape::Usual); 8], mixed);
+    for packed in [0, feature::PACKED] {
+        let got = received(USUAL | COMMANDS | packed, &[step.clone(), step.clone()]);
+        assert_eq!(got.expect("the same"), 16, "of several lengths");
+    }
     for packed in [0, feature::PACKED] {
         for (more, frames, in_runs) in [
             (0, &frames, 24),
