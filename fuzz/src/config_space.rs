@@ -92,12 +92,12 @@ fn write(space: &mut ConfigSpace, offset: u64, data: &[u8], initial: &[u8]) {
     let before = space.clone();
     let events = space.write(offset, data);
     let (old, new) = (before.bytes(), space.bytes());
-    let vf_bars = vf_bars(space);
+    let (vf_bars, first_vf) = (vf_bars(space), first_vf(&before, space));
     for (at, (a, b)) in old.iter().zip(new).enumerate() {
         let inside = (at as u64).checked_sub(offset);
         let inside = inside.is_some_and(|i| i < data.len() as u64);
-        // A larger page takes the low bits of the VF BARs with it.
-        let inside = inside || vf_bars.contains(&at) && b & !a == 0;
+        // A larger page takes the low bits of the VF BARs with it, and ARI moves the first VF.
+        let inside = inside || vf_bars.contains(&at) && b & !a == 0 || first_vf.contains(&at);
         assert!(
             inside || a == b,
             "{at:#x} changed by a write at {offset:#x}"
@@ -136,6 +136,17 @@ fn write(space: &mut ConfigSpace, offset: u64, data: &[u8], initial: &[u8]) {
 fn vf_bars(space: &ConfigSpace) -> std::ops::Range<usize> {
     let at = space.sriov().map_or(0, |(at, _)| at + sriov::offset::BAR0);
     at..at + if at > 0 { 24 } else { 0 }
+}
+
+/// Where the offset of the first VF is, if ARI was switched on or off.
+fn first_vf(before: &ConfigSpace, space: &ConfigSpace) -> std::ops::Range<usize> {
+    let Some((at, _)) = space.sriov() else {
+        return 0..0;
+    };
+    let control = |space: &ConfigSpace| space.read_u16((at + sriov::offset::CONTROL) as u64);
+    let moved = (control(before) ^ control(space)) & sriov::control::ARI != 0;
+    let at = at + sriov::offset::FIRST_OFFSET;
+    at..at + if moved { 2 } else { 0 }
 }
 
 /// There are never more virtual functions than there can be, and what is enabled stays as it is.
