@@ -30,6 +30,13 @@ fn driver(lab: &Lab) -> Driver<SocketBus> {
     Driver::new(bus, Config::poll()).expect("driver")
 }
 
+/// Writes a register, and returns when that is done: writes are not answered, reads are.
+fn write(driver: &mut Driver<SocketBus>, at: u32, value: u32) {
+    let bus = driver.bus_mut();
+    bus.write32(at, value).expect("write");
+    bus.read32(TIPG).expect("read");
+}
+
 fn look(lab: &Lab, words: &str) -> Registers {
     serde_json::from_str(&lab.ran(&format!("inspect e {words} --json"))).expect("JSON")
 }
@@ -38,10 +45,9 @@ fn look(lab: &Lab, words: &str) -> Registers {
 fn registers_are_found_by_name_and_place_and_a_look_acknowledges_nothing() {
     let lab = lab();
     let mut driver = driver(&lab);
-    let bus = driver.bus_mut();
-    bus.write32(IMC, u32::MAX).expect("write");
-    bus.write32(ICS, 0x04).expect("write");
-    bus.write32(TIPG, 0x0012_3456).expect("write");
+    write(&mut driver, IMC, u32::MAX);
+    write(&mut driver, ICS, 0x04);
+    write(&mut driver, TIPG, 0x0012_3456);
     for words in ["TIPG", "tipg", "0x410"] {
         let found = look(&lab, words);
         assert_eq!(
@@ -99,7 +105,7 @@ fn registers_are_found_by_name_and_place_and_a_look_acknowledges_nothing() {
 fn what_changes_between_two_looks_is_shown() {
     let lab = lab();
     let mut driver = driver(&lab);
-    driver.bus_mut().write32(TIPG, 1).expect("write");
+    write(&mut driver, TIPG, 1);
     let twice = Command::new(HYPERNIC)
         .args([
             "inspect",
@@ -107,7 +113,7 @@ fn what_changes_between_two_looks_is_shown() {
             "TIPG",
             "--diff",
             "--interval",
-            "1",
+            "4",
             "--control",
         ])
         .arg(lab.control())
@@ -115,8 +121,8 @@ fn what_changes_between_two_looks_is_shown() {
         .spawn()
         .expect("hypernic");
     // After its first look, which the daemon logs only with -v: some time will do.
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    driver.bus_mut().write32(TIPG, 2).expect("write");
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    write(&mut driver, TIPG, 2);
     let output = twice.wait_with_output().expect("end");
     let text = String::from_utf8(output.stdout).expect("text");
     assert_eq!(text, "TIPG           00410  00000001 -> 00000002\n");
@@ -127,6 +133,8 @@ fn what_changes_between_two_looks_is_shown() {
 fn a_dump_has_the_words_where_the_kernels_driver_puts_them() {
     let lab = lab();
     let mut driver = driver(&lab);
+    // What it has written is done.
+    driver.bus_mut().read32(TIPG).expect("read");
     let file = lab.dir.path().join("dump");
     lab.ran(&format!("dump e --output {}", file.display()));
     let bytes = std::fs::read(&file).expect("file");
