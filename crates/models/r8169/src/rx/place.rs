@@ -154,8 +154,15 @@ impl<'a> Placing<'a, '_> {
         Placed::Yes
     }
 
-    /// Takes descriptors for `total` bytes. Returns the first one's index, and that of the one behind the last.
+    /// Takes descriptors for `total` bytes. Returns the first one's index, and that of the one behind the last. Those looked at
+    /// in vain are work, too: a ring of empty buffers is walked for every frame.
     fn collect(&mut self, total: usize) -> Result<(u32, u32), Placed<'a>> {
+        let taken = self.walk(total);
+        work::add(self.state.descs.len() as u64 / DESCS_PER_COPY);
+        taken
+    }
+
+    fn walk(&mut self, total: usize) -> Result<(u32, u32), Placed<'a>> {
         let begin = self.state.next;
         let mut at = begin;
         let mut left = total;
@@ -183,7 +190,6 @@ impl<'a> Placing<'a, '_> {
                 return Err(Placed::No(&self.chip.counters.rx_too_long));
             }
         }
-        work::add(self.state.descs.len() as u64 / DESCS_PER_COPY);
         Ok((begin, at))
     }
 
