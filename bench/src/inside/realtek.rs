@@ -81,10 +81,8 @@ impl Guest {
             let bytes = frame(number, to, spec.size, spec);
             view.write(buffer(i), &bytes).expect("inside of RAM");
         }
-        let end = desc(ring - 1, ring, 0, 0)[..4].try_into().expect("four");
-        let end = u32::from_le_bytes(end) & !OWN;
         let last = TX_RING + u64::from(ring - 1) * 16;
-        view.write(last, &end.to_le_bytes()).expect("inside of RAM");
+        view.write(last, &EOR.to_le_bytes()).expect("inside of RAM");
         view.write(RX_RING, &guest.given).expect("inside of RAM");
         drop(view);
         let on = PciState {

@@ -8,6 +8,17 @@ use crate::alike::{Alike, HEAD, Kin};
 /// Most frames in one batch. More would not fit the caches of those who walk it twice.
 pub const MAX_BATCH: usize = 256;
 
+/// The picks of a batch that is offered whole.
+pub const EACH: [u16; MAX_BATCH] = {
+    let mut each = [0; MAX_BATCH];
+    let mut i = 0;
+    while i < MAX_BATCH {
+        each[i] = i as u16;
+        i += 1;
+    }
+    each
+};
+
 /// By how many heads the storage grows.
 const HEADS_AT_ONCE: usize = 32;
 

@@ -18,7 +18,7 @@ mod sum;
 mod tests;
 
 pub use alike::{Alike, HEAD};
-pub use batch::{Batch, Frame, MAX_BATCH};
+pub use batch::{Batch, EACH, Frame, MAX_BATCH};
 pub use cut::{Cut, Cutting};
 pub use expand::{ExpandError, expand};
 pub use finish::Finisher;

@@ -17,4 +17,4 @@ pub use fan_out::FanOut;
 pub use mark::{Memory, Position, Store};
 pub use parser::{End, Parser, Settings};
 pub use run::{Gathered, Gathering, Reported};
-pub use scratch::{EACH, Scratch};
+pub use scratch::Scratch;

@@ -2,19 +2,8 @@
 
 use std::cell::Cell;
 
-use frame::{Batch, MAX_BATCH};
+use frame::Batch;
 use guest_mem::ReadSlice;
-
-/// The picks of a batch that is offered whole.
-pub const EACH: [u16; MAX_BATCH] = {
-    let mut each = [0; MAX_BATCH];
-    let mut i = 0;
-    while i < MAX_BATCH {
-        each[i] = i as u16;
-        i += 1;
-    }
-    each
-};
 
 /// What is kept. Slices are bound to a thread, so their storage is too.
 #[derive(Default)]

@@ -16,9 +16,9 @@ pub(crate) mod tests;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use frame::{Caps, MAX_BATCH, Sink};
+use frame::{Caps, EACH, MAX_BATCH, Sink};
 use guest_mem::View;
-use intel::tx::{EACH, End, FanOut, Habit, Parser, Scratch, Settings, Store};
+use intel::tx::{End, FanOut, Habit, Parser, Scratch, Settings, Store};
 use intel::{Planned, Ring};
 use model::{Env, Progress, TURN_BYTES, Transmit};
 

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use datapath::counters::{count, count_alone};
 use datapath::with_batch;
-use frame::{Batch, Caps, MAX_BATCH, Sink};
+use frame::{Batch, Caps, EACH, Sink};
 use guest_mem::{ReadSlice, View};
 use model::{Env, Progress, TURN_BYTES, Transmit};
 
@@ -20,17 +20,6 @@ use crate::regs as r;
 use crate::regs::bits::{cause, desc, dtccr};
 use crate::tx::complete::give_back;
 use crate::tx::run::Tried;
-
-/// The indices of a full batch.
-const EACH: [u16; MAX_BATCH] = {
-    let mut each = [0; MAX_BATCH];
-    let mut i = 0;
-    while i < MAX_BATCH {
-        each[i] = i as u16;
-        i += 1;
-    }
-    each
-};
 
 /// The transmit part. It writes statistics to memory too.
 pub(crate) struct Sender {

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use datapath::counters::{count, count_alone};
 use datapath::with_batch;
-use frame::{Batch, Caps, MAX_BATCH, Sink};
+use frame::{Batch, Caps, EACH, Sink};
 use guest_mem::{ReadSlice, View};
 use model::{Env, Progress, TURN_BYTES, Transmit};
 
@@ -25,17 +25,6 @@ use crate::tx::run::Sent;
 
 /// Descriptors read in one turn, beyond which others are served.
 const TURN_DESCS: u32 = 4096;
-
-/// The indices of a full batch.
-const EACH: [u16; MAX_BATCH] = {
-    let mut each = [0; MAX_BATCH];
-    let mut i = 0;
-    while i < MAX_BATCH {
-        each[i] = i as u16;
-        i += 1;
-    }
-    each
-};
 
 /// The transmit part. It serves the control queue too: both are the driver's to notify.
 pub struct Sender {

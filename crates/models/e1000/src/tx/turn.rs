@@ -2,10 +2,10 @@
 //! ends.
 
 use datapath::counters::count;
-use frame::{Batch, Caps, Sink};
+use frame::{Batch, Caps, EACH, Sink};
 use guest_mem::View;
 use intel::Ring;
-use intel::tx::{EACH, End, Parser, Scratch};
+use intel::tx::{End, Parser, Scratch};
 use model::{Env, Progress, TURN_BYTES};
 
 use crate::core::chip::Chip;
