@@ -180,6 +180,16 @@ fn buffers_without_bytes_hold_nothing() {
     works(&mut m);
 }
 
+/// Each frame walks all of them, so its sender is charged for that.
+#[test]
+fn buffers_without_bytes_cost_their_sender_of_its_turn() {
+    let mut m = Machine::new();
+    m.rings(40, 0);
+    frame::work::take_turn();
+    assert_eq!(m.offer(&[&plain(MAC, 60), &plain(MAC, 60)]), 2);
+    assert_eq!(frame::work::take_turn(), 2 * 40 / 8);
+}
+
 #[test]
 fn commands_that_no_driver_gives_do_no_harm() {
     let mut m = Machine::new();
