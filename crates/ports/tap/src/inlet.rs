@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use frame::Sink;
+use port::answer::Prompt;
 use port::{Backlog, Inlet, InletStatus, Interest, vnet};
 use rustix::io::Errno;
 use wire::Offload;
@@ -25,6 +26,8 @@ pub struct TapInlet {
     queue: Arc<Queue>,
     backlog: Backlog,
     others: Vec<TapInlet>,
+    /// Frames passed on.
+    passed: u64,
 }
 
 enum Fill {
@@ -42,6 +45,7 @@ impl TapInlet {
             queue,
             backlog: Backlog::new(CAPACITY, MAX_READ),
             others: Vec::new(),
+            passed: 0,
         }
     }
 
@@ -97,6 +101,7 @@ impl TapInlet {
     /// Whether everything read has been taken.
     fn flush(&mut self, to: &dyn Sink) -> bool {
         let done = self.backlog.flush(to);
+        self.passed += done.frames;
         let tally = &self.queue.tally;
         tally.add(count::FRAMES_IN, done.frames);
         tally.add(count::BYTES_IN, done.bytes);
@@ -112,6 +117,14 @@ impl Inlet for TapInlet {
             read: true,
             write: false,
         });
+    }
+
+    fn prompt(&self) -> Option<Arc<dyn Prompt>> {
+        Some(Arc::clone(&self.queue) as Arc<dyn Prompt>)
+    }
+
+    fn passed(&self) -> u64 {
+        self.passed
     }
 
     fn split(&mut self) -> Vec<Box<dyn Inlet>> {
