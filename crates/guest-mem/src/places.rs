@@ -3,6 +3,7 @@
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{Ordering, fence};
 
 use crate::slice::{At, ReadSlice, Wide, WriteSlice};
 
@@ -153,6 +154,18 @@ impl<'v> ReadPlaces<'v> {
         // SAFETY: 16 bytes of the place are readable (promise of `new`); the type has no alignment.
         let head = unsafe { [word.read_volatile().0, word.add(1).read_volatile().0] };
         Some(head)
+    }
+
+    /// The same, the second word after the first: a descriptor whose first word says whether the second counts.
+    #[inline(always)]
+    pub fn pair(&self, at: u64) -> Option<Head> {
+        let place = self.0.place(at).filter(|_| self.0.len >= HEAD)?;
+        let word = place.cast_const().cast::<At<u64>>();
+        // SAFETY: as for `head_of`.
+        let first = unsafe { word.read_volatile().0 };
+        fence(Ordering::Acquire);
+        // SAFETY: as above.
+        Some([first, unsafe { word.add(1).read_volatile().0 }])
     }
 
     /// A place as a slice.
@@ -366,11 +379,11 @@ impl WriteSlice<'_> {
         if !self.has_rows(n, step, 8 * W) || !(at.addr() | step).is_multiple_of(8) {
             return false;
         }
-        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+        fence(Ordering::Release);
         for i in 0..n {
             for (j, word) in words.into_iter().enumerate() {
                 if j > 0 {
-                    std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+                    fence(Ordering::Release);
                 }
                 // SAFETY: row `i` is one of `n`, so its words are inside of the slice, writable (promise of its
                 // `new`) and aligned (both checked above); other users of the memory see single stores.

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use datapath::counters::{count, count_alone};
 use datapath::{Offered, RECEIVED, with_expanded};
-use frame::{Batch, Caps, Frame, Run, Wake};
+use frame::{Batch, Caps, Cut, Frame, Run, Wake};
 use guest_mem::View;
 use model::{Env, Nanos, Receive};
 
@@ -67,23 +67,14 @@ impl Receive for Receiver {
 
     fn deliver_run(&self, env: &Env, run: &Run<'_>) -> Option<usize> {
         let chip = &*self.chip;
-        let view = env.memory.view();
-        let mut state = chip.rx.reach()?;
-        let taken = if chip.rx_on() {
-            run::deliver(chip, &view, &mut state, run)
-        } else {
-            // A batch counts them.
-            None
-        };
-        let tally = std::mem::take(&mut state.tally);
-        enter(chip, &tally);
-        drop(state);
-        let room = taken.is_some() && chip.short.swap(false, Ordering::AcqRel);
-        if chip.rx.relieve() || room {
-            chip.waiters.wake();
-        }
-        report(chip, env, &tally, false);
-        taken
+        self.short_way(env, |view, state| run::deliver(chip, view, state, run))
+    }
+
+    fn deliver_cut(&self, env: &Env, cut: &Cut<'_>, from: usize) -> Option<usize> {
+        let chip = &*self.chip;
+        self.short_way(env, |view, state| {
+            run::deliver_cut(chip, view, state, (cut, from))
+        })
     }
 
     fn caps(&self) -> Caps {
@@ -116,6 +107,35 @@ impl Receive for Receiver {
             // Without them no sender is left, or it has not slept yet and tries once more.
             look_later(chip, env);
         }
+    }
+}
+
+impl Receiver {
+    /// Takes what `take` takes.
+    #[inline(always)]
+    fn short_way(
+        &self,
+        env: &Env,
+        take: impl FnOnce(&View<'_>, &mut RxState) -> Option<usize>,
+    ) -> Option<usize> {
+        let chip = &*self.chip;
+        let view = env.memory.view();
+        let mut state = chip.rx.reach()?;
+        let taken = if chip.rx_on() {
+            take(&view, &mut state)
+        } else {
+            // A batch counts them.
+            None
+        };
+        let tally = std::mem::take(&mut state.tally);
+        enter(chip, &tally);
+        drop(state);
+        let room = taken.is_some() && chip.short.swap(false, Ordering::AcqRel);
+        if chip.rx.relieve() || room {
+            chip.waiters.wake();
+        }
+        report(chip, env, &tally, false);
+        taken
     }
 }
 

@@ -57,6 +57,12 @@ impl Limits {
         self.frames.min(descs)
     }
 
+    /// As many descriptors are passed, and the ring has so many if that is known now.
+    fn pass(&mut self, n: usize, ring: Option<u32>) {
+        self.walked += n as u32;
+        self.descs = ring.map_or(self.descs, |ring| self.descs.min(ring));
+    }
+
     /// These descriptors are passed.
     fn walk(&mut self, descs: &[Desc]) {
         for desc in descs {
@@ -142,7 +148,7 @@ fn turn(
             state.runs.worked();
             limits.frames = limits.frames.saturating_sub(run.sent);
             limits.bytes = limits.bytes.saturating_sub(run.bytes);
-            limits.walk(&state.descs[..run.sent]);
+            limits.pass(run.sent, run.ring);
             // What the sink has left is for a batch, which can wait.
             tries = run.sent == run.offered;
             let drained = tries && run.last;

@@ -112,12 +112,14 @@ pub(crate) enum Bad {
     Fault,
 }
 
-/// Storage for packets that ask for nothing: where their frames are, how long they are, and how they begin.
+/// Storage for packets that ask for nothing: where their frames are, how long they are, how they begin, and what becomes of their
+/// descriptors' first words.
 #[derive(Debug, Default)]
 pub(crate) struct Alike {
     pub at: Vec<u64>,
     pub lens: Vec<u16>,
     pub heads: Vec<Head>,
+    pub words: Vec<u64>,
 }
 
 /// The transmit ring with its storage.

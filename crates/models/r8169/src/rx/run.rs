@@ -1,22 +1,62 @@
-//! The short way: frames that are alike, each into one buffer. Whatever needs more ends the run, and takes the general way,
-//! which gives the same results.
+//! The short way: frames that are alike, and segments of large ones, each into one buffer. Whatever needs more ends it, and
+//! takes the general way, which gives the same results.
 
 use datapath::{FCS, MIN_FRAME};
-use frame::{Run, work};
-use guest_mem::{Head, ReadSlice, View, WriteSlice, copy_lengths, copy_run};
-use wire::{EtherType, SimpleV4, Sum};
+use frame::{Cut, Run, work};
+use guest_mem::{Head, ReadSlice, View, WritePlaces, WriteSlice, copy_lengths, copy_run};
+use wire::{ETHERNET_HEADER, EtherType, SimpleV4, Sum};
 
 use crate::core::chip::Chip;
-use crate::core::queues::{Desc, Group, RxState, fetch};
+use crate::core::queues::{Group, RxState};
+use crate::core::row::{Row, Walk};
 use crate::filter;
 use crate::regs::bits::{desc, rx};
-use crate::rx::place::{DESCS_PER_COPY, Settings, ZEROS, group_bits, publish};
+use crate::rx::place::{DESCS_PER_COPY, Settings, ZEROS, group_bits};
 use crate::rx::verdict::verdict_of;
 
-/// Buffers found before the first of them is filled.
+/// Buffers found before the first of them is filled, of runs of any length and of those that are short.
 const AHEAD: usize = 64;
+const FEW: usize = 4;
 /// Bytes of a frame that are looked at.
 const LOOK: usize = 64;
+
+/// How frames that begin alike are received: their group, and what all descriptors say but for the length.
+struct Way {
+    base: u64,
+    group: Group,
+    word: u64,
+}
+
+/// How frames with this header are received, of at most `total` bytes with FCS, if nothing else decides.
+fn way(
+    chip: &Chip,
+    settings: &Settings,
+    header: [u8; ETHERNET_HEADER],
+    total: usize,
+) -> Option<Way> {
+    let [dst @ .., _, _, _, _, _, _, a, b] = header;
+    // Tags are taken out, and what is behind them is judged, frame by frame.
+    let tagged = EtherType(u16::from_be_bytes([a, b])).is_tag();
+    if tagged && (settings.strip || settings.judge) {
+        return None;
+    }
+    if total > settings.most || !filter::accepts(&chip.file, dst) {
+        return None;
+    }
+    let group = Group::of(dst);
+    let bits = group_bits(group, filter::is_station(&chip.file, dst));
+    Some(Way {
+        base: settings.base,
+        group,
+        word: u64::from(bits | desc::FS | desc::LS),
+    })
+}
+
+/// Bytes in the buffer of a frame of `len`.
+#[inline(always)]
+fn in_buffer(len: usize) -> usize {
+    len.max(MIN_FRAME) + FCS
+}
 
 /// Takes frames of a run as long as there are buffers for them. `None` when they are not for this way.
 pub(super) fn deliver(
@@ -26,87 +66,27 @@ pub(super) fn deliver(
     run: &Run<'_>,
 ) -> Option<usize> {
     let settings = Settings::of(chip);
-    let [dst @ .., _, _, _, _, _, _, a, b] = run.header();
-    let kind = EtherType(u16::from_be_bytes([a, b]));
+    let header = run.header();
+    let kind = EtherType(u16::from_be_bytes([header[12], header[13]]));
+    // Other headers are looked through frame by frame.
+    if settings.judge && kind == EtherType::IPV6 {
+        return None;
+    }
+    let total = in_buffer(run.frame_len());
+    let way = way(chip, &settings, header, total)?;
     let judged = settings.judge && kind == EtherType::IPV4;
-    // Tags are taken out, and other headers looked through, frame by frame.
-    let looks = settings.judge && kind == EtherType::IPV6;
-    if kind.is_tag() && (settings.strip || settings.judge) || looks {
-        return None;
-    }
-    let total = run.frame_len().max(MIN_FRAME) + FCS;
-    if total > settings.most || !filter::accepts(&chip.file, dst) {
-        return None;
-    }
-    let group = Group::of(dst);
-    let bits = group_bits(group, filter::is_station(&chip.file, dst));
-    let word = bits | desc::FS | desc::LS;
-    let (from, mut at, mut heads) = run.frames();
-    let mut lens = run.lens();
-    // Bytes of a frame from the next on.
-    let len_of = |lens: Option<&[u16]>, i: usize| {
-        let len = lens.and_then(|lens| lens.get(i));
-        len.map_or(run.frame_len(), |len| usize::from(*len))
+    let frames = match (judged, run.lens()) {
+        (true, _) => fill_judged(chip, view, state, &way, run),
+        (false, Some(lens)) => fill_lengths(chip, view, state, &way, (run, lens)),
+        (false, None) => {
+            let (from, at, heads) = run.frames();
+            let word = way.word | total as u64;
+            let ask = (way.base, word, total, run.count());
+            fill(chip, view, state, ask, |done, to, to_at, _| {
+                copy_run((from, &at[done..]), &heads[done..], (to, to_at))
+            })
+        }
     };
-    let mut descs = [Desc::default(); AHEAD];
-    let mut places = [0; AHEAD];
-    let mut frames = 0;
-    while !at.is_empty() {
-        let most = AHEAD.min(at.len());
-        let found = find(view, (&settings, state.next), total, &mut descs[..most]);
-        work::add(found as u64 / DESCS_PER_COPY);
-        let first = descs[..found].first();
-        let Some(to) = first.and_then(|desc| view.write_places_anew(desc.addr, total)) else {
-            break;
-        };
-        let mut planned = 0;
-        for (desc, place) in descs[..found].iter().zip(&mut places) {
-            let Some(found) = to.find(desc.addr) else {
-                break;
-            };
-            to.prefetch(found);
-            *place = found;
-            planned += 1;
-        }
-        let mut verdicts = [(0, 0); AHEAD];
-        let copied = if judged {
-            let mut copied = 0;
-            let each = at.iter().zip(heads).zip(&places[..planned]);
-            for (i, ((at, head), place)) in each.enumerate() {
-                let len = len_of(lens, i);
-                let (Some(read), Some(write)) = (from.get_of(*at, len), to.get(*place)) else {
-                    break;
-                };
-                let write = write.sub(0, len.max(MIN_FRAME) + FCS);
-                let Some(judged) = judge(read, *head, &write) else {
-                    break;
-                };
-                verdicts[i] = judged;
-                copied += 1;
-            }
-            copied
-        } else {
-            let to = (&to, &places[..planned]);
-            match lens {
-                None => copy_run((from, at), heads, to),
-                Some(lens) => copy_lengths(((from, at), lens), heads, (to, FCS)),
-            }
-        };
-        state.filled.clear();
-        for (i, (desc, (first, second))) in descs[..copied].iter().zip(verdicts).enumerate() {
-            let total = len_of(lens, i).max(MIN_FRAME) + FCS;
-            let word = word | first | total as u32 | desc.opts1 & desc::EOR;
-            state.filled.push((desc.index, word, second));
-            state.next = desc.next();
-        }
-        publish(chip, view, settings.base, &mut state.filled);
-        frames += copied;
-        (at, heads) = (&at[copied..], &heads[copied..]);
-        lens = lens.map(|lens| &lens[copied..]);
-        if copied < most {
-            break;
-        }
-    }
     if frames == 0 {
         return None;
     }
@@ -114,8 +94,192 @@ pub(super) fn deliver(
     tally.frames += frames as u32;
     tally.buffers += frames as u32;
     tally.bytes += run.bytes(frames) as u64;
-    tally.groups[group as usize] += frames as u64;
+    tally.groups[way.group as usize] += frames as u64;
     Some(frames)
+}
+
+/// Frames that have lengths of their own.
+#[inline(never)]
+fn fill_lengths(
+    chip: &Chip,
+    view: &View<'_>,
+    state: &mut RxState,
+    way: &Way,
+    (run, lens): (&Run<'_>, &[u16]),
+) -> usize {
+    let (from, at, heads) = run.frames();
+    let ask = (way.base, way.word, in_buffer(run.frame_len()), run.count());
+    fill(chip, view, state, ask, |done, to, to_at, words| {
+        let lens = &lens[done..];
+        let places = ((from, &at[done..]), lens);
+        let copied = copy_lengths(places, &heads[done..], ((to, to_at), FCS));
+        for (word, len) in words.iter_mut().zip(&lens[..copied]) {
+            *word |= in_buffer((*len).into()) as u64;
+        }
+        copied
+    })
+}
+
+/// Frames whose checksums are judged.
+#[inline(never)]
+fn fill_judged(
+    chip: &Chip,
+    view: &View<'_>,
+    state: &mut RxState,
+    way: &Way,
+    run: &Run<'_>,
+) -> usize {
+    let (from, at, heads) = run.frames();
+    let len_of = |i: usize| {
+        let len = run.lens().and_then(|lens| lens.get(i));
+        len.map_or(run.frame_len(), |len| usize::from(*len))
+    };
+    let ask = (way.base, way.word, in_buffer(run.frame_len()), run.count());
+    fill(chip, view, state, ask, |done, to, to_at, words| {
+        let mut copied = 0;
+        let each = at[done..].iter().zip(&heads[done..]).zip(to_at).zip(words);
+        for (i, (((at, head), place), word)) in each.enumerate() {
+            let len = len_of(done + i);
+            let (Some(read), Some(write)) = (from.get_of(*at, len), to.get(*place)) else {
+                break;
+            };
+            let write = write.sub(0, in_buffer(len));
+            let Some((first, second)) = judge(read, *head, &write) else {
+                break;
+            };
+            *word |= u64::from(second) << 32 | u64::from(first) | in_buffer(len) as u64;
+            copied += 1;
+        }
+        copied
+    })
+}
+
+/// Takes segments of a large frame from number `from` on, as [`deliver`] takes frames.
+pub(super) fn deliver_cut(
+    chip: &Chip,
+    view: &View<'_>,
+    state: &mut RxState,
+    (cut, from): (&Cut<'_>, usize),
+) -> Option<usize> {
+    let settings = Settings::of(chip);
+    let header = cut.header();
+    let total = in_buffer(cut.segment_len(0));
+    let mut way = way(chip, &settings, header, total)?;
+    if settings.judge {
+        // Their checksums are written here.
+        let v6 = EtherType(u16::from_be_bytes([header[12], header[13]])) == EtherType::IPV6;
+        let second = if v6 { rx::V6 } else { rx::V4 };
+        way.word |= u64::from(second) << 32 | u64::from(rx::TCP);
+    }
+    let count = cut.count().checked_sub(from)?;
+    let mut segments = cut.segments(from);
+    let ask = (way.base, way.word, total, count);
+    let frames = fill(chip, view, state, ask, |done, to, to_at, words| {
+        let mut copied = 0;
+        for (place, word) in to_at.iter().zip(words) {
+            // The last may be shorter.
+            let len = in_buffer(cut.segment_len(from + done + copied));
+            let Some(place) = to.get(*place) else {
+                break;
+            };
+            segments.write(&place.sub(0, len));
+            *word |= len as u64;
+            copied += 1;
+        }
+        copied
+    });
+    let last = (from + frames).checked_sub(1).filter(|_| frames > 0)?;
+    let bytes = (frames - 1) * cut.segment_len(0) + cut.segment_len(last);
+    let tally = &mut state.tally;
+    tally.frames += frames as u32;
+    tally.buffers += frames as u32;
+    tally.bytes += bytes as u64;
+    tally.groups[way.group as usize] += frames as u64;
+    Some(frames)
+}
+
+/// Fills buffers of at least `total` bytes with frames, at most `count`: `copy` copies those from a number on to places, adds to
+/// the words of their descriptors, which say `word` so far, and returns how many it has copied. Gives them to the driver.
+#[inline(always)]
+fn fill(
+    chip: &Chip,
+    view: &View<'_>,
+    state: &mut RxState,
+    ask: (u64, u64, usize, usize),
+    copy: impl FnMut(usize, &WritePlaces<'_>, &[u64], &mut [u64]) -> usize,
+) -> usize {
+    let (.., count) = ask;
+    match count <= FEW {
+        true => fill_by::<FEW>(chip, view, state, ask, copy),
+        false => fill_by::<AHEAD>(chip, view, state, ask, copy),
+    }
+}
+
+#[inline(always)]
+fn fill_by<const N: usize>(
+    chip: &Chip,
+    view: &View<'_>,
+    state: &mut RxState,
+    (base, word, total, count): (u64, u64, usize, usize),
+    mut copy: impl FnMut(usize, &WritePlaces<'_>, &[u64], &mut [u64]) -> usize,
+) -> usize {
+    let Some(row) = Row::of(view, base) else {
+        return 0;
+    };
+    let (mut places, mut words) = ([0; N], [0; N]);
+    let mut done = 0;
+    while done < count {
+        let most = N.min(count - done);
+        let mut walk = Walk::new(state.next);
+        let kept = (&mut places[..most], &mut words[..most]);
+        let Some((to, found)) = find(view, &row, &mut walk, (total, word), kept) else {
+            break;
+        };
+        work::add(found as u64 / DESCS_PER_COPY);
+        let copied = copy(done, &to, &places[..found], &mut words[..found]);
+        walk.store(view, base, &words[..copied], &chip.counters.rx_dma_fault);
+        state.next = walk.behind(copied);
+        done += copied;
+        if copied < most {
+            break;
+        }
+    }
+    done
+}
+
+/// Finds the buffers of the next descriptors, and what their first words are to say. It ends where one is the driver's, too
+/// short, or not in the region of the one before. `None`: that is the first.
+#[inline(always)]
+fn find<'v>(
+    view: &'v View<'_>,
+    row: &Row<'_>,
+    walk: &mut Walk,
+    (total, say): (usize, u64),
+    (places, words): (&mut [u64], &mut [u64]),
+) -> Option<(WritePlaces<'v>, usize)> {
+    let holds = |word: u64| {
+        let size = word as u32 & rx::LENGTH;
+        word as u32 & desc::OWN != 0 && size as usize >= total
+    };
+    let mut next = row.words(walk.next).filter(|[word, _]| holds(*word))?;
+    let to = view.write_places_anew(next[1], total)?;
+    let mut found = 0;
+    for (place, to_write) in places.iter_mut().zip(words) {
+        let [word, addr] = next;
+        let Some(at) = to.find(addr).filter(|_| walk.takes(word)) else {
+            break;
+        };
+        to.prefetch(at);
+        *place = at;
+        *to_write = say | word & u64::from(desc::EOR);
+        let more = walk.take(word, found);
+        found += 1;
+        match row.words(walk.next).filter(|[word, _]| more && holds(*word)) {
+            Some(this) => next = this,
+            None => break,
+        }
+    }
+    Some((to, found))
 }
 
 /// Copies a frame that is whole TCP or UDP over IPv4 without options, and judges it on the way: its first bytes by our copy,
@@ -150,31 +314,4 @@ fn judge(read: ReadSlice<'_>, head: Head, write: &WriteSlice<'_>) -> Option<(u32
     }
     let intact = (!packet.is_unsummed()).then(|| sum.is_intact());
     Some(verdict_of(packet.ip(), packet.kind, intact))
-}
-
-/// Descriptors from `next` on whose buffer holds `total` bytes. Returns how many there are.
-fn find(
-    view: &View<'_>,
-    (settings, mut next): (&Settings, u32),
-    total: usize,
-    descs: &mut [Desc],
-) -> usize {
-    let begin = next;
-    let mut found = 0;
-    for slot in descs {
-        let Ok(Some(desc)) = fetch(view, settings.base, next) else {
-            break;
-        };
-        if ((desc.opts1 & rx::LENGTH) as usize) < total {
-            break;
-        }
-        *slot = desc;
-        found += 1;
-        next = desc.next();
-        // None is given twice.
-        if next == begin {
-            break;
-        }
-    }
-    found
 }
