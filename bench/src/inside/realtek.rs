@@ -130,6 +130,9 @@ impl Guest {
         let straight = n.min(ring - self.next);
         let view = self.env.memory.view();
         for (from, n) in [(self.next, straight), (0, n - straight)] {
+            if n == 0 {
+                continue;
+            }
             let bytes = from as usize * 16..(from + n) as usize * 16;
             let at = at + bytes.start as u64;
             view.write(at, &given[bytes]).expect("inside of RAM");

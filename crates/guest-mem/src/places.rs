@@ -156,16 +156,23 @@ impl<'v> ReadPlaces<'v> {
         Some(head)
     }
 
-    /// The same, the second word after the first: a descriptor whose first word says whether the second counts.
+    /// Pairs of words from `at` on, one every 16 bytes, at most `n` and as far as the region goes: descriptors whose first word
+    /// says whether the second counts. Each word is read once, the second of a pair after the first.
     #[inline(always)]
-    pub fn pair(&self, at: u64) -> Option<Head> {
-        let place = self.0.place(at).filter(|_| self.0.len >= HEAD)?;
-        let word = place.cast_const().cast::<At<u64>>();
-        // SAFETY: as for `head_of`.
-        let first = unsafe { word.read_volatile().0 };
-        fence(Ordering::Acquire);
-        // SAFETY: as above.
-        Some([first, unsafe { word.add(1).read_volatile().0 }])
+    pub fn pairs(&self, at: u64, n: usize) -> impl Iterator<Item = Head> + use<'v> {
+        let room = (self.0.most + self.0.len as u64).saturating_sub(at) / HEAD as u64;
+        let base = self.0.base.as_ptr().cast_const();
+        let _life: PhantomData<&'v ()> = PhantomData;
+        (0..room.min(n as u64)).map(move |i| {
+            // SAFETY: pair `i` lies inside of the region, which is readable for `'v` (promise of `new`); the type has no
+            // alignment.
+            unsafe {
+                let word = base.add((at + i * HEAD as u64) as usize).cast::<At<u64>>();
+                let first = word.read_volatile().0;
+                fence(Ordering::Acquire);
+                [first, word.add(1).read_volatile().0]
+            }
+        })
     }
 
     /// A place as a slice.

@@ -151,7 +151,8 @@ fn turn(
             limits.pass(run.sent, run.ring);
             // What the sink has left is for a batch, which can wait.
             tries = run.sent == run.offered;
-            let drained = tries && run.last;
+            // A turn that has walked the ring does not say so, whether or not it has seen what stands behind.
+            let drained = tries && run.last && !limits.spent();
             untold = !drained;
             let mut irq = chip.irq.lock();
             irq.sent(env, run.sent as u32, false, drained);

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use datapath::counters::count_alone;
+use frame::MAX_BATCH;
 use guest_mem::{ReadPlaces, View};
 
 use crate::core::queues::{MOST, place};
@@ -37,11 +38,13 @@ impl<'v> Row<'v> {
         view.read_places(base, SIZE)
     }
 
-    /// The two words of the descriptor at `index`, the address read after OWN was. `None`: it is in another region.
+    /// The two words of descriptors from `index` on, each read once, the address after OWN: at most `n`, as far as a ring can
+    /// go, and as far as the region goes.
     #[inline(always)]
-    pub fn words(&self, index: u32) -> Option<[u64; 2]> {
-        self.from
-            .pair(self.base + u64::from(index) * SIZE as u64)
+    pub fn words(&self, index: u32, n: u32) -> impl Iterator<Item = [u64; 2]> + use<'v> {
+        let at = self.base + u64::from(index) * SIZE as u64;
+        let most = MOST.saturating_sub(index).min(n);
+        self.from.pairs(at, most as usize)
     }
 }
 
@@ -49,36 +52,32 @@ impl<'v> Row<'v> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Walk {
     begin: u32,
-    /// The one that is looked at next.
-    pub next: u32,
-    /// How many stand before the ring's end, if it was passed; otherwise 0.
+    /// How many stand before the ring's end, with it, if that is one of them; otherwise 0.
     wrap: usize,
 }
 
 impl Walk {
+    #[inline]
     pub fn new(begin: u32) -> Self {
-        Walk {
-            begin,
-            next: begin,
-            wrap: 0,
-        }
+        Walk { begin, wrap: 0 }
     }
 
-    /// Whether one whose first word is `word` can be taken: a ring has one end.
+    /// Descriptors before the first, which are those to go on with behind the ring's end.
     #[inline(always)]
-    pub fn takes(&self, word: u64) -> bool {
-        word as u32 & desc::EOR == 0 || self.wrap == 0
+    pub fn begin(&self) -> u32 {
+        self.begin
     }
 
-    /// Takes it, as number `n`. `false`: it was the last of the ring, and none is taken twice.
+    /// The last of the first `n` has EOR.
     #[inline(always)]
-    pub fn take(&mut self, word: u64, n: usize) -> bool {
-        self.next += 1;
-        if word as u32 & desc::EOR != 0 || self.next >= MOST {
-            self.next = 0;
-            self.wrap = n + 1;
-        }
-        self.next != self.begin
+    pub fn ended(&mut self, n: usize) {
+        self.wrap = n;
+    }
+
+    /// Whether one had EOR: a ring has one end.
+    #[inline(always)]
+    pub fn has_ended(&self) -> bool {
+        self.wrap != 0
     }
 
     /// The index behind the first `n`.
@@ -86,7 +85,7 @@ impl Walk {
     pub fn behind(&self, n: usize) -> u32 {
         match self.wrap {
             wrap if wrap > 0 && n >= wrap => (n - wrap) as u32,
-            _ => self.begin + n as u32,
+            _ => (self.begin + n as u32) % MOST,
         }
     }
 
@@ -96,16 +95,50 @@ impl Walk {
         (self.wrap > 0 && n >= self.wrap).then_some(self.begin + self.wrap as u32)
     }
 
-    /// Writes the first words of the first descriptors back, in order, after all that was written before. Those out of reach are
-    /// counted in `faults`.
+    /// Writes the first words of the first descriptors back, in order, after all that was written before. They say what they are
+    /// to say, and EOR where the ring ends. Those out of reach are counted in `faults`.
     #[inline]
-    pub fn store(&self, view: &View<'_>, base: u64, words: &[u64], faults: &AtomicU64) {
-        if self.wrap == 0 || words.len() <= self.wrap {
-            return store(view, place(base, self.begin), words, faults);
+    pub fn store(&self, view: &View<'_>, base: u64, words: &mut [u64], faults: &AtomicU64) {
+        let first = place(base, self.begin);
+        if self.wrap == 0 || words.len() < self.wrap {
+            return store(view, first, words, faults);
         }
-        let (straight, around) = words.split_at(self.wrap);
-        store(view, place(base, self.begin), straight, faults);
+        let (straight, around) = words.split_at_mut(self.wrap);
+        if let Some(last) = straight.last_mut() {
+            *last |= u64::from(desc::EOR);
+        }
+        store(view, first, straight, faults);
         store(view, base, around, faults);
+    }
+
+    /// The same where all `n` say the same.
+    #[inline(always)]
+    pub fn store_same(
+        &self,
+        view: &View<'_>,
+        base: u64,
+        (n, word): (usize, u64),
+        faults: &AtomicU64,
+    ) {
+        let first = place(base, self.begin);
+        let window = view
+            .write_window(first)
+            .filter(|_| self.wrap == 0 || n < self.wrap);
+        if window.is_none_or(|window| !window.store_same(first, SIZE, n, [word])) {
+            self.store_around(view, base, (n, word), faults);
+        }
+    }
+
+    #[cold]
+    fn store_around(
+        &self,
+        view: &View<'_>,
+        base: u64,
+        (n, word): (usize, u64),
+        faults: &AtomicU64,
+    ) {
+        let mut words = [word; MAX_BATCH];
+        self.store(view, base, &mut words[..n.min(MAX_BATCH)], faults);
     }
 }
 
@@ -133,19 +166,12 @@ mod tests {
 
     #[test]
     fn a_walk_goes_around_once() {
-        let (plain, end) = (0, u64::from(desc::EOR));
         let mut walk = Walk::new(2);
-        assert!(walk.take(plain, 0) && walk.take(end, 1));
-        assert_eq!((walk.next, walk.behind(1), walk.behind(2)), (0, 3, 0));
-        assert_eq!((walk.ring(1), walk.ring(2)), (None, Some(4)));
-        assert!(walk.takes(plain) && !walk.takes(end), "a second end");
-        assert!(walk.take(plain, 2) && !walk.take(plain, 3));
-        assert_eq!(walk.behind(4), 2);
-        let mut one = Walk::new(0);
-        assert!(!one.take(end, 0));
-        assert_eq!((one.behind(1), one.ring(1)), (0, Some(1)));
-        let mut last = Walk::new(MOST - 1);
-        assert!(last.take(plain, 0));
-        assert_eq!((last.next, last.behind(1)), (0, 0));
+        walk.ended(2);
+        assert!(walk.has_ended());
+        assert_eq!([1, 2, 4].map(|n| walk.behind(n)), [3, 0, 2]);
+        assert_eq!([1, 2, 3].map(|n| walk.ring(n)), [None, Some(4), Some(4)]);
+        let last = Walk::new(MOST - 1);
+        assert_eq!((last.behind(1), last.ring(1)), (0, None));
     }
 }

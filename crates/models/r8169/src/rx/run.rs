@@ -7,7 +7,7 @@ use guest_mem::{Head, ReadSlice, View, WritePlaces, WriteSlice, copy_lengths, co
 use wire::{ETHERNET_HEADER, EtherType, SimpleV4, Sum};
 
 use crate::core::chip::Chip;
-use crate::core::queues::{Group, RxState};
+use crate::core::queues::{Group, MOST, RxState};
 use crate::core::row::{Row, Walk};
 use crate::filter;
 use crate::regs::bits::{desc, rx};
@@ -80,8 +80,8 @@ pub(super) fn deliver(
         (false, Some(lens)) => fill_lengths(chip, view, state, &way, (run, lens)),
         (false, None) => {
             let (from, at, heads) = run.frames();
-            let word = way.word | total as u64;
-            let ask = (way.base, word, total, run.count());
+            let say = Say::Same(way.word | total as u64);
+            let ask = (way.base, say, total, run.count());
             fill(chip, view, state, ask, |done, to, to_at, _| {
                 copy_run((from, &at[done..]), &heads[done..], (to, to_at))
             })
@@ -108,7 +108,8 @@ fn fill_lengths(
     (run, lens): (&Run<'_>, &[u16]),
 ) -> usize {
     let (from, at, heads) = run.frames();
-    let ask = (way.base, way.word, in_buffer(run.frame_len()), run.count());
+    let (say, longest) = (Say::Each(way.word), in_buffer(run.frame_len()));
+    let ask = (way.base, say, longest, run.count());
     fill(chip, view, state, ask, |done, to, to_at, words| {
         let lens = &lens[done..];
         let places = ((from, &at[done..]), lens);
@@ -134,7 +135,8 @@ fn fill_judged(
         let len = run.lens().and_then(|lens| lens.get(i));
         len.map_or(run.frame_len(), |len| usize::from(*len))
     };
-    let ask = (way.base, way.word, in_buffer(run.frame_len()), run.count());
+    let (say, longest) = (Say::Each(way.word), in_buffer(run.frame_len()));
+    let ask = (way.base, say, longest, run.count());
     fill(chip, view, state, ask, |done, to, to_at, words| {
         let mut copied = 0;
         let each = at[done..].iter().zip(&heads[done..]).zip(to_at).zip(words);
@@ -173,7 +175,7 @@ pub(super) fn deliver_cut(
     }
     let count = cut.count().checked_sub(from)?;
     let mut segments = cut.segments(from);
-    let ask = (way.base, way.word, total, count);
+    let ask = (way.base, Say::Each(way.word), total, count);
     let frames = fill(chip, view, state, ask, |done, to, to_at, words| {
         let mut copied = 0;
         for (place, word) in to_at.iter().zip(words) {
@@ -198,14 +200,23 @@ pub(super) fn deliver_cut(
     Some(frames)
 }
 
+/// What the first words of descriptors say.
+#[derive(Clone, Copy)]
+enum Say {
+    /// This.
+    Same(u64),
+    /// This, and for each what is added.
+    Each(u64),
+}
+
 /// Fills buffers of at least `total` bytes with frames, at most `count`: `copy` copies those from a number on to places, adds to
-/// the words of their descriptors, which say `word` so far, and returns how many it has copied. Gives them to the driver.
+/// the words of their descriptors where they differ, and returns how many it has copied. Gives them to the driver.
 #[inline(always)]
 fn fill(
     chip: &Chip,
     view: &View<'_>,
     state: &mut RxState,
-    ask: (u64, u64, usize, usize),
+    ask: (u64, Say, usize, usize),
     copy: impl FnMut(usize, &WritePlaces<'_>, &[u64], &mut [u64]) -> usize,
 ) -> usize {
     let (.., count) = ask;
@@ -220,24 +231,30 @@ fn fill_by<const N: usize>(
     chip: &Chip,
     view: &View<'_>,
     state: &mut RxState,
-    (base, word, total, count): (u64, u64, usize, usize),
+    (base, say, total, count): (u64, Say, usize, usize),
     mut copy: impl FnMut(usize, &WritePlaces<'_>, &[u64], &mut [u64]) -> usize,
 ) -> usize {
     let Some(row) = Row::of(view, base) else {
         return 0;
     };
     let (mut places, mut words) = ([0; N], [0; N]);
+    let faults = &chip.counters.rx_dma_fault;
     let mut done = 0;
     while done < count {
         let most = N.min(count - done);
         let mut walk = Walk::new(state.next);
-        let kept = (&mut places[..most], &mut words[..most]);
-        let Some((to, found)) = find(view, &row, &mut walk, (total, word), kept) else {
+        let Some((to, found)) = find(view, &row, &mut walk, total, &mut places[..most]) else {
             break;
         };
         work::add(found as u64 / DESCS_PER_COPY);
+        if let Say::Each(word) = say {
+            words[..found].fill(word);
+        }
         let copied = copy(done, &to, &places[..found], &mut words[..found]);
-        walk.store(view, base, &words[..copied], &chip.counters.rx_dma_fault);
+        match say {
+            Say::Same(word) => walk.store_same(view, base, (copied, word), faults),
+            Say::Each(_) => walk.store(view, base, &mut words[..copied], faults),
+        }
         state.next = walk.behind(copied);
         done += copied;
         if copied < most {
@@ -247,35 +264,52 @@ fn fill_by<const N: usize>(
     done
 }
 
-/// Finds the buffers of the next descriptors, and what their first words are to say. It ends where one is the driver's, too
-/// short, or not in the region of the one before. `None`: that is the first.
+/// Finds the buffers of the next descriptors. It ends where one is the driver's, too short, or not in the region of the one
+/// before. `None`: that is the first.
 #[inline(always)]
 fn find<'v>(
     view: &'v View<'_>,
     row: &Row<'_>,
     walk: &mut Walk,
-    (total, say): (usize, u64),
-    (places, words): (&mut [u64], &mut [u64]),
+    total: usize,
+    places: &mut [u64],
 ) -> Option<(WritePlaces<'v>, usize)> {
     let holds = |word: u64| {
         let size = word as u32 & rx::LENGTH;
         word as u32 & desc::OWN != 0 && size as usize >= total
     };
-    let mut next = row.words(walk.next).filter(|[word, _]| holds(*word))?;
-    let to = view.write_places_anew(next[1], total)?;
+    let mut descs = row.words(walk.begin(), MOST);
+    let [mut word, mut addr] = descs.next()?;
+    // Most say what the one before says.
+    let mut right = word;
+    if !holds(word) {
+        return None;
+    }
+    let to = view.write_places_anew(addr, total)?;
     let mut found = 0;
-    for (place, to_write) in places.iter_mut().zip(words) {
-        let [word, addr] = next;
-        let Some(at) = to.find(addr).filter(|_| walk.takes(word)) else {
+    loop {
+        if word != right {
+            if !holds(word) {
+                break;
+            }
+            right = word;
+        }
+        let ends = word as u32 & desc::EOR != 0;
+        let (Some(at), Some(place)) = (to.find(addr), places.get_mut(found)) else {
             break;
         };
+        if ends && walk.has_ended() {
+            break;
+        }
         to.prefetch(at);
         *place = at;
-        *to_write = say | word & u64::from(desc::EOR);
-        let more = walk.take(word, found);
         found += 1;
-        match row.words(walk.next).filter(|[word, _]| more && holds(*word)) {
-            Some(this) => next = this,
+        if ends {
+            walk.ended(found);
+            descs = row.words(0, walk.begin());
+        }
+        match descs.next() {
+            Some(next) => [word, addr] = next,
             None => break,
         }
     }

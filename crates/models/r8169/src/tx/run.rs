@@ -9,7 +9,7 @@ use frame::{MAX_BATCH, Mix, Run, Sink, same_header};
 use guest_mem::{ReadPlaces, View};
 
 use crate::core::chip::Chip;
-use crate::core::queues::{Alike, TxState};
+use crate::core::queues::{Alike, MOST, TxState};
 use crate::core::row::{Row, Walk};
 use crate::core::stats::Stat;
 use crate::regs::bits::{desc, tx};
@@ -20,7 +20,7 @@ const FEWEST: usize = 8;
 /// Packets whose memory is asked for before the first of them is looked at.
 const AHEAD: usize = 32;
 /// What descriptors of a run may differ in.
-const DIFFERS: u64 = desc::EOR as u64;
+const EOR: u64 = desc::EOR as u64;
 
 /// What became of a try.
 pub(super) enum Tried {
@@ -53,8 +53,8 @@ struct Gathered {
     last: bool,
     /// All begin with the same header.
     alike: bool,
-    /// Bytes of each, if that is the same for all.
-    len: Option<usize>,
+    /// What all of their descriptors are to say, if that is the same but for EOR: then lengths and headers are, too.
+    same: Option<u64>,
 }
 
 /// Sends the packets at the head of the ring that ask for nothing, at most `limit` of them and about `room` bytes. What the
@@ -70,7 +70,7 @@ pub(super) fn send(
     let Some(row) = Row::of(view, base) else {
         return Tried::None;
     };
-    match row.words(state.next) {
+    match row.words(state.next, 1).next() {
         Some([word, _]) if word as u32 & desc::OWN == 0 => Tried::Empty,
         Some(first) => match offer((chip, view), (base, &row), state, (to, limits), first) {
             Some(offered) => Tried::Offered(offered),
@@ -84,7 +84,7 @@ pub(super) fn send(
 #[inline(always)]
 fn plain(word: u64) -> Option<usize> {
     let len = word as u32 & tx::LENGTH;
-    let asks = word & !DIFFERS != u64::from(desc::OWN | desc::FS | desc::LS | len);
+    let asks = word & !EOR != u64::from(desc::OWN | desc::FS | desc::LS | len);
     let len = len as usize;
     (!asks && (MIN_FRAME..=MAX_FRAME).contains(&len)).then_some(len)
 }
@@ -112,7 +112,7 @@ fn offer(
     let few = |g: &Gathered| g.count < FEWEST.min(most) && !g.last;
     let mut gathered = kept.alike(row, from, begin, (most, room.div_ceil(len)), first)?;
     if few(&gathered) {
-        gathered = kept.mixed(row, from, begin, (most, room), first)?;
+        gathered = kept.mixed(row, from, begin, (most, room))?;
         if few(&gathered) {
             return None;
         }
@@ -125,21 +125,27 @@ fn offer(
         words,
     } = kept;
     let (at, lens, heads) = (&at[..count], &lens[..count], &heads[..count]);
-    let sent = match (gathered.len, gathered.alike) {
-        (Some(_), true) => to.deliver_run(&Run::new(from, at, heads)?),
+    let sent = match (gathered.same, gathered.alike) {
+        (Some(_), _) => to.deliver_run(&Run::new(from, at, heads)?),
         (None, true) => to.deliver_run(&Run::of_lengths(from, (at, lens), heads)?),
-        (_, false) => to.deliver_mix(&Mix::new(from, (at, lens), heads)?),
+        (None, false) => to.deliver_mix(&Mix::new(from, (at, lens), heads)?),
     };
     let sent = sent.unwrap_or(0).min(count);
     if sent == 0 {
         return None;
     }
-    let bytes = match gathered.len {
-        Some(len) => sent * len,
-        None => lens[..sent].iter().map(|len| usize::from(*len)).sum(),
+    let faults = &chip.counters.tx_dma_fault;
+    let bytes = match gathered.same {
+        Some(word) => {
+            walk.store_same(view, base, (sent, word), faults);
+            sent * len
+        }
+        None => {
+            walk.store(view, base, &mut words[..sent], faults);
+            lens[..sent].iter().map(|len| usize::from(*len)).sum()
+        }
     };
     let counters = &chip.counters;
-    walk.store(view, base, &words[..sent], &counters.tx_dma_fault);
     state.next = walk.behind(sent);
     count_alone(&counters.tx_frames, sent as u64);
     count_alone(&counters.tx_bytes, bytes as u64);
@@ -165,7 +171,7 @@ impl Alike {
         }
     }
 
-    /// Takes packets as long as they are like the first, whose descriptor is `first`.
+    /// Takes packets as long as they are like the first, whose descriptor says `first`.
     #[inline(always)]
     fn alike(
         &mut self,
@@ -177,18 +183,21 @@ impl Alike {
     ) -> Option<Gathered> {
         let most = most.min(by_bytes).max(1);
         let (at, heads) = (&mut self.at[..MAX_BATCH], &mut self.heads[..MAX_BATCH]);
-        let words = &mut self.words[..MAX_BATCH];
-        let begun = from.find(first[1])?;
-        let head = from.head(begun)?;
-        let mut last = false;
-        let (mut n, mut goes_on, mut desc) = (0, true, first);
+        let head = from.head(from.find(first[1])?)?;
+        let want = first[0] & !EOR;
+        let mut descs = row.words(walk.begin(), MOST);
+        let (mut n, mut goes_on, mut last) = (0, true, false);
         while goes_on && n < most {
             let end = most.min(n + AHEAD);
             let mut found = n;
-            while goes_on && found < end {
-                let [word, addr] = desc;
-                let alike = (word ^ first[0]) & !DIFFERS == 0 && walk.takes(word);
-                let place = from.find(addr).filter(|_| alike);
+            while found < end {
+                let Some([word, addr]) = descs.next() else {
+                    goes_on = false;
+                    break;
+                };
+                let differs = word ^ want;
+                let other = differs != 0 && (differs != EOR || walk.has_ended());
+                let place = from.find(addr).filter(|_| !other);
                 let Some(place) = place else {
                     last = word as u32 & desc::OWN == 0;
                     goes_on = false;
@@ -196,13 +205,10 @@ impl Alike {
                 };
                 from.prefetch(place);
                 at[found] = place;
-                words[found] = word & !u64::from(desc::OWN);
-                goes_on = walk.take(word, found);
                 found += 1;
-                // One more than there may be tells whether that was all.
-                match row.words(walk.next) {
-                    Some(next) => desc = next,
-                    None => goes_on = false,
+                if differs != 0 {
+                    walk.ended(found);
+                    descs = row.words(0, walk.begin());
                 }
             }
             let mut alike = n;
@@ -215,7 +221,6 @@ impl Alike {
             }
             n = alike;
             if n < found {
-                // The walk has gone further, and knows an end there that may not be one of those taken.
                 last = false;
                 break;
             }
@@ -225,7 +230,7 @@ impl Alike {
             count: n,
             last,
             alike: true,
-            len: Some(from.bytes()),
+            same: Some(want & !u64::from(desc::OWN)),
         })
     }
 
@@ -238,13 +243,17 @@ impl Alike {
         from: ReadPlaces<'_>,
         mut walk: Walk,
         (most, room): (usize, usize),
-        first: [u64; 2],
     ) -> Option<Gathered> {
         let (mut alike, mut bytes, mut n, mut last) = (true, 0, 0, false);
-        let (mut head, mut desc) = (None, first);
+        let mut head = None;
+        let mut descs = row.words(walk.begin(), MOST);
         while n < most && bytes < room {
-            let [word, addr] = desc;
-            let found = plain(word).filter(|_| walk.takes(word)).and_then(|len| {
+            let Some([word, addr]) = descs.next() else {
+                break;
+            };
+            let ends = word & EOR != 0;
+            let len = plain(word).filter(|_| !ends || !walk.has_ended());
+            let found = len.and_then(|len| {
                 let place = from.find_of(addr, len)?;
                 Some((place, len, from.head_of(place, len)?))
             });
@@ -255,12 +264,12 @@ impl Alike {
             from.prefetch(place);
             alike &= same_header(this, *head.get_or_insert(this));
             (self.at[n], self.lens[n], self.heads[n]) = (place, len as u16, this);
-            self.words[n] = word & !u64::from(desc::OWN);
-            let goes_on = walk.take(word, n);
+            // EOR comes with the walk.
+            self.words[n] = word & !EOR & !u64::from(desc::OWN);
             (n, bytes) = (n + 1, bytes + len);
-            match row.words(walk.next).filter(|_| goes_on) {
-                Some(next) => desc = next,
-                None => break,
+            if ends {
+                walk.ended(n);
+                descs = row.words(0, walk.begin());
             }
         }
         (n > 0).then_some(Gathered {
@@ -268,7 +277,7 @@ impl Alike {
             count: n,
             last,
             alike,
-            len: None,
+            same: None,
         })
     }
 }
