@@ -38,7 +38,7 @@ fn seen(m: &Machine) -> (Vec<u8>, Vec<(&'static str, u64)>, Vec<u8>) {
     (m.save(), counters, bytes)
 }
 
-fn equal(a: &Machine, b: &Machine) -> Result<(), TestCaseError> {
+pub fn equal(a: &Machine, b: &Machine) -> Result<(), TestCaseError> {
     let (a, b) = (seen(a), seen(b));
     prop_assert_eq!(a.1, b.1);
     prop_assert_eq!(a.0, b.0);
@@ -47,7 +47,7 @@ fn equal(a: &Machine, b: &Machine) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn machine(len: u32, size: u32, cplus: u16, rms: u16, rcr: u32) -> Machine {
+pub fn machine(len: u32, size: u32, cplus: u16, rms: u16, rcr: u32) -> Machine {
     let mut m = Machine::new();
     m.rings(len, size);
     m.w16(reg::CPLUS_CMD, cplus);
