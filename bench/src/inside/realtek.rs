@@ -185,6 +185,14 @@ impl RealtekPair {
         self.to.give(RX_RING, self.burst);
     }
 
+    /// What the drivers do of a burst, without a doorbell: they write the same descriptors. Returns how many frames that is.
+    #[inline(never)]
+    pub fn drive(&mut self) -> u64 {
+        self.from.give(TX_RING, self.burst);
+        self.to.give(RX_RING, self.burst);
+        self.burst.into()
+    }
+
     /// Frames that have arrived so far.
     pub fn arrived(&self) -> u64 {
         let mut found = 0;

@@ -3,7 +3,6 @@
 use std::sync::atomic::AtomicU64;
 
 use datapath::counters::count_alone;
-use frame::MAX_BATCH;
 use guest_mem::{ReadPlaces, View};
 
 use crate::core::queues::{MOST, place};
@@ -129,7 +128,8 @@ impl Walk {
         }
     }
 
-    #[cold]
+    /// The ring's end is one of them, or they are out of reach.
+    #[inline(never)]
     fn store_around(
         &self,
         view: &View<'_>,
@@ -137,8 +137,21 @@ impl Walk {
         (n, word): (usize, u64),
         faults: &AtomicU64,
     ) {
-        let mut words = [word; MAX_BATCH];
-        self.store(view, base, &mut words[..n.min(MAX_BATCH)], faults);
+        let store = |at: u64, n: usize, word: u64| {
+            let window = view.write_window(at);
+            if window.is_none_or(|window| !window.store_same(at, SIZE, n, [word])) {
+                (0..n as u32).for_each(|i| store_each(view, place(at, i), &[word], faults));
+            }
+        };
+        let first = place(base, self.begin);
+        if self.wrap == 0 || n < self.wrap {
+            return store(first, n, word);
+        }
+        let straight = self.wrap - 1;
+        store(first, straight, word);
+        let end = place(first, straight as u32);
+        store(end, 1, word | u64::from(desc::EOR));
+        store(base, n - self.wrap, word);
     }
 }
 

@@ -278,40 +278,43 @@ fn find<'v>(
         let size = word as u32 & rx::LENGTH;
         word as u32 & desc::OWN != 0 && size as usize >= total
     };
-    let mut descs = row.words(walk.begin(), MOST);
-    let [mut word, mut addr] = descs.next()?;
-    // Most say what the one before says.
-    let mut right = word;
+    let mut descs = row.words(walk.begin(), MOST).peekable();
+    let [word, addr] = *descs.peek()?;
     if !holds(word) {
         return None;
     }
     let to = view.write_places_anew(addr, total)?;
+    // Most say what the one before says; none says this.
+    let mut right = 0;
     let mut found = 0;
     loop {
-        if word != right {
-            if !holds(word) {
+        let mut ends = false;
+        for (place, [word, addr]) in places[found..].iter_mut().zip(&mut descs) {
+            if word != right {
+                ends = word as u32 & desc::EOR != 0;
+                if !holds(word) || ends && walk.has_ended() {
+                    ends = false;
+                    break;
+                }
+                right = word;
+            }
+            let Some(at) = to.find(addr) else {
+                ends = false;
+                break;
+            };
+            to.prefetch(at);
+            *place = at;
+            found += 1;
+            if ends {
                 break;
             }
-            right = word;
         }
-        let ends = word as u32 & desc::EOR != 0;
-        let (Some(at), Some(place)) = (to.find(addr), places.get_mut(found)) else {
-            break;
-        };
-        if ends && walk.has_ended() {
+        if !ends {
             break;
         }
-        to.prefetch(at);
-        *place = at;
-        found += 1;
-        if ends {
-            walk.ended(found);
-            descs = row.words(0, walk.begin());
-        }
-        match descs.next() {
-            Some(next) => [word, addr] = next,
-            None => break,
-        }
+        walk.ended(found);
+        right = 0;
+        descs = row.words(0, walk.begin()).peekable();
     }
     Some((to, found))
 }

@@ -190,27 +190,37 @@ impl Alike {
         while goes_on && n < most {
             let end = most.min(n + AHEAD);
             let mut found = n;
-            while found < end {
-                let Some([word, addr]) = descs.next() else {
-                    goes_on = false;
-                    break;
-                };
-                let differs = word ^ want;
-                let other = differs != 0 && (differs != EOR || walk.has_ended());
-                let place = from.find(addr).filter(|_| !other);
-                let Some(place) = place else {
-                    last = word as u32 & desc::OWN == 0;
-                    goes_on = false;
-                    break;
-                };
-                from.prefetch(place);
-                at[found] = place;
-                found += 1;
-                if differs != 0 {
+            while goes_on && found < end {
+                goes_on = false;
+                let mut ends = false;
+                for (place, [word, addr]) in at[found..end].iter_mut().zip(&mut descs) {
+                    let differs = word ^ want;
+                    if differs != 0 {
+                        if differs != EOR || walk.has_ended() {
+                            last = word as u32 & desc::OWN == 0;
+                            break;
+                        }
+                        ends = true;
+                    }
+                    let Some(at) = from.find(addr) else {
+                        ends = false;
+                        break;
+                    };
+                    from.prefetch(at);
+                    *place = at;
+                    found += 1;
+                    if ends {
+                        break;
+                    }
+                }
+                if ends {
                     walk.ended(found);
                     descs = row.words(0, walk.begin());
+                    goes_on = true;
                 }
             }
+            // Those that were asked for are there.
+            goes_on |= found == end;
             let mut alike = n;
             for (place, to) in at[n..found].iter().zip(&mut heads[n..found]) {
                 let Some(this) = from.head(*place).filter(|this| same_header(*this, head)) else {
