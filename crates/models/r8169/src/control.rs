@@ -84,6 +84,8 @@ impl Registers {
                     }
             }
             r::PHY_STATUS => stored | self.phy_status(),
+            r::CSBAL => self.chip.csb.base().low,
+            r::CSBAH => self.chip.csb.base().high,
             r::RX_MISSED => (self.chip.stats.get()[Stat::Missed as usize] & 0xff_ffff) as u32,
             _ => stored,
         }
@@ -154,6 +156,7 @@ impl Registers {
     fn reset_all(&mut self, env: &Env) {
         self.chip.file.reset();
         self.reset_mac(env);
+        self.chip.set_csb(env, 0, 0);
         self.chip.command.store(false, Ordering::Release);
         self.chip.stats.set(Default::default());
         let cable = self.phy.cable;
@@ -275,9 +278,10 @@ impl Control for Registers {
             self.phy.negotiated = self.phy.can_negotiate();
             self.update_link(env);
         }
-        if due.look {
+        if due.look || due.csb {
             self.look();
         }
+        self.work.tx |= due.csb;
     }
 
     fn set_link(&mut self, env: &Env, up: bool) {

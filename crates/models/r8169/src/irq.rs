@@ -2,7 +2,10 @@
 //!
 //! One rule, applied wherever an input changes: the line is up when `ISR & IMR` is not 0. With MSI or MSI-X a message is
 //! sent when that becomes true, and again after IMR is written or ISR is cleared in part while it stays true. Between
-//! frames and their causes stands IntrMitigate; between causes and line what the operator has chosen.
+//! frames and their causes stands IntrMitigate; between causes and line what the operator has chosen, and with a CSB what
+//! the guest wants to hear of.
+
+mod csb;
 
 use datapath::Moderation;
 use model::{Env, Nanos};
@@ -32,6 +35,8 @@ pub(crate) struct Due {
     pub link: bool,
     /// The receive ring is to be looked at.
     pub look: bool,
+    /// The guest's CSB is to be looked into.
+    pub csb: bool,
 }
 
 /// What a batch of received frames asks of the interrupt logic.
@@ -42,6 +47,20 @@ pub(crate) struct Received {
     pub buffers: u32,
     /// Causes that do not wait.
     pub now: u16,
+    /// With a CSB: whether the guest wants to hear of it.
+    pub wanted: Option<bool>,
+}
+
+/// What a batch of sent frames asks of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sent {
+    pub frames: u32,
+    /// A packet was dropped.
+    pub bad: bool,
+    /// None is left.
+    pub drained: bool,
+    /// As [`Received::wanted`].
+    pub wanted: Option<bool>,
 }
 
 /// The four fields of IntrMitigate.
@@ -95,10 +114,18 @@ impl Irq {
         }
     }
 
-    /// Frames were sent. `drained`: none is left.
-    pub fn sent(&mut self, env: &Env, frames: u32, bad: bool, drained: bool) {
+    /// Frames were sent. Returns the causes as they are now.
+    pub fn sent(&mut self, env: &Env, what: Sent) -> u16 {
+        let Sent {
+            frames,
+            bad,
+            drained,
+            wanted,
+        } = what;
         let limit = self.fields().tx;
         self.adaptive.sent(frames, crate::core::queues::MOST);
+        let held = self.tx;
+        self.wants(SENT, wanted);
         if frames > 0 && self.tx.add(frames, limit, self.now_if(env, limit.0)) {
             self.tx = Held::default();
             self.isr |= cause::TOK;
@@ -109,11 +136,14 @@ impl Irq {
         if drained {
             self.isr |= cause::TDU;
         }
-        self.apply(env);
+        self.settle(env, held != self.tx);
+        self.isr
     }
 
-    /// Frames were received.
-    pub fn received(&mut self, env: &Env, what: Received) {
+    /// Frames were received. Returns the causes as they are now.
+    pub fn received(&mut self, env: &Env, what: Received) -> u16 {
+        let held = self.rx;
+        self.wants(RECEIVED, what.wanted);
         let limit = self.fields().rx;
         self.adaptive
             .received(what.buffers, crate::core::queues::MOST);
@@ -123,7 +153,16 @@ impl Irq {
             self.isr |= cause::ROK;
         }
         self.isr |= what.now;
-        self.apply(env);
+        self.settle(env, held != self.rx);
+        self.isr
+    }
+
+    /// Most often nothing is new: what would be signalled has been, or is masked.
+    fn settle(&mut self, env: &Env, times: bool) {
+        let told = (self.isr & self.imr != 0) == self.raised && self.throttled.is_none();
+        if times || !told {
+            self.apply(env);
+        }
     }
 
     /// The time, if it is needed.
@@ -274,6 +313,7 @@ impl Irq {
         let due = Due {
             link: take(&mut self.link),
             look: take(&mut self.look),
+            csb: take(&mut self.second),
         };
         self.apply(env);
         due
@@ -285,6 +325,7 @@ impl Irq {
         (self.rx, self.tx) = (Held::default(), Held::default());
         self.last = None;
         self.look = None;
+        self.second = None;
         self.adaptive.reset();
         self.apply(env);
     }
@@ -308,6 +349,8 @@ impl Irq {
                     env.irq.set_line(false);
                 }
             }
+        } else if !self.raised && self.open() == 0 {
+            self.throttled = None;
         } else if !self.raised {
             self.throttled = self.gap_left(env);
             if self.throttled.is_none() {
@@ -340,6 +383,7 @@ impl Irq {
             self.timer,
             self.link,
             self.look,
+            self.second,
         ];
         all.into_iter().flatten().min()
     }

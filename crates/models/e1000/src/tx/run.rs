@@ -2,6 +2,7 @@
 
 use datapath::FCS;
 use datapath::counters::count_alone;
+use datapath::csb::CsbPage;
 use frame::Sink;
 use guest_mem::View;
 use intel::Ring;
@@ -9,7 +10,6 @@ use intel::tx::{Gathered, Gathering, Reported};
 use model::Env;
 
 use crate::core::chip::Chip;
-use crate::core::csb::CsbPage;
 use crate::tx::complete::moved;
 use crate::tx::desc::Descs;
 

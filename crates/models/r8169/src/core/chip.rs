@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use datapath::Waiters;
+use datapath::csb::Block;
 use lease::BoundedLock;
 use parking_lot::Mutex;
 use regs::{File, Id};
@@ -34,6 +35,8 @@ pub(crate) struct Chip {
     /// The bus lets it reach memory, and it is not asleep.
     pub awake: AtomicBool,
     pub waiters: Waiters,
+    /// The Communication Status Block.
+    pub csb: Block,
 }
 
 impl Chip {
@@ -50,6 +53,10 @@ impl Chip {
             link_up: AtomicBool::new(false),
             awake: AtomicBool::new(false),
             waiters: Waiters::default(),
+            csb: Block::new(
+                config.csb,
+                u64::try_from(config.csb_poll.as_nanos()).unwrap_or(u64::MAX),
+            ),
         }
     }
 
@@ -78,7 +85,7 @@ impl Chip {
     /// Both rings begin anew, after the batches in flight.
     pub fn reset_rings(&self) {
         self.tx.lock().reset();
-        self.rx.lock().next = 0;
+        self.rx.lock().reset();
         self.stop_waiting();
     }
 

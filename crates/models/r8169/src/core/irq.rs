@@ -46,6 +46,10 @@ pub(crate) struct Irq {
     pub timer: Option<Nanos>,
     /// When auto-negotiation ends.
     pub link: Option<Nanos>,
+    /// With a CSB: which of `SENT` and `RECEIVED` the guest wanted to hear of when there was something to tell.
+    pub gate: Option<u16>,
+    /// When the transmitter looks into the guest's CSB again.
+    pub second: Option<Nanos>,
     /// When the receive ring is looked at for frames that wait.
     pub look: Option<Nanos>,
     pub armed: Option<Nanos>,

@@ -3,6 +3,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use datapath::Habit;
+use datapath::csb::{RxCsb, TxCsb};
 use frame::Finisher;
 use guest_mem::{Fault, Head, View};
 
@@ -139,12 +140,31 @@ pub(crate) struct TxState {
     pub alike: Alike,
     /// The last run ended before its work did.
     pub unfinished: bool,
+    /// Descriptors of the ring; 0 until EOR was seen.
+    ring: u32,
+    /// Descriptors given back in this run.
+    pub given: u32,
+    pub csb: TxCsb,
 }
 
 impl TxState {
     pub fn reset(&mut self) {
         self.next = 0;
         self.unfinished = false;
+        self.ring = 0;
+        self.csb.reset();
+    }
+
+    /// Descriptors that the ring has, or could have.
+    pub fn ring(&self) -> u32 {
+        if self.ring == 0 { MOST } else { self.ring }
+    }
+
+    /// The turn has found that it has so many, or nothing.
+    pub fn learn_ring(&mut self, descs: u32) {
+        if descs < MOST {
+            self.ring = descs;
+        }
     }
 }
 
@@ -158,6 +178,16 @@ pub(crate) struct RxState {
     /// Descriptors of one frame.
     pub descs: Vec<Desc>,
     pub tally: RxTally,
+    /// Descriptors of the ring; 0: it was not walked for its end yet.
+    pub ring: u32,
+    pub csb: RxCsb,
+}
+
+impl RxState {
+    pub fn reset(&mut self) {
+        self.next = 0;
+        self.ring = 0;
+    }
 }
 
 /// Counts of one call.

@@ -147,6 +147,7 @@ fn offer(
     };
     let counters = &chip.counters;
     state.next = walk.behind(sent);
+    state.given += sent as u32;
     count_alone(&counters.tx_frames, sent as u64);
     count_alone(&counters.tx_bytes, bytes as u64);
     chip.stats.add(Stat::TxOk, sent as u64);
