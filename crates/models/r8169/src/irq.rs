@@ -196,8 +196,15 @@ impl Irq {
         self.again(env);
     }
 
-    /// Puts the line where the causes want it. What was told before and still holds is told again.
+    /// Puts the line where the causes want it. What was told before and still holds is told again, unless the guest does not
+    /// want to hear of it any more.
     fn again(&mut self, env: &Env) {
+        if self.raised && self.open() == 0 && self.isr & self.imr != 0 {
+            self.raised = false;
+            if self.way == Way::Line {
+                env.irq.set_line(false);
+            }
+        }
         let told = self.raised;
         self.apply(env);
         if told && self.raised && self.way != Way::Line {
