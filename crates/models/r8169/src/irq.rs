@@ -55,6 +55,8 @@ pub(crate) struct Received {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sent {
     pub frames: u32,
+    /// Descriptors of the ring.
+    pub ring: u32,
     /// A packet was dropped.
     pub bad: bool,
     /// None is left.
@@ -118,12 +120,13 @@ impl Irq {
     pub fn sent(&mut self, env: &Env, what: Sent) -> u16 {
         let Sent {
             frames,
+            ring,
             bad,
             drained,
             wanted,
         } = what;
         let limit = self.fields().tx;
-        self.adaptive.sent(frames, crate::core::queues::MOST);
+        self.adaptive.sent(frames, ring);
         let held = self.tx;
         self.wants(SENT, wanted);
         if frames > 0 && self.tx.add(frames, limit, self.now_if(env, limit.0)) {

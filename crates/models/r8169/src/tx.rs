@@ -144,7 +144,7 @@ fn turn(
         walked: 0,
     };
     let base = chip.address(r::TNPDS_LOW, r::TNPDS_HIGH);
-    let told = |state: &TxState, sent| csb::told((chip, env), page, state.next, sent);
+    let told = |state: &TxState, sent| csb::told((chip, env), page, state, sent);
     let mut tries = state.runs.tries();
     // Something was sent, and the driver has not heard yet whether that was all.
     let mut untold = false;

@@ -64,14 +64,15 @@ pub(super) fn end(
     }
 }
 
-/// Packets were sent up to the descriptor before `next`: one interrupt decision.
+/// Packets were sent up to the descriptor before the next one: one interrupt decision.
 pub(super) fn told(
     (chip, env): (&Chip, &Env),
     page: Option<CsbPage<'_>>,
-    next: u32,
+    state: &TxState,
     mut sent: Sent,
 ) {
-    sent.wanted = page.map(|page| page.sent(next));
+    sent.ring = state.ring();
+    sent.wanted = page.map(|page| page.sent(state.next));
     let causes = chip.irq.lock().sent(env, sent);
     if let Some(page) = page {
         page.store(at::HOST_ISR, causes.into());
