@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hypernic_tests::guests::{self, GATEWAY};
-use hypernic_tests::{Card, Counters, LONG, Lab, Result, Wired, Wiring, peer};
+use hypernic_tests::{Card, Counters, Error, LONG, Lab, Result, Wired, Wiring, peer};
 use rig::{GuestConfig, Kernel, Netdev, Nic, Rig};
 use serde_json::json;
 
@@ -93,14 +93,34 @@ fn stream(wired: &Wired, count: u64) -> Result<Cost> {
 fn shower(wired: &Wired, count: u64) -> Result<Cost> {
     let interface = &wired.interface;
     let packets = format!("$(cat /sys/class/net/{interface}/statistics/rx_packets)");
-    let before = wired.daemon.counters()?;
     let had = wired.guest.run(&format!("echo {packets}"))?;
+    let before = wired.daemon.counters()?;
     let had: u64 = had.trim().parse().expect("a number");
     let mut frame = wired.mac.to_vec();
     frame.extend([2, 0, 0, 0, 0, 0x77, 0x88, 0xb5]);
     frame.resize(60, 0);
     for _ in 0..count {
         wired.peer.send(frame.clone());
+    }
+    if wired.card == Card::R8169 {
+        // Asking its driver costs accesses: it has the NIC write its statistics to memory.
+        let start = Instant::now();
+        while wired
+            .daemon
+            .counters()?
+            .since(&before)
+            .nic("n0", "rx_frames")
+            < count
+        {
+            if start.elapsed() > LONG {
+                return Err(Error::check("frames that were sent have not arrived"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let cost = Cost::since(&before, wired, "rx_frames")?;
+        let all = format!("[ {packets} -ge {} ]", had + count);
+        wired.guest.wait_for(&all, LONG)?;
+        return Ok(cost);
     }
     let all = format!("[ {packets} -ge {} ]", had + count);
     wired.guest.wait_for(&all, LONG)?;
@@ -140,10 +160,12 @@ fn every_combination(card: Card, kernel: Kernel, packets: u64) {
     assert!(combining[0].writes < stock[0].writes / 4.0, "{combining:?}");
     for [sent, received] in [csb, both] {
         assert!(sent.accesses() < stock[0].accesses() / 4.0, "{sent:?}");
-        assert!(
-            received.accesses() < stock[1].accesses() / 2.0,
-            "{received:?}"
-        );
+        // The stock r8169 writes no register for a buffer that it gives back.
+        let most = match card {
+            Card::R8169 => 0.01,
+            _ => stock[1].accesses() / 2.0,
+        };
+        assert!(received.accesses() < most, "{received:?}");
     }
 }
 
