@@ -70,8 +70,8 @@ impl Registers {
         let stored = file.get_at(found.id, found.element);
         match found.id {
             r::IMR_ISR => {
-                let irq = self.chip.irq.lock();
-                u32::from(irq.imr) | u32::from(irq.isr) << 16
+                let mut irq = self.chip.irq.lock();
+                u32::from(irq.imr) | u32::from(irq.read()) << 16
             }
             r::TCTR => self.chip.irq.lock().timer(env.clock.now()),
             r::EECR_CONFIG => {
@@ -173,7 +173,9 @@ impl Registers {
         let effect = self.phy.renegotiate();
         self.phy_effect(env, effect);
         // A reset leaves no cause behind, not even that of the link it took down.
-        self.chip.irq.lock().acknowledge(env, cause::ALL);
+        let mut irq = self.chip.irq.lock();
+        irq.read();
+        irq.acknowledge(env, cause::ALL);
     }
 
     /// Whether the configuration registers may be written.

@@ -131,13 +131,13 @@ impl Irq {
         self.wants(SENT, wanted);
         if frames > 0 && self.tx.add(frames, limit, self.now_if(env, limit.0)) {
             self.tx = Held::default();
-            self.isr |= cause::TOK;
+            self.latch(cause::TOK);
         }
         if bad {
-            self.isr |= cause::TER;
+            self.latch(cause::TER);
         }
         if drained {
-            self.isr |= cause::TDU;
+            self.latch(cause::TDU);
         }
         self.settle(env, held != self.tx);
         self.isr
@@ -153,9 +153,9 @@ impl Irq {
         let now = self.now_if(env, limit.0);
         if what.frames > 0 && self.rx.add(what.frames, limit, now) {
             self.rx = Held::default();
-            self.isr |= cause::ROK;
+            self.latch(cause::ROK);
         }
-        self.isr |= what.now;
+        self.latch(what.now);
         self.settle(env, held != self.rx);
         self.isr
     }
@@ -174,12 +174,26 @@ impl Irq {
     }
 
     pub fn raise(&mut self, env: &Env, bits: u16) {
-        self.isr |= bits & cause::ALL;
+        self.latch(bits & cause::ALL);
         self.apply(env);
     }
 
-    /// ISR was written: these causes are acknowledged.
+    /// Causes are there, perhaps again.
+    fn latch(&mut self, bits: u16) {
+        self.isr |= bits;
+        self.fresh |= bits;
+    }
+
+    /// ISR, as the driver reads it.
+    pub fn read(&mut self) -> u16 {
+        self.fresh = 0;
+        self.isr
+    }
+
+    /// ISR was written: these causes are acknowledged, as far as they had been read. The write may have been under way while
+    /// one was set again, and the driver has looked at its rings already.
     pub fn acknowledge(&mut self, env: &Env, bits: u16) {
+        let bits = bits & !self.fresh;
         if bits & self.isr == 0 {
             return;
         }
@@ -244,10 +258,10 @@ impl Irq {
     /// What waits is reported: by the new settings it may have to wait for less.
     fn release(&mut self, env: &Env) {
         if self.rx != Held::default() {
-            self.isr |= cause::ROK;
+            self.latch(cause::ROK);
         }
         if self.tx != Held::default() {
-            self.isr |= cause::TOK;
+            self.latch(cause::TOK);
         }
         (self.rx, self.tx) = (Held::default(), Held::default());
         self.apply(env);
@@ -306,13 +320,13 @@ impl Irq {
         let now = env.clock.now();
         self.armed = None;
         if self.rx.take_due(now) {
-            self.isr |= cause::ROK;
+            self.latch(cause::ROK);
         }
         if self.tx.take_due(now) {
-            self.isr |= cause::TOK;
+            self.latch(cause::TOK);
         }
         if let Some(at) = self.timer.filter(|at| *at <= now) {
-            self.isr |= cause::TIMEOUT;
+            self.latch(cause::TIMEOUT);
             let missed = (now - at) / WRAP + 1;
             self.timer = Some(at + missed * WRAP);
         }
@@ -331,7 +345,7 @@ impl Irq {
 
     /// Back to the state after RST: no cause, none enabled. Timer, IntrMitigate and the PHY's time go on.
     pub fn reset(&mut self, env: &Env) {
-        (self.isr, self.imr) = (0, 0);
+        (self.isr, self.imr, self.fresh) = (0, 0, 0);
         (self.rx, self.tx) = (Held::default(), Held::default());
         self.last = None;
         self.look = None;

@@ -85,7 +85,8 @@ The table does not show the following:
 - RST in CR (37h) clears RE, TE, IMR and ISR, and both rings begin at their first descriptor again. So does the ring whose
   address is written. Everything else stays.
 - TCR shows the chip in bits that cannot be written: XID 3C4h, an RTL8168C. Loopback (bits 18:17) is stored without effect.
-- IMR_ISR is IMR in its lower half, which keeps what is written, and ISR in its upper half: writing 1 clears a bit there.
+- IMR_ISR is IMR in its lower half, which keeps what is written, and ISR in its upper half: writing 1 clears a bit there,
+  unless the cause came again after ISR was last read: the write may have been under way then.
 - TCTR counts at 125 MHz from the last write to it. When it reaches TIMER_INT, ISR gets bit 14.
 - RX_MISSED counts frames that their sender gave up for want of a descriptor. Any write clears it.
 - EECR reaches a 93C46 by its pins; it cannot be written.

@@ -60,8 +60,13 @@ impl Chip {
         if !self.csb.is_set() || !self.bus_master.load(Ordering::Acquire) {
             return None;
         }
-        self.csb
-            .page(view, &Gated(self, env), &self.counters.csb_unmapped)
+        self.find_csb_page(env, view)
+    }
+
+    #[cold]
+    fn find_csb_page<'v>(&self, env: &Env, view: &'v View<'_>) -> Option<CsbPage<'v>> {
+        let unmapped = &self.counters.csb_unmapped;
+        self.csb.page(view, &Gated(self, env), unmapped)
     }
 
     /// Whether the guest wants the block now.

@@ -13,6 +13,7 @@ use crate::regs as r;
 
 impl TxCsb {
     /// Before anything is sent: the guest need not call any more.
+    #[inline]
     pub(crate) fn begin<'v>(
         &mut self,
         chip: &Chip,
@@ -21,6 +22,15 @@ impl TxCsb {
     ) -> Option<CsbPage<'v>> {
         self.watch = Watch::Off;
         let page = chip.csb_page(env, view)?;
+        self.begin_with((chip, env), page)
+    }
+
+    #[inline(never)]
+    fn begin_with<'v>(
+        &mut self,
+        (chip, env): (&Chip, &Env),
+        page: CsbPage<'v>,
+    ) -> Option<CsbPage<'v>> {
         let on = chip.csb_wants(env, &page);
         let most = chip.csb.most_poll;
         self.rules.begin(&page, (on, most), || env.clock.now());
@@ -35,6 +45,7 @@ impl TxCsb {
 
     /// All that could be done is done. Whether the transmitter goes on looking: because of news, or to
     /// poll for some.
+    #[inline(never)]
     pub(crate) fn end(&mut self, chip: &Chip, env: &Env, page: &CsbPage<'_>) -> bool {
         let len = chip.file.get(r::TDLEN) / SIZE as u32;
         let head = chip.file.get(r::TDH);

@@ -84,6 +84,7 @@ fn phy(live: &Phy) -> v1::Phy {
 fn interrupts(live: &Irq, now: Nanos) -> v1::Interrupts {
     let Irq {
         isr,
+        fresh: _, // it is read before it is acknowledged
         imr,
         way,
         raised: _,   // follows from ISR and IMR

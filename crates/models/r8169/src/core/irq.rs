@@ -25,6 +25,8 @@ pub(crate) struct Held {
 #[derive(Debug, Default)]
 pub(crate) struct Irq {
     pub isr: u16,
+    /// Causes of it that were set since it was last read.
+    pub fresh: u16,
     pub imr: u16,
     pub way: Way,
     /// The line is up, or the message is out.

@@ -99,8 +99,7 @@ impl Chip {
         if !self.csb.is_set() || !self.awake.load(Ordering::Acquire) {
             return None;
         }
-        let unmapped = &self.counters.csb_unmapped;
-        self.csb.page(view, &Gated(self, env), unmapped)
+        self.find_csb_page(env, view)
     }
 
     /// The page, if the guest wants it now.
@@ -108,6 +107,12 @@ impl Chip {
     pub(crate) fn csb_wanted<'v>(&self, env: &Env, view: &'v View<'_>) -> Option<CsbPage<'v>> {
         let page = self.csb_page(env, view)?;
         self.csb_wants(env, &page).then_some(page)
+    }
+
+    #[cold]
+    fn find_csb_page<'v>(&self, env: &Env, view: &'v View<'_>) -> Option<CsbPage<'v>> {
+        let unmapped = &self.counters.csb_unmapped;
+        self.csb.page(view, &Gated(self, env), unmapped)
     }
 
     /// Whether the guest wants the block now.

@@ -21,6 +21,7 @@ pub(super) fn tail(chip: &Chip, page: &CsbPage<'_>, state: &RxState) -> Option<u
 
 /// Something waits for buffers (`short`), or nothing does: the guest is to call, or not. Whether buffers have come since
 /// it said that the ring ends at `known`. Under the receive lock.
+#[inline(never)]
 pub(super) fn settle(
     (chip, view): (&Chip, &View<'_>),
     page: &CsbPage<'_>,

@@ -13,6 +13,7 @@ use crate::core::queues::TxState;
 use crate::irq::Sent;
 
 /// Before anything is sent: the guest need not call any more.
+#[inline]
 pub(super) fn begin<'v>(
     chip: &Chip,
     env: &Env,
@@ -20,6 +21,15 @@ pub(super) fn begin<'v>(
     state: &mut TxState,
 ) -> Option<CsbPage<'v>> {
     let page = chip.csb_page(env, view)?;
+    begin_with((chip, env), page, state)
+}
+
+#[inline(never)]
+fn begin_with<'v>(
+    (chip, env): (&Chip, &Env),
+    page: CsbPage<'v>,
+    state: &mut TxState,
+) -> Option<CsbPage<'v>> {
     let on = chip.csb_wants(env, &page);
     let most = chip.csb.most_poll;
     (state.csb).begin(&page, (on, most), || env.clock.now());
@@ -36,6 +46,7 @@ pub(super) fn begin<'v>(
 }
 
 /// All that could be done is done. Whether the transmitter goes on looking, and how: because of news, or to poll for some.
+#[inline(never)]
 pub(super) fn end(
     chip: &Chip,
     env: &Env,
