@@ -193,11 +193,10 @@ impl Irq {
     /// ISR was written: these causes are acknowledged, as far as they had been read. The write may have been under way while
     /// one was set again, and the driver has looked at its rings already.
     pub fn acknowledge(&mut self, env: &Env, bits: u16) {
-        let bits = bits & !self.fresh;
         if bits & self.isr == 0 {
             return;
         }
-        self.isr &= !bits;
+        self.isr &= !(bits & !self.fresh);
         if self.adaptive.mode == Moderation::Adaptive {
             self.adaptive.acknowledged(env.clock.now());
         }

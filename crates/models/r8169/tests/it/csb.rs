@@ -214,6 +214,28 @@ fn interrupts_come_when_they_are_wanted() {
     assert!(m.line());
 }
 
+/// A driver acknowledges while frames come, and IMR stays as it is: what came meanwhile it finds by itself, and the next is told.
+#[test]
+fn frames_that_come_before_an_acknowledgement_do_not_end_all_interrupts() {
+    for msi in [false, true] {
+        let mut m = at_work();
+        m.pci(msi, false);
+        m.take_isr();
+        m.messages();
+        let frame = plain(MAC, 100);
+        m.offer(&[&frame]);
+        assert!(m.messages() == 1 || m.line());
+        let isr = m.r16(reg::ISR);
+        put(&m, at::GUEST_NEED_RXKICK, 0);
+        m.offer(&[&frame]);
+        m.w16(reg::ISR, isr);
+        assert!(m.messages() == 0 && !m.line(), "it polls");
+        put(&m, at::GUEST_NEED_RXKICK, 1);
+        m.offer(&[&frame]);
+        assert!(m.messages() == 1 || m.line());
+    }
+}
+
 #[test]
 fn a_wrong_place_is_counted_and_reads_nothing() {
     let mut m = at_work();
