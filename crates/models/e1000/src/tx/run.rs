@@ -24,6 +24,7 @@ pub(crate) struct Sent {
 
 /// Sends the run that begins at the head of `ring`, of at most `limit` packets and about `room` bytes; `left` descriptors
 /// are ours, and an interrupt says when no more than `low` are left. `None`: no run begins there, or the sink takes none.
+#[inline(always)]
 pub(crate) fn send(
     (chip, env, to): (&Chip, &Env, &dyn Sink),
     (view, page): (&View<'_>, Option<CsbPage<'_>>),
