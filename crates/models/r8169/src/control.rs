@@ -155,6 +155,7 @@ impl Registers {
 
     fn reset_all(&mut self, env: &Env) {
         self.chip.file.reset();
+        self.chip.setup.changed();
         self.reset_mac(env);
         self.chip.set_csb(env, 0, 0);
         self.chip.command.store(false, Ordering::Release);

@@ -122,6 +122,7 @@ impl Registers {
         for (id, element, value) in words.into_iter().filter(|(id, ..)| inside(id)) {
             chip.file.set_at(id, element, value);
         }
+        chip.setup.changed();
         chip.stats.set(*statistics);
         chip.command.store(*command, Ordering::Release);
         chip.link_up.store(*link_up, Ordering::Release);

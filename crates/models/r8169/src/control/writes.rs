@@ -34,6 +34,7 @@ impl Registers {
             r::RDSAR_LOW | r::RDSAR_HIGH => {
                 let mut rx = self.chip.rx.lock();
                 self.set(id, merged);
+                self.chip.setup.changed();
                 rx.reset();
                 drop(rx);
                 self.chip.stop_waiting();
@@ -67,6 +68,10 @@ impl Registers {
             id => {
                 self.chip.file.write(id, element, merged);
             }
+        }
+        // These change nothing that lasts.
+        if !matches!(id, r::TPPOLL | r::IMR_ISR | r::RXKICK) {
+            self.chip.setup.changed();
         }
     }
 

@@ -5,8 +5,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use datapath::Waiters;
 use datapath::csb::Block;
+use datapath::{Generation, Waiters};
 use lease::BoundedLock;
 use parking_lot::Mutex;
 use regs::{File, Id};
@@ -22,6 +22,8 @@ use crate::regs::bits::cr;
 /// The NIC's common state.
 pub(crate) struct Chip {
     pub file: File,
+    /// Of all that decides how frames are received.
+    pub setup: Generation,
     pub irq: Mutex<Irq>,
     pub stats: Stats,
     pub counters: Counters,
@@ -43,6 +45,7 @@ impl Chip {
     pub fn new(config: &Config) -> Self {
         Self {
             file: File::new(r::table()),
+            setup: Generation::default(),
             irq: Mutex::new(Irq::new(config.moderation)),
             stats: Stats::default(),
             counters: Counters::default(),

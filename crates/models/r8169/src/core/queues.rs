@@ -6,6 +6,7 @@ use datapath::Habit;
 use datapath::csb::{RxCsb, TxCsb};
 use frame::Finisher;
 use guest_mem::{Fault, Head, View};
+use wire::ETHERNET_HEADER;
 
 use crate::core::stats::Stat;
 use crate::regs::bits::desc;
@@ -168,6 +169,26 @@ impl TxState {
     }
 }
 
+/// How frames that begin alike are received, if nothing else decides: where the ring is, their group, what all descriptors say but for the
+/// length, most bytes with FCS, and whether headers and checksums are judged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunWay {
+    pub base: u64,
+    pub group: Group,
+    pub word: u64,
+    pub most: usize,
+    pub judge: bool,
+}
+
+/// What a set-up says about frames with a header, as long as it is the same.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RunPlan {
+    pub generation: u32,
+    pub header: [u8; ETHERNET_HEADER],
+    /// `None`: they take the general way.
+    pub way: Option<RunWay>,
+}
+
 /// The receive ring with its storage.
 #[derive(Debug, Default)]
 pub(crate) struct RxState {
@@ -178,6 +199,7 @@ pub(crate) struct RxState {
     /// Descriptors of one frame.
     pub descs: Vec<Desc>,
     pub tally: RxTally,
+    pub plan: RunPlan,
     /// Descriptors of the ring; 0: it was not walked for its end yet.
     pub ring: u32,
     pub csb: RxCsb,

@@ -7,7 +7,7 @@ use guest_mem::{Head, ReadSlice, View, WritePlaces, WriteSlice, copy_lengths, co
 use wire::{ETHERNET_HEADER, EtherType, SimpleV4, Sum};
 
 use crate::core::chip::Chip;
-use crate::core::queues::{Group, MOST, RxState};
+use crate::core::queues::{Group, MOST, RunPlan, RunWay, RxState};
 use crate::core::row::{Row, Walk};
 use crate::filter;
 use crate::regs::bits::{desc, rx};
@@ -20,36 +20,44 @@ const FEW: usize = 4;
 /// Bytes of a frame that are looked at.
 const LOOK: usize = 64;
 
-/// How frames that begin alike are received: their group, and what all descriptors say but for the length.
-struct Way {
-    base: u64,
-    group: Group,
-    word: u64,
-}
-
-/// How frames with this header are received, of at most `total` bytes with FCS, if nothing else decides.
-fn way(
-    chip: &Chip,
-    settings: &Settings,
-    header: [u8; ETHERNET_HEADER],
-    total: usize,
-) -> Option<Way> {
+/// How frames with this header are received, if nothing else decides.
+#[cold]
+fn find_way(chip: &Chip, header: [u8; ETHERNET_HEADER]) -> Option<RunWay> {
+    let settings = Settings::of(chip);
     let [dst @ .., _, _, _, _, _, _, a, b] = header;
     // Tags are taken out, and what is behind them is judged, frame by frame.
     let tagged = EtherType(u16::from_be_bytes([a, b])).is_tag();
-    if tagged && (settings.strip || settings.judge) {
-        return None;
-    }
-    if total > settings.most || !filter::accepts(&chip.file, dst) {
+    if tagged && (settings.strip || settings.judge) || !filter::accepts(&chip.file, dst) {
         return None;
     }
     let group = Group::of(dst);
     let bits = group_bits(group, filter::is_station(&chip.file, dst));
-    Some(Way {
+    Some(RunWay {
         base: settings.base,
         group,
         word: u64::from(bits | desc::FS | desc::LS),
+        most: settings.most,
+        judge: settings.judge,
     })
+}
+
+/// The same for frames of at most `total` bytes with FCS, unless it is known.
+#[inline(always)]
+fn way(
+    chip: &Chip,
+    state: &mut RxState,
+    header: [u8; ETHERNET_HEADER],
+    total: usize,
+) -> Option<RunWay> {
+    let generation = chip.setup.get();
+    if state.plan.generation != generation || state.plan.header != header {
+        state.plan = RunPlan {
+            generation,
+            header,
+            way: find_way(chip, header),
+        };
+    }
+    state.plan.way.filter(|way| total <= way.most)
 }
 
 /// Bytes in the buffer of a frame of `len`.
@@ -65,16 +73,15 @@ pub(super) fn deliver(
     state: &mut RxState,
     run: &Run<'_>,
 ) -> Option<usize> {
-    let settings = Settings::of(chip);
     let header = run.header();
     let kind = EtherType(u16::from_be_bytes([header[12], header[13]]));
+    let total = in_buffer(run.frame_len());
+    let way = way(chip, state, header, total)?;
     // Other headers are looked through frame by frame.
-    if settings.judge && kind == EtherType::IPV6 {
+    if way.judge && kind == EtherType::IPV6 {
         return None;
     }
-    let total = in_buffer(run.frame_len());
-    let way = way(chip, &settings, header, total)?;
-    let judged = settings.judge && kind == EtherType::IPV4;
+    let judged = way.judge && kind == EtherType::IPV4;
     let frames = match (judged, run.lens()) {
         (true, _) => fill_judged(chip, view, state, &way, run),
         (false, Some(lens)) => fill_lengths(chip, view, state, &way, (run, lens)),
@@ -104,7 +111,7 @@ fn fill_lengths(
     chip: &Chip,
     view: &View<'_>,
     state: &mut RxState,
-    way: &Way,
+    way: &RunWay,
     (run, lens): (&Run<'_>, &[u16]),
 ) -> usize {
     let (from, at, heads) = run.frames();
@@ -127,7 +134,7 @@ fn fill_judged(
     chip: &Chip,
     view: &View<'_>,
     state: &mut RxState,
-    way: &Way,
+    way: &RunWay,
     run: &Run<'_>,
 ) -> usize {
     let (from, at, heads) = run.frames();
@@ -163,11 +170,10 @@ pub(super) fn deliver_cut(
     state: &mut RxState,
     (cut, from): (&Cut<'_>, usize),
 ) -> Option<usize> {
-    let settings = Settings::of(chip);
     let header = cut.header();
     let total = in_buffer(cut.segment_len(0));
-    let mut way = way(chip, &settings, header, total)?;
-    if settings.judge {
+    let mut way = way(chip, state, header, total)?;
+    if way.judge {
         // Their checksums are written here.
         let v6 = EtherType(u16::from_be_bytes([header[12], header[13]])) == EtherType::IPV6;
         let second = if v6 { rx::V6 } else { rx::V4 };
