@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::Nanos;
 use crate::counters::count;
-use crate::csb::CsbPage;
+use crate::csb::page::CsbPage;
 
 /// What the registers and the worker know of the block.
 #[derive(Debug, Default)]

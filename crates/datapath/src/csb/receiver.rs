@@ -2,7 +2,7 @@
 
 use ::csb::{Word, at};
 
-use crate::csb::CsbPage;
+use crate::csb::page::CsbPage;
 
 /// What a receiver remembers of the block, behind its lock.
 #[derive(Debug, Default)]

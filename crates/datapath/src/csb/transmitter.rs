@@ -3,7 +3,7 @@
 use ::csb::at;
 
 use crate::Nanos;
-use crate::csb::CsbPage;
+use crate::csb::page::CsbPage;
 
 /// Rounds without a frame that a guest may ask for before the transmitter sleeps.
 const MOST_CYCLES: u32 = 64;
