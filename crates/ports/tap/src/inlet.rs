@@ -1,6 +1,6 @@
 //! The way in: one read per frame into a packed buffer, one delivery per batch.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use frame::Sink;
 use port::answer::Prompt;
 use port::{Backlog, Inlet, InletStatus, Interest, vnet};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use wire::Offload;
 
 use crate::count;
@@ -68,7 +68,10 @@ impl TapInlet {
             };
             calls += 1;
             left -= 1;
-            let n = match rustix::io::read(&queue.fd, &mut *room) {
+            // A worker may read for an answer, and this is the call with which it reads other things too. That offset is
+            // none.
+            let into = &mut [IoSliceMut::new(&mut *room)];
+            let n = match preadv2(&queue.fd, into, u64::MAX, ReadWriteFlags::empty()) {
                 Ok(n) => n,
                 Err(Errno::INTR) => continue,
                 // FAULT is how the kernel ends a read on an interface that was just detached.
