@@ -59,6 +59,9 @@ pub enum Command {
         /// Check the file and print what it makes; start nothing.
         #[arg(long)]
         check: bool,
+        /// Serve in a child process, which is started again when it dies.
+        #[arg(long, conflicts_with = "check")]
+        keeper: bool,
     },
     /// Add NICs to a running daemon, remove and list them.
     Nic(NicCommand),
@@ -83,6 +86,18 @@ pub enum Command {
     /// A program of its own: `hypernic NAME` runs `hypernic-NAME`.
     #[command(external_subcommand)]
     External(Vec<OsString>),
+}
+
+impl Command {
+    /// Whether a keeper is asked for.
+    #[must_use]
+    pub fn wants_keeper(&self) -> bool {
+        match self {
+            Command::Run(run) => run.keeper,
+            Command::Serve { keeper, .. } => *keeper,
+            _ => false,
+        }
+    }
 }
 
 /// The name under which the program is a back end of the kind that QEMU's documents describe: `--socket-path`, `--fd`
@@ -211,6 +226,9 @@ pub struct Run {
     /// Lock each NIC to its MAC address: it sends from no other, and no other port sends from it.
     #[arg(long)]
     pub mac_lock: bool,
+    /// Serve in a child process, which is started again when it dies.
+    #[arg(long)]
+    pub keeper: bool,
     /// Limits on what each NIC may do on its switch.
     #[command(flatten)]
     pub guard: GuardArgs,

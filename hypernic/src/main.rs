@@ -22,6 +22,17 @@ use signal_hook::iterator::Signals;
 
 fn main() -> ExitCode {
     let cli = Cli::parse_from(cli::words(std::env::args_os()));
+    // Before there is any other thread, that of the log included.
+    if cli.command.wants_keeper() {
+        match keeper::start() {
+            Ok(keeper::Role::Worker) => {}
+            Ok(keeper::Role::Over(code)) => return ExitCode::from(code as u8),
+            Err(error) => {
+                eprintln!("hypernic: cannot make a keeper: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
     let _log = log::start(cli.log_format, cli.verbose);
     match serve(cli) {
         Ok(()) => ExitCode::SUCCESS,
@@ -40,7 +51,7 @@ fn serve(cli: Cli) -> Result<(), Error> {
             return Ok(());
         }
         Command::Run(run) => (run.into_config()?, false),
-        Command::Serve { file, check } => (HostConfig::load(&file)?, check),
+        Command::Serve { file, check, .. } => (HostConfig::load(&file)?, check),
         Command::External(words) => return Err(external::run(&words, format, cli.verbose)),
         Command::Nic(nic) => return nic.execute(format).map(print),
         Command::Switch(switch) => return switch.execute(format).map(print),
@@ -84,6 +95,10 @@ fn serve(cli: Cli) -> Result<(), Error> {
         LogFormat::Human => hints::banner(&config),
         LogFormat::Json => format!("{}\n", hints::banner_json(&config)),
     });
+    if let Some(page) = keeper::current() {
+        page.serving();
+        say_what_happened(page);
+    }
     tracing::info!(
         nics = config.nics.len(),
         switches = config.switches.len(),
@@ -109,6 +124,20 @@ fn serve(cli: Cli) -> Result<(), Error> {
         host.into_inner().stop();
     }
     Ok(())
+}
+
+/// The keeper writes no log: what it has seen is told by the next worker.
+fn say_what_happened(page: &keeper::Shared) {
+    let Some(before) = page.before() else { return };
+    let (life, signal) = (page.life(), before.signal);
+    if before.hung {
+        tracing::error!(
+            life,
+            "the worker was killed because a turn did not end, and started again"
+        );
+    } else {
+        tracing::error!(life, signal, "the worker died, and was started again");
+    }
 }
 
 /// Has guests stop using their NICs before the sockets close: a VMM whose NIC goes away under traffic may abort. A second

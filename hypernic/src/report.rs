@@ -42,10 +42,16 @@ impl Section {
 
 /// What the process counts beside its host.
 pub fn process() -> Section {
+    let mut values = vec![("log_lines_lost", program::log::lost())];
+    if let Some(page) = keeper::current() {
+        values.push(("worker_restarts", page.life().saturating_sub(1)));
+        values.push(("worker_hangs", page.hangs()));
+        values.push(("nics_quarantined", page.quarantines()));
+    }
     Section {
         kind: "process",
         name: "hypernic".into(),
-        values: vec![("log_lines_lost", program::log::lost())],
+        values,
     }
 }
 

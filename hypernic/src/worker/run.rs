@@ -97,6 +97,8 @@ pub(super) struct Worker {
     now: Nanos,
     /// When those who are not active are to be heard next.
     next_look: Nanos,
+    /// Where a keeper sees whose turn it is.
+    mark: Option<keeper::Thread>,
     /// Storage.
     came: Vec<Member>,
     rung: Vec<u64>,
@@ -127,6 +129,7 @@ impl Worker {
             asleep: None,
             backoff: BusyPollBackoff::default(),
             next_look: 0,
+            mark: None,
             came: Vec::new(),
             rung: Vec::new(),
         })
@@ -141,6 +144,7 @@ impl Worker {
     }
 
     pub fn run(mut self) {
+        self.mark = keeper::current().and_then(|page| page.thread(self.at));
         while !self.handle().quit.load(Ordering::Acquire) {
             if !self.step() {
                 self.wait();
@@ -266,12 +270,18 @@ impl Worker {
                     self.watch_body(&member, &mut **body);
                 }
                 let due = member.0.timer.take_due(self.now);
+                if let Some(mark) = &self.mark {
+                    mark.begin(member.0.kept);
+                }
                 let done = catch_unwind(AssertUnwindSafe(|| {
                     if due {
                         body.tick();
                     }
                     body.turn(calls)
                 }));
+                if let Some(mark) = &self.mark {
+                    mark.end();
+                }
                 match done {
                     Ok(done) => turn = done,
                     Err(_) => {

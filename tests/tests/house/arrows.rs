@@ -26,6 +26,7 @@ const ROOMS: &[Room] = &[
     room("scheduler", &[], "ready list, wake flags, timers"),
     room("control", &[], "what a daemon can be asked, and the client"),
     room("program", &[], "what every program has: log lines, exit codes"),
+    room("keeper", &[], "a parent that keeps descriptors open while its worker dies and comes again"),
     room("intel-offsets", &[], "where registers are, for drivers, fuzzers and oracles"),
     room("rig", &[], "real guests"),
     room("ceiling", &[], "the raw copy loop that bench compares with"),
