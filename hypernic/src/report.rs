@@ -42,12 +42,14 @@ impl Section {
 
 /// What the process counts beside its host.
 pub fn process() -> Section {
-    let mut values = vec![("log_lines_lost", program::log::lost())];
-    if let Some(page) = keeper::current() {
-        values.push(("worker_restarts", page.life().saturating_sub(1)));
-        values.push(("worker_hangs", page.hangs()));
-        values.push(("nics_quarantined", page.quarantines()));
-    }
+    let page = keeper::current();
+    let of_keeper = |get: fn(&keeper::Shared) -> u64| page.map_or(0, get);
+    let values = vec![
+        ("log_lines_lost", program::log::lost()),
+        ("worker_restarts", of_keeper(|page| page.life() - 1)),
+        ("worker_hangs", of_keeper(keeper::Shared::hangs)),
+        ("nics_quarantined", of_keeper(keeper::Shared::quarantines)),
+    ];
     Section {
         kind: "process",
         name: "hypernic".into(),

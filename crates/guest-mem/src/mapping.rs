@@ -120,11 +120,7 @@ impl Mapping {
         // A crash would write all guests' memory to a core file, and last as long. (A kernel that cannot leaves it in.)
         // SAFETY: it changes what a core file has of the mapping just made, not what is in it.
         let _ = unsafe {
-            rustix::mm::madvise(
-                base.as_ptr().cast(),
-                len,
-                rustix::mm::Advice::LinuxDontDump,
-            )
+            rustix::mm::madvise(base.as_ptr().cast(), len, rustix::mm::Advice::LinuxDontDump)
         };
         let Some(slot) = guard::watch(base.as_ptr() as usize, len, account) else {
             // SAFETY: just mapped by us with this length and handed out to no one yet.

@@ -22,7 +22,7 @@
 //! Two things end the sharing, so a worker does neither: `execve`, and `close_range` with `CLOSE_RANGE_UNSHARE`. A child made
 //! by `fork` (or by `std::process::Command`, before it executes) has a copy of the table and shares nothing.
 //!
-//! `unsafe` lives in one module, `sys`; each block says what keeps it sound.
+//! `unsafe` lives in the module `sys`, beside one promise about a type in `shared`; each says what keeps it sound.
 #![deny(unsafe_code)]
 
 mod deaths;

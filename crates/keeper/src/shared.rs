@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::sys;
+use crate::sys::{self, Shareable};
 
 /// Threads that are watched; more are not.
 pub(crate) const THREADS: usize = 128;
@@ -59,6 +59,10 @@ pub struct Shared {
     nics: [NicRecord; NICS],
     kept: [KeptRecord; KEPT],
 }
+
+// SAFETY: its fields, and those of what it is made of, are atomic integers.
+#[allow(unsafe_code)]
+unsafe impl Shareable for Shared {}
 
 static CURRENT: OnceLock<&'static Shared> = OnceLock::new();
 

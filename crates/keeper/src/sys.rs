@@ -111,6 +111,3 @@ impl Signals {
         })
     }
 }
-
-// SAFETY: its fields, and those of what it is made of, are atomic integers.
-unsafe impl Shareable for crate::shared::Shared {}
