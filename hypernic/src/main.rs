@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse_from(cli::words(std::env::args_os()));
     // Before there is any other thread, that of the log included.
     if cli.command.wants_keeper() {
-        match keeper::start() {
+        match keeper::start(keeper::Options::default()) {
             Ok(keeper::Role::Worker) => {}
             Ok(keeper::Role::Over(code)) => return ExitCode::from(code as u8),
             Err(error) => {

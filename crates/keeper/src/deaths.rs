@@ -57,12 +57,18 @@ pub(crate) enum Next {
 }
 
 /// The deaths so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Deaths {
+    life: Duration,
     short: u32,
 }
 
 impl Deaths {
+    /// A life shorter than `life` does not help.
+    pub(crate) fn new(life: Duration) -> Self {
+        Self { life, short: 0 }
+    }
+
     /// A worker ended after it has served for so long (`None`: it never came to serve). `stopping`: it was asked to.
     pub(crate) fn next(&mut self, end: End, served: Option<Duration>, stopping: bool) -> Next {
         match end {
@@ -70,7 +76,7 @@ impl Deaths {
             _ if stopping => return Next::Leave(1),
             _ => {}
         }
-        if served.is_some_and(|served| served >= LIFE) {
+        if served.unwrap_or_default() >= self.life {
             self.short = 0;
             return Next::Again;
         }
@@ -136,7 +142,7 @@ mod tests {
 
     #[test]
     fn who_leaves_has_left_and_who_is_killed_comes_again() {
-        let mut deaths = Deaths::default();
+        let mut deaths = Deaths::new(LIFE);
         assert_eq!(deaths.next(End::Exit(4), None, false), Next::Leave(4));
         assert_eq!(deaths.next(End::Exit(0), LONG, true), Next::Leave(0));
         for _ in 0..100 {
@@ -150,7 +156,7 @@ mod tests {
 
     #[test]
     fn short_lives_in_a_row_are_the_end() {
-        let mut deaths = Deaths::default();
+        let mut deaths = Deaths::new(LIFE);
         for served in [None, SHORT, None, SHORT] {
             assert_eq!(deaths.next(End::Signal(11), served, false), Next::Again);
         }

@@ -9,7 +9,7 @@
 //! ```no_run
 //! use hypernic_keeper as keeper;
 //!
-//! match keeper::start()? {
+//! match keeper::start(keeper::Options::default())? {
 //!     keeper::Role::Over(code) => std::process::exit(code),
 //!     keeper::Role::Worker => {}
 //! }
@@ -26,12 +26,14 @@
 #![deny(unsafe_code)]
 
 mod deaths;
+pub mod exact;
 mod shared;
 mod sys;
 
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::net::{Shutdown, SocketType, sockopt};
@@ -40,6 +42,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getppid, kill_process, waitpid};
 pub use shared::{Before, NicId, Shared, Thread, current};
 
 use crate::deaths::{Deaths, End, FORGIVEN, Hangs, Next, STRIKES};
+use crate::exact::Link;
 use crate::sys::Signals;
 
 /// How often the keeper looks whether turns end.
@@ -71,23 +74,44 @@ const PASSED_ON: [Signal; 5] = [
     Signal::USR2,
 ];
 
+/// What a keeper is to be like.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Connections that are to outlive their worker.
+    pub links: usize,
+    /// A life that was shorter did not help.
+    pub life: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            links: 0,
+            life: deaths::LIFE,
+        }
+    }
+}
+
 /// Makes this process a keeper; returns in each worker, and in the keeper when the last worker has ended.
 ///
 /// # Errors
 /// There are other threads already, or the system has no memory or process left for it.
-pub fn start() -> io::Result<Role> {
+pub fn start(options: Options) -> io::Result<Role> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("a keeper begins before any other thread"));
     }
     let inherited = open_descriptors()?;
     let shared = Shared::new()?;
+    let links: Vec<_> = (0..options.links)
+        .map(|_| Link::memory())
+        .collect::<io::Result<_>>()?;
     let waited = [PASSED_ON.as_slice(), &[Signal::CHILD]].concat();
     let (signals, before) = Signals::block(&waited)?;
     let mut keeper = Keeper {
         shared,
         signals,
         began: Instant::now(),
-        deaths: Deaths::default(),
+        deaths: Deaths::new(options.life),
         stopping: None,
     };
     let us = rustix::process::getpid();
@@ -96,12 +120,22 @@ pub fn start() -> io::Result<Role> {
         let Some(worker) = sys::fork_sharing_descriptors()? else {
             before.become_blocked();
             become_worker(us, shared, &inherited)?;
+            let _ = LINKS.set(Mutex::new(links.into_iter().map(Some).collect()));
             return Ok(Role::Worker);
         };
         if let Some(code) = keeper.attend(worker) {
             return Ok(Role::Over(code));
         }
     }
+}
+
+static LINKS: OnceLock<Mutex<Vec<Option<&'static exact::Memory>>>> = OnceLock::new();
+
+/// Connection `at` of those that outlive their worker, for its one holder. `None`: there is no such one, or it has been given
+/// out already.
+pub fn link(at: usize) -> Option<Link> {
+    let mut links = LINKS.get()?.lock().unwrap_or_else(PoisonError::into_inner);
+    links.get_mut(at)?.take().map(Link::resume)
 }
 
 /// The first thing a worker does.

@@ -9,10 +9,11 @@ use std::time::Duration;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Pid, Signal};
 
-/// A type that is good when all its bytes are zero, and that any number of processes may change at a time.
+/// A type that several processes may have in one memory.
 ///
 /// # Safety
-/// It holds atomic integers only.
+/// It is good when all its bytes are zero. What others may change at the same time is atomic; what is not is in cells, and
+/// changed by one process at a time.
 pub(crate) unsafe trait Shareable {}
 
 /// New zeroed memory, shared with the children that are made from now on. It stays until the process ends.
@@ -29,7 +30,7 @@ pub(crate) fn share<T: Shareable>() -> io::Result<&'static T> {
         )
     }?;
     // SAFETY: the mapping is long enough, zeroed and never unmapped; `Shareable` says that zeros are a value of `T` and that
-    // all of it is atomic, so that other processes may change it under a shared reference.
+    // what changes under a shared reference is atomic or in a cell.
     Ok(unsafe { &*base.cast::<T>() })
 }
 
@@ -110,4 +111,12 @@ impl Signals {
             from_terminal: info.si_code == libc::SI_KERNEL,
         })
     }
+}
+
+/// Keeps the first `len` bytes of shared memory from ever being paged out.
+pub(crate) fn lock<T: Shareable>(memory: &'static T, len: usize) -> io::Result<()> {
+    let base = std::ptr::from_ref(memory).cast_mut().cast();
+    // SAFETY: the memory is mapped for as long as the process lives, and locking changes nothing in it.
+    unsafe { rustix::mm::mlock(base, len.min(size_of::<T>())) }?;
+    Ok(())
 }

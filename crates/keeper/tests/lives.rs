@@ -1,7 +1,9 @@
 //! Keepers and workers that really die.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,8 +25,13 @@ impl Drop for Scene {
 
 impl Scene {
     fn of(name: &str) -> Self {
+        Self::on(name, Stdio::null())
+    }
+
+    fn on(name: &str, input: Stdio) -> Self {
         let mut keeper = Command::new(env!("CARGO_BIN_EXE_keeper-scenes"))
             .arg(name)
+            .stdin(input)
             .stdout(Stdio::piped())
             .spawn()
             .expect("started");
@@ -53,6 +60,13 @@ impl Scene {
             .strip_prefix(&format!("life {n} pid "))
             .unwrap_or_else(|| panic!("{line}"));
         pid.parse().expect("a pid")
+    }
+
+    /// The pid of the next worker, if there is one.
+    fn next_worker(&mut self) -> Option<i32> {
+        let line = self.line();
+        let (_, pid) = line.rsplit_once(' ')?;
+        pid.parse().ok()
     }
 
     fn send(&self, pid: i32, signal: Signal) {
@@ -171,4 +185,63 @@ fn signals_are_passed_on() {
     scene.send(keeper, Signal::TERM);
     assert_eq!(scene.end(), 1);
     assert!(!alive(worker));
+}
+
+#[test]
+fn over_any_number_of_kills_each_message_is_answered_once() {
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    let mut scene = Scene::on("exact", Stdio::from(OwnedFd::from(theirs)));
+    // The keeper and its workers have the other end, and nobody else.
+    let mut reader = ours.try_clone().expect("a descriptor");
+    let mut writer = ours;
+    let heard = std::thread::spawn(move || {
+        let (mut count, mut sum) = (0, 0u64);
+        let mut answer = [0; 16];
+        while reader.read_exact(&mut answer).is_ok() {
+            sum = sum.wrapping_add(count);
+            count += 1;
+            let (said, of) = answer.split_at(8);
+            let words = [said, of].map(|w| u64::from_ne_bytes(w.try_into().expect("8 bytes")));
+            assert_eq!(
+                words,
+                [count, sum],
+                "answered twice, or not, or out of order"
+            );
+        }
+        count
+    });
+    let saying = std::thread::spawn(move || {
+        let mut n = 0u64;
+        let until = Instant::now() + Duration::from_secs(8);
+        while Instant::now() < until {
+            // A few at a time, cut anywhere.
+            let many: Vec<u8> = (n..n + 9).flat_map(u64::to_ne_bytes).collect();
+            n += 9;
+            let (one, two) = many.split_at((n % 71) as usize);
+            writer.write_all(one).expect("said");
+            writer.write_all(two).expect("said");
+        }
+        writer.shutdown(std::net::Shutdown::Write).expect("the end");
+        n
+    });
+    let mut kills = 0u64;
+    let mut times = 1u64;
+    // The last one sees the end of the connection and leaves.
+    while let Some(worker) = scene.next_worker() {
+        // Some microseconds to some milliseconds, as a linear congruence has it.
+        times = times
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        std::thread::sleep(Duration::from_micros(times >> 51));
+        if saying.is_finished() {
+            continue;
+        }
+        scene.send(worker, Signal::KILL);
+        kills += 1;
+    }
+    let (said, heard) = (saying.join().expect("said"), heard.join().expect("heard"));
+    println!("{said} messages over {kills} kills");
+    assert_eq!(heard, said);
+    assert!(kills > 50 && said > 1000, "{kills} {said}");
+    assert_eq!(scene.end(), 0);
 }

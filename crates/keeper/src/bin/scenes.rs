@@ -2,16 +2,22 @@
 #![forbid(unsafe_code)]
 
 use std::io::{Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use hypernic_keeper::exact::{Arrival, Link};
 use hypernic_keeper::{self as keeper, Role, Shared};
+use rustix::event::{PollFd, PollFlags};
 
 /// A worker's side of a scene.
 fn main() {
     let scene = std::env::args().nth(1).unwrap_or_default();
-    match keeper::start().expect("a keeper") {
+    let mut options = keeper::Options::default();
+    if scene == "exact" {
+        (options.links, options.life) = (1, Duration::ZERO);
+    }
+    match keeper::start(options).expect("a keeper") {
         Role::Over(code) => std::process::exit(code),
         Role::Worker => {}
     }
@@ -24,6 +30,7 @@ fn main() {
         "poison" => poison(page),
         "hang" => hang(page),
         "die" => std::process::abort(),
+        "exact" => exact(page),
         other => panic!("no scene {other}"),
     }
 }
@@ -129,4 +136,52 @@ fn hang(page: &'static Shared) {
     say("fine so far");
     page.thread(0).expect("word").begin(Some(slow));
     sleep();
+}
+
+/// Answers numbers on standard input, which is a socket, by how many came before and what their sum is.
+fn exact(page: &'static Shared) {
+    let mut link = keeper::link(0).expect("a link");
+    assert!(keeper::link(0).is_none(), "it has one holder");
+    page.serving();
+    let socket = std::io::stdin();
+    let socket = socket.as_fd();
+    loop {
+        serve(&mut link, socket);
+        wait_for(socket, PollFlags::IN);
+    }
+}
+
+fn wait_for(socket: BorrowedFd<'_>, what: PollFlags) {
+    let _ = rustix::event::poll(&mut [PollFd::from_borrowed_fd(socket, what)], None);
+}
+
+fn serve(link: &mut Link, socket: BorrowedFd<'_>) {
+    loop {
+        while !link.flush(socket).expect("open") {
+            wait_for(socket, PollFlags::OUT);
+        }
+        if link.arrival().is_empty() {
+            match link.receive(socket).expect("open") {
+                Arrival::Data => {}
+                Arrival::Empty => return,
+                Arrival::Closed => std::process::exit(0),
+            }
+        }
+        let [mut count, mut sum, mut files, ..] = link.notes();
+        let numbers: Vec<RawFd> = link.descriptors();
+        let bytes = [link.rest(), link.arrival()].concat();
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            count += 1;
+            sum = sum.wrapping_add(u64::from_ne_bytes(*word));
+            assert!(link.reply(&[count.to_ne_bytes(), sum.to_ne_bytes()].concat()));
+        }
+        files += numbers.len() as u64;
+        for number in &numbers {
+            let there = std::fs::read_link(format!("/proc/self/fd/{number}"));
+            assert!(there.is_ok(), "a descriptor was lost");
+        }
+        let rest = rest.to_vec();
+        link.commit(&rest, [count, sum, files, 0, 0, 0]);
+    }
 }
