@@ -69,7 +69,7 @@ impl Deaths {
         Self { life, short: 0 }
     }
 
-    /// A worker ended after it has served for so long (`None`: it never came to serve). `stopping`: it was asked to.
+    /// A worker ended that had lived for so long (`None`: it never came to serve). `stopping`: it was asked to.
     pub(crate) fn next(&mut self, end: End, served: Option<Duration>, stopping: bool) -> Next {
         match end {
             End::Exit(code) if stopping || code != PANICKED => return Next::Leave(code),

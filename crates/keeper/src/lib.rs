@@ -32,7 +32,6 @@ mod sys;
 
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::atomic::Ordering;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -233,27 +232,25 @@ impl Keeper {
         }
     }
 
-    /// Waits for the end of a worker. Returns how it ended, and how long it has served.
+    /// Waits for the end of a worker. Returns how it ended, and how long it has lived, if it came to serve.
     fn watch(&mut self, worker: Pid) -> (End, Option<Duration>) {
         let mut hangs = Hangs::new(shared::THREADS, LOOKS);
-        let mut serving = None;
+        let born = Instant::now();
         let (mut stopped, mut hung) = (false, false);
         loop {
             let came = self.signals.wait(LOOK);
-            if serving.is_none() && self.shared.serving.load(Ordering::Acquire) != 0 {
-                serving = Some(Instant::now());
-            }
             if let Some(came) = came.as_ref().filter(|c| c.number != Signal::CHILD.as_raw()) {
                 self.pass_on(worker, came);
             }
             let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
             while let Ok(Some((_, status))) = waitpid(Some(worker), options) {
+                let served = self.shared.has_served().then(|| born.elapsed());
                 if let Some(code) = status.exit_status() {
-                    return (End::Exit(code), serving.map(|at| at.elapsed()));
+                    return (End::Exit(code), served);
                 }
                 if let Some(signal) = status.terminating_signal() {
                     let end = if hung { End::Hang } else { End::Signal(signal) };
-                    return (end, serving.map(|at| at.elapsed()));
+                    return (end, served);
                 }
                 stopped = status.stopped();
             }

@@ -46,8 +46,8 @@ struct KeptRecord {
 pub struct Shared {
     /// Workers so far, this one included.
     life: AtomicU64,
-    /// Seconds of the keeper's clock at which this worker began to serve; 0: not yet.
-    pub(crate) serving: AtomicU32,
+    /// This worker has begun to serve.
+    serving: AtomicU32,
     hangs: AtomicU64,
     quarantines: AtomicU64,
     /// How the worker before ended: a signal, or 0.
@@ -135,6 +135,10 @@ impl Shared {
     /// Says that all is open and served from now on.
     pub fn serving(&self) {
         self.serving.store(1, Ordering::Release);
+    }
+
+    pub(crate) fn has_served(&self) -> bool {
+        self.serving.load(Ordering::Acquire) != 0
     }
 
     /// Which worker this is, from 1.
