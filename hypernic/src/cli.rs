@@ -88,14 +88,34 @@ pub enum Command {
     External(Vec<OsString>),
 }
 
+/// What is to be done.
+pub enum Job {
+    /// To serve a host, or only to check it.
+    Serve(Box<HostConfig>, bool),
+    /// Anything else.
+    Other(Command),
+}
+
 impl Command {
-    /// Whether a keeper is asked for.
-    #[must_use]
-    pub fn wants_keeper(&self) -> bool {
+    /// Reads what is to be served. It is read once: a worker that is started again serves the same.
+    ///
+    /// # Errors
+    /// A mistake on the command line or in the file.
+    pub fn into_job(self) -> Result<Job, Error> {
         match self {
-            Command::Run(run) => run.keeper,
-            Command::Serve { keeper, .. } => *keeper,
-            _ => false,
+            Command::Run(run) if !run.print_capabilities => {
+                Ok(Job::Serve(Box::new(run.into_config()?), false))
+            }
+            Command::Serve {
+                file,
+                check,
+                keeper,
+            } => {
+                let mut host = HostConfig::load(&file)?;
+                host.keeper |= keeper;
+                Ok(Job::Serve(Box::new(host), check))
+            }
+            other => Ok(Job::Other(other)),
         }
     }
 }
@@ -254,7 +274,10 @@ impl Run {
         };
         fits(self.transport, self.model, MODELS, &options).map_err(Error::Usage)?;
         let (switch_name, mut ports) = switch_and_ports(self.port)?;
-        let mut host = HostConfig::default();
+        let mut host = HostConfig {
+            keeper: self.keeper,
+            ..HostConfig::default()
+        };
         if let Some(workers) = self.workers {
             host.workers = workers as usize;
         }

@@ -39,6 +39,8 @@ struct KeptRecord {
     /// The hash of what it is; 0: the place is free.
     key: AtomicU64,
     fd: AtomicU32,
+    /// Device and inode of the file, by which a number that has become another's is noticed.
+    file: [AtomicU64; 2],
     notes: [AtomicU64; 2],
 }
 
@@ -252,6 +254,12 @@ impl Shared {
             .iter()
             .find(|record| record.key.load(Ordering::Relaxed) == 0);
         let Some(record) = free else { return false };
+        let Some(file) = sys::identity(fd.as_raw_fd()) else {
+            return false;
+        };
+        for (place, word) in record.file.iter().zip(file) {
+            place.store(word, Ordering::Relaxed);
+        }
         for (place, note) in record.notes.iter().zip(notes) {
             place.store(note, Ordering::Relaxed);
         }
@@ -277,16 +285,25 @@ impl Shared {
     /// Takes over what a worker before this one has left. It is to be kept again.
     pub fn take(&self, name: &[u8]) -> Option<(OwnedFd, [u64; 2])> {
         let record = self.find(name)?;
-        let number = RawFd::try_from(record.fd.load(Ordering::Relaxed)).ok()?;
+        let number = record.number();
         let notes = std::array::from_fn(|at| record.notes[at].load(Ordering::Relaxed));
         record.key.store(0, Ordering::Release);
-        sys::take_over(number).map(|fd| (fd, notes))
+        sys::take_over(number?).map(|fd| (fd, notes))
     }
 
     /// The numbers of all that is left to the next worker.
     pub(crate) fn kept(&self) -> impl Iterator<Item = RawFd> {
         let used = |record: &&KeptRecord| record.key.load(Ordering::Acquire) != 0;
-        let number = |record: &KeptRecord| RawFd::try_from(record.fd.load(Ordering::Relaxed)).ok();
-        self.kept.iter().filter(used).filter_map(number)
+        self.kept.iter().filter(used).filter_map(KeptRecord::number)
+    }
+}
+
+impl KeptRecord {
+    /// Its number, if that is still the file that was left.
+    fn number(&self) -> Option<RawFd> {
+        let number = RawFd::try_from(self.fd.load(Ordering::Relaxed)).ok()?;
+        let [dev, ino] = &self.file;
+        let file = [dev, ino].map(|word| word.load(Ordering::Relaxed));
+        (sys::identity(number) == Some(file)).then_some(number)
     }
 }

@@ -58,6 +58,17 @@ pub(crate) fn take_over(number: RawFd) -> Option<OwnedFd> {
     open.then(|| unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// Device and inode of an open file. `None`: no file has that number.
+pub(crate) fn identity(number: RawFd) -> Option<[u64; 2]> {
+    if number < 0 {
+        return None;
+    }
+    // SAFETY: borrowed for one call, which fails if it is not open.
+    let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+    let stat = rustix::fs::fstat(file).ok()?;
+    Some([stat.st_dev as u64, stat.st_ino as u64])
+}
+
 /// A set of signals as the kernel has it.
 pub(crate) struct Signals(libc::sigset_t);
 

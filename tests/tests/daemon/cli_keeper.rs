@@ -88,13 +88,13 @@ fn a_nic_in_whose_turns_the_worker_dies_twice_is_quarantined() {
     let (bad, good) = (dir.path().join("bad.sock"), dir.path().join("good.sock"));
     let control = dir.path().join("control.sock");
     let toml = format!(
-        "workers = 1\ncontrol = {control:?}\n\
+        "workers = 1\nkeeper = true\ncontrol = {control:?}\n\
          [[nic]]\nname = \"bad\"\nmodel = \"e1000\"\nsocket-path = {bad:?}\nport = \"null\"\n\
          [[nic]]\nname = \"good\"\nmodel = \"e1000\"\nsocket-path = {good:?}\nport = \"null\"\n"
     );
     let file = dir.path().join("host.toml");
     std::fs::write(&file, toml).unwrap();
-    let launch = Launch::new().unwrap().args(["serve", "--keeper"]);
+    let launch = Launch::new().unwrap().arg("serve");
     let mut daemon = launch.arg(&file).start().unwrap();
     // Its worker is in its turn most of the time, and dies there as of a fault of its own.
     let until = Instant::now() + LONG;

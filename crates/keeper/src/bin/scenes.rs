@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -71,6 +71,12 @@ fn keep(page: &'static Shared) {
         assert!(page.keep(b"third", third.as_fd(), [0, 0]));
         assert!(page.keep(b"gone", lost.as_fd(), [0, 0]));
         page.forget(b"gone");
+        // A number that was closed, though it is named still, and became another's.
+        assert!(page.keep(b"stale", lost.as_fd(), [0, 0]));
+        let number = lost.as_raw_fd();
+        drop(lost);
+        let (again, _end) = UnixStream::pair().expect("a pair");
+        assert_eq!(again.as_raw_fd(), number);
         (&kept).write_all(b"before").expect("written");
         page.serving();
         say("ready");
@@ -81,6 +87,7 @@ fn keep(page: &'static Shared) {
     let (other, _) = page.take(b"other").expect("kept");
     let (third, _) = page.take(b"third").expect("kept");
     assert!(page.take(b"one").is_none() && page.take(b"gone").is_none());
+    assert!(page.take(b"stale").is_none(), "another's");
     let (mut kept, mut other) = (UnixStream::from(kept), UnixStream::from(other));
     kept.write_all(b" after").expect("written");
     let mut text = [0; 12];
