@@ -11,6 +11,7 @@ use model::{Clock, Nanos};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use vfio_user::EventSet;
 
+use super::delays::{self, Delays};
 use super::doorbell_poller::DoorbellPoller;
 use super::long_turns::Had;
 use super::spent::MOST;
@@ -94,6 +95,8 @@ pub(super) struct Worker {
     /// Asleep since then, but for looks in vain.
     asleep: Option<Instant>,
     backoff: BusyPollBackoff,
+    /// Of its thread; made there.
+    delays: Option<Delays>,
     now: Nanos,
     /// When those who are not active are to be heard next.
     next_look: Nanos,
@@ -128,6 +131,7 @@ impl Worker {
             doorbell_poller: DoorbellPoller::new(),
             asleep: None,
             backoff: BusyPollBackoff::default(),
+            delays: None,
             next_look: 0,
             mark: None,
             came: Vec::new(),
@@ -145,6 +149,7 @@ impl Worker {
 
     pub fn run(mut self) {
         self.mark = keeper::current().and_then(|page| page.thread(self.at));
+        self.delays = Some(Delays::of_this_thread());
         while !self.handle().quit.load(Ordering::Acquire) {
             if !self.step() {
                 self.wait();
@@ -309,7 +314,8 @@ impl Worker {
         let copies = frame::work::take_turn();
         let most = &self.handle().counters.most_copies;
         most.fetch_max(copies, Ordering::Relaxed);
-        member.0.spent.charge(took, copies);
+        let delayed = self.delayed(took);
+        member.0.spent.charge(took.saturating_sub(delayed), copies);
         if let Some(to) = self.elsewhere(&member, took, had)
             && !turn.ill
         {
@@ -331,6 +337,12 @@ impl Worker {
             self.count(|c| &c.idle);
         }
         turn
+    }
+
+    /// How much of a turn that took so long another thread had the processor.
+    fn delayed(&mut self, took: Nanos) -> Nanos {
+        let delays = self.delays.as_mut().filter(|_| took >= delays::LONG);
+        delays.map_or(0, Delays::since)
     }
 
     /// Gives a task that this thread holds to another worker.
