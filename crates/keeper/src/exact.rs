@@ -372,6 +372,10 @@ impl Call {
     }
 
     /// What a receive got beside bytes.
+    #[allow(
+        clippy::unnecessary_cast,
+        reason = "not every C library has the same type there"
+    )]
     fn descriptors(&self) -> Vec<RawFd> {
         // SAFETY: the kernel has written both within a call that is over.
         let (control, len) = unsafe {

@@ -2,6 +2,7 @@
 
 mod clients;
 mod counters;
+mod handover;
 mod irqs;
 mod pending_map;
 mod regions;
@@ -22,6 +23,7 @@ use guest_mem::quota::Tenant;
 use pci::ConfigSpace;
 use rustix::io::Errno;
 
+pub use handover::{Handover, HandoverError};
 pub use state::Server;
 
 use self::counters::Counters;
@@ -131,6 +133,7 @@ impl Server {
             deferred_closer: DeferredCloser::of_tenant(tenant),
             mapper: DeferredCloser::default(),
             pending_map: None,
+            kept_maps: None,
             shape,
             config,
             memory,

@@ -55,7 +55,7 @@ const ROOMS: &[Room] = &[
     room("embed", &["frame", "guest-mem", "model", "pci", "registry", "snapshot", "wire"], "a NIC in another program"),
     room("embed-c", &["embed", "guest-mem"], "the same for C"),
     room("peer", &["guest-mem"], "descriptors, eventfds and streams of a process that is not trusted"),
-    room("vfio-user", &["guest-mem", "pci", "peer"], "codec, server, client"),
+    room("vfio-user", &["guest-mem", "pci", "peer", "snapshot"], "codec, server, client"),
     room("vhost-user", &["guest-mem", "peer"], "codec, back end, front end"),
     room("port-vhost-user", &["datapath", "frame", "guest-mem", "peer", "port", "vhost-user", "wire"], "the driver of another switch's virtio device"),
     room("drivers", &["csb", "frame", "guest-mem", "intel-offsets", "model", "model-testkit", "vfio-user", "wire"], "the guest side of each NIC"),

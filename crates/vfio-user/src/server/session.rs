@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::counters::Counters;
+use super::handover::KeptMap;
 use super::pending_map::PendingMap;
 use crate::codec::{
     self, Capabilities, Command, DeviceFeature, DeviceInfo, DmaMap, DmaUnmap, Header, Malformed,
@@ -90,6 +91,8 @@ pub(super) struct Session {
     pub mapper: DeferredCloser,
     /// A message whose answer waits for that thread. No other is answered before.
     pub pending_map: Option<PendingMap>,
+    /// What is mapped, if clients are to be handed over.
+    pub kept_maps: Option<Vec<KeptMap>>,
     pub counters: Counters,
     pub todo: Todo,
     /// The client has negotiated.
@@ -320,14 +323,18 @@ impl Session {
             return self.malformed();
         }
         let Some(fd) = fds.pop() else {
-            return self.end_map(device, header, &map, None, tx);
+            return self.end_map(device, header, &map, (None, None), tx);
+        };
+        let kept = match &self.kept_maps {
+            Some(_) => Some(fd.try_clone().map_err(|_| Errno::MFILE)?),
+            None => None,
         };
         let known = self
             .memory
             .known_file(map.iova, map.size, fd.as_fd(), map.offset);
         let file = match known {
             Ok(None) => {
-                self.pending_map = Some(PendingMap::new(*header, map, fd));
+                self.pending_map = Some(PendingMap::new(*header, map, fd, kept));
                 return Ok(());
             }
             Ok(Some(file)) => {
@@ -340,7 +347,7 @@ impl Session {
                 Err(error)
             }
         };
-        self.end_map(device, header, &map, Some(file), tx)
+        self.end_map(device, header, &map, (Some(file), kept), tx)
     }
 
     /// Answers a DMA_MAP whose file another thread has mapped; false if it has not done so yet.
@@ -353,7 +360,8 @@ impl Session {
             return false;
         };
         let (header, mark) = (&pending.header, tx.mark());
-        if let Err(errno) = self.end_map(device, header, &pending.map, Some(file), tx) {
+        let file = (Some(file), pending.kept);
+        if let Err(errno) = self.end_map(device, header, &pending.map, file, tx) {
             tx.truncate(mark);
             tx.push(&header.error_reply(errno.raw_os_error() as u32), &[]);
         }
@@ -369,7 +377,7 @@ impl Session {
         device: &mut dyn Device,
         header: &Header,
         map: &DmaMap,
-        file: Option<Result<MappedFile, MapError>>,
+        (file, kept): (Option<Result<MappedFile, MapError>>, Option<OwnedFd>),
         tx: &mut Sender,
     ) -> Result<(), Refusal> {
         let prot = Prot {
@@ -402,6 +410,15 @@ impl Session {
             });
         }
         self.counters.maps_without_fd += u64::from(!shared);
+        if let Some(maps) = &mut self.kept_maps {
+            maps.push(KeptMap {
+                iova: map.iova,
+                len: map.size,
+                offset: map.offset,
+                prot,
+                file: kept.filter(|_| shared),
+            });
+        }
         device.dma_map_changed(DmaChange::Mapped {
             iova: map.iova,
             len: map.size,
@@ -433,6 +450,7 @@ impl Session {
                 self.malformed()
             } else {
                 self.engine.unmapped(0, u64::MAX);
+                self.forget_maps(0, u64::MAX);
                 self.deferred_closer.bury(self.memory.unmap_all());
                 device.dma_map_changed(DmaChange::Cleared);
                 Ok(())
@@ -447,6 +465,7 @@ impl Session {
                     }
                     if regions > 0 {
                         self.engine.unmapped(unmap.iova, unmap.size);
+                        self.forget_maps(unmap.iova, unmap.size);
                         device.dma_map_changed(DmaChange::Unmapped {
                             iova: unmap.iova,
                             len: unmap.size,
@@ -472,6 +491,15 @@ impl Session {
         };
         tx.push(&reply, &echo.to_bytes());
         Ok(())
+    }
+
+    /// Regions inside of this range are gone.
+    pub(super) fn forget_maps(&mut self, iova: u64, len: u64) {
+        if let Some(maps) = &mut self.kept_maps {
+            let last = iova.saturating_add(len.saturating_sub(1));
+            let inside = |map: &KeptMap| map.iova >= iova && map.iova + (map.len - 1) <= last;
+            maps.retain(|map| !inside(map));
+        }
     }
 
     fn info(&mut self, header: &Header, payload: &[u8], tx: &mut Sender) -> Result<(), Refusal> {
