@@ -13,6 +13,7 @@ use pci::ConfigEvent;
 use serde::{Deserialize, Serialize};
 use snapshot::{Kind, State as _, StateError};
 
+use super::kept_maps::KeptMap;
 use super::session::{Signal, SignalChange};
 use super::state::{Connection, MAX_SIGNALS, Server};
 use crate::codec::dma_flags;
@@ -49,15 +50,6 @@ pub enum HandoverError {
     /// The files are not those that the state names.
     #[error("the client's files are not there: {0}")]
     Files(#[from] io::Error),
-}
-
-/// A region of guest memory that can be mapped again.
-pub(super) struct KeptMap {
-    pub iova: u64,
-    pub len: u64,
-    pub offset: u64,
-    pub prot: Prot,
-    pub file: Option<OwnedFd>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -114,7 +106,7 @@ impl Files {
 impl Server {
     /// Keeps the files of guest memory, so that clients can be handed over. For those who come from now on.
     pub fn keep_files(&mut self) {
-        self.session.kept_maps = Some(Vec::new());
+        self.session.kept_maps.begin();
     }
 
     /// Copies the client out, with duplicates of its files. The caller stops calling this server first, and lets go of it
@@ -128,7 +120,7 @@ impl Server {
         let connection = connection.ok_or(HandoverError::NoClient)?;
         let kept = session
             .kept_maps
-            .as_ref()
+            .all()
             .ok_or(HandoverError::Cannot("memory whose files are not kept"))?;
         if connection.twin.is_some() {
             return Err(HandoverError::Cannot("a second socket"));
@@ -350,9 +342,7 @@ impl super::session::Session {
             prot,
             shared: file.is_some(),
         });
-        if let Some(kept) = &mut self.kept_maps {
-            kept.push(map);
-        }
+        self.kept_maps.push(map);
         Ok(())
     }
 }

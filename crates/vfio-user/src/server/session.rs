@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::counters::Counters;
-use super::handover::KeptMap;
+use super::kept_maps::{KeptMap, KeptMaps};
 use super::pending_map::PendingMap;
 use crate::codec::{
     self, Capabilities, Command, DeviceFeature, DeviceInfo, DmaMap, DmaUnmap, Header, Malformed,
@@ -91,8 +91,7 @@ pub(super) struct Session {
     pub mapper: DeferredCloser,
     /// A message whose answer waits for that thread. No other is answered before.
     pub pending_map: Option<PendingMap>,
-    /// What is mapped, if clients are to be handed over.
-    pub kept_maps: Option<Vec<KeptMap>>,
+    pub kept_maps: KeptMaps,
     pub counters: Counters,
     pub todo: Todo,
     /// The client has negotiated.
@@ -325,10 +324,8 @@ impl Session {
         let Some(fd) = fds.pop() else {
             return self.end_map(device, header, &map, (None, None), tx);
         };
-        let kept = match &self.kept_maps {
-            Some(_) => Some(fd.try_clone().map_err(|_| Errno::MFILE)?),
-            None => None,
-        };
+        let kept = self.kept_maps.keeps().then(|| fd.try_clone());
+        let kept = kept.transpose().map_err(|_| Errno::MFILE)?;
         let known = self
             .memory
             .known_file(map.iova, map.size, fd.as_fd(), map.offset);
@@ -410,15 +407,13 @@ impl Session {
             });
         }
         self.counters.maps_without_fd += u64::from(!shared);
-        if let Some(maps) = &mut self.kept_maps {
-            maps.push(KeptMap {
-                iova: map.iova,
-                len: map.size,
-                offset: map.offset,
-                prot,
-                file: kept.filter(|_| shared),
-            });
-        }
+        self.kept_maps.push(KeptMap {
+            iova: map.iova,
+            len: map.size,
+            offset: map.offset,
+            prot,
+            file: kept.filter(|_| shared),
+        });
         device.dma_map_changed(DmaChange::Mapped {
             iova: map.iova,
             len: map.size,
@@ -450,7 +445,7 @@ impl Session {
                 self.malformed()
             } else {
                 self.engine.unmapped(0, u64::MAX);
-                self.forget_maps(0, u64::MAX);
+                self.kept_maps.forget(0, u64::MAX);
                 self.deferred_closer.bury(self.memory.unmap_all());
                 device.dma_map_changed(DmaChange::Cleared);
                 Ok(())
@@ -465,7 +460,7 @@ impl Session {
                     }
                     if regions > 0 {
                         self.engine.unmapped(unmap.iova, unmap.size);
-                        self.forget_maps(unmap.iova, unmap.size);
+                        self.kept_maps.forget(unmap.iova, unmap.size);
                         device.dma_map_changed(DmaChange::Unmapped {
                             iova: unmap.iova,
                             len: unmap.size,
@@ -491,15 +486,6 @@ impl Session {
         };
         tx.push(&reply, &echo.to_bytes());
         Ok(())
-    }
-
-    /// Regions inside of this range are gone.
-    pub(super) fn forget_maps(&mut self, iova: u64, len: u64) {
-        if let Some(maps) = &mut self.kept_maps {
-            let last = iova.saturating_add(len.saturating_sub(1));
-            let inside = |map: &KeptMap| map.iova >= iova && map.iova + (map.len - 1) <= last;
-            maps.retain(|map| !inside(map));
-        }
     }
 
     fn info(&mut self, header: &Header, payload: &[u8], tx: &mut Sender) -> Result<(), Refusal> {
