@@ -122,12 +122,20 @@ pub fn run(words: &[&str]) -> Result<()> {
     if let [case, bursts] = words {
         return bursts_of(case, bursts);
     }
-    println!("{:<40} instructions per frame", "between two guests");
-    for (case, (name, _)) in cases().iter().chain(&realtek()).enumerate() {
+    println!("{:<50} instructions per frame", "between two guests");
+    let (intel, realtek) = (cases(), realtek());
+    // What the drivers of the last do themselves is counted behind them, and is no part of a NIC.
+    let names = intel.iter().chain(&realtek).chain(&realtek);
+    let drivers = intel.len() + realtek.len();
+    for (case, (name, _)) in names.enumerate() {
+        let name = match case < drivers {
+            true => (*name).to_owned(),
+            false => format!("{name}: drivers"),
+        };
         let [few, many] = BURSTS.map(|bursts| count(case, bursts));
         let ((few, few_frames), (many, many_frames)) = (few?, many?);
         let each = (many - few) as f64 / (many_frames - few_frames) as f64;
-        println!("{name:<40} {each:>8.1}");
+        println!("{name:<50} {each:>8.1}");
     }
     Ok(())
 }
@@ -146,10 +154,19 @@ fn bursts_of(case: &str, bursts: &str) -> Result<()> {
         }
         None => {
             let realtek = realtek();
-            let (_, spec) = realtek.get(case - intel.len()).ok_or_else(none)?;
+            let case = case - intel.len();
+            let drivers = case / realtek.len();
+            let (_, spec) = realtek.get(case % realtek.len()).ok_or_else(none)?;
+            if drivers > 1 {
+                return Err(none());
+            }
             let mut pair = RealtekPair::new(*spec);
-            (0..bursts).for_each(|_| pair.burst());
-            pair.arrived()
+            if drivers == 1 {
+                (0..bursts).map(|_| pair.drive()).sum()
+            } else {
+                (0..bursts).for_each(|_| pair.burst());
+                pair.arrived()
+            }
         }
     };
     println!("{arrived}");

@@ -26,6 +26,8 @@ mod reg {
     pub const IMR: u64 = 0x3c;
     pub const ISR: u64 = 0x3e;
     pub const RX_CONFIG: u64 = 0x44;
+    pub const CSBAL: u64 = 0xa0;
+    pub const RXKICK: u64 = 0xa8;
     pub const RX_MAX_SIZE: u64 = 0xda;
     pub const CPLUS_CMD: u64 = 0xe0;
     pub const MITIGATE: u64 = 0xe2;
@@ -36,6 +38,8 @@ const LEN: u32 = 16;
 const MOST: u64 = 1024;
 const TX_RING: u64 = RAM;
 const RX_RING: u64 = RAM + 0x100;
+/// The page of the CSB.
+const PAGE: u64 = RAM + 0x1000;
 const BUFFERS: u64 = RAM + 0x2000;
 const OWN: u32 = 1 << 31;
 const EOR: u32 = 1 << 30;
@@ -98,7 +102,11 @@ pub fn rings_rtl(data: &[u8]) {
 }
 
 fn fresh() -> Nic {
-    nic("r8168", &Settings::ready(MAC), &Function::Alone)
+    let settings = Settings {
+        csb: true,
+        ..Settings::ready(MAC)
+    };
+    nic("r8168", &settings, &Function::Alone)
 }
 
 impl Guest {
@@ -225,9 +233,10 @@ impl Guest {
             let gathered = 3 * (TURN_BYTES as u64 + MAX_PACKET) + most * HEADERS;
             let read = after.read_bytes - before.read_bytes;
             assert!(read <= walked + gathered, "{read} bytes read");
-            // OWN of each descriptor, and the statistics.
+            // The first words of each descriptor, the statistics, and words of the CSB for each batch.
             let written = after.write_bytes - before.write_bytes;
-            assert!(written <= 2 * 4 * MOST + 64, "{written} bytes written");
+            let words = 16 * (batches + 2);
+            assert!(written <= 8 * MOST + 64 + words, "{written} bytes written");
             if progress != Progress::More {
                 return;
             }
@@ -360,6 +369,22 @@ impl Guest {
                     addr,
                 );
             }
+            3 if more & 8 != 0 => {
+                let at = 4 * (input.u8() % 26);
+                let value = match input.u8() {
+                    n @ 0..100 => u32::from(n % 20),
+                    _ => input.u32(),
+                };
+                let view = self.env.memory.view();
+                let _ = view.write(PAGE + u64::from(at), &value.to_le_bytes());
+                drop(view);
+                match more & 7 {
+                    0 | 1 => self.write(reg::CSBAL, 4, PAGE),
+                    2 => self.write(reg::CSBAL, 4, 0),
+                    3 => self.write(reg::RXKICK, 4, 0),
+                    _ => self.write(reg::TX_POLL, 1, 0x40),
+                }
+            }
             3 | 4 => self.write(reg::TX_POLL, 1, 0x40),
             5 | 6 => {
                 let mut count = usize::from(more) + 1;
@@ -466,7 +491,8 @@ impl Guest {
             assert!(!level, "a line beside messages");
         } else {
             // The default is adaptive: what is pending may wait for its time.
-            let waits = self.time.deadline().is_some();
+            // With a CSB it is told when the guest wants to hear of it.
+            let waits = self.time.deadline().is_some() || self.read(reg::CSBAL) != 0;
             assert!(level || !pending || waits, "an interrupt that never comes");
             assert!(pending || !level, "one without a cause");
         }

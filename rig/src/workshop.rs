@@ -29,14 +29,17 @@ const TOOLS: [&str; 10] = [
     "xz-utils",
 ];
 
-/// The stock drivers whose source is kept, as folders of the kernel's source.
-const DRIVERS: &str = "drivers/net/ethernet/intel/e1000";
+/// The stock drivers whose source is kept: their modules, and the folders of the kernel's source.
+const DRIVERS: [(&str, &str); 2] = [
+    ("e1000", "drivers/net/ethernet/intel/e1000"),
+    ("r8169", "drivers/net/ethernet/realtek"),
+];
 
 /// Where they stand in the workshop.
 const SOURCE: &str = "usr/src/drivers";
 
 /// Changes when the way the workshop is made changes.
-const LAYOUT: &str = "1";
+const LAYOUT: &str = "2";
 
 /// Names that maintainer scripts would have made.
 const LINKS: [(&str, &str); 6] = [
@@ -165,9 +168,15 @@ impl Workshop {
                 .and_then(|()| fs::write(&path, content))
                 .map_err(Error::io(format!("write {}", path.display())))?;
         }
-        let (kdir, driver) = (&self.release, DRIVERS);
+        let kdir = &self.release;
+        let known = DRIVERS.iter().find(|(module, _)| *module == name);
+        let (_, driver) = known.ok_or_else(|| Error::Command {
+            command: format!("build {name}"),
+            output: "the source of no such driver is kept".into(),
+        })?;
         let script = format!(
-            "make -s -C /work KDIR=/usr/src/linux-headers-{kdir} SOURCE=/{SOURCE}/{driver} OUT=/work/build && \
+            "make -s -C /work KDIR=/usr/src/linux-headers-{kdir} NIC={name} SOURCE=/{SOURCE}/{driver} \
+             OUT=/work/build && \
              strip -g /work/build/{name}.ko"
         );
         inside(&self.dir, work.path(), &script)?;
@@ -190,12 +199,13 @@ fn furnish(dir: &Path) -> Result<()> {
         fs::create_dir_all(&made).map_err(Error::io(format!("create {}", made.display())))?;
     }
     say("taking the drivers out of the kernel's source, half a minute");
+    let folders = DRIVERS.map(|(_, folder)| format!("'*/{folder}/*'")).join(" ");
     inside(
         dir,
         dir,
         &format!(
             "cd /usr/src && tar -xf linux-source-*.tar.xz -C /{SOURCE} --strip-components=1 --no-same-owner \
-             --wildcards '*/{DRIVERS}/*' && rm -r linux-source-*"
+             --wildcards {folders} && rm -r linux-source-*"
         ),
     )
 }

@@ -31,6 +31,8 @@ pub enum Card {
     Igb,
     /// Virtual functions of an 82576, whose software PF has the cable.
     IgbVf,
+    /// An RTL8168C.
+    R8169,
 }
 
 impl Card {
@@ -41,6 +43,7 @@ impl Card {
             Self::E1000 | Self::I82545 => "e1000",
             Self::Igb => "igb",
             Self::IgbVf => "igbvf",
+            Self::R8169 => "r8169",
         }
     }
 
@@ -73,6 +76,7 @@ impl Card {
         let model = match self {
             Self::Igb => "82576",
             Self::I82545 => "82545em",
+            Self::R8169 => "r8168",
             _ => "e1000",
         };
         for nic in nics {
@@ -256,6 +260,10 @@ impl Wired {
             .iter()
             .fold(config, |config, nic| config.nic(lab.nic(nic)));
         let guest = lab.rig.resume(config)?;
+        if card == Card::R8169 {
+            // It wants the PHY's driver before it comes.
+            guest.run("mp realtek")?;
+        }
         let interface = guests::load(&guest, card.driver(), &mac(nics[0]))?;
         Ok(Self {
             card,

@@ -4,11 +4,12 @@
 //! its way into buffers and [`Finish`] a checksum that is written on the way; [`with_expanded`] makes frames
 //! of what is more than that. [`with_batch`] and [`with_places`] keep storage between views. [`Generation`] counts changes of a set-up, [`Habit`] says whether a sender tries runs. [`Adaptive`] says when an
 //! interrupt pays, [`Toeplitz`] which queue a flow is for, [`RxThrottle`] when a guest needs time for what it
-//! has received. [`Waiters`] are senders that found no room.
+//! has received. [`csb`] is the NIC's side of a Communication Status Block. [`Waiters`] are senders that found no room.
 #![forbid(unsafe_code)]
 
 pub mod adaptive;
 pub mod counters;
+pub mod csb;
 mod expand;
 mod finish;
 mod gather;

@@ -3,6 +3,7 @@
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{Ordering, fence};
 
 use crate::slice::{At, ReadSlice, Wide, WriteSlice};
 
@@ -153,6 +154,25 @@ impl<'v> ReadPlaces<'v> {
         // SAFETY: 16 bytes of the place are readable (promise of `new`); the type has no alignment.
         let head = unsafe { [word.read_volatile().0, word.add(1).read_volatile().0] };
         Some(head)
+    }
+
+    /// Pairs of words from `at` on, one every 16 bytes, at most `n` and as far as the region goes: descriptors whose first word
+    /// says whether the second counts. Each word is read once, the second of a pair after the first.
+    #[inline(always)]
+    pub fn pairs(&self, at: u64, n: usize) -> impl Iterator<Item = Head> + use<'v> {
+        let room = (self.0.most + self.0.len as u64).saturating_sub(at) / HEAD as u64;
+        let base = self.0.base.as_ptr().cast_const();
+        let _life: PhantomData<&'v ()> = PhantomData;
+        (0..room.min(n as u64)).map(move |i| {
+            // SAFETY: pair `i` lies inside of the region, which is readable for `'v` (promise of `new`); the type has no
+            // alignment.
+            unsafe {
+                let word = base.add((at + i * HEAD as u64) as usize).cast::<At<u64>>();
+                let first = word.read_volatile().0;
+                fence(Ordering::Acquire);
+                [first, word.add(1).read_volatile().0]
+            }
+        })
     }
 
     /// A place as a slice.
@@ -366,11 +386,11 @@ impl WriteSlice<'_> {
         if !self.has_rows(n, step, 8 * W) || !(at.addr() | step).is_multiple_of(8) {
             return false;
         }
-        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+        fence(Ordering::Release);
         for i in 0..n {
             for (j, word) in words.into_iter().enumerate() {
                 if j > 0 {
-                    std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+                    fence(Ordering::Release);
                 }
                 // SAFETY: row `i` is one of `n`, so its words are inside of the slice, writable (promise of its
                 // `new`) and aligned (both checked above); other users of the memory see single stores.

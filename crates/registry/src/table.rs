@@ -144,11 +144,6 @@ static R8168: Model = Model {
     vfs: None,
     refuses: &[
         Refusal {
-            choice: Choice::Csb,
-            with_vfs_only: false,
-            reason: "the r8168 has no csb: leave it out, or choose model = \"e1000\"",
-        },
-        Refusal {
             choice: Choice::Pause,
             with_vfs_only: false,
             reason: "the r8168 has no pause: leave it out, or choose model = \"e1000\"",
@@ -253,6 +248,8 @@ fn e1000(variant: Variant, settings: &Settings) -> Nic {
 
 fn r8168(settings: &Settings) -> Nic {
     let mut config = r8169::Config {
+        csb: settings.csb,
+        csb_poll: settings.csb_poll,
         moderation: settings.moderation,
         ..r8169::Config::new(settings.mac)
     };

@@ -57,6 +57,12 @@ fn every_hostile_virtio_net_is_survived_counted_and_unnoticed_by_others() {
 }
 
 #[test]
+fn every_hostile_r8168_is_survived_counted_and_unnoticed_by_others() {
+    let deeds = villain::rtls().map(|(villain, run)| (villain, Deed::Rtl(run)));
+    suffer_all(Fleet::open(), deeds);
+}
+
+#[test]
 fn every_hostile_front_end_is_survived_counted_and_unnoticed_by_others() {
     let deeds = villain::fronts().map(|(villain, run)| (villain, Deed::Front(run)));
     suffer_all(Fleet::open(), deeds);

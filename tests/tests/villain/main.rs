@@ -5,4 +5,5 @@ mod daemon;
 mod functions;
 mod model;
 mod net;
+mod rtl;
 mod table;

@@ -5,13 +5,14 @@ use std::sync::LazyLock;
 use crate::front::FRONT;
 use crate::functions::{BOTH, PORT, VIRTUAL};
 use crate::net::NET;
+use crate::rtl::RTL;
 use crate::table;
 use crate::villain::{FrontDeed, GuestDeed, Program, VfDeed, Villain, VmmDeed};
 
 /// All villains, in the order of the page.
 pub fn all() -> &'static [Villain] {
     static ALL: LazyLock<Vec<Villain>> =
-        LazyLock::new(|| [table::ALL, BOTH, PORT, VIRTUAL, NET, FRONT].concat());
+        LazyLock::new(|| [table::ALL, BOTH, PORT, VIRTUAL, NET, RTL, FRONT].concat());
     &ALL
 }
 
@@ -43,6 +44,14 @@ pub fn vfs() -> impl Iterator<Item = (&'static Villain, VfDeed)> {
 pub fn nets() -> impl Iterator<Item = (&'static Villain, GuestDeed)> {
     all().iter().filter_map(|v| match v.program {
         Program::Net(run) => Some((v, run)),
+        _ => None,
+    })
+}
+
+/// Those that have an RTL8168C.
+pub fn rtls() -> impl Iterator<Item = (&'static Villain, GuestDeed)> {
+    all().iter().filter_map(|v| match v.program {
+        Program::Rtl(run) => Some((v, run)),
         _ => None,
     })
 }

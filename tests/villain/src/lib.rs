@@ -22,6 +22,7 @@ mod page;
 mod races;
 mod registers;
 mod rings;
+pub mod rtl;
 mod stage;
 mod table;
 mod talk;
@@ -34,7 +35,7 @@ use std::time::Duration;
 use drivers::e1000::{Config, Driver, DriverError, TxOpts, regs};
 use drivers::{Bus, BusError};
 
-pub use catalogue::{all, fronts, guests, nets, pfs, vfs, vmms};
+pub use catalogue::{all, fronts, guests, nets, pfs, rtls, vfs, vmms};
 pub use front_end::FrontEnd;
 pub use page::page;
 pub use villain::{FrontDeed, GuestDeed, Moves, Program, VfDeed, Villain, VmmDeed};

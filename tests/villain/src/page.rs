@@ -2,16 +2,16 @@
 
 use std::fmt::Write as _;
 
-use crate::catalogue::{all, fronts, guests, nets, pfs, vfs, vmms};
+use crate::catalogue::{all, fronts, guests, nets, pfs, rtls, vfs, vmms};
 use crate::villain::{Moves, Program};
 
 const HEAD: &str = "# Villains
 
 Each small program (`tests/villain/src/`) does what a hostile guest or VMM may do to the 82540EM, to functions of the 82576, to a
-virtio-net, or to their sockets. `make docs` writes this page from the table there; a test fails when it is stale.
+virtio-net, to an RTL8168C, or to their sockets. `make docs` writes this page from the table there; a test fails when it is stale.
 
-Every *guest* (on an 82540EM, on a *PF* or *VF* of the 82576, or on a *virtio-net*) runs against the bare model
-(`tests/tests/villain/model.rs`, `functions.rs`, `net.rs`) and, through a real socket, against the `hypernic` process
+Every *guest* (on an 82540EM, on a *PF* or *VF* of the 82576, on a *virtio-net*, or on an *RTL8168C*) runs against the bare model
+(`tests/tests/villain/model.rs`, `functions.rs`, `net.rs`, `rtl.rs`) and, through a real socket, against the `hypernic` process
 (`tests/tests/villain/daemon/`). Every *VMM* (at a vfio-user socket) and *front end* (at a vhost-user socket) runs against the process
 only, because it abuses the socket. A program passes only if
 
@@ -34,7 +34,7 @@ pub fn page() -> String {
     let mut page = HEAD.to_owned();
     let _ = write!(
         page,
-        "{} programs: {} guests, {} VMMs, {} PFs, {} VFs, {} guests of a virtio-net, {} front ends.\n\n\
+        "{} programs: {} guests, {} VMMs, {} PFs, {} VFs, {} guests of a virtio-net, {} of an RTL8168C, {} front ends.\n\n\
          | id | by | after | what it does | counted as |\n|---|---|---|---|---|\n",
         all().len(),
         guests().count(),
@@ -42,6 +42,7 @@ pub fn page() -> String {
         pfs().count(),
         vfs().count(),
         nets().count(),
+        rtls().count(),
         fronts().count(),
     );
     for villain in all() {
@@ -49,6 +50,7 @@ pub fn page() -> String {
             Program::Guest(_) => "guest",
             Program::Vmm(_) => "VMM",
             Program::Net(_) => "virtio-net",
+            Program::Rtl(_) => "RTL8168C",
             Program::Front(_) => "front end",
             Program::Pf(_) => "PF",
             Program::Vf(deed) if deed.shut_down => "VF, shut down",

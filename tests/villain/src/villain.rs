@@ -52,6 +52,8 @@ pub enum Program {
     Vf(VfDeed),
     /// By the guest of a virtio-net.
     Net(GuestDeed),
+    /// By the guest of an RTL8168C.
+    Rtl(GuestDeed),
     /// By a VMM at the vhost-user socket of a virtio-net.
     Front(FrontDeed),
     /// By a VMM, in ways no guest can: needs a socket to say it to.

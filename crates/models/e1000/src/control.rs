@@ -126,8 +126,8 @@ impl Registers {
             }
             r::ICR | r::ICS => self.chip.irq.lock().causes(),
             r::IMS => self.chip.irq.lock().mask(),
-            r::CSBAL => self.chip.csb.base.lock().low,
-            r::CSBAH => self.chip.csb.base.lock().high,
+            r::CSBAL => self.chip.csb.base().low,
+            r::CSBAH => self.chip.csb.base().high,
             _ => stored,
         }
     }
@@ -184,7 +184,7 @@ impl Window for Registers {
             r::ICS => chip.irq.lock().raise(env, value),
             r::IMS => {
                 chip.irq.lock().unmask(env, value);
-                self.work.tx |= chip.csb_unmasked();
+                self.work.tx |= chip.csb_unmasked(env);
             }
             r::CSBAL | r::CSBAH if !chip.csb.offered => {}
             r::CSBAH => chip.write_csbah(env, value),
@@ -260,8 +260,8 @@ impl Window for Registers {
         match file.table().find(offset) {
             // PME_Status is cleared by a 1 that is written, not by one that is kept.
             Some(found) if found.id == r::WUC => file.get(found.id) & !wuc::PME_STATUS,
-            Some(found) if found.id == r::CSBAL => self.chip.csb.base.lock().low,
-            Some(found) if found.id == r::CSBAH => self.chip.csb.base.lock().high,
+            Some(found) if found.id == r::CSBAL => self.chip.csb.base().low,
+            Some(found) if found.id == r::CSBAH => self.chip.csb.base().high,
             Some(found) => match file.table().register(found.id).access {
                 Access::ReadWrite | Access::Command => file.get_at(found.id, found.element),
                 Access::Memory => self.chip.packet_buffer.word(found.element),

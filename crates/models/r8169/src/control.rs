@@ -70,8 +70,8 @@ impl Registers {
         let stored = file.get_at(found.id, found.element);
         match found.id {
             r::IMR_ISR => {
-                let irq = self.chip.irq.lock();
-                u32::from(irq.imr) | u32::from(irq.isr) << 16
+                let mut irq = self.chip.irq.lock();
+                u32::from(irq.imr) | u32::from(irq.read()) << 16
             }
             r::TCTR => self.chip.irq.lock().timer(env.clock.now()),
             r::EECR_CONFIG => {
@@ -84,6 +84,8 @@ impl Registers {
                     }
             }
             r::PHY_STATUS => stored | self.phy_status(),
+            r::CSBAL => self.chip.csb.base().low,
+            r::CSBAH => self.chip.csb.base().high,
             r::RX_MISSED => (self.chip.stats.get()[Stat::Missed as usize] & 0xff_ffff) as u32,
             _ => stored,
         }
@@ -153,7 +155,9 @@ impl Registers {
 
     fn reset_all(&mut self, env: &Env) {
         self.chip.file.reset();
+        self.chip.setup.changed();
         self.reset_mac(env);
+        self.chip.set_csb(env, 0, 0);
         self.chip.command.store(false, Ordering::Release);
         self.chip.stats.set(Default::default());
         let cable = self.phy.cable;
@@ -170,7 +174,9 @@ impl Registers {
         let effect = self.phy.renegotiate();
         self.phy_effect(env, effect);
         // A reset leaves no cause behind, not even that of the link it took down.
-        self.chip.irq.lock().acknowledge(env, cause::ALL);
+        let mut irq = self.chip.irq.lock();
+        irq.read();
+        irq.acknowledge(env, cause::ALL);
     }
 
     /// Whether the configuration registers may be written.
@@ -275,9 +281,10 @@ impl Control for Registers {
             self.phy.negotiated = self.phy.can_negotiate();
             self.update_link(env);
         }
-        if due.look {
+        if due.look || due.csb {
             self.look();
         }
+        self.work.tx |= due.csb;
     }
 
     fn set_link(&mut self, env: &Env, up: bool) {

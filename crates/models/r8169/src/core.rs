@@ -7,4 +7,5 @@ pub(crate) mod eeprom;
 pub(crate) mod irq;
 pub(crate) mod phy;
 pub(crate) mod queues;
+pub(crate) mod row;
 pub(crate) mod stats;

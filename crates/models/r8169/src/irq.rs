@@ -2,7 +2,10 @@
 //!
 //! One rule, applied wherever an input changes: the line is up when `ISR & IMR` is not 0. With MSI or MSI-X a message is
 //! sent when that becomes true, and again after IMR is written or ISR is cleared in part while it stays true. Between
-//! frames and their causes stands IntrMitigate; between causes and line what the operator has chosen.
+//! frames and their causes stands IntrMitigate; between causes and line what the operator has chosen, and with a CSB what
+//! the guest wants to hear of.
+
+mod csb;
 
 use datapath::Moderation;
 use model::{Env, Nanos};
@@ -32,6 +35,8 @@ pub(crate) struct Due {
     pub link: bool,
     /// The receive ring is to be looked at.
     pub look: bool,
+    /// The guest's CSB is to be looked into.
+    pub csb: bool,
 }
 
 /// What a batch of received frames asks of the interrupt logic.
@@ -42,6 +47,22 @@ pub(crate) struct Received {
     pub buffers: u32,
     /// Causes that do not wait.
     pub now: u16,
+    /// With a CSB: whether the guest wants to hear of it.
+    pub wanted: Option<bool>,
+}
+
+/// What a batch of sent frames asks of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sent {
+    pub frames: u32,
+    /// Descriptors of the ring.
+    pub ring: u32,
+    /// A packet was dropped.
+    pub bad: bool,
+    /// None is left.
+    pub drained: bool,
+    /// As [`Received::wanted`].
+    pub wanted: Option<bool>,
 }
 
 /// The four fields of IntrMitigate.
@@ -95,35 +116,56 @@ impl Irq {
         }
     }
 
-    /// Frames were sent. `drained`: none is left.
-    pub fn sent(&mut self, env: &Env, frames: u32, bad: bool, drained: bool) {
+    /// Frames were sent. Returns the causes as they are now.
+    pub fn sent(&mut self, env: &Env, what: Sent) -> u16 {
+        let Sent {
+            frames,
+            ring,
+            bad,
+            drained,
+            wanted,
+        } = what;
         let limit = self.fields().tx;
-        self.adaptive.sent(frames, crate::core::queues::MOST);
+        self.adaptive.sent(frames, ring);
+        let held = self.tx;
+        self.wants(SENT, wanted);
         if frames > 0 && self.tx.add(frames, limit, self.now_if(env, limit.0)) {
             self.tx = Held::default();
-            self.isr |= cause::TOK;
+            self.latch(cause::TOK);
         }
         if bad {
-            self.isr |= cause::TER;
+            self.latch(cause::TER);
         }
         if drained {
-            self.isr |= cause::TDU;
+            self.latch(cause::TDU);
         }
-        self.apply(env);
+        self.settle(env, held != self.tx);
+        self.isr
     }
 
-    /// Frames were received.
-    pub fn received(&mut self, env: &Env, what: Received) {
+    /// Frames were received. Returns the causes as they are now.
+    pub fn received(&mut self, env: &Env, what: Received) -> u16 {
+        let held = self.rx;
+        self.wants(RECEIVED, what.wanted);
         let limit = self.fields().rx;
         self.adaptive
             .received(what.buffers, crate::core::queues::MOST);
         let now = self.now_if(env, limit.0);
         if what.frames > 0 && self.rx.add(what.frames, limit, now) {
             self.rx = Held::default();
-            self.isr |= cause::ROK;
+            self.latch(cause::ROK);
         }
-        self.isr |= what.now;
-        self.apply(env);
+        self.latch(what.now);
+        self.settle(env, held != self.rx);
+        self.isr
+    }
+
+    /// Most often nothing is new: what would be signalled has been, or is masked.
+    fn settle(&mut self, env: &Env, times: bool) {
+        let told = (self.isr & self.imr != 0) == self.raised && self.throttled.is_none();
+        if times || !told {
+            self.apply(env);
+        }
     }
 
     /// The time, if it is needed.
@@ -132,16 +174,29 @@ impl Irq {
     }
 
     pub fn raise(&mut self, env: &Env, bits: u16) {
-        self.isr |= bits & cause::ALL;
+        self.latch(bits & cause::ALL);
         self.apply(env);
     }
 
-    /// ISR was written: these causes are acknowledged.
+    /// Causes are there, perhaps again.
+    fn latch(&mut self, bits: u16) {
+        self.isr |= bits;
+        self.fresh |= bits;
+    }
+
+    /// ISR, as the driver reads it.
+    pub fn read(&mut self) -> u16 {
+        self.fresh = 0;
+        self.isr
+    }
+
+    /// ISR was written: these causes are acknowledged, as far as they had been read. The write may have been under way while
+    /// one was set again, and the driver has looked at its rings already.
     pub fn acknowledge(&mut self, env: &Env, bits: u16) {
         if bits & self.isr == 0 {
             return;
         }
-        self.isr &= !bits;
+        self.isr &= !(bits & !self.fresh);
         if self.adaptive.mode == Moderation::Adaptive {
             self.adaptive.acknowledged(env.clock.now());
         }
@@ -157,8 +212,15 @@ impl Irq {
         self.again(env);
     }
 
-    /// Puts the line where the causes want it. What was told before and still holds is told again.
+    /// Puts the line where the causes want it. What was told before and still holds is told again, unless the guest does not
+    /// want to hear of it any more.
     fn again(&mut self, env: &Env) {
+        if self.raised && self.open() == 0 && self.isr & self.imr != 0 {
+            self.raised = false;
+            if self.way == Way::Line {
+                env.irq.set_line(false);
+            }
+        }
         let told = self.raised;
         self.apply(env);
         if told && self.raised && self.way != Way::Line {
@@ -195,10 +257,10 @@ impl Irq {
     /// What waits is reported: by the new settings it may have to wait for less.
     fn release(&mut self, env: &Env) {
         if self.rx != Held::default() {
-            self.isr |= cause::ROK;
+            self.latch(cause::ROK);
         }
         if self.tx != Held::default() {
-            self.isr |= cause::TOK;
+            self.latch(cause::TOK);
         }
         (self.rx, self.tx) = (Held::default(), Held::default());
         self.apply(env);
@@ -257,13 +319,13 @@ impl Irq {
         let now = env.clock.now();
         self.armed = None;
         if self.rx.take_due(now) {
-            self.isr |= cause::ROK;
+            self.latch(cause::ROK);
         }
         if self.tx.take_due(now) {
-            self.isr |= cause::TOK;
+            self.latch(cause::TOK);
         }
         if let Some(at) = self.timer.filter(|at| *at <= now) {
-            self.isr |= cause::TIMEOUT;
+            self.latch(cause::TIMEOUT);
             let missed = (now - at) / WRAP + 1;
             self.timer = Some(at + missed * WRAP);
         }
@@ -274,6 +336,7 @@ impl Irq {
         let due = Due {
             link: take(&mut self.link),
             look: take(&mut self.look),
+            csb: take(&mut self.second),
         };
         self.apply(env);
         due
@@ -281,10 +344,11 @@ impl Irq {
 
     /// Back to the state after RST: no cause, none enabled. Timer, IntrMitigate and the PHY's time go on.
     pub fn reset(&mut self, env: &Env) {
-        (self.isr, self.imr) = (0, 0);
+        (self.isr, self.imr, self.fresh) = (0, 0, 0);
         (self.rx, self.tx) = (Held::default(), Held::default());
         self.last = None;
         self.look = None;
+        self.second = None;
         self.adaptive.reset();
         self.apply(env);
     }
@@ -308,6 +372,8 @@ impl Irq {
                     env.irq.set_line(false);
                 }
             }
+        } else if !self.raised && self.open() == 0 {
+            self.throttled = None;
         } else if !self.raised {
             self.throttled = self.gap_left(env);
             if self.throttled.is_none() {
@@ -340,6 +406,7 @@ impl Irq {
             self.timer,
             self.link,
             self.look,
+            self.second,
         ];
         all.into_iter().flatten().min()
     }

@@ -19,7 +19,7 @@ mod tx;
 use std::sync::Arc;
 
 pub use datapath::Moderation;
-use model::Nic;
+use model::{Nic, Watch};
 
 use crate::control::Registers;
 use crate::core::chip::Chip;
@@ -29,11 +29,16 @@ pub use crate::regs::identity::{BAR_IO, BAR_MMIO};
 /// A NIC fresh from power-up: bus mastering off, link standing if the cable is in.
 pub fn new(config: Config) -> Nic {
     let chip = Arc::new(Chip::new(&config));
+    let mut identity = regs::identity::identity();
+    if config.csb {
+        identity.subsystem = ::csb::SUBSYSTEM;
+    }
     Nic {
-        identity: regs::identity::identity(),
+        identity,
         control: Box::new(Registers::new(&config, Arc::clone(&chip))),
         transmit: Box::new(tx::Sender {
             chip: Arc::clone(&chip),
+            watch: Watch::Off,
         }),
         receive: Arc::new(rx::Receiver { chip }),
     }

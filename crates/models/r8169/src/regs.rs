@@ -51,6 +51,9 @@ regs::registers! { pub,
     EPHY_RXER     0x7c RW 0x0000_0000 0xffff_ffff "7Ch" NO_EPHY;
     EPHYAR        0x80 Command 0x0000_0000 0x801f_ffff "80h" NO_EPHY;
     WAKE          0x84 [7 * 4] RW 0x0000_0000 0xffff_ffff "84h to 9Fh" NO_WAKE;
+    CSBAL         0xa0 RW 0x0000_0000 0xffff_ffff "not Realtek's; docs/csb.md" YES;
+    CSBAH         0xa4 RW 0x0000_0000 0xffff_ffff "not Realtek's; docs/csb.md" YES;
+    RXKICK        0xa8 WO 0x0000_0000 0x0000_0000 "not Realtek's; docs/csb.md" YES;
     MCU           0xd0 RW 0x0000_0000 0xffff_ffff "D0h to D3h" NO_MCU;
     RMS           0xd8 RW 0x0000_0000 0xffff_0000 "DAh" YES;
     EFUSEAR       0xdc Command 0x0000_0000 0xffff_ffff "DCh" NO_EPHY;
@@ -82,7 +85,8 @@ The table does not show the following:
 - RST in CR (37h) clears RE, TE, IMR and ISR, and both rings begin at their first descriptor again. So does the ring whose
   address is written. Everything else stays.
 - TCR shows the chip in bits that cannot be written: XID 3C4h, an RTL8168C. Loopback (bits 18:17) is stored without effect.
-- IMR_ISR is IMR in its lower half, which keeps what is written, and ISR in its upper half: writing 1 clears a bit there.
+- IMR_ISR is IMR in its lower half, which keeps what is written, and ISR in its upper half: writing 1 clears a bit there,
+  unless the cause came again after ISR was last read: the write may have been under way then.
 - TCTR counts at 125 MHz from the last write to it. When it reaches TIMER_INT, ISR gets bit 14.
 - RX_MISSED counts frames that their sender gave up for want of a descriptor. Any write clears it.
 - EECR reaches a 93C46 by its pins; it cannot be written.
@@ -90,6 +94,8 @@ The table does not show the following:
 - CSIAR, ERIAR, EPHYAR and EFUSEAR finish every command at once. EPHYAR keeps what is written, the others read 0.
 - RMS counts the FCS. Its lower 14 bits are the limit; 0 is none.
 - CPCR_MITIGATE is CPlusCmd (E0h) and IntrMitigate (E2h).
+- CSBAL and CSBAH read 0, and they and RXKICK ignore writes, unless the NIC is configured with a Communication Status Block
+  (docs/csb.md). RST leaves them as they are.
 - A received frame ends with four zero bytes where its FCS would be.";
     regs::render("RTL8168C registers", preface, REGISTERS, &[])
 }

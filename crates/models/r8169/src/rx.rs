@@ -4,6 +4,7 @@
 //! looked at again with the next frame, at the next access to IMR or ISR, and after a millisecond, but only while frames
 //! wait.
 
+mod csb;
 mod place;
 mod run;
 mod verdict;
@@ -11,9 +12,11 @@ mod verdict;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use ::csb::at;
 use datapath::counters::{count, count_alone};
+use datapath::csb::CsbPage;
 use datapath::{Offered, RECEIVED, with_expanded};
-use frame::{Batch, Caps, Frame, Run, Wake};
+use frame::{Batch, Caps, Cut, Frame, Run, Wake};
 use guest_mem::View;
 use model::{Env, Nanos, Receive};
 
@@ -28,6 +31,8 @@ use crate::rx::place::{Placed, Placing, Settings};
 
 /// After this time the ring is looked at again.
 const LOOK: Nanos = 1_000_000;
+/// Times in one call that buffers given through a CSB are taken up in the last moment.
+const ROUNDS: u32 = 4;
 
 /// The receive part.
 pub(crate) struct Receiver {
@@ -38,18 +43,29 @@ impl Receive for Receiver {
     fn deliver(&self, env: &Env, batch: &Batch<'_>, picks: &[u16]) -> usize {
         let chip = &*self.chip;
         let view = env.memory.view();
+        let page = chip.csb_wanted(env, &view);
         let Some(mut state) = chip.rx.reach() else {
             count(&chip.counters.rx_held_up, picks.len() as u64);
             return 0;
         };
-        let dealt = if chip.rx_on() {
-            place_all(chip, &view, &mut state, batch, picks)
+        let mut dealt = 0;
+        if chip.rx_on() {
+            for _ in 0..ROUNDS {
+                let known = page.and_then(|page| csb::tail(chip, &page, &state));
+                dealt += place_all(chip, &view, &mut state, batch, &picks[dealt..]);
+                let short = dealt < picks.len();
+                let settle = |page| csb::settle((chip, &view), &page, &mut state, (known, short));
+                if !page.is_some_and(settle) {
+                    break;
+                }
+            }
         } else {
             count(&chip.counters.rx_disabled, picks.len() as u64);
-            picks.len()
-        };
+            dealt = picks.len();
+        }
         let tally = std::mem::take(&mut state.tally);
         enter(chip, &tally);
+        let wanted = tell(page, &tally, &state);
         drop(state);
         let short = dealt < picks.len();
         // Others that wait may find room, too.
@@ -61,29 +77,20 @@ impl Receive for Receiver {
         if chip.rx.relieve() || room {
             chip.waiters.wake();
         }
-        report(chip, env, &tally, short);
+        report((chip, env), &tally, short, (page, wanted));
         dealt
     }
 
     fn deliver_run(&self, env: &Env, run: &Run<'_>) -> Option<usize> {
         let chip = &*self.chip;
-        let view = env.memory.view();
-        let mut state = chip.rx.reach()?;
-        let taken = if chip.rx_on() {
-            run::deliver(chip, &view, &mut state, run)
-        } else {
-            // A batch counts them.
-            None
-        };
-        let tally = std::mem::take(&mut state.tally);
-        enter(chip, &tally);
-        drop(state);
-        let room = taken.is_some() && chip.short.swap(false, Ordering::AcqRel);
-        if chip.rx.relieve() || room {
-            chip.waiters.wake();
-        }
-        report(chip, env, &tally, false);
-        taken
+        self.short_way(env, |view, state| run::deliver(chip, view, state, run))
+    }
+
+    fn deliver_cut(&self, env: &Env, cut: &Cut<'_>, from: usize) -> Option<usize> {
+        let chip = &*self.chip;
+        self.short_way(env, |view, state| {
+            run::deliver_cut(chip, view, state, (cut, from))
+        })
     }
 
     fn caps(&self) -> Caps {
@@ -119,6 +126,40 @@ impl Receive for Receiver {
     }
 }
 
+impl Receiver {
+    /// Takes what `take` takes.
+    #[inline(always)]
+    fn short_way(
+        &self,
+        env: &Env,
+        take: impl FnOnce(&View<'_>, &mut RxState) -> Option<usize>,
+    ) -> Option<usize> {
+        let chip = &*self.chip;
+        let view = env.memory.view();
+        let page = chip.csb_wanted(env, &view);
+        let mut state = chip.rx.reach()?;
+        let taken = if chip.rx_on() {
+            take(&view, &mut state)
+        } else {
+            // A batch counts them.
+            None
+        };
+        let tally = std::mem::take(&mut state.tally);
+        enter(chip, &tally);
+        let wanted = tell(page, &tally, &state);
+        if let Some(page) = page.filter(|_| taken.is_some()) {
+            csb::settle((chip, &view), &page, &mut state, (None, false));
+        }
+        drop(state);
+        let room = taken.is_some() && chip.short.swap(false, Ordering::AcqRel);
+        if chip.rx.relieve() || room {
+            chip.waiters.wake();
+        }
+        report((chip, env), &tally, false, (page, wanted));
+        taken
+    }
+}
+
 /// Has the ring looked at in a millisecond.
 fn look_later(chip: &Chip, env: &Env) {
     let mut irq = chip.irq.lock();
@@ -128,12 +169,17 @@ fn look_later(chip: &Chip, env: &Env) {
 /// Whether a frame would find a descriptor, or is not to wait for one.
 fn has_room(chip: &Chip, env: &Env) -> bool {
     let view = env.memory.view();
+    let page = chip.csb_wanted(env, &view);
     // The one who holds it looks itself.
-    let Some(state) = chip.rx.reach() else {
+    let Some(mut state) = chip.rx.reach() else {
         return false;
     };
+    let known = page.and_then(|page| csb::tail(chip, &page, &state));
     let base = chip.address(r::RDSAR_LOW, r::RDSAR_HIGH);
-    let room = !chip.rx_on() || !matches!(fetch(&view, base, state.next), Ok(None));
+    let mut room = !chip.rx_on() || !matches!(fetch(&view, base, state.next), Ok(None));
+    if let Some(page) = page {
+        room |= csb::settle((chip, &view), &page, &mut state, (known, !room));
+    }
     drop(state);
     if chip.rx.relieve() {
         chip.waiters.wake();
@@ -152,12 +198,24 @@ fn enter(chip: &Chip, tally: &RxTally) {
     }
 }
 
+/// With a CSB: descriptors up to the next one are done. Whether the guest wants to hear of it.
+fn tell(page: Option<CsbPage<'_>>, tally: &RxTally, state: &RxState) -> Option<bool> {
+    let page = page.filter(|_| tally.buffers > 0)?;
+    Some(page.received(state.next))
+}
+
 /// One interrupt decision.
-fn report(chip: &Chip, env: &Env, tally: &RxTally, short: bool) {
+fn report(
+    (chip, env): (&Chip, &Env),
+    tally: &RxTally,
+    short: bool,
+    (page, wanted): (Option<CsbPage<'_>>, Option<bool>),
+) {
     let mut what = Received {
         frames: tally.frames,
         buffers: tally.buffers,
         now: 0,
+        wanted,
     };
     if tally.errors > 0 {
         what.now |= cause::RER;
@@ -172,9 +230,13 @@ fn report(chip: &Chip, env: &Env, tally: &RxTally, short: bool) {
         return;
     }
     let mut irq = chip.irq.lock();
-    irq.received(env, what);
+    let causes = irq.received(env, what);
     if short {
         irq.set_look(env, env.clock.now() + LOOK);
+    }
+    drop(irq);
+    if let Some(page) = page {
+        page.store(at::HOST_ISR, causes.into());
     }
 }
 

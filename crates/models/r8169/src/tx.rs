@@ -1,6 +1,7 @@
 //! The transmit side: from descriptors to frames.
 
 mod complete;
+mod csb;
 pub(crate) mod packet;
 mod run;
 
@@ -8,14 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use datapath::counters::{count, count_alone};
+use datapath::csb::CsbPage;
 use datapath::with_batch;
 use frame::{Batch, Caps, EACH, Sink};
 use guest_mem::{ReadSlice, View};
-use model::{Env, Progress, TURN_BYTES, Transmit};
+use model::{Env, Progress, TURN_BYTES, Transmit, Watch};
 
 use crate::core::chip::Chip;
 use crate::core::queues::{Bad, Desc, Fate, MOST, TxState, fetch};
 use crate::core::stats::Stat;
+use crate::irq;
 use crate::regs as r;
 use crate::regs::bits::{cause, desc, dtccr};
 use crate::tx::complete::give_back;
@@ -24,6 +27,8 @@ use crate::tx::run::Tried;
 /// The transmit part. It writes statistics to memory too.
 pub(crate) struct Sender {
     pub chip: Arc<Chip>,
+    /// How the last run went, with a CSB.
+    pub watch: Watch,
 }
 
 /// Why no more packets were taken.
@@ -57,6 +62,12 @@ impl Limits {
         self.frames.min(descs)
     }
 
+    /// As many descriptors are passed, and the ring has so many if that is known now.
+    fn pass(&mut self, n: usize, ring: Option<u32>) {
+        self.walked += n as u32;
+        self.descs = ring.map_or(self.descs, |ring| self.descs.min(ring));
+    }
+
     /// These descriptors are passed.
     fn walk(&mut self, descs: &[Desc]) {
         for desc in descs {
@@ -69,17 +80,32 @@ impl Limits {
 }
 
 impl Transmit for Sender {
+    fn watch(&self) -> Watch {
+        self.watch
+    }
+
     fn run(&mut self, env: &Env, to: &dyn Sink, budget: usize) -> Progress {
         let chip = &*self.chip;
         if chip.command.swap(false, Ordering::AcqRel) {
             statistics(chip, env);
         }
         let mut state = chip.tx.lock();
+        let view = env.memory.view();
+        let page = csb::begin(chip, env, &view, &mut state);
+        self.watch = Watch::Off;
         if !chip.tx_on() {
             return Progress::Idle;
         }
-        let view = env.memory.view();
-        let progress = turn(chip, env, &view, &mut state, to, budget);
+        state.given = 0;
+        let world = (chip, env, page);
+        let mut progress = turn(world, &view, &mut state, to, budget);
+        if let Some(page) = page.filter(|_| progress == Progress::Idle) {
+            let (more, watch) = csb::end(chip, env, &page, &mut state);
+            self.watch = watch;
+            if more {
+                progress = Progress::More;
+            }
+        }
         state.unfinished = progress != Progress::Idle;
         progress
     }
@@ -105,8 +131,7 @@ fn statistics(chip: &Chip, env: &Env) {
 }
 
 fn turn(
-    chip: &Chip,
-    env: &Env,
+    (chip, env, page): (&Chip, &Env, Option<CsbPage<'_>>),
     view: &View<'_>,
     state: &mut TxState,
     to: &dyn Sink,
@@ -119,6 +144,7 @@ fn turn(
         walked: 0,
     };
     let base = chip.address(r::TNPDS_LOW, r::TNPDS_HIGH);
+    let told = |state: &TxState, sent| csb::told((chip, env), page, state, sent);
     let mut tries = state.runs.tries();
     // Something was sent, and the driver has not heard yet whether that was all.
     let mut untold = false;
@@ -129,7 +155,14 @@ fn turn(
                 Tried::Offered(run) => run,
                 Tried::Empty => {
                     if untold {
-                        chip.irq.lock().sent(env, 0, false, true);
+                        let drained = true;
+                        told(
+                            state,
+                            irq::Sent {
+                                drained,
+                                ..irq::Sent::default()
+                            },
+                        );
                     }
                     return Progress::Idle;
                 }
@@ -142,14 +175,22 @@ fn turn(
             state.runs.worked();
             limits.frames = limits.frames.saturating_sub(run.sent);
             limits.bytes = limits.bytes.saturating_sub(run.bytes);
-            limits.walk(&state.descs[..run.sent]);
+            limits.pass(run.sent, run.ring);
+            state.learn_ring(limits.descs);
             // What the sink has left is for a batch, which can wait.
             tries = run.sent == run.offered;
-            let drained = tries && run.last;
+            // A turn that has walked the ring does not say so, whether or not it has seen what stands behind.
+            let drained = tries && run.last && !limits.spent();
             untold = !drained;
-            let mut irq = chip.irq.lock();
-            irq.sent(env, run.sent as u32, false, drained);
-            drop(irq);
+            let frames = run.sent as u32;
+            told(
+                state,
+                irq::Sent {
+                    frames,
+                    drained,
+                    ..irq::Sent::default()
+                },
+            );
             if drained {
                 return Progress::Idle;
             }
@@ -162,13 +203,19 @@ fn turn(
             let end = fill((chip, view), base, state, (batch, pieces), &mut limits);
             (end, offer((chip, view), base, state, to, batch))
         });
+        state.learn_ring(limits.descs);
         let drained = end == End::Empty && sent.all;
         untold |= sent.frames > 0;
         if sent.frames > 0 || sent.bad || end == End::Fault || untold && drained {
-            let mut irq = chip.irq.lock();
-            irq.sent(env, sent.frames, sent.bad, drained);
+            let what = irq::Sent {
+                frames: sent.frames,
+                bad: sent.bad,
+                drained,
+                ..irq::Sent::default()
+            };
+            told(state, what);
             if end == End::Fault {
-                irq.raise(env, cause::SYSTEM_ERROR);
+                chip.irq.lock().raise(env, cause::SYSTEM_ERROR);
             }
         }
         if !sent.all {
@@ -338,6 +385,7 @@ fn offer(
         }
         let range = done..done + descs as usize;
         state.next = give_back((chip, view), base, &state.descs[range]);
+        state.given += descs;
         done += descs as usize;
     }
     sent

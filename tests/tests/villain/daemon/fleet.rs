@@ -12,6 +12,7 @@ use hypernic_tests::{Counters, Daemon, scratch};
 use tempfile::TempDir;
 use villain::{
     FrontDeed, FrontEnd, GuestDeed, Moves, VfDeed, Villain, Vmm, VmmDeed, front, functions, net,
+    rtl,
 };
 
 use super::chip;
@@ -67,6 +68,8 @@ pub enum Deed {
     Vf(VfDeed),
     /// As the guest of a virtio-net.
     Net(GuestDeed),
+    /// As the guest of an RTL8168C.
+    Rtl(GuestDeed),
     /// As a VMM at a vhost-user socket.
     Front(FrontDeed),
 }
@@ -158,6 +161,11 @@ impl Fleet {
                  port = \"switch:lan\"\n{more}"
             );
         }
+        let rtl = socket("rtl");
+        toml += &format!(
+            "[[nic]]\nname = \"rtl\"\nmodel = \"r8168\"\nsocket-path = {rtl:?}\nport = \"switch:lan\"\n\
+             csb = true\n"
+        );
         if chip {
             toml += &chip::config(dir.path());
         }
@@ -206,6 +214,7 @@ impl Fleet {
             Deed::Guest(_) | Deed::Vmm(_) => own("bad", "lan"),
             Deed::Pf(_) => own("pf", "lan"),
             Deed::Net(_) => own("net", "lan"),
+            Deed::Rtl(_) => own("rtl", "lan"),
             Deed::Front(_) => own("door", "lan"),
             Deed::Vf(_) => {
                 let vf = chip::vf_of(villain, run);
@@ -268,7 +277,11 @@ impl Fleet {
         let mut worst = Duration::ZERO;
         // What is left of the villain: its machine, if it has one.
         let left = match deed {
-            Deed::Guest(run) | Deed::Pf(run) | Deed::Net(run) | Deed::Vf(VfDeed { run, .. }) => {
+            Deed::Guest(run)
+            | Deed::Pf(run)
+            | Deed::Net(run)
+            | Deed::Rtl(run)
+            | Deed::Vf(VfDeed { run, .. }) => {
                 let mut bus = Watched::new(connect(&nic_of_villain.socket));
                 self.face(&mut bus.bus, matches!(deed, Deed::Vf(_)));
                 run(&mut bus).map_err(|e| sure(format!("its bus failed: {e}")))?;
@@ -354,6 +367,7 @@ impl Fleet {
         // At the same offset in all of Intel's.
         let there = match deed {
             Deed::Net(_) => net::is_there(&mut bus),
+            Deed::Rtl(_) => rtl::is_there(&mut bus),
             _ => bus.read32(regs::STATUS).map(|status| status != u32::MAX),
         };
         let answered = asked.elapsed();
@@ -377,6 +391,7 @@ impl Fleet {
                 functions::next_good_request(&mut bus).map_err(|e| failed(&e))?
             }
             Deed::Net(_) => net::next_good_request(&mut bus).map_err(|e| failed(&e))?,
+            Deed::Rtl(_) => rtl::next_good_request(&mut bus).map_err(|e| failed(&e))?,
             _ => villain::next_good_request(&mut bus).map_err(|e| failed(&e))?,
         };
         self.see(&good).map_err(sure)?;

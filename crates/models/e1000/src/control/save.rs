@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use datapath::Adaptive;
+use datapath::csb::{Block, CsbBase};
 use model::{Env, Nanos, Work};
 use regs::{Access, File, Register, Status};
 
@@ -11,7 +12,6 @@ use crate::control::Registers;
 use crate::control::eeprom::{Eeprom, Phase, Target};
 use crate::core::chip::Chip;
 use crate::core::context::{Context, Contexts};
-use crate::core::csb::{Block, CsbBase};
 use crate::core::fifo::{Fifo, Held};
 use crate::core::flow::Flow;
 use crate::core::irq::{Delay, Irq};
@@ -108,7 +108,7 @@ fn words(file: &File, csb: &Block) -> Vec<v1::Words> {
         low,
         high,
         epoch: _, // of this life
-    } = *csb.base.lock();
+    } = csb.base();
     let outside = [(r::CSBAL, low), (r::CSBAH, high)]
         .map(|(id, value)| (file.table().register(id).offset, value));
     let inside = |register: &Register| outside.iter().all(|(at, _)| *at != register.offset);

@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use datapath::csb::Block;
 use datapath::{Generation, Waiters};
 use intel::wake::{WakeUp, Wakes};
 use model::Env;
@@ -13,7 +14,6 @@ use regs::File;
 
 use crate::core::config::{Config, FullFifo};
 use crate::core::counters::Counters;
-use crate::core::csb::Block;
 use crate::core::flow::Flow;
 use crate::core::irq::Irq;
 use crate::core::packet_buffer::PacketBuffer;

@@ -1,13 +1,14 @@
 //! The receiver and the Communication Status Block: when the guest is to call for buffers.
 
-use csb::{Word, at};
+use csb::at;
 use datapath::counters::count_alone;
+use datapath::csb::CsbPage;
 use guest_mem::View;
 use intel::{Ring, SIZE};
 use model::{Env, Nanos};
 
 use crate::core::chip::Chip;
-use crate::core::csb::{CsbPage, RxCsb};
+use crate::core::csb::RxCsb;
 use crate::core::rx_queue::RING;
 use crate::regs as r;
 
@@ -43,7 +44,7 @@ impl<'v> RxPage<'v> {
         let len = chip.file.get(r::RDLEN) / SIZE as u32;
         let tail = self
             .wanted()
-            .and_then(|page| page.tail(&chip.counters, at::GUEST_RDT, len));
+            .and_then(|page| page.tail(&chip.counters.csb_bad_tail, at::GUEST_RDT, len));
         if let Some(tail) = tail {
             chip.file.set(r::RDT, tail);
         }
@@ -52,33 +53,19 @@ impl<'v> RxPage<'v> {
     /// Something waits for buffers (`short`), or nothing does: the guest is to call, or not. Under the
     /// receive lock. Whether buffers have come meanwhile.
     pub(crate) fn settle(&self, chip: &Chip, env: &Env, csb: &mut RxCsb, short: bool) -> bool {
-        let page = &self.page;
-        if csb.epoch != Some(page.epoch) {
-            csb.epoch = Some(page.epoch);
-            csb.asked = None;
-        }
-        let flag = page.word(at::HOST_RXKICK_AT);
-        let ring = Ring::read(&chip.file, &RING);
-        let Some(ring) = ring.filter(|_| short) else {
-            if csb.asked != Some(csb::NONE) {
-                csb.asked = Some(csb::NONE);
-                flag.store(csb::NONE);
-            }
-            return false;
-        };
-        let place = csb::rx_kick_at(ring.tail, ring.available(), ring.len);
+        let ring = Ring::read(&chip.file, &RING).filter(|_| short);
         let news = || {
-            let tail = self
-                .wanted()
-                .and_then(|page| page.tail(&chip.counters, at::GUEST_RDT, ring.len));
-            tail.is_some_and(|tail| tail != ring.tail)
+            let (page, ring) = self.wanted().zip(ring)?;
+            let tail = page.tail(&chip.counters.csb_bad_tail, at::GUEST_RDT, ring.len)?;
+            Some(tail != ring.tail)
         };
-        let slept = csb::sleep(&flag, place, csb::NONE, news);
-        let asked = Some(if slept { place } else { csb::NONE });
-        if slept && csb.asked != asked {
-            count_alone(&chip.counters.csb_rx_sleeps, 1);
+        let ask = ring.map(|ring| (ring.tail, ring.available(), ring.len));
+        let settled = (csb.rules).settle(&self.page, ask, || news().unwrap_or(false));
+        if ask.is_none() {
+            return false;
         }
-        if !slept || csb.asked != asked {
+        count_alone(&chip.counters.csb_rx_sleeps, settled.asks.into());
+        if settled.news || settled.asks {
             csb.looks = 0;
         }
         // So often for each place: a NIC at rest is at rest.
@@ -87,7 +74,6 @@ impl<'v> RxPage<'v> {
             let set = chip.irq.lock().set_second_look(env, look);
             csb.looks += u32::from(set);
         }
-        csb.asked = asked;
-        !slept
+        settled.news
     }
 }

@@ -3,6 +3,7 @@
 
 use csb::at;
 use datapath::counters::count_alone;
+use datapath::csb::CsbPage;
 use frame::Batch;
 use guest_mem::View;
 use intel::Ring;
@@ -10,7 +11,6 @@ use intel::tx::write_back;
 use model::Env;
 
 use crate::core::chip::Chip;
-use crate::core::csb::CsbPage;
 use crate::core::stats::Tally;
 use crate::core::tx_queue::TxState;
 use crate::irq::Event;

@@ -2,6 +2,7 @@
 
 use datapath::FCS;
 use datapath::counters::count_alone;
+use datapath::csb::CsbPage;
 use frame::Sink;
 use guest_mem::View;
 use intel::Ring;
@@ -9,7 +10,6 @@ use intel::tx::{Gathered, Gathering, Reported};
 use model::Env;
 
 use crate::core::chip::Chip;
-use crate::core::csb::CsbPage;
 use crate::tx::complete::moved;
 use crate::tx::desc::Descs;
 
@@ -24,6 +24,7 @@ pub(crate) struct Sent {
 
 /// Sends the run that begins at the head of `ring`, of at most `limit` packets and about `room` bytes; `left` descriptors
 /// are ours, and an interrupt says when no more than `low` are left. `None`: no run begins there, or the sink takes none.
+#[inline(always)]
 pub(crate) fn send(
     (chip, env, to): (&Chip, &Env, &dyn Sink),
     (view, page): (&View<'_>, Option<CsbPage<'_>>),

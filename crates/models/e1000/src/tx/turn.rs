@@ -2,6 +2,7 @@
 //! ends.
 
 use datapath::counters::count;
+use datapath::csb::CsbPage;
 use frame::{Batch, Caps, EACH, Sink};
 use guest_mem::View;
 use intel::Ring;
@@ -9,7 +10,6 @@ use intel::tx::{End, Parser, Scratch};
 use model::{Env, Progress, TURN_BYTES};
 
 use crate::core::chip::Chip;
-use crate::core::csb::CsbPage;
 use crate::core::tx_queue::{TxPlan, TxState};
 use crate::regs as r;
 use crate::rx::Excess;

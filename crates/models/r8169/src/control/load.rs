@@ -82,6 +82,12 @@ impl Registers {
         } = &decode(blob)?;
         let chip = Arc::clone(&self.chip);
         let words = load_words(registers)?;
+        let csb = [r::CSBAL, r::CSBAH].map(|id| {
+            let saved = words.iter().find(|(found, ..)| *found == id);
+            saved.map_or(0, |(.., value)| *value)
+        });
+        let offered = chip.csb.offered || csb == [0, 0];
+        check(offered, "CSBAL", csb[0], "this NIC offers no CSB")?;
         for count in statistics {
             check(*count < MOST_COUNT, "statistics", *count, "too many")?;
         }
@@ -110,10 +116,13 @@ impl Registers {
         let mut tx = chip.tx.lock();
         let mut rx = chip.rx.lock();
         tx.reset();
+        rx.reset();
         (tx.next, rx.next) = (*tx_next, *rx_next);
-        for (id, element, value) in words {
+        let inside = |id: &Id| *id != r::CSBAL && *id != r::CSBAH;
+        for (id, element, value) in words.into_iter().filter(|(id, ..)| inside(id)) {
             chip.file.set_at(id, element, value);
         }
+        chip.setup.changed();
         chip.stats.set(*statistics);
         chip.command.store(*command, Ordering::Release);
         chip.link_up.store(*link_up, Ordering::Release);
@@ -127,9 +136,10 @@ impl Registers {
         irq.scale = (cpcr & cpcr::SCALE) as u8;
         irq.timer = irq.next_match(now, chip.file.get(r::TIMER_INT));
         irq.replace(&mut chip.irq.lock(), env);
+        chip.set_csb(env, csb[0], csb[1]);
         self.work = Work {
-            tx: *tx_work || *command,
-            rx: false,
+            tx: *tx_work || *command || csb[0] != 0,
+            rx: csb[0] != 0,
         };
         drop((tx, rx));
         // A sender that waited for room in what was there before asks again.

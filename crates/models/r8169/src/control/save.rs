@@ -24,10 +24,15 @@ impl Registers {
         let (tx, rx) = (chip.tx.lock(), chip.rx.lock());
         let irq = chip.irq.lock();
         let now = env.clock.now();
+        let csb = chip.csb.base();
         let each = r::REGISTERS.iter().zip(0..);
         let words = each.flat_map(|(register, index)| {
             let id = regs::Id::new(index);
-            (0..register.count).map(move |element| chip.file.get_at(id, element))
+            (0..register.count).map(move |element| match id {
+                r::CSBAL => csb.low,
+                r::CSBAH => csb.high,
+                _ => chip.file.get_at(id, element),
+            })
         });
         v1::V1 {
             registers: words.collect(),
@@ -40,7 +45,7 @@ impl Registers {
             command: chip.command.load(Ordering::Acquire),
             link_up: chip.link_up.load(Ordering::Acquire),
             awake: chip.awake.load(Ordering::Acquire),
-            tx_work: self.work.tx || tx.unfinished,
+            tx_work: self.work.tx || tx.unfinished || chip.csb.is_set(),
             interrupts: interrupts(&irq, now),
         }
     }
@@ -79,6 +84,7 @@ fn phy(live: &Phy) -> v1::Phy {
 fn interrupts(live: &Irq, now: Nanos) -> v1::Interrupts {
     let Irq {
         isr,
+        fresh: _, // it is read before it is acknowledged
         imr,
         way,
         raised: _,   // follows from ISR and IMR
@@ -93,7 +99,9 @@ fn interrupts(live: &Irq, now: Nanos) -> v1::Interrupts {
         timer_base: _,
         timer,
         link,
-        look: _, // who waits for room asks again
+        gate: _,   // found again in the page of the CSB
+        second: _, // found again in the page of the CSB
+        look: _,   // who waits for room asks again
         armed: _,
         signals: _,
     } = live;

@@ -1,9 +1,10 @@
 //! Writes: a word at a time, with the bytes of it that are meant.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use datapath::counters::count;
-use model::Env;
+use model::{Env, Work};
 use regs::{Found, Id};
 
 use crate::control::Registers;
@@ -33,7 +34,8 @@ impl Registers {
             r::RDSAR_LOW | r::RDSAR_HIGH => {
                 let mut rx = self.chip.rx.lock();
                 self.set(id, merged);
-                rx.next = 0;
+                self.chip.setup.changed();
+                rx.reset();
                 drop(rx);
                 self.chip.stop_waiting();
             }
@@ -51,6 +53,7 @@ impl Registers {
             }
             r::RX_MISSED => self.chip.stats.clear_missed(),
             r::EECR_CONFIG => self.write_eecr(value, merged, lanes),
+            r::CSBAL | r::CSBAH | r::RXKICK => self.write_csb(env, id, (value, lanes)),
             r::PHYAR => self.write_phyar(env, merged),
             r::CSIAR => self.write_csiar(merged),
             r::ERIAR => self.write_eriar(merged),
@@ -65,6 +68,10 @@ impl Registers {
             id => {
                 self.chip.file.write(id, element, merged);
             }
+        }
+        // These change nothing that lasts.
+        if !matches!(id, r::TPPOLL | r::IMR_ISR | r::RXKICK) {
+            self.chip.setup.changed();
         }
     }
 
@@ -108,6 +115,7 @@ impl Registers {
         let chip = &self.chip;
         if value & poll::NORMAL != 0 {
             count(&chip.counters.tx_doorbells, 1);
+            count(&chip.counters.csb_kicks, chip.csb.is_on().into());
             self.work.tx = true;
         }
         if value & poll::HIGH != 0 {
@@ -130,7 +138,28 @@ impl Registers {
             Irq::set_mask(&mut irq, env, merged);
         }
         drop(irq);
+        self.work.tx |= mask != 0 && self.chip.csb_unmasked(env);
         self.look();
+    }
+
+    /// The address of the CSB's page, or a call that buffers were given back.
+    fn write_csb(&mut self, env: &Env, id: Id, (value, lanes): (u32, u32)) {
+        let chip = Arc::clone(&self.chip);
+        if !chip.csb.offered {
+            return;
+        }
+        let merged = |stored: u32| stored & !lanes | value & lanes;
+        match id {
+            r::CSBAH => chip.write_csbah(env, merged(chip.csb.base().high)),
+            r::CSBAL => {
+                chip.write_csbal(env, merged(chip.csb.base().low));
+                self.work = Work { tx: true, rx: true };
+            }
+            _ => {
+                count(&chip.counters.csb_kicks, chip.csb.is_on().into());
+                self.work.rx = true;
+            }
+        }
     }
 
     fn write_eecr(&mut self, value: u32, merged: u32, lanes: u32) {

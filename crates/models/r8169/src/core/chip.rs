@@ -5,7 +5,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use datapath::Waiters;
+use datapath::csb::Block;
+use datapath::{Generation, Waiters};
 use lease::BoundedLock;
 use parking_lot::Mutex;
 use regs::{File, Id};
@@ -21,6 +22,8 @@ use crate::regs::bits::cr;
 /// The NIC's common state.
 pub(crate) struct Chip {
     pub file: File,
+    /// Of all that decides how frames are received.
+    pub setup: Generation,
     pub irq: Mutex<Irq>,
     pub stats: Stats,
     pub counters: Counters,
@@ -34,12 +37,15 @@ pub(crate) struct Chip {
     /// The bus lets it reach memory, and it is not asleep.
     pub awake: AtomicBool,
     pub waiters: Waiters,
+    /// The Communication Status Block.
+    pub csb: Block,
 }
 
 impl Chip {
     pub fn new(config: &Config) -> Self {
         Self {
             file: File::new(r::table()),
+            setup: Generation::default(),
             irq: Mutex::new(Irq::new(config.moderation)),
             stats: Stats::default(),
             counters: Counters::default(),
@@ -50,6 +56,10 @@ impl Chip {
             link_up: AtomicBool::new(false),
             awake: AtomicBool::new(false),
             waiters: Waiters::default(),
+            csb: Block::new(
+                config.csb,
+                u64::try_from(config.csb_poll.as_nanos()).unwrap_or(u64::MAX),
+            ),
         }
     }
 
@@ -78,7 +88,7 @@ impl Chip {
     /// Both rings begin anew, after the batches in flight.
     pub fn reset_rings(&self) {
         self.tx.lock().reset();
-        self.rx.lock().next = 0;
+        self.rx.lock().reset();
         self.stop_waiting();
     }
 

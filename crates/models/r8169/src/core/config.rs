@@ -15,6 +15,10 @@ pub struct Config {
     pub negotiation: Duration,
     /// When interrupts are raised.
     pub moderation: Moderation,
+    /// Offer a Communication Status Block: the subsystem id is another then.
+    pub csb: bool,
+    /// With one: how long the transmitter looks for new packets before it sleeps.
+    pub csb_poll: Duration,
 }
 
 impl Config {
@@ -25,6 +29,8 @@ impl Config {
             link: true,
             negotiation: Duration::from_millis(10),
             moderation: Moderation::Guest,
+            csb: false,
+            csb_poll: Duration::ZERO,
         }
     }
 }

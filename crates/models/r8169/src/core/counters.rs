@@ -51,6 +51,20 @@ datapath::counters! {
     rx_dma_fault,
     /// Looks at the ring because frames waited.
     rx_looks,
+    /// Writes of TPPoll and RXKICK while the guest uses a CSB.
+    csb_kicks,
+    /// Runs of the transmitter that looked into a CSB.
+    csb_tx_rounds,
+    /// Those of them that found nothing.
+    csb_tx_polls,
+    /// Times that the transmitter fell asleep and asked for a call.
+    csb_tx_sleeps,
+    /// Times that the receiver ran out of descriptors and asked for a call.
+    csb_rx_sleeps,
+    /// Places in a CSB that are in no ring.
+    csb_bad_tail,
+    /// CSBs that were given up because their page is not in memory, or not aligned.
+    csb_unmapped,
     /// Times that interrupts were signalled.
     interrupts,
     /// Statistics written to memory.

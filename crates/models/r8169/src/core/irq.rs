@@ -25,6 +25,8 @@ pub(crate) struct Held {
 #[derive(Debug, Default)]
 pub(crate) struct Irq {
     pub isr: u16,
+    /// Causes of it that were set since it was last read.
+    pub fresh: u16,
     pub imr: u16,
     pub way: Way,
     /// The line is up, or the message is out.
@@ -46,6 +48,10 @@ pub(crate) struct Irq {
     pub timer: Option<Nanos>,
     /// When auto-negotiation ends.
     pub link: Option<Nanos>,
+    /// With a CSB: which of `SENT` and `RECEIVED` the guest wanted to hear of when there was something to tell.
+    pub gate: Option<u16>,
+    /// When the transmitter looks into the guest's CSB again.
+    pub second: Option<Nanos>,
     /// When the receive ring is looked at for frames that wait.
     pub look: Option<Nanos>,
     pub armed: Option<Nanos>,

@@ -3,8 +3,10 @@
 use std::sync::atomic::{Ordering, fence};
 
 use datapath::Habit;
+use datapath::csb::{RxCsb, TxCsb};
 use frame::Finisher;
 use guest_mem::{Fault, Head, View};
+use wire::ETHERNET_HEADER;
 
 use crate::core::stats::Stat;
 use crate::regs::bits::desc;
@@ -112,12 +114,14 @@ pub(crate) enum Bad {
     Fault,
 }
 
-/// Storage for packets that ask for nothing: where their frames are, how long they are, and how they begin.
+/// Storage for packets that ask for nothing: where their frames are, how long they are, how they begin, and what becomes of their
+/// descriptors' first words.
 #[derive(Debug, Default)]
 pub(crate) struct Alike {
     pub at: Vec<u64>,
     pub lens: Vec<u16>,
     pub heads: Vec<Head>,
+    pub words: Vec<u64>,
 }
 
 /// The transmit ring with its storage.
@@ -137,13 +141,52 @@ pub(crate) struct TxState {
     pub alike: Alike,
     /// The last run ended before its work did.
     pub unfinished: bool,
+    /// Descriptors of the ring; 0 until EOR was seen.
+    ring: u32,
+    /// Descriptors given back in this run.
+    pub given: u32,
+    pub csb: TxCsb,
 }
 
 impl TxState {
     pub fn reset(&mut self) {
         self.next = 0;
         self.unfinished = false;
+        self.ring = 0;
+        self.csb.reset();
     }
+
+    /// Descriptors that the ring has, or could have.
+    pub fn ring(&self) -> u32 {
+        if self.ring == 0 { MOST } else { self.ring }
+    }
+
+    /// The turn has found that it has so many, or nothing.
+    pub fn learn_ring(&mut self, descs: u32) {
+        if descs < MOST {
+            self.ring = descs;
+        }
+    }
+}
+
+/// How frames that begin alike are received, if nothing else decides: where the ring is, their group, what all descriptors say but for the
+/// length, most bytes with FCS, and whether headers and checksums are judged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunWay {
+    pub base: u64,
+    pub group: Group,
+    pub word: u64,
+    pub most: usize,
+    pub judge: bool,
+}
+
+/// What a set-up says about frames with a header, as long as it is the same.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RunPlan {
+    pub generation: u32,
+    pub header: [u8; ETHERNET_HEADER],
+    /// `None`: they take the general way.
+    pub way: Option<RunWay>,
 }
 
 /// The receive ring with its storage.
@@ -156,6 +199,17 @@ pub(crate) struct RxState {
     /// Descriptors of one frame.
     pub descs: Vec<Desc>,
     pub tally: RxTally,
+    pub plan: RunPlan,
+    /// Descriptors of the ring; 0: it was not walked for its end yet.
+    pub ring: u32,
+    pub csb: RxCsb,
+}
+
+impl RxState {
+    pub fn reset(&mut self) {
+        self.next = 0;
+        self.ring = 0;
+    }
 }
 
 /// Counts of one call.

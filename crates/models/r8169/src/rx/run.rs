@@ -1,22 +1,70 @@
-//! The short way: frames that are alike, each into one buffer. Whatever needs more ends the run, and takes the general way,
-//! which gives the same results.
+//! The short way: frames that are alike, and segments of large ones, each into one buffer. Whatever needs more ends it, and
+//! takes the general way, which gives the same results.
 
 use datapath::{FCS, MIN_FRAME};
-use frame::{Run, work};
-use guest_mem::{Head, ReadSlice, View, WriteSlice, copy_lengths, copy_run};
-use wire::{EtherType, SimpleV4, Sum};
+use frame::{Cut, Run, work};
+use guest_mem::{Head, ReadSlice, View, WritePlaces, WriteSlice, copy_lengths, copy_run};
+use wire::{ETHERNET_HEADER, EtherType, SimpleV4, Sum};
 
 use crate::core::chip::Chip;
-use crate::core::queues::{Desc, Group, RxState, fetch};
+use crate::core::queues::{Group, MOST, RunPlan, RunWay, RxState};
+use crate::core::row::{Row, Walk};
 use crate::filter;
 use crate::regs::bits::{desc, rx};
-use crate::rx::place::{DESCS_PER_COPY, Settings, ZEROS, group_bits, publish};
+use crate::rx::place::{DESCS_PER_COPY, Settings, ZEROS, group_bits};
 use crate::rx::verdict::verdict_of;
 
-/// Buffers found before the first of them is filled.
+/// Buffers found before the first of them is filled, of runs of any length and of those that are short.
 const AHEAD: usize = 64;
+const FEW: usize = 4;
 /// Bytes of a frame that are looked at.
 const LOOK: usize = 64;
+
+/// How frames with this header are received, if nothing else decides.
+#[cold]
+fn find_way(chip: &Chip, header: [u8; ETHERNET_HEADER]) -> Option<RunWay> {
+    let settings = Settings::of(chip);
+    let [dst @ .., _, _, _, _, _, _, a, b] = header;
+    // Tags are taken out, and what is behind them is judged, frame by frame.
+    let tagged = EtherType(u16::from_be_bytes([a, b])).is_tag();
+    if tagged && (settings.strip || settings.judge) || !filter::accepts(&chip.file, dst) {
+        return None;
+    }
+    let group = Group::of(dst);
+    let bits = group_bits(group, filter::is_station(&chip.file, dst));
+    Some(RunWay {
+        base: settings.base,
+        group,
+        word: u64::from(bits | desc::FS | desc::LS),
+        most: settings.most,
+        judge: settings.judge,
+    })
+}
+
+/// The same for frames of at most `total` bytes with FCS, unless it is known.
+#[inline(always)]
+fn way(
+    chip: &Chip,
+    state: &mut RxState,
+    header: [u8; ETHERNET_HEADER],
+    total: usize,
+) -> Option<RunWay> {
+    let generation = chip.setup.get();
+    if state.plan.generation != generation || state.plan.header != header {
+        state.plan = RunPlan {
+            generation,
+            header,
+            way: find_way(chip, header),
+        };
+    }
+    state.plan.way.filter(|way| total <= way.most)
+}
+
+/// Bytes in the buffer of a frame of `len`.
+#[inline(always)]
+fn in_buffer(len: usize) -> usize {
+    len.max(MIN_FRAME) + FCS
+}
 
 /// Takes frames of a run as long as there are buffers for them. `None` when they are not for this way.
 pub(super) fn deliver(
@@ -25,88 +73,27 @@ pub(super) fn deliver(
     state: &mut RxState,
     run: &Run<'_>,
 ) -> Option<usize> {
-    let settings = Settings::of(chip);
-    let [dst @ .., _, _, _, _, _, _, a, b] = run.header();
-    let kind = EtherType(u16::from_be_bytes([a, b]));
-    let judged = settings.judge && kind == EtherType::IPV4;
-    // Tags are taken out, and other headers looked through, frame by frame.
-    let looks = settings.judge && kind == EtherType::IPV6;
-    if kind.is_tag() && (settings.strip || settings.judge) || looks {
+    let header = run.header();
+    let kind = EtherType(u16::from_be_bytes([header[12], header[13]]));
+    let total = in_buffer(run.frame_len());
+    let way = way(chip, state, header, total)?;
+    // Other headers are looked through frame by frame.
+    if way.judge && kind == EtherType::IPV6 {
         return None;
     }
-    let total = run.frame_len().max(MIN_FRAME) + FCS;
-    if total > settings.most || !filter::accepts(&chip.file, dst) {
-        return None;
-    }
-    let group = Group::of(dst);
-    let bits = group_bits(group, filter::is_station(&chip.file, dst));
-    let word = bits | desc::FS | desc::LS;
-    let (from, mut at, mut heads) = run.frames();
-    let mut lens = run.lens();
-    // Bytes of a frame from the next on.
-    let len_of = |lens: Option<&[u16]>, i: usize| {
-        let len = lens.and_then(|lens| lens.get(i));
-        len.map_or(run.frame_len(), |len| usize::from(*len))
+    let judged = way.judge && kind == EtherType::IPV4;
+    let frames = match (judged, run.lens()) {
+        (true, _) => fill_judged(chip, view, state, &way, run),
+        (false, Some(lens)) => fill_lengths(chip, view, state, &way, (run, lens)),
+        (false, None) => {
+            let (from, at, heads) = run.frames();
+            let say = Say::Same(way.word | total as u64);
+            let ask = (way.base, say, total, run.count());
+            fill(chip, view, state, ask, |done, to, to_at, _| {
+                copy_run((from, &at[done..]), &heads[done..], (to, to_at))
+            })
+        }
     };
-    let mut descs = [Desc::default(); AHEAD];
-    let mut places = [0; AHEAD];
-    let mut frames = 0;
-    while !at.is_empty() {
-        let most = AHEAD.min(at.len());
-        let found = find(view, (&settings, state.next), total, &mut descs[..most]);
-        work::add(found as u64 / DESCS_PER_COPY);
-        let first = descs[..found].first();
-        let Some(to) = first.and_then(|desc| view.write_places_anew(desc.addr, total)) else {
-            break;
-        };
-        let mut planned = 0;
-        for (desc, place) in descs[..found].iter().zip(&mut places) {
-            let Some(found) = to.find(desc.addr) else {
-                break;
-            };
-            to.prefetch(found);
-            *place = found;
-            planned += 1;
-        }
-        let mut verdicts = [(0, 0); AHEAD];
-        let copied = if judged {
-            let mut copied = 0;
-            let each = at.iter().zip(heads).zip(&places[..planned]);
-            for (i, ((at, head), place)) in each.enumerate() {
-                let len = len_of(lens, i);
-                let (Some(read), Some(write)) = (from.get_of(*at, len), to.get(*place)) else {
-                    break;
-                };
-                let write = write.sub(0, len.max(MIN_FRAME) + FCS);
-                let Some(judged) = judge(read, *head, &write) else {
-                    break;
-                };
-                verdicts[i] = judged;
-                copied += 1;
-            }
-            copied
-        } else {
-            let to = (&to, &places[..planned]);
-            match lens {
-                None => copy_run((from, at), heads, to),
-                Some(lens) => copy_lengths(((from, at), lens), heads, (to, FCS)),
-            }
-        };
-        state.filled.clear();
-        for (i, (desc, (first, second))) in descs[..copied].iter().zip(verdicts).enumerate() {
-            let total = len_of(lens, i).max(MIN_FRAME) + FCS;
-            let word = word | first | total as u32 | desc.opts1 & desc::EOR;
-            state.filled.push((desc.index, word, second));
-            state.next = desc.next();
-        }
-        publish(chip, view, settings.base, &mut state.filled);
-        frames += copied;
-        (at, heads) = (&at[copied..], &heads[copied..]);
-        lens = lens.map(|lens| &lens[copied..]);
-        if copied < most {
-            break;
-        }
-    }
     if frames == 0 {
         return None;
     }
@@ -114,8 +101,228 @@ pub(super) fn deliver(
     tally.frames += frames as u32;
     tally.buffers += frames as u32;
     tally.bytes += run.bytes(frames) as u64;
-    tally.groups[group as usize] += frames as u64;
+    tally.groups[way.group as usize] += frames as u64;
     Some(frames)
+}
+
+/// Frames that have lengths of their own.
+#[inline(never)]
+fn fill_lengths(
+    chip: &Chip,
+    view: &View<'_>,
+    state: &mut RxState,
+    way: &RunWay,
+    (run, lens): (&Run<'_>, &[u16]),
+) -> usize {
+    let (from, at, heads) = run.frames();
+    let (say, longest) = (Say::Each(way.word), in_buffer(run.frame_len()));
+    let ask = (way.base, say, longest, run.count());
+    fill(chip, view, state, ask, |done, to, to_at, words| {
+        let lens = &lens[done..];
+        let places = ((from, &at[done..]), lens);
+        let copied = copy_lengths(places, &heads[done..], ((to, to_at), FCS));
+        for (word, len) in words.iter_mut().zip(&lens[..copied]) {
+            *word |= in_buffer((*len).into()) as u64;
+        }
+        copied
+    })
+}
+
+/// Frames whose checksums are judged.
+#[inline(never)]
+fn fill_judged(
+    chip: &Chip,
+    view: &View<'_>,
+    state: &mut RxState,
+    way: &RunWay,
+    run: &Run<'_>,
+) -> usize {
+    let (from, at, heads) = run.frames();
+    let len_of = |i: usize| {
+        let len = run.lens().and_then(|lens| lens.get(i));
+        len.map_or(run.frame_len(), |len| usize::from(*len))
+    };
+    let (say, longest) = (Say::Each(way.word), in_buffer(run.frame_len()));
+    let ask = (way.base, say, longest, run.count());
+    fill(chip, view, state, ask, |done, to, to_at, words| {
+        let mut copied = 0;
+        let each = at[done..].iter().zip(&heads[done..]).zip(to_at).zip(words);
+        for (i, (((at, head), place), word)) in each.enumerate() {
+            let len = len_of(done + i);
+            let (Some(read), Some(write)) = (from.get_of(*at, len), to.get(*place)) else {
+                break;
+            };
+            let write = write.sub(0, in_buffer(len));
+            let Some((first, second)) = judge(read, *head, &write) else {
+                break;
+            };
+            *word |= u64::from(second) << 32 | u64::from(first) | in_buffer(len) as u64;
+            copied += 1;
+        }
+        copied
+    })
+}
+
+/// Takes segments of a large frame from number `from` on, as [`deliver`] takes frames.
+pub(super) fn deliver_cut(
+    chip: &Chip,
+    view: &View<'_>,
+    state: &mut RxState,
+    (cut, from): (&Cut<'_>, usize),
+) -> Option<usize> {
+    let header = cut.header();
+    let total = in_buffer(cut.segment_len(0));
+    let mut way = way(chip, state, header, total)?;
+    if way.judge {
+        // Their checksums are written here.
+        let v6 = EtherType(u16::from_be_bytes([header[12], header[13]])) == EtherType::IPV6;
+        let second = if v6 { rx::V6 } else { rx::V4 };
+        way.word |= u64::from(second) << 32 | u64::from(rx::TCP);
+    }
+    let count = cut.count().checked_sub(from)?;
+    let mut segments = cut.segments(from);
+    let ask = (way.base, Say::Each(way.word), total, count);
+    let frames = fill(chip, view, state, ask, |done, to, to_at, words| {
+        let mut copied = 0;
+        for (place, word) in to_at.iter().zip(words) {
+            // The last may be shorter.
+            let len = in_buffer(cut.segment_len(from + done + copied));
+            let Some(place) = to.get(*place) else {
+                break;
+            };
+            segments.write(&place.sub(0, len));
+            *word |= len as u64;
+            copied += 1;
+        }
+        copied
+    });
+    let last = (from + frames).checked_sub(1).filter(|_| frames > 0)?;
+    let bytes = (frames - 1) * cut.segment_len(0) + cut.segment_len(last);
+    let tally = &mut state.tally;
+    tally.frames += frames as u32;
+    tally.buffers += frames as u32;
+    tally.bytes += bytes as u64;
+    tally.groups[way.group as usize] += frames as u64;
+    Some(frames)
+}
+
+/// What the first words of descriptors say.
+#[derive(Clone, Copy)]
+enum Say {
+    /// This.
+    Same(u64),
+    /// This, and for each what is added.
+    Each(u64),
+}
+
+/// Fills buffers of at least `total` bytes with frames, at most `count`: `copy` copies those from a number on to places, adds to
+/// the words of their descriptors where they differ, and returns how many it has copied. Gives them to the driver.
+#[inline(always)]
+fn fill(
+    chip: &Chip,
+    view: &View<'_>,
+    state: &mut RxState,
+    ask: (u64, Say, usize, usize),
+    copy: impl FnMut(usize, &WritePlaces<'_>, &[u64], &mut [u64]) -> usize,
+) -> usize {
+    let (.., count) = ask;
+    match count <= FEW {
+        true => fill_by::<FEW>(chip, view, state, ask, copy),
+        false => fill_by::<AHEAD>(chip, view, state, ask, copy),
+    }
+}
+
+#[inline(always)]
+fn fill_by<const N: usize>(
+    chip: &Chip,
+    view: &View<'_>,
+    state: &mut RxState,
+    (base, say, total, count): (u64, Say, usize, usize),
+    mut copy: impl FnMut(usize, &WritePlaces<'_>, &[u64], &mut [u64]) -> usize,
+) -> usize {
+    let Some(row) = Row::of(view, base) else {
+        return 0;
+    };
+    let (mut places, mut words) = ([0; N], [0; N]);
+    let faults = &chip.counters.rx_dma_fault;
+    let mut done = 0;
+    while done < count {
+        let most = N.min(count - done);
+        let mut walk = Walk::new(state.next);
+        let Some((to, found)) = find(view, &row, &mut walk, total, &mut places[..most]) else {
+            break;
+        };
+        work::add(found as u64 / DESCS_PER_COPY);
+        if let Say::Each(word) = say {
+            words[..found].fill(word);
+        }
+        let copied = copy(done, &to, &places[..found], &mut words[..found]);
+        match say {
+            Say::Same(word) => walk.store_same(view, base, (copied, word), faults),
+            Say::Each(_) => walk.store(view, base, &mut words[..copied], faults),
+        }
+        state.next = walk.behind(copied);
+        done += copied;
+        if copied < most {
+            break;
+        }
+    }
+    done
+}
+
+/// Finds the buffers of the next descriptors. It ends where one is the driver's, too short, or not in the region of the one
+/// before. `None`: that is the first.
+#[inline(always)]
+fn find<'v>(
+    view: &'v View<'_>,
+    row: &Row<'_>,
+    walk: &mut Walk,
+    total: usize,
+    places: &mut [u64],
+) -> Option<(WritePlaces<'v>, usize)> {
+    let holds = |word: u64| {
+        let size = word as u32 & rx::LENGTH;
+        word as u32 & desc::OWN != 0 && size as usize >= total
+    };
+    let mut descs = row.words(walk.begin(), MOST).peekable();
+    let [word, addr] = *descs.peek()?;
+    if !holds(word) {
+        return None;
+    }
+    let to = view.write_places_anew(addr, total)?;
+    // Most say what the one before says; none says this.
+    let mut right = 0;
+    let mut found = 0;
+    loop {
+        let mut ends = false;
+        for (place, [word, addr]) in places[found..].iter_mut().zip(&mut descs) {
+            if word != right {
+                ends = word as u32 & desc::EOR != 0;
+                if !holds(word) || ends && walk.has_ended() {
+                    ends = false;
+                    break;
+                }
+                right = word;
+            }
+            let Some(at) = to.find(addr) else {
+                ends = false;
+                break;
+            };
+            to.prefetch(at);
+            *place = at;
+            found += 1;
+            if ends {
+                break;
+            }
+        }
+        if !ends {
+            break;
+        }
+        walk.ended(found);
+        right = 0;
+        descs = row.words(0, walk.begin()).peekable();
+    }
+    Some((to, found))
 }
 
 /// Copies a frame that is whole TCP or UDP over IPv4 without options, and judges it on the way: its first bytes by our copy,
@@ -150,31 +357,4 @@ fn judge(read: ReadSlice<'_>, head: Head, write: &WriteSlice<'_>) -> Option<(u32
     }
     let intact = (!packet.is_unsummed()).then(|| sum.is_intact());
     Some(verdict_of(packet.ip(), packet.kind, intact))
-}
-
-/// Descriptors from `next` on whose buffer holds `total` bytes. Returns how many there are.
-fn find(
-    view: &View<'_>,
-    (settings, mut next): (&Settings, u32),
-    total: usize,
-    descs: &mut [Desc],
-) -> usize {
-    let begin = next;
-    let mut found = 0;
-    for slot in descs {
-        let Ok(Some(desc)) = fetch(view, settings.base, next) else {
-            break;
-        };
-        if ((desc.opts1 & rx::LENGTH) as usize) < total {
-            break;
-        }
-        *slot = desc;
-        found += 1;
-        next = desc.next();
-        // None is given twice.
-        if next == begin {
-            break;
-        }
-    }
-    found
 }

@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod common;
+mod csb;
+mod cuts;
 mod drivers;
 mod hostile;
 mod interrupts;

@@ -38,7 +38,7 @@ fn seen(m: &Machine) -> (Vec<u8>, Vec<(&'static str, u64)>, Vec<u8>) {
     (m.save(), counters, bytes)
 }
 
-fn equal(a: &Machine, b: &Machine) -> Result<(), TestCaseError> {
+pub fn equal(a: &Machine, b: &Machine) -> Result<(), TestCaseError> {
     let (a, b) = (seen(a), seen(b));
     prop_assert_eq!(a.1, b.1);
     prop_assert_eq!(a.0, b.0);
@@ -47,7 +47,7 @@ fn equal(a: &Machine, b: &Machine) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn machine(len: u32, size: u32, cplus: u16, rms: u16, rcr: u32) -> Machine {
+pub fn machine(len: u32, size: u32, cplus: u16, rms: u16, rcr: u32) -> Machine {
     let mut m = Machine::new();
     m.rings(len, size);
     m.w16(reg::CPLUS_CMD, cplus);
@@ -271,4 +271,45 @@ fn alike_frames_arrive_as_a_run() {
     assert_eq!(m.nic.receive.deliver_run(&m.env, &run), None);
     m.w16(reg::CPLUS_CMD, 0);
     assert_eq!(m.nic.receive.deliver_run(&m.env, &run), Some(1));
+}
+
+/// What registers say about a run is worked out once, and anew when they change.
+#[test]
+fn a_run_is_received_as_registers_say_now() {
+    let sender = memory(0, 0x2000);
+    let view = sender.view();
+    view.write(0, &plain(MAC, 200)).expect("mapped");
+    let from = view.read_places(0, 200).expect("mapped");
+    let heads = [from.head(0).expect("mapped")];
+    let run = Run::new(from, &[0], &heads).expect("a frame");
+    let mut m = machine(8, 2048, 0x60, 0, 0xf);
+    let take = |m: &Machine| m.nic.receive.deliver_run(&m.env, &run);
+    assert_eq!(take(&m), Some(1));
+    for (change, back) in [
+        ((reg::RX_CONFIG, 4, 0), (reg::RX_CONFIG, 4, 0xf)),
+        ((reg::RX_MAX_SIZE, 2, 203), (reg::RX_MAX_SIZE, 2, 204)),
+        ((reg::CHIP_CMD, 1, 4), (reg::CHIP_CMD, 1, 0xc)),
+    ] {
+        for ((at, width, value), taken) in [(change, None), (back, Some(1))] {
+            let bytes = u64::to_le_bytes(value);
+            m.nic.control.write(&m.env, 2, at, &bytes[..width]);
+            assert_eq!(take(&m), taken, "{at:x}");
+        }
+    }
+    // Another address, and another ring.
+    m.w32(reg::RX_CONFIG, 0xe);
+    assert_eq!(take(&m), Some(1));
+    m.w8(reg::CFG9346, 0xc0);
+    m.w32(reg::IDR0, 0);
+    assert_eq!(take(&m), None);
+    m.w32(
+        reg::IDR0,
+        u32::from_le_bytes([MAC[0], MAC[1], MAC[2], MAC[3]]),
+    );
+    m.w32(reg::RX_LOW, STATS as u32 & !0xff);
+    assert_eq!(take(&m), None, "a ring without descriptors");
+    m.w32(reg::RX_LOW, RX_RING as u32);
+    m.rx_desc(0, OWN | 2048, RX_BUFFERS);
+    assert_eq!(take(&m), Some(1));
+    assert_eq!(m.rx_words(0).0 & OWN, 0);
 }
