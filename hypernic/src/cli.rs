@@ -21,6 +21,7 @@ use crate::config::{
 use crate::error::Error;
 use crate::explain::ExplainCommand;
 use crate::guard::{Guard, GuardArgs};
+use crate::sandbox::Mode;
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
 use crate::transport::{Options, fits};
 use crate::vf::VfCommand;
@@ -59,6 +60,9 @@ pub enum Command {
         /// Check the file and print what it makes; start nothing.
         #[arg(long)]
         check: bool,
+        /// What the daemon gives up once it runs: as the file's word `sandbox`, which it replaces.
+        #[arg(long, value_name = "MODE", value_parser = str::parse::<Mode>)]
+        sandbox: Option<Mode>,
     },
     /// Add NICs to a running daemon, remove and list them.
     Nic(NicCommand),
@@ -124,7 +128,7 @@ pub fn words(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 }
 
 /// `hypernic run`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Run {
     /// Which chip.
     #[arg(long, default_value = MODELS.default_model().name, value_parser = |word: &str| MODELS.parse(word),
@@ -211,6 +215,11 @@ pub struct Run {
     /// Lock each NIC to its MAC address: it sends from no other, and no other port sends from it.
     #[arg(long)]
     pub mac_lock: bool,
+    /// What the daemon gives up once it runs (files, system calls, capabilities): all that the kernel can take
+    /// (default), no less than all (strict), nothing but have the kernel log forbidden system calls (log), nothing
+    /// (off).
+    #[arg(long, value_name = "MODE", default_value_t, value_parser = str::parse::<Mode>)]
+    pub sandbox: Mode,
     /// Limits on what each NIC may do on its switch.
     #[command(flatten)]
     pub guard: GuardArgs,
@@ -240,6 +249,7 @@ impl Run {
         if let Some(workers) = self.workers {
             host.workers = workers as usize;
         }
+        host.sandbox.mode = self.sandbox;
         if self.portions {
             host.hints
                 .push(retired("--portions", "--receive-throttling"));

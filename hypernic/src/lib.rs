@@ -20,6 +20,7 @@ pub mod nic;
 mod nvm;
 mod ports;
 pub mod report;
+pub mod sandbox;
 pub mod spec;
 mod tenants;
 pub mod time;

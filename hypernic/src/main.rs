@@ -13,7 +13,7 @@ use hypernic::control::Server;
 use hypernic::error::Error;
 use hypernic::host::Host;
 use hypernic::report::Section;
-use hypernic::{external, fds, hints, report};
+use hypernic::{external, fds, hints, report, sandbox};
 use parking_lot::RwLock;
 use program::log;
 use rustix::process::{Signal, getpid, kill_process};
@@ -22,8 +22,24 @@ use signal_hook::iterator::Signals;
 
 fn main() -> ExitCode {
     let cli = Cli::parse_from(cli::words(std::env::args_os()));
-    let _log = log::start(cli.log_format, cli.verbose);
-    match serve(cli) {
+    let (format, verbose) = (cli.log_format, cli.verbose);
+    let configured = configured(&cli.command);
+    // Before the thread that writes the log: what confines a thread binds those that it starts.
+    let confined = match &configured {
+        Some(Ok(config)) => Some(sandbox::enter(config)),
+        _ => None,
+    };
+    let _log = log::start(format, verbose);
+    let done = match (configured, confined) {
+        (None, _) => ask(cli.command, format, verbose),
+        (Some(Ok(config)), Some(confined)) => confined.and_then(|layers| {
+            tracing::info!("sandbox {layers}");
+            serve(&config, format)
+        }),
+        (Some(Ok(config)), None) => serve(&config, format),
+        (Some(Err(error)), _) => Err(error),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");
@@ -32,33 +48,55 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(cli: Cli) -> Result<(), Error> {
-    let format = cli.log_format;
-    let (config, only_check) = match cli.command {
-        Command::Run(run) if run.print_capabilities => {
-            print(CAPABILITIES.to_owned());
-            return Ok(());
+/// The host that the command line describes, if it is to be served now.
+fn configured(command: &Command) -> Option<Result<HostConfig, Error>> {
+    match command {
+        Command::Run(run) if !run.print_capabilities => Some((**run).clone().into_config()),
+        Command::Serve {
+            file,
+            check: false,
+            sandbox,
+        } => {
+            let config = HostConfig::load(file).map(|mut config| {
+                config.sandbox.mode = sandbox.unwrap_or(config.sandbox.mode);
+                config
+            });
+            Some(config)
         }
-        Command::Run(run) => (run.into_config()?, false),
-        Command::Serve { file, check } => (HostConfig::load(&file)?, check),
-        Command::External(words) => return Err(external::run(&words, format, cli.verbose)),
-        Command::Nic(nic) => return nic.execute(format).map(print),
-        Command::Switch(switch) => return switch.execute(format).map(print),
-        Command::Port(port) => return port.execute(format).map(print),
-        Command::Metrics(metrics) => return metrics.execute().map(print),
-        Command::List(list) => return list.execute(format).map(print),
-        Command::Monitor(monitor) => return monitor.execute(format, &mut print),
-        Command::Inspect(inspect) => return inspect.execute(format, &mut print),
-        Command::Dump(dump) => return dump.execute().map(print),
-        Command::Vf(vf) => return vf.execute(format).map(print),
-        Command::Explain(explain) => return explain.execute(format).map(print),
-    };
+        _ => None,
+    }
+}
+
+/// Everything but to serve.
+fn ask(command: Command, format: LogFormat, verbose: u8) -> Result<(), Error> {
+    match command {
+        Command::Run(_) => {
+            print(CAPABILITIES.to_owned());
+            Ok(())
+        }
+        Command::Serve { file, .. } => {
+            let config = HostConfig::load(&file)?;
+            config.hints.iter().for_each(|hint| tracing::warn!("{hint}"));
+            print(hints::banner(&config));
+            Ok(())
+        }
+        Command::External(words) => Err(external::run(&words, format, verbose)),
+        Command::Nic(nic) => nic.execute(format).map(print),
+        Command::Switch(switch) => switch.execute(format).map(print),
+        Command::Port(port) => port.execute(format).map(print),
+        Command::Metrics(metrics) => metrics.execute().map(print),
+        Command::List(list) => list.execute(format).map(print),
+        Command::Monitor(monitor) => monitor.execute(format, &mut print),
+        Command::Inspect(inspect) => inspect.execute(format, &mut print),
+        Command::Dump(dump) => dump.execute().map(print),
+        Command::Vf(vf) => vf.execute(format).map(print),
+        Command::Explain(explain) => explain.execute(format).map(print),
+    }
+}
+
+fn serve(config: &HostConfig, format: LogFormat) -> Result<(), Error> {
     for hint in &config.hints {
         tracing::warn!("{hint}");
-    }
-    if only_check {
-        print(hints::banner(&config));
-        return Ok(());
     }
     // Before any thread starts, so that every thread has them blocked or handled alike.
     let mut signals =
@@ -69,8 +107,9 @@ fn serve(cli: Cli) -> Result<(), Error> {
     guest_mem::install_sigbus_guard();
     fds::raise_limit();
     // A process whose every NIC was handed one connection has nothing left to serve after them.
-    let host = Host::start_with(&config, || {
-        let _ = kill_process(getpid(), Signal::TERM);
+    let host = Host::start_with(config, || {
+        // The last NIC's worker says so, and may not.
+        let _ = threads::apart(|| kill_process(getpid(), Signal::TERM));
     })?;
     let host = Arc::new(RwLock::new(host));
     let control = match &config.control {
@@ -81,8 +120,8 @@ fn serve(cli: Cli) -> Result<(), Error> {
         None => None,
     };
     print(match format {
-        LogFormat::Human => hints::banner(&config),
-        LogFormat::Json => format!("{}\n", hints::banner_json(&config)),
+        LogFormat::Human => hints::banner(config),
+        LogFormat::Json => format!("{}\n", hints::banner_json(config)),
     });
     tracing::info!(
         nics = config.nics.len(),

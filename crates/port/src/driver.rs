@@ -100,8 +100,10 @@ impl InletThread {
             counters: Arc::clone(&self.counters),
             on_event,
         };
-        let builder = std::thread::Builder::new().name(name);
-        let thread = builder.spawn(move || driver.run())?;
+        let thread = threads::spawn(name, move || {
+            threads::enter(driver.inlet.kind());
+            driver.run();
+        })?;
         self.threads.push((bell, thread));
         Ok(())
     }

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::access::Access;
 use crate::guard::Guard;
+use crate::sandbox::SandboxConfig;
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
 
 /// For whom a host's defaults are.
@@ -40,6 +41,8 @@ pub struct HostConfig {
     pub control: Option<PathBuf>,
     /// Who may do what there, besides root and the daemon's own user.
     pub access: Access,
+    /// What the daemon gives up once it runs.
+    pub sandbox: SandboxConfig,
     /// What the operator should change, though it still works: a line each.
     pub hints: Vec<String>,
 }
@@ -54,6 +57,7 @@ impl Default for HostConfig {
             profile: Profile::default(),
             control: None,
             access: Access::default(),
+            sandbox: SandboxConfig::default(),
             hints: Vec::new(),
         }
     }

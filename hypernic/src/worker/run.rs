@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use model::{Clock, Nanos};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use threads::Kind;
 use vfio_user::EventSet;
 
 use super::doorbell_poller::DoorbellPoller;
-use super::long_turns::Had;
+use super::long_turns::{self, Had};
 use super::spent::MOST;
 use super::task::{
     ARRIVED, Counters, LEAVES, LOOK, Member, Served, TRIED, Turn, WorkerHandle, fewest,
@@ -60,10 +61,15 @@ pub(super) fn begin(
 ) -> std::io::Result<()> {
     let mut thread = handles[at].thread.lock();
     if thread.is_none() {
-        let worker = Worker::new(Arc::clone(handles), at, Arc::clone(clock))?;
+        let (its, time) = (Arc::clone(handles), Arc::clone(clock));
+        let worker = threads::apart(move || Worker::new(its, at, time))?;
         let name = format!("worker-{at}");
-        let run = std::thread::Builder::new().name(name);
-        *thread = Some(run.spawn(move || worker.run())?);
+        let run = threads::spawn(name, move || {
+            long_turns::open();
+            threads::enter(Kind::Data);
+            worker.run();
+        });
+        *thread = Some(run?);
     }
     Ok(())
 }
@@ -409,7 +415,7 @@ impl Worker {
             // Descriptors that its VMM holds too would wake this worker for ever.
             let _ = catch_unwind(AssertUnwindSafe(|| body.unwatch()));
             // To end it may take a while (a file to write).
-            let ended = std::thread::Builder::new().spawn(move || drop(body));
+            let ended = threads::spawn("fallen", move || drop(body));
             drop(ended);
         }
         // For its owner, who still has to come for it.
@@ -543,7 +549,7 @@ impl Worker {
             match event.data.u64() {
                 BELL => {
                     if let Ok(bell) = self.handle().bell() {
-                        let _ = rustix::io::read(bell, &mut [0u8; 8]);
+                        let _ = crate::time::take(bell.as_fd());
                     }
                 }
                 CLOCK => {

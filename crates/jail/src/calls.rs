@@ -1,0 +1,102 @@
+//! Which system calls a thread may make, by its kind.
+
+use threads::Kind;
+
+/// A system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Its name.
+    pub name: &'static str,
+    /// Its number on this machine.
+    pub number: i64,
+}
+
+/// These calls, by the names that `libc` has for their numbers.
+macro_rules! calls {
+    ($($number:ident)*) => {
+        &[$(Call { name: stringify!($number).split_at("SYS_".len()).1, number: libc::$number }),*]
+    };
+}
+
+/// Calls of threads that serve NICs: messages, interrupts, memory, locks. Everything else is done for them by others
+/// ([`threads::apart`]).
+pub const DATA: &[Call] = calls! {
+    // VMMs' sockets.
+    SYS_recvmsg SYS_sendmsg SYS_sendto
+    // Who is ready, and when.
+    SYS_clock_gettime SYS_epoll_ctl SYS_epoll_pwait SYS_ppoll SYS_timerfd_settime
+    // Interrupts, wakes, TAPs.
+    SYS_io_getevents SYS_io_submit SYS_preadv2 SYS_writev
+    // The allocator, and the guard that puts pages under a file that was cut off.
+    SYS_mmap SYS_mprotect SYS_munmap SYS_rt_sigreturn
+    // Locks, descriptors of our own, the end.
+    SYS_close SYS_exit SYS_futex SYS_sched_yield
+};
+
+/// Calls that the C library makes and can do without: they fail.
+pub const REFUSED: &[Call] = calls! {
+    // The allocator tries the next way.
+    SYS_brk SYS_madvise SYS_mremap
+    // At the end of a thread.
+    SYS_rt_sigprocmask SYS_sigaltstack
+    // After a stop: who waits begins again.
+    SYS_restart_syscall
+};
+
+/// Calls of threads that bring frames in from a TAP or another switch, besides those of [`DATA`].
+pub const PORT: &[Call] = calls! { SYS_read SYS_readv };
+
+/// Calls of threads that bring frames in from a network or a stream, besides those of [`DATA`] and [`PORT`].
+pub const NETWORK: &[Call] = calls! {
+    SYS_accept4 SYS_bind SYS_brk SYS_connect SYS_fcntl SYS_getpeername SYS_getrandom SYS_getsockname SYS_getsockopt
+    SYS_ioctl SYS_listen SYS_madvise SYS_mremap SYS_newfstatat SYS_openat SYS_recvfrom SYS_setsockopt SYS_shutdown
+    SYS_socket SYS_write
+};
+
+/// Calls that others in the process may make, besides all of these.
+pub const PROCESS: &[Call] = calls! {
+    // Files: configuration, sockets, captures, EEPROMs, what the kernel says of processes.
+    SYS_chdir SYS_fallocate SYS_fchmod SYS_fchmodat SYS_fdatasync SYS_fstat SYS_fsync SYS_ftruncate SYS_getdents64
+    SYS_lseek SYS_pread64 SYS_pwrite64 SYS_readlinkat SYS_renameat SYS_renameat2 SYS_statx SYS_unlinkat
+    // Descriptors.
+    SYS_dup SYS_epoll_create1 SYS_eventfd2 SYS_io_destroy SYS_io_setup SYS_memfd_create SYS_pidfd_getfd SYS_pidfd_open
+    SYS_pipe2 SYS_socketpair SYS_timerfd_create
+    // Threads and their confinement.
+    SYS_capget SYS_capset SYS_clone SYS_clone3 SYS_gettid SYS_prctl SYS_rseq SYS_sched_getaffinity SYS_seccomp
+    SYS_set_robust_list
+    // The process.
+    SYS_clock_nanosleep SYS_exit_group SYS_geteuid SYS_getpid SYS_kill SYS_nanosleep SYS_prlimit64 SYS_rt_sigaction
+    SYS_tgkill SYS_getrusage
+};
+
+/// The older forms of these calls, which this machine's C library still uses.
+#[cfg(target_arch = "x86_64")]
+pub const OLD: &[Call] = calls! {
+    SYS_access SYS_chmod SYS_epoll_wait SYS_lstat SYS_poll SYS_readlink SYS_rename SYS_stat SYS_unlink
+};
+/// This machine has no older forms.
+#[cfg(not(target_arch = "x86_64"))]
+pub const OLD: &[Call] = &[];
+
+/// A kind's word, and its calls.
+pub fn of(kind: Kind) -> (&'static str, &'static [&'static [Call]]) {
+    match kind {
+        Kind::Data => ("data", &[DATA]),
+        Kind::Port => ("port", &[DATA, PORT]),
+        Kind::Network => ("network", &[DATA, PORT, NETWORK]),
+    }
+}
+
+/// The name of a call that somebody may make.
+pub fn name(number: i64) -> Option<&'static str> {
+    let all = [DATA, PORT, NETWORK, PROCESS, OLD, REFUSED, OTHERS];
+    let found = all.iter().flat_map(|list| list.iter());
+    found.filter(|call| call.number == number).map(|call| call.name).next()
+}
+
+/// Calls that nobody may make, so that their names can be told.
+const OTHERS: &[Call] = calls! {
+    SYS_bpf SYS_execve SYS_execveat SYS_init_module SYS_io_uring_setup SYS_kexec_load SYS_keyctl SYS_mkdirat
+    SYS_mount SYS_perf_event_open SYS_process_vm_readv SYS_process_vm_writev SYS_ptrace SYS_sendfile SYS_setns
+    SYS_getppid SYS_setuid SYS_splice SYS_unshare SYS_userfaultfd
+};
