@@ -13,6 +13,7 @@ use hypernic::control::Server;
 use hypernic::error::Error;
 use hypernic::host::Host;
 use hypernic::report::Section;
+use hypernic::sandbox::Layers;
 use hypernic::{external, fds, hints, report, sandbox};
 use parking_lot::RwLock;
 use program::log;
@@ -23,21 +24,17 @@ use signal_hook::iterator::Signals;
 fn main() -> ExitCode {
     let cli = Cli::parse_from(cli::words(std::env::args_os()));
     let (format, verbose) = (cli.log_format, cli.verbose);
-    let configured = configured(&cli.command);
     // Before the thread that writes the log: what confines a thread binds those that it starts.
-    let confined = match &configured {
-        Some(Ok(config)) => Some(sandbox::enter(config)),
-        _ => None,
-    };
+    let confined = configured(&cli.command).map(|config| {
+        let config = config?;
+        let layers = sandbox::enter(&config)?;
+        Ok((config, layers))
+    });
     let _log = log::start(format, verbose);
-    let done = match (configured, confined) {
-        (None, _) => ask(cli.command, format, verbose),
-        (Some(Ok(config)), Some(confined)) => confined.and_then(|layers| {
-            tracing::info!("sandbox {layers}");
-            serve(&config, format)
-        }),
-        (Some(Ok(config)), None) => serve(&config, format),
-        (Some(Err(error)), _) => Err(error),
+    let done = match confined {
+        None => ask(cli.command, format, verbose),
+        Some(Ok((config, layers))) => serve(&config, &layers, format),
+        Some(Err(error)) => Err(error),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -94,7 +91,7 @@ fn ask(command: Command, format: LogFormat, verbose: u8) -> Result<(), Error> {
     }
 }
 
-fn serve(config: &HostConfig, format: LogFormat) -> Result<(), Error> {
+fn serve(config: &HostConfig, layers: &Layers, format: LogFormat) -> Result<(), Error> {
     for hint in &config.hints {
         tracing::warn!("{hint}");
     }
@@ -123,6 +120,7 @@ fn serve(config: &HostConfig, format: LogFormat) -> Result<(), Error> {
         LogFormat::Human => hints::banner(config),
         LogFormat::Json => format!("{}\n", hints::banner_json(config)),
     });
+    tracing::info!("sandbox {layers}");
     tracing::info!(
         nics = config.nics.len(),
         switches = config.switches.len(),
@@ -178,7 +176,7 @@ fn let_go(host: &Host, signals: &mut Signals) {
 fn print_counters(host: &Host, control: Option<Section>, format: LogFormat) {
     let mut sections = host.counters();
     sections.extend(control);
-    sections.push(report::process());
+    sections.extend([report::process(), sandbox::counters()]);
     print(match format {
         LogFormat::Human => report::human(&sections),
         LogFormat::Json => format!("{}\n", report::json(&sections)),

@@ -148,16 +148,16 @@ pub(crate) fn permits_port(port: &PortSpec) -> Result<(), String> {
 }
 
 /// The layers as counters.
-pub(crate) fn counters() -> Section {
+pub fn counters() -> Section {
     let layers = jail::layers();
     Section {
         kind: "sandbox",
         name: layers.mode.name().into(),
         values: vec![
-            ("sandbox_landlock", layers.landlock.into()),
-            ("sandbox_seccomp", layers.seccomp.into()),
-            ("sandbox_no_new_privileges", layers.no_new_privileges.into()),
-            ("sandbox_capabilities", layers.capabilities.into()),
+            ("landlock", layers.landlock.into()),
+            ("seccomp", layers.seccomp.into()),
+            ("no_new_privileges", layers.no_new_privileges.into()),
+            ("capabilities", layers.capabilities.into()),
         ],
     }
 }

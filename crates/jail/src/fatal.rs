@@ -18,6 +18,32 @@ pub(crate) fn set_kind(kind: Kind) {
     KIND.set(Some(kind));
 }
 
+/// Has the allocator know how many arenas there may be, as many as it would allow anyway: else it counts processors when it
+/// first has more than eight, on any thread, and opens files for that.
+pub(crate) fn settle_allocator() {
+    #[cfg(target_env = "gnu")]
+    {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let arenas = c_int::try_from(8 * processors).unwrap_or(c_int::MAX);
+        // SAFETY: changes a number of the allocator's, which takes its own lock.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, arenas) };
+    }
+}
+
+/// Leaves the process's signals to other threads: their handlers make calls that this thread may not. What the thread
+/// causes itself still reaches it.
+pub(crate) fn leave_signals() {
+    // SAFETY: sets of signals on our stack; only this thread's mask changes.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut set);
+        for own in [libc::SIGBUS, libc::SIGSEGV, libc::SIGSYS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT] {
+            libc::sigdelset(&mut set, own);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+    }
+}
+
 /// Has the process say which call it was before it ends.
 pub(crate) fn install() {
     // SAFETY: all zeros is an empty set of flags and signals.
@@ -45,8 +71,13 @@ extern "C" fn told(_signal: c_int, info: *const libc::siginfo_t, _context: *mut 
     );
     let left = rest.len();
     let said = &line[..line.len() - left];
-    // SAFETY: `said` is readable; 2 is standard error, or nothing.
-    unsafe { libc::write(2, said.as_ptr().cast(), said.len()) };
+    let piece = libc::iovec {
+        iov_base: said.as_ptr().cast_mut().cast(),
+        iov_len: said.len(),
+    };
+    // The one call that writes which every kind of thread may make.
+    // SAFETY: one piece, which is readable; 2 is standard error, or nothing.
+    unsafe { libc::writev(2, &raw const piece, 1) };
     // By the default action now; and if this call is not allowed either, that ends it as well.
     // SAFETY: a system call without memory.
     unsafe { libc::raise(libc::SIGSYS) };

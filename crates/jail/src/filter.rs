@@ -17,7 +17,7 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 pub(crate) fn process(plan: &Plan) -> Result<(), String> {
     let all = [
         calls::PROCESS,
-        calls::OLD,
+        calls::FORMS,
         calls::DATA,
         calls::PORT,
         calls::NETWORK,
@@ -44,7 +44,7 @@ pub(crate) fn process(plan: &Plan) -> Result<(), String> {
 pub(crate) fn thread(plan: &Plan, kind: Kind) {
     let (name, allowed) = calls::of(kind);
     fatal::set_kind(kind);
-    let mut refused = rules(plan, name, &[calls::REFUSED]);
+    let mut refused = rules(plan, name, &[calls::REFUSED, calls::CHECKED]);
     let mut allowed = rules(plan, name, allowed);
     // A network's library has memory of its own to look after.
     refused.retain(|number, _| !allowed.contains_key(number));

@@ -156,6 +156,7 @@ pub fn enter(plan: Plan) -> Result<Layers, String> {
         }
         threads::confine(thread).map_err(|error| format!("cannot start a thread: {error}"))?;
         fatal::install();
+        fatal::settle_allocator();
         match filter::process(&plan) {
             Ok(()) => layers.seccomp = true,
             Err(why) => refuse(missing("seccomp", why))?,
@@ -250,6 +251,7 @@ fn thread(kind: Kind) {
     if let Some(jail) = JAIL.get() {
         // What the standard library and the allocator ask for once in a thread's life, they have now.
         drop(std::collections::HashMap::<u64, Box<u64>>::from([(1, Box::new(1))]));
+        fatal::leave_signals();
         capabilities::drop_thread();
         if jail.layers.seccomp {
             filter::thread(&jail.plan, kind);
