@@ -18,7 +18,7 @@ pub struct SandboxConfig {
     pub mode: Mode,
     /// Folders for what is added while the daemon runs, besides those that the configuration names.
     pub paths: Vec<PathBuf>,
-    /// Whether user networks and stream sockets may be opened. If it is not said: when there is one in the
+    /// Whether user networks may be opened. If it is not said: when there is one in the
     /// configuration, or a control socket to add one by.
     pub network: Option<bool>,
 }
@@ -31,16 +31,24 @@ const WITHOUT: &str = "HYPERNIC_SANDBOX_WITHOUT";
 /// # Errors
 /// What a strict sandbox needs is not to be had.
 pub fn enter(config: &HostConfig) -> Result<Layers, Error> {
-    jail::enter(plan(config)).map_err(|why| Error::Host(format!("sandbox: {why}")))
+    let plan = plan(config);
+    if !plan.network && plan.mode != Mode::Off && ports(config).any(is_network) {
+        let message = "a user network is configured, and sandbox-network = false forbids it; remove one of the two";
+        return Err(Error::Host(message.into()));
+    }
+    jail::enter(plan).map_err(|why| Error::Host(format!("sandbox: {why}")))
+}
+
+/// All ports of a host.
+fn ports(config: &HostConfig) -> impl Iterator<Item = &PortSpec> {
+    let of_switches = config.switches.iter().flat_map(|switch| &switch.ports);
+    let of_chips = config.chips.iter().map(|chip| &chip.port);
+    let of_nics = config.nics.iter().map(|nic| &nic.port);
+    of_switches.chain(of_chips).chain(of_nics)
 }
 
 fn plan(config: &HostConfig) -> Plan {
-    let ports = || {
-        let of_switches = config.switches.iter().flat_map(|switch| &switch.ports);
-        let of_chips = config.chips.iter().map(|chip| &chip.port);
-        let of_nics = config.nics.iter().map(|nic| &nic.port);
-        of_switches.chain(of_chips).chain(of_nics)
-    };
+    let ports = || ports(config);
     let live = config.control.is_some();
     let network = (config.sandbox.network).unwrap_or_else(|| live || ports().any(is_network));
     let mut folders: BTreeSet<PathBuf> = config.sandbox.paths.iter().cloned().collect();
@@ -112,10 +120,7 @@ fn served_folders(port: &PortSpec) -> impl Iterator<Item = &str> {
 }
 
 fn is_network(port: &PortSpec) -> bool {
-    matches!(
-        port,
-        PortSpec::User(_) | PortSpec::Stream(_) | PortSpec::StreamListen(_) | PortSpec::StreamFd(_)
-    )
+    matches!(port, PortSpec::User(_))
 }
 
 /// Whether such a NIC can be added now.

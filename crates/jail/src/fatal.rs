@@ -50,8 +50,8 @@ pub(crate) fn install() {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     let handler: extern "C" fn(c_int, *const libc::siginfo_t, *mut c_void) = told;
     action.sa_sigaction = handler as usize;
-    // Once: what the handler may not do ends the process, too.
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_NODEFER | libc::SA_ONSTACK;
+    // Once: what the handler may not do ends the process, too. On the thread's own stack: at its end it has no other.
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_NODEFER;
     // SAFETY: the handler only formats into its own stack and makes system calls.
     unsafe { libc::sigaction(libc::SIGSYS, &action, std::ptr::null_mut()) };
 }
