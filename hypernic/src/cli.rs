@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use jail::Mode;
 pub use program::LogFormat;
 use registry::{MODELS, Model};
 
@@ -21,7 +22,6 @@ use crate::config::{
 use crate::error::Error;
 use crate::explain::ExplainCommand;
 use crate::guard::{Guard, GuardArgs};
-use crate::sandbox::Mode;
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
 use crate::transport::{Options, fits};
 use crate::vf::VfCommand;

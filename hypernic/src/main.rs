@@ -73,7 +73,10 @@ fn ask(command: Command, format: LogFormat, verbose: u8) -> Result<(), Error> {
         }
         Command::Serve { file, .. } => {
             let config = HostConfig::load(&file)?;
-            config.hints.iter().for_each(|hint| tracing::warn!("{hint}"));
+            config
+                .hints
+                .iter()
+                .for_each(|hint| tracing::warn!("{hint}"));
             print(hints::banner(&config));
             Ok(())
         }

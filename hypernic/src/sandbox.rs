@@ -3,25 +3,13 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-pub use jail::{Layers, Mode};
 use jail::Plan;
+pub use jail::{Layers, Mode};
 
 use crate::config::{HostConfig, NicConfig, SocketSpec, SwitchConfig};
 use crate::error::Error;
 use crate::report::Section;
 use crate::spec::PortSpec;
-
-/// What the operator says of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SandboxConfig {
-    /// How much is given up.
-    pub mode: Mode,
-    /// Folders for what is added while the daemon runs, besides those that the configuration names.
-    pub paths: Vec<PathBuf>,
-    /// Whether user networks may be opened. If it is not said: when there is one in the
-    /// configuration, or a control socket to add one by.
-    pub network: Option<bool>,
-}
 
 /// The test's word for a system call to leave out; it can only take away.
 const WITHOUT: &str = "HYPERNIC_SANDBOX_WITHOUT";
@@ -116,7 +104,10 @@ fn served_folders(port: &PortSpec) -> impl Iterator<Item = &str> {
         _ => &[],
     };
     let served = |(key, value): &'_ &(String, String)| key == "tftp" && !value.is_empty();
-    options.iter().filter(served).map(|(_, value)| value.as_str())
+    options
+        .iter()
+        .filter(served)
+        .map(|(_, value)| value.as_str())
 }
 
 fn is_network(port: &PortSpec) -> bool {
@@ -148,7 +139,9 @@ pub(crate) fn permits_port(port: &PortSpec) -> Result<(), String> {
     if is_network(port) {
         jail::permits_network()?;
     }
-    served_folders(port).map(Path::new).try_for_each(jail::permits_reading)?;
+    served_folders(port)
+        .map(Path::new)
+        .try_for_each(jail::permits_reading)?;
     file_of_port(port).map_or(Ok(()), jail::permits)
 }
 

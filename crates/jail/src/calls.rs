@@ -55,28 +55,28 @@ pub const PORT: &[Call] = calls! { SYS_read SYS_readv };
 
 /// Calls of threads that bring frames in from a network or a stream, besides those of [`DATA`] and [`PORT`].
 pub const NETWORK: &[Call] = calls! {
-    SYS_accept4 SYS_bind SYS_connect SYS_fcntl SYS_getpeername SYS_getrandom SYS_getsockname SYS_getsockopt
-    SYS_ioctl SYS_listen SYS_madvise SYS_mremap SYS_newfstatat SYS_openat SYS_recvfrom SYS_sendto SYS_setsockopt SYS_shutdown
-    SYS_socket SYS_write
+    SYS_accept SYS_accept4 SYS_connect SYS_fcntl SYS_getpeername SYS_getsockopt SYS_ioctl SYS_madvise
+    SYS_mremap
+    SYS_newfstatat SYS_openat SYS_recvfrom SYS_sendto SYS_setsockopt SYS_shutdown SYS_socket
 };
 
 /// Calls that others in the process may make, besides all of these.
 pub const PROCESS: &[Call] = calls! {
     // Files: sockets, captures, EEPROMs, what the kernel says of processes.
-    SYS_fchmod SYS_fstat SYS_fsync SYS_ftruncate SYS_getcwd SYS_getdents64 SYS_lseek SYS_pread64 SYS_readlinkat SYS_statx
+    SYS_fchmod SYS_fstat SYS_fsync SYS_ftruncate SYS_getcwd SYS_lseek SYS_readlinkat SYS_statx
     // Descriptors.
-    SYS_epoll_create1 SYS_eventfd2 SYS_io_setup SYS_memfd_create SYS_pidfd_getfd SYS_pidfd_open SYS_pipe2
+    SYS_bind SYS_epoll_create1 SYS_eventfd2 SYS_getsockname SYS_io_setup SYS_listen SYS_memfd_create SYS_pidfd_getfd SYS_pidfd_open
     SYS_socketpair SYS_timerfd_create
     // Threads and their confinement.
-    SYS_capget SYS_capset SYS_clone3 SYS_gettid SYS_prctl SYS_rseq SYS_sched_getaffinity SYS_seccomp
+    SYS_capget SYS_capset SYS_clone3 SYS_getrandom SYS_gettid SYS_prctl SYS_rseq SYS_sched_getaffinity SYS_seccomp
     SYS_set_robust_list
     // The process.
-    SYS_clock_nanosleep SYS_exit_group SYS_geteuid SYS_getpid SYS_kill SYS_prlimit64 SYS_rt_sigaction
+    SYS_clock_nanosleep SYS_exit_group SYS_geteuid SYS_getpid SYS_kill SYS_prlimit64 SYS_rt_sigaction SYS_write
 };
 
 /// The forms of some calls that this machine's C library uses.
 #[cfg(target_arch = "x86_64")]
-pub const FORMS: &[Call] = calls! { SYS_chmod SYS_poll SYS_readlink SYS_rename SYS_unlink };
+pub const FORMS: &[Call] = calls! { SYS_chmod SYS_readlink SYS_rename SYS_unlink };
 /// The forms of some calls that this machine's C library uses.
 #[cfg(not(target_arch = "x86_64"))]
 pub const FORMS: &[Call] = calls! { SYS_fchmodat SYS_renameat SYS_unlinkat };
@@ -94,7 +94,10 @@ pub fn of(kind: Kind) -> (&'static str, &'static [&'static [Call]]) {
 pub fn name(number: i64) -> Option<&'static str> {
     let all = [DATA, PORT, NETWORK, PROCESS, FORMS, REFUSED, OTHERS];
     let found = all.iter().flat_map(|list| list.iter());
-    found.filter(|call| call.number == number).map(|call| call.name).next()
+    found
+        .filter(|call| call.number == number)
+        .map(|call| call.name)
+        .next()
 }
 
 /// Calls that nobody may make, so that their names can be told.

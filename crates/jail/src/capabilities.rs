@@ -6,7 +6,7 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities,
 };
 
-use crate::Plan;
+use crate::plan::Plan;
 
 /// Of the process, before it has threads.
 pub(crate) fn drop_process(plan: &Plan) -> Result<(), Errno> {
@@ -16,7 +16,10 @@ pub(crate) fn drop_process(plan: &Plan) -> Result<(), Errno> {
     keep.set(CapabilitySet::NET_BIND_SERVICE, plan.network);
     let keep = keep & had.permitted;
     // Without CAP_SETPCAP it stays, and then no program can be started that would gain from it: no new privileges.
-    for one in CapabilitySet::all().iter().filter(|one| !keep.contains(*one)) {
+    for one in CapabilitySet::all()
+        .iter()
+        .filter(|one| !keep.contains(*one))
+    {
         let _ = remove_capability_from_bounding_set(one);
     }
     let _ = clear_ambient_capability_set();

@@ -37,7 +37,14 @@ pub(crate) fn leave_signals() {
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut set);
-        for own in [libc::SIGBUS, libc::SIGSEGV, libc::SIGSYS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT] {
+        for own in [
+            libc::SIGBUS,
+            libc::SIGSEGV,
+            libc::SIGSYS,
+            libc::SIGILL,
+            libc::SIGFPE,
+            libc::SIGABRT,
+        ] {
             libc::sigdelset(&mut set, own);
         }
         libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());

@@ -7,7 +7,7 @@ use landlock::{
     Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope, make_bitflags,
 };
 
-use crate::{Mode, Plan};
+use crate::plan::Plan;
 
 /// The newest interface that is asked for. V9 adds connections to sockets by path, which no test could see yet.
 const NEWEST: ABI = ABI::V8;
@@ -21,13 +21,10 @@ fn within_folders() -> BitFlags<AccessFs> {
 
 /// Restricts this thread and those it will make. The version that holds, and the folders as the kernel knows them.
 pub(crate) fn restrict(plan: &Plan) -> Result<(u8, Vec<PathBuf>), String> {
-    let level = match plan.mode {
-        // Without Landlock there is no ruleset; the newest rights may be missing on an older kernel.
-        Mode::Strict | Mode::Default | Mode::Log | Mode::Off => CompatLevel::BestEffort,
-    };
     let said = |error: landlock::RulesetError| error.to_string();
     let mut rules = Ruleset::default()
-        .set_compatibility(level)
+        // An older kernel has fewer rights to take away.
+        .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))
         .and_then(|rules| rules.scope(Scope::from_all(NEWEST)))
         .and_then(Ruleset::create)
@@ -49,7 +46,9 @@ pub(crate) fn restrict(plan: &Plan) -> Result<(u8, Vec<PathBuf>), String> {
         } else {
             access & AccessFs::from_file(NEWEST)
         };
-        rules = rules.add_rule(PathBeneath::new(file, access)).map_err(said)?;
+        rules = rules
+            .add_rule(PathBeneath::new(file, access))
+            .map_err(said)?;
         if access == within_folders() {
             folders.extend(path.canonicalize());
         }

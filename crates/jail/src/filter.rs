@@ -9,7 +9,8 @@ use seccompiler::{
 use threads::Kind;
 
 use crate::calls::{self, Call};
-use crate::{Mode, Plan, fatal};
+use crate::fatal;
+use crate::plan::{Mode, Plan};
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
@@ -75,7 +76,10 @@ fn other(plan: &Plan) -> SeccompAction {
 
 fn rules(plan: &Plan, kind: &str, lists: &[&[Call]]) -> Rules {
     let left_out = |call: &Call| {
-        let without = plan.without.as_deref().and_then(|text| text.split_once(':'));
+        let without = plan
+            .without
+            .as_deref()
+            .and_then(|text| text.split_once(':'));
         without == Some((kind, call.name))
     };
     let calls = lists.iter().flat_map(|list| list.iter());
@@ -83,11 +87,7 @@ fn rules(plan: &Plan, kind: &str, lists: &[&[Call]]) -> Rules {
     calls.map(|call| (call.number, Vec::new())).collect()
 }
 
-fn compile(
-    rules: Rules,
-    other: SeccompAction,
-    these: SeccompAction,
-) -> Result<BpfProgram, String> {
+fn compile(rules: Rules, other: SeccompAction, these: SeccompAction) -> Result<BpfProgram, String> {
     let arch = std::env::consts::ARCH
         .try_into()
         .map_err(|error: seccompiler::BackendError| error.to_string())?;

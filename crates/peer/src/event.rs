@@ -19,7 +19,9 @@ impl EventFd {
     /// The process has no descriptor left.
     pub fn new() -> std::io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Self(threads::apart(move || rustix::event::eventfd(0, flags))?))
+        Ok(Self(threads::apart(move || {
+            rustix::event::eventfd(0, flags)
+        })?))
     }
 
     /// Adds one.
@@ -99,7 +101,7 @@ pub fn try_take(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
 /// lock that its owner may hold. So the kernel is asked what it is, by the one question that takes no lock of the file's
 /// own: what the link in `/proc` says. (`fdinfo` would ask the epoll set.)
 pub fn adopt(fd: BorrowedFd<'_>) -> Result<(), Errno> {
-    crate::asked(fd, |fd| {
+    crate::apart::asked(fd, |fd| {
         if !is_eventfd(fd)? {
             return Err(Errno::INVAL);
         }

@@ -138,7 +138,7 @@ impl Listener {
     pub fn spare(&self) -> io::Result<OwnedFd> {
         let listening = self.listening.as_ref().ok_or(rustix::io::Errno::BADF)?;
         let double = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 0);
-        Ok(crate::asked(listening.as_fd(), double)?)
+        Ok(crate::apart::asked(listening.as_fd(), double)?)
     }
 
     /// What is readable when a connection waits; `None` without a listening socket.

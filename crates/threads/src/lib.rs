@@ -119,7 +119,10 @@ mod tests {
         assert_eq!(apart(|| apart(|| current().id())), maker);
         let thread = spawn("a", || {
             enter(Kind::Data);
-            (current().name().map(str::to_owned), apart(|| current().id()))
+            (
+                current().name().map(str::to_owned),
+                apart(|| current().id()),
+            )
         });
         let (name, its_maker) = thread.expect("a thread").join().expect("no panic");
         assert_eq!((name.as_deref(), its_maker), (Some("a"), maker));

@@ -87,7 +87,11 @@ impl MetricsCommand {
 
 /// Its layers, in words.
 fn of_sandbox(families: &mut Families, section: &Section) {
-    let values: Vec<_> = section.values.iter().map(|(name, value)| (name.as_str(), value.to_string())).collect();
+    let values: Vec<_> = section
+        .values
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.to_string()))
+        .collect();
     let mut labels = vec![("mode", section.name.as_str())];
     labels.extend(values.iter().map(|(name, value)| (*name, value.as_str())));
     let help = "What the daemon has given up: docs/sandbox.md";

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use control::Role;
+use jail::Mode;
 use registry::{Model, Models};
 use toml::Spanned;
 
@@ -14,11 +15,11 @@ use super::raw::{
     retired, tenant,
 };
 use super::types::{
-    DEFAULT_AGEING, HostConfig, MAX_WORKERS, NicConfig, PfOwner, SocketSpec, SwitchConfig, Virtio,
+    DEFAULT_AGEING, HostConfig, MAX_WORKERS, NicConfig, PfOwner, SandboxConfig, SocketSpec,
+    SwitchConfig, Virtio,
 };
 use super::vfs::expand;
 use crate::guard::{Guard, RawGuard};
-use crate::sandbox::{Mode, SandboxConfig};
 use crate::spec::{NicMac, PortSpec, Transport};
 use crate::transport::{Options, fits};
 

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use jail::Mode;
 use pf::Policy;
 use registry::Model;
 use serde::Deserialize;
 
 use super::access::Access;
 use crate::guard::Guard;
-use crate::sandbox::SandboxConfig;
 use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
 
 /// For whom a host's defaults are.
@@ -22,6 +22,18 @@ pub enum Profile {
     SingleTenant,
     /// Guests that need not trust each other: the guards are on.
     MultiTenant,
+}
+
+/// What the daemon gives up once it runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SandboxConfig {
+    /// How much is given up.
+    pub mode: Mode,
+    /// Folders for what is added while the daemon runs, besides those that the configuration names.
+    pub paths: Vec<PathBuf>,
+    /// Whether user networks may be opened. If it is not said: when there is one in the
+    /// configuration, or a control socket to add one by.
+    pub network: Option<bool>,
 }
 
 /// A whole host.

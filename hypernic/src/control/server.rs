@@ -234,11 +234,13 @@ impl Room {
 
     fn carry_out(&self, request: &Request, caller: Caller) -> Result<serde_json::Value, Failure> {
         let call = Call::parse(&request.method, request.parameters.clone())?;
-        let besides = || vec![
+        let besides = || {
+            vec![
                 self.counters.section(),
                 report::process(),
                 sandbox::counters(),
-            ];
+            ]
+        };
         let subject = Subject {
             host: &self.host,
             besides: &besides,

@@ -7,4 +7,4 @@ mod cli_guards;
 mod cli_life;
 mod cli_many;
 mod cli_pktgen;
-mod sandbox;
+mod cli_sandbox;

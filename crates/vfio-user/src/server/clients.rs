@@ -4,9 +4,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use rustix::net::sockopt::socket_peercred;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
 use rustix::process::Pid;
 
 use super::session::{MAX_DATA, Todo};
