@@ -27,7 +27,6 @@ mod papers;
 mod peers;
 mod plot;
 mod quiet;
-mod real_guests;
 mod replot;
 mod report;
 mod scale;
@@ -35,6 +34,7 @@ mod send;
 mod spec;
 mod sriov;
 mod stats;
+mod which_nic;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -126,10 +126,10 @@ const MODULES: [Module; 13] = [
         run: sriov::run,
     },
     Module {
-        name: "real_guests",
-        about: "TCP of a real guest: our e1000, QEMU's e1000, QEMU's virtio-net",
-        estimate: real_guests::estimate,
-        run: real_guests::run,
+        name: "which_nic",
+        about: "every model of ours and QEMU's e1000, igb and virtio-net in one guest: round trips, TCP, small frames, CPU",
+        estimate: which_nic::estimate,
+        run: which_nic::run,
     },
     Module {
         name: "e1000_vs_qemu",

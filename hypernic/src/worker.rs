@@ -4,6 +4,7 @@
 //! all others cost a descriptor in the worker's epoll set and nothing else. Who is called, and how
 //! a worker falls asleep without losing a call, is `ready_list`'s.
 
+mod delays;
 mod doorbell_poller;
 mod long_turns;
 mod run;

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use threads::Kind;
 use vfio_user::EventSet;
 
+use super::delays::{self, Delays};
 use super::doorbell_poller::DoorbellPoller;
 use super::long_turns::{self, Had};
 use super::spent::MOST;
@@ -64,12 +65,7 @@ pub(super) fn begin(
         let (its, time) = (Arc::clone(handles), Arc::clone(clock));
         let worker = threads::apart(move || Worker::new(its, at, time))?;
         let name = format!("worker-{at}");
-        let run = threads::spawn(name, move || {
-            long_turns::open();
-            threads::enter(Kind::Data);
-            worker.run();
-        });
-        *thread = Some(run?);
+        *thread = Some(threads::spawn(name, move || worker.run())?);
     }
     Ok(())
 }
@@ -100,6 +96,8 @@ pub(super) struct Worker {
     /// Asleep since then, but for looks in vain.
     asleep: Option<Instant>,
     backoff: BusyPollBackoff,
+    /// Of its thread; made there.
+    delays: Option<Delays>,
     now: Nanos,
     /// When those who are not active are to be heard next.
     next_look: Nanos,
@@ -132,6 +130,7 @@ impl Worker {
             doorbell_poller: DoorbellPoller::new(),
             asleep: None,
             backoff: BusyPollBackoff::default(),
+            delays: None,
             next_look: 0,
             came: Vec::new(),
             rung: Vec::new(),
@@ -147,6 +146,10 @@ impl Worker {
     }
 
     pub fn run(mut self) {
+        // What it reads it opens now: it cannot once it is confined.
+        self.delays = Some(Delays::of_this_thread());
+        long_turns::open();
+        threads::enter(Kind::Data);
         while !self.handle().quit.load(Ordering::Acquire) {
             if !self.step() {
                 self.wait();
@@ -305,7 +308,8 @@ impl Worker {
         let copies = frame::work::take_turn();
         let most = &self.handle().counters.most_copies;
         most.fetch_max(copies, Ordering::Relaxed);
-        member.0.spent.charge(took, copies);
+        let delayed = self.delayed(took);
+        member.0.spent.charge(took.saturating_sub(delayed), copies);
         if let Some(to) = self.elsewhere(&member, took, had)
             && !turn.ill
         {
@@ -327,6 +331,12 @@ impl Worker {
             self.count(|c| &c.idle);
         }
         turn
+    }
+
+    /// How much of a turn that took so long another thread had the processor.
+    fn delayed(&mut self, took: Nanos) -> Nanos {
+        let delays = self.delays.as_mut().filter(|_| took >= delays::LONG);
+        delays.map_or(0, Delays::since)
     }
 
     /// Gives a task that this thread holds to another worker.

@@ -1,0 +1,303 @@
+//! One guest with all NICs, each before a TAP of its own in one namespace; a run touches one of them.
+
+use std::fs;
+use std::time::Duration;
+
+use rig::paired::percentile;
+use rig::{Daemon, Guest, GuestConfig, Netns, Rig};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::party::{Kind, PARTIES, Party};
+use crate::bed::SINK_PORT;
+use crate::error::{Error, Result};
+use crate::stats::Reading;
+
+const MOMENT: Duration = Duration::from_secs(60);
+/// Payload of a small datagram: with all headers the smallest Ethernet frame.
+const SMALL: usize = 18;
+/// Small datagrams a second that the guest is offered: more than any of its NICs takes.
+const OFFERED: u32 = 150_000;
+
+/// The guest, the daemons and the namespace.
+pub struct Bed {
+    pub guest: Guest,
+    pub rig: Rig,
+    netns: Netns,
+    interfaces: Vec<String>,
+    daemons: Vec<Option<Daemon>>,
+    /// The largest MTU that each driver takes, of those asked for so far.
+    mtus: Vec<u32>,
+    _server: Daemon,
+    _scratch: TempDir,
+}
+
+fn host_mac(at: usize) -> String {
+    format!("02:00:00:00:0a:{at:02x}")
+}
+
+fn address(at: usize, host: bool) -> String {
+    format!("10.10.{at}.{}", if host { 1 } else { 2 })
+}
+
+impl Bed {
+    /// Boots it.
+    ///
+    /// # Errors
+    /// When this machine cannot run guests.
+    pub fn new(hypernic: &std::path::Path) -> Result<Self> {
+        let rig = Rig::prepare().map_err(rig::Error::from)?;
+        let netns = Netns::new(&rig).map_err(rig::Error::from)?;
+        let scratch = tempfile::Builder::new()
+            .prefix("hypernic-bench-")
+            .tempdir()
+            .map_err(Error::io("make a scratch folder"))?;
+        let mut daemons = Vec::new();
+        let mut config = GuestConfig::new("which").netns(&netns);
+        config.mem_mib = config.mem_mib.max(1024);
+        for (at, party) in PARTIES.iter().enumerate() {
+            let (tap, mac) = (Party::tap(at), Party::mac(at));
+            netns.tap(&tap, Some(&format!("{}/24", address(at, true))))?;
+            netns.ip(["link", "set", &tap, "address", &host_mac(at)])?;
+            let neighbour = address(at, false);
+            netns.ip([
+                "neigh",
+                "replace",
+                &neighbour,
+                "lladdr",
+                &mac,
+                "dev",
+                &tap,
+                "nud",
+                "permanent",
+            ])?;
+            let socket = scratch.path().join(format!("n{at}.sock"));
+            let daemon = match party.config(at, &socket) {
+                None => None,
+                Some(text) => {
+                    let file = scratch.path().join(format!("n{at}.toml"));
+                    fs::write(&file, text).map_err(Error::io("write a configuration"))?;
+                    let mut command = netns.command(hypernic);
+                    command.args(["--log-format", "json", "serve"]).arg(&file);
+                    let log = scratch.path().join(format!("n{at}.log"));
+                    let mut daemon = Daemon::start("hypernic", command, log)?;
+                    daemon.expect("serving", MOMENT)?;
+                    Some(daemon)
+                }
+            };
+            daemons.push(daemon);
+            let (nic, arguments) = party.nic(at, &socket);
+            // The VFs of QEMU's igb take functions far behind its own: it has a bus for itself.
+            let nic = match party.kind {
+                Kind::Qemu { model: "igb", .. } => nic.bus("rp0"),
+                _ => nic.addr(&format!("{:x}", 5 + at)),
+            };
+            config = config.nic(nic).args(arguments);
+        }
+        let guest = rig.start(config)?;
+        guest.run("mp realtek; for m in e1000 igb igbvf r8169 virtio_net pktgen; do mp $m || exit 1; done")?;
+        let mut interfaces = Vec::new();
+        for at in 0..PARTIES.len() {
+            let interface = guest.interface(&Party::mac(at), MOMENT)?;
+            guest.run(&format!(
+                "ip addr add {}/24 dev {interface} && ip link set {interface} up && \
+                 ip neigh replace {} lladdr {} dev {interface} nud permanent",
+                address(at, false),
+                address(at, true),
+                host_mac(at)
+            ))?;
+            interfaces.push(interface);
+        }
+        let mut server = netns.tool(&rig, "iperf3")?;
+        server.args(["--server", "--forceflush"]);
+        let mut server = Daemon::start("iperf3", server, scratch.path().join("iperf3.log"))?;
+        server.expect("listening", MOMENT)?;
+        let bed = Self {
+            guest,
+            rig,
+            netns,
+            interfaces,
+            daemons,
+            mtus: vec![1500; PARTIES.len()],
+            _server: server,
+            _scratch: scratch,
+        };
+        bed.answers()?;
+        Ok(bed)
+    }
+
+    /// Waits until the host answers on each NIC.
+    fn answers(&self) -> Result<()> {
+        for at in 0..PARTIES.len() {
+            let ping = format!("ping -c 1 -W 1 {} >/dev/null", address(at, true));
+            self.guest.wait_for(&ping, MOMENT)?;
+        }
+        Ok(())
+    }
+
+    /// Sets the MTU everywhere, or the largest that a driver takes.
+    ///
+    /// # Errors
+    /// When a NIC does not come back.
+    pub fn mtu(&mut self, mtu: u32) -> Result<()> {
+        for (at, interface) in self.interfaces.iter().enumerate() {
+            let most = self.guest.run(&format!(
+                "ip -d link show {interface} | grep -o 'maxmtu [0-9]*' | cut -d' ' -f2"
+            ))?;
+            let most = most.trim().parse().unwrap_or(mtu);
+            // 0 says that the driver has no limit.
+            let mtu = if most == 0 { mtu } else { mtu.min(most) };
+            self.mtus[at] = mtu;
+            self.netns
+                .ip(["link", "set", &Party::tap(at), "mtu", &mtu.to_string()])?;
+            self.guest
+                .run(&format!("ip link set {interface} mtu {mtu}"))?;
+        }
+        // A driver that was stopped for it has its link back in a moment.
+        self.answers()
+    }
+
+    /// What [`Bed::mtu`] came to.
+    pub fn mtu_of(&self, at: usize) -> u32 {
+        self.mtus[at]
+    }
+
+    /// Processor seconds of QEMU and of the party's daemon so far.
+    fn cpu(&self, at: usize) -> (f64, f64) {
+        let qemu = self.guest.cpu_seconds().iter().map(|t| t.seconds).sum();
+        let Some(daemon) = &self.daemons[at] else {
+            return (qemu, 0.0);
+        };
+        let tasks = fs::read_dir(format!("/proc/{}/task", daemon.id()));
+        let ran = tasks.into_iter().flatten().flatten().filter_map(|task| {
+            let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+            text.split(' ').next()?.parse::<f64>().ok()
+        });
+        (qemu, ran.sum::<f64>() / 1e9)
+    }
+
+    /// Runs iperf3 in the guest until the server is free for it, and counts processor time.
+    fn iperf(&self, at: usize, options: &str) -> Result<(Value, (f64, f64))> {
+        let host = address(at, true);
+        let command = format!("iperf3 -c {host} {options} -J >/tmp/iperf; cat /tmp/iperf");
+        let mut text = String::new();
+        for _ in 0..5 {
+            let before = self.cpu(at);
+            text = self.guest.run(&command)?;
+            let after = self.cpu(at);
+            if let Ok(answer) = serde_json::from_str::<Value>(&text)
+                && answer["error"].is_null()
+            {
+                return Ok((answer, (after.0 - before.0, after.1 - before.1)));
+            }
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        Err(Error::tool("iperf3", &text))
+    }
+
+    /// Gigabits a second of TCP payload; raw: the processor seconds that a gigabit took.
+    ///
+    /// # Errors
+    /// iperf3 fails.
+    pub fn tcp(&self, at: usize, receive: bool, seconds: u32) -> Result<Reading> {
+        let reverse = if receive { "-R" } else { "" };
+        let (answer, (qemu, daemon)) = self.iperf(at, &format!("-t {seconds} {reverse}"))?;
+        let end = &answer["end"];
+        let rate = end["sum_received"]["bits_per_second"].as_f64();
+        let bytes = end["sum_received"]["bytes"].as_f64();
+        let (Some(rate), Some(bytes)) = (rate, bytes.filter(|bytes| *bytes > 0.0)) else {
+            return Err(Error::tool("iperf3", &answer.to_string()));
+        };
+        let gigabits = bytes * 8.0 / 1e9;
+        Ok(Reading {
+            value: rate / 1e9,
+            raw: json!({
+                "retransmits": end["sum_sent"]["retransmits"],
+                "cpu_s_per_gbit": (qemu + daemon) / gigabits,
+                "daemon_s_per_gbit": daemon / gigabits,
+            }),
+        })
+    }
+
+    /// The median of the times that the host's answers took, in microseconds; raw: the 99th percentile.
+    ///
+    /// # Errors
+    /// Answers are missing.
+    pub fn ping(&self, at: usize, count: usize) -> Result<Reading> {
+        // By way of a file: the command port is a device too.
+        let text = self.guest.run(&format!(
+            "ping -n -c {count} -i 0.01 {} >/tmp/ping; cat /tmp/ping",
+            address(at, true)
+        ))?;
+        let times = text.lines().filter_map(|line| {
+            let (_, time) = line.split_once("time=")?;
+            time.split(' ').next()?.parse::<f64>().ok()
+        });
+        let times: Vec<f64> = times.map(|ms| (ms * 1000.0).round()).collect();
+        let middle = percentile(&times, 50.0).filter(|_| times.len() >= count * 9 / 10);
+        Ok(Reading {
+            value: middle.ok_or_else(|| Error::tool("ping", &text))?,
+            raw: json!({"p99": percentile(&times, 99.0), "answers": times.len()}),
+        })
+    }
+
+    /// Thousands of frames of 60 bytes that pktgen sends in a second.
+    ///
+    /// # Errors
+    /// pktgen fails.
+    pub fn pktgen(&self, at: usize, count: u32) -> Result<Reading> {
+        let interface = &self.interfaces[at];
+        let text = self.guest.run(&format!(
+            "p() {{ echo \"$2\" >/proc/net/pktgen/$1; }}\n\
+             p kpktgend_0 rem_device_all; p kpktgend_0 'add_device {interface}'; p {interface} 'count {count}'\n\
+             p {interface} 'clone_skb 0'; p {interface} 'pkt_size 60'; p {interface} 'delay 0'\n\
+             p {interface} 'dst {}'; p {interface} 'dst_mac 02:00:00:00:00:77'; p pgctrl start\n\
+             cat /proc/net/pktgen/{interface}",
+            address(at, true)
+        ))?;
+        let rate = text
+            .split_whitespace()
+            .find_map(|word| word.strip_suffix("pps")?.parse::<f64>().ok());
+        let rate = rate.ok_or_else(|| Error::tool("pktgen", &text))?;
+        Ok(Reading::bare(rate / 1e3))
+    }
+
+    /// Thousands of small datagrams that the guest's UDP saw in a second, of many more that it was offered.
+    ///
+    /// # Errors
+    /// The sender fails.
+    pub fn flood(&self, at: usize, seconds: u32) -> Result<Reading> {
+        // Delivered, no such port, and refused by a full socket: all came up through the NIC.
+        let seen = || -> Result<f64> {
+            let text = self
+                .guest
+                .run("grep Udp: /proc/net/snmp | tail -1 | cut -d' ' -f2-4")?;
+            let values = text
+                .split_whitespace()
+                .filter_map(|v| v.parse::<f64>().ok());
+            Ok(values.sum())
+        };
+        let before = seen()?;
+        let program = std::env::current_exe().map_err(Error::io("find this program"))?;
+        let out = self
+            .netns
+            .command(program)
+            .args(["send", "--to"])
+            .arg(format!("{}:{SINK_PORT}", address(at, false)))
+            .args(["--payload", &SMALL.to_string()])
+            .args(["--pps", &OFFERED.to_string()])
+            .args(["--seconds", &seconds.to_string()])
+            .output()
+            .map_err(Error::io("run the sender"))?;
+        let text = String::from_utf8_lossy(&out.stdout);
+        let answer: Value = serde_json::from_str(&text).map_err(|_| Error::tool("send", &text))?;
+        // What is still queued arrives in a moment.
+        std::thread::sleep(Duration::from_millis(100));
+        let received = seen()? - before;
+        let took = answer["seconds"].as_f64().unwrap_or(f64::from(seconds));
+        Ok(Reading {
+            value: received / took / 1e3,
+            raw: json!({"offered": answer["sent"]}),
+        })
+    }
+}
