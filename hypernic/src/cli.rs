@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use jail::Mode;
 pub use program::LogFormat;
 use registry::{MODELS, Model};
 
@@ -62,6 +63,9 @@ pub enum Command {
         /// Serve in a child process, which is started again when it dies.
         #[arg(long, conflicts_with = "check")]
         keeper: bool,
+        /// What the daemon gives up once it runs: as the file's word `sandbox`, which it replaces.
+        #[arg(long, value_name = "MODE", value_parser = str::parse::<Mode>)]
+        sandbox: Option<Mode>,
     },
     /// Add NICs to a running daemon, remove and list them.
     Nic(NicCommand),
@@ -110,9 +114,11 @@ impl Command {
                 file,
                 check,
                 keeper,
+                sandbox,
             } => {
                 let mut host = HostConfig::load(&file)?;
                 host.keeper |= keeper;
+                host.sandbox.mode = sandbox.unwrap_or(host.sandbox.mode);
                 Ok(Job::Serve(Box::new(host), check))
             }
             other => Ok(Job::Other(other)),
@@ -159,7 +165,7 @@ pub fn words(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 }
 
 /// `hypernic run`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Run {
     /// Which chip.
     #[arg(long, default_value = MODELS.default_model().name, value_parser = |word: &str| MODELS.parse(word),
@@ -249,6 +255,11 @@ pub struct Run {
     /// Serve in a child process, which is started again when it dies.
     #[arg(long)]
     pub keeper: bool,
+    /// What the daemon gives up once it runs (files, system calls, capabilities): all that the kernel can take
+    /// (default), no less than all (strict), nothing but have the kernel log forbidden system calls (log), nothing
+    /// (off).
+    #[arg(long, value_name = "MODE", default_value_t, value_parser = str::parse::<Mode>)]
+    pub sandbox: Mode,
     /// Limits on what each NIC may do on its switch.
     #[command(flatten)]
     pub guard: GuardArgs,
@@ -281,6 +292,7 @@ impl Run {
         if let Some(workers) = self.workers {
             host.workers = workers as usize;
         }
+        host.sandbox.mode = self.sandbox;
         if self.portions {
             host.hints
                 .push(retired("--portions", "--receive-throttling"));

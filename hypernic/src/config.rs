@@ -18,8 +18,8 @@ pub(crate) use self::raw::retired;
 use self::raw::{Fault, RawHost};
 pub use self::types::{
     CAPTURE_MIB, ChipConfig, DEFAULT_AGEING, DEFAULT_BUSY_POLL, DEFAULT_CAPTURE_MIB, HostConfig,
-    LinkLocal, MAX_BUSY_POLL, MAX_WORKERS, NicConfig, PfOwner, Profile, SocketSpec, SwitchConfig,
-    VfConfig, Virtio, default_workers,
+    LinkLocal, MAX_BUSY_POLL, MAX_WORKERS, NicConfig, PfOwner, Profile, SandboxConfig, SocketSpec,
+    SwitchConfig, VfConfig, Virtio, default_workers,
 };
 use crate::error::Error;
 

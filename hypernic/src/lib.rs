@@ -21,6 +21,7 @@ mod nvm;
 mod ports;
 mod quarantine;
 pub mod report;
+pub mod sandbox;
 pub mod spec;
 mod tenants;
 pub mod time;

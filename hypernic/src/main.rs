@@ -13,7 +13,8 @@ use hypernic::control::Server;
 use hypernic::error::Error;
 use hypernic::host::Host;
 use hypernic::report::Section;
-use hypernic::{external, fds, hints, report};
+use hypernic::sandbox::Layers;
+use hypernic::{external, fds, hints, report, sandbox};
 use parking_lot::RwLock;
 use program::log;
 use rustix::process::{Signal, getpid, kill_process};
@@ -37,8 +38,13 @@ fn main() -> ExitCode {
             }
         }
     }
+    // Before the thread that writes the log, too: what confines a thread binds those that it starts.
+    let layers = match &job {
+        Ok(Job::Serve(config, false)) => sandbox::enter(config).map(Some),
+        _ => Ok(None),
+    };
     let _log = log::start(format, verbose);
-    match job.and_then(|job| execute(job, format, verbose)) {
+    match job.and_then(|job| execute(job, layers?.as_ref(), format, verbose)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");
@@ -47,10 +53,19 @@ fn main() -> ExitCode {
     }
 }
 
-fn execute(job: Job, format: LogFormat, verbose: u8) -> Result<(), Error> {
-    let command = match job {
-        Job::Serve(config, only_check) => return serve(&config, only_check, format),
-        Job::Other(command) => command,
+/// Does it. What is served was confined by these layers; what is only checked, by none.
+fn execute(job: Job, layers: Option<&Layers>, format: LogFormat, verbose: u8) -> Result<(), Error> {
+    let command = match (job, layers) {
+        (Job::Serve(config, _), Some(layers)) => return serve(&config, layers, format),
+        (Job::Serve(config, _), None) => {
+            config
+                .hints
+                .iter()
+                .for_each(|hint| tracing::warn!("{hint}"));
+            print(hints::banner(&config));
+            return Ok(());
+        }
+        (Job::Other(command), _) => command,
     };
     match command {
         // With --print-capabilities; all others are served.
@@ -71,13 +86,9 @@ fn execute(job: Job, format: LogFormat, verbose: u8) -> Result<(), Error> {
     Ok(())
 }
 
-fn serve(config: &HostConfig, only_check: bool, format: LogFormat) -> Result<(), Error> {
+fn serve(config: &HostConfig, layers: &Layers, format: LogFormat) -> Result<(), Error> {
     for hint in &config.hints {
         tracing::warn!("{hint}");
-    }
-    if only_check {
-        print(hints::banner(config));
-        return Ok(());
     }
     // Before any thread starts, so that every thread has them blocked or handled alike.
     let mut signals =
@@ -89,7 +100,8 @@ fn serve(config: &HostConfig, only_check: bool, format: LogFormat) -> Result<(),
     fds::raise_limit();
     // A process whose every NIC was handed one connection has nothing left to serve after them.
     let host = Host::start_with(config, || {
-        let _ = kill_process(getpid(), Signal::TERM);
+        // The last NIC's worker says so, and may not.
+        let _ = threads::apart(|| kill_process(getpid(), Signal::TERM));
     })?;
     let host = Arc::new(RwLock::new(host));
     let control = match &config.control {
@@ -107,6 +119,7 @@ fn serve(config: &HostConfig, only_check: bool, format: LogFormat) -> Result<(),
         page.serving();
         say_what_happened(page);
     }
+    tracing::info!("sandbox {layers}");
     tracing::info!(
         nics = config.nics.len(),
         switches = config.switches.len(),
@@ -176,7 +189,7 @@ fn let_go(host: &Host, signals: &mut Signals) {
 fn print_counters(host: &Host, control: Option<Section>, format: LogFormat) {
     let mut sections = host.counters();
     sections.extend(control);
-    sections.push(report::process());
+    sections.extend([report::process(), sandbox::counters()]);
     print(match format {
         LogFormat::Human => report::human(&sections),
         LogFormat::Json => format!("{}\n", report::json(&sections)),

@@ -95,9 +95,7 @@ impl NvmFile {
         }
         let shared = Arc::new(Writer::default());
         let (theirs, to, name) = (Arc::clone(&shared), path.to_owned(), nic.to_owned());
-        let thread = std::thread::Builder::new()
-            .name(format!("nvm {nic}"))
-            .spawn(move || keep(&theirs, &to, &name))
+        let thread = threads::spawn(format!("nvm {nic}"), move || keep(&theirs, &to, &name))
             .map_err(|error| format!("cannot start a thread: {error}"))?;
         Ok(Self {
             shared,

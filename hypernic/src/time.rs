@@ -1,8 +1,10 @@
 //! The real clock, and the timer a worker sleeps by.
 
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use model::{Clock, Nanos};
+use rustix::io::{ReadWriteFlags, preadv2};
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
     timerfd_create, timerfd_settime,
@@ -28,6 +30,15 @@ pub(crate) struct TimerFd {
     calls: u64,
 }
 
+/// Reads an eventfd or a timer of ours; `true` when there was something. It is the call by which a worker reads others'
+/// eventfds too: it may make no other.
+pub(crate) fn take(fd: BorrowedFd<'_>) -> bool {
+    let mut count = [0; 8];
+    let mut into = [IoSliceMut::new(&mut count)];
+    // From where the descriptor stands.
+    preadv2(fd, &mut into, u64::MAX, ReadWriteFlags::empty()).is_ok()
+}
+
 impl TimerFd {
     /// A timer that is not armed.
     ///
@@ -46,7 +57,7 @@ impl TimerFd {
     /// Takes an expiry; `true` when the deadline has come.
     pub fn expired(&mut self) -> bool {
         self.calls += 1;
-        let gone = rustix::io::read(&self.fd, &mut [0u8; 8]).is_ok();
+        let gone = take(self.fd.as_fd());
         if gone {
             self.armed = None;
         }

@@ -128,6 +128,13 @@ impl Launch {
         self
     }
 
+    /// Sets a variable of its environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
     /// Hands down an open file as descriptor 0.
     #[must_use]
     pub fn stdin(mut self, file: OwnedFd) -> Self {

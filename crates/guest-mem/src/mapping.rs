@@ -1,11 +1,11 @@
 //! One mapped file, or one heap block that stands in for it in tests.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::account::Account;
 use crate::guard;
@@ -81,16 +81,13 @@ impl Mapping {
         min_len: u64,
         account: &Arc<Account>,
     ) -> Result<Arc<Self>, MapError> {
-        let stat = rustix::fs::fstat(fd).map_err(MapError::Stat)?;
-        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        let MemoryFile { size, writable, .. } = MemoryFile::of(fd)?;
         if size < min_len {
             return Err(MapError::BeyondFile {
                 file: size,
                 wanted: min_len,
             });
         }
-        let flags = rustix::fs::fcntl_getfl(fd).map_err(MapError::Stat)?;
-        let writable = flags.contains(rustix::fs::OFlags::RDWR);
         let mut prot = ProtFlags::READ;
         if writable {
             prot |= ProtFlags::WRITE;
@@ -116,6 +113,9 @@ impl Mapping {
             )
         }
         .map_err(|errno| close(MapError::Mmap(errno)))?;
+        // A guest's memory has no place in a core dump of ours. An old kernel may refuse; it is a wish.
+        // SAFETY: advice about a mapping of ours, which changes nothing of what it holds.
+        let _ = unsafe { rustix::mm::madvise(base, len, Advice::LinuxDontDump) };
         let base: NonNull<u8> = NonNull::new(base.cast()).ok_or_else(|| close(MapError::Wraps))?;
         // A crash would write all guests' memory to a core file, and last as long. (A kernel that cannot leaves it in.)
         // SAFETY: it changes what a core file has of the mapping just made, not what is in it.
@@ -210,10 +210,36 @@ impl Mapping {
     }
 }
 
+/// A file whose pages are memory.
+pub(crate) struct MemoryFile {
+    pub(crate) inode: (u64, u64),
+    pub(crate) size: u64,
+    pub(crate) writable: bool,
+}
+
+impl MemoryFile {
+    /// Asks the kernel what is behind `fd`. In a confined process another thread asks, and this one waits.
+    pub(crate) fn of(fd: BorrowedFd<'_>) -> Result<Self, MapError> {
+        let number = fd.as_raw_fd();
+        threads::apart(move || {
+            // SAFETY: the caller holds the descriptor, and waits here until this has returned.
+            let fd = unsafe { BorrowedFd::borrow_raw(number) };
+            must_be_memory(fd)?;
+            let stat = rustix::fs::fstat(fd).map_err(MapError::Stat)?;
+            let flags = rustix::fs::fcntl_getfl(fd).map_err(MapError::Stat)?;
+            Ok(Self {
+                inode: (stat.st_dev, stat.st_ino),
+                size: u64::try_from(stat.st_size).unwrap_or(0),
+                writable: flags.contains(rustix::fs::OFlags::RDWR),
+            })
+        })
+    }
+}
+
 /// Whether the pages of a file are memory: memfd, tmpfs and hugetlbfs files have seals, and no
 /// others. A page fault on any other (FUSE above all) may take as long as a peer likes, and so may
 /// asking it for its size or its file system; seals are asked of the kernel alone.
-pub(crate) fn must_be_memory(fd: BorrowedFd<'_>) -> Result<(), MapError> {
+fn must_be_memory(fd: BorrowedFd<'_>) -> Result<(), MapError> {
     match rustix::fs::fcntl_get_seals(fd) {
         Ok(_) => Ok(()),
         Err(rustix::io::Errno::INVAL) => Err(MapError::NotMemory),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use crate::account::Account;
-use crate::mapping::{MapError, Mapping, must_be_memory};
+use crate::mapping::{MapError, Mapping};
 use crate::quota::Tenant;
 use crate::region::{Backing, Near, Prot, Region};
 use crate::remote::{Asked, Remote};
@@ -98,7 +98,6 @@ impl Memory {
         file_offset: u64,
     ) -> Result<Option<MappedFile>, MapError> {
         let end = file_offset.checked_add(len).ok_or(MapError::Wraps)?;
-        must_be_memory(fd)?;
         let key = FileKey::of(fd)?;
         let table = self.table.read();
         table.check(iova, len)?;
@@ -118,7 +117,6 @@ impl Memory {
         file_offset: u64,
     ) -> Result<MappedFile, MapError> {
         let end = file_offset.checked_add(len).ok_or(MapError::Wraps)?;
-        must_be_memory(fd)?;
         let key = FileKey::of(fd)?;
         let account = Arc::clone(&self.table.read().account);
         let mapping = match Mapping::file(fd, end, &account) {
@@ -136,7 +134,6 @@ impl Memory {
     /// # Errors
     /// The file is no memory, or cannot be examined.
     pub fn knows_file(&self, fd: BorrowedFd<'_>, end: u64) -> Result<bool, MapError> {
-        must_be_memory(fd)?;
         let key = FileKey::of(fd)?;
         Ok(self.table.read().known(&key, end).is_some())
     }

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::account::Account;
-use crate::mapping::{MapError, Mapping, must_be_memory};
+use crate::mapping::{MapError, Mapping, MemoryFile};
 use crate::region::{Backing, Near, Region};
 use crate::remote::Asked;
 
@@ -45,7 +45,6 @@ impl FileId {
     /// # Errors
     /// It is no memfd, tmpfs or hugetlbfs file, or cannot be examined.
     pub fn of(fd: BorrowedFd<'_>) -> Result<Self, MapError> {
-        must_be_memory(fd)?;
         Ok(Self {
             inode: FileKey::of(fd)?.inode,
         })
@@ -60,12 +59,12 @@ pub(crate) struct FileKey {
 }
 
 impl FileKey {
+    /// Of a file whose pages are memory.
     pub(crate) fn of(fd: BorrowedFd<'_>) -> Result<Self, MapError> {
-        let stat = rustix::fs::fstat(fd).map_err(MapError::Stat)?;
-        let flags = rustix::fs::fcntl_getfl(fd).map_err(MapError::Stat)?;
+        let file = MemoryFile::of(fd)?;
         Ok(Self {
-            inode: (stat.st_dev, stat.st_ino),
-            writable: flags.contains(rustix::fs::OFlags::RDWR),
+            inode: file.inode,
+            writable: file.writable,
         })
     }
 }

@@ -87,8 +87,7 @@ impl DeferredCloser {
             return;
         }
         let this = self.clone();
-        let thread = std::thread::Builder::new().name("deferred_closer".into());
-        if thread.spawn(move || this.serve()).is_err() {
+        if threads::spawn("deferred_closer", move || this.serve()).is_err() {
             // Better late than never.
             self.work();
         }

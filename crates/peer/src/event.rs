@@ -1,6 +1,6 @@
 //! Eventfds: ours, and those a peer gave us.
 
-use std::io::Write;
+use std::io::{IoSlice, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -19,7 +19,9 @@ impl EventFd {
     /// The process has no descriptor left.
     pub fn new() -> std::io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Self(rustix::event::eventfd(0, flags)?))
+        Ok(Self(threads::apart(move || {
+            rustix::event::eventfd(0, flags)
+        })?))
     }
 
     /// Adds one.
@@ -68,7 +70,8 @@ pub fn wait_for(fd: BorrowedFd<'_>, flags: PollFlags, timeout: Duration) -> bool
 
 /// Adds one to an eventfd.
 pub fn signal(fd: BorrowedFd<'_>) -> Result<(), Errno> {
-    match rustix::io::write(fd, &1u64.to_ne_bytes()) {
+    // A worker may make one call of all that write: that of its TAPs.
+    match rustix::io::writev(fd, &[IoSlice::new(&1u64.to_ne_bytes())]) {
         Ok(_) => Ok(()),
         Err(errno) => Err(errno),
     }
@@ -98,14 +101,16 @@ pub fn try_take(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
 /// lock that its owner may hold. So the kernel is asked what it is, by the one question that takes no lock of the file's
 /// own: what the link in `/proc` says. (`fdinfo` would ask the epoll set.)
 pub fn adopt(fd: BorrowedFd<'_>) -> Result<(), Errno> {
-    if !is_eventfd(fd)? {
-        return Err(Errno::INVAL);
-    }
-    let flags = rustix::fs::fcntl_getfl(fd)?;
-    if !flags.contains(OFlags::NONBLOCK) {
-        rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)?;
-    }
-    Ok(())
+    crate::apart::asked(fd, |fd| {
+        if !is_eventfd(fd)? {
+            return Err(Errno::INVAL);
+        }
+        let flags = rustix::fs::fcntl_getfl(fd)?;
+        if !flags.contains(OFlags::NONBLOCK) {
+            rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)?;
+        }
+        Ok(())
+    })
 }
 
 /// What `/proc` calls an eventfd. A path begins with `/` and cannot look like it.

@@ -10,9 +10,10 @@
 //! - [`Listener`], [`EventSet`]: where peers come from, and where their descriptors are watched.
 //! - [`SharedMem`]: memory that both ends map.
 //!
-//! `unsafe` lives in two modules, `shared_mem` and `poke`; each block says what keeps it sound.
+//! `unsafe` lives in three modules, `apart`, `shared_mem` and `poke`; each block says what keeps it sound.
 #![deny(unsafe_code)]
 
+mod apart;
 pub mod deferred_closer;
 pub mod event;
 mod event_set;
@@ -22,6 +23,7 @@ mod shared_mem;
 pub mod signal;
 pub mod stream;
 
+pub use apart::asked;
 pub use deferred_closer::{DeferredCloser, PeerFd};
 pub use event::EventFd;
 pub use event_set::EventSet;

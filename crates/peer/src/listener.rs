@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::OFlags;
 
@@ -42,7 +43,7 @@ pub enum ListenError {
 /// A listening socket, or one connection that was inherited and is the only one ever.
 #[derive(Debug)]
 pub struct Listener {
-    listening: Option<UnixListener>,
+    listening: Option<Arc<UnixListener>>,
     connected: Option<OwnedFd>,
     /// The path we made, with its device and inode, so that only our own is removed.
     made: Option<(PathBuf, (u64, u64))>,
@@ -72,7 +73,7 @@ impl Listener {
         listening.set_nonblocking(true).map_err(fail)?;
         let meta = std::fs::symlink_metadata(path).map_err(fail)?;
         Ok(Self {
-            listening: Some(listening),
+            listening: Some(Arc::new(listening)),
             connected: None,
             made: Some((path.to_owned(), (meta.dev(), meta.ino()))),
         })
@@ -113,7 +114,7 @@ impl Listener {
                 .and_then(|flags| rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK));
             flags.map_err(|e| ListenError::Inherited(e.into()))?;
             Ok(Self {
-                listening: Some(UnixListener::from(fd)),
+                listening: Some(Arc::new(UnixListener::from(fd))),
                 connected: None,
                 made: None,
             })
@@ -144,7 +145,9 @@ impl Listener {
         let Some(listening) = &self.listening else {
             return Ok(None);
         };
-        match listening.accept() {
+        // Clients come seldom; a worker does not take them in itself.
+        let listening = Arc::clone(listening);
+        match threads::apart(move || listening.accept()) {
             Ok((stream, _)) => Ok(Some(stream.into())),
             Err(e) if is_transient(&e) => Ok(None),
             Err(e) => Err(e),
@@ -157,12 +160,13 @@ impl Listener {
     /// It has none left now.
     pub fn spare(&self) -> io::Result<OwnedFd> {
         let listening = self.listening.as_ref().ok_or(rustix::io::Errno::BADF)?;
-        Ok(rustix::io::fcntl_dupfd_cloexec(listening, 0)?)
+        let double = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 0);
+        Ok(crate::apart::asked(listening.as_fd(), double)?)
     }
 
     /// What is readable when a connection waits; `None` without a listening socket.
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.listening.as_ref().map(AsFd::as_fd)
+        self.listening.as_deref().map(AsFd::as_fd)
     }
 }
 

@@ -55,11 +55,17 @@ impl SharedMem {
     /// # Errors
     /// `memfd_create`, `ftruncate` or `mmap` failed, or `len` is 0.
     pub fn new(name: &str, len: usize) -> std::io::Result<Self> {
-        let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&fd, len as u64)?;
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&fd, seals)?;
-        Ok(Self::map(fd, 0, len)?)
+        let name = name.to_owned();
+        let make = move || {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let fd = rustix::fs::memfd_create(name, flags)?;
+            rustix::fs::ftruncate(&fd, len as u64)?;
+            let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+            rustix::fs::fcntl_add_seals(&fd, seals)?;
+            Ok::<_, Errno>(fd)
+        };
+        // A worker makes no files.
+        Ok(Self::map(threads::apart(make)?, 0, len)?)
     }
 
     /// Maps `len` bytes from `offset` (a multiple of the page size) of a file received from a peer.

@@ -377,7 +377,10 @@ impl Sender {
                     } else {
                         end
                     };
-                    rustix::net::send(socket, &self.buf[self.sent..end], flags)
+                    // With the call that carries descriptors: a worker may make this one only.
+                    let bytes = [IoSlice::new(&self.buf[self.sent..end])];
+                    let mut none = SendAncillaryBuffer::default();
+                    rustix::net::sendmsg(socket, &bytes, &mut none, flags)
                 }
             };
             match result {

@@ -1,6 +1,6 @@
 //! Waking a thread that waits in `poll`.
 
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 
@@ -65,7 +65,7 @@ impl Bell {
     /// When the process is out of descriptors.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
-            fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            fd: threads::apart(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?,
             rung: Rung::new(),
             syscalls: AtomicU64::new(0),
         })
@@ -76,7 +76,7 @@ impl Bell {
         self.rung.ring(|| {
             self.syscalls.fetch_add(1, Ordering::Relaxed);
             // A full counter (EAGAIN) is readable too, which is all that is wanted.
-            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+            let _ = rustix::io::writev(&self.fd, &[IoSlice::new(&1u64.to_ne_bytes())]);
         });
     }
 
@@ -85,7 +85,8 @@ impl Bell {
     pub fn clear(&self) -> bool {
         self.rung.clear(|| {
             self.syscalls.fetch_add(1, Ordering::Relaxed);
-            rustix::io::read(&self.fd, &mut [0u8; 8]).is_ok()
+            let mut count = [0; 8];
+            rustix::io::readv(&self.fd, &mut [IoSliceMut::new(&mut count)]).is_ok()
         })
     }
 

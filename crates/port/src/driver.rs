@@ -98,7 +98,7 @@ impl InletThread {
         on_event: impl FnMut(InletEvent) + Send + 'static,
     ) -> io::Result<()> {
         let bell = Arc::new(Bell::new()?);
-        let prompt = inlet.prompt();
+        let (prompt, kind) = (inlet.prompt(), inlet.kind());
         let way = Arc::new(Way {
             inlet: Mutex::new(inlet),
             to: Arc::clone(to),
@@ -116,8 +116,10 @@ impl InletThread {
             quit: Arc::clone(&self.quit),
             on_event,
         };
-        let builder = std::thread::Builder::new().name(name);
-        let thread = builder.spawn(move || driver.run())?;
+        let thread = threads::spawn(name, move || {
+            threads::enter(kind);
+            driver.run();
+        })?;
         self.threads.push((bell, thread));
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frame::{Counted, Sink};
+pub use threads::Kind;
 
 use crate::answer::Prompt;
 
@@ -77,6 +78,10 @@ pub trait Inlet: Send {
     /// becomes of the outside shows in this inlet: the others' link and end are not looked at.
     fn split(&mut self) -> Vec<Box<dyn Inlet>> {
         Vec::new()
+    }
+    /// What its thread does, from which follows what it may ask the kernel for.
+    fn kind(&self) -> Kind {
+        Kind::Port
     }
     /// Passes at most about `budget` frames to `to`. Never blocks.
     fn run(&mut self, to: &dyn Sink, budget: usize) -> InletStatus;

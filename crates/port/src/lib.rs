@@ -20,6 +20,6 @@ mod waiters;
 pub use backlog::{Backlog, Flushed};
 pub use bell::{Bell, Rung};
 pub use driver::{InletEvent, InletThread};
-pub use inlet::{Inlet, InletStatus, Interest, Port};
+pub use inlet::{Inlet, InletStatus, Interest, Kind, Port};
 pub use tally::{Tally, counter};
 pub use waiters::Waiters;

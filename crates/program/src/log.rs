@@ -70,7 +70,11 @@ pub fn start(format: LogFormat, verbose: u8) -> Log {
         let name = thread.name().unwrap_or("unnamed").to_owned();
         let trace = std::backtrace::Backtrace::capture();
         match trace.status() {
-            BacktraceStatus::Captured => tracing::error!("thread {name} {panic}\n{trace}"),
+            BacktraceStatus::Captured => {
+                // To find the names, files are read, which a worker cannot.
+                let trace = threads::apart(move || trace.to_string());
+                tracing::error!("thread {name} {panic}\n{trace}");
+            }
             _ => tracing::error!("thread {name} {panic}"),
         }
     }));

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use frame::Wake;
@@ -42,7 +42,7 @@ impl Keeper {
     /// Starts the thread for `switch`, as the timer of the senders that wait.
     pub fn start(switch: &Switch) -> io::Result<Keeper> {
         let signal = Arc::new(Signal::default());
-        let thread = thread::Builder::new().name("switch-keeper".into()).spawn({
+        let thread = threads::spawn("switch-keeper", {
             let (switch, signal) = (switch.clone(), signal.clone());
             move || keep(&switch, &signal)
         })?;

@@ -126,7 +126,7 @@ impl Dma {
     ) -> std::io::Result<()> {
         if self.0.wake.get().is_none() {
             let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-            let fd = rustix::event::eventfd(0, flags)?;
+            let fd = threads::apart(move || rustix::event::eventfd(0, flags))?;
             watch(fd.as_fd())?;
             // A second one, of another thread's, is closed, and what is closed is not watched.
             let _ = self.0.wake.set(fd);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::{Arc, Weak};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use igb::{Event, Grant, VfChannel};
@@ -92,7 +92,7 @@ impl PfRunner {
             thread: Mutex::new(None),
         });
         let name = format!("software-pf {chip}");
-        let thread = thread::Builder::new().name(name).spawn({
+        let thread = threads::spawn(name, {
             let runner = Arc::clone(&runner);
             move || runner.run()
         })?;

@@ -73,6 +73,10 @@ impl MetricsCommand {
             of_nic(&mut families, nic);
         }
         for section in &sections.sections {
+            if section.kind == "sandbox" {
+                of_sandbox(&mut families, section);
+                continue;
+            }
             for (name, value) in &section.values {
                 if let Some(reason) = explain::find(&section.kind, name) {
                     of_counter(&mut families, section, reason, *value, self.all);
@@ -81,6 +85,19 @@ impl MetricsCommand {
         }
         Ok(families.text(self.format))
     }
+}
+
+/// Its layers, in words.
+fn of_sandbox(families: &mut Families, section: &Section) {
+    let values: Vec<_> = section
+        .values
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.to_string()))
+        .collect();
+    let mut labels = vec![("mode", section.name.as_str())];
+    labels.extend(values.iter().map(|(name, value)| (*name, value.as_str())));
+    let help = "What the daemon has given up: docs/sandbox.md";
+    families.add(Kind::Info, "hypernic_sandbox", help, &labels, 1);
 }
 
 fn of_nic(families: &mut Families, info: &NicInfo) {

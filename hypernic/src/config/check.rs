@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use control::Role;
+use jail::Mode;
 use registry::{Model, Models};
 use toml::Spanned;
 
@@ -14,12 +15,35 @@ use super::raw::{
     retired, tenant,
 };
 use super::types::{
-    DEFAULT_AGEING, HostConfig, MAX_WORKERS, NicConfig, PfOwner, SocketSpec, SwitchConfig, Virtio,
+    DEFAULT_AGEING, HostConfig, MAX_WORKERS, NicConfig, PfOwner, SandboxConfig, SocketSpec,
+    SwitchConfig, Virtio,
 };
 use super::vfs::expand;
 use crate::guard::{Guard, RawGuard};
 use crate::spec::{NicMac, PortSpec, Transport};
 use crate::transport::{Options, fits};
+
+/// How much the daemon gives up.
+fn sandbox_mode(word: Option<&Spanned<String>>) -> Result<Mode, Fault> {
+    let Some(word) = word else {
+        return Ok(Mode::default());
+    };
+    let mode = word.get_ref().parse();
+    mode.map_err(|message| Fault::at(word, message))
+}
+
+/// Folders that it keeps.
+fn sandbox_paths(words: Vec<Spanned<PathBuf>>) -> Result<Vec<PathBuf>, Fault> {
+    let one = |word: Spanned<PathBuf>| {
+        if word.get_ref().is_absolute() {
+            return Ok(word.into_inner());
+        }
+        let text = word.get_ref().display();
+        let message = format!("\"{text}\" is no absolute path; write one such as /run/hypernic");
+        Err(Fault::at(&word, message))
+    };
+    words.into_iter().map(one).collect()
+}
 
 impl RawHost {
     pub(super) fn check(self, models: Models) -> Result<HostConfig, Fault> {
@@ -45,6 +69,11 @@ impl RawHost {
         }
         so_far.host.control = self.control;
         so_far.host.keeper = self.keeper;
+        so_far.host.sandbox = SandboxConfig {
+            mode: sandbox_mode(self.sandbox.as_ref())?,
+            paths: sandbox_paths(self.sandbox_paths)?,
+            network: self.sandbox_network,
+        };
         if let Some(workers) = &self.workers {
             so_far.host.workers = Some(*workers.get_ref())
                 .filter(|n| (1..=MAX_WORKERS).contains(n))

@@ -29,6 +29,10 @@ pub(super) struct RawHost {
     pub(super) control_operate: Vec<Spanned<String>>,
     #[serde(default)]
     pub(super) control_owner: Vec<Spanned<String>>,
+    pub(super) sandbox: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) sandbox_paths: Vec<Spanned<PathBuf>>,
+    pub(super) sandbox_network: Option<bool>,
     #[serde(default)]
     pub(super) switch: Vec<RawSwitch>,
     #[serde(default)]

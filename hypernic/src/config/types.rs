@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use jail::Mode;
 use pf::Policy;
 use registry::Model;
 use serde::Deserialize;
@@ -21,6 +22,18 @@ pub enum Profile {
     SingleTenant,
     /// Guests that need not trust each other: the guards are on.
     MultiTenant,
+}
+
+/// What the daemon gives up once it runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SandboxConfig {
+    /// How much is given up.
+    pub mode: Mode,
+    /// Folders for what is added while the daemon runs, besides those that the configuration names.
+    pub paths: Vec<PathBuf>,
+    /// Whether user networks may be opened. If it is not said: when there is one in the
+    /// configuration, or a control socket to add one by.
+    pub network: Option<bool>,
 }
 
 /// A whole host.
@@ -42,6 +55,8 @@ pub struct HostConfig {
     pub control: Option<PathBuf>,
     /// Who may do what there, besides root and the daemon's own user.
     pub access: Access,
+    /// What the daemon gives up once it runs.
+    pub sandbox: SandboxConfig,
     /// What the operator should change, though it still works: a line each.
     pub hints: Vec<String>,
 }
@@ -57,6 +72,7 @@ impl Default for HostConfig {
             profile: Profile::default(),
             control: None,
             access: Access::default(),
+            sandbox: SandboxConfig::default(),
             hints: Vec::new(),
         }
     }

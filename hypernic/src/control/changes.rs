@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::config::{HostConfig, NicConfig};
 use crate::error::Error;
 use crate::host::Host;
+use crate::sandbox;
 use crate::spec::PortSpec;
 
 type Outcome = Result<Changed, Failure>;
@@ -36,6 +37,7 @@ pub(super) fn add_nic(host: &RwLock<Host>, call: &NicAdd) -> Outcome {
     if let Some(there) = there {
         return compare("NIC", &words.name, &there.words(), &wanted.words());
     }
+    sandbox::permits_nic(&wanted).map_err(Failure::failed)?;
     if call.check != Some(true) {
         host.add_nic(&wanted).map_err(failed)?;
     }
@@ -85,6 +87,7 @@ pub(super) fn add_switch(host: &RwLock<Host>, call: &SwitchAdd) -> Outcome {
     if let Some(there) = there {
         return compare("switch", &words.name, &there.words(), &wanted.words());
     }
+    sandbox::permits_switch(&wanted).map_err(Failure::failed)?;
     if call.check != Some(true) {
         host.add_switch(&wanted).map_err(failed)?;
     }
@@ -142,6 +145,7 @@ pub(super) fn add_port(host: &RwLock<Host>, call: &PortAdd) -> Outcome {
     if switch.is_some_and(|switch| switch.ports.contains(&port)) {
         return AS_IT_IS;
     }
+    sandbox::permits_port(&port).map_err(Failure::failed)?;
     if call.check != Some(true) {
         host.add_port(&call.switch, &port).map_err(failed)?;
     }

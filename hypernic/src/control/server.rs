@@ -21,6 +21,7 @@ use crate::config::{Access, Peer};
 use crate::error::Error;
 use crate::host::Host;
 use crate::report::{self, Section};
+use crate::sandbox;
 
 /// How long no client is accepted after the host had no descriptor left for one.
 const BREATH: Duration = Duration::from_millis(100);
@@ -66,10 +67,7 @@ impl Server {
             look_at: None,
         };
         let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("control".into())
-            .spawn(move || room.serve(&stopped))
-            .map_err(os)?;
+        let thread = threads::spawn("control", move || room.serve(&stopped)).map_err(os)?;
         Ok(Self {
             stop,
             counters,
@@ -236,7 +234,13 @@ impl Room {
 
     fn carry_out(&self, request: &Request, caller: Caller) -> Result<serde_json::Value, Failure> {
         let call = Call::parse(&request.method, request.parameters.clone())?;
-        let besides = || vec![self.counters.section(), report::process()];
+        let besides = || {
+            vec![
+                self.counters.section(),
+                report::process(),
+                sandbox::counters(),
+            ]
+        };
         let subject = Subject {
             host: &self.host,
             besides: &besides,

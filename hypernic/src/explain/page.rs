@@ -6,7 +6,7 @@ use super::reason::{Class, Reason};
 use super::table::all;
 
 /// The kinds of sections, in the order of the page: where frames pass first, then what is around them.
-const KINDS: [(&str, &str); 10] = [
+const KINDS: [(&str, &str); 11] = [
     ("nic", "NICs"),
     ("switch-port", "Ports of switches"),
     (
@@ -22,6 +22,7 @@ const KINDS: [(&str, &str); 10] = [
     ("worker", "Workers"),
     ("tenant", "Tenants"),
     ("control", "The control socket"),
+    ("sandbox", "The sandbox"),
     ("process", "The process"),
 ];
 

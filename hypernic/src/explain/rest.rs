@@ -118,6 +118,13 @@ super::reason::reasons! { CONTROL, "control":
         "nothing",
 }
 
+super::reason::reasons! { SANDBOX, "sandbox":
+    Gauge landlock "Version of Landlock's interface that restricts files; 0: none",
+    Gauge seccomp "1: system calls are filtered, for each kind of thread",
+    Gauge no_new_privileges "1: no program that the daemon could start would have more rights",
+    Gauge capabilities "Capabilities that the daemon has kept; its workers have none",
+}
+
 super::reason::reasons! { PROCESS, "process":
     Drop log_lines_lost "Log lines lost because nobody read standard error in time"
         "a worker never waits for a reader of the log"

@@ -17,6 +17,7 @@ const PARTS: &[&[Reason]] = &[
     rest::WORKERS,
     rest::TENANTS,
     rest::CONTROL,
+    rest::SANDBOX,
     rest::PROCESS,
 ];
 

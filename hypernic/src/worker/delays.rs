@@ -5,9 +5,10 @@
 //! worker for a while. The kernel counts these delays; those of long turns are taken off.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::io::IoSliceMut;
 
 use model::Nanos;
+use rustix::io::{ReadWriteFlags, preadv2};
 
 /// Turns are shorter as a rule. What was taken from one that is not longer than this is as little.
 pub(super) const LONG: Nanos = 50_000;
@@ -36,7 +37,9 @@ impl Delays {
     pub(super) fn since(&mut self) -> Nanos {
         let Some(stats) = &self.stats else { return 0 };
         let mut line = [0; 80];
-        let Ok(len) = stats.read_at(&mut line, 0) else {
+        let mut into = [IoSliceMut::new(&mut line)];
+        // The call with which a worker reads other things too.
+        let Ok(len) = preadv2(stats, &mut into, 0, ReadWriteFlags::empty()) else {
             return 0;
         };
         let Some(all) = ready(&line[..len]) else {

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use model::{Clock, Nanos};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use threads::Kind;
 use vfio_user::EventSet;
 
 use super::delays::{self, Delays};
 use super::doorbell_poller::DoorbellPoller;
-use super::long_turns::Had;
+use super::long_turns::{self, Had};
 use super::spent::MOST;
 use super::task::{
     ARRIVED, Counters, LEAVES, LOOK, Member, Served, TRIED, Turn, WorkerHandle, fewest,
@@ -61,10 +62,10 @@ pub(super) fn begin(
 ) -> std::io::Result<()> {
     let mut thread = handles[at].thread.lock();
     if thread.is_none() {
-        let worker = Worker::new(Arc::clone(handles), at, Arc::clone(clock))?;
+        let (its, time) = (Arc::clone(handles), Arc::clone(clock));
+        let worker = threads::apart(move || Worker::new(its, at, time))?;
         let name = format!("worker-{at}");
-        let run = std::thread::Builder::new().name(name);
-        *thread = Some(run.spawn(move || worker.run())?);
+        *thread = Some(threads::spawn(name, move || worker.run())?);
     }
     Ok(())
 }
@@ -149,7 +150,10 @@ impl Worker {
 
     pub fn run(mut self) {
         self.mark = keeper::current().and_then(|page| page.thread(self.at));
+        // What it reads it opens now: it cannot once it is confined.
         self.delays = Some(Delays::of_this_thread());
+        long_turns::open();
+        threads::enter(Kind::Data);
         while !self.handle().quit.load(Ordering::Acquire) {
             if !self.step() {
                 self.wait();
@@ -433,7 +437,7 @@ impl Worker {
             // Descriptors that its VMM holds too would wake this worker for ever.
             let _ = catch_unwind(AssertUnwindSafe(|| body.unwatch()));
             // To end it may take a while (a file to write).
-            let ended = std::thread::Builder::new().spawn(move || drop(body));
+            let ended = threads::spawn("fallen", move || drop(body));
             drop(ended);
         }
         // For its owner, who still has to come for it.
@@ -567,7 +571,7 @@ impl Worker {
             match event.data.u64() {
                 BELL => {
                     if let Ok(bell) = self.handle().bell() {
-                        let _ = rustix::io::read(bell, &mut [0u8; 8]);
+                        let _ = crate::time::take(bell.as_fd());
                     }
                 }
                 CLOCK => {

@@ -1,5 +1,6 @@
 //! One thing that is served, its worker as others see it, and why it is called.
 
+use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
@@ -265,7 +266,7 @@ impl WorkerHandle {
         Counters::add(&self.counters.rings, 1);
         // A full count (EAGAIN) is readable too, which is all that is wanted.
         if let Some(bell) = self.bell.get() {
-            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+            let _ = rustix::io::writev(bell, &[IoSlice::new(&1u64.to_ne_bytes())]);
         }
     }
 }

@@ -161,7 +161,7 @@ fn what_is_refused_says_why_in_one_line_and_changes_nothing() {
             "already has this socket",
         ),
         (
-            "nic add n1 --port null --socket-path /proc/no/n1.sock".into(),
+            format!("nic add n1 --port null --socket-path {}", at("no/n1.sock")),
             4,
             "cannot listen",
         ),

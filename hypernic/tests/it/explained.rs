@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hypernic::config::{Access, HostConfig};
 use hypernic::control::Server;
 use hypernic::host::Host;
-use hypernic::{explain, report};
+use hypernic::{explain, report, sandbox};
 use parking_lot::RwLock;
 use registry::MODELS;
 use tempfile::TempDir;
@@ -66,7 +66,7 @@ fn every_counter_has_a_row_and_every_row_a_counter() {
     let control = Server::start(&dir.path().join("control.sock"), access, Arc::clone(&host));
     let control = control.expect("control socket");
     let mut sections = host.read().counters();
-    sections.extend([control.stop(), report::process()]);
+    sections.extend([control.stop(), report::process(), sandbox::counters()]);
     let mut reported: BTreeSet<(&str, &str)> = BTreeSet::new();
     for section in &sections {
         assert!(!section.values.is_empty(), "{} counts", section.name);

@@ -8,3 +8,4 @@ mod cli_keeper;
 mod cli_life;
 mod cli_many;
 mod cli_pktgen;
+mod cli_sandbox;

@@ -15,6 +15,7 @@ const UNSAFE: &[&str] = &[
     "ceiling",
     "embed-c",
     "guest-mem",
+    "jail",
     "keeper",
     "peer",
     "port-tap",

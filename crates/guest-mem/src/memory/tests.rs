@@ -418,3 +418,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+#[cfg(not(miri))]
+fn a_peers_memory_is_in_no_core_dump() {
+    let name = "hypernic-no-core-dump";
+    let fd = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::ALLOW_SEALING).expect("memfd");
+    rustix::fs::ftruncate(&fd, 0x4000).expect("size");
+    let memory = Memory::new();
+    memory
+        .map_fd(0, 0x4000, fd.as_fd(), 0, Prot::RW)
+        .expect("map");
+    let maps = std::fs::read_to_string("/proc/self/smaps").expect("maps");
+    let (_, ours) = maps.split_once(name).expect("it is mapped");
+    let flags = ours.lines().find_map(|line| line.strip_prefix("VmFlags:"));
+    let mut flags = flags.expect("flags").split_whitespace();
+    // `dd`: not in dumps (proc(5)).
+    assert!(flags.any(|flag| flag == "dd"), "{ours}");
+}

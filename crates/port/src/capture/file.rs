@@ -80,9 +80,7 @@ impl Capture {
             clock,
         });
         let writer = Writer::new(Arc::clone(&shared), output, name, Box::new(on_failure));
-        let thread = std::thread::Builder::new()
-            .name("capture".into())
-            .spawn(move || writer.run())?;
+        let thread = threads::spawn("capture", move || writer.run())?;
         Ok(Arc::new(Self {
             shared,
             thread: Some(thread),

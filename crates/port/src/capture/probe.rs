@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::file::Capture;
 use super::pcapng::Direction;
-use crate::inlet::{Inlet, InletStatus, Interest, Port};
+use crate::inlet::{Inlet, InletStatus, Interest, Kind, Port};
 use crate::tally::Tally;
 
 /// Watches both directions of one port.
@@ -187,6 +187,10 @@ impl Inlet for ProbedInlet {
     fn split(&mut self) -> Vec<Box<dyn Inlet>> {
         let others = self.inner.split().into_iter();
         others.map(|inner| Self::wrap(inner, &self.probe)).collect()
+    }
+
+    fn kind(&self) -> Kind {
+        self.inner.kind()
     }
 
     fn run(&mut self, to: &dyn Sink, budget: usize) -> InletStatus {

@@ -4,7 +4,8 @@ use frame::Counted;
 use parking_lot::Mutex;
 use port::{Bell, Tally, Waiters};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +72,10 @@ impl Out {
         while self.start < self.bytes.len() {
             *calls += 1;
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match send(&**fd, &self.bytes[self.start..], flags) {
+            // A worker may make this call and no other that sends.
+            let bytes = [IoSlice::new(&self.bytes[self.start..])];
+            let mut no_descriptors = SendAncillaryBuffer::default();
+            match sendmsg(&**fd, &bytes, &mut no_descriptors, flags) {
                 Ok(n) => self.start += n,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,

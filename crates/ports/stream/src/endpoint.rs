@@ -115,7 +115,9 @@ impl Drop for Source {
             path: Some(path), ..
         } = self
         {
-            let _ = std::fs::remove_file(path);
+            let path = std::mem::take(path);
+            // The thread that brings frames in changes no folders.
+            let _ = threads::apart(move || std::fs::remove_file(path));
         }
     }
 }

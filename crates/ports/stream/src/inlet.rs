@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use frame::Sink;
-use port::{Backlog, Inlet, InletStatus, Interest};
+use port::{Backlog, Inlet, InletStatus, Interest, Kind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use wire::Offload;
@@ -260,6 +260,10 @@ impl Inlet for StreamInlet {
             (Link::Listening, Source::Listener { fd, .. }) => want(fd.as_fd(), true, false),
             _ => {}
         }
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Network
     }
 
     fn peer(&self) -> Option<BorrowedFd<'_>> {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use frame::Sink;
-use port::{Inlet, InletStatus, Interest};
+use port::{Inlet, InletStatus, Interest, Kind};
 
 use crate::count;
 use crate::flows::Flows;
@@ -115,6 +115,10 @@ impl Inlet for UserInlet {
         };
         let timer = self.stack.next_timer().map(Duration::from_millis);
         Some(timer.map_or(socket_timers, |t| t.min(socket_timers)))
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Network
     }
 
     fn run(&mut self, to: &dyn Sink, _: usize) -> InletStatus {

@@ -81,13 +81,11 @@ impl Dialing {
             done: Bell::new()?,
         });
         let theirs = Arc::clone(&slot);
-        std::thread::Builder::new()
-            .name("vhost-user dial".into())
-            .spawn(move || {
-                let result = session::begin(socket);
-                *theirs.result.lock() = Some(result);
-                theirs.done.ring();
-            })?;
+        threads::spawn("vhost-user dial", move || {
+            let result = session::begin(socket);
+            *theirs.result.lock() = Some(result);
+            theirs.done.ring();
+        })?;
         Ok(Self(slot))
     }
 

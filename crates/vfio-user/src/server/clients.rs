@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
 use rustix::process::Pid;
 
 use super::session::{MAX_DATA, Todo};
@@ -106,7 +107,7 @@ impl Server {
         self.session.write_multiple = false;
         self.connection = Some(Connection {
             since: Instant::now(),
-            pid: rustix::net::sockopt::socket_peercred(&socket)
+            pid: peer::asked(socket.as_fd(), |fd| socket_peercred(fd))
                 .ok()
                 .map(|peer| peer.pid),
             socket,
@@ -233,7 +234,9 @@ impl Server {
 fn runs(pid: Pid) -> bool {
     /// `PF_EXITING` of `linux/sched.h`.
     const EXITING: u64 = 0x4;
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) else {
+    let path = format!("/proc/{}/stat", pid.as_raw_nonzero());
+    // A worker cannot open files.
+    let Ok(stat) = threads::apart(|| std::fs::read_to_string(path)) else {
         return false;
     };
     // `proc_pid_stat(5)`: the name, in brackets, may hold anything; state and flags are words 3 and 9.

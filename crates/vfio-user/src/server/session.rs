@@ -1,11 +1,11 @@
 //! Answers messages.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use guest_mem::{MapError, MappedFile, Memory, Prot};
 use pci::ConfigSpace;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::counters::Counters;
 use super::kept_maps::{KeptMap, KeptMaps};
@@ -274,12 +274,15 @@ impl Session {
         let mut fds = Vec::new();
         let mut twin_socket = None;
         if theirs.twin_socket.is_some_and(|t| t.supported) {
-            let (ours, peer) = rustix::net::socketpair(
-                AddressFamily::UNIX,
-                SocketType::STREAM,
-                SocketFlags::CLOEXEC,
-                None,
-            )?;
+            let pair = || {
+                socketpair(
+                    AddressFamily::UNIX,
+                    SocketType::STREAM,
+                    SocketFlags::CLOEXEC,
+                    None,
+                )
+            };
+            let (ours, peer) = threads::apart(pair)?;
             self.todo.twin = Some(PeerFd::new(ours, &self.deferred_closer));
             fds.push(peer);
             twin_socket = Some(TwinSocket {
@@ -553,7 +556,8 @@ impl Session {
             memory = Some(made.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::NOMEM))?);
         }
         if let Some(memory) = memory {
-            fds.push(rustix::io::fcntl_dupfd_cloexec(memory, 0)?);
+            let double = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 0);
+            fds.push(peer::asked(memory.as_fd(), double)?);
         }
         let reply = [&reply.to_bytes()[..], &region.caps].concat();
         tx.push_with_fds(&header.reply(whole), &reply, fds);

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 /// How long a daemon may take to see that a client has gone and to let go of what was its.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A worker's epoll set, its timer and its bell.
-const FDS_OF_WORKER: usize = 3;
+/// A worker's epoll set, its timer, its bell, and what the kernel says of its thread in three files.
+const FDS_OF_WORKER: usize = 6;
 
 /// What a process holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

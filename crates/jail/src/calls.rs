@@ -1,0 +1,108 @@
+//! Which system calls a thread may make, by its kind.
+
+use threads::Kind;
+
+/// A system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Its name.
+    pub name: &'static str,
+    /// Its number on this machine.
+    pub number: i64,
+}
+
+/// These calls, by the names that `libc` has for their numbers.
+macro_rules! calls {
+    ($($number:ident)*) => {
+        &[$(Call { name: stringify!($number).split_at("SYS_".len()).1, number: libc::$number }),*]
+    };
+}
+
+/// Calls of threads that serve NICs: messages, interrupts, memory, locks. Everything else is done for them by others
+/// ([`threads::apart`]).
+pub const DATA: &[Call] = calls! {
+    // VMMs' sockets.
+    SYS_recvmsg SYS_sendmsg
+    // Who is ready, and when.
+    SYS_clock_gettime SYS_epoll_ctl SYS_epoll_pwait SYS_ppoll SYS_timerfd_settime
+    // Interrupts, wakes, TAPs.
+    SYS_io_getevents SYS_io_submit SYS_preadv2 SYS_writev
+    // The allocator, and the guard that puts pages under a file that was cut off.
+    SYS_brk SYS_mmap SYS_mprotect SYS_munmap SYS_rt_sigreturn
+    // Locks, descriptors of our own, the end.
+    SYS_close SYS_exit SYS_futex SYS_sched_yield
+};
+
+/// Calls that libraries make and can do without: they fail.
+pub const REFUSED: &[Call] = calls! {
+    // The allocator tries the next way, or keeps what it has. (It would take the error of `brk` for a place.)
+    SYS_madvise SYS_mremap
+    // At the end of a thread.
+    SYS_rt_sigprocmask SYS_sigaltstack
+    // After a stop: who waits begins again.
+    SYS_restart_syscall
+};
+
+/// The same where the standard library asks whether a descriptor that it closes is open.
+#[cfg(debug_assertions)]
+pub const CHECKED: &[Call] = calls! { SYS_fcntl };
+/// No such questions.
+#[cfg(not(debug_assertions))]
+pub const CHECKED: &[Call] = &[];
+
+/// Calls of threads that bring frames in from a TAP or another switch, besides those of [`DATA`].
+pub const PORT: &[Call] = calls! { SYS_read SYS_readv };
+
+/// Calls of threads that bring frames in from a network or a stream, besides those of [`DATA`] and [`PORT`].
+pub const NETWORK: &[Call] = calls! {
+    SYS_accept SYS_accept4 SYS_connect SYS_fcntl SYS_getpeername SYS_getsockopt SYS_ioctl SYS_madvise
+    SYS_mremap
+    SYS_newfstatat SYS_openat SYS_recvfrom SYS_sendto SYS_setsockopt SYS_shutdown SYS_socket
+};
+
+/// Calls that others in the process may make, besides all of these.
+pub const PROCESS: &[Call] = calls! {
+    // Files: sockets, captures, EEPROMs, what the kernel says of processes.
+    SYS_fchmod SYS_fstat SYS_fsync SYS_ftruncate SYS_getcwd SYS_lseek SYS_readlinkat SYS_statx
+    // Descriptors.
+    SYS_bind SYS_epoll_create1 SYS_eventfd2 SYS_getsockname SYS_io_setup SYS_listen SYS_memfd_create SYS_pidfd_getfd SYS_pidfd_open
+    SYS_socketpair SYS_timerfd_create
+    // Threads and their confinement.
+    SYS_capget SYS_capset SYS_clone3 SYS_getrandom SYS_gettid SYS_prctl SYS_rseq SYS_sched_getaffinity SYS_seccomp
+    SYS_set_robust_list
+    // The process.
+    SYS_clock_nanosleep SYS_exit_group SYS_geteuid SYS_getpid SYS_kill SYS_prlimit64 SYS_rt_sigaction SYS_write
+};
+
+/// The forms of some calls that this machine's C library uses.
+#[cfg(target_arch = "x86_64")]
+pub const FORMS: &[Call] = calls! { SYS_chmod SYS_readlink SYS_rename SYS_unlink };
+/// The forms of some calls that this machine's C library uses.
+#[cfg(not(target_arch = "x86_64"))]
+pub const FORMS: &[Call] = calls! { SYS_fchmodat SYS_renameat SYS_unlinkat };
+
+/// A kind's word, and its calls.
+pub fn of(kind: Kind) -> (&'static str, &'static [&'static [Call]]) {
+    match kind {
+        Kind::Data => ("data", &[DATA]),
+        Kind::Port => ("port", &[DATA, PORT]),
+        Kind::Network => ("network", &[DATA, PORT, NETWORK]),
+    }
+}
+
+/// The name of a call that somebody may make.
+pub fn name(number: i64) -> Option<&'static str> {
+    let all = [DATA, PORT, NETWORK, PROCESS, FORMS, REFUSED, OTHERS];
+    let found = all.iter().flat_map(|list| list.iter());
+    found
+        .filter(|call| call.number == number)
+        .map(|call| call.name)
+        .next()
+}
+
+/// Calls that nobody may make, so that their names can be told.
+const OTHERS: &[Call] = calls! {
+    SYS_bpf SYS_execve SYS_execveat SYS_init_module SYS_io_uring_setup SYS_kexec_load SYS_keyctl SYS_mkdirat
+    SYS_mount SYS_perf_event_open SYS_process_vm_readv SYS_process_vm_writev SYS_ptrace SYS_sendfile SYS_setns
+    SYS_getppid SYS_setuid SYS_splice SYS_unshare SYS_userfaultfd
+};

@@ -1,0 +1,91 @@
+//! The last line of a process that made a system call that it may not make.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::io::Write as _;
+
+use threads::Kind;
+
+use crate::calls;
+
+thread_local! {
+    // Without a destructor and without lazy initialisation: a signal handler reads it.
+    static KIND: Cell<Option<Kind>> = const { Cell::new(None) };
+}
+
+/// What this thread is.
+pub(crate) fn set_kind(kind: Kind) {
+    KIND.set(Some(kind));
+}
+
+/// Has the allocator know how many arenas there may be, as many as it would allow anyway: else it counts processors when it
+/// first has more than eight, on any thread, and opens files for that.
+pub(crate) fn settle_allocator() {
+    #[cfg(target_env = "gnu")]
+    {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let arenas = c_int::try_from(8 * processors).unwrap_or(c_int::MAX);
+        // SAFETY: changes a number of the allocator's, which takes its own lock.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, arenas) };
+    }
+}
+
+/// Leaves the process's signals to other threads: their handlers make calls that this thread may not. What the thread
+/// causes itself still reaches it.
+pub(crate) fn leave_signals() {
+    // SAFETY: sets of signals on our stack; only this thread's mask changes.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut set);
+        for own in [
+            libc::SIGBUS,
+            libc::SIGSEGV,
+            libc::SIGSYS,
+            libc::SIGILL,
+            libc::SIGFPE,
+            libc::SIGABRT,
+        ] {
+            libc::sigdelset(&mut set, own);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+    }
+}
+
+/// Has the process say which call it was before it ends.
+pub(crate) fn install() {
+    // SAFETY: all zeros is an empty set of flags and signals.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    let handler: extern "C" fn(c_int, *const libc::siginfo_t, *mut c_void) = told;
+    action.sa_sigaction = handler as usize;
+    // Once: what the handler may not do ends the process, too. On the thread's own stack: at its end it has no other.
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_NODEFER;
+    // SAFETY: the handler only formats into its own stack and makes system calls.
+    unsafe { libc::sigaction(libc::SIGSYS, &action, std::ptr::null_mut()) };
+}
+
+extern "C" fn told(_signal: c_int, info: *const libc::siginfo_t, _context: *mut c_void) {
+    // SAFETY: the kernel's siginfo for SIGSYS (sigaction(2)): three ints, padding to the pointer `si_call_addr` at 16,
+    // then the int `si_syscall`.
+    let number = unsafe { info.cast::<c_int>().add(6).read() };
+    let mut line = [0u8; 256];
+    let mut rest = &mut line[..];
+    let kind = KIND.get().map_or("process", |kind| calls::of(kind).0);
+    let name = calls::name(number.into()).unwrap_or("?");
+    let _ = writeln!(
+        rest,
+        "hypernic: the sandbox ends the daemon: a {kind} thread made the system call {name} ({number}), which it may \
+         not; report this; --sandbox log lets it pass"
+    );
+    let left = rest.len();
+    let said = &line[..line.len() - left];
+    let piece = libc::iovec {
+        iov_base: said.as_ptr().cast_mut().cast(),
+        iov_len: said.len(),
+    };
+    // The one call that writes which every kind of thread may make.
+    // SAFETY: one piece, which is readable; 2 is standard error, or nothing.
+    unsafe { libc::writev(2, &raw const piece, 1) };
+    // By the default action now; and if this call is not allowed either, that ends it as well.
+    // SAFETY: a system call without memory.
+    unsafe { libc::raise(libc::SIGSYS) };
+}

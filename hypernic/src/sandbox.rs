@@ -1,0 +1,161 @@
+//! What this daemon will still need of its host, so that it can give up the rest.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use jail::Plan;
+pub use jail::{Layers, Mode};
+
+use crate::config::{HostConfig, NicConfig, SocketSpec, SwitchConfig};
+use crate::error::Error;
+use crate::report::Section;
+use crate::spec::PortSpec;
+
+/// The test's word for a system call to leave out; it can only take away.
+const WITHOUT: &str = "HYPERNIC_SANDBOX_WITHOUT";
+
+/// Confines this process. To be called once, before any other thread runs.
+///
+/// # Errors
+/// What a strict sandbox needs is not to be had.
+pub fn enter(config: &HostConfig) -> Result<Layers, Error> {
+    let plan = plan(config);
+    if !plan.network && plan.mode != Mode::Off && ports(config).any(is_network) {
+        let message = "a user network is configured, and sandbox-network = false forbids it; remove one of the two";
+        return Err(Error::Host(message.into()));
+    }
+    jail::enter(plan).map_err(|why| Error::Host(format!("sandbox: {why}")))
+}
+
+/// All ports of a host.
+fn ports(config: &HostConfig) -> impl Iterator<Item = &PortSpec> {
+    let of_switches = config.switches.iter().flat_map(|switch| &switch.ports);
+    let of_chips = config.chips.iter().map(|chip| &chip.port);
+    let of_nics = config.nics.iter().map(|nic| &nic.port);
+    of_switches.chain(of_chips).chain(of_nics)
+}
+
+fn plan(config: &HostConfig) -> Plan {
+    let ports = || ports(config);
+    let live = config.control.is_some();
+    let network = (config.sandbox.network).unwrap_or_else(|| live || ports().any(is_network));
+    let mut folders: BTreeSet<PathBuf> = config.sandbox.paths.iter().cloned().collect();
+    let files = config.nics.iter().flat_map(files_of_nic);
+    let files = files.chain(ports().filter_map(file_of_port));
+    folders.extend(files.chain(config.control.as_deref()).map(folder));
+    // A worker asks whether a VMM lives, a closer what a descriptor is.
+    let mut readable = vec![PathBuf::from("/proc")];
+    if network {
+        // Name servers; the file is often a link, and is exchanged for another one.
+        let names = Path::new("/etc/resolv.conf");
+        readable.push("/etc".into());
+        // The user network's library draws its random numbers there, and worse ones if it cannot.
+        readable.push("/dev/urandom".into());
+        readable.extend(names.canonicalize().ok().map(|file| folder(&file)));
+        readable.extend(ports().flat_map(served_folders).map(PathBuf::from));
+    }
+    let by_name = |port: &PortSpec| matches!(port, PortSpec::Tap(_) | PortSpec::TapQueues(..));
+    let taps = live || ports().any(by_name);
+    Plan {
+        mode: config.sandbox.mode,
+        folders: folders.into_iter().collect(),
+        readable,
+        devices: taps.then(|| "/dev/net/tun".into()).into_iter().collect(),
+        network,
+        taps,
+        without: std::env::var(WITHOUT).ok(),
+    }
+}
+
+/// The folder that a file is made in.
+fn folder(file: &Path) -> PathBuf {
+    match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => ".".into(),
+    }
+}
+
+/// The files that a NIC makes.
+fn files_of_nic(nic: &NicConfig) -> impl Iterator<Item = &Path> {
+    let socket = match &nic.socket {
+        SocketSpec::Path(path) => Some(path.as_path()),
+        SocketSpec::Fd(_) => None,
+    };
+    socket
+        .into_iter()
+        .chain(nic.capture.as_deref())
+        .chain(nic.eeprom.as_deref())
+}
+
+fn file_of_port(port: &PortSpec) -> Option<&Path> {
+    match port {
+        PortSpec::Stream(path)
+        | PortSpec::StreamListen(path)
+        | PortSpec::VhostUser(path)
+        | PortSpec::VhostUserListen(path) => Some(path),
+        _ => None,
+    }
+}
+
+/// Folders that a user network serves to its guests.
+fn served_folders(port: &PortSpec) -> impl Iterator<Item = &str> {
+    let options = match port {
+        PortSpec::User(options) => options.as_slice(),
+        _ => &[],
+    };
+    let served = |(key, value): &'_ &(String, String)| key == "tftp" && !value.is_empty();
+    options
+        .iter()
+        .filter(served)
+        .map(|(_, value)| value.as_str())
+}
+
+fn is_network(port: &PortSpec) -> bool {
+    matches!(port, PortSpec::User(_))
+}
+
+/// Whether such a NIC can be added now.
+///
+/// # Errors
+/// The sandbox does not let it, with the cure.
+pub(crate) fn permits_nic(nic: &NicConfig) -> Result<(), String> {
+    files_of_nic(nic).try_for_each(jail::permits)?;
+    permits_port(&nic.port)
+}
+
+/// Whether such a switch can be added now.
+///
+/// # Errors
+/// As [`permits_nic`].
+pub(crate) fn permits_switch(switch: &SwitchConfig) -> Result<(), String> {
+    switch.ports.iter().try_for_each(permits_port)
+}
+
+/// Whether such a port can be opened now.
+///
+/// # Errors
+/// As [`permits_nic`].
+pub(crate) fn permits_port(port: &PortSpec) -> Result<(), String> {
+    if is_network(port) {
+        jail::permits_network()?;
+    }
+    served_folders(port)
+        .map(Path::new)
+        .try_for_each(jail::permits_reading)?;
+    file_of_port(port).map_or(Ok(()), jail::permits)
+}
+
+/// The layers as counters.
+pub fn counters() -> Section {
+    let layers = jail::layers();
+    Section {
+        kind: "sandbox",
+        name: layers.mode.name().into(),
+        values: vec![
+            ("landlock", layers.landlock.into()),
+            ("seccomp", layers.seccomp.into()),
+            ("no_new_privileges", layers.no_new_privileges.into()),
+            ("capabilities", layers.capabilities.into()),
+        ],
+    }
+}

@@ -1,0 +1,559 @@
+//! The sandbox: which layers are on for whom, what they refuse, and that no rule is there for nothing.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use drivers::e1000::{Config, Driver, TxOpts, regs};
+use drivers::{Bus, SocketBus};
+use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
+use hypernic_tests::{Daemon, Launch, binary, scratch};
+use jail::calls;
+use rustix::process::Signal;
+use villain::Vmm;
+
+/// The words of a file for a host with two NICs on a switch, and all that opens files.
+fn host(dir: &Path, more: &str) -> String {
+    let at = |name: &str| format!("{:?}", dir.join(name));
+    // One that is free now.
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let port = free.expect("a port").port();
+    std::fs::write(dir.join("port"), port.to_string()).expect("a file");
+    format!(
+        "control = {control}\nworkers = 2\n{more}\n\
+         [[switch]]\nname = \"lan\"\nports = [\"user:hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:80\", {stream}]\n\
+         [[switch]]\nname = \"loop\"\nports = [\"loopback\"]\n\
+         [[nic]]\nname = \"a\"\nsocket-path = {a}\nport = \"switch:lan\"\ncapture = {capture}\neeprom = {eeprom}\n\
+         [[nic]]\nname = \"b\"\nsocket-path = {b}\nport = \"switch:loop\"\n",
+        control = at("control"),
+        port = port,
+        stream = format!("\"stream:listen={}\"", dir.join("stream").display()),
+        a = at("a"),
+        b = at("b"),
+        capture = at("a.pcapng"),
+        eeprom = at("a.nvm"),
+    )
+}
+
+fn launch(dir: &Path, more: &str) -> Launch {
+    let file = dir.join("host.toml");
+    std::fs::write(&file, host(dir, more)).expect("a file");
+    Launch::new().expect("built").arg("serve").arg(file)
+}
+
+/// `hypernic …`, asking the daemon of `dir`.
+fn ask(dir: &Path, words: &[&str]) -> Result<String, String> {
+    let mut command = Command::new(binary().expect("built"));
+    let command = command
+        .args(words)
+        .arg("--control")
+        .arg(dir.join("control"));
+    let output = command.output().expect("it runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match output.status.success() {
+        true => Ok(text(&output.stdout)),
+        false => Err(text(&output.stderr)),
+    }
+}
+
+/// A thread of a process: its name, and a line of its status.
+fn threads(daemon: &Daemon, word: &str) -> Vec<(String, String)> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", daemon.id())).expect("tasks");
+    let read = |task: std::io::Result<std::fs::DirEntry>| {
+        let status = std::fs::read_to_string(task.ok()?.path().join("status")).ok()?;
+        let value = |word: &str| {
+            let found = status.lines().find_map(|line| line.strip_prefix(word));
+            found.map(|value| value.trim().to_owned())
+        };
+        Some((value("Name:")?, value(word)?))
+    };
+    tasks.filter_map(read).collect()
+}
+
+#[test]
+fn all_layers_are_on_and_workers_have_most_of_them() {
+    let dir = scratch().expect("a folder");
+    let mut daemon = launch(dir.path(), "").start().expect("it serves");
+    let said = daemon.wait_log("sandbox default: ").expect("a line");
+    for (word, wanted) in [("NoNewPrivs:", "1"), ("Seccomp:", "2")] {
+        for (name, value) in threads(&daemon, word) {
+            assert_eq!(value, wanted, "{word} of {name}");
+        }
+    }
+    let others = |name: &str| name.starts_with("worker-") || name.starts_with("port l");
+    // Two workers, and the threads of the user network, the stream and the loopback, once they have said what they are.
+    let until = Instant::now() + Duration::from_secs(10);
+    let filters = loop {
+        let filters = threads(&daemon, "Seccomp_filters:");
+        let confined = filters
+            .iter()
+            .filter(|(name, count)| others(name) && count == "3");
+        if confined.count() == 5 || Instant::now() > until {
+            break filters;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let least = filters.iter().map(|(_, count)| count.as_str()).min();
+    assert_eq!(least, Some("1"), "{filters:?}");
+    let confined: Vec<_> = filters.iter().filter(|(name, _)| others(name)).collect();
+    assert_eq!(confined.len(), 5, "{filters:?}");
+    assert!(
+        confined.iter().all(|(_, count)| count == "3"),
+        "{filters:?}"
+    );
+    for (name, rights) in threads(&daemon, "CapPrm:") {
+        let rights = u64::from_str_radix(&rights, 16).expect("a number");
+        // CAP_NET_BIND_SERVICE and CAP_NET_ADMIN, of a daemon that may be asked for ports.
+        let may = if others(&name) { 0 } else { 1 << 10 | 1 << 12 };
+        assert_eq!(rights & !may, 0, "{name}");
+    }
+    let metrics = ask(dir.path(), &["metrics"]).expect("metrics");
+    let line = metrics
+        .lines()
+        .find(|line| line.starts_with("hypernic_sandbox_info"));
+    let line = line.expect("it is told");
+    assert!(
+        line.contains("mode=\"default\"") && line.contains("seccomp=\"1\""),
+        "{line}"
+    );
+    let version = line
+        .split("landlock=\"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next());
+    let landlock = version.filter(|version| *version != "0");
+    assert_eq!(
+        landlock.is_some(),
+        said.contains("landlock v"),
+        "{line}\n{said:?}"
+    );
+    assert!(daemon.stop().expect("it ends").success());
+}
+
+#[test]
+fn it_can_be_off_and_all_of_it_can_be_asked_for() {
+    let dir = scratch().expect("a folder");
+    let mut daemon = launch(dir.path(), "sandbox = \"strict\"")
+        .args(["--sandbox", "off"])
+        .start()
+        .expect("it serves");
+    daemon
+        .wait_log("sandbox off: landlock off, seccomp off, no new privileges off")
+        .expect("a line");
+    assert!(
+        threads(&daemon, "Seccomp:")
+            .iter()
+            .all(|(_, value)| value == "0")
+    );
+    assert!(daemon.stop().expect("it ends").success());
+    // Where the kernel has all layers (as here in `all_layers_are_on…`), a strict one serves; else it says what is missing.
+    let mut daemon = launch(dir.path(), "sandbox = \"strict\"")
+        .spawn()
+        .expect("it runs");
+    match daemon.wait_log("serving") {
+        Ok(_) => assert!(daemon.stop().expect("it ends").success()),
+        Err(_) => assert!(
+            daemon
+                .log()
+                .contains("use --sandbox default to go on without"),
+            "{}",
+            daemon.log()
+        ),
+    }
+}
+
+#[test]
+fn what_it_refuses_is_refused_with_its_cure() {
+    let (dir, other) = (scratch().expect("a folder"), scratch().expect("a folder"));
+    let socket = other.path().join("c");
+    let add: &[&str] = &["nic", "add", "c", "--port", "switch:lan", "--socket-path"];
+    let add = [add, &[socket.to_str().expect("text")]].concat();
+    let mut daemon = launch(dir.path(), "sandbox-network = false")
+        .spawn()
+        .expect("runs");
+    // The file itself asks for a user network.
+    assert_eq!(daemon.wait_exit().expect("it ends").code(), Some(4));
+    assert!(
+        daemon.log().contains("sandbox-network = false forbids it"),
+        "{}",
+        daemon.log()
+    );
+    let text = host(dir.path(), "sandbox-network = false");
+    let without = text.split("\"user:").next().expect("before").to_owned();
+    let text = without + text.split_once("80\", ").expect("behind").1;
+    std::fs::write(dir.path().join("host.toml"), text).expect("a file");
+    let file = dir.path().join("host.toml");
+    let mut daemon = Launch::new()
+        .expect("built")
+        .arg("serve")
+        .arg(&file)
+        .start()
+        .expect("it serves");
+    let landlock = daemon.log().contains("landlock v");
+    let refused = ask(dir.path(), &add).err();
+    if landlock {
+        let refused = refused.expect("it is outside");
+        assert!(
+            refused.contains("sandbox-paths") && refused.contains(&*socket.to_string_lossy()),
+            "{refused}"
+        );
+        let checked = [&add[..], &["--check"]].concat();
+        assert!(ask(dir.path(), &checked).is_err());
+    }
+    let refused = ask(dir.path(), &["port", "add", "lan", "user"]).expect_err("no network");
+    assert!(refused.contains("sandbox-network = true"), "{refused}");
+    // A folder beside is as good as none.
+    let inside = dir.path().join("d");
+    let inside = [
+        "nic",
+        "add",
+        "d",
+        "--port",
+        "switch:lan",
+        "--socket-path",
+        inside.to_str().expect("text"),
+    ];
+    ask(dir.path(), &inside).expect("inside");
+    assert!(daemon.stop().expect("it ends").success());
+
+    let paths = format!("sandbox-paths = [{:?}]", other.path());
+    let mut daemon = launch(dir.path(), &paths).start().expect("it serves");
+    ask(dir.path(), &add).expect("the folder was named");
+    ask(dir.path(), &["switch", "add", "wan", "--port", "user"])
+        .expect("a network was not forbidden");
+    assert!(daemon.stop().expect("it ends").success());
+}
+
+/// What a guest does through the user network: it asks for a name, sends a datagram to the host, calls the host and is
+/// called by it.
+fn through_the_network(dir: &Path, nic: &mut Driver<SocketBus>) -> Result<(), String> {
+    let (host, gateway, guest) = ([0x52, 0x55, 10, 0, 2, 2], [10, 0, 2, 2], [10, 0, 2, 15]);
+    let own = nic.mac();
+    let send = |nic: &mut Driver<SocketBus>, frame: Vec<u8>| {
+        let sent = nic.send(&[&frame], &TxOpts::default());
+        sent.map(drop).map_err(|error| error.to_string())
+    };
+    let arp = |kind: u8| {
+        let head = [
+            &[0xff; 6][..],
+            &own,
+            &[8, 6, 0, 1, 8, 0, 6, 4, 0, kind],
+            &own,
+            &guest,
+        ]
+        .concat();
+        let mut frame = [&head[..], &host, &gateway].concat();
+        frame.resize(60, 0);
+        frame
+    };
+    let ip = |to| PacketBuilder::ethernet2(own, host).ipv4(guest, to, 64);
+    let datagram = |to, port| {
+        let mut frame = Vec::new();
+        let packet = ip(to).udp(4000, port);
+        packet
+            .write(&mut frame, b"hello, this is the guest")
+            .expect("it fits");
+        frame
+    };
+    send(nic, arp(1))?;
+    let datagrams = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let calls = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let port = |address: std::io::Result<std::net::SocketAddr>| address.expect("bound").port();
+    send(nic, datagram([10, 0, 2, 3], 53))?;
+    send(nic, datagram(gateway, port(datagrams.local_addr())))?;
+    datagrams
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .expect("set");
+    let (_, from) = datagrams
+        .recv_from(&mut [0; 64])
+        .map_err(|error| error.to_string())?;
+    datagrams.send_to(b"hello, guest", from).expect("sent");
+    // A call by the host, which is never answered.
+    let forwarded = std::fs::read_to_string(dir.join("port")).expect("a file");
+    let called = TcpStream::connect(format!("127.0.0.1:{forwarded}"));
+    // A call to the host.
+    let to = port(calls.local_addr());
+    let mut frame = Vec::new();
+    ip(gateway)
+        .tcp(4001, to, 1, 4096)
+        .syn()
+        .write(&mut frame, &[])
+        .expect("it fits");
+    send(nic, frame)?;
+    let until = Instant::now() + Duration::from_secs(5);
+    let answer = loop {
+        let answered = |frame: &Vec<u8>| {
+            let packet = SlicedPacket::from_ethernet(frame).ok()?;
+            let Some(TransportSlice::Tcp(tcp)) = packet.transport else {
+                return None;
+            };
+            (tcp.syn() && tcp.ack()).then(|| tcp.sequence_number())
+        };
+        let frames = nic.receive().map_err(|error| error.to_string())?;
+        if frames.iter().any(|frame| frame[12..14] == [8, 6]) {
+            send(nic, arp(2))?;
+        }
+        if let Some(number) = frames.iter().find_map(answered) {
+            break number;
+        }
+        if Instant::now() > until {
+            return Err("the host did not take the call".into());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let mut frame = Vec::new();
+    let said = ip(gateway)
+        .tcp(4001, to, 2, 4096)
+        .ack(answer.wrapping_add(1))
+        .psh()
+        .fin();
+    said.write(&mut frame, b"hello").expect("it fits");
+    send(nic, frame)?;
+    let (mut call, _) = calls.accept().map_err(|error| error.to_string())?;
+    call.set_read_timeout(Some(Duration::from_secs(5)))
+        .expect("set");
+    call.read_exact(&mut [0; 5])
+        .map_err(|error| error.to_string())?;
+    let _ = call.write_all(b"bye");
+    drop((called, call));
+    // A stream's peer, with one frame.
+    let stream = UnixStream::connect(dir.join("stream")).map_err(|error| error.to_string())?;
+    let frame = arp(2);
+    let whole = [&60u32.to_be_bytes()[..], &frame].concat();
+    (&stream)
+        .write_all(&whole)
+        .map_err(|error| error.to_string())?;
+    std::thread::sleep(Duration::from_millis(50));
+    Ok(())
+}
+
+/// What guests, VMMs and operators do in a host's life. An error says where the daemon was not there any more.
+fn live(dir: &Path, daemon: &mut Daemon) -> Result<(), String> {
+    let said = |error: &dyn std::fmt::Display| error.to_string();
+    // A VMM that cuts off the file that it has given.
+    let vmms = villain::vmms().find(|(villain, _)| villain.id == "truncated_under_the_device");
+    let (_, cut) = vmms.expect("it is in the table");
+    for _ in 0..20 {
+        cut(&mut Vmm::new(&dir.join("b"))).map_err(|error| said(&error))?;
+    }
+    let connect = |name: &str| {
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            match SocketBus::connect(dir.join(name)) {
+                Ok(bus) => return Ok(bus),
+                Err(error) if Instant::now() > until => return Err(said(&error)),
+                Err(_) => std::thread::sleep(Duration::from_millis(2)),
+            }
+        }
+    };
+    let driver = |name| Driver::new(connect(name)?, Config::linux()).map_err(|error| said(&error));
+    let (mut a, mut b) = (driver("a")?, driver("b")?);
+    let everybody = [&[0xff; 6], &a.mac()[..], &[0x88, 0xb5], &[0; 100]].concat();
+    through_the_network(dir, &mut a)?;
+    for _ in 0..200 {
+        for nic in [&mut a, &mut b] {
+            nic.send(&[&everybody], &TxOpts::default())
+                .map_err(|error| said(&error))?;
+            let came = nic
+                .bus_mut()
+                .wait_irq(Duration::from_millis(20))
+                .map_err(|error| said(&error))?;
+            nic.read(regs::ICR).map_err(|error| said(&error))?;
+            if came {
+                nic.bus_mut().unmask_irq().map_err(|error| said(&error))?;
+            }
+            nic.receive().map_err(|error| said(&error))?;
+        }
+    }
+    let c = dir.join("c");
+    let c = c.to_str().expect("text");
+    ask(
+        dir,
+        &[
+            "nic",
+            "add",
+            "c",
+            "--port",
+            "switch:lan",
+            "--socket-path",
+            c,
+        ],
+    )?;
+    ask(dir, &["nic", "remove", "c"])?;
+    ask(dir, &["port", "add", "lan", "null"])?;
+    daemon.signal(Signal::USR1).map_err(|error| said(&error))?;
+    daemon
+        .wait_printed("\"counters\"")
+        .map_err(|error| said(&error))?;
+    // Its guests are there to the end.
+    let status = daemon.stop().map_err(|error| said(&error))?;
+    drop((a, b));
+    match status.success() {
+        true => Ok(()),
+        false => Err(status.to_string()),
+    }
+}
+
+/// Lives without one call, and says whether that was noticed: the daemon ended, and said which call it was.
+fn is_needed(kind: &str, call: &str) -> bool {
+    let dir = scratch().expect("a folder");
+    let rule = format!("{kind}:{call}");
+    let launch = launch(dir.path(), "").env("HYPERNIC_SANDBOX_WITHOUT", &rule);
+    let mut daemon = launch.spawn().expect("it runs");
+    let lived = match daemon.wait_log("serving") {
+        Ok(_) => live(dir.path(), &mut daemon),
+        Err(error) => Err(error.to_string()),
+    };
+    let log = daemon.log();
+    match lived {
+        Ok(()) => false,
+        Err(error) => {
+            let named = log.contains(&format!("made the system call {call} ("));
+            // The last line needs `writev` itself; around the others all signals are blocked.
+            let mute = ["writev", "clone3", "rseq", "set_robust_list", "madvise"];
+            assert!(named || mute.contains(&call), "{rule}: {error}\n{log}");
+            true
+        }
+    }
+}
+
+/// Those of `calls` that nothing here needs.
+fn not_needed(kind: &str, all: &[&[calls::Call]]) -> BTreeSet<&'static str> {
+    let all: Vec<_> = all
+        .iter()
+        .flat_map(|list| list.iter())
+        .map(|call| call.name)
+        .collect();
+    let (next, idle) = (AtomicUsize::new(0), Mutex::new(BTreeSet::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while let Some(call) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if !is_needed(kind, call) {
+                        idle.lock().expect("no panic").insert(*call);
+                    }
+                }
+            });
+        }
+    });
+    idle.into_inner().expect("no panic")
+}
+
+/// Rules that other tests need: they fail without, for the whole suite runs in the sandbox.
+const ELSEWHERE: &[(&str, &str, &str)] = &[
+    (
+        "data",
+        "brk",
+        "daemon: too_few_descriptors_for_the_nics_asked_for",
+    ),
+    ("data", "mmap", "villain: every_hostile_vmm_…"),
+    ("data", "mprotect", "villain: every_hostile_vmm_…"),
+    ("data", "rt_sigreturn", "villain: every_hostile_vmm_…"),
+    (
+        "data",
+        "clock_gettime",
+        "none: needed where the machine's clock cannot be read without a call",
+    ),
+    ("port", "read", "fault: tap_deleted_under_us"),
+    ("network", "getpeername", "guest: the_demo_passes_…"),
+    (
+        "network",
+        "mremap",
+        "none: needed when a large buffer of the library's grows",
+    ),
+    ("process", "getcwd", "daemon: the_socket_path"),
+    ("process", "getpid", "daemon: an_inherited_connection_…"),
+    ("process", "kill", "daemon: an_inherited_connection_…"),
+    (
+        "process",
+        "pidfd_getfd",
+        "daemon: an_inherited_connection_…",
+    ),
+    ("process", "pidfd_open", "daemon: an_inherited_connection_…"),
+];
+
+/// Each of these rules is needed here, but for those that are needed elsewhere.
+fn needs_but(kind: &str, all: &[&[calls::Call]]) {
+    let elsewhere = ELSEWHERE.iter().filter(|(of, ..)| *of == kind);
+    let elsewhere: BTreeSet<_> = elsewhere.map(|(_, call, _)| *call).collect();
+    let idle = not_needed(kind, all);
+    let left: Vec<_> = idle.difference(&elsewhere).collect();
+    assert!(left.is_empty(), "nothing needs {left:?} of {kind}");
+    let known = |call: &&str| {
+        all.iter()
+            .any(|list| list.iter().any(|one| one.name == *call))
+    };
+    assert!(
+        elsewhere.iter().all(|call| known(call)),
+        "a rule of {kind} is gone"
+    );
+}
+
+#[test]
+fn a_worker_may_make_twenty_calls_and_each_is_needed() {
+    assert!(calls::DATA.len() <= 20);
+    let dir = scratch().expect("a folder");
+    let mut daemon = launch(dir.path(), "").start().expect("it serves");
+    live(dir.path(), &mut daemon).unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
+    needs_but("data", &[calls::DATA]);
+}
+
+#[test]
+fn each_rule_of_a_port_and_of_a_network_is_needed() {
+    needs_but("port", &[calls::PORT]);
+    needs_but("network", &[calls::PORT, calls::NETWORK]);
+}
+
+#[test]
+fn each_rule_of_the_process_is_needed() {
+    needs_but("process", &[calls::PROCESS, calls::FORMS]);
+}
+
+/// The kernel's log says which calls were let pass in log mode. It can be read by root only.
+#[test]
+fn in_log_mode_a_life_leaves_no_line() {
+    use std::os::unix::fs::OpenOptionsExt;
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let opened = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open("/dev/kmsg");
+    let Ok(mut kernel) = opened else {
+        println!("the kernel's log cannot be read here; CI reads it");
+        return;
+    };
+    let mut lines = |pid: u32| {
+        let (mut found, mut record) = (Vec::new(), vec![0; 8192]);
+        loop {
+            match kernel.read(&mut record) {
+                Ok(len) => found.push(String::from_utf8_lossy(&record[..len]).into_owned()),
+                // What was overwritten meanwhile.
+                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+                Err(_) => break,
+            }
+        }
+        found.retain(|line| line.contains("type=1326") && line.contains(&format!("pid={pid} ")));
+        found
+    };
+    let run = |without: &str| {
+        let dir = scratch().expect("a folder");
+        let launch =
+            launch(dir.path(), "sandbox = \"log\"").env("HYPERNIC_SANDBOX_WITHOUT", without);
+        let mut daemon = launch.start().expect("it serves");
+        assert!(daemon.log().contains("seccomp logs"), "{}", daemon.log());
+        live(dir.path(), &mut daemon).unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
+        daemon.id()
+    };
+    let lines_of_a_life = run("");
+    assert_eq!(lines(lines_of_a_life), Vec::<String>::new());
+    // And a line comes where there is something to tell, if this kernel tells such things.
+    let told = run("process:socket");
+    if lines(told).is_empty() {
+        println!("this kernel has no audit log");
+    }
+}
