@@ -333,8 +333,12 @@ impl Guest {
         }
     }
 
-    /// Writes a word of the CSB's page, and gives the page, takes it away, or calls.
-    fn csb(&mut self, more: u8, input: &mut Input<'_>) {
+    /// Calls the transmitter. Or writes a word of the CSB's page, and gives the page, takes it away, or calls.
+    fn call(&mut self, op: u8, input: &mut Input<'_>) {
+        let more = op >> 4;
+        if op & 15 != 3 || more & 8 == 0 {
+            return self.write(reg::TX_POLL, 1, 0x40);
+        }
         let at = u64::from(4 * (input.u8() % 26));
         let value = match input.u8() {
             n @ 0..100 => u32::from(n % 20),
@@ -387,8 +391,7 @@ impl Guest {
                     addr,
                 );
             }
-            3 if more & 8 != 0 => self.csb(more, input),
-            3 | 4 => self.write(reg::TX_POLL, 1, 0x40),
+            3 | 4 => self.call(op, input),
             5 | 6 => {
                 let mut count = usize::from(more) + 1;
                 let notes = some_frame(input, room);
