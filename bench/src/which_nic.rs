@@ -3,27 +3,17 @@
 mod bed;
 mod page;
 mod party;
+mod scene;
 
 use std::path::PathBuf;
 
 use self::bed::Bed;
 use self::party::PARTIES;
+use self::scene::{Found, Scene};
 use crate::error::Result;
 use crate::options::Options;
 use crate::report::Report;
 use crate::stats::{Column, Reading, in_turns};
-
-/// What is measured, and how.
-struct Scene {
-    id: &'static str,
-    title: &'static str,
-    unit: &'static str,
-    /// Whether less is better.
-    less: bool,
-    mtu: u32,
-    seconds: f64,
-    run: fn(&Bed, usize, bool) -> Result<Reading>,
-}
 
 fn tcp(bed: &Bed, at: usize, receive: bool, quick: bool) -> Result<Reading> {
     bed.tcp(at, receive, if quick { 1 } else { 2 })
@@ -111,12 +101,6 @@ pub fn estimate(options: &Options) -> f64 {
     30.0 + once * (PARTIES.len() * rounds(options)) as f64
 }
 
-/// One scene's figures, a column for each NIC.
-struct Found {
-    scene: &'static Scene,
-    columns: Vec<Column>,
-}
-
 /// Runs the module.
 ///
 /// # Errors
@@ -145,6 +129,6 @@ pub fn run(options: &Options) -> Result<Report> {
         eprintln!(" {}", scene.unit);
         results.push(Found { scene, columns });
     }
-    page::fill(&mut page, &bed, &results, options)?;
+    page::fill(&mut page, &bed, &results, rounds(options))?;
     Ok(page.finish(&quiet))
 }

@@ -4,9 +4,8 @@ use serde_json::{Value, json};
 
 use super::bed::Bed;
 use super::party::{PARTIES, Party, index};
-use super::{Found, Scene};
+use super::scene::{Found, Scene};
 use crate::error::Result;
-use crate::options::Options;
 use crate::page::Page;
 use crate::plot::{self, Bar, Whose};
 use crate::stats::{Column, figure};
@@ -37,7 +36,7 @@ fn column<'a>(found: &'a [Found], scene: &str, at: usize) -> Option<&'a Column> 
     found.columns.get(at)
 }
 
-pub(super) fn fill(page: &mut Page, bed: &Bed, found: &[Found], options: &Options) -> Result<()> {
+pub(super) fn fill(page: &mut Page, bed: &Bed, found: &[Found], rounds: usize) -> Result<()> {
     let kernel = bed.guest.run("uname -r")?;
     let accel = bed.rig.accel()?.to_string();
     page.environment("qemu", bed.rig.qemu().version());
@@ -50,7 +49,7 @@ pub(super) fn fill(page: &mut Page, bed: &Bed, found: &[Found], options: &Option
         kernel.trim(),
         bed.rig.qemu().version(),
         PARTIES.len(),
-        super::rounds(options)
+        rounds
     ));
     summary(page, found);
     let slow: Vec<String> = (0..PARTIES.len())

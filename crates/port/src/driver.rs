@@ -9,14 +9,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use frame::{Counted, Sink, Wake};
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::answer::{Prompt, Run};
 use crate::bell::Bell;
 use crate::inlet::{Inlet, InletStatus};
 use crate::tally::Tally;
 
 /// Frames per turn: one full batch, then others may run.
 const BUDGET: usize = frame::MAX_BATCH;
+/// Frames that a thread which has written passes on at most.
+const ANSWER: usize = 64;
 /// Wake-ups in a row by a descriptor in an error state before the thread slows down.
 const ERROR_TURNS: u32 = 8;
 /// How long it then waits between two looks.
@@ -26,6 +30,7 @@ const TURNS: usize = 0;
 const SLEEPS: usize = 1;
 const BLOCKED: usize = 2;
 const STRAINED: usize = 3;
+const ANSWERS: usize = 4;
 
 /// What an inlet's owner hears of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +50,7 @@ pub enum InletEvent {
 /// every run, and may open a new one under an old number, which an epoll set cannot see.
 pub struct InletThread {
     quit: Arc<AtomicBool>,
-    counters: Arc<Tally<4>>,
+    counters: Arc<Tally<5>>,
     /// The first is the one that tells of events.
     threads: Vec<(Arc<Bell>, JoinHandle<()>)>,
 }
@@ -69,6 +74,7 @@ impl InletThread {
             "inlet_sleeps",
             "inlet_blocked",
             "inlet_error_pauses",
+            "inlet_answers",
         ]));
         let others = inlet.split();
         // Dropped on an error, it ends the threads that run by then.
@@ -92,12 +98,22 @@ impl InletThread {
         on_event: impl FnMut(InletEvent) + Send + 'static,
     ) -> io::Result<()> {
         let bell = Arc::new(Bell::new()?);
-        let driver = Driver {
-            inlet,
+        let prompt = inlet.prompt();
+        let way = Arc::new(Way {
+            inlet: Mutex::new(inlet),
             to: Arc::clone(to),
             bell: Arc::clone(&bell),
-            quit: Arc::clone(&self.quit),
             counters: Arc::clone(&self.counters),
+            failed: AtomicBool::new(false),
+        });
+        if let Some(prompt) = &prompt {
+            let weak = Arc::downgrade(&way);
+            prompt.answers().come_from(weak);
+        }
+        let driver = Driver {
+            way,
+            prompt,
+            quit: Arc::clone(&self.quit),
             on_event,
         };
         let builder = std::thread::Builder::new().name(name);
@@ -132,33 +148,79 @@ impl Drop for InletThread {
     }
 }
 
-struct Driver<F> {
-    inlet: Box<dyn Inlet>,
+/// What running an inlet takes, whichever thread does.
+struct Way {
+    inlet: Mutex<Box<dyn Inlet>>,
     to: Arc<dyn Sink>,
     bell: Arc<Bell>,
+    counters: Arc<Tally<5>>,
+    /// It panicked on another thread than its own.
+    failed: AtomicBool,
+}
+
+impl Way {
+    fn run(&self, inlet: &mut dyn Inlet, budget: usize) -> InletStatus {
+        if self.failed.load(Ordering::Acquire) {
+            return failed();
+        }
+        // Its owner hears of it, rather than of nothing any more.
+        catch_unwind(AssertUnwindSafe(|| inlet.run(&*self.to, budget))).unwrap_or_else(|_| {
+            self.failed.store(true, Ordering::Release);
+            failed()
+        })
+    }
+}
+
+fn failed() -> InletStatus {
+    InletStatus::Closed("it failed, which is a bug".into())
+}
+
+impl Run for Way {
+    fn answer(&self) -> bool {
+        // If its thread is at it, it needs no help.
+        let Some(mut inlet) = self.inlet.try_lock() else {
+            return true;
+        };
+        let passed = inlet.passed();
+        let status = self.run(&mut **inlet, ANSWER);
+        let some = inlet.passed() != passed;
+        drop(inlet);
+        self.counters.add(ANSWERS, some.into());
+        if status != InletStatus::Idle {
+            // What cannot be ended here is for its thread.
+            self.bell.ring();
+        }
+        some
+    }
+}
+
+struct Driver<F> {
+    way: Arc<Way>,
+    prompt: Option<Arc<dyn Prompt>>,
     quit: Arc<AtomicBool>,
-    counters: Arc<Tally<4>>,
     on_event: F,
 }
 
 impl<F: FnMut(InletEvent)> Driver<F> {
     fn run(mut self) {
-        let waker: Arc<dyn Wake> = Arc::clone(&self.bell) as Arc<dyn Wake>;
+        let way = Arc::clone(&self.way);
+        let waker: Arc<dyn Wake> = Arc::clone(&way.bell) as Arc<dyn Wake>;
         let mut link = true;
         // Whether the sink owes us a wake.
         let mut asked = false;
         let mut errors = 0;
         while !self.quit.load(Ordering::Acquire) {
-            self.counters.add(TURNS, 1);
-            let run = AssertUnwindSafe(|| self.inlet.run(&*self.to, BUDGET));
-            // Its owner hears of it, rather than of nothing any more.
-            let status = catch_unwind(run)
-                .unwrap_or_else(|_| InletStatus::Closed("it failed, which is a bug".into()));
+            way.counters.add(TURNS, 1);
+            let (status, up) = {
+                let mut inlet = way.inlet.lock();
+                let status = way.run(&mut **inlet, BUDGET);
+                (status, inlet.link_up())
+            };
             if let InletStatus::Closed(reason) = status {
                 (self.on_event)(InletEvent::Closed(reason));
                 return;
             }
-            if self.inlet.link_up() != link {
+            if up != link {
                 link = !link;
                 (self.on_event)(if link {
                     InletEvent::LinkUp
@@ -169,33 +231,57 @@ impl<F: FnMut(InletEvent)> Driver<F> {
             match status {
                 InletStatus::More => std::thread::yield_now(),
                 InletStatus::Blocked if !asked => {
-                    self.to.want_room(&waker);
+                    way.to.want_room(&waker);
                     asked = true;
                     // And once more at once: room may have come before we asked.
                 }
                 InletStatus::Blocked | InletStatus::Idle | InletStatus::Closed(_) => {
                     let blocked = status == InletStatus::Blocked;
-                    self.counters.add(BLOCKED, blocked.into());
+                    way.counters.add(BLOCKED, blocked.into());
                     if errors >= ERROR_TURNS {
-                        self.counters.add(STRAINED, 1);
+                        way.counters.add(STRAINED, 1);
                         self.sleep(None, Some(ERROR_PAUSE));
                     }
-                    let error = self.sleep(Some(blocked), self.inlet.timeout());
+                    let error = match &self.prompt {
+                        Some(prompt) => self.sleep_for(&**prompt, blocked),
+                        None => {
+                            let timeout = way.inlet.lock().timeout();
+                            self.sleep(Some(blocked), timeout)
+                        }
+                    };
                     errors = if error { errors + 1 } else { 0 };
-                    asked &= !self.bell.clear();
+                    asked &= !way.bell.clear();
                 }
             }
         }
+    }
+
+    /// As [`Driver::sleep`], for the descriptor of a port whose inlet other threads may run meanwhile.
+    fn sleep_for(&self, prompt: &dyn Prompt, blocked: bool) -> bool {
+        self.way.counters.add(SLEEPS, 1);
+        let mut fds = vec![PollFd::from_borrowed_fd(
+            self.way.bell.as_fd(),
+            PollFlags::IN,
+        )];
+        if !blocked {
+            fds.push(PollFd::from_borrowed_fd(prompt.as_fd(), PollFlags::IN));
+        }
+        wait(&mut fds, None)
     }
 
     /// Waits for the bell and the inlet's descriptors: with `Some(true)` only for those it wants
     /// to write to and for its peer to leave, with `None` for none. Says whether one of them is in an error state, which
     /// would wake us again and again.
     fn sleep(&self, descriptors: Option<bool>, timeout: Option<Duration>) -> bool {
-        self.counters.add(SLEEPS, 1);
-        let mut fds = vec![PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)];
+        self.way.counters.add(SLEEPS, 1);
+        // Nobody else runs it: it is not prompt.
+        let inlet = self.way.inlet.lock();
+        let mut fds = vec![PollFd::from_borrowed_fd(
+            self.way.bell.as_fd(),
+            PollFlags::IN,
+        )];
         if let Some(blocked) = descriptors {
-            self.inlet.interests(&mut |want| {
+            inlet.interests(&mut |want| {
                 let mut flags = PollFlags::empty();
                 flags.set(PollFlags::IN, want.read && !blocked);
                 flags.set(PollFlags::OUT, want.write);
@@ -203,17 +289,22 @@ impl<F: FnMut(InletEvent)> Driver<F> {
                     fds.push(PollFd::from_borrowed_fd(want.fd, flags));
                 }
             });
-            if let Some(fd) = self.inlet.peer().filter(|_| blocked) {
+            if let Some(fd) = inlet.peer().filter(|_| blocked) {
                 fds.push(PollFd::from_borrowed_fd(fd, PollFlags::RDHUP));
             }
         }
-        let limit = timeout.map(|t| Timespec {
-            tv_sec: t.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: t.subsec_nanos().into(),
-        });
-        // EINTR is a wake-up like any other.
-        let _ = poll(&mut fds, limit.as_ref());
-        let bad = PollFlags::ERR | PollFlags::HUP | PollFlags::RDHUP | PollFlags::NVAL;
-        fds[1..].iter().any(|fd| fd.revents().intersects(bad))
+        wait(&mut fds, timeout)
     }
+}
+
+/// Waits; says whether a descriptor but the first is in an error state.
+fn wait(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> bool {
+    let limit = timeout.map(|t| Timespec {
+        tv_sec: t.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: t.subsec_nanos().into(),
+    });
+    // EINTR is a wake-up like any other.
+    let _ = poll(fds, limit.as_ref());
+    let bad = PollFlags::ERR | PollFlags::HUP | PollFlags::RDHUP | PollFlags::NVAL;
+    fds[1..].iter().any(|fd| fd.revents().intersects(bad))
 }

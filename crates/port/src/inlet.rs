@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use frame::{Counted, Sink};
 
+use crate::answer::Prompt;
+
 /// A port, opened.
 pub struct Port {
     /// What it is, as the user wrote it ("tap:vm0").
@@ -43,7 +45,7 @@ pub enum InletStatus {
     Closed(String),
 }
 
-/// The way in. Owned and driven by one thread.
+/// The way in. Driven by one thread at a time: its own, or one that has written to the port ([`Inlet::prompt`]).
 pub trait Inlet: Send {
     /// The descriptors to wait for now; may change after each [`Inlet::run`].
     fn interests<'a>(&'a self, add: &mut dyn FnMut(Interest<'a>));
@@ -60,6 +62,15 @@ pub trait Inlet: Send {
     /// can come and go says so here, and the NIC's link follows.
     fn link_up(&self) -> bool {
         true
+    }
+    /// The port, if it answers while it is written to; asked once, before the first [`Inlet::run`]. Then it has no peer
+    /// and no timer, its link is up, and only the descriptor given here is waited for.
+    fn prompt(&self) -> Option<Arc<dyn Prompt>> {
+        None
+    }
+    /// Frames passed on so far, of a port that is prompt.
+    fn passed(&self) -> u64 {
+        0
     }
     /// The port's other queues, each to be run by a thread of its own. Asked for once, before the
     /// first [`Inlet::run`]. A flow of frames comes through one queue, so its order holds. What

@@ -2,9 +2,11 @@
 //!
 //! A port has a way out, a [`Sink`] that any thread may use, and often a way in, an [`Inlet`] that
 //! one thread owns: it waits for the port's descriptors and passes what arrives to the sink on
-//! the other side. A switch port is the same pair.
+//! the other side. A switch port is the same pair. Where a peer answers at once, the writer looks for it itself
+//! ([`answer`]).
 #![forbid(unsafe_code)]
 
+pub mod answer;
 mod backlog;
 mod bell;
 pub mod capture;

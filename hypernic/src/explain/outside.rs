@@ -162,6 +162,7 @@ super::reason::reasons! { PORTS, "port":
 super::reason::reasons! { INLETS, "inlet":
     Count inlet_turns "Turns of the thread that brings frames in",
     Count inlet_sleeps "Times that thread slept",
+    Count inlet_answers "Times that a NIC's worker found the host's answer on a TAP itself, before that thread was awake",
     Delay inlet_blocked "Times that thread waited because the receiver had no room"
         "the outside keeps what does not fit"
         "the receiver is slower than the outside sends"

@@ -296,6 +296,8 @@ impl Worker {
                 }
             }
         }
+        // For who wrote to a port that answers at once, and at its cost.
+        port::answer::take();
         let before = self.now;
         self.now = self.clock.now();
         let took = self.now.saturating_sub(before);

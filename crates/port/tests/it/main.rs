@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(not(loom))]
+mod answer;
+#[cfg(not(loom))]
 mod capture;
 #[cfg(not(loom))]
 mod driver;

@@ -1,13 +1,14 @@
 //! The way in: one read per frame into a packed buffer, one delivery per batch.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use frame::Sink;
+use port::answer::Prompt;
 use port::{Backlog, Inlet, InletStatus, Interest, vnet};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use wire::Offload;
 
 use crate::count;
@@ -25,6 +26,8 @@ pub struct TapInlet {
     queue: Arc<Queue>,
     backlog: Backlog,
     others: Vec<TapInlet>,
+    /// Frames passed on.
+    passed: u64,
 }
 
 enum Fill {
@@ -42,6 +45,7 @@ impl TapInlet {
             queue,
             backlog: Backlog::new(CAPACITY, MAX_READ),
             others: Vec::new(),
+            passed: 0,
         }
     }
 
@@ -64,7 +68,10 @@ impl TapInlet {
             };
             calls += 1;
             left -= 1;
-            let n = match rustix::io::read(&queue.fd, &mut *room) {
+            // A worker may read for an answer, and this is the call with which it reads other things too. That offset is
+            // none.
+            let into = &mut [IoSliceMut::new(&mut *room)];
+            let n = match preadv2(&queue.fd, into, u64::MAX, ReadWriteFlags::empty()) {
                 Ok(n) => n,
                 Err(Errno::INTR) => continue,
                 // FAULT is how the kernel ends a read on an interface that was just detached.
@@ -97,6 +104,7 @@ impl TapInlet {
     /// Whether everything read has been taken.
     fn flush(&mut self, to: &dyn Sink) -> bool {
         let done = self.backlog.flush(to);
+        self.passed += done.frames;
         let tally = &self.queue.tally;
         tally.add(count::FRAMES_IN, done.frames);
         tally.add(count::BYTES_IN, done.bytes);
@@ -112,6 +120,14 @@ impl Inlet for TapInlet {
             read: true,
             write: false,
         });
+    }
+
+    fn prompt(&self) -> Option<Arc<dyn Prompt>> {
+        Some(Arc::clone(&self.queue) as Arc<dyn Prompt>)
+    }
+
+    fn passed(&self) -> u64 {
+        self.passed
     }
 
     fn split(&mut self) -> Vec<Box<dyn Inlet>> {

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use frame::Counted;
+use port::answer::Answers;
 use port::{Inlet, Port, Tally, vnet};
 
 /// The names of what a TAP counts.
@@ -125,6 +126,7 @@ fn port(name: &str, fds: Vec<OwnedFd>, hdr_len: usize) -> Port {
             hdr_len,
             gone: Arc::clone(&gone),
             tally: Tally::new(count::NAMES),
+            answers: Answers::new(),
         })
     };
     let queues: Vec<_> = fds.into_iter().map(queue).collect();

@@ -72,6 +72,7 @@ impl Sink for TapSink {
         let tally = &first.tally;
         let caps = self.caps();
         let (mut frames, mut bytes, mut calls) = (0, 0, 0);
+        let mut last = None;
         for &pick in picks {
             let Some(frame) = batch.get(usize::from(pick)) else {
                 continue;
@@ -90,6 +91,7 @@ impl Sink for TapSink {
                 Ok(()) => {
                     frames += 1;
                     bytes += frame.len() as u64;
+                    last = Some(queue);
                 }
                 Err(e) => tally.add(queue.blame(&e), 1),
             }
@@ -97,6 +99,9 @@ impl Sink for TapSink {
         tally.add(count::FRAMES_OUT, frames);
         tally.add(count::BYTES_OUT, bytes);
         tally.add(count::SYSCALLS, calls);
+        if let Some(queue) = last {
+            queue.answers.expect();
+        }
         picks.len()
     }
 

@@ -3,6 +3,7 @@
 //! A test starts itself again under `unshare`: plainly as root, with a user namespace otherwise.
 //! Where neither works it says so and passes.
 
+mod answers;
 mod large;
 mod queues;
 mod tcp;
