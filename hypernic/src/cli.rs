@@ -59,6 +59,9 @@ pub enum Command {
         /// Check the file and print what it makes; start nothing.
         #[arg(long)]
         check: bool,
+        /// Serve in a child process, which is started again when it dies.
+        #[arg(long, conflicts_with = "check")]
+        keeper: bool,
     },
     /// Add NICs to a running daemon, remove and list them.
     Nic(NicCommand),
@@ -83,6 +86,38 @@ pub enum Command {
     /// A program of its own: `hypernic NAME` runs `hypernic-NAME`.
     #[command(external_subcommand)]
     External(Vec<OsString>),
+}
+
+/// What is to be done.
+pub enum Job {
+    /// To serve a host, or only to check it.
+    Serve(Box<HostConfig>, bool),
+    /// Anything else.
+    Other(Command),
+}
+
+impl Command {
+    /// Reads what is to be served. It is read once: a worker that is started again serves the same.
+    ///
+    /// # Errors
+    /// A mistake on the command line or in the file.
+    pub fn into_job(self) -> Result<Job, Error> {
+        match self {
+            Command::Run(run) if !run.print_capabilities => {
+                Ok(Job::Serve(Box::new(run.into_config()?), false))
+            }
+            Command::Serve {
+                file,
+                check,
+                keeper,
+            } => {
+                let mut host = HostConfig::load(&file)?;
+                host.keeper |= keeper;
+                Ok(Job::Serve(Box::new(host), check))
+            }
+            other => Ok(Job::Other(other)),
+        }
+    }
 }
 
 /// The name under which the program is a back end of the kind that QEMU's documents describe: `--socket-path`, `--fd`
@@ -211,6 +246,9 @@ pub struct Run {
     /// Lock each NIC to its MAC address: it sends from no other, and no other port sends from it.
     #[arg(long)]
     pub mac_lock: bool,
+    /// Serve in a child process, which is started again when it dies.
+    #[arg(long)]
+    pub keeper: bool,
     /// Limits on what each NIC may do on its switch.
     #[command(flatten)]
     pub guard: GuardArgs,
@@ -236,7 +274,10 @@ impl Run {
         };
         fits(self.transport, self.model, MODELS, &options).map_err(Error::Usage)?;
         let (switch_name, mut ports) = switch_and_ports(self.port)?;
-        let mut host = HostConfig::default();
+        let mut host = HostConfig {
+            keeper: self.keeper,
+            ..HostConfig::default()
+        };
         if let Some(workers) = self.workers {
             host.workers = workers as usize;
         }

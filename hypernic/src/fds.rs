@@ -1,6 +1,7 @@
 //! Descriptors: those inherited from the process that started us, and how many there may be.
 
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::io::Errno;
@@ -55,7 +56,34 @@ pub(crate) fn listen(path: &Path) -> Result<Listener, ListenError> {
     if whole.as_os_str().len() > vfio_user::MAX_SOCKET_PATH {
         return Err(ListenError::TooLong(whole));
     }
-    Listener::bind(path)
+    let Some(page) = keeper::current() else {
+        return Listener::bind(path);
+    };
+    // VMMs that come while no worker runs wait in the backlog for the next one.
+    let name = whole.as_os_str().as_encoded_bytes();
+    let left = page.take(name);
+    let resumed = left.and_then(|(fd, [dev, ino])| {
+        let there = std::fs::symlink_metadata(path).ok()?;
+        // Somebody may have removed the path meanwhile, or put something else in its place.
+        let same = (there.dev(), there.ino()) == (dev, ino);
+        same.then(|| Listener::resume(fd, path, (dev, ino)).ok())?
+    });
+    let listener = match resumed {
+        Some(listener) => listener,
+        None => Listener::bind(path)?,
+    };
+    if let (Some(fd), Some((dev, ino))) = (listener.as_fd(), listener.key()) {
+        page.keep(name, fd, [dev, ino]);
+    }
+    Ok(listener)
+}
+
+/// The listener at `path` is about to be closed.
+pub(crate) fn forget(path: &Path) {
+    if let Some(page) = keeper::current() {
+        let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        page.forget(whole.as_os_str().as_encoded_bytes());
+    }
 }
 
 /// A duplicate of inherited descriptor `number`.

@@ -32,7 +32,7 @@ use crate::spec::{Doorbell, PortSpec, Transport};
 use crate::tenants::Tenants;
 use crate::time::MonotonicClock;
 use crate::worker::Workers;
-use crate::{fds, ports};
+use crate::{fds, ports, quarantine};
 
 /// Everything that runs. NICs and ports may come and go while it does.
 pub struct Host {
@@ -116,6 +116,11 @@ impl Host {
             host.add_chip(chip)?;
         }
         for nic in &config.nics {
+            if quarantine::holds(&nic.name) && nic.transport == Transport::VhostUser {
+                // There is no answer for a driver of a ring that says "I am not here".
+                tracing::error!(nic = %nic.name, "not served: the worker died twice in its turns");
+                continue;
+            }
             host.add_nic(nic)?;
         }
         if host.live.fetch_sub(1, Ordering::AcqRel) == 1 && !host.nics.is_empty() {
@@ -173,6 +178,14 @@ impl Host {
     /// # Errors
     /// A socket, port or capture file that cannot be had, with its cure.
     pub fn add_nic(&mut self, config: &NicConfig) -> Result<(), Error> {
+        self.try_add_nic(config).inspect_err(|_| {
+            if let SocketSpec::Path(path) = &config.socket {
+                fds::forget(path);
+            }
+        })
+    }
+
+    fn try_add_nic(&mut self, config: &NicConfig) -> Result<(), Error> {
         let ruled = |chip: &str| {
             let mut nics = self.nics.values();
             nics.any(|nic| nic.config.rules.as_deref() == Some(chip))
@@ -253,13 +266,21 @@ impl Host {
 
     /// A NIC as a PCI function, on its socket.
     fn over_vfio_user(&self, config: &NicConfig, function: &Function) -> Result<NewNic, Error> {
-        let (nic, nvm) = make(config, function).map_err(|message| Error::Nvm {
+        let (mut nic, nvm) = make(config, function).map_err(|message| Error::Nvm {
             nic: config.name.clone(),
             message,
         })?;
+        let absent = quarantine::holds(&config.name);
+        if absent {
+            tracing::error!(
+                nic = %config.name,
+                "in quarantine: the worker died twice in its turns; its registers read as ones"
+            );
+            nic = quarantine::instead_of(nic);
+        }
         let listener = self.listener(config)?;
         let mut description = DeviceDescription::from_config(nic.identity.config());
-        if config.doorbell == Doorbell::Page {
+        if config.doorbell == Doorbell::Page && !absent {
             let doorbells = nic.control.doorbells().ok_or_else(|| {
                 Error::Usage(format!(
                     "{}: model \"{}\" has no doorbell page: it interrupts by INTx, for which \
@@ -382,6 +403,10 @@ impl Host {
         let Some(attached) = self.nics.remove(name) else {
             return false;
         };
+        if let SocketSpec::Path(path) = &attached.config.socket {
+            fds::forget(path);
+        }
+        quarantine::end(name);
         if !attached.over.swap(true, Ordering::AcqRel) {
             self.live.fetch_sub(1, Ordering::AcqRel);
         }

@@ -19,6 +19,7 @@ mod make;
 pub mod nic;
 mod nvm;
 mod ports;
+mod quarantine;
 pub mod report;
 pub mod spec;
 mod tenants;

@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use hypernic::cli::{self, CAPABILITIES, Cli, Command, LogFormat};
+use hypernic::cli::{self, CAPABILITIES, Cli, Command, Job, LogFormat};
 use hypernic::config::HostConfig;
 use hypernic::control::Server;
 use hypernic::error::Error;
@@ -22,8 +22,23 @@ use signal_hook::iterator::Signals;
 
 fn main() -> ExitCode {
     let cli = Cli::parse_from(cli::words(std::env::args_os()));
-    let _log = log::start(cli.log_format, cli.verbose);
-    match serve(cli) {
+    let (format, verbose) = (cli.log_format, cli.verbose);
+    let job = cli.command.into_job();
+    // Before there is any other thread, that of the log included.
+    if let Ok(Job::Serve(config, false)) = &job
+        && config.keeper
+    {
+        match keeper::start(keeper::Options::default()) {
+            Ok(keeper::Role::Worker) => {}
+            Ok(keeper::Role::Over(code)) => return ExitCode::from(code as u8),
+            Err(error) => {
+                eprintln!("hypernic: cannot make a keeper: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    let _log = log::start(format, verbose);
+    match job.and_then(|job| execute(job, format, verbose)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");
@@ -32,32 +47,36 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(cli: Cli) -> Result<(), Error> {
-    let format = cli.log_format;
-    let (config, only_check) = match cli.command {
-        Command::Run(run) if run.print_capabilities => {
-            print(CAPABILITIES.to_owned());
-            return Ok(());
-        }
-        Command::Run(run) => (run.into_config()?, false),
-        Command::Serve { file, check } => (HostConfig::load(&file)?, check),
-        Command::External(words) => return Err(external::run(&words, format, cli.verbose)),
-        Command::Nic(nic) => return nic.execute(format).map(print),
-        Command::Switch(switch) => return switch.execute(format).map(print),
-        Command::Port(port) => return port.execute(format).map(print),
-        Command::Metrics(metrics) => return metrics.execute().map(print),
-        Command::List(list) => return list.execute(format).map(print),
-        Command::Monitor(monitor) => return monitor.execute(format, &mut print),
-        Command::Inspect(inspect) => return inspect.execute(format, &mut print),
-        Command::Dump(dump) => return dump.execute().map(print),
-        Command::Vf(vf) => return vf.execute(format).map(print),
-        Command::Explain(explain) => return explain.execute(format).map(print),
+fn execute(job: Job, format: LogFormat, verbose: u8) -> Result<(), Error> {
+    let command = match job {
+        Job::Serve(config, only_check) => return serve(&config, only_check, format),
+        Job::Other(command) => command,
     };
+    match command {
+        // With --print-capabilities; all others are served.
+        Command::Run(_) => print(CAPABILITIES.to_owned()),
+        Command::Serve { .. } => {}
+        Command::External(words) => return Err(external::run(&words, format, verbose)),
+        Command::Nic(nic) => print(nic.execute(format)?),
+        Command::Switch(switch) => print(switch.execute(format)?),
+        Command::Port(port) => print(port.execute(format)?),
+        Command::Metrics(metrics) => print(metrics.execute()?),
+        Command::List(list) => print(list.execute(format)?),
+        Command::Monitor(monitor) => monitor.execute(format, &mut print)?,
+        Command::Inspect(inspect) => inspect.execute(format, &mut print)?,
+        Command::Dump(dump) => print(dump.execute()?),
+        Command::Vf(vf) => print(vf.execute(format)?),
+        Command::Explain(explain) => print(explain.execute(format)?),
+    }
+    Ok(())
+}
+
+fn serve(config: &HostConfig, only_check: bool, format: LogFormat) -> Result<(), Error> {
     for hint in &config.hints {
         tracing::warn!("{hint}");
     }
     if only_check {
-        print(hints::banner(&config));
+        print(hints::banner(config));
         return Ok(());
     }
     // Before any thread starts, so that every thread has them blocked or handled alike.
@@ -69,7 +88,7 @@ fn serve(cli: Cli) -> Result<(), Error> {
     guest_mem::install_sigbus_guard();
     fds::raise_limit();
     // A process whose every NIC was handed one connection has nothing left to serve after them.
-    let host = Host::start_with(&config, || {
+    let host = Host::start_with(config, || {
         let _ = kill_process(getpid(), Signal::TERM);
     })?;
     let host = Arc::new(RwLock::new(host));
@@ -81,9 +100,13 @@ fn serve(cli: Cli) -> Result<(), Error> {
         None => None,
     };
     print(match format {
-        LogFormat::Human => hints::banner(&config),
-        LogFormat::Json => format!("{}\n", hints::banner_json(&config)),
+        LogFormat::Human => hints::banner(config),
+        LogFormat::Json => format!("{}\n", hints::banner_json(config)),
     });
+    if let Some(page) = keeper::current() {
+        page.serving();
+        say_what_happened(page);
+    }
     tracing::info!(
         nics = config.nics.len(),
         switches = config.switches.len(),
@@ -109,6 +132,20 @@ fn serve(cli: Cli) -> Result<(), Error> {
         host.into_inner().stop();
     }
     Ok(())
+}
+
+/// The keeper writes no log: what it has seen is told by the next worker.
+fn say_what_happened(page: &keeper::Shared) {
+    let Some(before) = page.before() else { return };
+    let (life, signal) = (page.life(), before.signal);
+    if before.hung {
+        tracing::error!(
+            life,
+            "the worker was killed because a turn did not end, and started again"
+        );
+    } else {
+        tracing::error!(life, signal, "the worker died, and was started again");
+    }
 }
 
 /// Has guests stop using their NICs before the sockets close: a VMM whose NIC goes away under traffic may abort. A second

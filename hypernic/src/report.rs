@@ -42,10 +42,18 @@ impl Section {
 
 /// What the process counts beside its host.
 pub fn process() -> Section {
+    let page = keeper::current();
+    let of_keeper = |get: fn(&keeper::Shared) -> u64| page.map_or(0, get);
+    let values = vec![
+        ("log_lines_lost", program::log::lost()),
+        ("worker_restarts", of_keeper(|page| page.life() - 1)),
+        ("worker_hangs", of_keeper(keeper::Shared::hangs)),
+        ("nics_quarantined", of_keeper(keeper::Shared::quarantines)),
+    ];
     Section {
         kind: "process",
         name: "hypernic".into(),
-        values: vec![("log_lines_lost", program::log::lost())],
+        values,
     }
 }
 

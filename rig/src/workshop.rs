@@ -199,7 +199,9 @@ fn furnish(dir: &Path) -> Result<()> {
         fs::create_dir_all(&made).map_err(Error::io(format!("create {}", made.display())))?;
     }
     say("taking the drivers out of the kernel's source, half a minute");
-    let folders = DRIVERS.map(|(_, folder)| format!("'*/{folder}/*'")).join(" ");
+    let folders = DRIVERS
+        .map(|(_, folder)| format!("'*/{folder}/*'"))
+        .join(" ");
     inside(
         dir,
         dir,

@@ -187,6 +187,30 @@ impl Daemon {
         self.child.id()
     }
 
+    /// The process id of its worker, if it is a keeper. `None` while there is none.
+    #[must_use]
+    pub fn worker(&self) -> Option<Pid> {
+        let id = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
+        let first = children.split_whitespace().next()?;
+        first.parse().ok().and_then(Pid::from_raw)
+    }
+
+    /// Ends its worker by a signal, and waits until another one serves. Returns how long that took.
+    ///
+    /// # Errors
+    /// When there is no worker, or none comes.
+    pub fn end_worker(&mut self, signal: Signal) -> Result<Duration> {
+        let lines = self.log_position();
+        let start = Instant::now();
+        let worker = self.worker().map(|pid| kill_process(pid, signal));
+        if !matches!(worker, Some(Ok(()))) {
+            return Err(self.error("has no worker"));
+        }
+        self.wait_log_after(lines, "serving")?;
+        Ok(start.elapsed())
+    }
+
     /// What it has logged so far (standard error).
     #[must_use]
     pub fn log(&self) -> String {

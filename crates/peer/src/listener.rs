@@ -78,6 +78,29 @@ impl Listener {
         })
     }
 
+    /// What tells the path that was made from one of the same name: device and inode.
+    pub fn key(&self) -> Option<(u64, u64)> {
+        self.made.as_ref().map(|(_, key)| *key)
+    }
+
+    /// Goes on listening on a socket that was bound to `path`, which was then `key`.
+    ///
+    /// # Errors
+    /// It is no listening socket.
+    pub fn resume(
+        fd: OwnedFd,
+        path: impl AsRef<Path>,
+        key: (u64, u64),
+    ) -> Result<Self, ListenError> {
+        let mut listener = Self::from_fd(fd)?;
+        if listener.listening.is_none() {
+            let error = io::ErrorKind::InvalidInput.into();
+            return Err(ListenError::Inherited(error));
+        }
+        listener.made = Some((path.as_ref().to_owned(), key));
+        Ok(listener)
+    }
+
     /// Takes an inherited descriptor: a listening socket, or a connected one.
     ///
     /// # Errors

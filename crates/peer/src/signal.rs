@@ -40,6 +40,11 @@ impl Line {
         })
     }
 
+    /// The eventfd.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
     /// What is not written yet never will be.
     pub fn take_back(&self) {
         self.gone.store(true, Ordering::Release);

@@ -221,6 +221,27 @@ impl<H: Framed> Receiver<H> {
         Ok(Some((header, payload)))
     }
 
+    /// What was received and not taken, and the descriptors in it by the starts of their messages.
+    pub fn unread(&self) -> (&[u8], impl Iterator<Item = (usize, BorrowedFd<'_>)>) {
+        let fds = self.fds.iter();
+        let fds = fds.map(|(start, fd)| (start - self.start, fd.as_fd()));
+        (&self.buf[self.start..self.end], fds)
+    }
+
+    /// Puts what another has not taken into this one, which is new. False: it is more than one can have.
+    pub fn put_back(&mut self, bytes: &[u8], fds: Vec<(usize, OwnedFd)>) -> bool {
+        if bytes.len() > self.max_message + READ_SIZE {
+            return false;
+        }
+        if self.buf.len() < bytes.len() {
+            self.buf.resize(bytes.len(), 0);
+        }
+        self.buf[..bytes.len()].copy_from_slice(bytes);
+        (self.start, self.end) = (0, bytes.len());
+        self.fds = fds;
+        true
+    }
+
     /// Bytes that a message may have from now on.
     pub fn set_max_message(&mut self, max_message: usize) {
         self.max_message = max_message;
@@ -274,6 +295,11 @@ impl Sender {
     /// Bytes not sent yet.
     pub fn backlog(&self) -> usize {
         self.buf.len() - self.sent
+    }
+
+    /// What is not sent yet. `None`: descriptors are to leave with it.
+    pub fn unsent(&self) -> Option<&[u8]> {
+        self.with_fds.is_empty().then_some(&self.buf[self.sent..])
     }
 
     /// Appends a message.

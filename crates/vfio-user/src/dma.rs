@@ -335,6 +335,13 @@ impl Engine {
         self.dma.0.queue.lock().connected = true;
     }
 
+    /// Nothing is asked for that has not been answered and delivered.
+    pub fn is_idle(&self) -> bool {
+        self.active.is_empty()
+            && self.done.is_empty()
+            && self.dma.0.queue.lock().requests.is_empty()
+    }
+
     /// The client is gone: everything fails.
     pub fn disconnect(&mut self) {
         let waiting: Vec<Request> = {

@@ -3,6 +3,8 @@
 //! A device calls [`Interrupts`] from any thread. What the client armed, masked or took back
 //! decides whether that becomes a write to an eventfd now, later, or never.
 
+pub(crate) mod saved;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 

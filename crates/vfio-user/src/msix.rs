@@ -34,6 +34,16 @@ impl Table {
         }
     }
 
+    /// The table as a guest reads it.
+    pub fn entries(&self) -> &[u8] {
+        &self.entries
+    }
+
+    /// Makes it one of the same length. Masks are the vectors' business.
+    pub fn put(&mut self, entries: &[u8]) {
+        self.entries.copy_from_slice(entries);
+    }
+
     fn table_range(&self, bar: u8, offset: u64, len: usize) -> Option<Range<usize>> {
         let start = offset.checked_sub(u64::from(self.layout.table_offset))?;
         let hit = bar == self.layout.table_bar && start < self.layout.table_len();

@@ -2,7 +2,9 @@
 
 mod clients;
 mod counters;
+mod handover;
 mod irqs;
+mod kept_maps;
 mod pending_map;
 mod regions;
 mod session;
@@ -22,9 +24,11 @@ use guest_mem::quota::Tenant;
 use pci::ConfigSpace;
 use rustix::io::Errno;
 
+pub use handover::{Handover, HandoverError};
 pub use state::Server;
 
 use self::counters::Counters;
+use self::kept_maps::KeptMaps;
 use self::pending_map::PendingMap;
 use self::session::{MAX_DATA, Session, SignalChange, Todo};
 use self::state::{MAX_SIGNALS, SIGNAL, Twin};
@@ -131,6 +135,7 @@ impl Server {
             deferred_closer: DeferredCloser::of_tenant(tenant),
             mapper: DeferredCloser::default(),
             pending_map: None,
+            kept_maps: KeptMaps::default(),
             shape,
             config,
             memory,

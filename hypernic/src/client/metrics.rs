@@ -38,6 +38,8 @@ const COMMON: &[&str] = &[
     "vf_refused_spoofed",
     "fallen",
     "log_lines_lost",
+    "worker_restarts",
+    "nics_quarantined",
 ];
 
 /// `hypernic metrics`.

@@ -44,6 +44,7 @@ impl RawHost {
             )?;
         }
         so_far.host.control = self.control;
+        so_far.host.keeper = self.keeper;
         if let Some(workers) = &self.workers {
             so_far.host.workers = Some(*workers.get_ref())
                 .filter(|n| (1..=MAX_WORKERS).contains(n))

@@ -19,6 +19,8 @@ use crate::spec::{Doorbell, Moderation, NicMac, PortSpec, Transport};
 pub(super) struct RawHost {
     pub(super) workers: Option<Spanned<usize>>,
     #[serde(default)]
+    pub(super) keeper: bool,
+    #[serde(default)]
     pub(super) profile: Profile,
     pub(super) control: Option<PathBuf>,
     #[serde(default)]

@@ -28,6 +28,8 @@ pub enum Profile {
 pub struct HostConfig {
     /// Threads that serve all NICs.
     pub workers: usize,
+    /// They serve in a child process, which is started again when it dies.
+    pub keeper: bool,
     /// Its switches.
     pub switches: Vec<SwitchConfig>,
     /// Its chips with virtual functions.
@@ -48,6 +50,7 @@ impl Default for HostConfig {
     fn default() -> Self {
         Self {
             workers: default_workers(),
+            keeper: false,
             switches: Vec::new(),
             chips: Vec::new(),
             nics: Vec::new(),

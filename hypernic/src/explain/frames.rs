@@ -136,5 +136,6 @@ super::reason::reasons! { TABLE, "nic":
         "eeprom, docs/configuration.md"
         "the disk is full, or the folder may not be written"
         "make room or give the daemon's user the folder; the contents stay in memory meanwhile",
+    Gauge quarantined "1: the worker process died twice in this NIC's turns, and it is not served (docs/survival.md)",
     Gauge failed "1: this NIC's model panicked, and the NIC was taken off",
 }

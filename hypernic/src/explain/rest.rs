@@ -123,4 +123,16 @@ super::reason::reasons! { PROCESS, "process":
         "a worker never waits for a reader of the log"
         "a full pipe or a stopped terminal"
         "read standard error, or send it to a file or the journal",
+    Fault worker_restarts "Times the worker process died and was started again"
+        "docs/survival.md"
+        "a fault of hypernic, the kernel out of memory, or somebody killed it"
+        "report it, with the log lines around \"the worker died\"",
+    Fault worker_hangs "Times the worker process was killed because a turn did not end within two seconds"
+        "docs/survival.md"
+        "a fault of hypernic"
+        "report it",
+    Fault nics_quarantined "NICs that are not served any more because the worker died twice in their turns"
+        "docs/survival.md"
+        "a fault of hypernic that this NIC's guest or VMM meets"
+        "report it; to try again, remove and add the NIC",
 }

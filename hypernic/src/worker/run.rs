@@ -100,6 +100,8 @@ pub(super) struct Worker {
     now: Nanos,
     /// When those who are not active are to be heard next.
     next_look: Nanos,
+    /// Where a keeper sees whose turn it is.
+    mark: Option<keeper::Thread>,
     /// Storage.
     came: Vec<Member>,
     rung: Vec<u64>,
@@ -131,6 +133,7 @@ impl Worker {
             backoff: BusyPollBackoff::default(),
             delays: None,
             next_look: 0,
+            mark: None,
             came: Vec::new(),
             rung: Vec::new(),
         })
@@ -145,6 +148,7 @@ impl Worker {
     }
 
     pub fn run(mut self) {
+        self.mark = keeper::current().and_then(|page| page.thread(self.at));
         self.delays = Some(Delays::of_this_thread());
         while !self.handle().quit.load(Ordering::Acquire) {
             if !self.step() {
@@ -271,12 +275,18 @@ impl Worker {
                     self.watch_body(&member, &mut **body);
                 }
                 let due = member.0.timer.take_due(self.now);
+                if let Some(mark) = &self.mark {
+                    mark.begin(member.0.kept);
+                }
                 let done = catch_unwind(AssertUnwindSafe(|| {
                     if due {
                         body.tick();
                     }
                     body.turn(calls)
                 }));
+                if let Some(mark) = &self.mark {
+                    mark.end();
+                }
                 match done {
                     Ok(done) => turn = done,
                     Err(_) => {

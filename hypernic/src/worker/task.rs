@@ -68,6 +68,8 @@ pub(crate) struct Task {
     pub(super) timer: TaskTimer,
     pub(super) spent: Spent,
     pub(super) long_turns: LongTurns,
+    /// Its place in the page that is shared with a keeper.
+    pub(super) kept: Option<keeper::NicId>,
     pub(super) handles: Arc<[WorkerHandle]>,
     /// Its worker. Only the thread that holds the task changes it (see [`WakeFlags`]).
     pub(super) home: AtomicUsize,
@@ -284,6 +286,7 @@ pub(super) fn task(
         timer: TaskTimer::new(id),
         spent: Spent::default(),
         long_turns: LongTurns::default(),
+        kept: keeper::current().and_then(|page| page.nic(name)),
         handles: Arc::clone(handles),
         home: AtomicUsize::new(home),
         body: Mutex::default(),

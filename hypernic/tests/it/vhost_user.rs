@@ -1,5 +1,6 @@
 //! NICs over vhost-user: the front end is the crate `vhost`, the driver's rings are written by hand.
 
+mod keeper;
 mod packed;
 mod port;
 mod vmm;

@@ -4,6 +4,7 @@
 mod cli_errors;
 mod cli_fair;
 mod cli_guards;
+mod cli_keeper;
 mod cli_life;
 mod cli_many;
 mod cli_pktgen;

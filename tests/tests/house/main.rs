@@ -15,6 +15,7 @@ const UNSAFE: &[&str] = &[
     "ceiling",
     "embed-c",
     "guest-mem",
+    "keeper",
     "peer",
     "port-tap",
     "port-user",

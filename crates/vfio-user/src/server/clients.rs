@@ -192,6 +192,7 @@ impl Server {
             session.deferred_closer.bury(pending);
         }
         session.deferred_closer.bury(session.memory.unmap_all());
+        session.kept_maps.forget(0, u64::MAX);
         let pid = self.connection.as_ref().and_then(|c| c.pid);
         if let Some(connection) = self.connection.take() {
             if let Some(set) = &self.set {

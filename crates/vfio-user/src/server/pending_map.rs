@@ -20,6 +20,8 @@ pub(super) struct PendingMap {
     /// Until the work begins.
     file: Option<OwnedFd>,
     outcome: Arc<Outcome>,
+    /// The file once more, if it is to be kept.
+    pub kept: Option<OwnedFd>,
 }
 
 /// What the other thread does when it drops this.
@@ -42,12 +44,13 @@ impl Drop for Work {
 }
 
 impl PendingMap {
-    pub fn new(header: Header, map: DmaMap, file: OwnedFd) -> Self {
+    pub fn new(header: Header, map: DmaMap, file: OwnedFd, kept: Option<OwnedFd>) -> Self {
         Self {
             header,
             map,
             file: Some(file),
             outcome: Arc::default(),
+            kept,
         }
     }
 

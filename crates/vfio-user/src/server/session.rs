@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::counters::Counters;
+use super::kept_maps::{KeptMap, KeptMaps};
 use super::pending_map::PendingMap;
 use crate::codec::{
     self, Capabilities, Command, DeviceFeature, DeviceInfo, DmaMap, DmaUnmap, Header, Malformed,
@@ -90,6 +91,7 @@ pub(super) struct Session {
     pub mapper: DeferredCloser,
     /// A message whose answer waits for that thread. No other is answered before.
     pub pending_map: Option<PendingMap>,
+    pub kept_maps: KeptMaps,
     pub counters: Counters,
     pub todo: Todo,
     /// The client has negotiated.
@@ -320,14 +322,16 @@ impl Session {
             return self.malformed();
         }
         let Some(fd) = fds.pop() else {
-            return self.end_map(device, header, &map, None, tx);
+            return self.end_map(device, header, &map, (None, None), tx);
         };
+        let kept = self.kept_maps.keeps().then(|| fd.try_clone());
+        let kept = kept.transpose().map_err(|_| Errno::MFILE)?;
         let known = self
             .memory
             .known_file(map.iova, map.size, fd.as_fd(), map.offset);
         let file = match known {
             Ok(None) => {
-                self.pending_map = Some(PendingMap::new(*header, map, fd));
+                self.pending_map = Some(PendingMap::new(*header, map, fd, kept));
                 return Ok(());
             }
             Ok(Some(file)) => {
@@ -340,7 +344,7 @@ impl Session {
                 Err(error)
             }
         };
-        self.end_map(device, header, &map, Some(file), tx)
+        self.end_map(device, header, &map, (Some(file), kept), tx)
     }
 
     /// Answers a DMA_MAP whose file another thread has mapped; false if it has not done so yet.
@@ -353,7 +357,8 @@ impl Session {
             return false;
         };
         let (header, mark) = (&pending.header, tx.mark());
-        if let Err(errno) = self.end_map(device, header, &pending.map, Some(file), tx) {
+        let file = (Some(file), pending.kept);
+        if let Err(errno) = self.end_map(device, header, &pending.map, file, tx) {
             tx.truncate(mark);
             tx.push(&header.error_reply(errno.raw_os_error() as u32), &[]);
         }
@@ -369,7 +374,7 @@ impl Session {
         device: &mut dyn Device,
         header: &Header,
         map: &DmaMap,
-        file: Option<Result<MappedFile, MapError>>,
+        (file, kept): (Option<Result<MappedFile, MapError>>, Option<OwnedFd>),
         tx: &mut Sender,
     ) -> Result<(), Refusal> {
         let prot = Prot {
@@ -402,6 +407,13 @@ impl Session {
             });
         }
         self.counters.maps_without_fd += u64::from(!shared);
+        self.kept_maps.push(KeptMap {
+            iova: map.iova,
+            len: map.size,
+            offset: map.offset,
+            prot,
+            file: kept.filter(|_| shared),
+        });
         device.dma_map_changed(DmaChange::Mapped {
             iova: map.iova,
             len: map.size,
@@ -433,6 +445,7 @@ impl Session {
                 self.malformed()
             } else {
                 self.engine.unmapped(0, u64::MAX);
+                self.kept_maps.forget(0, u64::MAX);
                 self.deferred_closer.bury(self.memory.unmap_all());
                 device.dma_map_changed(DmaChange::Cleared);
                 Ok(())
@@ -447,6 +460,7 @@ impl Session {
                     }
                     if regions > 0 {
                         self.engine.unmapped(unmap.iova, unmap.size);
+                        self.kept_maps.forget(unmap.iova, unmap.size);
                         device.dma_map_changed(DmaChange::Unmapped {
                             iova: unmap.iova,
                             len: unmap.size,

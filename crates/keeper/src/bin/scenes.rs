@@ -1,0 +1,194 @@
+//! For the tests: workers that die in every way. The first argument is the name of a scene.
+#![forbid(unsafe_code)]
+
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use hypernic_keeper::exact::{Arrival, Link};
+use hypernic_keeper::{self as keeper, Role, Shared};
+use rustix::event::{PollFd, PollFlags};
+
+/// A worker's side of a scene.
+fn main() {
+    let scene = std::env::args().nth(1).unwrap_or_default();
+    let mut options = keeper::Options::default();
+    if scene == "exact" {
+        (options.links, options.life) = (1, Duration::ZERO);
+    }
+    match keeper::start(options).expect("a keeper") {
+        Role::Over(code) => std::process::exit(code),
+        Role::Worker => {}
+    }
+    let page = keeper::current().expect("a worker");
+    say(&format!("life {} pid {}", page.life(), std::process::id()));
+    match scene.as_str() {
+        "leave" => std::process::exit(7),
+        "stay" => stay(page),
+        "keep" => keep(page),
+        "poison" => poison(page),
+        "hang" => hang(page),
+        "die" => std::process::abort(),
+        "exact" => exact(page),
+        other => panic!("no scene {other}"),
+    }
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "{line}");
+    let _ = out.flush();
+}
+
+fn sleep() -> ! {
+    loop {
+        std::thread::sleep(Duration::from_secs(3600));
+    }
+}
+
+fn stay(page: &'static Shared) {
+    if let Some(before) = page.before() {
+        say(&format!(
+            "before {} {} {}",
+            before.lives, before.signal, before.hung
+        ));
+    }
+    page.serving();
+    sleep();
+}
+
+/// Leaves one half of a pair to the next life, and forgets about another.
+fn keep(page: &'static Shared) {
+    let open = || std::fs::read_dir("/proc/self/fd").expect("proc").count() as u64;
+    let before = open();
+    if page.life() == 1 {
+        let (kept, other) = UnixStream::pair().expect("a pair");
+        let (lost, third) = UnixStream::pair().expect("a pair");
+        let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(|| sleep())).collect();
+        assert!(page.keep(b"one", kept.as_fd(), [before, 4]));
+        assert!(page.keep(b"other", other.as_fd(), [0, 0]));
+        assert!(page.keep(b"third", third.as_fd(), [0, 0]));
+        assert!(page.keep(b"gone", lost.as_fd(), [0, 0]));
+        page.forget(b"gone");
+        // A number that was closed, though it is named still, and became another's.
+        assert!(page.keep(b"stale", lost.as_fd(), [0, 0]));
+        let number = lost.as_raw_fd();
+        drop(lost);
+        let (again, _end) = UnixStream::pair().expect("a pair");
+        assert_eq!(again.as_raw_fd(), number);
+        (&kept).write_all(b"before").expect("written");
+        page.serving();
+        say("ready");
+        drop(threads);
+        sleep();
+    }
+    let (kept, notes) = page.take(b"one").expect("kept");
+    let (other, _) = page.take(b"other").expect("kept");
+    let (third, _) = page.take(b"third").expect("kept");
+    assert!(page.take(b"one").is_none() && page.take(b"gone").is_none());
+    assert!(page.take(b"stale").is_none(), "another's");
+    let (mut kept, mut other) = (UnixStream::from(kept), UnixStream::from(other));
+    kept.write_all(b" after").expect("written");
+    let mut text = [0; 12];
+    other.read_exact(&mut text).expect("read");
+    // Its other end was named by nobody.
+    let end = UnixStream::from(third).read(&mut [0]).expect("read");
+    let text = String::from_utf8_lossy(&text).into_owned();
+    page.serving();
+    let more = open() - notes[0];
+    say(&format!(
+        "{text}, {} noted, {end} at the end, {more} more",
+        notes[1]
+    ));
+    sleep();
+}
+
+fn poison(page: &'static Shared) {
+    let (good, bad) = (
+        page.nic("good").expect("place"),
+        page.nic("bad").expect("place"),
+    );
+    let thread = page.thread(0).expect("word");
+    page.serving();
+    assert!(!page.is_quarantined(good));
+    if page.is_quarantined(bad) {
+        say("quarantined");
+        page.pardon(bad);
+        assert!(!page.is_quarantined(bad));
+        sleep();
+    }
+    thread.begin(Some(good));
+    thread.end();
+    thread.begin(Some(bad));
+    std::process::abort();
+}
+
+fn hang(page: &'static Shared) {
+    let slow = page.nic("slow").expect("place");
+    page.serving();
+    if let Some(before) = page.before() {
+        say(&format!("hung {} hangs {}", before.hung, page.hangs()));
+        sleep();
+    }
+    let busy = page.thread(1).expect("word");
+    std::thread::spawn(move || {
+        loop {
+            busy.begin(Some(slow));
+            std::thread::sleep(Duration::from_millis(1));
+            busy.end();
+        }
+    });
+    std::thread::sleep(Duration::from_secs(3));
+    say("fine so far");
+    page.thread(0).expect("word").begin(Some(slow));
+    sleep();
+}
+
+/// Answers numbers on standard input, which is a socket, by how many came before and what their sum is.
+fn exact(page: &'static Shared) {
+    let mut link = keeper::link(0).expect("a link");
+    assert!(keeper::link(0).is_none(), "it has one holder");
+    page.serving();
+    let socket = std::io::stdin();
+    let socket = socket.as_fd();
+    loop {
+        serve(&mut link, socket);
+        wait_for(socket, PollFlags::IN);
+    }
+}
+
+fn wait_for(socket: BorrowedFd<'_>, what: PollFlags) {
+    let _ = rustix::event::poll(&mut [PollFd::from_borrowed_fd(socket, what)], None);
+}
+
+fn serve(link: &mut Link, socket: BorrowedFd<'_>) {
+    loop {
+        while !link.flush(socket).expect("open") {
+            wait_for(socket, PollFlags::OUT);
+        }
+        if link.arrival().is_empty() {
+            match link.receive(socket).expect("open") {
+                Arrival::Data => {}
+                Arrival::Empty => return,
+                Arrival::Closed => std::process::exit(0),
+            }
+        }
+        let [mut count, mut sum, mut files, ..] = link.notes();
+        let numbers: Vec<RawFd> = link.descriptors();
+        let bytes = [link.rest(), link.arrival()].concat();
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            count += 1;
+            sum = sum.wrapping_add(u64::from_ne_bytes(*word));
+            assert!(link.reply(&[count.to_ne_bytes(), sum.to_ne_bytes()].concat()));
+        }
+        files += numbers.len() as u64;
+        for number in &numbers {
+            let there = std::fs::read_link(format!("/proc/self/fd/{number}"));
+            assert!(there.is_ok(), "a descriptor was lost");
+        }
+        let rest = rest.to_vec();
+        link.commit(&rest, [count, sum, files, 0, 0, 0]);
+    }
+}

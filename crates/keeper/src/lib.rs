@@ -1,0 +1,316 @@
+//! A parent that keeps descriptors open while its worker dies and comes again.
+//!
+//! [`start`] splits the process in two, before it has any other thread. The *keeper* is the parent: one thread that waits for
+//! its child and reads nothing that a peer sends. The *worker* is the child and does all the work. Both have the same table of
+//! descriptors (`clone` with `CLONE_FILES`): what the worker opens, or gets from a peer, is open in the keeper too, under the
+//! same number, without anything being handed over. When the worker dies, all of it stays open, and the next worker takes
+//! over what is named in the page that both share ([`Shared`]) and closes the rest.
+//!
+//! ```no_run
+//! use hypernic_keeper as keeper;
+//!
+//! match keeper::start(keeper::Options::default())? {
+//!     keeper::Role::Over(code) => std::process::exit(code),
+//!     keeper::Role::Worker => {}
+//! }
+//! // Threads may begin from here on.
+//! let page = keeper::current().expect("we are a worker");
+//! page.serving();
+//! # std::io::Result::Ok(())
+//! ```
+//!
+//! Two things end the sharing, so a worker does neither: `execve`, and `close_range` with `CLOSE_RANGE_UNSHARE`. A child made
+//! by `fork` (or by `std::process::Command`, before it executes) has a copy of the table and shares nothing.
+//!
+//! `unsafe` lives in the module `sys`, beside one promise about a type in `shared`; each says what keeps it sound.
+#![deny(unsafe_code)]
+
+mod deaths;
+pub mod exact;
+mod shared;
+mod sys;
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::net::{Shutdown, SocketType, sockopt};
+use rustix::process::{Pid, Signal, WaitOptions, getppid, kill_process, waitpid};
+
+pub use shared::{Before, NicId, Shared, Thread, current};
+
+use crate::deaths::{Deaths, End, FORGIVEN, Hangs, Next, STRIKES};
+use crate::exact::Link;
+use crate::sys::Signals;
+
+/// How often the keeper looks whether turns end.
+const LOOK: Duration = Duration::from_millis(250);
+/// A turn that lasts for so many looks has hung. Turns are bounded and take some milliseconds; a VMM waits for an answer for
+/// five seconds, which is to be enough for this and for the restart.
+const LOOKS: u32 = 8;
+/// How long a worker that was asked to end may take; its guests have three seconds of it.
+const ENDING: Duration = Duration::from_secs(20);
+
+/// Who this process is after [`start`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A worker: does the work.
+    Worker,
+    /// The keeper, and its last worker has ended: what is to be the exit code.
+    Over(i32),
+}
+
+/// The exit code when starting again does not help.
+pub const GAVE_UP: i32 = 1;
+
+/// What is passed on to the worker.
+const PASSED_ON: [Signal; 5] = [
+    Signal::TERM,
+    Signal::INT,
+    Signal::HUP,
+    Signal::USR1,
+    Signal::USR2,
+];
+
+/// What a keeper is to be like.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Connections that are to outlive their worker.
+    pub links: usize,
+    /// A life that was shorter did not help.
+    pub life: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            links: 0,
+            life: deaths::LIFE,
+        }
+    }
+}
+
+/// Makes this process a keeper; returns in each worker, and in the keeper when the last worker has ended.
+///
+/// # Errors
+/// There are other threads already, or the system has no memory or process left for it.
+pub fn start(options: Options) -> io::Result<Role> {
+    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::Error::other("a keeper begins before any other thread"));
+    }
+    let inherited = open_descriptors()?;
+    let shared = Shared::new()?;
+    let links: Vec<_> = (0..options.links)
+        .map(|_| Link::memory())
+        .collect::<io::Result<_>>()?;
+    let waited = [PASSED_ON.as_slice(), &[Signal::CHILD]].concat();
+    let (signals, before) = Signals::block(&waited)?;
+    let mut keeper = Keeper {
+        shared,
+        signals,
+        began: Instant::now(),
+        deaths: Deaths::new(options.life),
+        stopping: None,
+    };
+    let us = rustix::process::getpid();
+    loop {
+        shared.begin_life();
+        let Some(worker) = sys::fork_sharing_descriptors()? else {
+            before.become_blocked();
+            become_worker(us, shared, &inherited)?;
+            let _ = LINKS.set(Mutex::new(links.into_iter().map(Some).collect()));
+            return Ok(Role::Worker);
+        };
+        if let Some(code) = keeper.attend(worker) {
+            return Ok(Role::Over(code));
+        }
+    }
+}
+
+static LINKS: OnceLock<Mutex<Vec<Option<&'static exact::Memory>>>> = OnceLock::new();
+
+/// Connection `at` of those that outlive their worker, for its one holder. `None`: there is no such one, or it has been given
+/// out already.
+pub fn link(at: usize) -> Option<Link> {
+    let mut links = LINKS.get()?.lock().unwrap_or_else(PoisonError::into_inner);
+    links.get_mut(at)?.take().map(Link::resume)
+}
+
+/// The first thing a worker does.
+fn become_worker(keeper: Pid, shared: &'static Shared, inherited: &[RawFd]) -> io::Result<()> {
+    // Without a keeper nobody would start the next one; and who starts a new keeper finds our sockets in use.
+    rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
+    if getppid() != Some(keeper) {
+        return Err(io::Error::other("the keeper has ended"));
+    }
+    if shared.life() > 1 {
+        close_what_nobody_names(shared, inherited)?;
+    }
+    shared.enter();
+    Ok(())
+}
+
+/// What the worker before has left open, and what no page names: it is of no use without that worker's memory. Its peers see
+/// that it is closed.
+fn close_what_nobody_names(shared: &Shared, inherited: &[RawFd]) -> io::Result<()> {
+    let kept: Vec<RawFd> = shared.kept().collect();
+    for fd in open_descriptors()? {
+        if kept.contains(&fd) {
+            continue;
+        }
+        if !inherited.contains(&fd) {
+            drop(sys::take_over(fd));
+        } else if fd > 2 {
+            hang_up(fd);
+        }
+    }
+    Ok(())
+}
+
+/// A connection that was inherited cannot be closed, or its number would become another's. What was said on it is forgotten,
+/// so nobody may go on with it.
+fn hang_up(number: RawFd) {
+    let Some(fd) = sys::take_over(number) else {
+        return;
+    };
+    let stream = sockopt::socket_type(&fd) == Ok(SocketType::STREAM);
+    if stream && sockopt::socket_acceptconn(&fd) == Ok(false) {
+        let _ = rustix::net::shutdown(&fd, Shutdown::Both);
+    }
+    let _ = std::os::fd::IntoRawFd::into_raw_fd(fd);
+}
+
+fn open_descriptors() -> io::Result<Vec<RawFd>> {
+    let mut open = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let name = entry?.file_name();
+        open.extend(name.to_str().and_then(|name| name.parse::<RawFd>().ok()));
+    }
+    // The last is that of the listing itself, which is closed by now.
+    open.retain(|fd| rustix::fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new()).is_ok());
+    Ok(open)
+}
+
+/// The keeper's own side.
+struct Keeper {
+    shared: &'static Shared,
+    signals: Signals,
+    began: Instant,
+    deaths: Deaths,
+    /// Since when it is about to end.
+    stopping: Option<Instant>,
+}
+
+impl Keeper {
+    /// Watches a worker until it has ended. `Some`: there is no next one, and this is the exit code.
+    fn attend(&mut self, worker: Pid) -> Option<i32> {
+        let (end, served) = self.watch(worker);
+        let hung = end == End::Hang;
+        let signal = match end {
+            End::Signal(signal) => signal,
+            End::Hang => Signal::KILL.as_raw(),
+            End::Exit(_) => 0,
+        };
+        self.shared.note_end(signal, hung);
+        if end.is_a_fault() && self.stopping.is_none() {
+            // From 1 on: 0 is "never".
+            let now = self.began.elapsed().as_secs() + 1;
+            self.shared.blame(now, STRIKES, FORGIVEN.as_secs());
+        }
+        match self.deaths.next(end, served, self.stopping.is_some()) {
+            Next::Again => None,
+            Next::Leave(code) => Some(code),
+            Next::GiveUp => {
+                // Nobody else is there to say so: log lines are the worker's.
+                eprintln!(
+                    "hypernic: the worker dies as soon as it is started (last by signal {signal}); giving up, and closing \
+                     all sockets"
+                );
+                Some(GAVE_UP)
+            }
+        }
+    }
+
+    /// Waits for the end of a worker. Returns how it ended, and how long it has lived, if it came to serve.
+    fn watch(&mut self, worker: Pid) -> (End, Option<Duration>) {
+        let mut hangs = Hangs::new(shared::THREADS, LOOKS);
+        let born = Instant::now();
+        let (mut stopped, mut hung) = (false, false);
+        loop {
+            let came = self.signals.wait(LOOK);
+            if let Some(came) = came.as_ref().filter(|c| c.number != Signal::CHILD.as_raw()) {
+                self.pass_on(worker, came);
+            }
+            let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
+            while let Ok(Some((_, status))) = waitpid(Some(worker), options) {
+                let served = self.shared.has_served().then(|| born.elapsed());
+                if let Some(code) = status.exit_status() {
+                    return (End::Exit(code), served);
+                }
+                if let Some(signal) = status.terminating_signal() {
+                    let end = if hung { End::Hang } else { End::Signal(signal) };
+                    return (end, served);
+                }
+                stopped = status.stopped();
+            }
+            if stopped {
+                hangs.forget();
+            }
+            // Looks are counted, not time: a host that slept, or had no time for us, had none for the worker either.
+            let late = if came.is_none() {
+                hangs.look(self.shared.words())
+            } else {
+                None
+            };
+            let overdue = self.stopping.is_some_and(|since| since.elapsed() > ENDING);
+            if !hung && (late.is_some() || overdue) {
+                if is_traced(worker) {
+                    hangs.forget();
+                    continue;
+                }
+                if let Some(at) = late
+                    && waits_in_the_kernel(worker, self.shared.tid(at))
+                {
+                    hangs.excuse(at);
+                    continue;
+                }
+                hung = true;
+                let _ = kill_process(worker, Signal::KILL);
+            }
+        }
+    }
+
+    fn pass_on(&mut self, worker: Pid, came: &sys::Came) {
+        let Some(signal) = PASSED_ON.into_iter().find(|s| s.as_raw() == came.number) else {
+            return;
+        };
+        if signal == Signal::TERM || signal == Signal::INT {
+            self.stopping.get_or_insert_with(Instant::now);
+        }
+        // A terminal has sent it to the worker too, for whom a second one means "at once".
+        if !came.from_terminal {
+            let _ = kill_process(worker, signal);
+        }
+    }
+}
+
+/// Whether a debugger has the worker.
+fn is_traced(worker: Pid) -> bool {
+    // The worker closes nothing that it does not know but at its start, long before a turn of it can last so long.
+    let status = std::fs::read_to_string(format!("/proc/{}/status", worker.as_raw_nonzero()));
+    let status = status.unwrap_or_default();
+    let tracer = status.lines().find_map(|l| l.strip_prefix("TracerPid:"));
+    tracer.is_some_and(|pid| pid.trim() != "0")
+}
+
+/// Whether a thread waits where no signal ends it: for a page, say, of a file that a peer changes just now. A peer can bring
+/// that about, so it is not for us to end all NICs for it; and the worker could not be killed anyway.
+fn waits_in_the_kernel(worker: Pid, thread: u32) -> bool {
+    let path = format!("/proc/{}/task/{thread}/stat", worker.as_raw_nonzero());
+    let stat = std::fs::read_to_string(path).unwrap_or_default();
+    let state = stat
+        .rsplit_once(')')
+        .map_or("", |(_, rest)| rest.trim_start());
+    state.starts_with('D')
+}

@@ -1,0 +1,133 @@
+//! What Rust's standard library has no word for: a child that shares the table of descriptors, memory that both see, and
+//! signals that are waited for.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::{Pid, Signal};
+
+/// A type that several processes may have in one memory.
+///
+/// # Safety
+/// It is good when all its bytes are zero. What others may change at the same time is atomic; what is not is in cells, and
+/// changed by one process at a time.
+pub(crate) unsafe trait Shareable {}
+
+/// New zeroed memory, shared with the children that are made from now on. It stays until the process ends.
+pub(crate) fn share<T: Shareable>() -> io::Result<&'static T> {
+    let len = size_of::<T>();
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours. Mappings are aligned to pages.
+    let base = unsafe {
+        rustix::mm::mmap_anonymous(
+            std::ptr::null_mut(),
+            len,
+            prot,
+            MapFlags::SHARED | MapFlags::NORESERVE,
+        )
+    }?;
+    // SAFETY: the mapping is long enough, zeroed and never unmapped; `Shareable` says that zeros are a value of `T` and that
+    // what changes under a shared reference is atomic or in a cell.
+    Ok(unsafe { &*base.cast::<T>() })
+}
+
+/// Makes a child with a copy of our memory and with our table of descriptors, not a copy of that. `None`: we are the child.
+///
+/// The caller is the only thread of its process.
+pub(crate) fn fork_sharing_descriptors() -> io::Result<Option<Pid>> {
+    let flags = libc::CLONE_FILES | libc::SIGCHLD;
+    // SAFETY: without CLONE_VM and with no stack given this is `fork`: the child goes on here with a copy of the only thread,
+    // so no lock of another thread stays taken in its memory.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::c_long::from(flags), 0, 0, 0, 0) };
+    match i32::try_from(pid) {
+        Ok(pid) if pid >= 0 => Ok(Pid::from_raw(pid)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Takes over an open descriptor by its number. `None` if there is none.
+///
+/// The caller has it from the worker before, which owned it and is dead: nobody else in this process does.
+pub(crate) fn take_over(number: RawFd) -> Option<OwnedFd> {
+    // SAFETY: F_GETFD only asks whether the number is in use.
+    let open = number > 2 && unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0;
+    // SAFETY: it is open, and its owner has left it to us (above).
+    open.then(|| unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Device and inode of an open file. `None`: no file has that number.
+pub(crate) fn identity(number: RawFd) -> Option<[u64; 2]> {
+    if number < 0 {
+        return None;
+    }
+    // SAFETY: borrowed for one call, which fails if it is not open.
+    let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+    let stat = rustix::fs::fstat(file).ok()?;
+    Some([stat.st_dev as u64, stat.st_ino as u64])
+}
+
+/// A set of signals as the kernel has it.
+pub(crate) struct Signals(libc::sigset_t);
+
+/// A signal that came.
+pub(crate) struct Came {
+    pub(crate) number: i32,
+    /// A terminal sent it, to all processes of its group.
+    pub(crate) from_terminal: bool,
+}
+
+impl Signals {
+    /// Has this thread, and those it makes, not be interrupted by these signals; gives what was blocked before.
+    pub(crate) fn block(which: &[Signal]) -> io::Result<(Self, Self)> {
+        // SAFETY: a set of plain bits, which `sigemptyset` then makes empty.
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: as above, the old set, which `sigprocmask` fills.
+        let mut before: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: all pointers are to sets of our own.
+        let result = unsafe {
+            libc::sigemptyset(&raw mut set);
+            for signal in which {
+                libc::sigaddset(&raw mut set, signal.as_raw());
+            }
+            libc::sigprocmask(libc::SIG_BLOCK, &raw const set, &raw mut before)
+        };
+        match result {
+            0 => Ok((Self(set), Self(before))),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Blocks these and no others.
+    pub(crate) fn become_blocked(&self) {
+        // SAFETY: the set is ours, and no old one is asked for.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+    }
+
+    /// Waits for one of them; `None` after `timeout`.
+    pub(crate) fn wait(&self, timeout: Duration) -> Option<Came> {
+        let timeout = libc::timespec {
+            tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        // SAFETY: plain data that the call fills.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: all three are ours and live through the call.
+        let number =
+            unsafe { libc::sigtimedwait(&raw const self.0, &raw mut info, &raw const timeout) };
+        (number > 0).then_some(Came {
+            number,
+            from_terminal: info.si_code == libc::SI_KERNEL,
+        })
+    }
+}
+
+/// Keeps the first `len` bytes of shared memory from ever being paged out.
+pub(crate) fn lock<T: Shareable>(memory: &'static T, len: usize) -> io::Result<()> {
+    let base = std::ptr::from_ref(memory).cast_mut().cast();
+    // SAFETY: the memory is mapped for as long as the process lives, and locking changes nothing in it.
+    unsafe { rustix::mm::mlock(base, len.min(size_of::<T>())) }?;
+    Ok(())
+}

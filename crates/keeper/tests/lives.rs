@@ -1,0 +1,247 @@
+//! Keepers and workers that really die.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hypernic_keeper as keeper;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A scene from outside.
+struct Scene {
+    keeper: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = self.keeper.kill();
+        let _ = self.keeper.wait();
+    }
+}
+
+impl Scene {
+    fn of(name: &str) -> Self {
+        Self::on(name, Stdio::null())
+    }
+
+    fn on(name: &str, input: Stdio) -> Self {
+        let mut keeper = Command::new(env!("CARGO_BIN_EXE_keeper-scenes"))
+            .arg(name)
+            .stdin(input)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let lines = BufReader::new(keeper.stdout.take().expect("piped"));
+        let pid = keeper.id() as i32;
+        // No test waits for ever for what does not come.
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_secs(60));
+            if let Some(pid) = Pid::from_raw(pid) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        });
+        Self { keeper, lines }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).expect("a line");
+        line.trim().to_owned()
+    }
+
+    /// The pid of the worker of life `n`.
+    fn worker(&mut self, n: u64) -> i32 {
+        let line = self.line();
+        let pid = line
+            .strip_prefix(&format!("life {n} pid "))
+            .unwrap_or_else(|| panic!("{line}"));
+        pid.parse().expect("a pid")
+    }
+
+    /// The pid of the next worker, if there is one.
+    fn next_worker(&mut self) -> Option<i32> {
+        let line = self.line();
+        let (_, pid) = line.rsplit_once(' ')?;
+        pid.parse().ok()
+    }
+
+    fn send(&self, pid: i32, signal: Signal) {
+        let pid = Pid::from_raw(pid).expect("a pid");
+        kill_process(pid, signal).expect("sent");
+    }
+
+    fn end(mut self) -> i32 {
+        let code = self.keeper.wait().expect("ended").code();
+        code.expect("an exit code")
+    }
+}
+
+#[test]
+fn exit_codes_are_the_workers() {
+    let mut scene = Scene::of("leave");
+    scene.worker(1);
+    assert_eq!(scene.end(), 7);
+}
+
+#[test]
+fn a_killed_worker_comes_again() {
+    let mut scene = Scene::of("stay");
+    for life in 1..4 {
+        let worker = scene.worker(life);
+        if life > 1 {
+            assert_eq!(scene.line(), format!("before {} 9 false", life - 1));
+        }
+        std::thread::sleep(Duration::from_millis(1300));
+        scene.send(worker, Signal::KILL);
+    }
+    let worker = scene.worker(4);
+    scene.line();
+    // A worker without a keeper ends, and frees what it holds.
+    let keeper = scene.keeper.id() as i32;
+    scene.send(keeper, Signal::KILL);
+    let until = Instant::now() + Duration::from_secs(10);
+    while alive(worker) {
+        assert!(Instant::now() < until, "it stays");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn alive(pid: i32) -> bool {
+    let mut stat = String::new();
+    let file = File::open(format!("/proc/{pid}/stat"));
+    let read = file.and_then(|mut file| file.read_to_string(&mut stat));
+    read.is_ok() && !stat.contains(") Z ")
+}
+
+#[test]
+fn descriptors_stay_open_and_the_rest_is_closed() {
+    let mut scene = Scene::of("keep");
+    let first = scene.worker(1);
+    assert_eq!(scene.line(), "ready");
+    scene.send(first, Signal::KILL);
+    let second = scene.worker(2);
+    assert_eq!(scene.line(), "before after, 4 noted, 0 at the end, 2 more");
+    let keeper = scene.keeper.id() as i32;
+    scene.send(keeper, Signal::TERM);
+    assert_eq!(scene.end(), 1, "the worker died of it");
+    assert!(!alive(second));
+}
+
+#[test]
+fn what_kills_twice_is_quarantined() {
+    let mut scene = Scene::of("poison");
+    for life in 1..=3 {
+        scene.worker(life);
+    }
+    assert_eq!(scene.line(), "quarantined");
+    let keeper = scene.keeper.id() as i32;
+    scene.send(keeper, Signal::TERM);
+    scene.end();
+}
+
+#[test]
+fn a_turn_that_does_not_end_is_ended() {
+    let mut scene = Scene::of("hang");
+    let worker = scene.worker(1);
+    assert_eq!(scene.line(), "fine so far");
+    // While it does not run, nothing hangs.
+    scene.send(worker, Signal::STOP);
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(alive(worker), "killed while it was stopped");
+    let start = Instant::now();
+    scene.send(worker, Signal::CONT);
+    scene.worker(2);
+    assert!(
+        start.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        start.elapsed()
+    );
+    assert_eq!(scene.line(), "hung true hangs 1");
+    let keeper = scene.keeper.id() as i32;
+    scene.send(keeper, Signal::TERM);
+    scene.end();
+}
+
+#[test]
+fn short_lives_are_the_end() {
+    let mut scene = Scene::of("die");
+    for life in 1..=5 {
+        scene.worker(life);
+    }
+    assert_eq!(scene.line(), "", "no sixth");
+    assert_eq!(scene.end(), keeper::GAVE_UP);
+}
+
+#[test]
+fn signals_are_passed_on() {
+    let mut scene = Scene::of("stay");
+    let worker = scene.worker(1);
+    std::thread::sleep(Duration::from_millis(200));
+    let keeper = scene.keeper.id() as i32;
+    scene.send(keeper, Signal::TERM);
+    assert_eq!(scene.end(), 1);
+    assert!(!alive(worker));
+}
+
+#[test]
+fn over_any_number_of_kills_each_message_is_answered_once() {
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    let mut scene = Scene::on("exact", Stdio::from(OwnedFd::from(theirs)));
+    // The keeper and its workers have the other end, and nobody else.
+    let mut reader = ours.try_clone().expect("a descriptor");
+    let mut writer = ours;
+    let heard = std::thread::spawn(move || {
+        let (mut count, mut sum) = (0, 0u64);
+        let mut answer = [0; 16];
+        while reader.read_exact(&mut answer).is_ok() {
+            sum = sum.wrapping_add(count);
+            count += 1;
+            let (said, of) = answer.split_at(8);
+            let words = [said, of].map(|w| u64::from_ne_bytes(w.try_into().expect("8 bytes")));
+            assert_eq!(
+                words,
+                [count, sum],
+                "answered twice, or not, or out of order"
+            );
+        }
+        count
+    });
+    let saying = std::thread::spawn(move || {
+        let mut n = 0u64;
+        let until = Instant::now() + Duration::from_secs(8);
+        while Instant::now() < until {
+            // A few at a time, cut anywhere.
+            let many: Vec<u8> = (n..n + 9).flat_map(u64::to_ne_bytes).collect();
+            n += 9;
+            let (one, two) = many.split_at((n % 71) as usize);
+            writer.write_all(one).expect("said");
+            writer.write_all(two).expect("said");
+        }
+        writer.shutdown(std::net::Shutdown::Write).expect("the end");
+        n
+    });
+    let mut kills = 0u64;
+    let mut times = 1u64;
+    // The last one sees the end of the connection and leaves.
+    while let Some(worker) = scene.next_worker() {
+        // Some microseconds to some milliseconds, as a linear congruence has it.
+        times = times
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        std::thread::sleep(Duration::from_micros(times >> 51));
+        if saying.is_finished() {
+            continue;
+        }
+        scene.send(worker, Signal::KILL);
+        kills += 1;
+    }
+    let (said, heard) = (saying.join().expect("said"), heard.join().expect("heard"));
+    println!("{said} messages over {kills} kills");
+    assert_eq!(heard, said);
+    assert!(kills > 50 && said > 1000, "{kills} {said}");
+    assert_eq!(scene.end(), 0);
+}

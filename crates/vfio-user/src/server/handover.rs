@@ -1,0 +1,351 @@
+//! A client handed over from one server to the next, in this process or another one with the same descriptors, in the middle
+//! of its conversation: it notices nothing.
+//!
+//! What is handed over is plain data and a list of files, which the data names by their places in it. What the device is, the
+//! next server knows; how the device is, its owner saves and loads.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use guest_mem::Prot;
+use pci::ConfigEvent;
+use serde::{Deserialize, Serialize};
+use snapshot::{Kind, State as _, StateError};
+
+use super::kept_maps::KeptMap;
+use super::session::{Signal, SignalChange};
+use super::state::{Connection, MAX_SIGNALS, Server};
+use crate::codec::dma_flags;
+use crate::device::{ClientEvent, Device, DmaChange};
+use crate::interrupts::saved::Vector;
+use crate::stream::{MAX_FDS, Receiver, Sender, message};
+use peer::deferred_closer::PeerFd;
+use peer::event;
+
+/// A client, ready to be taken over.
+#[derive(Debug)]
+pub struct Handover {
+    /// What it has agreed on and asked for.
+    pub state: Vec<u8>,
+    /// Its files, in the order the state names them.
+    pub files: Vec<OwnedFd>,
+}
+
+/// Why a client cannot be handed over, or not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum HandoverError {
+    /// There is none that has negotiated.
+    #[error("no client is connected")]
+    NoClient,
+    /// Something of it is under way that only this server can end; later it may be done.
+    #[error("{0} is under way")]
+    Busy(&'static str),
+    /// It has something that cannot be handed over.
+    #[error("a client with {0} cannot be handed over")]
+    Cannot(&'static str),
+    /// The state is damaged, of another device or impossible.
+    #[error("the state of the client is refused: {0}")]
+    State(#[from] StateError),
+    /// The files are not those that the state names.
+    #[error("the client's files are not there: {0}")]
+    Files(#[from] io::Error),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Map {
+    iova: u64,
+    len: u64,
+    offset: u64,
+    flags: u32,
+    file: Option<u32>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Watched {
+    index: u32,
+    vector: u32,
+    mask: bool,
+    file: u32,
+}
+
+/// A client as it is handed over. Its socket is file 0.
+#[derive(Serialize, Deserialize)]
+struct V1 {
+    max_data: u32,
+    write_multiple: bool,
+    config: Vec<u8>,
+    table: Vec<u8>,
+    pme: [bool; 2],
+    maps: Vec<Map>,
+    vectors: Vec<(Vector, Option<u32>)>,
+    signals: Vec<Watched>,
+    /// Received and not answered; with the files that came along, by the start of their message.
+    unread: Vec<u8>,
+    unread_files: Vec<(u32, u32)>,
+    /// Answered and not sent.
+    unsent: Vec<u8>,
+}
+
+impl snapshot::State for V1 {
+    const KIND: Kind = Kind::new("vfiouser");
+    const VERSION: u32 = 1;
+}
+
+/// The files of a handover, as they are found.
+#[derive(Default)]
+struct Files(Vec<OwnedFd>);
+
+impl Files {
+    fn add(&mut self, fd: BorrowedFd<'_>) -> io::Result<u32> {
+        self.0.push(fd.try_clone_to_owned()?);
+        Ok(self.0.len() as u32 - 1)
+    }
+}
+
+impl Server {
+    /// Keeps the files of guest memory, so that clients can be handed over. For those who come from now on.
+    pub fn keep_files(&mut self) {
+        self.session.kept_maps.begin();
+    }
+
+    /// Copies the client out, with duplicates of its files. The caller stops calling this server first, and lets go of it
+    /// afterwards without a word to the client.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be handed over (now).
+    pub fn hand_over(&self) -> Result<Handover, HandoverError> {
+        let session = &self.session;
+        let connection = self.connection.as_ref().filter(|_| session.ready);
+        let connection = connection.ok_or(HandoverError::NoClient)?;
+        let kept = session
+            .kept_maps
+            .all()
+            .ok_or(HandoverError::Cannot("memory whose files are not kept"))?;
+        if connection.twin.is_some() {
+            return Err(HandoverError::Cannot("a second socket"));
+        }
+        if self.bell().is_some() {
+            return Err(HandoverError::Cannot("doorbells in memory"));
+        }
+        if session.pending_map.is_some() {
+            return Err(HandoverError::Busy("the mapping of a file"));
+        }
+        if !session.engine.is_idle() {
+            return Err(HandoverError::Busy("DMA by message"));
+        }
+        let unsent = connection.tx.unsent();
+        let unsent = unsent.ok_or(HandoverError::Busy("the sending of a file"))?;
+        let mut files = Files::default();
+        files.add(connection.socket.as_fd())?;
+        let mut vectors = Vec::new();
+        let mut failed = Ok(());
+        session.irq.0.each_vector(
+            &mut |vector, fd| match fd.map(|fd| files.add(fd)).transpose() {
+                Ok(file) => vectors.push((vector, file)),
+                Err(error) => failed = Err(error),
+            },
+        );
+        failed?;
+        let mut maps = Vec::new();
+        for map in kept {
+            let file = map.file.as_ref().map(|file| files.add(file.as_fd()));
+            let read = if map.prot.read { dma_flags::READ } else { 0 };
+            let write = if map.prot.write { dma_flags::WRITE } else { 0 };
+            maps.push(Map {
+                iova: map.iova,
+                len: map.len,
+                offset: map.offset,
+                flags: read | write,
+                file: file.transpose()?,
+            });
+        }
+        let mut signals = Vec::new();
+        for signal in &self.signals {
+            signals.push(Watched {
+                index: signal.index,
+                vector: signal.vector,
+                mask: signal.mask,
+                file: files.add(signal.fd.as_fd())?,
+            });
+        }
+        let (unread, with) = connection.rx.unread();
+        let mut unread_files = Vec::new();
+        for (start, fd) in with {
+            unread_files.push((start as u32, files.add(fd)?));
+        }
+        let pme = session.irq.0.pme();
+        let table = session.table.as_ref().map(|table| table.entries().to_vec());
+        let state = snapshot::seal(&V1 {
+            max_data: session.max_data as u32,
+            write_multiple: session.write_multiple,
+            config: session.config.save(),
+            table: table.unwrap_or_default(),
+            pme: [pme.enabled, pme.status],
+            maps,
+            vectors,
+            signals,
+            unread: unread.to_vec(),
+            unread_files,
+            unsent: unsent.to_vec(),
+        });
+        let files = files.0;
+        Ok(Handover { state, files })
+    }
+
+    /// Goes on with a client that another server of the same device has handed over. `device` is told what it would have
+    /// been told in the course of the conversation; the owner loads its state afterwards.
+    ///
+    /// # Errors
+    /// The state or a file is refused. This server then has no client, and may be given up.
+    ///
+    /// # Panics
+    /// This server has a client already.
+    pub fn take_over(
+        &mut self,
+        device: &mut dyn Device,
+        handover: Handover,
+    ) -> Result<(), HandoverError> {
+        assert!(self.connection.is_none(), "a server has one client");
+        let Handover { state, files } = handover;
+        let saved: V1 = snapshot::open(V1::KIND, &state)?.decode()?;
+        let mut files: Vec<Option<OwnedFd>> = files.into_iter().map(Some).collect();
+        let mut file = |at: u32| {
+            let file = files.get_mut(at as usize).and_then(Option::take);
+            file.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+        };
+        let session = &mut self.session;
+        let closer = session.deferred_closer.clone();
+        let socket = PeerFd::new(file(0)?, &closer);
+        let refuse = |field, value: u64, why| StateError::Field { field, value, why };
+        let most = super::session::MAX_DATA;
+        if !(1..=most).contains(&(saved.max_data as usize)) {
+            return Err(refuse("max_data", saved.max_data.into(), "out of bounds").into());
+        }
+        let events = session.config.load(&saved.config)?;
+        session.follow_config();
+        let events: Vec<ConfigEvent> = events.to_vec();
+        for event in &events {
+            device.config_event(*event);
+        }
+        match &mut session.table {
+            Some(table) if table.entries().len() == saved.table.len() => table.put(&saved.table),
+            None if saved.table.is_empty() => {}
+            _ => return Err(refuse("table", saved.table.len() as u64, "another length").into()),
+        }
+        for (vector, fd) in &saved.vectors {
+            if !session.irq.0.has(vector) {
+                return Err(refuse("vector", vector.vector.into(), "there is none").into());
+            }
+            let fd = fd.map(&mut file).transpose()?;
+            if let Some(fd) = &fd {
+                event::adopt(fd.as_fd()).map_err(io::Error::from)?;
+            }
+            let fd = fd.map(|fd| PeerFd::new(fd, &closer));
+            session.irq.0.put_vector(vector, fd);
+        }
+        session.irq.set_pme(pci::Pme {
+            enabled: saved.pme[0],
+            status: saved.pme[1],
+        });
+        for map in saved.maps {
+            let file = map.file.map(&mut file).transpose()?;
+            session.map_again(device, map.into_kept(file))?;
+        }
+        if saved.signals.len() > MAX_SIGNALS {
+            return Err(refuse("signals", saved.signals.len() as u64, "too many").into());
+        }
+        for signal in saved.signals {
+            let fd = PeerFd::new(file(signal.file)?, &closer);
+            event::adopt(fd.as_fd()).map_err(io::Error::from)?;
+            session.next_token += 1;
+            session.todo.signals.push(SignalChange::Add(Signal {
+                index: signal.index,
+                vector: signal.vector,
+                mask: signal.mask,
+                fd,
+                token: session.next_token,
+            }));
+        }
+        let mut with = Vec::new();
+        for (start, at) in saved.unread_files {
+            with.push((start as usize, file(at)?));
+        }
+        if with.len() > MAX_FDS {
+            return Err(refuse("unread_files", with.len() as u64, "too many").into());
+        }
+        session.max_data = saved.max_data as usize;
+        session.write_multiple = saved.write_multiple;
+        let mut rx = Receiver::new(message(session.max_data), closer);
+        if !rx.put_back(&saved.unread, with) {
+            return Err(refuse("unread", saved.unread.len() as u64, "too long").into());
+        }
+        let mut tx = Sender::new();
+        tx.push_raw(&saved.unsent);
+        session.ready = true;
+        session.counters.clients += 1;
+        session.engine.connect(session.max_data);
+        self.begin(socket.as_fd())?;
+        self.served_one = true;
+        self.connection = Some(Connection {
+            since: Instant::now(),
+            pid: rustix::net::sockopt::socket_peercred(&socket)
+                .ok()
+                .map(|peer| peer.pid),
+            socket,
+            rx,
+            tx,
+            twin: None,
+            watching_out: false,
+            paused: false,
+            map_bell: None,
+        });
+        device.client(ClientEvent::Connected);
+        self.settle(device);
+        Ok(())
+    }
+}
+
+impl Map {
+    fn into_kept(self, file: Option<OwnedFd>) -> KeptMap {
+        KeptMap {
+            iova: self.iova,
+            len: self.len,
+            offset: self.offset,
+            prot: Prot {
+                read: self.flags & dma_flags::READ != 0,
+                write: self.flags & dma_flags::WRITE != 0,
+            },
+            file,
+        }
+    }
+}
+
+impl super::session::Session {
+    /// Maps what another server had mapped.
+    fn map_again(&mut self, device: &mut dyn Device, map: KeptMap) -> Result<(), HandoverError> {
+        let &KeptMap {
+            iova,
+            len,
+            offset,
+            prot,
+            ref file,
+        } = &map;
+        let done = match file {
+            Some(file) => self.memory.map_fd(iova, len, file.as_fd(), offset, prot),
+            None => self.memory.map_absent(iova, len, prot),
+        };
+        done.map_err(|error| io::Error::other(error.to_string()))?;
+        device.dma_map_changed(DmaChange::Mapped {
+            iova,
+            len,
+            prot,
+            shared: file.is_some(),
+        });
+        self.kept_maps.push(map);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
