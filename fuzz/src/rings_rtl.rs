@@ -333,6 +333,28 @@ impl Guest {
         }
     }
 
+    /// Calls the transmitter. Or writes a word of the CSB's page, and gives the page, takes it away, or calls.
+    fn call(&mut self, op: u8, input: &mut Input<'_>) {
+        let more = op >> 4;
+        if op & 15 != 3 || more & 8 == 0 {
+            return self.write(reg::TX_POLL, 1, 0x40);
+        }
+        let at = u64::from(4 * (input.u8() % 26));
+        let value = match input.u8() {
+            n @ 0..100 => u32::from(n % 20),
+            _ => input.u32(),
+        };
+        let view = self.env.memory.view();
+        let _ = view.write(PAGE + at, &value.to_le_bytes());
+        drop(view);
+        match more & 7 {
+            0 | 1 => self.write(reg::CSBAL, 4, PAGE),
+            2 => self.write(reg::CSBAL, 4, 0),
+            3 => self.write(reg::RXKICK, 4, 0),
+            _ => self.write(reg::TX_POLL, 1, 0x40),
+        }
+    }
+
     fn step(&mut self, op: u8, input: &mut Input<'_>, room: &mut Vec<u8>) {
         let more = op >> 4;
         match op & 15 {
@@ -369,23 +391,7 @@ impl Guest {
                     addr,
                 );
             }
-            3 if more & 8 != 0 => {
-                let at = 4 * (input.u8() % 26);
-                let value = match input.u8() {
-                    n @ 0..100 => u32::from(n % 20),
-                    _ => input.u32(),
-                };
-                let view = self.env.memory.view();
-                let _ = view.write(PAGE + u64::from(at), &value.to_le_bytes());
-                drop(view);
-                match more & 7 {
-                    0 | 1 => self.write(reg::CSBAL, 4, PAGE),
-                    2 => self.write(reg::CSBAL, 4, 0),
-                    3 => self.write(reg::RXKICK, 4, 0),
-                    _ => self.write(reg::TX_POLL, 1, 0x40),
-                }
-            }
-            3 | 4 => self.write(reg::TX_POLL, 1, 0x40),
+            3 | 4 => self.call(op, input),
             5 | 6 => {
                 let mut count = usize::from(more) + 1;
                 let notes = some_frame(input, room);
