@@ -156,6 +156,7 @@ pub fn counters() -> Section {
             ("seccomp", layers.seccomp.into()),
             ("no_new_privileges", layers.no_new_privileges.into()),
             ("capabilities", layers.capabilities.into()),
+            ("refused_calls", jail::failed_calls()),
         ],
     }
 }

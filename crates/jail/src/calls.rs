@@ -51,13 +51,13 @@ pub const CHECKED: &[Call] = calls! { SYS_fcntl };
 pub const CHECKED: &[Call] = &[];
 
 /// Calls of threads that bring frames in from a TAP or another switch, besides those of [`DATA`].
-pub const PORT: &[Call] = calls! { SYS_read SYS_readv };
+pub const PORT: &[Call] = calls! { SYS_readv };
 
 /// Calls of threads that bring frames in from a network or a stream, besides those of [`DATA`] and [`PORT`].
 pub const NETWORK: &[Call] = calls! {
     SYS_accept SYS_accept4 SYS_connect SYS_fcntl SYS_getpeername SYS_getsockopt SYS_ioctl SYS_madvise
     SYS_mremap
-    SYS_newfstatat SYS_openat SYS_recvfrom SYS_sendto SYS_setsockopt SYS_shutdown SYS_socket
+    SYS_newfstatat SYS_openat SYS_read SYS_recvfrom SYS_sendto SYS_setsockopt SYS_shutdown SYS_socket
 };
 
 /// Calls that others in the process may make, besides all of these.

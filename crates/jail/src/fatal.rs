@@ -1,8 +1,10 @@
-//! The last line of a process that made a system call that it may not make.
+//! What a process says that made a system call that it may not make, and what becomes of it: in a strict sandbox it ends,
+//! else the call fails.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use threads::Kind;
 
@@ -11,6 +13,20 @@ use crate::calls;
 thread_local! {
     // Without a destructor and without lazy initialisation: a signal handler reads it.
     static KIND: Cell<Option<Kind>> = const { Cell::new(None) };
+    /// It writes the line about another call.
+    static TELLING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether such a call ends the process.
+static ENDS: AtomicBool = AtomicBool::new(true);
+/// How many have failed.
+static FAILED: AtomicU64 = AtomicU64::new(0);
+/// Lines about calls that failed: who makes one makes it again and again.
+const LINES: u64 = 16;
+
+/// System calls that have failed because they may not be made.
+pub(crate) fn failed() -> u64 {
+    FAILED.load(Ordering::Relaxed)
 }
 
 /// What this thread is.
@@ -51,30 +67,71 @@ pub(crate) fn leave_signals() {
     }
 }
 
-/// Has the process say which call it was before it ends.
-pub(crate) fn install() {
+/// Has the process say which call it was. Then it ends, or the call fails.
+pub(crate) fn install(ends: bool) {
+    ENDS.store(ends || !CAN_FAIL, Ordering::Relaxed);
     // SAFETY: all zeros is an empty set of flags and signals.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     let handler: extern "C" fn(c_int, *const libc::siginfo_t, *mut c_void) = told;
     action.sa_sigaction = handler as usize;
-    // Once: what the handler may not do ends the process, too. On the thread's own stack: at its end it has no other.
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_NODEFER;
+    // On the thread's own stack: at its end it has no other. What the handler may not do is such a call, too.
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
+    if ENDS.load(Ordering::Relaxed) {
+        action.sa_flags |= libc::SA_RESETHAND;
+    }
     // SAFETY: the handler only formats into its own stack and makes system calls.
     unsafe { libc::sigaction(libc::SIGSYS, &action, std::ptr::null_mut()) };
 }
 
-extern "C" fn told(_signal: c_int, info: *const libc::siginfo_t, _context: *mut c_void) {
+/// Whether a call can be made to fail on this machine: it is known where its result is.
+const CAN_FAIL: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
+
+/// Puts the result of a call that was not made where the thread looks for it.
+fn fail(context: *mut c_void) {
+    let context = context.cast::<libc::ucontext_t>();
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the kernel's context of the interrupted thread, on our stack (sigaction(2)).
+    unsafe {
+        (*context).uc_mcontext.gregs[libc::REG_RAX as usize] = -i64::from(libc::EPERM);
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        (*context).uc_mcontext.regs[0] = (-i64::from(libc::EPERM)) as u64;
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = context;
+}
+
+extern "C" fn told(_signal: c_int, info: *const libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel's siginfo for SIGSYS (sigaction(2)): three ints, padding to the pointer `si_call_addr` at 16,
     // then the int `si_syscall`.
     let number = unsafe { info.cast::<c_int>().add(6).read() };
+    if ENDS.load(Ordering::Relaxed) {
+        tell(number, "ends the daemon");
+        // By the default action now; and if this call is not allowed either, that ends it as well.
+        // SAFETY: a system call without memory.
+        unsafe { libc::raise(libc::SIGSYS) };
+        return;
+    }
+    // If it was this line's own call, nothing more can be said.
+    let within = TELLING.replace(true);
+    if FAILED.fetch_add(1, Ordering::Relaxed) < LINES && !within {
+        tell(number, "let a system call fail");
+    }
+    TELLING.set(within);
+    fail(context);
+}
+
+fn tell(number: c_int, what: &str) {
     let mut line = [0u8; 256];
     let mut rest = &mut line[..];
     let kind = KIND.get().map_or("process", |kind| calls::of(kind).0);
     let name = calls::name(number.into()).unwrap_or("?");
     let _ = writeln!(
         rest,
-        "hypernic: the sandbox ends the daemon: a {kind} thread made the system call {name} ({number}), which it may \
-         not; report this; --sandbox log lets it pass"
+        "hypernic: the sandbox {what}: a {kind} thread made the system call {name} ({number}), which it may not; \
+         report this; --sandbox log lets it pass"
     );
     let left = rest.len();
     let said = &line[..line.len() - left];
@@ -85,7 +142,4 @@ extern "C" fn told(_signal: c_int, info: *const libc::siginfo_t, _context: *mut 
     // The one call that writes which every kind of thread may make.
     // SAFETY: one piece, which is readable; 2 is standard error, or nothing.
     unsafe { libc::writev(2, &raw const piece, 1) };
-    // By the default action now; and if this call is not allowed either, that ends it as well.
-    // SAFETY: a system call without memory.
-    unsafe { libc::raise(libc::SIGSYS) };
 }

@@ -56,7 +56,7 @@ pub fn enter(plan: Plan) -> Result<Layers, String> {
             }
         }
         threads::confine(thread).map_err(|error| format!("cannot start a thread: {error}"))?;
-        fatal::install();
+        fatal::install(plan.mode == Mode::Strict);
         fatal::settle_allocator();
         match filter::process(&plan) {
             Ok(()) => layers.seccomp = true,
@@ -72,6 +72,11 @@ pub fn enter(plan: Plan) -> Result<Layers, String> {
         folders,
     });
     Ok(kept)
+}
+
+/// System calls that have failed because they may not be made.
+pub fn failed_calls() -> u64 {
+    fatal::failed()
 }
 
 fn refuse(why: Option<String>) -> Result<(), String> {

@@ -123,6 +123,10 @@ super::reason::reasons! { SANDBOX, "sandbox":
     Gauge seccomp "1: system calls are filtered, for each kind of thread",
     Gauge no_new_privileges "1: no program that the daemon could start would have more rights",
     Gauge capabilities "Capabilities that the daemon has kept; its workers have none",
+    Fault refused_calls "System calls that failed because the sandbox does not let their thread make them"
+        "docs/sandbox.md"
+        "a C library or a kernel that hypernic has not met, or an attacker in a worker"
+        "report the line about it on standard error; --sandbox log lets such calls pass",
 }
 
 super::reason::reasons! { PROCESS, "process":
