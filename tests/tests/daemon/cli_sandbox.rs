@@ -465,6 +465,11 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("network", "getpeername", "guest: the_demo_passes_…"),
     (
         "network",
+        "lseek",
+        "guest: the_stock_ipxe_rom_gets_an_address_and_a_script_by_tftp",
+    ),
+    (
+        "network",
         "mremap",
         "none: needed when a large buffer of the library's grows",
     ),
