@@ -173,7 +173,8 @@ fn ethtool_finds_statistics_registers_rings_and_coalescing() {
         }
         let ping = guests::ping_all(&guest, GATEWAY, 20).unwrap();
         println!("{set}: {ping:?}");
-        assert!(ping.min_avg_max[0] >= least, "{ping:?}");
+        // Not each: another frame may have begun the time before.
+        assert!(ping.min_avg_max[1] >= least, "{ping:?}");
     }
     guests::round_trip(&guest, &guests::noise(300_000)).unwrap();
     let counters = daemon.counters().unwrap();
