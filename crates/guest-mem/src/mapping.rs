@@ -113,15 +113,11 @@ impl Mapping {
             )
         }
         .map_err(|errno| close(MapError::Mmap(errno)))?;
-        // A guest's memory has no place in a core dump of ours. An old kernel may refuse; it is a wish.
+        // A guest's memory has no place in a core dump of ours, which would be as large and take as long. An old kernel may
+        // refuse; it is a wish.
         // SAFETY: advice about a mapping of ours, which changes nothing of what it holds.
         let _ = unsafe { rustix::mm::madvise(base, len, Advice::LinuxDontDump) };
         let base: NonNull<u8> = NonNull::new(base.cast()).ok_or_else(|| close(MapError::Wraps))?;
-        // A crash would write all guests' memory to a core file, and last as long. (A kernel that cannot leaves it in.)
-        // SAFETY: it changes what a core file has of the mapping just made, not what is in it.
-        let _ = unsafe {
-            rustix::mm::madvise(base.as_ptr().cast(), len, rustix::mm::Advice::LinuxDontDump)
-        };
         let Some(slot) = guard::watch(base.as_ptr() as usize, len, account) else {
             // SAFETY: just mapped by us with this length and handed out to no one yet.
             let _ = unsafe { rustix::mm::munmap(base.as_ptr().cast(), len) };
