@@ -6,6 +6,7 @@
 
 mod delays;
 mod doorbell_poller;
+mod had;
 mod long_turns;
 mod run;
 mod spent;

@@ -4,13 +4,11 @@
 //! meanwhile. The kernel holds up the thread then, and with it all that it serves. So a task whose turns do that moves to a
 //! thread that serves few others or none, and comes back when it has not waited for a minute.
 
-use std::cell::OnceCell;
-use std::fs::File;
-use std::io::IoSliceMut;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::Nanos;
-use rustix::io::{ReadWriteFlags, preadv2};
+
+use super::had::{Had, had};
 
 /// Most such workers. If there are more such tasks, they share.
 pub(super) const APART: usize = 8;
@@ -63,61 +61,6 @@ impl LongTurns {
     pub(super) fn are_past(&self, now: Nanos) -> bool {
         self.since(now).is_none_or(|since| since > STAYS)
     }
-}
-
-/// What a thread has had.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Had {
-    /// How long it has run, or would have if there had been a processor for it.
-    awake: Nanos,
-    /// How often it gave its processor up to wait for something.
-    slept: u64,
-}
-
-/// What the kernel says of a thread: its times, and its status.
-type Files = [File; 2];
-
-thread_local! {
-    /// This thread's. They are opened once: a worker cannot open files.
-    static FILES: OnceCell<Option<Files>> = const { OnceCell::new() };
-}
-
-/// To be called before the thread is confined.
-pub(super) fn open() {
-    let open = |name| File::open(format!("/proc/thread-self/{name}"));
-    let files = || Some([open("schedstat").ok()?, open("status").ok()?]);
-    FILES.with(|kept| {
-        kept.get_or_init(files);
-    });
-}
-
-/// The text of such a file now.
-fn text(file: &File) -> Option<String> {
-    let mut bytes = vec![0; 4096];
-    let mut into = [IoSliceMut::new(&mut bytes)];
-    // The call with which a worker reads other things too.
-    let len = preadv2(file, &mut into, 0, ReadWriteFlags::empty()).ok()?;
-    bytes.truncate(len);
-    String::from_utf8(bytes).ok()
-}
-
-/// What this thread has had. `None`: the kernel does not say.
-#[cold]
-fn had() -> Option<Had> {
-    open();
-    let read = |files: &Option<Files>| {
-        let [times, status] = files.as_ref()?;
-        Some((text(times)?, text(status)?))
-    };
-    let (times, status) = FILES.with(|files| files.get().and_then(read))?;
-    let mut times = times.split(' ').map(str::parse::<Nanos>);
-    let (ran, ready) = (times.next()?.ok()?, times.next()?.ok()?);
-    let mut lines = status.lines();
-    let slept = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
-    Some(Had {
-        awake: ran + ready,
-        slept: slept.trim().parse().ok()?,
-    })
 }
 
 #[cfg(test)]

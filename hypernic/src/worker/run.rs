@@ -14,7 +14,7 @@ use vfio_user::EventSet;
 
 use super::delays::{self, Delays};
 use super::doorbell_poller::DoorbellPoller;
-use super::long_turns::{self, Had};
+use super::had::{self, Had};
 use super::spent::MOST;
 use super::task::{
     ARRIVED, Counters, LEAVES, LOOK, Member, Served, TRIED, Turn, WorkerHandle, fewest,
@@ -151,8 +151,8 @@ impl Worker {
     pub fn run(mut self) {
         self.mark = keeper::current().and_then(|page| page.thread(self.at));
         // What it reads it opens now: it cannot once it is confined.
+        had::open();
         self.delays = Some(Delays::of_this_thread());
-        long_turns::open();
         threads::enter(Kind::Data);
         while !self.handle().quit.load(Ordering::Acquire) {
             if !self.step() {
