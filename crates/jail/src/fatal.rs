@@ -74,10 +74,12 @@ pub(crate) fn install(ends: bool) {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     let handler: extern "C" fn(c_int, *const libc::siginfo_t, *mut c_void) = told;
     action.sa_sigaction = handler as usize;
-    // On the thread's own stack: at its end it has no other. What the handler may not do is such a call, too.
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
-    if ENDS.load(Ordering::Relaxed) {
-        action.sa_flags |= libc::SA_RESETHAND;
+    // On the thread's own stack: at its end it has no other.
+    action.sa_flags = libc::SA_SIGINFO;
+    if !ENDS.load(Ordering::Relaxed) {
+        // The handler's own line may be such a call, too. Where calls end the process, one within the handler does so at
+        // once: the signal is blocked there.
+        action.sa_flags |= libc::SA_NODEFER;
     }
     // SAFETY: the handler only formats into its own stack and makes system calls.
     unsafe { libc::sigaction(libc::SIGSYS, &action, std::ptr::null_mut()) };
@@ -109,9 +111,12 @@ extern "C" fn told(_signal: c_int, info: *const libc::siginfo_t, context: *mut c
     let number = unsafe { info.cast::<c_int>().add(6).read() };
     if ENDS.load(Ordering::Relaxed) {
         tell(number, "ends the daemon");
-        // By the default action now; and if this call is not allowed either, that ends it as well.
-        // SAFETY: a system call without memory.
-        unsafe { libc::raise(libc::SIGSYS) };
+        // Another thread may be here, too, and has its own line to write. If this call is not allowed, it ends the process.
+        // SAFETY: system calls without memory of ours; the default action needs no handler.
+        unsafe {
+            libc::signal(libc::SIGSYS, libc::SIG_DFL);
+            libc::raise(libc::SIGSYS);
+        }
         return;
     }
     // If it was this line's own call, nothing more can be said.
