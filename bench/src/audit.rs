@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::bed::{Bed, Delta, End};
 use crate::error::{Error, Result};
+use crate::machine;
 use crate::pairs::{Plan, Scenario};
 
 /// System calls of one process' threads during some work, by thread name, as the kernel counted them; `None` where
@@ -130,10 +131,7 @@ pub fn access_cost(
     hypernic: &Path,
     accesses: usize,
 ) -> Result<(AccessCost, AccessCost)> {
-    let dir = tempfile::Builder::new()
-        .prefix("hypernic-bench-")
-        .tempdir()
-        .map_err(Error::io("make a scratch folder"))?;
+    let dir = machine::scratch()?;
     let socket = dir.path().join("n0.sock");
     let mut command = Daemon::command(hypernic);
     command

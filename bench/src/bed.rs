@@ -13,12 +13,10 @@ use tempfile::TempDir;
 
 use crate::error::{Error, Result};
 use crate::fabric;
+use crate::machine;
 
 /// The limit of things that take a moment.
 const MOMENT: Duration = Duration::from_secs(60);
-
-/// The UDP port that small packets for the guest go to.
-pub const SINK_PORT: u16 = 67;
 
 /// One of the two NICs with its TAP and addresses.
 #[derive(Debug, Clone)]
@@ -205,10 +203,7 @@ impl Bed {
             ];
             netns.ip(to)?;
         }
-        let scratch = tempfile::Builder::new()
-            .prefix("hypernic-bench-")
-            .tempdir()
-            .map_err(Error::io("make a scratch folder"))?;
+        let scratch = machine::scratch()?;
         let mut daemons = [None, None];
         let mut nics = Vec::new();
         for (i, end) in ends.iter().enumerate() {

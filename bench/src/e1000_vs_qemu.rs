@@ -5,6 +5,7 @@
 
 mod page;
 
+use std::ffi::OsStr;
 use std::time::Instant;
 
 use rig::paired::median;
@@ -12,18 +13,16 @@ use serde_json::{Value, json};
 
 use self::page::Point;
 use crate::audit;
-use crate::bed::{Bed, Candidate, Delta, End, SINK_PORT};
+use crate::bed::{Bed, Candidate, Delta, End};
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::options::Options;
 use crate::pairs::{self, Metric, Outcome, Plan, Scenario, Series, Target, since};
 use crate::report::Report;
+use crate::traffic::{self, SMALL};
 
 /// Frames per second offered when as many as possible are wanted.
 const FLOOD: f64 = 150_000.0;
-
-/// Payload of a small datagram: with all headers the smallest Ethernet frame, 60 bytes without its checksum.
-const SMALL: usize = 18;
 
 /// Offered rates of the receive curve, per second.
 const OFFERED: [f64; 8] = [5e3, 10e3, 20e3, 30e3, 45e3, 70e3, 100e3, 150e3];
@@ -208,29 +207,14 @@ fn describe(bed: &Bed, environment: &mut Value) -> Result<()> {
 fn ping(bed: &Bed, end: &End, plan: Plan, out: bool) -> Result<Outcome> {
     let count = (200.0 * plan.scale) as usize;
     let text = if out {
-        // By way of a file: the command port is a device too.
-        bed.guest.run(&format!(
-            "ping -n -c {count} -i 0.01 {} >/tmp/ping; cat /tmp/ping",
-            end.host
-        ))?
+        traffic::ping(&bed.guest, end.host, count)?
     } else {
         let mut ping = bed.tool("ping")?;
         ping.args(["-n", "-c", &count.to_string(), "-i", "0.01", end.guest]);
         let out = ping.output().map_err(Error::io("run ping"))?;
         String::from_utf8_lossy(&out.stdout).into_owned()
     };
-    let times = text.lines().filter_map(|l| {
-        l.split_once("time=")?
-            .1
-            .split(' ')
-            .next()?
-            .parse::<f64>()
-            .ok()
-    });
-    let samples: Vec<f64> = times.map(|ms| (ms * 1000.0).round()).collect();
-    if samples.len() < count * 9 / 10 {
-        return Err(Error::tool("ping", &text));
-    }
+    let samples = traffic::round_trips(&text, count)?;
     let values = [50.0, 99.0].map(|p| rig::paired::percentile(&samples, p).unwrap_or(f64::NAN));
     Ok(Outcome {
         values: values.to_vec(),
@@ -239,23 +223,9 @@ fn ping(bed: &Bed, end: &End, plan: Plan, out: bool) -> Result<Outcome> {
 }
 
 fn iperf(bed: &Bed, end: &End, options: &str, seconds: f64) -> Result<Value> {
-    let command = format!(
-        "iperf3 -c {} -t {} {options} -J >/tmp/iperf; cat /tmp/iperf",
-        end.host,
-        (seconds.round() as u64).max(1)
-    );
-    let mut text = String::new();
-    // The server takes a moment to be free again after the last client.
-    for _ in 0..5 {
-        text = bed.guest.run(&command)?;
-        if let Ok(answer) = serde_json::from_str::<Value>(&text)
-            && answer["error"].is_null()
-        {
-            return Ok(answer["end"].clone());
-        }
-        std::thread::sleep(std::time::Duration::from_millis(500));
-    }
-    Err(Error::tool("iperf3", &text))
+    let options = format!("-t {} {options}", (seconds.round() as u64).max(1));
+    let answer = traffic::iperf(&bed.guest, end.host, &options, || {})?;
+    Ok(answer["end"].clone())
 }
 
 fn tcp(bed: &Bed, end: &End, plan: Plan, receive: bool) -> Result<Outcome> {
@@ -269,24 +239,11 @@ fn tcp(bed: &Bed, end: &End, plan: Plan, receive: bool) -> Result<Outcome> {
     })
 }
 
-/// The kernel's packet generator: what the driver and the NIC do without sockets. Its frames go to an address that
-/// no host has, so that the host drops them at once.
 fn pktgen(bed: &Bed, end: &End, plan: Plan) -> Result<Outcome> {
-    let interface = &end.interface;
     let count = (30_000.0 * plan.scale) as u64;
-    let text = bed.guest.run(&format!(
-        "p() {{ echo \"$2\" >/proc/net/pktgen/$1; }}\n\
-         p kpktgend_0 rem_device_all; p kpktgend_0 'add_device {interface}'; p {interface} 'count {count}'\n\
-         p {interface} 'clone_skb 0'; p {interface} 'pkt_size 60'; p {interface} 'delay 0'\n\
-         p {interface} 'dst {}'; p {interface} 'dst_mac 02:00:00:00:00:77'; p pgctrl start\n\
-         cat /proc/net/pktgen/{interface}",
-        end.host
-    ))?;
-    let rate = text
-        .split_whitespace()
-        .find_map(|w| w.strip_suffix("pps")?.parse().ok());
+    let rate = traffic::pktgen(&bed.guest, &end.interface, end.host, count)?;
     Ok(Outcome {
-        values: vec![rate.ok_or_else(|| Error::tool("pktgen", &text))?],
+        values: vec![rate],
         samples: Vec::new(),
     })
 }
@@ -307,45 +264,8 @@ fn udp_tx(bed: &Bed, end: &End, plan: Plan) -> Result<Outcome> {
 
 /// Offers datagrams to the guest; gives how many per second its UDP saw, and how many were really offered.
 fn flood(bed: &Bed, end: &End, pps: f64, seconds: f64) -> Result<(f64, f64)> {
-    // Delivered, no such port, and refused by the full socket of the sink: all came up through the NIC.
-    let seen = || -> Result<u64> {
-        let text = bed.guest.run("grep Udp: /proc/net/snmp | tail -1")?;
-        let values: Vec<u64> = text
-            .split_whitespace()
-            .filter_map(|v| v.parse().ok())
-            .collect();
-        Ok(values.iter().take(3).sum())
-    };
-    let before = seen()?;
-    let program = std::env::current_exe().map_err(Error::io("find this program"))?;
-    let out = bed
-        .command(program)
-        .args(["send", "--to", &format!("{}:{SINK_PORT}", end.guest)])
-        .args([
-            "--payload",
-            &SMALL.to_string(),
-            "--pps",
-            &pps.to_string(),
-            "--seconds",
-            &seconds.to_string(),
-        ])
-        .output()
-        .map_err(Error::io("run the sender"))?;
-    let text = String::from_utf8_lossy(&out.stdout);
-    let answer: Value = serde_json::from_str(&text).map_err(|_| {
-        Error::tool(
-            "send",
-            &format!("{text}{}", String::from_utf8_lossy(&out.stderr)),
-        )
-    })?;
-    // What is still queued arrives in a moment.
-    std::thread::sleep(std::time::Duration::from_millis(100));
-    let received = seen()? - before;
-    let took = answer["seconds"].as_f64().unwrap_or(seconds);
-    Ok((
-        received as f64 / took,
-        answer["sent"].as_f64().unwrap_or(0.0) / took,
-    ))
+    let command = |program: &OsStr| bed.command(program);
+    traffic::flood(&bed.guest, command, end.guest, (pps, seconds))
 }
 
 fn curve(bed: &Bed, plan: Plan) -> Result<Vec<Point>> {

@@ -64,7 +64,7 @@ impl Fabric {
         options: &[String],
         core: Option<usize>,
     ) -> Result<Self> {
-        let dir = scratch()?;
+        let dir = machine::scratch()?;
         command.args(["--log-format", "json", "run", "--port", port]);
         command.args(options);
         for number in 0..nics {
@@ -86,7 +86,7 @@ impl Fabric {
         last: &str,
         core: Option<usize>,
     ) -> Result<Self> {
-        let dir = scratch()?;
+        let dir = machine::scratch()?;
         let path = dir.path().join("host.toml");
         std::fs::write(&path, file(dir.path())).map_err(Error::io("write a configuration"))?;
         let mut command = Daemon::command(hypernic);
@@ -176,13 +176,6 @@ impl Fabric {
         line.and_then(|l| l.split_whitespace().next()?.parse().ok())
             .unwrap_or(0)
     }
-}
-
-fn scratch() -> Result<TempDir> {
-    tempfile::Builder::new()
-        .prefix("hypernic-bench-")
-        .tempdir()
-        .map_err(Error::io("make a scratch folder"))
 }
 
 fn socket(dir: &Path, number: usize) -> PathBuf {

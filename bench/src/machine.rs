@@ -6,6 +6,9 @@ use std::process::Command;
 
 use rustix::thread::CpuSet;
 use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::error::{Error, Result};
 
 /// Processor time of the whole machine, in ticks (`/proc/stat`, proc(5)).
 #[derive(Debug, Clone, Copy, Default)]
@@ -124,6 +127,17 @@ pub fn cores() -> (usize, usize) {
 pub fn thread_time() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// A folder that goes with what it returns.
+///
+/// # Errors
+/// None can be made.
+pub fn scratch() -> Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix("hypernic-bench-")
+        .tempdir()
+        .map_err(Error::io("make a scratch folder"))
 }
 
 /// Keeps the calling thread on one processor, where the kernel lets us.

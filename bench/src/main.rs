@@ -34,6 +34,7 @@ mod send;
 mod spec;
 mod sriov;
 mod stats;
+mod traffic;
 mod which_nic;
 
 use std::path::Path;

@@ -75,10 +75,7 @@ pub fn run(options: &Options) -> Result<Report> {
         "peers",
         "Guest to guest: hypernic beside its peers, on the same two processors",
     );
-    let scratch = tempfile::Builder::new()
-        .prefix("hypernic-bench-")
-        .tempdir()
-        .map_err(Error::io("make a scratch folder"))?;
+    let scratch = machine::scratch()?;
     let rig = Rig::prepare().map_err(rig::Error::from)?;
     let mut parties = parties(options, &rig, scratch.path());
     for party in &parties {

@@ -74,7 +74,7 @@ static SCENES: [Scene; 7] = [
         less: false,
         mtu: 1500,
         seconds: 1.5,
-        run: |bed, at, _| bed.flood(at, 1),
+        run: |bed, at, _| bed.flood(at, 1.0),
     },
     stream(
         "tx9000",

@@ -17,6 +17,7 @@ use super::lan::{Driver, LANS, Lan, Setup, Way};
 use super::work;
 use crate::bed::{Delta, sums_without};
 use crate::error::{Error, Result};
+use crate::machine;
 use parts::{MOMENT, carried, configure, network, nic, serve, socket, trace};
 use said::{elapsed, histogram, parse_look};
 
@@ -47,10 +48,7 @@ impl Bed {
     pub fn new(hypernic: &Path, vcpus: u32) -> Result<Self> {
         let rig = Rig::prepare().map_err(rig::Error::from)?;
         let netns = Netns::new(&rig).map_err(rig::Error::from)?;
-        let scratch = tempfile::Builder::new()
-            .prefix("hypernic-bench-")
-            .tempdir()
-            .map_err(Error::io("make a scratch folder"))?;
+        let scratch = machine::scratch()?;
         for lan in LANS.into_iter().filter(|lan| !lan.switched()) {
             network(&netns, lan)?;
         }

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use crate::error::{Error, Result};
 use crate::fabric::cpu;
+use crate::machine;
 use crate::options::Options;
 use crate::quiet::Quiet;
 use crate::stats::{Column, Reading, in_turns};
@@ -94,10 +95,7 @@ impl Bed {
     fn new(options: &Options) -> Result<Self> {
         let rig = Rig::prepare().map_err(rig::Error::from)?;
         let netns = Netns::new(&rig).map_err(rig::Error::from)?;
-        let scratch = tempfile::Builder::new()
-            .prefix("hypernic-bench-")
-            .tempdir()
-            .map_err(Error::io("make a scratch folder"))?;
+        let scratch = machine::scratch()?;
         netns.tap("wire", Some(&format!("{}/24", address(0, None))))?;
         for party in 1..PARTIES.len() {
             let taps: Vec<String> = (0..GUESTS).map(|guest| tap(party, guest)).collect();

@@ -1,23 +1,23 @@
 //! One guest with all NICs, each before a TAP of its own in one namespace; a run touches one of them.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::time::Duration;
 
 use rig::paired::percentile;
 use rig::{Daemon, Guest, GuestConfig, Netns, Rig};
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
 
 use super::party::{Kind, PARTIES, Party};
-use crate::bed::SINK_PORT;
 use crate::error::{Error, Result};
+use crate::machine;
 use crate::stats::Reading;
+use crate::traffic;
 
 const MOMENT: Duration = Duration::from_secs(60);
-/// Payload of a small datagram: with all headers the smallest Ethernet frame.
-const SMALL: usize = 18;
 /// Small datagrams a second that the guest is offered: more than any of its NICs takes.
-const OFFERED: u32 = 150_000;
+const OFFERED: f64 = 150_000.0;
 
 /// The guest, the daemons and the namespace.
 pub struct Bed {
@@ -48,10 +48,7 @@ impl Bed {
     pub fn new(hypernic: &std::path::Path) -> Result<Self> {
         let rig = Rig::prepare().map_err(rig::Error::from)?;
         let netns = Netns::new(&rig).map_err(rig::Error::from)?;
-        let scratch = tempfile::Builder::new()
-            .prefix("hypernic-bench-")
-            .tempdir()
-            .map_err(Error::io("make a scratch folder"))?;
+        let scratch = machine::scratch()?;
         let mut daemons = Vec::new();
         let mut config = GuestConfig::new("which").netns(&netns);
         config.mem_mib = config.mem_mib.max(1024);
@@ -176,32 +173,19 @@ impl Bed {
         (qemu, ran.sum::<f64>() / 1e9)
     }
 
-    /// Runs iperf3 in the guest until the server is free for it, and counts processor time.
-    fn iperf(&self, at: usize, options: &str) -> Result<(Value, (f64, f64))> {
-        let host = address(at, true);
-        let command = format!("iperf3 -c {host} {options} -J >/tmp/iperf; cat /tmp/iperf");
-        let mut text = String::new();
-        for _ in 0..5 {
-            let before = self.cpu(at);
-            text = self.guest.run(&command)?;
-            let after = self.cpu(at);
-            if let Ok(answer) = serde_json::from_str::<Value>(&text)
-                && answer["error"].is_null()
-            {
-                return Ok((answer, (after.0 - before.0, after.1 - before.1)));
-            }
-            std::thread::sleep(Duration::from_millis(500));
-        }
-        Err(Error::tool("iperf3", &text))
-    }
-
     /// Gigabits a second of TCP payload; raw: the processor seconds that a gigabit took.
     ///
     /// # Errors
     /// iperf3 fails.
     pub fn tcp(&self, at: usize, receive: bool, seconds: u32) -> Result<Reading> {
         let reverse = if receive { "-R" } else { "" };
-        let (answer, (qemu, daemon)) = self.iperf(at, &format!("-t {seconds} {reverse}"))?;
+        let options = format!("-t {seconds} {reverse}");
+        let mut before = (0.0, 0.0);
+        let answer = traffic::iperf(&self.guest, &address(at, true), &options, || {
+            before = self.cpu(at);
+        })?;
+        let after = self.cpu(at);
+        let (qemu, daemon) = (after.0 - before.0, after.1 - before.1);
         let end = &answer["end"];
         let rate = end["sum_received"]["bits_per_second"].as_f64();
         let bytes = end["sum_received"]["bytes"].as_f64();
@@ -224,19 +208,10 @@ impl Bed {
     /// # Errors
     /// Answers are missing.
     pub fn ping(&self, at: usize, count: usize) -> Result<Reading> {
-        // By way of a file: the command port is a device too.
-        let text = self.guest.run(&format!(
-            "ping -n -c {count} -i 0.01 {} >/tmp/ping; cat /tmp/ping",
-            address(at, true)
-        ))?;
-        let times = text.lines().filter_map(|line| {
-            let (_, time) = line.split_once("time=")?;
-            time.split(' ').next()?.parse::<f64>().ok()
-        });
-        let times: Vec<f64> = times.map(|ms| (ms * 1000.0).round()).collect();
-        let middle = percentile(&times, 50.0).filter(|_| times.len() >= count * 9 / 10);
+        let text = traffic::ping(&self.guest, &address(at, true), count)?;
+        let times = traffic::round_trips(&text, count)?;
         Ok(Reading {
-            value: middle.ok_or_else(|| Error::tool("ping", &text))?,
+            value: percentile(&times, 50.0).unwrap_or(f64::NAN),
             raw: json!({"p99": percentile(&times, 99.0), "answers": times.len()}),
         })
     }
@@ -245,20 +220,9 @@ impl Bed {
     ///
     /// # Errors
     /// pktgen fails.
-    pub fn pktgen(&self, at: usize, count: u32) -> Result<Reading> {
+    pub fn pktgen(&self, at: usize, count: u64) -> Result<Reading> {
         let interface = &self.interfaces[at];
-        let text = self.guest.run(&format!(
-            "p() {{ echo \"$2\" >/proc/net/pktgen/$1; }}\n\
-             p kpktgend_0 rem_device_all; p kpktgend_0 'add_device {interface}'; p {interface} 'count {count}'\n\
-             p {interface} 'clone_skb 0'; p {interface} 'pkt_size 60'; p {interface} 'delay 0'\n\
-             p {interface} 'dst {}'; p {interface} 'dst_mac 02:00:00:00:00:77'; p pgctrl start\n\
-             cat /proc/net/pktgen/{interface}",
-            address(at, true)
-        ))?;
-        let rate = text
-            .split_whitespace()
-            .find_map(|word| word.strip_suffix("pps")?.parse::<f64>().ok());
-        let rate = rate.ok_or_else(|| Error::tool("pktgen", &text))?;
+        let rate = traffic::pktgen(&self.guest, interface, &address(at, true), count)?;
         Ok(Reading::bare(rate / 1e3))
     }
 
@@ -266,38 +230,13 @@ impl Bed {
     ///
     /// # Errors
     /// The sender fails.
-    pub fn flood(&self, at: usize, seconds: u32) -> Result<Reading> {
-        // Delivered, no such port, and refused by a full socket: all came up through the NIC.
-        let seen = || -> Result<f64> {
-            let text = self
-                .guest
-                .run("grep Udp: /proc/net/snmp | tail -1 | cut -d' ' -f2-4")?;
-            let values = text
-                .split_whitespace()
-                .filter_map(|v| v.parse::<f64>().ok());
-            Ok(values.sum())
-        };
-        let before = seen()?;
-        let program = std::env::current_exe().map_err(Error::io("find this program"))?;
-        let out = self
-            .netns
-            .command(program)
-            .args(["send", "--to"])
-            .arg(format!("{}:{SINK_PORT}", address(at, false)))
-            .args(["--payload", &SMALL.to_string()])
-            .args(["--pps", &OFFERED.to_string()])
-            .args(["--seconds", &seconds.to_string()])
-            .output()
-            .map_err(Error::io("run the sender"))?;
-        let text = String::from_utf8_lossy(&out.stdout);
-        let answer: Value = serde_json::from_str(&text).map_err(|_| Error::tool("send", &text))?;
-        // What is still queued arrives in a moment.
-        std::thread::sleep(Duration::from_millis(100));
-        let received = seen()? - before;
-        let took = answer["seconds"].as_f64().unwrap_or(f64::from(seconds));
+    pub fn flood(&self, at: usize, seconds: f64) -> Result<Reading> {
+        let command = |program: &OsStr| self.netns.command(program);
+        let to = address(at, false);
+        let (received, offered) = traffic::flood(&self.guest, command, &to, (OFFERED, seconds))?;
         Ok(Reading {
-            value: received / took / 1e3,
-            raw: json!({"offered": answer["sent"]}),
+            value: received / 1e3,
+            raw: json!({"offered": offered}),
         })
     }
 }
