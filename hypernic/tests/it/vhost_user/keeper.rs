@@ -115,10 +115,19 @@ fn guests_go_on_while_a_keeper_starts_one_worker_after_the_other() {
         daemon.wait();
     }
     let numbers: Vec<u8> = came.iter().map(|frame| frame[20]).collect();
+    let mut first = numbers.clone();
+    let mut seen = std::collections::BTreeSet::new();
+    first.retain(|number| seen.insert(*number));
     assert!(
-        numbers.is_sorted_by(|a, b| a < b),
-        "twice, or out of order: {numbers:?}"
+        first.is_sorted_by(|a, b| a < b),
+        "out of order: {numbers:?}"
     );
+    for number in &first {
+        // Those that a worker was killed among may be in the receiver's ring when the sender's does not say so yet.
+        let among = number % (2 * FRAMES) < FRAMES;
+        let times = numbers.iter().filter(|other| *other == number).count();
+        assert!(times == 1 || among && times == 2, "{number}: {numbers:?}");
+    }
     let mut waited = (0..LIVES - 1).flat_map(|life| {
         let first = life * 2 * FRAMES + FRAMES;
         first..first + FRAMES
