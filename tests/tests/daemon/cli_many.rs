@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hypernic_tests::{Counters, Daemon, scratch};
+use hypernic_tests::{Counters, Daemon, Holdings, scratch};
 use vfio_user::Client;
 
 /// A number from `/proc/PID/status`.
@@ -102,4 +102,22 @@ fn a_hundred_idle_nics_have_no_thread_and_cost_little_memory() {
 #[ignore = "long: a thousand NICs"]
 fn long_a_thousand_idle_nics_do_so_too() {
     idle(1000);
+}
+
+/// The host starts workers as it needs them; tests that look for leaks take what workers hold off what they find.
+#[test]
+fn what_a_process_holds_says_nothing_of_how_many_workers_it_has() {
+    let dir = scratch().unwrap();
+    let socket = dir.path().join("n.sock");
+    let with = |workers: usize| {
+        let toml = format!(
+            "workers = {workers}\n[[switch]]\nname = \"lan\"\n\
+             [[nic]]\nname = \"n\"\nsocket-path = {socket:?}\nport = \"switch:lan\"\n"
+        );
+        let mut daemon = Daemon::serve(&dir.path().join("host.toml"), &toml).unwrap();
+        let held = Holdings::at_rest(daemon.id());
+        assert!(daemon.stop().unwrap().success());
+        (held.fds, held.threads)
+    };
+    assert_eq!(with(1), with(4));
 }

@@ -3,12 +3,12 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hypernic_tests::guests::{self, GATEWAY};
 use hypernic_tests::peer::{self, Target, tagged, udp};
 use hypernic_tests::{
-    Card, Counters, LONG, Lab, Launch, Wired, Wiring, mac, offloads, torture, wired,
+    Card, Counters, Holdings, LONG, Lab, Launch, Wired, Wiring, mac, offloads, torture, wired,
 };
 use rig::{Guest, GuestConfig};
 
@@ -193,14 +193,6 @@ fn the_stock_vf_driver_hears_of_links_and_lives_through_resets_and_removal() {
     is_blameless(&wired);
 }
 
-/// What the daemon holds on behalf of others: descriptors, and mappings of guests' memory.
-fn held(wired: &Wired) -> (usize, usize) {
-    let proc = PathBuf::from(format!("/proc/{}", wired.daemon.id()));
-    let fds = std::fs::read_dir(proc.join("fd")).unwrap().count();
-    let maps = std::fs::read_to_string(proc.join("maps")).unwrap();
-    (fds, maps.lines().filter(|l| l.contains("memfd:")).count())
-}
-
 /// The neighbour's frames go on without loss, what the dead one held is given back, and its socket serves the next.
 #[test]
 fn a_vm_killed_in_mid_traffic_costs_its_neighbour_nothing() {
@@ -211,7 +203,7 @@ fn a_vm_killed_in_mid_traffic_costs_its_neighbour_nothing() {
     };
     let wired = Wired::of(GuestConfig::new("neighbour"), wiring).unwrap_or_else(|e| panic!("{e}"));
     wired.exchange(1500).unwrap();
-    let before = held(&wired);
+    let before = Holdings::at_rest(wired.daemon.id());
     let theirs = wired::mac_bytes(&mac("vf1"));
     for round in 1..=ROUNDS {
         let config = GuestConfig::new("victim").nic(wired.lab.nic("vf1"));
@@ -269,12 +261,9 @@ fn a_vm_killed_in_mid_traffic_costs_its_neighbour_nothing() {
         drop(flood);
         let exchanges = exchanges.unwrap_or_else(|e| panic!("round {round}: {e}"));
         println!("round {round}: {exchanges} exchanges beside it");
-        let deadline = Instant::now() + LONG;
-        while held(&wired) != before {
-            let now = held(&wired);
-            assert!(Instant::now() < deadline, "held {before:?}, now {now:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        before
+            .wait_back(wired.daemon.id())
+            .unwrap_or_else(|now| panic!("held {before:?}, now {now:?}"));
         wired.exchange(1500).unwrap();
     }
     let counters = wired.daemon.counters().unwrap();

@@ -4,7 +4,6 @@
 
 mod chip;
 mod fleet;
-mod holdings;
 mod honest;
 mod watched;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use drivers::e1000::{Config, Driver, TxOpts, regs};
 use drivers::igbvf::Vf;
 use drivers::{Bus, SocketBus};
-use hypernic_tests::{Counters, Daemon, scratch};
+use hypernic_tests::{Counters, Daemon, Holdings, scratch};
 use tempfile::TempDir;
 use villain::{
     FrontDeed, FrontEnd, GuestDeed, Moves, VfDeed, Villain, Vmm, VmmDeed, front, functions, net,
@@ -16,7 +16,6 @@ use villain::{
 };
 
 use super::chip;
-use super::holdings::Holdings;
 use super::honest::{self, Honest, Service};
 use super::watched::Watched;
 

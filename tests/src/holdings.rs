@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// How long a daemon may take to see that a client has gone and to let go of what was its.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::LONG;
 
-/// A worker's epoll set, its timer, its bell, and what the kernel says of its thread in three files.
-const FDS_OF_WORKER: usize = 6;
+/// A worker's epoll set, its timer, its bell, and what the kernel says of its thread in two files.
+const FDS_OF_WORKER: usize = 5;
 
 /// What a process holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +22,10 @@ pub struct Holdings {
 
 impl Holdings {
     /// Of the process with this id.
+    ///
+    /// # Panics
+    /// When there is no such process, or its `/proc` cannot be read.
+    #[must_use]
     pub fn of(pid: u32) -> Self {
         let read = |name: &str| {
             let path = format!("/proc/{pid}/{name}");
@@ -65,8 +68,12 @@ impl Holdings {
     }
 
     /// The same once nothing comes or goes: the connection by which counters were asked may end a moment later.
+    ///
+    /// # Panics
+    /// As [`Self::of`].
+    #[must_use]
     pub fn at_rest(pid: u32) -> Self {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + LONG;
         let mut last = Self::of(pid);
         loop {
             std::thread::sleep(Duration::from_millis(5));
@@ -83,8 +90,11 @@ impl Holdings {
     ///
     /// # Errors
     /// What it holds instead.
+    ///
+    /// # Panics
+    /// As [`Self::of`].
     pub fn wait_back(&self, pid: u32) -> Result<Self, Self> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + LONG;
         loop {
             let now = Self::of(pid);
             // Threads that closed or printed something for what was before may have ended since.
