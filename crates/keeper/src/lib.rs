@@ -27,21 +27,29 @@
 
 mod deaths;
 pub mod exact;
+mod handover;
 mod shared;
 mod sys;
 
-use std::io;
-use std::os::fd::RawFd;
+use std::collections::HashSet;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::fs::MemfdFlags;
 use rustix::net::{Shutdown, SocketType, sockopt};
 use rustix::process::{Pid, Signal, WaitOptions, getppid, kill_process, waitpid};
 
+pub use handover::Handover;
 pub use shared::{Before, NicId, Shared, Thread, current};
 
 use crate::deaths::{Deaths, End, FORGIVEN, Hangs, Next, STRIKES};
 use crate::exact::Link;
+use crate::handover::across::{self, Left, VARIABLE};
 use crate::sys::Signals;
 
 /// How often the keeper looks whether turns end.
@@ -99,13 +107,30 @@ pub fn start(options: Options) -> io::Result<Role> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("a keeper begins before any other thread"));
     }
-    let inherited = open_descriptors()?;
+    let left = what_is_left();
+    let mut inherited = open_descriptors()?;
     let shared = Shared::new()?;
+    if let Some(left) = &left {
+        shared.begin_with(left);
+        // They are ours, though the program before has opened them.
+        let head = shared.handover_head().unwrap_or_default();
+        let ours: Vec<RawFd> = shared
+            .kept()
+            .chain(head.descriptors)
+            .chain(shared.handover_file())
+            .collect();
+        inherited.retain(|fd| !ours.contains(fd));
+        ours.into_iter().for_each(|fd| sys::close_on_exec(fd, true));
+    }
     let links: Vec<_> = (0..options.links)
         .map(|_| Link::memory())
         .collect::<io::Result<_>>()?;
     let waited = [PASSED_ON.as_slice(), &[Signal::CHILD]].concat();
-    let (signals, before) = Signals::block(&waited)?;
+    let (signals, mut before) = Signals::block(&waited)?;
+    if left.is_some() {
+        // The keeper before has blocked them, for the time when nobody waited for them.
+        before.remove(&waited);
+    }
     let mut keeper = Keeper {
         shared,
         signals,
@@ -124,6 +149,13 @@ pub fn start(options: Options) -> io::Result<Role> {
         };
         if let Some(code) = keeper.attend(worker) {
             return Ok(Role::Over(code));
+        }
+        if let Some(program) = shared.handover_head().and_then(|head| head.program) {
+            let why = become_program(shared, &program);
+            eprintln!(
+                "hypernic: cannot become {}: {why}; going on as before",
+                program.display()
+            );
         }
     }
 }
@@ -154,7 +186,12 @@ fn become_worker(keeper: Pid, shared: &'static Shared, inherited: &[RawFd]) -> i
 /// What the worker before has left open, and what no page names: it is of no use without that worker's memory. Its peers see
 /// that it is closed.
 fn close_what_nobody_names(shared: &Shared, inherited: &[RawFd]) -> io::Result<()> {
-    let kept: Vec<RawFd> = shared.kept().collect();
+    let head = shared.handover_head().unwrap_or_default();
+    let kept: HashSet<RawFd> = shared
+        .kept()
+        .chain(head.descriptors)
+        .chain(shared.handover_file())
+        .collect();
     for fd in open_descriptors()? {
         if kept.contains(&fd) {
             continue;
@@ -167,6 +204,53 @@ fn close_what_nobody_names(shared: &Shared, inherited: &[RawFd]) -> io::Result<(
     }
     Ok(())
 }
+
+/// Has another program go on in the place of this one, with all that the worker has left. Returns if that cannot be started.
+fn become_program(shared: &Shared, program: &Path) -> io::Error {
+    let left = shared.left();
+    let file = match rustix::fs::memfd_create("keeper", MemfdFlags::CLOEXEC) {
+        Ok(fd) => fd,
+        Err(errno) => return errno.into(),
+    };
+    let mut file = std::fs::File::from(file);
+    if let Err(error) = file.write_all(left.lines().as_bytes()) {
+        return error;
+    }
+    let head = shared.handover_head().unwrap_or_default();
+    let named = left.kept.iter().map(|kept| kept.fd);
+    let all: Vec<RawFd> = named
+        .chain(head.descriptors)
+        .chain(left.handover)
+        .chain([file.as_raw_fd()])
+        .collect();
+    all.iter().for_each(|fd| sys::close_on_exec(*fd, false));
+    let mut words = std::env::args_os();
+    let mut command = Command::new(program);
+    if let Some(name) = words.next() {
+        command.arg0(name);
+    }
+    command.args(words);
+    command.env(VARIABLE, file.as_raw_fd().to_string());
+    let why = command.exec();
+    all.iter().for_each(|fd| sys::close_on_exec(*fd, true));
+    why
+}
+
+/// What the keeper before has left that became this program.
+fn what_is_left() -> Option<Left> {
+    let number = across::number(&std::env::var_os(VARIABLE)?)?;
+    // Of whoever has set the variable for us we take no more than a file of such lines.
+    let mut file = std::fs::File::from(sys::duplicate(number)?);
+    let mut text = String::new();
+    file.rewind().ok()?;
+    file.take(LINES).read_to_string(&mut text).ok()?;
+    let left = Left::parse(&text);
+    drop(sys::take_over(number));
+    (left.life > 0).then_some(left)
+}
+
+/// Bytes of such lines at most.
+const LINES: u64 = 1 << 22;
 
 /// A connection that was inherited cannot be closed, or its number would become another's. What was said on it is forgotten,
 /// so nobody may go on with it.
@@ -217,6 +301,9 @@ impl Keeper {
             // From 1 on: 0 is "never".
             let now = self.began.elapsed().as_secs() + 1;
             self.shared.blame(now, STRIKES, FORGIVEN.as_secs());
+        }
+        if self.shared.handover_file().is_some() && self.stopping.is_none() {
+            return None;
         }
         match self.deaths.next(end, served, self.stopping.is_some()) {
             Next::Again => None,

@@ -3,10 +3,13 @@
 //! A worker may die between any two stores, and it may have gone mad before. So the keeper believes nothing in here further
 //! than it must: numbers are checked before they are used as indices, and no pointer is in it.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::handover::across::{Kept, Left};
+use crate::handover::{self, Handover, Head};
 use crate::sys::{self, Shareable};
 
 /// Threads that are watched; more are not.
@@ -60,6 +63,8 @@ pub struct Shared {
     tids: [AtomicU32; THREADS],
     nics: [NicRecord; NICS],
     kept: [KeptRecord; KEPT],
+    /// The descriptor of the file that a worker has left which ended by itself, plus 1; 0: there is none.
+    handover: AtomicU32,
 }
 
 // SAFETY: its fields, and those of what it is made of, are atomic integers.
@@ -257,13 +262,7 @@ impl Shared {
         let Some(file) = sys::identity(fd.as_raw_fd()) else {
             return false;
         };
-        for (place, word) in record.file.iter().zip(file) {
-            place.store(word, Ordering::Relaxed);
-        }
-        for (place, note) in record.notes.iter().zip(notes) {
-            place.store(note, Ordering::Relaxed);
-        }
-        record.fd.store(number, Ordering::Relaxed);
+        record.put(number, file, notes);
         // Last: a worker that dies before has left nothing.
         record.key.store(key, Ordering::Release);
         true
@@ -291,6 +290,74 @@ impl Shared {
         sys::take_over(number?).map(|fd| (fd, notes))
     }
 
+    /// Leaves everything to the next worker, which is started when this one has ended, or to another program if one is named. From
+    /// here on this worker does nothing more. The descriptors are left open, and are found by their numbers.
+    ///
+    /// # Errors
+    /// There is no memory or descriptor for it; nothing is left.
+    pub fn hand_over(
+        &self,
+        descriptors: &[RawFd],
+        program: Option<&Path>,
+        payload: &[u8],
+    ) -> std::io::Result<()> {
+        let file = handover::write(descriptors, program, payload)?;
+        let number = file.into_raw_fd();
+        self.handover
+            .store(number.cast_unsigned() + 1, Ordering::Release);
+        Ok(())
+    }
+
+    /// What the worker before has left, for the one that goes on.
+    pub fn take_handover(&self) -> Option<Handover> {
+        let number = self.handover_file()?;
+        self.handover.store(0, Ordering::Release);
+        handover::read(sys::take_over(number)?).ok()
+    }
+
+    /// The descriptor of the file with what is left.
+    pub(crate) fn handover_file(&self) -> Option<RawFd> {
+        let number = self.handover.load(Ordering::Acquire).checked_sub(1)?;
+        RawFd::try_from(number).ok()
+    }
+
+    /// The list at the beginning of what is left.
+    pub(crate) fn handover_head(&self) -> Option<Head> {
+        let file = sys::duplicate(self.handover_file()?)?;
+        handover::head(&file.into()).ok()
+    }
+
+    /// All that the next program needs to know.
+    pub(crate) fn left(&self) -> Left {
+        let used = self.kept.iter().filter_map(|record| {
+            let key = record.key.load(Ordering::Acquire);
+            let fd = record.number().filter(|_| key != 0)?;
+            let notes = std::array::from_fn(|at| record.notes[at].load(Ordering::Relaxed));
+            Some(Kept { key, fd, notes })
+        });
+        Left {
+            life: self.life(),
+            handover: self.handover_file(),
+            kept: used.collect(),
+        }
+    }
+
+    /// Goes on with what another program's keeper has left.
+    pub(crate) fn begin_with(&self, left: &Left) {
+        self.life.store(left.life, Ordering::Relaxed);
+        for (record, kept) in self.kept.iter().zip(&left.kept) {
+            let Some(file) = sys::identity(kept.fd) else {
+                continue;
+            };
+            record.put(kept.fd.cast_unsigned(), file, kept.notes);
+            record.key.store(kept.key, Ordering::Release);
+        }
+        if let Some(number) = left.handover {
+            self.handover
+                .store(number.cast_unsigned().wrapping_add(1), Ordering::Release);
+        }
+    }
+
     /// The numbers of all that is left to the next worker.
     pub(crate) fn kept(&self) -> impl Iterator<Item = RawFd> {
         let used = |record: &&KeptRecord| record.key.load(Ordering::Acquire) != 0;
@@ -299,6 +366,16 @@ impl Shared {
 }
 
 impl KeptRecord {
+    fn put(&self, number: u32, file: [u64; 2], notes: [u64; 2]) {
+        for (place, word) in self.file.iter().zip(file) {
+            place.store(word, Ordering::Relaxed);
+        }
+        for (place, note) in self.notes.iter().zip(notes) {
+            place.store(note, Ordering::Relaxed);
+        }
+        self.fd.store(number, Ordering::Relaxed);
+    }
+
     /// Its number, if that is still the file that was left.
     fn number(&self) -> Option<RawFd> {
         let number = RawFd::try_from(self.fd.load(Ordering::Relaxed)).ok()?;

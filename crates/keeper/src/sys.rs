@@ -58,6 +58,23 @@ pub(crate) fn take_over(number: RawFd) -> Option<OwnedFd> {
     open.then(|| unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// A descriptor of the same open file. `None`: no file has that number.
+pub(crate) fn duplicate(number: RawFd) -> Option<OwnedFd> {
+    if number < 0 {
+        return None;
+    }
+    // SAFETY: borrowed for one call, which fails if it is not open.
+    let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_dupfd_cloexec(file, 3).ok()
+}
+
+/// Says whether a descriptor is to be closed when the process becomes another program.
+pub(crate) fn close_on_exec(number: RawFd, on: bool) {
+    let flag = if on { libc::FD_CLOEXEC } else { 0 };
+    // SAFETY: changes a flag of a number in our table, or fails if no file has it.
+    unsafe { libc::fcntl(number, libc::F_SETFD, flag) };
+}
+
 /// Device and inode of an open file. `None`: no file has that number.
 pub(crate) fn identity(number: RawFd) -> Option<[u64; 2]> {
     if number < 0 {
@@ -97,6 +114,14 @@ impl Signals {
         match result {
             0 => Ok((Self(set), Self(before))),
             _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Takes these out of the set.
+    pub(crate) fn remove(&mut self, which: &[Signal]) {
+        for signal in which {
+            // SAFETY: the set is ours.
+            unsafe { libc::sigdelset(&raw mut self.0, signal.as_raw()) };
         }
     }
 

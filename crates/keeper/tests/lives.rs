@@ -245,3 +245,20 @@ fn over_any_number_of_kills_each_message_is_answered_once() {
     assert!(kills > 50 && said > 1000, "{kills} {said}");
     assert_eq!(scene.end(), 0);
 }
+
+/// Descriptors go from life to life, and from program to program in the same process, and nothing is left behind.
+#[test]
+fn a_worker_that_ends_by_itself_leaves_what_it_says_to_the_next() {
+    for (name, programs) in [("hand-over", 1), ("become", 6), ("become-nothing", 1)] {
+        let mut scene = Scene::of(name);
+        let keeper = scene.keeper.id();
+        for life in 1..=6 {
+            scene.worker(life);
+        }
+        assert_eq!(scene.line(), "0 more", "{name}");
+        assert!(alive(keeper as i32));
+        let environment = std::fs::read(format!("/proc/{keeper}/environ")).expect("it runs");
+        let became = String::from_utf8_lossy(&environment).contains("HYPERNIC_KEEPER=");
+        assert_eq!(became, programs > 1, "{name}");
+    }
+}

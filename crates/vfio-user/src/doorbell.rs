@@ -11,6 +11,7 @@
 //! back unless the guest has written again. A new client gets new memory, since nothing takes the old
 //! one's mapping away.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -153,31 +154,66 @@ impl Registers {
     /// There is none left.
     pub fn share(&mut self, device: &mut dyn Device) -> std::io::Result<&SharedMem> {
         if self.shared.is_none() {
-            let memory = SharedMem::new("doorbells", self.size)?;
-            let tails = self.layout.queues.iter().zip(0..);
-            let tails = tails.map(|(doorbell, queue)| Tail {
-                offset: doorbell.tail as usize,
-                queue,
-                seen: AtomicU32::new(0),
-            });
-            let tails = Tails {
-                area: memory.area(0, self.size),
-                tails: tails.collect(),
-                live: AtomicU64::new(0),
-            };
-            for word in &mut self.words {
-                word.seen = 0;
-            }
-            self.shared = Some(SharedWords {
-                memory,
-                bell: MappedDoorbells(Arc::new(tails)),
-            });
+            self.put(SharedMem::new("doorbells", self.size)?);
             self.show(device, |_| true);
         }
         match &self.shared {
             Some(shared) => Ok(&shared.memory),
             None => Err(std::io::ErrorKind::OutOfMemory.into()),
         }
+    }
+
+    /// This is the client's memory; nothing in it has been seen.
+    fn put(&mut self, memory: SharedMem) {
+        let tails = self.layout.queues.iter().zip(0..);
+        let tails = tails.map(|(doorbell, queue)| Tail {
+            offset: doorbell.tail as usize,
+            queue,
+            seen: AtomicU32::new(0),
+        });
+        let tails = Tails {
+            area: memory.area(0, self.size),
+            tails: tails.collect(),
+            live: AtomicU64::new(0),
+        };
+        for word in &mut self.words {
+            word.seen = 0;
+        }
+        self.shared = Some(SharedWords {
+            memory,
+            bell: MappedDoorbells(Arc::new(tails)),
+        });
+    }
+
+    /// The client's memory, and what was last seen of each register in it.
+    pub fn hand_over(&self) -> Option<(&SharedMem, Vec<u32>)> {
+        let shared = self.shared.as_ref()?;
+        Some((
+            &shared.memory,
+            self.words.iter().map(|word| word.seen).collect(),
+        ))
+    }
+
+    /// Goes on with the memory of a client that another server had. What the guest has stored since is found by the next look.
+    ///
+    /// # Errors
+    /// It is not the memory of such registers.
+    pub fn take_over(&mut self, file: OwnedFd, seen: &[u32]) -> std::io::Result<()> {
+        if seen.len() != self.words.len() {
+            return Err(std::io::ErrorKind::InvalidData.into());
+        }
+        self.put(SharedMem::from_fd(file, 0, self.size)?);
+        let Some(SharedWords { bell, .. }) = &self.shared else {
+            return Ok(());
+        };
+        for (word, seen) in self.words.iter_mut().zip(seen) {
+            word.seen = *seen;
+            if let WordUse::Tail(at) = word.used_as {
+                bell.0.tails[at].seen.store(*seen, Ordering::Relaxed);
+            }
+        }
+        self.count_live();
+        Ok(())
     }
 
     /// The client is gone; what it still does to its memory has no effect here.

@@ -2,8 +2,9 @@
 #![forbid(unsafe_code)]
 
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 use hypernic_keeper::exact::{Arrival, Link};
@@ -31,6 +32,9 @@ fn main() {
         "hang" => hang(page),
         "die" => std::process::abort(),
         "exact" => exact(page),
+        "hand-over" => hand_over(page, None),
+        "become" => hand_over(page, std::env::current_exe().ok().as_deref()),
+        "become-nothing" => hand_over(page, Some("/nowhere/hypernic".as_ref())),
         other => panic!("no scene {other}"),
     }
 }
@@ -102,6 +106,55 @@ fn keep(page: &'static Shared) {
         notes[1]
     ));
     sleep();
+}
+
+/// Writes a word in each of six lives to the other end of a pair, which goes from life to life by its number alone; `program`
+/// goes on, if one is named.
+fn hand_over(page: &'static Shared, program: Option<&Path>) {
+    let open = || std::fs::read_dir("/proc/self/fd").expect("proc").count() as u64;
+    let (ours, theirs, before) = match page.take_handover() {
+        None => {
+            assert_eq!(page.life(), 1, "the handover is lost");
+            let (ours, theirs) = UnixStream::pair().expect("a pair");
+            // Another that stays under its name, with what the page knows of it.
+            let (named, _) = UnixStream::pair().expect("a pair");
+            assert!(page.keep(b"named", named.as_fd(), [1, 2]));
+            let _ = named.into_raw_fd();
+            (ours, theirs, 0)
+        }
+        Some(mut handover) => {
+            let (numbers, _) = handover.payload.as_chunks::<8>();
+            let [ours, theirs, _, before] =
+                std::array::from_fn(|at| u64::from_ne_bytes(numbers[at]));
+            let mut pair = [ours, theirs].map(|number| {
+                let fd = handover.take(number as RawFd).expect("left");
+                UnixStream::from(fd)
+            });
+            let (named, notes) = page.take(b"named").expect("kept");
+            assert_eq!(notes, [1, 2]);
+            assert!(page.keep(b"named", named.as_fd(), [1, 2]));
+            let _ = named.into_raw_fd();
+            pair[0].write_all(b"x").expect("written");
+            pair[1].read_exact(&mut [0]).expect("read");
+            let [ours, theirs] = pair;
+            (ours, theirs, before)
+        }
+    };
+    page.serving();
+    assert!(page.take_handover().is_none(), "it is there once");
+    if page.life() == 6 {
+        say(&format!("{} more", open() - before));
+        sleep();
+    }
+    let (stray, _end) = UnixStream::pair().expect("a pair");
+    let numbers = [&ours, &theirs, &stray].map(AsRawFd::as_raw_fd);
+    // Before there is anything that is closed later.
+    let before = if page.life() == 1 { open() - 2 } else { before };
+    let words = numbers.map(|number| number as u64);
+    let payload = [words[0], words[1], words[2], before];
+    let payload: Vec<u8> = payload.iter().flat_map(|n| n.to_ne_bytes()).collect();
+    page.hand_over(&numbers, program, &payload).expect("room");
+    std::process::exit(0);
 }
 
 fn poison(page: &'static Shared) {

@@ -15,9 +15,10 @@ use snapshot::{Kind, State as _, StateError};
 
 use super::kept_maps::KeptMap;
 use super::session::{Signal, SignalChange};
-use super::state::{Connection, MAX_SIGNALS, Server};
+use super::state::{Connection, MAX_SIGNALS, Server, Twin};
 use crate::codec::dma_flags;
 use crate::device::{ClientEvent, Device, DmaChange};
+use crate::doorbell::Registers;
 use crate::interrupts::saved::Vector;
 use crate::stream::{MAX_FDS, Receiver, Sender, message};
 use peer::deferred_closer::PeerFd;
@@ -85,6 +86,17 @@ struct V1 {
     unread_files: Vec<(u32, u32)>,
     /// Answered and not sent.
     unsent: Vec<u8>,
+    /// Its second socket, if it has one.
+    twin: Option<SecondSocket>,
+    /// The memory its doorbells are in, and what was last seen there.
+    doorbells: Option<(u32, Vec<u32>)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SecondSocket {
+    file: u32,
+    unread: Vec<u8>,
+    unsent: Vec<u8>,
 }
 
 impl snapshot::State for V1 {
@@ -122,12 +134,6 @@ impl Server {
             .kept_maps
             .all()
             .ok_or(HandoverError::Cannot("memory whose files are not kept"))?;
-        if connection.twin.is_some() {
-            return Err(HandoverError::Cannot("a second socket"));
-        }
-        if self.bell().is_some() {
-            return Err(HandoverError::Cannot("doorbells in memory"));
-        }
         if session.pending_map.is_some() {
             return Err(HandoverError::Busy("the mapping of a file"));
         }
@@ -174,6 +180,24 @@ impl Server {
         for (start, fd) in with {
             unread_files.push((start as u32, files.add(fd)?));
         }
+        let twin = match &connection.twin {
+            Some(twin) => {
+                let unsent = twin.tx.unsent();
+                Some(SecondSocket {
+                    file: files.add(twin.socket.as_fd())?,
+                    unread: twin.rx.unread().0.to_vec(),
+                    unsent: unsent
+                        .ok_or(HandoverError::Busy("the sending of a file"))?
+                        .to_vec(),
+                })
+            }
+            None => None,
+        };
+        let doorbells = session.shape.doorbells.as_ref();
+        let doorbells = match doorbells.and_then(Registers::hand_over) {
+            Some((memory, seen)) => Some((files.add(memory.as_fd())?, seen)),
+            None => None,
+        };
         let pme = session.irq.0.pme();
         let table = session.table.as_ref().map(|table| table.entries().to_vec());
         let state = snapshot::seal(&V1 {
@@ -188,6 +212,8 @@ impl Server {
             unread: unread.to_vec(),
             unread_files,
             unsent: unsent.to_vec(),
+            twin,
+            doorbells,
         });
         let files = files.0;
         Ok(Handover { state, files })
@@ -274,18 +300,46 @@ impl Server {
         if with.len() > MAX_FDS {
             return Err(refuse("unread_files", with.len() as u64, "too many").into());
         }
+        if let Some((at, seen)) = saved.doorbells {
+            let doorbells = session.shape.doorbells.as_mut();
+            let none = || refuse("doorbells", seen.len() as u64, "there are none");
+            doorbells.ok_or_else(none)?.take_over(file(at)?, &seen)?;
+        }
         session.max_data = saved.max_data as usize;
         session.write_multiple = saved.write_multiple;
-        let mut rx = Receiver::new(message(session.max_data), closer);
-        if !rx.put_back(&saved.unread, with) {
-            return Err(refuse("unread", saved.unread.len() as u64, "too long").into());
-        }
-        let mut tx = Sender::new();
-        tx.push_raw(&saved.unsent);
+        let stream = |unread: &[u8], with, unsent: &[u8]| {
+            let mut rx = Receiver::new(message(session.max_data), closer.clone());
+            if !rx.put_back(unread, with) {
+                return Err(refuse("unread", unread.len() as u64, "too long"));
+            }
+            let mut tx = Sender::new();
+            tx.push_raw(unsent);
+            Ok((rx, tx))
+        };
+        let (rx, tx) = stream(&saved.unread, with, &saved.unsent)?;
+        let twin = match saved.twin {
+            Some(SecondSocket {
+                file: at,
+                unread,
+                unsent,
+            }) => {
+                let (rx, tx) = stream(&unread, Vec::new(), &unsent)?;
+                Some(Twin {
+                    socket: PeerFd::new(file(at)?, &closer),
+                    rx,
+                    tx,
+                    watching_out: false,
+                })
+            }
+            None => None,
+        };
         session.ready = true;
         session.counters.clients += 1;
         session.engine.connect(session.max_data);
         self.begin(socket.as_fd())?;
+        if let Some(twin) = &twin {
+            self.begin(twin.socket.as_fd())?;
+        }
         self.served_one = true;
         self.connection = Some(Connection {
             since: Instant::now(),
@@ -295,7 +349,7 @@ impl Server {
             socket,
             rx,
             tx,
-            twin: None,
+            twin,
             watching_out: false,
             paused: false,
             map_bell: None,
