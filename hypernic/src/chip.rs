@@ -2,6 +2,7 @@
 
 mod eswitch_sync;
 mod function_port;
+mod granted;
 mod guest_pf;
 mod late_sink;
 mod pf_runner;
@@ -19,6 +20,7 @@ use vale::{Keeper, PortConfig, Switch};
 
 use crate::config::{ChipConfig, PfOwner, VfConfig};
 use crate::error::Error;
+use crate::gate::Gate;
 use crate::ports;
 use crate::report::Section;
 use crate::spec::PortSpec;
@@ -74,6 +76,7 @@ impl RunningChip {
         config: &ChipConfig,
         outer: Option<&Switch>,
         clock: &Arc<dyn Clock>,
+        gate: Option<&Arc<Gate>>,
     ) -> Result<RunningChip, Error> {
         let thread = |source| Error::Os {
             what: "cannot start a thread",
@@ -138,6 +141,10 @@ impl RunningChip {
                     log_event(&limit, &shown, event);
                 };
                 let name = format!("port {}", config.name);
+                let source = match gate {
+                    Some(gate) => gate.hold(source),
+                    None => source,
+                };
                 let inlet = InletThread::spawn(&name, source, entry, events).map_err(thread)?;
                 chip.inlet = Some(inlet);
             }
@@ -234,6 +241,26 @@ impl RunningChip {
             (Pf::Software(runner), Owner::Vf(vf)) => runner.remove(vf),
             (Pf::Software(_), Owner::Pf) => {}
         }
+    }
+
+    /// What the driver of a VF was granted, sealed. `None`: a guest's PF knows it, by its registers.
+    pub(crate) fn granted(&self, vf: u32) -> Option<Vec<u8>> {
+        match &self.pf {
+            Pf::Software(runner) => runner.granted(vf).map(granted::seal),
+            Pf::Guest(_) => None,
+        }
+    }
+
+    /// A VF is about to go on that was granted this by the process before.
+    pub(crate) fn resume(&self, vf: u32, sealed: &[u8]) {
+        if let (Pf::Software(runner), Some(granted)) = (&self.pf, granted::open(sealed)) {
+            runner.resume(vf, granted);
+        }
+    }
+
+    /// Lets nothing more in.
+    pub(crate) fn shut(&mut self) {
+        drop(self.inlet.take());
     }
 
     /// Changes the policy of a VF.

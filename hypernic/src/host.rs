@@ -1,6 +1,7 @@
 //! A whole host: switches, ports and NICs, wired as the configuration says.
 
 mod inlets;
+mod leaving;
 mod looking;
 mod member;
 mod switch;
@@ -25,6 +26,8 @@ use crate::config::{
     ChipConfig, HostConfig, NicConfig, Profile, SocketSpec, SwitchConfig, VfConfig,
 };
 use crate::error::Error;
+use crate::gate::Gate;
+use crate::left::AllLeft;
 use crate::make::{make, make_virtio};
 use crate::nic::{NewNic, RunningNic};
 use crate::ports::Behind;
@@ -49,6 +52,10 @@ pub struct Host {
     planned: usize,
     live: Arc<AtomicUsize>,
     all_finished: Arc<dyn Fn() + Send + Sync>,
+    /// While it is started: NICs and ports wait for all others.
+    gate: Option<Arc<Gate>>,
+    /// NICs that go on.
+    left: AllLeft,
 }
 
 /// NICs and tenants that a host with a control socket is prepared for at least.
@@ -81,16 +88,17 @@ impl Host {
     /// # Errors
     /// The first thing that cannot be had, with its cure; what was started before is closed again.
     pub fn start(config: &HostConfig) -> Result<Self, Error> {
-        Self::start_with(config, || {})
+        Self::start_with(config, AllLeft::default(), || {})
     }
 
     /// As [`Host::start`]; `all_finished` is called when every NIC had one inherited connection
-    /// and all of them are over.
+    /// and all of them are over. What the worker before has `left` goes on.
     ///
     /// # Errors
     /// As [`Host::start`].
     pub fn start_with(
         config: &HostConfig,
+        left: AllLeft,
         all_finished: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, Error> {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
@@ -108,20 +116,18 @@ impl Host {
             // One for the beginning: not all are over before all are there.
             live: Arc::new(AtomicUsize::new(1)),
             all_finished: Arc::new(all_finished),
+            gate: Some(Arc::default()),
+            left,
         };
-        for switch in &config.switches {
-            host.add_switch(switch)?;
+        let made = host.make_all(config);
+        // Also if not all could be made: what waits there ends then.
+        if let Some(gate) = host.gate.take() {
+            gate.open();
         }
-        for chip in &config.chips {
-            host.add_chip(chip)?;
-        }
-        for nic in &config.nics {
-            if quarantine::holds(&nic.name) && nic.transport == Transport::VhostUser {
-                // There is no answer for a driver of a ring that says "I am not here".
-                tracing::error!(nic = %nic.name, "not served: the worker died twice in its turns");
-                continue;
-            }
-            host.add_nic(nic)?;
+        made?;
+        std::mem::take(&mut host.left).end();
+        for attached in host.nics.values_mut() {
+            attached.nic.begin();
         }
         if host.live.fetch_sub(1, Ordering::AcqRel) == 1 && !host.nics.is_empty() {
             (host.all_finished)();
@@ -129,12 +135,30 @@ impl Host {
         Ok(host)
     }
 
+    fn make_all(&mut self, config: &HostConfig) -> Result<(), Error> {
+        for switch in &config.switches {
+            self.add_switch(switch)?;
+        }
+        for chip in &config.chips {
+            self.add_chip(chip)?;
+        }
+        for nic in &config.nics {
+            if quarantine::holds(&nic.name) && nic.transport == Transport::VhostUser {
+                // There is no answer for a driver of a ring that says "I am not here".
+                tracing::error!(nic = %nic.name, "not served: the worker died twice in its turns");
+                continue;
+            }
+            self.add_nic(nic)?;
+        }
+        Ok(())
+    }
+
     /// Makes a switch with its ports.
     ///
     /// # Errors
     /// A port that cannot be opened, with its cure.
     pub fn add_switch(&mut self, config: &SwitchConfig) -> Result<(), Error> {
-        let running = RunningSwitch::start(config, Arc::clone(&self.clock))?;
+        let running = RunningSwitch::start(config, Arc::clone(&self.clock), self.gate.as_ref())?;
         self.switches.insert(config.name.clone(), running);
         Ok(())
     }
@@ -149,7 +173,7 @@ impl Host {
             port: spec.to_string(),
             message: "there is no such switch".into(),
         })?;
-        running.add_port(spec)
+        running.add_port(spec, self.gate.as_ref())
     }
 
     /// Closes a port of a switch. `false` when there is none that is written so.
@@ -167,7 +191,7 @@ impl Host {
             PortSpec::Switch(name) => self.switches.get(name).map(|running| &running.switch),
             _ => None,
         };
-        let chip = RunningChip::start(config, outer, &self.clock)?;
+        let chip = RunningChip::start(config, outer, &self.clock, self.gate.as_ref())?;
         let running = (chip, config.clone());
         self.chips.insert(config.name.clone(), running);
         Ok(())
@@ -223,6 +247,7 @@ impl Host {
             None => wire.sink,
         };
 
+        let arrived = self.left.take(&config.name);
         let live = Arc::clone(&self.live);
         let all_finished = Arc::clone(&self.all_finished);
         let over = Arc::<AtomicBool>::default();
@@ -234,7 +259,10 @@ impl Host {
             }
         });
         self.live.fetch_add(1, Ordering::AcqRel);
-        let nic = new.start(toward_wire, config.busy_poll, finished);
+        let mut nic = new.start(toward_wire, config.busy_poll, finished);
+        if let Some(arrived) = arrived {
+            self.go_on(config, member.as_ref(), &mut nic, arrived);
+        }
         if let Some(member) = member {
             member.stay(&nic);
         }
@@ -253,12 +281,22 @@ impl Host {
                 let thread = format!("port {}", config.name);
                 let shown = format!("{}/{}", config.name, port.name);
                 let linked = move |up| link(up);
-                let started = inlet(&thread, source, toward_guest, shown, linked);
+                let started = inlet(
+                    &thread,
+                    source,
+                    toward_guest,
+                    shown,
+                    linked,
+                    self.gate.as_ref(),
+                );
                 attached.inlet = Some(started.inspect_err(|_| {
                     self.live.fetch_sub(1, Ordering::AcqRel);
                 })?);
             }
             attached.port = Some((port.name, port.counters));
+        }
+        if self.gate.is_none() {
+            attached.nic.begin();
         }
         self.nics.insert(config.name.clone(), attached);
         Ok(())

@@ -2,8 +2,9 @@
 #![forbid(unsafe_code)]
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -12,6 +13,7 @@ use hypernic::config::HostConfig;
 use hypernic::control::Server;
 use hypernic::error::Error;
 use hypernic::host::Host;
+use hypernic::left::AllLeft;
 use hypernic::report::Section;
 use hypernic::sandbox::Layers;
 use hypernic::{external, fds, hints, report, sandbox};
@@ -21,7 +23,13 @@ use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
+/// Where this program was when it started; another may be there later.
+static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+
 fn main() -> ExitCode {
+    if let Ok(program) = std::env::current_exe() {
+        let _ = PROGRAM.set(program);
+    }
     let cli = Cli::parse_from(cli::words(std::env::args_os()));
     let (format, verbose) = (cli.log_format, cli.verbose);
     let job = cli.command.into_job();
@@ -99,7 +107,9 @@ fn serve(config: &HostConfig, layers: &Layers, format: LogFormat) -> Result<(), 
     guest_mem::install_sigbus_guard();
     fds::raise_limit();
     // A process whose every NIC was handed one connection has nothing left to serve after them.
-    let host = Host::start_with(config, || {
+    let left = AllLeft::arrive();
+    let handed_over = left.came();
+    let host = Host::start_with(config, left, || {
         // The last NIC's worker says so, and may not.
         let _ = threads::apart(|| kill_process(getpid(), Signal::TERM));
     })?;
@@ -117,7 +127,9 @@ fn serve(config: &HostConfig, layers: &Layers, format: LogFormat) -> Result<(), 
     });
     if let Some(page) = keeper::current() {
         page.serving();
-        say_what_happened(page);
+        if !handed_over {
+            say_what_happened(page);
+        }
     }
     tracing::info!("sandbox {layers}");
     tracing::info!(
@@ -125,17 +137,29 @@ fn serve(config: &HostConfig, layers: &Layers, format: LogFormat) -> Result<(), 
         switches = config.switches.len(),
         "serving"
     );
+    let mut upgrade = false;
     for signal in signals.forever() {
         match signal {
             SIGUSR1 => print_counters(&host.read(), control.as_ref().map(Server::counters), format),
             // A terminal that closes must not take every guest's NIC with it.
             SIGHUP => tracing::info!("SIGHUP: ignored; configuration is read at start only"),
-            SIGUSR2 => tracing::info!("SIGUSR2: ignored"),
+            SIGUSR2 if keeper::current().is_some() => {
+                tracing::info!("SIGUSR2: the program is started anew, and guests go on");
+                upgrade = true;
+                break;
+            }
+            SIGUSR2 => tracing::warn!(
+                "SIGUSR2: ignored; guests can go on in another process only with a keeper (--keeper)"
+            ),
             _ => {
                 tracing::info!("signal {signal}: closing");
                 break;
             }
         }
+    }
+    if upgrade {
+        drop(control);
+        return hand_over(host);
     }
     let_go(&host.read(), &mut signals);
     // A control client that waits for an answer gets it first.
@@ -144,6 +168,23 @@ fn serve(config: &HostConfig, layers: &Layers, format: LogFormat) -> Result<(), 
     if let Some(host) = Arc::into_inner(host) {
         host.into_inner().stop();
     }
+    Ok(())
+}
+
+/// Ends without a word to any VMM: the next worker, which is this program as it is on disk now, goes on.
+fn hand_over(host: Arc<RwLock<Host>>) -> Result<(), Error> {
+    let failed = |source| Error::Os {
+        what: "cannot hand over to the next worker",
+        source,
+    };
+    let page = keeper::current().ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
+    let host = Arc::into_inner(host);
+    let host = host.ok_or_else(|| failed(std::io::ErrorKind::ResourceBusy.into()))?;
+    let all = host.into_inner().leave();
+    let (files, payload) = all.seal();
+    let program = PROGRAM.get().map(PathBuf::as_path);
+    page.hand_over(&files, program, &payload).map_err(failed)?;
+    tracing::info!(nics = all.len(), "handed over");
     Ok(())
 }
 

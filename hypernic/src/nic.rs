@@ -24,6 +24,7 @@ use self::engine::{Door, Engine};
 use self::sink::{Hint, NicSink};
 use self::vfio::{VfioDoor, Wires};
 use self::vhost::{Alarm, CallWires, VhostDoor};
+use crate::left::{Arrived, Left};
 use crate::nvm::NvmFile;
 use crate::report::Section;
 use crate::worker::{ASKED, Served, Task, Turn, WOKEN};
@@ -55,6 +56,8 @@ pub struct RunningNic {
     sink: Arc<NicSink>,
     task: Arc<Task>,
     irq: Option<vfio_user::Interrupts>,
+    /// Until [`Self::begin`].
+    body: Mutex<Option<Box<NicBody>>>,
 }
 
 /// A NIC made, but not yet wired to a port.
@@ -144,7 +147,7 @@ impl NewNic {
         Arc::clone(&self.sink)
     }
 
-    /// Gives the NIC to its worker; what the guest sends goes to `out`.
+    /// Puts the NIC together; what the guest sends goes to `out`. It works from [`RunningNic::begin`] on.
     /// `finished` is called when the one connection the NIC was given is over.
     pub(crate) fn start(
         self,
@@ -167,7 +170,7 @@ impl NewNic {
             tx_ready: false,
             limit: Limit::default(),
         };
-        self.task.start(Box::new(NicBody {
+        let body = Box::new(NicBody {
             name: self.name.clone(),
             door: (self.door)(engine),
             sink: Arc::clone(&self.sink),
@@ -175,13 +178,14 @@ impl NewNic {
             finished: Some(finished),
             busy_poll,
             link_shown: true,
-        }));
+        });
         RunningNic {
             name: self.name,
             inbox,
             sink: self.sink,
             task: self.task,
             irq: self.irq,
+            body: Mutex::new(Some(body)),
         }
     }
 }
@@ -190,6 +194,28 @@ impl RunningNic {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Goes on with what a NIC of another worker has left, before it works.
+    pub(crate) fn go_on(&mut self, arrived: Arrived) -> Result<(), String> {
+        let link = arrived.left.link;
+        let body = self.body.get_mut().as_mut().ok_or("it works already")?;
+        body.door.go_on(arrived)?;
+        body.link_shown = link;
+        self.inbox.link.store(link, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives it to its worker.
+    pub(crate) fn begin(&mut self) {
+        if let Some(body) = self.body.get_mut().take() {
+            self.task.start(body);
+        }
+    }
+
+    /// Takes it from its worker, for good. `None`: it has fallen.
+    pub(crate) fn leave(&self) -> Option<Box<dyn Served>> {
+        self.task.stop()
     }
 
     /// Where frames for it go.
@@ -345,6 +371,19 @@ impl Served for NicBody {
 
     fn tick(&mut self) {
         self.door.tick();
+    }
+
+    fn is_settled(&self) -> bool {
+        self.door.is_settled()
+    }
+
+    fn leave(&mut self) -> Option<Left> {
+        let left = self.door.leave()?;
+        Some(Left {
+            name: self.name.clone(),
+            link: self.link_shown,
+            ..left
+        })
     }
 
     fn turn(&mut self, calls: u32) -> Turn {

@@ -32,6 +32,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod granted;
 mod message;
 mod policy;
 mod record;
@@ -39,6 +40,7 @@ mod settings;
 mod software_pf;
 mod vf;
 
+pub use granted::Granted;
 pub use message::{Message, WORDS};
 pub use policy::{Change, LinkState, Misdeeds, Policy, PolicyError, PortVlan};
 pub use record::{Down, Record, What};

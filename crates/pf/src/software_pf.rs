@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use eswitch::Nanos;
 use wire::MacAddr;
 
+use crate::granted::Granted;
 use crate::message::{Message, WORDS};
 use crate::policy::{Change, Policy, PolicyError};
 use crate::record::{Down, Record, What};
@@ -240,10 +241,20 @@ impl SoftwarePf {
     /// A VF goes on as another that was saved somewhere (a migration). What its driver had asked for
     /// there is not known here and nothing of it is granted: the driver is made to start anew, as after
     /// a reset of the port.
+    ///
+    /// Unless [`Self::resume`] has said what it was granted: then its driver notices nothing.
     pub fn loaded(&mut self, vf: VfId) {
-        let Some(known) = self.vfs.get_mut(&vf) else {
+        let Some(mut known) = self.vfs.remove(&vf) else {
             return;
         };
+        if let Some(granted) = known.resumes.take() {
+            let others = &self.vfs;
+            known.resume(granted, |mac| others.values().any(|other| other.has(mac)));
+            self.vfs.insert(vf, known);
+            self.renew(vf, true);
+            return;
+        }
+        let known = self.vfs.entry(vf).or_insert(known);
         known.reset();
         let up = known.down.is_none() && !self.in_reset;
         self.out.push_back(Effect::Reset { vf, active: true });
@@ -252,6 +263,18 @@ impl SoftwarePf {
             self.out.push_back(Effect::Reset { vf, active: false });
         }
         self.tell(vf);
+    }
+
+    /// What the driver of a VF was granted, for the process that goes on with it.
+    pub fn granted(&self, vf: VfId) -> Option<Granted> {
+        self.vfs.get(&vf).map(Vf::granted)
+    }
+
+    /// A VF will be [loaded](Self::loaded) that was granted this by the process before.
+    pub fn resume(&mut self, vf: VfId, granted: Granted) {
+        if let Some(known) = self.vfs.get_mut(&vf) {
+            known.resumes = Some(granted);
+        }
     }
 
     /// A VF has put a message into its mailbox and asked to read it (REQ).

@@ -5,6 +5,7 @@ use eswitch::{
 };
 use wire::MacAddr;
 
+use crate::granted::Granted;
 use crate::message::{Message, Request, WORDS};
 use crate::policy::{LinkState, Misdeeds, Policy};
 use crate::record::{Down, Log, What};
@@ -49,6 +50,8 @@ pub(crate) struct Vf {
     pub(crate) nack_due: bool,
     bucket: Bucket,
     misdeeds: Option<Bucket>,
+    /// What it had under the process before, until it has come.
+    pub(crate) resumes: Option<Granted>,
 }
 
 impl Vf {
@@ -86,6 +89,7 @@ impl Vf {
             nack_due: false,
             bucket,
             misdeeds: None,
+            resumes: None,
         };
         vf.forgive(now);
         vf
@@ -114,6 +118,49 @@ impl Vf {
         self.max_frame = STANDARD_FRAME;
         self.last_nack = None;
         self.nack_due = false;
+    }
+
+    /// What its driver has been granted.
+    pub(crate) fn granted(&self) -> Granted {
+        Granted {
+            clear_to_send: self.clear_to_send,
+            mac: self.mac.0,
+            further: self.further.iter().map(|mac| mac.0).collect(),
+            hashes: self.hashes.clone(),
+            all_groups: self.all_groups,
+            vlans: self.vlans.iter().filter(|vlan| *vlan != 0).collect(),
+            max_frame: self.max_frame,
+            waiting: self.waiting.as_ref().map(|words| words.to_vec()),
+        }
+    }
+
+    /// Goes on with what it was granted by another process, as far as its policy still allows that. `taken` says whether an
+    /// address is another's.
+    pub(crate) fn resume(&mut self, granted: Granted, taken: impl Fn(MacAddr) -> bool) {
+        self.reset();
+        self.clear_to_send = granted.clear_to_send;
+        let words = granted.waiting.and_then(|words| words.try_into().ok());
+        self.waiting = words.map(Box::new);
+        let more = granted.all_groups;
+        let groups = Request::Multicast {
+            hashes: granted.hashes.into_iter().take(2 * WORDS).collect(),
+            more,
+        };
+        let addresses = granted
+            .further
+            .into_iter()
+            .map(|mac| Request::AddMac(MacAddr(mac)));
+        let vlans = granted.vlans.into_iter();
+        let vlans = vlans.map(|id| Request::Vlan { id, join: true });
+        let all = [
+            Request::SetMac(MacAddr(granted.mac)),
+            Request::MaxFrame(granted.max_frame.into()),
+            groups,
+        ];
+        for request in all.into_iter().chain(addresses).chain(vlans) {
+            // What is refused now its driver finds out as after any change of its policy.
+            let _ = self.follow(request, &taken);
+        }
     }
 
     /// Whether frames for this address are its own.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use igb::{Event, Grant, VfChannel};
 use model::{Clock, Nanos};
 use parking_lot::{Condvar, Mutex};
-use pf::{Change, Down, Effect, PolicyError, Settings, SoftwarePf, Status, VfId, What};
+use pf::{Change, Down, Effect, Granted, PolicyError, Settings, SoftwarePf, Status, VfId, What};
 use vale::{PortInfo, Switch};
 
 use super::function_port::FunctionPort;
@@ -284,6 +284,16 @@ impl PfRunner {
             self.enforce(entry, settings);
             entry.channel.ring();
         }
+    }
+
+    /// What the driver of a VF was granted.
+    pub(super) fn granted(&self, vf: VfId) -> Option<Granted> {
+        self.state.lock().pf.granted(vf)
+    }
+
+    /// A VF is about to go on that was granted this by the process before.
+    pub(super) fn resume(&self, vf: VfId, granted: Granted) {
+        self.state.lock().pf.resume(vf, granted);
     }
 
     pub(super) fn leaving(&self, vf: VfId) {

@@ -8,16 +8,22 @@ use port::{Inlet, InletEvent, InletThread};
 use program::log::Limit;
 
 use crate::error::Error;
+use crate::gate::Gate;
 
 /// Starts a thread that passes what arrives at a port to `to`, and `linked` whether its link is up. In the
-/// log the port is `shown`.
+/// log the port is `shown`. It waits at the gate, if there is one.
 pub(super) fn inlet(
     thread: &str,
     source: Box<dyn Inlet>,
     to: Arc<dyn Sink>,
     shown: String,
     linked: impl Fn(bool) + Send + 'static,
+    gate: Option<&Arc<Gate>>,
 ) -> Result<InletThread, Error> {
+    let source = match gate {
+        Some(gate) => gate.hold(source),
+        None => source,
+    };
     let limit = Limit::default();
     let events = move |event: InletEvent| {
         linked(matches!(event, InletEvent::LinkUp));

@@ -10,6 +10,7 @@ use vale::{Keeper, Switch};
 use super::inlets::inlet;
 use crate::config::SwitchConfig;
 use crate::error::Error;
+use crate::gate::Gate;
 use crate::ports::{self, Behind};
 use crate::report::Section;
 use crate::spec::PortSpec;
@@ -36,7 +37,11 @@ impl RunningSwitch {
     ///
     /// # Errors
     /// A port that cannot be opened, with its cure.
-    pub(super) fn start(config: &SwitchConfig, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+    pub(super) fn start(
+        config: &SwitchConfig,
+        clock: Arc<dyn Clock>,
+        gate: Option<&Arc<Gate>>,
+    ) -> Result<Self, Error> {
         let (switch, keeper) = ports::new_switch(config, clock).map_err(|source| Error::Os {
             what: "cannot start a thread",
             source,
@@ -51,7 +56,7 @@ impl RunningSwitch {
             },
         };
         for spec in &config.ports {
-            running.add_port(spec)?;
+            running.add_port(spec, gate)?;
         }
         Ok(running)
     }
@@ -60,7 +65,11 @@ impl RunningSwitch {
     ///
     /// # Errors
     /// It cannot be opened, with the cure; nothing has changed.
-    pub(super) fn add_port(&mut self, spec: &PortSpec) -> Result<(), Error> {
+    pub(super) fn add_port(
+        &mut self,
+        spec: &PortSpec,
+        gate: Option<&Arc<Gate>>,
+    ) -> Result<(), Error> {
         let failed = |message| Error::Port {
             owner: self.config.name.clone(),
             port: spec.to_string(),
@@ -80,7 +89,7 @@ impl RunningSwitch {
             Some(source) => {
                 let shown = format!("{}/{}", self.config.name, port.name);
                 let thread = format!("port {shown}");
-                let started = inlet(&thread, source, entry, shown, |_| {});
+                let started = inlet(&thread, source, entry, shown, |_| {}, gate);
                 Some(started.inspect_err(|_| {
                     self.switch.detach(&port.name);
                 })?)
@@ -107,6 +116,13 @@ impl RunningSwitch {
         self.switch.detach(&port.name);
         drop(port);
         true
+    }
+
+    /// Lets nothing more in.
+    pub(super) fn shut(&mut self) {
+        for port in &mut self.ports {
+            drop(port.inlet.take());
+        }
     }
 
     /// Its ports: as they are written, and the names of their counters.

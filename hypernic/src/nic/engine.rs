@@ -11,6 +11,7 @@ use program::log::{Held, Limit};
 use vfio_user::EventSet;
 
 use super::sink::NicSink;
+use crate::left::{Arrived, Left};
 
 /// Frames sent in one turn before the socket is looked at again.
 const TX_BUDGET: usize = frame::MAX_BATCH;
@@ -50,6 +51,22 @@ pub(super) trait Door: Send {
     fn set_link(&mut self, up: bool);
     /// Answers messages and does what they and others have asked for. `calls` is what its task was called for.
     fn turn(&mut self, calls: u32) -> io::Result<DoorTurn>;
+    /// Whether its client could be left to another worker as things are; a turn may bring that about.
+    fn is_settled(&self) -> bool {
+        true
+    }
+    /// Leaves its client to the next worker, and does nothing more. `None`: it has none that could go on.
+    fn leave(&mut self) -> Option<Left> {
+        None
+    }
+    /// Goes on with the client of the worker before.
+    ///
+    /// # Errors
+    /// The reason; the client has lost the NIC then.
+    fn go_on(&mut self, arrived: Arrived) -> Result<(), String> {
+        let _ = arrived;
+        Err("there is another kind of NIC in its place".into())
+    }
     /// What it counts.
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64));
     /// Its registers, looked at without effect; a door that has none shows none.

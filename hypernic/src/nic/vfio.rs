@@ -6,10 +6,12 @@ use frame::Counted;
 use model::{Control, Interrupts, PciState, Peeked, Pme, ResetKind, Watch};
 use pci::{ConfigEvent, PowerState};
 use vfio_user::{
-    ClientEvent, Device, DmaChange, EventSet, Look, ResetCause, Server, Work as ServerWork,
+    ClientEvent, Device, DmaChange, EventSet, HandoverError, Look, ResetCause, Server,
+    Work as ServerWork,
 };
 
 use super::engine::{Door, DoorTurn, Engine, MESSAGE_BUDGET, SPARED};
+use crate::left::{Arrived, Left};
 use crate::nvm::NvmFile;
 use crate::worker::TRIED;
 
@@ -48,11 +50,15 @@ struct Board {
 
 impl VfioDoor {
     pub fn new(
-        server: Server,
+        mut server: Server,
         control: Box<dyn Control>,
         nvm: Option<NvmFile>,
         engine: Engine,
     ) -> Self {
+        if keeper::current().is_some() {
+            // A client that is to go on in another worker has its memory mapped there again.
+            server.keep_files();
+        }
         let board = Board {
             engine,
             control,
@@ -126,6 +132,40 @@ impl Door for VfioDoor {
             served: progress.messages > 0 || progress.doorbells > 0 || sent,
             more: progress.more,
             finished: progress.finished,
+        })
+    }
+
+    fn is_settled(&self) -> bool {
+        self.server.under_way().is_none()
+    }
+
+    fn leave(&mut self) -> Option<Left> {
+        let client = match self.server.hand_over() {
+            Ok(client) => client,
+            Err(HandoverError::NoClient) => return None,
+            Err(why) => {
+                tracing::error!(nic = %self.board.engine.name, "its VMM loses it: {why}");
+                return None;
+            }
+        };
+        // What its guest wrote there last is to be in the file before the next worker reads it.
+        if let Some(nvm) = self.board.nvm.take()
+            && let Some(image) = self.board.control.take_nvm()
+        {
+            nvm.put(image);
+        }
+        let state = self.board.control.save(&self.board.engine.env);
+        Some(Left::new(client, state))
+    }
+
+    fn go_on(&mut self, arrived: Arrived) -> Result<(), String> {
+        let board = &mut self.board;
+        let taken = self.server.take_over(board, arrived.client);
+        taken.map_err(|error| error.to_string())?;
+        let loaded = board.control.load(&board.engine.env, &arrived.left.state);
+        loaded.map_err(|error| {
+            self.server.end_client(board, "its NIC cannot go on");
+            error.to_string()
         })
     }
 

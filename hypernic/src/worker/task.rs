@@ -16,6 +16,7 @@ use vfio_user::EventSet;
 
 use super::long_turns::LongTurns;
 use super::spent::Spent;
+use crate::left::Left;
 
 /// Called by a receiver that has made room for its frames.
 pub(crate) const WOKEN: u32 = 1 << 0;
@@ -56,6 +57,14 @@ pub(crate) trait Served: Send {
     }
     /// The deadline that was set has come.
     fn tick(&mut self);
+    /// Whether its client could be left to another worker as things are; a turn may bring that about.
+    fn is_settled(&self) -> bool {
+        true
+    }
+    /// Leaves its client to the next worker, and does nothing more.
+    fn leave(&mut self) -> Option<Left> {
+        None
+    }
     /// Does a bounded piece of what there is to do, and never waits. `calls` is what it was called
     /// for since its last turn.
     fn turn(&mut self, calls: u32) -> Turn;

@@ -9,3 +9,4 @@ mod cli_life;
 mod cli_many;
 mod cli_pktgen;
 mod cli_sandbox;
+mod cli_upgrade;

@@ -17,7 +17,7 @@ use super::kept_maps::KeptMap;
 use super::session::{Signal, SignalChange};
 use super::state::{Connection, MAX_SIGNALS, Server, Twin};
 use crate::codec::dma_flags;
-use crate::device::{ClientEvent, Device, DmaChange};
+use crate::device::{ClientEvent, Device, DmaChange, GoneReason};
 use crate::doorbell::Registers;
 use crate::interrupts::saved::Vector;
 use crate::stream::{MAX_FDS, Receiver, Sender, message};
@@ -104,6 +104,10 @@ impl snapshot::State for V1 {
     const VERSION: u32 = 1;
 }
 
+fn refuse(field: &'static str, value: u64, why: &'static str) -> StateError {
+    StateError::Field { field, value, why }
+}
+
 /// The files of a handover, as they are found.
 #[derive(Default)]
 struct Files(Vec<OwnedFd>);
@@ -121,6 +125,22 @@ impl Server {
         self.session.kept_maps.begin();
     }
 
+    /// What keeps the client from being handed over now, and will end.
+    pub fn under_way(&self) -> Option<&'static str> {
+        let connection = self.connection.as_ref()?;
+        let twin = connection.twin.as_ref();
+        if self.session.pending_map.is_some() {
+            Some("the mapping of a file")
+        } else if !self.session.engine.is_idle() {
+            Some("DMA by message")
+        } else if connection.tx.unsent().is_none() || twin.is_some_and(|t| t.tx.unsent().is_none())
+        {
+            Some("the sending of a file")
+        } else {
+            None
+        }
+    }
+
     /// Copies the client out, with duplicates of its files. The caller stops calling this server first, and lets go of it
     /// afterwards without a word to the client.
     ///
@@ -134,14 +154,10 @@ impl Server {
             .kept_maps
             .all()
             .ok_or(HandoverError::Cannot("memory whose files are not kept"))?;
-        if session.pending_map.is_some() {
-            return Err(HandoverError::Busy("the mapping of a file"));
+        if let Some(what) = self.under_way() {
+            return Err(HandoverError::Busy(what));
         }
-        if !session.engine.is_idle() {
-            return Err(HandoverError::Busy("DMA by message"));
-        }
-        let unsent = connection.tx.unsent();
-        let unsent = unsent.ok_or(HandoverError::Busy("the sending of a file"))?;
+        let unsent = connection.tx.unsent().unwrap_or_default();
         let mut files = Files::default();
         files.add(connection.socket.as_fd())?;
         let mut vectors = Vec::new();
@@ -182,13 +198,11 @@ impl Server {
         }
         let twin = match &connection.twin {
             Some(twin) => {
-                let unsent = twin.tx.unsent();
+                let unsent = twin.tx.unsent().unwrap_or_default();
                 Some(SecondSocket {
                     file: files.add(twin.socket.as_fd())?,
                     unread: twin.rx.unread().0.to_vec(),
-                    unsent: unsent
-                        .ok_or(HandoverError::Busy("the sending of a file"))?
-                        .to_vec(),
+                    unsent: unsent.to_vec(),
                 })
             }
             None => None,
@@ -223,7 +237,7 @@ impl Server {
     /// been told in the course of the conversation; the owner loads its state afterwards.
     ///
     /// # Errors
-    /// The state or a file is refused. This server then has no client, and may be given up.
+    /// The state or a file is refused. The client's files are closed then, and this server waits for another client.
     ///
     /// # Panics
     /// This server has a client already.
@@ -233,6 +247,23 @@ impl Server {
         handover: Handover,
     ) -> Result<(), HandoverError> {
         assert!(self.connection.is_none(), "a server has one client");
+        let taken = self.try_to_take_over(device, handover);
+        if taken.is_err() {
+            self.end_client(device, "it cannot be taken over");
+        }
+        taken
+    }
+
+    /// Closes the connection of the client, if there is one: what cannot be served is better closed than open and silent.
+    pub fn end_client(&mut self, device: &mut dyn Device, why: &'static str) {
+        self.disconnect(device, GoneReason::Protocol(why));
+    }
+
+    fn try_to_take_over(
+        &mut self,
+        device: &mut dyn Device,
+        handover: Handover,
+    ) -> Result<(), HandoverError> {
         let Handover { state, files } = handover;
         let saved: V1 = snapshot::open(V1::KIND, &state)?.decode()?;
         let mut files: Vec<Option<OwnedFd>> = files.into_iter().map(Some).collect();
@@ -243,7 +274,6 @@ impl Server {
         let session = &mut self.session;
         let closer = session.deferred_closer.clone();
         let socket = PeerFd::new(file(0)?, &closer);
-        let refuse = |field, value: u64, why| StateError::Field { field, value, why };
         let most = super::session::MAX_DATA;
         if !(1..=most).contains(&(saved.max_data as usize)) {
             return Err(refuse("max_data", saved.max_data.into(), "out of bounds").into());
@@ -259,40 +289,12 @@ impl Server {
             None if saved.table.is_empty() => {}
             _ => return Err(refuse("table", saved.table.len() as u64, "another length").into()),
         }
-        for (vector, fd) in &saved.vectors {
-            if !session.irq.0.has(vector) {
-                return Err(refuse("vector", vector.vector.into(), "there is none").into());
-            }
-            let fd = fd.map(&mut file).transpose()?;
-            if let Some(fd) = &fd {
-                event::adopt(fd.as_fd()).map_err(io::Error::from)?;
-            }
-            let fd = fd.map(|fd| PeerFd::new(fd, &closer));
-            session.irq.0.put_vector(vector, fd);
-        }
-        session.irq.set_pme(pci::Pme {
-            enabled: saved.pme[0],
-            status: saved.pme[1],
-        });
+        session.take_vectors(&saved.vectors, saved.pme, &mut file)?;
         for map in saved.maps {
             let file = map.file.map(&mut file).transpose()?;
             session.map_again(device, map.into_kept(file))?;
         }
-        if saved.signals.len() > MAX_SIGNALS {
-            return Err(refuse("signals", saved.signals.len() as u64, "too many").into());
-        }
-        for signal in saved.signals {
-            let fd = PeerFd::new(file(signal.file)?, &closer);
-            event::adopt(fd.as_fd()).map_err(io::Error::from)?;
-            session.next_token += 1;
-            session.todo.signals.push(SignalChange::Add(Signal {
-                index: signal.index,
-                vector: signal.vector,
-                mask: signal.mask,
-                fd,
-                token: session.next_token,
-            }));
-        }
+        session.take_signals(saved.signals, &mut file)?;
         let mut with = Vec::new();
         for (start, at) in saved.unread_files {
             with.push((start as usize, file(at)?));
@@ -376,6 +378,55 @@ impl Map {
 }
 
 impl super::session::Session {
+    /// Arms what another server had armed.
+    fn take_vectors(
+        &mut self,
+        vectors: &[(Vector, Option<u32>)],
+        pme: [bool; 2],
+        file: &mut dyn FnMut(u32) -> io::Result<OwnedFd>,
+    ) -> Result<(), HandoverError> {
+        for (vector, fd) in vectors {
+            if !self.irq.0.has(vector) {
+                return Err(refuse("vector", vector.vector.into(), "there is none").into());
+            }
+            let fd = fd.map(&mut *file).transpose()?;
+            if let Some(fd) = &fd {
+                event::adopt(fd.as_fd()).map_err(io::Error::from)?;
+            }
+            let fd = fd.map(|fd| PeerFd::new(fd, &self.deferred_closer));
+            self.irq.0.put_vector(vector, fd);
+        }
+        self.irq.set_pme(pci::Pme {
+            enabled: pme[0],
+            status: pme[1],
+        });
+        Ok(())
+    }
+
+    /// Watches the eventfds that mask and unmask.
+    fn take_signals(
+        &mut self,
+        signals: Vec<Watched>,
+        file: &mut dyn FnMut(u32) -> io::Result<OwnedFd>,
+    ) -> Result<(), HandoverError> {
+        if signals.len() > MAX_SIGNALS {
+            return Err(refuse("signals", signals.len() as u64, "too many").into());
+        }
+        for signal in signals {
+            let fd = PeerFd::new(file(signal.file)?, &self.deferred_closer);
+            event::adopt(fd.as_fd()).map_err(io::Error::from)?;
+            self.next_token += 1;
+            self.todo.signals.push(SignalChange::Add(Signal {
+                index: signal.index,
+                vector: signal.vector,
+                mask: signal.mask,
+                fd,
+                token: self.next_token,
+            }));
+        }
+        Ok(())
+    }
+
     /// Maps what another server had mapped.
     fn map_again(&mut self, device: &mut dyn Device, map: KeptMap) -> Result<(), HandoverError> {
         let &KeptMap {

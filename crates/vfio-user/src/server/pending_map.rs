@@ -11,7 +11,9 @@ use crate::codec::{DmaMap, Header};
 use peer::EventFd;
 use peer::deferred_closer::DeferredCloser;
 
-type Outcome = Mutex<Option<Result<MappedFile, MapError>>>;
+/// The mapping; and the file, if that is to be kept.
+pub(super) type Mapped = (Result<MappedFile, MapError>, Option<OwnedFd>);
+type Outcome = Mutex<Option<Mapped>>;
 
 /// A message that waits for its answer.
 pub(super) struct PendingMap {
@@ -20,37 +22,45 @@ pub(super) struct PendingMap {
     /// Until the work begins.
     file: Option<OwnedFd>,
     outcome: Arc<Outcome>,
-    /// The file once more, if it is to be kept.
-    pub kept: Option<OwnedFd>,
+    keeps: bool,
 }
 
 /// What the other thread does when it drops this.
 struct Work {
     memory: Memory,
     map: DmaMap,
-    file: OwnedFd,
+    file: Option<OwnedFd>,
     outcome: Arc<Outcome>,
+    keeps: bool,
     /// Wakes the server.
     bell: Arc<EventFd>,
 }
 
 impl Drop for Work {
     fn drop(&mut self) {
-        let DmaMap { size, offset, .. } = self.map;
-        let result = self.memory.open_file(size, self.file.as_fd(), offset);
-        *self.outcome.lock() = Some(result);
+        if let Some(file) = self.file.take() {
+            let done = map(&self.memory, &self.map, file, self.keeps);
+            *self.outcome.lock() = Some(done);
+        }
         self.bell.signal();
     }
 }
 
+fn map(memory: &Memory, map: &DmaMap, file: OwnedFd, keeps: bool) -> Mapped {
+    let result = memory.open_file(map.size, file.as_fd(), map.offset);
+    let kept = result.is_ok() && keeps;
+    (result, kept.then_some(file))
+}
+
 impl PendingMap {
-    pub fn new(header: Header, map: DmaMap, file: OwnedFd, kept: Option<OwnedFd>) -> Self {
+    /// `keeps`: the file is to be had back.
+    pub fn new(header: Header, map: DmaMap, file: OwnedFd, keeps: bool) -> Self {
         Self {
             header,
             map,
             file: Some(file),
             outcome: Arc::default(),
-            kept,
+            keeps,
         }
     }
 
@@ -60,8 +70,9 @@ impl PendingMap {
             mapper.bury(Work {
                 memory: memory.clone(),
                 map: self.map,
-                file,
+                file: Some(file),
                 outcome: Arc::clone(&self.outcome),
+                keeps: self.keeps,
                 bell: Arc::clone(bell),
             });
         }
@@ -70,8 +81,8 @@ impl PendingMap {
     /// Maps the file here and now: no descriptor is left to be woken by.
     pub fn do_now(&mut self, memory: &Memory) {
         if let Some(file) = self.file.take() {
-            let result = memory.open_file(self.map.size, file.as_fd(), self.map.offset);
-            *self.outcome.lock() = Some(result);
+            let done = map(memory, &self.map, file, self.keeps);
+            *self.outcome.lock() = Some(done);
         }
     }
 
@@ -80,8 +91,8 @@ impl PendingMap {
         self.outcome.lock().is_some()
     }
 
-    /// The file, once it is mapped.
-    pub fn take(&self) -> Option<Result<MappedFile, MapError>> {
+    /// How it ended, if it has.
+    pub fn take(&self) -> Option<Mapped> {
         self.outcome.lock().take()
     }
 }

@@ -327,24 +327,22 @@ impl Session {
         let Some(fd) = fds.pop() else {
             return self.end_map(device, header, &map, (None, None), tx);
         };
-        let kept = self.kept_maps.keeps().then(|| fd.try_clone());
-        let kept = kept.transpose().map_err(|_| Errno::MFILE)?;
+        let keeps = self.kept_maps.keeps();
         let known = self
             .memory
             .known_file(map.iova, map.size, fd.as_fd(), map.offset);
-        let file = match known {
+        let (file, kept) = match known {
             Ok(None) => {
-                self.pending_map = Some(PendingMap::new(*header, map, fd, kept));
+                self.pending_map = Some(PendingMap::new(*header, map, fd, keeps));
                 return Ok(());
             }
             Ok(Some(file)) => {
                 // Its file stays with the mapping: to close this is nothing.
-                drop(fd);
-                Ok(file)
+                (Ok(file), keeps.then_some(fd))
             }
             Err(error) => {
                 self.deferred_closer.bury(fd);
-                Err(error)
+                (Err(error), None)
             }
         };
         self.end_map(device, header, &map, (Some(file), kept), tx)
@@ -355,12 +353,12 @@ impl Session {
         let Some(pending) = self.pending_map.take() else {
             return true;
         };
-        let Some(file) = pending.take() else {
+        let Some((file, kept)) = pending.take() else {
             self.pending_map = Some(pending);
             return false;
         };
         let (header, mark) = (&pending.header, tx.mark());
-        let file = (Some(file), pending.kept);
+        let file = (Some(file), kept);
         if let Err(errno) = self.end_map(device, header, &pending.map, file, tx) {
             tx.truncate(mark);
             tx.push(&header.error_reply(errno.raw_os_error() as u32), &[]);

@@ -1,0 +1,98 @@
+//! NICs that go from one worker to the next, with their guests.
+
+use std::time::{Duration, Instant};
+
+use super::Host;
+use super::member::ChipMember;
+use crate::config::NicConfig;
+use crate::left::{AllLeft, Arrived};
+use crate::nic::RunningNic;
+
+/// How long what a NIC has under way may take: a file that is being mapped, DMA by message that the VMM answers.
+const SETTLES: Duration = Duration::from_secs(1);
+
+impl Host {
+    /// Has a NIC that was made just now go on as the one that the worker before had.
+    pub(super) fn go_on(
+        &self,
+        config: &NicConfig,
+        member: Option<&ChipMember<'_>>,
+        nic: &mut RunningNic,
+        arrived: Arrived,
+    ) {
+        let name = &config.name;
+        let model = config.model.name;
+        if arrived.left.model != model {
+            tracing::error!(
+                nic = %name,
+                "its VMM loses it: it was a {}, and the configuration says {model}",
+                arrived.left.model
+            );
+            return;
+        }
+        if let Some(granted) = &arrived.left.granted
+            && let Some(member) = member
+        {
+            member.resume(granted);
+        }
+        match nic.go_on(arrived) {
+            Ok(()) => tracing::info!(nic = %name, "goes on where the worker before has left it"),
+            Err(why) => tracing::error!(nic = %name, "its VMM loses it: {why}"),
+        }
+    }
+
+    /// Stops everything between two messages and two frames, and leaves it to the next worker: after this nothing here may be
+    /// dropped or used, and the process ends.
+    pub fn leave(mut self) -> AllLeft {
+        // What comes from now on waits in the kernel, for the next worker.
+        for switch in self.switches.values_mut() {
+            switch.shut();
+        }
+        for (chip, _) in self.chips.values_mut() {
+            chip.shut();
+        }
+        for attached in self.nics.values_mut() {
+            drop(attached.inlet.take());
+        }
+        // All of them stop before any is looked at: what one sends another receives.
+        let mut bodies = Vec::new();
+        for (name, attached) in &self.nics {
+            bodies.extend(attached.nic.leave().map(|body| (name.clone(), body)));
+        }
+        let until = Instant::now() + SETTLES;
+        while Instant::now() < until {
+            let mut settled = true;
+            for (_, body) in &mut bodies {
+                if !body.is_settled() {
+                    settled = false;
+                    body.turn(0);
+                }
+            }
+            if settled {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut all = AllLeft::default();
+        for (name, body) in &mut bodies {
+            let Some(mut left) = body.leave() else {
+                continue;
+            };
+            let Some(attached) = self.nics.get(name) else {
+                continue;
+            };
+            attached.config.model.name.clone_into(&mut left.model);
+            if let Some((chip, vf)) = self.vf(name) {
+                left.granted = chip.granted(vf);
+            }
+            all.add(left);
+        }
+        // Files end whole.
+        for attached in self.nics.values_mut() {
+            drop(attached.capture.take());
+        }
+        // Closing anything would be heard outside.
+        Box::leak(Box::new((self, bodies)));
+        all
+    }
+}

@@ -1,0 +1,208 @@
+//! What a worker that ends by itself leaves of its NICs to the next one, so that their guests notice nothing.
+//!
+//! The next one may be another build, so all of it is plain data in the container of the crate `snapshot`, NIC by NIC.
+
+use std::os::fd::{IntoRawFd, RawFd};
+
+use keeper::Handover;
+use serde::{Deserialize, Serialize};
+use snapshot::{Kind, State, StateError};
+
+/// A NIC whose VMM goes on.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Left {
+    /// The NIC's name.
+    pub name: String,
+    /// The model's name.
+    pub model: String,
+    /// The client of the vfio-user server, and the numbers of its files.
+    pub client: Vec<u8>,
+    /// See `client`.
+    pub files: Vec<RawFd>,
+    /// The model.
+    pub state: Vec<u8>,
+    /// Whether the cable is in.
+    pub link: bool,
+    /// What the software PF has granted it, if it is a VF.
+    pub granted: Option<Vec<u8>>,
+}
+
+impl State for Left {
+    const KIND: Kind = Kind::new("nic-left");
+    const VERSION: u32 = 1;
+}
+
+/// All NICs of a worker.
+#[derive(Debug, Default)]
+pub struct AllLeft {
+    nics: Vec<Left>,
+    /// There was a worker before, which ended by itself.
+    came: bool,
+    /// From where their files are taken.
+    files: Option<Handover>,
+}
+
+/// A NIC that is to go on, with its files.
+pub(crate) struct Arrived {
+    pub left: Left,
+    pub client: vfio_user::Handover,
+}
+
+impl AllLeft {
+    pub(crate) fn add(&mut self, left: Left) {
+        self.nics.push(left);
+    }
+
+    /// Whether there was a worker before that has ended by itself.
+    pub fn came(&self) -> bool {
+        self.came
+    }
+
+    /// NICs in it.
+    pub fn len(&self) -> usize {
+        self.nics.len()
+    }
+
+    /// None is in it.
+    pub fn is_empty(&self) -> bool {
+        self.nics.is_empty()
+    }
+
+    /// The descriptors that are to stay open, and the rest.
+    pub fn seal(&self) -> (Vec<RawFd>, Vec<u8>) {
+        let files = self.nics.iter().flat_map(|left| left.files.iter().copied());
+        let mut bytes = Vec::new();
+        for left in &self.nics {
+            let sealed = snapshot::seal(left);
+            bytes.extend((sealed.len() as u32).to_le_bytes());
+            bytes.extend(sealed);
+        }
+        (files.collect(), bytes)
+    }
+
+    /// Reads what [`Self::seal`] has written.
+    ///
+    /// # Errors
+    /// It is damaged, or of a program that this one does not know.
+    pub fn open(payload: &[u8]) -> Result<Self, StateError> {
+        let mut rest = payload;
+        let mut nics = Vec::new();
+        while let Some((len, behind)) = rest.split_first_chunk::<4>() {
+            let len = u32::from_le_bytes(*len) as usize;
+            let whole = behind.split_at_checked(len);
+            let (sealed, behind) = whole.ok_or(StateError::Length {
+                found: behind.len() as u64,
+                expected: len as u64,
+            })?;
+            nics.push(snapshot::open(Left::KIND, sealed)?.decode()?);
+            rest = behind;
+        }
+        Ok(Self {
+            nics,
+            came: true,
+            files: None,
+        })
+    }
+
+    /// What the worker before has left to this one, if it has. What cannot be read is closed, and said.
+    pub fn arrive() -> Self {
+        let Some(handover) = keeper::current().and_then(keeper::Shared::take_handover) else {
+            return Self::default();
+        };
+        match Self::open(&handover.payload) {
+            Ok(all) => Self {
+                files: Some(handover),
+                ..all
+            },
+            Err(error) => {
+                tracing::error!(
+                    "what the worker before has left is refused: {error}; its VMMs lose their NICs"
+                );
+                Self {
+                    came: true,
+                    ..Self::default()
+                }
+            }
+        }
+    }
+
+    /// The NIC of this name, with its files.
+    pub(crate) fn take(&mut self, name: &str) -> Option<Arrived> {
+        let at = self.nics.iter().position(|left| left.name == name)?;
+        let mut left = self.nics.swap_remove(at);
+        let files = self.files.as_mut()?;
+        let numbers = std::mem::take(&mut left.files);
+        let client = vfio_user::Handover {
+            state: std::mem::take(&mut left.client),
+            // One that is missing is found by its place, so none may move up.
+            files: numbers.iter().map_while(|fd| files.take(*fd)).collect(),
+        };
+        Some(Arrived { left, client })
+    }
+
+    /// Closes what nobody has taken, and names it.
+    pub(crate) fn end(self) {
+        for left in &self.nics {
+            tracing::error!(
+                nic = %left.name,
+                "its VMM loses it: the configuration has no such NIC any more"
+            );
+        }
+    }
+}
+
+impl Left {
+    /// Of a client as its server hands it over.
+    pub fn new(client: vfio_user::Handover, state: Vec<u8>) -> Self {
+        let files = client.files.into_iter().map(IntoRawFd::into_raw_fd);
+        Self {
+            name: String::new(),
+            model: String::new(),
+            client: client.state,
+            files: files.collect(),
+            state,
+            link: true,
+            granted: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn left(name: &str, files: Vec<RawFd>) -> Left {
+        Left {
+            name: name.into(),
+            model: "82540EM".into(),
+            client: vec![1, 2, 3],
+            files,
+            state: vec![4; 70_000],
+            link: false,
+            granted: Some(vec![5]),
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_read_as_it_was_written_and_nothing_else_is() {
+        let mut all = AllLeft::default();
+        all.add(left("a", vec![7, 8]));
+        all.add(left("b", vec![9]));
+        let (files, bytes) = all.seal();
+        assert_eq!(files, [7, 8, 9]);
+        let again = AllLeft::open(&bytes).expect("sound");
+        assert_eq!(format!("{:?}", again.nics), format!("{:?}", all.nics));
+        // After each NIC it may end.
+        let first = 4 + u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
+        for len in (1..bytes.len()).step_by(997).filter(|len| *len != first) {
+            let one = AllLeft::open(&bytes[..len]);
+            assert!(one.is_err() || len < first + 4, "{len}");
+        }
+        for at in (0..bytes.len()).step_by(1009) {
+            let mut bad = bytes.clone();
+            bad[at] ^= 0x10;
+            assert!(AllLeft::open(&bad).is_err(), "byte {at}");
+        }
+        assert_eq!(AllLeft::open(&[]).expect("nothing").len(), 0);
+    }
+}

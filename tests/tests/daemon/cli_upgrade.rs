@@ -1,0 +1,171 @@
+//! A daemon that becomes another process, or another program, while guests use their NICs.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use hypernic_tests::{Daemon, Holdings, Launch, binary, scratch};
+use pkt_gen::check::Depth;
+use pkt_gen::pace::Rate;
+use pkt_gen::{Function, Plan, Report, run};
+use rustix::process::Signal;
+use vfio_user::Client;
+
+/// One with a keeper and two NICs on a switch.
+fn lan(binary: &Path, sockets: &[PathBuf], words: &[&str]) -> Daemon {
+    let mut launch = Launch::of(binary)
+        .args(["run", "--keeper", "--port", "switch:lan"])
+        .args(words);
+    for socket in sockets {
+        launch = launch.arg("--socket-path").arg(socket);
+    }
+    launch.start().unwrap()
+}
+
+/// Has it become another process, and waits until that serves.
+fn upgrade(daemon: &mut Daemon) {
+    let before = daemon.worker().expect("a worker");
+    let lines = daemon.log_position();
+    daemon.signal(Signal::USR2).unwrap();
+    daemon.wait_log_after(lines, "\"serving\"").unwrap();
+    assert_ne!(daemon.worker(), Some(before), "it is the same process");
+}
+
+/// Sends from one NIC to the other for some seconds, while the daemon is exchanged.
+fn traffic(daemon: &mut Daemon, sockets: &[PathBuf], plan: Plan, times: u32) -> Report {
+    let plan = Plan {
+        receivers: vec![sockets[1].clone()],
+        duration: Some(Duration::from_millis(600 * u64::from(times) + 600)),
+        check: Depth::Full,
+        settle: Duration::from_millis(600),
+        ..plan
+    };
+    std::thread::scope(|scope| {
+        let sent = scope.spawn(|| run(&plan, &AtomicBool::new(false), |_, _| {}));
+        for _ in 0..times {
+            std::thread::sleep(Duration::from_millis(600));
+            upgrade(daemon);
+        }
+        sent.join().expect("no panic").unwrap()
+    })
+}
+
+fn sender(sockets: &[PathBuf]) -> Plan {
+    Plan::new(Function::Tx, vec![sockets[0].clone()])
+}
+
+fn two(dir: &tempfile::TempDir) -> Vec<PathBuf> {
+    (0..2).map(|n| dir.path().join(format!("n{n}"))).collect()
+}
+
+#[test]
+fn no_frame_is_lost_doubled_or_exchanged_by_an_upgrade() {
+    let dir = scratch().unwrap();
+    let sockets = two(&dir);
+    let slow = |plan| Plan {
+        rate: Rate::Frames(20_000.0),
+        burst: 8,
+        ..plan
+    };
+    let plans: [(&[&str], Plan); 4] = [
+        (&[], sender(&sockets)),
+        (&[], slow(sender(&sockets))),
+        (
+            &[],
+            Plan {
+                interrupts: true,
+                threads: 2,
+                ..slow(sender(&sockets))
+            },
+        ),
+        (
+            &["--csb"],
+            Plan {
+                csb: true,
+                ..slow(sender(&sockets))
+            },
+        ),
+    ];
+    for (words, plan) in plans {
+        let mut daemon = lan(&binary().unwrap(), &sockets, words);
+        let flood = matches!(plan.rate, Rate::Unlimited);
+        let report = traffic(&mut daemon, &sockets, plan, 4);
+        let verdict = report.verdict().expect("somebody received");
+        let log = daemon.log();
+        assert!(verdict.in_order(), "{words:?}: {verdict:?}\n{log}");
+        // A flood is more than a receiver takes at any time.
+        assert!(
+            flood || verdict.seen.lost == 0,
+            "{words:?}: {verdict:?}\n{log}"
+        );
+        let sent = report.total(|s| s.tx_frames);
+        assert!(sent > 10_000, "{sent} frames");
+        assert_eq!(log.matches("goes on where").count(), 8, "{log}");
+        assert!(daemon.stop().unwrap().success());
+        assert!(!sockets[0].exists(), "it cleans up");
+    }
+}
+
+#[test]
+fn nothing_is_left_behind_by_many_upgrades() {
+    let dir = scratch().unwrap();
+    let sockets = two(&dir);
+    let mut daemon = lan(&binary().unwrap(), &sockets, &[]);
+    let mut client = Client::connect(&sockets[0]).unwrap();
+    let mut held = None;
+    for _ in 0..12 {
+        upgrade(&mut daemon);
+        // What it was told is known to the next.
+        let mut word = [0; 4];
+        client.region_read(0, 8, &mut word).unwrap();
+        let worker = daemon.worker().expect("a worker");
+        let now = Holdings::at_rest(worker.as_raw_nonzero().get() as u32);
+        let now = (now.fds, now.mapped, now.threads);
+        assert_eq!(*held.get_or_insert(now), now);
+    }
+    // A VMM that comes now is served as ever.
+    let mut other = Client::connect(&sockets[1]).unwrap();
+    upgrade(&mut daemon);
+    other.region_read(0, 8, &mut [0; 4]).unwrap();
+    drop(client);
+    let mut again = Client::connect(&sockets[0]).unwrap();
+    again.region_read(0, 8, &mut [0; 4]).unwrap();
+    assert!(daemon.stop().unwrap().success());
+}
+
+/// The program on disk is another one by then: the process becomes that.
+#[test]
+fn the_program_that_is_on_disk_by_then_goes_on() {
+    let dir = scratch().unwrap();
+    let sockets = two(&dir);
+    let program = dir.path().join("hypernic");
+    std::fs::copy(binary().unwrap(), &program).unwrap();
+    let mut daemon = lan(&program, &sockets, &[]);
+    let pid = daemon.id();
+    let mut client = Client::connect(&sockets[0]).unwrap();
+    let exe = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
+    // As a package manager does: another file under the same name.
+    let next = dir.path().join("hypernic.new");
+    std::fs::copy(binary().unwrap(), &next).unwrap();
+    std::fs::rename(&next, &program).unwrap();
+    assert!(exe(pid).to_string_lossy().ends_with("(deleted)"));
+    upgrade(&mut daemon);
+    assert_eq!((daemon.id(), exe(pid)), (pid, program.clone()));
+    client.region_read(0, 8, &mut [0; 4]).unwrap();
+    // It cannot be started: the old one goes on.
+    std::fs::remove_file(&program).unwrap();
+    upgrade(&mut daemon);
+    client.region_read(0, 8, &mut [0; 4]).unwrap();
+    assert!(daemon.stop().unwrap().success());
+}
+
+#[test]
+fn without_a_keeper_the_signal_says_why_nothing_happens() {
+    let dir = scratch().unwrap();
+    let socket = dir.path().join("n0");
+    let launch = Launch::new().unwrap().args(["run", "--port", "null"]);
+    let mut daemon = launch.arg("--socket-path").arg(&socket).start().unwrap();
+    daemon.signal(Signal::USR2).unwrap();
+    daemon.wait_log("--keeper").unwrap();
+    assert!(daemon.is_alive());
+}
