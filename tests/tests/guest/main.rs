@@ -19,6 +19,7 @@ mod r8169;
 mod stream;
 mod tap;
 mod uboot;
+mod upgrade;
 mod variants;
 mod vhost_user;
 mod virtio_net;
