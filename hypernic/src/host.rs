@@ -206,6 +206,7 @@ impl Host {
             if let SocketSpec::Path(path) = &config.socket {
                 fds::forget(path);
             }
+            ports::forget(&config.port);
         })
     }
 
@@ -444,6 +445,7 @@ impl Host {
         if let SocketSpec::Path(path) = &attached.config.socket {
             fds::forget(path);
         }
+        ports::forget(&attached.config.port);
         quarantine::end(name);
         if !attached.over.swap(true, Ordering::AcqRel) {
             self.live.fetch_sub(1, Ordering::AcqRel);
@@ -474,7 +476,15 @@ impl Host {
             config.vf.as_ref().is_some_and(|vf| vf.chip == name)
                 || config.rules.as_deref() == Some(name)
         };
-        !self.nics.values().any(used) && self.chips.remove(name).is_some()
+        if self.nics.values().any(used) {
+            return false;
+        }
+        let Some((chip, config)) = self.chips.remove(name) else {
+            return false;
+        };
+        ports::forget(&config.port);
+        drop(chip);
+        true
     }
 
     /// The chip and the number of a NIC that is a virtual function.
@@ -571,24 +581,14 @@ impl Host {
     pub fn remove_switch(&mut self, name: &str) -> bool {
         let used = |nic: &Attached| nic.switch.as_deref() == Some(name);
         let led_to = |(chip, _): &(RunningChip, ChipConfig)| chip.outer_name() == Some(name);
-        !self.nics.values().any(used)
-            && !self.chips.values().any(led_to)
-            && self.switches.remove(name).is_some()
-    }
-
-    /// Pulls the cables of all NICs that VMMs have, so that guests stop sending, and asks the VMMs to unplug them.
-    /// Returns how many NICs that are.
-    pub fn let_go(&self) -> usize {
-        let attached = self.nics.values().map(|attached| &attached.nic);
-        let attached = attached.filter(|nic| nic.will_be_missed());
-        attached.inspect(|nic| nic.let_go()).count()
-    }
-
-    /// How often guests had something to do for the NICs that VMMs still have. `None` when they have none.
-    pub fn activity(&self) -> Option<u64> {
-        let nics = self.nics.values().map(|attached| &attached.nic);
-        let attached = nics.filter(|nic| nic.will_be_missed());
-        attached.map(RunningNic::served).reduce(u64::wrapping_add)
+        if self.nics.values().any(used) || self.chips.values().any(led_to) {
+            return false;
+        }
+        let Some(running) = self.switches.remove(name) else {
+            return false;
+        };
+        running.forget();
+        true
     }
 
     /// Ends everything: no frame in flight is touched after this returns.

@@ -16,6 +16,7 @@ mod gate;
 pub mod guard;
 pub mod hints;
 pub mod host;
+mod kept_taps;
 pub mod left;
 mod make;
 pub mod nic;

@@ -15,6 +15,7 @@ use wire::MacAddr;
 use crate::config::{LinkLocal, SwitchConfig};
 use crate::fds;
 use crate::guard::Guard;
+use crate::kept_taps;
 use crate::report::Section;
 use crate::spec::PortSpec;
 
@@ -26,12 +27,9 @@ pub(crate) fn open(spec: &PortSpec) -> Result<Port, String> {
     let text = |error: &dyn std::error::Error| error.to_string();
     match spec {
         PortSpec::User(options) => port_user::open(&user_config(options)?).map_err(|e| text(&e)),
-        PortSpec::Tap(name) => {
-            port_tap::open(port_tap::Source::Name(name.clone())).map_err(|e| text(&e))
-        }
+        PortSpec::Tap(name) => kept_taps::open(name, None).map_err(|e| text(&e)),
         PortSpec::TapQueues(name, queues) => {
-            let (name, queues) = (name.clone(), *queues);
-            port_tap::open(port_tap::Source::Queues { name, queues }).map_err(|e| text(&e))
+            kept_taps::open(name, Some(*queues)).map_err(|e| text(&e))
         }
         PortSpec::TapFd(fd) => {
             port_tap::open(port_tap::Source::Fd(fds::inherited(*fd)?)).map_err(|e| text(&e))
@@ -44,6 +42,15 @@ pub(crate) fn open(spec: &PortSpec) -> Result<Port, String> {
         PortSpec::Null => Ok(port_null::open()),
         PortSpec::Loopback => port_loopback::open().map_err(|e| text(&e)),
         PortSpec::Switch(name) => Err(format!("\"{name}\" is a switch, not a port")),
+    }
+}
+
+/// A port of this kind is about to be closed for good.
+pub(crate) fn forget(spec: &PortSpec) {
+    match spec {
+        PortSpec::Tap(name) => kept_taps::forget(name, 1),
+        PortSpec::TapQueues(name, queues) => kept_taps::forget(name, *queues),
+        _ => {}
     }
 }
 

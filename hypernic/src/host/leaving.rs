@@ -1,4 +1,4 @@
-//! NICs that go from one worker to the next, with their guests.
+//! NICs that leave their guests, or go from one worker to the next with them.
 
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,21 @@ impl Host {
             Ok(()) => tracing::info!(nic = %name, "goes on where the worker before has left it"),
             Err(why) => tracing::error!(nic = %name, "its VMM loses it: {why}"),
         }
+    }
+
+    /// Pulls the cables of all NICs that VMMs have, so that guests stop sending, and asks the VMMs to unplug them.
+    /// Returns how many NICs that are.
+    pub fn let_go(&self) -> usize {
+        let attached = self.nics.values().map(|attached| &attached.nic);
+        let attached = attached.filter(|nic| nic.will_be_missed());
+        attached.inspect(|nic| nic.let_go()).count()
+    }
+
+    /// How often guests had something to do for the NICs that VMMs still have. `None` when they have none.
+    pub fn activity(&self) -> Option<u64> {
+        let nics = self.nics.values().map(|attached| &attached.nic);
+        let attached = nics.filter(|nic| nic.will_be_missed());
+        attached.map(RunningNic::served).reduce(u64::wrapping_add)
     }
 
     /// Stops everything between two messages and two frames, and leaves it to the next worker: after this nothing here may be

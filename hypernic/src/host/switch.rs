@@ -84,7 +84,8 @@ impl RunningSwitch {
             None,
             &self.config.uplink_guard,
         )
-        .map_err(failed)?;
+        .map_err(failed)
+        .inspect_err(|_| ports::forget(spec))?;
         let inlet = match port.inlet {
             Some(source) => {
                 let shown = format!("{}/{}", self.config.name, port.name);
@@ -92,6 +93,7 @@ impl RunningSwitch {
                 let started = inlet(&thread, source, entry, shown, |_| {}, gate);
                 Some(started.inspect_err(|_| {
                     self.switch.detach(&port.name);
+                    ports::forget(spec);
                 })?)
             }
             None => None,
@@ -113,9 +115,17 @@ impl RunningSwitch {
         };
         let port = self.ports.remove(at);
         self.config.ports.remove(at);
+        ports::forget(spec);
         self.switch.detach(&port.name);
         drop(port);
         true
+    }
+
+    /// Its ports are about to be closed for good.
+    pub(super) fn forget(&self) {
+        for port in &self.ports {
+            ports::forget(&port.spec);
+        }
     }
 
     /// Lets nothing more in.

@@ -1,9 +1,12 @@
 //! A guest and the host through a TAP, in a network namespace of the test's own.
 
+use std::time::Duration;
+
 use hypernic_tests::guests::{self, Direction};
 use hypernic_tests::measure::Ping;
 use hypernic_tests::{LONG, Lab, Launch, mac};
 use rig::{Error, Netns};
+use rustix::process::Signal;
 
 #[test]
 fn guest_and_host_reach_each_other_through_a_tap() {
@@ -54,4 +57,61 @@ fn guest_and_host_reach_each_other_through_a_tap() {
     assert_eq!(guests::complaints(&guest).unwrap(), Vec::<String>::new());
     drop(guest);
     assert!(daemon.stop().unwrap().success());
+}
+
+/// The interface is the same, and nothing that the host says to the guest is lost: the kernel keeps it for the next process.
+#[test]
+fn a_tap_stays_attached_over_upgrades_and_crashes() {
+    let lab = Lab::open(1).unwrap_or_else(|why| panic!("{why}"));
+    let netns = match Netns::new(&lab.rig) {
+        Ok(netns) => netns,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    match netns.tap("t0", Some("10.9.0.1/24")) {
+        Ok(()) => {}
+        Err(Error::CannotRun(why)) => return eprintln!("skipped: {why}"),
+        Err(other) => panic!("{other}"),
+    }
+    // One that is there before, and one that goes with its last descriptor.
+    let (socket, spare) = (lab.socket("n0"), lab.socket("n1"));
+    let toml = format!(
+        "keeper = true\n[[nic]]\nname = \"n0\"\nsocket-path = {socket:?}\nmac = \"{}\"\nport = \"tap:t0\"\n\
+         [[nic]]\nname = \"n1\"\nsocket-path = {spare:?}\nport = \"tap:t1\"\n",
+        mac("n0")
+    );
+    let file = lab.path("host.toml");
+    std::fs::write(&file, toml).unwrap();
+    let launch = Launch::within(&netns).unwrap().arg("serve");
+    let mut daemon = launch.arg(&file).start().unwrap();
+    let index = || {
+        let line = netns.ip(["-o", "link", "show", "t1"]).unwrap();
+        line.split(':').next().map(str::to_owned)
+    };
+    let before = index();
+    let guest = lab.guest("n0").unwrap();
+    guests::bring_up_static(&guest, &mac("n0"), "10.9.0.2/24").unwrap();
+    guests::ping_all(&guest, "10.9.0.1", 5).unwrap();
+    let mut ping = netns.tool(&lab.rig, "ping").unwrap();
+    ping.args(["-n", "-c", "150", "-i", "0.02", "-W", "5", "10.9.0.2"]);
+    let ping = ping.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(600));
+        let lines = daemon.log_position();
+        daemon.signal(Signal::USR2).unwrap();
+        daemon.wait_log_after(lines, "\"serving\"").unwrap();
+        assert_eq!(index(), before, "t1 is another interface");
+    }
+    let out = ping.wait_with_output().unwrap();
+    let answers = Ping::parse(&String::from_utf8_lossy(&out.stdout)).unwrap();
+    println!("host -> guest: {answers:?}");
+    assert_eq!(answers.received, 150);
+    drop(guest);
+    std::thread::sleep(Duration::from_millis(1300));
+    daemon.end_worker(Signal::KILL).unwrap();
+    assert_eq!(index(), before, "t1 is another interface");
+    assert!(daemon.stop().unwrap().success());
+    assert!(
+        netns.ip(["-o", "link", "show", "t1"]).is_err(),
+        "it is closed"
+    );
 }

@@ -46,6 +46,8 @@ pub enum Source {
         /// How many, at most [`MAX_QUEUES`].
         queues: usize,
     },
+    /// The queues of an interface, as [`attach_queues`] has opened them, in this process or an earlier one.
+    Attached(Vec<OwnedFd>),
     /// A descriptor that the caller has set up (`IFF_TAP | IFF_NO_PI`, with or without
     /// `IFF_VNET_HDR`); a macvtap device works as well. A missing `IFF_NO_PI` cannot be noticed:
     /// `TUNGETIFF` reports `IFF_NOFILTER` in the same bit.
@@ -66,24 +68,15 @@ pub fn open(source: Source) -> Result<Port, TapError> {
     let nonblocking =
         |fd: &OwnedFd| sys::set_nonblocking(fd).map_err(|e| TapError::system("O_NONBLOCK", e));
     let asked = |fd: &OwnedFd| sys::get_if(fd).map_err(|e| TapError::system("TUNGETIFF", e));
+    let of = |fds: Vec<OwnedFd>| {
+        let first = fds.first().ok_or(TapError::QueueCount { queues: 0 })?;
+        let got = asked(first)?;
+        Ok::<_, TapError>((fds, got))
+    };
     let (fds, (name, flags)) = match source {
-        Source::Name(name) => {
-            let fd = open_queue(&name, None)?;
-            let got = asked(&fd)?;
-            (vec![fd], got)
-        }
-        Source::Queues { name, queues } => {
-            if queues == 0 || queues > MAX_QUEUES {
-                return Err(TapError::QueueCount { queues });
-            }
-            let mut fds = vec![open_queue(&name, Some(queues))?];
-            let got = asked(&fds[0])?;
-            // The kernel may have chosen: what is attached to next is what there is now.
-            for _ in 1..queues {
-                fds.push(open_queue(&got.0, Some(queues))?);
-            }
-            (fds, got)
-        }
+        Source::Name(name) => of(attach_queues(&name, None)?)?,
+        Source::Queues { name, queues } => of(attach_queues(&name, Some(queues))?)?,
+        Source::Attached(fds) => of(fds)?,
         Source::Fd(fd) => {
             let got = sys::get_if(&fd).map_err(TapError::not_a_tap)?;
             nonblocking(&fd)?;
@@ -104,6 +97,33 @@ pub fn open(source: Source) -> Result<Port, TapError> {
         }
     }
     Ok(port(&name, fds, hdr_len))
+}
+
+/// Attaches to the TAP `name`, which is made if we may, by one queue, or by so many of a TAP that has several. The descriptors
+/// are for [`Source::Attached`].
+///
+/// # Errors
+/// As [`open`].
+pub fn attach_queues(name: &str, queues: Option<usize>) -> Result<Vec<OwnedFd>, TapError> {
+    let Some(queues) = queues else {
+        return Ok(vec![open_queue(name, None)?]);
+    };
+    if queues == 0 || queues > MAX_QUEUES {
+        return Err(TapError::QueueCount { queues });
+    }
+    let first = open_queue(name, Some(queues))?;
+    // The kernel may have chosen: what is attached to next is what there is now.
+    let (name, _) = sys::get_if(&first).map_err(|e| TapError::system("TUNGETIFF", e))?;
+    let mut fds = vec![first];
+    for _ in 1..queues {
+        fds.push(open_queue(&name, Some(queues))?);
+    }
+    Ok(fds)
+}
+
+/// The name of the interface that a descriptor is a queue of.
+pub fn interface(fd: &OwnedFd) -> Option<String> {
+    sys::get_if(fd).ok().map(|(name, _)| name)
 }
 
 /// Attaches to the TAP `name`, which is made if we may, for a program that reads and writes frames itself. Returns the
